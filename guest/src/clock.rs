@@ -1,0 +1,51 @@
+//! Time in which the sandbox ran. The kernel's clocks go on, jump or start anew while a sandbox is frozen or restored, so
+//! nothing here compares two points of theirs that a freeze can lie between: time is summed up in short steps, each
+//! counted as no longer than it was asked to be.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+static RUN_MICROSECONDS: AtomicU64 = AtomicU64::new(0);
+
+/// How much longer than asked a step may take on a busy machine and still count whole.
+const SLACK: Duration = Duration::from_millis(250);
+
+/// The time since the start, as far as `pass` was told: exact to one step of the main thread.
+pub fn now() -> Duration {
+    Duration::from_micros(RUN_MICROSECONDS.load(Ordering::Relaxed))
+}
+
+pub fn pass(time: Duration) {
+    RUN_MICROSECONDS.fetch_add(time.as_micros() as u64, Ordering::Relaxed);
+}
+
+/// Measures steps one after the other.
+pub struct Steps(Instant);
+
+impl Steps {
+    pub fn new() -> Steps {
+        Steps(Instant::now())
+    }
+
+    /// The time since the last call, at most `expected` and a little; a clock that went back counts as nothing.
+    pub fn next(&mut self, expected: Duration) -> Duration {
+        let now = Instant::now();
+        let passed = now.checked_duration_since(self.0).unwrap_or_default();
+        self.0 = now;
+        passed.min(expected + SLACK)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_counts_no_longer_than_expected_and_never_backwards() {
+        let mut steps = Steps(Instant::now().checked_sub(Duration::from_secs(3600)).unwrap_or_else(Instant::now));
+        assert!(steps.next(Duration::from_secs(1)) <= Duration::from_secs(1) + SLACK);
+        let mut steps = Steps(Instant::now() + Duration::from_secs(3600));
+        assert_eq!(steps.next(Duration::from_secs(1)), Duration::from_secs(0));
+        assert!(steps.next(Duration::from_secs(1)) < Duration::from_secs(1));
+    }
+}

@@ -1,0 +1,122 @@
+//! PID 1 of an Atoll sandbox. It listens on a unix socket for the operations of docs/guest-protocol.md, and reaps.
+//!
+//! Usage: `atoll-guest --socket <path>`. Outside a pid namespace of its own it works the same for its descendants.
+
+mod attach;
+mod clock;
+mod configure;
+mod dial;
+mod fault;
+mod files;
+mod frames;
+mod inlet;
+mod json;
+mod memory;
+mod own;
+mod pause;
+mod process;
+mod remove;
+mod request;
+mod ring;
+mod server;
+mod spawn;
+mod sys;
+mod table;
+mod uploads;
+mod users;
+
+use clock::Steps;
+use own::OwnFolder;
+use server::Guest;
+use spawn::Inheritance;
+use std::fs;
+use std::path::PathBuf;
+use std::process::exit;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+use table::Table;
+use uploads::Uploads;
+
+/// Enough for the connections and for four files of each process.
+const OPEN_FILES_WANTED: u64 = 8192;
+/// How often what is kept for a while only is looked through.
+const TICK: Duration = Duration::from_secs(20);
+const GENTLE_END: Duration = Duration::from_secs(2);
+/// Thousandths of the memory: so much more than a child must the guest hold to be killed before it.
+const OOM_SCORE_STEP: i32 = 200;
+const OOM_SCORE_MAX: i32 = 1000;
+
+fn main() {
+    let socket = socket_argument().unwrap_or_else(|| {
+        eprintln!("usage: atoll-guest --socket <path>");
+        exit(2)
+    });
+    // Before there are threads: they inherit the mask.
+    let signals = sys::Signals::block(&[sys::SIGCHLD, sys::SIGTERM, sys::SIGINT, sys::SIGHUP]);
+    sys::use_one_arena();
+    sys::umask(0o022);
+    close_inherited_files_on_exec();
+    let is_init = std::process::id() == 1;
+    if !is_init {
+        sys::become_subreaper();
+    }
+    let inheritance =
+        Inheritance { file_limit: sys::raise_file_limit(OPEN_FILES_WANTED), oom_score_adj: oom_score_of_children() };
+    let table = Arc::new(Table::new());
+    let uploads = Arc::new(Uploads::default());
+    let listener = server::listen(&socket).unwrap_or_else(|error| {
+        eprintln!("atoll-guest: {}: {}", socket.display(), error);
+        exit(1)
+    });
+    let guest = Arc::new(Guest::new(table.clone(), uploads.clone(), OwnFolder::of_socket(&socket), inheritance));
+    thread::spawn(move || server::accept(&guest, &listener));
+
+    let mut steps = Steps::new();
+    let mut since_tick = Duration::from_secs(0);
+    loop {
+        match signals.wait_at_most(TICK) {
+            Some(sys::SIGTERM | sys::SIGINT) => break,
+            Some(_) => table.reap(),
+            None => {}
+        }
+        let passed = steps.next(TICK);
+        clock::pass(passed);
+        since_tick += passed;
+        if since_tick >= TICK {
+            uploads.pass(since_tick);
+            table.forget_old();
+            since_tick = Duration::from_secs(0);
+        }
+    }
+    table.terminate_all(is_init, GENTLE_END, &signals);
+    let _ = fs::remove_file(&socket);
+}
+
+fn socket_argument() -> Option<PathBuf> {
+    let mut arguments = std::env::args_os().skip(1);
+    match (arguments.next(), arguments.next(), arguments.next()) {
+        (Some(name), Some(path), None) if name == "--socket" => Some(PathBuf::from(path)),
+        _ => None,
+    }
+}
+
+fn close_inherited_files_on_exec() {
+    for entry in fs::read_dir("/proc/self/fd").into_iter().flatten().flatten() {
+        if let Some(fd) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) {
+            if fd > 2 {
+                sys::set_close_on_exec(fd);
+            }
+        }
+    }
+}
+
+/// Where the guest is hidden from the OOM killer its children are not; else they are preferred to it by far.
+fn oom_score_of_children() -> i32 {
+    let score = fs::read_to_string("/proc/self/oom_score_adj").unwrap_or_default();
+    match score.trim().parse::<i32>() {
+        Ok(score) if score < 0 => 0,
+        Ok(score) => (score + OOM_SCORE_STEP).min(OOM_SCORE_MAX),
+        Err(_) => OOM_SCORE_STEP,
+    }
+}

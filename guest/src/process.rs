@@ -1,0 +1,365 @@
+//! One process of the table and the thread that supervises it.
+//!
+//! States: *running* (the leader lives) → *draining* (the leader was reaped, its output is still read) → *ended* (the exit
+//! code is told, after all output). The thread that reads the output is the only one that moves a process to *ended*.
+
+use crate::clock::{self, Steps};
+use crate::inlet::Inlets;
+use crate::json::{object, Value};
+use crate::pause::Pauses;
+use crate::ring::{Log, Stream};
+use crate::sys::{self, Event, PollFd, POLLERR, POLLHUP, POLLIN};
+use crate::table::Table;
+use std::fs::File;
+use std::io::Read;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+const READ_BYTES: usize = 32 * 1024;
+/// After the leader's end, others may hold its pipes open for ever: its output counts as whole after this silence, …
+const DRAIN_IDLE: Duration = Duration::from_millis(250);
+/// … and in any case after this time.
+const DRAIN_MAX: Duration = Duration::from_secs(2);
+/// The most that is read past a full lossless log after the leader's end: what a pipe can hold.
+const DRAIN_BYTES_MAX: usize = 1 << 20;
+/// Times are counted in steps of at most this, so that a freeze of the whole sandbox does not count.
+const STEP_MAX: Duration = Duration::from_millis(1000);
+
+pub const TIMEOUT_EXIT_CODE: i32 = 124;
+
+pub struct Process {
+    pub id: String,
+    pub argv: Vec<String>,
+    /// 0 when the program could not be executed at all.
+    pub pid: i32,
+    pub started_seconds: u64,
+    pub has_terminal: bool,
+    state: Mutex<State>,
+}
+
+pub struct State {
+    pub log: Log,
+    /// Wait status of the leader, from the moment it is reaped. Until then its pid cannot be anybody else's.
+    pub leader: Option<i32>,
+    pub timed_out: bool,
+    pub exit: Option<i32>,
+    pub ended: Option<Ended>,
+    /// A client that asked for the process was told its end.
+    pub end_told: bool,
+    /// A client got all output after that, or the end behind all output.
+    pub taken: bool,
+    pub clients: usize,
+    pub inlets: Inlets,
+    pub pauses: Pauses,
+    /// Write end of standard input (or the terminal), until end of input.
+    pub input: Option<Arc<File>>,
+    pub terminal: Option<Arc<File>>,
+    /// Woken when there is output, or the end.
+    watchers: Vec<Arc<Event>>,
+    /// Wakes the supervising thread; gone with it.
+    pub supervisor: Option<Arc<Event>>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Ended {
+    /// Which process ended first is told by this, as time is too coarse.
+    pub order: u64,
+    pub clock: Duration,
+    /// Seconds since 1970.
+    pub seconds: u64,
+}
+
+/// What is left of the times after which a process is killed.
+pub struct Deadlines {
+    timeout: Option<Duration>,
+    after_disconnect: Option<Duration>,
+    /// What `after_disconnect` starts from again when a client has been there.
+    disconnect_max: Option<Duration>,
+}
+
+pub fn now_seconds() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map(|time| time.as_secs()).unwrap_or(0)
+}
+
+impl Process {
+    pub fn new(id: String, argv: Vec<String>, pid: i32, has_terminal: bool, log: Log) -> Process {
+        let state = State {
+            log,
+            leader: None,
+            timed_out: false,
+            exit: None,
+            ended: None,
+            end_told: false,
+            taken: false,
+            clients: 0,
+            inlets: Inlets::default(),
+            pauses: Pauses::default(),
+            input: None,
+            terminal: None,
+            watchers: Vec::new(),
+            supervisor: None,
+        };
+        Process { id, argv, pid, started_seconds: now_seconds(), has_terminal, state: Mutex::new(state) }
+    }
+
+    pub fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    pub fn info(&self) -> Value {
+        let state = self.state();
+        let argv = self.argv.iter().map(|word| Value::Text(word.clone())).collect();
+        let mut info = object([
+            ("id", self.id.as_str().into()),
+            ("pid", (self.pid as u64).into()),
+            ("argv", Value::List(argv)),
+            ("running", state.exit.is_none().into()),
+            ("startedSeconds", self.started_seconds.into()),
+            ("attachedClients", (state.clients as u64).into()),
+            ("pty", self.has_terminal.into()),
+        ]);
+        if let (Value::Object(fields), Some(code), Some(ended)) = (&mut info, state.exit, state.ended) {
+            fields.insert("exitCode".to_string(), (code as u64).into());
+            fields.insert("endedSeconds".to_string(), ended.seconds.into());
+        }
+        info
+    }
+
+    /// The leader was reaped.
+    pub fn leader_ended(&self, status: i32) {
+        let mut state = self.state();
+        state.leader = Some(status);
+        state.wake_supervisor();
+    }
+
+    pub fn end(&self, code: i32) {
+        static ENDS: AtomicU64 = AtomicU64::new(0);
+        let mut state = self.state();
+        state.exit = Some(code);
+        let order = ENDS.fetch_add(1, Ordering::Relaxed);
+        state.ended = Some(Ended { order, clock: clock::now(), seconds: now_seconds() });
+        state.input = None;
+        state.terminal = None;
+        state.supervisor = None;
+        state.notify();
+    }
+}
+
+impl State {
+    pub fn watch(&mut self, watcher: &Arc<Event>) {
+        self.watchers.push(watcher.clone());
+    }
+
+    pub fn unwatch(&mut self, watcher: &Arc<Event>) {
+        self.watchers.retain(|other| !Arc::ptr_eq(other, watcher));
+    }
+
+    /// What may be dropped from the log follows from who is away.
+    pub fn change_pauses(&mut self, change: impl FnOnce(&mut Pauses)) {
+        change(&mut self.pauses);
+        self.log.hold(self.pauses.hold());
+        self.wake_supervisor();
+    }
+
+    /// Whether somebody may still come for its output or its end.
+    pub fn is_awaited(&self) -> bool {
+        !self.taken || !self.log.settled()
+    }
+
+    pub fn wake_supervisor(&self) {
+        if let Some(supervisor) = &self.supervisor {
+            supervisor.notify();
+        }
+    }
+
+    fn notify(&self) {
+        for watcher in &self.watchers {
+            watcher.notify();
+        }
+    }
+}
+
+/// Reads the output of a process into its log, keeps its deadlines and reports its end; then reads on, without keeping,
+/// for what the process left behind in the background with its pipes.
+pub fn supervise(
+    table: &Table,
+    process: &Process,
+    wake: &Event,
+    mut outputs: Vec<(Stream, File)>,
+    mut deadlines: Deadlines,
+) {
+    let mut buffer = vec![0; READ_BYTES];
+    let mut drain: Option<Drain> = None;
+    let mut steps = Steps::new();
+    loop {
+        let mut fds = vec![PollFd::new(wake, POLLIN)];
+        let mut polled = Vec::new();
+        let (connected, paused) = {
+            let state = process.state();
+            if state.leader.is_some() && drain.is_none() {
+                drain = Some(Drain::new(&outputs));
+            }
+            for (index, (stream, output)) in outputs.iter().enumerate() {
+                let room = if drain.is_some() { READ_BYTES } else { state.log.room(*stream).min(READ_BYTES) };
+                if room > 0 {
+                    fds.push(PollFd::new(output, POLLIN));
+                    polled.push((index, room));
+                }
+            }
+            (state.clients > 0 || state.pauses.any(), state.pauses.any())
+        };
+        if let Some(drain) = &drain {
+            if outputs.is_empty() || drain.over() {
+                break;
+            }
+        }
+        let step = match &drain {
+            Some(drain) => Some(drain.left()),
+            None if paused => Some(deadlines.step(connected).unwrap_or(STEP_MAX)),
+            None => deadlines.step(connected),
+        };
+        sys::poll(&mut fds, step);
+        let passed = steps.next(step.unwrap_or(STEP_MAX));
+        if paused {
+            process.state().change_pauses(|pauses| pauses.pass(passed));
+        }
+        if let Some(drain) = &mut drain {
+            drain.pass(passed);
+        } else if deadlines.passed(passed, connected, table, process) {
+            deadlines = Deadlines::new(None, None);
+        }
+        if fds[0].ready(POLLIN) {
+            wake.clear();
+        }
+        let mut closed = [false; 2];
+        let mut quiet = true;
+        for (fd, (index, room)) in fds[1..].iter().zip(polled) {
+            if !fd.ready(POLLIN | POLLHUP | POLLERR) {
+                continue;
+            }
+            quiet = false;
+            let (stream, output) = &mut outputs[index];
+            match output.read(&mut buffer[..room]) {
+                Ok(0) => closed[index] = true,
+                Ok(count) => {
+                    if let Some(drain) = &mut drain {
+                        drain.read(count);
+                    }
+                    let mut state = process.state();
+                    state.log.append(*stream, &buffer[..count]);
+                    state.notify();
+                }
+                Err(error) if matches!(error.raw_os_error(), Some(4 | 11)) => {} // EINTR, EAGAIN
+                // A terminal whose other side is closed answers EIO.
+                Err(_) => closed[index] = true,
+            }
+        }
+        if let Some(drain) = &mut drain {
+            drain.quiet = quiet;
+        }
+        for index in (0..outputs.len()).rev() {
+            if closed[index] {
+                outputs.remove(index);
+            }
+        }
+    }
+    let code = {
+        let state = process.state();
+        match sys::exit_code(state.leader.unwrap_or(0)) {
+            137 if state.timed_out => TIMEOUT_EXIT_CODE,
+            code => code,
+        }
+    };
+    process.end(code);
+    table.forget_old();
+    if process.has_terminal {
+        return;
+    }
+    while !outputs.is_empty() {
+        let mut fds: Vec<PollFd> = outputs.iter().map(|(_, output)| PollFd::new(output, POLLIN)).collect();
+        sys::poll(&mut fds, None);
+        for index in (0..fds.len()).rev() {
+            if fds[index].ready(POLLIN | POLLHUP | POLLERR) && matches!(outputs[index].1.read(&mut buffer), Ok(0)) {
+                outputs.remove(index);
+            }
+        }
+    }
+}
+
+impl Deadlines {
+    pub fn new(timeout: Option<Duration>, after_disconnect: Option<Duration>) -> Deadlines {
+        Deadlines { timeout, after_disconnect, disconnect_max: after_disconnect }
+    }
+
+    fn step(&self, connected: bool) -> Option<Duration> {
+        let left = match (self.timeout, self.after_disconnect.filter(|_| !connected)) {
+            (Some(first), Some(second)) => first.min(second),
+            (first, second) => first.or(second)?,
+        };
+        Some(left.min(STEP_MAX))
+    }
+
+    /// Takes the time of one step off and kills what is due.
+    fn passed(&mut self, elapsed: Duration, connected: bool, table: &Table, process: &Process) -> bool {
+        if connected {
+            self.after_disconnect = self.disconnect_max;
+        }
+        let due = |left: &mut Option<Duration>| match left {
+            Some(time) => {
+                *time = time.saturating_sub(elapsed);
+                *time == Duration::from_secs(0)
+            }
+            None => false,
+        };
+        if due(&mut self.timeout) {
+            table.kill(process, sys::SIGKILL, true);
+            return true;
+        }
+        if !connected && process.state().clients == 0 && due(&mut self.after_disconnect) {
+            table.kill(process, sys::SIGKILL, false);
+            return true;
+        }
+        false
+    }
+}
+
+/// The time after the leader's end, in which what it wrote last is read.
+struct Drain {
+    left: Duration,
+    idle_left: Duration,
+    bytes: usize,
+    /// What the pipes held at the leader's end; all of it is read, however long that takes.
+    owed: usize,
+    /// Whether the last look at the outputs found nothing.
+    quiet: bool,
+}
+
+impl Drain {
+    fn new(outputs: &[(Stream, File)]) -> Drain {
+        let owed = outputs.iter().map(|(_, output)| sys::unread_bytes(output)).sum();
+        Drain { left: DRAIN_MAX, idle_left: DRAIN_IDLE, bytes: 0, owed, quiet: false }
+    }
+
+    fn read(&mut self, count: usize) {
+        self.bytes += count;
+        self.idle_left = DRAIN_IDLE;
+    }
+
+    fn pass(&mut self, time: Duration) {
+        self.left = self.left.saturating_sub(time);
+        self.idle_left = self.idle_left.saturating_sub(time);
+    }
+
+    fn left(&self) -> Duration {
+        self.idle_left.min(self.left)
+    }
+
+    fn over(&self) -> bool {
+        let none = Duration::from_secs(0);
+        if self.quiet && self.idle_left == none {
+            return true;
+        }
+        self.bytes >= self.owed && (self.left == none || self.bytes - self.owed >= DRAIN_BYTES_MAX)
+    }
+}

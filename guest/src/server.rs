@@ -1,0 +1,339 @@
+//! The socket: one connection, one thread, one operation.
+
+use crate::attach::{self, wait_for_end};
+use crate::configure::configure;
+use crate::dial;
+use crate::fault::{Fault, Outcome};
+use crate::files::{self, Upload, Written};
+use crate::frames::{self, kind, Entries};
+use crate::json::{self, object, Value};
+use crate::memory::memory;
+use crate::own::OwnFolder;
+use crate::process::Process;
+use crate::remove::remove;
+use crate::request::Request;
+use crate::ring::Stream;
+use crate::spawn::{spawn, Inheritance};
+use crate::sys;
+use crate::table::Table;
+use crate::uploads::Uploads;
+use crate::users;
+use std::fs;
+use std::io::{self, BufReader, Read, Write};
+use std::net::Shutdown;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+const CONNECTIONS_MAX: usize = 512;
+const STACK_BYTES: usize = 256 * 1024;
+/// A client that connects has its request ready.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+const LINGER_IDLE: Duration = Duration::from_secs(1);
+const LINGER_READS_MAX: usize = 4096;
+const WAIT_MS_MAX: u64 = 24 * 3600 * 1000;
+const OUTPUT_BYTES: usize = 128 * 1024;
+const OFFSET_MAX: u64 = (1 << 53) - 1;
+const CREDIT_DEFAULT: u64 = 256 * 1024;
+const CLIENT_BYTES_MAX: usize = 64;
+
+pub struct Guest {
+    pub table: Arc<Table>,
+    pub uploads: Arc<Uploads>,
+    own: OwnFolder,
+    pub inheritance: Inheritance,
+    connections: AtomicUsize,
+}
+
+/// One place among the connections; free again when it is dropped, after a panic of the thread too.
+struct Place(Arc<Guest>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.connections.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl Guest {
+    pub fn new(table: Arc<Table>, uploads: Arc<Uploads>, own: OwnFolder, inheritance: Inheritance) -> Guest {
+        Guest { table, uploads, own, inheritance, connections: AtomicUsize::new(0) }
+    }
+}
+
+/// Makes the socket anew, for root alone.
+pub fn listen(path: &Path) -> io::Result<UnixListener> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mask = sys::umask(0o177);
+    let listener = UnixListener::bind(path);
+    sys::umask(mask);
+    listener
+}
+
+pub fn accept(guest: &Arc<Guest>, listener: &UnixListener) {
+    loop {
+        let stream = match listener.accept() {
+            Ok((stream, _)) => stream,
+            // Out of files or memory: others end meanwhile.
+            Err(_) => {
+                thread::sleep(Duration::from_millis(20));
+                continue;
+            }
+        };
+        let place = Place(guest.clone());
+        if guest.connections.fetch_add(1, Ordering::SeqCst) >= CONNECTIONS_MAX {
+            let fault = Fault::unavailable(format!("more than {} connections to the guest", CONNECTIONS_MAX));
+            let _ = sys::set_nonblocking(&stream)
+                .and_then(|_| frames::write_line(&mut &stream, &frames::fault_value(&fault)));
+            continue;
+        }
+        // When no thread can be made, the connection is closed.
+        let _ = thread::Builder::new().stack_size(STACK_BYTES).spawn(move || serve(&place.0, stream));
+    }
+}
+
+fn serve(guest: &Guest, stream: UnixStream) {
+    let mut reader = BufReader::new(&stream);
+    let (mut answered, mut lingering) = (false, true);
+    let written = match handle(guest, &stream, &mut reader, &mut answered, &mut lingering) {
+        Ok(()) => Ok(()),
+        Err(fault) if answered => frames::write_value(&mut &stream, kind::RESULT, &frames::fault_value(&fault)),
+        Err(fault) => frames::write_line(&mut &stream, &frames::fault_value(&fault)),
+    };
+    if written.is_ok() && lingering {
+        linger(&stream, &mut reader);
+    }
+}
+
+/// A socket that is closed with unread bytes in it resets the connection, and the client may lose the answer: so reads on
+/// for a while what the client still sends.
+fn linger(stream: &UnixStream, reader: &mut impl Read) {
+    let _ = stream.shutdown(Shutdown::Write);
+    let _ = stream.set_nonblocking(false);
+    let _ = stream.set_read_timeout(Some(LINGER_IDLE));
+    let mut buffer = [0; 16 * 1024];
+    for _ in 0..LINGER_READS_MAX {
+        match reader.read(&mut buffer) {
+            Ok(0) | Err(_) => return,
+            Ok(_) => {}
+        }
+    }
+}
+
+fn handle(
+    guest: &Guest,
+    stream: &UnixStream,
+    reader: &mut BufReader<&UnixStream>,
+    answered: &mut bool,
+    lingering: &mut bool,
+) -> Outcome<()> {
+    stream.set_read_timeout(Some(REQUEST_TIMEOUT))?;
+    let line = match frames::read_line(reader)? {
+        Some(line) => line,
+        None => return Ok(()),
+    };
+    stream.set_read_timeout(None)?;
+    let request =
+        Request(json::parse(&line).map_err(|fault| Fault::invalid(format!("the request is not JSON: {}", fault)))?);
+    let table = &guest.table;
+    let find = || table.find(request.process_id()?);
+    let ok = || object([("ok", true.into())]);
+    let mut writer = Answering { stream, answered };
+    let answer = match request.text("op")? {
+        "hello" => {
+            // So that the client sees the end of the connection when it is closed here, not before: a memory dump may follow.
+            *lingering = !request.flag("close")?;
+            hello(guest)
+        }
+        "configure" => {
+            let answer = configure(&request)?;
+            if request.flag("restored")? {
+                table.end_pauses();
+                guest.uploads.end_pauses();
+            }
+            answer
+        }
+        "spawn" => with_process(spawn(table, &guest.inheritance, &request)?),
+        "processes" => return processes(table, &mut writer),
+        "process" => {
+            let process = find()?;
+            let wait = request.optional_integer("waitMs", 0, WAIT_MS_MAX)?.unwrap_or(0);
+            wait_for_end(&process, stream, Duration::from_millis(wait))?;
+            let info = process.info();
+            if info.get("exitCode").is_some() {
+                process.state().end_told = true;
+            }
+            with_process(info)
+        }
+        "output" => return output(&*find()?, &mut writer),
+        "attach" => {
+            let process = find()?;
+            let offset = request.optional_integer("offset", 0, OFFSET_MAX)?.unwrap_or(0);
+            let credit = request.optional_integer("credit", 0, OFFSET_MAX)?.unwrap_or(CREDIT_DEFAULT);
+            let input_offset = request.optional_integer("inputOffset", 0, OFFSET_MAX)?.unwrap_or(0);
+            let client = request.optional_text("client")?;
+            if client.map_or(false, |name| name.is_empty() || name.len() > CLIENT_BYTES_MAX) {
+                return Err(Fault::invalid(format!("client: must be 1 to {} bytes", CLIENT_BYTES_MAX)));
+            }
+            let early = reader.buffer().to_vec();
+            let request = attach::Request { offset, credit, client, input_offset };
+            return attach::attach(&process, stream, &mut writer, &early, &request);
+        }
+        "signal" => {
+            let process = find()?;
+            table.kill(&process, request.integer("signal", 1, 64)? as i32, false);
+            ok()
+        }
+        "resize" => {
+            let process = find()?;
+            let (cols, rows) = (request.integer("cols", 1, 10_000)?, request.integer("rows", 1, 10_000)?);
+            resize(&process, cols as u16, rows as u16)?;
+            ok()
+        }
+        "release" => {
+            table.release(request.process_id()?)?;
+            ok()
+        }
+        "stat" => files::stat(&request.path()?)?,
+        "list" => return files::list(&request.path()?, &mut writer),
+        "mkdir" => {
+            let path = request.path()?;
+            guest.own.refuse_inside(&path)?;
+            files::mkdir(&path)?;
+            ok()
+        }
+        "remove" => {
+            let path = request.path()?;
+            guest.own.refuse_holding(&path)?;
+            remove(&path)?;
+            ok()
+        }
+        "read" => {
+            let offset = |key| request.optional_integer(key, 0, OFFSET_MAX);
+            return files::read(&request.path()?, offset("start")?, offset("end")?, &mut writer);
+        }
+        "write" => return write(&request, guest, reader, &mut writer),
+        "ports" => {
+            let ports = dial::ports().into_iter().map(|port| u64::from(port).into()).collect();
+            object([("ok", true.into()), ("ports", Value::List(ports))])
+        }
+        "memory" => memory(),
+        "dial" => {
+            let server = dial::connect(request.integer("port", 1, 65535)? as u16)?;
+            frames::write_line(&mut writer, &ok())?;
+            // From here the bytes are the client's and the server's own; a fault ends the connection.
+            let _ = dial::relay(stream, &server, reader.buffer());
+            return Ok(());
+        }
+        other => return Err(Fault::invalid(format!("op: unknown operation '{}'", other))),
+    };
+    Ok(frames::write_line(&mut writer, &answer)?)
+}
+
+/// Remembers that the answer line is out: a later fault goes into a frame.
+struct Answering<'a> {
+    stream: &'a UnixStream,
+    answered: &'a mut bool,
+}
+
+impl Write for Answering<'_> {
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        *self.answered = true;
+        self.stream.write(data)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn hello(guest: &Guest) -> Value {
+    object([
+        ("ok", true.into()),
+        ("version", env!("CARGO_PKG_VERSION").into()),
+        ("protocol", 1.into()),
+        ("connections", (guest.connections.load(Ordering::SeqCst) as u64).into()),
+    ])
+}
+
+fn with_process(info: Value) -> Value {
+    object([("ok", true.into()), ("process", info)])
+}
+
+fn processes(table: &Table, writer: &mut impl Write) -> Outcome<()> {
+    table.forget_old();
+    frames::write_line(writer, &object([("ok", true.into())]))?;
+    let mut entries = Entries::new(writer);
+    for process in table.all() {
+        entries.push(&process.info())?;
+    }
+    Ok(entries.end()?)
+}
+
+fn output(process: &Process, writer: &mut impl Write) -> Outcome<()> {
+    frames::write_line(writer, &object([("ok", true.into())]))?;
+    let (end, last) = {
+        let state = process.state();
+        (state.log.end(), state.end_told)
+    };
+    let mut cursor = 0;
+    while cursor < end {
+        let mut frame = Vec::new();
+        {
+            let state = process.state();
+            match state.log.read(cursor, OUTPUT_BYTES) {
+                Some((stream, offset, data)) if offset < end => {
+                    let kind = if stream == Stream::Stdout { kind::STDOUT } else { kind::STDERR };
+                    let data = &data[..data.len().min((end - offset) as usize)];
+                    frames::push(&mut frame, kind, &offset.to_be_bytes(), data);
+                    cursor = offset + data.len() as u64;
+                }
+                _ => break,
+            }
+        }
+        writer.write_all(&frame)?;
+    }
+    let truncated = process.state().log.truncated();
+    frames::write_value(writer, kind::END, &object([("truncated", truncated.into())]))?;
+    process.state().taken |= last;
+    Ok(())
+}
+
+fn resize(process: &Process, cols: u16, rows: u16) -> Outcome<()> {
+    if !process.has_terminal {
+        return Err(Fault::invalid(format!("id: process '{}' has no terminal", process.id)));
+    }
+    // After the end there is nothing to resize.
+    let terminal = process.state().terminal.clone();
+    match terminal {
+        Some(terminal) => sys::resize_terminal(&*terminal, cols, rows).map_err(|error| Fault::own(error, "resize")),
+        None => Ok(()),
+    }
+}
+
+fn write(request: &Request, guest: &Guest, reader: &mut impl Read, writer: &mut impl Write) -> Outcome<()> {
+    let path = request.path()?;
+    guest.own.refuse_inside(&files::follow_links(&path)?)?;
+    let upload = Upload {
+        path: &path,
+        resume: request.optional_text("resume")?,
+        bytes_max: request.optional_integer("bytesMax", 0, OFFSET_MAX)?,
+        mode: request.optional_integer("mode", 0, 0o7777)?.unwrap_or(0o644) as u32,
+        owner: request.optional_text("user")?.map(users::find).transpose()?,
+    };
+    let (bytes, paused) = match files::write(&upload, &guest.uploads, reader, writer)? {
+        Written::Whole(bytes) => (bytes, None),
+        Written::Paused(bytes, token) => (bytes, Some(token)),
+        Written::Broken => return Ok(()),
+    };
+    let mut result = vec![("ok", true.into()), ("bytes", bytes.into())];
+    if let Some(token) = paused {
+        result.push(("paused", Value::Text(token)));
+    }
+    Ok(frames::write_value(writer, kind::RESULT, &object(result))?)
+}

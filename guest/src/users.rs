@@ -1,0 +1,110 @@
+//! Users and groups of the sandbox, from `/etc/passwd` and `/etc/group` (passwd(5), group(5)).
+
+use crate::fault::{Fault, Outcome};
+use std::fs::File;
+use std::io::Read;
+
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+#[derive(Debug, PartialEq)]
+pub struct User {
+    pub name: String,
+    pub uid: u32,
+    pub gid: u32,
+    pub groups: Vec<u32>,
+    pub home: String,
+    pub shell: String,
+}
+
+/// Finds a user by name or numeric id. A number without an entry is a user of its own without a home.
+pub fn find(name: &str) -> Outcome<User> {
+    find_in(name, &read("/etc/passwd"), &read("/etc/group"))
+        .ok_or_else(|| Fault::invalid(format!("user: no user '{}' in the sandbox", name)))
+}
+
+fn read(path: &str) -> String {
+    let mut bytes = Vec::new();
+    if let Ok(file) = File::open(path) {
+        let _ = file.take(FILE_BYTES_MAX).read_to_end(&mut bytes);
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+fn find_in(name: &str, passwd: &str, group: &str) -> Option<User> {
+    let number: Option<u32> = name.parse().ok();
+    for line in passwd.lines() {
+        let fields: Vec<&str> = line.split(':').collect();
+        if fields.len() < 7 {
+            continue;
+        }
+        if let (Ok(uid), Ok(gid)) = (fields[2].parse(), fields[3].parse()) {
+            if fields[0] == name || number == Some(uid) {
+                return Some(User {
+                    name: fields[0].to_string(),
+                    uid,
+                    gid,
+                    groups: groups_of(fields[0], gid, group),
+                    home: fields[5].to_string(),
+                    shell: fields[6].to_string(),
+                });
+            }
+        }
+    }
+    let (home, label) = match (number, name) {
+        (Some(0), _) | (None, "root") => ("/root", "root".to_string()),
+        (Some(id), _) => ("/", id.to_string()),
+        _ => return None,
+    };
+    let id = number.unwrap_or(0);
+    Some(User { name: label, uid: id, gid: id, groups: vec![id], home: home.to_string(), shell: "/bin/sh".to_string() })
+}
+
+fn groups_of(name: &str, gid: u32, group: &str) -> Vec<u32> {
+    let mut groups = vec![gid];
+    for line in group.lines() {
+        let fields: Vec<&str> = line.split(':').collect();
+        if fields.len() < 4 || !fields[3].split(',').any(|member| member == name) {
+            continue;
+        }
+        if let Ok(id) = fields[2].parse() {
+            if !groups.contains(&id) {
+                groups.push(id);
+            }
+        }
+    }
+    groups
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PASSWD: &str = "root:x:0:0:root:/root:/bin/bash\nbroken line\nbad:x:nan:1::/:/bin/sh\n\
+        ann:x:1000:1001:Ann,,,:/home/ann:/bin/zsh\n";
+    const GROUP: &str =
+        "root:x:0:\nann:x:1001:\ndocker:x:998:bob,ann\nsudo:x:27:annie\nown:x:1001:ann\nvideo:x:44:ann\n";
+
+    #[test]
+    fn a_name_and_its_number_are_the_same_user() {
+        let ann = find_in("ann", PASSWD, GROUP).unwrap();
+        assert_eq!((ann.uid, ann.gid, ann.home.as_str()), (1000, 1001, "/home/ann"));
+        assert_eq!(ann.groups, vec![1001, 998, 44]);
+        assert_eq!(find_in("1000", PASSWD, GROUP), Some(ann));
+    }
+
+    #[test]
+    fn unknown_names_are_refused_and_unknown_numbers_stand_for_themselves() {
+        assert_eq!(find_in("eve", PASSWD, GROUP), None);
+        assert_eq!(find_in("bad", PASSWD, GROUP), None);
+        assert_eq!(find_in("", PASSWD, GROUP), None);
+        assert_eq!(find_in("-1", PASSWD, GROUP), None);
+        let number = find_in("4242", PASSWD, GROUP).unwrap();
+        assert_eq!((number.uid, number.gid, number.home.as_str()), (4242, 4242, "/"));
+    }
+
+    #[test]
+    fn root_exists_without_a_passwd_file() {
+        let root = find_in("root", "", "").unwrap();
+        assert_eq!((root.uid, root.home.as_str()), (0, "/root"));
+    }
+}

@@ -1,0 +1,110 @@
+import { z } from 'zod'
+
+/**
+ * The wire between server and guest; `docs/guest-protocol.md` describes it. What a guest answers comes from a hostile
+ * machine: every length is bounded here and every answer is checked by a schema before anything is believed.
+ */
+
+/** Longest request and answer line, in bytes without the line end. */
+export const lineBytesMax = 1024 * 1024
+/** Longest payload of a frame. */
+export const payloadBytesMax = 256 * 1024
+/** One byte type, four bytes length (big-endian). */
+export const frameHeaderBytes = 5
+
+export const frameKind = {
+  data: 0x01,
+  end: 0x02,
+  acknowledge: 0x03,
+  credit: 0x04,
+  pause: 0x05,
+  stdout: 0x11,
+  stderr: 0x12,
+  replayed: 0x13,
+  exit: 0x14,
+  taken: 0x15,
+  entries: 0x20,
+  result: 0x21,
+} as const
+
+const integer = z.number().int().min(0).max(Number.MAX_SAFE_INTEGER)
+const path = z.string().max(16_384)
+/** The years 0 to 9999, in seconds. */
+const seconds = z.number().int().min(-62_167_219_200).max(253_402_300_799)
+
+/** Codes that a guest may answer with; each is one of `errorCodes`. */
+export const guestFaultSchema = z.object({
+  ok: z.literal(false),
+  code: z.enum([
+    'invalid_request',
+    'not_found',
+    'conflict',
+    'nothing_listening',
+    'too_large',
+    'unavailable',
+    'internal_error',
+  ]),
+  message: z.string().max(4000),
+})
+
+export const okSchema = z.object({ ok: z.literal(true) })
+
+export const helloSchema = okSchema.extend({
+  version: z.string().max(64),
+  protocol: integer,
+  /** Connections that are open, this one included. */
+  connections: integer,
+})
+
+export const configureSchema = okSchema.extend({
+  /** What could not be done: field of the request → why. */
+  failed: z.record(z.string().max(64), z.string().max(4000)),
+})
+
+export const processSchema = z.object({
+  id: z.string().min(1).max(128),
+  pid: integer.max(0x7fffffff),
+  argv: z.array(z.string().max(16_384)).max(8192),
+  running: z.boolean(),
+  exitCode: integer.max(255).optional(),
+  startedSeconds: seconds,
+  endedSeconds: seconds.optional(),
+  attachedClients: integer.max(100_000),
+  pty: z.boolean(),
+})
+
+export const processAnswerSchema = okSchema.extend({ process: processSchema })
+export const attachSchema = okSchema.extend({
+  input: z.boolean(),
+  /** Input of this client that the process took so far; absent from guests that cannot be left and joined again. */
+  taken: integer.optional(),
+  inputEnded: z.boolean().optional(),
+})
+export const outputEndSchema = z.object({ truncated: z.boolean() })
+
+export const statSchema = z.object({
+  path,
+  isDir: z.boolean(),
+  size: integer,
+  mode: integer.max(0o7777),
+  modifiedSeconds: z.number().int(),
+})
+
+export const statAnswerSchema = okSchema.extend({ stat: statSchema })
+export const entrySchema = statSchema.extend({ name: z.string().min(1).max(1024) })
+export const readSchema = okSchema.extend({
+  stat: statSchema,
+  length: integer,
+  /** Another text for another file or other contents. */
+  version: z.string().max(256).optional(),
+})
+/** `bytes`: those of the paused upload that goes on; absent from guests that cannot pause one. */
+export const writeSchema = okSchema.extend({ bytes: integer.optional() })
+/** With `paused` the upload waits, under that token, to go on. */
+export const writtenSchema = okSchema.extend({ bytes: integer, paused: z.string().min(1).max(64).optional() })
+export const portsSchema = okSchema.extend({ ports: z.array(integer.min(1).max(65_535)).max(65_535) })
+export const memorySchema = okSchema.extend({ usedBytes: integer, limitBytes: integer })
+
+export type AttachAnswer = z.infer<typeof attachSchema>
+export type GuestProcess = z.infer<typeof processSchema>
+export type GuestStat = z.infer<typeof statSchema>

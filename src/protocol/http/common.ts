@@ -1,0 +1,50 @@
+import { z } from 'zod'
+import { errorCodes } from '../../errors.ts'
+
+/** ISO 8601 UTC, to the second (sandbox API) or to the millisecond (Sessions API). */
+export const secondTime = z
+  .string()
+  .regex(/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$/)
+  .meta({ examples: ['2026-01-15T10:30:00Z'] })
+export const milliTime = z
+  .string()
+  .regex(/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/)
+  .meta({ examples: ['2026-01-15T10:30:00.000Z'] })
+
+export const envs = z.record(z.string(), z.string()).meta({ description: 'Environment variables' })
+
+/** Thirty days, the longest timeout (contract.md § Sandboxes). */
+export const timeoutSecondsMax = 2_592_000
+export const timeout = z
+  .int()
+  .min(0)
+  .max(timeoutSecondsMax)
+  .meta({ description: 'Rolling idle timeout in seconds; 0 means never' })
+
+export const port = z.int().min(1).max(65_535)
+
+export const empty = z.object({}).meta({ id: 'Empty' })
+
+/** A field of the contract that is accepted here and answered with 501 unless it is empty. */
+export const notBuilt = z.unknown().optional().meta({ description: 'Not built yet: answered with 501' })
+
+/** Errors of the sandbox API carry facts of their code beside it, such as `patchId`. */
+export const sandboxError = z
+  .looseObject({ error: z.string(), code: z.enum(errorCodes) })
+  .meta({ id: 'Error', description: 'Error of the sandbox API' })
+
+export const sessionErrorTypes = [
+  'invalid_request',
+  'unauthorized',
+  'forbidden',
+  'not_found',
+  'conflict',
+  'rate_limited',
+  'unavailable',
+  'internal_error',
+] as const
+export type SessionErrorType = (typeof sessionErrorTypes)[number]
+
+export const sessionError = z
+  .object({ error: z.object({ type: z.enum(sessionErrorTypes), message: z.string() }) })
+  .meta({ id: 'SessionError', description: 'Error of the Sessions API' })
