@@ -1,0 +1,253 @@
+//! `atoll-mount launch`: starts programs for the server. The server's memory is large, and each `fork` of it copies page
+//! tables for tens of milliseconds while everything else waits; this process is small. It ends with its standard input.
+//!
+//! Frames, integers big-endian, `length` not counting itself:
+//!
+//!     request  length:u32 id:u32 op:u8 detached:u8 input_length:u32 input argv (words joined by NUL)
+//!     answer   length:u32 id:u32 status:u8 code:i32 stdout_length:u32 stdout stderr
+//!
+//! `op` 0 runs, 1 kills the program of that id with all of its process group. `status` 0: exited with `code`; 1: killed by signal `code`; 2: not started,
+//! `code` is the error number; 3: killed because it wrote too much.
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::io::{self, Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread;
+
+use crate::sys::{self, Error};
+
+const REQUEST_BYTES_MAX: usize = 16 * 1024 * 1024;
+const OUTPUT_BYTES_MAX: u64 = 4 * 1024 * 1024;
+const HEADER_BYTES: usize = 10;
+const STACK_BYTES: usize = 128 * 1024;
+
+const EXITED: u8 = 0;
+const SIGNALLED: u8 = 1;
+const NOT_STARTED: u8 = 2;
+const TOO_MUCH: u8 = 3;
+
+/// Programs that run, by the id of their request. A pid is in here only while it cannot belong to anybody else.
+type Running = Arc<Mutex<HashMap<u32, i32>>>;
+
+pub fn serve() -> Result<(), Error> {
+    let running = Running::default();
+    let output = Arc::new(Mutex::new(io::stdout()));
+    let mut input = io::stdin().lock();
+    while let Some(frame) = read_frame(&mut input).map_err(|error| Error::new(format!("standard input: {error}")))? {
+        let request = Request::parse(&frame).ok_or_else(|| Error::new("a malformed request"))?;
+        if request.kills {
+            if let Some(pid) = lock(&running).get(&request.id) {
+                sys::kill_group(*pid);
+            }
+            continue;
+        }
+        let (running, output) = (Arc::clone(&running), Arc::clone(&output));
+        let work = move || {
+            let answer = request.run(&running).encode(request.id);
+            // The server has gone when nobody reads any more; the main thread sees the end of its input then.
+            let mut output = lock(&output);
+            let _ = output.write_all(&answer).and_then(|()| output.flush());
+        };
+        thread::Builder::new()
+            .stack_size(STACK_BYTES)
+            .spawn(work)
+            .map_err(|error| Error::new(format!("a thread: {error}")))?;
+    }
+    Ok(())
+}
+
+struct Request {
+    id: u32,
+    kills: bool,
+    detached: bool,
+    input: Vec<u8>,
+    argv: Vec<Vec<u8>>,
+}
+
+struct Answer {
+    status: u8,
+    code: i32,
+    stdout: Vec<u8>,
+    stderr: Vec<u8>,
+}
+
+impl Request {
+    fn parse(frame: &[u8]) -> Option<Request> {
+        let input_length = u32_at(frame, 6)? as usize;
+        let rest = frame.get(HEADER_BYTES..)?;
+        let input = rest.get(..input_length)?.to_vec();
+        let argv = rest.get(input_length..)?.split(|byte| *byte == 0).map(<[u8]>::to_vec).collect();
+        Some(Request { id: u32_at(frame, 0)?, kills: frame[4] == 1, detached: frame[5] == 1, input, argv })
+    }
+
+    fn run(&self, running: &Running) -> Answer {
+        match self.start(running) {
+            Ok(child) => self.finish(child, running),
+            Err(error) => {
+                Answer { status: NOT_STARTED, code: error.raw_os_error().unwrap_or(0), stdout: vec![], stderr: vec![] }
+            }
+        }
+    }
+
+    fn start(&self, running: &Running) -> io::Result<Child> {
+        let mut words = self.argv.iter().map(|word| OsStr::from_bytes(word));
+        let output = || if self.detached { Stdio::null() } else { Stdio::piped() };
+        let input = if self.input.is_empty() { Stdio::null() } else { Stdio::piped() };
+        let mut command = Command::new(words.next().unwrap_or_default());
+        command.args(words).stdin(input).stdout(output()).stderr(output());
+        // A group of its own: what a killed program has started would keep its pipes open, and run on without an owner.
+        unsafe { command.pre_exec(sys::lead_group) };
+        // Under the lock, so that a kill which comes at once finds it.
+        let mut running = lock(running);
+        let child = command.spawn()?;
+        running.insert(self.id, child.id() as i32);
+        Ok(child)
+    }
+
+    fn finish(&self, mut child: Child, running: &Running) -> Answer {
+        let pid = child.id() as i32;
+        let (mut stdin, mut stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let (stdout, stderr, too_much) = thread::scope(|scope| {
+            // A program that exits before it has read its input is judged by its exit status.
+            scope.spawn(move || stdin.take().map(|mut stdin| stdin.write_all(&self.input)));
+            let errors =
+                scope.spawn(move || stderr.map(|mut stderr| read_bounded(&mut stderr, pid)).unwrap_or_default());
+            let (stdout, too_much) = stdout.as_mut().map(|stdout| read_bounded(stdout, pid)).unwrap_or_default();
+            let (stderr, more) = errors.join().unwrap_or_default();
+            (stdout, stderr, too_much || more)
+        });
+        // First wait without reaping: until the pid is out of the table it must not be given to another process.
+        sys::wait_for_exit(pid);
+        lock(running).remove(&self.id);
+        let (status, code) = match child.wait() {
+            _ if too_much => (TOO_MUCH, 0),
+            Ok(status) => match (status.code(), status.signal()) {
+                (Some(code), _) => (EXITED, code),
+                (None, signal) => (SIGNALLED, signal.unwrap_or(0)),
+            },
+            Err(_) => (SIGNALLED, 0),
+        };
+        Answer { status, code, stdout, stderr }
+    }
+}
+
+impl Answer {
+    fn encode(&self, id: u32) -> Vec<u8> {
+        let length = 13 + self.stdout.len() + self.stderr.len();
+        let mut frame = Vec::with_capacity(4 + length);
+        frame.extend_from_slice(&(length as u32).to_be_bytes());
+        frame.extend_from_slice(&id.to_be_bytes());
+        frame.push(self.status);
+        frame.extend_from_slice(&self.code.to_be_bytes());
+        frame.extend_from_slice(&(self.stdout.len() as u32).to_be_bytes());
+        frame.extend_from_slice(&self.stdout);
+        frame.extend_from_slice(&self.stderr);
+        frame
+    }
+}
+
+/// Reads to the end, or kills the program once it has written more than anybody will read.
+fn read_bounded(stream: &mut impl Read, pid: i32) -> (Vec<u8>, bool) {
+    let mut bytes = Vec::new();
+    let _ = stream.take(OUTPUT_BYTES_MAX + 1).read_to_end(&mut bytes);
+    let too_much = bytes.len() as u64 > OUTPUT_BYTES_MAX;
+    if too_much {
+        sys::kill_group(pid);
+        bytes.truncate(OUTPUT_BYTES_MAX as usize);
+    }
+    (bytes, too_much)
+}
+
+/// `None` at the end of the input.
+fn read_frame(input: &mut impl Read) -> io::Result<Option<Vec<u8>>> {
+    let mut length = [0; 4];
+    match input.read_exact(&mut length) {
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+        other => other?,
+    }
+    let length = u32::from_be_bytes(length) as usize;
+    if !(HEADER_BYTES..=REQUEST_BYTES_MAX).contains(&length) {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, format!("a request of {length} bytes")));
+    }
+    let mut frame = vec![0; length];
+    input.read_exact(&mut frame)?;
+    Ok(Some(frame))
+}
+
+fn u32_at(frame: &[u8], offset: usize) -> Option<u32> {
+    Some(u32::from_be_bytes(frame.get(offset..offset + 4)?.try_into().ok()?))
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(detached: bool, input: &[u8], argv: &[&str]) -> Vec<u8> {
+        let mut frame = vec![0, 0, 0, 7, 0, u8::from(detached)];
+        frame.extend_from_slice(&(input.len() as u32).to_be_bytes());
+        frame.extend_from_slice(input);
+        frame.extend_from_slice(argv.join("\0").as_bytes());
+        frame
+    }
+
+    fn run(input: &[u8], argv: &[&str]) -> Answer {
+        let running = Running::default();
+        let answer = Request::parse(&frame(false, input, argv)).expect("parses").run(&running);
+        assert!(lock(&running).is_empty());
+        answer
+    }
+
+    #[test]
+    fn output_and_exit_status_come_back_apart() {
+        let answer = run(b"some input", &["sh", "-c", "cat; echo oops >&2; exit 3"]);
+        assert_eq!((answer.status, answer.code), (EXITED, 3));
+        assert_eq!((answer.stdout.as_slice(), answer.stderr.as_slice()), (&b"some input"[..], &b"oops\n"[..]));
+    }
+
+    #[test]
+    fn a_missing_program_tells_the_error_number() {
+        let answer = run(b"", &["/no/such/program"]);
+        assert_eq!((answer.status, answer.code), (NOT_STARTED, 2));
+    }
+
+    #[test]
+    fn a_program_that_writes_too_much_is_killed() {
+        let answer = run(b"", &["cat", "/dev/zero"]);
+        assert_eq!(answer.status, TOO_MUCH);
+        assert_eq!(answer.stdout.len() as u64, OUTPUT_BYTES_MAX);
+    }
+
+    #[test]
+    fn a_program_in_the_background_does_not_outlive_the_killed_one() {
+        let answer = run(b"", &["sh", "-c", "sleep 600 & cat /dev/zero"]);
+        assert_eq!(answer.status, TOO_MUCH);
+    }
+
+    #[test]
+    fn input_that_nobody_reads_is_no_fault() {
+        let answer = run(&vec![0; 1024 * 1024], &["true"]);
+        assert_eq!((answer.status, answer.code), (EXITED, 0));
+    }
+
+    #[test]
+    fn a_frame_that_lies_about_its_input_is_refused() {
+        let mut lying = frame(false, b"abc", &["true"]);
+        lying[9] = 200;
+        assert!(Request::parse(&lying).is_none());
+        assert!(Request::parse(&[0; 5]).is_none());
+    }
+
+    #[test]
+    fn the_end_of_the_input_is_the_end_and_an_absurd_length_an_error() {
+        assert!(read_frame(&mut &b""[..]).expect("ends").is_none());
+        assert!(read_frame(&mut &[255, 255, 255, 255, 0][..]).is_err());
+    }
+}

@@ -1,0 +1,140 @@
+//! The root of a sandbox: an overlay whose lower layers each belong to an id range of their own and are shown in the
+//! sandbox's range. The upper layer cannot be idmapped (the kernel answers EOVERFLOW), so it is owned by the sandbox's
+//! range on disk.
+//!
+//! The idmapped copies of the layers exist in a mount namespace of this process only: the overlay keeps private clones of
+//! them, and a crash at any point leaves nothing on the host.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::os::unix::io::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use crate::args::{split_start, Args};
+use crate::sys::{self, Error};
+
+/// mount(2) takes one page of options. The layers are named by number, so that hundreds of them fit.
+const OPTIONS_BYTES_MAX: usize = 4095;
+
+pub struct Request {
+    target: PathBuf,
+    upper: PathBuf,
+    work: PathBuf,
+    start: u32,
+    count: u32,
+    /// Newest first; each with the first id of the range that owns it on disk.
+    lowers: Vec<(u32, PathBuf)>,
+}
+
+impl Request {
+    pub fn from_args(args: &mut Args) -> Result<Request, Error> {
+        let range = args.text("range")?;
+        let (start, count) = split_start(&range)?;
+        let count = count.parse().map_err(|_| Error::new(format!("--range {range} is not START:COUNT")))?;
+        let mut lowers = Vec::new();
+        for lower in args.all("lower") {
+            let text = lower.into_string().map_err(|value| Error::new(format!("--lower {value:?} is not text")))?;
+            let (from, path) = split_start(&text)?;
+            lowers.push((from, PathBuf::from(path)));
+        }
+        if lowers.is_empty() {
+            return Err(Error::new("--lower is needed at least once"));
+        }
+        Ok(Request {
+            target: args.path("target")?,
+            upper: args.path("upper")?,
+            work: args.path("work")?,
+            start,
+            count,
+            lowers,
+        })
+    }
+}
+
+pub fn mount(request: &Request) -> Result<(), Error> {
+    let own = "/proc/self/ns/mnt";
+    let host = File::open(own).map_err(|error| Error::io("open", own, error))?;
+    sys::enter_private_mounts()?;
+    let overlay = stage(request)?;
+    sys::enter_mounts(&host)?;
+    sys::attach_tree(&overlay, &request.target)
+}
+
+/// Builds the overlay on a scratch file system over the target and returns it as a detached mount.
+fn stage(request: &Request) -> Result<OwnedFd, Error> {
+    let scratch = &request.target;
+    sys::mount_at("tmpfs", scratch, sys::MS_NOSUID | sys::MS_NODEV, "size=1m,mode=0700")?;
+    let mut namespaces: HashMap<u32, OwnedFd> = HashMap::new();
+    let mut names = Vec::new();
+    for (index, (from, path)) in request.lowers.iter().enumerate() {
+        let tree = sys::clone_tree(path)?;
+        if *from != request.start && !namespaces.contains_key(from) {
+            namespaces.insert(*from, sys::user_namespace(*from, request.start, request.count)?);
+        }
+        sys::seal_tree(&tree, namespaces.get(from), path)?;
+        sys::attach_tree(&tree, &make_dir(scratch, &index.to_string())?)?;
+        names.push(index.to_string());
+    }
+    let root = make_dir(scratch, "root")?;
+    std::env::set_current_dir(scratch).map_err(|error| Error::io("enter", scratch.display(), error))?;
+    let options = options(&names, plain(&request.upper)?, plain(&request.work)?)?;
+    // A device file made inside cannot be opened through this mount, whatever is in the layers.
+    sys::mount_at("overlay", &root, sys::MS_NODEV, &options)?;
+    sys::clone_tree(&root)
+}
+
+/// `index` and `nfs_export` let CRIU dump inotify watches; both must be on from the first mount of an upper on.
+fn options(lowers: &[String], upper: &str, work: &str) -> Result<String, Error> {
+    let options = format!(
+        "lowerdir={},upperdir={upper},workdir={work},index=on,nfs_export=on,redirect_dir=off,metacopy=off",
+        lowers.join(":")
+    );
+    if options.len() > OPTIONS_BYTES_MAX {
+        return Err(Error::new(format!("{} layers are too many for one overlay", lowers.len())));
+    }
+    Ok(options)
+}
+
+/// The overlay's option syntax has separators of its own; paths that hold one are refused instead of quoted.
+fn plain(path: &Path) -> Result<&str, Error> {
+    path.to_str()
+        .filter(|text| !text.contains(&[',', ':', '\\'][..]))
+        .ok_or_else(|| Error::new(format!("path {} holds a character that an overlay cannot take", path.display())))
+}
+
+fn make_dir(parent: &Path, name: &str) -> Result<PathBuf, Error> {
+    let path = parent.join(name);
+    std::fs::create_dir(&path).map_err(|error| Error::io("mkdir", path.display(), error))?;
+    Ok(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn five_hundred_layers_fit_and_a_thousand_are_refused() {
+        let names = |count: usize| (0..count).map(|index| index.to_string()).collect::<Vec<_>>();
+        assert!(options(&names(500), "/run/atoll-0123abcd/pool/sandboxes/sb-x/upper", "/w").is_ok());
+        assert!(options(&names(1100), "/u", "/w").is_err());
+    }
+
+    #[test]
+    fn a_path_with_a_separator_is_refused() {
+        assert!(plain(Path::new("/a:b")).is_err());
+        assert!(plain(Path::new("/a,b")).is_err());
+        assert!(plain(Path::new("/a b")).is_ok());
+    }
+
+    #[test]
+    fn a_request_needs_a_lower_and_a_range() {
+        let parse = |words: &[&str]| {
+            Args::parse(words.iter().map(std::ffi::OsString::from)).and_then(|mut args| Request::from_args(&mut args))
+        };
+        let base = ["--target", "/t", "--upper", "/u", "--work", "/w"];
+        assert!(parse(&[&base[..], &["--range", "5:10"]].concat()).is_err());
+        assert!(parse(&[&base[..], &["--range", "5", "--lower", "0:/b"]].concat()).is_err());
+        let request = parse(&[&base[..], &["--range", "5:10", "--lower", "0:/b"]].concat()).ok().expect("parses");
+        assert_eq!((request.start, request.count, request.lowers.len()), (5, 10, 1));
+    }
+}

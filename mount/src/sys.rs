@@ -1,0 +1,254 @@
+//! The few system calls that std does not have, each turned into an `Error` that names what it was done to.
+
+use std::ffi::{CStr, CString};
+use std::fmt;
+use std::io;
+use std::os::raw::{c_char, c_int, c_long, c_uint, c_ulong, c_void};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::io::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::path::Path;
+
+extern "C" {
+    fn syscall(number: c_long, ...) -> c_long;
+    fn mount(
+        source: *const c_char,
+        target: *const c_char,
+        kind: *const c_char,
+        flags: c_ulong,
+        data: *const c_void,
+    ) -> c_int;
+    fn unshare(flags: c_int) -> c_int;
+    fn setns(fd: c_int, kind: c_int) -> c_int;
+    fn fork() -> c_int;
+    fn pipe(ends: *mut c_int) -> c_int;
+    fn kill(pid: c_int, signal: c_int) -> c_int;
+    fn setpgid(pid: c_int, group: c_int) -> c_int;
+    fn waitid(kind: c_int, id: u32, info: *mut c_void, options: c_int) -> c_int;
+    fn read(fd: c_int, into: *mut c_void, count: usize) -> isize;
+    fn write(fd: c_int, from: *const c_void, count: usize) -> isize;
+    fn waitpid(pid: c_int, status: *mut c_int, options: c_int) -> c_int;
+    fn _exit(status: c_int) -> !;
+}
+
+// These numbers are the same on every architecture (asm-generic/unistd.h).
+const SYS_OPEN_TREE: c_long = 428;
+const SYS_MOVE_MOUNT: c_long = 429;
+const SYS_MOUNT_SETATTR: c_long = 442;
+
+const AT_FDCWD: c_int = -100;
+const AT_EMPTY_PATH: c_uint = 0x1000;
+const OPEN_TREE_CLONE: c_uint = 1;
+const OPEN_TREE_CLOEXEC: c_uint = 0o2000000;
+const MOVE_MOUNT_F_EMPTY_PATH: c_uint = 4;
+const MOUNT_ATTR_RDONLY: u64 = 0x1;
+const MOUNT_ATTR_IDMAP: u64 = 0x0010_0000;
+const CLONE_NEWUSER: c_int = 0x1000_0000;
+const CLONE_NEWNS: c_int = 0x0002_0000;
+
+/// Of x86_64 and of the generic table differ: it holds `O_DIRECTORY`.
+#[cfg(target_arch = "aarch64")]
+pub const O_TMPFILE: c_int = 0o20040000;
+#[cfg(not(target_arch = "aarch64"))]
+pub const O_TMPFILE: c_int = 0o20200000;
+
+pub const MS_NOSUID: c_ulong = 2;
+pub const MS_NODEV: c_ulong = 4;
+pub const MS_NOEXEC: c_ulong = 8;
+pub const MS_NOSYMFOLLOW: c_ulong = 256;
+const MS_REC: c_ulong = 0x4000;
+const MS_PRIVATE: c_ulong = 1 << 18;
+
+/// What was tried, on what, and what the kernel said.
+pub struct Error(String);
+
+impl Error {
+    pub fn new(message: impl Into<String>) -> Error {
+        Error(message.into())
+    }
+
+    fn last(what: &str, subject: impl fmt::Display) -> Error {
+        Error::io(what, subject, io::Error::last_os_error())
+    }
+
+    pub fn io(what: &str, subject: impl fmt::Display, error: io::Error) -> Error {
+        Error(format!("{what} {subject}: {error}"))
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+fn c_path(path: &Path) -> Result<CString, Error> {
+    CString::new(path.as_os_str().as_bytes())
+        .map_err(|_| Error::new(format!("path {} holds a NUL byte", path.display())))
+}
+
+pub fn mount_at(kind: &str, target: &Path, flags: c_ulong, data: &str) -> Result<(), Error> {
+    let kind_c = CString::new(kind).map_err(|_| Error::new("file system type holds a NUL byte"))?;
+    let data_c = CString::new(data).map_err(|_| Error::new("mount options hold a NUL byte"))?;
+    let target_c = c_path(target)?;
+    let done = unsafe { mount(kind_c.as_ptr(), target_c.as_ptr(), kind_c.as_ptr(), flags, data_c.as_ptr().cast()) };
+    if done != 0 {
+        return Err(Error::last(&format!("mount {kind} ({data}) on"), target.display()));
+    }
+    Ok(())
+}
+
+/// Moves this process into a mount namespace of its own whose changes nobody outside sees.
+pub fn enter_private_mounts() -> Result<(), Error> {
+    let root = CStr::from_bytes_with_nul(b"/\0").expect("constant");
+    let none = CStr::from_bytes_with_nul(b"none\0").expect("constant");
+    unsafe {
+        if unshare(CLONE_NEWNS) != 0 {
+            return Err(Error::last("unshare", "mount namespace"));
+        }
+        if mount(none.as_ptr(), root.as_ptr(), std::ptr::null(), MS_REC | MS_PRIVATE, std::ptr::null()) != 0 {
+            return Err(Error::last("make private", "/"));
+        }
+    }
+    Ok(())
+}
+
+pub fn enter_mounts(namespace: &impl AsRawFd) -> Result<(), Error> {
+    if unsafe { setns(namespace.as_raw_fd(), CLONE_NEWNS) } != 0 {
+        return Err(Error::last("setns", "mount namespace"));
+    }
+    Ok(())
+}
+
+/// A detached copy of the mount at `path`, that path being its root.
+pub fn clone_tree(path: &Path) -> Result<OwnedFd, Error> {
+    let path_c = c_path(path)?;
+    let fd = unsafe { syscall(SYS_OPEN_TREE, AT_FDCWD, path_c.as_ptr(), OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC) };
+    if fd < 0 {
+        return Err(Error::last("open_tree", path.display()));
+    }
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
+}
+
+pub fn attach_tree(tree: &OwnedFd, target: &Path) -> Result<(), Error> {
+    let target_c = c_path(target)?;
+    let empty = CString::default();
+    let done = unsafe {
+        syscall(SYS_MOVE_MOUNT, tree.as_raw_fd(), empty.as_ptr(), AT_FDCWD, target_c.as_ptr(), MOVE_MOUNT_F_EMPTY_PATH)
+    };
+    if done != 0 {
+        return Err(Error::last("move_mount onto", target.display()));
+    }
+    Ok(())
+}
+
+#[repr(C)]
+struct MountAttr {
+    attr_set: u64,
+    attr_clr: u64,
+    propagation: u64,
+    userns_fd: u64,
+}
+
+/// Makes a detached mount read-only and, with a user namespace, translates its owners by that namespace's mapping.
+pub fn seal_tree(tree: &OwnedFd, user_namespace: Option<&OwnedFd>, path: &Path) -> Result<(), Error> {
+    let attr = MountAttr {
+        attr_set: MOUNT_ATTR_RDONLY | if user_namespace.is_some() { MOUNT_ATTR_IDMAP } else { 0 },
+        attr_clr: 0,
+        propagation: 0,
+        userns_fd: user_namespace.map_or(0, |fd| fd.as_raw_fd() as u64),
+    };
+    let empty = CString::default();
+    let done = unsafe {
+        syscall(
+            SYS_MOUNT_SETATTR,
+            tree.as_raw_fd(),
+            empty.as_ptr(),
+            AT_EMPTY_PATH,
+            &attr as *const MountAttr,
+            std::mem::size_of::<MountAttr>(),
+        )
+    };
+    if done != 0 {
+        return Err(Error::last("idmap (mount_setattr)", path.display()));
+    }
+    Ok(())
+}
+
+/// A user namespace in which ids `from..from+count` stand for `to..to+count`. It lives as long as the descriptor.
+pub fn user_namespace(from: u32, to: u32, count: u32) -> Result<OwnedFd, Error> {
+    let (ready_read, ready_write) = pipe_ends()?;
+    let (done_read, done_write) = pipe_ends()?;
+    let child = unsafe { fork() };
+    if child < 0 {
+        return Err(Error::last("fork", "holder of a user namespace"));
+    }
+    if child == 0 {
+        // Only async-signal-safe calls here. The holder lives until the other end of `done` is closed.
+        unsafe {
+            let mut byte = 0u8;
+            let failed = unshare(CLONE_NEWUSER) != 0;
+            byte = if failed { 1 } else { byte };
+            write(ready_write.as_raw_fd(), (&byte as *const u8).cast(), 1);
+            drop(done_write);
+            read(done_read.as_raw_fd(), (&mut byte as *mut u8).cast(), 1);
+            _exit(0);
+        }
+    }
+    drop(ready_write);
+    drop(done_read);
+    let opened = (|| {
+        let mut byte = 1u8;
+        let got = unsafe { read(ready_read.as_raw_fd(), (&mut byte as *mut u8).cast(), 1) };
+        if got != 1 || byte != 0 {
+            return Err(Error::new("unshare user namespace: refused (are user namespaces disabled?)"));
+        }
+        let mapping = format!("{from} {to} {count}\n");
+        for map in ["uid_map", "gid_map"] {
+            let path = format!("/proc/{child}/{map}");
+            std::fs::write(&path, &mapping).map_err(|error| Error::io("write", &path, error))?;
+        }
+        let path = format!("/proc/{child}/ns/user");
+        std::fs::File::open(&path).map(OwnedFd::from).map_err(|error| Error::io("open", &path, error))
+    })();
+    drop(done_write);
+    unsafe {
+        let mut status: c_int = 0;
+        waitpid(child, &mut status, 0);
+    }
+    opened
+}
+
+fn pipe_ends() -> Result<(OwnedFd, OwnedFd), Error> {
+    let mut ends: [c_int; 2] = [-1, -1];
+    if unsafe { pipe(ends.as_mut_ptr()) } != 0 {
+        return Err(Error::last("pipe", "for a user namespace"));
+    }
+    Ok(unsafe { (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])) })
+}
+
+/// SIGKILL to all of a process group. The caller makes sure that its leader is still that of its child, reaped or not:
+/// until then no other group has this id.
+pub fn kill_group(leader: i32) {
+    const SIGKILL: c_int = 9;
+    unsafe { kill(-leader, SIGKILL) };
+}
+
+/// Makes the calling process the leader of a new group. Async-signal-safe.
+pub fn lead_group() -> io::Result<()> {
+    match unsafe { setpgid(0, 0) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Waits for the end of a child and leaves it unreaped, so that its pid stays its own.
+pub fn wait_for_exit(pid: i32) {
+    const P_PID: c_int = 1;
+    const WEXITED: c_int = 4;
+    const WNOWAIT: c_int = 0x0100_0000;
+    // A siginfo_t: 128 bytes, aligned like a pointer.
+    let mut info = [0u64; 16];
+    while unsafe { waitid(P_PID, pid as u32, info.as_mut_ptr().cast(), WEXITED | WNOWAIT) } == -1
+        && std::io::Error::last_os_error().kind() == std::io::ErrorKind::Interrupted
+    {}
+}
