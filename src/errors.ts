@@ -1,0 +1,48 @@
+/**
+ * The closed list of codes that Atoll answers with. `http/` maps each to a status; `docs/errors.md` explains each.
+ * Adding one here without both does not pass the type check or the tests.
+ */
+export const errorCodes = [
+  'invalid_request',
+  'unauthorized',
+  'forbidden',
+  'signature_invalid',
+  'signature_expired',
+  'not_found',
+  'conflict',
+  'idempotency_key_conflict',
+  'sandbox_stopped',
+  'too_large',
+  'patch_failed',
+  'rate_limited',
+  'nothing_listening',
+  'not_implemented',
+  'unavailable',
+  'no_capacity',
+  'full_checkpoint_unavailable',
+  'internal_error',
+] as const
+
+export type ErrorCode = (typeof errorCodes)[number]
+
+export interface ServiceErrorOptions extends ErrorOptions {
+  /** Facts for the client, answered beside the message: `{patchId, exitCode, stderr}`, `{retryAfterSeconds}`. */
+  details?: Record<string, unknown>
+}
+
+/** A fault of the world (bad input, a missing resource, a full disk), told to the client. Our own bugs are plain errors. */
+export class ServiceError extends Error {
+  readonly code: ErrorCode
+  readonly details: Record<string, unknown>
+
+  constructor(code: ErrorCode, message: string, options: ServiceErrorOptions = {}) {
+    super(message, options)
+    this.name = 'ServiceError'
+    this.code = code
+    this.details = options.details ?? {}
+  }
+}
+
+export function isServiceError(error: unknown, code?: ErrorCode): error is ServiceError {
+  return error instanceof ServiceError && (code === undefined || error.code === code)
+}

@@ -1,0 +1,31 @@
+import { randomBytes } from 'node:crypto'
+
+const alphabet = 'abcdefghijklmnopqrstuvwxyz0123456789'
+const suffixLength = 16
+
+/** Prefixes of contract.md § Conventions. */
+export type IdPrefix =
+  | 'sb-'
+  | 'cp-'
+  | 'pa-'
+  | 'pv-'
+  | 'es-'
+  | 'ps-'
+  | 'ag-'
+  | 'org_'
+  | 'key_'
+  | 'session_'
+  | 'msg_'
+  | 'evt_'
+
+/** A random id: the prefix and 16 lowercase letters or digits (about 82 bits), legal in a DNS label for prefixes ending in `-`. */
+export function newId(prefix: IdPrefix): string {
+  let suffix = ''
+  while (suffix.length < suffixLength) {
+    for (const byte of randomBytes(suffixLength)) {
+      // 252 is the largest multiple of 36 below 256: bytes above it would favour some letters.
+      if (byte < 252 && suffix.length < suffixLength) suffix += alphabet[byte % alphabet.length]
+    }
+  }
+  return prefix + suffix
+}
