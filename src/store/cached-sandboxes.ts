@@ -1,0 +1,87 @@
+import type { Preview, Sandbox, SandboxStore } from '../sandbox/index.ts'
+
+const sandboxesMax = 10_000
+const previewsMax = 10_000
+
+/**
+ * Keeps what every operation and every preview request looks up, so that they cost no query. Right only while this process
+ * is the database's single writer of sandboxes and previews; with several, each would need to hear of the others' writes.
+ */
+export function cachedSandboxStore(store: SandboxStore): SandboxStore {
+  const sandboxes = new ReadCache<Sandbox>(sandboxesMax)
+  const previews = new ReadCache<Preview | 'none'>(previewsMax)
+  const portKey = (sandboxId: string, port: number) => `${sandboxId}:${port}`
+  return {
+    ...store,
+    async sandbox(id, orgId) {
+      const sandbox = await sandboxes.read(id, () => store.sandbox(id))
+      return orgId === undefined || sandbox?.orgId === orgId ? sandbox : undefined
+    },
+    insertSandbox: (sandbox) => sandboxes.write(sandbox.id, () => store.insertSandbox(sandbox)),
+    updateSandbox: (id, change, from) => sandboxes.write(id, () => store.updateSandbox(id, change, from)),
+    async purgeSandboxes(stoppedBefore) {
+      const count = await store.purgeSandboxes(stoppedBefore)
+      if (count > 0) {
+        sandboxes.clear()
+        previews.clear()
+      }
+      return count
+    },
+    async preview(sandboxId, port) {
+      const read = async () => (await store.preview(sandboxId, port)) ?? 'none'
+      const preview = await previews.read(portKey(sandboxId, port), read)
+      return preview === 'none' ? undefined : preview
+    },
+    putPreview: (preview) => previews.write(portKey(preview.sandboxId, preview.port), () => store.putPreview(preview)),
+    setSslStatus: (preview, sslStatus, from) =>
+      previews.write(portKey(preview.sandboxId, preview.port), () => store.setSslStatus(preview, sslStatus, from)),
+    deletePreview: (sandboxId, port) =>
+      previews.write(portKey(sandboxId, port), () => store.deletePreview(sandboxId, port)),
+  }
+}
+
+/**
+ * Values by key, the longest kept go first. A value that was read while its key may have been written is not kept: writes
+ * are counted when they begin and when they end, and a read keeps its value only if the count stood still.
+ */
+class ReadCache<Value> {
+  readonly #values = new Map<string, Value>()
+  readonly #max: number
+  #writes = 0
+
+  constructor(max: number) {
+    this.#max = max
+  }
+
+  async read<Result extends Value | undefined>(key: string, load: () => Promise<Result>): Promise<Value | undefined> {
+    const kept = this.#values.get(key)
+    if (kept !== undefined) return kept
+    const writesBefore = this.#writes
+    const value = await load()
+    if (value !== undefined && this.#writes === writesBefore) {
+      const [oldest] = this.#values.keys()
+      if (this.#values.size >= this.#max && oldest !== undefined) this.#values.delete(oldest)
+      this.#values.set(key, value)
+    }
+    return value
+  }
+
+  async write<Result>(key: string, work: () => Promise<Result>): Promise<Result> {
+    this.#forget(key)
+    try {
+      return await work()
+    } finally {
+      this.#forget(key)
+    }
+  }
+
+  clear(): void {
+    this.#writes += 1
+    this.#values.clear()
+  }
+
+  #forget(key: string): void {
+    this.#writes += 1
+    this.#values.delete(key)
+  }
+}

@@ -1,0 +1,86 @@
+import type { Kysely, Selectable, Updateable } from 'kysely'
+import type { Checkpoint } from '../sandbox/checkpoint.ts'
+import type { SandboxStore } from '../sandbox/store.ts'
+import { cleared, present } from './rows.ts'
+import type { CheckpointTable, Database } from './schema.ts'
+import { lenient, strict, strictJson } from './text.ts'
+
+export type CheckpointStore = Pick<
+  SandboxStore,
+  | 'insertCheckpoint'
+  | 'checkpoint'
+  | 'listCheckpoints'
+  | 'checkpointIds'
+  | 'checkpointsIn'
+  | 'updateCheckpoint'
+  | 'deleteCheckpoint'
+>
+
+export function checkpointStore(db: Kysely<Database>): CheckpointStore {
+  return {
+    async insertCheckpoint(checkpoint) {
+      const { name, sandboxConfig, error, ...rest } = checkpoint
+      await db
+        .insertInto('checkpoints')
+        .values({
+          ...rest,
+          name: strict(name, 'name'),
+          sandboxConfig: strictJson(sandboxConfig, 'sandboxConfig'),
+          error: error === undefined ? null : lenient(error),
+        })
+        .execute()
+    },
+
+    async checkpoint(id, orgId) {
+      let query = db.selectFrom('checkpoints').selectAll().where('id', '=', id)
+      if (orgId !== undefined) query = query.where('orgId', '=', orgId)
+      const row = await query.executeTakeFirst()
+      return row && toCheckpoint(row)
+    },
+
+    async listCheckpoints(sandboxId, orgId) {
+      const rows = await db
+        .selectFrom('checkpoints')
+        .selectAll()
+        .where('sandboxId', '=', sandboxId)
+        .where('orgId', '=', orgId)
+        .orderBy('createdAt')
+        .orderBy('id')
+        .execute()
+      return rows.map(toCheckpoint)
+    },
+
+    async checkpointIds() {
+      const rows = await db.selectFrom('checkpoints').select('id').orderBy('id').execute()
+      return rows.map(({ id }) => id)
+    },
+
+    async checkpointsIn(status) {
+      const rows = await db
+        .selectFrom('checkpoints')
+        .selectAll()
+        .where('status', '=', status)
+        .orderBy('createdAt')
+        .orderBy('id')
+        .execute()
+      return rows.map(toCheckpoint)
+    },
+
+    async updateCheckpoint(id, change) {
+      if (Object.keys(change).length === 0) return await this.checkpoint(id)
+      const set: Updateable<CheckpointTable> = cleared(change)
+      if (change.error !== undefined) set.error = lenient(change.error)
+      const row = await db.updateTable('checkpoints').set(set).where('id', '=', id).returningAll().executeTakeFirst()
+      return row && toCheckpoint(row)
+    },
+
+    async deleteCheckpoint(id) {
+      const { numDeletedRows } = await db.deleteFrom('checkpoints').where('id', '=', id).executeTakeFirstOrThrow()
+      return numDeletedRows > 0n
+    },
+  }
+}
+
+function toCheckpoint({ lastPatchSequence: _counter, ...row }: Selectable<CheckpointTable>): Checkpoint {
+  return present(row)
+}

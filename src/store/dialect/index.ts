@@ -1,0 +1,8 @@
+import type { Dialect } from 'kysely'
+
+/** What differs between the embedded database and a server. */
+export interface Backend {
+  dialect: Dialect
+  /** Ends what runs beside the callers' statements; called once, before the dialect's driver is destroyed. */
+  stop(): Promise<void>
+}

@@ -1,0 +1,56 @@
+import type { PGlite } from '@electric-sql/pglite'
+
+export interface MaintenanceLimits {
+  /** Between two looks at the log. */
+  checkMs?: number
+  /** The write-ahead log is cut back when it has grown by this much; a start after a crash reads little more than that. */
+  walBytesMax?: number
+  /** Between two vacuums. */
+  vacuumMs?: number
+}
+
+const defaults = { checkMs: 60_000, walBytesMax: 64 * 1024 * 1024, vacuumMs: 60 * 60 * 1000 }
+
+/** Tables whose rows change; the others only grow and need no vacuum. */
+const changingTables = 'sandboxes, previews, checkpoints, patches, sessions, messages, idempotency_keys, api_keys'
+
+/**
+ * Does what a PostgreSQL server does by processes of its own, which PGlite does not have: without checkpoints the
+ * write-ahead log grows for ever, without vacuum dead rows stay and the planner knows no sizes. Returns the function that
+ * ends it and waits for what runs.
+ */
+export function maintain(pglite: Pick<PGlite, 'query'>, limits: MaintenanceLimits = {}): () => Promise<void> {
+  const { checkMs = defaults.checkMs, walBytesMax = defaults.walBytesMax, vacuumMs = defaults.vacuumMs } = limits
+  let running: Promise<void> = Promise.resolve()
+  let checkpointedAt = '0/0'
+  let vacuumedMs = Date.now()
+
+  const round = async () => {
+    const { rows } = await pglite.query<{ lsn: string; bytes: number }>(
+      'select pg_current_wal_lsn()::text as lsn, pg_wal_lsn_diff(pg_current_wal_lsn(), $1::pg_lsn)::float8 as bytes',
+      [checkpointedAt],
+    )
+    const wal = rows[0]
+    // The first round of a process has no mark yet and checkpoints once.
+    if (wal !== undefined && wal.bytes > walBytesMax) {
+      await pglite.query('checkpoint')
+      checkpointedAt = wal.lsn
+    }
+    if (Date.now() - vacuumedMs >= vacuumMs) {
+      vacuumedMs = Date.now()
+      await pglite.query(`vacuum (analyze) ${changingTables}`)
+    }
+  }
+
+  const timer = setInterval(() => {
+    running = running.then(round).catch((error: unknown) => {
+      process.emitWarning(error instanceof Error ? error : String(error), { code: 'ATOLL_STORE_MAINTENANCE' })
+    })
+  }, checkMs)
+  timer.unref()
+
+  return async () => {
+    clearInterval(timer)
+    await running
+  }
+}

@@ -1,0 +1,86 @@
+/**
+ * Everything that Atoll knows, in PostgreSQL: embedded as PGlite in the data directory, or a server. One dialect, one set
+ * of migrations; `dialect/` holds what differs. One file a noun; `schema.ts` names the columns.
+ */
+import { CamelCasePlugin, Kysely, sql } from 'kysely'
+import { ServiceError } from '../errors.ts'
+import type { OrganisationStore } from '../sandbox/organisation.ts'
+import type { SandboxStore } from '../sandbox/store.ts'
+import type { SessionStore } from '../session/store.ts'
+import { Calls } from './calls.ts'
+import type { Backend } from './dialect/index.ts'
+import { pgliteBackend } from './dialect/pglite.ts'
+import { postgresBackend } from './dialect/postgres.ts'
+import { translating } from './errors.ts'
+import { idempotencyStore } from './idempotency.ts'
+import type { IdempotencyStore } from './idempotency.ts'
+import { migrate } from './migrations/index.ts'
+import { organisationStore } from './organisations.ts'
+import { sandboxStore } from './sandboxes.ts'
+import type { Database } from './schema.ts'
+import { sessionStore } from './sessions.ts'
+
+export { cachedSandboxStore } from './cached-sandboxes.ts'
+export type { IdempotencyState, IdempotencyStore, StoredResponse } from './idempotency.ts'
+
+export interface Store {
+  sandboxes: SandboxStore
+  sessions: SessionStore
+  organisations: OrganisationStore
+  idempotency: IdempotencyStore
+  /** Throws `unavailable` when the database does not answer. */
+  ping(): Promise<void>
+  /** Waits for the calls that run; later ones throw `unavailable`. A repeat is harmless. */
+  close(): Promise<void>
+}
+
+/**
+ * `dataDir` is this server's alone: its embedded database takes no second process. Without `imageDir` the first opening
+ * takes some seconds more.
+ */
+export type StoreLocation = { dataDir: string; imageDir?: string } | { databaseUrl: string }
+
+/** Opens the database and brings its schema up to date. The caller closes the store. Throws `unavailable`. */
+export async function openStore(location: StoreLocation): Promise<Store> {
+  const backend =
+    'databaseUrl' in location
+      ? postgresBackend(location.databaseUrl)
+      : await pgliteBackend(location.dataDir, location.imageDir)
+  const db = new Kysely<Database>({
+    dialect: backend.dialect,
+    plugins: [new CamelCasePlugin({ maintainNestedObjectKeys: true })],
+  })
+  const store = storeOn(db, backend)
+  try {
+    await migrate(db)
+  } catch (error) {
+    await store.close()
+    throw error
+  }
+  return store
+}
+
+function storeOn(db: Kysely<Database>, backend: Backend): Store {
+  const calls = new Calls()
+  let closed: Promise<void> | undefined
+  return {
+    sandboxes: translating(sandboxStore(db), calls),
+    sessions: translating(sessionStore(db), calls),
+    organisations: translating(organisationStore(db), calls),
+    idempotency: translating(idempotencyStore(db), calls),
+    async ping() {
+      try {
+        await calls.run(() => sql`select 1`.execute(db))
+      } catch (error) {
+        throw new ServiceError('unavailable', 'the database does not answer', { cause: error })
+      }
+    },
+    close() {
+      closed ??= calls
+        .end()
+        .then(() => backend.stop())
+        .then(() => db.destroy())
+      return closed
+    },
+  }
+}

@@ -1,0 +1,50 @@
+import { sql } from 'kysely'
+import { Migrator } from 'kysely/migration'
+import type { Kysely } from 'kysely'
+import type { Migration } from 'kysely/migration'
+import { isServiceError } from '../../errors.ts'
+import { translated } from '../errors.ts'
+import { up as initial } from './0001-initial.ts'
+import { up as sessionOutput } from './0002-session-output.ts'
+import { up as sessionForks } from './0003-session-forks.ts'
+
+/** All migrations by name, in order. A migration that was released never changes: what follows is a new one. */
+const migrations: Record<string, Migration> = {
+  '0001-initial': { up: initial },
+  '0002-session-output': { up: sessionOutput },
+  '0003-session-forks': { up: sessionForks },
+}
+
+/**
+ * Brings the database to the newest schema, all in one transaction; servers that start together wait for each other.
+ * Throws `unavailable` when the database does not answer.
+ */
+export async function migrate<Schema>(db: Kysely<Schema>): Promise<void> {
+  const migrator = new Migrator({
+    db,
+    provider: { getMigrations: () => Promise.resolve(migrations) },
+    migrationTableName: 'schema_migrations',
+    migrationLockTableName: 'schema_migration_lock',
+  })
+  const { error, results } = await migrator.migrateToLatest()
+  if (error === undefined) return
+  const told = translated(error)
+  if (isServiceError(told, 'unavailable')) throw told
+  if (await isNewer(db)) {
+    throw new Error('the database was written by a newer version of Atoll; start that version instead', {
+      cause: error,
+    })
+  }
+  const failed = results?.find((result) => result.status === 'Error')?.migrationName
+  throw new Error(`the database could not be migrated${failed === undefined ? '' : ` (${failed})`}`, { cause: error })
+}
+
+async function isNewer<Schema>(db: Kysely<Schema>): Promise<boolean> {
+  try {
+    const { rows } = await sql<{ name: string }>`select name from schema_migrations`.execute(db)
+    return rows.some(({ name }) => !(name in migrations))
+  } catch {
+    // The failure that brought us here is told anyway.
+    return false
+  }
+}

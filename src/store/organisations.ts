@@ -1,0 +1,66 @@
+import type { Kysely } from 'kysely'
+import { newId } from '../lib/id.ts'
+import { ServiceError } from '../errors.ts'
+import type { OrganisationStore } from '../sandbox/organisation.ts'
+import type { Database } from './schema.ts'
+import { strict } from './text.ts'
+
+export function organisationStore(db: Kysely<Database>): OrganisationStore {
+  const byDefault = () =>
+    db.selectFrom('organisations').select(['id', 'name']).where('isDefault', '=', true).executeTakeFirst()
+
+  return {
+    async defaultOrganisation() {
+      const found = await byDefault()
+      if (found !== undefined) return found
+      // Servers that start together may both come here: one row stays, and both read it.
+      await db
+        .insertInto('organisations')
+        .values({ id: newId('org_'), name: 'default', isDefault: true })
+        .onConflict((conflict) => conflict.doNothing())
+        .execute()
+      const made = await byDefault()
+      if (made === undefined) throw new Error('the default organisation is missing after its insert')
+      return made
+    },
+
+    async insertOrganisation({ id, name }) {
+      await db
+        .insertInto('organisations')
+        .values({ id, name: strict(name, 'name') })
+        .execute()
+    },
+
+    async insertApiKey(key) {
+      const inserted = await db
+        .insertInto('apiKeys')
+        .values(key)
+        .onConflict((conflict) => conflict.column('keyHash').doNothing())
+        .returning('id')
+        .executeTakeFirst()
+      if (inserted !== undefined) return
+      const owner = await db.selectFrom('apiKeys').select('orgId').where('keyHash', '=', key.keyHash).executeTakeFirst()
+      if (owner?.orgId !== key.orgId) {
+        throw new ServiceError('conflict', 'this API key belongs to another organisation')
+      }
+    },
+
+    async organisationByKey(keyHash) {
+      return await db
+        .selectFrom('apiKeys')
+        .innerJoin('organisations', 'organisations.id', 'apiKeys.orgId')
+        .select(['organisations.id', 'organisations.name'])
+        .where('apiKeys.keyHash', '=', keyHash)
+        .executeTakeFirst()
+    },
+
+    async countApiKeys(orgId) {
+      const { count } = await db
+        .selectFrom('apiKeys')
+        .select((select) => select.fn.countAll<number>().as('count'))
+        .where('orgId', '=', orgId)
+        .executeTakeFirstOrThrow()
+      return count
+    },
+  }
+}

@@ -1,0 +1,51 @@
+import type { Kysely } from 'kysely'
+import { ServiceError } from '../errors.ts'
+import type { SandboxStore } from '../sandbox/store.ts'
+import type { Database } from './schema.ts'
+import { strict } from './text.ts'
+
+export type PatchStore = Pick<SandboxStore, 'insertPatch' | 'listPatches' | 'deletePatch'>
+
+export function patchStore(db: Kysely<Database>): PatchStore {
+  return {
+    async insertPatch(patch) {
+      const script = strict(patch.script, 'script')
+      const description = strict(patch.description, 'description')
+      return await db.transaction().execute(async (transaction) => {
+        // The counter in the checkpoint's row, not the highest patch, so that a deleted patch's number is not given again.
+        const counter = await transaction
+          .updateTable('checkpoints')
+          .set((set) => ({ lastPatchSequence: set('lastPatchSequence', '+', 1) }))
+          .where('id', '=', patch.checkpointId)
+          .returning('lastPatchSequence')
+          .executeTakeFirst()
+        if (counter === undefined) {
+          throw new ServiceError('not_found', `checkpoint ${patch.checkpointId} does not exist`)
+        }
+        return await transaction
+          .insertInto('patches')
+          .values({ ...patch, script, description, sequence: counter.lastPatchSequence })
+          .returningAll()
+          .executeTakeFirstOrThrow()
+      })
+    },
+
+    async listPatches(checkpointId) {
+      return await db
+        .selectFrom('patches')
+        .selectAll()
+        .where('checkpointId', '=', checkpointId)
+        .orderBy('sequence')
+        .execute()
+    },
+
+    async deletePatch(checkpointId, patchId) {
+      const { numDeletedRows } = await db
+        .deleteFrom('patches')
+        .where('checkpointId', '=', checkpointId)
+        .where('id', '=', patchId)
+        .executeTakeFirstOrThrow()
+      return numDeletedRows > 0n
+    },
+  }
+}

@@ -1,0 +1,89 @@
+import { sql } from 'kysely'
+import type { Kysely } from 'kysely'
+import type { SandboxStore } from '../sandbox/store.ts'
+import { present } from './rows.ts'
+import type { Database } from './schema.ts'
+import { strict } from './text.ts'
+
+export type PreviewStore = Pick<
+  SandboxStore,
+  'putPreview' | 'setSslStatus' | 'preview' | 'previewByHostname' | 'listPreviews' | 'deletePreview'
+>
+
+export function previewStore(db: Kysely<Database>): PreviewStore {
+  return {
+    async putPreview({ customHostname, ...rest }) {
+      const row = await db
+        .insertInto('previews')
+        .values({
+          ...rest,
+          customHostname: customHostname === undefined ? null : strict(customHostname, 'domain'),
+        })
+        .onConflict((conflict) =>
+          conflict.constraint('previews_port').doUpdateSet((set) => ({
+            orgId: set.ref('excluded.orgId'),
+            customHostname: set.ref('excluded.customHostname'),
+            sslStatus: set.ref('excluded.sslStatus'),
+            authScheme: set.ref('excluded.authScheme'),
+            tokenHash: set.ref('excluded.tokenHash'),
+          })),
+        )
+        .returningAll()
+        // A row version that nobody has locked or replaced was inserted by this statement.
+        .returning(sql<boolean>`xmax = 0`.as('created'))
+        .executeTakeFirstOrThrow()
+      const { created, ...preview } = row
+      return { preview: present(preview), created }
+    },
+
+    async setSslStatus({ sandboxId, port, customHostname }, sslStatus, from) {
+      const { numUpdatedRows } = await db
+        .updateTable('previews')
+        .set({ sslStatus })
+        .where('sandboxId', '=', sandboxId)
+        .where('port', '=', port)
+        .where('customHostname', 'is not distinct from', customHostname ?? null)
+        .where('sslStatus', 'in', from)
+        .executeTakeFirstOrThrow()
+      return numUpdatedRows > 0n
+    },
+
+    async preview(sandboxId, port) {
+      const row = await db
+        .selectFrom('previews')
+        .selectAll()
+        .where('sandboxId', '=', sandboxId)
+        .where('port', '=', port)
+        .executeTakeFirst()
+      return row && present(row)
+    },
+
+    async previewByHostname(customHostname) {
+      const row = await db
+        .selectFrom('previews')
+        .selectAll()
+        .where('customHostname', '=', customHostname)
+        .executeTakeFirst()
+      return row && present(row)
+    },
+
+    async listPreviews(sandboxId) {
+      const rows = await db
+        .selectFrom('previews')
+        .selectAll()
+        .where('sandboxId', '=', sandboxId)
+        .orderBy('port')
+        .execute()
+      return rows.map(present)
+    },
+
+    async deletePreview(sandboxId, port) {
+      const { numDeletedRows } = await db
+        .deleteFrom('previews')
+        .where('sandboxId', '=', sandboxId)
+        .where('port', '=', port)
+        .executeTakeFirstOrThrow()
+      return numDeletedRows > 0n
+    },
+  }
+}

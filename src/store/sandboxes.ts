@@ -1,0 +1,131 @@
+import { sql } from 'kysely'
+import type { Kysely, Updateable } from 'kysely'
+import type { SandboxChange } from '../sandbox/sandbox.ts'
+import type { SandboxStore, TagKey } from '../sandbox/store.ts'
+import { checkpointStore } from './checkpoints.ts'
+import { decodeCursor, page } from './cursor.ts'
+import { patchStore } from './patches.ts'
+import { previewStore } from './previews.ts'
+import { cleared, present } from './rows.ts'
+import type { Database, SandboxTable } from './schema.ts'
+import { lenient, strict, strictJson } from './text.ts'
+
+/** All of the port; checkpoints, patches and previews have files of their own. */
+export function sandboxStore(db: Kysely<Database>): SandboxStore {
+  return { ...sandboxesAlone(db), ...checkpointStore(db), ...patchStore(db), ...previewStore(db) }
+}
+
+type SandboxesAlone = Pick<
+  SandboxStore,
+  | 'insertSandbox'
+  | 'sandbox'
+  | 'listSandboxes'
+  | 'sandboxesIn'
+  | 'countSandboxes'
+  | 'updateSandbox'
+  | 'purgeSandboxes'
+  | 'tagKeys'
+>
+
+function sandboxesAlone(db: Kysely<Database>): SandboxesAlone {
+  const sandbox: SandboxStore['sandbox'] = async (id, orgId) => {
+    let query = db.selectFrom('sandboxes').selectAll().where('id', '=', id)
+    if (orgId !== undefined) query = query.where('orgId', '=', orgId)
+    const row = await query.executeTakeFirst()
+    return row && present(row)
+  }
+
+  return {
+    sandbox,
+
+    async insertSandbox({ image, envs, metadata, tags, reasonMessage, ...rest }) {
+      await db
+        .insertInto('sandboxes')
+        .values({
+          ...rest,
+          image: strict(image, 'image'),
+          envs: strictJson(envs, 'envs'),
+          metadata: strictJson(metadata, 'metadata'),
+          tags: strictJson(tags, 'tags'),
+          reasonMessage: reasonMessage === undefined ? null : lenient(reasonMessage),
+        })
+        .execute()
+    },
+
+    async listSandboxes({ orgId, statuses, limit, cursor }) {
+      const after = cursor === undefined ? undefined : decodeCursor(cursor)
+      if (statuses.length === 0) return { items: [] }
+      let query = db
+        .selectFrom('sandboxes')
+        .selectAll()
+        .where('orgId', '=', orgId)
+        .where('status', 'in', statuses)
+        .orderBy('createdAt', 'desc')
+        .orderBy('id', 'desc')
+        .limit(limit + 1)
+      if (after !== undefined) {
+        query = query.where((eb) => eb(eb.refTuple('createdAt', 'id'), '<', eb.tuple(after.createdAt, after.id)))
+      }
+      const rows = await query.execute()
+      return page(rows.map(present), limit)
+    },
+
+    async sandboxesIn(statuses) {
+      if (statuses.length === 0) return []
+      const rows = await db.selectFrom('sandboxes').selectAll().where('status', 'in', statuses).orderBy('id').execute()
+      return rows.map(present)
+    },
+
+    async countSandboxes(orgId, statuses) {
+      if (statuses.length === 0) return 0
+      const { count } = await db
+        .selectFrom('sandboxes')
+        .select((select) => select.fn.countAll<number>().as('count'))
+        .where('orgId', '=', orgId)
+        .where('status', 'in', statuses)
+        .executeTakeFirstOrThrow()
+      return count
+    },
+
+    async updateSandbox(id, change, from) {
+      if (from?.length === 0) return undefined
+      if (Object.keys(change).length === 0) {
+        const unchanged = await sandbox(id)
+        return unchanged && (from === undefined || from.includes(unchanged.status)) ? unchanged : undefined
+      }
+      let query = db.updateTable('sandboxes').set(changed(change)).where('id', '=', id)
+      if (from !== undefined) query = query.where('status', 'in', from)
+      const row = await query.returningAll().executeTakeFirst()
+      return row && present(row)
+    },
+
+    async purgeSandboxes(stoppedBefore) {
+      const { numDeletedRows } = await db
+        .deleteFrom('sandboxes')
+        .where('status', '=', 'stopped')
+        .where('stoppedAt', '<', stoppedBefore)
+        .executeTakeFirstOrThrow()
+      return Number(numDeletedRows)
+    },
+
+    async tagKeys(orgId) {
+      const { rows } = await sql<TagKey>`
+        select tag.key, count(*) as sandbox_count, count(distinct tag.value) as value_count
+        from sandboxes, jsonb_each_text(sandboxes.tags) as tag
+        where org_id = ${orgId} and status <> 'stopped'
+        group by tag.key
+        order by tag.key collate "C"`.execute(db)
+      return rows
+    },
+  }
+}
+
+/** The columns of a change; clearing a map empties it. */
+function changed(change: SandboxChange): Updateable<SandboxTable> {
+  const columns = cleared(change)
+  for (const key of ['envs', 'metadata', 'tags'] as const) {
+    if (key in change) columns[key] = strictJson(change[key] ?? {}, key)
+  }
+  if (change.reasonMessage !== undefined) columns['reasonMessage'] = lenient(change.reasonMessage)
+  return columns
+}

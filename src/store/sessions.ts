@@ -1,0 +1,169 @@
+import type { Kysely, Selectable } from 'kysely'
+import type { AgentConfig, Session } from '../session/session.ts'
+import type { RowPage, SessionStore } from '../session/store.ts'
+import { AgentConfigs } from './agent-configs.ts'
+import { committer, insertMessages, insertSessionEvents, toSession } from './commit.ts'
+import { present } from './rows.ts'
+import type { Database, SessionTable } from './schema.ts'
+import { listedRows } from './session-list.ts'
+import { lenientJson, strict } from './text.ts'
+
+export function sessionStore(db: Kysely<Database>): SessionStore {
+  const configs = new AgentConfigs()
+  const whole = async (row: Selectable<SessionTable> | undefined): Promise<Session | undefined> =>
+    row && toSession(row, await configs.get(db, row.agentConfigHash))
+  const wholeAll = async (rows: Selectable<SessionTable>[]): Promise<Session[]> => {
+    const sessions: Session[] = []
+    for (const row of rows) sessions.push(toSession(row, await configs.get(db, row.agentConfigHash)))
+    return sessions
+  }
+
+  return {
+    async createSession(session, messages, event) {
+      const { agentConfig, artifacts, userId, userEmail, userName, title, framework, ...rest } = session
+      const text = {
+        userId: strict(userId, 'user_id'),
+        userEmail: userEmail === undefined ? null : strict(userEmail, 'user_email'),
+        userName: userName === undefined ? null : strict(userName, 'user_name'),
+        title: strict(title, 'title'),
+        framework: strict(framework, 'framework'),
+        artifacts: lenientJson(artifacts),
+      }
+      await db.transaction().execute(async (transaction) => {
+        const agentConfigHash = await configs.put(transaction, agentConfig)
+        await transaction
+          .insertInto('sessions')
+          .values({ ...rest, ...text, agentConfigHash })
+          .execute()
+        await insertMessages(transaction, session.id, messages)
+        await insertSessionEvents(transaction, session.id, [event])
+      })
+    },
+
+    async session(id, orgId) {
+      let query = db.selectFrom('sessions').selectAll().where('id', '=', id)
+      if (orgId !== undefined) query = query.where('orgId', '=', orgId)
+      return await whole(await query.executeTakeFirst())
+    },
+
+    async sessionBySandbox(sandboxId) {
+      const row = await db
+        .selectFrom('sessions')
+        .selectAll()
+        .where('sandboxId', '=', sandboxId)
+        .orderBy('createdAt', 'desc')
+        .executeTakeFirst()
+      return await whole(row)
+    },
+
+    async sessionByGatewayToken(tokenHash) {
+      const row = await db
+        .selectFrom('sessions')
+        .selectAll()
+        .where('gatewayTokenHash', '=', tokenHash)
+        .executeTakeFirst()
+      return await whole(row)
+    },
+
+    async listSessions(query) {
+      const { rows, ...next } = await listedRows(db, query)
+      const found = await configs.withoutSkills(
+        db,
+        rows.map(({ agentConfigHash }) => agentConfigHash),
+      )
+      return { items: rows.map((row) => sessionWith(row, found.get(row.agentConfigHash))), ...next }
+    },
+
+    async sessionsIn(status) {
+      const rows = await db
+        .selectFrom('sessions')
+        .selectAll()
+        .where('status', '=', status)
+        .orderBy('createdAt')
+        .orderBy('id')
+        .execute()
+      return await wholeAll(rows)
+    },
+
+    commit: committer(db, configs),
+
+    async messages(sessionId, { after, limit }: Partial<RowPage> = {}) {
+      let query = db
+        .selectFrom('messages')
+        .select(['id', 'role', 'content', 'state', 'createdAt'])
+        .where('sessionId', '=', sessionId)
+        .orderBy('position')
+      if (limit !== undefined) query = query.limit(limit)
+      if (after !== undefined) {
+        query = query.where('position', '>', (eb) =>
+          eb.selectFrom('messages').select('position').where('id', '=', after),
+        )
+      }
+      return (await query.execute()).map(present)
+    },
+
+    async firstMessage(sessionId, state) {
+      const row = await db
+        .selectFrom('messages')
+        .select(['id', 'role', 'content', 'state', 'createdAt'])
+        .where('sessionId', '=', sessionId)
+        .where('role', '=', 'user')
+        .where('state', '=', state)
+        .orderBy('position')
+        .limit(1)
+        .executeTakeFirst()
+      return row && present(row)
+    },
+
+    async events(sessionId, { after, limit }: Partial<RowPage> = {}) {
+      let query = db
+        .selectFrom('sessionEvents')
+        .select(['id', 'type', 'level', 'message', 'createdAt'])
+        .where('sessionId', '=', sessionId)
+        .orderBy('position')
+      if (limit !== undefined) query = query.limit(limit)
+      if (after !== undefined) {
+        query = query.where('position', '>', (eb) =>
+          eb.selectFrom('sessionEvents').select('position').where('id', '=', after),
+        )
+      }
+      return await query.execute()
+    },
+
+    async stream(sessionId, after, limit) {
+      return await db
+        .selectFrom('streamEvents')
+        .select(['sequence', 'data', 'createdAt'])
+        .where('sessionId', '=', sessionId)
+        .where('sequence', '>', after)
+        .orderBy('sequence')
+        .limit(limit)
+        .execute()
+    },
+
+    async lastSequence(sessionId) {
+      const row = await db.selectFrom('sessions').select('lastSequence').where('id', '=', sessionId).executeTakeFirst()
+      return row?.lastSequence ?? 0
+    },
+
+    async streamBytes(sessionId) {
+      const row = await db.selectFrom('sessions').select('streamBytes').where('id', '=', sessionId).executeTakeFirst()
+      return row?.streamBytes ?? 0
+    },
+
+    async purgeSessions(endedBefore) {
+      const { numDeletedRows } = await db
+        .deleteFrom('sessions')
+        .where('status', '=', 'ended')
+        .where('updatedAt', '<', endedBefore)
+        .executeTakeFirstOrThrow()
+      if (numDeletedRows > 0n) await configs.purge(db)
+      return Number(numDeletedRows)
+    },
+  }
+}
+
+function sessionWith(row: Selectable<SessionTable>, agentConfig: AgentConfig | undefined): Session {
+  if (agentConfig === undefined) throw new Error(`session ${row.id} has no agent configuration`)
+  return toSession(row, agentConfig)
+}

@@ -1,0 +1,60 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import fc from 'fast-check'
+import { isServiceError } from '../errors.ts'
+import { lenient, lenientJson, strict, strictJson } from './text.ts'
+
+/** Strings of any UTF-16 code units, so also of lone surrogates, with many NULs and backslashes. */
+const anyText = fc
+  .array(fc.oneof(fc.integer({ min: 0, max: 0xffff }), fc.constantFrom(0, 0x5c, 0x75, 0x30, 0xd800, 0xdc00)))
+  .map((units) => String.fromCharCode(...units))
+const anyJson = fc.object({ key: anyText, values: [anyText, fc.double(), fc.boolean(), fc.constant(null)] })
+
+function everyText(value: unknown, change: (text: string) => string): unknown {
+  if (typeof value === 'string') return change(value)
+  if (Array.isArray(value)) return value.map((item) => everyText(item, change))
+  if (typeof value !== 'object' || value === null) return value
+  return Object.fromEntries(Object.entries(value).map(([key, inner]) => [change(key), everyText(inner, change)]))
+}
+
+test('lenient text has neither NUL nor lone surrogates and is otherwise the same', () => {
+  fc.assert(
+    fc.property(anyText, (text) => {
+      const kept = lenient(text)
+      assert.ok(kept.isWellFormed() && !kept.includes('\0'))
+      assert.equal(kept, text.toWellFormed().replaceAll('\0', '\ufffd'))
+    }),
+  )
+})
+
+test('strict text is refused for NUL alone, by the name of its field', () => {
+  fc.assert(
+    fc.property(anyText, (text) => {
+      if (!text.includes('\0')) return assert.equal(strict(text, 'script'), text.toWellFormed())
+      assert.throws(
+        () => strict(text, 'script'),
+        (error) => isServiceError(error, 'invalid_request') && error.message.includes('script'),
+      )
+    }),
+  )
+})
+
+test('lenient JSON reads as the value with lenient text in every key and value', () => {
+  fc.assert(
+    fc.property(anyJson, (value) => {
+      const plain: unknown = JSON.parse(JSON.stringify(value))
+      assert.deepEqual(JSON.parse(lenientJson(value)), everyText(plain, lenient))
+    }),
+  )
+})
+
+test('strict JSON is refused exactly when a key or value has a NUL', () => {
+  fc.assert(
+    fc.property(anyJson, (value) => {
+      let hasNul = false
+      everyText(value, (text) => ((hasNul ||= text.includes('\0')), text))
+      if (hasNul) assert.throws(() => strictJson(value, 'envs'), /envs/)
+      else assert.equal(strictJson(value, 'envs'), lenientJson(value))
+    }),
+  )
+})
