@@ -1,0 +1,74 @@
+import assert from 'node:assert/strict'
+import { readlink } from 'node:fs/promises'
+import { join } from 'node:path'
+import { after, describe, test } from 'node:test'
+import { CommandError, run, useLauncher } from './command.ts'
+
+const imageDir = process.env['ATOLL_IMAGE_DIR'] || '/var/lib/atoll/images'
+
+function commandTests(): void {
+  test('standard output comes back, and input goes in', async () => {
+    assert.equal(await run(['cat'], { input: 'some\ninput' }), 'some\ninput')
+    assert.equal(await run(['printf', '%s', '']), '')
+  })
+
+  test('arguments are not read by a shell', async () => {
+    const odd = '$(id) "; rm -rf / \n *'
+    assert.equal(await run(['printf', '%s', odd]), odd)
+  })
+
+  test('an argument with a NUL does not become two', async () => {
+    await assert.rejects(run(['echo', 'a\0b']), /NUL/)
+  })
+
+  test('a failure tells the exit status and what was said on standard error', async () => {
+    await assert.rejects(run(['sh', '-c', 'echo why >&2; exit 9']), (error: unknown) => {
+      assert.ok(error instanceof CommandError)
+      assert.deepEqual([error.exitCode, error.stderr], [9, 'why\n'])
+      return true
+    })
+  })
+
+  test('a program that is not there is not installed', async () => {
+    await assert.rejects(run(['atoll-no-such-program']), /is not installed/)
+  })
+
+  test('a program that takes too long, writes too much or is aborted is killed', async () => {
+    await assert.rejects(run(['sleep', '60'], { timeoutMs: 50 }), /took too long/)
+    await assert.rejects(run(['cat', '/dev/zero']), /wrote too much/)
+    const abort = new AbortController()
+    setTimeout(() => abort.abort(new Error('no longer wanted')), 50)
+    await assert.rejects(run(['sleep', '60'], { signal: abort.signal }), /no longer wanted/)
+  })
+
+  test('what a killed program has started ends with it, and holds up nobody', async () => {
+    const [first, second] = ['61.25', '61.75']
+    await assert.rejects(run(['sh', '-c', `sleep ${first} & sleep ${first}`], { timeoutMs: 100 }), /took too long/)
+    await assert.rejects(run(['sh', '-c', `sleep ${second} & cat /dev/zero`]), /wrote too much/)
+    const left = await run(['pgrep', '--full', `^sleep (${first}|${second})$`]).catch(() => '')
+    assert.equal(left, '')
+  })
+
+  test('many at once each get their own answer', async () => {
+    const numbers = Array.from({ length: 50 }, (_, index) => String(index))
+    assert.deepEqual(await Promise.all(numbers.map((number) => run(['echo', '-n', number]))), numbers)
+  })
+
+  test('nothing of our environment but the search path is passed on', async () => {
+    process.env['ATOLL_TEST_SECRET'] = 'secret'
+    after(() => delete process.env['ATOLL_TEST_SECRET'])
+    const names = (await run(['env'])).split('\n').map((line) => line.split('=')[0])
+    assert.deepEqual(new Set(names), new Set(['LC_ALL', 'PATH', '']))
+  })
+}
+
+describe('started by this process', commandTests)
+
+describe('started by the launcher', () => {
+  test('the launcher is the parent', async () => {
+    useLauncher(join(imageDir, 'mount/atoll-mount'))
+    const parent = (await run(['sh', '-c', 'echo $PPID'])).trim()
+    assert.match(await readlink(`/proc/${parent}/exe`), /atoll-mount$/)
+  })
+  commandTests()
+})

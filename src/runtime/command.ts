@@ -1,0 +1,138 @@
+import { spawn } from 'node:child_process'
+import { constants } from 'node:os'
+import { Launcher, type LaunchAnswer, type LaunchRequest } from './launcher.ts'
+
+export const commandOutputBytesMax = 4 * 1024 * 1024
+const commandTimeoutMsDefault = 30_000
+const reportedErrorChars = 2_000
+
+export interface CommandOptions {
+  /** Written to standard input, which is then closed. */
+  input?: string
+  /** Killed after this time, with all of its process group. Default 30 s. */
+  timeoutMs?: number
+  signal?: AbortSignal | undefined
+  /** Gives the program no pipes at all: what it leaves running must not hold one. `stdout` is then empty. */
+  detached?: boolean
+}
+
+/** A program of the host that could not be started, failed, ran too long or said too much. */
+export class CommandError extends Error {
+  readonly argv: readonly string[]
+  readonly stderr: string
+  readonly exitCode: number | undefined
+
+  constructor(argv: readonly string[], what: string, stderr: string, exitCode?: number, options?: ErrorOptions) {
+    super(`${argv.slice(0, 3).join(' ')}: ${what}${stderr === '' ? '' : `: ${stderr.trim()}`}`, options)
+    this.name = 'CommandError'
+    this.argv = argv
+    this.stderr = stderr
+    this.exitCode = exitCode
+  }
+}
+
+/** One for this whole process, since what it saves is this process's own forks. */
+let launcher: Launcher | undefined
+
+/** From here on commands are started by the launcher in this tool; without it, or once it has ended, by this process. */
+export function useLauncher(toolPath: string): void {
+  if (launcher?.isRunning !== true) launcher = new Launcher(toolPath, commandEnvironment())
+}
+
+/**
+ * Runs one program of the host without a shell and returns its standard output. Only `PATH` of our environment is passed
+ * on. Throws `CommandError`, or the signal's reason.
+ */
+export async function run(argv: readonly [string, ...string[]], options: CommandOptions = {}): Promise<string> {
+  const { input = '', timeoutMs = commandTimeoutMsDefault, signal, detached = false } = options
+  signal?.throwIfAborted()
+  // The launcher's frames tell arguments apart by it.
+  if (argv.some((word) => word.includes('\0'))) throw new CommandError(argv, 'an argument holds a NUL', '')
+  const request = { argv, input, detached }
+  const { answer, kill } = launcher?.isRunning === true ? launcher.launch(request) : launchHere(request)
+  let stopped: Error | undefined
+  const stop = (reason: Error) => {
+    stopped ??= reason
+    kill()
+  }
+  const timer = setTimeout(() => stop(new CommandError(argv, 'took too long', '')), timeoutMs)
+  const onAbort = () => stop(signal?.reason as Error)
+  signal?.addEventListener('abort', onAbort, { once: true })
+  try {
+    return output(argv, await answer, stopped)
+  } finally {
+    clearTimeout(timer)
+    signal?.removeEventListener('abort', onAbort)
+  }
+}
+
+/** Our own environment holds keys; programs of the host get the search path alone. */
+export function commandEnvironment(): Record<string, string> {
+  return { PATH: `${process.env['PATH'] ?? ''}:/usr/sbin:/usr/bin:/sbin:/bin`, LC_ALL: 'C' }
+}
+
+function output(argv: readonly string[], answer: LaunchAnswer, stopped: Error | undefined): string {
+  if (stopped !== undefined) throw stopped
+  const { status, code } = answer
+  if (status === 'exited' && code === 0) return answer.stdout.toString('utf8')
+  const stderr = answer.stderr.toString('utf8').slice(0, reportedErrorChars)
+  switch (status) {
+    case 'exited':
+      throw new CommandError(argv, `exit status ${code}`, stderr, code)
+    case 'signalled':
+      throw new CommandError(argv, `killed by signal ${code}`, stderr)
+    case 'too_much':
+      throw new CommandError(argv, 'wrote too much', '')
+    case 'not_started':
+      throw new CommandError(argv, code === constants.errno.ENOENT ? 'is not installed' : `cannot start (${code})`, '')
+  }
+}
+
+/** The same as the launcher does, by a fork of this process: for its own start, and for programs that run once, like doctor. */
+function launchHere({ argv, input, detached }: LaunchRequest): { answer: Promise<LaunchAnswer>; kill: () => void } {
+  const { promise: answer, resolve } = Promise.withResolvers<LaunchAnswer>()
+  const pipe = detached ? 'ignore' : 'pipe'
+  const child = spawn(argv[0] ?? '', argv.slice(1), {
+    stdio: [input === '' ? 'ignore' : 'pipe', pipe, pipe],
+    env: commandEnvironment(),
+    // A group of its own: what a killed program has started would keep its pipes open, and run on without an owner.
+    detached: true,
+  })
+  let isOver = false
+  const kill = (): void => {
+    if (child.pid === undefined || isOver) return
+    try {
+      process.kill(-child.pid, 'SIGKILL')
+    } catch {
+      // All of them have ended.
+    }
+  }
+  const stdout: Buffer[] = []
+  const stderr: Buffer[] = []
+  let bytes = 0
+  let tooMuch = false
+  const keep = (chunks: Buffer[]) => (chunk: Buffer) => {
+    bytes += chunk.length
+    if (bytes <= commandOutputBytesMax) chunks.push(chunk)
+    else {
+      tooMuch = true
+      kill()
+    }
+  }
+  child.stdout?.on('data', keep(stdout))
+  child.stderr?.on('data', keep(stderr))
+  // A program that exits before it has read its input is judged by its exit status.
+  child.stdin?.on('error', () => undefined)
+  child.stdin?.end(input)
+  const end = (status: LaunchAnswer['status'], code: number) => {
+    isOver = true
+    resolve({ status, code, stdout: Buffer.concat(stdout), stderr: Buffer.concat(stderr) })
+  }
+  child.once('error', (error: NodeJS.ErrnoException) => end('not_started', Math.abs(error.errno ?? 0)))
+  child.once('close', (code, signal) => {
+    if (tooMuch) end('too_much', 0)
+    else if (signal !== null) end('signalled', constants.signals[signal])
+    else end('exited', code ?? 0)
+  })
+  return { answer, kill }
+}

@@ -1,0 +1,90 @@
+import { readFile, writeFile } from 'node:fs/promises'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { run } from '../command.ts'
+import { exists } from '../exists.ts'
+
+const startTimeoutMs = 10_000
+const startPollMs = 1
+/** CRIU makes it in its work folder when it listens. */
+const socketFile = 'lazy-pages.socket'
+const watcherFile = 'lazy-pages.sh'
+/** Two lines of `/proc/<pid>/stat`: of the watcher, then of the daemon. */
+export const lazyProcessesFile = 'lazy-pages.pids'
+const statusFile = 'lazy-pages.status'
+const logFile = 'lazy-pages.log'
+
+/** A process that may have ended; `startTicks` are clock ticks from boot to its start. */
+interface StartedProcess {
+  pid: number
+  startTicks: number
+}
+
+/** CRIU, which hands out pages, and the shell that watches it, its parent. */
+export interface LazyPages {
+  daemon: StartedProcess
+  watcher: StartedProcess
+}
+
+/**
+ * Starts `criu lazy-pages` on a folder of images that is one restore's own, and returns when that may begin. It hands out
+ * the pages that processes touch, then all others, and ends. It has a process session of its own and outlives this one.
+ *
+ * Where it dies before that, the kernel shows what is missing as zeros. So a shell that does nothing else waits for its end
+ * and kills the processes in `members` (paths of `cgroup.procs`) at once, whether a server runs or not. Throws when it does
+ * not start; then something of it may be left.
+ */
+export async function startLazyPages(criu: string, images: string, members: readonly string[]): Promise<LazyPages> {
+  await writeFile(`${images}/${watcherFile}`, watcherScript(members), { mode: 0o700 })
+  await run(['setsid', '--fork', `${images}/${watcherFile}`, criu, images], { detached: true })
+  const until = Date.now() + startTimeoutMs
+  for (;;) {
+    if (await exists(`${images}/${socketFile}`)) {
+      const started = await findLazyPages(images)
+      if (started !== undefined) return started
+    }
+    const status = await lazyPagesStatus(images)
+    if (status !== undefined) throw new Error(`criu lazy-pages ended with status ${status}: ${await logOf(images)}`)
+    if (Date.now() > until) throw new Error('criu lazy-pages does not listen')
+    await sleep(startPollMs)
+  }
+}
+
+/** Who was started on a folder of images; undefined when nobody was. */
+export async function findLazyPages(images: string): Promise<LazyPages | undefined> {
+  const text = await readFile(`${images}/${lazyProcessesFile}`, 'latin1').catch(() => '')
+  const [watcher, daemon] = text.split('\n').map(processOf)
+  return watcher === undefined || daemon === undefined ? undefined : { watcher, daemon }
+}
+
+/** How CRIU ended: 0 when every page is in its place. Undefined while it works, and when its watcher has died. */
+export async function lazyPagesStatus(images: string): Promise<number | undefined> {
+  const text = await readFile(`${images}/${statusFile}`, 'latin1').catch(() => '')
+  return text === '' ? undefined : Number(text)
+}
+
+async function logOf(images: string): Promise<string> {
+  return (await readFile(`${images}/${logFile}`, 'utf8').catch(() => '')).trim()
+}
+
+/** Reads a line of `/proc/<pid>/stat`. */
+function processOf(stat: string): StartedProcess | undefined {
+  const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ')
+  const [pid, startTicks] = [Number.parseInt(stat, 10), Number(fields[19])]
+  return pid > 1 && startTicks > 0 ? { pid, startTicks } : undefined
+}
+
+/** The paths are ours. After the end of CRIU it forks nothing: each moment counts. The reason is written before its effect. */
+function watcherScript(members: readonly string[]): string {
+  return `#!/bin/sh
+cd "$2" || exit 1
+"$1" lazy-pages --images-dir . --work-dir . --log-file ${logFile} -v1 &
+cat "/proc/$$/stat" "/proc/$!/stat" >${lazyProcessesFile}.draft && mv ${lazyProcessesFile}.draft ${lazyProcessesFile}
+wait $!
+status=$?
+echo $status >${statusFile}
+[ $status = 0 ] && exit
+for members in ${members.map((path) => `'${path}'`).join(' ')}; do
+  [ -e "$members" ] && while read -r pid; do [ "$pid" -gt 1 ] && kill -9 "$pid"; done <"$members"
+done
+`
+}

@@ -1,0 +1,53 @@
+import { readFile, realpath, rename, stat, writeFile } from 'node:fs/promises'
+import { criuSelfTest, unfitForLazyPages } from '../host-check/criu.ts'
+import type { LazyPagesTest } from '../host-check/criu.ts'
+
+/** Shared by all servers of this host, and emptied by a reboot. */
+const verdictFile = '/run/atoll-criu.json'
+
+interface Verdict {
+  identity: string
+  lazyPages: LazyPagesTest
+}
+
+export type CriuProgram = { path: string; lazyPages: LazyPagesTest } | { path: undefined; reason: string }
+
+/**
+ * The CRIU of an image folder, if it can do its work on this kernel: it has dumped and restored a real process once since
+ * the machine was booted. Never throws.
+ */
+export async function findCriu(imageDir: string): Promise<CriuProgram> {
+  const path = await realpath(`${imageDir}/criu/criu`).catch(() => undefined)
+  if (path === undefined) return { path: undefined, reason: `CRIU is not installed in ${imageDir}: run npm run setup` }
+  const identity = await identityOf(path)
+  const known = await verdictOn(identity)
+  if (known !== undefined) return { path, lazyPages: known }
+  const { ok, reason = '', lazyPages } = await criuSelfTest(path)
+  if (!ok || lazyPages === undefined)
+    return { path: undefined, reason: `CRIU does not work on this machine: ${reason}` }
+  // Only success is remembered: what failed may be mended without a reboot.
+  if (lazyPages.ok || lazyPages.reason === unfitForLazyPages) await remember({ identity, lazyPages })
+  return { path, lazyPages }
+}
+
+async function verdictOn(identity: string): Promise<LazyPagesTest | undefined> {
+  try {
+    const verdict = JSON.parse(await readFile(verdictFile, 'utf8')) as Verdict
+    return verdict.identity === identity ? verdict.lazyPages : undefined
+  } catch {
+    return undefined
+  }
+}
+
+async function remember(verdict: Verdict): Promise<void> {
+  const draft = `${verdictFile}.${process.pid}`
+  await writeFile(draft, JSON.stringify(verdict), { mode: 0o600 })
+    .then(() => rename(draft, verdictFile))
+    .catch(() => undefined)
+}
+
+async function identityOf(path: string): Promise<string> {
+  const { dev, ino, size, mtimeMs } = await stat(path)
+  const boot = await readFile('/proc/sys/kernel/random/boot_id', 'utf8')
+  return JSON.stringify({ path, dev, ino, size, mtimeMs, boot: boot.trim() })
+}

@@ -1,0 +1,27 @@
+import { readFile, writeFile } from 'node:fs/promises'
+
+const setting = 'vm.unprivileged_userfaultfd'
+const settingFile = '/proc/sys/vm/unprivileged_userfaultfd'
+
+/** Whether a process without privileges on the host may have others fill in its memory; undefined where nobody asks. */
+export async function userfaultfdIsAllowed(): Promise<boolean | undefined> {
+  // Kernels before 5.2 have no such setting and allow it.
+  const text = await readFile(settingFile, 'utf8').catch(() => undefined)
+  return text === undefined ? undefined : text.trim() !== '0'
+}
+
+/**
+ * Lets the restored processes of sandboxes, whose root is nobody on the host, take part in lazy restores. It lets all other
+ * users of the host too; processes in sandboxes are kept from it by their filter of system calls. Returns whether it holds.
+ */
+export async function allowUserfaultfd(log: (message: string) => void): Promise<boolean> {
+  if ((await userfaultfdIsAllowed()) !== false) return true
+  try {
+    await writeFile(settingFile, '1')
+    log(`${setting} was 0 and is now 1`)
+    return true
+  } catch (error) {
+    log(`${setting} cannot be set to 1, so saved memory comes back at once and not lazily: ${String(error)}`)
+    return false
+  }
+}

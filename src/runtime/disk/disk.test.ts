@@ -1,0 +1,41 @@
+import assert from 'node:assert/strict'
+import { mkdtemp, rm, statfs, truncate } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { after, before, test } from 'node:test'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { run } from '../command.ts'
+import { DiskPool } from './index.ts'
+
+const gib = 1024 ** 3
+
+let folder: string
+before(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'atoll-disk-'))
+})
+after(() => rm(folder, { recursive: true }))
+
+function pool(bytes: number) {
+  return new DiskPool({ imageFile: join(folder, 'pool.img'), mountDir: join(folder, 'pool'), bytes })
+}
+
+/** Opens the pool, tells how large its file system is, and closes it. */
+async function sizeOf(opened: DiskPool): Promise<number> {
+  await opened.open()
+  try {
+    const { blocks, bsize } = await statfs(opened.path(''))
+    return blocks * bsize
+  } finally {
+    await opened.close()
+    // The kernel lets go of the file a little later; a mount before that would get the same loop device, of the old size.
+    while ((await run(['losetup', '--associated', join(folder, 'pool.img')])) !== '') await sleep(10)
+  }
+}
+
+test('a pool grows to its size, also after a server that died between its file and its file system', async () => {
+  assert.equal(await sizeOf(pool(gib)), gib)
+  await truncate(join(folder, 'pool.img'), 2 * gib)
+  assert.equal(await sizeOf(pool(2 * gib)), 2 * gib)
+  assert.equal(await sizeOf(pool(3 * gib)), 3 * gib)
+  assert.equal(await sizeOf(pool(gib)), 3 * gib)
+})

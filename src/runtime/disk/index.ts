@@ -1,0 +1,202 @@
+/**
+ * The disk pool of one data directory: a btrfs in a sparse file, mounted where only root looks. Each sandbox writes into a
+ * subvolume of its own with a limit; a layer is a read-only snapshot of one, made in constant time while the sandbox runs.
+ */
+import { mkdir, open, readdir, rename, rm, stat, statfs, truncate, writeFile } from 'node:fs/promises'
+import { dirname } from 'node:path'
+import { ServiceError } from '../../errors.ts'
+import { CommandError, run } from '../command.ts'
+import { exists } from '../exists.ts'
+import { isMounted, unmountBelow } from './mounts.ts'
+import { Quota } from './quota.ts'
+
+export { mountsBelow, unmountBelow } from './mounts.ts'
+export { Seeds } from './seeds.ts'
+
+const poolShareOfFreeSpace = 0.8
+const poolBytesMax = 256 * 1024 ** 3
+const poolBytesMin = 1024 ** 3
+/** After this many removed subvolumes the quota groups that they left are removed too. */
+const removalsPerSweep = 32
+const quotaTimeoutMs = 120_000
+const flushTimeoutMs = 300_000
+/** See `Seeds`. */
+export const seedFolder = 'seeds'
+
+export interface DiskPoolOptions {
+  imageFile: string
+  mountDir: string
+  /** Size of the file system. Default: 80 % of the free space, at most 256 GiB. An existing pool grows to it, never shrinks. */
+  bytes?: number | undefined
+}
+
+/** Paths given to the methods are relative to the pool; those in results are absolute. */
+export class DiskPool {
+  readonly #options: DiskPoolOptions
+  /** Limits that are known to be in force. */
+  readonly #limits = new Map<string, number>()
+  #removals = 0
+  #quota: Quota | undefined
+
+  constructor(options: DiskPoolOptions) {
+    this.#options = options
+  }
+
+  /** Makes the pool if there is none and mounts it. Throws `unavailable`. */
+  async open(): Promise<void> {
+    const { imageFile, mountDir, bytes } = this.#options
+    try {
+      if (!(await exists(imageFile))) await this.#format()
+      await mkdir(mountDir, { recursive: true, mode: 0o700 })
+      if (!(await isMounted(mountDir))) {
+        if (bytes !== undefined && (await stat(imageFile)).size < bytes) await truncate(imageFile, bytes)
+        // Space that btrfs has once given to data is never metadata's again: without a share of its own, a pool that was
+        // full once could make no subvolume and remove none.
+        const options = 'loop,nodev,nosuid,noatime,discard=async,metadata_ratio=4'
+        await run(['mount', '--make-private', '--types', 'btrfs', '--options', options, imageFile, mountDir])
+        // Whether or not the file has grown just now: a server may have died in between.
+        await run(['btrfs', 'filesystem', 'resize', 'max', mountDir])
+      }
+      await run(['btrfs', 'quota', 'enable', mountDir], { timeoutMs: quotaTimeoutMs })
+      this.#quota = await Quota.of(mountDir)
+      await this.#quota.keepCounting()
+      await mkdir(`${mountDir}/sandboxes`, { recursive: true, mode: 0o700 })
+      await mkdir(`${mountDir}/layers`, { recursive: true, mode: 0o700 })
+      await mkdir(this.path(seedFolder), { recursive: true, mode: 0o700 })
+      await this.#openMemory()
+      await this.#quota.removeStale()
+    } catch (error) {
+      if (error instanceof ServiceError) throw error
+      const hint = 'it needs btrfs and loop devices in the kernel and the Debian package btrfs-progs'
+      throw new ServiceError('unavailable', `the disk pool cannot be opened (${hint}): ${String(error)}`, {
+        cause: error,
+      })
+    }
+  }
+
+  /**
+   * Where memory is saved: plain folders of one subvolume, so that files can be linked from one to another. They are
+   * written once in full, so they need no copy on write and no checksums of it.
+   */
+  async #openMemory(): Promise<void> {
+    const folder = this.path('memory')
+    if (!(await exists(folder))) {
+      await mkdir(folder, { mode: 0o711 })
+      await run(['chattr', '+C', folder]).catch(() => undefined)
+    }
+    for (const name of ['checkpoints', 'saved', 'runs'])
+      await mkdir(`${folder}/${name}`, { recursive: true, mode: 0o711 })
+  }
+
+  /** Unmounts the pool; its loop device goes with it. */
+  async close(): Promise<void> {
+    await unmountBelow(this.#options.mountDir)
+  }
+
+  path(relative: string): string {
+    return `${this.#options.mountDir}/${relative}`
+  }
+
+  async has(relative: string): Promise<boolean> {
+    return exists(this.path(relative))
+  }
+
+  async list(relative: string): Promise<string[]> {
+    return readdir(this.path(relative))
+  }
+
+  /** Empty, or a writable snapshot of what lies at the absolute path `seed`. Throws `no_capacity` when the pool is full. */
+  async createSubvolume(relative: string, seed?: string): Promise<void> {
+    const path = this.path(relative)
+    const how = seed === undefined ? ['create'] : ['snapshot', seed]
+    await run(['btrfs', 'subvolume', ...how, path]).catch(fullPool)
+  }
+
+  /** A number that the subvolume gives to no file any more, above those of all that it has. Undefined when it takes no file. */
+  async nextInode(relative: string): Promise<number | undefined> {
+    const file = `${this.path(relative)}/inode`
+    try {
+      await rm(file, { force: true })
+      await writeFile(file, '')
+      return (await stat(file)).ino
+    } catch {
+      // It may be full.
+      return undefined
+    } finally {
+      await rm(file, { force: true }).catch(() => undefined)
+    }
+  }
+
+  /** What the subvolume may hold, snapshots not counted. */
+  async limit(relative: string, limitBytes: number): Promise<void> {
+    // Setting it waits while what was saved is brought to the disk.
+    if (this.#limits.get(relative) === limitBytes) return
+    this.#limits.delete(relative)
+    await run(['btrfs', 'qgroup', 'limit', String(limitBytes), this.path(relative)])
+    this.#limits.set(relative, limitBytes)
+  }
+
+  /** Freezes a subvolume as it is now, writes that have not reached the disk included. Throws `no_capacity`. */
+  async snapshot(from: string, to: string): Promise<void> {
+    await run(['btrfs', 'subvolume', 'snapshot', '-r', this.path(from), this.path(to)]).catch(fullPool)
+  }
+
+  /** Harmless when there is none. The space comes back soon after, not at once. */
+  async remove(relative: string): Promise<void> {
+    this.#limits.delete(relative)
+    if (!(await this.has(relative))) return
+    try {
+      await run(['btrfs', 'subvolume', 'delete', this.path(relative)])
+    } catch (error) {
+      // Someone else has removed it meanwhile.
+      if (await this.has(relative)) throw error
+    }
+    this.#removals += 1
+    if (this.#removals % removalsPerSweep === 0) await this.#quota?.removeStale()
+  }
+
+  /** Limits hold only while the kernel counts; should it ever have lost count, it counts again. Cheap, to be called often. */
+  async tend(): Promise<void> {
+    await this.#quota?.recount()
+  }
+
+  /** Returns when everything that was written is on the disk. */
+  async flush(): Promise<void> {
+    await run(['btrfs', 'filesystem', 'sync', this.#options.mountDir], { timeoutMs: flushTimeoutMs })
+  }
+
+  /** What a subvolume holds, shared or not. `flush` writes first what has not reached the disk. */
+  async referencedBytes(relative: string, flush = false): Promise<number> {
+    const path = this.path(relative)
+    if (flush) await run(['btrfs', 'filesystem', 'sync', path])
+    const table = await run(['btrfs', 'qgroup', 'show', '--raw', '-f', path])
+    const row = table.split('\n').find((line) => line.startsWith('0/'))
+    return Number(row?.trim().split(/\s+/)[1] ?? 0)
+  }
+
+  async #format(): Promise<void> {
+    const { imageFile } = this.#options
+    const free = await statfs(dirname(imageFile))
+    const bytes =
+      this.#options.bytes ?? Math.min(poolBytesMax, Math.floor(free.bavail * free.bsize * poolShareOfFreeSpace))
+    if (bytes < poolBytesMin)
+      throw new ServiceError('unavailable', `the disk pool needs at least 1 GiB free in ${dirname(imageFile)}`)
+    const draft = `${imageFile}.new`
+    const file = await open(draft, 'w', 0o600)
+    try {
+      await file.truncate(bytes)
+    } finally {
+      await file.close()
+    }
+    await run(['mkfs.btrfs', '--quiet', '--force', '--metadata', 'single', '--label', 'atoll', draft])
+    await rename(draft, imageFile)
+  }
+}
+
+function fullPool(error: unknown): never {
+  throw error instanceof CommandError && /No space left|quota exceeded/i.test(error.stderr) ? poolIsFull(error) : error
+}
+
+export function poolIsFull(cause: unknown): ServiceError {
+  return new ServiceError('no_capacity', 'the disk pool is full', { cause, details: { retryAfterSeconds: 60 } })
+}

@@ -1,0 +1,339 @@
+import { setTimeout as sleep } from 'node:timers/promises'
+import { z } from 'zod'
+import { isServiceError, ServiceError } from '../../errors.ts'
+import { type AttachAnswer, frameKind } from '../../protocol/guest.ts'
+import { freezeGraceMs } from '../../sandbox/driver.ts'
+import type { Attachment, AttachmentEvent } from '../../sandbox/guest.ts'
+import { asleep, type Frame, type GuestConnection, nonsense, parseAnswer } from './connection.ts'
+import { InputQueue } from './input-queue.ts'
+import { Signal } from './signal.ts'
+
+/** Output that may wait here for its reader; the guest sends no more than it has credit for. */
+const creditBytes = 512 * 1024
+/** Events that may wait here: many tiny ones cost more than their bytes. */
+const eventsMax = 1024
+/** Credit goes back in portions, not byte by byte. */
+const creditPortionBytes = 64 * 1024
+/** Input of all writes that wait here for their turn. */
+const inputQueueBytesMax = 16 * 1024 * 1024
+/** What a freeze leaves to input on its way, and then to the guest for closing its end. */
+const settleMs = freezeGraceMs / 2
+const closeMs = freezeGraceMs / 4
+
+export interface Joined {
+  connection: GuestConnection
+  answer: AttachAnswer
+}
+
+/** Attaches to the process, again and again as the same client. */
+export type Join = (
+  place: { offset: number; credit: number; inputOffset: number },
+  signal: AbortSignal | undefined,
+) => Promise<Joined>
+
+/**
+ * An attached client. States: *open* → *exited* (the exit event came; what waits is still read) or *failed* (the
+ * connection broke, the guest talked nonsense, the sandbox was put to sleep, or the signal aborted) or *closed* (by us).
+ *
+ * While it is open, one connection follows the other: when a checkpoint freezes the sandbox, the connection is given up,
+ * and the next one, made after the thaw, goes on at the byte of output and of input that was reached. On each, one loop
+ * always reads, so that the guest's receipts for input arrive also while nobody reads the output, and another sends.
+ */
+export class GuestAttachment implements Attachment {
+  readonly #join: Join
+  readonly #changed = new Signal()
+  readonly #events: AttachmentEvent[] = []
+  readonly #signal: AbortSignal | undefined
+  /** Ends a dial for the next connection. */
+  readonly #over = new AbortController()
+  readonly #input = new InputQueue()
+  #connection: GuestConnection | undefined
+  #hasInput = false
+  #credit = creditBytes
+  /** Output that waits for its reader, and output that was read but not told to the guest as credit. */
+  #waitingBytes = 0
+  #consumedBytes = 0
+  #position = 0
+  #resumeAt: number
+  #replayed = false
+  #acknowledged = 0
+  #acknowledgedSent = 0
+  #state: 'open' | 'exited' | 'failed' | 'closed' = 'open'
+  #failure: unknown
+
+  static async open(join: Join, offset: number, signal: AbortSignal | undefined): Promise<GuestAttachment> {
+    const joined = await join({ offset, credit: creditBytes, inputOffset: 0 }, signal)
+    return new GuestAttachment(join, joined, offset, signal)
+  }
+
+  private constructor(join: Join, joined: Joined, offset: number, signal: AbortSignal | undefined) {
+    this.#join = join
+    this.#resumeAt = offset
+    this.#signal = signal
+    this.#hasInput = joined.answer.input
+    this.#connection = joined.connection
+    if (signal?.aborted === true) this.#onAbort()
+    signal?.addEventListener('abort', this.#onAbort, { once: true })
+    void this.#serve(joined)
+  }
+
+  readonly #onAbort = (): void => {
+    this.#finish('failed', this.#signal?.reason)
+  }
+
+  close(): void {
+    this.#finish('closed')
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.close()
+  }
+
+  async *[Symbol.asyncIterator](): AsyncGenerator<AttachmentEvent, void, void> {
+    try {
+      for (;;) {
+        const event = this.#events.shift()
+        if (event !== undefined) {
+          this.#changed.notify()
+          yield event
+          if (event.type === 'output') this.#consumed(event.data.length)
+          continue
+        }
+        if (this.#state === 'failed') throw this.#failure
+        if (this.#state !== 'open') return
+        await this.#changed.wait()
+      }
+    } finally {
+      this.close()
+    }
+  }
+
+  #consumed(bytes: number): void {
+    this.#waitingBytes -= bytes
+    this.#consumedBytes += bytes
+    if (this.#consumedBytes >= creditPortionBytes) this.#changed.notify()
+  }
+
+  async acknowledge(offset: number): Promise<void> {
+    if (this.#state !== 'open') return
+    this.#acknowledged = Math.max(this.#acknowledged, offset)
+    this.#changed.notify()
+  }
+
+  async write(data: Uint8Array): Promise<void> {
+    this.#assertInput()
+    if (this.#input.waitingBytes + data.length > inputQueueBytesMax)
+      throw new ServiceError('too_large', 'too much input is waiting')
+    const end = this.#input.push(data)
+    this.#changed.notify()
+    await this.#until(() => this.#input.taken >= end)
+  }
+
+  async end(): Promise<void> {
+    this.#assertInput()
+    this.#input.end()
+    this.#changed.notify()
+    await this.#until(() => this.#input.endSent)
+  }
+
+  #assertInput(): void {
+    if (!this.#hasInput) throw new ServiceError('conflict', 'the process has no open input')
+    if (this.#input.ended) throw new ServiceError('conflict', 'the input of the process has ended')
+    this.#assertOpen()
+  }
+
+  async #until(condition: () => boolean): Promise<void> {
+    while (!condition()) {
+      this.#assertOpen()
+      await this.#changed.wait()
+    }
+  }
+
+  #assertOpen(): void {
+    if (this.#state === 'failed') throw this.#failure
+    if (this.#state === 'exited') throw new ServiceError('conflict', 'the process has ended')
+    if (this.#state === 'closed') throw new ServiceError('conflict', 'the attachment is closed')
+  }
+
+  async #serve(first: Joined): Promise<void> {
+    try {
+      for (let joined = first; ; joined = await this.#rejoin()) {
+        const resumable = this.#resumeInput(joined.answer)
+        await this.#converse(joined.connection, resumable)
+        if (this.#state !== 'open') return
+        if (joined.connection.frozen === 'hibernate') throw asleep()
+      }
+    } catch (error) {
+      this.#finish('failed', error)
+    }
+  }
+
+  async #rejoin(): Promise<Joined> {
+    this.#credit = creditBytes - this.#waitingBytes
+    this.#consumedBytes = 0
+    this.#acknowledgedSent = 0
+    const place = { offset: this.#resumeAt, credit: this.#credit, inputOffset: this.#input.taken }
+    const joined = await this.#join(place, this.#over.signal)
+    this.#connection = joined.connection
+    if (this.#state !== 'open') joined.connection.close()
+    return joined
+  }
+
+  /** False for a guest that cannot tell what input it took. */
+  #resumeInput({ taken, inputEnded = false }: AttachAnswer): boolean {
+    if (taken === undefined) {
+      if (!this.#input.settled || this.#input.endSent)
+        throw new ServiceError('unavailable', 'the sandbox was saved while input was on its way')
+      return false
+    }
+    if (!this.#input.resume(taken, inputEnded)) throw nonsense('input taken that was never sent')
+    return true
+  }
+
+  /** Lives through one connection: until the process or the attachment ends, or a freeze takes it. */
+  async #converse(connection: GuestConnection, resumable: boolean): Promise<void> {
+    const sending = this.#send(connection)
+    let closing: Promise<void> | undefined
+    connection.onFreeze(() => {
+      closing = this.#letGo(connection, resumable)
+    })
+    try {
+      await this.#receive(connection)
+    } catch (error) {
+      if (connection.frozen === undefined || !isServiceError(error, 'unavailable')) throw error
+    } finally {
+      connection.close()
+      this.#changed.notify()
+      await sending
+      await closing
+    }
+  }
+
+  /** Gives the connection up in the time that a freeze leaves for it. */
+  async #letGo(connection: GuestConnection, resumable: boolean): Promise<void> {
+    this.#changed.notify()
+    const comesBack = connection.frozen === 'checkpoint' && resumable
+    // What comes back finds out exactly what was taken; others do so only by waiting for it.
+    if (!comesBack) await this.#atMost(settleMs, () => this.#input.settled || connection.closed)
+    if (comesBack && !connection.closed) {
+      // The guest then closes its end, behind the output that is on its way.
+      await connection.send(frameKind.pause, uint64(this.#resumeAt), {}).catch(() => undefined)
+      await this.#atMost(closeMs, () => connection.closed)
+    }
+    connection.close()
+    this.#changed.notify()
+  }
+
+  async #atMost(timeMs: number, condition: () => boolean): Promise<void> {
+    const enough = new AbortController()
+    const late = sleep(timeMs, true, { signal: enough.signal }).catch(() => true)
+    for (let over = false; !over && !condition();) {
+      over = await Promise.race([late, this.#changed.wait().then(() => false)])
+    }
+    enough.abort()
+  }
+
+  /** Sends what there is to send until the connection is closed or freezes. */
+  async #send(connection: GuestConnection): Promise<void> {
+    const patience = { signal: this.#over.signal }
+    try {
+      while (this.#state === 'open' && !connection.closed && connection.frozen === undefined) {
+        if (this.#acknowledged > this.#acknowledgedSent) {
+          this.#acknowledgedSent = this.#acknowledged
+          await connection.send(frameKind.acknowledge, uint64(this.#acknowledged), patience)
+        } else if (this.#consumedBytes >= creditPortionBytes) {
+          const portion = this.#consumedBytes
+          this.#consumedBytes = 0
+          this.#credit += portion
+          await connection.send(frameKind.credit, uint64(portion), patience)
+        } else {
+          const part = this.#input.next()
+          if (part === 'end') {
+            await connection.send(frameKind.end, Buffer.alloc(0), patience)
+            this.#changed.notify()
+          } else if (part === undefined) {
+            await this.#changed.wait()
+          } else {
+            await connection.send(frameKind.data, part, patience)
+          }
+        }
+      }
+    } catch {
+      // A broken connection is reported by the loop that reads it, after what it brought.
+    }
+  }
+
+  async #receive(connection: GuestConnection): Promise<void> {
+    while (this.#state === 'open') {
+      if (this.#events.length >= eventsMax) {
+        if (connection.closed) return
+        await this.#changed.wait()
+        continue
+      }
+      this.#handle(await connection.readFrame({ signal: this.#signal }))
+      this.#changed.notify()
+    }
+  }
+
+  #handle({ kind, payload }: Frame): void {
+    if (kind === frameKind.stdout || kind === frameKind.stderr) {
+      const offset = integer(payload, 0)
+      const data = payload.subarray(8)
+      this.#credit -= data.length
+      if (data.length === 0 || this.#credit < 0 || offset < this.#position)
+        throw nonsense('output that may not be here')
+      this.#position = offset + data.length
+      this.#resumeAt = this.#position
+      this.#waitingBytes += data.length
+      this.#events.push({ type: 'output', stream: kind === frameKind.stdout ? 'stdout' : 'stderr', offset, data })
+    } else if (kind === frameKind.replayed) {
+      const offset = wholeInteger(payload)
+      this.#resumeAt = Math.max(this.#position, offset)
+      if (!this.#replayed) this.#events.push({ type: 'replayed', offset })
+      this.#replayed = true
+    } else if (kind === frameKind.taken) {
+      if (!this.#input.take(wholeInteger(payload))) throw nonsense('more input taken than sent')
+    } else if (kind === frameKind.exit) {
+      const exitCode = payload.length === 4 ? payload.readInt32BE(0) : -1
+      if (exitCode < 0 || exitCode > 255) throw nonsense('an impossible exit code')
+      this.#events.push({ type: 'exit', exitCode })
+      this.#finish('exited')
+    } else if (kind === frameKind.result) {
+      parseAnswer(payload, z.never())
+    } else {
+      throw nonsense('a frame of another operation')
+    }
+  }
+
+  #finish(state: 'exited' | 'failed' | 'closed', failure?: unknown): void {
+    if (this.#state === 'open') {
+      this.#state = state
+      this.#failure = failure
+    } else if (this.#state === 'exited' && state === 'closed') {
+      this.#state = state
+    }
+    if (state === 'closed') this.#events.length = 0
+    this.#signal?.removeEventListener('abort', this.#onAbort)
+    this.#over.abort()
+    this.#connection?.close()
+    this.#changed.notify()
+  }
+}
+
+function uint64(value: number): Buffer {
+  const payload = Buffer.allocUnsafe(8)
+  payload.writeBigUInt64BE(BigInt(value))
+  return payload
+}
+
+function wholeInteger(payload: Buffer): number {
+  if (payload.length !== 8) throw nonsense('a number of another size')
+  return integer(payload, 0)
+}
+
+function integer(payload: Buffer, at: number): number {
+  if (payload.length < at + 8) throw nonsense('a number of another size')
+  const value = payload.readBigUInt64BE(at)
+  if (value > BigInt(Number.MAX_SAFE_INTEGER)) throw nonsense('a number out of range')
+  return Number(value)
+}

@@ -1,0 +1,293 @@
+import type { Duplex } from 'node:stream'
+import type { z } from 'zod'
+import { ServiceError } from '../../errors.ts'
+import type { FreezeReason } from '../../sandbox/driver.ts'
+import { frameHeaderBytes, guestFaultSchema, lineBytesMax, payloadBytesMax } from '../../protocol/guest.ts'
+
+export interface Frame {
+  kind: number
+  payload: Buffer
+}
+
+/**
+ * How long to wait for one thing (an answer line, a frame) to be whole, however it trickles in, and what ends the wait
+ * early.
+ */
+export interface Patience {
+  /** Absent: as long as the connection lives. */
+  timeoutMs?: number | undefined
+  signal?: AbortSignal | undefined
+}
+
+/**
+ * One connection to a guest, which may answer anything. Reads by need: at most one line or frame is held beside what the
+ * stream itself buffers, so a guest that sends more than it is asked for is held back by the socket.
+ *
+ * Throws `unavailable` when the connection ends, breaks or is too slow, and for what breaks the protocol: whoever is root
+ * in the sandbox may answer nonsense, which is no fault of this server.
+ */
+export class GuestConnection {
+  readonly #duplex: Duplex
+  readonly #chunks: Buffer[] = []
+  #length = 0
+  #failure: Error | undefined
+  #wake: (() => void) | undefined
+  #frozen: FreezeReason | undefined
+  #freezeListener: (() => void) | undefined
+
+  constructor(duplex: Duplex) {
+    this.#duplex = duplex
+    duplex.on('readable', this.#onChange)
+    duplex.on('end', this.#onChange)
+    duplex.on('close', this.#onChange)
+    duplex.on('error', this.#onError)
+    duplex.on('freeze', this.#onFreeze)
+  }
+
+  /** Why this connection has to go, from the moment at which the driver said so. */
+  get frozen(): FreezeReason | undefined {
+    return this.#frozen
+  }
+
+  get closed(): boolean {
+    return this.#duplex.destroyed
+  }
+
+  /** Registers the one listener of `frozen`; called at once when that is known already. */
+  onFreeze(listener: () => void): void {
+    this.#freezeListener = listener
+    if (this.#frozen !== undefined) listener()
+  }
+
+  readonly #onFreeze = (reason: FreezeReason): void => {
+    if (this.#frozen !== undefined) return
+    this.#frozen = reason
+    this.#freezeListener?.()
+  }
+
+  readonly #onChange = (): void => {
+    this.#wake?.()
+  }
+
+  readonly #onError = (error: Error): void => {
+    this.#failure ??= error
+    this.#wake?.()
+  }
+
+  close(): void {
+    this.#duplex.destroy()
+  }
+
+  /** Gives the stream away, with everything that was not read yet still in it. */
+  detach(): Duplex {
+    this.#duplex.off('readable', this.#onChange)
+    this.#duplex.off('end', this.#onChange)
+    this.#duplex.off('close', this.#onChange)
+    if (this.#failure !== undefined || this.#duplex.destroyed) throw this.#gone()
+    if (this.#length > 0) this.#duplex.unshift(this.#take(this.#length))
+    this.#duplex.off('error', this.#onError)
+    this.#duplex.off('freeze', this.#onFreeze)
+    // Its new owner listens by then.
+    const frozen = this.#frozen
+    if (frozen !== undefined) setImmediate(() => this.#duplex.emit('freeze', frozen))
+    return this.#duplex
+  }
+
+  /** Sends the request and reads the answer line. A fault that the guest tells is thrown as such. */
+  async ask<T>(request: object, schema: z.ZodType<T>, patience: Patience): Promise<T> {
+    const line = Buffer.from(`${JSON.stringify(request)}\n`)
+    if (line.length > lineBytesMax) throw new ServiceError('too_large', 'the request to the sandbox is too large')
+    const limit = new Limit(patience)
+    await this.#write([line], limit)
+    return parseAnswer(await this.#readLine(limit), schema)
+  }
+
+  async #readLine(limit: Limit): Promise<Buffer> {
+    let searched = 0
+    for (;;) {
+      let offset = 0
+      for (const chunk of this.#chunks) {
+        const from = Math.max(0, searched - offset)
+        const at = from < chunk.length ? chunk.indexOf(0x0a, from) : -1
+        if (at >= 0 && offset + at <= lineBytesMax) return this.#take(offset + at + 1)
+        offset += chunk.length
+      }
+      searched = this.#length
+      if (searched > lineBytesMax) throw nonsense('its answer line is too long')
+      if (!(await this.#more(limit))) throw this.#gone()
+    }
+  }
+
+  async readFrame(patience: Patience): Promise<Frame> {
+    const limit = new Limit(patience)
+    await this.#need(frameHeaderBytes, limit)
+    const header = this.#take(frameHeaderBytes)
+    const length = header.readUInt32BE(1)
+    if (length > payloadBytesMax) throw nonsense('a frame is too large')
+    await this.#need(length, limit)
+    return { kind: header.readUInt8(0), payload: this.#take(length) }
+  }
+
+  /** Sends one frame and waits while the guest takes none. `payload` has at most `payloadBytesMax` bytes. */
+  async send(kind: number, payload: Uint8Array, patience: Patience): Promise<void> {
+    const header = Buffer.allocUnsafe(frameHeaderBytes)
+    header.writeUInt8(kind, 0)
+    header.writeUInt32BE(payload.length, 1)
+    await this.#write([header, payload], new Limit(patience))
+  }
+
+  async #write(parts: Uint8Array[], limit: Limit): Promise<void> {
+    const duplex = this.#duplex
+    const { signal } = limit
+    signal?.throwIfAborted()
+    if (this.#failure !== undefined || duplex.destroyed || !duplex.writable) throw this.#gone()
+    duplex.cork()
+    let flowing = true
+    for (const part of parts) flowing = duplex.write(part)
+    duplex.uncork()
+    if (flowing) return
+    await new Promise<void>((resolve) => {
+      const timer = limit.start(done)
+      function done(): void {
+        clearTimeout(timer)
+        duplex.off('drain', done)
+        duplex.off('close', done)
+        signal?.removeEventListener('abort', done)
+        resolve()
+      }
+      duplex.once('drain', done)
+      duplex.once('close', done)
+      signal?.addEventListener('abort', done, { once: true })
+    })
+    signal?.throwIfAborted()
+    if (duplex.destroyed) throw this.#gone()
+    if (duplex.writableNeedDrain) throw limit.error()
+  }
+
+  async #need(count: number, limit: Limit): Promise<void> {
+    while (this.#length < count) {
+      if (!(await this.#more(limit))) throw this.#gone()
+    }
+  }
+
+  /** Waits for more bytes; false at the end. */
+  async #more(limit: Limit): Promise<boolean> {
+    const { signal } = limit
+    const wake = (): void => this.#wake?.()
+    const timer = limit.start(wake)
+    signal?.addEventListener('abort', wake, { once: true })
+    try {
+      for (;;) {
+        signal?.throwIfAborted()
+        const chunk = this.#duplex.read() as Buffer | null
+        if (chunk !== null) {
+          this.#chunks.push(chunk)
+          this.#length += chunk.length
+          return true
+        }
+        if (this.#failure !== undefined || this.#duplex.readableEnded || this.#duplex.destroyed) return false
+        if (limit.over) throw limit.error()
+        await new Promise<void>((resolve) => {
+          this.#wake = resolve
+        })
+        this.#wake = undefined
+      }
+    } finally {
+      clearTimeout(timer)
+      signal?.removeEventListener('abort', wake)
+    }
+  }
+
+  #take(count: number): Buffer {
+    const first = this.#chunks[0]
+    if (first === undefined || count === 0) return Buffer.alloc(0)
+    this.#length -= count
+    if (first.length > count) {
+      this.#chunks[0] = first.subarray(count)
+      return first.subarray(0, count)
+    }
+    if (first.length === count) {
+      this.#chunks.shift()
+      return first
+    }
+    const all = Buffer.concat(this.#chunks)
+    this.#chunks.length = 0
+    if (all.length > count) this.#chunks.push(all.subarray(count))
+    return all.subarray(0, count)
+  }
+
+  #gone(): ServiceError {
+    if (this.#frozen === 'hibernate') return asleep()
+    return new ServiceError('unavailable', 'the connection to the sandbox ended', { cause: this.#failure })
+  }
+}
+
+/** One patience, counted from its making on: what comes piece by piece does not renew it. */
+class Limit {
+  readonly signal: AbortSignal | undefined
+  readonly #timeoutMs: number | undefined
+  readonly #until: number
+
+  constructor({ timeoutMs, signal }: Patience) {
+    this.signal = signal
+    this.#timeoutMs = timeoutMs
+    this.#until = timeoutMs === undefined ? Infinity : performance.now() + timeoutMs
+  }
+
+  get over(): boolean {
+    return performance.now() >= this.#until
+  }
+
+  /** Calls `expire` when the time is over. */
+  start(expire: () => void): NodeJS.Timeout | undefined {
+    if (this.#timeoutMs === undefined) return undefined
+    // Rounded up: timers count whole milliseconds and must not ring before the time is over.
+    return setTimeout(expire, Math.max(0, Math.ceil(this.#until - performance.now())) + 1)
+  }
+
+  error(): ServiceError {
+    return new ServiceError('unavailable', `the sandbox did not answer within ${this.#timeoutMs} ms`)
+  }
+}
+
+/**
+ * Checks an answer: throws the fault that it tells, or `unavailable` when it is none of what it may be. A guest's own
+ * `internal_error` is `unavailable` too: it is the sandbox's, not this server's.
+ */
+export function parseAnswer<T>(bytes: Buffer, schema: z.ZodType<T>): T {
+  const value = parseJson(bytes)
+  const fault = guestFaultSchema.safeParse(value)
+  if (fault.success) {
+    const { code, message } = fault.data
+    if (code === 'internal_error') throw new ServiceError('unavailable', `the sandbox failed: ${message}`)
+    throw new ServiceError(code, message)
+  }
+  return check(value, schema)
+}
+
+export function parseValue<T>(bytes: Buffer, schema: z.ZodType<T>): T {
+  return check(parseJson(bytes), schema)
+}
+
+function check<T>(value: unknown, schema: z.ZodType<T>): T {
+  const result = schema.safeParse(value)
+  if (!result.success) throw nonsense('its answer has another shape', result.error)
+  return result.data
+}
+
+function parseJson(bytes: Buffer): unknown {
+  try {
+    return JSON.parse(bytes.toString('utf8'))
+  } catch (error) {
+    throw nonsense('its answer is not JSON', error)
+  }
+}
+
+/** What an operation ends with that a hibernation cut off. */
+export function asleep(): ServiceError {
+  return new ServiceError('unavailable', 'the sandbox was put to sleep')
+}
+
+export function nonsense(what: string, cause?: unknown): ServiceError {
+  return new ServiceError('unavailable', `the sandbox answers nonsense: ${what}`, { cause })
+}

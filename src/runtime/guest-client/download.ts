@@ -1,0 +1,84 @@
+import { Readable } from 'node:stream'
+import { z } from 'zod'
+import { ServiceError } from '../../errors.ts'
+import { frameKind, readSchema } from '../../protocol/guest.ts'
+import type { FileStat } from '../../sandbox/guest.ts'
+import { asleep, type GuestConnection, nonsense, parseAnswer } from './connection.ts'
+import { fileStat, type Reopen, type Timeouts } from './files.ts'
+
+/**
+ * Opens a file; the stream owns its connection from here. A checkpoint takes the connection away at once; the stream goes on
+ * with the first byte that was not read when it is read again, if the file is still the same.
+ */
+export async function openFile(
+  reopen: Reopen,
+  path: string,
+  range: { start?: number; end?: number },
+  timeouts: Timeouts,
+): Promise<{ stat: FileStat; body: Readable }> {
+  const ask = (start: number | undefined, end: number | undefined) =>
+    reopen(async (connection) => {
+      const request = { op: 'read', path, start, end }
+      return { connection, answer: await connection.ask(request, readSchema, { timeoutMs: timeouts.answerMs }) }
+    })
+  const first = await ask(range.start, range.end)
+  const { stat, length, version } = first.answer
+  const end = Math.min(range.start ?? 0, stat.size) + length - 1
+  let left = length
+  let connection = first.connection
+  const follow = (next: GuestConnection): void => {
+    connection = next
+    next.onFreeze(() => next.close())
+  }
+  follow(connection)
+
+  const goOn = async (): Promise<void> => {
+    const { answer, connection: next } = await ask(end + 1 - left, end)
+    if (body.destroyed) {
+      next.close()
+      return
+    }
+    const { stat: now } = answer
+    const same = now.size === stat.size && now.modifiedSeconds === stat.modifiedSeconds && answer.version === version
+    if (!same || answer.length !== left) {
+      next.close()
+      throw new ServiceError('conflict', `${path}: changed while it was read`)
+    }
+    follow(next)
+  }
+
+  const pull = async (): Promise<Buffer | null> => {
+    for (;;) {
+      try {
+        const frame = await connection.readFrame({ timeoutMs: timeouts.idleMs })
+        if (frame.kind === frameKind.result) parseAnswer(frame.payload, z.never())
+        if (frame.kind === frameKind.end && left === 0) return null
+        left -= frame.payload.length
+        if (frame.kind !== frameKind.data || frame.payload.length === 0 || left < 0) {
+          throw nonsense('a file of another length than announced')
+        }
+        return frame.payload
+      } catch (error) {
+        if (!connection.closed || connection.frozen === undefined) throw error
+        if (connection.frozen === 'hibernate') throw asleep()
+        if (left === 0) return null
+        await goOn()
+        if (body.destroyed) return null
+      }
+    }
+  }
+  const body = new Readable({
+    read() {
+      // One frame a call: `push` asks for the next one.
+      pull().then(
+        (chunk) => body.push(chunk),
+        (error: Error) => body.destroy(error),
+      )
+    },
+    destroy(error, callback) {
+      connection.close()
+      callback(error)
+    },
+  })
+  return { stat: fileStat(stat), body }
+}

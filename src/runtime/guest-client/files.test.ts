@@ -1,0 +1,392 @@
+import assert from 'node:assert/strict'
+import { execFileSync } from 'node:child_process'
+import { createHash } from 'node:crypto'
+import { once } from 'node:events'
+import { closeSync, openSync } from 'node:fs'
+import {
+  chmod,
+  chown,
+  mkdir,
+  mkdtemp,
+  readdir,
+  readFile,
+  readlink,
+  rename,
+  rm,
+  stat,
+  symlink,
+  writeFile,
+} from 'node:fs/promises'
+import { createServer } from 'node:net'
+import { join } from 'node:path'
+import { PassThrough, Readable } from 'node:stream'
+import { after, before, test } from 'node:test'
+import { type ErrorCode, isServiceError } from '../../errors.ts'
+import type { Guest } from '../../sandbox/guest.ts'
+import { eventually, GuestProcess } from './guest-process.ts'
+
+let machine: GuestProcess
+let guest: Guest
+let folder: string
+
+before(async () => {
+  machine = await GuestProcess.start()
+  guest = machine.guest
+  folder = join(machine.folder, 'files')
+  await mkdir(folder)
+})
+after(() => machine[Symbol.asyncDispose]())
+
+function bodyOf(...chunks: (string | Buffer)[]): Readable {
+  return Readable.from(chunks.map((chunk) => Buffer.from(chunk)))
+}
+
+async function read(path: string, range?: { start?: number; end?: number }): Promise<string> {
+  const { body } = await guest.readFile(path, range)
+  return Buffer.concat(await body.toArray()).toString()
+}
+
+async function refuses(call: Promise<unknown>, code: ErrorCode, message?: RegExp): Promise<void> {
+  await assert.rejects(call, (error: Error) => {
+    assert.ok(isServiceError(error, code), String(error))
+    if (message !== undefined) assert.match(error.message, message)
+    return true
+  })
+}
+
+/** Nothing of an upload is left beside the file. */
+async function temporaries(): Promise<string[]> {
+  return (await readdir(folder, { recursive: true })).filter((name) => name.includes('.atoll-'))
+}
+
+test('a file comes back as it was written, with its parents made', async () => {
+  const path = join(folder, 'a/b/c.txt')
+  assert.equal(await guest.writeFile(path, bodyOf('hello', ' world')), 11)
+  const { stat: found, body } = await guest.readFile(path)
+  assert.equal(Buffer.concat(await body.toArray()).toString(), 'hello world')
+  assert.deepEqual({ ...found, modifiedAt: '' }, { path, isDir: false, size: 11, mode: 0o644, modifiedAt: '' })
+  assert.equal(found.modifiedAt, `${(await stat(path)).mtime.toISOString().slice(0, 19)}Z`)
+  assert.deepEqual(await guest.stat(path), found)
+  assert.deepEqual(await temporaries(), [])
+})
+
+test('an empty file is a file', async () => {
+  const path = join(folder, 'empty')
+  assert.equal(await guest.writeFile(path, Readable.from([])), 0)
+  assert.equal(await read(path), '')
+})
+
+test('64 MiB go up and down byte by byte the same', async () => {
+  const path = join(folder, 'large')
+  const chunk = Buffer.alloc(1_000_003, 'some longer text ')
+  const sent = createHash('sha256')
+  async function* chunks(): AsyncGenerator<Buffer> {
+    for (let index = 0; index < 64; index++) {
+      chunk.writeUInt32BE(index)
+      sent.update(chunk)
+      yield Buffer.from(chunk)
+    }
+  }
+  assert.equal(await guest.writeFile(path, Readable.from(chunks())), 64 * chunk.length)
+  const received = createHash('sha256')
+  for await (const part of (await guest.readFile(path)).body) received.update(part as Buffer)
+  assert.equal(received.digest('hex'), sent.digest('hex'))
+})
+
+test('a range is read as asked, as far as the file reaches', async () => {
+  const path = join(folder, 'digits')
+  await writeFile(path, '0123456789')
+  for (const [range, expected] of [
+    [{ start: 3 }, '3456789'],
+    [{ end: 3 }, '0123'],
+    [{ start: 2, end: 4 }, '234'],
+    [{ start: 9, end: 9 }, '9'],
+    [{ start: 8, end: 1000 }, '89'],
+    [{ start: 10 }, ''],
+    [{ start: 99, end: 100 }, ''],
+    [{ start: 5, end: 4 }, ''],
+    [{ end: Number.MAX_SAFE_INTEGER }, '0123456789'],
+  ] as const) {
+    assert.equal(await read(path, range), expected, JSON.stringify(range))
+  }
+  await refuses(read(path, { start: -1 }), 'invalid_request', /^start/)
+  await refuses(read(path, { end: 1.5 }), 'invalid_request', /^end/)
+})
+
+test('a file that says no size is read whole', async () => {
+  assert.match(await read('/proc/version'), /^Linux version /)
+})
+
+test('an existing file keeps its mode and owner, a new one gets what was asked', async () => {
+  const path = join(folder, 'kept')
+  await writeFile(path, 'old')
+  await chown(path, 65_534, 12)
+  await chmod(path, 0o4751)
+  await guest.writeFile(path, bodyOf('new'), { mode: 0o600, user: 'root' })
+  const kept = await stat(path)
+  assert.deepEqual([kept.mode & 0o7777, kept.uid, kept.gid], [0o4751, 65_534, 12])
+
+  const made = join(folder, 'of/nobody')
+  await guest.writeFile(made, bodyOf('x'), { mode: 0o600, user: 'nobody' })
+  const [file, parent] = [await stat(made), await stat(join(folder, 'of'))]
+  assert.deepEqual([file.mode & 0o7777, file.uid, parent.mode & 0o7777, parent.uid], [0o600, 65_534, 0o755, 65_534])
+  await refuses(guest.writeFile(made, bodyOf('x'), { user: 'no-such-user' }), 'invalid_request', /^user/)
+})
+
+test('a body that breaks off leaves the old file and nothing else', async () => {
+  const path = join(folder, 'broken')
+  await writeFile(path, 'old')
+  const body = new PassThrough()
+  const writing = guest.writeFile(path, body)
+  body.write(Buffer.alloc(3 << 20))
+  await eventually('the upload has begun', async () => (await temporaries()).length === 1)
+  body.destroy(new Error('the client went away'))
+  await assert.rejects(writing, /the client went away/)
+  await eventually('nothing is left', async () => (await temporaries()).length === 0)
+  assert.equal(await readFile(path, 'utf8'), 'old')
+})
+
+test('a connection that breaks in an upload leaves the old file', async () => {
+  const path = join(folder, 'cut')
+  await writeFile(path, 'old')
+  const socket = await machine.dial()
+  socket.write(`${JSON.stringify({ op: 'write', path })}\n`)
+  socket.write(Buffer.from([1, 0, 0, 1, 0, 65]))
+  await eventually('the upload has begun', async () => (await temporaries()).length === 1)
+  socket.destroy()
+  await eventually('nothing is left', async () => (await temporaries()).length === 0)
+  assert.equal(await readFile(path, 'utf8'), 'old')
+})
+
+test('a body past its bound is refused and left undestroyed', async () => {
+  const path = join(folder, 'bounded')
+  await writeFile(path, 'old')
+  const body = new PassThrough()
+  body.write(Buffer.alloc(2000))
+  await refuses(guest.writeFile(path, body, { bytesMax: 1999 }), 'too_large')
+  assert.equal(body.destroyed, false)
+  body.destroy()
+  // One that never ends is refused on the way.
+  async function* endless(): AsyncGenerator<Buffer> {
+    for (;;) yield Buffer.alloc(65_536)
+  }
+  const stream = Readable.from(endless())
+  await refuses(guest.writeFile(path, stream, { bytesMax: 10 << 20 }), 'too_large')
+  stream.destroy()
+  assert.equal(await guest.writeFile(join(folder, 'exact'), bodyOf('12345'), { bytesMax: 5 }), 5)
+  assert.equal(await readFile(path, 'utf8'), 'old')
+  assert.deepEqual(await temporaries(), [])
+})
+
+test('a link is written through and stays a link', async () => {
+  await mkdir(join(folder, 'links'))
+  const link = join(folder, 'links/link')
+  await symlink('../target', link)
+  await guest.writeFile(link, bodyOf('through'))
+  assert.equal(await readFile(join(folder, 'target'), 'utf8'), 'through')
+  assert.equal(await readlink(link), '../target')
+  assert.equal(await read(link), 'through')
+  assert.equal((await guest.stat(link)).size, 7)
+
+  await symlink('loop', join(folder, 'links/loop'))
+  await refuses(guest.writeFile(join(folder, 'links/loop'), bodyOf('x')), 'invalid_request')
+  await refuses(read(join(folder, 'links/loop')), 'invalid_request')
+})
+
+test('what is no regular file is neither read nor replaced', async () => {
+  const fifo = join(folder, 'fifo')
+  execFileSync('mkfifo', [fifo])
+  const socket = join(folder, 'socket')
+  const server = createServer().listen(socket)
+  await eventually('it listens', async () => server.listening)
+  for (const path of [fifo, socket, '/dev/null', '/dev/zero']) {
+    await refuses(read(path), 'invalid_request', /not a regular file/)
+    await refuses(guest.writeFile(path, bodyOf('x')), 'invalid_request', /not a regular file/)
+  }
+  server.close()
+  await refuses(read(folder), 'invalid_request', /is a directory/)
+  await refuses(guest.writeFile(folder, bodyOf('x')), 'invalid_request', /is a directory/)
+  assert.ok((await stat('/dev/null')).isCharacterDevice())
+})
+
+test('what cannot be read or made is the fault of whoever named it', async () => {
+  await refuses(read('/proc/self/mem'), 'invalid_request', /Input\/output error/)
+  for (const path of ['/proc/self/none/x', '/proc/self/x', '/proc/sys/kernel/x']) {
+    await assert.rejects(guest.writeFile(path, bodyOf('x')), (error) => {
+      return isServiceError(error, 'invalid_request') || isServiceError(error, 'not_found')
+    })
+  }
+})
+
+test('a file of an odd size and time is told as far as numbers go', async () => {
+  // A file system without bounds of its own.
+  const odd = await mkdtemp('/dev/shm/atoll-odd-')
+  execFileSync('touch', ['-d', '@99999999999999999', join(odd, 'late')])
+  execFileSync('truncate', ['-s', '8191P', join(odd, 'large')])
+  assert.deepEqual(
+    (await guest.list(odd)).map((entry) => entry.name),
+    ['large', 'late'],
+  )
+  await refuses(read(join(odd, 'large')), 'too_large')
+  await rm(odd, { recursive: true })
+})
+
+test('the folder of the guest is neither removed nor written to, by whatever name', async () => {
+  await using other = await GuestProcess.start({ owning: true })
+  const own = join(other.folder, '.atoll')
+  await symlink(own, join(other.folder, 'link'))
+  for (const path of [
+    own,
+    `${own}/`,
+    `${own}/run`,
+    `${own}/run/guest.sock`,
+    other.folder,
+    `${other.folder}/link/run`,
+  ]) {
+    await refuses(other.guest.remove(path), 'invalid_request', /belongs to the sandbox/)
+  }
+  await symlink(join(own, 'run/new'), join(other.folder, 'dangling'))
+  for (const path of [`${own}/run/guest.sock`, `${own}/x`, `${other.folder}/x/../link/x`, `${other.folder}/dangling`]) {
+    await refuses(other.guest.writeFile(path, bodyOf('x')), 'invalid_request', /belongs to the sandbox/)
+  }
+  await refuses(other.guest.mkdir(`${own}/run/folder`), 'invalid_request', /belongs to the sandbox/)
+  assert.deepEqual(await readdir(own, { recursive: true }), ['run', 'run/guest.sock'])
+  await other.guest.remove(join(other.folder, 'link'))
+  await other.guest.writeFile(join(other.folder, 'file'), bodyOf('x'))
+})
+
+test('a path is absolute, without NUL, not too long, and names something', async () => {
+  for (const path of ['', 'a', './a', '../a', '/a\0b', `/${'x/'.repeat(3000)}`]) {
+    await refuses(read(path), 'invalid_request', /^path/)
+    await refuses(guest.writeFile(path, bodyOf('x')), 'invalid_request', /^path/)
+    await refuses(guest.stat(path), 'invalid_request', /^path/)
+    await refuses(guest.list(path), 'invalid_request', /^path/)
+    await refuses(guest.mkdir(path), 'invalid_request', /^path/)
+    await refuses(guest.remove(path), 'invalid_request', /^path/)
+  }
+  await refuses(guest.writeFile(`${folder}/slash/`, bodyOf('x')), 'invalid_request')
+  await refuses(guest.writeFile('/', bodyOf('x')), 'invalid_request')
+  await refuses(guest.writeFile(`${folder}/..`, bodyOf('x')), 'invalid_request')
+  await refuses(read(join(folder, 'x'.repeat(256))), 'invalid_request')
+  await refuses(read(join(folder, 'missing')), 'not_found')
+  await refuses(guest.stat(join(folder, 'missing')), 'not_found')
+  await refuses(guest.list(join(folder, 'missing')), 'not_found')
+  await refuses(guest.remove(join(folder, 'missing')), 'not_found')
+  await refuses(guest.stat(join(folder, 'digits/below')), 'invalid_request')
+})
+
+test('a name of the longest legal length can be written', async () => {
+  const path = join(folder, 'n'.repeat(255))
+  await guest.writeFile(path, bodyOf('long'))
+  assert.equal(await read(path), 'long')
+})
+
+test('a folder is listed by name, with links followed and odd names shown', async () => {
+  const place = join(folder, 'listed')
+  await mkdir(join(place, 'sub'), { recursive: true })
+  await writeFile(join(place, 'b'), '12')
+  await symlink('sub', join(place, 'to-folder'))
+  await symlink('nowhere', join(place, 'dangling'))
+  await writeFile(Buffer.concat([Buffer.from(`${place}/bad-`), Buffer.from([0xff])]), '')
+  await writeFile(join(place, 'new\nline "quoted"'), '')
+  const entries = await guest.list(place)
+  assert.deepEqual(
+    entries.map(({ name, isDir }) => [name, isDir]),
+    [
+      ['b', false],
+      ['bad-\ufffd', false],
+      ['dangling', false],
+      ['new\nline "quoted"', false],
+      ['sub', true],
+      ['to-folder', true],
+    ],
+  )
+  assert.deepEqual([entries[0]?.path, entries[0]?.size], [join(place, 'b'), 2])
+  await refuses(guest.list(join(place, 'b')), 'invalid_request')
+})
+
+test('ten thousand entries are listed', async () => {
+  const place = join(folder, 'many')
+  await mkdir(place)
+  for (let index = 0; index < 10_000; index++) {
+    closeSync(openSync(join(place, `file-${String(index).padStart(5, '0')}`), 'w'))
+  }
+  const entries = await guest.list(place)
+  assert.equal(entries.length, 10_000)
+  assert.equal(entries[9999]?.name, 'file-09999')
+})
+
+test('folders are made with their parents, again and again', async () => {
+  const path = join(folder, 'm/n/o')
+  await guest.mkdir(path)
+  await guest.mkdir(path)
+  await guest.mkdir('/')
+  assert.ok((await stat(path)).isDirectory())
+  await refuses(guest.mkdir(join(folder, 'digits')), 'invalid_request')
+  await refuses(guest.mkdir(join(folder, 'digits/below')), 'invalid_request')
+})
+
+test('a tree is removed, and no link is followed', async () => {
+  const place = join(folder, 'tree')
+  await mkdir(join(place, 'a/b/c'), { recursive: true })
+  await mkdir(join(folder, 'outside'))
+  await writeFile(join(folder, 'outside/kept'), 'kept')
+  await writeFile(join(place, 'a/b/file'), '')
+  await symlink('../../outside', join(place, 'a/link'))
+  await symlink(join(folder, 'outside'), join(place, 'a/b/absolute'))
+  execFileSync('mkfifo', [join(place, 'a/fifo')])
+  await guest.remove(place)
+  await refuses(guest.stat(place), 'not_found')
+  assert.equal(await readFile(join(folder, 'outside/kept'), 'utf8'), 'kept')
+
+  await symlink('outside', join(folder, 'link-to-folder'))
+  await guest.remove(join(folder, 'link-to-folder'))
+  assert.equal(await readFile(join(folder, 'outside/kept'), 'utf8'), 'kept')
+  await guest.remove(join(folder, 'outside/kept'))
+  for (const path of ['/', '//', '/..', `${folder}/..`]) await refuses(guest.remove(path), 'invalid_request')
+})
+
+test('a tree far deeper than a path may be long is removed, without files left open', async () => {
+  const place = join(folder, 'deep')
+  // Built from its bottom up, so that no path gets long.
+  await mkdir(place)
+  for (let depth = 0; depth < 3000; depth++) {
+    const parent = `${place}-parent`
+    await mkdir(join(parent, 'sibling'), { recursive: true })
+    await rename(place, join(parent, 'child'))
+    await rename(parent, place)
+  }
+  const files = await machine.openFiles()
+  await guest.remove(place)
+  await refuses(guest.stat(place), 'not_found')
+  await eventually('no file is left', async () => (await machine.openFiles()) <= files)
+})
+
+test('a reader that stops early leaves nothing open in the guest', async () => {
+  await guest.hello()
+  const files = await machine.openFiles()
+  for (let round = 0; round < 20; round++) {
+    const { body } = await guest.readFile(join(folder, 'large'))
+    await once(body, 'readable')
+    body.destroy()
+  }
+  const { body } = await guest.readFile(join(folder, 'large'))
+  body.destroy()
+  await eventually('no file is left', async () => (await machine.openFiles()) <= files)
+})
+
+test('a file that becomes shorter while it is read breaks the body', async () => {
+  const path = join(folder, 'shrinks')
+  await writeFile(path, Buffer.alloc(8 << 20))
+  const { body } = await guest.readFile(path)
+  await assert.rejects(
+    (async () => {
+      let bytes = 0
+      for await (const chunk of body) {
+        if (bytes === 0) execFileSync('truncate', ['-s', '1M', path])
+        bytes += (chunk as Buffer).length
+      }
+    })(),
+    (error) => isServiceError(error, 'conflict'),
+  )
+})

@@ -1,0 +1,271 @@
+import assert from 'node:assert/strict'
+import { createHash, randomBytes } from 'node:crypto'
+import { once } from 'node:events'
+import { readdir, readFile, utimes, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import type { Duplex } from 'node:stream'
+import { Readable } from 'node:stream'
+import { after, before, test } from 'node:test'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { isServiceError } from '../../errors.ts'
+import type { FreezeReason } from '../../sandbox/driver.ts'
+import type { Attachment, Guest } from '../../sandbox/guest.ts'
+import { createGuest, guestConnections } from './index.ts'
+import { eventually, GuestProcess } from './guest-process.ts'
+
+/** Stands for a driver: a dump is a stop of the guest's process, and asks for what a real one does. */
+class Freezer {
+  readonly #machine: GuestProcess
+  readonly #open = new Set<Duplex>()
+  #thaw: Promise<void> = Promise.resolve()
+  readonly guest: Guest
+  /** Connections that were asked for, those that wait for the thaw included. */
+  dials = 0
+
+  constructor(machine: GuestProcess) {
+    this.#machine = machine
+    this.guest = createGuest(async () => {
+      this.dials++
+      await this.#thaw
+      const duplex = await machine.dial()
+      duplex.on('error', () => undefined)
+      this.#open.add(duplex)
+      duplex.on('close', () => this.#open.delete(duplex))
+      return duplex
+    })
+  }
+
+  /** With `graceMs` 0 connections are destroyed at once. Returns whether all went by themselves. */
+  async freeze(reason: FreezeReason = 'checkpoint', graceMs = 2000, lastsMs = 10): Promise<boolean> {
+    const { promise, resolve } = Promise.withResolvers<void>()
+    this.#thaw = promise
+    for (const duplex of this.#open) duplex.emit('freeze', reason)
+    const until = performance.now() + graceMs
+    while (this.#open.size > 0 && performance.now() < until) await sleep(2)
+    const willing = this.#open.size === 0
+    for (const duplex of this.#open) duplex.destroy()
+    while ((await guestConnections(() => this.#machine.dial())) > 1) await sleep(2)
+    process.kill(this.#machine.pid, 'SIGSTOP')
+    await sleep(lastsMs)
+    process.kill(this.#machine.pid, 'SIGCONT')
+    resolve()
+    return willing
+  }
+}
+
+let machine: GuestProcess
+let freezer: Freezer
+let guest: Guest
+
+before(async () => {
+  machine = await GuestProcess.start()
+  freezer = new Freezer(machine)
+  guest = freezer.guest
+})
+after(() => machine[Symbol.asyncDispose]())
+
+interface Followed {
+  sha: string
+  bytes: number
+  replayed: number
+  exits: number[]
+}
+
+async function follow(attachment: Attachment, acknowledge = false): Promise<Followed> {
+  const hash = createHash('sha256')
+  const followed = { sha: '', bytes: 0, replayed: 0, exits: new Array<number>() }
+  for await (const event of attachment) {
+    if (event.type === 'output') {
+      assert.equal(event.offset, followed.bytes, 'a gap or a repetition')
+      hash.update(event.data)
+      followed.bytes += event.data.length
+      if (acknowledge) await attachment.acknowledge(followed.bytes)
+    }
+    if (event.type === 'replayed') followed.replayed++
+    if (event.type === 'exit') followed.exits.push(event.exitCode)
+  }
+  followed.sha = hash.digest('hex')
+  return followed
+}
+
+async function freezeTimes(count: number, graceMs?: (round: number) => number, lastsMs?: number): Promise<void> {
+  for (let round = 0; round < count; round++) {
+    await sleep(15)
+    const grace = graceMs?.(round) ?? 2000
+    const willing = await freezer.freeze('checkpoint', grace, lastsMs)
+    if (grace > 0) assert.ok(willing, 'a connection stayed open')
+  }
+}
+
+const floodBytes = 60_000_000
+const flood = `yes 'some line of output' | head -c ${floodBytes}`
+const floodSha = (() => {
+  const line = 'some line of output\n'
+  return createHash('sha256')
+    .update(line.repeat(floodBytes / line.length))
+    .digest('hex')
+})()
+
+for (const [name, graceMs] of [
+  ['in peace', () => 2000],
+  ['by force', (round: number) => (round % 2 === 0 ? 0 : 2000)],
+] as const) {
+  test(`a flood of lossless output, frozen 20 times ${name}, is whole`, async () => {
+    const id = `flood-${name.replace(' ', '-')}`
+    const argv = ['sh', '-c', `sleep 0.1; ${flood}; sleep 0.5; exit 3`]
+    await guest.spawn({ id, argv, envs: {}, keep: 'lossless' })
+    const reading = follow(await guest.attach(id), true)
+    await freezeTimes(20, graceMs)
+    assert.deepEqual(await reading, { sha: floodSha, bytes: floodBytes, replayed: 1, exits: [3] })
+  })
+
+  test(`10 MiB of input, frozen 20 times ${name}, arrive once and in order`, async () => {
+    const id = `cat-${name.replace(' ', '-')}`
+    const input = randomBytes(10 << 20)
+    await guest.spawn({ id, argv: ['cat'], envs: {}, stdin: true, keep: 'lossless' })
+    const attachment = await guest.attach(id)
+    const reading = follow(attachment, true)
+    const freezing = freezeTimes(20, graceMs)
+    for (let at = 0; at < input.length; at += 100_000) {
+      await attachment.write(input.subarray(at, at + 100_000))
+      await sleep(3)
+    }
+    await freezing
+    await attachment.end()
+    const sha = createHash('sha256').update(input).digest('hex')
+    assert.deepEqual(await reading, { sha, bytes: input.length, replayed: 1, exits: [0] })
+  })
+}
+
+test('a tail drops nothing that a client which pauses has not seen', async () => {
+  const script = 'i=0; while [ $i -lt 300 ]; do printf %01000d $i; i=$((i+1)); sleep 0.002; done'
+  await guest.spawn({ id: 'tail', argv: ['sh', '-c', script], envs: {}, keepBytes: 20_000 })
+  const reading = follow(await guest.attach('tail'))
+  await freezeTimes(5)
+  const { bytes, exits } = await reading
+  assert.deepEqual([bytes, exits], [300_000, [0]])
+})
+
+test('a terminal goes on', async () => {
+  await guest.spawn({ id: 'pty', argv: ['cat'], envs: {}, pty: { cols: 80, rows: 24 }, stdin: true })
+  const attachment = await guest.attach('pty')
+  let text = ''
+  const reading = (async () => {
+    for await (const event of attachment) if (event.type === 'output') text += event.data.toString()
+  })()
+  for (let round = 0; round < 5; round++) {
+    await attachment.write(Buffer.from(`line ${round}\n`))
+    await freezer.freeze()
+  }
+  await attachment.end()
+  await reading
+  for (let round = 0; round < 5; round++) assert.equal(text.split(`line ${round}\r\n`).length, 3)
+})
+
+test('an exit around a freeze is told once, after all output', async () => {
+  for (let round = 0; round < 10; round++) {
+    const id = `exit-${round}`
+    await guest.spawn({ id, argv: ['sh', '-c', `sleep 0.0${round}; printf done; exit 5`], envs: {} })
+    const reading = follow(await guest.attach(id))
+    await sleep(20)
+    await freezer.freeze('checkpoint', round % 2 === 0 ? 0 : 2000)
+    const { bytes, replayed, exits } = await reading
+    assert.deepEqual([bytes, replayed, exits], [4, 1, [5]])
+  }
+})
+
+test('a process that nobody may leave for long is not killed by freezes', async () => {
+  await guest.spawn({ id: 'left', argv: ['cat'], envs: {}, stdin: true, maxRunAfterDisconnectMs: 300 })
+  await using attachment = await guest.attach('left')
+  const reading = follow(attachment)
+  await freezeTimes(3, undefined, 400)
+  await attachment.end()
+  assert.deepEqual((await reading).exits, [0])
+})
+
+test('a wait for a process goes on after a freeze and ends with a hibernation', async () => {
+  await guest.spawn({ id: 'waited', argv: ['sleep', '0.5'], envs: {} })
+  const waiting = guest.process('waited', 20_000)
+  await freezeTimes(3)
+  assert.equal((await waiting).exitCode, 0)
+  await guest.spawn({ id: 'slept', argv: ['sleep', '100'], envs: {} })
+  const refused = assert.rejects(guest.process('slept', 20_000), (error) => isServiceError(error, 'unavailable'))
+  await sleep(20)
+  assert.ok(await freezer.freeze('hibernate'))
+  await refused
+  await guest.release('slept')
+})
+
+test('an attachment ends with a hibernation, after what it got, and another goes on by offset', async () => {
+  await guest.spawn({ id: 'asleep', argv: ['sh', '-c', 'printf 123; read x; printf 456'], envs: {}, stdin: true })
+  const attachment = await guest.attach('asleep')
+  let text = ''
+  const reading = (async () => {
+    for await (const event of attachment) if (event.type === 'output') text += event.data.toString()
+  })()
+  const ended = assert.rejects(reading, /put to sleep/)
+  await eventually('its output has come', async () => text === '123')
+  assert.ok(await freezer.freeze('hibernate'))
+  await ended
+  const next = await guest.attach('asleep', { offset: 3 })
+  await next.write(Buffer.from('\n'))
+  for await (const event of next) if (event.type === 'output') text += event.data.toString()
+  assert.equal(text, '123456')
+})
+
+test('a download goes on behind a freeze, unless the file has changed', async () => {
+  const path = join(machine.folder, 'download')
+  const content = randomBytes(30 << 20)
+  await writeFile(path, content)
+  const { body } = await guest.readFile(path, { start: 5 })
+  const chunks: Buffer[] = []
+  for await (const chunk of body) {
+    chunks.push(chunk as Buffer)
+    if (chunks.length % 40 === 0) await freezer.freeze()
+  }
+  assert.ok(Buffer.concat(chunks).equals(content.subarray(5)))
+  const changed = await guest.readFile(path)
+  await freezer.freeze()
+  await utimes(path, 1, 1)
+  await assert.rejects(changed.body.toArray(), (error) => isServiceError(error, 'conflict'))
+})
+
+test('a download that nobody reads on during a freeze is not asked for again', async () => {
+  const path = join(machine.folder, 'left')
+  await writeFile(path, randomBytes(4 << 20))
+  const { body } = await guest.readFile(path)
+  await once(body, 'readable')
+  const dialsBefore = freezer.dials
+  const frozen = freezer.freeze('checkpoint', 2000, 100)
+  // The stream reads ahead, so it waits for the thaw by now.
+  while (body.read() !== null);
+  await eventually('it asks again', async () => freezer.dials > dialsBefore)
+  body.destroy()
+  await frozen
+  await sleep(100)
+  assert.equal(freezer.dials, dialsBefore + 1)
+})
+
+test('an upload goes on behind freezes; one that is put to sleep leaves the old file', async () => {
+  const path = join(machine.folder, 'upload')
+  const content = randomBytes(20 << 20)
+  const pieces = async function* (): AsyncGenerator<Buffer> {
+    for (let at = 0; at < content.length; at += 1 << 20) {
+      yield content.subarray(at, at + (1 << 20))
+      await sleep(20)
+    }
+  }
+  const writing = guest.writeFile(path, Readable.from(pieces()))
+  await freezeTimes(6)
+  assert.equal(await writing, content.length)
+  assert.ok((await readFile(path)).equals(content))
+  const refused = assert.rejects(guest.writeFile(path, Readable.from(pieces())), /put to sleep/)
+  await sleep(50)
+  assert.ok(await freezer.freeze('hibernate'))
+  await refused
+  assert.ok((await readFile(path)).equals(content))
+  assert.deepEqual(
+    (await readdir(machine.folder)).filter((name) => name.includes('.atoll-')),
+    [],
+  )
+})

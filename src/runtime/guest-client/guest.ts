@@ -1,0 +1,268 @@
+import { randomUUID } from 'node:crypto'
+import type { Duplex, Readable } from 'node:stream'
+import type { z } from 'zod'
+import {
+  attachSchema,
+  configureSchema,
+  frameKind,
+  type GuestProcess,
+  helloSchema,
+  memorySchema,
+  okSchema,
+  outputEndSchema,
+  portsSchema,
+  processAnswerSchema,
+  processSchema,
+  statAnswerSchema,
+} from '../../protocol/guest.ts'
+import type {
+  AttachOptions,
+  Attachment,
+  Guest,
+  ProcessInfo,
+  ProcessOutput,
+  SpawnRequest,
+  WriteFileOptions,
+} from '../../sandbox/guest.ts'
+import { isServiceError } from '../../errors.ts'
+import { GuestAttachment, type Join } from './attachment.ts'
+import { asleep, GuestConnection, nonsense, parseValue } from './connection.ts'
+import { openFile } from './download.ts'
+import { collecting, fileStat, listFolder, readEntries, type Timeouts } from './files.ts'
+import { isoSeconds } from './time.ts'
+import { storeFile } from './upload.ts'
+
+/** Opens one connection to the guest of a sandbox; throws `unavailable`. */
+export type GuestDial = (signal?: AbortSignal) => Promise<Duplex>
+
+export interface GuestClientOptions {
+  /** Longest wait for an answer. Default 30 s. */
+  answerTimeoutMs?: number
+  /** Longest wait for one frame of a stream that is ready for it. Default 60 s. */
+  idleTimeoutMs?: number
+  /** Longest wait for the whole of an answer in frames that is collected (listings, kept output). Default 5 min. */
+  wholeTimeoutMs?: number
+}
+
+const answerTimeoutMs = 30_000
+const idleTimeoutMs = 60_000
+const wholeTimeoutMs = 5 * 60_000
+/** Removing a large tree takes its time. */
+const removeTimeoutMs = 10 * 60_000
+/** What a guest keeps of a stream at most, and what it may read beyond at the end of a process. */
+const outputBytesMax = 18 * 1024 * 1024
+
+/** Speaks to the guest of one sandbox; see the port for what each method promises. */
+export function createGuest(dial: GuestDial, options: GuestClientOptions = {}): Guest {
+  const timeouts: Timeouts = {
+    answerMs: options.answerTimeoutMs ?? answerTimeoutMs,
+    idleMs: options.idleTimeoutMs ?? idleTimeoutMs,
+    wholeMs: options.wholeTimeoutMs ?? wholeTimeoutMs,
+  }
+
+  /** Opens a connection for `use`, which keeps it; after a failure it is closed. */
+  async function open<T>(use: (connection: GuestConnection) => Promise<T>, signal?: AbortSignal): Promise<T> {
+    signal?.throwIfAborted()
+    const connection = new GuestConnection(await dial(signal))
+    try {
+      return await use(connection)
+    } catch (error) {
+      connection.close()
+      throw error
+    }
+  }
+
+  async function once<T>(use: (connection: GuestConnection) => Promise<T>, signal?: AbortSignal): Promise<T> {
+    return open(async (connection) => {
+      const result = await use(connection)
+      connection.close()
+      return result
+    }, signal)
+  }
+
+  async function ask<T>(request: object, schema: z.ZodType<T>, signal?: AbortSignal, extraMs = 0): Promise<T> {
+    return once(
+      (connection) => connection.ask(request, schema, { timeoutMs: timeouts.answerMs + extraMs, signal }),
+      signal,
+    )
+  }
+
+  /**
+   * Like `open`, for what may be asked again: a connection that a checkpoint takes away is made anew after the thaw.
+   */
+  async function reopen<T>(use: (connection: GuestConnection) => Promise<T>, signal?: AbortSignal): Promise<T> {
+    for (;;) {
+      let taken: GuestConnection | undefined
+      try {
+        return await open((connection) => {
+          taken = connection
+          return use(connection)
+        }, signal)
+      } catch (error) {
+        if (taken?.frozen === undefined || !isServiceError(error, 'unavailable')) throw error
+        if (taken.frozen === 'hibernate') throw asleep()
+      }
+    }
+  }
+
+  async function tell(request: object, extraMs = 0): Promise<void> {
+    await ask(request, okSchema, undefined, extraMs)
+  }
+
+  return {
+    async hello(signal) {
+      const { version } = await ask({ op: 'hello' }, helloSchema, signal)
+      return { version }
+    },
+
+    async spawn(request: SpawnRequest) {
+      return processInfo((await ask({ op: 'spawn', ...request }, processAnswerSchema)).process)
+    },
+
+    async processes() {
+      return once(async (connection) => {
+        await connection.ask({ op: 'processes' }, okSchema, { timeoutMs: timeouts.answerMs })
+        return (await readEntries(connection, processSchema, timeouts)).map(processInfo)
+      })
+    },
+
+    async process(processId, waitMs = 0, signal) {
+      const until = performance.now() + waitMs
+      return reopen(async (connection) => {
+        const wait = Math.max(0, Math.round(until - performance.now()))
+        if (wait > 0) connection.onFreeze(() => connection.close())
+        const request = { op: 'process', id: processId, waitMs: wait }
+        const patience = { timeoutMs: timeouts.answerMs + wait, signal }
+        const { process } = await connection.ask(request, processAnswerSchema, patience)
+        connection.close()
+        return processInfo(process)
+      }, signal)
+    },
+
+    output: (processId) => once((connection) => readOutput(connection, processId, timeouts)),
+
+    async attach(processId: string, { offset = 0, signal }: AttachOptions = {}): Promise<Attachment> {
+      const client = randomUUID()
+      const join: Join = (place, end) =>
+        reopen(async (connection) => {
+          const request = { op: 'attach', id: processId, client, ...place }
+          const patience = { timeoutMs: timeouts.answerMs, signal: end }
+          return { connection, answer: await connection.ask(request, attachSchema, patience) }
+        }, end)
+      return GuestAttachment.open(join, offset, signal)
+    },
+
+    signal: (processId, signal) => tell({ op: 'signal', id: processId, signal }),
+    resize: (processId, cols, rows) => tell({ op: 'resize', id: processId, cols, rows }),
+    release: (processId) => tell({ op: 'release', id: processId }),
+
+    async stat(path) {
+      return fileStat((await ask({ op: 'stat', path }, statAnswerSchema)).stat)
+    },
+
+    list: (path) => once((connection) => listFolder(connection, path, timeouts)),
+    mkdir: (path) => tell({ op: 'mkdir', path }),
+    remove: (path) => tell({ op: 'remove', path }, removeTimeoutMs),
+    readFile: (path, range = {}) => openFile(reopen, path, range, timeouts),
+
+    writeFile: (path: string, body: Readable, writeOptions: WriteFileOptions = {}) =>
+      storeFile(reopen, path, body, writeOptions, timeouts),
+
+    async ports() {
+      return (await ask({ op: 'ports' }, portsSchema)).ports.toSorted((a, b) => a - b)
+    },
+
+    async memory() {
+      const { usedBytes, limitBytes } = await ask({ op: 'memory' }, memorySchema)
+      return { usedBytes, limitBytes }
+    },
+
+    async dial(port, signal) {
+      return open(async (connection) => {
+        await connection.ask({ op: 'dial', port }, okSchema, { timeoutMs: timeouts.answerMs, signal })
+        return connection.detach()
+      }, signal)
+    },
+  }
+}
+
+export interface GuestConfiguration {
+  hostname?: string
+  /** Random bytes in hex, mixed into the sandbox's generator; at most 4096 bytes. */
+  seed?: string
+  /** Brings `lo` up. */
+  loopback?: boolean
+  /** The memory came from a checkpoint: clients and uploads that were paused for it do not come back. */
+  restored?: boolean
+}
+
+/**
+ * Gives a sandbox what it must not share with the one it was forked from; for drivers, after a start or a restore.
+ * Returns what the sandbox's rights did not allow: field → why.
+ */
+export async function configureGuest(
+  dial: GuestDial,
+  configuration: GuestConfiguration,
+  signal?: AbortSignal,
+): Promise<Record<string, string>> {
+  signal?.throwIfAborted()
+  const connection = new GuestConnection(await dial(signal))
+  try {
+    const patience = { timeoutMs: answerTimeoutMs, signal }
+    return (await connection.ask({ op: 'configure', ...configuration }, configureSchema, patience)).failed
+  } finally {
+    connection.close()
+  }
+}
+
+/**
+ * Tells how many connections the guest serves, this one included, and returns when this one is closed on both sides. At 1,
+ * with no other dialled meanwhile, memory can be saved. Throws as every operation does.
+ */
+export async function guestConnections(dial: GuestDial, signal?: AbortSignal): Promise<number> {
+  signal?.throwIfAborted()
+  const connection = new GuestConnection(await dial(signal))
+  try {
+    const patience = { timeoutMs: answerTimeoutMs, signal }
+    const { connections } = await connection.ask({ op: 'hello', close: true }, helloSchema, patience)
+    // The guest closes after its answer, so the end of the connection is the end of its side.
+    await connection.readFrame(patience).catch(() => undefined)
+    return connections
+  } finally {
+    connection.close()
+  }
+}
+
+function processInfo(process: GuestProcess): ProcessInfo {
+  return {
+    id: process.id,
+    pid: process.pid,
+    argv: process.argv,
+    running: process.running,
+    ...(process.exitCode === undefined ? {} : { exitCode: process.exitCode }),
+    startedAt: isoSeconds(process.startedSeconds),
+    ...(process.endedSeconds === undefined ? {} : { endedAt: isoSeconds(process.endedSeconds) }),
+    attachedClients: process.attachedClients,
+    pty: process.pty,
+  }
+}
+
+async function readOutput(connection: GuestConnection, processId: string, timeouts: Timeouts): Promise<ProcessOutput> {
+  await connection.ask({ op: 'output', id: processId }, okSchema, { timeoutMs: timeouts.answerMs })
+  const stdout = { chunks: new Array<Buffer>(), bytes: 0 }
+  const stderr = { chunks: new Array<Buffer>(), bytes: 0 }
+  const patience = collecting(timeouts)
+  for (;;) {
+    const { kind, payload } = await connection.readFrame(patience())
+    if (kind === frameKind.end) {
+      const { truncated } = parseValue(payload, outputEndSchema)
+      return { stdout: Buffer.concat(stdout.chunks), stderr: Buffer.concat(stderr.chunks), truncated }
+    }
+    if (kind !== frameKind.stdout && kind !== frameKind.stderr) throw nonsense('a frame of another operation')
+    const stream = kind === frameKind.stdout ? stdout : stderr
+    stream.bytes += payload.length
+    // Eight bytes of offset come first; a frame without data has no place here.
+    if (payload.length <= 8 || stream.bytes > outputBytesMax) throw nonsense('output of an impossible size')
+    stream.chunks.push(payload.subarray(8))
+  }
+}

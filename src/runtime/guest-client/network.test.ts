@@ -1,0 +1,203 @@
+import assert from 'node:assert/strict'
+import { once } from 'node:events'
+import { stat } from 'node:fs/promises'
+import { Agent, createServer as createHttpServer, request } from 'node:http'
+import { type AddressInfo, createServer, type Server, type Socket } from 'node:net'
+import { networkInterfaces } from 'node:os'
+import { after, before, test } from 'node:test'
+import { isServiceError } from '../../errors.ts'
+import type { Guest } from '../../sandbox/guest.ts'
+import { configureGuest } from './guest.ts'
+import { eventually, GuestProcess } from './guest-process.ts'
+
+let machine: GuestProcess
+let guest: Guest
+
+before(async () => {
+  machine = await GuestProcess.start()
+  guest = machine.guest
+})
+after(() => machine[Symbol.asyncDispose]())
+
+async function listen(server: Server, host: string): Promise<number> {
+  server.listen(0, host)
+  await once(server, 'listening')
+  return (server.address() as AddressInfo).port
+}
+
+async function text(stream: AsyncIterable<unknown>): Promise<string> {
+  let result = ''
+  for await (const chunk of stream) result += String(chunk)
+  return result
+}
+
+test('ports that are listened on are listed, others not', async () => {
+  const server = createServer()
+  const port = await listen(server, '127.0.0.1')
+  const ports = await guest.ports()
+  assert.ok(ports.includes(port))
+  assert.deepEqual(
+    ports,
+    [...new Set(ports)].toSorted((a, b) => a - b),
+  )
+  server.close()
+  await once(server, 'close')
+  assert.ok(!(await guest.ports()).includes(port))
+})
+
+test('a server on either loopback or on an own address is reached', async () => {
+  const own = Object.values(networkInterfaces())
+    .flatMap((addresses) => addresses ?? [])
+    .find((address) => !address.internal && address.family === 'IPv4')
+  const hosts = ['127.0.0.1', '::1', '0.0.0.0', '::', '127.0.0.7', ...(own === undefined ? [] : [own.address])]
+  for (const host of hosts) {
+    const server = createServer((socket) => socket.end(`hello from ${host}`))
+    const port = await listen(server, host)
+    const stream = await guest.dial(port)
+    assert.equal(await text(stream), `hello from ${host}`)
+    stream.destroy()
+    server.close()
+  }
+})
+
+test('a port where nothing listens says so', async () => {
+  const server = createServer()
+  const port = await listen(server, '127.0.0.1')
+  server.close()
+  await once(server, 'close')
+  await assert.rejects(guest.dial(port), (error) => isServiceError(error, 'nothing_listening'))
+  for (const wrong of [0, -1, 65_536, 1.5]) {
+    await assert.rejects(guest.dial(wrong), (error) => isServiceError(error, 'invalid_request'))
+  }
+})
+
+test('megabytes go both ways at once, and the end of one way leaves the other open', async () => {
+  // Answers only when the client has ended its side.
+  const server = createServer({ allowHalfOpen: true }, (socket) => {
+    let bytes = 0
+    socket.write(Buffer.alloc(5 << 20, 'down'))
+    socket.on('data', (chunk) => (bytes += chunk.length))
+    socket.on('end', () => socket.end(`got ${bytes}`))
+  })
+  const port = await listen(server, '127.0.0.1')
+  const stream = await guest.dial(port)
+  stream.end(Buffer.alloc(7 << 20, 'up'))
+  const received = await text(stream)
+  assert.equal(received.length, (5 << 20) + `got ${7 << 20}`.length)
+  assert.ok(received.endsWith(`got ${7 << 20}`))
+  server.close()
+})
+
+test('bytes that the server sends at once are not lost behind the answer line', async () => {
+  const server = createServer((socket) => socket.end('early'))
+  const port = await listen(server, '127.0.0.1')
+  const results = await Promise.all(
+    Array.from({ length: 50 }, async () => {
+      const stream = await guest.dial(port)
+      return text(stream)
+    }),
+  )
+  assert.deepEqual([...new Set(results)], ['early'])
+  server.close()
+})
+
+test('a client that goes away closes the connection to the server, and the other way round', async () => {
+  const accepted: Socket[] = []
+  const server = createServer((socket) => {
+    socket.on('error', () => undefined)
+    accepted.push(socket)
+  })
+  const port = await listen(server, '127.0.0.1')
+  const files = await machine.openFiles()
+  const first = await guest.dial(port)
+  await eventually('the server has it', async () => accepted.length === 1)
+  first.destroy()
+  await eventually('the server side is closed', async () => accepted[0]?.destroyed === true)
+
+  const second = await guest.dial(port)
+  await eventually('the server has it', async () => accepted.length === 2)
+  accepted[1]?.resetAndDestroy()
+  second.resume()
+  await once(second, 'end')
+  second.destroy()
+  server.close()
+  await eventually('no file is left', async () => (await machine.openFiles()) <= files)
+})
+
+test('an http agent works over dialled connections, kept alive', async () => {
+  let connections = 0
+  const server = createHttpServer((incoming, response) => {
+    void text(incoming).then((body) => response.end(`${incoming.method} ${incoming.url} ${body.length}`))
+  })
+  server.on('connection', () => connections++)
+  const port = await listen(server, '127.0.0.1')
+  const agent = new Agent({ keepAlive: true, maxSockets: 1 })
+  agent.createConnection = (_options, callback) => {
+    guest.dial(port).then(
+      (stream) => callback?.(null, stream),
+      (error: Error) => callback?.(error, undefined as never),
+    )
+    return undefined
+  }
+  for (const size of [0, 10, 300_000]) {
+    const outgoing = request({ agent, host: 'sandbox', path: `/x?${size}`, method: 'POST' })
+    outgoing.end(Buffer.alloc(size))
+    const [response] = (await once(outgoing, 'response')) as [AsyncIterable<Buffer>]
+    assert.equal(await text(response), `POST /x?${size} ${size}`)
+  }
+  assert.equal(connections, 1)
+  agent.destroy()
+  server.close()
+})
+
+test('the socket is for root alone, and what was in its place is replaced', async () => {
+  assert.equal((await stat(machine.socketPath)).mode & 0o7777, 0o600)
+  await using other = await GuestProcess.start({ stale: true })
+  assert.equal((await other.guest.hello()).version, (await guest.hello()).version)
+})
+
+test('memory in use is below its limit', async () => {
+  const { usedBytes, limitBytes } = await guest.memory()
+  assert.ok(usedBytes > 0 && usedBytes <= limitBytes)
+})
+
+test('configuring does what it may and refuses nonsense', async () => {
+  const dial = (): ReturnType<GuestProcess['dial']> => machine.dial()
+  // Run as root on a machine whose `lo` is up; nothing changes.
+  assert.deepEqual(await configureGuest(dial, { seed: '00ff10', loopback: true }), {})
+  for (const wrong of [{ seed: 'xyz' }, { seed: '0' }, { hostname: '' }, { hostname: 'x'.repeat(65) }]) {
+    await assert.rejects(configureGuest(dial, wrong), (error) => isServiceError(error, 'invalid_request'))
+  }
+})
+
+test('all connections can be closed at any time and the guest listens on', async () => {
+  const server = createServer((socket) => socket.on('error', () => undefined))
+  const port = await listen(server, '127.0.0.1')
+  await guest.spawn({ id: 'busy', argv: ['sh', '-c', 'while :; do echo x; sleep 0.01; done'], envs: {}, stdin: true })
+  const raw = async (operation: object): Promise<Socket> => {
+    const socket = await machine.dial()
+    socket.on('error', () => undefined)
+    socket.write(`${JSON.stringify(operation)}\n`)
+    return socket
+  }
+  const files = await machine.openFiles()
+  const sockets = await Promise.all([
+    raw({ op: 'attach', id: 'busy' }),
+    raw({ op: 'process', id: 'busy', waitMs: 100_000 }),
+    raw({ op: 'dial', port }),
+    raw({ op: 'write', path: `${machine.folder}/x` }),
+    raw({ op: 'read', path: process.execPath }),
+    machine.dial(),
+  ])
+  await Promise.all(
+    sockets
+      .slice(0, 5)
+      .filter((_, index) => index !== 1)
+      .map((socket) => once(socket, 'readable')),
+  )
+  for (const socket of sockets) socket.destroy()
+  await eventually('the guest has let go', async () => (await machine.openFiles()) <= files)
+  assert.equal((await guest.process('busy')).running, true)
+  await guest.release('busy')
+  server.close()
+})

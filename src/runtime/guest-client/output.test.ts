@@ -1,0 +1,271 @@
+import assert from 'node:assert/strict'
+import { createHash } from 'node:crypto'
+import { after, before, test } from 'node:test'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { isServiceError } from '../../errors.ts'
+import type { Attachment, AttachmentEvent, Guest } from '../../sandbox/guest.ts'
+import { eventually, GuestProcess } from './guest-process.ts'
+
+let machine: GuestProcess
+let guest: Guest
+
+before(async () => {
+  machine = await GuestProcess.start()
+  guest = machine.guest
+})
+after(() => machine[Symbol.asyncDispose]())
+
+async function all(attachment: Attachment): Promise<AttachmentEvent[]> {
+  const events: AttachmentEvent[] = []
+  for await (const event of attachment) events.push(event)
+  return events
+}
+
+function text(events: AttachmentEvent[], stream?: string): string {
+  const chunks = events.flatMap((event) =>
+    event.type === 'output' && (stream === undefined || event.stream === stream) ? [event.data] : [],
+  )
+  return Buffer.concat(chunks).toString()
+}
+
+test('output is one log in order with absolute offsets, and the exit is last', async () => {
+  const script = 'for i in 1 2 3; do echo out$i; sleep 0.05; echo err$i >&2; sleep 0.05; done; exit 7'
+  await guest.spawn({ id: 'order', argv: ['sh', '-c', script], envs: {} })
+  const events = await all(await guest.attach('order'))
+  assert.equal(text(events), 'out1\nerr1\nout2\nerr2\nout3\nerr3\n')
+  assert.deepEqual(events.at(-1), { type: 'exit', exitCode: 7 })
+  let offset = 0
+  for (const event of events) {
+    if (event.type !== 'output') continue
+    assert.equal(event.offset, offset)
+    offset += event.data.length
+  }
+  assert.equal(offset, 30)
+  assert.equal(events.filter((event) => event.type === 'replayed').length, 1)
+})
+
+test('what is kept is replayed from any offset', async () => {
+  await guest.spawn({ id: 'replay', argv: ['sh', '-c', 'printf 0123456789; sleep 0.05; printf abc >&2'], envs: {} })
+  await guest.process('replay', 10_000)
+  for (const [offset, expected] of [
+    [0, '0123456789abc'],
+    [4, '456789abc'],
+    [11, 'bc'],
+    [13, ''],
+    [99, ''],
+  ] as const) {
+    const events = await all(await guest.attach('replay', { offset }))
+    assert.equal(text(events), expected)
+    assert.deepEqual(events.slice(-2), [
+      { type: 'replayed', offset: 13 },
+      { type: 'exit', exitCode: 0 },
+    ])
+  }
+})
+
+test('a tail keeps the last bytes of each stream and says that it dropped some', async () => {
+  const script = 'echo first >&2; seq 1 100000; echo last >&2'
+  await guest.spawn({ id: 'tail', argv: ['sh', '-c', script], envs: {}, keepBytes: 1000 })
+  await guest.process('tail', 20_000)
+  const { stdout, stderr, truncated } = await guest.output('tail')
+  assert.equal(stdout.length, 1000)
+  assert.ok(stdout.toString().endsWith('\n99999\n100000\n'))
+  assert.deepEqual([stderr.toString(), truncated], ['first\nlast\n', true])
+  const events = await all(await guest.attach('tail'))
+  assert.equal(text(events, 'stdout'), stdout.toString())
+  assert.equal(text(events, 'stderr'), 'first\nlast\n')
+  // 588895 bytes of numbers, and 11 of stderr.
+  assert.deepEqual(events.at(-2), { type: 'replayed', offset: 588_906 })
+})
+
+test('eight megabytes of each stream are kept when asked for', async () => {
+  const script = 'head -c 8388608 /dev/zero; head -c 8388608 /dev/zero >&2'
+  await guest.spawn({ id: 'eight', argv: ['sh', '-c', script], envs: {}, keepBytes: 8 << 20 })
+  await guest.process('eight', 30_000)
+  const { stdout, stderr, truncated } = await guest.output('eight')
+  assert.deepEqual([stdout.length, stderr.length, truncated], [8 << 20, 8 << 20, false])
+  await guest.release('eight')
+})
+
+test('a lossless process waits for acknowledgement and loses not one of 50 MiB', async () => {
+  const bytes = 50 * 1024 * 1024
+  const keepBytes = 256 * 1024
+  const script = `openssl enc -aes-128-ctr -pass pass:x -nosalt -pbkdf2 < /dev/zero 2>/dev/null | head -c ${bytes}`
+  const expected = await guest
+    .spawn({ id: 'digest', argv: ['sh', '-c', `${script} | sha256sum`], envs: {} })
+    .then(() => guest.process('digest', 60_000))
+    .then(() => guest.output('digest'))
+  await guest.spawn({ id: 'lossless', argv: ['sh', '-c', script], envs: {}, keep: 'lossless', keepBytes })
+
+  await eventually('the log is full', async () => (await guest.output('lossless')).stdout.length === keepBytes)
+  await sleep(200)
+  const waiting = await guest.output('lossless')
+  assert.deepEqual([waiting.stdout.length, waiting.truncated], [keepBytes, false])
+  assert.equal((await guest.process('lossless')).running, true)
+
+  const hash = createHash('sha256')
+  let reached = 0
+  // A reader that comes back several times, at what it has acknowledged.
+  for (let round = 0; round < 20 && reached < bytes; round++) {
+    await using attachment = await guest.attach('lossless', { offset: reached })
+    let taken = 0
+    for await (const event of attachment) {
+      if (event.type !== 'output') continue
+      assert.equal(event.offset, reached)
+      hash.update(event.data)
+      reached += event.data.length
+      taken += event.data.length
+      await attachment.acknowledge(reached)
+      if (round < 10 && taken > 3 * 1024 * 1024) break
+    }
+  }
+  assert.equal(reached, bytes)
+  assert.equal(`${hash.digest('hex')}  -\n`, expected.stdout.toString())
+  assert.equal((await guest.process('lossless', 20_000)).exitCode, 0)
+})
+
+test('the end of a lossless process is seen although nobody acknowledges', async () => {
+  const script = 'head -c 1000 /dev/zero; head -c 60000 /dev/zero'
+  await guest.spawn({ id: 'unread', argv: ['sh', '-c', script], envs: {}, keep: 'lossless', keepBytes: 1000 })
+  assert.equal((await guest.process('unread', 20_000)).exitCode, 0)
+  assert.equal((await guest.output('unread')).stdout.length, 61_000)
+})
+
+test('several clients follow a process, each at its own place', async () => {
+  await guest.spawn({ id: 'many', argv: ['sh', '-c', 'echo a; read x; echo b'], envs: {}, stdin: true })
+  await eventually('the first line is there', async () => (await guest.output('many')).stdout.length === 2)
+  const clients = await Promise.all([0, 0, 2].map((offset) => guest.attach('many', { offset })))
+  assert.equal((await guest.process('many')).attachedClients, 3)
+  await clients[0]?.write(Buffer.from('go\n'))
+  const outputs = await Promise.all(clients.map(async (client) => text(await all(client))))
+  assert.deepEqual(outputs, ['a\nb\n', 'a\nb\n', 'b\n'])
+  await eventually('all have left', async () => (await guest.process('many')).attachedClients === 0)
+})
+
+test('a client that does not read holds up neither the process nor other clients', async () => {
+  await guest.spawn({ id: 'slow', argv: ['sh', '-c', 'read x; seq 1 2000000; echo end'], envs: {}, stdin: true })
+  await using slow = await guest.attach('slow')
+  await using fast = await guest.attach('slow')
+  // The receipt for input arrives although nobody reads the output.
+  await slow.write(Buffer.from('\n'))
+  assert.ok(text(await all(fast)).endsWith('\nend\n'))
+  assert.equal((await guest.process('slow', 20_000)).exitCode, 0)
+  const events = await all(slow)
+  assert.ok(text(events).endsWith('\n2000000\nend\n'))
+  assert.deepEqual(events.at(-1), { type: 'exit', exitCode: 0 })
+  const offsets = events.flatMap((event) => (event.type === 'output' ? [event.offset] : []))
+  assert.deepEqual(
+    offsets,
+    offsets.toSorted((a, b) => a - b),
+  )
+})
+
+test('input arrives in order, and its end too', async () => {
+  await guest.spawn({ id: 'cat', argv: ['cat'], envs: {}, stdin: true, keep: 'lossless' })
+  await using attachment = await guest.attach('cat')
+  const sent = Buffer.alloc(3 * 1024 * 1024, 'input ')
+  const hash = createHash('sha256').update(sent).digest('hex')
+  const writing = (async () => {
+    for (let at = 0; at < sent.length; at += 100_000) await attachment.write(sent.subarray(at, at + 100_000))
+    await attachment.end()
+    await assert.rejects(attachment.write(Buffer.from('x')), (error) => isServiceError(error, 'conflict'))
+  })()
+  const received = createHash('sha256')
+  for await (const event of attachment) {
+    if (event.type === 'exit') assert.equal(event.exitCode, 0)
+    if (event.type !== 'output') continue
+    received.update(event.data)
+    await attachment.acknowledge(event.offset + event.data.length)
+  }
+  await writing
+  assert.equal(received.digest('hex'), hash)
+})
+
+test('input for a process that does not read it holds up neither output nor acknowledgement', async () => {
+  const script = 'seq 1 300000; sleep 1000'
+  await guest.spawn({
+    id: 'deaf',
+    argv: ['sh', '-c', script],
+    envs: {},
+    stdin: true,
+    keep: 'lossless',
+    keepBytes: 65_536,
+  })
+  await using attachment = await guest.attach('deaf')
+  const writing = attachment.write(Buffer.alloc(2 << 20))
+  const refused = assert.rejects(writing, (error) => isServiceError(error, 'conflict'))
+  let output = ''
+  for await (const event of attachment) {
+    if (event.type !== 'output') continue
+    output += event.data.toString()
+    await attachment.acknowledge(event.offset + event.data.length)
+    if (output.endsWith('\n300000\n')) break
+  }
+  await refused
+  await guest.release('deaf')
+})
+
+test('a process without open input takes none and reads its end at once', async () => {
+  await guest.spawn({ id: 'closed', argv: ['sh', '-c', 'cat; sleep 1000'], envs: {} })
+  await using attachment = await guest.attach('closed')
+  await assert.rejects(attachment.write(Buffer.from('x')), (error) => isServiceError(error, 'conflict'))
+  await assert.rejects(attachment.end(), (error) => isServiceError(error, 'conflict'))
+  await guest.release('closed')
+  assert.deepEqual((await all(attachment)).at(-1), { type: 'exit', exitCode: 137 })
+})
+
+test('an aborted attachment ends with the reason and leaves the guest', async () => {
+  await guest.spawn({ id: 'aborted', argv: ['sleep', '1000'], envs: {} })
+  const controller = new AbortController()
+  const attachment = await guest.attach('aborted', { signal: controller.signal })
+  setTimeout(() => controller.abort(new Error('enough')), 30)
+  await assert.rejects(all(attachment), /enough/)
+  await eventually('it has left', async () => (await guest.process('aborted')).attachedClients === 0)
+  await guest.release('aborted')
+})
+
+test('a reader that leaves its loop leaves the guest', async () => {
+  await guest.spawn({ id: 'left', argv: ['sh', '-c', 'echo x; sleep 1000'], envs: {} })
+  for await (const event of await guest.attach('left')) if (event.type === 'output') break
+  await eventually('it has left', async () => (await guest.process('left')).attachedClients === 0)
+  await guest.release('left')
+})
+
+test('a terminal has its size, takes a new one, and input as typed', async () => {
+  const script = 'stty size; read line; stty size; echo "got $line"; tty; echo err >&2'
+  await guest.spawn({ id: 'pty', argv: ['sh', '-c', script], envs: {}, pty: { cols: 100, rows: 30 } })
+  assert.equal((await guest.process('pty')).pty, true)
+  await using attachment = await guest.attach('pty')
+  await eventually('it asks', async () => (await guest.output('pty')).stdout.toString() === '30 100\r\n')
+  await guest.resize('pty', 120, 40)
+  await attachment.write(Buffer.from('hello\n'))
+  const output = text(await all(attachment), 'stdout')
+  assert.match(output, /^30 100\r\nhello\r\n40 120\r\ngot hello\r\n\/dev\/pts\/\d+\r\nerr\r\n$/)
+})
+
+test('control-C typed on a terminal interrupts, and control-D ends', async () => {
+  await guest.spawn({ id: 'ctrl', argv: ['cat'], envs: {}, pty: { cols: 80, rows: 24 } })
+  await using attachment = await guest.attach('ctrl')
+  await attachment.write(Buffer.from('\u0003'))
+  assert.deepEqual((await all(attachment)).at(-1), { type: 'exit', exitCode: 130 })
+
+  await guest.spawn({ id: 'eof', argv: ['cat'], envs: {}, pty: { cols: 80, rows: 24 } })
+  await using second = await guest.attach('eof')
+  await second.write(Buffer.from('x\n'))
+  await second.end()
+  const events = await all(second)
+  assert.match(text(events), /^x\r\n(\^D..)?x\r\n/s)
+  assert.deepEqual(events.at(-1), { type: 'exit', exitCode: 0 })
+})
+
+test('a terminal belongs to the user and ends with its session', async () => {
+  const argv = ['bash', '-ic', 'echo x > $(tty); sleep 1000 & kill -9 $$']
+  await guest.spawn({ id: 'own', argv, envs: {}, pty: { cols: 80, rows: 24 }, user: 'nobody' })
+  assert.equal((await guest.process('own', 20_000)).exitCode, 137)
+  assert.match((await guest.output('own')).stdout.toString(), /x\r\n/)
+})
+
+test('a process without a terminal has no size', async () => {
+  await guest.spawn({ id: 'plain', argv: ['true'], envs: {} })
+  await assert.rejects(guest.resize('plain', 80, 24), (error) => isServiceError(error, 'invalid_request'))
+})

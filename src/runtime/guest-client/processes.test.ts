@@ -1,0 +1,407 @@
+import assert from 'node:assert/strict'
+import { existsSync } from 'node:fs'
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { after, before, test } from 'node:test'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { isServiceError } from '../../errors.ts'
+import type { Guest, ProcessInfo, SpawnRequest } from '../../sandbox/guest.ts'
+import { eventually, GuestProcess } from './guest-process.ts'
+
+let machine: GuestProcess
+let guest: Guest
+let count = 0
+
+before(async () => {
+  machine = await GuestProcess.start()
+  guest = machine.guest
+})
+after(() => machine[Symbol.asyncDispose]())
+
+/** Runs a process to its end. */
+async function run(
+  argv: string[],
+  options: Partial<SpawnRequest> = {},
+): Promise<ProcessInfo & { stdout: string; stderr: string }> {
+  const id = `run-${++count}`
+  await guest.spawn({ id, argv, envs: {}, ...options })
+  const ended = await guest.process(id, 20_000)
+  const { stdout, stderr } = await guest.output(id)
+  return { ...ended, stdout: stdout.toString(), stderr: stderr.toString() }
+}
+
+function shell(script: string, options: Partial<SpawnRequest> = {}): ReturnType<typeof run> {
+  return run(['sh', '-c', script], options)
+}
+
+/** Whether a process with this number exists and is not a zombie. */
+async function lives(pid: number): Promise<boolean> {
+  const stat = await readFile(`/proc/${pid}/stat`, 'utf8').catch(() => '')
+  return stat !== '' && !/\) Z /.test(stat)
+}
+
+test('the guest says its version', async () => {
+  assert.match((await guest.hello()).version, /^\d+\.\d+\.\d+$/)
+})
+
+test('a process has its output apart, its exit code and its times', async () => {
+  const result = await shell('echo out; echo err >&2; exit 3')
+  assert.deepEqual([result.stdout, result.stderr, result.exitCode, result.running], ['out\n', 'err\n', 3, false])
+  assert.match(result.startedAt, /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$/)
+  assert.ok(result.endedAt !== undefined && result.endedAt >= result.startedAt)
+  assert.deepEqual(result.argv, ['sh', '-c', 'echo out; echo err >&2; exit 3'])
+})
+
+test('arguments reach the program untouched', async () => {
+  const words = ['', ' a  b ', '$HOME', "'", '"', '\\', '\n', '*', 'ä🐚']
+  const result = await run(['sh', '-c', 'for w; do printf "[%s]" "$w"; done', 'sh', ...words])
+  assert.equal(result.stdout, words.map((word) => `[${word}]`).join(''))
+})
+
+test('the environment is what was given on top of the usual', async () => {
+  const result = await run(['env'], { envs: { A: 'x=y', LANG: 'de', EMPTY: '' } })
+  const lines = result.stdout.trimEnd().split('\n').toSorted()
+  assert.deepEqual(
+    lines.filter((line) => !line.startsWith('SHELL=')),
+    [
+      'A=x=y',
+      'EMPTY=',
+      'HOME=/root',
+      'LANG=de',
+      'LOGNAME=root',
+      'PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin',
+      'TERM=dumb',
+      'USER=root',
+    ],
+  )
+})
+
+test('a program is searched in the PATH that it gets', async () => {
+  await writeFile(join(machine.folder, 'own-tool'), '#!/bin/sh\necho mine\n', { mode: 0o755 })
+  assert.equal((await run(['own-tool'], { envs: { PATH: `${machine.folder}:/bin` } })).stdout, 'mine\n')
+  assert.equal((await run(['own-tool'])).exitCode, 127)
+})
+
+test('a child has a clean start: session, umask, signals, files and limits', async () => {
+  const result = await shell('umask; ulimit -n; cat /proc/self/status; ls /proc/self/fd')
+  const [umask, files, ...status] = result.stdout.trimEnd().split('\n')
+  assert.equal(umask, '0022')
+  // The guest raises its own limit, but not its children's.
+  const limits = await readFile(`/proc/${machine.pid}/limits`, 'utf8')
+  const [, soft, hard] = /Max open files +(\d+) +(\d+)/.exec(limits) ?? []
+  assert.ok(Number(files) <= Number(soft) && Number(soft) <= Number(hard), `${files} ${soft} ${hard}`)
+  for (const name of ['SigBlk', 'SigIgn', 'SigCgt']) {
+    assert.ok(status.includes(`${name}:\t0000000000000000`), name)
+  }
+  // 3 is the folder that `ls` reads.
+  assert.deepEqual(status.slice(-4), ['0', '1', '2', '3'])
+  const stat = await run(['cat', '/proc/self/stat'])
+  const [pid, , , , group, session] = stat.stdout.split(' ')
+  assert.deepEqual([group, session], [pid, pid])
+  assert.equal(Number(pid), stat.pid)
+})
+
+test('cwd defaults to the root and must exist', async () => {
+  assert.equal((await run(['pwd'])).stdout, '/\n')
+  assert.equal((await run(['pwd'], { cwd: '/usr/bin' })).stdout, '/usr/bin\n')
+  for (const cwd of ['/nonexistent', 'usr', '', '/etc/passwd', '/usr\0']) {
+    await assert.rejects(run(['pwd'], { cwd }), (error) => isServiceError(error, 'invalid_request'), cwd)
+  }
+})
+
+test('a process runs as the user that was named, by name or number', async () => {
+  const nobody = await shell('id -u; id -g; echo $HOME $USER; echo x > /dev/stdout', { user: 'nobody' })
+  assert.equal(nobody.stdout, '65534\n65534\n/nonexistent nobody\nx\n')
+  assert.equal((await run(['id', '-u'], { user: '65534' })).stdout, '65534\n')
+  assert.equal((await run(['id', '-u'], { user: '4242' })).stdout, '4242\n')
+  assert.equal((await run(['id', '-G'], { user: '4242' })).stdout, '4242\n')
+  assert.equal((await run(['id', '-u'], { user: 'root' })).stdout, '0\n')
+  for (const user of ['no-such-user', '', '-1', '99999999999']) {
+    await assert.rejects(run(['id'], { user }), (error) => isServiceError(error, 'invalid_request'), user)
+  }
+})
+
+test('what cannot be executed ends like in a shell', async () => {
+  const missing = await run(['no-such-program'])
+  assert.deepEqual([missing.exitCode, missing.stderr, missing.pid], [127, 'no-such-program: command not found\n', 0])
+  await writeFile(join(machine.folder, 'plain'), 'x', { mode: 0o644 })
+  const plain = await run([join(machine.folder, 'plain')])
+  assert.equal(plain.exitCode, 126)
+  assert.match(plain.stderr, /cannot execute: Permission denied/)
+})
+
+test('a request that is wrong names its field and starts nothing', async () => {
+  const known = (await guest.processes()).length
+  const wrong: [Partial<SpawnRequest>, RegExp][] = [
+    [{ argv: [] }, /^argv/],
+    [{ argv: [''] }, /^argv/],
+    [{ argv: ['a\0b'] }, /^argv/],
+    [{ id: '' }, /^id/],
+    [{ id: 'a/b' }, /^id/],
+    [{ id: 'x'.repeat(129) }, /^id/],
+    [{ envs: { 'A=B': 'x' } }, /^envs/],
+    [{ envs: { '': 'x' } }, /^envs/],
+    [{ envs: { A: '\0' } }, /^envs/],
+    [{ timeoutMs: -1 }, /^timeoutMs/],
+    [{ timeoutMs: 0.5 }, /^timeoutMs/],
+    [{ keepBytes: 0 }, /^keepBytes/],
+    [{ keepBytes: 1 << 30 }, /^keepBytes/],
+    [{ pty: { cols: 0, rows: 1 } }, /^cols/],
+    [{ pty: { cols: 80, rows: 70_000 } }, /^rows/],
+  ]
+  for (const [request, message] of wrong) {
+    await assert.rejects(
+      guest.spawn({ id: 'wrong', argv: ['true'], envs: {}, ...request }),
+      (error: Error) => isServiceError(error, 'invalid_request') && message.test(error.message),
+      JSON.stringify(request),
+    )
+  }
+  await assert.rejects(guest.spawn({ id: 'big', argv: ['true', 'x'.repeat(1 << 20)], envs: {} }), (error) =>
+    isServiceError(error, 'too_large'),
+  )
+  assert.equal((await guest.processes()).length, known)
+})
+
+test('an id is taken until it is released', async () => {
+  await guest.spawn({ id: 'once', argv: ['true'], envs: {} })
+  await assert.rejects(guest.spawn({ id: 'once', argv: ['true'], envs: {} }), (error) =>
+    isServiceError(error, 'conflict'),
+  )
+  await guest.process('once', 10_000)
+  await assert.rejects(guest.spawn({ id: 'once', argv: ['true'], envs: {} }), (error) =>
+    isServiceError(error, 'conflict'),
+  )
+  await guest.release('once')
+  await guest.spawn({ id: 'once', argv: ['true'], envs: {} })
+  await guest.release('once')
+})
+
+test('an unknown process is not found by any operation', async () => {
+  const calls = [
+    () => guest.process('nobody'),
+    () => guest.output('nobody'),
+    () => guest.attach('nobody'),
+    () => guest.signal('nobody', 15),
+    () => guest.resize('nobody', 80, 24),
+    () => guest.release('nobody'),
+  ]
+  for (const call of calls) await assert.rejects(call(), (error) => isServiceError(error, 'not_found'))
+})
+
+test('a timeout kills the whole group and answers 124', async () => {
+  const file = join(machine.folder, 'grandchild')
+  const result = await shell(`sleep 1000 & echo $! > ${file}; wait`, { timeoutMs: 300 })
+  assert.equal(result.exitCode, 124)
+  const grandchild = Number(await readFile(file, 'utf8'))
+  await eventually('the grandchild is dead', async () => !(await lives(grandchild)))
+})
+
+test('a timeout also kills other groups of the session', async () => {
+  const file = join(machine.folder, 'job')
+  const result = await run(['bash', '-c', `set -m; sleep 1000 & echo $! > ${file}; wait`], { timeoutMs: 300 })
+  assert.equal(result.exitCode, 124)
+  const job = Number(await readFile(file, 'utf8'))
+  await eventually('the job is dead', async () => !(await lives(job)))
+})
+
+test('a process that ends in time is not touched by its timeout', async () => {
+  assert.equal((await shell('exit 5', { timeoutMs: 60_000 })).exitCode, 5)
+})
+
+test('signals reach the group; the exit code is 128 + n', async () => {
+  await guest.spawn({ id: 'sig', argv: ['sh', '-c', 'sleep 1000 & wait'], envs: {} })
+  assert.equal((await guest.process('sig', 50)).running, true)
+  await guest.signal('sig', 15)
+  assert.equal((await guest.process('sig', 20_000)).exitCode, 143)
+  // After the end it is harmless.
+  await guest.signal('sig', 9)
+  assert.equal((await guest.process('sig')).exitCode, 143)
+  for (const wrong of [0, 65, -1, 1.5]) {
+    await assert.rejects(guest.signal('sig', wrong), (error) => isServiceError(error, 'invalid_request'))
+  }
+})
+
+test('a released process is killed and forgotten', async () => {
+  const { pid } = await guest.spawn({ id: 'gone', argv: ['sleep', '1000'], envs: {} })
+  await guest.release('gone')
+  await assert.rejects(guest.process('gone'), (error) => isServiceError(error, 'not_found'))
+  await eventually('it is dead', async () => !(await lives(pid)))
+})
+
+test('a process without clients ends after maxRunAfterDisconnectMs, and not while one is attached', async () => {
+  await guest.spawn({ id: 'lonely', argv: ['sleep', '1000'], envs: {}, maxRunAfterDisconnectMs: 1500 })
+  const attachment = await guest.attach('lonely')
+  await sleep(2500)
+  const attached = await guest.process('lonely')
+  assert.deepEqual([attached.running, attached.attachedClients], [true, 1])
+  attachment.close()
+  assert.equal((await guest.process('lonely', 20_000)).exitCode, 137)
+})
+
+test('what a process leaves in the background does not delay its end, and lives on', async () => {
+  const file = join(machine.folder, 'background')
+  const result = await shell(`(sleep 0.6; echo late; touch ${file}) & echo started`)
+  assert.deepEqual([result.exitCode, result.stdout], [0, 'started\n'])
+  await eventually('the background job wrote', async () => existsSync(file))
+  await guest.release(result.id)
+})
+
+test('a wait ends after its time, and when it is aborted', async () => {
+  await guest.spawn({ id: 'waited', argv: ['sleep', '1000'], envs: {} })
+  assert.equal((await guest.process('waited', 50)).running, true)
+  const controller = new AbortController()
+  const waiting = guest.process('waited', 60_000, controller.signal)
+  setTimeout(() => controller.abort(new Error('enough')), 50)
+  await assert.rejects(waiting, /enough/)
+  await guest.release('waited')
+})
+
+test('a thousand short processes leave no zombie, no file and no thread', async () => {
+  await guest.hello()
+  const files = await machine.openFiles()
+  const threads = await machine.threads()
+  for (let batch = 0; batch < 50; batch++) {
+    const ids = Array.from({ length: 20 }, (_, index) => `short-${batch}-${index}`)
+    await Promise.all(ids.map((id) => guest.spawn({ id, argv: ['sh', '-c', '(true &) ; true'], envs: {} })))
+    for (const id of ids) assert.equal((await guest.process(id, 20_000)).exitCode, 0)
+    await Promise.all(ids.map((id) => guest.release(id)))
+  }
+  await eventually('no child is left', async () => (await machine.children()).length === 0)
+  await eventually('no file is left', async () => (await machine.openFiles()) <= files)
+  await eventually('no thread is left', async () => (await machine.threads()) <= threads)
+})
+
+test('of the finished processes whose output was taken only so many are kept', async () => {
+  await guest.spawn({ id: 'awaited', argv: ['echo', 'result'], envs: {} })
+  for (let batch = 0; batch < 15; batch++) {
+    const ids = Array.from({ length: 20 }, (_, index) => `kept-${batch}-${index}`)
+    await Promise.all(ids.map((id) => guest.spawn({ id, argv: ['true'], envs: {} })))
+    await Promise.all(ids.map((id) => guest.process(id, 20_000).then(() => guest.output(id))))
+  }
+  await guest.spawn({ id: 'last', argv: ['true'], envs: {} })
+  const known = await guest.processes()
+  assert.ok(known.length <= 257, `${known.length} are known`)
+  assert.ok(known.some((process) => process.id === 'kept-14-19'))
+  assert.equal((await guest.output('awaited')).stdout.toString(), 'result\n')
+})
+
+test('output that nobody has fetched is kept; what nobody has room for is not started', async () => {
+  await using other = await GuestProcess.start()
+  const bytes = 8 * 1024 * 1024
+  const spawn = (id: string): Promise<ProcessInfo> =>
+    other.guest.spawn({ id, argv: ['head', '-c', String(bytes), '/dev/zero'], envs: {}, keepBytes: bytes })
+  const ids = Array.from({ length: 10 }, (_, index) => `large-${index}`)
+  await Promise.all(ids.map(spawn))
+  for (const id of ids) assert.equal((await other.guest.process(id, 20_000)).exitCode, 0)
+  await assert.rejects(
+    spawn('refused'),
+    (error: Error) => isServiceError(error, 'unavailable') && /nobody has fetched/.test(error.message),
+  )
+  for (const id of ids) assert.equal((await other.guest.output(id)).stdout.length, bytes)
+  await spawn('next')
+  assert.equal((await other.guest.process('next', 20_000)).exitCode, 0)
+  assert.equal((await other.guest.output('next')).stdout.length, bytes)
+})
+
+test('output of an end that nobody was told is kept, acknowledged or not', async () => {
+  await using other = await GuestProcess.start()
+  const bytes = 16 * 1024 * 1024
+  const request = { argv: ['head', '-c', String(bytes), '/dev/zero'], envs: {}, keepBytes: bytes }
+  const early = Array.from({ length: 4 }, (_, index) => `early-${index}`)
+  for (const id of early) {
+    await other.guest.spawn({ id, ...request, keep: 'lossless' })
+    await using attachment = await other.guest.attach(id)
+    for await (const event of attachment) if (event.type === 'exit') break
+  }
+  await assert.rejects(other.guest.spawn({ id: 'late', ...request }), (error) => isServiceError(error, 'unavailable'))
+  await using attachment = await other.guest.attach('early-0')
+  await attachment.acknowledge(bytes)
+  await eventually('there is room', async () => {
+    return other.guest.spawn({ id: 'late', ...request }).then(
+      () => true,
+      () => false,
+    )
+  })
+})
+
+test('the OOM killer prefers any process to the guest', async () => {
+  const score = async (pid: number): Promise<number> => Number(await readFile(`/proc/${pid}/oom_score_adj`, 'utf8'))
+  const { pid } = await guest.spawn({ id: 'victim', argv: ['sleep', '1000'], envs: {} })
+  assert.ok((await score(pid)) > (await score(machine.pid)))
+  await guest.release('victim')
+})
+
+test('a freeze of the whole sandbox does not count towards a timeout', async () => {
+  await using other = await GuestProcess.start()
+  const { pid } = await other.guest.spawn({ id: 'frozen', argv: ['sleep', '1000'], envs: {}, timeoutMs: 4000 })
+  process.kill(other.pid, 'SIGSTOP')
+  await sleep(4500)
+  process.kill(other.pid, 'SIGCONT')
+  assert.equal((await other.guest.process('frozen', 300)).running, true)
+  assert.ok(await lives(pid))
+  assert.equal((await other.guest.process('frozen', 20_000)).exitCode, 124)
+})
+
+test('as PID 1 it reaps orphans, and its end is the end of all', async () => {
+  await using other = await GuestProcess.start({ asInit: true })
+  const argv = ['sh', '-c', '(setsid sleep 0.1 &) ; (setsid sleep 1000 &) ; echo $PPID']
+  await other.guest.spawn({ id: 'orphans', argv, envs: {} })
+  assert.equal((await other.guest.process('orphans', 20_000)).exitCode, 0)
+  assert.equal((await other.guest.output('orphans')).stdout.toString(), '1\n')
+  let looks = 0
+  const inside = async (): Promise<string> => {
+    const id = `look-${++looks}`
+    await other.guest.spawn({ id, argv: ['sh', '-c', 'cat /proc/[0-9]*/stat'], envs: {} })
+    await other.guest.process(id, 20_000)
+    return (await other.guest.output(id)).stdout.toString()
+  }
+  await eventually('the orphan is gone, not a zombie', async () => {
+    const stats = await inside()
+    return stats.match(/\(sleep\) S 1 /g)?.length === 1 && !/\) Z /.test(stats)
+  })
+  // Signals from inside do not reach it, and from outside it goes down in order.
+  await other.guest.spawn({ id: 'attack', argv: ['sh', '-c', 'kill -9 1; kill -STOP 1; sleep 0.1'], envs: {} })
+  assert.equal((await other.guest.process('attack', 20_000)).exitCode, 0)
+  const children = await other.children()
+  assert.equal(children.length, 1)
+  await other.guest.spawn({ id: 'term', argv: ['sh', '-c', 'kill -TERM 1; sleep 1000'], envs: {} })
+  await eventually('it has ended', async () => !other.alive)
+})
+
+test('at its end, a program has time to finish, and a terminal hangs up', async () => {
+  for (const asInit of [false, true]) {
+    const other = await GuestProcess.start({ asInit })
+    const out = await mkdtemp(join(tmpdir(), 'atoll-end-'))
+    const script = `trap 'sleep 0.5; echo done > ${out}/child; exit' TERM; touch ${out}/ready; while :; do sleep 0.05; done`
+    // The second one's leader ends at once: what it left behind has time as well, where the guest sees all there is.
+    const argv = ['sh', '-c', asInit ? `(${script}) & sleep 1000` : script]
+    await other.guest.spawn({ id: 'gentle', argv, envs: {} })
+    const onTerminal = `trap '' TERM; trap 'echo done > ${out}/terminal; exit' HUP; touch ${out}/pty; while :; do sleep 0.05; done`
+    await other.guest.spawn({ id: 'pty', argv: ['sh', '-c', onTerminal], envs: {}, pty: { cols: 80, rows: 24 } })
+    await eventually('both run', async () => existsSync(`${out}/ready`) && existsSync(`${out}/pty`))
+    if (asInit) {
+      await other.guest.spawn({ id: 'end', argv: ['kill', '-TERM', '1'], envs: {} })
+      await eventually('it has ended', async () => !other.alive)
+    }
+    await other[Symbol.asyncDispose]()
+    assert.equal(await readFile(`${out}/child`, 'utf8'), 'done\n', `as init: ${asInit}`)
+    assert.equal(await readFile(`${out}/terminal`, 'utf8'), 'done\n', `as init: ${asInit}`)
+    await rm(out, { recursive: true })
+  }
+})
+
+test('the end of the guest is the end of its processes', async () => {
+  const other = await GuestProcess.start()
+  const { pid } = await other.guest.spawn({
+    id: 'x',
+    argv: ['sh', '-c', 'trap "" TERM HUP; while :; do sleep 1; done'],
+    envs: {},
+  })
+  await other[Symbol.asyncDispose]()
+  await eventually('it is dead', async () => !(await lives(pid)))
+  await assert.rejects(
+    other.dial().then(() => undefined),
+    /ENOENT/,
+  )
+})

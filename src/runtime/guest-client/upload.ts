@@ -1,0 +1,163 @@
+import { finished, type Readable } from 'node:stream'
+import type { z } from 'zod'
+import { ServiceError } from '../../errors.ts'
+import { frameKind, payloadBytesMax, writeSchema, writtenSchema } from '../../protocol/guest.ts'
+import type { WriteFileOptions } from '../../sandbox/guest.ts'
+import { asleep, type GuestConnection, nonsense, parseAnswer } from './connection.ts'
+import type { Reopen, Timeouts } from './files.ts'
+import { Signal } from './signal.ts'
+
+type Written = z.infer<typeof writtenSchema>
+
+/**
+ * Stores a file, over as many connections as checkpoints make of it: at each the guest is told to keep what it has, and
+ * the next connection goes on behind that. Leaves `body` as it is when the guest refuses: undestroyed, so that an HTTP
+ * answer can still follow.
+ */
+export async function storeFile(
+  reopen: Reopen,
+  path: string,
+  body: Readable,
+  options: WriteFileOptions,
+  timeouts: Timeouts,
+): Promise<number> {
+  const source = new UploadSource(body)
+  try {
+    let resume: string | undefined
+    for (;;) {
+      const request = { op: 'write', path, resume, ...options }
+      const { connection, bytes } = await reopen(async (opened) => {
+        const answer = await opened.ask(request, writeSchema, { timeoutMs: timeouts.answerMs })
+        return { connection: opened, bytes: answer.bytes }
+      })
+      try {
+        if (bytes !== undefined && bytes !== source.sentBytes) throw nonsense('another number of bytes than were sent')
+        const written = await sendOn(connection, source, bytes !== undefined, timeouts)
+        if (written.bytes !== source.sentBytes) throw nonsense('another number of bytes than were sent')
+        if (written.paused === undefined) return written.bytes
+        resume = written.paused
+      } finally {
+        connection.close()
+      }
+    }
+  } finally {
+    source.release()
+  }
+}
+
+/** Sends until the body ends or a freeze comes, and returns the guest's word on what it has. */
+async function sendOn(
+  connection: GuestConnection,
+  source: UploadSource,
+  canPause: boolean,
+  timeouts: Timeouts,
+): Promise<Written> {
+  const patience = { timeoutMs: timeouts.idleMs }
+  let finish: 'end' | 'pause' | undefined
+  connection.onFreeze(() => source.wake())
+  const send = async (): Promise<void> => {
+    while (!connection.closed) {
+      const part =
+        connection.frozen === undefined
+          ? await source.next(() => connection.frozen !== undefined || connection.closed)
+          : undefined
+      if (part === 'end') {
+        finish = 'end'
+        return connection.send(frameKind.end, Buffer.alloc(0), patience)
+      }
+      if (part !== undefined) {
+        await connection.send(frameKind.data, part, patience)
+      } else if (connection.frozen === 'hibernate') {
+        throw asleep()
+      } else if (connection.frozen !== undefined) {
+        if (!canPause) throw new ServiceError('unavailable', 'the sandbox was saved during the upload')
+        finish = 'pause'
+        return connection.send(frameKind.pause, Buffer.alloc(0), patience)
+      }
+    }
+  }
+  // As long as the body goes on, the guest speaks only to refuse it; the wait for its last word begins with the end.
+  const refused = connection.readFrame({})
+  let timer: NodeJS.Timeout | undefined
+  try {
+    const frame = await new Promise<Awaited<typeof refused>>((resolve, reject) => {
+      refused.then(resolve, reject)
+      send().then(
+        () => {
+          timer = setTimeout(() => connection.close(), timeouts.answerMs)
+        },
+        // The guest may have said why, so its word comes first; the connection's end makes `refused` fail otherwise.
+        (error: unknown) => {
+          if (source.failure !== undefined || connection.frozen !== undefined) reject(error)
+          connection.close()
+        },
+      )
+    })
+    if (frame.kind !== frameKind.result) throw nonsense('a frame of another operation')
+    const written = parseAnswer(frame.payload, writtenSchema)
+    if (finish !== (written.paused === undefined ? 'end' : 'pause')) throw nonsense('a word nobody asked for')
+    return written
+  } finally {
+    clearTimeout(timer)
+    connection.close()
+    source.wake()
+  }
+}
+
+/** The bytes of a body, taken by need and counted over all connections. */
+class UploadSource {
+  readonly #body: Readable
+  readonly #changed = new Signal()
+  readonly #forget: () => void
+  #rest: Uint8Array | undefined
+  #ended = false
+  #failure: Error | undefined
+  #sentBytes = 0
+
+  constructor(body: Readable) {
+    this.#body = body
+    body.on('readable', this.wake)
+    this.#forget = finished(body, { writable: false }, (error) => {
+      this.#ended = true
+      this.#failure = error ?? undefined
+      this.wake()
+    })
+  }
+
+  readonly wake = (): void => {
+    this.#changed.notify()
+  }
+
+  get sentBytes(): number {
+    return this.#sentBytes
+  }
+
+  get failure(): Error | undefined {
+    return this.#failure
+  }
+
+  /** The next part, which counts as sent; nothing when `stopped` comes first. Throws what broke the body. */
+  async next(stopped: () => boolean): Promise<Uint8Array | 'end' | undefined> {
+    for (;;) {
+      if (stopped()) return undefined
+      if (this.#failure !== undefined) throw this.#failure
+      const chunk = this.#rest ?? (this.#body.read() as Uint8Array | string | null)
+      if (chunk !== null) {
+        const bytes = typeof chunk === 'string' ? Buffer.from(chunk) : chunk
+        const part = bytes.subarray(0, payloadBytesMax)
+        this.#rest = part.length < bytes.length ? bytes.subarray(part.length) : undefined
+        this.#sentBytes += part.length
+        if (part.length > 0) return part
+      } else if (this.#ended || this.#body.readableEnded) {
+        return 'end'
+      } else {
+        await this.#changed.wait()
+      }
+    }
+  }
+
+  release(): void {
+    this.#forget()
+    this.#body.off('readable', this.wake)
+  }
+}

@@ -1,0 +1,92 @@
+import assert from 'node:assert/strict'
+import { chmod, mkdir, mkdtemp, readdir, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterEach, beforeEach, test } from 'node:test'
+import { run } from '../command.ts'
+import { criuSelfTest } from './criu.ts'
+import { checkHost } from './index.ts'
+import type { CheckReport } from './index.ts'
+import { openScratch } from './scratch.ts'
+
+const usualTmpdir = tmpdir()
+let folder: string
+beforeEach(async () => {
+  folder = await mkdtemp(join(usualTmpdir, 'atoll-host-check-'))
+  // What the checks leave behind then shows here, whatever else runs on the machine.
+  process.env['TMPDIR'] = folder
+})
+afterEach(async () => {
+  process.env['TMPDIR'] = usualTmpdir
+  await rm(folder, { recursive: true })
+})
+
+async function program(name: string, script: string): Promise<string> {
+  const path = join(folder, name)
+  await writeFile(path, `#!/bin/sh\n${script}\n`)
+  await chmod(path, 0o755)
+  return path
+}
+
+const says = (version: string) => `[ "$1" = --version ] && { echo 'Version: ${version}'; exit 0; }`
+
+test('a CRIU that is missing or is another program fails the self-test with a reason', async () => {
+  const missing = await criuSelfTest(join(folder, 'nowhere'))
+  assert.equal(missing.ok, false)
+  assert.match(missing.reason ?? '', /nowhere/)
+  assert.deepEqual(await criuSelfTest('/bin/true'), { ok: false, version: '', reason: '/bin/true is not CRIU' })
+})
+
+test('a failed dump is told by the first cause in its log', async () => {
+  const log = `echo 'Error (criu/a.c:1): exited, status=1
+Error (criu/vdso.c:381): vdso: Unexpected rt vDSO area bounds
+Error (criu/cr-dump.c:2): Dumping FAILED.' > "$5/dump.log"; exit 1`
+  const criu = await program('criu', `${says('3.17.1')}\n${log}`)
+  assert.deepEqual(await criuSelfTest(criu), {
+    ok: false,
+    version: '3.17.1',
+    reason: 'dump failed: vdso: Unexpected rt vDSO area bounds (criu/vdso.c:381)',
+  })
+  assert.deepEqual(await readdir(folder), ['criu'])
+})
+
+test('a CRIU that claims success without a dump is found out', async () => {
+  const criu = await program('criu', `${says('9.9')}\nexit 0`)
+  const result = await criuSelfTest(criu)
+  assert.deepEqual(result, { ok: false, version: '9.9', reason: result.reason })
+  assert.match(result.reason ?? '', /did not end/)
+  assert.deepEqual(await readdir(folder), ['criu'])
+})
+
+test('a machine without images is reported whole: each check has a row, and what is missing has advice', async () => {
+  const reports: CheckReport[] = []
+  for await (const report of checkHost({ imageDir: join(folder, 'none'), dataDir: folder })) reports.push(report)
+  const states = new Map(reports.map((report) => [report.name, report]))
+  for (const name of ['base image', 'guest', 'agent', 'CRIU', 'idmapped overlay']) {
+    assert.equal(states.get(name)?.state, 'missing', name)
+    assert.match(states.get(name)?.advice ?? '', /npm run setup/, name)
+  }
+  for (const name of ['Node', 'cgroups', 'disk pool', 'nftables', 'bridge and veth', 'dnsmasq']) {
+    assert.equal(states.get(name)?.state, 'works', `${name}: ${states.get(name)?.found}`)
+  }
+  assert.deepEqual(
+    reports.filter((report) => !report.required).map((report) => report.name),
+    ['CRIU', 'lazy memory', 'gVisor (runsc)', 'KVM', 'Incus'],
+  )
+  assert.deepEqual(await readdir(folder), [])
+})
+
+test('a scratch folder is not removed through a mount that could not be undone', async () => {
+  const kept = join(folder, 'kept')
+  await mkdir(kept)
+  await writeFile(join(kept, 'image'), 'precious')
+  let path = ''
+  await assert.rejects(async () => {
+    await using scratch = await openScratch(folder)
+    path = scratch.path
+    await mkdir(join(path, 'mounted'))
+    await run(['mount', '--bind', kept, join(path, 'mounted')])
+  }, /still mounted/)
+  assert.deepEqual(await readdir(kept), ['image'])
+  await run(['umount', join(path, 'mounted')])
+})

@@ -1,0 +1,88 @@
+/**
+ * Tries on this machine what the default runtime stands on, and looks for what it could use besides: one file per idea,
+ * each with a real attempt where a version number proves nothing.
+ */
+import { join } from 'node:path'
+import { CommandError } from '../command.ts'
+import { userfaultfdIsAllowed } from '../criu/userfaultfd.ts'
+import { bridgeCheck, nftablesCheck } from './network.ts'
+import { cgroupCheck } from './cgroup.ts'
+import { runSetup, type CheckResult, type HostCheck, type HostPlaces } from './check.ts'
+import { criuSelfTest } from './criu.ts'
+import { diskPoolCheck } from './disk-pool.ts'
+import { dnsmasqCheck } from './dnsmasq.ts'
+import { imageChecks } from './images.ts'
+import { nodeCheck } from './node.ts'
+import { optionalChecks } from './optional.ts'
+import { overlayCheck } from './overlay.ts'
+import { runcCheck } from './runc.ts'
+
+export type { CheckResult, HostPlaces } from './check.ts'
+
+export interface CheckReport extends CheckResult {
+  name: string
+  required: boolean
+}
+
+/** Checkpoints with memory need it; everything else works without. */
+const criuCheck: HostCheck = {
+  name: 'CRIU',
+  required: false,
+  async run({ imageDir }) {
+    const result = await criuSelfTest(join(imageDir, 'criu', 'criu'))
+    if (result.ok) return { state: 'works', found: `${result.version}; a real dump and restore passed` }
+    const lost = 'full checkpoints are unavailable, disk-only ones work'
+    return {
+      state: result.version === '' ? 'missing' : 'fails',
+      found: `${result.version} ${result.reason ?? ''}`.trim(),
+      advice: `${lost}; ${runSetup} builds one`,
+    }
+  },
+}
+
+/** Without it large saved memory is read in full before a sandbox goes on. */
+const lazyMemoryCheck: HostCheck = {
+  name: 'lazy memory',
+  required: false,
+  async run({ imageDir }) {
+    const { lazyPages } = await criuSelfTest(join(imageDir, 'criu', 'criu'))
+    if (lazyPages === undefined) return { state: 'missing', found: 'no CRIU that works' }
+    if (!lazyPages.ok) return { state: 'fails', found: lazyPages.reason, advice: `${runSetup} builds one that can` }
+    const setting =
+      (await userfaultfdIsAllowed()) === false ? '; the server will set vm.unprivileged_userfaultfd to 1' : ''
+    return { state: 'works', found: `a real restore ended after its processes ran${setting}` }
+  },
+}
+
+const hostChecks: readonly HostCheck[] = [
+  nodeCheck,
+  runcCheck,
+  cgroupCheck,
+  overlayCheck,
+  diskPoolCheck,
+  nftablesCheck,
+  bridgeCheck,
+  dnsmasqCheck,
+  ...imageChecks,
+  criuCheck,
+  lazyMemoryCheck,
+  ...optionalChecks,
+]
+
+/** Runs all checks, one after the other, and hands over each result as it comes. Never throws for what a check finds. */
+export async function* checkHost(places: HostPlaces): AsyncGenerator<CheckReport> {
+  for (const check of hostChecks) {
+    const result = await check.run(places).catch((error: unknown): CheckResult => {
+      return { state: 'fails', found: oneLine(error) }
+    })
+    yield { name: check.name, required: check.required, ...result }
+  }
+}
+
+/** What a program said last, else the message, as one line of a table. */
+function oneLine(error: unknown): string {
+  if (error instanceof CommandError && error.stderr.trim() !== '') {
+    return `${error.argv[0]}: ${error.stderr.trim().split('\n').at(-1)}`
+  }
+  return String(error instanceof Error ? error.message : error).replaceAll(/\s+/g, ' ')
+}

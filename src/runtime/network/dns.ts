@@ -1,0 +1,119 @@
+import { spawn } from 'node:child_process'
+import { readFile } from 'node:fs/promises'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { ServiceError } from '../../errors.ts'
+import { commandEnvironment } from '../command.ts'
+
+const startTimeoutMs = 3_000
+const pollMs = 5
+
+export interface ForwarderOptions {
+  pidFile: string
+  address: string
+  /** Names that the forwarder answers itself, with its own address. */
+  ownNames: readonly string[]
+}
+
+/**
+ * The DNS forwarder of all sandboxes of one data directory: a dnsmasq on the bridge address, in a process session of its
+ * own, so that it outlives this process and is adopted by the next.
+ */
+export class Forwarder {
+  readonly #options: ForwarderOptions
+
+  constructor(options: ForwarderOptions) {
+    this.#options = options
+  }
+
+  /** Adopts the running forwarder if it was started with these very arguments, otherwise replaces it. Throws `unavailable`. */
+  async ensure(): Promise<void> {
+    const running = await this.#running()
+    if (running?.argv.slice(1).join('\0') === this.#arguments().join('\0')) return
+    if (running !== undefined) await stop(running.pid)
+    await this.#start()
+  }
+
+  async stop(): Promise<void> {
+    const running = await this.#running()
+    if (running !== undefined) await stop(running.pid)
+  }
+
+  async #start(): Promise<void> {
+    let failed: Error | undefined
+    const child = spawn('dnsmasq', this.#arguments(), {
+      detached: true,
+      stdio: 'ignore',
+      env: commandEnvironment(),
+    })
+    child.once('error', (error) => {
+      failed = new ServiceError('unavailable', 'dnsmasq is not installed (Debian package dnsmasq-base)', {
+        cause: error,
+      })
+    })
+    child.once('exit', (code) => {
+      failed ??= new ServiceError(
+        'unavailable',
+        `dnsmasq on ${this.#options.address} stopped at once with status ${code}`,
+      )
+    })
+    child.unref()
+    const until = Date.now() + startTimeoutMs
+    // dnsmasq writes its pid file when its sockets are bound.
+    while ((await this.#running()) === undefined) {
+      if (failed !== undefined) throw failed
+      if (Date.now() > until) {
+        child.kill('SIGKILL')
+        throw new ServiceError('unavailable', `dnsmasq on ${this.#options.address} did not start`)
+      }
+      await sleep(pollMs)
+    }
+  }
+
+  /** The forwarder named by the pid file, if that process is one of ours. */
+  async #running(): Promise<{ pid: number; argv: string[] } | undefined> {
+    try {
+      const pid = Number((await readFile(this.#options.pidFile, 'utf8')).trim())
+      if (!Number.isSafeInteger(pid) || pid <= 1) return undefined
+      const argv = (await readFile(`/proc/${pid}/cmdline`, 'utf8')).split('\0').slice(0, -1)
+      return argv.includes(`--pid-file=${this.#options.pidFile}`) ? { pid, argv } : undefined
+    } catch {
+      return undefined
+    }
+  }
+
+  #arguments(): string[] {
+    const { address, ownNames, pidFile } = this.#options
+    return [
+      '--keep-in-foreground',
+      '--conf-file=/dev/null',
+      `--pid-file=${pidFile}`,
+      '--bind-interfaces',
+      `--listen-address=${address}`,
+      '--except-interface=lo',
+      '--no-hosts',
+      '--resolv-file=/etc/resolv.conf',
+      '--cache-size=1000',
+      '--dns-forward-max=500',
+      // Says nothing of itself or of the host's own servers.
+      '--no-ident',
+      // Sandboxes have no IPv6.
+      '--filter-AAAA',
+      ...ownNames.flatMap((name) => [`--host-record=${name},${address}`, `--local=/${name}/`]),
+      '--user=nobody',
+      '--group=nogroup',
+    ]
+  }
+}
+
+async function stop(pid: number): Promise<void> {
+  try {
+    process.kill(pid, 'SIGKILL')
+    for (;;) {
+      const stat = await readFile(`/proc/${pid}/stat`, 'utf8')
+      if (/\) Z /.test(stat)) return
+      await sleep(pollMs)
+    }
+  } catch {
+    // It is gone.
+  }
+}

@@ -1,0 +1,130 @@
+import { createHash } from 'node:crypto'
+import { chmod, chown, mkdir, rm, writeFile } from 'node:fs/promises'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { CommandError, run } from '../command.ts'
+import { gatewayName } from '../network/index.ts'
+import type { Subnet } from '../network/index.ts'
+import { unmountBelow } from '../disk/index.ts'
+import type { DiskPool, Seeds } from '../disk/index.ts'
+import { containerConfig, idsPerSandbox } from './config.ts'
+import type { ContainerLimits, HostTraits } from './config.ts'
+import type { HostNames } from './names.ts'
+import type { SandboxRecord } from './records.ts'
+
+const guestDirBytes = 65_536
+const guestDirInodes = 64
+const hostsBytes = 256
+const mebibyte = 1024 * 1024
+const busyTimeoutMs = 10_000
+const busyPollMs = 10
+
+export interface BundleHost {
+  names: HostNames
+  pool: DiskPool
+  seeds: Seeds
+  subnet: Subnet
+  traits: HostTraits
+  /** Path of `atoll-mount`. */
+  mountTool: string
+}
+
+/** The disk of a new sandbox: an empty upper layer, without a limit yet. Overlay wants its work folder on the same file system. */
+export async function makeDisk(host: BundleHost, record: SandboxRecord): Promise<void> {
+  const disk = diskOf(record)
+  const above = record.layers[0]?.inodeEnd
+  await host.pool.createSubvolume(disk, above === undefined ? undefined : await host.seeds.above(above))
+  const upper = host.pool.path(`${disk}/upper`)
+  await Promise.all([mkdir(upper, { mode: 0o755 }), mkdir(host.pool.path(`${disk}/work`), { mode: 0o700 })])
+  await chmod(upper, 0o755)
+  await chown(upper, record.rangeStart, record.rangeStart)
+}
+
+export function limitDisk(host: BundleHost, record: SandboxRecord, diskMb: number): Promise<void> {
+  return host.pool.limit(diskOf(record), diskMb * mebibyte)
+}
+
+/** The folder in `/run` from which runc starts the sandbox. The disk must exist when `mountRoot` is called. */
+export async function makeBundle(host: BundleHost, record: SandboxRecord, limits: ContainerLimits): Promise<void> {
+  const { names, subnet, traits } = host
+  const folder = names.sandboxDir(record.id)
+  await mkdir(folder, { mode: 0o710 })
+  // runc looks up the root as the sandbox's own root user, and nobody else has business here.
+  await chown(folder, 0, record.rangeStart)
+  await Promise.all(['root', 'run', 'etc'].map((name) => mkdir(`${folder}/${name}`, { mode: 0o755 })))
+  const etc = etcFiles(record, subnet)
+  await Promise.all([
+    writeFile(`${folder}/config.json`, JSON.stringify(containerConfig(record, limits, names, traits)), { mode: 0o600 }),
+    // Must be there from the first start on; each dump and restore writes what it needs.
+    writeFile(`${folder}/criu.conf`, '', { mode: 0o600 }),
+    ...Object.entries(etc).map(([name, text]) => writeFile(`${folder}/etc/${name}`, text, { mode: 0o444 })),
+    run([
+      ...[host.mountTool, 'tmpfs', '--target', `${folder}/run`, '--owner', String(record.rangeStart)],
+      ...['--size', String(guestDirBytes), '--inodes', String(guestDirInodes)],
+    ] as [string, ...string[]]),
+  ])
+}
+
+/** Mounts the root: the sandbox's own writes over its layers over the base, all shown in the sandbox's id range. */
+export async function mountRoot(host: BundleHost, record: SandboxRecord): Promise<void> {
+  const { names, pool } = host
+  const lowers = record.layers.map(
+    (layer) => `${layer.rangeStart}:${pool.path(`${layerOf(layer.checkpointId)}/upper`)}`,
+  )
+  const command: [string, ...string[]] = [
+    ...([host.mountTool, 'overlay', '--target', `${names.sandboxDir(record.id)}/root`] as const),
+    ...['--upper', pool.path(`${diskOf(record)}/upper`), '--work', pool.path(`${diskOf(record)}/work`)],
+    ...['--range', `${record.rangeStart}:${idsPerSandbox}`],
+    ...[...lowers, `0:${record.base}`].flatMap((lower) => ['--lower', lower]),
+  ]
+  const until = Date.now() + busyTimeoutMs
+  while (!(await mounts(command, Date.now() < until))) await sleep(busyPollMs)
+}
+
+/**
+ * False when the disk is busy: the root of the last run, though unmounted, lives on until its last user has let go of it. On a
+ * busy host the kernel does that for a process a moment after its end.
+ */
+async function mounts(command: [string, ...string[]], mayBeBusy: boolean): Promise<boolean> {
+  try {
+    await run(command)
+    return true
+  } catch (error) {
+    if (mayBeBusy && error instanceof CommandError && /resource busy/.test(error.stderr)) return false
+    throw error
+  }
+}
+
+/** Takes away the mounts and the folder in `/run`; the disk stays. Harmless when there is nothing. */
+export async function removeBundle(names: HostNames, sandboxId: string): Promise<void> {
+  const folder = names.sandboxDir(sandboxId)
+  await unmountBelow(folder)
+  await rm(folder, { recursive: true, force: true })
+}
+
+export function diskOf(record: SandboxRecord): string {
+  return `sandboxes/${record.disk ?? record.id}`
+}
+
+export function layerOf(checkpointId: string): string {
+  return `layers/${checkpointId}`
+}
+
+/** Files that differ from sandbox to sandbox. They are mounted read-only, never written through a hostile root. */
+function etcFiles(record: SandboxRecord, subnet: Subnet): Record<string, string> {
+  return {
+    // `localhost` is IPv4 alone, so that every server that binds it is found at the same address.
+    hosts: [
+      '127.0.0.1 localhost',
+      '::1 ip6-localhost ip6-loopback',
+      `${subnet.address(record.slot)} ${record.id}`,
+      `${subnet.bridgeAddress} ${gatewayName}`,
+      '',
+    ]
+      .join('\n')
+      // A process that holds it open is only restored where the file is as long as it was.
+      .padEnd(hostsBytes, '\n'),
+    hostname: `${record.id}\n`,
+    'resolv.conf': `nameserver ${subnet.bridgeAddress}\n`,
+    'machine-id': `${createHash('sha256').update(`machine ${record.id} ${record.rangeStart}`).digest('hex').slice(0, 32)}\n`,
+  }
+}

@@ -1,0 +1,24 @@
+import { ServiceError } from '../../errors.ts'
+
+/** Numbers `0..count-1`, given out round and round, so that one that was given back rests before it comes again. */
+export class Claims {
+  readonly #what: string
+  readonly #count: number
+  #next: number
+
+  constructor(what: string, count: number, first: number) {
+    this.#what = what
+    this.#count = count
+    this.#next = first % count
+  }
+
+  /** The next number that is not taken. Throws `no_capacity`. */
+  take(taken: ReadonlySet<number>): number {
+    for (let tried = 0; tried < this.#count; tried += 1) {
+      const candidate = this.#next
+      this.#next = (candidate + 1) % this.#count
+      if (!taken.has(candidate)) return candidate
+    }
+    throw new ServiceError('no_capacity', `this host is out of ${this.#what}`, { details: { retryAfterSeconds: 60 } })
+  }
+}

@@ -1,0 +1,79 @@
+import { readFile, rm } from 'node:fs/promises'
+import { ServiceError } from '../../errors.ts'
+import { CommandError, run } from '../command.ts'
+import type { resourcesOf } from './config.ts'
+import type { HostNames } from './names.ts'
+import type { ProcessIdentity } from './process.ts'
+
+const startTimeoutMs = 30_000
+const reportedLogChars = 1_000
+
+/**
+ * Starts the container of a prepared bundle and returns its first process. runc ends when that runs, so nothing of the
+ * container depends on this process; its standard streams are the sandbox's own /dev/null.
+ */
+export async function startContainer(names: HostNames, sandboxId: string): Promise<ProcessIdentity> {
+  const folder = names.sandboxDir(sandboxId)
+  const log = `${folder}/runc.log`
+  try {
+    // Without pipes, which the container would inherit and hold.
+    await run(
+      [
+        'runc',
+        '--root',
+        names.runcRoot,
+        '--log',
+        log,
+        '--log-format',
+        'json',
+        'run',
+        '--detach',
+        '--bundle',
+        folder,
+        sandboxId,
+      ],
+      { detached: true, timeoutMs: startTimeoutMs },
+    )
+  } catch (error) {
+    const said = await readFile(log, 'utf8').catch(() => '')
+    throw new Error(`runc cannot start sandbox ${sandboxId}: ${said.trim().slice(-reportedLogChars)}`, { cause: error })
+  }
+  const started = await findContainer(names, sandboxId)
+  if (started === undefined) throw new Error(`runc has no state of sandbox ${sandboxId}`)
+  return started
+}
+
+/** Changes the limits of a container that runs. Throws `conflict` when its processes hold more memory than the new limit. */
+export async function updateContainer(
+  names: HostNames,
+  sandboxId: string,
+  resources: ReturnType<typeof resourcesOf>,
+): Promise<void> {
+  const input = JSON.stringify(resources)
+  await run(['runc', '--root', names.runcRoot, 'update', '--resources', '-', sandboxId], { input }).catch(
+    (error: unknown) => {
+      if (!(error instanceof CommandError) || !/busy|memory/i.test(error.stderr)) throw error
+      const message = 'the processes of the sandbox hold more memory than that'
+      throw new ServiceError('conflict', message, { cause: error })
+    },
+  )
+}
+
+/** The first process of a container as runc recorded it, whether it still runs or not. */
+export async function findContainer(names: HostNames, sandboxId: string): Promise<ProcessIdentity | undefined> {
+  try {
+    const state = JSON.parse(await readFile(`${names.runcRoot}/${sandboxId}/state.json`, 'utf8')) as {
+      init_process_pid?: number
+      init_process_start?: number
+    }
+    const { init_process_pid: pid, init_process_start: startTicks } = state
+    return pid !== undefined && pid > 1 && startTicks !== undefined ? { pid, startTicks } : undefined
+  } catch {
+    return undefined
+  }
+}
+
+/** Forgets a container whose processes have ended. */
+export async function removeContainer(names: HostNames, sandboxId: string): Promise<void> {
+  await rm(`${names.runcRoot}/${sandboxId}`, { recursive: true, force: true })
+}

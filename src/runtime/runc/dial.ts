@@ -1,0 +1,83 @@
+import { randomBytes } from 'node:crypto'
+import { connect } from 'node:net'
+import type { Socket } from 'node:net'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { ServiceError } from '../../errors.ts'
+import { configureGuest, createGuest } from '../guest-client/index.ts'
+
+const connectTimeoutMs = 5_000
+const retryPauseMs = 3
+const retryPauseMsMax = 100
+const seedBytes = 64
+
+/**
+ * Connects to a guest's socket. The file is under the sandbox's control; its folder is a file system of its own on which
+ * the kernel follows no symbolic link, so what answers is the sandbox. Throws `unavailable`.
+ */
+export async function dialSocket(path: string, signal?: AbortSignal): Promise<Socket> {
+  const until = Date.now() + connectTimeoutMs
+  for (;;) {
+    try {
+      return await connectOnce(path, signal)
+    } catch (error) {
+      signal?.throwIfAborted()
+      // The guest's queue of connections is full for a moment.
+      if ((error as NodeJS.ErrnoException).code === 'EAGAIN' && Date.now() < until) await sleep(retryPauseMs)
+      else throw new ServiceError('unavailable', 'the sandbox does not answer', { cause: error })
+    }
+  }
+}
+
+/**
+ * Resolves when the guest behind a socket answers; `isUp` false ends the wait. Throws `unavailable`, at the latest after
+ * `timeoutMs`, whatever answers there and however slowly.
+ */
+export async function waitForGuest(
+  path: string,
+  timeoutMs: number,
+  isUp: () => boolean,
+  signal?: AbortSignal,
+): Promise<void> {
+  const timeUp = AbortSignal.timeout(timeoutMs)
+  const end = signal === undefined ? timeUp : AbortSignal.any([signal, timeUp])
+  const guest = createGuest((stop) => connectOnce(path, stop), { answerTimeoutMs: timeoutMs })
+  let pauseMs = retryPauseMs
+  for (;;) {
+    signal?.throwIfAborted()
+    try {
+      await guest.hello(end)
+      return
+    } catch (error) {
+      signal?.throwIfAborted()
+      if (!isUp()) throw new ServiceError('unavailable', 'the guest ended while it started', { cause: error })
+      if (timeUp.aborted) throw new ServiceError('unavailable', 'the guest did not answer in time', { cause: error })
+    }
+    await sleep(pauseMs)
+    // Slower with time, as one that answers nonsense at once is asked until the time is up.
+    pauseMs = Math.min(pauseMs * 1.02, retryPauseMsMax)
+  }
+}
+
+/** Processes that are started from now on draw other random numbers than those of another restore. */
+export async function reseed(path: string): Promise<void> {
+  await configureGuest((signal) => connectOnce(path, signal), { seed: randomBytes(seedBytes).toString('hex') })
+}
+
+function connectOnce(path: string, signal?: AbortSignal): Promise<Socket> {
+  return new Promise((resolve, reject) => {
+    const socket = connect({ path })
+    const onAbort = () => socket.destroy(signal?.reason as Error)
+    signal?.addEventListener('abort', onAbort, { once: true })
+    socket.once('connect', () => {
+      signal?.removeEventListener('abort', onAbort)
+      socket.off('error', reject)
+      // Until the caller listens: an error of a connection must never end the server.
+      socket.on('error', () => undefined)
+      resolve(socket)
+    })
+    socket.once('error', (error) => {
+      signal?.removeEventListener('abort', onAbort)
+      reject(error)
+    })
+  })
+}

@@ -1,0 +1,148 @@
+import { mkdir, readdir, readFile, readlink, writeFile } from 'node:fs/promises'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { ServiceError } from '../../errors.ts'
+import { faultOf } from '../criu/reason.ts'
+import { CommandError, run } from '../command.ts'
+import { poolIsFull } from '../disk/index.ts'
+import type { Cgroups } from './cgroup.ts'
+import { freezeForDump } from './freeze.ts'
+import type { HostNames } from './names.ts'
+import { killCriu } from './process.ts'
+
+const dumpTimeoutMs = 120_000
+const closeTimeoutMs = 1_000
+const closePollMs = 1
+/** Files that were removed while they are open are kept up to this size each. */
+const ghostFileLimit = '256M'
+/** CRIU writes its statistics last, and only when the dump is whole. */
+const lastFile = 'stats-dump'
+
+export interface DumpHost {
+  names: HostNames
+  cgroups: Cgroups
+  /** Path of the program. */
+  criu: string
+}
+
+export interface Dump {
+  /** Absolute path of a folder that does not exist yet. */
+  images: string
+  /** Whether the processes go on; otherwise they end. */
+  leaveRunning: boolean
+  /** Absolute paths of a subvolume and of the snapshot to take of it while the processes stand where the dump saw them. */
+  snapshot?: { from: string; to: string }
+}
+
+/**
+ * Saves the memory of a running sandbox. Nobody is connected to its guest. Throws `conflict` with the reason when something
+ * in it cannot be saved, `no_capacity` when there is no room; it runs on then, and the caller removes the images.
+ */
+export async function dumpContainer(host: DumpHost, id: string, dump: Dump): Promise<void> {
+  const { names, cgroups } = host
+  const group = names.cgroup(id)
+  await mkdir(dump.images, { mode: 0o700 })
+  await writeFile(criuConfigFile(names, id), await dumpConfig(dump))
+  try {
+    await freezeForDump(cgroups, group)
+    await runDump(host, id, dump)
+  } finally {
+    await cgroups.thaw(group)
+  }
+}
+
+async function runDump({ names, criu }: DumpHost, id: string, { images, leaveRunning }: Dump): Promise<void> {
+  try {
+    await run(
+      [
+        'runc',
+        ...['--root', names.runcRoot, '--criu', criu, '--log', `${images}/runc.log`, '--log-format', 'json'],
+        ...['checkpoint', '--image-path', images, '--work-path', images],
+        ...(leaveRunning ? ['--leave-running'] : []),
+        id,
+      ],
+      { detached: true, timeoutMs: dumpTimeoutMs },
+    )
+  } catch (error) {
+    // A CRIU that has lost its runc must not hold the sandbox.
+    await killCriu([images])
+    throw await refusal(names, images, error)
+  }
+}
+
+/** Whether a dump into this folder came to its end. */
+export async function isWhole(images: string): Promise<boolean> {
+  return (await readFile(`${images}/${lastFile}`).catch(() => undefined)) !== undefined
+}
+
+/** CRIU reads its options from here; the path is fixed when the sandbox starts, the content is what is done next. */
+export function criuConfigFile(names: HostNames, id: string): string {
+  return `${names.sandboxDir(id)}/criu.conf`
+}
+
+/** Options for both directions. Connections are saved as they are; whether they live on is decided at the restore. */
+export const criuOptions = [
+  'tcp-established',
+  'file-locks',
+  'link-remap',
+  // The host's own rules are not CRIU's to change, nor does it have their programs.
+  'network-lock skip',
+  'manage-cgroups ignore',
+  'verbosity 2',
+]
+
+async function dumpConfig({ images, snapshot }: Dump): Promise<string> {
+  const lines = [...criuOptions, 'skip-in-flight', `ghost-limit ${ghostFileLimit}`]
+  if (snapshot !== undefined) {
+    const script = `${images}/action`
+    await writeFile(script, snapshotScript(snapshot), { mode: 0o700 })
+    lines.push(`action-script ${script}`)
+  }
+  return `${lines.join('\n')}\n`
+}
+
+/** CRIU calls it at each stage; after the dump all is still as it was saved. The paths are ours, of checked ids. */
+function snapshotScript({ from, to }: { from: string; to: string }): string {
+  return `#!/bin/sh
+[ "$CRTOOLS_SCRIPT_ACTION" = post-dump ] || exit 0
+exec btrfs subvolume snapshot -r '${from}' '${to}' >snapshot.log 2>&1
+`
+}
+
+async function refusal(names: HostNames, images: string, error: unknown): Promise<ServiceError> {
+  const { reason, noSpace } = await faultOf(`${images}/dump.log`, [names.runDir, names.dataDir])
+  const snapshot = await readFile(`${images}/snapshot.log`, 'utf8').catch(() => '')
+  if (noSpace || /No space left|quota exceeded/i.test(snapshot)) {
+    return poolIsFull(error)
+  }
+  const late = error instanceof CommandError && error.message.includes('took too long')
+  const told = late ? `it took longer than ${dumpTimeoutMs / 1000} s` : reason
+  return new ServiceError('conflict', `the memory of the sandbox cannot be saved: ${told}`, { cause: error })
+}
+
+/**
+ * Waits until the guest has closed its ends of connections too: CRIU refuses what leads out of the sandbox. Gives up after
+ * a second; then CRIU says what it found.
+ */
+export async function connectionsClosed(pid: number): Promise<void> {
+  const until = Date.now() + closeTimeoutMs
+  while (await hasConnections(pid)) {
+    if (Date.now() > until) return
+    await sleep(closePollMs)
+  }
+}
+
+/**
+ * Ends that the guest has accepted belong to the network namespace of who connected, this one, and carry the name of the
+ * guest's socket; state 03 is connected. Which sandbox's they are, its open files tell.
+ */
+async function hasConnections(pid: number): Promise<boolean> {
+  const inodes = new Set<string>()
+  for (const fd of await readdir(`/proc/${pid}/fd`).catch(() => [])) {
+    const target = await readlink(`/proc/${pid}/fd/${fd}`).catch(() => '')
+    const inode = /^socket:\[(\d+)\]$/.exec(target)?.[1]
+    if (inode !== undefined) inodes.add(inode)
+  }
+  const table = await readFile('/proc/self/net/unix', 'utf8')
+  const ends = table.matchAll(/ 03 +(\d+) \/\.atoll\/run\/guest\.sock$/gm)
+  return [...ends].some(([, inode = '']) => inodes.has(inode))
+}

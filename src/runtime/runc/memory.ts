@@ -1,0 +1,90 @@
+import { rm } from 'node:fs/promises'
+import { ServiceError } from '../../errors.ts'
+import type { Gate } from '../../lib/gate.ts'
+import type { FreezeReason } from '../../sandbox/driver.ts'
+import { imagesBytes, linkImages } from '../criu/images.ts'
+import { diskOf, layerOf } from './bundle.ts'
+import { idsPerSandbox } from './config.ts'
+import { connectionsClosed, dumpContainer } from './dump.ts'
+import type { Dump, DumpHost } from './dump.ts'
+import { checkpointMemory, savedMemory } from './inventory.ts'
+import type { Parts } from './parts.ts'
+import type { CheckpointRecord, SandboxRecord } from './records.ts'
+import { cleanUp } from './steps.ts'
+
+/** Saves the memory of sandboxes: for hibernation under the sandbox's own record, for a checkpoint under that one's. */
+export class Memory {
+  readonly #parts: Parts
+  /** Bounds the dumps that run at once, and the starts with them. */
+  readonly #gate: Gate
+
+  constructor(parts: Parts, gate: Gate) {
+    this.#parts = parts
+    this.#gate = gate
+  }
+
+  /** Ends a running sandbox and keeps its memory; a failure leaves it running. */
+  async save(host: DumpHost, record: SandboxRecord): Promise<void> {
+    const { pool, network, inventory, running } = this.#parts
+    const { id, slot } = record
+    const memory = { folder: savedMemory(id), address: network.address(slot), keepConnections: true }
+    const images = pool.path(memory.folder)
+    await rm(images, { recursive: true, force: true })
+    await inventory.sandboxes.put({ ...record, memory })
+    try {
+      await this.#dump(host, record, 'hibernate', { images, leaveRunning: false })
+    } catch (error) {
+      await inventory.sandboxes.put(record)
+      await rm(images, { recursive: true, force: true })
+      throw error
+    }
+    await inventory.sandboxes.put({ ...record, memory: { ...memory, bytes: await imagesBytes(images) } })
+    await cleanUp(this.#parts, id, () => running.stop(host.cgroups, id, slot))
+  }
+
+  /** Makes the layer and the memory of a full checkpoint, in step with each other. The caller removes them after a failure. */
+  async freeze(
+    host: DumpHost,
+    record: SandboxRecord,
+    checkpointId: string,
+  ): Promise<NonNullable<CheckpointRecord['memory']>> {
+    const { pool, network } = this.#parts
+    const folder = checkpointMemory(checkpointId)
+    const images = pool.path(folder)
+    if (record.memory === undefined) {
+      const snapshot = { from: pool.path(diskOf(record)), to: pool.path(layerOf(checkpointId)) }
+      await this.#dump(host, record, 'checkpoint', { images, leaveRunning: true, snapshot })
+    } else {
+      const owner = { rangeStart: record.rangeStart, rangeCount: idsPerSandbox, hostname: record.id }
+      await linkImages(pool.path(record.memory.folder), images, owner)
+      await pool.snapshot(diskOf(record), layerOf(checkpointId))
+    }
+    const address = record.memory?.address ?? network.address(record.slot)
+    const { guest, agent } = record
+    const memory = { folder, address, bytes: await imagesBytes(images), keepConnections: false, guest }
+    return agent === undefined ? memory : { ...memory, agent }
+  }
+
+  async #dump(host: DumpHost, { id, slot }: SandboxRecord, reason: FreezeReason, dump: Dump): Promise<void> {
+    const { network, running, lazy, connections } = this.#parts
+    await lazy.whole(id)
+    await this.#gate.pass(async () => {
+      const pid = running.pidOf(id)
+      if (pid === undefined) throw new ServiceError('conflict', `sandbox ${id} does not run`)
+      const thaw = await connections.freeze(id, reason)
+      try {
+        await running.doubt(id)
+        await connectionsClosed(pid)
+        // Processes that end must not tell their peers.
+        if (!dump.leaveRunning) await network.silence(slot, true)
+        await dumpContainer(host, id, dump)
+      } catch (error) {
+        if (!dump.leaveRunning) await cleanUp(this.#parts, id, () => network.silence(slot, false))
+        throw error
+      } finally {
+        thaw()
+        if (running.isUp(id)) await running.trust(id)
+      }
+    })
+  }
+}

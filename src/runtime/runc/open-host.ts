@@ -1,0 +1,107 @@
+import { ServiceError } from '../../errors.ts'
+import type { KnownResources, ReconcileReport } from '../../sandbox/driver.ts'
+import { useLauncher } from '../command.ts'
+import { findCriu } from '../criu/program.ts'
+import type { CriuProgram } from '../criu/program.ts'
+import { allowUserfaultfd } from '../criu/userfaultfd.ts'
+import { seedFolder, Seeds } from '../disk/index.ts'
+import type { BundleHost } from './bundle.ts'
+import { Cgroups } from './cgroup.ts'
+import { findTraits, makeRunFolders, removeRunFolders } from './host.ts'
+import { resolveMountTool } from './images.ts'
+import { lockDataDir } from './lock.ts'
+import type { Parts } from './parts.ts'
+import { reconcile } from './reconcile.ts'
+import { anyRuns } from './running.ts'
+
+/** What is known of the host while the driver is open, and what keeps others from its data. */
+export interface OpenHost {
+  bundles: BundleHost
+  cgroups: Cgroups
+  criu: CriuProgram
+  lock: AsyncDisposable
+}
+
+/**
+ * Prepares the host and brings it in line with what is known; a failure lets go of everything that nothing needs.
+ * Throws `unavailable` with what to do.
+ */
+export async function openHost(
+  parts: Parts,
+  known: KnownResources,
+): Promise<{ opened: OpenHost; report: ReconcileReport }> {
+  const { names, pool, network, inventory, running } = parts
+  const lock = await lockDataDir(names)
+  try {
+    await makeRunFolders(names)
+    const [cgroups, criu] = await Promise.all([Cgroups.find(), criuOf(parts)])
+    const mountTool = await resolveMountTool(parts.imageDir)
+    const bundles: BundleHost = {
+      names,
+      pool,
+      seeds: new Seeds(pool.path(seedFolder), mountTool, parts.log),
+      subnet: network.subnet,
+      traits: await findTraits(cgroups),
+      mountTool,
+    }
+    useLauncher(bundles.mountTool)
+    await pool.open()
+    const { sandboxes, checkpoints } = inventory
+    const report = await reconcile({
+      names,
+      pool,
+      cgroups,
+      sandboxes,
+      checkpoints,
+      known,
+      adopt: (record) => running.adopt(cgroups, record),
+      stop: (id) => running.stop(cgroups, id, sandboxes.get(id)?.slot),
+    })
+    await network.open(report.running.flatMap((id) => sandboxes.get(id)?.slot ?? []))
+    for (const id of report.running) await rejoin(parts, id)
+    await inventory.removeUnused()
+    return { opened: { bundles, cgroups, criu, lock }, report }
+  } catch (error) {
+    await releaseHost(parts, lock).catch((fault: unknown) =>
+      parts.log(`letting go of the host failed: ${String(fault)}`),
+    )
+    throw error
+  }
+}
+
+/** Shared things of the host go when no sandbox needs them; then others may have the data. */
+export async function releaseHost({ names, network, pool, running }: Parts, lock: AsyncDisposable): Promise<void> {
+  try {
+    // Not only what was adopted: an `open` that failed early has adopted nothing.
+    if (await anyRuns(names)) return
+    await network.close()
+    await (await Cgroups.find()).remove(names.cgroupRoot)
+    await pool.close()
+    await removeRunFolders(names)
+  } finally {
+    running.forget()
+    await lock[Symbol.asyncDispose]()
+  }
+}
+
+async function criuOf({ imageDir, lazy, log }: Parts): Promise<CriuProgram> {
+  const criu = await findCriu(imageDir)
+  if (criu.path === undefined || !criu.lazyPages.ok || !lazy.isWanted || (await allowUserfaultfd(log))) return criu
+  return { ...criu, lazyPages: { ok: false, reason: 'the kernel refuses userfaultfd' } }
+}
+
+/** Path of the program that saves memory. Throws `full_checkpoint_unavailable` where there is none that works. */
+export function demandCriu({ criu }: OpenHost): string {
+  if (criu.path !== undefined) return criu.path
+  throw new ServiceError('full_checkpoint_unavailable', criu.reason)
+}
+
+/** Completes what a server that died had not: the network of a sandbox that runs, and its record. */
+async function rejoin({ inventory, running, network }: Parts, id: string): Promise<void> {
+  const { memory, ...record } = inventory.sandbox(id)
+  const pid = running.pidOf(id)
+  if (pid === undefined) return
+  if (memory === undefined && (await network.hasPort(record.slot))) return
+  await network.attach(record.slot, pid, memory)
+  if (memory !== undefined) await inventory.sandboxes.put(record)
+}

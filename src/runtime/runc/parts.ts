@@ -1,0 +1,69 @@
+import { mkdirSync } from 'node:fs'
+import { KeyedLock } from '../../lib/keyed-lock.ts'
+import { DiskPool } from '../disk/index.ts'
+import { Network, Subnet } from '../network/index.ts'
+import { Connections } from './connections.ts'
+import { guestPatience } from './guest-checks.ts'
+import type { GuestPatience } from './guest-checks.ts'
+import { Inventory } from './inventory.ts'
+import { LazyMemory, lazyBytesMinDefault } from './lazy-memory.ts'
+import { HostNames } from './names.ts'
+import { RunningSandboxes } from './running.ts'
+
+export interface RuncDriverOptions {
+  /** Holds the disk pool and the records; made if absent. */
+  dataDir: string
+  /** `ATOLL_IMAGE_DIR`: `base`, `guest`, `mount`, `agent`, each a link to an immutable folder. */
+  imageDir: string
+  /** IPv4 network of the sandboxes, such as `10.200.0.0/16`; not shared with another server of this host. */
+  subnet: string
+  /** Size of the disk pool. Default: 80 % of the free space, at most 256 GiB. */
+  diskPoolBytes?: number
+  /** Saved memory of at least so much comes back while the sandbox runs already; 0: never. Default: 128 MiB. */
+  lazyMemoryBytesMin?: number | undefined
+  /** How long guests may leave the driver without an answer. Default: `guestPatience`. */
+  guestPatience?: GuestPatience
+  /** Told in a sentence what was done to the host and what went wrong beside the calls. Default: nothing is told. */
+  log?: (message: string) => void
+}
+
+/** What a driver consists of, open or not. */
+export interface Parts {
+  imageDir: string
+  names: HostNames
+  pool: DiskPool
+  network: Network
+  inventory: Inventory
+  running: RunningSandboxes
+  lazy: LazyMemory
+  connections: Connections
+  guestPatience: GuestPatience
+  /** Work on one sandbox is done in turns, by its id. */
+  turns: KeyedLock
+  log: (message: string) => void
+}
+
+/** Throws `invalid_request` for a subnet that is none. */
+export function makeParts(options: RuncDriverOptions): Parts {
+  const { imageDir, diskPoolBytes: bytes, lazyMemoryBytesMin = lazyBytesMinDefault, log = () => undefined } = options
+  mkdirSync(options.dataDir, { recursive: true, mode: 0o700 })
+  const names = new HostNames(options.dataDir)
+  const { hash, dataDir, runDir, poolDir } = names
+  const subnet = new Subnet(options.subnet)
+  const pool = new DiskPool({ imageFile: `${dataDir}/pool.img`, mountDir: poolDir, bytes })
+  const network = new Network({ hash, subnet, runDir, log })
+  const lazy = new LazyMemory(names, pool, lazyMemoryBytesMin)
+  return {
+    imageDir,
+    names,
+    pool,
+    network,
+    inventory: new Inventory(names, pool, subnet.slots),
+    running: new RunningSandboxes(names, network, lazy),
+    lazy,
+    connections: new Connections(),
+    guestPatience: options.guestPatience ?? guestPatience,
+    turns: new KeyedLock(),
+    log,
+  }
+}

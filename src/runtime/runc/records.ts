@@ -1,0 +1,128 @@
+import { mkdir, open, readdir, readFile, rename, rm } from 'node:fs/promises'
+import type { CheckpointKind } from '../../sandbox/driver.ts'
+
+/** A frozen disk: the snapshot taken for a checkpoint, and the first id of the range that owns its files. */
+export interface Layer {
+  checkpointId: string
+  rangeStart: number
+  /** All files in it, and in those below it, have lower inode numbers. Absent where that is not known. */
+  inodeEnd?: number
+}
+
+/** What a sandbox stands on. It is written before anything is made and removed after everything is gone. */
+export interface SandboxRecord {
+  id: string
+  /** The first of its ids on the host. */
+  rangeStart: number
+  /** Its place in the subnet. */
+  slot: number
+  /** Absolute, content-addressed paths: a later upgrade of the images does not change a sandbox. */
+  base: string
+  guest: string
+  agent?: string
+  /** Newest first, above the base. */
+  layers: Layer[]
+  /** Name of its own subvolume; its id when absent. A restore in place gives it another. */
+  disk?: string
+  /** What the next start goes on with. Absent while it runs, and when it shall start anew. */
+  memory?: SavedMemory
+}
+
+/** Memory on disk, in step with the disk that the record names. */
+export interface SavedMemory {
+  /** Folder of the images, relative to the pool. */
+  folder: string
+  /** The address that its connections were made from. */
+  address: string
+  /** What the images hold. Absent while they are written. */
+  bytes?: number
+  /** Its connections to the outside may still have their peers: it goes on under the same address. */
+  keepConnections: boolean
+}
+
+export interface CheckpointRecord {
+  id: string
+  kind: CheckpointKind
+  base: string
+  /** Newest first; the first is the checkpoint's own. */
+  layers: Layer[]
+  sizeBytes: number
+  /** Of a full one: its memory, and what its processes have mapped besides the disk. */
+  memory?: SavedMemory & { bytes: number; guest: string; agent?: string }
+}
+
+/** What a sandbox that starts from a checkpoint takes over from it. Mapped programs must be those of the saved memory. */
+export function standsOn(
+  from: CheckpointRecord,
+  images: Pick<SandboxRecord, 'guest' | 'agent'>,
+): Omit<SandboxRecord, 'id' | 'rangeStart' | 'slot'> {
+  const { base, layers, memory } = from
+  const { guest, agent } = memory ?? images
+  const stands = { base, layers, guest, ...(agent === undefined ? {} : { agent }) }
+  if (memory === undefined) return stands
+  const { folder, address, bytes, keepConnections } = memory
+  return { ...stands, memory: { folder, address, bytes, keepConnections } }
+}
+
+/** One JSON file per record in one folder; all are kept in memory too. Writes are atomic and survive a crash. */
+export class Records<T extends { id: string }> {
+  readonly #folder: string
+  readonly #records = new Map<string, T>()
+
+  constructor(folder: string) {
+    this.#folder = folder
+  }
+
+  /** Reads the folder; drafts and files that are no records are removed. Returns the names of the latter. */
+  async load(): Promise<string[]> {
+    await mkdir(this.#folder, { recursive: true, mode: 0o700 })
+    this.#records.clear()
+    const broken: string[] = []
+    for (const name of await readdir(this.#folder)) {
+      const path = `${this.#folder}/${name}`
+      const record = name.endsWith('.json') ? parse<T>(await readFile(path, 'utf8')) : undefined
+      if (record !== undefined && `${record.id}.json` === name) {
+        this.#records.set(record.id, record)
+      } else {
+        broken.push(name)
+        await rm(path, { force: true, recursive: true })
+      }
+    }
+    return broken
+  }
+
+  get(id: string): T | undefined {
+    return this.#records.get(id)
+  }
+
+  all(): T[] {
+    return [...this.#records.values()]
+  }
+
+  /** Takes effect in memory at once, so that what it claims is taken when the next caller looks. */
+  async put(record: T): Promise<void> {
+    this.#records.set(record.id, record)
+    const path = `${this.#folder}/${record.id}.json`
+    const draft = await open(`${path}.new`, 'w', 0o600)
+    try {
+      await draft.writeFile(JSON.stringify(record))
+      await draft.datasync()
+    } finally {
+      await draft.close()
+    }
+    await rename(`${path}.new`, path)
+  }
+
+  async remove(id: string): Promise<void> {
+    await rm(`${this.#folder}/${id}.json`, { force: true })
+    this.#records.delete(id)
+  }
+}
+
+function parse<T>(text: string): T | undefined {
+  try {
+    return JSON.parse(text) as T
+  } catch {
+    return undefined
+  }
+}

@@ -1,0 +1,220 @@
+import { readdir, readFile, rm, writeFile } from 'node:fs/promises'
+import type { SandboxExit } from '../../sandbox/driver.ts'
+import { ServiceError } from '../../errors.ts'
+import { exists } from '../exists.ts'
+import type { Network } from '../network/index.ts'
+import { mountRoot, removeBundle } from './bundle.ts'
+import type { BundleHost } from './bundle.ts'
+import type { Cgroups } from './cgroup.ts'
+import { findContainer, removeContainer, startContainer } from './container.ts'
+import { reseed, waitForGuest } from './dial.ts'
+import type { LazyMemory } from './lazy-memory.ts'
+import type { HostNames } from './names.ts'
+import { end, isAlive } from './process.ts'
+import type { ProcessIdentity } from './process.ts'
+import type { SandboxRecord, SavedMemory } from './records.ts'
+import { restoreContainer, stageImages } from './restore.ts'
+import { allDone } from './steps.ts'
+
+const guestStartTimeoutMs = 10_000
+/** For one of which it is not known that it ever answered: its start may have been cut off. */
+const adoptTimeoutMs = 10_000
+
+/** How a sandbox goes on. */
+export interface Resumption {
+  /** Path of the program. */
+  criu: string
+  cgroups: Cgroups
+  memory: SavedMemory
+  /** Whether it runs before all of its memory is there. */
+  lazy: boolean
+}
+
+/**
+ * The sandboxes of this host that run. What one has besides its disk is made in one order (bundle, root mount, container,
+ * network) and removed in the opposite one; each removal is harmless when there is nothing.
+ */
+export class RunningSandboxes {
+  readonly #names: HostNames
+  readonly #network: Network
+  readonly #lazy: LazyMemory
+  readonly #processes = new Map<string, ProcessIdentity>()
+
+  constructor(names: HostNames, network: Network, lazy: LazyMemory) {
+    this.#names = names
+    this.#network = network
+    this.#lazy = lazy
+  }
+
+  has(id: string): boolean {
+    return this.#processes.has(id)
+  }
+
+  /** The first process of each, ended ones included until they are stopped; another run is another object. */
+  get runs(): ReadonlyMap<string, ProcessIdentity> {
+    return this.#processes
+  }
+
+  isUp(id: string): boolean {
+    const process = this.#processes.get(id)
+    return process !== undefined && isAlive(process)
+  }
+
+  /** Those that have ended by themselves. */
+  ended(): string[] {
+    return [...this.#processes].filter(([, process]) => !isAlive(process)).map(([id]) => id)
+  }
+
+  /** Starts a sandbox whose disk and bundle exist and returns when its guest answers. The caller cleans up after a failure. */
+  async start(host: BundleHost, record: SandboxRecord, signal?: AbortSignal): Promise<void> {
+    const { id } = record
+    signal?.throwIfAborted()
+    await mountRoot(host, record)
+    signal?.throwIfAborted()
+    const run = async () => {
+      const process = await startContainer(this.#names, id)
+      const isUp = () => isAlive(process)
+      await allDone([
+        this.#network.attach(record.slot, process.pid),
+        waitForGuest(this.#names.guestSocket(id), guestStartTimeoutMs, isUp, signal),
+      ])
+      await this.trust(id)
+      this.#processes.set(id, process)
+    }
+    // The kernel takes its time for a change of packet rules.
+    await allDone([this.#network.admit(record.slot), run()])
+  }
+
+  /** Like `start`, but the processes are those of a saved memory. Images are left by a failure too: `stop` removes them. */
+  async resume(host: BundleHost, record: SandboxRecord, resumption: Resumption, signal?: AbortSignal): Promise<void> {
+    const { id, slot } = record
+    const { criu, cgroups, memory, lazy } = resumption
+    const socket = this.#names.guestSocket(id)
+    const stage = async () => {
+      const lazyMembers = lazy ? cgroups.memberFiles(this.#names.cgroup(id)) : []
+      await stageImages(host, record, memory, lazyMembers)
+      if (lazy) await this.#lazy.start(criu, cgroups, id)
+    }
+    signal?.throwIfAborted()
+    await allDone([mountRoot(host, record), stage()])
+    signal?.throwIfAborted()
+    const run = async () => {
+      const process = await restoreContainer(host, criu, id, lazy)
+      const isUp = () => isAlive(process)
+      await allDone([
+        ...(lazy ? [] : [this.#lazy.remove(id)]),
+        this.#network.attach(slot, process.pid, memory),
+        waitForGuest(socket, guestStartTimeoutMs, isUp, signal).then(() => reseed(socket)),
+      ])
+      await this.trust(id)
+      this.#processes.set(id, process)
+    }
+    await allDone([this.#network.admit(slot), run()])
+  }
+
+  /** The first process of a sandbox that runs. */
+  pidOf(id: string): number | undefined {
+    return this.#processes.get(id)?.pid
+  }
+
+  /**
+   * Takes over a sandbox that an earlier server started, if it runs. One whose start or whose dump was cut off must answer.
+   * The others have, and are not waited for: should one not answer any more, the watch finds out.
+   */
+  async adopt(cgroups: Cgroups, record: SandboxRecord): Promise<boolean> {
+    const process = await findContainer(this.#names, record.id)
+    if (process === undefined || !isAlive(process) || record.slot > this.#network.subnet.slots) return false
+    try {
+      // A server that died while it saved the memory has left it frozen, or parted from the network.
+      await cgroups.thaw(this.#names.cgroup(record.id))
+      if (!(await this.#lazy.adopt(record.id))) return false
+      const isTrusted = record.memory === undefined && (await exists(this.#trustFile(record.id)))
+      if (!isTrusted) {
+        await waitForGuest(this.#names.guestSocket(record.id), adoptTimeoutMs, () => isAlive(process))
+        await this.trust(record.id)
+      }
+    } catch {
+      return false
+    }
+    this.#processes.set(record.id, process)
+    return true
+  }
+
+  /**
+   * Ends a sandbox and removes everything of it but its disk. With `graceMs` its processes are asked to end first: the
+   * guest passes it on and ends when they have, or after two seconds.
+   */
+  async stop(cgroups: Cgroups, id: string, slot: number | undefined, graceMs = 0): Promise<void> {
+    this.#processes.delete(id)
+    const process = await findContainer(this.#names, id)
+    await this.#lazy.unwatch(id)
+    await this.doubt(id)
+    // What is frozen does not end.
+    await cgroups.thaw(this.#names.cgroup(id))
+    if (process !== undefined) await end(process, graceMs)
+    await cgroups.remove(this.#names.cgroup(id))
+    await allDone([
+      removeContainer(this.#names, id),
+      removeBundle(this.#names, id),
+      this.#lazy.remove(id),
+      ...(slot === undefined ? [] : [this.#network.detach(slot)]),
+    ])
+  }
+
+  /** Lets go of all; they run on. */
+  forget(): void {
+    this.#processes.clear()
+    this.#lazy.forget()
+  }
+
+  /** Its guest has answered, and nothing is done with its processes now. */
+  async trust(id: string): Promise<void> {
+    await writeFile(this.#trustFile(id), '')
+  }
+
+  /** What is done with its processes may be cut off: a server that adopts it then wants an answer of its guest. */
+  async doubt(id: string): Promise<void> {
+    await rm(this.#trustFile(id), { force: true })
+  }
+
+  #trustFile(id: string): string {
+    return `${this.#names.sandboxDir(id)}/trusted`
+  }
+}
+
+/** Whether any sandbox of this data directory runs, known to this process or not. */
+export async function anyRuns(names: HostNames): Promise<boolean> {
+  for (const id of await readdir(names.runcRoot).catch(() => [])) {
+    const process = await findContainer(names, id)
+    if (process !== undefined && isAlive(process)) return true
+  }
+  return false
+}
+
+/** Why a sandbox ended, as far as the kernel tells, or else we; asked before its control group is removed. */
+export async function exitOf(
+  cgroups: Cgroups,
+  names: HostNames,
+  sandboxId: string,
+  message = 'the first process of the sandbox ended',
+): Promise<SandboxExit> {
+  const oomKills = await cgroups.oomKills(names.cgroup(sandboxId))
+  if (oomKills > 0) return { sandboxId, reason: 'oom', message: 'the sandbox ran out of memory' }
+  return { sandboxId, reason: 'runtime_failed', message }
+}
+
+/**
+ * Process numbers that were noted before the last boot mean nothing, and `/run` is not emptied by a boot everywhere.
+ * Removes them. Throws `unavailable` when something is still mounted there, which no boot can have left.
+ */
+export async function forgetEarlierBoot(names: HostNames): Promise<void> {
+  const file = `${names.runDir}/boot-id`
+  const boot = await readFile('/proc/sys/kernel/random/boot_id', 'utf8')
+  if ((await readFile(file, 'utf8').catch(() => boot)) !== boot) {
+    await rm(names.runcRoot, { recursive: true, force: true })
+    await rm(`${names.runDir}/dnsmasq.pid`, { force: true })
+  }
+  await writeFile(file, boot).catch((error: unknown) => {
+    throw new ServiceError('unavailable', `${names.runDir} cannot be written`, { cause: error })
+  })
+}

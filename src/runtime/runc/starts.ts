@@ -1,0 +1,75 @@
+import { availableParallelism } from 'node:os'
+import { Gate } from '../../lib/gate.ts'
+import type { SandboxSpec } from '../../sandbox/driver.ts'
+import { limitDisk, makeBundle, makeDisk } from './bundle.ts'
+import { demandCriu } from './open-host.ts'
+import type { OpenHost } from './open-host.ts'
+import type { Parts } from './parts.ts'
+import type { SandboxRecord } from './records.ts'
+import { allDone } from './steps.ts'
+import type { Watch } from './watch.ts'
+
+/** More sandboxes than this do not start faster together, they only wait longer for their guests. */
+const startsAtOnce = Math.max(4, 2 * availableParallelism())
+
+/** Starts sandboxes whose records are written. The caller cleans up after a failure. */
+export class Starts {
+  /** Passed by dumps too: they are as much work. */
+  readonly gate = new Gate(startsAtOnce)
+  readonly #parts: Parts
+  readonly #watch: Watch
+
+  constructor(parts: Parts, watch: Watch) {
+    this.#parts = parts
+    this.#watch = watch
+  }
+
+  /** Makes the disk of a sandbox, and starts it. */
+  async first(opened: OpenHost, record: SandboxRecord, spec: SandboxSpec, signal?: AbortSignal): Promise<void> {
+    await this.#pass(async () => {
+      await allDone([makeDisk(opened.bundles, record), makeBundle(opened.bundles, record, spec)])
+      await this.#launch(opened, record, spec, signal)
+    }, signal)
+  }
+
+  /** Starts a sandbox on the disk that it has; it goes on with the memory that its record names, if it names one. */
+  async again(opened: OpenHost, record: SandboxRecord, spec: SandboxSpec, signal?: AbortSignal): Promise<void> {
+    await this.#pass(async () => {
+      await makeBundle(opened.bundles, record, spec)
+      await this.#launch(opened, record, spec, signal)
+    }, signal)
+  }
+
+  async #pass(work: () => Promise<void>, signal?: AbortSignal): Promise<void> {
+    await this.gate.pass(async () => {
+      signal?.throwIfAborted()
+      await work()
+    })
+  }
+
+  /**
+   * The limit of the disk takes a moment, in which processes are made that could write. None is used before it holds, and a
+   * saved memory is given up only then.
+   */
+  async #launch(opened: OpenHost, record: SandboxRecord, spec: SandboxSpec, signal?: AbortSignal): Promise<void> {
+    const { inventory } = this.#parts
+    await allDone([limitDisk(opened.bundles, record, spec.diskMb), this.#run(opened, record, spec, signal)])
+    const { memory, ...started } = record
+    if (memory === undefined) return
+    await inventory.sandboxes.put(started)
+    this.#watch.removeUnused()
+  }
+
+  async #run(opened: OpenHost, record: SandboxRecord, spec: SandboxSpec, signal?: AbortSignal): Promise<void> {
+    const { running, lazy } = this.#parts
+    const { memory } = record
+    if (memory === undefined) return running.start(opened.bundles, record, signal)
+    const resumption = {
+      criu: demandCriu(opened),
+      cgroups: opened.cgroups,
+      memory,
+      lazy: lazy.suits(opened.criu, memory, spec),
+    }
+    await running.resume(opened.bundles, record, resumption, signal)
+  }
+}

@@ -1,0 +1,121 @@
+import type { SandboxExit } from '../../sandbox/driver.ts'
+import { askGuest, GuestChecks } from './guest-checks.ts'
+import type { OpenHost } from './open-host.ts'
+import type { Parts } from './parts.ts'
+import type { ProcessIdentity } from './process.ts'
+import { exitOf } from './running.ts'
+
+/** How often the first processes of sandboxes are looked at. */
+const watchIntervalMs = 250
+/** How often the DNS forwarder and the disk pool are. */
+const tendIntervalMs = 2_000
+/** The key of the turn that removes what nobody needs. */
+const unusedTurn = 'what is unused'
+/** The key of the turn that brings to the disk what was saved. */
+const flushTurn = 'the disk'
+/** The key of the turn that tends to the host; no id of a sandbox looks like it. */
+const hostTurn = 'the host'
+
+/**
+ * What the driver does without being asked: it looks for sandboxes that ended by themselves, ends those whose guests do
+ * not answer any more, clears up after them and tells; it tends to what all sandboxes share; and it finishes what callers
+ * need not wait for.
+ *
+ *     idle ── start ──► watching ── stop ──► idle
+ */
+export class Watch {
+  readonly #parts: Parts
+  readonly #checks: GuestChecks
+  /** Keys of the turns that are asked for and have not ended. */
+  readonly #attended = new Set<string>()
+  #watching: { opened: OpenHost; timer: NodeJS.Timeout } | undefined
+  #tendedAt = 0
+  #onExit: (exit: SandboxExit) => void = () => undefined
+
+  constructor(parts: Parts) {
+    this.#parts = parts
+    this.#checks = new GuestChecks({
+      patience: parts.guestPatience,
+      runs: () => parts.running.runs,
+      ask: (id, answerMs) => askGuest(parts, id, answerMs),
+      giveUp: (id, run) => this.#giveUp(id, run),
+    })
+  }
+
+  start(opened: OpenHost): void {
+    // What was adopted may not have answered for long.
+    for (const id of this.#parts.running.runs.keys()) this.#checks.suspect(id)
+    this.#watching = { opened, timer: setInterval(() => this.#look(), watchIntervalMs) }
+  }
+
+  /** Returns when nobody, callers included, works on anything. */
+  async stop(): Promise<void> {
+    clearInterval(this.#watching?.timer)
+    await this.#parts.turns.allIdle()
+    this.#watching = undefined
+  }
+
+  onExit(listener: (exit: SandboxExit) => void): void {
+    this.#onExit = listener
+  }
+
+  /** The guest of a sandbox seems not to answer: looks now. Harmless at any moment. */
+  suspect(id: string): void {
+    this.#checks.suspect(id)
+    this.#look()
+  }
+
+  #look(): void {
+    if (this.#watching === undefined) return
+    this.#checks.look()
+    const { running, inventory, lazy, names, network, pool } = this.#parts
+    for (const id of new Set([...running.ended(), ...lazy.ended()])) {
+      this.#attend(id, async ({ cgroups }) => {
+        const fault = await lazy.settle(id)
+        if (!running.has(id) || (running.isUp(id) && fault === undefined)) return
+        const exit = await exitOf(cgroups, names, id, fault)
+        await running.stop(cgroups, id, inventory.sandboxes.get(id)?.slot)
+        this.#onExit(exit)
+      })
+    }
+    if (Date.now() - this.#tendedAt < tendIntervalMs) return
+    this.#tendedAt = Date.now()
+    this.#attend(hostTurn, async () => {
+      await network.ensureForwarder()
+      await pool.tend()
+    })
+  }
+
+  #giveUp(id: string, run: ProcessIdentity): void {
+    const { running, inventory, log } = this.#parts
+    this.#attend(id, async ({ cgroups }) => {
+      // Its turn may have come after something else was done with it, or after an answer.
+      if (running.runs.get(id) !== run || !this.#checks.isGivenUp(id, run)) return
+      log(`the guest of sandbox ${id} does not answer any more: the sandbox is ended`)
+      await running.stop(cgroups, id, inventory.sandboxes.get(id)?.slot)
+      this.#onExit({ sandboxId: id, reason: 'runtime_failed', message: 'the guest of the sandbox stopped answering' })
+    })
+  }
+
+  /** Removes in the background what nobody needs any more. */
+  removeUnused(): void {
+    this.#attend(unusedTurn, () => this.#parts.inventory.removeUnused())
+  }
+
+  /** Brings to the disk in the background what was written to the pool. */
+  flush(): void {
+    this.#attend(flushTurn, () => this.#parts.pool.flush())
+  }
+
+  /** Does something beside the calls, in its turn; a second time only when the first has ended. */
+  #attend(key: string, work: (opened: OpenHost) => Promise<void>): void {
+    const opened = this.#watching?.opened
+    if (opened === undefined || this.#attended.has(key)) return
+    const { turns, log } = this.#parts
+    this.#attended.add(key)
+    turns
+      .run(key, () => work(opened))
+      .catch((error: unknown) => log(`attending to ${key} failed: ${String(error)}`))
+      .finally(() => this.#attended.delete(key))
+  }
+}

@@ -1,0 +1,60 @@
+import { readdir, stat } from 'node:fs/promises'
+import { ServiceError } from '../../errors.ts'
+import type { SandboxSpec } from '../../sandbox/driver.ts'
+import { imagesBytes } from '../criu/images.ts'
+import type { DiskPool } from '../disk/index.ts'
+import { exists } from '../exists.ts'
+import { layerOf } from './bundle.ts'
+import type { CheckpointRecord, SandboxRecord, SavedMemory } from './records.ts'
+
+const mebibyte = 1024 * 1024
+const pagesFile = /^pages-\d+\.img$/
+
+/** Whether a disk and all the layers below it are there. */
+export async function hasDisk(
+  pool: Pick<DiskPool, 'has'>,
+  disk: string,
+  record: Pick<SandboxRecord | CheckpointRecord, 'layers'>,
+): Promise<boolean> {
+  for (const path of [disk, ...record.layers.map((layer) => layerOf(layer.checkpointId))]) {
+    if (!(await pool.has(`${path}/upper`))) return false
+  }
+  return true
+}
+
+/** Whether the images of a memory are all there. */
+export async function hasMemory(pool: DiskPool, memory: SavedMemory): Promise<boolean> {
+  return memory.bytes !== undefined && (await imagesBytes(pool.path(memory.folder))) === memory.bytes
+}
+
+/**
+ * Looks for what would make a start from a checkpoint fail, as far as that can be seen before it. Throws `not_found` when
+ * its disk is not whole, `full_checkpoint_unavailable` when its memory is not, `conflict` when that is too large for the
+ * sandbox.
+ */
+export async function demandStartable(
+  pool: DiskPool,
+  checkpoint: CheckpointRecord,
+  { memoryMb }: Pick<SandboxSpec, 'memoryMb'>,
+): Promise<void> {
+  const { id, base, memory } = checkpoint
+  if (!(await hasDisk(pool, layerOf(id), checkpoint)) || !(await exists(base))) {
+    throw new ServiceError('not_found', `the disk of checkpoint ${id} is no longer whole`)
+  }
+  if (memory === undefined) return
+  if (!(await hasMemory(pool, memory)) || !(await exists(memory.guest))) {
+    throw new ServiceError('full_checkpoint_unavailable', `the memory of checkpoint ${id} is no longer whole`)
+  }
+  const pagesMb = Math.ceil((await pagesBytes(pool.path(memory.folder))) / mebibyte)
+  if (pagesMb > memoryMb) {
+    const message = `checkpoint ${id} holds ${pagesMb} MB of memory, and the sandbox may have ${memoryMb} MB`
+    throw new ServiceError('conflict', message)
+  }
+}
+
+/** What processes hold that come back from these images. */
+async function pagesBytes(folder: string): Promise<number> {
+  const names = (await readdir(folder)).filter((name) => pagesFile.test(name))
+  const sizes = await Promise.all(names.map(async (name) => (await stat(`${folder}/${name}`)).size))
+  return sizes.reduce((sum, size) => sum + size, 0)
+}
