@@ -1,0 +1,398 @@
+import { ServiceError, isServiceError } from '../errors.ts'
+import type { EventBus } from '../events/bus.ts'
+import { KeyedLock } from '../lib/keyed-lock.ts'
+import type { Log } from '../lib/log.ts'
+import { ActivityNotes } from './activity-notes.ts'
+import type { RuntimeDriver, SandboxExit, SandboxSpec } from './driver.ts'
+import type { Guest } from './guest.ts'
+import { IdleClocks } from './idle.ts'
+import type { SandboxLimits } from './limits.ts'
+import { specOf, withoutIdentity } from './new-sandbox.ts'
+import { clientsActiveAtMs } from './process-id.ts'
+import { RunningPlaces } from './running-places.ts'
+import { type Sandbox, type SandboxChange, type SandboxStatus, notUsable, statusesBefore } from './sandbox.ts'
+import type { SandboxStore } from './store.ts'
+import { withinWakeWait } from './wake-wait.ts'
+
+export interface LifecycleDeps {
+  store: SandboxStore
+  driver: RuntimeDriver
+  guest: (sandboxId: string) => Guest
+  bus: EventBus
+  log: Log
+  limits: SandboxLimits
+}
+
+/** What must happen in a fresh or woken sandbox before clients may use it; a failure undoes the start. */
+export type Prepare = (guest: Guest, sandbox: Sandbox) => Promise<void>
+
+export interface CreationOptions {
+  prepare?: Prepare
+  /** Somebody knows the id already: a failed start stays visible as `error` and may be tried again under the same id. */
+  announced: boolean
+}
+
+const answerWaitMs = 5000
+const idleRetryMs = 60_000
+
+/**
+ * Moves sandboxes through their states. The row in the store is the truth; a row is changed before the machine where that
+ * ends something (delete), and after it where that starts something (create, wake), so that a crash between the two leaves
+ * a row that says less than what runs, which reconciliation cleans up.
+ *
+ * Moves of one sandbox are serialised by `#moves`; plain operations do not take that lock but wait for a move under way.
+ */
+export class Lifecycle {
+  readonly clocks: IdleClocks
+  readonly #deps: LifecycleDeps
+  readonly #places: RunningPlaces
+  readonly #locks = new KeyedLock()
+  /** Sandboxes that are being created, hibernated, woken or removed right now. */
+  readonly #moving = new Set<string>()
+  readonly #creations = new Map<string, AbortController>()
+  /** Sandboxes whose end was told, and neither written down nor overtaken by a new start. */
+  readonly #ended = new Set<string>()
+  readonly #activity: ActivityNotes
+  readonly #wakePreparation: (sandbox: Sandbox) => Promise<Prepare>
+
+  /** `wakePreparation` is asked before a wake begins, and what it answers runs in the woken sandbox. */
+  constructor(deps: LifecycleDeps, wakePreparation: (sandbox: Sandbox) => Promise<Prepare>) {
+    this.#deps = deps
+    this.#activity = new ActivityNotes(deps.store, deps.log)
+    this.#places = new RunningPlaces(deps.store, deps.limits.runningSandboxesMax)
+    this.#wakePreparation = wakePreparation
+    this.clocks = new IdleClocks((sandboxId) => void this.#idle(sandboxId))
+    deps.driver.onExit((exit) => {
+      this.#ended.add(exit.sandboxId)
+      void this.#exited(exit)
+    })
+  }
+
+  async get(orgId: string, sandboxId: string): Promise<Sandbox> {
+    return await this.#known(sandboxId, orgId)
+  }
+
+  /** Boots a sandbox whose record is complete but for its state. On failure nothing runs and the record says why. */
+  async create(sandbox: Sandbox, options: CreationOptions): Promise<Sandbox> {
+    await this.#insert(sandbox)
+    const creation = new AbortController()
+    this.#creations.set(sandbox.id, creation)
+    try {
+      return await this.#move(sandbox.id, async () => {
+        creation.signal.throwIfAborted()
+        await this.#deps.driver.create(specOf(sandbox), creation.signal)
+        await options.prepare?.(this.#deps.guest(sandbox.id), sandbox)
+        const running = await this.#set(sandbox.id, { status: 'running', startedAt: new Date() })
+        if (!running) throw new ServiceError('sandbox_stopped', `sandbox ${sandbox.id} was deleted while it started`)
+        return running
+      })
+    } catch (error) {
+      await this.#undoCreation(sandbox, error, options.announced)
+      throw creation.signal.aborted && !isServiceError(error) ? deletedWhileStarting(sandbox.id, error) : error
+    } finally {
+      this.#creations.delete(sandbox.id)
+    }
+  }
+
+  /** Runs an operation on a running sandbox, waking it first, and counts as activity until it ends. */
+  async use<Result>(
+    orgId: string,
+    sandboxId: string,
+    work: (guest: Guest, sandbox: Sandbox) => Promise<Result>,
+  ): Promise<Result> {
+    const release = this.hold(sandboxId)
+    try {
+      const sandbox = await this.awake(sandboxId, orgId)
+      return await work(this.#deps.guest(sandboxId), sandbox)
+    } catch (error) {
+      throw await this.#cause(sandboxId, error)
+    } finally {
+      release()
+    }
+  }
+
+  /** The sandbox once it runs. Throws `sandbox_stopped`, `conflict` (in `error`), `unavailable` (the wake takes too long). */
+  async awake(sandboxId: string, orgId?: string): Promise<Sandbox> {
+    const { wakeWaitMs } = this.#deps.limits
+    if (this.#moving.has(sandboxId)) await withinWakeWait(this.#locks.idle(sandboxId), wakeWaitMs)
+    const sandbox = await this.#known(sandboxId, orgId)
+    if (sandbox.status === 'running') return sandbox
+    if (sandbox.status === 'hibernated') return await withinWakeWait(this.wake(sandboxId), wakeWaitMs)
+    throw notUsable(sandbox)
+  }
+
+  /** For looks that neither wake a sandbox nor count as activity. */
+  async guestIfRunning(orgId: string, sandboxId: string): Promise<Guest | undefined> {
+    const sandbox = await this.get(orgId, sandboxId)
+    return sandbox.status === 'running' ? this.#deps.guest(sandboxId) : undefined
+  }
+
+  hold(sandboxId: string): () => void {
+    if (this.clocks.activeAt(sandboxId)) this.#activity.note(sandboxId)
+    return this.clocks.hold(sandboxId)
+  }
+
+  async wake(sandboxId: string, timeoutSeconds?: number): Promise<Sandbox> {
+    return await this.#move(sandboxId, async () => {
+      const sandbox = await this.#known(sandboxId)
+      const timeout = timeoutSeconds === undefined ? {} : { timeoutSeconds }
+      if (sandbox.status === 'running') {
+        this.clocks.touch(sandboxId)
+        if (timeoutSeconds === undefined) return sandbox
+        return (await this.change(sandboxId, timeout)) ?? sandbox
+      }
+      if (sandbox.status !== 'hibernated') throw notUsable(sandbox)
+      return await this.#places.forWake(sandbox.orgId, async () => {
+        const prepare = await this.#wakePreparation(sandbox)
+        await this.#deps.driver.wake(specOf(sandbox))
+        this.#ended.delete(sandboxId)
+        try {
+          await prepare(this.#deps.guest(sandboxId), sandbox)
+        } catch (error) {
+          await this.#sleepAgain(sandboxId)
+          throw error
+        }
+        const fresh = { status: 'running', startedAt: new Date(), reason: undefined, reasonMessage: undefined } as const
+        const running = await this.#set(sandboxId, { ...fresh, ...timeout })
+        // Deleted meanwhile: the deletion waits for this move and removes the machine.
+        if (!running) throw new ServiceError('sandbox_stopped', `sandbox ${sandboxId} is stopped`)
+        return running
+      })
+    })
+  }
+
+  /** `unlessBusy` gives up, with undefined, when an operation holds the sandbox. */
+  async hibernate(sandboxId: string, unlessBusy = false): Promise<{ sizeBytes: number } | undefined> {
+    return await this.#move(sandboxId, async () => {
+      if (unlessBusy && this.clocks.isHeld(sandboxId)) return undefined
+      const sandbox = await this.#known(sandboxId)
+      // A repeat does nothing and says again what is kept.
+      if (sandbox.status === 'hibernated') return await this.#deps.driver.hibernate(sandboxId)
+      if (sandbox.status !== 'running') throw notUsable(sandbox)
+      const saved = await this.#deps.driver.hibernate(sandboxId)
+      // What it had in memory is lost, and the record must say so.
+      if (this.#ended.has(sandboxId)) throw new ServiceError('unavailable', `sandbox ${sandboxId} has just ended`)
+      await this.#set(sandboxId, { status: 'hibernated', reason: undefined, reasonMessage: undefined })
+      return saved
+    })
+  }
+
+  /**
+   * Puts something else in the place of what a sandbox runs (its processes started again, or a checkpoint's state) and
+   * leaves it running. Where the driver fails it says what is left: the record becomes `hibernated` with the reason, or
+   * has the reason while the sandbox runs on without its processes.
+   */
+  async replace(sandboxId: string, work: (spec: SandboxSpec) => Promise<void>): Promise<Sandbox> {
+    return await this.#move(sandboxId, async () => {
+      const sandbox = await this.#usable(sandboxId)
+      const replaced = async () => {
+        try {
+          await work(specOf(sandbox))
+          this.#ended.delete(sandboxId)
+        } catch (error) {
+          await this.#settleAfter(sandbox, error)
+          throw error
+        }
+        const fresh = { status: 'running', startedAt: new Date(), reason: undefined, reasonMessage: undefined } as const
+        const running = await this.#set(sandboxId, fresh, ['running', 'hibernated'])
+        if (!running) throw new ServiceError('sandbox_stopped', `sandbox ${sandboxId} is stopped`)
+        return running
+      }
+      return sandbox.status === 'hibernated' ? await this.#places.forWake(sandbox.orgId, replaced) : await replaced()
+    })
+  }
+
+  /** Changes the sizes of a sandbox: at once where it runs, else from its next wake on. */
+  async resize(sandboxId: string, sizes: Pick<Sandbox, 'cpuCount' | 'memoryMb'>): Promise<Sandbox> {
+    return await this.#locks.run(sandboxId, async () => {
+      const sandbox = await this.#usable(sandboxId)
+      if (sandbox.status === 'running') await this.#deps.driver.resize({ ...specOf(sandbox), ...sizes })
+      this.clocks.touch(sandboxId)
+      return (await this.change(sandboxId, sizes)) ?? sandbox
+    })
+  }
+
+  /** Stops it for good: the record first, so that nobody uses it any more, then the machine. */
+  async delete(sandboxId: string): Promise<void> {
+    await this.#set(sandboxId, { status: 'stopped', stoppedAt: new Date() })
+    this.#creations.get(sandboxId)?.abort()
+    await this.#move(sandboxId, () => this.#deps.driver.delete(sandboxId))
+  }
+
+  /** Runs work that needs the sandbox to run and to make no move meanwhile, such as a checkpoint. */
+  async still<Result>(sandboxId: string, work: (sandbox: Sandbox) => Promise<Result>): Promise<Result> {
+    return await this.#locks.run(sandboxId, async () => {
+      const sandbox = await this.#known(sandboxId)
+      if (sandbox.status !== 'running') throw notUsable(sandbox)
+      return await work(sandbox)
+    })
+  }
+
+  /** Changes fields that are no state. */
+  async change(sandboxId: string, change: Omit<SandboxChange, 'status'>): Promise<Sandbox | undefined> {
+    const sandbox = await this.#deps.store.updateSandbox(sandboxId, change)
+    if (sandbox?.status === 'running' && change.timeoutSeconds !== undefined) {
+      this.clocks.start(sandboxId, sandbox.timeoutSeconds)
+    }
+    return sandbox
+  }
+
+  demandNotStopped(sandbox: Sandbox): void {
+    if (sandbox.status === 'stopped') throw notUsable(sandbox)
+  }
+
+  /** Takes a sandbox that was found running at the start of this process. */
+  adopt(sandbox: Sandbox): void {
+    this.clocks.start(sandbox.id, sandbox.timeoutSeconds)
+  }
+
+  /** Records what was found at the start of this process, without touching the machine. */
+  async found(sandboxId: string, change: SandboxChange & { status: SandboxStatus }): Promise<void> {
+    await this.#set(sandboxId, change)
+  }
+
+  /** Returns when all moves under way have ended and are written down. */
+  async close(): Promise<void> {
+    this.clocks.stopAll()
+    await this.#locks.allIdle()
+  }
+
+  /** A guest that does not answer says nothing of why: its sandbox may have been stopped in the middle of the operation. */
+  async #cause(sandboxId: string, error: unknown): Promise<unknown> {
+    if (!isServiceError(error, 'unavailable')) return error
+    const sandbox = await this.#deps.store.sandbox(sandboxId)
+    return sandbox?.status === 'stopped' || sandbox?.status === 'error' ? notUsable(sandbox) : error
+  }
+
+  async #known(sandboxId: string, orgId?: string): Promise<Sandbox> {
+    const sandbox = await this.#deps.store.sandbox(sandboxId, orgId)
+    if (!sandbox) throw new ServiceError('not_found', `no sandbox ${sandboxId}`)
+    return sandbox
+  }
+
+  /** A sandbox that runs or could; for work that holds its lock. */
+  async #usable(sandboxId: string): Promise<Sandbox> {
+    const sandbox = await this.#known(sandboxId)
+    if (sandbox.status !== 'running' && sandbox.status !== 'hibernated') throw notUsable(sandbox)
+    return sandbox
+  }
+
+  /** After a failed replacement the machine itself knows whether the sandbox still runs. */
+  async #settleAfter(sandbox: Sandbox, error: unknown): Promise<void> {
+    if (sandbox.status !== 'running') return
+    if (await this.#answers(sandbox.id)) {
+      if (!isServiceError(error) || error.details['startedAnew'] !== true) return
+      const change = { startedAt: new Date(), reason: 'runtime_failed', reasonMessage: error.message } as const
+      await this.change(sandbox.id, change)
+      return
+    }
+    const reasonMessage = error instanceof ServiceError ? error.message : 'the sandbox could not be started again'
+    await this.#set(sandbox.id, { status: 'hibernated', reason: 'runtime_failed', reasonMessage })
+  }
+
+  /** What could not be prepared hibernates once more; where that fails too, the next wake finds it as it is. */
+  async #sleepAgain(sandboxId: string): Promise<void> {
+    await this.#deps.driver.hibernate(sandboxId).catch((error: unknown) => {
+      this.#deps.log.warn({ err: error, sandboxId }, 'a sandbox could not be put back to sleep')
+    })
+  }
+
+  async #answers(sandboxId: string): Promise<boolean> {
+    const hello = this.#deps.guest(sandboxId).hello(AbortSignal.timeout(answerWaitMs))
+    return await hello.then(
+      () => true,
+      () => false,
+    )
+  }
+
+  async #insert(sandbox: Sandbox): Promise<void> {
+    await this.#places.forRecord(sandbox.orgId, async () => {
+      const earlier = await this.#deps.store.sandbox(sandbox.id, sandbox.orgId)
+      // An id that was announced before its boot keeps it when the boot is tried again.
+      const again = earlier && (await this.#deps.store.updateSandbox(sandbox.id, withoutIdentity(sandbox), ['error']))
+      if (!again) await this.#deps.store.insertSandbox(sandbox)
+    })
+  }
+
+  async #undoCreation(sandbox: Sandbox, error: unknown, announced: boolean): Promise<void> {
+    const { log, driver } = this.#deps
+    const patchFailed = isServiceError(error, 'patch_failed')
+    const reasonMessage = error instanceof ServiceError ? error.message : 'the sandbox could not be started'
+    if (!isServiceError(error)) log.error({ err: error, sandboxId: sandbox.id }, 'a sandbox could not be started')
+    await this.#move(sandbox.id, () => driver.delete(sandbox.id)).catch((cause: unknown) => {
+      log.error({ err: cause, sandboxId: sandbox.id }, 'what was left of a failed start could not be removed')
+    })
+    const reason = patchFailed ? 'patch_failed' : 'runtime_failed'
+    const end = announced ? ({ status: 'error' } as const) : ({ status: 'stopped', stoppedAt: new Date() } as const)
+    await this.#set(sandbox.id, { ...end, reason, reasonMessage }, ['creating', 'running'])
+  }
+
+  async #idle(sandboxId: string): Promise<void> {
+    const { guest, log } = this.#deps
+    try {
+      const activeAtMs = clientsActiveAtMs(await guest(sandboxId).processes())
+      if (activeAtMs === Infinity) {
+        this.clocks.touch(sandboxId)
+        return
+      }
+      if (this.clocks.touchAt(sandboxId, Math.min(activeAtMs, Date.now()))) return
+      if (!(await this.hibernate(sandboxId, true))) this.clocks.touch(sandboxId)
+    } catch (error) {
+      if (isServiceError(error, 'sandbox_stopped')) return
+      log.warn({ err: error, sandboxId }, 'an idle sandbox could not be hibernated')
+      const reasonMessage = error instanceof Error ? error.message : String(error)
+      this.clocks.postpone(sandboxId, idleRetryMs)
+      const change = { reason: 'runtime_failed', reasonMessage } as const
+      await this.#deps.store.updateSandbox(sandboxId, change, ['running']).catch(() => undefined)
+    }
+  }
+
+  async #exited(exit: SandboxExit): Promise<void> {
+    const { log } = this.#deps
+    try {
+      await this.#move(exit.sandboxId, async () => {
+        this.#ended.delete(exit.sandboxId)
+        // While this waited for its turn, a restart or a restore may have started the sandbox again.
+        if (await this.#answers(exit.sandboxId)) return
+        log.warn(exit, 'a sandbox ended by itself')
+        const change = { status: 'error', reason: exit.reason, reasonMessage: exit.message } as const
+        await this.#set(exit.sandboxId, change, ['running'])
+      })
+    } catch (error) {
+      log.error({ err: error, sandboxId: exit.sandboxId }, 'the end of a sandbox could not be recorded')
+    }
+  }
+
+  /** Writes a new state and announces it; undefined when the sandbox was not in a state that leads there. */
+  async #set(
+    sandboxId: string,
+    change: SandboxChange & { status: SandboxStatus },
+    from: readonly SandboxStatus[] = statusesBefore(change.status),
+  ): Promise<Sandbox | undefined> {
+    const sandbox = await this.#deps.store.updateSandbox(sandboxId, change, from)
+    if (!sandbox) return undefined
+    if (sandbox.status === 'running') this.clocks.start(sandboxId, sandbox.timeoutSeconds)
+    else {
+      this.clocks.stop(sandboxId)
+      this.#activity.forget(sandboxId)
+    }
+    const reason = sandbox.reason === undefined ? {} : { reason: sandbox.reason }
+    this.#deps.bus.publish({ type: 'sandbox_changed', sandboxId, status: sandbox.status, ...reason })
+    return sandbox
+  }
+
+  async #move<Result>(sandboxId: string, work: () => Promise<Result>): Promise<Result> {
+    return await this.#locks.run(sandboxId, async () => {
+      this.#moving.add(sandboxId)
+      try {
+        return await work()
+      } finally {
+        this.#moving.delete(sandboxId)
+      }
+    })
+  }
+}
+
+function deletedWhileStarting(sandboxId: string, cause: unknown): ServiceError {
+  return new ServiceError('sandbox_stopped', `sandbox ${sandboxId} was deleted while it started`, { cause })
+}

@@ -1,0 +1,44 @@
+import { newId } from '../lib/id.ts'
+import type { SandboxSpec } from './driver.ts'
+import type { Sandbox, SandboxChange } from './sandbox.ts'
+
+type NewSandbox = {
+  [Key in keyof Omit<Sandbox, 'orgId' | 'status' | 'tags' | 'createdAt' | 'startedAt' | 'activeAt'>]?:
+    | Sandbox[Key]
+    | undefined
+}
+
+/** A record in `creating` with the defaults of contract.md (§ Decided). */
+export function newSandbox(orgId: string, given: NewSandbox): Sandbox {
+  const now = new Date()
+  const { fromCheckpointId } = given
+  return {
+    id: given.id ?? newId('sb-'),
+    orgId,
+    status: 'creating',
+    image: given.image ?? 'base',
+    cpuCount: given.cpuCount ?? 1,
+    memoryMb: given.memoryMb ?? 1024,
+    diskMb: given.diskMb ?? 10_240,
+    timeoutSeconds: given.timeoutSeconds ?? 300,
+    envs: given.envs ?? {},
+    metadata: given.metadata ?? {},
+    tags: {},
+    ...(fromCheckpointId === undefined ? {} : { fromCheckpointId }),
+    createdAt: now,
+    startedAt: now,
+    activeAt: now,
+  }
+}
+
+export function specOf(sandbox: Sandbox): SandboxSpec {
+  const { id, image, cpuCount, memoryMb, diskMb, fromCheckpointId } = sandbox
+  const from = fromCheckpointId === undefined ? {} : { from: { checkpointId: fromCheckpointId } }
+  return { id, image, cpuCount, memoryMb, diskMb, ...from }
+}
+
+/** All of a new record that an earlier one of the same id takes over when its boot is tried again. */
+export function withoutIdentity(sandbox: Sandbox): SandboxChange {
+  const { id: _id, orgId: _orgId, createdAt: _createdAt, ...rest } = sandbox
+  return { ...rest, reason: undefined, reasonMessage: undefined, stoppedAt: undefined }
+}

@@ -1,0 +1,18 @@
+export const sslStatuses = ['pending', 'active', 'failed', 'disabled'] as const
+export type SslStatus = (typeof sslStatuses)[number]
+
+export interface Preview {
+  id: string
+  orgId: string
+  sandboxId: string
+  /** Unique in its sandbox. */
+  port: number
+  /** A host name of the user's own, lower case, unique in the service. */
+  customHostname?: string
+  sslStatus: SslStatus
+  /** Present when this port demands a token of its own, which overrides the sandbox's. */
+  authScheme?: 'bearer'
+  /** SHA-256 in hex. */
+  tokenHash?: string
+  createdAt: Date
+}

@@ -1,0 +1,166 @@
+import type { Duplex } from 'node:stream'
+import { ServiceError, isServiceError } from '../errors.ts'
+import { newId } from '../lib/id.ts'
+import { sha256 } from '../lib/secret.ts'
+import type { PreviewService, PreviewTarget, PutPreview } from './api.ts'
+import type { Guest } from './guest.ts'
+import { demand, demandInteger, previewToken } from './input.ts'
+import type { Lifecycle } from './lifecycle.ts'
+import type { Preview, SslStatus } from './preview.ts'
+import type { SandboxStore } from './store.ts'
+
+export interface PreviewDomain {
+  /** Host of the previews without scheme and port, such as `preview.localhost`. */
+  host: string
+  /** Whether TLS is served in front; without, `sslStatus` is `disabled`. */
+  tls: boolean
+  /** Host names that no custom domain may be or lie under, the preview host included. */
+  ownHosts: readonly string[]
+}
+
+interface PreviewsDeps {
+  store: SandboxStore
+  lifecycle: Lifecycle
+  guest: (sandboxId: string) => Guest
+  domain: PreviewDomain
+}
+
+/** What a certificate's fate may follow on. A failure is news only while one is awaited. */
+const statusesBefore: Record<'active' | 'failed', readonly SslStatus[]> = {
+  active: ['pending', 'failed', 'disabled'],
+  failed: ['pending', 'disabled'],
+}
+const hostnamePattern = /^(?=.{4,253}$)(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z](?:[a-z0-9-]{0,61}[a-z0-9])$/
+/** Names that lead nowhere on the internet, but perhaps to something on the operator's own network. */
+const reservedPattern = /\.(?:internal|local|localhost|localdomain|lan|home|corp|arpa)$/
+const ownLabelPattern = /^(sb-[a-z0-9]{12,40})-p([1-9][0-9]{0,4})$/
+
+export class Previews implements PreviewService {
+  readonly #deps: PreviewsDeps
+
+  constructor(deps: PreviewsDeps) {
+    this.#deps = deps
+  }
+
+  async put(orgId: string, sandboxId: string, input: PutPreview) {
+    const { store, lifecycle } = this.#deps
+    demandInteger(input.port, 'port', 1, 65_535)
+    const customHostname = input.domain === undefined ? undefined : this.#customHostname(input.domain)
+    const token = input.auth ? previewToken(input.auth, 'authConfig') : undefined
+    const sandbox = await lifecycle.get(orgId, sandboxId)
+    if (sandbox.status === 'stopped') throw new ServiceError('sandbox_stopped', `sandbox ${sandboxId} is stopped`)
+    const before = await store.preview(sandboxId, input.port)
+    const { preview, created } = await this.#put({
+      id: newId('pv-'),
+      orgId,
+      sandboxId,
+      port: input.port,
+      // A certificate belongs to the host name, so the status lasts as long as that.
+      sslStatus: before && before.customHostname === customHostname ? this.#sslStatus(before) : this.#sslStatus(),
+      createdAt: new Date(),
+      ...(customHostname === undefined ? {} : { customHostname }),
+      ...(token === undefined ? {} : { authScheme: 'bearer' as const, tokenHash: sha256(token) }),
+    })
+    return { preview, created, ...(token === undefined ? {} : { token }) }
+  }
+
+  async list(orgId: string, sandboxId: string): Promise<Preview[]> {
+    await this.#deps.lifecycle.get(orgId, sandboxId)
+    const previews = await this.#deps.store.listPreviews(sandboxId)
+    return previews.map((preview) => ({ ...preview, sslStatus: this.#sslStatus(preview) }))
+  }
+
+  async delete(orgId: string, sandboxId: string, port: number): Promise<void> {
+    await this.#deps.lifecycle.get(orgId, sandboxId)
+    if (!(await this.#deps.store.deletePreview(sandboxId, port))) {
+      throw new ServiceError('not_found', `sandbox ${sandboxId} has no preview of port ${port}`)
+    }
+  }
+
+  async rotate(orgId: string, sandboxId: string): Promise<string> {
+    const sandbox = await this.#deps.lifecycle.get(orgId, sandboxId)
+    if (sandbox.status === 'stopped') throw new ServiceError('sandbox_stopped', `sandbox ${sandboxId} is stopped`)
+    const token = previewToken({ scheme: 'bearer' }, 'previewAuth')
+    await this.#deps.lifecycle.change(sandboxId, { previewTokenHash: sha256(token) })
+    return token
+  }
+
+  hostname(sandboxId: string, port: number): string {
+    return `${sandboxId}-p${port}.${this.#deps.domain.host}`
+  }
+
+  async resolve(hostname: string): Promise<PreviewTarget | undefined> {
+    const { store, domain } = this.#deps
+    const own = hostname.endsWith(`.${domain.host}`)
+    const preview = own ? undefined : await store.previewByHostname(hostname)
+    const place = own ? parseOwnLabel(hostname.slice(0, -domain.host.length - 1)) : preview
+    if (!place) return undefined
+    const { sandboxId, port } = place
+    const [sandbox, declared] = await Promise.all([store.sandbox(sandboxId), preview ?? store.preview(sandboxId, port)])
+    if (!sandbox) return undefined
+    const tokenHash = declared?.tokenHash ?? sandbox.previewTokenHash
+    const isAboutHost = declared !== undefined && (!own || declared.customHostname === undefined)
+    const awaitsCertificate = isAboutHost && domain.tls && declared.sslStatus !== 'active'
+    return {
+      sandbox,
+      port,
+      ...(tokenHash === undefined ? {} : { tokenHash }),
+      ...(awaitsCertificate ? { awaitsCertificate } : {}),
+    }
+  }
+
+  async recordCertificate(hostname: string, status: 'active' | 'failed'): Promise<void> {
+    const { store, domain } = this.#deps
+    if (!domain.tls) return
+    const suffix = `.${domain.host}`
+    const place = hostname.endsWith(suffix) ? parseOwnLabel(hostname.slice(0, -suffix.length)) : undefined
+    const preview = place ?? (await store.previewByHostname(hostname))
+    if (preview) await store.setSslStatus(preview, status, statusesBefore[status])
+  }
+
+  async dial(target: PreviewTarget, signal?: AbortSignal): Promise<Duplex> {
+    await this.#deps.lifecycle.awake(target.sandbox.id)
+    return await this.#deps.guest(target.sandbox.id).dial(target.port, signal)
+  }
+
+  hold(sandboxId: string): () => void {
+    return this.#deps.lifecycle.hold(sandboxId)
+  }
+
+  /** A domain whose sandbox is stopped for good is free again, although the preview is remembered for a while. */
+  async #put(preview: Preview): Promise<{ preview: Preview; created: boolean }> {
+    const { store } = this.#deps
+    try {
+      return await store.putPreview(preview)
+    } catch (error) {
+      const { customHostname } = preview
+      const holder = customHostname === undefined ? undefined : await store.previewByHostname(customHostname)
+      const sandbox = holder && (await store.sandbox(holder.sandboxId))
+      if (!isServiceError(error, 'conflict') || holder === undefined || sandbox?.status !== 'stopped') throw error
+      await store.deletePreview(holder.sandboxId, holder.port)
+      return await store.putPreview(preview)
+    }
+  }
+
+  /** What was recorded under another configuration counts as nothing. */
+  #sslStatus(preview?: Preview): SslStatus {
+    if (!this.#deps.domain.tls) return 'disabled'
+    return preview === undefined || preview.sslStatus === 'disabled' ? 'pending' : preview.sslStatus
+  }
+
+  #customHostname(domain: string): string {
+    const hostname = domain.toLowerCase().replace(/\.$/, '')
+    demand(hostnamePattern.test(hostname), 'domain', 'must be a host name such as app.example.com')
+    demand(!reservedPattern.test(hostname), 'domain', 'must not be a name of a private network')
+    for (const own of this.#deps.domain.ownHosts) {
+      demand(hostname !== own && !hostname.endsWith(`.${own}`), 'domain', `must not be ${own} or lie under it`)
+    }
+    return hostname
+  }
+}
+
+function parseOwnLabel(label: string): { sandboxId: string; port: number } | undefined {
+  const [, sandboxId, digits] = ownLabelPattern.exec(label) ?? []
+  const port = Number(digits)
+  return sandboxId !== undefined && port <= 65_535 ? { sandboxId, port } : undefined
+}

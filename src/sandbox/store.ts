@@ -1,0 +1,84 @@
+import type { Checkpoint, CheckpointChange } from './checkpoint.ts'
+import type { Patch } from './patch.ts'
+import type { Preview, SslStatus } from './preview.ts'
+import type { Sandbox, SandboxChange, SandboxStatus } from './sandbox.ts'
+
+/**
+ * The port behind which sandboxes and what belongs to them are kept. Stores only read and write: rules are the service's.
+ * Every method is one transaction: it happens whole or not at all, and what it acknowledged survives a crash.
+ * A lookup with `orgId` answers `undefined` for a row of another organisation.
+ */
+export interface SandboxStore {
+  /** Throws `conflict` when the id is taken. */
+  insertSandbox(sandbox: Sandbox): Promise<void>
+  sandbox(id: string, orgId?: string): Promise<Sandbox | undefined>
+  /** Newest first; see {@link SandboxQuery}. */
+  listSandboxes(query: SandboxQuery): Promise<Page<Sandbox>>
+  /** All of them in any of these states, for reconciliation and timers. */
+  sandboxesIn(statuses: readonly SandboxStatus[]): Promise<Sandbox[]>
+  countSandboxes(orgId: string, statuses: readonly SandboxStatus[]): Promise<number>
+  /**
+   * Compare and set: applies the change when the sandbox is in one of `from` (any state when absent), else returns
+   * `undefined` and changes nothing. A key whose value is `undefined` clears the field; an absent key leaves it.
+   */
+  updateSandbox(id: string, change: SandboxChange, from?: readonly SandboxStatus[]): Promise<Sandbox | undefined>
+  /** Forgets sandboxes stopped before the moment, with their previews. Checkpoints stay. Returns how many. */
+  purgeSandboxes(stoppedBefore: Date): Promise<number>
+  /** Keys of the tags of an organisation's sandboxes that are not stopped, by key. */
+  tagKeys(orgId: string): Promise<TagKey[]>
+
+  /** Throws `conflict` when the sandbox has a checkpoint of this name. */
+  insertCheckpoint(checkpoint: Checkpoint): Promise<void>
+  checkpoint(id: string, orgId?: string): Promise<Checkpoint | undefined>
+  /** Of one sandbox, oldest first. */
+  listCheckpoints(sandboxId: string, orgId: string): Promise<Checkpoint[]>
+  /** Ids of all checkpoints, for reconciliation. */
+  checkpointIds(): Promise<string[]>
+  checkpointsIn(status: Checkpoint['status']): Promise<Checkpoint[]>
+  updateCheckpoint(id: string, change: CheckpointChange): Promise<Checkpoint | undefined>
+  /** Removes it with its patches; false when there was none. */
+  deleteCheckpoint(id: string): Promise<boolean>
+
+  /** Assigns the next `sequence` of the checkpoint, also above deleted ones. Throws `not_found` for an unknown checkpoint. */
+  insertPatch(patch: Omit<Patch, 'sequence'>): Promise<Patch>
+  /** In sequence order. */
+  listPatches(checkpointId: string): Promise<Patch[]>
+  deletePatch(checkpointId: string, patchId: string): Promise<boolean>
+
+  /**
+   * Inserts the preview, or, where the sandbox has one for this port, replaces all but its id and creation time.
+   * Throws `conflict` when another preview has the custom host name.
+   */
+  putPreview(preview: Preview): Promise<{ preview: Preview; created: boolean }>
+  /** Sets the status of a preview that still has this (or no) custom host name and one of the statuses `from`; says whether. */
+  setSslStatus(
+    preview: Pick<Preview, 'sandboxId' | 'port' | 'customHostname'>,
+    sslStatus: SslStatus,
+    from: readonly SslStatus[],
+  ): Promise<boolean>
+  preview(sandboxId: string, port: number): Promise<Preview | undefined>
+  previewByHostname(customHostname: string): Promise<Preview | undefined>
+  /** By port. */
+  listPreviews(sandboxId: string): Promise<Preview[]>
+  deletePreview(sandboxId: string, port: number): Promise<boolean>
+}
+
+export interface SandboxQuery {
+  orgId: string
+  statuses: readonly SandboxStatus[]
+  limit: number
+  /** The `nextCursor` of the page before; an unreadable one throws `invalid_request`. */
+  cursor?: string
+}
+
+export interface Page<Item> {
+  items: Item[]
+  /** Absent on the last page. */
+  nextCursor?: string
+}
+
+export interface TagKey {
+  key: string
+  sandboxCount: number
+  valueCount: number
+}
