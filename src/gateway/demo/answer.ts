@@ -1,0 +1,139 @@
+import type { FixtureResponse } from '@copilotkit/aimock'
+import type { Conversation } from './conversation.ts'
+import { changeCard, changesMarker, page, plainText, styles, titleOf } from './page.ts'
+import { ToolCalls, type ToolUse } from './tool-calls.ts'
+
+interface Answer {
+  text: string
+  calls: (ToolUse | undefined)[]
+}
+
+/** How much of a command's output the final text repeats. */
+const outputCharactersMax = 2000
+
+/** The next answer of the demo model: see docs/agent.md § The demo model for its steps. */
+export function answerDemo(conversation: Conversation, pagePort: number): FixtureResponse {
+  const command = /^[ \t]*run:[ \t]*(\S.*)$/m.exec(conversation.prompt)?.[1]
+  const answer = command === undefined ? pageAnswer(conversation, pagePort) : commandAnswer(conversation, command)
+  const calls = answer.calls.filter((call) => call !== undefined)
+  const outputCharacters = answer.text.length + calls.reduce((total, call) => total + call.arguments.length, 0)
+  const usage = { input_tokens: tokens(conversation.characterCount), output_tokens: tokens(outputCharacters) }
+  const common = {
+    model: 'demo',
+    // Both wires' names for the same numbers.
+    usage: { ...usage, prompt_tokens: usage.input_tokens, completion_tokens: usage.output_tokens },
+  }
+  if (calls.length === 0) return { content: answer.text, ...common }
+  return { content: answer.text, toolCalls: calls, ...common }
+}
+
+function tokens(characters: number): number {
+  return Math.max(1, Math.ceil(characters / 4))
+}
+
+/** `run: <command>` on a line of its own makes the model run that command. */
+function commandAnswer(conversation: Conversation, command: string): Answer {
+  const result = conversation.steps.flat().at(-1)?.result
+  if (conversation.steps.length === 0) {
+    const call = new ToolCalls(conversation).bash(command)
+    if (!call) return { text: 'I have no tool that runs commands.', calls: [] }
+    return { text: `I will run \`${command}\`.`, calls: [call] }
+  }
+  return { text: `I ran \`${command}\`. It said:\n\n${(result ?? '').slice(0, outputCharactersMax)}`, calls: [] }
+}
+
+function pageAnswer(conversation: Conversation, port: number): Answer {
+  const { prompt, steps, hasPage } = conversation
+  const tools = new ToolCalls(conversation)
+  const title = titleOf(hasPage ? (conversation.earlierPrompts.find((text) => !isCommand(text)) ?? prompt) : prompt)
+  switch (steps.length) {
+    case 0:
+      return hasPage ? change(conversation, tools) : build(conversation, tools, title)
+    case 1:
+      if (hasPage && !hasChanged(conversation)) return rewrite(conversation, tools, title)
+      return { text: `Now I will make sure that port ${port} serves it.`, calls: [tools.bash(serveCommand(port))] }
+    case 2:
+      if (hasPage && wasRewritten(conversation)) {
+        return { text: `Now I will make sure that port ${port} serves it.`, calls: [tools.bash(serveCommand(port))] }
+      }
+      return { text: 'Let me check what a visitor gets.', calls: [tools.bash(checkCommand(port))] }
+    default:
+      return { text: report(conversation, title, port), calls: [] }
+  }
+}
+
+function build({ prompt, tools: offered }: Conversation, tools: ToolCalls, title: string): Answer {
+  const index = tools.write('index.html', page(title, prompt, []))
+  if (!index) {
+    const names = offered.map((tool) => tool.name).join(', ') || 'none'
+    return { text: `I would build a page, but I have no tool that writes files (my tools: ${names}).`, calls: [] }
+  }
+  return {
+    text: `I will build a small page: “${title}”. First its files.`,
+    calls: [index, tools.write('styles.css', styles(title))],
+  }
+}
+
+function change(conversation: Conversation, tools: ToolCalls): Answer {
+  const card = changeCard(conversation.prompt, changeNumber(conversation))
+  const edit = tools.edit('index.html', changesMarker, `${card}\n      ${changesMarker}`)
+  if (!edit) return rewrite(conversation, tools, titleOf(conversation.earlierPrompts[0] ?? ''))
+  return { text: 'I will work that into the page.', calls: [edit] }
+}
+
+/** The page as a whole, with all changes: for a page that somebody else has changed beyond the marker. */
+function rewrite(conversation: Conversation, tools: ToolCalls, title: string): Answer {
+  const [first = '', ...later] = conversation.earlierPrompts.filter((text) => !isCommand(text))
+  const content = page(title, first, [...later, conversation.prompt])
+  return { text: 'I will write the page anew.', calls: [tools.write('index.html', content)] }
+}
+
+function changeNumber(conversation: Conversation): number {
+  return Math.max(1, conversation.earlierPrompts.filter((text) => !isCommand(text)).length)
+}
+
+function isCommand(prompt: string): boolean {
+  return /^[ \t]*run:[ \t]*\S/m.test(prompt)
+}
+
+function hasChanged(conversation: Conversation): boolean {
+  return conversation.steps[0]?.some((call) => /success|updated|has been|wrote|written/i.test(call.result)) ?? false
+}
+
+function wasRewritten(conversation: Conversation): boolean {
+  return !hasChanged(conversation)
+}
+
+function report(conversation: Conversation, title: string, port: number): string {
+  const results = conversation.steps.flat().map((call) => call.result)
+  const isServed = results.some((result) => result.includes(servedWords(port)))
+  const what = conversation.hasPage
+    ? `I changed the page “${title}”: ${plainText(conversation.prompt, 120)}`
+    : `The page “${title}” is ready`
+  if (isServed) return `${what}. It is live on port ${port}; write to me what you would like to change.`
+  return `${what}, but port ${port} does not answer: ${results.at(-1)?.slice(-outputCharactersMax) || 'I have no tool that starts a server'}`
+}
+
+function servedWords(port: number): string {
+  return `serving on port ${port}`
+}
+
+/** Starts a server unless one answers, in a session of its own, and waits for it. No input is part of the command. */
+function serveCommand(port: number): string {
+  const url = `http://127.0.0.1:${port}/`
+  return [
+    `# a web server on port ${port}, unless one runs`,
+    `if ! curl -fsS -o /dev/null --max-time 5 ${url} 2>/dev/null; then`,
+    `  setsid nohup python3 -m http.server ${port} --bind 0.0.0.0 > /tmp/demo-server-${port}.log 2>&1 < /dev/null &`,
+    'fi',
+    'for attempt in $(seq 1 100); do',
+    `  if curl -fsS -o /dev/null --max-time 5 ${url} 2>/dev/null; then echo "${servedWords(port)}"; exit 0; fi`,
+    '  sleep 0.1',
+    'done',
+    `tail -n 20 /tmp/demo-server-${port}.log; exit 1`,
+  ].join('\n')
+}
+
+function checkCommand(port: number): string {
+  return `curl -fsS --max-time 5 http://127.0.0.1:${port}/ | grep -o '<title>.*</title>'`
+}

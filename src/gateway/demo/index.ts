@@ -1,0 +1,37 @@
+import { LLMock, type ChatCompletionRequest, type FixtureResponse } from '@copilotkit/aimock'
+import { answerDemo } from './answer.ts'
+import { readConversation } from './conversation.ts'
+
+export interface DemoModel {
+  /** Without a path; Anthropic's wire at `/v1/messages`, OpenAI's at `/v1/chat/completions` and `/v1/responses`. */
+  baseUrl: string
+  close(): Promise<void>
+}
+
+export interface DemoModelOptions {
+  /** Port that the page is served on inside the sandbox. Default 3000, which sessions preview. */
+  pagePort?: number
+}
+
+/** Requests that the mock keeps for its own inspection: none are looked at, and 0 would mean all. */
+const journalEntries = 1
+
+/** Characters per piece of a streamed answer. */
+const chunkCharacters = 400
+
+/**
+ * A model without a model: it builds and edits a small web page with real tool calls. Its answer depends on the request's
+ * messages alone, so any number of sessions can talk to it and a restart of the server changes nothing.
+ */
+export async function startDemoModel({ pagePort = 3000 }: DemoModelOptions = {}): Promise<DemoModel> {
+  const mock = new LLMock({
+    host: '127.0.0.1',
+    port: 0,
+    chunkSize: chunkCharacters,
+    journalMaxEntries: journalEntries,
+    fixtureCountsMaxTestIds: journalEntries,
+  })
+  mock.on({}, (request: ChatCompletionRequest): FixtureResponse => answerDemo(readConversation(request), pagePort))
+  await mock.start()
+  return { baseUrl: mock.url.replace(/\/+$/, ''), close: () => mock.stop() }
+}

@@ -1,0 +1,314 @@
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { pipeline } from 'node:stream/promises'
+import { isServiceError } from '../errors.ts'
+import { sha256 } from '../lib/secret.ts'
+import { UsageTap } from '../protocol/usage-tap.ts'
+import type { GatewayIdentity, GatewayLimits, GatewayLog, GatewayTokens, GatewayUsage, Upstream } from './ports.ts'
+import { gatewayLimitsDefault } from './ports.ts'
+import { BodyBudget, modelRequest, readBody } from './request-body.ts'
+import { UpstreamCaller, UpstreamTimeout, type UpstreamAnswer } from './upstream.ts'
+import { demoBaseUrl, wires, type Wire, type WireError } from './wires.ts'
+
+export interface GatewayOptions {
+  tokens: GatewayTokens
+  usage: GatewayUsage
+  /** Model APIs. `demo` serves the model name `demo` on every wire. */
+  upstreams: { anthropic?: Upstream; openai?: Upstream; demo?: Upstream }
+  /** Which sandbox a peer address belongs to. A token is bound to its session's sandbox: elsewhere it opens nothing. */
+  sandboxAt: (peerAddress: string) => string | undefined
+  log: GatewayLog
+  limits?: Partial<GatewayLimits>
+}
+
+export interface Gateway {
+  /** Returns the port in use, for `port: 0`. */
+  listen(address: { host: string; port: number }): Promise<number>
+  /** Ends listening and breaks off what runs. */
+  close(): Promise<void>
+}
+
+/** Headers of the client that the upstream is given; all others stop here, its credentials first of all. */
+const requestHeaders = ['content-type', 'accept', 'user-agent', 'anthropic-version', 'anthropic-beta', 'openai-beta']
+
+/** Headers of the upstream that say something about this connection, or about us, and not about the answer. */
+const droppedAnswerHeaders = new Set([
+  'connection',
+  'keep-alive',
+  'proxy-authenticate',
+  'proxy-connection',
+  'te',
+  'trailer',
+  'transfer-encoding',
+  'upgrade',
+  'set-cookie',
+  'content-length',
+  'openai-organization',
+  'openai-project',
+  'anthropic-organization-id',
+])
+
+/**
+ * The listener between sandboxes and model APIs: it takes the token of a session, checks model and budget, puts the real
+ * key in, and passes the answer on as it comes. Sandboxes are hostile clients; keys and bodies are never logged.
+ */
+export function createGateway(options: GatewayOptions): Gateway {
+  const limits = { ...gatewayLimitsDefault, ...options.limits }
+  const listener = new GatewayListener(options, limits)
+  const server = createServer((request, response) => {
+    listener.handle(request, response).catch((error: unknown) => {
+      options.log.error({ err: error }, 'gateway request failed')
+      response.destroy()
+    })
+  })
+  server.maxConnections = limits.connectionsMax
+  server.headersTimeout = Math.min(10_000, limits.requestMs)
+  server.requestTimeout = limits.requestMs
+  return {
+    listen: (address) => listen(server, address),
+    async close() {
+      const closed = new Promise<void>((resolve) => server.close(() => resolve()))
+      server.closeAllConnections()
+      await closed
+      listener.close()
+    },
+  }
+}
+
+function listen(server: Server, { host, port }: { host: string; port: number }): Promise<number> {
+  return new Promise((resolve, reject) => {
+    server.once('error', reject)
+    server.listen(port, host, () => {
+      server.off('error', reject)
+      resolve((server.address() as AddressInfo).port)
+    })
+  })
+}
+
+interface Asked {
+  model: string
+  requestBytes: number
+  answer: UpstreamAnswer
+}
+
+class GatewayListener {
+  readonly #options: GatewayOptions
+  readonly #limits: GatewayLimits
+  readonly #caller: UpstreamCaller
+  readonly #budget: BodyBudget
+  /** Requests that run, by session. */
+  readonly #running = new Map<string, number>()
+
+  constructor(options: GatewayOptions, limits: GatewayLimits) {
+    this.#options = options
+    this.#limits = limits
+    this.#caller = new UpstreamCaller(limits)
+    this.#budget = new BodyBudget(limits.heldBytesMax)
+  }
+
+  close(): void {
+    this.#caller.close()
+  }
+
+  async handle(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    const path = (request.url ?? '').split('?', 1)[0] ?? ''
+    const wire = Object.hasOwn(wires, path) ? wires[path] : undefined
+    const fallbackWire = wire ?? wireLike(path)
+    if (!wire || request.method !== 'POST') {
+      answerError(response, fallbackWire, { status: 404, code: 'not_found', message: 'There is nothing here.' })
+      return
+    }
+    const token = clientToken(request)
+    const identity = token === undefined ? undefined : await this.#options.tokens.resolve(sha256(token))
+    if (!identity || this.#options.sandboxAt(request.socket.remoteAddress ?? '') !== identity.sandboxId) {
+      answerError(response, wire, { status: 401, code: 'unauthorized', message: 'The token is missing or not valid.' })
+      return
+    }
+    const running = this.#running.get(identity.sessionId) ?? 0
+    if (running >= this.#limits.concurrentPerSession) {
+      const message = `More than ${this.#limits.concurrentPerSession} requests at a time.`
+      answerError(response, wire, { status: 429, code: 'too_many_requests', message })
+      return
+    }
+    this.#running.set(identity.sessionId, running + 1)
+    try {
+      await this.#serve(wire, identity, request, response)
+    } catch (error) {
+      if (response.headersSent || response.destroyed) response.destroy()
+      else answerError(response, wire, wireError(error))
+      if (!isExpected(error)) {
+        this.#options.log.error(
+          { err: error, sessionId: identity.sessionId, wire: wire.name },
+          'gateway request failed',
+        )
+      }
+    } finally {
+      const left = (this.#running.get(identity.sessionId) ?? 1) - 1
+      if (left > 0) this.#running.set(identity.sessionId, left)
+      else this.#running.delete(identity.sessionId)
+    }
+  }
+
+  async #serve(
+    wire: Wire,
+    identity: GatewayIdentity,
+    request: IncomingMessage,
+    response: ServerResponse,
+  ): Promise<void> {
+    const gone = new AbortController()
+    // `close` also follows a complete answer; then there is nothing left to abort.
+    response.once('close', () => gone.abort())
+    // While its token was looked up.
+    if (response.destroyed) return
+    try {
+      const asked = await this.#ask(wire, identity, request, gone.signal)
+      if ('code' in asked) answerError(response, wire, asked)
+      else await this.#pass(wire, identity, asked, response, gone.signal)
+    } catch (error) {
+      // The client is gone: nobody is left to tell.
+      if (!gone.signal.aborted) throw error
+    }
+  }
+
+  /** Up to the first byte of the answer. A method of its own, so that the body is not kept while the answer passes. */
+  async #ask(
+    wire: Wire,
+    identity: GatewayIdentity,
+    request: IncomingMessage,
+    signal: AbortSignal,
+  ): Promise<Asked | WireError> {
+    const held = await readBody(request, this.#limits.bodyBytesMax, this.#budget)
+    try {
+      const { model, bytes } = modelRequest(wire, held.bytes)
+      // With its provider: another one's model of the same name has another price.
+      const name = this.#isDemo(model) ? model : `${wire.provider}/${model}`
+      if (identity.allowedModels && !identity.allowedModels.includes(name)) {
+        return { status: 403, code: 'model_not_allowed', message: 'This session may not use that model.' }
+      }
+      const upstream = this.#upstream(wire, model)
+      if (!upstream) return { status: 404, code: 'model_not_found', message: 'No model API is configured for it.' }
+      if (!(await this.#hasBudget(identity.sessionId))) {
+        // Not 429: clients take that for a failure which passes.
+        return { status: 402, code: 'budget_exceeded', message: 'The budget of this session is spent.' }
+      }
+      const url = new URL(upstream.baseUrl.replace(/\/+$/, '') + wire.upstreamPath)
+      const headers = { ...passedHeaders(request), ...wire.authHeaders(upstream) }
+      const fields = { sessionId: identity.sessionId, wire: wire.name }
+      const answer = await this.#caller.call({ url, headers, body: bytes }, signal, this.#options.log, fields)
+      return { model, requestBytes: bytes.length, answer: withoutKey(answer, upstream.apiKey) }
+    } finally {
+      held.release()
+    }
+  }
+
+  async #hasBudget(sessionId: string): Promise<boolean> {
+    try {
+      await this.#options.usage.checkBudget(sessionId)
+      return true
+    } catch (error) {
+      if (!isServiceError(error) || error.code === 'unavailable' || error.code === 'internal_error') throw error
+      return false
+    }
+  }
+
+  #isDemo(model: string): boolean {
+    return model === 'demo' && this.#options.upstreams.demo !== undefined
+  }
+
+  #upstream(wire: Wire, model: string): Upstream | undefined {
+    const { demo, anthropic, openai } = this.#options.upstreams
+    if (demo && this.#isDemo(model)) return { ...demo, baseUrl: demoBaseUrl(wire, demo.baseUrl.replace(/\/+$/, '')) }
+    return wire.provider === 'anthropic' ? anthropic : openai
+  }
+
+  async #pass(
+    wire: Wire,
+    identity: GatewayIdentity,
+    { model, requestBytes, answer }: Asked,
+    response: ServerResponse,
+    signal: AbortSignal,
+  ): Promise<void> {
+    if (answer.kind === 'error') {
+      // It has been tried again for as long as it is worth.
+      response.writeHead(answer.status, { ...answerHeaders(answer.headers), 'x-should-retry': 'false' })
+      response.end(answer.body)
+      return
+    }
+    const upstream = answer.response
+    const tap = new UsageTap(wire.name, upstream.headers['content-type'] ?? '')
+    upstream.on('data', (chunk: Buffer) => tap.push(chunk))
+    upstream.pause()
+    response.writeHead(upstream.statusCode ?? 200, answerHeaders(upstream.headers))
+    response.flushHeaders()
+    try {
+      await pipeline(upstream, response, { signal })
+    } finally {
+      const usage = tap.end(requestBytes)
+      try {
+        await this.#options.usage.record(identity.sessionId, { ...usage, model })
+      } catch (error) {
+        this.#options.log.error({ err: error, sessionId: identity.sessionId }, 'usage was not recorded')
+      }
+    }
+  }
+}
+
+function clientToken(request: IncomingMessage): string | undefined {
+  const key = request.headers['x-api-key']
+  if (typeof key === 'string' && key !== '') return key
+  return /^Bearer +(\S+)$/i.exec(request.headers.authorization ?? '')?.[1]
+}
+
+function passedHeaders(request: IncomingMessage): Record<string, string> {
+  // The answer is looked into as it passes, so it must not be compressed.
+  const headers: Record<string, string> = { 'accept-encoding': 'identity' }
+  for (const name of requestHeaders) {
+    const value = request.headers[name]
+    if (typeof value === 'string') headers[name] = value
+  }
+  return headers
+}
+
+function answerHeaders(headers: IncomingMessage['headers']): Record<string, string | string[]> {
+  const passed: Record<string, string | string[]> = {}
+  for (const [name, value] of Object.entries(headers)) {
+    if (value !== undefined && !droppedAnswerHeaders.has(name)) passed[name] = value
+  }
+  return passed
+}
+
+/** Some APIs repeat the key in the error that refuses it. */
+function withoutKey(answer: UpstreamAnswer, key: string | undefined): UpstreamAnswer {
+  if (answer.kind !== 'error' || !key || !answer.body.includes(key)) return answer
+  return { ...answer, body: Buffer.from(answer.body.toString('utf8').replaceAll(key, '[key]')) }
+}
+
+function answerError(response: ServerResponse, wire: Wire, error: WireError): void {
+  const body = JSON.stringify(wire.errorBody(error))
+  response.writeHead(error.status, {
+    'content-type': 'application/json',
+    'content-length': Buffer.byteLength(body),
+    'x-should-retry': 'false',
+    // The rest of the request may be on its way still, and is not wanted.
+    connection: 'close',
+  })
+  response.end(body)
+}
+
+/** For paths that do not exist, the shape of errors that a client there would most likely understand. */
+function wireLike(path: string): Wire {
+  const key = path.startsWith('/anthropic') ? '/anthropic/v1/messages' : '/openai/v1/chat/completions'
+  return wires[key]!
+}
+
+function wireError(error: unknown): WireError {
+  if (error instanceof UpstreamTimeout) return { status: 504, code: 'model_timeout', message: error.message }
+  if (isServiceError(error, 'too_large')) return { status: 413, code: error.code, message: error.message }
+  if (isServiceError(error, 'invalid_request')) return { status: 400, code: error.code, message: error.message }
+  if (isServiceError(error)) return { status: 503, code: error.code, message: error.message }
+  return { status: 502, code: 'model_unreachable', message: 'The model API cannot be reached.' }
+}
+
+function isExpected(error: unknown): boolean {
+  return isServiceError(error)
+}

@@ -1,0 +1,91 @@
+import type { IncomingMessage } from 'node:http'
+import { ServiceError } from '../errors.ts'
+import type { Wire } from './wires.ts'
+
+/** Memory that bodies of requests may take, of all sessions together. */
+export class BodyBudget {
+  readonly #bytesMax: number
+  #held = 0
+
+  constructor(bytesMax: number) {
+    this.#bytesMax = bytesMax
+  }
+
+  take(bytes: number): boolean {
+    if (this.#held + bytes > this.#bytesMax) return false
+    this.#held += bytes
+    return true
+  }
+
+  release(bytes: number): void {
+    this.#held -= bytes
+  }
+}
+
+export interface HeldBody {
+  bytes: Buffer
+  release(): void
+}
+
+/** Reads a whole body: it is sent again when the upstream fails. Throws `too_large` and `no_capacity`. */
+export async function readBody(request: IncomingMessage, bytesMax: number, budget: BodyBudget): Promise<HeldBody> {
+  const chunks: Buffer[] = []
+  let taken = 0
+  const release = () => {
+    budget.release(taken)
+    taken = 0
+  }
+  try {
+    if (Number(request.headers['content-length'] ?? 0) > bytesMax) throw tooLarge(bytesMax)
+    for await (const chunk of request as AsyncIterable<Buffer>) {
+      if (taken + chunk.length > bytesMax) throw tooLarge(bytesMax)
+      if (!budget.take(chunk.length)) throw new ServiceError('no_capacity', 'The gateway holds too many requests.')
+      taken += chunk.length
+      chunks.push(chunk)
+    }
+    return { bytes: Buffer.concat(chunks), release }
+  } catch (error) {
+    release()
+    throw error
+  }
+}
+
+function tooLarge(bytesMax: number): ServiceError {
+  return new ServiceError('too_large', `The request is larger than ${bytesMax} bytes.`)
+}
+
+export interface ModelRequest {
+  model: string
+  /** What is sent on: written anew, so that no other reader of the body can find another model in it. */
+  bytes: Buffer
+}
+
+/** The model that a body asks for. Throws `invalid_request`. */
+export function modelRequest(wire: Wire, bytes: Buffer): ModelRequest {
+  let body: unknown
+  try {
+    body = JSON.parse(bytes.toString('utf8'))
+  } catch {
+    throw new ServiceError('invalid_request', 'The body is not JSON.')
+  }
+  if (typeof body !== 'object' || body === null) throw new ServiceError('invalid_request', 'The body is not an object.')
+  const fields = body as Record<string, unknown>
+  const model = fields['model']
+  if (typeof model !== 'string' || model === '' || model.length > 200) {
+    throw new ServiceError('invalid_request', 'model: must be the name of a model.')
+  }
+  try {
+    return { model, bytes: Buffer.from(JSON.stringify(withUsage(wire, fields))) }
+  } catch {
+    // JSON is read at any depth, but written by recursion.
+    throw new ServiceError('invalid_request', 'The body is nested too deep.')
+  }
+}
+
+/** OpenAI's streams tell their usage only to those who ask: the budget depends on it, whatever the client wants. */
+function withUsage(wire: Wire, fields: Record<string, unknown>): object {
+  if (wire.name !== 'openai-completions' || fields['stream'] !== true) return fields
+  const options = fields['stream_options']
+  const known = typeof options === 'object' && options !== null ? options : {}
+  return { ...fields, stream_options: { ...known, include_usage: true } }
+}

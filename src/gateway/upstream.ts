@@ -1,0 +1,150 @@
+import { Agent as HttpAgent, request as httpRequest, type IncomingMessage, type RequestOptions } from 'node:http'
+import { Agent as HttpsAgent, request as httpsRequest } from 'node:https'
+import { setTimeout } from 'node:timers/promises'
+import type { GatewayLimits, GatewayLog } from './ports.ts'
+
+/** Statuses of failures that may pass. */
+const retriedStatuses = new Set([429, 500, 502, 503, 529])
+
+/** An error answer is read whole before it is passed on or tried again. */
+const errorBytesMax = 256 * 1024
+const errorBodyMs = 10_000
+
+export interface UpstreamCall {
+  url: URL
+  headers: Record<string, string>
+  body: Buffer
+}
+
+export type UpstreamAnswer =
+  | { kind: 'stream'; response: IncomingMessage }
+  | { kind: 'error'; status: number; headers: IncomingMessage['headers']; body: Buffer }
+
+/** Connections to model APIs. One value for the life of a gateway; `close` drops the idle ones. */
+export class UpstreamCaller {
+  readonly #limits: GatewayLimits
+  readonly #http = new HttpAgent({ keepAlive: true })
+  readonly #https = new HttpsAgent({ keepAlive: true })
+
+  constructor(limits: GatewayLimits) {
+    this.#limits = limits
+  }
+
+  close(): void {
+    this.#http.destroy()
+    this.#https.destroy()
+  }
+
+  /**
+   * Calls until an answer comes that is to be passed on, for at most `retryMs`; the pause between two calls doubles, has
+   * jitter and is at least what `retry-after` says. Throws the last connection error, or the reason of `signal`.
+   */
+  async call(call: UpstreamCall, signal: AbortSignal, log: GatewayLog, fields: object): Promise<UpstreamAnswer> {
+    const deadline = performance.now() + this.#limits.retryMs
+    for (let attempt = 0; ; attempt++) {
+      signal.throwIfAborted()
+      let answer: UpstreamAnswer | undefined
+      let failure: unknown
+      try {
+        answer = await this.#once(call, signal)
+        if (answer.kind === 'stream' || !mayPass(answer)) return answer
+      } catch (error) {
+        signal.throwIfAborted()
+        if (!(error instanceof ConnectError)) throw error
+        failure = error
+      }
+      const pauseMs = Math.max(this.#pauseMs(attempt), retryAfterMs(answer))
+      if (performance.now() + pauseMs > deadline) {
+        if (answer) return answer
+        throw failure
+      }
+      const reason = answer?.kind === 'error' ? answer.status : (failure as ConnectError).reason
+      log.warn({ ...fields, attempt: attempt + 1, reason }, 'model API failed, trying again')
+      await setTimeout(pauseMs, undefined, { signal })
+    }
+  }
+
+  async #once(call: UpstreamCall, signal: AbortSignal): Promise<UpstreamAnswer> {
+    const response = await this.#send(call, signal)
+    const status = response.statusCode ?? 502
+    if (status < 400) return { kind: 'stream', response }
+    return { kind: 'error', status, headers: response.headers, body: await errorBody(response) }
+  }
+
+  #send({ url, headers, body }: UpstreamCall, signal: AbortSignal): Promise<IncomingMessage> {
+    const { upstreamFirstByteMs, upstreamIdleMs } = this.#limits
+    const isTls = url.protocol === 'https:'
+    const options: RequestOptions = {
+      method: 'POST',
+      headers: { ...headers, 'content-length': String(body.length) },
+      signal,
+      agent: isTls ? this.#https : this.#http,
+    }
+    return new Promise((resolve, reject) => {
+      const request = (isTls ? httpsRequest : httpRequest)(url, options)
+      request.setTimeout(upstreamFirstByteMs, () => request.destroy(new UpstreamTimeout()))
+      request.on('error', (error) => {
+        reject(error instanceof UpstreamTimeout || signal.aborted ? error : new ConnectError(error))
+      })
+      request.on('response', (response) => {
+        request.setTimeout(upstreamIdleMs, () => response.destroy(new UpstreamTimeout()))
+        resolve(response)
+      })
+      request.end(body)
+    })
+  }
+
+  #pauseMs(attempt: number): number {
+    const { retryPauseFirstMs, retryPauseMaxMs } = this.#limits
+    const pause = Math.min(retryPauseFirstMs * 2 ** Math.min(attempt, 20), retryPauseMaxMs)
+    return pause * (0.5 + Math.random() / 2)
+  }
+}
+
+/** The upstream took the connection but did not answer in time. Not tried again: it may still be at work. */
+export class UpstreamTimeout extends Error {
+  constructor() {
+    super('The model API did not answer in time.')
+  }
+}
+
+/** No answer came: refused, unreachable, reset before the first byte. */
+class ConnectError extends Error {
+  readonly reason: string
+
+  constructor(cause: NodeJS.ErrnoException) {
+    super('The model API cannot be reached.', { cause })
+    this.reason = cause.code ?? cause.name
+  }
+}
+
+function mayPass(answer: UpstreamAnswer & { kind: 'error' }): boolean {
+  if (!retriedStatuses.has(answer.status) || answer.headers['x-should-retry'] === 'false') return false
+  // OpenAI's 429 for an account without money does not pass.
+  return !answer.body.includes('insufficient_quota')
+}
+
+function retryAfterMs(answer: UpstreamAnswer | undefined): number {
+  const value = answer?.kind === 'error' ? answer.headers['retry-after'] : undefined
+  if (value === undefined) return 0
+  const seconds = Number(value)
+  if (Number.isFinite(seconds)) return Math.max(0, seconds * 1000)
+  const date = Date.parse(value)
+  return Number.isNaN(date) ? 0 : Math.max(0, date - Date.now())
+}
+
+async function errorBody(response: IncomingMessage): Promise<Buffer> {
+  const chunks: Buffer[] = []
+  let length = 0
+  response.setTimeout(errorBodyMs, () => response.destroy())
+  try {
+    for await (const chunk of response as AsyncIterable<Buffer>) {
+      length += chunk.length
+      if (length > errorBytesMax) break
+      chunks.push(chunk)
+    }
+  } catch {
+    // Half an error is still an error.
+  }
+  return Buffer.concat(chunks)
+}

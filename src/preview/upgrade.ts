@@ -1,0 +1,135 @@
+import { request as httpRequest } from 'node:http'
+import type { IncomingMessage } from 'node:http'
+import type { Duplex } from 'node:stream'
+import type { Log } from '../lib/log.ts'
+import type { PreviewTarget } from '../sandbox/index.ts'
+import { closeFrame, FrameBoundary } from './frame-boundary.ts'
+import { endToEnd } from './headers.ts'
+import { refusalText } from './page.ts'
+import type { Refusal } from './page.ts'
+import { badAnswer, boundInterim, internalError, refusalFor } from './refusals.ts'
+
+const nothing: ReadonlySet<string> = new Set()
+/** The server in the sandbox must agree to the upgrade within this time. */
+const upgradeMs = 60_000
+/** "Service restart": clients connect again (IANA's registry of RFC 6455 close codes). */
+const restarting = 1012
+/** A client that was told so closes the connection itself, or it is closed then. */
+const lingerMs = 2000
+
+export interface Upgrade {
+  request: IncomingMessage
+  socket: Duplex
+  head: Buffer
+  target: PreviewTarget
+  /** Names and values in turn. */
+  headers: string[]
+  dial: (target: PreviewTarget) => Promise<Duplex>
+  log: Log
+  onAnswer: (statusCode: number) => void
+}
+
+/** Carries a WebSocket: the handshake as it is, then bytes both ways until either side ends. */
+export async function carryUpgrade(job: Upgrade): Promise<void> {
+  const { request, socket, head, target, headers, dial, log, onAnswer } = job
+  const refuse = (refusal: Refusal) => {
+    onAnswer(refusal.statusCode)
+    refuseUpgrade(socket, refusal)
+  }
+  let connection: Duplex
+  try {
+    connection = await dial(target)
+  } catch (error) {
+    const refusal = refusalFor(error, target.port)
+    if (refusal === undefined) log.error({ err: error, sandboxId: target.sandbox.id }, 'a preview socket failed')
+    refuse(refusal ?? internalError)
+    return
+  }
+  connection.on('error', () => connection.destroy())
+  let isFreezing = false
+  connection.once('freeze', () => {
+    isFreezing = true
+  })
+  socket.once('close', () => connection.destroy())
+  if (socket.destroyed) {
+    connection.destroy()
+    return
+  }
+  const upstream = httpRequest({
+    // Without an agent: a connection of its own, which nobody reuses.
+    createConnection: () => connection,
+    method: request.method,
+    path: request.url,
+    headers: [...headers, 'Connection', 'Upgrade', 'Upgrade', request.headers.upgrade ?? 'websocket'],
+  })
+  const timer = setTimeout(() => upstream.destroy(new Error('no answer to the upgrade')), upgradeMs)
+  let isAnswered = false
+  boundInterim(upstream)
+  upstream.on('upgrade', (answer, stream, streamHead) => {
+    isAnswered = true
+    clearTimeout(timer)
+    onAnswer(101)
+    writeHead(socket, answer, ['Connection', 'Upgrade', 'Upgrade', answer.headers.upgrade ?? 'websocket'])
+    if (streamHead.length > 0) stream.unshift(streamHead)
+    if (head.length > 0) stream.write(head)
+    join(socket, stream)
+    giveWay(socket, stream, isFreezing)
+  })
+  upstream.on('response', (answer) => {
+    isAnswered = true
+    clearTimeout(timer)
+    onAnswer(answer.statusCode ?? 0)
+    writeHead(socket, answer, ['Connection', 'close'])
+    answer.on('error', () => socket.destroy())
+    answer.pipe(socket)
+  })
+  upstream.on('error', () => {
+    clearTimeout(timer)
+    if (isAnswered) socket.destroy()
+    else refuse(badAnswer)
+  })
+  upstream.end()
+}
+
+export function refuseUpgrade(socket: Duplex, refusal: Refusal): void {
+  if (!socket.destroyed) socket.end(refusalText(refusal))
+}
+
+function join(a: Duplex, b: Duplex): void {
+  a.pipe(b)
+  b.pipe(a)
+  // What was written last still goes out.
+  a.once('close', () => b.destroy())
+  b.once('close', () => (a.writableEnded ? undefined : a.destroy()))
+}
+
+/** Before a freeze of the sandbox the client is told to connect again, as soon as no frame to it is half sent. */
+function giveWay(socket: Duplex, stream: Duplex, isFreezing: boolean): void {
+  const boundary = new FrameBoundary()
+  let mustGo = isFreezing
+  const leave = () => {
+    stream.unpipe(socket)
+    stream.destroy()
+    socket.end(closeFrame(restarting))
+    socket.resume()
+    const timer = setTimeout(() => socket.destroy(), lingerMs)
+    socket.once('close', () => clearTimeout(timer))
+  }
+  stream.on('data', (chunk: Buffer) => {
+    boundary.pass(chunk)
+    if (mustGo && boundary.isBetween) leave()
+  })
+  stream.once('freeze', () => {
+    mustGo = true
+    if (boundary.isBetween) leave()
+  })
+  if (mustGo) leave()
+}
+
+/** The parser has let pass only what is legal in a head, so it is sent on as it came, byte for byte. */
+function writeHead(socket: Duplex, answer: IncomingMessage, own: string[]): void {
+  const headers = [...endToEnd(answer, nothing), ...own]
+  let head = `HTTP/1.1 ${answer.statusCode ?? 502} ${answer.statusMessage ?? ''}\r\n`
+  for (let index = 0; index < headers.length; index += 2) head += `${headers[index]}: ${headers[index + 1]}\r\n`
+  socket.write(`${head}\r\n`, 'latin1')
+}
