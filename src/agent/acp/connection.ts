@@ -1,0 +1,156 @@
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import {
+  client,
+  methods,
+  PROTOCOL_VERSION,
+  RequestError,
+  type ClientContext,
+  type InitializeResponse,
+  type NewSessionResponse,
+  type PermissionOption,
+  type SessionUpdate,
+} from '@agentclientprotocol/sdk'
+import { z } from 'zod'
+import type { HarnessSettings } from '../harness.ts'
+import { AcpProcess } from './process.ts'
+import { protocolToolName } from './tools.ts'
+
+/** From the start of the program to its session: the first start of a large one is slow. */
+const startMs = 50_000
+
+/** Modes in which an agent asks for nothing: the sandbox is the boundary. */
+const freeModes = ['yolo', 'bypassPermissions', 'full-access', 'danger-full-access']
+
+const savedSchema = z.object({ sessionId: z.string() })
+const authRequired = -32_000
+
+export interface AcpConnection {
+  readonly process: AcpProcess
+  readonly agent: ClientContext
+  readonly sessionId: string
+  /** The agent began with an empty conversation. */
+  readonly isNew: boolean
+  onUpdate: ((update: SessionUpdate) => void) | undefined
+}
+
+/** Starts the program and opens the conversation that is kept, or a new one. Throws in words for a person. */
+export async function connectAcp(
+  command: readonly [string, ...string[]],
+  settings: HarnessSettings,
+  env: NodeJS.ProcessEnv,
+): Promise<AcpConnection> {
+  const program = new AcpProcess(command, settings.cwd, env)
+  const failed = program.ended.then((words) => {
+    throw new Error(words)
+  })
+  failed.catch(() => {})
+  const timeout = Promise.withResolvers<never>()
+  const timer = setTimeout(() => timeout.reject(new Error(`${command[0]} did not speak ACP in time.`)), startMs)
+  try {
+    return await Promise.race([open(program, settings), failed, timeout.promise])
+  } catch (error) {
+    // A program that ends closes its output too, and why it ended says more.
+    const end = isClosed(error) ? await program.endWords() : undefined
+    program.kill()
+    if (end !== undefined) throw new Error(end, { cause: error })
+    throw inWords(error)
+  } finally {
+    clearTimeout(timer)
+  }
+}
+
+async function open(program: AcpProcess, settings: HarnessSettings): Promise<AcpConnection> {
+  let onUpdate: AcpConnection['onUpdate']
+  const { agent } = client({ name: 'atoll' })
+    .onNotification(methods.client.session.update, ({ params }) => onUpdate?.(params.update))
+    .onRequest(methods.client.session.requestPermission, ({ params }) => {
+      const { name, kind, title } = params.toolCall
+      const tool = protocolToolName({ name: name ?? undefined, kind: kind ?? undefined, title: title ?? undefined })
+      return { outcome: permission(params.options, settings.allowedTools?.includes(tool) ?? true) }
+    })
+    .connect(program.stream)
+  const initialized = await agent.request(methods.agent.initialize, {
+    protocolVersion: PROTOCOL_VERSION,
+    // The program runs on the same machine, with the same rights: it needs none of our files or terminals.
+    clientCapabilities: { fs: { readTextFile: false, writeTextFile: false }, terminal: false },
+    clientInfo: { name: 'atoll', version: '1' },
+  })
+  const conversation = await openConversation(agent, initialized, settings)
+  return {
+    process: program,
+    agent,
+    ...conversation,
+    get onUpdate() {
+      return onUpdate
+    },
+    set onUpdate(listener) {
+      onUpdate = listener
+    },
+  }
+}
+
+async function openConversation(
+  agent: ClientContext,
+  { agentCapabilities }: InitializeResponse,
+  settings: HarnessSettings,
+): Promise<{ sessionId: string; isNew: boolean }> {
+  const { cwd } = settings
+  const folder = join(settings.stateDir, 'acp')
+  const file = join(folder, 'session.json')
+  const saved = savedId(file)
+  let modes: NewSessionResponse['modes']
+  let sessionId = saved
+  if (sessionId !== undefined && agentCapabilities?.loadSession) {
+    try {
+      // Its answer follows the replay of the conversation, which nobody listens to.
+      const loaded = await agent.request(methods.agent.session.load, { sessionId, cwd, mcpServers: [] })
+      modes = loaded.modes
+    } catch (error) {
+      console.error(error)
+      sessionId = undefined
+    }
+  } else {
+    sessionId = undefined
+  }
+  const isNew = sessionId === undefined
+  if (sessionId === undefined) {
+    const made = await agent.request(methods.agent.session.new, { cwd, mcpServers: [] })
+    sessionId = made.sessionId
+    modes = made.modes
+    mkdirSync(folder, { recursive: true })
+    writeFileSync(file, JSON.stringify({ sessionId }))
+  }
+  const free = modes?.availableModes.find(({ id }) => freeModes.includes(id))
+  // With a list of allowed tools the agent has to ask, so that it can be refused.
+  if (free && settings.allowedTools === undefined) {
+    await agent.request(methods.agent.session.setMode, { sessionId, modeId: free.id })
+  }
+  return { sessionId, isNew }
+}
+
+function permission(options: readonly PermissionOption[], isAllowed: boolean) {
+  const kinds = isAllowed ? ['allow_always', 'allow_once'] : ['reject_once', 'reject_always']
+  const option = kinds.map((kind) => options.find((offered) => offered.kind === kind)).find(Boolean)
+  if (!option) return { outcome: 'cancelled' as const }
+  return { outcome: 'selected' as const, optionId: option.optionId }
+}
+
+function savedId(file: string): string | undefined {
+  try {
+    return savedSchema.parse(JSON.parse(readFileSync(file, 'utf8'))).sessionId
+  } catch {
+    // There is none yet, or the write of it was cut off.
+    return undefined
+  }
+}
+
+/** Anything but an answer of the program. */
+export function isClosed(error: unknown): boolean {
+  return !(error instanceof RequestError)
+}
+
+function inWords(error: unknown): unknown {
+  if (!(error instanceof RequestError) || error.code !== authRequired) return error
+  return new Error('The agent wants a login: it must be one that takes its key from the environment.', { cause: error })
+}

@@ -1,0 +1,136 @@
+import { existsSync } from 'node:fs'
+import { resolve } from 'node:path'
+import type { SessionUpdate } from '@agentclientprotocol/sdk'
+import type { AgentEventOf } from '../../protocol/agent.ts'
+import type { HarnessEvent, HarnessSettings } from '../harness.ts'
+import { oneLine, pathOf, summarise } from '../summary.ts'
+import { isRecord, protocolToolName, type AcpCall } from './tools.ts'
+
+type Block = AgentEventOf<'assistant'>['message']['content'][number]
+
+/** Calls of one turn, and text of one answer, that are held; an agent that exceeds them is not followed further. */
+const openCallsMax = 1000
+const textCharactersMax = 2 * 1024 * 1024
+
+interface OpenCall extends AcpCall {
+  startedAt: number
+  isTold: boolean
+  existed: boolean
+}
+
+/** Maps the updates of one turn to events of the protocol. A call is told when its arguments are known, before its end. */
+export class AcpEvents {
+  readonly #settings: HarnessSettings
+  readonly #emit: (event: HarnessEvent) => void
+  readonly #calls = new Map<string, OpenCall>()
+  #text = ''
+  #messageId: string | undefined
+  /** Of the last answer that said something. */
+  lastText = ''
+
+  constructor(settings: HarnessSettings, emit: (event: HarnessEvent) => void) {
+    this.#settings = settings
+    this.#emit = emit
+  }
+
+  take(update: SessionUpdate): void {
+    const { sessionUpdate } = update
+    if (sessionUpdate === 'agent_message_chunk') {
+      this.#chunk(update.content.type === 'text' ? update.content.text : '', update.messageId ?? undefined)
+    }
+    if (sessionUpdate === 'tool_call' || sessionUpdate === 'tool_call_update') this.#callUpdated(update)
+  }
+
+  /** The turn is over: tells what is left. A call without an end was cut off. */
+  end(): void {
+    for (const [id, call] of this.#calls) this.#callEnded(id, call, true, undefined)
+    this.#tell([])
+  }
+
+  #chunk(text: string, messageId: string | undefined): void {
+    if (messageId !== undefined && this.#messageId !== undefined && messageId !== this.#messageId) this.#tell([])
+    this.#messageId = messageId ?? this.#messageId
+    this.#text = (this.#text + text).slice(0, textCharactersMax)
+  }
+
+  #callUpdated(update: SessionUpdate & { sessionUpdate: 'tool_call' | 'tool_call_update' }): void {
+    const id = update.toolCallId.slice(0, 1000)
+    const known = this.#calls.get(id)
+    if (!known && (this.#calls.size >= openCallsMax || update.sessionUpdate === 'tool_call_update')) return
+    const call: OpenCall = known ?? { startedAt: performance.now(), isTold: false, existed: false }
+    this.#calls.set(id, call)
+    call.name = update.name ?? metaToolName(update) ?? call.name
+    call.kind = update.kind ?? call.kind
+    call.title = update.title ?? call.title
+    if (isRecord(update.rawInput) && Object.keys(update.rawInput).length > 0) call.input = update.rawInput
+    const path = update.locations?.[0]?.path
+    if (path !== undefined) call.path = path
+    const isOver = update.status === 'completed' || update.status === 'failed'
+    if (call.input || isOver || update.status === 'in_progress') this.#tellCall(id, call)
+    if (isOver) this.#callEnded(id, call, update.status === 'failed' || hasFailed(update.rawOutput), update.content)
+  }
+
+  #tellCall(id: string, call: OpenCall): void {
+    if (call.isTold) return
+    call.isTold = true
+    call.existed = existsSync(this.#file(call))
+    this.#tell([{ type: 'tool_use', id, name: protocolToolName(call).slice(0, 1000), input: inputOf(call) }])
+  }
+
+  #callEnded(id: string, call: OpenCall, isError: boolean, content: unknown): void {
+    this.#tellCall(id, call)
+    this.#calls.delete(id)
+    const tool = protocolToolName(call)
+    const result = { content: Array.isArray(content) ? content.map((item: unknown) => innerContent(item)) : [] }
+    const isKnown = call.input !== undefined || call.path !== undefined
+    this.#emit({
+      type: 'tool_use_summary',
+      tool: oneLine(tool),
+      tool_use_id: id,
+      summary: isKnown
+        ? summarise(tool, inputOf(call), result, isError, this.#settings.cwd)
+        : oneLine(call.title ?? `Called ${tool}`),
+      is_error: isError,
+      duration_ms: Math.round(performance.now() - call.startedAt),
+    })
+    const file = this.#file(call)
+    if (!isError && (tool === 'write' || tool === 'edit') && file !== '' && file.length <= 4096) {
+      this.#emit({ type: 'artifact', path: file, summary: call.existed ? 'Changed' : 'Created' })
+    }
+  }
+
+  #tell(calls: Block[]): void {
+    const text: Block[] = this.#text.trim() === '' ? [] : [{ type: 'text', text: this.#text }]
+    if (text.length > 0) this.lastText = this.#text
+    this.#text = ''
+    const content = [...text, ...calls]
+    if (content.length === 0) return
+    this.#emit({ type: 'assistant', message: { role: 'assistant', content, model: this.#settings.model.id } })
+  }
+
+  #file(call: AcpCall): string {
+    const path = pathOf(inputOf(call))
+    return path === '' ? '' : resolve(this.#settings.cwd, path)
+  }
+}
+
+function inputOf(call: AcpCall): Record<string, unknown> {
+  return call.input ?? (call.path === undefined ? {} : { path: call.path })
+}
+
+/** Before ACP had a field for it, agents told the tool's name among their extensions. */
+function metaToolName(update: Record<string, unknown>): string | undefined {
+  const meta = update['_meta']
+  const name = isRecord(meta) ? meta['toolName'] : undefined
+  return typeof name === 'string' && name !== '' ? name : undefined
+}
+
+/** Some agents call a command `completed` that ended with another status than 0. */
+function hasFailed(rawOutput: unknown): boolean {
+  const exitCode = isRecord(rawOutput) ? rawOutput['exitCode'] : undefined
+  return typeof exitCode === 'number' && exitCode !== 0
+}
+
+function innerContent(item: unknown): unknown {
+  return isRecord(item) && item['type'] === 'content' ? item['content'] : item
+}

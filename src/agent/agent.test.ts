@@ -1,0 +1,263 @@
+import assert from 'node:assert/strict'
+import { appendFileSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { test } from 'node:test'
+import { agentLineBytesMax, parseAgentCommand, type AgentEvent } from '../protocol/agent.ts'
+import { Agent } from './agent.ts'
+import type { Harness, HarnessEvent, Turn, TurnOutcome } from './harness.ts'
+import { fittingLine } from './output.ts'
+import { TurnJournal } from './turn-journal.ts'
+
+type Run = (turn: Turn, emit: (event: HarnessEvent) => void, signal: AbortSignal) => Promise<TurnOutcome>
+
+const usage = { input_tokens: 1, output_tokens: 2 }
+const success: TurnOutcome = { subtype: 'success', result: 'done', turnCount: 1, usage }
+
+/** An agent on a harness whose turns are a function, and all that it emitted. */
+class Bench implements Disposable {
+  readonly folder = mkdtempSync(join(tmpdir(), 'atoll-agent-unit-'))
+  readonly events: AgentEvent[] = []
+  readonly turns: Turn[] = []
+  opened = 0
+  agent: Agent
+  readonly #run: Run
+
+  constructor(run: Run) {
+    this.#run = run
+    this.agent = this.restart()
+  }
+
+  restart(): Agent {
+    const harness: Harness = {
+      name: 'fake',
+      version: '1',
+      open: () => {
+        this.opened += 1
+        return Promise.resolve({
+          sessionId: 'h-1',
+          tools: ['bash'],
+          model: 'demo',
+          run: (turn, emit, signal) => {
+            this.turns.push(turn)
+            return this.#run(turn, emit, signal)
+          },
+          close: () => Promise.resolve(),
+        })
+      },
+    }
+    this.agent = new Agent(harness, { url: 'http://gateway', token: 't' }, (event) => this.events.push(event))
+    this.send({
+      type: 'configure',
+      sessionId: 's',
+      harness: 'fake',
+      model: { provider: 'demo', id: 'demo' },
+      cwd: this.folder,
+      stateDir: this.folder,
+    })
+    return this.agent
+  }
+
+  send(command: object): void {
+    const parsed = parseAgentCommand(JSON.stringify(command))
+    assert.ok(parsed.ok)
+    this.agent.handle(parsed.value)
+  }
+
+  message(messageId: string): void {
+    this.send({ type: 'message', messageId, content: `content of ${messageId}` })
+  }
+
+  async until(type: AgentEvent['type'], count = 1): Promise<void> {
+    while (this.events.filter((event) => event.type === type).length < count) await new Promise(setImmediate)
+  }
+
+  types(): string[] {
+    return this.events.map((event) => (event.type === 'result' ? `result ${event.subtype}` : event.type))
+  }
+
+  [Symbol.dispose](): void {
+    rmSync(this.folder, { recursive: true })
+  }
+}
+
+test('messages are turns one after another, each with one result and one turn_complete', async () => {
+  let running = 0
+  using bench = new Bench(async () => {
+    running += 1
+    assert.equal(running, 1)
+    await new Promise(setImmediate)
+    running -= 1
+    return success
+  })
+  bench.message('m1')
+  bench.message('m2')
+  bench.message('m2')
+  bench.message('m1')
+  await bench.until('turn_complete', 2)
+  const turn = ['turn_started', 'result success', 'turn_complete']
+  // The repeat of m1 came while it ran or waited; the one of m2 while it waited.
+  assert.deepEqual(bench.types().slice(0, 4), ['configured', ...turn])
+  assert.equal(bench.turns.length, 2)
+  bench.message('m1')
+  await bench.until('turn_complete', 3)
+  assert.deepEqual(bench.events.at(-1), { type: 'turn_complete', message_id: 'm1', session_id: 'h-1' })
+  assert.equal(bench.turns.length, 2)
+})
+
+test('a harness that throws, or whose error nobody awaits, ends its turn and the next one gets a new session', async () => {
+  const never = new Promise<TurnOutcome>(() => {})
+  const runs: Run[] = [
+    () => Promise.reject(new Error('boom')),
+    (_turn, emit) => {
+      setImmediate(() => {
+        bench.agent.crash(new Error('stray'))
+        emit({ type: 'error', message: 'late', code: 'late', fatal: false })
+        setImmediate(() => emit({ type: 'error', message: 'late', code: 'late', fatal: false }))
+      })
+      return never
+    },
+    () => Promise.resolve(success),
+  ]
+  using bench = new Bench((turn, emit, signal) => runs.shift()!(turn, emit, signal))
+  for (const id of ['m1', 'm2', 'm3']) bench.message(id)
+  await bench.until('turn_complete', 3)
+  const failed = ['turn_started', 'error', 'result error_during_execution', 'turn_complete']
+  assert.deepEqual(bench.types(), [
+    'configured',
+    ...failed,
+    ...failed,
+    'turn_started',
+    'result success',
+    'turn_complete',
+  ])
+  assert.deepEqual(
+    bench.events.flatMap((event) => (event.type === 'error' ? [event.message] : [])),
+    ['boom', 'stray'],
+  )
+  assert.equal(bench.opened, 3)
+})
+
+test('an interrupt reaches the running turn alone, and only when it is meant', async () => {
+  using bench = new Bench(
+    (_turn, _emit, signal) =>
+      new Promise((resolve) => {
+        signal.addEventListener('abort', () => resolve({ ...success, subtype: 'interrupted' }))
+      }),
+  )
+  bench.send({ type: 'interrupt' })
+  bench.message('m1')
+  await bench.until('turn_started')
+  bench.message('m1')
+  bench.send({ type: 'interrupt', messageId: 'other' })
+  await new Promise(setImmediate)
+  assert.deepEqual(bench.types(), ['configured', 'turn_started', 'turn_started'])
+  bench.send({ type: 'interrupt', messageId: 'm1' })
+  await bench.until('turn_complete')
+  assert.deepEqual(bench.types().slice(3), ['result interrupted', 'turn_complete'])
+})
+
+test('an interrupt for a message that still waits ends its turn at the start', async () => {
+  using bench = new Bench((_turn, _emit, signal) =>
+    Promise.resolve({ ...success, subtype: signal.aborted ? 'interrupted' : 'success' }),
+  )
+  // `configure` is not done yet.
+  bench.message('m1')
+  bench.message('m2')
+  bench.send({ type: 'interrupt' })
+  await bench.until('turn_complete', 2)
+  assert.deepEqual(
+    bench.events.flatMap((event) => (event.type === 'result' ? [event.subtype] : [])),
+    ['interrupted', 'success'],
+  )
+})
+
+test('a message after a configure that failed ends with its reason, and works after one that did not', async () => {
+  using bench = new Bench(() => Promise.resolve(success))
+  await bench.until('configured')
+  bench.send({
+    type: 'configure',
+    sessionId: 's',
+    harness: 'fake',
+    model: { provider: 'd', id: 'd' },
+    cwd: '/dev/null/x',
+  })
+  bench.message('m1')
+  await bench.until('turn_complete')
+  const types = bench.types().slice(1)
+  assert.deepEqual(types, ['error', 'turn_started', 'error', 'result error_during_execution', 'turn_complete'])
+  bench.send({
+    type: 'configure',
+    sessionId: 's',
+    harness: 'fake',
+    model: { provider: 'd', id: 'd' },
+    cwd: bench.folder,
+    stateDir: join(bench.folder, 'full'),
+  })
+  await bench.until('configured', 2)
+  bench.message('m1')
+  await bench.until('turn_complete', 2)
+  assert.equal(bench.types().at(-2), 'result success')
+})
+
+test('a turn that a dead process has begun is run again as resumed', async () => {
+  using bench = new Bench((turn) => (turn.resumed ? Promise.resolve(success) : new Promise(() => {})))
+  bench.message('m1')
+  await bench.until('turn_started')
+  bench.restart()
+  bench.message('m1')
+  await bench.until('turn_complete')
+  assert.deepEqual(
+    bench.turns.map((turn) => turn.resumed),
+    [false, true],
+  )
+})
+
+test('more waiting messages than the bound are refused', async () => {
+  using bench = new Bench(() => new Promise(() => {}))
+  await bench.until('configured')
+  for (let index = 0; index < 30; index++) bench.message(`m${index}`)
+  const busy = bench.events.filter((event) => event.type === 'error' && event.code === 'busy')
+  assert.ok(busy.length > 0 && busy.length < 30)
+})
+
+test('the journal survives a torn last line', () => {
+  const folder = mkdtempSync(join(tmpdir(), 'atoll-journal-'))
+  try {
+    const journal = new TurnJournal(folder)
+    journal.start('m1', 's')
+    journal.finish('m1', 's')
+    journal.start('m2', 's')
+    journal.close()
+    appendFileSync(join(folder, 'turns.jsonl'), '{"messageId":"m2","state":"fin')
+    const again = new TurnJournal(folder)
+    assert.deepEqual(
+      ['m1', 'm2', 'm3'].map((id) => again.state(id)),
+      ['finished', 'started', 'new'],
+    )
+    again.finish('m2', 's')
+    again.close()
+    const last = new TurnJournal(folder)
+    assert.equal(last.state('m2'), 'finished')
+    last.close()
+    assert.equal(readFileSync(join(folder, 'turns.jsonl'), 'utf8').split('\n').length, 6)
+  } finally {
+    rmSync(folder, { recursive: true })
+  }
+})
+
+test('an event that is too large for a line is cut, not lost', () => {
+  const content = [
+    { type: 'tool_use' as const, id: 'c', name: 'write', input: { content: 'ü'.repeat(agentLineBytesMax) } },
+  ]
+  const line = fittingLine({ type: 'assistant', message: { role: 'assistant', content }, session_id: 's' })
+  assert.ok(line.length < 20_000)
+  assert.match(line, /"name":"write".*characters cut/)
+  const many = { many: Array.from({ length: 300 }, () => 'x'.repeat(16_000)) }
+  const event: AgentEvent = {
+    type: 'assistant',
+    message: { role: 'assistant', content: [{ type: 'tool_use', id: 'c', name: 'w', input: many }] },
+    session_id: 's',
+  }
+  assert.match(fittingLine(event), /^\{"type":"error".*too large/)
+})

@@ -1,0 +1,267 @@
+import { mkdirSync } from 'node:fs'
+import { costUsd } from '../lib/model-price.ts'
+import type { AgentCommand, ConfigureCommand, MessageCommand } from '../protocol/agent.ts'
+import type { Harness, HarnessSession, HarnessSettings, TurnOutcome } from './harness.ts'
+import type { Emit } from './output.ts'
+import { TurnJournal } from './turn-journal.ts'
+
+/** Messages that wait while a turn runs. The server sends one at a time, so more than a few is its bug. */
+const waitingCommandsMax = 16
+
+interface Configured {
+  settings: HarnessSettings
+  journal: TurnJournal
+  /** Absent after a turn that crashed: opened again before the next one. */
+  session: HarnessSession | undefined
+  sessionId: string
+}
+
+interface RunningTurn {
+  messageId: string
+  abort: AbortController
+  /** Ends the turn from outside: an error that nobody awaited. */
+  crash: (error: unknown) => void
+}
+
+/**
+ * Turns commands into turns of a harness.
+ *
+ *     unconfigured ──configure──► idle ──message──► running ──end of turn──► idle
+ *                                   any ──shutdown──► closed
+ *
+ * `configure` and `message` are dealt with one after another; `interrupt` and `shutdown` at once.
+ */
+export class Agent {
+  readonly #harness: Harness
+  readonly #gateway: HarnessSettings['gateway']
+  readonly #emit: Emit
+  readonly #waiting: (ConfigureCommand | MessageCommand)[] = []
+  /** Messages that wait and were interrupted already. */
+  readonly #interrupted = new Set<string>()
+  #work: Promise<void> | undefined
+  #configured: Configured | undefined
+  #configureFailure: string | undefined
+  #running: RunningTurn | undefined
+  #closed = false
+
+  constructor(harness: Harness, gateway: HarnessSettings['gateway'], emit: Emit) {
+    this.#harness = harness
+    this.#gateway = gateway
+    this.#emit = emit
+  }
+
+  ready(): void {
+    this.#emit({ type: 'ready', harness: this.#harness.name, version: this.#harness.version })
+  }
+
+  handle(command: AgentCommand): void {
+    if (command.type === 'interrupt') {
+      this.#interrupt(command.messageId)
+      return
+    }
+    if (command.type === 'shutdown' || this.#closed) return
+    if (command.type === 'message' && this.#holds(command.messageId)) {
+      if (this.#running?.messageId === command.messageId) {
+        this.#emit({ type: 'turn_started', message_id: command.messageId })
+      }
+      return
+    }
+    if (this.#waiting.length >= waitingCommandsMax) {
+      this.error('busy', 'Too many messages wait; send the next one after turn_complete.')
+      return
+    }
+    this.#waiting.push(command)
+    this.#work ??= this.#drain()
+  }
+
+  error(code: string, message: string, fatal = false): void {
+    this.#emit({ type: 'error', message: message.slice(0, 4000), code, fatal })
+  }
+
+  /** For errors that reached no `catch`: they belong to the running turn, if there is one. */
+  crash(error: unknown): void {
+    if (this.#running) this.#running.crash(error)
+    else this.error('agent_error', describe(error))
+  }
+
+  /** Interrupts what runs and waits until it has been told. */
+  async close(): Promise<void> {
+    this.#closed = true
+    this.#waiting.length = 0
+    this.#running?.abort.abort()
+    await this.#work
+    await this.#configured?.session?.close()
+    this.#configured?.journal.close()
+    this.#configured = undefined
+  }
+
+  #interrupt(messageId: string | undefined): void {
+    const current = this.#running?.messageId ?? this.#waiting.find((waiting) => waiting.type === 'message')?.messageId
+    const wanted = messageId ?? current
+    if (wanted === undefined) return
+    if (this.#running?.messageId === wanted) this.#running.abort.abort()
+    // It may wait for `configure` still; then it is interrupted as soon as it starts.
+    else if (this.#holds(wanted)) this.#interrupted.add(wanted)
+  }
+
+  #holds(messageId: string): boolean {
+    if (this.#running?.messageId === messageId) return true
+    return this.#waiting.some((waiting) => waiting.type === 'message' && waiting.messageId === messageId)
+  }
+
+  async #drain(): Promise<void> {
+    for (let command = this.#waiting.shift(); command; command = this.#waiting.shift()) {
+      try {
+        if (command.type === 'configure') await this.#configure(command)
+        else await this.#turn(command)
+      } catch (error) {
+        this.error('agent_error', describe(error))
+      }
+    }
+    this.#work = undefined
+  }
+
+  async #configure(command: ConfigureCommand): Promise<void> {
+    const { type: _type, sessionId: _sessionId, harness, ...rest } = command
+    await this.#configured?.session?.close()
+    this.#configured?.journal.close()
+    this.#configured = undefined
+    this.#configureFailure = undefined
+    if (harness !== this.#harness.name) {
+      this.#configureFailure = `This process runs ${this.#harness.name}, not ${harness}.`
+      this.error('unknown_harness', this.#configureFailure)
+      return
+    }
+    let journal: TurnJournal | undefined
+    try {
+      mkdirSync(rest.cwd, { recursive: true })
+      journal = new TurnJournal(rest.stateDir)
+      const settings: HarnessSettings = { ...rest, gateway: this.#gateway }
+      const session = await this.#harness.open(settings)
+      this.#configured = { settings, journal, session, sessionId: session.sessionId }
+      this.#emit({ type: 'configured', model: session.model, tools: session.tools, cwd: rest.cwd })
+    } catch (error) {
+      journal?.close()
+      this.#configureFailure = describe(error)
+      this.error('configure_failed', this.#configureFailure)
+    }
+  }
+
+  async #turn(command: MessageCommand): Promise<void> {
+    const configured = this.#configured
+    const { messageId } = command
+    if (!configured) {
+      this.#refuse(messageId)
+      return
+    }
+    const { journal } = configured
+    const state = journal.state(messageId)
+    if (state === 'finished') {
+      this.#emit({ type: 'turn_complete', message_id: messageId, session_id: journal.sessionId(messageId) })
+      return
+    }
+    const startedAt = performance.now()
+    if (state === 'new') this.#journal(() => journal.start(messageId, configured.sessionId))
+    this.#emit({ type: 'turn_started', message_id: messageId })
+    const outcome = await this.#run(configured, command, state === 'started')
+    const { price } = configured.settings
+    const { input_tokens: input, output_tokens: output } = outcome.usage
+    if (price) outcome.costUsd = costUsd(price, { input, output })
+    this.#finish(messageId, configured.sessionId, outcome, startedAt, () => {
+      this.#journal(() => journal.finish(messageId, configured.sessionId))
+    })
+  }
+
+  #finish(
+    messageId: string,
+    sessionId: string,
+    outcome: TurnOutcome,
+    startedAt: number,
+    beforeComplete = () => {},
+  ): void {
+    this.#emit({
+      type: 'result',
+      subtype: outcome.subtype,
+      result: outcome.result,
+      num_turns: outcome.turnCount,
+      duration_ms: Math.round(performance.now() - startedAt),
+      usage: outcome.usage,
+      ...(outcome.costUsd === undefined ? {} : { total_cost_usd: outcome.costUsd }),
+      session_id: sessionId,
+    })
+    beforeComplete()
+    this.#emit({ type: 'turn_complete', message_id: messageId, session_id: sessionId })
+  }
+
+  /** A message that cannot be dealt with. After a failed `configure` it ends like any other turn; before one it is a bug of the server. */
+  #refuse(messageId: string): void {
+    if (this.#configureFailure === undefined) {
+      this.error('not_configured', 'A message came before configure.')
+      return
+    }
+    this.#emit({ type: 'turn_started', message_id: messageId })
+    this.error('configure_failed', this.#configureFailure)
+    this.#finish(messageId, '', failed(this.#configureFailure), performance.now())
+  }
+
+  /** A full disk must not end a turn: it only makes a repeat of the message dearer. */
+  #journal(write: () => void): void {
+    try {
+      write()
+    } catch (error) {
+      this.error('agent_error', `The journal of turns cannot be written: ${describe(error)}`)
+    }
+  }
+
+  async #run(configured: Configured, command: MessageCommand, resumed: boolean): Promise<TurnOutcome> {
+    const abort = new AbortController()
+    const crashed = Promise.withResolvers<never>()
+    // Nobody may be listening when it rejects: the race below can be over.
+    crashed.promise.catch(() => {})
+    // Events of a turn that was given up must not appear after its end, or in the next one.
+    let over = false
+    const crash = (error: unknown) => {
+      over = true
+      crashed.reject(error)
+    }
+    this.#running = { messageId: command.messageId, abort, crash }
+    if (this.#interrupted.delete(command.messageId)) abort.abort()
+    try {
+      configured.session ??= await this.#harness.open(configured.settings)
+      const { session } = configured
+      configured.sessionId = session.sessionId
+      const run = session.run(
+        { content: command.content, resumed },
+        (event) => {
+          if (over) return
+          this.#emit(event.type === 'assistant' ? { ...event, session_id: session.sessionId } : event)
+        },
+        abort.signal,
+      )
+      const outcome = await Promise.race([run, crashed.promise])
+      // Some harnesses know the id of a new conversation only now.
+      configured.sessionId = session.sessionId
+      return outcome
+    } catch (error) {
+      abort.abort()
+      const session = configured.session
+      configured.session = undefined
+      session?.close().catch((closeError: unknown) => console.error(closeError))
+      console.error(error)
+      this.error('agent_error', describe(error))
+      return failed(describe(error))
+    } finally {
+      over = true
+      this.#running = undefined
+    }
+  }
+}
+
+function failed(message: string): TurnOutcome {
+  const usage = { input_tokens: 0, output_tokens: 0 }
+  return { subtype: 'error_during_execution', result: message, turnCount: 0, usage }
+}
+
+function describe(error: unknown): string {
+  return (error instanceof Error ? error.message : String(error)).slice(0, 4000)
+}

@@ -1,0 +1,158 @@
+/**
+ * Harness `claude`: the Claude Agent SDK, when the operator has installed it in the sandbox. Its conversations are its own
+ * files; the id of ours is in `<stateDir>/claude/session.json`.
+ */
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { z } from 'zod'
+import { toolNames } from '../../protocol/agent.ts'
+import type { Harness, HarnessEvent, HarnessSession, HarnessSettings, Turn, TurnOutcome } from '../harness.ts'
+import { ModelProxy } from '../model-proxy.ts'
+import { skillPaths } from '../skills.ts'
+import { surroundings } from '../surroundings.ts'
+import { ClaudeEvents } from './events.ts'
+import { loadClaudeSdk, type ClaudeSdk } from './sdk.ts'
+
+const savedSchema = z.object({ sessionId: z.string() })
+
+/** Its names of the protocol's tools. */
+const claudeTools = ['Bash', 'Read', 'Write', 'Edit', 'Glob', 'Grep', 'LS'] as const
+
+export const claudeHarness: Harness = {
+  name: 'claude',
+  version: '1',
+  async open(settings) {
+    const sdk = await loadClaudeSdk()
+    return new ClaudeSession(sdk, settings, await ModelProxy.start(settings.gateway))
+  },
+}
+
+class ClaudeSession implements HarnessSession {
+  readonly tools: string[]
+  readonly model: string
+  readonly #sdk: ClaudeSdk
+  readonly #settings: HarnessSettings
+  readonly #proxy: ModelProxy
+  readonly #file: string
+  #sessionId: string | undefined
+
+  constructor(sdk: ClaudeSdk, settings: HarnessSettings, proxy: ModelProxy) {
+    this.#sdk = sdk
+    this.#settings = settings
+    this.#proxy = proxy
+    const folder = join(settings.stateDir, 'claude')
+    mkdirSync(folder, { recursive: true })
+    this.#file = join(folder, 'session.json')
+    this.#sessionId = savedId(this.#file)
+    const { provider, id } = settings.model
+    this.model = provider === 'demo' ? 'demo' : `${provider}/${id}`
+    this.tools = toolNames.filter((name) => settings.allowedTools?.includes(name) ?? true)
+  }
+
+  /** Empty until the first turn: the SDK makes it. */
+  get sessionId(): string {
+    return this.#sessionId ?? ''
+  }
+
+  async run(turn: Turn, emit: (event: HarnessEvent) => void, signal: AbortSignal): Promise<TurnOutcome> {
+    const calls = this.#proxy.beginTurn(Number.POSITIVE_INFINITY, () => {})
+    const events = new ClaudeEvents(this.#settings, emit)
+    let failure: string | undefined
+    try {
+      if (!signal.aborted) await this.#query(turn, events, signal)
+    } catch (error) {
+      // The SDK throws for an abort, and when its program ends: both are ends of the turn, not bugs.
+      failure = error instanceof Error ? error.message : String(error)
+    }
+    events.end()
+    const { result } = events
+    const common = {
+      turnCount: result?.turnCount ?? calls.count,
+      usage: { ...calls.usage },
+      ...(result?.costUsd === undefined ? {} : { costUsd: result.costUsd }),
+    }
+    const text = result?.result || events.lastText
+    if (signal.aborted) return { ...common, subtype: 'interrupted', result: text }
+    if (result?.subtype === 'error_max_turns') return { ...common, subtype: 'error_max_turns', result: text }
+    if (result?.subtype === 'success' && !result.isError && !calls.failure) {
+      return { ...common, subtype: 'success', result: text }
+    }
+    const message = (calls.failure?.message ?? failure) || text || 'The Claude Agent SDK told no result.'
+    const code = calls.failure?.code ?? 'agent_error'
+    emit({ type: 'error', code, message: message.slice(0, 4000), fatal: false })
+    return { ...common, subtype: 'error_during_execution', result: message.slice(0, 4000) }
+  }
+
+  async close(): Promise<void> {
+    await this.#proxy.close()
+  }
+
+  async #query(turn: Turn, events: ClaudeEvents, signal: AbortSignal): Promise<void> {
+    const abortController = new AbortController()
+    const onAbort = () => abortController.abort()
+    signal.addEventListener('abort', onAbort, { once: true })
+    try {
+      const options = { ...this.#options(), abortController }
+      for await (const message of this.#sdk.query({ prompt: promptOf(turn), options })) {
+        events.take(message)
+        this.#keep(events.sessionId)
+        if (signal.aborted) break
+      }
+    } finally {
+      signal.removeEventListener('abort', onAbort)
+    }
+  }
+
+  #options(): Record<string, unknown> {
+    const { cwd, model, systemPrompt, maxTurns, skillsDir, skillFiles, allowedTools } = this.#settings
+    const skills = skillPaths(skillsDir, skillFiles ?? [])
+    const skillList =
+      skills.length === 0 ? undefined : `Read these skills when they fit the task:\n${skills.join('\n')}`
+    const append = [surroundings, systemPrompt, skillList].filter((part) => part !== undefined).join('\n\n')
+    const refused = claudeTools.filter((name) => !(allowedTools?.includes(name.toLowerCase()) ?? true))
+    return {
+      cwd,
+      model: model.id,
+      systemPrompt: { type: 'preset', preset: 'claude_code', append },
+      // The sandbox is the boundary: nobody is there to be asked.
+      permissionMode: 'bypassPermissions',
+      allowDangerouslySkipPermissions: true,
+      settingSources: ['project'],
+      disallowedTools: refused,
+      ...(maxTurns === undefined ? {} : { maxTurns }),
+      ...(this.#sessionId === undefined ? {} : { resume: this.#sessionId }),
+      env: {
+        ...process.env,
+        // As root it refuses to skip permissions unless it is told that it is in a sandbox.
+        IS_SANDBOX: '1',
+        ANTHROPIC_BASE_URL: `${this.#proxy.url}/anthropic`,
+        ANTHROPIC_API_KEY: 'atoll',
+        ANTHROPIC_MODEL: model.id,
+        // The session may use one model alone, also for small things.
+        ANTHROPIC_SMALL_FAST_MODEL: model.id,
+        ANTHROPIC_DEFAULT_HAIKU_MODEL: model.id,
+        CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC: '1',
+      },
+    }
+  }
+
+  #keep(sessionId: string | undefined): void {
+    if (sessionId === undefined || sessionId === this.#sessionId) return
+    this.#sessionId = sessionId
+    writeFileSync(this.#file, JSON.stringify({ sessionId }))
+  }
+}
+
+function promptOf(turn: Turn): string {
+  if (!turn.resumed) return turn.content
+  return `You were stopped in the middle of work on the following message; look at what is done before you repeat anything.\n\n${turn.content}`
+}
+
+function savedId(file: string): string | undefined {
+  try {
+    return savedSchema.parse(JSON.parse(readFileSync(file, 'utf8'))).sessionId
+  } catch {
+    // There is none yet, or the write of it was cut off.
+    return undefined
+  }
+}

@@ -1,0 +1,75 @@
+/**
+ * The program inside a sandbox: `node main.ts [harness]`. It reads commands from standard input and writes events to
+ * standard output, one JSON object a line, as `protocol/agent.ts` says. Standard error is for people.
+ */
+import { agentEnvironment, LineSplitter, parseAgentCommand, type SplitLine } from '../protocol/agent.ts'
+import { Agent } from './agent.ts'
+import { loadHarness } from './harnesses.ts'
+import { endLeftGroups } from './left-groups.ts'
+import { takeStandardOutput } from './output.ts'
+
+const emit = takeStandardOutput()
+
+const gateway = {
+  url: process.env[agentEnvironment.gatewayUrl] ?? '',
+  token: process.env[agentEnvironment.gatewayToken] ?? '',
+}
+// The commands that the model runs have no use for it, and it must not end up in what they print.
+delete process.env[agentEnvironment.gatewayToken]
+
+const harnessName = process.argv[2] ?? 'pi'
+const harness = await loadHarness(harnessName)
+
+if (!harness || gateway.url === '' || gateway.token === '') {
+  const message = harness
+    ? `${agentEnvironment.gatewayUrl} and ${agentEnvironment.gatewayToken} must be set.`
+    : `There is no harness ${harnessName}.`
+  emit({ type: 'error', message, code: harness ? 'agent_error' : 'unknown_harness', fatal: true })
+  process.exit(1)
+}
+
+endLeftGroups()
+const agent = new Agent(harness, gateway, emit)
+
+process.on('uncaughtException', (error) => {
+  console.error(error)
+  agent.crash(error)
+})
+process.on('unhandledRejection', (error) => {
+  console.error(error)
+  agent.crash(error)
+})
+// The reader of the events is gone for good: nobody is left to work for.
+process.stdout.on('error', () => process.exit(1))
+process.on('SIGTERM', stop)
+// What the server sends when a turn does not end by itself.
+process.on('SIGINT', () => agent.handle({ type: 'interrupt' }))
+process.stdin.on('end', stop)
+
+const splitter = new LineSplitter()
+process.stdin.on('data', (chunk: Buffer) => {
+  for (const line of splitter.push(chunk)) handle(line)
+})
+agent.ready()
+
+function handle(line: SplitLine): void {
+  const parsed = line.type === 'line' ? parseAgentCommand(line.text) : undefined
+  if (!parsed) agent.error('invalid_command', 'The line is too long.')
+  else if (!parsed.ok) agent.error('invalid_command', parsed.reason)
+  else if (parsed.value.type === 'shutdown') stop()
+  else agent.handle(parsed.value)
+}
+
+/** How long a turn may take to end after it was interrupted. */
+const stopMs = 10_000
+
+function stop(): void {
+  setTimeout(() => process.exit(1), stopMs).unref()
+  agent.close().then(
+    () => process.exit(0),
+    (error: unknown) => {
+      console.error(error)
+      process.exit(1)
+    },
+  )
+}

@@ -1,0 +1,208 @@
+import { createServer, request as httpRequest, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
+import { once } from 'node:events'
+import type { AddressInfo } from 'node:net'
+import { pipeline } from 'node:stream/promises'
+import { setTimeout } from 'node:timers/promises'
+import type { modelApis } from '../protocol/agent.ts'
+import { UsageTap } from '../protocol/usage-tap.ts'
+
+/** As the gateway's own bounds: what is larger it refuses anyway. */
+const bodyBytesMax = 32 * 1024 * 1024
+const errorBytesMax = 256 * 1024
+
+/** How long a gateway that cannot be reached is asked again (contract.md § The stream): the server may be restarting. */
+const retryMs = 60_000
+const retryPauseFirstMs = 500
+const retryPauseMaxMs = 8000
+
+const passedHeaders = ['content-type', 'accept', 'user-agent', 'anthropic-version', 'anthropic-beta', 'openai-beta']
+
+const wires: Readonly<Record<string, (typeof modelApis)[number]>> = {
+  '/anthropic/v1/messages': 'anthropic-messages',
+  '/openai/v1/chat/completions': 'openai-completions',
+  '/openai/v1/responses': 'openai-responses',
+}
+
+/** What passed in one turn. */
+export interface ModelCalls {
+  count: number
+  usage: { input_tokens: number; output_tokens: number }
+  /** Of the last call, when it failed. */
+  failure: { code: 'budget_exceeded' | 'model_error'; message: string } | undefined
+  /** More calls were wanted than the turn may make. */
+  stoppedAtMax: boolean
+}
+
+/**
+ * The way to the gateway for an agent program that is a process of its own: a listener on the loopback that puts the token
+ * in, so that the program and the commands it starts are never given it, and that sees what such a program does not tell:
+ * how many calls were made, what they used, and why one failed.
+ */
+export class ModelProxy {
+  readonly #server: Server
+  readonly #gateway: { url: string; token: string }
+  #calls = newCalls()
+  #callsMax = Number.POSITIVE_INFINITY
+  #onMax = () => {}
+
+  private constructor(gateway: { url: string; token: string }) {
+    this.#gateway = gateway
+    this.#server = createServer((request, response) => {
+      this.#serve(request, response).catch((error: unknown) => {
+        console.error(error)
+        response.destroy()
+      })
+    })
+  }
+
+  static async start(gateway: { url: string; token: string }): Promise<ModelProxy> {
+    const proxy = new ModelProxy(gateway)
+    proxy.#server.listen(0, '127.0.0.1')
+    await once(proxy.#server, 'listening')
+    return proxy
+  }
+
+  /** Without a path: programs add `/anthropic` or `/openai/v1`. */
+  get url(): string {
+    return `http://127.0.0.1:${(this.#server.address() as AddressInfo).port}`
+  }
+
+  /** Counts anew. `onMax` is called once more than `callsMax` calls are wanted; those are refused. */
+  beginTurn(callsMax: number, onMax: () => void): ModelCalls {
+    this.#calls = newCalls()
+    this.#callsMax = callsMax
+    this.#onMax = onMax
+    return this.#calls
+  }
+
+  async close(): Promise<void> {
+    const closed = once(this.#server, 'close')
+    this.#server.close()
+    this.#server.closeAllConnections()
+    await closed
+  }
+
+  async #serve(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    const path = (request.url ?? '').split('?', 1)[0] ?? ''
+    const wire = Object.hasOwn(wires, path) ? wires[path] : undefined
+    if (!wire || request.method !== 'POST') return refuse(response, 404, 'not_found')
+    const calls = this.#calls
+    if (calls.count >= this.#callsMax) {
+      calls.stoppedAtMax = true
+      this.#onMax()
+      return refuse(response, 403, 'error_max_turns')
+    }
+    calls.count += 1
+    const body = await readWhole(request, bodyBytesMax)
+    if (!body) return refuse(response, 413, 'too_large')
+    const gone = new AbortController()
+    response.once('close', () => gone.abort())
+    let answer: IncomingMessage
+    try {
+      answer = await this.#ask(path, request, body, gone.signal)
+    } catch (error) {
+      if (gone.signal.aborted) return
+      calls.failure = {
+        code: 'model_error',
+        message: `The model gateway cannot be reached: ${(error as Error).message}`,
+      }
+      return refuse(response, 502, 'model_unreachable')
+    }
+    if ((answer.statusCode ?? 502) >= 400) await passError(answer, response, calls)
+    else await passAnswer(wire, answer, response, calls, { signal: gone.signal, requestBytes: body.length })
+  }
+
+  async #ask(path: string, from: IncomingMessage, body: Buffer, signal: AbortSignal): Promise<IncomingMessage> {
+    const headers: Record<string, string> = {
+      'x-api-key': this.#gateway.token,
+      'content-length': String(body.length),
+    }
+    for (const name of passedHeaders) {
+      const value = from.headers[name]
+      if (typeof value === 'string') headers[name] = value
+    }
+    const url = this.#gateway.url.replace(/\/+$/, '') + path
+    const startedAt = performance.now()
+    for (let attempt = 0; ; attempt++) {
+      try {
+        return await send(url, headers, body, signal)
+      } catch (error) {
+        const pauseMs = Math.min(retryPauseFirstMs * 2 ** attempt, retryPauseMaxMs) * (0.5 + Math.random() / 2)
+        if (signal.aborted || performance.now() + pauseMs - startedAt > retryMs) throw error
+        await setTimeout(pauseMs, undefined, { signal })
+      }
+    }
+  }
+}
+
+function newCalls(): ModelCalls {
+  return { count: 0, usage: { input_tokens: 0, output_tokens: 0 }, failure: undefined, stoppedAtMax: false }
+}
+
+function send(
+  url: string,
+  headers: Record<string, string>,
+  body: Buffer,
+  signal: AbortSignal,
+): Promise<IncomingMessage> {
+  return new Promise((resolve, reject) => {
+    // A connection each: one that is kept breaks under a sandbox that is moved or woken.
+    const request = httpRequest(url, { method: 'POST', headers, signal, agent: false })
+    request.on('response', resolve)
+    request.on('error', reject)
+    request.end(body)
+  })
+}
+
+async function passAnswer(
+  wire: (typeof modelApis)[number],
+  answer: IncomingMessage,
+  response: ServerResponse,
+  calls: ModelCalls,
+  { signal, requestBytes }: { signal: AbortSignal; requestBytes: number },
+): Promise<void> {
+  const tap = new UsageTap(wire, answer.headers['content-type'] ?? '')
+  answer.on('data', (chunk: Buffer) => tap.push(chunk))
+  answer.pause()
+  response.writeHead(answer.statusCode ?? 200, { 'content-type': answer.headers['content-type'] ?? 'application/json' })
+  try {
+    await pipeline(answer, response, { signal })
+    calls.failure = undefined
+  } catch (error) {
+    if (!signal.aborted) calls.failure = { code: 'model_error', message: `The answer broke off: ${String(error)}` }
+    response.destroy()
+  } finally {
+    const { inputTokens, outputTokens } = tap.end(requestBytes)
+    calls.usage.input_tokens += inputTokens
+    calls.usage.output_tokens += outputTokens
+  }
+}
+
+async function passError(answer: IncomingMessage, response: ServerResponse, calls: ModelCalls): Promise<void> {
+  const body = (await readWhole(answer, errorBytesMax)) ?? Buffer.alloc(0)
+  const text = body.toString('utf8')
+  calls.failure = {
+    code: text.includes('budget_exceeded') ? 'budget_exceeded' : 'model_error',
+    message: `${answer.statusCode} ${text}`.slice(0, 4000),
+  }
+  const type = answer.headers['content-type'] ?? 'application/json'
+  response.writeHead(answer.statusCode ?? 502, { 'content-type': type, 'x-should-retry': 'false' })
+  response.end(body)
+}
+
+function refuse(response: ServerResponse, status: number, code: string): void {
+  const error = { type: code, code, message: code }
+  response.writeHead(status, { 'content-type': 'application/json', 'x-should-retry': 'false', connection: 'close' })
+  response.end(JSON.stringify({ type: 'error', error }))
+}
+
+async function readWhole(stream: IncomingMessage, bytesMax: number): Promise<Buffer | undefined> {
+  const chunks: Buffer[] = []
+  let length = 0
+  for await (const chunk of stream as AsyncIterable<Buffer>) {
+    length += chunk.length
+    if (length > bytesMax) return undefined
+    chunks.push(chunk)
+  }
+  return Buffer.concat(chunks)
+}

@@ -1,0 +1,105 @@
+import { existsSync } from 'node:fs'
+import { resolve } from 'node:path'
+import type { AgentSessionEvent } from '@earendil-works/pi-coding-agent'
+import type { AgentEventOf } from '../../protocol/agent.ts'
+import type { HarnessEvent, HarnessSettings } from '../harness.ts'
+import type { AssistantMessage } from './conversation.ts'
+import { oneLine, summarise } from '../summary.ts'
+import { protocolToolName } from './tools.ts'
+
+type Block = AgentEventOf<'assistant'>['message']['content'][number]
+
+interface OpenCall {
+  startedAt: number
+  args: unknown
+  existed: boolean
+}
+
+/** Maps pi's events of one turn to those of the protocol, and counts. */
+export class PiEvents {
+  readonly #settings: HarnessSettings
+  readonly #emit: (event: HarnessEvent) => void
+  readonly #calls = new Map<string, OpenCall>()
+  turnCount = 0
+  costUsd = 0
+  usage = { input_tokens: 0, output_tokens: 0 }
+  lastAnswer: AssistantMessage | undefined
+  /** Of the last answer that said something. */
+  lastText = ''
+
+  constructor(settings: HarnessSettings, emit: (event: HarnessEvent) => void) {
+    this.#settings = settings
+    this.#emit = emit
+  }
+
+  take(event: AgentSessionEvent): void {
+    if (event.type === 'message_end' && event.message.role === 'assistant') this.#answer(event.message)
+    if (event.type === 'tool_execution_start') this.#callStarted(event.toolCallId, event.toolName, event.args)
+    if (event.type === 'tool_execution_end') {
+      this.#callEnded(event.toolCallId, protocolToolName(event.toolName), event.result, event.isError)
+    }
+  }
+
+  #answer(message: AssistantMessage): void {
+    this.lastAnswer = message
+    const input = message.usage.input + message.usage.cacheRead + message.usage.cacheWrite
+    const usage = { input_tokens: whole(input), output_tokens: whole(message.usage.output) }
+    this.usage.input_tokens += usage.input_tokens
+    this.usage.output_tokens += usage.output_tokens
+    this.costUsd += Math.max(0, message.usage.cost.total || 0)
+    if (message.stopReason !== 'error' && message.stopReason !== 'aborted') this.turnCount += 1
+    // Tool calls of an answer that broke off are not made, so they are not told.
+    const isWhole = message.stopReason !== 'error' && message.stopReason !== 'aborted'
+    const content = blocks(message).filter((block) => isWhole || block.type === 'text')
+    if (content.length === 0) return
+    this.lastText = content.map((block) => (block.type === 'text' ? block.text : '')).join('') || this.lastText
+    this.#emit({
+      type: 'assistant',
+      message: { role: 'assistant', content, model: this.#settings.model.id, usage },
+    })
+  }
+
+  #callStarted(id: string, tool: string, args: unknown): void {
+    const path = tool === 'write' || tool === 'edit' ? this.#path(args) : undefined
+    this.#calls.set(id, { startedAt: performance.now(), args, existed: path !== undefined && existsSync(path) })
+  }
+
+  #callEnded(id: string, tool: string, result: unknown, isError: boolean): void {
+    const call = this.#calls.get(id) ?? { startedAt: performance.now(), args: {}, existed: false }
+    this.#calls.delete(id)
+    const summary = summarise(tool, call.args, result, isError, this.#settings.cwd)
+    this.#emit({
+      type: 'tool_use_summary',
+      tool: oneLine(tool),
+      tool_use_id: id,
+      summary,
+      is_error: isError,
+      duration_ms: whole(performance.now() - call.startedAt),
+    })
+    const path = (tool === 'write' || tool === 'edit') && !isError ? this.#path(call.args) : undefined
+    if (path !== undefined) {
+      this.#emit({ type: 'artifact', path, summary: call.existed ? 'Changed' : 'Created' })
+    }
+  }
+
+  #path(args: unknown): string | undefined {
+    const path = typeof args === 'object' && args !== null ? (args as Record<string, unknown>)['path'] : undefined
+    if (typeof path !== 'string' || path === '') return undefined
+    return resolve(this.#settings.cwd, path.startsWith('@') ? path.slice(1) : path)
+  }
+}
+
+function blocks(message: AssistantMessage): Block[] {
+  const content: Block[] = []
+  for (const block of message.content) {
+    if (block.type === 'text' && block.text !== '') content.push({ type: 'text', text: block.text })
+    if (block.type === 'toolCall') {
+      content.push({ type: 'tool_use', id: block.id, name: protocolToolName(block.name), input: block.arguments })
+    }
+  }
+  return content
+}
+
+function whole(value: number): number {
+  return Number.isFinite(value) && value > 0 ? Math.round(value) : 0
+}

@@ -1,0 +1,160 @@
+import { setImmediate, setTimeout } from 'node:timers/promises'
+import type { AgentSession, AgentSessionEvent } from '@earendil-works/pi-coding-agent'
+import type { HarnessEvent, HarnessSettings, Turn, TurnOutcome } from '../harness.ts'
+import { isConnectionFailure } from './connection-failure.ts'
+import { conversationTail, dropFailedAnswers, type AssistantMessage } from './conversation.ts'
+import { PiEvents } from './events.ts'
+
+/** How long a gateway that cannot be reached, or that breaks off its answers, is asked again (contract.md § The stream). */
+const retryMs = 60_000
+const retryPauseFirstMs = 500
+const retryPauseMaxMs = 8000
+
+/** One turn of a pi session. */
+export class PiTurn {
+  readonly #session: AgentSession
+  readonly #maxTurns: number
+  readonly #emit: (event: HarnessEvent) => void
+  readonly #signal: AbortSignal
+  readonly #events: PiEvents
+  #stoppedAtMax = false
+
+  constructor(
+    session: AgentSession,
+    settings: HarnessSettings,
+    emit: (event: HarnessEvent) => void,
+    signal: AbortSignal,
+  ) {
+    this.#session = session
+    this.#maxTurns = settings.maxTurns ?? Number.POSITIVE_INFINITY
+    this.#emit = emit
+    this.#signal = signal
+    this.#events = new PiEvents(settings, emit)
+  }
+
+  async run(turn: Turn): Promise<TurnOutcome> {
+    const stopListening = this.#session.agent.subscribe((event) => {
+      this.#events.take(event)
+      if (event.type !== 'turn_end' || this.#events.turnCount < this.#maxTurns) return
+      if (event.toolResults.length > 0) {
+        this.#stoppedAtMax = true
+        this.#session.agent.abort()
+      }
+    })
+    const onAbort = () => void this.#session.abort().catch((error: unknown) => console.error(error))
+    this.#signal.addEventListener('abort', onAbort, { once: true })
+    try {
+      if (!this.#signal.aborted) await this.#ask(turn)
+      return this.#outcome()
+    } finally {
+      this.#signal.removeEventListener('abort', onAbort)
+      stopListening()
+    }
+  }
+
+  async #ask(turn: Turn): Promise<void> {
+    await this.#settled(() => this.#begin(turn))
+    let answered = this.#events.turnCount
+    let failingSince: number | undefined
+    for (let attempt = 0; this.#hasBrokenOff() && !this.#signal.aborted; attempt++) {
+      // Another answer in between means that the gateway was there again.
+      if (this.#events.turnCount > answered) failingSince = undefined
+      if (failingSince === undefined) attempt = 0
+      failingSince ??= performance.now()
+      answered = this.#events.turnCount
+      const pauseMs = Math.min(retryPauseFirstMs * 2 ** attempt, retryPauseMaxMs) * (0.5 + Math.random() / 2)
+      if (performance.now() + pauseMs - failingSince > retryMs) return
+      await setTimeout(pauseMs, undefined, { signal: this.#signal }).catch(() => {})
+      if (this.#signal.aborted) return
+      dropFailedAnswers(this.#session)
+      await this.#settled(() => this.#session.agent.continue())
+    }
+  }
+
+  #hasBrokenOff(): boolean {
+    const answer = this.#events.lastAnswer
+    if (answer?.stopReason !== 'error') return false
+    return isConnectionFailure(answer.errorMessage ?? '')
+  }
+
+  /** Asks, or takes a half-done turn up where the conversation on disk stands. */
+  async #begin(turn: Turn): Promise<void> {
+    const tail = turn.resumed ? conversationTail(this.#session, turn.content) : 'absent'
+    if (tail === 'absent') await this.#session.prompt(turn.content, { expandPromptTemplates: false })
+    else if (tail === 'open') await this.#session.agent.continue()
+    else this.#events.lastAnswer = tail
+  }
+
+  /**
+   * Waits for what pi does behind a run: it writes the conversation, compacts it when it has grown, and after an overflow
+   * asks again. All of that is told by events of the session, which follow those of the agent.
+   */
+  async #settled(work: () => Promise<void>): Promise<void> {
+    let runs = 0
+    let told = 0
+    let compacting = false
+    let willRetry = false
+    let retryAwaitedSince = 0
+    let wake = () => {}
+    const countRuns = this.#session.agent.subscribe((event) => {
+      if (event.type === 'agent_start') {
+        runs += 1
+        willRetry = false
+      }
+    })
+    const stopListening = this.#session.subscribe((event: AgentSessionEvent) => {
+      if (event.type === 'agent_end') told += 1
+      if (event.type === 'compaction_start') compacting = true
+      if (event.type === 'compaction_end') {
+        compacting = false
+        willRetry = event.willRetry
+        retryAwaitedSince = performance.now()
+      }
+      wake()
+    })
+    try {
+      await work()
+      for (;;) {
+        // A compaction begins right after `agent_end` has been told.
+        await setImmediate()
+        if (this.#signal.aborted || performance.now() - retryAwaitedSince > retryAwaitedMs) willRetry = false
+        if (told >= runs && !compacting && !willRetry) return
+        const next = Promise.withResolvers<void>()
+        wake = next.resolve
+        await Promise.race([next.promise, setTimeout(settleCheckMs)])
+      }
+    } finally {
+      countRuns()
+      stopListening()
+    }
+  }
+
+  #outcome(): TurnOutcome {
+    const answer = this.#events.lastAnswer
+    const common = {
+      turnCount: this.#events.turnCount,
+      usage: this.#events.usage,
+      ...(this.#events.costUsd > 0 ? { costUsd: this.#events.costUsd } : {}),
+    }
+    const text = this.#events.lastText || answerText(answer)
+    if (this.#signal.aborted) return { ...common, subtype: 'interrupted', result: text }
+    if (this.#stoppedAtMax) return { ...common, subtype: 'error_max_turns', result: text }
+    if (answer?.stopReason === 'error') {
+      const message = answer.errorMessage ?? 'The model failed.'
+      const code = message.includes('budget_exceeded') ? 'budget_exceeded' : 'model_error'
+      this.#emit({ type: 'error', message: message.slice(0, 4000), code, fatal: false })
+      return { ...common, subtype: 'error_during_execution', result: message.slice(0, 4000) }
+    }
+    return { ...common, subtype: 'success', result: text }
+  }
+}
+
+/** How often the state is looked at while no event comes. */
+const settleCheckMs = 1000
+
+/** pi asks again right after an overflow was compacted; when it does not by then, it will not. */
+const retryAwaitedMs = 5000
+
+function answerText(answer: AssistantMessage | undefined): string {
+  return answer?.content.map((block) => (block.type === 'text' ? block.text : '')).join('') ?? ''
+}

@@ -1,0 +1,73 @@
+import { isAbsolute, relative } from 'node:path'
+
+/** One short line, for a person. */
+export const summaryCharactersMax = 200
+
+/** What a tool call did, in one line for a person. `args` come from the model and can be anything. */
+export function summarise(tool: string, args: unknown, result: unknown, isError: boolean, cwd: string): string {
+  const did = describeCall(tool, args, cwd)
+  const firstLine = isError ? resultText(result).trim().split('\n').at(-1) : undefined
+  return oneLine(firstLine ? `${did}: ${firstLine}` : did)
+}
+
+export function resultText(result: unknown): string {
+  const content = field(result, 'content')
+  if (!Array.isArray(content)) return ''
+  return content.map((block: unknown) => text(block, 'text')).join('')
+}
+
+export function oneLine(value: string, charactersMax: number = summaryCharactersMax): string {
+  const line = value.replaceAll(/\s+/g, ' ').trim()
+  return line.length <= charactersMax ? line : `${line.slice(0, charactersMax - 1).toWellFormed()}…`
+}
+
+function describeCall(tool: string, args: unknown, cwd: string): string {
+  const path = shortPath(pathOf(args), cwd)
+  switch (tool) {
+    case 'bash':
+      return `Ran ${oneLine(bashTitle(text(args, 'command')), 120)}`
+    case 'read':
+      return `Read ${path}`
+    case 'write':
+      return `Wrote ${path} (${Buffer.byteLength(text(args, 'content'))} bytes)`
+    case 'edit':
+      return `Edited ${path}`
+    case 'glob':
+      return `Looked for files ${text(args, 'pattern')} in ${path}`
+    case 'grep':
+      return `Searched for ${text(args, 'pattern')} in ${path}`
+    case 'ls':
+      return `Listed ${path}`
+    default:
+      return `Called ${tool}`
+  }
+}
+
+/** The file that a call is about, whatever the harness calls the parameter. */
+export function pathOf(args: unknown): string {
+  for (const key of ['path', 'file_path', 'filePath', 'absolute_path']) {
+    const found = text(args, key)
+    if (found !== '') return found
+  }
+  return ''
+}
+
+/** A script that begins with a comment says itself what it is for. */
+function bashTitle(command: string): string {
+  return /^#[ \t]*(\S[^\n]*)\n/.exec(command)?.[1] ?? command
+}
+
+function shortPath(path: string, cwd: string): string {
+  if (path === '') return '.'
+  const short = isAbsolute(path) ? relative(cwd, path) : path
+  return short.startsWith('..') ? path : short || '.'
+}
+
+function text(value: unknown, key: string): string {
+  const found = field(value, key)
+  return typeof found === 'string' ? found : ''
+}
+
+function field(value: unknown, key: string): unknown {
+  return typeof value === 'object' && value !== null ? (value as Record<string, unknown>)[key] : undefined
+}
