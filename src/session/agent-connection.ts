@@ -1,0 +1,199 @@
+import type { Attachment, AttachmentEvent } from '../sandbox/index.ts'
+import type { Log } from '../lib/log.ts'
+import type { AgentCodec, AgentCommand, AgentLineSplitter, AgentOutput } from './agent-codec.ts'
+
+/** Attachment events dealt with in one commit. */
+const batchEventsMax = 256
+/** Of what the agent process last wrote to its standard error, in characters, for the log. */
+const stderrTailLength = 2000
+
+export interface AgentConnectionHandlers {
+  /**
+   * Commits what the agent said together with the offset from which the log is to be read after a crash. Only then is the output
+   * acknowledged, so that none is lost; the offset is part of the commit, so that none is taken twice.
+   */
+  take(output: AgentOutput[], offset: number): Promise<void>
+  /** All output that was waiting has been taken: from now on the state of the turn is the agent's own. */
+  live(): Promise<void>
+}
+
+export type ConnectionEnd = { type: 'exited'; exitCode: number; stderr: string } | { type: 'broken' }
+
+/**
+ * One attachment to the agent process of a session.
+ *
+ *     replaying ──`replayed`──► live        either ──► ended (exited | broken)
+ *
+ * `run` reads it to its end; commands are written one after another beside it, since an agent that does not read its
+ * input must not keep its output from being taken.
+ */
+export class AgentConnection {
+  /** The last message sent through this attachment; the one before may have been lost with its attachment. */
+  sentMessageId: string | undefined
+  /** The message whose turn was asked to end through this attachment. */
+  interruptedMessageId: string | undefined
+  configureSent = false
+  readonly #attachment: Attachment
+  readonly #codec: AgentCodec
+  readonly #handlers: AgentConnectionHandlers
+  readonly #log: Log
+  readonly #splitter: AgentLineSplitter
+  readonly #decoder = new TextDecoder()
+  #isLive = false
+  #closed = false
+  #warned = false
+  #stderr = ''
+  /** Everything before it is dealt with; a line that has begun and not ended lies behind it. */
+  #offset: number
+  #pendingBytes = 0
+  // A line that an earlier server began and could not end must not be glued to ours.
+  #prefix = '\n'
+  #writes: Promise<void> = Promise.resolve()
+
+  constructor(
+    attachment: Attachment,
+    offset: number,
+    handlers: AgentConnectionHandlers,
+    { codec, log }: { codec: AgentCodec; log: Log },
+  ) {
+    this.#attachment = attachment
+    this.#offset = offset
+    this.#handlers = handlers
+    this.#codec = codec
+    this.#log = log
+    this.#splitter = codec.splitter()
+  }
+
+  get isLive(): boolean {
+    return this.#isLive && !this.#closed
+  }
+
+  /** Reads until the process or the attachment ends. Throws what a handler throws. */
+  async run(): Promise<ConnectionEnd> {
+    try {
+      for await (const batch of batches(this.#attachment, this.#log)) {
+        await this.#take(batch)
+        if (this.#closed) break
+        if (!this.#isLive && batch.some(({ type }) => type === 'replayed')) {
+          this.#isLive = true
+          await this.#handlers.live()
+        }
+        const exit = batch.find((event) => event.type === 'exit')
+        if (exit) return { type: 'exited', exitCode: exit.exitCode, stderr: this.#stderr }
+      }
+      return { type: 'broken' }
+    } finally {
+      this.close()
+      await this.#writes
+    }
+  }
+
+  /** Writes a command behind those before it. A failure ends the connection; whoever connects next sends again. */
+  send(command: AgentCommand): void {
+    if (this.#closed) return
+    const line = Buffer.from(this.#prefix + this.#codec.encode(command))
+    this.#prefix = ''
+    this.#writes = this.#writes.then(async () => {
+      if (this.#closed) return
+      try {
+        await this.#attachment.write(line)
+      } catch (error) {
+        this.#log.debug({ err: error }, 'a command did not reach the agent')
+        this.close()
+      }
+    })
+  }
+
+  close(): void {
+    if (this.#closed) return
+    this.#closed = true
+    this.#attachment.close()
+  }
+
+  async #take(batch: readonly AttachmentEvent[]): Promise<void> {
+    const before = this.#offset
+    const output: AgentOutput[] = []
+    for (const event of batch) {
+      if (event.type !== 'output') continue
+      if (event.stream === 'stderr') this.#takeStderr(event.data, event.offset)
+      else this.#takeStdout(event.data, event.offset, output)
+    }
+    if (this.#offset === before) return
+    if (output.length > 0) await this.#handlers.take(output, this.#offset)
+    await this.#acknowledge()
+  }
+
+  #takeStdout(data: Buffer, offset: number, output: AgentOutput[]): void {
+    const lines = this.#splitter.push(data, offset)
+    for (const line of lines) {
+      const parsed = line.type === 'line' ? this.#codec.parse(line.text) : { ok: false as const, reason: 'too long' }
+      output.push(parsed.ok ? parsed.value : this.#invalid(parsed.reason))
+    }
+    const lastNewline = data.lastIndexOf(10)
+    if (lastNewline !== -1) {
+      this.#offset = offset + lastNewline + 1
+      this.#pendingBytes = data.length - lastNewline - 1
+    } else {
+      this.#pendingBytes += data.length
+    }
+    // The splitter has dropped a line beyond the bound: the process must be able to go on writing it.
+    if (this.#pendingBytes === 0 || this.#pendingBytes > this.#codec.lineBytesMax) this.#offset = offset + data.length
+  }
+
+  #invalid(reason: string): AgentOutput {
+    if (this.#warned) return { type: 'invalid' }
+    this.#warned = true
+    const message = `The agent wrote a line that was left out (${reason}).`
+    return { type: 'error', message, code: 'agent_output_invalid', fatal: false }
+  }
+
+  #takeStderr(data: Buffer, offset: number): void {
+    this.#stderr = (this.#stderr + this.#decoder.decode(data)).slice(-stderrTailLength)
+    if (this.#pendingBytes === 0) this.#offset = offset + data.length
+  }
+
+  async #acknowledge(): Promise<void> {
+    try {
+      await this.#attachment.acknowledge(this.#offset)
+    } catch (error) {
+      this.#log.debug({ err: error }, 'an acknowledgement did not reach the sandbox')
+      this.close()
+    }
+  }
+}
+
+const later = Symbol('later')
+
+/** What has arrived by now, at most `batchEventsMax` at a time: one commit for a burst of lines. */
+async function* batches(attachment: Attachment, log: Log): AsyncGenerator<AttachmentEvent[]> {
+  const iterator = arrivals(attachment, log)
+  try {
+    let next = iterator.next()
+    for (;;) {
+      const first = await next
+      if (first.done) return
+      const batch = [first.value]
+      next = iterator.next()
+      while (batch.length < batchEventsMax) {
+        const more = await Promise.race([next, new Promise<typeof later>((resolve) => setImmediate(resolve, later))])
+        if (more === later || more.done) break
+        batch.push(more.value)
+        next = iterator.next()
+      }
+      yield batch
+    }
+  } finally {
+    // First: the iterator may be waiting for output, and returns only when that ends.
+    attachment.close()
+    await iterator.return()
+  }
+}
+
+/** The events of an attachment; one that breaks just ends, since whoever reads it attaches again. */
+async function* arrivals(attachment: Attachment, log: Log): AsyncGenerator<AttachmentEvent, void> {
+  try {
+    yield* attachment
+  } catch (error) {
+    log.debug({ err: error }, 'the attachment to an agent broke')
+  }
+}

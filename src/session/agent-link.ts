@@ -1,0 +1,380 @@
+import { isServiceError, ServiceError } from '../errors.ts'
+import type { EventBus } from '../events/bus.ts'
+import { newId } from '../lib/id.ts'
+import type { Log } from '../lib/log.ts'
+import type { SandboxService } from '../sandbox/index.ts'
+import type { AgentCodec, AgentOutput } from './agent-codec.ts'
+import { AgentConnection, type ConnectionEnd } from './agent-connection.ts'
+import { backOff } from './back-off.ts'
+import { configureCommand, findSandbox, prepareFiles, startAgent } from './boot.ts'
+import { previewPort, type SessionConfig, type SessionLimits, type SessionTimings } from './config.ts'
+import { hasWork, type Progress } from './draft.ts'
+import { Escalation } from './escalation.ts'
+import { type Ledger, queuedMessages } from './ledger.ts'
+import { PreviewWatch } from './preview-watch.ts'
+import { StartSlot, type Starts } from './starts.ts'
+import { detectFramework } from './project.ts'
+import type { Message } from './session.ts'
+import type { SessionStore } from './store.ts'
+
+export interface WorkerDeps {
+  store: SessionStore
+  sandboxes: SandboxService
+  bus: EventBus
+  codec: AgentCodec
+  config: SessionConfig
+  limits: SessionLimits
+  timings: SessionTimings
+  /** Shared by all sessions. */
+  starts: Starts
+  log: Log
+}
+
+/** What the worker of the session does for its link. */
+export interface SessionLife {
+  /** Aborts when the session ends or the server leaves it. */
+  readonly signal: AbortSignal
+  /** The sandbox has been seen running. */
+  awake(): Promise<void>
+  hold(wanted: boolean): void
+  fail(error: unknown, what: string, code?: string): Promise<void>
+  /** Runs a step of the boot; its failure is the session's. */
+  orFail(what: string, work: () => Promise<void>): Promise<void>
+}
+
+/** Agents in a row that end before they are configured, until the session is `failed`. */
+const agentStartsMax = 3
+/** Agents that end without work, until the next one waits for a message. */
+const idleRestartsMax = 3
+/** Failures in a row to reach the agent of a running sandbox, until the session is `failed`. */
+const attachFailuresMax = 12
+const sigkill = 9
+
+/**
+ * The agent process of a session: starts it, attaches to it, takes in what it says and sends it what it is to do.
+ *
+ *     none ──start──► detached ⇄ attached ──exit──► none
+ *
+ * The worker's loop calls `start` and `attach`; messages and interrupts may come at any time beside it.
+ */
+export class AgentLink {
+  readonly #deps: WorkerDeps
+  readonly #ledger: Ledger
+  readonly #orgId: string
+  readonly #life: SessionLife
+  readonly #preview: PreviewWatch
+  readonly #escalation: Escalation
+  readonly #slot: StartSlot
+  #connection: AgentConnection | undefined
+  /** Something waits that may wake a hibernated sandbox. */
+  #wakeWanted = true
+  #agentStarts = 0
+  #idleRestarts = 0
+  #failures = 0
+  #paused = false
+
+  constructor(deps: WorkerDeps, ledger: Ledger, orgId: string, life: SessionLife) {
+    this.#deps = deps
+    this.#ledger = ledger
+    this.#orgId = orgId
+    this.#life = life
+    this.#preview = new PreviewWatch(deps.timings.previewPollMs, () => this.#lookForPreview())
+    this.#escalation = new Escalation(deps.timings, (signal) => this.#signalInterrupted(signal))
+    this.#slot = new StartSlot(deps.starts, life.signal)
+  }
+
+  get wakeWanted(): boolean {
+    return this.#wakeWanted
+  }
+
+  /** Whether an agent without work is started again. */
+  get restartsIdle(): boolean {
+    return this.#idleRestarts < idleRestartsMax
+  }
+
+  /** There is something new to send; it is sent now if the agent is attached to. */
+  async wanted(what: 'message' | 'interrupt'): Promise<void> {
+    if (what === 'message') this.#agentStarts = 0
+    this.#wakeWanted = true
+    await this.#pumpSafely()
+  }
+
+  /** From here on no turn begins, until `resume`. */
+  pause(): void {
+    this.#paused = true
+  }
+
+  async resume(): Promise<void> {
+    this.#paused = false
+    await this.#pumpSafely()
+  }
+
+  /** Leaves the attachment; the worker's loop may make another one. */
+  detach(): void {
+    this.#connection?.close()
+  }
+
+  close(): void {
+    this.detach()
+    this.#preview.stop()
+  }
+
+  /** Nothing is started for now: others may. */
+  rest(): void {
+    this.#slot.leave()
+  }
+
+  /** Starts a process when it is its turn; its failure is the session's. */
+  async start({ session, agentReady }: Progress): Promise<'again'> {
+    if (!this.#slot.isHeld) {
+      if (this.#agentStarts > 0) await this.#backOff(this.#agentStarts)
+      // What was read before the wait may not hold any more.
+      await this.#slot.enter()
+      return 'again'
+    }
+    await this.#life.orFail('The agent could not be started', async () => {
+      // The ledger has no texts of skills.
+      const whole = agentReady ? undefined : await this.#deps.store.session(session.id)
+      if (whole) await prepareFiles(this.#deps.sandboxes, whole)
+      const processId = newId('ag-')
+      const token = await this.#ledger.write((draft) => draft.beginAgent(processId))
+      await startAgent(this.#deps, session, { processId, token })
+    })
+    this.#slot.leaveSoon()
+    return 'again'
+  }
+
+  /** Stays with the process until it or the attachment ends. */
+  async attach(progress: Progress, processId: string): Promise<'again' | 'wait'> {
+    const { sandboxes, timings } = this.#deps
+    const { agentOffset: offset, sandboxId } = progress.session
+    let connection: AgentConnection
+    try {
+      const attachment = await sandboxes.exec.attach(this.#orgId, sandboxId, processId, {
+        offset,
+        wake: this.#wakeWanted && hasWork(progress),
+      })
+      connection = new AgentConnection(attachment, offset, this.#handlers(processId), this.#deps)
+    } catch (error) {
+      return await this.#attachFailed(error, processId)
+    }
+    this.#wakeWanted = false
+    this.#connection = connection
+    if (this.#life.signal.aborted) connection.close()
+    const late = setTimeout(() => this.#killLateAgent(processId), timings.agentStartMs)
+    late.unref()
+    const attachedAt = performance.now()
+    let end: ConnectionEnd
+    try {
+      await this.#life.awake()
+      end = await connection.run()
+    } finally {
+      clearTimeout(late)
+      connection.close()
+      this.#slot.leave()
+      this.#connection = undefined
+      this.#escalation.stop()
+      this.#preview.pause()
+    }
+    if (this.#life.signal.aborted) return 'wait'
+    if (end.type === 'exited') await this.#agentGone(processId, `status ${end.exitCode}`, end.stderr)
+    else await this.#backOff(performance.now() - attachedAt > timings.retryLastMs ? 1 : ++this.#failures)
+    return 'again'
+  }
+
+  async #attachFailed(error: unknown, processId: string): Promise<'again' | 'wait'> {
+    const { sandboxes, log } = this.#deps
+    if (isServiceError(error, 'not_found')) {
+      // The sandbox came back without its processes. Without work the next agent waits for a message.
+      this.#idleRestarts = idleRestartsMax
+      await this.#agentGone(processId, 'it is not there any more')
+      return 'again'
+    }
+    const { session } = await this.#ledger.read()
+    const sandbox = await findSandbox(sandboxes, this.#orgId, session.sandboxId)
+    // It fell asleep meanwhile, or it is lost: the next step sees which.
+    if (sandbox?.status !== 'running') {
+      if (this.#wakeWanted && ++this.#failures >= attachFailuresMax)
+        await this.#life.fail(error, 'The sandbox does not wake')
+      else await this.#backOff(this.#failures)
+      return 'again'
+    }
+    log.debug({ err: error, sessionId: this.#ledger.sessionId }, 'the agent could not be attached to')
+    if (++this.#failures >= attachFailuresMax) await this.#life.fail(error, 'The agent cannot be reached')
+    else await this.#backOff(this.#failures)
+    return 'again'
+  }
+
+  #handlers(processId: string) {
+    return {
+      take: (output: AgentOutput[], offset: number) => this.#take(processId, output, offset),
+      live: async () => {
+        const { agentReady, previewReady } = await this.#ledger.read()
+        if (agentReady && !previewReady) this.#preview.watch()
+        await this.#pump()
+      },
+    }
+  }
+
+  async #take(processId: string, output: AgentOutput[], offset: number): Promise<void> {
+    const { turn, session } = await this.#ledger.read()
+    const ends = output.some((line) => line.type === 'turn_complete' && line.message_id === turn?.messageId)
+    if (ends) this.#escalation.stop()
+    // Before the commit, so that whoever sees `turn_complete` sees the project of that turn too.
+    const framework = ends ? await this.#framework() : undefined
+    if (ends) await this.#preview.lookNow()
+    const stopped = await this.#ledger.write((draft) => {
+      for (const line of output) draft.take(line)
+      draft.set({ agentOffset: offset })
+      if (framework !== undefined && framework !== draft.progress.session.framework) draft.set({ framework })
+      if (draft.configureError) {
+        draft.fail(draft.configureError.code, draft.configureError.message)
+        draft.set({ agentProcessId: undefined, agentOffset: 0 })
+      } else if (draft.overdraft) {
+        draft.stopOutput(draft.overdraft)
+      }
+      return draft.configureError ? 'refused' : draft.overdraft
+    })
+    this.#failures = 0
+    if (output.some(({ type }) => type === 'configured')) {
+      this.#agentStarts = 0
+      this.#slot.leave()
+    }
+    if (ends) this.#idleRestarts = 0
+    if (ends || output.some(({ type }) => type === 'tool_use_summary')) this.#preview.watch()
+    if (stopped === undefined) return await this.#pump()
+    this.#connection?.close()
+    await this.#signal(processId, sigkill)
+    if (stopped === 'idle' || stopped === 'turn') {
+      await this.#countEnd(session.activity === 'starting', 'it said more than it may')
+    }
+  }
+
+  /** Sends what the agent is to do next: `configure`, then one message at a time, then an interrupt that is wanted. */
+  async #pump(): Promise<void> {
+    const connection = this.#connection
+    if (!connection?.isLive || this.#life.signal.aborted) return
+    const { store } = this.#deps
+    const { session, turn, hasQueued } = await this.#ledger.read()
+    if (session.activity === 'failed') return
+    if (session.activity === 'starting') {
+      if (!connection.configureSent) connection.send(configureCommand(session, this.#deps.config))
+      connection.configureSent = true
+      return
+    }
+    let message: Message | undefined
+    if (!turn && hasQueued) {
+      message = await this.#ledger.write(async (draft) => {
+        if (draft.progress.turn || this.#paused) return undefined
+        const [next, after] = await queuedMessages(store, this.#ledger.sessionId)
+        if (next) draft.startTurn(next, after !== undefined)
+        return next
+      })
+    } else if (turn && connection.sentMessageId !== turn.messageId) {
+      // Sent through a connection that is gone, and perhaps not taken: the agent knows by the id.
+      message = await store.firstMessage(this.#ledger.sessionId, 'started')
+    }
+    if (message && connection.sentMessageId !== message.id) {
+      connection.sentMessageId = message.id
+      connection.send({ type: 'message', messageId: message.id, content: message.content })
+    }
+    const now = await this.#ledger.read()
+    this.#interrupt(connection, now)
+    this.#life.hold(hasWork(now))
+  }
+
+  /** Asks the agent to end a turn that is to end; should it not, it is made to. */
+  #interrupt(connection: AgentConnection, progress: Progress): void {
+    const messageId = interruptedMessage(progress)
+    if (messageId === undefined || !connection.isLive) return
+    if (connection.interruptedMessageId !== messageId) connection.send({ type: 'interrupt', messageId })
+    connection.interruptedMessageId = messageId
+    this.#escalation.begin()
+  }
+
+  async #signalInterrupted(signal: number): Promise<void> {
+    const { known } = this.#ledger
+    const processId = known?.session.agentProcessId
+    if (known === undefined || processId === undefined || interruptedMessage(known) === undefined) return
+    const { sessionId } = this.#ledger
+    this.#deps.log.warn({ sessionId, signal }, 'an agent does not end its turn by itself')
+    await this.#signal(processId, signal)
+  }
+
+  /** For callers that have done their part already: the connection's own loop meets the same failure and deals with it. */
+  async #pumpSafely(): Promise<void> {
+    try {
+      await this.#pump()
+    } catch (error) {
+      this.#deps.log.warn({ err: error, sessionId: this.#ledger.sessionId }, 'a message could not be sent on')
+      this.#connection?.close()
+    }
+  }
+
+  async #agentGone(processId: string, detail: string, stderr = ''): Promise<void> {
+    const { log } = this.#deps
+    const { session } = await this.#ledger.read()
+    if (session.agentProcessId !== processId) return
+    log.warn({ sessionId: this.#ledger.sessionId, detail, stderr }, 'an agent process ended')
+    await this.#ledger.write((draft) => draft.agentGone(detail))
+    await this.#countEnd(session.activity === 'starting', detail)
+  }
+
+  /** Counts a process that has ended. Too many that were not even configured fail the session. */
+  async #countEnd(starting: boolean, detail: string): Promise<void> {
+    if (starting) this.#agentStarts += 1
+    this.#idleRestarts += 1
+    if (starting && this.#agentStarts >= agentStartsMax) {
+      await this.#life.fail(new ServiceError('unavailable', detail), 'The agent does not start', 'agent_exited')
+    } else {
+      await this.#backOff(1)
+    }
+  }
+
+  #killLateAgent(processId: string): void {
+    if (this.#ledger.known?.session.activity !== 'starting') return
+    this.#deps.log.warn({ sessionId: this.#ledger.sessionId }, 'an agent did not start in time')
+    void this.#signal(processId, sigkill)
+  }
+
+  async #signal(processId: string, signal: number): Promise<void> {
+    try {
+      const { session } = await this.#ledger.read()
+      await this.#deps.sandboxes.exec.kill(this.#orgId, session.sandboxId, processId, signal)
+    } catch (error) {
+      this.#deps.log.debug({ err: error, sessionId: this.#ledger.sessionId }, 'an agent process could not be signalled')
+    }
+  }
+
+  async #framework(): Promise<string | undefined> {
+    const { session } = await this.#ledger.read()
+    const { sandboxId, agentConfig } = session
+    return await detectFramework({
+      files: this.#deps.sandboxes.files,
+      orgId: this.#orgId,
+      sandboxId,
+      cwd: agentConfig.cwd,
+    })
+  }
+
+  /** Records that the preview answers, once; true when that is done. */
+  async #lookForPreview(): Promise<boolean> {
+    const { session, previewReady } = await this.#ledger.read()
+    if (previewReady || session.status === 'ended') return true
+    const ports = await this.#deps.sandboxes.exec.ports(this.#orgId, session.sandboxId)
+    if (!ports.includes(previewPort)) return false
+    await this.#ledger.write((draft) => {
+      if (!draft.progress.previewReady) draft.note('preview_ready', 'info', 'The preview answers.')
+    })
+    return true
+  }
+
+  async #backOff(failures: number): Promise<void> {
+    await backOff(failures, this.#deps.timings, this.#life.signal)
+  }
+}
+
+/** The message whose turn runs and is to end. */
+function interruptedMessage({ session, turn }: Progress): string | undefined {
+  return turn && session.interruptedMessageId === turn.messageId ? turn.messageId : undefined
+}

@@ -1,0 +1,122 @@
+import type { AccessScope, AccessToken, AccessUse, SessionAccess } from './access-token.ts'
+import type { ExportRecord } from './export.ts'
+import type { Message, Session, SessionEvent, StreamEvent } from './session.ts'
+
+/**
+ * Agent sessions, strictly on top of the sandbox service. Each call names the organisation that asks; a session that it
+ * does not own, or that the given `userId` does not own, is `not_found` (for messages and interrupts: `forbidden`).
+ */
+export interface SessionService {
+  /** Returns before the sandbox has booted; ids are allocated already. */
+  create(orgId: string, input: CreateSession): Promise<SessionView>
+  get(orgId: string, sessionId: string, userId?: string): Promise<SessionView>
+  list(orgId: string, query: ListSessions): Promise<{ items: SessionView[]; nextCursor?: string }>
+  /** Kills the sandbox and ends the session. Repeating it is harmless. */
+  delete(orgId: string, sessionId: string, userId?: string): Promise<void>
+  /** Queues a message for the agent. Throws `forbidden` for another user, `conflict` when the session has ended. */
+  sendMessage(orgId: string, sessionId: string, input: { message: string; userId: string }): Promise<SessionView>
+  /**
+   * Takes a message back before its turn. Throws `not_found` for an unknown one, and `conflict` for one that is not `queued`,
+   * a cancelled one included.
+   */
+  cancelMessage(orgId: string, sessionId: string, messageId: string, userId?: string): Promise<SessionView>
+  /**
+   * Ends the current turn with a `result` of subtype `interrupted`, within a second whatever the agent does; without a turn
+   * it does nothing.
+   */
+  interrupt(orgId: string, sessionId: string, userId: string): Promise<void>
+
+  /**
+   * A new session with conversation and files of this moment. Throws `forbidden` for another user, `conflict` unless the session
+   * is idle, and what a checkpoint of its sandbox throws.
+   */
+  fork(orgId: string, sessionId: string, userId: string): Promise<SessionView>
+
+  /**
+   * Gives a session whose sandbox was lost another one, from the checkpoint or bare; messages that wait go on in it. Throws
+   * `forbidden` for another user, `conflict` while the sandbox is there or when the session has ended.
+   */
+  restart(orgId: string, sessionId: string, input: { userId: string; checkpointId?: string }): Promise<SessionView>
+
+  /**
+   * A token for this session alone, for clients that must not have the API key. Throws `forbidden` for another user, `conflict`
+   * when the session has ended.
+   */
+  createToken(orgId: string, sessionId: string, input: CreateToken): Promise<AccessToken>
+  /** Whose session the token opens. Throws as `AccessTokens.check`. */
+  access(token: string, sessionId: string, use: AccessUse): Promise<SessionAccess>
+
+  /**
+   * Opens the event stream after a sequence number. Throws `not_found`. Iteration yields every event once, in order,
+   * stored ones first, and ends after the session has ended and all was yielded, or when `signal` aborts.
+   */
+  stream(orgId: string, sessionId: string, options: StreamOptions): Promise<SessionStream>
+
+  /** All of a session. Throws `not_found`. */
+  export(orgId: string, sessionId: string, userId?: string): Promise<SessionExport>
+}
+
+export interface CreateToken {
+  userId: string
+  scope: AccessScope
+  /** 1 to 86 400; default 3600. */
+  ttlSeconds?: number
+}
+
+export interface StreamOptions {
+  userId?: string
+  /** Only events above this number. */
+  after: number
+  signal: AbortSignal
+}
+
+export interface SessionExport {
+  /** Without messages and events, which are among the records. */
+  view: SessionView
+  /** Read page by page as they are asked for. */
+  records: AsyncIterable<ExportRecord>
+}
+
+export interface SessionStream extends AsyncIterable<StreamEvent> {
+  /** The session has ended and `after` is at or past its last event: the answer is 204. */
+  readonly exhausted: boolean
+}
+
+export interface SessionView {
+  session: Session
+  messages: Message[]
+  events: SessionEvent[]
+  previewUrl: string
+  /** What the session's model calls have cost, in US dollars; absent while the price of its model is unknown. */
+  costUsd?: number
+}
+
+export interface ListSessions {
+  userId?: string
+  /** See `SessionQuery`. */
+  search?: string
+  limit?: number
+  cursor?: string
+}
+
+export interface CreateSession {
+  prompt: string
+  userId: string
+  userEmail?: string
+  userName?: string
+  checkpointId?: string
+  agentConfig?: CreateAgentConfig
+}
+
+export interface CreateAgentConfig {
+  systemPrompt?: string
+  skills?: Record<string, string>
+  allowedTools?: string[]
+  cwd?: string
+  model?: string
+  harness?: string
+  maxTurns?: number
+  maxTokens?: number
+  maxCostUsd?: number
+  envs?: Record<string, string>
+}

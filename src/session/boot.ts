@@ -1,0 +1,126 @@
+import { Readable } from 'node:stream'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { isServiceError, ServiceError } from '../errors.ts'
+import type { CreateSandbox, Sandbox, SandboxService } from '../sandbox/index.ts'
+import type { AgentCodec, ConfigureAgent } from './agent-codec.ts'
+import { defaultAgentCommand, type SessionConfig, skillsDir } from './config.ts'
+import { splitModel } from './input.ts'
+import type { Session } from './session.ts'
+
+const creatingPollMs = 200
+const creatingPollsMax = 300
+const skillWritesAtOnce = 8
+const sigkill = 9
+/** Output of the agent that is kept while the server is away: more than the longest line, or it could never end. */
+const agentKeepSlackBytes = 4 * 1024 * 1024
+
+/** Names of `agentEnvironment` in `protocol/agent.ts`. */
+const gatewayUrlVariable = 'ATOLL_GATEWAY_URL'
+const gatewayTokenVariable = 'ATOLL_GATEWAY_TOKEN'
+
+/** Sees to it that the sandbox exists and has come up, whatever an earlier attempt has left. A repeat is harmless. */
+export async function bootSandbox(sandboxes: SandboxService, session: Session, signal: AbortSignal): Promise<void> {
+  const { orgId, sandboxId } = session
+  const found = await settledSandbox(sandboxes, orgId, sandboxId, signal)
+  if (found?.status === 'running' || found?.status === 'hibernated') return
+  if (found?.status === 'stopped') throw new ServiceError('sandbox_stopped', `sandbox ${sandboxId} is stopped`)
+  signal.throwIfAborted()
+  if (session.checkpointId === undefined) {
+    const input: CreateSandbox = { id: sandboxId, envs: session.agentConfig.envs, metadata: { sessionId: session.id } }
+    await sandboxes.create(orgId, input)
+  } else {
+    const input = { id: sandboxId, envs: session.agentConfig.envs }
+    await sandboxes.checkpoints.start(orgId, session.checkpointId, input)
+  }
+}
+
+/**
+ * Kills agents that came with the memory of a checkpoint: they hold a token of another sandbox and belong to a turn that is not
+ * this session's. What they started lives on.
+ */
+export async function endForeignAgents(sandboxes: SandboxService, { orgId, sandboxId }: Session): Promise<void> {
+  for (const { id, running } of await sandboxes.exec.list(orgId, sandboxId, 'internal')) {
+    if (running) await sandboxes.exec.kill(orgId, sandboxId, id, sigkill)
+  }
+}
+
+/** Writes the skills and makes the working directory. A fork has the source's skills, which may have changed since. */
+export async function prepareFiles(sandboxes: SandboxService, session: Session): Promise<void> {
+  const { orgId, sandboxId, agentConfig } = session
+  await sandboxes.files.mkdir(orgId, sandboxId, agentConfig.cwd)
+  if (session.forkedFrom !== undefined) return
+  const skills = Object.entries(agentConfig.skills)
+  for (let start = 0; start < skills.length; start += skillWritesAtOnce) {
+    const some = skills.slice(start, start + skillWritesAtOnce)
+    await Promise.all(
+      some.map(([path, text]) => sandboxes.files.write(orgId, sandboxId, path, Readable.from([Buffer.from(text)]))),
+    )
+  }
+}
+
+/** Starts the agent's program under the id and with the token of `Draft.beginAgent`. */
+export async function startAgent(
+  deps: { sandboxes: SandboxService; codec: AgentCodec; config: SessionConfig },
+  session: Session,
+  agent: { processId: string; token: string },
+): Promise<void> {
+  const [cmd, ...args] = deps.config.agentCommand ?? defaultAgentCommand
+  await deps.sandboxes.exec.start(session.orgId, session.sandboxId, {
+    id: agent.processId,
+    internal: true,
+    keep: 'lossless',
+    keepBytes: deps.codec.lineBytesMax + agentKeepSlackBytes,
+    cmd,
+    args: [...args, session.agentConfig.harness],
+    envs: { [gatewayUrlVariable]: deps.config.gatewayUrl, [gatewayTokenVariable]: agent.token },
+    timeoutSeconds: 0,
+  })
+}
+
+export function configureCommand(session: Session, config: SessionConfig): ConfigureAgent {
+  const { harness, model, cwd, systemPrompt, allowedTools, maxTurns, skills } = session.agentConfig
+  const skillFiles = Object.keys(skills).filter(
+    (path) => path.endsWith('/SKILL.md') && !path.startsWith(`${skillsDir}/`),
+  )
+  const price = config.prices?.get(model)
+  return {
+    type: 'configure',
+    sessionId: session.id,
+    harness,
+    model: splitModel(model) ?? { provider: model, id: model },
+    cwd,
+    ...(systemPrompt === undefined ? {} : { systemPrompt }),
+    ...(allowedTools === undefined ? {} : { allowedTools }),
+    ...(maxTurns === undefined ? {} : { maxTurns }),
+    ...(price === undefined ? {} : { price }),
+    ...(skillFiles.length === 0 ? {} : { skillFiles }),
+  }
+}
+
+/** The sandbox once it is no longer being created; undefined when there is none. */
+async function settledSandbox(
+  sandboxes: SandboxService,
+  orgId: string,
+  sandboxId: string,
+  signal: AbortSignal,
+): Promise<Sandbox | undefined> {
+  for (let poll = 0; poll < creatingPollsMax; poll++) {
+    const sandbox = await findSandbox(sandboxes, orgId, sandboxId)
+    if (sandbox?.status !== 'creating') return sandbox
+    await sleep(creatingPollMs, undefined, { signal })
+  }
+  throw new ServiceError('unavailable', `sandbox ${sandboxId} does not come up`)
+}
+
+export async function findSandbox(
+  sandboxes: SandboxService,
+  orgId: string,
+  sandboxId: string,
+): Promise<Sandbox | undefined> {
+  try {
+    return await sandboxes.get(orgId, sandboxId)
+  } catch (error) {
+    if (isServiceError(error, 'not_found')) return undefined
+    throw error
+  }
+}

@@ -1,0 +1,98 @@
+import { availableParallelism } from 'node:os'
+import type { ModelPrice } from '../lib/model-price.ts'
+
+/** What the operator decides about sessions; `server/` reads it from the environment. */
+export interface SessionConfig {
+  /** `provider/model` or `demo`, for sessions that name none. */
+  defaultModel: string
+  /** What a session may name; without it, any model. */
+  models?: readonly string[]
+  /** By model; one without a price has costs that are unknown. */
+  prices?: ReadonlyMap<string, ModelPrice>
+  /** Names of known harnesses; one that ends in `:` stands for all names that begin with it (`acp:`). */
+  harnesses: readonly string[]
+  /** Says what to do about a harness that a sandbox from the image does not have; `undefined` for one that it has. */
+  missingHarness?: (harness: string) => string | undefined
+  /** The agent's program inside the sandbox; the harness's name is added. */
+  agentCommand?: readonly [string, ...string[]]
+  /** The model gateway as the agent reaches it, such as `http://gateway.atoll.internal:4180`. */
+  gatewayUrl: string
+  /** The address of a preview host name, such as `http://sb-1-p3000.preview.localhost:4100`. */
+  previewUrl: (hostname: string) => string
+  limits?: Partial<SessionLimits>
+  timings?: Partial<SessionTimings>
+}
+
+/** Bounds of contract.md § Conventions, "limits", and of queues. */
+export interface SessionLimits {
+  /** Of a prompt and of a message. */
+  messageBytesMax: number
+  systemPromptBytesMax: number
+  skillFilesMax: number
+  skillBytesMax: number
+  /** Messages of one session that wait for the agent. */
+  queuedMessagesMax: number
+  /** Lines that an agent may write in one turn, and the bytes of their events. */
+  turnLinesMax: number
+  turnBytesMax: number
+  /** Lines of an agent process outside of turns, and `error`s among them, until a turn has ended. */
+  idleLinesMax: number
+  idleErrorsMax: number
+  /** Of all stream events that a session ever has. */
+  streamBytesMax: number
+  /** Agents that start at the same time, over all sessions: a start keeps a processor busy for about a second. */
+  agentStartsAtOnce: number
+}
+
+export const defaultSessionLimits: SessionLimits = {
+  messageBytesMax: 256 * 1024,
+  systemPromptBytesMax: 1024 * 1024,
+  skillFilesMax: 200,
+  skillBytesMax: 10 * 1024 * 1024,
+  queuedMessagesMax: 100,
+  turnLinesMax: 50_000,
+  turnBytesMax: 64 * 1024 * 1024,
+  idleLinesMax: 1000,
+  idleErrorsMax: 20,
+  streamBytesMax: 1024 * 1024 * 1024,
+  agentStartsAtOnce: Math.max(4, 2 * availableParallelism()),
+}
+
+export interface SessionTimings {
+  /** Back-off before a lost agent is attached to or started again: doubles from the first to the last. */
+  retryFirstMs: number
+  retryLastMs: number
+  /** From the attachment to `configured`; an agent that needs longer is killed and started again. */
+  agentStartMs: number
+  /** A start that takes longer lets the next one begin beside it: an agent that hangs must not hold up those of others. */
+  agentStartTurnMs: number
+  /** From the wish to interrupt to SIGINT, and from there to SIGKILL: a harness that is well ends its turn before. */
+  interruptAskMs: number
+  interruptSigintMs: number
+  /** Between two looks at whether the preview's port listens. */
+  previewPollMs: number
+  /** How long a deletion waits for a boot that it interrupted. */
+  bootStopMs: number
+  /** A stream that was told of no change looks by itself after this time. */
+  streamPollMs: number
+}
+
+export const defaultSessionTimings: SessionTimings = {
+  retryFirstMs: 100,
+  retryLastMs: 5000,
+  agentStartMs: 60_000,
+  agentStartTurnMs: 15_000,
+  interruptAskMs: 400,
+  interruptSigintMs: 200,
+  previewPollMs: 1000,
+  bootStopMs: 10_000,
+  streamPollMs: 15_000,
+}
+
+export const defaultAgentCommand: readonly [string, ...string[]] = ['node', '/.atoll/agent/app/src/agent/main.ts']
+
+/** The port of `previewUrl`. */
+export const previewPort = 3000
+
+/** Where relative skill paths lie and where the agent looks for skills. */
+export const skillsDir = '/workspace/agent'

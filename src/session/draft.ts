@@ -1,0 +1,309 @@
+import { randomBytes } from 'node:crypto'
+import { newId } from '../lib/id.ts'
+import { sha256 } from '../lib/secret.ts'
+import { type AgentEvent, type AgentOutput, type ResultSubtype, streamData } from './agent-codec.ts'
+import {
+  counted,
+  type IdleOutput,
+  type Overdraft,
+  overdraft,
+  outputLimitCode,
+  type OutputLimits,
+  overdraftText,
+  weightOf,
+} from './output-budget.ts'
+import type {
+  Artifact,
+  Message,
+  Session,
+  SessionActivity,
+  SessionEvent,
+  SessionEventType,
+  StreamEvent,
+} from './session.ts'
+import type { SessionChange } from './store.ts'
+import { advance, agentExitedCode, newTurn, type Turn } from './turn.ts'
+
+/** What is known of a session besides its record. */
+export interface Progress {
+  session: Session
+  turn: Turn | undefined
+  hasQueued: boolean
+  /** Of all of its stream events. */
+  streamBytes: number
+  idle: IdleOutput
+  /** The sandbox has run: from here on its loss is not a failed boot. */
+  sandboxReady: boolean
+  /** Skills are written and an agent has run. */
+  agentReady: boolean
+  previewReady: boolean
+  /** The last that was recorded of the sandbox is that it hibernates. */
+  hibernated: boolean
+}
+
+const artifactsMax = 200
+const agentExitsMax = 3
+/** Of an error message in an event, in characters. */
+const errorLengthMax = 4000
+const interruptedText = 'The turn was interrupted.'
+/** Errors of the agent that mean it will take no message. */
+const configureErrors = new Set(['configure_failed', 'unknown_harness', 'not_configured'])
+/** Errors about what the server wrote; clients can do nothing with them. */
+const lineErrors = new Set(['invalid_command', 'busy'])
+
+/**
+ * One commit in the making: methods say what happened, and the draft works out rows, stream events and the progress that
+ * holds once the commit is done. It holds all rules about which event may follow which.
+ */
+export class Draft {
+  progress: Progress
+  readonly change: SessionChange & {
+    addStream: StreamEvent['data'][]
+    addEvents: SessionEvent[]
+    addMessages: Message[]
+  } & {
+    setMessages: NonNullable<SessionChange['setMessages']>
+    session: NonNullable<SessionChange['session']>
+  } = { when: 'running', addStream: [], addEvents: [], addMessages: [], setMessages: [], session: {} }
+  /** The agent said that it cannot be configured. */
+  configureError: { code: string; message: string } | undefined
+  /** The agent said more than it may; what it said from there on is left out. */
+  overdraft: Overdraft | undefined
+  readonly #limits: OutputLimits
+
+  constructor(progress: Progress, limits: OutputLimits) {
+    this.progress = progress
+    this.#limits = limits
+  }
+
+  get isEmpty(): boolean {
+    const { addStream, addEvents, addMessages, setMessages, session } = this.change
+    const lists = [addStream, addEvents, addMessages, setMessages]
+    return lists.every((list) => list.length === 0) && Object.keys(session).length === 0
+  }
+
+  set(fields: NonNullable<SessionChange['session']>): void {
+    Object.assign(this.change.session, fields)
+    this.progress = { ...this.progress, session: { ...this.progress.session, ...(fields as Partial<Session>) } }
+  }
+
+  /** One line of the agent. What is out of order (a second `result`, an event outside of a turn) is left out. */
+  take(line: AgentOutput): void {
+    if (this.overdraft) return
+    const bytes = weightOf(line)
+    this.progress = counted(this.progress, line, bytes)
+    this.overdraft = overdraft(this.progress, this.#limits, bytes)
+    if (!this.overdraft && line.type !== 'invalid') this.#accept(line)
+  }
+
+  #accept(event: AgentEvent): void {
+    const { turn, session, idle } = this.progress
+    const inTurn = turn !== undefined && turn.result === undefined
+    switch (event.type) {
+      case 'ready':
+        if (idle.ready) return
+        this.progress = { ...this.progress, idle: { ...idle, ready: true } }
+        return this.stream(streamData(event))
+      case 'configured':
+        // A repeat answers a `configure` that a restarted server had to send again.
+        if (session.activity !== 'starting') return
+        this.stream(streamData(event))
+        this.note('agent_ready', 'info', `The agent is ready with model ${event.model}.`)
+        return this.#settle()
+      case 'assistant':
+      case 'tool_use_summary':
+      case 'result':
+        if (inTurn) this.stream(streamData(event))
+        return
+      case 'turn_complete':
+        if (turn && event.message_id === turn.messageId) this.endTurn(streamData(event))
+        return
+      case 'error':
+        if (lineErrors.has(event.code)) return
+        this.stream(streamData(event))
+        if (configureErrors.has(event.code) && session.activity === 'starting') this.configureError = event
+        return
+      case 'artifact':
+        return this.set({ artifacts: withArtifact(session.artifacts, { path: event.path, summary: event.summary }) })
+      case 'turn_started':
+        return
+    }
+  }
+
+  addUserMessage(content: string): void {
+    this.change.addMessages.push({ id: newId('msg_'), role: 'user', content, state: 'queued', createdAt: new Date() })
+    this.progress = { ...this.progress, hasQueued: true }
+    const { activity } = this.progress.session
+    if (activity === 'idle') this.#move('working')
+    if (activity === 'failed') this.#move('starting')
+  }
+
+  /** A message that waits will not be dealt with; `hasQueued` says whether others wait. */
+  cancelMessage(id: string, hasQueued: boolean): void {
+    this.change.setMessages.push({ id, state: 'cancelled' })
+    this.progress = { ...this.progress, hasQueued }
+    if (this.progress.session.activity === 'working') this.#settle()
+  }
+
+  /** `hasQueued` says whether more messages wait behind this one. */
+  startTurn(message: Message, hasQueued: boolean): void {
+    this.change.setMessages.push({ id: message.id, state: 'started' })
+    this.progress = { ...this.progress, turn: newTurn(message.id), hasQueued }
+    this.note('turn_started', 'info', 'The agent works on a message.')
+    this.#move('working')
+  }
+
+  /** Ends the turn with the agent's own `turn_complete`, or with one of ours; a `result` that is missing is added. */
+  endTurn(complete?: StreamEvent['data'], subtype: ResultSubtype = 'error_during_execution', text?: string): void {
+    const { turn } = this.progress
+    if (!turn) return
+    if (!turn.result) this.stream(missingResult(turn, subtype, text ?? 'The turn ended without a result.'))
+    const { result, messageId, agentSessionId, text: said } = this.progress.turn!
+    this.stream(complete ?? { type: 'turn_complete', message_id: messageId, session_id: agentSessionId })
+    this.change.setMessages.push({ id: messageId, state: 'consumed' })
+    const answer = said === '' && result?.subtype === 'success' ? result.text : said
+    if (answer !== '') {
+      this.change.addMessages.push({ id: newId('msg_'), role: 'assistant', content: answer, createdAt: new Date() })
+    }
+    if (result?.subtype === 'success') this.note('turn_completed', 'info', 'The agent finished a message.')
+    else this.note('turn_completed', 'warning', `The agent's turn ended: ${result?.subtype}.`)
+    this.progress = { ...this.progress, turn: undefined, idle: { ...this.progress.idle, lines: 0, errors: 0 } }
+    if (this.progress.session.interruptedMessageId !== undefined) this.set({ interruptedMessageId: undefined })
+    if (this.progress.session.activity === 'working') this.#settle()
+  }
+
+  /** The running turn is to end: its agent has to be made to, and where none works on it, it ends here. */
+  interrupt(): void {
+    const { turn, session } = this.progress
+    if (!turn) return
+    const works = session.agentProcessId !== undefined && session.activity !== 'starting'
+    if (works) this.set({ interruptedMessageId: turn.messageId })
+    else this.endTurn(undefined, 'interrupted', interruptedText)
+  }
+
+  /** A new agent process under this id; returns its token for the model gateway, of which only the hash is kept. */
+  beginAgent(agentProcessId: string): string {
+    const token = newToken()
+    this.set({ agentProcessId, agentOffset: 0, gatewayTokenHash: sha256(token) })
+    this.progress = { ...this.progress, idle: { ready: false, lines: 0, errors: 0 } }
+    this.#move('starting')
+    return token
+  }
+
+  /**
+   * The agent process is gone. A turn goes on in the next process, which finds the conversation on the sandbox's disk;
+   * one that has lost three processes ends, and one whose result is known is complete. A process that was not configured
+   * yet has had no message: the turn has lost nothing with it, and perhaps it never ran, since its server died over the start.
+   */
+  agentGone(detail: string): void {
+    this.set({ agentProcessId: undefined, agentOffset: 0 })
+    const { turn, session } = this.progress
+    if (!turn) return
+    if (turn.result) return this.endTurn()
+    if (session.interruptedMessageId === turn.messageId) return this.endTurn(undefined, 'interrupted', interruptedText)
+    if (session.activity === 'starting') return
+    this.stream({ type: 'error', message: `The agent process ended (${detail}).`, code: agentExitedCode, fatal: false })
+    if (turn.agentExits + 1 < agentExitsMax) return
+    this.endTurn(undefined, 'error_during_execution', `The agent process ended ${agentExitsMax} times in this turn.`)
+  }
+
+  /** The agent said more than it may: its process is to be killed, its turn ends, and so may the session. */
+  stopOutput(over: Overdraft): void {
+    this.set({ agentProcessId: undefined, agentOffset: 0 })
+    const text = overdraftText(over)
+    if (over === 'session') return this.fail(outputLimitCode, text)
+    this.stream({ type: 'error', message: text, code: outputLimitCode, fatal: false })
+    this.endTurn(undefined, 'error_during_execution', text)
+  }
+
+  /** The session cannot go on by itself: the running turn ends, waiting messages stay. */
+  fail(code: string, message: string): void {
+    const text = message.slice(0, errorLengthMax)
+    this.stream({ type: 'error', message: text, code, fatal: false })
+    this.endTurn(undefined, 'error_during_execution', text)
+    this.note('session_failed', 'error', text)
+    this.#move('failed')
+  }
+
+  /** Another sandbox takes the place of a lost one; nothing of the old one is left, and messages that wait go on. */
+  restart(sandboxId: string, checkpointId: string | undefined): void {
+    this.set({ sandboxId, checkpointId, forkedFrom: undefined, forkCheckpointOf: undefined })
+    this.set({ agentProcessId: undefined, agentOffset: 0 })
+    this.note('session_started', 'info', 'The session goes on in a new sandbox.')
+    this.#move('starting')
+  }
+
+  /** For good: waiting messages are cancelled and the token of the model gateway dies. */
+  end(queued: readonly Message[]): void {
+    this.endTurn(undefined, 'interrupted', 'The session was deleted.')
+    for (const { id } of queued) this.change.setMessages.push({ id, state: 'cancelled' })
+    this.note('session_ended', 'info', 'The session has ended.')
+    this.set({ status: 'ended', agentProcessId: undefined, gatewayTokenHash: unusedTokenHash() })
+    this.#move('ended')
+    this.progress = { ...this.progress, hasQueued: false }
+  }
+
+  note(type: SessionEventType, level: SessionEvent['level'], message: string): void {
+    this.change.addEvents.push({ id: newId('evt_'), type, level, message, createdAt: new Date() })
+    this.progress = { ...this.progress, ...noted(type) }
+  }
+
+  stream(data: StreamEvent['data']): void {
+    this.change.addStream.push(data)
+    const { turn, streamBytes } = this.progress
+    this.progress = { ...this.progress, streamBytes: streamBytes + weightOf(data) }
+    if (turn) this.progress = { ...this.progress, turn: advance(turn, data) }
+  }
+
+  #settle(): void {
+    this.#move(this.progress.turn || this.progress.hasQueued ? 'working' : 'idle')
+  }
+
+  #move(activity: SessionActivity): void {
+    if (this.progress.session.activity !== activity) this.set({ activity })
+  }
+}
+
+/** Whether the sandbox must stay awake: a boot, a turn, or messages that wait. */
+export function hasWork({ session, turn, hasQueued }: Progress): boolean {
+  return session.activity === 'starting' || turn !== undefined || hasQueued
+}
+
+/** What a session event, when it is recorded or read back, says about the progress. */
+export function noted(type: SessionEventType): Partial<Progress> {
+  if (type === 'session_started') {
+    return { sandboxReady: false, agentReady: false, previewReady: false, hibernated: false }
+  }
+  if (type === 'sandbox_ready') return { sandboxReady: true }
+  if (type === 'agent_ready') return { agentReady: true }
+  if (type === 'preview_ready') return { previewReady: true }
+  if (type === 'sandbox_hibernated') return { hibernated: true }
+  if (type === 'sandbox_resumed') return { hibernated: false }
+  return {}
+}
+
+/** The hash of a token that nobody holds: before an agent runs, and after the session has ended. */
+export function unusedTokenHash(): string {
+  return sha256(newToken())
+}
+
+function newToken(): string {
+  return randomBytes(32).toString('base64url')
+}
+
+/** Newest first, one entry a path. */
+function withArtifact(artifacts: readonly Artifact[], artifact: Artifact): Artifact[] {
+  return [artifact, ...artifacts.filter(({ path }) => path !== artifact.path)].slice(0, artifactsMax)
+}
+
+function missingResult(turn: Turn, subtype: ResultSubtype, text: string): StreamEvent['data'] {
+  return {
+    type: 'result',
+    subtype,
+    result: text,
+    num_turns: 0,
+    duration_ms: 0,
+    usage: { input_tokens: 0, output_tokens: 0 },
+    session_id: turn.agentSessionId,
+  }
+}

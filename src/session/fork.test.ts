@@ -1,0 +1,177 @@
+import assert from 'node:assert/strict'
+import { afterEach, beforeEach, test } from 'node:test'
+import { isServiceError, ServiceError, type ErrorCode } from '../errors.ts'
+import type { RunningSessionService } from './service.ts'
+import type { Session } from './session.ts'
+import { assertWhole, orgId, simple, World } from './testing/world.ts'
+
+let world: World
+let service: RunningSessionService
+beforeEach(() => {
+  world = new World()
+  service = world.serve()
+})
+afterEach(() => world.close())
+
+const refused = (code: ErrorCode) => (error: unknown) => isServiceError(error, code)
+
+async function idle(): Promise<Session> {
+  const { session } = await service.create(orgId, simple)
+  await world.until(session.id, 'idle')
+  return session
+}
+
+test('a fork has copies of messages, files and project, and sandbox, stream, token and budget of its own', async () => {
+  const source = await idle()
+  world.sandboxes.machine(source.sandboxId).files.set('/workspace/app/x', 'old')
+  const before = await service.get(orgId, source.id)
+  const view = await service.fork(orgId, source.id, 'u1')
+  const { session: fork } = view
+  assert.equal(fork.activity, 'starting')
+  const shape = (messages: typeof view.messages) => messages.map(({ role, content, state }) => [role, content, state])
+  assert.deepEqual(shape(view.messages), shape(before.messages))
+  assert.ok(view.messages.every(({ id }) => !before.messages.some((message) => message.id === id)))
+  assert.deepEqual([fork.title, fork.artifacts], [source.title, before.session.artifacts])
+  assert.deepEqual([fork.inputTokens, fork.outputTokens], [0, 0])
+  assert.notEqual(fork.sandboxId, source.sandboxId)
+  await world.until(fork.id, 'idle')
+  assert.deepEqual(await world.types(fork.id), ['ready', 'configured'])
+  assert.equal(world.sandboxes.machine(fork.sandboxId).files.get('/workspace/app/x'), 'old')
+  const hashes = await Promise.all(
+    [source.id, fork.id].map(async (id) => (await world.store.session(id))?.gatewayTokenHash),
+  )
+  assert.notEqual(hashes[0], hashes[1])
+  assert.equal(world.sandboxes.checkpoints.size, 0)
+  const kept = await world.store.session(fork.id)
+  assert.deepEqual([kept?.checkpointId, kept?.forkCheckpointOf, kept?.forkedFrom], [undefined, undefined, source.id])
+
+  for (const { id } of [fork, source]) {
+    await service.sendMessage(orgId, id, { message: `in ${id}`, userId: 'u1' })
+    await world.until(id, 'idle')
+  }
+  await assertWhole(world, source.id)
+  const ends = (await world.types(fork.id)).filter((type) => type === 'turn_complete')
+  assert.equal(ends.length, 1)
+  assert.equal((await world.store.messages(fork.id)).at(-1)?.content.includes(source.id), false)
+  await service.delete(orgId, source.id)
+  await service.delete(orgId, fork.id)
+  for (const count of world.sandboxes.holds.values()) assert.equal(count, 0)
+})
+
+test('skills are not written again over what the source made of them', async () => {
+  const { session } = await service.create(orgId, { ...simple, agentConfig: { skills: { 'a/SKILL.md': 'text' } } })
+  await world.until(session.id, 'idle')
+  world.sandboxes.machine(session.sandboxId).files.set('/workspace/agent/a/SKILL.md', 'better')
+  const { session: fork } = await service.fork(orgId, session.id, 'u1')
+  await world.until(fork.id, 'idle')
+  assert.equal(world.sandboxes.machine(fork.sandboxId).files.get('/workspace/agent/a/SKILL.md'), 'better')
+  assert.deepEqual((await world.store.session(fork.id))?.agentConfig, session.agentConfig)
+})
+
+test('a message that comes while the fork is made waits, and is the source’s alone', async () => {
+  const source = await idle()
+  const go = Promise.withResolvers<void>()
+  const begun = Promise.withResolvers<void>()
+  world.sandboxes.beforeCheckpoint = () => (begun.resolve(), go.promise)
+  const forking = service.fork(orgId, source.id, 'u1')
+  await begun.promise
+  await service.sendMessage(orgId, source.id, { message: 'b', userId: 'u1' })
+  const turns = () => world.sandboxes.agent.commands.filter(({ type }) => type === 'message').length
+  for (let tick = 0; tick < 50; tick++) await new Promise((resolve) => setImmediate(resolve))
+  assert.equal(turns(), 1)
+  go.resolve()
+  const { session: fork, messages } = await forking
+  assert.equal(messages.length, 2)
+  await world.until(source.id, 'idle')
+  await world.until(fork.id, 'idle')
+  await assertWhole(world, source.id)
+  assert.deepEqual(
+    (await world.store.messages(source.id)).filter(({ role }) => role === 'user').map(({ state }) => state),
+    ['consumed', 'consumed'],
+  )
+})
+
+test('only the owner forks, and only an idle session', async () => {
+  world.sandboxes.script = { turn: () => {} }
+  const { session } = await service.create(orgId, simple)
+  await assert.rejects(service.fork(orgId, session.id, 'u1'), refused('conflict'))
+  await world.eventually('the turn', () => assert.equal(world.sandboxes.agent?.commands.length, 2))
+  await assert.rejects(service.fork(orgId, session.id, 'u1'), refused('conflict'))
+  world.sandboxes.agent.finish()
+  await world.until(session.id, 'idle')
+  await assert.rejects(service.fork(orgId, session.id, 'u2'), refused('forbidden'))
+  await assert.rejects(service.fork('org_2', session.id, 'u1'), refused('not_found'))
+  await service.delete(orgId, session.id)
+  await assert.rejects(service.fork(orgId, session.id, 'u1'), refused('conflict'))
+  assert.equal(world.sandboxes.checkpoints.size, 0)
+})
+
+test('without a full checkpoint the disk alone is forked; without any nothing is left, and the source goes on', async () => {
+  const source = await idle()
+  const kinds: string[] = []
+  world.sandboxes.beforeCheckpoint = async (kind) => {
+    kinds.push(kind)
+    if (kind === 'full') throw new ServiceError('full_checkpoint_unavailable', 'no CRIU')
+  }
+  const { session: fork } = await service.fork(orgId, source.id, 'u1')
+  await world.until(fork.id, 'idle')
+  assert.deepEqual(kinds, ['full', 'disk_only'])
+  world.sandboxes.beforeCheckpoint = () => Promise.reject(new ServiceError('no_capacity', 'the disk is full'))
+  await assert.rejects(service.fork(orgId, source.id, 'u1'), refused('no_capacity'))
+  assert.equal((await service.list(orgId, {})).items.length, 2)
+  await service.sendMessage(orgId, source.id, { message: 'b', userId: 'u1' })
+  await world.until(source.id, 'idle')
+  await assertWhole(world, source.id)
+})
+
+test('the checkpoint goes with a fork that is deleted before it has started, and with one whose server died', async () => {
+  const source = await idle()
+  const boot = Promise.withResolvers<void>()
+  world.sandboxes.beforeCreate = () => boot.promise
+  const { session: first } = await service.fork(orgId, source.id, 'u1')
+  const deleted = service.delete(orgId, first.id)
+  boot.resolve()
+  await deleted
+  assert.equal(world.sandboxes.checkpoints.size, 0)
+  assert.ok(
+    [...world.sandboxes.machines.values()].every(
+      ({ sandbox }) => sandbox.id === source.sandboxId || sandbox.status === 'stopped',
+    ),
+  )
+
+  world.sandboxes.beforeCreate = () => Promise.reject(new ServiceError('no_capacity', 'full'))
+  const { session: second } = await service.fork(orgId, source.id, 'u1')
+  await world.until(second.id, 'failed')
+  assert.equal(world.sandboxes.checkpoints.size, 1)
+  // One that a server made and did not live to write down.
+  const service2 = world.sandboxes.service()
+  await service2.checkpoints.create(orgId, source.sandboxId, { name: 'fork session_lost' })
+  await service2.checkpoints.create(orgId, source.sandboxId, { name: 'forks of mine' })
+  await service.close()
+  world.sandboxes.beforeCreate = async () => {}
+  service = world.serve()
+  await service.start()
+  await service.sendMessage(orgId, second.id, { message: 'b', userId: 'u1' })
+  await world.until(second.id, 'idle')
+  const { session: third } = await service.fork(orgId, source.id, 'u1')
+  await world.until(third.id, 'idle')
+  assert.deepEqual(
+    [...world.sandboxes.checkpoints.values()].map(({ name }) => name),
+    ['forks of mine'],
+  )
+})
+
+test('a fork can be forked', async () => {
+  let session = await idle()
+  for (let generation = 0; generation < 3; generation++) {
+    session = (await service.fork(orgId, session.id, 'u1')).session
+    await world.until(session.id, 'idle')
+    await service.sendMessage(orgId, session.id, { message: `generation ${generation}`, userId: 'u1' })
+    await world.until(session.id, 'idle')
+  }
+  const users = (await world.store.messages(session.id)).filter(({ role }) => role === 'user')
+  assert.deepEqual(
+    users.map(({ content }) => content),
+    ['a page', 'generation 0', 'generation 1', 'generation 2'],
+  )
+})

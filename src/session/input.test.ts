@@ -1,0 +1,105 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { type ErrorCode, isServiceError } from '../errors.ts'
+import type { CreateAgentConfig, CreateSession } from './api.ts'
+import type { SessionConfig } from './config.ts'
+import { checkCreate, splitModel, titleOf } from './input.ts'
+
+const config: SessionConfig = {
+  defaultModel: 'anthropic/claude-sonnet-4-5',
+  harnesses: ['pi', 'acp:'],
+  gatewayUrl: 'http://gateway.test',
+  previewUrl: (hostname) => hostname,
+}
+
+function check(agentConfig: CreateAgentConfig = {}, rest: Partial<CreateSession> = {}) {
+  return checkCreate({ prompt: 'p', userId: 'u', agentConfig, ...rest }, config)
+}
+
+function refused(pattern: RegExp, code: ErrorCode = 'invalid_request') {
+  return (error: unknown) => isServiceError(error, code) && pattern.test(error.message)
+}
+
+test('defaults are those of the contract', () => {
+  assert.deepEqual(check().agentConfig, {
+    harness: 'pi',
+    model: 'anthropic/claude-sonnet-4-5',
+    cwd: '/workspace/app',
+    skills: {},
+    envs: {},
+  })
+})
+
+test('a relative skill lies under /workspace/agent, an absolute one where it says', () => {
+  const { agentConfig } = check({ skills: { 'a/SKILL.md': '1', '/etc/x': '2', './b//c.md': '3' } })
+  assert.deepEqual(agentConfig.skills, {
+    '/workspace/agent/a/SKILL.md': '1',
+    '/etc/x': '2',
+    '/workspace/agent/b/c.md': '3',
+  })
+})
+
+const badSkills: [why: string, skills: Record<string, string>, message: RegExp][] = [
+  ['..', { 'a/../../etc/passwd': '' }, /agent_config\.skills\["a\/\.\.\/\.\.\/etc\/passwd"\] must not contain "\.\."/],
+  ['an absolute ..', { '/workspace/../etc/x': '' }, /must not contain "\.\."/],
+  ['NUL', { 'a\0b': '' }, /agent_config\.skills\["a\\u0000b"\] must not contain NUL/],
+  ['NUL in the text', { a: '\0' }, /must not hold NUL/],
+  ['an empty key', { '': '' }, /must be the path of a file/],
+  ['a directory', { 'a/': '' }, /must be the path of a file/],
+  ['the same file twice', { a: '', '/workspace/agent/a': '' }, /same file/],
+  ['too many', Object.fromEntries(Array.from({ length: 201 }, (_, n) => [`f${n}`, ''])), /at most 200 files/],
+]
+for (const [why, skills, message] of badSkills) {
+  test(`skills are refused for ${why}`, () => {
+    assert.throws(() => check({ skills }), refused(message))
+  })
+}
+
+test('skills may hold 10 MiB together and no byte more', () => {
+  const half = 'x'.repeat(5 * 1024 * 1024)
+  check({ skills: { a: half, b: half } })
+  assert.throws(() => check({ skills: { a: half, b: half, c: 'x' } }), refused(/skills must be at most/, 'too_large'))
+})
+
+test('a prompt may be 256 KiB, measured in bytes', () => {
+  check({}, { prompt: 'é'.repeat(128 * 1024) })
+  assert.throws(
+    () => check({}, { prompt: 'é'.repeat(128 * 1024 + 1) }),
+    refused(/^prompt must be at most/, 'too_large'),
+  )
+})
+
+const badFields: [why: string, agentConfig: CreateAgentConfig, rest: Partial<CreateSession>, message: RegExp][] = [
+  ['a blank prompt', {}, { prompt: ' \n\t' }, /^prompt must not be blank/],
+  ['a blank user', {}, { userId: '' }, /^user_id must not be blank/],
+  ['a harness that does not exist', { harness: 'nope' }, {}, /^agent_config\.harness/],
+  ['a harness without its command', { harness: 'acp:' }, {}, /^agent_config\.harness/],
+  ['a model without a provider', { model: 'gpt-5' }, {}, /^agent_config\.model/],
+  ['a model without a name', { model: 'openai/' }, {}, /^agent_config\.model/],
+  ['a relative cwd', { cwd: 'app' }, {}, /^agent_config\.cwd must be an absolute path/],
+  ['a cwd with ..', { cwd: '/workspace/../etc' }, {}, /^agent_config\.cwd must not contain/],
+  ['a bad variable', { envs: { 'A=B': '1' } }, {}, /^agent_config\.envs has a name/],
+  ['no turns', { maxTurns: 0 }, {}, /^agent_config\.max_turns/],
+  ['a budget of nothing', { maxTokens: 0 }, {}, /^agent_config\.max_tokens/],
+]
+for (const [why, agentConfig, rest, message] of badFields) {
+  test(`a session is refused for ${why}`, () => {
+    assert.throws(() => check(agentConfig, rest), refused(message))
+  })
+}
+
+test('a system prompt that fits as text but not as a line is refused', () => {
+  check({ systemPrompt: 'x'.repeat(1024 * 1024) })
+  assert.throws(() => check({ systemPrompt: '\u0001'.repeat(600 * 1024) }), refused(/system_prompt/, 'too_large'))
+})
+
+test('a title is the first line, cut at 60 code points', () => {
+  assert.equal(titleOf('\n\n  Build a page \r\nwith buttons'), 'Build a page')
+  assert.equal(titleOf('😀'.repeat(80)), '😀'.repeat(60))
+  assert.equal(titleOf(`${'x'.repeat(59)} y`), 'x'.repeat(59))
+})
+
+test('a model name may hold slashes behind its provider', () => {
+  assert.deepEqual(splitModel('openai/org/model'), { provider: 'openai', id: 'org/model' })
+  assert.deepEqual(splitModel('demo'), { provider: 'demo', id: 'demo' })
+})

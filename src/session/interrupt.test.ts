@@ -1,0 +1,175 @@
+import assert from 'node:assert/strict'
+import { afterEach, beforeEach, test } from 'node:test'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { Crash } from './testing/crash.ts'
+import type { AgentScript } from './testing/fake-agent.ts'
+import { assertWhole, orgId, simple, World } from './testing/world.ts'
+
+const timings = { interruptAskMs: 20, interruptSigintMs: 20 }
+
+let world: World
+beforeEach(() => {
+  world = new World()
+})
+afterEach(() => world.close())
+
+/** Plays these parts for the first prompt and answers all others. */
+function stubborn(parts: Partial<AgentScript>): AgentScript {
+  const { script } = world.sandboxes
+  return {
+    ...parts,
+    turn: (agent, content, resumed) =>
+      content === simple.prompt ? agent.say('thinking') : script.turn(agent, content, resumed),
+  }
+}
+
+async function thinking(sessionId: string): Promise<void> {
+  await world.eventually('the answer', async () => assert.ok((await world.types(sessionId)).includes('assistant')))
+}
+
+async function subtypes(sessionId: string): Promise<unknown[]> {
+  const events = await world.streamed(sessionId)
+  return events.filter(({ data }) => data.type === 'result').map(({ data }) => data['subtype'])
+}
+
+test('an agent that ends its turn when it is asked gets no signal', async () => {
+  const service = world.serve({ timings })
+  world.sandboxes.script = stubborn({})
+  const { session } = await service.create(orgId, simple)
+  await thinking(session.id)
+  await service.interrupt(orgId, session.id, 'u1')
+  await world.until(session.id, 'idle')
+  await new Promise((resolve) => setTimeout(resolve, 60))
+  assert.deepEqual(world.sandboxes.agent.process.signals, [])
+  assert.deepEqual(await subtypes(session.id), ['interrupted'])
+  assert.equal((await world.store.session(session.id))?.interruptedMessageId, undefined)
+})
+
+test('an agent that does not listen is interrupted by SIGINT, and the next one goes on', async () => {
+  const service = world.serve({ timings })
+  world.sandboxes.script = stubborn({ interrupt: () => false })
+  const { session } = await service.create(orgId, simple)
+  await thinking(session.id)
+  const first = world.sandboxes.agent
+  await service.sendMessage(orgId, session.id, { message: 'b', userId: 'u1' })
+  await service.interrupt(orgId, session.id, 'u1')
+  await world.until(session.id, 'idle')
+  assert.deepEqual(first.process.signals, [2])
+  assert.deepEqual(await subtypes(session.id), ['interrupted', 'success'])
+  // The interrupted message is over: the new agent hears of the next one alone.
+  const heard = world.sandboxes.agent.commands.filter(({ type }) => type === 'message')
+  assert.deepEqual(
+    heard.map(({ content }) => content),
+    ['b'],
+  )
+  assert.equal((await world.types(session.id)).includes('error'), false)
+  await assertWhole(world, session.id)
+})
+
+test('an agent that ignores everything is killed, with one result and one turn_complete', async () => {
+  const service = world.serve({ timings })
+  world.sandboxes.script = stubborn({ interrupt: () => false, signal: () => false })
+  const { session } = await service.create(orgId, simple)
+  await thinking(session.id)
+  const first = world.sandboxes.agent
+  await Promise.all([1, 2, 3].map(() => service.interrupt(orgId, session.id, 'u1')))
+  await world.until(session.id, 'idle')
+  assert.deepEqual(first.process.signals, [2, 9])
+  assert.equal(first.commands.filter(({ type }) => type === 'interrupt').length, 1)
+  await service.sendMessage(orgId, session.id, { message: 'b', userId: 'u1' })
+  await world.until(session.id, 'idle')
+  assert.deepEqual(await subtypes(session.id), ['interrupted', 'success'])
+  await assertWhole(world, session.id)
+})
+
+test('an agent that says its result and never ends the turn can be interrupted', async () => {
+  const service = world.serve({ timings })
+  const result = { type: 'result', subtype: 'success', result: 'ok', num_turns: 1, duration_ms: 1, session_id: 's' }
+  world.sandboxes.script = { turn: (agent) => agent.emit(result), interrupt: () => false }
+  const { session } = await service.create(orgId, simple)
+  await world.eventually('the result', async () => assert.ok((await world.types(session.id)).includes('result')))
+  await service.interrupt(orgId, session.id, 'u1')
+  await world.until(session.id, 'idle')
+  assert.deepEqual(await subtypes(session.id), ['success'])
+  await assertWhole(world, session.id)
+})
+
+test('an interrupt of a turn whose agent has just died ends the turn at once', async () => {
+  const service = world.serve({ timings: { ...timings, retryFirstMs: 5000, retryLastMs: 5000 } })
+  world.sandboxes.script = stubborn({})
+  const { session } = await service.create(orgId, simple)
+  await thinking(session.id)
+  world.sandboxes.agent.process.exit(137)
+  await world.eventually('its end is known', async () => assert.ok((await world.types(session.id)).includes('error')))
+  await service.interrupt(orgId, session.id, 'u1')
+  assert.deepEqual(await subtypes(session.id), ['interrupted'])
+  await assertWhole(world, session.id)
+})
+
+test('a wish to interrupt outlives the server that took it', async () => {
+  const first = world.serve()
+  world.sandboxes.script = stubborn({ interrupt: () => false, signal: () => false })
+  const { session } = await first.create(orgId, simple)
+  await thinking(session.id)
+  await first.interrupt(orgId, session.id, 'u1')
+  await first.close()
+  assert.deepEqual(await subtypes(session.id), [])
+  const second = world.serve({ timings })
+  await second.start()
+  await world.until(session.id, 'idle')
+  assert.deepEqual(await subtypes(session.id), ['interrupted'])
+  await assertWhole(world, session.id)
+})
+
+test('a silent agent keeps nobody waiting: messages queue, an interrupt ends its turn, a deletion the session', async () => {
+  const service = world.serve({ timings })
+  world.sandboxes.script = { turn: () => {}, interrupt: () => false, signal: () => false }
+  const { session } = await service.create(orgId, simple)
+  await world.eventually('the turn', () => assert.equal(world.sandboxes.agent?.commands.length, 2))
+  await service.sendMessage(orgId, session.id, { message: 'b', userId: 'u1' })
+  await service.interrupt(orgId, session.id, 'u1')
+  await world.eventually('the next turn', () => assert.equal(world.sandboxes.agent.commands.at(-1)?.content, 'b'))
+  await service.delete(orgId, session.id)
+  assert.deepEqual(await subtypes(session.id), ['interrupted', 'interrupted'])
+  await assertWhole(world, session.id)
+})
+
+for (const mode of ['before', 'after'] as const) {
+  test(`a server that dies ${mode} any of its calls while it interrupts loses no wish that it confirmed`, async () => {
+    let at = 1
+    while (await surviveCrashOfInterrupt(at, mode)) at += 1
+    assert.ok(at > 30, `only ${at} calls`)
+  })
+}
+
+/** False when the first server came to the end without that many calls. */
+async function surviveCrashOfInterrupt(at: number, mode: 'before' | 'after'): Promise<boolean> {
+  world = new World()
+  const quick = { interruptAskMs: 1, interruptSigintMs: 1 }
+  const crash = new Crash(at, mode)
+  const first = world.serve({ timings: quick }, crash.wrap, true)
+  world.sandboxes.script = stubborn({ interrupt: () => false, signal: () => false })
+  let confirmed = false
+  const story = (async () => {
+    const { session } = await first.create(orgId, simple)
+    while (!crash.happened && !(await world.types(session.id)).includes('assistant')) await sleep(1)
+    await first.interrupt(orgId, session.id, 'u1')
+    confirmed = true
+    while (!crash.happened && (await world.store.session(session.id))?.activity !== 'idle') await sleep(1)
+  })()
+  story.catch(() => {})
+  await Promise.race([story, crash.died])
+  for (const { sandbox } of world.sandboxes.machines.values()) world.sandboxes.breakConnections(sandbox.id)
+  const second = world.serve({ timings: quick })
+  await second.start()
+  const [session] = await world.store.sessionsIn('running')
+  if (session) {
+    await thinking(session.id)
+    if (!confirmed) await second.interrupt(orgId, session.id, 'u1')
+    await world.until(session.id, 'idle')
+    assert.deepEqual(await subtypes(session.id), ['interrupted'])
+    await assertWhole(world, session.id)
+  }
+  await world.close()
+  return crash.happened
+}

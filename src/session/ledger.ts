@@ -1,0 +1,110 @@
+import { ServiceError } from '../errors.ts'
+import type { EventBus } from '../events/bus.ts'
+import { KeyedLock } from '../lib/keyed-lock.ts'
+import { Draft, noted, type Progress } from './draft.ts'
+import type { OutputLimits } from './output-budget.ts'
+import type { Message, Session } from './session.ts'
+import type { SessionStore } from './store.ts'
+import { loadTurn } from './turn.ts'
+
+/**
+ * The progress of one session as the store has it, and the only way to change it. Writes follow one another; each is one
+ * commit, and is known here only once it is committed. After a failed one, of which nobody can say whether it was
+ * applied, everything is read again. Of skills it keeps the paths alone: texts can be megabytes a session.
+ */
+export class Ledger {
+  readonly sessionId: string
+  readonly #store: SessionStore
+  readonly #bus: EventBus
+  readonly #limits: OutputLimits
+  readonly #lock = new KeyedLock()
+  #progress: Progress | undefined
+  #lastSequence = 0
+
+  constructor(deps: { store: SessionStore; bus: EventBus; limits: OutputLimits }, sessionId: string) {
+    this.sessionId = sessionId
+    this.#store = deps.store
+    this.#bus = deps.bus
+    this.#limits = deps.limits
+  }
+
+  async read(): Promise<Progress> {
+    return await this.#lock.run(this.sessionId, () => this.#current())
+  }
+
+  /** The progress as of the last write or read; undefined before the first. Never waits. */
+  get known(): Progress | undefined {
+    return this.#progress
+  }
+
+  /** Forgets what is known, so that it is read again. */
+  invalidate(): void {
+    this.#progress = undefined
+  }
+
+  /**
+   * Lets `fill` say what happened and commits that. `fill` may read the store; it must not wait for a sandbox. Throws
+   * `conflict` once the session has ended.
+   */
+  async write<Result>(fill: (draft: Draft) => Result | Promise<Result>): Promise<Result> {
+    return await this.#lock.run(this.sessionId, async () => {
+      const draft = new Draft(await this.#current(), this.#limits)
+      if (draft.progress.session.status === 'ended') throw hasEnded()
+      const result = await fill(draft)
+      if (draft.isEmpty) return result
+      this.#progress = undefined
+      const committed = await this.#store.commit(this.sessionId, draft.change)
+      if (committed === undefined) throw hasEnded()
+      this.#lastSequence = committed.stream.at(-1)?.sequence ?? this.#lastSequence
+      this.#progress = { ...draft.progress, session: withoutTexts(committed.session) }
+      this.#bus.publish({ type: 'session_changed', sessionId: this.sessionId, lastSequence: this.#lastSequence })
+      return result
+    })
+  }
+
+  async #current(): Promise<Progress> {
+    return (this.#progress ??= await this.#load())
+  }
+
+  async #load(): Promise<Progress> {
+    const session = await this.#store.session(this.sessionId)
+    if (session === undefined) throw new ServiceError('not_found', `no session ${this.sessionId}`)
+    this.#lastSequence = await this.#store.lastSequence(this.sessionId)
+    let progress = await this.#withQueue(withoutTexts(session))
+    for (const { type } of await this.#store.events(this.sessionId)) progress = { ...progress, ...noted(type) }
+    return progress
+  }
+
+  async #withQueue(session: Session): Promise<Progress> {
+    const turn = await loadTurn(this.#store, this.sessionId)
+    const hasQueued = (await this.#store.firstMessage(this.sessionId, 'queued')) !== undefined
+    const streamBytes = await this.#store.streamBytes(this.sessionId)
+    // What an agent said outside of turns is forgotten with the server, but for `ready`, which it says first.
+    const ready = session.agentOffset > 0 || session.activity !== 'starting'
+    const idle = { ready: ready && session.agentProcessId !== undefined, lines: 0, errors: 0 }
+    const seen = { sandboxReady: false, agentReady: false, previewReady: false, hibernated: false }
+    return { session, turn, hasQueued, streamBytes, idle, ...seen }
+  }
+}
+
+function withoutTexts(session: Session): Session {
+  const { agentConfig } = session
+  const skills = Object.fromEntries(Object.keys(agentConfig.skills).map((path) => [path, '']))
+  return { ...session, agentConfig: { ...agentConfig, skills } }
+}
+
+function hasEnded(): ServiceError {
+  return new ServiceError('conflict', 'the session has ended')
+}
+
+/** Oldest first. */
+export async function queuedMessages(store: SessionStore, sessionId: string): Promise<Message[]> {
+  return (await store.messages(sessionId)).filter(({ state }) => state === 'queued')
+}
+
+/** Throws `not_found` when it is no message of a user, `conflict` when it does not wait any more. */
+export function demandQueued(messages: readonly Message[], messageId: string): void {
+  const message = messages.find(({ id, role }) => id === messageId && role === 'user')
+  if (!message) throw new ServiceError('not_found', `no message ${messageId}`)
+  if (message.state !== 'queued') throw new ServiceError('conflict', `the message is ${message.state} already`)
+}

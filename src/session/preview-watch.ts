@@ -1,0 +1,61 @@
+/** Looks after what told of work; a server may take a while to listen. */
+const looksMax = 10
+
+/**
+ * Looks now and then whether the preview answers, for a while after each call of `watch`, until `look` says that this is
+ * settled. Runs one look at a time.
+ */
+export class PreviewWatch {
+  readonly #pollMs: number
+  readonly #look: () => Promise<boolean>
+  #timer: NodeJS.Timeout | undefined
+  #looksLeft = 0
+  #settled = false
+  #looking = false
+
+  constructor(pollMs: number, look: () => Promise<boolean>) {
+    this.#pollMs = pollMs
+    this.#look = look
+  }
+
+  watch(): void {
+    this.#looksLeft = looksMax
+    if (!this.#settled) this.#timer ??= this.#arm()
+  }
+
+  /** A failure is as if nothing listened yet. */
+  async lookNow(): Promise<void> {
+    if (this.#settled || this.#looking) return
+    this.#looking = true
+    try {
+      this.#settled = await this.#look()
+    } catch {
+      // Looked for again with the next turn.
+    } finally {
+      this.#looking = false
+    }
+  }
+
+  /** Until the next `watch`. */
+  pause(): void {
+    clearTimeout(this.#timer)
+    this.#timer = undefined
+    this.#looksLeft = 0
+  }
+
+  stop(): void {
+    this.#settled = true
+    this.pause()
+  }
+
+  #arm(): NodeJS.Timeout {
+    const timer = setTimeout(() => void this.#tick(), this.#pollMs)
+    return timer.unref()
+  }
+
+  async #tick(): Promise<void> {
+    await this.lookNow()
+    this.#looksLeft -= 1
+    this.#timer = this.#settled || this.#looksLeft <= 0 ? undefined : this.#arm()
+  }
+}

@@ -1,0 +1,155 @@
+import assert from 'node:assert/strict'
+import { afterEach, beforeEach, test } from 'node:test'
+import { isServiceError, ServiceError, type ErrorCode } from '../errors.ts'
+import type { RunningSessionService } from './service.ts'
+import type { Session } from './session.ts'
+import { assertWhole, orgId, simple, World } from './testing/world.ts'
+
+let world: World
+let service: RunningSessionService
+beforeEach(() => {
+  world = new World()
+  service = world.serve()
+})
+afterEach(() => world.close())
+
+const refused = (code: ErrorCode) => (error: unknown) => isServiceError(error, code)
+const owner = { userId: 'u1' }
+
+async function idle(): Promise<Session> {
+  const { session } = await service.create(orgId, simple)
+  await world.until(session.id, 'idle')
+  return session
+}
+
+async function lose(session: Session, status: 'stopped' | 'error' = 'error'): Promise<void> {
+  world.sandboxes.set(session.sandboxId, status, 'oom')
+  await world.until(session.id, 'failed')
+}
+
+test('a session whose sandbox was lost goes on in a new one, with skills, agent, preview URL and stream', async () => {
+  const { session } = await service.create(orgId, { ...simple, agentConfig: { skills: { 'a/SKILL.md': 'text' } } })
+  await world.until(session.id, 'idle')
+  const before = await service.get(orgId, session.id)
+  await lose(session)
+  await assert.rejects(service.sendMessage(orgId, session.id, { message: 'b', ...owner }), refused('conflict'))
+  const restarted = await service.restart(orgId, session.id, owner)
+  const { sandboxId } = restarted.session
+  assert.notEqual(sandboxId, session.sandboxId)
+  assert.notEqual(restarted.previewUrl, before.previewUrl)
+  assert.equal(restarted.session.activity, 'starting')
+  await world.until(session.id, 'idle')
+  await service.sendMessage(orgId, session.id, { message: 'b', ...owner })
+  await world.until(session.id, 'idle')
+  await assertWhole(world, session.id)
+  assert.equal(world.sandboxes.machine(session.sandboxId).sandbox.status, 'stopped')
+  assert.equal(world.sandboxes.machine(sandboxId).sandbox.status, 'running')
+  assert.equal(world.sandboxes.machine(sandboxId).files.get('/workspace/agent/a/SKILL.md'), 'text')
+  const types = (await world.types(session.id)).filter((type) => type === 'ready' || type === 'configured')
+  assert.deepEqual(types, ['ready', 'configured', 'ready', 'configured'])
+  const events = await world.eventTypes(session.id)
+  assert.equal(events.filter((type) => type === 'sandbox_ready').length, 2)
+  // What becomes of the new one is noticed too.
+  world.sandboxes.set(sandboxId, 'error', 'oom')
+  await world.until(session.id, 'failed')
+  await service.restart(orgId, session.id, owner)
+  await world.until(session.id, 'idle')
+  await service.delete(orgId, session.id)
+  const running = [...world.sandboxes.machines.values()].filter(({ sandbox }) => sandbox.status !== 'stopped')
+  assert.deepEqual(running, [])
+  for (const count of world.sandboxes.holds.values()) assert.equal(count, 0)
+})
+
+test('messages that waited when the sandbox was lost have their turns in the new one', async () => {
+  world.sandboxes.script = { turn: () => {} }
+  const { session } = await service.create(orgId, simple)
+  await world.eventually('the turn', () => assert.equal(world.sandboxes.agent?.commands.length, 2))
+  for (const message of ['b', 'c']) await service.sendMessage(orgId, session.id, { message, ...owner })
+  await lose(session, 'stopped')
+  world.sandboxes.script = { turn: (agent, content) => (agent.say(content), agent.finish()) }
+  await service.restart(orgId, session.id, owner)
+  await world.until(session.id, 'idle')
+  await assertWhole(world, session.id)
+  const messages = await world.store.messages(session.id)
+  assert.deepEqual(
+    messages.filter(({ role }) => role === 'user').map(({ content, state }) => [content, state]),
+    [
+      ['a page', 'consumed'],
+      ['b', 'consumed'],
+      ['c', 'consumed'],
+    ],
+  )
+  assert.deepEqual(
+    messages.filter(({ role }) => role === 'assistant').map(({ content }) => content),
+    ['b', 'c'],
+  )
+})
+
+test('a restart may begin from a checkpoint, whose own agents are killed', async () => {
+  const session = await idle()
+  await lose(session)
+  await assert.rejects(
+    service.restart(orgId, session.id, { ...owner, checkpointId: 'cp-unknown' }),
+    refused('not_found'),
+  )
+  const old = world.sandboxes.agent
+  world.sandboxes.inCheckpoint = [old.process]
+  old.process.exitCode = undefined
+  const { session: restarted } = await service.restart(orgId, session.id, { ...owner, checkpointId: 'cp-1' })
+  assert.equal(restarted.checkpointId, 'cp-1')
+  await world.until(session.id, 'idle')
+  assert.deepEqual(world.sandboxes.created.at(-1)?.checkpointId, 'cp-1')
+  assert.equal(old.process.exitCode, 137)
+  assert.notEqual(world.sandboxes.agent, old)
+})
+
+test('a restart is refused while the sandbox is there, to others, and after the end', async () => {
+  const session = await idle()
+  await assert.rejects(service.restart(orgId, session.id, owner), refused('conflict'))
+  world.sandboxes.set(session.sandboxId, 'hibernated')
+  await assert.rejects(service.restart(orgId, session.id, owner), refused('conflict'))
+  await lose(session)
+  await assert.rejects(service.restart(orgId, session.id, { userId: 'u2' }), refused('forbidden'))
+  await assert.rejects(service.restart('org_2', session.id, owner), refused('not_found'))
+  await service.delete(orgId, session.id)
+  await assert.rejects(service.restart(orgId, session.id, owner), refused('conflict'))
+})
+
+test('of two restarts at once one wins, and no sandbox is left behind', async () => {
+  const session = await idle()
+  await lose(session)
+  const results = await Promise.allSettled([1, 2, 3].map(() => service.restart(orgId, session.id, owner)))
+  assert.equal(results.filter(({ status }) => status === 'fulfilled').length, 1)
+  await world.until(session.id, 'idle')
+  const running = [...world.sandboxes.machines.values()].filter(({ sandbox }) => sandbox.status === 'running')
+  assert.equal(running.length, 1)
+})
+
+test('a restart whose boot fails is told, and the next message boots the new sandbox', async () => {
+  const session = await idle()
+  await lose(session)
+  const boot = world.sandboxes.beforeCreate
+  world.sandboxes.beforeCreate = () => Promise.reject(new ServiceError('no_capacity', 'full'))
+  const { session: restarted } = await service.restart(orgId, session.id, owner)
+  await world.until(session.id, 'failed')
+  world.sandboxes.beforeCreate = boot
+  await service.sendMessage(orgId, session.id, { message: 'b', ...owner })
+  await world.until(session.id, 'idle')
+  assert.equal((await service.get(orgId, session.id)).session.sandboxId, restarted.sandboxId)
+  await assertWhole(world, session.id)
+})
+
+test('a server that starts again knows which sandbox the session has', async () => {
+  const session = await idle()
+  await lose(session)
+  await service.close()
+  const second = world.serve()
+  await second.start()
+  const { session: restarted } = await second.restart(orgId, session.id, owner)
+  await second.close()
+  const third = world.serve()
+  await third.start()
+  await world.until(session.id, 'idle')
+  assert.equal(world.sandboxes.machine(restarted.sandboxId).sandbox.status, 'running')
+  assert.equal(world.sandboxes.agents.length, 2)
+})

@@ -1,0 +1,347 @@
+import { ServiceError } from '../errors.ts'
+import type { EventBus } from '../events/bus.ts'
+import { newId } from '../lib/id.ts'
+import type { Log } from '../lib/log.ts'
+import { costUsd } from '../lib/model-price.ts'
+import type { SandboxService, SandboxStatus } from '../sandbox/index.ts'
+import {
+  type AccessToken,
+  AccessTokens,
+  accessTtlSecondsDefault,
+  type AccessUse,
+  type SessionAccess,
+} from './access-token.ts'
+import type { AgentCodec } from './agent-codec.ts'
+import type {
+  CreateSession,
+  CreateToken,
+  ListSessions,
+  SessionExport,
+  SessionService,
+  SessionStream,
+  SessionView,
+  StreamOptions,
+} from './api.ts'
+import { defaultSessionLimits, defaultSessionTimings, previewPort, type SessionConfig } from './config.ts'
+import { unusedTokenHash } from './draft.ts'
+import { exportRecords } from './export.ts'
+import { forkSession } from './fork.ts'
+import { checkCreate, checkText } from './input.ts'
+import { demandQueued } from './ledger.ts'
+import { Pace } from './pace.ts'
+import type { Message, Session, SessionEvent } from './session.ts'
+import type { SessionStore } from './store.ts'
+import { Starts } from './starts.ts'
+import { SessionStreams } from './stream.ts'
+import { SessionWorker } from './worker.ts'
+
+export interface SessionDeps {
+  store: SessionStore
+  sandboxes: SandboxService
+  bus: EventBus
+  codec: AgentCodec
+  config: SessionConfig
+  /** Signs tokens of sessions; the same after a restart. */
+  signingSecret: string
+  log: Log
+}
+
+export interface RunningSessionService extends SessionService {
+  /** Takes up every running session where the server before left it. Call once, when sandboxes are reconciled. */
+  start(): Promise<void>
+  /** Detaches from every agent and ends every stream; agents run on. */
+  close(): Promise<void>
+}
+
+const listLimitDefault = 50
+/** Sessions are listed whole, with all that was said in them. */
+const listLimitMax = 100
+/** How long a creation waits to hear that its checkpoint does not exist. */
+const checkpointCheckMs = 50
+
+export function createSessionService(deps: SessionDeps): RunningSessionService {
+  return new Sessions(deps)
+}
+
+/** Decides who may do what, and keeps one worker for each running session. */
+class Sessions implements RunningSessionService {
+  readonly #deps: SessionDeps
+  readonly #limits
+  readonly #timings
+  readonly #workers = new Map<string, SessionWorker>()
+  /** Sandbox → session, for what the bus tells. */
+  readonly #bySandbox = new Map<string, string>()
+  readonly #tokens: AccessTokens
+  readonly #closing = new AbortController()
+  readonly #pace = new Pace()
+  readonly #streams: SessionStreams
+  readonly #starts: Starts
+  readonly #unsubscribe: () => void
+
+  constructor(deps: SessionDeps) {
+    this.#deps = deps
+    this.#tokens = new AccessTokens(deps.signingSecret)
+    this.#limits = { ...defaultSessionLimits, ...deps.config.limits }
+    this.#timings = { ...defaultSessionTimings, ...deps.config.timings }
+    const { store, bus } = deps
+    this.#streams = new SessionStreams({ store, bus, pollMs: this.#timings.streamPollMs, pace: this.#pace })
+    this.#starts = new Starts({
+      atOnce: this.#limits.agentStartsAtOnce,
+      turnMs: this.#timings.agentStartTurnMs,
+    })
+    this.#unsubscribe = deps.bus.subscribe('*', (event) => {
+      if (event.type === 'sandbox_changed') void this.#sandboxChanged(event.sandboxId, event.status, event.reason)
+    })
+  }
+
+  async start(): Promise<void> {
+    for (const session of await this.#deps.store.sessionsIn('running')) this.#worker(session)
+  }
+
+  async close(): Promise<void> {
+    this.#closing.abort()
+    this.#unsubscribe()
+    await Promise.all([...this.#workers.values()].map((worker) => worker.close()))
+    this.#workers.clear()
+    this.#bySandbox.clear()
+  }
+
+  async create(orgId: string, input: CreateSession): Promise<SessionView> {
+    this.#demandOpen()
+    const { agentConfig, title } = checkCreate(input, this.#deps.config)
+    if (input.checkpointId !== undefined) await this.#demandCheckpoint(orgId, input.checkpointId)
+    const now = new Date()
+    const { userId, userEmail, userName, checkpointId } = input
+    const session: Session = {
+      id: newId('session_'),
+      orgId,
+      userId,
+      ...(userEmail === undefined ? {} : { userEmail }),
+      ...(userName === undefined ? {} : { userName }),
+      ...(checkpointId === undefined ? {} : { checkpointId }),
+      status: 'running',
+      activity: 'starting',
+      sandboxId: newId('sb-'),
+      title,
+      framework: '',
+      artifacts: [],
+      agentConfig,
+      gatewayTokenHash: unusedTokenHash(),
+      agentOffset: 0,
+      inputTokens: 0,
+      outputTokens: 0,
+      createdAt: now,
+      updatedAt: now,
+    }
+    const message: Message = {
+      id: newId('msg_'),
+      role: 'user',
+      content: input.prompt,
+      state: 'queued',
+      createdAt: now,
+    }
+    const event: SessionEvent = {
+      id: newId('evt_'),
+      type: 'session_started',
+      level: 'info',
+      message: 'The session has started.',
+      createdAt: now,
+    }
+    await this.#deps.store.createSession(session, [message], event)
+    if (!this.#closing.signal.aborted) this.#worker(session)
+    return this.#view(session, [message], [event])
+  }
+
+  async get(orgId: string, sessionId: string, userId?: string): Promise<SessionView> {
+    return await this.#loadView(await this.#owned(orgId, sessionId, userId))
+  }
+
+  async list(orgId: string, query: ListSessions): Promise<{ items: SessionView[]; nextCursor?: string }> {
+    const limit = query.limit ?? listLimitDefault
+    if (!Number.isInteger(limit) || limit < 1 || limit > listLimitMax) {
+      const message = `limit must be a whole number from 1 to ${listLimitMax}`
+      throw new ServiceError('invalid_request', message, { details: { field: 'limit' } })
+    }
+    const { items, nextCursor } = await this.#deps.store.listSessions({
+      orgId,
+      limit,
+      ...(query.search === undefined ? {} : { search: query.search }),
+      ...(query.userId === undefined ? {} : { userId: query.userId }),
+      ...(query.cursor === undefined ? {} : { cursor: query.cursor }),
+    })
+    const views: SessionView[] = []
+    for (const session of items) views.push(await this.#loadView(session))
+    return { items: views, ...(nextCursor === undefined ? {} : { nextCursor }) }
+  }
+
+  async delete(orgId: string, sessionId: string, userId?: string): Promise<void> {
+    const session = await this.#owned(orgId, sessionId, userId)
+    if (session.status === 'ended') return
+    this.#demandOpen()
+    const worker = this.#worker(session)
+    try {
+      await worker.end()
+    } catch (error) {
+      // It has stopped driving the session, which is not over: another one goes on.
+      if (this.#workers.get(sessionId) === worker) this.#workers.delete(sessionId)
+      if (!this.#closing.signal.aborted) this.#worker(session)
+      throw error
+    }
+    this.#workers.delete(sessionId)
+    for (const [sandboxId, id] of this.#bySandbox) if (id === sessionId) this.#bySandbox.delete(sandboxId)
+  }
+
+  async sendMessage(
+    orgId: string,
+    sessionId: string,
+    input: { message: string; userId: string },
+  ): Promise<SessionView> {
+    const session = await this.#steered(orgId, sessionId, input.userId)
+    checkText(input.message, 'message', this.#limits)
+    if (session.status === 'ended') throw new ServiceError('conflict', 'the session has ended')
+    this.#demandOpen()
+    await this.#worker(session).enqueue(input.message)
+    return await this.get(orgId, sessionId)
+  }
+
+  async interrupt(orgId: string, sessionId: string, userId: string): Promise<void> {
+    const session = await this.#steered(orgId, sessionId, userId)
+    if (session.status === 'ended') return
+    this.#demandOpen()
+    await this.#worker(session).interrupt()
+  }
+
+  async cancelMessage(orgId: string, sessionId: string, messageId: string, userId?: string): Promise<SessionView> {
+    const session = await this.#owned(orgId, sessionId, userId)
+    demandQueued(await this.#deps.store.messages(sessionId), messageId)
+    this.#demandOpen()
+    await this.#worker(session).cancelMessage(messageId)
+    return await this.get(orgId, sessionId)
+  }
+
+  async fork(orgId: string, sessionId: string, userId: string): Promise<SessionView> {
+    const session = await this.#steered(orgId, sessionId, userId)
+    if (session.status === 'ended') throw new ServiceError('conflict', 'the session has ended')
+    this.#demandOpen()
+    const fork = await this.#worker(session).whileIdle((source) => forkSession(this.#deps, source))
+    if (!this.#closing.signal.aborted) this.#worker(fork)
+    return await this.get(orgId, fork.id)
+  }
+
+  async restart(
+    orgId: string,
+    sessionId: string,
+    { userId, checkpointId }: { userId: string; checkpointId?: string },
+  ): Promise<SessionView> {
+    const session = await this.#steered(orgId, sessionId, userId)
+    if (session.status === 'ended') throw new ServiceError('conflict', 'the session has ended')
+    if (checkpointId !== undefined) await this.#demandCheckpoint(orgId, checkpointId)
+    this.#demandOpen()
+    const sandboxId = newId('sb-')
+    this.#bySandbox.set(sandboxId, sessionId)
+    try {
+      await this.#worker(session).restart(sandboxId, checkpointId)
+    } catch (error) {
+      this.#bySandbox.delete(sandboxId)
+      throw error
+    }
+    this.#bySandbox.delete(session.sandboxId)
+    return await this.get(orgId, sessionId)
+  }
+
+  async createToken(orgId: string, sessionId: string, input: CreateToken): Promise<AccessToken> {
+    const session = await this.#steered(orgId, sessionId, input.userId)
+    if (session.status === 'ended') throw new ServiceError('conflict', 'the session has ended')
+    return this.#tokens.issue(sessionId, input.scope, input.ttlSeconds ?? accessTtlSecondsDefault)
+  }
+
+  async access(token: string, sessionId: string, use: AccessUse): Promise<SessionAccess> {
+    return await this.#tokens.check(token, sessionId, use, (id) => this.#deps.store.session(id))
+  }
+
+  async stream(orgId: string, sessionId: string, options: StreamOptions): Promise<SessionStream> {
+    const session = await this.#owned(orgId, sessionId, options.userId)
+    const { after } = options
+    const exhausted = session.status === 'ended' && after >= (await this.#deps.store.lastSequence(sessionId))
+    const signal = AbortSignal.any([options.signal, this.#closing.signal])
+    return { exhausted, [Symbol.asyncIterator]: () => this.#streams.follow(sessionId, after, signal) }
+  }
+
+  async export(orgId: string, sessionId: string, userId?: string): Promise<SessionExport> {
+    const session = await this.#owned(orgId, sessionId, userId)
+    return { view: this.#view(session, [], []), records: exportRecords(this.#deps.store, this.#pace, sessionId) }
+  }
+
+  #worker(session: Session): SessionWorker {
+    const existing = this.#workers.get(session.id)
+    if (existing) return existing
+    const [limits, timings] = [this.#limits, this.#timings]
+    const worker = new SessionWorker({ ...this.#deps, limits, timings, starts: this.#starts }, session)
+    this.#workers.set(session.id, worker)
+    this.#bySandbox.set(session.sandboxId, session.id)
+    worker.start()
+    return worker
+  }
+
+  async #sandboxChanged(sandboxId: string, status: string, reason?: string): Promise<void> {
+    const worker = this.#workers.get(this.#bySandbox.get(sandboxId) ?? '')
+    try {
+      await worker?.sandboxChanged(status as SandboxStatus, reason)
+    } catch (error) {
+      // The worker meets the sandbox's state again at its next step.
+      this.#deps.log.warn({ err: error, sandboxId }, 'a change of a sandbox was not recorded in its session')
+    }
+  }
+
+  async #owned(orgId: string, sessionId: string, userId?: string): Promise<Session> {
+    const session = await this.#deps.store.session(sessionId, orgId)
+    if (session && (userId === undefined || session.userId === userId)) return session
+    throw new ServiceError('not_found', `no session ${sessionId}`)
+  }
+
+  /** For messages and interrupts, which only the owner may send. */
+  async #steered(orgId: string, sessionId: string, userId: string): Promise<Session> {
+    const session = await this.#owned(orgId, sessionId)
+    if (session.userId === userId) return session
+    throw new ServiceError('forbidden', 'user_id is not the owner of the session', { details: { field: 'user_id' } })
+  }
+
+  /** Throws `not_found` for a checkpoint that does not exist and `conflict` for one that failed; waits for none. */
+  async #demandCheckpoint(orgId: string, checkpointId: string): Promise<void> {
+    const settled = this.#deps.sandboxes.checkpoints.settled(orgId, checkpointId)
+    const timer = Promise.withResolvers<undefined>()
+    const timeout = setTimeout(() => timer.resolve(undefined), checkpointCheckMs)
+    try {
+      const checkpoint = await Promise.race([settled, timer.promise])
+      if (checkpoint?.status === 'failed') throw new ServiceError('conflict', `checkpoint ${checkpointId} has failed`)
+    } finally {
+      clearTimeout(timeout)
+      // Whoever starts from it hears of a later failure.
+      settled.catch(() => {})
+    }
+  }
+
+  #demandOpen(): void {
+    if (this.#closing.signal.aborted) throw new ServiceError('unavailable', 'the server is shutting down')
+  }
+
+  async #loadView(session: Session): Promise<SessionView> {
+    const { store } = this.#deps
+    const [messages, events] = await Promise.all([store.messages(session.id), store.events(session.id)])
+    return this.#view(session, messages, events)
+  }
+
+  #view(session: Session, messages: Message[], events: SessionEvent[]): SessionView {
+    const hostname = this.#deps.sandboxes.previews.hostname(session.sandboxId, previewPort)
+    const { prices, previewUrl } = this.#deps.config
+    const price = prices?.get(session.agentConfig.model)
+    const tokens = { input: session.inputTokens, output: session.outputTokens }
+    return {
+      session,
+      messages,
+      events,
+      previewUrl: previewUrl(hostname),
+      ...(price ? { costUsd: costUsd(price, tokens) } : {}),
+    }
+  }
+}

@@ -1,0 +1,106 @@
+/** `status` on the wire; nothing else exists there. */
+export type SessionStatus = 'running' | 'ended'
+
+/**
+ * What a running session does:
+ *
+ *     starting ──► idle ⇄ working        any ──► failed (the next message tries again)        any ──► ended
+ */
+export type SessionActivity = 'starting' | 'working' | 'idle' | 'failed' | 'ended'
+
+export interface Session {
+  id: string
+  orgId: string
+  /** The owner. */
+  userId: string
+  userEmail?: string
+  userName?: string
+  status: SessionStatus
+  activity: SessionActivity
+  sandboxId: string
+  title: string
+  framework: string
+  /** Newest first. */
+  artifacts: Artifact[]
+  agentConfig: AgentConfig
+  /** Start from this checkpoint instead of from the image. */
+  checkpointId?: string
+  /** The session that it goes on from; its sandbox has that one's files. */
+  forkedFrom?: string
+  /** The checkpoint was made for this fork alone, of this sandbox, and is to be removed. */
+  forkCheckpointOf?: string
+  /** SHA-256 in hex of the token with which this session's agent speaks to the model gateway. */
+  gatewayTokenHash: string
+  /** Exec session of the agent process, once started. */
+  agentProcessId?: string
+  /** How far the agent's output has been taken in: bytes of its log. */
+  agentOffset: number
+  /** The message whose turn is to end: the wish outlives the server that took it. */
+  interruptedMessageId?: string
+  inputTokens: number
+  outputTokens: number
+  createdAt: Date
+  updatedAt: Date
+}
+
+export interface Artifact {
+  path: string
+  summary: string
+}
+
+/** `agent_config` with its defaults applied. */
+export interface AgentConfig {
+  harness: string
+  /** `provider/model` or `demo`. */
+  model: string
+  cwd: string
+  systemPrompt?: string
+  /** Absolute path in the sandbox → text. */
+  skills: Record<string, string>
+  allowedTools?: string[]
+  maxTurns?: number
+  maxTokens?: number
+  /** US dollars, for the whole session. */
+  maxCostUsd?: number
+  envs: Record<string, string>
+}
+
+export type MessageRole = 'user' | 'assistant' | 'system'
+export type MessageState = 'queued' | 'started' | 'consumed' | 'cancelled'
+
+export interface Message {
+  id: string
+  role: MessageRole
+  content: string
+  /** Of user messages only. */
+  state?: MessageState
+  createdAt: Date
+}
+
+export type SessionEventType =
+  | 'session_started'
+  | 'sandbox_ready'
+  | 'agent_ready'
+  | 'turn_started'
+  | 'turn_completed'
+  | 'preview_ready'
+  | 'sandbox_hibernated'
+  | 'sandbox_resumed'
+  | 'session_failed'
+  | 'session_ended'
+
+/** An item of `Session.events`; the stream's events are {@link StreamEvent}. */
+export interface SessionEvent {
+  id: string
+  type: SessionEventType
+  level: 'info' | 'warning' | 'error'
+  message: string
+  createdAt: Date
+}
+
+/** One event of the stream: its number in the session (1, 2, 3 …) and the JSON object that clients get. */
+export interface StreamEvent {
+  sequence: number
+  data: Record<string, unknown> & { type: string }
+  createdAt: Date
+}

@@ -1,0 +1,58 @@
+import { Gate } from '../lib/gate.ts'
+
+/**
+ * Lets agents start a few at a time. Many that start at once would share the processors until none is ready in time, and
+ * each would be killed and started again.
+ */
+export class Starts {
+  readonly gate: Gate
+  /** A start keeps its place no longer than this. */
+  readonly turnMs: number
+
+  constructor({ atOnce, turnMs }: { atOnce: number; turnMs: number }) {
+    this.gate = new Gate(atOnce)
+    this.turnMs = turnMs
+  }
+}
+
+/** One session's place among them: free ──enter──► held ──leave, or some time after `leaveSoon`──► free. */
+export class StartSlot {
+  readonly #starts: Starts
+  readonly #signal: AbortSignal
+  #leave: (() => void) | undefined
+  #timer: NodeJS.Timeout | undefined
+
+  constructor(starts: Starts, signal: AbortSignal) {
+    this.#starts = starts
+    this.#signal = signal
+  }
+
+  get isHeld(): boolean {
+    return this.#leave !== undefined
+  }
+
+  /** Waits for a place. Without one after `signal` has aborted. */
+  async enter(): Promise<void> {
+    if (this.isHeld || this.#signal.aborted) return
+    const entering = this.#starts.gate.enter()
+    const aborted = Promise.withResolvers<undefined>()
+    const onAbort = () => aborted.resolve(undefined)
+    this.#signal.addEventListener('abort', onAbort)
+    this.#leave = await Promise.race([entering, aborted.promise])
+    this.#signal.removeEventListener('abort', onAbort)
+    if (!this.isHeld) void entering.then((leave) => leave())
+  }
+
+  /** The process is there; its place is kept until `leave`, and not for long. */
+  leaveSoon(): void {
+    clearTimeout(this.#timer)
+    this.#timer = setTimeout(() => this.leave(), this.#starts.turnMs)
+    this.#timer.unref()
+  }
+
+  leave(): void {
+    clearTimeout(this.#timer)
+    this.#leave?.()
+    this.#leave = undefined
+  }
+}

@@ -1,0 +1,76 @@
+import type { Message, MessageState, Session, SessionEvent, SessionStatus, StreamEvent } from './session.ts'
+
+/**
+ * The port behind which sessions are kept. Every method is one transaction; what it acknowledged survives a crash.
+ * Sequence numbers of stream events are dense per session and assigned in commit order.
+ */
+export interface SessionStore {
+  /** Inserts the session with the messages that it begins with, oldest first, and its first event. */
+  createSession(session: Session, messages: readonly Message[], event: SessionEvent): Promise<void>
+  session(id: string, orgId?: string): Promise<Session | undefined>
+  sessionBySandbox(sandboxId: string): Promise<Session | undefined>
+  sessionByGatewayToken(tokenHash: string): Promise<Session | undefined>
+  /**
+   * Newest first. A search looks into a bounded number of sessions for one page, which may hold less than `limit`, even
+   * nothing, and still have a next one. An unreadable cursor throws `invalid_request`. `agentConfig.skills` is left out (`{}`): a page of sessions
+   * with megabytes of skills each does not fit into memory.
+   */
+  listSessions(query: SessionQuery): Promise<{ items: Session[]; nextCursor?: string }>
+  sessionsIn(status: SessionStatus): Promise<Session[]>
+
+  /**
+   * Applies all of a change or nothing. Returns `undefined`, having changed nothing, when the session is unknown or not in
+   * `change.when`. Locks the session's row first, so that changes of one session happen one after the other.
+   */
+  commit(sessionId: string, change: SessionChange): Promise<Committed | undefined>
+
+  /** Oldest first; all, or a page of them. */
+  messages(sessionId: string, page?: RowPage): Promise<Message[]>
+  /** The oldest user message in this state. */
+  firstMessage(sessionId: string, state: MessageState): Promise<Message | undefined>
+  /** Oldest first; all, or a page of them. */
+  events(sessionId: string, page?: RowPage): Promise<SessionEvent[]>
+  /** Stream events with a number above `after`, in order, at most `limit`. */
+  stream(sessionId: string, after: number, limit: number): Promise<StreamEvent[]>
+  /** The number of the newest stream event; 0 when there is none. */
+  lastSequence(sessionId: string): Promise<number>
+  /** What all stream events of the session hold, in bytes of their JSON text. */
+  streamBytes(sessionId: string): Promise<number>
+
+  /** Forgets the sessions that ended before this time, with all that belongs to them, and returns how many those were. */
+  purgeSessions(endedBefore: Date): Promise<number>
+}
+
+export interface RowPage {
+  /** Id of the row before the first; from the beginning without it. */
+  after?: string
+  limit: number
+}
+
+export interface SessionQuery {
+  orgId: string
+  userId?: string
+  /** Only those whose title, or one of whose messages, holds this text in whatever case. */
+  search?: string
+  limit: number
+  cursor?: string
+}
+
+export interface SessionChange {
+  /** Apply only when the session has this status. */
+  when?: SessionStatus
+  /** Fields to set; `undefined` clears. `updatedAt` is set to now with every commit. */
+  session?: { [Key in keyof Omit<Session, 'id' | 'orgId' | 'createdAt' | 'updatedAt'>]?: Session[Key] | undefined }
+  /** Added to the session's counters. */
+  usage?: { inputTokens: number; outputTokens: number }
+  addMessages?: Message[]
+  setMessages?: { id: string; state: MessageState }[]
+  addEvents?: SessionEvent[]
+  addStream?: StreamEvent['data'][]
+}
+
+export interface Committed {
+  session: Session
+  /** The added stream events with their numbers. */
+  stream: StreamEvent[]
+}

@@ -1,0 +1,168 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { setImmediate as turn } from 'node:timers/promises'
+import fc from 'fast-check'
+import { createMemoryBus } from '../bus/memory.ts'
+import { Pace } from './pace.ts'
+import type { Session, StreamEvent } from './session.ts'
+import { SessionStreams } from './stream.ts'
+import { memorySessionStore } from './testing/memory-session-store.ts'
+
+const never = new AbortController().signal
+
+/** One session in a store that counts what is read of its stream; `say` commits events and tells of them, as a ledger does. */
+async function world(pollMs = 60_000) {
+  const id = 'session_1'
+  const store = memorySessionStore()
+  const now = new Date()
+  const session = { id, orgId: 'org', status: 'running', inputTokens: 0, outputTokens: 0 } as Session
+  await store.createSession(session, [], {
+    id: 'evt_1',
+    type: 'session_started',
+    level: 'info',
+    message: '',
+    createdAt: now,
+  })
+  const reads = { count: 0, now: 0, most: 0, fail: false }
+  const bus = createMemoryBus()
+  const streams = new SessionStreams({
+    bus,
+    pollMs,
+    pace: new Pace(),
+    store: {
+      ...store,
+      async stream(sessionId, after, limit) {
+        if (reads.fail) throw new Error('the database is gone')
+        reads.count += 1
+        reads.most = Math.max(reads.most, ++reads.now)
+        await turn()
+        reads.now -= 1
+        return await store.stream(sessionId, after, limit)
+      },
+    },
+  })
+  const sayUnheard = async (count: number, text = '') => {
+    await store.commit(id, { addStream: Array.from({ length: count }, () => ({ type: 'assistant', text })) })
+  }
+  const say = async (count: number, text = '') => {
+    await sayUnheard(count, text)
+    bus.publish({ type: 'session_changed', sessionId: id, lastSequence: 0 })
+  }
+  const end = async () => {
+    await store.commit(id, { session: { status: 'ended' } })
+    bus.publish({ type: 'session_changed', sessionId: id, lastSequence: 0 })
+  }
+  const follow = (after = 0, signal: AbortSignal = never) => streams.follow(id, after, signal)
+  return { say, sayUnheard, end, follow, reads }
+}
+
+async function numbers(stream: AsyncIterable<StreamEvent>, each?: (sequence: number) => Promise<void>) {
+  const seen: number[] = []
+  for await (const { sequence } of stream) {
+    seen.push(sequence)
+    await each?.(sequence)
+  }
+  return seen
+}
+
+const upTo = (last: number, first = 1) => Array.from({ length: last - first + 1 }, (_, index) => first + index)
+
+test('what is new is read once, whoever follows, and all get the same objects', async () => {
+  const { say, end, follow, reads } = await world()
+  await say(3)
+  const iterators = Array.from({ length: 1000 }, () => follow())
+  const next = async () => await Promise.all(iterators.map(async (iterator) => (await iterator.next()).value))
+  for (const sequence of [1, 2, 3]) assert.equal((await next())[999]?.sequence, sequence)
+  assert.equal(reads.count, 1)
+  const waiting = next()
+  await say(1)
+  const [first, ...others] = await waiting
+  assert.equal(first?.sequence, 4)
+  assert.ok(others.every((event) => event === first))
+  assert.equal(reads.count, 2)
+  const ends = next()
+  await end()
+  assert.ok((await ends).every((event) => event === undefined))
+  assert.equal(reads.count, 3)
+})
+
+test('two hundred replays of a long history read each of its pages once, two at a time', async () => {
+  const { say, end, follow, reads } = await world()
+  await say(1000)
+  await end()
+  const all = await Promise.all(Array.from({ length: 200 }, (_, index) => numbers(follow(index % 7))))
+  for (const [index, seen] of all.entries()) assert.deepEqual(seen, upTo(1000, (index % 7) + 1))
+  // Twenty-eight pages up to the window, and five for the window.
+  assert.ok(reads.count <= 28 + 5, `${reads.count} reads`)
+  assert.ok(reads.most <= 3, 'two of the replays and one of the tail')
+})
+
+test('who falls behind what the tail keeps goes on from the store, without a gap', async () => {
+  const { say, end, follow } = await world()
+  await say(1)
+  let release = () => {}
+  const held = new Promise<void>((resolve) => (release = resolve))
+  const slow = numbers(follow(), (sequence) => (sequence === 1 ? held : Promise.resolve()))
+  const fast = numbers(follow())
+  for (let round = 0; round < 10; round += 1) {
+    await say(40)
+    await turn()
+  }
+  await say(2, 'x'.repeat(300_000))
+  await end()
+  assert.deepEqual(await fast, upTo(403))
+  release()
+  assert.deepEqual(await slow, upTo(403))
+})
+
+test('whatever is said when, and wherever a follower begins, it gets all that follows, once', async () => {
+  const step = fc.record({ say: fc.integer({ min: 1, max: 90 }), turns: fc.integer({ min: 0, max: 4 }) })
+  const joins = fc.record({ at: fc.nat(6), after: fc.nat(200), pause: fc.nat(3) })
+  await fc.assert(
+    fc.asyncProperty(fc.array(step, { maxLength: 6 }), fc.array(joins, { maxLength: 8 }), async (steps, followers) => {
+      const { say, end, follow } = await world()
+      const total = steps.reduce((sum, one) => sum + one.say, 0)
+      const seen: { after: number; numbers: Promise<number[]> }[] = []
+      const join = (at: number) => {
+        for (const { after, pause } of followers.filter((one) => one.at === at)) {
+          const linger = async (sequence: number) => void (pause > 0 && sequence % pause === 0 && (await turn()))
+          seen.push({ after, numbers: numbers(follow(after), linger) })
+        }
+      }
+      for (const [at, one] of steps.entries()) {
+        join(at)
+        await say(one.say)
+        for (let turns = 0; turns < one.turns; turns += 1) await turn()
+      }
+      await end()
+      join(steps.length)
+      for (const one of seen) assert.deepEqual(await one.numbers, upTo(total, one.after + 1))
+    }),
+    { numRuns: 60 },
+  )
+})
+
+test('a failing store ends all streams of the session, and the next one begins anew', async () => {
+  const { say, end, follow, reads } = await world()
+  await say(1)
+  const broken = [numbers(follow()), numbers(follow())]
+  await turn()
+  await turn()
+  reads.fail = true
+  await say(1)
+  for (const one of broken) await assert.rejects(one, /the database is gone/)
+  reads.fail = false
+  await end()
+  assert.deepEqual(await numbers(follow()), [1, 2])
+})
+
+test('a notice that is lost costs the time of a poll and no event', async () => {
+  const { say, sayUnheard, follow } = await world(5)
+  await say(1)
+  const follower = follow()
+  assert.equal((await follower.next()).value?.sequence, 1)
+  const next = follower.next()
+  await sayUnheard(1)
+  assert.equal((await next).value?.sequence, 2)
+  await follower.return(undefined)
+})

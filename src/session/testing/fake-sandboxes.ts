@@ -1,0 +1,184 @@
+import { Readable } from 'node:stream'
+import { ServiceError } from '../../errors.ts'
+import type { EventBus } from '../../events/bus.ts'
+import { newId } from '../../lib/id.ts'
+import type { Checkpoint, CreateCheckpoint, Sandbox, SandboxService, SandboxStatus } from '../../sandbox/index.ts'
+import { type AgentScript, answering, FakeAgent } from './fake-agent.ts'
+import { FakeProcess } from './fake-process.ts'
+
+interface KeptCheckpoint extends Pick<Checkpoint, 'id' | 'orgId' | 'sandboxId' | 'name' | 'kind'> {
+  status: 'ready'
+  machine: Machine
+}
+
+interface Machine {
+  sandbox: Sandbox
+  files: Map<string, string>
+  processes: Map<string, FakeProcess>
+  journal: Map<string, 'started' | 'finished'>
+  ports: number[]
+}
+
+/** The part of the sandbox service that sessions use, with machines in memory and scripted agents in them. */
+export class FakeSandboxes {
+  readonly machines = new Map<string, Machine>()
+  readonly agents: FakeAgent[] = []
+  /** How often each sandbox is held awake. */
+  readonly holds = new Map<string, number>()
+  script: AgentScript = answering
+  readonly checkpoints = new Map<string, KeptCheckpoint>()
+  /** Asked before a checkpoint is taken. */
+  beforeCheckpoint: (kind: string) => Promise<void> = async () => {}
+  /** Processes that every checkpoint holds, alive. */
+  inCheckpoint: FakeProcess[] = []
+  /** Asked before a sandbox is made: for failures and for boots that take long. */
+  beforeCreate: () => Promise<void> = async () => {}
+  beforeDelete: () => Promise<void> = async () => {}
+  readonly created: { id: string | undefined; envs: Record<string, string> | undefined; checkpointId?: string }[] = []
+  readonly #bus: EventBus
+
+  constructor(bus: EventBus) {
+    this.#bus = bus
+  }
+
+  get agent(): FakeAgent {
+    return this.agents.at(-1)!
+  }
+
+  machine(sandboxId: string): Machine {
+    const machine = this.machines.get(sandboxId)
+    if (!machine) throw new ServiceError('not_found', `no sandbox ${sandboxId}`)
+    return machine
+  }
+
+  set(sandboxId: string, status: SandboxStatus, reason?: Sandbox['reason']): void {
+    const machine = this.machine(sandboxId)
+    machine.sandbox = { ...machine.sandbox, status, ...(reason ? { reason, reasonMessage: `it was ${reason}` } : {}) }
+    if (status !== 'running') this.breakConnections(sandboxId)
+    this.#bus.publish({ type: 'sandbox_changed', sandboxId, status, ...(reason ? { reason } : {}) })
+  }
+
+  breakConnections(sandboxId: string): void {
+    for (const process of this.machine(sandboxId).processes.values()) process.breakAttachments()
+  }
+
+  /** Hibernates with the disk alone: the processes are gone when it wakes. */
+  hibernateWithoutMemory(sandboxId: string): void {
+    this.set(sandboxId, 'hibernated')
+    this.machine(sandboxId).processes.clear()
+  }
+
+  service(): SandboxService {
+    const running = (sandboxId: string, wake = true): Machine => {
+      const machine = this.machine(sandboxId)
+      const { status } = machine.sandbox
+      if (status === 'hibernated' && wake) this.set(sandboxId, 'running')
+      else if (status === 'stopped') throw new ServiceError('sandbox_stopped', 'it is stopped')
+      else if (status !== 'running') throw new ServiceError('conflict', 'it does not run')
+      return machine
+    }
+    const process = (machine: Machine, id: string): FakeProcess => {
+      const found = machine.processes.get(id)
+      if (!found) throw new ServiceError('not_found', `no process ${id}`)
+      return found
+    }
+    const part = {
+      create: async (orgId: string, input: { id?: string; envs?: Record<string, string> }) => {
+        await this.beforeCreate()
+        this.created.push({ id: input.id, envs: input.envs })
+        return { sandbox: this.#make(orgId, input.id!) }
+      },
+      get: async (_orgId: string, sandboxId: string) => this.machine(sandboxId).sandbox,
+      delete: async (_orgId: string, sandboxId: string) => {
+        await this.beforeDelete()
+        if (this.machine(sandboxId).sandbox.status === 'stopped') return
+        for (const one of this.machine(sandboxId).processes.values()) one.exit(137)
+        this.set(sandboxId, 'stopped')
+      },
+      checkpoints: {
+        settled: async (_orgId: string, checkpointId: string) => {
+          if (checkpointId === 'cp-unknown') throw new ServiceError('not_found', `no checkpoint ${checkpointId}`)
+          return this.checkpoints.get(checkpointId) ?? { id: checkpointId, status: 'ready' }
+        },
+        create: async (owner: string, sandboxId: string, { name, kind = 'full' }: CreateCheckpoint) => {
+          const { files, journal, ports, sandbox } = running(sandboxId)
+          await this.beforeCheckpoint(kind)
+          const machine = { sandbox, files: new Map(files), journal: new Map(journal), ports, processes: new Map() }
+          const kept = { id: newId('cp-'), orgId: owner, sandboxId, name, kind, status: 'ready', machine } as const
+          this.checkpoints.set(kept.id, kept)
+          return kept
+        },
+        list: async (_orgId: string, sandboxId: string) =>
+          [...this.checkpoints.values()].filter((checkpoint) => checkpoint.sandboxId === sandboxId),
+        delete: async (_orgId: string, _sandboxId: string, checkpointId: string) => {
+          if (!this.checkpoints.delete(checkpointId)) throw new ServiceError('not_found', `no ${checkpointId}`)
+        },
+        start: async (orgId: string, checkpointId: string, input: { id?: string; envs?: Record<string, string> }) => {
+          await this.beforeCreate()
+          this.created.push({ id: input.id, envs: input.envs, checkpointId })
+          const sandbox = this.#make(orgId, input.id!)
+          const { files = new Map<string, string>(), journal = new Map() } =
+            this.checkpoints.get(checkpointId)?.machine ?? {}
+          Object.assign(this.machine(sandbox.id), { files: new Map(files), journal: new Map(journal) })
+          for (const one of this.inCheckpoint) this.machine(sandbox.id).processes.set(one.id, one)
+          return { sandbox }
+        },
+      },
+      previews: {
+        hostname: (sandboxId: string, port: number) => `${sandboxId}-p${port}.preview.test`,
+        hold: (sandboxId: string) => {
+          const count = (step: number) => this.holds.set(sandboxId, (this.holds.get(sandboxId) ?? 0) + step)
+          count(1)
+          return () => void count(-1)
+        },
+      },
+      files: {
+        mkdir: async (_orgId: string, sandboxId: string, path: string) => {
+          running(sandboxId).files.set(`${path}/`, '')
+        },
+        write: async (_orgId: string, sandboxId: string, path: string, body: Readable) => {
+          const chunks = await body.toArray()
+          running(sandboxId).files.set(path, Buffer.concat(chunks as Buffer[]).toString())
+        },
+        list: async (_orgId: string, sandboxId: string, path: string) =>
+          [...running(sandboxId).files]
+            .filter(([name]) => name.startsWith(`${path}/`) && !name.endsWith('/'))
+            .map(([name, text]) => ({ name: name.slice(path.length + 1), isDir: false, size: text.length })),
+        read: async (_orgId: string, sandboxId: string, path: string) => ({
+          body: Readable.from([Buffer.from(running(sandboxId).files.get(path) ?? '')]),
+        }),
+      },
+      exec: {
+        start: async (
+          _orgId: string,
+          sandboxId: string,
+          input: { id?: string; cmd: string; args?: string[]; envs?: Record<string, string> },
+        ) => {
+          const machine = running(sandboxId)
+          const started = new FakeProcess(input.id!, [input.cmd, ...(input.args ?? [])], input.envs ?? {})
+          machine.processes.set(started.id, started)
+          this.agents.push(new FakeAgent(started, machine.journal, this.script))
+          return started.info
+        },
+        attach: async (_orgId: string, sandboxId: string, id: string, options: { offset?: number; wake?: boolean }) =>
+          process(running(sandboxId, options.wake), id).attach(options),
+        list: async (_orgId: string, sandboxId: string) =>
+          [...running(sandboxId).processes.values()].map(({ info }) => info),
+        kill: async (_orgId: string, sandboxId: string, id: string, signal = 9) => {
+          process(running(sandboxId), id).signal(signal)
+        },
+        ports: async (_orgId: string, sandboxId: string) => this.machine(sandboxId).ports,
+      },
+    }
+    return part as unknown as SandboxService
+  }
+
+  #make(orgId: string, id: string): Sandbox {
+    const existing = this.machines.get(id)
+    if (existing && existing.sandbox.status !== 'error') throw new ServiceError('conflict', `${id} is taken`)
+    const sandbox = { id, orgId, status: 'running' } as Sandbox
+    this.machines.set(id, { sandbox, files: new Map(), processes: new Map(), journal: new Map(), ports: [] })
+    this.#bus.publish({ type: 'sandbox_changed', sandboxId: id, status: 'running' })
+    return sandbox
+  }
+}

@@ -1,0 +1,84 @@
+import { ServiceError } from '../../errors.ts'
+import type { Message, Session, SessionEvent, StreamEvent } from '../session.ts'
+import type { RowPage, SessionStore } from '../store.ts'
+
+interface Rows {
+  session: Session
+  messages: Message[]
+  events: SessionEvent[]
+  stream: StreamEvent[]
+}
+
+/** The store's promises without a database: copies go in and out, and a commit happens whole or not at all. */
+export function memorySessionStore(): SessionStore {
+  const all = new Map<string, Rows>()
+  const rows = (id: string) => all.get(id) ?? { session: undefined, messages: [], events: [], stream: [] }
+  const find = (wanted: (session: Session) => boolean) =>
+    structuredClone([...all.values()].map(({ session }) => session).find(wanted))
+  return {
+    async createSession(session, messages, event) {
+      all.set(session.id, structuredClone({ session, messages: [...messages], events: [event], stream: [] }))
+    },
+    session: async (id, orgId) =>
+      find((session) => session.id === id && (orgId === undefined || session.orgId === orgId)),
+    sessionBySandbox: async (sandboxId) => find((session) => session.sandboxId === sandboxId),
+    sessionByGatewayToken: async (hash) => find((session) => session.gatewayTokenHash === hash),
+    async listSessions({ orgId, userId, search = '', limit }) {
+      const holding = [...all.values()].filter(({ session, messages }) =>
+        [session.title, ...messages.map(({ content }) => content)].some((text) => text.includes(search)),
+      )
+      const sessions = holding.map(({ session }) => session).reverse()
+      const mine = sessions.filter((one) => one.orgId === orgId && (userId === undefined || one.userId === userId))
+      return { items: structuredClone(mine.slice(0, limit)) }
+    },
+    sessionsIn: async (status) =>
+      structuredClone([...all.values()].map(({ session }) => session).filter((session) => session.status === status)),
+    async commit(sessionId, change) {
+      const now = new Date()
+      const old = all.get(sessionId)
+      if (!old || (change.when !== undefined && old.session.status !== change.when)) return undefined
+      const { session, messages, events, stream } = structuredClone(old)
+      Object.assign(session, structuredClone(change.session), { updatedAt: now })
+      session.inputTokens += change.usage?.inputTokens ?? 0
+      session.outputTokens += change.usage?.outputTokens ?? 0
+      messages.push(...structuredClone(change.addMessages ?? []))
+      for (const { id, state } of change.setMessages ?? []) {
+        const message = messages.find((one) => one.id === id)
+        if (!message) throw new ServiceError('not_found', `no message ${id}`)
+        message.state = state
+      }
+      events.push(...structuredClone(change.addEvents ?? []))
+      const added = structuredClone(change.addStream ?? []).map((data, index) => ({
+        sequence: stream.length + index + 1,
+        data,
+        createdAt: now,
+      }))
+      stream.push(...added)
+      all.set(sessionId, { session, messages, events, stream })
+      return structuredClone({ session, stream: added })
+    },
+    messages: async (id, page) => structuredClone(paged(rows(id).messages, page)),
+    firstMessage: async (id, state) => structuredClone(rows(id).messages.find((message) => message.state === state)),
+    events: async (id, page) => structuredClone(paged(rows(id).events, page)),
+    stream: async (id, after, limit) =>
+      structuredClone(
+        rows(id)
+          .stream.filter(({ sequence }) => sequence > after)
+          .slice(0, limit),
+      ),
+    lastSequence: async (id) => rows(id).stream.length,
+    streamBytes: async (id) =>
+      rows(id).stream.reduce((sum, { data }) => sum + Buffer.byteLength(JSON.stringify(data)), 0),
+    async purgeSessions(endedBefore) {
+      const old = [...all.values()].map(({ session }) => session).filter(({ status }) => status === 'ended')
+      const ids = old.filter(({ updatedAt }) => updatedAt < endedBefore).map(({ id }) => id)
+      for (const id of ids) all.delete(id)
+      return ids.length
+    },
+  }
+}
+
+function paged<Row extends { id: string }>(all: Row[], page?: RowPage): Row[] {
+  const start = page?.after === undefined ? 0 : all.findIndex(({ id }) => id === page.after) + 1
+  return all.slice(start, start + (page?.limit ?? all.length))
+}

@@ -1,0 +1,172 @@
+import assert from 'node:assert/strict'
+import { setTimeout as sleep } from 'node:timers/promises'
+import type { EventBus, ServiceEvent } from '../../events/bus.ts'
+import { silentLog } from '../../lib/log.ts'
+import type { SandboxService } from '../../sandbox/index.ts'
+import type { AgentCodec, AgentEvent } from '../agent-codec.ts'
+import type { CreateSession } from '../api.ts'
+import type { SessionConfig } from '../config.ts'
+import { createSessionService, type RunningSessionService } from '../service.ts'
+import type { StreamEvent } from '../session.ts'
+import type { SessionStore } from '../store.ts'
+import { FakeSandboxes } from './fake-sandboxes.ts'
+import { memorySessionStore } from './memory-session-store.ts'
+
+export const orgId = 'org_1'
+const waitMs = 10_000
+
+/** Lines as JSON, checked no further than the tests need; garbage is garbage. */
+export function plainCodec(lineBytesMax = 4096): AgentCodec {
+  return {
+    lineBytesMax,
+    encode: (command) => `${JSON.stringify(command)}\n`,
+    parse(line) {
+      try {
+        return { ok: true, value: JSON.parse(line) as AgentEvent }
+      } catch {
+        return { ok: false, reason: 'not JSON' }
+      }
+    },
+    splitter: () => new PlainSplitter(lineBytesMax),
+  }
+}
+
+class PlainSplitter {
+  readonly #lineBytesMax: number
+  #held = ''
+
+  constructor(lineBytesMax: number) {
+    this.#lineBytesMax = lineBytesMax
+  }
+
+  push(chunk: Uint8Array, offset: number) {
+    const parts = (this.#held + Buffer.from(chunk).toString()).split('\n')
+    this.#held = parts.pop() ?? ''
+    return parts.map((text) =>
+      text.length > this.#lineBytesMax
+        ? { type: 'too_long' as const, byteLength: text.length, endOffset: offset }
+        : { type: 'line' as const, text, endOffset: offset },
+    )
+  }
+}
+
+/** A bus that delivers after the publisher's current work. */
+function directBus(): EventBus {
+  const listeners = new Set<{ topic: string; listener: (event: ServiceEvent) => void }>()
+  return {
+    publish(event) {
+      const topic = event.type === 'session_changed' ? event.sessionId : event.sandboxId
+      setImmediate(() => {
+        for (const one of listeners) if (one.topic === '*' || one.topic === topic) one.listener(event)
+      })
+    },
+    subscribe(topic, listener) {
+      const one = { topic, listener }
+      listeners.add(one)
+      return () => listeners.delete(one)
+    },
+    async close() {},
+  }
+}
+
+/** Servers over one store and one set of machines, as after a crash. */
+export class World {
+  readonly bus = directBus()
+  readonly store: SessionStore
+  readonly sandboxes = new FakeSandboxes(this.bus)
+  codec = plainCodec()
+  readonly #running: RunningSessionService[] = []
+
+  constructor(store: SessionStore = memorySessionStore()) {
+    this.store = store
+  }
+
+  /** One that will die cannot be closed. */
+  serve(config: Partial<SessionConfig> = {}, wrap: Wrap = (port) => port, dying = false): RunningSessionService {
+    const service = createSessionService({
+      store: wrap(this.store),
+      sandboxes: wrap<SandboxService>(this.sandboxes.service()),
+      bus: this.bus,
+      codec: this.codec,
+      signingSecret: 'secret',
+      log: silentLog,
+      config: {
+        defaultModel: 'demo',
+        harnesses: ['pi', 'acp:'],
+        gatewayUrl: 'http://gateway.test:4180',
+        previewUrl: (hostname) => `http://${hostname}:4100`,
+        ...config,
+        timings: {
+          retryFirstMs: 1,
+          retryLastMs: 10,
+          previewPollMs: 5,
+          bootStopMs: 2000,
+          agentStartMs: 5000,
+          ...config.timings,
+        },
+      },
+    })
+    if (!dying) this.#running.push(service)
+    return service
+  }
+
+  async close(): Promise<void> {
+    await Promise.all(this.#running.map((service) => service.close()))
+  }
+
+  async streamed(sessionId: string): Promise<StreamEvent[]> {
+    return await this.store.stream(sessionId, 0, 100_000)
+  }
+
+  async types(sessionId: string): Promise<string[]> {
+    return (await this.streamed(sessionId)).map(({ data }) => data.type)
+  }
+
+  async eventTypes(sessionId: string): Promise<string[]> {
+    return (await this.store.events(sessionId)).map(({ type }) => type)
+  }
+
+  /** Waits until the session does this; fails with what it does instead. */
+  async until(sessionId: string, activity: string): Promise<void> {
+    await this.eventually(`activity ${activity}`, async () => {
+      const session = await this.store.session(sessionId)
+      assert.equal(session?.activity, activity)
+    })
+  }
+
+  async eventually(what: string, check: () => Promise<void> | void): Promise<void> {
+    const until = performance.now() + waitMs
+    for (;;) {
+      try {
+        return await check()
+      } catch (error) {
+        if (performance.now() > until) throw new Error(`it never came: ${what}`, { cause: error })
+        await sleep(2)
+      }
+    }
+  }
+}
+
+export type Wrap = <Port extends object>(port: Port) => Port
+
+export const simple: CreateSession = { prompt: 'a page', userId: 'u1' }
+
+/** Gapless from 1, and for each consumed message one `result` followed by its `turn_complete`. */
+export async function assertWhole(world: World, sessionId: string): Promise<void> {
+  const events = await world.streamed(sessionId)
+  assert.deepEqual(
+    events.map(({ sequence }) => sequence),
+    events.map((_event, index) => index + 1),
+  )
+  const messages = await world.store.messages(sessionId)
+  const consumed = messages.filter(({ state }) => state === 'consumed').map(({ id }) => id)
+  const ends = events.filter(({ data }) => data.type === 'turn_complete' || data.type === 'result')
+  assert.deepEqual(
+    ends.map(({ data }) => data.type),
+    consumed.flatMap(() => ['result', 'turn_complete']),
+  )
+  assert.deepEqual(
+    ends.filter(({ data }) => data.type === 'turn_complete').map(({ data }) => data['message_id']),
+    consumed,
+  )
+}
