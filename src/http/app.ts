@@ -1,0 +1,264 @@
+import type { EventEmitter } from 'node:events'
+import type { RequestListener, Server } from 'node:http'
+import type { Duplex } from 'node:stream'
+import websocket from '@fastify/websocket'
+import Fastify from 'fastify'
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
+import { ServiceError } from '../errors.ts'
+import { Authentication } from './auth.ts'
+import type { Caller } from './auth.ts'
+import { bodiesBytesMax, BodyBudget, check, parseJson, readBody } from './body.ts'
+import type { HttpDeps, HttpLimits } from './config.ts'
+import { asServiceError, errorAnswer } from './errors.ts'
+import { once } from './idempotency.ts'
+import { lingerOnClose } from './linger.ts'
+import type { Metrics } from './metrics.ts'
+import type { OpenApi } from './openapi.ts'
+import type { Answer, Call, Route, WebSocketLike } from './route.ts'
+import type { Streams } from './streams.ts'
+import { TokenBuckets } from '../lib/token-bucket.ts'
+
+/** One message of input from a WebSocket client. */
+const messageBytesMax = 8 * 1024 * 1024
+/** What an id in a path can look like; anything else names nothing. */
+const idPattern = /^[A-Za-z0-9_.-]{1,128}$/
+
+export interface AppOptions {
+  deps: HttpDeps
+  limits: HttpLimits
+  streams: Streams
+  metrics: Metrics
+  openapi: OpenApi
+  routes: readonly Route[]
+  /** Makes the Node server around Fastify's listener. */
+  createServer(listener: RequestListener): Server
+  /** Emits `upgrade` for each WebSocket that is for the API. */
+  upgrades: EventEmitter
+}
+
+declare module 'fastify' {
+  interface FastifyRequest {
+    caller?: Caller
+    takeSocket?: (socket: WebSocketLike) => void
+  }
+}
+
+/** Fastify routes, and nothing more: bodies, checks, errors and logs are ours, so that each is in one place. */
+export async function createApp(options: AppOptions): Promise<FastifyInstance> {
+  const { deps, limits, metrics, routes } = options
+  const app = Fastify({
+    serverFactory: (listener) => options.createServer(listener),
+    trustProxy: deps.config.trustProxy ?? false,
+    exposeHeadRoutes: false,
+    return503OnClosing: false,
+    clientErrorHandler: (error, socket) => refuseMalformed(error, socket),
+    frameworkErrors: (error, request, reply) => {
+      void sendError(deps, error, request, reply)
+    },
+  })
+  const bodies = new BodyBudget(bodiesBytesMax)
+  const buckets = new TokenBuckets({ perSecond: limits.requestsPerSecond, burst: limits.requestBurst })
+  const authentication = new Authentication(deps, buckets)
+
+  // Handlers read the request themselves: as JSON with a limit of their own, or as a stream.
+  app.removeAllContentTypeParsers()
+  app.addContentTypeParser('*', (_request, _payload, done) => done(null))
+
+  await app.register(websocket, {
+    // The plugin only listens to upgrades on it; those of previews never get here.
+    options: { server: options.upgrades as Server, maxPayload: messageBytesMax },
+    preClose: (done) => done(),
+    errorHandler: (error, socket) => {
+      deps.log.debug({ err: error }, 'a WebSocket broke')
+      socket.terminate()
+    },
+  })
+
+  app.addHook('onRequest', async (request, reply) => {
+    reply.headers(openToBrowsers)
+    // Bodies are read for what the route says they are. Fastify would refuse a type that it cannot parse.
+    delete request.raw.headers['content-type']
+    if (request.method === 'OPTIONS') await reply.code(204).headers(preflight).send()
+  })
+  app.addHook('onResponse', async (request, reply) => {
+    const seconds = reply.elapsedTime / 1000
+    const route = request.routeOptions.url ?? 'unknown'
+    metrics.requested({ method: request.method, route, statusCode: reply.statusCode, seconds })
+    const facts = {
+      method: request.method,
+      path: pathOf(request),
+      statusCode: reply.statusCode,
+      ms: Math.round(reply.elapsedTime),
+      orgId: request.caller?.organisation.id,
+      address: request.ip,
+    }
+    deps.log.debug(facts, 'request')
+  })
+  app.setErrorHandler((error, request, reply) => sendError(deps, error, request, reply))
+  app.setNotFoundHandler(async (request, reply) => {
+    authentication.limitAddress(request)
+    await sendError(
+      deps,
+      new ServiceError('not_found', `${request.method} ${pathOf(request)} does not exist`),
+      request,
+      reply,
+    )
+  })
+
+  for (const route of routes) {
+    app.route({
+      method: route.method,
+      url: route.path,
+      // Fastify would otherwise answer a websocket request on a plain route by opening and closing it.
+      preHandler: async (request, reply) => {
+        const caller = await authentication.admit(request, route)
+        if (caller !== undefined) request.caller = caller
+        if (!request.ws) return
+        if (route.upgrade === undefined) throw new ServiceError('invalid_request', 'this address takes no WebSockets')
+        request.takeSocket = await route.upgrade(await call(options, route, request, reply))
+      },
+      handler: async (request, reply) => await handle(options, bodies, route, request, reply),
+      ...(route.upgrade === undefined
+        ? {}
+        : { wsHandler: (socket: WebSocketLike, request: FastifyRequest) => request.takeSocket?.(socket) }),
+    })
+  }
+  await app.ready()
+  return app
+}
+
+async function handle(
+  options: AppOptions,
+  bodies: BodyBudget,
+  route: Route,
+  request: FastifyRequest,
+  reply: FastifyReply,
+): Promise<void> {
+  using held = bodies.open()
+  const { limits, deps } = options
+  const raw =
+    route.body === undefined || route.body === 'raw'
+      ? undefined
+      : await readBody(request.raw, limits[route.bodyLimit ?? 'bodyBytesMax'], held.take)
+  const ready = await call(options, route, request, reply, raw)
+  const key = request.headers['idempotency-key']
+  const run = () => route.handle(ready)
+  const answer =
+    route.creates && typeof key === 'string' && request.caller !== undefined && raw !== undefined
+      ? await once(
+          deps.idempotency,
+          {
+            orgId: request.caller.organisation.id,
+            key,
+            apiKey: request.caller.apiKey,
+            method: request.method,
+            path: pathOf(request),
+            body: raw,
+          },
+          async () => (await run()) ?? { statusCode: 204 },
+          (error) => errorAnswer(error, pathOf(request)),
+        )
+      : await run()
+  if (answer !== undefined) await sendAnswer(answer, reply)
+}
+
+/** Checks all that the client sent. */
+async function call(
+  { deps, limits, streams, metrics, openapi }: AppOptions,
+  route: Route,
+  request: FastifyRequest,
+  reply: FastifyReply,
+  raw?: Buffer,
+): Promise<Call> {
+  const params = request.params as Record<string, string>
+  for (const value of Object.values(params)) {
+    if (!idPattern.test(value))
+      throw new ServiceError('not_found', `${JSON.stringify(value.slice(0, 40))} does not exist`)
+  }
+  if (route.headers !== undefined) check(route.headers, sentHeaders(request), 'headers')
+  const query = route.query === undefined ? undefined : check(route.query, singleValues(request.query), 'query')
+  const body =
+    raw === undefined || route.body === undefined || route.body === 'raw'
+      ? undefined
+      : check(route.body, parseJson(raw), 'body')
+  const orgId = request.caller?.organisation.id ?? ''
+  return { orgId, params, query, body, request, reply, deps, limits, streams, metrics, openapi }
+}
+
+/** A parameter that is repeated counts once, the first time. */
+function singleValues(query: unknown): Record<string, unknown> {
+  const entries = Object.entries(query as Record<string, unknown>)
+  return Object.fromEntries(
+    entries.map(([name, value]): [string, unknown] => [name, Array.isArray(value) ? value[0] : value]),
+  )
+}
+
+/** An empty header is none. */
+function sentHeaders(request: FastifyRequest): Record<string, unknown> {
+  return Object.fromEntries(Object.entries(request.headers).filter(([, value]) => value !== ''))
+}
+
+async function sendAnswer(answer: Answer, reply: FastifyReply): Promise<void> {
+  const { statusCode, body, headers = {} } = answer
+  reply.code(statusCode).headers(headers)
+  if (body === undefined) {
+    await reply.send()
+    return
+  }
+  if (typeof body === 'string' && headers['content-type'] !== undefined) {
+    await reply.send(body)
+    return
+  }
+  await reply.type('application/json; charset=utf-8').send(JSON.stringify(body))
+}
+
+async function sendError(deps: HttpDeps, error: unknown, request: FastifyRequest, reply: FastifyReply): Promise<void> {
+  const answer = errorAnswer(error, pathOf(request))
+  if (asServiceError(error).code === 'internal_error') {
+    deps.log.error({ err: error, method: request.method, path: pathOf(request) }, 'a request failed')
+  }
+  // What is left of a body that nobody wants must not be read as the next request.
+  if (
+    !request.raw.complete &&
+    (request.headers['content-length'] ?? request.headers['transfer-encoding']) !== undefined
+  ) {
+    reply.header('connection', 'close')
+    lingerOnClose(request.raw.socket)
+  }
+  await sendAnswer(answer, reply)
+}
+
+const malformed: Record<string, [statusCode: number, reason: string]> = {
+  HPE_HEADER_OVERFLOW: [431, 'Request Header Fields Too Large'],
+  ERR_HTTP_REQUEST_TIMEOUT: [408, 'Request Timeout'],
+}
+
+/** What is no HTTP has no path, so the answer has the shape of the sandbox API. */
+function refuseMalformed({ code = '' }: NodeJS.ErrnoException, socket: Duplex): void {
+  if (code === 'ECONNRESET' || !socket.writable) {
+    socket.destroy()
+    return
+  }
+  const [statusCode, reason] = malformed[code] ?? [400, 'Bad Request']
+  const body = JSON.stringify({ error: 'the request is malformed', code: 'invalid_request' })
+  const head = `HTTP/1.1 ${statusCode} ${reason}\r\ncontent-type: application/json; charset=utf-8`
+  socket.end(`${head}\r\ncontent-length: ${body.length}\r\nconnection: close\r\n\r\n${body}`)
+}
+
+/** Without the query, which may hold a key or a signature and must not reach a log. */
+function pathOf(request: FastifyRequest): string {
+  const [path = '/'] = request.url.split('?', 1)
+  return path
+}
+
+/** Browsers are clients too. The API has no cookies, so any page may ask with the key that it has. */
+const openToBrowsers = {
+  'access-control-allow-origin': '*',
+  'access-control-expose-headers': 'X-Next-Cursor, Retry-After, Content-Range, Content-Length, Content-Disposition',
+}
+const preflight = {
+  'access-control-allow-methods': 'GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS',
+  'access-control-allow-headers':
+    'X-API-Key, Authorization, Content-Type, Idempotency-Key, Last-Event-ID, Range, If-Range, X-OSB-Async-Wake',
+  'access-control-max-age': '86400',
+}

@@ -1,0 +1,50 @@
+import type { Log } from '../lib/log.ts'
+import type { OrganisationStore, SandboxService } from '../sandbox/index.ts'
+import type { SessionService } from '../session/index.ts'
+import type { IdempotencyPort } from './idempotency.ts'
+import type { PreviewPort } from './preview-port.ts'
+
+/** Bounds of the HTTP half (contract.md § Conventions, "limits"); the services have their own. */
+export interface HttpLimits {
+  bodyBytesMax: number
+  /** Session creation carries skills. */
+  sessionBodyBytesMax: number
+  uploadBytesMax: number
+  requestsPerSecond: number
+  requestBurst: number
+}
+
+export const defaultHttpLimits: HttpLimits = {
+  bodyBytesMax: 1024 * 1024,
+  sessionBodyBytesMax: 16 * 1024 * 1024,
+  uploadBytesMax: 5 * 1024 * 1024 * 1024,
+  requestsPerSecond: 100,
+  requestBurst: 200,
+}
+
+export interface HttpConfig {
+  /** Origin under which clients reach the API, for signed URLs; without it the request's own `Host` serves. */
+  publicUrl?: string
+  /** Origin whose host previews lie under. */
+  previewUrl: string
+  region: string
+  workerId: string
+  /** Proxies whose `X-Forwarded-*` headers are believed: addresses or CIDR blocks, or all. Default none. */
+  trustProxy?: boolean | string[]
+  limits?: Partial<HttpLimits>
+}
+
+/** What the server stands on. */
+export interface HttpDeps {
+  sandboxes: SandboxService
+  sessions: SessionService
+  organisations: OrganisationStore
+  idempotency: IdempotencyPort
+  preview: PreviewPort
+  config: HttpConfig
+  log: Log
+  /** Throws when the server cannot serve: asked by `/readyz`. */
+  ready(): Promise<void>
+  /** Sandboxes in `running`, over all organisations: asked at each scrape of `/metrics`. */
+  countRunningSandboxes?(): Promise<number>
+}

@@ -1,0 +1,112 @@
+import { createCipheriv, createDecipheriv, createHash, randomBytes } from 'node:crypto'
+import { ServiceError } from '../errors.ts'
+import type { Answer } from './route.ts'
+
+/** The part of the store that remembers responses; see `store/idempotency.ts`. */
+export interface IdempotencyPort {
+  begin(orgId: string, key: string, requestHash: string, now: Date): Promise<IdempotencyState>
+  finish(orgId: string, key: string, response: StoredResponse): Promise<void>
+  abandon(orgId: string, key: string): Promise<void>
+}
+
+export interface StoredResponse {
+  statusCode: number
+  body: string
+  headers?: Record<string, string>
+}
+
+export type IdempotencyState =
+  | { state: 'new' }
+  | { state: 'running' }
+  | { state: 'conflict' }
+  | ({ state: 'done' } & StoredResponse)
+
+const keyPattern = /^[\x21-\x7e]{1,255}$/
+
+export interface IdempotentRequest {
+  orgId: string
+  /** The header `Idempotency-Key`. */
+  key: string
+  /** The caller's API key, which only the caller has: what is kept is sealed with it. */
+  apiKey: string
+  method: string
+  path: string
+  body: Buffer
+}
+
+/**
+ * Runs a creating request once per key. The same request again gets the first answer, another one with the same key
+ * `idempotency_key_conflict`, and one that comes while the first still runs `conflict`. A failure of the server is not kept.
+ * Answers may hold tokens that are shown once, so what is stored can be read only with the caller's key.
+ */
+export async function once(
+  port: IdempotencyPort,
+  request: IdempotentRequest,
+  run: () => Promise<Answer>,
+  failed: (error: unknown) => Answer,
+): Promise<Answer> {
+  const { orgId, key, apiKey } = request
+  if (!keyPattern.test(key)) {
+    throw new ServiceError('invalid_request', 'Idempotency-Key must be 1 to 255 printable ASCII characters')
+  }
+  const hash = createHash('sha256').update(`${request.method} ${request.path}\n`).update(request.body).digest('hex')
+  const state = await port.begin(orgId, key, hash, new Date())
+  if (state.state === 'conflict') throw keyConflict('this Idempotency-Key was used with another request')
+  if (state.state === 'running') {
+    throw new ServiceError('conflict', 'the first request with this Idempotency-Key is still running')
+  }
+  if (state.state === 'done') return replayed(state, sealKey(apiKey, key))
+
+  let answer: Answer
+  try {
+    answer = await run()
+  } catch (error) {
+    answer = failed(error)
+    if (answer.statusCode >= 500) {
+      await port.abandon(orgId, key)
+      throw error
+    }
+  }
+  const body = seal(JSON.stringify(answer.body ?? null), sealKey(apiKey, key))
+  await port.finish(orgId, key, { statusCode: answer.statusCode, body, headers: answer.headers ?? {} })
+  return answer
+}
+
+function replayed(stored: StoredResponse, key: Buffer): Answer {
+  const body: unknown = JSON.parse(unseal(stored.body, key))
+  return {
+    statusCode: stored.statusCode,
+    ...(body === null ? {} : { body }),
+    headers: { ...stored.headers, 'idempotent-replayed': 'true' },
+  }
+}
+
+function keyConflict(message: string): ServiceError {
+  return new ServiceError('idempotency_key_conflict', message)
+}
+
+function sealKey(apiKey: string, key: string): Buffer {
+  return createHash('sha256').update(`atoll idempotency\n${key}\n${apiKey}`).digest()
+}
+
+const cipher = 'aes-256-gcm'
+const ivBytes = 12
+const tagBytes = 16
+
+function seal(text: string, key: Buffer): string {
+  const iv = randomBytes(ivBytes)
+  const sealing = createCipheriv(cipher, key, iv)
+  const sealed = Buffer.concat([sealing.update(text, 'utf8'), sealing.final()])
+  return Buffer.concat([iv, sealing.getAuthTag(), sealed]).toString('base64')
+}
+
+function unseal(text: string, key: Buffer): string {
+  const bytes = Buffer.from(text, 'base64')
+  const opening = createDecipheriv(cipher, key, bytes.subarray(0, ivBytes), { authTagLength: tagBytes })
+  opening.setAuthTag(bytes.subarray(ivBytes, ivBytes + tagBytes))
+  try {
+    return Buffer.concat([opening.update(bytes.subarray(ivBytes + tagBytes)), opening.final()]).toString('utf8')
+  } catch {
+    throw keyConflict('this Idempotency-Key was used with another API key')
+  }
+}

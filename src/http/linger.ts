@@ -1,0 +1,23 @@
+import type { Socket } from 'node:net'
+
+/** How long a client may go on sending what nobody wants. */
+const lingerMs = 10_000
+
+/**
+ * Closes a connection after its answer in two steps (RFC 9112 § 9.6): ours ends at once, the client's is read and thrown
+ * away until the client ends it or the time is over. Closed at once, it would be reset under a client that still sends, which
+ * then never sees the answer.
+ */
+export function lingerOnClose(socket: Socket): void {
+  // What `node:http` calls after an answer with `connection: close`.
+  socket.destroySoon = () => {
+    socket.end()
+    // Nothing more is read as HTTP: neither the rest of the body nor requests behind it.
+    socket.removeAllListeners('data')
+    socket.on('data', () => {})
+    socket.once('end', () => socket.destroy())
+    socket.resume()
+    const timer = setTimeout(() => socket.destroy(), lingerMs)
+    socket.once('close', () => clearTimeout(timer))
+  }
+}

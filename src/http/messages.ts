@@ -1,0 +1,42 @@
+import { sessions as wire } from '../protocol/http/index.ts'
+import { route } from './route.ts'
+import { sessionBody } from './sessions.ts'
+
+export const messageRoutes = [
+  route({
+    method: 'POST',
+    path: '/v1/sessions/:sessionId/messages',
+    tag: 'Sessions',
+    summary: 'Send a message to the agent',
+    description: 'Answers at once. While the agent works the message waits its turn, in order; none is lost.',
+    auth: 'key',
+    token: 'steer',
+    body: wire.sendMessage,
+    creates: true,
+    answers: { 200: { description: 'The session with the message appended', body: wire.session } },
+    errors: ['not_found', 'forbidden', 'conflict'],
+    async handle({ orgId, params, body, deps }) {
+      const view = await deps.sessions.sendMessage(orgId, params.sessionId, {
+        message: body.message,
+        userId: body.user_id,
+      })
+      return { statusCode: 200, body: sessionBody(view) }
+    },
+  }),
+  route({
+    method: 'DELETE',
+    path: '/v1/sessions/:sessionId/messages/:messageId',
+    tag: 'Sessions',
+    summary: 'Take a message back that still waits',
+    description: 'Only while its `state` is `queued`; the agent never hears of it.',
+    auth: 'key',
+    token: 'steer',
+    query: wire.ownerQuery,
+    answers: { 200: { description: 'The session, in which the message is `cancelled`', body: wire.session } },
+    errors: ['not_found', 'conflict'],
+    async handle({ orgId, params, query, deps }) {
+      const view = await deps.sessions.cancelMessage(orgId, params.sessionId, params.messageId, query.user_id)
+      return { statusCode: 200, body: sessionBody(view) }
+    },
+  }),
+]

@@ -1,0 +1,60 @@
+import { Readable } from 'node:stream'
+import { pipeline } from 'node:stream/promises'
+import { sessions as wire } from '../protocol/http/index.ts'
+import type { ExportRecord, SessionExport } from '../session/index.ts'
+import { route } from './route.ts'
+import { eventBody, messageBody, sessionBody } from './sessions.ts'
+import { milliseconds } from './time.ts'
+
+/** A client that takes nothing for this long is dropped. */
+const stalledMs = 60_000
+
+export const sessionExportRoutes = [
+  route({
+    method: 'GET',
+    path: '/v1/sessions/:sessionId/export',
+    tag: 'Sessions',
+    summary: 'Take all of a session out, as JSON lines',
+    description:
+      'Each line has a `type`: first `session`, then each `message`, each `event`, and each event of the `stream` with its ' +
+      'number, all under a key of that name (`stream` has `sequence`, `createdAt` and `data`).',
+    auth: 'key',
+    query: wire.ownerQuery,
+    answers: { 200: { description: 'One JSON object a line', content: 'application/x-ndjson' } },
+    errors: ['not_found'],
+    async handle({ orgId, params, query, reply, deps }) {
+      const whole = await deps.sessions.export(orgId, params.sessionId, query.user_id)
+      const response = reply.raw
+      reply.hijack()
+      response.setTimeout(stalledMs, () => response.destroy())
+      response.writeHead(200, {
+        ...(reply.getHeaders() as Record<string, string>),
+        'content-type': 'application/x-ndjson; charset=utf-8',
+        'cache-control': 'no-store',
+        'content-disposition': `attachment; filename="${params.sessionId}.jsonl"`,
+      })
+      try {
+        // It takes the next line when the client has taken the last; cut off rather than ended when it fails.
+        await pipeline(Readable.from(lines(whole), { highWaterMark: 1 }), response)
+      } catch (error) {
+        deps.log.debug({ err: error, sessionId: params.sessionId }, 'an export broke')
+      } finally {
+        response.setTimeout(0)
+      }
+      return undefined
+    },
+  }),
+]
+
+async function* lines({ view, records }: SessionExport): AsyncGenerator<string> {
+  const { messages: _messages, events: _events, ...session } = sessionBody(view)
+  yield `${JSON.stringify({ type: 'session', session })}\n`
+  for await (const record of records) yield `${JSON.stringify(recordBody(record))}\n`
+}
+
+function recordBody(record: ExportRecord): object {
+  if (record.type === 'message') return { type: 'message', message: messageBody(record.message) }
+  if (record.type === 'event') return { type: 'event', event: eventBody(record.event) }
+  const { sequence, createdAt, data } = record.event
+  return { type: 'stream', stream: { sequence, createdAt: milliseconds(createdAt), data } }
+}

@@ -1,0 +1,24 @@
+import { sessions as wire } from '../protocol/http/index.ts'
+import { route } from './route.ts'
+import { sessionBody } from './sessions.ts'
+
+export const sessionForkRoutes = [
+  route({
+    method: 'POST',
+    path: '/v1/sessions/:sessionId/fork',
+    tag: 'Sessions',
+    summary: 'Make a session that goes on from where this one stands',
+    description:
+      'It has the messages, the conversation and the files of this moment, a sandbox and an event stream of its own, and a ' +
+      'budget of its own. Only an idle session can be forked; 409 while it works.',
+    auth: 'key',
+    body: wire.fork,
+    creates: true,
+    answers: { 201: { description: 'The new session', body: wire.session } },
+    errors: ['not_found', 'forbidden', 'conflict', 'unavailable'],
+    async handle({ orgId, params, body, deps }) {
+      const view = await deps.sessions.fork(orgId, params.sessionId, body.user_id)
+      return { statusCode: 201, body: sessionBody(view) }
+    },
+  }),
+]

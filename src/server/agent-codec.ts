@@ -1,0 +1,10 @@
+import { agentLineBytesMax, encodeAgentLine, LineSplitter, parseAgentEvent } from '../protocol/agent.ts'
+import type { AgentCodec } from '../session/index.ts'
+
+/** The line protocol of `protocol/agent.ts` behind the port that `session/` asks for. */
+export const agentCodec: AgentCodec = {
+  lineBytesMax: agentLineBytesMax,
+  encode: encodeAgentLine,
+  parse: parseAgentEvent,
+  splitter: () => new LineSplitter(),
+}

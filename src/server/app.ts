@@ -1,0 +1,157 @@
+import { mkdir } from 'node:fs/promises'
+import { hostname } from 'node:os'
+import type { Logger } from 'pino'
+import { createMemoryBus } from '../bus/memory.ts'
+import { anthropicBaseUrlDefault, createGateway, openaiBaseUrlDefault, startDemoModel } from '../gateway/index.ts'
+import { createHttpServer } from '../http/server.ts'
+import { createPreviewProxy } from '../preview/index.ts'
+import { createGuest } from '../runtime/guest-client/index.ts'
+import { createRuncDriver } from '../runtime/index.ts'
+import { createSandboxService, defaultSandboxLimits } from '../sandbox/index.ts'
+import { createSessionService } from '../session/index.ts'
+import { cachedSandboxStore, openStore } from '../store/index.ts'
+import type { Store } from '../store/index.ts'
+import { agentCodec } from './agent-codec.ts'
+import { ensureApiKey } from './api-key.ts'
+import type { Config } from './config.ts'
+import { gatewayPorts } from './gateway-ports.ts'
+import { lockDataDir } from './data-dir-lock.ts'
+import { missingHarness } from './harnesses.ts'
+import { signingSecret } from './secrets.ts'
+
+export interface App {
+  /** The key made at the first start, to be shown this once. */
+  freshKey: string | undefined
+  /** Ends requests, then lets go of everything; sandboxes run on. A repeat is harmless. */
+  close(): Promise<void>
+}
+
+const graceMs = 10_000
+const purgeEveryMs = 3_600_000
+const idempotencyKeptMs = 24 * 3_600_000
+
+/**
+ * Puts an implementation behind every port and starts them in the order in which they need one another. What was started is
+ * closed in the opposite order, also when a later part cannot start.
+ */
+export async function startApp(config: Config, log: Logger): Promise<App> {
+  await using started = new AsyncDisposableStack()
+  await mkdir(config.dataDir, { recursive: true, mode: 0o711 })
+  started.use(await lockDataDir(config.dataDir))
+
+  const store = await openStore(config)
+  started.defer(() => store.close())
+  const bus = createMemoryBus({ onListenerError: (error) => log.error({ err: error }, 'a listener of the bus failed') })
+  started.defer(() => bus.close())
+
+  const secret = config.signingSecret ?? (await signingSecret(config.dataDir))
+  const driver = createRuncDriver({
+    dataDir: config.dataDir,
+    imageDir: config.imageDir,
+    subnet: config.subnet,
+    lazyMemoryBytesMin: config.lazyMemoryBytesMin,
+    log: (message) => log.info(message),
+    ...(config.diskPoolBytes > 0 ? { diskPoolBytes: config.diskPoolBytes } : {}),
+  })
+  const sandboxes = createSandboxService({
+    store: cachedSandboxStore(store.sandboxes),
+    driver,
+    guest: (sandboxId) => createGuest((signal) => driver.dial(sandboxId, signal)),
+    bus,
+    log,
+    limits: { ...defaultSandboxLimits, runningSandboxesMax: config.runningSandboxesMax },
+    previewDomain: {
+      host: config.previewUrl.hostname,
+      tls: config.previewUrl.protocol === 'https:',
+      ownHosts: [config.previewUrl.hostname, ...config.apiHosts],
+    },
+    signingSecret: secret,
+  })
+  await sandboxes.start()
+  started.defer(() => sandboxes.close())
+
+  const demo = await startDemoModel()
+  started.defer(() => demo.close())
+  const { anthropic, openai } = config
+  const gateway = createGateway({
+    ...gatewayPorts(store.sessions, config.prices),
+    upstreams: {
+      demo: { baseUrl: demo.baseUrl },
+      ...(anthropic ? { anthropic: { baseUrl: anthropicBaseUrlDefault, ...anthropic } } : {}),
+      ...(openai ? { openai: { baseUrl: openaiBaseUrlDefault, ...openai } } : {}),
+    },
+    sandboxAt: (peerAddress) => driver.sandboxAt(peerAddress),
+    log,
+  })
+  const { listenHost, listenPort, insideHost } = driver.gateway()
+  await gateway.listen({ host: listenHost, port: listenPort })
+  started.defer(() => gateway.close())
+
+  const sessions = createSessionService({
+    store: store.sessions,
+    sandboxes,
+    bus,
+    codec: agentCodec,
+    signingSecret: secret,
+    log,
+    config: {
+      defaultModel: config.model,
+      models: config.models,
+      prices: config.prices,
+      harnesses: ['pi', 'claude', 'acp:'],
+      missingHarness: (harness) => missingHarness(config.imageDir, harness),
+      gatewayUrl: `http://${insideHost}:${listenPort}`,
+      previewUrl: (host) => previewUrl(config.previewUrl, host),
+    },
+  })
+  await sessions.start()
+  started.defer(() => sessions.close())
+
+  const http = await createHttpServer({
+    sandboxes,
+    sessions,
+    organisations: store.organisations,
+    idempotency: store.idempotency,
+    preview: createPreviewProxy({
+      previews: sandboxes.previews,
+      bus,
+      previewHost: config.previewUrl.hostname,
+      apiHosts: config.apiHosts,
+      ...(config.previewUrl.protocol === 'https:' ? { edge: { port: Number(config.previewUrl.port) || 443 } } : {}),
+      trustProxy: config.trustProxy,
+      log,
+    }),
+    config: {
+      publicUrl: config.publicUrl,
+      previewUrl: config.previewUrl.origin,
+      region: config.region,
+      workerId: hostname(),
+      trustProxy: config.trustProxy,
+      limits: { requestsPerSecond: config.requestsPerSecond, requestBurst: config.requestsPerSecond * 2 },
+    },
+    log,
+    ready: () => store.ping(),
+    countRunningSandboxes: async () => (await store.sandboxes.sandboxesIn(['running'])).length,
+  })
+  started.defer(() => http.close(graceMs))
+  const removeOld = () => {
+    purge(store, config).catch((error: unknown) => log.warn({ err: error }, 'what is old could not be removed'))
+  }
+  removeOld()
+  const purging = setInterval(removeOld, purgeEveryMs).unref()
+  started.defer(() => clearInterval(purging))
+
+  const freshKey = await ensureApiKey(store.organisations, config.apiKey)
+  await http.listen(config.listen)
+  const running = started.move()
+  return { freshKey, close: () => running.disposeAsync() }
+}
+
+async function purge(store: Store, { sessionsKeptMs }: Config): Promise<void> {
+  await store.idempotency.purge(new Date(Date.now() - idempotencyKeptMs))
+  if (sessionsKeptMs !== undefined) await store.sessions.purgeSessions(new Date(Date.now() - sessionsKeptMs))
+}
+
+function previewUrl(base: URL, host: string): string {
+  return `${base.protocol}//${host}${base.port === '' ? '' : `:${base.port}`}`
+}

@@ -1,0 +1,66 @@
+import assert from 'node:assert/strict'
+import { hostname } from 'node:os'
+import { test } from 'node:test'
+import { ConfigError, readConfig } from './config.ts'
+
+test('without any variable the demo model serves on loopback', () => {
+  const config = readConfig({})
+  assert.deepEqual(config.listen, { host: '127.0.0.1', port: 4100 })
+  assert.equal(config.model, 'demo')
+  assert.equal(config.previewUrl.href, 'http://preview.localhost:4100/')
+})
+
+test('an empty variable counts as unset', () => {
+  assert.equal(readConfig({ ANTHROPIC_API_KEY: '', ATOLL_LISTEN: '' }).model, 'demo')
+})
+
+test('ended sessions are kept for 90 days, for as many as asked, or for ever', () => {
+  const days = (value?: string) =>
+    (readConfig({ ATOLL_SESSION_RETENTION_DAYS: value }).sessionsKeptMs ?? 0) / 86_400_000
+  assert.deepEqual([days(), days('7'), days('0')], [90, 7, 0])
+})
+
+test('a base URL without a key counts as configured', () => {
+  assert.equal(readConfig({ OPENAI_BASE_URL: 'http://127.0.0.1:1/v1' }).model, 'openai/gpt-5')
+})
+
+test('all faults are told together, each with its variable', () => {
+  for (const previewUrl of ['http://example.com', 'preview.example.com']) {
+    const wrong = { ATOLL_LISTEN: 'nowhere', ATOLL_API_KEY: 'short', ATOLL_PREVIEW_URL: previewUrl }
+    assert.throws(
+      () => readConfig(wrong),
+      (error: unknown) =>
+        error instanceof ConfigError && Object.keys(wrong).every((variable) => error.message.includes(variable)),
+    )
+  }
+})
+
+test('a model whose provider is not configured is refused', () => {
+  assert.throws(() => readConfig({ ATOLL_MODEL: 'anthropic/claude-sonnet-4-5' }), /ANTHROPIC_API_KEY/)
+})
+
+test('a preview URL whose host does not begin with "preview." is refused', () => {
+  assert.throws(() => readConfig({ ATOLL_PREVIEW_URL: 'https://previews.example.com' }), /ATOLL_PREVIEW_URL/)
+})
+
+test('the API is reached under its public host, the machine’s name, and what the operator lists', () => {
+  const env = { ATOLL_PUBLIC_URL: 'https://api.example.com:8443', ATOLL_API_HOSTS: 'LB.example.net, api2.example.com' }
+  const { apiHosts } = readConfig(env)
+  for (const host of ['api.example.com', 'lb.example.net', 'api2.example.com']) assert.ok(apiHosts.includes(host), host)
+  assert.ok(apiHosts.includes(hostname().toLowerCase()))
+  assert.throws(() => readConfig({ ATOLL_API_HOSTS: 'a b' }), /ATOLL_API_HOSTS/)
+})
+
+test('trusted proxies are all, none, or addresses', () => {
+  assert.equal(readConfig({}).trustProxy, false)
+  assert.equal(readConfig({ ATOLL_TRUST_PROXY: 'true' }).trustProxy, true)
+  const { trustProxy } = readConfig({ ATOLL_TRUST_PROXY: 'loopback, 10.1.2.3,2001:db8::/32' })
+  assert.deepEqual(trustProxy, ['127.0.0.0/8', '::1', '10.1.2.3', '2001:db8::/32'])
+  for (const wrong of ['yes', '10.0.0.0/33', '10.0.0.0/', 'caddy', '10.0.0.1,', '10.0.0.0/8/8', '::1/129']) {
+    assert.throws(() => readConfig({ ATOLL_TRUST_PROXY: wrong }), /ATOLL_TRUST_PROXY/, wrong)
+  }
+})
+
+test('a port above 65535 is refused', () => {
+  assert.throws(() => readConfig({ ATOLL_LISTEN: '127.0.0.1:70000' }), /ATOLL_LISTEN/)
+})

@@ -1,0 +1,212 @@
+import { isIP } from 'node:net'
+import { hostname } from 'node:os'
+import { z } from 'zod'
+import type { ModelPrice } from '../lib/model-price.ts'
+import { modelPattern, readModels, readPrices } from './models.ts'
+
+const flagless = (value: unknown) => (value === '' ? undefined : value)
+const text = z.preprocess(flagless, z.string().optional())
+const wholeNumber = (fallback: number) => z.preprocess(flagless, z.coerce.number().int().min(0).default(fallback))
+const httpUrl = z.url({ protocol: /^https?$/ })
+
+const listenPattern = /^(?:\[([0-9a-fA-F:]+)\]|([^:[\]]+)):(\d{1,5})$/
+const subnetPattern = /^\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}\/\d{1,2}$/
+
+/** One key an environment variable; README and docs/operations.md explain them. An empty variable counts as unset. */
+const environment = z.object({
+  ATOLL_LISTEN: z.preprocess(flagless, z.string().regex(listenPattern, 'must be host:port').default('127.0.0.1:4100')),
+  ATOLL_DATA_DIR: z.preprocess(
+    flagless,
+    z.string().startsWith('/', 'must be an absolute path').default('/var/lib/atoll'),
+  ),
+  ATOLL_IMAGE_DIR: z.preprocess(
+    flagless,
+    z.string().startsWith('/', 'must be an absolute path').default('/var/lib/atoll/images'),
+  ),
+  ATOLL_API_KEY: z.preprocess(flagless, z.string().min(16, 'must be at least 16 characters').optional()),
+  ATOLL_PUBLIC_URL: z.preprocess(flagless, httpUrl.optional()),
+  ATOLL_API_HOSTS: z.preprocess(
+    flagless,
+    z
+      .string()
+      .regex(/^[a-z0-9.-]+(\s*,\s*[a-z0-9.-]+)*$/i, 'must be host names with commas between')
+      .default(''),
+  ),
+  ATOLL_PREVIEW_URL: z.preprocess(
+    flagless,
+    httpUrl
+      // Asked of what is no URL too; that is told already.
+      .refine(
+        (url) => !URL.canParse(url) || new URL(url).hostname.startsWith('preview.'),
+        'must have a host that begins with "preview."',
+      )
+      .optional(),
+  ),
+  ATOLL_TRUST_PROXY: z.preprocess(
+    flagless,
+    z
+      .string()
+      .default('false')
+      .transform((value, context) => readTrustProxy(value) ?? refuse(context, trustProxyRule)),
+  ),
+  DATABASE_URL: z.preprocess(flagless, z.url({ protocol: /^postgres(ql)?$/ }).optional()),
+  ATOLL_RUNTIME: z.preprocess(flagless, z.enum(['runc']).default('runc')),
+  ATOLL_REGION: z.preprocess(
+    flagless,
+    z
+      .string()
+      .regex(/^[a-z0-9-]{1,32}$/, 'must be a short code')
+      .default('local'),
+  ),
+  ATOLL_SUBNET: z.preprocess(
+    flagless,
+    z.string().regex(subnetPattern, 'must be an IPv4 network').default('10.200.0.0/16'),
+  ),
+  ATOLL_DISK_POOL_MB: wholeNumber(0),
+  ATOLL_LAZY_MEMORY_MB: wholeNumber(128),
+  ATOLL_RUNNING_SANDBOXES_MAX: wholeNumber(200),
+  ATOLL_REQUESTS_PER_SECOND: wholeNumber(100),
+  ATOLL_SESSION_RETENTION_DAYS: wholeNumber(90),
+  ATOLL_SIGNING_SECRET: z.preprocess(flagless, z.string().min(32, 'must be at least 32 characters').optional()),
+  ATOLL_LOG_LEVEL: z.preprocess(flagless, z.enum(['debug', 'info', 'warn', 'error', 'silent']).default('info')),
+  ATOLL_MODEL: z.preprocess(
+    flagless,
+    z.string().regex(modelPattern, 'must be "demo" or provider/model with provider anthropic or openai').optional(),
+  ),
+  ATOLL_MODELS: text,
+  ATOLL_PRICES: text,
+  ANTHROPIC_API_KEY: text,
+  ANTHROPIC_BASE_URL: z.preprocess(flagless, httpUrl.optional()),
+  OPENAI_API_KEY: text,
+  OPENAI_BASE_URL: z.preprocess(flagless, httpUrl.optional()),
+})
+
+export interface Config {
+  listen: { host: string; port: number }
+  dataDir: string
+  imageDir: string
+  apiKey?: string
+  publicUrl: string
+  previewUrl: URL
+  /** Lower case: the host of `publicUrl`, this machine's names, and those that the operator lists. */
+  apiHosts: string[]
+  /** All peers, none, or addresses and CIDR blocks. */
+  trustProxy: boolean | string[]
+  databaseUrl?: string
+  runtime: 'runc'
+  region: string
+  subnet: string
+  /** 0: what the driver thinks right for the disk. */
+  diskPoolBytes: number
+  /** Saved memory of at least so much comes back while the sandbox runs already; 0: never. */
+  lazyMemoryBytesMin: number
+  runningSandboxesMax: number
+  /** Of one key; twice as many may come in a burst. */
+  requestsPerSecond: number
+  /** How long an ended session can still be read; for ever when undefined. */
+  sessionsKeptMs?: number
+  signingSecret?: string
+  logLevel: 'debug' | 'info' | 'warn' | 'error' | 'silent'
+  /** `provider/model` or `demo`. */
+  model: string
+  /** What a session may name; `model` is among them. */
+  models: string[]
+  /** By model; one without a price has costs that are unknown. */
+  prices: ReadonlyMap<string, ModelPrice>
+  anthropic?: { baseUrl?: string; apiKey?: string }
+  openai?: { baseUrl?: string; apiKey?: string }
+}
+
+const dayMs = 24 * 3_600_000
+const anthropicModelDefault = 'anthropic/claude-sonnet-4-5'
+const openaiModelDefault = 'openai/gpt-5'
+
+/** Reads the configuration. Throws one error that lists all faults together, each with its variable. */
+export function readConfig(env: NodeJS.ProcessEnv): Config {
+  const parsed = environment.safeParse(env)
+  const faults = parsed.error?.issues.map((issue) => `${issue.path.join('.')} ${issue.message}`) ?? []
+  if (!parsed.success) throw new ConfigError(faults)
+  const given = parsed.data
+  const [, ipv6, name, digits] = listenPattern.exec(given.ATOLL_LISTEN) ?? []
+  const host = ipv6 ?? name ?? ''
+  const port = Number(digits)
+  if (port > 65_535) faults.push('ATOLL_LISTEN must have a port up to 65535')
+  const anthropic = upstream(given.ANTHROPIC_BASE_URL, given.ANTHROPIC_API_KEY)
+  const openai = upstream(given.OPENAI_BASE_URL, given.OPENAI_API_KEY)
+  const model = given.ATOLL_MODEL ?? (anthropic ? anthropicModelDefault : openai ? openaiModelDefault : 'demo')
+  const models = readModels(given.ATOLL_MODELS ?? '', model, faults)
+  const prices = readPrices(given.ATOLL_PRICES ?? '{}', faults)
+  for (const listed of models) {
+    const variable = listed === model ? 'ATOLL_MODEL' : 'ATOLL_MODELS'
+    if (listed.startsWith('anthropic/') && !anthropic) faults.push(`${variable} ${listed} needs ANTHROPIC_API_KEY`)
+    if (listed.startsWith('openai/') && !openai) faults.push(`${variable} ${listed} needs OPENAI_API_KEY`)
+  }
+  if (faults.length > 0) throw new ConfigError(faults)
+  const publicUrl = given.ATOLL_PUBLIC_URL ?? `http://${reachable(host)}:${port}`
+  const listed = given.ATOLL_API_HOSTS.split(',').map((apiHost) => apiHost.trim())
+  const apiHosts = [new URL(publicUrl).hostname, hostname(), ...listed].filter((apiHost) => apiHost !== '')
+  return {
+    apiHosts: [...new Set(apiHosts.map((apiHost) => apiHost.toLowerCase()))],
+    listen: { host, port },
+    dataDir: given.ATOLL_DATA_DIR,
+    imageDir: given.ATOLL_IMAGE_DIR,
+    publicUrl,
+    previewUrl: new URL(given.ATOLL_PREVIEW_URL ?? `http://preview.localhost:${port}`),
+    trustProxy: given.ATOLL_TRUST_PROXY,
+    runtime: given.ATOLL_RUNTIME,
+    region: given.ATOLL_REGION,
+    subnet: given.ATOLL_SUBNET,
+    diskPoolBytes: given.ATOLL_DISK_POOL_MB * 1024 * 1024,
+    lazyMemoryBytesMin: given.ATOLL_LAZY_MEMORY_MB * 1024 * 1024,
+    runningSandboxesMax: given.ATOLL_RUNNING_SANDBOXES_MAX,
+    requestsPerSecond: given.ATOLL_REQUESTS_PER_SECOND,
+    logLevel: given.ATOLL_LOG_LEVEL,
+    model,
+    models,
+    prices,
+    ...(given.ATOLL_SESSION_RETENTION_DAYS > 0 ? { sessionsKeptMs: given.ATOLL_SESSION_RETENTION_DAYS * dayMs } : {}),
+    ...(given.ATOLL_API_KEY === undefined ? {} : { apiKey: given.ATOLL_API_KEY }),
+    ...(given.DATABASE_URL === undefined ? {} : { databaseUrl: given.DATABASE_URL }),
+    ...(given.ATOLL_SIGNING_SECRET === undefined ? {} : { signingSecret: given.ATOLL_SIGNING_SECRET }),
+    ...(anthropic ? { anthropic } : {}),
+    ...(openai ? { openai } : {}),
+  }
+}
+
+const trustProxyRule = 'must be "true", "false", or addresses, CIDR blocks and "loopback" with commas between'
+
+function readTrustProxy(value: string): boolean | string[] | undefined {
+  if (value === 'true' || value === 'false') return value === 'true'
+  const parts = value.split(',').map((part) => part.trim())
+  const isBlock = (part: string) => {
+    const [address = '', prefix = '0', ...rest] = part.split('/')
+    const bitsMax = isIP(address) === 6 ? 128 : 32
+    return isIP(address) !== 0 && rest.length === 0 && /^\d{1,3}$/.test(prefix) && Number(prefix) <= bitsMax
+  }
+  if (!parts.every((part) => part === 'loopback' || isBlock(part))) return undefined
+  return parts.flatMap((part) => (part === 'loopback' ? ['127.0.0.0/8', '::1'] : [part]))
+}
+
+function refuse(context: z.RefinementCtx, message: string): never {
+  context.addIssue({ code: 'custom', message })
+  return z.NEVER
+}
+
+export class ConfigError extends Error {
+  constructor(faults: readonly string[]) {
+    super(['the configuration is wrong:', ...faults.map((fault) => `  ${fault}`)].join('\n'))
+    this.name = 'ConfigError'
+  }
+}
+
+/** A base URL without a key counts as configured: many compatible servers want none. */
+function upstream(baseUrl: string | undefined, apiKey: string | undefined) {
+  if (baseUrl === undefined && apiKey === undefined) return undefined
+  return { ...(baseUrl === undefined ? {} : { baseUrl }), ...(apiKey === undefined ? {} : { apiKey }) }
+}
+
+/** The host under which a client on this machine reaches a listener. */
+function reachable(host: string): string {
+  if (host === '0.0.0.0' || host === '::') return 'localhost'
+  return host.includes(':') ? `[${host}]` : host
+}

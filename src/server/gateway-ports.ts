@@ -1,0 +1,41 @@
+import { ServiceError } from '../errors.ts'
+import { costUsd, type ModelPrice } from '../lib/model-price.ts'
+import type { GatewayTokens, GatewayUsage } from '../gateway/index.ts'
+import type { SessionStore } from '../session/index.ts'
+
+/** Answers the model gateway from the sessions: whose token it is, whether there is budget left, and what was used. */
+export function gatewayPorts(
+  sessions: SessionStore,
+  prices: ReadonlyMap<string, ModelPrice>,
+): { tokens: GatewayTokens; usage: GatewayUsage } {
+  return {
+    tokens: {
+      async resolve(tokenSha256) {
+        const session = await sessions.sessionByGatewayToken(tokenSha256)
+        if (session?.status !== 'running') return undefined
+        const { id, sandboxId, agentConfig } = session
+        return { sessionId: id, sandboxId, allowedModels: [agentConfig.model] }
+      },
+    },
+    usage: {
+      async checkBudget(sessionId) {
+        const session = await sessions.session(sessionId)
+        if (session === undefined) return
+        const { model, maxTokens, maxCostUsd } = session.agentConfig
+        const used = session.inputTokens + session.outputTokens
+        if (maxTokens !== undefined && used >= maxTokens) {
+          throw new ServiceError('forbidden', `the session has used ${used} of its ${maxTokens} tokens`)
+        }
+        if (maxCostUsd === undefined) return
+        const price = prices.get(model)
+        // The operator has taken the price away since: a limit that nobody can check must not turn into none.
+        if (!price) throw new ServiceError('forbidden', `the price of ${model} is unknown`)
+        const cost = costUsd(price, { input: session.inputTokens, output: session.outputTokens })
+        if (cost >= maxCostUsd) throw new ServiceError('forbidden', `the session has cost ${cost} of ${maxCostUsd} USD`)
+      },
+      async record(sessionId, { inputTokens, outputTokens }) {
+        await sessions.commit(sessionId, { usage: { inputTokens, outputTokens } })
+      },
+    },
+  }
+}

@@ -1,0 +1,36 @@
+import { pino } from 'pino'
+import { isServiceError } from '../errors.ts'
+import { startApp } from './app.ts'
+import { ConfigError, readConfig } from './config.ts'
+import { welcome } from './welcome.ts'
+
+// Started as root for the sandboxes' sake, the server makes files that nobody else may write.
+process.umask(0o022)
+
+try {
+  const config = readConfig(process.env)
+  // People read standard output; logs go to standard error, for whatever collects them.
+  const log = pino({ level: config.logLevel }, pino.destination(2))
+  const app = await startApp(config, log)
+  process.stdout.write(`${welcome(config, app.freshKey)}\n`)
+
+  let stopping = false
+  const stop = (signal: NodeJS.Signals) => {
+    if (stopping) return
+    stopping = true
+    log.info({ signal }, 'stopping; sandboxes run on')
+    app.close().then(
+      () => process.exit(0),
+      (error: unknown) => {
+        log.error({ err: error }, 'the stop failed')
+        process.exit(1)
+      },
+    )
+  }
+  process.on('SIGTERM', stop)
+  process.on('SIGINT', stop)
+} catch (error) {
+  const known = error instanceof ConfigError || isServiceError(error)
+  process.stderr.write(`atoll: ${known ? error.message : String((error as Error).stack)}\n`)
+  process.exit(known ? 2 : 1)
+}

@@ -1,0 +1,31 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { readConfig } from './config.ts'
+
+test('the default model alone is offered unless more are listed', () => {
+  assert.deepEqual(readConfig({}).models, ['demo'])
+  assert.deepEqual(readConfig({ ANTHROPIC_API_KEY: 'k' }).models, ['anthropic/claude-sonnet-4-5'])
+  const env = { ANTHROPIC_API_KEY: 'k', ATOLL_MODELS: ' anthropic/claude-haiku-4-5 ,demo,demo' }
+  assert.deepEqual(readConfig(env).models, ['anthropic/claude-sonnet-4-5', 'anthropic/claude-haiku-4-5', 'demo'])
+})
+
+test('a listed model that is no model, or whose provider has no key, is a fault', () => {
+  assert.throws(() => readConfig({ ATOLL_MODELS: 'gpt-5' }), /ATOLL_MODELS gpt-5/)
+  assert.throws(() => readConfig({ ATOLL_MODELS: 'openai/gpt-5' }), /ATOLL_MODELS openai\/gpt-5 needs OPENAI_API_KEY/)
+})
+
+test('prices are read by model, and wrong ones are told with their place', () => {
+  const price = { inputPerMillion: 3, outputPerMillion: 15 }
+  const { prices } = readConfig({ ATOLL_PRICES: JSON.stringify({ 'anthropic/claude-sonnet-4-5': price }) })
+  assert.deepEqual(prices.get('anthropic/claude-sonnet-4-5'), price)
+  assert.equal(readConfig({}).prices.size, 0)
+  for (const [text, pattern] of [
+    ['{', /ATOLL_PRICES must be JSON/],
+    ['[]', /ATOLL_PRICES /],
+    ['{"gpt-5":{"inputPerMillion":1,"outputPerMillion":1}}', /ATOLL_PRICES gpt-5/],
+    ['{"demo":{"inputPerMillion":-1,"outputPerMillion":1}}', /ATOLL_PRICES demo\.inputPerMillion/],
+    ['{"demo":{"inputPerMillion":1}}', /ATOLL_PRICES demo\.outputPerMillion/],
+  ] as const) {
+    assert.throws(() => readConfig({ ATOLL_PRICES: text }), pattern, text)
+  }
+})
