@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+#
+# Prepares this machine for Atoll: Debian packages, npm packages, the guest, the base image, CRIU. Asks nothing, may be
+# repeated at any time, and does only what is missing. Started by `npm run setup`, on any Node from 20, as root.
+#
+#   ATOLL_IMAGE_DIR   where images, guest and CRIU go, for all servers of this machine (/var/lib/atoll/images)
+#   --fresh-base      build the base image anew although its recipe did not change (newer Debian packages)
+#
+# Each step is a function in scripts/setup/. What a step prints goes to a log that is shown when the step fails.
+
+set -euo pipefail
+umask 022
+export LC_ALL=C.UTF-8
+
+ATOLL_ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+ATOLL_IMAGE_DIR=${ATOLL_IMAGE_DIR:-/var/lib/atoll/images}
+ATOLL_FRESH_BASE=no
+for argument in "$@"; do
+  case $argument in
+    --fresh-base) ATOLL_FRESH_BASE=yes ;;
+    *)
+      echo "setup: unknown option $argument (known: --fresh-base)" >&2
+      exit 2
+      ;;
+  esac
+done
+
+cd "$ATOLL_ROOT"
+for part in steps images packages node-modules rust base-image agent criu database; do
+  # shellcheck source=/dev/null
+  source "$ATOLL_ROOT/scripts/setup/$part.sh"
+done
+
+check_machine
+open_image_dir
+
+step 'Debian packages' install_packages
+step 'npm packages' install_node_modules
+step 'Guest (PID 1 of each sandbox)' install_crate guest atoll-guest guest
+step 'Mount tool' install_crate mount atoll-mount mount
+step 'Base image' install_base_image
+step 'Agent' install_agent
+step 'CRIU' install_criu
+step 'Empty database' install_database
+finish_steps
+
+echo
+exec 9>&-
+# Node from node_modules, not the machine's: type stripping needs it.
+"$ATOLL_ROOT/node_modules/.bin/node" "$ATOLL_ROOT/src/server/doctor.ts"

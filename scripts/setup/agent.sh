@@ -1,0 +1,45 @@
+# The agent package, mounted read-only into each sandbox: our sources and the agent's npm packages.
+
+agent_sources=(src/agent src/protocol src/lib src/errors.ts)
+
+install_agent() {
+  local id new before
+  id=$(agent_recipe | short_hash)
+  if [ "$(current_image agent)" = "$id" ]; then
+    say "agent-$id is current"
+    return
+  fi
+  if [ -d "$ATOLL_IMAGE_DIR/agent-$id" ]; then
+    select_image agent "$id"
+    say "agent-$id was installed before and is current again"
+    return
+  fi
+  new=$(new_image_folder)
+  mkdir "$new/app"
+  # Folders keep their places to each other: the sources import by relative path.
+  agent_files | xargs --null cp --parents --target-directory="$new/app"
+  cp src/agent/package.json src/agent/package-lock.json "$new/app/"
+  before=$ATOLL_IMAGE_DIR/agent/app
+  if cmp --quiet src/agent/package.json "$before/package.json" && cmp --quiet src/agent/package-lock.json "$before/package-lock.json"; then
+    # Images never change, so that they may share their files: packages take a few hundred megabytes.
+    say 'the packages are those of the image before'
+    cp --archive --link "$before/node_modules" "$new/app/"
+  else
+    say "npm ci for the agent's own packages"
+    # Without the scripts of packages: whatever they hold runs only inside sandboxes.
+    (cd "$new/app" && npm ci --omit=dev --ignore-scripts --no-audit --no-fund)
+  fi
+  chmod -R a+rX "$new/app"
+  publish_image "$new" agent "$id"
+  say "installed agent-$id, $(du -sm "$ATOLL_IMAGE_DIR/agent-$id" | cut -f1) MB"
+}
+
+# agent_files: the sources without tests, NUL-separated, in a fixed order.
+agent_files() {
+  find "${agent_sources[@]}" -name node_modules -prune -o -type f -not -name '*.test.ts' -print0 | sort --zero-terminated
+}
+
+agent_recipe() {
+  echo 'recipe 1'
+  agent_files | xargs --null sha256sum
+}

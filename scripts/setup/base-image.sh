@@ -1,0 +1,135 @@
+# The base image: a small Debian in which bash, git, python3, Node 24 and npm work.
+
+base_suite=bookworm
+base_packages=bash,ca-certificates,curl,git,procps,python3,ripgrep
+base_npm=11.21.2
+# Counts changes of this file that change the image.
+base_recipe_version=2
+
+install_base_image() {
+  local recipe id new
+  recipe=$(base_recipe)
+  id=$(current_image base)
+  if [ "$ATOLL_FRESH_BASE" = no ] && [ -n "$id" ] && [ "$recipe" = "$(cat "$ATOLL_IMAGE_DIR/base-$id/recipe" 2>/dev/null)" ]; then
+    say "base-$id is current"
+    return
+  fi
+  if [ "$ATOLL_FRESH_BASE" = yes ]; then
+    id=$(printf '%s\nbuilt %s\n' "$recipe" "$(date --utc +%Y-%m-%dT%H:%M:%SZ)" | short_hash)
+  else
+    id=$(echo "$recipe" | short_hash)
+    if [ -d "$ATOLL_IMAGE_DIR/base-$id" ]; then
+      select_image base "$id"
+      say "base-$id was installed before and is current again"
+      return
+    fi
+  fi
+  new=$(new_image_folder)
+  say "Debian $base_suite with ${base_packages//,/, } (about 20 s)"
+  bootstrap_debian "$new/rootfs"
+  say "Node $(node_modules/.bin/node --version) and npm $base_npm"
+  add_node "$new/rootfs"
+  add_mount_points "$new/rootfs"
+  check_base "$new/rootfs"
+  echo "$recipe" >"$new/recipe"
+  publish_image "$new" base "$id"
+  say "installed base-$id, $(du -sm "$ATOLL_IMAGE_DIR/base-$id" | cut -f1) MB"
+}
+
+# base_recipe: all that decides what is in the image; its hash names the image.
+base_recipe() {
+  echo "recipe $base_recipe_version"
+  echo "suite $base_suite $(dpkg --print-architecture)"
+  echo "packages $base_packages"
+  echo "node $(sha256sum <"$(base_node)" | cut -d' ' -f1)"
+  echo "npm $base_npm"
+}
+
+# The binary itself: node_modules/.bin/node is a link to it.
+base_node() { readlink -f node_modules/.bin/node; }
+
+bootstrap_debian() {
+  local root=$1 sources apt_options
+  sources=$(mktemp)
+  apt_options=$(mktemp)
+  base_sources >"$sources"
+  # The machine's own proxy and clock settings for apt; they are taken out of the image again.
+  apt-config dump --no-empty Acquire | grep -E '^Acquire::(http|https|Check-|Retries|Max-FutureTime|ForceIPv)' >"$apt_options" || true
+  if [ -s "$sources" ]; then
+    mmdebstrap --mode=root --variant=minbase --include="$base_packages" --aptopt="$apt_options" \
+      --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
+      --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-include=/usr/share/doc/*/copyright' \
+      "$base_suite" "$root" "$sources"
+  else
+    mmdebstrap --mode=root --variant=minbase --include="$base_packages" --aptopt="$apt_options" \
+      --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
+      --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-include=/usr/share/doc/*/copyright' \
+      "$base_suite" "$root"
+  fi
+  # Inside, the mirrors of this machine; without any of Debian's, what mmdebstrap has written: the public one.
+  if [ -s "$sources" ]; then
+    install --mode=0644 "$sources" "$root/etc/apt/sources.list"
+    rm -f "$root"/etc/apt/sources.list.d/*.list
+  fi
+  rm -f "$sources" "$apt_options" "$root/etc/apt/apt.conf.d/99mmdebstrap"
+  rm -rf "$root"/var/lib/apt/lists/* "$root"/var/cache/apt/*.bin "$root"/var/log/*.log "$root"/var/log/apt "$root"/tmp/*
+  : >"$root/etc/machine-id"
+}
+
+# base_sources: apt lines for the suite on the Debian mirrors that this machine uses; nothing on other distributions,
+# where mmdebstrap knows the public mirror by itself.
+base_sources() {
+  local archive security
+  archive=$(debian_mirror Debian)
+  security=$(debian_mirror Debian-Security)
+  [ -n "$archive" ] || return 0
+  echo "deb $archive $base_suite main"
+  echo "deb $archive $base_suite-updates main"
+  if [ -n "$security" ]; then echo "deb $security $base_suite-security main"; fi
+}
+
+# debian_mirror LABEL: the first configured mirror whose index carries this label.
+debian_mirror() {
+  # shellcheck disable=SC2016 # the dollars belong to apt
+  apt-get indextargets --format '$(ORIGIN)|$(LABEL)|$(SITE)' 'Created-By: Packages' |
+    awk -F'|' -v label="$1" '$1 == "Debian" && $2 == label { print $3; exit }'
+}
+
+add_node() {
+  local root=$1 npm_home=$1/usr/local/lib/node_modules/npm packed
+  install --mode=0755 "$(base_node)" "$root/usr/local/bin/node"
+  packed=$(mktemp -d)
+  # npm checks the package against the registry's integrity hash.
+  npm pack --silent --pack-destination "$packed" "npm@$base_npm"
+  mkdir -p "$npm_home"
+  tar --extract --gzip --file "$packed/npm-$base_npm.tgz" --directory "$npm_home" --strip-components=1 --no-same-owner
+  rm -rf "$packed" "$npm_home/docs" "$npm_home/man"
+  ln -s ../lib/node_modules/npm/bin/npm-cli.js "$root/usr/local/bin/npm"
+  ln -s ../lib/node_modules/npm/bin/npx-cli.js "$root/usr/local/bin/npx"
+  chmod 755 "$npm_home/bin/npm-cli.js" "$npm_home/bin/npx-cli.js"
+}
+
+# What the driver mounts over. The image is never written to, so they must exist in it.
+add_mount_points() {
+  local root=$1 file
+  mkdir -p "$root/workspace" "$root/.atoll/run" "$root/.atoll/agent"
+  : >"$root/.atoll/guest"
+  # The names of the machine that built the image have no business in it.
+  echo sandbox >"$root/etc/hostname"
+  printf '127.0.0.1 localhost\n::1 localhost\n' >"$root/etc/hosts"
+  rm -f "$root/etc/resolv.conf"
+  : >"$root/etc/resolv.conf"
+  chroot "$root" usermod --shell /bin/bash root
+}
+
+# check_base: every program that the image promises starts in it.
+check_base() {
+  local root=$1 program
+  for program in bash git curl python3 rg node npm npx; do
+    chroot "$root" "/usr/bin/env" "$program" --version
+  done
+  test -x "$root/usr/bin/ps" # does not start without /proc
+  test -s "$root/etc/ssl/certs/ca-certificates.crt"
+  # npm leaves a cache in the home of root.
+  rm -rf "$root/root/.npm" "$root"/tmp/*
+}

@@ -1,0 +1,131 @@
+# CRIU, for checkpoints with memory, judged by a real dump and restore: distributions' own often fails on newer kernels. The
+# newest release is built from the source package of Debian sid, with a change without which memory cannot come lazily. Where
+# that cannot be done the system's own serves, if it works. Without a working CRIU everything but full checkpoints works,
+# so nothing here fails setup.
+
+criu_change=$ATOLL_ROOT/scripts/setup/criu-lazy-pages.sed
+
+criu_build_packages=(
+  make gcc libc6-dev pkg-config python3 xz-utils
+  libbsd-dev libcap-dev libnet1-dev libnftables-dev libnl-3-dev uuid-dev
+  libprotobuf-c-dev libprotobuf-dev protobuf-c-compiler protobuf-compiler
+)
+
+install_criu() {
+  local built=yes
+  if criu_works "$ATOLL_IMAGE_DIR/criu/criu" && cmp --silent "$criu_change" "$ATOLL_IMAGE_DIR/criu/lazy-pages.sed"; then
+    say "criu-$(current_image criu) passes a real dump and restore"
+    return
+  fi
+  say 'building CRIU (about a minute)'
+  # As a job, since errors do not end what stands in a condition.
+  (build_criu) &
+  wait $! || built=no
+  if [ "$built" = yes ]; then
+    say "criu-$(current_image criu) is installed and passes a real dump and restore"
+    return
+  fi
+  say 'CRIU could not be built. The end of the output:'
+  tail -n 8 "$step_log" | sed 's/^/      | /' >&3
+  if criu_works "$ATOLL_IMAGE_DIR/criu/criu"; then
+    say "criu-$(current_image criu) stays: it passes a real dump and restore"
+  elif criu_works "$(command -v criu || true)"; then
+    use_system_criu
+  else
+    say 'full checkpoints will be unavailable'
+  fi
+}
+
+# criu_works PATH: one real dump and restore of a small process tree.
+criu_works() {
+  [ -n "$1" ] && [ -x "$1" ] || return 1
+  node_modules/.bin/node --input-type=module --eval '
+    const { criuSelfTest } = await import(process.argv[1])
+    const result = await criuSelfTest(process.argv[2])
+    console.log(JSON.stringify(result))
+    process.exit(result.ok ? 0 : 1)
+  ' "$ATOLL_ROOT/src/runtime/host-check/criu.ts" "$1"
+}
+
+use_system_criu() {
+  local version new
+  version=$(criu_version criu)
+  new=$(new_image_folder)
+  # A link, not a copy: its libraries are upgraded together with it.
+  ln -s "$(command -v criu)" "$new/criu"
+  publish_image "$new" criu "$version"
+  say "the system's CRIU $version passes a real dump and restore"
+}
+
+criu_version() { "$1" --version | sed -n 's/^Version: //p'; }
+
+build_criu() {
+  local build new version
+  apt_install "${criu_build_packages[@]}"
+  build=$(mktemp -d /tmp/atoll-criu-build.XXXXXX)
+  # shellcheck disable=SC2064 # the folder of this moment is meant
+  trap "rm -rf '$build'" EXIT
+  fetch_criu_source "$build"
+  mkdir "$build/source"
+  unpack_criu "$build"
+  new=$(new_image_folder)
+  # Both files are read by others: what was tried here, and, by the server, that it succeeded.
+  cp "$criu_change" "$new/lazy-pages.sed"
+  if change_criu "$build/source/criu/uffd.c"; then
+    touch "$new/lazy-pages"
+  else
+    say 'this release does not take the change for lazy memory, which will be unavailable'
+    rm -rf "$build/source"/* && unpack_criu "$build"
+  fi
+  # The library for TLS between page servers is not used here.
+  make --directory "$build/source" --jobs "$(nproc)" NO_GNUTLS=1 criu
+  criu_works "$build/source/criu/criu"
+  version=$(criu_version "$build/source/criu/criu")-$(short_hash <"$criu_change")
+  install --mode=0755 --strip "$build/source/criu/criu" "$new/criu"
+  # Not publish_image alone: a folder of this version whose program fails must not win over the new one.
+  if [ -e "$ATOLL_IMAGE_DIR/criu-$version" ]; then
+    rm -rf --one-file-system "$ATOLL_IMAGE_DIR/criu-$version"
+  fi
+  publish_image "$new" criu "$version"
+}
+
+unpack_criu() {
+  tar --extract --file "$1"/criu_*.orig.tar.* --directory "$1/source" --strip-components=1
+}
+
+# change_criu FILE: fails when the file is not one that the change was made for.
+change_criu() {
+  [ "$(grep -c 'UFFD_EVENT_REMOVE && ioctl(' "$1")" = 1 ] && [ "$(grep -c ' drop_iovs(.*, int len)\| __drop_iovs(.*, int len)' "$1")" = 2 ] &&
+    sed --in-place --file "$criu_change" "$1"
+}
+
+# fetch_criu_source FOLDER: puts the upstream tarball there, checked against apt's signed index. The apt configuration is
+# a private one: the machine's own sources are not touched.
+fetch_criu_source() {
+  local folder=$1 apt tarball wanted
+  mkdir -p "$folder/apt/lists/partial" "$folder/apt/cache/archives/partial"
+  cat >"$folder/apt/sid.sources" <<SOURCES
+Types: deb-src
+URIs: $(criu_mirror)
+Suites: sid
+Components: main
+Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg
+SOURCES
+  apt=(-o "Dir::Etc::sourcelist=$folder/apt/sid.sources" -o Dir::Etc::sourceparts=- -o "Dir::State::lists=$folder/apt/lists"
+    -o "Dir::Cache=$folder/apt/cache" -o APT::Sandbox::User=root)
+  apt-get "${apt[@]}" update
+  # Debian's own changes are not needed, and mirrors may have dropped them for a newer revision.
+  (cd "$folder" && apt-get "${apt[@]}" source --download-only criu) || true
+  tarball=$(basename "$folder"/criu_*.orig.tar.*)
+  wanted=$(apt-cache "${apt[@]}" showsrc criu | awk -v name="$tarball" '
+    /^Checksums-Sha256:/ { inside = 1; next } /^[^ ]/ { inside = 0 } inside && $3 == name { print $1; exit }')
+  echo "$wanted  $folder/$tarball" | sha256sum --check --strict
+}
+
+# criu_mirror: the Debian mirror that this machine uses, else the one of the base image, which was built before.
+criu_mirror() {
+  local mirror
+  mirror=$(debian_mirror Debian)
+  [ -n "$mirror" ] || mirror=$(awk '$1 == "deb" { print $2; exit }' "$ATOLL_IMAGE_DIR/base/rootfs/etc/apt/sources.list")
+  echo "$mirror"
+}

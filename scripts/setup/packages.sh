@@ -1,0 +1,61 @@
+# Debian packages.
+
+export DEBIAN_FRONTEND=noninteractive
+
+# What the server and the steps of setup call, and the package that has it.
+needed_packages=(
+  runc             # containers
+  btrfs-progs      # the disk pool
+  nftables         # packet rules
+  iproute2         # bridge, veth
+  dnsmasq-base     # the forwarder that sandboxes ask
+  util-linux mount # losetup, mount, flock
+  procps           # sysctl, ps
+  mmdebstrap       # the base image
+  debian-archive-keyring
+  ca-certificates
+  gcc libc6-dev    # the linker and the static libc of the guest
+)
+
+# The guest and the mount tool are written for this Rust, which is Debian 12's own.
+rust_minimum=1.63
+
+install_packages() {
+  local wanted=("${needed_packages[@]}")
+  if find_cargo; then
+    say "cargo $(cargo --version | cut -d' ' -f2) is present"
+  else
+    wanted+=(cargo rustc)
+  fi
+  apt_install "${wanted[@]}"
+}
+
+# find_cargo: true when a cargo of at least rust_minimum is on the PATH or where rustup puts it.
+find_cargo() {
+  local version
+  if ! command -v cargo >/dev/null && [ -x "${CARGO_HOME:-$HOME/.cargo}/bin/cargo" ]; then
+    PATH="${CARGO_HOME:-$HOME/.cargo}/bin:$PATH"
+  fi
+  version=$(cargo --version 2>/dev/null | cut -d' ' -f2) || return 1
+  [ -n "$version" ] && printf '%s\n%s\n' "$rust_minimum" "$version" | sort --version-sort --check=quiet
+}
+
+# apt_install PACKAGE…: installs those that are missing; asks the mirrors only then.
+apt_install() {
+  local package missing=()
+  for package in "$@"; do
+    package_installed "$package" || missing+=("$package")
+  done
+  if [ ${#missing[@]} = 0 ]; then
+    say 'all present'
+    return
+  fi
+  say "installing ${missing[*]}"
+  apt-get update
+  apt-get install --yes --no-install-recommends "${missing[@]}"
+}
+
+package_installed() {
+  # shellcheck disable=SC2016 # the dollar belongs to dpkg
+  [ "$(dpkg-query --show --showformat='${db:Status-Status}' "$1" 2>/dev/null)" = installed ]
+}

@@ -1,0 +1,31 @@
+# The static Rust programs: the guest and the mount tool.
+
+# install_crate FOLDER BINARY NAME: builds the crate and installs its binary as the image NAME.
+install_crate() {
+  local folder=$1 binary=$2 name=$3 target built new id
+  find_cargo || { echo 'no cargo'; return 1; }
+  target=$(uname -m)-unknown-linux-gnu
+  say "building $folder/ with cargo $(cargo --version | cut -d' ' -f2)"
+  # Remapped paths: two checkouts of one commit give the same binary, hence the same image.
+  (
+    cd "$folder"
+    RUSTFLAGS="-C target-feature=+crt-static --remap-path-prefix=$PWD=$folder" \
+      cargo build --release --offline --target "$target"
+  )
+  built=$folder/target/$target/release/$binary
+  if ldd "$built" 2>&1 | grep -v -q -E 'statically linked|not a dynamic executable'; then
+    echo "$built is not static"
+    return 1
+  fi
+  id=$(short_hash <"$built")
+  if [ "$(current_image "$name")" = "$id" ]; then
+    say "$name-$id is current"
+    return
+  fi
+  new=$(new_image_folder)
+  install --mode=0755 "$built" "$new/$binary"
+  # The layout calls the guest's file `guest`; the others keep their own name.
+  if [ "$name" = guest ]; then mv "$new/$binary" "$new/guest"; fi
+  publish_image "$new" "$name" "$id"
+  say "installed $name-$id"
+}
