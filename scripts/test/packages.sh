@@ -1,0 +1,34 @@
+# What only the tests need of Debian: a PostgreSQL server, a browser and Caddy for the end-to-end tests, and the program of
+# Redis, which `redis-tools` has without a service, to run in sandboxes.
+
+install_test_packages() {
+  local missing=() no_cluster=/etc/postgresql-common/createcluster.d/atoll-test.conf
+  [ -n "${TEST_DATABASE_URL:-}" ] || [ -d /usr/lib/postgresql ] || missing+=(postgresql)
+  command -v chromium >/dev/null || missing+=(chromium)
+  command -v redis-check-rdb >/dev/null || missing+=(redis-tools)
+  command -v caddy >/dev/null || missing+=(caddy)
+  [ ${#missing[@]} != 0 ] || return 0
+  if [ "$(id -u)" != 0 ]; then
+    echo "test: these packages are needed: ${missing[*]}" >&2
+    return 1
+  fi
+  echo "installing ${missing[*]}"
+  # Debian's package would make and start a cluster of its own; the tests bring theirs.
+  mkdir -p "$(dirname "$no_cluster")"
+  echo 'create_main_cluster = false' >"$no_cluster"
+  # Nor must Caddy begin to serve on port 80 of this machine.
+  local hush_caddy=no status=0
+  if [ -d /run/systemd/system ] && [[ " ${missing[*]} " == *' caddy '* ]]; then hush_caddy=yes; fi
+  [ "$hush_caddy" = no ] || systemctl mask --runtime --quiet caddy
+  (
+    export DEBIAN_FRONTEND=noninteractive
+    apt-get update && apt-get install --yes --no-install-recommends "${missing[@]}"
+  ) >"$test_dir/apt.log" 2>&1 </dev/null || status=1
+  rm -f "$no_cluster"
+  if [ "$hush_caddy" = yes ]; then
+    systemctl unmask --runtime --quiet caddy
+    systemctl disable --quiet caddy
+  fi
+  [ "$status" = 0 ] || tail -n 30 "$test_dir/apt.log" >&2
+  return "$status"
+}

@@ -1,0 +1,100 @@
+import assert from 'node:assert/strict'
+import { join } from 'node:path'
+import { test } from 'node:test'
+import { setTimeout } from 'node:timers/promises'
+import { acpCommand } from '../../src/agent/acp/command.ts'
+import { protocolToolName } from '../../src/agent/acp/tools.ts'
+import { all, assertTurn, result } from './conformance.ts'
+import { processes, World } from './world.ts'
+
+const timeout = 60_000
+
+function faulty(fault: string): string {
+  return `acp:${process.execPath} "${join(import.meta.dirname, 'fake-acp-agent.mjs')}" ${fault}`
+}
+
+test('a command is split at blanks and quotes, and needs a program', () => {
+  assert.deepEqual(acpCommand('acp:qwen --acp'), ['qwen', '--acp'])
+  assert.deepEqual(acpCommand(`acp:"/opt/my agent" 'a b'  c $(id)`), ['/opt/my agent', 'a b', 'c', '$(id)'])
+  assert.equal(acpCommand('acp:  '), undefined)
+})
+
+test('tools have the names of the protocol, by their own name or else by their kind', () => {
+  assert.equal(protocolToolName({ name: 'run_shell_command', kind: 'other' }), 'bash')
+  assert.equal(protocolToolName({ name: 'WriteFile' }), 'write')
+  assert.equal(protocolToolName({ kind: 'edit', input: { content: '' } }), 'write')
+  assert.equal(protocolToolName({ kind: 'edit', input: {} }), 'edit')
+  assert.equal(protocolToolName({ name: 'constructor' }), 'constructor')
+  assert.equal(protocolToolName({}), 'other')
+})
+
+test(
+  'a program that is not there, ends, wants a login or is no agent fails the configuration in words',
+  { timeout },
+  async () => {
+    const cases = [
+      ['acp:no-such-program-anywhere --acp', /no-such-program-anywhere was not found in the sandbox/],
+      ['acp: ', /must be followed by the command/],
+      [faulty('dies-at-start'), /ended with status 7\. no licence found/],
+      [faulty('wants-login'), /wants a login/],
+    ] as const
+    for (const [harness, words] of cases) {
+      await using world = await World.create()
+      await using agent = world.start({ harness })
+      const error = await agent.event('error')
+      assert.equal(error.code, 'configure_failed')
+      assert.match(error.message, words)
+      const events = await agent.turn('msg_1', 'Hello')
+      assertTurn(events, 'msg_1')
+      assert.equal(result(events).subtype, 'error_during_execution')
+    }
+  },
+)
+
+test('noise and nonsense of a program harm nothing, and a call without an end is closed', { timeout }, async () => {
+  await using world = await World.create()
+  await using agent = await world.agent({ harness: faulty('noisy') })
+  for (const message of ['one', 'two']) {
+    const events = await agent.turn(`msg_${message}`, message)
+    assertTurn(events, `msg_${message}`)
+    assert.equal(result(events).subtype, 'success')
+    assert.equal(result(events).result, `You said ${message}.`)
+    assert.deepEqual(
+      all(events, 'tool_use_summary').map(({ tool, is_error }) => [tool, is_error]),
+      [
+        ['read', false],
+        ['bash', true],
+      ],
+    )
+  }
+  assert.deepEqual(agent.rejected, [])
+  assert.equal(await agent.shutdown(), 0)
+})
+
+test('a turn of a program that dies or fails ends with an error, and the next one works', { timeout }, async () => {
+  await using world = await World.create()
+  await using agent = await world.agent({ harness: faulty('fine') })
+  for (const [fault, words] of [
+    ['die', /ended with status 9/],
+    ['fail', /something broke/],
+  ] as const) {
+    const events = await agent.turn(`msg_${fault}`, fault)
+    assertTurn(events, `msg_${fault}`)
+    assert.equal(result(events).subtype, 'error_during_execution')
+    assert.match(all(events, 'error')[0]?.message ?? '', words)
+    assert.equal(result(await agent.turn(`msg_after_${fault}`, 'hello')).result, 'You said hello.')
+  }
+})
+
+test('a program that is deaf to an interrupt is killed, and the next turn starts it again', { timeout }, async () => {
+  await using world = await World.create()
+  await using agent = await world.agent({ harness: faulty('deaf-one') })
+  const [before] = processes('fake-acp-agent.mjs\0deaf-one')
+  agent.send({ type: 'message', messageId: 'msg_1', content: 'deaf' })
+  await agent.event('turn_started')
+  await setTimeout(100)
+  agent.send({ type: 'interrupt' })
+  assert.equal((await agent.event('result')).subtype, 'interrupted')
+  assert.equal(result(await agent.turn('msg_2', 'hello')).result, 'You said hello.')
+  assert.notDeepEqual(processes('fake-acp-agent.mjs\0deaf-one'), [before])
+})

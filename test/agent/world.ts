@@ -1,0 +1,136 @@
+import { once } from 'node:events'
+import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
+import { createServer, type AddressInfo } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { ServiceError } from '../../src/errors.ts'
+import {
+  createGateway,
+  startDemoModel,
+  type GatewayOptions,
+  type RecordedUsage,
+  type Upstream,
+} from '../../src/gateway/index.ts'
+import type { AgentCommandInput } from '../../src/protocol/agent.ts'
+import { AgentProcess } from './agent-process.ts'
+
+export const token = 'token-of-this-session-5f1c'
+
+type Configure = Extract<AgentCommandInput, { type: 'configure' }>
+
+/** A gateway, a demo model and a folder that stands for the sandbox's disk. */
+export class World implements AsyncDisposable {
+  readonly folder = mkdtempSync(join(tmpdir(), 'atoll-agent-test-'))
+  readonly usage: RecordedUsage[] = []
+  isBudgetSpent = false
+  readonly pagePort: number
+  readonly gatewayUrl: string
+  /** `stop` and `start` are what a restart of the server does to the gateway. */
+  readonly gateway: { close(): Promise<void>; stop(): Promise<void>; start(): Promise<void> }
+
+  private constructor(pagePort: number, gatewayUrl: string, gateway: World['gateway']) {
+    this.pagePort = pagePort
+    this.gatewayUrl = gatewayUrl
+    this.gateway = gateway
+  }
+
+  static async create(upstreams: { anthropic?: Upstream } = {}): Promise<World> {
+    const pagePort = await freePort()
+    const demo = await startDemoModel({ pagePort })
+    const options: GatewayOptions = {
+      tokens: { resolve: () => Promise.resolve({ sessionId: 'session_test', sandboxId: 'sb-test' }) },
+      usage: {
+        checkBudget() {
+          if (world.isBudgetSpent) return Promise.reject(new ServiceError('rate_limited', 'All 500 tokens are spent.'))
+          return Promise.resolve()
+        },
+        record(_sessionId, usage) {
+          world.usage.push(usage)
+          return Promise.resolve()
+        },
+      },
+      upstreams: { ...upstreams, demo: { baseUrl: demo.baseUrl } },
+      sandboxAt: () => 'sb-test',
+      log: { info() {}, warn() {}, error() {} },
+    }
+    let gateway = createGateway(options)
+    const port = await gateway.listen({ host: '127.0.0.1', port: 0 })
+    const world: World = new World(pagePort, `http://127.0.0.1:${port}`, {
+      async close() {
+        await gateway.close()
+        await demo.close()
+      },
+      stop: () => gateway.close(),
+      async start() {
+        gateway = createGateway(options)
+        await gateway.listen({ host: '127.0.0.1', port })
+      },
+    })
+    return world
+  }
+
+  get cwd(): string {
+    return join(this.folder, 'app')
+  }
+
+  /** A new process on the same disk, configured. */
+  async agent(configure: Partial<Configure> = {}, env: Record<string, string> = {}): Promise<AgentProcess> {
+    const agent = this.start(configure, env)
+    await agent.event('configured')
+    return agent
+  }
+
+  /** One that has been sent its configuration. */
+  start(configure: Partial<Configure> = {}, env: Record<string, string> = {}): AgentProcess {
+    const agent = this.process(configure.harness, env)
+    agent.send({
+      type: 'configure',
+      sessionId: 'session_test',
+      harness: 'pi',
+      model: { provider: 'demo', id: 'demo' },
+      cwd: this.cwd,
+      stateDir: join(this.folder, 'agent/.atoll'),
+      skillsDir: join(this.folder, 'agent'),
+      ...configure,
+    })
+    return agent
+  }
+
+  process(harness = 'pi', more: Record<string, string> = {}): AgentProcess {
+    return new AgentProcess({ gatewayUrl: this.gatewayUrl, token, more }, this.folder, harness)
+  }
+
+  async page(): Promise<string> {
+    const response = await fetch(`http://127.0.0.1:${this.pagePort}/`)
+    return response.text()
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    for (const pid of processes(`http.server\0${this.pagePort}`)) process.kill(pid, 'SIGKILL')
+    await this.gateway.close()
+    rmSync(this.folder, { recursive: true, force: true, maxRetries: 20, retryDelay: 100 })
+  }
+}
+
+/** Processes whose command line holds a text; arguments are separated by NUL. */
+export function processes(text: string): number[] {
+  const found: number[] = []
+  for (const name of readdirSync('/proc')) {
+    if (!/^\d+$/.test(name)) continue
+    try {
+      if (readFileSync(`/proc/${name}/cmdline`, 'utf8').includes(text)) found.push(Number(name))
+    } catch {
+      // It has ended meanwhile.
+    }
+  }
+  return found
+}
+
+async function freePort(): Promise<number> {
+  const server = createServer().listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const { port } = server.address() as AddressInfo
+  server.close()
+  await once(server, 'close')
+  return port
+}

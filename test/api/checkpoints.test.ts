@@ -1,0 +1,160 @@
+import assert from 'node:assert/strict'
+import { existsSync, readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { after, before, test } from 'node:test'
+import { ServiceError } from '../../src/errors.ts'
+import { makeWorld } from '../support/world.ts'
+import type { World } from '../support/world.ts'
+
+let world: World
+
+before(async () => {
+  world = await makeWorld()
+})
+
+after(() => world.close())
+
+async function checkpoint(name = 'base'): Promise<{ sandboxId: string; id: string }> {
+  const sandboxId = await world.sandbox({ memoryMB: 256, envs: { GREETING: 'hello' } })
+  const { status, body } = await world.api.post(`/api/sandboxes/${sandboxId}/checkpoints`, { name, kind: 'disk_only' })
+  assert.equal(status, 201)
+  return { sandboxId, id: body.id }
+}
+
+test('a checkpoint answers at once, becomes ready, and keeps its name to itself', async () => {
+  const { api } = world
+  const sandboxId = await world.sandbox({ envs: { A: 'b' } })
+  const path = `/api/sandboxes/${sandboxId}/checkpoints`
+  const made = await api.post(path, { name: 'one', kind: 'disk_only', promoteToFull: true })
+  assert.equal(made.status, 201)
+  assert.match(made.body.id, /^cp-/)
+  assert.deepEqual([made.body.sandboxId, made.body.orgId, made.body.kind], [sandboxId, world.orgId, 'disk_only'])
+  assert.deepEqual(made.body.sandboxConfig.envs, { A: 'b' })
+  await world.sandboxes.checkpoints.settled(world.orgId, made.body.id)
+  const [listed] = (await api.get(path)).body
+  assert.deepEqual([listed.id, listed.status, listed.sizeBytes], [made.body.id, 'ready', 4096])
+  const again = await api.post(path, { name: 'one', kind: 'disk_only' })
+  assert.deepEqual([again.status, again.body.code], [409, 'conflict'])
+  const full = await api.post(path, { name: 'two' })
+  assert.deepEqual([full.status, full.body.code], [503, 'full_checkpoint_unavailable'])
+  for (const body of [
+    {},
+    { name: '' },
+    { name: 5 },
+    { name: 'x', kind: 'half' },
+    { name: 'x', retentionPolicy: { mode: 'none' } },
+  ]) {
+    assert.equal((await api.post(path, body)).status, 400, JSON.stringify(body))
+  }
+  const restored = await api.post(`${path}/${made.body.id}/restore`)
+  assert.deepEqual([restored.status, restored.body], [200, {}])
+  assert.equal((await api.post(`${path}/cp-unknown00000/restore`)).status, 404)
+  assert.equal((await world.stranger.post(`${path}/${made.body.id}/restore`)).status, 404)
+  assert.equal((await api.delete(`${path}/${made.body.id}`)).status, 204)
+  assert.equal((await api.delete(`${path}/${made.body.id}`)).status, 404)
+  assert.equal((await api.get('/api/sandboxes/sb-unknown00000/checkpoints')).status, 404)
+})
+
+test('a sandbox started from a checkpoint inherits sizes and environment and runs its patches in sequence order', async () => {
+  const { api } = world
+  const { id } = await checkpoint()
+  const path = `/api/sandboxes/checkpoints/${id}/patches`
+  const out = join(world.machines.folder((await checkpoint('other')).sandboxId), 'patched')
+  const first = await api.post(path, { script: `echo "$GREETING $MORE" >> ${out}`, description: 'greets' })
+  assert.equal(first.status, 201)
+  assert.deepEqual(Object.keys(first.body), ['patch'])
+  const { patch } = first.body
+  assert.deepEqual(
+    [patch.checkpointId, patch.description, patch.strategy, patch.sequence],
+    [id, 'greets', 'on_wake', 1],
+  )
+  const second = await api.post(path, { script: `echo second >> ${out}`, strategy: 'on_resume' })
+  assert.deepEqual([second.body.patch.sequence, second.body.patch.strategy], [2, 'on_resume'])
+
+  const started = await api.post(`/api/sandboxes/from-checkpoint/${id}`, { timeout: 40, envs: { MORE: 'there' } })
+  assert.equal(started.status, 201)
+  assert.deepEqual([started.body.status, started.body.memoryMB], ['running', 256])
+  assert.equal((await api.get(`/api/sandboxes/${started.body.sandboxID}`)).body.timeout, 40)
+  assert.equal(readFileSync(out, 'utf8'), 'hello there\nsecond\n')
+
+  assert.equal((await api.delete(`${path}/${second.body.patch.id}`)).status, 204)
+  assert.equal((await api.delete(`${path}/${second.body.patch.id}`)).status, 404)
+  assert.equal((await api.post(path, { script: 'true' })).body.patch.sequence, 3, 'a number is never used again')
+  assert.deepEqual(
+    (await api.get(path)).body.map((item: { sequence: number }) => item.sequence),
+    [1, 3],
+  )
+})
+
+test('a patch that exits 3 fails the start with what it said, and nothing is left running', async () => {
+  const { api } = world
+  const { id } = await checkpoint()
+  const path = `/api/sandboxes/checkpoints/${id}/patches`
+  const { patch } = (await api.post(path, { script: 'echo sorry >&2\nexit 3' })).body
+  await api.post(path, { script: `touch ${world.machines.folder((await checkpoint('z')).sandboxId)}/never` })
+  const running = [...world.machines.machines.keys()].toSorted()
+  const { status, body } = await api.post(`/api/sandboxes/from-checkpoint/${id}`, {})
+  assert.equal(status, 422)
+  const { error, ...facts } = body
+  assert.match(error, /\S/)
+  assert.deepEqual(facts, { code: 'patch_failed', patchId: patch.id, exitCode: 3, stderr: 'sorry\n' })
+  assert.deepEqual([...world.machines.machines.keys()].toSorted(), running)
+  for (const machine of world.machines.machines.values()) assert.ok(!existsSync(join(machine.folder, 'never')))
+
+  // One alone: in these "sandboxes" two patches at a time would share one script.
+  const many = await api.post(`/api/sandboxes/from-checkpoint/${id}`, { count: 1 })
+  assert.equal(many.status, 201)
+  const [result] = many.body.sandboxes
+  assert.deepEqual([result.code, result.exitCode, result.patchId], ['patch_failed', 3, patch.id])
+})
+
+test('count starts many at once, each with its own result', async () => {
+  const { id } = await checkpoint()
+  const { status, body } = await world.api.post(`/api/sandboxes/from-checkpoint/${id}`, { count: 12, timeout: 10 })
+  assert.equal(status, 201)
+  const ids = body.sandboxes.map((item: { sandboxID: string }) => item.sandboxID)
+  assert.equal(new Set(ids).size, 12)
+  const { machines } = world
+  const create = machines.create.bind(machines)
+  let started = 0
+  machines.create = async (spec) => {
+    started++
+    if (started % 2 === 0) throw new ServiceError('no_capacity', 'no room for this one')
+    await create(spec)
+  }
+  try {
+    const some = await world.api.post(`/api/sandboxes/from-checkpoint/${id}`, { count: 4 })
+    assert.equal(some.status, 201)
+    const results = some.body.sandboxes.map((item: { status?: string; code?: string }) => item.status ?? item.code)
+    assert.deepEqual(results.toSorted(), ['no_capacity', 'no_capacity', 'running', 'running'])
+  } finally {
+    machines.create = create
+  }
+  for (const count of [0, 101, 1.5, '2']) {
+    assert.equal((await world.api.post(`/api/sandboxes/from-checkpoint/${id}`, { count })).status, 400)
+  }
+})
+
+test('patches of nothing, without a script, too large, or of a stranger are refused', async () => {
+  const { api, stranger } = world
+  const { id } = await checkpoint()
+  const path = `/api/sandboxes/checkpoints/${id}/patches`
+  for (const body of [{}, { script: '' }, { script: 5 }, { script: ' \n' }, { script: 'x', strategy: 'sometimes' }]) {
+    const answer = await api.post(path, body)
+    assert.deepEqual([answer.status, answer.body.code], [400, 'invalid_request'], JSON.stringify(body))
+  }
+  const large = await api.post(path, { script: `#${'x'.repeat(256 * 1024)}` })
+  assert.deepEqual([large.status, large.body.code], [413, 'too_large'])
+  assert.equal((await api.post('/api/sandboxes/checkpoints/cp-unknown00000/patches', { script: 'x' })).status, 404)
+  for (const [method, target, body] of [
+    ['POST', path, { script: 'x' }],
+    ['GET', path, undefined],
+    ['POST', `/api/sandboxes/from-checkpoint/${id}`, {}],
+    ['POST', `/api/sandboxes/from-checkpoint/${id}`, { count: 2 }],
+  ] as const) {
+    assert.equal((await stranger.send(method, target, { body })).status, 404, target)
+  }
+  assert.equal((await api.post('/api/sandboxes/from-checkpoint/cp-unknown00000', {})).status, 404)
+  const secret = await api.post(`/api/sandboxes/from-checkpoint/${id}`, { secretStore: 'mine' })
+  assert.deepEqual([secret.status, secret.body.code], [501, 'not_implemented'])
+})

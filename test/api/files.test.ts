@@ -1,0 +1,280 @@
+import assert from 'node:assert/strict'
+import { createHash, randomBytes } from 'node:crypto'
+import { existsSync, mkdirSync, readFileSync, readdirSync, symlinkSync, truncateSync, writeFileSync } from 'node:fs'
+import { request as httpRequest } from 'node:http'
+import { join } from 'node:path'
+import { after, before, test } from 'node:test'
+import { exchange } from '../support/api-client.ts'
+import { makeWorld } from '../support/world.ts'
+import type { World } from '../support/world.ts'
+
+let world: World
+let id: string
+let folder: string
+
+before(async () => {
+  world = await makeWorld({ limits: { uploadBytesMax: 3_000_000 } })
+  id = await world.sandbox()
+  folder = join(world.machines.folder(id), 'files')
+  mkdirSync(folder)
+})
+
+after(() => world.close())
+
+const files = (path: string, suffix = '') => `/api/sandboxes/${id}/files${suffix}?path=${encodeURIComponent(path)}`
+const inFolder = (name: string, suffix = '') => files(join(folder, name), suffix)
+
+test('a file is written from raw bytes of any content type, read back, listed and removed', async () => {
+  const { api } = world
+  const bytes = randomBytes(100_000)
+  for (const type of [
+    'application/json',
+    'text/plain',
+    'application/x-www-form-urlencoded',
+    'nonsense',
+    'multipart/form-data',
+  ]) {
+    const written = await api.put(inFolder('deep/er/a.bin'), bytes, { headers: { 'content-type': type } })
+    assert.equal(written.status, 204, `${type}: ${written.text}`)
+  }
+  assert.deepEqual(readFileSync(join(folder, 'deep/er/a.bin')), bytes)
+  const read = await api.get(inFolder('deep/er/a.bin'))
+  assert.deepEqual(
+    [read.status, read.headers['content-length'], read.headers['accept-ranges']],
+    [200, '100000', 'bytes'],
+  )
+  assert.deepEqual(read.bytes, bytes)
+  assert.deepEqual(readdirSync(join(folder, 'deep/er')), ['a.bin'], 'no temporary file is left')
+
+  assert.equal((await api.post(inFolder('made/by/mkdir', '/mkdir'))).status, 204)
+  const [entry] = (await api.get(inFolder('made/by', '/list'))).body
+  assert.deepEqual([entry.name, entry.isDir, entry.path], ['mkdir', true, join(folder, 'made/by/mkdir')])
+  assert.equal((await api.delete(inFolder('made'))).status, 204)
+  assert.ok(!existsSync(join(folder, 'made')))
+  assert.equal((await api.put(inFolder('empty'), Buffer.alloc(0))).status, 204)
+  assert.equal((await api.get(inFolder('empty'))).headers['content-length'], '0')
+})
+
+test('the content type goes by the extension, and browsers may neither guess nor run', async () => {
+  const cases: [string, string][] = [
+    ['a.html', 'text/html; charset=utf-8'],
+    ['a.json', 'application/json; charset=utf-8'],
+    ['a.png', 'image/png'],
+    ['a.unknown-thing', 'application/octet-stream'],
+    ['noextension', 'application/octet-stream'],
+  ]
+  for (const [name, type] of cases) {
+    writeFileSync(join(folder, name), '{}')
+    const { headers } = await world.api.get(inFolder(name))
+    assert.equal(headers['content-type'], type)
+    assert.deepEqual([headers['x-content-type-options'], headers['content-security-policy']], ['nosniff', 'sandbox'])
+  }
+})
+
+test('HEAD tells size and type without a body', async () => {
+  writeFileSync(join(folder, 'head.txt'), '0123456789')
+  const head = await world.api.send('HEAD', inFolder('head.txt'))
+  assert.deepEqual([head.status, head.headers['content-length'], head.text], [200, '10', ''])
+  assert.equal((await world.api.send('HEAD', inFolder('none'))).status, 404)
+})
+
+test('ranges are honoured, suffixes too; one that cannot be satisfied is 416', async () => {
+  writeFileSync(join(folder, 'range.txt'), '0123456789')
+  const cases: [range: string, status: number, text: string, contentRange: string | undefined][] = [
+    ['bytes=0-3', 206, '0123', 'bytes 0-3/10'],
+    ['bytes=4-', 206, '456789', 'bytes 4-9/10'],
+    ['bytes=-3', 206, '789', 'bytes 7-9/10'],
+    ['bytes=8-100', 206, '89', 'bytes 8-9/10'],
+    ['bytes=10-', 416, '', 'bytes */10'],
+    ['bytes=3-2', 200, '0123456789', undefined],
+    ['bytes=0-1,4-5', 200, '0123456789', undefined],
+  ]
+  for (const [range, status, text, contentRange] of cases) {
+    const answer = await world.api.get(inFolder('range.txt'), { headers: { range } })
+    assert.deepEqual([answer.status, answer.headers['content-range']], [status, contentRange], range)
+    if (status !== 416) assert.equal(answer.text, text)
+  }
+  const { headers } = await world.api.get(inFolder('range.txt'))
+  const modified = headers['last-modified'] as string
+  const same = await world.api.get(inFolder('range.txt'), { headers: { range: 'bytes=0-0', 'if-range': modified } })
+  const other = await world.api.get(inFolder('range.txt'), { headers: { range: 'bytes=0-0', 'if-range': '"etag"' } })
+  assert.deepEqual([same.status, other.status], [206, 200])
+})
+
+test('bad paths are refused: none, relative, missing, a directory, with NUL', async () => {
+  const { api } = world
+  assert.equal((await api.get(`/api/sandboxes/${id}/files`)).status, 400)
+  assert.equal((await api.get(files(''))).status, 400)
+  assert.equal((await api.get(files('relative'))).status, 400)
+  assert.equal((await api.get(files('/a\0b'))).status, 400)
+  assert.equal((await api.get(inFolder('none'))).status, 404)
+  assert.equal((await api.get(files(folder))).status, 400)
+  assert.equal((await api.get(files(folder), { headers: { range: 'bytes=0-1' } })).status, 400)
+  assert.equal((await api.put(files(folder), Buffer.from('x'))).status, 400)
+  assert.equal((await api.get(inFolder('none', '/list'))).status, 404)
+  assert.equal((await api.delete(files('/'))).status, 400)
+})
+
+test('dots and symbolic links stay within the root that the sandbox sees', async () => {
+  // The wall is the container's; here the guest's own view of paths is what is tested.
+  writeFileSync(join(folder, 'target'), 'linked')
+  symlinkSync(join(folder, 'target'), join(folder, 'absolute'))
+  symlinkSync('../../../../../../../../../nowhere', join(folder, 'dangling'))
+  assert.equal((await world.api.get(inFolder('absolute'))).text, 'linked')
+  assert.equal((await world.api.get(inFolder('dangling'))).status, 404)
+  assert.equal((await world.api.get(files(`/../../../..${folder}/target`))).text, 'linked')
+})
+
+test('an upload over the limit answers 413 and leaves the old file, said or streamed', async () => {
+  const { api, origin } = world
+  await api.put(inFolder('kept'), Buffer.from('old'))
+  const large = Buffer.alloc(3_000_001)
+  const said = await api.put(inFolder('kept'), large)
+  assert.deepEqual([said.status, said.body.code], [413, 'too_large'])
+  const streamed = await exchange(origin + inFolder('kept'), {
+    method: 'PUT',
+    headers: { 'x-api-key': api.key, 'transfer-encoding': 'chunked' },
+    payload: large,
+  })
+  assert.equal(streamed.status, 413)
+  assert.equal(readFileSync(join(folder, 'kept'), 'utf8'), 'old')
+  assert.deepEqual(
+    readdirSync(folder).filter((name) => name.includes('atoll') || name.startsWith('.')),
+    [],
+  )
+})
+
+test('an upload that breaks off leaves the old file and nothing else', async () => {
+  await world.api.put(inFolder('broken/file'), Buffer.from('old'))
+  const upload = httpRequest(world.origin + inFolder('broken/file'), {
+    method: 'PUT',
+    headers: { 'x-api-key': world.api.key, 'content-length': '1000000' },
+  })
+  upload.on('error', () => {})
+  upload.write(Buffer.alloc(500_000))
+  while (readdirSync(join(folder, 'broken')).length < 2) await new Promise((resolve) => setTimeout(resolve, 5))
+  upload.destroy()
+  while (readdirSync(join(folder, 'broken')).length > 1) await new Promise((resolve) => setTimeout(resolve, 5))
+  assert.deepEqual(readdirSync(join(folder, 'broken')), ['file'])
+  assert.equal(readFileSync(join(folder, 'broken/file'), 'utf8'), 'old')
+})
+
+test('a file that shrinks while it is sent breaks the connection instead of lying about its length', async () => {
+  const path = join(folder, 'shrinking')
+  writeFileSync(path, Buffer.alloc(2))
+  truncateSync(path, 400_000_000)
+  const ended = await new Promise<string>((resolve) => {
+    const download = httpRequest(
+      world.origin + inFolder('shrinking'),
+      { headers: { 'x-api-key': world.api.key } },
+      (answer) => {
+        answer.once('data', () => {
+          answer.pause()
+          truncateSync(path, 10)
+          answer.resume()
+        })
+        answer.on('end', () => resolve('end'))
+        answer.on('error', () => resolve('broken'))
+      },
+    )
+    download.end()
+  })
+  assert.equal(ended, 'broken')
+  assert.equal((await world.api.get(inFolder('shrinking'))).bytes.length, 10)
+})
+
+async function sign(operation: 'upload' | 'download', body: object): Promise<string> {
+  const { status, body: signed } = await world.api.post(`/api/sandboxes/${id}/files/${operation}-url`, body)
+  assert.equal(status, 200)
+  assert.match(signed.expiresAt, /:\d\dZ$/)
+  return signed.url
+}
+
+test('signed URLs upload and download without a key, and name the server by its own Host', async () => {
+  const path = join(folder, 'sübdir "x"', "it's ünïcode;.txt")
+  const up = await sign('upload', { path })
+  assert.ok(up.startsWith(`${world.origin}/api/sandboxes/${id}/files/upload?`), up)
+  assert.equal((await exchange(up, { method: 'PUT', payload: 'some text' })).status, 204)
+  const down = await sign('download', { path, expiresIn: 60 })
+  const got = await exchange(down)
+  assert.deepEqual([got.status, got.text, got.headers['content-length']], [200, 'some text', '9'])
+  assert.equal(
+    got.headers['content-disposition'],
+    `attachment; filename="it_s _n_code_.txt"; filename*=UTF-8''it%27s%20%C3%BCn%C3%AFcode%3B.txt`,
+  )
+  assert.equal((await exchange(down, { headers: { range: 'bytes=5-' } })).text, 'text')
+  assert.equal((await exchange(down, { method: 'HEAD' })).headers['content-length'], '9')
+})
+
+test('a signed URL is refused when any part of it is altered, expired, or used for something else', async () => {
+  const path = join(folder, 'signed.txt')
+  writeFileSync(path, 'signed')
+  const down = await sign('download', { path })
+  const up = await sign('upload', { path, maxBytes: 10 })
+  const other = await world.sandbox()
+  const changed = (url: string, change: (parameters: URLSearchParams) => void): string => {
+    const altered = new URL(url)
+    change(altered.searchParams)
+    return altered.href
+  }
+  const refused: [method: string, url: string][] = [
+    ['GET', changed(down, (query) => query.set('path', '/etc/passwd'))],
+    ['GET', changed(down, (query) => query.set('expires', String(Number(query.get('expires')) + 1)))],
+    ['GET', changed(down, (query) => query.set('maxBytes', '5'))],
+    [
+      'GET',
+      changed(down, (query) =>
+        query.set('signature', query.get('signature')?.replace(/^./, (c) => (c === '0' ? '1' : '0')) ?? ''),
+      ),
+    ],
+    ['GET', changed(down, (query) => query.set('signature', query.get('signature')?.toUpperCase().slice(0, 10) ?? ''))],
+    ['GET', changed(down, (query) => query.delete('signature'))],
+    ['GET', changed(down, (query) => query.delete('expires'))],
+    ['GET', changed(down, (query) => query.delete('path'))],
+    ['GET', down.replace(id, other)],
+    ['GET', up.replace('/upload?', '/download?')],
+    ['PUT', down.replace('/download?', '/upload?')],
+    ['PUT', changed(up, (query) => query.delete('maxBytes'))],
+    ['PUT', changed(up, (query) => query.set('maxBytes', '1000'))],
+    ['PUT', changed(up, (query) => query.set('path', '/tmp/other'))],
+  ]
+  for (const [method, url] of refused) {
+    const { status, body } = await exchange(url, { method, ...(method === 'PUT' ? { payload: 'x' } : {}) })
+    assert.deepEqual([status, body.code], [403, 'signature_invalid'], url)
+  }
+  const large = await exchange(up, { method: 'PUT', payload: 'x'.repeat(11) })
+  assert.deepEqual([large.status, large.body.code], [413, 'too_large'])
+  assert.equal((await exchange(up)).status, 404, 'an upload URL downloads nothing')
+  assert.equal(readFileSync(path, 'utf8'), 'signed')
+  assert.equal((await exchange(up, { method: 'PUT', payload: 'x'.repeat(10) })).status, 204)
+
+  const brief = await sign('download', { path, expiresIn: 1 })
+  const expires = Number(new URL(brief).searchParams.get('expires')) * 1000
+  while (Date.now() <= expires) await new Promise((resolve) => setTimeout(resolve, 50))
+  const late = await exchange(brief)
+  assert.deepEqual([late.status, late.body.code], [403, 'signature_expired'])
+})
+
+test('signing is refused for bad input and unknown sandboxes', async () => {
+  for (const body of [
+    {},
+    { path: 'relative' },
+    { path: '/a', expiresIn: 0 },
+    { path: '/a', expiresIn: 86_401 },
+    { path: 5 },
+  ]) {
+    assert.equal(
+      (await world.api.post(`/api/sandboxes/${id}/files/upload-url`, body)).status,
+      400,
+      JSON.stringify(body),
+    )
+  }
+  assert.equal((await world.api.post('/api/sandboxes/sb-unknown00000/files/download-url', { path: '/a' })).status, 404)
+})
+
+test('large bodies go up and down whole', async () => {
+  const bytes = randomBytes(2_900_000)
+  assert.equal((await world.api.put(inFolder('large'), bytes)).status, 204)
+  const { bytes: back } = await world.api.get(inFolder('large'))
+  assert.equal(createHash('sha256').update(back).digest('hex'), createHash('sha256').update(bytes).digest('hex'))
+})

@@ -1,0 +1,285 @@
+import assert from 'node:assert/strict'
+import { once } from 'node:events'
+import { connect } from 'node:net'
+import { after, before, test } from 'node:test'
+import { ServiceError } from '../../src/errors.ts'
+import { BodyBudget } from '../../src/http/body.ts'
+import { exchange } from '../support/api-client.ts'
+import { makeWorld } from '../support/world.ts'
+import type { World } from '../support/world.ts'
+
+let world: World
+
+before(async () => {
+  world = await makeWorld({ limits: { bodyBytesMax: 20_000, sessionBodyBytesMax: 60_000 } })
+})
+
+after(() => world.close())
+
+test('without a key, or with one that is not known, both halves answer 401 in their shape', async () => {
+  const { api } = world
+  for (const key of [null, '', 'wrong', 'x'.repeat(600)]) {
+    const sandboxes = await api.get('/api/sandboxes', { key })
+    assert.deepEqual([sandboxes.status, sandboxes.body.code], [401, 'unauthorized'])
+    const sessions = await api.get('/v1/sessions', { key })
+    assert.deepEqual([sessions.status, sessions.body.error.type], [401, 'unauthorized'])
+  }
+})
+
+test('a key is taken from X-API-Key and from Authorization, and not from the query of an ordinary request', async () => {
+  const { api } = world
+  assert.equal(
+    (await api.get('/api/sandboxes', { key: null, headers: { authorization: `Bearer ${api.key}` } })).status,
+    200,
+  )
+  assert.equal(
+    (await api.get('/api/sandboxes', { key: null, headers: { authorization: `Basic ${api.key}` } })).status,
+    401,
+  )
+  assert.equal((await api.get(`/api/sandboxes?api_key=${api.key}`, { key: null })).status, 401)
+})
+
+test('unknown addresses answer 404 in the shape of their half', async () => {
+  const { api } = world
+  for (const path of ['/api/nothing', '/nothing', '/api/sandboxes/sb-x/nothing', '/apiv1']) {
+    const { status, body } = await api.raw('GET', path)
+    assert.deepEqual([status, body.code], [404, 'not_found'], path)
+  }
+  const { status, body } = await api.raw('POST', '/v1/nothing', { body: {} })
+  assert.deepEqual([status, body.error.type], [404, 'not_found'])
+  assert.equal((await api.raw('PATCH', '/api/sandboxes')).status, 404)
+})
+
+test('ids that no id can be answer 404, whatever is in them', async () => {
+  for (const id of ['sb-unknown00000', '%00', '%2e%2e', '%ff', "'; drop table sandboxes; --", '🙂', 'x'.repeat(90)]) {
+    const { status } = await world.api.raw('GET', `/api/sandboxes/${id.startsWith('%') ? id : encodeURIComponent(id)}`)
+    assert.ok(status === 404 || (status === 400 && id === '%ff'), `${id}: ${status}`)
+  }
+})
+
+test('a malformed body answers 400 in the shape of its half', async () => {
+  const { api } = world
+  for (const body of ['{', '{"timeout":', 'nonsense', '"text"', '[]', '5', 'null', Buffer.from([0x7b, 0xff, 0x7d])]) {
+    const { status, body: answer } = await api.post('/api/sandboxes', body)
+    assert.deepEqual([status, answer.code], [400, 'invalid_request'], String(body))
+    const session = await api.post('/v1/sessions', body)
+    assert.deepEqual([session.status, session.body.error.type], [400, 'invalid_request'])
+  }
+})
+
+test('a body over the limit answers 413, said or streamed, and sessions may be larger', async () => {
+  const { api, origin } = world
+  const large = JSON.stringify({ metadata: { a: 'x'.repeat(30_000) } })
+  const said = await api.post('/api/sandboxes', large)
+  assert.deepEqual([said.status, said.body.code, said.headers.connection], [413, 'too_large', 'close'])
+  const streamed = await exchange(`${origin}/api/sandboxes`, {
+    method: 'POST',
+    headers: { 'x-api-key': api.key, 'transfer-encoding': 'chunked' },
+    payload: large,
+  })
+  assert.equal(streamed.status, 413)
+  const prompt = 'x'.repeat(30_000)
+  assert.equal((await api.post('/v1/sessions', { prompt, user_id: 'u' })).status, 201)
+  const session = await api.post('/v1/sessions', { prompt: prompt.repeat(3), user_id: 'u' })
+  assert.deepEqual([session.status, session.body.error.type], [413, 'invalid_request'])
+})
+
+test('a client that sends all of a large body before it reads sees why it was refused, and nothing behind that body is heard', async () => {
+  const { api } = world
+  const bytes = 32 * 1024 * 1024
+  const body = Buffer.alloc(bytes, 'x')
+  const head = `POST /api/sandboxes HTTP/1.1\r\nHost: x\r\nX-API-Key: ${api.key}\r\nContent-Length: ${bytes}\r\n\r\n`
+  const socket = connect({ port: world.port, host: '127.0.0.1', allowHalfOpen: true })
+  socket.pause()
+  const sent = Promise.withResolvers<void>()
+  socket.on('error', sent.reject)
+  socket.write(head)
+  socket.write(body)
+  socket.write(`GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n`, () => sent.resolve())
+  await sent.promise
+  const told = (await socket.toArray()).map(String).join('')
+  assert.match(told, /^HTTP\/1\.1 413 /)
+  assert.equal(told.split('HTTP/1.1').length, 2, 'one answer')
+  socket.end()
+})
+
+test('a client that leaves in the middle of its body harms nobody', async () => {
+  const socket = connect(world.port, '127.0.0.1')
+  socket.write(`POST /api/sandboxes HTTP/1.1\r\nHost: x\r\nX-API-Key: ${world.api.key}\r\nContent-Length: 100\r\n\r\n{`)
+  await new Promise((resolve) => setTimeout(resolve, 50))
+  socket.destroy()
+  assert.equal((await world.api.get('/healthz')).status, 200)
+})
+
+test('browsers of any origin may ask, with a preflight', async () => {
+  const preflight = await world.api.raw('OPTIONS', '/v1/sessions', {
+    key: null,
+    headers: { origin: 'http://a.example' },
+  })
+  assert.equal(preflight.status, 204)
+  assert.equal(preflight.headers['access-control-allow-origin'], '*')
+  assert.match(String(preflight.headers['access-control-allow-headers']), /X-API-Key/)
+  assert.match(String(preflight.headers['access-control-allow-methods']), /DELETE/)
+  const failed = await world.api.get('/api/sandboxes', { key: null })
+  assert.equal(failed.headers['access-control-allow-origin'], '*')
+})
+
+test('an error that nobody foresaw is logged whole and answered without a word of it', async () => {
+  const { sandboxes, api } = world
+  const { get } = sandboxes
+  sandboxes.get = () => Promise.reject(new Error('the secret is 1234'))
+  try {
+    const { status, text, body } = await api.get('/api/sandboxes/sb-abcdefghijklmnop')
+    assert.equal(status, 500)
+    assert.doesNotMatch(text, /1234/)
+    assert.deepEqual(body, { error: 'Internal Server Error', code: 'internal_error' })
+    const line = world.logs.find(({ level }) => level === 'error')
+    assert.ok(line)
+    assert.match(String((line.facts as { err: Error }).err), /1234/)
+  } finally {
+    sandboxes.get = get
+  }
+})
+
+test('503 and 429 say when to come back, with the facts of the error and none of its own headers in the body', async () => {
+  const { sandboxes, api } = world
+  const { get } = sandboxes
+  sandboxes.get = () =>
+    Promise.reject(new ServiceError('no_capacity', 'full', { details: { retryAfterSeconds: 12.2, wanted: 3 } }))
+  try {
+    const { status, headers, body } = await api.get('/api/sandboxes/sb-abcdefghijklmnop')
+    assert.deepEqual([status, headers['retry-after']], [503, '13'])
+    assert.deepEqual(body, { error: 'full', code: 'no_capacity', wanted: 3 })
+  } finally {
+    sandboxes.get = get
+  }
+})
+
+test('keys, signatures and tokens in a query reach no log', async () => {
+  const { api } = world
+  await api.get(`/v1/sessions/session_none/events?api_key=${api.key}&token=tok-secret-1`, { key: null })
+  await api.get('/api/sandboxes/sb-x/files/download?path=/a&expires=1&signature=abcdef123456', { key: null })
+  const all = JSON.stringify(world.logs, (_key, value: unknown) =>
+    value instanceof Error ? String(value.stack) : value,
+  )
+  for (const secret of [api.key, 'tok-secret-1', 'abcdef123456', 'api_key']) assert.ok(!all.includes(secret), secret)
+  assert.ok(all.includes('/v1/sessions/session_none/events'))
+})
+
+test('the server tells of its health, its metrics and its reference', async () => {
+  const { api } = world
+  const open = { key: null }
+  assert.deepEqual((await api.get('/healthz', open)).body, { status: 'ok' })
+  assert.deepEqual((await api.get('/readyz', open)).body, { status: 'ok' })
+  await world.sandbox()
+  await api.get('/api/sandboxes/sb-unknown00000')
+  const metrics = await api.get('/metrics', open)
+  assert.match(
+    metrics.text,
+    /atoll_http_request_duration_seconds_count\{method="GET",route="\/api\/sandboxes\/:id",status="404"\} [1-9]/,
+  )
+  assert.match(metrics.text, /atoll_running_sandboxes [1-9]/)
+  assert.match(metrics.text, /atoll_open_streams\{kind="events"\} 0/)
+  assert.match(metrics.text, /process_resident_memory_bytes/)
+  assert.equal((await api.get('/openapi.json', open)).body.openapi, '3.1.0')
+  const page = await api.get('/docs', open)
+  assert.match(page.headers['content-type'] ?? '', /text\/html/)
+  assert.match(page.text, /<code>\/api\/sandboxes\/\{id\}\/exec\/run<\/code>/)
+  assert.doesNotMatch(page.text, /<script|src=|https?:\/\//)
+  assert.equal((await api.get('/', open)).body.docs, '/docs')
+  const home = await api.raw('GET', '/', {
+    ...open,
+    headers: { accept: 'text/html,*/*;q=0.8' },
+    host: 'atoll.example"><b>',
+  })
+  assert.match(home.headers['content-type'] ?? '', /^text\/html/)
+  assert.match(home.text, /href="\/docs"/)
+  for (const { text } of [home, page]) assert.doesNotMatch(text, /<script|<b>"|src=|@import|url\(/, 'nothing is loaded')
+})
+
+test('what is no HTTP is refused in the shape of the API', async () => {
+  for (const [text, status] of [
+    ['nonsense\r\n\r\n', 400],
+    ['GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n', 400],
+    [`GET / HTTP/1.1\r\nHost: a\r\nX-Long: ${'x'.repeat(40_000)}\r\n\r\n`, 431],
+  ] as const) {
+    const socket = connect(world.port, '127.0.0.1')
+    socket.on('error', () => {})
+    socket.write(text)
+    const [head = '', body = ''] = (await socket.toArray()).map(String).join('').split('\r\n\r\n')
+    assert.match(head, new RegExp(`^HTTP/1\\.1 ${status} `))
+    assert.equal(JSON.parse(body).code, 'invalid_request')
+  }
+})
+
+test('bodies of all requests together have a bound, which is given back', () => {
+  const budget = new BodyBudget(100)
+  const one = budget.open()
+  one.take(60)
+  {
+    using two = budget.open()
+    two.take(40)
+    assert.throws(() => two.take(1), { code: 'unavailable' })
+  }
+  one.take(40)
+  one[Symbol.dispose]()
+  one[Symbol.dispose]()
+  budget.open().take(100)
+})
+
+test('a plain upgrade request for something else than a WebSocket is answered as if it asked for nothing', async () => {
+  const headers = { connection: 'Upgrade, HTTP2-Settings', upgrade: 'h2c', 'http2-settings': 'AAMAAABkAAQAAP__' }
+  assert.equal((await world.api.get('/healthz', { headers })).status, 200)
+})
+
+test('a server that is not ready says so', async () => {
+  await using unready = await makeWorld({ ready: () => Promise.reject(new ServiceError('unavailable', 'no database')) })
+  const { status, headers } = await unready.api.get('/readyz', { key: null })
+  assert.deepEqual([status, headers['retry-after']], [503, '1'])
+  assert.equal((await unready.api.get('/healthz')).status, 200)
+})
+
+test('a key may burst and is then held to its rate; others are not touched', async () => {
+  await using limited = await makeWorld({ limits: { requestsPerSecond: 1, requestBurst: 5 } })
+  const { api, stranger } = limited
+  // One token of the address pays for looking a new key up.
+  const statuses: number[] = []
+  for (let index = 0; index < 7; index++) statuses.push((await api.get('/api/tags')).status)
+  assert.deepEqual(statuses.slice(0, 5), [200, 200, 200, 200, 200])
+  assert.ok(statuses.includes(429))
+  const refused = await api.get('/v1/sessions')
+  assert.deepEqual([refused.status, refused.body.error.type], [429, 'rate_limited'])
+  assert.ok(Number(refused.headers['retry-after']) >= 1)
+  assert.equal((await stranger.get('/api/tags')).status, 200)
+  const open: number[] = []
+  for (let index = 0; index < 6; index++) open.push((await api.get('/', { key: null })).status)
+  assert.ok(open.includes(429), 'addresses without a key are limited too')
+  assert.equal((await api.get('/healthz', { key: null })).status, 200, 'probes are not')
+})
+
+test('a stopping server finishes what is under way, ends streams, and takes no more connections', async () => {
+  const stopping = await makeWorld()
+  const { api, origin, sessions } = stopping
+  const id = await stopping.sandbox()
+  const session = (await api.post('/v1/sessions', { prompt: 'x', user_id: 'u' })).body.id as string
+  const running = api.post(`/api/sandboxes/${id}/exec/run`, { cmd: 'sleep 1; echo done' })
+  const stream = await fetch(`${origin}/v1/sessions/${session}/events?api_key=${api.key}`)
+  const streamed = stream.text()
+  sessions.emit(session, { type: 'ready' })
+  const socket = new WebSocket(
+    `${origin.replace('http', 'ws')}/api/sandboxes/${id}/exec/${await startCat(stopping, id)}?api_key=${api.key}`,
+  )
+  await once(socket, 'open')
+  const closed = once(socket, 'close') as Promise<[CloseEvent]>
+  await new Promise((resolve) => setTimeout(resolve, 100))
+  const stopped = stopping.close(10_000)
+  assert.match(await streamed, /id: 1\ndata: \{"type":"ready"\}/)
+  assert.equal((await closed)[0].code, 1001)
+  assert.equal((await running).body.stdout, 'done\n')
+  await stopped
+  await assert.rejects(api.get('/healthz'))
+})
+
+async function startCat({ api }: World, id: string): Promise<string> {
+  return (await api.post(`/api/sandboxes/${id}/exec`, { cmd: 'cat' })).body.sessionID as string
+}

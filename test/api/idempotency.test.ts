@@ -1,0 +1,172 @@
+import assert from 'node:assert/strict'
+import { after, before, test } from 'node:test'
+import { ServiceError } from '../../src/errors.ts'
+import { routes } from '../../src/http/routes.ts'
+import type { CreateSandbox } from '../../src/sandbox/index.ts'
+import type { SessionActivity } from '../../src/session/index.ts'
+import { makeWorld } from '../support/world.ts'
+import type { World } from '../support/world.ts'
+
+let world: World
+
+before(async () => {
+  world = await makeWorld()
+})
+
+after(() => world.close())
+
+function keyed(key: string): { headers: Record<string, string> } {
+  return { headers: { 'idempotency-key': key } }
+}
+
+test('the same key and body replay the first answer, tokens included; another body is a conflict', async () => {
+  const { api } = world
+  const body = { previewAuth: { scheme: 'bearer' }, timeout: 60 }
+  const first = await api.post('/api/sandboxes', body, keyed('one'))
+  assert.equal(first.status, 201)
+  assert.ok(first.body.previewAuthToken)
+  const again = await api.post('/api/sandboxes', body, keyed('one'))
+  assert.deepEqual([again.status, again.body], [201, first.body])
+  assert.equal(again.headers['idempotent-replayed'], 'true')
+  const other = await api.post('/api/sandboxes', { timeout: 61 }, keyed('one'))
+  assert.deepEqual([other.status, other.body.code], [409, 'idempotency_key_conflict'])
+  const session = await api.post('/v1/sessions', { prompt: 'x', user_id: 'u' }, keyed('one'))
+  assert.deepEqual([session.status, session.body.error.type], [409, 'conflict'], 'another address is another request')
+})
+
+test('what is kept of an answer cannot be read from the database', async () => {
+  const { body } = await world.api.post('/api/sandboxes', { previewAuth: {} }, keyed('secret'))
+  const hash = await sha256('POST /api/sandboxes\n{"previewAuth":{}}')
+  const kept = await world.store.idempotency.begin(world.orgId, 'secret', hash, new Date())
+  assert.equal(kept.state, 'done')
+  const text = kept.state === 'done' ? kept.body : ''
+  for (const encoding of ['latin1', 'base64'] as const) {
+    const readable = encoding === 'latin1' ? text : Buffer.from(text, 'base64').toString('latin1')
+    assert.ok(!readable.includes(body.previewAuthToken))
+  }
+})
+
+test('keys of one organisation are nothing to another', async () => {
+  const mine = await world.api.post('/api/sandboxes', {}, keyed('shared'))
+  const theirs = await world.stranger.post('/api/sandboxes', {}, keyed('shared'))
+  assert.equal(theirs.status, 201)
+  assert.notEqual(theirs.body.sandboxID, mine.body.sandboxID)
+})
+
+test('of requests that come at the same time one runs, and the others are told so or get its answer', async () => {
+  const answers = await Promise.all(
+    Array.from({ length: 5 }, () => world.api.post('/api/sandboxes', { timeout: 33 }, keyed('together'))),
+  )
+  const made = new Set(answers.filter(({ status }) => status === 201).map(({ body }) => body.sandboxID))
+  assert.equal(made.size, 1)
+  for (const { status, body } of answers) assert.ok(status === 201 || body.code === 'conflict')
+})
+
+test('a failure of the server is not kept, a refusal is', async () => {
+  const { api, sandboxes } = world
+  const { create } = sandboxes
+  let failures = 1
+  sandboxes.create = (orgId: string, input: CreateSandbox) => {
+    if (failures-- > 0) return Promise.reject(new ServiceError('no_capacity', 'full'))
+    return create.call(sandboxes, orgId, input)
+  }
+  try {
+    assert.equal((await api.post('/api/sandboxes', {}, keyed('later'))).status, 503)
+    assert.equal((await api.post('/api/sandboxes', {}, keyed('later'))).status, 201)
+  } finally {
+    sandboxes.create = create
+  }
+  const refused = await api.post('/api/sandboxes', { templateID: 'none' }, keyed('refused'))
+  assert.equal(refused.status, 404)
+  const again = await api.post('/api/sandboxes', { templateID: 'none' }, keyed('refused'))
+  assert.deepEqual([again.status, again.body, again.headers['idempotent-replayed']], [404, refused.body, 'true'])
+})
+
+test('every POST that creates takes a key: a repeat does nothing and answers the same', async () => {
+  const { api, sessions } = world
+  const id = await world.sandbox()
+  const checkpoint = (await api.post(`/api/sandboxes/${id}/checkpoints`, { name: 'first', kind: 'disk_only' })).body.id
+  const [session, idle, lost] = await Promise.all(
+    ['starting', 'idle', 'failed'].map(async (activity) => {
+      const { body } = await api.post('/v1/sessions', { prompt: 'x', user_id: 'u' })
+      sessions.kept.get(body.id)!.session.activity = activity as SessionActivity
+      return body.id as string
+    }),
+  )
+  const byUser = { user_id: 'u' }
+  const calls: [pattern: string, path: string, body: object][] = [
+    ['/api/sandboxes', '/api/sandboxes', { timeout: 9 }],
+    ['/api/sandboxes/:id/checkpoints', `/api/sandboxes/${id}/checkpoints`, { name: 'c', kind: 'disk_only' }],
+    ['/api/sandboxes/from-checkpoint/:checkpointId', `/api/sandboxes/from-checkpoint/${checkpoint}`, { count: 2 }],
+    [
+      '/api/sandboxes/checkpoints/:checkpointId/patches',
+      `/api/sandboxes/checkpoints/${checkpoint}/patches`,
+      { script: 'true' },
+    ],
+    ['/api/sandboxes/:id/preview', `/api/sandboxes/${id}/preview`, { port: 3000, authConfig: { scheme: 'bearer' } }],
+    ['/api/sandboxes/:id/exec', `/api/sandboxes/${id}/exec`, { cmd: 'true' }],
+    ['/api/sandboxes/:id/exec/run-async', `/api/sandboxes/${id}/exec/run-async`, { cmd: 'true' }],
+    ['/api/sandboxes/:id/pty', `/api/sandboxes/${id}/pty`, { shell: '/bin/sh' }],
+    ['/v1/sessions', '/v1/sessions', { prompt: 'x', ...byUser }],
+    ['/v1/sessions/:sessionId/messages', `/v1/sessions/${session}/messages`, { message: 'hello', ...byUser }],
+    ['/v1/sessions/:sessionId/fork', `/v1/sessions/${idle}/fork`, byUser],
+    ['/v1/sessions/:sessionId/restart', `/v1/sessions/${lost}/restart`, byUser],
+    ['/v1/sessions/:sessionId/tokens', `/v1/sessions/${session}/tokens`, { scope: 'read', ...byUser }],
+  ]
+  const posts = routes.filter(({ method }) => method === 'POST')
+  const creating = posts.filter(({ answers }) => 201 in answers || 202 in answers).map(({ path }) => path)
+  assert.deepEqual(
+    creating.filter((path) => !calls.some(([pattern]) => pattern === path)),
+    [],
+    'none is forgotten here',
+  )
+  assert.deepEqual(
+    calls.map(([pattern]) => pattern).toSorted(),
+    posts
+      .filter(({ creates }) => creates)
+      .map(({ path }) => path)
+      .toSorted(),
+  )
+  const counted = async () => [
+    (await api.get('/api/sandboxes')).body.length,
+    (await api.get(`/api/sandboxes/${id}/checkpoints`)).body.length,
+    (await api.get(`/api/sandboxes/checkpoints/${checkpoint}/patches`)).body.length,
+    (await api.get(`/api/sandboxes/${id}/exec`)).body.length,
+    sessions.kept.size,
+    sessions.kept.get(session!)?.messages.length,
+  ]
+  for (const [pattern, path, body] of calls) {
+    const header = keyed(`every-${pattern}`)
+    const first = await api.post(path, body, header)
+    assert.ok(first.status < 300, `${path}: ${first.text}`)
+    const counts = await counted()
+    const again = await api.post(path, body, header)
+    assert.deepEqual(
+      [again.status, again.body, again.headers['idempotent-replayed']],
+      [first.status, first.body, 'true'],
+      path,
+    )
+    assert.deepEqual(await counted(), counts, path)
+    const conflict = await api.post(path, { ...body, different: 1 }, header)
+    assert.equal(conflict.status, 409, path)
+  }
+})
+
+test('a key that is no key is refused', async () => {
+  for (const key of ['x'.repeat(256), 'a b', 'ä']) {
+    const { status, body } = await world.api.post(
+      '/api/sandboxes',
+      {},
+      { headers: { 'idempotency-key': encodeLatin1(key) } },
+    )
+    assert.deepEqual([status, body.code], [400, 'invalid_request'])
+  }
+})
+
+function encodeLatin1(text: string): string {
+  return Buffer.from(text, 'utf8').toString('latin1')
+}
+
+async function sha256(text: string): Promise<string> {
+  return Buffer.from(await crypto.subtle.digest('SHA-256', Buffer.from(text))).toString('hex')
+}

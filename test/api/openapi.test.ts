@@ -1,0 +1,49 @@
+import assert from 'node:assert/strict'
+import { readFileSync } from 'node:fs'
+import { test } from 'node:test'
+import { errorCodes } from '../../src/errors.ts'
+import { statusByCode } from '../../src/http/errors.ts'
+import { openApiDocument, openApiFile, openApiText } from '../../src/http/openapi-file.ts'
+import { routes } from '../../src/http/routes.ts'
+
+test('openapi.json is what the routes say now', () => {
+  assert.ok(readFileSync(openApiFile, 'utf8') === openApiText(), 'openapi.json is stale: run `npm run openapi`')
+})
+
+test('every operation has an id of its own, a summary, and answers', () => {
+  const document = openApiDocument()
+  const ids = new Set<unknown>()
+  let operations = 0
+  for (const item of Object.values(document.paths)) {
+    for (const operation of Object.values(item) as Record<string, unknown>[]) {
+      operations++
+      ids.add(operation['operationId'])
+      assert.match(String(operation['summary']), /\S/)
+      assert.ok(Object.keys(operation['responses'] as object).length > 1)
+    }
+  }
+  assert.equal(ids.size, operations)
+  assert.equal(operations, routes.length)
+})
+
+test('every reference of the document leads somewhere', () => {
+  const document = openApiDocument()
+  const references = [...JSON.stringify(document).matchAll(/"\$ref":"#\/components\/schemas\/(\w+)"/g)].map(
+    ([, name]) => name ?? '',
+  )
+  assert.ok(references.length > 100)
+  assert.ok(!JSON.stringify(document).includes('#/$defs'))
+  for (const name of references) assert.ok(document.components.schemas[name], name)
+})
+
+test('docs/errors.md explains every code with its status, and no other', () => {
+  const text = readFileSync(new URL('../../docs/errors.md', import.meta.url), 'utf8')
+  const rows = [...text.matchAll(/^\| `(\w+)` \| (\d{3}) \|/gm)].map(([, code, status]): [unknown, number] => [
+    code,
+    Number(status),
+  ])
+  assert.deepEqual(
+    rows,
+    errorCodes.map((code) => [code, statusByCode[code]]),
+  )
+})

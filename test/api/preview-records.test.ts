@@ -1,0 +1,161 @@
+import assert from 'node:assert/strict'
+import { after, before, test } from 'node:test'
+import { exchange } from '../support/api-client.ts'
+import { makeWorld, previewHost } from '../support/world.ts'
+import type { World } from '../support/world.ts'
+
+let world: World
+let id: string
+let path: string
+
+before(async () => {
+  world = await makeWorld({ publicUrl: 'http://api.test' })
+  id = await world.sandbox()
+  path = `/api/sandboxes/${id}/preview`
+})
+
+after(() => world.close())
+
+/** Port 1 has no server: 502 means that the name leads to the sandbox, 200 at `/healthz` that it leads to the API. */
+const leadsInside = async (host: string) =>
+  (await exchange(`${world.origin}/healthz`, { headers: { host } })).status === 502
+
+async function list(of = path): Promise<{ port: number; customHostname?: string; authConfig: object }[]> {
+  const { status, body } = await world.api.get(of)
+  assert.equal(status, 200)
+  return body
+}
+
+test('previews are listed by port, each with what it was declared with and never a token', async () => {
+  assert.deepEqual(await list(), [])
+  const third = await world.api.post(path, { port: 3, authConfig: { scheme: 'bearer' } })
+  const first = await world.api.post(path, { port: 1, domain: 'one.example.com' })
+  const second = await world.api.post(path, { port: 2, authConfig: { token: 'auto' } })
+  assert.deepEqual([third.status, first.status, second.status], [201, 201, 201])
+  for (const { body } of [third, second]) assert.match(body.previewAuthToken, /^.{16,}$/)
+  const { previewAuthToken: _second, ...shownSecond } = second.body
+  const { previewAuthToken: _third, ...shownThird } = third.body
+  assert.deepEqual(await list(), [first.body, shownSecond, shownThird])
+  assert.deepEqual(shownThird.authConfig, { scheme: 'bearer' })
+  assert.deepEqual(first.body, {
+    id: first.body.id,
+    sandboxId: id,
+    orgId: world.orgId,
+    hostname: `${id}-p1.${previewHost}`,
+    customHostname: 'one.example.com',
+    port: 1,
+    sslStatus: 'disabled',
+    authConfig: {},
+    createdAt: first.body.createdAt,
+  })
+  for (const port of [1, 2, 3]) assert.equal((await world.api.delete(`${path}/${port}`)).status, 204)
+  assert.deepEqual(await list(), [])
+})
+
+test('declaring a port again replaces what it was declared with: domain and token go unless they are named again', async () => {
+  const declared = await world.api.post(path, { port: 1, domain: 'gone.example.com', authConfig: { token: 'auto' } })
+  assert.equal(await leadsInside('gone.example.com'), false, 'it asks for the token')
+  const other = await world.api.post(path, { port: 1, domain: 'next.example.com' })
+  assert.deepEqual(
+    [other.status, other.body.id, other.body.createdAt],
+    [200, declared.body.id, declared.body.createdAt],
+  )
+  assert.deepEqual([other.body.authConfig, other.body.previewAuthToken], [{}, undefined])
+  assert.equal(await leadsInside('next.example.com'), true)
+  assert.equal((await exchange(`${world.origin}/healthz`, { headers: { host: 'gone.example.com' } })).status, 200)
+  const without = await world.api.post(path, { port: 1 })
+  assert.deepEqual([without.status, without.body.customHostname], [200, undefined])
+  assert.equal(await leadsInside('next.example.com'), false)
+  assert.equal(await leadsInside(`${id}-p1.${previewHost}`), true)
+  await world.api.delete(`${path}/1`)
+})
+
+test('a domain belongs to one preview, and is free again when that, or its sandbox, is gone', async () => {
+  const { api, stranger } = world
+  const theirs = (await stranger.post('/api/sandboxes', {})).body.sandboxID as string
+  const domain = 'wanted.example.com'
+  const take = async () => await stranger.post(`/api/sandboxes/${theirs}/preview`, { port: 1, domain })
+  assert.equal((await api.post(path, { port: 1, domain })).status, 201)
+  for (const taken of [await take(), await api.post(path, { port: 2, domain: 'WANTED.example.com.' })]) {
+    assert.deepEqual([taken.status, taken.body.code], [409, 'conflict'])
+  }
+  assert.deepEqual(
+    (await list()).map(({ port }) => port),
+    [1],
+    'the one refused leaves nothing',
+  )
+  assert.equal((await api.delete(`${path}/1`)).status, 204)
+  assert.equal(await leadsInside(domain), false)
+  assert.equal((await take()).status, 201)
+
+  const mine = await world.sandbox()
+  const claim = async () => await api.post(`/api/sandboxes/${mine}/preview`, { port: 1, domain })
+  assert.equal((await claim()).status, 409)
+  assert.equal((await stranger.delete(`/api/sandboxes/${theirs}`)).status, 204)
+  assert.equal((await exchange(world.origin, { headers: { host: domain } })).status, 410)
+  assert.equal((await claim()).status, 201)
+  assert.equal(await leadsInside(domain), true)
+  assert.deepEqual((await stranger.get(`/api/sandboxes/${theirs}/preview`)).body, [])
+})
+
+test('host names of our own are refused as domains, whatever their letters', async () => {
+  const own = [
+    previewHost,
+    'api.test',
+    `x.${previewHost}`,
+    'x.api.test',
+    `${id}-p1.${previewHost}`,
+    'API.Test',
+    'api.test.',
+  ]
+  own.push('gateway.atoll.internal', 'printer.local', 'a.localhost', '1.0.0.10.in-addr.arpa')
+  for (const domain of own) {
+    const { status, body } = await world.api.post(path, { port: 1, domain })
+    assert.deepEqual([status, body.code], [400, 'invalid_request'], domain)
+    assert.match(body.error, /domain/)
+  }
+  assert.equal(
+    (await world.api.post(path, { port: 1, domain: 'notapi.test' })).status,
+    201,
+    'its end is no label of ours',
+  )
+  await world.api.delete(`${path}/1`)
+})
+
+test('previews of others, of nothing and of stopped sandboxes are refused', async () => {
+  const { api, stranger } = world
+  await api.post(path, { port: 1 })
+  assert.equal((await stranger.get(path)).status, 404)
+  assert.equal((await stranger.post(path, { port: 1 })).status, 404)
+  assert.equal((await stranger.delete(`${path}/1`)).status, 404)
+  assert.equal((await stranger.post(`${path}/rotate`)).status, 404)
+  for (const port of ['2', '0', '65536', '99999']) assert.equal((await api.delete(`${path}/${port}`)).status, 404, port)
+  for (const port of ['x', '-1', '1.5', '100000']) assert.equal((await api.delete(`${path}/${port}`)).status, 400, port)
+  const stopped = await world.sandbox()
+  await api.delete(`/api/sandboxes/${stopped}`)
+  for (const call of ['preview', 'preview/rotate']) {
+    const { status, body } = await api.post(`/api/sandboxes/${stopped}/${call}`, { port: 1 })
+    assert.deepEqual([status, body.code], [410, 'sandbox_stopped'])
+  }
+  assert.equal((await api.get('/api/sandboxes/sb-unknown00000/preview')).status, 404)
+})
+
+test('settings of previews wake nothing', async () => {
+  const { api } = world
+  await api.post(`/api/sandboxes/${id}/hibernate`)
+  await api.post(path, { port: 7 })
+  await list()
+  await api.post(`${path}/rotate`)
+  await api.delete(`${path}/7`)
+  assert.equal((await api.get(`/api/sandboxes/${id}`)).body.status, 'hibernated')
+})
+
+test('a repeat with the same Idempotency-Key shows the same token again', async () => {
+  const headers = { 'idempotency-key': 'preview-once' }
+  const body = { port: 9, authConfig: { scheme: 'bearer' } }
+  const first = await world.api.post(path, body, { headers })
+  const again = await world.api.post(path, body, { headers })
+  assert.deepEqual([again.status, again.body], [201, first.body])
+  const other = await world.api.post(path, { port: 10 }, { headers })
+  assert.deepEqual([other.status, other.body.code], [409, 'idempotency_key_conflict'])
+})

@@ -1,0 +1,263 @@
+import assert from 'node:assert/strict'
+import { connect } from 'node:net'
+import { after, before, test } from 'node:test'
+import { makeWorld } from '../support/world.ts'
+import type { World } from '../support/world.ts'
+
+let world: World
+
+before(async () => {
+  world = await makeWorld()
+})
+
+after(() => world.close())
+
+async function create(): Promise<string> {
+  const { status, body, text } = await world.api.post('/v1/sessions', { prompt: 'build a page', user_id: 'ann' })
+  assert.equal(status, 201, text)
+  return body.id
+}
+
+test('a session is created with ids, preview URL, prompt and first event in the answer', async () => {
+  const answer = await world.api.post('/v1/sessions', {
+    prompt: 'build a page',
+    user_id: 'ann',
+    user_email: 'ann@example.com',
+    agent_config: { system_prompt: 'be brief', skills: { 'a/SKILL.md': 'text' }, max_turns: 3, unknown: 1 },
+  })
+  assert.equal(answer.status, 201)
+  const { body } = answer
+  assert.match(body.id, /^session_/)
+  assert.match(body.previewUrl, new RegExp(`^http://${body.sandboxId}-p3000\\.`))
+  assert.deepEqual([body.status, body.userId, body.userEmail], ['running', 'ann', 'ann@example.com'])
+  assert.deepEqual(body.project, { title: 'build a page', framework: '', artifacts: [] })
+  assert.deepEqual([body.messages[0].role, body.messages[0].content], ['user', 'build a page'])
+  assert.deepEqual([body.events[0].type, body.events[0].level], ['session_started', 'info'])
+  assert.match(body.createdAt, /\.\d{3}Z$/)
+  assert.deepEqual(world.sessions.lastCreate?.agentConfig, {
+    systemPrompt: 'be brief',
+    skills: { 'a/SKILL.md': 'text' },
+    maxTurns: 3,
+  })
+})
+
+test('bad input names the field, and what is not built answers 501', async () => {
+  const cases: [body: object, status: number, pattern: RegExp][] = [
+    [{ user_id: 'ann' }, 400, /^prompt: /],
+    [{ prompt: '', user_id: 'ann' }, 400, /^prompt: /],
+    [{ prompt: 5, user_id: 'ann' }, 400, /^prompt: /],
+    [{ prompt: 'x' }, 400, /^user_id: /],
+    [{ prompt: 'x', user_id: '' }, 400, /^user_id: /],
+    [{ prompt: 'x', user_id: 7 }, 400, /^user_id: /],
+    [{ prompt: 'x', user_id: 'u', agent_config: 'y' }, 400, /^agent_config: /],
+    [{ prompt: 'x', user_id: 'u', agent_config: { skills: { a: 1 } } }, 400, /^agent_config\.skills\.a: /],
+    [{ prompt: 'x', user_id: 'u', agent_config: { max_turns: 0 } }, 400, /^agent_config\.max_turns: /],
+    [{ prompt: 'x', user_id: 'u', agent_config: { max_cost_usd: 0 } }, 400, /^agent_config\.max_cost_usd: /],
+  ]
+  for (const [body, status, pattern] of cases) {
+    const answer = await world.api.post('/v1/sessions', body)
+    assert.equal(answer.status, status, JSON.stringify(body))
+    assert.match(answer.body.error.message, pattern)
+  }
+})
+
+test('a session is read and listed by its owner, and is nothing to others', async () => {
+  const { api, stranger } = world
+  const id = await create()
+  assert.equal((await api.get(`/v1/sessions/${id}`)).body.id, id)
+  assert.equal((await api.get(`/v1/sessions/${id}?user_id=ann`)).body.id, id)
+  for (const answer of [
+    await api.get(`/v1/sessions/${id}?user_id=bob`),
+    await api.delete(`/v1/sessions/${id}?user_id=bob`),
+    await api.get('/v1/sessions/session_unknown00000'),
+    await stranger.get(`/v1/sessions/${id}`),
+    await stranger.delete(`/v1/sessions/${id}`),
+    await stranger.post(`/v1/sessions/${id}/messages`, { message: 'x', user_id: 'ann' }),
+    await stranger.get(`/v1/sessions/${id}/events`),
+    await api.get(`/v1/sessions/${id}/events?user_id=bob`),
+  ]) {
+    assert.deepEqual([answer.status, answer.body.error.type], [404, 'not_found'])
+  }
+  const listed = await api.get('/v1/sessions?user_id=ann&limit=1')
+  assert.deepEqual([listed.body.data.length, listed.body.nextCursor], [1, 'more'])
+  assert.deepEqual((await stranger.get('/v1/sessions')).body, { data: [], nextCursor: null })
+  assert.equal((await api.get('/v1/sessions?limit=0')).status, 400)
+  const other = await api.post('/v1/sessions', { prompt: 'About manatees', user_id: 'ann' })
+  const found = await api.get('/v1/sessions?user_id=ann&search=manatees')
+  assert.deepEqual(
+    found.body.data.map((session: { id: string }) => session.id),
+    [other.body.id],
+  )
+  assert.equal((await api.get('/v1/sessions?search=')).status, 400)
+})
+
+test('messages are the owner’s; an ended session takes none', async () => {
+  const { api } = world
+  const id = await create()
+  const path = `/v1/sessions/${id}/messages`
+  const sent = await api.post(path, { message: 'and now red', user_id: 'ann' })
+  assert.deepEqual([sent.status, sent.body.messages.at(-1).content], [200, 'and now red'])
+  const other = await api.post(path, { message: 'x', user_id: 'bob' })
+  assert.deepEqual([other.status, other.body.error.type], [403, 'forbidden'])
+  for (const body of [
+    {},
+    { message: 'x' },
+    { user_id: 'ann' },
+    { message: '', user_id: 'ann' },
+    { message: 5, user_id: 'ann' },
+  ]) {
+    assert.equal((await api.post(path, body)).status, 400, JSON.stringify(body))
+  }
+  assert.equal((await api.post(`/v1/sessions/${id}/interrupt`, { user_id: 'ann' })).body.id, id)
+  assert.equal((await api.post(`/v1/sessions/${id}/interrupt`, { user_id: 'bob' })).status, 403)
+  const ended = await api.delete(`/v1/sessions/${id}?user_id=ann`)
+  assert.deepEqual([ended.status, ended.body], [200, { id, status: 'ended' }])
+  assert.deepEqual((await api.delete(`/v1/sessions/${id}`)).body, { id, status: 'ended' })
+  const late = await api.post(path, { message: 'x', user_id: 'ann' })
+  assert.deepEqual([late.status, late.body.error.type], [409, 'conflict'])
+})
+
+test('a message that waits can be taken back by its owner, once', async () => {
+  const { api, stranger } = world
+  const id = await create()
+  const sent = await api.post(`/v1/sessions/${id}/messages`, { message: 'and now red', user_id: 'ann' })
+  const { id: messageId, state } = sent.body.messages.at(-1)
+  assert.equal(state, 'queued')
+  const path = `/v1/sessions/${id}/messages/${messageId}`
+  for (const answer of [
+    await api.delete(`${path}?user_id=bob`),
+    await stranger.delete(path),
+    await api.delete(`/v1/sessions/${id}/messages/msg_unknown00000`),
+    await api.delete(`/v1/sessions/session_unknown00000/messages/${messageId}`),
+  ]) {
+    assert.deepEqual([answer.status, answer.body.error.type], [404, 'not_found'])
+  }
+  assert.equal((await api.delete(path, { key: null })).status, 401)
+  const cancelled = await api.delete(`${path}?user_id=ann`)
+  assert.equal(cancelled.status, 200)
+  assert.deepEqual([cancelled.body.id, cancelled.body.messages.at(-1).state], [id, 'cancelled'])
+  const again = await api.delete(path)
+  assert.deepEqual([again.status, again.body.error.type], [409, 'conflict'])
+})
+
+interface Events {
+  response: Response
+  text: string
+  until(pattern: RegExp): Promise<void>
+  ended: Promise<void>
+  close(): void
+}
+
+async function follow(id: string, query = '', headers: Record<string, string> = {}): Promise<Events> {
+  const aborted = new AbortController()
+  const url = `${world.origin}/v1/sessions/${id}/events?api_key=${world.api.key}${query}`
+  const response = await fetch(url, { headers, signal: aborted.signal })
+  let told: () => void = () => {}
+  const events: Events = {
+    response,
+    text: '',
+    async until(pattern) {
+      while (!pattern.test(events.text.slice(-1_100_000))) {
+        await new Promise<void>((resolve) => {
+          told = resolve
+        })
+      }
+    },
+    ended: Promise.resolve(),
+    close: () => aborted.abort(),
+  }
+  const read = async () => {
+    try {
+      for await (const chunk of response.body ?? []) {
+        events.text += Buffer.from(chunk as Uint8Array).toString()
+        told()
+      }
+    } catch (error) {
+      if (!aborted.signal.aborted) throw error
+    }
+  }
+  events.ended = read()
+  return events
+}
+
+test('the stream replays what was, follows what comes, resumes by number, and ends with the session', async () => {
+  const { sessions, api } = world
+  const id = await create()
+  sessions.emit(id, { type: 'ready', harness: 'pi' })
+  sessions.emit(id, { type: 'assistant', message: { content: [{ type: 'text', text: 'line\nbreak' }] } })
+  const events = await follow(id)
+  assert.equal(events.response.status, 200)
+  assert.match(events.response.headers.get('content-type') ?? '', /^text\/event-stream/)
+  assert.deepEqual(
+    ['cache-control', 'x-accel-buffering', 'access-control-allow-origin'].map((name) =>
+      events.response.headers.get(name),
+    ),
+    ['no-store', 'no', '*'],
+  )
+  await events.until(/id: 2\n/)
+  sessions.emit(id, { type: 'result' })
+  await events.until(/id: 3\n.*\n\n/)
+  assert.equal(
+    events.text,
+    'retry: 3000\n\n' +
+      'id: 1\ndata: {"type":"ready","harness":"pi"}\n\n' +
+      'id: 2\ndata: {"type":"assistant","message":{"content":[{"type":"text","text":"line\\nbreak"}]}}\n\n' +
+      'id: 3\ndata: {"type":"result"}\n\n',
+  )
+  const byHeader = await follow(id, '&after=1', { 'last-event-id': '2' })
+  const byQuery = await follow(id, '&after=2')
+  const empty = await follow(id, '', { 'last-event-id': '' })
+  await empty.until(/id: 3\n/)
+  await api.delete(`/v1/sessions/${id}`)
+  await Promise.all([events.ended, byHeader.ended, byQuery.ended, empty.ended])
+  for (const { text } of [byHeader, byQuery]) assert.equal(text, 'retry: 3000\n\nid: 3\ndata: {"type":"result"}\n\n')
+
+  const missed = await follow(id, '', { 'last-event-id': '1' })
+  await missed.ended
+  assert.match(missed.text, /id: 2\n[^]*id: 3\n/)
+  for (const last of ['3', '99']) {
+    const over = await follow(id, '', { 'last-event-id': last })
+    assert.equal(over.response.status, 204)
+  }
+})
+
+test('numbers that are none are refused before the stream begins', async () => {
+  const id = await create()
+  for (const query of ['after=-1', 'after=x', 'after=1.5', 'after=99999999999999999999']) {
+    const { status, body } = await world.api.get(`/v1/sessions/${id}/events?${query}`)
+    assert.deepEqual([status, body.error.type], [400, 'invalid_request'], query)
+  }
+  const { status } = await world.api.get(`/v1/sessions/${id}/events`, { headers: { 'last-event-id': 'abc' } })
+  assert.equal(status, 400)
+  assert.equal((await world.api.get(`/v1/sessions/${id}/events`, { key: null })).status, 401)
+})
+
+test('a client that leaves ends its stream in the server', async () => {
+  const id = await create()
+  const reading = world.sessions.reading
+  const events = await follow(id)
+  await events.until(/retry/)
+  while (world.sessions.reading === reading) await new Promise((resolve) => setTimeout(resolve, 5))
+  events.close()
+  while (world.sessions.reading > reading) await new Promise((resolve) => setTimeout(resolve, 5))
+  const metrics = await world.api.get('/metrics')
+  assert.match(metrics.text, /atoll_open_streams\{kind="events"\} 0/)
+})
+
+test('a client that does not read is held at its own buffer, costs what the socket holds, and slows nobody', async () => {
+  const { sessions } = world
+  const id = await create()
+  const socket = connect(world.port, '127.0.0.1')
+  socket.pause()
+  socket.write(`GET /v1/sessions/${id}/events HTTP/1.1\r\nHost: x\r\nX-API-Key: ${world.api.key}\r\n\r\n`)
+  const events = await follow(id)
+  while (sessions.reading < 2) await new Promise((resolve) => setTimeout(resolve, 5))
+  const text = 'x'.repeat(1_000_000)
+  for (let index = 0; index < 30; index++) sessions.emit(id, { type: 'assistant', text })
+  await events.until(/id: 30\n/)
+  assert.equal(sessions.reading, 2)
+  assert.ok(sessions.yielded(id) < 30 + 20, 'the slow one has not taken what it cannot send')
+  events.close()
+  socket.destroy()
+  while (sessions.reading > 0) await new Promise((resolve) => setTimeout(resolve, 5))
+})

@@ -1,0 +1,80 @@
+import { execFile } from 'node:child_process'
+import { chmod, chown, mkdir, readFile, writeFile } from 'node:fs/promises'
+import { promisify } from 'node:util'
+import { idsPerSandbox } from '../../src/runtime/runc/config.ts'
+import { criuOptions } from '../../src/runtime/runc/dump.ts'
+import { resolveMountTool } from '../../src/runtime/runc/images.ts'
+import { HostNames } from '../../src/runtime/runc/names.ts'
+import { imageDir } from '../support/images.ts'
+import { BareContainers } from './bare-containers.ts'
+
+const run = promisify(execFile)
+
+interface Origin {
+  dataDir: string
+  sandboxId: string
+  checkpointId: string
+}
+
+/**
+ * `runc restore` of a checkpoint that Atoll made, by hand: the same images, the same configuration (user namespace, mounts,
+ * seccomp filter, limits), the same base under an overlay. What Atoll does besides is what the ratio shows: records, a
+ * quota, a network, fresh identities, the guest's answer, HTTP.
+ */
+export class BareTwin {
+  readonly #containers: BareContainers
+  readonly #config: string
+  readonly #mountTool: string
+  readonly #rangeStart: number
+  readonly #base: string
+
+  private constructor(containers: BareContainers, config: string, base: string, mountTool: string) {
+    this.#containers = containers
+    this.#config = config
+    this.#base = base
+    this.#mountTool = mountTool
+    const { linux } = JSON.parse(config) as { linux: { uidMappings: { hostID: number }[] } }
+    this.#rangeStart = linux.uidMappings[0]?.hostID ?? 0
+  }
+
+  static async open({ dataDir, sandboxId, checkpointId }: Origin): Promise<BareTwin> {
+    const names = new HostNames(dataDir)
+    const containers = await BareContainers.open()
+    const { dir } = containers
+    await chmod(dir, 0o711)
+    const source = names.sandboxDir(sandboxId)
+    const config = (await readFile(`${source}/config.json`, 'utf8')).replaceAll(source, '{bundle}')
+    const { base } = JSON.parse(await readFile(`${dataDir}/sandboxes/${sandboxId}.json`, 'utf8')) as { base: string }
+    const twin = new BareTwin(containers, config, base, await resolveMountTool(imageDir))
+    await run('cp', ['-a', `${names.poolDir}/memory/checkpoints/${checkpointId}`, `${dir}/images`])
+    await run('cp', ['-a', `${names.poolDir}/layers/${checkpointId}/upper`, `${dir}/upper`])
+    await run('cp', ['-a', `${source}/etc`, `${dir}/etc`])
+    // The restored processes look for images as their own root user.
+    await chown(`${dir}/images`, 0, twin.#rangeStart)
+    await chmod(`${dir}/images`, 0o710)
+    return twin
+  }
+
+  async restore(): Promise<string> {
+    const { dir } = this.#containers
+    const id = this.#containers.nextId()
+    const bundle = `${dir}/${id}`
+    await mkdir(bundle, { mode: 0o710 })
+    await chown(bundle, 0, this.#rangeStart)
+    await Promise.all(['root', 'work', 'run', 'restore'].map((name) => mkdir(`${bundle}/${name}`)))
+    await run('cp', ['-a', `${dir}/upper`, `${dir}/etc`, bundle])
+    const range = `${this.#rangeStart}:${idsPerSandbox}`
+    const overlay = ['--upper', `${bundle}/upper`, '--work', `${bundle}/work`, '--range', range]
+    await run(this.#mountTool, ['overlay', '--target', `${bundle}/root`, ...overlay, '--lower', `0:${this.#base}`])
+    await chown(`${bundle}/run`, this.#rangeStart, this.#rangeStart)
+    const config = JSON.parse(this.#config.replaceAll('{bundle}', bundle)) as { linux: object }
+    const linux = { ...config.linux, cgroupsPath: `/${id}` }
+    await writeFile(`${bundle}/config.json`, JSON.stringify({ ...config, linux }))
+    await writeFile(`${bundle}/criu.conf`, `${criuOptions.join('\n')}\n`)
+    return await this.#containers.restore(id, `${dir}/images`)
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.#containers[Symbol.asyncDispose]()
+  }
+}

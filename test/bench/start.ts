@@ -1,0 +1,35 @@
+import type { AtollServer } from '../e2e/server.ts'
+import { BareRunc } from './bare-runc.ts'
+import { type Comparison, compare } from './measure.ts'
+
+const rounds = 15
+
+/** A new sandbox up to the answer of its first command, and one more command in it, against runc by hand. */
+export async function startBench(server: AtollServer): Promise<Comparison[]> {
+  await using bare = await BareRunc.open()
+  const ids: string[] = []
+  const bareIds: string[] = []
+  const exec = (id: string | undefined) =>
+    server.json('POST', `/api/sandboxes/${id}/exec/run`, { cmd: 'true', args: [] })
+  const started = await compare('create a sandbox and run its first command', 'runc run + runc exec', rounds, {
+    async atoll() {
+      const { sandboxID } = (await server.json('POST', '/api/sandboxes', { timeout: 0 })) as { sandboxID: string }
+      ids.push(sandboxID)
+      await exec(sandboxID)
+    },
+    async bare() {
+      const id = await bare.start()
+      bareIds.push(id)
+      await bare.exec(id, 'true')
+    },
+  })
+  const again = await compare('run one more command', 'runc exec', rounds * 2, {
+    atoll: () => exec(ids[0]),
+    bare: () => bare.exec(bareIds[0] ?? '', 'true'),
+  })
+  const removed = await compare('delete a sandbox', 'runc delete --force + umount', ids.length - 1, {
+    atoll: () => server.json('DELETE', `/api/sandboxes/${ids.pop()}`),
+    bare: () => bare.remove(bareIds.pop() ?? ''),
+  })
+  return [started, again, removed]
+}

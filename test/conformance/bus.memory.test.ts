@@ -1,0 +1,10 @@
+import { createMemoryBus } from '../../src/bus/memory.ts'
+import { busConformance } from './bus.ts'
+
+busConformance('memory', () => {
+  const listenerErrors: unknown[] = []
+  return Promise.resolve({
+    bus: createMemoryBus({ onListenerError: (error) => listenerErrors.push(error) }),
+    listenerErrors,
+  })
+})

@@ -1,0 +1,186 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { isServiceError } from '../../src/errors.ts'
+import type { DriverUnderTest } from './driver.ts'
+import { count, startLoad } from './driver-memory-load.ts'
+import { freshId, specOf, succeed } from './driver-shell.ts'
+
+const mebibyte = 1024 * 1024
+
+/** Restore in place, restart and resize. */
+export function changeConformance(under: () => DriverUnderTest): void {
+  test('a sandbox is put back to a checkpoint of its disk in place, running or hibernated', async () => {
+    const { driver, guest, fixture } = under()
+    const [id, cp] = [freshId('sb'), freshId('cp')]
+    await driver.create(specOf(id))
+    await succeed(guest(id), 'echo first > /workspace/a')
+    const address = await succeed(guest(id), 'hostname -I')
+    await driver.checkpoint(id, cp, 'disk_only')
+    const before = await fixture.trace()
+    await succeed(guest(id), 'echo second > /workspace/a; touch /workspace/b')
+    await driver.restore(specOf(id), cp)
+    assert.equal(await succeed(guest(id), 'cat /workspace/a; ls /workspace; hostname -I'), `first\na\n${address}`)
+    await succeed(guest(id), 'echo third > /workspace/a')
+    await driver.hibernate(id)
+    await driver.restore(specOf(id), cp)
+    await driver.restore(specOf(id), cp)
+    assert.equal(await succeed(guest(id), 'cat /workspace/a; pgrep -c sleep || true'), 'first\n0')
+    // A disk has a number after a restore.
+    const unnumbered = (lines: string[]) =>
+      lines.filter((line) => !line.startsWith('process')).map((line) => line.replace(new RegExp(`${id}\\.\\d+`), id))
+    assert.deepEqual(unnumbered(await fixture.trace()), unnumbered(before))
+    await driver.hibernate(id)
+    await driver.wake(specOf(id))
+    assert.equal(await succeed(guest(id), 'cat /workspace/a'), 'first')
+    await driver.delete(id)
+    await driver.deleteCheckpoint(cp)
+  })
+
+  test('a sandbox is put back to a full checkpoint in place, with its memory', async () => {
+    const { driver, guest, restart } = under()
+    if (!driver.capabilities.fullCheckpoints) return
+    const [id, cp] = [freshId('sb'), freshId('cp')]
+    await driver.create(specOf(id))
+    await startLoad(guest(id))
+    await succeed(guest(id), 'echo first > /workspace/a')
+    await driver.checkpoint(id, cp, 'full')
+    for (let round = 0; round < 2; round += 1) {
+      await succeed(guest(id), 'echo second > /workspace/a')
+      assert.equal(await count(guest(id)), 2)
+      await driver.restore(specOf(id), cp)
+      assert.equal(await succeed(guest(id), 'cat /workspace/a'), 'first')
+    }
+    assert.deepEqual((await restart({ sandboxIds: [id], checkpointIds: [cp] })).running, [id])
+    assert.equal(await count(under().guest(id)), 2)
+    await under().driver.delete(id)
+    await under().driver.deleteCheckpoint(cp)
+  })
+
+  test('a restore from an unknown checkpoint changes nothing', async () => {
+    const { driver, guest, fixture } = under()
+    const id = freshId('sb')
+    await driver.create(specOf(id))
+    await guest(id).spawn({ id: 'bystander', argv: ['/bin/sleep', '1000'], envs: {} })
+    const before = await fixture.trace()
+    await assert.rejects(driver.restore(specOf(id), freshId('cp')), (error) => isServiceError(error, 'not_found'))
+    assert.deepEqual(await fixture.trace(), before)
+    assert.equal((await guest(id).process('bystander')).running, true)
+    await driver.delete(id)
+  })
+
+  test('a restore of a memory that is not whole, or larger than the sandbox, is refused before anything is touched', async () => {
+    const { driver, guest, fixture } = under()
+    if (!driver.capabilities.fullCheckpoints) return
+    const [id, cp, large] = [freshId('sb'), freshId('cp'), freshId('cp')]
+    await driver.create(specOf(id, { memoryMb: 512 }))
+    await startLoad(guest(id))
+    await driver.checkpoint(id, cp, 'full')
+    const hold = `import os; b = os.urandom(200 << 20); print("held", flush=True); input()`
+    await guest(id).spawn({ id: 'holder', argv: ['/usr/bin/python3', '-c', hold], envs: {}, stdin: true })
+    while (!(await guest(id).output('holder')).stdout.toString().includes('held'));
+    await driver.checkpoint(id, large, 'full')
+    await guest(id).release('holder')
+    const mend = await fixture.spoilMemory(cp)
+    const isDamaged = (error: unknown) => isServiceError(error, 'full_checkpoint_unavailable')
+    await assert.rejects(driver.restore(specOf(id), cp), isDamaged)
+    const isTooLarge = (error: unknown) => isServiceError(error, 'conflict') && /2\d\d MB/.test(error.message)
+    await assert.rejects(driver.restore(specOf(id, { memoryMb: 192 }), large), isTooLarge)
+    assert.equal(await count(guest(id)), 2, 'the same server counts on')
+    await mend()
+    await driver.restore(specOf(id), cp)
+    assert.equal(await count(guest(id)), 2)
+    await driver.delete(id)
+    for (const checkpoint of [cp, large]) await driver.deleteCheckpoint(checkpoint)
+  })
+
+  test('a restore that fails on the way starts what ran on its old disk and says so; what slept keeps its memory', async () => {
+    const { driver, guest, fixture } = under()
+    if (!driver.capabilities.fullCheckpoints) return
+    const [id, other, cp] = [freshId('sb'), freshId('sb'), freshId('cp')]
+    await driver.create(specOf(id))
+    await startLoad(guest(id))
+    await driver.checkpoint(id, cp, 'full')
+    await succeed(guest(id), 'echo mine > /workspace/mine')
+    const before = await fixture.trace()
+    const mend = await fixture.garbleMemory(cp)
+    const failed = (error: unknown) => isServiceError(error, 'full_checkpoint_unavailable')
+    const startedAnew = (error: unknown) =>
+      failed(error) && error.details['startedAnew'] === true && /disk that it had/.test(String(error))
+    await assert.rejects(driver.restore(specOf(id), cp), startedAnew)
+    assert.equal(await succeed(guest(id), 'cat /workspace/mine; pgrep -c node || true'), 'mine\n0')
+    // Of the runtime's own notes one says that there was a checkpoint.
+    const things = (lines: string[]) => lines.filter((line) => !/^process|\/checkpoint$/.test(line))
+    assert.deepEqual(things(await fixture.trace()), things(before))
+    await startLoad(guest(id))
+    await driver.hibernate(id)
+    const asleep = driver.restore(specOf(id), cp)
+    await assert.rejects(asleep, (error) => failed(error) && !startedAnew(error))
+    await driver.wake(specOf(id))
+    assert.equal(await count(guest(id)), 2)
+    await assert.rejects(driver.create(specOf(other, { from: { checkpointId: cp } })), failed)
+    await mend()
+    await driver.restore(specOf(id), cp)
+    assert.equal(await succeed(guest(id), 'ls /workspace/mine 2>/dev/null || echo none'), 'none')
+    assert.equal(await count(guest(id)), 2)
+    await driver.delete(id)
+    await driver.deleteCheckpoint(cp)
+  })
+
+  test('a restart ends every process and keeps the disk; a saved memory is given up', async () => {
+    const { driver, guest } = under()
+    const id = freshId('sb')
+    await driver.create(specOf(id))
+    for (const graceMs of [0, 3_000]) {
+      const tidy = `trap '' HUP; trap 'echo tidy > /root/end; exit' TERM; touch /root/ready; while :; do sleep 0.1; done`
+      await succeed(guest(id), 'rm -f /root/end /root/ready')
+      await guest(id).spawn({ id: 'tidy', argv: ['/bin/bash', '-c', tidy], envs: { PATH: '/usr/bin:/bin' } })
+      await succeed(guest(id), 'until test -e /root/ready; do sleep 0.05; done')
+      await driver.restart(specOf(id, { memoryMb: 200 }), { graceMs })
+      assert.equal(
+        await succeed(guest(id), 'ls /root; pgrep -c sleep || true'),
+        graceMs > 0 ? 'end\nready\n0' : 'ready\n0',
+      )
+    }
+    assert.equal((await guest(id).memory()).limitBytes, 200 * mebibyte)
+    await guest(id).spawn({ id: 'sleeper', argv: ['/bin/sleep', '1000'], envs: {} })
+    await driver.hibernate(id)
+    await driver.restart(specOf(id))
+    assert.equal(await succeed(guest(id), 'pgrep -c sleep || true'), '0')
+    await driver.delete(id)
+  })
+
+  test('a running sandbox gets other limits without a pause, and less memory than it holds is refused', async () => {
+    const { driver, guest } = under()
+    const id = freshId('sb')
+    await driver.create(specOf(id, { memoryMb: 256, diskMb: 64 }))
+    await guest(id).spawn({ id: 'bystander', argv: ['/bin/sleep', '1000'], envs: {} })
+    await driver.resize(specOf(id, { memoryMb: 384, cpuCount: 2, diskMb: 256 }))
+    assert.equal((await guest(id).memory()).limitBytes, 384 * mebibyte)
+    await succeed(guest(id), 'head -c 100M /dev/urandom > /root/big')
+    const hold = `b = bytearray(150 << 20); print("held", flush=True); input()`
+    await guest(id).spawn({ id: 'holder', argv: ['/usr/bin/python3', '-c', hold], envs: {}, stdin: true })
+    while (!(await guest(id).output('holder')).stdout.toString().includes('held'));
+    await assert.rejects(driver.resize(specOf(id, { memoryMb: 100 })), (error) => isServiceError(error, 'conflict'))
+    assert.equal((await guest(id).memory()).limitBytes, 384 * mebibyte)
+    await driver.resize(specOf(id, { memoryMb: 300 }))
+    assert.equal((await guest(id).memory()).limitBytes, 300 * mebibyte)
+    for (const process of ['bystander', 'holder']) assert.equal((await guest(id).process(process)).running, true)
+    const missing = driver.resize(specOf(freshId('sb')))
+    await assert.rejects(missing, (error) => isServiceError(error, 'not_found'))
+    await driver.delete(id)
+  })
+
+  test('a sandbox that ends while it gets other limits is told as such', async () => {
+    const { driver, fixture } = under()
+    for (const delayMs of [0, 5, 10, 20, 30]) {
+      const id = freshId('sb')
+      await driver.create(specOf(id, { memoryMb: 256 }))
+      const crash = sleep(delayMs).then(() => fixture.crash(id))
+      const [outcome] = await Promise.allSettled([driver.resize(specOf(id, { memoryMb: 384 })), crash])
+      if (outcome.status === 'rejected')
+        assert.ok(isServiceError(outcome.reason, 'unavailable'), String(outcome.reason))
+      await driver.delete(id)
+    }
+  })
+}

@@ -1,0 +1,173 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { isServiceError } from '../../src/errors.ts'
+import type { DriverUnderTest } from './driver.ts'
+import { freshId, shell, specOf, succeed } from './driver-shell.ts'
+
+const forkDepth = 3
+
+export function checkpointConformance(under: () => DriverUnderTest): void {
+  test('two forks of a running sandbox see its files of that moment and none sees the writes of another', async () => {
+    const { driver, guest } = under()
+    const [source, one, two, cp] = [freshId('sb'), freshId('sb'), freshId('sb'), freshId('cp')]
+    await driver.create(specOf(source))
+    // Not synced: what was written before the call is in the checkpoint.
+    await succeed(guest(source), 'echo first > /workspace/a; echo first > /workspace/b; mkdir -p /srv/deep/er')
+    const { sizeBytes } = await driver.checkpoint(source, cp, 'disk_only')
+    assert.ok(sizeBytes > 0)
+    await succeed(guest(source), 'echo source > /workspace/a; rm /workspace/b')
+    await Promise.all([one, two].map((id) => driver.create(specOf(id, { from: { checkpointId: cp } }))))
+    assert.equal(await succeed(guest(one), 'cat /workspace/a /workspace/b'), 'first\nfirst')
+    await succeed(guest(one), 'echo one > /workspace/a; rm -r /srv/deep')
+    assert.equal(
+      await succeed(guest(two), 'cat /workspace/a; ls -d /srv/deep/er; hostname'),
+      `first\n/srv/deep/er\n${two}`,
+    )
+    assert.equal(await succeed(guest(source), 'cat /workspace/a; ls -d /srv/deep/er'), 'source\n/srv/deep/er')
+    for (const id of [source, one, two]) await driver.delete(id)
+    await driver.deleteCheckpoint(cp)
+  })
+
+  test('owners, modes, removals and replaced folders look the same in a fork', async () => {
+    const { driver, guest } = under()
+    const [source, fork, cp] = [freshId('sb'), freshId('sb'), freshId('cp')]
+    const look = `
+      stat -c '%n %u:%g %a %F' / /etc /etc/passwd /root /workspace /srv/own /srv/own/* /usr/share/doc /usr/share/doc/*
+      ls -A /usr/share/doc; test -e /usr/bin/curl || echo no curl; readlink /srv/own/link`
+    await driver.create(specOf(source))
+    await succeed(
+      guest(source),
+      `mkdir /srv/own; cd /srv/own; echo x > file; chown 33:1000 file; chmod 4750 file; ln -s /etc/passwd link
+       mkfifo fifo; ln file hard; touch /etc/passwd; rm -f /usr/bin/curl; rm -r /usr/share/doc; mkdir /usr/share/doc
+       echo mine > /usr/share/doc/mine`,
+    )
+    const before = await succeed(guest(source), look)
+    assert.match(before, /\/srv\/own\/file 33:1000 4750/)
+    await driver.checkpoint(source, cp, 'disk_only')
+    await driver.delete(source)
+    await driver.create(specOf(fork, { from: { checkpointId: cp } }))
+    assert.equal(await succeed(guest(fork), look), before)
+    assert.equal(
+      await succeed(guest(fork), 'chown 0:0 /srv/own/file && echo more >> /srv/own/file && cat /srv/own/hard'),
+      'x\nmore',
+    )
+    await driver.delete(fork)
+    await driver.deleteCheckpoint(cp)
+  })
+
+  test('no two files of a fork, or of a restored sandbox, have one inode number', async () => {
+    const { driver, guest } = under()
+    const [source, fork, second] = [freshId('sb'), freshId('sb'), freshId('sb')]
+    const [cp, later] = [freshId('cp'), freshId('cp')]
+    const write = (id: string, folder: string) =>
+      succeed(guest(id), `mkdir /srv/${folder}; cd /srv/${folder}; for i in $(seq 50); do echo $i > $i; done`)
+    const twins = (id: string) => succeed(guest(id), 'find /srv -type f -printf "%D:%i\\n" | sort | uniq -d | wc -l')
+    await driver.create(specOf(source))
+    await write(source, 'inherited')
+    await driver.checkpoint(source, cp, 'disk_only')
+    await driver.create(specOf(fork, { from: { checkpointId: cp } }))
+    await write(fork, 'own')
+    await driver.checkpoint(fork, later, 'disk_only')
+    await driver.create(specOf(second, { from: { checkpointId: later } }))
+    await write(second, 'last')
+    await driver.restore(specOf(source), cp)
+    await write(source, 'own')
+    for (const id of [fork, second, source]) assert.equal(await twins(id), '0')
+    assert.equal(
+      await succeed(guest(second), 'cd /srv; for i in $(seq 50); do mv own/$i inherited/$i; done; ls own'),
+      '',
+    )
+    for (const id of [source, fork, second]) await driver.delete(id)
+    for (const checkpoint of [cp, later]) await driver.deleteCheckpoint(checkpoint)
+  })
+
+  test(`a fork of a fork works ${forkDepth} deep, with every sandbox and checkpoint before it removed`, async () => {
+    const { driver, guest, fixture } = under()
+    const before = await fixture.trace()
+    let id = freshId('sb')
+    await driver.create(specOf(id))
+    for (let depth = 1; depth <= forkDepth; depth += 1) {
+      await succeed(
+        guest(id),
+        `echo ${depth} >> /workspace/log; echo ${depth} > /workspace/only-${depth}; rm -f /workspace/only-${depth - 1}`,
+      )
+      const cp = freshId('cp')
+      await driver.checkpoint(id, cp, 'disk_only')
+      await driver.delete(id)
+      id = freshId('sb')
+      await driver.create(specOf(id, { from: { checkpointId: cp } }))
+      await driver.deleteCheckpoint(cp)
+    }
+    assert.equal(await succeed(guest(id), 'cat /workspace/log; ls /workspace'), '1\n2\n3\nlog\nonly-3')
+    await driver.hibernate(id)
+    await driver.wake(specOf(id))
+    assert.equal(await succeed(guest(id), 'cat /workspace/log; ls /workspace'), '1\n2\n3\nlog\nonly-3')
+    await driver.delete(id)
+    assert.deepEqual(await fixture.trace(), before)
+  })
+
+  test('a checkpoint outlives its source and a restart, and its removal does not disturb forks that run', async () => {
+    const { driver, guest, restart } = under()
+    const [source, fork, late, cp] = [freshId('sb'), freshId('sb'), freshId('sb'), freshId('cp')]
+    await driver.create(specOf(source))
+    await succeed(guest(source), 'echo kept > /workspace/a')
+    await driver.checkpoint(source, cp, 'disk_only')
+    await driver.delete(source)
+    await driver.create(specOf(fork, { from: { checkpointId: cp } }))
+    const report = await restart({ sandboxIds: [fork], checkpointIds: [cp] })
+    assert.deepEqual([report.running, report.lostCheckpoints, report.removed], [[fork], [], []])
+
+    const next = under()
+    await next.driver.create(specOf(late, { from: { checkpointId: cp } }))
+    await next.driver.deleteCheckpoint(cp)
+    await next.driver.deleteCheckpoint(cp)
+    const create = next.driver.create(specOf(freshId('sb'), { from: { checkpointId: cp } }))
+    await assert.rejects(create, (error) => isServiceError(error, 'not_found'))
+    assert.equal(await succeed(next.guest(fork), 'cat /workspace/a'), 'kept')
+    assert.equal(await succeed(next.guest(late), 'cat /workspace/a'), 'kept')
+    for (const id of [fork, late]) await next.driver.delete(id)
+  })
+
+  test('a hibernated sandbox can be checkpointed', async () => {
+    const { driver, guest } = under()
+    const [source, fork, cp] = [freshId('sb'), freshId('sb'), freshId('cp')]
+    await driver.create(specOf(source))
+    await succeed(guest(source), 'echo kept > /workspace/a')
+    await driver.hibernate(source)
+    await driver.checkpoint(source, cp, 'disk_only')
+    await driver.create(specOf(fork, { from: { checkpointId: cp } }))
+    assert.equal(await succeed(guest(fork), 'cat /workspace/a'), 'kept')
+    for (const id of [source, fork]) await driver.delete(id)
+    await driver.deleteCheckpoint(cp)
+  })
+
+  test('a checkpoint of an unknown sandbox, a taken id and an illegal id are refused and leave nothing', async () => {
+    const { driver, guest, fixture } = under()
+    const [source, cp] = [freshId('sb'), freshId('cp')]
+    await driver.create(specOf(source))
+    await driver.checkpoint(source, cp, 'disk_only')
+    const before = await fixture.trace()
+    const unknown = driver.checkpoint(freshId('sb'), freshId('cp'), 'disk_only')
+    await assert.rejects(unknown, (error) => isServiceError(error, 'not_found'))
+    await assert.rejects(driver.checkpoint(source, cp, 'disk_only'), (error) => isServiceError(error, 'conflict'))
+    assert.throws(
+      () => void driver.checkpoint(source, '../x', 'disk_only'),
+      (error) => isServiceError(error, 'invalid_request'),
+    )
+    assert.deepEqual(await fixture.trace(), before)
+    assert.equal((await shell(guest(source), 'true')).exitCode, 0)
+    await driver.delete(source)
+    await driver.deleteCheckpoint(cp)
+  })
+
+  test('a full checkpoint is refused with the reason where memory cannot be kept', async () => {
+    const { driver } = under()
+    if (driver.capabilities.fullCheckpoints) return
+    assert.match(driver.capabilities.fullCheckpointsReason ?? '', /./)
+    const id = freshId('sb')
+    await driver.create(specOf(id))
+    const full = driver.checkpoint(id, freshId('cp'), 'full')
+    await assert.rejects(full, (error) => isServiceError(error, 'full_checkpoint_unavailable'))
+    await driver.delete(id)
+  })
+}

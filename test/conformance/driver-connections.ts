@@ -1,0 +1,73 @@
+import assert from 'node:assert/strict'
+import { once } from 'node:events'
+import { createServer } from 'node:net'
+import type { Socket } from 'node:net'
+import { test } from 'node:test'
+import { setTimeout as sleep } from 'node:timers/promises'
+import type { DriverUnderTest } from './driver.ts'
+import { count, startLoad } from './driver-memory-load.ts'
+import { freshId, specOf } from './driver-shell.ts'
+
+const goesOnWaitMs = 30_000
+const serverPort = 8_000
+
+/** What becomes of connections to the outside while a sandbox hibernates with its memory. */
+export function connectionConformance(under: () => DriverUnderTest): void {
+  test('after a wake connections to the outside go on, those that their peers gave up are reset, and servers listen', async () => {
+    const { driver, guest } = under()
+    if (!driver.capabilities.fullCheckpoints) return
+    const { listenHost, listenPort, insideHost } = driver.gateway()
+    const peers = new Map<string, Socket>()
+    const heard: string[] = []
+    const outside = createServer((peer) => {
+      peer.on('error', () => undefined)
+      peer.on('data', (data) => {
+        const word = data.toString()
+        if (peers.has(word) || peers.size === 2) heard.push(word)
+        else peers.set(word, peer)
+      })
+    })
+    outside.listen(listenPort, listenHost)
+    outside.unref()
+    await once(outside, 'listening')
+    const id = freshId('sb')
+    await driver.create(specOf(id))
+    await startLoad(guest(id))
+    const program = `
+import socket
+kept = socket.create_connection(("${insideHost}", ${listenPort})); kept.sendall(b"kept")
+lost = socket.create_connection(("${insideHost}", ${listenPort})); lost.sendall(b"lost")
+server = socket.create_server(("0.0.0.0", ${serverPort}))
+print("ready", flush=True)
+input()
+kept.settimeout(20); lost.settimeout(20)
+print("kept", kept.recv(100).decode(), flush=True)
+kept.sendall(b"awake")
+try:
+    lost.sendall(b"awake"); print("lost", lost.recv(1), flush=True)
+except OSError as error:
+    print("lost", error.strerror, flush=True)`
+    const envs = { PATH: '/usr/bin:/bin' }
+    await guest(id).spawn({ id: 'net', argv: ['/usr/bin/python3', '-c', program], envs, stdin: true })
+    const said = async () => (await guest(id).output('net')).stdout.toString()
+    while (!(await said()).includes('ready') || peers.size < 2);
+
+    await driver.hibernate(id)
+    peers.get('kept')?.write('while it slept')
+    peers.get('lost')?.resetAndDestroy()
+    await driver.wake(specOf(id))
+
+    assert.equal(await count(guest(id)), 2)
+    assert.ok((await guest(id).ports()).includes(serverPort))
+    const attachment = await guest(id).attach('net')
+    await attachment.write(Buffer.from('\n'))
+    attachment.close()
+    await guest(id).process('net', goesOnWaitMs)
+    assert.match(await said(), /kept while it slept\nlost Connection reset by peer/)
+    while (heard.length === 0) await sleep(10)
+    assert.deepEqual(heard, ['awake'])
+    await driver.delete(id)
+    for (const peer of peers.values()) peer.destroy()
+    await new Promise((resolve) => outside.close(resolve))
+  })
+}

@@ -1,0 +1,279 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { isServiceError } from '../../src/errors.ts'
+import type { SandboxExit } from '../../src/sandbox/driver.ts'
+import type { Guest } from '../../src/sandbox/guest.ts'
+import type { DriverUnderTest } from './driver.ts'
+import { eventually } from './driver-runc-host.ts'
+import { freshId, python, specOf, succeed } from './driver-shell.ts'
+
+const heldMb = 300
+const limits = { memoryMb: 1024, cpuCount: 2 }
+/** What brings memory takes from the sandbox's own share: with this one it is at it for seconds. */
+const slow = { ...limits, cpuCount: 0.1 }
+const attemptsMax = 40
+const mapped = { pieces: 2_000, processes: 3 }
+
+const envs = { PATH: '/usr/bin:/bin' }
+
+/** Holds random bytes, and says on each line that it reads whether they still are what they were. */
+const holder = `
+import hashlib, os, sys
+held = bytearray(os.urandom(${heldMb} << 20))
+digest = hashlib.sha256(held).hexdigest()
+print("ready", flush=True)
+for line in sys.stdin:
+    print(line.strip(), "same" if hashlib.sha256(held).hexdigest() == digest else "different", flush=True)`
+
+/**
+ * As soon as it runs under another host name, it does with its memory at once what allocators do: gives it back in pieces,
+ * by threads side by side, moves it, and forks children that compare what they have.
+ */
+const restless = `
+import ctypes, hashlib, os, sys, threading, time
+libc = ctypes.CDLL(None)
+libc.mmap.restype = libc.mremap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+libc.mremap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int]
+piece, count = 16384, ${mapped.pieces}
+held = bytearray(os.urandom(64 << 20))
+digest = hashlib.sha256(held).hexdigest()
+places = []
+for index in range(count):
+    place = libc.mmap(None, 2 * piece, 3, 0x22, -1, 0)
+    ctypes.memset(place, index % 251 + 1, 2 * piece)
+    places.append(place)
+    libc.mmap(None, 4096, 0, 0x22, -1, 0)
+faults = []
+def work(indexes):
+    for index in indexes:
+        place = places[index]
+        if index % 4 == 0:
+            place = libc.mremap(place, 2 * piece, 4 * piece, 1)
+            if ctypes.string_at(place, 4 * piece) != bytes([index % 251 + 1]) * (2 * piece) + bytes(2 * piece): faults.append(index)
+            libc.munmap(place, 4 * piece)
+            continue
+        libc.madvise(place, piece, 4)
+        if index % 4 == 1 and ctypes.string_at(place, 2 * piece) != bytes(piece) + bytes([index % 251 + 1]) * piece: faults.append(index)
+        libc.munmap(place, 2 * piece)
+def compare():
+    os._exit(0 if hashlib.sha256(held).hexdigest() == digest else 1)
+name = os.uname().nodename
+print("ready", flush=True)
+while os.uname().nodename == name: time.sleep(0.0005)
+threads = [threading.Thread(target=work, args=(range(first, count, 4),)) for first in range(4)]
+for thread in threads: thread.start()
+children = [os.fork() or compare() for _ in range(${mapped.processes})]
+for child in children:
+    if os.waitpid(child, 0)[1] != 0: faults.append("child")
+for thread in threads: thread.join()
+if hashlib.sha256(held).hexdigest() != digest: faults.append("own")
+print("done", faults, flush=True)`
+
+/** Processes of the host, by sandbox. */
+export interface LazyHost {
+  /** What brings its memory; undefined when all is there. */
+  daemonOf: (sandboxId: string) => Promise<number | undefined>
+  firstProcessOf: (sandboxId: string) => Promise<number>
+  isAlive: (pid: number) => Promise<boolean>
+}
+
+/** What is special about memory that comes while the sandbox runs. */
+export function lazyConformance(under: () => DriverUnderTest, host: LazyHost): void {
+  const { daemonOf } = host
+  const start = async (program: string): Promise<{ source: string; cp: string }> => {
+    const { driver, guest } = under()
+    const [source, cp] = [freshId('sb'), freshId('cp')]
+    await driver.create(specOf(source, limits))
+    await guest(source).spawn({ id: 'held', argv: ['/usr/bin/python3', '-c', program], envs, stdin: true })
+    assert.ok(await eventually(async () => (await said(guest(source))).includes('ready'), 30_000))
+    await driver.checkpoint(source, cp, 'full')
+    return { source, cp }
+  }
+  const forkOf = async (cp: string, sizes = slow): Promise<string> => {
+    const id = freshId('sb')
+    await under().driver.create(specOf(id, { ...sizes, from: { checkpointId: cp } }))
+    return id
+  }
+  /** A busy machine may be so late that all is there; then the step is made again. Returns the process that brings it. */
+  const coming = async (id: string, again: () => Promise<void>): Promise<number> => {
+    for (let attempt = 0; attempt < attemptsMax; attempt += 1) {
+      const pid = await daemonOf(id)
+      if (pid !== undefined) return pid
+      await again()
+    }
+    return assert.fail('the memory was there at once each time')
+  }
+  const lazyForkOf = async (cp: string): Promise<{ id: string; daemon: number }> => {
+    const { driver } = under()
+    const id = await forkOf(cp)
+    const daemon = await coming(id, async () => {
+      await driver.delete(id)
+      await driver.create(specOf(id, { ...slow, from: { checkpointId: cp } }))
+    })
+    return { id, daemon }
+  }
+  const wakeLazily = async (id: string): Promise<void> => {
+    const { driver } = under()
+    await driver.wake(specOf(id, slow))
+    await coming(id, async () => {
+      await driver.hibernate(id)
+      await driver.wake(specOf(id, slow))
+    })
+  }
+
+  test('forks at once of a checkpoint that is removed at once have all of its memory, and so have forks of them', async () => {
+    const { driver, guest, fixture } = under()
+    const before = await fixture.trace()
+    const { source, cp } = await start(holder)
+    await driver.delete(source)
+    const [{ id: first }, ...others] = await Promise.all([lazyForkOf(cp), lazyForkOf(cp), lazyForkOf(cp)])
+    await driver.deleteCheckpoint(cp)
+    const second = freshId('cp')
+    await driver.checkpoint(first, second, 'full')
+    const child = await forkOf(second)
+    await driver.delete(first)
+    await driver.deleteCheckpoint(second)
+    const left = [child, ...others.map(({ id }) => id)]
+    await Promise.all(left.map((id) => sameMemory(guest(id))))
+    await Promise.all(left.map((id) => driver.delete(id)))
+    assert.deepEqual(await fixture.trace(), before)
+  })
+
+  test('a wake, a restore in place, a hibernation and a restart of what is not whole yet are right', async () => {
+    const { driver, guest, fixture } = under()
+    const before = await fixture.trace()
+    const { source, cp } = await start(holder)
+    await driver.hibernate(source)
+    await wakeLazily(source)
+    await driver.hibernate(source)
+    await wakeLazily(source)
+    await driver.restore(specOf(source, slow), cp)
+    await sameMemory(guest(source))
+    await driver.restore(specOf(source, slow), cp)
+    await coming(source, () => driver.restore(specOf(source, slow), cp))
+    await driver.restart(specOf(source, limits))
+    assert.equal(await daemonOf(source), undefined)
+    assert.equal((await guest(source).processes()).length, 0)
+    await driver.delete(source)
+    await driver.deleteCheckpoint(cp)
+    assert.deepEqual(await fixture.trace(), before)
+  })
+
+  test('a delete of a sandbox whose memory is not whole yet leaves nothing', async () => {
+    const { driver, fixture } = under()
+    const { source, cp } = await start(holder)
+    const before = await fixture.trace()
+    const forks = await Promise.all([lazyForkOf(cp), lazyForkOf(cp)])
+    await Promise.all(forks.map(({ id }) => driver.delete(id)))
+    assert.deepEqual(await fixture.trace(), before)
+    await driver.delete(source)
+    await driver.deleteCheckpoint(cp)
+  })
+
+  test('when what brings the memory dies the sandbox ends with a reason, whether a server runs or not', async () => {
+    const { driver, fixture, restart } = under()
+    const before = await fixture.trace()
+    const { source, cp } = await start(holder)
+    const exits: SandboxExit[] = []
+    driver.onExit((exit) => exits.push(exit))
+    const one = await lazyForkOf(cp)
+    process.kill(one.daemon, 'SIGKILL')
+    assert.ok(await eventually(() => Promise.resolve(exits.length > 0)))
+    assert.deepEqual(
+      exits.map(({ sandboxId, reason }) => ({ sandboxId, reason })),
+      [{ sandboxId: one.id, reason: 'runtime_failed' }],
+    )
+    assert.match(exits[0]?.message ?? '', /memory did not come back whole/)
+    const refused = (error: unknown) => isServiceError(error, 'conflict')
+    await assert.rejects(driver.checkpoint(one.id, freshId('cp'), 'full'), refused)
+
+    const two = await lazyForkOf(cp)
+    const first = await host.firstProcessOf(two.id)
+    process.kill(two.daemon, 'SIGSTOP')
+    await driver.close()
+    process.kill(two.daemon, 'SIGKILL')
+    assert.ok(await eventually(async () => !(await host.isAlive(first))))
+    const ids = [source, one.id, two.id]
+    assert.deepEqual((await restart({ sandboxIds: ids, checkpointIds: [cp] })).running, [source])
+    for (const id of ids) await under().driver.delete(id)
+    await under().driver.deleteCheckpoint(cp)
+    assert.deepEqual(await fixture.trace(), before)
+  })
+
+  test('a server that starts anew goes on with what is not whole yet', async () => {
+    const { driver, guest, fixture, restart } = under()
+    const before = await fixture.trace()
+    const { source, cp } = await start(holder)
+    const { id, daemon } = await lazyForkOf(cp)
+    await driver.deleteCheckpoint(cp)
+    // So that it is not done before the server is back; it is needed to adopt the sandbox, whose guest is asked.
+    process.kill(daemon, 'SIGSTOP')
+    const back = restart({ sandboxIds: [source, id] })
+    const goOn = setTimeout(() => process.kill(daemon, 'SIGCONT'), 1_000)
+    assert.deepEqual((await back).running.toSorted(), [source, id].toSorted())
+    clearTimeout(goOn)
+    process.kill(daemon, 'SIGCONT')
+    await sameMemory(guest(id))
+    await under().driver.hibernate(id)
+    await wakeLazily(id)
+    await sameMemory(guest(id))
+    for (const sandboxId of [source, id]) await under().driver.delete(sandboxId)
+    assert.deepEqual(await fixture.trace(), before)
+  })
+
+  test('processes that give memory back, move it and fork before it is whole keep what they have', async () => {
+    const { driver, guest } = under()
+    const { source, cp } = await start(restless)
+    for (let round = 0; round < 5; round += 1) {
+      const id = await forkOf(cp, limits)
+      assert.ok(await eventually(async () => (await said(guest(id))).includes('done'), 30_000))
+      assert.match(await said(guest(id)), /done \[\]/)
+      await driver.delete(id)
+    }
+    await driver.delete(source)
+    await driver.deleteCheckpoint(cp)
+  })
+
+  test('processes that came back lazily hold no userfaultfd and can make none', async () => {
+    const { driver, guest } = under()
+    const { source, cp } = await start(holder)
+    const { id } = await lazyForkOf(cp)
+    assert.equal(await succeed(guest(id), 'ls -l /proc/[0-9]*/fd | grep userfaultfd || echo none'), 'none')
+    const number = process.arch === 'arm64' ? 282 : 323
+    const told = await python(
+      guest(id),
+      `import ctypes; libc = ctypes.CDLL(None, use_errno=True); print(libc.syscall(${number}, 1), ctypes.get_errno())`,
+    )
+    assert.equal(told, '-1 1', 'EPERM, although the host allows it to users without privileges')
+    for (const sandboxId of [source, id]) await driver.delete(sandboxId)
+    await driver.deleteCheckpoint(cp)
+  })
+
+  test('more memory than the sandbox may have is refused as it is without laziness', async () => {
+    const { driver, fixture } = under()
+    const { source, cp } = await start(holder)
+    const before = await fixture.trace()
+    const small = driver.create(specOf(freshId('sb'), { memoryMb: heldMb / 2, from: { checkpointId: cp } }))
+    await assert.rejects(small, (error) => isServiceError(error, 'conflict'))
+    assert.deepEqual(await fixture.trace(), before)
+    await driver.delete(source)
+    await driver.deleteCheckpoint(cp)
+  })
+}
+
+async function said(guest: Guest): Promise<string> {
+  const { stdout, stderr } = await guest.output('held')
+  return `${stdout.toString()}${stderr.toString()}`
+}
+
+async function sameMemory(guest: Guest): Promise<void> {
+  const mark = Math.random().toString(36).slice(2)
+  const attachment = await guest.attach('held')
+  await attachment.write(Buffer.from(`${mark}\n`))
+  attachment.close()
+  assert.ok(await eventually(async () => (await said(guest)).includes(`${mark} `), 60_000))
+  assert.match(await said(guest), new RegExp(`${mark} same`))
+}

@@ -1,0 +1,242 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { isServiceError } from '../../src/errors.ts'
+import type { DriverUnderTest } from './driver.ts'
+import { count, startLoad } from './driver-memory-load.ts'
+import { freshId, shell, specOf, succeed } from './driver-shell.ts'
+
+const rounds = 10
+const busyRounds = 20
+/** Moments at which a server that wakes, checkpoints and hibernates one sandbox is killed. */
+const killAfterMs = [40, 110, 180, 250, 320, 390, 460, 530, 600, 670]
+/** Moments at which a delete comes after the start of another step. */
+const deleteAfterMs = [0, 20, 60, 120, 200]
+
+/** What goes wrong with memory, and that nothing is lost or left by it. */
+export function memoryFaultConformance(under: () => DriverUnderTest): void {
+  const keepsMemory = (): boolean => under().driver.capabilities.fullCheckpoints
+
+  test('a dump that is refused says why, leaves nothing, and the sandbox runs on; the next one succeeds', async () => {
+    if (!keepsMemory()) return
+    const { driver, guest, fixture } = under()
+    const [id, cp] = [freshId('sb'), freshId('cp')]
+    await driver.create(specOf(id))
+    await startLoad(guest(id))
+    const before = await fixture.trace()
+    // A multipath TCP socket.
+    const program = `import socket; s = socket.socket(2, 1, 262); s.bind(("127.0.0.1", 5999)); s.listen(); print("ready", flush=True); input()`
+    await guest(id).spawn({ id: 'odd', argv: ['/usr/bin/python3', '-c', program], envs: {}, stdin: true })
+    while (!(await guest(id).output('odd')).stdout.toString().includes('ready'));
+    const refused = (error: unknown) => isServiceError(error, 'conflict') && /multipath TCP/.test(error.message)
+    await assert.rejects(driver.checkpoint(id, cp, 'full'), refused)
+    await assert.rejects(driver.hibernate(id), refused)
+    assert.deepEqual(things(await fixture.trace()), things(before))
+    assert.equal(await count(guest(id)), 2)
+    await guest(id).release('odd')
+    await driver.checkpoint(id, cp, 'full')
+    await driver.checkpoint(id, `${cp}-2`, 'full')
+    assert.equal(await count(guest(id)), 3)
+    await driver.delete(id)
+    for (const checkpoint of [cp, `${cp}-2`]) await driver.deleteCheckpoint(checkpoint)
+  })
+
+  test('a sandbox that starts programs without pause is saved each time', async () => {
+    if (!keepsMemory()) return
+    const { driver, guest } = under()
+    const id = freshId('sb')
+    await driver.create(specOf(id))
+    // This shell lends its memory to each child until that runs its program (vfork): a moment at which CRIU hangs.
+    await guest(id).spawn({ id: 'busy', argv: ['/bin/sh', '-c', 'while :; do /bin/true; done'], envs: {} })
+    for (let round = 0; round < busyRounds; round += 1) {
+      const cp = freshId('cp')
+      await driver.checkpoint(id, cp, 'full')
+      await driver.deleteCheckpoint(cp)
+    }
+    await driver.delete(id)
+  })
+
+  test('a child that never gives its parent’s memory back is a refusal, and the sandbox runs on', async () => {
+    if (!keepsMemory()) return
+    const { driver, guest } = under()
+    const id = freshId('sb')
+    await driver.create(specOf(id))
+    const program = 'import ctypes, time; print("ready", flush=True); ctypes.CDLL(None).vfork() or time.sleep(1000)'
+    await guest(id).spawn({ id: 'lender', argv: ['/usr/bin/python3', '-c', program], envs: {} })
+    while (!(await guest(id).output('lender')).stdout.toString().includes('ready'));
+    const refused = (error: unknown) => isServiceError(error, 'conflict') && /vfork/.test(error.message)
+    await assert.rejects(driver.checkpoint(id, freshId('cp'), 'full'), refused)
+    assert.equal(await succeed(guest(id), 'echo alive'), 'alive')
+    await driver.delete(id)
+  })
+
+  test('during a dump connections wait and none fails; their owners are told', async () => {
+    if (!keepsMemory()) return
+    const { driver, guest } = under()
+    const [id, cp] = [freshId('sb'), freshId('cp')]
+    await driver.create(specOf(id))
+    await startLoad(guest(id))
+    const told: unknown[] = []
+    const polite = await driver.dial(id)
+    polite.on('freeze', (reason) => {
+      told.push(reason)
+      polite.destroy()
+    })
+    const deaf = await driver.dial(id)
+    const done = new AbortController()
+    const flood = async () => {
+      while (!done.signal.aborted) assert.match((await guest(id).hello()).version, /./)
+    }
+    const clients = Array.from({ length: 20 }, flood)
+    await driver.checkpoint(id, cp, 'full')
+    await driver.checkpoint(id, `${cp}-2`, 'full')
+    done.abort()
+    await Promise.all(clients)
+    assert.deepEqual(told, ['checkpoint'])
+    assert.equal(deaf.destroyed, true)
+    const waiting = driver.hibernate(id)
+    let refusals = 0
+    while (refusals === 0) {
+      const dialed = await driver.dial(id).catch((error: unknown) => assert.ok(isServiceError(error, 'unavailable')))
+      if (dialed === undefined) refusals += 1
+      else dialed.destroy()
+    }
+    await waiting
+    await driver.delete(id)
+    for (const checkpoint of [cp, `${cp}-2`]) await driver.deleteCheckpoint(checkpoint)
+  })
+
+  test('a wake that fails keeps the saved state and can be tried again', async () => {
+    if (!keepsMemory()) return
+    const { driver, guest, fixture } = under()
+    const id = freshId('sb')
+    await driver.create(specOf(id))
+    await startLoad(guest(id))
+    await driver.hibernate(id)
+    const before = await fixture.trace()
+    const mend = await fixture.spoilMemory(id)
+    for (let attempt = 0; attempt < 2; attempt += 1) {
+      const wake = driver.wake(specOf(id))
+      await assert.rejects(wake, (error) => isServiceError(error, 'full_checkpoint_unavailable'))
+    }
+    await mend()
+    assert.deepEqual(things(await fixture.trace()), things(before))
+    await driver.wake(specOf(id))
+    assert.equal(await count(guest(id)), 2)
+    await driver.delete(id)
+  })
+
+  test('a full disk during a dump is no capacity, and the sandbox runs on', async () => {
+    if (!keepsMemory()) return
+    const { driver, guest, fixture } = under()
+    const [id, cp] = [freshId('sb'), freshId('cp')]
+    await driver.create(specOf(id, { memoryMb: 512 }))
+    await startLoad(guest(id))
+    const hold = `import os; b = os.urandom(200 << 20); print("held", flush=True); input()`
+    await guest(id).spawn({ id: 'holder', argv: ['/usr/bin/python3', '-c', hold], envs: {}, stdin: true })
+    while (!(await guest(id).output('holder')).stdout.toString().includes('held'));
+    const free = await fixture.fillDisk()
+    try {
+      await assert.rejects(driver.checkpoint(id, cp, 'full'), (error) => isServiceError(error, 'no_capacity'))
+      await assert.rejects(driver.hibernate(id), (error) => isServiceError(error, 'no_capacity'))
+    } finally {
+      await free()
+    }
+    assert.equal(await count(guest(id)), 2)
+    await driver.checkpoint(id, cp, 'full')
+    await driver.delete(id)
+    await driver.deleteCheckpoint(cp)
+  })
+
+  test('a delete in the middle of each step leaves nothing', async () => {
+    if (!keepsMemory()) return
+    const { driver, guest, fixture } = under()
+    const [source, cp] = [freshId('sb'), freshId('cp')]
+    await driver.create(specOf(source))
+    await startLoad(guest(source))
+    await driver.checkpoint(source, cp, 'full')
+    const before = await fixture.trace()
+    const fork = (id: string) => driver.create(specOf(id, { from: { checkpointId: cp } }))
+    const steps: Record<string, (id: string) => Promise<unknown>> = {
+      checkpoint: (id) => driver.checkpoint(id, `${id}-cp`, 'full'),
+      hibernate: (id) => driver.hibernate(id),
+      wake: (id) => driver.hibernate(id).then(() => driver.wake(specOf(id))),
+      restore: (id) => driver.restore(specOf(id), cp),
+      restart: (id) => driver.restart(specOf(id)),
+    }
+    for (const [name, step] of Object.entries(steps)) {
+      for (const delayMs of deleteAfterMs) {
+        const id = freshId('sb')
+        await fork(id)
+        const running = step(id).catch(() => undefined)
+        await sleep(delayMs)
+        await driver.delete(id)
+        await running
+        await driver.deleteCheckpoint(`${id}-cp`)
+        assert.deepEqual(things(await fixture.trace()), things(before), `${name}, deleted after ${delayMs} ms`)
+      }
+    }
+    for (const delayMs of deleteAfterMs) {
+      const [id, controller] = [freshId('sb'), new AbortController()]
+      const create = driver.create(specOf(id, { from: { checkpointId: cp } }), controller.signal).catch(() => undefined)
+      await sleep(delayMs)
+      controller.abort(new Error('no longer wanted'))
+      await driver.delete(id)
+      await create
+      assert.deepEqual(things(await fixture.trace()), things(before), `create, aborted after ${delayMs} ms`)
+    }
+    const racing = Array.from({ length: 5 }, () => freshId('sb'))
+    const forks = racing.map((id) => fork(id).catch((error: unknown) => assert.ok(isServiceError(error, 'not_found'))))
+    await driver.deleteCheckpoint(cp)
+    await Promise.all(forks)
+    for (const id of [source, ...racing]) await driver.delete(id)
+  })
+
+  test('a server that is killed at any moment of a dump, a hibernation or a wake loses no memory', async () => {
+    if (!keepsMemory()) return
+    const { driver, guest, fixture, restart } = under()
+    const before = await fixture.trace()
+    const id = freshId('sb')
+    await driver.create(specOf(id))
+    await startLoad(guest(id))
+    await driver.hibernate(id)
+    for (const [round, delayMs] of killAfterMs.entries()) {
+      await under().driver.close()
+      const victim = await fixture.startVictim({ sandboxIds: [id], cycled: id })
+      await sleep(delayMs)
+      await victim.kill()
+      const report = await restart({ sandboxIds: [id] })
+      assert.deepEqual(report.lost, [])
+      await under().driver.wake(specOf(id))
+      assert.equal(await count(under().guest(id)), 2 + round, `killed after ${delayMs} ms`)
+      await succeed(under().guest(id), 'hostname -I | grep .')
+    }
+    await under().driver.delete(id)
+    assert.deepEqual(await fixture.trace(), before)
+  })
+
+  test(`${rounds} rounds of create, checkpoint, fork, hibernate, wake and delete leave the host as before`, async () => {
+    if (!keepsMemory()) return
+    const { driver, guest, fixture } = under()
+    const before = await fixture.trace()
+    for (let round = 0; round < rounds; round += 1) {
+      const [source, fork, cp] = [freshId('sb'), freshId('sb'), freshId('cp')]
+      await driver.create(specOf(source))
+      await succeed(guest(source), 'head -c 1M /dev/urandom > /root/file')
+      await driver.checkpoint(source, cp, 'full')
+      await driver.delete(source)
+      await driver.create(specOf(fork, { from: { checkpointId: cp } }))
+      await driver.hibernate(fork)
+      await driver.deleteCheckpoint(cp)
+      await driver.wake(specOf(fork))
+      assert.equal((await shell(guest(fork), 'test $(stat -c %s /root/file) = 1048576')).exitCode, 0)
+      await driver.delete(fork)
+    }
+    assert.deepEqual(await fixture.trace(), before)
+  })
+}
+
+/** What a trace shows but processes, which come and go in a sandbox as they like. */
+function things(trace: readonly string[]): string[] {
+  return trace.filter((line) => !line.startsWith('process'))
+}

@@ -1,0 +1,267 @@
+import assert from 'node:assert/strict'
+import { once } from 'node:events'
+import { createServer } from 'node:net'
+import type { Socket } from 'node:net'
+import { test } from 'node:test'
+import type { DriverUnderTest } from './driver.ts'
+import { count, counterPort, evaluate, loops, startLoad } from './driver-memory-load.ts'
+import { freshId, python, specOf, succeed } from './driver-shell.ts'
+
+const forksAtOnce = 10
+const generations = 5
+const clockToleranceSeconds = 2
+
+/** What full checkpoints and hibernation keep. A driver that declares that it cannot keep memory is not asked. */
+export function memoryConformance(under: () => DriverUnderTest): void {
+  const keepsMemory = (): boolean => under().driver.capabilities.fullCheckpoints
+
+  test(`${forksAtOnce} forks at once go on each by itself with the memory and the disk of the checkpoint`, async () => {
+    if (!keepsMemory()) return
+    const { driver, guest, fixture } = under()
+    const before = await fixture.trace()
+    const [source, cp] = [freshId('sb'), freshId('cp')]
+    await driver.create(specOf(source))
+    await startLoad(guest(source))
+    await evaluate(guest(source), '[x := 41]')
+    await succeed(guest(source), 'echo checkpoint > /workspace/file')
+    const { sizeBytes } = await driver.checkpoint(source, cp, 'full')
+    assert.ok(sizeBytes > 1024 * 1024)
+    assert.equal(await count(guest(source)), 2, 'the source runs on')
+    await succeed(guest(source), 'echo source > /workspace/file')
+
+    const forks = Array.from({ length: forksAtOnce }, () => freshId('sb'))
+    await Promise.all(forks.map((id) => driver.create(specOf(id, { from: { checkpointId: cp } }))))
+    await driver.deleteCheckpoint(cp)
+    const told = await Promise.all(
+      forks.map(async (id, index) => {
+        const own = guest(id)
+        for (let more = 0; more < index; more += 1) await count(own)
+        assert.equal(await count(own), 2 + index)
+        assert.equal(await evaluate(own, 'x + 1'), '42')
+        assert.ok(await loops(own))
+        assert.equal(await succeed(own, 'cat /workspace/file; echo fork > /workspace/file'), 'checkpoint')
+        return identityOf(own)
+      }),
+    )
+    for (const key of ['address', 'machine', 'random'] as const) {
+      assert.equal(new Set(told.map((identity) => identity[key])).size, forksAtOnce, key)
+    }
+    assert.deepEqual(
+      told.map((identity) => identity.hostname),
+      forks.map((id) => `${id} ${id}`),
+    )
+    assert.equal(await succeed(guest(source), 'cat /workspace/file'), 'source')
+    assert.equal(await count(guest(source)), 3)
+    for (const id of [source, ...forks]) await driver.delete(id)
+    assert.deepEqual(await fixture.trace(), before)
+  })
+
+  test('memory and disk are of the same moment', async () => {
+    if (!keepsMemory()) return
+    const { driver, guest } = under()
+    const [source, cp] = [freshId('sb'), freshId('cp')]
+    await driver.create(specOf(source))
+    // Between its two writes nothing else happens: a snapshot of another moment than the memory shows a gap.
+    const program = `
+import os, signal
+file = os.open("/root/n", os.O_RDWR | os.O_CREAT)
+n = 0
+def tell(*_):
+    os.write(os.open("/root/told", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), f"{n} {os.pread(file, 20, 0).decode()}".encode())
+    os._exit(0)
+signal.signal(signal.SIGUSR1, tell)
+while True:
+    n += 1
+    os.pwrite(file, b"%d" % n, 0)`
+    await guest(source).spawn({ id: 'writer', argv: ['/usr/bin/python3', '-c', program], envs: {} })
+    await succeed(guest(source), 'until test -s /root/n; do sleep 0.02; done')
+    for (let round = 0; round < 3; round += 1) {
+      const [fork, checkpoint] = [freshId('sb'), `${cp}-${round}`]
+      await driver.checkpoint(source, checkpoint, 'full')
+      await driver.create(specOf(fork, { from: { checkpointId: checkpoint } }))
+      const { pid } = await guest(fork).process('writer')
+      const [memory = 0, disk = 0] = (
+        await succeed(guest(fork), `kill -USR1 ${pid}; until test -s /root/told; do sleep 0.02; done; cat /root/told`)
+      )
+        .split(' ')
+        .map(Number)
+      // One step apart when the moment lay between counting and writing.
+      assert.ok(memory - disk === 0 || memory - disk === 1, `${memory} in memory, ${disk} on disk`)
+      await driver.delete(fork)
+      await driver.deleteCheckpoint(checkpoint)
+    }
+    await driver.delete(source)
+  })
+
+  test(`a fork of a fork works ${generations} deep, with every sandbox and checkpoint before it removed`, async () => {
+    if (!keepsMemory()) return
+    const { driver, guest, fixture } = under()
+    const before = await fixture.trace()
+    let id = freshId('sb')
+    await driver.create(specOf(id))
+    await startLoad(guest(id))
+    for (let generation = 1; generation <= generations; generation += 1) {
+      await succeed(guest(id), `echo ${generation} >> /workspace/log`)
+      const cp = freshId('cp')
+      await driver.checkpoint(id, cp, 'full')
+      await driver.delete(id)
+      id = freshId('sb')
+      await driver.create(specOf(id, { from: { checkpointId: cp } }))
+      await driver.deleteCheckpoint(cp)
+      assert.equal(await count(guest(id)), 1 + generation)
+    }
+    assert.equal(await succeed(guest(id), 'cat /workspace/log'), '1\n2\n3\n4\n5')
+    assert.ok(await loops(guest(id)))
+    await driver.delete(id)
+    assert.deepEqual(await fixture.trace(), before)
+  })
+
+  test('hibernation keeps processes, prompts, address and files, time and again', async () => {
+    if (!keepsMemory()) return
+    const { driver, guest, restart } = under()
+    const id = freshId('sb')
+    await driver.create(specOf(id))
+    await startLoad(guest(id))
+    await evaluate(guest(id), '[x := 1]')
+    const address = await succeed(guest(id), 'hostname -I')
+    for (let round = 1; round <= 3; round += 1) {
+      const { sizeBytes } = await driver.hibernate(id)
+      assert.ok(sizeBytes > 1024 * 1024)
+      assert.equal((await driver.hibernate(id)).sizeBytes > 1024 * 1024, true, 'a repeat is harmless')
+      await driver.wake(specOf(id, { memoryMb: 256 + round }))
+      assert.equal(await count(guest(id)), 1 + round)
+      assert.equal(await evaluate(guest(id), `[x := x + 1]`), `[${1 + round}]`)
+      assert.equal(await succeed(guest(id), 'hostname -I'), address)
+    }
+    assert.equal((await guest(id).memory()).limitBytes, 259 * 1024 * 1024)
+    await driver.hibernate(id)
+    assert.deepEqual((await restart({ sandboxIds: [id] })).dormant, [id])
+    const next = under()
+    await next.driver.wake(specOf(id))
+    assert.equal(await count(next.guest(id)), 5, 'it outlives the server')
+    assert.deepEqual((await restart({ sandboxIds: [id] })).running, [id])
+    assert.equal(await count(under().guest(id)), 6)
+    await under().driver.delete(id)
+  })
+
+  test('a hibernated sandbox can be checkpointed whole', async () => {
+    if (!keepsMemory()) return
+    const { driver, guest } = under()
+    const [source, fork, cp] = [freshId('sb'), freshId('sb'), freshId('cp')]
+    await driver.create(specOf(source))
+    await startLoad(guest(source))
+    await driver.hibernate(source)
+    await driver.checkpoint(source, cp, 'full')
+    await driver.create(specOf(fork, { from: { checkpointId: cp } }))
+    await driver.wake(specOf(source))
+    for (const id of [fork, source]) assert.equal(await count(guest(id)), 2)
+    for (const id of [source, fork]) await driver.delete(id)
+    await driver.deleteCheckpoint(cp)
+  })
+
+  test('in a fork clocks are right, servers listen, the loopback is whole, and connections to the outside are closed', async () => {
+    if (!keepsMemory()) return
+    const { driver, guest } = under()
+    const [source, fork, cp] = [freshId('sb'), freshId('sb'), freshId('cp')]
+    const peers: Socket[] = []
+    const { listenHost, listenPort, insideHost } = driver.gateway()
+    const gateway = createServer((socket) => peers.push(socket.on('error', () => undefined)))
+    gateway.listen(listenPort, listenHost)
+    gateway.unref()
+    await once(gateway, 'listening')
+    await driver.create(specOf(source))
+    await startLoad(guest(source))
+    const program = `
+import socket, threading
+listener = socket.create_server(("127.0.0.1", 4000))
+inner = socket.create_connection(("127.0.0.1", 4000)); far, _ = listener.accept()
+outer = socket.create_connection(("${insideHost}", ${listenPort}))
+print("ready", flush=True)
+input()
+inner.sendall(b"still here"); print("inner", far.recv(100).decode(), flush=True)
+try:
+    outer.sendall(b"x"); print("outer", outer.recv(1), flush=True)
+except OSError as error:
+    print("outer", error.strerror, flush=True)`
+    await guest(source).spawn({
+      id: 'net',
+      argv: ['/usr/bin/python3', '-c', program],
+      envs: { PATH: '/usr/bin:/bin' },
+      stdin: true,
+    })
+    const saidBy = async (id: string) => (await guest(id).output('net')).stdout.toString()
+    while (!(await saidBy(source)).includes('ready'));
+    await driver.checkpoint(source, cp, 'full')
+    await driver.create(specOf(fork, { from: { checkpointId: cp } }))
+    const attachment = await guest(fork).attach('net')
+    await attachment.write(Buffer.from('\n'))
+    await attachment.end()
+    attachment.close()
+    await guest(fork).process('net', 10_000)
+    assert.match(await saidBy(fork), /inner still here\nouter Software caused connection abort/)
+    assert.equal((await guest(source).process('net')).running, true, 'those of the source are open')
+    const clock = Number(await succeed(guest(fork), 'date +%s'))
+    assert.ok(Math.abs(clock - Date.now() / 1000) <= clockToleranceSeconds)
+    assert.ok((await guest(fork).ports()).includes(counterPort))
+    const ready = await python(
+      guest(fork),
+      `import socket\nsocket.create_server(("127.0.0.1", 81)).close()\nprint(socket.socket(socket.AF_INET, socket.SOCK_DGRAM, socket.IPPROTO_ICMP) and "fine")`,
+    )
+    assert.equal(ready, 'fine')
+    const connection = await guest(fork).dial(counterPort)
+    connection.destroy()
+    for (const id of [source, fork]) await driver.delete(id)
+    await driver.deleteCheckpoint(cp)
+    for (const peer of peers) peer.destroy()
+    await new Promise((resolve) => gateway.close(resolve))
+  })
+
+  test('jobs that are stopped, files that were removed while open, and locks are kept', async () => {
+    if (!keepsMemory()) return
+    const { driver, guest } = under()
+    const [source, fork, cp] = [freshId('sb'), freshId('sb'), freshId('cp')]
+    await driver.create(specOf(source))
+    const program = `
+import fcntl, os, subprocess
+job = subprocess.Popen(["sleep", "1000"]); job.send_signal(19)
+gone = open("/root/gone", "w+b"); gone.write(os.urandom(3 << 20)); gone.flush(); os.unlink("/root/gone")
+open("/root/one", "w").write("linked"); os.link("/root/one", "/root/two"); one = open("/root/one"); os.unlink("/root/one")
+lock = open("/root/lock", "w"); fcntl.flock(lock, fcntl.LOCK_EX)
+hosts = open("/etc/hosts")
+print(job.pid, flush=True)
+input()
+gone.seek(0); print(len(gone.read()), one.read())`
+    await guest(source).spawn({
+      id: 'holder',
+      argv: ['/usr/bin/python3', '-c', program],
+      envs: { PATH: '/usr/bin:/bin' },
+      stdin: true,
+    })
+    const saidBy = async (id: string) => (await guest(id).output('holder')).stdout.toString()
+    while (!(await saidBy(source)).includes('\n'));
+    const job = Number(await saidBy(source))
+    await driver.checkpoint(source, cp, 'full')
+    await driver.create(specOf(fork, { from: { checkpointId: cp } }))
+    for (const id of [source, fork]) {
+      assert.match(await succeed(guest(id), `cat /proc/${job}/stat`), /\) T /)
+      assert.notEqual(await succeed(guest(id), 'flock --nonblock /root/lock true; echo $?'), '0')
+      const attachment = await guest(id).attach('holder')
+      await attachment.write(Buffer.from('\n'))
+      attachment.close()
+      await guest(id).process('holder', 10_000)
+      assert.match(await saidBy(id), /3145728 linked/)
+      await driver.delete(id)
+    }
+    await driver.deleteCheckpoint(cp)
+  })
+}
+
+async function identityOf(guest: Parameters<typeof succeed>[0]) {
+  const [address, machine, random, hostname] = (
+    await succeed(
+      guest,
+      'hostname -I; cat /etc/machine-id; head -c 16 /dev/urandom | od -An -tx1; echo $(hostname) $(cat /etc/hostname)',
+    )
+  ).split('\n')
+  return { address, machine, random, hostname }
+}

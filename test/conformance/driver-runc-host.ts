@@ -1,0 +1,225 @@
+import { execFile, fork } from 'node:child_process'
+import { once } from 'node:events'
+import { mkdtempSync, realpathSync } from 'node:fs'
+import { mkdir, readdir, readFile, readlink, rename, rm, writeFile } from 'node:fs/promises'
+import { createServer } from 'node:net'
+import type { AddressInfo, Server } from 'node:net'
+import { networkInterfaces, tmpdir } from 'node:os'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { promisify } from 'node:util'
+import { createGuest } from '../../src/runtime/guest-client/index.ts'
+import { createRuncDriver } from '../../src/runtime/index.ts'
+import { HostNames } from '../../src/runtime/runc/names.ts'
+import { imageDir } from '../support/images.ts'
+import type { DriverFixture } from './driver.ts'
+
+const runFile = promisify(execFile)
+const fillStepBytesMax = 1024 ** 3
+const fillStepBytesMin = 64 * 1024 ** 2
+const poolBytes = 4 * 1024 ** 3
+/** Sooner than in earnest, so that tests see it, and all the more for those that load a sandbox or freeze it. */
+const guestPatience = { intervalMs: 1_000, answerMs: 5_000, pauseMs: 500, silenceMs: 15_000, questionsMin: 3 }
+/** First id that may belong to a sandbox. */
+const sandboxIdMin = 1_000_000_000
+
+export const runcSubnet = '10.231.0.0/20'
+
+export interface RuncFixture extends DriverFixture {
+  names: HostNames
+  pidOf(sandboxId: string): Promise<number>
+}
+
+/** `lazyMemoryBytesMin` is the driver's; absent for its default. */
+export async function makeRuncFixture(subnet = runcSubnet, lazyMemoryBytesMin?: number): Promise<RuncFixture> {
+  const dataDir = realpathSync(mkdtempSync(`${tmpdir()}/atoll-driver-`))
+  const names = new HostNames(dataDir)
+  const options = { dataDir, imageDir, subnet, lazyMemoryBytesMin }
+  const makeDriver = () => createRuncDriver({ ...options, diskPoolBytes: poolBytes, guestPatience })
+  const tcp = createServer((connection) => connection.destroy())
+  const hostSocket = { path: `${dataDir}/host.sock`, connections: 0 }
+  const unix = createServer((connection) => {
+    hostSocket.connections += 1
+    connection.destroy()
+  })
+  await listen(tcp, { port: 0, host: '0.0.0.0' })
+  await listen(unix, { path: hostSocket.path })
+  const { port } = tcp.address() as AddressInfo
+  const pidOf = async (sandboxId: string) => {
+    const state = JSON.parse(await readFile(`${names.runcRoot}/${sandboxId}/state.json`, 'utf8')) as {
+      init_process_pid: number
+    }
+    return state.init_process_pid
+  }
+  return {
+    names,
+    pidOf,
+    makeDriver,
+    guest: (driver, sandboxId) => createGuest((signal) => driver.dial(sandboxId, signal)),
+    trace: () => traceOf(names),
+    spoilMemory: async (id) => {
+      const image = imageOf(names, id)
+      await rename(image, `${image}.gone`)
+      return () => rename(`${image}.gone`, image)
+    },
+    garbleMemory: async (id) => {
+      const image = imageOf(names, id)
+      const content = await readFile(image)
+      await writeFile(image, Buffer.alloc(content.length, 0xff))
+      return () => writeFile(image, content)
+    },
+    fillDisk: async () => {
+      const folder = `${names.poolDir}/filler`
+      await mkdir(folder)
+      for (let bytes = fillStepBytesMax, count = 0; bytes >= fillStepBytesMin; count += 1) {
+        const filled = await runFile('fallocate', ['--length', String(bytes), `${folder}/${count}`]).catch(
+          () => undefined,
+        )
+        if (filled === undefined) bytes /= 2
+      }
+      return async () => {
+        await rm(folder, { recursive: true })
+        await runFile('btrfs', ['filesystem', 'sync', names.poolDir])
+      }
+    },
+    crash: async (sandboxId) => {
+      process.kill(await pidOf(sandboxId), 'SIGKILL')
+    },
+    hang: async (sandboxId) => {
+      process.kill(await pidOf(sandboxId), 'SIGSTOP')
+    },
+    forbidden: () => [
+      ...Object.values(networkInterfaces()).flatMap((infos = []) =>
+        infos
+          .filter((info) => info.family === 'IPv4' && !info.internal)
+          .map((info) => ({ address: info.address, port })),
+      ),
+    ],
+    hostSocket: () => hostSocket,
+    startVictim: async (known) => {
+      const child = fork(new URL('driver-victim.ts', import.meta.url), [JSON.stringify({ ...options, ...known })])
+      await once(child, 'message')
+      return {
+        kill: async () => {
+          const ended = once(child, 'exit')
+          child.kill('SIGKILL')
+          await ended
+        },
+      }
+    },
+    dispose: async () => {
+      tcp.close()
+      unix.close()
+      await rm(dataDir, { recursive: true, force: true })
+    },
+  }
+}
+
+/** One without which no memory comes back: of the processes that there were. */
+function imageOf(names: HostNames, id: string): string {
+  const kind = id.startsWith('cp-') ? 'checkpoints' : 'saved'
+  return `${names.poolDir}/memory/${kind}/${id}/pstree.img`
+}
+
+/** What carries the data directory's hash or path: mounts, loop devices, links, tables, control groups, files, processes. */
+async function traceOf(names: HostNames): Promise<string[]> {
+  const { dataDir, hash } = names
+  const lines = await Promise.all([
+    mounts(names),
+    loopDevices(dataDir),
+    readdir('/sys/class/net').then((all) => all.filter((name) => name.includes(hash)).map((name) => `link ${name}`)),
+    tables(hash),
+    cgroups(names.cgroupRoot),
+    files(names.runDir),
+    files(dataDir),
+    processes(names),
+  ])
+  return lines.flat().toSorted()
+}
+
+async function mounts(names: HostNames): Promise<string[]> {
+  const lines = (await readFile('/proc/self/mountinfo', 'utf8')).split('\n')
+  return lines.filter((line) => line.includes(names.hash)).map((line) => `mount ${line.split(' ')[4]}`)
+}
+
+async function loopDevices(dataDir: string): Promise<string[]> {
+  const { stdout } = await runFile('losetup', ['--list', '--noheadings', '--output', 'NAME,BACK-FILE'])
+  return (
+    stdout
+      .split('\n')
+      .filter((line) => line.includes(dataDir))
+      // Which number it has depends on who else has one.
+      .map((line) => `loop ${line.trim().split(/\s+/)[1]}`)
+  )
+}
+
+async function tables(hash: string): Promise<string[]> {
+  const { stdout: list } = await runFile('nft', ['list', 'tables'])
+  const own = list.split('\n').filter((line) => line.includes(hash))
+  const contents = await Promise.all(own.map((line) => runFile('nft', ['list', ...line.split(' ')])))
+  // Counts of connections are the kernel's own notes; it forgets them when the connections have timed out.
+  return contents.map(({ stdout }) => `nft ${stdout.replaceAll(/^.*ct count over \d+[ ,}].*\n/gm, '')}`)
+}
+
+async function cgroups(root: string): Promise<string[]> {
+  const found: string[] = []
+  const hierarchies = await readdir('/sys/fs/cgroup', { withFileTypes: true })
+  for (const folder of [
+    '/sys/fs/cgroup',
+    ...hierarchies.filter((entry) => entry.isDirectory()).map((entry) => `/sys/fs/cgroup/${entry.name}`),
+  ]) {
+    const entries = await readdir(`${folder}${root}`, { withFileTypes: true }).catch(() => [])
+    found.push(
+      ...entries.filter((entry) => entry.isDirectory()).map((entry) => `cgroup ${folder}${root}/${entry.name}`),
+    )
+  }
+  return found
+}
+
+/** Two levels are enough to see every sandbox, layer, record and bundle; the pool's file stays. */
+async function files(folder: string, depth = 3): Promise<string[]> {
+  const entries = await readdir(folder, { withFileTypes: true }).catch(() => [])
+  const found: string[] = []
+  for (const entry of entries) {
+    const path = `${folder}/${entry.name}`
+    // The pool makes seeds once and keeps them, and disks that began as one have its mark.
+    if (['pool.img', 'host.sock', 'seeds', 'mark'].includes(entry.name)) continue
+    if (entry.isDirectory() && depth > 0) found.push(...(await files(path, depth - 1)))
+    if (!entry.isDirectory() || depth === 0) found.push(`file ${path}`)
+  }
+  return found
+}
+
+/** Processes of sandboxes, in any of this driver's control groups or mount namespaces, and its tools. */
+async function processes(names: HostNames): Promise<string[]> {
+  const found: string[] = []
+  for (const pid of (await readdir('/proc')).filter((name) => /^\d+$/.test(name))) {
+    if (Number(pid) === process.pid) continue
+    const read = (file: string) => readFile(`/proc/${pid}/${file}`, 'utf8').catch(() => '')
+    const [cgroup, argv, status] = await Promise.all([read('cgroup'), read('cmdline'), read('status')])
+    const executable = await readlink(`/proc/${pid}/exe`).catch(() => '')
+    const inGroup = cgroup.includes(names.cgroupRoot)
+    const isTool = argv.includes(names.runDir) || executable.includes(names.runDir)
+    const uid = Number(/^Uid:\s+(\d+)/m.exec(status)?.[1] ?? 0)
+    // What has ended and waits for the host's init to notice is no longer ours.
+    if (/^State:\s+Z/m.test(status)) continue
+    if (inGroup || isTool)
+      found.push(`process ${argv.replaceAll('\0', ' ')} ${uid >= sandboxIdMin ? 'of a sandbox' : ''}`)
+  }
+  return found
+}
+
+async function listen(server: Server, options: { port: number; host: string } | { path: string }): Promise<void> {
+  server.listen(options)
+  await once(server, 'listening')
+  server.unref()
+}
+
+/** Waits until a condition holds; false when it never did. */
+export async function eventually(condition: () => Promise<boolean>, timeoutMs = 5_000): Promise<boolean> {
+  const until = Date.now() + timeoutMs
+  while (Date.now() < until) {
+    if (await condition()) return true
+    await sleep(20)
+  }
+  return false
+}

@@ -1,0 +1,278 @@
+/** What only a runc host shows: its network seen from both ends, its images, a reboot, a second server beside it. */
+import assert from 'node:assert/strict'
+import { execFile, spawn } from 'node:child_process'
+import type { ChildProcess } from 'node:child_process'
+import { mkdtemp, readFile, realpath, rm, symlink, unlink } from 'node:fs/promises'
+import { createServer } from 'node:net'
+import { once } from 'node:events'
+import { tmpdir } from 'node:os'
+import { after, before, describe, test } from 'node:test'
+import { promisify } from 'node:util'
+import { isServiceError } from '../../src/errors.ts'
+import { createGuest } from '../../src/runtime/guest-client/index.ts'
+import { createRuncDriver } from '../../src/runtime/index.ts'
+import type { RuntimeDriver } from '../../src/sandbox/driver.ts'
+import type { Guest } from '../../src/sandbox/guest.ts'
+import { imageDir } from '../support/images.ts'
+import { eventually, makeRuncFixture, runcSubnet } from './driver-runc-host.ts'
+import type { RuncFixture } from './driver-runc-host.ts'
+import { freshId, python, shell, specOf, succeed } from './driver-shell.ts'
+
+const runFile = promisify(execFile)
+/** Stands for an address of the internet: public, and routed by this host alone while the test runs. */
+const internet = {
+  namespace: 'atoll-test-net',
+  link: 'atoll-test',
+  host: '11.77.7.1',
+  address: '11.77.7.2',
+  port: 8_077,
+}
+const none = { sandboxIds: [], checkpointIds: [] }
+
+describe('the runc driver on its host', () => {
+  let fixture: RuncFixture
+  let driver: RuntimeDriver
+  const guest = (id: string): Guest => fixture.guest(driver, id)
+
+  before(async () => {
+    fixture = await makeRuncFixture()
+    driver = fixture.makeDriver()
+    await driver.open(none)
+  })
+
+  after(async () => {
+    await driver.close()
+    await driver.open(none)
+    await driver.close()
+    await fixture.dispose()
+  })
+
+  test('a sandbox reaches the internet under the host’s address, and the internet does not reach a sandbox', async () => {
+    const outside = await makeInternet()
+    try {
+      const id = freshId('sb')
+      await driver.create(specOf(id))
+      const told = await succeed(guest(id), `cat < /dev/tcp/${internet.address}/${internet.port}`)
+      assert.equal(told, internet.host)
+      const server = `import socket\ns = socket.create_server(("0.0.0.0", 80))\nwhile True: s.accept()[0].close()`
+      await guest(id).spawn({ id: 'server', argv: ['/usr/bin/python3', '-c', server], envs: {} })
+      assert.ok(await eventually(async () => (await guest(id).ports()).includes(80)))
+      const address = await succeed(guest(id), 'hostname -I')
+      assert.equal(await connects(address, 80, ['ip', 'netns', 'exec', internet.namespace]), false)
+      assert.equal(await connects(driver.gateway().listenHost, 53, ['ip', 'netns', 'exec', internet.namespace]), false)
+      assert.equal(await connects(address, 80, []), false, 'nor does the host itself')
+      await driver.delete(id)
+    } finally {
+      await removeInternet(outside)
+    }
+  })
+
+  test('a sandbox that opens thousands of connections runs into its own limit and into nobody else’s', async () => {
+    const outside = await makeInternet()
+    try {
+      const [greedy, other] = [freshId('sb'), freshId('sb')]
+      await Promise.all([driver.create(specOf(greedy)), driver.create(specOf(other))])
+      const dial = `timeout 3 cat < /dev/tcp/${internet.address}/${internet.port}`
+      assert.equal(await succeed(guest(greedy), dial), internet.host)
+      await python(
+        guest(greedy),
+        `
+import socket
+for _ in range(5000):
+    s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    s.sendto(b"x", ("${internet.address}", 9))
+    s.close()`,
+      )
+      assert.notEqual((await shell(guest(greedy), `timeout 3 bash -c '${dial}'`)).exitCode, 0)
+      assert.equal(await succeed(guest(other), dial), internet.host)
+      for (const id of [greedy, other]) await driver.delete(id)
+    } finally {
+      await removeInternet(outside)
+    }
+  })
+
+  test('a sandbox that takes another address or another MAC is not heard', async () => {
+    const { listenHost, listenPort } = driver.gateway()
+    const gateway = createServer((connection) => connection.end())
+    gateway.listen(listenPort, listenHost)
+    await once(gateway, 'listening')
+    const id = freshId('sb')
+    await driver.create(specOf(id))
+    const inside = ['nsenter', `--net=/proc/${await fixture.pidOf(id)}/ns/net`]
+    const own = await succeed(guest(id), 'hostname -I')
+    assert.equal(await connects(listenHost, listenPort, inside, own), true)
+    const stolen = '10.231.7.7'
+    await runFile('nsenter', [...inside.slice(1), 'ip', 'address', 'add', `${stolen}/20`, 'dev', 'eth0'])
+    assert.equal(await connects(listenHost, listenPort, inside, stolen), false)
+    assert.equal(await connects(listenHost, listenPort, inside, own), true)
+    await runFile('nsenter', [...inside.slice(1), 'ip', 'link', 'set', 'eth0', 'address', '02:00:00:00:00:07'])
+    assert.equal(await connects(listenHost, listenPort, inside, own), false)
+    await driver.delete(id)
+    await new Promise((resolve) => gateway.close(resolve))
+  })
+
+  test('a restart waits for the last user of the root from before', async () => {
+    const id = freshId('sb')
+    await driver.create(specOf(id))
+    await succeed(guest(id), 'echo kept > /root/file')
+    spawn('sleep', ['1'], { cwd: `${fixture.names.sandboxDir(id)}/root` })
+    await driver.restart(specOf(id))
+    assert.equal(await succeed(guest(id), 'cat /root/file'), 'kept')
+    await driver.delete(id)
+  })
+
+  test('a DNS forwarder that dies is started again', async () => {
+    const pidFile = `${fixture.names.runDir}/dnsmasq.pid`
+    const pid = Number(await readFile(pidFile, 'utf8'))
+    process.kill(pid, 'SIGKILL')
+    const replaced = await eventually(async () => {
+      const next = Number(await readFile(pidFile, 'utf8').catch(() => '0'))
+      return next !== pid && next > 0
+    })
+    assert.ok(replaced)
+  })
+
+  test('an upgrade of the images does not change a sandbox', async () => {
+    const images = await mkdtemp(`${tmpdir()}/atoll-images-`)
+    for (const name of ['base', 'guest', 'mount'])
+      await symlink(await realpath(`${imageDir}/${name}`), `${images}/${name}`)
+    const { dataDir } = fixture.names
+    const options = { dataDir, imageDir: images, subnet: runcSubnet }
+    await driver.close()
+    const own = createRuncDriver(options)
+    await own.open(none)
+    const id = freshId('sb')
+    await own.create(specOf(id))
+    // This image folder has no CRIU.
+    assert.equal(own.capabilities.fullCheckpoints, false)
+    assert.match(own.capabilities.fullCheckpointsReason ?? '', /npm run setup/)
+    const full = own.checkpoint(id, freshId('cp'), 'full')
+    await assert.rejects(full, (error) => isServiceError(error, 'full_checkpoint_unavailable'))
+    await own.hibernate(id)
+    await unlink(`${images}/guest`)
+    await own.wake(specOf(id))
+    assert.equal(
+      await succeed(
+        createGuest((signal) => own.dial(id, signal)),
+        'echo fine',
+      ),
+      'fine',
+    )
+    await assert.rejects(own.create(specOf(freshId('sb'))), (error) => isServiceError(error, 'unavailable'))
+    await own.delete(id)
+    await own.close()
+    await rm(images, { recursive: true })
+    driver = fixture.makeDriver()
+    await driver.open(none)
+  })
+
+  test('a start that fails leaves running sandboxes alone', async () => {
+    const id = freshId('sb')
+    await driver.create(specOf(id))
+    await guest(id).spawn({ id: 'counter', argv: ['/bin/sleep', '1000'], envs: {} })
+    await driver.close()
+    const broken = createRuncDriver({ dataDir: fixture.names.dataDir, imageDir: '/no-such-folder', subnet: runcSubnet })
+    const known = { sandboxIds: [id], checkpointIds: [] }
+    await assert.rejects(
+      broken.open(known),
+      (error) => isServiceError(error, 'unavailable') && /setup/.test(error.message),
+    )
+    driver = fixture.makeDriver()
+    assert.deepEqual((await driver.open(known)).running, [id])
+    assert.equal((await guest(id).process('counter')).running, true)
+    await driver.delete(id)
+  })
+
+  test('after a reboot sandboxes are dormant with their disk', async () => {
+    const id = freshId('sb')
+    await driver.create(specOf(id))
+    await succeed(guest(id), 'echo kept > /root/file')
+    const pid = await fixture.pidOf(id)
+    await driver.close()
+    await loseBoot(fixture, pid)
+    driver = fixture.makeDriver()
+    const report = await driver.open({ sandboxIds: [id], checkpointIds: [] })
+    assert.deepEqual([report.running, report.dormant, report.lost], [[], [id], []])
+    await driver.wake(specOf(id))
+    assert.equal(await succeed(guest(id), 'cat /root/file'), 'kept')
+    await driver.delete(id)
+  })
+
+  test('two servers run side by side, each on a subnet of its own', async () => {
+    const second = await makeRuncFixture('10.231.16.0/24')
+    const other = second.makeDriver()
+    await other.open(none)
+    const [one, two] = [freshId('sb'), freshId('sb')]
+    await Promise.all([driver.create(specOf(one)), other.create(specOf(two))])
+    await other.delete(two)
+    await other.close()
+    assert.deepEqual(await second.trace(), [])
+    await second.dispose()
+    assert.equal((await shell(guest(one), 'true')).exitCode, 0)
+    await driver.delete(one)
+  })
+
+  test('a subnet that the host uses is refused with what to do, and nothing is left', async () => {
+    const second = await makeRuncFixture(runcSubnet)
+    const other = second.makeDriver()
+    await assert.rejects(
+      other.open(none),
+      (error) => isServiceError(error, 'unavailable') && /ATOLL_SUBNET/.test(error.message),
+    )
+    assert.deepEqual(await second.trace(), [])
+    await second.dispose()
+  })
+})
+
+/** A network namespace behind this host in which something answers every connection with the address that it came from. */
+async function makeInternet(): Promise<ChildProcess> {
+  const { namespace, link, host, address, port } = internet
+  await runFile('ip', ['netns', 'add', namespace])
+  await runFile('ip', ['link', 'add', link, 'type', 'veth', 'peer', 'name', 'eth0', 'netns', namespace])
+  await runFile('ip', ['address', 'add', `${host}/24`, 'dev', link])
+  await runFile('ip', ['link', 'set', link, 'up'])
+  await runFile('ip', ['-n', namespace, 'address', 'add', `${address}/24`, 'dev', 'eth0'])
+  await runFile('ip', ['-n', namespace, 'link', 'set', 'eth0', 'up'])
+  await runFile('ip', ['-n', namespace, 'route', 'add', 'default', 'via', host])
+  const program = `require('node:net').createServer((c) => c.end(c.remoteAddress)).listen(${port}, '${address}', () => console.log('up'))`
+  const server = spawn('ip', ['netns', 'exec', namespace, process.execPath, '-e', program], {
+    stdio: ['ignore', 'pipe', 'inherit'],
+  })
+  await once(server.stdout, 'data')
+  return server
+}
+
+async function removeInternet(server: ChildProcess): Promise<void> {
+  const ended = once(server, 'exit')
+  server.kill('SIGKILL')
+  await ended
+  await runFile('ip', ['link', 'delete', internet.link])
+  await runFile('ip', ['netns', 'delete', internet.namespace])
+}
+
+/** Whether a connection is made, from the namespace that the prefix command enters. */
+async function connects(address: string, port: number, prefix: readonly string[], from?: string): Promise<boolean> {
+  const options = JSON.stringify({ host: address, port, ...(from === undefined ? {} : { localAddress: from }) })
+  const program = `
+    const socket = require('node:net').connect(${options})
+    socket.on('connect', () => process.exit(0)).on('error', () => process.exit(1))
+    setTimeout(() => process.exit(2), 1500)`
+  const [command, ...rest] = [...prefix, process.execPath, '-e', program]
+  return runFile(command, rest).then(
+    () => true,
+    () => false,
+  )
+}
+
+/** What a reboot takes away: processes, mounts, links, rules, and here /run too. */
+async function loseBoot(fixture: RuncFixture, pid: number): Promise<void> {
+  const { runDir, hash } = fixture.names
+  process.kill(pid, 'SIGKILL')
+  process.kill(Number(await readFile(`${runDir}/dnsmasq.pid`, 'utf8')), 'SIGKILL')
+  assert.ok(await eventually(async () => (await fixture.trace()).every((line) => !line.startsWith('process'))))
+  const mounts = (await fixture.trace()).filter((line) => line.startsWith('mount ')).map((line) => line.slice(6))
+  for (const mount of mounts.toReversed()) await runFile('umount', ['--lazy', mount])
+  for (const family of ['inet', 'bridge']) await runFile('nft', ['delete', 'table', family, `atoll_${hash}`])
+  await runFile('ip', ['link', 'delete', `atl${hash}`])
+  await rm(runDir, { recursive: true })
+}

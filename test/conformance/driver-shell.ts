@@ -1,0 +1,49 @@
+import assert from 'node:assert/strict'
+import { randomUUID } from 'node:crypto'
+import type { SandboxSpec } from '../../src/sandbox/driver.ts'
+import type { Guest } from '../../src/sandbox/guest.ts'
+
+const shellWaitMs = 60_000
+
+/** A small sandbox of the base image. */
+export function specOf(id: string, more: Partial<SandboxSpec> = {}): SandboxSpec {
+  return { id, image: 'base', cpuCount: 1, memoryMb: 256, diskMb: 256, ...more }
+}
+
+/** Ids are new in each test, so that no test meets what another left. */
+export function freshId(prefix: 'sb' | 'cp'): string {
+  return `${prefix}-${randomUUID().replaceAll('-', '').slice(0, 12)}`
+}
+
+export interface ShellResult {
+  exitCode: number
+  stdout: string
+  stderr: string
+}
+
+/** Runs a bash script inside as root and waits for its end. */
+export async function shell(guest: Guest, script: string): Promise<ShellResult> {
+  const id = randomUUID()
+  await guest.spawn({
+    id,
+    argv: ['/bin/bash', '-c', script],
+    envs: { PATH: '/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin' },
+  })
+  const ended = await guest.process(id, shellWaitMs)
+  assert.equal(ended.running, false, `this script did not end: ${script}`)
+  const output = await guest.output(id)
+  await guest.release(id)
+  return { exitCode: ended.exitCode ?? -1, stdout: output.stdout.toString(), stderr: output.stderr.toString() }
+}
+
+/** The output of a script that must succeed. */
+export async function succeed(guest: Guest, script: string): Promise<string> {
+  const result = await shell(guest, script)
+  assert.equal(result.exitCode, 0, `${script}\n${result.stdout}${result.stderr}`)
+  return result.stdout.trim()
+}
+
+/** Runs a Python program inside and returns what it prints. */
+export async function python(guest: Guest, program: string): Promise<string> {
+  return succeed(guest, `python3 - <<'PYTHON'\n${program}\nPYTHON`)
+}

@@ -1,0 +1,45 @@
+/** A server that does nothing but create, checkpoint, fork, hibernate and remove sandboxes, to be killed in the middle of it. */
+import { randomUUID } from 'node:crypto'
+import { createRuncDriver } from '../../src/runtime/index.ts'
+import type { CheckpointKind } from '../../src/sandbox/driver.ts'
+
+const { sandboxIds, cycled, ...options } = JSON.parse(process.argv[2] ?? '{}') as {
+  dataDir: string
+  imageDir: string
+  subnet: string
+  lazyMemoryBytesMin?: number
+  sandboxIds: string[]
+  /** Instead, this one is saved and brought back again and again. */
+  cycled?: string
+}
+const driver = createRuncDriver(options)
+await driver.open({ sandboxIds, checkpointIds: [] })
+process.send?.('open')
+
+async function churn(kind: CheckpointKind): Promise<never> {
+  for (;;) {
+    const word = randomUUID().slice(0, 8)
+    const spec = { image: 'base', cpuCount: 1, memoryMb: 128, diskMb: 64 }
+    await driver.create({ ...spec, id: `sb-source-${word}` })
+    await driver.checkpoint(`sb-source-${word}`, `cp-${word}`, kind)
+    await driver.create({ ...spec, id: `sb-fork-${word}`, from: { checkpointId: `cp-${word}` } })
+    await driver.hibernate(`sb-fork-${word}`)
+    await driver.wake({ ...spec, id: `sb-fork-${word}` })
+    await driver.restore({ ...spec, id: `sb-source-${word}` }, `cp-${word}`)
+    await driver.delete(`sb-source-${word}`)
+    await driver.delete(`sb-fork-${word}`)
+    await driver.deleteCheckpoint(`cp-${word}`)
+  }
+}
+
+async function cycle(id: string): Promise<never> {
+  const spec = { id, image: 'base', cpuCount: 1, memoryMb: 256, diskMb: 256 }
+  for (;;) {
+    await driver.wake(spec)
+    await driver.checkpoint(id, `cp-${randomUUID().slice(0, 8)}`, 'full')
+    await driver.hibernate(id)
+  }
+}
+
+if (cycled !== undefined) await cycle(cycled)
+await Promise.all([churn('disk_only'), churn(driver.capabilities.fullCheckpoints ? 'full' : 'disk_only')])

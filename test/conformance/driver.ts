@@ -1,0 +1,109 @@
+/**
+ * What every `RuntimeDriver` promises, as tests. A driver's own test file makes a fixture and adds what only its host shows.
+ */
+import assert from 'node:assert/strict'
+import { after, before, describe, test } from 'node:test'
+import type { KnownResources, ReconcileReport, RuntimeDriver } from '../../src/sandbox/driver.ts'
+import type { Guest } from '../../src/sandbox/guest.ts'
+import { checkpointConformance } from './driver-checkpoints.ts'
+import { connectionConformance } from './driver-connections.ts'
+import { isolationConformance } from './driver-isolation.ts'
+import { lifeConformance } from './driver-life.ts'
+import { changeConformance } from './driver-changes.ts'
+import { limitConformance } from './driver-limits.ts'
+import { memoryFaultConformance } from './driver-memory-faults.ts'
+import { memoryConformance } from './driver-memory.ts'
+
+export interface DriverFixture {
+  /** A driver over the fixture's data; a later one over the same data is what a restarted server has. */
+  makeDriver(): RuntimeDriver
+  guest(driver: RuntimeDriver, sandboxId: string): Guest
+  /** Everything of these data's sandboxes that can be seen on the host, as sorted lines; the disk pool's file apart. */
+  trace(): Promise<string[]>
+  /** Spoils the saved memory of a hibernated sandbox or of a checkpoint, and returns what mends it. */
+  spoilMemory(id: string): Promise<() => Promise<void>>
+  /** Makes nonsense of it, as a fault of the disk would, so that it looks whole; returns what mends it. */
+  garbleMemory(id: string): Promise<() => Promise<void>>
+  /** Leaves room for less than 64 MiB on the disk of the sandboxes, and returns what gives the rest back. */
+  fillDisk(): Promise<() => Promise<void>>
+  /** Ends a sandbox from outside, as a fault of the host would. */
+  crash(sandboxId: string): Promise<void>
+  /** Makes the guest of a sandbox stand still for good, as one that is caught in a loop. */
+  hang(sandboxId: string): Promise<void>
+  /** Listening TCP endpoints that no sandbox may reach: the host's own, private networks. */
+  forbidden(): readonly { address: string; port: number }[]
+  /** A unix socket of the host on which something listens, and how many connections it has had. */
+  hostSocket(): { path: string; connections: number }
+  /** Runs a driver in a process of its own that opens, then makes and removes sandboxes, or saves one, until it is killed. */
+  startVictim(known: { sandboxIds: readonly string[]; cycled?: string }): Promise<{ kill: () => Promise<void> }>
+  dispose(): Promise<void>
+}
+
+/** What the tests share: one open driver, and guests of its sandboxes. */
+export interface DriverUnderTest {
+  fixture: DriverFixture
+  driver: RuntimeDriver
+  guest: (sandboxId: string) => Guest
+  /** Takes the driver through a restart of its server. */
+  restart: (known: Partial<KnownResources>) => Promise<ReconcileReport>
+}
+
+type Part = (under: () => DriverUnderTest) => void
+
+const everything: readonly Part[] = [
+  lifeConformance,
+  checkpointConformance,
+  memoryConformance,
+  memoryFaultConformance,
+  connectionConformance,
+  changeConformance,
+  limitConformance,
+  isolationConformance,
+]
+
+/** `parts` are those of the port that a second fixture of a driver shows in another light. */
+export function driverConformance(
+  name: string,
+  makeFixture: () => Promise<DriverFixture>,
+  parts: readonly Part[] = everything,
+): void {
+  describe(`the ${name} driver`, () => {
+    let fixture: DriverFixture
+    let driver: RuntimeDriver
+    let idle: string[]
+
+    before(async () => {
+      fixture = await makeFixture()
+      driver = fixture.makeDriver()
+      await driver.open({ sandboxIds: [], checkpointIds: [] })
+      idle = await fixture.trace()
+    })
+
+    after(async () => {
+      // What a failed test left must not stay on the machine.
+      await driver.close()
+      await driver.open({ sandboxIds: [], checkpointIds: [] })
+      await driver.close()
+      const left = await fixture.trace()
+      await fixture.dispose()
+      assert.deepEqual(left, [], 'a closed driver without sandboxes leaves nothing')
+    })
+
+    const under = (): DriverUnderTest => ({
+      fixture,
+      driver,
+      guest: (sandboxId) => fixture.guest(driver, sandboxId),
+      restart: async (known) => {
+        await driver.close()
+        driver = fixture.makeDriver()
+        return driver.open({ sandboxIds: known.sandboxIds ?? [], checkpointIds: known.checkpointIds ?? [] })
+      },
+    })
+
+    for (const part of parts) part(under)
+
+    test('after all sandboxes and checkpoints are removed the host is as before them', async () => {
+      assert.deepEqual(await fixture.trace(), idle)
+    })
+  })
+}

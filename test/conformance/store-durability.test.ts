@@ -1,0 +1,75 @@
+import assert from 'node:assert/strict'
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { existsSync } from 'node:fs'
+import { mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { createInterface } from 'node:readline'
+import { after, before, suite, test } from 'node:test'
+import { fileURLToPath } from 'node:url'
+import { setTimeout as delay } from 'node:timers/promises'
+import { openStore } from '../../src/store/index.ts'
+import { newOrganisation, newSession } from './store-records.ts'
+
+const writer = fileURLToPath(import.meta.resolve('./store-writer.ts'))
+
+suite('durability of the embedded database', () => {
+  let dataDir: string
+  before(async () => {
+    dataDir = await mkdtemp(join(tmpdir(), 'atoll-durability-'))
+  })
+  after(() => rm(dataDir, { recursive: true, force: true }))
+
+  /** Lets a writer run until it has acknowledged so many commits, kills it in the middle of the next, and returns all. */
+  async function acknowledgedBefore(kill: number, sessionId: string): Promise<string[]> {
+    const child = spawn(process.execPath, [writer, dataDir, sessionId], { stdio: ['ignore', 'pipe', 'inherit'] })
+    const acknowledged: string[] = []
+    for await (const line of createInterface({ input: child.stdout })) {
+      acknowledged.push(line)
+      if (acknowledged.length === kill) child.kill('SIGKILL')
+    }
+    if (child.exitCode === null && child.signalCode === null) await once(child, 'exit')
+    assert.equal(child.signalCode, 'SIGKILL')
+    return acknowledged
+  }
+
+  test('every acknowledged commit survives kill -9, round after round', async () => {
+    let store = await openStore({ dataDir })
+    const { id: sessionId } = await newSession(store, (await newOrganisation(store)).id)
+    const acknowledged: string[] = []
+    for (const commits of [1, 137, 400]) {
+      await store.close()
+      acknowledged.push(...(await acknowledgedBefore(commits, sessionId)))
+      store = await openStore({ dataDir })
+      const stream = await store.sessions.stream(sessionId, 0, 10_000)
+      const messages = new Set((await store.sessions.messages(sessionId)).map(({ id }) => id))
+      const sequences = new Set(stream.map(({ sequence }) => sequence))
+      for (const line of acknowledged) {
+        const [sequence, messageId] = line.split(' ')
+        assert.ok(sequences.has(Number(sequence)), `event ${sequence} is gone`)
+        assert.ok(messages.has(String(messageId)), `message ${messageId} is gone`)
+      }
+      // What was not acknowledged is there whole or not at all, and the numbers stay dense.
+      assert.equal(messages.size - 1, stream.length)
+      assert.equal(stream.at(-1)?.sequence, stream.length)
+      assert.equal(await store.sessions.lastSequence(sessionId), stream.length)
+    }
+    await store.close()
+  })
+
+  test('a first start that is killed leaves nothing in the way of the next', async () => {
+    const fresh = join(dataDir, 'fresh')
+    const child = spawn(process.execPath, [writer, fresh, 'session_none'], { stdio: ['ignore', 'pipe', 'inherit'] })
+    const unfinished = join(fresh, 'db.unfinished')
+    while (!existsSync(unfinished)) await delay(1)
+    child.kill('SIGKILL')
+    await once(child, 'exit')
+    // A kill a little later leaves the first files of a database too.
+    await writeFile(join(unfinished, 'PG_VERSION'), '17\n')
+    const store = await openStore({ dataDir: fresh })
+    await store.ping()
+    await store.close()
+    assert.ok(!existsSync(unfinished))
+  })
+})

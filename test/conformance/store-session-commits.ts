@@ -1,0 +1,246 @@
+import assert from 'node:assert/strict'
+import { suite, test } from 'node:test'
+import { isServiceError } from '../../src/errors.ts'
+import { newId } from '../../src/lib/id.ts'
+import type { SessionChange } from '../../src/session/store.ts'
+import type { OpenedStore } from './store.ts'
+import { eventOf, messageOf, newOrganisation, newSession } from './store-records.ts'
+
+export function sessionCommitTests(store: OpenedStore): void {
+  suite('commits of a session', () => {
+    const newOne = async (fields = {}) => await newSession(store(), (await newOrganisation(store())).id, fields)
+    const numbered = (count: number, from = 1) => Array.from({ length: count }, (_, index) => index + from)
+
+    test('all parts of a change are there afterwards', async () => {
+      const session = await newOne({ userName: 'Ada', agentProcessId: 'es-1' })
+      const [first] = await store().sessions.messages(session.id)
+      const [firstEvent] = await store().sessions.events(session.id)
+      assert.ok(first && firstEvent)
+      const messages = [messageOf('two'), messageOf('three', { role: 'assistant' })]
+      const { state: _state, ...assistant } = messages[1]!
+      const events = [eventOf('a', { level: 'error', type: 'session_failed' }), eventOf('b')]
+      const stream = [
+        { type: 'ready', harness: 'pi' },
+        { type: 'assistant', message: { content: [{ text: 'é' }] } },
+      ]
+      const committed = await store().sessions.commit(session.id, {
+        when: 'running',
+        session: {
+          activity: 'working',
+          agentOffset: 77,
+          interruptedMessageId: first.id,
+          agentProcessId: undefined,
+          title: 'New',
+          artifacts: [{ path: '/a', summary: 's' }],
+        },
+        usage: { inputTokens: 3, outputTokens: 4 },
+        addMessages: [messages[0]!, assistant],
+        setMessages: [{ id: first.id, state: 'started' }],
+        addEvents: events,
+        addStream: stream,
+      })
+      assert.ok(committed)
+      const { agentProcessId: _cleared, ...rest } = session
+      assert.deepEqual(committed.session, {
+        ...rest,
+        activity: 'working',
+        agentOffset: 77,
+        interruptedMessageId: first.id,
+        title: 'New',
+        artifacts: [{ path: '/a', summary: 's' }],
+        inputTokens: 3,
+        outputTokens: 4,
+        updatedAt: committed.session.updatedAt,
+      })
+      assert.ok(committed.session.updatedAt > session.updatedAt)
+      assert.deepEqual(await store().sessions.session(session.id), committed.session)
+      assert.deepEqual(await store().sessions.messages(session.id), [
+        { ...first, state: 'started' },
+        messages[0],
+        assistant,
+      ])
+      assert.deepEqual(await store().sessions.events(session.id), [firstEvent, ...events])
+      assert.deepEqual(
+        committed.stream.map(({ sequence, data }) => ({ sequence, data })),
+        [
+          { sequence: 1, data: stream[0] },
+          { sequence: 2, data: stream[1] },
+        ],
+      )
+      assert.deepEqual(await store().sessions.stream(session.id, 0, 10), committed.stream)
+      assert.equal(await store().sessions.lastSequence(session.id), 2)
+      const bytes = stream.reduce((sum, data) => sum + Buffer.byteLength(JSON.stringify(data)), 0)
+      assert.equal(await store().sessions.streamBytes(session.id), bytes)
+    })
+
+    test('a change for another status changes nothing', async () => {
+      const session = await newOne({ status: 'ended' })
+      const change: SessionChange = {
+        when: 'running',
+        session: { title: 'x' },
+        addStream: [{ type: 'ready' }],
+        addMessages: [messageOf('x')],
+      }
+      assert.equal(await store().sessions.commit(session.id, change), undefined)
+      assert.deepEqual(await store().sessions.session(session.id), session)
+      assert.equal((await store().sessions.messages(session.id)).length, 1)
+      assert.equal(await store().sessions.lastSequence(session.id), 0)
+    })
+
+    test('a change that fails half way leaves nothing, and the numbers go on without a gap', async () => {
+      const session = await newOne()
+      const [message] = await store().sessions.messages(session.id)
+      const [event] = await store().sessions.events(session.id)
+      assert.ok(message && event)
+      const rest: SessionChange = {
+        session: { title: 'x' },
+        usage: { inputTokens: 1, outputTokens: 1 },
+        addStream: [{ type: 'ready' }],
+      }
+      const failing: SessionChange[] = [
+        { ...rest, addMessages: [messageOf('fine'), message] },
+        { ...rest, addMessages: [messageOf('fine')], addEvents: [event] },
+        { ...rest, addMessages: [messageOf('fine')], setMessages: [{ id: newId('msg_'), state: 'consumed' }] },
+      ]
+      for (const change of failing) {
+        await assert.rejects(store().sessions.commit(session.id, change), (error) => isServiceError(error))
+      }
+      assert.deepEqual(await store().sessions.session(session.id), session)
+      assert.deepEqual(await store().sessions.messages(session.id), [message])
+      assert.deepEqual(await store().sessions.events(session.id), [event])
+      assert.deepEqual(await store().sessions.stream(session.id, 0, 10), [])
+      const committed = await store().sessions.commit(session.id, { addStream: [{ type: 'ready' }] })
+      assert.deepEqual(
+        committed?.stream.map(({ sequence }) => sequence),
+        [1],
+      )
+    })
+
+    test('a message of another session is not changed', async () => {
+      const [one, other] = [await newOne(), await newOne()]
+      const [foreign] = await store().sessions.messages(other.id)
+      assert.ok(foreign)
+      const change: SessionChange = { setMessages: [{ id: foreign.id, state: 'cancelled' }] }
+      await assert.rejects(store().sessions.commit(one.id, change), (error) => isServiceError(error, 'not_found'))
+      assert.deepEqual(await store().sessions.messages(other.id), [foreign])
+    })
+
+    test('fifty commits at the same time get dense numbers, in the order of what they wrote', async () => {
+      const session = await newOne()
+      const committed = await Promise.all(
+        numbered(50, 0).map((writer) =>
+          store().sessions.commit(session.id, {
+            usage: { inputTokens: 2, outputTokens: 1 },
+            addStream: numbered((writer % 3) + 1).map((part) => ({ type: 'assistant', writer, part })),
+            addMessages: [messageOf(String(writer))],
+            addEvents: [eventOf(String(writer))],
+          }),
+        ),
+      )
+      const total = numbered(50, 0).reduce((sum, writer) => sum + (writer % 3) + 1, 0)
+      const stream = await store().sessions.stream(session.id, 0, 1000)
+      assert.deepEqual(
+        stream.map(({ sequence }) => sequence),
+        numbered(total),
+      )
+      const told = committed.flatMap((result) => result?.stream ?? []).toSorted((a, b) => a.sequence - b.sequence)
+      assert.deepEqual(stream, told)
+      assert.equal(await store().sessions.lastSequence(session.id), total)
+      const after = await store().sessions.session(session.id)
+      assert.deepEqual([after?.inputTokens, after?.outputTokens], [100, 50])
+
+      // Messages and events stand in the order of the commits that wrote them, which the stream shows.
+      const writers = [...new Set(stream.map(({ data }) => String(data['writer'])))]
+      const messages = await store().sessions.messages(session.id)
+      assert.deepEqual(
+        messages.slice(1).map(({ content }) => content),
+        writers,
+      )
+      const events = await store().sessions.events(session.id)
+      assert.deepEqual(
+        events.slice(1).map(({ message }) => message),
+        writers,
+      )
+    })
+
+    test('commits of many sessions at the same time do not mix', async () => {
+      const sessions = [await newOne(), await newOne(), await newOne()]
+      await Promise.all(
+        sessions.flatMap(({ id }) =>
+          numbered(10).map((part) => store().sessions.commit(id, { addStream: [{ type: 'assistant', id, part }] })),
+        ),
+      )
+      for (const { id } of sessions) {
+        const stream = await store().sessions.stream(id, 0, 100)
+        assert.deepEqual(
+          stream.map(({ sequence }) => sequence),
+          numbered(10),
+        )
+        assert.ok(stream.every(({ data }) => data['id'] === id))
+      }
+    })
+
+    test('a stream of thousands of events is written in one commit and read in pages', async () => {
+      const session = await newOne()
+      const data = numbered(2500).map((part) => ({ type: 'assistant', part }))
+      const committed = await store().sessions.commit(session.id, { addStream: data })
+      assert.deepEqual(
+        committed?.stream.map(({ sequence }) => sequence),
+        numbered(2500),
+      )
+      const page = await store().sessions.stream(session.id, 1999, 3)
+      assert.deepEqual(
+        page.map(({ sequence, data: read }) => [sequence, read['part']]),
+        [
+          [2000, 2000],
+          [2001, 2001],
+          [2002, 2002],
+        ],
+      )
+      assert.deepEqual(await store().sessions.stream(session.id, 2500, 10), [])
+    })
+
+    test('a replayed event shows its keys in the order in which they were sent', async () => {
+      const session = await newOne()
+      const data = { type: 'assistant', zebra: 1.5, a: [true, null], message: { role: 'x', content: [] } }
+      const committed = await store().sessions.commit(session.id, { addStream: [data] })
+      const replayed = await store().sessions.stream(session.id, 0, 1)
+      assert.equal(JSON.stringify(replayed[0]?.data), JSON.stringify(data))
+      assert.equal(JSON.stringify(committed?.stream[0]?.data), JSON.stringify(data))
+    })
+
+    test('a commit reads the agent configuration that an earlier one set', async () => {
+      const session = await newOne()
+      const agentConfig = { ...session.agentConfig, model: 'other' }
+      assert.deepEqual(
+        (await store().sessions.commit(session.id, { session: { agentConfig } }))?.session.agentConfig,
+        agentConfig,
+      )
+      assert.deepEqual((await store().sessions.commit(session.id, {}))?.session.agentConfig, agentConfig)
+      assert.deepEqual((await store().sessions.session(session.id))?.agentConfig, agentConfig)
+    })
+
+    test('the first message of a state is the oldest of the user', async () => {
+      const session = await newOne()
+      const [first] = await store().sessions.messages(session.id)
+      assert.ok(first)
+      const later = messageOf('later', { createdAt: new Date('2000-01-01') })
+      const notice = messageOf('notice', { role: 'system' })
+      await store().sessions.commit(session.id, { addMessages: [notice, later] })
+      assert.deepEqual(await store().sessions.firstMessage(session.id, 'queued'), first)
+      await store().sessions.commit(session.id, { setMessages: [{ id: first.id, state: 'started' }] })
+      assert.deepEqual(await store().sessions.firstMessage(session.id, 'queued'), later)
+      assert.deepEqual(await store().sessions.firstMessage(session.id, 'started'), { ...first, state: 'started' })
+      assert.equal(await store().sessions.firstMessage(session.id, 'cancelled'), undefined)
+    })
+
+    test('a field set to undefined is cleared, for all that may be absent', async () => {
+      const session = await newOne({ userName: 'Ada', userEmail: 'a@b', checkpointId: 'cp-1', agentProcessId: 'es-1' })
+      const committed = await store().sessions.commit(session.id, {
+        session: { userName: undefined, userEmail: undefined, checkpointId: undefined, agentProcessId: undefined },
+      })
+      const { userName: _1, userEmail: _2, checkpointId: _3, agentProcessId: _4, ...rest } = session
+      assert.deepEqual(committed?.session, { ...rest, updatedAt: committed?.session.updatedAt })
+    })
+  })
+}

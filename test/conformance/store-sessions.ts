@@ -1,0 +1,269 @@
+import assert from 'node:assert/strict'
+import { suite, test } from 'node:test'
+import { isServiceError } from '../../src/errors.ts'
+import { newId } from '../../src/lib/id.ts'
+import type { Session } from '../../src/session/session.ts'
+import type { OpenedStore } from './store.ts'
+import { eventOf, messageOf, newOrganisation, newSession, sessionOf } from './store-records.ts'
+
+function fullSession(orgId: string): Session {
+  return sessionOf(orgId, {
+    userEmail: 'a@example.com',
+    userName: 'Ada',
+    framework: 'vite',
+    artifacts: [
+      { path: '/workspace/app/index.html', summary: 'the page' },
+      { path: '/b', summary: '' },
+    ],
+    agentConfig: {
+      harness: 'pi',
+      model: 'anthropic/claude',
+      cwd: '/workspace/app',
+      systemPrompt: 'Be brief.\n',
+      skills: { '/workspace/agent/a_b/SKILL.md': 'text' },
+      allowedTools: ['bash', 'read'],
+      maxTurns: 3,
+      maxTokens: 5_000_000_000,
+      envs: { SNAKE_CASE: '1', camelCase: '2' },
+    },
+    checkpointId: newId('cp-'),
+    forkedFrom: newId('session_'),
+    forkCheckpointOf: newId('sb-'),
+    agentProcessId: newId('es-'),
+    agentOffset: 2 ** 40,
+    inputTokens: 2 ** 35,
+    outputTokens: 7,
+    updatedAt: new Date('2026-01-16T00:00:00.999Z'),
+  })
+}
+
+export function sessionTests(store: OpenedStore): void {
+  suite('sessions', () => {
+    test('a session is read as it was written, with its first message and event', async () => {
+      const { id: orgId } = await newOrganisation(store())
+      for (const session of [fullSession(orgId), sessionOf(orgId)]) {
+        const [message, event] = [messageOf('build a page'), eventOf('Session started')]
+        await store().sessions.createSession(session, [message], event)
+        assert.deepEqual(await store().sessions.session(session.id), session)
+        assert.deepEqual(await store().sessions.session(session.id, orgId), session)
+        assert.deepEqual(await store().sessions.messages(session.id), [message])
+        assert.deepEqual(await store().sessions.events(session.id), [event])
+        assert.deepEqual(await store().sessions.stream(session.id, 0, 10), [])
+        assert.equal(await store().sessions.lastSequence(session.id), 0)
+      }
+    })
+
+    test('unknown and foreign sessions are not found', async () => {
+      const { id: orgId } = await newOrganisation(store())
+      const { id } = await newSession(store(), orgId)
+      const { sessions } = store()
+      const unknown = newId('session_')
+      assert.equal(await sessions.session(unknown), undefined)
+      assert.equal(await sessions.session(id, newId('org_')), undefined)
+      assert.equal(await sessions.sessionBySandbox(newId('sb-')), undefined)
+      assert.equal(await sessions.sessionByGatewayToken(newId('key_')), undefined)
+      assert.equal(await sessions.commit(unknown, { addMessages: [messageOf('hello')] }), undefined)
+      assert.deepEqual(await sessions.messages(unknown), [])
+      assert.deepEqual(await sessions.events(unknown), [])
+      assert.deepEqual(await sessions.stream(unknown, 0, 10), [])
+      assert.equal(await sessions.firstMessage(unknown, 'queued'), undefined)
+      assert.equal(await sessions.lastSequence(unknown), 0)
+    })
+
+    test('a creation that fails leaves nothing', async () => {
+      const { id: orgId } = await newOrganisation(store())
+      const existing = await newSession(store(), orgId)
+      const [taken] = await store().sessions.messages(existing.id)
+      assert.ok(taken)
+      const session = sessionOf(orgId)
+      await assert.rejects(store().sessions.createSession(session, [taken], eventOf('x')), (error) =>
+        isServiceError(error, 'conflict'),
+      )
+      assert.equal(await store().sessions.session(session.id), undefined)
+      await assert.rejects(store().sessions.createSession(existing, [messageOf('x')], eventOf('x')), (error) =>
+        isServiceError(error, 'conflict'),
+      )
+    })
+
+    test('a session is found by its sandbox and by its gateway token', async () => {
+      const session = await newSession(store(), (await newOrganisation(store())).id)
+      assert.deepEqual(await store().sessions.sessionBySandbox(session.sandboxId), session)
+      assert.deepEqual(await store().sessions.sessionByGatewayToken(session.gatewayTokenHash), session)
+    })
+
+    test('a sandbox that two sessions had belongs to the newer one', async () => {
+      const { id: orgId } = await newOrganisation(store())
+      const newer = await newSession(store(), orgId, { createdAt: new Date('2026-06-02') })
+      await newSession(store(), orgId, { createdAt: new Date('2026-06-01'), sandboxId: newer.sandboxId })
+      assert.equal((await store().sessions.sessionBySandbox(newer.sandboxId))?.id, newer.id)
+    })
+
+    test('a list pages newest first through equal creation times, of one organisation and of one user', async () => {
+      const { id: orgId } = await newOrganisation(store())
+      const mine: Session[] = []
+      for (let index = 0; index < 5; index++) mine.push(await newSession(store(), orgId, { userId: 'me' }))
+      await newSession(store(), orgId, { userId: 'you', createdAt: new Date('2027-01-01') })
+      await newSession(store(), (await newOrganisation(store())).id, { userId: 'me' })
+      const read: Session[] = []
+      let cursor: string | undefined
+      do {
+        const page = await store().sessions.listSessions({
+          orgId,
+          userId: 'me',
+          limit: 2,
+          ...(cursor === undefined ? {} : { cursor }),
+        })
+        read.push(...page.items)
+        cursor = page.nextCursor
+      } while (cursor !== undefined)
+      assert.deepEqual(
+        read,
+        mine.toSorted((a, b) => (a.id < b.id ? 1 : -1)),
+      )
+      const all = await store().sessions.listSessions({ orgId, limit: 100 })
+      assert.equal(all.items.length, 6)
+      assert.equal(all.items[0]?.userId, 'you')
+      await assert.rejects(
+        store().sessions.listSessions({ orgId, limit: 1, cursor: 'nonsense' }),
+        (error) => isServiceError(error, 'invalid_request') && error.message.includes('cursor'),
+      )
+    })
+
+    test('a search finds titles and messages, in whatever case, and takes every character for itself', async () => {
+      const { id: orgId } = await newOrganisation(store())
+      const titled = await newSession(store(), orgId, { title: 'Coral reefs', userId: 'ann' })
+      const told = await newSession(store(), orgId, { title: 'Other', userId: 'bob' })
+      await store().sessions.commit(told.id, { addMessages: [messageOf('About 100% of the_reefs \\ today')] })
+      await newSession(store(), (await newOrganisation(store())).id, { title: 'Coral reefs of others' })
+      const found = async (search: string, more: object = {}) =>
+        (await store().sessions.listSessions({ orgId, search, limit: 10, ...more })).items
+          .map(({ id }) => id)
+          .toSorted()
+      assert.deepEqual(await found('REEFS'), [titled.id, told.id].toSorted())
+      assert.deepEqual(await found('reefs', { userId: 'ann' }), [titled.id])
+      assert.deepEqual(await found('100% of the_reefs \\'), [told.id])
+      for (const nothing of ['100_', '%reefs%', 'reefs today', '\\\\'])
+        assert.deepEqual(await found(nothing), [], nothing)
+      await assert.rejects(found('a\0'), (error) => isServiceError(error, 'invalid_request'))
+    })
+
+    test('a search pages on past sessions that do not match, a bounded number of them for each page', async () => {
+      const { id: orgId } = await newOrganisation(store())
+      const wanted: string[] = []
+      for (let index = 0; index < 1010; index++) {
+        const matches = index === 0 || index > 1007
+        const session = await newSession(store(), orgId, { title: matches ? 'wanted' : 'x' })
+        if (matches) wanted.push(session.id)
+      }
+      const pages: string[][] = []
+      let cursor: string | undefined
+      do {
+        const page = await store().sessions.listSessions({
+          orgId,
+          search: 'wanted',
+          limit: 1,
+          ...(cursor === undefined ? {} : { cursor }),
+        })
+        pages.push(page.items.map(({ id }) => id))
+        cursor = page.nextCursor
+      } while (cursor !== undefined)
+      assert.deepEqual(pages.flat().toSorted(), wanted.toSorted())
+      assert.ok(pages.length >= 3 && pages.length <= 6, `${pages.length} pages`)
+    })
+
+    test('messages and events are read in pages, oldest first, each session by itself', async () => {
+      const { id: orgId } = await newOrganisation(store())
+      const [session, other] = [await newSession(store(), orgId), await newSession(store(), orgId)]
+      for (let index = 0; index < 4; index++) {
+        for (const { id } of [session, other]) {
+          const change = { addMessages: [messageOf(`m${index}`)], addEvents: [eventOf(`e${index}`)] }
+          await store().sessions.commit(id, change)
+        }
+      }
+      const { sessions } = store()
+      for (const kind of ['messages', 'events'] as const) {
+        const all = (await sessions[kind](session.id)).map(({ id }) => id)
+        assert.equal(all.length, 5)
+        const first = await sessions[kind](session.id, { limit: 2 })
+        const rest = await sessions[kind](session.id, { limit: 10, after: first[1]!.id })
+        assert.deepEqual(
+          [...first, ...rest].map(({ id }) => id),
+          all,
+        )
+        assert.deepEqual(await sessions[kind](session.id, { limit: 2, after: all.at(-1)! }), [])
+      }
+    })
+
+    test('sessions are found by status', async () => {
+      const { id: orgId } = await newOrganisation(store())
+      const running = await newSession(store(), orgId)
+      const ended = await newSession(store(), orgId, { status: 'ended', activity: 'ended' })
+      const ids = (await store().sessions.sessionsIn('running')).map(({ id }) => id)
+      assert.ok(ids.includes(running.id) && !ids.includes(ended.id))
+    })
+
+    test('sessions with megabytes of skills are read whole', async () => {
+      const { id: orgId } = await newOrganisation(store())
+      const skills = Object.fromEntries(
+        Array.from({ length: 20 }, (_, index) => [`/workspace/agent/${index}.md`, `${index}\n`.repeat(100_000)]),
+      )
+      const session = await newSession(store(), orgId, { agentConfig: { ...sessionOf(orgId).agentConfig, skills } })
+      assert.deepEqual(await store().sessions.session(session.id), session)
+      const committed = await store().sessions.commit(session.id, {})
+      assert.deepEqual(committed?.session.agentConfig, session.agentConfig)
+      assert.deepEqual(await store().sessions.sessionBySandbox(session.sandboxId), committed?.session)
+      const [running] = (await store().sessions.sessionsIn('running')).filter(({ id }) => id === session.id)
+      assert.deepEqual(running, committed?.session)
+    })
+
+    test('a list leaves out the skills and nothing else', async () => {
+      const { id: orgId } = await newOrganisation(store())
+      const session = fullSession(orgId)
+      await store().sessions.createSession(session, [messageOf('hello')], eventOf('started'))
+      const { items } = await store().sessions.listSessions({ orgId, limit: 10 })
+      assert.deepEqual(items, [{ ...session, agentConfig: { ...session.agentConfig, skills: {} } }])
+      assert.deepEqual(await store().sessions.listSessions({ orgId: newId('org_'), limit: 10 }), { items: [] })
+    })
+
+    test('a purge forgets what ended long ago, and configurations that nobody has any more', async () => {
+      const { id: orgId } = await newOrganisation(store())
+      const long = new Date('2001-01-01T00:00:00Z')
+      const shared = { ...fullSession(orgId).agentConfig, systemPrompt: newId('org_') }
+      const old = sessionOf(orgId, { status: 'ended', updatedAt: long, agentConfig: shared })
+      const alone = sessionOf(orgId, {
+        status: 'ended',
+        updatedAt: long,
+        agentConfig: { ...shared, systemPrompt: newId('org_') },
+      })
+      const recent = sessionOf(orgId, { status: 'ended', updatedAt: new Date('2001-01-03T00:00:00Z') })
+      const running = sessionOf(orgId, { updatedAt: long, agentConfig: shared })
+      for (const session of [old, alone, recent, running]) {
+        await store().sessions.createSession(session, [messageOf('hello')], eventOf('started'))
+      }
+      assert.equal(await store().sessions.purgeSessions(new Date('2001-01-02T00:00:00Z')), 2)
+      assert.equal(await store().sessions.session(old.id), undefined)
+      assert.deepEqual(await store().sessions.messages(old.id), [])
+      assert.ok(await store().sessions.session(recent.id))
+      assert.deepEqual((await store().sessions.session(running.id))?.agentConfig, shared)
+      // One that comes back is written again.
+      const again = { ...alone, id: newId('session_'), gatewayTokenHash: newId('org_') }
+      await store().sessions.createSession(again, [], eventOf('started'))
+      assert.deepEqual((await store().sessions.session(again.id))?.agentConfig, alone.agentConfig)
+    })
+
+    test('a purge leaves alone the configuration that a commit is about to give to a session', async () => {
+      const { id: orgId } = await newOrganisation(store())
+      const session = await newSession(store(), orgId)
+      for (let round = 0; round < 10; round++) {
+        const updatedAt = new Date('1999-01-01T00:00:00Z')
+        await store().sessions.createSession(sessionOf(orgId, { status: 'ended', updatedAt }), [], eventOf('started'))
+        const agentConfig = { ...session.agentConfig, systemPrompt: newId('org_') }
+        const [, committed] = await Promise.all([
+          store().sessions.purgeSessions(new Date('1999-01-02T00:00:00Z')),
+          store().sessions.commit(session.id, { session: { agentConfig } }),
+        ])
+        assert.deepEqual(committed?.session.agentConfig, agentConfig)
+      }
+    })
+  })
+}

@@ -1,0 +1,61 @@
+import assert from 'node:assert/strict'
+import { readFile } from 'node:fs/promises'
+import { createServer } from 'node:http'
+import { once } from 'node:events'
+import type { AddressInfo } from 'node:net'
+import { join } from 'node:path'
+import { test } from 'node:test'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { chromium } from 'playwright-core'
+import { isTurnComplete, readEvents } from './event-stream.ts'
+import { AtollServer } from './server.ts'
+
+const docPath = join(import.meta.dirname, '../../docs/browser-client.md')
+
+test('the browser client of the docs survives a restart of the server without a gap or a repeat', async () => {
+  const html = /^```html\n(.*?)^```$/ms.exec(await readFile(docPath, 'utf8'))?.[1] ?? ''
+  assert.match(html, /EventSource/)
+  await using server = await AtollServer.start()
+  const { id } = (await server.json('POST', '/v1/sessions', { prompt: 'run: echo one', user_id: 'ada' })) as {
+    id: string
+  }
+  await readEvents(server, id, isTurnComplete)
+  const { token } = (await server.json('POST', `/v1/sessions/${id}/tokens`, { user_id: 'ada', scope: 'read' })) as {
+    token: string
+  }
+  const given = `<script>window.atoll = ${JSON.stringify({ url: server.url, sessionId: id, token })}</script>`
+  const site = createServer((_request, response) => {
+    response.setHeader('Content-Type', 'text/html; charset=utf-8')
+    response.end(`<!doctype html>${given}${html}`)
+  }).listen(0, '127.0.0.1')
+  await once(site, 'listening')
+  const browser = await chromium.launch({
+    executablePath: '/usr/bin/chromium',
+    args: ['--no-sandbox', '--disable-gpu', '--disable-background-networking', '--no-first-run'],
+  })
+  try {
+    const page = await browser.newPage()
+    await page.goto(`http://127.0.0.1:${(site.address() as AddressInfo).port}/`)
+    const numbers = async () =>
+      await page.$$eval('#log li', (items) => items.map((item) => (item as unknown as { value: number }).value))
+    const shows = async (count: number) => {
+      while ((await numbers()).length < count) await sleep(50)
+    }
+    const before = (await readEvents(server, id, isTurnComplete)).length
+    await shows(before)
+    await server.kill()
+    await server.restart()
+    await server.json('POST', `/v1/sessions/${id}/messages`, { message: 'run: echo two', user_id: 'ada' })
+    const after = await readEvents(server, id, (_event, all) => all.filter(isTurnComplete).length === 2)
+    assert.ok(after.length > before)
+    await shows(after.length)
+    assert.deepEqual(
+      await numbers(),
+      after.map((event) => event.id),
+    )
+  } finally {
+    await browser.close()
+    site.close()
+  }
+  await server.json('DELETE', `/v1/sessions/${id}`)
+})

@@ -1,0 +1,202 @@
+import assert from 'node:assert/strict'
+import { once } from 'node:events'
+import { connect as connectHttp2 } from 'node:http2'
+import type { IncomingHttpHeaders, IncomingMessage } from 'node:http'
+import { Agent, request } from 'node:https'
+import { after, before, test } from 'node:test'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { connect as connectTls } from 'node:tls'
+import { WebSocket } from 'ws'
+import { Caddy, freePort } from '../support/caddy.ts'
+import { AtollServer } from './server.ts'
+
+const customHost = 'shop.example.com'
+/** In the sandbox: says what it was asked, streams on `/events`, and greets WebSockets. */
+const program = `
+const { createServer } = require('node:http')
+const { createHash } = require('node:crypto')
+const server = createServer((request, response) => {
+  if (request.url === '/events') {
+    response.writeHead(200, { 'content-type': 'text/event-stream' })
+    response.write('data: first\\n\\n')
+    return
+  }
+  response.end(JSON.stringify({ url: request.url, headers: request.headers }))
+})
+server.on('upgrade', (request, socket) => {
+  const key = request.headers['sec-websocket-key'] + '258EAFA5-E914-47DA-95CA-C5AB0DC85B11'
+  const accept = createHash('sha1').update(key).digest('base64')
+  socket.write('HTTP/1.1 101 Switching Protocols\\r\\nConnection: Upgrade\\r\\nUpgrade: websocket\\r\\nSec-WebSocket-Accept: ' + accept + '\\r\\n\\r\\n')
+  socket.write(Buffer.concat([Buffer.of(0x81, 5), Buffer.from('hello')]))
+  socket.on('error', () => {})
+})
+server.listen(3000, '127.0.0.1')
+`
+
+let port: number
+let atoll: AtollServer
+let caddy: Caddy
+let id: string
+let ownHost: string
+
+before(async () => {
+  port = await freePort()
+  atoll = await AtollServer.start({
+    env: {
+      ATOLL_PUBLIC_URL: `https://api.example.org:${port}`,
+      ATOLL_PREVIEW_URL: `https://preview.example.org:${port}`,
+      ATOLL_TRUST_PROXY: 'loopback',
+    },
+  })
+  caddy = await Caddy.start(`127.0.0.1:${atoll.port}`, port)
+  const started = (await atoll.json('POST', '/api/sandboxes', { timeout: 0 })) as { sandboxID: string }
+  id = started.sandboxID
+  ownHost = `${id}-p3000.preview.example.org`
+  const written = await atoll.fetch(`/api/sandboxes/${id}/files?path=/workspace/server.js`, {
+    method: 'PUT',
+    body: program,
+  })
+  assert.equal(written.status, 204)
+  await atoll.json('POST', `/api/sandboxes/${id}/exec`, { cmd: 'node', args: ['/workspace/server.js'] })
+})
+
+after(async () => {
+  await caddy?.[Symbol.asyncDispose]()
+  await atoll?.[Symbol.asyncDispose]()
+})
+
+interface Answer {
+  status: number
+  headers: IncomingHttpHeaders
+  text: string
+}
+
+/** Over TLS to the edge, trusting its authority alone. */
+async function ask(host: string, path: string, headers: Record<string, string> = {}): Promise<Answer> {
+  const outgoing = request({
+    host: '127.0.0.1',
+    port,
+    servername: host,
+    ca: caddy.ca,
+    agent: false,
+    path,
+    headers: { ...headers, Host: `${host}:${port}` },
+  })
+  outgoing.end()
+  const [incoming] = (await once(outgoing, 'response')) as [IncomingMessage]
+  const text = (await incoming.toArray()).map(String).join('')
+  return { status: incoming.statusCode ?? 0, headers: incoming.headers, text }
+}
+
+/** Until the server inside listens. */
+async function askUntilServed(host: string): Promise<Answer> {
+  for (;;) {
+    const answer = await ask(host, '/')
+    if (answer.status === 200) return answer
+    await sleep(100)
+  }
+}
+
+async function previews(): Promise<{ port: number; sslStatus: string; customHostname?: string }[]> {
+  return (await atoll.json('GET', `/api/sandboxes/${id}/preview`)) as Awaited<ReturnType<typeof previews>>
+}
+
+async function untilActive(which: number): Promise<void> {
+  while ((await previews()).find((preview) => preview.port === which)?.sslStatus !== 'active') await sleep(20)
+}
+
+test('a preview answers over https under its own name, and the sandbox learns of it', async () => {
+  const { text } = await askUntilServed(ownHost)
+  const { headers } = JSON.parse(text)
+  assert.equal(headers['x-forwarded-proto'], 'https')
+  assert.equal(headers['x-forwarded-host'], `${ownHost}:${port}`)
+  assert.equal(headers.host, `${ownHost}:${port}`)
+  assert.match(headers['x-forwarded-for'], /^127\.0\.0\.1\b/)
+  const claimed = await ask(ownHost, '/', { 'x-forwarded-for': '6.6.6.6', 'x-forwarded-proto': 'http' })
+  const seen = JSON.parse(claimed.text).headers
+  assert.doesNotMatch(seen['x-forwarded-for'], /6\.6\.6\.6/)
+  assert.equal(seen['x-forwarded-proto'], 'https')
+})
+
+test('a custom domain gets its certificate, and its status goes from pending to active', async () => {
+  await assert.rejects(ask(customHost, '/'), /alert|SSL/, 'nobody has registered it')
+  const body = { port: 3000, domain: customHost }
+  const declared = (await atoll.json('POST', `/api/sandboxes/${id}/preview`, body)) as { sslStatus: string }
+  assert.equal(declared.sslStatus, 'pending')
+  assert.equal((await previews())[0]?.sslStatus, 'pending')
+  assert.equal((await ask(customHost, '/path')).status, 200)
+  await untilActive(3000)
+  assert.deepEqual(
+    (await previews()).map(({ customHostname }) => customHostname),
+    [customHost],
+  )
+  const again = (await atoll.json('POST', `/api/sandboxes/${id}/preview`, body)) as { sslStatus: string }
+  assert.equal(again.sslStatus, 'active', 'what is served stays served')
+})
+
+test('the edge speaks HTTP/2', async () => {
+  const session = connectHttp2(`https://127.0.0.1:${port}`, { servername: ownHost, ca: caddy.ca })
+  await once(session, 'connect')
+  assert.equal(session.alpnProtocol, 'h2')
+  const stream = session.request({ ':authority': ownHost, ':path': '/over-http2' })
+  const [headers] = (await once(stream, 'response')) as [Record<string, unknown>]
+  assert.equal(headers[':status'], 200)
+  assert.equal(JSON.parse((await stream.toArray()).map(String).join('')).url, '/over-http2')
+  session.close()
+})
+
+test('events stream through it one by one', async () => {
+  const outgoing = request({
+    host: '127.0.0.1',
+    port,
+    servername: ownHost,
+    ca: caddy.ca,
+    path: '/events',
+    headers: { Host: ownHost },
+  })
+  outgoing.end()
+  const [incoming] = (await once(outgoing, 'response')) as [IncomingMessage]
+  assert.equal(String((await once(incoming, 'data'))[0]), 'data: first\n\n')
+  incoming.on('error', () => {})
+  outgoing.destroy()
+})
+
+test('WebSockets pass through it', async () => {
+  const agent = new Agent({ servername: ownHost, ca: caddy.ca })
+  const socket = new WebSocket(`wss://127.0.0.1:${port}/`, { agent, headers: { Host: ownHost } })
+  const [message] = (await once(socket, 'message')) as [Buffer]
+  assert.equal(String(message), 'hello')
+  socket.terminate()
+})
+
+test('the API answers through it, without what is for this machine alone', async () => {
+  const host = 'api.example.org'
+  assert.equal((await ask(host, '/healthz')).status, 200)
+  const listed = await ask(host, '/api/sandboxes', { 'x-api-key': atoll.key })
+  assert.deepEqual(
+    JSON.parse(listed.text).map((sandbox: { sandboxID: string }) => sandbox.sandboxID),
+    [id],
+  )
+  assert.equal((await ask(host, '/internal/tls-ask?domain=api.example.org')).status, 404)
+  assert.equal((await ask(host, '/metrics')).status, 404)
+})
+
+test('names that are nobody’s get no certificate', async () => {
+  const stopped = (await atoll.json('POST', '/api/sandboxes', {})) as { sandboxID: string }
+  await atoll.json('DELETE', `/api/sandboxes/${stopped.sandboxID}`)
+  for (const name of [
+    'evil.example.com',
+    'sb-unknown00000-p3000.preview.example.org',
+    `${stopped.sandboxID}-p3000.preview.example.org`,
+    'x.api.example.org',
+    'preview.example.org',
+  ]) {
+    const socket = connectTls({ host: '127.0.0.1', port, servername: name, rejectUnauthorized: false })
+    const fate = await new Promise((resolve) => {
+      socket.on('secureConnect', () => resolve('a certificate'))
+      socket.on('error', (error: NodeJS.ErrnoException) => resolve(error.code))
+    })
+    socket.destroy()
+    assert.match(String(fate), /^ERR_SSL/, name)
+  }
+})

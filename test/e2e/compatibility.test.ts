@@ -1,0 +1,189 @@
+import assert from 'node:assert/strict'
+import { after, before, test } from 'node:test'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { opencomputer } from '@computesdk/opencomputer'
+import { Sandbox } from '@opencomputer/sdk'
+import { askPreview, askPreviewUntil } from './preview.ts'
+import { AtollServer } from './server.ts'
+
+// Every method of the public clients that touches sandboxes; `sdk.test.ts` has those of a first hour. The table in
+// docs/compatibility.md names the tests of both files.
+
+let server: AtollServer
+let connection: { apiUrl: string; apiKey: string }
+
+before(async () => {
+  server = await AtollServer.start()
+  connection = { apiUrl: server.url, apiKey: server.key }
+})
+
+after(() => server[Symbol.asyncDispose]())
+
+async function ready(sandbox: Sandbox, checkpointId: string): Promise<void> {
+  for (;;) {
+    const found = (await sandbox.listCheckpoints()).find((checkpoint) => checkpoint.id === checkpointId)
+    if (found?.status === 'ready') return
+    assert.notEqual(found?.status, 'failed', JSON.stringify(found))
+    await sleep(50)
+  }
+}
+
+test('connect finds a sandbox again, and an unknown id is an error', async () => {
+  const sandbox = await Sandbox.create(connection)
+  const again = await Sandbox.connect(sandbox.sandboxId, connection)
+  assert.equal(again.status, 'running')
+  assert.equal(again.getPreviewDomain(8080), `${sandbox.sandboxId}-p8080.preview.localhost:${server.port}`)
+  await assert.rejects(Sandbox.connect('sb-000000000000', connection), /404/)
+  await sandbox.kill()
+})
+
+test('a checkpoint without a kind is full: its forks and its restore go on in memory', async () => {
+  const sandbox = await Sandbox.create(connection)
+  const program = 'let n=0; require("http").createServer((q,s)=>s.end(String(++n))).listen(3000)'
+  await sandbox.exec.start('node', { args: ['-e', program] })
+  const host = `${sandbox.sandboxId}-p3000.preview.localhost`
+  await askPreviewUntil(server, host, (answer) => answer.status === 200)
+  const counted = Number((await askPreview(server, host)).body)
+  const checkpoint = await sandbox.createCheckpoint('memory')
+  await ready(sandbox, checkpoint.id)
+  const fork = await Sandbox.createFromCheckpoint(checkpoint.id, { ...connection, envs: { EXTRA: 'yes' } })
+  assert.equal(Number((await askPreview(server, `${fork.sandboxId}-p3000.preview.localhost`)).body), counted + 1)
+  assert.equal((await fork.exec.run('echo $EXTRA')).stdout, 'yes\n')
+  await askPreview(server, host)
+  await sandbox.restoreCheckpoint(checkpoint.id)
+  assert.equal(Number((await askPreview(server, host)).body), counted + 1)
+  await fork.kill()
+  await sandbox.deleteCheckpoint(checkpoint.id)
+  await sandbox.kill()
+})
+
+test('hibernate and wake keep what runs', async () => {
+  const sandbox = await Sandbox.create(connection)
+  const session = await sandbox.exec.start('sh', { args: ['-c', 'read line; echo "woke to $line"'] })
+  session.close()
+  await sandbox.hibernate()
+  assert.equal(await sandbox.isRunning(), false)
+  await sandbox.wake({ timeout: 300 })
+  assert.equal(sandbox.status, 'running')
+  let output = ''
+  const again = await sandbox.exec.attach(session.sessionId, {
+    onStdout: (chunk) => (output += Buffer.from(chunk).toString()),
+  })
+  again.sendStdin('a new day\n')
+  assert.equal(await again.done, 0)
+  assert.equal(output, 'woke to a new day\n')
+  await sandbox.kill()
+})
+
+test('reboot and powerCycle end the processes and keep the disk; scale changes the size', async () => {
+  const sandbox = await Sandbox.create(connection)
+  await sandbox.files.write('/workspace/kept', 'yes')
+  for (const restart of [() => sandbox.reboot(), () => sandbox.powerCycle()]) {
+    await sandbox.exec.background('sleep', { args: ['1000'] })
+    await restart()
+    assert.equal((await sandbox.exec.run('pgrep sleep')).exitCode, 1)
+    assert.equal(await sandbox.files.read('/workspace/kept'), 'yes')
+  }
+  const scaled = await sandbox.scale({ memoryMB: 4096 })
+  assert.equal(scaled.memoryMB, 4096)
+  await sandbox.kill()
+})
+
+test('patches are listed and deleted', async () => {
+  const sandbox = await Sandbox.create(connection)
+  const checkpoint = await sandbox.createCheckpoint('disk', { kind: 'disk_only' })
+  await ready(sandbox, checkpoint.id)
+  const created = await Sandbox.createCheckpointPatch(checkpoint.id, { script: 'exit 3', ...connection })
+  await assert.rejects(Sandbox.createFromCheckpoint(checkpoint.id, connection), /422.*patch_failed/)
+  assert.equal((await Sandbox.listCheckpointPatches(checkpoint.id, connection)).length, 1)
+  await Sandbox.deleteCheckpointPatch(checkpoint.id, created.patch.id, connection)
+  const fork = await Sandbox.createFromCheckpoint(checkpoint.id, connection)
+  await fork.kill()
+  await sandbox.kill()
+})
+
+test('previews are listed, guarded by a token that rotates, and deleted', async () => {
+  const sandbox = await Sandbox.create({ ...connection, previewAuth: {} })
+  await sandbox.exec.start('python3', { args: ['-m', 'http.server', '3000'] })
+  const host = `${sandbox.sandboxId}-p3000.preview.localhost`
+  assert.equal((await askPreview(server, host)).status, 401)
+  const first = { 'X-OC-Preview-Token': sandbox.previewAuthToken }
+  while ((await askPreview(server, host, '/', first)).status !== 200) await sleep(50)
+  const token = await sandbox.rotatePreviewAuthToken()
+  assert.equal((await askPreview(server, host, '/', first)).status, 401)
+  assert.equal((await askPreview(server, host, '/', { Authorization: `Bearer ${token}` })).status, 200)
+  await sandbox.createPreviewURL({ port: 3000 })
+  assert.deepEqual(
+    (await sandbox.listPreviewURLs()).map((preview) => preview.port),
+    [3000],
+  )
+  await sandbox.deletePreviewURL(3000)
+  assert.deepEqual(await sandbox.listPreviewURLs(), [])
+  await sandbox.kill()
+})
+
+test('exec sessions are listed, killed, attached to again, and shells go on after a client has gone', async () => {
+  const sandbox = await Sandbox.create(connection)
+  const session = await sandbox.exec.background('sleep', { args: ['1000'] })
+  assert.deepEqual(
+    (await sandbox.exec.list()).map((item) => item.sessionID),
+    [session.sessionId],
+  )
+  await session.kill(15)
+  assert.equal(await session.done, 128 + 15)
+  const shell = await sandbox.exec.shell()
+  await shell.run('cd /workspace; NAME=atoll')
+  const same = await sandbox.exec.reattachShell(shell.sessionId)
+  assert.equal((await same.run('echo $NAME $PWD')).stdout.trim(), 'atoll /workspace')
+  await same.close()
+  await sandbox.kill()
+})
+
+test('what is not built answers 501, and never something else', async () => {
+  const sandbox = await Sandbox.create(connection)
+  const calls = [
+    () => sandbox.getAutoscale(),
+    () => sandbox.setAutoscale({ enabled: false }),
+    () => sandbox.getScalingLock(),
+    () => sandbox.setScalingLock(true),
+    () => sandbox.getAllowedHosts(),
+    () => sandbox.mounts.list(),
+    () => Sandbox.create({ ...connection, snapshot: 'some-snapshot' }),
+    () => Sandbox.create({ ...connection, secretStore: 'some-store' }),
+  ]
+  for (const call of calls) await assert.rejects(call(), /501|not_implemented/)
+  await sandbox.kill()
+})
+
+test('the ComputeSDK adapter, unchanged, does all that it offers', async () => {
+  const compute = opencomputer(connection)
+  const sandbox = await compute.sandbox.create({ envs: { A: 'b' }, metadata: { team: 'x' } })
+  const result = await sandbox.runCommand('echo $A; exit 2')
+  assert.deepEqual([result.exitCode, result.stdout], [2, 'b\n'])
+  await sandbox.filesystem.mkdir('/workspace/d')
+  await sandbox.filesystem.writeFile('/workspace/d/f', 'text')
+  assert.equal(await sandbox.filesystem.readFile('/workspace/d/f'), 'text')
+  assert.deepEqual(
+    (await sandbox.filesystem.readdir('/workspace/d')).map((entry) => entry.name),
+    ['f'],
+  )
+  await sandbox.filesystem.remove('/workspace/d/f')
+  assert.equal(await sandbox.filesystem.exists('/workspace/d/f'), false)
+  assert.match(
+    await sandbox.getUrl({ port: 3000 }),
+    new RegExp(`^https://${sandbox.sandboxId}-p3000\\.preview\\.localhost`),
+  )
+  assert.equal((await sandbox.getInfo()).status, 'running')
+  assert.equal((await compute.sandbox.getById(sandbox.sandboxId))?.sandboxId, sandbox.sandboxId)
+  assert.equal(await compute.sandbox.getById('sb-000000000000'), null)
+  await sandbox.filesystem.writeFile('/workspace/kept', 'yes')
+  const snapshot = await compute.snapshot?.create(sandbox.sandboxId, { name: 'one' })
+  assert.ok(snapshot)
+  assert.equal((await compute.snapshot?.list({ sandboxId: sandbox.sandboxId }))?.length, 1)
+  const copy = await compute.sandbox.create({ snapshotId: snapshot.id })
+  assert.equal(await copy.filesystem.readFile('/workspace/kept'), 'yes')
+  await compute.snapshot?.delete(snapshot.id)
+  await copy.destroy()
+  await sandbox.destroy()
+  assert.equal((await sandbox.getInfo()).status, 'stopped')
+})

@@ -1,0 +1,136 @@
+import { request } from 'node:http'
+import type { IncomingMessage } from 'node:http'
+import { setTimeout as sleep } from 'node:timers/promises'
+import type { Box } from './box.ts'
+import type { World } from './world.ts'
+
+/** The service itself waits up to thirty seconds for a wake; whatever takes longer than this hangs. */
+const answerMsMax = 45_000
+
+export interface Answer {
+  status: number
+  /** Of the sandbox API's error; empty without one. */
+  code: string
+  text: string
+  /** Of JSON, else undefined. */
+  body: unknown
+}
+
+export interface CallOptions {
+  body?: unknown
+  raw?: Buffer
+  /** Codes that this call may meet beside those that any call on the sandbox may; asked for when the answer is there. */
+  allow?: readonly string[] | (() => readonly string[])
+  /** For requests to a preview. */
+  host?: string
+  headers?: Record<string, string>
+}
+
+/** What excuses an error is asked about the whole time of a call, so it is begun before and asked after. */
+export class Excuses {
+  readonly #world: World
+  readonly #box: Box | undefined
+  readonly #wasDown: () => boolean
+  readonly #wasCut: () => boolean
+  readonly #wasKilled: () => boolean
+  readonly #wasDeleted: boolean
+
+  constructor(world: World, box: Box | undefined) {
+    this.#world = world
+    this.#box = box
+    this.#wasDown = world.down.watch()
+    this.#wasCut = box?.cuts.watch() ?? (() => false)
+    this.#wasKilled = box?.kills.watch() ?? (() => false)
+    this.#wasDeleted = box?.deletion === 'done'
+  }
+
+  /** Whether the connection may break. */
+  get forBreak(): boolean {
+    return this.#wasDown()
+  }
+
+  /** Whether what ran in the sandbox may have been cut off. */
+  get forCut(): boolean {
+    return this.#wasDown() || this.#wasCut() || (this.#box !== undefined && !this.#box.isUsable)
+  }
+
+  /** What is wrong with an answer; undefined for nothing. */
+  fault(what: string, { status, code, text }: Answer, allow: readonly string[]): string | undefined {
+    const said = `${what}: ${status} ${text.slice(0, 500)}`
+    if (status < 400) return this.#wasDeleted && !allow.includes('stopped') ? `${said} after the deletion` : undefined
+    if (allow.includes(code)) return undefined
+    if (code === 'unavailable' && this.forCut) return undefined
+    if (code === 'conflict' && (this.#box?.wasKilled === true || this.#wasKilled())) return undefined
+    // A process that is just being restored can be killed too.
+    if (code === 'full_checkpoint_unavailable' && this.#wasKilled()) return undefined
+    if (code === 'sandbox_stopped' && this.#box !== undefined && this.#box.deletion !== 'none') return undefined
+    return said
+  }
+
+  async report(text: string): Promise<void> {
+    // What explains it may be told a moment later: a kill is noted before it is done, but a connection breaks at once.
+    await sleep(0)
+    this.#world.violated(text, this.#box)
+  }
+}
+
+/** One call; undefined when nobody knows whether it was heard. What the contract does not allow is told to the world. */
+export async function call(
+  world: World,
+  box: Box | undefined,
+  method: string,
+  path: string,
+  options: CallOptions = {},
+): Promise<Answer | undefined> {
+  const what = `${method} ${options.host ?? ''}${path}`
+  const excuses = new Excuses(world, box)
+  box?.note(`> ${what} ${options.body === undefined ? '' : JSON.stringify(options.body).slice(0, 200)}`)
+  const began = Date.now()
+  let answer: Answer
+  try {
+    answer = await send(world, method, path, options)
+  } catch (error) {
+    box?.note(`< ${what} broke after ${Date.now() - began} ms: ${String(error)}`)
+    if (Date.now() - began >= answerMsMax) await excuses.report(`${what} did not answer in ${answerMsMax} ms`)
+    else if (!excuses.forBreak) await excuses.report(`${what} broke: ${String(error)}`)
+    else await sleep(50)
+    return undefined
+  }
+  box?.note(`< ${what} ${answer.status} ${answer.text.slice(0, 200)} (${Date.now() - began} ms)`)
+  world.count(`${answer.status} ${answer.code}`)
+  const { allow = [] } = options
+  const fault = excuses.fault(what, answer, typeof allow === 'function' ? allow() : allow)
+  if (fault !== undefined) await excuses.report(fault)
+  return answer
+}
+
+async function send(world: World, method: string, path: string, options: CallOptions): Promise<Answer> {
+  const { server } = world
+  const { body, raw, host, headers } = options
+  const content = raw ?? (body === undefined ? undefined : Buffer.from(JSON.stringify(body)))
+  const { promise, resolve, reject } = Promise.withResolvers<IncomingMessage>()
+  const signal = AbortSignal.timeout(answerMsMax)
+  request({
+    host: '127.0.0.1',
+    port: server.port,
+    method,
+    path,
+    signal,
+    agent: false,
+    headers: {
+      ...(host === undefined ? { 'X-API-Key': server.key, 'Content-Type': 'application/json' } : { Host: host }),
+      ...(content === undefined ? {} : { 'Content-Length': content.length }),
+      ...headers,
+    },
+  })
+    .on('response', resolve)
+    .on('error', reject)
+    .end(content)
+  const response = await promise
+  const text = Buffer.concat(await response.toArray()).toString()
+  if (!response.complete) throw new Error('the answer broke off')
+  const isJson = response.headers['content-type']?.startsWith('application/json') === true
+  const parsed: unknown = isJson && text !== '' ? JSON.parse(text) : undefined
+  const { code = '' } = (parsed ?? {}) as { code?: string }
+  return { status: response.statusCode ?? 0, code: response.statusCode === undefined ? '' : code, text, body: parsed }
+}

@@ -1,0 +1,102 @@
+import { execFile } from 'node:child_process'
+import { open, readdir, readFile } from 'node:fs/promises'
+import { promisify } from 'node:util'
+import { HostNames } from '../../src/runtime/runc/names.ts'
+
+const run = promisify(execFile)
+const chunkBytes = 4 * 1024 * 1024
+
+/** Live processes of a sandbox, by the control groups that the host sees them in. */
+export async function processesOf(sandboxId: string): Promise<number[]> {
+  const pids = (await readdir('/proc')).filter((name) => /^\d+$/.test(name))
+  const live = await Promise.all(
+    pids.map(async (pid) => {
+      const read = (file: string) => readFile(`/proc/${pid}/${file}`, 'utf8').catch(() => '')
+      const [groups, status] = await Promise.all([read('cgroup'), read('status')])
+      // What has died holds nothing, however late the machine's init takes note of it.
+      return groups.includes(sandboxId) && !/^State:\s+[ZX]/m.test(status)
+    }),
+  )
+  return pids.filter((_, index) => live[index]).map(Number)
+}
+
+/** Those of the texts that the memory of any of these processes holds, as they are or in base64. */
+export async function heldInMemory(pids: number[], texts: string[]): Promise<string[]> {
+  const held = new Set<string>()
+  for (const pid of pids) {
+    const maps = await readFile(`/proc/${pid}/maps`, 'utf8')
+    await using memory = await open(`/proc/${pid}/mem`)
+    for (const line of maps.split('\n')) {
+      const [, from = '', to = '', readable] = /^([0-9a-f]+)-([0-9a-f]+) (r)/.exec(line) ?? []
+      if (!readable || /\[(?:vvar|vsyscall|vdso)/.test(line)) continue
+      await searchRange(memory, Number.parseInt(from, 16), Number.parseInt(to, 16), texts, held)
+    }
+  }
+  return texts.filter((text) => held.has(text))
+}
+
+/** Those of the texts that any file of any sandbox, layer or saved memory of this server holds. */
+export async function heldOnDisk(dataDir: string, texts: string[]): Promise<string[]> {
+  const { poolDir } = new HostNames(dataDir)
+  const held: string[] = []
+  for (const text of texts) {
+    for (const form of formsOf(text)) {
+      // grep says 1 when it finds nothing.
+      const files = await run('grep', ['-rlaF', '-e', form, poolDir]).catch((error: { code?: unknown }) => {
+        if (error.code !== 1) throw error
+        return { stdout: '' }
+      })
+      if (files.stdout !== '') held.push(text)
+    }
+  }
+  return [...new Set(held)]
+}
+
+/** What the host holds of this server's sandboxes, but for the server itself: one line each, to compare. */
+export async function heldOnHost(dataDir: string): Promise<string[]> {
+  const { hash, poolDir, sandboxesDir } = new HostNames(dataDir)
+  const folders = [
+    sandboxesDir,
+    ...['sandboxes', 'layers', 'memory/checkpoints', 'memory/runs', 'memory/saved'].map((name) => `${poolDir}/${name}`),
+  ]
+  const [mounts, links, groups, entries] = await Promise.all([
+    readFile('/proc/self/mountinfo', 'utf8'),
+    readdir('/sys/class/net'),
+    processesOf(`atoll-${hash}`),
+    Promise.all(folders.map(async (folder) => (await readdir(folder)).map((name) => `${folder}/${name}`))),
+  ])
+  return [
+    ...mounts.split('\n').flatMap((line) => (line.includes(sandboxesDir) ? [`mount ${line.split(' ')[4]}`] : [])),
+    ...links.filter((link) => link.startsWith(`av${hash}`)).map((link) => `link ${link}`),
+    ...groups.map((pid) => `process ${pid}`),
+    ...entries.flat(),
+  ].toSorted()
+}
+
+/** Control groups of a sandbox, in any hierarchy. */
+export async function groupsOf(sandboxId: string): Promise<string[]> {
+  const { stdout } = await run('find', ['/sys/fs/cgroup', '-type', 'd', '-name', sandboxId])
+  return stdout.split('\n').filter((line) => line !== '')
+}
+
+async function searchRange(
+  memory: Awaited<ReturnType<typeof open>>,
+  from: number,
+  to: number,
+  texts: string[],
+  held: Set<string>,
+): Promise<void> {
+  const overlap = Math.max(...texts.flatMap(formsOf).map((form) => form.length))
+  for (let at = from; at < to; at += chunkBytes - overlap) {
+    const chunk = Buffer.alloc(Math.min(chunkBytes, to - at))
+    // Memory that nobody has touched behind the end of a mapped file cannot be read.
+    const { bytesRead } = await memory.read(chunk, 0, chunk.length, at).catch(() => ({ bytesRead: 0 }))
+    for (const text of texts) {
+      if (formsOf(text).some((form) => chunk.subarray(0, bytesRead).includes(form))) held.add(text)
+    }
+  }
+}
+
+function formsOf(text: string): string[] {
+  return [text, Buffer.from(text).toString('base64').replace(/=+$/, '').slice(0, -1)]
+}

@@ -1,0 +1,167 @@
+import { type ChildProcess, spawn } from 'node:child_process'
+import { randomBytes, randomInt } from 'node:crypto'
+import { mkdtemp, rm } from 'node:fs/promises'
+import { createServer } from 'node:net'
+import { networkInterfaces } from 'node:os'
+import { once } from 'node:events'
+import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
+
+const projectDir = join(import.meta.dirname, '../..')
+const startTimeoutMs = 60_000
+const stopTimeoutMs = 30_000
+
+export interface StartOptions {
+  /** Given again to start over the same data. */
+  dataDir?: string
+  env?: Record<string, string>
+  port?: number
+  subnet?: string
+}
+
+/** The real server in a process of its own, over a data directory of its own. */
+export class AtollServer {
+  readonly url: string
+  readonly port: number
+  readonly key: string
+  readonly dataDir: string
+  readonly subnet: string
+  readonly #env: Record<string, string>
+  #process: ChildProcess
+  #output = ''
+
+  private constructor(options: Required<StartOptions> & { key: string }) {
+    const { port, dataDir, subnet, key, env } = options
+    this.port = port
+    this.url = `http://127.0.0.1:${port}`
+    this.key = key
+    this.dataDir = dataDir
+    this.subnet = subnet
+    this.#env = env
+    this.#process = this.#spawn()
+  }
+
+  static async start(options: StartOptions = {}): Promise<AtollServer> {
+    const server = new AtollServer({
+      port: options.port ?? (await freePort()),
+      dataDir: options.dataDir ?? (await mkdtemp('/var/tmp/atoll-e2e-')),
+      subnet: options.subnet ?? freeSubnet(),
+      key: `test_${randomBytes(16).toString('hex')}`,
+      env: { ATOLL_DISK_POOL_MB: '8192', ...options.env },
+    })
+    await server.ready()
+    return server
+  }
+
+  get pid(): number {
+    if (this.#process.pid === undefined) throw new Error('the server did not start')
+    return this.#process.pid
+  }
+
+  /** All that it has printed so far, over all of its lives. */
+  get output(): string {
+    return this.#output
+  }
+
+  /** Starts it again over the same data, after `stop` or `kill`. */
+  async restart(): Promise<void> {
+    this.#process = this.#spawn()
+    await this.ready()
+  }
+
+  async ready(): Promise<void> {
+    const deadline = Date.now() + startTimeoutMs
+    while (Date.now() < deadline) {
+      if (this.#process.exitCode !== null) throw new Error(`the server ended:\n${this.#output}`)
+      const answer = await fetch(`${this.url}/readyz`).catch(() => undefined)
+      if (answer?.ok) return
+      await sleep(50)
+    }
+    throw new Error(`the server was not ready in time:\n${this.#output}`)
+  }
+
+  /** Ends it as an operator would and returns its exit status. */
+  async stop(): Promise<number | null> {
+    if (this.#process.exitCode !== null) return this.#process.exitCode
+    const ended = once(this.#process, 'exit')
+    this.#process.kill('SIGTERM')
+    const late = setTimeout(() => this.#process.kill('SIGKILL'), stopTimeoutMs)
+    await ended
+    clearTimeout(late)
+    return this.#process.exitCode
+  }
+
+  /** Ends it as a crash would. */
+  async kill(): Promise<void> {
+    const ended = once(this.#process, 'exit')
+    this.#process.kill('SIGKILL')
+    await ended
+  }
+
+  /** Deletes all sandboxes, stops it, and removes its data. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    if (this.#process.exitCode !== null || this.#process.signalCode !== null) await this.restart()
+    const sandboxes = (await this.json('GET', '/api/sandboxes')) as { sandboxID: string }[]
+    await Promise.all(sandboxes.map(({ sandboxID }) => this.fetch(`/api/sandboxes/${sandboxID}`, { method: 'DELETE' })))
+    await this.stop()
+    await rm(this.dataDir, { recursive: true })
+  }
+
+  async fetch(path: string, init: RequestInit = {}): Promise<Response> {
+    const headers = new Headers(init.headers)
+    if (!headers.has('X-API-Key')) headers.set('X-API-Key', this.key)
+    return await fetch(this.url + path, { ...init, headers })
+  }
+
+  /** Calls with a JSON body and returns the answer's; a status of 400 or more throws with all of it. */
+  async json(method: string, path: string, body?: unknown): Promise<unknown> {
+    const response = await this.fetch(path, {
+      method,
+      headers: { 'Content-Type': 'application/json' },
+      ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+    })
+    const text = await response.text()
+    if (!response.ok) throw new Error(`${method} ${path}: ${response.status} ${text}`)
+    return text === '' ? undefined : JSON.parse(text)
+  }
+
+  #spawn(): ChildProcess {
+    const child = spawn(process.execPath, ['src/server/main.ts'], {
+      cwd: projectDir,
+      stdio: ['ignore', 'pipe', 'pipe'],
+      env: {
+        PATH: process.env['PATH'],
+        HOME: process.env['HOME'],
+        ATOLL_LISTEN: `127.0.0.1:${this.port}`,
+        ATOLL_DATA_DIR: this.dataDir,
+        ATOLL_IMAGE_DIR: process.env['ATOLL_IMAGE_DIR'] ?? '',
+        ATOLL_API_KEY: this.key,
+        ATOLL_SUBNET: this.subnet,
+        ...this.#env,
+      },
+    })
+    const keep = (chunk: Buffer) => (this.#output += chunk.toString())
+    child.stdout.on('data', keep)
+    child.stderr.on('data', keep)
+    return child
+  }
+}
+
+/** A network that nobody on this machine uses: servers of other tests, or of the machine's user, may run at the same time. */
+function freeSubnet(): string {
+  const taken = Object.values(networkInterfaces()).flatMap((addresses) => addresses ?? [])
+  for (;;) {
+    const second = randomInt(201, 250)
+    if (taken.some(({ address }) => address.startsWith(`10.${second}.`))) continue
+    return `10.${second}.${randomInt(0, 250)}.0/24`
+  }
+}
+
+export async function freePort(): Promise<number> {
+  const listener = createServer().listen(0, '127.0.0.1')
+  await once(listener, 'listening')
+  const address = listener.address()
+  if (address === null || typeof address === 'string') throw new Error('no port')
+  await new Promise((resolve) => listener.close(resolve))
+  return address.port
+}

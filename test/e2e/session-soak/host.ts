@@ -1,0 +1,101 @@
+import { execFile } from 'node:child_process'
+import { readdir, readFile } from 'node:fs/promises'
+import { promisify } from 'node:util'
+import { Cgroups } from '../../../src/runtime/runc/cgroup.ts'
+import { HostNames } from '../../../src/runtime/runc/names.ts'
+import type { AtollServer } from '../server.ts'
+
+const run = promisify(execFile)
+
+export interface HostProcess {
+  pid: number
+  sandboxId: string
+}
+
+/** The sandboxes of one server as the host sees them: their processes, and all that carries the server's name. */
+export class Host {
+  readonly #server: AtollServer
+  readonly #names: HostNames
+  readonly #cgroups: Cgroups
+
+  private constructor(server: AtollServer, cgroups: Cgroups) {
+    this.#server = server
+    this.#names = new HostNames(server.dataDir)
+    this.#cgroups = cgroups
+  }
+
+  static async of(server: AtollServer): Promise<Host> {
+    return new Host(server, await Cgroups.find())
+  }
+
+  /** Ids of the sandboxes that have processes. */
+  async sandboxes(): Promise<string[]> {
+    const ids = await this.#cgroups.children(this.#names.cgroupRoot)
+    const members = await Promise.all(ids.map((id) => this.#cgroups.members(this.#names.cgroup(id))))
+    return ids.filter((_id, index) => (members[index] ?? []).length > 0).toSorted()
+  }
+
+  /** The first process of each sandbox. */
+  async guests(): Promise<HostProcess[]> {
+    return await this.#find(async (pid) => /^NSpid:.*\s1$/m.test(await readFile(`/proc/${pid}/status`, 'utf8')))
+  }
+
+  async agents(): Promise<HostProcess[]> {
+    return await this.#find(async (pid) => (await readFile(`/proc/${pid}/cmdline`, 'utf8')).includes('agent/main.ts'))
+  }
+
+  /** What the server has on its host, as lines to compare. Its database is not part of it. */
+  async traces(): Promise<Record<string, string[]>> {
+    const { hash, runDir, dataDir, cgroupRoot } = this.#names
+    const own = (text: string) => text.split('\n').filter((line) => line.includes(hash) || line.includes(dataDir))
+    const [mounts, links, loops, rules] = await Promise.all([
+      readFile('/proc/mounts', 'utf8'),
+      run('ip', ['-o', '-brief', 'link']),
+      run('losetup', ['--list', '--noheadings', '--output', 'BACK-FILE']),
+      run('nft', ['list', 'ruleset']),
+    ])
+    const files = await readdir(this.#server.dataDir, { recursive: true })
+    return {
+      mounts: own(mounts).toSorted(),
+      links: own(links.stdout).map((line) => line.split(/[\s@]/, 1)[0] ?? ''),
+      loops: own(loops.stdout),
+      rules: tableOf(rules.stdout, hash),
+      run: (await readdir(runDir, { recursive: true })).toSorted(),
+      files: files.filter((name) => !name.startsWith('db')).toSorted(),
+      groups: await this.#cgroups.children(cgroupRoot),
+      processes: await this.#processes(),
+    }
+  }
+
+  /** Command lines of what runs in a sandbox or on its behalf, without the server. */
+  async #processes(): Promise<string[]> {
+    const { hash } = this.#names
+    const pids = (await readdir('/proc')).filter((name) => /^\d+$/.test(name) && Number(name) !== this.#server.pid)
+    const commands = await Promise.all(
+      pids.map(async (pid) => {
+        const [command = '', group = ''] = await Promise.all(
+          ['cmdline', 'cgroup'].map((file) => readFile(`/proc/${pid}/${file}`, 'utf8').catch(() => '')),
+        )
+        return command.includes(hash) || group.includes(hash) ? command.replaceAll('\0', ' ') : ''
+      }),
+    )
+    return commands.filter((command) => command !== '').toSorted()
+  }
+
+  async #find(wanted: (pid: number) => Promise<boolean>): Promise<HostProcess[]> {
+    const found: HostProcess[] = []
+    for (const sandboxId of (await this.#cgroups.children(this.#names.cgroupRoot)).toSorted()) {
+      for (const pid of await this.#cgroups.members(this.#names.cgroup(sandboxId))) {
+        // It may end while it is looked at.
+        if (await wanted(pid).catch(() => false)) found.push({ pid, sandboxId })
+      }
+    }
+    return found
+  }
+}
+
+/** The lines of the table that carries a hash, without counts of connections, which expire by themselves. */
+function tableOf(ruleset: string, hash: string): string[] {
+  const table = ruleset.split(/^(?=table )/m).find((part) => part.split('\n', 1)[0]?.includes(hash)) ?? ''
+  return table.split('\n').filter((line) => line !== '' && !/expires |\d ct count over/.test(line))
+}

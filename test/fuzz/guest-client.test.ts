@@ -1,0 +1,386 @@
+import assert from 'node:assert/strict'
+import { type Duplex, duplexPair, Readable } from 'node:stream'
+import { test } from 'node:test'
+import { setTimeout as sleep } from 'node:timers/promises'
+import fc from 'fast-check'
+import { isServiceError } from '../../src/errors.ts'
+import { frameKind, lineBytesMax, payloadBytesMax } from '../../src/protocol/guest.ts'
+import { createGuest } from '../../src/runtime/guest-client/index.ts'
+import type { Guest } from '../../src/sandbox/guest.ts'
+
+/** A call that has not ended by then hangs; the client's own patience is far shorter. */
+const hangMs = 20_000
+const timeouts = { answerTimeoutMs: 40, idleTimeoutMs: 40 }
+
+type Ending = 'end' | 'destroy' | 'stall'
+
+/** A guest that answers every connection with these chunks, whatever it is asked. */
+function hostile(chunks: Uint8Array[], ending: Ending): { guest: Guest; open: () => number } {
+  const sides: Duplex[] = []
+  const guest = createGuest(async () => {
+    const [client, server] = duplexPair()
+    sides.push(client)
+    server.on('error', () => undefined)
+    server.resume()
+    server.once('data', () => {
+      for (const chunk of chunks) server.write(chunk)
+      if (ending === 'end') server.end()
+      if (ending === 'destroy') setImmediate(() => client.destroy())
+    })
+    return client
+  }, timeouts)
+  return { guest, open: () => sides.filter((side) => !side.destroyed).length }
+}
+
+function frame(kind: number, ...parts: Uint8Array[]): Buffer {
+  const payload = Buffer.concat(parts)
+  const header = Buffer.alloc(5)
+  header.writeUInt8(kind)
+  header.writeUInt32BE(payload.length, 1)
+  return Buffer.concat([header, payload])
+}
+
+function uint64(value: number): Buffer {
+  const bytes = Buffer.alloc(8)
+  bytes.writeBigUInt64BE(BigInt(value))
+  return bytes
+}
+
+function json(value: unknown): Buffer {
+  return Buffer.from(JSON.stringify(value))
+}
+
+function line(value: unknown): Buffer {
+  return Buffer.concat([json(value), Buffer.from('\n')])
+}
+
+const stat = { path: '/x', isDir: false, size: 6, mode: 0o644, modifiedSeconds: 1_700_000_000 }
+const process = {
+  id: 'x',
+  pid: 7,
+  argv: ['true'],
+  running: false,
+  exitCode: 0,
+  startedSeconds: 1_700_000_000,
+  endedSeconds: 1_700_000_001,
+  attachedClients: 0,
+  pty: false,
+}
+const ok = { ok: true }
+const output = [
+  frame(frameKind.stdout, uint64(0), Buffer.from('out')),
+  frame(frameKind.stderr, uint64(3), Buffer.from('err')),
+]
+
+async function drain(stream: AsyncIterable<unknown>): Promise<void> {
+  let bytes = 0
+  for await (const chunk of stream) bytes += chunk instanceof Uint8Array ? chunk.length : 1
+  assert.ok(bytes < 1 << 20)
+}
+
+/** Every operation: how it is called, and an answer that it takes. */
+const operations: Record<string, { call: (guest: Guest) => Promise<unknown>; answer: Buffer[]; follows?: true }> = {
+  hello: {
+    call: (guest) => guest.hello(),
+    answer: [line({ ok: true, version: '1.0.0', protocol: 1, connections: 1 })],
+  },
+  spawn: {
+    call: (guest) => guest.spawn({ id: 'x', argv: ['true'], envs: {} }),
+    answer: [line({ ok: true, process: { ...process, running: true, exitCode: undefined, endedSeconds: undefined } })],
+  },
+  processes: {
+    call: (guest) => guest.processes(),
+    answer: [line(ok), frame(frameKind.entries, json([process, process])), frame(frameKind.end)],
+  },
+  process: { call: (guest) => guest.process('x', 5), answer: [line({ ok: true, process })] },
+  output: {
+    call: (guest) => guest.output('x'),
+    answer: [line(ok), ...output, frame(frameKind.end, json({ truncated: false }))],
+  },
+  attach: {
+    call: async (guest) => {
+      await using attachment = await guest.attach('x')
+      await Promise.all([
+        drain(attachment),
+        attachment.write(Buffer.from('input')).catch((error: unknown) => assert.ok(isServiceError(error))),
+        attachment.acknowledge(3).catch((error: unknown) => assert.ok(isServiceError(error))),
+      ])
+    },
+    answer: [
+      line({ ok: true, input: true }),
+      ...output,
+      frame(frameKind.replayed, uint64(6)),
+      frame(frameKind.taken, uint64(5)),
+      frame(frameKind.exit, Buffer.from([0, 0, 0, 3])),
+    ],
+    follows: true,
+  },
+  signal: { call: (guest) => guest.signal('x', 15), answer: [line(ok)] },
+  resize: { call: (guest) => guest.resize('x', 80, 24), answer: [line(ok)] },
+  release: { call: (guest) => guest.release('x'), answer: [line(ok)] },
+  stat: { call: (guest) => guest.stat('/x'), answer: [line({ ok: true, stat })] },
+  list: {
+    call: (guest) => guest.list('/x'),
+    answer: [line(ok), frame(frameKind.entries, json([{ ...stat, name: 'x' }])), frame(frameKind.end)],
+  },
+  mkdir: { call: (guest) => guest.mkdir('/x'), answer: [line(ok)] },
+  readFile: {
+    call: async (guest) => drain((await guest.readFile('/x')).body),
+    answer: [
+      line({ ok: true, stat, length: 6 }),
+      frame(frameKind.data, Buffer.from('abc')),
+      frame(frameKind.data, Buffer.from('def')),
+      frame(frameKind.end),
+    ],
+  },
+  writeFile: {
+    call: (guest) => guest.writeFile('/x', Readable.from([Buffer.from('hello')])),
+    answer: [line(ok), frame(frameKind.result, json({ ok: true, bytes: 5 }))],
+  },
+  ports: { call: (guest) => guest.ports(), answer: [line({ ok: true, ports: [80, 22] })] },
+  memory: { call: (guest) => guest.memory(), answer: [line({ ok: true, usedBytes: 1, limitBytes: 2 })] },
+  dial: { call: async (guest) => (await guest.dial(80)).destroy(), answer: [line(ok), Buffer.from('raw')] },
+}
+const names = Object.keys(operations)
+
+/** The call ends, well or with a `ServiceError`, and its connection is closed. */
+async function endsWell(name: string, chunks: Uint8Array[], ending: Ending): Promise<boolean> {
+  const operation = operations[name]
+  assert.ok(operation !== undefined)
+  const { guest, open } = hostile(chunks, operation.follows === true && ending === 'stall' ? 'end' : ending)
+  let succeeded = true
+  const timer = new AbortController()
+  const guard = sleep(hangMs, 'hangs', { signal: timer.signal }).catch(() => 'ended')
+  const call = operation.call(guest).catch((error: unknown) => {
+    assert.ok(isServiceError(error), `${name}: ${String(error)}`)
+    succeeded = false
+  })
+  const first = await Promise.race([call, guard])
+  assert.notEqual(first, 'hangs', name)
+  timer.abort()
+  await call
+  assert.equal(open(), 0, `${name}: a connection stays open`)
+  return succeeded
+}
+
+function cut(bytes: Buffer, sizes: number[]): Uint8Array[] {
+  const chunks: Uint8Array[] = []
+  let at = 0
+  for (let index = 0; at < bytes.length; index++) {
+    const size = (sizes[index % sizes.length] ?? 1) + 1
+    chunks.push(bytes.subarray(at, at + size))
+    at += size
+  }
+  return chunks
+}
+
+const anyName = fc.constantFrom(...names)
+const anySizes = fc.array(fc.nat(200), { minLength: 1, maxLength: 5 })
+const anyEnding = fc.constantFrom<Ending>('end', 'end', 'end', 'destroy', 'stall')
+
+test('every operation takes its answer, however it is cut', async () => {
+  // An upload that is confirmed before it was sent is none.
+  const prompt = names.filter((name) => name !== 'writeFile')
+  assert.equal(await endsWell('writeFile', operations['writeFile']?.answer ?? [], 'end'), false)
+  for (const name of prompt) {
+    assert.ok(await endsWell(name, operations[name]?.answer ?? [], 'end'), name)
+  }
+  await fc.assert(
+    fc.asyncProperty(fc.constantFrom(...prompt), anySizes, async (name, sizes) => {
+      const bytes = Buffer.concat(operations[name]?.answer ?? [])
+      assert.ok(await endsWell(name, cut(bytes, sizes), 'end'), name)
+    }),
+    { numRuns: 300 },
+  )
+})
+
+test('random answers end every operation with a ServiceError', async () => {
+  await fc.assert(
+    fc.asyncProperty(
+      anyName,
+      fc.array(fc.uint8Array({ maxLength: 200 }), { maxLength: 4 }),
+      anyEnding,
+      async (...it) => {
+        assert.equal(await endsWell(...it), false)
+      },
+    ),
+    { numRuns: 500 },
+  )
+})
+
+test('random JSON answers end every operation', async () => {
+  await fc.assert(
+    fc.asyncProperty(anyName, fc.jsonValue(), fc.jsonValue(), anyEnding, async (name, first, second, ending) => {
+      const answer = { ok: true, process: second, stat: second, ports: second, length: second, input: second }
+      await endsWell(name, [line(first)], ending)
+      await endsWell(name, [line(answer), frame(frameKind.entries, json(second))], ending)
+    }),
+    { numRuns: 300 },
+  )
+})
+
+test('mutated answers end every operation', async () => {
+  const anyMutation = fc.record({
+    at: fc.double({ min: 0, max: 1, noNaN: true }),
+    remove: fc.nat(6),
+    insert: fc.oneof(fc.uint8Array({ maxLength: 6 }), fc.constant(Buffer.from([0, 0xff, 0xff, 0xff, 0xff]))),
+  })
+  await fc.assert(
+    fc.asyncProperty(
+      anyName,
+      fc.array(anyMutation, { minLength: 1, maxLength: 3 }),
+      anySizes,
+      anyEnding,
+      async (name, mutations, sizes, ending) => {
+        let bytes = Buffer.concat(operations[name]?.answer ?? [])
+        for (const { at, remove, insert } of mutations) {
+          const from = Math.floor(at * bytes.length)
+          bytes = Buffer.concat([bytes.subarray(0, from), insert, bytes.subarray(from + remove)])
+        }
+        await endsWell(name, cut(bytes, sizes), ending)
+      },
+    ),
+    { numRuns: 2000 },
+  )
+})
+
+test('a guest that never stops talking is cut off at the bounds', async () => {
+  const streams: Record<string, { start: Buffer; repeat: Buffer; bytesMax: number }> = {
+    hello: { start: Buffer.alloc(0), repeat: Buffer.alloc(65_536, 'x'), bytesMax: lineBytesMax },
+    list: {
+      start: line(ok),
+      repeat: frame(frameKind.entries, json(Array.from({ length: 500 }, () => ({ ...stat, name: 'x' })))),
+      bytesMax: 64 << 20,
+    },
+    output: {
+      start: line(ok),
+      repeat: frame(frameKind.stdout, uint64(0), Buffer.alloc(payloadBytesMax - 8)),
+      bytesMax: 18 << 20,
+    },
+    attach: {
+      start: line({ ok: true, input: false }),
+      repeat: frame(frameKind.stdout, uint64(0), Buffer.alloc(1000)),
+      bytesMax: 512 << 10,
+    },
+    readFile: {
+      start: line({ ok: true, stat, length: 6 }),
+      repeat: frame(frameKind.data, Buffer.alloc(5)),
+      bytesMax: 100,
+    },
+    processes: { start: line(ok), repeat: frame(frameKind.entries, json([])), bytesMax: 100 },
+  }
+  for (const [name, { start, repeat, bytesMax }] of Object.entries(streams)) {
+    let sent = 0
+    const guest = createGuest(async () => {
+      const [client, server] = duplexPair()
+      server.on('error', () => undefined)
+      server.once('data', () => {
+        server.write(start)
+        const more = (): void => {
+          while (!client.destroyed) {
+            sent += repeat.length
+            if (!server.write(repeat)) return
+          }
+        }
+        server.on('drain', more)
+        more()
+      })
+      server.resume()
+      return client
+    }, timeouts)
+    await assert.rejects(operations[name]?.call(guest) ?? Promise.resolve(), (error) => isServiceError(error), name)
+    assert.ok(sent <= bytesMax + 4 * Math.max(65_536, repeat.length), `${name} took ${sent} bytes`)
+  }
+})
+
+test('a fault of the guest is thrown with its code and nothing else of it is believed', async () => {
+  const { guest } = hostile([line({ ok: false, code: 'not_found', message: 'no such file' })], 'end')
+  await assert.rejects(
+    guest.stat('/x'),
+    (error: Error) => isServiceError(error, 'not_found') && error.message === 'no such file',
+  )
+  for (const fault of [
+    { ok: false, code: 'unauthorized', message: 'x' },
+    { ok: false, code: 'not_found', message: 'x'.repeat(5000) },
+    { ok: false },
+    { ok: 'true' },
+  ]) {
+    await assert.rejects(
+      hostile([line(fault)], 'end').guest.stat('/x'),
+      (error: Error) => isServiceError(error, 'unavailable') && /answers nonsense/.test(error.message),
+    )
+  }
+})
+
+test('no answer of a guest is a fault of the server', async () => {
+  const { guest } = hostile([line({ ok: false, code: 'internal_error', message: 'oops' })], 'end')
+  await assert.rejects(
+    guest.stat('/x'),
+    (error: Error) => isServiceError(error, 'unavailable') && /oops/.test(error.message),
+  )
+  for (const name of names) {
+    const { guest: liar } = hostile([Buffer.from('{"ok":"perhaps"}\n')], 'end')
+    await assert.rejects(operations[name]?.call(liar) ?? Promise.resolve(), (error) => {
+      return isServiceError(error, 'unavailable')
+    })
+  }
+})
+
+/** A guest that sends `start` and then `drop` again and again, far more often than the client loses patience. */
+function dripping(start: Buffer, drop: Buffer): { guest: Guest; stop: () => void } {
+  const timers: NodeJS.Timeout[] = []
+  const guest = createGuest(
+    async () => {
+      const [client, server] = duplexPair()
+      server.on('error', () => undefined)
+      server.once('data', () => {
+        server.write(start)
+        timers.push(setInterval(() => server.write(drop), 5))
+      })
+      server.resume()
+      return client
+    },
+    { answerTimeoutMs: 40, idleTimeoutMs: 40, wholeTimeoutMs: 100 },
+  )
+  return { guest, stop: () => timers.forEach((timer) => clearInterval(timer)) }
+}
+
+async function givesUp(name: string, start: Buffer, drop: Buffer): Promise<void> {
+  const { guest, stop } = dripping(start, drop)
+  const timer = new AbortController()
+  const call = operations[name]?.call(guest) ?? Promise.resolve()
+  try {
+    const hangs = sleep(hangMs / 4, undefined, { signal: timer.signal }).then(() => assert.fail(`${name} hangs`))
+    await assert.rejects(
+      Promise.race([call, hangs]),
+      (error: Error) => isServiceError(error, 'unavailable') && /did not answer within/.test(error.message),
+      name,
+    )
+  } finally {
+    timer.abort()
+    stop()
+    await call.catch(() => undefined)
+  }
+}
+
+test('an answer that drips is given up when its time is over, in every operation', async () => {
+  await Promise.all(names.map((name) => givesUp(name, Buffer.from('{"ok":'), Buffer.from(' '))))
+})
+
+test('a frame that drips is given up, and so is an answer of frames without end', async () => {
+  const half = frame(frameKind.entries, Buffer.alloc(200_000)).subarray(0, 10)
+  const entry = frame(frameKind.entries, json([{ ...stat, name: 'x' }]))
+  const oneByte = frame(frameKind.stdout, uint64(0), Buffer.from('x'))
+  await Promise.all([
+    givesUp('list', Buffer.concat([line(ok), half]), Buffer.from('x')),
+    givesUp('list', line(ok), entry),
+    givesUp('output', line(ok), oneByte),
+  ])
+})
+
+test('a connection that cannot be opened is the error of whoever opens it', async () => {
+  const guest = createGuest(async () => {
+    throw new Error('no route')
+  })
+  await assert.rejects(guest.hello(), /no route/)
+})

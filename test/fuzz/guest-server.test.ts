@@ -1,0 +1,229 @@
+import assert from 'node:assert/strict'
+import { once } from 'node:events'
+import { mkdir } from 'node:fs/promises'
+import { createServer } from 'node:net'
+import type { AddressInfo, Socket } from 'node:net'
+import { join } from 'node:path'
+import { after, afterEach, before, test } from 'node:test'
+import fc from 'fast-check'
+import { frameKind, payloadBytesMax } from '../../src/protocol/guest.ts'
+import { eventually, GuestProcess } from '../../src/runtime/guest-client/guest-process.ts'
+
+/** A conversation that has not ended by then hangs. */
+const hangMs = 20_000
+
+let machine: GuestProcess
+let folder: string
+let files: number
+let threads: number
+/** A port of this machine on which nothing listens. */
+let deadPort: number
+
+before(async () => {
+  machine = await GuestProcess.start()
+  folder = join(machine.folder, 'fuzz')
+  await mkdir(folder)
+  const server = createServer().listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  deadPort = (server.address() as AddressInfo).port
+  server.close()
+  await machine.guest.hello()
+  files = await machine.openFiles()
+  threads = await machine.threads()
+})
+after(() => machine[Symbol.asyncDispose]())
+
+afterEach(async () => {
+  assert.ok(machine.alive, 'the guest has died')
+  await machine.guest.hello()
+  for (const { id } of await machine.guest.processes()) await machine.guest.release(id)
+  await eventually('no file is left open', async () => (await machine.openFiles()) <= files)
+  await eventually('no thread is left', async () => (await machine.threads()) <= threads)
+  await eventually('no process is left', async () => (await machine.children()).length === 0)
+})
+
+/** Sends all, ends, and returns what the guest said until it closed. */
+async function converse(chunks: Uint8Array[]): Promise<Buffer> {
+  const socket: Socket = await machine.dial()
+  const received: Buffer[] = []
+  // A guest that refuses early may break the connection.
+  socket.on('error', () => undefined)
+  socket.on('data', (chunk) => received.push(chunk))
+  socket.on('end', () => socket.destroy())
+  for (const chunk of chunks) socket.write(chunk)
+  socket.end()
+  const timer = setTimeout(() => socket.destroy(new Error('hangs')), hangMs)
+  await new Promise<void>((resolve) => socket.once('close', () => resolve()))
+  clearTimeout(timer)
+  assert.notEqual(socket.errored?.message, 'hangs')
+  return Buffer.concat(received)
+}
+
+/** The answer line of the guest, which is JSON whatever was asked; nothing when the request never ended. */
+function answerOf(received: Buffer): { ok: boolean; code?: string } | undefined {
+  if (received.length === 0) return undefined
+  const end = received.indexOf(0x0a)
+  assert.ok(end > 0, 'an answer without a line end')
+  const answer: unknown = JSON.parse(received.subarray(0, end).toString())
+  assert.ok(typeof answer === 'object' && answer !== null && 'ok' in answer && typeof answer.ok === 'boolean')
+  return answer as { ok: boolean; code?: string }
+}
+
+function line(request: unknown): Buffer {
+  return Buffer.from(`${JSON.stringify(request)}\n`)
+}
+
+function frame(kind: number, payload: Uint8Array): Buffer {
+  const header = Buffer.alloc(5)
+  header.writeUInt8(kind)
+  header.writeUInt32BE(payload.length, 1)
+  return Buffer.concat([header, payload])
+}
+
+test('random bytes get a refusal or nothing', async () => {
+  await fc.assert(
+    fc.asyncProperty(fc.array(fc.uint8Array({ maxLength: 300 }), { maxLength: 5 }), async (chunks) => {
+      const answer = answerOf(await converse(chunks))
+      if (answer !== undefined) assert.deepEqual([answer.ok, answer.code], [false, 'invalid_request'])
+    }),
+    { numRuns: 300 },
+  )
+})
+
+test('random JSON gets a refusal', async () => {
+  await fc.assert(
+    fc.asyncProperty(fc.jsonValue({ maxDepth: 6 }), async (value) => {
+      const answer = answerOf(await converse([line(value)]))
+      assert.deepEqual([answer?.ok, answer?.code], [false, 'invalid_request'])
+    }),
+    { numRuns: 300 },
+  )
+})
+
+test('lines past the bound and nesting without end are refused', async () => {
+  const long = answerOf(await converse([Buffer.alloc(3 << 20, 'x')]))
+  assert.ok(long === undefined || long.code === 'too_large')
+  const deep = answerOf(await converse([Buffer.from(`${'['.repeat(500_000)}\n`)]))
+  assert.equal(deep?.code, 'invalid_request')
+  const wide = answerOf(await converse([line({ op: 'hello', x: Array.from({ length: 200_000 }, () => 0) })]))
+  assert.equal(wide?.ok, true)
+})
+
+/** Inside the test's folder, or no path at all: the guest runs as whoever runs the tests. */
+const anyPath = fc.oneof(
+  fc.string().map((text) => (text.startsWith('/') ? folder + text.replaceAll('..', '.') : text.replace(/^\/+/, ''))),
+  fc.constantFrom('', '.', 'x', '/\0', '~').map((path) => (path === '/\0' ? `${folder}/\0` : path)),
+  fc.constantFrom('a', 'b', 'a/b', 'a/b/c', '.', '').map((path) => `${folder}/${path}`),
+)
+const anyId = fc.oneof(fc.constantFrom('one', 'two', 'three'), fc.string(), fc.jsonValue())
+const anyInteger = fc.oneof(fc.integer(), fc.double(), fc.nat(200), fc.jsonValue())
+
+/** Fields of every operation, right, nearly right and wrong; nothing that would reach outside the test. */
+const anyRequest = fc.record(
+  {
+    op: fc.constantFrom(
+      ...['hello', 'spawn', 'processes', 'process', 'output', 'attach', 'signal', 'resize', 'release', 'stat', 'list'],
+      ...['mkdir', 'remove', 'read', 'write', 'ports', 'memory', 'dial', 'configure', 'nothing'],
+    ),
+    id: anyId,
+    argv: fc.oneof(
+      fc.constantFrom(['true'], ['cat'], ['sleep', '1000'], ['no-such-program'], ['/dev/null'], [], ['']),
+      fc.array(fc.jsonValue(), { maxLength: 3 }).map((words) => ['echo', ...words]),
+      fc.nat(),
+    ),
+    envs: fc.oneof(fc.dictionary(fc.string(), fc.string()), fc.jsonValue()),
+    cwd: fc.oneof(fc.constantFrom('/', '/nonexistent', '/proc/self/fd', ''), fc.jsonValue()),
+    user: fc.oneof(fc.constantFrom('root', 'nobody', '4242', 'no-such-user'), fc.jsonValue()),
+    timeoutMs: anyInteger,
+    maxRunAfterDisconnectMs: anyInteger,
+    pty: fc.oneof(fc.record({ cols: anyInteger, rows: anyInteger }), fc.jsonValue()),
+    stdin: fc.oneof(fc.boolean(), fc.jsonValue()),
+    keep: fc.constantFrom('tail', 'lossless', 'all', 1),
+    keepBytes: anyInteger,
+    waitMs: anyInteger,
+    offset: anyInteger,
+    credit: anyInteger,
+    signal: anyInteger,
+    cols: anyInteger,
+    rows: anyInteger,
+    path: anyPath,
+    start: anyInteger,
+    end: anyInteger,
+    bytesMax: anyInteger,
+    mode: anyInteger,
+    port: fc.oneof(
+      fc.constantFrom(0, -1, 70_000, 'x', null),
+      fc.constant(0).map(() => deadPort),
+    ),
+    seed: fc.oneof(fc.constantFrom('00ff', 'x', ''), fc.jsonValue()),
+    loopback: fc.constantFrom(true, 'x'),
+  },
+  { requiredKeys: ['op'] },
+)
+
+const anyFrame = fc.oneof(
+  fc.tuple(fc.constantFrom(...Object.values(frameKind)), fc.uint8Array({ maxLength: 100 })),
+  fc.tuple(fc.constantFrom(frameKind.credit, frameKind.acknowledge), fc.uint8Array({ minLength: 8, maxLength: 8 })),
+  fc.tuple(fc.nat(255), fc.uint8Array({ maxLength: 20 })),
+)
+const anyFrames = fc.array(
+  fc.oneof(
+    anyFrame.map(([kind, payload]) => frame(kind, payload)),
+    fc.uint8Array({ maxLength: 12 }),
+    fc.nat(payloadBytesMax + 10).map((length) => frame(frameKind.data, Buffer.alloc(length))),
+  ),
+  { maxLength: 8 },
+)
+
+test('mutated requests, with any frames behind them, are answered and release all that they held', async () => {
+  await fc.assert(
+    fc.asyncProperty(anyRequest, anyFrames, async (request, frames) => {
+      const answer = answerOf(await converse([line(request), ...frames]))
+      assert.ok(answer !== undefined)
+      if (!answer.ok) assert.notEqual(answer.code, 'internal_error')
+    }),
+    { numRuns: 1500 },
+  )
+})
+
+test('any frames to a process and to an upload leave the guest well', async () => {
+  let count = 0
+  await fc.assert(
+    fc.asyncProperty(anyFrames, fc.boolean(), fc.boolean(), async (frames, terminal, lossless) => {
+      const id = `fuzz-${++count}`
+      await machine.guest.spawn({
+        id,
+        argv: ['cat'],
+        envs: {},
+        stdin: true,
+        keepBytes: 1000,
+        keep: lossless ? 'lossless' : 'tail',
+        ...(terminal ? { pty: { cols: 80, rows: 24 } } : {}),
+      })
+      assert.equal(answerOf(await converse([line({ op: 'attach', id, credit: 100 }), ...frames]))?.ok, true)
+      assert.equal(answerOf(await converse([line({ op: 'write', path: join(folder, 'upload') }), ...frames]))?.ok, true)
+      await machine.guest.release(id)
+    }),
+    { numRuns: 200 },
+  )
+})
+
+test('hundreds of idle connections are borne, more are refused, and all of them go', async () => {
+  const sockets: Socket[] = []
+  for (let index = 0; index < 600; index++) {
+    const socket = await machine.dial()
+    socket.on('error', () => undefined)
+    sockets.push(socket)
+  }
+  const last = sockets.at(-1)
+  assert.ok(last !== undefined)
+  const [refusal] = (await once(last, 'data')) as [Buffer]
+  assert.match(refusal.toString(), /"code":"unavailable"/)
+  for (const socket of sockets) socket.destroy()
+  await eventually('it answers again', () =>
+    machine.guest.hello().then(
+      () => true,
+      () => false,
+    ),
+  )
+})

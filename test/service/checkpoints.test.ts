@@ -1,0 +1,186 @@
+import assert from 'node:assert/strict'
+import { mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { after, before, test } from 'node:test'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { ServiceError } from '../../src/errors.ts'
+import { type Store, openStore } from '../../src/store/index.ts'
+import { makeWorld, throwsCode } from './world.ts'
+
+let dataDir: string
+let store: Store
+
+before(async () => {
+  dataDir = await mkdtemp(join(tmpdir(), 'atoll-service-'))
+  store = await openStore({ dataDir })
+})
+
+after(async () => {
+  await store.close()
+  await rm(dataDir, { recursive: true })
+})
+
+const disk = { kind: 'disk_only' } as const
+
+async function sandboxWorld(limits: Parameters<typeof makeWorld>[1] = {}) {
+  const world = await makeWorld(store, limits)
+  const { sandbox } = await world.service.create(world.orgId, {})
+  const { checkpoints } = world.service
+  return {
+    ...world,
+    sandbox,
+    /** Makes one and waits for its end. */
+    async checkpoint(name: string, more: object = {}) {
+      const { id } = await checkpoints.create(world.orgId, sandbox.id, { name, ...disk, ...more })
+      return await checkpoints.settled(world.orgId, id)
+    },
+    async names() {
+      return (await checkpoints.list(world.orgId, sandbox.id)).map(({ name, status }) => `${name} ${status}`)
+    },
+  }
+}
+
+test('a patch that is created while starts run applies to the next one', async () => {
+  const { service, machines, orgId, checkpoint } = await sandboxWorld()
+  const { id } = await checkpoint('x')
+  await service.patches.create(orgId, id, { script: 'echo first' })
+  let created = 0
+  machines.before.create = async () => {
+    if (created++ === 0) await service.patches.create(orgId, id, { script: 'echo second', strategy: 'on_resume' })
+  }
+  const results = await service.checkpoints.startMany(orgId, id, {}, 3)
+  const ids = results.map((result) => (result.status === 'fulfilled' ? result.value.sandbox.id : 'none'))
+  assert.deepEqual(machines.scripts.toSorted(), ids.map((sandboxId) => `${sandboxId}: echo first`).toSorted())
+
+  const later = await service.checkpoints.start(orgId, id, {})
+  assert.deepEqual(machines.scripts.slice(3), [`${later.sandbox.id}: echo first`, `${later.sandbox.id}: echo second`])
+
+  machines.scripts.length = 0
+  await service.hibernate(orgId, later.sandbox.id)
+  machines.before.wake = async () => {
+    machines.before = {}
+    await service.patches.create(orgId, id, { script: 'echo third', strategy: 'on_resume' })
+  }
+  await service.wake(orgId, later.sandbox.id)
+  assert.deepEqual(machines.scripts, [`${later.sandbox.id}: echo second`])
+})
+
+test('many starts at once each have their own result, and input that would fail all fails the call', async () => {
+  const { service, machines, orgId, checkpoint } = await sandboxWorld({ runningSandboxesMax: 4 })
+  const { id } = await checkpoint('x')
+  const results = await service.checkpoints.startMany(
+    orgId,
+    id,
+    { memoryMb: 128, timeoutSeconds: 7, envs: { A: '1' } },
+    5,
+  )
+  const started = results.flatMap((result) => (result.status === 'fulfilled' ? [result.value.sandbox] : []))
+  assert.equal(started.length, 3)
+  for (const { memoryMb, timeoutSeconds, envs } of started) {
+    assert.deepEqual([memoryMb, timeoutSeconds, envs], [128, 7, { A: '1' }])
+  }
+  for (const result of results) {
+    assert.ok(result.status === 'fulfilled' || throwsCode('rate_limited')(result.reason))
+  }
+  assert.equal(machines.machines.size, 4)
+  const refused = service.checkpoints.startMany(orgId, id, { memoryMb: 1 }, 5)
+  await assert.rejects(refused, throwsCode('invalid_request', /memoryMB/))
+})
+
+test('a hundred starts of one call each have a sandbox of their own', async () => {
+  const { service, orgId, checkpoint } = await sandboxWorld()
+  const { id } = await checkpoint('x')
+  const results = await service.checkpoints.startMany(orgId, id, {}, 100)
+  const ids = results.map((result) => (result.status === 'fulfilled' ? result.value.sandbox.id : 'none'))
+  assert.equal(new Set(ids).size, 100)
+  assert.equal(results.filter(({ status }) => status === 'fulfilled').length, 100)
+})
+
+test('a taken name is refused before anything makes room for it', async () => {
+  const { service, orgId, sandbox, checkpoint, names } = await sandboxWorld()
+  await checkpoint('a')
+  const retentionPolicy = { mode: 'delete_oldest', maxCount: 1 } as const
+  const again = service.checkpoints.create(orgId, sandbox.id, { name: 'a', ...disk, retentionPolicy })
+  await assert.rejects(again, throwsCode('conflict', /"a"/))
+  assert.deepEqual(await names(), ['a ready'])
+})
+
+test('the oldest go once the new one is ready; a dump that fails costs none, and is the next to go', async () => {
+  const { machines, checkpoint, names } = await sandboxWorld({ diskOnlyCheckpointsMax: 3 })
+  const retentionPolicy = { mode: 'delete_oldest', maxCount: 2 } as const
+  for (const name of ['a', 'b']) await checkpoint(name)
+  machines.before.checkpoint = () => Promise.reject(new ServiceError('no_capacity', 'the disk is full'))
+  await checkpoint('c', { retentionPolicy })
+  assert.deepEqual(await names(), ['a ready', 'b ready', 'c failed'])
+  machines.before = {}
+  await checkpoint('d', { retentionPolicy })
+  assert.deepEqual(await names(), ['b ready', 'd ready'])
+  assert.equal(machines.checkpoints.size, 2)
+})
+
+test('checkpoints that failed take no place', async () => {
+  const { machines, checkpoint, names } = await sandboxWorld({ diskOnlyCheckpointsMax: 2 })
+  machines.before.checkpoint = () => Promise.reject(new ServiceError('no_capacity', 'the disk is full'))
+  for (const name of ['a', 'b', 'c']) await checkpoint(name)
+  assert.deepEqual(await names(), ['b failed', 'c failed'], 'they are few all the same')
+  machines.before = {}
+  for (const name of ['d', 'e']) await checkpoint(name)
+  assert.deepEqual(await names(), ['d ready', 'e ready'])
+  await assert.rejects(checkpoint('f'), throwsCode('conflict'))
+})
+
+test('the limits are 10 full and 100 disk-only checkpoints, for calls at the same time too', async () => {
+  const { service, machines, orgId, sandbox } = await sandboxWorld()
+  machines.capabilities = { fullCheckpoints: true }
+  for (const [kind, max] of [
+    ['full', 10],
+    ['disk_only', 100],
+  ] as const) {
+    const outcomes = await Promise.allSettled(
+      Array.from({ length: max + 5 }, (_, index) =>
+        service.checkpoints.create(orgId, sandbox.id, { name: `${kind} ${index}`, kind }),
+      ),
+    )
+    const refused = outcomes.filter((outcome) => outcome.status === 'rejected')
+    assert.equal(refused.length, 5)
+    for (const { reason } of refused) assert.ok(throwsCode('conflict', new RegExp(`${max} ${kind}`))(reason))
+  }
+})
+
+test('a checkpoint keeps its sandbox awake until it is ready, and its clock begins anew then', async () => {
+  const { service, machines, orgId, sandbox } = await sandboxWorld()
+  await service.setTimeout(orgId, sandbox.id, 1)
+  const dump = Promise.withResolvers<void>()
+  machines.before.checkpoint = () => dump.promise
+  const { id } = await service.checkpoints.create(orgId, sandbox.id, { name: 'x', ...disk })
+  machines.before.hibernate = () => Promise.reject(new Error('it was put to sleep'))
+  await sleep(1300)
+  assert.equal((await service.get(orgId, sandbox.id)).reasonMessage, undefined)
+  const readyAfter = Date.now()
+  dump.resolve()
+  await service.checkpoints.settled(orgId, id)
+  const end = service.endAt(await service.get(orgId, sandbox.id))
+  assert.ok(end && end.getTime() >= readyAfter + 1000)
+})
+
+test('a stopped sandbox and one in error are not checkpointed, and a failed checkpoint starts nothing', async () => {
+  const { service, machines, orgId, sandbox, checkpoint } = await sandboxWorld()
+  machines.before.checkpoint = () => Promise.reject(new ServiceError('conflict', 'an io_uring is open'))
+  const failed = await checkpoint('x')
+  for (const start of [
+    () => service.checkpoints.start(orgId, failed.id, {}),
+    () => service.checkpoints.startMany(orgId, failed.id, {}, 2),
+  ]) {
+    await assert.rejects(start(), throwsCode('conflict', /io_uring/))
+  }
+  await service.delete(orgId, sandbox.id)
+  await assert.rejects(checkpoint('y'), throwsCode('sandbox_stopped'))
+  const { sandbox: other } = await service.create(orgId, {})
+  machines.exit({ sandboxId: other.id, reason: 'oom', message: 'out of memory' })
+  while ((await service.get(orgId, other.id)).status !== 'error') await sleep(5)
+  await assert.rejects(
+    service.checkpoints.create(orgId, other.id, { name: 'z', ...disk }),
+    throwsCode('conflict', /out of memory/),
+  )
+})

@@ -1,0 +1,170 @@
+import { type Duplex, Readable } from 'node:stream'
+import { ServiceError } from '../../src/errors.ts'
+import type {
+  DriverCapabilities,
+  Guest,
+  KnownResources,
+  ProcessInfo,
+  ReconcileReport,
+  RuntimeDriver,
+  SandboxExit,
+  SandboxSpec,
+} from '../../src/sandbox/index.ts'
+
+type Step = 'create' | 'wake' | 'hibernate' | 'checkpoint' | 'restart' | 'restore'
+type MachineState = 'running' | 'hibernated'
+
+/** A machine park in memory: what the sandbox service asked for is there to look at, and what happens next can be said. */
+export class FakeMachines implements RuntimeDriver {
+  readonly name = 'fake'
+  capabilities: DriverCapabilities = { fullCheckpoints: false, fullCheckpointsReason: 'it is a fake' }
+  readonly machines = new Map<string, { state: MachineState; spec: SandboxSpec }>()
+  readonly checkpoints = new Set<string>()
+  /** Scripts that patches ran, in order, as `<sandbox id>: <script>`. */
+  readonly scripts: string[] = []
+  /** Processes that a client seems to run. */
+  clientProcesses: ProcessInfo[] = []
+  /** Runs in the middle of the named call; what it throws, the call throws. */
+  before: Partial<Record<Step, (signal?: AbortSignal) => Promise<void>>> = {}
+  report: Partial<ReconcileReport> = {}
+  opened: KnownResources | undefined
+  #exit: (exit: SandboxExit) => void = () => {}
+
+  async open(known: KnownResources): Promise<ReconcileReport> {
+    this.opened = known
+    return { running: [], dormant: [], lost: [], lostCheckpoints: [], removed: [], ...this.report }
+  }
+
+  async close(): Promise<void> {}
+
+  async create(spec: SandboxSpec, signal?: AbortSignal): Promise<void> {
+    await this.before.create?.(signal)
+    this.machines.set(spec.id, { state: 'running', spec })
+  }
+
+  async hibernate(sandboxId: string): Promise<{ sizeBytes: number }> {
+    await this.before.hibernate?.()
+    this.#machine(sandboxId).state = 'hibernated'
+    return { sizeBytes: 7 }
+  }
+
+  async wake(spec: SandboxSpec): Promise<void> {
+    await this.before.wake?.()
+    this.#machine(spec.id).state = 'running'
+  }
+
+  async restart(spec: SandboxSpec): Promise<void> {
+    await this.before.restart?.()
+    Object.assign(this.#machine(spec.id), { state: 'running', spec })
+  }
+
+  async resize(spec: SandboxSpec): Promise<void> {
+    this.#machine(spec.id).spec = spec
+  }
+
+  async restore(spec: SandboxSpec, checkpointId: string): Promise<void> {
+    await this.before.restore?.()
+    Object.assign(this.#machine(spec.id), { state: 'running', spec: { ...spec, from: { checkpointId } } })
+  }
+
+  async delete(sandboxId: string): Promise<void> {
+    this.machines.delete(sandboxId)
+  }
+
+  async checkpoint(sandboxId: string, checkpointId: string): Promise<{ sizeBytes: number }> {
+    this.#machine(sandboxId)
+    await this.before.checkpoint?.()
+    this.checkpoints.add(checkpointId)
+    return { sizeBytes: 11 }
+  }
+
+  async deleteCheckpoint(checkpointId: string): Promise<void> {
+    this.checkpoints.delete(checkpointId)
+  }
+
+  async dial(): Promise<Duplex> {
+    throw new ServiceError('unavailable', 'a fake has no guest to dial')
+  }
+
+  onExit(listener: (exit: SandboxExit) => void): void {
+    this.#exit = listener
+  }
+
+  /** A machine that ends leaves its disk, like one that hibernates. */
+  exit(exit: SandboxExit): void {
+    const machine = this.machines.get(exit.sandboxId)
+    if (machine) machine.state = 'hibernated'
+    this.#exit(exit)
+  }
+
+  gateway() {
+    return { listenHost: '127.0.0.1', listenPort: 0, insideHost: 'gateway.test' }
+  }
+
+  sandboxAt(): undefined {
+    return undefined
+  }
+
+  state(sandboxId: string): MachineState | undefined {
+    return this.machines.get(sandboxId)?.state
+  }
+
+  /** A guest whose `bash` knows one command: a script `exit <n>` ends with that status, every other with 0. */
+  guest(sandboxId: string): Guest {
+    const files = new Map<string, string>()
+    const statuses = new Map<string, number>()
+    const nothing = async (): Promise<never> => {
+      throw new ServiceError('not_implemented', 'the fake guest cannot do that')
+    }
+    const info = (id: string): ProcessInfo => ({
+      id,
+      pid: 2,
+      argv: [],
+      running: false,
+      exitCode: statuses.get(id) ?? 0,
+      startedAt: new Date().toISOString(),
+      attachedClients: 0,
+      pty: false,
+    })
+    return {
+      hello: async () => {
+        if (this.state(sandboxId) !== 'running') throw new ServiceError('unavailable', 'it does not run')
+        return { version: 'fake' }
+      },
+      spawn: async (request) => {
+        const script = files.get(request.argv[1] ?? '') ?? ''
+        this.scripts.push(`${sandboxId}: ${script}`)
+        statuses.set(request.id, Number(/^exit (\d+)$/.exec(script)?.[1] ?? 0))
+        return info(request.id)
+      },
+      processes: async () => this.clientProcesses,
+      process: async (id) => info(id),
+      output: async () => ({ stdout: Buffer.alloc(0), stderr: Buffer.from('told on stderr'), truncated: false }),
+      attach: nothing,
+      signal: nothing,
+      resize: nothing,
+      release: async () => {},
+      stat: nothing,
+      list: async () => [],
+      mkdir: nothing,
+      remove: async (path) => void files.delete(path),
+      readFile: async () => ({
+        stat: { path: '/', isDir: false, size: 0, mode: 0o644, modifiedAt: new Date().toISOString() },
+        body: Readable.from([]),
+      }),
+      writeFile: async (path, body) => {
+        files.set(path, (await body.toArray()).map(String).join(''))
+        return 0
+      },
+      ports: async () => [],
+      memory: nothing,
+      dial: nothing,
+    }
+  }
+
+  #machine(sandboxId: string): { state: MachineState; spec: SandboxSpec } {
+    const machine = this.machines.get(sandboxId)
+    if (!machine) throw new Error(`no machine ${sandboxId}`)
+    return machine
+  }
+}

@@ -1,0 +1,547 @@
+import assert from 'node:assert/strict'
+import { mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { after, before, test } from 'node:test'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { ServiceError } from '../../src/errors.ts'
+import { newId } from '../../src/lib/id.ts'
+import { type Store, openStore } from '../../src/store/index.ts'
+import { imageDir } from '../support/images.ts'
+import { makeWorld, throwsCode } from './world.ts'
+
+let dataDir: string
+let store: Store
+
+before(async () => {
+  dataDir = await mkdtemp(join(tmpdir(), 'atoll-service-'))
+  store = await openStore({ dataDir, imageDir })
+})
+
+after(async () => {
+  await store.close()
+  await rm(dataDir, { recursive: true })
+})
+
+async function until(condition: () => boolean | Promise<boolean>): Promise<void> {
+  while (!(await condition())) await sleep(20)
+}
+
+test('a created sandbox runs with the defaults of the contract', async () => {
+  const { service, machines, orgId } = await makeWorld(store)
+  const { sandbox } = await service.create(orgId, {})
+  assert.equal(sandbox.status, 'running')
+  assert.equal(machines.state(sandbox.id), 'running')
+  const { cpuCount, memoryMb, diskMb, timeoutSeconds, image } = sandbox
+  assert.deepEqual([cpuCount, memoryMb, diskMb, timeoutSeconds, image], [1, 1024, 10_240, 300, 'base'])
+})
+
+test('what another organisation owns is not found', async () => {
+  const { service, orgId } = await makeWorld(store)
+  const { sandbox } = await service.create(orgId, {})
+  const stranger = newId('org_')
+  await assert.rejects(service.get(stranger, sandbox.id), throwsCode('not_found'))
+  await assert.rejects(service.delete(stranger, sandbox.id), throwsCode('not_found'))
+  await assert.rejects(service.exec.list(stranger, sandbox.id), throwsCode('not_found'))
+  assert.equal((await service.list(stranger, {})).items.length, 0)
+})
+
+test('bad input names its field and creates nothing', async () => {
+  const { service, machines, orgId } = await makeWorld(store)
+  const wrong = [
+    [{ timeoutSeconds: -1 }, /timeout/],
+    [{ timeoutSeconds: 2_592_001 }, /timeout/],
+    [{ memoryMb: 1.5 }, /memoryMB/],
+    [{ cpuCount: 0 }, /cpuCount/],
+    [{ envs: { 'A=B': 'c' } }, /envs/],
+    [{ envs: { A: 'b\0' } }, /envs\.A/],
+    [{ previewAuth: { scheme: 'bearer', token: 'short' } }, /previewAuth\.token/],
+    [{ image: '../base' }, /templateID/],
+  ] as const
+  for (const [input, field] of wrong) {
+    await assert.rejects(service.create(orgId, input), throwsCode('invalid_request', field))
+  }
+  assert.equal(machines.machines.size, 0)
+})
+
+test('a start that fails leaves no machine and says why in the record', async () => {
+  const { service, machines, orgId } = await makeWorld(store)
+  machines.before.create = () => Promise.reject(new ServiceError('no_capacity', 'the pool is full'))
+  await assert.rejects(service.create(orgId, {}), throwsCode('no_capacity', /pool/))
+  const [stopped] = (await service.list(orgId, { status: 'stopped' })).items
+  assert.equal(stopped?.reason, 'runtime_failed')
+  assert.equal(stopped?.reasonMessage, 'the pool is full')
+  assert.equal(machines.machines.size, 0)
+})
+
+test('a start that fails under an announced id can be tried again under that id', async () => {
+  const { service, machines, orgId } = await makeWorld(store)
+  const id = newId('sb-')
+  machines.before.create = () => Promise.reject(new Error('a fault of ours'))
+  await assert.rejects(service.create(orgId, { id }), /a fault of ours/)
+  assert.equal((await service.get(orgId, id)).status, 'error')
+  await assert.rejects(service.exec.list(orgId, id), throwsCode('conflict'))
+  machines.before = {}
+  const { sandbox } = await service.create(orgId, { id })
+  assert.equal(sandbox.status, 'running')
+  assert.equal(sandbox.reason, undefined)
+})
+
+test('a delete in the middle of a start aborts it and leaves nothing', async () => {
+  const { service, machines, orgId } = await makeWorld(store)
+  const id = newId('sb-')
+  machines.before.create = (signal) =>
+    new Promise((_resolve, reject) => signal?.addEventListener('abort', () => reject(new Error('aborted'))))
+  const creating = service.create(orgId, { id })
+  await until(async () => (await store.sandboxes.sandbox(id)) !== undefined)
+  const outcome = assert.rejects(creating, throwsCode('sandbox_stopped'))
+  await service.delete(orgId, id)
+  await outcome
+  assert.equal((await service.get(orgId, id)).status, 'stopped')
+  assert.equal(machines.machines.size, 0)
+})
+
+test('a delete is final, can be repeated, and ends every operation with sandbox_stopped', async () => {
+  const { service, machines, events, orgId } = await makeWorld(store)
+  const { sandbox } = await service.create(orgId, {})
+  await service.delete(orgId, sandbox.id)
+  await service.delete(orgId, sandbox.id)
+  assert.equal(machines.machines.size, 0)
+  await assert.rejects(service.files.list(orgId, sandbox.id, '/'), throwsCode('sandbox_stopped'))
+  await assert.rejects(service.wake(orgId, sandbox.id), throwsCode('sandbox_stopped'))
+  await assert.rejects(service.setTimeout(orgId, sandbox.id, 5), throwsCode('sandbox_stopped'))
+  await assert.rejects(
+    service.checkpoints.create(orgId, sandbox.id, { name: 'x', kind: 'disk_only' }),
+    throwsCode('sandbox_stopped'),
+  )
+  await until(() => events.length >= 2)
+  const statuses = events.map((event) => event.type === 'sandbox_changed' && event.status)
+  assert.deepEqual(statuses, ['running', 'stopped'])
+})
+
+test('an idle sandbox hibernates by its timeout and the next operation wakes it', async () => {
+  const { service, machines, orgId } = await makeWorld(store)
+  const { sandbox } = await service.create(orgId, { timeoutSeconds: 1 })
+  await until(() => machines.state(sandbox.id) === 'hibernated')
+  await until(async () => (await service.get(orgId, sandbox.id)).status === 'hibernated')
+  await service.files.list(orgId, sandbox.id, '/')
+  assert.equal(machines.state(sandbox.id), 'running')
+})
+
+test('operations at the same time wake a sandbox once', async () => {
+  const { service, machines, orgId } = await makeWorld(store)
+  const { sandbox } = await service.create(orgId, {})
+  await service.hibernate(orgId, sandbox.id)
+  let wakes = 0
+  machines.before.wake = async () => {
+    wakes += 1
+    await sleep(30)
+  }
+  await Promise.all(Array.from({ length: 8 }, () => service.files.list(orgId, sandbox.id, '/')))
+  assert.equal(wakes, 1)
+})
+
+test('a wake that takes too long answers unavailable and goes on', async () => {
+  const { service, machines, orgId } = await makeWorld(store, { wakeWaitMs: 50 })
+  const { sandbox } = await service.create(orgId, {})
+  await service.hibernate(orgId, sandbox.id)
+  const held = Promise.withResolvers<void>()
+  machines.before.wake = () => held.promise
+  await assert.rejects(service.files.list(orgId, sandbox.id, '/'), throwsCode('unavailable'))
+  held.resolve()
+  await until(async () => (await service.get(orgId, sandbox.id)).status === 'running')
+})
+
+test('a wake that fails keeps the sandbox hibernated', async () => {
+  const { service, machines, orgId } = await makeWorld(store)
+  const { sandbox } = await service.create(orgId, {})
+  await service.hibernate(orgId, sandbox.id)
+  machines.before.wake = () => Promise.reject(new ServiceError('no_capacity', 'no memory left'))
+  await assert.rejects(service.wake(orgId, sandbox.id), throwsCode('no_capacity'))
+  assert.equal((await service.get(orgId, sandbox.id)).status, 'hibernated')
+})
+
+test('a held sandbox and one that runs a client process do not hibernate', async () => {
+  const { service, machines, orgId } = await makeWorld(store)
+  const { sandbox } = await service.create(orgId, { timeoutSeconds: 1 })
+  const release = service.previews.hold(sandbox.id)
+  await sleep(1300)
+  assert.equal(machines.state(sandbox.id), 'running')
+  machines.clientProcesses = [
+    { id: newId('es-'), pid: 9, argv: ['sleep'], running: true, startedAt: '', attachedClients: 0, pty: false },
+  ]
+  release()
+  await sleep(1300)
+  assert.equal(machines.state(sandbox.id), 'running')
+  machines.clientProcesses = []
+  await until(() => machines.state(sandbox.id) === 'hibernated')
+})
+
+test('the clock begins at the end of a client process, whose last second is not known better', async () => {
+  const { service, machines, orgId } = await makeWorld(store)
+  const endedAt = `${new Date().toISOString().slice(0, 19)}Z`
+  const process = {
+    pid: 9,
+    argv: ['true'],
+    running: false,
+    exitCode: 0,
+    startedAt: endedAt,
+    attachedClients: 0,
+    pty: false,
+  }
+  machines.clientProcesses = [{ ...process, id: newId('es-'), endedAt }]
+  const slept = Promise.withResolvers<number>()
+  machines.before.hibernate = async () => slept.resolve(Date.now())
+  await service.create(orgId, { timeoutSeconds: 1 })
+  assert.ok((await slept.promise) >= Date.parse(endedAt) + 2000)
+})
+
+test('a refused idle hibernation leaves the sandbox running with the reason', async () => {
+  const { service, machines, orgId } = await makeWorld(store)
+  machines.before.hibernate = () => Promise.reject(new Error('an open io_uring'))
+  const { sandbox } = await service.create(orgId, { timeoutSeconds: 1 })
+  await until(async () => (await service.get(orgId, sandbox.id)).reason !== undefined)
+  const still = await service.get(orgId, sandbox.id)
+  assert.equal(still.status, 'running')
+  assert.match(still.reasonMessage ?? '', /io_uring/)
+})
+
+test('a timeout of 0 never ends and endAt says when another does', async () => {
+  const { service, orgId } = await makeWorld(store)
+  const { sandbox } = await service.create(orgId, { timeoutSeconds: 0 })
+  assert.equal(service.endAt(sandbox), undefined)
+  await service.setTimeout(orgId, sandbox.id, 2_592_000)
+  const end = service.endAt(await service.get(orgId, sandbox.id))
+  assert.ok(end && end.getTime() - Date.now() > 2_591_000_000)
+})
+
+test('a sandbox that ends by itself is in error with the reason, and can be deleted', async () => {
+  const { service, machines, orgId } = await makeWorld(store)
+  const { sandbox } = await service.create(orgId, {})
+  machines.exit({ sandboxId: sandbox.id, reason: 'oom', message: 'out of memory' })
+  await until(async () => (await service.get(orgId, sandbox.id)).status === 'error')
+  assert.equal((await service.get(orgId, sandbox.id)).reason, 'oom')
+  await assert.rejects(service.files.list(orgId, sandbox.id, '/'), throwsCode('conflict', /out of memory/))
+  await service.delete(orgId, sandbox.id)
+  assert.equal((await service.get(orgId, sandbox.id)).status, 'stopped')
+})
+
+test('a sandbox that ends as it is restarted runs when the restart has ended', async () => {
+  const { service, machines, orgId } = await makeWorld(store)
+  const { sandbox } = await service.create(orgId, {})
+  machines.before.restart = async () => {
+    machines.exit({ sandboxId: sandbox.id, reason: 'runtime_failed', message: 'the first process ended' })
+  }
+  await service.powerCycle(orgId, sandbox.id)
+  // Waits until all that was told of it has been written down.
+  await service.wake(orgId, sandbox.id)
+  assert.equal((await service.get(orgId, sandbox.id)).status, 'running')
+})
+
+test('a sandbox that ends as it hibernates is in error, because its memory is lost', async () => {
+  const { service, machines, orgId } = await makeWorld(store)
+  const { sandbox } = await service.create(orgId, {})
+  machines.before.hibernate = async () => {
+    machines.exit({ sandboxId: sandbox.id, reason: 'oom', message: 'out of memory' })
+  }
+  await assert.rejects(service.hibernate(orgId, sandbox.id), throwsCode('unavailable'))
+  await until(async () => (await service.get(orgId, sandbox.id)).status === 'error')
+  assert.equal((await service.get(orgId, sandbox.id)).reason, 'oom')
+})
+
+test('the limit of running sandboxes holds for creations at the same time', async () => {
+  const { service, machines, orgId } = await makeWorld(store, { runningSandboxesMax: 3 })
+  const outcomes = await Promise.allSettled(Array.from({ length: 6 }, () => service.create(orgId, {})))
+  assert.equal(outcomes.filter((outcome) => outcome.status === 'fulfilled').length, 3)
+  assert.equal(machines.machines.size, 3)
+  const [refused] = outcomes.filter((outcome) => outcome.status === 'rejected')
+  assert.ok(refused && throwsCode('rate_limited')(refused.reason))
+})
+
+test('the limit of running sandboxes holds for wakes and restarts at the same time, too', async () => {
+  const { service, orgId } = await makeWorld(store, { runningSandboxesMax: 6 })
+  const created = await Promise.all(Array.from({ length: 6 }, () => service.create(orgId, {})))
+  const ids = created.map(({ sandbox }) => sandbox.id)
+  for (const id of ids) await service.hibernate(orgId, id)
+  for (let index = 0; index < 4; index++) await service.create(orgId, {})
+  const outcomes = await Promise.allSettled(
+    ids.map((id, index) => (index % 2 === 0 ? service.wake(orgId, id) : service.reboot(orgId, id))),
+  )
+  const refused = outcomes.filter((outcome) => outcome.status === 'rejected')
+  assert.equal(refused.length, 4)
+  for (const { reason } of refused) assert.ok(throwsCode('rate_limited')(reason))
+  const { items } = await service.list(orgId, { status: 'running' })
+  assert.equal(items.length, 6)
+  const [first] = items
+  await service.delete(orgId, first!.id)
+  const left = (await service.list(orgId, { status: 'hibernated' })).items
+  await service.wake(orgId, left[0]!.id)
+})
+
+test('a checkpoint is processing, then ready, and its name is taken', async () => {
+  const { service, machines, orgId } = await makeWorld(store)
+  const { sandbox } = await service.create(orgId, { envs: { A: '1' }, memoryMb: 512 })
+  const checkpoint = await service.checkpoints.create(orgId, sandbox.id, { name: 'one', kind: 'disk_only' })
+  assert.equal(checkpoint.status, 'processing')
+  const settled = await service.checkpoints.settled(orgId, checkpoint.id)
+  assert.deepEqual([settled.status, settled.sizeBytes], ['ready', 11])
+  await assert.rejects(
+    service.checkpoints.create(orgId, sandbox.id, { name: 'one', kind: 'disk_only' }),
+    throwsCode('conflict'),
+  )
+  const fork = await service.checkpoints.start(orgId, checkpoint.id, { envs: { B: '2' } })
+  assert.deepEqual(fork.sandbox.envs, { A: '1', B: '2' })
+  assert.deepEqual([fork.sandbox.memoryMb, fork.sandbox.timeoutSeconds], [512, 300])
+  assert.equal(machines.machines.get(fork.sandbox.id)?.spec.from?.checkpointId, checkpoint.id)
+  await service.delete(orgId, sandbox.id)
+  assert.equal((await service.checkpoints.list(orgId, sandbox.id)).length, 1)
+  await service.checkpoints.delete(orgId, sandbox.id, checkpoint.id)
+  assert.equal(machines.checkpoints.size, 0)
+})
+
+test('a full checkpoint is refused with the reason where memory cannot be kept', async () => {
+  const { service, orgId } = await makeWorld(store)
+  const { sandbox } = await service.create(orgId, {})
+  await assert.rejects(
+    service.checkpoints.create(orgId, sandbox.id, { name: 'x' }),
+    throwsCode('full_checkpoint_unavailable', /it is a fake/),
+  )
+})
+
+test('a dump that fails is a failed checkpoint with its reason, and nothing starts from it', async () => {
+  const { service, machines, orgId } = await makeWorld(store)
+  const { sandbox } = await service.create(orgId, {})
+  machines.before.checkpoint = () => Promise.reject(new ServiceError('no_capacity', 'the disk is full'))
+  const { id } = await service.checkpoints.create(orgId, sandbox.id, { name: 'x', kind: 'disk_only' })
+  const settled = await service.checkpoints.settled(orgId, id)
+  assert.deepEqual([settled.status, settled.error], ['failed', 'the disk is full'])
+  await assert.rejects(service.checkpoints.start(orgId, id, {}), throwsCode('conflict', /disk is full/))
+})
+
+test('the limit of checkpoints holds unless the oldest may go', async () => {
+  const { service, orgId } = await makeWorld(store, { diskOnlyCheckpointsMax: 2 })
+  const { sandbox } = await service.create(orgId, {})
+  for (const name of ['a', 'b']) {
+    const { id } = await service.checkpoints.create(orgId, sandbox.id, { name, kind: 'disk_only' })
+    await service.checkpoints.settled(orgId, id)
+  }
+  await assert.rejects(
+    service.checkpoints.create(orgId, sandbox.id, { name: 'c', kind: 'disk_only' }),
+    throwsCode('conflict'),
+  )
+  const retentionPolicy = { mode: 'delete_oldest', maxCount: 2 } as const
+  const third = await service.checkpoints.create(orgId, sandbox.id, { name: 'c', kind: 'disk_only', retentionPolicy })
+  await service.checkpoints.settled(orgId, third.id)
+  const names = (await service.checkpoints.list(orgId, sandbox.id)).map((checkpoint) => checkpoint.name)
+  assert.deepEqual(names, ['b', 'c'])
+})
+
+test('patches run in order at a start, and one that fails leaves nothing running', async () => {
+  const { service, machines, events, orgId } = await makeWorld(store)
+  const { sandbox } = await service.create(orgId, {})
+  const checkpoint = await service.checkpoints.create(orgId, sandbox.id, { name: 'x', kind: 'disk_only' })
+  const first = await service.patches.create(orgId, checkpoint.id, { script: 'echo one' })
+  assert.deepEqual([first.sequence, first.strategy, first.description], [1, 'on_wake', ''])
+  await service.patches.create(orgId, checkpoint.id, { script: 'echo two', strategy: 'on_resume' })
+  const fork = await service.checkpoints.start(orgId, checkpoint.id, {})
+  assert.deepEqual(machines.scripts, [`${fork.sandbox.id}: echo one`, `${fork.sandbox.id}: echo two`])
+  machines.scripts.length = 0
+  await service.hibernate(orgId, fork.sandbox.id)
+  await service.wake(orgId, fork.sandbox.id)
+  assert.deepEqual(machines.scripts, [`${fork.sandbox.id}: echo two`])
+
+  const failing = await service.patches.create(orgId, checkpoint.id, { script: 'exit 3' })
+  await service.patches.create(orgId, checkpoint.id, { script: 'echo never' })
+  await assert.rejects(service.checkpoints.start(orgId, checkpoint.id, {}), (error: unknown) => {
+    assert.ok(throwsCode('patch_failed')(error))
+    assert.deepEqual((error as ServiceError).details, {
+      patchId: failing.id,
+      exitCode: 3,
+      stderr: 'told on stderr',
+    })
+    return true
+  })
+  assert.ok(!machines.scripts.some((script) => script.includes('never')))
+  const told = () => events.filter((event) => event.type === 'patch_applied')
+  await until(() => told().some((event) => event.patchId === failing.id))
+  assert.deepEqual(
+    told().map((event) => [event.sequence, event.exitCode]),
+    [
+      [1, 0],
+      [2, 0],
+      [2, 0],
+      [1, 0],
+      [2, 0],
+      [3, 3],
+    ],
+  )
+  assert.equal(told().at(-1)?.output, 'told on stderr')
+  assert.deepEqual([...machines.machines.keys()].toSorted(), [sandbox.id, fork.sandbox.id].toSorted())
+})
+
+test('a patch must have a script of bounded size and a known checkpoint', async () => {
+  const { service, orgId } = await makeWorld(store)
+  const { sandbox } = await service.create(orgId, {})
+  const { id } = await service.checkpoints.create(orgId, sandbox.id, { name: 'x', kind: 'disk_only' })
+  await assert.rejects(service.patches.create(orgId, id, { script: ' ' }), throwsCode('invalid_request', /script/))
+  const large = 'x'.repeat(256 * 1024 + 1)
+  await assert.rejects(service.patches.create(orgId, id, { script: large }), throwsCode('too_large', /script/))
+  const unknown = newId('cp-')
+  await assert.rejects(service.patches.create(orgId, unknown, { script: 'x' }), throwsCode('not_found'))
+})
+
+test('host names resolve to a sandbox and port, and hostile ones to nothing', async () => {
+  const { service, orgId } = await makeWorld(store)
+  const { sandbox } = await service.create(orgId, {})
+  const target = await service.previews.resolve(service.previews.hostname(sandbox.id, 3000))
+  assert.deepEqual([target?.sandbox.id, target?.port, target?.tokenHash], [sandbox.id, 3000, undefined])
+  for (const label of [
+    `${sandbox.id}-p0`,
+    `${sandbox.id}-p65536`,
+    `${sandbox.id}-p03000`,
+    sandbox.id,
+    `x.${sandbox.id}-p1`,
+  ]) {
+    assert.equal(await service.previews.resolve(`${label}.preview.test`), undefined, label)
+  }
+  assert.equal(await service.previews.resolve('preview.test'), undefined)
+  assert.equal(await service.previews.resolve(`${newId('sb-')}-p80.preview.test`), undefined)
+})
+
+test('a preview of a port is updated in place, with a domain and a token of its own', async () => {
+  const { service, orgId } = await makeWorld(store)
+  const { sandbox } = await service.create(orgId, {})
+  const first = await service.previews.put(orgId, sandbox.id, { port: 3000 })
+  assert.deepEqual([first.created, first.preview.sslStatus, first.token], [true, 'disabled', undefined])
+  const domain = `App-${sandbox.id.slice(3)}.Example.com`
+  const second = await service.previews.put(orgId, sandbox.id, { port: 3000, domain, auth: { scheme: 'bearer' } })
+  assert.deepEqual([second.created, second.preview.id], [false, first.preview.id])
+  assert.ok((second.token?.length ?? 0) >= 16)
+  const target = await service.previews.resolve(domain.toLowerCase())
+  assert.deepEqual([target?.port, target?.tokenHash], [3000, second.preview.tokenHash])
+
+  const other = await service.create(orgId, {})
+  await assert.rejects(service.previews.put(orgId, other.sandbox.id, { port: 1, domain }), throwsCode('conflict'))
+  for (const own of ['preview.test', 'x.preview.test', 'api.test', 'nodots', '-a.example.com', '10.0.0.1']) {
+    await assert.rejects(
+      service.previews.put(orgId, sandbox.id, { port: 2, domain: own }),
+      throwsCode('invalid_request', /domain/),
+    )
+  }
+  for (const port of [0, 65_536, 1.5]) {
+    await assert.rejects(service.previews.put(orgId, sandbox.id, { port }), throwsCode('invalid_request', /port/))
+  }
+})
+
+test('a rotated token guards the ports that have none of their own', async () => {
+  const { service, orgId } = await makeWorld(store)
+  const { sandbox, previewAuthToken } = await service.create(orgId, { previewAuth: { scheme: 'bearer' } })
+  const host = service.previews.hostname(sandbox.id, 80)
+  const tokenBefore = (await service.previews.resolve(host))?.tokenHash
+  assert.ok(previewAuthToken && tokenBefore)
+  await service.previews.rotate(orgId, sandbox.id)
+  const tokenAfter = (await service.previews.resolve(host))?.tokenHash
+  assert.ok(tokenAfter && tokenAfter !== tokenBefore)
+})
+
+test('a signed URL authorises one operation on one path until it expires', async () => {
+  const { service, orgId } = await makeWorld(store)
+  const { sandbox } = await service.create(orgId, {})
+  const signed = await service.files.sign(orgId, sandbox.id, { operation: 'upload', path: '/a b', bytesMax: 5 })
+  const query = Object.fromEntries(new URLSearchParams(signed.query))
+  assert.deepEqual(await service.files.verify('upload', sandbox.id, query), { orgId, bytesMax: 5 })
+  const altered = [
+    { ...query, path: '/a' },
+    { ...query, expires: String(Number(query['expires']) + 1) },
+    { ...query, maxBytes: '6' },
+    { ...query, maxBytes: undefined },
+    { ...query, signature: query['signature']?.toUpperCase() },
+    { ...query, signature: '' },
+    { path: '/a b' },
+  ]
+  for (const wrong of altered) {
+    await assert.rejects(service.files.verify('upload', sandbox.id, wrong), throwsCode('signature_invalid'))
+  }
+  await assert.rejects(service.files.verify('download', sandbox.id, query), throwsCode('signature_invalid'))
+  await assert.rejects(service.files.verify('upload', newId('sb-'), query), throwsCode('signature_invalid'))
+  const short = await service.files.sign(orgId, sandbox.id, { operation: 'download', path: '/a', expiresInSeconds: 1 })
+  await sleep(2000)
+  const expired = Object.fromEntries(new URLSearchParams(short.query))
+  await assert.rejects(service.files.verify('download', sandbox.id, expired), throwsCode('signature_expired'))
+})
+
+test('tags are bounded, and the first cause of refusal is named', async () => {
+  const { service, orgId } = await makeWorld(store)
+  const { sandbox } = await service.create(orgId, {})
+  const tagged = await service.setTags(orgId, sandbox.id, { team: 'a', 'x:y': '1' })
+  assert.deepEqual(tagged.tags, { team: 'a', 'x:y': '1' })
+  assert.ok(tagged.tagsUpdatedAt)
+  assert.deepEqual(await service.tagKeys(orgId), [
+    { key: 'team', sandboxCount: 1, valueCount: 1 },
+    { key: 'x:y', sandboxCount: 1, valueCount: 1 },
+  ])
+  const many = Object.fromEntries(Array.from({ length: 51 }, (_, index) => [`k${index}`, '']))
+  for (const tags of [many, { 'a b': '' }, { a: 'x'.repeat(257) }]) {
+    await assert.rejects(service.setTags(orgId, sandbox.id, tags), throwsCode('invalid_request', /tags/))
+  }
+})
+
+test('a reboot leaves the sandbox running, and one that fails leaves it hibernated with the reason', async () => {
+  const { service, machines, orgId } = await makeWorld(store)
+  const { sandbox } = await service.create(orgId, {})
+  assert.equal((await service.reboot(orgId, sandbox.id)).status, 'running')
+  machines.before.restart = async () => {
+    await machines.hibernate(sandbox.id)
+    throw new ServiceError('no_capacity', 'the pool is full')
+  }
+  await assert.rejects(service.powerCycle(orgId, sandbox.id), throwsCode('no_capacity'))
+  const asleep = await service.get(orgId, sandbox.id)
+  assert.deepEqual([asleep.status, asleep.reasonMessage], ['hibernated', 'the pool is full'])
+  await service.files.list(orgId, sandbox.id, '/')
+  assert.equal((await service.get(orgId, sandbox.id)).status, 'running')
+})
+
+test('a restore puts a sandbox back in place, and one that fails before the switch changes nothing', async () => {
+  const { service, machines, orgId } = await makeWorld(store)
+  const { sandbox } = await service.create(orgId, {})
+  const { id } = await service.checkpoints.create(orgId, sandbox.id, { name: 'x', kind: 'disk_only' })
+  await service.checkpoints.restore(orgId, sandbox.id, id)
+  assert.equal(machines.machines.get(sandbox.id)?.spec.from?.checkpointId, id)
+  await service.hibernate(orgId, sandbox.id)
+  await service.checkpoints.restore(orgId, sandbox.id, id)
+  assert.equal((await service.get(orgId, sandbox.id)).status, 'running')
+  machines.before.restore = () => Promise.reject(new ServiceError('no_capacity', 'the pool is full'))
+  await assert.rejects(service.checkpoints.restore(orgId, sandbox.id, id), throwsCode('no_capacity'))
+  assert.equal((await service.get(orgId, sandbox.id)).status, 'running')
+  const other = await service.create(orgId, {})
+  await assert.rejects(service.checkpoints.restore(orgId, other.sandbox.id, id), throwsCode('not_found'))
+})
+
+test('a restore after which the sandbox was started anew on its old disk is a reason on it, until the next success', async () => {
+  const { service, machines, orgId } = await makeWorld(store)
+  const { sandbox } = await service.create(orgId, {})
+  const { id } = await service.checkpoints.create(orgId, sandbox.id, { name: 'x', kind: 'disk_only' })
+  const message = 'the memory cannot be restored; the sandbox was started anew'
+  machines.before.restore = () =>
+    Promise.reject(new ServiceError('full_checkpoint_unavailable', message, { details: { startedAnew: true } }))
+  await assert.rejects(service.checkpoints.restore(orgId, sandbox.id, id), throwsCode('full_checkpoint_unavailable'))
+  const anew = await service.get(orgId, sandbox.id)
+  assert.deepEqual([anew.status, anew.reason, anew.reasonMessage], ['running', 'runtime_failed', message])
+  machines.before = {}
+  await service.checkpoints.restore(orgId, sandbox.id, id)
+  assert.equal((await service.get(orgId, sandbox.id)).reason, undefined)
+})
+
+test('a scale changes memory, with CPU in step, at once or at the next wake', async () => {
+  const { service, machines, orgId } = await makeWorld(store)
+  const { sandbox } = await service.create(orgId, {})
+  const scaled = await service.scale(orgId, sandbox.id, 16_384)
+  assert.deepEqual([scaled.memoryMb, scaled.cpuCount], [16_384, 4])
+  assert.equal(machines.machines.get(sandbox.id)?.spec.memoryMb, 16_384)
+  await service.hibernate(orgId, sandbox.id)
+  const smaller = await service.scale(orgId, sandbox.id, 2048)
+  assert.deepEqual([smaller.status, smaller.memoryMb, smaller.cpuCount], ['hibernated', 2048, 4])
+  for (const memoryMb of [0, 1.5, 1e9]) {
+    await assert.rejects(service.scale(orgId, sandbox.id, memoryMb), throwsCode('invalid_request', /memoryMB/))
+  }
+})

@@ -1,0 +1,35 @@
+import { randomBytes } from 'node:crypto'
+import { createMemoryBus } from '../../src/bus/memory.ts'
+import type { ErrorCode } from '../../src/errors.ts'
+import { isServiceError } from '../../src/errors.ts'
+import type { ServiceEvent } from '../../src/events/bus.ts'
+import { newId } from '../../src/lib/id.ts'
+import { silentLog } from '../../src/lib/log.ts'
+import { type SandboxLimits, createSandboxService, defaultSandboxLimits } from '../../src/sandbox/index.ts'
+import { type Store, cachedSandboxStore } from '../../src/store/index.ts'
+import { FakeMachines } from './fake-machines.ts'
+
+/** The real sandbox service over a real store and machines in memory, for an organisation of its own. */
+export async function makeWorld(store: Store, limits: Partial<SandboxLimits> = {}) {
+  const machines = new FakeMachines()
+  const bus = createMemoryBus()
+  const events: ServiceEvent[] = []
+  bus.subscribe('*', (event) => events.push(event))
+  const service = createSandboxService({
+    store: cachedSandboxStore(store.sandboxes),
+    driver: machines,
+    guest: (sandboxId) => machines.guest(sandboxId),
+    bus,
+    log: silentLog,
+    limits: { ...defaultSandboxLimits, ...limits },
+    previewDomain: { host: 'preview.test', tls: false, ownHosts: ['preview.test', 'api.test'] },
+    signingSecret: randomBytes(32).toString('hex'),
+  })
+  const orgId = newId('org_')
+  await store.organisations.insertOrganisation({ id: orgId, name: 'test' })
+  return { service, machines, events, orgId, store }
+}
+
+export function throwsCode(code: ErrorCode, pattern = /./): (error: unknown) => boolean {
+  return (error) => isServiceError(error, code) && pattern.test(error.message)
+}

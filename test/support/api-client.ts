@@ -1,0 +1,167 @@
+import assert from 'node:assert/strict'
+import { request as httpRequest } from 'node:http'
+import type { IncomingHttpHeaders } from 'node:http'
+import { Ajv2020 } from 'ajv/dist/2020.js'
+import type { JsonObject, OpenApi } from '../../src/http/openapi.ts'
+import { openApiDocument } from '../../src/http/openapi-file.ts'
+
+export interface ApiRequest {
+  /** Sent as JSON, or as it is when it is bytes. */
+  body?: unknown
+  headers?: Record<string, string>
+  /** `null` sends none; default the client's. */
+  key?: string | null
+  host?: string
+}
+
+export interface ApiAnswer {
+  status: number
+  headers: IncomingHttpHeaders
+  bytes: Buffer
+  text: string
+  /** Parsed when it is JSON. */
+  // oxlint-disable-next-line typescript/no-explicit-any
+  body: any
+}
+
+/** A client that accepts only answers that `openapi.json` promises. */
+export class ApiClient {
+  readonly origin: string
+  readonly key: string
+
+  constructor(origin: string, key: string) {
+    this.origin = origin
+    this.key = key
+  }
+
+  async get(path: string, options: ApiRequest = {}): Promise<ApiAnswer> {
+    return await this.send('GET', path, options)
+  }
+
+  async post(path: string, body?: unknown, options: ApiRequest = {}): Promise<ApiAnswer> {
+    return await this.send('POST', path, { ...options, body })
+  }
+
+  async put(path: string, body?: unknown, options: ApiRequest = {}): Promise<ApiAnswer> {
+    return await this.send('PUT', path, { ...options, body })
+  }
+
+  async delete(path: string, options: ApiRequest = {}): Promise<ApiAnswer> {
+    return await this.send('DELETE', path, options)
+  }
+
+  async send(method: string, path: string, options: ApiRequest = {}): Promise<ApiAnswer> {
+    const answer = await this.raw(method, path, options)
+    checkAgainstDocument(method, path, answer)
+    return answer
+  }
+
+  /** Without the check, for addresses that do not exist. */
+  async raw(
+    method: string,
+    path: string,
+    { body, headers = {}, key = this.key, host }: ApiRequest = {},
+  ): Promise<ApiAnswer> {
+    const isBytes = body instanceof Uint8Array
+    const payload =
+      body === undefined ? undefined : isBytes ? body : typeof body === 'string' ? body : JSON.stringify(body)
+    return await exchange(this.origin + path, {
+      method,
+      headers: {
+        ...(key === null ? {} : { 'x-api-key': key }),
+        ...(payload === undefined || isBytes ? {} : { 'content-type': 'application/json' }),
+        ...(host === undefined ? {} : { host }),
+        ...headers,
+      },
+      payload,
+    })
+  }
+}
+
+export interface Exchange {
+  method?: string
+  headers?: Record<string, string>
+  payload?: string | Uint8Array | undefined
+  /** Address of this machine to come from. */
+  localAddress?: string
+}
+
+/** One request over a connection of its own. `fetch` would not let us choose `Host`. */
+export async function exchange(
+  url: string,
+  { method = 'GET', headers = {}, payload, localAddress }: Exchange = {},
+): Promise<ApiAnswer> {
+  return await new Promise((resolve, reject) => {
+    const isChunked = headers['transfer-encoding'] !== undefined
+    const length = payload === undefined || isChunked ? {} : { 'content-length': String(Buffer.byteLength(payload)) }
+    const from = localAddress === undefined ? {} : { localAddress }
+    const options = { method, agent: false, headers: { ...length, ...headers }, ...from }
+    const outgoing = httpRequest(url, options, (incoming) => {
+      const chunks: Buffer[] = []
+      incoming.on('data', (chunk: Buffer) => chunks.push(chunk))
+      incoming.on('error', reject)
+      incoming.on('end', () => {
+        const bytes = Buffer.concat(chunks)
+        const text = bytes.toString()
+        const isJson = (incoming.headers['content-type'] ?? '').startsWith('application/json') && text !== ''
+        const body: unknown = isJson ? JSON.parse(text) : undefined
+        resolve({ status: incoming.statusCode ?? 0, headers: incoming.headers, bytes, text, body })
+      })
+    })
+    outgoing.on('error', reject)
+    outgoing.end(payload)
+  })
+}
+
+const document: OpenApi = openApiDocument()
+const ajv = new Ajv2020({ strict: false, allErrors: true })
+ajv.addSchema(document, 'openapi')
+
+interface Template {
+  path: string
+  pattern: RegExp
+  parameters: number
+}
+
+const templates: Template[] = Object.keys(document.paths).map((path) => ({
+  path,
+  pattern: new RegExp(`^${path.replaceAll(/\{\w+\}/g, '[^/]+')}$`),
+  parameters: path.split('{').length - 1,
+}))
+
+function checkAgainstDocument(method: string, target: string, answer: ApiAnswer): void {
+  const [pathname = ''] = target.split('?', 1)
+  const [template] = templates
+    .filter(({ pattern }) => pattern.test(pathname))
+    .toSorted((a, b) => a.parameters - b.parameters)
+  assert.ok(template, `${pathname} is not in openapi.json`)
+  const operation = document.paths[template.path]?.[method.toLowerCase()] as JsonObject | undefined
+  assert.ok(operation, `${method} ${template.path} is not in openapi.json`)
+  const response = (operation['responses'] as JsonObject)[String(answer.status)] as JsonObject | undefined
+  const shown = `${method} ${template.path} → ${answer.status} ${answer.text.slice(0, 300)}`
+  assert.ok(response, `not in openapi.json: ${shown}`)
+  const content = response['content'] as JsonObject | undefined
+  if (content === undefined || method === 'HEAD') {
+    assert.equal(answer.bytes.length, 0, `a body where none is promised: ${shown}`)
+    return
+  }
+  if (content['application/json'] === undefined || content['*/*'] !== undefined) return
+  assert.match(answer.headers['content-type'] ?? '', /^application\/json\b/, shown)
+  const pointer = [
+    'paths',
+    template.path,
+    method.toLowerCase(),
+    'responses',
+    String(answer.status),
+    'content',
+    'application/json',
+    'schema',
+  ]
+    .map((part) => part.replaceAll('~', '~0').replaceAll('/', '~1'))
+    .map(encodeURIComponent)
+    .join('/')
+  const validate = ajv.compile({ $ref: `openapi#/${pointer}` })
+  assert.ok(validate(answer.body), `${shown}: ${ajv.errorsText(validate.errors)}`)
+  if (answer.status === 429 || answer.status === 503)
+    assert.ok(answer.headers['retry-after'], `no Retry-After: ${shown}`)
+}

@@ -1,0 +1,217 @@
+import { EventEmitter, on } from 'node:events'
+import { ServiceError } from '../../src/errors.ts'
+import { newId } from '../../src/lib/id.ts'
+import { AccessTokens } from '../../src/session/index.ts'
+import type {
+  AccessUse,
+  CreateSession,
+  CreateToken,
+  ExportRecord,
+  ListSessions,
+  Session,
+  SessionService,
+  SessionStream,
+  SessionView,
+  StreamEvent,
+  StreamOptions,
+} from '../../src/session/index.ts'
+
+interface Kept extends SessionView {
+  stream: StreamEvent[]
+  changed: EventEmitter
+  yielded: number
+}
+
+/** Sessions in memory whose agent is the test: it says what is on the stream. */
+export class FakeSessions implements SessionService {
+  readonly #tokens = new AccessTokens('secret')
+  readonly kept = new Map<string, Kept>()
+  /** What `create` was last called with. */
+  lastCreate: CreateSession | undefined
+  /** Streams that are being read. */
+  reading = 0
+
+  async create(orgId: string, input: CreateSession): Promise<SessionView> {
+    this.lastCreate = input
+    const now = new Date()
+    const sandboxId = newId('sb-')
+    const session: Session = {
+      id: newId('session_'),
+      orgId,
+      userId: input.userId,
+      ...(input.userEmail === undefined ? {} : { userEmail: input.userEmail }),
+      status: 'running',
+      activity: 'starting',
+      sandboxId,
+      title: input.prompt.slice(0, 60),
+      framework: '',
+      artifacts: [],
+      agentConfig: { harness: 'pi', model: 'demo', cwd: '/workspace/app', skills: {}, envs: {} },
+      gatewayTokenHash: '',
+      agentOffset: 0,
+      inputTokens: 0,
+      outputTokens: 0,
+      createdAt: now,
+      updatedAt: now,
+    }
+    const changed = new EventEmitter()
+    changed.setMaxListeners(0)
+    const view: Kept = {
+      session,
+      messages: [{ id: newId('msg_'), role: 'user', content: input.prompt, state: 'queued', createdAt: now }],
+      events: [{ id: newId('evt_'), type: 'session_started', level: 'info', message: 'started', createdAt: now }],
+      previewUrl: `http://${sandboxId}-p3000.preview.test`,
+      stream: [],
+      changed,
+      yielded: 0,
+    }
+    this.kept.set(session.id, view)
+    return view
+  }
+
+  async get(orgId: string, sessionId: string, userId?: string): Promise<SessionView> {
+    return this.#find(orgId, sessionId, userId)
+  }
+
+  async list(orgId: string, { userId, search = '', limit = 100 }: ListSessions) {
+    const items = [...this.kept.values()].filter(
+      ({ session, messages }) =>
+        session.orgId === orgId &&
+        (userId === undefined || session.userId === userId) &&
+        messages.some(({ content }) => content.includes(search)),
+    )
+    return { items: items.slice(0, limit), ...(items.length > limit ? { nextCursor: 'more' } : {}) }
+  }
+
+  async delete(orgId: string, sessionId: string, userId?: string): Promise<void> {
+    const view = this.#find(orgId, sessionId, userId)
+    view.session.status = 'ended'
+    view.session.activity = 'ended'
+    view.changed.emit('change')
+  }
+
+  async sendMessage(
+    orgId: string,
+    sessionId: string,
+    input: { message: string; userId: string },
+  ): Promise<SessionView> {
+    const view = this.#find(orgId, sessionId)
+    if (view.session.userId !== input.userId) throw new ServiceError('forbidden', 'user_id is not the owner')
+    if (view.session.status === 'ended') throw new ServiceError('conflict', 'the session has ended')
+    view.messages.push({
+      id: newId('msg_'),
+      role: 'user',
+      content: input.message,
+      state: 'queued',
+      createdAt: new Date(),
+    })
+    return view
+  }
+
+  async interrupt(orgId: string, sessionId: string, userId: string): Promise<void> {
+    if (this.#find(orgId, sessionId).session.userId !== userId) throw new ServiceError('forbidden', 'not the owner')
+  }
+
+  async cancelMessage(orgId: string, sessionId: string, messageId: string, userId?: string): Promise<SessionView> {
+    const view = this.#find(orgId, sessionId, userId)
+    const message = view.messages.find(({ id }) => id === messageId)
+    if (!message) throw new ServiceError('not_found', `no message ${messageId}`)
+    if (message.state !== 'queued') throw new ServiceError('conflict', `the message is ${message.state}`)
+    message.state = 'cancelled'
+    return view
+  }
+
+  async fork(orgId: string, sessionId: string, userId: string): Promise<SessionView> {
+    await this.interrupt(orgId, sessionId, userId)
+    const { session, messages } = this.#find(orgId, sessionId)
+    if (session.activity !== 'idle') throw new ServiceError('conflict', `the session is ${session.activity}`)
+    const fork = await this.create(orgId, { prompt: session.title, userId })
+    fork.messages = messages.map((message) => ({ ...message, id: newId('msg_') }))
+    return fork
+  }
+
+  async restart(orgId: string, sessionId: string, { userId, checkpointId }: { userId: string; checkpointId?: string }) {
+    await this.interrupt(orgId, sessionId, userId)
+    const view = this.#find(orgId, sessionId)
+    if (view.session.activity !== 'failed') throw new ServiceError('conflict', 'the sandbox is running, not lost')
+    view.session.sandboxId = newId('sb-')
+    view.session.activity = 'starting'
+    if (checkpointId !== undefined) view.session.checkpointId = checkpointId
+    return view
+  }
+
+  async createToken(orgId: string, sessionId: string, { userId, scope, ttlSeconds = 3600 }: CreateToken) {
+    await this.interrupt(orgId, sessionId, userId)
+    return this.#tokens.issue(sessionId, scope, ttlSeconds)
+  }
+
+  async access(token: string, sessionId: string, use: AccessUse) {
+    return await this.#tokens.check(token, sessionId, use, async (id) => this.kept.get(id)?.session)
+  }
+
+  async export(orgId: string, sessionId: string, userId?: string) {
+    const view = this.#find(orgId, sessionId, userId)
+    const { messages, events, stream } = view
+    const records = (async function* (): AsyncGenerator<ExportRecord> {
+      for (const message of messages) yield { type: 'message', message }
+      for (const event of events) yield { type: 'event', event }
+      for (const event of stream) {
+        view.yielded++
+        yield { type: 'stream', event }
+      }
+    })()
+    return { view, records }
+  }
+
+  /** What the agent says. */
+  emit(sessionId: string, data: StreamEvent['data']): void {
+    const view = this.kept.get(sessionId)
+    view?.stream.push({ sequence: view.stream.length + 1, data, createdAt: new Date() })
+    view?.changed.emit('change')
+  }
+
+  /** Events that all streams of a session have taken together. */
+  yielded(sessionId: string): number {
+    return this.kept.get(sessionId)?.yielded ?? 0
+  }
+
+  async stream(orgId: string, sessionId: string, options: StreamOptions): Promise<SessionStream> {
+    const view = this.#find(orgId, sessionId, options.userId)
+    const exhausted = view.session.status === 'ended' && options.after >= view.stream.length
+    return { exhausted, [Symbol.asyncIterator]: () => this.#follow(view, options) }
+  }
+
+  async *#follow(view: Kept, { after, signal }: StreamOptions): AsyncGenerator<StreamEvent> {
+    this.reading++
+    let next = after
+    try {
+      const changes = on(view.changed, 'change', { signal })
+      for (;;) {
+        while (next < view.stream.length) {
+          const event = view.stream[next++]
+          if (event === undefined) break
+          view.yielded++
+          yield event
+        }
+        if (view.session.status === 'ended') return
+        await changes.next()
+      }
+    } catch (error) {
+      if (!signal.aborted) throw error
+    } finally {
+      this.reading--
+    }
+  }
+
+  #find(orgId: string, sessionId: string, userId?: string): Kept {
+    const view = this.kept.get(sessionId)
+    if (
+      view === undefined ||
+      view.session.orgId !== orgId ||
+      (userId !== undefined && view.session.userId !== userId)
+    ) {
+      throw new ServiceError('not_found', `no session ${sessionId}`)
+    }
+    return view
+  }
+}

@@ -1,0 +1,106 @@
+import type { Duplex } from 'node:stream'
+import { ServiceError } from '../../src/errors.ts'
+import type {
+  CheckpointKind,
+  DriverCapabilities,
+  KnownResources,
+  ReconcileReport,
+  RuntimeDriver,
+  SandboxExit,
+  SandboxSpec,
+} from '../../src/sandbox/index.ts'
+import { GuestProcess } from '../../src/runtime/guest-client/guest-process.ts'
+
+/**
+ * Machines without walls: each sandbox is the real guest as an ordinary process of this machine. All is real but the container,
+ * so paths in a "sandbox" are paths of the machine: tests keep to the guest's own folder.
+ */
+export class GuestMachines implements RuntimeDriver {
+  readonly name = 'guest-process'
+  readonly capabilities: DriverCapabilities = { fullCheckpoints: false, fullCheckpointsReason: 'this is a test' }
+  readonly machines = new Map<string, GuestProcess>()
+  readonly checkpoints = new Set<string>()
+  #exit: (exit: SandboxExit) => void = () => {}
+
+  async open(_known: KnownResources): Promise<ReconcileReport> {
+    return { running: [], dormant: [], lost: [], lostCheckpoints: [], removed: [] }
+  }
+
+  async close(): Promise<void> {
+    await Promise.all([...this.machines.values()].map((machine) => machine[Symbol.asyncDispose]()))
+    this.machines.clear()
+  }
+
+  async create(spec: SandboxSpec): Promise<void> {
+    if (spec.image !== 'base') throw new ServiceError('not_found', `no image ${spec.image}`)
+    if (spec.from && !this.checkpoints.has(spec.from.checkpointId))
+      throw new ServiceError('not_found', 'no such checkpoint')
+    this.machines.set(spec.id, await GuestProcess.start())
+  }
+
+  async hibernate(sandboxId: string): Promise<{ sizeBytes: number }> {
+    await this.delete(sandboxId)
+    return { sizeBytes: 4096 }
+  }
+
+  async wake(spec: SandboxSpec): Promise<void> {
+    this.machines.set(spec.id, await GuestProcess.start())
+  }
+
+  async restore(spec: SandboxSpec, checkpointId: string): Promise<void> {
+    if (!this.checkpoints.has(checkpointId)) throw new ServiceError('not_found', 'no such checkpoint')
+    await this.restart(spec)
+  }
+
+  async restart(spec: SandboxSpec): Promise<void> {
+    await this.delete(spec.id)
+    await this.wake(spec)
+  }
+
+  async resize(): Promise<void> {}
+
+  async delete(sandboxId: string): Promise<void> {
+    const machine = this.machines.get(sandboxId)
+    this.machines.delete(sandboxId)
+    await machine?.[Symbol.asyncDispose]()
+  }
+
+  async checkpoint(_sandboxId: string, checkpointId: string, kind: CheckpointKind): Promise<{ sizeBytes: number }> {
+    if (kind === 'full') throw new ServiceError('full_checkpoint_unavailable', 'this is a test')
+    this.checkpoints.add(checkpointId)
+    return { sizeBytes: 4096 }
+  }
+
+  async deleteCheckpoint(checkpointId: string): Promise<void> {
+    this.checkpoints.delete(checkpointId)
+  }
+
+  async dial(sandboxId: string): Promise<Duplex> {
+    const machine = this.machines.get(sandboxId)
+    if (machine === undefined) throw new ServiceError('unavailable', `sandbox ${sandboxId} does not run`)
+    return await machine.dial()
+  }
+
+  onExit(listener: (exit: SandboxExit) => void): void {
+    this.#exit = listener
+  }
+
+  exit(exit: SandboxExit): void {
+    this.#exit(exit)
+  }
+
+  gateway() {
+    return { listenHost: '127.0.0.1', listenPort: 0, insideHost: 'gateway.test' }
+  }
+
+  sandboxAt(): undefined {
+    return undefined
+  }
+
+  /** A folder of this "sandbox" alone. */
+  folder(sandboxId: string): string {
+    const machine = this.machines.get(sandboxId)
+    if (machine === undefined) throw new Error(`no machine ${sandboxId}`)
+    return machine.folder
+  }
+}

@@ -1,0 +1,147 @@
+import { createHash, randomBytes } from 'node:crypto'
+import { mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { createMemoryBus } from '../../src/bus/memory.ts'
+import type { HttpLimits } from '../../src/http/server.ts'
+import { createHttpServer } from '../../src/http/server.ts'
+import { newId } from '../../src/lib/id.ts'
+import type { Log } from '../../src/lib/log.ts'
+import { createPreviewProxy } from '../../src/preview/index.ts'
+import { createGuest } from '../../src/runtime/guest-client/index.ts'
+import { createSandboxService, defaultSandboxLimits } from '../../src/sandbox/index.ts'
+import type { RunningSandboxService, SandboxLimits } from '../../src/sandbox/index.ts'
+import { openStore } from '../../src/store/index.ts'
+import type { Store } from '../../src/store/index.ts'
+import { ApiClient } from './api-client.ts'
+import { FakeSessions } from './fake-sessions.ts'
+import { GuestMachines } from './guest-machines.ts'
+import { imageDir } from './images.ts'
+
+export const previewHost = 'preview.test'
+
+export interface WorldOptions {
+  limits?: Partial<HttpLimits>
+  sandboxLimits?: Partial<SandboxLimits>
+  publicUrl?: string
+  trustProxy?: boolean | string[]
+  ready?: () => Promise<void>
+  /** Serves as behind a proxy with TLS at this port. */
+  edge?: { port: number; probeAfterMs?: number }
+}
+
+export interface LogLine {
+  level: string
+  facts: object
+  message: string
+}
+
+/** The real HTTP server, preview proxy, sandbox service, database and guest; sessions in memory, and no containers. */
+export interface World extends AsyncDisposable {
+  api: ApiClient
+  /** Of another organisation. */
+  stranger: ApiClient
+  origin: string
+  port: number
+  orgId: string
+  store: Store
+  machines: GuestMachines
+  sandboxes: RunningSandboxService
+  sessions: FakeSessions
+  logs: LogLine[]
+  /** Starts a sandbox and returns its id. */
+  sandbox(body?: object): Promise<string>
+  close(graceMs?: number): Promise<void>
+}
+
+export async function makeWorld(options: WorldOptions = {}): Promise<World> {
+  const dataDir = await mkdtemp(join(tmpdir(), 'atoll-api-'))
+  const store = await openStore({ dataDir, imageDir })
+  const logs: LogLine[] = []
+  const write = (level: string) => (facts: object, message: string) => void logs.push({ level, facts, message })
+  const log: Log = { debug: write('debug'), info: write('info'), warn: write('warn'), error: write('error') }
+  const bus = createMemoryBus()
+  const machines = new GuestMachines()
+  const sessions = new FakeSessions()
+  const sandboxes = createSandboxService({
+    store: store.sandboxes,
+    driver: machines,
+    guest: (sandboxId) => createGuest(() => machines.dial(sandboxId)),
+    bus,
+    log,
+    limits: { ...defaultSandboxLimits, ...options.sandboxLimits },
+    previewDomain: { host: previewHost, tls: options.edge !== undefined, ownHosts: [previewHost, 'api.test'] },
+    signingSecret: randomBytes(32).toString('hex'),
+  })
+  await sandboxes.start()
+  const { publicUrl, trustProxy = false } = options
+  const server = await createHttpServer({
+    sandboxes,
+    sessions,
+    organisations: store.organisations,
+    idempotency: store.idempotency,
+    preview: createPreviewProxy({
+      previews: sandboxes.previews,
+      bus,
+      previewHost,
+      trustProxy,
+      log,
+      ...(publicUrl === undefined ? {} : { apiHosts: [new URL(publicUrl).hostname] }),
+      ...(options.edge === undefined ? {} : { edge: options.edge }),
+    }),
+    config: {
+      ...(publicUrl === undefined ? {} : { publicUrl }),
+      previewUrl: `http://${previewHost}`,
+      region: 'local',
+      workerId: 'worker-1',
+      trustProxy,
+      limits: { requestsPerSecond: 10_000, requestBurst: 10_000, ...options.limits },
+    },
+    log,
+    ready: options.ready ?? (() => store.ping()),
+    countRunningSandboxes: async () => (await store.sandboxes.sandboxesIn(['running'])).length,
+  })
+  const { port } = await server.listen({ host: '127.0.0.1', port: 0 })
+  const origin = `http://127.0.0.1:${port}`
+  const owner = await organisation(store)
+  const other = await organisation(store)
+  const api = new ApiClient(origin, owner.key)
+  let isClosed = false
+  const close = async (graceMs = 1000): Promise<void> => {
+    if (isClosed) return
+    isClosed = true
+    await server.close(graceMs)
+    await sandboxes.close()
+    await bus.close()
+    await store.close()
+    await rm(dataDir, { recursive: true, force: true })
+  }
+  return {
+    api,
+    stranger: new ApiClient(origin, other.key),
+    origin,
+    port,
+    orgId: owner.id,
+    store,
+    machines,
+    sandboxes,
+    sessions,
+    logs,
+    async sandbox(body = {}) {
+      const { status, body: started, text } = await api.post('/api/sandboxes', body)
+      if (status !== 201) throw new Error(`no sandbox: ${status} ${text}`)
+      return started.sandboxID as string
+    },
+    close,
+    [Symbol.asyncDispose]: close,
+  }
+}
+
+async function organisation(store: Store): Promise<{ id: string; key: string }> {
+  const id = newId('org_')
+  const key = `test-${randomBytes(16).toString('hex')}`
+  await store.organisations.insertOrganisation({ id, name: id })
+  const keyHash = createHash('sha256').update(key).digest('hex')
+  await store.organisations.insertApiKey({ id: newId('key_'), orgId: id, keyHash, createdAt: new Date() })
+  return { id, key }
+}
