@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
+import type { TestContext } from 'node:test'
 import { isServiceError } from '../../src/errors.ts'
 import type { SandboxExit } from '../../src/sandbox/driver.ts'
 import type { Guest } from '../../src/sandbox/guest.ts'
@@ -7,11 +8,8 @@ import type { DriverUnderTest } from './driver.ts'
 import { eventually } from './driver-runc-host.ts'
 import { freshId, python, specOf, succeed } from './driver-shell.ts'
 
-const heldMb = 300
+const heldMb = 160
 const limits = { memoryMb: 1024, cpuCount: 2 }
-/** What brings memory takes from the sandbox's own share: with this one it is at it for seconds. */
-const slow = { ...limits, cpuCount: 0.1 }
-const attemptsMax = 40
 const mapped = { pieces: 2_000, processes: 3 }
 
 const envs = { PATH: '/usr/bin:/bin' }
@@ -78,6 +76,8 @@ export interface LazyHost {
   daemonOf: (sandboxId: string) => Promise<number | undefined>
   firstProcessOf: (sandboxId: string) => Promise<number>
   isAlive: (pid: number) => Promise<boolean>
+  /** From here on no memory comes but what its sandbox touches; returns what ends that. */
+  hold: () => Promise<() => Promise<void>>
 }
 
 /** What is special about memory that comes while the sandbox runs. */
@@ -92,47 +92,41 @@ export function lazyConformance(under: () => DriverUnderTest, host: LazyHost): v
     await driver.checkpoint(source, cp, 'full')
     return { source, cp }
   }
-  const forkOf = async (cp: string, sizes = slow): Promise<string> => {
+  const forkOf = async (cp: string): Promise<string> => {
     const id = freshId('sb')
-    await under().driver.create(specOf(id, { ...sizes, from: { checkpointId: cp } }))
+    await under().driver.create(specOf(id, { ...limits, from: { checkpointId: cp } }))
     return id
   }
-  /** A busy machine may be so late that all is there; then the step is made again. Returns the process that brings it. */
-  const coming = async (id: string, again: () => Promise<void>): Promise<number> => {
-    for (let attempt = 0; attempt < attemptsMax; attempt += 1) {
-      const pid = await daemonOf(id)
-      if (pid !== undefined) return pid
-      await again()
-    }
-    return assert.fail('the memory was there at once each time')
+  /** As `hold`, to the end of the test at the longest. */
+  const holdMemory = async (context: TestContext): Promise<() => Promise<void>> => {
+    const letCome = await host.hold()
+    context.after(letCome)
+    return letCome
   }
+  /** The process that brings the memory of a sandbox; there must be one. */
+  const comingTo = async (id: string): Promise<number> =>
+    (await daemonOf(id)) ?? assert.fail('all of the memory is there already')
   const lazyForkOf = async (cp: string): Promise<{ id: string; daemon: number }> => {
-    const { driver } = under()
     const id = await forkOf(cp)
-    const daemon = await coming(id, async () => {
-      await driver.delete(id)
-      await driver.create(specOf(id, { ...slow, from: { checkpointId: cp } }))
-    })
-    return { id, daemon }
+    return { id, daemon: await comingTo(id) }
   }
   const wakeLazily = async (id: string): Promise<void> => {
-    const { driver } = under()
-    await driver.wake(specOf(id, slow))
-    await coming(id, async () => {
-      await driver.hibernate(id)
-      await driver.wake(specOf(id, slow))
-    })
+    await under().driver.wake(specOf(id, limits))
+    await comingTo(id)
   }
 
-  test('forks at once of a checkpoint that is removed at once have all of its memory, and so have forks of them', async () => {
+  test('forks at once of a checkpoint that is removed at once have all of its memory, and so have forks of them', async (context) => {
     const { driver, guest, fixture } = under()
     const before = await fixture.trace()
     const { source, cp } = await start(holder)
+    const letCome = await holdMemory(context)
     await driver.delete(source)
     const [{ id: first }, ...others] = await Promise.all([lazyForkOf(cp), lazyForkOf(cp), lazyForkOf(cp)])
     await driver.deleteCheckpoint(cp)
     const second = freshId('cp')
-    await driver.checkpoint(first, second, 'full')
+    const saved = driver.checkpoint(first, second, 'full')
+    await letCome()
+    await saved
     const child = await forkOf(second)
     await driver.delete(first)
     await driver.deleteCheckpoint(second)
@@ -142,18 +136,23 @@ export function lazyConformance(under: () => DriverUnderTest, host: LazyHost): v
     assert.deepEqual(await fixture.trace(), before)
   })
 
-  test('a wake, a restore in place, a hibernation and a restart of what is not whole yet are right', async () => {
+  test('a wake, a restore in place, a hibernation and a restart of what is not whole yet are right', async (context) => {
     const { driver, guest, fixture } = under()
     const before = await fixture.trace()
     const { source, cp } = await start(holder)
     await driver.hibernate(source)
+    const letCome = await holdMemory(context)
     await wakeLazily(source)
-    await driver.hibernate(source)
+    const asleep = driver.hibernate(source)
+    await letCome()
+    await asleep
+    await holdMemory(context)
     await wakeLazily(source)
-    await driver.restore(specOf(source, slow), cp)
+    await driver.restore(specOf(source, limits), cp)
+    await comingTo(source)
     await sameMemory(guest(source))
-    await driver.restore(specOf(source, slow), cp)
-    await coming(source, () => driver.restore(specOf(source, slow), cp))
+    await driver.restore(specOf(source, limits), cp)
+    await comingTo(source)
     await driver.restart(specOf(source, limits))
     assert.equal(await daemonOf(source), undefined)
     assert.equal((await guest(source).processes()).length, 0)
@@ -162,9 +161,10 @@ export function lazyConformance(under: () => DriverUnderTest, host: LazyHost): v
     assert.deepEqual(await fixture.trace(), before)
   })
 
-  test('a delete of a sandbox whose memory is not whole yet leaves nothing', async () => {
+  test('a delete of a sandbox whose memory is not whole yet leaves nothing', async (context) => {
     const { driver, fixture } = under()
     const { source, cp } = await start(holder)
+    await holdMemory(context)
     const before = await fixture.trace()
     const forks = await Promise.all([lazyForkOf(cp), lazyForkOf(cp)])
     await Promise.all(forks.map(({ id }) => driver.delete(id)))
@@ -173,10 +173,11 @@ export function lazyConformance(under: () => DriverUnderTest, host: LazyHost): v
     await driver.deleteCheckpoint(cp)
   })
 
-  test('when what brings the memory dies the sandbox ends with a reason, whether a server runs or not', async () => {
+  test('when what brings the memory dies the sandbox ends with a reason, whether a server runs or not', async (context) => {
     const { driver, fixture, restart } = under()
     const before = await fixture.trace()
     const { source, cp } = await start(holder)
+    await holdMemory(context)
     const exits: SandboxExit[] = []
     driver.onExit((exit) => exits.push(exit))
     const one = await lazyForkOf(cp)
@@ -192,7 +193,6 @@ export function lazyConformance(under: () => DriverUnderTest, host: LazyHost): v
 
     const two = await lazyForkOf(cp)
     const first = await host.firstProcessOf(two.id)
-    process.kill(two.daemon, 'SIGSTOP')
     await driver.close()
     process.kill(two.daemon, 'SIGKILL')
     assert.ok(await eventually(async () => !(await host.isAlive(first))))
@@ -203,22 +203,20 @@ export function lazyConformance(under: () => DriverUnderTest, host: LazyHost): v
     assert.deepEqual(await fixture.trace(), before)
   })
 
-  test('a server that starts anew goes on with what is not whole yet', async () => {
+  test('a server that starts anew goes on with what is not whole yet', async (context) => {
     const { driver, guest, fixture, restart } = under()
     const before = await fixture.trace()
     const { source, cp } = await start(holder)
+    const letCome = await holdMemory(context)
     const { id, daemon } = await lazyForkOf(cp)
     await driver.deleteCheckpoint(cp)
-    // So that it is not done before the server is back; it is needed to adopt the sandbox, whose guest is asked.
-    process.kill(daemon, 'SIGSTOP')
-    const back = restart({ sandboxIds: [source, id] })
-    const goOn = setTimeout(() => process.kill(daemon, 'SIGCONT'), 1_000)
-    assert.deepEqual((await back).running.toSorted(), [source, id].toSorted())
-    clearTimeout(goOn)
-    process.kill(daemon, 'SIGCONT')
+    const { running } = await restart({ sandboxIds: [source, id] })
+    assert.deepEqual(running.toSorted(), [source, id].toSorted())
+    assert.equal(await comingTo(id), daemon)
+    await letCome()
     await sameMemory(guest(id))
     await under().driver.hibernate(id)
-    await wakeLazily(id)
+    await under().driver.wake(specOf(id, limits))
     await sameMemory(guest(id))
     for (const sandboxId of [source, id]) await under().driver.delete(sandboxId)
     assert.deepEqual(await fixture.trace(), before)
@@ -228,7 +226,7 @@ export function lazyConformance(under: () => DriverUnderTest, host: LazyHost): v
     const { driver, guest } = under()
     const { source, cp } = await start(restless)
     for (let round = 0; round < 5; round += 1) {
-      const id = await forkOf(cp, limits)
+      const id = await forkOf(cp)
       assert.ok(await eventually(async () => (await said(guest(id))).includes('done'), 30_000))
       assert.match(await said(guest(id)), /done \[\]/)
       await driver.delete(id)
@@ -237,9 +235,10 @@ export function lazyConformance(under: () => DriverUnderTest, host: LazyHost): v
     await driver.deleteCheckpoint(cp)
   })
 
-  test('processes that came back lazily hold no userfaultfd and can make none', async () => {
+  test('processes that came back lazily hold no userfaultfd and can make none', async (context) => {
     const { driver, guest } = under()
     const { source, cp } = await start(holder)
+    await holdMemory(context)
     const { id } = await lazyForkOf(cp)
     assert.equal(await succeed(guest(id), 'ls -l /proc/[0-9]*/fd | grep userfaultfd || echo none'), 'none')
     const number = process.arch === 'arm64' ? 282 : 323

@@ -29,11 +29,17 @@ export interface RuncFixture extends DriverFixture {
   pidOf(sandboxId: string): Promise<number>
 }
 
-/** `lazyMemoryBytesMin` is the driver's; absent for its default. */
-export async function makeRuncFixture(subnet = runcSubnet, lazyMemoryBytesMin?: number): Promise<RuncFixture> {
+interface RuncFixtureOptions {
+  subnet: string
+  imageDir: string
+  /** The driver's; absent for its default. */
+  lazyMemoryBytesMin: number
+}
+
+export async function makeRuncFixture(given: Partial<RuncFixtureOptions> = {}): Promise<RuncFixture> {
   const dataDir = realpathSync(mkdtempSync(`${tmpdir()}/atoll-driver-`))
   const names = new HostNames(dataDir)
-  const options = { dataDir, imageDir, subnet, lazyMemoryBytesMin }
+  const options = { imageDir, subnet: runcSubnet, ...given, dataDir }
   const makeDriver = () => createRuncDriver({ ...options, diskPoolBytes: poolBytes, guestPatience })
   const tcp = createServer((connection) => connection.destroy())
   const hostSocket = { path: `${dataDir}/host.sock`, connections: 0 }

@@ -199,7 +199,7 @@ for _ in range(5000):
   })
 
   test('two servers run side by side, each on a subnet of its own', async () => {
-    const second = await makeRuncFixture('10.231.16.0/24')
+    const second = await makeRuncFixture({ subnet: '10.231.16.0/24' })
     const other = second.makeDriver()
     await other.open(none)
     const [one, two] = [freshId('sb'), freshId('sb')]
@@ -213,7 +213,7 @@ for _ in range(5000):
   })
 
   test('a subnet that the host uses is refused with what to do, and nothing is left', async () => {
-    const second = await makeRuncFixture(runcSubnet)
+    const second = await makeRuncFixture()
     const other = second.makeDriver()
     await assert.rejects(
       other.open(none),

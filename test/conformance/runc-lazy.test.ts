@@ -1,6 +1,8 @@
 /** What memory keeps, with a driver that brings all of it lazily, however small, and what only then can go wrong. */
 import assert from 'node:assert/strict'
-import { readFile } from 'node:fs/promises'
+import { mkdtemp, readFile, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { driverConformance } from './driver.ts'
 import { lazyConformance } from './driver-lazy.ts'
 import type { LazyHost } from './driver-lazy.ts'
@@ -8,12 +10,15 @@ import { memoryFaultConformance } from './driver-memory-faults.ts'
 import { memoryConformance } from './driver-memory.ts'
 import { makeRuncFixture } from './driver-runc-host.ts'
 import type { RuncFixture } from './driver-runc-host.ts'
+import { makeHeldCriu } from './held-criu.ts'
+import type { HeldCriu } from './held-criu.ts'
 
 /** Another than that of the other suites of this driver. */
 const subnet = '10.231.32.0/20'
 const bytesMin = 1
 
 let fixture: RuncFixture | undefined
+let criu: HeldCriu | undefined
 
 const host: LazyHost = {
   daemonOf: async (sandboxId) => {
@@ -23,13 +28,26 @@ const host: LazyHost = {
     return pid > 1 && (await host.isAlive(pid)) ? pid : undefined
   },
   firstProcessOf: async (sandboxId) => (await fixture?.pidOf(sandboxId)) ?? assert.fail('no fixture'),
+  hold: () => (criu ?? assert.fail('no fixture')).hold(),
   isAlive: async (pid) => {
     const stat = await readFile(`/proc/${pid}/stat`, 'latin1').catch(() => '')
     return stat !== '' && !/^.*\) [ZX]/.test(stat)
   },
 }
 
-const makeFixture = async () => (fixture = await makeRuncFixture(subnet, bytesMin))
+const makeFixture = async (): Promise<RuncFixture> => {
+  const folder = await mkdtemp(join(tmpdir(), 'atoll-held-'))
+  criu = makeHeldCriu(folder)
+  const made = await makeRuncFixture({ subnet, imageDir: criu.imageDir, lazyMemoryBytesMin: bytesMin })
+  fixture = {
+    ...made,
+    dispose: async () => {
+      await made.dispose()
+      await rm(folder, { recursive: true })
+    },
+  }
+  return fixture
+}
 const lazy: Parameters<typeof driverConformance>[2] = [(under) => lazyConformance(under, host)]
 
 driverConformance('runc, lazy', makeFixture, [...lazy, memoryConformance, memoryFaultConformance])
