@@ -81,6 +81,7 @@ export async function startApp(config: Config, log: Logger): Promise<App> {
       ...(openai ? { openai: { baseUrl: openaiBaseUrlDefault, ...openai } } : {}),
     },
     sandboxAt: (peerAddress) => driver.sandboxAt(peerAddress),
+    limits: { retryMs: config.modelRetryMs },
     log,
   })
   const { listenHost, listenPort, insideHost } = driver.gateway()

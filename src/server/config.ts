@@ -67,6 +67,7 @@ const environment = z.object({
   ATOLL_RUNNING_SANDBOXES_MAX: wholeNumber(200),
   ATOLL_REQUESTS_PER_SECOND: wholeNumber(100),
   ATOLL_SESSION_RETENTION_DAYS: wholeNumber(90),
+  ATOLL_MODEL_RETRY_SECONDS: wholeNumber(60),
   ATOLL_SIGNING_SECRET: z.preprocess(flagless, z.string().min(32, 'must be at least 32 characters').optional()),
   ATOLL_LOG_LEVEL: z.preprocess(flagless, z.enum(['debug', 'info', 'warn', 'error', 'silent']).default('info')),
   ATOLL_MODEL: z.preprocess(
@@ -105,6 +106,8 @@ export interface Config {
   requestsPerSecond: number
   /** How long an ended session can still be read; for ever when undefined. */
   sessionsKeptMs?: number
+  /** How long a call of a model whose failure may pass is made again. */
+  modelRetryMs: number
   signingSecret?: string
   logLevel: 'debug' | 'info' | 'warn' | 'error' | 'silent'
   /** `provider/model` or `demo`. */
@@ -160,6 +163,7 @@ export function readConfig(env: NodeJS.ProcessEnv): Config {
     lazyMemoryBytesMin: given.ATOLL_LAZY_MEMORY_MB * 1024 * 1024,
     runningSandboxesMax: given.ATOLL_RUNNING_SANDBOXES_MAX,
     requestsPerSecond: given.ATOLL_REQUESTS_PER_SECOND,
+    modelRetryMs: given.ATOLL_MODEL_RETRY_SECONDS * 1000,
     logLevel: given.ATOLL_LOG_LEVEL,
     model,
     models,
