@@ -132,7 +132,7 @@ export interface PreviewService {
   hostname(sandboxId: string, port: number): string
   /**
    * Finds what a host name (lower case, without port) stands for; undefined when nothing. Wakes nothing and asks for no
-   * key: whoever knows the name may knock, and `checkToken` says whether they may enter.
+   * key: whoever knows the name may knock, and the proxy asks for the token.
    */
   resolve(hostname: string): Promise<PreviewTarget | undefined>
   /**

@@ -40,14 +40,14 @@ const idleRetryMs = 60_000
  * ends something (delete), and after it where that starts something (create, wake), so that a crash between the two leaves
  * a row that says less than what runs, which reconciliation cleans up.
  *
- * Moves of one sandbox are serialised by `#moves`; plain operations do not take that lock but wait for a move under way.
+ * Moves of one sandbox come one after the other (`#move`); plain operations wait for one under way and hold up none.
  */
 export class Lifecycle {
   readonly clocks: IdleClocks
   readonly #deps: LifecycleDeps
   readonly #places: RunningPlaces
   readonly #locks = new KeyedLock()
-  /** Sandboxes that are being created, hibernated, woken or removed right now. */
+  /** Sandboxes that are in a move right now: a creation, a sleep, a wake, a replacement or a removal. */
   readonly #moving = new Set<string>()
   readonly #creations = new Map<string, AbortController>()
   /** Sandboxes whose end was told, and neither written down nor overtaken by a new start. */
@@ -152,8 +152,7 @@ export class Lifecycle {
           await this.#sleepAgain(sandboxId)
           throw error
         }
-        const fresh = { status: 'running', startedAt: new Date(), reason: undefined, reasonMessage: undefined } as const
-        const running = await this.#set(sandboxId, { ...fresh, ...timeout })
+        const running = await this.#set(sandboxId, { ...runningNow(), ...timeout })
         // Deleted meanwhile: the deletion waits for this move and removes the machine.
         if (!running) throw new ServiceError('sandbox_stopped', `sandbox ${sandboxId} is stopped`)
         return running
@@ -193,8 +192,7 @@ export class Lifecycle {
           await this.#settleAfter(sandbox, error)
           throw error
         }
-        const fresh = { status: 'running', startedAt: new Date(), reason: undefined, reasonMessage: undefined } as const
-        const running = await this.#set(sandboxId, fresh, ['running', 'hibernated'])
+        const running = await this.#set(sandboxId, runningNow(), ['running', 'hibernated'])
         if (!running) throw new ServiceError('sandbox_stopped', `sandbox ${sandboxId} is stopped`)
         return running
       }
@@ -235,10 +233,6 @@ export class Lifecycle {
       this.clocks.start(sandboxId, sandbox.timeoutSeconds)
     }
     return sandbox
-  }
-
-  demandNotStopped(sandbox: Sandbox): void {
-    if (sandbox.status === 'stopped') throw notUsable(sandbox)
   }
 
   /** Takes a sandbox that was found running at the start of this process. */
@@ -391,6 +385,10 @@ export class Lifecycle {
       }
     })
   }
+}
+
+function runningNow() {
+  return { status: 'running', startedAt: new Date(), reason: undefined, reasonMessage: undefined } as const
 }
 
 function deletedWhileStarting(sandboxId: string, cause: unknown): ServiceError {

@@ -7,6 +7,7 @@ import type { Guest } from './guest.ts'
 import { demand, demandInteger, previewToken } from './input.ts'
 import type { Lifecycle } from './lifecycle.ts'
 import type { Preview, SslStatus } from './preview.ts'
+import { demandAlive } from './sandbox.ts'
 import type { SandboxStore } from './store.ts'
 
 export interface PreviewDomain {
@@ -48,7 +49,7 @@ export class Previews implements PreviewService {
     const customHostname = input.domain === undefined ? undefined : this.#customHostname(input.domain)
     const token = input.auth ? previewToken(input.auth, 'authConfig') : undefined
     const sandbox = await lifecycle.get(orgId, sandboxId)
-    if (sandbox.status === 'stopped') throw new ServiceError('sandbox_stopped', `sandbox ${sandboxId} is stopped`)
+    demandAlive(sandbox)
     const before = await store.preview(sandboxId, input.port)
     const { preview, created } = await this.#put({
       id: newId('pv-'),
@@ -79,7 +80,7 @@ export class Previews implements PreviewService {
 
   async rotate(orgId: string, sandboxId: string): Promise<string> {
     const sandbox = await this.#deps.lifecycle.get(orgId, sandboxId)
-    if (sandbox.status === 'stopped') throw new ServiceError('sandbox_stopped', `sandbox ${sandboxId} is stopped`)
+    demandAlive(sandbox)
     const token = previewToken({ scheme: 'bearer' }, 'previewAuth')
     await this.#deps.lifecycle.change(sandboxId, { previewTokenHash: sha256(token) })
     return token

@@ -66,6 +66,11 @@ export function statusesBefore(to: SandboxStatus): SandboxStatus[] {
   return sandboxStatuses.filter((from) => canMove(from, to))
 }
 
+/** Throws for what has ended: in `error` nothing is left to do but to delete it. */
+export function demandAlive(sandbox: Sandbox): void {
+  if (sandbox.status === 'stopped' || sandbox.status === 'error') throw notUsable(sandbox)
+}
+
 /** The error that an operation answers when the sandbox cannot serve it: 410 after a stop, 409 otherwise. */
 export function notUsable(sandbox: Sandbox): ServiceError {
   if (sandbox.status === 'stopped') return new ServiceError('sandbox_stopped', `sandbox ${sandbox.id} is stopped`)

@@ -15,7 +15,7 @@ import { resumeStrategies } from './patch.ts'
 import { Patches } from './patches.ts'
 import { type PreviewDomain, Previews } from './previews.ts'
 import { recover } from './recovery.ts'
-import type { Sandbox } from './sandbox.ts'
+import { type Sandbox, demandAlive } from './sandbox.ts'
 import type { SandboxStore } from './store.ts'
 
 export interface SandboxServiceDeps {
@@ -108,7 +108,7 @@ export function createSandboxService(deps: SandboxServiceDeps): RunningSandboxSe
 
     async setTimeout(orgId, sandboxId, timeoutSeconds) {
       demandInteger(timeoutSeconds, 'timeout', 0, limits.timeoutSecondsMax)
-      await usable(orgId, sandboxId)
+      await alive(orgId, sandboxId)
       await lifecycle.change(sandboxId, { timeoutSeconds })
     },
 
@@ -147,16 +147,16 @@ export function createSandboxService(deps: SandboxServiceDeps): RunningSandboxSe
 
     async setTags(orgId, sandboxId, tags) {
       demandTags(tags)
-      const sandbox = await usable(orgId, sandboxId)
+      const sandbox = await alive(orgId, sandboxId)
       return (await lifecycle.change(sandboxId, { tags, tagsUpdatedAt: new Date() })) ?? sandbox
     },
 
     tagKeys: (orgId) => store.tagKeys(orgId),
   }
 
-  async function usable(orgId: string, sandboxId: string): Promise<Sandbox> {
+  async function alive(orgId: string, sandboxId: string): Promise<Sandbox> {
     const sandbox = await lifecycle.get(orgId, sandboxId)
-    lifecycle.demandNotStopped(sandbox)
+    demandAlive(sandbox)
     return sandbox
   }
 }

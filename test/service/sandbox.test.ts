@@ -215,13 +215,22 @@ test('a timeout of 0 never ends and endAt says when another does', async () => {
   assert.ok(end && end.getTime() - Date.now() > 2_591_000_000)
 })
 
-test('a sandbox that ends by itself is in error with the reason, and can be deleted', async () => {
+test('a sandbox that ends by itself is in error with the reason, and all that can be done is to delete it', async () => {
   const { service, machines, orgId } = await makeWorld(store)
   const { sandbox } = await service.create(orgId, {})
   machines.exit({ sandboxId: sandbox.id, reason: 'oom', message: 'out of memory' })
   await until(async () => (await service.get(orgId, sandbox.id)).status === 'error')
   assert.equal((await service.get(orgId, sandbox.id)).reason, 'oom')
-  await assert.rejects(service.files.list(orgId, sandbox.id, '/'), throwsCode('conflict', /out of memory/))
+  for (const operation of [
+    service.files.list(orgId, sandbox.id, '/'),
+    service.setTimeout(orgId, sandbox.id, 60),
+    service.setTags(orgId, sandbox.id, { team: 'a' }),
+    service.scale(orgId, sandbox.id, 2048),
+    service.previews.put(orgId, sandbox.id, { port: 3000 }),
+    service.previews.rotate(orgId, sandbox.id),
+  ]) {
+    await assert.rejects(operation, throwsCode('conflict', /out of memory/))
+  }
   await service.delete(orgId, sandbox.id)
   assert.equal((await service.get(orgId, sandbox.id)).status, 'stopped')
 })
