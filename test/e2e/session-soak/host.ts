@@ -60,7 +60,8 @@ export class Host {
       links: own(links.stdout).map((line) => line.split(/[\s@]/, 1)[0] ?? ''),
       loops: own(loops.stdout),
       rules: tableOf(rules.stdout, hash),
-      run: (await readdir(runDir, { recursive: true })).toSorted(),
+      // The pool keeps the few seeds that were ever needed; how high the numbers of files come is chance.
+      run: (await readdir(runDir, { recursive: true })).filter((name) => !/pool\/seeds\/\d/.test(name)).toSorted(),
       files: files.filter((name) => !name.startsWith('db')).toSorted(),
       groups: await this.#cgroups.children(cgroupRoot),
       processes: await this.#processes(),
