@@ -1,5 +1,7 @@
 import { collectDefaultMetrics, Counter, Gauge, Histogram, Registry } from 'prom-client'
+import { ServiceError } from '../errors.ts'
 import type { HttpDeps } from './config.ts'
+import { isPassedOn } from './passed-on.ts'
 import { route } from './route.ts'
 import type { StreamKind, Streams } from './streams.ts'
 
@@ -81,9 +83,12 @@ export const metricsRoutes = [
     path: '/metrics',
     tag: 'Operations',
     summary: 'Metrics for Prometheus',
+    description: 'Without a key, so not for what a proxy passes on: to that it does not exist.',
     auth: 'probe',
     answers: { 200: { description: 'The exposition format', content: 'text/plain' } },
-    async handle({ metrics }) {
+    errors: ['not_found'],
+    async handle({ request, metrics }) {
+      if (isPassedOn(request)) throw new ServiceError('not_found', 'GET /metrics does not exist')
       return { statusCode: 200, body: await metrics.text(), headers: { 'content-type': metricsType } }
     },
   }),

@@ -1,9 +1,7 @@
 import { z } from 'zod'
 import { ServiceError } from '../errors.ts'
+import { isPassedOn } from './passed-on.ts'
 import { route } from './route.ts'
-
-/** Headers of a request that somebody else sent through the proxy. The proxy's own question has none. */
-const passedOn = ['x-forwarded-for', 'x-forwarded-host', 'forwarded', 'via']
 
 export const tlsAskRoutes = [
   route({
@@ -19,9 +17,9 @@ export const tlsAskRoutes = [
     answers: { 200: { description: 'It may' } },
     errors: ['not_found', 'rate_limited'],
     async handle({ query, request, deps }) {
-      const isPassedOn = passedOn.some((name) => request.headers[name] !== undefined)
       const peer = request.raw.socket.remoteAddress ?? ''
-      if (isPassedOn || !(await deps.preview.mayHaveCertificate(query.domain, peer))) {
+      // The proxy's own question has no marks of one.
+      if (isPassedOn(request) || !(await deps.preview.mayHaveCertificate(query.domain, peer))) {
         throw new ServiceError('not_found', 'no certificate may be issued for this name')
       }
       return { statusCode: 200 }

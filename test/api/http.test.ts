@@ -181,6 +181,10 @@ test('the server tells of its health, its metrics and its reference', async () =
   assert.match(metrics.text, /atoll_running_sandboxes [1-9]/)
   assert.match(metrics.text, /atoll_open_streams\{kind="events"\} 0/)
   assert.match(metrics.text, /process_resident_memory_bytes/)
+  for (const mark of ['x-forwarded-for', 'x-forwarded-host', 'forwarded', 'via']) {
+    const passedOn = await api.get('/metrics', { ...open, headers: { [mark]: 'x' } })
+    assert.deepEqual([passedOn.status, passedOn.body.code], [404, 'not_found'], mark)
+  }
   assert.equal((await api.get('/openapi.json', open)).body.openapi, '3.1.0')
   const page = await api.get('/docs', open)
   assert.match(page.headers['content-type'] ?? '', /text\/html/)

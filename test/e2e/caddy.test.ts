@@ -118,6 +118,21 @@ test('a preview answers over https under its own name, and the sandbox learns of
   assert.equal(seen['x-forwarded-proto'], 'https')
 })
 
+test('a preview has all paths to itself, also those that the API keeps for this machine', async () => {
+  await askUntilServed(ownHost)
+  for (const path of [
+    '/metrics',
+    '/internal/tls-ask?domain=x',
+    '/healthz',
+    '/docs',
+    '/api/sandboxes',
+    '/v1/sessions',
+  ]) {
+    const { status, text } = await ask(ownHost, path)
+    assert.deepEqual([status, JSON.parse(text).url], [200, path])
+  }
+})
+
 test('a custom domain gets its certificate, and its status goes from pending to active', async () => {
   await assert.rejects(ask(customHost, '/'), /alert|SSL/, 'nobody has registered it')
   const body = { port: 3000, domain: customHost }
@@ -177,8 +192,12 @@ test('the API answers through it, without what is for this machine alone', async
     JSON.parse(listed.text).map((sandbox: { sandboxID: string }) => sandbox.sandboxID),
     [id],
   )
-  assert.equal((await ask(host, '/internal/tls-ask?domain=api.example.org')).status, 404)
-  assert.equal((await ask(host, '/metrics')).status, 404)
+  for (const path of ['/internal/tls-ask?domain=api.example.org', '/metrics']) {
+    assert.equal((await ask(host, path)).status, 404, path)
+    const disguised = { connection: 'x-forwarded-for, x-forwarded-host, via', 'x-forwarded-for': '127.0.0.1' }
+    assert.equal((await ask(host, path, disguised)).status, 404, `${path}, with the marks of a proxy taken off`)
+  }
+  assert.equal((await atoll.fetch('/metrics')).status, 200)
 })
 
 test('names that are nobody’s get no certificate', async () => {
