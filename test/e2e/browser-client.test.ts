@@ -12,7 +12,7 @@ import { AtollServer } from './server.ts'
 
 const docPath = join(import.meta.dirname, '../../docs/browser-client.md')
 
-test('the browser client of the docs survives a restart of the server without a gap or a repeat', async () => {
+test('the browser client of the docs survives a restart of the server without a gap or a repeat, and ends with the session', async () => {
   const html = /^```html\n(.*?)^```$/ms.exec(await readFile(docPath, 'utf8'))?.[1] ?? ''
   assert.match(html, /EventSource/)
   await using server = await AtollServer.start()
@@ -35,6 +35,7 @@ test('the browser client of the docs survives a restart of the server without a 
   })
   try {
     const page = await browser.newPage()
+    await page.clock.install()
     await page.goto(`http://127.0.0.1:${(site.address() as AddressInfo).port}/`)
     const numbers = async () =>
       await page.$$eval('#log li', (items) => items.map((item) => (item as unknown as { value: number }).value))
@@ -53,9 +54,18 @@ test('the browser client of the docs survives a restart of the server without a 
       await numbers(),
       after.map((event) => event.id),
     )
+
+    const refused = page.waitForResponse((response) => response.status() === 401)
+    const ended = page.waitForResponse((response) => response.status() === 204)
+    await server.json('DELETE', `/v1/sessions/${id}`)
+    await Promise.all([ended, refused])
+    assert.equal((await numbers()).length, (await readEvents(server, id, () => false)).length)
+    let asked = 0
+    page.on('request', () => asked++)
+    await page.clock.runFor(60_000)
+    assert.equal(asked, 0, 'it has stopped asking')
   } finally {
     await browser.close()
     site.close()
   }
-  await server.json('DELETE', `/v1/sessions/${id}`)
 })
