@@ -4,7 +4,7 @@ import { checkpoints as wire, common, sandboxes } from '../protocol/http/index.t
 import { refuseNotBuilt } from './body.ts'
 import type { HttpDeps } from './config.ts'
 import { asServiceError, sandboxErrorBody } from './errors.ts'
-import { emptyObject, noContent, route } from './route.ts'
+import { emptyObject, noContent, route, wakingErrors } from './route.ts'
 import { startResult } from './sandboxes.ts'
 import { seconds } from './time.ts'
 
@@ -22,7 +22,7 @@ export const checkpointRoutes = [
     body: wire.createCheckpoint,
     creates: true,
     answers: { 201: { description: 'It is being made', body: wire.checkpoint } },
-    errors: ['not_found', 'conflict', 'sandbox_stopped', 'full_checkpoint_unavailable', 'no_capacity', 'unavailable'],
+    errors: [...wakingErrors, 'full_checkpoint_unavailable'],
     async handle({ orgId, params, body, deps }) {
       const checkpoint = await deps.sandboxes.checkpoints.create(orgId, params.id, {
         name: body.name,

@@ -3,11 +3,10 @@ import { z } from 'zod'
 import type { ProcessInfo, RunCommand } from '../sandbox/index.ts'
 import { exec as wire } from '../protocol/http/index.ts'
 import { attach, carryExec, wantsUpgrade } from './exec-socket.ts'
-import { noContent, route } from './route.ts'
+import { noContent, route, wakingErrors } from './route.ts'
 import { reportedSeconds } from './time.ts'
 
 const tag = 'Exec'
-const errors = ['not_found', 'conflict', 'sandbox_stopped', 'no_capacity', 'unavailable'] as const
 
 /** A client that takes nothing of a large answer for this long is dropped: outputs are held in memory until they are sent. */
 const stalledMs = 30_000
@@ -23,7 +22,7 @@ export const execRoutes = [
     auth: 'key',
     body: wire.runCommand,
     answers: { 200: { description: 'What came of it', body: wire.runResult } },
-    errors,
+    errors: wakingErrors,
     async handle({ orgId, params, body, reply, deps }) {
       const gone = new AbortController()
       const sent = closed(reply.raw)
@@ -42,7 +41,7 @@ export const execRoutes = [
     body: wire.runCommand,
     creates: true,
     answers: { 202: { description: 'It runs', body: wire.runHandle } },
-    errors,
+    errors: wakingErrors,
     async handle({ orgId, params, body, deps }) {
       const { execId } = await deps.sandboxes.exec.runAsync(orgId, params.id, runCommand(body))
       return { statusCode: 202, body: { execId } }
@@ -57,7 +56,7 @@ export const execRoutes = [
     auth: 'key',
     query: wire.resultQuery,
     answers: { 200: { description: 'As far as it is', body: wire.runState } },
-    errors,
+    errors: wakingErrors,
     async handle({ orgId, params, query, reply, deps }) {
       const options = { waitMs: (query.wait ?? 1) * 1000, sent: closed(reply.raw) }
       const result = await deps.sandboxes.exec.result(orgId, params.id, params.execId, options)
@@ -75,7 +74,7 @@ export const execRoutes = [
     body: wire.startExec,
     creates: true,
     answers: { 201: { description: 'It runs', body: wire.execSession } },
-    errors,
+    errors: wakingErrors,
     async handle({ orgId, params, body, deps }) {
       const { maxRunAfterDisconnect } = body
       const info = await deps.sandboxes.exec.start(orgId, params.id, {
@@ -92,7 +91,7 @@ export const execRoutes = [
     summary: 'List exec sessions',
     auth: 'key',
     answers: { 200: { description: 'Those that run, and those that ended lately', body: z.array(wire.execSession) } },
-    errors,
+    errors: wakingErrors,
     async handle({ orgId, params, deps }) {
       const sessions = await deps.sandboxes.exec.list(orgId, params.id)
       return { statusCode: 200, body: sessions.map((info) => execBody(params.id, info)) }
@@ -109,7 +108,7 @@ export const execRoutes = [
     auth: 'key_or_query',
     query: wire.attachQuery,
     answers: { 101: { description: 'Attached' } },
-    errors,
+    errors: wakingErrors,
     handle: wantsUpgrade,
     upgrade: async (call) => attach(call, call.params.execId, carryExec),
   }),
@@ -121,7 +120,7 @@ export const execRoutes = [
     auth: 'key',
     body: wire.killExec,
     answers: { 204: { description: 'Sent' } },
-    errors,
+    errors: wakingErrors,
     async handle({ orgId, params, body, deps }) {
       await deps.sandboxes.exec.kill(orgId, params.id, params.execId, body.signal)
       return noContent

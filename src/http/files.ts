@@ -1,7 +1,7 @@
 import type { z } from 'zod'
 import { files as wire } from '../protocol/http/index.ts'
 import { receiveFile, sendFile } from './file-body.ts'
-import { noContent, route } from './route.ts'
+import { noContent, route, wakingErrors } from './route.ts'
 import { reportedSeconds } from './time.ts'
 
 const tag = 'Files'
@@ -22,7 +22,7 @@ const read = {
   tag,
   auth: 'key',
   query: wire.pathQuery,
-  errors: ['not_found', 'conflict', 'sandbox_stopped', 'unavailable'],
+  errors: wakingErrors,
 } as const
 
 export const fileRoutes = [
@@ -50,7 +50,7 @@ export const fileRoutes = [
       'The body is taken as raw bytes whatever its type. Parents are made. A broken upload leaves the old file.',
     body: 'raw',
     answers: { 204: { description: 'Written' } },
-    errors: [...read.errors, 'too_large', 'no_capacity'],
+    errors: [...wakingErrors, 'too_large'],
     async handle({ orgId, params, query, request, deps, limits }) {
       await receiveFile({
         files: deps.sandboxes.files,

@@ -1,9 +1,8 @@
 import { common, exec as wire } from '../protocol/http/index.ts'
 import { attach, carryPty, wantsUpgrade } from './exec-socket.ts'
-import { emptyObject, noContent, route } from './route.ts'
+import { emptyObject, noContent, route, wakingErrors } from './route.ts'
 
 const tag = 'Terminals'
-const errors = ['not_found', 'conflict', 'sandbox_stopped', 'no_capacity', 'unavailable'] as const
 
 export const ptyRoutes = [
   route({
@@ -15,7 +14,7 @@ export const ptyRoutes = [
     body: wire.startPty,
     creates: true,
     answers: { 201: { description: 'It runs', body: wire.ptySession } },
-    errors,
+    errors: wakingErrors,
     async handle({ orgId, params, body, deps }) {
       const info = await deps.sandboxes.exec.startPty(orgId, params.id, {
         cols: body.cols,
@@ -37,7 +36,7 @@ export const ptyRoutes = [
     auth: 'key_or_query',
     query: wire.attachQuery,
     answers: { 101: { description: 'Attached' } },
-    errors,
+    errors: wakingErrors,
     handle: wantsUpgrade,
     upgrade: async (call) => attach(call, call.params.ptyId, carryPty),
   }),
@@ -49,7 +48,7 @@ export const ptyRoutes = [
     auth: 'key',
     body: wire.resizePty,
     answers: { 200: { description: 'Resized', body: common.empty } },
-    errors,
+    errors: wakingErrors,
     async handle({ orgId, params, body, deps }) {
       await deps.sandboxes.exec.resizePty(orgId, params.id, params.ptyId, body.cols, body.rows)
       return emptyObject
@@ -62,7 +61,7 @@ export const ptyRoutes = [
     summary: 'End a terminal',
     auth: 'key',
     answers: { 204: { description: 'It has ended' } },
-    errors,
+    errors: wakingErrors,
     async handle({ orgId, params, deps }) {
       await deps.sandboxes.exec.deletePty(orgId, params.id, params.ptyId)
       return noContent

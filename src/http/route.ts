@@ -41,6 +41,16 @@ export interface Route {
   upgrade?(call: Call): Promise<(socket: WebSocketLike) => void>
 }
 
+/** What an operation on a sandbox may meet which wakes a hibernated one first. */
+export const wakingErrors = [
+  'not_found',
+  'conflict',
+  'sandbox_stopped',
+  'patch_failed',
+  'no_capacity',
+  'unavailable',
+] as const satisfies readonly ErrorCode[]
+
 export interface AnswerSpec {
   description: string
   /** JSON body. */

@@ -2,7 +2,7 @@ import type { Sandbox, StartedSandbox } from '../sandbox/index.ts'
 import { sandboxes as wire } from '../protocol/http/index.ts'
 import { refuseNotBuilt } from './body.ts'
 import type { HttpConfig, HttpDeps } from './config.ts'
-import { noContent, route } from './route.ts'
+import { noContent, route, wakingErrors } from './route.ts'
 import { seconds } from './time.ts'
 import { z } from 'zod'
 
@@ -112,7 +112,7 @@ export const sandboxRoutes = [
     auth: 'key',
     body: wire.wakeBody,
     answers: { 200: { description: 'It runs', body: wire.startResult } },
-    errors: ['not_found', 'conflict', 'sandbox_stopped', 'patch_failed', 'no_capacity', 'unavailable'],
+    errors: wakingErrors,
     async handle({ orgId, params, body, deps }) {
       const sandbox = await deps.sandboxes.wake(orgId, params.id, body.timeout)
       return { statusCode: 200, body: startResult({ sandbox }, deps.config) }

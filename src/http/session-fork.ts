@@ -1,5 +1,5 @@
 import { sessions as wire } from '../protocol/http/index.ts'
-import { route } from './route.ts'
+import { route, wakingErrors } from './route.ts'
 import { sessionBody } from './sessions.ts'
 
 export const sessionForkRoutes = [
@@ -15,7 +15,7 @@ export const sessionForkRoutes = [
     body: wire.fork,
     creates: true,
     answers: { 201: { description: 'The new session', body: wire.session } },
-    errors: ['not_found', 'forbidden', 'conflict', 'unavailable'],
+    errors: [...wakingErrors, 'forbidden'],
     async handle({ orgId, params, body, deps }) {
       const view = await deps.sessions.fork(orgId, params.sessionId, body.user_id)
       return { statusCode: 201, body: sessionBody(view) }

@@ -5,7 +5,7 @@ import type { Answer } from './route.ts'
 import { fileAnswers } from './files.ts'
 import { receiveFile, sendFile } from './file-body.ts'
 import type { HttpDeps } from './config.ts'
-import { noContent, route } from './route.ts'
+import { noContent, route, wakingErrors } from './route.ts'
 import { seconds } from './time.ts'
 
 const tag = 'Signed URLs'
@@ -14,7 +14,7 @@ const signed = {
   tag,
   auth: 'signed',
   query: wire.signedQuery,
-  errors: ['signature_invalid', 'signature_expired', 'not_found', 'conflict', 'sandbox_stopped', 'unavailable'],
+  errors: ['signature_invalid', 'signature_expired', ...wakingErrors],
 } as const
 
 export const signedUrlRoutes = [
@@ -44,7 +44,7 @@ export const signedUrlRoutes = [
     description: 'The body is taken as raw bytes whatever its type. A broken upload leaves the old file.',
     body: 'raw',
     answers: { 204: { description: 'Written' } },
-    errors: [...signed.errors, 'too_large', 'no_capacity'],
+    errors: [...signed.errors, 'too_large'],
     async handle({ params, query, request, deps, limits }) {
       const { files } = deps.sandboxes
       const { orgId, bytesMax = limits.uploadBytesMax } = await files.verify('upload', params.id, query)

@@ -108,6 +108,47 @@ test('a patch that exits 3 fails the start with what it said, and nothing is lef
   assert.deepEqual([result.code, result.exitCode, result.patchId], ['patch_failed', 3, patch.id])
 })
 
+test('whatever wakes a sandbox tells of the patch that fails the wake, and leaves it asleep', async () => {
+  const { api } = world
+  const checkpointId = (await checkpoint()).id
+  const id = (await api.post(`/api/sandboxes/from-checkpoint/${checkpointId}`, {})).body.sandboxID
+  const path = `/api/sandboxes/${id}`
+  const exec = (await api.post(`${path}/exec`, { cmd: 'sleep', args: ['600'] })).body.sessionID
+  const pty = (await api.post(`${path}/pty`, { shell: '/bin/sh' })).body.sessionID
+  const signed = async (use: string) => {
+    const { url } = (await api.post(`${path}/files/${use}-url`, { path: '/tmp/x' })).body
+    return url.slice(url.indexOf('/api/'))
+  }
+  const [upload, download] = [await signed('upload'), await signed('download')]
+  await api.post(`/api/sandboxes/checkpoints/${checkpointId}/patches`, { script: 'exit 4', strategy: 'on_resume' })
+  await api.post(`${path}/hibernate`)
+  for (const [method, target, body] of [
+    ['POST', `${path}/wake`, {}],
+    ['POST', `${path}/checkpoints`, { name: 'another', kind: 'disk_only' }],
+    ['GET', `${path}/files?path=/tmp/x`],
+    ['PUT', `${path}/files?path=/tmp/x`, Buffer.from('text')],
+    ['DELETE', `${path}/files?path=/tmp/x`],
+    ['GET', `${path}/files/list?path=/tmp`],
+    ['POST', `${path}/files/mkdir?path=/tmp/x`],
+    ['PUT', upload, Buffer.from('text')],
+    ['GET', download],
+    ['POST', `${path}/exec/run`, { cmd: 'true' }],
+    ['POST', `${path}/exec/run-async`, { cmd: 'true' }],
+    ['POST', `${path}/exec`, { cmd: 'true' }],
+    ['GET', `${path}/exec`],
+    ['GET', `${path}/exec/${exec}/result`],
+    ['POST', `${path}/exec/${exec}/kill`],
+    ['POST', `${path}/pty`, {}],
+    ['POST', `${path}/pty/${pty}/resize`, { cols: 80, rows: 24 }],
+    ['DELETE', `${path}/pty/${pty}`],
+  ] as const) {
+    const answer = await api.send(method, target, { body })
+    const shown = `${method} ${target}: ${answer.text}`
+    assert.deepEqual([answer.status, answer.body.code, answer.body.exitCode], [422, 'patch_failed', 4], shown)
+  }
+  assert.equal((await api.get(path)).body.status, 'hibernated')
+})
+
 test('count starts many at once, each with its own result', async () => {
   const { id } = await checkpoint()
   const { status, body } = await world.api.post(`/api/sandboxes/from-checkpoint/${id}`, { count: 12, timeout: 10 })
