@@ -123,7 +123,7 @@ export async function startApp(config: Config, log: Logger): Promise<App> {
       log,
     }),
     config: {
-      publicUrl: config.publicUrl,
+      ...(config.publicUrl === undefined ? {} : { publicUrl: config.publicUrl }),
       previewUrl: config.previewUrl.origin,
       region: config.region,
       workerId: hostname(),

@@ -51,6 +51,13 @@ test('the API is reached under its public host, the machine’s name, and what t
   assert.throws(() => readConfig({ ATOLL_API_HOSTS: 'a b' }), /ATOLL_API_HOSTS/)
 })
 
+test('what clients call the API is known only where it is set; this machine reaches it in any case', () => {
+  const unset = readConfig({ ATOLL_LISTEN: '0.0.0.0:4711' })
+  assert.deepEqual([unset.publicUrl, unset.ownUrl], [undefined, 'http://localhost:4711'])
+  const set = readConfig({ ATOLL_PUBLIC_URL: 'https://api.example.com' })
+  assert.deepEqual([set.publicUrl, set.ownUrl], ['https://api.example.com', 'https://api.example.com'])
+})
+
 test('trusted proxies are all, none, or addresses', () => {
   assert.equal(readConfig({}).trustProxy, false)
   assert.equal(readConfig({ ATOLL_TRUST_PROXY: 'true' }).trustProxy, true)

@@ -87,9 +87,12 @@ export interface Config {
   dataDir: string
   imageDir: string
   apiKey?: string
-  publicUrl: string
+  /** Origin under which clients reach the API, where the operator says so. */
+  publicUrl?: string
+  /** That origin, else the one under which this machine reaches the listener. */
+  ownUrl: string
   previewUrl: URL
-  /** Lower case: the host of `publicUrl`, this machine's names, and those that the operator lists. */
+  /** Lower case: the host of `ownUrl`, this machine's names, and those that the operator lists. */
   apiHosts: string[]
   /** All peers, none, or addresses and CIDR blocks. */
   trustProxy: boolean | string[]
@@ -145,15 +148,15 @@ export function readConfig(env: NodeJS.ProcessEnv): Config {
     if (listed.startsWith('openai/') && !openai) faults.push(`${variable} ${listed} needs OPENAI_API_KEY`)
   }
   if (faults.length > 0) throw new ConfigError(faults)
-  const publicUrl = given.ATOLL_PUBLIC_URL ?? `http://${reachable(host)}:${port}`
+  const ownUrl = given.ATOLL_PUBLIC_URL ?? `http://${reachable(host)}:${port}`
   const listed = given.ATOLL_API_HOSTS.split(',').map((apiHost) => apiHost.trim())
-  const apiHosts = [new URL(publicUrl).hostname, hostname(), ...listed].filter((apiHost) => apiHost !== '')
+  const apiHosts = [new URL(ownUrl).hostname, hostname(), ...listed].filter((apiHost) => apiHost !== '')
   return {
     apiHosts: [...new Set(apiHosts.map((apiHost) => apiHost.toLowerCase()))],
     listen: { host, port },
     dataDir: given.ATOLL_DATA_DIR,
     imageDir: given.ATOLL_IMAGE_DIR,
-    publicUrl,
+    ownUrl,
     previewUrl: new URL(given.ATOLL_PREVIEW_URL ?? `http://preview.localhost:${port}`),
     trustProxy: given.ATOLL_TRUST_PROXY,
     runtime: given.ATOLL_RUNTIME,
@@ -170,6 +173,7 @@ export function readConfig(env: NodeJS.ProcessEnv): Config {
     prices,
     ...(given.ATOLL_SESSION_RETENTION_DAYS > 0 ? { sessionsKeptMs: given.ATOLL_SESSION_RETENTION_DAYS * dayMs } : {}),
     ...(given.ATOLL_API_KEY === undefined ? {} : { apiKey: given.ATOLL_API_KEY }),
+    ...(given.ATOLL_PUBLIC_URL === undefined ? {} : { publicUrl: given.ATOLL_PUBLIC_URL }),
     ...(given.DATABASE_URL === undefined ? {} : { databaseUrl: given.DATABASE_URL }),
     ...(given.ATOLL_SIGNING_SECRET === undefined ? {} : { signingSecret: given.ATOLL_SIGNING_SECRET }),
     ...(anthropic ? { anthropic } : {}),

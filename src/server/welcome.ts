@@ -4,7 +4,7 @@ import type { Config } from './config.ts'
 export function welcome(config: Config, freshKey: string | undefined): string {
   // A key that was configured is a secret, and what is printed here may be kept in a log.
   const key = freshKey ?? (config.apiKey === undefined ? '<your key>' : '$ATOLL_API_KEY')
-  const lines = [`Atoll serves at ${config.publicUrl} (reference at ${config.publicUrl}/docs)`]
+  const lines = [`Atoll serves at ${config.ownUrl} (reference at ${config.ownUrl}/docs)`]
   if (freshKey !== undefined) lines.push(`API key, shown this once: ${freshKey}`)
   if (config.model === 'demo') {
     lines.push('Model: demo, a local stand-in, since no model is configured (ANTHROPIC_API_KEY or OPENAI_API_KEY).')
@@ -13,7 +13,7 @@ export function welcome(config: Config, freshKey: string | undefined): string {
     '',
     'Create a session:',
     '',
-    `  curl -s ${config.publicUrl}/v1/sessions -H "X-API-Key: ${key}" \\`,
+    `  curl -s ${config.ownUrl}/v1/sessions -H "X-API-Key: ${key}" \\`,
     `    -H 'Content-Type: application/json' -d '{"prompt": "A page about coral reefs", "user_id": "ada"}'`,
     '',
   )

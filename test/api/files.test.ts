@@ -255,6 +255,16 @@ test('a signed URL is refused when any part of it is altered, expired, or used f
   assert.deepEqual([late.status, late.body.code], [403, 'signature_expired'])
 })
 
+test('a signed URL leads to where its client asked, or to where the operator says that the API is', async () => {
+  const path = `/api/sandboxes/${id}/files/download-url`
+  const asked = await world.api.post(path, { path: '/a' }, { host: 'box.lan:4713' })
+  assert.match(asked.body.url, /^http:\/\/box\.lan:4713\/api\//)
+  await using elsewhere = await makeWorld({ publicUrl: 'https://api.test' })
+  const sandboxId = await elsewhere.sandbox()
+  const answer = await elsewhere.api.post(`/api/sandboxes/${sandboxId}/files/download-url`, { path: '/a' })
+  assert.match(answer.body.url, /^https:\/\/api\.test\/api\//)
+})
+
 test('signing is refused for bad input and unknown sandboxes', async () => {
   for (const body of [
     {},
