@@ -32,14 +32,19 @@ const idempotencyKeptMs = 24 * 3_600_000
 
 /**
  * Puts an implementation behind every port and starts them in the order in which they need one another. What was started is
- * closed in the opposite order, also when a later part cannot start.
+ * closed in the opposite order, also when a later part cannot start. `databaseGone` is called when another server has taken the
+ * database: it has settled the records of our sandboxes, and nothing that this process knows is true any more.
  */
-export async function startApp(config: Config, log: Logger): Promise<App> {
+export async function startApp(config: Config, log: Logger, databaseGone: () => void): Promise<App> {
   await using started = new AsyncDisposableStack()
   await mkdir(config.dataDir, { recursive: true, mode: 0o711 })
   started.use(await lockDataDir(config.dataDir))
 
-  const store = await openStore(config)
+  const store = await openStore(config, (lock) => {
+    if (lock === 'held') log.info('the database is held again')
+    if (lock === 'lost') log.warn('the connection that holds the database is lost; nothing is served until it is back')
+    if (lock === 'gone') databaseGone()
+  })
   started.defer(() => store.close())
   const bus = createMemoryBus({ onListenerError: (error) => log.error({ err: error }, 'a listener of the bus failed') })
   started.defer(() => bus.close())

@@ -11,7 +11,10 @@ try {
   const config = readConfig(process.env)
   // People read standard output; logs go to standard error, for whatever collects them.
   const log = pino({ level: config.logLevel }, pino.destination(2))
-  const app = await startApp(config, log)
+  const app = await startApp(config, log, () => {
+    log.fatal('another server has taken the database; this one ends at once')
+    process.exit(1)
+  })
   process.stdout.write(`${welcome(config, app.freshKey)}\n`)
 
   let stopping = false

@@ -5,12 +5,19 @@ import { ServiceError } from '../errors.ts'
  * embedded database closes would never settle.
  */
 export class Calls {
+  readonly #check: () => void
   #running = 0
   #ending: PromiseWithResolvers<void> | undefined
 
-  /** Throws `unavailable` after the end has begun. */
+  /** `check` throws while no call may begin. */
+  constructor(check: () => void) {
+    this.#check = check
+  }
+
+  /** Throws `unavailable` after the end has begun, and what `check` throws. */
   async run<Result>(call: () => Promise<Result>): Promise<Result> {
     if (this.#ending !== undefined) throw new ServiceError('unavailable', 'the database is closed')
+    this.#check()
     this.#running++
     try {
       return await call()

@@ -1,9 +1,9 @@
 import type { Kysely } from 'kysely'
+import { ServiceError } from '../errors.ts'
+import { KeyedLock } from '../lib/keyed-lock.ts'
 import type { Database } from './schema.ts'
 import { lenientJson, strict } from './text.ts'
 
-/** A request that was running when the server died gives its key back after this time. */
-const runningMs = 10 * 60 * 1000
 /** For this long a key replays its response (contract.md § Conventions). */
 const doneMs = 24 * 60 * 60 * 1000
 /** How often `begin` looks again when the entry it collided with goes away under it. */
@@ -24,9 +24,16 @@ export type IdempotencyState =
   /** The key was used with another request. */
   | { state: 'conflict' }
 
-/** Responses by `Idempotency-Key`, apart for each organisation. Of callers that begin at the same time one gets `new`. */
+/**
+ * Responses by `Idempotency-Key`, apart for each organisation. Of callers that begin at the same time one gets `new`.
+ * A request that was never finished, because the server died or the database was away, may have been done or not: nobody
+ * knows, so its key is refused until it expires, and nothing is ever done twice.
+ */
 export interface IdempotencyStore {
-  /** `requestHash` names method, path and body. Throws `invalid_request` for a key with NUL characters. */
+  /**
+   * `requestHash` names method, path and body. Throws `invalid_request` for a key with NUL characters, and `conflict` for
+   * one whose first request was never finished.
+   */
   begin(orgId: string, key: string, requestHash: string, now: Date): Promise<IdempotencyState>
   /** Keeps the response of the request that began; without a beginning it does nothing. */
   finish(orgId: string, key: string, response: StoredResponse): Promise<void>
@@ -46,61 +53,73 @@ export function idempotencyStore(db: Kysely<Database>): IdempotencyStore {
         conflict
           .columns(['orgId', 'key'])
           .doUpdateSet({ requestHash, statusCode: null, body: null, headers: null, createdAt: now })
-          .where((eb) =>
-            eb.or([
-              eb('idempotencyKeys.createdAt', '<', new Date(now.getTime() - doneMs)),
-              eb.and([
-                eb('idempotencyKeys.statusCode', 'is', null),
-                eb('idempotencyKeys.createdAt', '<', new Date(now.getTime() - runningMs)),
-              ]),
-            ]),
-          ),
+          .where('idempotencyKeys.createdAt', '<', new Date(now.getTime() - doneMs)),
       )
       .returning('key')
       .executeTakeFirst()
     return claimed !== undefined
   }
 
+  // A database has one server, so what does not run here does not run.
+  const running = new Set<string>()
+  const beginning = new KeyedLock()
+  const nameOf = (orgId: string, key: string) => `${orgId} ${key}`
+
   return {
-    async begin(orgId, key, requestHash, now) {
-      for (let attempt = 0; attempt < attemptsMax; attempt++) {
-        if (await claim(orgId, key, requestHash, now)) return { state: 'new' }
-        const entry = await db
-          .selectFrom('idempotencyKeys')
-          .select(['requestHash', 'statusCode', 'body', 'headers'])
-          .where('orgId', '=', orgId)
-          .where('key', '=', key)
-          .executeTakeFirst()
-        if (entry === undefined) continue
-        if (entry.requestHash !== requestHash) return { state: 'conflict' }
-        const { statusCode, body, headers } = entry
-        if (statusCode === null) return { state: 'running' }
-        return {
-          state: 'done',
-          statusCode,
-          body: body ?? '',
-          ...(headers === null ? {} : { headers }),
+    begin: (orgId, key, requestHash, now) =>
+      beginning.run(nameOf(orgId, key), async () => {
+        for (let attempt = 0; attempt < attemptsMax; attempt++) {
+          // Asked before the entry is read: a request that ends meanwhile then counts as one that still ran.
+          const isRunning = running.has(nameOf(orgId, key))
+          if (!isRunning && (await claim(orgId, key, requestHash, now))) {
+            running.add(nameOf(orgId, key))
+            return { state: 'new' }
+          }
+          const entry = await db
+            .selectFrom('idempotencyKeys')
+            .select(['requestHash', 'statusCode', 'body', 'headers'])
+            .where('orgId', '=', orgId)
+            .where('key', '=', key)
+            .executeTakeFirst()
+          if (entry === undefined) continue
+          if (entry.requestHash !== requestHash) return { state: 'conflict' }
+          const { statusCode, body, headers } = entry
+          if (statusCode === null && !isRunning) throw unfinished()
+          if (statusCode === null) return { state: 'running' }
+          return {
+            state: 'done',
+            statusCode,
+            body: body ?? '',
+            ...(headers === null ? {} : { headers }),
+          }
         }
-      }
-      return { state: 'running' }
-    },
+        return { state: 'running' }
+      }),
 
     async finish(orgId, key, { statusCode, body, headers }) {
-      await db
-        .updateTable('idempotencyKeys')
-        .set({ statusCode, body, headers: headers === undefined ? null : lenientJson(headers) })
-        .where('orgId', '=', orgId)
-        .where('key', '=', key)
-        .execute()
+      try {
+        await db
+          .updateTable('idempotencyKeys')
+          .set({ statusCode, body, headers: headers === undefined ? null : lenientJson(headers) })
+          .where('orgId', '=', orgId)
+          .where('key', '=', key)
+          .execute()
+      } finally {
+        running.delete(nameOf(orgId, key))
+      }
     },
 
     async abandon(orgId, key) {
-      await db
-        .deleteFrom('idempotencyKeys')
-        .where('orgId', '=', orgId)
-        .where('key', '=', key)
-        .where('statusCode', 'is', null)
-        .execute()
+      try {
+        await db
+          .deleteFrom('idempotencyKeys')
+          .where('orgId', '=', orgId)
+          .where('key', '=', key)
+          .where('statusCode', 'is', null)
+          .execute()
+      } finally {
+        running.delete(nameOf(orgId, key))
+      }
     },
 
     async purge(before) {
@@ -111,4 +130,11 @@ export function idempotencyStore(db: Kysely<Database>): IdempotencyStore {
       return Number(numDeletedRows)
     },
   }
+}
+
+function unfinished(): ServiceError {
+  return new ServiceError(
+    'conflict',
+    'the first request with this Idempotency-Key was interrupted; look whether it was done, and take a new key to repeat it',
+  )
 }

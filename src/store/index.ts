@@ -11,6 +11,7 @@ import { Calls } from './calls.ts'
 import type { Backend } from './dialect/index.ts'
 import { pgliteBackend } from './dialect/pglite.ts'
 import { postgresBackend } from './dialect/postgres.ts'
+import type { LockState } from './dialect/postgres-lock.ts'
 import { translating } from './errors.ts'
 import { idempotencyStore } from './idempotency.ts'
 import type { IdempotencyStore } from './idempotency.ts'
@@ -40,11 +41,18 @@ export interface Store {
  */
 export type StoreLocation = { dataDir: string; imageDir?: string } | { databaseUrl: string }
 
-/** Opens the database and brings its schema up to date. The caller closes the store. Throws `unavailable`. */
-export async function openStore(location: StoreLocation): Promise<Store> {
+/**
+ * Opens the database, of which this process is the only server until it closes the store, and brings its schema up to date.
+ * `lockChanged` hears when a PostgreSQL server loses the connection that keeps others out. Throws `unavailable`, also when
+ * another server has the database.
+ */
+export async function openStore(
+  location: StoreLocation,
+  lockChanged: (state: LockState) => void = () => undefined,
+): Promise<Store> {
   const backend =
     'databaseUrl' in location
-      ? postgresBackend(location.databaseUrl)
+      ? await postgresBackend(location.databaseUrl, lockChanged)
       : await pgliteBackend(location.dataDir, location.imageDir)
   const db = new Kysely<Database>({
     dialect: backend.dialect,
@@ -61,7 +69,7 @@ export async function openStore(location: StoreLocation): Promise<Store> {
 }
 
 function storeOn(db: Kysely<Database>, backend: Backend): Store {
-  const calls = new Calls()
+  const calls = new Calls(() => backend.check())
   let closed: Promise<void> | undefined
   return {
     sandboxes: translating(sandboxStore(db), calls),

@@ -9,6 +9,7 @@ import { createInterface } from 'node:readline'
 import { after, before, suite, test } from 'node:test'
 import { fileURLToPath } from 'node:url'
 import { setTimeout as delay } from 'node:timers/promises'
+import { isServiceError } from '../../src/errors.ts'
 import { openStore } from '../../src/store/index.ts'
 import { newOrganisation, newSession } from './store-records.ts'
 
@@ -55,6 +56,27 @@ suite('durability of the embedded database', () => {
       assert.equal(stream.at(-1)?.sequence, stream.length)
       assert.equal(await store.sessions.lastSequence(sessionId), stream.length)
     }
+    await store.close()
+  })
+
+  test('a request that the end of its server interrupted is not done again under its key', async () => {
+    let store = await openStore({ dataDir })
+    const { id: orgId } = await newOrganisation(store)
+    const now = new Date()
+    await store.idempotency.begin(orgId, 'interrupted', 'hash', now)
+    await store.idempotency.begin(orgId, 'done', 'hash', now)
+    await store.idempotency.finish(orgId, 'done', { statusCode: 201, body: 'x' })
+    await store.close()
+    store = await openStore({ dataDir })
+    await assert.rejects(
+      store.idempotency.begin(orgId, 'interrupted', 'hash', now),
+      (error) => isServiceError(error, 'conflict') && /was interrupted; look whether it was done/.test(error.message),
+    )
+    assert.deepEqual(await store.idempotency.begin(orgId, 'interrupted', 'other', now), { state: 'conflict' })
+    const state = await store.idempotency.begin(orgId, 'done', 'hash', now)
+    assert.deepEqual(state, { state: 'done', statusCode: 201, body: 'x' })
+    const dayLater = new Date(now.getTime() + 24 * 3_600_000 + 1)
+    assert.deepEqual(await store.idempotency.begin(orgId, 'interrupted', 'hash', dayLater), { state: 'new' })
     await store.close()
   })
 

@@ -1,9 +1,21 @@
 import assert from 'node:assert/strict'
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
 import { after, before, suite, test } from 'node:test'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { fileURLToPath } from 'node:url'
 import { isServiceError } from '../../src/errors.ts'
+import type { LockState } from '../../src/store/dialect/postgres-lock.ts'
 import { openStore } from '../../src/store/index.ts'
-import { execute, freshDatabase } from './store-databases.ts'
+import { cutConnections, execute, freshDatabase, queueForLock } from './store-databases.ts'
 import { newOrganisation, newSession, sandboxOf } from './store-records.ts'
+
+const holder = fileURLToPath(import.meta.resolve('./store-holder.ts'))
+
+/** Until it is so; the limit of the test ends a wait that has no end. */
+async function until(isSo: () => boolean): Promise<void> {
+  while (!isSo()) await sleep(5)
+}
 
 /** What only a database server can do to us, or several Atolls to one database. */
 suite('a store on a PostgreSQL server', () => {
@@ -12,34 +24,76 @@ suite('a store on a PostgreSQL server', () => {
   before(async () => ({ url, drop } = await freshDatabase()))
   after(() => drop())
 
-  test('servers that start together on an empty database all get it migrated', async () => {
-    const stores = await Promise.all([1, 2, 3].map(() => openStore({ databaseUrl: url })))
-    try {
-      const [first] = await Promise.all(stores.map((store) => store.organisations.defaultOrganisation()))
-      for (const store of stores) assert.deepEqual(await store.organisations.defaultOrganisation(), first)
-    } finally {
-      for (const store of stores) await store.close()
+  test('of servers that start together one gets the database, and the others are refused in words', async () => {
+    const opening = await Promise.allSettled([1, 2, 3].map(() => openStore({ databaseUrl: url })))
+    const refused: unknown[] = opening.flatMap((result) => (result.status === 'rejected' ? [result.reason] : []))
+    const stores = opening.flatMap((result) => (result.status === 'fulfilled' ? [result.value] : []))
+    for (const store of stores) await store.close()
+    assert.equal(stores.length, 1)
+    for (const error of refused) {
+      assert.ok(isServiceError(error, 'unavailable'), String(error))
+      assert.match(error.message, /another server uses the database.*a database of its own/)
     }
   })
 
-  test('commits of several servers to one session get dense numbers', async () => {
-    const stores = await Promise.all([1, 2].map(() => openStore({ databaseUrl: url })))
+  test('a server that was killed leaves the database to the next', async () => {
+    const child = spawn(process.execPath, [holder, url], { stdio: ['ignore', 'pipe', 'inherit'] })
+    await once(child.stdout, 'data')
+    child.kill('SIGKILL')
+    await once(child, 'exit')
+    await (await openStore({ databaseUrl: url })).close()
+  })
+
+  test('a server that loses the lock’s connection takes it again, and lets no call through before', async () => {
+    const states: LockState[] = []
+    const store = await openStore({ databaseUrl: url }, (state) => states.push(state))
+    // Waits in PostgreSQL's own queue, so it has the lock as soon as the server loses it.
+    const next = await queueForLock(url)
     try {
-      const [one, other] = stores
-      assert.ok(one && other)
-      const { id } = await newSession(one, (await newOrganisation(one)).id)
+      await cutConnections(url, 'atoll lock')
+      await next.locked
+      await until(() => states.includes('lost'))
+      await assert.rejects(store.ping(), (error) => isServiceError(error, 'unavailable'))
+      await assert.rejects(store.organisations.defaultOrganisation(), /the connection that keeps other servers/)
+    } finally {
+      await next.end()
+    }
+    await until(() => states.includes('held'))
+    await store.ping()
+    await store.close()
+    assert.deepEqual(states, ['lost', 'held'])
+  })
+
+  test('a server whose database another one had meanwhile is told that it is gone', async () => {
+    const states: LockState[] = []
+    const store = await openStore({ databaseUrl: url }, (state) => states.push(state))
+    const next = await queueForLock(url)
+    await cutConnections(url, 'atoll lock')
+    await next.locked
+    // As the other server does once it has the lock. It may even have ended before this one is back.
+    await execute(url, `update database_holder set server_id = 'another'`)
+    await next.end()
+    await until(() => states.includes('gone'))
+    await assert.rejects(store.ping(), (error) => isServiceError(error, 'unavailable'))
+    await store.close()
+    assert.deepEqual(states, ['lost', 'gone'])
+    await (await openStore({ databaseUrl: url })).close()
+  })
+
+  test('commits to one session over several connections get dense numbers', async () => {
+    const store = await openStore({ databaseUrl: url })
+    try {
+      const { id } = await newSession(store, (await newOrganisation(store)).id)
       await Promise.all(
-        Array.from({ length: 60 }, (_, index) =>
-          (index % 2 === 0 ? one : other).sessions.commit(id, { addStream: [{ type: 'assistant' }] }),
-        ),
+        Array.from({ length: 60 }, () => store.sessions.commit(id, { addStream: [{ type: 'assistant' }] })),
       )
-      const sequences = (await other.sessions.stream(id, 0, 100)).map(({ sequence }) => sequence)
+      const sequences = (await store.sessions.stream(id, 0, 100)).map(({ sequence }) => sequence)
       assert.deepEqual(
         sequences,
         Array.from({ length: 60 }, (_, index) => index + 1),
       )
     } finally {
-      for (const store of stores) await store.close()
+      await store.close()
     }
   })
 
@@ -50,11 +104,7 @@ suite('a store on a PostgreSQL server', () => {
       const writes = Promise.allSettled(
         Array.from({ length: 50 }, () => store.sandboxes.insertSandbox(sandboxOf(orgId))),
       )
-      await execute(
-        url,
-        `select pg_terminate_backend(pid) from pg_stat_activity
-         where datname = current_database() and application_name = 'atoll'`,
-      )
+      await cutConnections(url, 'atoll')
       for (const result of await writes) {
         if (result.status === 'rejected') assert.ok(isServiceError(result.reason, 'unavailable'), String(result.reason))
       }

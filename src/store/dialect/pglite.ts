@@ -19,7 +19,7 @@ export async function pgliteBackend(dataDir: string, imageDir: string | undefine
   const folder = join(dataDir, 'db')
   if (!existsSync(join(folder, 'PG_VERSION'))) await initialise(folder, imageDir)
   const pglite = await PGlite.create(folder, { parsers: { [types.INT8]: Number } })
-  return { dialect: new PGliteDialect({ pglite }), stop: maintain(pglite) }
+  return { dialect: new PGliteDialect({ pglite }), check: () => undefined, stop: maintain(pglite) }
 }
 
 /** Under another name first, so that a process that dies meanwhile leaves nothing that looks like a database. */
