@@ -11,7 +11,16 @@ install_node_modules() {
   fi
   say 'npm ci (a minute on a slow line)'
   npm ci --no-audit --no-fund
+  link_node
   node_modules/.bin/node --version
   echo "$wanted" >"$stamp"
   say "Node $(node_modules/.bin/node --version) is installed in node_modules"
+}
+
+# Both packages of Node, one for each architecture, have a program `node`. An npm before 11 (Debian's, those of Node 20 and
+# 22) drops the package of the other architecture after it has linked ours, and the link with it.
+link_node() {
+  local architecture=x64
+  if [ "$(uname -m)" = aarch64 ]; then architecture=arm64; fi
+  ln -sfn "../node-linux-$architecture/bin/node" node_modules/.bin/node
 }
