@@ -92,6 +92,8 @@ export interface CheckpointService {
 }
 
 export interface CreateCheckpoint {
+  /** Chosen by the caller, never by a client: of sessions, which know their own checkpoints by it. */
+  id?: string
   name: string
   kind?: CheckpointKind
   /** Leaves at most `maxCount` of the kind once the new one is ready, and none less when it fails. */

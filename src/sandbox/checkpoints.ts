@@ -55,7 +55,7 @@ export class Checkpoints implements CheckpointService {
       const sandbox = await lifecycle.awake(sandboxId, orgId)
       const { image, cpuCount, memoryMb, diskMb, envs } = sandbox
       const checkpoint: Checkpoint = {
-        id: newId('cp-'),
+        id: input.id ?? newId('cp-'),
         orgId,
         sandboxId,
         name,

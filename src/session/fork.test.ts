@@ -145,8 +145,7 @@ test('the checkpoint goes with a fork that is deleted before it has started, and
   assert.equal(world.sandboxes.checkpoints.size, 1)
   // One that a server made and did not live to write down.
   const service2 = world.sandboxes.service()
-  await service2.checkpoints.create(orgId, source.sandboxId, { name: 'fork session_lost' })
-  await service2.checkpoints.create(orgId, source.sandboxId, { name: 'forks of mine' })
+  await service2.checkpoints.create(orgId, source.sandboxId, { id: 'cp-lost', name: 'fork session_lost' })
   await service.close()
   world.sandboxes.beforeCreate = async () => {}
   service = world.serve()
@@ -155,9 +154,19 @@ test('the checkpoint goes with a fork that is deleted before it has started, and
   await world.until(second.id, 'idle')
   const { session: third } = await service.fork(orgId, source.id, 'u1')
   await world.until(third.id, 'idle')
+  assert.equal(world.sandboxes.checkpoints.size, 0)
+})
+
+test('checkpoints of clients stay, whatever their names', async () => {
+  const source = await idle()
+  const { checkpoints } = world.sandboxes.service()
+  const names = ['fork before refactor', 'fork session_lost', `fork ${source.id}`, 'forks of mine']
+  for (const name of names) await checkpoints.create(orgId, source.sandboxId, { name })
+  const { session: fork } = await service.fork(orgId, source.id, 'u1')
+  await world.until(fork.id, 'idle')
   assert.deepEqual(
     [...world.sandboxes.checkpoints.values()].map(({ name }) => name),
-    ['forks of mine'],
+    names,
   )
 })
 

@@ -43,8 +43,9 @@ async function takeCheckpoint(deps: ForkDeps, source: Session, forkId: string): 
   const { orgId, sandboxId } = source
   await dropAbandoned(deps, source)
   const name = `${namePrefix}${forkId}`
+  const id = forkId.replace('session_', 'cp-')
   const take = async (kind: CheckpointKind): Promise<Checkpoint> => {
-    const { id } = await checkpoints.create(orgId, sandboxId, { name, kind })
+    await checkpoints.create(orgId, sandboxId, { id, name, kind })
     const checkpoint = await checkpoints.settled(orgId, id)
     if (checkpoint.status === 'ready') return checkpoint
     await deleteCheckpoint(deps.sandboxes, checkpoint)
@@ -59,11 +60,15 @@ async function takeCheckpoint(deps: ForkDeps, source: Session, forkId: string): 
   }
 }
 
-/** Checkpoints of forks that a server did not live to write down. */
+/**
+ * Removes checkpoints of forks that a server did not live to write down. Clients choose names but no ids: only one whose
+ * id and name are those of the same fork is ours.
+ */
 async function dropAbandoned({ store, sandboxes }: ForkDeps, { orgId, sandboxId }: Session): Promise<void> {
   for (const checkpoint of await sandboxes.checkpoints.list(orgId, sandboxId)) {
-    if (!checkpoint.name.startsWith(namePrefix)) continue
-    const fork = await store.session(checkpoint.name.slice(namePrefix.length), orgId)
+    const forkId = checkpoint.id.replace('cp-', 'session_')
+    if (checkpoint.name !== `${namePrefix}${forkId}`) continue
+    const fork = await store.session(forkId, orgId)
     if (fork?.checkpointId !== checkpoint.id) await deleteCheckpoint(sandboxes, checkpoint)
   }
 }
