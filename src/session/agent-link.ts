@@ -10,7 +10,7 @@ import { configureCommand, findSandbox, prepareFiles, startAgent } from './boot.
 import { previewPort, type SessionConfig, type SessionLimits, type SessionTimings } from './config.ts'
 import { hasWork, type Progress } from './draft.ts'
 import { Escalation } from './escalation.ts'
-import { type Ledger, queuedMessages } from './ledger.ts'
+import type { Ledger } from './ledger.ts'
 import { PreviewWatch } from './preview-watch.ts'
 import { StartSlot, type Starts } from './starts.ts'
 import { detectFramework } from './project.ts'
@@ -255,7 +255,7 @@ export class AgentLink {
     const connection = this.#connection
     if (!connection?.isLive || this.#life.signal.aborted) return
     const { store } = this.#deps
-    const { session, turn, hasQueued } = await this.#ledger.read()
+    const { session, turn, queued } = await this.#ledger.read()
     if (session.activity === 'failed') return
     if (session.activity === 'starting') {
       if (!connection.configureSent) connection.send(configureCommand(session, this.#deps.config))
@@ -263,11 +263,11 @@ export class AgentLink {
       return
     }
     let message: Message | undefined
-    if (!turn && hasQueued) {
+    if (!turn && queued > 0) {
       message = await this.#ledger.write(async (draft) => {
         if (draft.progress.turn || this.#paused) return undefined
-        const [next, after] = await queuedMessages(store, this.#ledger.sessionId)
-        if (next) draft.startTurn(next, after !== undefined)
+        const next = await store.firstMessage(this.#ledger.sessionId, 'queued')
+        if (next) draft.startTurn(next)
         return next
       })
     } else if (turn && connection.sentMessageId !== turn.messageId) {

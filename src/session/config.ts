@@ -40,6 +40,8 @@ export interface SessionLimits {
   idleErrorsMax: number
   /** Of all stream events that a session ever has. */
   streamBytesMax: number
+  /** Of all messages and session events of a session, which every answer about it holds; also of a page of sessions. */
+  historyBytesMax: number
   /** Agents that start at the same time, over all sessions: a start keeps a processor busy for about a second. */
   agentStartsAtOnce: number
 }
@@ -55,6 +57,7 @@ export const defaultSessionLimits: SessionLimits = {
   idleLinesMax: 1000,
   idleErrorsMax: 20,
   streamBytesMax: 1024 * 1024 * 1024,
+  historyBytesMax: 32 * 1024 * 1024,
   agentStartsAtOnce: Math.max(4, 2 * availableParallelism()),
 }
 

@@ -28,9 +28,12 @@ import { advance, agentExitedCode, newTurn, type Turn } from './turn.ts'
 export interface Progress {
   session: Session
   turn: Turn | undefined
-  hasQueued: boolean
+  /** Messages that wait. */
+  queued: number
   /** Of all of its stream events. */
   streamBytes: number
+  /** Of all of its messages and session events. */
+  historyBytes: number
   idle: IdleOutput
   /** The sandbox has run: from here on its loss is not a failed boot. */
   sandboxReady: boolean
@@ -45,11 +48,16 @@ const artifactsMax = 200
 const agentExitsMax = 3
 /** Of an error message in an event, in characters. */
 const errorLengthMax = 4000
+/** Of an answer for which the session has no room, in characters. */
+const cutAnswerLength = 1000
 const interruptedText = 'The turn was interrupted.'
 /** Errors of the agent that mean it will take no message. */
 const configureErrors = new Set(['configure_failed', 'unknown_harness', 'not_configured'])
 /** Errors about what the server wrote; clients can do nothing with them. */
 const lineErrors = new Set(['invalid_command', 'busy'])
+
+type DraftChange = SessionChange &
+  Required<Pick<SessionChange, 'addStream' | 'addEvents' | 'addMessages' | 'setMessages' | 'session'>>
 
 /**
  * One commit in the making: methods say what happened, and the draft works out rows, stream events and the progress that
@@ -57,14 +65,14 @@ const lineErrors = new Set(['invalid_command', 'busy'])
  */
 export class Draft {
   progress: Progress
-  readonly change: SessionChange & {
-    addStream: StreamEvent['data'][]
-    addEvents: SessionEvent[]
-    addMessages: Message[]
-  } & {
-    setMessages: NonNullable<SessionChange['setMessages']>
-    session: NonNullable<SessionChange['session']>
-  } = { when: 'running', addStream: [], addEvents: [], addMessages: [], setMessages: [], session: {} }
+  readonly change: DraftChange = {
+    when: 'running',
+    addStream: [],
+    addEvents: [],
+    addMessages: [],
+    setMessages: [],
+    session: {},
+  }
   /** The agent said that it cannot be configured. */
   configureError: { code: string; message: string } | undefined
   /** The agent said more than it may; what it said from there on is left out. */
@@ -131,25 +139,23 @@ export class Draft {
   }
 
   addUserMessage(content: string): void {
-    this.change.addMessages.push({ id: newId('msg_'), role: 'user', content, state: 'queued', createdAt: new Date() })
-    this.progress = { ...this.progress, hasQueued: true }
+    this.#addMessage({ id: newId('msg_'), role: 'user', content, state: 'queued', createdAt: new Date() })
+    this.progress = { ...this.progress, queued: this.progress.queued + 1 }
     const { activity } = this.progress.session
     if (activity === 'idle') this.#move('working')
     if (activity === 'failed') this.#move('starting')
   }
 
-  /** A message that waits will not be dealt with; `hasQueued` says whether others wait. */
-  cancelMessage(id: string, hasQueued: boolean): void {
+  /** A message that waits will not be dealt with. */
+  cancelMessage(id: string): void {
     this.change.setMessages.push({ id, state: 'cancelled' })
-    this.progress = { ...this.progress, hasQueued }
+    this.progress = { ...this.progress, queued: this.progress.queued - 1 }
     if (this.progress.session.activity === 'working') this.#settle()
   }
 
-  /** `hasQueued` says whether more messages wait behind this one. */
-  startTurn(message: Message, hasQueued: boolean): void {
-    this.change.setMessages.push({ id: message.id, state: 'started' })
-    this.progress = { ...this.progress, turn: newTurn(message.id), hasQueued }
-    this.note('turn_started', 'info', 'The agent works on a message.')
+  /** Of a message that waited. */
+  startTurn({ id }: Message): void {
+    this.#beginTurn(id)
     this.#move('working')
   }
 
@@ -162,9 +168,7 @@ export class Draft {
     this.stream(complete ?? { type: 'turn_complete', message_id: messageId, session_id: agentSessionId })
     this.change.setMessages.push({ id: messageId, state: 'consumed' })
     const answer = said === '' && result?.subtype === 'success' ? result.text : said
-    if (answer !== '') {
-      this.change.addMessages.push({ id: newId('msg_'), role: 'assistant', content: answer, createdAt: new Date() })
-    }
+    if (answer !== '') this.#addAnswer(answer)
     if (result?.subtype === 'success') this.note('turn_completed', 'info', 'The agent finished a message.')
     else this.note('turn_completed', 'warning', `The agent's turn ended: ${result?.subtype}.`)
     this.progress = { ...this.progress, turn: undefined, idle: { ...this.progress.idle, lines: 0, errors: 0 } }
@@ -172,10 +176,17 @@ export class Draft {
     if (this.progress.session.activity === 'working') this.#settle()
   }
 
-  /** The running turn is to end: its agent has to be made to, and where none works on it, it ends here. */
-  interrupt(): void {
+  /**
+   * The running turn is to end: its agent has to be made to, and where none works on it, it ends here. Without one, that of
+   * `next`, the first message that waits for a boot or a wake, ends before any agent hears of it.
+   */
+  interrupt(next?: Message): void {
     const { turn, session } = this.progress
-    if (!turn) return
+    if (!turn) {
+      if (next === undefined || session.activity === 'failed') return
+      this.#beginTurn(next.id)
+      return this.endTurn(undefined, 'interrupted', interruptedText)
+    }
     const works = session.agentProcessId !== undefined && session.activity !== 'starting'
     if (works) this.set({ interruptedMessageId: turn.messageId })
     else this.endTurn(undefined, 'interrupted', interruptedText)
@@ -234,18 +245,19 @@ export class Draft {
   }
 
   /** For good: waiting messages are cancelled and the token of the model gateway dies. */
-  end(queued: readonly Message[]): void {
+  end(queuedIds: readonly string[]): void {
     this.endTurn(undefined, 'interrupted', 'The session was deleted.')
-    for (const { id } of queued) this.change.setMessages.push({ id, state: 'cancelled' })
+    for (const id of queuedIds) this.change.setMessages.push({ id, state: 'cancelled' })
     this.note('session_ended', 'info', 'The session has ended.')
     this.set({ status: 'ended', agentProcessId: undefined, gatewayTokenHash: unusedTokenHash() })
     this.#move('ended')
-    this.progress = { ...this.progress, hasQueued: false }
+    this.progress = { ...this.progress, queued: 0 }
   }
 
   note(type: SessionEventType, level: SessionEvent['level'], message: string): void {
-    this.change.addEvents.push({ id: newId('evt_'), type, level, message, createdAt: new Date() })
-    this.progress = { ...this.progress, ...noted(type) }
+    const event: SessionEvent = { id: newId('evt_'), type, level, message, createdAt: new Date() }
+    this.change.addEvents.push(event)
+    this.progress = { ...this.#grown(event), ...noted(type) }
   }
 
   stream(data: StreamEvent['data']): void {
@@ -255,8 +267,31 @@ export class Draft {
     if (turn) this.progress = { ...this.progress, turn: advance(turn, data) }
   }
 
+  #beginTurn(messageId: string): void {
+    this.change.setMessages.push({ id: messageId, state: 'started' })
+    this.progress = { ...this.progress, turn: newTurn(messageId), queued: this.progress.queued - 1 }
+    this.note('turn_started', 'info', 'The agent works on a message.')
+  }
+
+  /** Of a session without room for more only the beginning is kept beside the stream, which has all of it. */
+  #addAnswer(text: string): void {
+    const message: Message = { id: newId('msg_'), role: 'assistant', content: text, createdAt: new Date() }
+    const fits = this.#grown(message).historyBytes <= this.#limits.historyBytesMax
+    const beginning = `${text.slice(0, cutAnswerLength).toWellFormed()}…`
+    this.#addMessage(fits || text.length <= cutAnswerLength ? message : { ...message, content: beginning })
+  }
+
+  #addMessage(message: Message): void {
+    this.change.addMessages.push(message)
+    this.progress = this.#grown(message)
+  }
+
+  #grown(by: Message | SessionEvent): Progress {
+    return { ...this.progress, historyBytes: this.progress.historyBytes + weightOf(by) }
+  }
+
   #settle(): void {
-    this.#move(this.progress.turn || this.progress.hasQueued ? 'working' : 'idle')
+    this.#move(this.progress.turn || this.progress.queued > 0 ? 'working' : 'idle')
   }
 
   #move(activity: SessionActivity): void {
@@ -265,8 +300,8 @@ export class Draft {
 }
 
 /** Whether the sandbox must stay awake: a boot, a turn, or messages that wait. */
-export function hasWork({ session, turn, hasQueued }: Progress): boolean {
-  return session.activity === 'starting' || turn !== undefined || hasQueued
+export function hasWork({ session, turn, queued }: Progress): boolean {
+  return session.activity === 'starting' || turn !== undefined || queued > 0
 }
 
 /** What a session event, when it is recorded or read back, says about the progress. */

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
 import { afterEach, beforeEach, test } from 'node:test'
 import { isServiceError, ServiceError } from '../errors.ts'
+import type { SessionStore } from './store.ts'
 import { assertWhole, orgId, simple, World } from './testing/world.ts'
 
 let world: World
@@ -260,6 +261,31 @@ test('a lost sandbox fails the session with its reason and ends the turn', async
     isServiceError(error, 'conflict'),
   )
   await service.delete(orgId, session.id)
+})
+
+test('the loss of a sandbox that could not be written down is told when it can be', async () => {
+  let broken = false
+  let refused = 0
+  const flaky: SessionStore = {
+    ...world.store,
+    async commit(sessionId, change) {
+      const tells = change.addEvents?.some(({ type }) => type === 'session_failed') ?? false
+      if (!broken || !tells) return await world.store.commit(sessionId, change)
+      refused += 1
+      throw new ServiceError('unavailable', 'the database is away')
+    },
+  }
+  const service = world.serve({}, (port) => ((port as object) === world.store ? (flaky as typeof port) : port))
+  world.sandboxes.script = { turn: (agent) => agent.say('thinking') }
+  const { session } = await service.create(orgId, simple)
+  await world.eventually('the answer', async () => assert.ok((await world.types(session.id)).includes('assistant')))
+  broken = true
+  world.sandboxes.set(session.sandboxId, 'stopped')
+  await world.eventually('it was tried', () => assert.ok(refused > 2))
+  broken = false
+  await world.until(session.id, 'failed')
+  assert.equal((await world.eventTypes(session.id)).filter((type) => type === 'session_failed').length, 1)
+  await assertWhole(world, session.id)
 })
 
 test('a deletion that cannot kill the sandbox is told, and the session goes on', async () => {

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
 import { afterEach, beforeEach, test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { ServiceError } from '../errors.ts'
 import { Crash } from './testing/crash.ts'
 import type { AgentScript } from './testing/fake-agent.ts'
 import { assertWhole, orgId, simple, World } from './testing/world.ts'
@@ -104,6 +105,75 @@ test('an interrupt of a turn whose agent has just died ends the turn at once', a
   await service.interrupt(orgId, session.id, 'u1')
   assert.deepEqual(await subtypes(session.id), ['interrupted'])
   await assertWhole(world, session.id)
+})
+
+test('an interrupt while the first message waits for the boot ends its turn at once; no agent hears of it', async () => {
+  const service = world.serve({ timings })
+  const boot = Promise.withResolvers<void>()
+  world.sandboxes.beforeCreate = () => boot.promise
+  const { session } = await service.create(orgId, simple)
+  await service.sendMessage(orgId, session.id, { message: 'b', userId: 'u1' })
+  await service.interrupt(orgId, session.id, 'u1')
+  assert.deepEqual(await subtypes(session.id), ['interrupted'])
+  boot.resolve()
+  await world.until(session.id, 'idle')
+  assert.deepEqual(await subtypes(session.id), ['interrupted', 'success'])
+  const heard = world.sandboxes.agent.commands.filter(({ type }) => type !== 'configure')
+  assert.deepEqual(
+    heard.map(({ content }) => content),
+    ['b'],
+  )
+  await assertWhole(world, session.id)
+})
+
+test('an interrupt while the only message waits for the boot leaves an idle session that nothing holds awake', async () => {
+  const service = world.serve({ timings })
+  const boot = Promise.withResolvers<void>()
+  world.sandboxes.beforeCreate = () => boot.promise
+  const { session } = await service.create(orgId, simple)
+  await service.interrupt(orgId, session.id, 'u1')
+  const before = await world.types(session.id)
+  await service.interrupt(orgId, session.id, 'u1')
+  assert.deepEqual(await world.types(session.id), before)
+  boot.resolve()
+  await world.until(session.id, 'idle')
+  await world.eventually('nothing holds it awake', () => assert.equal(world.sandboxes.holds.get(session.sandboxId), 0))
+  await assertWhole(world, session.id)
+})
+
+test('an interrupt of a message that waits for its sandbox to wake ends its turn at once', async () => {
+  const service = world.serve({ timings })
+  const { session } = await service.create(orgId, simple)
+  await world.until(session.id, 'idle')
+  const asleep = Promise.withResolvers<void>()
+  world.sandboxes.beforeAttach = () => asleep.promise
+  world.sandboxes.set(session.sandboxId, 'hibernated')
+  await world.eventually('the event', async () => {
+    assert.equal((await world.eventTypes(session.id)).at(-1), 'sandbox_hibernated')
+  })
+  await service.sendMessage(orgId, session.id, { message: 'b', userId: 'u1' })
+  await service.interrupt(orgId, session.id, 'u1')
+  assert.deepEqual(await subtypes(session.id), ['success', 'interrupted'])
+  await world.until(session.id, 'idle')
+  asleep.resolve()
+  await service.sendMessage(orgId, session.id, { message: 'c', userId: 'u1' })
+  await world.until(session.id, 'idle')
+  assert.deepEqual(await subtypes(session.id), ['success', 'interrupted', 'success'])
+  await assertWhole(world, session.id)
+})
+
+test('an interrupt of a session that failed does nothing: its messages wait for the next one', async () => {
+  const service = world.serve({ timings })
+  world.sandboxes.beforeCreate = () => Promise.reject(new ServiceError('no_capacity', 'full'))
+  const { session } = await service.create(orgId, simple)
+  await world.until(session.id, 'failed')
+  const before = await world.eventTypes(session.id)
+  await service.interrupt(orgId, session.id, 'u1')
+  assert.deepEqual(await world.eventTypes(session.id), before)
+  assert.deepEqual(
+    (await world.store.messages(session.id)).map(({ state }) => state),
+    ['queued'],
+  )
 })
 
 test('a wish to interrupt outlives the server that took it', async () => {

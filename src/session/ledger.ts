@@ -3,7 +3,7 @@ import type { EventBus } from '../events/bus.ts'
 import { KeyedLock } from '../lib/keyed-lock.ts'
 import { Draft, noted, type Progress } from './draft.ts'
 import type { OutputLimits } from './output-budget.ts'
-import type { Message, Session } from './session.ts'
+import type { Session } from './session.ts'
 import type { SessionStore } from './store.ts'
 import { loadTurn } from './turn.ts'
 
@@ -77,13 +77,14 @@ export class Ledger {
 
   async #withQueue(session: Session): Promise<Progress> {
     const turn = await loadTurn(this.#store, this.sessionId)
-    const hasQueued = (await this.#store.firstMessage(this.sessionId, 'queued')) !== undefined
+    const queued = (await this.#store.queuedMessageIds(this.sessionId)).length
     const streamBytes = await this.#store.streamBytes(this.sessionId)
+    const historyBytes = await this.#store.historyBytes(this.sessionId)
     // What an agent said outside of turns is forgotten with the server, but for `ready`, which it says first.
     const ready = session.agentOffset > 0 || session.activity !== 'starting'
     const idle = { ready: ready && session.agentProcessId !== undefined, lines: 0, errors: 0 }
     const seen = { sandboxReady: false, agentReady: false, previewReady: false, hibernated: false }
-    return { session, turn, hasQueued, streamBytes, idle, ...seen }
+    return { session, turn, queued, streamBytes, historyBytes, idle, ...seen }
   }
 }
 
@@ -93,18 +94,13 @@ function withoutTexts(session: Session): Session {
   return { ...session, agentConfig: { ...agentConfig, skills } }
 }
 
-function hasEnded(): ServiceError {
+export function hasEnded(): ServiceError {
   return new ServiceError('conflict', 'the session has ended')
 }
 
-/** Oldest first. */
-export async function queuedMessages(store: SessionStore, sessionId: string): Promise<Message[]> {
-  return (await store.messages(sessionId)).filter(({ state }) => state === 'queued')
-}
-
 /** Throws `not_found` when it is no message of a user, `conflict` when it does not wait any more. */
-export function demandQueued(messages: readonly Message[], messageId: string): void {
-  const message = messages.find(({ id, role }) => id === messageId && role === 'user')
-  if (!message) throw new ServiceError('not_found', `no message ${messageId}`)
+export async function demandQueued(store: SessionStore, sessionId: string, messageId: string): Promise<void> {
+  const message = await store.message(sessionId, messageId)
+  if (message?.role !== 'user') throw new ServiceError('not_found', `no message ${messageId}`)
   if (message.state !== 'queued') throw new ServiceError('conflict', `the message is ${message.state} already`)
 }

@@ -21,7 +21,7 @@ export interface TurnOutput {
 
 export type OutputLimits = Pick<
   SessionLimits,
-  'turnLinesMax' | 'turnBytesMax' | 'idleLinesMax' | 'idleErrorsMax' | 'streamBytesMax'
+  'turnLinesMax' | 'turnBytesMax' | 'idleLinesMax' | 'idleErrorsMax' | 'streamBytesMax' | 'historyBytesMax'
 >
 
 export const outputLimitCode = 'output_limit'

@@ -213,6 +213,24 @@ test('a deletion kills the sandbox, cancels what waits, ends the turn and closes
   await assertWhole(world, session.id)
 })
 
+test('a place beyond the newest event is that of the newest: what is said from then on arrives', async () => {
+  const service = world.serve()
+  const { session } = await service.create(orgId, simple)
+  await world.until(session.id, 'idle')
+  const last = await world.store.lastSequence(session.id)
+  const stream = await service.stream(orgId, session.id, { after: 5000, signal: new AbortController().signal })
+  assert.equal(stream.exhausted, false)
+  const reading = collect(stream, ({ sequence }) => sequence)
+  await service.sendMessage(orgId, session.id, { message: 'b', userId: 'u1' })
+  await world.until(session.id, 'idle')
+  await service.delete(orgId, session.id)
+  const seen = await reading
+  assert.equal(seen[0], last + 1)
+  assert.equal(seen.at(-1), await world.store.lastSequence(session.id))
+  const after = await service.stream(orgId, session.id, { after: 5000, signal: new AbortController().signal })
+  assert.equal(after.exhausted, true)
+})
+
 test('a deletion during the boot leaves no sandbox behind', async () => {
   const service = world.serve()
   const booting = Promise.withResolvers<void>()

@@ -3,7 +3,7 @@ import type { EventBus } from '../events/bus.ts'
 import { newId } from '../lib/id.ts'
 import type { Log } from '../lib/log.ts'
 import { costUsd } from '../lib/model-price.ts'
-import type { SandboxService, SandboxStatus } from '../sandbox/index.ts'
+import type { SandboxService } from '../sandbox/index.ts'
 import {
   type AccessToken,
   AccessTokens,
@@ -27,7 +27,7 @@ import { unusedTokenHash } from './draft.ts'
 import { exportRecords } from './export.ts'
 import { forkSession } from './fork.ts'
 import { checkCreate, checkText } from './input.ts'
-import { demandQueued } from './ledger.ts'
+import { demandQueued, hasEnded } from './ledger.ts'
 import { Pace } from './pace.ts'
 import type { Message, Session, SessionEvent } from './session.ts'
 import type { SessionStore } from './store.ts'
@@ -165,6 +165,7 @@ class Sessions implements RunningSessionService {
     const { items, nextCursor } = await this.#deps.store.listSessions({
       orgId,
       limit,
+      historyBytesMax: this.#limits.historyBytesMax,
       ...(query.search === undefined ? {} : { search: query.search }),
       ...(query.userId === undefined ? {} : { userId: query.userId }),
       ...(query.cursor === undefined ? {} : { cursor: query.cursor }),
@@ -196,9 +197,8 @@ class Sessions implements RunningSessionService {
     sessionId: string,
     input: { message: string; userId: string },
   ): Promise<SessionView> {
-    const session = await this.#steered(orgId, sessionId, input.userId)
+    const session = await this.#steerable(orgId, sessionId, input.userId)
     checkText(input.message, 'message', this.#limits)
-    if (session.status === 'ended') throw new ServiceError('conflict', 'the session has ended')
     this.#demandOpen()
     await this.#worker(session).enqueue(input.message)
     return await this.get(orgId, sessionId)
@@ -213,15 +213,14 @@ class Sessions implements RunningSessionService {
 
   async cancelMessage(orgId: string, sessionId: string, messageId: string, userId?: string): Promise<SessionView> {
     const session = await this.#owned(orgId, sessionId, userId)
-    demandQueued(await this.#deps.store.messages(sessionId), messageId)
+    await demandQueued(this.#deps.store, sessionId, messageId)
     this.#demandOpen()
     await this.#worker(session).cancelMessage(messageId)
     return await this.get(orgId, sessionId)
   }
 
   async fork(orgId: string, sessionId: string, userId: string): Promise<SessionView> {
-    const session = await this.#steered(orgId, sessionId, userId)
-    if (session.status === 'ended') throw new ServiceError('conflict', 'the session has ended')
+    const session = await this.#steerable(orgId, sessionId, userId)
     this.#demandOpen()
     const fork = await this.#worker(session).whileIdle((source) => forkSession(this.#deps, source))
     if (!this.#closing.signal.aborted) this.#worker(fork)
@@ -233,8 +232,7 @@ class Sessions implements RunningSessionService {
     sessionId: string,
     { userId, checkpointId }: { userId: string; checkpointId?: string },
   ): Promise<SessionView> {
-    const session = await this.#steered(orgId, sessionId, userId)
-    if (session.status === 'ended') throw new ServiceError('conflict', 'the session has ended')
+    const session = await this.#steerable(orgId, sessionId, userId)
     if (checkpointId !== undefined) await this.#demandCheckpoint(orgId, checkpointId)
     this.#demandOpen()
     const sandboxId = newId('sb-')
@@ -250,8 +248,7 @@ class Sessions implements RunningSessionService {
   }
 
   async createToken(orgId: string, sessionId: string, input: CreateToken): Promise<AccessToken> {
-    const session = await this.#steered(orgId, sessionId, input.userId)
-    if (session.status === 'ended') throw new ServiceError('conflict', 'the session has ended')
+    await this.#steerable(orgId, sessionId, input.userId)
     return this.#tokens.issue(sessionId, input.scope, input.ttlSeconds ?? accessTtlSecondsDefault)
   }
 
@@ -261,8 +258,10 @@ class Sessions implements RunningSessionService {
 
   async stream(orgId: string, sessionId: string, options: StreamOptions): Promise<SessionStream> {
     const session = await this.#owned(orgId, sessionId, options.userId)
-    const { after } = options
-    const exhausted = session.status === 'ended' && after >= (await this.#deps.store.lastSequence(sessionId))
+    const last = await this.#deps.store.lastSequence(sessionId)
+    // A number beyond the newest event is a place that the stream has yet to reach, with events that nobody has seen.
+    const after = Math.min(options.after, last)
+    const exhausted = session.status === 'ended' && after === last
     const signal = AbortSignal.any([options.signal, this.#closing.signal])
     return { exhausted, [Symbol.asyncIterator]: () => this.#streams.follow(sessionId, after, signal) }
   }
@@ -286,7 +285,7 @@ class Sessions implements RunningSessionService {
   async #sandboxChanged(sandboxId: string, status: string, reason?: string): Promise<void> {
     const worker = this.#workers.get(this.#bySandbox.get(sandboxId) ?? '')
     try {
-      await worker?.sandboxChanged(status as SandboxStatus, reason)
+      await worker?.sandboxChanged(status, reason)
     } catch (error) {
       // The worker meets the sandbox's state again at its next step.
       this.#deps.log.warn({ err: error, sandboxId }, 'a change of a sandbox was not recorded in its session')
@@ -299,7 +298,13 @@ class Sessions implements RunningSessionService {
     throw new ServiceError('not_found', `no session ${sessionId}`)
   }
 
-  /** For messages and interrupts, which only the owner may send. */
+  /** For what only the owner may do, and only while the session runs. */
+  async #steerable(orgId: string, sessionId: string, userId: string): Promise<Session> {
+    const session = await this.#steered(orgId, sessionId, userId)
+    if (session.status === 'ended') throw hasEnded()
+    return session
+  }
+
   async #steered(orgId: string, sessionId: string, userId: string): Promise<Session> {
     const session = await this.#owned(orgId, sessionId)
     if (session.userId === userId) return session

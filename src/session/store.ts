@@ -13,7 +13,8 @@ export interface SessionStore {
   /**
    * Newest first. A search looks into a bounded number of sessions for one page, which may hold less than `limit`, even
    * nothing, and still have a next one. An unreadable cursor throws `invalid_request`. `agentConfig.skills` is left out (`{}`): a page of sessions
-   * with megabytes of skills each does not fit into memory.
+   * with megabytes of skills each does not fit into memory. For the same reason a page ends before the session with which the
+   * histories on it would exceed `historyBytesMax`, unless that is its first.
    */
   listSessions(query: SessionQuery): Promise<{ items: Session[]; nextCursor?: string }>
   sessionsIn(status: SessionStatus): Promise<Session[]>
@@ -26,6 +27,9 @@ export interface SessionStore {
 
   /** Oldest first; all, or a page of them. */
   messages(sessionId: string, page?: RowPage): Promise<Message[]>
+  message(sessionId: string, id: string): Promise<Message | undefined>
+  /** Oldest first, without their texts. */
+  queuedMessageIds(sessionId: string): Promise<string[]>
   /** The oldest user message in this state. */
   firstMessage(sessionId: string, state: MessageState): Promise<Message | undefined>
   /** Oldest first; all, or a page of them. */
@@ -36,6 +40,8 @@ export interface SessionStore {
   lastSequence(sessionId: string): Promise<number>
   /** What all stream events of the session hold, in bytes of their JSON text. */
   streamBytes(sessionId: string): Promise<number>
+  /** What all messages and events of the session hold, in bytes of their JSON text. */
+  historyBytes(sessionId: string): Promise<number>
 
   /** Forgets the sessions that ended before this time, with all that belongs to them, and returns how many those were. */
   purgeSessions(endedBefore: Date): Promise<number>
@@ -53,6 +59,8 @@ export interface SessionQuery {
   /** Only those whose title, or one of whose messages, holds this text in whatever case. */
   search?: string
   limit: number
+  /** Of the sessions of one page together. */
+  historyBytesMax?: number
   cursor?: string
 }
 

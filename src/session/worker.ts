@@ -1,13 +1,14 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { isServiceError, ServiceError } from '../errors.ts'
-import type { SandboxService, SandboxStatus } from '../sandbox/index.ts'
+import type { SandboxService } from '../sandbox/index.ts'
 import { AgentLink, type WorkerDeps } from './agent-link.ts'
 import { KeyedLock } from '../lib/keyed-lock.ts'
 import { backOff } from './back-off.ts'
+import type { SessionLimits } from './config.ts'
 import { bootSandbox, endForeignAgents, findSandbox } from './boot.ts'
 import { hasWork, type Progress } from './draft.ts'
 import { dropForkCheckpoint } from './fork.ts'
-import { demandQueued, Ledger, queuedMessages } from './ledger.ts'
+import { demandQueued, hasEnded, Ledger } from './ledger.ts'
 import type { Session } from './session.ts'
 
 /**
@@ -60,22 +61,12 @@ export class SessionWorker {
 
   /** Queues a message. Throws `conflict` when the session has ended or lost its sandbox. */
   async enqueue(content: string): Promise<void> {
-    const { store, limits } = this.#deps
-    await this.#ledger.write(async (draft) => {
-      if (this.#ending) throw new ServiceError('conflict', 'the session has ended')
+    await this.#ledger.write((draft) => {
+      if (this.#ending) throw hasEnded()
       if (draft.progress.session.sandboxId === this.#lostSandboxId) {
         throw new ServiceError('conflict', 'the sandbox of the session is lost; restart the session')
       }
-      if (draft.progress.streamBytes >= limits.streamBytesMax) {
-        throw new ServiceError('conflict', 'the session has said as much as a session may', {
-          details: { limit: limits.streamBytesMax },
-        })
-      }
-      const waiting = draft.progress.hasQueued ? await queuedMessages(store, this.sessionId) : []
-      if (waiting.length >= limits.queuedMessagesMax) {
-        const details = { limit: limits.queuedMessagesMax, retryAfterSeconds: 10 }
-        throw new ServiceError('rate_limited', `${waiting.length} messages wait already`, { details })
-      }
+      demandRoom(draft.progress, content, this.#deps.limits)
       draft.addUserMessage(content)
     })
     const sent = this.#agent.wanted('message')
@@ -83,31 +74,26 @@ export class SessionWorker {
     await sent
   }
 
-  /** Ends the running turn; without one it does nothing. */
+  /** Ends the running turn, or that of the first message that waits; without any it does nothing. */
   async interrupt(): Promise<void> {
-    const runs = await this.#ledger.write((draft) => {
-      draft.interrupt()
+    const runs = await this.#ledger.write(async (draft) => {
+      draft.interrupt(await this.#deps.store.firstMessage(this.sessionId, 'queued'))
       return !draft.isEmpty
     })
     if (!runs) return
     const sent = this.#agent.wanted('interrupt')
     this.#poke()
     await sent
+    await this.#restIfDone()
   }
 
   /** Takes a message back that still waits. Throws `not_found` for an unknown one, `conflict` for any other. */
   async cancelMessage(messageId: string): Promise<void> {
-    const { store } = this.#deps
     await this.#ledger.write(async (draft) => {
-      const messages = await store.messages(this.sessionId)
-      demandQueued(messages, messageId)
-      draft.cancelMessage(
-        messageId,
-        messages.some(({ id, state }) => id !== messageId && state === 'queued'),
-      )
+      await demandQueued(this.#deps.store, this.sessionId, messageId)
+      draft.cancelMessage(messageId)
     })
-    // Nothing may be left to do.
-    if (!hasWork(await this.#ledger.read())) this.#hold(false)
+    await this.#restIfDone()
   }
 
   /**
@@ -149,7 +135,7 @@ export class SessionWorker {
     await deleteSandbox(sandboxes, session)
     await dropForkCheckpoint(sandboxes, session)
     await this.#ledger.write((draft) => {
-      if (this.#ending) throw new ServiceError('conflict', 'the session has ended')
+      if (this.#ending) throw hasEnded()
       if (draft.progress.session.sandboxId !== session.sandboxId) {
         throw new ServiceError('conflict', 'the session has been restarted meanwhile')
       }
@@ -182,7 +168,7 @@ export class SessionWorker {
   }
 
   /** Takes note of a change that the sandbox service has announced. */
-  async sandboxChanged(status: SandboxStatus, reason?: string): Promise<void> {
+  async sandboxChanged(status: string, reason?: string): Promise<void> {
     if (this.#stop.signal.aborted || this.#ending) return
     const { sandboxReady } = await this.#ledger.read()
     if (!sandboxReady) return
@@ -212,7 +198,7 @@ export class SessionWorker {
     this.#hold(false)
     this.#forkCheckpointTried = false
     await this.#dropForkCheckpoint(session)
-    await this.#ledger.write(async (draft) => draft.end(await queuedMessages(store, this.sessionId)))
+    await this.#ledger.write(async (draft) => draft.end(await store.queuedMessageIds(this.sessionId)))
   }
 
   async #drive(): Promise<void> {
@@ -316,16 +302,24 @@ export class SessionWorker {
   async #loseSandbox(status: 'stopped' | 'error', reason?: string): Promise<void> {
     const { session } = await this.#ledger.read()
     if (this.#lostSandboxId === session.sandboxId || this.#stop.signal.aborted) return
+    // At once, so that who else notices it meanwhile does not tell it again.
     this.#lostSandboxId = session.sandboxId
-    this.#agent.detach()
-    const sandbox = await findSandbox(this.#deps.sandboxes, this.#orgId, session.sandboxId)
-    const code = reason ?? sandbox?.reason ?? 'sandbox_stopped'
-    const words = sandbox?.reasonMessage ?? (status === 'stopped' ? 'it was stopped' : `it is in error (${code})`)
-    await this.#ledger.write((draft) => {
-      if (draft.progress.session.sandboxId !== session.sandboxId) return
-      draft.set({ agentProcessId: undefined, agentOffset: 0 })
-      draft.fail(code, `The sandbox of the session is lost: ${words}.`)
-    })
+    try {
+      this.#agent.detach()
+      const sandbox = await findSandbox(this.#deps.sandboxes, this.#orgId, session.sandboxId)
+      const code = reason ?? sandbox?.reason ?? 'sandbox_stopped'
+      const words = sandbox?.reasonMessage ?? (status === 'stopped' ? 'it was stopped' : `it is in error (${code})`)
+      await this.#ledger.write((draft) => {
+        if (draft.progress.session.sandboxId !== session.sandboxId) return
+        draft.set({ agentProcessId: undefined, agentOffset: 0 })
+        draft.fail(code, `The sandbox of the session is lost: ${words}.`)
+      })
+    } catch (error) {
+      // It is not told: the next step does it.
+      this.#lostSandboxId = undefined
+      this.#poke()
+      throw error
+    }
   }
 
   async #orFail(what: string, work: () => Promise<void>): Promise<void> {
@@ -369,6 +363,11 @@ export class SessionWorker {
     this.#release = undefined
   }
 
+  /** After what may have left nothing to do. */
+  async #restIfDone(): Promise<void> {
+    if (!hasWork(await this.#ledger.read())) this.#hold(false)
+  }
+
   async #hasEnded(): Promise<boolean> {
     try {
       this.#ledger.invalidate()
@@ -386,6 +385,23 @@ export class SessionWorker {
   async #nextPoke(): Promise<void> {
     if (this.#poked || this.#stop.signal.aborted) return
     await new Promise<void>((resolve) => (this.#wakeLoop = resolve))
+  }
+}
+
+/** Throws `rate_limited` when too many messages wait, `conflict` when the session holds as much as it may. */
+function demandRoom(progress: Progress, content: string, limits: SessionLimits): void {
+  const { queuedMessagesMax, streamBytesMax, historyBytesMax } = limits
+  if (progress.streamBytes >= streamBytesMax) {
+    const details = { limit: streamBytesMax }
+    throw new ServiceError('conflict', 'the session has said as much as a session may', { details })
+  }
+  if (progress.historyBytes + Buffer.byteLength(content) > historyBytesMax) {
+    const details = { limit: historyBytesMax }
+    throw new ServiceError('conflict', 'the messages of the session are as much as a session may have', { details })
+  }
+  if (progress.queued >= queuedMessagesMax) {
+    const details = { limit: queuedMessagesMax, retryAfterSeconds: 10 }
+    throw new ServiceError('rate_limited', `${progress.queued} messages wait already`, { details })
   }
 }
 

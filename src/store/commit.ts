@@ -52,7 +52,7 @@ export function committer(db: Kysely<Database>, configs: AgentConfigs): SessionS
 async function lockAndUpdate(
   transaction: Transaction<Database>,
   sessionId: string,
-  { when, usage }: SessionChange,
+  { when, usage, addMessages = [], addEvents = [] }: SessionChange,
   set: Updateable<SessionTable>,
   stream: readonly { text: string }[],
 ): Promise<Selectable<SessionTable> | undefined> {
@@ -65,6 +65,8 @@ async function lockAndUpdate(
       streamBytes: eb('streamBytes', '+', bytes),
     }))
   }
+  const historyBytes = bytesOf([...addMessages, ...addEvents])
+  if (historyBytes > 0) query = query.set((eb) => ({ historyBytes: eb('historyBytes', '+', historyBytes) }))
   if (usage !== undefined) {
     query = query.set((eb) => ({
       inputTokens: eb('inputTokens', '+', usage.inputTokens),
@@ -156,8 +158,13 @@ function storedData(data: StreamEvent['data']): { text: string; data: StreamEven
 }
 
 export function toSession(row: Selectable<SessionTable>, agentConfig: Session['agentConfig']): Session {
-  const { agentConfigHash: _hash, lastSequence: _sequence, streamBytes: _bytes, ...rest } = row
+  const { agentConfigHash: _hash, lastSequence: _sequence, streamBytes: _bytes, historyBytes: _history, ...rest } = row
   return { ...present(rest), agentConfig }
+}
+
+/** Of messages and events, as `SessionStore.historyBytes` counts them. */
+export function bytesOf(history: readonly (Message | SessionEvent)[]): number {
+  return history.reduce((sum, one) => sum + Buffer.byteLength(JSON.stringify(one)), 0)
 }
 
 function* chunks<Item>(items: readonly Item[]): Generator<readonly Item[]> {

@@ -146,6 +146,8 @@ export interface SessionTable {
   lastSequence: Generated<number>
   /** Of the JSON texts of all its stream events. */
   streamBytes: Generated<number>
+  /** Of the JSON texts of all its messages and events. */
+  historyBytes: Generated<number>
   createdAt: Date
   updatedAt: Date
 }

@@ -16,12 +16,10 @@ interface ListedRows {
 export async function listedRows(db: Kysely<Database>, query: SessionQuery): Promise<ListedRows> {
   const { limit, search } = query
   if (search === undefined) {
-    const { items, ...next } = page(
-      await inOrder(db, query, limit + 1)
-        .selectAll()
-        .execute(),
-      limit,
-    )
+    const rows = await inOrder(db, query, limit + 1)
+      .selectAll()
+      .execute()
+    const { items, ...next } = page(rows, countOnPage(rows, query))
     return { rows: items, ...next }
   }
   const looked = await inOrder(db, query, searchedMax + 1)
@@ -35,11 +33,25 @@ export async function listedRows(db: Kysely<Database>, query: SessionQuery): Pro
     .where('id', 'in', ids)
     .where((eb) => holds(eb, strict(search, 'search')))
     .execute()
-  const { items, nextCursor = last && encodeCursor(last) } = page(found, limit)
+  const { items, nextCursor = last && encodeCursor(last) } = page(found, countOnPage(found, query))
   return { rows: items, ...(nextCursor === undefined ? {} : { nextCursor }) }
 }
 
-function inOrder(db: Kysely<Database>, { orgId, userId, cursor }: Omit<SessionQuery, 'limit'>, limit: number) {
+/** How many of the first rows are on one page: `limit`, or fewer where their histories would be too large together. */
+function countOnPage(
+  rows: readonly Selectable<SessionTable>[],
+  { limit, historyBytesMax = Infinity }: SessionQuery,
+): number {
+  let bytes = 0
+  const beyond = rows.findIndex((row, index) => (bytes += row.historyBytes) > historyBytesMax && index > 0)
+  return beyond < 0 ? limit : Math.min(limit, beyond)
+}
+
+function inOrder(
+  db: Kysely<Database>,
+  { orgId, userId, cursor }: Pick<SessionQuery, 'orgId' | 'userId' | 'cursor'>,
+  limit: number,
+) {
   const after = cursor === undefined ? undefined : decodeCursor(cursor)
   let rows = db
     .selectFrom('sessions')

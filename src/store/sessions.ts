@@ -2,7 +2,7 @@ import type { Kysely, Selectable } from 'kysely'
 import type { AgentConfig, Session } from '../session/session.ts'
 import type { RowPage, SessionStore } from '../session/store.ts'
 import { AgentConfigs } from './agent-configs.ts'
-import { committer, insertMessages, insertSessionEvents, toSession } from './commit.ts'
+import { bytesOf, committer, insertMessages, insertSessionEvents, toSession } from './commit.ts'
 import { present } from './rows.ts'
 import type { Database, SessionTable } from './schema.ts'
 import { listedRows } from './session-list.ts'
@@ -33,7 +33,7 @@ export function sessionStore(db: Kysely<Database>): SessionStore {
         const agentConfigHash = await configs.put(transaction, agentConfig)
         await transaction
           .insertInto('sessions')
-          .values({ ...rest, ...text, agentConfigHash })
+          .values({ ...rest, ...text, agentConfigHash, historyBytes: bytesOf([...messages, event]) })
           .execute()
         await insertMessages(transaction, session.id, messages)
         await insertSessionEvents(transaction, session.id, [event])
@@ -102,6 +102,28 @@ export function sessionStore(db: Kysely<Database>): SessionStore {
       return (await query.execute()).map(present)
     },
 
+    async message(sessionId, id) {
+      const row = await db
+        .selectFrom('messages')
+        .select(['id', 'role', 'content', 'state', 'createdAt'])
+        .where('sessionId', '=', sessionId)
+        .where('id', '=', id)
+        .executeTakeFirst()
+      return row && present(row)
+    },
+
+    async queuedMessageIds(sessionId) {
+      const rows = await db
+        .selectFrom('messages')
+        .select('id')
+        .where('sessionId', '=', sessionId)
+        .where('role', '=', 'user')
+        .where('state', '=', 'queued')
+        .orderBy('position')
+        .execute()
+      return rows.map(({ id }) => id)
+    },
+
     async firstMessage(sessionId, state) {
       const row = await db
         .selectFrom('messages')
@@ -149,6 +171,11 @@ export function sessionStore(db: Kysely<Database>): SessionStore {
     async streamBytes(sessionId) {
       const row = await db.selectFrom('sessions').select('streamBytes').where('id', '=', sessionId).executeTakeFirst()
       return row?.streamBytes ?? 0
+    },
+
+    async historyBytes(sessionId) {
+      const row = await db.selectFrom('sessions').select('historyBytes').where('id', '=', sessionId).executeTakeFirst()
+      return row?.historyBytes ?? 0
     },
 
     async purgeSessions(endedBefore) {

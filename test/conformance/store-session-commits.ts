@@ -71,6 +71,9 @@ export function sessionCommitTests(store: OpenedStore): void {
       assert.equal(await store().sessions.lastSequence(session.id), 2)
       const bytes = stream.reduce((sum, data) => sum + Buffer.byteLength(JSON.stringify(data)), 0)
       assert.equal(await store().sessions.streamBytes(session.id), bytes)
+      const history = [first, messages[0]!, assistant, firstEvent, ...events]
+      const historyBytes = history.reduce((sum, one) => sum + Buffer.byteLength(JSON.stringify(one)), 0)
+      assert.equal(await store().sessions.historyBytes(session.id), historyBytes)
     })
 
     test('a change for another status changes nothing', async () => {
@@ -232,6 +235,21 @@ export function sessionCommitTests(store: OpenedStore): void {
       assert.deepEqual(await store().sessions.firstMessage(session.id, 'queued'), later)
       assert.deepEqual(await store().sessions.firstMessage(session.id, 'started'), { ...first, state: 'started' })
       assert.equal(await store().sessions.firstMessage(session.id, 'cancelled'), undefined)
+    })
+
+    test('one message is found in its session alone, and those that wait are told without their texts', async () => {
+      const [session, other] = [await newOne(), await newOne()]
+      const [first] = await store().sessions.messages(session.id)
+      assert.ok(first)
+      const waiting = [messageOf('b'), messageOf('c')]
+      const { sessions } = store()
+      await sessions.commit(session.id, { addMessages: [...waiting, messageOf('notice', { role: 'system' })] })
+      assert.deepEqual(await sessions.message(session.id, waiting[1]!.id), waiting[1])
+      assert.equal(await sessions.message(other.id, first.id), undefined)
+      const ids = waiting.map(({ id }) => id)
+      assert.deepEqual(await sessions.queuedMessageIds(session.id), [first.id, ...ids])
+      await sessions.commit(session.id, { setMessages: [{ id: first.id, state: 'cancelled' }] })
+      assert.deepEqual(await sessions.queuedMessageIds(session.id), ids)
     })
 
     test('a field set to undefined is cleared, for all that may be absent', async () => {

@@ -68,6 +68,9 @@ export function sessionTests(store: OpenedStore): void {
       assert.deepEqual(await sessions.stream(unknown, 0, 10), [])
       assert.equal(await sessions.firstMessage(unknown, 'queued'), undefined)
       assert.equal(await sessions.lastSequence(unknown), 0)
+      assert.equal(await sessions.historyBytes(unknown), 0)
+      assert.equal(await sessions.message(unknown, newId('msg_')), undefined)
+      assert.deepEqual(await sessions.queuedMessageIds(unknown), [])
     })
 
     test('a creation that fails leaves nothing', async () => {
@@ -127,6 +130,30 @@ export function sessionTests(store: OpenedStore): void {
         store().sessions.listSessions({ orgId, limit: 1, cursor: 'nonsense' }),
         (error) => isServiceError(error, 'invalid_request') && error.message.includes('cursor'),
       )
+    })
+
+    test('a page ends before its histories are too large together, and the next one goes on from there', async () => {
+      const { id: orgId } = await newOrganisation(store())
+      const ids: string[] = []
+      for (const bytes of [10, 5000, 10, 10, 10]) {
+        const session = await newSession(store(), orgId, {
+          title: 'wanted',
+          createdAt: new Date(2026, 1, ids.length + 1),
+        })
+        await store().sessions.commit(session.id, { addMessages: [messageOf('x'.repeat(bytes))] })
+        ids.unshift(session.id)
+      }
+      for (const search of [{}, { search: 'WANTED' }]) {
+        const pages: string[][] = []
+        let cursor: string | undefined
+        do {
+          const more = cursor === undefined ? search : { ...search, cursor }
+          const page = await store().sessions.listSessions({ orgId, limit: 2, historyBytesMax: 4000, ...more })
+          pages.push(page.items.map(({ id }) => id))
+          cursor = page.nextCursor
+        } while (cursor !== undefined)
+        assert.deepEqual(pages, [ids.slice(0, 2), [ids[2]], [ids[3]], [ids[4]]])
+      }
     })
 
     test('a search finds titles and messages, in whatever case, and takes every character for itself', async () => {

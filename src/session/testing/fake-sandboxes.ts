@@ -33,6 +33,8 @@ export class FakeSandboxes {
   inCheckpoint: FakeProcess[] = []
   /** Asked before a sandbox is made: for failures and for boots that take long. */
   beforeCreate: () => Promise<void> = async () => {}
+  /** Asked before an agent is attached to: for wakes that take long. */
+  beforeAttach: () => Promise<void> = async () => {}
   beforeDelete: () => Promise<void> = async () => {}
   readonly created: { id: string | undefined; envs: Record<string, string> | undefined; checkpointId?: string }[] = []
   readonly #bus: EventBus
@@ -100,11 +102,12 @@ export class FakeSandboxes {
           if (checkpointId === 'cp-unknown') throw new ServiceError('not_found', `no checkpoint ${checkpointId}`)
           return this.checkpoints.get(checkpointId) ?? { id: checkpointId, status: 'ready' }
         },
-        create: async (owner: string, sandboxId: string, { name, kind = 'full' }: CreateCheckpoint) => {
+        create: async (owner: string, sandboxId: string, input: CreateCheckpoint) => {
+          const { id = newId('cp-'), name, kind = 'full' } = input
           const { files, journal, ports, sandbox } = running(sandboxId)
           await this.beforeCheckpoint(kind)
           const machine = { sandbox, files: new Map(files), journal: new Map(journal), ports, processes: new Map() }
-          const kept = { id: newId('cp-'), orgId: owner, sandboxId, name, kind, status: 'ready', machine } as const
+          const kept = { id, orgId: owner, sandboxId, name, kind, status: 'ready', machine } as const
           this.checkpoints.set(kept.id, kept)
           return kept
         },
@@ -160,8 +163,10 @@ export class FakeSandboxes {
           this.agents.push(new FakeAgent(started, machine.journal, this.script))
           return started.info
         },
-        attach: async (_orgId: string, sandboxId: string, id: string, options: { offset?: number; wake?: boolean }) =>
-          process(running(sandboxId, options.wake), id).attach(options),
+        attach: async (_orgId: string, sandboxId: string, id: string, options: { offset?: number; wake?: boolean }) => {
+          await this.beforeAttach()
+          return process(running(sandboxId, options.wake), id).attach(options)
+        },
         list: async (_orgId: string, sandboxId: string) =>
           [...running(sandboxId).processes.values()].map(({ info }) => info),
         kill: async (_orgId: string, sandboxId: string, id: string, signal = 9) => {

@@ -23,13 +23,16 @@ export function memorySessionStore(): SessionStore {
       find((session) => session.id === id && (orgId === undefined || session.orgId === orgId)),
     sessionBySandbox: async (sandboxId) => find((session) => session.sandboxId === sandboxId),
     sessionByGatewayToken: async (hash) => find((session) => session.gatewayTokenHash === hash),
-    async listSessions({ orgId, userId, search = '', limit }) {
+    async listSessions({ orgId, userId, search = '', limit, historyBytesMax = Infinity }) {
       const holding = [...all.values()].filter(({ session, messages }) =>
         [session.title, ...messages.map(({ content }) => content)].some((text) => text.includes(search)),
       )
       const sessions = holding.map(({ session }) => session).reverse()
       const mine = sessions.filter((one) => one.orgId === orgId && (userId === undefined || one.userId === userId))
-      return { items: structuredClone(mine.slice(0, limit)) }
+      let bytes = 0
+      const fits = ({ id }: Session, index: number) => (bytes += bytesOf(rows(id))) <= historyBytesMax || index === 0
+      const beyond = mine.slice(0, limit).findIndex((session, index) => !fits(session, index))
+      return { items: structuredClone(mine.slice(0, beyond < 0 ? limit : beyond)) }
     },
     sessionsIn: async (status) =>
       structuredClone([...all.values()].map(({ session }) => session).filter((session) => session.status === status)),
@@ -58,6 +61,11 @@ export function memorySessionStore(): SessionStore {
       return structuredClone({ session, stream: added })
     },
     messages: async (id, page) => structuredClone(paged(rows(id).messages, page)),
+    message: async (sessionId, id) => structuredClone(rows(sessionId).messages.find((message) => message.id === id)),
+    queuedMessageIds: async (id) =>
+      rows(id)
+        .messages.filter(({ state }) => state === 'queued')
+        .map((message) => message.id),
     firstMessage: async (id, state) => structuredClone(rows(id).messages.find((message) => message.state === state)),
     events: async (id, page) => structuredClone(paged(rows(id).events, page)),
     stream: async (id, after, limit) =>
@@ -69,6 +77,7 @@ export function memorySessionStore(): SessionStore {
     lastSequence: async (id) => rows(id).stream.length,
     streamBytes: async (id) =>
       rows(id).stream.reduce((sum, { data }) => sum + Buffer.byteLength(JSON.stringify(data)), 0),
+    historyBytes: async (id) => bytesOf(rows(id)),
     async purgeSessions(endedBefore) {
       const old = [...all.values()].map(({ session }) => session).filter(({ status }) => status === 'ended')
       const ids = old.filter(({ updatedAt }) => updatedAt < endedBefore).map(({ id }) => id)
@@ -76,6 +85,10 @@ export function memorySessionStore(): SessionStore {
       return ids.length
     },
   }
+}
+
+function bytesOf({ messages, events }: Pick<Rows, 'messages' | 'events'>): number {
+  return [...messages, ...events].reduce((sum, one) => sum + Buffer.byteLength(JSON.stringify(one)), 0)
 }
 
 function paged<Row extends { id: string }>(all: Row[], page?: RowPage): Row[] {

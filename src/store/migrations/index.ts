@@ -7,16 +7,18 @@ import { translated } from '../errors.ts'
 import { up as initial } from './0001-initial.ts'
 import { up as sessionOutput } from './0002-session-output.ts'
 import { up as sessionForks } from './0003-session-forks.ts'
+import { up as sessionHistory } from './0004-session-history.ts'
 
 /** All migrations by name, in order. A migration that was released never changes: what follows is a new one. */
 const migrations: Record<string, Migration> = {
   '0001-initial': { up: initial },
   '0002-session-output': { up: sessionOutput },
   '0003-session-forks': { up: sessionForks },
+  '0004-session-history': { up: sessionHistory },
 }
 
 /**
- * Brings the database to the newest schema, all in one transaction; servers that start together wait for each other.
+ * Brings the database to the newest schema, all in one transaction.
  * Throws `unavailable` when the database does not answer.
  */
 export async function migrate<Schema>(db: Kysely<Schema>): Promise<void> {
