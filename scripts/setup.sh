@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 #
 # Prepares this machine for Atoll: Debian packages, npm packages, the guest, the base image, CRIU. Asks nothing, may be
-# repeated at any time, and does only what is missing. Started by `npm run setup`, on any Node from 20, as root.
+# repeated at any time, and does only what is missing. Started by `npm run setup`, on any Node from 18, as root.
 #
 #   ATOLL_IMAGE_DIR   where images, guest and CRIU go, for all servers of this machine (/var/lib/atoll/images)
 #   --fresh-base      build the base image anew although its recipe did not change (newer Debian packages)
