@@ -1,18 +1,27 @@
-import { existsSync } from 'node:fs'
+import { lstatSync } from 'node:fs'
 import { join } from 'node:path'
+import { acpCommand } from '../agent/acp/command.ts'
 
 const claudePackage = '@anthropic-ai/claude-agent-sdk'
 const moduleFolders = ['usr/local/lib/node_modules', 'usr/lib/node_modules']
+/** Of the sandbox's `PATH`. */
+const programFolders = ['usr/local/sbin', 'usr/local/bin', 'usr/sbin', 'usr/bin', 'sbin', 'bin']
 
 /** What to do about a harness that the base image lacks; `undefined` for one that it has, and for programs that only a sandbox knows. */
 export function missingHarness(imageDir: string, harness: string): string | undefined {
-  if (harness !== 'claude') return undefined
-  const isInstalled = moduleFolders.some((folder) =>
-    existsSync(join(imageDir, 'base/rootfs', folder, claudePackage, 'package.json')),
-  )
-  if (isInstalled) return undefined
-  return (
-    `the harness claude is not installed: run "npm install --global ${claudePackage}" in a sandbox, make a checkpoint of it, ` +
-    'and start the session with its checkpoint_id'
-  )
+  const inBase = (path: string) => isThere(join(imageDir, 'base/rootfs', path))
+  const checkpoint = 'in a sandbox, make a checkpoint of it, and start the session with its checkpoint_id'
+  if (harness === 'claude') {
+    if (moduleFolders.some((folder) => inBase(join(folder, claudePackage, 'package.json')))) return undefined
+    return `the harness claude is not installed: run "npm install --global ${claudePackage}" ${checkpoint}`
+  }
+  const [program] = (harness.startsWith('acp:') && acpCommand(harness)) || []
+  if (program === undefined || program.includes('/')) return undefined
+  if (programFolders.some((folder) => inBase(join(folder, program)))) return undefined
+  return `the program ${program} of the harness is not installed: install it ${checkpoint}`
+}
+
+/** A link counts, wherever it leads: it means a path of the sandbox. */
+function isThere(path: string): boolean {
+  return lstatSync(path, { throwIfNoEntry: false }) !== undefined
 }

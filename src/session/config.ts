@@ -9,7 +9,7 @@ export interface SessionConfig {
   models?: readonly string[]
   /** By model; one without a price has costs that are unknown. */
   prices?: ReadonlyMap<string, ModelPrice>
-  /** Names of known harnesses; one that ends in `:` stands for all names that begin with it (`acp:`). */
+  /** Names of known harnesses; one that ends in `:` stands for itself with a command behind it (`acp:`). */
   harnesses: readonly string[]
   /** Says what to do about a harness that a sandbox from the image does not have; `undefined` for one that it has. */
   missingHarness?: (harness: string) => string | undefined

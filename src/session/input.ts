@@ -75,7 +75,7 @@ function checkAgentConfig(input: CreateAgentConfig, config: SessionConfig, limit
     harness,
     model,
     cwd,
-    skills: checkSkills(input.skills ?? {}, limits),
+    skills: checkSkills(input.skills ?? {}, cwd, limits),
     envs: { ...input.envs },
     ...(input.systemPrompt === undefined ? {} : { systemPrompt: checkSystemPrompt(input.systemPrompt, limits) }),
     ...(input.allowedTools === undefined ? {} : { allowedTools: checkTools(input.allowedTools) }),
@@ -90,12 +90,17 @@ function checkAgentConfig(input: CreateAgentConfig, config: SessionConfig, limit
 function isKnownHarness(harness: string, known: readonly string[]): boolean {
   if (harness.length > nameLengthMax || harness.includes('\0')) return false
   return known.some((name) =>
-    name.endsWith(':') ? harness.startsWith(name) && harness.length > name.length : name === harness,
+    name.endsWith(':') ? harness.startsWith(name) && namesProgram(harness.slice(name.length)) : name === harness,
   )
 }
 
+/** Whether a command begins with a word, which quotes may hold. */
+function namesProgram(command: string): boolean {
+  return /^\s*("[^"]+"|'[^']+'|[^\s"'])/.test(command)
+}
+
 /** Absolute path → text. A relative key lies under `/workspace/agent/` (contract.md § Sessions). */
-function checkSkills(skills: Record<string, string>, limits: SessionLimits): Record<string, string> {
+function checkSkills(skills: Record<string, string>, cwd: string, limits: SessionLimits): Record<string, string> {
   const entries = Object.entries(skills)
   const field = 'agent_config.skills'
   demand(entries.length <= limits.skillFilesMax, field, `must be at most ${limits.skillFilesMax} files`)
@@ -109,6 +114,11 @@ function checkSkills(skills: Record<string, string>, limits: SessionLimits): Rec
     demand(!text.includes('\0'), keyField, 'must not hold NUL characters')
     checked[path] = text
     bytes += Buffer.byteLength(text)
+  }
+  const inUse = [`${cwd}/`, `${skillsDir}/`, ...Object.keys(checked)]
+  for (const path of Object.keys(checked)) {
+    const isFolder = path === '/' || inUse.some((other) => other.startsWith(`${path}/`))
+    demand(!isFolder, field, `names the file ${path}, which has to be a folder`)
   }
   if (bytes <= limits.skillBytesMax) return checked
   throw new ServiceError('too_large', `${field} must be at most ${limits.skillBytesMax} bytes together`, {
