@@ -87,8 +87,9 @@ export class Lifecycle {
         return running
       })
     } catch (error) {
-      await this.#undoCreation(sandbox, error, options.announced)
-      throw creation.signal.aborted && !isServiceError(error) ? deletedWhileStarting(sandbox.id, error) : error
+      const cause = creation.signal.aborted && !isServiceError(error) ? deletedWhileStarting(sandbox.id, error) : error
+      await this.#undoCreation(sandbox, cause, options.announced)
+      throw cause
     } finally {
       this.#creations.delete(sandbox.id)
     }
