@@ -2,7 +2,8 @@
  * The program inside a sandbox: `node main.ts [harness]`. It reads commands from standard input and writes events to
  * standard output, one JSON object a line, as `protocol/agent.ts` says. Standard error is for people.
  */
-import { agentEnvironment, LineSplitter, parseAgentCommand, type SplitLine } from '../protocol/agent.ts'
+import { agentEnvironment, parseAgentCommand } from '../protocol/agent.ts'
+import { LineSplitter, type SplitLine } from '../protocol/line-splitter.ts'
 import { Agent } from './agent.ts'
 import { loadHarness } from './harnesses.ts'
 import { endLeftGroups } from './left-groups.ts'

@@ -2,18 +2,14 @@ import { createServer, request as httpRequest, type IncomingMessage, type Server
 import { once } from 'node:events'
 import type { AddressInfo } from 'node:net'
 import { pipeline } from 'node:stream/promises'
-import { setTimeout } from 'node:timers/promises'
+import { setTimeout as sleep } from 'node:timers/promises'
 import type { modelApis } from '../protocol/agent.ts'
-import { UsageTap } from '../protocol/usage-tap.ts'
+import { UsageTap, type AskedCall } from '../protocol/usage-tap.ts'
+import { retryMs, retryPauseMs } from './retry.ts'
 
 /** As the gateway's own bounds: what is larger it refuses anyway. */
 const bodyBytesMax = 32 * 1024 * 1024
 const errorBytesMax = 256 * 1024
-
-/** How long a gateway that cannot be reached is asked again (contract.md § The stream): the server may be restarting. */
-const retryMs = 60_000
-const retryPauseFirstMs = 500
-const retryPauseMaxMs = 8000
 
 const passedHeaders = ['content-type', 'accept', 'user-agent', 'anthropic-version', 'anthropic-beta', 'openai-beta']
 
@@ -95,6 +91,7 @@ export class ModelProxy {
     calls.count += 1
     const body = await readWhole(request, bodyBytesMax)
     if (!body) return refuse(response, 413, 'too_large')
+    const call = { wire, requestBytes: body.length, askedAtMs: performance.now() }
     const gone = new AbortController()
     response.once('close', () => gone.abort())
     let answer: IncomingMessage
@@ -109,7 +106,7 @@ export class ModelProxy {
       return refuse(response, 502, 'model_unreachable')
     }
     if ((answer.statusCode ?? 502) >= 400) await passError(answer, response, calls)
-    else await passAnswer(wire, answer, response, calls, { signal: gone.signal, requestBytes: body.length })
+    else await passAnswer(call, answer, response, calls, gone.signal)
   }
 
   async #ask(path: string, from: IncomingMessage, body: Buffer, signal: AbortSignal): Promise<IncomingMessage> {
@@ -127,9 +124,10 @@ export class ModelProxy {
       try {
         return await send(url, headers, body, signal)
       } catch (error) {
-        const pauseMs = Math.min(retryPauseFirstMs * 2 ** attempt, retryPauseMaxMs) * (0.5 + Math.random() / 2)
+        const pauseMs = retryPauseMs(attempt)
+        // The server may be restarting.
         if (signal.aborted || performance.now() + pauseMs - startedAt > retryMs) throw error
-        await setTimeout(pauseMs, undefined, { signal })
+        await sleep(pauseMs, undefined, { signal })
       }
     }
   }
@@ -155,13 +153,13 @@ function send(
 }
 
 async function passAnswer(
-  wire: (typeof modelApis)[number],
+  call: AskedCall,
   answer: IncomingMessage,
   response: ServerResponse,
   calls: ModelCalls,
-  { signal, requestBytes }: { signal: AbortSignal; requestBytes: number },
+  signal: AbortSignal,
 ): Promise<void> {
-  const tap = new UsageTap(wire, answer.headers['content-type'] ?? '')
+  const tap = new UsageTap(call, answer.headers['content-type'] ?? '')
   answer.on('data', (chunk: Buffer) => tap.push(chunk))
   answer.pause()
   response.writeHead(answer.statusCode ?? 200, { 'content-type': answer.headers['content-type'] ?? 'application/json' })
@@ -172,7 +170,7 @@ async function passAnswer(
     if (!signal.aborted) calls.failure = { code: 'model_error', message: `The answer broke off: ${String(error)}` }
     response.destroy()
   } finally {
-    const { inputTokens, outputTokens } = tap.end(requestBytes)
+    const { inputTokens, outputTokens } = tap.end()
     calls.usage.input_tokens += inputTokens
     calls.usage.output_tokens += outputTokens
   }

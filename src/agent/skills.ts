@@ -1,7 +1,7 @@
 import { existsSync, globSync } from 'node:fs'
 import { join } from 'node:path'
 
-/** Files loaded as skills at most; contract.md allows 200 in a session's configuration. */
+/** Files loaded as skills at most: as many as a session's configuration holds. */
 const skillFilesMax = 200
 
 /** `SKILL.md` files below a folder, at any depth, and those named one by one; what is missing is left out. */

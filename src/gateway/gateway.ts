@@ -3,11 +3,12 @@ import type { AddressInfo } from 'node:net'
 import { pipeline } from 'node:stream/promises'
 import { isServiceError } from '../errors.ts'
 import { sha256 } from '../lib/secret.ts'
-import { UsageTap } from '../protocol/usage-tap.ts'
+import { estimatedUsage, UsageTap, type AnswerUsage } from '../protocol/usage-tap.ts'
 import type { GatewayIdentity, GatewayLimits, GatewayLog, GatewayTokens, GatewayUsage, Upstream } from './ports.ts'
-import { gatewayLimitsDefault } from './ports.ts'
+import { defaultGatewayLimits } from './ports.ts'
 import { BodyBudget, modelRequest, readBody } from './request-body.ts'
 import { UpstreamCaller, UpstreamTimeout, type UpstreamAnswer } from './upstream.ts'
+import { UsageRecorder } from './usage-recorder.ts'
 import { demoBaseUrl, wires, type Wire, type WireError } from './wires.ts'
 
 export interface GatewayOptions {
@@ -24,7 +25,7 @@ export interface GatewayOptions {
 export interface Gateway {
   /** Returns the port in use, for `port: 0`. */
   listen(address: { host: string; port: number }): Promise<number>
-  /** Ends listening and breaks off what runs. */
+  /** Ends listening, breaks off what runs, and resolves when its usage is recorded. */
   close(): Promise<void>
 }
 
@@ -53,13 +54,18 @@ const droppedAnswerHeaders = new Set([
  * key in, and passes the answer on as it comes. Sandboxes are hostile clients; keys and bodies are never logged.
  */
 export function createGateway(options: GatewayOptions): Gateway {
-  const limits = { ...gatewayLimitsDefault, ...options.limits }
+  const limits = { ...defaultGatewayLimits, ...options.limits }
   const listener = new GatewayListener(options, limits)
+  const handling = new Set<Promise<void>>()
   const server = createServer((request, response) => {
-    listener.handle(request, response).catch((error: unknown) => {
-      options.log.error({ err: error }, 'gateway request failed')
-      response.destroy()
-    })
+    const handled = listener
+      .handle(request, response)
+      .catch((error: unknown) => {
+        options.log.error({ err: error }, 'gateway request failed')
+        response.destroy()
+      })
+      .finally(() => handling.delete(handled))
+    handling.add(handled)
   })
   server.maxConnections = limits.connectionsMax
   server.headersTimeout = Math.min(10_000, limits.requestMs)
@@ -70,7 +76,8 @@ export function createGateway(options: GatewayOptions): Gateway {
       const closed = new Promise<void>((resolve) => server.close(() => resolve()))
       server.closeAllConnections()
       await closed
-      listener.close()
+      await Promise.all(handling)
+      await listener.close()
     },
   }
 }
@@ -96,6 +103,7 @@ class GatewayListener {
   readonly #limits: GatewayLimits
   readonly #caller: UpstreamCaller
   readonly #budget: BodyBudget
+  readonly #recorder: UsageRecorder
   /** Requests that run, by session. */
   readonly #running = new Map<string, number>()
 
@@ -104,9 +112,11 @@ class GatewayListener {
     this.#limits = limits
     this.#caller = new UpstreamCaller(limits)
     this.#budget = new BodyBudget(limits.heldBytesMax)
+    this.#recorder = new UsageRecorder(options.usage, options.log)
   }
 
-  close(): void {
+  async close(): Promise<void> {
+    await this.#recorder.written()
     this.#caller.close()
   }
 
@@ -136,7 +146,7 @@ class GatewayListener {
     } catch (error) {
       if (response.headersSent || response.destroyed) response.destroy()
       else answerError(response, wire, wireError(error))
-      if (!isExpected(error)) {
+      if (!isServiceError(error) && !(error instanceof UpstreamTimeout)) {
         this.#options.log.error(
           { err: error, sessionId: identity.sessionId, wire: wire.name },
           'gateway request failed',
@@ -194,7 +204,11 @@ class GatewayListener {
       const url = new URL(upstream.baseUrl.replace(/\/+$/, '') + wire.upstreamPath)
       const headers = { ...passedHeaders(request), ...wire.authHeaders(upstream) }
       const fields = { sessionId: identity.sessionId, wire: wire.name }
-      const answer = await this.#caller.call({ url, headers, body: bytes }, signal, this.#options.log, fields)
+      const onUnanswered = (silentMs: number) => {
+        this.#recorder.record(identity.sessionId, { ...estimatedUsage(bytes.length, silentMs), model })
+      }
+      const call = { url, headers, body: bytes, onUnanswered }
+      const answer = await this.#caller.call(call, signal, this.#options.log, fields)
       return { model, requestBytes: bytes.length, answer: withoutKey(answer, upstream.apiKey) }
     } finally {
       held.release()
@@ -203,7 +217,7 @@ class GatewayListener {
 
   async #hasBudget(sessionId: string): Promise<boolean> {
     try {
-      await this.#options.usage.checkBudget(sessionId)
+      await this.#recorder.checkBudget(sessionId)
       return true
     } catch (error) {
       if (!isServiceError(error) || error.code === 'unavailable' || error.code === 'internal_error') throw error
@@ -235,20 +249,27 @@ class GatewayListener {
       return
     }
     const upstream = answer.response
-    const tap = new UsageTap(wire.name, upstream.headers['content-type'] ?? '')
-    upstream.on('data', (chunk: Buffer) => tap.push(chunk))
+    const call = { wire: wire.name, requestBytes, askedAtMs: answer.askedAtMs }
+    const tap = new UsageTap(call, upstream.headers['content-type'] ?? '')
+    let isRecorded = false
+    const record = (usage: AnswerUsage | undefined) => {
+      if (isRecorded || !usage) return
+      isRecorded = true
+      this.#recorder.record(identity.sessionId, { ...usage, model })
+    }
+    // Before the client has it: it may call again at once.
+    upstream.on('data', (chunk: Buffer) => {
+      tap.push(chunk)
+      record(tap.told)
+    })
+    upstream.on('end', () => record(tap.end()))
     upstream.pause()
     response.writeHead(upstream.statusCode ?? 200, answerHeaders(upstream.headers))
     response.flushHeaders()
     try {
       await pipeline(upstream, response, { signal })
     } finally {
-      const usage = tap.end(requestBytes)
-      try {
-        await this.#options.usage.record(identity.sessionId, { ...usage, model })
-      } catch (error) {
-        this.#options.log.error({ err: error, sessionId: identity.sessionId }, 'usage was not recorded')
-      }
+      record(tap.end())
     }
   }
 }
@@ -307,8 +328,4 @@ function wireError(error: unknown): WireError {
   if (isServiceError(error, 'invalid_request')) return { status: 400, code: error.code, message: error.message }
   if (isServiceError(error)) return { status: 503, code: error.code, message: error.message }
   return { status: 502, code: 'model_unreachable', message: 'The model API cannot be reached.' }
-}
-
-function isExpected(error: unknown): boolean {
-  return isServiceError(error)
 }

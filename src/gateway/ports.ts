@@ -16,12 +16,13 @@ export interface GatewayIdentity {
 
 export interface GatewayUsage {
   /**
-   * Called before each request is forwarded. Throws a `ServiceError` when the budget is spent (any code but `unavailable`
-   * and `internal_error`, which are told as such): the agent gets code `budget_exceeded` and its turn ends.
+   * Called before each request is forwarded, and not before everything recorded until then is written. Throws a
+   * `ServiceError` when the budget is spent (any code but `unavailable` and `internal_error`, which are told as such): the
+   * agent gets code `budget_exceeded` and its turn ends.
    */
   checkBudget(sessionId: string): Promise<void>
 
-  /** Called after each answer that cost something, also for one that broke off. */
+  /** Called for each answer that cost something, also for one that broke off, and for one that nobody waited for. */
   record(sessionId: string, usage: RecordedUsage): Promise<void>
 }
 
@@ -30,7 +31,7 @@ export interface RecordedUsage {
   /** Cached and uncached together. */
   inputTokens: number
   outputTokens: number
-  /** The answer did not say what it cost (it broke off): a guess from its size. */
+  /** The answer did not say what it cost, or broke off: a guess that is rather too high. */
   estimated: boolean
 }
 
@@ -68,7 +69,7 @@ export interface GatewayLimits {
   retryPauseMaxMs: number
 }
 
-export const gatewayLimitsDefault: GatewayLimits = {
+export const defaultGatewayLimits: GatewayLimits = {
   bodyBytesMax: 32 * 1024 * 1024,
   heldBytesMax: 512 * 1024 * 1024,
   concurrentPerSession: 8,

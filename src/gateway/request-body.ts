@@ -74,6 +74,10 @@ export function modelRequest(wire: Wire, bytes: Buffer): ModelRequest {
   if (typeof model !== 'string' || model === '' || model.length > 200) {
     throw new ServiceError('invalid_request', 'model: must be the name of a model.')
   }
+  // It is answered at once, and what it costs is told to those who ask for it later, which nobody can do here.
+  if (wire.name === 'openai-responses' && fields['background']) {
+    throw new ServiceError('invalid_request', 'background: is not served here.')
+  }
   try {
     return { model, bytes: Buffer.from(JSON.stringify(withUsage(wire, fields))) }
   } catch {

@@ -1,10 +1,7 @@
 import { Agent as HttpAgent, request as httpRequest, type IncomingMessage, type RequestOptions } from 'node:http'
 import { Agent as HttpsAgent, request as httpsRequest } from 'node:https'
-import { setTimeout } from 'node:timers/promises'
+import { setTimeout as sleep } from 'node:timers/promises'
 import type { GatewayLimits, GatewayLog } from './ports.ts'
-
-/** Statuses of failures that may pass. */
-const retriedStatuses = new Set([429, 500, 502, 503, 529])
 
 /** An error answer is read whole before it is passed on or tried again. */
 const errorBytesMax = 256 * 1024
@@ -14,10 +11,16 @@ export interface UpstreamCall {
   url: URL
   headers: Record<string, string>
   body: Buffer
+  /**
+   * Called when the call is given up, by its signal or after a timeout, while the model API has the whole request and has
+   * answered nothing for so long: it may be at work, and then wants its price.
+   */
+  onUnanswered: (silentMs: number) => void
 }
 
 export type UpstreamAnswer =
-  | { kind: 'stream'; response: IncomingMessage }
+  /** `askedAtMs` is by `performance.now()`. */
+  | { kind: 'stream'; response: IncomingMessage; askedAtMs: number }
   | { kind: 'error'; status: number; headers: IncomingMessage['headers']; body: Buffer }
 
 /** Connections to model APIs. One value for the life of a gateway; `close` drops the idle ones. */
@@ -60,18 +63,20 @@ export class UpstreamCaller {
       }
       const reason = answer?.kind === 'error' ? answer.status : (failure as ConnectError).reason
       log.warn({ ...fields, attempt: attempt + 1, reason }, 'model API failed, trying again')
-      await setTimeout(pauseMs, undefined, { signal })
+      await sleep(pauseMs, undefined, { signal })
     }
   }
 
   async #once(call: UpstreamCall, signal: AbortSignal): Promise<UpstreamAnswer> {
-    const response = await this.#send(call, signal)
+    const askedAtMs = performance.now()
+    const response = await this.#send(call, askedAtMs, signal)
     const status = response.statusCode ?? 502
-    if (status < 400) return { kind: 'stream', response }
+    if (status < 400) return { kind: 'stream', response, askedAtMs }
     return { kind: 'error', status, headers: response.headers, body: await errorBody(response) }
   }
 
-  #send({ url, headers, body }: UpstreamCall, signal: AbortSignal): Promise<IncomingMessage> {
+  #send(call: UpstreamCall, askedAtMs: number, signal: AbortSignal): Promise<IncomingMessage> {
+    const { url, headers, body } = call
     const { upstreamFirstByteMs, upstreamIdleMs } = this.#limits
     const isTls = url.protocol === 'https:'
     const options: RequestOptions = {
@@ -83,10 +88,16 @@ export class UpstreamCaller {
     return new Promise((resolve, reject) => {
       const request = (isTls ? httpsRequest : httpRequest)(url, options)
       request.setTimeout(upstreamFirstByteMs, () => request.destroy(new UpstreamTimeout()))
+      let isAwaited = false
+      // A request that is destroyed is called finished too.
+      request.on('finish', () => (isAwaited = !request.destroyed))
       request.on('error', (error) => {
-        reject(error instanceof UpstreamTimeout || signal.aborted ? error : new ConnectError(error))
+        const isGivenUp = error instanceof UpstreamTimeout || signal.aborted
+        if (isGivenUp && isAwaited) call.onUnanswered(performance.now() - askedAtMs)
+        reject(isGivenUp ? error : new ConnectError(error))
       })
       request.on('response', (response) => {
+        isAwaited = false
         request.setTimeout(upstreamIdleMs, () => response.destroy(new UpstreamTimeout()))
         resolve(response)
       })
@@ -118,8 +129,13 @@ class ConnectError extends Error {
   }
 }
 
+/** Refused for now, or a fault of the API or of a proxy before it: but not of what it cannot do at all. */
+function isPassing(status: number): boolean {
+  return status === 408 || status === 429 || (status >= 500 && status !== 501 && status !== 505)
+}
+
 function mayPass(answer: UpstreamAnswer & { kind: 'error' }): boolean {
-  if (!retriedStatuses.has(answer.status) || answer.headers['x-should-retry'] === 'false') return false
+  if (!isPassing(answer.status) || answer.headers['x-should-retry'] === 'false') return false
   // OpenAI's 429 for an account without money does not pass.
   return !answer.body.includes('insufficient_quota')
 }

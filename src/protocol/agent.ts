@@ -1,4 +1,5 @@
 import { z } from 'zod'
+import { storable } from './storable.ts'
 
 /**
  * The JSON lines between the server and the agent process of a session: commands on its standard input, events on its
@@ -249,90 +250,5 @@ function parseLine<T>(line: string, schema: z.ZodType<T>): ParsedLine<T> {
   return {
     ok: false,
     reason: `${issue?.path.join('.') || 'line'}: ${issue?.message ?? 'invalid'}`.slice(0, 500),
-  }
-}
-
-/** A copy that PostgreSQL takes as jsonb: no NUL, no lone surrogate, no `__proto__` key, bounded depth. */
-function storable(value: unknown, depthLeft: number): unknown {
-  if (typeof value === 'string') return storableText(value)
-  if (typeof value !== 'object' || value === null) return value
-  if (depthLeft === 0) throw new RangeError(`nested deeper than ${agentLineDepthMax}`)
-  if (Array.isArray(value)) return value.map((item) => storable(item, depthLeft - 1))
-  const copy: Record<string, unknown> = {}
-  for (const [key, item] of Object.entries(value)) {
-    if (key !== '__proto__') copy[storableText(key)] = storable(item, depthLeft - 1)
-  }
-  return copy
-}
-
-function storableText(text: string): string {
-  return text.toWellFormed().replaceAll('\0', '\u{fffd}')
-}
-
-const noBytes = Buffer.alloc(0)
-
-/** One line of a byte stream, or the fact that one was too long and was dropped. */
-export type SplitLine =
-  | { type: 'line'; text: string; endOffset: number }
-  | { type: 'too_long'; byteLength: number; endOffset: number }
-
-/**
- * Splits chunks of one stream into lines, holding at most twice `lineBytesMax` bytes. `endOffset` is the offset just behind the
- * line's newline, counted as the offsets given to `push`: everything before it may be acknowledged once the line is dealt
- * with, also when the log of both streams has other output in between.
- */
-export class LineSplitter {
-  readonly #lineBytesMax: number
-  /** Holds `#heldBytes` and has room for more: a part by itself costs far more than its bytes, and may be one byte. */
-  #held: Buffer = noBytes
-  #heldBytes = 0
-  #tooLong = false
-  #offset = 0
-
-  constructor(lineBytesMax: number = agentLineBytesMax) {
-    this.#lineBytesMax = lineBytesMax
-  }
-
-  /** `offset` is where `chunk` begins; without it chunks follow one another from 0. Empty lines are left out. */
-  push(chunk: Uint8Array, offset: number = this.#offset): SplitLine[] {
-    const lines: SplitLine[] = []
-    let start = 0
-    for (let newline = chunk.indexOf(10); newline !== -1; newline = chunk.indexOf(10, start)) {
-      this.#hold(chunk.subarray(start, newline))
-      start = newline + 1
-      const line = this.#take(offset + start)
-      if (line) lines.push(line)
-    }
-    this.#hold(chunk.subarray(start))
-    this.#offset = offset + chunk.byteLength
-    return lines
-  }
-
-  #hold(part: Uint8Array): void {
-    const start = this.#heldBytes
-    this.#heldBytes += part.byteLength
-    if (this.#heldBytes > this.#lineBytesMax) {
-      this.#tooLong = true
-      this.#held = noBytes
-      return
-    }
-    if (this.#heldBytes > this.#held.length) {
-      const larger = Buffer.allocUnsafe(Math.max(this.#heldBytes, 2 * this.#held.length))
-      this.#held.copy(larger, 0, 0, start)
-      this.#held = larger
-    }
-    this.#held.set(part, start)
-  }
-
-  #take(endOffset: number): SplitLine | undefined {
-    const byteLength = this.#heldBytes
-    const held = this.#held
-    const tooLong = this.#tooLong
-    this.#held = noBytes
-    this.#heldBytes = 0
-    this.#tooLong = false
-    if (tooLong) return { type: 'too_long', byteLength, endOffset }
-    if (byteLength === 0) return undefined
-    return { type: 'line', text: held.toString('utf8', 0, byteLength), endOffset }
   }
 }

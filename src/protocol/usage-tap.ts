@@ -1,3 +1,4 @@
+import { isRecord } from '../lib/record.ts'
 import type { modelApis } from './agent.ts'
 
 type WireName = (typeof modelApis)[number]
@@ -5,31 +6,60 @@ type WireName = (typeof modelApis)[number]
 /** Longest line of an event stream, or whole JSON answer, that is looked into. Beyond it the usage is estimated. */
 const heldBytesMax = 8 * 1024 * 1024
 
-/** A token of text is about this many bytes. */
-const bytesPerToken = 4
+/** A token of text or code is seldom less. */
+const bytesPerToken = 3
+
+/** A model that is silent may be thinking, which is paid for: few think faster. */
+const thoughtTokensPerSecond = 100
 
 export interface TokenUsage {
   inputTokens: number
   outputTokens: number
 }
 
+export interface AnswerUsage extends TokenUsage {
+  /** The answer did not say all of it: a guess that is rather too high. */
+  estimated: boolean
+}
+
+/** A guess of what a call has cost: of the size of its request, of how long nothing came, and of the text that came. */
+export function estimatedUsage(requestBytes: number, silentMs: number, writtenBytes = 0): AnswerUsage {
+  return {
+    inputTokens: Math.ceil(requestBytes / bytesPerToken),
+    outputTokens: Math.ceil((silentMs / 1000) * thoughtTokensPerSecond) + Math.ceil(writtenBytes / bytesPerToken),
+    estimated: true,
+  }
+}
+
+/** The call that an answer belongs to. */
+export interface AskedCall {
+  wire: WireName
+  requestBytes: number
+  /** By `performance.now()`. */
+  askedAtMs: number
+}
+
 /** Reads the usage out of an answer that passes by, in bounded memory. It never changes or delays a byte, and never throws. */
 export class UsageTap {
-  readonly #wire: WireName
+  readonly #call: AskedCall
   readonly #isEventStream: boolean
+  readonly #now: () => number
   #held: Buffer[] = []
   #heldBytes = 0
-  #skipping = false
-  #passedBytes = 0
+  #textBytes = 0
+  #firstTextAtMs: number | undefined
   #found: TokenUsage | undefined
+  #hasStopped = false
+  #hasFailed = false
+  #isComplete = false
 
-  constructor(wire: WireName, contentType: string) {
-    this.#wire = wire
+  constructor(call: AskedCall, contentType: string, now: () => number = () => performance.now()) {
+    this.#call = call
     this.#isEventStream = contentType.toLowerCase().includes('text/event-stream')
+    this.#now = now
   }
 
   push(chunk: Buffer): void {
-    this.#passedBytes += chunk.length
     if (!this.#isEventStream) {
       this.#hold(chunk)
       return
@@ -43,87 +73,135 @@ export class UsageTap {
     this.#hold(chunk.subarray(start))
   }
 
-  /** What the answer cost, as far as it came. `requestBytes` is what a guess of the input stands on. */
-  end(requestBytes: number): TokenUsage & { estimated: boolean } {
+  /** What the answer cost, once it has said so itself. A stream says it before its end. */
+  get told(): AnswerUsage | undefined {
+    return this.#found && this.#isComplete ? { ...this.#found, estimated: false } : undefined
+  }
+
+  /** What the answer cost, as far as it came: no more will be pushed. */
+  end(): AnswerUsage {
     this.#line()
-    const guess = Math.ceil(this.#passedBytes / bytesPerToken)
-    const isComplete = this.#found !== undefined && this.#found.outputTokens > 0
-    if (this.#found && isComplete) return { ...this.#found, estimated: false }
+    if (this.told) return this.told
+    const found = this.#found ?? { inputTokens: 0, outputTokens: 0 }
+    // An API that fails before it has generated anything takes nothing for it.
+    if (this.#hasFailed && this.#textBytes === 0) return { ...found, estimated: true }
+    const { requestBytes, askedAtMs } = this.#call
+    const silentMs = (this.#firstTextAtMs ?? this.#now()) - askedAtMs
+    const guess = estimatedUsage(requestBytes, silentMs, this.#textBytes)
     return {
-      inputTokens: this.#found?.inputTokens ?? Math.ceil(requestBytes / bytesPerToken),
-      outputTokens: guess,
+      inputTokens: found.inputTokens || guess.inputTokens,
+      outputTokens: Math.max(found.outputTokens, guess.outputTokens),
       estimated: true,
     }
   }
 
   #hold(part: Buffer): void {
-    if (part.length === 0 || this.#skipping) return
-    if (this.#heldBytes + part.length > heldBytesMax) {
-      this.#skipping = true
-      this.#held = []
-      return
-    }
-    this.#held.push(part)
     this.#heldBytes += part.length
+    if (this.#heldBytes > heldBytesMax) this.#held = []
+    else if (part.length > 0) this.#held.push(part)
   }
 
   #line(): void {
-    const text = this.#skipping ? '' : Buffer.concat(this.#held, this.#heldBytes).toString('utf8')
+    const bytes = this.#heldBytes
+    const isWhole = bytes <= heldBytesMax
+    const text = isWhole ? Buffer.concat(this.#held, bytes).toString('utf8') : ''
     this.#held = []
     this.#heldBytes = 0
-    this.#skipping = false
-    const json = this.#isEventStream ? (/^data:(.*)$/s.exec(text)?.[1] ?? '') : text
-    // Most events of a stream say nothing of usage: they need no parsing.
-    if (!json.includes('"usage"')) return
+    const json = this.#isEventStream ? (/^data:(.*)$/s.exec(text)?.[1] ?? '').trim() : text
+    if (isWhole && (json === '' || json === '[DONE]')) return
     try {
       this.#take(JSON.parse(json))
     } catch {
-      // A foreign or torn answer: the guess stands.
+      // Foreign, torn or too long: all of it counts as text.
+      this.#generated(bytes)
     }
   }
 
   #take(value: unknown): void {
-    const usage = usageOf(this.#wire, value)
-    if (!usage) return
-    // Anthropic tells the input first and the output, cumulated, later; the others tell both at once, at the end.
-    this.#found = {
-      inputTokens: Math.max(usage.inputTokens, this.#found?.inputTokens ?? 0),
-      outputTokens: Math.max(usage.outputTokens, this.#found?.outputTokens ?? 0),
+    const { wire } = this.#call
+    const event = isRecord(value) ? value : {}
+    if (!this.#isEventStream || hasStopped(wire, event)) this.#hasStopped = true
+    if (hasFailed(event)) this.#hasFailed = true
+    const usage = usageOf(wire, event)
+    if (usage) {
+      // Anthropic tells the input first and the output, cumulated, later; the others tell both at once, at the end.
+      this.#found = {
+        inputTokens: Math.max(usage.inputTokens, this.#found?.inputTokens ?? 0),
+        outputTokens: Math.max(usage.outputTokens, this.#found?.outputTokens ?? 0),
+      }
+      // What was told while the model spoke, such as the 1 with which Anthropic begins, is not what it ended with.
+      this.#isComplete = this.#hasStopped && this.#found.outputTokens > 0
     }
+    if (this.#isEventStream)
+      this.#generated(textBytes(wire === 'openai-completions' ? event['choices'] : event['delta']))
+    else if (!this.#hasFailed) this.#generated(textBytes(value))
+  }
+
+  #generated(bytes: number): void {
+    if (bytes === 0) return
+    this.#firstTextAtMs ??= this.#now()
+    this.#textBytes += bytes
   }
 }
 
-function usageOf(wire: WireName, value: unknown): TokenUsage | undefined {
-  const direct = field(value, 'usage')
+const lastResponseEvents = new Set<unknown>(['response.completed', 'response.incomplete', 'response.failed'])
+
+/** Whether an event of a stream comes when the model has said its last: the usage that it brings, or that follows, is whole. */
+function hasStopped(wire: WireName, event: Record<string, unknown>): boolean {
   switch (wire) {
     case 'anthropic-messages': {
-      const usage = direct ?? field(field(value, 'message'), 'usage')
-      if (!usage) return undefined
+      const delta = event['delta']
+      return event['type'] === 'message_delta' && isRecord(delta) && typeof delta['stop_reason'] === 'string'
+    }
+    case 'openai-completions': {
+      const choices = Array.isArray(event['choices']) ? (event['choices'] as unknown[]) : []
+      // OpenAI tells the usage in an event of its own, without choices.
+      if (choices.length === 0) return isRecord(event['usage'])
+      return choices.some((choice) => isRecord(choice) && typeof choice['finish_reason'] === 'string')
+    }
+    case 'openai-responses':
+      return lastResponseEvents.has(event['type'])
+  }
+}
+
+function hasFailed(event: Record<string, unknown>): boolean {
+  return event['type'] === 'error' || event['type'] === 'response.failed' || isRecord(event['error'])
+}
+
+function usageOf(wire: WireName, event: Record<string, unknown>): TokenUsage | undefined {
+  const usages = [event, event['message'], event['response']].map((part) =>
+    isRecord(part) ? part['usage'] : undefined,
+  )
+  const usage = usages.find(isRecord)
+  if (!usage) return undefined
+  switch (wire) {
+    case 'anthropic-messages': {
       const input = sum(usage, ['input_tokens', 'cache_creation_input_tokens', 'cache_read_input_tokens'])
       return { inputTokens: input, outputTokens: sum(usage, ['output_tokens']) }
     }
     case 'openai-completions':
-      return direct
-        ? { inputTokens: sum(direct, ['prompt_tokens']), outputTokens: sum(direct, ['completion_tokens']) }
-        : undefined
-    case 'openai-responses': {
-      const usage = direct ?? field(field(value, 'response'), 'usage')
-      return usage
-        ? { inputTokens: sum(usage, ['input_tokens']), outputTokens: sum(usage, ['output_tokens']) }
-        : undefined
-    }
+      return { inputTokens: sum(usage, ['prompt_tokens']), outputTokens: sum(usage, ['completion_tokens']) }
+    case 'openai-responses':
+      return { inputTokens: sum(usage, ['input_tokens']), outputTokens: sum(usage, ['output_tokens']) }
   }
 }
 
-function field(value: unknown, key: string): object | undefined {
-  const found = typeof value === 'object' && value !== null ? (value as Record<string, unknown>)[key] : undefined
-  return typeof found === 'object' && found !== null ? found : undefined
+/** Fields of parts of an answer that the model did not write. */
+const framing = new Set(['type', 'role', 'stop_reason', 'finish_reason'])
+
+/** Bytes of what the model wrote in a part of an answer, whatever the fields are called. */
+function textBytes(value: unknown): number {
+  if (typeof value === 'string') return Buffer.byteLength(value)
+  if (typeof value !== 'object' || value === null) return 0
+  let bytes = 0
+  for (const [key, part] of Object.entries(value)) if (!framing.has(key)) bytes += textBytes(part)
+  return bytes
 }
 
-function sum(usage: object, keys: readonly string[]): number {
+function sum(usage: Record<string, unknown>, keys: readonly string[]): number {
   let total = 0
   for (const key of keys) {
-    const count = (usage as Record<string, unknown>)[key]
+    const count = usage[key]
     if (typeof count === 'number' && Number.isSafeInteger(count) && count > 0) total += count
   }
   return total

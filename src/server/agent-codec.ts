@@ -1,4 +1,5 @@
-import { agentLineBytesMax, encodeAgentLine, LineSplitter, parseAgentEvent } from '../protocol/agent.ts'
+import { agentLineBytesMax, encodeAgentLine, parseAgentEvent } from '../protocol/agent.ts'
+import { LineSplitter } from '../protocol/line-splitter.ts'
 import type { AgentCodec } from '../session/index.ts'
 
 /** The line protocol of `protocol/agent.ts` behind the port that `session/` asks for. */

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
 import { test } from 'node:test'
-import { setTimeout } from 'node:timers/promises'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { acpCommand } from '../../src/agent/acp/command.ts'
 import { protocolToolName } from '../../src/agent/acp/tools.ts'
 import { all, assertTurn, result } from './conformance.ts'
@@ -92,7 +92,7 @@ test('a program that is deaf to an interrupt is killed, and the next turn starts
   const [before] = processes('fake-acp-agent.mjs\0deaf-one')
   agent.send({ type: 'message', messageId: 'msg_1', content: 'deaf' })
   await agent.event('turn_started')
-  await setTimeout(100)
+  await sleep(100)
   agent.send({ type: 'interrupt' })
   assert.equal((await agent.event('result')).subtype, 'interrupted')
   assert.equal(result(await agent.turn('msg_2', 'hello')).result, 'You said hello.')

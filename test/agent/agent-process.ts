@@ -4,12 +4,12 @@ import { join } from 'node:path'
 import type { Readable, Writable } from 'node:stream'
 import {
   encodeAgentLine,
-  LineSplitter,
   parseAgentEvent,
   type AgentCommandInput,
   type AgentEvent,
   type AgentEventOf,
 } from '../../src/protocol/agent.ts'
+import { LineSplitter } from '../../src/protocol/line-splitter.ts'
 
 /** The installed copy when there is one to be tested, else the sources. */
 const entry = process.env['ATOLL_AGENT_DIR']

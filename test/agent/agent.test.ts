@@ -4,7 +4,7 @@ import { createServer, type IncomingMessage, type ServerResponse } from 'node:ht
 import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
 import { test } from 'node:test'
-import { setTimeout } from 'node:timers/promises'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { agentLineBytesMax } from '../../src/protocol/agent.ts'
 import type { AgentProcess } from './agent-process.ts'
 import { all, assertTurn, result } from './conformance.ts'
@@ -124,7 +124,7 @@ test('an interrupt ends the turn and the command, and the next message works', a
   const from = agent.events.length
   agent.send({ type: 'message', messageId: 'msg_1', content: 'run: sleep 30.125' })
   await agent.event('assistant')
-  while (processes('sleep\x0030.125').length === 0) await setTimeout(20)
+  while (processes('sleep\x0030.125').length === 0) await sleep(20)
   agent.send({ type: 'interrupt' })
   await agent.event('turn_complete')
   const events = agent.events.slice(from)
@@ -145,7 +145,7 @@ test('a killed process takes its turn up where it stood and remembers the conver
     await using agent = await world.agent()
     assertTurn(await agent.turn('msg_1', 'A page about reefs'), 'msg_1')
     agent.send({ type: 'message', messageId: 'msg_2', content: 'run: echo once >> log.txt; sleep 30.25' })
-    while (processes('sleep\x0030.25').length === 0) await setTimeout(20)
+    while (processes('sleep\x0030.25').length === 0) await sleep(20)
     await agent.kill()
     for (const pid of processes('sleep\x0030.25')) process.kill(pid, 'SIGKILL')
   }
@@ -180,7 +180,7 @@ test('what a command leaves in the background runs on after the turn and after t
       await assertCleanEnd(agent)
     }
     const ticks = readFileSync(join(world.folder, 'ticks'), 'utf8').length
-    while (readFileSync(join(world.folder, 'ticks'), 'utf8').length < ticks + 20) await setTimeout(20)
+    while (readFileSync(join(world.folder, 'ticks'), 'utf8').length < ticks + 20) await sleep(20)
     assert.deepEqual(tickers(), pids)
   } finally {
     for (const pid of pids) process.kill(pid, 'SIGKILL')
@@ -192,11 +192,11 @@ test('a command that runs while the agent is killed ends when the next one start
   const first = await world.agent()
   await first.turn('msg_1', 'run: sleep 41.625 &')
   first.send({ type: 'message', messageId: 'msg_2', content: 'run: sleep 41.375' })
-  while (processes('sleep\x0041.375').length === 0) await setTimeout(20)
+  while (processes('sleep\x0041.375').length === 0) await sleep(20)
   await first.kill()
   assert.equal(processes('sleep\x0041.375').length, 1)
   await using second = await world.agent()
-  while (processes('sleep\x0041.375').length > 0) await setTimeout(20)
+  while (processes('sleep\x0041.375').length > 0) await sleep(20)
   const [background] = processes('sleep\x0041.625')
   assert.ok(background)
   process.kill(background, 'SIGKILL')
@@ -249,7 +249,10 @@ test('max_turns, allowed tools and a spent budget are kept to', async () => {
 
 test('system prompt and skills reach the model, and the token reaches neither commands nor the disk', async () => {
   const requests: string[] = []
-  await using upstream = await fakeAnthropic((body) => requests.push(body) < 0)
+  await using upstream = await fakeAnthropic((body) => {
+    requests.push(body)
+    return false
+  })
   await using world = await World.create({ anthropic: { baseUrl: upstream.url, apiKey: 'real-key' } })
   const skill = (name: string) => `---\nname: ${name}\ndescription: What ${name} does\n---\nText\n`
   for (const [path, text] of [
@@ -304,6 +307,24 @@ test('an answer that breaks off in the middle is asked for again', async () => {
   await assertCleanEnd(agent)
 })
 
+test('an answer that ends in an error of the API which may pass is asked for again', async () => {
+  const errors = ['overloaded_error', 'api_error']
+  await using upstream = await fakeAnthropic((_body, response) => {
+    const type = errors.shift()
+    if (type === undefined) return false
+    response.writeHead(200, { 'content-type': 'text/event-stream' })
+    response.end(`event: error\ndata: ${JSON.stringify({ type: 'error', error: { type, message: 'Later' } })}\n\n`)
+    return true
+  })
+  await using world = await World.create({ anthropic: { baseUrl: upstream.url } })
+  await using agent = await world.agent({ model: { provider: 'anthropic', id: 'some-model' } })
+  const events = await agent.turn('msg_1', 'Hello')
+  assertTurn(events, 'msg_1')
+  assert.deepEqual([result(events).subtype, result(events).result], ['success', 'Hi there'])
+  assert.equal(all(events, 'error').length, 0)
+  await assertCleanEnd(agent)
+})
+
 test('a turn lives through a restart of the gateway', async () => {
   await using world = await World.create()
   await using agent = await world.agent()
@@ -318,7 +339,7 @@ test('a turn lives through a restart of the gateway', async () => {
   writeFileSync(flag, '')
   // The next call of the model finds nobody.
   await agent.event('tool_use_summary')
-  await setTimeout(1000)
+  await sleep(1000)
   await world.gateway.start()
   await agent.event('turn_complete')
   assert.equal(all(agent.events, 'error').length, 0)
@@ -339,7 +360,7 @@ test('a process that is killed before the model has answered asks with the same 
   {
     await using agent = await world.agent(configure)
     agent.send({ type: 'message', messageId: 'msg_1', content: 'Only once, please' })
-    while (bodies.length === 0) await setTimeout(10)
+    while (bodies.length === 0) await sleep(10)
     await agent.kill()
   }
   await using agent = await world.agent(configure)
@@ -361,7 +382,7 @@ test('a process that is killed while it asked again and again leaves a turn that
     // Each attempt leaves its failed answer in the conversation.
     const failures = () =>
       (existsSync(conversation) ? readFileSync(conversation, 'utf8') : '').split('"stopReason":"error"')
-    while (failures().length < 4) await setTimeout(50)
+    while (failures().length < 4) await sleep(50)
     await agent.kill()
   }
   await world.gateway.start()

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { setTimeout } from 'node:timers/promises'
+import { setTimeout as sleep } from 'node:timers/promises'
 import type { AgentEvent, AgentEventOf } from '../../src/protocol/agent.ts'
 import type { AgentProcess } from './agent-process.ts'
 import { processes, World } from './world.ts'
@@ -118,14 +118,14 @@ export function harnessConformance(under: HarnessUnderTest): void {
       await using agent = await start(world)
       const from = agent.events.length
       agent.send({ type: 'message', messageId: 'msg_1', content: `run: ${longCommand}` })
-      while (processes('\0import time; time.sleep(31.25)\0').length === 0) await setTimeout(20)
+      while (processes('\0import time; time.sleep(31.25)\0').length === 0) await sleep(20)
       agent.send({ type: 'interrupt', messageId: 'msg_unknown' })
       agent.send({ type: 'interrupt', messageId: 'msg_1' })
       await agent.event('turn_complete')
       const events = agent.events.slice(from)
       assertTurn(events, 'msg_1')
       assert.equal(result(events).subtype, 'interrupted')
-      while (processes('\0import time; time.sleep(31.25)\0').length > 0) await setTimeout(20)
+      while (processes('\0import time; time.sleep(31.25)\0').length > 0) await sleep(20)
       const next = await agent.turn('msg_2', 'run: echo again')
       assertTurn(next, 'msg_2')
       assert.equal(result(next).subtype, 'success')
@@ -137,10 +137,10 @@ export function harnessConformance(under: HarnessUnderTest): void {
     await using world = await World.create()
     await using agent = await start(world)
     agent.send({ type: 'message', messageId: 'msg_1', content: `run: ${longCommand}` })
-    while (processes('\0import time; time.sleep(31.25)\0').length === 0) await setTimeout(20)
+    while (processes('\0import time; time.sleep(31.25)\0').length === 0) await sleep(20)
     agent.signal('SIGINT')
     assert.equal((await agent.event('result')).subtype, 'interrupted')
-    while (processes('\0import time; time.sleep(31.25)\0').length > 0) await setTimeout(20)
+    while (processes('\0import time; time.sleep(31.25)\0').length > 0) await sleep(20)
     assert.equal(result(await agent.turn('msg_2', 'run: echo again')).subtype, 'success')
   })
 

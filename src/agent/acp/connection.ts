@@ -1,5 +1,3 @@
-import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
-import { join } from 'node:path'
 import {
   client,
   methods,
@@ -11,8 +9,8 @@ import {
   type PermissionOption,
   type SessionUpdate,
 } from '@agentclientprotocol/sdk'
-import { z } from 'zod'
 import type { HarnessSettings } from '../harness.ts'
+import { SavedSession } from '../saved-session.ts'
 import { AcpProcess } from './process.ts'
 import { protocolToolName } from './tools.ts'
 
@@ -22,7 +20,6 @@ const startMs = 50_000
 /** Modes in which an agent asks for nothing: the sandbox is the boundary. */
 const freeModes = ['yolo', 'bypassPermissions', 'full-access', 'danger-full-access']
 
-const savedSchema = z.object({ sessionId: z.string() })
 const authRequired = -32_000
 
 export interface AcpConnection {
@@ -96,11 +93,9 @@ async function openConversation(
   settings: HarnessSettings,
 ): Promise<{ sessionId: string; isNew: boolean }> {
   const { cwd } = settings
-  const folder = join(settings.stateDir, 'acp')
-  const file = join(folder, 'session.json')
-  const saved = savedId(file)
+  const saved = new SavedSession(settings.stateDir, 'acp')
   let modes: NewSessionResponse['modes']
-  let sessionId = saved
+  let sessionId = saved.read()
   if (sessionId !== undefined && agentCapabilities?.loadSession) {
     try {
       // Its answer follows the replay of the conversation, which nobody listens to.
@@ -118,8 +113,7 @@ async function openConversation(
     const made = await agent.request(methods.agent.session.new, { cwd, mcpServers: [] })
     sessionId = made.sessionId
     modes = made.modes
-    mkdirSync(folder, { recursive: true })
-    writeFileSync(file, JSON.stringify({ sessionId }))
+    saved.write(sessionId)
   }
   const free = modes?.availableModes.find(({ id }) => freeModes.includes(id))
   // With a list of allowed tools the agent has to ask, so that it can be refused.
@@ -134,15 +128,6 @@ function permission(options: readonly PermissionOption[], isAllowed: boolean) {
   const option = kinds.map((kind) => options.find((offered) => offered.kind === kind)).find(Boolean)
   if (!option) return { outcome: 'cancelled' as const }
   return { outcome: 'selected' as const, optionId: option.optionId }
-}
-
-function savedId(file: string): string | undefined {
-  try {
-    return savedSchema.parse(JSON.parse(readFileSync(file, 'utf8'))).sessionId
-  } catch {
-    // There is none yet, or the write of it was cut off.
-    return undefined
-  }
 }
 
 /** Anything but an answer of the program. */

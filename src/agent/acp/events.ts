@@ -1,10 +1,11 @@
 import { existsSync } from 'node:fs'
 import { resolve } from 'node:path'
 import type { SessionUpdate } from '@agentclientprotocol/sdk'
+import { isRecord } from '../../lib/record.ts'
 import type { AgentEventOf } from '../../protocol/agent.ts'
 import type { HarnessEvent, HarnessSettings } from '../harness.ts'
 import { oneLine, pathOf, summarise } from '../summary.ts'
-import { isRecord, protocolToolName, type AcpCall } from './tools.ts'
+import { protocolToolName, type AcpCall } from './tools.ts'
 
 type Block = AgentEventOf<'assistant'>['message']['content'][number]
 

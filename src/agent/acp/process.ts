@@ -1,8 +1,8 @@
 import { spawn, type ChildProcessByStdio } from 'node:child_process'
 import type { Readable, Writable } from 'node:stream'
-import { setTimeout } from 'node:timers/promises'
+import { setTimeout as sleep } from 'node:timers/promises'
 import type { AnyMessage, Stream } from '@agentclientprotocol/sdk'
-import { LineSplitter } from '../../protocol/agent.ts'
+import { LineSplitter } from '../../protocol/line-splitter.ts'
 import { noteGroup } from '../left-groups.ts'
 
 const stderrCharactersMax = 4000
@@ -41,7 +41,7 @@ export class AcpProcess {
       this.#isOver = true
       forgetGroup()
       const end = `The agent ${program} ended with ${signal ?? `status ${code}`}.`
-      ended.resolve(setTimeout(stderrMs).then(() => `${end} ${this.#stderr.slice(-1000).trim()}`))
+      ended.resolve(sleep(stderrMs).then(() => `${end} ${this.#stderr.slice(-1000).trim()}`))
     })
     // The end of the program is told by `ended`; a message on its way to it is lost with it.
     this.#child.stdin.on('error', () => {})
@@ -57,7 +57,7 @@ export class AcpProcess {
 
   /** Why the program has ended, if it has or is about to. */
   async endWords(): Promise<string | undefined> {
-    return await Promise.race([this.ended, setTimeout(endMs, undefined)])
+    return await Promise.race([this.ended, sleep(endMs, undefined)])
   }
 
   /** Ends the program with all that it has in its process group. */

@@ -1,4 +1,4 @@
-import { setTimeout } from 'node:timers/promises'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { methods, type ContentBlock } from '@agentclientprotocol/sdk'
 import type { HarnessEvent, HarnessSession, HarnessSettings, Turn, TurnOutcome } from '../harness.ts'
 import { ModelProxy, type ModelCalls } from '../model-proxy.ts'
@@ -99,7 +99,7 @@ export class AcpSession implements HarnessSession {
       const failure = await Promise.race([asked, program.ended, stop.promise])
       if (!signal.aborted) return failure
       await agent.notify(methods.agent.session.cancel, { sessionId })
-      const isStopped = await Promise.race([asked.then(() => true), setTimeout(cancelMs, false)])
+      const isStopped = await Promise.race([asked.then(() => true), sleep(cancelMs, false)])
       if (!isStopped) {
         program.kill()
         await program.ended

@@ -54,7 +54,3 @@ function nameOfKind({ kind, input = {} }: AcpCall): string {
     return 'pattern' in input && !('include' in input) && !('output_mode' in input) ? 'glob' : 'grep'
   return kind ?? 'other'
 }
-
-export function isRecord(value: unknown): value is Record<string, unknown> {
-  return typeof value === 'object' && value !== null && !Array.isArray(value)
-}

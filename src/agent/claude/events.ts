@@ -1,5 +1,6 @@
 import { existsSync } from 'node:fs'
 import { resolve } from 'node:path'
+import { isRecord } from '../../lib/record.ts'
 import { toolNames, type AgentEventOf } from '../../protocol/agent.ts'
 import type { HarnessEvent, HarnessSettings } from '../harness.ts'
 import { oneLine, pathOf, summarise } from '../summary.ts'
@@ -125,8 +126,4 @@ function resultOf(message: Record<string, unknown>): ClaudeResult {
     turnCount: typeof turns === 'number' && Number.isSafeInteger(turns) && turns >= 0 ? turns : 0,
     costUsd: typeof cost === 'number' && Number.isFinite(cost) && cost >= 0 ? cost : undefined,
   }
-}
-
-function isRecord(value: unknown): value is Record<string, unknown> {
-  return typeof value === 'object' && value !== null && !Array.isArray(value)
 }

@@ -2,18 +2,14 @@
  * Harness `claude`: the Claude Agent SDK, when the operator has installed it in the sandbox. Its conversations are its own
  * files; the id of ours is in `<stateDir>/claude/session.json`.
  */
-import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
-import { join } from 'node:path'
-import { z } from 'zod'
 import { toolNames } from '../../protocol/agent.ts'
 import type { Harness, HarnessEvent, HarnessSession, HarnessSettings, Turn, TurnOutcome } from '../harness.ts'
 import { ModelProxy } from '../model-proxy.ts'
+import { SavedSession } from '../saved-session.ts'
 import { skillPaths } from '../skills.ts'
 import { surroundings } from '../surroundings.ts'
 import { ClaudeEvents } from './events.ts'
 import { loadClaudeSdk, type ClaudeSdk } from './sdk.ts'
-
-const savedSchema = z.object({ sessionId: z.string() })
 
 /** Its names of the protocol's tools. */
 const claudeTools = ['Bash', 'Read', 'Write', 'Edit', 'Glob', 'Grep', 'LS'] as const
@@ -33,17 +29,15 @@ class ClaudeSession implements HarnessSession {
   readonly #sdk: ClaudeSdk
   readonly #settings: HarnessSettings
   readonly #proxy: ModelProxy
-  readonly #file: string
+  readonly #saved: SavedSession
   #sessionId: string | undefined
 
   constructor(sdk: ClaudeSdk, settings: HarnessSettings, proxy: ModelProxy) {
     this.#sdk = sdk
     this.#settings = settings
     this.#proxy = proxy
-    const folder = join(settings.stateDir, 'claude')
-    mkdirSync(folder, { recursive: true })
-    this.#file = join(folder, 'session.json')
-    this.#sessionId = savedId(this.#file)
+    this.#saved = new SavedSession(settings.stateDir, 'claude')
+    this.#sessionId = this.#saved.read()
     const { provider, id } = settings.model
     this.model = provider === 'demo' ? 'demo' : `${provider}/${id}`
     this.tools = toolNames.filter((name) => settings.allowedTools?.includes(name) ?? true)
@@ -139,20 +133,11 @@ class ClaudeSession implements HarnessSession {
   #keep(sessionId: string | undefined): void {
     if (sessionId === undefined || sessionId === this.#sessionId) return
     this.#sessionId = sessionId
-    writeFileSync(this.#file, JSON.stringify({ sessionId }))
+    this.#saved.write(sessionId)
   }
 }
 
 function promptOf(turn: Turn): string {
   if (!turn.resumed) return turn.content
   return `You were stopped in the middle of work on the following message; look at what is done before you repeat anything.\n\n${turn.content}`
-}
-
-function savedId(file: string): string | undefined {
-  try {
-    return savedSchema.parse(JSON.parse(readFileSync(file, 'utf8'))).sessionId
-  } catch {
-    // There is none yet, or the write of it was cut off.
-    return undefined
-  }
 }

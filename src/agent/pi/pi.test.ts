@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, test } from 'node:test'
 import { bashOperations } from './bash.ts'
-import { isConnectionFailure } from './connection-failure.ts'
+import { isPassingFailure } from './passing-failure.ts'
 import { skillPaths } from '../skills.ts'
 import { summarise } from '../summary.ts'
 import { allowedToolNames, ownTools } from './tools.ts'
@@ -106,13 +106,27 @@ test('glob finds files without any helper program', async () => {
   assert.deepEqual(result.content, [{ type: 'text', text: 'a.ts' }])
 })
 
-test('an answer is asked for again when its connection failed, and not when the gateway has answered', () => {
-  const mayPass = ['Connection error.', 'Request timed out.', 'fetch failed', 'terminated', 'read ECONNRESET']
+test('an answer is asked for again when it failed on its way, and not when the gateway has answered', () => {
+  const passing = [
+    'Connection error.',
+    'Request timed out.',
+    'fetch failed',
+    'terminated',
+    'read ECONNRESET',
+    '{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}',
+    '{"type":"error","error":{"type":"api_error","message":"Internal server error"}}',
+    'server_error: An error occurred while processing your request.',
+    'Error Code rate_limit_exceeded: Rate limit reached for gpt-5',
+    'The server had an error while processing your request. Sorry about that!',
+  ]
   const final = [
     '503 {"error":{"message":"connection error"}}',
+    '529 {"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}',
     '402 budget_exceeded',
     '400 bad request',
     'no such model',
+    '{"type":"error","error":{"type":"invalid_request_error","message":"prompt is too long"}}',
+    'Provider finish_reason: content_filter',
   ]
-  assert.deepEqual([...mayPass, ...final].filter(isConnectionFailure), mayPass)
+  assert.deepEqual([...passing, ...final].filter(isPassingFailure), passing)
 })

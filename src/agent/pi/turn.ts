@@ -1,14 +1,10 @@
-import { setImmediate, setTimeout } from 'node:timers/promises'
+import { setImmediate as nextTick, setTimeout as sleep } from 'node:timers/promises'
 import type { AgentSession, AgentSessionEvent } from '@earendil-works/pi-coding-agent'
 import type { HarnessEvent, HarnessSettings, Turn, TurnOutcome } from '../harness.ts'
-import { isConnectionFailure } from './connection-failure.ts'
+import { retryMs, retryPauseMs } from '../retry.ts'
+import { isPassingFailure } from './passing-failure.ts'
 import { conversationTail, dropFailedAnswers, type AssistantMessage } from './conversation.ts'
 import { PiEvents } from './events.ts'
-
-/** How long a gateway that cannot be reached, or that breaks off its answers, is asked again (contract.md § The stream). */
-const retryMs = 60_000
-const retryPauseFirstMs = 500
-const retryPauseMaxMs = 8000
 
 /** One turn of a pi session. */
 export class PiTurn {
@@ -56,25 +52,25 @@ export class PiTurn {
     await this.#settled(() => this.#begin(turn))
     let answered = this.#events.turnCount
     let failingSince: number | undefined
-    for (let attempt = 0; this.#hasBrokenOff() && !this.#signal.aborted; attempt++) {
+    for (let attempt = 0; this.#hasFailedForNow() && !this.#signal.aborted; attempt++) {
       // Another answer in between means that the gateway was there again.
       if (this.#events.turnCount > answered) failingSince = undefined
       if (failingSince === undefined) attempt = 0
       failingSince ??= performance.now()
       answered = this.#events.turnCount
-      const pauseMs = Math.min(retryPauseFirstMs * 2 ** attempt, retryPauseMaxMs) * (0.5 + Math.random() / 2)
+      const pauseMs = retryPauseMs(attempt)
       if (performance.now() + pauseMs - failingSince > retryMs) return
-      await setTimeout(pauseMs, undefined, { signal: this.#signal }).catch(() => {})
+      await sleep(pauseMs, undefined, { signal: this.#signal }).catch(() => {})
       if (this.#signal.aborted) return
       dropFailedAnswers(this.#session)
       await this.#settled(() => this.#session.agent.continue())
     }
   }
 
-  #hasBrokenOff(): boolean {
+  #hasFailedForNow(): boolean {
     const answer = this.#events.lastAnswer
     if (answer?.stopReason !== 'error') return false
-    return isConnectionFailure(answer.errorMessage ?? '')
+    return isPassingFailure(answer.errorMessage ?? '')
   }
 
   /** Asks, or takes a half-done turn up where the conversation on disk stands. */
@@ -116,12 +112,12 @@ export class PiTurn {
       await work()
       for (;;) {
         // A compaction begins right after `agent_end` has been told.
-        await setImmediate()
+        await nextTick()
         if (this.#signal.aborted || performance.now() - retryAwaitedSince > retryAwaitedMs) willRetry = false
         if (told >= runs && !compacting && !willRetry) return
         const next = Promise.withResolvers<void>()
         wake = next.resolve
-        await Promise.race([next.promise, setTimeout(settleCheckMs)])
+        await Promise.race([next.promise, sleep(settleCheckMs)])
       }
     } finally {
       countRuns()

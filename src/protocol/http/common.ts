@@ -13,7 +13,7 @@ export const milliTime = z
 
 export const envs = z.record(z.string(), z.string()).meta({ description: 'Environment variables' })
 
-/** Thirty days, the longest timeout (contract.md § Sandboxes). */
+/** Thirty days, the longest timeout. */
 export const timeoutSecondsMax = 2_592_000
 export const timeout = z
   .int()
@@ -25,7 +25,7 @@ export const port = z.int().min(1).max(65_535)
 
 export const empty = z.object({}).meta({ id: 'Empty' })
 
-/** A field of the contract that is accepted here and answered with 501 unless it is empty. */
+/** A field of the OpenComputer API that is accepted here and answered with 501 unless it is empty. */
 export const notBuilt = z.unknown().optional().meta({ description: 'Not built yet: answered with 501' })
 
 /** Errors of the sandbox API carry facts of their code beside it, such as `patchId`. */

@@ -1,0 +1,112 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { UsageTap, type AskedCall } from './usage-tap.ts'
+
+/** A tap on an event stream that has been fed so many events, by a clock that the test moves. */
+class Stream {
+  nowMs = 1000
+  readonly tap: UsageTap
+
+  constructor(wire: AskedCall['wire'], requestBytes = 300) {
+    const call = { wire, requestBytes, askedAtMs: this.nowMs }
+    this.tap = new UsageTap(call, 'text/event-stream', () => this.nowMs)
+  }
+
+  push(...events: object[]): this {
+    for (const event of events) this.tap.push(Buffer.from(`data: ${JSON.stringify(event)}\n\n`))
+    return this
+  }
+}
+
+const start = { type: 'message_start', message: { usage: { input_tokens: 25, output_tokens: 1 } } }
+const words = 'three words here '.repeat(10)
+const textDelta = { type: 'content_block_delta', index: 0, delta: { type: 'text_delta', text: words } }
+const stop = { type: 'message_delta', delta: { stop_reason: 'end_turn' }, usage: { output_tokens: 400 } }
+
+test('an answer that breaks off is counted by the text that came, and not by what it said when it began', () => {
+  const broken = new Stream('anthropic-messages').push(start, ...Array.from({ length: 100 }, () => textDelta))
+  assert.equal(broken.tap.told, undefined)
+  assert.deepEqual(broken.tap.end(), { inputTokens: 25, outputTokens: Math.ceil(17_000 / 3), estimated: true })
+
+  const chunk = { choices: [{ index: 0, delta: { role: 'assistant', content: words }, finish_reason: null }] }
+  const completions = new Stream('openai-completions').push(chunk, chunk)
+  assert.deepEqual(completions.tap.end(), { inputTokens: 100, outputTokens: Math.ceil(340 / 3), estimated: true })
+
+  const delta = { type: 'response.output_text.delta', delta: words, obfuscation: 'x'.repeat(1000) }
+  const created = { type: 'response.created', response: { usage: null } }
+  const responses = new Stream('openai-responses').push(created, delta)
+  assert.deepEqual(responses.tap.end(), { inputTokens: 100, outputTokens: Math.ceil(170 / 3), estimated: true })
+})
+
+test('what an answer says of its usage counts when it comes with the end of the answer, or after it', () => {
+  const told = { inputTokens: 25, outputTokens: 400, estimated: false }
+  assert.deepEqual(new Stream('anthropic-messages').push(start, textDelta, stop).tap.told, told)
+
+  // Some servers count along in every event.
+  const choice = (content: string, reason: string | null) => ({ index: 0, delta: { content }, finish_reason: reason })
+  const usage = (tokens: number) => ({ prompt_tokens: 25, completion_tokens: tokens })
+  const counting = new Stream('openai-completions').push({ choices: [choice(words, null)], usage: usage(1) })
+  assert.equal(counting.tap.told, undefined)
+  counting.push({ choices: [choice('', 'stop')] }, { choices: [choice('', null)], usage: usage(400) })
+  assert.deepEqual(counting.tap.told, told)
+  const apart = new Stream('openai-completions').push(
+    { choices: [choice(words, null)] },
+    { choices: [], usage: usage(400) },
+  )
+  assert.deepEqual(apart.tap.end(), told)
+
+  const response = { usage: { input_tokens: 25, output_tokens: 400 } }
+  for (const type of ['response.completed', 'response.incomplete', 'response.failed']) {
+    assert.deepEqual(new Stream('openai-responses').push({ type, response }).tap.told, told)
+  }
+  assert.equal(new Stream('openai-responses').push({ type: 'response.in_progress', response }).tap.told, undefined)
+})
+
+test('a model that was silent until its answer broke off may have been thinking', () => {
+  const silent = new Stream('anthropic-messages').push(start)
+  silent.nowMs += 30_000
+  assert.equal(silent.tap.end().outputTokens, 3000)
+
+  const spoke = new Stream('anthropic-messages').push(start)
+  spoke.nowMs += 30_000
+  spoke.push(textDelta)
+  // A client that does not read has made the model no dearer.
+  spoke.nowMs += 3_600_000
+  assert.equal(spoke.tap.end().outputTokens, 3000 + Math.ceil(170 / 3))
+})
+
+test('an API that fails before it has generated anything takes nothing for it', () => {
+  const error = { type: 'error', error: { type: 'overloaded_error', message: 'Overloaded' } }
+  assert.deepEqual(new Stream('anthropic-messages').push(error).tap.end(), {
+    inputTokens: 0,
+    outputTokens: 0,
+    estimated: true,
+  })
+  const failed = { type: 'response.failed', response: { error: { code: 'server_error' }, usage: null } }
+  assert.equal(new Stream('openai-responses').push(failed).tap.end().inputTokens, 0)
+  const later = new Stream('anthropic-messages').push(start, textDelta, error).tap.end()
+  assert.deepEqual(later, { inputTokens: 25, outputTokens: Math.ceil(170 / 3), estimated: true })
+})
+
+test('what is no event counts as text', () => {
+  const stream = new Stream('openai-completions')
+  stream.tap.push(Buffer.from(': a comment\nevent: x\n\ndata: [DONE]\n\ndata: {"torn'))
+  assert.equal(stream.tap.end().outputTokens, Math.ceil('data: {"torn'.length / 3))
+  const large = new Stream('openai-completions')
+  for (let i = 0; i < 9; i++) large.tap.push(Buffer.alloc(1024 * 1024, 'x'))
+  assert.equal(large.tap.end().outputTokens, Math.ceil((9 * 1024 * 1024) / 3))
+})
+
+test('a whole JSON answer is told once it has ended, and estimated when it says nothing of its usage', () => {
+  const call = { wire: 'openai-completions', requestBytes: 300, askedAtMs: 0 } as const
+  const tap = (body: object) => {
+    const made = new UsageTap(call, 'application/json', () => 0)
+    made.push(Buffer.from(JSON.stringify(body)))
+    return made.end()
+  }
+  const usage = { prompt_tokens: 7, completion_tokens: 8 }
+  assert.deepEqual(tap({ choices: [], usage }), { inputTokens: 7, outputTokens: 8, estimated: false })
+  const untold = tap({ choices: [{ message: { role: 'assistant', content: words } }] })
+  assert.deepEqual(untold, { inputTokens: 100, outputTokens: Math.ceil(170 / 3), estimated: true })
+  assert.deepEqual(tap({ error: { message: 'no' } }), { inputTokens: 0, outputTokens: 0, estimated: true })
+})
