@@ -177,7 +177,7 @@ function spawnRequest(id: string, input: RunCommand, sandbox: Sandbox): SpawnReq
   if (cwd !== undefined) demandPath(cwd, 'cwd')
   if (user !== undefined) demand(userPattern.test(user), 'user', 'must be a user name or id')
   if (timeoutSeconds !== undefined) demandInteger(timeoutSeconds, 'timeout', 0, timeoutSecondsMax)
-  // A whole command line in `cmd` is a wish for a shell (contract.md § Exec).
+  // A whole command line in `cmd` is a wish for a shell.
   const argv = args === undefined && cmd.includes(' ') ? ['sh', '-c', cmd] : [cmd, ...(args ?? [])]
   return {
     id,

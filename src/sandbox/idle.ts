@@ -9,7 +9,8 @@ interface Clock {
 }
 
 /**
- * The rolling idle timeouts of running sandboxes (contract.md § Sandboxes). A clock exists while its sandbox runs:
+ * The rolling idle timeouts of running sandboxes (docs/ARCHITECTURE.md § The life of a sandbox). A clock exists while its
+ * sandbox runs:
  *
  *     start ──► ticking ⇄ held          stop ends it from either
  *

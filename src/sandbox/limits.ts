@@ -1,4 +1,4 @@
-/** Bounds of the sandbox half (contract.md § Conventions, "limits"). All of them are configuration. */
+/** Bounds of the sandbox half. All of them are configuration (`ATOLL_LIMITS`). */
 export interface SandboxLimits {
   /** Sandboxes of one organisation in `creating` or `running`. */
   runningSandboxesMax: number

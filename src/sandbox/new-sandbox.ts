@@ -8,7 +8,7 @@ type NewSandbox = {
     | undefined
 }
 
-/** A record in `creating` with the defaults of contract.md (§ Decided). */
+/** A record in `creating`, with defaults for what is not given. */
 export function newSandbox(orgId: string, given: NewSandbox): Sandbox {
   const now = new Date()
   const { fromCheckpointId } = given

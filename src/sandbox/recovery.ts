@@ -12,8 +12,8 @@ interface RecoveryDeps {
 }
 
 /**
- * Brings records and machines in line after a start (design.md, rules of the runtime). Records are the truth about what
- * should exist, machines about what does:
+ * Brings records and machines in line after a start. Records are the truth about what should exist, machines about what
+ * does:
  *
  * | record     | machine runs | only its disk is left               | nothing is left |
  * |------------|--------------|-------------------------------------|-----------------|

@@ -5,8 +5,8 @@ import type { SandboxStore } from './store.ts'
 const retryAfterSeconds = 10
 
 /**
- * How many sandboxes of an organisation may run (contract.md § Conventions, "limits"). Each place is claimed by itself, or
- * calls at the same time would all find the last one free. Throws `rate_limited` when there is none.
+ * How many sandboxes of an organisation may run. Each place is claimed by itself, or calls at the same time would all find
+ * the last one free. Throws `rate_limited` when there is none.
  */
 export class RunningPlaces {
   readonly #store: SandboxStore

@@ -1,7 +1,7 @@
 import { ServiceError } from '../errors.ts'
 
 /**
- * States of a sandbox (contract.md § Sandboxes):
+ * States of a sandbox (docs/ARCHITECTURE.md § The life of a sandbox):
  *
  *     creating ──► running ⇄ hibernated
  *         └──────────┴───────────┴──► stopped | error ──► stopped
