@@ -87,7 +87,7 @@ export function check(schema: z.ZodType, value: unknown, where: 'body' | 'query'
   })
 }
 
-/** Answers 501 for a field of the contract that is not built yet, unless it is empty. */
+/** Answers 501 for a field of the OpenComputer API that is not built yet, unless it is empty. */
 export function refuseNotBuilt(body: Record<string, unknown>, fields: readonly string[], prefix = ''): void {
   for (const field of fields) {
     if (!isEmpty(body[field])) {

@@ -4,7 +4,7 @@ import type { SessionService } from '../session/index.ts'
 import type { IdempotencyPort } from './idempotency.ts'
 import type { PreviewPort } from './preview-port.ts'
 
-/** Bounds of the HTTP half (contract.md § Conventions, "limits"); the services have their own. */
+/** Bounds of the HTTP half (`ATOLL_LIMITS`); the services have their own. */
 export interface HttpLimits {
   bodyBytesMax: number
   /** Session creation carries skills. */

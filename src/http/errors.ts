@@ -3,7 +3,7 @@ import { ServiceError } from '../errors.ts'
 import type { ErrorCode } from '../errors.ts'
 import type { SessionErrorType } from '../protocol/http/common.ts'
 
-/** The status of each code (contract.md § Conventions, "statuses"). */
+/** The status of each code (docs/errors.md). */
 export const statusByCode: Record<ErrorCode, number> = {
   invalid_request: 400,
   unauthorized: 401,

@@ -39,7 +39,7 @@ export async function wantsUpgrade(): Promise<never> {
   throw new ServiceError('invalid_request', 'this address takes WebSockets: ask for an upgrade')
 }
 
-/** Speaks the framing of contract.md § Exec. */
+/** Speaks the frames that the reference describes (`exec.ts`). */
 export function carryExec(socket: WebSocketLike, attachment: Attachment, streams: Streams, log: Log): void {
   let hasEnded = false
   carry(socket, attachment, streams, log, {

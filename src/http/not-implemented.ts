@@ -2,7 +2,7 @@ import { ServiceError } from '../errors.ts'
 import type { Route } from './route.ts'
 import { route } from './route.ts'
 
-/** Endpoints of the contract and of the SDK that do not exist yet: they say so, and never nothing. */
+/** Endpoints of the OpenComputer API and its SDK that do not exist yet: they say so, and never nothing. */
 const endpoints: readonly [method: Route['method'], path: string, what: string][] = [
   ['GET', '/api/sandboxes/:id/autoscale', 'autoscale'],
   ['PUT', '/api/sandboxes/:id/autoscale', 'autoscale'],
