@@ -45,7 +45,7 @@ export interface InterruptAgent {
   messageId: string
 }
 
-/** What the agent says; all but `turn_started` and `artifact` goes to clients as it is (contract.md § The stream). */
+/** What the agent says; all but `turn_started` and `artifact` goes to clients as it is. */
 export type AgentEvent =
   | { type: 'ready'; harness: string; version: string }
   | { type: 'configured'; model: string; tools: string[]; cwd: string }

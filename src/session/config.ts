@@ -23,7 +23,7 @@ export interface SessionConfig {
   timings?: Partial<SessionTimings>
 }
 
-/** Bounds of contract.md § Conventions, "limits", and of queues. */
+/** Bounds of the session half, queues and agents included (`ATOLL_LIMITS`). */
 export interface SessionLimits {
   /** Of a prompt and of a message. */
   messageBytesMax: number

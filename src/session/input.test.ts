@@ -20,7 +20,7 @@ function refused(pattern: RegExp, code: ErrorCode = 'invalid_request') {
   return (error: unknown) => isServiceError(error, code) && pattern.test(error.message)
 }
 
-test('defaults are those of the contract', () => {
+test('what is not given has its default', () => {
   assert.deepEqual(check().agentConfig, {
     harness: 'pi',
     model: 'anthropic/claude-sonnet-4-5',

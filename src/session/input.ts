@@ -99,7 +99,7 @@ function namesProgram(command: string): boolean {
   return /^\s*("[^"]+"|'[^']+'|[^\s"'])/.test(command)
 }
 
-/** Absolute path → text. A relative key lies under `/workspace/agent/` (contract.md § Sessions). */
+/** Absolute path → text. A relative key lies under `/workspace/agent/`. */
 function checkSkills(skills: Record<string, string>, cwd: string, limits: SessionLimits): Record<string, string> {
   const entries = Object.entries(skills)
   const field = 'agent_config.skills'

@@ -29,8 +29,8 @@ interface Place {
 }
 
 /**
- * What the files in the working directory are built with (contract.md § Sessions); `''` when nothing tells, `undefined`
- * when the sandbox does not answer in time.
+ * What the files in the working directory are built with; `''` when nothing tells, `undefined` when the sandbox does not
+ * answer in time.
  */
 export async function detectFramework(place: Place): Promise<string | undefined> {
   const done = new AbortController()
