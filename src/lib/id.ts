@@ -3,7 +3,7 @@ import { randomBytes } from 'node:crypto'
 const alphabet = 'abcdefghijklmnopqrstuvwxyz0123456789'
 const suffixLength = 16
 
-/** Prefixes of contract.md § Conventions. */
+/** What ids begin with (docs/api.md § Conventions). */
 export type IdPrefix =
   | 'sb-'
   | 'cp-'

@@ -4,7 +4,7 @@ import { KeyedLock } from '../lib/keyed-lock.ts'
 import type { Database } from './schema.ts'
 import { lenientJson, strict } from './text.ts'
 
-/** For this long a key replays its response (contract.md § Conventions). */
+/** For this long a key replays its response (docs/api.md § Conventions). */
 const doneMs = 24 * 60 * 60 * 1000
 /** How often `begin` looks again when the entry it collided with goes away under it. */
 const attemptsMax = 5
