@@ -11,7 +11,7 @@ before(async () => {
 
 after(() => world.close())
 
-test('a sandbox is created, read, listed and deleted, with the shapes of the contract', async () => {
+test('a sandbox is created, read, listed and deleted, with the shapes of the reference', async () => {
   const { api } = world
   const created = await api.post('/api/sandboxes', {
     timeout: 60,

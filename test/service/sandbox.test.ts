@@ -27,7 +27,7 @@ async function until(condition: () => boolean | Promise<boolean>): Promise<void>
   while (!(await condition())) await sleep(20)
 }
 
-test('a created sandbox runs with the defaults of the contract', async () => {
+test('a sandbox that asks for nothing runs with the defaults', async () => {
   const { service, machines, orgId } = await makeWorld(store)
   const { sandbox } = await service.create(orgId, {})
   assert.equal(sandbox.status, 'running')

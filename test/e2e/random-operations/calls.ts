@@ -74,7 +74,7 @@ export class Excuses {
   }
 }
 
-/** One call; undefined when nobody knows whether it was heard. What the contract does not allow is told to the world. */
+/** One call; undefined when nobody knows whether it was heard. What must not be answered is told to the world. */
 export async function call(
   world: World,
   box: Box | undefined,
