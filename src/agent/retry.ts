@@ -1,4 +1,4 @@
-/** How long a gateway that cannot be reached, or that breaks off its answers, is asked again (contract.md § The stream). */
+/** How long a gateway that cannot be reached, or that breaks off its answers, is asked again (docs/agent.md § Harness pi). */
 export const retryMs = 60_000
 
 const pauseFirstMs = 500

@@ -63,7 +63,7 @@ export interface GatewayLimits {
   upstreamFirstByteMs: number
   /** Between two bytes of an upstream's answer. */
   upstreamIdleMs: number
-  /** How long failures that may pass are tried again (contract.md § The stream). */
+  /** How long failures that may pass are tried again (docs/agent.md § The model gateway). */
   retryMs: number
   retryPauseFirstMs: number
   retryPauseMaxMs: number

@@ -12,7 +12,7 @@ import { storable } from './storable.ts'
  * Repeats. A `message` whose id is already finished is answered by its `turn_complete` alone; one that is running by its
  * `turn_started` alone; one that a killed process left half done is taken up where its conversation on disk stands.
  *
- * Names of fields: commands are camelCase; events have the names of contract.md § The stream, since they are passed on.
+ * Names of fields: commands are camelCase; events have the names that clients see, since they are passed on.
  */
 
 /** Longest line in either direction, newline not counted. Both sides drop a longer one and go on. */
@@ -172,7 +172,7 @@ export const errorEventSchema = z.object({
   fatal: z.boolean(),
 })
 
-/** The events that clients see: exactly contract.md § The stream. */
+/** The events that clients see. */
 export const streamEventSchema = z.discriminatedUnion('type', [
   readyEventSchema,
   configuredEventSchema,
