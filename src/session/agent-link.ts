@@ -239,6 +239,8 @@ export class AgentLink {
     if (output.some(({ type }) => type === 'configured')) {
       this.#agentStarts = 0
       this.#slot.leave()
+      // Servers may have come with the memory of a checkpoint.
+      this.#preview.watch()
     }
     if (ends) this.#idleRestarts = 0
     if (ends || output.some(({ type }) => type === 'tool_use_summary')) this.#preview.watch()

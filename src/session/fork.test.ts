@@ -68,6 +68,15 @@ test('skills are not written again over what the source made of them', async () 
   assert.deepEqual((await world.store.session(fork.id))?.agentConfig, session.agentConfig)
 })
 
+test('a page that a fork serves from the beginning is announced before its first work', async () => {
+  const source = await idle()
+  world.sandboxes.machine(source.sandboxId).ports.push(3000)
+  const { session: fork } = await service.fork(orgId, source.id, 'u1')
+  await world.eventually('preview', async () => {
+    assert.equal((await world.eventTypes(fork.id)).at(-1), 'preview_ready')
+  })
+})
+
 test('a message that comes while the fork is made waits, and is the source’s alone', async () => {
   const source = await idle()
   const go = Promise.withResolvers<void>()

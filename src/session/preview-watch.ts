@@ -1,5 +1,7 @@
-/** Looks after what told of work; a server may take a while to listen. */
-const looksMax = 10
+/** Looks after what told of work, and how many of them are the last, between which more time passes: a minute in all at one a second. */
+const looksMax = 20
+const slowLooks = 10
+const slowFactor = 5
 
 /**
  * Looks now and then whether the preview answers, for a while after each call of `watch`, until `look` says that this is
@@ -49,7 +51,8 @@ export class PreviewWatch {
   }
 
   #arm(): NodeJS.Timeout {
-    const timer = setTimeout(() => void this.#tick(), this.#pollMs)
+    const pauseMs = this.#looksLeft > slowLooks ? this.#pollMs : this.#pollMs * slowFactor
+    const timer = setTimeout(() => void this.#tick(), pauseMs)
     return timer.unref()
   }
 

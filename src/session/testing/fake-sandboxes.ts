@@ -106,10 +106,11 @@ export class FakeSandboxes {
           const { id = newId('cp-'), name, kind = 'full' } = input
           const { files, journal, ports, sandbox } = running(sandboxId)
           await this.beforeCheckpoint(kind)
-          const machine = { sandbox, files: new Map(files), journal: new Map(journal), ports, processes: new Map() }
-          const kept = { id, orgId: owner, sandboxId, name, kind, status: 'ready', machine } as const
-          this.checkpoints.set(kept.id, kept)
-          return kept
+          const kept = { files: new Map(files), journal: new Map(journal), ports: kind === 'full' ? [...ports] : [] }
+          const machine = { sandbox, ...kept, processes: new Map() }
+          const checkpoint = { id, orgId: owner, sandboxId, name, kind, status: 'ready', machine } as const
+          this.checkpoints.set(id, checkpoint)
+          return checkpoint
         },
         list: async (_orgId: string, sandboxId: string) =>
           [...this.checkpoints.values()].filter((checkpoint) => checkpoint.sandboxId === sandboxId),
@@ -120,9 +121,9 @@ export class FakeSandboxes {
           await this.beforeCreate()
           this.created.push({ id: input.id, envs: input.envs, checkpointId })
           const sandbox = this.#make(orgId, input.id!)
-          const { files = new Map<string, string>(), journal = new Map() } =
-            this.checkpoints.get(checkpointId)?.machine ?? {}
-          Object.assign(this.machine(sandbox.id), { files: new Map(files), journal: new Map(journal) })
+          const { files, journal, ports = [] } = this.checkpoints.get(checkpointId)?.machine ?? {}
+          const kept = { files: new Map(files), journal: new Map(journal), ports: [...ports] }
+          Object.assign(this.machine(sandbox.id), kept)
           for (const one of this.inCheckpoint) this.machine(sandbox.id).processes.set(one.id, one)
           return { sandbox }
         },
