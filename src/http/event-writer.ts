@@ -1,11 +1,16 @@
-import type { ServerResponse } from 'node:http'
+import type { Writable } from 'node:stream'
 import type { StreamEvent } from '../session/index.ts'
 
 /** What a reconnecting `EventSource` waits (contract.md § The stream). */
 const retryMs = 3000
 const commentMs = 15_000
-/** A client that takes nothing for this long is dropped; it comes back with `Last-Event-ID`. */
-const stalledMs = 30_000
+/** Large events are sent in parts, so that a client which takes them slowly is told from one that takes nothing. */
+const partBytes = 64 * 1024
+/**
+ * A client that takes no part for this long is dropped; it comes back with `Last-Event-ID`. The kernel tells of what a client
+ * takes in steps of up to a third of a send buffer (`tcp_wmem`: 4 MiB): at 25 kB/s one step in this time.
+ */
+const stalledMs = 60_000
 
 const head = Buffer.from(`retry: ${retryMs}\n\n`)
 const comment = Buffer.from(':\n\n')
@@ -25,22 +30,26 @@ function encoded(event: StreamEvent): Buffer {
 /** `gone`: the connection has closed or `signal` has aborted. `stalled`: the client took nothing for too long. */
 export type EventsEnd = 'all_sent' | 'gone' | 'stalled'
 
-/** Sends a stream's events; at most one waits in the response for a client that is slow. Throws what the stream throws. */
+/** Sends a stream's events; at most one part waits in the response for a client that is slow. Throws what the stream throws. */
 export async function sendEvents(
   events: AsyncIterable<StreamEvent>,
-  response: ServerResponse,
+  response: Writable,
   signal: AbortSignal,
 ): Promise<EventsEnd> {
+  // While an event is on its way the response always waits for its drain, so a comment never falls among its parts.
   const beat = setInterval(() => {
     if (!response.writableNeedDrain) response.write(comment)
   }, commentMs)
   try {
     response.write(head)
     for await (const event of events) {
-      if (response.destroyed) return 'gone'
-      if (response.write(encoded(event))) continue
-      const end = await drained(response, signal)
-      if (end !== undefined) return end
+      const bytes = encoded(event)
+      for (let sent = 0; sent < bytes.length; sent += partBytes) {
+        if (response.destroyed) return 'gone'
+        if (response.write(bytes.subarray(sent, sent + partBytes))) continue
+        const end = await drained(response, signal)
+        if (end !== undefined) return end
+      }
     }
     return signal.aborted ? 'gone' : 'all_sent'
   } finally {
@@ -48,7 +57,7 @@ export async function sendEvents(
   }
 }
 
-async function drained(response: ServerResponse, signal: AbortSignal): Promise<EventsEnd | undefined> {
+async function drained(response: Writable, signal: AbortSignal): Promise<EventsEnd | undefined> {
   if (signal.aborted) return 'gone'
   const { promise, resolve } = Promise.withResolvers<EventsEnd | undefined>()
   const onDrain = () => resolve(undefined)

@@ -27,6 +27,8 @@ export const eventRoutes = [
       const gone = new AbortController()
       const close = () => gone.abort()
       response.once('close', close)
+      // A kept connection may bring a request after the drain began.
+      if (streams.draining.aborted) close()
       streams.draining.addEventListener('abort', close)
       const expiry = atExpiry(request.caller?.expiresAt, close)
       try {

@@ -244,7 +244,7 @@ test('a server that is not ready says so', async () => {
 })
 
 test('a key may burst and is then held to its rate; others are not touched', async () => {
-  await using limited = await makeWorld({ limits: { requestsPerSecond: 1, requestBurst: 5 } })
+  await using limited = await makeWorld({ limits: { requestsPerSecond: 0.001, requestBurst: 5 } })
   const { api, stranger } = limited
   // One token of the address pays for looking a new key up.
   const statuses: number[] = []
@@ -282,6 +282,35 @@ test('a stopping server finishes what is under way, ends streams, and takes no m
   assert.equal((await running).body.stdout, 'done\n')
   await stopped
   await assert.rejects(api.get('/healthz'))
+})
+
+test('a stream that is asked for on a kept connection while the server stops does not hold it up', async () => {
+  const stopping = await makeWorld()
+  const { api, port, sessions, logs } = stopping
+  const { id } = (await api.post('/v1/sessions', { prompt: 'x', user_id: 'u' })).body
+  const { get, stream } = sessions
+  const [asked, goOn, askedToStream] = Array.from({ length: 3 }, () => Promise.withResolvers<void>())
+  sessions.get = async (...query) => {
+    asked!.resolve()
+    await goOn!.promise
+    return await get.apply(sessions, query)
+  }
+  sessions.stream = async (...query) => {
+    askedToStream!.resolve()
+    return await stream.apply(sessions, query)
+  }
+  const socket = connect(port, '127.0.0.1')
+  const request = (path: string) => `GET /v1/sessions/${id}${path} HTTP/1.1\r\nHost: a\r\nX-API-Key: ${api.key}\r\n\r\n`
+  socket.write(request(''))
+  await asked!.promise
+  const stopped = stopping.close(60_000)
+  socket.write(request('/events'))
+  await askedToStream!.promise
+  goOn!.resolve()
+  await stopped
+  const text = (await socket.toArray()).map(String).join('')
+  assert.match(text, /content-type: text\/event-stream/)
+  assert.ok(!logs.some(({ message }) => message.includes('cut off')))
 })
 
 async function startCat({ api }: World, id: string): Promise<string> {
