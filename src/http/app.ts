@@ -150,7 +150,7 @@ async function handle(
           {
             orgId: request.caller.organisation.id,
             key,
-            apiKey: request.caller.apiKey,
+            caller: request.caller,
             method: request.method,
             path: pathOf(request),
             body: raw,
@@ -176,7 +176,7 @@ async function call(
       throw new ServiceError('not_found', `${JSON.stringify(value.slice(0, 40))} does not exist`)
   }
   if (route.headers !== undefined) check(route.headers, sentHeaders(request), 'headers')
-  const query = route.query === undefined ? undefined : check(route.query, singleValues(request.query), 'query')
+  const query = route.query === undefined ? undefined : check(route.query, sentValues(request.query), 'query')
   const body =
     raw === undefined || route.body === undefined || route.body === 'raw'
       ? undefined
@@ -185,11 +185,15 @@ async function call(
   return { orgId, params, query, body, request, reply, deps, limits, streams, metrics, openapi }
 }
 
-/** A parameter that is repeated counts once, the first time. */
-function singleValues(query: unknown): Record<string, unknown> {
-  const entries = Object.entries(query as Record<string, unknown>)
+/**
+ * A parameter that is repeated counts once, the first time. An empty one is none, but for an owner: whoever asks for the
+ * sessions of a user without a name must not get those of all.
+ */
+function sentValues(query: unknown): Record<string, unknown> {
   return Object.fromEntries(
-    entries.map(([name, value]): [string, unknown] => [name, Array.isArray(value) ? value[0] : value]),
+    Object.entries(query as Record<string, unknown>)
+      .map(([name, value]): [string, unknown] => [name, Array.isArray(value) ? value[0] : value])
+      .filter(([name, value]) => value !== '' || name === 'user_id'),
   )
 }
 

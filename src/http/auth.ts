@@ -15,7 +15,8 @@ export interface Caller {
   organisation: Pick<Organisation, 'id'>
   /** The key, or the token of a session, as sent. It must not be kept or logged. */
   apiKey: string
-  /** When the token of a session ends; absent for keys. */
+  /** Of a token: its session, and when it ends. */
+  sessionId?: string
   expiresAt?: Date
 }
 
@@ -71,10 +72,11 @@ export class Authentication {
       throw new ServiceError('unauthorized', 'the token is not known')
     }
     const { sessionId = '' } = request.params as { sessionId?: string }
+    // Before the store is asked: also what a token may not do counts.
+    this.#limit(`token:${sha256(token)}`)
     try {
       const { orgId, expiresAt } = await this.#deps.sessions.access(token, sessionId, use)
-      this.#limit(`token:${sha256(token)}`)
-      return { organisation: { id: orgId }, apiKey: token, expiresAt }
+      return { organisation: { id: orgId }, apiKey: token, sessionId, expiresAt }
     } catch (error) {
       if (isServiceError(error, 'unauthorized')) this.limitAddress(request)
       throw error

@@ -1,5 +1,6 @@
 import { createCipheriv, createDecipheriv, createHash, randomBytes } from 'node:crypto'
 import { ServiceError } from '../errors.ts'
+import type { Caller } from './auth.ts'
 import type { Answer } from './route.ts'
 
 /** The part of the store that remembers responses; see `store/idempotency.ts`. */
@@ -27,8 +28,7 @@ export interface IdempotentRequest {
   orgId: string
   /** The header `Idempotency-Key`. */
   key: string
-  /** The caller's API key, which only the caller has: what is kept is sealed with it. */
-  apiKey: string
+  caller: Pick<Caller, 'apiKey' | 'sessionId'>
   method: string
   path: string
   body: Buffer
@@ -36,8 +36,10 @@ export interface IdempotentRequest {
 
 /**
  * Runs a creating request once per key. The same request again gets the first answer, another one with the same key
- * `idempotency_key_conflict`, and one that comes while the first still runs `conflict`. A failure of the server is not kept.
- * Answers may hold tokens that are shown once, so what is stored can be read only with the caller's key.
+ * `idempotency_key_conflict`, and one that comes while the first still runs `conflict`. What says "not now" is no answer to
+ * keep: a failure of the server, too many requests, a state that does not allow it. Answers may hold tokens that are shown
+ * once, so what is stored can be read only with the caller's key. The token of a session is renewed, and opens nothing that
+ * shows one: keys that come with it are apart for each session, and what is kept for them is sealed with its id.
  */
 export async function once(
   port: IdempotencyPort,
@@ -45,31 +47,39 @@ export async function once(
   run: () => Promise<Answer>,
   failed: (error: unknown) => Answer,
 ): Promise<Answer> {
-  const { orgId, key, apiKey } = request
-  if (!keyPattern.test(key)) {
+  const { orgId, caller } = request
+  if (!keyPattern.test(request.key)) {
     throw new ServiceError('invalid_request', 'Idempotency-Key must be 1 to 255 printable ASCII characters')
   }
+  // No key holds a space, so none of the organisation's is one of a session's.
+  const key = caller.sessionId === undefined ? request.key : `${caller.sessionId} ${request.key}`
+  const sealing = sealKey(caller.sessionId ?? caller.apiKey, key)
   const hash = createHash('sha256').update(`${request.method} ${request.path}\n`).update(request.body).digest('hex')
   const state = await port.begin(orgId, key, hash, new Date())
   if (state.state === 'conflict') throw keyConflict('this Idempotency-Key was used with another request')
   if (state.state === 'running') {
     throw new ServiceError('conflict', 'the first request with this Idempotency-Key is still running')
   }
-  if (state.state === 'done') return replayed(state, sealKey(apiKey, key))
+  if (state.state === 'done') return replayed(state, sealing)
 
   let answer: Answer
   try {
     answer = await run()
   } catch (error) {
     answer = failed(error)
-    if (answer.statusCode >= 500) {
+    if (mayPass(answer.statusCode)) {
       await port.abandon(orgId, key)
       throw error
     }
   }
-  const body = seal(JSON.stringify(answer.body ?? null), sealKey(apiKey, key))
+  const body = seal(JSON.stringify(answer.body ?? null), sealing)
   await port.finish(orgId, key, { statusCode: answer.statusCode, body, headers: answer.headers ?? {} })
   return answer
+}
+
+/** Statuses of errors that a repeat may not meet. Whatever creates throws them before anything is created, or undoes it. */
+function mayPass(statusCode: number): boolean {
+  return statusCode >= 500 || statusCode === 429 || statusCode === 409
 }
 
 function replayed(stored: StoredResponse, key: Buffer): Answer {
@@ -85,8 +95,8 @@ function keyConflict(message: string): ServiceError {
   return new ServiceError('idempotency_key_conflict', message)
 }
 
-function sealKey(apiKey: string, key: string): Buffer {
-  return createHash('sha256').update(`atoll idempotency\n${key}\n${apiKey}`).digest()
+function sealKey(secret: string, key: string): Buffer {
+  return createHash('sha256').update(`atoll idempotency\n${key}\n${secret}`).digest()
 }
 
 const cipher = 'aes-256-gcm'

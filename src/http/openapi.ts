@@ -17,8 +17,9 @@ export interface OpenApi extends JsonObject {
 const description = `Atoll runs cloud sandboxes and AI-agent sessions.
 
 Errors of the sandbox API (\`/api\`) are \`{"error": "message", "code": "machine_code"}\`, those of the Sessions API (\`/v1\`)
-\`{"error": {"type": "…", "message": "…"}}\`. 429 and 503 carry \`Retry-After\`. Unknown fields and parameters are ignored.
-Every POST that creates takes \`Idempotency-Key\`: the same key and body replay the first answer for 24 hours.`
+\`{"error": {"type": "…", "message": "…"}}\`. 429 and 503 carry \`Retry-After\`. Unknown fields and parameters are ignored,
+and so are empty parameters other than \`user_id\`. Every POST that creates takes \`Idempotency-Key\`: the same key and body replay the first answer for 24 hours; one
+that says "not now" (409, 429, 5xx) is not kept.`
 
 /** The OpenAPI 3.1 document of a route table. Schemas with an id become components. */
 export function openApi(routes: readonly Route[], version: string): OpenApi {

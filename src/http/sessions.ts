@@ -23,8 +23,9 @@ export const sessionRoutes = [
       const view = await deps.sessions.create(orgId, {
         prompt: body.prompt,
         userId: body.user_id,
-        ...(body.user_email === undefined ? {} : { userEmail: body.user_email }),
-        ...(body.user_name === undefined ? {} : { userName: body.user_name }),
+        // Many a client sends all fields of its form: an empty one is none.
+        ...(body.user_email ? { userEmail: body.user_email } : {}),
+        ...(body.user_name ? { userName: body.user_name } : {}),
         ...(body.checkpoint_id === undefined ? {} : { checkpointId: body.checkpoint_id }),
         ...(body.agent_config === undefined ? {} : { agentConfig: agentConfig(body.agent_config) }),
       })

@@ -53,6 +53,25 @@ test('keys of one organisation are nothing to another', async () => {
   assert.notEqual(theirs.body.sandboxID, mine.body.sandboxID)
 })
 
+test('keys that come with the token of a session are its own, and last longer than the token', async () => {
+  const { api } = world
+  const create = async () => (await api.post('/v1/sessions', { prompt: 'x', user_id: 'u' })).body.id as string
+  const [one, other] = [await create(), await create()]
+  const send = async (id: string, ttl: number) => {
+    const asked = { user_id: 'u', scope: 'steer', ttl }
+    const { token } = (await api.post(`/v1/sessions/${id}/tokens`, asked)).body
+    const message = { message: 'hello', user_id: 'u' }
+    return await api.post(`/v1/sessions/${id}/messages?token=${token}`, message, { key: null, ...keyed('1') })
+  }
+  const first = await send(one, 60)
+  const renewed = await send(one, 120)
+  assert.deepEqual([renewed.status, renewed.headers['idempotent-replayed']], [200, 'true'])
+  assert.deepEqual(renewed.body, first.body)
+  const elsewhere = await send(other, 60)
+  assert.deepEqual([elsewhere.status, elsewhere.body.id], [200, other])
+  assert.equal((await api.post('/api/sandboxes', {}, keyed('1'))).status, 201, 'those of the organisation are apart')
+})
+
 test('of requests that come at the same time one runs, and the others are told so or get its answer', async () => {
   const answers = await Promise.all(
     Array.from({ length: 5 }, () => world.api.post('/api/sandboxes', { timeout: 33 }, keyed('together'))),
@@ -62,20 +81,28 @@ test('of requests that come at the same time one runs, and the others are told s
   for (const { status, body } of answers) assert.ok(status === 201 || body.code === 'conflict')
 })
 
-test('a failure of the server is not kept, a refusal is', async () => {
-  const { api, sandboxes } = world
+test('what may pass is not kept: a failure of the server, too much at once, a state; a refusal of the request is', async () => {
+  const { api, sandboxes, sessions } = world
   const { create } = sandboxes
-  let failures = 1
+  const failures = [new ServiceError('no_capacity', 'full'), new ServiceError('rate_limited', 'too many run')]
   sandboxes.create = (orgId: string, input: CreateSandbox) => {
-    if (failures-- > 0) return Promise.reject(new ServiceError('no_capacity', 'full'))
-    return create.call(sandboxes, orgId, input)
+    const failure = failures.shift()
+    return failure ? Promise.reject(failure) : create.call(sandboxes, orgId, input)
   }
   try {
-    assert.equal((await api.post('/api/sandboxes', {}, keyed('later'))).status, 503)
-    assert.equal((await api.post('/api/sandboxes', {}, keyed('later'))).status, 201)
+    const statuses: number[] = []
+    while (statuses.length < 3) statuses.push((await api.post('/api/sandboxes', {}, keyed('later'))).status)
+    assert.deepEqual(statuses, [503, 429, 201])
   } finally {
     sandboxes.create = create
   }
+  const { id } = (await api.post('/v1/sessions', { prompt: 'x', user_id: 'u' })).body
+  const fork = () => api.post(`/v1/sessions/${id}/fork`, { user_id: 'u' }, keyed('when-idle'))
+  assert.equal((await fork()).status, 409)
+  sessions.kept.get(id)!.session.activity = 'idle'
+  const forked = await fork()
+  assert.equal(forked.status, 201)
+  assert.equal((await fork()).body.id, forked.body.id)
   const refused = await api.post('/api/sandboxes', { templateID: 'none' }, keyed('refused'))
   assert.equal(refused.status, 404)
   const again = await api.post('/api/sandboxes', { templateID: 'none' }, keyed('refused'))

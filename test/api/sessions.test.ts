@@ -88,7 +88,21 @@ test('a session is read and listed by its owner, and is nothing to others', asyn
     found.body.data.map((session: { id: string }) => session.id),
     [other.body.id],
   )
-  assert.equal((await api.get('/v1/sessions?search=')).status, 400)
+  assert.equal((await api.get(`/v1/sessions?search=${'x'.repeat(201)}`)).status, 400)
+})
+
+test('an empty parameter or optional field is none; an empty owner is nobody', async () => {
+  const { api } = world
+  const body = { prompt: 'x', user_id: 'eve', user_email: '', user_name: '' }
+  const { body: made } = await api.post('/v1/sessions', body)
+  assert.deepEqual([made.userEmail, made.userName], [undefined, undefined])
+  const listed = await api.get('/v1/sessions?user_id=eve&search=&limit=&cursor=')
+  assert.deepEqual([listed.status, listed.body.data.length], [200, 1])
+  assert.equal((await api.get(`/v1/sessions/${made.id}/events?user_id=bob&after=`)).status, 404)
+  assert.equal((await api.get('/api/sandboxes?status=&limit=&cursor=')).status, 200)
+  assert.deepEqual((await api.get('/v1/sessions?user_id=')).body.data, [])
+  assert.equal((await api.get(`/v1/sessions/${made.id}?user_id=`)).status, 404)
+  assert.equal((await api.delete(`/v1/sessions/${made.id}?user_id=`)).status, 404)
 })
 
 test('messages are the owner’s; an ended session takes none', async () => {
