@@ -64,7 +64,7 @@ export async function startApp(config: Config, log: Logger, databaseGone: () => 
     guest: (sandboxId) => createGuest((signal) => driver.dial(sandboxId, signal)),
     bus,
     log,
-    limits: { ...defaultSandboxLimits, runningSandboxesMax: config.runningSandboxesMax },
+    limits: { ...defaultSandboxLimits, ...config.limits.sandbox, runningSandboxesMax: config.runningSandboxesMax },
     previewDomain: {
       host: config.previewUrl.hostname,
       tls: config.previewUrl.protocol === 'https:',
@@ -108,11 +108,13 @@ export async function startApp(config: Config, log: Logger, databaseGone: () => 
       missingHarness: (harness) => missingHarness(config.imageDir, harness),
       gatewayUrl: `http://${insideHost}:${listenPort}`,
       previewUrl: (host) => previewUrl(config.previewUrl, host),
+      limits: config.limits.session,
     },
   })
   await sessions.start()
   started.defer(() => sessions.close())
 
+  const { requestsPerSecond = Number.MAX_SAFE_INTEGER } = config
   const http = await createHttpServer({
     sandboxes,
     sessions,
@@ -133,7 +135,7 @@ export async function startApp(config: Config, log: Logger, databaseGone: () => 
       region: config.region,
       workerId: hostname(),
       trustProxy: config.trustProxy,
-      limits: { requestsPerSecond: config.requestsPerSecond, requestBurst: config.requestsPerSecond * 2 },
+      limits: { requestsPerSecond, requestBurst: requestsPerSecond * 2, ...config.limits.http },
     },
     log,
     ready: () => store.ping(),

@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict'
+import { readFile } from 'node:fs/promises'
 import { hostname } from 'node:os'
 import { test } from 'node:test'
-import { ConfigError, readConfig } from './config.ts'
+import { ConfigError, environment, readConfig } from './config.ts'
 
 test('without any variable the demo model serves on loopback', () => {
   const config = readConfig({})
@@ -33,6 +34,56 @@ test('all faults are told together, each with its variable', () => {
         error instanceof ConfigError && Object.keys(wrong).every((variable) => error.message.includes(variable)),
     )
   }
+})
+
+test('faults of every kind are told together', () => {
+  const wrong = {
+    ATOLL_API_KEY: 'short',
+    ATOLL_LISTEN: '127.0.0.1:70000',
+    ATOLL_SUBNET: '999.1.2.3/99',
+    ATOLL_MODEL: 'openai/gpt-5',
+    ATOLL_MODELS: 'bad',
+    ATOLL_PRICES: 'x',
+    ATOLL_LIMITS: '{"no":1}',
+    // Refused, but given: it is not told that a key is missing as well.
+    ANTHROPIC_BASE_URL: 'nowhere',
+  }
+  assert.throws(
+    () => readConfig({ ...wrong, ATOLL_MODELS: 'bad,anthropic/claude-haiku-4-5' }),
+    (error: unknown) => {
+      assert.ok(error instanceof ConfigError)
+      const told = error.message.split('\n').slice(1)
+      assert.deepEqual(new Set(told.map((line) => line.trim().split(' ')[0])), new Set(Object.keys(wrong)))
+      return true
+    },
+  )
+})
+
+test('the subnet is one that the runtime takes', () => {
+  for (const wrong of ['10.0.0.0', '10.300.0.0/16', '10.0.0.0/8', '10.0.0.0/30', '10.0.0.1/16']) {
+    assert.throws(() => readConfig({ ATOLL_SUBNET: wrong }), /ATOLL_SUBNET subnet /, wrong)
+  }
+  assert.equal(readConfig({ ATOLL_SUBNET: '10.243.0.0/20' }).subnet, '10.243.0.0/20')
+})
+
+test('requests are limited to 100 a second, to as many as asked, or not at all', () => {
+  const limit = (value?: string) => readConfig({ ATOLL_REQUESTS_PER_SECOND: value }).requestsPerSecond
+  assert.deepEqual([limit(), limit('7'), limit('0')], [100, 7, undefined])
+  assert.throws(() => readConfig({ ATOLL_RUNNING_SANDBOXES_MAX: '0' }), /ATOLL_RUNNING_SANDBOXES_MAX/)
+})
+
+test('docs/operations.md has each variable, and README only such', async () => {
+  const rows = async (file: string) => {
+    const text = await readFile(new URL(`../../${file}`, import.meta.url), 'utf8')
+    const section = text.split('\n## ').find((part) => part.startsWith('Configuration\n')) ?? ''
+    const table = section.split('\n').filter((line) => line.startsWith('| `'))
+    return table.flatMap((line) => [...(line.split('|')[1] ?? '').matchAll(/`(\w+)`/g)].map(([, name]) => name))
+  }
+  const variables = Object.keys(environment.shape)
+  assert.deepEqual(new Set(await rows('docs/operations.md')), new Set(variables))
+  const inReadme = await rows('README.md')
+  assert.ok(inReadme.length > 10)
+  for (const name of inReadme) assert.ok(variables.includes(String(name)), name)
 })
 
 test('a model whose provider is not configured is refused', () => {

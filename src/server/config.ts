@@ -2,18 +2,20 @@ import { isIP } from 'node:net'
 import { hostname } from 'node:os'
 import { z } from 'zod'
 import type { ModelPrice } from '../lib/model-price.ts'
+import { Subnet } from '../runtime/network/index.ts'
+import { type GivenLimits, readLimits } from './limits.ts'
 import { modelPattern, readModels, readPrices } from './models.ts'
 
 const flagless = (value: unknown) => (value === '' ? undefined : value)
 const text = z.preprocess(flagless, z.string().optional())
-const wholeNumber = (fallback: number) => z.preprocess(flagless, z.coerce.number().int().min(0).default(fallback))
+const wholeNumber = (fallback: number, lowest = 0) =>
+  z.preprocess(flagless, z.coerce.number().int().min(lowest).default(fallback))
 const httpUrl = z.url({ protocol: /^https?$/ })
 
 const listenPattern = /^(?:\[([0-9a-fA-F:]+)\]|([^:[\]]+)):(\d{1,5})$/
-const subnetPattern = /^\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}\/\d{1,2}$/
 
-/** One key an environment variable; README and docs/operations.md explain them. An empty variable counts as unset. */
-const environment = z.object({
+/** One key an environment variable; docs/operations.md explains each. Unset or empty, every one of them has a default. */
+export const environment = z.object({
   ATOLL_LISTEN: z.preprocess(flagless, z.string().regex(listenPattern, 'must be host:port').default('127.0.0.1:4100')),
   ATOLL_DATA_DIR: z.preprocess(
     flagless,
@@ -60,12 +62,22 @@ const environment = z.object({
   ),
   ATOLL_SUBNET: z.preprocess(
     flagless,
-    z.string().regex(subnetPattern, 'must be an IPv4 network').default('10.200.0.0/16'),
+    z
+      .string()
+      .superRefine((value, context) => {
+        try {
+          void new Subnet(value)
+        } catch (error) {
+          refuse(context, (error as Error).message)
+        }
+      })
+      .default('10.200.0.0/16'),
   ),
   ATOLL_DISK_POOL_MB: wholeNumber(0),
   ATOLL_LAZY_MEMORY_MB: wholeNumber(128),
-  ATOLL_RUNNING_SANDBOXES_MAX: wholeNumber(200),
+  ATOLL_RUNNING_SANDBOXES_MAX: wholeNumber(200, 1),
   ATOLL_REQUESTS_PER_SECOND: wholeNumber(100),
+  ATOLL_LIMITS: text,
   ATOLL_SESSION_RETENTION_DAYS: wholeNumber(90),
   ATOLL_MODEL_RETRY_SECONDS: wholeNumber(60),
   ATOLL_SIGNING_SECRET: z.preprocess(flagless, z.string().min(32, 'must be at least 32 characters').optional()),
@@ -105,8 +117,9 @@ export interface Config {
   /** Saved memory of at least so much comes back while the sandbox runs already; 0: never. */
   lazyMemoryBytesMin: number
   runningSandboxesMax: number
-  /** Of one key; twice as many may come in a burst. */
-  requestsPerSecond: number
+  /** Of one key; twice as many may come in a burst. Absent: as many as come. */
+  requestsPerSecond?: number
+  limits: GivenLimits
   /** How long an ended session can still be read; for ever when undefined. */
   sessionsKeptMs?: number
   /** How long a call of a model whose failure may pass is made again. */
@@ -129,10 +142,11 @@ const openaiModelDefault = 'openai/gpt-5'
 
 /** Reads the configuration. Throws one error that lists all faults together, each with its variable. */
 export function readConfig(env: NodeJS.ProcessEnv): Config {
-  const parsed = environment.safeParse(env)
-  const faults = parsed.error?.issues.map((issue) => `${issue.path.join('.')} ${issue.message}`) ?? []
-  if (!parsed.success) throw new ConfigError(faults)
-  const given = parsed.data
+  const issues = environment.safeParse(env).error?.issues ?? []
+  const faults = issues.map((issue) => `${issue.path.join('.')} ${issue.message}`)
+  // What is at fault counts as unset from here on, so that the faults of all others are found as well.
+  const faulty = new Set(issues.map(({ path }) => path[0]))
+  const given = environment.parse(Object.fromEntries(Object.entries(env).filter(([name]) => !faulty.has(name))))
   const [, ipv6, name, digits] = listenPattern.exec(given.ATOLL_LISTEN) ?? []
   const host = ipv6 ?? name ?? ''
   const port = Number(digits)
@@ -144,9 +158,13 @@ export function readConfig(env: NodeJS.ProcessEnv): Config {
   const prices = readPrices(given.ATOLL_PRICES ?? '{}', faults)
   for (const listed of models) {
     const variable = listed === model ? 'ATOLL_MODEL' : 'ATOLL_MODELS'
-    if (listed.startsWith('anthropic/') && !anthropic) faults.push(`${variable} ${listed} needs ANTHROPIC_API_KEY`)
-    if (listed.startsWith('openai/') && !openai) faults.push(`${variable} ${listed} needs OPENAI_API_KEY`)
+    for (const [provider, isGiven] of Object.entries({ anthropic, openai })) {
+      const prefix = provider.toUpperCase()
+      if (!listed.startsWith(`${provider}/`) || isGiven || faulty.has(`${prefix}_BASE_URL`)) continue
+      faults.push(`${variable} ${listed} needs ${prefix}_API_KEY`)
+    }
   }
+  const limits = readLimits(given.ATOLL_LIMITS ?? '{}', faults)
   if (faults.length > 0) throw new ConfigError(faults)
   const ownUrl = given.ATOLL_PUBLIC_URL ?? `http://${reachable(host)}:${port}`
   const listed = given.ATOLL_API_HOSTS.split(',').map((apiHost) => apiHost.trim())
@@ -165,12 +183,13 @@ export function readConfig(env: NodeJS.ProcessEnv): Config {
     diskPoolBytes: given.ATOLL_DISK_POOL_MB * 1024 * 1024,
     lazyMemoryBytesMin: given.ATOLL_LAZY_MEMORY_MB * 1024 * 1024,
     runningSandboxesMax: given.ATOLL_RUNNING_SANDBOXES_MAX,
-    requestsPerSecond: given.ATOLL_REQUESTS_PER_SECOND,
+    limits,
     modelRetryMs: given.ATOLL_MODEL_RETRY_SECONDS * 1000,
     logLevel: given.ATOLL_LOG_LEVEL,
     model,
     models,
     prices,
+    ...(given.ATOLL_REQUESTS_PER_SECOND > 0 ? { requestsPerSecond: given.ATOLL_REQUESTS_PER_SECOND } : {}),
     ...(given.ATOLL_SESSION_RETENTION_DAYS > 0 ? { sessionsKeptMs: given.ATOLL_SESSION_RETENTION_DAYS * dayMs } : {}),
     ...(given.ATOLL_API_KEY === undefined ? {} : { apiKey: given.ATOLL_API_KEY }),
     ...(given.ATOLL_PUBLIC_URL === undefined ? {} : { publicUrl: given.ATOLL_PUBLIC_URL }),

@@ -1,0 +1,90 @@
+import { z } from 'zod'
+import type { HttpLimits } from '../http/config.ts'
+import type { SandboxLimits } from '../sandbox/index.ts'
+import type { SessionLimits } from '../session/index.ts'
+
+const kib = 1024
+const mib = 1024 * kib
+const gib = 1024 * mib
+const tib = 1024 * gib
+
+type Bounds = readonly [lowest: number, highest: number]
+
+/**
+ * What `ATOLL_LIMITS` takes, with the lowest and the highest value of each. What a sandbox has by default stays allowed, what
+ * must fit into one line to the agent or into memory stays so. A limit without a row here does not pass the type check.
+ */
+export const limitBounds = {
+  sandbox: {
+    timeoutSecondsMax: [300, 2_592_000],
+    cpuCountMax: [1, 1024],
+    memoryMbMin: [64, 1024],
+    memoryMbMax: [1024, 4 * 1024 * 1024],
+    diskMbMin: [64, 10_240],
+    diskMbMax: [10_240, 64 * 1024 * 1024],
+    patchScriptBytesMax: [kib, 16 * mib],
+    patchTimeoutMs: [1000, 86_400_000],
+    fullCheckpointsMax: [1, 1000],
+    diskOnlyCheckpointsMax: [1, 10_000],
+    wakeWaitMs: [1000, 600_000],
+  },
+  session: {
+    messageBytesMax: [kib, 512 * kib],
+    systemPromptBytesMax: [kib, mib],
+    skillFilesMax: [1, 200],
+    skillBytesMax: [kib, 64 * mib],
+    queuedMessagesMax: [1, 10_000],
+    turnLinesMax: [100, 10_000_000],
+    turnBytesMax: [mib, 4 * gib],
+    idleLinesMax: [10, 1_000_000],
+    idleErrorsMax: [1, 10_000],
+    streamBytesMax: [mib, tib],
+    historyBytesMax: [mib, 256 * mib],
+    agentStartsAtOnce: [1, 1000],
+  },
+  http: {
+    bodyBytesMax: [64 * kib, 64 * mib],
+    sessionBodyBytesMax: [64 * kib, 96 * mib],
+    uploadBytesMax: [kib, 64 * tib],
+    requestBurst: [1, 1_000_000],
+  },
+} as const satisfies {
+  /** What has a variable of its own is not here. */
+  sandbox: Record<Exclude<keyof SandboxLimits, 'runningSandboxesMax'>, Bounds>
+  session: Record<keyof SessionLimits, Bounds>
+  http: Record<Exclude<keyof HttpLimits, 'requestsPerSecond'>, Bounds>
+}
+
+const limits = z.strictObject({
+  sandbox: shape(limitBounds.sandbox).default({}),
+  session: shape(limitBounds.session).default({}),
+  http: shape(limitBounds.http).default({}),
+})
+
+/** Only what the operator has set. */
+export type GivenLimits = z.infer<typeof limits>
+
+/** `ATOLL_LIMITS`: a JSON object of the three groups, each from limit to number. */
+export function readLimits(text: string, faults: string[]): GivenLimits {
+  let value: unknown
+  try {
+    value = JSON.parse(text)
+  } catch {
+    faults.push('ATOLL_LIMITS must be JSON')
+    return limits.parse({})
+  }
+  const parsed = limits.safeParse(value)
+  if (parsed.success) return parsed.data
+  for (const { path, message } of parsed.error.issues) {
+    faults.push(`ATOLL_LIMITS ${path.length === 0 ? '' : `${path.map(String).join('.')}: `}${message}`)
+  }
+  return limits.parse({})
+}
+
+function shape<Name extends string>(bounds: Record<Name, Bounds>) {
+  const numbers = Object.entries<Bounds>(bounds).map(([name, [lowest, highest]]) => {
+    const rule = `must be a whole number from ${lowest} to ${highest}`
+    return [name, z.int(rule).min(lowest, rule).max(highest, rule).exactOptional()]
+  })
+  return z.strictObject(Object.fromEntries(numbers) as Record<Name, z.ZodExactOptional<z.ZodInt>>)
+}
