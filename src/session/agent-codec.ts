@@ -6,6 +6,8 @@ import type { Artifact, StreamEvent } from './session.ts'
  * puts there. What the agent writes comes from a hostile machine: `parse` checks all of it and never throws.
  */
 export interface AgentCodec {
+  /** Environment variables in which the agent finds the model gateway. */
+  readonly environment: { readonly gatewayUrl: string; readonly gatewayToken: string }
   /** Longest line in either direction, in bytes without the newline. */
   readonly lineBytesMax: number
   /** One line with its newline. */

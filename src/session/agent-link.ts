@@ -1,3 +1,4 @@
+import { constants } from 'node:os'
 import { isServiceError, ServiceError } from '../errors.ts'
 import type { EventBus } from '../events/bus.ts'
 import { newId } from '../lib/id.ts'
@@ -48,7 +49,7 @@ const agentStartsMax = 3
 const idleRestartsMax = 3
 /** Failures in a row to reach the agent of a running sandbox, until the session is `failed`. */
 const attachFailuresMax = 12
-const sigkill = 9
+const { SIGKILL } = constants.signals
 
 /**
  * The agent process of a session: starts it, attaches to it, takes in what it says and sends it what it is to do.
@@ -68,9 +69,10 @@ export class AgentLink {
   #connection: AgentConnection | undefined
   /** Something waits that may wake a hibernated sandbox. */
   #wakeWanted = true
-  #agentStarts = 0
+  /** Each in a row; see the bounds above. */
+  #failedStarts = 0
   #idleRestarts = 0
-  #failures = 0
+  #attachFailures = 0
   #paused = false
 
   constructor(deps: WorkerDeps, ledger: Ledger, orgId: string, life: SessionLife) {
@@ -94,7 +96,7 @@ export class AgentLink {
 
   /** There is something new to send; it is sent now if the agent is attached to. */
   async wanted(what: 'message' | 'interrupt'): Promise<void> {
-    if (what === 'message') this.#agentStarts = 0
+    if (what === 'message') this.#failedStarts = 0
     this.#wakeWanted = true
     await this.#pumpSafely()
   }
@@ -120,14 +122,14 @@ export class AgentLink {
   }
 
   /** Nothing is started for now: others may. */
-  rest(): void {
+  leaveStartSlot(): void {
     this.#slot.leave()
   }
 
   /** Starts a process when it is its turn; its failure is the session's. */
   async start({ session, agentReady }: Progress): Promise<'again'> {
     if (!this.#slot.isHeld) {
-      if (this.#agentStarts > 0) await this.#backOff(this.#agentStarts)
+      if (this.#failedStarts > 0) await this.#backOff(this.#failedStarts)
       // What was read before the wait may not hold any more.
       await this.#slot.enter()
       return 'again'
@@ -178,7 +180,7 @@ export class AgentLink {
     }
     if (this.#life.signal.aborted) return 'wait'
     if (end.type === 'exited') await this.#agentGone(processId, `status ${end.exitCode}`, end.stderr)
-    else await this.#backOff(performance.now() - attachedAt > timings.retryLastMs ? 1 : ++this.#failures)
+    else await this.#backOff(performance.now() - attachedAt > timings.retryLastMs ? 1 : ++this.#attachFailures)
     return 'again'
   }
 
@@ -194,14 +196,14 @@ export class AgentLink {
     const sandbox = await findSandbox(sandboxes, this.#orgId, session.sandboxId)
     // It fell asleep meanwhile, or it is lost: the next step sees which.
     if (sandbox?.status !== 'running') {
-      if (this.#wakeWanted && ++this.#failures >= attachFailuresMax)
+      if (this.#wakeWanted && ++this.#attachFailures >= attachFailuresMax)
         await this.#life.fail(error, 'The sandbox does not wake')
-      else await this.#backOff(this.#failures)
+      else await this.#backOff(this.#attachFailures)
       return 'again'
     }
     log.debug({ err: error, sessionId: this.#ledger.sessionId }, 'the agent could not be attached to')
-    if (++this.#failures >= attachFailuresMax) await this.#life.fail(error, 'The agent cannot be reached')
-    else await this.#backOff(this.#failures)
+    if (++this.#attachFailures >= attachFailuresMax) await this.#life.fail(error, 'The agent cannot be reached')
+    else await this.#backOff(this.#attachFailures)
     return 'again'
   }
 
@@ -235,47 +237,41 @@ export class AgentLink {
       }
       return draft.configureError ? 'refused' : draft.overdraft
     })
-    this.#failures = 0
-    if (output.some(({ type }) => type === 'configured')) {
-      this.#agentStarts = 0
-      this.#slot.leave()
-      // Servers may have come with the memory of a checkpoint.
-      this.#preview.watch()
-    }
-    if (ends) this.#idleRestarts = 0
-    if (ends || output.some(({ type }) => type === 'tool_use_summary')) this.#preview.watch()
+    this.#tookIn(output, ends)
     if (stopped === undefined) return await this.#pump()
     this.#connection?.close()
-    await this.#signal(processId, sigkill)
+    await this.#signal(processId, SIGKILL)
     if (stopped === 'idle' || stopped === 'turn') {
       await this.#countEnd(session.activity === 'starting', 'it said more than it may')
     }
+  }
+
+  /** The agent is well, as far as its words tell. */
+  #tookIn(output: AgentOutput[], ends: boolean): void {
+    const types = new Set(output.map(({ type }) => type))
+    this.#attachFailures = 0
+    if (types.has('configured')) {
+      this.#failedStarts = 0
+      this.#slot.leave()
+    }
+    if (ends) this.#idleRestarts = 0
+    // A configured agent may be in a sandbox whose servers came with the memory of a checkpoint.
+    if (ends || types.has('configured') || types.has('tool_use_summary')) this.#preview.watch()
   }
 
   /** Sends what the agent is to do next: `configure`, then one message at a time, then an interrupt that is wanted. */
   async #pump(): Promise<void> {
     const connection = this.#connection
     if (!connection?.isLive || this.#life.signal.aborted) return
-    const { store } = this.#deps
-    const { session, turn, queued } = await this.#ledger.read()
+    const progress = await this.#ledger.read()
+    const { session } = progress
     if (session.activity === 'failed') return
     if (session.activity === 'starting') {
       if (!connection.configureSent) connection.send(configureCommand(session, this.#deps.config))
       connection.configureSent = true
       return
     }
-    let message: Message | undefined
-    if (!turn && queued > 0) {
-      message = await this.#ledger.write(async (draft) => {
-        if (draft.progress.turn || this.#paused) return undefined
-        const next = await store.firstMessage(this.#ledger.sessionId, 'queued')
-        if (next) draft.startTurn(next)
-        return next
-      })
-    } else if (turn && connection.sentMessageId !== turn.messageId) {
-      // Sent through a connection that is gone, and perhaps not taken: the agent knows by the id.
-      message = await store.firstMessage(this.#ledger.sessionId, 'started')
-    }
+    const message = await this.#nextMessage(connection, progress)
     if (message && connection.sentMessageId !== message.id) {
       connection.sentMessageId = message.id
       connection.send({ type: 'message', messageId: message.id, content: message.content })
@@ -283,6 +279,23 @@ export class AgentLink {
     const now = await this.#ledger.read()
     this.#interrupt(connection, now)
     this.#life.hold(hasWork(now))
+  }
+
+  /** The message of the turn that runs, unless this connection has sent it, or of the one that begins now. */
+  async #nextMessage(connection: AgentConnection, { turn, queued }: Progress): Promise<Message | undefined> {
+    const { store } = this.#deps
+    const { sessionId } = this.#ledger
+    if (turn) {
+      // Sent through a connection that is gone, and perhaps not taken: the agent knows by the id.
+      return connection.sentMessageId === turn.messageId ? undefined : await store.firstMessage(sessionId, 'started')
+    }
+    if (queued === 0) return undefined
+    return await this.#ledger.write(async (draft) => {
+      if (draft.progress.turn || this.#paused) return undefined
+      const next = await store.firstMessage(sessionId, 'queued')
+      if (next) draft.startTurn(next)
+      return next
+    })
   }
 
   /** Asks the agent to end a turn that is to end; should it not, it is made to. */
@@ -324,9 +337,9 @@ export class AgentLink {
 
   /** Counts a process that has ended. Too many that were not even configured fail the session. */
   async #countEnd(starting: boolean, detail: string): Promise<void> {
-    if (starting) this.#agentStarts += 1
+    if (starting) this.#failedStarts += 1
     this.#idleRestarts += 1
-    if (starting && this.#agentStarts >= agentStartsMax) {
+    if (starting && this.#failedStarts >= agentStartsMax) {
       await this.#life.fail(new ServiceError('unavailable', detail), 'The agent does not start', 'agent_exited')
     } else {
       await this.#backOff(1)
@@ -336,7 +349,7 @@ export class AgentLink {
   #killLateAgent(processId: string): void {
     if (this.#ledger.known?.session.activity !== 'starting') return
     this.#deps.log.warn({ sessionId: this.#ledger.sessionId }, 'an agent did not start in time')
-    void this.#signal(processId, sigkill)
+    void this.#signal(processId, SIGKILL)
   }
 
   async #signal(processId: string, signal: number): Promise<void> {

@@ -1,3 +1,4 @@
+import { constants } from 'node:os'
 import { Readable } from 'node:stream'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { isServiceError, ServiceError } from '../errors.ts'
@@ -10,13 +11,8 @@ import type { Session } from './session.ts'
 const creatingPollMs = 200
 const creatingPollsMax = 300
 const skillWritesAtOnce = 8
-const sigkill = 9
 /** Output of the agent that is kept while the server is away: more than the longest line, or it could never end. */
 const agentKeepSlackBytes = 4 * 1024 * 1024
-
-/** Names of `agentEnvironment` in `protocol/agent.ts`. */
-const gatewayUrlVariable = 'ATOLL_GATEWAY_URL'
-const gatewayTokenVariable = 'ATOLL_GATEWAY_TOKEN'
 
 /** Sees to it that the sandbox exists and has come up, whatever an earlier attempt has left. A repeat is harmless. */
 export async function bootSandbox(sandboxes: SandboxService, session: Session, signal: AbortSignal): Promise<void> {
@@ -40,7 +36,7 @@ export async function bootSandbox(sandboxes: SandboxService, session: Session, s
  */
 export async function endForeignAgents(sandboxes: SandboxService, { orgId, sandboxId }: Session): Promise<void> {
   for (const { id, running } of await sandboxes.exec.list(orgId, sandboxId, 'internal')) {
-    if (running) await sandboxes.exec.kill(orgId, sandboxId, id, sigkill)
+    if (running) await sandboxes.exec.kill(orgId, sandboxId, id, constants.signals.SIGKILL)
   }
 }
 
@@ -65,14 +61,15 @@ export async function startAgent(
   agent: { processId: string; token: string },
 ): Promise<void> {
   const [cmd, ...args] = deps.config.agentCommand ?? defaultAgentCommand
+  const { environment, lineBytesMax } = deps.codec
   await deps.sandboxes.exec.start(session.orgId, session.sandboxId, {
     id: agent.processId,
     internal: true,
     keep: 'lossless',
-    keepBytes: deps.codec.lineBytesMax + agentKeepSlackBytes,
+    keepBytes: lineBytesMax + agentKeepSlackBytes,
     cmd,
     args: [...args, session.agentConfig.harness],
-    envs: { [gatewayUrlVariable]: deps.config.gatewayUrl, [gatewayTokenVariable]: agent.token },
+    envs: { [environment.gatewayUrl]: deps.config.gatewayUrl, [environment.gatewayToken]: agent.token },
     timeoutSeconds: 0,
   })
 }

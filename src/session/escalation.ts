@@ -1,8 +1,8 @@
+import { constants } from 'node:os'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { SessionTimings } from './config.ts'
 
-const sigint = 2
-const sigkill = 9
+const { SIGINT, SIGKILL } = constants.signals
 
 /**
  * Makes an agent end its turn that was asked to:
@@ -36,10 +36,10 @@ export class Escalation {
   async #run(signal: AbortSignal): Promise<void> {
     const { interruptAskMs, interruptSigintMs, retryLastMs } = this.#timings
     await pause(interruptAskMs, signal)
-    if (!signal.aborted) await this.#send(sigint)
+    if (!signal.aborted) await this.#send(SIGINT)
     await pause(interruptSigintMs, signal)
     while (!signal.aborted) {
-      await this.#send(sigkill)
+      await this.#send(SIGKILL)
       await pause(retryLastMs, signal)
     }
   }

@@ -14,8 +14,8 @@ test('a server that takes long to listen is seen, and looked for no more', async
   const alive = setInterval(() => {}, 1000)
   watch.watch()
   await settled.promise
-  watch.watch()
   await watch.lookNow()
   clearInterval(alive)
+  watch.stop()
   assert.equal(looks, 18)
 })

@@ -13,6 +13,7 @@ export class PreviewWatch {
   #timer: NodeJS.Timeout | undefined
   #looksLeft = 0
   #settled = false
+  #stopped = false
   #looking = false
 
   constructor(pollMs: number, look: () => Promise<boolean>) {
@@ -21,13 +22,16 @@ export class PreviewWatch {
   }
 
   watch(): void {
+    if (this.#stopped) return
     this.#looksLeft = looksMax
-    if (!this.#settled) this.#timer ??= this.#arm()
+    // The session may have another sandbox by now.
+    this.#settled = false
+    this.#timer ??= this.#arm()
   }
 
   /** A failure is as if nothing listened yet. */
   async lookNow(): Promise<void> {
-    if (this.#settled || this.#looking) return
+    if (this.#stopped || this.#settled || this.#looking) return
     this.#looking = true
     try {
       this.#settled = await this.#look()
@@ -46,7 +50,7 @@ export class PreviewWatch {
   }
 
   stop(): void {
-    this.#settled = true
+    this.#stopped = true
     this.pause()
   }
 

@@ -27,6 +27,23 @@ async function lose(session: Session, status: 'stopped' | 'error' = 'error'): Pr
   await world.until(session.id, 'failed')
 }
 
+test('a page that is served again in a new sandbox is announced again', async () => {
+  const session = await idle()
+  const announced = async (sandboxId: string, times: number) => {
+    world.sandboxes.machine(sandboxId).ports.push(3000)
+    await service.sendMessage(orgId, session.id, { message: 'serve', ...owner })
+    await world.eventually('preview', async () => {
+      assert.equal((await world.eventTypes(session.id)).filter((type) => type === 'preview_ready').length, times)
+    })
+    await world.until(session.id, 'idle')
+  }
+  await announced(session.sandboxId, 1)
+  await lose(session)
+  const restarted = await service.restart(orgId, session.id, owner)
+  await world.until(session.id, 'idle')
+  await announced(restarted.session.sandboxId, 2)
+})
+
 test('a session whose sandbox was lost goes on in a new one, with skills, agent, preview URL and stream', async () => {
   const { session } = await service.create(orgId, { ...simple, agentConfig: { skills: { 'a/SKILL.md': 'text' } } })
   await world.until(session.id, 'idle')

@@ -207,17 +207,17 @@ export class SessionWorker {
       this.#poked = false
       try {
         if ((await this.#step()) === 'again') continue
-        this.#agent.rest()
+        this.#agent.leaveStartSlot()
         await this.#nextPoke()
       } catch (error) {
-        this.#agent.rest()
+        this.#agent.leaveStartSlot()
         if (signal.aborted || (await this.#hasEnded())) break
         this.#deps.log.warn({ err: error, sessionId: this.sessionId }, 'a step of a session failed')
         this.#ledger.invalidate()
         await backOff(++this.#failures, this.#deps.timings, signal)
       }
     }
-    this.#agent.rest()
+    this.#agent.leaveStartSlot()
     this.#hold(false)
   }
 

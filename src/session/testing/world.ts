@@ -18,6 +18,7 @@ const waitMs = 10_000
 /** Lines as JSON, checked no further than the tests need; garbage is garbage. */
 export function plainCodec(lineBytesMax = 4096): AgentCodec {
   return {
+    environment: { gatewayUrl: 'GATEWAY_URL', gatewayToken: 'GATEWAY_TOKEN' },
     lineBytesMax,
     encode: (command) => `${JSON.stringify(command)}\n`,
     parse(line) {
