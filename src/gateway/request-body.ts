@@ -1,26 +1,8 @@
 import type { IncomingMessage } from 'node:http'
 import { ServiceError } from '../errors.ts'
+import { readBody as holdBody } from '../lib/held-body.ts'
+import type { BodyBudget } from '../lib/held-body.ts'
 import type { Wire } from './wires.ts'
-
-/** Memory that bodies of requests may take, of all sessions together. */
-export class BodyBudget {
-  readonly #bytesMax: number
-  #held = 0
-
-  constructor(bytesMax: number) {
-    this.#bytesMax = bytesMax
-  }
-
-  take(bytes: number): boolean {
-    if (this.#held + bytes > this.#bytesMax) return false
-    this.#held += bytes
-    return true
-  }
-
-  release(bytes: number): void {
-    this.#held -= bytes
-  }
-}
 
 export interface HeldBody {
   bytes: Buffer
@@ -29,29 +11,18 @@ export interface HeldBody {
 
 /** Reads a whole body: it is sent again when the upstream fails. Throws `too_large` and `no_capacity`. */
 export async function readBody(request: IncomingMessage, bytesMax: number, budget: BodyBudget): Promise<HeldBody> {
-  const chunks: Buffer[] = []
-  let taken = 0
-  const release = () => {
-    budget.release(taken)
-    taken = 0
-  }
+  const share = budget.open()
+  const release = () => share[Symbol.dispose]()
+  const refuse = (why: 'too_large' | 'no_room') =>
+    why === 'too_large'
+      ? new ServiceError('too_large', `The request is larger than ${bytesMax} bytes.`)
+      : new ServiceError('no_capacity', 'The gateway holds too many requests.')
   try {
-    if (Number(request.headers['content-length'] ?? 0) > bytesMax) throw tooLarge(bytesMax)
-    for await (const chunk of request as AsyncIterable<Buffer>) {
-      if (taken + chunk.length > bytesMax) throw tooLarge(bytesMax)
-      if (!budget.take(chunk.length)) throw new ServiceError('no_capacity', 'The gateway holds too many requests.')
-      taken += chunk.length
-      chunks.push(chunk)
-    }
-    return { bytes: Buffer.concat(chunks), release }
+    return { bytes: await holdBody(request, { bytesMax, share, refuse }), release }
   } catch (error) {
     release()
     throw error
   }
-}
-
-function tooLarge(bytesMax: number): ServiceError {
-  return new ServiceError('too_large', `The request is larger than ${bytesMax} bytes.`)
 }
 
 export interface ModelRequest {

@@ -7,7 +7,7 @@ import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { ServiceError } from '../errors.ts'
 import { Authentication } from './auth.ts'
 import type { Caller } from './auth.ts'
-import { bodiesBytesMax, BodyBudget, check, parseJson, readBody } from './body.ts'
+import { bodiesBytesMax, check, parseJson, readBody } from './body.ts'
 import type { HttpDeps, HttpLimits } from './config.ts'
 import { asServiceError, errorAnswer } from './errors.ts'
 import { once } from './idempotency.ts'
@@ -16,6 +16,7 @@ import type { Metrics } from './metrics.ts'
 import type { OpenApi } from './openapi.ts'
 import type { Answer, Call, Route, WebSocketLike } from './route.ts'
 import type { Streams } from './streams.ts'
+import { BodyBudget } from '../lib/held-body.ts'
 import { TokenBuckets } from '../lib/token-bucket.ts'
 
 /** One message of input from a WebSocket client. */
@@ -134,12 +135,12 @@ async function handle(
   request: FastifyRequest,
   reply: FastifyReply,
 ): Promise<void> {
-  using held = bodies.open()
+  using share = bodies.open()
   const { limits, deps } = options
   const raw =
     route.body === undefined || route.body === 'raw'
       ? undefined
-      : await readBody(request.raw, limits[route.bodyLimit ?? 'bodyBytesMax'], held.take)
+      : await readBody(request.raw, limits[route.bodyLimit ?? 'bodyBytesMax'], share)
   const ready = await call(options, route, request, reply, raw)
   const key = request.headers['idempotency-key']
   const run = () => route.handle(ready)

@@ -3,7 +3,6 @@ import { once } from 'node:events'
 import { connect } from 'node:net'
 import { after, before, test } from 'node:test'
 import { ServiceError } from '../../src/errors.ts'
-import { BodyBudget } from '../../src/http/body.ts'
 import { exchange } from '../support/api-client.ts'
 import { makeWorld } from '../support/world.ts'
 import type { World } from '../support/world.ts'
@@ -214,21 +213,6 @@ test('what is no HTTP is refused in the shape of the API', async () => {
     assert.match(head, new RegExp(`^HTTP/1\\.1 ${status} `))
     assert.equal(JSON.parse(body).code, 'invalid_request')
   }
-})
-
-test('bodies of all requests together have a bound, which is given back', () => {
-  const budget = new BodyBudget(100)
-  const one = budget.open()
-  one.take(60)
-  {
-    using two = budget.open()
-    two.take(40)
-    assert.throws(() => two.take(1), { code: 'unavailable' })
-  }
-  one.take(40)
-  one[Symbol.dispose]()
-  one[Symbol.dispose]()
-  budget.open().take(100)
 })
 
 test('a plain upgrade request for something else than a WebSocket is answered as if it asked for nothing', async () => {
