@@ -1,7 +1,18 @@
 import assert from 'node:assert/strict'
-import { appendFileSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
+import {
+  appendFileSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  utimesSync,
+  writeFileSync,
+} from 'node:fs'
 import { tmpdir } from 'node:os'
-import { join } from 'node:path'
+import { join, relative } from 'node:path'
 import { test } from 'node:test'
 import { agentLineBytesMax, parseAgentCommand, type AgentEvent } from '../protocol/agent.ts'
 import { Agent } from './agent.ts'
@@ -19,6 +30,7 @@ class Bench implements Disposable {
   readonly folder = mkdtempSync(join(tmpdir(), 'atoll-agent-unit-'))
   readonly events: AgentEvent[] = []
   readonly turns: Turn[] = []
+  readonly cwd = join(this.folder, 'app')
   opened = 0
   agent: Agent
   readonly #run: Run
@@ -52,7 +64,7 @@ class Bench implements Disposable {
       sessionId: 's',
       harness: 'fake',
       model: { provider: 'demo', id: 'demo' },
-      cwd: this.folder,
+      cwd: this.cwd,
       stateDir: this.folder,
     })
     return this.agent
@@ -213,6 +225,67 @@ test('a turn that a dead process has begun is run again as resumed', async () =>
   )
 })
 
+test('files that were changed in a turn are told at its end, oldest first, unless a tool has told them', async () => {
+  const write = (path: string) => {
+    mkdirSync(join(bench.cwd, path, '..'), { recursive: true })
+    writeFileSync(join(bench.cwd, path), path)
+  }
+  using bench = new Bench((_turn, emit) => {
+    for (const path of ['told.html', 'a/b/deep.ts', '.env', 'old.txt', 'moved-away.txt', 'server.log']) write(path)
+    for (const folder of ['node_modules/x', 'a/.git', 'dist', 'a/__pycache__']) write(`${folder}/file`)
+    renameSync(join(bench.cwd, 'moved-away.txt'), join(bench.cwd, 'moved.txt'))
+    utimesSync(join(bench.cwd, 'a/b/deep.ts'), 0, 0)
+    symlinkSync('/etc', join(bench.cwd, 'link'))
+    emit({ type: 'artifact', path: join(bench.cwd, 'told.html'), summary: 'Created' })
+    return Promise.resolve(success)
+  })
+  await bench.until('configured')
+  for (const path of ['old.txt', 'untouched.txt']) write(path)
+  // The clock of file systems moves on in steps.
+  while (!isOlderThanNow(join(bench.cwd, 'untouched.txt'))) await new Promise(setImmediate)
+  bench.message('m1')
+  await bench.until('turn_complete')
+  const artifacts = bench.events.flatMap((event) => (event.type === 'artifact' ? [event] : []))
+  assert.deepEqual(artifacts.shift(), { type: 'artifact', path: join(bench.cwd, 'told.html'), summary: 'Created' })
+  assert.ok(artifacts.every(({ summary }) => summary === 'Created or changed'))
+  const paths = artifacts.map(({ path }) => relative(bench.cwd, path))
+  assert.deepEqual(paths.toSorted(), ['.env', 'a/b/deep.ts', 'moved.txt', 'old.txt'])
+  const changes = artifacts.map(({ path }) => statSync(path).ctimeMs)
+  assert.deepEqual(
+    changes,
+    changes.toSorted((a, b) => a - b),
+  )
+  assert.deepEqual(bench.types().slice(-3), ['artifact', 'result success', 'turn_complete'])
+})
+
+test('files of a turn whose process was killed are told by the one that takes it up', async () => {
+  using bench = new Bench((turn) => {
+    if (turn.resumed) return Promise.resolve(success)
+    writeFileSync(join(bench.cwd, 'before-the-kill.txt'), '')
+    return new Promise(() => {})
+  })
+  bench.message('m1')
+  await bench.until('turn_started')
+  bench.restart()
+  bench.message('m1')
+  await bench.until('turn_complete')
+  assert.ok(bench.events.some((event) => event.type === 'artifact' && event.path.endsWith('before-the-kill.txt')))
+})
+
+test('a turn tells 200 files, the newest, and ends also when its folder is gone', async () => {
+  using bench = new Bench((turn) => {
+    if (turn.content.endsWith('m2')) rmSync(bench.cwd, { recursive: true })
+    else for (let index = 0; index < 300; index++) writeFileSync(join(bench.cwd, `${index}.txt`), '')
+    return Promise.resolve(success)
+  })
+  bench.message('m1')
+  await bench.until('turn_complete')
+  assert.equal(bench.types().filter((type) => type === 'artifact').length, 200)
+  bench.message('m2')
+  await bench.until('turn_complete', 2)
+  assert.deepEqual(bench.types().slice(-3), ['turn_started', 'result success', 'turn_complete'])
+})
+
 test('more waiting messages than the bound are refused', async () => {
   using bench = new Bench(() => new Promise(() => {}))
   await bench.until('configured')
@@ -261,3 +334,12 @@ test('an event that is too large for a line is cut, not lost', () => {
   }
   assert.match(fittingLine(event), /^\{"type":"error".*too large/)
 })
+
+/** Whether a file that is made now gets a later time than that one has. */
+function isOlderThanNow(path: string): boolean {
+  const probe = `${path}.probe`
+  writeFileSync(probe, '')
+  const { ctimeMs } = statSync(probe)
+  rmSync(probe)
+  return ctimeMs > statSync(path).ctimeMs
+}

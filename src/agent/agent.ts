@@ -1,6 +1,7 @@
 import { mkdirSync } from 'node:fs'
 import { costUsd } from '../lib/model-price.ts'
 import type { AgentCommand, ConfigureCommand, MessageCommand } from '../protocol/agent.ts'
+import { changedFiles } from './changed-files.ts'
 import type { Harness, HarnessSession, HarnessSettings, TurnOutcome } from './harness.ts'
 import type { Emit } from './output.ts'
 import { TurnJournal } from './turn-journal.ts'
@@ -162,14 +163,29 @@ export class Agent {
     }
     const startedAt = performance.now()
     if (state === 'new') this.#journal(() => journal.start(messageId, configured.sessionId))
+    const since = journal.writtenMs
     this.#emit({ type: 'turn_started', message_id: messageId })
-    const outcome = await this.#run(configured, command, state === 'started')
+    const told = new Set<string>()
+    const outcome = await this.#run(configured, command, state === 'started', told)
+    this.#tellChangedFiles(configured.settings.cwd, since, told)
     const { price } = configured.settings
     const { input_tokens: input, output_tokens: output } = outcome.usage
     if (price) outcome.costUsd = costUsd(price, { input, output })
     this.#finish(messageId, configured.sessionId, outcome, startedAt, () => {
       this.#journal(() => journal.finish(messageId, configured.sessionId))
     })
+  }
+
+  /** What the tools that write files have not told: commands make files too. */
+  #tellChangedFiles(cwd: string, sinceMs: number, told: ReadonlySet<string>): void {
+    try {
+      for (const path of changedFiles(cwd, sinceMs)) {
+        if (!told.has(path)) this.#emit({ type: 'artifact', path, summary: 'Created or changed' })
+      }
+    } catch (error) {
+      // A command may have taken the folder away.
+      console.error(error)
+    }
   }
 
   #finish(
@@ -213,7 +229,13 @@ export class Agent {
     }
   }
 
-  async #run(configured: Configured, command: MessageCommand, resumed: boolean): Promise<TurnOutcome> {
+  /** Adds the paths of artifacts to `told`. */
+  async #run(
+    configured: Configured,
+    command: MessageCommand,
+    resumed: boolean,
+    told: Set<string>,
+  ): Promise<TurnOutcome> {
     const abort = new AbortController()
     const crashed = Promise.withResolvers<never>()
     // Nobody may be listening when it rejects: the race below can be over.
@@ -234,6 +256,7 @@ export class Agent {
         { content: command.content, resumed },
         (event) => {
           if (over) return
+          if (event.type === 'artifact') told.add(event.path)
           this.#emit(event.type === 'assistant' ? { ...event, session_id: session.sessionId } : event)
         },
         abort.signal,

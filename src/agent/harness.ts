@@ -5,7 +5,8 @@ import type { AgentEventOf, ConfigureCommand, ResultSubtype } from '../protocol/
  *
  * A harness speaks to its model only through the gateway, keeps its conversation below `stateDir`, and names its tools
  * as `toolNames` of the protocol does. It knows nothing of message ids, of the journal of turns, or of lines: the `Agent`
- * around it adds ids and durations and guarantees one `result` and one `turn_complete` per message.
+ * around it adds ids and durations, tells the files that commands have changed, and guarantees one `result` and one
+ * `turn_complete` per message.
  *
  * Life cycle: `open` once, then `run` one turn at a time, then `close`. A session whose `run` has thrown is closed and
  * opened anew before the next turn.

@@ -1,4 +1,4 @@
-import { closeSync, fsyncSync, mkdirSync, openSync, readFileSync, writeSync } from 'node:fs'
+import { closeSync, fstatSync, fsyncSync, mkdirSync, openSync, readFileSync, writeSync } from 'node:fs'
 import { join } from 'node:path'
 import { z } from 'zod'
 
@@ -37,6 +37,14 @@ export class TurnJournal {
   /** The harness's id of the conversation in which the message was dealt with. */
   sessionId(messageId: string): string {
     return this.#entries.get(messageId)?.sessionId ?? ''
+  }
+
+  /**
+   * When the last entry was written, by the clock of the file system: a file that is made later is never older, which the
+   * clock of the process does not promise. While a turn runs it is its start, also after a kill.
+   */
+  get writtenMs(): number {
+    return fstatSync(this.#file).mtimeMs
   }
 
   start(messageId: string, sessionId: string): void {

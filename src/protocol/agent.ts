@@ -189,7 +189,7 @@ export const turnStartedEventSchema = z.object({
   message_id: messageId,
 })
 
-/** For the server alone: a tool of the agent created or changed a file. */
+/** For the server alone: a file that was created or changed, by a tool when it is told at once, by a command at the end of the turn. */
 export const artifactEventSchema = z.object({
   type: z.literal('artifact'),
   path: z.string().min(1).max(4096),

@@ -87,6 +87,21 @@ export function harnessConformance(under: HarnessUnderTest): void {
     },
   )
 
+  test(`${name}: files that a command makes are told as artifacts`, { timeout: testMs }, async () => {
+    await using world = await World.create()
+    await using agent = await start(world)
+    const command = 'mkdir -p made/deep node_modules/x; echo 1 > made/deep/page.ts; echo 2 > node_modules/x/index.js'
+    const events = await agent.turn('msg_1', `run: ${command}`)
+    assertTurn(events, 'msg_1')
+    assert.deepEqual(
+      all(events, 'artifact').map(({ path }) => path),
+      [`${world.cwd}/made/deep/page.ts`],
+    )
+    // The clock of file systems moves on in steps of up to 10 ms.
+    await sleep(50)
+    assert.deepEqual(all(await agent.turn('msg_2', 'run: cat made/deep/page.ts'), 'artifact'), [])
+  })
+
   test(
     `${name}: a killed process leaves a conversation that the next one goes on with`,
     { timeout: testMs },
