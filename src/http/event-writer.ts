@@ -1,7 +1,7 @@
 import type { Writable } from 'node:stream'
 import type { StreamEvent } from '../session/index.ts'
 
-/** What a reconnecting `EventSource` waits (contract.md § The stream). */
+/** What a reconnecting `EventSource` waits (docs/api.md § Conventions). */
 const retryMs = 3000
 const commentMs = 15_000
 /** Large events are sent in parts, so that a client which takes them slowly is told from one that takes nothing. */
