@@ -18,7 +18,9 @@ test('prices are read by model, and wrong ones are told with their place', () =>
   const price = { inputPerMillion: 3, outputPerMillion: 15 }
   const { prices } = readConfig({ ATOLL_PRICES: JSON.stringify({ 'anthropic/claude-sonnet-4-5': price }) })
   assert.deepEqual(prices.get('anthropic/claude-sonnet-4-5'), price)
-  assert.equal(readConfig({}).prices.size, 0)
+  const demo = { inputPerMillion: 0, outputPerMillion: 0 }
+  assert.deepEqual([...readConfig({}).prices], [['demo', demo]], 'the demo model costs nothing')
+  assert.deepEqual(readConfig({ ATOLL_PRICES: JSON.stringify({ demo: price }) }).prices.get('demo'), price)
   for (const [text, pattern] of [
     ['{', /ATOLL_PRICES must be JSON/],
     ['[]', /ATOLL_PRICES /],

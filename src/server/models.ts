@@ -25,6 +25,9 @@ export function readModels(text: string, defaultModel: string, faults: string[])
   return [...new Set([defaultModel, ...listed])]
 }
 
+/** The demo model runs in this process. */
+const demoPrice = { inputPerMillion: 0, outputPerMillion: 0 }
+
 /** `ATOLL_PRICES`: a JSON object from model to what a million tokens cost in US dollars. */
 export function readPrices(text: string, faults: string[]): ReadonlyMap<string, ModelPrice> {
   let value: unknown
@@ -35,7 +38,7 @@ export function readPrices(text: string, faults: string[]): ReadonlyMap<string, 
     return new Map()
   }
   const parsed = priceTable.safeParse(value)
-  if (parsed.success) return new Map(Object.entries(parsed.data))
+  if (parsed.success) return new Map(Object.entries({ demo: demoPrice, ...parsed.data }))
   const [issue] = parsed.error.issues
   const place = issue?.path.map(String).join('.') ?? ''
   faults.push(`ATOLL_PRICES ${place === '' ? '' : `${place}: `}${issue?.message ?? 'is wrong'}`)
