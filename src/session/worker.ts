@@ -1,14 +1,13 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { isServiceError, ServiceError } from '../errors.ts'
-import type { SandboxService } from '../sandbox/index.ts'
 import { AgentLink, type WorkerDeps } from './agent-link.ts'
 import { KeyedLock } from '../lib/keyed-lock.ts'
 import { backOff } from './back-off.ts'
 import type { SessionLimits } from './config.ts'
-import { bootSandbox, endForeignAgents, findSandbox } from './boot.ts'
 import { hasWork, type Progress } from './draft.ts'
 import { dropForkCheckpoint } from './fork.ts'
 import { demandQueued, hasEnded, Ledger } from './ledger.ts'
+import { deleteSandbox, SandboxLink } from './sandbox-link.ts'
 import type { Session } from './session.ts'
 
 /**
@@ -25,17 +24,14 @@ import type { Session } from './session.ts'
  */
 export class SessionWorker {
   readonly sessionId: string
-  readonly #orgId: string
   readonly #deps: WorkerDeps
   readonly #ledger: Ledger
+  readonly #sandbox: SandboxLink
   readonly #agent: AgentLink
   readonly #stop = new AbortController()
   #driving: Promise<void> | undefined
   #poked = false
   #wakeLoop = () => {}
-  #release: (() => void) | undefined
-  /** The sandbox that was lost after it had run: until another one takes its place, messages cannot go on. */
-  #lostSandboxId: string | undefined
   #ending: Promise<void> | undefined
   readonly #stillness = new KeyedLock()
   #forkCheckpointTried = false
@@ -43,13 +39,17 @@ export class SessionWorker {
 
   constructor(deps: WorkerDeps, session: { id: string; orgId: string }) {
     this.sessionId = session.id
-    this.#orgId = session.orgId
     this.#deps = deps
     this.#ledger = new Ledger(deps, session.id)
+    this.#sandbox = new SandboxLink(deps, this.#ledger, session.orgId, {
+      signal: this.#stop.signal,
+      detach: () => this.#agent.detach(),
+      poke: () => this.#poke(),
+    })
     this.#agent = new AgentLink(deps, this.#ledger, session.orgId, {
       signal: this.#stop.signal,
-      awake: () => this.#wokeUp(),
-      hold: (wanted) => this.#hold(wanted),
+      awake: () => this.#sandbox.wokeUp(),
+      hold: (wanted) => this.#sandbox.hold(wanted),
       fail: (error, what, code) => this.#fail(error, what, code),
       orFail: (what, work) => this.#orFail(what, work),
     })
@@ -63,7 +63,7 @@ export class SessionWorker {
   async enqueue(content: string): Promise<void> {
     await this.#ledger.write((draft) => {
       if (this.#ending) throw hasEnded()
-      if (draft.progress.session.sandboxId === this.#lostSandboxId) {
+      if (this.#sandbox.isLost(draft.progress.session.sandboxId)) {
         throw new ServiceError('conflict', 'the sandbox of the session is lost; restart the session')
       }
       demandRoom(draft.progress, content, this.#deps.limits)
@@ -126,11 +126,11 @@ export class SessionWorker {
   async restart(sandboxId: string, checkpointId: string | undefined): Promise<void> {
     const { sandboxes } = this.#deps
     const { session } = await this.#ledger.read()
-    const status = (await findSandbox(sandboxes, this.#orgId, session.sandboxId))?.status ?? 'stopped'
+    const status = await this.#sandbox.status(session.sandboxId)
     if (status !== 'stopped' && status !== 'error') {
       throw new ServiceError('conflict', `the sandbox of the session is ${status}, not lost`)
     }
-    if (session.activity !== 'failed') await this.#loseSandbox(status)
+    if (session.activity !== 'failed') await this.#sandbox.lose(status)
     // First, so that a crash leaves no sandbox of nobody.
     await deleteSandbox(sandboxes, session)
     await dropForkCheckpoint(sandboxes, session)
@@ -141,7 +141,7 @@ export class SessionWorker {
       }
       draft.restart(sandboxId, checkpointId)
     })
-    this.#hold(false)
+    this.#sandbox.hold(false)
     await this.#agent.wanted('message')
     this.#poke()
   }
@@ -164,7 +164,7 @@ export class SessionWorker {
     this.#poke()
     // A boot under way goes on inside the sandbox service; the next server finds what it left.
     await Promise.race([this.#driving, sleep(this.#deps.timings.bootStopMs, undefined, { ref: false })])
-    this.#hold(false)
+    this.#sandbox.hold(false)
   }
 
   /** Takes note of a change that the sandbox service has announced. */
@@ -172,9 +172,9 @@ export class SessionWorker {
     if (this.#stop.signal.aborted || this.#ending) return
     const { sandboxReady } = await this.#ledger.read()
     if (!sandboxReady) return
-    if (status === 'hibernated') await this.#fellAsleep()
-    if (status === 'running') await this.#wokeUp()
-    if (status === 'stopped' || status === 'error') await this.#loseSandbox(status, reason)
+    if (status === 'hibernated') await this.#sandbox.fellAsleep()
+    if (status === 'running') await this.#sandbox.wokeUp()
+    if (status === 'stopped' || status === 'error') await this.#sandbox.lose(status, reason)
     this.#poke()
   }
 
@@ -195,9 +195,8 @@ export class SessionWorker {
       stopped.catch((error: unknown) => log.error({ err: error, sessionId: session.id }, 'a sandbox was left behind'))
     }
     waited.abort()
-    this.#hold(false)
-    this.#forkCheckpointTried = false
-    await this.#dropForkCheckpoint(session)
+    this.#sandbox.hold(false)
+    await this.#sandbox.endForkCheckpoint(session)
     await this.#ledger.write(async (draft) => draft.end(await store.queuedMessageIds(this.sessionId)))
   }
 
@@ -218,7 +217,7 @@ export class SessionWorker {
       }
     }
     this.#agent.leaveStartSlot()
-    this.#hold(false)
+    this.#sandbox.hold(false)
   }
 
   /** Does the next thing that is to be done; `wait` when only a message or an event of the sandbox can go on. */
@@ -228,16 +227,20 @@ export class SessionWorker {
     if (session.status === 'ended') this.#stop.abort()
     if (session.activity === 'failed' || this.#stop.signal.aborted) return await this.#rest(progress)
     const working = hasWork(progress)
-    this.#hold(working)
-    if (!progress.sandboxReady) return await this.#boot(progress)
-    if (session.forkCheckpointOf !== undefined) await this.#dropForkCheckpoint(session)
-    const status = (await findSandbox(this.#deps.sandboxes, this.#orgId, session.sandboxId))?.status ?? 'stopped'
+    this.#sandbox.hold(working)
+    if (!progress.sandboxReady) {
+      await this.#orFail('The sandbox could not be started', () => this.#sandbox.boot(session))
+      return 'again'
+    }
+    if (!this.#forkCheckpointTried) await this.#sandbox.endForkCheckpoint(session)
+    this.#forkCheckpointTried = true
+    const status = await this.#sandbox.status(session.sandboxId)
     if (status === 'stopped' || status === 'error') {
-      await this.#loseSandbox(status)
+      await this.#sandbox.lose(status)
       return 'wait'
     }
     if (status === 'hibernated' && !(working && this.#agent.wakeWanted)) {
-      await this.#fellAsleep()
+      await this.#sandbox.fellAsleep()
       return 'wait'
     }
     if (session.agentProcessId === undefined) {
@@ -249,77 +252,9 @@ export class SessionWorker {
 
   /** Nothing is done until a message comes; a sandbox that is gone by now is noticed. */
   async #rest({ session, sandboxReady }: Progress): Promise<'wait'> {
-    this.#hold(false)
-    if (sandboxReady && session.status === 'running') {
-      const sandbox = await findSandbox(this.#deps.sandboxes, this.#orgId, session.sandboxId)
-      const lost = sandbox === undefined || sandbox.status === 'stopped' || sandbox.status === 'error'
-      this.#lostSandboxId = lost ? session.sandboxId : undefined
-    }
+    this.#sandbox.hold(false)
+    if (sandboxReady && session.status === 'running') await this.#sandbox.look(session)
     return 'wait'
-  }
-
-  async #boot({ session }: Progress): Promise<'again'> {
-    const { sandboxes } = this.#deps
-    await this.#orFail('The sandbox could not be started', async () => {
-      await bootSandbox(sandboxes, session, this.#stop.signal)
-      this.#stop.signal.throwIfAborted()
-      if (session.checkpointId !== undefined) await endForeignAgents(sandboxes, session)
-      const replaced = await this.#ledger.write((draft) => {
-        if (draft.progress.session.sandboxId !== session.sandboxId) return true
-        draft.note('sandbox_ready', 'info', 'The sandbox is ready.')
-        return false
-      })
-      if (replaced) await deleteSandbox(sandboxes, session)
-    })
-    return 'again'
-  }
-
-  /** The fork stands on its own; a checkpoint that cannot be removed now is tried again by the next server. */
-  async #dropForkCheckpoint(session: Session): Promise<void> {
-    if (session.forkCheckpointOf === undefined || this.#forkCheckpointTried) return
-    this.#forkCheckpointTried = true
-    try {
-      await dropForkCheckpoint(this.#deps.sandboxes, session)
-      await this.#ledger.write((draft) => draft.set({ checkpointId: undefined, forkCheckpointOf: undefined }))
-    } catch (error) {
-      this.#deps.log.warn({ err: error, sessionId: this.sessionId }, 'the checkpoint of a fork was left behind')
-    }
-  }
-
-  async #fellAsleep(): Promise<void> {
-    await this.#ledger.write((draft) => {
-      if (!draft.progress.hibernated) draft.note('sandbox_hibernated', 'info', 'The sandbox hibernates.')
-    })
-    this.#agent.detach()
-  }
-
-  async #wokeUp(): Promise<void> {
-    await this.#ledger.write((draft) => {
-      if (draft.progress.hibernated) draft.note('sandbox_resumed', 'info', 'The sandbox runs again.')
-    })
-  }
-
-  async #loseSandbox(status: 'stopped' | 'error', reason?: string): Promise<void> {
-    const { session } = await this.#ledger.read()
-    if (this.#lostSandboxId === session.sandboxId || this.#stop.signal.aborted) return
-    // At once, so that who else notices it meanwhile does not tell it again.
-    this.#lostSandboxId = session.sandboxId
-    try {
-      this.#agent.detach()
-      const sandbox = await findSandbox(this.#deps.sandboxes, this.#orgId, session.sandboxId)
-      const code = reason ?? sandbox?.reason ?? 'sandbox_stopped'
-      const words = sandbox?.reasonMessage ?? (status === 'stopped' ? 'it was stopped' : `it is in error (${code})`)
-      await this.#ledger.write((draft) => {
-        if (draft.progress.session.sandboxId !== session.sandboxId) return
-        draft.set({ agentProcessId: undefined, agentOffset: 0 })
-        draft.fail(code, `The sandbox of the session is lost: ${words}.`)
-      })
-    } catch (error) {
-      // It is not told: the next step does it.
-      this.#lostSandboxId = undefined
-      this.#poke()
-      throw error
-    }
   }
 
   async #orFail(what: string, work: () => Promise<void>): Promise<void> {
@@ -338,7 +273,7 @@ export class SessionWorker {
     this.#deps.log.warn({ err: error, sessionId: this.sessionId }, what)
     // Faults of the world are told; others stay in the log.
     const words = isServiceError(error) ? `: ${error.message}` : ''
-    const named = code ?? (isServiceError(error) ? error.code : ((await this.#sandboxFault()) ?? 'internal_error'))
+    const named = code ?? (isServiceError(error) ? error.code : ((await this.#sandbox.fault()) ?? 'internal_error'))
     this.#failures = 0
     await this.#ledger.write((draft) => {
       draft.set({ agentProcessId: undefined, agentOffset: 0 })
@@ -346,26 +281,9 @@ export class SessionWorker {
     })
   }
 
-  /** Why the sandbox is in error, when it is: it may have ended while a call was at work on it. */
-  async #sandboxFault(): Promise<string | undefined> {
-    const { sandboxId } = (await this.#ledger.read()).session
-    const sandbox = await findSandbox(this.#deps.sandboxes, this.#orgId, sandboxId)
-    return sandbox?.status === 'error' ? sandbox.reason : undefined
-  }
-
-  #hold(wanted: boolean): void {
-    if (wanted && !this.#stop.signal.aborted) {
-      const { sandboxId } = this.#ledger.known?.session ?? {}
-      if (sandboxId !== undefined) this.#release ??= this.#deps.sandboxes.previews.hold(sandboxId)
-      return
-    }
-    this.#release?.()
-    this.#release = undefined
-  }
-
   /** After what may have left nothing to do. */
   async #restIfDone(): Promise<void> {
-    if (!hasWork(await this.#ledger.read())) this.#hold(false)
+    if (!hasWork(await this.#ledger.read())) this.#sandbox.hold(false)
   }
 
   async #hasEnded(): Promise<boolean> {
@@ -402,13 +320,5 @@ function demandRoom(progress: Progress, content: string, limits: SessionLimits):
   if (progress.queued >= queuedMessagesMax) {
     const details = { limit: queuedMessagesMax, retryAfterSeconds: 10 }
     throw new ServiceError('rate_limited', `${progress.queued} messages wait already`, { details })
-  }
-}
-
-async function deleteSandbox(sandboxes: SandboxService, session: { orgId: string; sandboxId: string }): Promise<void> {
-  try {
-    await sandboxes.delete(session.orgId, session.sandboxId)
-  } catch (error) {
-    if (!isServiceError(error, 'not_found')) throw error
   }
 }
