@@ -11,6 +11,8 @@ export interface OrganisationStore {
   insertOrganisation(organisation: Organisation): Promise<void>
   /** Adds a key; the same key of the same organisation again is harmless. Throws `conflict` when another one has it. */
   insertApiKey(key: { id: string; orgId: string; keyHash: string; createdAt: Date }): Promise<void>
+  /** Ends all keys of an organisation but one. */
+  deleteOtherApiKeys(orgId: string, keyHash: string): Promise<void>
   organisationByKey(keyHash: string): Promise<Organisation | undefined>
   countApiKeys(orgId: string): Promise<number>
 }

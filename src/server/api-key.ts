@@ -4,8 +4,8 @@ import { sha256 } from '../lib/secret.ts'
 import type { OrganisationStore } from '../sandbox/index.ts'
 
 /**
- * Makes sure that the default organisation has a key. The configured one is added; without one, and without any key yet,
- * a new one is made and returned, to be shown this once.
+ * Makes sure that the default organisation has a key. The configured one is its only one: whoever sets another has ended
+ * the one before. Without one, and without any key yet, a new one is made and returned, to be shown this once.
  */
 export async function ensureApiKey(organisations: OrganisationStore, configured?: string): Promise<string | undefined> {
   const { id: orgId } = await organisations.defaultOrganisation()
@@ -13,5 +13,7 @@ export async function ensureApiKey(organisations: OrganisationStore, configured?
   const key = configured ?? `atoll_${randomBytes(24).toString('hex')}`
   const keyHash = sha256(key)
   await organisations.insertApiKey({ id: newId('key_'), orgId, keyHash, createdAt: new Date() })
-  return configured === undefined ? key : undefined
+  if (configured === undefined) return key
+  await organisations.deleteOtherApiKeys(orgId, keyHash)
+  return undefined
 }

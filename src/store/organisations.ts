@@ -45,6 +45,10 @@ export function organisationStore(db: Kysely<Database>): OrganisationStore {
       }
     },
 
+    async deleteOtherApiKeys(orgId, keyHash) {
+      await db.deleteFrom('apiKeys').where('orgId', '=', orgId).where('keyHash', '!=', keyHash).execute()
+    },
+
     async organisationByKey(keyHash) {
       return await db
         .selectFrom('apiKeys')

@@ -40,6 +40,16 @@ export function organisationTests(store: OpenedStore): void {
       assert.equal(await store().organisations.countApiKeys(orgId), 2)
     })
 
+    test('the other keys of an organisation end, and those of others stay', async () => {
+      const [mine, theirs] = [await newOrganisation(store()), await newOrganisation(store())]
+      const [old, kept, foreign] = [key(mine.id), key(mine.id), key(theirs.id)]
+      for (const each of [old, kept, foreign]) await store().organisations.insertApiKey(each)
+      await store().organisations.deleteOtherApiKeys(mine.id, kept.keyHash)
+      assert.equal(await store().organisations.organisationByKey(old.keyHash), undefined)
+      assert.deepEqual(await store().organisations.organisationByKey(kept.keyHash), mine)
+      assert.deepEqual(await store().organisations.organisationByKey(foreign.keyHash), theirs)
+    })
+
     test('a key of another organisation is a conflict', async () => {
       const first = key((await newOrganisation(store())).id)
       await store().organisations.insertApiKey(first)
