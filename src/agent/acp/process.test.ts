@@ -3,7 +3,7 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, test } from 'node:test'
-import { setImmediate } from 'node:timers/promises'
+import { setImmediate as nextTick } from 'node:timers/promises'
 import { AcpProcess } from './process.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'atoll-acp-'))
@@ -20,5 +20,5 @@ test('lines that are no message are left out, and what a program says after nobo
   const writer = program.stream.writable.getWriter()
   await writer.write({ jsonrpc: '2.0', method: 'go on' })
   assert.match(await program.ended, /status 0/)
-  await setImmediate()
+  await nextTick()
 })
