@@ -219,7 +219,9 @@ async function sendAnswer(answer: Answer, reply: FastifyReply): Promise<void> {
 
 async function sendError(deps: HttpDeps, error: unknown, request: FastifyRequest, reply: FastifyReply): Promise<void> {
   const answer = errorAnswer(error, pathOf(request))
-  if (asServiceError(error).code === 'internal_error') {
+  // What ran for a client that hung up was ended because of that: no failure.
+  const isGivenUp = reply.raw.destroyed && error instanceof Error && error.name === 'AbortError'
+  if (asServiceError(error).code === 'internal_error' && !isGivenUp) {
     deps.log.error({ err: error, method: request.method, path: pathOf(request) }, 'a request failed')
   }
   // What is left of a body that nobody wants must not be read as the next request.

@@ -1,5 +1,6 @@
 import { sessions as wire } from '../protocol/http/index.ts'
 import { sendEvents } from './event-writer.ts'
+import { onceClosed } from './once-closed.ts'
 import { noContent, route } from './route.ts'
 
 export const eventRoutes = [
@@ -26,7 +27,7 @@ export const eventRoutes = [
       const response = reply.raw
       const gone = new AbortController()
       const close = () => gone.abort()
-      response.once('close', close)
+      onceClosed(response, close)
       // A kept connection may bring a request after the drain began.
       if (streams.draining.aborted) close()
       streams.draining.addEventListener('abort', close)

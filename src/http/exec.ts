@@ -3,6 +3,7 @@ import { z } from 'zod'
 import type { ProcessInfo, RunCommand } from '../sandbox/index.ts'
 import { exec as wire } from '../protocol/http/index.ts'
 import { attach, carryExec, wantsUpgrade } from './exec-socket.ts'
+import { onceClosed } from './once-closed.ts'
 import { noContent, route, wakingErrors } from './route.ts'
 import { reportedSeconds } from './time.ts'
 
@@ -153,8 +154,8 @@ function execBody(sandboxId: string, info: ProcessInfo): z.output<typeof wire.ex
   }
 }
 
-function closed(response: ServerResponse): Promise<unknown> {
-  return new Promise((resolve) => response.once('close', resolve))
+function closed(response: ServerResponse): Promise<void> {
+  return new Promise((resolve) => onceClosed(response, resolve))
 }
 
 function dropWhenStalled(response: ServerResponse): void {

@@ -79,11 +79,11 @@ export function createPreviewProxy(options: PreviewProxyOptions): PreviewProxy {
       refuse(request, response, entry)
       return
     }
+    // Its client has gone while the name was looked up: no reason to wake a sandbox.
+    if (response.destroyed) return
     const { target, strip } = entry
     const headers = requestHeaders(request, strip, isTrusted)
-    const release = previews.hold(target.sandbox.id)
-    if (response.destroyed) release()
-    else response.once('close', release)
+    response.once('close', previews.hold(target.sandbox.id))
     forward({ request, response, target, headers, connections, log })
   }
 
@@ -94,13 +94,10 @@ export function createPreviewProxy(options: PreviewProxyOptions): PreviewProxy {
       refuseUpgrade(socket, entry)
       return
     }
+    if (socket.destroyed) return
     const { target, strip } = entry
     const headers = requestHeaders(request, strip, isTrusted)
     const release = previews.hold(target.sandbox.id)
-    if (socket.destroyed) {
-      release()
-      return
-    }
     upgraded.add(socket)
     socket.once('close', () => {
       upgraded.delete(socket)
