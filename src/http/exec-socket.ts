@@ -2,6 +2,7 @@ import type { Log } from '../lib/log.ts'
 import type { Attachment, AttachmentEvent } from '../sandbox/index.ts'
 import { ServiceError } from '../errors.ts'
 import { asServiceError } from './errors.ts'
+import { onceClosed } from './once-closed.ts'
 import type { Call, WebSocketLike } from './route.ts'
 import { takeInput } from './socket-input.ts'
 import type { SocketInput } from './socket-input.ts'
@@ -29,8 +30,8 @@ export async function attach(
 ): Promise<(socket: WebSocketLike) => void> {
   const offset = query.offset === undefined ? 0 : Number(query.offset)
   const attachment = await deps.sandboxes.exec.attach(orgId, params.id, processId, { offset })
-  // Whatever becomes of the upgrade, the attachment goes with the connection.
-  request.raw.socket.once('close', () => attachment.close())
+  // Whatever becomes of the upgrade, the attachment goes with the connection, which may have gone while the sandbox woke.
+  onceClosed(request.raw.socket, () => attachment.close())
   return (socket) => carryBy(socket, attachment, streams, deps.log)
 }
 
