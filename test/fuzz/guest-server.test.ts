@@ -7,7 +7,7 @@ import { join } from 'node:path'
 import { after, afterEach, before, test } from 'node:test'
 import fc from 'fast-check'
 import { frameKind, payloadBytesMax } from '../../src/protocol/guest.ts'
-import { eventually, GuestProcess } from '../../src/runtime/guest-client/guest-process.ts'
+import { eventually, GuestProcess } from '../../src/runtime/guest-client/testing/guest-process.ts'
 
 /** A conversation that has not ended by then hangs. */
 const hangMs = 20_000

@@ -9,7 +9,7 @@ import type {
   SandboxExit,
   SandboxSpec,
 } from '../../src/sandbox/index.ts'
-import { GuestProcess } from '../../src/runtime/guest-client/guest-process.ts'
+import { GuestProcess } from '../../src/runtime/guest-client/testing/guest-process.ts'
 
 /**
  * Machines without walls: each sandbox is the real guest as an ordinary process of this machine. All is real but the container,

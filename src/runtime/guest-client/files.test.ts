@@ -23,7 +23,7 @@ import { PassThrough, Readable } from 'node:stream'
 import { after, before, test } from 'node:test'
 import { type ErrorCode, isServiceError } from '../../errors.ts'
 import type { Guest } from '../../sandbox/guest.ts'
-import { eventually, GuestProcess } from './guest-process.ts'
+import { eventually, GuestProcess } from './testing/guest-process.ts'
 
 let machine: GuestProcess
 let guest: Guest

@@ -11,7 +11,7 @@ import { isServiceError } from '../../errors.ts'
 import type { FreezeReason } from '../../sandbox/driver.ts'
 import type { Attachment, Guest } from '../../sandbox/guest.ts'
 import { createGuest, guestConnections } from './index.ts'
-import { eventually, GuestProcess } from './guest-process.ts'
+import { eventually, GuestProcess } from './testing/guest-process.ts'
 
 /** Stands for a driver: a dump is a stop of the guest's process, and asks for what a real one does. */
 class Freezer {

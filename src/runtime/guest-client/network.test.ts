@@ -8,7 +8,7 @@ import { after, before, test } from 'node:test'
 import { isServiceError } from '../../errors.ts'
 import type { Guest } from '../../sandbox/guest.ts'
 import { configureGuest } from './guest.ts'
-import { eventually, GuestProcess } from './guest-process.ts'
+import { eventually, GuestProcess } from './testing/guest-process.ts'
 
 let machine: GuestProcess
 let guest: Guest

@@ -7,7 +7,7 @@ import { after, before, test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { isServiceError } from '../../errors.ts'
 import type { Guest, ProcessInfo, SpawnRequest } from '../../sandbox/guest.ts'
-import { eventually, GuestProcess } from './guest-process.ts'
+import { eventually, GuestProcess } from './testing/guest-process.ts'
 
 let machine: GuestProcess
 let guest: Guest

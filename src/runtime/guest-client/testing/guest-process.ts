@@ -7,11 +7,11 @@ import { connect, type Socket } from 'node:net'
 import { arch, tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
-import type { Guest } from '../../sandbox/guest.ts'
-import { createGuest } from './guest.ts'
+import type { Guest } from '../../../sandbox/guest.ts'
+import { createGuest } from '../guest.ts'
 
 const triple = `${arch() === 'arm64' ? 'aarch64' : 'x86_64'}-unknown-linux-gnu`
-const built = join(import.meta.dirname, '../../../guest/target', triple, 'release/atoll-guest')
+const built = join(import.meta.dirname, '../../../../guest/target', triple, 'release/atoll-guest')
 
 /** The real guest as an ordinary process of this machine, for tests: it supervises its own descendants only. */
 export class GuestProcess {
