@@ -6,6 +6,8 @@ const removeAttempts = 200
 const removePauseMs = 5
 const freezeTimeoutMs = 10_000
 const freezePollMs = 1
+/** What the kernel drops or writes back before it ends a process: fields of `memory.stat` (cgroup-v2.rst). */
+const droppable = ['active_file', 'inactive_file', 'slab_reclaimable']
 /** Where version 2 is mounted when it is alone. */
 const unified = '/sys/fs/cgroup'
 
@@ -51,6 +53,27 @@ export class Cgroups {
       if (count !== undefined) return Number(count)
     }
     return 0
+  }
+
+  /**
+   * Bytes of memory of a group that the kernel cannot take back, where it would end processes for a limit below that:
+   * version 2 does, version 1 refuses the limit instead. Absent with version 1, or without the group.
+   */
+  async heldBytes(group: string): Promise<number | undefined> {
+    for (const hierarchy of this.#hierarchies) {
+      const usage = await readFile(`${hierarchy}${group}/memory.current`, 'utf8').catch(() => undefined)
+      const stat = await readFile(`${hierarchy}${group}/memory.stat`, 'utf8').catch(() => undefined)
+      if (usage === undefined || stat === undefined) continue
+      const fields = new Map(
+        stat
+          .split('\n')
+          .map((line) => line.split(' '))
+          .map(([name, value]) => [name, Number(value)]),
+      )
+      const cache = droppable.reduce((sum, name) => sum + (fields.get(name) ?? 0), 0)
+      return Math.max(0, Number(usage) - cache)
+    }
+    return undefined
   }
 
   /** Stops every process of a group where it is and returns when all stand still. */

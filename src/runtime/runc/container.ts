@@ -1,6 +1,7 @@
 import { readFile, rm } from 'node:fs/promises'
 import { ServiceError } from '../../errors.ts'
 import { CommandError, run } from '../command.ts'
+import type { Cgroups } from './cgroup.ts'
 import type { resourcesOf } from './config.ts'
 import type { HostNames } from './names.ts'
 import type { ProcessIdentity } from './process.ts'
@@ -46,17 +47,23 @@ export async function startContainer(names: HostNames, sandboxId: string): Promi
 /** Changes the limits of a container that runs. Throws `conflict` when its processes hold more memory than the new limit. */
 export async function updateContainer(
   names: HostNames,
+  cgroups: Pick<Cgroups, 'heldBytes'>,
   sandboxId: string,
   resources: ReturnType<typeof resourcesOf>,
 ): Promise<void> {
+  const heldBytes = await cgroups.heldBytes(names.cgroup(sandboxId))
+  if (heldBytes !== undefined && heldBytes > resources.memory.limit) throw heldTooMuch()
   const input = JSON.stringify(resources)
   await run(['runc', '--root', names.runcRoot, 'update', '--resources', '-', sandboxId], { input }).catch(
     (error: unknown) => {
       if (!(error instanceof CommandError) || !/busy|memory/i.test(error.stderr)) throw error
-      const message = 'the processes of the sandbox hold more memory than that'
-      throw new ServiceError('conflict', message, { cause: error })
+      throw heldTooMuch(error)
     },
   )
+}
+
+function heldTooMuch(cause?: unknown): ServiceError {
+  return new ServiceError('conflict', 'the processes of the sandbox hold more memory than that', { cause })
 }
 
 /** The first process of a container as runc recorded it, whether it still runs or not. */

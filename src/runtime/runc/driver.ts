@@ -159,13 +159,13 @@ class RuncDriver implements RuntimeDriver {
 
   resize(spec: SandboxSpec): Promise<void> {
     return this.#turn(spec.id, async () => {
-      const { bundles } = this.#host()
+      const { bundles, cgroups } = this.#host()
       const { inventory, running, lazy, names } = this.#parts
       const record = inventory.sandbox(spec.id)
       if (running.isUp(spec.id)) {
         // What is still to come counts too.
         await lazy.whole(spec.id)
-        await updateContainer(names, spec.id, resourcesOf(spec, bundles.traits))
+        await updateContainer(names, cgroups, spec.id, resourcesOf(spec, bundles.traits))
       }
       await limitDisk(bundles, record, spec.diskMb)
     })
