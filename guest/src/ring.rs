@@ -3,11 +3,9 @@
 //! Each stream keeps its own last bytes, so a chatty stdout does not push out the one line of stderr that matters. What
 //! was dropped leaves a gap: a reader goes on at the next byte that is kept.
 
-use std::collections::VecDeque;
+mod kept;
 
-const CHUNK_BYTES: usize = 32 * 1024;
-/// Bounds what many tiny, alternating writes cost beyond their bytes.
-const CHUNKS_MAX: usize = 16 * 1024;
+use kept::Kept;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Stream {
@@ -32,59 +30,6 @@ pub struct Log {
     hold: Option<u64>,
 }
 
-#[derive(Default)]
-struct Kept {
-    chunks: VecDeque<Chunk>,
-    bytes: usize,
-    dropped: bool,
-}
-
-/// Bytes `skip..` of `data` are kept; `offset` is where `data[0]` stood in the log.
-struct Chunk {
-    offset: u64,
-    data: Vec<u8>,
-    skip: usize,
-}
-
-impl Chunk {
-    fn end(&self) -> u64 {
-        self.offset + self.data.len() as u64
-    }
-
-    fn start(&self) -> u64 {
-        self.offset + self.skip as u64
-    }
-}
-
-impl Kept {
-    fn drop_bytes(&mut self, mut count: usize) {
-        while count > 0 {
-            let chunk = match self.chunks.front_mut() {
-                Some(chunk) => chunk,
-                None => return,
-            };
-            self.dropped = true;
-            let left = chunk.data.len() - chunk.skip;
-            if left > count {
-                chunk.skip += count;
-                self.bytes -= count;
-                return;
-            }
-            count -= left;
-            self.bytes -= left;
-            self.chunks.pop_front();
-        }
-    }
-
-    /// The first kept run of bytes that ends after `cursor`.
-    fn at(&self, cursor: u64) -> Option<(u64, &[u8])> {
-        let index = self.chunks.partition_point(|chunk| chunk.end() <= cursor);
-        let chunk = self.chunks.get(index)?;
-        let start = chunk.start().max(cursor);
-        Some((start, &chunk.data[(start - chunk.offset) as usize..]))
-    }
-}
-
 impl Log {
     pub fn new(keep: Keep, keep_bytes: usize) -> Log {
         Log { streams: Default::default(), end: 0, keep, keep_bytes, hold: None }
@@ -105,46 +50,35 @@ impl Log {
         self.keep == Keep::Tail && self.end.saturating_sub(cursor) <= self.keep_bytes as u64
     }
 
-    /// Bytes held in memory.
-    pub fn bytes(&self) -> usize {
-        self.streams[0].bytes + self.streams[1].bytes
+    /// What it costs of memory: its bytes, and where they stood.
+    pub fn memory(&self) -> usize {
+        self.streams[0].memory() + self.streams[1].memory()
     }
 
     /// Whether nothing of it waits for an acknowledgement.
     pub fn settled(&self) -> bool {
-        self.keep == Keep::Tail || self.bytes() == 0
+        self.keep == Keep::Tail || self.streams.iter().all(|kept| kept.bytes() == 0)
     }
 
     pub fn truncated(&self) -> bool {
-        self.streams[0].dropped || self.streams[1].dropped
+        self.streams[0].dropped() || self.streams[1].dropped()
     }
 
     /// How many bytes of a stream may be appended now.
     pub fn room(&self, stream: Stream) -> usize {
-        let kept = &self.streams[stream as usize];
         match self.keep {
             Keep::Tail => match self.hold {
-                Some(_) if kept.chunks.len() >= CHUNKS_MAX => 0,
                 // The other stream's bytes count too: less room than there is, never more.
                 Some(hold) => self.keep_bytes.saturating_sub(self.end.saturating_sub(hold) as usize),
                 None => usize::MAX,
             },
-            Keep::Lossless if kept.chunks.len() >= CHUNKS_MAX => 0,
-            Keep::Lossless => self.keep_bytes.saturating_sub(kept.bytes),
+            Keep::Lossless => self.keep_bytes.saturating_sub(self.streams[stream as usize].bytes()),
         }
     }
 
     pub fn append(&mut self, stream: Stream, data: &[u8]) {
-        let end = self.end;
-        let kept = &mut self.streams[stream as usize];
+        self.streams[stream as usize].append(self.end, data);
         self.end += data.len() as u64;
-        kept.bytes += data.len();
-        match kept.chunks.back_mut() {
-            Some(last) if last.end() == end && last.data.len() + data.len() <= CHUNK_BYTES => {
-                last.data.extend_from_slice(data)
-            }
-            _ => kept.chunks.push_back(Chunk { offset: end, data: data.to_vec(), skip: 0 }),
-        }
         self.drop_excess();
     }
 
@@ -154,21 +88,8 @@ impl Log {
         }
         let hold = self.hold.unwrap_or(u64::MAX);
         for kept in &mut self.streams {
-            loop {
-                let excess = kept.bytes.saturating_sub(self.keep_bytes);
-                let first = match kept.chunks.front() {
-                    Some(first) if first.start() < hold => first,
-                    _ => break,
-                };
-                let length = (first.end().min(hold) - first.start()) as usize;
-                if kept.chunks.len() > CHUNKS_MAX {
-                    kept.drop_bytes(length);
-                } else if excess > 0 {
-                    kept.drop_bytes(length.min(excess));
-                } else {
-                    break;
-                }
-            }
+            let excess = kept.bytes().saturating_sub(self.keep_bytes);
+            kept.drop_before(hold, excess);
         }
     }
 
@@ -178,20 +99,14 @@ impl Log {
             return;
         }
         for kept in &mut self.streams {
-            while let Some(chunk) = kept.chunks.front() {
-                if chunk.start() >= offset {
-                    break;
-                }
-                let count = (chunk.end().min(offset) - chunk.start()) as usize;
-                kept.drop_bytes(count);
-            }
+            kept.drop_before(offset, usize::MAX);
         }
     }
 
     /// The next kept bytes at or after `cursor`: their stream and offset, at most `max` of them.
     pub fn read(&self, cursor: u64, max: usize) -> Option<(Stream, u64, &[u8])> {
-        let stdout = self.streams[0].at(cursor).map(|(offset, data)| (Stream::Stdout, offset, data));
-        let stderr = self.streams[1].at(cursor).map(|(offset, data)| (Stream::Stderr, offset, data));
+        let stdout = self.streams[0].runs_from(cursor).next().map(|(offset, data)| (Stream::Stdout, offset, data));
+        let stderr = self.streams[1].runs_from(cursor).next().map(|(offset, data)| (Stream::Stderr, offset, data));
         let (stream, offset, data) = match (stdout, stderr) {
             (Some(first), Some(second)) => {
                 if first.1 < second.1 {
@@ -203,6 +118,23 @@ impl Log {
             (first, second) => first.or(second)?,
         };
         Some((stream, offset, &data[..data.len().min(max)]))
+    }
+
+    /// The next kept bytes of one stream between `cursor` and `end`, at most `max` of them, together however they lay in
+    /// the log: the offset of the first one, and the place behind the last.
+    pub fn gather(&self, stream: Stream, cursor: u64, end: u64, max: usize) -> Option<(u64, u64, Vec<u8>)> {
+        let mut runs = self.streams[stream as usize].runs_from(cursor).take_while(|run| run.0 < end).peekable();
+        let first = runs.peek()?.0;
+        let (mut reached, mut gathered) = (first, Vec::new());
+        for (offset, data) in runs {
+            let count = data.len().min(max - gathered.len()).min((end - offset) as usize);
+            gathered.extend_from_slice(&data[..count]);
+            reached = offset + count as u64;
+            if gathered.len() == max {
+                break;
+            }
+        }
+        Some((first, reached, gathered))
     }
 }
 
@@ -245,7 +177,7 @@ mod tests {
         assert_eq!(all(&log, 0), vec![(Stderr, 0, "err".into()), (Stdout, 11, "89ab".into())]);
         assert!(log.truncated());
         assert_eq!(log.end(), 15);
-        assert_eq!(log.bytes(), 7);
+        assert_eq!(log.streams[0].bytes() + log.streams[1].bytes(), 7);
     }
 
     #[test]
@@ -257,7 +189,7 @@ mod tests {
         assert_eq!(log.room(Stdout), 3);
         assert_eq!(all(&log, 0), vec![(Stdout, 3, "45678".into())]);
         log.acknowledge(1 << 50);
-        assert_eq!((log.room(Stdout), log.bytes()), (8, 0));
+        assert_eq!((log.room(Stdout), log.settled(), log.memory()), (8, true, 0));
         log.append(Stdout, b"9");
         assert_eq!(all(&log, 0), vec![(Stdout, 8, "9".into())]);
     }
@@ -280,19 +212,44 @@ mod tests {
     }
 
     #[test]
-    fn tiny_alternating_writes_stay_bounded() {
-        let mut log = Log::new(Keep::Tail, 1 << 20);
-        for _ in 0..CHUNKS_MAX * 2 {
+    fn each_stream_keeps_its_bytes_and_their_order_however_finely_they_alternate() {
+        const KEEP: usize = 20_000;
+        let mut log = Log::new(Keep::Tail, KEEP);
+        for _ in 0..KEEP {
+            log.append(Stdout, b"o");
+            log.append(Stderr, b"ee");
+        }
+        assert_eq!((log.streams[0].bytes(), log.streams[1].bytes()), (KEEP, KEEP));
+        assert_eq!(all(&log, 0)[0], (Stdout, 0, "o".into()));
+        let end = log.end();
+        assert_eq!(all(&log, end - 4)[..2], [(Stderr, end - 4, "e".into()), (Stdout, end - 3, "o".into())]);
+        // Of stdout nothing was dropped: it stands alone in the first half.
+        assert_eq!(all(&log, 30)[..2], [(Stdout, 30, "o".into()), (Stdout, 33, "o".into())]);
+        assert!(log.memory() < 7 * KEEP, "{}", log.memory());
+    }
+
+    #[test]
+    fn a_lossless_log_is_full_by_bytes_alone() {
+        let mut log = Log::new(Keep::Lossless, 100_000);
+        for _ in 0..99_999 {
             log.append(Stdout, b"o");
             log.append(Stderr, b"e");
         }
-        assert_eq!(log.bytes(), CHUNKS_MAX * 2);
-        let mut log = Log::new(Keep::Lossless, 1 << 20);
-        for _ in 0..CHUNKS_MAX {
-            log.append(Stdout, b"o");
-            log.append(Stderr, b"e");
+        assert_eq!((log.room(Stdout), log.room(Stderr)), (1, 1));
+    }
+
+    #[test]
+    fn one_stream_is_gathered_across_what_the_other_wrote() {
+        let mut log = Log::new(Keep::Tail, 5);
+        for data in [b"ab", b"cd", b"ef"] {
+            log.append(Stdout, data);
+            log.append(Stderr, b"-");
         }
-        assert_eq!(log.room(Stdout), 0);
+        assert_eq!(log.gather(Stdout, 0, 9, 100), Some((1, 8, b"bcdef".to_vec())));
+        assert_eq!(log.gather(Stdout, 0, 9, 2), Some((1, 4, b"bc".to_vec())));
+        assert_eq!(log.gather(Stdout, 4, 7, 100), Some((4, 7, b"de".to_vec())));
+        assert_eq!(log.gather(Stdout, 8, 9, 100), None);
+        assert_eq!(log.gather(Stdout, 5, 6, 100), None);
     }
 
     #[test]

@@ -275,28 +275,26 @@ fn processes(table: &Table, writer: &mut impl Write) -> Outcome<()> {
     Ok(entries.end()?)
 }
 
+/// Sends one stream after the other, each without a frame for every time that the process turned to the other one.
 fn output(process: &Process, writer: &mut impl Write) -> Outcome<()> {
     frames::write_line(writer, &object([("ok", true.into())]))?;
     let (end, last) = {
         let state = process.state();
         (state.log.end(), state.end_told)
     };
-    let mut cursor = 0;
-    while cursor < end {
-        let mut frame = Vec::new();
-        {
-            let state = process.state();
-            match state.log.read(cursor, OUTPUT_BYTES) {
-                Some((stream, offset, data)) if offset < end => {
-                    let kind = if stream == Stream::Stdout { kind::STDOUT } else { kind::STDERR };
-                    let data = &data[..data.len().min((end - offset) as usize)];
-                    frames::push(&mut frame, kind, &offset.to_be_bytes(), data);
-                    cursor = offset + data.len() as u64;
-                }
-                _ => break,
-            }
+    for (stream, kind) in [(Stream::Stdout, kind::STDOUT), (Stream::Stderr, kind::STDERR)] {
+        let mut cursor = 0;
+        loop {
+            let gathered = process.state().log.gather(stream, cursor, end, OUTPUT_BYTES);
+            let (offset, reached, data) = match gathered {
+                Some(gathered) => gathered,
+                None => break,
+            };
+            let mut frame = Vec::new();
+            frames::push(&mut frame, kind, &offset.to_be_bytes(), &data);
+            writer.write_all(&frame)?;
+            cursor = reached;
         }
-        writer.write_all(&frame)?;
     }
     let truncated = process.state().log.truncated();
     frames::write_value(writer, kind::END, &object([("truncated", truncated.into())]))?;

@@ -143,7 +143,7 @@ impl Table {
     pub fn release(&self, id: &str) -> Outcome<()> {
         let process = self.lock().by_id.remove(id).ok_or_else(|| Fault::not_found(format!("no process '{}'", id)))?;
         self.kill(&process, sys::SIGKILL, false);
-        let bytes = process.state().log.bytes();
+        let bytes = process.state().log.memory();
         drop(process);
         if bytes > 1 << 20 {
             sys::malloc_trim();
@@ -166,7 +166,7 @@ impl Table {
         for process in inner.by_id.values() {
             let state = process.state();
             if let Some(ended) = state.ended {
-                finished.push((ended, process.id.clone(), state.log.bytes(), state.is_awaited()));
+                finished.push((ended, process.id.clone(), state.log.memory(), state.is_awaited()));
             }
         }
         finished.sort();

@@ -39,6 +39,38 @@ export function limitConformance(under: () => DriverUnderTest): void {
     for (const id of [hungry, other]) await driver.delete(id)
   })
 
+  test('a program that writes in turns to both streams loses nothing below the bytes that are kept', async () => {
+    const { driver, guest } = under()
+    const id = freshId('sb')
+    await driver.create(specOf(id))
+    // The pauses let the guest read each line by itself: 40 000 pieces, and far less than 1 MiB.
+    const program = `
+import os, time
+for number in range(20000):
+    for stream in (1, 2):
+        os.write(stream, b'%d\\n' % number)
+        time.sleep(0.00002)`
+    await guest(id).spawn({ id: 'turns', argv: ['/usr/bin/python3', '-c', program], envs: {} })
+    const whole = Array.from({ length: 20_000 }, (_, number) => `${number}\n`).join('')
+    const followed = { stdout: '', stderr: '' }
+    let reached = 0
+    for await (const event of await guest(id).attach('turns')) {
+      if (event.type !== 'output') continue
+      assert.equal(event.offset, reached)
+      reached += event.data.length
+      followed[event.stream] += event.data.toString()
+    }
+    assert.deepEqual(followed, { stdout: whole, stderr: whole })
+    const { stdout, stderr, truncated } = await guest(id).output('turns')
+    assert.deepEqual([stdout.toString(), stderr.toString(), truncated], [whole, whole, false])
+    const replayed = { stdout: '', stderr: '' }
+    for await (const event of await guest(id).attach('turns')) {
+      if (event.type === 'output') replayed[event.stream] += event.data.toString()
+    }
+    assert.deepEqual(replayed, followed)
+    await driver.delete(id)
+  })
+
   test('processes and threads are counted, and a sandbox that has no more of them leaves the others alone', async () => {
     const { driver, guest } = under()
     const [bomb, other] = [freshId('sb'), freshId('sb')]

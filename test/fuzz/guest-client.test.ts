@@ -5,7 +5,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import fc from 'fast-check'
 import { isServiceError } from '../../src/errors.ts'
 import { frameKind, lineBytesMax, payloadBytesMax } from '../../src/protocol/guest.ts'
-import { createGuest } from '../../src/runtime/guest-client/index.ts'
+import { createGuest, type GuestClientOptions } from '../../src/runtime/guest-client/index.ts'
 import type { Guest } from '../../src/sandbox/guest.ts'
 
 /** A call that has not ended by then hangs; the client's own patience is far shorter. */
@@ -15,7 +15,11 @@ const timeouts = { answerTimeoutMs: 40, idleTimeoutMs: 40 }
 type Ending = 'end' | 'destroy' | 'stall'
 
 /** A guest that answers every connection with these chunks, whatever it is asked. */
-function hostile(chunks: Uint8Array[], ending: Ending): { guest: Guest; open: () => number } {
+function hostile(
+  chunks: Uint8Array[],
+  ending: Ending,
+  patience: GuestClientOptions = timeouts,
+): { guest: Guest; open: () => number } {
   const sides: Duplex[] = []
   const guest = createGuest(async () => {
     const [client, server] = duplexPair()
@@ -28,7 +32,7 @@ function hostile(chunks: Uint8Array[], ending: Ending): { guest: Guest; open: ()
       if (ending === 'destroy') setImmediate(() => client.destroy())
     })
     return client
-  }, timeouts)
+  }, patience)
   return { guest, open: () => sides.filter((side) => !side.destroyed).length }
 }
 
@@ -291,6 +295,18 @@ test('a guest that never stops talking is cut off at the bounds', async () => {
     await assert.rejects(operations[name]?.call(guest) ?? Promise.resolve(), (error) => isServiceError(error), name)
     assert.ok(sent <= bytesMax + 4 * Math.max(65_536, repeat.length), `${name} took ${sent} bytes`)
   }
+})
+
+test('all that a guest may keep is taken, also in tiny pieces', async () => {
+  // As guests send it whose processes write to both streams in turns: the offsets alone are megabytes.
+  const [bytes, pieceBytes] = [16 << 20, 32]
+  const pieces = frame(frameKind.stdout, uint64(0), Buffer.alloc(pieceBytes, 'x'))
+  const many = Buffer.concat(Array.from({ length: 1024 }, () => pieces))
+  const chunks = Array.from({ length: bytes / pieceBytes / 1024 }, () => many)
+  const { guest } = hostile([line(ok), ...chunks, frame(frameKind.end, json({ truncated: false }))], 'end', {})
+  const { stdout, stderr } = await guest.output('x')
+  assert.ok(stdout.equals(Buffer.alloc(bytes, 'x')))
+  assert.equal(stderr.length, 0)
 })
 
 test('a fault of the guest is thrown with its code and nothing else of it is believed', async () => {

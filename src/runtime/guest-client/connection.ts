@@ -4,6 +4,9 @@ import { ServiceError } from '../../errors.ts'
 import type { FreezeReason } from '../../sandbox/driver.ts'
 import { frameHeaderBytes, guestFaultSchema, lineBytesMax, payloadBytesMax } from '../../protocol/guest.ts'
 
+/** A chunk up to this size is joined with one behind it that is no smaller. */
+const joinedBytesMax = 4096
+
 export interface Frame {
   kind: number
   payload: Buffer
@@ -181,8 +184,7 @@ export class GuestConnection {
         signal?.throwIfAborted()
         const chunk = this.#duplex.read() as Buffer | null
         if (chunk !== null) {
-          this.#chunks.push(chunk)
-          this.#length += chunk.length
+          this.#keep(chunk)
           return true
         }
         if (this.#failure !== undefined || this.#duplex.readableEnded || this.#duplex.destroyed) return false
@@ -196,6 +198,18 @@ export class GuestConnection {
       clearTimeout(timer)
       signal?.removeEventListener('abort', wake)
     }
+  }
+
+  /** Joins small ones: many would cost more than their bytes, and each look for the end of a line passes all of them. */
+  #keep(chunk: Buffer): void {
+    this.#length += chunk.length
+    let joined = chunk
+    for (let last = this.#chunks.at(-1); last !== undefined; last = this.#chunks.at(-1)) {
+      if (last.length > Math.min(joined.length, joinedBytesMax)) break
+      this.#chunks.pop()
+      joined = Buffer.concat([last, joined])
+    }
+    this.#chunks.push(joined)
   }
 
   #take(count: number): Buffer {

@@ -249,20 +249,40 @@ function processInfo(process: GuestProcess): ProcessInfo {
 
 async function readOutput(connection: GuestConnection, processId: string, timeouts: Timeouts): Promise<ProcessOutput> {
   await connection.ask({ op: 'output', id: processId }, okSchema, { timeoutMs: timeouts.answerMs })
-  const stdout = { chunks: new Array<Buffer>(), bytes: 0 }
-  const stderr = { chunks: new Array<Buffer>(), bytes: 0 }
+  const [stdout, stderr] = [new Gathered(), new Gathered()]
   const patience = collecting(timeouts)
   for (;;) {
     const { kind, payload } = await connection.readFrame(patience())
     if (kind === frameKind.end) {
       const { truncated } = parseValue(payload, outputEndSchema)
-      return { stdout: Buffer.concat(stdout.chunks), stderr: Buffer.concat(stderr.chunks), truncated }
+      return { stdout: stdout.bytes, stderr: stderr.bytes, truncated }
     }
     if (kind !== frameKind.stdout && kind !== frameKind.stderr) throw nonsense('a frame of another operation')
-    const stream = kind === frameKind.stdout ? stdout : stderr
-    stream.bytes += payload.length
     // Eight bytes of offset come first; a frame without data has no place here.
-    if (payload.length <= 8 || stream.bytes > outputBytesMax) throw nonsense('output of an impossible size')
-    stream.chunks.push(payload.subarray(8))
+    if (payload.length <= 8) throw nonsense('output of an impossible size')
+    const stream = kind === frameKind.stdout ? stdout : stderr
+    stream.append(payload.subarray(8))
+  }
+}
+
+/** Output that comes in pieces, in one place: as many tiny ones would cost far more than their bytes. */
+class Gathered {
+  #space = Buffer.alloc(0)
+  #length = 0
+
+  get bytes(): Buffer {
+    return this.#space.subarray(0, this.#length)
+  }
+
+  append(part: Buffer): void {
+    const length = this.#length + part.length
+    if (length > outputBytesMax) throw nonsense('output of an impossible size')
+    if (length > this.#space.length) {
+      const larger = Buffer.allocUnsafe(Math.min(Math.max(length, 2 * this.#space.length), outputBytesMax))
+      this.#space.copy(larger, 0, 0, this.#length)
+      this.#space = larger
+    }
+    part.copy(this.#space, this.#length)
+    this.#length = length
   }
 }
