@@ -159,3 +159,26 @@ test('a repeat with the same Idempotency-Key shows the same token again', async 
   const other = await world.api.post(path, { port: 10 }, { headers })
   assert.deepEqual([other.status, other.body.code], [409, 'idempotency_key_conflict'])
 })
+
+test('bad ports and domains are refused', async () => {
+  const { api, stranger } = world
+  const bare = `/api/sandboxes/${await world.sandbox()}/preview`
+  for (const bad of [0, 65_536, -1, 1.5, '80', null, undefined]) {
+    const { status, body } = await api.post(bare, { port: bad })
+    assert.deepEqual([status, body.field], [400, 'port'], String(bad))
+  }
+  for (const domain of ['x', 'a b.example.com', '10.0.0.1', `x.${previewHost}`, 'api.test', '-a.example.com', 5]) {
+    assert.equal((await api.post(bare, { port: 80, domain })).status, 400, String(domain))
+  }
+  for (const authConfig of ['x', { scheme: 'basic' }, { token: 'short' }]) {
+    assert.equal((await api.post(bare, { port: 80, authConfig })).status, 400, JSON.stringify(authConfig))
+  }
+  assert.equal((await api.post(bare, { port: 80, domain: 'taken.example.com' })).status, 201)
+  const theirs = await stranger.post('/api/sandboxes', {})
+  const taken = await stranger.post(`/api/sandboxes/${theirs.body.sandboxID}/preview`, {
+    port: 80,
+    domain: 'taken.example.com',
+  })
+  assert.deepEqual([taken.status, taken.body.code], [409, 'conflict'])
+  assert.equal((await api.delete(`${bare}/x`)).status, 400)
+})

@@ -1,12 +1,11 @@
 import assert from 'node:assert/strict'
 import { readFile } from 'node:fs/promises'
 import { createServer } from 'node:http'
-import { once } from 'node:events'
-import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
 import { test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { chromium } from 'playwright-core'
+import { listen } from '../support/listen.ts'
 import { isTurnComplete, readEvents } from './event-stream.ts'
 import { AtollServer } from './server.ts'
 
@@ -27,8 +26,8 @@ test('the browser client of the docs survives a restart of the server without a 
   const site = createServer((_request, response) => {
     response.setHeader('Content-Type', 'text/html; charset=utf-8')
     response.end(`<!doctype html>${given}${html}`)
-  }).listen(0, '127.0.0.1')
-  await once(site, 'listening')
+  })
+  const port = await listen(site)
   const browser = await chromium.launch({
     executablePath: '/usr/bin/chromium',
     args: ['--no-sandbox', '--disable-gpu', '--disable-background-networking', '--no-first-run'],
@@ -36,7 +35,7 @@ test('the browser client of the docs survives a restart of the server without a 
   try {
     const page = await browser.newPage()
     await page.clock.install()
-    await page.goto(`http://127.0.0.1:${(site.address() as AddressInfo).port}/`)
+    await page.goto(`http://127.0.0.1:${port}/`)
     const numbers = async () =>
       await page.$$eval('#log li', (items) => items.map((item) => (item as unknown as { value: number }).value))
     const shows = async (count: number) => {

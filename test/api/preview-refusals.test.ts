@@ -1,0 +1,174 @@
+import assert from 'node:assert/strict'
+import { once } from 'node:events'
+import { connect, createServer } from 'node:net'
+import type { Socket } from 'node:net'
+import { after, before, test } from 'node:test'
+import type { WebSocket } from 'ws'
+import { ServiceError } from '../../src/errors.ts'
+import { listen } from '../support/listen.ts'
+import { hostOf, PreviewWorld } from '../support/preview-world.ts'
+import { previewHost } from '../support/world.ts'
+
+let preview: PreviewWorld
+
+before(async () => {
+  preview = await PreviewWorld.start()
+})
+
+after(() => preview[Symbol.asyncDispose]())
+
+/** However it ends; `once` would throw where it ends with an error. */
+const closed = (socket: WebSocket) => new Promise((resolve) => socket.once('close', resolve))
+
+test('answers that are no HTTP, or hold what may not be sent on, harm nobody', async () => {
+  const replies = [
+    'nonsense\r\n\r\n',
+    'HTTP/1.1 200 OK\r\nX-Bad: a\u0001b\r\nContent-Length: 0\r\n\r\n',
+    'HTTP/1.1 99 Low\r\nContent-Length: 0\r\n\r\n',
+    'HTTP/1.1 200 OK\r\nBad Name: x\r\nContent-Length: 0\r\n\r\n',
+    'HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n',
+    `HTTP/1.1 200 OK\r\nX-Long: ${'x'.repeat(100_000)}\r\n\r\n`,
+    'HTTP/1.1 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n',
+    '',
+  ]
+  let reply = ''
+  const sockets = new Set<Socket>()
+  const hostile = createServer((socket) => {
+    sockets.add(socket)
+    socket.on('error', () => {})
+    socket.once('data', () => socket.end(reply, 'latin1'))
+  })
+  const host = hostOf(preview.id, await listen(hostile))
+  for (const text of replies) {
+    reply = text
+    const { status, body } = await preview.ask('/', { headers: { accept: 'application/json' } }, host)
+    assert.deepEqual([status, body.code], [502, 'nothing_listening'], text.slice(0, 60))
+    await closed(preview.webSocket('/socket', host))
+  }
+  for (const socket of sockets) socket.destroy()
+  hostile.close()
+  assert.equal((await preview.world.api.get('/healthz')).status, 200)
+})
+
+test('a server that answers with hints for ever is given up, and costs the rest nothing', async () => {
+  const sockets = new Set<Socket>()
+  let sent = 0
+  const flooding = createServer((socket) => {
+    sockets.add(socket)
+    socket.on('error', () => {})
+    const hints = Buffer.from('HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n'.repeat(100))
+    const flood = () => {
+      do {
+        sent += 100
+      } while (sent % 100_000 !== 0 && !socket.destroyed && socket.write(hints))
+      if (!socket.destroyed) setImmediate(flood)
+    }
+    socket.once('data', flood)
+  })
+  const host = hostOf(preview.id, await listen(flooding))
+  const { status, body } = await preview.ask('/', {}, host)
+  assert.deepEqual([status, body.code], [502, 'nothing_listening'])
+  await closed(preview.webSocket('/socket', host))
+  assert.equal((await preview.world.api.get('/healthz')).status, 200)
+  // Both connections are closed by us, not left flooding.
+  for (const open of sockets) if (!open.destroyed) await once(open, 'close')
+  assert.equal(sockets.size, 2)
+  flooding.close()
+  assert.ok(sent > 0)
+})
+
+test('a request with two hosts is refused', async () => {
+  for (const upgrade of ['', 'Connection: Upgrade\r\nUpgrade: websocket\r\n']) {
+    const socket = connect(preview.world.port, '127.0.0.1')
+    socket.write(`GET / HTTP/1.1\r\nHost: ${preview.host}\r\nHost: localhost\r\n${upgrade}\r\n`)
+    const text = (await socket.toArray()).map(String).join('')
+    assert.match(text, /^HTTP\/1\.1 400/)
+  }
+})
+
+test('nothing listening: 502 with a page for people that reloads itself, and JSON for programs', async () => {
+  const host = hostOf(preview.id, 1)
+  const page = await preview.ask('/', { headers: { accept: 'text/html,*/*' } }, host)
+  assert.equal(page.status, 502)
+  assert.match(page.text, /Nothing listens on port 1\b/)
+  assert.match(page.text, /http-equiv="refresh"/)
+  const json = await preview.ask('/', {}, host)
+  assert.deepEqual([json.status, json.body.code], [502, 'nothing_listening'])
+  assert.equal(
+    (await preview.ask('/', { method: 'POST', payload: 'x', headers: { accept: 'text/html' } }, host)).body.code,
+    'nothing_listening',
+  )
+})
+
+test('each refusal is a page to people, whole in itself, and JSON to programs, with the same status', async () => {
+  const stopped = await preview.world.sandbox()
+  await preview.world.api.delete(`/api/sandboxes/${stopped}`)
+  const locked = await preview.world.sandbox({ previewAuth: { scheme: 'bearer' } })
+  const { machines } = preview.world
+  const dial = machines.dial.bind(machines)
+  const cases: [status: number, code: string, host: string, reloads: boolean][] = [
+    [401, 'unauthorized', hostOf(locked, preview.port), false],
+    [404, 'not_found', hostOf('sb-unknown00000', 80), false],
+    [410, 'sandbox_stopped', hostOf(stopped, preview.port), false],
+    [502, 'nothing_listening', hostOf(preview.id, 1), true],
+    [503, 'unavailable', hostOf(preview.id, 2), true],
+  ]
+  try {
+    for (const [status, code, host, reloads] of cases) {
+      if (status === 503) {
+        machines.dial = async () => {
+          throw new ServiceError('unavailable', 'it is waking')
+        }
+      }
+      const page = await preview.ask('/', { headers: { accept: 'text/html,application/xhtml+xml,*/*;q=0.8' } }, host)
+      assert.deepEqual([page.status, page.headers['content-type']], [status, 'text/html; charset=utf-8'])
+      assert.match(String(page.headers['content-security-policy']), /default-src 'none'/)
+      assert.match(page.text, new RegExp(`<p class="status">${status} `))
+      assert.doesNotMatch(page.text, /https?:|<script|src=/, 'nothing is loaded')
+      assert.equal(page.text.includes('http-equiv="refresh"'), reloads)
+      const json = await preview.ask('/', { headers: { accept: '*/*' } }, host)
+      assert.deepEqual([json.status, json.body.code, typeof json.body.error], [status, code, 'string'])
+      assert.equal(json.headers['cache-control'], 'no-store')
+      if (status === 401) assert.equal(json.headers['www-authenticate'], 'Bearer')
+      if (status === 503) assert.equal(json.headers['retry-after'], '1')
+      const head = await preview.ask('/', { method: 'HEAD', headers: { accept: 'text/html' } }, host)
+      assert.deepEqual([head.status, head.text], [status, ''])
+    }
+  } finally {
+    machines.dial = dial
+  }
+})
+
+test('host names of no sandbox answer 404, hostile ones too, and never the API', async () => {
+  const hosts = [
+    hostOf('sb-unknown00000', 3000),
+    hostOf(preview.id, 0),
+    hostOf(preview.id, 65_536),
+    hostOf(preview.id, '03000'),
+    hostOf(preview.id, '3000x'),
+    `${preview.id}.${previewHost}`,
+    `x.${preview.host}`,
+    `sb_bad!.${previewHost}`,
+    `a..b.${previewHost}`,
+    `${'x'.repeat(300)}.${previewHost}`,
+    `<script>.${previewHost}`,
+  ]
+  for (const host of hosts) {
+    const { status, text } = await preview.ask(
+      '/api/sandboxes',
+      { headers: { 'x-api-key': preview.world.api.key } },
+      host,
+    )
+    assert.equal(status, 404, host)
+    assert.doesNotMatch(text, /script/)
+  }
+  const escaped = await preview.ask('/', { headers: { accept: 'text/html' } }, hosts[0])
+  assert.match(escaped.text, /No sandbox has this address/)
+})
+
+test('a stopped sandbox answers 410 under its host name', async () => {
+  const other = await preview.world.sandbox()
+  await preview.world.api.delete(`/api/sandboxes/${other}`)
+  assert.equal((await preview.ask('/', {}, hostOf(other, preview.port))).status, 410)
+  assert.equal(await preview.refusedWebSocket('/', hostOf(other, preview.port)), 410)
+})
