@@ -27,9 +27,10 @@ export async function attach(
   { orgId, params, query, deps, request, streams }: Call<{ id: string }, { offset?: string | undefined }>,
   processId: string,
   carryBy: Carry,
+  kind: 'exec' | 'pty' = 'exec',
 ): Promise<(socket: WebSocketLike) => void> {
   const offset = query.offset === undefined ? 0 : Number(query.offset)
-  const attachment = await deps.sandboxes.exec.attach(orgId, params.id, processId, { offset })
+  const attachment = await deps.sandboxes.exec.attach(orgId, params.id, processId, { offset, kind })
   // Whatever becomes of the upgrade, the attachment goes with the connection, which may have gone while the sandbox woke.
   onceClosed(request.raw.socket, () => attachment.close())
   return (socket) => carryBy(socket, attachment, streams, deps.log)

@@ -38,7 +38,7 @@ export const ptyRoutes = [
     answers: { 101: { description: 'Attached' } },
     errors: wakingErrors,
     handle: wantsUpgrade,
-    upgrade: async (call) => attach(call, call.params.ptyId, carryPty),
+    upgrade: async (call) => attach(call, call.params.ptyId, carryPty, 'pty'),
   }),
   route({
     method: 'POST',

@@ -4,6 +4,7 @@ import type { CheckpointKind } from './driver.ts'
 import type { Attachment, AttachOptions, DirectoryEntry, FileStat, ProcessInfo } from './guest.ts'
 import type { Patch, PatchStrategy } from './patch.ts'
 import type { Preview } from './preview.ts'
+import type { ProcessKind } from './process-id.ts'
 import type { Sandbox, SandboxStatus } from './sandbox.ts'
 import type { Page, TagKey } from './store.ts'
 
@@ -212,11 +213,12 @@ export interface ExecService {
   result(orgId: string, sandboxId: string, execId: string, options?: ResultOptions): Promise<RunState>
   /** Starts an exec session that clients attach to. */
   start(orgId: string, sandboxId: string, input: StartExec): Promise<ProcessInfo>
-  /** Of clients, or internal ones instead. */
-  list(orgId: string, sandboxId: string, which?: 'client' | 'internal'): Promise<ProcessInfo[]>
-  /** The attachment keeps the sandbox awake until it is closed, except to an internal process. */
-  attach(orgId: string, sandboxId: string, execId: string, options?: AttachExec): Promise<Attachment>
-  kill(orgId: string, sandboxId: string, execId: string, signal?: number): Promise<void>
+  /** Those of one kind, exec sessions (default). It wakes: the processes themselves are asked, which sleep in the memory. */
+  list(orgId: string, sandboxId: string, kind?: ProcessKind): Promise<ProcessInfo[]>
+  /** The attachment keeps the sandbox awake until it is closed, except to an internal process. `not_found` for another kind. */
+  attach(orgId: string, sandboxId: string, processId: string, options?: AttachExec): Promise<Attachment>
+  /** `not_found` for another kind; default are signal 9 and exec sessions. */
+  kill(orgId: string, sandboxId: string, processId: string, signal?: number, kind?: ProcessKind): Promise<void>
   startPty(orgId: string, sandboxId: string, input: StartPty): Promise<ProcessInfo>
   resizePty(orgId: string, sandboxId: string, ptyId: string, cols: number, rows: number): Promise<void>
   deletePty(orgId: string, sandboxId: string, ptyId: string): Promise<void>
@@ -225,6 +227,8 @@ export interface ExecService {
 }
 
 export interface AttachExec extends AttachOptions {
+  /** What the id must be of. Default `exec`. */
+  kind?: ProcessKind
   /** With `false` a sandbox that does not run is not woken: `conflict`. Default true. */
   wake?: boolean
 }
@@ -244,7 +248,7 @@ export interface RunOptions {
   /** Ends the command when it aborts. */
   signal?: AbortSignal
   /**
-   * Settles when the caller has let go of the result. Outputs are large and only so many are held at a time: with it, this one
+   * Settles when the caller has let go of the result. Of large outputs only so many are held at a time: with it, such a one
    * counts until then.
    */
   sent?: Promise<unknown>

@@ -159,7 +159,7 @@ export class Checkpoints implements CheckpointService {
     })
     const sandbox = await this.#deps.lifecycle.create(draft, {
       announced: input.id !== undefined,
-      prepare: (guest, starting) => this.#deps.patches.run(guest, starting, patches, patchStrategies),
+      prepare: (guest, starting, signal) => this.#deps.patches.run(guest, starting, patches, patchStrategies, signal),
     })
     return { sandbox }
   }

@@ -1,5 +1,4 @@
 import { ServiceError } from '../errors.ts'
-import { Gate } from '../lib/gate.ts'
 import { newId } from '../lib/id.ts'
 import type {
   AttachExec,
@@ -12,17 +11,16 @@ import type {
   StartExec,
   StartPty,
 } from './api.ts'
-import type { Attachment, Guest, ProcessInfo, SpawnRequest } from './guest.ts'
+import { ExecOutputs } from './exec-outputs.ts'
+import type { Attachment, ProcessInfo, ProcessOutput, SpawnRequest } from './guest.ts'
 import { demand, demandEnvs, demandInteger, demandPath } from './input.ts'
 import type { Lifecycle } from './lifecycle.ts'
-import { isClientProcess, newInternalProcessId } from './process-id.ts'
+import { type ProcessKind, demandKind, newInternalProcessId, processKind } from './process-id.ts'
 import type { Sandbox } from './sandbox.ts'
 
 const runTimeoutSecondsDefault = 60
 const timeoutSecondsMax = 2_592_000
 const runKeepBytes = 8 * 1024 * 1024
-/** Outputs of `runKeepBytes` and less that are in memory at one time, from the guest's answer until they were sent on. */
-const outputsMax = 8
 const argumentsMax = 4096
 const userPattern = /^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}$/
 const resultWaitMsMax = 1000
@@ -32,7 +30,7 @@ const terminalSizeMax = 4096
 
 export class Exec implements ExecService {
   readonly #lifecycle: Lifecycle
-  readonly #outputs = new Gate(outputsMax)
+  readonly #outputs = new ExecOutputs()
 
   constructor(lifecycle: Lifecycle) {
     this.#lifecycle = lifecycle
@@ -40,13 +38,15 @@ export class Exec implements ExecService {
 
   async run(orgId: string, sandboxId: string, input: RunCommand, options: RunOptions = {}): Promise<RunResult> {
     const { signal, sent } = options
+    const id = newId('es-')
+    const request = runRequest(id, input)
     return await this.#lifecycle.use(orgId, sandboxId, async (guest, sandbox) => {
-      const id = newId('es-')
-      await guest.spawn(runRequest(id, input, sandbox))
+      await guest.spawn(inside(sandbox, request))
       try {
         let process = await guest.process(id, waitMs, signal)
         while (process.running) process = await guest.process(id, waitMs, signal)
-        return { exitCode: process.exitCode ?? 0, ...(await this.#outputOf(guest, id, sent)) }
+        const output = await this.#outputs.take(orgId, () => guest.output(id), sent)
+        return { exitCode: process.exitCode ?? 0, ...outputText(output) }
       } finally {
         // Also kills it when the caller has gone.
         await guest.release(id).catch(() => undefined)
@@ -55,21 +55,20 @@ export class Exec implements ExecService {
   }
 
   async runAsync(orgId: string, sandboxId: string, input: RunCommand): Promise<{ execId: string }> {
-    return await this.#lifecycle.use(orgId, sandboxId, async (guest, sandbox) => {
-      const execId = newId('es-')
-      await guest.spawn(runRequest(execId, input, sandbox))
-      return { execId }
-    })
+    const execId = newId('es-')
+    const request = runRequest(execId, input)
+    await this.#lifecycle.use(orgId, sandboxId, (guest, sandbox) => guest.spawn(inside(sandbox, request)))
+    return { execId }
   }
 
   async result(orgId: string, sandboxId: string, execId: string, options: ResultOptions = {}): Promise<RunState> {
     const { waitMs: waitForMs = resultWaitMsMax, sent } = options
-    demandClientProcess(execId)
+    demandKind(execId, 'exec')
     return await this.#lifecycle.use(orgId, sandboxId, async (guest) => {
       const process = await guest.process(execId, Math.min(waitForMs, resultWaitMsMax))
-      const output = await this.#outputOf(guest, execId, sent)
+      const output = await this.#outputs.take(orgId, () => guest.output(execId), sent)
       const { running, exitCode } = process
-      return { running, ...(exitCode === undefined ? {} : { exitCode }), ...output }
+      return { running, ...(exitCode === undefined ? {} : { exitCode }), ...outputText(output) }
     })
   }
 
@@ -78,35 +77,35 @@ export class Exec implements ExecService {
     if (maxRunAfterDisconnectSeconds !== undefined) {
       demandInteger(maxRunAfterDisconnectSeconds, 'maxRunAfterDisconnect', 0, timeoutSecondsMax)
     }
-    return await this.#lifecycle.use(orgId, sandboxId, async (guest, sandbox) => {
-      const id = internal ? (input.id ?? newInternalProcessId()) : newId('es-')
-      return await guest.spawn({
-        ...spawnRequest(id, input, sandbox),
-        stdin: true,
-        timeoutMs: (input.timeoutSeconds ?? 0) * 1000,
-        ...(keep === undefined ? {} : { keep }),
-        ...(keepBytes === undefined ? {} : { keepBytes }),
-        ...(maxRunAfterDisconnectSeconds ? { maxRunAfterDisconnectMs: maxRunAfterDisconnectSeconds * 1000 } : {}),
-      })
-    })
+    const request = {
+      ...spawnRequest(internal ? (input.id ?? newInternalProcessId()) : newId('es-'), input),
+      stdin: true,
+      timeoutMs: (input.timeoutSeconds ?? 0) * 1000,
+      ...(keep === undefined ? {} : { keep }),
+      ...(keepBytes === undefined ? {} : { keepBytes }),
+      ...(maxRunAfterDisconnectSeconds ? { maxRunAfterDisconnectMs: maxRunAfterDisconnectSeconds * 1000 } : {}),
+    }
+    return await this.#lifecycle.use(orgId, sandboxId, (guest, sandbox) => guest.spawn(inside(sandbox, request)))
   }
 
-  async list(orgId: string, sandboxId: string, which: 'client' | 'internal' = 'client'): Promise<ProcessInfo[]> {
+  async list(orgId: string, sandboxId: string, kind: ProcessKind = 'exec'): Promise<ProcessInfo[]> {
     const processes = await this.#lifecycle.use(orgId, sandboxId, (guest) => guest.processes())
-    return processes.filter((process) => isClientProcess(process.id) === (which === 'client'))
+    return processes.filter((process) => processKind(process.id) === kind)
   }
 
-  async attach(orgId: string, sandboxId: string, execId: string, options: AttachExec = {}): Promise<Attachment> {
-    const { wake = true, ...attachOptions } = options
+  async attach(orgId: string, sandboxId: string, processId: string, options: AttachExec = {}): Promise<Attachment> {
+    const { wake = true, kind = 'exec', ...attachOptions } = options
+    demandKind(processId, kind)
     if (!wake) {
       const guest = await this.#lifecycle.guestIfRunning(orgId, sandboxId)
       if (!guest) throw new ServiceError('conflict', `sandbox ${sandboxId} does not run`)
-      return await guest.attach(execId, attachOptions)
+      return await guest.attach(processId, attachOptions)
     }
+    await this.#lifecycle.get(orgId, sandboxId)
     // An agent's attachment lasts as long as its session and is no sign of work.
-    const release = isClientProcess(execId) ? this.#lifecycle.hold(sandboxId) : undefined
+    const release = kind === 'internal' ? undefined : this.#lifecycle.hold(sandboxId)
     try {
-      const attachment = await this.#lifecycle.use(orgId, sandboxId, (guest) => guest.attach(execId, attachOptions))
+      const attachment = await this.#lifecycle.use(orgId, sandboxId, (guest) => guest.attach(processId, attachOptions))
       return release ? holding(attachment, release) : attachment
     } catch (error) {
       release?.()
@@ -114,9 +113,16 @@ export class Exec implements ExecService {
     }
   }
 
-  async kill(orgId: string, sandboxId: string, execId: string, signal = 9): Promise<void> {
+  async kill(
+    orgId: string,
+    sandboxId: string,
+    processId: string,
+    signal = 9,
+    kind: ProcessKind = 'exec',
+  ): Promise<void> {
     demandInteger(signal, 'signal', 1, signalMax)
-    await this.#lifecycle.use(orgId, sandboxId, (guest) => guest.signal(execId, signal))
+    demandKind(processId, kind)
+    await this.#lifecycle.use(orgId, sandboxId, (guest) => guest.signal(processId, signal))
   }
 
   async ports(orgId: string, sandboxId: string): Promise<number[]> {
@@ -128,46 +134,31 @@ export class Exec implements ExecService {
     const { cols = 80, rows = 24, shell = '/bin/bash', envs = {}, cwd, user } = input
     demandTerminalSize(cols, rows)
     demand(shell.startsWith('/') && !shell.includes('\0'), 'shell', 'must be an absolute path')
-    return await this.#lifecycle.use(orgId, sandboxId, async (guest, sandbox) => {
-      const command = { cmd: shell, args: [], envs, ...(cwd === undefined ? {} : { cwd }), ...(user ? { user } : {}) }
-      return await guest.spawn({ ...spawnRequest(newId('ps-'), command, sandbox), pty: { cols, rows }, stdin: true })
-    })
+    const command = { cmd: shell, args: [], envs, ...(cwd === undefined ? {} : { cwd }), ...(user ? { user } : {}) }
+    const request = { ...spawnRequest(newId('ps-'), command), pty: { cols, rows }, stdin: true }
+    return await this.#lifecycle.use(orgId, sandboxId, (guest, sandbox) => guest.spawn(inside(sandbox, request)))
   }
 
   async resizePty(orgId: string, sandboxId: string, ptyId: string, cols: number, rows: number): Promise<void> {
     demandTerminalSize(cols, rows)
-    demandPty(ptyId)
+    demandKind(ptyId, 'pty')
     await this.#lifecycle.use(orgId, sandboxId, (guest) => guest.resize(ptyId, cols, rows))
   }
 
   async deletePty(orgId: string, sandboxId: string, ptyId: string): Promise<void> {
-    demandPty(ptyId)
+    demandKind(ptyId, 'pty')
     await this.#lifecycle.use(orgId, sandboxId, (guest) => guest.release(ptyId))
   }
-
-  /** Holds a place among the outputs in memory until the output was sent on. */
-  async #outputOf(guest: Guest, id: string, sent?: Promise<unknown>): Promise<Omit<RunResult, 'exitCode'>> {
-    const leave = await this.#outputs.enter()
-    try {
-      const { stdout, stderr, truncated } = await guest.output(id)
-      void sent?.finally(leave)
-      return { stdout: stdout.toString(), stderr: stderr.toString(), ...(truncated ? { truncated } : {}) }
-    } catch (error) {
-      leave()
-      throw error
-    } finally {
-      if (sent === undefined) leave()
-    }
-  }
 }
 
-function runRequest(id: string, input: RunCommand, sandbox: Sandbox): SpawnRequest {
+// What is asked is checked before the sandbox is woken for it, so requests know the command alone and get the rest inside.
+function runRequest(id: string, input: RunCommand): SpawnRequest {
   const timeoutSeconds = input.timeoutSeconds ?? runTimeoutSecondsDefault
   demandInteger(timeoutSeconds, 'timeout', 0, timeoutSecondsMax)
-  return { ...spawnRequest(id, input, sandbox), timeoutMs: timeoutSeconds * 1000, keepBytes: runKeepBytes }
+  return { ...spawnRequest(id, input), timeoutMs: timeoutSeconds * 1000, keepBytes: runKeepBytes }
 }
 
-function spawnRequest(id: string, input: RunCommand, sandbox: Sandbox): SpawnRequest {
+function spawnRequest(id: string, input: RunCommand): SpawnRequest {
   const { cmd, args, envs = {}, cwd, user, timeoutSeconds } = input
   demand(cmd.trim() !== '', 'cmd', 'must not be empty')
   demand(!cmd.includes('\0'), 'cmd', 'must not contain NUL')
@@ -182,10 +173,18 @@ function spawnRequest(id: string, input: RunCommand, sandbox: Sandbox): SpawnReq
   return {
     id,
     argv,
-    envs: { ...sandbox.envs, ...envs },
+    envs,
     ...(cwd === undefined ? {} : { cwd }),
     ...(user === undefined ? {} : { user }),
   }
+}
+
+function inside(sandbox: Sandbox, request: SpawnRequest): SpawnRequest {
+  return { ...request, envs: { ...sandbox.envs, ...request.envs } }
+}
+
+function outputText({ stdout, stderr, truncated }: ProcessOutput): Omit<RunResult, 'exitCode'> {
+  return { stdout: stdout.toString(), stderr: stderr.toString(), ...(truncated ? { truncated } : {}) }
 }
 
 function holding(attachment: Attachment, release: () => void): Attachment {
@@ -209,14 +208,6 @@ function holding(attachment: Attachment, release: () => void): Attachment {
       close()
     },
   }
-}
-
-function demandClientProcess(id: string): void {
-  if (!isClientProcess(id)) throw new ServiceError('not_found', `no exec session ${id}`)
-}
-
-function demandPty(id: string): void {
-  if (!id.startsWith('ps-')) throw new ServiceError('not_found', `no PTY session ${id}`)
 }
 
 function demandTerminalSize(cols: number, rows: number): void {

@@ -6,6 +6,7 @@ import type { FileOperation, FileService, SignedQuery, SignFile } from './api.ts
 import type { DirectoryEntry, FileStat } from './guest.ts'
 import { demand, demandInteger, demandPath } from './input.ts'
 import type { Lifecycle } from './lifecycle.ts'
+import { demandAlive } from './sandbox.ts'
 import type { SandboxStore } from './store.ts'
 
 const expiresInSecondsDefault = 3600
@@ -26,6 +27,7 @@ export class Files implements FileService {
 
   async read(orgId: string, sandboxId: string, path: string, range?: { start?: number; end?: number }) {
     demandPath(path)
+    await this.#deps.lifecycle.get(orgId, sandboxId)
     const release = this.#deps.lifecycle.hold(sandboxId)
     try {
       const file = await this.#deps.lifecycle.use(orgId, sandboxId, (guest) => guest.readFile(path, range))
@@ -70,8 +72,9 @@ export class Files implements FileService {
     demandPath(path)
     demandInteger(expiresInSeconds, 'expiresIn', 1, expiresInSecondsMax)
     if (bytesMax !== undefined) demandInteger(bytesMax, 'maxBytes', 1, Number.MAX_SAFE_INTEGER)
-    await this.#deps.lifecycle.get(orgId, sandboxId)
-    const expires = String(Math.floor(Date.now() / 1000) + expiresInSeconds)
+    demandAlive(await this.#deps.lifecycle.get(orgId, sandboxId))
+    // Rounded up: a URL lives as long as was asked for, or a moment longer.
+    const expires = String(Math.ceil(Date.now() / 1000) + expiresInSeconds)
     const maxBytes = bytesMax === undefined ? undefined : String(bytesMax)
     const query = new URLSearchParams({ path, expires })
     if (maxBytes !== undefined) query.set('maxBytes', maxBytes)

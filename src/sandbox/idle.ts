@@ -15,7 +15,7 @@ interface Clock {
  *     start ──► ticking ⇄ held          stop ends it from either
  *
  * `touch` restarts it, `hold` stops it until released, and `onIdle` is called once when it runs out; whoever answers that
- * call stops the clock or touches it. Clocks live in memory: a restart of the server restarts them all.
+ * call stops the clock, touches it or postpones it. Clocks live in memory: a restart of the server restarts them all.
  */
 export class IdleClocks {
   readonly #clocks = new Map<string, Clock>()
@@ -79,8 +79,13 @@ export class IdleClocks {
     }
   }
 
-  isHeld(sandboxId: string): boolean {
-    return (this.#holds.get(sandboxId) ?? 0) > 0
+  /** Whether it has run out and nobody holds it. Where that is not so any more, it runs on. */
+  isOver(sandboxId: string): boolean {
+    const clock = this.#clocks.get(sandboxId)
+    if (!clock) return false
+    const isOver = clock.holds === 0 && clock.timeoutMs > 0 && Date.now() >= clock.activeAtMs + clock.timeoutMs
+    if (!isOver && !clock.timer) this.#arm(sandboxId, clock)
+    return isOver
   }
 
   activeAt(sandboxId: string): Date | undefined {

@@ -3,14 +3,16 @@ import type { EventBus } from '../events/bus.ts'
 import { KeyedLock } from '../lib/keyed-lock.ts'
 import type { Log } from '../lib/log.ts'
 import { ActivityNotes } from './activity-notes.ts'
+import { type CreationOptions, type Prepare, createSandbox } from './creation.ts'
 import type { RuntimeDriver, SandboxExit, SandboxSpec } from './driver.ts'
 import type { Guest } from './guest.ts'
 import { IdleClocks } from './idle.ts'
 import type { SandboxLimits } from './limits.ts'
-import { specOf, withoutIdentity } from './new-sandbox.ts'
+import { specOf } from './new-sandbox.ts'
 import { clientsActiveAtMs } from './process-id.ts'
 import { RunningPlaces } from './running-places.ts'
 import { type Sandbox, type SandboxChange, type SandboxStatus, notUsable, statusesBefore } from './sandbox.ts'
+import { Starts, stoppedMeanwhile } from './starts.ts'
 import type { SandboxStore } from './store.ts'
 import { withinWakeWait } from './wake-wait.ts'
 
@@ -21,15 +23,6 @@ export interface LifecycleDeps {
   bus: EventBus
   log: Log
   limits: SandboxLimits
-}
-
-/** What must happen in a fresh or woken sandbox before clients may use it; a failure undoes the start. */
-export type Prepare = (guest: Guest, sandbox: Sandbox) => Promise<void>
-
-export interface CreationOptions {
-  prepare?: Prepare
-  /** Somebody knows the id already: a failed start stays visible as `error` and may be tried again under the same id. */
-  announced: boolean
 }
 
 const answerWaitMs = 5000
@@ -49,7 +42,7 @@ export class Lifecycle {
   readonly #locks = new KeyedLock()
   /** Sandboxes that are in a move right now: a creation, a sleep, a wake, a replacement or a removal. */
   readonly #moving = new Set<string>()
-  readonly #creations = new Map<string, AbortController>()
+  readonly #starts = new Starts()
   /** Sandboxes whose end was told, and neither written down nor overtaken by a new start. */
   readonly #ended = new Set<string>()
   readonly #activity: ActivityNotes
@@ -72,27 +65,16 @@ export class Lifecycle {
     return await this.#known(sandboxId, orgId)
   }
 
-  /** Boots a sandbox whose record is complete but for its state. On failure nothing runs and the record says why. */
+  /** See {@link createSandbox}. */
   async create(sandbox: Sandbox, options: CreationOptions): Promise<Sandbox> {
-    await this.#insert(sandbox)
-    const creation = new AbortController()
-    this.#creations.set(sandbox.id, creation)
-    try {
-      return await this.#move(sandbox.id, async () => {
-        creation.signal.throwIfAborted()
-        await this.#deps.driver.create(specOf(sandbox), creation.signal)
-        await options.prepare?.(this.#deps.guest(sandbox.id), sandbox)
-        const running = await this.#set(sandbox.id, { status: 'running', startedAt: new Date() })
-        if (!running) throw new ServiceError('sandbox_stopped', `sandbox ${sandbox.id} was deleted while it started`)
-        return running
-      })
-    } catch (error) {
-      const cause = creation.signal.aborted && !isServiceError(error) ? deletedWhileStarting(sandbox.id, error) : error
-      await this.#undoCreation(sandbox, cause, options.announced)
-      throw cause
-    } finally {
-      this.#creations.delete(sandbox.id)
+    const deps = {
+      ...this.#deps,
+      places: this.#places,
+      starts: this.#starts,
+      move: this.#move.bind(this),
+      set: this.#set.bind(this),
     }
+    return await createSandbox(deps, sandbox, options)
   }
 
   /** Runs an operation on a running sandbox, waking it first, and counts as activity until it ends. */
@@ -101,6 +83,8 @@ export class Lifecycle {
     sandboxId: string,
     work: (guest: Guest, sandbox: Sandbox) => Promise<Result>,
   ): Promise<Result> {
+    // Who may not use it does not keep it awake either.
+    await this.#known(sandboxId, orgId)
     const release = this.hold(sandboxId)
     try {
       const sandbox = await this.awake(sandboxId, orgId)
@@ -134,7 +118,7 @@ export class Lifecycle {
   }
 
   async wake(sandboxId: string, timeoutSeconds?: number): Promise<Sandbox> {
-    return await this.#move(sandboxId, async () => {
+    const wake = async (signal: AbortSignal) => {
       const sandbox = await this.#known(sandboxId)
       const timeout = timeoutSeconds === undefined ? {} : { timeoutSeconds }
       if (sandbox.status === 'running') {
@@ -145,26 +129,27 @@ export class Lifecycle {
       if (sandbox.status !== 'hibernated') throw notUsable(sandbox)
       return await this.#places.forWake(sandbox.orgId, async () => {
         const prepare = await this.#wakePreparation(sandbox)
-        await this.#deps.driver.wake(specOf(sandbox))
+        await this.#deps.driver.wake(specOf(sandbox), signal)
         this.#ended.delete(sandboxId)
         try {
-          await prepare(this.#deps.guest(sandboxId), sandbox)
+          await prepare(this.#deps.guest(sandboxId), sandbox, signal)
         } catch (error) {
-          await this.#sleepAgain(sandboxId)
+          // A deletion waits for this move and removes the machine.
+          if (!signal.aborted) await this.#sleepAgain(sandboxId, error)
           throw error
         }
         const running = await this.#set(sandboxId, { ...runningNow(), ...timeout })
-        // Deleted meanwhile: the deletion waits for this move and removes the machine.
-        if (!running) throw new ServiceError('sandbox_stopped', `sandbox ${sandboxId} is stopped`)
+        if (!running) throw stoppedMeanwhile(sandboxId)
         return running
       })
-    })
+    }
+    return await this.#move(sandboxId, () => this.#starts.run(sandboxId, wake))
   }
 
-  /** `unlessBusy` gives up, with undefined, when an operation holds the sandbox. */
-  async hibernate(sandboxId: string, unlessBusy = false): Promise<{ sizeBytes: number } | undefined> {
+  /** With `ifIdle` it gives up, with undefined, when the sandbox was used while this waited for its turn, or still is. */
+  async hibernate(sandboxId: string, ifIdle = false): Promise<{ sizeBytes: number } | undefined> {
     return await this.#move(sandboxId, async () => {
-      if (unlessBusy && this.clocks.isHeld(sandboxId)) return undefined
+      if (ifIdle && !this.clocks.isOver(sandboxId)) return undefined
       const sandbox = await this.#known(sandboxId)
       // A repeat does nothing and says again what is kept.
       if (sandbox.status === 'hibernated') return await this.#deps.driver.hibernate(sandboxId)
@@ -180,10 +165,11 @@ export class Lifecycle {
   /**
    * Puts something else in the place of what a sandbox runs (its processes started again, or a checkpoint's state) and
    * leaves it running. Where the driver fails it says what is left: the record becomes `hibernated` with the reason, or
-   * has the reason while the sandbox runs on without its processes.
+   * has the reason while the sandbox runs on without its processes. Its clock stands still meanwhile: no guest can be asked.
    */
   async replace(sandboxId: string, work: (spec: SandboxSpec) => Promise<void>): Promise<Sandbox> {
-    return await this.#move(sandboxId, async () => {
+    const release = this.hold(sandboxId)
+    const move = this.#move(sandboxId, async () => {
       const sandbox = await this.#usable(sandboxId)
       const replaced = async () => {
         try {
@@ -199,6 +185,7 @@ export class Lifecycle {
       }
       return sandbox.status === 'hibernated' ? await this.#places.forWake(sandbox.orgId, replaced) : await replaced()
     })
+    return await move.finally(release)
   }
 
   /** Changes the sizes of a sandbox: at once where it runs, else from its next wake on. */
@@ -211,10 +198,10 @@ export class Lifecycle {
     })
   }
 
-  /** Stops it for good: the record first, so that nobody uses it any more, then the machine. */
+  /** Stops it for good: the record first, so that nobody uses it any more, then what starts it, then the machine. */
   async delete(sandboxId: string): Promise<void> {
     await this.#set(sandboxId, { status: 'stopped', stoppedAt: new Date() })
-    this.#creations.get(sandboxId)?.abort()
+    this.#starts.cutOff(sandboxId)
     await this.#move(sandboxId, () => this.#deps.driver.delete(sandboxId))
   }
 
@@ -285,11 +272,16 @@ export class Lifecycle {
     await this.#set(sandbox.id, { status: 'hibernated', reason: 'runtime_failed', reasonMessage })
   }
 
-  /** What could not be prepared hibernates once more; where that fails too, the next wake finds it as it is. */
-  async #sleepAgain(sandboxId: string): Promise<void> {
-    await this.#deps.driver.hibernate(sandboxId).catch((error: unknown) => {
-      this.#deps.log.warn({ err: error, sandboxId }, 'a sandbox could not be put back to sleep')
-    })
+  /** What could not be prepared hibernates once more. Where that fails too it runs on, and the record says so and why. */
+  async #sleepAgain(sandboxId: string, error: unknown): Promise<void> {
+    try {
+      await this.#deps.driver.hibernate(sandboxId)
+    } catch (cause) {
+      this.#deps.log.warn({ err: cause, sandboxId }, 'a sandbox could not be put back to sleep, and runs on')
+      const reason = isServiceError(error, 'patch_failed') ? 'patch_failed' : 'runtime_failed'
+      const reasonMessage = error instanceof ServiceError ? error.message : 'the sandbox could not be prepared'
+      await this.#set(sandboxId, { ...runningNow(), reason, reasonMessage })
+    }
   }
 
   async #answers(sandboxId: string): Promise<boolean> {
@@ -298,28 +290,6 @@ export class Lifecycle {
       () => true,
       () => false,
     )
-  }
-
-  async #insert(sandbox: Sandbox): Promise<void> {
-    await this.#places.forRecord(sandbox.orgId, async () => {
-      const earlier = await this.#deps.store.sandbox(sandbox.id, sandbox.orgId)
-      // An id that was announced before its boot keeps it when the boot is tried again.
-      const again = earlier && (await this.#deps.store.updateSandbox(sandbox.id, withoutIdentity(sandbox), ['error']))
-      if (!again) await this.#deps.store.insertSandbox(sandbox)
-    })
-  }
-
-  async #undoCreation(sandbox: Sandbox, error: unknown, announced: boolean): Promise<void> {
-    const { log, driver } = this.#deps
-    const patchFailed = isServiceError(error, 'patch_failed')
-    const reasonMessage = error instanceof ServiceError ? error.message : 'the sandbox could not be started'
-    if (!isServiceError(error)) log.error({ err: error, sandboxId: sandbox.id }, 'a sandbox could not be started')
-    await this.#move(sandbox.id, () => driver.delete(sandbox.id)).catch((cause: unknown) => {
-      log.error({ err: cause, sandboxId: sandbox.id }, 'what was left of a failed start could not be removed')
-    })
-    const reason = patchFailed ? 'patch_failed' : 'runtime_failed'
-    const end = announced ? ({ status: 'error' } as const) : ({ status: 'stopped', stoppedAt: new Date() } as const)
-    await this.#set(sandbox.id, { ...end, reason, reasonMessage }, ['creating', 'running'])
   }
 
   async #idle(sandboxId: string): Promise<void> {
@@ -331,9 +301,10 @@ export class Lifecycle {
         return
       }
       if (this.clocks.touchAt(sandboxId, Math.min(activeAtMs, Date.now()))) return
-      if (!(await this.hibernate(sandboxId, true))) this.clocks.touch(sandboxId)
+      await this.hibernate(sandboxId, true)
     } catch (error) {
-      if (isServiceError(error, 'sandbox_stopped')) return
+      // Stopped, or used again: its guest may have been asked in the middle of a restart.
+      if (!this.clocks.isOver(sandboxId)) return
       log.warn({ err: error, sandboxId }, 'an idle sandbox could not be hibernated')
       const reasonMessage = error instanceof Error ? error.message : String(error)
       this.clocks.postpone(sandboxId, idleRetryMs)
@@ -390,8 +361,4 @@ export class Lifecycle {
 
 function runningNow() {
   return { status: 'running', startedAt: new Date(), reason: undefined, reasonMessage: undefined } as const
-}
-
-function deletedWhileStarting(sandboxId: string, cause: unknown): ServiceError {
-  return new ServiceError('sandbox_stopped', `sandbox ${sandboxId} was deleted while it started`, { cause })
 }

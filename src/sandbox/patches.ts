@@ -62,23 +62,33 @@ export class Patches implements PatchService {
     return sandbox.fromCheckpointId === undefined ? [] : await this.#store.listPatches(sandbox.fromCheckpointId)
   }
 
-  /** Runs those of these strategies in turn. Throws `patch_failed` with `patchId`, `exitCode`, `stderr` at the first that fails. */
-  async run(guest: Guest, sandbox: Sandbox, patches: Patch[], strategies: readonly PatchStrategy[]): Promise<void> {
+  /**
+   * Runs those of these strategies in turn. Throws `patch_failed` with `patchId`, `exitCode`, `stderr` at the first that fails. The
+   * signal kills the one that runs.
+   */
+  async run(
+    guest: Guest,
+    sandbox: Sandbox,
+    patches: Patch[],
+    strategies: readonly PatchStrategy[],
+    signal: AbortSignal,
+  ): Promise<void> {
     for (const patch of patches) {
-      if (strategies.includes(patch.strategy)) await this.#run(guest, sandbox, patch)
+      signal.throwIfAborted()
+      if (strategies.includes(patch.strategy)) await this.#run(guest, sandbox, patch, signal)
     }
   }
 
   // The script travels as a file: an argument may be at most 128 KiB long, and on standard input it would be what a command
   // of its own reads.
-  async #run(guest: Guest, sandbox: Sandbox, patch: Patch): Promise<void> {
+  async #run(guest: Guest, sandbox: Sandbox, patch: Patch, signal: AbortSignal): Promise<void> {
     const path = `/tmp/.atoll-${patch.id}.sh`
     const id = newInternalProcessId()
     await guest.writeFile(path, Readable.from([Buffer.from(patch.script)]), { mode: 0o600 })
     try {
       await guest.spawn({ id, argv: ['bash', path], envs: sandbox.envs, timeoutMs: this.#limits.patchTimeoutMs })
-      let process = await guest.process(id, waitMs)
-      while (process.running) process = await guest.process(id, waitMs)
+      let process = await guest.process(id, waitMs, signal)
+      while (process.running) process = await guest.process(id, waitMs, signal)
       const { stdout, stderr } = await guest.output(id)
       const exitCode = process.exitCode ?? 0
       this.#bus.publish({

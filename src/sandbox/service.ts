@@ -52,7 +52,7 @@ export function createSandboxService(deps: SandboxServiceDeps): RunningSandboxSe
   const patches = new Patches(store, limits, deps.bus)
   const lifecycle = new Lifecycle(deps, async (waking) => {
     const found = await patches.of(waking)
-    return (inside, sandbox) => patches.run(inside, sandbox, found, resumeStrategies)
+    return (inside, sandbox, signal) => patches.run(inside, sandbox, found, resumeStrategies, signal)
   })
   const checkpoints = new Checkpoints({ store, driver, lifecycle, patches, limits, log })
   const previews = new Previews({ store, lifecycle, guest, domain: deps.previewDomain })

@@ -154,6 +154,7 @@ export class AgentLink {
     try {
       const attachment = await sandboxes.exec.attach(this.#orgId, sandboxId, processId, {
         offset,
+        kind: 'internal',
         wake: this.#wakeWanted && hasWork(progress),
       })
       connection = new AgentConnection(attachment, offset, this.#handlers(processId), this.#deps)
@@ -355,7 +356,7 @@ export class AgentLink {
   async #signal(processId: string, signal: number): Promise<void> {
     try {
       const { session } = await this.#ledger.read()
-      await this.#deps.sandboxes.exec.kill(this.#orgId, session.sandboxId, processId, signal)
+      await this.#deps.sandboxes.exec.kill(this.#orgId, session.sandboxId, processId, signal, 'internal')
     } catch (error) {
       this.#deps.log.debug({ err: error, sessionId: this.#ledger.sessionId }, 'an agent process could not be signalled')
     }

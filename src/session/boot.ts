@@ -36,7 +36,7 @@ export async function bootSandbox(sandboxes: SandboxService, session: Session, s
  */
 export async function endForeignAgents(sandboxes: SandboxService, { orgId, sandboxId }: Session): Promise<void> {
   for (const { id, running } of await sandboxes.exec.list(orgId, sandboxId, 'internal')) {
-    if (running) await sandboxes.exec.kill(orgId, sandboxId, id, constants.signals.SIGKILL)
+    if (running) await sandboxes.exec.kill(orgId, sandboxId, id, constants.signals.SIGKILL, 'internal')
   }
 }
 

@@ -5,6 +5,7 @@ import { join } from 'node:path'
 import { after, before, test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { ServiceError } from '../../src/errors.ts'
+import { newId } from '../../src/lib/id.ts'
 import { type Store, openStore } from '../../src/store/index.ts'
 import { makeWorld, throwsCode } from './world.ts'
 
@@ -64,6 +65,47 @@ test('a patch that is created while starts run applies to the next one', async (
   }
   await service.wake(orgId, later.sandbox.id)
   assert.deepEqual(machines.scripts, [`${later.sandbox.id}: echo second`])
+})
+
+test('a delete in the middle of a patch ends it: nobody waits for it, and nothing of it stays', async () => {
+  const { service, machines, orgId, sandbox, checkpoint } = await sandboxWorld()
+  const { id } = await checkpoint('x')
+  const fork = await service.checkpoints.start(orgId, id, {})
+  await service.hibernate(orgId, fork.sandbox.id)
+  await service.patches.create(orgId, id, { script: 'hang', strategy: 'on_resume' })
+  await service.patches.create(orgId, id, { script: 'echo never', strategy: 'on_resume' })
+  machines.before.hibernate = () => Promise.reject(new Error('it was put to sleep'))
+  const forkId = fork.sandbox.id
+  const startedId = newId('sb-')
+  for (const [sandboxId, start] of [
+    [forkId, () => service.wake(orgId, forkId)],
+    [startedId, () => service.checkpoints.start(orgId, id, { id: startedId })],
+  ] as const) {
+    const outcome = assert.rejects(start(), throwsCode('sandbox_stopped'))
+    while (machines.running.size === 0) await sleep(5)
+    await service.delete(orgId, sandboxId)
+    await outcome
+    assert.equal(machines.running.size, 0)
+    assert.equal((await service.get(orgId, sandboxId)).status, 'stopped')
+  }
+  assert.deepEqual(machines.scripts, [`${forkId}: hang`, `${startedId}: hang`])
+  assert.deepEqual([...machines.machines.keys()], [sandbox.id])
+})
+
+test('a failed patch after which the sandbox cannot sleep again leaves it running, and the record says so', async () => {
+  const { service, machines, orgId, checkpoint } = await sandboxWorld()
+  const { id } = await checkpoint('x')
+  const { sandbox } = await service.checkpoints.start(orgId, id, {})
+  const patch = await service.patches.create(orgId, id, { script: 'exit 3', strategy: 'on_resume' })
+  await service.hibernate(orgId, sandbox.id)
+  await assert.rejects(service.wake(orgId, sandbox.id), throwsCode('patch_failed'))
+  assert.equal((await service.get(orgId, sandbox.id)).status, 'hibernated')
+  machines.before.hibernate = () => Promise.reject(new ServiceError('conflict', 'an io_uring is open'))
+  await assert.rejects(service.wake(orgId, sandbox.id), throwsCode('patch_failed'))
+  const awake = await service.get(orgId, sandbox.id)
+  assert.deepEqual([awake.status, awake.reason], ['running', 'patch_failed'])
+  assert.match(awake.reasonMessage ?? '', new RegExp(patch.id))
+  assert.ok(service.endAt(awake), 'its clock runs')
 })
 
 test('many starts at once each have their own result, and input that would fail all fails the call', async () => {

@@ -1,4 +1,5 @@
 import { type Duplex, Readable } from 'node:stream'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { ServiceError } from '../../src/errors.ts'
 import type {
   DriverCapabilities,
@@ -11,8 +12,11 @@ import type {
   SandboxSpec,
 } from '../../src/sandbox/index.ts'
 
-type Step = 'create' | 'wake' | 'hibernate' | 'checkpoint' | 'restart' | 'restore'
+type Step = 'create' | 'wake' | 'hibernate' | 'checkpoint' | 'restart' | 'restore' | 'processes'
 type MachineState = 'running' | 'hibernated'
+
+/** Longer than any test: what waits for it waits for something else. */
+const hangMs = 24 * 3600 * 1000
 
 /** A machine park in memory: what the sandbox service asked for is there to look at, and what happens next can be said. */
 export class FakeMachines implements RuntimeDriver {
@@ -22,6 +26,10 @@ export class FakeMachines implements RuntimeDriver {
   readonly checkpoints = new Set<string>()
   /** Scripts that patches ran, in order, as `<sandbox id>: <script>`. */
   readonly scripts: string[] = []
+  /** Scripts like those that run right now. */
+  readonly running = new Set<string>()
+  /** What every process has written to its standard output. */
+  stdout = ''
   /** Processes that a client seems to run. */
   clientProcesses: ProcessInfo[] = []
   /** Runs in the middle of the named call; what it throws, the call throws. */
@@ -48,8 +56,8 @@ export class FakeMachines implements RuntimeDriver {
     return { sizeBytes: 7 }
   }
 
-  async wake(spec: SandboxSpec): Promise<void> {
-    await this.before.wake?.()
+  async wake(spec: SandboxSpec, signal?: AbortSignal): Promise<void> {
+    await this.before.wake?.(signal)
     this.#machine(spec.id).state = 'running'
   }
 
@@ -109,10 +117,11 @@ export class FakeMachines implements RuntimeDriver {
     return this.machines.get(sandboxId)?.state
   }
 
-  /** A guest whose `bash` knows one command: a script `exit <n>` ends with that status, every other with 0. */
+  /** A guest whose `bash` knows two commands: `exit <n>` ends with that status, `hang` when it is killed, any other with 0. */
   guest(sandboxId: string): Guest {
     const files = new Map<string, string>()
     const statuses = new Map<string, number>()
+    const hanging = new Map<string, string>()
     const nothing = async (): Promise<never> => {
       throw new ServiceError('not_implemented', 'the fake guest cannot do that')
     }
@@ -120,8 +129,8 @@ export class FakeMachines implements RuntimeDriver {
       id,
       pid: 2,
       argv: [],
-      running: false,
-      exitCode: statuses.get(id) ?? 0,
+      running: hanging.has(id),
+      ...(hanging.has(id) ? {} : { exitCode: statuses.get(id) ?? 0 }),
       startedAt: new Date().toISOString(),
       attachedClients: 0,
       pty: false,
@@ -133,17 +142,35 @@ export class FakeMachines implements RuntimeDriver {
       },
       spawn: async (request) => {
         const script = files.get(request.argv[1] ?? '') ?? ''
-        this.scripts.push(`${sandboxId}: ${script}`)
+        const told = `${sandboxId}: ${script}`
+        this.scripts.push(told)
+        if (script === 'hang') {
+          hanging.set(request.id, told)
+          this.running.add(told)
+        }
         statuses.set(request.id, Number(/^exit (\d+)$/.exec(script)?.[1] ?? 0))
         return info(request.id)
       },
-      processes: async () => this.clientProcesses,
-      process: async (id) => info(id),
-      output: async () => ({ stdout: Buffer.alloc(0), stderr: Buffer.from('told on stderr'), truncated: false }),
+      processes: async () => {
+        await this.before.processes?.()
+        return this.clientProcesses
+      },
+      process: async (id, _waitMs, signal) => {
+        if (hanging.has(id)) await sleep(hangMs, undefined, { signal })
+        return info(id)
+      },
+      output: async () => ({
+        stdout: Buffer.from(this.stdout),
+        stderr: Buffer.from('told on stderr'),
+        truncated: false,
+      }),
       attach: nothing,
       signal: nothing,
       resize: nothing,
-      release: async () => {},
+      release: async (id) => {
+        this.running.delete(hanging.get(id) ?? '')
+        hanging.delete(id)
+      },
       stat: nothing,
       list: async () => [],
       mkdir: nothing,

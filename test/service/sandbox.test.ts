@@ -110,6 +110,8 @@ test('a delete is final, can be repeated, and ends every operation with sandbox_
   await assert.rejects(service.files.list(orgId, sandbox.id, '/'), throwsCode('sandbox_stopped'))
   await assert.rejects(service.wake(orgId, sandbox.id), throwsCode('sandbox_stopped'))
   await assert.rejects(service.setTimeout(orgId, sandbox.id, 5), throwsCode('sandbox_stopped'))
+  const signing = service.files.sign(orgId, sandbox.id, { operation: 'upload', path: '/a' })
+  await assert.rejects(signing, throwsCode('sandbox_stopped'))
   await assert.rejects(
     service.checkpoints.create(orgId, sandbox.id, { name: 'x', kind: 'disk_only' }),
     throwsCode('sandbox_stopped'),
@@ -196,6 +198,114 @@ test('the clock begins at the end of a client process, whose last second is not 
   assert.ok((await slept.promise) >= Date.parse(endedAt) + 2000)
 })
 
+test('what another organisation tries does not restart the clock', async () => {
+  const { service, orgId } = await makeWorld(store)
+  const { sandbox } = await service.create(orgId, {})
+  const end = service.endAt(sandbox)
+  const stranger = newId('org_')
+  await sleep(5)
+  for (const operation of [
+    service.exec.run(stranger, sandbox.id, { cmd: 'true' }),
+    service.exec.attach(stranger, sandbox.id, newId('es-')),
+    service.files.read(stranger, sandbox.id, '/a'),
+    service.files.list(stranger, sandbox.id, '/'),
+  ]) {
+    await assert.rejects(operation, throwsCode('not_found'))
+  }
+  assert.deepEqual(service.endAt(sandbox), end)
+})
+
+test('records are read and the timeout is set without a wake; what only the sandbox knows wakes it, bad input does not', async () => {
+  const { service, machines, orgId } = await makeWorld(store)
+  const { sandbox } = await service.create(orgId, {})
+  const { id } = sandbox
+  await service.hibernate(orgId, id)
+  const { exec, files, previews } = service
+  await service.get(orgId, id)
+  await service.checkpoints.list(orgId, id)
+  await previews.put(orgId, id, { port: 3000 })
+  await previews.list(orgId, id)
+  await service.setTags(orgId, id, { team: 'a' })
+  await service.setTimeout(orgId, id, 60)
+  await files.sign(orgId, id, { operation: 'upload', path: '/a' })
+  for (const input of [
+    { cmd: 'ls', cwd: 'relative' },
+    { cmd: 'ls', envs: { 'A=B': 'c' } },
+    { cmd: 'ls', user: 'a b' },
+    { cmd: 'ls', args: ['\0'] },
+    { cmd: ' ' },
+    { cmd: 'ls', timeoutSeconds: -1 },
+  ]) {
+    await assert.rejects(exec.run(orgId, id, input), throwsCode('invalid_request'))
+    await assert.rejects(exec.runAsync(orgId, id, input), throwsCode('invalid_request'))
+    await assert.rejects(exec.start(orgId, id, input), throwsCode('invalid_request'))
+  }
+  await assert.rejects(exec.startPty(orgId, id, { cwd: 'relative' }), throwsCode('invalid_request'))
+  await assert.rejects(exec.kill(orgId, id, newId('ps-')), throwsCode('not_found'))
+  await assert.rejects(exec.attach(orgId, id, newId('ps-')), throwsCode('not_found'))
+  assert.equal(machines.state(id), 'hibernated')
+  await exec.list(orgId, id)
+  assert.equal(machines.state(id), 'running')
+})
+
+test('exec sessions, terminals and internal processes are known under their own kind alone', async () => {
+  const { service, machines, orgId } = await makeWorld(store)
+  const { sandbox } = await service.create(orgId, {})
+  const ids = { exec: newId('es-'), pty: newId('ps-'), internal: newId('ag-') }
+  const process = { pid: 9, argv: ['sh'], running: true, startedAt: '', attachedClients: 0, pty: false }
+  machines.clientProcesses = Object.values(ids).map((id) => ({ id, ...process }))
+  const kinds = ['exec', 'pty', 'internal'] as const
+  const { exec } = service
+  for (const kind of kinds) {
+    assert.deepEqual(
+      (await exec.list(orgId, sandbox.id, kind)).map(({ id }) => id),
+      [ids[kind]],
+    )
+    for (const other of kinds) {
+      const attaching = exec.attach(orgId, sandbox.id, ids[other], { kind })
+      const killing = exec.kill(orgId, sandbox.id, ids[other], 9, kind)
+      // The fake guest can do neither, and says so where it is asked.
+      const code = other === kind ? 'not_implemented' : 'not_found'
+      await assert.rejects(attaching, throwsCode(code))
+      await assert.rejects(killing, throwsCode(code))
+    }
+  }
+  assert.deepEqual(
+    (await exec.list(orgId, sandbox.id)).map(({ id }) => id),
+    [ids.exec],
+  )
+  await assert.rejects(exec.result(orgId, sandbox.id, ids.pty), throwsCode('not_found'))
+  await assert.rejects(exec.deletePty(orgId, sandbox.id, ids.exec), throwsCode('not_found'))
+})
+
+test('clients that take large outputs slowly hold up their own large outputs alone', async () => {
+  const { service, machines, orgId } = await makeWorld(store)
+  const other = newId('org_')
+  await store.organisations.insertOrganisation({ id: other, name: 'other' })
+  const mine = (await service.create(orgId, {})).sandbox
+  const theirs = (await service.create(other, {})).sandbox
+  const never = new Promise<void>(() => undefined)
+  const sent = Promise.withResolvers<void>()
+  const run = async (org: string, id: string, stdout: string, taken: Promise<void>) => {
+    machines.stdout = stdout
+    return (await service.exec.run(org, id, { cmd: 'true' }, { sent: taken })).stdout.length
+  }
+  const large = 'x'.repeat(100_000)
+  for (const taken of [sent.promise, never, never, never]) {
+    assert.equal(await run(orgId, mine.id, large, taken), large.length)
+  }
+  let hasCome = false
+  const waiting = run(orgId, mine.id, large, never).finally(() => {
+    hasCome = true
+  })
+  assert.equal(await run(other, theirs.id, large, never), large.length)
+  for (let index = 0; index < 20; index++) assert.equal(await run(orgId, mine.id, 'hi', never), 2)
+  assert.equal(hasCome, false)
+  machines.stdout = large
+  sent.resolve()
+  assert.equal(await waiting, large.length)
+})
+
 test('a refused idle hibernation leaves the sandbox running with the reason', async () => {
   const { service, machines, orgId } = await makeWorld(store)
   machines.before.hibernate = () => Promise.reject(new Error('an open io_uring'))
@@ -228,6 +338,7 @@ test('a sandbox that ends by itself is in error with the reason, and all that ca
     service.scale(orgId, sandbox.id, 2048),
     service.previews.put(orgId, sandbox.id, { port: 3000 }),
     service.previews.rotate(orgId, sandbox.id),
+    service.files.sign(orgId, sandbox.id, { operation: 'download', path: '/a' }),
   ]) {
     await assert.rejects(operation, throwsCode('conflict', /out of memory/))
   }
@@ -473,10 +584,19 @@ test('a signed URL authorises one operation on one path until it expires', async
   }
   await assert.rejects(service.files.verify('download', sandbox.id, query), throwsCode('signature_invalid'))
   await assert.rejects(service.files.verify('upload', newId('sb-'), query), throwsCode('signature_invalid'))
+})
+
+test('a signed URL lives as long as was asked for, to the end of a second', async (t) => {
+  const { service, orgId } = await makeWorld(store)
+  const { sandbox } = await service.create(orgId, {})
+  const second = Math.ceil(Date.now() / 1000) * 1000
+  t.mock.timers.enable({ apis: ['Date'], now: second + 900 })
   const short = await service.files.sign(orgId, sandbox.id, { operation: 'download', path: '/a', expiresInSeconds: 1 })
-  await sleep(2000)
-  const expired = Object.fromEntries(new URLSearchParams(short.query))
-  await assert.rejects(service.files.verify('download', sandbox.id, expired), throwsCode('signature_expired'))
+  const query = Object.fromEntries(new URLSearchParams(short.query))
+  t.mock.timers.setTime(second + 1999)
+  await service.files.verify('download', sandbox.id, query)
+  t.mock.timers.setTime(second + 2000)
+  await assert.rejects(service.files.verify('download', sandbox.id, query), throwsCode('signature_expired'))
 })
 
 test('tags are bounded, and the first cause of refusal is named', async () => {
@@ -508,6 +628,59 @@ test('a reboot leaves the sandbox running, and one that fails leaves it hibernat
   assert.deepEqual([asleep.status, asleep.reasonMessage], ['hibernated', 'the pool is full'])
   await service.files.list(orgId, sandbox.id, '/')
   assert.equal((await service.get(orgId, sandbox.id)).status, 'running')
+})
+
+/** What happens when an idle sandbox is rebooted just as it is asked whether anything runs in it. */
+async function rebootedWhileIdle(asked: () => Promise<void>) {
+  const world = await makeWorld(store)
+  const { service, machines, orgId } = world
+  const restart = Promise.withResolvers<void>()
+  const reboot = Promise.withResolvers<unknown>()
+  machines.before.restart = () => restart.promise
+  machines.before.hibernate = () => Promise.reject(new Error('it was put to sleep'))
+  machines.before.processes = async () => {
+    delete machines.before.processes
+    reboot.resolve(service.reboot(orgId, id))
+    // The clock must not run out once more before the test has ended.
+    await service.setTimeout(orgId, id, 3600)
+    setImmediate(restart.resolve)
+    await asked()
+  }
+  const { id } = (await service.create(orgId, { timeoutSeconds: 1 })).sandbox
+  await reboot.promise
+  // Waits for the moves that have been asked for meanwhile.
+  await service.wake(orgId, id)
+  return { ...world, sandbox: await service.get(orgId, id) }
+}
+
+test('a sandbox that is rebooted as its clock runs out is not put to sleep after it', async () => {
+  const { sandbox, warnings } = await rebootedWhileIdle(async () => undefined)
+  assert.deepEqual([sandbox.status, sandbox.reason, warnings], ['running', undefined, []])
+})
+
+test('a guest that cannot be asked because its sandbox is rebooted is no reason on the record', async () => {
+  const { sandbox, warnings } = await rebootedWhileIdle(() =>
+    Promise.reject(new ServiceError('unavailable', 'the guest does not answer')),
+  )
+  assert.deepEqual([sandbox.status, sandbox.reason, warnings], ['running', undefined, []])
+})
+
+test('the clock stands still during a reboot', async () => {
+  const { service, machines, orgId } = await makeWorld(store)
+  const { sandbox } = await service.create(orgId, {})
+  const restart = Promise.withResolvers<void>()
+  const begun = Promise.withResolvers<void>()
+  machines.before.restart = () => {
+    begun.resolve()
+    return restart.promise
+  }
+  const reboot = service.reboot(orgId, sandbox.id)
+  await begun.promise
+  const beganMs = Date.now()
+  await sleep(5)
+  assert.ok(service.endAt(sandbox)!.getTime() > beganMs + 300_000)
+  restart.resolve()
+  await reboot
 })
 
 test('a restore puts a sandbox back in place, and one that fails before the switch changes nothing', async () => {

@@ -15,20 +15,25 @@ export async function makeWorld(store: Store, limits: Partial<SandboxLimits> = {
   const bus = createMemoryBus()
   const events: ServiceEvent[] = []
   const errors: string[] = []
+  const warnings: string[] = []
   bus.subscribe('*', (event) => events.push(event))
   const service = createSandboxService({
     store: cachedSandboxStore(store.sandboxes),
     driver: machines,
     guest: (sandboxId) => machines.guest(sandboxId),
     bus,
-    log: { ...silentLog, error: (_facts, message) => errors.push(message) },
+    log: {
+      ...silentLog,
+      error: (_facts, message) => errors.push(message),
+      warn: (_facts, message) => warnings.push(message),
+    },
     limits: { ...defaultSandboxLimits, ...limits },
     previewDomain: { host: 'preview.test', tls: false, ownHosts: ['preview.test', 'api.test'] },
     signingSecret: randomBytes(32).toString('hex'),
   })
   const orgId = newId('org_')
   await store.organisations.insertOrganisation({ id: orgId, name: 'test' })
-  return { service, machines, events, errors, orgId, store }
+  return { service, machines, events, errors, warnings, orgId, store }
 }
 
 export function throwsCode(code: ErrorCode, pattern = /./): (error: unknown) => boolean {

@@ -1,0 +1,81 @@
+import { ServiceError, isServiceError } from '../errors.ts'
+import type { Log } from '../lib/log.ts'
+import type { RuntimeDriver } from './driver.ts'
+import type { Guest } from './guest.ts'
+import { specOf, withoutIdentity } from './new-sandbox.ts'
+import type { RunningPlaces } from './running-places.ts'
+import type { Sandbox, SandboxChange, SandboxStatus } from './sandbox.ts'
+import { type Starts, stoppedMeanwhile } from './starts.ts'
+import type { SandboxStore } from './store.ts'
+
+/** What must happen in a fresh or woken sandbox before clients may use it; a failure undoes the start. */
+export type Prepare = (guest: Guest, sandbox: Sandbox, signal: AbortSignal) => Promise<void>
+
+export interface CreationOptions {
+  prepare?: Prepare
+  /** Somebody knows the id already: a failed start stays visible as `error` and may be tried again under the same id. */
+  announced: boolean
+}
+
+export interface CreationDeps {
+  store: SandboxStore
+  driver: RuntimeDriver
+  guest: (sandboxId: string) => Guest
+  log: Log
+  places: RunningPlaces
+  starts: Starts
+  /** Runs a move of one sandbox after those before it. */
+  move: <Result>(sandboxId: string, work: () => Promise<Result>) => Promise<Result>
+  /** Writes a new state and announces it; undefined when the sandbox was in none of `from`. */
+  set: (
+    sandboxId: string,
+    change: SandboxChange & { status: SandboxStatus },
+    from: readonly SandboxStatus[],
+  ) => Promise<Sandbox | undefined>
+}
+
+/** Boots a sandbox whose record is complete but for its state. On failure nothing runs and the record says why. */
+export async function createSandbox(deps: CreationDeps, sandbox: Sandbox, options: CreationOptions): Promise<Sandbox> {
+  const { driver, guest, starts, move, set } = deps
+  const { id } = sandbox
+  await insert(deps, sandbox)
+  const boot = async (signal: AbortSignal) => {
+    signal.throwIfAborted()
+    await driver.create(specOf(sandbox), signal)
+    await options.prepare?.(guest(id), sandbox, signal)
+    const running = await set(id, { status: 'running', startedAt: new Date() }, ['creating'])
+    if (!running) throw stoppedMeanwhile(id)
+    return running
+  }
+  try {
+    return await starts.run(id, (signal) => move(id, () => boot(signal)))
+  } catch (error) {
+    await undo(deps, sandbox, error, options.announced)
+    throw error
+  }
+}
+
+async function insert({ store, places }: CreationDeps, sandbox: Sandbox): Promise<void> {
+  await places.forRecord(sandbox.orgId, async () => {
+    const earlier = await store.sandbox(sandbox.id, sandbox.orgId)
+    // An id that was announced before its boot keeps it when the boot is tried again.
+    const again = earlier && (await store.updateSandbox(sandbox.id, withoutIdentity(sandbox), ['error']))
+    if (!again) await store.insertSandbox(sandbox)
+  })
+}
+
+async function undo(
+  { driver, log, move, set }: CreationDeps,
+  { id }: Sandbox,
+  error: unknown,
+  announced: boolean,
+): Promise<void> {
+  const reasonMessage = error instanceof ServiceError ? error.message : 'the sandbox could not be started'
+  if (!isServiceError(error)) log.error({ err: error, sandboxId: id }, 'a sandbox could not be started')
+  await move(id, () => driver.delete(id)).catch((cause: unknown) => {
+    log.error({ err: cause, sandboxId: id }, 'what was left of a failed start could not be removed')
+  })
+  const reason = isServiceError(error, 'patch_failed') ? 'patch_failed' : 'runtime_failed'
+  const end = announced ? ({ status: 'error' } as const) : ({ status: 'stopped', stoppedAt: new Date() } as const)
+  await set(id, { ...end, reason, reasonMessage }, ['creating', 'running'])
+}
