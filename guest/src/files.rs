@@ -17,6 +17,8 @@ const CHUNK_BYTES: usize = 128 * 1024;
 /// Files of `/proc` say that they are empty: of those as much as this is read to find their size.
 const SIZELESS_BYTES_MAX: u64 = 1 << 20;
 const ENTRIES_MAX: usize = 100_000;
+/// The client takes no more either.
+const LIST_BYTES_MAX: usize = 64 << 20;
 const NAME_BYTES_MAX: usize = 255;
 const LINKS_MAX: usize = 40;
 /// Sparse files and odd times go beyond what the wire can tell.
@@ -50,6 +52,10 @@ pub fn list(path: &Path, writer: &mut impl Write) -> Outcome<()> {
             fields.insert("name".to_string(), Value::Text(entry.file_name().to_string_lossy().into_owned()));
         }
         entries.push(&value)?;
+        if entries.bytes() > LIST_BYTES_MAX {
+            let message = format!("{}: names and paths of more than {} bytes", path.display(), LIST_BYTES_MAX);
+            return Err(Fault::too_large(message));
+        }
     }
     Ok(entries.end()?)
 }
@@ -288,5 +294,21 @@ mod tests {
     fn a_path_that_ends_in_a_slash_names_no_file() {
         assert!(follow_links(Path::new("/tmp/")).is_err());
         assert_eq!(follow_links(Path::new("/nonexistent/file")).unwrap(), Path::new("/nonexistent/file"));
+    }
+
+    #[test]
+    fn a_listing_is_refused_beyond_its_bytes_not_cut_off_by_the_client() {
+        let top = std::env::temp_dir().join(format!("atoll-guest-list-{}", random_hex(8).unwrap()));
+        // Each control character takes six bytes of JSON, so that an entry has some 20 KB.
+        let folder = (0..14).fold(top.clone(), |path, _| path.join("\u{1}".repeat(250)));
+        fs::create_dir_all(&folder).unwrap();
+        for number in 0..3300 {
+            fs::write(folder.join(number.to_string()), "").unwrap();
+        }
+        let mut answer = Vec::new();
+        let fault = list(&folder, &mut answer).unwrap_err();
+        assert_eq!(fault.code, "too_large");
+        assert!(answer.len() < LIST_BYTES_MAX && answer.len() > LIST_BYTES_MAX / 2);
+        fs::remove_dir_all(&top).unwrap();
     }
 }

@@ -131,11 +131,17 @@ pub fn integer(payload: &[u8]) -> Outcome<u64> {
 pub struct Entries<'a, W: Write> {
     writer: &'a mut W,
     batch: String,
+    sent: usize,
 }
 
 impl<'a, W: Write> Entries<'a, W> {
     pub fn new(writer: &'a mut W) -> Self {
-        Entries { writer, batch: String::new() }
+        Entries { writer, batch: String::new(), sent: 0 }
+    }
+
+    /// What all payloads come to, were this the end.
+    pub fn bytes(&self) -> usize {
+        self.sent + self.batch.len() + 1
     }
 
     /// `item` is far smaller than a frame.
@@ -156,6 +162,7 @@ impl<'a, W: Write> Entries<'a, W> {
         }
         self.batch.push(']');
         write_frame(self.writer, kind::ENTRIES, self.batch.as_bytes())?;
+        self.sent += self.batch.len();
         self.batch.clear();
         Ok(())
     }
@@ -213,13 +220,15 @@ mod tests {
         for _ in 0..500 {
             entries.push(&item).unwrap();
         }
+        let told = entries.bytes();
         entries.end().unwrap();
-        let (mut reader, mut payload, mut count) = (&bytes[..], Vec::new(), 0);
+        let (mut reader, mut payload, mut count, mut sent) = (&bytes[..], Vec::new(), 0, 0);
         while let Some(kind) = read_frame(&mut reader, &mut payload).unwrap() {
             if kind == kind::ENTRIES {
+                sent += payload.len();
                 count += json::parse(std::str::from_utf8(&payload).unwrap()).unwrap().as_list().unwrap().len();
             }
         }
-        assert_eq!(count, 500);
+        assert_eq!((count, sent), (500, told));
     }
 }

@@ -10,7 +10,10 @@ import { Signal } from './signal.ts'
 
 /** Output that may wait here for its reader; the guest sends no more than it has credit for. */
 const creditBytes = 512 * 1024
-/** Events that may wait here: many tiny ones cost more than their bytes. What comes beyond waits in the guest, receipts too. */
+/**
+ * Events that may wait here: many tiny ones cost more than their bytes. What comes behind them waits in the guest, receipts
+ * for input too.
+ */
 const eventsMax = 1024
 /** Credit goes back in portions, not byte by byte. */
 const creditPortionBytes = 64 * 1024
