@@ -128,11 +128,11 @@ test('a terminal has several clients: each may type, all see it, and one that le
   const again = await new Client(`pty/${pty}`, `&offset=${bytes}`).opened()
   await again.shows('th3ird')
   assert.ok(!again.text.includes('sec2ond'))
-  const listed = (await world.api.get(`/api/sandboxes/${id}/exec`)).body as {
-    sessionID: string
-    attachedClients: number
-  }[]
-  assert.equal(listed.find(({ sessionID }) => sessionID === pty)?.attachedClients, 2)
+  const terminals = await world.sandboxes.exec.list(world.orgId, id, 'pty')
+  assert.equal(terminals.find((terminal) => terminal.id === pty)?.attachedClients, 2)
+  const listed = (await world.api.get(`/api/sandboxes/${id}/exec`)).body as { sessionID: string }[]
+  assert.ok(!listed.some(({ sessionID }) => sessionID === pty), 'a terminal is no exec session')
+  assert.equal((await world.api.post(`/api/sandboxes/${id}/exec/${pty}/kill`, {})).status, 404)
   await world.api.delete(`/api/sandboxes/${id}/pty/${pty}`)
   await Promise.all([two.closed, again.closed])
 })
