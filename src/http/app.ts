@@ -7,16 +7,17 @@ import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { ServiceError } from '../errors.ts'
 import { Authentication } from './auth.ts'
 import type { Caller } from './auth.ts'
-import { bodiesBytesMax, check, parseJson, readBody } from './body.ts'
+import { bodyBudget, check, parseJson, readBody } from './body.ts'
+import { headerBytesMax } from './config.ts'
 import type { HttpDeps, HttpLimits } from './config.ts'
 import { asServiceError, errorAnswer } from './errors.ts'
-import { once } from './idempotency.ts'
+import { hashOf, once } from './idempotency.ts'
 import { lingerOnClose } from './linger.ts'
 import type { Metrics } from './metrics.ts'
 import type { OpenApi } from './openapi.ts'
 import type { Answer, Call, Route, WebSocketLike } from './route.ts'
 import type { Streams } from './streams.ts'
-import { BodyBudget } from '../lib/held-body.ts'
+import type { BodyBudget } from '../lib/held-body.ts'
 import { TokenBuckets } from '../lib/token-bucket.ts'
 
 /** One message of input from a WebSocket client. */
@@ -53,11 +54,19 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
     exposeHeadRoutes: false,
     return503OnClosing: false,
     clientErrorHandler: (error, socket) => refuseMalformed(error, socket),
+    // No parameter of a request is longer than its head: what an id can be is told by `idPattern`.
+    routerOptions: { maxParamLength: headerBytesMax },
     frameworkErrors: (error, request, reply) => {
-      void sendError(deps, error, request, reply)
+      let refusal: unknown = error
+      try {
+        authentication.limitAddress(request)
+      } catch (limit) {
+        refusal = limit
+      }
+      void sendError(deps, refusal, request, reply)
     },
   })
-  const bodies = new BodyBudget(bodiesBytesMax)
+  const bodies = bodyBudget(limits)
   const buckets = new TokenBuckets({ perSecond: limits.requestsPerSecond, burst: limits.requestBurst })
   const authentication = new Authentication(deps, buckets)
 
@@ -116,7 +125,7 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
         if (caller !== undefined) request.caller = caller
         if (!request.ws) return
         if (route.upgrade === undefined) throw new ServiceError('invalid_request', 'this address takes no WebSockets')
-        request.takeSocket = await route.upgrade(await call(options, route, request, reply))
+        request.takeSocket = await route.upgrade(call(options, route, request, reply))
       },
       handler: async (request, reply) => await handle(options, bodies, route, request, reply),
       ...(route.upgrade === undefined
@@ -135,27 +144,16 @@ async function handle(
   request: FastifyRequest,
   reply: FastifyReply,
 ): Promise<void> {
-  using share = bodies.open()
-  const { limits, deps } = options
-  const raw =
-    route.body === undefined || route.body === 'raw'
-      ? undefined
-      : await readBody(request.raw, limits[route.bodyLimit ?? 'bodyBytesMax'], share)
-  const ready = await call(options, route, request, reply, raw)
+  const { deps } = options
+  const { body, hash } = await receive(options.limits, bodies, route, request)
+  const ready = call(options, route, request, reply, body)
   const key = request.headers['idempotency-key']
   const run = () => route.handle(ready)
   const answer =
-    route.creates && typeof key === 'string' && request.caller !== undefined && raw !== undefined
+    typeof key === 'string' && request.caller !== undefined && hash !== undefined
       ? await once(
           deps.idempotency,
-          {
-            orgId: request.caller.organisation.id,
-            key,
-            caller: request.caller,
-            method: request.method,
-            path: pathOf(request),
-            body: raw,
-          },
+          { orgId: request.caller.organisation.id, key, caller: request.caller, hash },
           async () => (await run()) ?? { statusCode: 204 },
           (error) => errorAnswer(error, pathOf(request)),
         )
@@ -163,14 +161,37 @@ async function handle(
   if (answer !== undefined) await sendAnswer(answer, reply)
 }
 
+interface Received {
+  body?: unknown
+  /** Of the whole request, where a repeat must be known from another one. */
+  hash?: string
+}
+
+/** Reads and parses a body. Its bytes are let go of here: what comes of the request may take hours. */
+async function receive(
+  limits: HttpLimits,
+  bodies: BodyBudget,
+  route: Route,
+  request: FastifyRequest,
+): Promise<Received> {
+  if (route.body === undefined || route.body === 'raw') return {}
+  using share = bodies.open(request.caller?.organisation.id)
+  const raw = await readBody(request.raw, limits[route.bodyLimit ?? 'bodyBytesMax'], share)
+  const isRepeatable = route.creates && request.headers['idempotency-key'] !== undefined
+  return {
+    body: parseJson(raw),
+    ...(isRepeatable ? { hash: hashOf(request.method, pathOf(request), raw) } : {}),
+  }
+}
+
 /** Checks all that the client sent. */
-async function call(
+function call(
   { deps, limits, streams, metrics, openapi }: AppOptions,
   route: Route,
   request: FastifyRequest,
   reply: FastifyReply,
-  raw?: Buffer,
-): Promise<Call> {
+  sent?: unknown,
+): Call {
   const params = request.params as Record<string, string>
   for (const value of Object.values(params)) {
     if (!idPattern.test(value))
@@ -179,9 +200,7 @@ async function call(
   if (route.headers !== undefined) check(route.headers, sentHeaders(request), 'headers')
   const query = route.query === undefined ? undefined : check(route.query, sentValues(request.query), 'query')
   const body =
-    raw === undefined || route.body === undefined || route.body === 'raw'
-      ? undefined
-      : check(route.body, parseJson(raw), 'body')
+    sent === undefined || route.body === undefined || route.body === 'raw' ? undefined : check(route.body, sent, 'body')
   const orgId = request.caller?.organisation.id ?? ''
   return { orgId, params, query, body, request, reply, deps, limits, streams, metrics, openapi }
 }

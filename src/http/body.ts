@@ -1,14 +1,25 @@
 import type { IncomingMessage } from 'node:http'
 import type { z } from 'zod'
 import { ServiceError } from '../errors.ts'
-import { readBody as holdBody } from '../lib/held-body.ts'
+import { BodyBudget, readBody as holdBody } from '../lib/held-body.ts'
 import type { BodyShare } from '../lib/held-body.ts'
+import type { HttpLimits } from './config.ts'
 
 /** A body that is checked before use must arrive whole within this time. */
 const bodyMs = 60_000
-/** Bodies that are held in memory at one time, all requests together; parsed they weigh several times as much. */
-export const bodiesBytesMax = 128 * 1024 * 1024
+/** Bodies of one organisation that are on their way at one time, or two of the largest. */
+const organisationBytesMax = 32 * 1024 * 1024
+/** So many organisations may have all of theirs at one time. */
+const fullOrganisationsMax = 4
+/** Headers may be larger: bodies up to this size are taken whatever others send. */
+const smallBodyBytes = 16 * 1024
 const decoder = new TextDecoder('utf-8', { fatal: true })
+
+/** Where bodies are held from their first byte until they are parsed. */
+export function bodyBudget({ bodyBytesMax, sessionBodyBytesMax }: HttpLimits): BodyBudget {
+  const ownerBytesMax = Math.max(organisationBytesMax, 2 * Math.max(bodyBytesMax, sessionBodyBytesMax))
+  return new BodyBudget(fullOrganisationsMax * ownerBytesMax, { ownerBytesMax, freeBytes: smallBodyBytes })
+}
 
 /** Reads a body into its share. Throws `too_large`, `unavailable`, and `invalid_request` when it breaks off or drips too slowly. */
 export async function readBody(request: IncomingMessage, bytesMax: number, share: BodyShare): Promise<Buffer> {

@@ -4,6 +4,9 @@ import type { SessionService } from '../session/index.ts'
 import type { IdempotencyPort } from './idempotency.ts'
 import type { PreviewPort } from './preview-port.ts'
 
+/** The head of a request: its address and headers. */
+export const headerBytesMax = 32 * 1024
+
 /** Bounds of the HTTP half (`ATOLL_LIMITS`); the services have their own. */
 export interface HttpLimits {
   bodyBytesMax: number

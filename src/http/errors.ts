@@ -81,7 +81,9 @@ export function asServiceError(error: unknown): ServiceError {
   if (error instanceof ServiceError) return error
   const { statusCode } = (error ?? {}) as { statusCode?: unknown }
   if (statusCode === 413) return new ServiceError('too_large', 'the body is too large', { cause: error })
-  if (statusCode === 400) return new ServiceError('invalid_request', 'the request is malformed', { cause: error })
+  if (typeof statusCode === 'number' && statusCode >= 400 && statusCode < 500) {
+    return new ServiceError('invalid_request', 'the request is malformed', { cause: error })
+  }
   return new ServiceError('internal_error', STATUS_CODES[500] ?? 'Internal Server Error', { cause: error })
 }
 

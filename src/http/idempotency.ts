@@ -29,9 +29,13 @@ export interface IdempotentRequest {
   /** The header `Idempotency-Key`. */
   key: string
   caller: Pick<Caller, 'apiKey' | 'sessionId'>
-  method: string
-  path: string
-  body: Buffer
+  /** See `hashOf`. */
+  hash: string
+}
+
+/** Tells whether two requests are the same. */
+export function hashOf(method: string, path: string, body: Buffer): string {
+  return createHash('sha256').update(`${method} ${path}\n`).update(body).digest('hex')
 }
 
 /**
@@ -54,8 +58,7 @@ export async function once(
   // No key holds a space, so none of the organisation's is one of a session's.
   const key = caller.sessionId === undefined ? request.key : `${caller.sessionId} ${request.key}`
   const sealing = sealKey(caller.sessionId ?? caller.apiKey, key)
-  const hash = createHash('sha256').update(`${request.method} ${request.path}\n`).update(request.body).digest('hex')
-  const state = await port.begin(orgId, key, hash, new Date())
+  const state = await port.begin(orgId, key, request.hash, new Date())
   if (state.state === 'conflict') throw keyConflict('this Idempotency-Key was used with another request')
   if (state.state === 'running') {
     throw new ServiceError('conflict', 'the first request with this Idempotency-Key is still running')

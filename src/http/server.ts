@@ -8,7 +8,7 @@ import type { IncomingMessage, RequestListener, Server, ServerResponse } from 'n
 import type { AddressInfo, Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
 import { createApp } from './app.ts'
-import { defaultHttpLimits } from './config.ts'
+import { defaultHttpLimits, headerBytesMax } from './config.ts'
 import type { HttpDeps } from './config.ts'
 import { createMetrics } from './metrics.ts'
 import { openApiDocument } from './openapi-file.ts'
@@ -21,7 +21,6 @@ export type { PreviewPort } from './preview-port.ts'
 /** Longer than the idle time of the usual load balancers, so that they and not we close a connection first. */
 const keepAliveMs = 75_000
 const headersMs = 30_000
-const headerBytesMax = 32 * 1024
 const sweepMs = 50
 
 export interface HttpServer {

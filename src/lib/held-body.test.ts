@@ -1,6 +1,8 @@
 import assert from 'node:assert/strict'
+import type { IncomingMessage } from 'node:http'
+import { Readable } from 'node:stream'
 import { test } from 'node:test'
-import { BodyBudget } from './held-body.ts'
+import { BodyBudget, readBody } from './held-body.ts'
 
 test('bodies of all requests together have a bound, which is given back', () => {
   const budget = new BodyBudget(100)
@@ -15,4 +17,41 @@ test('bodies of all requests together have a bound, which is given back', () => 
   one[Symbol.dispose]()
   one[Symbol.dispose]()
   assert.ok(budget.open().take(100))
+})
+
+test('one owner has no more than a part of it, which others do not feel', () => {
+  const budget = new BodyBudget(100, { ownerBytesMax: 50 })
+  const one = budget.open('a')
+  assert.ok(one.take(30))
+  const two = budget.open('a')
+  assert.ok(!two.take(21))
+  assert.ok(two.take(20))
+  assert.ok(budget.open('b').take(50))
+  one[Symbol.dispose]()
+  one[Symbol.dispose]()
+  assert.ok(!two.take(31))
+  assert.ok(two.take(30))
+})
+
+test('small bodies are taken when all is full, and pay from where they are no longer small', () => {
+  const budget = new BodyBudget(100, { freeBytes: 10 })
+  const large = budget.open()
+  assert.ok(large.take(110))
+  const small = budget.open()
+  assert.ok(small.take(10))
+  assert.ok(!small.take(1))
+  large[Symbol.dispose]()
+  assert.ok(small.take(100))
+  assert.ok(!budget.open().take(11))
+})
+
+test('a body costs by its parts too: many tiny ones weigh more than their bytes', async () => {
+  const parts = (count: number) => Object.assign(Readable.from(Array(count).fill(Buffer.of(0))), { headers: {} })
+  const read = async (count: number) => {
+    using share = new BodyBudget(100_000).open()
+    const request = parts(count) as unknown as IncomingMessage
+    return await readBody(request, { bytesMax: 100_000, share, refuse: (why) => new Error(why) })
+  }
+  assert.equal((await read(100)).length, 100)
+  await assert.rejects(read(1000), /no_room/)
 })

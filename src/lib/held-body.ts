@@ -1,27 +1,50 @@
 import type { IncomingMessage } from 'node:http'
 
-/** Bounds what the bodies of all requests take of memory together. */
+/** What a part of a body costs beside its bytes, at least: sent byte by byte, a body weighs a hundred times its size. */
+const partCostBytes = 256
+
+export interface BudgetOptions {
+  /** Most of it for one owner. Default all of it. */
+  ownerBytesMax?: number
+  /** Each body has so much without asking, so that small ones always pass: as much as an idle connection costs. Default 0. */
+  freeBytes?: number
+}
+
+/** Bounds what the bodies of all requests take of memory together, and those of one owner. */
 export class BodyBudget {
   readonly #bytesMax: number
+  readonly #ownerBytesMax: number
+  readonly #freeBytes: number
+  readonly #byOwner = new Map<string, number>()
   #heldBytes = 0
 
-  constructor(bytesMax: number) {
+  constructor(bytesMax: number, { ownerBytesMax = bytesMax, freeBytes = 0 }: BudgetOptions = {}) {
     this.#bytesMax = bytesMax
+    this.#ownerBytesMax = ownerBytesMax
+    this.#freeBytes = freeBytes
   }
 
   /** One request's share, which grows with its body and is given back when it is disposed of. */
-  open(): BodyShare {
+  open(owner = ''): BodyShare {
     let bytes = 0
+    let charged = 0
     return {
       take: (more) => {
-        if (this.#heldBytes + more > this.#bytesMax) return false
-        this.#heldBytes += more
+        const charge = Math.max(0, bytes + more - this.#freeBytes) - charged
+        const ofOwner = (this.#byOwner.get(owner) ?? 0) + charge
+        if (this.#heldBytes + charge > this.#bytesMax || ofOwner > this.#ownerBytesMax) return false
         bytes += more
+        charged += charge
+        this.#heldBytes += charge
+        if (charge > 0) this.#byOwner.set(owner, ofOwner)
         return true
       },
       [Symbol.dispose]: () => {
-        this.#heldBytes -= bytes
-        bytes = 0
+        this.#heldBytes -= charged
+        const left = (this.#byOwner.get(owner) ?? 0) - charged
+        if (left > 0) this.#byOwner.set(owner, left)
+        else this.#byOwner.delete(owner)
+        bytes = charged = 0
       },
     }
   }
@@ -50,7 +73,7 @@ export async function readBody(request: IncomingMessage, { bytesMax, share, refu
   for await (const chunk of request.iterator({ destroyOnReturn: false }) as AsyncIterable<Buffer>) {
     bytes += chunk.length
     if (bytes > bytesMax) throw refuse('too_large')
-    if (!share.take(chunk.length)) throw refuse('no_room')
+    if (!share.take(chunk.length + partCostBytes)) throw refuse('no_room')
     chunks.push(chunk)
   }
   return Buffer.concat(chunks, bytes)

@@ -50,10 +50,16 @@ test('unknown addresses answer 404 in the shape of their half', async () => {
 })
 
 test('ids that no id can be answer 404, whatever is in them', async () => {
-  for (const id of ['sb-unknown00000', '%00', '%2e%2e', '%ff', "'; drop table sandboxes; --", '🙂', 'x'.repeat(90)]) {
-    const { status } = await world.api.raw('GET', `/api/sandboxes/${id.startsWith('%') ? id : encodeURIComponent(id)}`)
+  const { api, logs } = world
+  const long = [100, 101, 150, 16_000].map((length) => 'x'.repeat(length))
+  for (const id of ['sb-unknown00000', '%00', '%2e%2e', '%ff', "'; drop table sandboxes; --", '🙂', ...long]) {
+    const { status } = await api.raw('GET', `/api/sandboxes/${id.startsWith('%') ? id : encodeURIComponent(id)}`)
     assert.ok(status === 404 || (status === 400 && id === '%ff'), `${id}: ${status}`)
+    const session = await api.raw('GET', `/v1/sessions/${id.startsWith('%') ? id : encodeURIComponent(id)}`)
+    assert.equal(session.status, status)
   }
+  const errors = logs.filter(({ level }) => level === 'error')
+  assert.deepEqual(errors, [])
 })
 
 test('a malformed body answers 400 in the shape of its half', async () => {

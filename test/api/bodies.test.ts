@@ -1,0 +1,68 @@
+/** Bodies that are held in memory: how many, whose, and for how long. */
+import assert from 'node:assert/strict'
+import { once } from 'node:events'
+import { connect } from 'node:net'
+import { after, before, test } from 'node:test'
+import type { ApiAnswer, ApiClient } from '../support/api-client.ts'
+import { makeWorld } from '../support/world.ts'
+import type { World } from '../support/world.ts'
+
+const mebibyte = 1024 * 1024
+
+let world: World
+
+before(async () => {
+  world = await makeWorld()
+})
+
+after(() => world.close())
+
+async function create(client: ApiClient, bytes: number): Promise<ApiAnswer> {
+  return await client.post('/v1/sessions', { prompt: 'x', user_id: 'u', unknown: 'x'.repeat(bytes) })
+}
+
+test('large bodies that drip stop the large ones of their own organisation, no small ones, and nobody else', async () => {
+  const { api, stranger, port } = world
+  const drips = [1, 2, 3].map(() => {
+    const socket = connect(port, '127.0.0.1')
+    const head = `POST /v1/sessions HTTP/1.1\r\nHost: a\r\nX-API-Key: ${api.key}\r\nContent-Length: ${10 * mebibyte + 1}`
+    socket.write(`${head}\r\n\r\n`)
+    socket.write(Buffer.alloc(10 * mebibyte, ' '))
+    return socket
+  })
+  let refused: ApiAnswer
+  do refused = await create(api, 4 * mebibyte)
+  while (refused.status === 201)
+  assert.deepEqual([refused.status, refused.body.error.type], [503, 'unavailable'])
+  assert.equal((await create(api, 10_000)).status, 201)
+  assert.equal((await create(stranger, 4 * mebibyte)).status, 201)
+  for (const socket of drips) {
+    socket.destroy()
+    await once(socket, 'close')
+  }
+  while ((await create(api, 4 * mebibyte)).status !== 201);
+})
+
+test('a body counts until it is parsed, not until its request is answered', async () => {
+  const { api, sessions } = world
+  const { create: start } = sessions
+  const goOn = Promise.withResolvers<void>()
+  let parsed = Promise.withResolvers<void>()
+  sessions.create = async (...query) => {
+    parsed.resolve()
+    await goOn.promise
+    return await start.apply(sessions, query)
+  }
+  try {
+    const slow: Promise<ApiAnswer>[] = []
+    for (let count = 0; count < 4; count++) {
+      parsed = Promise.withResolvers()
+      slow.push(create(api, 15 * mebibyte))
+      await parsed.promise
+    }
+    goOn.resolve()
+    for (const { status } of await Promise.all(slow)) assert.equal(status, 201)
+  } finally {
+    sessions.create = start
+  }
+})
