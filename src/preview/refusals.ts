@@ -1,6 +1,6 @@
 import type { ClientRequest } from 'node:http'
 import { isServiceError } from '../errors.ts'
-import type { ErrorCode } from '../errors.ts'
+import type { ErrorCode, ServiceError } from '../errors.ts'
 import type { Refusal } from './page.ts'
 
 export const unknownHost: Refusal = {
@@ -47,9 +47,10 @@ function nothingListens(port: number): Refusal {
   }
 }
 
-type Known = (port: number) => Refusal
+type Known = (port: number, error: ServiceError) => Refusal
 
-const byCode: Partial<Record<ErrorCode, Known>> = {
+/** What the way into a sandbox may meet; null is what only a fault of ours can bring there. */
+const byCode: Record<ErrorCode, Known | null> = {
   nothing_listening: nothingListens,
   sandbox_stopped: () => stopped,
   not_found: () => unknownHost,
@@ -66,11 +67,45 @@ const byCode: Partial<Record<ErrorCode, Known>> = {
     message: 'There is no room to wake this sandbox right now',
     advice: 'Others must stop or hibernate first.',
   }),
+  rate_limited: (_port, { details }) => ({
+    ...unavailable,
+    statusCode: 429,
+    code: 'rate_limited',
+    message: 'This sandbox sleeps, and others of its organisation have all the places to run',
+    advice: 'Some must stop or hibernate first.',
+    headers: { 'retry-after': retryAfter(details['retryAfterSeconds']) },
+  }),
+  patch_failed: () => ({
+    statusCode: 422,
+    code: 'patch_failed',
+    message: 'A patch of this sandbox failed, so it was not woken',
+    advice: 'Whoever has its API key is told which one and why by any call that wakes it.',
+  }),
+  full_checkpoint_unavailable: () => ({
+    ...unavailable,
+    code: 'full_checkpoint_unavailable',
+    message: 'The memory of this sandbox cannot be brought back on this machine',
+    advice: 'The API says why.',
+    mayCome: false,
+  }),
+  invalid_request: null,
+  unauthorized: null,
+  forbidden: null,
+  signature_invalid: null,
+  signature_expired: null,
+  idempotency_key_conflict: null,
+  too_large: null,
+  not_implemented: null,
+  internal_error: null,
+}
+
+function retryAfter(seconds: unknown): string {
+  return String(typeof seconds === 'number' ? Math.max(1, Math.ceil(seconds)) : 1)
 }
 
 /** What to say when a sandbox could not be reached; undefined for an error that is nobody's fault but ours. */
 export function refusalFor(error: unknown, port: number): Refusal | undefined {
-  return isServiceError(error) ? byCode[error.code]?.(port) : undefined
+  return isServiceError(error) ? byCode[error.code]?.(port, error) : undefined
 }
 
 export const internalError: Refusal = { statusCode: 500, code: 'internal_error', message: 'Something went wrong here' }

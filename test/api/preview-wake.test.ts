@@ -1,0 +1,50 @@
+/** Previews of sandboxes whose wake is refused. */
+import assert from 'node:assert/strict'
+import { after, before, test } from 'node:test'
+import { ServiceError } from '../../src/errors.ts'
+import type { ErrorCode } from '../../src/errors.ts'
+import { exchange } from '../support/api-client.ts'
+import { makeWorld, previewHost } from '../support/world.ts'
+import type { World } from '../support/world.ts'
+
+let world: World
+let host: string
+
+before(async () => {
+  world = await makeWorld()
+  host = `${await world.sandbox()}-p3000.${previewHost}`
+})
+
+after(() => world.close())
+
+test('a refused wake is answered with the status of its error, and is no fault of the server', async () => {
+  const { previews } = world.sandboxes
+  const { dial } = previews
+  const cases: [code: ErrorCode, status: number, retryAfter?: string][] = [
+    ['conflict', 409],
+    ['patch_failed', 422],
+    ['rate_limited', 429, '13'],
+    ['unavailable', 503, '1'],
+    ['no_capacity', 503, '1'],
+    ['full_checkpoint_unavailable', 503, '1'],
+  ]
+  try {
+    for (const [code, status, retryAfter] of cases) {
+      previews.dial = () =>
+        Promise.reject(
+          new ServiceError(code, 'what only the owner may know', {
+            details: { retryAfterSeconds: 12.5, stderr: 'no' },
+          }),
+        )
+      const json = await exchange(world.origin, { headers: { host } })
+      assert.deepEqual([json.status, json.body.code, json.headers['retry-after']], [status, code, retryAfter])
+      const page = await exchange(world.origin, { headers: { host, accept: 'text/html' } })
+      assert.equal(page.status, status)
+      for (const { text } of [json, page]) assert.doesNotMatch(text, /only the owner|stderr/)
+    }
+  } finally {
+    previews.dial = dial
+  }
+  const errors = world.logs.filter(({ level }) => level === 'error')
+  assert.deepEqual(errors, [])
+})
