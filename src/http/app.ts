@@ -12,12 +12,12 @@ import { headerBytesMax } from './config.ts'
 import type { HttpDeps, HttpLimits } from './config.ts'
 import { asServiceError, errorAnswer } from './errors.ts'
 import { hashOf, once } from './idempotency.ts'
-import { lingerOnClose } from './linger.ts'
 import type { Metrics } from './metrics.ts'
 import type { OpenApi } from './openapi.ts'
 import type { Answer, Call, Route, WebSocketLike } from './route.ts'
 import type { Streams } from './streams.ts'
 import type { BodyBudget } from '../lib/held-body.ts'
+import { lingerOnClose } from '../lib/linger.ts'
 import { TokenBuckets } from '../lib/token-bucket.ts'
 
 /** One message of input from a WebSocket client. */

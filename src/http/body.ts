@@ -41,10 +41,30 @@ export async function readBody(request: IncomingMessage, bytesMax: number, share
 /** No body at all is `{}`: the SDK sends a JSON content type without one. */
 export function parseJson(body: Buffer): unknown {
   if (body.length === 0) return {}
+  let value: unknown
   try {
-    return JSON.parse(decoder.decode(body))
+    value = JSON.parse(decoder.decode(body))
   } catch (error) {
     throw new ServiceError('invalid_request', 'the body is not valid JSON', { cause: error })
+  }
+  refuseProto(value)
+  return value
+}
+
+/** The schemas would drop this name silently; objects that take it as any other are not to be had from them. */
+function refuseProto(body: unknown): void {
+  // Not by recursion: JSON may be nested deeper than the stack.
+  const open: [value: unknown, path: string][] = [[body, '']]
+  for (let next = open.pop(); next !== undefined; next = open.pop()) {
+    const [value, path] = next
+    if (typeof value !== 'object' || value === null) continue
+    for (const [name, inner] of Object.entries(value)) {
+      const field = path === '' ? name : `${path}.${name}`
+      if (name === '__proto__') {
+        throw new ServiceError('invalid_request', `${field}: is no name that can be taken`, { details: { field } })
+      }
+      if (typeof inner === 'object' && inner !== null) open.push([inner, field])
+    }
   }
 }
 

@@ -1,6 +1,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { STATUS_CODES } from 'node:http'
 import { escapeHtml, htmlPage, pagePolicy } from '../lib/html.ts'
+import { lingerOnClose } from '../lib/linger.ts'
 
 /** Seconds after which the page of something that may come looks again. */
 const reloadSeconds = 2
@@ -36,6 +37,7 @@ export function refuse(request: IncomingMessage, response: ServerResponse, refus
     // A body that nobody reads any more must not be taken for the next request.
     ...(request.complete ? {} : { connection: 'close' }),
   })
+  if (!request.complete) lingerOnClose(request.socket)
   response.end(request.method === 'HEAD' ? undefined : body)
 }
 

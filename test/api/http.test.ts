@@ -72,6 +72,37 @@ test('a malformed body answers 400 in the shape of its half', async () => {
   }
 })
 
+test('a key __proto__, which no object keeps as others, is refused and named', async () => {
+  const { api } = world
+  const id = await world.sandbox()
+  for (const [answer, field] of [
+    [await api.put(`/api/sandboxes/${id}/tags`, '{"__proto__":"x"}'), '__proto__'],
+    [await api.post('/api/sandboxes', '{"envs":{"a":"b","__proto__":"x"}}'), 'envs.__proto__'],
+    [await api.post('/api/sandboxes', '{"metadata":{"\\u005f_proto__":"x"}}'), 'metadata.__proto__'],
+  ] as const) {
+    assert.deepEqual([answer.status, answer.body.code, answer.body.field], [400, 'invalid_request', field])
+  }
+  const deep = `${'['.repeat(9000)}${']'.repeat(9000)}`
+  assert.equal((await api.put(`/api/sandboxes/${id}/tags`, `{"a":${deep}}`)).status, 400)
+})
+
+test('what `openapi.json` allows, the service does not refuse: sizes of terminals and of uploads', async () => {
+  const { api } = world
+  const id = await world.sandbox()
+  for (const [path, field, least, most] of [
+    ['pty', 'cols', 1, 4096],
+    ['pty', 'rows', 1, 4096],
+    ['files/upload-url', 'maxBytes', 1, Number.MAX_SAFE_INTEGER],
+  ] as const) {
+    const ask = (value: number) => api.post(`/api/sandboxes/${id}/${path}`, { path: '/a', [field]: value })
+    for (const value of [least, most]) assert.ok((await ask(value)).status < 300, `${field}: ${value}`)
+    for (const value of [least - 1, most + 1]) {
+      const refused = await ask(value)
+      assert.deepEqual([refused.status, refused.body.field], [400, field])
+    }
+  }
+})
+
 test('a body over the limit answers 413, said or streamed, and sessions may be larger', async () => {
   const { api, origin } = world
   const large = JSON.stringify({ metadata: { a: 'x'.repeat(30_000) } })

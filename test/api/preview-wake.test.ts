@@ -1,5 +1,6 @@
-/** Previews of sandboxes whose wake is refused. */
+/** Previews that refuse: a wake that fails, a body that still comes. */
 import assert from 'node:assert/strict'
+import { connect } from 'node:net'
 import { after, before, test } from 'node:test'
 import { ServiceError } from '../../src/errors.ts'
 import type { ErrorCode } from '../../src/errors.ts'
@@ -47,4 +48,18 @@ test('a refused wake is answered with the status of its error, and is no fault o
   }
   const errors = world.logs.filter(({ level }) => level === 'error')
   assert.deepEqual(errors, [])
+})
+
+test('a preview that refuses while the body still comes is heard by a client that sends all of it first', async () => {
+  const bytes = 32 * 1024 * 1024
+  const socket = connect({ port: world.port, host: '127.0.0.1', allowHalfOpen: true })
+  socket.pause()
+  const sent = Promise.withResolvers<void>()
+  socket.on('error', sent.reject)
+  socket.write(`POST / HTTP/1.1\r\nHost: sb-unknown00000-p80.${previewHost}\r\nContent-Length: ${bytes}\r\n\r\n`)
+  socket.write(Buffer.alloc(bytes, 'x'), () => sent.resolve())
+  await sent.promise
+  const told = (await socket.toArray()).map(String).join('')
+  assert.match(told, /^HTTP\/1\.1 404 /)
+  socket.end()
 })

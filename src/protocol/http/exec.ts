@@ -76,7 +76,7 @@ export const attachQuery = z.object({
 
 export const killExec = z.object({ signal: z.int().min(1).max(64).default(9) })
 
-const cells = z.int().min(1).max(65_535)
+const cells = z.int().min(1).max(4096)
 export const startPty = z.object({
   cols: cells.default(80),
   rows: cells.default(24),

@@ -19,7 +19,7 @@ export const entries = z.array(
 export const signFile = z.object({
   path: z.string().min(1),
   expiresIn: z.int().min(1).max(86_400).default(3600).meta({ description: 'Seconds' }),
-  maxBytes: z.int().min(0).optional().meta({ description: 'Bounds an upload' }),
+  maxBytes: z.int().min(1).optional().meta({ description: 'Bounds an upload' }),
 })
 
 export const signedUrl = z.object({ url: z.string(), expiresAt: secondTime }).meta({ id: 'SignedUrl' })
