@@ -51,21 +51,29 @@ export function parseJson(body: Buffer): unknown {
   return value
 }
 
-/** The schemas would drop this name silently; objects that take it as any other are not to be had from them. */
+/** The schemas would drop this key without a word, and objects made from others would lose it. */
+const badKey = '__proto__'
+
 function refuseProto(body: unknown): void {
-  // Not by recursion: JSON may be nested deeper than the stack.
-  const open: [value: unknown, path: string][] = [[body, '']]
-  for (let next = open.pop(); next !== undefined; next = open.pop()) {
-    const [value, path] = next
-    if (typeof value !== 'object' || value === null) continue
-    for (const [name, inner] of Object.entries(value)) {
-      const field = path === '' ? name : `${path}.${name}`
-      if (name === '__proto__') {
-        throw new ServiceError('invalid_request', `${field}: is no name that can be taken`, { details: { field } })
-      }
-      if (typeof inner === 'object' && inner !== null) open.push([inner, field])
+  // No schema of a body takes an array.
+  if (typeof body !== 'object' || body === null || Array.isArray(body)) return
+  const field = Object.hasOwn(body, badKey) ? badKey : Object.entries(body).find(([, value]) => holdsProto(value))?.[0]
+  if (field === undefined) return
+  throw new ServiceError('invalid_request', `${field}: no key may be ${badKey}`, { details: { field } })
+}
+
+/** Not by recursion: JSON may be nested deeper than the stack. */
+function holdsProto(value: unknown): boolean {
+  const open = [value]
+  while (open.length > 0) {
+    const next = open.pop()
+    if (typeof next !== 'object' || next === null) continue
+    if (Object.hasOwn(next, badKey)) return true
+    for (const inner of Array.isArray(next) ? (next as unknown[]) : Object.values(next)) {
+      if (typeof inner === 'object' && inner !== null) open.push(inner)
     }
   }
+  return false
 }
 
 /** Throws `invalid_request` that names the first field at fault. */

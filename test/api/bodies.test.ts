@@ -1,8 +1,11 @@
 /** Bodies that are held in memory: how many, whose, and for how long. */
 import assert from 'node:assert/strict'
+import { subscribe, unsubscribe } from 'node:diagnostics_channel'
 import { once } from 'node:events'
 import { connect } from 'node:net'
+import type { Socket } from 'node:net'
 import { after, before, test } from 'node:test'
+import { setTimeout as sleep } from 'node:timers/promises'
 import type { ApiAnswer, ApiClient } from '../support/api-client.ts'
 import { makeWorld } from '../support/world.ts'
 import type { World } from '../support/world.ts'
@@ -23,6 +26,9 @@ async function create(client: ApiClient, bytes: number): Promise<ApiAnswer> {
 
 test('large bodies that drip stop the large ones of their own organisation, no small ones, and nobody else', async () => {
   const { api, stranger, port } = world
+  const arriving: Socket[] = []
+  const started = (message: unknown) => void arriving.push((message as { socket: Socket }).socket)
+  subscribe('http.server.request.start', started)
   const drips = [1, 2, 3].map(() => {
     const socket = connect(port, '127.0.0.1')
     const head = `POST /v1/sessions HTTP/1.1\r\nHost: a\r\nX-API-Key: ${api.key}\r\nContent-Length: ${10 * mebibyte + 1}`
@@ -30,9 +36,9 @@ test('large bodies that drip stop the large ones of their own organisation, no s
     socket.write(Buffer.alloc(10 * mebibyte, ' '))
     return socket
   })
-  let refused: ApiAnswer
-  do refused = await create(api, 4 * mebibyte)
-  while (refused.status === 201)
+  while (arriving.length < 3 || arriving.some(({ bytesRead }) => bytesRead < 10 * mebibyte)) await sleep(5)
+  unsubscribe('http.server.request.start', started)
+  const refused = await create(api, 4 * mebibyte)
   assert.deepEqual([refused.status, refused.body.error.type], [503, 'unavailable'])
   assert.equal((await create(api, 10_000)).status, 201)
   assert.equal((await create(stranger, 4 * mebibyte)).status, 201)
