@@ -31,7 +31,8 @@ export class Files implements FileService {
     const release = this.#deps.lifecycle.hold(sandboxId)
     try {
       const file = await this.#deps.lifecycle.use(orgId, sandboxId, (guest) => guest.readFile(path, range))
-      file.body.once('close', release)
+      if (file.body.closed) release()
+      else file.body.once('close', release)
       return file
     } catch (error) {
       release()

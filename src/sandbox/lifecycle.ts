@@ -134,7 +134,7 @@ export class Lifecycle {
         try {
           await prepare(this.#deps.guest(sandboxId), sandbox, signal)
         } catch (error) {
-          // A deletion waits for this move and removes the machine.
+          // A deletion waits for this move and removes the machine, and the next server puts it to sleep.
           if (!signal.aborted) await this.#sleepAgain(sandboxId, error)
           throw error
         }
@@ -236,6 +236,7 @@ export class Lifecycle {
   /** Returns when all moves under way have ended and are written down. */
   async close(): Promise<void> {
     this.clocks.stopAll()
+    this.#starts.cutOffAll()
     await this.#locks.allIdle()
   }
 

@@ -92,6 +92,20 @@ test('a delete in the middle of a patch ends it: nobody waits for it, and nothin
   assert.deepEqual([...machines.machines.keys()], [sandbox.id])
 })
 
+test('a server that stops in the middle of a patch ends it and waits for nobody', async () => {
+  const { service, machines, orgId, checkpoint } = await sandboxWorld()
+  const { id } = await checkpoint('x')
+  const fork = await service.checkpoints.start(orgId, id, {})
+  await service.hibernate(orgId, fork.sandbox.id)
+  await service.patches.create(orgId, id, { script: 'hang', strategy: 'on_resume' })
+  const starts = [service.wake(orgId, fork.sandbox.id), service.checkpoints.start(orgId, id, {})]
+  const outcomes = starts.map((start) => assert.rejects(start, throwsCode('unavailable', /the server stops/)))
+  while (machines.running.size < 2) await sleep(5)
+  await service.close()
+  await Promise.all(outcomes)
+  assert.equal(machines.running.size, 0)
+})
+
 test('a failed patch after which the sandbox cannot sleep again leaves it running, and the record says so', async () => {
   const { service, machines, orgId, checkpoint } = await sandboxWorld()
   const { id } = await checkpoint('x')
