@@ -15,6 +15,11 @@ export interface HttpLimits {
   uploadBytesMax: number
   requestsPerSecond: number
   requestBurst: number
+  /**
+   * A client of an event stream that takes no part for this long is dropped; it comes back with `Last-Event-ID`. The kernel
+   * tells of what a client takes in steps of up to a third of a send buffer (`tcp_wmem`: 4 MiB).
+   */
+  streamStallMs: number
 }
 
 export const defaultHttpLimits: HttpLimits = {
@@ -23,6 +28,8 @@ export const defaultHttpLimits: HttpLimits = {
   uploadBytesMax: 5 * 1024 * 1024 * 1024,
   requestsPerSecond: 100,
   requestBurst: 200,
+  // At 25 kB/s a step takes as long.
+  streamStallMs: 60_000,
 }
 
 export interface HttpConfig {

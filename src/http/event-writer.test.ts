@@ -39,7 +39,8 @@ async function sending(t: TestContext) {
   t.mock.timers.enable({ apis: ['setTimeout', 'setInterval'] })
   const client = new Client()
   let end: string | undefined
-  void sendEvents(once(large), client, new AbortController().signal).then((how) => (end = how))
+  const options = { gone: new AbortController().signal, stallMs: 60_000 }
+  void sendEvents(once(large), client, options).then((how) => (end = how))
   await turn()
   client.take(Infinity)
   await turn()

@@ -6,11 +6,6 @@ const retryMs = 3000
 const commentMs = 15_000
 /** Large events are sent in parts, so that a client which takes them slowly is told from one that takes nothing. */
 const partBytes = 64 * 1024
-/**
- * A client that takes no part for this long is dropped; it comes back with `Last-Event-ID`. The kernel tells of what a client
- * takes in steps of up to a third of a send buffer (`tcp_wmem`: 4 MiB): at 25 kB/s one step in this time.
- */
-const stalledMs = 60_000
 
 const head = Buffer.from(`retry: ${retryMs}\n\n`)
 const comment = Buffer.from(':\n\n')
@@ -30,11 +25,17 @@ function encoded(event: StreamEvent): Buffer {
 /** `gone`: the connection has closed or `signal` has aborted. `stalled`: the client took nothing for too long. */
 export type EventsEnd = 'all_sent' | 'gone' | 'stalled'
 
+/** `gone`: the client's connection has closed or must be. `stallMs`: how long the client may take nothing. */
+interface Sending {
+  gone: AbortSignal
+  stallMs: number
+}
+
 /** Sends a stream's events; at most one part waits in the response for a client that is slow. Throws what the stream throws. */
 export async function sendEvents(
   events: AsyncIterable<StreamEvent>,
   response: Writable,
-  signal: AbortSignal,
+  sending: Sending,
 ): Promise<EventsEnd> {
   // While an event is on its way the response always waits for its drain, so a comment never falls among its parts.
   const beat = setInterval(() => {
@@ -47,27 +48,27 @@ export async function sendEvents(
       for (let sent = 0; sent < bytes.length; sent += partBytes) {
         if (response.destroyed) return 'gone'
         if (response.write(bytes.subarray(sent, sent + partBytes))) continue
-        const end = await drained(response, signal)
+        const end = await drained(response, sending)
         if (end !== undefined) return end
       }
     }
-    return signal.aborted ? 'gone' : 'all_sent'
+    return sending.gone.aborted ? 'gone' : 'all_sent'
   } finally {
     clearInterval(beat)
   }
 }
 
-async function drained(response: Writable, signal: AbortSignal): Promise<EventsEnd | undefined> {
-  if (signal.aborted) return 'gone'
+async function drained(response: Writable, { gone, stallMs }: Sending): Promise<EventsEnd | undefined> {
+  if (gone.aborted) return 'gone'
   const { promise, resolve } = Promise.withResolvers<EventsEnd | undefined>()
   const onDrain = () => resolve(undefined)
   const onGone = () => resolve('gone')
   response.once('drain', onDrain)
-  signal.addEventListener('abort', onGone)
-  const timer = setTimeout(() => resolve('stalled'), stalledMs)
+  gone.addEventListener('abort', onGone)
+  const timer = setTimeout(() => resolve('stalled'), stallMs)
   const end = await promise
   clearTimeout(timer)
-  signal.removeEventListener('abort', onGone)
+  gone.removeEventListener('abort', onGone)
   response.off('drain', onDrain)
   return end
 }

@@ -21,7 +21,7 @@ export const eventRoutes = [
       204: { description: 'The session has ended and this was all' },
     },
     errors: ['not_found'],
-    async handle({ orgId, params, query, request, reply, deps, streams }) {
+    async handle({ orgId, params, query, request, reply, deps, limits, streams }) {
       // The header is of this connection; the URL's number stays the same over all reconnects of an `EventSource`.
       const after = Number(request.headers['last-event-id'] || query.after || 0)
       const response = reply.raw
@@ -48,7 +48,7 @@ export const eventRoutes = [
             'cache-control': 'no-store',
             'x-accel-buffering': 'no',
           })
-          const end = await sendEvents(stream, response, gone.signal)
+          const end = await sendEvents(stream, response, { gone: gone.signal, stallMs: limits.streamStallMs })
           if (end === 'stalled') {
             deps.log.debug({ sessionId: params.sessionId }, 'a client that took no events was dropped')
             // A reset: after an orderly end the kernel would keep for minutes what the client does not take.

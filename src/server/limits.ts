@@ -47,6 +47,7 @@ export const limitBounds = {
     sessionBodyBytesMax: [64 * kib, 96 * mib],
     uploadBytesMax: [kib, 64 * tib],
     requestBurst: [1, 1_000_000],
+    streamStallMs: [1000, 3_600_000],
   },
 } as const satisfies {
   /** What has a variable of its own is not here. */
