@@ -1,5 +1,5 @@
 /**
- * The program inside a sandbox: `node main.ts [harness]`. It reads commands from standard input and writes events to
+ * The program inside a sandbox: `node start.mjs [harness]`. It reads commands from standard input and writes events to
  * standard output, one JSON object a line, as `protocol/agent.ts` says. Standard error is for people.
  */
 import { agentEnvironment, parseAgentCommand } from '../protocol/agent.ts'

@@ -92,7 +92,7 @@ export const defaultSessionTimings: SessionTimings = {
   streamPollMs: 15_000,
 }
 
-export const defaultAgentCommand: readonly [string, ...string[]] = ['node', '/.atoll/agent/app/src/agent/main.ts']
+export const defaultAgentCommand: readonly [string, ...string[]] = ['node', '/.atoll/agent/app/src/agent/start.mjs']
 
 /** The port of `previewUrl`. */
 export const previewPort = 3000

@@ -13,8 +13,8 @@ import { LineSplitter } from '../../src/protocol/line-splitter.ts'
 
 /** The installed copy when there is one to be tested, else the sources. */
 const entry = process.env['ATOLL_AGENT_DIR']
-  ? join(process.env['ATOLL_AGENT_DIR'], 'app/src/agent/main.ts')
-  : join(import.meta.dirname, '../../src/agent/main.ts')
+  ? join(process.env['ATOLL_AGENT_DIR'], 'app/src/agent/start.mjs')
+  : join(import.meta.dirname, '../../src/agent/start.mjs')
 
 const waitMs = 60_000
 

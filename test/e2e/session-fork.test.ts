@@ -50,7 +50,7 @@ async function checkpoint(sandboxId: string, kind: 'full' | 'disk_only'): Promis
 const lastId = (events: readonly StreamedEvent[]): number => events.at(-1)?.id ?? 0
 /** Tokens of the agents that live in the sandbox, one a line, as a hash. */
 const agentTokens =
-  'for p in $(pgrep -f "[a]gent/main.ts"); do tr "\\0" "\\n" </proc/$p/environ | grep ATOLL_GATEWAY_TOKEN= | md5sum; done'
+  'for p in $(pgrep -f "[a]gent/start.mjs"); do tr "\\0" "\\n" </proc/$p/environ | grep ATOLL_GATEWAY_TOKEN= | md5sum; done'
 
 test('a fork has the conversation and the page of this moment, and each goes its own way', async () => {
   const source = await create('A page about coral reefs')

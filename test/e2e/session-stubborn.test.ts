@@ -67,7 +67,7 @@ test('an agent that is stopped in its tracks is killed, and the next one knows t
   const first = await readEvents(server, created.id, isTurnComplete)
   await send(created.id, 'run: sleep 61.5')
   const begun = await readEvents(server, created.id, isToolCall, first.at(-1)?.id)
-  await run(created.sandboxId, 'pkill -STOP -f agent/main.ts')
+  await run(created.sandboxId, 'pkill -STOP -f agent/start.mjs')
   await server.json('POST', `/v1/sessions/${created.id}/interrupt`, { user_id: 'ada' })
   const rest = await readEvents(server, created.id, isTurnComplete, begun.at(-1)?.id)
   assert.deepEqual(ends(rest), ['interrupted', 'turn_complete'])

@@ -41,7 +41,7 @@ export class Host {
   }
 
   async agents(): Promise<HostProcess[]> {
-    return await this.#find(async (pid) => (await readFile(`/proc/${pid}/cmdline`, 'utf8')).includes('agent/main.ts'))
+    return await this.#find(async (pid) => (await readFile(`/proc/${pid}/cmdline`, 'utf8')).includes('agent/start.mjs'))
   }
 
   /** What the server has on its host, as lines to compare. Its database is not part of it. */
