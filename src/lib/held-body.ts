@@ -10,7 +10,7 @@ export interface BudgetOptions {
   freeBytes?: number
 }
 
-/** Bounds what the bodies of all requests take of memory together, and those of one owner. */
+/** Bounds what all bodies that are read at one time take of memory together, and those of one owner. */
 export class BodyBudget {
   readonly #bytesMax: number
   readonly #ownerBytesMax: number

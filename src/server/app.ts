@@ -61,7 +61,7 @@ export async function startApp(config: Config, log: Logger, databaseGone: () => 
   const sandboxes = createSandboxService({
     store: cachedSandboxStore(store.sandboxes),
     driver,
-    guest: (sandboxId) => createGuest((signal) => driver.dial(sandboxId, signal)),
+    guest: (sandboxId) => createGuest((signal) => driver.dial(sandboxId, signal), { sandboxId }),
     bus,
     log,
     limits: { ...defaultSandboxLimits, ...config.limits.sandbox, runningSandboxesMax: config.runningSandboxesMax },

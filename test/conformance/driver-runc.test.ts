@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import { execFile, spawn } from 'node:child_process'
 import type { ChildProcess } from 'node:child_process'
-import { mkdtemp, readFile, realpath, rm, symlink, unlink } from 'node:fs/promises'
+import { mkdir, mkdtemp, readFile, realpath, rm, symlink, unlink } from 'node:fs/promises'
 import { createServer } from 'node:net'
 import { once } from 'node:events'
 import { tmpdir } from 'node:os'
@@ -119,6 +119,21 @@ for _ in range(5000):
     await driver.restart(specOf(id))
     assert.equal(await succeed(guest(id), 'cat /root/file'), 'kept')
     await driver.delete(id)
+  })
+
+  test('the root that a restore left mounted when it was cut off goes without the files in it', async () => {
+    const id = freshId('sb')
+    await driver.create(specOf(id))
+    await succeed(guest(id), 'echo kept > /root/file')
+    await driver.hibernate(id)
+    // Where runc has it for CRIU.
+    const left = `${fixture.names.runcRoot}/${id}/criu-root`
+    await mkdir(left, { recursive: true })
+    await runFile('mount', ['--bind', `${fixture.names.poolDir}/sandboxes/${id}`, left])
+    await driver.wake(specOf(id))
+    assert.equal(await succeed(guest(id), 'cat /root/file'), 'kept')
+    await driver.delete(id)
+    assert.equal((await readFile('/proc/mounts', 'utf8')).includes(left), false)
   })
 
   test('a DNS forwarder that dies is started again', async () => {

@@ -4,6 +4,7 @@ import { test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import fc from 'fast-check'
 import { isServiceError } from '../../src/errors.ts'
+import { BodyBudget } from '../../src/lib/held-body.ts'
 import { frameKind, lineBytesMax, payloadBytesMax } from '../../src/protocol/guest.ts'
 import { createGuest, type GuestClientOptions } from '../../src/runtime/guest-client/index.ts'
 import type { Guest } from '../../src/sandbox/guest.ts'
@@ -295,6 +296,29 @@ test('a guest that never stops talking is cut off at the bounds', async () => {
     await assert.rejects(operations[name]?.call(guest) ?? Promise.resolve(), (error) => isServiceError(error), name)
     assert.ok(sent <= bytesMax + 4 * Math.max(65_536, repeat.length), `${name} took ${sent} bytes`)
   }
+})
+
+test('long lists that never end take a bounded part of memory, of one sandbox and of all, and small ones pass', async () => {
+  const entry = { path: '/x', isDir: false, size: 1, mode: 0o644, modifiedSeconds: 0, name: 'x'.repeat(200) }
+  const page = frame(frameKind.entries, json(Array.from({ length: 200 }, () => entry)))
+  const listings = new BodyBudget(3 * page.length, { ownerBytesMax: 2 * page.length, freeBytes: 4096 })
+  const refused = (error: unknown) => isServiceError(error, 'unavailable') && /too many long lists/.test(error.message)
+  const guestOf = (sandboxId: string, chunks: Uint8Array[], ending: Ending) =>
+    hostile([line(ok), ...chunks], ending, { idleTimeoutMs: 1000, listings, sandboxId })
+  const held = guestOf('sb-one', [page, page], 'stall').guest.list('/')
+  const hasRoom = () => {
+    using share = listings.open('sb-one')
+    return share.take(page.length + 4096)
+  }
+  while (hasRoom()) await sleep(1)
+  await assert.rejects(guestOf('sb-one', [page], 'stall').guest.list('/'), refused)
+  await assert.rejects(guestOf('sb-two', [page, page], 'stall').guest.list('/'), refused)
+  const small = [frame(frameKind.entries, json([entry])), frame(frameKind.end)]
+  assert.equal((await guestOf('sb-one', small, 'end').guest.list('/')).length, 1)
+  await assert.rejects(held, (error) => isServiceError(error, 'unavailable'))
+  // What they took is given back.
+  const whole = [page, page, frame(frameKind.end)]
+  assert.equal((await guestOf('sb-one', whole, 'end').guest.list('/')).length, 400)
 })
 
 test('all that a guest may keep is taken, also in tiny pieces', async () => {

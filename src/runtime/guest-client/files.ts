@@ -2,10 +2,22 @@ import { z } from 'zod'
 import { entrySchema, frameKind, type GuestStat, okSchema } from '../../protocol/guest.ts'
 import type { DirectoryEntry, FileStat } from '../../sandbox/guest.ts'
 import { type GuestConnection, nonsense, parseAnswer, parseValue, type Patience } from './connection.ts'
+import { ServiceError } from '../../errors.ts'
+import { BodyBudget } from '../../lib/held-body.ts'
 import { isoSeconds } from './time.ts'
 
 const entriesMax = 100_000
 const listBytesMax = 64 * 1024 * 1024
+/** Of JSON that is being collected, all sandboxes together; what is made of it takes a few times as much. */
+const listingsBytesMax = 192 * 1024 * 1024
+/** So that small listings always pass. */
+const listingFreeBytes = 64 * 1024
+
+/** One for the whole process: whoever is root in a sandbox may send longest lists to many calls at once, and never end them. */
+export const processListings = new BodyBudget(listingsBytesMax, {
+  ownerBytesMax: listBytesMax,
+  freeBytes: listingFreeBytes,
+})
 
 /** Opens a connection for what may be asked again after a freeze. */
 export type Reopen = <T>(use: (connection: GuestConnection) => Promise<T>) => Promise<T>
@@ -17,6 +29,14 @@ export interface Timeouts {
   idleMs: number
   /** For all frames of an answer that is collected here. */
   wholeMs: number
+}
+
+/** How a listing is collected. */
+export interface Collection {
+  timeouts: Timeouts
+  listings: BodyBudget
+  /** Whose share of `listings` it is. */
+  sandboxId: string
 }
 
 /** The patience for each next frame of an answer that is collected from now on. */
@@ -35,12 +55,13 @@ export function fileStat(stat: GuestStat): FileStat {
   }
 }
 
-/** Collects the frames of a listing, checked item by item, as far as the bounds allow. */
+/** Collects the frames of a listing, checked item by item, as far as the bounds allow. Throws `unavailable` beyond them. */
 export async function readEntries<T>(
   connection: GuestConnection,
   item: z.ZodType<T>,
-  timeouts: Timeouts,
+  { timeouts, listings, sandboxId }: Collection,
 ): Promise<T[]> {
+  using share = listings.open(sandboxId)
   const batch = z.array(item)
   const entries: T[] = []
   const patience = collecting(timeouts)
@@ -51,6 +72,7 @@ export async function readEntries<T>(
     if (frame.kind === frameKind.result) parseAnswer(frame.payload, z.never())
     if (frame.kind !== frameKind.entries) throw nonsense('a frame of another operation')
     bytes += frame.payload.length
+    if (!share.take(frame.payload.length)) throw new ServiceError('unavailable', 'too many long lists at the moment')
     const found = parseValue(frame.payload, batch)
     if (found.length === 0) throw nonsense('an empty list')
     for (const entry of found) entries.push(entry)
@@ -61,10 +83,10 @@ export async function readEntries<T>(
 export async function listFolder(
   connection: GuestConnection,
   path: string,
-  timeouts: Timeouts,
+  collection: Collection,
 ): Promise<DirectoryEntry[]> {
-  await connection.ask({ op: 'list', path }, okSchema, { timeoutMs: timeouts.answerMs })
-  const entries = await readEntries(connection, entrySchema, timeouts)
+  await connection.ask({ op: 'list', path }, okSchema, { timeoutMs: collection.timeouts.answerMs })
+  const entries = await readEntries(connection, entrySchema, collection)
   return entries
     .map((entry) => ({ ...fileStat(entry), name: entry.name }))
     .toSorted((a, b) => (a.name < b.name ? -1 : a.name > b.name ? 1 : 0))

@@ -25,10 +25,19 @@ import type {
   WriteFileOptions,
 } from '../../sandbox/guest.ts'
 import { isServiceError } from '../../errors.ts'
+import type { BodyBudget } from '../../lib/held-body.ts'
 import { GuestAttachment, type Join } from './attachment.ts'
 import { asleep, GuestConnection, nonsense, parseValue } from './connection.ts'
 import { openFile } from './download.ts'
-import { collecting, fileStat, listFolder, readEntries, type Timeouts } from './files.ts'
+import {
+  type Collection,
+  collecting,
+  fileStat,
+  listFolder,
+  processListings,
+  readEntries,
+  type Timeouts,
+} from './files.ts'
 import { isoSeconds } from './time.ts'
 import { storeFile } from './upload.ts'
 
@@ -42,6 +51,10 @@ export interface GuestClientOptions {
   idleTimeoutMs?: number
   /** Longest wait for the whole of an answer in frames that is collected (listings, kept output). Default 5 min. */
   wholeTimeoutMs?: number
+  /** Whose guest it is: what is collected of its answers is bounded for each sandbox, and for all. Default one of no name. */
+  sandboxId?: string
+  /** Default one for the whole process. */
+  listings?: BodyBudget
 }
 
 const answerTimeoutMs = 30_000
@@ -58,6 +71,12 @@ export function createGuest(dial: GuestDial, options: GuestClientOptions = {}): 
     answerMs: options.answerTimeoutMs ?? answerTimeoutMs,
     idleMs: options.idleTimeoutMs ?? idleTimeoutMs,
     wholeMs: options.wholeTimeoutMs ?? wholeTimeoutMs,
+  }
+
+  const collection: Collection = {
+    timeouts,
+    listings: options.listings ?? processListings,
+    sandboxId: options.sandboxId ?? '',
   }
 
   /** Opens a connection for `use`, which keeps it; after a failure it is closed. */
@@ -122,7 +141,7 @@ export function createGuest(dial: GuestDial, options: GuestClientOptions = {}): 
     async processes() {
       return once(async (connection) => {
         await connection.ask({ op: 'processes' }, okSchema, { timeoutMs: timeouts.answerMs })
-        return (await readEntries(connection, processSchema, timeouts)).map(processInfo)
+        return (await readEntries(connection, processSchema, collection)).map(processInfo)
       })
     },
 
@@ -160,7 +179,7 @@ export function createGuest(dial: GuestDial, options: GuestClientOptions = {}): 
       return fileStat((await ask({ op: 'stat', path }, statAnswerSchema)).stat)
     },
 
-    list: (path) => once((connection) => listFolder(connection, path, timeouts)),
+    list: (path) => once((connection) => listFolder(connection, path, collection)),
     mkdir: (path) => tell({ op: 'mkdir', path }),
     remove: (path) => tell({ op: 'remove', path }, removeTimeoutMs),
     readFile: (path, range = {}) => openFile(reopen, path, range, timeouts),

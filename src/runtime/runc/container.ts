@@ -1,6 +1,7 @@
 import { readFile, rm } from 'node:fs/promises'
 import { ServiceError } from '../../errors.ts'
 import { CommandError, run } from '../command.ts'
+import { unmountBelow } from '../disk/index.ts'
 import type { Cgroups } from './cgroup.ts'
 import type { resourcesOf } from './config.ts'
 import type { HostNames } from './names.ts'
@@ -80,7 +81,11 @@ export async function findContainer(names: HostNames, sandboxId: string): Promis
   }
 }
 
-/** Forgets a container whose processes have ended. */
+/**
+ * Forgets a container whose processes have ended. A restore that was cut off leaves the sandbox's root mounted in runc's folder:
+ * to remove that folder first would be to remove the sandbox's files.
+ */
 export async function removeContainer(names: HostNames, sandboxId: string): Promise<void> {
+  await unmountBelow(`${names.runcRoot}/${sandboxId}`)
   await rm(`${names.runcRoot}/${sandboxId}`, { recursive: true, force: true })
 }

@@ -94,7 +94,9 @@ function assertDone(user: User, content: string, { subtype, result }: { subtype:
 /** No command of the agent ran twice, whoever died over it. */
 async function assertCommands(user: User, { sandboxId }: Session): Promise<void> {
   const run = { cmd: 'sh', args: ['-c', 'touch /workspace/commands.log; cat /workspace/commands.log'] }
-  const { body } = await callUntil(user.server, [200], 'POST', `/api/sandboxes/${sandboxId}/exec/run`, run)
+  const { status, body } = await callUntil(user.server, [200, 409], 'POST', `/api/sandboxes/${sandboxId}/exec/run`, run)
+  // It was killed after all of that: the session goes on in another one.
+  if (status === 409) return await assertCommands(user, await user.settle())
   const ran = (body as { stdout: string }).stdout.split('\n').filter((line) => line !== '')
   assert.deepEqual(ran, [...new Set(ran)], `${user.sessionId}: commands ran twice`)
 }
