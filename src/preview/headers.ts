@@ -1,4 +1,5 @@
 import type { IncomingMessage } from 'node:http'
+import { isUnder, readHost } from './host.ts'
 
 /** Headers of one connection alone (RFC 9110 § 7.6.1), in lower case. `expect` has been answered by this server already. */
 const hopByHop = new Set([
@@ -20,10 +21,13 @@ const ownKey = /^(?:Bearer +)?atoll_/i
 const keyHeaders = ['x-api-key', 'authorization']
 
 const forwarded = new Set(['x-forwarded-for', 'x-forwarded-host', 'x-forwarded-proto', 'forwarded'])
+const nothing: ReadonlySet<string> = new Set()
 
 /** Names and values as they came, in their order and with repeats, without those of one connection and without `drop`. */
-export function endToEnd(message: IncomingMessage, drop: ReadonlySet<string>): string[] {
+function endToEnd(message: IncomingMessage, drop: ReadonlySet<string>): string[] {
   const named = new Set((message.headers.connection ?? '').toLowerCase().split(/[\s,]+/))
+  // Where a message ends and whose it is may not be taken away by naming it.
+  for (const name of ['content-length', 'host']) named.delete(name)
   const kept: string[] = []
   for (let index = 0; index + 1 < message.rawHeaders.length; index += 2) {
     const name = message.rawHeaders[index] ?? ''
@@ -39,7 +43,7 @@ export function cameOverTls(request: IncomingMessage, isTrusted: (address: strin
   return isTrusted(request.socket.remoteAddress ?? '') && request.headers['x-forwarded-proto'] === 'https'
 }
 
-/** The request's headers for the sandbox: its own, and who asked, through what. */
+/** The request's headers for the sandbox: its own, and who asked, through what. `framing` says where its body ends. */
 export function requestHeaders(
   request: IncomingMessage,
   strip: ReadonlySet<string>,
@@ -54,7 +58,7 @@ export function requestHeaders(
   const chain = before('x-forwarded-for')
   const keys = keyHeaders.filter((name) => ownKey.test(String(request.headers[name] ?? '')))
   return [
-    ...endToEnd(request, new Set([...strip, ...forwarded, ...keys])),
+    ...endToEnd(request, new Set([...strip, ...forwarded, ...keys, 'content-length'])),
     'X-Forwarded-For',
     chain === undefined ? address : `${chain}, ${address}`,
     'X-Forwarded-Host',
@@ -64,7 +68,41 @@ export function requestHeaders(
   ]
 }
 
+/**
+ * The header that says where the request's body ends (RFC 9112 § 6), made from what was parsed. Without it a body would follow its
+ * head unframed, and the sandbox would take it for the next request of that connection, which is somebody else's.
+ */
+export function framing({ method, headers }: IncomingMessage): string[] {
+  if (headers['transfer-encoding'] !== undefined) return ['Transfer-Encoding', 'chunked']
+  const isExpected = method !== 'GET' && method !== 'HEAD'
+  const length = headers['content-length'] ?? (isExpected ? '0' : undefined)
+  return length === undefined ? [] : ['Content-Length', length]
+}
+
 /** Whether a body follows. */
 export function hasBody({ headers }: IncomingMessage): boolean {
   return headers['transfer-encoding'] !== undefined || Number(headers['content-length'] ?? 0) > 0
+}
+
+/** The answer's headers for the client; its cookies reach no other preview. */
+export function answerHeaders(answer: IncomingMessage, previewHost: string): string[] {
+  const headers = endToEnd(answer, nothing)
+  return headers.map((text, index) =>
+    headers[index - 1]?.toLowerCase() === 'set-cookie' && index % 2 === 1 ? ownCookie(text, previewHost) : text,
+  )
+}
+
+/**
+ * A cookie without a `Domain` that covers the host of all previews. Browsers read more spellings of a name than this, so what is no
+ * plain host name goes too; the cookie is then for the very host that sets it. (RFC 6265 § 5.2.3)
+ */
+function ownCookie(cookie: string, previewHost: string): string {
+  const [pair = '', ...attributes] = cookie.split(';')
+  const kept = attributes.filter((attribute) => {
+    const [name = '', value = ''] = attribute.split('=', 2)
+    if (name.trim().toLowerCase() !== 'domain') return true
+    const domain = readHost(value.trim().replace(/^\./, ''))
+    return domain !== undefined && domain !== previewHost && !isUnder(previewHost, domain)
+  })
+  return [pair, ...kept].join(';')
 }

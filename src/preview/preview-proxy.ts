@@ -84,7 +84,7 @@ export function createPreviewProxy(options: PreviewProxyOptions): PreviewProxy {
     const { target, strip } = entry
     const headers = requestHeaders(request, strip, isTrusted)
     response.once('close', previews.hold(target.sandbox.id))
-    forward({ request, response, target, headers, connections, log })
+    forward({ request, response, target, headers, previewHost, connections, log })
   }
 
   const carry = async (request: IncomingMessage, socket: Duplex, head: Buffer): Promise<void> => {
@@ -104,7 +104,8 @@ export function createPreviewProxy(options: PreviewProxyOptions): PreviewProxy {
       release()
     })
     const dial = (to: PreviewTarget) => previews.dial(to)
-    await carryUpgrade({ request, socket, head, target, headers, dial, log, onAnswer: (code) => answered(code) })
+    const onAnswer = (code: number) => answered(code)
+    await carryUpgrade({ request, socket, head, target, headers, previewHost, dial, log, onAnswer })
   }
 
   return {

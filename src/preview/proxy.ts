@@ -2,7 +2,7 @@ import { request as httpRequest } from 'node:http'
 import type { ClientRequest, IncomingMessage, ServerResponse } from 'node:http'
 import type { Log } from '../lib/log.ts'
 import type { PreviewTarget } from '../sandbox/index.ts'
-import { endToEnd, hasBody } from './headers.ts'
+import { answerHeaders, framing, hasBody } from './headers.ts'
 import { refuse } from './page.ts'
 import { wentForCheckpoint } from './pool.ts'
 import type { Connections } from './pool.ts'
@@ -13,7 +13,6 @@ import { badAnswer, boundInterim, internalError, refusalFor } from './refusals.t
  * checkpoint, costs nobody a failure.
  */
 const repeatable = new Set(['GET', 'HEAD', 'OPTIONS'])
-const nothing: ReadonlySet<string> = new Set()
 
 export interface Forward {
   request: IncomingMessage
@@ -21,6 +20,7 @@ export interface Forward {
   target: PreviewTarget
   /** Names and values in turn. */
   headers: string[]
+  previewHost: string
   connections: Connections
   log: Log
 }
@@ -32,7 +32,7 @@ export function forward(job: Forward, isRepeat = false): void {
     agent: connections,
     method: request.method,
     path: request.url,
-    headers: bodyHeaders(job),
+    headers: [...job.headers, ...framing(request)],
     // Read by `Connections`; the type of the options does not know it.
     ...({ target } as object),
   })
@@ -67,17 +67,13 @@ export function forward(job: Forward, isRepeat = false): void {
   }
 }
 
-function bodyHeaders({ request, headers }: Forward): string[] {
-  // The framing of a body is the connection's own affair; one of unknown length stays of unknown length.
-  if (request.headers['transfer-encoding'] !== undefined) return [...headers, 'Transfer-Encoding', 'chunked']
-  const mayHaveBody = request.method !== 'GET' && request.method !== 'HEAD'
-  const isUnsaid = mayHaveBody && request.headers['content-length'] === undefined
-  return isUnsaid ? [...headers, 'Content-Length', '0'] : headers
-}
-
-function sendBack({ request, response, log }: Forward, upstream: ClientRequest, answer: IncomingMessage): void {
+function sendBack(
+  { request, response, previewHost, log }: Forward,
+  upstream: ClientRequest,
+  answer: IncomingMessage,
+): void {
   try {
-    response.writeHead(answer.statusCode ?? 0, answer.statusMessage ?? '', endToEnd(answer, nothing))
+    response.writeHead(answer.statusCode ?? 0, answer.statusMessage ?? '', answerHeaders(answer, previewHost))
   } catch (error) {
     // A hostile status or header; Node refuses to send it on.
     log.debug({ err: error }, 'a preview answered with headers that cannot be sent')

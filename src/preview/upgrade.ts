@@ -4,12 +4,11 @@ import type { Duplex } from 'node:stream'
 import type { Log } from '../lib/log.ts'
 import type { PreviewTarget } from '../sandbox/index.ts'
 import { closeFrame, FrameBoundary } from './frame-boundary.ts'
-import { endToEnd } from './headers.ts'
+import { answerHeaders } from './headers.ts'
 import { refusalText } from './page.ts'
 import type { Refusal } from './page.ts'
 import { badAnswer, boundInterim, internalError, refusalFor } from './refusals.ts'
 
-const nothing: ReadonlySet<string> = new Set()
 /** The server in the sandbox must agree to the upgrade within this time. */
 const upgradeMs = 60_000
 /** "Service restart": clients connect again (IANA's registry of RFC 6455 close codes). */
@@ -24,6 +23,7 @@ export interface Upgrade {
   target: PreviewTarget
   /** Names and values in turn. */
   headers: string[]
+  previewHost: string
   dial: (target: PreviewTarget) => Promise<Duplex>
   log: Log
   onAnswer: (statusCode: number) => void
@@ -31,7 +31,7 @@ export interface Upgrade {
 
 /** Carries a WebSocket: the handshake as it is, then bytes both ways until either side ends. */
 export async function carryUpgrade(job: Upgrade): Promise<void> {
-  const { request, socket, head, target, headers, dial, log, onAnswer } = job
+  const { request, socket, head, target, headers, previewHost, dial, log, onAnswer } = job
   const refuse = (refusal: Refusal) => {
     onAnswer(refusal.statusCode)
     refuseUpgrade(socket, refusal)
@@ -69,7 +69,8 @@ export async function carryUpgrade(job: Upgrade): Promise<void> {
     isAnswered = true
     clearTimeout(timer)
     onAnswer(101)
-    writeHead(socket, answer, ['Connection', 'Upgrade', 'Upgrade', answer.headers.upgrade ?? 'websocket'])
+    const own = ['Connection', 'Upgrade', 'Upgrade', answer.headers.upgrade ?? 'websocket']
+    writeHead(socket, answer, [...answerHeaders(answer, previewHost), ...own])
     if (streamHead.length > 0) stream.unshift(streamHead)
     if (head.length > 0) stream.write(head)
     join(socket, stream)
@@ -79,7 +80,7 @@ export async function carryUpgrade(job: Upgrade): Promise<void> {
     isAnswered = true
     clearTimeout(timer)
     onAnswer(answer.statusCode ?? 0)
-    writeHead(socket, answer, ['Connection', 'close'])
+    writeHead(socket, answer, [...answerHeaders(answer, previewHost), 'Connection', 'close'])
     answer.on('error', () => socket.destroy())
     answer.pipe(socket)
   })
@@ -127,8 +128,7 @@ function giveWay(socket: Duplex, stream: Duplex, isFreezing: boolean): void {
 }
 
 /** The parser has let pass only what is legal in a head, so it is sent on as it came, byte for byte. */
-function writeHead(socket: Duplex, answer: IncomingMessage, own: string[]): void {
-  const headers = [...endToEnd(answer, nothing), ...own]
+function writeHead(socket: Duplex, answer: IncomingMessage, headers: string[]): void {
   let head = `HTTP/1.1 ${answer.statusCode ?? 502} ${answer.statusMessage ?? ''}\r\n`
   for (let index = 0; index < headers.length; index += 2) head += `${headers[index]}: ${headers[index + 1]}\r\n`
   socket.write(`${head}\r\n`, 'latin1')
