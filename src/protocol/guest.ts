@@ -107,4 +107,5 @@ export const memorySchema = okSchema.extend({ usedBytes: integer, limitBytes: in
 
 export type AttachAnswer = z.infer<typeof attachSchema>
 export type GuestProcess = z.infer<typeof processSchema>
+export type GuestEntry = z.infer<typeof entrySchema>
 export type GuestStat = z.infer<typeof statSchema>

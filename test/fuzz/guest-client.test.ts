@@ -1,65 +1,17 @@
 import assert from 'node:assert/strict'
-import { type Duplex, duplexPair, Readable } from 'node:stream'
+import { duplexPair, Readable } from 'node:stream'
 import { test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import fc from 'fast-check'
 import { isServiceError } from '../../src/errors.ts'
-import { BodyBudget } from '../../src/lib/held-body.ts'
 import { frameKind, lineBytesMax, payloadBytesMax } from '../../src/protocol/guest.ts'
-import { createGuest, type GuestClientOptions } from '../../src/runtime/guest-client/index.ts'
+import { createGuest } from '../../src/runtime/guest-client/index.ts'
 import type { Guest } from '../../src/sandbox/guest.ts'
+import { drain, type Ending, frame, hostile, json, line, ok, stat, timeouts, uint64 } from './hostile-guest.ts'
 
 /** A call that has not ended by then hangs; the client's own patience is far shorter. */
 const hangMs = 20_000
-const timeouts = { answerTimeoutMs: 40, idleTimeoutMs: 40 }
 
-type Ending = 'end' | 'destroy' | 'stall'
-
-/** A guest that answers every connection with these chunks, whatever it is asked. */
-function hostile(
-  chunks: Uint8Array[],
-  ending: Ending,
-  patience: GuestClientOptions = timeouts,
-): { guest: Guest; open: () => number } {
-  const sides: Duplex[] = []
-  const guest = createGuest(async () => {
-    const [client, server] = duplexPair()
-    sides.push(client)
-    server.on('error', () => undefined)
-    server.resume()
-    server.once('data', () => {
-      for (const chunk of chunks) server.write(chunk)
-      if (ending === 'end') server.end()
-      if (ending === 'destroy') setImmediate(() => client.destroy())
-    })
-    return client
-  }, patience)
-  return { guest, open: () => sides.filter((side) => !side.destroyed).length }
-}
-
-function frame(kind: number, ...parts: Uint8Array[]): Buffer {
-  const payload = Buffer.concat(parts)
-  const header = Buffer.alloc(5)
-  header.writeUInt8(kind)
-  header.writeUInt32BE(payload.length, 1)
-  return Buffer.concat([header, payload])
-}
-
-function uint64(value: number): Buffer {
-  const bytes = Buffer.alloc(8)
-  bytes.writeBigUInt64BE(BigInt(value))
-  return bytes
-}
-
-function json(value: unknown): Buffer {
-  return Buffer.from(JSON.stringify(value))
-}
-
-function line(value: unknown): Buffer {
-  return Buffer.concat([json(value), Buffer.from('\n')])
-}
-
-const stat = { path: '/x', isDir: false, size: 6, mode: 0o644, modifiedSeconds: 1_700_000_000 }
 const process = {
   id: 'x',
   pid: 7,
@@ -71,17 +23,10 @@ const process = {
   attachedClients: 0,
   pty: false,
 }
-const ok = { ok: true }
 const output = [
   frame(frameKind.stdout, uint64(0), Buffer.from('out')),
   frame(frameKind.stderr, uint64(3), Buffer.from('err')),
 ]
-
-async function drain(stream: AsyncIterable<unknown>): Promise<void> {
-  let bytes = 0
-  for await (const chunk of stream) bytes += chunk instanceof Uint8Array ? chunk.length : 1
-  assert.ok(bytes < 1 << 20)
-}
 
 /** Every operation: how it is called, and an answer that it takes. */
 const operations: Record<string, { call: (guest: Guest) => Promise<unknown>; answer: Buffer[]; follows?: true }> = {
@@ -250,31 +195,60 @@ test('mutated answers end every operation', async () => {
 })
 
 test('a guest that never stops talking is cut off at the bounds', async () => {
-  const streams: Record<string, { start: Buffer; repeat: Buffer; bytesMax: number }> = {
-    hello: { start: Buffer.alloc(0), repeat: Buffer.alloc(65_536, 'x'), bytesMax: lineBytesMax },
-    list: {
-      start: line(ok),
-      repeat: frame(frameKind.entries, json(Array.from({ length: 500 }, () => ({ ...stat, name: 'x' })))),
-      bytesMax: 64 << 20,
-    },
-    output: {
-      start: line(ok),
-      repeat: frame(frameKind.stdout, uint64(0), Buffer.alloc(payloadBytesMax - 8)),
-      bytesMax: 18 << 20,
-    },
-    attach: {
-      start: line({ ok: true, input: false }),
-      repeat: frame(frameKind.stdout, uint64(0), Buffer.alloc(1000)),
-      bytesMax: 512 << 10,
-    },
-    readFile: {
-      start: line({ ok: true, stat, length: 6 }),
-      repeat: frame(frameKind.data, Buffer.alloc(5)),
-      bytesMax: 100,
-    },
-    processes: { start: line(ok), repeat: frame(frameKind.entries, json([])), bytesMax: 100 },
-  }
-  for (const [name, { start, repeat, bytesMax }] of Object.entries(streams)) {
+  const long = `/${'x'.repeat(1000)}`
+  const streams: [name: string, stream: { start: Buffer; repeat: Buffer; bytesMax: number }][] = [
+    ['hello', { start: Buffer.alloc(0), repeat: Buffer.alloc(65_536, 'x'), bytesMax: lineBytesMax }],
+    [
+      'list',
+      {
+        start: line(ok),
+        repeat: frame(frameKind.entries, json(Array.from({ length: 500 }, () => ({ ...stat, name: 'x' })))),
+        bytesMax: 16 << 20,
+      },
+    ],
+    [
+      'list',
+      {
+        start: line(ok),
+        repeat: frame(frameKind.entries, json(Array.from({ length: 200 }, () => ({ ...stat, path: long, name: 'x' })))),
+        bytesMax: 32 << 20,
+      },
+    ],
+    [
+      'output',
+      {
+        start: line(ok),
+        repeat: frame(frameKind.stdout, uint64(0), Buffer.alloc(payloadBytesMax - 8)),
+        bytesMax: 18 << 20,
+      },
+    ],
+    [
+      'attach',
+      {
+        start: line({ ok: true, input: false }),
+        repeat: frame(frameKind.stdout, uint64(0), Buffer.alloc(1000)),
+        bytesMax: 512 << 10,
+      },
+    ],
+    [
+      'readFile',
+      {
+        start: line({ ok: true, stat, length: 6 }),
+        repeat: frame(frameKind.data, Buffer.alloc(5)),
+        bytesMax: 100,
+      },
+    ],
+    ['processes', { start: line(ok), repeat: frame(frameKind.entries, json([])), bytesMax: 100 }],
+    [
+      'processes',
+      {
+        start: line(ok),
+        repeat: frame(frameKind.entries, json(Array.from({ length: 256 }, () => process))),
+        bytesMax: 2 << 20,
+      },
+    ],
+  ]
+  for (const [name, { start, repeat, bytesMax }] of streams) {
     let sent = 0
     const guest = createGuest(async () => {
       const [client, server] = duplexPair()
@@ -296,29 +270,6 @@ test('a guest that never stops talking is cut off at the bounds', async () => {
     await assert.rejects(operations[name]?.call(guest) ?? Promise.resolve(), (error) => isServiceError(error), name)
     assert.ok(sent <= bytesMax + 4 * Math.max(65_536, repeat.length), `${name} took ${sent} bytes`)
   }
-})
-
-test('long lists that never end take a bounded part of memory, of one sandbox and of all, and small ones pass', async () => {
-  const entry = { path: '/x', isDir: false, size: 1, mode: 0o644, modifiedSeconds: 0, name: 'x'.repeat(200) }
-  const page = frame(frameKind.entries, json(Array.from({ length: 200 }, () => entry)))
-  const listings = new BodyBudget(3 * page.length, { ownerBytesMax: 2 * page.length, freeBytes: 4096 })
-  const refused = (error: unknown) => isServiceError(error, 'unavailable') && /too many long lists/.test(error.message)
-  const guestOf = (sandboxId: string, chunks: Uint8Array[], ending: Ending) =>
-    hostile([line(ok), ...chunks], ending, { idleTimeoutMs: 1000, listings, sandboxId })
-  const held = guestOf('sb-one', [page, page], 'stall').guest.list('/')
-  const hasRoom = () => {
-    using share = listings.open('sb-one')
-    return share.take(page.length + 4096)
-  }
-  while (hasRoom()) await sleep(1)
-  await assert.rejects(guestOf('sb-one', [page], 'stall').guest.list('/'), refused)
-  await assert.rejects(guestOf('sb-two', [page, page], 'stall').guest.list('/'), refused)
-  const small = [frame(frameKind.entries, json([entry])), frame(frameKind.end)]
-  assert.equal((await guestOf('sb-one', small, 'end').guest.list('/')).length, 1)
-  await assert.rejects(held, (error) => isServiceError(error, 'unavailable'))
-  // What they took is given back.
-  const whole = [page, page, frame(frameKind.end)]
-  assert.equal((await guestOf('sb-one', whole, 'end').guest.list('/')).length, 400)
 })
 
 test('all that a guest may keep is taken, also in tiny pieces', async () => {

@@ -59,6 +59,8 @@ export class GuestAttachment implements Attachment {
   #position = 0
   #resumeAt: number
   #replayed = false
+  /** Said on this connection. */
+  #live = false
   #acknowledged = 0
   #acknowledgedSent = 0
   #state: 'open' | 'exited' | 'failed' | 'closed' = 'open'
@@ -175,6 +177,7 @@ export class GuestAttachment implements Attachment {
     this.#credit = creditBytes - this.#waitingBytes
     this.#consumedBytes = 0
     this.#acknowledgedSent = 0
+    this.#live = false
     const place = { offset: this.#resumeAt, credit: this.#credit, inputOffset: this.#input.taken }
     const joined = await this.#join(place, this.#over.signal)
     this.#connection = joined.connection
@@ -291,11 +294,14 @@ export class GuestAttachment implements Attachment {
       this.#events.push({ type: 'output', stream: kind === frameKind.stdout ? 'stdout' : 'stderr', offset, data })
     } else if (kind === frameKind.replayed) {
       const offset = wholeInteger(payload)
+      if (this.#live) throw nonsense('a second end of what was kept')
+      this.#live = true
       this.#resumeAt = Math.max(this.#position, offset)
       if (!this.#replayed) this.#events.push({ type: 'replayed', offset })
       this.#replayed = true
     } else if (kind === frameKind.taken) {
-      if (!this.#input.take(wholeInteger(payload))) throw nonsense('more input taken than sent')
+      const bytes = wholeInteger(payload)
+      if (bytes === 0 || !this.#input.take(bytes)) throw nonsense('no input taken, or more than sent')
     } else if (kind === frameKind.exit) {
       const exitCode = payload.length === 4 ? payload.readInt32BE(0) : -1
       if (exitCode < 0 || exitCode > 255) throw nonsense('an impossible exit code')

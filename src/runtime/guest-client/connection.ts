@@ -3,9 +3,12 @@ import type { z } from 'zod'
 import { ServiceError } from '../../errors.ts'
 import type { FreezeReason } from '../../sandbox/driver.ts'
 import { frameHeaderBytes, guestFaultSchema, lineBytesMax, payloadBytesMax } from '../../protocol/guest.ts'
+import { nextTurn } from './turns.ts'
 
 /** A chunk up to this size is joined with one behind it that is no smaller. */
 const joinedBytesMax = 4096
+/** Frames that are read in a row: tiny ones cost far more than their bytes. */
+const framesPerTurn = 64
 
 export interface Frame {
   kind: number
@@ -33,6 +36,7 @@ export class GuestConnection {
   readonly #duplex: Duplex
   readonly #chunks: Buffer[] = []
   #length = 0
+  #frames = 0
   #failure: Error | undefined
   #wake: (() => void) | undefined
   #frozen: FreezeReason | undefined
@@ -122,6 +126,7 @@ export class GuestConnection {
   }
 
   async readFrame(patience: Patience): Promise<Frame> {
+    if (++this.#frames % framesPerTurn === 0) await nextTurn()
     const limit = new Limit(patience)
     await this.#need(frameHeaderBytes, limit)
     const header = this.#take(frameHeaderBytes)
@@ -283,7 +288,7 @@ export function parseValue<T>(bytes: Buffer, schema: z.ZodType<T>): T {
   return check(parseJson(bytes), schema)
 }
 
-function check<T>(value: unknown, schema: z.ZodType<T>): T {
+export function check<T>(value: unknown, schema: z.ZodType<T>): T {
   const result = schema.safeParse(value)
   if (!result.success) throw nonsense('its answer has another shape', result.error)
   return result.data

@@ -1,13 +1,16 @@
 import { z } from 'zod'
-import { entrySchema, frameKind, type GuestStat, okSchema } from '../../protocol/guest.ts'
+import { entrySchema, frameKind, type GuestEntry, type GuestStat, okSchema } from '../../protocol/guest.ts'
 import type { DirectoryEntry, FileStat } from '../../sandbox/guest.ts'
-import { type GuestConnection, nonsense, parseAnswer, parseValue, type Patience } from './connection.ts'
+import { check, type GuestConnection, nonsense, parseAnswer, parseValue, type Patience } from './connection.ts'
 import { ServiceError } from '../../errors.ts'
 import { BodyBudget } from '../../lib/held-body.ts'
 import { isoSeconds } from './time.ts'
+import { nextTurn } from './turns.ts'
 
 const entriesMax = 100_000
-const listBytesMax = 64 * 1024 * 1024
+/** As many entries with paths and names of some 250 bytes together; the guest refuses what is longer with `too_large`. */
+const listBytesMax = 32 * 1024 * 1024
+const listSchema = z.array(z.unknown())
 /** Of JSON that is being collected, all sandboxes together; what is made of it takes a few times as much. */
 const listingsBytesMax = 192 * 1024 * 1024
 /** So that small listings always pass. */
@@ -55,14 +58,23 @@ export function fileStat(stat: GuestStat): FileStat {
   }
 }
 
-/** Collects the frames of a listing, checked item by item, as far as the bounds allow. Throws `unavailable` beyond them. */
-export async function readEntries<T>(
+/** What the items of a list are: `schema` checks one, `convert` makes ours of it, and there are at most `countMax`. */
+export interface Items<G, T> {
+  schema: z.ZodType<G>
+  convert: (item: G) => T
+  countMax: number
+}
+
+/**
+ * Collects the frames of a listing, checked item by item and frame by frame in turns with everything else, as far as the
+ * bounds allow. Throws `unavailable` beyond them.
+ */
+export async function readEntries<G, T>(
   connection: GuestConnection,
-  item: z.ZodType<T>,
+  { schema, convert, countMax }: Items<G, T>,
   { timeouts, listings, sandboxId }: Collection,
 ): Promise<T[]> {
   using share = listings.open(sandboxId)
-  const batch = z.array(item)
   const entries: T[] = []
   const patience = collecting(timeouts)
   let bytes = 0
@@ -72,12 +84,21 @@ export async function readEntries<T>(
     if (frame.kind === frameKind.result) parseAnswer(frame.payload, z.never())
     if (frame.kind !== frameKind.entries) throw nonsense('a frame of another operation')
     bytes += frame.payload.length
+    if (bytes > listBytesMax) throw nonsense('a listing is too long')
     if (!share.take(frame.payload.length)) throw new ServiceError('unavailable', 'too many long lists at the moment')
-    const found = parseValue(frame.payload, batch)
+    await nextTurn()
+    const found = parseValue(frame.payload, listSchema)
     if (found.length === 0) throw nonsense('an empty list')
-    for (const entry of found) entries.push(entry)
-    if (entries.length > entriesMax || bytes > listBytesMax) throw nonsense('a listing is too long')
+    if (entries.length + found.length > countMax) throw nonsense('a listing is too long')
+    // One by one, so that the first that is wrong ends it: a check of all would collect what is wrong with each.
+    for (const item of found) entries.push(convert(check(item, schema)))
   }
+}
+
+const entryItems: Items<GuestEntry, DirectoryEntry> = {
+  schema: entrySchema,
+  convert: (entry) => ({ ...fileStat(entry), name: entry.name }),
+  countMax: entriesMax,
 }
 
 export async function listFolder(
@@ -86,8 +107,6 @@ export async function listFolder(
   collection: Collection,
 ): Promise<DirectoryEntry[]> {
   await connection.ask({ op: 'list', path }, okSchema, { timeoutMs: collection.timeouts.answerMs })
-  const entries = await readEntries(connection, entrySchema, collection)
-  return entries
-    .map((entry) => ({ ...fileStat(entry), name: entry.name }))
-    .toSorted((a, b) => (a.name < b.name ? -1 : a.name > b.name ? 1 : 0))
+  const entries = await readEntries(connection, entryItems, collection)
+  return entries.toSorted((a, b) => (a.name < b.name ? -1 : a.name > b.name ? 1 : 0))
 }

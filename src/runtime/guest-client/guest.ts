@@ -33,6 +33,7 @@ import {
   type Collection,
   collecting,
   fileStat,
+  type Items,
   listFolder,
   processListings,
   readEntries,
@@ -64,6 +65,12 @@ const wholeTimeoutMs = 5 * 60_000
 const removeTimeoutMs = 10 * 60_000
 /** What a guest keeps of a stream at most, and what it may read beyond at the end of a process. */
 const outputBytesMax = 18 * 1024 * 1024
+const processItems: Items<GuestProcess, ProcessInfo> = {
+  schema: processSchema,
+  convert: processInfo,
+  // A guest has up to 1024 live ones, and keeps some 3300 that ended.
+  countMax: 8192,
+}
 
 /** Speaks to the guest of one sandbox; see the port for what each method promises. */
 export function createGuest(dial: GuestDial, options: GuestClientOptions = {}): Guest {
@@ -141,7 +148,7 @@ export function createGuest(dial: GuestDial, options: GuestClientOptions = {}): 
     async processes() {
       return once(async (connection) => {
         await connection.ask({ op: 'processes' }, okSchema, { timeoutMs: timeouts.answerMs })
-        return (await readEntries(connection, processSchema, collection)).map(processInfo)
+        return readEntries(connection, processItems, collection)
       })
     },
 

@@ -1,0 +1,83 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { isServiceError } from '../../src/errors.ts'
+import { BodyBudget } from '../../src/lib/held-body.ts'
+import { frameKind } from '../../src/protocol/guest.ts'
+import { drain, type Ending, frame, hostile, json, line, ok, stat, uint64 } from './hostile-guest.ts'
+
+test('what carries nothing where something belongs is nonsense of an attachment', async () => {
+  for (const frames of [
+    [frame(frameKind.taken, uint64(0))],
+    [frame(frameKind.replayed, uint64(0)), frame(frameKind.replayed, uint64(0))],
+    [frame(frameKind.stdout, uint64(0))],
+  ]) {
+    const { guest, open } = hostile([line({ ok: true, input: true, taken: 0, inputEnded: false }), ...frames], 'stall')
+    await assert.rejects(
+      drain(await guest.attach('x')),
+      (error: Error) => isServiceError(error, 'unavailable') && /answers nonsense/.test(error.message),
+    )
+    assert.equal(open(), 0)
+  }
+})
+
+test('guests that flood tiny frames are read in turns with everything else', async () => {
+  const [guests, frames] = [4, 5000]
+  const tiny = Array.from({ length: frames }, (_, at) => frame(frameKind.stdout, uint64(at), Buffer.from('x')))
+  const flood = [line({ ok: true, input: false }), Buffer.concat(tiny), frame(frameKind.exit, Buffer.alloc(4))]
+  let [seen, before, most, over] = [0, 0, 0, false]
+  const look = (): void => {
+    most = Math.max(most, seen - before)
+    before = seen
+    if (!over) setImmediate(look)
+  }
+  const read = async (): Promise<void> => {
+    await using attachment = await hostile(flood, 'stall', {}).guest.attach('x')
+    for await (const event of attachment) if (event.type === 'output') seen += event.data.length
+  }
+  look()
+  await Promise.all(Array.from({ length: guests }, read))
+  over = true
+  look()
+  assert.equal(seen, guests * frames)
+  // Each begins with 64 at once; then one goes on each time.
+  assert.ok(most <= guests * 64, `${most} frames in a row`)
+})
+
+test('a long list is checked in turns with everything else', async () => {
+  const page = frame(frameKind.entries, json(Array.from({ length: 1000 }, () => ({ ...stat, name: 'x' }))))
+  const pages = Array.from({ length: 50 }, () => page)
+  let [turns, over] = [0, false]
+  const look = (): void => {
+    turns++
+    if (!over) setImmediate(look)
+  }
+  const { guest } = hostile([line(ok), Buffer.concat([...pages, frame(frameKind.end)])], 'stall', {})
+  look()
+  assert.equal((await guest.list('/x')).length, 50_000)
+  over = true
+  assert.ok(turns >= pages.length, `${turns} turns`)
+})
+
+test('long lists that never end take a bounded part of memory, of one sandbox and of all, and small ones pass', async () => {
+  const entry = { path: '/x', isDir: false, size: 1, mode: 0o644, modifiedSeconds: 0, name: 'x'.repeat(200) }
+  const page = frame(frameKind.entries, json(Array.from({ length: 200 }, () => entry)))
+  const listings = new BodyBudget(3 * page.length, { ownerBytesMax: 2 * page.length, freeBytes: 4096 })
+  const refused = (error: unknown) => isServiceError(error, 'unavailable') && /too many long lists/.test(error.message)
+  const guestOf = (sandboxId: string, chunks: Uint8Array[], ending: Ending) =>
+    hostile([line(ok), ...chunks], ending, { idleTimeoutMs: 1000, listings, sandboxId })
+  const held = guestOf('sb-one', [page, page], 'stall').guest.list('/')
+  const hasRoom = () => {
+    using share = listings.open('sb-one')
+    return share.take(page.length + 4096)
+  }
+  while (hasRoom()) await sleep(1)
+  await assert.rejects(guestOf('sb-one', [page], 'stall').guest.list('/'), refused)
+  await assert.rejects(guestOf('sb-two', [page, page], 'stall').guest.list('/'), refused)
+  const small = [frame(frameKind.entries, json([entry])), frame(frameKind.end)]
+  assert.equal((await guestOf('sb-one', small, 'end').guest.list('/')).length, 1)
+  await assert.rejects(held, (error) => isServiceError(error, 'unavailable'))
+  // What they took is given back.
+  const whole = [page, page, frame(frameKind.end)]
+  assert.equal((await guestOf('sb-one', whole, 'end').guest.list('/')).length, 400)
+})
