@@ -4,6 +4,29 @@ import type { DriverUnderTest } from './driver.ts'
 import { freshId, python, shell, specOf, succeed } from './driver-shell.ts'
 
 const sigkillExit = 137
+/** Python functions that take of one thing as much as they get, up to more than a share, and tell how much that was. */
+const taking = `
+import ctypes, os, platform, time
+libc = ctypes.CDLL(None, use_errno=True)
+io_setup, timer_create, mq_open, mq_unlink = {
+    "x86_64": (206, 222, 240, 241), "aarch64": (0, 107, 180, 181)
+}[platform.machine()]
+def until_refused(take, most):
+    for count in range(most):
+        if take(count) < 0: return count
+    return most
+def terminal(count):
+    try: return os.open("/dev/ptmx", os.O_RDWR | os.O_NOCTTY)
+    except OSError: return -1
+def terminals(): return until_refused(terminal, 2000)
+def asynchronous():
+    return until_refused(lambda count: libc.syscall(io_setup, 1, ctypes.byref(ctypes.c_ulong(0))), 8)
+def timers(): return until_refused(lambda count: libc.syscall(timer_create, 0, None, ctypes.byref(ctypes.c_int(0))), 6000)
+def queues():
+    made = until_refused(lambda count: libc.syscall(mq_open, b"queue%d" % count, 0o102, 0o600, None), 8)
+    for count in range(made): libc.syscall(mq_unlink, b"queue%d" % count)
+    return made
+`
 
 export function limitConformance(under: () => DriverUnderTest): void {
   test('a full disk is an error inside, is freed again by removing files, and is nobody else’s', async () => {
@@ -94,5 +117,36 @@ print(made)`,
     assert.ok(Number(made) > 100 && Number(made) < 5000, made)
     assert.equal(await succeed(guest(other), 'echo fine'), 'fine')
     for (const id of [bomb, other]) await driver.delete(id)
+  })
+
+  test('what the kernel counts for all sandboxes together one sandbox does not use up', async () => {
+    const { driver, guest } = under()
+    const [greedy, other, cp] = [freshId('sb'), freshId('sb'), freshId('cp')]
+    await Promise.all([driver.create(specOf(greedy)), driver.create(specOf(other))])
+    const hold = `${taking}\nopen("/root/held", "w").write(f"{terminals()}\\n")\ntime.sleep(1000)`
+    await guest(greedy).spawn({ id: 'holder', argv: ['/usr/bin/python3', '-c', hold], envs: {} })
+    await succeed(guest(greedy), 'until test -s /root/held; do sleep 0.02; done')
+    const held = Number(await succeed(guest(greedy), 'cat /root/held'))
+    assert.ok(held >= 64 && held <= 256, String(held))
+    const terminal = await python(guest(other), 'import os\nprint(os.ttyname(os.openpty()[1]))')
+    assert.match(terminal, /^\/dev\/pts\/\d+$/)
+    await guest(greedy).signal('holder', 9)
+
+    const shares = `${taking}\nprint(terminals(), asynchronous(), timers(), queues())`
+    const own = await python(guest(other), shares)
+    const [terminals, asynchronous, timers, queues] = own.split(' ').map(Number)
+    assert.equal(terminals, held)
+    assert.equal(asynchronous, 0)
+    assert.ok(Number(timers) >= 1024 && Number(timers) <= 4096, own)
+    assert.ok(Number(queues) >= 1 && Number(queues) <= 2, own)
+    if (driver.capabilities.fullCheckpoints) {
+      const fork = freshId('sb')
+      await driver.checkpoint(other, cp, 'full')
+      await driver.create(specOf(fork, { from: { checkpointId: cp } }))
+      await driver.deleteCheckpoint(cp)
+      assert.equal(await python(guest(fork), shares), own)
+      await driver.delete(fork)
+    }
+    for (const id of [greedy, other]) await driver.delete(id)
   })
 }

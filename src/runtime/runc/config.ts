@@ -7,6 +7,14 @@ const cpuPeriodUs = 100_000
 const processesMax = 4_096
 const filesSoft = 65_536
 const filesHard = 1_048_576
+/**
+ * The kernel counts terminals for all sandboxes together, and what follows also for root on the host, who makes their user
+ * namespaces: each sandbox has its share.
+ */
+const terminalsMax = 256
+const signalsQueuedMax = 4_096
+/** One queue of the default size, which takes 83 000. */
+const messageQueueBytes = 98_304
 /** When the host runs out of memory, sandboxes go before it. Children inherit it. */
 const oomScoreAdjust = 500
 
@@ -26,19 +34,30 @@ const capabilities = [
   'CAP_SYS_CHROOT',
 ]
 
+/**
+ * What tells of the host or of other sandboxes, such as their use of the disk, or takes requests of the kernel: each trigger
+ * of `/proc/pressure` holds up the end of its process. runc leaves out what the host does not have.
+ */
 const maskedPaths = [
   '/proc/acpi',
   '/proc/asound',
+  '/proc/cmdline',
+  '/proc/diskstats',
   '/proc/interrupts',
   '/proc/kcore',
   '/proc/keys',
   '/proc/latency_stats',
+  '/proc/pressure',
   '/proc/sched_debug',
   '/proc/scsi',
   '/proc/timer_list',
   '/proc/timer_stats',
+  '/sys/block',
+  '/sys/devices/virtual/block',
   '/sys/devices/virtual/powercap',
   '/sys/firmware',
+  '/sys/fs/btrfs',
+  '/sys/fs/ext4',
 ]
 
 const readonlyPaths = ['/proc/bus', '/proc/fs', '/proc/irq', '/proc/sys', '/proc/sysrq-trigger']
@@ -74,6 +93,8 @@ export function containerConfig(record: SandboxRecord, limits: ContainerLimits, 
       rlimits: [
         { type: 'RLIMIT_NOFILE', soft: Math.min(filesSoft, files), hard: files },
         { type: 'RLIMIT_CORE', soft: 0, hard: 0 },
+        { type: 'RLIMIT_SIGPENDING', soft: signalsQueuedMax, hard: signalsQueuedMax },
+        { type: 'RLIMIT_MSGQUEUE', soft: messageQueueBytes, hard: messageQueueBytes },
       ],
       noNewPrivileges: true,
       oomScoreAdj: oomScoreAdjust,
@@ -92,7 +113,7 @@ export function containerConfig(record: SandboxRecord, limits: ContainerLimits, 
         destination: '/dev/pts',
         type: 'devpts',
         source: 'devpts',
-        options: ['nosuid', 'noexec', 'newinstance', 'ptmxmode=0666', 'mode=0620', 'gid=5'],
+        options: ['nosuid', 'noexec', 'newinstance', 'ptmxmode=0666', 'mode=0620', 'gid=5', `max=${terminalsMax}`],
       },
       {
         destination: '/dev/shm',

@@ -15,7 +15,7 @@ const allowed = `
   geteuid geteuid32 getgid getgid32 getgroups getgroups32 getitimer getpeername getpgid getpgrp getpid getppid
   getpriority getrandom getresgid getresgid32 getresuid getresuid32 getrlimit getrusage getsid getsockname getsockopt
   gettid gettimeofday getuid getuid32 getxattr inotify_add_watch inotify_init inotify_init1 inotify_rm_watch
-  io_cancel io_destroy io_getevents io_pgetevents io_pgetevents_time64 io_setup io_submit ioctl ioprio_get ioprio_set
+  io_cancel io_destroy io_getevents io_pgetevents io_pgetevents_time64 io_submit ioctl ioprio_get ioprio_set
   ipc kcmp kill landlock_add_rule landlock_create_ruleset landlock_restrict_self lchown lchown32 lgetxattr link linkat
   listen listxattr llistxattr lremovexattr lseek _llseek lsetxattr lstat lstat64 madvise map_shadow_stack membarrier
   memfd_create mincore mkdir mkdirat mknod mknodat mlock mlock2 mlockall mmap mmap2 mprotect mq_getsetattr
@@ -40,8 +40,11 @@ const allowed = `
   wait4 waitid waitpid write writev chroot
 `
 
-/** Refused as if the kernel did not know them, so that callers fall back: libc from clone3 to clone, libuv from io_uring. */
-const absent = ['clone3', 'io_uring_setup', 'io_uring_enter', 'io_uring_register']
+/**
+ * Refused as if the kernel did not know them, so that callers fall back: libc from clone3 to clone, libuv from io_uring,
+ * databases from io_setup to threads. Of what io_setup makes the kernel has one small number for the whole machine.
+ */
+const absent = ['clone3', 'io_setup', 'io_uring_setup', 'io_uring_enter', 'io_uring_register']
 
 const EPERM = 1
 const ENOSYS = 38
