@@ -136,6 +136,63 @@ for _ in range(5000):
     assert.equal((await readFile('/proc/mounts', 'utf8')).includes(left), false)
   })
 
+  test('what CRIU left mounted among the images when it was cut off goes with them, at a start of the server too', async () => {
+    const known = { sandboxIds: [freshId('sb')], checkpointIds: [] }
+    const [id = ''] = known.sandboxIds
+    await driver.create(specOf(id))
+    await driver.hibernate(id)
+    const leave = async (owner: string): Promise<string> => {
+      const left = `${fixture.names.poolDir}/memory/runs/${owner}/.criu.cgyard.x`
+      await mkdir(left, { recursive: true })
+      await runFile('mount', ['-t', 'tmpfs', 'cgyard', left])
+      await mkdir(`${left}/within`)
+      await runFile('mount', ['-t', 'tmpfs', 'group', `${left}/within`])
+      return left
+    }
+    const lefts = [await leave(id)]
+    await driver.wake(specOf(id))
+    await driver.hibernate(id)
+    lefts.push(await leave(id), await leave(freshId('sb')))
+    await driver.close()
+    driver = fixture.makeDriver()
+    assert.deepEqual((await driver.open(known)).dormant, [id])
+    const mounts = await readFile('/proc/mounts', 'utf8')
+    assert.deepEqual(
+      lefts.filter((left) => mounts.includes(left)),
+      [],
+    )
+    await driver.wake(specOf(id))
+    await driver.delete(id)
+  })
+
+  test('what tells of the host and of other sandboxes is masked, in a fork and after a wake too, and tools do without it', async () => {
+    const [id, fork, checkpoint] = [freshId('sb'), freshId('sb'), freshId('cp')]
+    const demandMasked = async (sandboxId: string): Promise<void> => {
+      for (const file of ['/proc/cmdline', '/proc/diskstats']) {
+        assert.equal(await succeed(guest(sandboxId), `cat ${file}`), '', file)
+      }
+      const folders = ['/proc/pressure', '/sys/block', '/sys/devices/virtual/block', '/sys/fs/btrfs', '/sys/fs/ext4']
+      for (const folder of folders) {
+        assert.equal(await succeed(guest(sandboxId), `ls ${folder} 2>/dev/null || true`), '', folder)
+      }
+      await succeed(guest(sandboxId), 'node -e "process.exit(require(\'node:os\').cpus().length > 0 ? 0 : 1)"')
+      await succeed(guest(sandboxId), 'ps aux && df && df /root && free && uptime')
+    }
+    await driver.create(specOf(id, { memoryMb: 512 }))
+    await demandMasked(id)
+    if (driver.capabilities.fullCheckpoints) {
+      await driver.checkpoint(id, checkpoint, 'full')
+      await driver.create(specOf(fork, { memoryMb: 512, from: { checkpointId: checkpoint } }))
+      await demandMasked(fork)
+      await driver.hibernate(fork)
+      await driver.wake(specOf(fork, { memoryMb: 512 }))
+      await demandMasked(fork)
+      await driver.delete(fork)
+      await driver.deleteCheckpoint(checkpoint)
+    }
+    await driver.delete(id)
+  })
+
   test('a DNS forwarder that dies is started again', async () => {
     const pidFile = `${fixture.names.runDir}/dnsmasq.pid`
     const pid = Number(await readFile(pidFile, 'utf8'))

@@ -1,15 +1,15 @@
 import { createHash } from 'node:crypto'
-import { chmod, chown, mkdir, rm, writeFile } from 'node:fs/promises'
+import { chmod, chown, mkdir, writeFile } from 'node:fs/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { CommandError, run } from '../command.ts'
 import { gatewayName } from '../network/index.ts'
 import type { Subnet } from '../network/index.ts'
-import { unmountBelow } from '../disk/index.ts'
 import type { DiskPool, Seeds } from '../disk/index.ts'
 import { containerConfig, idsPerSandbox } from './config.ts'
 import type { ContainerLimits, HostTraits } from './config.ts'
 import type { HostNames } from './names.ts'
 import type { SandboxRecord } from './records.ts'
+import { removeFolder } from './remove-folder.ts'
 
 const guestDirBytes = 65_536
 const guestDirInodes = 64
@@ -96,9 +96,7 @@ async function mounts(command: [string, ...string[]], mayBeBusy: boolean): Promi
 
 /** Takes away the mounts and the folder in `/run`; the disk stays. Harmless when there is nothing. */
 export async function removeBundle(names: HostNames, sandboxId: string): Promise<void> {
-  const folder = names.sandboxDir(sandboxId)
-  await unmountBelow(folder)
-  await rm(folder, { recursive: true, force: true })
+  await removeFolder(names.sandboxDir(sandboxId))
 }
 
 export function diskOf(record: SandboxRecord): string {

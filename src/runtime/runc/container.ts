@@ -1,11 +1,11 @@
-import { readFile, rm } from 'node:fs/promises'
+import { readFile } from 'node:fs/promises'
 import { ServiceError } from '../../errors.ts'
 import { CommandError, run } from '../command.ts'
-import { unmountBelow } from '../disk/index.ts'
 import type { Cgroups } from './cgroup.ts'
 import type { resourcesOf } from './config.ts'
 import type { HostNames } from './names.ts'
 import type { ProcessIdentity } from './process.ts'
+import { removeFolder } from './remove-folder.ts'
 
 const startTimeoutMs = 30_000
 const reportedLogChars = 1_000
@@ -81,11 +81,7 @@ export async function findContainer(names: HostNames, sandboxId: string): Promis
   }
 }
 
-/**
- * Forgets a container whose processes have ended. A restore that was cut off leaves the sandbox's root mounted in runc's folder:
- * to remove that folder first would be to remove the sandbox's files.
- */
+/** Forgets a container whose processes have ended. A restore that was cut off has left the sandbox's root mounted in there. */
 export async function removeContainer(names: HostNames, sandboxId: string): Promise<void> {
-  await unmountBelow(`${names.runcRoot}/${sandboxId}`)
-  await rm(`${names.runcRoot}/${sandboxId}`, { recursive: true, force: true })
+  await removeFolder(`${names.runcRoot}/${sandboxId}`)
 }

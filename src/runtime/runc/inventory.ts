@@ -1,4 +1,3 @@
-import { rm } from 'node:fs/promises'
 import { ServiceError } from '../../errors.ts'
 import type { DiskPool } from '../disk/index.ts'
 import { layerOf } from './bundle.ts'
@@ -7,6 +6,7 @@ import { idsPerSandbox } from './config.ts'
 import type { HostNames } from './names.ts'
 import { Records } from './records.ts'
 import type { CheckpointRecord, SandboxRecord } from './records.ts'
+import { removeFolder } from './remove-folder.ts'
 
 /** Ids of the host from here on belong to sandboxes; distributions give users' ranges below. */
 const idRangeFirst = 1_000_000_000
@@ -85,7 +85,7 @@ export class Inventory {
     } catch (error) {
       await this.checkpoints.remove(checkpointId)
       await this.#pool.remove(layerOf(checkpointId))
-      await this.#removeFolder(checkpointMemory(checkpointId))
+      await removeFolder(this.#pool.path(checkpointMemory(checkpointId)))
       throw error
     } finally {
       this.#pendingLayers.delete(checkpointId)
@@ -108,13 +108,9 @@ export class Inventory {
       for (const name of await this.#pool.list(folder)) {
         const pending = folder === 'memory/checkpoints' && this.#pendingLayers.has(name)
         const used = pending || this.#memories().includes(`${folder}/${name}`)
-        if (!used) await this.#removeFolder(`${folder}/${name}`)
+        if (!used) await removeFolder(this.#pool.path(`${folder}/${name}`))
       }
     }
-  }
-
-  async #removeFolder(relative: string): Promise<void> {
-    await rm(this.#pool.path(relative), { recursive: true, force: true })
   }
 
   #memories(): string[] {

@@ -1,4 +1,3 @@
-import { rm } from 'node:fs/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { ServiceError } from '../../errors.ts'
 import type { CriuProgram } from '../criu/program.ts'
@@ -10,6 +9,7 @@ import type { ContainerLimits } from './config.ts'
 import type { HostNames } from './names.ts'
 import { end, isAlive } from './process.ts'
 import type { SavedMemory } from './records.ts'
+import { removeFolder } from './remove-folder.ts'
 import { runImagesOf } from './restore.ts'
 
 /** Below it a restore that waits for all pages is as fast as one that starts a daemon. */
@@ -115,7 +115,7 @@ export class LazyMemory {
       await end(pages.daemon)
     }
     this.#coming.delete(id)
-    await rm(this.#images(id), { recursive: true, force: true })
+    await removeFolder(this.#images(id))
   }
 
   /** Lets go of all; they go on. */

@@ -1,4 +1,3 @@
-import { rm } from 'node:fs/promises'
 import { ServiceError } from '../../errors.ts'
 import type { Gate } from '../../lib/gate.ts'
 import type { FreezeReason } from '../../sandbox/driver.ts'
@@ -10,6 +9,7 @@ import type { Dump, DumpHost } from './dump.ts'
 import { checkpointMemory, savedMemory } from './inventory.ts'
 import type { Parts } from './parts.ts'
 import type { CheckpointRecord, SandboxRecord } from './records.ts'
+import { removeFolder } from './remove-folder.ts'
 import { cleanUp } from './steps.ts'
 
 /** Saves the memory of sandboxes: for hibernation under the sandbox's own record, for a checkpoint under that one's. */
@@ -29,13 +29,13 @@ export class Memory {
     const { id, slot } = record
     const memory = { folder: savedMemory(id), address: network.address(slot), keepConnections: true }
     const images = pool.path(memory.folder)
-    await rm(images, { recursive: true, force: true })
+    await removeFolder(images)
     await inventory.sandboxes.put({ ...record, memory })
     try {
       await this.#dump(host, record, 'hibernate', { images, leaveRunning: false })
     } catch (error) {
       await inventory.sandboxes.put(record)
-      await rm(images, { recursive: true, force: true })
+      await removeFolder(images)
       throw error
     }
     await inventory.sandboxes.put({ ...record, memory: { ...memory, bytes: await imagesBytes(images) } })

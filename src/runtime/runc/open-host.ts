@@ -56,6 +56,7 @@ export async function openHost(
       known,
       adopt: (record) => running.adopt(cgroups, record),
       stop: (id) => running.stop(cgroups, id, sandboxes.get(id)?.slot),
+      log: parts.log,
     })
     await network.open(report.running.flatMap((id) => sandboxes.get(id)?.slot ?? []))
     for (const id of report.running) await rejoin(parts, id)

@@ -1,4 +1,4 @@
-import { readdir, rm } from 'node:fs/promises'
+import { readdir } from 'node:fs/promises'
 import { Gate } from '../../lib/gate.ts'
 import type { KnownResources, ReconcileReport } from '../../sandbox/driver.ts'
 import { imagesBytes } from '../criu/images.ts'
@@ -9,12 +9,14 @@ import type { HostNames } from './names.ts'
 import { isWhole } from './dump.ts'
 import { awaitStrayDumps, killCriu, killStrayTools } from './process.ts'
 import type { CheckpointRecord, Records, SandboxRecord } from './records.ts'
+import { removeFolder } from './remove-folder.ts'
 import { runImagesOf } from './restore.ts'
 import { allDone } from './steps.ts'
 import { hasDisk, hasMemory } from './whole.ts'
 
 const strayDumpTimeoutMs = 60_000
 const adoptionsMax = 64
+const removalsMax = 16
 
 export interface ReconcileOptions {
   names: HostNames
@@ -27,6 +29,7 @@ export interface ReconcileOptions {
   adopt: (record: SandboxRecord) => Promise<boolean>
   /** Removes everything of a sandbox but its disk and record. */
   stop: (id: string) => Promise<void>
+  log: (message: string) => void
 }
 
 /**
@@ -40,24 +43,46 @@ export async function reconcile(options: ReconcileOptions): Promise<ReconcileRep
   await killCriu([names.runDir], { lazyPagesToo: false })
   const report: ReconcileReport = { running: [], dormant: [], lost: [], lostCheckpoints: [], removed: [] }
   report.removed.push(...(await sandboxes.load()), ...(await checkpoints.load()))
-  await reconcileSandboxes(options, report)
+  const stuck = await reconcileSandboxes(options, report)
   await reconcileCheckpoints(options, report)
   const disks = new Set(sandboxes.all().map(diskOf))
   for (const name of await pool.list('sandboxes')) {
     if (!disks.has(`sandboxes/${name}`)) await pool.remove(`sandboxes/${name}`)
   }
-  await removeRunImages(pool, report.running)
+  await removeRunImages(options, new Set([...report.running, ...stuck]))
   return report
 }
 
 /** What runs may still read its memory from images. */
-async function removeRunImages(pool: DiskPool, running: readonly string[]): Promise<void> {
-  const left = (await pool.list('memory/runs')).filter((id) => !running.includes(id)).map(runImagesOf)
-  if (left.length > 0) await killCriu(left.map((folder) => pool.path(folder)))
-  for (const folder of left) await rm(pool.path(folder), { recursive: true, force: true })
+async function removeRunImages({ pool, log }: ReconcileOptions, needed: ReadonlySet<string>): Promise<void> {
+  const left = (await pool.list('memory/runs')).filter((id) => !needed.has(id))
+  if (left.length > 0) await killCriu(left.map((id) => pool.path(runImagesOf(id))))
+  await eachRemoved(left, (id) => removeFolder(pool.path(runImagesOf(id))), log)
 }
 
-async function reconcileSandboxes(options: ReconcileOptions, report: ReconcileReport): Promise<void> {
+/**
+ * Removes something of each of `ids`, side by side, and returns those of which it cannot be done now. Whoever is root in a
+ * sandbox may have a process in it that does not end for long, which must not keep the server from all others.
+ */
+async function eachRemoved(
+  ids: Iterable<string>,
+  remove: (id: string) => Promise<void>,
+  log: (message: string) => void,
+): Promise<Set<string>> {
+  const gate = new Gate(removalsMax)
+  const stuck = new Set<string>()
+  const removeOne = async (id: string): Promise<void> => {
+    await remove(id).catch((error: unknown) => {
+      stuck.add(id)
+      log(`what is left of sandbox ${id} cannot be removed before the next start: ${String(error)}`)
+    })
+  }
+  await allDone([...ids].map((id) => gate.pass(() => removeOne(id))))
+  return stuck
+}
+
+/** Returns the sandboxes that cannot be stopped now: their records stay, and what these claim with them. */
+async function reconcileSandboxes(options: ReconcileOptions, report: ReconcileReport): Promise<Set<string>> {
   const { names, pool, cgroups, sandboxes } = options
   const known = new Set(options.known.sandboxIds)
   const found = new Set([
@@ -67,6 +92,8 @@ async function reconcileSandboxes(options: ReconcileOptions, report: ReconcileRe
     ...(await cgroups.children(names.cgroupRoot)),
   ])
   const adopted = await adoptAll(options, known)
+  const ended = [...found].filter((id) => !adopted.has(id))
+  const stuck = await eachRemoved(ended, options.stop, options.log)
   for (const id of new Set([...known, ...found])) {
     if (adopted.has(id)) {
       report.running.push(id)
@@ -74,16 +101,16 @@ async function reconcileSandboxes(options: ReconcileOptions, report: ReconcileRe
     }
     const record = sandboxes.get(id)
     const whole = record !== undefined && (await hasDisk(pool, diskOf(record), record))
-    if (found.has(id)) await options.stop(id)
     if (known.has(id) && whole) {
       await settleMemory(pool, sandboxes, record)
       report.dormant.push(id)
       continue
     }
-    await sandboxes.remove(id)
+    if (!stuck.has(id)) await sandboxes.remove(id)
     if (known.has(id)) report.lost.push(id)
-    else report.removed.push(id)
+    else if (!stuck.has(id)) report.removed.push(id)
   }
+  return stuck
 }
 
 /** What adoption needs of it all. */

@@ -2,7 +2,7 @@ import { writeFile } from 'node:fs/promises'
 import { ServiceError } from '../../errors.ts'
 import { linkImages } from '../criu/images.ts'
 import { faultOf } from '../criu/reason.ts'
-import { run } from '../command.ts'
+import { CommandError, run } from '../command.ts'
 import type { BundleHost } from './bundle.ts'
 import { idsPerSandbox, networkSysctls } from './config.ts'
 import { findContainer } from './container.ts'
@@ -66,8 +66,11 @@ export async function restoreContainer(
     await killCriu([images])
     const { reason, killed } = await faultOf(`${images}/restore.log`, [names.runDir, names.dataDir])
     const options = { cause: error }
-    if (killed) throw new ServiceError('conflict', 'the saved memory does not fit into memoryMB', options)
-    throw new ServiceError('full_checkpoint_unavailable', `the memory cannot be restored: ${reason}`, options)
+    // What CRIU says then is only that it was ended.
+    const late = error instanceof CommandError && error.message.includes('took too long')
+    if (killed && !late) throw new ServiceError('conflict', 'the saved memory does not fit into memoryMB', options)
+    const told = late ? `it took longer than ${restoreTimeoutMs / 1000} s` : reason
+    throw new ServiceError('full_checkpoint_unavailable', `the memory cannot be restored: ${told}`, options)
   }
   const restored = await findContainer(names, id)
   if (restored === undefined) throw new Error(`runc has no state of sandbox ${id}`)
