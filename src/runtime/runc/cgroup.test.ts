@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict'
-import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { test } from 'node:test'
@@ -30,6 +30,27 @@ test('memory that a group of version 2 holds is what the kernel cannot take back
     assert.equal(await cgroups.heldBytes('/missing'), undefined)
   } finally {
     await rm(hierarchy, { recursive: true })
+  }
+})
+
+test('all sandboxes together leave the host processes, in each version and nowhere else', async () => {
+  const folder = await mkdtemp(join(tmpdir(), 'atoll-cgroup-'))
+  try {
+    const [first, cpu, second, bare] = ['pids', 'cpu', 'unified', 'bare'].map((name) => `${folder}/${name}`)
+    for (const hierarchy of [first, cpu, second, bare]) await mkdir(String(hierarchy))
+    await writeFile(`${second}/cgroup.controllers`, 'cpu pids memory\n')
+    await writeFile(`${second}/cgroup.subtree_control`, '')
+    await writeFile(`${bare}/cgroup.controllers`, '\n')
+    await new Cgroups([first, cpu, second, bare].map(String)).limitProcesses('/all')
+    const most = Number(await readFile('/proc/sys/kernel/pid_max', 'utf8'))
+    for (const hierarchy of [first, second]) {
+      const limit = Number(await readFile(`${hierarchy}/all/pids.max`, 'utf8'))
+      assert.ok(limit > 0 && limit <= most * 0.75)
+    }
+    assert.equal(await readFile(`${second}/cgroup.subtree_control`, 'utf8'), '+pids')
+    for (const hierarchy of [cpu, bare]) await assert.rejects(readFile(`${hierarchy}/all/pids.max`), { code: 'ENOENT' })
+  } finally {
+    await rm(folder, { recursive: true })
   }
 })
 

@@ -1,4 +1,4 @@
-import { readdir, readFile, rmdir, writeFile } from 'node:fs/promises'
+import { mkdir, readdir, readFile, rmdir, writeFile } from 'node:fs/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { exists } from '../exists.ts'
 
@@ -8,6 +8,8 @@ const freezeTimeoutMs = 10_000
 const freezePollMs = 1
 /** What the kernel drops or writes back before it ends a process: fields of `memory.stat` (cgroup-v2.rst). */
 const droppable = ['active_file', 'inactive_file', 'slab_reclaimable']
+/** Of the processes that the kernel can have, how many the sandboxes of a server have together: the rest is the host's. */
+const processShare = 0.75
 /** Where version 2 is mounted when it is alone. */
 const unified = '/sys/fs/cgroup'
 
@@ -33,6 +35,24 @@ export class Cgroups {
       if (await exists(`${unified}/${name}/memory.max`)) return exists(`${unified}/${name}/memory.swap.max`)
     }
     return exists('/proc/swaps')
+  }
+
+  /**
+   * Makes a group and leaves what is below it, however many groups that are, no more processes and threads than a share of
+   * what the kernel can have. Where processes are not counted nothing happens.
+   */
+  async limitProcesses(group: string): Promise<void> {
+    const settings = ['/proc/sys/kernel/pid_max', '/proc/sys/kernel/threads-max']
+    const most = Math.min(...(await Promise.all(settings.map((path) => readFile(path, 'utf8')))).map(Number))
+    for (const hierarchy of this.#hierarchies) {
+      const controllers = await readFile(`${hierarchy}/cgroup.controllers`, 'utf8').catch(() => hierarchy)
+      if (!/\bpids\b/.test(controllers)) continue
+      const below = `${hierarchy}/cgroup.subtree_control`
+      // In a container that may not divide what it has, the limit of the container holds.
+      if ((await exists(below)) && !(await isWritten(below, '+pids'))) continue
+      await mkdir(`${hierarchy}${group}`, { recursive: true })
+      await writeFile(`${hierarchy}${group}/pids.max`, String(Math.floor(most * processShare)))
+    }
   }
 
   /** Names of the groups below a group, over all hierarchies. */
@@ -131,6 +151,13 @@ export class Cgroups {
   async remove(group: string): Promise<void> {
     await Promise.all(this.#hierarchies.map((hierarchy) => removeTree(`${hierarchy}${group}`)))
   }
+}
+
+function isWritten(file: string, text: string): Promise<boolean> {
+  return writeFile(file, text).then(
+    () => true,
+    () => false,
+  )
 }
 
 async function removeTree(folder: string): Promise<void> {
