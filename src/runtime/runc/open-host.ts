@@ -58,6 +58,7 @@ export async function openHost(
       stop: (id) => running.stop(cgroups, id, sandboxes.get(id)?.slot),
       log: parts.log,
     })
+    await cgroups.limitProcesses(names.cgroupRoot)
     await network.open(report.running.flatMap((id) => sandboxes.get(id)?.slot ?? []))
     for (const id of report.running) await rejoin(parts, id)
     await inventory.removeUnused()
