@@ -76,7 +76,7 @@ export interface LazyHost {
   daemonOf: (sandboxId: string) => Promise<number | undefined>
   firstProcessOf: (sandboxId: string) => Promise<number>
   isAlive: (pid: number) => Promise<boolean>
-  /** From here on no memory comes but what its sandbox touches; returns what ends that. */
+  /** From here on memory that its sandbox does not touch takes many seconds to come; returns what ends that. */
   hold: () => Promise<() => Promise<void>>
 }
 
@@ -238,8 +238,9 @@ export function lazyConformance(under: () => DriverUnderTest, host: LazyHost): v
   test('processes that came back lazily hold no userfaultfd and can make none', async (context) => {
     const { driver, guest } = under()
     const { source, cp } = await start(holder)
-    await holdMemory(context)
+    const letCome = await holdMemory(context)
     const { id } = await lazyForkOf(cp)
+    await letCome()
     assert.equal(await succeed(guest(id), 'ls -l /proc/[0-9]*/fd | grep userfaultfd || echo none'), 'none')
     const number = process.arch === 'arm64' ? 282 : 323
     const told = await python(
