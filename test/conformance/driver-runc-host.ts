@@ -162,8 +162,8 @@ async function tables(hash: string): Promise<string[]> {
   const { stdout: list } = await runFile('nft', ['list', 'tables'])
   const own = list.split('\n').filter((line) => line.includes(hash))
   const contents = await Promise.all(own.map((line) => runFile('nft', ['list', ...line.split(' ')])))
-  // Counts of connections and queries are the kernel's own notes; it forgets them when they have timed out.
-  return contents.map(({ stdout }) => `nft ${stdout.replaceAll(/^.*(ct count over \d+[ ,}]| expires ).*\n/gm, '')}`)
+  // Counts of connections are the kernel's own notes; it forgets them when the connections have timed out.
+  return contents.map(({ stdout }) => `nft ${stdout.replaceAll(/^.*ct count over \d+[ ,}].*\n/gm, '')}`)
 }
 
 async function cgroups(root: string): Promise<string[]> {

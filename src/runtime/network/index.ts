@@ -101,7 +101,6 @@ export class Network {
         `link set dev ${link} master ${this.#bridge} addrgenmode none`,
         `link set dev ${link} type bridge_slave isolated on`,
         `link set dev ${link} up`,
-        neighbour(address, mac, this.#bridge),
       ].join('\n'),
     })
     // Closes what has a peer; what listens stays. The interface inside is still down.
@@ -110,15 +109,11 @@ export class Network {
         ? run([...inside, 'ss', '--kill', '--no-header', '--tcp', '--udp', 'src', held.address])
         : undefined
     await Promise.all([join, close])
-    const { bridgeAddress } = this.subnet
-    // Only the gateway is on the link: whatever else a sandbox asks for must not fill the host's table of neighbours.
     const input = [
       'link set dev lo up',
-      `address replace ${address}/32 dev eth0`,
-      'link set dev eth0 arp off up',
-      `route replace ${bridgeAddress} dev eth0 scope link`,
-      `route replace default via ${bridgeAddress}`,
-      neighbour(bridgeAddress, this.#mac(bridgeAddress), 'eth0'),
+      `address replace ${address}/${this.subnet.prefix} dev eth0`,
+      'link set dev eth0 up',
+      `route replace default via ${this.subnet.bridgeAddress}`,
     ]
     if (held !== undefined && !made) input.unshift(`address delete ${held.address}/32 dev lo`)
     if (held !== undefined && made) await this.#release(inside, held.address)
@@ -159,13 +154,12 @@ export class Network {
 
   #port(slot: number): PortIdentity {
     const address = this.subnet.address(slot)
-    return { link: `${this.#linkPrefix}${slot.toString(16)}`, mac: this.#mac(address), address }
-  }
-
-  /** An address always has the same MAC, so that no neighbour entry that outlives its sandbox is stale. */
-  #mac(address: string): string {
-    const bytes = address.split('.').map((part) => Number(part).toString(16).padStart(2, '0'))
-    return ['02', this.#hash.slice(0, 2), ...bytes].join(':')
+    // An address always has the same MAC, so that no stale neighbour entry outlives its sandbox.
+    const bytes = [
+      this.#hash.slice(0, 2),
+      ...address.split('.').map((part) => Number(part).toString(16).padStart(2, '0')),
+    ]
+    return { link: `${this.#linkPrefix}${slot.toString(16)}`, mac: `02:${bytes.join(':')}`, address }
   }
 
   async #openBridge(): Promise<void> {
@@ -180,11 +174,7 @@ export class Network {
       }
       await disableIpv6(bridge)
       await run(['ip', '-batch', '-'], {
-        input: [
-          `link set dev ${bridge} address ${this.#mac(this.subnet.bridgeAddress)} type bridge forward_delay 0`,
-          `address replace ${wanted} dev ${bridge}`,
-          `link set dev ${bridge} up`,
-        ].join('\n'),
+        input: `link set dev ${bridge} type bridge forward_delay 0\naddress replace ${wanted} dev ${bridge}\nlink set dev ${bridge} up`,
       })
     } catch (error) {
       if (error instanceof ServiceError) throw error
@@ -246,11 +236,6 @@ export class Network {
       if (await exists(file)) throw error
     }
   }
-}
-
-/** Part of a batch of `ip`: an entry that is not forgotten however full the table is, which all namespaces share. */
-function neighbour(address: string, mac: string, link: string): string {
-  return `neighbour replace ${address} lladdr ${mac} dev ${link} nud permanent`
 }
 
 /** The IPv4 addresses of this host with their prefixes, such as `192.0.2.2/24`. */
