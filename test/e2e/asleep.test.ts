@@ -48,13 +48,14 @@ async function start(id: string, cmd: string, args: string[]): Promise<string> {
 async function follow(id: string, execId: string, offset: number, enough: (output: string) => boolean) {
   const path = `/api/sandboxes/${id}/exec/${execId}?api_key=${server.key}&offset=${offset}`
   const socket = new WebSocket(`ws://127.0.0.1:${server.port}${path}`)
+  const closed = once(socket, 'close')
   let output = ''
-  while (!enough(output)) {
-    const [frame] = (await once(socket, 'message')) as [Buffer]
-    if (frame[0] === 1) output += frame.subarray(1).toString()
-  }
-  socket.close()
-  await once(socket, 'close')
+  // Frames that arrive together are emitted in one turn of the event loop: each needs to be taken as it comes.
+  socket.on('message', (frame: Buffer) => {
+    if (frame[0] === 1 && !enough(output)) output += frame.subarray(1).toString()
+    if (enough(output)) socket.close()
+  })
+  await closed
   return { output, offset: offset + Buffer.byteLength(output) }
 }
 
