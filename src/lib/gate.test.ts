@@ -39,3 +39,18 @@ test('who has entered leaves once, however often it says so', async () => {
   leaveAgain()
   await third
 })
+
+test('who gives up while waiting takes nobody’s turn', async () => {
+  const gate = new Gate(1)
+  const leave = await gate.enter()
+  const controller = new AbortController()
+  const first = gate.enter(controller.signal)
+  const second = gate.enter()
+  controller.abort(new Error('given up'))
+  await assert.rejects(first, /given up/)
+  leave()
+  const leaveSecond = await second
+  controller.abort()
+  leaveSecond()
+  await gate.pass(() => Promise.resolve())
+})

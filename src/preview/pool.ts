@@ -1,7 +1,7 @@
 import { Agent } from 'node:http'
 import type { ClientRequest } from 'node:http'
 import type { Duplex } from 'node:stream'
-import { Gate } from '../lib/gate.ts'
+import { KeyedGate } from '../lib/keyed-gate.ts'
 import type { FreezeReason, PreviewTarget } from '../sandbox/index.ts'
 
 /** Connections to one port of a sandbox at the same time; more requests than that wait for one. */
@@ -15,13 +15,6 @@ const idleMs = 4000
 
 type Dial = (target: PreviewTarget, signal?: AbortSignal) => Promise<Duplex>
 
-/** The connections to one port of a sandbox. */
-interface Places {
-  gate: Gate
-  /** Who is in, and who waits. */
-  users: number
-}
-
 interface ConnectionOptions {
   target?: PreviewTarget
 }
@@ -32,8 +25,8 @@ interface ConnectionOptions {
  */
 export class Connections extends Agent {
   readonly #dial: Dial
-  /** By name; gone when nobody is in it or waits. */
-  readonly #places = new Map<string, Places>()
+  /** By name. */
+  readonly #places = new KeyedGate(connectionsMax)
   #isClosed = false
 
   constructor(dial: Dial) {
@@ -61,11 +54,12 @@ export class Connections extends Agent {
   }
 
   async #connect(target: PreviewTarget, callback: (error: Error | null, stream: Duplex) => void): Promise<void> {
-    const { places, leave } = await this.#enter(this.getName({ target }))
+    const name = this.getName({ target })
+    const leave = await this.#places.enter(name)
     let stream: Duplex
     try {
       stream = await this.#dial(target)
-      placesOf.set(stream, places)
+      nameOf.set(stream, name)
       if (stream.closed) leave()
       else stream.once('close', leave)
     } catch (error) {
@@ -85,24 +79,10 @@ export class Connections extends Agent {
     callback(null, likeSocket(stream))
   }
 
-  /** Waits for a place among the connections to one port; `leave` gives it back. */
-  async #enter(name: string): Promise<{ places: Places; leave: () => void }> {
-    const places = this.#places.get(name) ?? { gate: new Gate(connectionsMax), users: 0 }
-    this.#places.set(name, places)
-    places.users += 1
-    const next = await places.gate.enter()
-    const leave = () => {
-      next()
-      places.users -= 1
-      if (places.users === 0) this.#places.delete(name)
-    }
-    return { places, leave }
-  }
-
   override keepSocketAlive(stream: Duplex): boolean {
     if (this.#isClosed || stream.destroyed || stream.readableEnded || frozen.has(stream)) return false
     // Others wait for its place.
-    if ((placesOf.get(stream)?.users ?? 0) > connectionsMax) return false
+    if (this.#places.users(nameOf.get(stream) ?? '') > connectionsMax) return false
     if (this.#idleCount() >= idleConnectionsTotalMax) return false
     const canBeKept = super.keepSocketAlive(stream) as unknown as boolean
     const timer = setTimeout(() => stream.destroy(), idleMs)
@@ -142,7 +122,7 @@ export class Connections extends Agent {
   }
 }
 
-const placesOf = new WeakMap<Duplex, Places>()
+const nameOf = new WeakMap<Duplex, string>()
 /** Of connections that wait for their next request. */
 const idleTimers = new WeakMap<Duplex, NodeJS.Timeout>()
 const frozen = new WeakMap<object, FreezeReason>()

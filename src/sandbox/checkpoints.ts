@@ -15,7 +15,7 @@ import type { SandboxStore } from './store.ts'
 
 const nameLengthMax = 128
 /** Of one call, that start at the same time. */
-const startsAtOnceMax = 10
+const forksAtOnceMax = 10
 
 interface CheckpointsDeps {
   store: SandboxStore
@@ -126,7 +126,7 @@ export class Checkpoints implements CheckpointService {
         results[index] = result
       }
     }
-    await Promise.all(Array.from({ length: Math.min(count, startsAtOnceMax) }, startInTurn))
+    await Promise.all(Array.from({ length: Math.min(count, forksAtOnceMax) }, startInTurn))
     return results
   }
 

@@ -1,4 +1,5 @@
 import { ServiceError, isServiceError } from '../errors.ts'
+import type { KeyedGate } from '../lib/keyed-gate.ts'
 import type { Log } from '../lib/log.ts'
 import type { RuntimeDriver } from './driver.ts'
 import type { Guest } from './guest.ts'
@@ -24,6 +25,8 @@ export interface CreationDeps {
   log: Log
   places: RunningPlaces
   starts: Starts
+  /** By organisation. */
+  turns: KeyedGate
   /** Runs a move of one sandbox after those before it. */
   move: <Result>(sandboxId: string, work: () => Promise<Result>) => Promise<Result>
   /** Writes a new state and announces it; undefined when the sandbox was in none of `from`. */
@@ -36,12 +39,11 @@ export interface CreationDeps {
 
 /** Boots a sandbox whose record is complete but for its state. On failure nothing runs and the record says why. */
 export async function createSandbox(deps: CreationDeps, sandbox: Sandbox, options: CreationOptions): Promise<Sandbox> {
-  const { driver, guest, starts, move, set } = deps
+  const { driver, guest, starts, turns, move, set } = deps
   const { id } = sandbox
   await insert(deps, sandbox)
   const boot = async (signal: AbortSignal) => {
-    signal.throwIfAborted()
-    await driver.create(specOf(sandbox), signal)
+    await turns.pass(sandbox.orgId, () => driver.create(specOf(sandbox), signal), signal)
     await options.prepare?.(guest(id), sandbox, signal)
     const running = await set(id, { status: 'running', startedAt: new Date() }, ['creating'])
     if (!running) throw stoppedMeanwhile(id)

@@ -1,5 +1,6 @@
 import { ServiceError, isServiceError } from '../errors.ts'
 import type { EventBus } from '../events/bus.ts'
+import { KeyedGate } from '../lib/keyed-gate.ts'
 import { KeyedLock } from '../lib/keyed-lock.ts'
 import type { Log } from '../lib/log.ts'
 import { ActivityNotes } from './activity-notes.ts'
@@ -43,6 +44,8 @@ export class Lifecycle {
   /** Sandboxes that are in a move right now: a creation, a sleep, a wake, a replacement or a removal. */
   readonly #moving = new Set<string>()
   readonly #starts = new Starts()
+  /** What is much work for the driver, by organisation. Nobody inside waits for anything but the driver. */
+  readonly #turns: KeyedGate
   /** Sandboxes whose end was told, and neither written down nor overtaken by a new start. */
   readonly #ended = new Set<string>()
   readonly #activity: ActivityNotes
@@ -53,6 +56,7 @@ export class Lifecycle {
     this.#deps = deps
     this.#activity = new ActivityNotes(deps.store, deps.log)
     this.#places = new RunningPlaces(deps.store, deps.limits.runningSandboxesMax)
+    this.#turns = new KeyedGate(deps.limits.startsAtOnce)
     this.#wakePreparation = wakePreparation
     this.clocks = new IdleClocks((sandboxId) => void this.#idle(sandboxId))
     deps.driver.onExit((exit) => {
@@ -71,6 +75,7 @@ export class Lifecycle {
       ...this.#deps,
       places: this.#places,
       starts: this.#starts,
+      turns: this.#turns,
       move: this.#move.bind(this),
       set: this.#set.bind(this),
     }
@@ -129,13 +134,13 @@ export class Lifecycle {
       if (sandbox.status !== 'hibernated') throw notUsable(sandbox)
       return await this.#places.forWake(sandbox.orgId, async () => {
         const prepare = await this.#wakePreparation(sandbox)
-        await this.#deps.driver.wake(specOf(sandbox), signal)
+        await this.#turns.pass(sandbox.orgId, () => this.#deps.driver.wake(specOf(sandbox), signal), signal)
         this.#ended.delete(sandboxId)
         try {
           await prepare(this.#deps.guest(sandboxId), sandbox, signal)
         } catch (error) {
           // A deletion waits for this move and removes the machine, and the next server puts it to sleep.
-          if (!signal.aborted) await this.#sleepAgain(sandboxId, error)
+          if (!signal.aborted) await this.#sleepAgain(sandbox, error)
           throw error
         }
         const running = await this.#set(sandboxId, { ...runningNow(), ...timeout })
@@ -154,7 +159,7 @@ export class Lifecycle {
       // A repeat does nothing and says again what is kept.
       if (sandbox.status === 'hibernated') return await this.#deps.driver.hibernate(sandboxId)
       if (sandbox.status !== 'running') throw notUsable(sandbox)
-      const saved = await this.#deps.driver.hibernate(sandboxId)
+      const saved = await this.#turns.pass(sandbox.orgId, () => this.#deps.driver.hibernate(sandboxId))
       // What it had in memory is lost, and the record must say so.
       if (this.#ended.has(sandboxId)) throw new ServiceError('unavailable', `sandbox ${sandboxId} has just ended`)
       await this.#set(sandboxId, { status: 'hibernated', reason: undefined, reasonMessage: undefined })
@@ -173,7 +178,7 @@ export class Lifecycle {
       const sandbox = await this.#usable(sandboxId)
       const replaced = async () => {
         try {
-          await work(specOf(sandbox))
+          await this.#turns.pass(sandbox.orgId, () => work(specOf(sandbox)))
           this.#ended.delete(sandboxId)
         } catch (error) {
           await this.#settleAfter(sandbox, error)
@@ -205,12 +210,12 @@ export class Lifecycle {
     await this.#move(sandboxId, () => this.#deps.driver.delete(sandboxId))
   }
 
-  /** Runs work that needs the sandbox to run and to make no move meanwhile, such as a checkpoint. */
-  async still<Result>(sandboxId: string, work: (sandbox: Sandbox) => Promise<Result>): Promise<Result> {
+  /** Runs work of the driver that needs the sandbox to run and to make no move meanwhile: a checkpoint. */
+  async still<Result>(sandboxId: string, work: () => Promise<Result>): Promise<Result> {
     return await this.#locks.run(sandboxId, async () => {
       const sandbox = await this.#known(sandboxId)
       if (sandbox.status !== 'running') throw notUsable(sandbox)
-      return await work(sandbox)
+      return await this.#turns.pass(sandbox.orgId, work)
     })
   }
 
@@ -274,14 +279,14 @@ export class Lifecycle {
   }
 
   /** What could not be prepared hibernates once more. Where that fails too it runs on, and the record says so and why. */
-  async #sleepAgain(sandboxId: string, error: unknown): Promise<void> {
+  async #sleepAgain({ id, orgId }: Sandbox, error: unknown): Promise<void> {
     try {
-      await this.#deps.driver.hibernate(sandboxId)
+      await this.#turns.pass(orgId, () => this.#deps.driver.hibernate(id))
     } catch (cause) {
-      this.#deps.log.warn({ err: cause, sandboxId }, 'a sandbox could not be put back to sleep, and runs on')
+      this.#deps.log.warn({ err: cause, sandboxId: id }, 'a sandbox could not be put back to sleep, and runs on')
       const reason = isServiceError(error, 'patch_failed') ? 'patch_failed' : 'runtime_failed'
       const reasonMessage = error instanceof ServiceError ? error.message : 'the sandbox could not be prepared'
-      await this.#set(sandboxId, { ...runningNow(), reason, reasonMessage })
+      await this.#set(id, { ...runningNow(), reason, reasonMessage })
     }
   }
 

@@ -1,7 +1,14 @@
+import { availableParallelism } from 'node:os'
+
 /** Bounds of the sandbox half. All of them are configuration (`ATOLL_LIMITS`). */
 export interface SandboxLimits {
   /** Sandboxes of one organisation in `creating` or `running`. */
   runningSandboxesMax: number
+  /**
+   * Starts, wakes, dumps and restores of one organisation at a time; more wait. Fewer than the runtime does for all
+   * together, so that slow ones of one organisation leave a place to the others.
+   */
+  startsAtOnce: number
   timeoutSecondsMax: number
   cpuCountMax: number
   memoryMbMin: number
@@ -18,6 +25,7 @@ export interface SandboxLimits {
 
 export const defaultSandboxLimits: SandboxLimits = {
   runningSandboxesMax: 200,
+  startsAtOnce: Math.max(3, 2 * availableParallelism() - 1),
   timeoutSecondsMax: 2_592_000,
   cpuCountMax: 64,
   memoryMbMin: 64,

@@ -60,7 +60,11 @@ test('docs/operations.md has a row for each limit, with its default and its boun
       const expected = Object.entries(defaults[group] ?? {}).find(([key]) => key === name)?.[1] as number
       // Where the default depends on the machine or on another variable, the row says how.
       if (/^\d/.test(value)) assert.equal(Number.parseInt(value, 10), expected, row)
-      else assert.ok(['session.agentStartsAtOnce', 'http.requestBurst'].includes(`${group}.${name}`), row)
+      else
+        assert.ok(
+          ['sandbox.startsAtOnce', 'session.agentStartsAtOnce', 'http.requestBurst'].includes(`${group}.${name}`),
+          row,
+        )
     }
   }
 })

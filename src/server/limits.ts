@@ -16,6 +16,7 @@ type Bounds = readonly [lowest: number, highest: number]
  */
 export const limitBounds = {
   sandbox: {
+    startsAtOnce: [1, 1000],
     timeoutSecondsMax: [300, 2_592_000],
     cpuCountMax: [1, 1024],
     memoryMbMin: [64, 1024],

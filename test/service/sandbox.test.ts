@@ -101,6 +101,36 @@ test('a delete in the middle of a start aborts it and leaves nothing', async () 
   assert.equal(machines.machines.size, 0)
 })
 
+test('slow starts and dumps of one organisation leave places to the others, and who waits for one can be deleted', async () => {
+  const { service, machines, orgId } = await makeWorld(store, { startsAtOnce: 2 })
+  machines.capabilities = { fullCheckpoints: true }
+  const { sandbox } = await service.create(orgId, {})
+  const hold = Promise.withResolvers<void>()
+  let under = 0
+  const slow = async () => {
+    under += 1
+    await hold.promise
+  }
+  machines.before = { create: slow, checkpoint: slow }
+  const checkpoint = await service.checkpoints.create(orgId, sandbox.id, { name: 'slow' })
+  const started = service.create(orgId, {})
+  await until(() => under === 2)
+  const id = newId('sb-')
+  const outcome = assert.rejects(service.create(orgId, { id }), throwsCode('sandbox_stopped'))
+  await until(async () => (await store.sandboxes.sandbox(id)) !== undefined)
+  await service.delete(orgId, id)
+  await outcome
+  assert.equal(under, 2)
+
+  machines.before = {}
+  const other = newId('org_')
+  await store.organisations.insertOrganisation({ id: other, name: 'other' })
+  assert.equal((await service.create(other, {})).sandbox.status, 'running')
+  hold.resolve()
+  assert.equal((await started).sandbox.status, 'running')
+  assert.equal((await service.checkpoints.settled(orgId, checkpoint.id)).status, 'ready')
+})
+
 test('a delete is final, can be repeated, and ends every operation with sandbox_stopped', async () => {
   const { service, machines, events, orgId } = await makeWorld(store)
   const { sandbox } = await service.create(orgId, {})

@@ -26,25 +26,20 @@ export class Starts {
 
   /** Makes the disk of a sandbox, and starts it. */
   async first(opened: OpenHost, record: SandboxRecord, spec: SandboxSpec, signal?: AbortSignal): Promise<void> {
-    await this.#pass(async () => {
+    const start = async () => {
       await allDone([makeDisk(opened.bundles, record), makeBundle(opened.bundles, record, spec)])
       await this.#launch(opened, record, spec, signal)
-    }, signal)
+    }
+    await this.gate.pass(start, signal)
   }
 
   /** Starts a sandbox on the disk that it has; it goes on with the memory that its record names, if it names one. */
   async again(opened: OpenHost, record: SandboxRecord, spec: SandboxSpec, signal?: AbortSignal): Promise<void> {
-    await this.#pass(async () => {
+    const start = async () => {
       await makeBundle(opened.bundles, record, spec)
       await this.#launch(opened, record, spec, signal)
-    }, signal)
-  }
-
-  async #pass(work: () => Promise<void>, signal?: AbortSignal): Promise<void> {
-    await this.gate.pass(async () => {
-      signal?.throwIfAborted()
-      await work()
-    })
+    }
+    await this.gate.pass(start, signal)
   }
 
   /**
