@@ -59,6 +59,42 @@ while True: s.accept()[0].close()'`
     for (const id of [one, two]) await driver.delete(id)
   })
 
+  test('the gateway is all that a sandbox has on its link, after a wake and in a fork too', async () => {
+    const { driver, guest } = under()
+    const { listenHost } = driver.gateway()
+    const [id, fork, cp] = [freshId('sb'), freshId('sb'), freshId('cp')]
+    await driver.create(specOf(id))
+    await driver.checkpoint(id, cp, 'full')
+    await driver.hibernate(id)
+    await Promise.all([driver.wake(specOf(id)), driver.create(specOf(fork, { from: { checkpointId: cp } }))])
+    for (const sandbox of [id, fork]) assert.equal(await python(guest(sandbox), neighbours(listenHost)), listenHost)
+    for (const sandbox of [id, fork]) await driver.delete(sandbox)
+    await driver.deleteCheckpoint(cp)
+  })
+
+  test('a sandbox that holds connections to the name server keeps no other from it', async () => {
+    const { driver, guest } = under()
+    const { listenHost } = driver.gateway()
+    const [greedy, other] = [freshId('sb'), freshId('sb')]
+    await Promise.all([driver.create(specOf(greedy)), driver.create(specOf(other))])
+    const held = await python(
+      guest(greedy),
+      `
+import os, signal, socket
+held = []
+try:
+    while len(held) < 30: held.append(socket.create_connection(("${listenHost}", 53), timeout=2))
+except OSError: pass
+print(len(held), flush=True)
+if os.fork() == 0:
+    for stream in range(3): os.close(stream)
+    signal.pause()`,
+    )
+    assert.equal(held, '4')
+    await succeed(guest(other), `: < /dev/tcp/${listenHost}/53`)
+    for (const id of [greedy, other]) await driver.delete(id)
+  })
+
   test('root inside can neither mount, nor make namespaces or devices, nor touch the kernel', async () => {
     const { driver, guest } = under()
     const id = freshId('sb')
@@ -213,6 +249,16 @@ async function reached(guest: Guest, endpoints: readonly { address: string; port
   })
   const told = await succeed(guest, `${tries.join('\n')}\nwait; true`)
   return told === '' ? [] : told.split('\n').toSorted()
+}
+
+/** Sends to many addresses of the subnet and prints those that the kernel keeps as neighbours. */
+function neighbours(gateway: string): string {
+  return `
+import socket
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+prefix = "${gateway}".rsplit(".", 1)[0]
+for last in range(100, 200): s.sendto(b"", (prefix + "." + str(last), 9))
+print("\\n".join(line.split()[0] for line in open("/proc/net/arp").readlines()[1:]))`
 }
 
 /** Asks the name server of resolv.conf itself, past /etc/hosts, and prints the address. */

@@ -93,7 +93,8 @@ export class Forwarder {
       '--no-hosts',
       '--resolv-file=/etc/resolv.conf',
       '--cache-size=1000',
-      '--dns-forward-max=500',
+      // More than many sandboxes together may have open: `rules.ts` bounds each, and each waits some ten seconds.
+      '--dns-forward-max=20000',
       // Says nothing of itself or of the host's own servers.
       '--no-ident',
       // Sandboxes have no IPv6.

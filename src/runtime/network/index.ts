@@ -54,7 +54,7 @@ export class Network {
 
   /** Prepares all that is shared. `slots` are those of the sandboxes that run. Throws `unavailable`. */
   async open(slots: readonly number[]): Promise<void> {
-    await this.#openBridge()
+    await this.#openBridge(slots)
     await this.#openForwarding()
     await this.#loadRules(slots)
     this.#admitted = new Set(slots)
@@ -101,6 +101,7 @@ export class Network {
         `link set dev ${link} master ${this.#bridge} addrgenmode none`,
         `link set dev ${link} type bridge_slave isolated on`,
         `link set dev ${link} up`,
+        neighbour(address, mac, this.#bridge),
       ].join('\n'),
     })
     // Closes what has a peer; what listens stays. The interface inside is still down.
@@ -109,11 +110,15 @@ export class Network {
         ? run([...inside, 'ss', '--kill', '--no-header', '--tcp', '--udp', 'src', held.address])
         : undefined
     await Promise.all([join, close])
+    const { bridgeAddress } = this.subnet
+    // Only the gateway is on the link: whoever else a sandbox asks for must not fill the host's table of neighbours.
     const input = [
       'link set dev lo up',
-      `address replace ${address}/${this.subnet.prefix} dev eth0`,
+      `address replace ${address}/32 dev eth0`,
       'link set dev eth0 up',
-      `route replace default via ${this.subnet.bridgeAddress}`,
+      `route replace ${bridgeAddress} dev eth0 scope link`,
+      `route replace default via ${bridgeAddress}`,
+      neighbour(bridgeAddress, this.#mac(bridgeAddress), 'eth0'),
     ]
     if (held !== undefined && !made) input.unshift(`address delete ${held.address}/32 dev lo`)
     if (held !== undefined && made) await this.#release(inside, held.address)
@@ -142,7 +147,7 @@ export class Network {
   /** Undoes `admit` and `attach`; harmless when there is nothing to undo. */
   async detach(slot: number): Promise<void> {
     const port = this.#port(slot)
-    await Promise.all([this.#deleteLink(port.link), this.#refuse(slot, port)])
+    await Promise.all([this.#deletePort(port), this.#refuse(slot, port)])
   }
 
   /** Changing the rules takes as long as a mount, so it is left out where nothing would change. */
@@ -154,15 +159,16 @@ export class Network {
 
   #port(slot: number): PortIdentity {
     const address = this.subnet.address(slot)
-    // An address always has the same MAC, so that no stale neighbour entry outlives its sandbox.
-    const bytes = [
-      this.#hash.slice(0, 2),
-      ...address.split('.').map((part) => Number(part).toString(16).padStart(2, '0')),
-    ]
-    return { link: `${this.#linkPrefix}${slot.toString(16)}`, mac: `02:${bytes.join(':')}`, address }
+    return { link: `${this.#linkPrefix}${slot.toString(16)}`, mac: this.#mac(address), address }
   }
 
-  async #openBridge(): Promise<void> {
+  /** An address always has the same MAC, so that no neighbour entry that outlives its sandbox is stale. */
+  #mac(address: string): string {
+    const bytes = address.split('.').map((part) => Number(part).toString(16).padStart(2, '0'))
+    return ['02', this.#hash.slice(0, 2), ...bytes].join(':')
+  }
+
+  async #openBridge(slots: readonly number[]): Promise<void> {
     const bridge = this.#bridge
     try {
       if (!(await exists(`${networksDir}/${bridge}`)))
@@ -174,7 +180,13 @@ export class Network {
       }
       await disableIpv6(bridge)
       await run(['ip', '-batch', '-'], {
-        input: `link set dev ${bridge} type bridge forward_delay 0\naddress replace ${wanted} dev ${bridge}\nlink set dev ${bridge} up`,
+        input: [
+          `link set dev ${bridge} address ${this.#mac(this.subnet.bridgeAddress)} type bridge forward_delay 0`,
+          `address replace ${wanted} dev ${bridge}`,
+          `link set dev ${bridge} up`,
+          // The kernel forgets them all when it is told an address of the bridge, also one that it has.
+          ...slots.map((slot) => this.#port(slot)).map(({ address, mac }) => neighbour(address, mac, bridge)),
+        ].join('\n'),
       })
     } catch (error) {
       if (error instanceof ServiceError) throw error
@@ -226,6 +238,16 @@ export class Network {
     for (const link of links) await this.#deleteLink(link)
   }
 
+  async #deletePort({ link, address }: PortIdentity): Promise<void> {
+    const forget = `neighbour delete ${address} dev ${this.#bridge}`
+    try {
+      // What is not there is no reason to leave the other.
+      await run(['ip', '-force', '-batch', '-'], { input: `${forget}\nlink delete dev ${link}` })
+    } catch (error) {
+      if (await exists(`${networksDir}/${link}`)) throw error
+    }
+  }
+
   async #deleteLink(link: string): Promise<void> {
     const file = `${networksDir}/${link}`
     if (!(await exists(file))) return
@@ -236,6 +258,11 @@ export class Network {
       if (await exists(file)) throw error
     }
   }
+}
+
+/** Part of a batch of `ip`: an entry that is not forgotten however full the table is, which all namespaces share. */
+function neighbour(address: string, mac: string, link: string): string {
+  return `neighbour replace ${address} lladdr ${mac} dev ${link} nud permanent`
 }
 
 /** The IPv4 addresses of this host with their prefixes, such as `192.0.2.2/24`. */

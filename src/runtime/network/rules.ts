@@ -26,6 +26,10 @@ export const deniedNetworks = [
 const connectionsPerSandbox = 4_096
 /** So is the gateway's: a sandbox that holds connections open must not keep the others from their models. */
 const gatewayConnectionsPerSandbox = 64
+/** One forwarder answers all sandboxes, with few processes for TCP. A burst is a program that looks up all its peers at once. */
+const dnsConnectionsPerSandbox = 4
+const dnsQueriesPerSecond = 50
+const dnsQueriesBurst = 500
 
 /** What one sandbox may call itself on its own port of the bridge. */
 export interface PortIdentity {
@@ -91,9 +95,22 @@ table inet ${table} {
     size 65535
     flags dynamic
   }
+  set dns_connections {
+    type ipv4_addr
+    size 65535
+    flags dynamic
+  }
+  set dns_queries {
+    type ipv4_addr
+    size 65535
+    flags dynamic,timeout
+    timeout 30s
+  }
   chain input {
     type filter hook input priority filter - 10; policy accept;
     ${fromSandbox} tcp dport ${options.gatewayPort} jump bounded_gateway
+    ${fromSandbox} udp dport 53 jump bounded_dns
+    ${fromSandbox} tcp dport 53 ct state new jump bounded_dns
     ${fromSandbox} jump bounded
     ${fromSandbox} ip daddr != ${subnet.bridgeAddress} drop
     ${fromSandbox} jump to_host
@@ -105,6 +122,10 @@ table inet ${table} {
   }
   chain bounded_gateway {
     ct state new add @gateway_connections { ip saddr ct count over ${gatewayConnectionsPerSandbox} } drop
+  }
+  chain bounded_dns {
+    update @dns_queries { ip saddr limit rate over ${dnsQueriesPerSecond}/second burst ${dnsQueriesBurst} packets } drop
+    meta l4proto tcp add @dns_connections { ip saddr ct count over ${dnsConnectionsPerSandbox} } drop
   }
   chain bounded {
     ct state new add @connections { ip saddr ct count over ${connectionsPerSandbox} } drop
