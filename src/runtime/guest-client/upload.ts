@@ -84,7 +84,8 @@ async function sendOn(
       refused.then(resolve, reject)
       send().then(
         () => {
-          timer = setTimeout(() => connection.close(), timeouts.answerMs)
+          // The guest's word can come before the last of the body is out.
+          if (!connection.closed) timer = setTimeout(() => connection.close(), timeouts.answerMs)
         },
         // The guest may have said why, so its word comes first; the connection's end makes `refused` fail otherwise.
         (error: unknown) => {
