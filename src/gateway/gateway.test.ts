@@ -211,7 +211,7 @@ test('neither token nor key nor prompt is ever logged', async () => {
       if (failures.shift()) response.writeHead(500).end(key)
       else request.socket.destroy()
     },
-    { retryMs: 30 },
+    { retryMs: 300 },
   )
   assert.equal((await setup.post(messages, hello)).status, 502)
   assert.deepEqual(setup.usage, [])

@@ -45,7 +45,7 @@ test('what does not pass is passed on: other statuses at once, the others when t
   assert.deepEqual([limited.status, await limited.text(), limited.headers.get('retry-after')], [429, 'limit', '3600'])
   assert.equal(late.requests.length, 1)
   await using busy = await GatewaySetup.create((_request, response) => void response.writeHead(503).end(), {
-    retryMs: 50,
+    retryMs: 300,
   })
   const refused = await busy.post(messages, hello)
   assert.deepEqual([refused.status, refused.headers.get('x-should-retry')], [503, 'false'])

@@ -34,20 +34,20 @@ async function subtypes(sessionId: string): Promise<unknown[]> {
 }
 
 test('an agent that ends its turn when it is asked gets no signal', async () => {
-  const service = world.serve({ timings })
+  const service = world.serve({ timings: { ...timings, interruptAskMs: 300 } })
   world.sandboxes.script = stubborn({})
   const { session } = await service.create(orgId, simple)
   await thinking(session.id)
   await service.interrupt(orgId, session.id, 'u1')
   await world.until(session.id, 'idle')
-  await new Promise((resolve) => setTimeout(resolve, 60))
+  await sleep(400)
   assert.deepEqual(world.sandboxes.agent.process.signals, [])
   assert.deepEqual(await subtypes(session.id), ['interrupted'])
   assert.equal((await world.store.session(session.id))?.interruptedMessageId, undefined)
 })
 
 test('an agent that does not listen is interrupted by SIGINT, and the next one goes on', async () => {
-  const service = world.serve({ timings })
+  const service = world.serve({ timings: { ...timings, interruptSigintMs: 10_000 } })
   world.sandboxes.script = stubborn({ interrupt: () => false })
   const { session } = await service.create(orgId, simple)
   await thinking(session.id)

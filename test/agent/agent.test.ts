@@ -168,7 +168,12 @@ test('a killed process takes its turn up where it stood and remembers the conver
 test('what a command leaves in the background runs on after the turn and after the agent', async () => {
   await using world = await World.create()
   const script = `while :; do echo tick; echo t >> ${world.folder}/ticks; sleep 0.05; done`
-  const tickers = () => processes(`bash\0${world.folder}/ticker.sh\0`)
+  const ticks = () => readFileSync(join(world.folder, 'ticks'), 'utf8').length
+  // The oldest alone: the child that is about to be a `sleep` has the command line of its parent for a moment.
+  const tickers = () =>
+    processes(`bash\0${world.folder}/ticker.sh\0`)
+      .toSorted((a, b) => a - b)
+      .slice(0, 1)
   let pids: number[] = []
   try {
     {
@@ -176,11 +181,13 @@ test('what a command leaves in the background runs on after the turn and after t
       writeFileSync(join(world.folder, 'ticker.sh'), script)
       const events = await agent.turn('msg_1', `run: bash ${world.folder}/ticker.sh & echo started`)
       assert.match(result(events).result, /started/)
-      while (pids.length === 0) pids = tickers()
+      while (!existsSync(join(world.folder, 'ticks'))) await sleep(20)
+      pids = tickers()
+      assert.equal(pids.length, 1)
       await assertCleanEnd(agent)
     }
-    const ticks = readFileSync(join(world.folder, 'ticks'), 'utf8').length
-    while (readFileSync(join(world.folder, 'ticks'), 'utf8').length < ticks + 20) await sleep(20)
+    const before = ticks()
+    while (ticks() < before + 20) await sleep(20)
     assert.deepEqual(tickers(), pids)
   } finally {
     for (const pid of pids) process.kill(pid, 'SIGKILL')

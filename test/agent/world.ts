@@ -1,6 +1,4 @@
-import { once } from 'node:events'
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
-import { createServer, type AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { ServiceError } from '../../src/errors.ts'
@@ -12,6 +10,7 @@ import {
   type Upstream,
 } from '../../src/gateway/index.ts'
 import type { AgentCommandInput } from '../../src/protocol/agent.ts'
+import { freePort } from '../support/listen.ts'
 import { AgentProcess } from './agent-process.ts'
 
 export const token = 'token-of-this-session-5f1c'
@@ -124,13 +123,4 @@ export function processes(text: string): number[] {
     }
   }
   return found
-}
-
-async function freePort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1')
-  await once(server, 'listening')
-  const { port } = server.address() as AddressInfo
-  server.close()
-  await once(server, 'close')
-  return port
 }

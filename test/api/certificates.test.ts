@@ -150,8 +150,12 @@ test('the first https request makes a preview active: its own name without a dom
 })
 
 test('questions are bounded, whatever names they are about', async () => {
-  const answers = await Promise.all(Array.from({ length: 300 }, (_, index) => mayHave(`random${index}.example.com`)))
-  assert.ok(answers.includes(429))
+  const answers: number[] = []
+  // A slow machine asks so slowly that the first three hundred may all be answered.
+  while (!answers.includes(429)) {
+    const names = Array.from({ length: 300 }, (_, index) => `random${answers.length + index}.example.com`)
+    answers.push(...(await Promise.all(names.map(mayHave))))
+  }
   assert.deepEqual(
     [...new Set(answers)].toSorted((a, b) => a - b),
     [404, 429],

@@ -1,5 +1,4 @@
 import assert from 'node:assert/strict'
-import { once } from 'node:events'
 import { connect, createServer } from 'node:net'
 import type { Socket } from 'node:net'
 import { after, before, test } from 'node:test'
@@ -18,7 +17,7 @@ before(async () => {
 after(() => preview[Symbol.asyncDispose]())
 
 /** However it ends; `once` would throw where it ends with an error. */
-const closed = (socket: WebSocket) => new Promise((resolve) => socket.once('close', resolve))
+const closed = (socket: WebSocket | Socket) => new Promise<void>((resolve) => socket.once('close', () => resolve()))
 
 test('answers that are no HTTP, or hold what may not be sent on, harm nobody', async () => {
   const replies = [
@@ -71,7 +70,7 @@ test('a server that answers with hints for ever is given up, and costs the rest 
   await closed(preview.webSocket('/socket', host))
   assert.equal((await preview.world.api.get('/healthz')).status, 200)
   // Both connections are closed by us, not left flooding.
-  for (const open of sockets) if (!open.destroyed) await once(open, 'close')
+  for (const open of sockets) if (!open.closed) await closed(open)
   assert.equal(sockets.size, 2)
   flooding.close()
   assert.ok(sent > 0)

@@ -64,6 +64,8 @@ export function memoryFaultConformance(under: () => DriverUnderTest): void {
     const program = 'import ctypes, time; print("ready", flush=True); ctypes.CDLL(None).vfork() or time.sleep(1000)'
     await guest(id).spawn({ id: 'lender', argv: ['/usr/bin/python3', '-c', program], envs: {} })
     while (!(await guest(id).output('lender')).stdout.toString().includes('ready'));
+    // It says so before it is: once its child is there, it has lent its memory.
+    await succeed(guest(id), 'until test $(pgrep -c python3) = 2; do sleep 0.02; done')
     const refused = (error: unknown) => isServiceError(error, 'conflict') && /vfork/.test(error.message)
     await assert.rejects(driver.checkpoint(id, freshId('cp'), 'full'), refused)
     assert.equal(await succeed(guest(id), 'echo alive'), 'alive')

@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict'
 import type { Guest } from '../../src/sandbox/guest.ts'
-import { succeed } from './driver-shell.ts'
+import { shell, succeed } from './driver-shell.ts'
 
 export const counterPort = 3000
-const replWaitMs = 10_000
+const replWaitMs = 30_000
 
 const envs = { PATH: '/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin', HOME: '/root', TERM: 'dumb' }
 
@@ -22,7 +22,7 @@ export async function startLoad(guest: Guest): Promise<void> {
 
 /** One more than the last time, as long as the server lives. */
 export async function count(guest: Guest): Promise<number> {
-  const ask = `curl --silent --fail --max-time 5 http://127.0.0.1:${counterPort}/`
+  const ask = `curl --silent --fail --max-time 20 http://127.0.0.1:${counterPort}/`
   return Number(await succeed(guest, `for _ in $(seq 200); do ${ask} && exit; sleep 0.05; done; exit 1`))
 }
 
@@ -47,10 +47,9 @@ export async function evaluate(guest: Guest, expression: string): Promise<string
   }
 }
 
-/** Whether the loop counts on from where it was. */
+/** Whether the loop counts on from where it was. Each of its writes leaves the file empty for a moment. */
 export async function loops(guest: Guest): Promise<boolean> {
-  const [before = 0, after = 0] = (await succeed(guest, 'cat /workspace/loop; sleep 0.3; cat /workspace/loop'))
-    .split('\n')
-    .map(Number)
-  return after > before && before > 0
+  const look = 'until read -r now < /workspace/loop; do sleep 0.01; done'
+  const wait = `for _ in $(seq 200); do ${look}; test $now -gt $before && exit; sleep 0.05; done; exit 1`
+  return (await shell(guest, `${look}; before=$now; test $before -gt 0 || exit 1; ${wait}`)).exitCode === 0
 }

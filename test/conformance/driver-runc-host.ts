@@ -162,8 +162,8 @@ async function tables(hash: string): Promise<string[]> {
   const { stdout: list } = await runFile('nft', ['list', 'tables'])
   const own = list.split('\n').filter((line) => line.includes(hash))
   const contents = await Promise.all(own.map((line) => runFile('nft', ['list', ...line.split(' ')])))
-  // Counts of connections are the kernel's own notes; it forgets them when the connections have timed out.
-  return contents.map(({ stdout }) => `nft ${stdout.replaceAll(/^.*ct count over \d+[ ,}].*\n/gm, '')}`)
+  // Counts of connections and queries are the kernel's own notes; it forgets them when they have timed out.
+  return contents.map(({ stdout }) => `nft ${stdout.replaceAll(/^.*(ct count over \d+[ ,}]| expires ).*\n/gm, '')}`)
 }
 
 async function cgroups(root: string): Promise<string[]> {
@@ -206,8 +206,8 @@ async function processes(names: HostNames): Promise<string[]> {
     const inGroup = cgroup.includes(names.cgroupRoot)
     const isTool = argv.includes(names.runDir) || executable.includes(names.runDir)
     const uid = Number(/^Uid:\s+(\d+)/m.exec(status)?.[1] ?? 0)
-    // What has ended and waits for the host's init to notice is no longer ours.
-    if (/^State:\s+Z/m.test(status)) continue
+    // What has ended meanwhile, or waits for the host's init to notice, is no longer ours.
+    if (status === '' || /^State:\s+Z/m.test(status)) continue
     if (inGroup || isTool)
       found.push(`process ${argv.replaceAll('\0', ' ')} ${uid >= sandboxIdMin ? 'of a sandbox' : ''}`)
   }
@@ -221,7 +221,7 @@ async function listen(server: Server, options: { port: number; host: string } | 
 }
 
 /** Waits until a condition holds; false when it never did. */
-export async function eventually(condition: () => Promise<boolean>, timeoutMs = 5_000): Promise<boolean> {
+export async function eventually(condition: () => Promise<boolean>, timeoutMs = 30_000): Promise<boolean> {
   const until = Date.now() + timeoutMs
   while (Date.now() < until) {
     if (await condition()) return true

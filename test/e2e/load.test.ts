@@ -106,7 +106,7 @@ test(`${sessionsCount} sessions are open and ${workingCount} of them work at a t
   after(async () => {
     if (!isOver) await server[Symbol.asyncDispose]()
   })
-  const usage = await Usage.start(server)
+  await using usage = await Usage.start(server)
   const numbers = Array.from({ length: sessionsCount }, (_, index) => index)
   const crowds: { crowd: Crowd; client: CrowdClient; end: Promise<void>; sandboxId: string }[] = []
 

@@ -1,7 +1,7 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { join } from 'node:path'
-import { freePort } from './server.ts'
+import { freePort } from '../support/listen.ts'
 
 /** A model API that can be killed and started again under the same address; see `model-process.ts`. */
 export class ModelServer implements AsyncDisposable {

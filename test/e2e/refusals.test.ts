@@ -120,7 +120,8 @@ test('a checkpoint that is deleted while it starts sandboxes: each runs or was n
   const held = await heldOnHost(server.dataDir)
   const { id: cp } = await checkpoint(id, 'base')
   const starting = api.post(`/api/sandboxes/from-checkpoint/${cp}`, { count: 12 })
-  await sleep(100)
+  // Beside the source one runs: others are on their way, and the last have not begun.
+  while (((await api.get('/api/sandboxes?status=running')).body as unknown[]).length < 2) await sleep(20)
   assert.equal((await api.delete(`/api/sandboxes/${id}/checkpoints/${cp}`)).status, 204)
   const { status, body } = await starting
   const results = body.sandboxes as { sandboxID?: string; code?: string }[]

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict'
 import { after, before, test } from 'node:test'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { Sandbox } from '@opencomputer/sdk'
 import { askPreviewUntil } from './preview.ts'
 import { AtollServer } from './server.ts'
@@ -93,19 +94,15 @@ test('a process started through the SDK streams its output, takes input, and tel
 test('a terminal opened through the SDK echoes and has the size that was asked for', async () => {
   const sandbox = await Sandbox.create(connection)
   let screen = ''
-  const seen = Promise.withResolvers<void>()
   const pty = await sandbox.pty.create({
     cols: 101,
     rows: 33,
-    onOutput: (chunk) => {
-      screen += Buffer.from(chunk).toString()
-      if (screen.includes('33 101')) seen.resolve()
-    },
+    onOutput: (chunk) => (screen += Buffer.from(chunk).toString()),
   })
-  // The SDK returns before its socket is open, and sends nothing until then.
-  await new Promise((resolve) => setTimeout(resolve, 500))
+  // The SDK returns before its socket is open, and sends nothing until then. The prompt comes through it.
+  while (screen.length === 0) await sleep(20)
   pty.send('stty size\n')
-  await seen.promise
+  while (!screen.includes('33 101')) await sleep(20)
   pty.close()
   await sandbox.kill()
 })

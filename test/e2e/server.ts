@@ -1,11 +1,11 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 import { randomBytes, randomInt } from 'node:crypto'
 import { mkdtemp, rm } from 'node:fs/promises'
-import { createServer } from 'node:net'
 import { networkInterfaces } from 'node:os'
 import { once } from 'node:events'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { freePort } from '../support/listen.ts'
 
 const projectDir = join(import.meta.dirname, '../..')
 const startTimeoutMs = 60_000
@@ -155,13 +155,4 @@ function freeSubnet(): string {
     if (taken.some(({ address }) => address.startsWith(`10.${second}.`))) continue
     return `10.${second}.${randomInt(0, 250)}.0/24`
   }
-}
-
-export async function freePort(): Promise<number> {
-  const listener = createServer().listen(0, '127.0.0.1')
-  await once(listener, 'listening')
-  const address = listener.address()
-  if (address === null || typeof address === 'string') throw new Error('no port')
-  await new Promise((resolve) => listener.close(resolve))
-  return address.port
 }

@@ -105,6 +105,8 @@ test('a sandbox that is killed in a turn fails its session, which says why and g
   const first = await readEvents(server, created.id, isTurnComplete)
   const path = `/api/sandboxes/${created.sandboxId}/checkpoints`
   const { id: checkpointId } = (await server.json('POST', path, { name: 'a', kind: 'full' })) as { id: string }
+  const status = async () => ((await server.json('GET', path)) as { status: string }[])[0]?.status
+  while ((await status()) === 'processing') await sleep(20)
   await send(created.id, 'run: sleep 61')
   const begun = await readEvents(server, created.id, isToolCall, lastId(first))
   await send(created.id, 'Add a section about icebergs')

@@ -71,7 +71,7 @@ test(`${seconds} seconds of kill -9 lose no event, no message and no sandbox (AT
   try {
     await warmUp(first)
     living.clear()
-    const before = await host.traces()
+    const before = await host.tracesAtRest()
 
     setTimeout(() => time.abort(), seconds * 1000).unref()
     lives = names.map((name) => live(server, name, time.signal, living))

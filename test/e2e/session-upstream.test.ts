@@ -38,14 +38,17 @@ test('a model API that refuses with 429, 529 and 5xx, or dies in a turn, is aske
   await using openai = await ModelServer.start('503', '429')
   await using server = await serve(anthropic, openai)
   const first = await createSession(server, 'run: echo one')
-  const second = await createSession(server, 'run: sleep 2; echo two', { agent_config: { model: 'openai/some-model' } })
+  const second = await createSession(server, 'run: until [ -e /tmp/go ]; do sleep 0.05; done; echo two', {
+    agent_config: { model: 'openai/some-model' },
+  })
   assert.deepEqual(ends(await readEvents(server, first.id, isTurnComplete)), ['success', 'turn_complete'])
   assert.deepEqual(anthropic.answers, [429, 529, 500, 502, 503, 200, 200])
 
   const begun = await readEvents(server, second.id, isToolCall)
   await openai.kill()
   // The command ends, and the agent asks a model API that is not there.
-  await sleep(4000)
+  await server.json('POST', `/api/sandboxes/${second.sandboxId}/exec/run`, { cmd: 'touch', args: ['/tmp/go'] })
+  while (!server.output.includes('"reason":"ECONNREFUSED"')) await sleep(50)
   await openai.restart()
   const rest = await readEvents(server, second.id, isTurnComplete, lastId(begun))
   assert.deepEqual(ends(rest), ['success', 'turn_complete'])

@@ -1,11 +1,10 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
-import { createServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { listen } from './listen.ts'
+import { freePort } from './listen.ts'
 
 const caddyfile = new URL('../../deploy/caddy/Caddyfile', import.meta.url)
 const startMs = 20_000
@@ -67,12 +66,4 @@ export class Caddy implements AsyncDisposable {
     }
     await rm(this.#folder, { recursive: true, force: true })
   }
-}
-
-export async function freePort(): Promise<number> {
-  const server = createServer()
-  const port = await listen(server)
-  server.close()
-  await once(server, 'close')
-  return port
 }

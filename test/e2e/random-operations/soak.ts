@@ -163,7 +163,7 @@ test(`${seconds} seconds of random operations keep what was acknowledged (ATOLL_
   const host = await Host.of(server)
   const world = new World(server)
   await warmUp(world)
-  const before = await host.traces()
+  const before = await host.tracesAtRest()
 
   const clients = Array.from({ length: clientsAtOnce }, (_, place) => {
     return new Client(world, `c${place}`, new Random(seed, `client ${place}`))

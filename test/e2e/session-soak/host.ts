@@ -1,11 +1,13 @@
 import { execFile } from 'node:child_process'
 import { readdir, readFile } from 'node:fs/promises'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { promisify } from 'node:util'
 import { Cgroups } from '../../../src/runtime/runc/cgroup.ts'
 import { HostNames } from '../../../src/runtime/runc/names.ts'
 import type { AtollServer } from '../server.ts'
 
 const run = promisify(execFile)
+const restTriesMax = 600
 
 export interface HostProcess {
   pid: number
@@ -40,8 +42,20 @@ export class Host {
     return await this.#find(async (pid) => /^NSpid:.*\s1$/m.test(await readFile(`/proc/${pid}/status`, 'utf8')))
   }
 
+  /** Without what an agent has just forked: until it becomes a command it has the agent's own command line. */
   async agents(): Promise<HostProcess[]> {
-    return await this.#find(async (pid) => (await readFile(`/proc/${pid}/cmdline`, 'utf8')).includes('agent/start.mjs'))
+    return await this.#find(async (pid) => (await isAgent(pid)) && !(await isAgent(await parentOf(pid))))
+  }
+
+  /** `traces` without sandboxes, when nothing is under way that goes by itself, such as the flush after a hibernation. */
+  async tracesAtRest(): Promise<Record<string, string[]>> {
+    let traces = await this.traces()
+    for (let tries = 0; tries < restTriesMax; tries += 1) {
+      if (traces['processes']?.every((command) => command.startsWith('dnsmasq '))) break
+      await sleep(100)
+      traces = await this.traces()
+    }
+    return traces
   }
 
   /** What the server has on its host, as lines to compare. Its database is not part of it. */
@@ -93,6 +107,14 @@ export class Host {
     }
     return found
   }
+}
+
+async function isAgent(pid: number): Promise<boolean> {
+  return (await readFile(`/proc/${pid}/cmdline`, 'utf8')).includes('agent/start.mjs')
+}
+
+async function parentOf(pid: number): Promise<number> {
+  return Number(/^PPid:\s+(\d+)$/m.exec(await readFile(`/proc/${pid}/status`, 'utf8'))?.[1])
 }
 
 /** The lines of the table that carries a hash, without counts of connections, which expire by themselves. */
