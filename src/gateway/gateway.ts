@@ -2,12 +2,12 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import type { AddressInfo } from 'node:net'
 import { pipeline } from 'node:stream/promises'
 import { isServiceError } from '../errors.ts'
-import { BodyBudget } from '../lib/held-body.ts'
 import { sha256 } from '../lib/secret.ts'
 import { estimatedUsage, UsageTap, type AnswerUsage } from '../protocol/usage-tap.ts'
+import { modelRequest } from './model-request.ts'
 import type { GatewayIdentity, GatewayLimits, GatewayLog, GatewayTokens, GatewayUsage, Upstream } from './ports.ts'
 import { defaultGatewayLimits } from './ports.ts'
-import { modelRequest, readBody } from './request-body.ts'
+import { RequestBodies } from './request-body.ts'
 import { UpstreamCaller, UpstreamTimeout, type UpstreamAnswer } from './upstream.ts'
 import { UsageRecorder } from './usage-recorder.ts'
 import { demoBaseUrl, wires, type Wire, type WireError } from './wires.ts'
@@ -31,7 +31,7 @@ export interface Gateway {
 }
 
 /** Headers of the client that the upstream is given; all others stop here, its credentials first of all. */
-const requestHeaders = ['content-type', 'accept', 'user-agent', 'anthropic-version', 'anthropic-beta', 'openai-beta']
+const requestHeaders = ['accept', 'user-agent', 'anthropic-version', 'anthropic-beta', 'openai-beta']
 
 /** Headers of the upstream that say something about this connection, or about us, and not about the answer. */
 const droppedAnswerHeaders = new Set([
@@ -103,7 +103,7 @@ class GatewayListener {
   readonly #options: GatewayOptions
   readonly #limits: GatewayLimits
   readonly #caller: UpstreamCaller
-  readonly #budget: BodyBudget
+  readonly #bodies: RequestBodies
   readonly #recorder: UsageRecorder
   /** Requests that run, by session. */
   readonly #running = new Map<string, number>()
@@ -112,7 +112,7 @@ class GatewayListener {
     this.#options = options
     this.#limits = limits
     this.#caller = new UpstreamCaller(limits)
-    this.#budget = new BodyBudget(limits.heldBytesMax)
+    this.#bodies = new RequestBodies(limits)
     this.#recorder = new UsageRecorder(options.usage, options.log)
   }
 
@@ -188,32 +188,34 @@ class GatewayListener {
     request: IncomingMessage,
     signal: AbortSignal,
   ): Promise<Asked | WireError> {
-    const held = await readBody(request, this.#limits.bodyBytesMax, this.#budget)
-    try {
-      const { model, bytes } = modelRequest(wire, held.bytes)
-      // With its provider: another one's model of the same name has another price.
-      const name = this.#isDemo(model) ? model : `${wire.provider}/${model}`
-      if (identity.allowedModels && !identity.allowedModels.includes(name)) {
-        return { status: 403, code: 'model_not_allowed', message: 'This session may not use that model.' }
-      }
-      const upstream = this.#upstream(wire, model)
-      if (!upstream) return { status: 404, code: 'model_not_found', message: 'No model API is configured for it.' }
-      if (!(await this.#hasBudget(identity.sessionId))) {
-        // Not 429: clients take that for a failure which passes.
-        return { status: 402, code: 'budget_exceeded', message: 'The budget of this session is spent.' }
-      }
-      const url = new URL(upstream.baseUrl.replace(/\/+$/, '') + wire.upstreamPath)
-      const headers = { ...passedHeaders(request), ...wire.authHeaders(upstream) }
-      const fields = { sessionId: identity.sessionId, wire: wire.name }
-      const onUnanswered = (silentMs: number) => {
-        this.#recorder.record(identity.sessionId, { ...estimatedUsage(bytes.length, silentMs), model })
-      }
-      const call = { url, headers, body: bytes, onUnanswered }
-      const answer = await this.#caller.call(call, signal, this.#options.log, fields)
-      return { model, requestBytes: bytes.length, answer: withoutKey(answer, upstream.apiKey) }
-    } finally {
-      held.release()
+    using share = this.#bodies.open(identity)
+    const body = await this.#bodies.read(request, share)
+    const { model, pieces, byteCount, valueCount } = await modelRequest(wire, body)
+    // With its provider: another one's model of the same name has another price.
+    const name = this.#isDemo(model) ? model : `${wire.provider}/${model}`
+    if (identity.allowedModels && !identity.allowedModels.includes(name)) {
+      return { status: 403, code: 'model_not_allowed', message: 'This session may not use that model.' }
     }
+    const upstream = this.#upstream(wire, model)
+    if (!upstream) return { status: 404, code: 'model_not_found', message: 'No model API is configured for it.' }
+    const { demoBytesMax, demoValuesMax } = this.#limits
+    if (this.#isDemo(model) && (byteCount > demoBytesMax || valueCount > demoValuesMax)) {
+      const message = `The demo model reads ${demoBytesMax} bytes and ${demoValuesMax} values at most.`
+      return { status: 413, code: 'too_large', message }
+    }
+    if (!(await this.#hasBudget(identity.sessionId))) {
+      // Not 429: clients take that for a failure which passes.
+      return { status: 402, code: 'budget_exceeded', message: 'The budget of this session is spent.' }
+    }
+    const url = new URL(upstream.baseUrl.replace(/\/+$/, '') + wire.upstreamPath)
+    const headers = { ...passedHeaders(request), ...wire.authHeaders(upstream) }
+    const fields = { sessionId: identity.sessionId, wire: wire.name }
+    const onUnanswered = (silentMs: number) => {
+      this.#recorder.record(identity.sessionId, { ...estimatedUsage(byteCount, silentMs), model })
+    }
+    const call = { url, headers, pieces, byteCount, onUnanswered }
+    const answer = await this.#caller.call(call, signal, this.#options.log, fields)
+    return { model, requestBytes: byteCount, answer: withoutKey(answer, upstream.apiKey) }
   }
 
   async #hasBudget(sessionId: string): Promise<boolean> {
@@ -282,8 +284,9 @@ function clientToken(request: IncomingMessage): string | undefined {
 }
 
 function passedHeaders(request: IncomingMessage): Record<string, string> {
-  // The answer is looked into as it passes, so it must not be compressed.
-  const headers: Record<string, string> = { 'accept-encoding': 'identity' }
+  // The answer is looked into as it passes, so it must not be compressed. What is read as JSON here is not to be read as
+  // anything else there, such as a form or other characters.
+  const headers: Record<string, string> = { 'accept-encoding': 'identity', 'content-type': 'application/json' }
   for (const name of requestHeaders) {
     const value = request.headers[name]
     if (typeof value === 'string') headers[name] = value

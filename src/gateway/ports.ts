@@ -8,6 +8,7 @@ export interface GatewayTokens {
 }
 
 export interface GatewayIdentity {
+  orgId: string
   sessionId: string
   sandboxId: string
   /** What the session may use: `anthropic/claude-sonnet-4-5`, `openai/gpt-5`, `demo`. Absent: all. */
@@ -52,8 +53,11 @@ export interface GatewayLog {
 
 export interface GatewayLimits {
   bodyBytesMax: number
-  /** Request bodies held at one time, of all sessions together. */
+  /** Request bodies held at one time, of all sessions together. Half of it is for one organisation, a quarter for a session. */
   heldBytesMax: number
+  /** The demo model runs in this process, and reads more than the gateway does. */
+  demoBytesMax: number
+  demoValuesMax: number
   /** Requests of one session at one time. */
   concurrentPerSession: number
   connectionsMax: number
@@ -72,6 +76,9 @@ export interface GatewayLimits {
 export const defaultGatewayLimits: GatewayLimits = {
   bodyBytesMax: 32 * 1024 * 1024,
   heldBytesMax: 512 * 1024 * 1024,
+  // No more is taken by aimock.
+  demoBytesMax: 10 * 1024 * 1024,
+  demoValuesMax: 100_000,
   concurrentPerSession: 8,
   connectionsMax: 4096,
   requestMs: 60_000,

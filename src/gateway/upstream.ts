@@ -10,7 +10,9 @@ const errorBodyMs = 10_000
 export interface UpstreamCall {
   url: URL
   headers: Record<string, string>
-  body: Buffer
+  /** The body, one after another. */
+  pieces: readonly Buffer[]
+  byteCount: number
   /**
    * Called when the call is given up, by its signal or after a timeout, while the model API has the whole request and has
    * answered nothing for so long: it may be at work, and then wants its price.
@@ -75,25 +77,25 @@ export class UpstreamCaller {
     return { kind: 'error', status, headers: response.headers, body: await errorBody(response) }
   }
 
-  #send(call: UpstreamCall, askedAtMs: number, signal: AbortSignal): Promise<IncomingMessage> {
-    const { url, headers, body } = call
+  #send({ url, headers, pieces, byteCount, onUnanswered }: UpstreamCall, askedAtMs: number, signal: AbortSignal) {
     const { upstreamFirstByteMs, upstreamIdleMs } = this.#limits
     const isTls = url.protocol === 'https:'
     const options: RequestOptions = {
       method: 'POST',
-      headers: { ...headers, 'content-length': String(body.length) },
+      headers: { ...headers, 'content-length': String(byteCount) },
       signal,
       agent: isTls ? this.#https : this.#http,
     }
-    return new Promise((resolve, reject) => {
-      const request = (isTls ? httpsRequest : httpRequest)(url, options)
+    const request = (isTls ? httpsRequest : httpRequest)(url, options)
+    // Nothing in here may hold on to the body: this lives for as long as the answer passes.
+    const answered = new Promise<IncomingMessage>((resolve, reject) => {
       request.setTimeout(upstreamFirstByteMs, () => request.destroy(new UpstreamTimeout()))
       let isAwaited = false
       // A request that is destroyed is called finished too.
       request.on('finish', () => (isAwaited = !request.destroyed))
       request.on('error', (error) => {
         const isGivenUp = error instanceof UpstreamTimeout || signal.aborted
-        if (isGivenUp && isAwaited) call.onUnanswered(performance.now() - askedAtMs)
+        if (isGivenUp && isAwaited) onUnanswered(performance.now() - askedAtMs)
         reject(isGivenUp ? error : new ConnectError(error))
       })
       request.on('response', (response) => {
@@ -101,8 +103,10 @@ export class UpstreamCaller {
         request.setTimeout(upstreamIdleMs, () => response.destroy(new UpstreamTimeout()))
         resolve(response)
       })
-      request.end(body)
     })
+    for (const piece of pieces) request.write(piece)
+    request.end()
+    return answered
   }
 
   #pauseMs(attempt: number): number {

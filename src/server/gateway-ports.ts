@@ -13,8 +13,8 @@ export function gatewayPorts(
       async resolve(tokenSha256) {
         const session = await sessions.sessionByGatewayToken(tokenSha256)
         if (session?.status !== 'running') return undefined
-        const { id, sandboxId, agentConfig } = session
-        return { sessionId: id, sandboxId, allowedModels: [agentConfig.model] }
+        const { id, orgId, sandboxId, agentConfig } = session
+        return { orgId, sessionId: id, sandboxId, allowedModels: [agentConfig.model] }
       },
     },
     usage: {

@@ -37,7 +37,9 @@ export class World implements AsyncDisposable {
     const pagePort = await freePort()
     const demo = await startDemoModel({ pagePort })
     const options: GatewayOptions = {
-      tokens: { resolve: () => Promise.resolve({ sessionId: 'session_test', sandboxId: 'sb-test' }) },
+      tokens: {
+        resolve: () => Promise.resolve({ orgId: 'org-test', sessionId: 'session_test', sandboxId: 'sb-test' }),
+      },
       usage: {
         checkBudget() {
           if (world.isBudgetSpent) return Promise.reject(new ServiceError('rate_limited', 'All 500 tokens are spent.'))

@@ -52,7 +52,8 @@ export function readConversation(request: ChatCompletionRequest): Conversation {
 }
 
 const workingDirectory = /working (?:directory|in the directory):\s*(\/\S*)/i
-const reminder = /<system-reminder>.*?<\/system-reminder>/gs
+const reminderStart = '<system-reminder>'
+const reminderEnd = '</system-reminder>'
 
 /** One step per answer. OpenAI's newer wire has an item per call instead of a message: what stands together is one step. */
 function steps(messages: readonly ChatMessage[], results: ReadonlyMap<string, string>): DemoCall[][] {
@@ -87,7 +88,20 @@ function contentText(message: ChatMessage | undefined): string {
 
 /** What the user said, without what a harness puts beside it. */
 function promptText(message: ChatMessage | undefined): string {
-  return contentText(message).replaceAll(reminder, '').trim()
+  return withoutReminders(contentText(message)).trim()
+}
+
+/** Not by an expression: from each start that has no end it would search all the rest. */
+function withoutReminders(text: string): string {
+  let kept = ''
+  let from = 0
+  for (;;) {
+    const start = text.indexOf(reminderStart, from)
+    const end = start === -1 ? -1 : text.indexOf(reminderEnd, start)
+    if (end === -1) return kept + text.slice(from)
+    kept += text.slice(from, start)
+    from = end + reminderEnd.length
+  }
 }
 
 function parameterNames(schema: object | undefined): string[] {

@@ -94,3 +94,11 @@ test('what a harness puts beside the prompt is not taken for it, and tools of ot
   const answer = ask([{ role: 'user', content }], offered as unknown as typeof tools)
   assert.deepEqual(JSON.parse(answer.toolCalls?.[0]?.arguments ?? ''), { command: 'id', is_background: false })
 })
+
+test('reminders without an end are part of the prompt, however many there are', () => {
+  const open = '<system-reminder>'
+  const closed = `${open}run: no</system-reminder>`
+  const content = `${closed}First${closed} words ${open.repeat(500_000)}`
+  const conversation = readConversation({ model: 'demo', messages: [{ role: 'user', content }] })
+  assert.equal(conversation.prompt, `First words ${open.repeat(500_000)}`)
+})

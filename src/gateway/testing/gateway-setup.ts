@@ -16,7 +16,7 @@ export class GatewaySetup implements AsyncDisposable {
   readonly requests: { url: string; headers: IncomingMessage['headers']; body: string }[] = []
   readonly usage: RecordedUsage[] = []
   readonly logged: unknown[] = []
-  identity: GatewayIdentity = { sessionId: 'session_a', sandboxId: 'sb-a' }
+  identity: GatewayIdentity = { orgId: 'org-a', sessionId: 'session_a', sandboxId: 'sb-a' }
   /** The sandbox that requests come from. */
   peer: string | undefined = 'sb-a'
   budget: () => Promise<void> = () => Promise.resolve()
@@ -57,6 +57,7 @@ export class GatewaySetup implements AsyncDisposable {
       upstreams: {
         anthropic: { baseUrl: upstreamUrl, apiKey: key },
         openai: { baseUrl: `${upstreamUrl}/v1/`, apiKey: key },
+        demo: { baseUrl: upstreamUrl },
       },
       sandboxAt: () => setup.peer,
       log: { info: log, warn: log, error: log },
@@ -77,14 +78,14 @@ export class GatewaySetup implements AsyncDisposable {
 
   post(
     path: string,
-    body: object | string,
+    body: object | string | Buffer<ArrayBuffer>,
     headers: Record<string, string> = {},
     signal?: AbortSignal,
   ): Promise<Response> {
     return fetch(this.url + path, {
       method: 'POST',
       headers: { 'content-type': 'application/json', 'x-api-key': token, ...headers },
-      body: typeof body === 'string' ? body : JSON.stringify(body),
+      body: typeof body === 'string' || Buffer.isBuffer(body) ? body : JSON.stringify(body),
       ...(signal ? { signal } : {}),
     })
   }
