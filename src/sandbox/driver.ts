@@ -53,7 +53,8 @@ export interface RuntimeDriver {
   /**
    * Brings a hibernated or exited sandbox back and returns when its guest answers: one whose memory was saved goes on where
    * it was, under the same address; any other starts on its disk. On a running one it does nothing. A failure keeps the saved state, to be tried again; `full_checkpoint_unavailable` with the reason when
-   * the memory could not be restored.
+   * the memory could not be restored. One that comes when its processes have gone on already costs the memory, as the disk is
+   * newer by then: the error says so, and the next wake starts on the disk. An abort costs it never: it may come too late.
    */
   wake(spec: SandboxSpec, signal?: AbortSignal): Promise<void>
 

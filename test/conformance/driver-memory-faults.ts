@@ -12,6 +12,8 @@ const busyRounds = 20
 const killAfterMs = [40, 110, 180, 250, 320, 390, 460, 530, 600, 670]
 /** Moments at which a delete comes after the start of another step. */
 const deleteAfterMs = [0, 20, 60, 120, 200]
+/** Moments at which a wake is no longer wanted. */
+const cutOffAfterMs = [0, 20, 40, 60, 80, 100, 120, 140, 160]
 
 /** What goes wrong with memory, and that nothing is lost or left by it. */
 export function memoryFaultConformance(under: () => DriverUnderTest): void {
@@ -123,6 +125,47 @@ export function memoryFaultConformance(under: () => DriverUnderTest): void {
     }
     await mend()
     assert.deepEqual(things(await fixture.trace()), things(before))
+    await driver.wake(specOf(id))
+    assert.equal(await count(guest(id)), 2)
+    await driver.delete(id)
+  })
+
+  test('a wake that is cut off at any moment loses no memory', async () => {
+    if (!keepsMemory()) return
+    const { driver, guest } = under()
+    const id = freshId('sb')
+    await driver.create(specOf(id))
+    await startLoad(guest(id))
+    for (const [round, delayMs] of cutOffAfterMs.entries()) {
+      await driver.hibernate(id)
+      const controller = new AbortController()
+      const wake = driver.wake(specOf(id), controller.signal)
+      const cutOff = assert.rejects(wake, /no longer wanted/).catch(() => wake)
+      await sleep(delayMs)
+      controller.abort(new Error('no longer wanted'))
+      await cutOff
+      await driver.wake(specOf(id))
+      assert.equal(await count(guest(id)), 2 + round, `cut off after ${delayMs} ms`)
+    }
+    await driver.delete(id)
+  })
+
+  test('a wake that fails when the processes have gone on gives the memory up, as the disk is newer, and says so', async () => {
+    if (!keepsMemory()) return
+    const { driver, guest, fixture } = under()
+    const id = freshId('sb')
+    await driver.create(specOf(id))
+    await startLoad(guest(id))
+    // Its guest stands still after the wake too, while the loop writes.
+    await fixture.hang(id)
+    await driver.hibernate(id)
+    const failed = (error: unknown) => isServiceError(error, 'unavailable') && /anew on its disk/.test(error.message)
+    await assert.rejects(driver.wake(specOf(id)), failed)
+    await driver.wake(specOf(id))
+    assert.equal((await shell(guest(id), 'pgrep node')).stdout, '', 'it was started anew')
+    await succeed(guest(id), 'test -e /workspace/loop')
+    await startLoad(guest(id))
+    await driver.hibernate(id)
     await driver.wake(specOf(id))
     assert.equal(await count(guest(id)), 2)
     await driver.delete(id)

@@ -9,6 +9,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { promisify } from 'node:util'
 import { createGuest } from '../../src/runtime/guest-client/index.ts'
 import { createRuncDriver } from '../../src/runtime/index.ts'
+import { connectionsClosed } from '../../src/runtime/runc/dump.ts'
 import { HostNames } from '../../src/runtime/runc/names.ts'
 import { imageDir } from '../support/images.ts'
 import type { DriverFixture } from './driver.ts'
@@ -63,12 +64,12 @@ export async function makeRuncFixture(given: Partial<RuncFixtureOptions> = {}): 
     guest: (driver, sandboxId) => createGuest((signal) => driver.dial(sandboxId, signal)),
     trace: () => traceOf(names),
     spoilMemory: async (id) => {
-      const image = imageOf(names, id)
+      const image = await imageOf(names, id)
       await rename(image, `${image}.gone`)
       return () => rename(`${image}.gone`, image)
     },
     garbleMemory: async (id) => {
-      const image = imageOf(names, id)
+      const image = await imageOf(names, id)
       const content = await readFile(image)
       await writeFile(image, Buffer.alloc(content.length, 0xff))
       return () => writeFile(image, content)
@@ -91,7 +92,10 @@ export async function makeRuncFixture(given: Partial<RuncFixtureOptions> = {}): 
       process.kill(await pidOf(sandboxId), 'SIGKILL')
     },
     hang: async (sandboxId) => {
-      process.kill(await pidOf(sandboxId), 'SIGSTOP')
+      const pid = await pidOf(sandboxId)
+      // What it had not noticed would keep its memory from being saved.
+      await connectionsClosed(pid)
+      process.kill(pid, 'SIGSTOP')
     },
     forbidden: () => [
       ...Object.values(networkInterfaces()).flatMap((infos = []) =>
@@ -121,9 +125,12 @@ export async function makeRuncFixture(given: Partial<RuncFixtureOptions> = {}): 
 }
 
 /** One without which no memory comes back: of the processes that there were. */
-function imageOf(names: HostNames, id: string): string {
-  const kind = id.startsWith('cp-') ? 'checkpoints' : 'saved'
-  return `${names.poolDir}/memory/${kind}/${id}/pstree.img`
+async function imageOf(names: HostNames, id: string): Promise<string> {
+  const kind = id.startsWith('cp-') ? 'checkpoints' : 'sandboxes'
+  const record = JSON.parse(await readFile(`${names.dataDir}/${kind}/${id}.json`, 'utf8')) as {
+    memory: { folder: string }
+  }
+  return `${names.poolDir}/${record.memory.folder}/pstree.img`
 }
 
 /** What carries the data directory's hash or path: mounts, loop devices, links, tables, control groups, files, processes. */

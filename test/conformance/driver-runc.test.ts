@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import { execFile, spawn } from 'node:child_process'
 import type { ChildProcess } from 'node:child_process'
-import { mkdir, mkdtemp, readFile, realpath, rm, symlink, unlink } from 'node:fs/promises'
+import { mkdir, mkdtemp, readdir, readFile, realpath, rm, stat, symlink, unlink, writeFile } from 'node:fs/promises'
 import { createServer } from 'node:net'
 import { once } from 'node:events'
 import { tmpdir } from 'node:os'
@@ -134,6 +134,50 @@ for _ in range(5000):
     assert.equal(await succeed(guest(id), 'cat /root/file'), 'kept')
     await driver.delete(id)
     assert.equal((await readFile('/proc/mounts', 'utf8')).includes(left), false)
+  })
+
+  test('a server that is killed when the processes of a wake have gone on leaves nobody their memory on a newer disk', async () => {
+    if (!driver.capabilities.fullCheckpoints) return
+    const id = freshId('sb')
+    await driver.create(specOf(id))
+    const loop = 'while :; do echo > /root/loop; sleep 0.05; done'
+    await guest(id).spawn({ id: 'loop', argv: ['/bin/sh', '-c', loop], envs: { PATH: '/usr/bin' } })
+    await succeed(guest(id), 'until test -e /root/loop; do sleep 0.02; done')
+    // The wake waits for its answer until the server is killed.
+    await fixture.hang(id)
+    await driver.hibernate(id)
+    const file = `${fixture.names.poolDir}/sandboxes/${id}/upper/root/loop`
+    const writtenMs = async () => (await stat(file)).mtimeMs
+    const savedMs = await writtenMs()
+    await driver.close()
+    const victim = await fixture.startVictim({ sandboxIds: [id], cycled: id })
+    assert.ok(await eventually(async () => (await writtenMs()) > savedMs))
+    await victim.kill()
+    driver = fixture.makeDriver()
+    assert.deepEqual((await driver.open({ sandboxIds: [id], checkpointIds: [] })).dormant, [id])
+    await driver.wake(specOf(id))
+    assert.equal((await shell(guest(id), 'pgrep --full loop')).stdout, '', 'it was started anew')
+    assert.ok((await writtenMs()) > savedMs)
+    await driver.delete(id)
+  })
+
+  test('a sandbox hibernates again while what was saved of it before is still on its way out', async () => {
+    if (!driver.capabilities.fullCheckpoints) return
+    const id = freshId('sb')
+    await driver.create(specOf(id))
+    await driver.hibernate(id)
+    const saved = `${fixture.names.poolDir}/memory/saved`
+    const [first = ''] = await readdir(saved)
+    // Keeps its removal from coming to an end.
+    const file = `${saved}/${first}/stays`
+    await writeFile(file, '')
+    await runFile('chattr', ['+i', file])
+    await driver.wake(specOf(id))
+    await driver.hibernate(id)
+    await runFile('chattr', ['-i', file])
+    await driver.wake(specOf(id))
+    await driver.delete(id)
+    assert.ok(await eventually(async () => (await readdir(saved)).length === 0))
   })
 
   test('what CRIU left mounted among the images when it was cut off goes with them, at a start of the server too', async () => {

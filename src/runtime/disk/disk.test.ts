@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict'
-import { mkdtemp, rm, statfs, truncate } from 'node:fs/promises'
+import { mkdtemp, rm, statfs, truncate, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, before, test } from 'node:test'
@@ -38,4 +38,15 @@ test('a pool grows to its size, also after a server that died between its file a
   assert.equal(await sizeOf(pool(2 * gib)), 2 * gib)
   assert.equal(await sizeOf(pool(3 * gib)), 3 * gib)
   assert.equal(await sizeOf(pool(gib)), 3 * gib)
+})
+
+test('a disk has a size though what was written does not reach it in time', async (t) => {
+  const path = process.env['PATH']
+  t.after(() => {
+    process.env['PATH'] = path
+  })
+  const script = '#!/bin/sh\n[ "$1" = qgroup ] || exit 1\necho "0/257 4096 4096"\n'
+  await writeFile(join(folder, 'btrfs'), script, { mode: 0o755 })
+  process.env['PATH'] = `${folder}:${path}`
+  assert.equal(await pool(gib).referencedBytes('sandboxes/sb-1', true), 4096)
 })

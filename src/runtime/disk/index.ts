@@ -84,7 +84,7 @@ export class DiskPool {
       await mkdir(folder, { mode: 0o711 })
       await run(['chattr', '+C', folder]).catch(() => undefined)
     }
-    for (const name of ['checkpoints', 'saved', 'runs'])
+    for (const name of ['checkpoints', 'saved', 'runs', 'resumed'])
       await mkdir(`${folder}/${name}`, { recursive: true, mode: 0o711 })
   }
 
@@ -152,7 +152,8 @@ export class DiskPool {
       if (await this.has(relative)) throw error
     }
     this.#removals += 1
-    if (this.#removals % removalsPerSweep === 0) await this.#quota?.removeStale()
+    // What is left of groups goes with the next sweep.
+    if (this.#removals % removalsPerSweep === 0) await this.#quota?.removeStale().catch(() => undefined)
   }
 
   /** Limits hold only while the kernel counts; should it ever have lost count, it counts again. Cheap, to be called often. */
@@ -165,10 +166,13 @@ export class DiskPool {
     await run(['btrfs', 'filesystem', 'sync', this.#options.mountDir], { timeoutMs: flushTimeoutMs })
   }
 
-  /** What a subvolume holds, shared or not. `flush` writes first what has not reached the disk. */
+  /**
+   * What a subvolume holds, shared or not. What has not reached the disk counts with `flush` alone, which writes it first; where
+   * that takes too long it does not count.
+   */
   async referencedBytes(relative: string, flush = false): Promise<number> {
     const path = this.path(relative)
-    if (flush) await run(['btrfs', 'filesystem', 'sync', path])
+    if (flush) await run(['btrfs', 'filesystem', 'sync', path]).catch(() => undefined)
     const table = await run(['btrfs', 'qgroup', 'show', '--raw', '-f', path])
     const row = table.split('\n').find((line) => line.startsWith('0/'))
     return Number(row?.trim().split(/\s+/)[1] ?? 0)

@@ -1,4 +1,6 @@
 import assert from 'node:assert/strict'
+import { spawn } from 'node:child_process'
+import { channel } from 'node:diagnostics_channel'
 import { once } from 'node:events'
 import { mkdtemp, rm } from 'node:fs/promises'
 import { createServer, type Server, type Socket } from 'node:net'
@@ -7,7 +9,7 @@ import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { isServiceError } from '../../errors.ts'
-import { waitForGuest } from './dial.ts'
+import { dialSocket, waitForGuest } from './dial.ts'
 
 /** Far beyond what the calls below may take. */
 const hangMs = 5_000
@@ -65,4 +67,40 @@ test('a guest that answers is waited for until it does', async (t) => {
   })
   await waitForGuest(path, hangMs, () => true)
   assert.equal(calls, 3)
+})
+
+/** Listens, and takes the connections that wait, as many as there are, only when it is told to. */
+const sleeper = `
+import socket, sys
+server = socket.socket(socket.AF_UNIX)
+server.bind(sys.argv[1])
+server.listen(0)
+print("up", flush=True)
+for _ in sys.stdin: server.accept()
+`
+
+test('a guest that takes no connection is asked more and more seldom, and reached once it takes one', async (t) => {
+  const folder = await mkdtemp(join(tmpdir(), 'atoll-dial-'))
+  const path = join(folder, 'guest.sock')
+  const guest = spawn('python3', ['-c', sleeper, path], { stdio: ['pipe', 'pipe', 'inherit'] })
+  const waiting = new Set<Socket>()
+  let dials = 0
+  const count = () => {
+    dials += 1
+  }
+  t.after(async () => {
+    channel('net.client.socket').unsubscribe(count)
+    for (const socket of waiting) socket.destroy()
+    guest.kill('SIGKILL')
+    await rm(folder, { recursive: true })
+  })
+  await once(guest.stdout, 'data')
+  waiting.add(await dialSocket(path))
+  channel('net.client.socket').subscribe(count)
+  const reached = dialSocket(path)
+  await sleep(1_000)
+  // Every 3 ms they would be hundreds.
+  assert.ok(dials > 1 && dials < 30, `${dials} dials`)
+  guest.stdin.write('\n')
+  waiting.add(await reached)
 })

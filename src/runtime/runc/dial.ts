@@ -16,13 +16,13 @@ const seedBytes = 64
  */
 export async function dialSocket(path: string, signal?: AbortSignal): Promise<Socket> {
   const until = Date.now() + connectTimeoutMs
-  for (;;) {
+  for (let pauseMs = retryPauseMs; ; pauseMs = Math.min(pauseMs * 2, retryPauseMsMax)) {
     try {
       return await connectOnce(path, signal)
     } catch (error) {
       signal?.throwIfAborted()
-      // The guest's queue of connections is full for a moment.
-      if ((error as NodeJS.ErrnoException).code === 'EAGAIN' && Date.now() < until) await sleep(retryPauseMs)
+      // The guest's queue of connections is full: for a moment, or for good, where nobody inside takes any.
+      if ((error as NodeJS.ErrnoException).code === 'EAGAIN' && Date.now() < until) await sleep(pauseMs)
       else throw new ServiceError('unavailable', 'the sandbox does not answer', { cause: error })
     }
   }

@@ -25,6 +25,7 @@ import { makeParts } from './parts.ts'
 import type { Parts, RuncDriverOptions } from './parts.ts'
 import { standsOn } from './records.ts'
 import type { SandboxRecord } from './records.ts'
+import { giveUpResumed, onDiskAlone, removeMark } from './resumed.ts'
 import { Starts } from './starts.ts'
 import { cleanUp, toldAs } from './steps.ts'
 import { Watch } from './watch.ts'
@@ -115,7 +116,7 @@ class RuncDriver implements RuntimeDriver {
   hibernate(sandboxId: string): Promise<{ sizeBytes: number }> {
     return this.#turn(sandboxId, async () => {
       const { cgroups, criu } = this.#host()
-      const { inventory, running, pool } = this.#parts
+      const { inventory, running, pool, log } = this.#parts
       const record = inventory.sandbox(sandboxId)
       // It has ended by itself, which must be told; with its memory gone it is not what hibernates.
       if (running.has(sandboxId) && !running.isUp(sandboxId)) throw hasEnded(sandboxId)
@@ -124,7 +125,11 @@ class RuncDriver implements RuntimeDriver {
       const { memory } = inventory.sandbox(sandboxId)
       // A gigabyte takes seconds to reach the disk, and who wakes the sandbox must not wait for that.
       if (memory !== undefined) this.#watch.flush()
-      const diskBytes = await pool.referencedBytes(diskOf(record), memory === undefined)
+      const diskBytes = await pool.referencedBytes(diskOf(record), memory === undefined).catch((error: unknown) => {
+        // It hibernates already, whatever its size is.
+        log(`how much the disk of sandbox ${sandboxId} takes is not known: ${String(error)}`)
+        return 0
+      })
       return { sizeBytes: diskBytes + (memory?.bytes ?? 0) }
     })
   }
@@ -132,16 +137,22 @@ class RuncDriver implements RuntimeDriver {
   wake(spec: SandboxSpec, signal?: AbortSignal): Promise<void> {
     return this.#turn(spec.id, async () => {
       const opened = this.#host()
-      const { inventory, running } = this.#parts
-      const record = inventory.sandbox(spec.id)
+      const { inventory, running, pool } = this.#parts
+      const { slot } = inventory.sandbox(spec.id)
       if (running.isUp(spec.id)) return
-      const stop = () => running.stop(opened.cgroups, spec.id, record.slot)
+      const stop = () => running.stop(opened.cgroups, spec.id, slot)
+      const giveUpMemory = () => giveUpResumed(pool, inventory.sandboxes, inventory.sandbox(spec.id))
       await stop()
+      // A failure of an earlier wake may not have been written down.
+      const record = await giveUpMemory()
       try {
         await this.#starts.again(opened, record, spec, signal)
       } catch (error) {
+        await cleanUp(this.#parts, spec.id, async () => void (await giveUpMemory()))
         await cleanUp(this.#parts, spec.id, stop)
-        throw error
+        if (inventory.sandbox(spec.id).memory === record.memory) throw error
+        this.#watch.removeUnused()
+        throw onDiskAlone(this.#parts, spec.id, toldAs(error))
       }
     })
   }
@@ -276,6 +287,7 @@ class RuncDriver implements RuntimeDriver {
     if (record === undefined) return
     await running.stop(cgroups, id, record.slot)
     await pool.remove(diskOf(record))
+    await removeMark(pool, record)
     await inventory.sandboxes.remove(id)
     await inventory.removeUnused()
   }

@@ -7,6 +7,7 @@ import type { OpenHost } from './open-host.ts'
 import type { Parts } from './parts.ts'
 import type { SandboxRecord } from './records.ts'
 import type { Starts } from './starts.ts'
+import { removeMark } from './resumed.ts'
 import { cleanUp, toldAs } from './steps.ts'
 import { demandStartable } from './whole.ts'
 
@@ -93,11 +94,16 @@ function onOldDisk({ log }: Parts, id: string, error: unknown): ServiceError {
   return new ServiceError(code, message, { cause: error, details: { startedAnew: true } })
 }
 
-/** Of the disks of these records only that of the record in force stays. */
-async function removeOtherDisks({ inventory, pool }: Parts, records: readonly SandboxRecord[]): Promise<void> {
+/** Of the disks of these records only that of the record in force stays. What cannot be removed now goes with the next `open`. */
+async function removeOtherDisks(parts: Parts, records: readonly SandboxRecord[]): Promise<void> {
+  const { inventory, pool } = parts
   for (const record of records) {
     const inForce = inventory.sandboxes.get(record.id)
-    if (inForce === undefined || diskOf(inForce) !== diskOf(record)) await pool.remove(diskOf(record))
+    if (inForce !== undefined && diskOf(inForce) === diskOf(record)) continue
+    await cleanUp(parts, record.id, async () => {
+      await pool.remove(diskOf(record))
+      await removeMark(pool, record)
+    })
   }
   await inventory.removeUnused()
 }

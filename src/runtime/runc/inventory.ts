@@ -1,3 +1,4 @@
+import { randomBytes } from 'node:crypto'
 import { ServiceError } from '../../errors.ts'
 import type { DiskPool } from '../disk/index.ts'
 import { layerOf } from './bundle.ts'
@@ -12,13 +13,14 @@ import { removeFolder } from './remove-folder.ts'
 const idRangeFirst = 1_000_000_000
 const idRangeCount = Math.floor((2 ** 32 - 1 - idRangeFirst) / idsPerSandbox)
 
-/** Where in the pool the memory of a checkpoint lies, and that of a sandbox that hibernates. */
+/** Where in the pool the memory of a checkpoint lies. */
 export function checkpointMemory(checkpointId: string): string {
   return `memory/checkpoints/${checkpointId}`
 }
 
+/** Another folder each time: that of the last one may still be on its way out. */
 export function savedMemory(sandboxId: string): string {
-  return `memory/saved/${sandboxId}`
+  return `memory/saved/${sandboxId}.${randomBytes(4).toString('hex')}`
 }
 
 /** What exists and what it holds: records, id ranges, places in the subnet, layers. */
@@ -26,6 +28,7 @@ export class Inventory {
   readonly sandboxes: Records<SandboxRecord>
   readonly checkpoints: Records<CheckpointRecord>
   readonly #pool: DiskPool
+  readonly #log: (message: string) => void
   readonly #ranges: Claims
   readonly #slots: Claims
   /** Records that are not to be had yet or any more, but whose disk and memory may still be wanted. */
@@ -33,10 +36,11 @@ export class Inventory {
   /** Snapshots that no record names yet. */
   readonly #pendingLayers = new Set<string>()
 
-  constructor(names: HostNames, pool: DiskPool, slots: number) {
+  constructor(names: HostNames, pool: DiskPool, slots: number, log: (message: string) => void) {
     this.sandboxes = new Records(`${names.dataDir}/sandboxes`)
     this.checkpoints = new Records(`${names.dataDir}/checkpoints`)
     this.#pool = pool
+    this.#log = log
     // Servers with other data directories begin elsewhere, so that their ranges seldom meet.
     this.#ranges = new Claims('user ids', idRangeCount, parseInt(names.hash, 16))
     this.#slots = new Claims('addresses', slots, 0)
@@ -98,19 +102,33 @@ export class Inventory {
     return () => this.#held.delete(record)
   }
 
-  /** A layer, or a saved memory, stays while a checkpoint or a sandbox needs it. */
+  /**
+   * A layer, or a saved memory, stays while a checkpoint or a sandbox needs it. Never throws: what cannot be removed is logged,
+   * keeps nothing else from it, and is tried again by the next call.
+   */
   async removeUnused(): Promise<void> {
-    for (const name of await this.#pool.list('layers')) {
+    for (const name of await this.#list('layers')) {
       const used = this.#pendingLayers.has(name) || this.#layers().some((layer) => layer.checkpointId === name)
-      if (!used) await this.#pool.remove(layerOf(name))
+      if (!used) await this.#tryRemoving(layerOf(name), (layer) => this.#pool.remove(layer))
     }
     for (const folder of ['memory/checkpoints', 'memory/saved']) {
-      for (const name of await this.#pool.list(folder)) {
+      for (const name of await this.#list(folder)) {
         const pending = folder === 'memory/checkpoints' && this.#pendingLayers.has(name)
         const used = pending || this.#memories().includes(`${folder}/${name}`)
-        if (!used) await removeFolder(this.#pool.path(`${folder}/${name}`))
+        if (!used) await this.#tryRemoving(`${folder}/${name}`, (path) => removeFolder(this.#pool.path(path)))
       }
     }
+  }
+
+  async #list(folder: string): Promise<string[]> {
+    return this.#pool.list(folder).catch((error: unknown) => {
+      this.#log(`what is unused in ${folder} cannot be looked for now: ${String(error)}`)
+      return []
+    })
+  }
+
+  async #tryRemoving(path: string, remove: (path: string) => Promise<void>): Promise<void> {
+    await remove(path).catch((error: unknown) => this.#log(`${path} cannot be removed now: ${String(error)}`))
   }
 
   #memories(): string[] {

@@ -10,6 +10,7 @@ import { checkpointMemory, savedMemory } from './inventory.ts'
 import type { Parts } from './parts.ts'
 import type { CheckpointRecord, SandboxRecord } from './records.ts'
 import { removeFolder } from './remove-folder.ts'
+import { removeMark } from './resumed.ts'
 import { cleanUp } from './steps.ts'
 
 /** Saves the memory of sandboxes: for hibernation under the sandbox's own record, for a checkpoint under that one's. */
@@ -29,13 +30,13 @@ export class Memory {
     const { id, slot } = record
     const memory = { folder: savedMemory(id), address: network.address(slot), keepConnections: true }
     const images = pool.path(memory.folder)
-    await removeFolder(images)
+    await removeMark(pool, record)
     await inventory.sandboxes.put({ ...record, memory })
     try {
       await this.#dump(host, record, 'hibernate', { images, leaveRunning: false })
     } catch (error) {
-      await inventory.sandboxes.put(record)
-      await removeFolder(images)
+      await cleanUp(this.#parts, id, () => removeFolder(images))
+      await cleanUp(this.#parts, id, () => inventory.sandboxes.put(record))
       throw error
     }
     await inventory.sandboxes.put({ ...record, memory: { ...memory, bytes: await imagesBytes(images) } })
@@ -51,7 +52,7 @@ export class Memory {
     const { pool, network } = this.#parts
     const folder = checkpointMemory(checkpointId)
     const images = pool.path(folder)
-    if (record.memory === undefined) {
+    if (record.memory?.bytes === undefined) {
       const snapshot = { from: pool.path(diskOf(record)), to: pool.path(layerOf(checkpointId)) }
       await this.#dump(host, record, 'checkpoint', { images, leaveRunning: true, snapshot })
     } else {

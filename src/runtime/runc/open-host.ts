@@ -12,6 +12,7 @@ import { resolveMountTool } from './images.ts'
 import { lockDataDir } from './lock.ts'
 import type { Parts } from './parts.ts'
 import { reconcile } from './reconcile.ts'
+import { removeMark } from './resumed.ts'
 import { anyRuns } from './running.ts'
 
 /** What is known of the host while the driver is open, and what keeps others from its data. */
@@ -99,11 +100,13 @@ export function demandCriu({ criu }: OpenHost): string {
 }
 
 /** Completes what a server that died had not: the network of a sandbox that runs, and its record. */
-async function rejoin({ inventory, running, network }: Parts, id: string): Promise<void> {
+async function rejoin({ inventory, running, network, pool }: Parts, id: string): Promise<void> {
   const { memory, ...record } = inventory.sandbox(id)
   const pid = running.pidOf(id)
   if (pid === undefined) return
   if (memory === undefined && (await network.hasPort(record.slot))) return
   await network.attach(record.slot, pid, memory)
-  if (memory !== undefined) await inventory.sandboxes.put(record)
+  if (memory === undefined) return
+  await inventory.sandboxes.put(record)
+  await removeMark(pool, record)
 }

@@ -58,7 +58,7 @@ export function makeParts(options: RuncDriverOptions): Parts {
     names,
     pool,
     network,
-    inventory: new Inventory(names, pool, subnet.slots),
+    inventory: new Inventory(names, pool, subnet.slots, log),
     running: new RunningSandboxes(names, network, lazy),
     lazy,
     connections: new Connections(),

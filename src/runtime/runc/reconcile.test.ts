@@ -1,13 +1,14 @@
 import assert from 'node:assert/strict'
-import { mkdir, mkdtemp, readdir, rm } from 'node:fs/promises'
+import { mkdir, mkdtemp, readdir, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
-import { test } from 'node:test'
+import { test, type TestContext } from 'node:test'
 import type { DiskPool } from '../disk/index.ts'
 import type { Cgroups } from './cgroup.ts'
 import { HostNames } from './names.ts'
 import { adoptAll, reconcile } from './reconcile.ts'
+import { exists } from '../exists.ts'
 import { Records } from './records.ts'
-import type { SandboxRecord } from './records.ts'
+import type { CheckpointRecord, SandboxRecord } from './records.ts'
 
 test('sandboxes that let the server wait do so at the same time, and hold up no other', async () => {
   const ids = Array.from({ length: 10 }, (_, index) => `sb-${index}`)
@@ -78,4 +79,82 @@ test('a sandbox that cannot be stopped keeps its record and disk, and keeps no o
     said.map((message) => /sandbox (\S+) .* process 7 does not end/.exec(message)?.[1]),
     ['sb-known-stuck', 'sb-stuck'],
   )
+})
+
+/** A data directory after a crash: no sandbox runs, and the pool is a plain folder. */
+async function makeCrashed(t: TestContext, written: readonly SandboxRecord[]) {
+  const dataDir = await mkdtemp(`${tmpdir()}/atoll-reconcile-`)
+  t.after(() => rm(dataDir, { recursive: true }))
+  const path = (relative: string) => `${dataDir}/pool/${relative}`
+  for (const folder of ['sandboxes', 'layers', 'memory/checkpoints', 'memory/saved', 'memory/runs', 'memory/resumed']) {
+    await mkdir(path(folder), { recursive: true })
+  }
+  for (const folder of ['runc', 'run']) await mkdir(`${dataDir}/${folder}`)
+  const before = new Records<SandboxRecord>(`${dataDir}/sandboxes`)
+  await before.load()
+  for (const record of written) {
+    await before.put(record)
+    await mkdir(path(`sandboxes/${record.disk ?? record.id}/upper`), { recursive: true })
+    if (record.memory === undefined) continue
+    await mkdir(path(record.memory.folder))
+    await writeFile(path(`${record.memory.folder}/pages-1.img`), 'x'.repeat(record.memory.bytes ?? 0))
+  }
+  const sandboxes = new Records<SandboxRecord>(`${dataDir}/sandboxes`)
+  const said: string[] = []
+  const pool = {
+    path,
+    has: (relative: string) => exists(path(relative)),
+    list: (relative: string) => readdir(path(relative)),
+    remove: (relative: string) => rm(path(relative), { recursive: true }),
+  }
+  const options = {
+    names: {
+      runcRoot: `${dataDir}/runc`,
+      sandboxesDir: `${dataDir}/run`,
+      runDir: `${dataDir}/run`,
+      dataDir,
+    } as HostNames,
+    pool: pool as unknown as DiskPool,
+    cgroups: { children: async () => [] } as unknown as Cgroups,
+    sandboxes,
+    checkpoints: new Records<CheckpointRecord>(`${dataDir}/checkpoints`),
+    known: { sandboxIds: written.map(({ id }) => id), checkpointIds: [] },
+    adopt: async () => false,
+    stop: async () => undefined,
+    log: (message: string) => void said.push(message),
+  }
+  return { options, pool, sandboxes, path, said }
+}
+
+test('memory whose processes had gone on before the crash is given up, and other memory is kept', async (t) => {
+  const memoryOf = (id: string) => ({ folder: `memory/saved/${id}`, address: '', bytes: 5, keepConnections: true })
+  const record = (id: string, slot: number, disk?: string): SandboxRecord => {
+    const claims = { rangeStart: slot * 65_536, slot, ...(disk === undefined ? {} : { disk }) }
+    return { id, ...claims, base: '/', guest: '/', layers: [], memory: memoryOf(id) }
+  }
+  const records = [record('sb-ran', 1), record('sb-slept', 2), record('sb-put-back', 3, 'sb-put-back.2')]
+  const { options, sandboxes, path } = await makeCrashed(t, records)
+  // The last of these is of a disk that the sandbox no longer has.
+  for (const disk of ['sb-ran', 'sb-put-back.1']) await writeFile(path(`memory/resumed/${disk}`), '')
+  const report = await reconcile(options)
+  assert.deepEqual(report.dormant, ['sb-ran', 'sb-slept', 'sb-put-back'])
+  const kept = sandboxes.all().flatMap(({ id, memory }) => (memory === undefined ? [] : id))
+  assert.deepEqual(kept.toSorted(), ['sb-put-back', 'sb-slept'])
+  assert.deepEqual(await readdir(path('memory/resumed')), [])
+  const later = new Records<SandboxRecord>(`${options.names.dataDir}/sandboxes`)
+  await later.load()
+  assert.equal(later.get('sb-ran')?.memory, undefined)
+})
+
+test('a disk of nobody that cannot be removed keeps neither the server from its start nor others from being removed', async (t) => {
+  const { options, pool, path, said } = await makeCrashed(t, [])
+  for (const disk of ['sb-stuck', 'sb-other']) await mkdir(path(`sandboxes/${disk}`))
+  const { remove } = pool
+  pool.remove = async (relative) => {
+    if (relative === 'sandboxes/sb-stuck') throw new Error('took too long')
+    await remove(relative)
+  }
+  await reconcile(options)
+  assert.deepEqual(await readdir(path('sandboxes')), ['sb-stuck'])
+  assert.match(said.join('\n'), /sb-stuck .*took too long/)
 })

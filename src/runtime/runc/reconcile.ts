@@ -1,4 +1,4 @@
-import { readdir } from 'node:fs/promises'
+import { readdir, rm } from 'node:fs/promises'
 import { Gate } from '../../lib/gate.ts'
 import type { KnownResources, ReconcileReport } from '../../sandbox/driver.ts'
 import { imagesBytes } from '../criu/images.ts'
@@ -11,6 +11,7 @@ import { awaitStrayDumps, killCriu, killStrayTools } from './process.ts'
 import type { CheckpointRecord, Records, SandboxRecord } from './records.ts'
 import { removeFolder } from './remove-folder.ts'
 import { runImagesOf } from './restore.ts'
+import { giveUpResumed, markOf, marksFolder } from './resumed.ts'
 import { allDone } from './steps.ts'
 import { hasDisk, hasMemory } from './whole.ts'
 
@@ -46,11 +47,19 @@ export async function reconcile(options: ReconcileOptions): Promise<ReconcileRep
   const stuck = await reconcileSandboxes(options, report)
   await reconcileCheckpoints(options, report)
   const disks = new Set(sandboxes.all().map(diskOf))
-  for (const name of await pool.list('sandboxes')) {
-    if (!disks.has(`sandboxes/${name}`)) await pool.remove(`sandboxes/${name}`)
-  }
+  const ownerless = (await pool.list('sandboxes')).filter((name) => !disks.has(`sandboxes/${name}`))
+  await eachRemoved(ownerless, (name) => pool.remove(`sandboxes/${name}`), options.log)
   await removeRunImages(options, new Set([...report.running, ...stuck]))
+  await removeMarks(pool, sandboxes)
   return report
+}
+
+/** Those of sandboxes that run stay until their records have forgotten the memory. */
+async function removeMarks(pool: DiskPool, sandboxes: Records<SandboxRecord>): Promise<void> {
+  const needed = new Set(sandboxes.all().flatMap((record) => (record.memory === undefined ? [] : markOf(record))))
+  for (const name of await pool.list(marksFolder)) {
+    if (!needed.has(`${marksFolder}/${name}`)) await rm(pool.path(`${marksFolder}/${name}`), { force: true })
+  }
 }
 
 /** What runs may still read its memory from images. */
@@ -150,7 +159,8 @@ async function reconcileCheckpoints(options: ReconcileOptions, report: Reconcile
 }
 
 /** A dump that a dying server left is as good as any when it came to its end; what is left of another is of no use. */
-async function settleMemory(pool: DiskPool, sandboxes: Records<SandboxRecord>, record: SandboxRecord): Promise<void> {
+async function settleMemory(pool: DiskPool, sandboxes: Records<SandboxRecord>, found: SandboxRecord): Promise<void> {
+  const record = await giveUpResumed(pool, sandboxes, found)
   const { memory, ...rest } = record
   if (memory === undefined) return
   if (memory.bytes === undefined && (await isWhole(pool.path(memory.folder)))) {

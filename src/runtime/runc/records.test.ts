@@ -26,3 +26,39 @@ test('records survive a restart; drafts and files that are no records are remove
     await rm(folder, { recursive: true })
   }
 })
+
+/** One that cannot be written, as when there is no room. */
+function unwritable(word: string) {
+  const toJSON = () => {
+    throw new Error('no room')
+  }
+  return { id: 'sb-1', word, toJSON }
+}
+
+test('a record that cannot be written leaves what was written before in force', async (t) => {
+  const folder = await mkdtemp(`${tmpdir()}/atoll-records-`)
+  t.after(() => rm(folder, { recursive: true }))
+  const records = new Records<{ id: string; word: string }>(folder)
+  await records.load()
+  const noRoom = /no room/
+  await assert.rejects(records.put(unwritable('never')), noRoom)
+  assert.deepEqual(records.all(), [])
+  await records.put({ id: 'sb-1', word: 'one' })
+  const failing = records.put(unwritable('two'))
+  assert.equal(records.get('sb-1')?.word, 'two', 'it takes effect at once')
+  await assert.rejects(failing, noRoom)
+  assert.equal(records.get('sb-1')?.word, 'one')
+
+  const both = [records.put(unwritable('three')), records.put(unwritable('four'))]
+  for (const put of both) await assert.rejects(put, noRoom)
+  assert.equal(records.get('sb-1')?.word, 'one')
+  await Promise.allSettled([records.put(unwritable('five')), records.put({ id: 'sb-1', word: 'six' })])
+  assert.equal(records.get('sb-1')?.word, 'six')
+  await Promise.allSettled([records.put({ id: 'sb-1', word: 'seven' }), records.put(unwritable('eight'))])
+  assert.equal(records.get('sb-1')?.word, 'seven')
+  const again = new Records<{ id: string; word: string }>(folder)
+  await again.load()
+  assert.deepEqual(again.all(), [{ id: 'sb-1', word: 'seven' }])
+  await Promise.allSettled([records.remove('sb-1'), records.put(unwritable('nine'))])
+  assert.deepEqual(records.all(), [])
+})

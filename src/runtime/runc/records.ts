@@ -1,4 +1,5 @@
 import { mkdir, open, readdir, readFile, rename, rm } from 'node:fs/promises'
+import { KeyedLock } from '../../lib/keyed-lock.ts'
 import type { CheckpointKind } from '../../sandbox/driver.ts'
 
 /** A frozen disk: the snapshot taken for a checkpoint, and the first id of the range that owns its files. */
@@ -68,6 +69,10 @@ export function standsOn(
 export class Records<T extends { id: string }> {
   readonly #folder: string
   readonly #records = new Map<string, T>()
+  /** As they are in the folder; others are on their way there. */
+  readonly #written = new Map<string, T>()
+  /** Writes of one record are done in turns. */
+  readonly #turns = new KeyedLock()
 
   constructor(folder: string) {
     this.#folder = folder
@@ -77,12 +82,14 @@ export class Records<T extends { id: string }> {
   async load(): Promise<string[]> {
     await mkdir(this.#folder, { recursive: true, mode: 0o700 })
     this.#records.clear()
+    this.#written.clear()
     const broken: string[] = []
     for (const name of await readdir(this.#folder)) {
       const path = `${this.#folder}/${name}`
       const record = name.endsWith('.json') ? parse<T>(await readFile(path, 'utf8')) : undefined
       if (record !== undefined && `${record.id}.json` === name) {
         this.#records.set(record.id, record)
+        this.#written.set(record.id, record)
       } else {
         broken.push(name)
         await rm(path, { force: true, recursive: true })
@@ -99,10 +106,38 @@ export class Records<T extends { id: string }> {
     return [...this.#records.values()]
   }
 
-  /** Takes effect in memory at once, so that what it claims is taken when the next caller looks. */
+  /**
+   * Takes effect in memory at once, so that what it claims is taken when the next caller looks. When it cannot be written,
+   * what was written before is in force again, unless another was put meanwhile.
+   */
   async put(record: T): Promise<void> {
-    this.#records.set(record.id, record)
-    const path = `${this.#folder}/${record.id}.json`
+    const { id } = record
+    this.#records.set(id, record)
+    await this.#turns.run(id, async () => {
+      try {
+        await this.#write(record)
+        this.#written.set(id, record)
+      } catch (error) {
+        const before = this.#written.get(id)
+        if (this.#records.get(id) === record) {
+          if (before === undefined) this.#records.delete(id)
+          else this.#records.set(id, before)
+        }
+        throw error
+      }
+    })
+  }
+
+  async remove(id: string): Promise<void> {
+    await this.#turns.run(id, async () => {
+      await rm(this.#file(id), { force: true })
+      this.#written.delete(id)
+      this.#records.delete(id)
+    })
+  }
+
+  async #write(record: T): Promise<void> {
+    const path = this.#file(record.id)
     const draft = await open(`${path}.new`, 'w', 0o600)
     try {
       await draft.writeFile(JSON.stringify(record))
@@ -113,9 +148,8 @@ export class Records<T extends { id: string }> {
     await rename(`${path}.new`, path)
   }
 
-  async remove(id: string): Promise<void> {
-    await rm(`${this.#folder}/${id}.json`, { force: true })
-    this.#records.delete(id)
+  #file(id: string): string {
+    return `${this.#folder}/${id}.json`
   }
 }
 

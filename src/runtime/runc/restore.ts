@@ -11,6 +11,7 @@ import { killCriu } from './process.ts'
 import type { ProcessIdentity } from './process.ts'
 import { lazyProcessesFile } from '../criu/lazy-pages.ts'
 import type { SandboxRecord, SavedMemory } from './records.ts'
+import { markOf } from './resumed.ts'
 
 const restoreTimeoutMs = 120_000
 
@@ -35,7 +36,7 @@ export async function stageImages(
   await linkImages(pool.path(folder), images, owner)
   const script = `${images}/action`
   const sysctls = networkSysctls(traits.ipv6, record.rangeStart)
-  await writeFile(script, namespaceScript(address, sysctls, lazyMembers), { mode: 0o700 })
+  await writeFile(script, actionScript(pool.path(markOf(record)), address, sysctls, lazyMembers), { mode: 0o700 })
   await writeFile(criuConfigFile(names, record.id), `${[...criuOptions, `action-script ${script}`].join('\n')}\n`)
 }
 
@@ -78,16 +79,27 @@ export async function restoreContainer(
 }
 
 /**
- * What CRIU finds in the new network namespace: the settings that sockets were opened under, and the address that
- * connections were made from, on the loopback alone, so that nothing of them is heard outside. And a daemon that brings
- * memory joins the control group, which CRIU is in by now: how much work it has is up to what runs in there. The values
- * are ours.
+ * CRIU calls it at each stage, and gives up where it fails at these two.
+ *
+ * `setup-namespaces`: what CRIU finds in the new network namespace are the settings that sockets were opened under, and the
+ * address that connections were made from, on the loopback alone, so that nothing of them is heard outside. And a daemon
+ * that brings memory joins the control group, which CRIU is in by now: how much work it has is up to what runs in there.
+ *
+ * `post-restore`, the last at which CRIU can give up: `mark` says from now on that the processes have gone on.
+ *
+ * The values are ours.
  */
-function namespaceScript(address: string, sysctls: Record<string, string>, lazyMembers: readonly string[]): string {
+function actionScript(
+  mark: string,
+  address: string,
+  sysctls: Record<string, string>,
+  lazyMembers: readonly string[],
+): string {
   const settings = Object.entries(sysctls).map(
     ([name, value]) => `echo ${value} > /proc/sys/${name.replaceAll('.', '/')}`,
   )
   return `#!/bin/sh
+[ "$CRTOOLS_SCRIPT_ACTION" != post-restore ] || exec >'${mark}'
 [ "$CRTOOLS_SCRIPT_ACTION" = setup-namespaces ] || exit 0
 ${lazyMembers.length > 0 ? joinScript(lazyMembers) : ''}exec nsenter --net="/proc/$CRTOOLS_INIT_PID/ns/net" sh -ec '
 ${settings.join('\n')}

@@ -85,7 +85,11 @@ export class RunningSandboxes {
     await allDone([this.#network.admit(record.slot), run()])
   }
 
-  /** Like `start`, but the processes are those of a saved memory. Images are left by a failure too: `stop` removes them. */
+  /**
+   * Like `start`, but the processes are those of a saved memory. Images are left by a failure too: `stop` removes them. Once
+   * the restore has begun the signal is not looked at any more, as the processes may go on from then on (`resumed.ts`), and
+   * to end them then costs the memory; it ends by itself, at its own limits of time.
+   */
   async resume(host: BundleHost, record: SandboxRecord, resumption: Resumption, signal?: AbortSignal): Promise<void> {
     const { id, slot } = record
     const { criu, cgroups, memory, lazy } = resumption
@@ -98,13 +102,14 @@ export class RunningSandboxes {
     signal?.throwIfAborted()
     await allDone([mountRoot(host, record), stage()])
     signal?.throwIfAborted()
+    // No way back from here on.
     const run = async () => {
       const process = await restoreContainer(host, criu, id, lazy)
       const isUp = () => isAlive(process)
       await allDone([
         ...(lazy ? [] : [this.#lazy.remove(id)]),
         this.#network.attach(slot, process.pid, memory),
-        waitForGuest(socket, guestStartTimeoutMs, isUp, signal).then(() => reseed(socket)),
+        waitForGuest(socket, guestStartTimeoutMs, isUp).then(() => reseed(socket)),
       ])
       await this.trust(id)
       this.#processes.set(id, process)

@@ -6,6 +6,7 @@ import { demandCriu } from './open-host.ts'
 import type { OpenHost } from './open-host.ts'
 import type { Parts } from './parts.ts'
 import type { SandboxRecord } from './records.ts'
+import { removeMark } from './resumed.ts'
 import { allDone } from './steps.ts'
 import type { Watch } from './watch.ts'
 
@@ -24,34 +25,39 @@ export class Starts {
     this.#watch = watch
   }
 
-  /** Makes the disk of a sandbox, and starts it. */
+  /**
+   * Makes the disk of a sandbox, and starts it. The limit of a new disk takes a moment, in which processes are made that could
+   * write; none is used before it holds.
+   */
   async first(opened: OpenHost, record: SandboxRecord, spec: SandboxSpec, signal?: AbortSignal): Promise<void> {
     const start = async () => {
       await allDone([makeDisk(opened.bundles, record), makeBundle(opened.bundles, record, spec)])
-      await this.#launch(opened, record, spec, signal)
-    }
-    await this.gate.pass(start, signal)
-  }
-
-  /** Starts a sandbox on the disk that it has; it goes on with the memory that its record names, if it names one. */
-  async again(opened: OpenHost, record: SandboxRecord, spec: SandboxSpec, signal?: AbortSignal): Promise<void> {
-    const start = async () => {
-      await makeBundle(opened.bundles, record, spec)
-      await this.#launch(opened, record, spec, signal)
+      await allDone([limitDisk(opened.bundles, record, spec.diskMb), this.#run(opened, record, spec, signal)])
+      await this.#forgetMemory(record)
     }
     await this.gate.pass(start, signal)
   }
 
   /**
-   * The limit of the disk takes a moment, in which processes are made that could write. None is used before it holds, and a
-   * saved memory is given up only then.
+   * Starts a sandbox on the disk that it has; it goes on with the memory that its record names, if it names one. The limit of
+   * the disk comes first: it can take long and fail, and must not do so when the memory is already used up.
    */
-  async #launch(opened: OpenHost, record: SandboxRecord, spec: SandboxSpec, signal?: AbortSignal): Promise<void> {
-    const { inventory } = this.#parts
-    await allDone([limitDisk(opened.bundles, record, spec.diskMb), this.#run(opened, record, spec, signal)])
+  async again(opened: OpenHost, record: SandboxRecord, spec: SandboxSpec, signal?: AbortSignal): Promise<void> {
+    const start = async () => {
+      await allDone([limitDisk(opened.bundles, record, spec.diskMb), makeBundle(opened.bundles, record, spec)])
+      await this.#run(opened, record, spec, signal)
+      await this.#forgetMemory(record)
+    }
+    await this.gate.pass(start, signal)
+  }
+
+  /** The processes that the memory was of have gone on. */
+  async #forgetMemory(record: SandboxRecord): Promise<void> {
+    const { inventory, pool } = this.#parts
     const { memory, ...started } = record
     if (memory === undefined) return
     await inventory.sandboxes.put(started)
+    await removeMark(pool, record)
     this.#watch.removeUnused()
   }
 

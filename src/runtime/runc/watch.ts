@@ -1,4 +1,5 @@
 import type { SandboxExit } from '../../sandbox/driver.ts'
+import type { Cgroups } from './cgroup.ts'
 import { askGuest, GuestChecks } from './guest-checks.ts'
 import type { OpenHost } from './open-host.ts'
 import type { Parts } from './parts.ts'
@@ -59,23 +60,21 @@ export class Watch {
     this.#onExit = listener
   }
 
-  /** The guest of a sandbox seems not to answer: looks now. Harmless at any moment. */
+  /** The guest of a sandbox seems not to answer: it is asked at the next look. Costs nothing, as clients can bring it about. */
   suspect(id: string): void {
     this.#checks.suspect(id)
-    this.#look()
   }
 
   #look(): void {
     if (this.#watching === undefined) return
     this.#checks.look()
-    const { running, inventory, lazy, names, network, pool } = this.#parts
+    const { running, lazy, names, network, pool } = this.#parts
     for (const id of new Set([...running.ended(), ...lazy.ended()])) {
       this.#attend(id, async ({ cgroups }) => {
         const fault = await lazy.settle(id)
         if (!running.has(id) || (running.isUp(id) && fault === undefined)) return
         const exit = await exitOf(cgroups, names, id, fault)
-        await running.stop(cgroups, id, inventory.sandboxes.get(id)?.slot)
-        this.#onExit(exit)
+        await this.#end(cgroups, exit)
       })
     }
     if (Date.now() - this.#tendedAt < tendIntervalMs) return
@@ -87,14 +86,24 @@ export class Watch {
   }
 
   #giveUp(id: string, run: ProcessIdentity): void {
-    const { running, inventory, log } = this.#parts
+    const { running, log } = this.#parts
     this.#attend(id, async ({ cgroups }) => {
       // Its turn may have come after something else was done with it, or after an answer.
       if (running.runs.get(id) !== run || !this.#checks.isGivenUp(id, run)) return
       log(`the guest of sandbox ${id} does not answer any more: the sandbox is ended`)
-      await running.stop(cgroups, id, inventory.sandboxes.get(id)?.slot)
-      this.#onExit({ sandboxId: id, reason: 'runtime_failed', message: 'the guest of the sandbox stopped answering' })
+      const message = 'the guest of the sandbox stopped answering'
+      await this.#end(cgroups, { sandboxId: id, reason: 'runtime_failed', message })
     })
+  }
+
+  /** Told even if something of it cannot be removed now: from the first step on it does not count as one that runs. */
+  async #end(cgroups: Cgroups, exit: SandboxExit): Promise<void> {
+    const { running, inventory } = this.#parts
+    try {
+      await running.stop(cgroups, exit.sandboxId, inventory.sandboxes.get(exit.sandboxId)?.slot)
+    } finally {
+      this.#onExit(exit)
+    }
   }
 
   /** Removes in the background what nobody needs any more. */
