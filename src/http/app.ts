@@ -13,8 +13,11 @@ import type { HttpDeps, HttpLimits } from './config.ts'
 import { asServiceError, errorAnswer } from './errors.ts'
 import { hashOf, once } from './idempotency.ts'
 import type { Metrics } from './metrics.ts'
+import { closed } from './once-closed.ts'
 import type { OpenApi } from './openapi.ts'
 import type { Answer, Call, Route, WebSocketLike } from './route.ts'
+import { sessionBody } from './sessions.ts'
+import { dropWhenStalled } from './stalled.ts'
 import type { Streams } from './streams.ts'
 import type { BodyBudget } from '../lib/held-body.ts'
 import { lingerOnClose } from '../lib/linger.ts'
@@ -63,7 +66,7 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
       } catch (limit) {
         refusal = limit
       }
-      void sendError(deps, refusal, request, reply)
+      void sendError(options, refusal, request, reply)
     },
   })
   const bodies = bodyBudget(limits)
@@ -104,11 +107,11 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
     }
     deps.log.debug(facts, 'request')
   })
-  app.setErrorHandler((error, request, reply) => sendError(deps, error, request, reply))
+  app.setErrorHandler((error, request, reply) => sendError(options, error, request, reply))
   app.setNotFoundHandler(async (request, reply) => {
     authentication.limitAddress(request)
     await sendError(
-      deps,
+      options,
       new ServiceError('not_found', `${request.method} ${pathOf(request)} does not exist`),
       request,
       reply,
@@ -154,11 +157,15 @@ async function handle(
       ? await once(
           deps.idempotency,
           { orgId: request.caller.organisation.id, key, caller: request.caller, hash },
-          async () => (await run()) ?? { statusCode: 204 },
-          (error) => errorAnswer(error, pathOf(request)),
+          {
+            run: async () => (await run()) ?? { statusCode: 204 },
+            failed: (error) => errorAnswer(error, pathOf(request)),
+            session: async (id) =>
+              sessionBody(await deps.sessions.get(ready.orgId, id, undefined, { sent: closed(reply.raw) })),
+          },
         )
       : await run()
-  if (answer !== undefined) await sendAnswer(answer, reply)
+  if (answer !== undefined) sendAnswer(answer, reply, options.limits)
 }
 
 interface Received {
@@ -222,21 +229,21 @@ function sentHeaders(request: FastifyRequest): Record<string, unknown> {
   return Object.fromEntries(Object.entries(request.headers).filter(([, value]) => value !== ''))
 }
 
-async function sendAnswer(answer: Answer, reply: FastifyReply): Promise<void> {
-  const { statusCode, body, headers = {} } = answer
+/** Nobody waits until it was sent: whoever did would keep the answer in memory as it was before it became text. */
+function sendAnswer({ statusCode, body, headers = {} }: Answer, reply: FastifyReply, limits: HttpLimits): void {
+  dropWhenStalled(reply.raw, limits.streamStallMs)
   reply.code(statusCode).headers(headers)
-  if (body === undefined) {
-    await reply.send()
-    return
-  }
-  if (typeof body === 'string' && headers['content-type'] !== undefined) {
-    await reply.send(body)
-    return
-  }
-  await reply.type('application/json; charset=utf-8').send(JSON.stringify(body))
+  if (body === undefined) void reply.send()
+  else if (typeof body === 'string' && headers['content-type'] !== undefined) void reply.send(body)
+  else void reply.type('application/json; charset=utf-8').send(JSON.stringify(body))
 }
 
-async function sendError(deps: HttpDeps, error: unknown, request: FastifyRequest, reply: FastifyReply): Promise<void> {
+async function sendError(
+  { deps, limits }: Pick<AppOptions, 'deps' | 'limits'>,
+  error: unknown,
+  request: FastifyRequest,
+  reply: FastifyReply,
+): Promise<void> {
   const answer = errorAnswer(error, pathOf(request))
   // What ran for a client that hung up was ended because of that: no failure.
   const isGivenUp = reply.raw.destroyed && error instanceof Error && error.name === 'AbortError'
@@ -251,7 +258,7 @@ async function sendError(deps: HttpDeps, error: unknown, request: FastifyRequest
     reply.header('connection', 'close')
     lingerOnClose(request.raw.socket)
   }
-  await sendAnswer(answer, reply)
+  sendAnswer(answer, reply, limits)
 }
 
 const malformed: Record<string, [statusCode: number, reason: string]> = {

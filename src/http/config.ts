@@ -16,7 +16,7 @@ export interface HttpLimits {
   requestsPerSecond: number
   requestBurst: number
   /**
-   * A client of an event stream that takes no part for this long is dropped; it comes back with `Last-Event-ID`. The kernel
+   * A client that takes no part of an answer for this long is dropped; that of an event stream comes back with `Last-Event-ID`. The kernel
    * tells of what a client takes in steps of up to a third of a send buffer (`tcp_wmem`: 4 MiB).
    */
   streamStallMs: number

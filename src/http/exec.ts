@@ -1,16 +1,12 @@
-import type { ServerResponse } from 'node:http'
 import { z } from 'zod'
 import type { ProcessInfo, RunCommand } from '../sandbox/index.ts'
 import { exec as wire } from '../protocol/http/index.ts'
 import { attach, carryExec, wantsUpgrade } from './exec-socket.ts'
-import { onceClosed } from './once-closed.ts'
+import { closed } from './once-closed.ts'
 import { noContent, route, wakingErrors } from './route.ts'
 import { reportedSeconds } from './time.ts'
 
 const tag = 'Exec'
-
-/** A client that takes nothing of a large answer for this long is dropped: outputs are held in memory until they are sent. */
-const stalledMs = 30_000
 
 export const execRoutes = [
   route({
@@ -29,7 +25,6 @@ export const execRoutes = [
       const sent = closed(reply.raw)
       void sent.then(() => gone.abort())
       const result = await deps.sandboxes.exec.run(orgId, params.id, runCommand(body), { signal: gone.signal, sent })
-      dropWhenStalled(reply.raw)
       return { statusCode: 200, body: result }
     },
   }),
@@ -61,7 +56,6 @@ export const execRoutes = [
     async handle({ orgId, params, query, reply, deps }) {
       const options = { waitMs: (query.wait ?? 1) * 1000, sent: closed(reply.raw) }
       const result = await deps.sandboxes.exec.result(orgId, params.id, params.execId, options)
-      dropWhenStalled(reply.raw)
       return { statusCode: 200, body: result }
     },
   }),
@@ -152,12 +146,4 @@ function execBody(sandboxId: string, info: ProcessInfo): z.output<typeof wire.ex
     startedAt: reportedSeconds(info.startedAt),
     attachedClients: info.attachedClients,
   }
-}
-
-function closed(response: ServerResponse): Promise<void> {
-  return new Promise((resolve) => onceClosed(response, resolve))
-}
-
-function dropWhenStalled(response: ServerResponse): void {
-  response.setTimeout(stalledMs, () => response.destroy())
 }

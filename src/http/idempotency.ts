@@ -22,6 +22,11 @@ export type IdempotencyState =
   | { state: 'conflict' }
   | ({ state: 'done' } & StoredResponse)
 
+/**
+ * Of an answer's JSON text. Larger ones are sessions with much said in them, which every message to them is answered with: kept whole,
+ * a message of one byte would cost megabytes.
+ */
+const keptBytesMax = 64 * 1024
 const keyPattern = /^[\x21-\x7e]{1,255}$/
 
 export interface IdempotentRequest {
@@ -33,6 +38,14 @@ export interface IdempotentRequest {
   hash: string
 }
 
+export interface Answering {
+  run: () => Promise<Answer>
+  /** The answer for what `run` threw. */
+  failed: (error: unknown) => Answer
+  /** The body of a session's answer, as the session is now. */
+  session: (id: string) => Promise<unknown>
+}
+
 /** Tells whether two requests are the same. */
 export function hashOf(method: string, path: string, body: Buffer): string {
   return createHash('sha256').update(`${method} ${path}\n`).update(body).digest('hex')
@@ -42,14 +55,13 @@ export function hashOf(method: string, path: string, body: Buffer): string {
  * Runs a creating request once per key. The same request again gets the first answer, another one with the same key
  * `idempotency_key_conflict`, and one that comes while the first still runs `conflict`. What says "not now" is no answer to
  * keep: a failure of the server, too many requests, a state that does not allow it. Answers may hold tokens that are shown
- * once, so what is stored can be read only with the caller's key. The token of a session is renewed, and opens nothing that
+ * once, so what is stored can be read only with the caller's key. A session too large to be kept is answered as it is by then. The token of a session is renewed, and opens nothing that
  * shows one: keys that come with it are apart for each session, and what is kept for them is sealed with its id.
  */
 export async function once(
   port: IdempotencyPort,
   request: IdempotentRequest,
-  run: () => Promise<Answer>,
-  failed: (error: unknown) => Answer,
+  { run, failed, session }: Answering,
 ): Promise<Answer> {
   const { orgId, caller } = request
   if (!keyPattern.test(request.key)) {
@@ -63,7 +75,7 @@ export async function once(
   if (state.state === 'running') {
     throw new ServiceError('conflict', 'the first request with this Idempotency-Key is still running')
   }
-  if (state.state === 'done') return replayed(state, sealing)
+  if (state.state === 'done') return await replayed(state, sealing, session)
 
   let answer: Answer
   try {
@@ -75,7 +87,7 @@ export async function once(
       throw error
     }
   }
-  const body = seal(JSON.stringify(answer.body ?? null), sealing)
+  const body = seal(keptText(answer), sealing)
   await port.finish(orgId, key, { statusCode: answer.statusCode, body, headers: answer.headers ?? {} })
   return answer
 }
@@ -85,8 +97,15 @@ function mayPass(statusCode: number): boolean {
   return statusCode >= 500 || statusCode === 429 || statusCode === 409
 }
 
-function replayed(stored: StoredResponse, key: Buffer): Answer {
-  const body: unknown = JSON.parse(unseal(stored.body, key))
+/** JSON of the body, which is never a text, or of the id of a session to be read again. */
+function keptText({ body = null, sessionId }: Answer): string {
+  const text = JSON.stringify(body)
+  return sessionId !== undefined && Buffer.byteLength(text) > keptBytesMax ? JSON.stringify(sessionId) : text
+}
+
+async function replayed(stored: StoredResponse, key: Buffer, session: Answering['session']): Promise<Answer> {
+  const kept: unknown = JSON.parse(unseal(stored.body, key))
+  const body = typeof kept === 'string' ? await session(kept) : kept
   return {
     statusCode: stored.statusCode,
     ...(body === null ? {} : { body }),

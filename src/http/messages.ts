@@ -1,6 +1,7 @@
 import { sessions as wire } from '../protocol/http/index.ts'
+import { closed } from './once-closed.ts'
 import { route } from './route.ts'
-import { sessionBody } from './sessions.ts'
+import { sessionAnswer } from './sessions.ts'
 
 export const messageRoutes = [
   route({
@@ -15,12 +16,10 @@ export const messageRoutes = [
     creates: true,
     answers: { 200: { description: 'The session with the message appended', body: wire.session } },
     errors: ['not_found', 'forbidden', 'conflict'],
-    async handle({ orgId, params, body, deps }) {
-      const view = await deps.sessions.sendMessage(orgId, params.sessionId, {
-        message: body.message,
-        userId: body.user_id,
-      })
-      return { statusCode: 200, body: sessionBody(view) }
+    async handle({ orgId, params, body, reply, deps }) {
+      const input = { message: body.message, userId: body.user_id }
+      const sent = closed(reply.raw)
+      return sessionAnswer(200, await deps.sessions.sendMessage(orgId, params.sessionId, input, { sent }))
     },
   }),
   route({
@@ -34,9 +33,10 @@ export const messageRoutes = [
     query: wire.ownerQuery,
     answers: { 200: { description: 'The session, in which the message is `cancelled`', body: wire.session } },
     errors: ['not_found', 'conflict'],
-    async handle({ orgId, params, query, deps }) {
-      const view = await deps.sessions.cancelMessage(orgId, params.sessionId, params.messageId, query.user_id)
-      return { statusCode: 200, body: sessionBody(view) }
+    async handle({ orgId, params, query, reply, deps }) {
+      const { sessionId, messageId } = params
+      const sent = closed(reply.raw)
+      return sessionAnswer(200, await deps.sessions.cancelMessage(orgId, sessionId, messageId, query.user_id, { sent }))
     },
   }),
 ]

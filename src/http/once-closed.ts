@@ -8,3 +8,8 @@ export function onceClosed(stream: EventEmitter & { readonly destroyed: boolean 
   if (stream.destroyed) tell()
   else stream.once('close', tell)
 }
+
+/** Resolves then. */
+export function closed(stream: Parameters<typeof onceClosed>[0]): Promise<void> {
+  return new Promise((resolve) => onceClosed(stream, resolve))
+}

@@ -27,7 +27,14 @@ test('what is no single byte range is ignored', () => {
     'bytes=0-1,3-4',
     'bytes=a-b',
     'bytes=1',
+    'bytes=1 2-3',
+    `bytes=0-${' '.repeat(100)}`,
   ]) {
     assert.equal(parseRange(header, 10), undefined, header)
   }
+})
+
+test('a header of nothing but blanks, however many, is ignored', () => {
+  const blanks = ' '.repeat(5_000_000)
+  assert.equal(parseRange(`bytes=${blanks}-${blanks}x`, 10), undefined)
 })

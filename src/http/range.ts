@@ -4,13 +4,20 @@ export interface ByteRange {
   end: number
 }
 
+/** Room for two numbers and some blanks; what is longer is malformed. */
+const headerLengthMax = 100
+const numberPattern = /^\d{0,15}$/
+
 /**
  * Reads a `Range` header (RFC 9110 § 14.2) against the size of a file. `undefined`: send it whole, which is right for no
  * header, for another unit, for several ranges and for what is malformed. `unsatisfiable`: answer 416.
  */
 export function parseRange(header: string | undefined, size: number): ByteRange | 'unsatisfiable' | undefined {
-  const [, first, last] = /^bytes=\s*(\d{0,15})\s*-\s*(\d{0,15})\s*$/i.exec(header ?? '') ?? []
-  if (first === undefined || last === undefined || (first === '' && last === '')) return undefined
+  if (header === undefined || header.length > headerLengthMax) return undefined
+  // Blanks are trimmed and not matched: where two of a pattern's parts take the same blanks, it tries all ways to share them.
+  const [, first = '', last = ''] = /^bytes=([^-]*)-([^-]*)$/i.exec(header)?.map((part) => part.trim()) ?? []
+  if (first === '' && last === '') return undefined
+  if (!numberPattern.test(first) || !numberPattern.test(last)) return undefined
   if (first === '') {
     const length = Math.min(Number(last), size)
     return length === 0 ? 'unsatisfiable' : { start: size - length, end: size - 1 }

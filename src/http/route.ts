@@ -65,6 +65,8 @@ export interface Answer {
   /** Sent as JSON; a text whose `content-type` is among the headers is sent as it is. */
   body?: unknown
   headers?: Record<string, string>
+  /** The body is this session, and can be read again. */
+  sessionId?: string
 }
 
 export type WebSocketLike = WebSocket

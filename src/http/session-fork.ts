@@ -1,6 +1,7 @@
 import { sessions as wire } from '../protocol/http/index.ts'
+import { closed } from './once-closed.ts'
 import { route, wakingErrors } from './route.ts'
-import { sessionBody } from './sessions.ts'
+import { sessionAnswer } from './sessions.ts'
 
 export const sessionForkRoutes = [
   route({
@@ -16,9 +17,9 @@ export const sessionForkRoutes = [
     creates: true,
     answers: { 201: { description: 'The new session', body: wire.session } },
     errors: [...wakingErrors, 'forbidden'],
-    async handle({ orgId, params, body, deps }) {
-      const view = await deps.sessions.fork(orgId, params.sessionId, body.user_id)
-      return { statusCode: 201, body: sessionBody(view) }
+    async handle({ orgId, params, body, reply, deps }) {
+      const sent = closed(reply.raw)
+      return sessionAnswer(201, await deps.sessions.fork(orgId, params.sessionId, body.user_id, { sent }))
     },
   }),
 ]

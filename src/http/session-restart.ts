@@ -1,6 +1,7 @@
 import { sessions as wire } from '../protocol/http/index.ts'
+import { closed } from './once-closed.ts'
 import { route } from './route.ts'
-import { sessionBody } from './sessions.ts'
+import { sessionAnswer } from './sessions.ts'
 
 export const sessionRestartRoutes = [
   route({
@@ -16,12 +17,13 @@ export const sessionRestartRoutes = [
     creates: true,
     answers: { 200: { description: 'The session with its new sandbox', body: wire.session } },
     errors: ['not_found', 'forbidden', 'conflict'],
-    async handle({ orgId, params, body, deps }) {
-      const view = await deps.sessions.restart(orgId, params.sessionId, {
+    async handle({ orgId, params, body, reply, deps }) {
+      const input = {
         userId: body.user_id,
         ...(body.checkpoint_id === undefined ? {} : { checkpointId: body.checkpoint_id }),
-      })
-      return { statusCode: 200, body: sessionBody(view) }
+      }
+      const sent = closed(reply.raw)
+      return sessionAnswer(200, await deps.sessions.restart(orgId, params.sessionId, input, { sent }))
     },
   }),
 ]

@@ -1,7 +1,9 @@
 import type { z } from 'zod'
 import type { CreateAgentConfig, Message, SessionEvent, SessionView } from '../session/index.ts'
 import { sessions as wire } from '../protocol/http/index.ts'
+import { closed } from './once-closed.ts'
 import { route } from './route.ts'
+import type { Answer } from './route.ts'
 import { milliseconds } from './time.ts'
 
 const tag = 'Sessions'
@@ -29,7 +31,7 @@ export const sessionRoutes = [
         ...(body.checkpoint_id === undefined ? {} : { checkpointId: body.checkpoint_id }),
         ...(body.agent_config === undefined ? {} : { agentConfig: agentConfig(body.agent_config) }),
       })
-      return { statusCode: 201, body: sessionBody(view) }
+      return sessionAnswer(201, view)
     },
   }),
   route({
@@ -41,13 +43,14 @@ export const sessionRoutes = [
     auth: 'key',
     query: wire.listSessionsQuery,
     answers: { 200: { description: 'One page', body: wire.sessionList } },
-    async handle({ orgId, query, deps }) {
-      const { items, nextCursor } = await deps.sessions.list(orgId, {
+    async handle({ orgId, query, reply, deps }) {
+      const wanted = {
         ...(query.user_id === undefined ? {} : { userId: query.user_id }),
         ...(query.search === undefined ? {} : { search: query.search }),
         ...(query.limit === undefined ? {} : { limit: query.limit }),
         ...(query.cursor === undefined ? {} : { cursor: query.cursor }),
-      })
+      }
+      const { items, nextCursor } = await deps.sessions.list(orgId, wanted, { sent: closed(reply.raw) })
       return { statusCode: 200, body: { data: items.map(sessionBody), nextCursor: nextCursor ?? null } }
     },
   }),
@@ -61,8 +64,9 @@ export const sessionRoutes = [
     query: wire.ownerQuery,
     answers: { 200: { description: 'The session', body: wire.session } },
     errors: ['not_found'],
-    async handle({ orgId, params, query, deps }) {
-      return { statusCode: 200, body: sessionBody(await deps.sessions.get(orgId, params.sessionId, query.user_id)) }
+    async handle({ orgId, params, query, reply, deps }) {
+      const sent = closed(reply.raw)
+      return sessionAnswer(200, await deps.sessions.get(orgId, params.sessionId, query.user_id, { sent }))
     },
   }),
   route({
@@ -91,9 +95,10 @@ export const sessionRoutes = [
     body: wire.interrupt,
     answers: { 200: { description: 'The session', body: wire.session } },
     errors: ['not_found', 'forbidden', 'conflict'],
-    async handle({ orgId, params, body, deps }) {
+    async handle({ orgId, params, body, reply, deps }) {
       await deps.sessions.interrupt(orgId, params.sessionId, body.user_id)
-      return { statusCode: 200, body: sessionBody(await deps.sessions.get(orgId, params.sessionId)) }
+      const sent = closed(reply.raw)
+      return sessionAnswer(200, await deps.sessions.get(orgId, params.sessionId, undefined, { sent }))
     },
   }),
 ]
@@ -111,6 +116,10 @@ function agentConfig(config: z.output<typeof wire.agentConfig>): CreateAgentConf
     ...(config.max_cost_usd === undefined ? {} : { maxCostUsd: config.max_cost_usd }),
     ...(config.envs === undefined ? {} : { envs: config.envs }),
   }
+}
+
+export function sessionAnswer(statusCode: number, view: SessionView): Answer {
+  return { statusCode, body: sessionBody(view), sessionId: view.session.id }
 }
 
 export function sessionBody({

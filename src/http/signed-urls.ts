@@ -109,7 +109,7 @@ async function signedAnswer(
   input: SignFile,
 ): Promise<Answer> {
   const { query, expiresAt } = await deps.sandboxes.files.sign(orgId, sandboxId, input)
-  const origin = (deps.config.publicUrl ?? `${request.protocol}://${request.host}`).replace(/\/+$/, '')
+  const origin = deps.config.publicUrl?.replace(/\/+$/, '') ?? `${request.protocol}://${request.host}`
   const url = `${origin}/api/sandboxes/${sandboxId}/files/${input.operation}?${query}`
   return { statusCode: 200, body: { url, expiresAt: seconds(expiresAt) } }
 }

@@ -3,6 +3,7 @@ import { test } from 'node:test'
 import fc from 'fast-check'
 import {
   agentLineDepthMax,
+  agentLineValuesMax,
   encodeAgentLine,
   isStreamEvent,
   parseAgentCommand,
@@ -72,6 +73,10 @@ test('hostile lines are refused or made harmless, and never throw', () => {
     `{"type":"assistant","message":{"role":"assistant","content":[{"type":"tool_use","id":"a","name":"b","input":{"a":${'['.repeat(agentLineDepthMax)}${']'.repeat(agentLineDepthMax)}}}]},"session_id":"s"}`,
   ]
   for (const line of refused) assert.equal(parseAgentEvent(line).ok, false, line.slice(0, 100))
+  const using = (values: number) =>
+    `{"type":"assistant","message":{"role":"assistant","content":[{"type":"tool_use","id":"a","name":"b","input":{"a":[${'{},'.repeat(values)}{}]}}]},"session_id":"s"}`
+  assert.equal(parseAgentEvent(using(agentLineValuesMax / 2)).ok, true)
+  assert.deepEqual(parseAgentEvent(using(agentLineValuesMax)), { ok: false, reason: 'more than 100000 values' })
   const polluted =
     '{"type":"assistant","message":{"role":"assistant","content":[{"type":"tool_use","id":"a","name":"b","input":{"__proto__":{"x":1},"y":2}}]},"session_id":"s"}'
   const parsed = parseAgentEvent(polluted)

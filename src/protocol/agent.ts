@@ -21,6 +21,12 @@ export const agentLineBytesMax = 4 * 1024 * 1024
 /** Deepest nesting of arrays and objects that is accepted of the agent: what follows (JSON, databases) recurses. */
 export const agentLineDepthMax = 64
 
+/**
+ * Most values in one line of the agent, far more than the blocks of the longest message. A line of nothing but `{}` would
+ * take sixteen times its length in the memory of whoever reads it.
+ */
+export const agentLineValuesMax = 100_000
+
 /** Environment of the agent process. The token is the session's own; there is no model key inside a sandbox. */
 export const agentEnvironment = {
   /** Such as `http://gateway.atoll.internal:4180`, without a path. */
@@ -237,7 +243,7 @@ export function parseAgentCommand(line: string): ParsedLine<AgentCommand> {
 function parseLine<T>(line: string, schema: z.ZodType<T>): ParsedLine<T> {
   let value: unknown
   try {
-    value = storable(JSON.parse(line), agentLineDepthMax)
+    value = storable(JSON.parse(line), { depthMax: agentLineDepthMax, valuesMax: agentLineValuesMax })
   } catch (error) {
     return {
       ok: false,

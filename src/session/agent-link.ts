@@ -11,10 +11,11 @@ import { configureCommand, findSandbox, prepareFiles, startAgent } from './boot.
 import { previewPort, type SessionConfig, type SessionLimits, type SessionTimings } from './config.ts'
 import { hasWork, type Progress } from './draft.ts'
 import { Escalation } from './escalation.ts'
+import { inTime } from './in-time.ts'
 import type { Ledger } from './ledger.ts'
 import { PreviewWatch } from './preview-watch.ts'
 import { StartSlot, type Starts } from './starts.ts'
-import { detectFramework } from './project.ts'
+import { detectFramework, inspectionMs } from './project.ts'
 import type { Message } from './session.ts'
 import type { SessionStore } from './store.ts'
 
@@ -37,7 +38,8 @@ export interface SessionLife {
   readonly signal: AbortSignal
   /** The sandbox has been seen running. */
   awake(): Promise<void>
-  hold(wanted: boolean): void
+  /** Keeps the sandbox awake while there is work. */
+  hold(progress: Progress): void
   fail(error: unknown, what: string, code?: string): Promise<void>
   /** Runs a step of the boot; its failure is the session's. */
   orFail(what: string, work: () => Promise<void>): Promise<void>
@@ -81,7 +83,7 @@ export class AgentLink {
     this.#orgId = orgId
     this.#life = life
     this.#preview = new PreviewWatch(deps.timings.previewPollMs, () => this.#lookForPreview())
-    this.#escalation = new Escalation(deps.timings, (signal) => this.#signalInterrupted(signal))
+    this.#escalation = new Escalation(deps.timings, (...sent) => this.#signalInterrupted(...sent))
     this.#slot = new StartSlot(deps.starts, life.signal)
   }
 
@@ -142,7 +144,6 @@ export class AgentLink {
       const token = await this.#ledger.write((draft) => draft.beginAgent(processId))
       await startAgent(this.#deps, session, { processId, token })
     })
-    this.#slot.leaveSoon()
     return 'again'
   }
 
@@ -164,7 +165,8 @@ export class AgentLink {
     this.#wakeWanted = false
     this.#connection = connection
     if (this.#life.signal.aborted) connection.close()
-    const late = setTimeout(() => this.#killLateAgent(processId), timings.agentStartMs)
+    // Again and again, since it may not be possible the first time.
+    const late = setInterval(() => void this.#killLateAgent(processId), timings.agentStartMs)
     late.unref()
     const attachedAt = performance.now()
     let end: ConnectionEnd
@@ -172,7 +174,7 @@ export class AgentLink {
       await this.#life.awake()
       end = await connection.run()
     } finally {
-      clearTimeout(late)
+      clearInterval(late)
       connection.close()
       this.#slot.leave()
       this.#connection = undefined
@@ -224,8 +226,7 @@ export class AgentLink {
     const ends = output.some((line) => line.type === 'turn_complete' && line.message_id === turn?.messageId)
     if (ends) this.#escalation.stop()
     // Before the commit, so that whoever sees `turn_complete` sees the project of that turn too.
-    const framework = ends ? await this.#framework() : undefined
-    if (ends) await this.#preview.lookNow()
+    const framework = ends ? await this.#inspect() : undefined
     const stopped = await this.#ledger.write((draft) => {
       for (const line of output) draft.take(line)
       draft.set({ agentOffset: offset })
@@ -265,13 +266,9 @@ export class AgentLink {
     const connection = this.#connection
     if (!connection?.isLive || this.#life.signal.aborted) return
     const progress = await this.#ledger.read()
-    const { session } = progress
-    if (session.activity === 'failed') return
-    if (session.activity === 'starting') {
-      if (!connection.configureSent) connection.send(configureCommand(session, this.#deps.config))
-      connection.configureSent = true
-      return
-    }
+    const { activity } = progress.session
+    if (activity === 'failed') return
+    if (activity === 'starting') return await this.#configure(connection)
     const message = await this.#nextMessage(connection, progress)
     if (message && connection.sentMessageId !== message.id) {
       connection.sentMessageId = message.id
@@ -279,7 +276,15 @@ export class AgentLink {
     }
     const now = await this.#ledger.read()
     this.#interrupt(connection, now)
-    this.#life.hold(hasWork(now))
+    this.#life.hold(now)
+  }
+
+  async #configure(connection: AgentConnection): Promise<void> {
+    if (connection.configureSent) return
+    connection.configureSent = true
+    // With the texts that the ledger leaves out.
+    const whole = await this.#deps.store.session(this.#ledger.sessionId)
+    if (whole) connection.send(configureCommand(whole, this.#deps.config))
   }
 
   /** The message of the turn that runs, unless this connection has sent it, or of the one that begins now. */
@@ -308,10 +313,10 @@ export class AgentLink {
     this.#escalation.begin()
   }
 
-  async #signalInterrupted(signal: number): Promise<void> {
-    const { known } = this.#ledger
-    const processId = known?.session.agentProcessId
-    if (known === undefined || processId === undefined || interruptedMessage(known) === undefined) return
+  async #signalInterrupted(signal: number, stopped: AbortSignal): Promise<void> {
+    const progress = await this.#readSafely()
+    const processId = progress?.session.agentProcessId
+    if (stopped.aborted || !progress || processId === undefined || interruptedMessage(progress) === undefined) return
     const { sessionId } = this.#ledger
     this.#deps.log.warn({ sessionId, signal }, 'an agent does not end its turn by itself')
     await this.#signal(processId, signal)
@@ -347,10 +352,21 @@ export class AgentLink {
     }
   }
 
-  #killLateAgent(processId: string): void {
-    if (this.#ledger.known?.session.activity !== 'starting') return
+  async #killLateAgent(processId: string): Promise<void> {
+    const progress = await this.#readSafely()
+    if (progress?.session.activity !== 'starting') return
     this.#deps.log.warn({ sessionId: this.#ledger.sessionId }, 'an agent did not start in time')
-    void this.#signal(processId, SIGKILL)
+    await this.#signal(processId, SIGKILL)
+  }
+
+  /** For what is tried again: undefined when the store does not answer. */
+  async #readSafely(): Promise<Progress | undefined> {
+    try {
+      return await this.#ledger.read()
+    } catch (error) {
+      this.#deps.log.debug({ err: error, sessionId: this.#ledger.sessionId }, 'a session could not be read')
+      return undefined
+    }
   }
 
   async #signal(processId: string, signal: number): Promise<void> {
@@ -360,6 +376,12 @@ export class AgentLink {
     } catch (error) {
       this.#deps.log.debug({ err: error, sessionId: this.#ledger.sessionId }, 'an agent process could not be signalled')
     }
+  }
+
+  /** Looks at what a turn has left in the sandbox; what it is built with, if that is known in time. */
+  async #inspect(): Promise<string | undefined> {
+    const [framework] = await Promise.all([this.#framework(), inTime(inspectionMs, this.#preview.lookNow())])
+    return framework
   }
 
   async #framework(): Promise<string | undefined> {
@@ -379,10 +401,12 @@ export class AgentLink {
     if (previewReady || session.status === 'ended') return true
     const ports = await this.#deps.sandboxes.exec.ports(this.#orgId, session.sandboxId)
     if (!ports.includes(previewPort)) return false
-    await this.#ledger.write((draft) => {
+    return await this.#ledger.write((draft) => {
+      // It may have taken so long that the session has another one.
+      if (draft.progress.session.sandboxId !== session.sandboxId) return false
       if (!draft.progress.previewReady) draft.note('preview_ready', 'info', 'The preview answers.')
+      return true
     })
-    return true
   }
 
   async #backOff(failures: number): Promise<void> {

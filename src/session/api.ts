@@ -9,17 +9,32 @@ import type { Message, Session, SessionEvent, StreamEvent } from './session.ts'
 export interface SessionService {
   /** Returns before the sandbox has booted; ids are allocated already. */
   create(orgId: string, input: CreateSession): Promise<SessionView>
-  get(orgId: string, sessionId: string, userId?: string): Promise<SessionView>
-  list(orgId: string, query: ListSessions): Promise<{ items: SessionView[]; nextCursor?: string }>
+  get(orgId: string, sessionId: string, userId?: string, options?: ViewOptions): Promise<SessionView>
+  list(
+    orgId: string,
+    query: ListSessions,
+    options?: ViewOptions,
+  ): Promise<{ items: SessionView[]; nextCursor?: string }>
   /** Kills the sandbox and ends the session. Repeating it is harmless. */
   delete(orgId: string, sessionId: string, userId?: string): Promise<void>
   /** Queues a message for the agent. Throws `forbidden` for another user, `conflict` when the session has ended. */
-  sendMessage(orgId: string, sessionId: string, input: { message: string; userId: string }): Promise<SessionView>
+  sendMessage(
+    orgId: string,
+    sessionId: string,
+    input: { message: string; userId: string },
+    options?: ViewOptions,
+  ): Promise<SessionView>
   /**
    * Takes a message back before its turn. Throws `not_found` for an unknown one, and `conflict` for one that is not `queued`,
    * a cancelled one included.
    */
-  cancelMessage(orgId: string, sessionId: string, messageId: string, userId?: string): Promise<SessionView>
+  cancelMessage(
+    orgId: string,
+    sessionId: string,
+    messageId: string,
+    userId?: string,
+    options?: ViewOptions,
+  ): Promise<SessionView>
   /**
    * Ends the current turn with a `result` of subtype `interrupted`, within a second whatever the agent does; without a turn
    * it does nothing.
@@ -30,13 +45,18 @@ export interface SessionService {
    * A new session with conversation and files of this moment. Throws `forbidden` for another user, `conflict` unless the session
    * is idle, and what a checkpoint of its sandbox throws.
    */
-  fork(orgId: string, sessionId: string, userId: string): Promise<SessionView>
+  fork(orgId: string, sessionId: string, userId: string, options?: ViewOptions): Promise<SessionView>
 
   /**
    * Gives a session whose sandbox was lost another one, from the checkpoint or bare; messages that wait go on in it. Throws
    * `forbidden` for another user, `conflict` while the sandbox is there or when the session has ended.
    */
-  restart(orgId: string, sessionId: string, input: { userId: string; checkpointId?: string }): Promise<SessionView>
+  restart(
+    orgId: string,
+    sessionId: string,
+    input: { userId: string; checkpointId?: string },
+    options?: ViewOptions,
+  ): Promise<SessionView>
 
   /**
    * A token for this session alone, for clients that must not have the API key. Throws `forbidden` for another user, `conflict`
@@ -89,6 +109,14 @@ export interface SessionView {
   previewUrl: string
   /** What the session's model calls have cost, in US dollars; absent while the price of its model is unknown. */
   costUsd?: number
+}
+
+export interface ViewOptions {
+  /**
+   * Settles when the view is needed no more: it was sent, or its client is gone. Until then large views take of what an organisation
+   * may have in memory, and those beyond it wait before they are read.
+   */
+  sent?: Promise<unknown>
 }
 
 export interface ListSessions {

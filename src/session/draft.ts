@@ -35,6 +35,8 @@ export interface Progress {
   /** Of all of its messages and session events. */
   historyBytes: number
   idle: IdleOutput
+  /** How often the artifacts have changed since the last turn ended; see `artifactWritesMax`. */
+  artifactWrites: number
   /** The sandbox has run: from here on its loss is not a failed boot. */
   sandboxReady: boolean
   /** Skills are written and an agent has run. */
@@ -45,6 +47,13 @@ export interface Progress {
 }
 
 const artifactsMax = 200
+/** Of all paths and summaries, in characters: a commit writes all of them, of which each can be three bytes. */
+const artifactCharactersMax = 40 * 1024
+/**
+ * Commits until the end of a turn that write artifacts: a short line makes each write all of them anew. Beyond, what an agent
+ * tells is written with the end of its turn, and lost if the server dies before.
+ */
+const artifactWritesMax = 200
 const agentExitsMax = 3
 /** Of an error message in an event, in characters. */
 const errorLengthMax = 4000
@@ -132,7 +141,7 @@ export class Draft {
         if (configureErrors.has(event.code) && session.activity === 'starting') this.configureError = event
         return
       case 'artifact':
-        return this.set({ artifacts: withArtifact(session.artifacts, { path: event.path, summary: event.summary }) })
+        return this.#addArtifact({ path: event.path, summary: event.summary })
       case 'turn_started':
         return
     }
@@ -171,7 +180,9 @@ export class Draft {
     if (answer !== '') this.#addAnswer(answer)
     if (result?.subtype === 'success') this.note('turn_completed', 'info', 'The agent finished a message.')
     else this.note('turn_completed', 'warning', `The agent's turn ended: ${result?.subtype}.`)
-    this.progress = { ...this.progress, turn: undefined, idle: { ...this.progress.idle, lines: 0, errors: 0 } }
+    const { idle, artifactWrites, session } = this.progress
+    if (artifactWrites > artifactWritesMax) this.set({ artifacts: session.artifacts })
+    this.progress = { ...this.progress, turn: undefined, idle: { ...idle, lines: 0, errors: 0 }, artifactWrites: 0 }
     if (this.progress.session.interruptedMessageId !== undefined) this.set({ interruptedMessageId: undefined })
     if (this.progress.session.activity === 'working') this.#settle()
   }
@@ -273,6 +284,17 @@ export class Draft {
     this.note('turn_started', 'info', 'The agent works on a message.')
   }
 
+  #addArtifact(artifact: Artifact): void {
+    const { session, artifactWrites } = this.progress
+    const [newest] = session.artifacts
+    if (newest?.path === artifact.path && newest.summary === artifact.summary) return
+    const artifacts = withArtifact(session.artifacts, artifact)
+    const isWritten = this.change.session.artifacts !== undefined
+    if (!isWritten) this.progress = { ...this.progress, artifactWrites: artifactWrites + 1 }
+    if (isWritten || artifactWrites < artifactWritesMax) this.set({ artifacts })
+    else this.progress = { ...this.progress, session: { ...session, artifacts } }
+  }
+
   /** Of a session without room for more only the beginning is kept beside the stream, which has all of it. */
   #addAnswer(text: string): void {
     const message: Message = { id: newId('msg_'), role: 'assistant', content: text, createdAt: new Date() }
@@ -326,9 +348,15 @@ function newToken(): string {
   return randomBytes(32).toString('base64url')
 }
 
-/** Newest first, one entry a path. */
+/** Newest first, one entry a path; the oldest give way. */
 function withArtifact(artifacts: readonly Artifact[], artifact: Artifact): Artifact[] {
-  return [artifact, ...artifacts.filter(({ path }) => path !== artifact.path)].slice(0, artifactsMax)
+  const all = [artifact, ...artifacts.filter(({ path }) => path !== artifact.path)].slice(0, artifactsMax)
+  let characters = 0
+  const beyond = all.findIndex(({ path, summary }) => {
+    characters += path.length + summary.length
+    return characters > artifactCharactersMax
+  })
+  return beyond < 0 ? all : all.slice(0, beyond)
 }
 
 function missingResult(turn: Turn, subtype: ResultSubtype, text: string): StreamEvent['data'] {

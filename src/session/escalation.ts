@@ -12,11 +12,11 @@ const { SIGINT, SIGKILL } = constants.signals
  */
 export class Escalation {
   readonly #timings: SessionTimings
-  readonly #send: (signal: number) => Promise<void>
+  readonly #send: (signal: number, stopped: AbortSignal) => Promise<void>
   #running: AbortController | undefined
 
-  /** `send` sends a signal to the agent's process group and never throws. */
-  constructor(timings: SessionTimings, send: (signal: number) => Promise<void>) {
+  /** `send` sends a signal to the agent's process group, unless `stopped` has aborted by then, and never throws. */
+  constructor(timings: SessionTimings, send: (signal: number, stopped: AbortSignal) => Promise<void>) {
     this.#timings = timings
     this.#send = send
   }
@@ -36,10 +36,10 @@ export class Escalation {
   async #run(signal: AbortSignal): Promise<void> {
     const { interruptAskMs, interruptSigintMs, retryLastMs } = this.#timings
     await pause(interruptAskMs, signal)
-    if (!signal.aborted) await this.#send(SIGINT)
+    if (!signal.aborted) await this.#send(SIGINT, signal)
     await pause(interruptSigintMs, signal)
     while (!signal.aborted) {
-      await this.#send(SIGKILL)
+      await this.#send(SIGKILL, signal)
       await pause(retryLastMs, signal)
     }
   }

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
 import { afterEach, beforeEach, test } from 'node:test'
 import { isServiceError, ServiceError } from '../errors.ts'
+import type { SandboxService } from '../sandbox/index.ts'
 import type { SessionStore } from './store.ts'
 import { assertWhole, orgId, simple, World } from './testing/world.ts'
 
@@ -61,6 +62,77 @@ test('an agent that does not say a word is started three times, then the session
   await world.until(session.id, 'failed')
   assert.equal(world.sandboxes.agents.length, 3)
   assert.equal((await world.eventTypes(session.id)).at(-1), 'session_failed')
+})
+
+test('an agent that does not start in time is killed, although it talks and the first attempt fails', async () => {
+  let kills = 0
+  const slow: SessionStore = {
+    ...world.store,
+    async commit(sessionId, change) {
+      // The next line waits already when this one is written.
+      if (change.session?.agentOffset) world.sandboxes.agent.emit({ type: 'ready', harness: 'pi', version: '1' })
+      await new Promise((resolve) => setTimeout(resolve, 10))
+      return await world.store.commit(sessionId, change)
+    },
+  }
+  const service = world.serve({ timings: { agentStartMs: 50 } }, (port) => {
+    if ((port as object) === world.store) return slow as typeof port
+    const { exec } = port as unknown as SandboxService
+    const { kill } = exec
+    exec.kill = async (...args) => {
+      kills += 1
+      if (kills === 1) throw new ServiceError('unavailable', 'the guest is busy')
+      return await kill(...args)
+    }
+    return port
+  })
+  world.sandboxes.script = { ...world.sandboxes.script, configure: () => false }
+  const { session } = await service.create(orgId, simple)
+  await world.until(session.id, 'failed')
+  assert.deepEqual(
+    world.sandboxes.agents.map(({ process }) => process.exitCode),
+    [137, 137, 137],
+  )
+  assert.ok(kills > 3)
+})
+
+test('a sandbox that does not say which ports listen does not keep a turn from ending', async () => {
+  const service = world.serve()
+  world.sandboxes.beforePorts = () => new Promise(() => {})
+  const { session } = await service.create(orgId, simple)
+  await world.until(session.id, 'idle')
+  await service.sendMessage(orgId, session.id, { message: 'b', userId: 'u1' })
+  await world.until(session.id, 'idle')
+  assert.equal((await world.eventTypes(session.id)).includes('preview_ready'), false)
+  await assertWhole(world, session.id)
+})
+
+test('the next server reads no texts before it needs them, and configures its agents with them', async () => {
+  const skills = { '/opt/x/SKILL.md': 'text' }
+  const first = world.serve()
+  const { session } = await first.create(orgId, { ...simple, agentConfig: { systemPrompt: 'Be brief.', skills } })
+  await world.until(session.id, 'idle')
+  const [configure] = world.sandboxes.agent.commands
+  await first.close()
+  let reads = 0
+  const counting: SessionStore = {
+    ...world.store,
+    async session(...args) {
+      reads += 1
+      return await world.store.session(...args)
+    },
+  }
+  const second = world.serve({}, (port) => ((port as object) === world.store ? (counting as typeof port) : port))
+  await second.start()
+  const { process } = world.sandboxes.agent
+  await world.eventually('it is attached', () => assert.equal(process.attachmentCount, 1))
+  process.write('garbage\n')
+  await world.eventually('it is heard', async () => assert.ok((await world.types(session.id)).includes('error')))
+  assert.equal(reads, 0)
+  process.exit(137)
+  await world.eventually('the next agent', () => assert.equal(world.sandboxes.agents.length, 2))
+  await world.until(session.id, 'idle')
+  assert.deepEqual(world.sandboxes.agent.commands[0], configure)
 })
 
 test('a killed agent is started again, and the turn goes on with one result', async () => {

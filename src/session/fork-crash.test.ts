@@ -3,8 +3,14 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { RunningSessionService } from './service.ts'
+import type { Session } from './session.ts'
 import { Crash } from './testing/crash.ts'
 import { assertWhole, orgId, simple, World } from './testing/world.ts'
+
+async function running({ store }: World): Promise<Session[]> {
+  const found = await Promise.all((await store.sessionsIn('running')).map(({ id }) => store.session(id)))
+  return found.filter((session) => session !== undefined)
+}
 
 type Story = (service: RunningSessionService, sessionId: string, world: World) => Promise<unknown>
 
@@ -21,7 +27,7 @@ async function survive(at: number, mode: 'before' | 'after', prepare: Story, sto
   const told = (async () => {
     await first.start()
     await story(first, session.id, world)
-    const settled = async () => (await world.store.sessionsIn('running')).every(({ activity }) => activity === 'idle')
+    const settled = async () => (await running(world)).every(({ activity }) => activity === 'idle')
     while (!crash.happened && !(await settled())) await sleep(1)
   })()
   told.catch(() => {})
@@ -35,7 +41,7 @@ async function survive(at: number, mode: 'before' | 'after', prepare: Story, sto
 
   const second = world.serve()
   await second.start()
-  for (const { id, activity } of await world.store.sessionsIn('running')) {
+  for (const { id, activity } of await running(world)) {
     if (activity === 'failed') await second.restart(orgId, id, { userId: 'u1' })
     await world.until(id, 'idle')
   }
@@ -44,8 +50,11 @@ async function survive(at: number, mode: 'before' | 'after', prepare: Story, sto
   await world.until(last.id, 'idle')
   await world.eventually('no checkpoint is left', () => assert.equal(world.sandboxes.checkpoints.size, 0))
   const sessions = await world.store.sessionsIn('running')
-  const running = [...world.sandboxes.machines.values()].filter(({ sandbox }) => sandbox.status !== 'stopped')
-  assert.deepEqual(running.map(({ sandbox }) => sandbox.id).toSorted(), sessions.map((one) => one.sandboxId).toSorted())
+  const machines = [...world.sandboxes.machines.values()].filter(({ sandbox }) => sandbox.status !== 'stopped')
+  assert.deepEqual(
+    machines.map(({ sandbox }) => sandbox.id).toSorted(),
+    sessions.map((one) => one.sandboxId).toSorted(),
+  )
   await assertWhole(world, session.id)
   await world.close()
   return true

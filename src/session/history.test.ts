@@ -64,3 +64,34 @@ test('a list page ends before it holds more than one session may, and has one se
   assert.deepEqual(await sizes(1), [simple.prompt.length])
   assert.deepEqual(await sizes(10), [simple.prompt.length, 100])
 })
+
+test('large views wait while an organisation, or one session, has as many that were not sent', async () => {
+  const historyBytesMax = 200_000
+  const service = world.serve({ limits: { historyBytesMax } })
+  world.sandboxes.script = { turn: () => {} }
+  const made = async (prompt: string) => (await service.create(orgId, { ...simple, prompt })).session.id
+  const large = () => made('x'.repeat(190_000))
+  const [one, two, three, four, small] = [await large(), await large(), await large(), await large(), await made('x')]
+  const read: string[] = []
+  const get = async (name: string, id: string) => {
+    const { promise: sent, resolve } = Promise.withResolvers<void>()
+    const { messages } = await service.get(orgId, id, undefined, { sent })
+    assert.equal(messages.length, 1)
+    read.push(name)
+    return resolve
+  }
+  const first = [await get('one', one), await get('one again', one)]
+  const third = get('one a third time', one)
+  const second = [await get('two', two), await get('three', three)]
+  const late = get('four', four)
+  await get('small', small)
+  assert.deepEqual(read, ['one', 'one again', 'two', 'three', 'small'])
+  second[0]!()
+  await late
+  assert.equal(read.at(-1), 'four')
+  const listed = service.list(orgId, { limit: 2 }, { sent: new Promise(() => {}) }).then(() => read.push('list'))
+  second[1]!()
+  await listed
+  first[0]!()
+  await third
+})

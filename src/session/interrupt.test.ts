@@ -2,9 +2,10 @@ import assert from 'node:assert/strict'
 import { afterEach, beforeEach, test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { ServiceError } from '../errors.ts'
+import type { SessionStore } from './store.ts'
 import { Crash } from './testing/crash.ts'
 import type { AgentScript } from './testing/fake-agent.ts'
-import { assertWhole, orgId, simple, World } from './testing/world.ts'
+import { assertWhole, orgId, simple, World, type Wrap } from './testing/world.ts'
 
 const timings = { interruptAskMs: 20, interruptSigintMs: 20 }
 
@@ -80,6 +81,31 @@ test('an agent that ignores everything is killed, with one result and one turn_c
   await service.sendMessage(orgId, session.id, { message: 'b', userId: 'u1' })
   await world.until(session.id, 'idle')
   assert.deepEqual(await subtypes(session.id), ['interrupted', 'success'])
+  await assertWhole(world, session.id)
+})
+
+test('an agent that ignores everything and never stops talking is killed, however slow the store', async () => {
+  const talking = world
+  const slow: SessionStore = {
+    ...world.store,
+    async commit(sessionId, change) {
+      // The next line waits already when this one is written.
+      if (change.addStream?.some(({ type }) => type === 'assistant')) talking.sandboxes.agent.say('and')
+      await sleep(30)
+      return await talking.store.commit(sessionId, change)
+    },
+  }
+  const wrap: Wrap = (port) => ((port as object) === world.store ? (slow as typeof port) : port)
+  // Each signal has one chance.
+  const service = world.serve({ timings: { ...timings, retryLastMs: 60_000 } }, wrap)
+  world.sandboxes.script = stubborn({ interrupt: () => false, signal: () => false })
+  const { session } = await service.create(orgId, simple)
+  await thinking(session.id)
+  const { process } = world.sandboxes.agent
+  await service.interrupt(orgId, session.id, 'u1')
+  await world.eventually('the kill', () => assert.deepEqual(process.signals, [2, 9]))
+  await world.until(session.id, 'idle')
+  assert.deepEqual(await subtypes(session.id), ['interrupted'])
   await assertWhole(world, session.id)
 })
 

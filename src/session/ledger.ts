@@ -10,7 +10,7 @@ import { loadTurn } from './turn.ts'
 /**
  * The progress of one session as the store has it, and the only way to change it. Writes follow one another; each is one
  * commit, and is known here only once it is committed. After a failed one, of which nobody can say whether it was
- * applied, everything is read again. Of skills it keeps the paths alone: texts can be megabytes a session.
+ * applied, everything is read again. It leaves out the system prompt and the skills, which can be megabytes a session.
  */
 export class Ledger {
   readonly sessionId: string
@@ -32,11 +32,6 @@ export class Ledger {
     return await this.#lock.run(this.sessionId, () => this.#current())
   }
 
-  /** The progress as of the last write or read; undefined before the first. Never waits. */
-  get known(): Progress | undefined {
-    return this.#progress
-  }
-
   /** Forgets what is known, so that it is read again. */
   invalidate(): void {
     this.#progress = undefined
@@ -56,7 +51,9 @@ export class Ledger {
       const committed = await this.#store.commit(this.sessionId, draft.change)
       if (committed === undefined) throw hasEnded()
       this.#lastSequence = committed.stream.at(-1)?.sequence ?? this.#lastSequence
-      this.#progress = { ...draft.progress, session: withoutTexts(committed.session) }
+      // What the store does not return, and what it is not told yet.
+      const { agentConfig, artifacts } = draft.progress.session
+      this.#progress = { ...draft.progress, session: { ...committed.session, agentConfig, artifacts } }
       this.#bus.publish({ type: 'session_changed', sessionId: this.sessionId, lastSequence: this.#lastSequence })
       return result
     })
@@ -67,10 +64,10 @@ export class Ledger {
   }
 
   async #load(): Promise<Progress> {
-    const session = await this.#store.session(this.sessionId)
+    const session = await this.#store.sessionWithoutTexts(this.sessionId)
     if (session === undefined) throw new ServiceError('not_found', `no session ${this.sessionId}`)
     this.#lastSequence = await this.#store.lastSequence(this.sessionId)
-    let progress = await this.#withQueue(withoutTexts(session))
+    let progress = await this.#withQueue(session)
     for (const { type } of await this.#store.events(this.sessionId)) progress = { ...progress, ...noted(type) }
     return progress
   }
@@ -84,14 +81,8 @@ export class Ledger {
     const ready = session.agentOffset > 0 || session.activity !== 'starting'
     const idle = { ready: ready && session.agentProcessId !== undefined, lines: 0, errors: 0 }
     const seen = { sandboxReady: false, agentReady: false, previewReady: false, hibernated: false }
-    return { session, turn, queued, streamBytes, historyBytes, idle, ...seen }
+    return { session, turn, queued, streamBytes, historyBytes, idle, artifactWrites: 0, ...seen }
   }
-}
-
-function withoutTexts(session: Session): Session {
-  const { agentConfig } = session
-  const skills = Object.fromEntries(Object.keys(agentConfig.skills).map((path) => [path, '']))
-  return { ...session, agentConfig: { ...agentConfig, skills } }
 }
 
 export function hasEnded(): ServiceError {

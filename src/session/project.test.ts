@@ -33,6 +33,8 @@ const cases: [files: Record<string, string>, framework: string][] = [
   [{ 'pyproject.toml': 'dependencies = ["flask>=3"]' }, 'flask'],
   [{ 'main.py': 'import os\nfrom flask import Flask\n' }, 'flask'],
   [{ 'main.py': '# import fastapi later\n', 'index.html': '' }, 'static'],
+  [{ 'main.py': 'if web:\r\n\timport \tfastapi as f\r\n' }, 'fastapi'],
+  [{ 'main.py': 'import\nflask\n' }, ''],
   [{ 'index.html': '' }, 'static'],
   [{ 'notes.txt': '' }, ''],
   [{}, ''],
@@ -46,4 +48,12 @@ for (const [files, framework] of cases) {
 test('a sandbox that does not answer leaves the framework as it was', async () => {
   const files = { list: () => Promise.reject(new Error('gone')) } as unknown as FileService
   assert.equal(await detectFramework({ files, orgId: 'o', sandboxId: 's', cwd: '/app' }), undefined)
+})
+
+test('sources of newlines and blanks, as many and as long as are looked at, hold nothing up', async () => {
+  const hostile = ['\n', ' ', '\t\n', 'import ', 'import\t\n'].flatMap((part) =>
+    Array.from({ length: 4 }, () => part.repeat(256 * 1024).slice(0, 256 * 1024)),
+  )
+  const sources = Object.fromEntries(hostile.map((text, index) => [`${index}.py`, text]))
+  assert.equal(await detect({ ...sources, 'requirements.txt': '\n'.repeat(256 * 1024), 'index.html': '' }), 'static')
 })

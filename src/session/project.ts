@@ -1,8 +1,8 @@
-import { setTimeout as sleep } from 'node:timers/promises'
 import type { DirectoryEntry, FileService } from '../sandbox/index.ts'
+import { inTime } from './in-time.ts'
 
-/** A slow or hostile sandbox does not keep a turn from ending. */
-const inspectionMs = 2000
+/** How long a turn waits for what its sandbox is asked at its end. A slow or hostile one does not keep it from ending. */
+export const inspectionMs = 2000
 const manifestBytesMax = 256 * 1024
 const sourceBytesMax = 64 * 1024
 const sourceFilesMax = 20
@@ -33,13 +33,10 @@ interface Place {
  * answer in time.
  */
 export async function detectFramework(place: Place): Promise<string | undefined> {
-  const done = new AbortController()
-  const timeout = sleep(inspectionMs, undefined, { signal: done.signal }).catch(() => undefined)
-  try {
-    return await Promise.race([inspect(place).catch(() => undefined), timeout])
-  } finally {
-    done.abort()
-  }
+  return await inTime(
+    inspectionMs,
+    inspect(place).catch(() => undefined),
+  )
 }
 
 async function inspect(place: Place): Promise<string> {
@@ -81,7 +78,8 @@ async function pythonFramework(place: Place, files: readonly DirectoryEntry[]): 
 }
 
 function mentions(name: string, text: string, framework: string): boolean {
-  if (name.endsWith('.py')) return new RegExp(`^\\s*(?:from|import)\\s+${framework}\\b`, 'm').test(text)
+  // Blanks and no newlines before the words: each line would be searched to the end of the text, for ever in a large one.
+  if (name.endsWith('.py')) return new RegExp(`^[ \\t]*(?:from|import)[ \\t]+${framework}\\b`, 'm').test(text)
   return new RegExp(`(?:^|["'\\s])${framework}(?:$|[^A-Za-z0-9_-])`, 'im').test(text)
 }
 

@@ -1,9 +1,12 @@
 import { Gate } from '../lib/gate.ts'
 import type { StreamEvent } from './session.ts'
+import { streamPageBytes } from './store.ts'
 import type { SessionStore } from './store.ts'
 
-/** Events read at once. One can be as long as a line of the agent, so a page is kept short. */
+/** Events read at once, unless `streamPageBytes` ends the page before. */
 export const pageEvents = 32
+/** Of a character in UTF-8. */
+const characterBytesMax = 3
 /** Reads at once for all replays of all sessions: whatever reconnects together, the store has time for those who write. */
 const readsAtOnce = 2
 /** Characters of JSON that pages keep after they were read. */
@@ -16,8 +19,8 @@ interface CachedPage {
 }
 
 /**
- * Stored events in pages that begin at fixed numbers. An event never changes, so who replays the same part gets the same page: one
- * read serves all who wait for it, and those who come while it is kept.
+ * Stored events in pages that begin at fixed numbers, or where one before was cut by its size. An event never changes, so who replays
+ * the same part gets the same page: one read serves all who wait for it, and those who come while it is kept.
  */
 export class ReplayPages {
   readonly #store: Pick<SessionStore, 'stream'>
@@ -33,16 +36,22 @@ export class ReplayPages {
   /** At least one event after the number `after`, without a hole; `last` is a number above it that is in the store. */
   async after(sessionId: string, after: number, last: number): Promise<readonly StreamEvent[]> {
     const start = after - (after % pageEvents)
-    const count = Math.min(pageEvents, last - start)
-    const key = `${sessionId}:${start}:${count}`
-    const page = this.#pages.get(key) ?? this.#read(key, sessionId, start, count)
-    this.#pages.delete(key)
-    this.#pages.set(key, page)
-    return (await page.events).slice(after - start)
+    const end = Math.min(start + pageEvents, last)
+    const events = (await this.#page(sessionId, start, end)).slice(after - start)
+    return events.length > 0 ? events : await this.#page(sessionId, after, end)
   }
 
-  #read(key: string, sessionId: string, start: number, count: number): CachedPage {
-    const page: CachedPage = { events: this.#load(sessionId, start, count), textLength: 0 }
+  /** The events behind the number `start`, up to `end` unless the page is cut before. */
+  async #page(sessionId: string, start: number, end: number): Promise<readonly StreamEvent[]> {
+    const key = `${sessionId}:${start}:${end}`
+    const page = this.#pages.get(key) ?? this.#read(key, sessionId, start, end)
+    this.#pages.delete(key)
+    this.#pages.set(key, page)
+    return await page.events
+  }
+
+  #read(key: string, sessionId: string, start: number, end: number): CachedPage {
+    const page: CachedPage = { events: this.#load(sessionId, start, end), textLength: 0 }
     page.events.then(
       (events) => {
         page.textLength = events.reduce((sum, event) => sum + textLength(event), 0)
@@ -54,10 +63,10 @@ export class ReplayPages {
     return page
   }
 
-  async #load(sessionId: string, start: number, count: number): Promise<StreamEvent[]> {
-    const events = await this.#gate.pass(() => this.#store.stream(sessionId, start, count))
-    if (events.length === count) return events
-    throw new Error(`session ${sessionId} has ${events.length} of the ${count} events after ${start}`)
+  async #load(sessionId: string, start: number, end: number): Promise<StreamEvent[]> {
+    const events = await this.#gate.pass(() => this.#store.stream(sessionId, start, end - start))
+    if (events.length > 0) return events
+    throw new Error(`session ${sessionId} has none of the events from ${start + 1} to ${end}`)
   }
 
   #evict(): void {
@@ -72,4 +81,10 @@ export class ReplayPages {
 
 export function textLength(event: StreamEvent): number {
   return JSON.stringify(event.data).length
+}
+
+/** Whether nothing came behind the events when they were read with this limit; where that is not sure, false. */
+export function isLastPage(events: readonly StreamEvent[], limit: number): boolean {
+  if (events.length >= limit) return false
+  return events.reduce((sum, event) => sum + textLength(event), 0) * characterBytesMax < streamPageBytes
 }

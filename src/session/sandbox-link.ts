@@ -2,6 +2,7 @@ import { isServiceError } from '../errors.ts'
 import type { SandboxService, SandboxStatus } from '../sandbox/index.ts'
 import type { WorkerDeps } from './agent-link.ts'
 import { bootSandbox, endForeignAgents, findSandbox } from './boot.ts'
+import { hasWork, type Progress } from './draft.ts'
 import { dropForkCheckpoint } from './fork.ts'
 import type { Ledger } from './ledger.ts'
 import type { Session } from './session.ts'
@@ -59,13 +60,13 @@ export class SandboxLink {
     if (replaced) await deleteSandbox(sandboxes, session)
   }
 
-  /** Awake from here on, or free to fall asleep. */
-  hold(wanted: boolean): void {
-    if (wanted && !this.#life.signal.aborted) {
-      const { sandboxId } = this.#ledger.known?.session ?? {}
-      if (sandboxId !== undefined) this.#release ??= this.#deps.sandboxes.previews.hold(sandboxId)
-      return
-    }
+  /** Awake from here on while there is work; without any it is free to fall asleep. */
+  hold(progress: Progress): void {
+    if (!hasWork(progress) || this.#life.signal.aborted) return this.letSleep()
+    this.#release ??= this.#deps.sandboxes.previews.hold(progress.session.sandboxId)
+  }
+
+  letSleep(): void {
     this.#release?.()
     this.#release = undefined
   }

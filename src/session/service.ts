@@ -1,8 +1,10 @@
 import { ServiceError } from '../errors.ts'
 import type { EventBus } from '../events/bus.ts'
 import { newId } from '../lib/id.ts'
+import { KeyedGate } from '../lib/keyed-gate.ts'
 import type { Log } from '../lib/log.ts'
 import { costUsd } from '../lib/model-price.ts'
+import { SharedRoom } from '../lib/shared-room.ts'
 import type { SandboxService } from '../sandbox/index.ts'
 import {
   type AccessToken,
@@ -21,6 +23,7 @@ import type {
   SessionStream,
   SessionView,
   StreamOptions,
+  ViewOptions,
 } from './api.ts'
 import { defaultSessionLimits, defaultSessionTimings, previewPort, type SessionConfig } from './config.ts'
 import { unusedTokenHash } from './draft.ts'
@@ -30,7 +33,7 @@ import { checkCreate, checkText } from './input.ts'
 import { demandQueued, hasEnded } from './ledger.ts'
 import { Pace } from './pace.ts'
 import type { Message, Session, SessionEvent } from './session.ts'
-import type { SessionStore } from './store.ts'
+import type { SessionPlace, SessionStore } from './store.ts'
 import { Starts } from './starts.ts'
 import { SessionStreams } from './stream.ts'
 import { SessionWorker } from './worker.ts'
@@ -56,6 +59,12 @@ export interface RunningSessionService extends SessionService {
 const listLimitDefault = 50
 /** Sessions are listed whole, with all that was said in them. */
 const listLimitMax = 100
+/** Views up to this size wait in no line: a connection's own buffers take them, however slowly its client reads. */
+const smallViewBytes = 64 * 1024
+/** Views of the largest size that one organisation, and all together, may have in memory until they were sent. */
+const fullViews = { ofOneMax: 4, ofAllMax: 12 }
+/** Of one session: a browser that has its token, and takes nothing, holds up that session alone. */
+const viewsOfSessionMax = 2
 /** How long a creation waits to hear that its checkpoint does not exist. */
 const checkpointCheckMs = 50
 
@@ -75,6 +84,9 @@ class Sessions implements RunningSessionService {
   readonly #closing = new AbortController()
   readonly #pace = new Pace()
   readonly #streams: SessionStreams
+  /** In bytes of unsent views. */
+  readonly #unsent: SharedRoom
+  readonly #unsentOfSession = new KeyedGate(viewsOfSessionMax)
   readonly #starts: Starts
   readonly #unsubscribe: () => void
 
@@ -85,6 +97,10 @@ class Sessions implements RunningSessionService {
     this.#timings = { ...defaultSessionTimings, ...deps.config.timings }
     const { store, bus } = deps
     this.#streams = new SessionStreams({ store, bus, pollMs: this.#timings.streamPollMs, pace: this.#pace })
+    this.#unsent = new SharedRoom({
+      ofOneMax: fullViews.ofOneMax * this.#limits.historyBytesMax,
+      ofAllMax: fullViews.ofAllMax * this.#limits.historyBytesMax,
+    })
     this.#starts = new Starts({
       atOnce: this.#limits.agentStartsAtOnce,
       turnMs: this.#timings.agentStartTurnMs,
@@ -95,7 +111,7 @@ class Sessions implements RunningSessionService {
   }
 
   async start(): Promise<void> {
-    for (const session of await this.#deps.store.sessionsIn('running')) this.#worker(session)
+    for (const place of await this.#deps.store.sessionsIn('running')) this.#worker(place)
   }
 
   async close(): Promise<void> {
@@ -152,11 +168,17 @@ class Sessions implements RunningSessionService {
     return this.#view(session, [message], [event])
   }
 
-  async get(orgId: string, sessionId: string, userId?: string): Promise<SessionView> {
-    return await this.#loadView(await this.#owned(orgId, sessionId, userId))
+  async get(orgId: string, sessionId: string, userId?: string, options?: ViewOptions): Promise<SessionView> {
+    const session = await this.#owned(orgId, sessionId, userId)
+    await this.#enterMemory(orgId, [session], options)
+    return await this.#loadView(session)
   }
 
-  async list(orgId: string, query: ListSessions): Promise<{ items: SessionView[]; nextCursor?: string }> {
+  async list(
+    orgId: string,
+    query: ListSessions,
+    options?: ViewOptions,
+  ): Promise<{ items: SessionView[]; nextCursor?: string }> {
     const limit = query.limit ?? listLimitDefault
     if (!Number.isInteger(limit) || limit < 1 || limit > listLimitMax) {
       const message = `limit must be a whole number from 1 to ${listLimitMax}`
@@ -170,6 +192,7 @@ class Sessions implements RunningSessionService {
       ...(query.userId === undefined ? {} : { userId: query.userId }),
       ...(query.cursor === undefined ? {} : { cursor: query.cursor }),
     })
+    await this.#enterMemory(orgId, items, options)
     const views: SessionView[] = []
     for (const session of items) views.push(await this.#loadView(session))
     return { items: views, ...(nextCursor === undefined ? {} : { nextCursor }) }
@@ -196,12 +219,13 @@ class Sessions implements RunningSessionService {
     orgId: string,
     sessionId: string,
     input: { message: string; userId: string },
+    options?: ViewOptions,
   ): Promise<SessionView> {
     const session = await this.#steerable(orgId, sessionId, input.userId)
     checkText(input.message, 'message', this.#limits)
     this.#demandOpen()
     await this.#worker(session).enqueue(input.message)
-    return await this.get(orgId, sessionId)
+    return await this.get(orgId, sessionId, undefined, options)
   }
 
   async interrupt(orgId: string, sessionId: string, userId: string): Promise<void> {
@@ -211,26 +235,33 @@ class Sessions implements RunningSessionService {
     await this.#worker(session).interrupt()
   }
 
-  async cancelMessage(orgId: string, sessionId: string, messageId: string, userId?: string): Promise<SessionView> {
+  async cancelMessage(
+    orgId: string,
+    sessionId: string,
+    messageId: string,
+    userId?: string,
+    options?: ViewOptions,
+  ): Promise<SessionView> {
     const session = await this.#owned(orgId, sessionId, userId)
     await demandQueued(this.#deps.store, sessionId, messageId)
     this.#demandOpen()
     await this.#worker(session).cancelMessage(messageId)
-    return await this.get(orgId, sessionId)
+    return await this.get(orgId, sessionId, undefined, options)
   }
 
-  async fork(orgId: string, sessionId: string, userId: string): Promise<SessionView> {
+  async fork(orgId: string, sessionId: string, userId: string, options?: ViewOptions): Promise<SessionView> {
     const session = await this.#steerable(orgId, sessionId, userId)
     this.#demandOpen()
     const fork = await this.#worker(session).whileIdle((source) => forkSession(this.#deps, source))
     if (!this.#closing.signal.aborted) this.#worker(fork)
-    return await this.get(orgId, fork.id)
+    return await this.get(orgId, fork.id, undefined, options)
   }
 
   async restart(
     orgId: string,
     sessionId: string,
     { userId, checkpointId }: { userId: string; checkpointId?: string },
+    options?: ViewOptions,
   ): Promise<SessionView> {
     const session = await this.#steerable(orgId, sessionId, userId)
     if (checkpointId !== undefined) await this.#demandCheckpoint(orgId, checkpointId)
@@ -244,7 +275,7 @@ class Sessions implements RunningSessionService {
       throw error
     }
     this.#bySandbox.delete(session.sandboxId)
-    return await this.get(orgId, sessionId)
+    return await this.get(orgId, sessionId, undefined, options)
   }
 
   async createToken(orgId: string, sessionId: string, input: CreateToken): Promise<AccessToken> {
@@ -271,7 +302,7 @@ class Sessions implements RunningSessionService {
     return { view: this.#view(session, [], []), records: exportRecords(this.#deps.store, this.#pace, sessionId) }
   }
 
-  #worker(session: Session): SessionWorker {
+  #worker(session: SessionPlace): SessionWorker {
     const existing = this.#workers.get(session.id)
     if (existing) return existing
     const [limits, timings] = [this.#limits, this.#timings]
@@ -328,6 +359,24 @@ class Sessions implements RunningSessionService {
 
   #demandOpen(): void {
     if (this.#closing.signal.aborted) throw new ServiceError('unavailable', 'the server is shutting down')
+  }
+
+  /** Waits until there is room in memory for the views of these sessions. */
+  async #enterMemory(orgId: string, sessions: readonly Session[], { sent }: ViewOptions = {}): Promise<void> {
+    if (sent === undefined) return
+    let bytes = 0
+    for (const { id, artifacts } of sessions) {
+      bytes += JSON.stringify(artifacts).length + (await this.#deps.store.historyBytes(id))
+    }
+    if (bytes <= smallViewBytes) return
+    const [first, ...others] = sessions
+    const leaveSession = first && others.length === 0 ? await this.#unsentOfSession.enter(first.id) : undefined
+    const leaveRoom = await this.#unsent.enter(orgId, bytes)
+    const leave = () => {
+      leaveRoom()
+      leaveSession?.()
+    }
+    void sent.then(leave, leave)
   }
 
   async #loadView(session: Session): Promise<SessionView> {

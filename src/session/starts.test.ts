@@ -36,6 +36,24 @@ test('agents start a few at a time; each that is ready lets the next one begin',
   for (const { session } of created) await world.until(session.id, 'idle')
 })
 
+test('a sandbox that takes no files does not hold up the agents of others', async () => {
+  const service = world.serve({ limits: { agentStartsAtOnce: 1 }, timings: { agentStartTurnMs: 50 } })
+  const files = Promise.withResolvers<void>()
+  const asked = Promise.withResolvers<void>()
+  world.sandboxes.beforeMkdir = async () => {
+    asked.resolve()
+    await files.promise
+  }
+  const slow = await service.create(orgId, simple)
+  await asked.promise
+  world.sandboxes.beforeMkdir = async () => {}
+  const other = await service.create(orgId, simple)
+  await world.until(other.session.id, 'idle')
+  assert.equal(world.sandboxes.agents.length, 1)
+  files.resolve()
+  await world.until(slow.session.id, 'idle')
+})
+
 test('agents that hang do not hold up those of others, and a session that waits for its place ends at once', async () => {
   const service = world.serve({ limits: { agentStartsAtOnce: 1 }, timings: { agentStartTurnMs: 300 } })
   world.sandboxes.script = { ...answering, configure: () => false }

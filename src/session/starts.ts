@@ -15,7 +15,7 @@ export class Starts {
   }
 }
 
-/** One session's place among them: free ──enter──► held ──leave, or some time after `leaveSoon`──► free. */
+/** One session's place among them: free ──enter──► held ──leave, or `turnMs` later──► free. */
 export class StartSlot {
   readonly #starts: Starts
   readonly #signal: AbortSignal
@@ -31,7 +31,7 @@ export class StartSlot {
     return this.#leave !== undefined
   }
 
-  /** Waits for a place. Without one after `signal` has aborted. */
+  /** Waits for a place, which is kept until `leave`, and not for long. Without one after `signal` has aborted. */
   async enter(): Promise<void> {
     if (this.isHeld || this.#signal.aborted) return
     const entering = this.#starts.gate.enter()
@@ -40,12 +40,8 @@ export class StartSlot {
     this.#signal.addEventListener('abort', onAbort)
     this.#leave = await Promise.race([entering, aborted.promise])
     this.#signal.removeEventListener('abort', onAbort)
-    if (!this.isHeld) void entering.then((leave) => leave())
-  }
-
-  /** The process is there; its place is kept until `leave`, and not for long. */
-  leaveSoon(): void {
-    clearTimeout(this.#timer)
+    if (!this.isHeld) return void entering.then((leave) => leave())
+    // From here on, so that a sandbox that is slow to take the skills holds up nobody either.
     this.#timer = setTimeout(() => this.leave(), this.#starts.turnMs)
     this.#timer.unref()
   }

@@ -1,5 +1,8 @@
 import type { Message, MessageState, Session, SessionEvent, SessionStatus, StreamEvent } from './session.ts'
 
+/** Of JSON text: one read of stream events ends with the event that reaches it, which is as long as a line of the agent at most. */
+export const streamPageBytes = 1024 * 1024
+
 /**
  * The port behind which sessions are kept. Every method is one transaction; what it acknowledged survives a crash.
  * Sequence numbers of stream events are dense per session and assigned in commit order.
@@ -8,16 +11,19 @@ export interface SessionStore {
   /** Inserts the session with the messages that it begins with, oldest first, and its first event. */
   createSession(session: Session, messages: readonly Message[], event: SessionEvent): Promise<void>
   session(id: string, orgId?: string): Promise<Session | undefined>
+  /** Without what can be megabytes: `agentConfig` has no system prompt, and its `skills` are left out (`{}`). */
+  sessionWithoutTexts(id: string): Promise<Session | undefined>
   sessionBySandbox(sandboxId: string): Promise<Session | undefined>
   sessionByGatewayToken(tokenHash: string): Promise<Session | undefined>
   /**
    * Newest first. A search looks into a bounded number of sessions for one page, which may hold less than `limit`, even
-   * nothing, and still have a next one. An unreadable cursor throws `invalid_request`. `agentConfig.skills` is left out (`{}`): a page of sessions
-   * with megabytes of skills each does not fit into memory. For the same reason a page ends before the session with which the
-   * histories on it would exceed `historyBytesMax`, unless that is its first.
+   * nothing, and still have a next one. An unreadable cursor throws `invalid_request`. `agentConfig` is without its system prompt
+   * and skills: a page of sessions with megabytes of them each does not fit into memory. For the same reason a page ends before the
+   * session with which the histories and artifacts on it would exceed `historyBytesMax`, unless that is its first.
    */
   listSessions(query: SessionQuery): Promise<{ items: Session[]; nextCursor?: string }>
-  sessionsIn(status: SessionStatus): Promise<Session[]>
+  /** Oldest first, all at once: no more of each than its place. */
+  sessionsIn(status: SessionStatus): Promise<SessionPlace[]>
 
   /**
    * Applies all of a change or nothing. Returns `undefined`, having changed nothing, when the session is unknown or not in
@@ -34,7 +40,10 @@ export interface SessionStore {
   firstMessage(sessionId: string, state: MessageState): Promise<Message | undefined>
   /** Oldest first; all, or a page of them. */
   events(sessionId: string, page?: RowPage): Promise<SessionEvent[]>
-  /** Stream events with a number above `after`, in order, at most `limit`. */
+  /**
+   * Stream events with a number above `after`, in order: at most `limit`, and none behind the one with which they reach
+   * `streamPageBytes`. So fewer than `limit` need not be all; `isLastPage` tells.
+   */
   stream(sessionId: string, after: number, limit: number): Promise<StreamEvent[]>
   /** The number of the newest stream event; 0 when there is none. */
   lastSequence(sessionId: string): Promise<number>
@@ -46,6 +55,8 @@ export interface SessionStore {
   /** Forgets the sessions that ended before this time, with all that belongs to them, and returns how many those were. */
   purgeSessions(endedBefore: Date): Promise<number>
 }
+
+export type SessionPlace = Pick<Session, 'id' | 'orgId' | 'sandboxId'>
 
 export interface RowPage {
   /** Id of the row before the first; from the beginning without it. */
@@ -78,7 +89,8 @@ export interface SessionChange {
 }
 
 export interface Committed {
-  session: Session
+  /** Without its configuration, so that a commit need not read it. */
+  session: Omit<Session, 'agentConfig'>
   /** The added stream events with their numbers. */
   stream: StreamEvent[]
 }

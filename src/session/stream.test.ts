@@ -5,7 +5,9 @@ import fc from 'fast-check'
 import { createMemoryBus } from '../bus/memory.ts'
 import { Pace } from './pace.ts'
 import type { Session, StreamEvent } from './session.ts'
+import type { SessionStore } from './store.ts'
 import { SessionStreams } from './stream.ts'
+import { SessionTail } from './tail.ts'
 import { memorySessionStore } from './testing/memory-session-store.ts'
 
 const never = new AbortController().signal
@@ -25,7 +27,7 @@ async function world(pollMs = 60_000) {
   })
   const reads = { count: 0, now: 0, most: 0, fail: false }
   const bus = createMemoryBus()
-  const streams = new SessionStreams({
+  const deps = {
     bus,
     pollMs,
     pace: new Pace(),
@@ -39,8 +41,9 @@ async function world(pollMs = 60_000) {
         reads.now -= 1
         return await store.stream(sessionId, after, limit)
       },
-    },
-  })
+    } satisfies SessionStore,
+  }
+  const streams = new SessionStreams(deps)
   const sayUnheard = async (count: number, text = '') => {
     await store.commit(id, { addStream: Array.from({ length: count }, () => ({ type: 'assistant', text })) })
   }
@@ -53,7 +56,7 @@ async function world(pollMs = 60_000) {
     bus.publish({ type: 'session_changed', sessionId: id, lastSequence: 0 })
   }
   const follow = (after = 0, signal: AbortSignal = never) => streams.follow(id, after, signal)
-  return { say, sayUnheard, end, follow, reads }
+  return { say, sayUnheard, end, follow, reads, openTail: () => new SessionTail(deps, id) }
 }
 
 async function numbers(stream: AsyncIterable<StreamEvent>, each?: (sequence: number) => Promise<void>) {
@@ -165,4 +168,33 @@ test('a notice that is lost costs the time of a poll and no event', async () => 
   await sayUnheard(1)
   assert.equal((await next).value?.sequence, 2)
   await follower.return(undefined)
+})
+
+test('events of any size come to all, once and in order, wherever they begin', async () => {
+  const { say, end, follow } = await world()
+  const [small, large, huge] = ['x', 'x'.repeat(400_000), 'x'.repeat(1_200_000)]
+  for (const text of [small, huge, small, large, small, small, small, huge]) await say(5, text)
+  const live = numbers(follow())
+  await say(3, huge)
+  await say(2, small)
+  await end()
+  assert.deepEqual(await live, upTo(45))
+  for (const after of [0, 7, 31, 32, 38]) assert.deepEqual(await numbers(follow(after)), upTo(45, after + 1))
+})
+
+test('a tail keeps no event that is larger than what it may keep', async () => {
+  const { say, openTail } = await world()
+  const tail = openTail()
+  await tail.opened
+  await say(2)
+  await tail.changed(never)
+  assert.equal(tail.after(0)?.length, 2)
+  await say(1, 'x'.repeat(300_000))
+  await tail.changed(never)
+  assert.equal(tail.last, 3)
+  assert.equal(tail.after(2), undefined)
+  await say(1)
+  await tail.changed(never)
+  assert.equal(tail.after(3)?.length, 1)
+  tail.close()
 })

@@ -1,12 +1,12 @@
 import type { EventBus } from '../events/bus.ts'
 import type { Pace } from './pace.ts'
-import { pageEvents, textLength } from './replay.ts'
+import { isLastPage, pageEvents, textLength } from './replay.ts'
 import type { StreamEvent } from './session.ts'
 import type { SessionStore } from './store.ts'
 
-/** What is kept of the newest events; who is further behind reads pages of the store. */
+/** What is kept of the newest events; who is further behind reads pages of the store, of which few are read and kept at a time. */
 const windowEvents = 128
-/** Characters of JSON. What was read last is kept however long it is, so that nobody who waited for it has to read it again. */
+/** Characters of JSON. An event that is longer by itself is not kept: each session that is followed would hold one. */
 const windowTextMax = 256 * 1024
 
 export interface TailDeps {
@@ -118,18 +118,17 @@ export class SessionTail {
     while (!this.#isClosed) {
       const events = await this.#deps.store.stream(this.#sessionId, this.#last, pageEvents)
       this.#keep(events)
-      if (events.length < pageEvents) return
+      if (isLastPage(events, pageEvents)) return
       this.#release()
       await this.#deps.pace.next()
     }
   }
 
   #keep(events: readonly StreamEvent[]): void {
-    const added = events.map((event) => ({ event, textLength: textLength(event) }))
-    this.#windowText += added.reduce((sum, one) => sum + one.textLength, 0)
-    const isTooMuch = () => this.#window.length + added.length > windowEvents || this.#windowText > windowTextMax
-    while (this.#window.length > 0 && isTooMuch()) this.#windowText -= this.#window.shift()?.textLength ?? 0
-    this.#window.push(...added)
+    this.#window.push(...events.map((event) => ({ event, textLength: textLength(event) })))
+    this.#windowText = this.#window.reduce((sum, one) => sum + one.textLength, 0)
+    const isTooMuch = () => this.#window.length > windowEvents || this.#windowText > windowTextMax
+    while (isTooMuch()) this.#windowText -= this.#window.shift()?.textLength ?? 0
     this.#last = events.at(-1)?.sequence ?? this.#last
   }
 

@@ -51,16 +51,14 @@ export async function loadTurn(store: SessionStore, sessionId: string): Promise<
   const message = await store.firstMessage(sessionId, 'started')
   if (message === undefined) return undefined
   let turn = newTurn(message.id)
-  let after = await endOfTurnBefore(store, sessionId)
-  for (;;) {
-    const page = await store.stream(sessionId, after, pageEvents)
+  const start = await endOfTurnBefore(store, sessionId)
+  await eachPage(store, sessionId, { after: start, until: await store.lastSequence(sessionId) }, (page) => {
     for (const { data } of page) {
       const { lines, bytes } = turn.output
       turn = { ...advance(turn, data), output: { lines: lines + 1, bytes: bytes + weightOf(data) } }
     }
-    if (page.length < pageEvents) return turn
-    after = page.at(-1)!.sequence
-  }
+  })
+  return turn
 }
 
 /** Number of the newest `turn_complete`, searched from the end; 0 when there is none. */
@@ -68,12 +66,30 @@ async function endOfTurnBefore(store: SessionStore, sessionId: string): Promise<
   let end = await store.lastSequence(sessionId)
   while (end > 0) {
     const after = Math.max(0, end - pageEvents)
-    const page = await store.stream(sessionId, after, end - after)
-    const complete = page.findLast(({ data }) => data.type === 'turn_complete')
-    if (complete) return complete.sequence
+    const found: number[] = []
+    await eachPage(store, sessionId, { after, until: end }, (page) => {
+      found.push(...page.filter(({ data }) => data.type === 'turn_complete').map(({ sequence }) => sequence))
+    })
+    const complete = found.at(-1)
+    if (complete !== undefined) return complete
     end = after
   }
   return 0
+}
+
+/** One page after the other: none is held while the next one is read. */
+async function eachPage(
+  store: SessionStore,
+  sessionId: string,
+  { after, until }: { after: number; until: number },
+  take: (page: readonly StreamEvent[]) => void,
+): Promise<void> {
+  const next = async (start: number): Promise<number> => {
+    const page = await store.stream(sessionId, start, Math.min(pageEvents, until - start))
+    take(page)
+    return page.at(-1)?.sequence ?? until
+  }
+  for (let start = after; start < until;) start = await next(start)
 }
 
 function assistantText(data: StreamEvent['data']): string {

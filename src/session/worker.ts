@@ -49,7 +49,7 @@ export class SessionWorker {
     this.#agent = new AgentLink(deps, this.#ledger, session.orgId, {
       signal: this.#stop.signal,
       awake: () => this.#sandbox.wokeUp(),
-      hold: (wanted) => this.#sandbox.hold(wanted),
+      hold: (progress) => this.#sandbox.hold(progress),
       fail: (error, what, code) => this.#fail(error, what, code),
       orFail: (what, work) => this.#orFail(what, work),
     })
@@ -108,7 +108,7 @@ export class SessionWorker {
       try {
         const { session, turn } = await this.#ledger.read()
         release = sandboxes.previews.hold(session.sandboxId)
-        // With the texts of its skills, which the ledger leaves out.
+        // With its system prompt and skills, which the ledger leaves out.
         const whole = await store.session(this.sessionId)
         if (turn || session.activity !== 'idle' || !whole) {
           throw new ServiceError('conflict', `the session is ${session.activity}; it has to be idle`)
@@ -141,7 +141,7 @@ export class SessionWorker {
       }
       draft.restart(sandboxId, checkpointId)
     })
-    this.#sandbox.hold(false)
+    this.#sandbox.letSleep()
     await this.#agent.wanted('message')
     this.#poke()
   }
@@ -164,7 +164,7 @@ export class SessionWorker {
     this.#poke()
     // A boot under way goes on inside the sandbox service; the next server finds what it left.
     await Promise.race([this.#driving, sleep(this.#deps.timings.bootStopMs, undefined, { ref: false })])
-    this.#sandbox.hold(false)
+    this.#sandbox.letSleep()
   }
 
   /** Takes note of a change that the sandbox service has announced. */
@@ -195,7 +195,7 @@ export class SessionWorker {
       stopped.catch((error: unknown) => log.error({ err: error, sessionId: session.id }, 'a sandbox was left behind'))
     }
     waited.abort()
-    this.#sandbox.hold(false)
+    this.#sandbox.letSleep()
     await this.#sandbox.endForkCheckpoint(session)
     await this.#ledger.write(async (draft) => draft.end(await store.queuedMessageIds(this.sessionId)))
   }
@@ -217,7 +217,7 @@ export class SessionWorker {
       }
     }
     this.#agent.leaveStartSlot()
-    this.#sandbox.hold(false)
+    this.#sandbox.letSleep()
   }
 
   /** Does the next thing that is to be done; `wait` when only a message or an event of the sandbox can go on. */
@@ -227,7 +227,7 @@ export class SessionWorker {
     if (session.status === 'ended') this.#stop.abort()
     if (session.activity === 'failed' || this.#stop.signal.aborted) return await this.#rest(progress)
     const working = hasWork(progress)
-    this.#sandbox.hold(working)
+    this.#sandbox.hold(progress)
     if (!progress.sandboxReady) {
       await this.#orFail('The sandbox could not be started', () => this.#sandbox.boot(session))
       return 'again'
@@ -252,7 +252,7 @@ export class SessionWorker {
 
   /** Nothing is done until a message comes; a sandbox that is gone by now is noticed. */
   async #rest({ session, sandboxReady }: Progress): Promise<'wait'> {
-    this.#sandbox.hold(false)
+    this.#sandbox.letSleep()
     if (sandboxReady && session.status === 'running') await this.#sandbox.look(session)
     return 'wait'
   }
@@ -283,7 +283,7 @@ export class SessionWorker {
 
   /** After what may have left nothing to do. */
   async #restIfDone(): Promise<void> {
-    if (!hasWork(await this.#ledger.read())) this.#sandbox.hold(false)
+    if (!hasWork(await this.#ledger.read())) this.#sandbox.letSleep()
   }
 
   async #hasEnded(): Promise<boolean> {

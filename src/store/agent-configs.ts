@@ -1,11 +1,14 @@
 import { createHash } from 'node:crypto'
-import type { Kysely } from 'kysely'
+import { sql } from 'kysely'
+import type { ExpressionBuilder, Kysely } from 'kysely'
 import type { AgentConfig } from '../session/session.ts'
 import type { Database } from './schema.ts'
 import { strictJson } from './text.ts'
 
 /** Of JSON text; what is parsed from it takes about twice that. */
 const cacheBytesMax = 32 * 1024 * 1024
+/** Of megabytes each. */
+const purgedAtOnce = 16
 
 /**
  * Agent configurations by the hash of their text. They can hold megabytes of skills and never change, so a session's row
@@ -29,14 +32,14 @@ export class AgentConfigs {
     return hash
   }
 
-  /** Removes those that no session has any more. */
+  /** Removes those that no session has any more, a few at a time: others use the database meanwhile. */
   async purge(db: Kysely<Database>): Promise<void> {
-    await db
-      .deleteFrom('agentConfigs')
-      .where((eb) =>
-        eb.not(eb.exists(eb.selectFrom('sessions').select('id').whereRef('agentConfigHash', '=', 'agentConfigs.hash'))),
-      )
-      .execute()
+    for (;;) {
+      const unused = await db.selectFrom('agentConfigs').select('hash').where(isUnused).limit(purgedAtOnce).execute()
+      if (unused.length === 0) return
+      const hashes = unused.map(({ hash }) => hash)
+      await db.deleteFrom('agentConfigs').where('hash', 'in', hashes).where(isUnused).execute()
+    }
   }
 
   /** The same frozen object for each caller. */
@@ -57,10 +60,11 @@ export class AgentConfigs {
     return config
   }
 
-  /** Of many at once, by hash, without their skills. */
-  async withoutSkills(db: Kysely<Database>, hashes: readonly string[]): Promise<Map<string, AgentConfig>> {
+  /** Of many at once, by hash, without what can be megabytes: system prompt and skills. */
+  async withoutTexts(db: Kysely<Database>, hashes: readonly string[]): Promise<Map<string, AgentConfig>> {
     if (hashes.length === 0) return new Map()
-    const rows = await db.selectFrom('agentConfigs').select(['hash', 'config']).where('hash', 'in', hashes).execute()
+    const short = sql<Omit<AgentConfig, 'skills'>>`config - 'systemPrompt'`.as('config')
+    const rows = await db.selectFrom('agentConfigs').select(['hash', short]).where('hash', 'in', hashes).execute()
     return new Map(rows.map(({ hash, config }) => [hash, { ...config, skills: {} }]))
   }
 
@@ -73,6 +77,10 @@ export class AgentConfigs {
       this.#cachedBytes -= entry.bytes
     }
   }
+}
+
+function isUnused(eb: ExpressionBuilder<Database, 'agentConfigs'>) {
+  return eb.not(eb.exists(eb.selectFrom('sessions').select('id').whereRef('agentConfigHash', '=', 'agentConfigs.hash')))
 }
 
 function deepFreeze<Value extends object>(value: Value): Value {

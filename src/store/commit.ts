@@ -38,7 +38,7 @@ export function committer(db: Kysely<Database>, configs: AgentConfigs): SessionS
           .execute()
       }
       return {
-        session: toSession(row, await configs.get(transaction, row.agentConfigHash)),
+        session: sessionOf(row),
         stream: events.map(({ sequence, data }): StreamEvent => ({
           sequence,
           data,
@@ -158,8 +158,12 @@ function storedData(data: StreamEvent['data']): { text: string; data: StreamEven
 }
 
 export function toSession(row: Selectable<SessionTable>, agentConfig: Session['agentConfig']): Session {
+  return { ...sessionOf(row), agentConfig }
+}
+
+function sessionOf(row: Selectable<SessionTable>): Omit<Session, 'agentConfig'> {
   const { agentConfigHash: _hash, lastSequence: _sequence, streamBytes: _bytes, historyBytes: _history, ...rest } = row
-  return { ...present(rest), agentConfig }
+  return present(rest)
 }
 
 /** Of messages and events, as `SessionStore.historyBytes` counts them. */

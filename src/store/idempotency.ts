@@ -1,3 +1,4 @@
+import { sql } from 'kysely'
 import type { Kysely } from 'kysely'
 import { ServiceError } from '../errors.ts'
 import { KeyedLock } from '../lib/keyed-lock.ts'
@@ -6,8 +7,13 @@ import { lenientJson, strict } from './text.ts'
 
 /** For this long a key replays its response (docs/api.md § Conventions). */
 const doneMs = 24 * 60 * 60 * 1000
+/** In one statement, so that others use the database meanwhile. */
+const purgedAtOnce = 200
 /** How often `begin` looks again when the entry it collided with goes away under it. */
 const attemptsMax = 5
+
+/** Where PostgreSQL has a row: its key has two columns. */
+const row = sql<string>`ctid`
 
 export interface StoredResponse {
   statusCode: number
@@ -123,11 +129,15 @@ export function idempotencyStore(db: Kysely<Database>): IdempotencyStore {
     },
 
     async purge(before) {
-      const { numDeletedRows } = await db
-        .deleteFrom('idempotencyKeys')
-        .where('createdAt', '<', before)
-        .executeTakeFirstOrThrow()
-      return Number(numDeletedRows)
+      const old = db.selectFrom('idempotencyKeys').where('createdAt', '<', before).limit(purgedAtOnce)
+      for (let count = 0; ;) {
+        const { numDeletedRows } = await db
+          .deleteFrom('idempotencyKeys')
+          .where(row, 'in', old.select(row.as('row')))
+          .executeTakeFirstOrThrow()
+        if (numDeletedRows === 0n) return count
+        count += Number(numDeletedRows)
+      }
     },
   }
 }

@@ -1,50 +1,61 @@
+import { sql } from 'kysely'
 import type { ExpressionBuilder, Kysely, Selectable } from 'kysely'
 import type { SessionQuery } from '../session/store.ts'
-import { decodeCursor, encodeCursor, page } from './cursor.ts'
+import { decodeCursor, page } from './cursor.ts'
+import type { Position } from './cursor.ts'
 import type { Database, SessionTable } from './schema.ts'
 import { strict } from './text.ts'
 
-/** Sessions that one page of a search looks into: no index helps, and the database has other work. */
+/**
+ * Sessions that one page of a search looks into, and their histories together: no index helps, and the database has other work. On
+ * PGlite the whole server waits, for 10 to 14 ms a mebibyte.
+ */
 const searchedMax = 500
+const searchedBytesMax = 32 * 1024 * 1024
 
 interface ListedRows {
   rows: Selectable<SessionTable>[]
   nextCursor?: string
 }
 
-/** One page of a list, newest first; see `SessionStore.listSessions`. */
-export async function listedRows(db: Kysely<Database>, query: SessionQuery): Promise<ListedRows> {
-  const { limit, search } = query
-  if (search === undefined) {
-    const rows = await inOrder(db, query, limit + 1)
-      .selectAll()
-      .execute()
-    const { items, ...next } = page(rows, countOnPage(rows, query))
-    return { rows: items, ...next }
-  }
-  const looked = await inOrder(db, query, searchedMax + 1)
-    .select(['id', 'createdAt'])
-    .execute()
-  const last = looked.length > searchedMax ? looked[searchedMax - 1] : undefined
-  const ids = looked.slice(0, searchedMax).map(({ id }) => id)
-  if (ids.length === 0) return { rows: [] }
-  const found = await inOrder(db, { orgId: query.orgId }, limit + 1)
-    .selectAll()
-    .where('id', 'in', ids)
-    .where((eb) => holds(eb, strict(search, 'search')))
-    .execute()
-  const { items, nextCursor = last && encodeCursor(last) } = page(found, countOnPage(found, query))
-  return { rows: items, ...(nextCursor === undefined ? {} : { nextCursor }) }
+interface Measured extends Position {
+  bytes: number
 }
 
-/** How many of the first rows are on one page: `limit`, or fewer where their histories would be too large together. */
-function countOnPage(
-  rows: readonly Selectable<SessionTable>[],
-  { limit, historyBytesMax = Infinity }: SessionQuery,
-): number {
+/** What an answer tells of a session. What it leaves out of the configuration is not read. */
+const toldBytes = sql<number>`history_bytes + octet_length(artifacts::text)`.as('bytes')
+
+/** One page of a list, newest first; see `SessionStore.listSessions`. */
+export async function listedRows(db: Kysely<Database>, query: SessionQuery): Promise<ListedRows> {
+  const { orgId, limit, search, historyBytesMax = Infinity } = query
+  const looked = search === undefined ? undefined : await searchedIds(db, query)
+  let candidates = inOrder(db, looked === undefined ? query : { orgId }, limit + 1)
+  if (looked !== undefined) {
+    if (looked.ids.length === 0) return { rows: [] }
+    candidates = candidates.where('id', 'in', looked.ids).where((eb) => holds(eb, strict(search ?? '', 'search')))
+  }
+  const measured = await candidates.select(['id', 'createdAt', toldBytes]).execute()
+  const fitting = Math.min(limit, countWithin(measured, historyBytesMax))
+  const { items, nextCursor = looked?.nextCursor } = page(measured, fitting)
+  const ids = items.map(({ id }) => id)
+  const rows = ids.length === 0 ? [] : await inOrder(db, { orgId }, limit).selectAll().where('id', 'in', ids).execute()
+  return { rows, ...(nextCursor === undefined ? {} : { nextCursor }) }
+}
+
+/** The sessions that one page of a search looks into, and where the next one goes on. */
+async function searchedIds(db: Kysely<Database>, query: SessionQuery): Promise<{ ids: string[]; nextCursor?: string }> {
+  const rows = await inOrder(db, query, searchedMax + 1)
+    .select(['id', 'createdAt', 'historyBytes as bytes'])
+    .execute()
+  const { items, ...next } = page(rows, Math.min(searchedMax, countWithin(rows, searchedBytesMax)))
+  return { ids: items.map(({ id }) => id), ...next }
+}
+
+/** How many of the first rows hold no more than this together; at least one. */
+function countWithin(rows: readonly Measured[], bytesMax: number): number {
   let bytes = 0
-  const beyond = rows.findIndex((row, index) => (bytes += row.historyBytes) > historyBytesMax && index > 0)
-  return beyond < 0 ? limit : Math.min(limit, beyond)
+  const beyond = rows.findIndex((row, index) => (bytes += row.bytes) > bytesMax && index > 0)
+  return beyond < 0 ? rows.length : beyond
 }
 
 function inOrder(

@@ -1,22 +1,20 @@
+import { sql } from 'kysely'
 import type { Kysely, Selectable } from 'kysely'
-import type { AgentConfig, Session } from '../session/session.ts'
+import type { AgentConfig, Session, StreamEvent } from '../session/session.ts'
+import { streamPageBytes } from '../session/store.ts'
 import type { RowPage, SessionStore } from '../session/store.ts'
 import { AgentConfigs } from './agent-configs.ts'
 import { bytesOf, committer, insertMessages, insertSessionEvents, toSession } from './commit.ts'
 import { present } from './rows.ts'
 import type { Database, SessionTable } from './schema.ts'
 import { listedRows } from './session-list.ts'
+import { purgeSessions } from './session-purge.ts'
 import { lenientJson, strict } from './text.ts'
 
 export function sessionStore(db: Kysely<Database>): SessionStore {
   const configs = new AgentConfigs()
   const whole = async (row: Selectable<SessionTable> | undefined): Promise<Session | undefined> =>
     row && toSession(row, await configs.get(db, row.agentConfigHash))
-  const wholeAll = async (rows: Selectable<SessionTable>[]): Promise<Session[]> => {
-    const sessions: Session[] = []
-    for (const row of rows) sessions.push(toSession(row, await configs.get(db, row.agentConfigHash)))
-    return sessions
-  }
 
   return {
     async createSession(session, messages, event) {
@@ -46,6 +44,13 @@ export function sessionStore(db: Kysely<Database>): SessionStore {
       return await whole(await query.executeTakeFirst())
     },
 
+    async sessionWithoutTexts(id) {
+      const row = await db.selectFrom('sessions').selectAll().where('id', '=', id).executeTakeFirst()
+      if (row === undefined) return undefined
+      const found = await configs.withoutTexts(db, [row.agentConfigHash])
+      return sessionWith(row, found.get(row.agentConfigHash))
+    },
+
     async sessionBySandbox(sandboxId) {
       const row = await db
         .selectFrom('sessions')
@@ -67,7 +72,7 @@ export function sessionStore(db: Kysely<Database>): SessionStore {
 
     async listSessions(query) {
       const { rows, ...next } = await listedRows(db, query)
-      const found = await configs.withoutSkills(
+      const found = await configs.withoutTexts(
         db,
         rows.map(({ agentConfigHash }) => agentConfigHash),
       )
@@ -75,14 +80,13 @@ export function sessionStore(db: Kysely<Database>): SessionStore {
     },
 
     async sessionsIn(status) {
-      const rows = await db
+      return await db
         .selectFrom('sessions')
-        .selectAll()
+        .select(['id', 'orgId', 'sandboxId'])
         .where('status', '=', status)
         .orderBy('createdAt')
         .orderBy('id')
         .execute()
-      return await wholeAll(rows)
     },
 
     commit: committer(db, configs),
@@ -153,14 +157,18 @@ export function sessionStore(db: Kysely<Database>): SessionStore {
     },
 
     async stream(sessionId, after, limit) {
-      return await db
-        .selectFrom('streamEvents')
-        .select(['sequence', 'data', 'createdAt'])
-        .where('sessionId', '=', sessionId)
-        .where('sequence', '>', after)
-        .orderBy('sequence')
-        .limit(limit)
-        .execute()
+      // Numbers are dense, so that one event at a time is looked at and none behind the end of the page is read.
+      const { rows } = await sql<StreamEvent>`
+        with recursive page (sequence, data, created_at, bytes) as (
+          select sequence, data, created_at, octet_length(data::text) from stream_events
+          where session_id = ${sessionId} and sequence = ${after + 1}
+          union all
+          select next.sequence, next.data, next.created_at, page.bytes + octet_length(next.data::text) from page
+          join stream_events next on next.session_id = ${sessionId} and next.sequence = page.sequence + 1
+          where next.sequence <= ${after + limit} and page.bytes < ${streamPageBytes}
+        )
+        select sequence, data, created_at from page order by sequence`.execute(db)
+      return rows
     },
 
     async lastSequence(sessionId) {
@@ -179,13 +187,9 @@ export function sessionStore(db: Kysely<Database>): SessionStore {
     },
 
     async purgeSessions(endedBefore) {
-      const { numDeletedRows } = await db
-        .deleteFrom('sessions')
-        .where('status', '=', 'ended')
-        .where('updatedAt', '<', endedBefore)
-        .executeTakeFirstOrThrow()
-      if (numDeletedRows > 0n) await configs.purge(db)
-      return Number(numDeletedRows)
+      const count = await purgeSessions(db, endedBefore)
+      if (count > 0) await configs.purge(db)
+      return count
     },
   }
 }

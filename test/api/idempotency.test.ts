@@ -46,6 +46,26 @@ test('what is kept of an answer cannot be read from the database', async () => {
   }
 })
 
+test('a large session is not kept as an answer: a repeat gets it as it is by then, and does nothing again', async () => {
+  const { api, sessions } = world
+  const { id } = (await api.post('/v1/sessions', { prompt: 'x', user_id: 'u' })).body
+  const { messages } = sessions.kept.get(id)!
+  const send = () => api.post(`/v1/sessions/${id}/messages`, { message: 'hello', user_id: 'u' }, keyed('large'))
+  const kept = async () => {
+    const hash = await sha256(`POST /v1/sessions/${id}/messages\n{"message":"hello","user_id":"u"}`)
+    const state = await world.store.idempotency.begin(world.orgId, 'large', hash, new Date())
+    return state.state === 'done' ? state.body.length : undefined
+  }
+  messages[0]!.content = 'x'.repeat(1_000_000)
+  const first = await send()
+  assert.deepEqual([first.status, first.body.messages.length], [200, 2])
+  assert.ok((await kept())! < 1000, `${await kept()} bytes`)
+  messages[0]!.content = 'y'
+  const again = await send()
+  assert.deepEqual([again.status, again.headers['idempotent-replayed']], [200, 'true'])
+  assert.deepEqual([again.body.id, again.body.messages[0].content, again.body.messages.length], [id, 'y', 2])
+})
+
 test('keys of one organisation are nothing to another', async () => {
   const mine = await world.api.post('/api/sandboxes', {}, keyed('shared'))
   const theirs = await world.stranger.post('/api/sandboxes', {}, keyed('shared'))

@@ -40,7 +40,7 @@ export function sessionCommitTests(store: OpenedStore): void {
         addStream: stream,
       })
       assert.ok(committed)
-      const { agentProcessId: _cleared, ...rest } = session
+      const { agentProcessId: _cleared, agentConfig, ...rest } = session
       assert.deepEqual(committed.session, {
         ...rest,
         activity: 'working',
@@ -53,7 +53,7 @@ export function sessionCommitTests(store: OpenedStore): void {
         updatedAt: committed.session.updatedAt,
       })
       assert.ok(committed.session.updatedAt > session.updatedAt)
-      assert.deepEqual(await store().sessions.session(session.id), committed.session)
+      assert.deepEqual(await store().sessions.session(session.id), { ...committed.session, agentConfig })
       assert.deepEqual(await store().sessions.messages(session.id), [
         { ...first, state: 'started' },
         messages[0],
@@ -126,6 +126,23 @@ export function sessionCommitTests(store: OpenedStore): void {
       const change: SessionChange = { setMessages: [{ id: foreign.id, state: 'cancelled' }] }
       await assert.rejects(store().sessions.commit(one.id, change), (error) => isServiceError(error, 'not_found'))
       assert.deepEqual(await store().sessions.messages(other.id), [foreign])
+    })
+
+    test('a read of the stream ends with the event that makes it large, and the next one goes on from there', async () => {
+      const session = await newOne()
+      const lengths = [10, 10, 700_000, 700_000, 10, 3_000_000, 3_000_000, 10]
+      await store().sessions.commit(session.id, {
+        addStream: lengths.map((length) => ({ type: 'assistant', text: 'x'.repeat(length) })),
+      })
+      const pages: number[][] = []
+      for (let after = 0; after < lengths.length; after = pages.at(-1)!.at(-1)!) {
+        const page = await store().sessions.stream(session.id, after, 32)
+        for (const { sequence, data } of page) assert.equal(String(data['text']).length, lengths[sequence - 1])
+        pages.push(page.map(({ sequence }) => sequence))
+      }
+      assert.deepEqual(pages, [[1, 2, 3, 4], [5, 6], [7], [8]])
+      assert.equal((await store().sessions.stream(session.id, 0, 2)).length, 2)
+      assert.deepEqual(await store().sessions.stream(session.id, lengths.length, 32), [])
     })
 
     test('fifty commits at the same time get dense numbers, in the order of what they wrote', async () => {
@@ -212,15 +229,13 @@ export function sessionCommitTests(store: OpenedStore): void {
       assert.equal(JSON.stringify(committed?.stream[0]?.data), JSON.stringify(data))
     })
 
-    test('a commit reads the agent configuration that an earlier one set', async () => {
+    test('a commit sets the agent configuration, and one without leaves it as it is', async () => {
       const session = await newOne()
       const agentConfig = { ...session.agentConfig, model: 'other' }
-      assert.deepEqual(
-        (await store().sessions.commit(session.id, { session: { agentConfig } }))?.session.agentConfig,
-        agentConfig,
-      )
-      assert.deepEqual((await store().sessions.commit(session.id, {}))?.session.agentConfig, agentConfig)
-      assert.deepEqual((await store().sessions.session(session.id))?.agentConfig, agentConfig)
+      for (const change of [{ session: { agentConfig } }, {}]) {
+        await store().sessions.commit(session.id, change)
+        assert.deepEqual((await store().sessions.session(session.id))?.agentConfig, agentConfig)
+      }
     })
 
     test('the first message of a state is the oldest of the user', async () => {
@@ -257,8 +272,9 @@ export function sessionCommitTests(store: OpenedStore): void {
       const committed = await store().sessions.commit(session.id, {
         session: { userName: undefined, userEmail: undefined, checkpointId: undefined, agentProcessId: undefined },
       })
-      const { userName: _1, userEmail: _2, checkpointId: _3, agentProcessId: _4, ...rest } = session
+      const { agentConfig, userName: _1, userEmail: _2, checkpointId: _3, agentProcessId: _4, ...rest } = session
       assert.deepEqual(committed?.session, { ...rest, updatedAt: committed?.session.updatedAt })
+      assert.deepEqual(await store().sessions.session(session.id), { ...committed.session, agentConfig })
     })
   })
 }

@@ -1,8 +1,9 @@
 import assert from 'node:assert/strict'
+import { randomBytes } from 'node:crypto'
 import { suite, test } from 'node:test'
 import { isServiceError } from '../../src/errors.ts'
 import { newId } from '../../src/lib/id.ts'
-import type { Session } from '../../src/session/session.ts'
+import type { Message, Session, StreamEvent } from '../../src/session/session.ts'
 import type { OpenedStore } from './store.ts'
 import { eventOf, messageOf, newOrganisation, newSession, sessionOf } from './store-records.ts'
 
@@ -60,6 +61,7 @@ export function sessionTests(store: OpenedStore): void {
       const unknown = newId('session_')
       assert.equal(await sessions.session(unknown), undefined)
       assert.equal(await sessions.session(id, newId('org_')), undefined)
+      assert.equal(await sessions.sessionWithoutTexts(unknown), undefined)
       assert.equal(await sessions.sessionBySandbox(newId('sb-')), undefined)
       assert.equal(await sessions.sessionByGatewayToken(newId('key_')), undefined)
       assert.equal(await sessions.commit(unknown, { addMessages: [messageOf('hello')] }), undefined)
@@ -156,6 +158,16 @@ export function sessionTests(store: OpenedStore): void {
       }
     })
 
+    test('what the agent made counts among what a page of a list holds', async () => {
+      const { id: orgId } = await newOrganisation(store())
+      const artifacts = [{ path: `/${'x'.repeat(3000)}`, summary: '' }]
+      for (let index = 0; index < 3; index++) await newSession(store(), orgId, { artifacts })
+      const page = await store().sessions.listSessions({ orgId, limit: 3, historyBytesMax: 8000 })
+      assert.equal(page.items.length, 2)
+      assert.deepEqual(page.items[0]?.artifacts, artifacts)
+      assert.ok(page.nextCursor)
+    })
+
     test('a search finds titles and messages, in whatever case, and takes every character for itself', async () => {
       const { id: orgId } = await newOrganisation(store())
       const titled = await newSession(store(), orgId, { title: 'Coral reefs', userId: 'ann' })
@@ -198,6 +210,27 @@ export function sessionTests(store: OpenedStore): void {
       assert.ok(pages.length >= 3 && pages.length <= 6, `${pages.length} pages`)
     })
 
+    test('a search looks into so much at a time as the database has time for, and goes on from there', async () => {
+      const { id: orgId } = await newOrganisation(store())
+      const addMessages = Array.from({ length: 60 }, () => messageOf('x'.repeat(256 * 1024)))
+      const ids: string[] = []
+      for (let index = 0; index < 4; index++) {
+        const { id } = await newSession(store(), orgId, {
+          title: index === 0 ? 'wanted' : 'other',
+          createdAt: new Date(2026, 1, index + 1),
+        })
+        await store().sessions.commit(id, { addMessages })
+        for (const message of addMessages) message.id = newId('msg_')
+        ids.push(id)
+      }
+      const query = { orgId, search: 'wanted', limit: 10 }
+      const first = await store().sessions.listSessions(query)
+      assert.deepEqual(first.items, [])
+      assert.ok(first.nextCursor, 'fifteen mebibytes each: two sessions were looked into')
+      const second = await store().sessions.listSessions({ ...query, cursor: first.nextCursor })
+      assert.deepEqual([second.items.map(({ id }) => id), second.nextCursor], [[ids[0]], undefined])
+    })
+
     test('messages and events are read in pages, oldest first, each session by itself', async () => {
       const { id: orgId } = await newOrganisation(store())
       const [session, other] = [await newSession(store(), orgId), await newSession(store(), orgId)]
@@ -237,18 +270,31 @@ export function sessionTests(store: OpenedStore): void {
       const session = await newSession(store(), orgId, { agentConfig: { ...sessionOf(orgId).agentConfig, skills } })
       assert.deepEqual(await store().sessions.session(session.id), session)
       const committed = await store().sessions.commit(session.id, {})
-      assert.deepEqual(committed?.session.agentConfig, session.agentConfig)
-      assert.deepEqual(await store().sessions.sessionBySandbox(session.sandboxId), committed?.session)
-      const [running] = (await store().sessions.sessionsIn('running')).filter(({ id }) => id === session.id)
-      assert.deepEqual(running, committed?.session)
+      assert.ok(committed)
+      const after = { ...committed.session, agentConfig: session.agentConfig }
+      assert.deepEqual(await store().sessions.sessionBySandbox(session.sandboxId), after)
     })
 
-    test('a list leaves out the skills and nothing else', async () => {
+    test('what a server takes up of each session, and what a commit returns, is without megabytes of texts', async () => {
+      const { id: orgId } = await newOrganisation(store())
+      const session = fullSession(orgId)
+      await store().sessions.createSession(session, [], eventOf('started'))
+      const { id, sandboxId } = session
+      const places = (await store().sessions.sessionsIn('running')).filter((place) => place.id === id)
+      assert.deepEqual(places, [{ id, orgId, sandboxId }])
+      const { systemPrompt: _prompt, ...agentConfig } = session.agentConfig
+      const without = { ...session, agentConfig: { ...agentConfig, skills: {} } }
+      assert.deepEqual(await store().sessions.sessionWithoutTexts(id), without)
+      assert.equal('agentConfig' in (await store().sessions.commit(id, {}))!.session, false)
+    })
+
+    test('a list leaves out system prompt and skills, and nothing else', async () => {
       const { id: orgId } = await newOrganisation(store())
       const session = fullSession(orgId)
       await store().sessions.createSession(session, [messageOf('hello')], eventOf('started'))
       const { items } = await store().sessions.listSessions({ orgId, limit: 10 })
-      assert.deepEqual(items, [{ ...session, agentConfig: { ...session.agentConfig, skills: {} } }])
+      const { systemPrompt: _prompt, ...agentConfig } = session.agentConfig
+      assert.deepEqual(items, [{ ...session, agentConfig: { ...agentConfig, skills: {} } }])
       assert.deepEqual(await store().sessions.listSessions({ orgId: newId('org_'), limit: 10 }), { items: [] })
     })
 
@@ -278,6 +324,53 @@ export function sessionTests(store: OpenedStore): void {
       assert.deepEqual((await store().sessions.session(again.id))?.agentConfig, alone.agentConfig)
     })
 
+    test('a purge takes large sessions apart, and small ones together with them', async () => {
+      const { id: orgId } = await newOrganisation(store())
+      const updatedAt = new Date('1998-01-01T00:00:00Z')
+      // Those of other tests.
+      await store().sessions.purgeSessions(new Date())
+      const old = async (streams: StreamEvent['data'][][], messages: Message[] = []) => {
+        const session = sessionOf(orgId, { status: 'ended', updatedAt })
+        await store().sessions.createSession(session, messages, eventOf('started'))
+        for (const addStream of streams) await store().sessions.commit(session.id, { addStream })
+        await store().sessions.commit(session.id, { session: {}, addEvents: [eventOf('ended')] })
+        return session.id
+      }
+      // Random, so that it is as large on disk.
+      const large = () => ({ type: 'assistant', text: randomBytes(1_500_000).toString('base64') })
+      const tiny = Array.from({ length: 2500 }, () => ({ type: 'assistant' }))
+      const many = Array.from({ length: 2500 }, () => messageOf('x'.repeat(4000)))
+      const ids = [
+        await old([[large(), large(), large(), large()], [{ type: 'result' }], [large(), large()]]),
+        await old([tiny]),
+        await old([], many),
+      ]
+      for (let index = 0; index < 30; index++) ids.push(await old([[{ type: 'assistant' }]]))
+      const alive = await newSession(store(), orgId)
+      await store().sessions.commit(alive.id, { addStream: tiny })
+      const purging = store().sessions.purgeSessions(new Date())
+      const pending = Symbol('pending')
+      let turns = 0
+      for (
+        ;
+        (await Promise.race([
+          purging,
+          store()
+            .ping()
+            .then(() => pending),
+        ])) === pending;
+        turns++
+      );
+      assert.equal(await purging, ids.length)
+      assert.ok(turns > 10, `others had ${turns} turns meanwhile`)
+      for (const id of ids) {
+        assert.equal(await store().sessions.session(id), undefined)
+        assert.deepEqual(await store().sessions.stream(id, 0, 10), [])
+        assert.deepEqual(await store().sessions.messages(id), [])
+      }
+      assert.equal(await store().sessions.lastSequence(alive.id), tiny.length)
+    })
+
     test('a purge leaves alone the configuration that a commit is about to give to a session', async () => {
       const { id: orgId } = await newOrganisation(store())
       const session = await newSession(store(), orgId)
@@ -285,11 +378,11 @@ export function sessionTests(store: OpenedStore): void {
         const updatedAt = new Date('1999-01-01T00:00:00Z')
         await store().sessions.createSession(sessionOf(orgId, { status: 'ended', updatedAt }), [], eventOf('started'))
         const agentConfig = { ...session.agentConfig, systemPrompt: newId('org_') }
-        const [, committed] = await Promise.all([
+        await Promise.all([
           store().sessions.purgeSessions(new Date('1999-01-02T00:00:00Z')),
           store().sessions.commit(session.id, { session: { agentConfig } }),
         ])
-        assert.deepEqual(committed?.session.agentConfig, agentConfig)
+        assert.deepEqual((await store().sessions.session(session.id))?.agentConfig, agentConfig)
       }
     })
   })

@@ -36,6 +36,10 @@ export class FakeSandboxes {
   /** Asked before an agent is attached to: for wakes that take long. */
   beforeAttach: () => Promise<void> = async () => {}
   beforeDelete: () => Promise<void> = async () => {}
+  /** Asked before the working directory is made: for sandboxes that are slow to take files. */
+  beforeMkdir: () => Promise<void> = async () => {}
+  /** Asked before it is told which ports listen. */
+  beforePorts: () => Promise<void> = async () => {}
   readonly created: { id: string | undefined; envs: Record<string, string> | undefined; checkpointId?: string }[] = []
   readonly #bus: EventBus
 
@@ -138,6 +142,7 @@ export class FakeSandboxes {
       },
       files: {
         mkdir: async (_orgId: string, sandboxId: string, path: string) => {
+          await this.beforeMkdir()
           running(sandboxId).files.set(`${path}/`, '')
         },
         write: async (_orgId: string, sandboxId: string, path: string, body: Readable) => {
@@ -173,7 +178,10 @@ export class FakeSandboxes {
         kill: async (_orgId: string, sandboxId: string, id: string, signal = 9) => {
           process(running(sandboxId), id).signal(signal)
         },
-        ports: async (_orgId: string, sandboxId: string) => this.machine(sandboxId).ports,
+        ports: async (_orgId: string, sandboxId: string) => {
+          await this.beforePorts()
+          return this.machine(sandboxId).ports
+        },
       },
     }
     return part as unknown as SandboxService

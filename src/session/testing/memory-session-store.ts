@@ -1,5 +1,7 @@
 import { ServiceError } from '../../errors.ts'
 import type { Message, Session, SessionEvent, StreamEvent } from '../session.ts'
+import { weightOf } from '../output-budget.ts'
+import { streamPageBytes } from '../store.ts'
 import type { RowPage, SessionStore } from '../store.ts'
 
 interface Rows {
@@ -21,6 +23,12 @@ export function memorySessionStore(): SessionStore {
     },
     session: async (id, orgId) =>
       find((session) => session.id === id && (orgId === undefined || session.orgId === orgId)),
+    async sessionWithoutTexts(id) {
+      const found = find((session) => session.id === id)
+      if (!found) return undefined
+      const { systemPrompt: _prompt, ...agentConfig } = found.agentConfig
+      return { ...found, agentConfig: { ...agentConfig, skills: {} } }
+    },
     sessionBySandbox: async (sandboxId) => find((session) => session.sandboxId === sandboxId),
     sessionByGatewayToken: async (hash) => find((session) => session.gatewayTokenHash === hash),
     async listSessions({ orgId, userId, search = '', limit, historyBytesMax = Infinity }) {
@@ -35,7 +43,10 @@ export function memorySessionStore(): SessionStore {
       return { items: structuredClone(mine.slice(0, beyond < 0 ? limit : beyond)) }
     },
     sessionsIn: async (status) =>
-      structuredClone([...all.values()].map(({ session }) => session).filter((session) => session.status === status)),
+      [...all.values()]
+        .map(({ session }) => session)
+        .filter((session) => session.status === status)
+        .map(({ id, orgId, sandboxId }) => ({ id, orgId, sandboxId })),
     async commit(sessionId, change) {
       const now = new Date()
       const old = all.get(sessionId)
@@ -58,7 +69,8 @@ export function memorySessionStore(): SessionStore {
       }))
       stream.push(...added)
       all.set(sessionId, { session, messages, events, stream })
-      return structuredClone({ session, stream: added })
+      const { agentConfig: _config, ...committed } = session
+      return structuredClone({ session: committed, stream: added })
     },
     messages: async (id, page) => structuredClone(paged(rows(id).messages, page)),
     message: async (sessionId, id) => structuredClone(rows(sessionId).messages.find((message) => message.id === id)),
@@ -68,15 +80,14 @@ export function memorySessionStore(): SessionStore {
         .map((message) => message.id),
     firstMessage: async (id, state) => structuredClone(rows(id).messages.find((message) => message.state === state)),
     events: async (id, page) => structuredClone(paged(rows(id).events, page)),
-    stream: async (id, after, limit) =>
-      structuredClone(
-        rows(id)
-          .stream.filter(({ sequence }) => sequence > after)
-          .slice(0, limit),
-      ),
+    async stream(id, after, limit) {
+      const events = rows(id).stream.slice(after, after + limit)
+      let bytes = 0
+      const last = events.findIndex(({ data }) => (bytes += weightOf(data)) >= streamPageBytes)
+      return structuredClone(last < 0 ? events : events.slice(0, last + 1))
+    },
     lastSequence: async (id) => rows(id).stream.length,
-    streamBytes: async (id) =>
-      rows(id).stream.reduce((sum, { data }) => sum + Buffer.byteLength(JSON.stringify(data)), 0),
+    streamBytes: async (id) => rows(id).stream.reduce((sum, { data }) => sum + weightOf(data), 0),
     historyBytes: async (id) => bytesOf(rows(id)),
     async purgeSessions(endedBefore) {
       const old = [...all.values()].map(({ session }) => session).filter(({ status }) => status === 'ended')

@@ -116,7 +116,12 @@ export class World {
   }
 
   async streamed(sessionId: string): Promise<StreamEvent[]> {
-    return await this.store.stream(sessionId, 0, 100_000)
+    const events: StreamEvent[] = []
+    for (;;) {
+      const page = await this.store.stream(sessionId, events.length, 100_000)
+      if (page.length === 0) return events
+      events.push(...page)
+    }
   }
 
   async types(sessionId: string): Promise<string[]> {
