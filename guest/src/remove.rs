@@ -1,4 +1,4 @@
-//! Removes a tree without following symbolic links, at any depth, with two open folders at a time.
+//! Removes a tree without following symbolic links, at any depth and width, with two open folders at a time.
 
 use crate::fault::{Fault, Outcome};
 use crate::files::about;
@@ -6,14 +6,21 @@ use crate::sys;
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io;
+use std::mem;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::os::unix::io::AsRawFd;
 use std::path::{Component, Path, PathBuf};
 
-/// A folder on the way down: its name in its parent, and which folder the parent was.
+/// Names of folders that are remembered at a time, or each would cost a reading of all that lie beside it.
+const NAMES_MAX: usize = 16 * 1024;
+/// The part of the names left that one folder may have, so that folders below it have some too.
+const SHARE: usize = 16;
+
+/// A folder on the way down: its name in its parent, which folder the parent was, and what else is to be removed in that.
 struct Step {
     name: OsString,
     parent: (u64, u64),
+    siblings: Vec<OsString>,
 }
 
 pub fn remove(path: &Path) -> Outcome<()> {
@@ -31,11 +38,27 @@ pub fn remove(path: &Path) -> Outcome<()> {
 fn remove_folder(path: &Path) -> io::Result<()> {
     let mut folder = open_folder(path)?;
     let mut steps: Vec<Step> = Vec::new();
+    // Of this folder; those of its parents are in the steps.
+    let mut names: Vec<OsString> = Vec::new();
+    let mut remembered = 0;
     loop {
-        if let Some(name) = remove_files(&folder)? {
+        let fresh = names.is_empty();
+        if fresh {
+            names = remove_files(&folder, 1 + (NAMES_MAX - remembered) / SHARE)?;
+            remembered += names.len();
+        }
+        if let Some(name) = names.pop() {
+            remembered -= 1;
             let parent = identity(&folder)?;
-            folder = open_folder(&inside(&folder).join(&name))?;
-            steps.push(Step { name, parent });
+            match open_folder(&inside(&folder).join(&name)) {
+                Ok(below) => {
+                    folder = below;
+                    steps.push(Step { name, parent, siblings: mem::take(&mut names) });
+                }
+                // Another has removed or replaced it since the folder was read, which is read again at the end.
+                Err(error) if !fresh && is_no_folder(&error) => {}
+                Err(error) => return Err(error),
+            }
             continue;
         }
         let step = match steps.pop() {
@@ -49,17 +72,20 @@ fn remove_folder(path: &Path) -> io::Result<()> {
         }
         fs::remove_dir(inside(&parent).join(&step.name))?;
         folder = parent;
+        names = step.siblings;
     }
 }
 
-/// Removes all but folders; returns the first folder, if there is one.
-fn remove_files(folder: &File) -> io::Result<Option<OsString>> {
+/// Removes all but folders; returns the names of up to so many of these.
+fn remove_files(folder: &File, most: usize) -> io::Result<Vec<OsString>> {
     let path = inside(folder);
-    let mut first = None;
+    let mut folders = Vec::new();
     for entry in fs::read_dir(&path)? {
         let entry = entry?;
         if entry.file_type()?.is_dir() {
-            first.get_or_insert(entry.file_name());
+            if folders.len() < most {
+                folders.push(entry.file_name());
+            }
         } else {
             match fs::remove_file(path.join(entry.file_name())) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -67,7 +93,11 @@ fn remove_files(folder: &File) -> io::Result<Option<OsString>> {
             }
         }
     }
-    Ok(first)
+    Ok(folders)
+}
+
+fn is_no_folder(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(2 | 20 | 40)) // ENOENT, ENOTDIR, ELOOP
 }
 
 /// Paths through an open folder are not led astray by who renames its parents.
@@ -87,6 +117,36 @@ fn identity(folder: &File) -> io::Result<(u64, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn more_folders_are_removed_than_are_remembered_at_any_level() {
+        let root = std::env::temp_dir().join(format!("atoll-remove-{}", std::process::id()));
+        let mut place = root.clone();
+        // Each level has more folders than the one above may remember of its own.
+        for level in 0..3 {
+            for index in 0..1500 {
+                fs::create_dir_all(place.join(index.to_string())).unwrap();
+            }
+            fs::write(place.join("file"), "").unwrap();
+            place = place.join((level * 700).to_string());
+        }
+        remove(&root).unwrap();
+        assert!(!root.exists());
+    }
+
+    #[test]
+    fn what_lies_beside_a_folder_is_not_read_again_for_each() {
+        let root = std::env::temp_dir().join(format!("atoll-remove-names-{}", std::process::id()));
+        for index in 0..100 {
+            fs::create_dir_all(root.join(index.to_string())).unwrap();
+        }
+        fs::write(root.join("file"), "").unwrap();
+        let folder = open_folder(&root).unwrap();
+        assert_eq!(remove_files(&folder, 40).unwrap().len(), 40);
+        assert_eq!(remove_files(&folder, 4000).unwrap().len(), 100);
+        assert!(!root.join("file").exists());
+        fs::remove_dir_all(&root).unwrap();
+    }
 
     #[test]
     fn the_root_and_dots_are_not_removed() {

@@ -50,6 +50,11 @@ impl Log {
         self.keep == Keep::Tail && self.end.saturating_sub(cursor) <= self.keep_bytes as u64
     }
 
+    /// What is kept of both streams.
+    pub fn bytes(&self) -> usize {
+        self.streams[0].bytes() + self.streams[1].bytes()
+    }
+
     /// What it costs of memory: its bytes, and where they stood.
     pub fn memory(&self) -> usize {
         self.streams[0].memory() + self.streams[1].memory()

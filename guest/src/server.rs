@@ -170,7 +170,10 @@ fn handle(
             }
             with_process(info)
         }
-        "output" => return output(&*find()?, &mut writer),
+        "output" => {
+            let bytes_max = request.optional_integer("bytesMax", 0, OFFSET_MAX)?;
+            return output(&*find()?, bytes_max, &mut writer);
+        }
         "attach" => {
             let process = find()?;
             let offset = request.optional_integer("offset", 0, OFFSET_MAX)?.unwrap_or(0);
@@ -276,12 +279,15 @@ fn processes(table: &Table, writer: &mut impl Write) -> Outcome<()> {
 }
 
 /// Sends one stream after the other, each without a frame for every time that the process turned to the other one.
-fn output(process: &Process, writer: &mut impl Write) -> Outcome<()> {
-    frames::write_line(writer, &object([("ok", true.into())]))?;
-    let (end, last) = {
+fn output(process: &Process, bytes_max: Option<u64>, writer: &mut impl Write) -> Outcome<()> {
+    let (end, last, bytes) = {
         let state = process.state();
-        (state.log.end(), state.end_told)
+        (state.log.end(), state.end_told, state.log.bytes() as u64)
     };
+    if bytes_max.map_or(false, |most| bytes > most) {
+        return Err(Fault::too_large(format!("process '{}' has {} bytes of output", process.id, bytes)));
+    }
+    frames::write_line(writer, &object([("ok", true.into())]))?;
     for (stream, kind) in [(Stream::Stdout, kind::STDOUT), (Stream::Stderr, kind::STDERR)] {
         let mut cursor = 0;
         loop {

@@ -7,6 +7,7 @@ import { createServer } from 'node:http'
 import type { IncomingMessage, RequestListener, Server, ServerResponse } from 'node:http'
 import type { AddressInfo, Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
+import { linger } from '../lib/linger.ts'
 import { createApp } from './app.ts'
 import { defaultHttpLimits, headerBytesMax } from './config.ts'
 import type { HttpDeps } from './config.ts'
@@ -22,6 +23,11 @@ export type { PreviewPort } from './preview-port.ts'
 const keepAliveMs = 75_000
 const headersMs = 30_000
 const sweepMs = 50
+/**
+ * Clients vanish without a word: a laptop that is closed, a network that forgets. Asked after this much silence, they are
+ * given up some ten seconds later; until then a WebSocket or a long poll of theirs keeps a sandbox awake.
+ */
+const probeAfterMs = 30_000
 
 export interface HttpServer {
   /** Resolves when connections are accepted. Port 0 takes a free one. */
@@ -94,6 +100,8 @@ function nodeServer(deps: HttpDeps, listener: RequestListener, upgrades: EventEm
       headersTimeout: headersMs,
       keepAliveTimeout: keepAliveMs,
       maxHeaderSize: headerBytesMax,
+      keepAlive: true,
+      keepAliveInitialDelay: probeAfterMs,
       // Only WebSockets are upgrades here; `Upgrade: h2c` and the like are plain requests.
       shouldUpgradeCallback: (request: IncomingMessage) => request.headers.upgrade?.toLowerCase() === 'websocket',
     },
@@ -122,8 +130,10 @@ function nodeServer(deps: HttpDeps, listener: RequestListener, upgrades: EventEm
 
   async function directUpgrade(request: IncomingMessage, socket: Duplex, head: Buffer): Promise<void> {
     try {
-      if (hasTwoHosts(request)) socket.end('HTTP/1.1 400 Bad Request\r\nconnection: close\r\n\r\n')
-      else if (await preview.claims(request.headers.host)) preview.upgrade(request, socket, head)
+      if (hasTwoHosts(request)) {
+        socket.end('HTTP/1.1 400 Bad Request\r\nconnection: close\r\n\r\n')
+        linger(socket)
+      } else if (await preview.claims(request.headers.host)) preview.upgrade(request, socket, head)
       else upgrades.emit('upgrade', request, socket, head)
     } catch (error) {
       log.error({ err: error }, 'a host name was not looked up')

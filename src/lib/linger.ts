@@ -1,4 +1,5 @@
 import type { Socket } from 'node:net'
+import type { Duplex } from 'node:stream'
 
 /** How long a client may go on sending what nobody wants. */
 const lingerMs = 10_000
@@ -14,10 +15,18 @@ export function lingerOnClose(socket: Socket): void {
     socket.end()
     // Nothing more is read as HTTP: neither the rest of the body nor requests behind it.
     socket.removeAllListeners('data')
-    socket.on('data', () => {})
-    socket.once('end', () => socket.destroy())
-    socket.resume()
-    const timer = setTimeout(() => socket.destroy(), lingerMs)
-    socket.once('close', () => clearTimeout(timer))
+    linger(socket)
   }
+}
+
+/**
+ * The second step for a connection that was ended already. The sockets of `node:http` stay open while the client does, and
+ * where nobody reads them the client's end is never seen.
+ */
+export function linger(socket: Duplex, ms = lingerMs): void {
+  socket.on('data', () => {})
+  socket.once('end', () => socket.destroy())
+  socket.resume()
+  const timer = setTimeout(() => socket.destroy(), ms)
+  socket.once('close', () => clearTimeout(timer))
 }

@@ -1,6 +1,7 @@
 import { request as httpRequest } from 'node:http'
 import type { IncomingMessage } from 'node:http'
 import type { Duplex } from 'node:stream'
+import { linger } from '../lib/linger.ts'
 import type { Log } from '../lib/log.ts'
 import type { PreviewTarget } from '../sandbox/index.ts'
 import { closeFrame, FrameBoundary } from './frame-boundary.ts'
@@ -13,7 +14,7 @@ import { badAnswer, boundInterim, internalError, refusalFor } from './refusals.t
 const upgradeMs = 60_000
 /** "Service restart": clients connect again (IANA's registry of RFC 6455 close codes). */
 const restarting = 1012
-/** A client that was told so closes the connection itself, or it is closed then. */
+/** A client that was told so, or refused, closes the connection itself, or it is closed then. */
 const lingerMs = 2000
 
 export interface Upgrade {
@@ -82,7 +83,11 @@ export async function carryUpgrade(job: Upgrade): Promise<void> {
     onAnswer(answer.statusCode ?? 0)
     writeHead(socket, answer, [...answerHeaders(answer, previewHost), 'Connection', 'close'])
     answer.on('error', () => socket.destroy())
+    // Whoever ends before the answer does wants no more of it, as with requests that are no upgrades.
+    socket.once('end', () => socket.destroy())
+    socket.resume()
     answer.pipe(socket)
+    answer.once('end', () => linger(socket))
   })
   upstream.on('error', () => {
     clearTimeout(timer)
@@ -93,15 +98,21 @@ export async function carryUpgrade(job: Upgrade): Promise<void> {
 }
 
 export function refuseUpgrade(socket: Duplex, refusal: Refusal): void {
-  if (!socket.destroyed) socket.end(refusalText(refusal))
+  if (socket.destroyed) return
+  socket.end(refusalText(refusal))
+  linger(socket, lingerMs)
 }
 
+/** `a` is the client's. */
 function join(a: Duplex, b: Duplex): void {
   a.pipe(b)
   b.pipe(a)
-  // What was written last still goes out.
   a.once('close', () => b.destroy())
+  // What was written last still goes out.
   b.once('close', () => (a.writableEnded ? undefined : a.destroy()))
+  // A WebSocket that has ended on one side is over (RFC 6455 § 7.1.1), whether the other one says so too or never does.
+  a.once('end', () => linger(a))
+  b.once('end', () => linger(a))
 }
 
 /** Before a freeze of the sandbox the client is told to connect again, as soon as no frame to it is half sent. */
@@ -112,9 +123,7 @@ function giveWay(socket: Duplex, stream: Duplex, isFreezing: boolean): void {
     stream.unpipe(socket)
     stream.destroy()
     socket.end(closeFrame(restarting))
-    socket.resume()
-    const timer = setTimeout(() => socket.destroy(), lingerMs)
-    socket.once('close', () => clearTimeout(timer))
+    linger(socket, lingerMs)
   }
   stream.on('data', (chunk: Buffer) => {
     boundary.pass(chunk)

@@ -45,7 +45,7 @@ export class Exec implements ExecService {
       try {
         let process = await guest.process(id, waitMs, signal)
         while (process.running) process = await guest.process(id, waitMs, signal)
-        const output = await this.#outputs.take(orgId, () => guest.output(id), sent)
+        const output = await this.#outputs.take(orgId, (bytesMax) => guest.output(id, bytesMax), sent)
         return { exitCode: process.exitCode ?? 0, ...outputText(output) }
       } finally {
         // Also kills it when the caller has gone.
@@ -66,7 +66,7 @@ export class Exec implements ExecService {
     demandKind(execId, 'exec')
     return await this.#lifecycle.use(orgId, sandboxId, async (guest) => {
       const process = await guest.process(execId, Math.min(waitForMs, resultWaitMsMax))
-      const output = await this.#outputs.take(orgId, () => guest.output(execId), sent)
+      const output = await this.#outputs.take(orgId, (bytesMax) => guest.output(execId, bytesMax), sent)
       const { running, exitCode } = process
       return { running, ...(exitCode === undefined ? {} : { exitCode }), ...outputText(output) }
     })

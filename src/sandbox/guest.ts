@@ -19,8 +19,11 @@ export interface Guest {
   /** State of one process; with `waitMs` it returns at its end, or after that time, whichever is first. */
   process(processId: string, waitMs?: number, signal?: AbortSignal): Promise<ProcessInfo>
 
-  /** The kept output of a process, both streams apart, and whether anything of it was dropped. */
-  output(processId: string): Promise<ProcessOutput>
+  /**
+   * The kept output of a process, both streams apart, and whether anything of it was dropped. One that has more than `bytesMax` is
+   * `too_large`, and is kept for whoever asks again. A guest of an earlier version sends it all the same.
+   */
+  output(processId: string, bytesMax?: number): Promise<ProcessOutput>
 
   /** Follows the output log of a process from an offset and writes to its input. */
   attach(processId: string, options?: AttachOptions): Promise<Attachment>

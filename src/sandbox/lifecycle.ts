@@ -1,7 +1,5 @@
 import { ServiceError, isServiceError } from '../errors.ts'
 import type { EventBus } from '../events/bus.ts'
-import { KeyedGate } from '../lib/keyed-gate.ts'
-import { KeyedLock } from '../lib/keyed-lock.ts'
 import type { Log } from '../lib/log.ts'
 import { ActivityNotes } from './activity-notes.ts'
 import { type CreationOptions, type Prepare, createSandbox } from './creation.ts'
@@ -9,6 +7,7 @@ import type { RuntimeDriver, SandboxExit, SandboxSpec } from './driver.ts'
 import type { Guest } from './guest.ts'
 import { IdleClocks } from './idle.ts'
 import type { SandboxLimits } from './limits.ts'
+import { Moves } from './moves.ts'
 import { specOf } from './new-sandbox.ts'
 import { clientsActiveAtMs } from './process-id.ts'
 import { RunningPlaces } from './running-places.ts'
@@ -34,18 +33,18 @@ const idleRetryMs = 60_000
  * ends something (delete), and after it where that starts something (create, wake), so that a crash between the two leaves
  * a row that says less than what runs, which reconciliation cleans up.
  *
- * Moves of one sandbox come one after the other (`#move`); plain operations wait for one under way and hold up none.
+ * Moves of one sandbox come one after the other (`Moves`); plain operations wait for one under way and hold up none.
  */
 export class Lifecycle {
   readonly clocks: IdleClocks
   readonly #deps: LifecycleDeps
   readonly #places: RunningPlaces
-  readonly #locks = new KeyedLock()
-  /** Sandboxes that are in a move right now: a creation, a sleep, a wake, a replacement or a removal. */
-  readonly #moving = new Set<string>()
+  readonly #moves: Moves
   readonly #starts = new Starts()
-  /** What is much work for the driver, by organisation. Nobody inside waits for anything but the driver. */
-  readonly #turns: KeyedGate
+  /** Wakes that operations wait for: they share one, its failure included. */
+  readonly #wakes = new Map<string, Promise<Sandbox>>()
+  /** Sandboxes whose clock has run out, and that wait for their turn to sleep. */
+  readonly #idling = new Set<string>()
   /** Sandboxes whose end was told, and neither written down nor overtaken by a new start. */
   readonly #ended = new Set<string>()
   readonly #activity: ActivityNotes
@@ -56,7 +55,7 @@ export class Lifecycle {
     this.#deps = deps
     this.#activity = new ActivityNotes(deps.store, deps.log)
     this.#places = new RunningPlaces(deps.store, deps.limits.runningSandboxesMax)
-    this.#turns = new KeyedGate(deps.limits.startsAtOnce)
+    this.#moves = new Moves(deps.limits.startsAtOnce)
     this.#wakePreparation = wakePreparation
     this.clocks = new IdleClocks((sandboxId) => void this.#idle(sandboxId))
     deps.driver.onExit((exit) => {
@@ -75,8 +74,8 @@ export class Lifecycle {
       ...this.#deps,
       places: this.#places,
       starts: this.#starts,
-      turns: this.#turns,
-      move: this.#move.bind(this),
+      turns: this.#moves.turns,
+      move: this.#moves.run.bind(this.#moves),
       set: this.#set.bind(this),
     }
     return await createSandbox(deps, sandbox, options)
@@ -104,10 +103,11 @@ export class Lifecycle {
   /** The sandbox once it runs. Throws `sandbox_stopped`, `conflict` (in `error`), `unavailable` (the wake takes too long). */
   async awake(sandboxId: string, orgId?: string): Promise<Sandbox> {
     const { wakeWaitMs } = this.#deps.limits
-    if (this.#moving.has(sandboxId)) await withinWakeWait(this.#locks.idle(sandboxId), wakeWaitMs)
+    const underWay = this.#wakes.get(sandboxId)
+    if (!underWay) await withinWakeWait(this.#moves.settled(sandboxId), wakeWaitMs)
     const sandbox = await this.#known(sandboxId, orgId)
     if (sandbox.status === 'running') return sandbox
-    if (sandbox.status === 'hibernated') return await withinWakeWait(this.wake(sandboxId), wakeWaitMs)
+    if (sandbox.status === 'hibernated') return await withinWakeWait(underWay ?? this.wake(sandboxId), wakeWaitMs)
     throw notUsable(sandbox)
   }
 
@@ -122,44 +122,57 @@ export class Lifecycle {
     return this.clocks.hold(sandboxId)
   }
 
+  /** Joins a wake that is under way, whoever began it. */
   async wake(sandboxId: string, timeoutSeconds?: number): Promise<Sandbox> {
+    const underWay = this.#wakes.get(sandboxId)
+    const wake = underWay ?? this.#wake(sandboxId).finally(() => this.#wakes.delete(sandboxId))
+    this.#wakes.set(sandboxId, wake)
+    const sandbox = await wake
+    if (timeoutSeconds === undefined) return sandbox
+    return (await this.change(sandboxId, { timeoutSeconds })) ?? sandbox
+  }
+
+  async #wake(sandboxId: string): Promise<Sandbox> {
     const wake = async (signal: AbortSignal) => {
       const sandbox = await this.#known(sandboxId)
-      const timeout = timeoutSeconds === undefined ? {} : { timeoutSeconds }
       if (sandbox.status === 'running') {
         this.clocks.touch(sandboxId)
-        if (timeoutSeconds === undefined) return sandbox
-        return (await this.change(sandboxId, timeout)) ?? sandbox
+        return sandbox
       }
       if (sandbox.status !== 'hibernated') throw notUsable(sandbox)
       return await this.#places.forWake(sandbox.orgId, async () => {
         const prepare = await this.#wakePreparation(sandbox)
-        await this.#turns.pass(sandbox.orgId, () => this.#deps.driver.wake(specOf(sandbox), signal), signal)
+        await this.#moves.turns.pass(sandbox.orgId, () => this.#deps.driver.wake(specOf(sandbox), signal), signal)
         this.#ended.delete(sandboxId)
         try {
           await prepare(this.#deps.guest(sandboxId), sandbox, signal)
         } catch (error) {
           // A deletion waits for this move and removes the machine, and the next server puts it to sleep.
-          if (!signal.aborted) await this.#sleepAgain(sandbox, error)
+          if (!signal.aborted) await this.#sleepAgain(sandbox, error, signal)
           throw error
         }
-        const running = await this.#set(sandboxId, { ...runningNow(), ...timeout })
+        const running = await this.#set(sandboxId, runningNow())
         if (!running) throw stoppedMeanwhile(sandboxId)
         return running
       })
     }
-    return await this.#move(sandboxId, () => this.#starts.run(sandboxId, wake))
+    return await this.#moves.run(sandboxId, () => this.#starts.run(sandboxId, wake))
   }
 
   /** With `ifIdle` it gives up, with undefined, when the sandbox was used while this waited for its turn, or still is. */
   async hibernate(sandboxId: string, ifIdle = false): Promise<{ sizeBytes: number } | undefined> {
-    return await this.#move(sandboxId, async () => {
-      if (ifIdle && !this.clocks.isOver(sandboxId)) return undefined
+    return await this.#moves.runInTurn(await this.#known(sandboxId), async () => {
+      if (ifIdle && !(this.clocks.isOver(sandboxId) && (await this.#isIdle(sandboxId)))) return undefined
       const sandbox = await this.#known(sandboxId)
       // A repeat does nothing and says again what is kept.
       if (sandbox.status === 'hibernated') return await this.#deps.driver.hibernate(sandboxId)
       if (sandbox.status !== 'running') throw notUsable(sandbox)
-      const saved = await this.#turns.pass(sandbox.orgId, () => this.#deps.driver.hibernate(sandboxId))
+      const saved = await this.#deps.driver.hibernate(sandboxId).catch(async (error: unknown) => {
+        // Where it ended by itself, that was told or will be, and is what the record must say.
+        const hasEnded = this.#ended.has(sandboxId) || isServiceError(error, 'unavailable')
+        if (!hasEnded) await this.#settleAfter(sandbox, error)
+        throw error
+      })
       // What it had in memory is lost, and the record must say so.
       if (this.#ended.has(sandboxId)) throw new ServiceError('unavailable', `sandbox ${sandboxId} has just ended`)
       await this.#set(sandboxId, { status: 'hibernated', reason: undefined, reasonMessage: undefined })
@@ -174,11 +187,11 @@ export class Lifecycle {
    */
   async replace(sandboxId: string, work: (spec: SandboxSpec) => Promise<void>): Promise<Sandbox> {
     const release = this.hold(sandboxId)
-    const move = this.#move(sandboxId, async () => {
+    const move = async () => {
       const sandbox = await this.#usable(sandboxId)
       const replaced = async () => {
         try {
-          await this.#turns.pass(sandbox.orgId, () => work(specOf(sandbox)))
+          await work(specOf(sandbox))
           this.#ended.delete(sandboxId)
         } catch (error) {
           await this.#settleAfter(sandbox, error)
@@ -189,13 +202,17 @@ export class Lifecycle {
         return running
       }
       return sandbox.status === 'hibernated' ? await this.#places.forWake(sandbox.orgId, replaced) : await replaced()
-    })
-    return await move.finally(release)
+    }
+    try {
+      return await this.#moves.runInTurn(await this.#known(sandboxId), move)
+    } finally {
+      release()
+    }
   }
 
   /** Changes the sizes of a sandbox: at once where it runs, else from its next wake on. */
   async resize(sandboxId: string, sizes: Pick<Sandbox, 'cpuCount' | 'memoryMb'>): Promise<Sandbox> {
-    return await this.#locks.run(sandboxId, async () => {
+    return await this.#moves.still(sandboxId, async () => {
       const sandbox = await this.#usable(sandboxId)
       if (sandbox.status === 'running') await this.#deps.driver.resize({ ...specOf(sandbox), ...sizes })
       this.clocks.touch(sandboxId)
@@ -207,15 +224,15 @@ export class Lifecycle {
   async delete(sandboxId: string): Promise<void> {
     await this.#set(sandboxId, { status: 'stopped', stoppedAt: new Date() })
     this.#starts.cutOff(sandboxId)
-    await this.#move(sandboxId, () => this.#deps.driver.delete(sandboxId))
+    await this.#moves.run(sandboxId, () => this.#deps.driver.delete(sandboxId))
   }
 
   /** Runs work of the driver that needs the sandbox to run and to make no move meanwhile: a checkpoint. */
   async still<Result>(sandboxId: string, work: () => Promise<Result>): Promise<Result> {
-    return await this.#locks.run(sandboxId, async () => {
+    return await this.#moves.still(sandboxId, async () => {
       const sandbox = await this.#known(sandboxId)
       if (sandbox.status !== 'running') throw notUsable(sandbox)
-      return await this.#turns.pass(sandbox.orgId, work)
+      return await this.#moves.turns.pass(sandbox.orgId, work, this.#moves.closing)
     })
   }
 
@@ -238,11 +255,11 @@ export class Lifecycle {
     await this.#set(sandboxId, change)
   }
 
-  /** Returns when all moves under way have ended and are written down. */
+  /** Returns when all moves under way have ended and are written down. Those that wait for a turn give up. */
   async close(): Promise<void> {
     this.clocks.stopAll()
     this.#starts.cutOffAll()
-    await this.#locks.allIdle()
+    await this.#moves.close()
   }
 
   /** A guest that does not answer says nothing of why: its sandbox may have been stopped in the middle of the operation. */
@@ -265,7 +282,7 @@ export class Lifecycle {
     return sandbox
   }
 
-  /** After a failed replacement the machine itself knows whether the sandbox still runs. */
+  /** After a failed replacement or sleep the machine itself knows whether the sandbox still runs. */
   async #settleAfter(sandbox: Sandbox, error: unknown): Promise<void> {
     if (sandbox.status !== 'running') return
     if (await this.#answers(sandbox.id)) {
@@ -274,19 +291,23 @@ export class Lifecycle {
       await this.change(sandbox.id, change)
       return
     }
-    const reasonMessage = error instanceof ServiceError ? error.message : 'the sandbox could not be started again'
+    this.#deps.log.warn({ err: error, sandboxId: sandbox.id }, 'a sandbox does not run after a failure, and hibernates')
+    const reasonMessage =
+      error instanceof ServiceError ? error.message : 'its processes ended in a failure of the runtime'
     await this.#set(sandbox.id, { status: 'hibernated', reason: 'runtime_failed', reasonMessage })
   }
 
-  /** What could not be prepared hibernates once more. Where that fails too it runs on, and the record says so and why. */
-  async #sleepAgain({ id, orgId }: Sandbox, error: unknown): Promise<void> {
+  /** What could not be prepared hibernates once more. Where that fails and it runs on, the record says so and why. */
+  async #sleepAgain({ id, orgId }: Sandbox, error: unknown, signal: AbortSignal): Promise<void> {
     try {
-      await this.#turns.pass(orgId, () => this.#deps.driver.hibernate(id))
+      await this.#moves.turns.pass(orgId, () => this.#deps.driver.hibernate(id), signal)
     } catch (cause) {
-      this.#deps.log.warn({ err: cause, sandboxId: id }, 'a sandbox could not be put back to sleep, and runs on')
+      if (signal.aborted) return
+      this.#deps.log.warn({ err: cause, sandboxId: id }, 'a sandbox could not be put back to sleep')
       const reason = isServiceError(error, 'patch_failed') ? 'patch_failed' : 'runtime_failed'
       const reasonMessage = error instanceof ServiceError ? error.message : 'the sandbox could not be prepared'
-      await this.#set(id, { ...runningNow(), reason, reasonMessage })
+      if (await this.#answers(id)) await this.#set(id, { ...runningNow(), reason, reasonMessage })
+      else await this.change(id, { reason, reasonMessage })
     }
   }
 
@@ -299,15 +320,12 @@ export class Lifecycle {
   }
 
   async #idle(sandboxId: string): Promise<void> {
-    const { guest, log } = this.#deps
+    // Its clock began anew and ran out again while this waited for its turn, and is looked at once more then.
+    if (this.#idling.has(sandboxId)) return
+    this.#idling.add(sandboxId)
+    const { log } = this.#deps
     try {
-      const activeAtMs = clientsActiveAtMs(await guest(sandboxId).processes())
-      if (activeAtMs === Infinity) {
-        this.clocks.touch(sandboxId)
-        return
-      }
-      if (this.clocks.touchAt(sandboxId, Math.min(activeAtMs, Date.now()))) return
-      await this.hibernate(sandboxId, true)
+      if (await this.#isIdle(sandboxId)) await this.hibernate(sandboxId, true)
     } catch (error) {
       // Stopped, or used again: its guest may have been asked in the middle of a restart.
       if (!this.clocks.isOver(sandboxId)) return
@@ -316,13 +334,23 @@ export class Lifecycle {
       this.clocks.postpone(sandboxId, idleRetryMs)
       const change = { reason: 'runtime_failed', reasonMessage } as const
       await this.#deps.store.updateSandbox(sandboxId, change, ['running']).catch(() => undefined)
+    } finally {
+      this.#idling.delete(sandboxId)
     }
+  }
+
+  /** Whether nobody uses a sandbox whose clock has run out. Where somebody does, the clock runs on. */
+  async #isIdle(sandboxId: string): Promise<boolean> {
+    const activeAtMs = clientsActiveAtMs(await this.#deps.guest(sandboxId).processes())
+    if (activeAtMs === Infinity) this.clocks.touch(sandboxId)
+    else this.clocks.touchAt(sandboxId, Math.min(activeAtMs, Date.now()))
+    return this.clocks.isOver(sandboxId)
   }
 
   async #exited(exit: SandboxExit): Promise<void> {
     const { log } = this.#deps
     try {
-      await this.#move(exit.sandboxId, async () => {
+      await this.#moves.run(exit.sandboxId, async () => {
         this.#ended.delete(exit.sandboxId)
         // While this waited for its turn, a restart or a restore may have started the sandbox again.
         if (await this.#answers(exit.sandboxId)) return
@@ -351,17 +379,6 @@ export class Lifecycle {
     const reason = sandbox.reason === undefined ? {} : { reason: sandbox.reason }
     this.#deps.bus.publish({ type: 'sandbox_changed', sandboxId, status: sandbox.status, ...reason })
     return sandbox
-  }
-
-  async #move<Result>(sandboxId: string, work: () => Promise<Result>): Promise<Result> {
-    return await this.#locks.run(sandboxId, async () => {
-      this.#moving.add(sandboxId)
-      try {
-        return await work()
-      } finally {
-        this.#moving.delete(sandboxId)
-      }
-    })
   }
 }
 

@@ -3,9 +3,11 @@ import { ServiceError } from '../errors.ts'
 /** Creations and wakes under way, the patches that belong to them included, so that nobody need wait for their end. */
 export class Starts {
   readonly #underWay = new Map<string, AbortController>()
+  #isClosed = false
 
   /** Throws the reason when it was cut off, whatever that made fail. */
   async run<Result>(sandboxId: string, work: (signal: AbortSignal) => Promise<Result>): Promise<Result> {
+    if (this.#isClosed) throw serverStops()
     const start = new AbortController()
     this.#underWay.set(sandboxId, start)
     try {
@@ -22,10 +24,15 @@ export class Starts {
     this.#underWay.get(sandboxId)?.abort(stoppedMeanwhile(sandboxId))
   }
 
-  /** Because the server ends. */
+  /** Because the server ends; nothing starts any more. */
   cutOffAll(): void {
-    for (const start of this.#underWay.values()) start.abort(new ServiceError('unavailable', 'the server stops'))
+    this.#isClosed = true
+    for (const start of this.#underWay.values()) start.abort(serverStops())
   }
+}
+
+export function serverStops(): ServiceError {
+  return new ServiceError('unavailable', 'the server stops')
 }
 
 export function stoppedMeanwhile(sandboxId: string): ServiceError {

@@ -30,6 +30,8 @@ export class FakeMachines implements RuntimeDriver {
   readonly running = new Set<string>()
   /** What every process has written to its standard output. */
   stdout = ''
+  /** How often an output of a process was sent. */
+  outputsSent = 0
   /** Processes that a client seems to run. */
   clientProcesses: ProcessInfo[] = []
   /** Runs in the middle of the named call; what it throws, the call throws. */
@@ -159,11 +161,12 @@ export class FakeMachines implements RuntimeDriver {
         if (hanging.has(id)) await sleep(hangMs, undefined, { signal })
         return info(id)
       },
-      output: async () => ({
-        stdout: Buffer.from(this.stdout),
-        stderr: Buffer.from('told on stderr'),
-        truncated: false,
-      }),
+      output: async (_id, bytesMax = Infinity) => {
+        const [stdout, stderr] = [Buffer.from(this.stdout), Buffer.from('told on stderr')]
+        if (stdout.length + stderr.length > bytesMax) throw new ServiceError('too_large', 'it has more output')
+        this.outputsSent += 1
+        return { stdout, stderr, truncated: false }
+      },
       attach: nothing,
       signal: nothing,
       resize: nothing,

@@ -131,6 +131,69 @@ test('slow starts and dumps of one organisation leave places to the others, and 
   assert.equal((await service.checkpoints.settled(orgId, checkpoint.id)).status, 'ready')
 })
 
+/** An organisation with one turn, which a checkpoint has until `end`, and a sandbox that is none of its business. */
+async function busyWorld(timeoutSeconds: number) {
+  const world = await makeWorld(store, { startsAtOnce: 1, wakeWaitMs: 50 })
+  const { service, machines, orgId } = world
+  const dumped = (await service.create(orgId, {})).sandbox
+  const { id } = (await service.create(orgId, { timeoutSeconds })).sandbox
+  const begun = Promise.withResolvers<void>()
+  const hold = Promise.withResolvers<void>()
+  machines.before.checkpoint = () => {
+    begun.resolve()
+    return hold.promise
+  }
+  const checkpoint = await service.checkpoints.create(orgId, dumped.id, { name: 'slow', kind: 'disk_only' })
+  await begun.promise
+  return { ...world, id, dumpedId: dumped.id, checkpointId: checkpoint.id, end: hold.resolve }
+}
+
+test('an idle sandbox that waits for its turn to sleep serves its users, and does not sleep once it is used', async () => {
+  const { service, machines, orgId, id, end } = await busyWorld(1)
+  const asked = Promise.withResolvers<void>()
+  machines.before.processes = async () => asked.resolve()
+  await asked.promise
+  await sleep(20)
+  await service.files.list(orgId, id, '/')
+  const release = service.previews.hold(id)
+  end()
+  // Its turn comes after that of the sandbox which waited.
+  await service.create(orgId, {})
+  assert.equal(machines.state(id), 'running')
+  release()
+  await until(() => machines.state(id) === 'hibernated')
+})
+
+test('an idle sandbox that waits for its turn to sleep is asked once more whether a client runs something', async () => {
+  const { service, machines, orgId, id, end } = await busyWorld(1)
+  const asked = Promise.withResolvers<void>()
+  machines.before.processes = async () => asked.resolve()
+  await asked.promise
+  await sleep(20)
+  const process = { pid: 9, argv: ['sleep'], running: true, startedAt: '', attachedClients: 0, pty: false }
+  machines.clientProcesses = [{ id: newId('es-'), ...process }]
+  end()
+  await service.create(orgId, {})
+  assert.equal(machines.state(id), 'running')
+})
+
+test('who waits for a turn can be deleted, and a server that stops waits for what has begun alone', async () => {
+  const { service, machines, orgId, id, dumpedId, checkpointId, end } = await busyWorld(0)
+  const other = (await store.sandboxes.sandbox(id))!
+  const givesUp = throwsCode('unavailable', /server stops/)
+  const rebooted = assert.rejects(service.reboot(orgId, id), givesUp)
+  await sleep(20)
+  await service.delete(orgId, id)
+  assert.equal(machines.state(id), undefined)
+  const slept = assert.rejects(service.hibernate(orgId, dumpedId), givesUp)
+  await sleep(20)
+  const closed = service.close()
+  end()
+  await Promise.all([closed, rebooted, slept])
+  assert.equal(machines.state(dumpedId), 'running')
+  assert.equal((await store.sandboxes.checkpoint(checkpointId, other.orgId))?.status, 'ready')
+})
+
 test('a delete is final, can be repeated, and ends every operation with sandbox_stopped', async () => {
   const { service, machines, events, orgId } = await makeWorld(store)
   const { sandbox } = await service.create(orgId, {})
@@ -191,6 +254,62 @@ test('a wake that fails keeps the sandbox hibernated', async () => {
   machines.before.wake = () => Promise.reject(new ServiceError('no_capacity', 'no memory left'))
   await assert.rejects(service.wake(orgId, sandbox.id), throwsCode('no_capacity'))
   assert.equal((await service.get(orgId, sandbox.id)).status, 'hibernated')
+})
+
+test('a wake that fails fails once for all who wait for it', async () => {
+  const { service, machines, orgId } = await makeWorld(store)
+  const { sandbox } = await service.create(orgId, {})
+  await service.hibernate(orgId, sandbox.id)
+  const begun = Promise.withResolvers<void>()
+  const held = Promise.withResolvers<void>()
+  let wakes = 0
+  machines.before.wake = async () => {
+    wakes += 1
+    begun.resolve()
+    await held.promise
+    throw new ServiceError('no_capacity', 'no memory left')
+  }
+  const list = () => assert.rejects(service.files.list(orgId, sandbox.id, '/'), throwsCode('no_capacity'))
+  const first = Array.from({ length: 20 }, list)
+  await begun.promise
+  const then = [...Array.from({ length: 20 }, list), assert.rejects(service.wake(orgId, sandbox.id, 60))]
+  await sleep(20)
+  held.resolve()
+  await Promise.all([...first, ...then])
+  assert.equal(wakes, 1)
+  machines.before = {}
+  assert.equal((await service.wake(orgId, sandbox.id, 60)).timeoutSeconds, 60)
+})
+
+test('a sandbox that was stopped by a sleep which failed counts as hibernated, with the reason, and can be woken', async () => {
+  const { service, machines, orgId } = await makeWorld(store)
+  const { sandbox } = await service.create(orgId, {})
+  machines.before.hibernate = async () => {
+    machines.machines.get(sandbox.id)!.state = 'hibernated'
+    throw new Error('the disk could not be measured')
+  }
+  await assert.rejects(service.hibernate(orgId, sandbox.id), /could not be measured/)
+  const asleep = await service.get(orgId, sandbox.id)
+  assert.deepEqual([asleep.status, asleep.reason], ['hibernated', 'runtime_failed'])
+  await service.files.list(orgId, sandbox.id, '/')
+  const awake = await service.get(orgId, sandbox.id)
+  assert.deepEqual([awake.status, awake.reason], ['running', undefined])
+})
+
+test('a sandbox that a patch keeps from waking and that ends as it is put back to sleep stays hibernated', async () => {
+  const { service, machines, orgId } = await makeWorld(store)
+  const source = await service.create(orgId, {})
+  const checkpoint = await service.checkpoints.create(orgId, source.sandbox.id, { name: 'x', kind: 'disk_only' })
+  const { sandbox } = await service.checkpoints.start(orgId, checkpoint.id, {})
+  await service.hibernate(orgId, sandbox.id)
+  await service.patches.create(orgId, checkpoint.id, { script: 'exit 3', strategy: 'on_resume' })
+  machines.before.hibernate = async () => {
+    machines.machines.get(sandbox.id)!.state = 'hibernated'
+    throw new Error('the disk could not be measured')
+  }
+  await assert.rejects(service.wake(orgId, sandbox.id), throwsCode('patch_failed'))
+  const asleep = await service.get(orgId, sandbox.id)
+  assert.deepEqual([asleep.status, asleep.reason], ['hibernated', 'patch_failed'])
 })
 
 test('a held sandbox and one that runs a client process do not hibernate', async () => {
@@ -329,11 +448,15 @@ test('clients that take large outputs slowly hold up their own large outputs alo
     hasCome = true
   })
   assert.equal(await run(other, theirs.id, large, never), large.length)
+  // A guest may forget what it has sent, so what waits in line was not.
+  assert.equal(machines.outputsSent, 5)
   for (let index = 0; index < 20; index++) assert.equal(await run(orgId, mine.id, 'hi', never), 2)
   assert.equal(hasCome, false)
   machines.stdout = large
+  const { outputsSent } = machines
   sent.resolve()
   assert.equal(await waiting, large.length)
+  assert.equal(machines.outputsSent, outputsSent + 1)
 })
 
 test('a refused idle hibernation leaves the sandbox running with the reason', async () => {

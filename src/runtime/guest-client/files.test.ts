@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { execFileSync } from 'node:child_process'
 import { createHash } from 'node:crypto'
 import { once } from 'node:events'
-import { closeSync, openSync } from 'node:fs'
+import { closeSync, mkdirSync, openSync } from 'node:fs'
 import {
   chmod,
   chown,
@@ -344,6 +344,13 @@ test('a tree is removed, and no link is followed', async () => {
   assert.equal(await readFile(join(folder, 'outside/kept'), 'utf8'), 'kept')
   await guest.remove(join(folder, 'outside/kept'))
   for (const path of ['/', '//', '/..', `${folder}/..`]) await refuses(guest.remove(path), 'invalid_request')
+})
+
+test('a folder of very many folders is removed', { timeout: 60_000 }, async () => {
+  const place = join(folder, 'wide')
+  for (let index = 0; index < 50_000; index++) mkdirSync(join(place, String(index)), { recursive: true })
+  await guest.remove(place)
+  await refuses(guest.stat(place), 'not_found')
 })
 
 test('a tree far deeper than a path may be long is removed, without files left open', async () => {

@@ -165,7 +165,7 @@ export function createGuest(dial: GuestDial, options: GuestClientOptions = {}): 
       }, signal)
     },
 
-    output: (processId) => once((connection) => readOutput(connection, processId, timeouts)),
+    output: (processId, bytesMax) => once((connection) => readOutput(connection, processId, timeouts, bytesMax)),
 
     async attach(processId: string, { offset = 0, signal }: AttachOptions = {}): Promise<Attachment> {
       const client = randomUUID()
@@ -273,8 +273,14 @@ function processInfo(process: GuestProcess): ProcessInfo {
   }
 }
 
-async function readOutput(connection: GuestConnection, processId: string, timeouts: Timeouts): Promise<ProcessOutput> {
-  await connection.ask({ op: 'output', id: processId }, okSchema, { timeoutMs: timeouts.answerMs })
+async function readOutput(
+  connection: GuestConnection,
+  processId: string,
+  timeouts: Timeouts,
+  bytesMax?: number,
+): Promise<ProcessOutput> {
+  const request = { op: 'output', id: processId, bytesMax }
+  await connection.ask(request, okSchema, { timeoutMs: timeouts.answerMs })
   const [stdout, stderr] = [new Gathered(), new Gathered()]
   const patience = collecting(timeouts)
   for (;;) {

@@ -85,6 +85,22 @@ test('a tail keeps the last bytes of each stream and says that it dropped some',
   assert.deepEqual(events.at(-2), { type: 'replayed', offset: 588_906 })
 })
 
+test('output that is larger than was asked for is refused, and does not count as fetched', async () => {
+  const large = { argv: ['sh', '-c', 'head -c 8388608 /dev/zero; echo end >&2'], envs: {}, keepBytes: 8 << 20 }
+  const ids = Array.from({ length: 8 }, (_, index) => `large-${index}`)
+  for (const id of ids) {
+    await guest.spawn({ id, ...large })
+    await guest.process(id, 30_000)
+    await assert.rejects(guest.output(id, (8 << 20) + 3), (error) => isServiceError(error, 'too_large'))
+  }
+  // 64 MiB that nobody has fetched.
+  await assert.rejects(guest.spawn({ id: 'more', ...large }), (error) => isServiceError(error, 'unavailable'))
+  for (const id of ids) {
+    assert.equal((await guest.output(id, (8 << 20) + 4)).stdout.length, 8 << 20)
+    await guest.release(id)
+  }
+})
+
 test('eight megabytes of each stream are kept when asked for', async () => {
   const script = 'head -c 8388608 /dev/zero; head -c 8388608 /dev/zero >&2'
   await guest.spawn({ id: 'eight', argv: ['sh', '-c', script], envs: {}, keepBytes: 8 << 20 })
