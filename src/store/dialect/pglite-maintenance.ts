@@ -11,9 +11,6 @@ export interface MaintenanceLimits {
 
 const defaults = { checkMs: 60_000, walBytesMax: 64 * 1024 * 1024, vacuumMs: 60 * 60 * 1000 }
 
-/** Tables whose rows change; the others only grow and need no vacuum. */
-const changingTables = 'sandboxes, previews, checkpoints, patches, sessions, messages, idempotency_keys, api_keys'
-
 /**
  * Does what a PostgreSQL server does by processes of its own, which PGlite does not have: without checkpoints the
  * write-ahead log grows for ever, without vacuum dead rows stay and the planner knows no sizes. Returns the function that
@@ -38,7 +35,7 @@ export function maintain(pglite: Pick<PGlite, 'query'>, limits: MaintenanceLimit
     }
     if (Date.now() - vacuumedMs >= vacuumMs) {
       vacuumedMs = Date.now()
-      await pglite.query(`vacuum (analyze) ${changingTables}`)
+      await pglite.query('vacuum (analyze)')
     }
   }
 
