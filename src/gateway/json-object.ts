@@ -46,83 +46,116 @@ const sliceBytes = 256 * 1024
  */
 export async function readJsonObject(bytes: Buffer): Promise<JsonObject> {
   if (!isUtf8(bytes)) throw notJson()
-  const fields: JsonField[] = []
+  const reader = new ObjectReader(bytes)
+  while (reader.readSlice()) await othersTurn()
+  return reader.end()
+}
+
+type Expected = 'value' | 'name' | 'colon' | 'next'
+
+class ObjectReader {
+  readonly #bytes: Buffer
+  readonly #fields: JsonField[] = []
   /** Of each list or object that is open, 1 for an object. */
-  const isObject = new Uint8Array(depthMax + 1)
-  let depth = 0
-  let valueCount = 0
-  let closedAt = -1
-  let expected: 'value' | 'name' | 'colon' | 'next' = 'value'
+  readonly #isObject = new Uint8Array(depthMax + 1)
+  #at = 0
+  #depth = 0
+  #valueCount = 0
+  #closedAt = -1
+  /** What comes next; `next` is a comma or the bracket that closes. */
+  #expected: Expected = 'value'
   /** Behind an opening bracket, where the closing one may stand instead of what is expected. */
-  let isFirst = false
-  let pauseAt = sliceBytes
-  let at = 0
-  for (;;) {
-    if (at >= pauseAt) {
-      await othersTurn()
-      pauseAt = at + sliceBytes
-    }
-    const byte = bytes[at]
-    if (byte === undefined) break
-    if (isBlank(byte)) {
-      at++
-      continue
-    }
-    if (closedAt !== -1) throw notJson()
-    if (expected === 'colon') {
-      if (byte !== colon) throw notJson()
-      at++
-      expected = 'value'
-      continue
-    }
-    if (expected === 'next' && byte === comma) {
-      at++
-      expected = isObject[depth] ? 'name' : 'value'
-      continue
-    }
-    if ((expected === 'next' || isFirst) && byte === (isObject[depth] ? closeObject : closeList)) {
-      if (--depth === 0) closedAt = at
-      at++
-      if (depth === 1) fields.at(-1)!.end = at
-      expected = 'next'
-      isFirst = false
-      continue
-    }
-    if (expected === 'next') throw notJson()
-    isFirst = false
-    const start = at
-    if (byte === quote) {
-      at++
-      // In pieces: a string may be as long as the body.
-      while (bytes[(at = stringEnd(bytes, at, at + sliceBytes))] !== quote) await othersTurn()
-      at++
-    }
-    if (expected === 'name') {
-      if (byte !== quote) throw notJson()
-      if (depth === 1) {
-        if (fields.length >= fieldsMax || at - start > nameBytesMax) {
-          throw new ServiceError('invalid_request', 'The body has too many fields, or one with too long a name.')
-        }
-        fields.push({ name: JSON.parse(bytes.toString('utf8', start, at)) as string, start: at, end: at })
-      }
-      expected = 'colon'
-      continue
-    }
-    if (depth === 0 && byte !== openObject) throw new ServiceError('invalid_request', 'The body is not an object.')
-    valueCount++
-    if (depth === 1) fields.at(-1)!.start = start
-    if (byte === openObject || byte === openList) {
-      if (depth >= depthMax) throw new ServiceError('invalid_request', 'The body is nested too deep.')
-      isObject[++depth] = byte === openObject ? 1 : 0
-      at++
-      expected = byte === openObject ? 'name' : 'value'
-      isFirst = true
-      continue
-    }
-    if (byte !== quote) at = plainEnd(bytes, at)
-    if (depth === 1) fields.at(-1)!.end = at
-    expected = 'next'
+  #isFirst = false
+  /** Where the string begins that is under way, else -1. */
+  #stringAt = -1
+
+  constructor(bytes: Buffer) {
+    this.#bytes = bytes
   }
-  if (closedAt === -1) throw notJson()
-  return { fields, closedAt, valueCount }
+
+  /** False when there is nothing left to read. */
+  readSlice(): boolean {
+    const until = this.#at + sliceBytes
+    while (this.#at < until) {
+      const byte = this.#bytes[this.#at]
+      if (byte === undefined && this.#stringAt === -1) return false
+      if (this.#stringAt !== -1) this.#readString(until)
+      else if (isBlank(byte)) this.#at++
+      else this.#readToken(byte)
+    }
+    return true
+  }
+
+  end(): JsonObject {
+    if (this.#closedAt === -1) throw notJson()
+    return { fields: this.#fields, closedAt: this.#closedAt, valueCount: this.#valueCount }
+  }
+
+  #readToken(byte: number | undefined): void {
+    if (this.#closedAt !== -1) throw notJson()
+    const closing = this.#isObject[this.#depth] ? closeObject : closeList
+    if (byte === closing && (this.#isFirst || this.#expected === 'next')) return this.#close()
+    if (this.#expected === 'next') return this.#pass(byte, comma, this.#isObject[this.#depth] ? 'name' : 'value')
+    if (this.#expected === 'colon') return this.#pass(byte, colon, 'value')
+    this.#isFirst = false
+    if (this.#expected === 'value') this.#beginValue(byte)
+    else if (byte !== quote) throw notJson()
+    if (byte === quote) this.#stringAt = this.#at++
+    else if (byte === openObject || byte === openList) this.#open(byte)
+    else this.#endValue(plainEnd(this.#bytes, this.#at))
+  }
+
+  #pass(byte: number | undefined, wanted: number, expected: Expected): void {
+    if (byte !== wanted) throw notJson()
+    this.#at++
+    this.#expected = expected
+  }
+
+  #readString(until: number): void {
+    this.#at = stringEnd(this.#bytes, this.#at, until)
+    if (this.#bytes[this.#at] !== quote) return
+    const start = this.#stringAt
+    const end = this.#at + 1
+    this.#stringAt = -1
+    if (this.#expected === 'value') return this.#endValue(end)
+    if (this.#depth === 1) this.#addField(start, end)
+    this.#at = end
+    this.#expected = 'colon'
+  }
+
+  #addField(start: number, end: number): void {
+    if (this.#fields.length >= fieldsMax || end - start > nameBytesMax) {
+      throw new ServiceError('invalid_request', 'The body has too many fields, or one with too long a name.')
+    }
+    this.#fields.push({ name: JSON.parse(this.#bytes.toString('utf8', start, end)) as string, start: end, end })
+  }
+
+  #beginValue(byte: number | undefined): void {
+    if (this.#depth === 0 && byte !== openObject)
+      throw new ServiceError('invalid_request', 'The body is not an object.')
+    this.#valueCount++
+    if (this.#depth === 1) this.#fields.at(-1)!.start = this.#at
+  }
+
+  #endValue(end: number): void {
+    if (this.#depth === 1) this.#fields.at(-1)!.end = end
+    this.#at = end
+    this.#expected = 'next'
+  }
+
+  #open(byte: number): void {
+    if (this.#depth >= depthMax) throw new ServiceError('invalid_request', 'The body is nested too deep.')
+    this.#depth++
+    this.#isObject[this.#depth] = byte === openObject ? 1 : 0
+    this.#at++
+    this.#expected = byte === openObject ? 'name' : 'value'
+    this.#isFirst = true
+  }
+
+  #close(): void {
+    this.#isFirst = false
+    this.#depth--
+    if (this.#depth === 0) this.#closedAt = this.#at
+    this.#endValue(this.#at + 1)
+  }
 }

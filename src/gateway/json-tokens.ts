@@ -19,7 +19,7 @@ const backslash = 0x5c
 const escapes = new Set(Buffer.from('"\\/bfnrt'))
 const words = ['true', 'false', 'null'].map((word) => Buffer.from(word))
 
-export function isBlank(byte: number): boolean {
+export function isBlank(byte: number | undefined): boolean {
   return byte === 0x20 || byte === 0x0a || byte === 0x0d || byte === 0x09
 }
 

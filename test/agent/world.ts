@@ -1,6 +1,7 @@
-import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
+import { mkdtempSync, readdirSync, readFileSync, readlinkSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { ServiceError } from '../../src/errors.ts'
 import {
   createGateway,
@@ -14,6 +15,8 @@ import { freePort } from '../support/listen.ts'
 import { AgentProcess } from './agent-process.ts'
 
 export const token = 'token-of-this-session-5f1c'
+
+const goodbyeTries = 500
 
 type Configure = Extract<AgentCommandInput, { type: 'configure' }>
 
@@ -109,8 +112,21 @@ export class World implements AsyncDisposable {
   async [Symbol.asyncDispose](): Promise<void> {
     for (const pid of processes(`http.server\0${this.pagePort}`)) process.kill(pid, 'SIGKILL')
     await this.gateway.close()
+    // A harness's own program outlives the agent for a moment, and writes home.
+    for (let tries = 0; tries < goodbyeTries && isAnyoneIn(this.folder); tries += 1) await sleep(20)
     rmSync(this.folder, { recursive: true, force: true, maxRetries: 20, retryDelay: 100 })
+    rmSync(`/tmp/demo-server-${this.pagePort}.log`, { force: true })
   }
+}
+
+function isAnyoneIn(folder: string): boolean {
+  return readdirSync('/proc').some((name) => {
+    try {
+      return readlinkSync(`/proc/${name}/cwd`).startsWith(folder)
+    } catch {
+      return false
+    }
+  })
 }
 
 /** Processes whose command line holds a text; arguments are separated by NUL. */
