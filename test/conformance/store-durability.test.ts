@@ -10,7 +10,8 @@ import { after, before, suite, test } from 'node:test'
 import { fileURLToPath } from 'node:url'
 import { setTimeout as delay } from 'node:timers/promises'
 import { isServiceError } from '../../src/errors.ts'
-import { openStore } from '../../src/store/index.ts'
+import type { StreamEvent } from '../../src/session/index.ts'
+import { openStore, type Store } from '../../src/store/index.ts'
 import { newOrganisation, newSession } from './store-records.ts'
 
 const writer = fileURLToPath(import.meta.resolve('./store-writer.ts'))
@@ -35,6 +36,15 @@ suite('durability of the embedded database', () => {
     return acknowledged
   }
 
+  async function wholeStream(store: Store, sessionId: string): Promise<StreamEvent[]> {
+    const stream: StreamEvent[] = []
+    for (;;) {
+      const page = await store.sessions.stream(sessionId, stream.length, 10_000)
+      if (page.length === 0) return stream
+      stream.push(...page)
+    }
+  }
+
   test('every acknowledged commit survives kill -9, round after round', async () => {
     let store = await openStore({ dataDir })
     const { id: sessionId } = await newSession(store, (await newOrganisation(store)).id)
@@ -43,7 +53,7 @@ suite('durability of the embedded database', () => {
       await store.close()
       acknowledged.push(...(await acknowledgedBefore(commits, sessionId)))
       store = await openStore({ dataDir })
-      const stream = await store.sessions.stream(sessionId, 0, 10_000)
+      const stream = await wholeStream(store, sessionId)
       const messages = new Set((await store.sessions.messages(sessionId)).map(({ id }) => id))
       const sequences = new Set(stream.map(({ sequence }) => sequence))
       for (const line of acknowledged) {
