@@ -5,7 +5,7 @@ import { imageDir } from '../support/images.ts'
 
 /**
  * Lies in front of the C library of `criu lazy-pages`. That asks without waiting whether a process touched a page, and brings
- * some of the others when none did: 64 KiB more each time. As long as the file `HOLD` exists, it waits 300 ms before it does.
+ * some of the others when none did: 64 KiB more each time. As long as the file `HOLD` exists, it waits 100 ms before it does.
  * For ever would not do: CRIU leaves a page that is touched in the moment of a fork to the others.
  */
 const shim = `
@@ -17,14 +17,14 @@ int epoll_wait(int epoll, struct epoll_event *events, int max, int timeout) {
   int (*real)(int, struct epoll_event *, int, int) = dlsym(RTLD_NEXT, "epoll_wait");
   const char *hold = getenv("HOLD");
   int found = real(epoll, events, max, timeout);
-  for (int turn = 0; turn < 60 && found == 0 && timeout == 0 && access(hold, F_OK) == 0; turn++) found = real(epoll, events, max, 5);
+  for (int turn = 0; turn < 20 && found == 0 && timeout == 0 && access(hold, F_OK) == 0; turn++) found = real(epoll, events, max, 5);
   return found;
 }`
 
 export interface HeldCriu {
   /** Those of setup with another CRIU, which can be told to hold back what nobody asks for. */
   imageDir: string
-  /** Until the returned function has run, memory that nobody touches comes so slowly that 160 MiB take 21 s. */
+  /** Until the returned function has run, memory that nobody touches comes so slowly that 160 MiB take 7 s. */
   hold: () => Promise<() => Promise<void>>
 }
 
