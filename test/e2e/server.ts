@@ -8,7 +8,8 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { freePort } from '../support/listen.ts'
 
 const projectDir = join(import.meta.dirname, '../..')
-const startTimeoutMs = 60_000
+/** Longer than a start waits for what a killed server has begun. */
+const startTimeoutMs = 90_000
 const stopTimeoutMs = 30_000
 
 export interface StartOptions {

@@ -37,7 +37,7 @@ export class Host {
     return ids.filter((_id, index) => (members[index] ?? []).length > 0).toSorted()
   }
 
-  /** The first process of each sandbox. */
+  /** The first process of each sandbox, but of those that CRIU brings back just now: see `#find`. */
   async guests(): Promise<HostProcess[]> {
     return await this.#find(async (pid) => /^NSpid:.*\s1$/m.test(await readFile(`/proc/${pid}/status`, 'utf8')))
   }
@@ -97,6 +97,10 @@ export class Host {
     return commands.filter((command) => command !== '').toSorted()
   }
 
+  /**
+   * Without the processes of sandboxes that are being restored: CRIU waits for those that a kill from the host has taken from it
+   * until the runtime's limit of time, and nothing inside can do that to itself.
+   */
   async #find(wanted: (pid: number) => Promise<boolean>): Promise<HostProcess[]> {
     const found: HostProcess[] = []
     for (const sandboxId of (await this.#cgroups.children(this.#names.cgroupRoot)).toSorted()) {
@@ -105,7 +109,13 @@ export class Host {
         if (await wanted(pid).catch(() => false)) found.push({ pid, sandboxId })
       }
     }
-    return found
+    const restored = await this.#restored()
+    return found.filter(({ sandboxId }) => !restored.has(sandboxId))
+  }
+
+  async #restored(): Promise<Set<string>> {
+    const commands = (await this.#processes()).filter((command) => command.includes(' restore '))
+    return new Set(commands.flatMap((command) => command.trim().split(' ')))
   }
 }
 
