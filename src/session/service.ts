@@ -29,6 +29,7 @@ import { defaultSessionLimits, defaultSessionTimings, previewPort, type SessionC
 import { unusedTokenHash } from './draft.ts'
 import { exportRecords } from './export.ts'
 import { forkSession } from './fork.ts'
+import { inTime } from './in-time.ts'
 import { checkCreate, checkText } from './input.ts'
 import { demandQueued, hasEnded } from './ledger.ts'
 import { Pace } from './pace.ts'
@@ -344,17 +345,10 @@ class Sessions implements RunningSessionService {
 
   /** Throws `not_found` for a checkpoint that does not exist and `conflict` for one that failed; waits for none. */
   async #demandCheckpoint(orgId: string, checkpointId: string): Promise<void> {
+    // Whoever starts from it hears of a later failure.
     const settled = this.#deps.sandboxes.checkpoints.settled(orgId, checkpointId)
-    const timer = Promise.withResolvers<undefined>()
-    const timeout = setTimeout(() => timer.resolve(undefined), checkpointCheckMs)
-    try {
-      const checkpoint = await Promise.race([settled, timer.promise])
-      if (checkpoint?.status === 'failed') throw new ServiceError('conflict', `checkpoint ${checkpointId} has failed`)
-    } finally {
-      clearTimeout(timeout)
-      // Whoever starts from it hears of a later failure.
-      settled.catch(() => {})
-    }
+    const checkpoint = await inTime(checkpointCheckMs, settled)
+    if (checkpoint?.status === 'failed') throw new ServiceError('conflict', `checkpoint ${checkpointId} has failed`)
   }
 
   #demandOpen(): void {
@@ -363,11 +357,9 @@ class Sessions implements RunningSessionService {
 
   /** Waits until there is room in memory for the views of these sessions. */
   async #enterMemory(orgId: string, sessions: readonly Session[], { sent }: ViewOptions = {}): Promise<void> {
-    if (sent === undefined) return
-    let bytes = 0
-    for (const { id, artifacts } of sessions) {
-      bytes += JSON.stringify(artifacts).length + (await this.#deps.store.historyBytes(id))
-    }
+    if (sent === undefined || sessions.length === 0) return
+    const history = await this.#deps.store.historyBytes(...sessions.map(({ id }) => id))
+    const bytes = sessions.reduce((sum, { artifacts }) => sum + JSON.stringify(artifacts).length, history)
     if (bytes <= smallViewBytes) return
     const [first, ...others] = sessions
     const leaveSession = first && others.length === 0 ? await this.#unsentOfSession.enter(first.id) : undefined

@@ -34,13 +34,8 @@ export class StartSlot {
   /** Waits for a place, which is kept until `leave`, and not for long. Without one after `signal` has aborted. */
   async enter(): Promise<void> {
     if (this.isHeld || this.#signal.aborted) return
-    const entering = this.#starts.gate.enter()
-    const aborted = Promise.withResolvers<undefined>()
-    const onAbort = () => aborted.resolve(undefined)
-    this.#signal.addEventListener('abort', onAbort)
-    this.#leave = await Promise.race([entering, aborted.promise])
-    this.#signal.removeEventListener('abort', onAbort)
-    if (!this.isHeld) return void entering.then((leave) => leave())
+    this.#leave = await this.#starts.gate.enter(this.#signal).catch(() => undefined)
+    if (!this.isHeld) return
     // From here on, so that a sandbox that is slow to take the skills holds up nobody either.
     this.#timer = setTimeout(() => this.leave(), this.#starts.turnMs)
     this.#timer.unref()

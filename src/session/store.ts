@@ -49,8 +49,8 @@ export interface SessionStore {
   lastSequence(sessionId: string): Promise<number>
   /** What all stream events of the session hold, in bytes of their JSON text. */
   streamBytes(sessionId: string): Promise<number>
-  /** What all messages and events of the session hold, in bytes of their JSON text. */
-  historyBytes(sessionId: string): Promise<number>
+  /** What all messages and events of these sessions hold together, in bytes of their JSON text. */
+  historyBytes(...sessionIds: string[]): Promise<number>
 
   /** Forgets the sessions that ended before this time, with all that belongs to them, and returns how many those were. */
   purgeSessions(endedBefore: Date): Promise<number>

@@ -181,9 +181,9 @@ export function sessionStore(db: Kysely<Database>): SessionStore {
       return row?.streamBytes ?? 0
     },
 
-    async historyBytes(sessionId) {
-      const row = await db.selectFrom('sessions').select('historyBytes').where('id', '=', sessionId).executeTakeFirst()
-      return row?.historyBytes ?? 0
+    async historyBytes(...sessionIds) {
+      const rows = await db.selectFrom('sessions').select('historyBytes').where('id', 'in', sessionIds).execute()
+      return rows.reduce((sum, row) => sum + row.historyBytes, 0)
     },
 
     async purgeSessions(endedBefore) {

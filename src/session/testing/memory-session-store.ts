@@ -88,7 +88,7 @@ export function memorySessionStore(): SessionStore {
     },
     lastSequence: async (id) => rows(id).stream.length,
     streamBytes: async (id) => rows(id).stream.reduce((sum, { data }) => sum + weightOf(data), 0),
-    historyBytes: async (id) => bytesOf(rows(id)),
+    historyBytes: async (...ids) => ids.reduce((sum, id) => sum + bytesOf(rows(id)), 0),
     async purgeSessions(endedBefore) {
       const old = [...all.values()].map(({ session }) => session).filter(({ status }) => status === 'ended')
       const ids = old.filter(({ updatedAt }) => updatedAt < endedBefore).map(({ id }) => id)
