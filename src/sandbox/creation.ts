@@ -73,7 +73,10 @@ async function undo(
   announced: boolean,
 ): Promise<void> {
   const reasonMessage = error instanceof ServiceError ? error.message : 'the sandbox could not be started'
-  if (!isServiceError(error)) log.error({ err: error, sandboxId: id }, 'a sandbox could not be started')
+  // What is wrong with the machine is for whoever runs it to read, with all that the answer leaves out.
+  if (!isServiceError(error) || error.code === 'unavailable') {
+    log.error({ err: error, sandboxId: id }, 'a sandbox could not be started')
+  }
   await move(id, () => driver.delete(id)).catch((cause: unknown) => {
     log.error({ err: cause, sandboxId: id }, 'what was left of a failed start could not be removed')
   })

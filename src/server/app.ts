@@ -2,10 +2,12 @@ import { mkdir } from 'node:fs/promises'
 import { hostname } from 'node:os'
 import type { Logger } from 'pino'
 import { createMemoryBus } from '../bus/memory.ts'
+import { ServiceError } from '../errors.ts'
 import { anthropicBaseUrlDefault, createGateway, openaiBaseUrlDefault, startDemoModel } from '../gateway/index.ts'
 import { createHttpServer } from '../http/server.ts'
 import { createPreviewProxy } from '../preview/index.ts'
 import { createGuest } from '../runtime/guest-client/index.ts'
+import { unmetRequirements } from '../runtime/host-check/index.ts'
 import { createRuncDriver } from '../runtime/index.ts'
 import { createSandboxService, defaultSandboxLimits } from '../sandbox/index.ts'
 import { createSessionService } from '../session/index.ts'
@@ -36,6 +38,7 @@ const idempotencyKeptMs = 24 * 3_600_000
  * database: it has settled the records of our sandboxes, and nothing that this process knows is true any more.
  */
 export async function startApp(config: Config, log: Logger, databaseGone: () => void): Promise<App> {
+  await assertFitMachine(config)
   await using started = new AsyncDisposableStack()
   await mkdir(config.dataDir, { recursive: true, mode: 0o711 })
   started.use(await lockDataDir(config.dataDir))
@@ -153,6 +156,14 @@ export async function startApp(config: Config, log: Logger, databaseGone: () => 
   await http.listen(config.listen)
   const running = started.move()
   return { freshKey, close: () => running.disposeAsync() }
+}
+
+/** Throws `unavailable` with all that the machine lacks, before anything is made on it. */
+async function assertFitMachine({ imageDir, dataDir }: Config): Promise<void> {
+  const unmet = await unmetRequirements({ imageDir, dataDir }, true)
+  if (unmet.length === 0) return
+  const list = unmet.map((sentence) => `  ${sentence}`).join('\n')
+  throw new ServiceError('unavailable', `this machine cannot run sandboxes:\n${list}\nnpm run doctor tells more`)
 }
 
 async function purge(store: Store, { sessionsKeptMs }: Config): Promise<void> {

@@ -1,26 +1,33 @@
 /**
- * `npm run doctor`: what this machine offers Atoll, tried for real. Exit status 1 when the default runtime cannot work.
- * It reads the two folders from the environment by itself, since it must also help where the configuration is at fault.
+ * `npm run doctor`: what this machine offers Atoll, tried for real. Exit status 1 when the default runtime cannot work. With
+ * `--requirements` only what setup must know before it makes anything. It reads the two folders from the environment by itself,
+ * since it must also help where the configuration is at fault.
  */
-import { tmpdir } from 'node:os'
-import { exists } from '../runtime/exists.ts'
-import { checkHost, type CheckReport } from '../runtime/host-check/index.ts'
+import { checkHost, unmetRequirements, type CheckReport } from '../runtime/host-check/index.ts'
 
-const imageDir = process.env['ATOLL_IMAGE_DIR'] || '/var/lib/atoll/images'
-const dataDir = process.env['ATOLL_DATA_DIR'] || '/var/lib/atoll'
+const places = {
+  imageDir: process.env['ATOLL_IMAGE_DIR'] || '/var/lib/atoll/images',
+  dataDir: process.env['ATOLL_DATA_DIR'] || '/var/lib/atoll',
+}
 
 const nameWidth = 18
 const stateWidth = 10
 
-async function main(): Promise<number> {
+async function table(): Promise<number> {
   if (process.getuid?.() !== 0) {
     console.error('doctor: must run as root, as the server does: it starts a container and makes mounts')
     return 1
   }
-  const places = { imageDir, dataDir: (await exists(dataDir)) ? dataDir : tmpdir() }
+  process.umask(0o022)
   console.log(`${'what'.padEnd(nameWidth)}${'state'.padEnd(stateWidth)}found`)
   const broken: CheckReport[] = []
+  let isStopped = false
+  const stop = () => (isStopped = true)
+  // What a trial has made is removed before the end, also when nobody wants to read on.
+  for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, stop)
+  process.stdout.on('error', stop)
   for await (const report of checkHost(places)) {
+    if (isStopped) return 1
     console.log(row(report))
     if (report.required && report.state !== 'works') broken.push(report)
   }
@@ -34,7 +41,8 @@ async function main(): Promise<number> {
 }
 
 function row(report: CheckReport): string {
-  const state = report.required || report.state === 'works' ? report.state : 'no'
+  // What is optional and cannot be mended here is just not there.
+  const state = report.required || report.state === 'works' || report.advice !== undefined ? report.state : 'no'
   const line = `${report.name.padEnd(nameWidth)}${state.padEnd(stateWidth)}${report.found}`
   const advice =
     report.advice === undefined || report.state === 'works'
@@ -43,4 +51,10 @@ function row(report: CheckReport): string {
   return line + advice
 }
 
-process.exitCode = await main()
+async function requirements(): Promise<number> {
+  const unmet = await unmetRequirements(places, false)
+  for (const sentence of unmet) console.log(sentence)
+  return unmet.length === 0 ? 0 : 1
+}
+
+process.exitCode = await (process.argv.includes('--requirements') ? requirements() : table())

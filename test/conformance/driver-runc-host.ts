@@ -9,6 +9,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { promisify } from 'node:util'
 import { createGuest } from '../../src/runtime/guest-client/index.ts'
 import { createRuncDriver } from '../../src/runtime/index.ts'
+import { Cgroups } from '../../src/runtime/runc/cgroup.ts'
 import { connectionsClosed } from '../../src/runtime/runc/dump.ts'
 import { HostNames } from '../../src/runtime/runc/names.ts'
 import { imageDir } from '../support/images.ts'
@@ -28,6 +29,8 @@ export const runcSubnet = '10.231.0.0/20'
 export interface RuncFixture extends DriverFixture {
   names: HostNames
   pidOf(sandboxId: string): Promise<number>
+  /** The processes in the control group of a sandbox, by their numbers on the host. */
+  membersOf(sandboxId: string): Promise<number[]>
 }
 
 interface RuncFixtureOptions {
@@ -60,6 +63,7 @@ export async function makeRuncFixture(given: Partial<RuncFixtureOptions> = {}): 
   return {
     names,
     pidOf,
+    membersOf: async (sandboxId) => (await Cgroups.find()).members(names.cgroup(sandboxId)),
     makeDriver,
     guest: (driver, sandboxId) => createGuest((signal) => driver.dial(sandboxId, signal)),
     trace: () => traceOf(names),

@@ -237,6 +237,33 @@ for _ in range(5000):
     await driver.delete(id)
   })
 
+  test('a fork runs in a control group of its own under its own limit, also after its source is gone', async () => {
+    if (!driver.capabilities.fullCheckpoints) return
+    const [source, fork, checkpoint] = [freshId('sb'), freshId('sb'), freshId('cp')]
+    await driver.create(specOf(source))
+    await driver.checkpoint(source, checkpoint, 'full')
+    await driver.create(specOf(fork, { memoryMb: 128, from: { checkpointId: checkpoint } }))
+    await guest(fork).spawn({ id: 'child', argv: ['/bin/sleep', '1000'], envs: {} })
+    const assertOwnGroup = async (id: string, memoryMb: number) => {
+      const pids = await fixture.membersOf(id)
+      assert.ok(pids.includes(await fixture.pidOf(id)), `${id}: its guest is in its group`)
+      assert.equal(pids.length, (await guest(id).processes()).length + 1, `${id}: nobody else is`)
+      for (const pid of pids) assert.deepEqual(await foreignGroups(pid, fixture.names.cgroup(id)), [], id)
+      assert.equal(await memoryLimitOf(fixture.names.cgroup(id)), memoryMb * 2 ** 20)
+    }
+    await assertOwnGroup(source, 256)
+    await assertOwnGroup(fork, 128)
+    await driver.delete(source)
+    await assertOwnGroup(fork, 128)
+    await driver.hibernate(fork)
+    await driver.wake(specOf(fork, { memoryMb: 128 }))
+    await assertOwnGroup(fork, 128)
+    await driver.delete(fork)
+    await driver.deleteCheckpoint(checkpoint)
+    const left = (await fixture.trace()).filter((line) => line.includes(source) || line.includes(fork))
+    assert.deepEqual(left, [])
+  })
+
   test('a DNS forwarder that dies is started again', async () => {
     const pidFile = `${fixture.names.runDir}/dnsmasq.pid`
     const pid = Number(await readFile(pidFile, 'utf8'))
@@ -339,6 +366,18 @@ for _ in range(5000):
     await second.dispose()
   })
 })
+
+/** In which hierarchies that limit anything a process is in another group than this one, as lines of `/proc/<pid>/cgroup`. */
+async function foreignGroups(pid: number, group: string): Promise<string[]> {
+  const lines = (await readFile(`/proc/${pid}/cgroup`, 'utf8')).trim().split('\n')
+  return lines.filter((line) => line.split(':').slice(2).join(':') !== group)
+}
+
+async function memoryLimitOf(group: string): Promise<number> {
+  const files = [`/sys/fs/cgroup${group}/memory.max`, `/sys/fs/cgroup/memory${group}/memory.limit_in_bytes`]
+  const texts = await Promise.all(files.map((file) => readFile(file, 'utf8').catch(() => undefined)))
+  return Number(texts.find((text) => text !== undefined))
+}
 
 /** A network namespace behind this host in which something answers every connection with the address that it came from. */
 async function makeInternet(): Promise<ChildProcess> {

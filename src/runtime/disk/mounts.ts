@@ -19,6 +19,21 @@ export async function mountsBelow(path: string): Promise<MountEntry[]> {
   return entries.reverse()
 }
 
+/** The mount on which a real path lies, with its options: those that a bind of it inherits. */
+export async function mountOf(path: string): Promise<{ target: string; options: string[] }> {
+  let found = { target: '', options: [] as string[] }
+  for (const line of (await readFile('/proc/self/mountinfo', 'utf8')).split('\n')) {
+    const fields = line.split(' ')
+    const target = unescape(fields[4] ?? '')
+    const holds = target === path || path.startsWith(target === '/' ? '/' : `${target}/`)
+    // A later line lies on top of an earlier one of the same place.
+    if (target !== '' && holds && target.length >= found.target.length) {
+      found = { target, options: (fields[5] ?? '').split(',') }
+    }
+  }
+  return found
+}
+
 export async function isMounted(path: string): Promise<boolean> {
   return (await mountsBelow(path)).some((entry) => entry.target === path)
 }

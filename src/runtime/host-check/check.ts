@@ -1,3 +1,5 @@
+import { CommandError } from '../command.ts'
+
 /** One thing that Atoll needs, or can use, of this machine. */
 export interface HostCheck {
   name: string
@@ -15,11 +17,25 @@ export interface CheckResult {
   advice?: string
 }
 
+/** A row of the table. */
+export interface CheckReport extends CheckResult {
+  name: string
+  required: boolean
+}
+
 export interface HostPlaces {
   /** `ATOLL_IMAGE_DIR` */
   imageDir: string
-  /** A folder for the disk pool of the test, on the file system where the real one will lie. */
+  /** `ATOLL_DATA_DIR`; need not exist. */
   dataDir: string
 }
 
 export const runSetup = 'npm run setup'
+
+/** What a program said last, else the message, as one line of a table. */
+export function oneLine(error: unknown): string {
+  if (error instanceof CommandError && error.stderr.trim() !== '') {
+    return `${error.argv[0]}: ${error.stderr.trim().split('\n').at(-1)}`
+  }
+  return String(error instanceof Error ? error.message : error).replaceAll(/\s+/g, ' ')
+}

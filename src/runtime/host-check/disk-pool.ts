@@ -2,7 +2,7 @@ import { mkdir, open, statfs } from 'node:fs/promises'
 import { join } from 'node:path'
 import { CommandError, run } from '../command.ts'
 import { runSetup, type HostCheck } from './check.ts'
-import { openScratch } from './scratch.ts'
+import { openScratch, scratchParent } from './scratch.ts'
 
 const poolBytes = 256 * 1024 * 1024
 const limitBytes = 8 * 1024 * 1024
@@ -15,7 +15,8 @@ export const diskPoolCheck: HostCheck = {
   async run({ dataDir }) {
     const version = await run(['mkfs.btrfs', '--version']).catch(() => undefined)
     if (version === undefined) return { state: 'missing', found: 'no mkfs.btrfs', advice: runSetup }
-    await using scratch = await openScratch(dataDir)
+    const parent = await scratchParent(dataDir)
+    await using scratch = await openScratch(parent)
     const file = join(scratch.path, 'pool.img')
     const pool = join(scratch.path, 'pool')
     await makeSparse(file)
@@ -36,7 +37,7 @@ export const diskPoolCheck: HostCheck = {
       }
     }
     await run(['btrfs', 'subvolume', 'snapshot', '-r', disk, join(pool, 'snapshot')])
-    const { bavail, bsize } = await statfs(dataDir)
+    const { bavail, bsize } = await statfs(parent)
     const free = `${Math.round((bavail * bsize) / 2 ** 30)} GB free`
     return { state: 'works', found: `btrfs in a loop file; limits and snapshots hold; ${free} in ${dataDir}` }
   },

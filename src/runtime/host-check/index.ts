@@ -3,11 +3,9 @@
  * each with a real attempt where a version number proves nothing.
  */
 import { join } from 'node:path'
-import { CommandError } from '../command.ts'
 import { userfaultfdIsAllowed } from '../criu/userfaultfd.ts'
-import { bridgeCheck, nftablesCheck } from './network.ts'
-import { cgroupCheck } from './cgroup.ts'
-import { runSetup, type CheckResult, type HostCheck, type HostPlaces } from './check.ts'
+import { bridgeCheck } from './network.ts'
+import { runSetup, type CheckReport, type HostCheck, type HostPlaces } from './check.ts'
 import { criuSelfTest } from './criu.ts'
 import { diskPoolCheck } from './disk-pool.ts'
 import { dnsmasqCheck } from './dnsmasq.ts'
@@ -15,14 +13,13 @@ import { imageChecks } from './images.ts'
 import { nodeCheck } from './node.ts'
 import { optionalChecks } from './optional.ts'
 import { overlayCheck } from './overlay.ts'
+import { runFolderCheck } from './places.ts'
+import { requirements, resultOf } from './requirements.ts'
 import { runcCheck } from './runc.ts'
+import { tryDriver } from './trial.ts'
 
-export type { CheckResult, HostPlaces } from './check.ts'
-
-export interface CheckReport extends CheckResult {
-  name: string
-  required: boolean
-}
+export type { CheckReport, HostPlaces } from './check.ts'
+export { unmetRequirements } from './requirements.ts'
 
 /** Checkpoints with memory need it; everything else works without. */
 const criuCheck: HostCheck = {
@@ -56,11 +53,11 @@ const lazyMemoryCheck: HostCheck = {
 
 const hostChecks: readonly HostCheck[] = [
   nodeCheck,
+  ...requirements,
+  runFolderCheck,
   runcCheck,
-  cgroupCheck,
   overlayCheck,
   diskPoolCheck,
-  nftablesCheck,
   bridgeCheck,
   dnsmasqCheck,
   ...imageChecks,
@@ -69,20 +66,13 @@ const hostChecks: readonly HostCheck[] = [
   ...optionalChecks,
 ]
 
-/** Runs all checks, one after the other, and hands over each result as it comes. Never throws for what a check finds. */
+/**
+ * Runs all checks, one after the other, then starts, forks and wakes a sandbox by the driver itself, and hands over each
+ * result as it comes. Never throws for what a check finds.
+ */
 export async function* checkHost(places: HostPlaces): AsyncGenerator<CheckReport> {
   for (const check of hostChecks) {
-    const result = await check.run(places).catch((error: unknown): CheckResult => {
-      return { state: 'fails', found: oneLine(error) }
-    })
-    yield { name: check.name, required: check.required, ...result }
+    yield { name: check.name, required: check.required, ...(await resultOf(check, places)) }
   }
-}
-
-/** What a program said last, else the message, as one line of a table. */
-function oneLine(error: unknown): string {
-  if (error instanceof CommandError && error.stderr.trim() !== '') {
-    return `${error.argv[0]}: ${error.stderr.trim().split('\n').at(-1)}`
-  }
-  return String(error instanceof Error ? error.message : error).replaceAll(/\s+/g, ' ')
+  yield* tryDriver(places)
 }

@@ -137,8 +137,9 @@ export function containerConfig(record: SandboxRecord, limits: ContainerLimits, 
         options: ['bind', 'nosuid', 'nodev', 'noexec'],
       },
       ...(record.agent === undefined ? [] : [bind('/.atoll/agent', record.agent)]),
+      // Distributions mount `/run` noexec. A user namespace locks that flag, so a bind from there that lacks it is refused.
       ...['hosts', 'hostname', 'resolv.conf', 'machine-id'].map((name) =>
-        bind(`/etc/${name}`, `${folder}/etc/${name}`),
+        bind(`/etc/${name}`, `${folder}/etc/${name}`, 'noexec'),
       ),
     ],
     // CRIU reads its options from here; the annotation must be there from the first start on.
@@ -180,6 +181,6 @@ export function networkSysctls(ipv6: boolean, firstGroup = 0): Record<string, st
   }
 }
 
-function bind(destination: string, source: string) {
-  return { destination, type: 'bind', source, options: ['bind', 'ro', 'nosuid', 'nodev'] }
+function bind(destination: string, source: string, ...options: string[]) {
+  return { destination, type: 'bind', source, options: ['bind', 'ro', 'nosuid', 'nodev', ...options] }
 }

@@ -6,39 +6,26 @@ import type { resourcesOf } from './config.ts'
 import type { HostNames } from './names.ts'
 import type { ProcessIdentity } from './process.ts'
 import { removeFolder } from './remove-folder.ts'
+import { runcCommand, runcFault } from './runc.ts'
 
 const startTimeoutMs = 30_000
-const reportedLogChars = 1_000
 
 /**
  * Starts the container of a prepared bundle and returns its first process. runc ends when that runs, so nothing of the
- * container depends on this process; its standard streams are the sandbox's own /dev/null.
+ * container depends on this process; its standard streams are the sandbox's own /dev/null. Throws `unavailable` with the reason.
  */
 export async function startContainer(names: HostNames, sandboxId: string): Promise<ProcessIdentity> {
   const folder = names.sandboxDir(sandboxId)
   const log = `${folder}/runc.log`
   try {
     // Without pipes, which the container would inherit and hold.
-    await run(
-      [
-        'runc',
-        '--root',
-        names.runcRoot,
-        '--log',
-        log,
-        '--log-format',
-        'json',
-        'run',
-        '--detach',
-        '--bundle',
-        folder,
-        sandboxId,
-      ],
-      { detached: true, timeoutMs: startTimeoutMs },
-    )
+    await run(runcCommand(names, { log }, ['run', '--detach', '--bundle', folder, sandboxId]), {
+      detached: true,
+      timeoutMs: startTimeoutMs,
+    })
   } catch (error) {
-    const said = await readFile(log, 'utf8').catch(() => '')
-    throw new Error(`runc cannot start sandbox ${sandboxId}: ${said.trim().slice(-reportedLogChars)}`, { cause: error })
+    const reason = await runcFault(log, names)
+    throw new ServiceError('unavailable', `the sandbox cannot be started: ${reason}`, { cause: error })
   }
   const started = await findContainer(names, sandboxId)
   if (started === undefined) throw new Error(`runc has no state of sandbox ${sandboxId}`)
@@ -55,12 +42,10 @@ export async function updateContainer(
   const heldBytes = await cgroups.heldBytes(names.cgroup(sandboxId))
   if (heldBytes !== undefined && heldBytes > resources.memory.limit) throw heldTooMuch()
   const input = JSON.stringify(resources)
-  await run(['runc', '--root', names.runcRoot, 'update', '--resources', '-', sandboxId], { input }).catch(
-    (error: unknown) => {
-      if (!(error instanceof CommandError) || !/busy|memory/i.test(error.stderr)) throw error
-      throw heldTooMuch(error)
-    },
-  )
+  await run(runcCommand(names, {}, ['update', '--resources', '-', sandboxId]), { input }).catch((error: unknown) => {
+    if (!(error instanceof CommandError) || !/busy|memory/i.test(error.stderr)) throw error
+    throw heldTooMuch(error)
+  })
 }
 
 function heldTooMuch(cause?: unknown): ServiceError {

@@ -8,6 +8,7 @@ import type { Cgroups } from './cgroup.ts'
 import { freezeForDump } from './freeze.ts'
 import type { HostNames } from './names.ts'
 import { killCriu } from './process.ts'
+import { runcCommand } from './runc.ts'
 
 const dumpTimeoutMs = 120_000
 const closeTimeoutMs = 1_000
@@ -53,13 +54,11 @@ export async function dumpContainer(host: DumpHost, id: string, dump: Dump): Pro
 async function runDump({ names, criu }: DumpHost, id: string, { images, leaveRunning }: Dump): Promise<void> {
   try {
     await run(
-      [
-        'runc',
-        ...['--root', names.runcRoot, '--criu', criu, '--log', `${images}/runc.log`, '--log-format', 'json'],
+      runcCommand(names, { criu, log: `${images}/runc.log` }, [
         ...['checkpoint', '--image-path', images, '--work-path', images],
         ...(leaveRunning ? ['--leave-running'] : []),
         id,
-      ],
+      ]),
       { detached: true, timeoutMs: dumpTimeoutMs },
     )
   } catch (error) {
@@ -79,15 +78,19 @@ export function criuConfigFile(names: HostNames, id: string): string {
   return `${names.sandboxDir(id)}/criu.conf`
 }
 
-/** Options for both directions. Connections are saved as they are; whether they live on is decided at the restore. */
+/**
+ * Options for both directions. Connections are saved as they are; whether they live on is decided at the restore. CRIU takes
+ * an option whose argument is optional only as `name=value` from its configuration file: what stands behind a blank is lost.
+ */
 export const criuOptions = [
   'tcp-established',
   'file-locks',
   'link-remap',
   // The host's own rules are not CRIU's to change, nor does it have their programs.
   'network-lock skip',
-  'manage-cgroups ignore',
-  'verbosity 2',
+  // `ignore` is refused at the restore: CRIU could not mount the control groups inside.
+  'manage-cgroups=soft',
+  'verbosity=2',
 ]
 
 async function dumpConfig({ images, snapshot }: Dump): Promise<string> {

@@ -12,6 +12,7 @@ import type { ProcessIdentity } from './process.ts'
 import { lazyProcessesFile } from '../criu/lazy-pages.ts'
 import type { SandboxRecord, SavedMemory } from './records.ts'
 import { markOf } from './resumed.ts'
+import { runcCommand } from './runc.ts'
 
 const restoreTimeoutMs = 120_000
 
@@ -37,7 +38,9 @@ export async function stageImages(
   const script = `${images}/action`
   const sysctls = networkSysctls(traits.ipv6, record.rangeStart)
   await writeFile(script, actionScript(pool.path(markOf(record)), address, sysctls, lazyMembers), { mode: 0o700 })
-  await writeFile(criuConfigFile(names, record.id), `${[...criuOptions, `action-script ${script}`].join('\n')}\n`)
+  // Without the root CRIU restores into the control group of the dump on version 2, and runs the fork within the source's limits.
+  const options = [...criuOptions, `cgroup-root ${names.cgroup(record.id)}`, `action-script ${script}`]
+  await writeFile(criuConfigFile(names, record.id), `${options.join('\n')}\n`)
 }
 
 /**
@@ -55,12 +58,11 @@ export async function restoreContainer(
   const images = pool.path(runImagesOf(id))
   try {
     await run(
-      [
-        ...['runc', '--root', names.runcRoot, '--criu', criu, '--log', `${images}/runc.log`, '--log-format', 'json'],
+      runcCommand(names, { criu, log: `${images}/runc.log` }, [
         ...['restore', '--detach', '--image-path', images, '--work-path', images],
         ...(lazy ? ['--lazy-pages'] : []),
         ...['--bundle', names.sandboxDir(id), id],
-      ] as [string, ...string[]],
+      ]),
       { detached: true, timeoutMs: restoreTimeoutMs },
     )
   } catch (error) {

@@ -1,0 +1,35 @@
+import { cgroupCheck } from './cgroup.ts'
+import { oneLine, type CheckResult, type HostCheck, type HostPlaces } from './check.ts'
+import { containerCheck, kernelCheck, userNamespaceCheck } from './machine.ts'
+import { nftablesCheck } from './network.ts'
+import { overlayCheck } from './overlay.ts'
+import { dataFolderCheck, imageFolderCheck } from './places.ts'
+
+/**
+ * What a machine must offer before anything of Atoll is made on it. Each takes some milliseconds and leaves nothing. In this
+ * order, since in a container the others would mislead.
+ */
+export const requirements: readonly HostCheck[] = [
+  containerCheck,
+  kernelCheck,
+  userNamespaceCheck,
+  cgroupCheck,
+  nftablesCheck,
+  imageFolderCheck,
+  dataFolderCheck,
+]
+
+/** What the machine lacks, a sentence each with what to do; empty when a server can start. `installed` is false before setup has made images. */
+export async function unmetRequirements(places: HostPlaces, installed: boolean): Promise<string[]> {
+  const checks = installed ? [...requirements, overlayCheck] : requirements
+  const results = await Promise.all(checks.map(async (check) => ({ ...check, ...(await resultOf(check, places)) })))
+  const unmet = results.filter(({ state }) => state !== 'works')
+  // Whatever else fails in a container fails because it is one.
+  const told = unmet[0]?.name === containerCheck.name ? unmet.slice(0, 1) : unmet
+  return told.map(({ name, found, advice }) => `${name}: ${found}${advice === undefined ? '' : ` (${advice})`}`)
+}
+
+/** Never throws: what a check throws is its result. */
+export function resultOf(check: HostCheck, places: HostPlaces): Promise<CheckResult> {
+  return check.run(places).catch((error: unknown) => ({ state: 'fails', found: oneLine(error) }))
+}

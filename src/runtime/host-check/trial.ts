@@ -1,0 +1,176 @@
+import { randomBytes } from 'node:crypto'
+import { mkdir, rm } from 'node:fs/promises'
+import { networkInterfaces } from 'node:os'
+import type { RuntimeDriver } from '../../sandbox/driver.ts'
+import type { Guest } from '../../sandbox/guest.ts'
+import { createGuest } from '../guest-client/index.ts'
+import { Subnet } from '../network/index.ts'
+import { Cgroups } from '../runc/cgroup.ts'
+import { findContainer } from '../runc/container.ts'
+import { createRuncDriver } from '../runc/driver.ts'
+import { HostNames } from '../runc/names.ts'
+import { oneLine, runSetup, type CheckReport, type CheckResult, type HostPlaces } from './check.ts'
+import { confinement } from './confinement.ts'
+import { settingsAsFound } from './host-settings.ts'
+import { scratchParent } from './scratch.ts'
+import { tryNetwork } from './trial-network.ts'
+
+const mebibyte = 1024 * 1024
+const poolBytes = 1024 * mebibyte
+const sizes = { image: 'base', cpuCount: 1, memoryMb: 256, diskMb: 256 } as const
+/** Runs on in a fork and over a hibernation. */
+const witness = { id: 'witness', argv: ['/bin/sleep', '3600'], envs: {} }
+
+/** What the tries share. */
+interface Trial {
+  driver: RuntimeDriver
+  names: HostNames
+  /** Ids of the sandbox that is started, of its checkpoint, and of the fork. */
+  source: string
+  checkpoint: string
+  fork: string
+}
+
+interface Attempt {
+  name: string
+  required: boolean
+  run: (trial: Trial) => Promise<CheckResult>
+}
+
+/** In this order: each stands on those before it, but for the network, without which the others work. */
+const attempts: readonly Attempt[] = [
+  { name: 'start', required: true, run: tryStart },
+  {
+    name: 'network',
+    required: false,
+    run: ({ driver, source }) => tryNetwork(driver.gateway(), guestOf(driver, source)),
+  },
+  { name: 'fork', required: true, run: tryFork },
+  { name: 'wake', required: true, run: tryWake },
+]
+
+/**
+ * Starts, forks, hibernates and wakes a sandbox by the driver that the server uses, over data of its own, and yields a row
+ * for each. Its data has a fixed place: what a trial that was killed has left is removed by the next, as by a server's start.
+ */
+export async function* tryDriver({ imageDir, dataDir: givenDir }: HostPlaces): AsyncGenerator<CheckReport> {
+  const dataDir = `${await scratchParent(givenDir)}/doctor`
+  const restoreSettings = await settingsAsFound()
+  await mkdir(dataDir, { recursive: true, mode: 0o700 })
+  const trial: Trial = {
+    driver: createRuncDriver({
+      dataDir,
+      imageDir,
+      subnet: freeSubnet(),
+      diskPoolBytes: poolBytes,
+      lazyMemoryBytesMin: 0,
+    }),
+    names: new HostNames(dataDir),
+    source: freshId('sb'),
+    checkpoint: freshId('cp'),
+    fork: freshId('sb'),
+  }
+  let broken: string | undefined
+  try {
+    for (const { name, required, run } of attempts) {
+      const result = broken === undefined ? await resultOf(() => run(trial)) : notTried(broken)
+      if (result.state !== 'works' && required) broken ??= name
+      yield { name, required, ...result }
+    }
+  } finally {
+    await end(trial)
+    await rm(dataDir, { recursive: true, force: true })
+    await restoreSettings()
+  }
+}
+
+async function tryStart({ driver, names, source }: Trial): Promise<CheckResult> {
+  await driver.open({ sandboxIds: [], checkpointIds: [] })
+  const startedAt = performance.now()
+  await driver.create({ id: source, ...sizes })
+  const tookMs = Math.round(performance.now() - startedAt)
+  await assertOwnGroup(driver, names, source)
+  await guestOf(driver, source).spawn(witness)
+  return { state: 'works', found: `a sandbox started in ${tookMs} ms, in a control group of its own` }
+}
+
+async function tryFork({ driver, names, source, checkpoint, fork }: Trial): Promise<CheckResult> {
+  const { fullCheckpoints, fullCheckpointsReason = '' } = driver.capabilities
+  await driver.checkpoint(source, checkpoint, fullCheckpoints ? 'full' : 'disk_only')
+  await driver.create({ id: fork, ...sizes, from: { checkpointId: checkpoint } })
+  // It must stand without its source.
+  await driver.delete(source)
+  await assertOwnGroup(driver, names, fork)
+  if (!fullCheckpoints) return { state: 'works', found: `of the disk alone: ${fullCheckpointsReason}` }
+  await assertWitness(driver, fork)
+  return { state: 'works', found: 'its processes go on in a control group of their own, also without the source' }
+}
+
+async function tryWake({ driver, names, fork }: Trial): Promise<CheckResult> {
+  await driver.hibernate(fork)
+  await driver.wake({ id: fork, ...sizes })
+  await assertOwnGroup(driver, names, fork)
+  if (!driver.capabilities.fullCheckpoints) return { state: 'works', found: 'on the disk alone, without its processes' }
+  await assertWitness(driver, fork)
+  return { state: 'works', found: 'its processes go on after a hibernation' }
+}
+
+/** Both its processes and its limit must be its own, or what happens to one sandbox happens to another. */
+async function assertOwnGroup(driver: RuntimeDriver, names: HostNames, id: string): Promise<void> {
+  const process = await findContainer(names, id)
+  const members = await (await Cgroups.find()).members(names.cgroup(id))
+  if (process === undefined || !members.includes(process.pid)) {
+    throw new Error(`the processes of a sandbox are not in its control group ${names.cgroup(id)}`)
+  }
+  const { limitBytes } = await guestOf(driver, id).memory()
+  if (limitBytes !== sizes.memoryMb * mebibyte) throw new Error(`a sandbox has a memory limit of ${limitBytes} bytes`)
+}
+
+async function assertWitness(driver: RuntimeDriver, id: string): Promise<void> {
+  const { running } = await guestOf(driver, id).process(witness.id)
+  if (!running) throw new Error('a process that ran in the checkpoint does not run on')
+}
+
+async function resultOf(attempt: () => Promise<CheckResult>): Promise<CheckResult> {
+  try {
+    return await attempt()
+  } catch (error) {
+    const found = oneLine(error)
+    const advice = found.includes(runSetup) ? undefined : await confinement()
+    return { state: 'fails', found, ...(advice === undefined ? {} : { advice }) }
+  }
+}
+
+function notTried(broken: string): CheckResult {
+  return { state: 'missing', found: `not tried, since the ${broken} failed` }
+}
+
+/** Whatever of it was made. What stays in spite of that is removed by the next trial. */
+async function end({ driver, source, fork, checkpoint }: Trial): Promise<void> {
+  try {
+    await driver.delete(source)
+    await driver.delete(fork)
+    await driver.deleteCheckpoint(checkpoint)
+  } catch {
+    // Never opened, or as broken as its row says.
+  }
+  await driver.close()
+}
+
+/** The smallest there is, of those that meet no address of this machine. */
+function freeSubnet(): string {
+  const taken = Object.values(networkInterfaces()).flatMap((infos = []) => infos.flatMap(({ cidr }) => cidr ?? []))
+  for (let third = 255; third >= 0; third -= 1) {
+    const subnet = new Subnet(`10.254.${third}.240/28`)
+    if (!taken.some((address) => subnet.meets(address))) return subnet.cidr
+  }
+  throw new Error('no part of 10.254.0.0/16 is free for a trial')
+}
+
+function guestOf(driver: RuntimeDriver, sandboxId: string): Guest {
+  return createGuest((signal) => driver.dial(sandboxId, signal), { sandboxId })
+}
+
+function freshId(prefix: 'sb' | 'cp'): string {
+  return `${prefix}-doctor-${randomBytes(4).toString('hex')}`
+}
