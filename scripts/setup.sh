@@ -11,6 +11,8 @@
 set -euo pipefail
 umask 022
 export LC_ALL=C.UTF-8
+# Whoever became root by `su` or in a service may have neither of the folders of administration nor /usr/local.
+export PATH=$PATH:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 
 ATOLL_ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 ATOLL_IMAGE_DIR=${ATOLL_IMAGE_DIR:-/var/lib/atoll/images}
@@ -32,10 +34,12 @@ for part in steps images packages node-modules rust base-image agent criu databa
 done
 
 check_machine
+check_space
 open_image_dir
 
 step 'Debian packages' install_packages
 step 'npm packages' install_node_modules
+check_requirements
 step 'Guest (PID 1 of each sandbox)' install_crate guest atoll-guest guest
 step 'Mount tool' install_crate mount atoll-mount mount
 step 'Base image' install_base_image

@@ -29,9 +29,11 @@ install_agent() {
     # Without the scripts of packages: whatever they hold runs only inside sandboxes.
     (cd "$new/app" && npm ci --omit=dev --ignore-scripts --no-audit --no-fund)
   fi
+  # The sources have the modes of the checkout, which others may not be able to read.
+  chmod -R a+rX "$new/app"
   say 'compiling what agents load'
   compile_agent "$new/app"
-  chmod -R a+rX "$new/app"
+  chmod -R a+rX "$new/app/compile-cache"
   publish_image "$new" agent "$id"
   say "installed agent-$id, $(du -sm "$ATOLL_IMAGE_DIR/agent-$id" | cut -f1) MB"
 }

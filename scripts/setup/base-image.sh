@@ -125,11 +125,17 @@ add_mount_points() {
 # check_base: every program that the image promises starts in it.
 check_base() {
   local root=$1 program
-  for program in bash git curl python3 rg node npm npx; do
-    chroot "$root" "/usr/bin/env" "$program" --version
-  done
+  for program in bash git curl python3 rg node npm npx; do in_base "$root" "$program" --version; done
   test -x "$root/usr/bin/ps" # does not start without /proc
   test -s "$root/etc/ssl/certs/ca-certificates.crt"
   # npm leaves a cache in the home of root.
   rm -rf "$root/root/.npm" "$root"/tmp/*
+}
+
+# in_base ROOT PROGRAM [ARGUMENTS…]: with the search path of sandboxes, since that of whoever runs setup may lack /usr/local, and with
+# the devices of this machine, since an image on a file system without devices has none.
+in_base() {
+  # shellcheck disable=SC2016 # the dollars belong to the inner shell
+  unshare --mount --propagation private /bin/sh -ec 'mount --bind /dev "$1/dev"; exec chroot "$@"' sh "$1" /usr/bin/env -i \
+    HOME=/root PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin "${@:2}"
 }

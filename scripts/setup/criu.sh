@@ -62,7 +62,8 @@ criu_version() { "$1" --version | sed -n 's/^Version: //p'; }
 build_criu() {
   local build new version
   apt_install "${criu_build_packages[@]}"
-  build=$(mktemp -d /tmp/atoll-criu-build.XXXXXX)
+  # Among the images, from where programs can be started: many a machine mounts /tmp noexec.
+  build=$(new_image_folder)
   # shellcheck disable=SC2064 # the folder of this moment is meant
   trap "rm -rf '$build'" EXIT
   fetch_criu_source "$build"

@@ -11,6 +11,8 @@ needed_packages=(
   dnsmasq-base     # the forwarder that sandboxes ask
   util-linux mount # losetup, mount, flock
   procps           # sysctl, ps
+  e2fsprogs        # chattr
+  kmod             # modprobe
   mmdebstrap       # the base image
   debian-archive-keyring
   ca-certificates

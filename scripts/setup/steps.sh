@@ -26,6 +26,11 @@ check_machine() {
       exit 1
       ;;
   esac
+  # The number of the first pid namespace of a kernel (PROC_PID_INIT_INO of linux/proc_ns.h).
+  if [ "$(readlink /proc/self/ns/pid)" != 'pid:[4026531836]' ]; then
+    echo 'setup: this is a container; Atoll runs on a machine of its own, physical or virtual' >&2
+    exit 1
+  fi
   if ! command -v apt-get >/dev/null; then
     echo 'setup: needs apt-get (Debian 12, Debian 13 or Ubuntu 24.04)' >&2
     exit 1
@@ -37,6 +42,37 @@ check_machine() {
     'debian 12' | 'debian 13' | 'ubuntu 24.04') ;;
     *) echo "  warning: $distribution is untested; supported are Debian 12, Debian 13 and Ubuntu 24.04" ;;
   esac
+}
+
+# What setup itself takes: the images, and the packages of npm beside this checkout.
+image_mb_min=2048
+checkout_mb_min=1024
+
+# check_space: stops before a step would fill a disk. What is there already needs no room.
+check_space() {
+  [ -e "$ATOLL_IMAGE_DIR/base" ] || demand_space "$ATOLL_IMAGE_DIR" "$image_mb_min"
+  [ -e node_modules/.bin/node ] || demand_space "$ATOLL_ROOT" "$checkout_mb_min"
+}
+
+# demand_space FOLDER MB: the folder need not exist.
+demand_space() {
+  local folder=$1 free
+  while [ ! -e "$folder" ]; do folder=$(dirname "$folder"); done
+  free=$(df --output=avail --block-size=1M "$folder" | tail -n 1)
+  if [ "$free" -lt "$2" ]; then
+    echo "setup: $1 has $((free)) MB free, and setup needs $2 MB there" >&2
+    exit 1
+  fi
+}
+
+# check_requirements: what the server demands of a machine, before anything of Atoll is made on it.
+check_requirements() {
+  local unmet
+  if ! unmet=$(node_modules/.bin/node src/server/doctor.ts --requirements); then
+    echo 'setup: this machine cannot run sandboxes:' >&2
+    echo "$unmet" | sed 's/^/  /' >&2
+    exit 1
+  fi
 }
 
 # step TITLE FUNCTION [ARGUMENTS…]: runs one step and says what came of it. The function says what it does through `say`
