@@ -18,6 +18,8 @@ export interface StartOptions {
   env?: Record<string, string>
   port?: number
   subnet?: string
+  /** A command before that of the server, which it starts in its turn, such as `unshare`. */
+  prefix?: readonly string[]
 }
 
 /** The real server in a process of its own, over a data directory of its own. */
@@ -28,17 +30,19 @@ export class AtollServer {
   readonly dataDir: string
   readonly subnet: string
   readonly #env: Record<string, string>
+  readonly #prefix: readonly string[]
   #process: ChildProcess
   #output = ''
 
   private constructor(options: Required<StartOptions> & { key: string }) {
-    const { port, dataDir, subnet, key, env } = options
+    const { port, dataDir, subnet, key, env, prefix } = options
     this.port = port
     this.url = `http://127.0.0.1:${port}`
     this.key = key
     this.dataDir = dataDir
     this.subnet = subnet
     this.#env = env
+    this.#prefix = prefix
     this.#process = this.#spawn()
   }
 
@@ -49,6 +53,7 @@ export class AtollServer {
       subnet: options.subnet ?? freeSubnet(),
       key: `test_${randomBytes(16).toString('hex')}`,
       env: { ATOLL_DISK_POOL_MB: '8192', ...options.env },
+      prefix: options.prefix ?? [],
     })
     await server.ready()
     return server
@@ -127,7 +132,8 @@ export class AtollServer {
   }
 
   #spawn(): ChildProcess {
-    const child = spawn(process.execPath, ['src/server/main.ts'], {
+    const [command, ...argv] = [...this.#prefix, process.execPath, 'src/server/main.ts']
+    const child = spawn(command, argv, {
       cwd: projectDir,
       stdio: ['ignore', 'pipe', 'pipe'],
       env: {

@@ -7,6 +7,7 @@ import type { Subnet } from '../network/index.ts'
 import type { DiskPool, Seeds } from '../disk/index.ts'
 import { containerConfig, idsPerSandbox } from './config.ts'
 import type { ContainerLimits, HostTraits } from './config.ts'
+import { withinRun } from './host.ts'
 import type { HostNames } from './names.ts'
 import type { SandboxRecord } from './records.ts'
 import { removeFolder } from './remove-folder.ts'
@@ -45,6 +46,10 @@ export function limitDisk(host: BundleHost, record: SandboxRecord, diskMb: numbe
 
 /** The folder in `/run` from which runc starts the sandbox. The disk must exist when `mountRoot` is called. */
 export async function makeBundle(host: BundleHost, record: SandboxRecord, limits: ContainerLimits): Promise<void> {
+  await withinRun(writeBundle(host, record, limits))
+}
+
+async function writeBundle(host: BundleHost, record: SandboxRecord, limits: ContainerLimits): Promise<void> {
   const { names, subnet, traits } = host
   const folder = names.sandboxDir(record.id)
   await mkdir(folder, { mode: 0o710 })

@@ -1,14 +1,17 @@
-import { readFile } from 'node:fs/promises'
+import { readFile, statfs } from 'node:fs/promises'
 import { ServiceError } from '../../errors.ts'
 import { CommandError, run } from '../command.ts'
 import type { Cgroups } from './cgroup.ts'
 import type { resourcesOf } from './config.ts'
 import type { HostNames } from './names.ts'
 import type { ProcessIdentity } from './process.ts'
+import { runIsFull } from './host.ts'
 import { removeFolder } from './remove-folder.ts'
 import { runcCommand, runcFault } from './runc.ts'
 
 const startTimeoutMs = 30_000
+/** With less room than this on `/run` a start may have failed for the want of it: runc writes its state there. */
+const startBytesMin = 64 * 1024
 
 /**
  * Starts the container of a prepared bundle and returns its first process. runc ends when that runs, so nothing of the
@@ -25,11 +28,18 @@ export async function startContainer(names: HostNames, sandboxId: string): Promi
     })
   } catch (error) {
     const reason = await runcFault(log, names)
+    if (await isFull(names.runDir)) throw runIsFull(error)
     throw new ServiceError('unavailable', `the sandbox cannot be started: ${reason}`, { cause: error })
   }
   const started = await findContainer(names, sandboxId)
   if (started === undefined) throw new Error(`runc has no state of sandbox ${sandboxId}`)
   return started
+}
+
+/** runc wraps what it cannot write in words of its own, or has no room for them. */
+async function isFull(folder: string): Promise<boolean> {
+  const { bavail, bsize } = await statfs(folder)
+  return bavail * bsize < startBytesMin
 }
 
 /** Changes the limits of a container that runs. Throws `conflict` when its processes hold more memory than the new limit. */

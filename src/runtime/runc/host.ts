@@ -1,9 +1,9 @@
-import { chmod, mkdir, readFile, rm } from 'node:fs/promises'
+import { chmod, mkdir, readFile, rm, writeFile } from 'node:fs/promises'
+import { ServiceError } from '../../errors.ts'
 import { mountsBelow } from '../disk/index.ts'
 import type { Cgroups } from './cgroup.ts'
 import type { HostTraits } from './config.ts'
 import type { HostNames } from './names.ts'
-import { forgetEarlierBoot } from './running.ts'
 
 /** Makes the folders in `/run`. Only names that are known can be reached through the outer ones. */
 export async function makeRunFolders(names: HostNames): Promise<void> {
@@ -18,6 +18,19 @@ export async function makeRunFolders(names: HostNames): Promise<void> {
     await mkdir(folder, { recursive: true })
     await chmod(folder, mode)
   }
+}
+
+/** Waits for work that writes below `/run`, often a file system as small as a tenth of the memory. Throws `no_capacity` when that is full. */
+export async function withinRun<Result>(work: Promise<Result>): Promise<Result> {
+  try {
+    return await work
+  } catch (error) {
+    throw (error as NodeJS.ErrnoException).code === 'ENOSPC' ? runIsFull(error) : error
+  }
+}
+
+export function runIsFull(cause: unknown): ServiceError {
+  return new ServiceError('no_capacity', '/run is full', { cause, details: { retryAfterSeconds: 60 } })
 }
 
 export async function removeRunFolders(names: HostNames): Promise<void> {
@@ -37,4 +50,20 @@ export async function findTraits(cgroups: Cgroups): Promise<HostTraits> {
       () => false,
     ),
   }
+}
+
+/**
+ * Process numbers that were noted before the last boot mean nothing, and `/run` is not emptied by a boot everywhere.
+ * Removes them. Throws `unavailable` when something is still mounted there, which no boot can have left.
+ */
+async function forgetEarlierBoot(names: HostNames): Promise<void> {
+  const file = `${names.runDir}/boot-id`
+  const boot = await readFile('/proc/sys/kernel/random/boot_id', 'utf8')
+  if ((await readFile(file, 'utf8').catch(() => boot)) !== boot) {
+    await rm(names.runcRoot, { recursive: true, force: true })
+    await rm(`${names.runDir}/dnsmasq.pid`, { force: true })
+  }
+  await writeFile(file, boot).catch((error: unknown) => {
+    throw new ServiceError('unavailable', `${names.runDir} cannot be written`, { cause: error })
+  })
 }

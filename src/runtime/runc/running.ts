@@ -1,6 +1,5 @@
-import { readdir, readFile, rm, writeFile } from 'node:fs/promises'
+import { readdir, rm, writeFile } from 'node:fs/promises'
 import type { SandboxExit } from '../../sandbox/driver.ts'
-import { ServiceError } from '../../errors.ts'
 import { exists } from '../exists.ts'
 import type { Network } from '../network/index.ts'
 import { mountRoot, removeBundle } from './bundle.ts'
@@ -8,6 +7,7 @@ import type { BundleHost } from './bundle.ts'
 import type { Cgroups } from './cgroup.ts'
 import { findContainer, removeContainer, startContainer } from './container.ts'
 import { reseed, waitForGuest } from './dial.ts'
+import { withinRun } from './host.ts'
 import type { LazyMemory } from './lazy-memory.ts'
 import type { HostNames } from './names.ts'
 import { end, isAlive } from './process.ts'
@@ -174,7 +174,7 @@ export class RunningSandboxes {
 
   /** Its guest has answered, and nothing is done with its processes now. */
   async trust(id: string): Promise<void> {
-    await writeFile(this.#trustFile(id), '')
+    await withinRun(writeFile(this.#trustFile(id), ''))
   }
 
   /** What is done with its processes may be cut off: a server that adopts it then wants an answer of its guest. */
@@ -206,20 +206,4 @@ export async function exitOf(
   const oomKills = await cgroups.oomKills(names.cgroup(sandboxId))
   if (oomKills > 0) return { sandboxId, reason: 'oom', message: 'the sandbox ran out of memory' }
   return { sandboxId, reason: 'runtime_failed', message }
-}
-
-/**
- * Process numbers that were noted before the last boot mean nothing, and `/run` is not emptied by a boot everywhere.
- * Removes them. Throws `unavailable` when something is still mounted there, which no boot can have left.
- */
-export async function forgetEarlierBoot(names: HostNames): Promise<void> {
-  const file = `${names.runDir}/boot-id`
-  const boot = await readFile('/proc/sys/kernel/random/boot_id', 'utf8')
-  if ((await readFile(file, 'utf8').catch(() => boot)) !== boot) {
-    await rm(names.runcRoot, { recursive: true, force: true })
-    await rm(`${names.runDir}/dnsmasq.pid`, { force: true })
-  }
-  await writeFile(file, boot).catch((error: unknown) => {
-    throw new ServiceError('unavailable', `${names.runDir} cannot be written`, { cause: error })
-  })
 }

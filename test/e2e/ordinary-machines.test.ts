@@ -1,0 +1,231 @@
+/**
+ * What machines of users have and this one has not: `/run` mounted noexec or small, a strict umask, a short search path; and
+ * machines that cannot do, which are told so before anything is made on them. Each is a mount namespace of its own here.
+ */
+import assert from 'node:assert/strict'
+import { execFile } from 'node:child_process'
+import { mkdir, mkdtemp, readdir, rm, symlink, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { after, before, test } from 'node:test'
+import { imageDir } from '../support/images.ts'
+import { ApiClient } from '../support/api-client.ts'
+import { AtollServer } from './server.ts'
+
+const projectDir = join(import.meta.dirname, '../..')
+const noexecRun = 'mount -t tmpfs -o nosuid,nodev,noexec,mode=755 tmpfs /run'
+
+let folder: string
+before(async () => {
+  folder = await mkdtemp('/var/tmp/atoll-machines-')
+})
+after(() => rm(folder, { recursive: true }))
+
+interface Started {
+  sandboxID: string
+}
+
+/** Runs a command on a machine that a script has changed, for that command alone. */
+function machine(script: string, ...namespaces: string[]): string[] {
+  return ['unshare', '--mount', '--propagation', 'private', ...namespaces, 'sh', '-ec', `${script}\nexec "$@"`, 'sh']
+}
+
+/** Runs to its end, however it ends. */
+async function run(
+  [command = '', ...argv]: readonly string[],
+  env: NodeJS.ProcessEnv = {},
+): Promise<{ status: number; output: string }> {
+  return await new Promise((resolve) => {
+    const options = { cwd: projectDir, env: { PATH: process.env['PATH'], ATOLL_IMAGE_DIR: imageDir, ...env } }
+    execFile(command, argv, options, (error, stdout, stderr) => {
+      resolve({ status: error === null ? 0 : Number(error.code ?? -1), output: stdout + stderr })
+    })
+  })
+}
+
+async function sh(server: AtollServer, sandboxId: string, cmd: string): Promise<string> {
+  const path = `/api/sandboxes/${sandboxId}/exec/run`
+  return ((await server.json('POST', path, { cmd: 'sh', args: ['-c', cmd] })) as { stdout: string }).stdout.trim()
+}
+
+async function ready(server: AtollServer, path: string, id: string): Promise<void> {
+  for (;;) {
+    const list = (await server.json('GET', path)) as { id: string; status: string; error?: string }[]
+    const { status, error } = list.find((item) => item.id === id) ?? {}
+    if (status === 'ready') return
+    assert.equal(status, 'processing', error)
+  }
+}
+
+test('a sandbox starts, forks with its memory and wakes where /run is mounted noexec', async () => {
+  await using server = await AtollServer.start({ prefix: machine(noexecRun) })
+  const { sandboxID: source } = (await server.json('POST', '/api/sandboxes', { timeout: 0 })) as Started
+  await server.json('POST', `/api/sandboxes/${source}/exec`, { cmd: 'sleep', args: ['4711'] })
+  const path = `/api/sandboxes/${source}/checkpoints`
+  const { id } = (await server.json('POST', path, { name: 'one' })) as { id: string }
+  await ready(server, path, id)
+  const { sandboxID: fork } = (await server.json('POST', `/api/sandboxes/from-checkpoint/${id}`, {})) as Started
+  for (const sandboxId of [source, fork]) {
+    assert.match(await sh(server, sandboxId, 'pgrep --exact sleep'), /^\d+$/)
+    assert.match(await sh(server, sandboxId, 'cat /etc/hosts'), new RegExp(` ${sandboxId}$`, 'm'))
+  }
+  await server.json('POST', `/api/sandboxes/${fork}/hibernate`)
+  await server.json('POST', `/api/sandboxes/${fork}/wake`)
+  assert.match(await sh(server, fork, 'pgrep --exact sleep'), /^\d+$/)
+})
+
+test('doctor starts, forks and wakes a sandbox by itself, also where /run is mounted noexec, and leaves nothing', async () => {
+  const dataDir = join(folder, 'doctored')
+  await mkdir(dataDir)
+  const { status, output } = await run([...machine(noexecRun), process.execPath, 'src/server/doctor.ts'], {
+    ATOLL_DATA_DIR: dataDir,
+  })
+  for (const row of ['start', 'network', 'fork', 'wake']) assert.match(output, new RegExp(`^${row} +works `, 'm'))
+  assert.equal(status, 0, output)
+  assert.deepEqual(await readdir(dataDir), [])
+})
+
+test('doctor says what runc said when no sandbox starts, and tries nothing that stands on a start', async () => {
+  const { status, output } = await run([process.execPath, 'src/server/doctor.ts'], {
+    PATH: `${await refusingRunc()}:${process.env['PATH']}`,
+    ATOLL_DATA_DIR: join(folder, 'nowhere'),
+  })
+  assert.equal(status, 1)
+  assert.match(output, /^start +fails +the sandbox cannot be started: no such luck in \/sandboxes$/m)
+  assert.match(output, /^wake +missing +not tried, since the start failed$/m)
+})
+
+test('a start that runc refuses fails a session with its reason', async () => {
+  await using server = await AtollServer.start({ env: { PATH: `${await refusingRunc()}:${process.env['PATH']}` } })
+  const api = new ApiClient(server.url, server.key)
+  const create = await api.post('/api/sandboxes', {})
+  assert.deepEqual([create.status, create.body.code], [503, 'unavailable'])
+  assert.match(create.body.error, /no such luck in \/sandboxes$/)
+  const { body: session } = await api.post('/v1/sessions', { prompt: 'a page', user_id: 'ada' })
+  for (;;) {
+    const { body } = await api.get(`/v1/sessions/${session.id}`)
+    if (body.activity === 'starting') continue
+    assert.equal(body.activity, 'failed')
+    const { type, level, message } = body.events.at(-1)
+    assert.deepEqual([type, level], ['session_failed', 'error'])
+    assert.match(message, /^The sandbox could not be started: .*no such luck in \/sandboxes\.$/)
+    break
+  }
+})
+
+test('a data directory behind a symbolic link, a umask of 077 and a short search path do not matter', async () => {
+  const dataDir = join(folder, 'link')
+  await mkdir(join(folder, 'target'))
+  await symlink(join(folder, 'target'), dataDir)
+  const prefix = ['sh', '-c', 'umask 077; exec "$@"', 'sh']
+  await using server = await AtollServer.start({ dataDir, prefix, env: { PATH: '/usr/bin:/bin' } })
+  const { sandboxID: id } = (await server.json('POST', '/api/sandboxes', { timeout: 0 })) as Started
+  assert.equal(await sh(server, id, 'echo kept > /root/file; id -u'), '0')
+  assert.equal(await server.stop(), 0)
+  await server.restart()
+  await server.json('POST', `/api/sandboxes/${id}/hibernate`)
+  assert.equal(await sh(server, id, 'cat /root/file'), 'kept')
+})
+
+test('a full /run is told as such, and sandboxes start again when there is room', async () => {
+  await using server = await AtollServer.start({
+    prefix: machine('mount -t tmpfs -o nosuid,nodev,noexec,mode=755,size=512k tmpfs /run'),
+  })
+  const api = new ApiClient(server.url, server.key)
+  const started: string[] = []
+  for (;;) {
+    const { status, body } = await api.post('/api/sandboxes', { timeout: 0 })
+    if (status === 201) {
+      started.push(body.sandboxID)
+      assert.ok(started.length < 100, 'so small a /run holds no hundred sandboxes')
+      continue
+    }
+    assert.deepEqual([status, body.code, body.error], [503, 'no_capacity', '/run is full'])
+    break
+  }
+  const [first] = started
+  assert.ok(first)
+  assert.equal((await api.delete(`/api/sandboxes/${first}`)).status, 204)
+  assert.equal((await api.post('/api/sandboxes', { timeout: 0 })).status, 201)
+})
+
+const unfit: { what: string; script: string; says: RegExp; namespaces?: string[] }[] = [
+  {
+    what: 'a container',
+    script: 'true',
+    namespaces: ['--pid', '--fork', '--mount-proc'],
+    says: /^ {2}machine: this is a container \(.*physical or virtual/m,
+  },
+  {
+    what: 'a kernel without btrfs',
+    script: 'grep -v btrfs /proc/filesystems >"$SCRATCH/known"; mount --bind "$SCRATCH/known" /proc/filesystems',
+    says: /^ {2}kernel: \S+, without btrfs \(needs a kernel with btrfs/m,
+  },
+  {
+    what: 'a kernel without user namespaces',
+    script: 'echo 0 >"$SCRATCH/most"; mount --bind "$SCRATCH/most" /proc/sys/user/max_user_namespaces',
+    says: /^ {2}user namespaces: user.max_user_namespaces is 0 \(raise it/m,
+  },
+  {
+    what: 'a kernel without nftables',
+    script:
+      'printf "#!/bin/sh\\n[ \\$1 = --version ] || { echo Operation not supported >&2; exit 1; }\\n" >"$SCRATCH/nft"\n' +
+      'chmod +x "$SCRATCH/nft"; mount --bind "$SCRATCH/nft" "$(command -v nft || echo /usr/sbin/nft)"',
+    says: /^ {2}nftables: .*Operation not supported/m,
+  },
+  {
+    what: 'an image folder that is mounted noexec',
+    script: 'mount --bind "$ATOLL_IMAGE_DIR" "$ATOLL_IMAGE_DIR"; mount -o remount,bind,noexec "$ATOLL_IMAGE_DIR"',
+    says: /^ {2}image folder: .* is mounted noexec \(choose another file system with ATOLL_IMAGE_DIR/m,
+  },
+  {
+    what: 'a full disk',
+    script: 'mount -t tmpfs -o size=64m tmpfs "$SCRATCH"',
+    says: /^ {2}data folder: \d+ MB free in .* \(the disk pool needs 1024 MB/m,
+  },
+]
+
+for (const { what, script, says, namespaces = [] } of unfit) {
+  test(`${what} is refused in words, by start and by setup, before anything is made`, async () => {
+    const scratch = await mkdtemp(join(folder, 'unfit-'))
+    const env = { SCRATCH: scratch, ATOLL_DATA_DIR: join(scratch, 'data') }
+    const where = machine(script, ...namespaces)
+    const start = await run([...where, process.execPath, 'src/server/main.ts'], env)
+    assert.equal(start.status, 2, start.output)
+    assert.match(start.output, /^atoll: this machine cannot run sandboxes:\n/)
+    assert.match(start.output, says)
+    assert.ok(!(await readdir(scratch)).includes('data'))
+    const check = await run([...where, process.execPath, 'src/server/doctor.ts', '--requirements'], env)
+    assert.equal(check.status, 1)
+    assert.match(check.output.replaceAll(/^/gm, '  '), says)
+  })
+}
+
+test('setup says that a container will not do, and that a disk is full, before its first step', async () => {
+  const images = join(folder, 'images')
+  const setup = ['bash', 'scripts/setup.sh']
+  const inside = await run([...machine('true', '--pid', '--fork', '--mount-proc'), ...setup], {
+    ATOLL_IMAGE_DIR: images,
+  })
+  assert.deepEqual([inside.status, /^setup: this is a container;/m.test(inside.output)], [1, true], inside.output)
+  await mkdir(images)
+  await writeFile(join(images, 'mine'), '')
+  const full = await run([...machine(`mount -t tmpfs -o size=64m tmpfs ${images}`), ...setup], {
+    ATOLL_IMAGE_DIR: images,
+  })
+  assert.deepEqual([full.status, /and setup needs \d+ MB there$/m.test(full.output)], [1, true], full.output)
+  assert.deepEqual(await readdir(images), ['mine'])
+})
+
+/** A folder with a runc that starts nothing and says so where it is told to, with a path of the host. */
+async function refusingRunc(): Promise<string> {
+  const bin = await mkdtemp(join(folder, 'bin-'))
+  const script = `#!/bin/sh
+case "$1" in --version) exec /usr/sbin/runc --version ;; esac
+while [ $# -gt 0 ]; do case "$1" in --log) log=$2 ;; --bundle) bundle=$2 ;; esac; shift; done
+[ -n "$bundle" ] || exit 1
+echo "{\\"level\\":\\"error\\",\\"msg\\":\\"no such luck in $(dirname "$bundle")\\"}" >"$log"
+exit 1
+`
+  await writeFile(join(bin, 'runc'), script, { mode: 0o755 })
+  return bin
+}
