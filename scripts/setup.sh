@@ -5,6 +5,7 @@
 #
 #   ATOLL_IMAGE_DIR   where images, guest and CRIU go, for all servers of this machine (/var/lib/atoll/images)
 #   --fresh-base      build the base image anew although its recipe did not change (newer Debian packages)
+#   --other-machine   for the image of another machine, in a chroot: neither demands anything of this one nor tries what it can
 #
 # Each step is a function in scripts/setup/. What a step prints goes to a log that is shown when the step fails.
 
@@ -17,11 +18,13 @@ export PATH=$PATH:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 ATOLL_ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 ATOLL_IMAGE_DIR=${ATOLL_IMAGE_DIR:-/var/lib/atoll/images}
 ATOLL_FRESH_BASE=no
+other_machine=no
 for argument in "$@"; do
   case $argument in
     --fresh-base) ATOLL_FRESH_BASE=yes ;;
+    --other-machine) other_machine=yes ;;
     *)
-      echo "setup: unknown option $argument (known: --fresh-base)" >&2
+      echo "setup: unknown option $argument (known: --fresh-base, --other-machine)" >&2
       exit 2
       ;;
   esac
@@ -39,7 +42,8 @@ open_image_dir
 
 step 'Debian packages' install_packages
 step 'npm packages' install_node_modules
-check_requirements
+[ "$other_machine" = yes ] || check_requirements
+
 step 'Guest (PID 1 of each sandbox)' install_crate guest atoll-guest guest
 step 'Mount tool' install_crate mount atoll-mount mount
 step 'Base image' install_base_image
@@ -47,6 +51,8 @@ step 'Agent' install_agent
 step 'CRIU' install_criu
 step 'Empty database' install_database
 finish_steps
+
+[ "$other_machine" = no ] || exit 0
 
 echo
 exec 9>&-

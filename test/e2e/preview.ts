@@ -1,6 +1,5 @@
 import { type IncomingHttpHeaders, type IncomingMessage, request } from 'node:http'
 import { setTimeout as sleep } from 'node:timers/promises'
-import type { AtollServer } from './server.ts'
 
 export interface PreviewAnswer {
   status: number
@@ -10,7 +9,7 @@ export interface PreviewAnswer {
 
 /** Asks a preview as a browser would, by its `Host` header: not every resolver leads `*.localhost` to this machine. */
 export async function askPreview(
-  server: AtollServer,
+  server: { port: number },
   host: string,
   path = '/',
   headers: Record<string, string> = {},
@@ -25,7 +24,7 @@ export async function askPreview(
 
 /** Asks until the answer pleases; the test's own time limit bounds it. */
 export async function askPreviewUntil(
-  server: AtollServer,
+  server: { port: number },
   host: string,
   pleases: (answer: PreviewAnswer) => boolean,
 ): Promise<PreviewAnswer> {

@@ -1,0 +1,63 @@
+#!/usr/bin/env bash
+#
+# npm run test:machine: this commit on a machine as users have it (machine.sh): the README and the service as shipped, a restart of
+# the machine, and the conformance files of the driver. For Debian 13, or `SUITE=bookworm`. Ends with what docs/reliability.md
+# records and the tally. Under emulation that takes half an hour for the service and more than an hour for the driver.
+#
+#   run.sh            all of it
+#   run.sh service    without the conformance files
+
+set -uo pipefail
+export LC_ALL=C.UTF-8
+cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
+
+export SUITE=${SUITE:-trixie}
+machine=test/machine/machine.sh
+# Under emulation what takes a second elsewhere takes a minute.
+test_ms_max=3600000
+conformance=(driver-runc runc runc-lazy)
+[ "${1:-}" != service ] || conformance=()
+passed=0 failed=0
+figures=()
+
+if [ -n "$(git status --porcelain)" ]; then
+  echo 'test:machine: the machine gets the last commit; what is not committed is not tested' >&2
+fi
+
+# run_file FILE [ENVIRONMENT…]: one file of tests in the machine.
+run_file() {
+  local file=$1 log started=$SECONDS ok bad
+  log=$(mktemp)
+  shift
+  "$machine" ssh "cd /opt/atoll && env PATH=/opt/atoll/node_modules/.bin:/usr/sbin:/usr/bin:/sbin:/bin $* \
+    node --test --test-concurrency=1 --test-timeout=$test_ms_max --test-reporter=spec $file" </dev/null | tee "$log"
+  read -r ok bad < <(awk '/^ℹ pass /{ p = $3 } /^ℹ fail /{ f = $3 } /^ℹ cancelled /{ c = $3 } END { print p + 0, f + c }' "$log")
+  rm -f "$log"
+  # A file that ran nothing has failed.
+  [ $((ok + bad)) != 0 ] || bad=1
+  passed=$((passed + ok)) failed=$((failed + bad))
+  figures+=("$(basename "$file"): $ok passed, $bad failed, $((SECONDS - started)) s")
+}
+
+trap '"$machine" stop' EXIT
+"$machine" build || exit 1
+"$machine" start || exit 1
+about=$("$machine" ssh '. /etc/os-release; echo "$PRETTY_NAME, kernel $(uname -r), $(runc --version | head -n 1), cgroup v2: $(stat -fc %T /sys/fs/cgroup), /run: $(findmnt -no OPTIONS /run)"')
+echo "$about"
+"$machine" ssh 'systemctl enable --now --quiet atoll; until curl -fs http://127.0.0.1:4100/readyz; do sleep 1; done'
+key=$("$machine" ssh "journalctl --no-pager -u atoll | sed -n 's/.*API key, shown this once: //p'")
+
+run_file test/machine/service.ts "ATOLL_MACHINE_KEY=$key"
+"$machine" ssh reboot || true
+sleep 10
+"$machine" answers || exit 1
+"$machine" ssh 'until curl -fs http://127.0.0.1:4100/readyz; do sleep 1; done'
+run_file test/machine/service.ts "ATOLL_MACHINE_KEY=$key ATOLL_MACHINE_BEFORE=restart"
+"$machine" ssh 'systemctl disable --now --quiet atoll'
+for file in "${conformance[@]}"; do run_file "test/conformance/$file.test.ts"; done
+
+echo
+echo "$(date --utc +%F), commit $(git rev-parse --short HEAD), $about"
+printf '%s\n' "${figures[@]}"
+echo "$passed passed, $failed failed"
+[ "$failed" = 0 ]

@@ -1,0 +1,218 @@
+/**
+ * The service as an operator has it, on a machine of its own (`machine.sh`): systemd, pure control groups of version 2, the unit
+ * of docs/operations.md, no variable. `ATOLL_MACHINE_KEY` is the key that its first start has printed. The second part, after
+ * a restart of the machine, runs where `ATOLL_MACHINE_BEFORE` holds what the first has left.
+ */
+import assert from 'node:assert/strict'
+import { execFile } from 'node:child_process'
+import { readdir, readFile, writeFile } from 'node:fs/promises'
+import { describe, test } from 'node:test'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { promisify } from 'node:util'
+import { HostNames } from '../../src/runtime/runc/names.ts'
+import { type ApiAnswer, ApiClient } from '../support/api-client.ts'
+import { followReadme } from '../e2e/readme.ts'
+
+const runFile = promisify(execFile)
+const port = 4100
+const url = `http://127.0.0.1:${port}`
+const key = process.env['ATOLL_MACHINE_KEY'] ?? ''
+const notesFile = '/var/tmp/atoll-machine-notes.json'
+const isAfterRestart = process.env['ATOLL_MACHINE_BEFORE'] === 'restart'
+const names = new HostNames('/var/lib/atoll')
+const api = new ApiClient(url, key)
+
+/** What stays over the restart of the machine. */
+interface Notes {
+  running: string
+  hibernated: string
+  /** What the process in the memory of the hibernated one had counted. */
+  counted: number
+}
+
+async function ok(answer: Promise<ApiAnswer>): Promise<ApiAnswer['body']> {
+  const { status, body } = await answer
+  assert.ok(status < 300, `${status} ${JSON.stringify(body)}`)
+  return body
+}
+
+const create = async (body: object = {}): Promise<string> =>
+  (await ok(api.post('/api/sandboxes', { timeout: 0, ...body }))).sandboxID
+
+const remove = async (...ids: string[]) => {
+  for (const id of ids) await ok(api.delete(`/api/sandboxes/${id}`))
+}
+
+async function sh(id: string, script: string): Promise<string> {
+  const { exitCode, stdout, stderr } = await ok(
+    api.post(`/api/sandboxes/${id}/exec/run`, { cmd: 'bash', args: ['-c', script], timeout: 300 }),
+  )
+  assert.equal(exitCode, 0, stderr)
+  return stdout.trim()
+}
+
+/** A process in its memory that counts each time it is asked. */
+async function startCounter(id: string): Promise<void> {
+  const program = `let n = 0; require('http').createServer((q, s) => s.end(String(++n))).listen(80, '127.0.0.1')`
+  await ok(api.post(`/api/sandboxes/${id}/exec`, { cmd: 'node', args: ['-e', program] }))
+  await sh(id, 'until curl -s 127.0.0.1:80 >/dev/null; do sleep 0.2; done')
+}
+
+const count = async (id: string): Promise<number> => Number(await sh(id, 'curl -s 127.0.0.1:80'))
+
+async function fullCheckpoint(id: string, name: string): Promise<string> {
+  const path = `/api/sandboxes/${id}/checkpoints`
+  const made = await ok(api.post(path, { name }))
+  for (;;) {
+    const found = (await ok(api.get(path))).find((item: { id: string }) => item.id === made.id)
+    if (found.status === 'ready') return found.id
+    assert.equal(found.status, 'processing', found.error)
+    await sleep(200)
+  }
+}
+
+const group = (id: string) => `/sys/fs/cgroup${names.cgroup(id)}`
+const setting = async (id: string, file: string) => (await readFile(`${group(id)}/${file}`, 'utf8')).trim()
+
+/** Its processes are in its group, each alone there, under its limits. */
+async function assertConfined(id: string, memoryMb: number): Promise<void> {
+  const members = (await setting(id, 'cgroup.procs')).split('\n')
+  assert.ok(members.length >= 2, `${id}: the guest and what it started are in the group`)
+  for (const pid of members)
+    assert.equal((await readFile(`/proc/${pid}/cgroup`, 'utf8')).trim(), `0::${names.cgroup(id)}`)
+  assert.equal(await setting(id, 'memory.max'), String(memoryMb * 2 ** 20))
+  assert.equal(await setting(id, 'memory.swap.max'), '0')
+  assert.equal(await setting(id, 'pids.max'), '4096')
+  assert.equal(await sh(id, 'cat /proc/self/cgroup'), '0::/')
+}
+
+/** Waits for the answer of a server that has just been started. */
+async function serves(): Promise<void> {
+  for (;;) {
+    const answer = await fetch(`${url}/readyz`).catch(() => undefined)
+    if (answer?.ok) return
+    await sleep(500)
+  }
+}
+
+const systemctl = (...words: string[]) => runFile('systemctl', words)
+
+describe('the service on a machine of its own', { skip: isAfterRestart }, () => {
+  test('doctor finds all that it needs, by a start, a fork and a wake', async () => {
+    const { stdout } = await runFile('npm', ['run', '--silent', 'doctor'], { cwd: `${import.meta.dirname}/../..` })
+    for (const row of ['machine', 'cgroups', 'start', 'network', 'fork', 'wake']) {
+      assert.match(stdout, new RegExp(`^${row} +works `, 'm'))
+    }
+    assert.match(stdout, /^cgroups +works +v2,/m)
+  })
+
+  test('the README works as written', () => followReadme({ url, port, key }))
+
+  test('ten forks of a full checkpoint each go on in a group and under limits of their own, also without their source', async () => {
+    const source = await create({ memoryMB: 256 })
+    await startCounter(source)
+    const counted = await count(source)
+    const checkpoint = await fullCheckpoint(source, 'ten')
+    const { sandboxes } = await ok(api.post(`/api/sandboxes/from-checkpoint/${checkpoint}`, { count: 10, timeout: 0 }))
+    const forks: string[] = sandboxes.map(({ sandboxID }: { sandboxID: string }) => sandboxID)
+    assert.equal(new Set(forks).size, 10)
+    await assertConfined(source, 256)
+    for (const id of forks) await assertConfined(id, 256)
+    await ok(api.post(`/api/sandboxes/${source}/hibernate`))
+    for (const id of forks) assert.equal(await count(id), counted + 1)
+    await remove(source)
+    for (const id of forks) await assertConfined(id, 256)
+    for (const id of forks) assert.equal(await count(id), counted + 2)
+    await remove(...forks)
+    assert.deepEqual(await groupsLeft([source, ...forks]), [])
+  })
+
+  test('a sandbox hibernates and wakes with its processes, and takes another size', async () => {
+    const id = await create({ memoryMB: 256 })
+    await startCounter(id)
+    const counted = await count(id)
+    await ok(api.post(`/api/sandboxes/${id}/hibernate`))
+    assert.deepEqual(await groupsLeft([id]), [])
+    assert.equal(await count(id), counted + 1)
+    await assertConfined(id, 256)
+    await ok(api.post(`/api/sandboxes/${id}/scale`, { memoryMB: 512 }))
+    await assertConfined(id, 512)
+    const refused = await api.post(`/api/sandboxes/${id}/scale`, { memoryMB: 64 })
+    if (refused.status === 200) assert.equal(await setting(id, 'memory.max'), String(64 * 2 ** 20))
+    else assert.deepEqual([refused.status, await setting(id, 'memory.max')], [409, String(512 * 2 ** 20)])
+    await remove(id)
+  })
+
+  test('bombs of processes and of memory stay within their sandbox, in a fork too', async () => {
+    const source = await create({ memoryMB: 256 })
+    const checkpoint = await fullCheckpoint(source, 'bomb')
+    const fork = (await ok(api.post(`/api/sandboxes/from-checkpoint/${checkpoint}`, { timeout: 0 })))
+      .sandboxID as string
+    const processes = `
+import os, time
+made = 0
+try:
+    while made < 6000:
+        if os.fork() == 0:
+            time.sleep(600)
+            os._exit(0)
+        made += 1
+except OSError:
+    pass
+print(made, flush=True)
+os.system('pkill -9 -f "made < 6000" 2>/dev/null')`
+    const hold = `import sys; held = bytearray(600 << 20); print(len(held))`
+    for (const id of [source, fork]) {
+      const bomb = await api.post(`/api/sandboxes/${id}/exec/run`, {
+        cmd: 'python3',
+        args: ['-c', processes],
+        timeout: 300,
+      })
+      assert.ok(Number(await setting(id, 'pids.peak')) <= 4096, JSON.stringify(bomb.body))
+      const big = await api.post(`/api/sandboxes/${id}/exec/run`, { cmd: 'python3', args: ['-c', hold], timeout: 300 })
+      assert.notEqual(big.body.exitCode, 0, 'nobody holds 600 MB in a sandbox of 256')
+      const peak = await setting(id, 'memory.peak').catch(() => '0')
+      assert.ok(Number(peak) <= 256 * 2 ** 20, `at most ${peak} bytes were held`)
+    }
+    assert.equal((await fetch(`${url}/healthz`)).status, 200)
+    await remove(source, fork)
+    assert.deepEqual(await groupsLeft([source, fork]), [])
+  })
+
+  test('a restart of the service leaves what runs running and what hibernates asleep, after a daemon-reload too', async () => {
+    const [running, hibernated] = [await create({ memoryMB: 256 }), await create({ memoryMB: 256 })]
+    for (const id of [running, hibernated]) await startCounter(id)
+    await ok(api.post(`/api/sandboxes/${hibernated}/hibernate`))
+    const [counted, pids] = [await count(running), await setting(running, 'cgroup.procs')]
+    await systemctl('daemon-reload')
+    await systemctl('restart', 'atoll')
+    await serves()
+    assert.equal(await setting(running, 'cgroup.procs'), pids)
+    await assertConfined(running, 256)
+    assert.equal((await ok(api.get(`/api/sandboxes/${hibernated}`))).status, 'hibernated')
+    assert.equal(await count(running), counted + 1)
+    const slept = await count(hibernated)
+    await sh(running, 'echo kept > /root/file; sync')
+    await ok(api.post(`/api/sandboxes/${hibernated}/hibernate`))
+    await writeFile(notesFile, JSON.stringify({ running, hibernated, counted: slept } satisfies Notes))
+  })
+})
+
+describe('the service after a restart of its machine', { skip: !isAfterRestart }, () => {
+  test('what hibernated goes on with its memory, what ran is there with its disk, and new ones start', async () => {
+    const { running, hibernated, counted } = JSON.parse(await readFile(notesFile, 'utf8')) as Notes
+    assert.equal(await count(hibernated), counted + 1)
+    assert.equal(await sh(running, 'cat /root/file'), 'kept')
+    for (const id of [running, hibernated]) assert.equal(await setting(id, 'memory.max'), String(256 * 2 ** 20))
+    const fresh = await create()
+    assert.equal(await sh(fresh, 'id -u'), '0')
+    await remove(running, hibernated, fresh)
+    assert.deepEqual(await groupsLeft([running, hibernated, fresh]), [])
+  })
+})
+
+/** Those of the sandboxes that have a control group. */
+async function groupsLeft(ids: string[]): Promise<string[]> {
+  const all = await readdir(`/sys/fs/cgroup${names.cgroupRoot}`)
+  return ids.filter((id) => all.includes(id))
+}
