@@ -3,7 +3,8 @@ import { randomUUID } from 'node:crypto'
 import type { SandboxSpec } from '../../src/sandbox/driver.ts'
 import type { Guest } from '../../src/sandbox/guest.ts'
 
-const shellWaitMs = 60_000
+/** Machines under emulation take minutes for thousands of processes. */
+const shellWaitMs = 600_000
 
 /** A small sandbox of the base image. */
 export function specOf(id: string, more: Partial<SandboxSpec> = {}): SandboxSpec {
