@@ -19,8 +19,16 @@ const runFile = promisify(execFile)
 const fillStepBytesMax = 1024 ** 3
 const fillStepBytesMin = 64 * 1024 ** 2
 const poolBytes = 4 * 1024 ** 3
+/** How many times longer things may take here than on a machine of today: more than once under emulation. */
+const slowness = Number(process.env['ATOLL_TEST_SLOWNESS'] ?? 1)
 /** Sooner than in earnest, so that tests see it, and all the more for those that load a sandbox or freeze it. */
-const guestPatience = { intervalMs: 1_000, answerMs: 5_000, pauseMs: 500, silenceMs: 15_000, questionsMin: 3 }
+const guestPatience = {
+  intervalMs: 1_000,
+  answerMs: 5_000 * slowness,
+  pauseMs: 500,
+  silenceMs: 15_000 * slowness,
+  questionsMin: 3,
+}
 /** First id that may belong to a sandbox. */
 const sandboxIdMin = 1_000_000_000
 
@@ -233,7 +241,7 @@ async function listen(server: Server, options: { port: number; host: string } | 
 
 /** Waits until a condition holds; false when it never did. */
 export async function eventually(condition: () => Promise<boolean>, timeoutMs = 30_000): Promise<boolean> {
-  const until = Date.now() + timeoutMs
+  const until = Date.now() + timeoutMs * slowness
   while (Date.now() < until) {
     if (await condition()) return true
     await sleep(20)

@@ -54,7 +54,7 @@ sleep 10
 "$machine" ssh 'until curl -fs http://127.0.0.1:4100/readyz; do sleep 1; done'
 run_file test/machine/service.ts "ATOLL_MACHINE_KEY=$key ATOLL_MACHINE_BEFORE=restart"
 "$machine" ssh 'systemctl disable --now --quiet atoll'
-for file in "${conformance[@]}"; do run_file "test/conformance/$file.test.ts"; done
+for file in "${conformance[@]}"; do run_file "test/conformance/$file.test.ts" ATOLL_TEST_SLOWNESS=8; done
 
 echo
 echo "$(date --utc +%F), commit $(git rev-parse --short HEAD), $about"
