@@ -49,6 +49,14 @@ function commandTests(): void {
     assert.equal(left, '')
   })
 
+  test('a killed program whose output somebody else holds does not hold up its caller', async () => {
+    const mark = '62.25'
+    // In a session of its own the holder is out of reach of the kill.
+    const holder = `setsid sleep ${mark} & exec sleep 60`
+    await assert.rejects(run(['sh', '-c', holder], { timeoutMs: 100 }), /took too long/)
+    await run(['pkill', '--full', `^sleep ${mark}$`])
+  })
+
   test('many at once each get their own answer', async () => {
     const numbers = Array.from({ length: 50 }, (_, index) => String(index))
     assert.deepEqual(await Promise.all(numbers.map((number) => run(['echo', '-n', number]))), numbers)

@@ -5,6 +5,8 @@ import { Launcher, type LaunchAnswer, type LaunchRequest } from './launcher.ts'
 export const commandOutputBytesMax = 4 * 1024 * 1024
 const commandTimeoutMsDefault = 30_000
 const reportedErrorChars = 2_000
+/** From the end of a program that was killed to the end of its output. */
+const killGraceMs = 5_000
 
 export interface CommandOptions {
   /** Written to standard input, which is then closed. */
@@ -51,17 +53,22 @@ export async function run(argv: readonly [string, ...string[]], options: Command
   const request = { argv, input, detached }
   const { answer, kill } = launcher?.isRunning === true ? launcher.launch(request) : launchHere(request)
   let stopped: Error | undefined
+  const { promise: abandoned, reject: abandon } = Promise.withResolvers<never>()
+  let grace: NodeJS.Timeout | undefined
   const stop = (reason: Error) => {
     stopped ??= reason
     kill()
+    // Whoever it has handed its pipes to may hold them for ever.
+    grace ??= setTimeout(() => abandon(reason), killGraceMs)
   }
   const timer = setTimeout(() => stop(new CommandError(argv, 'took too long', '')), timeoutMs)
   const onAbort = () => stop(signal?.reason as Error)
   signal?.addEventListener('abort', onAbort, { once: true })
   try {
-    return output(argv, await answer, stopped)
+    return output(argv, await Promise.race([answer, abandoned]), stopped)
   } finally {
     clearTimeout(timer)
+    clearTimeout(grace)
     signal?.removeEventListener('abort', onAbort)
   }
 }

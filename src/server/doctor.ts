@@ -23,7 +23,7 @@ async function table(): Promise<number> {
   const broken: CheckReport[] = []
   let isStopped = false
   const stop = () => (isStopped = true)
-  // What a trial has made is removed before the end, also when nobody wants to read on.
+  // What a trial has made is removed before the end, also when nobody wants to read on; a second signal does not wait.
   for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, stop)
   process.stdout.on('error', stop)
   for await (const report of checkHost(places)) {

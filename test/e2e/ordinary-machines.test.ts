@@ -4,7 +4,7 @@
  */
 import assert from 'node:assert/strict'
 import { execFile } from 'node:child_process'
-import { mkdir, mkdtemp, readdir, rm, symlink, writeFile } from 'node:fs/promises'
+import { mkdir, mkdtemp, readdir, readFile, rm, symlink, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { after, before, test } from 'node:test'
 import { imageDir } from '../support/images.ts'
@@ -12,6 +12,13 @@ import { ApiClient } from '../support/api-client.ts'
 import { AtollServer } from './server.ts'
 
 const projectDir = join(import.meta.dirname, '../..')
+/** In a network namespace of its own: what the kernel shows of links there, and the control groups below it as they were. */
+const ownNetwork = `
+mkdir "$SCRATCH/groups"
+mount --rbind /sys/fs/cgroup "$SCRATCH/groups"
+mount -t sysfs sysfs /sys
+mount --rbind "$SCRATCH/groups" /sys/fs/cgroup
+ip link set lo up`
 const noexecRun = 'mount -t tmpfs -o nosuid,nodev,noexec,mode=755 tmpfs /run'
 
 let folder: string
@@ -92,6 +99,57 @@ test('doctor says what runc said when no sandbox starts, and tries nothing that 
   assert.equal(status, 1)
   assert.match(output, /^start +fails +the sandbox cannot be started: no such luck in \/sandboxes$/m)
   assert.match(output, /^wake +missing +not tried, since the start failed$/m)
+})
+
+test('doctor names the firewall that keeps a sandbox from what it needs, and is content when that lets it through', async () => {
+  const doctor = async (rules: string) => {
+    const scratch = await mkdtemp(join(folder, 'firewall-'))
+    const script = `${ownNetwork}\nnft -f - <<'RULES'\n${rules}\nRULES`
+    const command = [...machine(script, '--net'), process.execPath, 'src/server/doctor.ts']
+    return (await run(command, { SCRATCH: scratch, ATOLL_DATA_DIR: scratch })).output
+  }
+  const docker = (allowed: string) => `
+table ip filter {
+  chain DOCKER-USER {
+    ${allowed}
+  }
+  chain FORWARD {
+    type filter hook forward priority 0; policy drop;
+    jump DOCKER-USER
+  }
+}`
+  const closed = await doctor(docker(''))
+  assert.match(closed, /^network +fails +the internet is not reached\n +→ Docker: iptables -I DOCKER-USER /m)
+  assert.match(closed, /^wake +works /m)
+  assert.match(await doctor(docker('iifname "atl*" accept\noifname "atl*" accept')), /^network +works /m)
+  const ufw = `
+table ip filter {
+  chain ufw-user-input {
+  }
+  chain INPUT {
+    type filter hook input priority 0; policy drop;
+    iifname "lo" accept
+    ct state established,related accept
+    jump ufw-user-input
+  }
+}`
+  assert.match(
+    await doctor(ufw),
+    /^network +fails +names are not resolved; the model gateway is not reached\n +→ ufw: ufw allow in on /m,
+  )
+})
+
+test('a name server that takes every address of the machine is named', async () => {
+  const scratch = await mkdtemp(join(folder, 'names-'))
+  const pidFile = join(scratch, 'other.pid')
+  const script = `${ownNetwork}
+dnsmasq --conf-file=/dev/null --no-resolv --bind-dynamic --pid-file=${pidFile}`
+  const { output } = await run([...machine(script, '--net'), process.execPath, 'src/server/doctor.ts'], {
+    SCRATCH: scratch,
+    ATOLL_DATA_DIR: scratch,
+  })
+  process.kill(Number(await readFile(pidFile, 'utf8')))
+  assert.match(output, /^start +fails +dnsmasq on \S+ stopped at once .*already in use; another name server/m)
 })
 
 test('a start that runc refuses fails a session with its reason', async () => {

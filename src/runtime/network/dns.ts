@@ -1,5 +1,5 @@
 import { spawn } from 'node:child_process'
-import { readFile } from 'node:fs/promises'
+import { open, readFile } from 'node:fs/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { ServiceError } from '../../errors.ts'
 import { commandEnvironment } from '../command.ts'
@@ -39,31 +39,31 @@ export class Forwarder {
   }
 
   async #start(): Promise<void> {
-    let failed: Error | undefined
+    const { address, pidFile } = this.#options
+    // A file, not a pipe: it outlives this process, and would be ended by its next word to nobody.
+    const logFile = `${pidFile}.log`
+    await using log = await open(logFile, 'w', 0o600)
+    let failed: Promise<Error> | undefined
     const child = spawn('dnsmasq', this.#arguments(), {
       detached: true,
-      stdio: 'ignore',
+      stdio: ['ignore', 'ignore', log.fd],
       env: commandEnvironment(),
     })
-    child.once('error', (error) => {
-      failed = new ServiceError('unavailable', 'dnsmasq is not installed (Debian package dnsmasq-base)', {
-        cause: error,
-      })
+    child.once('error', (cause) => {
+      const message = 'dnsmasq is not installed (Debian package dnsmasq-base)'
+      failed = Promise.resolve(new ServiceError('unavailable', message, { cause }))
     })
     child.once('exit', (code) => {
-      failed ??= new ServiceError(
-        'unavailable',
-        `dnsmasq on ${this.#options.address} stopped at once with status ${code}`,
-      )
+      failed ??= stoppedAtOnce(address, code, logFile)
     })
     child.unref()
     const until = Date.now() + startTimeoutMs
     // dnsmasq writes its pid file when its sockets are bound.
     while ((await this.#running()) === undefined) {
-      if (failed !== undefined) throw failed
+      if (failed !== undefined) throw await failed
       if (Date.now() > until) {
         child.kill('SIGKILL')
-        throw new ServiceError('unavailable', `dnsmasq on ${this.#options.address} did not start`)
+        throw new ServiceError('unavailable', `dnsmasq on ${address} did not start`)
       }
       await sleep(pollMs)
     }
@@ -104,6 +104,14 @@ export class Forwarder {
       '--group=nogroup',
     ]
   }
+}
+
+async function stoppedAtOnce(address: string, code: number | null, logFile: string): Promise<Error> {
+  const said = (await readFile(logFile, 'utf8').catch(() => '')).trim()
+  const hint = said.includes('in use')
+    ? '; another name server of this machine listens on all addresses: let it leave out this one'
+    : ''
+  return new ServiceError('unavailable', `dnsmasq on ${address} stopped at once with status ${code}: ${said}${hint}`)
 }
 
 async function stop(pid: number): Promise<void> {

@@ -50,7 +50,10 @@ export class Cgroups {
       const below = `${hierarchy}/cgroup.subtree_control`
       // In a container that may not divide what it has, the limit of the container holds.
       if ((await exists(below)) && !(await isWritten(below, '+pids'))) continue
-      await mkdir(`${hierarchy}${group}`, { recursive: true })
+      // Not `recursive`, which never returns where the hierarchy itself is hidden behind another mount.
+      await mkdir(`${hierarchy}${group}`).catch((error: NodeJS.ErrnoException) => {
+        if (error.code !== 'EEXIST') throw error
+      })
       await writeFile(`${hierarchy}${group}/pids.max`, String(Math.floor(most * processShare)))
     }
   }
