@@ -1,8 +1,10 @@
 import { mkdir, open, statfs } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { CommandError, run } from '../command.ts'
+import { exists } from '../exists.ts'
 import { runSetup, type HostCheck } from './check.ts'
-import { openScratch, scratchParent } from './scratch.ts'
+import { openScratch } from './scratch.ts'
 
 const poolBytes = 256 * 1024 * 1024
 const limitBytes = 8 * 1024 * 1024
@@ -15,7 +17,8 @@ export const diskPoolCheck: HostCheck = {
   async run({ dataDir }) {
     const version = await run(['mkfs.btrfs', '--version']).catch(() => undefined)
     if (version === undefined) return { state: 'missing', found: 'no mkfs.btrfs', advice: runSetup }
-    const parent = await scratchParent(dataDir)
+    // On the file system of the data, if that is there.
+    const parent = (await exists(dataDir)) ? dataDir : tmpdir()
     await using scratch = await openScratch(parent)
     const file = join(scratch.path, 'pool.img')
     const pool = join(scratch.path, 'pool')

@@ -2,7 +2,6 @@ import { mkdtemp, readFile, realpath, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { run } from '../command.ts'
-import { exists } from '../exists.ts'
 
 /** A folder for one check, and what undoes its mounts and namespaces, latest first. */
 export interface Scratch extends AsyncDisposable {
@@ -28,9 +27,4 @@ export async function openScratch(parent: string = tmpdir()): Promise<Scratch> {
       await rm(path, { recursive: true, force: true })
     },
   }
-}
-
-/** Where tries may write that are to be on the file system of the data: in its folder, else in that for temporary files. */
-export async function scratchParent(dataDir: string): Promise<string> {
-  return realpath((await exists(dataDir)) ? dataDir : tmpdir())
 }

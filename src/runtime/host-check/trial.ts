@@ -1,8 +1,11 @@
 import { randomBytes } from 'node:crypto'
-import { mkdir, rm } from 'node:fs/promises'
-import { networkInterfaces } from 'node:os'
+import { mkdir, mkdtemp, realpath, rm } from 'node:fs/promises'
+import { networkInterfaces, tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { lockName } from '../../lib/process-lock.ts'
 import type { RuntimeDriver } from '../../sandbox/driver.ts'
 import type { Guest } from '../../sandbox/guest.ts'
+import { exists } from '../exists.ts'
 import { createGuest } from '../guest-client/index.ts'
 import { Subnet } from '../network/index.ts'
 import { Cgroups } from '../runc/cgroup.ts'
@@ -12,7 +15,6 @@ import { HostNames } from '../runc/names.ts'
 import { oneLine, runSetup, type CheckReport, type CheckResult, type HostPlaces } from './check.ts'
 import { confinement } from './confinement.ts'
 import { settingsAsFound } from './host-settings.ts'
-import { scratchParent } from './scratch.ts'
 import { tryNetwork } from './trial-network.ts'
 
 const mebibyte = 1024 * 1024
@@ -54,18 +56,19 @@ const attempts: readonly Attempt[] = [
  * for each. Its data has a fixed place: what a trial that was killed has left is removed by the next, as by a server's start.
  */
 export async function* tryDriver({ imageDir, dataDir: givenDir }: HostPlaces): AsyncGenerator<CheckReport> {
-  const dataDir = `${await scratchParent(givenDir)}/doctor`
+  const dataDir = await trialDir(givenDir)
+  const names = new HostNames(dataDir)
+  await using lock = await lockName(`atoll-doctor-${names.hash}`)
+  if (lock === undefined) {
+    yield { name: 'start', required: true, state: 'fails', found: 'another doctor is at its trial' }
+    return
+  }
   const restoreSettings = await settingsAsFound()
-  await mkdir(dataDir, { recursive: true, mode: 0o700 })
+  const subnet = freeSubnet()
+  const options = { dataDir, imageDir, subnet, diskPoolBytes: poolBytes, lazyMemoryBytesMin: 0 }
   const trial: Trial = {
-    driver: createRuncDriver({
-      dataDir,
-      imageDir,
-      subnet: freeSubnet(),
-      diskPoolBytes: poolBytes,
-      lazyMemoryBytesMin: 0,
-    }),
-    names: new HostNames(dataDir),
+    driver: createRuncDriver(options),
+    names,
     source: freshId('sb'),
     checkpoint: freshId('cp'),
     fork: freshId('sb'),
@@ -79,9 +82,18 @@ export async function* tryDriver({ imageDir, dataDir: givenDir }: HostPlaces): A
     }
   } finally {
     await end(trial)
-    await rm(dataDir, { recursive: true, force: true })
+    // What is still mounted or runs is for the next trial, which finds it by its data.
+    if (!(await exists(names.runDir))) await rm(dataDir, { recursive: true, force: true })
     await restoreSettings()
   }
+}
+
+/** Below the data directory. Where there is none, a fresh folder for temporary files, since others may write there too. */
+async function trialDir(dataDir: string): Promise<string> {
+  if (!(await exists(dataDir))) return await mkdtemp(join(await realpath(tmpdir()), 'atoll-doctor-'))
+  const folder = join(await realpath(dataDir), 'doctor')
+  await mkdir(folder, { recursive: true, mode: 0o700 })
+  return folder
 }
 
 async function tryStart({ driver, names, source }: Trial): Promise<CheckResult> {
@@ -164,7 +176,8 @@ function freeSubnet(): string {
     const subnet = new Subnet(`10.254.${third}.240/28`)
     if (!taken.some((address) => subnet.meets(address))) return subnet.cidr
   }
-  throw new Error('no part of 10.254.0.0/16 is free for a trial')
+  // All of 10.254.0.0/16 is taken; the driver says by what.
+  return '10.254.255.240/28'
 }
 
 function guestOf(driver: RuntimeDriver, sandboxId: string): Guest {
