@@ -5,7 +5,7 @@
 #
 #   ATOLL_IMAGE_DIR   where images, guest and CRIU go, for all servers of this machine (/var/lib/atoll/images)
 #   --fresh-base      build the base image anew although its recipe did not change (newer Debian packages)
-#   --other-machine   for the image of another machine, in a chroot: neither demands anything of this one nor tries what it can
+#   --other-machine   for the image of another machine, in a chroot: of this one only CRIU is tried, which is built here
 #
 # Each step is a function in scripts/setup/. What a step prints goes to a log that is shown when the step fails.
 
@@ -46,6 +46,8 @@ step 'npm packages' install_node_modules
 
 step 'Guest (PID 1 of each sandbox)' install_crate guest atoll-guest guest
 step 'Mount tool' install_crate mount atoll-mount mount
+# Once more, with what the tool can try.
+[ "$other_machine" = yes ] || check_requirements
 step 'Base image' install_base_image
 step 'Agent' install_agent
 step 'CRIU' install_criu

@@ -27,7 +27,7 @@ check_machine() {
       ;;
   esac
   # The number of the first pid namespace of a kernel (PROC_PID_INIT_INO of linux/proc_ns.h).
-  if [ "$(readlink /proc/self/ns/pid)" != 'pid:[4026531836]' ]; then
+  if [ "$other_machine" = no ] && [ "$(readlink /proc/self/ns/pid)" != 'pid:[4026531836]' ]; then
     echo 'setup: this is a container; Atoll runs on a machine of its own, physical or virtual' >&2
     exit 1
   fi
@@ -44,25 +44,25 @@ check_machine() {
   esac
 }
 
-# What setup itself takes: the images, and the packages of npm beside this checkout.
-image_mb_min=2048
-checkout_mb_min=1024
+# Megabytes that setup takes: of images, and of npm packages beside this checkout. The first start makes the disk pool.
+images_mb=1400
+checkout_mb=700
+pool_mb=1024
 
 # check_space: stops before a step would fill a disk. What is there already needs no room.
 check_space() {
-  [ -e "$ATOLL_IMAGE_DIR/base" ] || demand_space "$ATOLL_IMAGE_DIR" "$image_mb_min"
-  [ -e node_modules/.bin/node ] || demand_space "$ATOLL_ROOT" "$checkout_mb_min"
-}
-
-# demand_space FOLDER MB: the folder need not exist.
-demand_space() {
-  local folder=$1 free
-  while [ ! -e "$folder" ]; do folder=$(dirname "$folder"); done
-  free=$(df --output=avail --block-size=1M "$folder" | tail -n 1)
-  if [ "$free" -lt "$2" ]; then
-    echo "setup: $1 has $((free)) MB free, and setup needs $2 MB there" >&2
-    exit 1
-  fi
+  local wanted=()
+  [ -e "$ATOLL_IMAGE_DIR/base" ] || wanted+=("$images_mb $ATOLL_IMAGE_DIR")
+  [ -e node_modules/.bin/node ] || wanted+=("$checkout_mb $ATOLL_ROOT")
+  [ -e "${ATOLL_DATA_DIR:-/var/lib/atoll}/pool.img" ] || wanted+=("$pool_mb ${ATOLL_DATA_DIR:-/var/lib/atoll}")
+  # Folders of one file system share what is free.
+  printf '%s\n' "${wanted[@]}" | while read -r mb folder; do
+    while [ ! -e "$folder" ]; do folder=$(dirname "$folder"); done
+    df --output=avail,target --block-size=1M "$folder" | tail -n 1 | sed "s/^ */$mb /"
+  done | awk '{ mb = $1; free = $2; $1 = $2 = ""; sub(/^ */, ""); wanted[$0] += mb; left[$0] = free }
+    END { for (place in wanted) if (left[place] < wanted[place]) {
+      printf "setup: %d MB are free on %s, and Atoll needs %d MB there\n", left[place], place, wanted[place]; short = 1 }
+      exit short }' >&2 || exit 1
 }
 
 # check_requirements: what the server demands of a machine, before anything of Atoll is made on it.

@@ -52,8 +52,8 @@ function commandTests(): void {
   test('a killed program whose output somebody else holds does not hold up its caller', async () => {
     const mark = '62.25'
     // In a session of its own the holder is out of reach of the kill.
-    const holder = `setsid sleep ${mark} & exec sleep 60`
-    await assert.rejects(run(['sh', '-c', holder], { timeoutMs: 100 }), /took too long/)
+    const holder = `setsid --fork sleep ${mark}; exec sleep 60`
+    await assert.rejects(run(['sh', '-c', holder], { timeoutMs: 1_000 }), /took too long/)
     await run(['pkill', '--full', `^sleep ${mark}$`])
   })
 

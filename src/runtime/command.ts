@@ -23,11 +23,14 @@ export class CommandError extends Error {
   readonly argv: readonly string[]
   readonly stderr: string
   readonly exitCode: number | undefined
+  /** Such as `exit status 1`, `is not installed` or `took too long`. */
+  readonly outcome: string
 
   constructor(argv: readonly string[], what: string, stderr: string, exitCode?: number, options?: ErrorOptions) {
     super(`${argv.slice(0, 3).join(' ')}: ${what}${stderr === '' ? '' : `: ${stderr.trim()}`}`, options)
     this.name = 'CommandError'
     this.argv = argv
+    this.outcome = what
     this.stderr = stderr
     this.exitCode = exitCode
   }
@@ -113,6 +116,11 @@ function launchHere({ argv, input, detached }: LaunchRequest): { answer: Promise
     } catch {
       // All of them have ended.
     }
+    // Whoever it has handed its output to may hold that for ever.
+    setTimeout(() => {
+      child.stdout?.destroy()
+      child.stderr?.destroy()
+    }, killGraceMs).unref()
   }
   const stdout: Buffer[] = []
   const stderr: Buffer[] = []

@@ -7,7 +7,8 @@ import { anthropicBaseUrlDefault, createGateway, openaiBaseUrlDefault, startDemo
 import { createHttpServer } from '../http/server.ts'
 import { createPreviewProxy } from '../preview/index.ts'
 import { createGuest } from '../runtime/guest-client/index.ts'
-import { unmetRequirements } from '../runtime/host-check/index.ts'
+import { exists } from '../runtime/exists.ts'
+import { mountToolIn, unmetRequirements } from '../runtime/host-check/index.ts'
 import { createRuncDriver } from '../runtime/index.ts'
 import { createSandboxService, defaultSandboxLimits } from '../sandbox/index.ts'
 import { createSessionService } from '../session/index.ts'
@@ -160,7 +161,10 @@ export async function startApp(config: Config, log: Logger, databaseGone: () => 
 
 /** Throws `unavailable` with all that the machine lacks, before anything is made on it. */
 async function assertFitMachine({ imageDir, dataDir }: Config): Promise<void> {
-  const unmet = await unmetRequirements({ imageDir, dataDir }, true)
+  if (!(await exists(mountToolIn(imageDir)))) {
+    throw new ServiceError('unavailable', `nothing is installed in ${imageDir}: run npm run setup`)
+  }
+  const unmet = await unmetRequirements({ imageDir, dataDir })
   if (unmet.length === 0) return
   const list = unmet.map((sentence) => `  ${sentence}`).join('\n')
   throw new ServiceError('unavailable', `this machine cannot run sandboxes:\n${list}\nnpm run doctor tells more`)

@@ -13,14 +13,13 @@ import { Cgroups } from '../../src/runtime/runc/cgroup.ts'
 import { connectionsClosed } from '../../src/runtime/runc/dump.ts'
 import { HostNames } from '../../src/runtime/runc/names.ts'
 import { imageDir } from '../support/images.ts'
+import { slowness } from './driver-shell.ts'
 import type { DriverFixture } from './driver.ts'
 
 const runFile = promisify(execFile)
 const fillStepBytesMax = 1024 ** 3
 const fillStepBytesMin = 64 * 1024 ** 2
 const poolBytes = 4 * 1024 ** 3
-/** How many times longer things may take here than on a machine of today: more than once under emulation. */
-const slowness = Number(process.env['ATOLL_TEST_SLOWNESS'] ?? 1)
 /** Sooner than in earnest, so that tests see it, and all the more for those that load a sandbox or freeze it. */
 const guestPatience = {
   intervalMs: 1_000,

@@ -367,7 +367,7 @@ for _ in range(5000):
   })
 })
 
-/** In which hierarchies that limit anything a process is in another group than this one, as lines of `/proc/<pid>/cgroup`. */
+/** The hierarchies in which a process is in another group than this one, as lines of `/proc/<pid>/cgroup`. */
 async function foreignGroups(pid: number, group: string): Promise<string[]> {
   const lines = (await readFile(`/proc/${pid}/cgroup`, 'utf8')).trim().split('\n')
   return lines.filter((line) => line.split(':').slice(2).join(':') !== group)

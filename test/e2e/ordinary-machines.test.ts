@@ -1,12 +1,13 @@
 /**
  * What machines of users have and this one has not: `/run` mounted noexec or small, a strict umask, a short search path; and
- * machines that cannot do, which are told so before anything is made on them. Each is a mount namespace of its own here.
+ * machines that cannot run Atoll, where that is said before anything is made. Each is a mount namespace of its own here.
  */
 import assert from 'node:assert/strict'
 import { execFile } from 'node:child_process'
 import { mkdir, mkdtemp, readdir, readFile, rm, symlink, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { after, before, test } from 'node:test'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { imageDir } from '../support/images.ts'
 import { ApiClient } from '../support/api-client.ts'
 import { AtollServer } from './server.ts'
@@ -60,6 +61,7 @@ async function ready(server: AtollServer, path: string, id: string): Promise<voi
     const { status, error } = list.find((item) => item.id === id) ?? {}
     if (status === 'ready') return
     assert.equal(status, 'processing', error)
+    await sleep(50)
   }
 }
 
@@ -94,7 +96,7 @@ test('doctor starts, forks and wakes a sandbox by itself, also where /run is mou
 test('doctor says what runc said when no sandbox starts, and tries nothing that stands on a start', async () => {
   const { status, output } = await run([process.execPath, 'src/server/doctor.ts'], {
     PATH: `${await refusingRunc()}:${process.env['PATH']}`,
-    ATOLL_DATA_DIR: join(folder, 'nowhere'),
+    ATOLL_DATA_DIR: folder,
   })
   assert.equal(status, 1)
   assert.match(output, /^start +fails +the sandbox cannot be started: no such luck in \/sandboxes$/m)
@@ -143,13 +145,14 @@ test('a name server that takes every address of the machine is named', async () 
   const scratch = await mkdtemp(join(folder, 'names-'))
   const pidFile = join(scratch, 'other.pid')
   const script = `${ownNetwork}
-dnsmasq --conf-file=/dev/null --no-resolv --bind-dynamic --pid-file=${pidFile}`
-  const { output } = await run([...machine(script, '--net'), process.execPath, 'src/server/doctor.ts'], {
-    SCRATCH: scratch,
-    ATOLL_DATA_DIR: scratch,
-  })
-  process.kill(Number(await readFile(pidFile, 'utf8')))
-  assert.match(output, /^start +fails +dnsmasq on \S+ stopped at once .*already in use; another name server/m)
+dnsmasq --conf-file=/dev/null --no-resolv --pid-file=${pidFile}`
+  const command = [...machine(script, '--net'), process.execPath, 'src/server/doctor.ts']
+  try {
+    const { output } = await run(command, { SCRATCH: scratch, ATOLL_DATA_DIR: scratch })
+    assert.match(output, /^start +fails +dnsmasq on \S+ stopped at once .*already in use; another name server/m)
+  } finally {
+    process.kill(Number(await readFile(pidFile, 'utf8')))
+  }
 })
 
 test('a start that runc refuses fails a session with its reason', async () => {
@@ -161,6 +164,7 @@ test('a start that runc refuses fails a session with its reason', async () => {
   const { body: session } = await api.post('/v1/sessions', { prompt: 'a page', user_id: 'ada' })
   for (;;) {
     const { body } = await api.get(`/v1/sessions/${session.id}`)
+    await sleep(50)
     if (body.activity === 'starting') continue
     assert.equal(body.activity, 'failed')
     const { type, level, message } = body.events.at(-1)
@@ -247,11 +251,18 @@ for (const { what, script, says, namespaces = [] } of unfit) {
     const scratch = await mkdtemp(join(folder, 'unfit-'))
     const env = { SCRATCH: scratch, ATOLL_DATA_DIR: join(scratch, 'data') }
     const where = machine(script, ...namespaces)
-    const start = await run([...where, process.execPath, 'src/server/main.ts'], env)
+    // What is made there is seen there alone.
+    const serve = [
+      'sh',
+      '-c',
+      '"$@"; status=$?; echo "made: $(ls -d "$ATOLL_DATA_DIR" 2>/dev/null || echo nothing)"; exit $status',
+      'sh',
+    ]
+    const start = await run([...where, ...serve, process.execPath, 'src/server/main.ts'], env)
     assert.equal(start.status, 2, start.output)
-    assert.match(start.output, /^atoll: this machine cannot run sandboxes:\n/)
+    assert.match(start.output, /^atoll: this machine cannot run sandboxes:$/m)
     assert.match(start.output, says)
-    assert.ok(!(await readdir(scratch)).includes('data'))
+    assert.match(start.output, /^made: nothing$/m)
     const check = await run([...where, process.execPath, 'src/server/doctor.ts', '--requirements'], env)
     assert.equal(check.status, 1)
     assert.match(check.output.replaceAll(/^/gm, '  '), says)
@@ -270,7 +281,7 @@ test('setup says that a container will not do, and that a disk is full, before i
   const full = await run([...machine(`mount -t tmpfs -o size=64m tmpfs ${images}`), ...setup], {
     ATOLL_IMAGE_DIR: images,
   })
-  assert.deepEqual([full.status, /and setup needs \d+ MB there$/m.test(full.output)], [1, true], full.output)
+  assert.deepEqual([full.status, /and Atoll needs \d+ MB there$/m.test(full.output)], [1, true], full.output)
   assert.deepEqual(await readdir(images), ['mine'])
 })
 

@@ -39,19 +39,27 @@ run_file() {
   figures+=("$(basename "$file"): $ok passed, $bad failed, $((SECONDS - started)) s")
 }
 
+# served: waits until the service of the machine answers.
+served() { "$machine" ssh 'timeout 600 sh -c "until curl -fs http://127.0.0.1:4100/readyz >/dev/null; do sleep 1; done"'; }
+
 trap '"$machine" stop' EXIT
 "$machine" build || exit 1
 "$machine" start || exit 1
 about=$("$machine" ssh '. /etc/os-release; echo "$PRETTY_NAME, kernel $(uname -r), $(runc --version | head -n 1), cgroup v2: $(stat -fc %T /sys/fs/cgroup), /run: $(findmnt -no OPTIONS /run)"')
 echo "$about"
-"$machine" ssh 'systemctl enable --now --quiet atoll; until curl -fs http://127.0.0.1:4100/readyz; do sleep 1; done'
+"$machine" ssh 'systemctl enable --now --quiet atoll'
+served || exit 1
 key=$("$machine" ssh "journalctl --no-pager -u atoll | sed -n 's/.*API key, shown this once: //p'")
 
 run_file test/machine/service.ts "ATOLL_MACHINE_KEY=$key"
+boot=$("$machine" ssh cat /proc/sys/kernel/random/boot_id)
 "$machine" ssh reboot || true
-sleep 10
-"$machine" answers || exit 1
-"$machine" ssh 'until curl -fs http://127.0.0.1:4100/readyz; do sleep 1; done'
+# It may answer for a while yet.
+for _ in $(seq 300); do
+  now=$("$machine" ssh cat /proc/sys/kernel/random/boot_id) && [ "$now" != "$boot" ] && break
+  sleep 1
+done
+served || exit 1
 run_file test/machine/service.ts "ATOLL_MACHINE_KEY=$key ATOLL_MACHINE_BEFORE=restart"
 "$machine" ssh 'systemctl disable --now --quiet atoll'
 for file in "${conformance[@]}"; do run_file "test/conformance/$file.test.ts" ATOLL_TEST_SLOWNESS=8; done

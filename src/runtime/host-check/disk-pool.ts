@@ -42,7 +42,7 @@ export const diskPoolCheck: HostCheck = {
     await run(['btrfs', 'subvolume', 'snapshot', '-r', disk, join(pool, 'snapshot')])
     const { bavail, bsize } = await statfs(parent)
     const free = `${Math.round((bavail * bsize) / 2 ** 30)} GB free`
-    return { state: 'works', found: `btrfs in a loop file; limits and snapshots hold; ${free} in ${dataDir}` }
+    return { state: 'works', found: `btrfs in a loop file; limits and snapshots hold; ${free} in ${parent}` }
   },
 }
 

@@ -71,8 +71,10 @@ test('a machine without images is reported whole: each check has a row, and what
   }
   assert.deepEqual(
     reports.filter((report) => !report.required).map((report) => report.name),
-    ['CRIU', 'lazy memory', 'gVisor (runsc)', 'KVM', 'Incus'],
+    ['/run', 'CRIU', 'lazy memory', 'gVisor (runsc)', 'KVM', 'Incus', 'network'],
   )
+  const { state, found } = states.get('start') ?? {}
+  assert.deepEqual([state, /no atoll-mount in .*npm run setup/.test(found ?? '')], ['fails', true])
   assert.deepEqual(await readdir(folder), [])
 })
 

@@ -1,8 +1,9 @@
+import { exists } from '../exists.ts'
 import { cgroupCheck } from './cgroup.ts'
 import { oneLine, type CheckResult, type HostCheck, type HostPlaces } from './check.ts'
 import { containerCheck, kernelCheck, userNamespaceCheck } from './machine.ts'
 import { nftablesCheck } from './network.ts'
-import { overlayCheck } from './overlay.ts'
+import { mountToolIn, overlayCheck } from './overlay.ts'
 import { dataFolderCheck, imageFolderCheck } from './places.ts'
 
 /**
@@ -19,14 +20,14 @@ export const requirements: readonly HostCheck[] = [
   dataFolderCheck,
 ]
 
-/** What the machine lacks, a sentence each with what to do; empty when a server can start. `installed` is false before setup has made images. */
-export async function unmetRequirements(places: HostPlaces, installed: boolean): Promise<string[]> {
-  const checks = installed ? [...requirements, overlayCheck] : requirements
+/** What the machine lacks, a sentence each with what to do; empty when a server can start, as far as setup has come. */
+export async function unmetRequirements(places: HostPlaces): Promise<string[]> {
+  const checks = (await exists(mountToolIn(places.imageDir))) ? [...requirements, overlayCheck] : requirements
   const results = await Promise.all(checks.map(async (check) => ({ ...check, ...(await resultOf(check, places)) })))
   const unmet = results.filter(({ state }) => state !== 'works')
   // Whatever else fails in a container fails because it is one.
-  const told = unmet[0]?.name === containerCheck.name ? unmet.slice(0, 1) : unmet
-  return told.map(({ name, found, advice }) => `${name}: ${found}${advice === undefined ? '' : ` (${advice})`}`)
+  const reported = unmet[0]?.name === containerCheck.name ? unmet.slice(0, 1) : unmet
+  return reported.map(({ name, found, advice }) => `${name}: ${found}${advice === undefined ? '' : ` (${advice})`}`)
 }
 
 /** Never throws: what a check throws is its result. */

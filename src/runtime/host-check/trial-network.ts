@@ -7,10 +7,10 @@ import type { CheckResult } from './check.ts'
 import { firewallAdvice } from './firewall.ts'
 
 /**
- * Stands for the internet: a network namespace behind this host. Its addresses must be none that sandboxes are kept from, so
- * they are public ones that nobody routes; the pair takes no more than these four, for as long as the try lasts.
+ * They stand for the internet: of the host, and of a network namespace behind it. They must be none that sandboxes are kept
+ * from, so they are public ones, which this host reaches there, and not where they belong, for as long as the attempt lasts.
  */
-const outside = { namespace: 'atoll-doctor', link: 'atoll-doctor', host: '11.255.255.253', address: '11.255.255.254' }
+const outside = { host: '11.255.255.253', address: '11.255.255.254' }
 const closedPort = 9
 const waitMs = 20_000
 
@@ -47,48 +47,51 @@ const losses = {
 
 /** What a sandbox reaches of all that it should: a firewall of the machine may stand in between. */
 export async function tryNetwork(
+  hash: string,
   { listenHost, listenPort }: { listenHost: string; listenPort: number },
   guest: Guest,
 ): Promise<CheckResult> {
+  const name = `atd${hash}`
   const gateway = createServer((connection) => connection.destroy())
   gateway.listen(listenPort, listenHost)
   await once(gateway, 'listening')
   try {
-    await makeOutside()
+    await makeOutside(name)
     const argv = ['/usr/bin/python3', '-c', program, listenHost, String(listenPort), outside.address]
     await guest.spawn({ id: 'network', argv, envs: {} })
     const { running, exitCode } = await guest.process('network', waitMs)
     const { stdout, stderr } = await guest.output('network')
     if (running || exitCode !== 0)
-      return { state: 'fails', found: `no try was possible: ${stderr.toString().slice(-200)}` }
+      return { state: 'fails', found: `no attempt was possible: ${stderr.toString().slice(-200)}` }
     const lost = stdout.toString().trim().split('\n')
-    const told = Object.entries(losses).flatMap(([what, words]) => (lost.includes(what) ? [words] : []))
-    if (told.length === 0) return { state: 'works', found: 'a sandbox reaches DNS, the model gateway and the outside' }
-    return { state: 'fails', found: told.join('; '), advice: await firewallAdvice() }
+    const reported = Object.entries(losses).flatMap(([what, words]) => (lost.includes(what) ? [words] : []))
+    if (reported.length === 0)
+      return { state: 'works', found: 'a sandbox reaches DNS, the model gateway and the outside' }
+    return { state: 'fails', found: reported.join('; '), advice: await firewallAdvice() }
   } finally {
-    await removeOutside()
+    await removeOutside(name)
     await new Promise((resolve) => gateway.close(resolve))
   }
 }
 
-async function makeOutside(): Promise<void> {
-  const { namespace, link, host, address } = outside
-  await removeOutside()
-  await run(['ip', 'netns', 'add', namespace])
+/** A network namespace and the link to it, both of this name. */
+async function makeOutside(name: string): Promise<void> {
+  await removeOutside(name)
+  await run(['ip', 'netns', 'add', name])
   await run(['ip', '-batch', '-'], {
     input: [
-      `link add ${link} type veth peer name eth0 netns ${namespace}`,
-      `address add ${host}/30 dev ${link}`,
-      `link set ${link} up`,
+      `link add ${name} type veth peer name eth0 netns ${name}`,
+      `address add ${outside.host}/30 dev ${name}`,
+      `link set ${name} up`,
     ].join('\n'),
   })
-  await run(['ip', '-netns', namespace, '-batch', '-'], {
-    input: `address add ${address}/30 dev eth0\nlink set eth0 up\nlink set lo up`,
+  await run(['ip', '-netns', name, '-batch', '-'], {
+    input: `address add ${outside.address}/30 dev eth0\nlink set eth0 up\nlink set lo up`,
   })
 }
 
-/** Also what a try that was killed has left. The link goes with the namespace. */
-async function removeOutside(): Promise<void> {
-  await run(['ip', 'link', 'delete', outside.link]).catch(() => undefined)
-  await run(['ip', 'netns', 'delete', outside.namespace]).catch(() => undefined)
+/** Also what an attempt that was killed has left. */
+async function removeOutside(name: string): Promise<void> {
+  await run(['ip', 'link', 'delete', name]).catch(() => undefined)
+  await run(['ip', 'netns', 'delete', name]).catch(() => undefined)
 }

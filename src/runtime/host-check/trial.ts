@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto'
-import { mkdir, mkdtemp, realpath, rm } from 'node:fs/promises'
-import { networkInterfaces, tmpdir } from 'node:os'
+import { mkdir, readdir, realpath, rm } from 'node:fs/promises'
+import { networkInterfaces } from 'node:os'
 import { join } from 'node:path'
 import { lockName } from '../../lib/process-lock.ts'
 import type { RuntimeDriver } from '../../sandbox/driver.ts'
@@ -17,6 +17,9 @@ import { confinement } from './confinement.ts'
 import { settingsAsFound } from './host-settings.ts'
 import { tryNetwork } from './trial-network.ts'
 
+const trialFolder = '.atoll-doctor'
+/** Of the data of a driver. */
+const ownEntries = /^(pool\.img(\.new)?|sandboxes|checkpoints)$/
 const mebibyte = 1024 * 1024
 const poolBytes = 1024 * mebibyte
 const sizes = { image: 'base', cpuCount: 1, memoryMb: 256, diskMb: 256 } as const
@@ -45,7 +48,7 @@ const attempts: readonly Attempt[] = [
   {
     name: 'network',
     required: false,
-    run: ({ driver, source }) => tryNetwork(driver.gateway(), guestOf(driver, source)),
+    run: ({ driver, names, source }) => tryNetwork(names.hash, driver.gateway(), guestOf(driver, source)),
   },
   { name: 'fork', required: true, run: tryFork },
   { name: 'wake', required: true, run: tryWake },
@@ -56,43 +59,47 @@ const attempts: readonly Attempt[] = [
  * for each. Its data has a fixed place: what a trial that was killed has left is removed by the next, as by a server's start.
  */
 export async function* tryDriver({ imageDir, dataDir: givenDir }: HostPlaces): AsyncGenerator<CheckReport> {
-  const dataDir = await trialDir(givenDir)
-  const names = new HostNames(dataDir)
-  await using lock = await lockName(`atoll-doctor-${names.hash}`)
-  if (lock === undefined) {
-    yield { name: 'start', required: true, state: 'fails', found: 'another doctor is at its trial' }
+  const prepared = await prepare(imageDir, givenDir).catch(oneLine)
+  if (typeof prepared === 'string') {
+    yield { name: 'start', required: true, state: 'fails', found: prepared }
     return
   }
-  const restoreSettings = await settingsAsFound()
-  const subnet = freeSubnet()
-  const options = { dataDir, imageDir, subnet, diskPoolBytes: poolBytes, lazyMemoryBytesMin: 0 }
-  const trial: Trial = {
-    driver: createRuncDriver(options),
-    names,
-    source: freshId('sb'),
-    checkpoint: freshId('cp'),
-    fork: freshId('sb'),
-  }
+  await using trial = prepared
   let broken: string | undefined
-  try {
-    for (const { name, required, run } of attempts) {
-      const result = broken === undefined ? await resultOf(() => run(trial)) : notTried(broken)
-      if (result.state !== 'works' && required) broken ??= name
-      yield { name, required, ...result }
-    }
-  } finally {
-    await end(trial)
-    // What is still mounted or runs is for the next trial, which finds it by its data.
-    if (!(await exists(names.runDir))) await rm(dataDir, { recursive: true, force: true })
-    await restoreSettings()
+  for (const { name, required, run } of attempts) {
+    const result = broken === undefined ? await outcomeOf(() => run(trial)) : notTried(broken)
+    if (result.state !== 'works' && required) broken ??= name
+    yield { name, required, ...result }
   }
 }
 
-/** Below the data directory. Where there is none, a fresh folder for temporary files, since others may write there too. */
+/** Throws when another trial is under way, or where there is no place for one. */
+async function prepare(imageDir: string, givenDir: string): Promise<Trial & AsyncDisposable> {
+  await using made = new AsyncDisposableStack()
+  const dataDir = await trialDir(givenDir)
+  const names = new HostNames(dataDir)
+  const lock = await lockName(`atoll-doctor-${names.hash}`)
+  if (lock === undefined) throw new Error('another doctor is at its trial')
+  made.use(lock)
+  made.defer(await settingsAsFound())
+  // What is still mounted or runs is for the next trial, which finds it by its data.
+  made.defer(async () => {
+    if (!(await exists(names.runDir))) await rm(dataDir, { recursive: true, force: true })
+  })
+  const options = { dataDir, imageDir, subnet: freeSubnet(), diskPoolBytes: poolBytes, lazyMemoryBytesMin: 0 }
+  const driver = createRuncDriver(options)
+  const trial = { driver, names, source: freshId('sb'), checkpoint: freshId('cp'), fork: freshId('sb') }
+  made.defer(() => end(trial))
+  const release = made.move()
+  return { ...trial, [Symbol.asyncDispose]: () => release.disposeAsync() }
+}
+
+/** Below the data directory, or beside it by default. What is there already must be a trial's, since it will be removed. */
 async function trialDir(dataDir: string): Promise<string> {
-  if (!(await exists(dataDir))) return await mkdtemp(join(await realpath(tmpdir()), 'atoll-doctor-'))
-  const folder = join(await realpath(dataDir), 'doctor')
+  const folder = (await exists(dataDir)) ? join(await realpath(dataDir), trialFolder) : join('/var/lib', trialFolder)
   await mkdir(folder, { recursive: true, mode: 0o700 })
+  const foreign = (await readdir(folder)).filter((name) => !ownEntries.test(name))
+  if (foreign.length > 0) throw new Error(`${folder} holds what is not of a trial: ${foreign[0]}`)
   return folder
 }
 
@@ -143,7 +150,7 @@ async function assertWitness(driver: RuntimeDriver, id: string): Promise<void> {
   if (!running) throw new Error('a process that ran in the checkpoint does not run on')
 }
 
-async function resultOf(attempt: () => Promise<CheckResult>): Promise<CheckResult> {
+async function outcomeOf(attempt: () => Promise<CheckResult>): Promise<CheckResult> {
   try {
     return await attempt()
   } catch (error) {
@@ -163,10 +170,10 @@ async function end({ driver, source, fork, checkpoint }: Trial): Promise<void> {
     await driver.delete(source)
     await driver.delete(fork)
     await driver.deleteCheckpoint(checkpoint)
+    await driver.close()
   } catch {
     // Never opened, or as broken as its row says.
   }
-  await driver.close()
 }
 
 /** The smallest there is, of those that meet no address of this machine. */

@@ -11,6 +11,7 @@ import { withinRun } from './host.ts'
 import type { HostNames } from './names.ts'
 import type { SandboxRecord } from './records.ts'
 import { removeFolder } from './remove-folder.ts'
+import { allDone } from './steps.ts'
 
 const guestDirBytes = 65_536
 const guestDirInodes = 64
@@ -57,7 +58,7 @@ async function writeBundle(host: BundleHost, record: SandboxRecord, limits: Cont
   await chown(folder, 0, record.rangeStart)
   await Promise.all(['root', 'run', 'etc'].map((name) => mkdir(`${folder}/${name}`, { mode: 0o755 })))
   const etc = etcFiles(record, subnet)
-  await Promise.all([
+  await allDone([
     writeFile(`${folder}/config.json`, JSON.stringify(containerConfig(record, limits, names, traits)), { mode: 0o600 }),
     // Must be there from the first start on; each dump and restore writes what it needs.
     writeFile(`${folder}/criu.conf`, '', { mode: 0o600 }),

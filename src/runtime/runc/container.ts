@@ -27,13 +27,18 @@ export async function startContainer(names: HostNames, sandboxId: string): Promi
       timeoutMs: startTimeoutMs,
     })
   } catch (error) {
-    const reason = await runcFault(log, names)
+    const reason = (await runcFault(log, names)) || outcomeOf(error)
     if (await isFull(names.runDir)) throw runIsFull(error)
     throw new ServiceError('unavailable', `the sandbox cannot be started: ${reason}`, { cause: error })
   }
   const started = await findContainer(names, sandboxId)
   if (started === undefined) throw new Error(`runc has no state of sandbox ${sandboxId}`)
   return started
+}
+
+/** What became of a runc that had nothing to say. */
+function outcomeOf(error: unknown): string {
+  return error instanceof CommandError ? error.outcome : 'runc gave no reason'
 }
 
 /** runc wraps what it cannot write in words of its own, or has no room for them. */

@@ -6,6 +6,7 @@ import { CommandError, run } from '../command.ts'
 import { poolIsFull } from '../disk/index.ts'
 import type { Cgroups } from './cgroup.ts'
 import { freezeForDump } from './freeze.ts'
+import { withinRun } from './host.ts'
 import type { HostNames } from './names.ts'
 import { killCriu } from './process.ts'
 import { runcCommand } from './runc.ts'
@@ -42,7 +43,8 @@ export async function dumpContainer(host: DumpHost, id: string, dump: Dump): Pro
   const { names, cgroups } = host
   const group = names.cgroup(id)
   await mkdir(dump.images, { mode: 0o700 })
-  await writeFile(criuConfigFile(names, id), await dumpConfig(dump))
+  const config = await dumpConfig(dump)
+  await withinRun(writeFile(criuConfigFile(names, id), config))
   try {
     await freezeForDump(cgroups, group)
     await runDump(host, id, dump)

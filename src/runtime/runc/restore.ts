@@ -7,6 +7,7 @@ import type { BundleHost } from './bundle.ts'
 import { idsPerSandbox, networkSysctls } from './config.ts'
 import { findContainer } from './container.ts'
 import { criuConfigFile, criuOptions } from './dump.ts'
+import { withinRun } from './host.ts'
 import { killCriu } from './process.ts'
 import type { ProcessIdentity } from './process.ts'
 import { lazyProcessesFile } from '../criu/lazy-pages.ts'
@@ -40,7 +41,7 @@ export async function stageImages(
   await writeFile(script, actionScript(pool.path(markOf(record)), address, sysctls, lazyMembers), { mode: 0o700 })
   // Without the root CRIU restores into the control group of the dump on version 2, and runs the fork within the source's limits.
   const options = [...criuOptions, `cgroup-root ${names.cgroup(record.id)}`, `action-script ${script}`]
-  await writeFile(criuConfigFile(names, record.id), `${options.join('\n')}\n`)
+  await withinRun(writeFile(criuConfigFile(names, record.id), `${options.join('\n')}\n`))
 }
 
 /**

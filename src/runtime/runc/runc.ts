@@ -27,10 +27,10 @@ export function runcCommand(
   return [...path, 'runc', '--root', names.runcRoot, ...logging, ...args] as [string, ...string[]]
 }
 
-/** What runc has logged last, as one bounded line without folders of the host. */
+/** What runc has logged last, as one bounded line without folders of this data directory; empty when it has said nothing. */
 export async function runcFault(log: string, names: HostNames): Promise<string> {
   const lines = (await readFile(log, 'utf8').catch(() => '')).trim().split('\n')
-  const said = messageOf(lines.at(-1) ?? '') || 'runc gave no reason'
+  const said = messageOf(lines.at(-1) ?? '')
   const text = [names.runDir, names.dataDir].reduce((rest, folder) => rest.replaceAll(folder, ''), said)
   return text.replaceAll(/[^\x20-\x7e]+/g, ' ').slice(0, reasonCharsMax)
 }
