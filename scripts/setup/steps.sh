@@ -55,6 +55,7 @@ check_space() {
   [ -e "$ATOLL_IMAGE_DIR/base" ] || wanted+=("$images_mb $ATOLL_IMAGE_DIR")
   [ -e node_modules/.bin/node ] || wanted+=("$checkout_mb $ATOLL_ROOT")
   [ -e "${ATOLL_DATA_DIR:-/var/lib/atoll}/pool.img" ] || wanted+=("$pool_mb ${ATOLL_DATA_DIR:-/var/lib/atoll}")
+  [ ${#wanted[@]} != 0 ] || return 0
   # Folders of one file system share what is free.
   printf '%s\n' "${wanted[@]}" | while read -r mb folder; do
     while [ ! -e "$folder" ]; do folder=$(dirname "$folder"); done
