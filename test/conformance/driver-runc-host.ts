@@ -1,7 +1,8 @@
+import assert from 'node:assert/strict'
 import { execFile, fork } from 'node:child_process'
 import { once } from 'node:events'
 import { mkdtempSync, realpathSync } from 'node:fs'
-import { mkdir, readdir, readFile, readlink, rename, rm, writeFile } from 'node:fs/promises'
+import { mkdir, readdir, readFile, readlink, rename, rm, statfs, writeFile } from 'node:fs/promises'
 import { createServer } from 'node:net'
 import type { AddressInfo, Server } from 'node:net'
 import { networkInterfaces, tmpdir } from 'node:os'
@@ -87,6 +88,11 @@ export async function makeRuncFixture(given: Partial<RuncFixtureOptions> = {}): 
     },
     fillDisk: async () => {
       const folder = `${names.poolDir}/filler`
+      const freeBytes = async () => {
+        const { bavail, bsize } = await statfs(names.poolDir)
+        return bavail * bsize
+      }
+      const before = await freeBytes()
       await mkdir(folder)
       for (let bytes = fillStepBytesMax, count = 0; bytes >= fillStepBytesMin; count += 1) {
         const filled = await runFile('fallocate', ['--length', String(bytes), `${folder}/${count}`]).catch(
@@ -97,6 +103,8 @@ export async function makeRuncFixture(given: Partial<RuncFixtureOptions> = {}): 
       return async () => {
         await rm(folder, { recursive: true })
         await runFile('btrfs', ['filesystem', 'sync', names.poolDir])
+        // The file system gives it back in its own time, later on a machine that has much else to do.
+        assert.ok(await eventually(async () => (await freeBytes()) > before / 2))
       }
     },
     crash: async (sandboxId) => {

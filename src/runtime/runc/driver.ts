@@ -119,8 +119,9 @@ class RuncDriver implements RuntimeDriver {
       const { inventory, running, pool, log } = this.#parts
       const record = inventory.sandbox(sandboxId)
       // It has ended by itself, which must be told; with its memory gone it is not what hibernates.
-      if (running.has(sandboxId) && !running.isUp(sandboxId)) throw hasEnded(sandboxId)
-      if (running.isUp(sandboxId) && criu.path !== undefined) await this.#memory.save(this.#dumpHost(), record)
+      const isUp = running.isUp(sandboxId)
+      if (running.has(sandboxId) && !isUp) throw hasEnded(sandboxId)
+      if (isUp && criu.path !== undefined) await this.#memory.save(this.#dumpHost(), record)
       else await running.stop(cgroups, sandboxId, record.slot, hibernateGraceMs)
       const { memory } = inventory.sandbox(sandboxId)
       // A gigabyte takes seconds to reach the disk, and who wakes the sandbox must not wait for that.
