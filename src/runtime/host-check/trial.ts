@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto'
-import { mkdir, readdir, realpath, rm } from 'node:fs/promises'
+import { mkdir, readdir, readFile, realpath, rm, writeFile } from 'node:fs/promises'
 import { networkInterfaces } from 'node:os'
 import { join } from 'node:path'
 import { lockName } from '../../lib/process-lock.ts'
@@ -14,9 +14,9 @@ import { createRuncDriver } from '../runc/driver.ts'
 import { HostNames } from '../runc/names.ts'
 import { oneLine, runSetup, type CheckReport, type CheckResult, type HostPlaces } from './check.ts'
 import { confinement } from './confinement.ts'
-import { settingsAsFound } from './host-settings.ts'
 import { tryNetwork } from './trial-network.ts'
 
+const forwardingFile = '/proc/sys/net/ipv4/ip_forward'
 const trialFolder = '.atoll-doctor'
 /** Of the data of a driver. */
 const ownEntries = /^(pool\.img(\.new)?|sandboxes|checkpoints)$/
@@ -26,7 +26,7 @@ const sizes = { image: 'base', cpuCount: 1, memoryMb: 256, diskMb: 256 } as cons
 /** Runs on in a fork and over a hibernation. */
 const witness = { id: 'witness', argv: ['/bin/sleep', '3600'], envs: {} }
 
-/** What the tries share. */
+/** What the attempts share. */
 interface Trial {
   driver: RuntimeDriver
   names: HostNames
@@ -170,9 +170,18 @@ async function end({ driver, source, fork, checkpoint }: Trial): Promise<void> {
     await driver.delete(source)
     await driver.delete(fork)
     await driver.deleteCheckpoint(checkpoint)
-    await driver.close()
   } catch {
     // Never opened, or as broken as its row says.
+  }
+  await driver.close().catch(() => undefined)
+}
+
+/** Notes what a driver switches on for the whole host; the function that it returns switches it back unless a server needs it. */
+async function settingsAsFound(): Promise<() => Promise<void>> {
+  const before = await readFile(forwardingFile, 'utf8')
+  return async () => {
+    const bridges = (await readdir('/sys/class/net')).filter((name) => /^atl[0-9a-f]{8}$/.test(name))
+    if (before.trim() === '0' && bridges.length === 0) await writeFile(forwardingFile, before)
   }
 }
 
