@@ -45,8 +45,8 @@ step 'npm packages' install_node_modules
 [ "$other_machine" = yes ] || check_requirements
 
 step 'Guest (PID 1 of each sandbox)' install_crate guest atoll-guest guest
-step 'Mount tool' install_crate mount atoll-mount mount
-# Once more, with what the tool can try.
+step 'Host helper' install_crate hostd atoll-hostd hostd
+# Once more, with what the helper can try.
 [ "$other_machine" = yes ] || check_requirements
 step 'Base image' install_base_image
 step 'Agent' install_agent

@@ -22,7 +22,7 @@ for part in packages postgres; do
 done
 
 # The names of folders below test/, beside those that live elsewhere.
-all_suites=(check guest mount unit service agent conformance api fuzz e2e)
+all_suites=(check guest hostd unit service agent conformance api fuzz e2e)
 suites=("$@")
 [ ${#suites[@]} != 0 ] || suites=("${all_suites[@]}")
 
@@ -103,7 +103,7 @@ run_suites() {
     heading "$suite"
     case $suite in
       check) run_check ;;
-      guest | mount) run_cargo "$suite" ;;
+      guest | hostd) run_cargo "$suite" ;;
       unit) run_node unit 2 'src/**/*.test.ts' 'scripts/**/*.test.mjs' ;;
       *) run_node "$suite" 1 "test/$suite/**/*.test.ts" ;;
     esac
@@ -122,7 +122,7 @@ others=()
 services=no
 for suite in "${suites[@]}"; do
   case $suite in
-    check | guest | mount) others+=("$suite") ;;
+    check | guest | hostd) others+=("$suite") ;;
     unit | service | agent | api | fuzz) others+=("$suite") services=yes ;;
     conformance | e2e) with_sandboxes+=("$suite") services=yes ;;
     *)

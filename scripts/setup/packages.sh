@@ -19,7 +19,7 @@ needed_packages=(
   gcc libc6-dev    # the linker and the static libc of the guest
 )
 
-# The guest and the mount tool are written for this Rust, which is Debian 12's own.
+# The guest and hostd are written for this Rust, which is Debian 12's own.
 rust_minimum=1.63
 
 install_packages() {

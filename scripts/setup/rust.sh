@@ -1,4 +1,4 @@
-# The static Rust programs: the guest and the mount tool.
+# The static Rust programs: the guest and hostd.
 
 # install_crate FOLDER BINARY NAME: builds the crate and installs its binary as the image NAME.
 install_crate() {

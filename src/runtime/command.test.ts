@@ -1,8 +1,10 @@
 import assert from 'node:assert/strict'
-import { readlink } from 'node:fs/promises'
+import { mkdtemp, readlink, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { after, describe, test } from 'node:test'
-import { CommandError, run, useLauncher } from './command.ts'
+import { after, before, describe, test } from 'node:test'
+import { CommandError, run } from './command.ts'
+import { Hostd } from './hostd/index.ts'
 
 const imageDir = process.env['ATOLL_IMAGE_DIR'] || '/var/lib/atoll/images'
 
@@ -72,11 +74,22 @@ function commandTests(): void {
 
 describe('started by this process', commandTests)
 
-describe('started by the launcher', () => {
-  test('the launcher is the parent', async () => {
-    useLauncher(join(imageDir, 'mount/atoll-mount'))
+describe('started by hostd', () => {
+  let folder: string
+  let hostd: Hostd
+  before(async () => {
+    folder = await mkdtemp(join(tmpdir(), 'atoll-command-'))
+    hostd = new Hostd({ socket: join(folder, 'hostd.sock'), log: () => undefined })
+    await hostd.open(join(imageDir, 'hostd/atoll-hostd'))
+  })
+  after(async () => {
+    await hostd.close()
+    await rm(folder, { recursive: true })
+  })
+
+  test('hostd is the parent', async () => {
     const parent = (await run(['sh', '-c', 'echo $PPID'])).trim()
-    assert.match(await readlink(`/proc/${parent}/exe`), /atoll-mount$/)
+    assert.match(await readlink(`/proc/${parent}/exe`), /atoll-hostd$/)
   })
   commandTests()
 })

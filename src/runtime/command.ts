@@ -1,6 +1,6 @@
 import { spawn } from 'node:child_process'
 import { constants } from 'node:os'
-import { Launcher, type LaunchAnswer, type LaunchRequest } from './launcher.ts'
+import type { LaunchAnswer, LaunchRequest } from './hostd/hostd-process.ts'
 
 export const commandOutputBytesMax = 4 * 1024 * 1024
 const commandTimeoutMsDefault = 30_000
@@ -36,12 +36,18 @@ export class CommandError extends Error {
   }
 }
 
-/** One for this whole process, since what it saves is this process's own forks. */
-let launcher: Launcher | undefined
+/** Starts programs in the place of this process, whose forks copy the page tables of all its memory while nothing else runs. */
+export interface Launcher {
+  readonly isRunning: boolean
+  launch(request: LaunchRequest): { answer: Promise<LaunchAnswer>; kill: () => void }
+}
 
-/** From here on commands are started by the launcher in this tool; without it, or once it has ended, by this process. */
-export function useLauncher(toolPath: string): void {
-  if (launcher?.isRunning !== true) launcher = new Launcher(toolPath, commandEnvironment())
+const launchers = new Set<Launcher>()
+
+/** From here on commands are started by a launcher, until the returned function is called; while none runs, by this process. */
+export function useLauncher(launcher: Launcher): () => void {
+  launchers.add(launcher)
+  return () => void launchers.delete(launcher)
 }
 
 /**
@@ -54,7 +60,8 @@ export async function run(argv: readonly [string, ...string[]], options: Command
   // The launcher's frames tell arguments apart by it.
   if (argv.some((word) => word.includes('\0'))) throw new CommandError(argv, 'an argument holds a NUL', '')
   const request = { argv, input, detached }
-  const { answer, kill } = launcher?.isRunning === true ? launcher.launch(request) : launchHere(request)
+  const launcher = [...launchers].find(({ isRunning }) => isRunning)
+  const { answer, kill } = launcher?.launch(request) ?? launchHere(request)
   let stopped: Error | undefined
   const { promise: abandoned, reject: abandon } = Promise.withResolvers<never>()
   let grace: NodeJS.Timeout | undefined
@@ -93,12 +100,14 @@ function output(argv: readonly string[], answer: LaunchAnswer, stopped: Error | 
       throw new CommandError(argv, `killed by signal ${code}`, stderr)
     case 'too_much':
       throw new CommandError(argv, 'wrote too much', '')
+    case 'lost':
+      throw new CommandError(argv, 'is lost, as its launcher has ended', '')
     case 'not_started':
       throw new CommandError(argv, code === constants.errno.ENOENT ? 'is not installed' : `cannot start (${code})`, '')
   }
 }
 
-/** The same as the launcher does, by a fork of this process: for its own start, and for programs that run once, like doctor. */
+/** The same as a launcher does, by a fork of this process: for its own start, and for programs that run once, like doctor. */
 function launchHere({ argv, input, detached }: LaunchRequest): { answer: Promise<LaunchAnswer>; kill: () => void } {
   const { promise: answer, resolve } = Promise.withResolvers<LaunchAnswer>()
   const pipe = detached ? 'ignore' : 'pipe'

@@ -8,7 +8,7 @@ import { createHttpServer } from '../http/server.ts'
 import { createPreviewProxy } from '../preview/index.ts'
 import { createGuest } from '../runtime/guest-client/index.ts'
 import { exists } from '../runtime/exists.ts'
-import { mountToolIn, unmetRequirements } from '../runtime/host-check/index.ts'
+import { hostToolIn, unmetRequirements } from '../runtime/host-check/index.ts'
 import { createRuncDriver } from '../runtime/index.ts'
 import { createSandboxService, defaultSandboxLimits } from '../sandbox/index.ts'
 import { createSessionService } from '../session/index.ts'
@@ -161,7 +161,7 @@ export async function startApp(config: Config, log: Logger, databaseGone: () => 
 
 /** Throws `unavailable` with all that the machine lacks, before anything is made on it. */
 async function assertFitMachine({ imageDir, dataDir }: Config): Promise<void> {
-  if (!(await exists(mountToolIn(imageDir)))) {
+  if (!(await exists(hostToolIn(imageDir)))) {
     throw new ServiceError('unavailable', `nothing is installed in ${imageDir}: run npm run setup`)
   }
   const unmet = await unmetRequirements({ imageDir, dataDir })

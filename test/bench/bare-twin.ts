@@ -3,7 +3,7 @@ import { chmod, chown, mkdir, readFile, writeFile } from 'node:fs/promises'
 import { promisify } from 'node:util'
 import { idsPerSandbox } from '../../src/runtime/runc/config.ts'
 import { criuOptions } from '../../src/runtime/runc/dump.ts'
-import { resolveMountTool } from '../../src/runtime/runc/images.ts'
+import { resolveHostTool } from '../../src/runtime/runc/images.ts'
 import { HostNames } from '../../src/runtime/runc/names.ts'
 import { imageDir } from '../support/images.ts'
 import { BareContainers } from './bare-containers.ts'
@@ -24,15 +24,15 @@ interface Origin {
 export class BareTwin {
   readonly #containers: BareContainers
   readonly #config: string
-  readonly #mountTool: string
+  readonly #hostTool: string
   readonly #rangeStart: number
   readonly #base: string
 
-  private constructor(containers: BareContainers, config: string, base: string, mountTool: string) {
+  private constructor(containers: BareContainers, config: string, base: string, hostTool: string) {
     this.#containers = containers
     this.#config = config
     this.#base = base
-    this.#mountTool = mountTool
+    this.#hostTool = hostTool
     const { linux } = JSON.parse(config) as { linux: { uidMappings: { hostID: number }[] } }
     this.#rangeStart = linux.uidMappings[0]?.hostID ?? 0
   }
@@ -45,7 +45,7 @@ export class BareTwin {
     const source = names.sandboxDir(sandboxId)
     const config = (await readFile(`${source}/config.json`, 'utf8')).replaceAll(source, '{bundle}')
     const { base } = JSON.parse(await readFile(`${dataDir}/sandboxes/${sandboxId}.json`, 'utf8')) as { base: string }
-    const twin = new BareTwin(containers, config, base, await resolveMountTool(imageDir))
+    const twin = new BareTwin(containers, config, base, await resolveHostTool(imageDir))
     await run('cp', ['-a', `${names.poolDir}/memory/checkpoints/${checkpointId}`, `${dir}/images`])
     await run('cp', ['-a', `${names.poolDir}/layers/${checkpointId}/upper`, `${dir}/upper`])
     await run('cp', ['-a', `${source}/etc`, `${dir}/etc`])
@@ -65,7 +65,7 @@ export class BareTwin {
     await run('cp', ['-a', `${dir}/upper`, `${dir}/etc`, bundle])
     const range = `${this.#rangeStart}:${idsPerSandbox}`
     const overlay = ['--upper', `${bundle}/upper`, '--work', `${bundle}/work`, '--range', range]
-    await run(this.#mountTool, ['overlay', '--target', `${bundle}/root`, ...overlay, '--lower', `0:${this.#base}`])
+    await run(this.#hostTool, ['overlay', '--target', `${bundle}/root`, ...overlay, '--lower', `0:${this.#base}`])
     await chown(`${bundle}/run`, this.#rangeStart, this.#rangeStart)
     const config = JSON.parse(this.#config.replaceAll('{bundle}', bundle)) as { linux: object }
     const linux = { ...config.linux, cgroupsPath: `/${id}` }

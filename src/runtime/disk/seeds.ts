@@ -16,13 +16,13 @@ const makeTimeoutMs = 120_000
 export class Seeds {
   /** Absolute. */
   readonly #folder: string
-  readonly #mountTool: string
+  readonly #hostTool: string
   readonly #log: (message: string) => void
   #making: Promise<unknown> = Promise.resolve()
 
-  constructor(folder: string, mountTool: string, log: (message: string) => void) {
+  constructor(folder: string, hostTool: string, log: (message: string) => void) {
     this.#folder = folder
-    this.#mountTool = mountTool
+    this.#hostTool = hostTool
     this.#log = log
   }
 
@@ -53,7 +53,7 @@ export class Seeds {
         ? ['btrfs', 'subvolume', 'snapshot', `${this.#folder}/${below}`, draft]
         : ['btrfs', 'subvolume', 'create', draft],
     )
-    await run([this.#mountTool, 'number', '--dir', draft, '--from', String(from)], { timeoutMs: makeTimeoutMs })
+    await run([this.#hostTool, 'number', '--dir', draft, '--from', String(from)], { timeoutMs: makeTimeoutMs })
     await rename(draft, path)
     return path
   }

@@ -74,7 +74,7 @@ test('a machine without images is reported whole: each check has a row, and what
     ['/run', 'CRIU', 'lazy memory', 'gVisor (runsc)', 'KVM', 'Incus', 'network'],
   )
   const { state, found } = states.get('start') ?? {}
-  assert.deepEqual([state, /no atoll-mount in .*npm run setup/.test(found ?? '')], ['fails', true])
+  assert.deepEqual([state, /no atoll-hostd in .*npm run setup/.test(found ?? '')], ['fails', true])
   assert.deepEqual(await readdir(folder), [])
 })
 

@@ -16,7 +16,7 @@ export const overlayCheck: HostCheck = {
   name: 'idmapped overlay',
   required: true,
   async run({ imageDir }) {
-    const tool = mountToolIn(imageDir)
+    const tool = hostToolIn(imageDir)
     if (!(await exists(tool))) {
       return { state: 'missing', found: `no ${tool}`, advice: runSetup }
     }
@@ -45,9 +45,9 @@ export const overlayCheck: HostCheck = {
   },
 }
 
-/** The tool that mounts what Debian's own cannot; setup builds it before the images. */
-export function mountToolIn(imageDir: string): string {
-  return join(imageDir, 'mount', 'atoll-mount')
+/** The program of the host; setup builds it before the images. */
+export function hostToolIn(imageDir: string): string {
+  return join(imageDir, 'hostd', 'atoll-hostd')
 }
 
 /** The base image, or a folder with something in it. */

@@ -3,7 +3,7 @@ import { cgroupCheck } from './cgroup.ts'
 import { oneLine, type CheckResult, type HostCheck, type HostPlaces } from './check.ts'
 import { containerCheck, kernelCheck, userNamespaceCheck } from './machine.ts'
 import { nftablesCheck } from './network.ts'
-import { mountToolIn, overlayCheck } from './overlay.ts'
+import { hostToolIn, overlayCheck } from './overlay.ts'
 import { dataFolderCheck, imageFolderCheck } from './places.ts'
 
 /**
@@ -22,7 +22,7 @@ export const requirements: readonly HostCheck[] = [
 
 /** What the machine lacks, a sentence each with what to do; empty when a server can start, as far as setup has come. */
 export async function unmetRequirements(places: HostPlaces): Promise<string[]> {
-  const checks = (await exists(mountToolIn(places.imageDir))) ? [...requirements, overlayCheck] : requirements
+  const checks = (await exists(hostToolIn(places.imageDir))) ? [...requirements, overlayCheck] : requirements
   const results = await Promise.all(checks.map(async (check) => ({ ...check, ...(await resultOf(check, places)) })))
   const unmet = results.filter(({ state }) => state !== 'works')
   // Whatever else fails in a container fails because it is one.

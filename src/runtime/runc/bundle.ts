@@ -26,8 +26,8 @@ export interface BundleHost {
   seeds: Seeds
   subnet: Subnet
   traits: HostTraits
-  /** Path of `atoll-mount`. */
-  mountTool: string
+  /** Path of `atoll-hostd`. */
+  hostTool: string
 }
 
 /** The disk of a new sandbox: an empty upper layer, without a limit yet. Overlay wants its work folder on the same file system. */
@@ -64,10 +64,15 @@ async function writeBundle(host: BundleHost, record: SandboxRecord, limits: Cont
     writeFile(`${folder}/criu.conf`, '', { mode: 0o600 }),
     ...Object.entries(etc).map(([name, text]) => writeFile(`${folder}/etc/${name}`, text, { mode: 0o444 })),
     run([
-      ...[host.mountTool, 'tmpfs', '--target', `${folder}/run`, '--owner', String(record.rangeStart)],
+      ...[host.hostTool, 'tmpfs', '--target', `${folder}/run`, '--owner', String(record.rangeStart)],
       ...['--size', String(guestDirBytes), '--inodes', String(guestDirInodes)],
     ] as [string, ...string[]]),
   ])
+}
+
+/** The guest has bound its socket: nobody inside, whose ids these are not, puts anything else in its place. */
+export async function closeGuestDir(names: HostNames, sandboxId: string): Promise<void> {
+  await chown(names.guestDir(sandboxId), 0, 0)
 }
 
 /** Mounts the root: the sandbox's own writes over its layers over the base, all shown in the sandbox's id range. */
@@ -77,7 +82,7 @@ export async function mountRoot(host: BundleHost, record: SandboxRecord): Promis
     (layer) => `${layer.rangeStart}:${pool.path(`${layerOf(layer.checkpointId)}/upper`)}`,
   )
   const command: [string, ...string[]] = [
-    ...([host.mountTool, 'overlay', '--target', `${names.sandboxDir(record.id)}/root`] as const),
+    ...([host.hostTool, 'overlay', '--target', `${names.sandboxDir(record.id)}/root`] as const),
     ...['--upper', pool.path(`${diskOf(record)}/upper`), '--work', pool.path(`${diskOf(record)}/work`)],
     ...['--range', `${record.rangeStart}:${idsPerSandbox}`],
     ...[...lowers, `0:${record.base}`].flatMap((lower) => ['--lower', lower]),

@@ -3,17 +3,28 @@ import { spawn } from 'node:child_process'
 import { channel } from 'node:diagnostics_channel'
 import { once } from 'node:events'
 import { mkdtemp, rm } from 'node:fs/promises'
-import { createServer, type Server, type Socket } from 'node:net'
+import { connect, createServer, type Server, type Socket } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { isServiceError } from '../../errors.ts'
 import { dialSocket, waitForGuest } from './dial.ts'
+import type { GuestRelay } from './dial.ts'
 
 /** Far beyond what the calls below may take. */
 const hangMs = 5_000
 const timeoutMs = 50
+
+/** Connects without a relay between. */
+const direct: GuestRelay = {
+  async connect(path) {
+    const socket = connect({ path })
+    socket.on('error', () => undefined)
+    await once(socket, 'connect')
+    return socket
+  },
+}
 
 async function listen(t: TestContext, serve: (socket: Socket) => void): Promise<string> {
   const folder = await mkdtemp(join(tmpdir(), 'atoll-dial-'))
@@ -50,13 +61,13 @@ test('a sandbox whose answer drips is given up in time', async (t) => {
     const timer = setInterval(() => socket.write(' '), 10)
     socket.once('close', () => clearInterval(timer))
   })
-  await assertGivenUp(waitForGuest(path, timeoutMs, () => true))
+  await assertGivenUp(waitForGuest(direct, path, timeoutMs, () => true))
 })
 
 test('a sandbox that never answers, or answers nonsense at once, is given up in time', async (t) => {
   const silent = await listen(t, () => undefined)
   const liar = await listen(t, (socket) => socket.end('{"ok":"perhaps"}\n'))
-  await Promise.all([silent, liar].map((path) => assertGivenUp(waitForGuest(path, timeoutMs, () => true))))
+  await Promise.all([silent, liar].map((path) => assertGivenUp(waitForGuest(direct, path, timeoutMs, () => true))))
 })
 
 test('a guest that answers is waited for until it does', async (t) => {
@@ -65,7 +76,7 @@ test('a guest that answers is waited for until it does', async (t) => {
     calls += 1
     socket.end(calls < 3 ? '' : '{"ok":true,"version":"1.0.0","protocol":1,"connections":1}\n')
   })
-  await waitForGuest(path, hangMs, () => true)
+  await waitForGuest(direct, path, hangMs, () => true)
   assert.equal(calls, 3)
 })
 
@@ -95,9 +106,9 @@ test('a guest that takes no connection is asked more and more seldom, and reache
     await rm(folder, { recursive: true })
   })
   await once(guest.stdout, 'data')
-  waiting.add(await dialSocket(path))
+  waiting.add(await dialSocket(direct, path))
   channel('net.client.socket').subscribe(count)
-  const reached = dialSocket(path)
+  const reached = dialSocket(direct, path)
   await sleep(1_000)
   // Every 3 ms they would be hundreds.
   assert.ok(dials > 1 && dials < 30, `${dials} dials`)

@@ -1,5 +1,4 @@
 import { randomBytes } from 'node:crypto'
-import { connect } from 'node:net'
 import type { Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { ServiceError } from '../../errors.ts'
@@ -10,15 +9,21 @@ const retryPauseMs = 3
 const retryPauseMsMax = 100
 const seedBytes = 64
 
+/** What connects to guests. */
+export interface GuestRelay {
+  /** Throws an error with the `code` of connect(2), at once; `EAGAIN` where a moment later may do. */
+  connect(path: string): Promise<Socket>
+}
+
 /**
  * Connects to a guest's socket. The file is under the sandbox's control; its folder is a file system of its own on which
  * the kernel follows no symbolic link, so what answers is the sandbox. Throws `unavailable`.
  */
-export async function dialSocket(path: string, signal?: AbortSignal): Promise<Socket> {
+export async function dialSocket(relay: GuestRelay, path: string, signal?: AbortSignal): Promise<Socket> {
   const until = Date.now() + connectTimeoutMs
   for (let pauseMs = retryPauseMs; ; pauseMs = Math.min(pauseMs * 2, retryPauseMsMax)) {
     try {
-      return await connectOnce(path, signal)
+      return await connect(relay, path, signal)
     } catch (error) {
       signal?.throwIfAborted()
       // The guest's queue of connections is full: for a moment, or for good, where nobody inside takes any.
@@ -33,6 +38,7 @@ export async function dialSocket(path: string, signal?: AbortSignal): Promise<So
  * `timeoutMs`, whatever answers there and however slowly.
  */
 export async function waitForGuest(
+  relay: GuestRelay,
   path: string,
   timeoutMs: number,
   isUp: () => boolean,
@@ -40,7 +46,7 @@ export async function waitForGuest(
 ): Promise<void> {
   const timeUp = AbortSignal.timeout(timeoutMs)
   const end = signal === undefined ? timeUp : AbortSignal.any([signal, timeUp])
-  const guest = createGuest((stop) => connectOnce(path, stop), { answerTimeoutMs: timeoutMs })
+  const guest = createGuest((stop) => connect(relay, path, stop), { answerTimeoutMs: timeoutMs })
   let pauseMs = retryPauseMs
   for (;;) {
     signal?.throwIfAborted()
@@ -59,25 +65,15 @@ export async function waitForGuest(
 }
 
 /** Processes that are started from now on draw other random numbers than those of another restore. */
-export async function reseed(path: string): Promise<void> {
-  await configureGuest((signal) => connectOnce(path, signal), { seed: randomBytes(seedBytes).toString('hex') })
+export async function reseed(relay: GuestRelay, path: string): Promise<void> {
+  await configureGuest((signal) => connect(relay, path, signal), { seed: randomBytes(seedBytes).toString('hex') })
 }
 
-function connectOnce(path: string, signal?: AbortSignal): Promise<Socket> {
-  return new Promise((resolve, reject) => {
-    const socket = connect({ path })
-    const onAbort = () => socket.destroy(signal?.reason as Error)
-    signal?.addEventListener('abort', onAbort, { once: true })
-    socket.once('connect', () => {
-      signal?.removeEventListener('abort', onAbort)
-      socket.off('error', reject)
-      // Until the caller listens: an error of a connection must never end the server.
-      socket.on('error', () => undefined)
-      resolve(socket)
-    })
-    socket.once('error', (error) => {
-      signal?.removeEventListener('abort', onAbort)
-      reject(error)
-    })
-  })
+/** An abort waits for the relay's answer, which is a moment away: a connection given up before it would be made after all. */
+async function connect(relay: GuestRelay, path: string, signal?: AbortSignal): Promise<Socket> {
+  signal?.throwIfAborted()
+  const socket = await relay.connect(path)
+  if (signal?.aborted === true) socket.destroy()
+  signal?.throwIfAborted()
+  return socket
 }

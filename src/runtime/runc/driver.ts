@@ -222,15 +222,17 @@ class RuncDriver implements RuntimeDriver {
   }
 
   async dial(sandboxId: string, signal?: AbortSignal): Promise<Duplex> {
-    const { running, names, connections } = this.#parts
+    const { running, names, hostd, connections } = this.#parts
     const connect = async () => {
       if (!running.has(sandboxId)) throw new ServiceError('unavailable', `sandbox ${sandboxId} does not run`)
-      return dialSocket(names.guestSocket(sandboxId), signal)
+      return dialSocket(hostd, names.guestSocket(sandboxId), signal)
     }
     try {
       const socket = await connections.open(sandboxId, connect, signal)
+      const { bytesWritten, bytesRead } = socket
       socket.once('close', () => {
-        if (socket.bytesWritten > 0 && socket.bytesRead === 0) this.#watch.suspect(sandboxId)
+        const isUnanswered = socket.bytesWritten > bytesWritten && socket.bytesRead === bytesRead
+        if (isUnanswered) this.#watch.suspect(sandboxId)
       })
       return socket
     } catch (error) {

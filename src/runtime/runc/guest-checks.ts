@@ -1,4 +1,3 @@
-import type { Socket } from 'node:net'
 import { Gate } from '../../lib/gate.ts'
 import { createGuest } from '../guest-client/index.ts'
 import { dialSocket } from './dial.ts'
@@ -130,25 +129,26 @@ export class GuestChecks {
 
 /** Puts one question to a guest, whatever it answers. */
 export async function askGuest(parts: Parts, id: string, answerMs: number): Promise<Answer> {
-  const { names, turns, connections } = parts
+  const { names, hostd, turns, connections } = parts
   if (turns.isBusy(id)) return 'unknown'
   const end = AbortSignal.timeout(answerMs)
   let isFrozen = false
-  const asked: { over?: Socket } = {}
+  let heard = () => false
   const dial = async () => {
-    const socket = await connections.open(id, () => dialSocket(names.guestSocket(id), end), end)
+    const socket = await connections.open(id, () => dialSocket(hostd, names.guestSocket(id), end), end)
     socket.once('freeze', () => {
       isFrozen = true
       socket.destroy()
     })
-    asked.over = socket
+    const { bytesRead } = socket
+    heard = () => socket.bytesRead > bytesRead
     return socket
   }
   try {
     await createGuest(dial, { answerTimeoutMs: answerMs }).hello(end)
     return 'heard'
   } catch {
-    if (asked.over !== undefined && asked.over.bytesRead > 0) return 'heard'
+    if (heard()) return 'heard'
     return isFrozen || turns.isBusy(id) ? 'unknown' : 'silent'
   }
 }

@@ -25,10 +25,10 @@ export async function resolveImages(imageDir: string, image: string): Promise<Re
   return { base, guest, ...(agent === undefined ? {} : { agent }) }
 }
 
-/** The host tool that mounts what Debian's own cannot. Throws `unavailable`. */
-export async function resolveMountTool(imageDir: string): Promise<string> {
-  const tool = await resolve(`${imageDir}/mount`, 'atoll-mount')
-  if (tool === undefined) throw new ServiceError('unavailable', `no atoll-mount in ${imageDir}: run npm run setup`)
+/** The program of the host, `atoll-hostd`. Throws `unavailable`. */
+export async function resolveHostTool(imageDir: string): Promise<string> {
+  const tool = await resolve(`${imageDir}/hostd`, 'atoll-hostd')
+  if (tool === undefined) throw new ServiceError('unavailable', `no atoll-hostd in ${imageDir}: run npm run setup`)
   return tool
 }
 

@@ -20,6 +20,10 @@ export class HostNames {
     this.runDir = `/run/atoll-${this.hash}`
   }
 
+  get poolFile(): string {
+    return `${this.dataDir}/pool.img`
+  }
+
   get poolDir(): string {
     return `${this.runDir}/pool`
   }
@@ -43,6 +47,11 @@ export class HostNames {
 
   guestSocket(sandboxId: string): string {
     return `${this.guestDir(sandboxId)}/guest.sock`
+  }
+
+  /** Where hostd takes connections. */
+  get hostdSocket(): string {
+    return `${this.runDir}/hostd.sock`
   }
 
   get cgroupRoot(): string {

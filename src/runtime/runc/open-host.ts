@@ -1,6 +1,5 @@
 import { ServiceError } from '../../errors.ts'
 import type { KnownResources, ReconcileReport } from '../../sandbox/driver.ts'
-import { useLauncher } from '../command.ts'
 import { findCriu } from '../criu/program.ts'
 import type { CriuProgram } from '../criu/program.ts'
 import { allowUserfaultfd } from '../criu/userfaultfd.ts'
@@ -8,7 +7,7 @@ import { seedFolder, Seeds } from '../disk/index.ts'
 import type { BundleHost } from './bundle.ts'
 import { Cgroups } from './cgroup.ts'
 import { findTraits, makeRunFolders, removeRunFolders } from './host.ts'
-import { resolveMountTool } from './images.ts'
+import { resolveHostTool } from './images.ts'
 import { lockDataDir } from './lock.ts'
 import type { Parts } from './parts.ts'
 import { reconcile } from './reconcile.ts'
@@ -31,21 +30,21 @@ export async function openHost(
   parts: Parts,
   known: KnownResources,
 ): Promise<{ opened: OpenHost; report: ReconcileReport }> {
-  const { names, pool, network, inventory, running } = parts
+  const { names, hostd, pool, network, inventory, running } = parts
   const lock = await lockDataDir(names)
   try {
     await makeRunFolders(names)
     const [cgroups, criu] = await Promise.all([Cgroups.find(), criuOf(parts)])
-    const mountTool = await resolveMountTool(parts.imageDir)
+    const hostTool = await resolveHostTool(parts.imageDir)
     const bundles: BundleHost = {
       names,
       pool,
-      seeds: new Seeds(pool.path(seedFolder), mountTool, parts.log),
+      seeds: new Seeds(pool.path(seedFolder), hostTool, parts.log),
       subnet: network.subnet,
       traits: await findTraits(cgroups),
-      mountTool,
+      hostTool,
     }
-    useLauncher(bundles.mountTool)
+    await hostd.open(hostTool)
     await pool.open()
     const { sandboxes, checkpoints } = inventory
     const report = await reconcile({
@@ -73,7 +72,10 @@ export async function openHost(
 }
 
 /** Shared things of the host go when no sandbox needs them; then others may have the data. */
-export async function releaseHost({ names, network, pool, running }: Parts, lock: AsyncDisposable): Promise<void> {
+export async function releaseHost(
+  { names, hostd, network, pool, running }: Parts,
+  lock: AsyncDisposable,
+): Promise<void> {
   try {
     // Not only what was adopted: an `open` that failed early has adopted nothing.
     if (await anyRuns(names)) return
@@ -83,6 +85,7 @@ export async function releaseHost({ names, network, pool, running }: Parts, lock
     await removeRunFolders(names)
   } finally {
     running.forget()
+    await hostd.close()
     await lock[Symbol.asyncDispose]()
   }
 }

@@ -1,6 +1,7 @@
 import { mkdirSync } from 'node:fs'
 import { KeyedLock } from '../../lib/keyed-lock.ts'
 import { DiskPool } from '../disk/index.ts'
+import { Hostd } from '../hostd/index.ts'
 import { Network, Subnet } from '../network/index.ts'
 import { Connections } from './connections.ts'
 import { guestPatience } from './guest-checks.ts'
@@ -13,7 +14,7 @@ import { RunningSandboxes } from './running.ts'
 export interface RuncDriverOptions {
   /** Holds the disk pool and the records; made if absent. */
   dataDir: string
-  /** `ATOLL_IMAGE_DIR`: `base`, `guest`, `mount`, `agent`, each a link to an immutable folder. */
+  /** `ATOLL_IMAGE_DIR`: `base`, `guest`, `hostd`, `agent`, each a link to an immutable folder. */
   imageDir: string
   /** IPv4 network of the sandboxes, such as `10.200.0.0/16`; not shared with another server of this host. */
   subnet: string
@@ -31,6 +32,7 @@ export interface RuncDriverOptions {
 export interface Parts {
   imageDir: string
   names: HostNames
+  hostd: Hostd
   pool: DiskPool
   network: Network
   inventory: Inventory
@@ -48,18 +50,20 @@ export function makeParts(options: RuncDriverOptions): Parts {
   const { imageDir, diskPoolBytes: bytes, lazyMemoryBytesMin = lazyBytesMinDefault, log = () => undefined } = options
   mkdirSync(options.dataDir, { recursive: true, mode: 0o700 })
   const names = new HostNames(options.dataDir)
-  const { hash, dataDir, runDir, poolDir } = names
+  const { hash, poolFile, runDir, poolDir } = names
   const subnet = new Subnet(options.subnet)
-  const pool = new DiskPool({ imageFile: `${dataDir}/pool.img`, mountDir: poolDir, bytes })
+  const pool = new DiskPool({ imageFile: poolFile, mountDir: poolDir, bytes })
   const network = new Network({ hash, subnet, runDir, log })
+  const hostd = new Hostd({ socket: names.hostdSocket, log })
   const lazy = new LazyMemory(names, pool, lazyMemoryBytesMin)
   return {
     imageDir,
     names,
+    hostd,
     pool,
     network,
     inventory: new Inventory(names, pool, subnet.slots, log),
-    running: new RunningSandboxes(names, network, lazy),
+    running: new RunningSandboxes(names, hostd, network, lazy),
     lazy,
     connections: new Connections(),
     guestPatience: options.guestPatience ?? guestPatience,

@@ -7,7 +7,7 @@ const pollMs = 2
 const endTimeoutMs = 10_000
 const strayPollMs = 20
 /** Programs that this driver starts on the host and that a killed server may have left in the middle of their work. */
-const ownPrograms = new Set(['runc', 'atoll-mount', 'btrfs', 'mkfs.btrfs', 'mount', 'umount'])
+const ownPrograms = new Set(['runc', 'atoll-hostd', 'btrfs', 'mkfs.btrfs', 'mount', 'umount'])
 
 /** A process that cannot be mistaken for a later one with the same number. */
 export interface ProcessIdentity {
@@ -73,12 +73,14 @@ export async function awaitStrayDumps(runcRoot: string, timeoutMs: number): Prom
   while ((await busy()) && Date.now() < until) await sleep(strayPollMs)
 }
 
-/** Kills what a server that died left running of its own tools, named by a path below one of `folders`. */
-export async function killStrayTools(folders: readonly string[]): Promise<number> {
+/** Kills what a server that died left running of its own tools, which work on one of `paths` or below. */
+export async function killStrayTools(paths: readonly string[]): Promise<number> {
   let killed = 0
   for (const { identity, argv } of await processesOfHost()) {
-    const names = (word: string) => folders.some((folder) => word.startsWith(`${folder}/`))
-    if (!ownPrograms.has(basename(argv[0] ?? '')) || !argv.some(names)) continue
+    const names = (word: string) => paths.some((path) => word === path || word.startsWith(`${path}/`))
+    const [program = '', ...words] = argv
+    // What is installed below such a folder may work for another server; one that is resident ends with its own.
+    if (!ownPrograms.has(basename(program)) || words[0] === 'serve' || !words.some(names)) continue
     await end(identity)
     killed += 1
   }

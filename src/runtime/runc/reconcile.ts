@@ -40,7 +40,7 @@ export interface ReconcileOptions {
 export async function reconcile(options: ReconcileOptions): Promise<ReconcileReport> {
   const { names, pool, sandboxes, checkpoints } = options
   await awaitStrayDumps(names.runcRoot, strayDumpTimeoutMs)
-  await killStrayTools([names.runDir, names.dataDir])
+  await killStrayTools([names.runDir, names.poolFile])
   await killCriu([names.runDir], { lazyPagesToo: false })
   const report: ReconcileReport = { running: [], dormant: [], lost: [], lostCheckpoints: [], removed: [] }
   report.removed.push(...(await sandboxes.load()), ...(await checkpoints.load()))

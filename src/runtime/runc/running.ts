@@ -2,11 +2,12 @@ import { readdir, rm, writeFile } from 'node:fs/promises'
 import type { SandboxExit } from '../../sandbox/driver.ts'
 import { exists } from '../exists.ts'
 import type { Network } from '../network/index.ts'
-import { mountRoot, removeBundle } from './bundle.ts'
+import { closeGuestDir, mountRoot, removeBundle } from './bundle.ts'
 import type { BundleHost } from './bundle.ts'
 import type { Cgroups } from './cgroup.ts'
 import { findContainer, removeContainer, startContainer } from './container.ts'
 import { reseed, waitForGuest } from './dial.ts'
+import type { GuestRelay } from './dial.ts'
 import { withinRun } from './host.ts'
 import type { LazyMemory } from './lazy-memory.ts'
 import type { HostNames } from './names.ts'
@@ -36,12 +37,14 @@ export interface Resumption {
  */
 export class RunningSandboxes {
   readonly #names: HostNames
+  readonly #relay: GuestRelay
   readonly #network: Network
   readonly #lazy: LazyMemory
   readonly #processes = new Map<string, ProcessIdentity>()
 
-  constructor(names: HostNames, network: Network, lazy: LazyMemory) {
+  constructor(names: HostNames, relay: GuestRelay, network: Network, lazy: LazyMemory) {
     this.#names = names
+    this.#relay = relay
     this.#network = network
     this.#lazy = lazy
   }
@@ -76,7 +79,7 @@ export class RunningSandboxes {
       const isUp = () => isAlive(process)
       await allDone([
         this.#network.attach(record.slot, process.pid),
-        waitForGuest(this.#names.guestSocket(id), guestStartTimeoutMs, isUp, signal),
+        this.#guestAnswers(id, guestStartTimeoutMs, isUp, signal),
       ])
       await this.trust(id)
       this.#processes.set(id, process)
@@ -93,7 +96,6 @@ export class RunningSandboxes {
   async resume(host: BundleHost, record: SandboxRecord, resumption: Resumption, signal?: AbortSignal): Promise<void> {
     const { id, slot } = record
     const { criu, cgroups, memory, lazy } = resumption
-    const socket = this.#names.guestSocket(id)
     const stage = async () => {
       const lazyMembers = lazy ? cgroups.memberFiles(this.#names.cgroup(id)) : []
       await stageImages(host, record, memory, lazyMembers)
@@ -109,7 +111,7 @@ export class RunningSandboxes {
       await allDone([
         ...(lazy ? [] : [this.#lazy.remove(id)]),
         this.#network.attach(slot, process.pid, memory),
-        waitForGuest(socket, guestStartTimeoutMs, isUp).then(() => reseed(socket)),
+        this.#guestAnswers(id, guestStartTimeoutMs, isUp).then(() => reseed(this.#relay, this.#names.guestSocket(id))),
       ])
       await this.trust(id)
       this.#processes.set(id, process)
@@ -135,7 +137,7 @@ export class RunningSandboxes {
       if (!(await this.#lazy.adopt(record.id))) return false
       const isTrusted = record.memory === undefined && (await exists(this.#trustFile(record.id)))
       if (!isTrusted) {
-        await waitForGuest(this.#names.guestSocket(record.id), adoptTimeoutMs, () => isAlive(process))
+        await this.#guestAnswers(record.id, adoptTimeoutMs, () => isAlive(process))
         await this.trust(record.id)
       }
     } catch {
@@ -180,6 +182,12 @@ export class RunningSandboxes {
   /** What is done with its processes may be cut off: a server that adopts it then wants an answer of its guest. */
   async doubt(id: string): Promise<void> {
     await rm(this.#trustFile(id), { force: true })
+  }
+
+  /** Returns when its guest has answered; from then on nobody inside replaces its socket. */
+  async #guestAnswers(id: string, timeoutMs: number, isUp: () => boolean, signal?: AbortSignal): Promise<void> {
+    await waitForGuest(this.#relay, this.#names.guestSocket(id), timeoutMs, isUp, signal)
+    await closeGuestDir(this.#names, id)
   }
 
   #trustFile(id: string): string {

@@ -1,10 +1,13 @@
 import { type ChildProcessByStdio, spawn } from 'node:child_process'
-import type { Readable, Writable } from 'node:stream'
 import type { Socket } from 'node:net'
+import type { Readable, Writable } from 'node:stream'
 
 const headerBytes = 13
-/** Standard output and error of 4 MiB each, the most that the launcher keeps. */
+/** Standard output and error of 4 MiB each, the most that is kept of a program. */
 const answerBytesMax = 9 * 1024 * 1024
+/** The id of what it says when it serves. */
+const readyId = 0
+const startTimeoutMs = 10_000
 
 export interface LaunchRequest {
   argv: readonly string[]
@@ -13,7 +16,8 @@ export interface LaunchRequest {
 }
 
 export interface LaunchAnswer {
-  status: 'exited' | 'signalled' | 'not_started' | 'too_much'
+  /** `lost`: the process that had started it ended, and nobody knows what became of the program. */
+  status: 'exited' | 'signalled' | 'not_started' | 'too_much' | 'lost'
   /** Exit status, signal number, or error number. */
   code: number
   stdout: Buffer
@@ -22,56 +26,78 @@ export interface LaunchAnswer {
 
 const statuses = ['exited', 'signalled', 'not_started', 'too_much'] as const
 
-interface Waiting {
-  resolve(answer: LaunchAnswer): void
-  reject(error: Error): void
-}
-
 /**
- * Starts programs through `atoll-mount launch` (see `mount/src/launch.rs` for its frames): a fork of this process copies the
- * page tables of all its memory while nothing else runs, tens of milliseconds for each command; a fork of that one does not.
+ * One life of `atoll-hostd serve` (`hostd/src/launch.rs` has its frames).
  *
- *     running ──► ended (by `close`, or by itself: what waits is rejected)
+ *     starting ──► serving ──► ended (by `close`, or by itself: the programs that it had started are lost)
  */
-export class Launcher {
-  readonly #process: ChildProcessByStdio<Writable, Readable, null>
-  readonly #waiting = new Map<number, Waiting>()
-  #lastId = 0
-  #buffered: Buffer = Buffer.alloc(0)
-  #ended: Error | undefined
+export class HostdProcess {
+  /** Settled when it serves. Throws what kept it from that. */
+  readonly serving: Promise<void>
+  /** Why it ended, such as `was killed by SIGKILL`. */
+  readonly ended: Promise<string>
 
-  constructor(toolPath: string, env: Record<string, string>) {
+  readonly #process: ChildProcessByStdio<Writable, Readable, null>
+  readonly #waiting = new Map<number, (answer: LaunchAnswer) => void>()
+  #lastId = readyId
+  #buffered: Buffer = Buffer.alloc(0)
+  #hasEnded = false
+
+  constructor(toolPath: string, socket: string, env: Record<string, string>) {
     // In a session of its own, so that a signal from the terminal leaves it to the server's orderly end.
-    this.#process = spawn(toolPath, ['launch'], { stdio: ['pipe', 'pipe', 'inherit'], env, detached: true })
-    this.#process.once('error', (error) => this.#end(error))
-    this.#process.once('exit', () => this.#end(new Error('the launcher of host programs has ended')))
-    this.#process.stdin.on('error', (error) => this.#end(error))
+    this.#process = spawn(toolPath, ['serve', '--socket', socket], {
+      stdio: ['pipe', 'pipe', 'inherit'],
+      env,
+      detached: true,
+    })
+    const { promise: ended, resolve: end } = Promise.withResolvers<string>()
+    this.ended = ended
+    this.#process.once('error', (error) => end(`cannot be started: ${error.message}`))
+    this.#process.once('exit', (code, signal) =>
+      end(signal === null ? `ended with status ${code}` : `was killed by ${signal}`),
+    )
+    void ended.then(() => this.#end())
+    this.#process.stdin.on('error', () => undefined)
     this.#process.stdout.on('data', (chunk: Buffer) => this.#take(chunk))
     this.#process.unref()
-    this.#hold(false)
+    this.serving = this.#start()
   }
 
   get isRunning(): boolean {
-    return this.#ended === undefined
+    return !this.#hasEnded
+  }
+
+  get pid(): number | undefined {
+    return this.#process.pid
   }
 
   /** Starts one program; `kill` ends it and its process group with SIGKILL, after which `answer` still tells its end. */
   launch({ argv, input, detached }: LaunchRequest): { answer: Promise<LaunchAnswer>; kill: () => void } {
-    const { promise: answer, resolve, reject } = Promise.withResolvers<LaunchAnswer>()
-    if (this.#ended !== undefined) {
-      reject(this.#ended)
-      return { answer, kill: () => undefined }
-    }
-    this.#lastId = (this.#lastId + 1) % 2 ** 32
+    this.#lastId = (this.#lastId % (2 ** 32 - 1)) + 1
     const id = this.#lastId
-    this.#waiting.set(id, { resolve, reject })
-    this.#hold(true)
+    const answer = this.#answerTo(id)
     this.#process.stdin.write(frame(id, 0, detached, Buffer.from(input), argv))
     return { answer, kill: () => this.#process.stdin.write(frame(id, 1, false, Buffer.alloc(0), [])) }
   }
 
-  close(): void {
+  async close(): Promise<void> {
     this.#process.stdin.end()
+    await this.ended
+  }
+
+  async #start(): Promise<void> {
+    const late = setTimeout(() => this.#process.kill('SIGKILL'), startTimeoutMs)
+    const { status } = await this.#answerTo(readyId)
+    clearTimeout(late)
+    if (status === 'lost') throw new Error(await this.ended)
+  }
+
+  #answerTo(id: number): Promise<LaunchAnswer> {
+    const { promise, resolve } = Promise.withResolvers<LaunchAnswer>()
+    if (this.#hasEnded) resolve(lost)
+    else this.#waiting.set(id, resolve)
+    this.#hold(true)
+    return promise
   }
 
   #take(chunk: Buffer): void {
@@ -90,24 +116,24 @@ export class Launcher {
 
   #settle(answer: Buffer): void {
     const id = answer.readUInt32BE(0)
-    const waiting = this.#waiting.get(id)
+    const resolve = this.#waiting.get(id)
     const status = statuses[answer.readUInt8(4)]
-    if (waiting === undefined || status === undefined) return
+    if (resolve === undefined || status === undefined) return
     this.#waiting.delete(id)
     this.#hold(this.#waiting.size > 0)
     const stderrStart = headerBytes + answer.readUInt32BE(9)
     const [stdout, stderr] = [answer.subarray(headerBytes, stderrStart), answer.subarray(stderrStart)]
-    waiting.resolve({ status, code: answer.readInt32BE(5), stdout: Buffer.from(stdout), stderr: Buffer.from(stderr) })
+    resolve({ status, code: answer.readInt32BE(5), stdout: Buffer.from(stdout), stderr: Buffer.from(stderr) })
   }
 
-  #end(error: Error): void {
-    this.#ended ??= error
-    for (const waiting of this.#waiting.values()) waiting.reject(this.#ended)
+  #end(): void {
+    this.#hasEnded = true
+    for (const resolve of this.#waiting.values()) resolve(lost)
     this.#waiting.clear()
     this.#hold(false)
   }
 
-  /** An idle launcher does not keep this process alive; a command that runs does. */
+  /** While it is idle it does not keep this process alive; a program that runs does. */
   #hold(busy: boolean): void {
     for (const stream of [this.#process.stdin, this.#process.stdout]) {
       if (busy) (stream as Socket).ref()
@@ -115,6 +141,8 @@ export class Launcher {
     }
   }
 }
+
+const lost: LaunchAnswer = { status: 'lost', code: 0, stdout: Buffer.alloc(0), stderr: Buffer.alloc(0) }
 
 function frame(id: number, op: number, detached: boolean, input: Buffer, argv: readonly string[]): Buffer {
   const words = Buffer.from(argv.join('\0'))

@@ -8,6 +8,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::io::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::path::Path;
 
+pub mod poll;
+pub mod socket;
+
 extern "C" {
     fn syscall(number: c_long, ...) -> c_long;
     fn mount(
@@ -28,6 +31,12 @@ extern "C" {
     fn write(fd: c_int, from: *const c_void, count: usize) -> isize;
     fn waitpid(pid: c_int, status: *mut c_int, options: c_int) -> c_int;
     fn _exit(status: c_int) -> !;
+    fn getpid() -> c_int;
+    fn gettid() -> c_int;
+    fn tgkill(process: c_int, thread: c_int, signal: c_int) -> c_int;
+    fn signal(number: c_int, handler: extern "C" fn(c_int)) -> usize;
+    fn getrlimit(resource: c_int, limit: *mut [u64; 2]) -> c_int;
+    fn setrlimit(resource: c_int, limit: *const [u64; 2]) -> c_int;
 }
 
 // These numbers are the same on every architecture (asm-generic/unistd.h).
@@ -251,4 +260,34 @@ pub fn wait_for_exit(pid: i32) {
     while unsafe { waitid(P_PID, pid as u32, info.as_mut_ptr().cast(), WEXITED | WNOWAIT) } == -1
         && std::io::Error::last_os_error().kind() == std::io::ErrorKind::Interrupted
     {}
+}
+
+const SIGUSR1: c_int = 10;
+
+/// From here on `interrupt_thread` ends waits in the kernel and nothing else.
+pub fn let_signals_interrupt() {
+    extern "C" fn ignore(_signal: c_int) {}
+    unsafe { signal(SIGUSR1, ignore) };
+}
+
+/// Of the calling thread.
+pub fn thread_id() -> i32 {
+    unsafe { gettid() }
+}
+
+/// The thread must be one of this process that has not ended.
+pub fn interrupt_thread(thread: i32) {
+    unsafe { tgkill(getpid(), thread, SIGUSR1) };
+}
+
+/// As many open files as the process may have at all.
+pub fn raise_file_limit() {
+    const RLIMIT_NOFILE: c_int = 7;
+    let mut limit = [0u64; 2];
+    unsafe {
+        if getrlimit(RLIMIT_NOFILE, &mut limit) == 0 {
+            limit[0] = limit[1];
+            setrlimit(RLIMIT_NOFILE, &limit);
+        }
+    }
 }

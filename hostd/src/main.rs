@@ -1,16 +1,19 @@
-//! `atoll-mount`: makes the mounts of one sandbox on the host. Every argument is taken as it is; there is no shell and no
-//! configuration. A failure prints one line that names the path, exits 1 and leaves no mount behind.
+//! `atoll-hostd`: what the server has done on its host by a process that is small and that a sandbox may hold up. `serve` is
+//! resident; the others do one thing and end. Every argument is taken as it is; there is no shell and no configuration. A
+//! failure prints one line that names the path, exits 1 and leaves no mount behind.
 //!
-//!     atoll-mount overlay --target DIR --upper DIR --work DIR --range START:COUNT --lower START:DIR [--lower START:DIR …]
-//!     atoll-mount tmpfs   --target DIR --size BYTES --inodes COUNT --owner ID
-//!     atoll-mount number  --dir DIR --from NUMBER
-//!     atoll-mount launch
-//!     atoll-mount version
+//!     atoll-hostd serve   --socket PATH
+//!     atoll-hostd overlay --target DIR --upper DIR --work DIR --range START:COUNT --lower START:DIR [--lower START:DIR …]
+//!     atoll-hostd tmpfs   --target DIR --size BYTES --inodes COUNT --owner ID
+//!     atoll-hostd number  --dir DIR --from NUMBER
+//!     atoll-hostd version
 
 mod args;
+mod frame;
 mod launch;
 mod number;
 mod overlay;
+mod relay;
 mod sys;
 
 use args::Args;
@@ -18,7 +21,7 @@ use sys::Error;
 
 fn main() {
     if let Err(error) = run() {
-        eprintln!("atoll-mount: {error}");
+        eprintln!("atoll-hostd: {error}");
         std::process::exit(1);
     }
 }
@@ -28,6 +31,12 @@ fn run() -> Result<(), Error> {
     let command = given.next().and_then(|word| word.into_string().ok()).unwrap_or_default();
     let mut args = Args::parse(given)?;
     match command.as_str() {
+        "serve" => {
+            let socket = args.path("socket")?;
+            args.finish()?;
+            relay::serve(&socket)?;
+            launch::serve(env!("CARGO_PKG_VERSION"))
+        }
         "overlay" => {
             let request = overlay::Request::from_args(&mut args)?;
             args.finish()?;
@@ -39,7 +48,7 @@ fn run() -> Result<(), Error> {
             let inodes: u64 = args.number("inodes")?;
             let owner: u32 = args.number("owner")?;
             args.finish()?;
-            // The folder is writable from inside a sandbox: no symbolic link in it may lead the host anywhere.
+            // The folder is writable from inside a sandbox for a moment: no symbolic link in it may lead the host anywhere.
             let flags = sys::MS_NOSUID | sys::MS_NODEV | sys::MS_NOEXEC | sys::MS_NOSYMFOLLOW;
             let data = format!("size={size},nr_inodes={inodes},mode=0700,uid={owner},gid={owner}");
             sys::mount_at("tmpfs", &target, flags, &data)
@@ -50,14 +59,10 @@ fn run() -> Result<(), Error> {
             args.finish()?;
             number::count_up(&dir, from)
         }
-        "launch" => {
-            args.finish()?;
-            launch::serve()
-        }
         "version" => {
             println!("{}", env!("CARGO_PKG_VERSION"));
             Ok(())
         }
-        _ => Err(Error::new("usage: atoll-mount overlay|tmpfs|number|launch|version --name value …")),
+        _ => Err(Error::new("usage: atoll-hostd serve|overlay|tmpfs|number|version --name value …")),
     }
 }

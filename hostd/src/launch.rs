@@ -1,10 +1,11 @@
-//! `atoll-mount launch`: starts programs for the server. The server's memory is large, and each `fork` of it copies page
-//! tables for tens of milliseconds while everything else waits; this process is small. It ends with its standard input.
+//! Starts programs for the server. The server's memory is large, and each `fork` of it copies page tables for tens of
+//! milliseconds while everything else waits; this process is small. It ends with its standard input, where the server writes
+//! requests; the answers go to standard output, the first one, with id 0 and the version, as soon as it serves.
 //!
-//! Frames, integers big-endian, `length` not counting itself:
+//! Frames (`frame.rs`), integers big-endian:
 //!
-//!     request  length:u32 id:u32 op:u8 detached:u8 input_length:u32 input argv (words joined by NUL)
-//!     answer   length:u32 id:u32 status:u8 code:i32 stdout_length:u32 stdout stderr
+//!     request  id:u32 op:u8 detached:u8 input_length:u32 input argv (words joined by NUL)
+//!     answer   id:u32 status:u8 code:i32 stdout_length:u32 stdout stderr
 //!
 //! `op` 0 runs, 1 kills the program of that id with all of its process group. `status` 0: exited with `code`; 1: killed by signal `code`; 2: not started,
 //! `code` is the error number; 3: killed because it wrote too much.
@@ -18,6 +19,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 
+use crate::frame;
 use crate::sys::{self, Error};
 
 const REQUEST_BYTES_MAX: usize = 16 * 1024 * 1024;
@@ -33,11 +35,15 @@ const TOO_MUCH: u8 = 3;
 /// Programs that run, by the id of their request. A pid is in here only while it cannot belong to anybody else.
 type Running = Arc<Mutex<HashMap<u32, i32>>>;
 
-pub fn serve() -> Result<(), Error> {
+pub fn serve(version: &str) -> Result<(), Error> {
     let running = Running::default();
     let output = Arc::new(Mutex::new(io::stdout()));
+    let ready = Answer { status: EXITED, code: 0, stdout: version.into(), stderr: vec![] };
+    ready.send(0, &output).map_err(|error| Error::new(format!("standard output: {error}")))?;
     let mut input = io::stdin().lock();
-    while let Some(frame) = read_frame(&mut input).map_err(|error| Error::new(format!("standard input: {error}")))? {
+    while let Some(frame) = frame::read(&mut input, HEADER_BYTES..=REQUEST_BYTES_MAX)
+        .map_err(|error| Error::new(format!("standard input: {error}")))?
+    {
         let request = Request::parse(&frame).ok_or_else(|| Error::new("a malformed request"))?;
         if request.kills {
             if let Some(pid) = lock(&running).get(&request.id) {
@@ -47,10 +53,8 @@ pub fn serve() -> Result<(), Error> {
         }
         let (running, output) = (Arc::clone(&running), Arc::clone(&output));
         let work = move || {
-            let answer = request.run(&running).encode(request.id);
             // The server has gone when nobody reads any more; the main thread sees the end of its input then.
-            let mut output = lock(&output);
-            let _ = output.write_all(&answer).and_then(|()| output.flush());
+            let _ = request.run(&running).send(request.id, &output);
         };
         thread::Builder::new()
             .stack_size(STACK_BYTES)
@@ -136,6 +140,13 @@ impl Request {
 }
 
 impl Answer {
+    fn send(&self, id: u32, output: &Mutex<io::Stdout>) -> io::Result<()> {
+        let frame = self.encode(id);
+        let mut output = lock(output);
+        output.write_all(&frame)?;
+        output.flush()
+    }
+
     fn encode(&self, id: u32) -> Vec<u8> {
         let length = 13 + self.stdout.len() + self.stderr.len();
         let mut frame = Vec::with_capacity(4 + length);
@@ -160,22 +171,6 @@ fn read_bounded(stream: &mut impl Read, pid: i32) -> (Vec<u8>, bool) {
         bytes.truncate(OUTPUT_BYTES_MAX as usize);
     }
     (bytes, too_much)
-}
-
-/// `None` at the end of the input.
-fn read_frame(input: &mut impl Read) -> io::Result<Option<Vec<u8>>> {
-    let mut length = [0; 4];
-    match input.read_exact(&mut length) {
-        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
-        other => other?,
-    }
-    let length = u32::from_be_bytes(length) as usize;
-    if !(HEADER_BYTES..=REQUEST_BYTES_MAX).contains(&length) {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, format!("a request of {length} bytes")));
-    }
-    let mut frame = vec![0; length];
-    input.read_exact(&mut frame)?;
-    Ok(Some(frame))
 }
 
 fn u32_at(frame: &[u8], offset: usize) -> Option<u32> {
@@ -243,11 +238,5 @@ mod tests {
         lying[9] = 200;
         assert!(Request::parse(&lying).is_none());
         assert!(Request::parse(&[0; 5]).is_none());
-    }
-
-    #[test]
-    fn the_end_of_the_input_is_the_end_and_an_absurd_length_an_error() {
-        assert!(read_frame(&mut &b""[..]).expect("ends").is_none());
-        assert!(read_frame(&mut &[255, 255, 255, 255, 0][..]).is_err());
     }
 }

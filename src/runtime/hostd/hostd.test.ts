@@ -1,0 +1,148 @@
+import assert from 'node:assert/strict'
+import { once } from 'node:events'
+import { access, mkdtemp, readFile, rm, stat } from 'node:fs/promises'
+import { connect, createServer } from 'node:net'
+import type { Server, Socket } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { buffer, text } from 'node:stream/consumers'
+import { after, before, describe, test } from 'node:test'
+import { setTimeout as sleep } from 'node:timers/promises'
+import fc from 'fast-check'
+import { isServiceError } from '../../errors.ts'
+import { CommandError, run } from '../command.ts'
+import { Hostd } from './index.ts'
+
+const toolPath = join(process.env['ATOLL_IMAGE_DIR'] || '/var/lib/atoll/images', 'hostd/atoll-hostd')
+
+describe('hostd', () => {
+  let folder: string
+  let socket: string
+  let hostd: Hostd
+  const told: string[] = []
+  const guests: Server[] = []
+
+  before(async () => {
+    folder = await mkdtemp(join(tmpdir(), 'atoll-hostd-'))
+    socket = join(folder, 'hostd.sock')
+    hostd = new Hostd({ socket, log: (message) => void told.push(message) })
+    await hostd.open(toolPath)
+  })
+
+  after(async () => {
+    await hostd.close()
+    for (const guest of guests) guest.close()
+    await rm(folder, { recursive: true })
+  })
+
+  /** Something that listens where a guest would, and the path of its socket. */
+  async function listen(serve: (socket: Socket) => void): Promise<string> {
+    const guest = createServer({ allowHalfOpen: true }, (connection) => {
+      connection.on('error', () => undefined)
+      serve(connection)
+    })
+    const path = join(folder, `guest-${guests.length}.sock`)
+    guests.push(guest)
+    guest.listen(path)
+    await once(guest, 'listening')
+    return path
+  }
+
+  async function pidOfHostd(): Promise<number> {
+    return Number(await run(['sh', '-c', 'echo $PPID']))
+  }
+
+  test('its socket is for root alone', async () => {
+    assert.equal((await stat(socket)).mode & 0o777, 0o600)
+  })
+
+  test('a connection carries bytes and their end both ways', async () => {
+    const path = await listen((guest) => void buffer(guest).then((heard) => guest.end(heard.toReversed())))
+    const question = Buffer.from(Array.from({ length: 1_000_000 }, (_, index) => index % 251))
+    const connection = await hostd.connect(path)
+    connection.end(question)
+    assert.ok((await buffer(connection)).equals(question.toReversed()))
+  })
+
+  test('a guest that speaks first is heard from its first byte on', async () => {
+    const path = await listen((guest) => guest.end('first'))
+    assert.equal(await text(await hostd.connect(path)), 'first')
+  })
+
+  test('a connection that is given up is closed for the guest', async () => {
+    const { promise: closed, resolve } = Promise.withResolvers<void>()
+    const path = await listen((guest) => guest.resume().once('end', resolve))
+    const connection = await hostd.connect(path)
+    connection.write('question')
+    connection.destroy()
+    await closed
+  })
+
+  test('a guest that is not there, and one that does not listen, are told by the code of connect', async () => {
+    await assert.rejects(hostd.connect(join(folder, 'none.sock')), { code: 'ENOENT' })
+    const path = await listen(() => undefined)
+    guests.pop()?.close()
+    await assert.rejects(hostd.connect(path), (error: NodeJS.ErrnoException) =>
+      ['ENOENT', 'ECONNREFUSED'].includes(error.code ?? ''),
+    )
+    await assert.rejects(hostd.connect(`/${'long'.repeat(30)}`), { code: 'EAGAIN' })
+  })
+
+  test('nonsense on its socket ends that connection alone', async () => {
+    const pid = await pidOfHostd()
+    await fc.assert(
+      fc.asyncProperty(fc.uint8Array({ minLength: 1, maxLength: 300 }), async (bytes) => {
+        const connection = connect({ path: socket })
+        connection.on('error', () => undefined)
+        const closed = new Promise((resolve) => connection.once('close', resolve))
+        connection.resume().end(bytes)
+        await closed
+      }),
+    )
+    assert.equal(await pidOfHostd(), pid)
+  })
+
+  test('one that is killed is started again and told, what it carried ends, and what it had started is told as lost', async () => {
+    const path = await listen((guest) => guest.pipe(guest))
+    const connection = await hostd.connect(path)
+    const pidFile = join(folder, 'lost.pid')
+    const lost = run(['sh', '-c', `echo $$ > ${pidFile}; exec sleep 600`]).catch((error: unknown) => error)
+    while ((await readFile(pidFile, 'utf8').catch(() => '')) === '') await sleep(1)
+    const pid = await pidOfHostd()
+    process.kill(pid, 'SIGKILL')
+    await once(connection.resume(), 'close')
+    const error = await lost
+    assert.ok(error instanceof CommandError)
+    assert.equal(error.outcome, 'is lost, as its launcher has ended')
+    process.kill(Number(await readFile(pidFile, 'utf8')))
+    while (!hostd.isRunning) await sleep(1)
+    assert.deepEqual(told, ['atoll-hostd was killed by SIGKILL; it is started again'])
+    const again = await pidOfHostd()
+    assert.notEqual(again, pid)
+    assert.notEqual(again, process.pid)
+    const next = await hostd.connect(path)
+    next.end('question')
+    assert.equal(await text(next), 'question')
+  })
+
+  test('one that is closed leaves no process and no socket, and commands go on without it', async () => {
+    const other = new Hostd({ socket: join(folder, 'other.sock'), log: () => undefined })
+    await other.open(toolPath)
+    await access(join(folder, 'other.sock'))
+    await other.close()
+    await assert.rejects(access(join(folder, 'other.sock')))
+    await assert.rejects(other.connect('/any'), { code: 'EAGAIN' })
+    assert.equal(await run(['echo', 'here']), 'here\n')
+  })
+
+  test('one that cannot start is refused with the reason', async () => {
+    const none = new Hostd({ socket: join(folder, 'none.sock'), log: () => undefined })
+    await assert.rejects(none.open('/no/such/program'), (error: unknown) => {
+      assert.ok(isServiceError(error, 'unavailable'))
+      assert.match(error.message, /^\/no\/such\/program cannot be started: .*ENOENT/)
+      return true
+    })
+    const nowhere = new Hostd({ socket: '/no/such/folder/hostd.sock', log: () => undefined })
+    await assert.rejects(nowhere.open(toolPath), /ended with status 1/)
+  })
+})
