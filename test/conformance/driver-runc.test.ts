@@ -277,7 +277,7 @@ for _ in range(5000):
 
   test('an upgrade of the images does not change a sandbox', async () => {
     const images = await mkdtemp(`${tmpdir()}/atoll-images-`)
-    for (const name of ['base', 'guest', 'mount'])
+    for (const name of ['base', 'guest', 'hostd'])
       await symlink(await realpath(`${imageDir}/${name}`), `${images}/${name}`)
     const { dataDir } = fixture.names
     const options = { dataDir, imageDir: images, subnet: runcSubnet }

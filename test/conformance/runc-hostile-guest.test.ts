@@ -76,11 +76,11 @@ describe('a hostile guest', () => {
     const [hostile, other] = [freshId('sb'), freshId('sb')]
     await Promise.all([driver.create(specOf(hostile)), driver.create(specOf(other))])
     const socket = fixture.names.guestSocket(hostile)
-    const before = await stat(socket)
+    const own = await stat(socket)
     // As one that replaced it while it was restored has it.
-    await chown(fixture.names.guestDir(hostile), before.uid, before.gid)
+    await chown(fixture.names.guestDir(hostile), own.uid, own.gid)
     await guest(hostile).spawn({ id: 'usurper', argv: ['/usr/bin/python3', '-c', usurper], envs: {} })
-    assert.ok(await eventually(async () => (await stat(socket).catch(() => before)).ino !== before.ino))
+    assert.ok(await eventually(async () => (await stat(socket).catch(() => own)).ino !== own.ino))
 
     const over = sleep(lingerSeconds * 1_000, 'too late', { ref: false })
     const attack = Array.from({ length: 8 }, () =>

@@ -31,11 +31,13 @@ export async function hostState(): Promise<HostState> {
   }
 }
 
-/** Guests, container runtimes and DNS forwarders, by command line. */
+/** Guests, container runtimes, DNS forwarders and helpers, by command line. */
 async function sandboxProcesses(): Promise<string[]> {
   const pids = (await readdir('/proc')).filter((name) => /^\d+$/.test(name))
   const commands = await Promise.all(pids.map((pid) => readFile(`/proc/${pid}/cmdline`, 'utf8').catch(() => '')))
-  return commands.filter((command) => /^(\/\.atoll\/guest|\S*dnsmasq|\S*runc|\S*criu)\0/.test(command)).toSorted()
+  return commands
+    .filter((command) => /^(\/\.atoll\/guest|\S*dnsmasq|\S*runc|\S*criu|\S*atoll-hostd)\0/.test(command))
+    .toSorted()
 }
 
 function lines(text: string): string[] {

@@ -4,16 +4,17 @@ import { type ChildProcessByStdio, spawn } from 'node:child_process'
 import { mkdtemp, readFile, rm, symlink, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { Readable, Writable } from 'node:stream'
-import { askPreview } from './preview.ts'
 
 const projectDir = join(import.meta.dirname, '../..')
 
 /** What `npm start` has told a reader. */
 export interface ReadersServer {
   url: string
-  port: number
   key: string
 }
+
+/** The words to put before a command that runs in a folder of the reader's machine; none where that is this one. */
+type Enter = (folder: string) => string[]
 
 /** The blocks of one language in a chapter of the README, in order. */
 async function blocks(heading: string, language: string): Promise<string[]> {
@@ -32,18 +33,19 @@ class Terminal {
   #output = ''
   #blocks = 0
 
-  private constructor(dir: string) {
+  private constructor(dir: string, enter: Enter) {
     this.dir = dir
     // What is on a path is what a reader has who followed the first chapter, this Node among it.
     const env = { PATH: `${join(projectDir, 'node_modules/.bin')}:${process.env['PATH']}` }
-    this.#shell = spawn('bash', ['--norc'], { cwd: dir, env, stdio: ['pipe', 'pipe', 'inherit'], detached: true })
+    const [command, ...argv] = [...enter(dir), 'bash', '--norc']
+    this.#shell = spawn(command, argv, { cwd: dir, env, stdio: ['pipe', 'pipe', 'inherit'], detached: true })
     this.#shell.stdout.setEncoding('utf8').on('data', (text: string) => (this.#output += text))
     // Ctrl-C goes to the whole group: curl dies of it, and the shell, which has a handler, goes on.
     this.#shell.stdin.write('trap : INT\n')
   }
 
-  static async open(): Promise<Terminal> {
-    return new Terminal(await mkdtemp('/var/tmp/atoll-readme-'))
+  static async open(enter: Enter): Promise<Terminal> {
+    return new Terminal(await mkdtemp('/var/tmp/atoll-readme-'), enter)
   }
 
   /** Runs a block and returns what it printed. Presses Ctrl-C once that pleases `until`. */
@@ -88,8 +90,8 @@ function filledIn(block: string, { url, key }: ReadersServer): string {
 const turns = (count: number) => (output: string) => output.split('"type":"turn_complete"').length > count
 
 /** A session with its preview, a follow-up and its end; then sandboxes, by `curl` and by the SDK. Throws where one is not as written. */
-export async function followReadme(server: ReadersServer): Promise<void> {
-  await using terminal = await Terminal.open()
+export async function followReadme(server: ReadersServer, enter: Enter = () => []): Promise<void> {
+  await using terminal = await Terminal.open(enter)
   const [create = '', watch = '', followUp = '', remove = '', ...more] = await blocks('Two minutes', 'sh')
   assert.deepEqual(more, [])
 
@@ -99,11 +101,12 @@ export async function followReadme(server: ReadersServer): Promise<void> {
     assert.ok(events.includes(`"type":"${type}"`), type)
   }
   const { host } = new URL(session.previewUrl)
-  assert.match((await askPreview(server, host)).body, /coral reefs/i)
+  const page = `curl -s -H 'Host: ${host}' $ATOLL_URL/`
+  assert.match(await terminal.paste(page), /coral reefs/i)
 
   await terminal.paste(followUp)
   await terminal.paste(watch, turns(2))
-  assert.match((await askPreview(server, host)).body, /sea turtles/i)
+  assert.match(await terminal.paste(page), /sea turtles/i)
   assert.deepEqual(JSON.parse(await terminal.paste(remove)), { id: session.id, status: 'ended' })
 
   const [calls = '', install = '', runClient = ''] = await blocks('Sandboxes', 'sh')

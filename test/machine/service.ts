@@ -106,7 +106,7 @@ describe('the service on a machine of its own', { skip: isAfterRestart }, () => 
     assert.match(stdout, /^cgroups +works +v2,/m)
   })
 
-  test('the README works as written', () => followReadme({ url, port, key }))
+  test('the README works as written', () => followReadme({ url, key }))
 
   test('ten forks of a full checkpoint each go on in a group and under limits of their own, also without their source', async () => {
     const source = await create({ memoryMB: 256 })

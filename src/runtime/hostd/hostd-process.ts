@@ -81,6 +81,7 @@ export class HostdProcess {
   }
 
   async close(): Promise<void> {
+    this.#process.ref()
     this.#process.stdin.end()
     await this.ended
   }
