@@ -1,29 +1,17 @@
-import { AtollServer } from '../e2e/server.ts'
-import { checkpointBench } from './checkpoint.ts'
-import { httpBench } from './http.ts'
-import type { Comparison } from './measure.ts'
-import { table } from './measure.ts'
-import { startBench } from './start.ts'
-import { streamBench } from './stream.ts'
+/** `npm run bench`: all of it on the paths of a server as shipped, which are those of a folder here. */
+import { spawnSync } from 'node:child_process'
+import { chmodSync, mkdtempSync, rmSync } from 'node:fs'
+import { join } from 'node:path'
+import { withDefaultPaths } from '../e2e/as-shipped/paths.ts'
 
-/** `npm run bench` runs all, `npm run bench -- start` some. Only ratios of one run mean something. */
-const benches: Record<string, (server: AtollServer) => Promise<Comparison[]>> = {
-  start: startBench,
-  http: httpBench,
-  checkpoint: checkpointBench,
-  stream: streamBench,
-}
-
-const names = process.argv.slice(2)
-const unknown = names.filter((name) => !(name in benches))
-if (unknown.length > 0) {
-  console.error(`bench: unknown ${unknown.join(', ')}; known are ${Object.keys(benches).join(', ')}`)
-  process.exit(2)
-}
-// Without a limit of requests: the bench is one client that asks as fast as it can.
-await using server = await AtollServer.start({ env: { ATOLL_LOG_LEVEL: 'warn', ATOLL_REQUESTS_PER_SECOND: '1000000' } })
-const rows: Comparison[] = []
-for (const [name, bench] of Object.entries(benches)) {
-  if (names.length === 0 || names.includes(name)) rows.push(...(await bench(server)))
-}
-console.log(`\n${table(rows)}\n`)
+const folder = mkdtempSync('/var/tmp/atoll-bench-')
+chmodSync(folder, 0o711)
+const [command = '', ...argv] = [
+  ...withDefaultPaths(folder),
+  process.execPath,
+  join(import.meta.dirname, 'benches.ts'),
+  ...process.argv.slice(2),
+]
+const { status } = spawnSync(command, argv, { stdio: 'inherit' })
+rmSync(folder, { recursive: true })
+process.exit(status ?? 1)

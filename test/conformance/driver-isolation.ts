@@ -225,6 +225,7 @@ print("fine")`,
     const { path, connections } = fixture.hostSocket()
     // Replaced in one step, and only after the answer to this command is on its way.
     const replace = `sleep 0.5; cd /.atoll/run && ln -s ${path} link && mv -T link guest.sock`
+    await fixture.giveSocketFolder(id)
     await guest(id).spawn({ id: 'replace', argv: ['/bin/bash', '-c', replace], envs: {} })
     const until = Date.now() + replaceWaitMs
     while ((await canDial(driver, id)) && Date.now() < until) await sleep(50)

@@ -182,6 +182,7 @@ export function lifeConformance(under: () => DriverUnderTest): void {
     }
     // Only after the answer to this command is on its way.
     const remove = ['/bin/bash', '-c', 'sleep 0.5; rm /.atoll/run/guest.sock']
+    await fixture.giveSocketFolder(gone)
     await guest(gone).spawn({ id: 'remove', argv: remove, envs: { PATH: '/usr/bin:/bin' } })
     const isUnavailable = (error: unknown) => isServiceError(error, 'unavailable')
     while (await answers(guest(gone))) await sleep(50)

@@ -43,9 +43,10 @@ export function limitConformance(under: () => DriverUnderTest): void {
   })
 
   test('the folder of the guest’s socket is no way around the disk limit', async () => {
-    const { driver, guest } = under()
+    const { driver, guest, fixture } = under()
     const id = freshId('sb')
     await driver.create(specOf(id))
+    await fixture.giveSocketFolder(id)
     assert.notEqual((await shell(guest(id), 'dd if=/dev/zero of=/.atoll/run/big bs=1M count=2')).exitCode, 0)
     await succeed(guest(id), 'rm /.atoll/run/big')
     await driver.delete(id)

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { execFile, fork } from 'node:child_process'
 import { once } from 'node:events'
 import { mkdtempSync, realpathSync } from 'node:fs'
-import { mkdir, readdir, readFile, readlink, rename, rm, statfs, writeFile } from 'node:fs/promises'
+import { chown, mkdir, readdir, readFile, readlink, rename, rm, stat, statfs, writeFile } from 'node:fs/promises'
 import { createServer } from 'node:net'
 import type { AddressInfo, Server } from 'node:net'
 import { networkInterfaces, tmpdir } from 'node:os'
@@ -109,6 +109,10 @@ export async function makeRuncFixture(given: Partial<RuncFixtureOptions> = {}): 
     },
     crash: async (sandboxId) => {
       process.kill(await pidOf(sandboxId), 'SIGKILL')
+    },
+    giveSocketFolder: async (sandboxId) => {
+      const { uid, gid } = await stat(names.guestSocket(sandboxId))
+      await chown(names.guestDir(sandboxId), uid, gid)
     },
     hang: async (sandboxId) => {
       const pid = await pidOf(sandboxId)

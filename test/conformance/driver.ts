@@ -28,6 +28,8 @@ export interface DriverFixture {
   fillDisk(): Promise<() => Promise<void>>
   /** Ends a sandbox from outside, as a fault of the host would. */
   crash(sandboxId: string): Promise<void>
+  /** Gives the folder of the guest's socket to root inside, who has it for a moment while memory is restored. */
+  giveSocketFolder(sandboxId: string): Promise<void>
   /** Makes the guest of a sandbox stand still for good, as one that is caught in a loop. */
   hang(sandboxId: string): Promise<void>
   /** Listening TCP endpoints that no sandbox may reach: the host's own, private networks. */

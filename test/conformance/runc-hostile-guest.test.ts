@@ -1,6 +1,6 @@
 /** A root in a sandbox that answers in the place of the guest, with more than bytes. */
 import assert from 'node:assert/strict'
-import { chown, stat } from 'node:fs/promises'
+import { stat } from 'node:fs/promises'
 import { after, before, describe, test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { RuntimeDriver } from '../../src/sandbox/driver.ts'
@@ -77,8 +77,7 @@ describe('a hostile guest', () => {
     await Promise.all([driver.create(specOf(hostile)), driver.create(specOf(other))])
     const socket = fixture.names.guestSocket(hostile)
     const own = await stat(socket)
-    // As one that replaced it while it was restored has it.
-    await chown(fixture.names.guestDir(hostile), own.uid, own.gid)
+    await fixture.giveSocketFolder(hostile)
     await guest(hostile).spawn({ id: 'usurper', argv: ['/usr/bin/python3', '-c', usurper], envs: {} })
     assert.ok(await eventually(async () => (await stat(socket).catch(() => own)).ino !== own.ino))
 

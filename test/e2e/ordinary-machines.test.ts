@@ -240,6 +240,13 @@ const unfit: { what: string; script: string; says: RegExp; namespaces?: string[]
     says: /^ {2}image folder: .* is mounted noexec \(choose another file system with ATOLL_IMAGE_DIR/m,
   },
   {
+    what: 'an image folder below one that is closed to others',
+    script:
+      'mkdir --parents --mode=755 "$SCRATCH/closed/images"; chmod 711 "$SCRATCH"; chmod 700 "$SCRATCH/closed"\n' +
+      'mount --bind "$ATOLL_IMAGE_DIR" "$SCRATCH/closed/images"; export ATOLL_IMAGE_DIR="$SCRATCH/closed/images"',
+    says: /^ {2}image folder: \S+\/closed is closed to the users of sandboxes.* \(chmod o\+x \S+\/closed\)$/m,
+  },
+  {
     what: 'a full disk',
     script: 'mount -t tmpfs -o size=64m tmpfs "$SCRATCH"',
     says: /^ {2}data folder: \d+ MB free in .* \(the disk pool needs 1024 MB/m,

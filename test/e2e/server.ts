@@ -18,6 +18,8 @@ export interface StartOptions {
   env?: Record<string, string>
   port?: number
   subnet?: string
+  /** Leaves the data where it is in the end. */
+  keepsData?: boolean
   /** A command before that of the server, which it starts in its turn, such as `unshare`. */
   prefix?: readonly string[]
 }
@@ -31,11 +33,12 @@ export class AtollServer {
   readonly subnet: string
   readonly #env: Record<string, string>
   readonly #prefix: readonly string[]
+  readonly #keepsData: boolean
   #process: ChildProcess
   #output = ''
 
   private constructor(options: Required<StartOptions> & { key: string }) {
-    const { port, dataDir, subnet, key, env, prefix } = options
+    const { port, dataDir, subnet, key, env, prefix, keepsData } = options
     this.port = port
     this.url = `http://127.0.0.1:${port}`
     this.key = key
@@ -43,6 +46,7 @@ export class AtollServer {
     this.subnet = subnet
     this.#env = env
     this.#prefix = prefix
+    this.#keepsData = keepsData
     this.#process = this.#spawn()
   }
 
@@ -54,6 +58,7 @@ export class AtollServer {
       key: `test_${randomBytes(16).toString('hex')}`,
       env: { ATOLL_DISK_POOL_MB: '8192', ...options.env },
       prefix: options.prefix ?? [],
+      keepsData: options.keepsData ?? false,
     })
     await server.ready()
     return server
@@ -110,7 +115,7 @@ export class AtollServer {
     const sandboxes = (await this.json('GET', '/api/sandboxes')) as { sandboxID: string }[]
     await Promise.all(sandboxes.map(({ sandboxID }) => this.fetch(`/api/sandboxes/${sandboxID}`, { method: 'DELETE' })))
     await this.stop()
-    await rm(this.dataDir, { recursive: true })
+    if (!this.#keepsData) await rm(this.dataDir, { recursive: true })
   }
 
   async fetch(path: string, init: RequestInit = {}): Promise<Response> {

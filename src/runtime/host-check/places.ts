@@ -1,4 +1,4 @@
-import { realpath, statfs } from 'node:fs/promises'
+import { realpath, stat, statfs } from 'node:fs/promises'
 import { dirname } from 'node:path'
 import { mountOf } from '../disk/index.ts'
 import { exists } from '../exists.ts'
@@ -18,6 +18,11 @@ export const imageFolderCheck: HostCheck = {
     if (options.includes('noexec')) {
       const advice = `choose another file system with ATOLL_IMAGE_DIR, or: mount -o remount,exec ${target}`
       return { state: 'fails', found: `${imageDir} lies on ${target}, which is mounted noexec`, advice }
+    }
+    const closed = await closedFolder(await existing(`${imageDir}/guest`))
+    if (closed !== undefined) {
+      const found = `${closed} is closed to the users of sandboxes, who find their programs below it`
+      return { state: 'fails', found, advice: `chmod o+x ${closed}` }
     }
     return { state: 'works', found: `${imageDir}, on ${target}` }
   },
@@ -45,6 +50,12 @@ export const runFolderCheck: HostCheck = {
     if (freeMb >= runMinMb) return { state: 'works', found }
     return { state: 'fails', found, advice: 'make it larger: mount -o remount,size=256M /run, and in /etc/fstab' }
   },
+}
+
+/** The innermost folder of a path that others than its owner cannot pass through; saved memory is restored as such a one. */
+async function closedFolder(path: string): Promise<string | undefined> {
+  if (((await stat(path)).mode & 0o001) === 0) return path
+  return path === '/' ? undefined : closedFolder(dirname(path))
 }
 
 async function freeMbIn(folder: string): Promise<number> {
