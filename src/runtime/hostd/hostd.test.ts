@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { once } from 'node:events'
-import { access, mkdtemp, readFile, rm, stat } from 'node:fs/promises'
+import { access, mkdtemp, readFile, rm, stat, writeFile } from 'node:fs/promises'
 import { connect, createServer } from 'node:net'
 import type { Server, Socket } from 'node:net'
 import { tmpdir } from 'node:os'
@@ -142,6 +142,9 @@ describe('hostd', () => {
       assert.match(error.message, /^\/no\/such\/program cannot be started: .*ENOENT/)
       return true
     })
+    const liar = join(folder, 'liar')
+    await writeFile(liar, "#!/bin/sh\nprintf '\\377\\377\\377\\377nonsense'\nexec cat >/dev/null\n", { mode: 0o755 })
+    await assert.rejects(none.open(liar), /liar was killed by SIGKILL$/)
     const nowhere = new Hostd({ socket: '/no/such/folder/hostd.sock', log: () => undefined })
     await assert.rejects(nowhere.open(toolPath), /ended with status 1/)
   })

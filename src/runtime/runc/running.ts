@@ -136,7 +136,10 @@ export class RunningSandboxes {
       await cgroups.thaw(this.#names.cgroup(record.id))
       if (!(await this.#lazy.adopt(record.id))) return false
       const isTrusted = record.memory === undefined && (await exists(this.#trustFile(record.id)))
-      if (!isTrusted) {
+      if (isTrusted) {
+        // Servers of earlier versions left it open.
+        await closeGuestDir(this.#names, record.id)
+      } else {
         await this.#guestAnswers(record.id, adoptTimeoutMs, () => isAlive(process))
         await this.trust(record.id)
       }

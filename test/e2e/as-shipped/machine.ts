@@ -33,11 +33,19 @@ mount -t sysfs sysfs /sys
 grep -q '^${groupsRoot} ' "$SCRATCH/groups" || mount -t tmpfs tmpfs ${groupsRoot}
 while read -r mount type options; do
   [ "$mount" = ${groupsRoot} ] || mkdir "$mount"
-  hierarchy=$(echo "$options" | tr , '\\n' | grep -vxE 'rw|relatime|nosuid|nodev|noexec|xattr|nsdelegate|memory_.*' | paste -sd, || true)
-  case $hierarchy in name=*) hierarchy=none,$hierarchy ;; esac
-  mount -t "$type" \${hierarchy:+-o "$hierarchy"} cgroup "$mount"
-  # What divides version 2 among groups may not have processes itself.
-  [ "$type:$mount" != cgroup2:${groupsRoot} ] || mkdir "$mount/server"
+  case $type in
+    # What divides its resources among groups may not have processes itself.
+    cgroup2)
+      mount -t cgroup2 cgroup2 "$mount"
+      mkdir "$mount/server"
+      echo 0 >"$mount/server/cgroup.procs"
+      ;;
+    cgroup)
+      controllers=$(echo "$options" | tr , '\\n' | grep -vxE 'rw|relatime|nosuid|nodev|noexec|xattr' | paste -sd,)
+      case $controllers in name=*) controllers=none,$controllers ;; esac
+      mount -t cgroup -o "$controllers" cgroup "$mount"
+      ;;
+  esac
 done <"$SCRATCH/groups"
 # Those of servers beside it: hidden, they would confuse btrfs, and held, they would outlive their servers.
 awk '$2 ~ "^/run/" { print $2 }' /proc/self/mounts | tac | xargs --no-run-if-empty umount --lazy
@@ -52,7 +60,8 @@ exec sleep infinity`
 /** Run on the machine before anything else is. */
 const joinGroups = `
 while read -r mount rest; do
-  echo 0 >"$(test -d "$mount/server" && echo "$mount/server" || echo "$mount")/cgroup.procs"
+  [ ! -d "$mount/server" ] || mount=$mount/server
+  echo 0 >"$mount/cgroup.procs"
 done <"$0/groups"
 cd "$1"
 shift
