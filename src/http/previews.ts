@@ -17,7 +17,7 @@ export const previewRoutes = [
     summary: 'Declare a preview of a port',
     description:
       'Every port answers under its host name undeclared; declaring one makes it listable and gives it a domain of your own ' +
-      'and a token to demand.',
+      'and a token to demand. Declaring it again changes what is named: what is absent or `{}` stays as it was, `null` removes it.',
     auth: 'key',
     body: wire.putPreview,
     creates: true,
@@ -27,10 +27,12 @@ export const previewRoutes = [
     },
     errors: ['not_found', 'conflict', 'sandbox_stopped'],
     async handle({ orgId, params, body, deps }) {
-      const { scheme, token } = body.authConfig ?? {}
+      const { port, domain, authConfig } = body
+      const { scheme, token } = authConfig ?? {}
       const { preview, created, ...made } = await deps.sandboxes.previews.put(orgId, params.id, {
-        port: body.port,
-        ...(body.domain === undefined ? {} : { domain: body.domain }),
+        port,
+        ...(domain === undefined ? {} : { domain }),
+        ...(authConfig === null ? { auth: null } : {}),
         ...(scheme === undefined && token === undefined ? {} : { auth: previewAuthOf({ token }) }),
       })
       const shown = made.token === undefined ? {} : { previewAuthToken: made.token }

@@ -121,7 +121,7 @@ export interface CreatePatch {
 }
 
 export interface PreviewService {
-  /** `created` is false when the port had a preview, which is then updated. */
+  /** `created` is false when the port had a preview, which is then updated. `token` is the one that this call has set. */
   put(
     orgId: string,
     sandboxId: string,
@@ -149,10 +149,11 @@ export interface PreviewService {
   hold(sandboxId: string): () => void
 }
 
+/** Of a port that has a preview, what is absent stays as it was and `null` removes it. */
 export interface PutPreview {
   port: number
-  domain?: string
-  auth?: PreviewAuth
+  domain?: string | null
+  auth?: PreviewAuth | null
 }
 
 export interface PreviewTarget {

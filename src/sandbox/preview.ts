@@ -16,3 +16,10 @@ export interface Preview {
   tokenHash?: string
   createdAt: Date
 }
+
+type PreviewSetting = 'customHostname' | 'authScheme' | 'tokenHash'
+
+/** A preview to insert, or what an update makes of one: there a key that is absent leaves its field, one that is `undefined` clears it. */
+export type PreviewDeclaration = Omit<Preview, PreviewSetting> & {
+  [Key in PreviewSetting]?: Preview[Key] | undefined
+}

@@ -6,7 +6,7 @@ import type { PreviewService, PreviewTarget, PutPreview } from './api.ts'
 import type { Guest } from './guest.ts'
 import { demand, demandInteger, previewToken } from './input.ts'
 import type { Lifecycle } from './lifecycle.ts'
-import type { Preview, SslStatus } from './preview.ts'
+import type { Preview, PreviewDeclaration, SslStatus } from './preview.ts'
 import { demandAlive } from './sandbox.ts'
 import type { SandboxStore } from './store.ts'
 
@@ -44,31 +44,31 @@ export class Previews implements PreviewService {
   }
 
   async put(orgId: string, sandboxId: string, input: PutPreview) {
-    const { store, lifecycle } = this.#deps
+    const { lifecycle } = this.#deps
     demandInteger(input.port, 'port', 1, 65_535)
-    const customHostname = input.domain === undefined ? undefined : this.#customHostname(input.domain)
-    const token = input.auth ? previewToken(input.auth, 'authConfig') : undefined
+    const { domain, auth } = input
+    const customHostname = typeof domain === 'string' ? this.#customHostname(domain) : undefined
+    const token = auth ? previewToken(auth, 'authConfig') : undefined
     const sandbox = await lifecycle.get(orgId, sandboxId)
     demandAlive(sandbox)
-    const before = await store.preview(sandboxId, input.port)
     const { preview, created } = await this.#put({
       id: newId('pv-'),
       orgId,
       sandboxId,
       port: input.port,
-      // A certificate belongs to the host name, so the status lasts as long as that.
-      sslStatus: before && before.customHostname === customHostname ? this.#sslStatus(before) : this.#sslStatus(),
+      sslStatus: this.#sslStatus(),
       createdAt: new Date(),
-      ...(customHostname === undefined ? {} : { customHostname }),
-      ...(token === undefined ? {} : { authScheme: 'bearer' as const, tokenHash: sha256(token) }),
+      ...(domain === undefined ? {} : { customHostname }),
+      ...(auth === null ? { authScheme: undefined, tokenHash: undefined } : {}),
+      ...(token === undefined ? {} : { authScheme: 'bearer', tokenHash: sha256(token) }),
     })
-    return { preview, created, ...(token === undefined ? {} : { token }) }
+    return { preview: this.#shown(preview), created, ...(token === undefined ? {} : { token }) }
   }
 
   async list(orgId: string, sandboxId: string): Promise<Preview[]> {
     await this.#deps.lifecycle.get(orgId, sandboxId)
     const previews = await this.#deps.store.listPreviews(sandboxId)
-    return previews.map((preview) => ({ ...preview, sslStatus: this.#sslStatus(preview) }))
+    return previews.map((preview) => this.#shown(preview))
   }
 
   async delete(orgId: string, sandboxId: string, port: number): Promise<void> {
@@ -129,18 +129,22 @@ export class Previews implements PreviewService {
   }
 
   /** A domain whose sandbox is stopped for good is free again, although the preview is remembered for a while. */
-  async #put(preview: Preview): Promise<{ preview: Preview; created: boolean }> {
+  async #put(declaration: PreviewDeclaration): Promise<{ preview: Preview; created: boolean }> {
     const { store } = this.#deps
     try {
-      return await store.putPreview(preview)
+      return await store.putPreview(declaration)
     } catch (error) {
-      const { customHostname } = preview
+      const { customHostname } = declaration
       const holder = customHostname === undefined ? undefined : await store.previewByHostname(customHostname)
       const sandbox = holder && (await store.sandbox(holder.sandboxId))
       if (!isServiceError(error, 'conflict') || holder === undefined || sandbox?.status !== 'stopped') throw error
       await store.deletePreview(holder.sandboxId, holder.port)
-      return await store.putPreview(preview)
+      return await store.putPreview(declaration)
     }
+  }
+
+  #shown(preview: Preview): Preview {
+    return { ...preview, sslStatus: this.#sslStatus(preview) }
   }
 
   /** What was recorded under another configuration counts as nothing. */

@@ -1,6 +1,6 @@
 import type { Checkpoint, CheckpointChange } from './checkpoint.ts'
 import type { Patch } from './patch.ts'
-import type { Preview, SslStatus } from './preview.ts'
+import type { Preview, PreviewDeclaration, SslStatus } from './preview.ts'
 import type { Sandbox, SandboxChange, SandboxStatus } from './sandbox.ts'
 
 /**
@@ -46,10 +46,11 @@ export interface SandboxStore {
   deletePatch(checkpointId: string, patchId: string): Promise<boolean>
 
   /**
-   * Inserts the preview, or, where the sandbox has one for this port, replaces all but its id and creation time.
+   * Inserts the preview, or, where the sandbox has one for this port, updates that one and keeps its id and creation time.
+   * The given `sslStatus` is for a new host name: a preview whose custom host name stays keeps its own.
    * Throws `conflict` when another preview has the custom host name.
    */
-  putPreview(preview: Preview): Promise<{ preview: Preview; created: boolean }>
+  putPreview(declaration: PreviewDeclaration): Promise<{ preview: Preview; created: boolean }>
   /** Sets the status of a preview that still has this (or no) custom host name and one of the statuses `from`; says whether. */
   setSslStatus(
     preview: Pick<Preview, 'sandboxId' | 'port' | 'customHostname'>,

@@ -32,7 +32,8 @@ export function cachedSandboxStore(store: SandboxStore): SandboxStore {
       const preview = await previews.read(portKey(sandboxId, port), read)
       return preview === 'none' ? undefined : preview
     },
-    putPreview: (preview) => previews.write(portKey(preview.sandboxId, preview.port), () => store.putPreview(preview)),
+    putPreview: (declaration) =>
+      previews.write(portKey(declaration.sandboxId, declaration.port), () => store.putPreview(declaration)),
     setSslStatus: (preview, sslStatus, from) =>
       previews.write(portKey(preview.sandboxId, preview.port), () => store.setSslStatus(preview, sslStatus, from)),
     deletePreview: (sandboxId, port) =>

@@ -1,5 +1,6 @@
 import { sql } from 'kysely'
 import type { Kysely } from 'kysely'
+import type { PreviewDeclaration, SslStatus } from '../sandbox/preview.ts'
 import type { SandboxStore } from '../sandbox/store.ts'
 import { present } from './rows.ts'
 import type { Database } from './schema.ts'
@@ -10,24 +11,23 @@ export type PreviewStore = Pick<
   'putPreview' | 'setSslStatus' | 'preview' | 'previewByHostname' | 'listPreviews' | 'deletePreview'
 >
 
+const settings = ['customHostname', 'authScheme', 'tokenHash'] as const
+/** A certificate belongs to the host name, so its status lasts as long as that. */
+const sslStatusOfName = sql<SslStatus>`
+  case when previews.custom_hostname is not distinct from excluded.custom_hostname
+  then previews.ssl_status else excluded.ssl_status end`
+
 export function previewStore(db: Kysely<Database>): PreviewStore {
   return {
-    async putPreview({ customHostname, ...rest }) {
+    async putPreview(declaration) {
+      const { customHostname } = declaration
       const row = await db
         .insertInto('previews')
         .values({
-          ...rest,
+          ...declaration,
           customHostname: customHostname === undefined ? null : strict(customHostname, 'domain'),
         })
-        .onConflict((conflict) =>
-          conflict.constraint('previews_port').doUpdateSet((set) => ({
-            orgId: set.ref('excluded.orgId'),
-            customHostname: set.ref('excluded.customHostname'),
-            sslStatus: set.ref('excluded.sslStatus'),
-            authScheme: set.ref('excluded.authScheme'),
-            tokenHash: set.ref('excluded.tokenHash'),
-          })),
-        )
+        .onConflict((conflict) => conflict.constraint('previews_port').doUpdateSet(updated(declaration)))
         .returningAll()
         // A row version that nobody has locked or replaced was inserted by this statement.
         .returning(sql<boolean>`xmax = 0`.as('created'))
@@ -85,5 +85,15 @@ export function previewStore(db: Kysely<Database>): PreviewStore {
         .executeTakeFirstOrThrow()
       return numDeletedRows > 0n
     },
+  }
+}
+
+/** The columns of an update. The row under it decides, so that updates of one port at the same time lose nothing of each other. */
+function updated(declaration: PreviewDeclaration) {
+  const named = settings.filter((column) => column in declaration)
+  return {
+    orgId: sql.ref<string>('excluded.orgId'),
+    ...Object.fromEntries(named.map((column) => [column, sql.ref(`excluded.${column}`)])),
+    ...('customHostname' in declaration ? { sslStatus: sslStatusOfName } : {}),
   }
 }

@@ -145,8 +145,12 @@ test('the first https request makes a preview active: its own name without a dom
   const path = `/api/sandboxes/${id}/preview`
   const again = await world.api.post(path, { port: named, domain: 'named.example.com' })
   assert.deepEqual([again.status, again.body.sslStatus], [200, 'active'])
+  const guarded = await world.api.post(path, { port: named, authConfig: { scheme: 'bearer' } })
+  assert.deepEqual([guarded.body.customHostname, guarded.body.sslStatus], ['named.example.com', 'active'])
   const moved = await world.api.post(path, { port: named, domain: 'moved.example.com' })
   assert.deepEqual([moved.status, moved.body.sslStatus], [200, 'pending'], 'another name needs another certificate')
+  const removed = await world.api.post(path, { port: named, domain: null })
+  assert.deepEqual([removed.status, removed.body.sslStatus], [200, 'pending'], 'and so does its own')
 })
 
 test('questions are bounded, whatever names they are about', async () => {

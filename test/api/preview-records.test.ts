@@ -16,9 +16,12 @@ before(async () => {
 
 after(() => world.close())
 
-/** Port 1 has no server: 502 means that the name leads to the sandbox, 200 at `/healthz` that it leads to the API. */
-const leadsInside = async (host: string) =>
-  (await exchange(`${world.origin}/healthz`, { headers: { host } })).status === 502
+/** Port 1 has no server: 502 means that the name leads to the sandbox, 401 that its guard refuses, 200 that it leads to the API. */
+async function asks(host: string, token?: string): Promise<number> {
+  const headers = { host, ...(token === undefined ? {} : { authorization: `Bearer ${token}` }) }
+  return (await exchange(`${world.origin}/healthz`, { headers })).status
+}
+const leadsInside = async (host: string) => (await asks(host)) === 502
 
 async function list(of = path): Promise<{ port: number; customHostname?: string; authConfig: object }[]> {
   const { status, body } = await world.api.get(of)
@@ -52,22 +55,75 @@ test('previews are listed by port, each with what it was declared with and never
   assert.deepEqual(await list(), [])
 })
 
-test('declaring a port again replaces what it was declared with: domain and token go unless they are named again', async () => {
-  const declared = await world.api.post(path, { port: 1, domain: 'gone.example.com', authConfig: { token: 'auto' } })
-  assert.equal(await leadsInside('gone.example.com'), false, 'it asks for the token')
-  const other = await world.api.post(path, { port: 1, domain: 'next.example.com' })
-  assert.deepEqual(
-    [other.status, other.body.id, other.body.createdAt],
-    [200, declared.body.id, declared.body.createdAt],
-  )
-  assert.deepEqual([other.body.authConfig, other.body.previewAuthToken], [{}, undefined])
-  assert.equal(await leadsInside('next.example.com'), true)
-  assert.equal((await exchange(`${world.origin}/healthz`, { headers: { host: 'gone.example.com' } })).status, 200)
-  const without = await world.api.post(path, { port: 1 })
-  assert.deepEqual([without.status, without.body.customHostname], [200, undefined])
-  assert.equal(await leadsInside('next.example.com'), false)
-  assert.equal(await leadsInside(`${id}-p1.${previewHost}`), true)
+test('declaring a port again keeps the guard and the domain that it does not name', async () => {
+  const token = 'token-of-sixteen-characters'
+  const domain = 'kept.example.com'
+  const declared = await world.api.post(path, { port: 1, domain, authConfig: { token } })
+  const { previewAuthToken: _shown, ...record } = declared.body
+  for (const body of [{}, { authConfig: {} }, { domain }, { domain: 'KEPT.example.com.', authConfig: {} }]) {
+    const again = await world.api.post(path, { port: 1, ...body })
+    assert.deepEqual([again.status, again.body], [200, record], JSON.stringify(body))
+    assert.deepEqual([await asks(domain), await asks(`${id}-p1.${previewHost}`)], [401, 401], JSON.stringify(body))
+    assert.equal(await asks(domain, token), 502)
+  }
   await world.api.delete(`${path}/1`)
+})
+
+test('declaring a port again changes what it names and leaves the rest', async () => {
+  const declared = await world.api.post(path, { port: 1, domain: 'before.example.com', authConfig: { token: 'auto' } })
+  const moved = await world.api.post(path, { port: 1, domain: 'next.example.com' })
+  assert.deepEqual([moved.status, moved.body.customHostname], [200, 'next.example.com'])
+  assert.deepEqual([moved.body.id, moved.body.createdAt], [declared.body.id, declared.body.createdAt])
+  assert.deepEqual([moved.body.authConfig, moved.body.previewAuthToken], [{ scheme: 'bearer' }, undefined])
+  assert.equal(await asks('next.example.com', declared.body.previewAuthToken), 502)
+  assert.equal(await asks('before.example.com'), 200, 'it leads to the API again')
+
+  const renewed = await world.api.post(path, { port: 1, authConfig: { scheme: 'bearer' } })
+  assert.deepEqual([renewed.status, renewed.body.customHostname], [200, 'next.example.com'])
+  assert.notEqual(renewed.body.previewAuthToken, declared.body.previewAuthToken)
+  assert.equal(await asks('next.example.com', declared.body.previewAuthToken), 401)
+  assert.equal(await asks('next.example.com', renewed.body.previewAuthToken), 502)
+
+  const token = 'token-of-sixteen-characters'
+  const chosen = await world.api.post(path, { port: 1, authConfig: { token } })
+  assert.equal(chosen.body.previewAuthToken, token)
+  assert.equal(await asks('next.example.com', renewed.body.previewAuthToken), 401)
+  assert.equal(await asks('next.example.com', token), 502)
+  await world.api.delete(`${path}/1`)
+})
+
+test('null takes the guard or the domain away, and only that', async () => {
+  const token = 'token-of-sixteen-characters'
+  await world.api.post(path, { port: 1, domain: 'gone.example.com', authConfig: { token } })
+  const nameless = await world.api.post(path, { port: 1, domain: null })
+  assert.deepEqual([nameless.status, nameless.body.customHostname], [200, undefined])
+  assert.deepEqual(nameless.body.authConfig, { scheme: 'bearer' })
+  assert.equal(await asks('gone.example.com'), 200, 'it leads to the API again')
+  assert.deepEqual([await asks(`${id}-p1.${previewHost}`), await asks(`${id}-p1.${previewHost}`, token)], [401, 502])
+
+  await world.api.post(path, { port: 1, domain: 'open.example.com' })
+  const open = await world.api.post(path, { port: 1, authConfig: null })
+  assert.deepEqual([open.status, open.body.customHostname], [200, 'open.example.com'])
+  assert.deepEqual([open.body.authConfig, open.body.previewAuthToken], [{}, undefined])
+  assert.equal(await asks('open.example.com'), 502)
+  await world.api.delete(`${path}/1`)
+
+  const bare = await world.api.post(path, { port: 1, domain: null, authConfig: null })
+  assert.deepEqual([bare.status, bare.body.customHostname, bare.body.authConfig], [201, undefined, {}])
+  await world.api.delete(`${path}/1`)
+})
+
+test('a guard and a domain that are declared at the same time are both in force', async () => {
+  for (let round = 0; round < 10; round++) {
+    const domain = `both${round}.example.com`
+    const token = 'token-of-sixteen-characters'
+    await Promise.all([
+      world.api.post(path, { port: 1, domain }),
+      world.api.post(path, { port: 1, authConfig: { token } }),
+    ])
+    assert.deepEqual([await asks(domain), await asks(domain, token)], [401, 502])
+    await world.api.delete(`${path}/1`)
+  }
 })
 
 test('a domain belongs to one preview, and is free again when that, or its sandbox, is gone', async () => {

@@ -231,7 +231,7 @@ test('a declared port has a domain of its own and a token, which is asked for, s
 
   assert.equal(await preview.refusedWebSocket(), 401)
 
-  const again = await api.post(path, { port: preview.port, authConfig: {} })
+  const again = await api.post(path, { port: preview.port, authConfig: null })
   assert.deepEqual([again.status, again.body.id, again.body.authConfig], [200, declared.body.id, {}])
   assert.equal((await preview.ask('/a')).status, 200)
   const rotated = await api.post(`${path}/rotate`)

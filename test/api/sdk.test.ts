@@ -3,6 +3,7 @@ import { mkdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { after, before, test } from 'node:test'
 import { ExecTimeoutError, Sandbox } from '@opencomputer/sdk'
+import { exchange } from '../support/api-client.ts'
 import { makeWorld } from '../support/world.ts'
 import type { World } from '../support/world.ts'
 
@@ -76,6 +77,17 @@ test('the public SDK, unchanged: life, files, commands, checkpoints, patches, pr
   await sandbox.kill()
   await fork.kill()
   assert.equal(await sandbox.isRunning(), false)
+})
+
+test('the public SDK, unchanged: a port that is declared again keeps its guard and its domain', async () => {
+  const sandbox = await Sandbox.create(connection)
+  const authConfig = { scheme: 'bearer', token: 'token-of-sixteen-characters' }
+  await sandbox.createPreviewURL({ port: 3000, domain: 'sdk.example.com', authConfig })
+  const again = await sandbox.createPreviewURL({ port: 3000 })
+  assert.deepEqual([again.customHostname, again.authConfig], ['sdk.example.com', { scheme: 'bearer' }])
+  const refused = await exchange(world.origin, { headers: { host: 'sdk.example.com' } })
+  assert.equal(refused.status, 401)
+  await sandbox.kill()
 })
 
 test('the public SDK, unchanged: exec sessions, a stateful shell, and a terminal over WebSockets', async () => {

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict'
 import { suite, test } from 'node:test'
 import { isServiceError } from '../../src/errors.ts'
 import { newId } from '../../src/lib/id.ts'
+import type { Preview, PreviewDeclaration } from '../../src/sandbox/preview.ts'
 import type { OpenedStore } from './store.ts'
 import { newOrganisation, previewOf, sandboxOf } from './store-records.ts'
 
@@ -34,15 +35,63 @@ export function previewTests(store: OpenedStore): void {
       assert.equal(await store().sandboxes.previewByHostname(hostname()), undefined)
     })
 
-    test('the same port again replaces all but id and creation time', async () => {
+    test('the same port again changes what it names, clears what is undefined and leaves the rest', async () => {
       const sandbox = await newSandbox()
-      const first = previewOf(sandbox, 3000, { customHostname: hostname(), authScheme: 'bearer', tokenHash: 'ff' })
-      await store().sandboxes.putPreview(first)
-      const second = previewOf(sandbox, 3000, { sslStatus: 'active', createdAt: new Date('2026-05-05') })
-      const expected = { ...second, id: first.id, createdAt: first.createdAt }
-      assert.deepEqual(await store().sandboxes.putPreview(second), { preview: expected, created: false })
-      assert.deepEqual(await store().sandboxes.putPreview(expected), { preview: expected, created: false })
-      assert.deepEqual(await store().sandboxes.listPreviews(sandbox.id), [expected])
+      const { sandboxes } = store()
+      const guard = { authScheme: 'bearer', tokenHash: 'ff' } as const
+      const first = previewOf(sandbox, 3000, { customHostname: hostname(), ...guard })
+      await sandboxes.putPreview(first)
+      const again = async (change: Partial<PreviewDeclaration>, expected: Preview) => {
+        const declared = { ...previewOf(sandbox, 3000, { createdAt: new Date('2026-05-05') }), ...change }
+        assert.deepEqual(await sandboxes.putPreview(declared), { preview: expected, created: false })
+        assert.deepEqual(await sandboxes.listPreviews(sandbox.id), [expected])
+      }
+      const { customHostname: _name, ...nameless } = first
+      const { authScheme: _scheme, tokenHash: _hash, ...open } = nameless
+      await again({}, first)
+      await again({ tokenHash: 'ee' }, { ...first, tokenHash: 'ee' })
+      await again({ customHostname: undefined, tokenHash: 'ff' }, nameless)
+      await again({}, nameless)
+      await again({ authScheme: undefined, tokenHash: undefined }, open)
+      const other = hostname()
+      await again({ customHostname: other }, { ...open, customHostname: other })
+      await again(guard, { ...open, customHostname: other, ...guard })
+    })
+
+    test('the status of a certificate stays with its host name and starts anew with another', async () => {
+      const sandbox = await newSandbox()
+      const { sandboxes } = store()
+      const customHostname = hostname()
+      const declare = async (change: Partial<PreviewDeclaration>) => {
+        const declared = { ...previewOf(sandbox, 3000, { sslStatus: 'pending' }), ...change }
+        return (await sandboxes.putPreview(declared)).preview.sslStatus
+      }
+      const issue = async (name: Pick<Preview, 'customHostname'>) =>
+        await sandboxes.setSslStatus({ sandboxId: sandbox.id, port: 3000, ...name }, 'active', ['pending'])
+      assert.equal(await declare({}), 'pending')
+      assert.equal(await issue({}), true)
+      assert.equal(await declare({}), 'active')
+      assert.equal(await declare({ customHostname: undefined }), 'active')
+      assert.equal(await declare({ customHostname }), 'pending')
+      assert.equal(await issue({ customHostname }), true)
+      assert.equal(await declare({}), 'active')
+      assert.equal(await declare({ customHostname }), 'active')
+      assert.equal(await declare({ customHostname: hostname() }), 'pending')
+    })
+
+    test('changes of one port at the same time lose nothing of each other', async () => {
+      const { sandboxes } = store()
+      for (let round = 0; round < 20; round++) {
+        const sandbox = await newSandbox()
+        const customHostname = hostname()
+        const answers = await Promise.all([
+          sandboxes.putPreview(previewOf(sandbox, 3000, { authScheme: 'bearer', tokenHash: 'ff' })),
+          sandboxes.putPreview(previewOf(sandbox, 3000, { customHostname })),
+        ])
+        assert.equal(answers.filter(({ created }) => created).length, 1)
+        const preview = await sandboxes.preview(sandbox.id, 3000)
+        assert.deepEqual([preview?.customHostname, preview?.tokenHash], [customHostname, 'ff'])
+      }
     })
 
     test('the status of a certificate changes only for the host name and from the statuses it was told for', async () => {

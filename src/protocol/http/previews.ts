@@ -1,13 +1,17 @@
 import { z } from 'zod'
 import { port, secondTime } from './common.ts'
 
-/** `{}` (which the SDK sends) and an absent value both mean that the port asks for no token of its own. */
+/** `{}`, which the SDK sends when it is given nothing, says as little as an absent value. */
 export const authConfig = z.object({
   scheme: z.literal('bearer').optional(),
   token: z.string().optional().meta({ description: '`auto` (default), or 16 and more characters' }),
 })
 
-export const putPreview = z.object({ port, domain: z.string().optional(), authConfig: authConfig.optional() })
+export const putPreview = z.object({
+  port,
+  domain: z.string().nullish().meta({ description: 'A host name of your own; `null` removes it' }),
+  authConfig: authConfig.nullish().meta({ description: 'The token to demand; `null` demands none' }),
+})
 
 export const preview = z
   .object({
