@@ -37,8 +37,11 @@ export function specOf(sandbox: Sandbox): SandboxSpec {
   return { id, image, cpuCount, memoryMb, diskMb, ...from }
 }
 
-/** All of a new record that an earlier one of the same id takes over when its boot is tried again. */
+/**
+ * All of a new record that an earlier one of the same id takes over when its boot is tried again. Tags and timeout stay, since
+ * clients may have set them while it was being created.
+ */
 export function withoutIdentity(sandbox: Sandbox): SandboxChange {
-  const { id: _id, orgId: _orgId, createdAt: _createdAt, ...rest } = sandbox
+  const { id: _id, orgId: _orgId, createdAt: _createdAt, tags: _tags, timeoutSeconds: _timeout, ...rest } = sandbox
   return { ...rest, reason: undefined, reasonMessage: undefined, stoppedAt: undefined }
 }

@@ -6,6 +6,7 @@ import { after, before, test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { ServiceError } from '../../src/errors.ts'
 import { newId } from '../../src/lib/id.ts'
+import type { Sandbox } from '../../src/sandbox/index.ts'
 import { type Store, openStore } from '../../src/store/index.ts'
 import { imageDir } from '../support/images.ts'
 import { makeWorld, throwsCode } from './world.ts'
@@ -85,6 +86,26 @@ test('a start that fails under an announced id can be tried again under that id'
   const { sandbox } = await service.create(orgId, { id })
   assert.equal(sandbox.status, 'running')
   assert.equal(sandbox.reason, undefined)
+})
+
+test('a start that is tried again keeps the tags, the timeout and the guard that it was given meanwhile', async () => {
+  const { service, machines, orgId } = await makeWorld(store)
+  const id = newId('sb-')
+  machines.before.create = async () => {
+    await service.setTags(orgId, id, { team: 'reef' })
+    await service.setTimeout(orgId, id, 7)
+    await service.previews.rotate(orgId, id)
+    throw new Error('a fault of ours')
+  }
+  await assert.rejects(service.create(orgId, { id }), /a fault of ours/)
+  machines.before = {}
+  const failed = await service.get(orgId, id)
+  assert.ok(failed.previewTokenHash)
+  const { sandbox } = await service.create(orgId, { id })
+  const kept = ({ tags, tagsUpdatedAt, timeoutSeconds, previewTokenHash }: Sandbox) =>
+    [tags, tagsUpdatedAt, timeoutSeconds, previewTokenHash] as const
+  assert.deepEqual(kept(sandbox), kept(failed))
+  assert.deepEqual([sandbox.tags, sandbox.timeoutSeconds], [{ team: 'reef' }, 7])
 })
 
 test('a delete in the middle of a start aborts it and leaves nothing', async () => {
