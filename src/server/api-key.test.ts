@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import type { OrganisationStore } from '../sandbox/index.ts'
 import { sha256 } from '../lib/secret.ts'
-import { ensureApiKey } from './api-key.ts'
+import { configureApiKey, makeFirstApiKey } from './api-key.ts'
 
 function emptyStore(): { hashes: Set<string>; store: OrganisationStore } {
   const hashes = new Set<string>()
@@ -22,20 +22,42 @@ function emptyStore(): { hashes: Set<string>; store: OrganisationStore } {
 
 test('a first start makes a key and shows it, a later one neither', async () => {
   const { hashes, store } = emptyStore()
-  const key = await ensureApiKey(store)
+  const shown: string[] = []
+  const key = await makeFirstApiKey(store, (made) => void shown.push(made))
   assert.match(key ?? '', /^atoll_[0-9a-f]{48}$/)
+  assert.deepEqual([shown, [...hashes]], [[key], [sha256(key ?? '')]])
+  assert.equal(await makeFirstApiKey(store, (made) => void shown.push(made)), undefined)
+  assert.deepEqual([shown.length, hashes.size], [1, 1])
+})
+
+test('a key that could not be shown is not stored', async () => {
+  const { hashes, store } = emptyStore()
+  const refuse = () => {
+    throw new Error('closed')
+  }
+  await assert.rejects(makeFirstApiKey(store, refuse), /closed/)
+  assert.equal(hashes.size, 0)
+})
+
+test('a key that could not be stored is followed by another, which is shown too', async () => {
+  const { hashes, store } = emptyStore()
+  const shown: string[] = []
+  const show = (key: string) => void shown.push(key)
+  const insertApiKey = () => Promise.reject(new Error('the database is closed'))
+  await assert.rejects(makeFirstApiKey({ ...store, insertApiKey }, show), /closed/)
+  const key = await makeFirstApiKey(store, show)
+  assert.deepEqual([shown.length, shown[1]], [2, key])
   assert.deepEqual([...hashes], [sha256(key ?? '')])
-  assert.equal(await ensureApiKey(store), undefined)
-  assert.equal(hashes.size, 1)
 })
 
 test('a configured key is the only one, so that another value ends one that got out', async () => {
   const { hashes, store } = emptyStore()
-  await ensureApiKey(store)
+  const show = () => {}
+  await makeFirstApiKey(store, show)
   for (const key of ['a-key-of-ours-000', 'a-key-of-ours-111', 'a-key-of-ours-111']) {
-    assert.equal(await ensureApiKey(store, key), undefined)
+    await configureApiKey(store, key)
     assert.deepEqual([...hashes], [sha256(key)])
   }
-  assert.equal(await ensureApiKey(store), undefined, 'without the variable the last one goes on working')
+  assert.equal(await makeFirstApiKey(store, show), undefined, 'without the variable the last one goes on working')
   assert.deepEqual([...hashes], [sha256('a-key-of-ours-111')])
 })

@@ -3,17 +3,29 @@ import { newId } from '../lib/id.ts'
 import { sha256 } from '../lib/secret.ts'
 import type { OrganisationStore } from '../sandbox/index.ts'
 
-/**
- * Makes sure that the default organisation has a key. The configured one is its only one: whoever sets another has ended
- * the one before. Without one, and without any key yet, a new one is made and returned, to be shown this once.
- */
-export async function ensureApiKey(organisations: OrganisationStore, configured?: string): Promise<string | undefined> {
+/** Makes the configured key the only one of the default organisation: whoever sets another has ended the one before. */
+export async function configureApiKey(organisations: OrganisationStore, configured: string): Promise<void> {
   const { id: orgId } = await organisations.defaultOrganisation()
-  if (configured === undefined && (await organisations.countApiKeys(orgId)) > 0) return undefined
-  const key = configured ?? `atoll_${randomBytes(24).toString('hex')}`
-  const keyHash = sha256(key)
-  await organisations.insertApiKey({ id: newId('key_'), orgId, keyHash, createdAt: new Date() })
-  if (configured === undefined) return key
-  await organisations.deleteOtherApiKeys(orgId, keyHash)
-  return undefined
+  await insertApiKey(organisations, orgId, configured)
+  await organisations.deleteOtherApiKeys(orgId, sha256(configured))
+}
+
+/**
+ * Makes a key where the default organisation has none, and returns it. It is shown before it is stored: a start that dies in
+ * between leaves no key, and the next one shows another. In the other order it would leave a key that nobody has seen.
+ */
+export async function makeFirstApiKey(
+  organisations: OrganisationStore,
+  show: (key: string) => void,
+): Promise<string | undefined> {
+  const { id: orgId } = await organisations.defaultOrganisation()
+  if ((await organisations.countApiKeys(orgId)) > 0) return undefined
+  const key = `atoll_${randomBytes(24).toString('hex')}`
+  show(key)
+  await insertApiKey(organisations, orgId, key)
+  return key
+}
+
+async function insertApiKey(organisations: OrganisationStore, orgId: string, key: string): Promise<void> {
+  await organisations.insertApiKey({ id: newId('key_'), orgId, keyHash: sha256(key), createdAt: new Date() })
 }

@@ -15,18 +15,29 @@ import { createSessionService } from '../session/index.ts'
 import { cachedSandboxStore, openStore } from '../store/index.ts'
 import type { Store } from '../store/index.ts'
 import { agentCodec } from './agent-codec.ts'
-import { ensureApiKey } from './api-key.ts'
+import { configureApiKey, makeFirstApiKey } from './api-key.ts'
 import type { Config } from './config.ts'
 import { gatewayPorts } from './gateway-ports.ts'
 import { lockDataDir } from './data-dir-lock.ts'
 import { missingHarness } from './harnesses.ts'
+import { listen } from './listen.ts'
 import { signingSecret } from './secrets.ts'
 
 export interface App {
-  /** The key made at the first start, to be shown this once. */
+  /** The key that this start has made and shown. */
   freshKey: string | undefined
   /** Ends requests, then lets go of everything; sandboxes run on. A repeat is harmless. */
   close(): Promise<void>
+}
+
+export interface AppEvents {
+  /**
+   * Another server has taken the database: it has settled the records of our sandboxes, and nothing that this process knows is
+   * true any more.
+   */
+  databaseGone: () => void
+  /** Shows the key that a first start makes. When it throws, no key was made. */
+  showKey: (key: string) => void
 }
 
 const graceMs = 10_000
@@ -35,10 +46,9 @@ const idempotencyKeptMs = 24 * 3_600_000
 
 /**
  * Puts an implementation behind every port and starts them in the order in which they need one another. What was started is
- * closed in the opposite order, also when a later part cannot start. `databaseGone` is called when another server has taken the
- * database: it has settled the records of our sandboxes, and nothing that this process knows is true any more.
+ * closed in the opposite order, also when a later part cannot start.
  */
-export async function startApp(config: Config, log: Logger, databaseGone: () => void): Promise<App> {
+export async function startApp(config: Config, log: Logger, events: AppEvents): Promise<App> {
   await assertFitMachine(config)
   await using started = new AsyncDisposableStack()
   await mkdir(config.dataDir, { recursive: true, mode: 0o711 })
@@ -47,7 +57,7 @@ export async function startApp(config: Config, log: Logger, databaseGone: () => 
   const store = await openStore(config, (lock) => {
     if (lock === 'held') log.info('the database is held again')
     if (lock === 'lost') log.warn('the connection that holds the database is lost; nothing is served until it is back')
-    if (lock === 'gone') databaseGone()
+    if (lock === 'gone') events.databaseGone()
   })
   started.defer(() => store.close())
   const bus = createMemoryBus({ onListenerError: (error) => log.error({ err: error }, 'a listener of the bus failed') })
@@ -94,7 +104,7 @@ export async function startApp(config: Config, log: Logger, databaseGone: () => 
     log,
   })
   const { listenHost, listenPort, insideHost } = driver.gateway()
-  await gateway.listen({ host: listenHost, port: listenPort })
+  await listen('the model gateway', gateway, { host: listenHost, port: listenPort })
   started.defer(() => gateway.close())
 
   const sessions = createSessionService({
@@ -118,6 +128,7 @@ export async function startApp(config: Config, log: Logger, databaseGone: () => 
   await sessions.start()
   started.defer(() => sessions.close())
 
+  let hasKeys = false
   const { requestsPerSecond = Number.MAX_SAFE_INTEGER } = config
   const http = await createHttpServer({
     sandboxes,
@@ -142,7 +153,10 @@ export async function startApp(config: Config, log: Logger, databaseGone: () => 
       limits: { requestsPerSecond, requestBurst: requestsPerSecond * 2, ...config.limits.http },
     },
     log,
-    ready: () => store.ping(),
+    async ready() {
+      if (!hasKeys) throw new ServiceError('unavailable', 'the server is starting')
+      await store.ping()
+    },
     countRunningSandboxes: async () => (await store.sandboxes.sandboxesIn(['running'])).length,
   })
   started.defer(() => http.close(graceMs))
@@ -153,8 +167,12 @@ export async function startApp(config: Config, log: Logger, databaseGone: () => 
   const purging = setInterval(removeOld, purgeEveryMs).unref()
   started.defer(() => clearInterval(purging))
 
-  const freshKey = await ensureApiKey(store.organisations, config.apiKey)
-  await http.listen(config.listen)
+  // Before anybody is served: the key that this one ends would otherwise be let in, and believed for a while (http/auth.ts).
+  if (config.apiKey !== undefined) await configureApiKey(store.organisations, config.apiKey)
+  await listen('the API', http, config.listen)
+  // After all that can fail, since the key is shown this once.
+  const freshKey = config.apiKey === undefined ? await makeFirstApiKey(store.organisations, events.showKey) : undefined
+  hasKeys = true
   const running = started.move()
   return { freshKey, close: () => running.disposeAsync() }
 }

@@ -1,5 +1,6 @@
+import { writeFileSync } from 'node:fs'
 import { pino } from 'pino'
-import { isServiceError } from '../errors.ts'
+import { ServiceError, isServiceError } from '../errors.ts'
 import { startApp } from './app.ts'
 import { ConfigError, readConfig } from './config.ts'
 import { welcome } from './welcome.ts'
@@ -11,11 +12,25 @@ try {
   const config = readConfig(process.env)
   // People read standard output; logs go to standard error, for whatever collects them.
   const log = pino({ level: config.logLevel }, pino.destination(2))
-  const app = await startApp(config, log, () => {
-    log.fatal('another server has taken the database; this one ends at once')
-    process.exit(1)
+  const app = await startApp(config, log, {
+    databaseGone() {
+      log.fatal('another server has taken the database; this one ends at once')
+      process.exit(1)
+    },
+    showKey(key) {
+      try {
+        print(`API key, shown this once: ${key}`)
+      } catch (error) {
+        const { message } = error as Error
+        throw new ServiceError('unavailable', `the first API key cannot be printed: ${message}`, { cause: error })
+      }
+    },
   })
-  process.stdout.write(`${welcome(config, app.freshKey)}\n`)
+  try {
+    print(welcome(config, app.freshKey))
+  } catch (error) {
+    log.warn({ err: error }, 'the welcome could not be printed')
+  }
 
   let stopping = false
   const stop = (signal: NodeJS.Signals) => {
@@ -36,4 +51,9 @@ try {
   const known = error instanceof ConfigError || isServiceError(error)
   process.stderr.write(`atoll: ${known ? error.message : String((error as Error).stack)}\n`)
   process.exit(known ? 2 : 1)
+}
+
+/** Throws when standard output does not take all of it. */
+function print(text: string): void {
+  writeFileSync(1, `${text}\n`)
 }

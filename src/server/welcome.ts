@@ -1,11 +1,10 @@
 import type { Config } from './config.ts'
 
-/** What `npm start` prints once it serves: the address, a fresh key, the model, and a `curl` to paste. */
+/** What `npm start` prints once it serves: the address, the model, and a `curl` to paste, with a fresh key in it. */
 export function welcome(config: Config, freshKey: string | undefined): string {
   // A key that was configured is a secret, and what is printed here may be kept in a log.
   const key = freshKey ?? (config.apiKey === undefined ? '<your key>' : '$ATOLL_API_KEY')
   const lines = [`Atoll serves at ${config.ownUrl} (reference at ${config.ownUrl}/docs)`]
-  if (freshKey !== undefined) lines.push(`API key, shown this once: ${freshKey}`)
   if (config.model === 'demo') {
     lines.push('Model: demo, a local stand-in, since no model is configured (ANTHROPIC_API_KEY or OPENAI_API_KEY).')
   } else lines.push(`Model: ${config.model}`)

@@ -20,6 +20,8 @@ export interface StartOptions {
   subnet?: string
   /** Leaves the data where it is in the end. */
   keepsData?: boolean
+  /** Default: one is made here and configured. With `''` none is configured, so that the server makes its own. */
+  key?: string
   /** A command before that of the server, which it starts in its turn, such as `unshare`. */
   prefix?: readonly string[]
 }
@@ -28,20 +30,20 @@ export interface StartOptions {
 export class AtollServer {
   readonly url: string
   readonly port: number
-  readonly key: string
   readonly dataDir: string
   readonly subnet: string
+  readonly #key: string
   readonly #env: Record<string, string>
   readonly #prefix: readonly string[]
   readonly #keepsData: boolean
   #process: ChildProcess
   #output = ''
 
-  private constructor(options: Required<StartOptions> & { key: string }) {
+  private constructor(options: Required<StartOptions>) {
     const { port, dataDir, subnet, key, env, prefix, keepsData } = options
     this.port = port
     this.url = `http://127.0.0.1:${port}`
-    this.key = key
+    this.#key = key
     this.dataDir = dataDir
     this.subnet = subnet
     this.#env = env
@@ -55,7 +57,7 @@ export class AtollServer {
       port: options.port ?? (await freePort()),
       dataDir: options.dataDir ?? (await mkdtemp('/var/tmp/atoll-e2e-')),
       subnet: options.subnet ?? freeSubnet(),
-      key: `test_${randomBytes(16).toString('hex')}`,
+      key: options.key ?? `test_${randomBytes(16).toString('hex')}`,
       env: { ATOLL_DISK_POOL_MB: '8192', ...options.env },
       prefix: options.prefix ?? [],
       keepsData: options.keepsData ?? false,
@@ -67,6 +69,11 @@ export class AtollServer {
   get pid(): number {
     if (this.#process.pid === undefined) throw new Error('the server did not start')
     return this.#process.pid
+  }
+
+  /** The configured one, else the one that it printed. */
+  get key(): string {
+    return this.#key || (/^API key, shown this once: (\S+)$/m.exec(this.#output)?.[1] ?? '')
   }
 
   /** All that it has printed so far, over all of its lives. */
@@ -112,9 +119,13 @@ export class AtollServer {
   /** Deletes all sandboxes, stops it, and removes its data. */
   async [Symbol.asyncDispose](): Promise<void> {
     if (this.#process.exitCode !== null || this.#process.signalCode !== null) await this.restart()
-    const sandboxes = (await this.json('GET', '/api/sandboxes')) as { sandboxID: string }[]
-    await Promise.all(sandboxes.map(({ sandboxID }) => this.fetch(`/api/sandboxes/${sandboxID}`, { method: 'DELETE' })))
-    await this.stop()
+    try {
+      const sandboxes = (await this.json('GET', '/api/sandboxes')) as { sandboxID: string }[]
+      const paths = sandboxes.map(({ sandboxID }) => `/api/sandboxes/${sandboxID}`)
+      await Promise.all(paths.map((path) => this.fetch(path, { method: 'DELETE' })))
+    } finally {
+      await this.stop()
+    }
     if (!this.#keepsData) await rm(this.dataDir, { recursive: true })
   }
 
@@ -147,7 +158,7 @@ export class AtollServer {
         ATOLL_LISTEN: `127.0.0.1:${this.port}`,
         ATOLL_DATA_DIR: this.dataDir,
         ATOLL_IMAGE_DIR: process.env['ATOLL_IMAGE_DIR'] ?? '',
-        ATOLL_API_KEY: this.key,
+        ATOLL_API_KEY: this.#key,
         ATOLL_SUBNET: this.subnet,
         ...this.#env,
       },
@@ -160,7 +171,7 @@ export class AtollServer {
 }
 
 /** A network that nobody on this machine uses: servers of other tests, or of the machine's user, may run at the same time. */
-function freeSubnet(): string {
+export function freeSubnet(): string {
   const taken = Object.values(networkInterfaces()).flatMap((addresses) => addresses ?? [])
   for (;;) {
     const second = randomInt(201, 250)
