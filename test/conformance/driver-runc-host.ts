@@ -102,6 +102,8 @@ export async function makeRuncFixture(given: Partial<RuncFixtureOptions> = {}): 
       }
       return async () => {
         await rm(folder, { recursive: true })
+        // What was removed holds room until it is gone, and metadata is short of it longest.
+        await runFile('btrfs', ['subvolume', 'sync', names.poolDir])
         await runFile('btrfs', ['filesystem', 'sync', names.poolDir])
         // The file system gives it back in its own time, later on a machine that has much else to do.
         assert.ok(await eventually(async () => (await freeBytes()) > before / 2))
