@@ -49,7 +49,7 @@ about=$("$machine" ssh '. /etc/os-release; echo "$PRETTY_NAME, kernel $(uname -r
 echo "$about"
 "$machine" ssh 'systemctl enable --now --quiet atoll'
 served || exit 1
-key=$("$machine" ssh "journalctl --no-pager -u atoll | sed -n 's/.*API key, shown this once: //p'")
+key=$("$machine" ssh "journalctl --no-pager -u atoll | sed -n 's/.*API key, shown this once: //p' | tail -n 1")
 
 run_file test/machine/service.ts "ATOLL_MACHINE_KEY=$key"
 boot=$("$machine" ssh cat /proc/sys/kernel/random/boot_id)
