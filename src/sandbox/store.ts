@@ -22,8 +22,10 @@ export interface SandboxStore {
    * `undefined` and changes nothing. A key whose value is `undefined` clears the field; an absent key leaves it.
    */
   updateSandbox(id: string, change: SandboxChange, from?: readonly SandboxStatus[]): Promise<Sandbox | undefined>
-  /** Forgets sandboxes stopped before the moment, with their previews. Checkpoints stay. Returns how many. */
-  purgeSandboxes(stoppedBefore: Date): Promise<number>
+  /** Ids of stopped sandboxes: of those that stopped before the moment, or of all. */
+  stoppedSandboxIds(stoppedBefore?: Date): Promise<string[]>
+  /** Forgets those of these sandboxes that are stopped, with their previews. Checkpoints stay. Returns how many. */
+  purgeSandboxes(ids: readonly string[]): Promise<number>
   /** Keys of the tags of an organisation's sandboxes that are not stopped, by key. */
   tagKeys(orgId: string): Promise<TagKey[]>
 
@@ -36,8 +38,12 @@ export interface SandboxStore {
   checkpointIds(): Promise<string[]>
   checkpointsIn(status: Checkpoint['status']): Promise<Checkpoint[]>
   updateCheckpoint(id: string, change: CheckpointChange): Promise<Checkpoint | undefined>
-  /** Removes it with its patches; false when there was none. */
+  /** Removes it with its patches; false when there was none. Its id is remembered until `forgetCheckpoint`. */
   deleteCheckpoint(id: string): Promise<boolean>
+  /** Ids of deleted checkpoints of which the driver may still have something. */
+  deletedCheckpointIds(): Promise<string[]>
+  /** The driver has nothing of these deleted checkpoints any more. */
+  forgetCheckpoints(ids: readonly string[]): Promise<void>
 
   /** Assigns the next `sequence` of the checkpoint, also above deleted ones. Throws `not_found` for an unknown checkpoint. */
   insertPatch(patch: Omit<Patch, 'sequence'>): Promise<Patch>

@@ -19,8 +19,8 @@ export function cachedSandboxStore(store: SandboxStore): SandboxStore {
     },
     insertSandbox: (sandbox) => sandboxes.write(sandbox.id, () => store.insertSandbox(sandbox)),
     updateSandbox: (id, change, from) => sandboxes.write(id, () => store.updateSandbox(id, change, from)),
-    async purgeSandboxes(stoppedBefore) {
-      const count = await store.purgeSandboxes(stoppedBefore)
+    async purgeSandboxes(ids) {
+      const count = await store.purgeSandboxes(ids)
       if (count > 0) {
         sandboxes.clear()
         previews.clear()

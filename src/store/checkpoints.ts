@@ -1,7 +1,7 @@
 import type { Kysely, Selectable, Updateable } from 'kysely'
 import type { Checkpoint } from '../sandbox/checkpoint.ts'
 import type { SandboxStore } from '../sandbox/store.ts'
-import { cleared, present } from './rows.ts'
+import { anyOf, cleared, present } from './rows.ts'
 import type { CheckpointTable, Database } from './schema.ts'
 import { lenient, strict, strictJson } from './text.ts'
 
@@ -14,6 +14,8 @@ export type CheckpointStore = Pick<
   | 'checkpointsIn'
   | 'updateCheckpoint'
   | 'deleteCheckpoint'
+  | 'deletedCheckpointIds'
+  | 'forgetCheckpoints'
 >
 
 export function checkpointStore(db: Kysely<Database>): CheckpointStore {
@@ -75,8 +77,28 @@ export function checkpointStore(db: Kysely<Database>): CheckpointStore {
     },
 
     async deleteCheckpoint(id) {
-      const { numDeletedRows } = await db.deleteFrom('checkpoints').where('id', '=', id).executeTakeFirstOrThrow()
-      return numDeletedRows > 0n
+      return await db.transaction().execute(async (transaction) => {
+        const { numDeletedRows } = await transaction
+          .deleteFrom('checkpoints')
+          .where('id', '=', id)
+          .executeTakeFirstOrThrow()
+        if (numDeletedRows === 0n) return false
+        await transaction
+          .insertInto('deletedCheckpoints')
+          .values({ id })
+          .onConflict((conflict) => conflict.doNothing())
+          .execute()
+        return true
+      })
+    },
+
+    async deletedCheckpointIds() {
+      const rows = await db.selectFrom('deletedCheckpoints').select('id').orderBy('id').execute()
+      return rows.map(({ id }) => id)
+    },
+
+    async forgetCheckpoints(ids) {
+      await db.deleteFrom('deletedCheckpoints').where('id', '=', anyOf(ids)).execute()
     },
   }
 }

@@ -65,6 +65,10 @@ function isUnavailable(state: string, error: Error): boolean {
   return lostConnection.test(error.message)
 }
 
+export function rethrowTranslated(error: unknown): never {
+  throw translated(error)
+}
+
 /** The same object, whose methods are counted as calls and throw {@link translated} errors. */
 export function translating<Port extends object>(port: Port, calls: Calls): Port {
   return new Proxy(port, {

@@ -12,9 +12,10 @@ import type { Backend } from './dialect/index.ts'
 import { pgliteBackend } from './dialect/pglite.ts'
 import { postgresBackend } from './dialect/postgres.ts'
 import type { LockState } from './dialect/postgres-lock.ts'
-import { translating } from './errors.ts'
+import { rethrowTranslated, translating } from './errors.ts'
 import { idempotencyStore } from './idempotency.ts'
 import type { IdempotencyStore } from './idempotency.ts'
+import { insertInstallation, readInstallation } from './installation.ts'
 import { migrate } from './migrations/index.ts'
 import { organisationStore } from './organisations.ts'
 import { sandboxStore } from './sandboxes.ts'
@@ -29,6 +30,10 @@ export interface Store {
   sessions: SessionStore
   organisations: OrganisationStore
   idempotency: IdempotencyStore
+  /** The installation that the database belongs to, once one has joined it. */
+  installation(): Promise<string | undefined>
+  /** Joins the database to an installation. It keeps the one that it has. */
+  joinInstallation(id: string): Promise<void>
   /** Throws `unavailable` when the database does not answer. */
   ping(): Promise<void>
   /** Waits for the calls that run; later ones throw `unavailable`. A repeat is harmless. */
@@ -41,25 +46,35 @@ export interface Store {
  */
 export type StoreLocation = { dataDir: string; imageDir?: string } | { databaseUrl: string }
 
+export interface StoreOptions {
+  /** Hears when a PostgreSQL server loses the connection that keeps others out. */
+  lockChanged?: (state: LockState) => void
+  /**
+   * Hears which installation the database belongs to before anything is written to it, also before an embedded one is made.
+   * What it throws, the opening throws.
+   */
+  admit?: (installation: string | undefined) => void
+}
+
 /**
  * Opens the database, of which this process is the only server until it closes the store, and brings its schema up to date.
- * `lockChanged` hears when a PostgreSQL server loses the connection that keeps others out. Throws `unavailable`, also when
- * another server has the database.
+ * Throws `unavailable`, also when another server has the database.
  */
 export async function openStore(
   location: StoreLocation,
-  lockChanged: (state: LockState) => void = () => undefined,
+  { lockChanged = () => undefined, admit = () => undefined }: StoreOptions = {},
 ): Promise<Store> {
   const backend =
     'databaseUrl' in location
       ? await postgresBackend(location.databaseUrl, lockChanged)
-      : await pgliteBackend(location.dataDir, location.imageDir)
+      : await pgliteBackend(location.dataDir, location.imageDir, () => admit(undefined))
   const db = new Kysely<Database>({
     dialect: backend.dialect,
     plugins: [new CamelCasePlugin({ maintainNestedObjectKeys: true })],
   })
   const store = storeOn(db, backend)
   try {
+    admit(await readInstallation(db).catch(rethrowTranslated))
     await migrate(db)
   } catch (error) {
     await store.close()
@@ -76,6 +91,8 @@ function storeOn(db: Kysely<Database>, backend: Backend): Store {
     sessions: translating(sessionStore(db), calls),
     organisations: translating(organisationStore(db), calls),
     idempotency: translating(idempotencyStore(db), calls),
+    installation: () => calls.run(() => readInstallation(db)).catch(rethrowTranslated),
+    joinInstallation: (id) => calls.run(() => insertInstallation(db, id)).catch(rethrowTranslated),
     async ping() {
       try {
         await calls.run(() => sql`select 1`.execute(db))

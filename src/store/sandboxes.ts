@@ -6,7 +6,7 @@ import { checkpointStore } from './checkpoints.ts'
 import { decodeCursor, page } from './cursor.ts'
 import { patchStore } from './patches.ts'
 import { previewStore } from './previews.ts'
-import { cleared, present } from './rows.ts'
+import { anyOf, cleared, present } from './rows.ts'
 import type { Database, SandboxTable } from './schema.ts'
 import { lenient, strict, strictJson } from './text.ts'
 
@@ -23,6 +23,7 @@ type SandboxesAlone = Pick<
   | 'sandboxesIn'
   | 'countSandboxes'
   | 'updateSandbox'
+  | 'stoppedSandboxIds'
   | 'purgeSandboxes'
   | 'tagKeys'
 >
@@ -99,11 +100,17 @@ function sandboxesAlone(db: Kysely<Database>): SandboxesAlone {
       return row && present(row)
     },
 
-    async purgeSandboxes(stoppedBefore) {
+    async stoppedSandboxIds(stoppedBefore) {
+      let query = db.selectFrom('sandboxes').select('id').where('status', '=', 'stopped').orderBy('id')
+      if (stoppedBefore !== undefined) query = query.where('stoppedAt', '<', stoppedBefore)
+      return (await query.execute()).map(({ id }) => id)
+    },
+
+    async purgeSandboxes(ids) {
       const { numDeletedRows } = await db
         .deleteFrom('sandboxes')
         .where('status', '=', 'stopped')
-        .where('stoppedAt', '<', stoppedBefore)
+        .where('id', '=', anyOf(ids))
         .executeTakeFirstOrThrow()
       return Number(numDeletedRows)
     },

@@ -20,10 +20,12 @@ import type {
  * `null` stands for an absent field. JSON columns are read parsed and written as text made by `text.ts`.
  */
 export interface Database {
+  installation: InstallationTable
   organisations: OrganisationTable
   apiKeys: ApiKeyTable
   sandboxes: SandboxTable
   checkpoints: CheckpointTable
+  deletedCheckpoints: DeletedCheckpointTable
   patches: PatchTable
   previews: PreviewTable
   agentConfigs: AgentConfigTable
@@ -37,6 +39,11 @@ export interface Database {
 /** Parsed on the way out; on the way in a JSON text. */
 type Json<Value extends object> = JSONColumnType<Value>
 type NullableJson<Value extends object> = ColumnType<Value | null, string | null, string | null>
+
+/** One row. */
+export interface InstallationTable {
+  id: string
+}
 
 export interface OrganisationTable {
   id: string
@@ -88,6 +95,11 @@ export interface CheckpointTable {
   /** The highest sequence given to a patch so far, deleted ones included. */
   lastPatchSequence: Generated<number>
   createdAt: Date
+}
+
+/** Those of which the driver may still have something. */
+export interface DeletedCheckpointTable {
+  id: string
 }
 
 export interface PatchTable {

@@ -79,6 +79,18 @@ export function checkpointTests(store: OpenedStore): void {
       assert.equal(await store().sandboxes.checkpoint(id), undefined)
       assert.deepEqual(await store().sandboxes.listPatches(id), [])
     })
+
+    test('a deleted checkpoint is remembered until it is forgotten', async () => {
+      const [one, other] = [await newCheckpoint(), await newCheckpoint()]
+      for (const { id } of [one, other]) await store().sandboxes.deleteCheckpoint(id)
+      const deleted = async () => {
+        const ids = await store().sandboxes.deletedCheckpointIds()
+        return [ids.includes(one.id), ids.includes(other.id)]
+      }
+      assert.deepEqual(await deleted(), [true, true])
+      await store().sandboxes.forgetCheckpoints([one.id])
+      assert.deepEqual(await deleted(), [false, true])
+    })
   })
 
   suite('patches', () => {

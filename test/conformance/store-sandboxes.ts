@@ -183,7 +183,7 @@ export function sandboxTests(store: OpenedStore): void {
       assert.equal(results.filter((result) => result !== undefined).length, 1)
     })
 
-    test('a purge forgets what stopped long ago, with its previews, and keeps checkpoints', async () => {
+    test('a purge forgets those that are stopped, with their previews, and keeps checkpoints', async () => {
       const { id: orgId } = await newOrganisation(store())
       const old = sandboxOf(orgId, { status: 'stopped', stoppedAt: new Date('2001-01-01T00:00:00Z') })
       const recent = sandboxOf(orgId, { status: 'stopped', stoppedAt: new Date('2001-01-03T00:00:00Z') })
@@ -192,7 +192,11 @@ export function sandboxTests(store: OpenedStore): void {
       await store().sandboxes.putPreview(previewOf(old, 3000))
       const checkpoint = checkpointOf(old)
       await store().sandboxes.insertCheckpoint(checkpoint)
-      assert.equal(await store().sandboxes.purgeSandboxes(new Date('2001-01-02T00:00:00Z')), 1)
+      const before = new Date('2001-01-02T00:00:00Z')
+      assert.deepEqual(await store().sandboxes.stoppedSandboxIds(before), [old.id])
+      assert.ok((await store().sandboxes.stoppedSandboxIds()).includes(recent.id))
+      assert.equal(await store().sandboxes.purgeSandboxes([old.id, running.id, newId('sb-')]), 1)
+      assert.equal(await store().sandboxes.purgeSandboxes([]), 0)
       assert.equal(await store().sandboxes.sandbox(old.id), undefined)
       assert.deepEqual(await store().sandboxes.listPreviews(old.id), [])
       assert.deepEqual(await store().sandboxes.checkpoint(checkpoint.id), checkpoint)

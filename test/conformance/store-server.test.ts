@@ -56,7 +56,7 @@ suite('a store on a PostgreSQL server', () => {
 
   test('a server that loses the lock’s connection takes it again, and lets no call through before', async () => {
     const states: LockState[] = []
-    const store = await openStore({ databaseUrl: url }, (state) => states.push(state))
+    const store = await openStore({ databaseUrl: url }, { lockChanged: (state) => states.push(state) })
     // Waits in PostgreSQL's own queue, so it has the lock as soon as the server loses it.
     const next = await queueForLock(url)
     try {
@@ -76,7 +76,7 @@ suite('a store on a PostgreSQL server', () => {
 
   test('a server whose database another one had meanwhile is told that it is gone', async () => {
     const states: LockState[] = []
-    const store = await openStore({ databaseUrl: url }, (state) => states.push(state))
+    const store = await openStore({ databaseUrl: url }, { lockChanged: (state) => states.push(state) })
     const next = await queueForLock(url)
     await cutConnections(url, 'atoll lock')
     await next.locked

@@ -13,11 +13,19 @@ import { maintain } from './pglite-maintenance.ts'
  * Every write is in the kernel's hands when its promise resolves: an end of this process, however sudden, loses nothing.
  * A power failure may, because PGlite does not wait for the disk; who must survive that uses a server.
  *
- * A new database is a copy of the empty one that setup has put into `imageDir` for this version of PGlite, if it has.
+ * A new database is a copy of the empty one that setup has put into `imageDir` for this version of PGlite, if it has. What
+ * `beforeMaking` throws keeps it from being made.
  */
-export async function pgliteBackend(dataDir: string, imageDir: string | undefined): Promise<Backend> {
+export async function pgliteBackend(
+  dataDir: string,
+  imageDir: string | undefined,
+  beforeMaking: () => void,
+): Promise<Backend> {
   const folder = join(dataDir, 'db')
-  if (!existsSync(join(folder, 'PG_VERSION'))) await initialise(folder, imageDir)
+  if (!existsSync(join(folder, 'PG_VERSION'))) {
+    beforeMaking()
+    await initialise(folder, imageDir)
+  }
   const pglite = await PGlite.create(folder, { parsers: { [types.INT8]: Number } })
   return { dialect: new PGliteDialect({ pglite }), check: () => undefined, stop: maintain(pglite) }
 }
