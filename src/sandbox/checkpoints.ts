@@ -225,9 +225,12 @@ export class Checkpoints implements CheckpointService {
     for (const other of inTurn.slice(0, Math.max(0, alike.length - keepMax))) await this.#remove(other.id)
   }
 
-  // The record goes first: what nobody can name any more is an orphan, which the next start removes if this one cannot.
+  // The record goes first, so that nobody can name it any more. The store remembers the id for the next start, should this end.
   async #remove(checkpointId: string): Promise<void> {
-    if (await this.#deps.store.deleteCheckpoint(checkpointId)) await this.#deps.driver.deleteCheckpoint(checkpointId)
+    const { store, driver } = this.#deps
+    if (!(await store.deleteCheckpoint(checkpointId))) return
+    await driver.deleteCheckpoint(checkpointId)
+    await store.forgetCheckpoints([checkpointId])
   }
 }
 

@@ -27,8 +27,10 @@ export interface RuntimeDriver {
 
   /**
    * Prepares the host (disk pool, bridge, packet rules, DNS) and brings what runs in line with what is known: sandboxes in
-   * `known` that still run are adopted; everything of this driver that `known` does not name is removed.
-   * Throws `unavailable` with what to do when the host cannot run sandboxes.
+   * `known` that still run are adopted, what it calls abandoned is removed, and what it does not name at all is stopped and
+   * moved to quarantine, with what it stands on. Known ones that lie in quarantine are taken back.
+   * Throws `unavailable` with what to do when the host cannot run sandboxes, and, before anything is stopped or removed, when
+   * much of what is there would have to go to quarantine.
    */
   open(known: KnownResources): Promise<ReconcileReport>
 
@@ -147,6 +149,8 @@ export interface KnownResources {
   /** Sandboxes that should exist: running ones are adopted, hibernated ones keep their disk. */
   sandboxIds: readonly string[]
   checkpointIds: readonly string[]
+  /** What was deleted, or never came into being, and of which a crash may have left something. */
+  abandoned: { sandboxIds: readonly string[]; checkpointIds: readonly string[] }
 }
 
 export interface ReconcileReport {
@@ -158,9 +162,25 @@ export interface ReconcileReport {
   lost: string[]
   /** Known checkpoints of which nothing usable is left. */
   lostCheckpoints: string[]
-  /** What was removed because nobody knows it: ids, for the log. */
+  /** What was left of abandoned ones and is removed: ids, for the log. */
   removed: string[]
+  /** What was moved to quarantine. Known ones among them are lost too. */
+  quarantined: Quarantined[]
+  /** Known sandboxes and checkpoints that lay in quarantine and are back. */
+  takenBack: string[]
 }
+
+export interface Quarantined {
+  kind: 'sandbox' | 'checkpoint'
+  id: string
+  reason: QuarantineReason
+}
+
+/**
+ * Why something is in quarantine: the database does not know it, its record cannot be read, it has none, or what it stands on is
+ * not all there.
+ */
+export type QuarantineReason = 'unknown' | 'unreadable' | 'unrecorded' | 'damaged'
 
 export interface SandboxExit {
   sandboxId: string

@@ -1,6 +1,7 @@
 import type { Log } from '../lib/log.ts'
-import type { ReconcileReport, RuntimeDriver } from './driver.ts'
+import type { QuarantineReason, ReconcileReport, RuntimeDriver } from './driver.ts'
 import type { Lifecycle } from './lifecycle.ts'
+import { hibernateReturned } from './readmission.ts'
 import type { Sandbox } from './sandbox.ts'
 import type { SandboxStore } from './store.ts'
 
@@ -21,7 +22,13 @@ interface RecoveryDeps {
  * | running    | adopted      | `hibernated`, reason `host_lost`    | `error`, `host_lost` |
  * | hibernated | put to sleep, or adopted where that is refused | stays             | `error`, `host_lost` |
  *
- * Dumps that were cut off have failed; machines, disks and checkpoints without a record are removed by the driver.
+ * Dumps that were cut off have failed. What a start, a dump or a deletion that was cut off has left is removed by the driver;
+ * what no record names at all goes to quarantine.
+ *
+ * | record          | was in quarantine and is back     |
+ * |-----------------|-----------------------------------|
+ * | error, host_lost | `hibernated`, reason `host_lost` |
+ * | failed          | `ready`                           |
  */
 export async function recover(deps: RecoveryDeps): Promise<void> {
   const { store, driver, log } = deps
@@ -30,36 +37,67 @@ export async function recover(deps: RecoveryDeps): Promise<void> {
   const dumping = await store.checkpointsIn('processing')
   const dumpingIds = new Set(dumping.map((checkpoint) => checkpoint.id))
   const checkpointIds = (await store.checkpointIds()).filter((id) => !dumpingIds.has(id))
+  const deleted = await store.deletedCheckpointIds()
+  const abandoned = {
+    sandboxIds: [...cutOff.map((sandbox) => sandbox.id), ...(await store.stoppedSandboxIds())],
+    checkpointIds: [...dumpingIds, ...deleted],
+  }
 
-  const report = await driver.open({ sandboxIds: known.map((sandbox) => sandbox.id), checkpointIds })
+  const report = await driver.open({ sandboxIds: known.map((sandbox) => sandbox.id), checkpointIds, abandoned })
 
+  await store.forgetCheckpoints(deleted)
   for (const { id } of dumping)
     await store.updateCheckpoint(id, { status: 'failed', error: 'the server stopped meanwhile' })
-  for (const id of report.lostCheckpoints) {
-    await store.updateCheckpoint(id, { status: 'failed', error: 'its data is no longer on this host' })
-  }
+  await settleCheckpoints(deps, report)
   for (const sandbox of cutOff) {
     const reasonMessage = 'the server stopped while the sandbox started'
     await deps.lifecycle.found(sandbox.id, { status: 'error', reason: 'runtime_failed', reasonMessage })
   }
   for (const sandbox of known) await settle(deps, sandbox, report)
 
-  const { running, dormant, lost, removed } = report
+  const { running, dormant, lost, removed, quarantined, takenBack } = report
   log.info(
-    { adopted: running.length, dormant: dormant.length, lost, removed, cutOff: cutOff.length },
+    { adopted: running.length, dormant: dormant.length, lost, removed, quarantined, takenBack, cutOff: cutOff.length },
     'records and machines are in line',
   )
 }
 
+/** Why a checkpoint failed stays what it was, also when its data are looked for in vain again. */
+async function settleCheckpoints({ store }: RecoveryDeps, report: ReconcileReport): Promise<void> {
+  for (const id of report.lostCheckpoints) {
+    if ((await store.checkpoint(id))?.status !== 'ready') continue
+    const error = inQuarantine(report, 'checkpoint', id) ?? 'its data is no longer on this host'
+    await store.updateCheckpoint(id, { status: 'failed', error })
+  }
+  for (const id of report.takenBack) {
+    if ((await store.checkpoint(id))?.status === 'failed') {
+      await store.updateCheckpoint(id, { status: 'ready', error: undefined })
+    }
+  }
+}
+
+const whyLost: Record<QuarantineReason, string> = {
+  unknown: 'it is in quarantine',
+  unreadable: 'its record cannot be read; its disk is in quarantine',
+  unrecorded: 'its record is gone; its disk is in quarantine',
+  damaged: 'its disk is not whole; what is left of it is in quarantine',
+}
+
+function inQuarantine(report: ReconcileReport, kind: 'sandbox' | 'checkpoint', lostId: string): string | undefined {
+  const found = report.quarantined.find((item) => item.kind === kind && item.id === lostId)
+  return found && whyLost[found.reason]
+}
+
 async function settle(
-  { lifecycle, driver, log }: RecoveryDeps,
+  { store, lifecycle, driver, log }: RecoveryDeps,
   sandbox: Sandbox,
   report: ReconcileReport,
 ): Promise<void> {
   const { id, status } = sandbox
-  if (status === 'error') return
-  if (report.lost.includes(id)) {
-    const reasonMessage = 'its disk is no longer on this host'
+  if (status === 'error') {
+    if (sandbox.reason === 'host_lost' && report.takenBack.includes(id)) await hibernateReturned(store, id)
+  } else if (report.lost.includes(id)) {
+    const reasonMessage = inQuarantine(report, 'sandbox', id) ?? 'its disk is no longer on this host'
     await lifecycle.found(id, { status: 'error', reason: 'host_lost', reasonMessage })
   } else if (status === 'running' && report.running.includes(id)) {
     lifecycle.adopt(sandbox)

@@ -14,6 +14,7 @@ import type { SandboxLimits } from './limits.ts'
 import { resumeStrategies } from './patch.ts'
 import { Patches } from './patches.ts'
 import { type PreviewDomain, Previews } from './previews.ts'
+import { purgeSandboxes } from './purge.ts'
 import { recover } from './recovery.ts'
 import { type Sandbox, demandAlive } from './sandbox.ts'
 import type { SandboxStore } from './store.ts'
@@ -69,12 +70,11 @@ export function createSandboxService(deps: SandboxServiceDeps): RunningSandboxSe
 
     async start() {
       await recover({ store, driver, lifecycle, log })
-      const forget = () => {
-        store.purgeSandboxes(new Date(Date.now() - purgeAfterMs)).catch((error: unknown) => {
+      purge = setInterval(() => {
+        purgeSandboxes(deps, new Date(Date.now() - purgeAfterMs)).catch((error: unknown) => {
           log.warn({ err: error }, 'stopped sandboxes could not be forgotten')
         })
-      }
-      purge = setInterval(forget, purgeEveryMs).unref()
+      }, purgeEveryMs).unref()
     },
 
     async close() {

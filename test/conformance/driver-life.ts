@@ -4,6 +4,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { isServiceError } from '../../src/errors.ts'
 import type { SandboxExit } from '../../src/sandbox/driver.ts'
 import type { Guest } from '../../src/sandbox/guest.ts'
+import { knowing } from './driver-known.ts'
 import type { DriverUnderTest } from './driver.ts'
 import { freshId, shell, specOf, succeed } from './driver-shell.ts'
 
@@ -219,12 +220,10 @@ export function lifeConformance(under: () => DriverUnderTest): void {
   test('only one server has the data at a time', async () => {
     const { fixture } = under()
     const second = fixture.makeDriver()
-    await assert.rejects(second.open({ sandboxIds: [], checkpointIds: [] }), (error) =>
-      isServiceError(error, 'unavailable'),
-    )
+    await assert.rejects(second.open(await knowing(fixture)), (error) => isServiceError(error, 'unavailable'))
   })
 
-  test('a restarted server adopts what runs, keeps what sleeps, and removes what nobody knows', async () => {
+  test('a restarted server adopts what runs, keeps what sleeps, and removes what was abandoned', async () => {
     const { driver, guest, restart } = under()
     const [running, sleeping, orphan, gone] = [freshId('sb'), freshId('sb'), freshId('sb'), freshId('sb')]
     for (const id of [running, sleeping, orphan]) await driver.create(specOf(id))

@@ -2,17 +2,18 @@ import assert from 'node:assert/strict'
 import { execFile, fork } from 'node:child_process'
 import { once } from 'node:events'
 import { mkdtempSync, realpathSync } from 'node:fs'
-import { chown, mkdir, readdir, readFile, readlink, rename, rm, stat, statfs, writeFile } from 'node:fs/promises'
+import { chown, mkdir, readdir, readFile, readlink, rename, rm, stat, statfs, truncate, writeFile } from 'node:fs/promises'
 import { createServer } from 'node:net'
 import type { AddressInfo, Server } from 'node:net'
 import { networkInterfaces, tmpdir } from 'node:os'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { promisify } from 'node:util'
 import { createGuest } from '../../src/runtime/guest-client/index.ts'
-import { createRuncDriver } from '../../src/runtime/index.ts'
+import { createRuncDriver, quarantinedIn } from '../../src/runtime/index.ts'
 import { Cgroups } from '../../src/runtime/runc/cgroup.ts'
 import { connectionsClosed } from '../../src/runtime/runc/dump.ts'
 import { HostNames } from '../../src/runtime/runc/names.ts'
+import { recordedIds } from '../../src/runtime/runc/records.ts'
 import { imageDir } from '../support/images.ts'
 import { slowness } from './driver-shell.ts'
 import type { DriverFixture } from './driver.ts'
@@ -52,7 +53,8 @@ export async function makeRuncFixture(given: Partial<RuncFixtureOptions> = {}): 
   const dataDir = realpathSync(mkdtempSync(`${tmpdir()}/atoll-driver-`))
   const names = new HostNames(dataDir)
   const options = { imageDir, subnet: runcSubnet, ...given, dataDir }
-  const makeDriver = () => createRuncDriver({ ...options, diskPoolBytes: poolBytes, guestPatience })
+  const makeDriver: DriverFixture['makeDriver'] = (more) =>
+    createRuncDriver({ ...options, ...more, diskPoolBytes: poolBytes, guestPatience })
   const tcp = createServer((connection) => connection.destroy())
   const hostSocket = { path: `${dataDir}/host.sock`, connections: 0 }
   const unix = createServer((connection) => {
@@ -73,6 +75,19 @@ export async function makeRuncFixture(given: Partial<RuncFixtureOptions> = {}): 
     pidOf,
     membersOf: async (sandboxId) => (await Cgroups.find()).members(names.cgroup(sandboxId)),
     makeDriver,
+    recorded: async () => ({
+      sandboxIds: await recordedIds(`${dataDir}/sandboxes`),
+      checkpointIds: await recordedIds(`${dataDir}/checkpoints`),
+    }),
+    spoilRecord: async (id) => {
+      const file = `${dataDir}/sandboxes/${id}.json`
+      const text = await readFile(file, 'utf8')
+      await truncate(file, text.length - 1)
+      return async () => {
+        const item = (await quarantinedIn(dataDir)).find((found) => found.id === id)
+        await writeFile(item?.file ?? file, text)
+      }
+    },
     guest: (driver, sandboxId) => createGuest((signal) => driver.dial(sandboxId, signal)),
     trace: () => traceOf(names),
     spoilMemory: async (id) => {

@@ -14,6 +14,7 @@ import { createRuncDriver } from '../../src/runtime/index.ts'
 import type { RuntimeDriver } from '../../src/sandbox/driver.ts'
 import type { Guest } from '../../src/sandbox/guest.ts'
 import { imageDir } from '../support/images.ts'
+import { knowing } from './driver-known.ts'
 import { eventually, makeRuncFixture, runcSubnet } from './driver-runc-host.ts'
 import type { RuncFixture } from './driver-runc-host.ts'
 import { freshId, python, shell, specOf, succeed } from './driver-shell.ts'
@@ -27,7 +28,6 @@ const internet = {
   address: '11.77.7.2',
   port: 8_077,
 }
-const none = { sandboxIds: [], checkpointIds: [] }
 
 describe('the runc driver on its host', () => {
   let fixture: RuncFixture
@@ -37,12 +37,12 @@ describe('the runc driver on its host', () => {
   before(async () => {
     fixture = await makeRuncFixture()
     driver = fixture.makeDriver()
-    await driver.open(none)
+    await driver.open(await knowing(fixture))
   })
 
   after(async () => {
     await driver.close()
-    await driver.open(none)
+    await driver.open(await knowing(fixture))
     await driver.close()
     await fixture.dispose()
   })
@@ -154,7 +154,7 @@ for _ in range(5000):
     assert.ok(await eventually(async () => (await writtenMs()) > savedMs))
     await victim.kill()
     driver = fixture.makeDriver()
-    assert.deepEqual((await driver.open({ sandboxIds: [id], checkpointIds: [] })).dormant, [id])
+    assert.deepEqual((await driver.open(await knowing(fixture, { sandboxIds: [id] }))).dormant, [id])
     await driver.wake(specOf(id))
     assert.equal((await shell(guest(id), 'pgrep --full loop')).stdout, '', 'it was started anew')
     assert.ok((await writtenMs()) > savedMs)
@@ -181,8 +181,7 @@ for _ in range(5000):
   })
 
   test('what CRIU left mounted among the images when it was cut off goes with them, at a start of the server too', async () => {
-    const known = { sandboxIds: [freshId('sb')], checkpointIds: [] }
-    const [id = ''] = known.sandboxIds
+    const id = freshId('sb')
     await driver.create(specOf(id))
     await driver.hibernate(id)
     const leave = async (owner: string): Promise<string> => {
@@ -199,7 +198,7 @@ for _ in range(5000):
     lefts.push(await leave(id), await leave(freshId('sb')))
     await driver.close()
     driver = fixture.makeDriver()
-    assert.deepEqual((await driver.open(known)).dormant, [id])
+    assert.deepEqual((await driver.open(await knowing(fixture, { sandboxIds: [id] }))).dormant, [id])
     const mounts = await readFile('/proc/mounts', 'utf8')
     assert.deepEqual(
       lefts.filter((left) => mounts.includes(left)),
@@ -283,7 +282,7 @@ for _ in range(5000):
     const options = { dataDir, imageDir: images, subnet: runcSubnet }
     await driver.close()
     const own = createRuncDriver(options)
-    await own.open(none)
+    await own.open(await knowing(fixture))
     const id = freshId('sb')
     await own.create(specOf(id))
     // This image folder has no CRIU.
@@ -306,7 +305,7 @@ for _ in range(5000):
     await own.close()
     await rm(images, { recursive: true })
     driver = fixture.makeDriver()
-    await driver.open(none)
+    await driver.open(await knowing(fixture))
   })
 
   test('a start that fails leaves running sandboxes alone', async () => {
@@ -315,7 +314,7 @@ for _ in range(5000):
     await guest(id).spawn({ id: 'counter', argv: ['/bin/sleep', '1000'], envs: {} })
     await driver.close()
     const broken = createRuncDriver({ dataDir: fixture.names.dataDir, imageDir: '/no-such-folder', subnet: runcSubnet })
-    const known = { sandboxIds: [id], checkpointIds: [] }
+    const known = await knowing(fixture, { sandboxIds: [id] })
     await assert.rejects(
       broken.open(known),
       (error) => isServiceError(error, 'unavailable') && /setup/.test(error.message),
@@ -334,7 +333,7 @@ for _ in range(5000):
     await driver.close()
     await loseBoot(fixture, pid)
     driver = fixture.makeDriver()
-    const report = await driver.open({ sandboxIds: [id], checkpointIds: [] })
+    const report = await driver.open(await knowing(fixture, { sandboxIds: [id] }))
     assert.deepEqual([report.running, report.dormant, report.lost], [[], [id], []])
     await driver.wake(specOf(id))
     assert.equal(await succeed(guest(id), 'cat /root/file'), 'kept')
@@ -344,7 +343,7 @@ for _ in range(5000):
   test('two servers run side by side, each on a subnet of its own', async () => {
     const second = await makeRuncFixture({ subnet: '10.231.16.0/24' })
     const other = second.makeDriver()
-    await other.open(none)
+    await other.open(await knowing(second))
     const [one, two] = [freshId('sb'), freshId('sb')]
     await Promise.all([driver.create(specOf(one)), other.create(specOf(two))])
     await other.delete(two)
@@ -359,7 +358,7 @@ for _ in range(5000):
     const second = await makeRuncFixture()
     const other = second.makeDriver()
     await assert.rejects(
-      other.open(none),
+      other.open(await knowing(second)),
       (error) => isServiceError(error, 'unavailable') && /ATOLL_SUBNET/.test(error.message),
     )
     assert.deepEqual(await second.trace(), [])

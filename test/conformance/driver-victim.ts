@@ -1,6 +1,7 @@
 /** A server that does nothing but create, checkpoint, fork, hibernate and remove sandboxes, to be killed in the middle of it. */
 import { randomUUID } from 'node:crypto'
 import { createRuncDriver } from '../../src/runtime/index.ts'
+import { recordedIds } from '../../src/runtime/runc/records.ts'
 import type { CheckpointKind } from '../../src/sandbox/driver.ts'
 
 const { sandboxIds, cycled, ...options } = JSON.parse(process.argv[2] ?? '{}') as {
@@ -13,7 +14,11 @@ const { sandboxIds, cycled, ...options } = JSON.parse(process.argv[2] ?? '{}') a
   cycled?: string
 }
 const driver = createRuncDriver(options)
-await driver.open({ sandboxIds, checkpointIds: [] })
+const abandoned = {
+  sandboxIds: (await recordedIds(`${options.dataDir}/sandboxes`)).filter((id) => !sandboxIds.includes(id)),
+  checkpointIds: await recordedIds(`${options.dataDir}/checkpoints`),
+}
+await driver.open({ sandboxIds, checkpointIds: [], abandoned })
 process.send?.('open')
 
 async function churn(kind: CheckpointKind): Promise<never> {

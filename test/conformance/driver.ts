@@ -8,15 +8,21 @@ import type { Guest } from '../../src/sandbox/guest.ts'
 import { checkpointConformance } from './driver-checkpoints.ts'
 import { connectionConformance } from './driver-connections.ts'
 import { isolationConformance } from './driver-isolation.ts'
+import { knowing } from './driver-known.ts'
 import { lifeConformance } from './driver-life.ts'
 import { changeConformance } from './driver-changes.ts'
 import { limitConformance } from './driver-limits.ts'
 import { memoryFaultConformance } from './driver-memory-faults.ts'
 import { memoryConformance } from './driver-memory.ts'
+import { quarantineConformance } from './driver-quarantine.ts'
 
 export interface DriverFixture {
   /** A driver over the fixture's data; a later one over the same data is what a restarted server has. */
-  makeDriver(): RuntimeDriver
+  makeDriver(options?: { mayQuarantineMany?: boolean }): RuntimeDriver
+  /** What the data hold records of, in force. */
+  recorded(): Promise<{ sandboxIds: string[]; checkpointIds: string[] }>
+  /** Spoils the record of a sandbox while no driver is open, and returns what mends it, wherever it lies by then. */
+  spoilRecord(sandboxId: string): Promise<() => Promise<void>>
   guest(driver: RuntimeDriver, sandboxId: string): Guest
   /** Everything of these data's sandboxes that can be seen on the host, as sorted lines; the disk pool's file apart. */
   trace(): Promise<string[]>
@@ -46,14 +52,15 @@ export interface DriverUnderTest {
   fixture: DriverFixture
   driver: RuntimeDriver
   guest: (sandboxId: string) => Guest
-  /** Takes the driver through a restart of its server. */
-  restart: (known: Partial<KnownResources>) => Promise<ReconcileReport>
+  /** Takes the driver through a restart of its server; see `knowing`. */
+  restart: (known: Partial<KnownResources>, options?: { mayQuarantineMany?: boolean }) => Promise<ReconcileReport>
 }
 
 type Part = (under: () => DriverUnderTest) => void
 
 const everything: readonly Part[] = [
   lifeConformance,
+  quarantineConformance,
   checkpointConformance,
   memoryConformance,
   memoryFaultConformance,
@@ -77,14 +84,14 @@ export function driverConformance(
     before(async () => {
       fixture = await makeFixture()
       driver = fixture.makeDriver()
-      await driver.open({ sandboxIds: [], checkpointIds: [] })
+      await driver.open(await knowing(fixture))
       idle = await fixture.trace()
     })
 
     after(async () => {
       // What a failed test left must not stay on the machine.
       await driver.close()
-      await driver.open({ sandboxIds: [], checkpointIds: [] })
+      await driver.open(await knowing(fixture))
       await driver.close()
       const left = await fixture.trace()
       await fixture.dispose()
@@ -95,10 +102,10 @@ export function driverConformance(
       fixture,
       driver,
       guest: (sandboxId) => fixture.guest(driver, sandboxId),
-      restart: async (known) => {
+      restart: async (known, options) => {
         await driver.close()
-        driver = fixture.makeDriver()
-        return driver.open({ sandboxIds: known.sandboxIds ?? [], checkpointIds: known.checkpointIds ?? [] })
+        driver = fixture.makeDriver(options)
+        return driver.open(await knowing(fixture, known))
       },
     })
 

@@ -42,7 +42,16 @@ export class FakeMachines implements RuntimeDriver {
 
   async open(known: KnownResources): Promise<ReconcileReport> {
     this.opened = known
-    return { running: [], dormant: [], lost: [], lostCheckpoints: [], removed: [], ...this.report }
+    const nothing = {
+      running: [],
+      dormant: [],
+      lost: [],
+      lostCheckpoints: [],
+      removed: [],
+      quarantined: [],
+      takenBack: [],
+    }
+    return { ...nothing, ...this.report }
   }
 
   async close(): Promise<void> {}

@@ -14,6 +14,7 @@ import { nodeCheck } from './node.ts'
 import { optionalChecks } from './optional.ts'
 import { overlayCheck } from './overlay.ts'
 import { runFolderCheck } from './places.ts'
+import { quarantineCheck } from './quarantine.ts'
 import { requirements, resultOf } from './requirements.ts'
 import { runcCheck } from './runc.ts'
 import { tryDriver } from './trial.ts'
@@ -56,6 +57,7 @@ const hostChecks: readonly HostCheck[] = [
   nodeCheck,
   ...requirements,
   runFolderCheck,
+  quarantineCheck,
   runcCheck,
   overlayCheck,
   diskPoolCheck,

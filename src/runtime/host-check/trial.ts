@@ -12,6 +12,7 @@ import { Cgroups } from '../runc/cgroup.ts'
 import { findContainer } from '../runc/container.ts'
 import { createRuncDriver } from '../runc/driver.ts'
 import { HostNames } from '../runc/names.ts'
+import { recordedIds } from '../runc/records.ts'
 import { oneLine, runSetup, type CheckReport, type CheckResult, type HostPlaces } from './check.ts'
 import { confinement } from './confinement.ts'
 import { tryNetwork } from './trial-network.ts'
@@ -19,7 +20,7 @@ import { tryNetwork } from './trial-network.ts'
 const forwardingFile = '/proc/sys/net/ipv4/ip_forward'
 const trialFolder = '.atoll-doctor'
 /** Of the data of a driver. */
-const ownEntries = /^(pool\.img(\.new)?|sandboxes|checkpoints)$/
+const ownEntries = /^(pool\.img(\.new)?|sandboxes|checkpoints|quarantine)$/
 const mebibyte = 1024 * 1024
 const poolBytes = 1024 * mebibyte
 const sizes = { image: 'base', cpuCount: 1, memoryMb: 256, diskMb: 256 } as const
@@ -87,7 +88,7 @@ async function prepare(imageDir: string, givenDir: string): Promise<Trial & Asyn
     if (!(await exists(names.runDir))) await rm(dataDir, { recursive: true, force: true })
   })
   const options = { dataDir, imageDir, subnet: freeSubnet(), diskPoolBytes: poolBytes, lazyMemoryBytesMin: 0 }
-  const driver = createRuncDriver(options)
+  const driver = createRuncDriver({ ...options, mayQuarantineMany: true })
   const trial = { driver, names, source: freshId('sb'), checkpoint: freshId('cp'), fork: freshId('sb') }
   made.defer(() => end(trial))
   const release = made.move()
@@ -104,7 +105,12 @@ async function trialDir(dataDir: string): Promise<string> {
 }
 
 async function tryStart({ driver, names, source }: Trial): Promise<CheckResult> {
-  await driver.open({ sandboxIds: [], checkpointIds: [] })
+  // Whatever is there is of a trial that was killed.
+  const abandoned = {
+    sandboxIds: await recordedIds(`${names.dataDir}/sandboxes`),
+    checkpointIds: await recordedIds(`${names.dataDir}/checkpoints`),
+  }
+  await driver.open({ sandboxIds: [], checkpointIds: [], abandoned })
   const startedAt = performance.now()
   await driver.create({ id: source, ...sizes })
   const tookMs = Math.round(performance.now() - startedAt)

@@ -15,6 +15,7 @@ import { resourcesOf } from './config.ts'
 import { updateContainer } from './container.ts'
 import { dialSocket } from './dial.ts'
 import type { DumpHost } from './dump.ts'
+import { expireHourly } from './expiry.ts'
 import { resolveImages } from './images.ts'
 import { restartInPlace, restoreInPlace } from './in-place.ts'
 import { Memory } from './memory.ts'
@@ -58,6 +59,7 @@ class RuncDriver implements RuntimeDriver {
   readonly #starts: Starts
   readonly #memory: Memory
   #opened: OpenHost | undefined
+  #expiry: NodeJS.Timeout | undefined
 
   constructor(parts: Parts) {
     this.#parts = parts
@@ -76,12 +78,14 @@ class RuncDriver implements RuntimeDriver {
         : { fullCheckpoints: true }
     this.#opened = opened
     this.#watch.start(opened)
+    this.#expiry = expireHourly(this.#parts)
     return report
   }
 
   async close(): Promise<void> {
     const opened = this.#opened
     if (opened === undefined) return
+    clearInterval(this.#expiry)
     await this.#watch.stop()
     this.#opened = undefined
     await releaseHost(this.#parts, opened.lock)
@@ -94,11 +98,13 @@ class RuncDriver implements RuntimeDriver {
       const { inventory, imageDir } = this.#parts
       signal?.throwIfAborted()
       const images = await resolveImages(imageDir, spec.image)
+      const disk = await inventory.freshDisk(id)
       // From here to `put` nothing waits: what is claimed cannot be claimed twice, nor the checkpoint's layers be removed.
       if (inventory.sandboxes.get(id) !== undefined) throw new ServiceError('conflict', `sandbox ${id} exists`)
       const from = spec.from === undefined ? undefined : inventory.checkpoint(spec.from.checkpointId)
       const record: SandboxRecord = {
         id,
+        ...disk,
         ...inventory.claim(),
         ...(from === undefined ? { ...images, layers: [] } : standsOn(from, images)),
       }
@@ -207,7 +213,7 @@ class RuncDriver implements RuntimeDriver {
         // Made now, it is there when the first fork starts.
         if (inodeEnd !== undefined) await bundles.seeds.above(inodeEnd)
         const layers = [layer, ...record.layers]
-        const whole = { id: checkpointId, kind, base, layers, sizeBytes: bytes + (memory?.bytes ?? 0) }
+        const whole = { id: checkpointId, kind, sandboxId, base, layers, sizeBytes: bytes + (memory?.bytes ?? 0) }
         return memory === undefined ? whole : { ...whole, memory }
       })
       return { sizeBytes }

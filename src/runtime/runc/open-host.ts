@@ -6,6 +6,7 @@ import { allowUserfaultfd } from '../criu/userfaultfd.ts'
 import { seedFolder, Seeds } from '../disk/index.ts'
 import type { BundleHost } from './bundle.ts'
 import { Cgroups } from './cgroup.ts'
+import { removeExpired } from './expiry.ts'
 import { findTraits, makeRunFolders, removeRunFolders } from './host.ts'
 import { resolveHostTool } from './images.ts'
 import { lockDataDir } from './lock.ts'
@@ -46,14 +47,14 @@ export async function openHost(
     }
     await hostd.open(hostTool)
     await pool.open()
-    const { sandboxes, checkpoints } = inventory
+    const { sandboxes } = inventory
     const report = await reconcile({
       names,
       pool,
       cgroups,
-      sandboxes,
-      checkpoints,
+      inventory,
       known,
+      mayQuarantineMany: parts.mayQuarantineMany,
       adopt: (record) => running.adopt(cgroups, record),
       stop: (id) => running.stop(cgroups, id, sandboxes.get(id)?.slot),
       log: parts.log,
@@ -61,6 +62,7 @@ export async function openHost(
     await cgroups.limitProcesses(names.cgroupRoot)
     await network.open(report.running.flatMap((id) => sandboxes.get(id)?.slot ?? []))
     for (const id of report.running) await rejoin(parts, id)
+    await removeExpired(parts)
     await inventory.removeUnused()
     return { opened: { bundles, cgroups, criu, lock }, report }
   } catch (error) {

@@ -22,6 +22,10 @@ export interface RuncDriverOptions {
   diskPoolBytes?: number
   /** Saved memory of at least so much comes back while the sandbox runs already; 0: never. Default: 128 MiB. */
   lazyMemoryBytesMin?: number | undefined
+  /** How long what was moved to quarantine stays there. Default: for ever. */
+  quarantineKeptMs?: number | undefined
+  /** `open` may move more than a tenth of what is there to quarantine. */
+  mayQuarantineMany?: boolean
   /** How long guests may leave the driver without an answer. Default: `guestPatience`. */
   guestPatience?: GuestPatience
   /** Told in a sentence what was done to the host and what went wrong beside the calls. Default: nothing is told. */
@@ -39,6 +43,8 @@ export interface Parts {
   running: RunningSandboxes
   lazy: LazyMemory
   connections: Connections
+  quarantineKeptMs: number | undefined
+  mayQuarantineMany: boolean
   guestPatience: GuestPatience
   /** Work on one sandbox is done in turns, by its id. */
   turns: KeyedLock
@@ -66,6 +72,8 @@ export function makeParts(options: RuncDriverOptions): Parts {
     running: new RunningSandboxes(names, hostd, network, lazy),
     lazy,
     connections: new Connections(),
+    quarantineKeptMs: options.quarantineKeptMs,
+    mayQuarantineMany: options.mayQuarantineMany ?? false,
     guestPatience: options.guestPatience ?? guestPatience,
     turns: new KeyedLock(),
     log,

@@ -1,14 +1,15 @@
 import assert from 'node:assert/strict'
 import { mkdir, mkdtemp, readdir, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
-import { test, type TestContext } from 'node:test'
+import { test } from 'node:test'
 import type { DiskPool } from '../disk/index.ts'
 import type { Cgroups } from './cgroup.ts'
+import { Inventory } from './inventory.ts'
 import { HostNames } from './names.ts'
 import { adoptAll, reconcile } from './reconcile.ts'
-import { exists } from '../exists.ts'
-import { Records } from './records.ts'
-import type { CheckpointRecord, SandboxRecord } from './records.ts'
+import { readSandboxRecord, Records } from './records.ts'
+import type { SandboxRecord } from './records.ts'
+import { makeCrashed } from './testing/crashed-host.ts'
 
 test('sandboxes that let the server wait do so at the same time, and hold up no other', async () => {
   const ids = Array.from({ length: 10 }, (_, index) => `sb-${index}`)
@@ -38,13 +39,12 @@ test('a sandbox that cannot be stopped keeps its record and disk, and keeps no o
   const names = new HostNames(dataDir)
   const runDir = { runcRoot: `${dataDir}/runc`, sandboxesDir: `${dataDir}/run` }
   for (const folder of Object.values(runDir)) await mkdir(folder)
-  const written = new Records<SandboxRecord>(`${dataDir}/sandboxes`)
+  const written = new Records(`${dataDir}/sandboxes`, readSandboxRecord)
   await written.load()
   const ids = ['sb-known-stuck', 'sb-known', 'sb-stuck', 'sb-other']
   for (const [slot, id] of ids.entries()) {
     await written.put({ id, rangeStart: 1_000_000_000 + slot * 65_536, slot, base: '/', guest: '/', layers: [] })
   }
-  const sandboxes = new Records<SandboxRecord>(`${dataDir}/sandboxes`)
   const removedDisks: string[] = []
   const pool = {
     has: async () => true,
@@ -52,13 +52,14 @@ test('a sandbox that cannot be stopped keeps its record and disk, and keeps no o
     remove: async (path: string) => void removedDisks.push(path),
   }
   const said: string[] = []
+  const abandoned = { sandboxIds: ['sb-stuck', 'sb-other'], checkpointIds: [] }
   const report = await reconcile({
     names: { ...runDir, runDir: `${dataDir}/run`, dataDir, cgroupRoot: names.cgroupRoot } as HostNames,
     pool: pool as unknown as DiskPool,
     cgroups: { children: async () => [] } as unknown as Cgroups,
-    sandboxes,
-    checkpoints: new Records(`${dataDir}/checkpoints`),
-    known: { sandboxIds: ['sb-known-stuck', 'sb-known'], checkpointIds: [] },
+    inventory: new Inventory(names, pool as unknown as DiskPool, 10, (message) => said.push(message)),
+    mayQuarantineMany: false,
+    known: { sandboxIds: ['sb-known-stuck', 'sb-known'], checkpointIds: [], abandoned },
     adopt: async () => false,
     stop: async (id) => {
       if (id.endsWith('stuck')) throw new Error('process 7 does not end')
@@ -71,6 +72,8 @@ test('a sandbox that cannot be stopped keeps its record and disk, and keeps no o
     lost: [],
     lostCheckpoints: [],
     removed: ['sb-other'],
+    quarantined: [],
+    takenBack: [],
   })
   assert.deepEqual(removedDisks, ['sandboxes/sb-other'])
   const kept = ['sb-known', 'sb-known-stuck', 'sb-stuck']
@@ -80,51 +83,6 @@ test('a sandbox that cannot be stopped keeps its record and disk, and keeps no o
     ['sb-known-stuck', 'sb-stuck'],
   )
 })
-
-/** A data directory after a crash: no sandbox runs, and the pool is a plain folder. */
-async function makeCrashed(t: TestContext, written: readonly SandboxRecord[]) {
-  const dataDir = await mkdtemp(`${tmpdir()}/atoll-reconcile-`)
-  t.after(() => rm(dataDir, { recursive: true }))
-  const path = (relative: string) => `${dataDir}/pool/${relative}`
-  for (const folder of ['sandboxes', 'layers', 'memory/checkpoints', 'memory/saved', 'memory/runs', 'memory/resumed']) {
-    await mkdir(path(folder), { recursive: true })
-  }
-  for (const folder of ['runc', 'run']) await mkdir(`${dataDir}/${folder}`)
-  const before = new Records<SandboxRecord>(`${dataDir}/sandboxes`)
-  await before.load()
-  for (const record of written) {
-    await before.put(record)
-    await mkdir(path(`sandboxes/${record.disk ?? record.id}/upper`), { recursive: true })
-    if (record.memory === undefined) continue
-    await mkdir(path(record.memory.folder))
-    await writeFile(path(`${record.memory.folder}/pages-1.img`), 'x'.repeat(record.memory.bytes ?? 0))
-  }
-  const sandboxes = new Records<SandboxRecord>(`${dataDir}/sandboxes`)
-  const said: string[] = []
-  const pool = {
-    path,
-    has: (relative: string) => exists(path(relative)),
-    list: (relative: string) => readdir(path(relative)),
-    remove: (relative: string) => rm(path(relative), { recursive: true }),
-  }
-  const options = {
-    names: {
-      runcRoot: `${dataDir}/runc`,
-      sandboxesDir: `${dataDir}/run`,
-      runDir: `${dataDir}/run`,
-      dataDir,
-    } as HostNames,
-    pool: pool as unknown as DiskPool,
-    cgroups: { children: async () => [] } as unknown as Cgroups,
-    sandboxes,
-    checkpoints: new Records<CheckpointRecord>(`${dataDir}/checkpoints`),
-    known: { sandboxIds: written.map(({ id }) => id), checkpointIds: [] },
-    adopt: async () => false,
-    stop: async () => undefined,
-    log: (message: string) => void said.push(message),
-  }
-  return { options, pool, sandboxes, path, said }
-}
 
 test('memory whose processes had gone on before the crash is given up, and other memory is kept', async (t) => {
   const memoryOf = (id: string) => ({ folder: `memory/saved/${id}`, address: '', bytes: 5, keepConnections: true })
@@ -141,14 +99,15 @@ test('memory whose processes had gone on before the crash is given up, and other
   const kept = sandboxes.all().flatMap(({ id, memory }) => (memory === undefined ? [] : id))
   assert.deepEqual(kept.toSorted(), ['sb-put-back', 'sb-slept'])
   assert.deepEqual(await readdir(path('memory/resumed')), [])
-  const later = new Records<SandboxRecord>(`${options.names.dataDir}/sandboxes`)
+  const later = new Records(`${options.names.dataDir}/sandboxes`, readSandboxRecord)
   await later.load()
   assert.equal(later.get('sb-ran')?.memory, undefined)
 })
 
-test('a disk of nobody that cannot be removed keeps neither the server from its start nor others from being removed', async (t) => {
+test('a left disk that cannot be removed keeps neither the server from its start nor others from being removed', async (t) => {
   const { options, pool, path, said } = await makeCrashed(t, [])
   for (const disk of ['sb-stuck', 'sb-other']) await mkdir(path(`sandboxes/${disk}`))
+  options.known.abandoned.sandboxIds = ['sb-stuck', 'sb-other']
   const { remove } = pool
   pool.remove = async (relative) => {
     if (relative === 'sandboxes/sb-stuck') throw new Error('took too long')

@@ -1,18 +1,21 @@
 import { readdir, rm } from 'node:fs/promises'
 import { Gate } from '../../lib/gate.ts'
-import type { KnownResources, ReconcileReport } from '../../sandbox/driver.ts'
+import type { KnownResources, Quarantined, ReconcileReport } from '../../sandbox/driver.ts'
 import { imagesBytes } from '../criu/images.ts'
 import type { DiskPool } from '../disk/index.ts'
 import { diskOf, layerOf } from './bundle.ts'
 import type { Cgroups } from './cgroup.ts'
+import type { Inventory } from './inventory.ts'
 import type { HostNames } from './names.ts'
-import { isWhole } from './dump.ts'
+import { isWhole as isWholeDump } from './dump.ts'
 import { awaitStrayDumps, killCriu, killStrayTools } from './process.ts'
+import { sandboxOfDisk } from './quarantine.ts'
 import type { CheckpointRecord, Records, SandboxRecord } from './records.ts'
 import { removeFolder } from './remove-folder.ts'
 import { runImagesOf } from './restore.ts'
 import { giveUpResumed, markOf, marksFolder } from './resumed.ts'
 import { allDone } from './steps.ts'
+import { assertFewStrangers, findStrangers } from './strangers.ts'
 import { hasDisk, hasMemory } from './whole.ts'
 
 const strayDumpTimeoutMs = 60_000
@@ -23,9 +26,10 @@ export interface ReconcileOptions {
   names: HostNames
   pool: DiskPool
   cgroups: Cgroups
-  sandboxes: Records<SandboxRecord>
-  checkpoints: Records<CheckpointRecord>
+  inventory: Inventory
   known: KnownResources
+  /** More than a tenth of what is there may be moved to quarantine. */
+  mayQuarantineMany: boolean
   /** Takes over a sandbox that runs; false when it does not, or never answered. */
   adopt: (record: SandboxRecord) => Promise<boolean>
   /** Removes everything of a sandbox but its disk and record. */
@@ -35,30 +39,88 @@ export interface ReconcileOptions {
 
 /**
  * Brings the host in line with what is known. It trusts nothing but records that are known, disks that exist and guests
- * that answer or have answered; whatever else carries this data directory's name is removed. The pool is mounted; nothing else runs yet.
+ * that answer or have answered; whatever else of this data directory runs is stopped. What is abandoned is removed, with
+ * disks of records that have another by now. All other records, disks and layers are kept: what nobody knows, or cannot be
+ * read, or is not whole goes to quarantine. The pool is mounted; nothing else runs yet.
  */
 export async function reconcile(options: ReconcileOptions): Promise<ReconcileReport> {
-  const { names, pool, sandboxes, checkpoints } = options
+  const { names, pool, inventory, known } = options
+  const { sandboxes, checkpoints } = inventory
+  const unreadable = await inventory.load()
+  const stock = await findStrangers(inventory, pool, known, unreadable)
+  if (!options.mayQuarantineMany) assertFewStrangers(stock, names.dataDir)
   await awaitStrayDumps(names.runcRoot, strayDumpTimeoutMs)
   await killStrayTools([names.runDir, names.poolFile])
   await killCriu([names.runDir], { lazyPagesToo: false })
-  const report: ReconcileReport = { running: [], dormant: [], lost: [], lostCheckpoints: [], removed: [] }
-  report.removed.push(...(await sandboxes.load()), ...(await checkpoints.load()))
-  const stuck = await reconcileSandboxes(options, report)
-  await reconcileCheckpoints(options, report)
-  const disks = new Set(sandboxes.all().map(diskOf))
-  const ownerless = (await pool.list('sandboxes')).filter((name) => !disks.has(`sandboxes/${name}`))
-  await eachRemoved(ownerless, (name) => pool.remove(`sandboxes/${name}`), options.log)
+  const lists = { running: [], dormant: [], lost: [], lostCheckpoints: [] }
+  const report: ReconcileReport = { ...lists, removed: [], quarantined: [], takenBack: [] }
+  await sandboxes.removeDrafts()
+  await checkpoints.removeDrafts()
+  await takeBackKnown(options, report)
+  const { ended, stuck } = await endSandboxes(options, report)
+  for (const stranger of stock.strangers) {
+    const isInForce = stranger.kind === 'sandbox' && sandboxes.get(stranger.id) !== undefined
+    if (!isInForce || !stuck.has(stranger.id)) await quarantine(options, report, stranger)
+  }
+  for (const { kind, id } of unreadable) {
+    const records = kind === 'sandbox' ? sandboxes : checkpoints
+    if (!stock.strangers.some((stranger) => stranger.kind === kind && stranger.id === id)) await records.remove(id)
+  }
+  await settleSandboxes(options, report, ended, stuck)
+  await settleCheckpoints(options, report)
+  await removeLeftDisks(options)
   await removeRunImages(options, new Set([...report.running, ...stuck]))
-  await removeMarks(pool, sandboxes)
+  await removeMarks(options)
   return report
 }
 
+async function quarantine({ inventory }: ReconcileOptions, report: ReconcileReport, what: Quarantined): Promise<void> {
+  await inventory.moveToQuarantine(what)
+  report.quarantined.push(what)
+}
+
+/** What is known, and whole as it lies in quarantine, as after a start with the wrong database. The newest of several counts. */
+async function takeBackKnown(
+  { inventory, pool, known, log }: ReconcileOptions,
+  report: ReconcileReport,
+): Promise<void> {
+  const knownIds = { sandbox: new Set(known.sandboxIds), checkpoint: new Set(known.checkpointIds) }
+  for (const item of inventory.quarantine.items.toReversed()) {
+    const { kind, id, record } = item
+    if (record === undefined || !knownIds[kind].has(id) || !(await isWhole(pool, record))) continue
+    try {
+      await inventory.takeBack(item)
+      report.takenBack.push(id)
+    } catch (error) {
+      log(`${kind} ${id} stays in quarantine: ${String(error)}`)
+    }
+  }
+}
+
+async function isWhole(pool: DiskPool, record: SandboxRecord | CheckpointRecord): Promise<boolean> {
+  if ('slot' in record) return hasDisk(pool, diskOf(record), record)
+  if (!(await hasDisk(pool, layerOf(record.id), record))) return false
+  return record.memory === undefined || hasMemory(pool, record.memory)
+}
+
+/** Of abandoned sandboxes, and of known ones that have another disk by now. What a record in quarantine may need stays. */
+async function removeLeftDisks({ pool, inventory, known, log }: ReconcileOptions): Promise<void> {
+  const { sandboxes } = inventory
+  const abandoned = new Set(known.abandoned.sandboxIds)
+  const left = (await pool.list('sandboxes')).filter((name) => {
+    const id = sandboxOfDisk(name)
+    return !inventory.keepsDisk(name) && (abandoned.has(id) || sandboxes.get(id) !== undefined)
+  })
+  await eachRemoved(left, (name) => pool.remove(`sandboxes/${name}`), log)
+}
+
 /** Those of sandboxes that run stay until their records have forgotten the memory. */
-async function removeMarks(pool: DiskPool, sandboxes: Records<SandboxRecord>): Promise<void> {
+async function removeMarks({ pool, inventory }: ReconcileOptions): Promise<void> {
+  const { sandboxes, quarantine: quarantined } = inventory
   const needed = new Set(sandboxes.all().flatMap((record) => (record.memory === undefined ? [] : markOf(record))))
   for (const name of await pool.list(marksFolder)) {
-    if (!needed.has(`${marksFolder}/${name}`)) await rm(pool.path(`${marksFolder}/${name}`), { force: true })
+    const isNeeded = needed.has(`${marksFolder}/${name}`) || quarantined.has('sandbox', sandboxOfDisk(name))
+    if (!isNeeded) await rm(pool.path(`${marksFolder}/${name}`), { force: true })
   }
 }
 
@@ -90,36 +152,57 @@ async function eachRemoved(
   return stuck
 }
 
-/** Returns the sandboxes that cannot be stopped now: their records stay, and what these claim with them. */
-async function reconcileSandboxes(options: ReconcileOptions, report: ReconcileReport): Promise<Set<string>> {
-  const { names, pool, cgroups, sandboxes } = options
-  const known = new Set(options.known.sandboxIds)
+interface Ended {
+  /** All that was found and does not run any more, whatever is left of it. */
+  ended: string[]
+  /** Of those, what cannot be stopped now: their records stay, and what these claim with them. */
+  stuck: Set<string>
+}
+
+/** Adopts what is known and runs, and stops everything else that carries this data directory's name. */
+async function endSandboxes(options: ReconcileOptions, report: ReconcileReport): Promise<Ended> {
+  const { names, pool, cgroups, known } = options
+  const { sandboxes } = options.inventory
   const found = new Set([
     ...sandboxes.all().map((record) => record.id),
     ...(await readdir(names.runcRoot)),
     ...(await readdir(names.sandboxesDir)),
     ...(await cgroups.children(names.cgroupRoot)),
   ])
-  const adopted = await adoptAll(options, known)
+  const adopted = await adoptAll({ pool, sandboxes, adopt: options.adopt }, new Set(known.sandboxIds))
+  report.running.push(...adopted)
   const ended = [...found].filter((id) => !adopted.has(id))
-  const stuck = await eachRemoved(ended, options.stop, options.log)
-  for (const id of new Set([...known, ...found])) {
-    if (adopted.has(id)) {
-      report.running.push(id)
-      continue
-    }
+  return { ended, stuck: await eachRemoved(ended, options.stop, options.log) }
+}
+
+/** Strangers are in quarantine by now, but for those that are stuck. */
+async function settleSandboxes(
+  options: ReconcileOptions,
+  report: ReconcileReport,
+  ended: readonly string[],
+  stuck: ReadonlySet<string>,
+): Promise<void> {
+  const { pool, known, inventory } = options
+  const { sandboxes } = inventory
+  const running = new Set(report.running)
+  const knownIds = new Set(known.sandboxIds)
+  for (const id of knownIds) {
+    if (running.has(id)) continue
     const record = sandboxes.get(id)
-    const whole = record !== undefined && (await hasDisk(pool, diskOf(record), record))
-    if (known.has(id) && whole) {
+    if (record !== undefined && (await isWhole(pool, record))) {
       await settleMemory(pool, sandboxes, record)
       report.dormant.push(id)
       continue
     }
-    if (!stuck.has(id)) await sandboxes.remove(id)
-    if (known.has(id)) report.lost.push(id)
-    else if (!stuck.has(id)) report.removed.push(id)
+    report.lost.push(id)
+    if (record !== undefined && !stuck.has(id)) {
+      await quarantine(options, report, { kind: 'sandbox', id, reason: 'damaged' })
+    }
   }
-  return stuck
+  const abandoned = new Set(known.abandoned.sandboxIds)
+  for (const { id } of sandboxes.all()) if (abandoned.has(id) && !stuck.has(id)) await sandboxes.remove(id)
+  const isKept = (id: string) => knownIds.has(id) || stuck.has(id) || inventory.quarantine.has('sandbox', id)
+  report.removed.push(...ended.filter((id) => !isKept(id)))
 }
 
 /** What adoption needs of it all. */
@@ -142,19 +225,21 @@ export async function adoptAll({ pool, sandboxes, adopt }: Adoption, ids: Iterab
   return adopted
 }
 
-async function reconcileCheckpoints(options: ReconcileOptions, report: ReconcileReport): Promise<void> {
-  const { pool, checkpoints } = options
-  const known = new Set(options.known.checkpointIds)
-  for (const id of new Set([...known, ...checkpoints.all().map((record) => record.id)])) {
+async function settleCheckpoints(options: ReconcileOptions, report: ReconcileReport): Promise<void> {
+  const { pool, known, inventory } = options
+  const { checkpoints } = inventory
+  const knownIds = new Set(known.checkpointIds)
+  for (const id of knownIds) {
     const record = checkpoints.get(id)
-    const whole =
-      record !== undefined &&
-      (await hasDisk(pool, layerOf(id), record)) &&
-      (record.memory === undefined || (await hasMemory(pool, record.memory)))
-    if (known.has(id) && whole) continue
+    if (record !== undefined && (await isWhole(pool, record))) continue
+    report.lostCheckpoints.push(id)
+    if (record !== undefined) await quarantine(options, report, { kind: 'checkpoint', id, reason: 'damaged' })
+  }
+  const abandoned = new Set(known.abandoned.checkpointIds)
+  for (const { id } of checkpoints.all()) {
+    if (!abandoned.has(id)) continue
     await checkpoints.remove(id)
-    if (known.has(id)) report.lostCheckpoints.push(id)
-    else report.removed.push(id)
+    report.removed.push(id)
   }
 }
 
@@ -163,7 +248,7 @@ async function settleMemory(pool: DiskPool, sandboxes: Records<SandboxRecord>, f
   const record = await giveUpResumed(pool, sandboxes, found)
   const { memory, ...rest } = record
   if (memory === undefined) return
-  if (memory.bytes === undefined && (await isWhole(pool.path(memory.folder)))) {
+  if (memory.bytes === undefined && (await isWholeDump(pool.path(memory.folder)))) {
     await sandboxes.put({ ...rest, memory: { ...memory, bytes: await imagesBytes(pool.path(memory.folder)) } })
   } else if (!(await hasMemory(pool, memory))) {
     await sandboxes.put(rest)

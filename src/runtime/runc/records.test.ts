@@ -2,12 +2,23 @@ import assert from 'node:assert/strict'
 import { mkdtemp, readdir, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { test } from 'node:test'
-import { Records } from './records.ts'
+import { readCheckpointRecord, readSandboxRecord, Records } from './records.ts'
+import type { ReadRecord } from './records.ts'
 
-test('records survive a restart; drafts and files that are no records are removed and named', async () => {
+interface Word {
+  id: string
+  word: string
+}
+
+const readWord: ReadRecord<Word> = (text, id) => {
+  const word = text.endsWith('}') ? (JSON.parse(text) as Word) : undefined
+  return word?.id === id ? word : undefined
+}
+
+test('records survive a restart; those that cannot be read are named, and reading removes nothing', async () => {
   const folder = await mkdtemp(`${tmpdir()}/atoll-records-`)
   try {
-    const records = new Records<{ id: string; word: string }>(folder)
+    const records = new Records(folder, readWord)
     assert.deepEqual(await records.load(), [])
     await records.put({ id: 'sb-1', word: 'one' })
     await records.put({ id: 'sb-2', word: 'two' })
@@ -18,10 +29,15 @@ test('records survive a restart; drafts and files that are no records are remove
     await writeFile(`${folder}/sb-4.json`, '{"id":"sb-4"')
     await writeFile(`${folder}/sb-5.json`, '{"id":"sb-1"}')
 
-    const again = new Records<{ id: string; word: string }>(folder)
-    assert.deepEqual((await again.load()).toSorted(), ['sb-3.json.new', 'sb-4.json', 'sb-5.json'])
+    const again = new Records(folder, readWord)
+    await writeFile(`${folder}/notes.txt`, 'of an operator')
+    assert.deepEqual((await again.load()).toSorted(), ['sb-4', 'sb-5'])
     assert.deepEqual(again.all(), [{ id: 'sb-1', word: 'changed' }])
-    assert.deepEqual(await readdir(folder), ['sb-1.json'])
+    const all = ['notes.txt', 'sb-1.json', 'sb-3.json.new', 'sb-4.json', 'sb-5.json']
+    assert.deepEqual((await readdir(folder)).toSorted(), all)
+    await again.removeDrafts()
+    const kept = all.filter((name) => name !== 'sb-3.json.new')
+    assert.deepEqual((await readdir(folder)).toSorted(), kept)
   } finally {
     await rm(folder, { recursive: true })
   }
@@ -38,7 +54,7 @@ function unwritable(word: string) {
 test('a record that cannot be written leaves what was written before in force', async (t) => {
   const folder = await mkdtemp(`${tmpdir()}/atoll-records-`)
   t.after(() => rm(folder, { recursive: true }))
-  const records = new Records<{ id: string; word: string }>(folder)
+  const records = new Records(folder, readWord)
   await records.load()
   const noRoom = /no room/
   await assert.rejects(records.put(unwritable('never')), noRoom)
@@ -56,9 +72,28 @@ test('a record that cannot be written leaves what was written before in force', 
   assert.equal(records.get('sb-1')?.word, 'six')
   await Promise.allSettled([records.put({ id: 'sb-1', word: 'seven' }), records.put(unwritable('eight'))])
   assert.equal(records.get('sb-1')?.word, 'seven')
-  const again = new Records<{ id: string; word: string }>(folder)
+  const again = new Records(folder, readWord)
   await again.load()
   assert.deepEqual(again.all(), [{ id: 'sb-1', word: 'seven' }])
   await Promise.allSettled([records.remove('sb-1'), records.put(unwritable('nine'))])
   assert.deepEqual(records.all(), [])
+})
+
+test('a record whose text is no whole record of its id is not read', () => {
+  const sandbox = { id: 'sb-1', rangeStart: 65_536, slot: 1, base: '/base', guest: '/guest', layers: [] }
+  assert.deepEqual(readSandboxRecord(JSON.stringify(sandbox), 'sb-1'), sandbox)
+  const broken = [
+    { ...sandbox, layers: undefined },
+    { ...sandbox, slot: '1' },
+    { ...sandbox, layers: [null] },
+    {},
+    null,
+  ]
+  for (const value of broken) assert.equal(readSandboxRecord(JSON.stringify(value), 'sb-1'), undefined)
+  for (const text of ['', '\0\0\0', '{"id":"sb-1"']) assert.equal(readSandboxRecord(text, 'sb-1'), undefined)
+  assert.equal(readSandboxRecord(JSON.stringify(sandbox), 'sb-2'), undefined)
+
+  const checkpoint = { id: 'cp-1', kind: 'disk_only', base: '/base', layers: [], sizeBytes: 1 }
+  assert.deepEqual(readCheckpointRecord(JSON.stringify(checkpoint), 'cp-1'), checkpoint)
+  assert.equal(readCheckpointRecord(JSON.stringify({ ...checkpoint, memory: {} }), 'cp-1'), undefined)
 })

@@ -44,6 +44,8 @@ export interface SavedMemory {
 export interface CheckpointRecord {
   id: string
   kind: CheckpointKind
+  /** Its source. Absent in those of earlier versions. */
+  sandboxId?: string
   base: string
   /** Newest first; the first is the checkpoint's own. */
   layers: Layer[]
@@ -65,37 +67,81 @@ export function standsOn(
   return { ...stands, memory: { folder, address, bytes, keepConnections } }
 }
 
+/** What a record file says, if it can be read and is one of `id`. */
+export type ReadRecord<T> = (text: string, id: string) => T | undefined
+
+export const readSandboxRecord: ReadRecord<SandboxRecord> = (text, id) => {
+  const record = parse<SandboxRecord>(text)
+  if (record?.id !== id || !standsOnLayers(record)) return undefined
+  return Number.isInteger(record.rangeStart) && Number.isInteger(record.slot) ? record : undefined
+}
+
+export const readCheckpointRecord: ReadRecord<CheckpointRecord> = (text, id) => {
+  const record = parse<CheckpointRecord>(text)
+  return record?.id === id && standsOnLayers(record) ? record : undefined
+}
+
+function standsOnLayers({ base, layers, memory }: SandboxRecord | CheckpointRecord): boolean {
+  const areLayers =
+    Array.isArray(layers) && layers.every((layer: Partial<Layer> | null) => typeof layer?.checkpointId === 'string')
+  return typeof base === 'string' && areLayers && (memory === undefined || typeof memory.folder === 'string')
+}
+
+const fileEnding = '.json'
+const draftEnding = '.json.new'
+
+/** The ids that record files of a folder carry, whether they can be read or not. */
+export async function recordedIds(folder: string): Promise<string[]> {
+  const names = await readdir(folder).catch(() => [])
+  return names.filter((name) => name.endsWith(fileEnding)).map((name) => name.slice(0, -fileEnding.length))
+}
+
 /** One JSON file per record in one folder; all are kept in memory too. Writes are atomic and survive a crash. */
 export class Records<T extends { id: string }> {
   readonly #folder: string
+  readonly #read: ReadRecord<T>
   readonly #records = new Map<string, T>()
   /** As they are in the folder; others are on their way there. */
   readonly #written = new Map<string, T>()
   /** Writes of one record are done in turns. */
   readonly #turns = new KeyedLock()
 
-  constructor(folder: string) {
+  constructor(folder: string, read: ReadRecord<T>) {
     this.#folder = folder
+    this.#read = read
   }
 
-  /** Reads the folder; drafts and files that are no records are removed. Returns the names of the latter. */
+  /** Reads the folder and changes nothing in it. Returns the ids of those that cannot be read. */
   async load(): Promise<string[]> {
     await mkdir(this.#folder, { recursive: true, mode: 0o700 })
     this.#records.clear()
     this.#written.clear()
-    const broken: string[] = []
-    for (const name of await readdir(this.#folder)) {
-      const path = `${this.#folder}/${name}`
-      const record = name.endsWith('.json') ? parse<T>(await readFile(path, 'utf8')) : undefined
-      if (record !== undefined && `${record.id}.json` === name) {
-        this.#records.set(record.id, record)
-        this.#written.set(record.id, record)
-      } else {
-        broken.push(name)
-        await rm(path, { force: true, recursive: true })
-      }
+    const unreadable: string[] = []
+    for (const id of await recordedIds(this.#folder)) {
+      const text = await readFile(this.file(id), 'utf8').catch(() => '')
+      const record = this.#read(text, id)
+      if (record === undefined) unreadable.push(id)
+      else this.adopt(record)
     }
-    return broken
+    return unreadable
+  }
+
+  /** Removes what writes that were cut off have left. What they were to replace is in force. */
+  async removeDrafts(): Promise<void> {
+    const drafts = (await readdir(this.#folder)).filter((name) => name.endsWith(draftEnding))
+    for (const name of drafts) await rm(`${this.#folder}/${name}`, { force: true })
+  }
+
+  /** Knows a record from here on whose file has come into the folder. */
+  adopt(record: T): void {
+    this.#records.set(record.id, record)
+    this.#written.set(record.id, record)
+  }
+
+  /** Knows a record no more whose file has left the folder. */
+  release(id: string): void {
+    this.#records.delete(id)
+    this.#written.delete(id)
   }
 
   get(id: string): T | undefined {
@@ -130,26 +176,26 @@ export class Records<T extends { id: string }> {
 
   async remove(id: string): Promise<void> {
     await this.#turns.run(id, async () => {
-      await rm(this.#file(id), { force: true })
-      this.#written.delete(id)
-      this.#records.delete(id)
+      await rm(this.file(id), { force: true })
+      this.release(id)
     })
   }
 
+  file(id: string): string {
+    return `${this.#folder}/${id}${fileEnding}`
+  }
+
   async #write(record: T): Promise<void> {
-    const path = this.#file(record.id)
-    const draft = await open(`${path}.new`, 'w', 0o600)
+    const path = this.file(record.id)
+    const draftPath = `${this.#folder}/${record.id}${draftEnding}`
+    const draft = await open(draftPath, 'w', 0o600)
     try {
       await draft.writeFile(JSON.stringify(record))
       await draft.datasync()
     } finally {
       await draft.close()
     }
-    await rename(`${path}.new`, path)
-  }
-
-  #file(id: string): string {
-    return `${this.#folder}/${id}.json`
+    await rename(draftPath, path)
   }
 }
 
