@@ -12,7 +12,7 @@ import { hostToolIn, unmetRequirements } from '../runtime/host-check/index.ts'
 import { createRuncDriver } from '../runtime/index.ts'
 import { createSandboxService, defaultSandboxLimits } from '../sandbox/index.ts'
 import { createSessionService } from '../session/index.ts'
-import { cachedSandboxStore, openStore } from '../store/index.ts'
+import { cachedSandboxStore } from '../store/index.ts'
 import type { Store } from '../store/index.ts'
 import { agentCodec } from './agent-codec.ts'
 import { configureApiKey, makeFirstApiKey } from './api-key.ts'
@@ -20,6 +20,7 @@ import type { Config } from './config.ts'
 import { gatewayPorts } from './gateway-ports.ts'
 import { lockDataDir } from './data-dir-lock.ts'
 import { missingHarness } from './harnesses.ts'
+import { openOwnStore } from './installation.ts'
 import { listen } from './listen.ts'
 import { signingSecret } from './secrets.ts'
 
@@ -54,7 +55,7 @@ export async function startApp(config: Config, log: Logger, events: AppEvents): 
   await mkdir(config.dataDir, { recursive: true, mode: 0o711 })
   started.use(await lockDataDir(config.dataDir))
 
-  const store = await openStore(config, (lock) => {
+  const store = await openOwnStore(config, (lock) => {
     if (lock === 'held') log.info('the database is held again')
     if (lock === 'lost') log.warn('the connection that holds the database is lost; nothing is served until it is back')
     if (lock === 'gone') events.databaseGone()
@@ -69,6 +70,8 @@ export async function startApp(config: Config, log: Logger, events: AppEvents): 
     imageDir: config.imageDir,
     subnet: config.subnet,
     lazyMemoryBytesMin: config.lazyMemoryBytesMin,
+    quarantineKeptMs: config.quarantineKeptMs,
+    mayQuarantineMany: config.mayQuarantineMany,
     log: (message) => log.info(message),
     ...(config.diskPoolBytes > 0 ? { diskPoolBytes: config.diskPoolBytes } : {}),
   })

@@ -79,6 +79,8 @@ export const environment = z.object({
   ATOLL_REQUESTS_PER_SECOND: wholeNumber(100),
   ATOLL_LIMITS: text,
   ATOLL_SESSION_RETENTION_DAYS: wholeNumber(90),
+  ATOLL_QUARANTINE_DAYS: wholeNumber(7),
+  ATOLL_ALLOW_QUARANTINE: z.preprocess(flagless, z.enum(['0', '1']).default('0')),
   ATOLL_MODEL_RETRY_SECONDS: wholeNumber(60),
   ATOLL_SIGNING_SECRET: z.preprocess(flagless, z.string().min(32, 'must be at least 32 characters').optional()),
   ATOLL_LOG_LEVEL: z.preprocess(flagless, z.enum(['debug', 'info', 'warn', 'error', 'silent']).default('info')),
@@ -122,6 +124,10 @@ export interface Config {
   limits: GivenLimits
   /** How long an ended session can still be read; for ever when undefined. */
   sessionsKeptMs?: number
+  /** How long what was moved to quarantine is kept; for ever when undefined. */
+  quarantineKeptMs?: number
+  /** A start may move more than a tenth of all sandboxes and checkpoints to quarantine. */
+  mayQuarantineMany: boolean
   /** How long a call of a model whose failure may pass is made again. */
   modelRetryMs: number
   signingSecret?: string
@@ -184,6 +190,7 @@ export function readConfig(env: NodeJS.ProcessEnv): Config {
     lazyMemoryBytesMin: given.ATOLL_LAZY_MEMORY_MB * 1024 * 1024,
     runningSandboxesMax: given.ATOLL_RUNNING_SANDBOXES_MAX,
     limits,
+    mayQuarantineMany: given.ATOLL_ALLOW_QUARANTINE === '1',
     modelRetryMs: given.ATOLL_MODEL_RETRY_SECONDS * 1000,
     logLevel: given.ATOLL_LOG_LEVEL,
     model,
@@ -191,6 +198,7 @@ export function readConfig(env: NodeJS.ProcessEnv): Config {
     prices,
     ...(given.ATOLL_REQUESTS_PER_SECOND > 0 ? { requestsPerSecond: given.ATOLL_REQUESTS_PER_SECOND } : {}),
     ...(given.ATOLL_SESSION_RETENTION_DAYS > 0 ? { sessionsKeptMs: given.ATOLL_SESSION_RETENTION_DAYS * dayMs } : {}),
+    ...(given.ATOLL_QUARANTINE_DAYS > 0 ? { quarantineKeptMs: given.ATOLL_QUARANTINE_DAYS * dayMs } : {}),
     ...(given.ATOLL_API_KEY === undefined ? {} : { apiKey: given.ATOLL_API_KEY }),
     ...(given.ATOLL_PUBLIC_URL === undefined ? {} : { publicUrl: given.ATOLL_PUBLIC_URL }),
     ...(given.DATABASE_URL === undefined ? {} : { databaseUrl: given.DATABASE_URL }),

@@ -81,10 +81,32 @@ export class AtollServer {
     return this.#output
   }
 
-  /** Starts it again over the same data, after `stop` or `kill`. */
-  async restart(): Promise<void> {
-    this.#process = this.#spawn()
+  /** Starts it again over the same data, after `stop` or `kill`, with these variables besides for this one life. */
+  async restart(env: Record<string, string> = {}): Promise<void> {
+    this.#process = this.#spawn(env)
     await this.ready()
+  }
+
+  /** Starts it again where it refuses to. Returns its exit status and what it says. */
+  async refusal(env: Record<string, string> = {}): Promise<{ status: number | null; words: string }> {
+    const before = this.#output.length
+    this.#process = this.#spawn(env)
+    await once(this.#process, 'close')
+    return { status: this.#process.exitCode, words: this.#output.slice(before) }
+  }
+
+  /** Runs another program of the server in its environment. */
+  async program(file: string, argv: readonly string[]): Promise<{ status: number; output: string }> {
+    const child = spawn(process.execPath, [file, ...argv], {
+      cwd: projectDir,
+      stdio: ['ignore', 'pipe', 'pipe'],
+      env: this.#environment(),
+    })
+    let output = ''
+    for (const stream of [child.stdout, child.stderr])
+      stream.on('data', (chunk: Buffer) => (output += chunk.toString()))
+    await once(child, 'close')
+    return { status: child.exitCode ?? -1, output }
   }
 
   async ready(): Promise<void> {
@@ -147,26 +169,30 @@ export class AtollServer {
     return text === '' ? undefined : JSON.parse(text)
   }
 
-  #spawn(): ChildProcess {
+  #spawn(env: Record<string, string> = {}): ChildProcess {
     const [command, ...argv] = [...this.#prefix, process.execPath, 'src/server/main.ts']
     const child = spawn(command, argv, {
       cwd: projectDir,
       stdio: ['ignore', 'pipe', 'pipe'],
-      env: {
-        PATH: process.env['PATH'],
-        HOME: process.env['HOME'],
-        ATOLL_LISTEN: `127.0.0.1:${this.port}`,
-        ATOLL_DATA_DIR: this.dataDir,
-        ATOLL_IMAGE_DIR: process.env['ATOLL_IMAGE_DIR'] ?? '',
-        ATOLL_API_KEY: this.#key,
-        ATOLL_SUBNET: this.subnet,
-        ...this.#env,
-      },
+      env: { ...this.#environment(), ...env },
     })
     const keep = (chunk: Buffer) => (this.#output += chunk.toString())
     child.stdout.on('data', keep)
     child.stderr.on('data', keep)
     return child
+  }
+
+  #environment(): NodeJS.ProcessEnv {
+    return {
+      PATH: process.env['PATH'],
+      HOME: process.env['HOME'],
+      ATOLL_LISTEN: `127.0.0.1:${this.port}`,
+      ATOLL_DATA_DIR: this.dataDir,
+      ATOLL_IMAGE_DIR: process.env['ATOLL_IMAGE_DIR'] ?? '',
+      ATOLL_API_KEY: this.#key,
+      ATOLL_SUBNET: this.subnet,
+      ...this.#env,
+    }
   }
 }
 

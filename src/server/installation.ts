@@ -1,0 +1,99 @@
+import { randomUUID } from 'node:crypto'
+import { open, readFile, rename, rm } from 'node:fs/promises'
+import { join } from 'node:path'
+import { ServiceError } from '../errors.ts'
+import { run } from '../runtime/command.ts'
+import { openStore } from '../store/index.ts'
+import type { Store, StoreOptions } from '../store/index.ts'
+import type { Config } from './config.ts'
+
+const syncTimeoutMs = 300_000
+
+type Places = Pick<Config, 'dataDir' | 'imageDir' | 'databaseUrl'>
+
+/**
+ * Opens the database of this data directory. Both hold the id of one installation, so that neither is ever used with the other
+ * of another one:
+ *
+ *     none ── identity.new ──► begun ── row in the database ── rename to identity ──► joined
+ *
+ * Whoever ends in between is gone on with by the next start. Throws `unavailable` with what to do where only one of them has an
+ * id, or another than the other; the database is as it was then.
+ */
+export async function openOwnStore(places: Places, lockChanged: StoreOptions['lockChanged']): Promise<Store> {
+  const { dataDir } = places
+  const files = { joined: join(dataDir, 'identity'), begun: join(dataDir, 'identity.new') }
+  const joined = await idIn(files.joined)
+  const begun = joined === undefined ? await idIn(files.begun) : undefined
+  const store = await openStore(places, {
+    ...(lockChanged === undefined ? {} : { lockChanged }),
+    admit: (found) => {
+      const isOwn = found === joined || (joined === undefined && found === begun)
+      if (!isOwn) throw refusal(places, joined, found, files.joined)
+    },
+  })
+  try {
+    if (joined === undefined) await joinStore(store, files, dataDir, begun)
+    else await rm(files.begun, { force: true })
+    return store
+  } catch (error) {
+    await store.close()
+    throw error
+  }
+}
+
+async function joinStore(
+  store: Store,
+  files: { joined: string; begun: string },
+  dataDir: string,
+  begun: string | undefined,
+): Promise<void> {
+  const id = begun ?? randomUUID()
+  if (begun === undefined) await writeId(files.begun, id)
+  await store.joinInstallation(id)
+  // The embedded database does not wait for the disk: without its row the file would keep the next start from it.
+  await run(['sync', '--file-system', dataDir], { timeoutMs: syncTimeoutMs })
+  await rename(files.begun, files.joined)
+}
+
+/** The id in a file; undefined when there is no file. */
+async function idIn(file: string): Promise<string | undefined> {
+  try {
+    return (await readFile(file, 'utf8')).trim()
+  } catch (error) {
+    if (error instanceof Error && 'code' in error && error.code === 'ENOENT') return undefined
+    throw error
+  }
+}
+
+async function writeId(file: string, id: string): Promise<void> {
+  await using handle = await open(file, 'w', 0o600)
+  await handle.writeFile(`${id}\n`)
+  await handle.sync()
+}
+
+function refusal(places: Places, joined: string | undefined, found: string | undefined, file: string): ServiceError {
+  const { dataDir } = places
+  const database = nameOf(places)
+  const lines =
+    found === undefined
+      ? [
+          `the data directory ${dataDir} belongs to another database than ${database}, which is empty or has never been used with it.`,
+          'Start with the database that it was used with, restored from a backup if it is lost.',
+          `To begin anew with this one, remove the file ${file}: sandboxes that are there then go to quarantine.`,
+        ]
+      : [
+          `${database} belongs to another data directory than ${dataDir}${joined === undefined ? ', which has never been used with it' : ''}.`,
+          'Start with the data directory and the database that were used together.',
+          `If these are to belong together from now on, as after the loss of a disk: echo ${found} > ${file}`,
+        ]
+  return new ServiceError('unavailable', lines.join('\n  '))
+}
+
+/** In words, without its password. */
+function nameOf({ dataDir, databaseUrl }: Places): string {
+  if (databaseUrl === undefined) return `the embedded database in ${join(dataDir, 'db')}`
+  const { host, pathname, searchParams } = new URL(databaseUrl)
+  const server = host === '' ? (searchParams.get('host') ?? 'localhost') : host
+  return `the database ${decodeURIComponent(pathname.slice(1))} on ${server}`
+}

@@ -1,0 +1,119 @@
+/**
+ * `npm run quarantine -- list | restore <id> | remove <id> | remove --all`: what a start has moved out of the way since no database
+ * row or readable record stands for it. `list` works at any time; the others want the server stopped, and the environment that it
+ * is started with.
+ */
+import { isServiceError, ServiceError } from '../errors.ts'
+import { OfflineQuarantine, quarantinedIn, quarantineReasons, type QuarantineItem } from '../runtime/index.ts'
+import { readmitCheckpoint, readmitSandbox } from '../sandbox/index.ts'
+import type { Store } from '../store/index.ts'
+import { type Config, ConfigError, readConfig } from './config.ts'
+import { lockDataDir } from './data-dir-lock.ts'
+import { openOwnStore } from './installation.ts'
+
+const usage = 'usage: npm run quarantine -- list | restore <id> | remove <id> | remove --all'
+const columns = ['id', 'kind', 'since', 'removed on', 'checkpoint MB', 'why']
+const mebibyte = 1024 * 1024
+
+async function main([command = 'list', id, ...rest]: readonly string[]): Promise<number> {
+  const isComplete = command === 'list' ? id === undefined : id !== undefined
+  if (!isComplete || rest.length > 0 || !['list', 'restore', 'remove'].includes(command)) {
+    console.error(usage)
+    return 1
+  }
+  const config = readConfig(process.env)
+  if (id === undefined) list(await quarantinedIn(config.dataDir), config)
+  else await change(config, command, id)
+  return 0
+}
+
+function list(items: readonly QuarantineItem[], { dataDir, quarantineKeptMs }: Config): void {
+  if (items.length === 0) {
+    console.log(`Nothing of ${dataDir} is in quarantine.`)
+    return
+  }
+  const rows = items.map((item) => {
+    const { id, kind, since, reason, record } = item
+    const removed = quarantineKeptMs === undefined ? 'never' : day(new Date(since.getTime() + quarantineKeptMs))
+    const size = record !== undefined && 'sizeBytes' in record ? String(Math.ceil(record.sizeBytes / mebibyte)) : '-'
+    return [id, kind, day(since), removed, size, quarantineReasons[reason]]
+  })
+  const widths = columns.map((name, index) =>
+    Math.max(...[columns, ...rows].map((row) => row[index]?.length ?? 0), name.length),
+  )
+  for (const row of [columns, ...rows]) {
+    console.log(
+      row
+        .map((cell, index) => cell.padEnd(widths[index] ?? 0))
+        .join('  ')
+        .trimEnd(),
+    )
+  }
+}
+
+async function change(config: Config, command: string, id: string): Promise<void> {
+  const { dataDir, imageDir, subnet } = config
+  await using held = new AsyncDisposableStack()
+  held.use(await lockStopped(dataDir))
+  const quarantine = held.use(await OfflineQuarantine.open({ dataDir, imageDir, subnet }))
+  const chosen = quarantine.items.filter((item) => id === '--all' || item.id === id)
+  if (chosen.length === 0) throw new ServiceError('not_found', `nothing with the id ${id} is in quarantine`)
+  if (command === 'remove') {
+    await quarantine.remove(chosen)
+    for (const item of chosen) console.log(`removed ${item.kind} ${item.id}`)
+    return
+  }
+  // Of several of one id the newest.
+  for (const item of chosen.slice(-1)) await restore(config, quarantine, item)
+}
+
+/** The row comes first: what is known and lies in quarantine is taken back by the next start in any case. */
+async function restore(config: Config, quarantine: OfflineQuarantine, item: QuarantineItem): Promise<void> {
+  const { kind, id, file, record } = item
+  if (record === undefined) {
+    const fault = `the record of ${kind} ${id} cannot be read, so nobody knows what its disk stands on`
+    throw new ServiceError('conflict', `${fault}: mend it in ${file} first`)
+  }
+  await quarantine.assertRestorable(item)
+  const store = await openOwnStore(config, undefined)
+  try {
+    console.log(await readmit(store, record))
+  } finally {
+    await store.close()
+  }
+  await quarantine.restore(item)
+}
+
+async function readmit(store: Store, record: NonNullable<QuarantineItem['record']>): Promise<string> {
+  const { id } = record
+  const org = await store.organisations.defaultOrganisation()
+  if ('slot' in record) {
+    await readmitSandbox(store.sandboxes, org.id, id)
+    return `restored sandbox ${id}: it hibernates, and the next operation starts it`
+  }
+  const { sandboxId } = await readmitCheckpoint(store.sandboxes, org.id, record)
+  return `restored checkpoint ${id}, one of sandbox ${sandboxId}`
+}
+
+async function lockStopped(dataDir: string): Promise<AsyncDisposable> {
+  try {
+    return await lockDataDir(dataDir)
+  } catch (error) {
+    if (!isServiceError(error, 'unavailable')) throw error
+    throw new ServiceError('unavailable', `a server runs on the data directory ${dataDir}: stop it first`, {
+      cause: error,
+    })
+  }
+}
+
+function day(date: Date): string {
+  return date.toISOString().slice(0, 10)
+}
+
+try {
+  process.exitCode = await main(process.argv.slice(2))
+} catch (error) {
+  const isTold = error instanceof ConfigError || isServiceError(error)
+  console.error(`quarantine: ${isTold ? error.message : String((error as Error).stack)}`)
+  process.exitCode = isTold ? 2 : 1
+}
