@@ -17,9 +17,9 @@ export async function readmitSandbox(store: SandboxStore, orgId: string, id: str
   }
 }
 
-/** One that was in error because its disk was not to be had hibernates again. */
+/** One that is in error because its disk was not to be had hibernates again. */
 export async function hibernateReturned(store: SandboxStore, id: string): Promise<void> {
-  const reasonMessage = 'its disk was in quarantine and is back; the next operation starts it again'
+  const reasonMessage = 'its disk was gone and is back; the next operation starts it again'
   await store.updateSandbox(id, { status: 'hibernated', reasonMessage }, ['error'])
 }
 

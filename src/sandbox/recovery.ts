@@ -21,14 +21,10 @@ interface RecoveryDeps {
  * | creating   | a start was cut off: the machine goes, the record says `runtime_failed` in `error` |||
  * | running    | adopted      | `hibernated`, reason `host_lost`    | `error`, `host_lost` |
  * | hibernated | put to sleep, or adopted where that is refused | stays             | `error`, `host_lost` |
+ * | error, `host_lost` | –    | `hibernated`, reason `host_lost`    | stays           |
  *
  * Dumps that were cut off have failed. What a start, a dump or a deletion that was cut off has left is removed by the driver;
- * what no record names at all goes to quarantine.
- *
- * | record          | was in quarantine and is back     |
- * |-----------------|-----------------------------------|
- * | error, host_lost | `hibernated`, reason `host_lost` |
- * | failed          | `ready`                           |
+ * what no record names at all goes to quarantine. A failed checkpoint that is back from there is ready again.
  */
 export async function recover(deps: RecoveryDeps): Promise<void> {
   const { store, driver, log } = deps
@@ -95,7 +91,7 @@ async function settle(
 ): Promise<void> {
   const { id, status } = sandbox
   if (status === 'error') {
-    if (sandbox.reason === 'host_lost' && report.takenBack.includes(id)) await hibernateReturned(store, id)
+    if (sandbox.reason === 'host_lost' && report.dormant.includes(id)) await hibernateReturned(store, id)
   } else if (report.lost.includes(id)) {
     const reasonMessage = inQuarantine(report, 'sandbox', id) ?? 'its disk is no longer on this host'
     await lifecycle.found(id, { status: 'error', reason: 'host_lost', reasonMessage })

@@ -21,6 +21,13 @@ test('ended sessions are kept for 90 days, for as many as asked, or for ever', (
   assert.deepEqual([days(), days('7'), days('0')], [90, 7, 0])
 })
 
+test('what is in quarantine is kept for 7 days, for as many as asked, or for ever', () => {
+  const days = (value?: string) => (readConfig({ ATOLL_QUARANTINE_DAYS: value }).quarantineKeptMs ?? 0) / 86_400_000
+  assert.deepEqual([days(), days('30'), days('0')], [7, 30, 0])
+  const many = (value?: string) => readConfig({ ATOLL_ALLOW_QUARANTINE: value }).mayQuarantineMany
+  assert.deepEqual([many(), many('0'), many('1')], [false, false, true])
+})
+
 test('a base URL without a key counts as configured', () => {
   assert.equal(readConfig({ OPENAI_BASE_URL: 'http://127.0.0.1:1/v1' }).model, 'openai/gpt-5')
 })
@@ -45,6 +52,8 @@ test('faults of every kind are told together', () => {
     ATOLL_MODELS: 'bad',
     ATOLL_PRICES: 'x',
     ATOLL_LIMITS: '{"no":1}',
+    ATOLL_QUARANTINE_DAYS: '-1',
+    ATOLL_ALLOW_QUARANTINE: 'yes',
     // Refused, but given: it is not told that a key is missing as well.
     ANTHROPIC_BASE_URL: 'nowhere',
   }

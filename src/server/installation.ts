@@ -74,7 +74,7 @@ async function writeId(file: string, id: string): Promise<void> {
 
 function refusal(places: Places, joined: string | undefined, found: string | undefined, file: string): ServiceError {
   const { dataDir } = places
-  const database = nameOf(places)
+  const database = databaseName(places)
   const lines =
     found === undefined
       ? [
@@ -91,7 +91,7 @@ function refusal(places: Places, joined: string | undefined, found: string | und
 }
 
 /** In words, without its password. */
-function nameOf({ dataDir, databaseUrl }: Places): string {
+export function databaseName({ dataDir, databaseUrl }: Places): string {
   if (databaseUrl === undefined) return `the embedded database in ${join(dataDir, 'db')}`
   const { host, pathname, searchParams } = new URL(databaseUrl)
   const server = host === '' ? (searchParams.get('host') ?? 'localhost') : host

@@ -35,7 +35,10 @@ export class FakeMachines implements RuntimeDriver {
   /** Processes that a client seems to run. */
   clientProcesses: ProcessInfo[] = []
   /** Runs in the middle of the named call; what it throws, the call throws. */
-  before: Partial<Record<Step, (signal?: AbortSignal) => Promise<void>>> = {}
+  before: Partial<Record<Step, (signal?: AbortSignal) => Promise<void>>> & {
+    delete?: (sandboxId: string) => Promise<void>
+    deleteCheckpoint?: () => Promise<void>
+  } = {}
   report: Partial<ReconcileReport> = {}
   opened: KnownResources | undefined
   #exit: (exit: SandboxExit) => void = () => {}
@@ -87,6 +90,7 @@ export class FakeMachines implements RuntimeDriver {
   }
 
   async delete(sandboxId: string): Promise<void> {
+    await this.before.delete?.(sandboxId)
     this.machines.delete(sandboxId)
   }
 
@@ -98,6 +102,7 @@ export class FakeMachines implements RuntimeDriver {
   }
 
   async deleteCheckpoint(checkpointId: string): Promise<void> {
+    await this.before.deleteCheckpoint?.()
     this.checkpoints.delete(checkpointId)
   }
 

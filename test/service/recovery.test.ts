@@ -5,6 +5,9 @@ import { join } from 'node:path'
 import { test } from 'node:test'
 import { ServiceError } from '../../src/errors.ts'
 import { newId } from '../../src/lib/id.ts'
+import { type Log, silentLog } from '../../src/lib/log.ts'
+import type { ReconcileReport } from '../../src/sandbox/index.ts'
+import { purgeSandboxes } from '../../src/sandbox/purge.ts'
 import { openStore } from '../../src/store/index.ts'
 import { imageDir } from '../support/images.ts'
 import { makeWorld, throwsCode } from './world.ts'
@@ -63,6 +66,11 @@ test('after a restart every record says what became of its machine', async () =>
   await first.service.checkpoints.settled(orgId, ready.id)
   await first.service.checkpoints.settled(orgId, dumping.id)
   await store.sandboxes.updateCheckpoint(dumping.id, { status: 'processing' })
+  const deleted = await create()
+  await first.service.delete(orgId, deleted)
+  const removed = await first.service.checkpoints.create(orgId, adopted, { name: 'removed', kind: 'disk_only' })
+  first.machines.before.deleteCheckpoint = () => Promise.reject(new Error('cut off'))
+  await assert.rejects(first.service.checkpoints.delete(orgId, adopted, removed.id), /cut off/)
   await first.service.close()
 
   const second = await makeWorld(store)
@@ -74,6 +82,9 @@ test('after a restart every record says what became of its machine', async () =>
   const known = second.machines.opened
   assert.deepEqual(known?.sandboxIds.toSorted(), [adopted, asleep, awakeByCrash, lost, rebooted].toSorted())
   assert.deepEqual(known?.checkpointIds, [ready.id])
+  assert.deepEqual(known?.abandoned.sandboxIds.toSorted(), [cutOff, deleted].toSorted())
+  assert.deepEqual(known?.abandoned.checkpointIds.toSorted(), [dumping.id, removed.id].toSorted())
+  assert.deepEqual(await store.sandboxes.deletedCheckpointIds(), [])
   const states = async (id: string) => {
     const { status, reason } = await second.service.get(orgId, id)
     return [status, reason]
@@ -89,6 +100,61 @@ test('after a restart every record says what became of its machine', async () =>
   assert.equal((await second.service.checkpoints.settled(orgId, ready.id)).status, 'ready')
   await second.service.close()
 })
+
+test('what went to quarantine says so, and what is back from there can be used again', async () => {
+  await using store = await emptyStore()
+  const first = await makeWorld(store)
+  const { orgId } = first
+  const { sandbox } = await first.service.create(orgId, {})
+  const other = (await first.service.create(orgId, {})).sandbox
+  const input = { name: 'a', kind: 'disk_only' } as const
+  const checkpoint = await first.service.checkpoints.create(orgId, other.id, input)
+  await first.service.checkpoints.settled(orgId, checkpoint.id)
+  await first.service.close()
+
+  const start = async (report: Partial<ReconcileReport>) => {
+    const { service, machines } = await makeWorld(store)
+    machines.report = { dormant: [other.id], ...report }
+    await service.start()
+    const { status, reason, reasonMessage = '' } = await service.get(orgId, sandbox.id)
+    const settled = await service.checkpoints.settled(orgId, checkpoint.id)
+    await service.close()
+    return { sandbox: [status, reason], reasonMessage, checkpoint: [settled.status, settled.error] }
+  }
+  const quarantined = [
+    { kind: 'sandbox', id: sandbox.id, reason: 'unreadable' },
+    { kind: 'checkpoint', id: checkpoint.id, reason: 'damaged' },
+  ] as const
+  const lists = { lost: [sandbox.id], lostCheckpoints: [checkpoint.id] }
+  const lost = await start({ ...lists, quarantined: [...quarantined] })
+  assert.deepEqual(lost.sandbox, ['error', 'host_lost'])
+  assert.match(lost.reasonMessage, /its record cannot be read; its disk is in quarantine/)
+  const why = 'its disk is not whole; what is left of it is in quarantine'
+  assert.deepEqual(lost.checkpoint, ['failed', why])
+  assert.deepEqual(await start(lists), lost, 'the reason stays')
+
+  const back = await start({ dormant: [other.id, sandbox.id], takenBack: [sandbox.id, checkpoint.id] })
+  assert.deepEqual(back.sandbox, ['hibernated', 'host_lost'])
+  assert.deepEqual(back.checkpoint, ['ready', undefined])
+})
+
+test('a purge deletes each stopped sandbox once more, and keeps the record of one that cannot be removed', async () => {
+  await using store = await emptyStore()
+  const { service, machines, orgId, warnings } = await makeWorld(store)
+  const ids = [(await service.create(orgId, {})).sandbox.id, (await service.create(orgId, {})).sandbox.id] as const
+  for (const id of ids) await store.sandboxes.updateSandbox(id, { status: 'stopped', stoppedAt: new Date(0) })
+  machines.before.delete = (id) => (id === ids[0] ? Promise.reject(new Error('stuck')) : Promise.resolve())
+  await purgeSandboxes({ store: store.sandboxes, driver: machines, log: recording(warnings) }, new Date(1))
+  assert.deepEqual(await store.sandboxes.stoppedSandboxIds(), [ids[0]])
+  assert.deepEqual([...machines.machines.keys()], [ids[0]])
+  assert.deepEqual(warnings, ['what is left of a stopped sandbox cannot be removed'])
+  machines.before = {}
+  await service.close()
+})
+
+function recording(warnings: string[]): Log {
+  return { ...silentLog, warn: (_facts, message) => warnings.push(message) }
+}
 
 test('a machine that cannot be put to sleep again at a restart runs on, and is no obstacle', async () => {
   await using store = await emptyStore()

@@ -14,6 +14,7 @@ import type { Parts } from './parts.ts'
 import { reconcile } from './reconcile.ts'
 import { removeMark } from './resumed.ts'
 import { anyRuns } from './running.ts'
+import { assertPoolIsThere } from './strangers.ts'
 
 /** What is known of the host while the driver is open, and what keeps others from its data. */
 export interface OpenHost {
@@ -46,6 +47,7 @@ export async function openHost(
       hostTool,
     }
     await hostd.open(hostTool)
+    if (!parts.mayQuarantineMany) await assertPoolIsThere(names.dataDir)
     await pool.open()
     const { sandboxes } = inventory
     const report = await reconcile({

@@ -7,6 +7,7 @@ import { Inventory } from './inventory.ts'
 import type { Parts } from './parts.ts'
 import { quarantinedIn } from './quarantine.ts'
 import { reconcile } from './reconcile.ts'
+import { assertPoolIsThere } from './strangers.ts'
 import type { CheckpointRecord, SandboxRecord } from './records.ts'
 import { makeCrashed } from './testing/crashed-host.ts'
 
@@ -47,7 +48,7 @@ async function makeHost(t: TestContext, sandboxes: readonly SandboxRecord[], che
     disks: async () => (await readdir(path('sandboxes'))).toSorted(),
     layers: async () => (await readdir(path('layers'))).toSorted(),
     quarantined: async () => (await quarantinedIn(dataDir)).map(({ kind, reason, id }) => `${kind} ${reason} ${id}`),
-    tooMany: (pattern: RegExp) => (error: unknown) =>
+    isRefusal: (pattern: RegExp) => (error: unknown) =>
       isServiceError(error, 'unavailable') && pattern.test(error.message),
   }
 }
@@ -58,7 +59,7 @@ test('a start with a database that knows nothing is refused in words before anyt
   const nothing = { sandboxIds: [], checkpointIds: [] }
   const words =
     /of 21 sandboxes and checkpoints .* 21 that the database does not know \(sb-.*16 more\).*ATOLL_ALLOW_QUARANTINE=1/
-  await assert.rejects(host.start({ known: nothing }), host.tooMany(words))
+  await assert.rejects(host.start({ known: nothing }), host.isRefusal(words))
   assert.deepEqual([await host.disks(), await host.layers(), await readdir(`${host.dataDir}/sandboxes`)], before)
   assert.deepEqual([host.stopped, await host.quarantined()], [[], []])
   assert.equal((await host.start()).dormant.length, 20)
@@ -153,6 +154,16 @@ test('a known sandbox whose disk is gone for now is back when the disk is', asyn
   await rename(host.path('elsewhere'), host.path('sandboxes'))
   const again = await host.start()
   assert.deepEqual([again.takenBack.length, again.dormant.length], [20, 20])
+})
+
+test('a pool that is gone is asked for where records name disks in it, and made where none does', async (t) => {
+  const empty = await makeHost(t, [])
+  await assertPoolIsThere(empty.dataDir)
+  const host = await makeHost(t, manySandboxes, [checkpointOf('cp-1')])
+  const gone = /pool\.img is gone, in which the files of 21 sandboxes and checkpoints are: put it back/
+  await assert.rejects(assertPoolIsThere(host.dataDir), host.isRefusal(gone))
+  await writeFile(`${host.dataDir}/pool.img`, '')
+  await assertPoolIsThere(host.dataDir)
 })
 
 test('a mark of memory in quarantine stays, or the memory would come back on a newer disk', async (t) => {

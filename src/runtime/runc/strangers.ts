@@ -1,8 +1,10 @@
 import { ServiceError } from '../../errors.ts'
 import type { KnownResources, Quarantined } from '../../sandbox/driver.ts'
 import type { DiskPool } from '../disk/index.ts'
+import { exists } from '../exists.ts'
 import type { Inventory } from './inventory.ts'
 import { sandboxOfDisk } from './quarantine.ts'
+import { recordedIds } from './records.ts'
 
 /** Of a start: more than this share of what is there is not moved to quarantine unasked. */
 const movedShareMax = 0.1
@@ -13,6 +15,19 @@ export interface Stock {
   strangers: Quarantined[]
   /** How many sandboxes and checkpoints are there, strangers included. */
   count: number
+}
+
+/** Throws `unavailable` where a new pool would be made although records name disks in one. */
+export async function assertPoolIsThere(dataDir: string): Promise<void> {
+  if (await exists(`${dataDir}/pool.img`)) return
+  const kinds = await Promise.all(['sandboxes', 'checkpoints'].map((kind) => recordedIds(`${dataDir}/${kind}`)))
+  const count = kinds.flat().length
+  if (count === 0) return
+  throw new ServiceError(
+    'unavailable',
+    `${dataDir}/pool.img is gone, in which the files of ${count} sandboxes and checkpoints are: put it back. ` +
+      'ATOLL_ALLOW_QUARANTINE=1 makes an empty one and keeps the records in quarantine',
+  )
 }
 
 /** Looks for what no database row, or no readable record, stands for. Touches nothing. */
