@@ -2,19 +2,19 @@ import { ServiceError } from '../errors.ts'
 import { newId } from '../lib/id.ts'
 import type { Checkpoint } from './checkpoint.ts'
 import { newSandbox } from './new-sandbox.ts'
+import type { SandboxStatus } from './sandbox.ts'
 import type { SandboxStore } from './store.ts'
 
 /**
- * Makes the store know a sandbox whose disk is back from quarantine. One that it does not know gets a row with default sizes,
- * of the given organisation. Throws `conflict` for one that was deleted.
+ * Makes the store know a sandbox whose disk is back from quarantine, and returns its state. One that it does not know gets a row
+ * with default sizes, of the given organisation. Throws `conflict` for one that was deleted.
  */
-export async function readmitSandbox(store: SandboxStore, orgId: string, id: string): Promise<void> {
+export async function readmitSandbox(store: SandboxStore, orgId: string, id: string): Promise<SandboxStatus> {
   const known = await store.sandbox(id)
   if (known?.status === 'stopped') throw new ServiceError('conflict', `sandbox ${id} was deleted`)
   if (known === undefined) await store.insertSandbox({ ...newSandbox(orgId, { id }), status: 'hibernated' })
-  else if (known.reason === 'host_lost') {
-    await hibernateReturned(store, id)
-  }
+  else if (known.reason === 'host_lost') await hibernateReturned(store, id)
+  return (await store.sandbox(id))?.status ?? 'hibernated'
 }
 
 /** One that is in error because its disk was not to be had hibernates again. */

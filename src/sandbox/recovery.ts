@@ -53,9 +53,11 @@ export async function recover(deps: RecoveryDeps): Promise<void> {
 
   const { running, dormant, lost, removed, quarantined, takenBack } = report
   log.info(
-    { adopted: running.length, dormant: dormant.length, lost, removed, quarantined, takenBack, cutOff: cutOff.length },
+    { adopted: running.length, dormant: dormant.length, lost, removed, takenBack, cutOff: cutOff.length },
     'records and machines are in line',
   )
+  if (quarantined.length > 0)
+    log.warn({ quarantined }, 'records were moved to quarantine; npm run quarantine lists them')
 }
 
 /** Why a checkpoint failed stays what it was, also when its data are looked for in vain again. */

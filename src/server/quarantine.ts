@@ -88,8 +88,8 @@ async function readmit(store: Store, record: NonNullable<QuarantineItem['record'
   const { id } = record
   const org = await store.organisations.defaultOrganisation()
   if ('slot' in record) {
-    await readmitSandbox(store.sandboxes, org.id, id)
-    return `restored sandbox ${id}: it hibernates, and the next operation starts it`
+    const status = await readmitSandbox(store.sandboxes, org.id, id)
+    return `restored sandbox ${id}, which is ${status}`
   }
   const { sandboxId } = await readmitCheckpoint(store.sandboxes, org.id, record)
   return `restored checkpoint ${id}, one of sandbox ${sandboxId}`

@@ -4,7 +4,7 @@ import { once } from 'node:events'
 import { after, before, suite, test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
-import { isServiceError } from '../../src/errors.ts'
+import { isServiceError, ServiceError } from '../../src/errors.ts'
 import type { LockState } from '../../src/store/dialect/postgres-lock.ts'
 import { openStore, type Store } from '../../src/store/index.ts'
 import { cutConnections, execute, freshDatabase, queueForLock } from './store-databases.ts'
@@ -136,6 +136,26 @@ suite('a store on a PostgreSQL server', () => {
       await execute(url, `delete from schema_migrations where name = '9999-future'`)
     }
     await (await openStore({ databaseUrl: url })).close()
+  })
+
+  test('who opens a database hears whose it is, and one that is refused is left as it is', async () => {
+    const fresh = await freshDatabase()
+    const heard: unknown[] = []
+    const admit = (installation: string | undefined) => {
+      heard.push(installation)
+      throw new ServiceError('unavailable', 'it is of another')
+    }
+    try {
+      await assert.rejects(openStore({ databaseUrl: fresh.url }, { admit }), /it is of another/)
+      await assert.rejects(execute(fresh.url, 'select 1 from schema_migrations'), /does not exist/)
+      const store = await openStore({ databaseUrl: fresh.url })
+      await store.joinInstallation('one')
+      await store.close()
+      await assert.rejects(openStore({ databaseUrl: fresh.url }, { admit }), /it is of another/)
+      assert.deepEqual(heard, [undefined, 'one'])
+    } finally {
+      await fresh.drop()
+    }
   })
 
   test('a server that does not answer is unavailable', async () => {

@@ -2,6 +2,7 @@ import { after, before, suite } from 'node:test'
 import type { Store } from '../../src/store/index.ts'
 import { checkpointTests } from './store-checkpoints.ts'
 import { idempotencyTests } from './store-idempotency.ts'
+import { installationTests } from './store-installation.ts'
 import { organisationTests } from './store-organisations.ts'
 import { previewTests } from './store-previews.ts'
 import { sandboxTests } from './store-sandboxes.ts'
@@ -30,6 +31,7 @@ export function storeConformance(name: string, open: () => Promise<Store>): void
     sessionTests(store)
     sessionCommitTests(store)
     idempotencyTests(store)
+    installationTests(store)
     textTests(store)
     wholeTests(open)
   })
