@@ -91,7 +91,12 @@ export class AtollServer {
   async refusal(env: Record<string, string> = {}): Promise<{ status: number | null; words: string }> {
     const before = this.#output.length
     this.#process = this.#spawn(env)
-    await once(this.#process, 'close')
+    const closed = once(this.#process, 'close').then(() => 'refused')
+    const ready = this.ready().then(
+      () => 'started',
+      () => closed,
+    )
+    if ((await Promise.race([closed, ready])) === 'started') throw new Error('the server started')
     return { status: this.#process.exitCode, words: this.#output.slice(before) }
   }
 
