@@ -16,7 +16,7 @@ async function makePlaces(t: TestContext) {
   return {
     dataDir,
     file,
-    open: async () => (await openOwnStore({ dataDir, imageDir }, undefined)).close(),
+    open: async () => (await openOwnStore({ dataDir, imageDir })).close(),
     id: () => readFile(file('identity'), 'utf8'),
     inDatabase: async (statement: string) => {
       await using pglite = await PGlite.create(file('db'))

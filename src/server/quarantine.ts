@@ -12,12 +12,16 @@ import { lockDataDir } from './data-dir-lock.ts'
 import { openOwnStore } from './installation.ts'
 
 const usage = 'usage: npm run quarantine -- list | restore <id> | remove <id> | remove --all'
+const all = '--all'
 const columns = ['id', 'kind', 'since', 'removed on', 'checkpoint MB', 'why']
 const mebibyte = 1024 * 1024
 
 async function main([command = 'list', id, ...rest]: readonly string[]): Promise<number> {
-  const isComplete = command === 'list' ? id === undefined : id !== undefined
-  if (!isComplete || rest.length > 0 || !['list', 'restore', 'remove'].includes(command)) {
+  const isComplete =
+    (command === 'list' && id === undefined) ||
+    (command === 'restore' && id !== undefined && id !== all) ||
+    (command === 'remove' && id !== undefined)
+  if (!isComplete || rest.length > 0) {
     console.error(usage)
     return 1
   }
@@ -56,7 +60,7 @@ async function change(config: Config, command: string, id: string): Promise<void
   await using held = new AsyncDisposableStack()
   held.use(await lockStopped(dataDir))
   const quarantine = held.use(await OfflineQuarantine.open({ dataDir, imageDir, subnet }))
-  const chosen = quarantine.items.filter((item) => id === '--all' || item.id === id)
+  const chosen = quarantine.items.filter((item) => id === all || item.id === id)
   if (chosen.length === 0) throw new ServiceError('not_found', `nothing with the id ${id} is in quarantine`)
   if (command === 'remove') {
     await quarantine.remove(chosen)
@@ -75,7 +79,7 @@ async function restore(config: Config, quarantine: OfflineQuarantine, item: Quar
     throw new ServiceError('conflict', `${fault}: mend it in ${file} first`)
   }
   await quarantine.assertRestorable(item)
-  const store = await openOwnStore(config, undefined)
+  const store = await openOwnStore(config)
   try {
     console.log(await readmit(store, record))
   } finally {
