@@ -5,6 +5,7 @@ import { after, before, describe, test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { RuntimeDriver } from '../../src/sandbox/driver.ts'
 import type { Guest } from '../../src/sandbox/guest.ts'
+import { knowing } from './driver-known.ts'
 import { eventually, makeRuncFixture } from './driver-runc-host.ts'
 import type { RuncFixture } from './driver-runc-host.ts'
 import { freshId, shell, specOf, succeed } from './driver-shell.ts'
@@ -49,7 +50,7 @@ describe('a hostile guest', () => {
   before(async () => {
     fixture = await makeRuncFixture()
     driver = fixture.makeDriver()
-    await driver.open({ sandboxIds: [], checkpointIds: [] })
+    await driver.open(await knowing(fixture))
   })
 
   after(async () => {

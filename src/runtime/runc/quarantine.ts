@@ -19,7 +19,11 @@ const namePattern =
 /** What lies in the quarantine of a data directory, oldest first. Wants no lock: files come and go whole. */
 export async function quarantinedIn(dataDir: string): Promise<QuarantineItem[]> {
   const folder = folderOf(dataDir)
-  const names = await readdir(folder).catch(() => [])
+  const names = await readdir(folder).catch((error: NodeJS.ErrnoException) => {
+    // Taken for empty in any other case, it would give up what it keeps.
+    if (error.code === 'ENOENT') return []
+    throw error
+  })
   const items: QuarantineItem[] = []
   for (const name of names.toSorted((one, other) => (one < other ? -1 : 1))) {
     const [, since = '', kind, reason, id = ''] = namePattern.exec(name) ?? []
