@@ -1,8 +1,8 @@
 import type { Parts } from './parts.ts'
 
 const expiryIntervalMs = 3_600_000
-/** The key of the turn that looks; no id of a sandbox looks like it. */
-const expiryTurn = 'the quarantine'
+/** The key of the lock under which items expire; no id of a sandbox looks like it. */
+const expiryKey = 'the quarantine'
 
 /** Removes for good what has lain in quarantine for as long as it is kept. Never throws: what cannot be removed is tried again. */
 export async function removeExpired({ inventory, quarantineKeptMs, log }: Parts): Promise<void> {
@@ -21,8 +21,8 @@ export async function removeExpired({ inventory, quarantineKeptMs, log }: Parts)
   if (expired.length > 0) await inventory.removeUnused()
 }
 
-/** Looks every hour, as a turn like other work of the driver, which waits for it when it closes. */
+/** Looks every hour, under a lock of the driver, whose close waits for it. */
 export function expireHourly(parts: Parts): NodeJS.Timeout {
-  const look = () => void parts.turns.run(expiryTurn, () => removeExpired(parts))
+  const look = () => void parts.turns.run(expiryKey, () => removeExpired(parts))
   return setInterval(look, expiryIntervalMs).unref()
 }

@@ -27,7 +27,7 @@ export function savedMemory(sandboxId: string): string {
   return `memory/saved/${sandboxId}.${randomBytes(4).toString('hex')}`
 }
 
-/** What exists and what it holds: records, in force and in quarantine, id ranges, places in the subnet, layers. */
+/** What exists and what it holds: records, in force and in quarantine, id ranges, address slots, layers. */
 export class Inventory {
   readonly sandboxes: Records<SandboxRecord>
   readonly checkpoints: Records<CheckpointRecord>
@@ -194,7 +194,7 @@ export class Inventory {
     for (const folder of ['memory/checkpoints', 'memory/saved']) {
       for (const name of await this.#list(folder)) {
         const pending = folder === 'memory/checkpoints' && this.#pendingLayers.has(name)
-        const named = this.#memories().includes(`${folder}/${name}`) || this.quarantine.claimsName(name)
+        const named = this.#memories().includes(`${folder}/${name}`) || this.quarantine.ownsName(name)
         const used = pending || named
         if (!used) await this.#tryRemoving(`${folder}/${name}`, (path) => removeFolder(this.#pool.path(path)))
       }

@@ -87,7 +87,7 @@ export class Quarantine {
   }
 
   /** Whether the id of one that cannot be read stands in front of a name, such as `<id>.<random>`. */
-  claimsName(name: string): boolean {
+  ownsName(name: string): boolean {
     return this.#items.some(({ id, record }) => record === undefined && (name === id || name.startsWith(`${id}.`)))
   }
 
