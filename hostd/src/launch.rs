@@ -7,8 +7,8 @@
 //!     request  id:u32 op:u8 detached:u8 input_length:u32 input argv (words joined by NUL)
 //!     answer   id:u32 status:u8 code:i32 stdout_length:u32 stdout stderr
 //!
-//! `op` 0 runs, 1 kills the program of that id with all of its process group. `status` 0: exited with `code`; 1: killed by signal `code`; 2: not started,
-//! `code` is the error number; 3: killed because it wrote too much.
+//! `op` 0 runs, 1 kills the program of that id with all of its process group. `status` 0: exited with `code`; 1: killed by
+//! signal `code`; 2: not started, `code` is the error number; 3: killed because it wrote too much.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -32,11 +32,19 @@ const SIGNALLED: u8 = 1;
 const NOT_STARTED: u8 = 2;
 const TOO_MUCH: u8 = 3;
 
-/// Programs that run, by the id of their request. A pid is in here only while it cannot belong to anybody else.
-type Running = Arc<Mutex<HashMap<u32, i32>>>;
+/// What was asked for and has not been answered yet, by the id of its request.
+type Programs = Arc<Mutex<HashMap<u32, Program>>>;
+
+enum Program {
+    Starting,
+    /// A kill came before it ran.
+    Killed,
+    /// Its pid, which belongs to it as long as this is in the table.
+    Running(i32),
+}
 
 pub fn serve(version: &str) -> Result<(), Error> {
-    let running = Running::default();
+    let programs = Programs::default();
     let output = Arc::new(Mutex::new(io::stdout()));
     let ready = Answer { status: EXITED, code: 0, stdout: version.into(), stderr: vec![] };
     ready.send(0, &output).map_err(|error| Error::new(format!("standard output: {error}")))?;
@@ -46,22 +54,30 @@ pub fn serve(version: &str) -> Result<(), Error> {
     {
         let request = Request::parse(&frame).ok_or_else(|| Error::new("a malformed request"))?;
         if request.kills {
-            if let Some(pid) = lock(&running).get(&request.id) {
-                sys::kill_group(*pid);
-            }
+            kill(&programs, request.id);
             continue;
         }
-        let (running, output) = (Arc::clone(&running), Arc::clone(&output));
+        // Here, so that a kill which follows finds it.
+        lock(&programs).insert(request.id, Program::Starting);
+        let (id, of_thread, to_thread) = (request.id, Arc::clone(&programs), Arc::clone(&output));
         let work = move || {
-            // The server has gone when nobody reads any more; the main thread sees the end of its input then.
-            let _ = request.run(&running).send(request.id, &output);
+            // When nobody reads any more the server has ended, and the main thread sees the end of its input.
+            let _ = request.run(&of_thread).send(request.id, &to_thread);
         };
-        thread::Builder::new()
-            .stack_size(STACK_BYTES)
-            .spawn(work)
-            .map_err(|error| Error::new(format!("a thread: {error}")))?;
+        if let Err(error) = thread::Builder::new().stack_size(STACK_BYTES).spawn(work) {
+            lock(&programs).remove(&id);
+            let _ = Answer::not_started(&error).send(id, &output);
+        }
     }
     Ok(())
+}
+
+fn kill(programs: &Programs, id: u32) {
+    match lock(programs).get_mut(&id) {
+        Some(Program::Running(pid)) => sys::kill_group(*pid),
+        Some(program) => *program = Program::Killed,
+        None => {}
+    }
 }
 
 struct Request {
@@ -88,16 +104,16 @@ impl Request {
         Some(Request { id: u32_at(frame, 0)?, kills: frame[4] == 1, detached: frame[5] == 1, input, argv })
     }
 
-    fn run(&self, running: &Running) -> Answer {
-        match self.start(running) {
-            Ok(child) => self.finish(child, running),
-            Err(error) => {
-                Answer { status: NOT_STARTED, code: error.raw_os_error().unwrap_or(0), stdout: vec![], stderr: vec![] }
-            }
-        }
+    fn run(&self, programs: &Programs) -> Answer {
+        let answer = match self.start(programs) {
+            Ok(child) => self.finish(child, programs),
+            Err(error) => Answer::not_started(&error),
+        };
+        lock(programs).remove(&self.id);
+        answer
     }
 
-    fn start(&self, running: &Running) -> io::Result<Child> {
+    fn start(&self, programs: &Programs) -> io::Result<Child> {
         let mut words = self.argv.iter().map(|word| OsStr::from_bytes(word));
         let output = || if self.detached { Stdio::null() } else { Stdio::piped() };
         let input = if self.input.is_empty() { Stdio::null() } else { Stdio::piped() };
@@ -105,29 +121,44 @@ impl Request {
         command.args(words).stdin(input).stdout(output()).stderr(output());
         // A group of its own: what a killed program has started would keep its pipes open, and run on without an owner.
         unsafe { command.pre_exec(sys::lead_group) };
-        // Under the lock, so that a kill which comes at once finds it.
-        let mut running = lock(running);
         let child = command.spawn()?;
-        running.insert(self.id, child.id() as i32);
+        let pid = child.id() as i32;
+        if let Some(Program::Killed) = lock(programs).insert(self.id, Program::Running(pid)) {
+            sys::kill_group(pid);
+        }
         Ok(child)
     }
 
-    fn finish(&self, mut child: Child, running: &Running) -> Answer {
+    fn finish(&self, mut child: Child, programs: &Programs) -> Answer {
         let pid = child.id() as i32;
         let (mut stdin, mut stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-        let (stdout, stderr, too_much) = thread::scope(|scope| {
+        let helper = || thread::Builder::new().stack_size(STACK_BYTES);
+        let gathered = thread::scope(|scope| {
             // A program that exits before it has read its input is judged by its exit status.
-            scope.spawn(move || stdin.take().map(|mut stdin| stdin.write_all(&self.input)));
-            let errors =
-                scope.spawn(move || stderr.map(|mut stderr| read_bounded(&mut stderr, pid)).unwrap_or_default());
+            let fed = helper().spawn_scoped(scope, move || stdin.take().map(|mut stdin| stdin.write_all(&self.input)));
+            let errors = helper().spawn_scoped(scope, move || {
+                stderr.map(|mut stderr| read_bounded(&mut stderr, pid)).unwrap_or_default()
+            });
+            let errors = match (fed, errors) {
+                (Ok(_), Ok(errors)) => errors,
+                (Err(error), _) | (_, Err(error)) => {
+                    sys::kill_group(pid);
+                    return Err(error);
+                }
+            };
             let (stdout, too_much) = stdout.as_mut().map(|stdout| read_bounded(stdout, pid)).unwrap_or_default();
             let (stderr, more) = errors.join().unwrap_or_default();
-            (stdout, stderr, too_much || more)
+            Ok((stdout, stderr, too_much || more))
         });
         // First wait without reaping: until the pid is out of the table it must not be given to another process.
         sys::wait_for_exit(pid);
-        lock(running).remove(&self.id);
-        let (status, code) = match child.wait() {
+        lock(programs).remove(&self.id);
+        let ended = child.wait();
+        let (stdout, stderr, too_much) = match gathered {
+            Ok(gathered) => gathered,
+            Err(error) => return Answer::not_started(&error),
+        };
+        let (status, code) = match ended {
             _ if too_much => (TOO_MUCH, 0),
             Ok(status) => match (status.code(), status.signal()) {
                 (Some(code), _) => (EXITED, code),
@@ -140,6 +171,11 @@ impl Request {
 }
 
 impl Answer {
+    fn not_started(error: &io::Error) -> Answer {
+        let code = error.raw_os_error().unwrap_or(0);
+        Answer { status: NOT_STARTED, code, stdout: vec![], stderr: vec![] }
+    }
+
     fn send(&self, id: u32, output: &Mutex<io::Stdout>) -> io::Result<()> {
         let frame = self.encode(id);
         let mut output = lock(output);
@@ -194,9 +230,9 @@ mod tests {
     }
 
     fn run(input: &[u8], argv: &[&str]) -> Answer {
-        let running = Running::default();
-        let answer = Request::parse(&frame(false, input, argv)).expect("parses").run(&running);
-        assert!(lock(&running).is_empty());
+        let programs = Programs::default();
+        let answer = Request::parse(&frame(false, input, argv)).expect("parses").run(&programs);
+        assert!(lock(&programs).is_empty());
         answer
     }
 
@@ -208,7 +244,18 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_program_tells_the_error_number() {
+    fn a_kill_that_comes_before_the_program_runs_is_not_lost() {
+        let programs = Programs::default();
+        lock(&programs).insert(7, Program::Starting);
+        kill(&programs, 7);
+        let answer = Request::parse(&frame(false, b"", &["sleep", "600"])).expect("parses").run(&programs);
+        assert_eq!((answer.status, answer.code), (SIGNALLED, 9));
+        kill(&programs, 7);
+        assert!(lock(&programs).is_empty());
+    }
+
+    #[test]
+    fn a_missing_program_is_reported_by_the_error_number() {
         let answer = run(b"", &["/no/such/program"]);
         assert_eq!((answer.status, answer.code), (NOT_STARTED, 2));
     }

@@ -1,5 +1,5 @@
-//! `atoll-hostd`: what the server has done on its host by a process that is small and that a sandbox may hold up. `serve` is
-//! resident; the others do one thing and end. Every argument is taken as it is; there is no shell and no configuration. A
+//! `atoll-hostd` works for the server on its host: it is small, so that it forks fast, and a sandbox may hold up one of its
+//! threads. `serve` is resident; the other commands do one thing and end. Every argument is taken as it is; there is no shell and no configuration. A
 //! failure prints one line that names the path, exits 1 and leaves no mount behind.
 //!
 //!     atoll-hostd serve   --socket PATH

@@ -1,11 +1,16 @@
-//! Relays connections between the server and guests. Whoever is root in a sandbox may answer in the place of its guest, and a
-//! unix socket carries descriptors: the kernel closes those that nobody takes in the thread that reads, and the close of a TCP
-//! socket with unsent data waits as long as its sender has chosen (SO_LINGER of socket(7)). Here that holds up one thread, of
-//! that one connection. Where the kernel can, it refuses such messages at their sender (SO_PASSRIGHTS, Linux 6.16).
+//! Relays connections between the server and guests. Root in a sandbox may answer in the place of its guest, and a unix socket
+//! carries descriptors: the kernel closes those that nobody takes in the thread that reads, and the close of a TCP socket with
+//! unsent data waits as long as its sender has chosen (SO_LINGER of socket(7)). Here that holds up one thread, of that one
+//! connection. Where the kernel can, it refuses such messages at their sender (SO_PASSRIGHTS, Linux 6.16).
 //!
-//! The server connects to the relay's own socket, sends one frame (`frame.rs`) with the absolute path of a guest's socket, and
-//! reads `error:i32`, the error number of connect(2), big-endian. After 0 the bytes of both sides follow as they come, their
-//! ends likewise. A side that closes ends the connection of the other.
+//! The server connects to the relay's own socket, sends one frame (`frame.rs`) and reads `error:i32`, big-endian, an error
+//! number or 0:
+//!
+//!     connect  op:u8 = 0, the absolute path of a guest's socket; after 0 the bytes of both sides follow as they come
+//!     cut      op:u8 = 1, such a path: ends all connections to it; 0 when there is none any more
+//!
+//! Each side hears the end of what the other sends. When the server closes its side, what it has sent is still delivered; when
+//! the guest closes its side, the connection ends. An error of one side is an end to the other.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -14,7 +19,8 @@ use std::net::Shutdown;
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -23,35 +29,49 @@ use crate::sys::poll::{self, GONE, IN, OUT};
 use crate::sys::socket::{bind_private, connect_without_rights};
 use crate::sys::{self, Error};
 
-/// A path of a unix socket has less.
-const PATH_BYTES_MAX: usize = 107;
+/// An operation, and a path of a unix socket, which has no more.
+const REQUEST_BYTES_MAX: usize = 1 + 107;
+const CONNECT: u8 = 0;
+const CUT: u8 = 1;
 /// Twice what a guest serves. A sandbox that holds up its relays has no more threads than this.
 const RELAYS_PER_GUEST_MAX: usize = 1024;
+/// Of all guests together: threads and descriptors are left for programs.
+const RELAYS_MAX: usize = 16_384;
 const BUFFER_BYTES: usize = 64 * 1024;
 const STACK_BYTES: usize = 2 * BUFFER_BYTES;
+/// Threads that wait for a connection; more of them end.
+const IDLE_MAX: usize = 8;
 /// How often one direction of a connection is served before the other has its chance.
 const READS_IN_A_ROW: usize = 16;
-/// How long a relay may take to notice that the server has gone before it is taken to be held up.
+/// A relay that has not noticed for so long that the server has closed its side is held up.
 const HELD_UP_AFTER: Duration = Duration::from_secs(1);
-/// How long what the server has sent before it went may take to reach the guest.
+/// How long what the server sent before it closed may take to reach the guest.
 const LINGER: Duration = Duration::from_secs(5);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
+/// How long a cut waits for connections to end, and how often it interrupts those that do not.
+const CUT_TIMEOUT: Duration = Duration::from_secs(2);
+const CUT_PAUSE: Duration = Duration::from_millis(5);
 /// Error numbers of the answer (errno(3)).
 const EAGAIN: i32 = 11;
-const EUSERS: i32 = 87;
+const EBUSY: i32 = 16;
+const EINVAL: i32 = 22;
+const ENOBUFS: i32 = 105;
 
-/// Makes the relay's socket, for root alone, and serves it from a thread of its own.
+/// Makes the relay's socket, for root alone, and serves it from threads of its own.
 pub fn serve(socket: &Path) -> Result<(), Error> {
     sys::raise_file_limit();
     sys::let_signals_interrupt();
-    let listener = bind_private(socket)?;
-    let relays = Arc::new(Relays::default());
-    let watched = Arc::clone(&relays);
-    start("relays", move || accept(&listener, &relays))?;
-    start("held-up", move || loop {
+    let workers =
+        Arc::new(Workers { listener: bind_private(socket)?, relays: Relays::default(), idle: AtomicUsize::new(0) });
+    workers.start_one()?;
+    let look = move || loop {
         thread::sleep(HELD_UP_AFTER);
-        watched.interrupt_held_up();
-    })
+        workers.relays.interrupt_held_up();
+        if workers.idle.load(Ordering::SeqCst) == 0 {
+            let _ = workers.start_one();
+        }
+    };
+    start("held-up", look)
 }
 
 fn start(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), Error> {
@@ -59,38 +79,71 @@ fn start(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), Error> 
     started.map(drop).map_err(|error| Error::new(format!("a thread: {error}")))
 }
 
-fn accept(listener: &UnixListener, relays: &Arc<Relays>) {
-    loop {
-        match listener.accept() {
-            Ok((server, _)) => {
-                let relays = Arc::clone(relays);
-                // Without a thread the server sees its connection closed.
-                let _ = start("relay", move || {
-                    let _ = relay(server, &relays);
-                });
+/// Threads that take connections, one after the other. One is always idle, for the next connection: whoever takes one looks
+/// for that. Some more stay, as a thread that is there is cheaper than a new one.
+struct Workers {
+    listener: UnixListener,
+    relays: Relays,
+    idle: AtomicUsize,
+}
+
+impl Workers {
+    fn start_one(self: &Arc<Workers>) -> Result<(), Error> {
+        let workers = Arc::clone(self);
+        self.idle.fetch_add(1, Ordering::SeqCst);
+        let started = start("relay", move || workers.work());
+        if started.is_err() {
+            self.idle.fetch_sub(1, Ordering::SeqCst);
+        }
+        started
+    }
+
+    fn work(self: Arc<Workers>) {
+        loop {
+            match self.listener.accept() {
+                Ok((server, _)) => {
+                    if self.idle.fetch_sub(1, Ordering::SeqCst) == 1 {
+                        let _ = self.start_one();
+                    }
+                    let _ = relay(server, &self.relays);
+                    if self.idle.fetch_add(1, Ordering::SeqCst) >= IDLE_MAX {
+                        self.idle.fetch_sub(1, Ordering::SeqCst);
+                        return;
+                    }
+                }
+                // No descriptor is free until a relay ends.
+                Err(_) => thread::sleep(ACCEPT_PAUSE),
             }
-            // No descriptor is free until a relay ends.
-            Err(_) => thread::sleep(ACCEPT_PAUSE),
         }
     }
 }
 
 fn relay(mut server: UnixStream, relays: &Relays) -> io::Result<()> {
-    let path = match frame::read(&mut server, 1..=PATH_BYTES_MAX)? {
-        Some(path) => PathBuf::from(OsString::from_vec(path)),
+    let mut request = match frame::read(&mut server, 1..=REQUEST_BYTES_MAX)? {
+        Some(request) => request,
         None => return Ok(()),
     };
+    let path = PathBuf::from(OsString::from_vec(request.split_off(1)));
+    match request[0] {
+        CONNECT => connect(&path, server, relays),
+        CUT => answer(&server, relays.cut(&path)),
+        _ => answer(&server, EINVAL),
+    }
+}
+
+fn connect(path: &Path, server: UnixStream, relays: &Relays) -> io::Result<()> {
     let server = Arc::new(server);
-    let _entry = match relays.enter(&path, &server) {
+    let entry = match relays.register(path, &server) {
         Some(entry) => entry,
-        None => return answer(&server, EUSERS),
+        None => return answer(&server, ENOBUFS),
     };
-    match connect_without_rights(&path) {
+    match connect_without_rights(path) {
         Ok(guest) => {
+            let guest = entry.connected(guest);
             answer(&server, 0)?;
             server.set_nonblocking(true)?;
             exchange(&server, &guest);
-            // Told before the guest's side is closed, which may take its time.
+            // Before the guest's side is closed, which may take its time.
             server.shutdown(Shutdown::Both)
         }
         Err(error) => answer(&server, error.raw_os_error().unwrap_or(EAGAIN)),
@@ -101,17 +154,27 @@ fn answer(mut server: &UnixStream, error: i32) -> io::Result<()> {
     server.write_all(&error.to_be_bytes())
 }
 
-/// Carries bytes both ways until both have ended or one side has gone.
+/// Carries bytes both ways until both directions have ended or one side has closed.
 fn exchange(server: &UnixStream, guest: &UnixStream) {
     let mut asked = Direction::new(server, guest);
     let mut answered = Direction::new(guest, server);
     let mut buffer = [0; BUFFER_BYTES];
     while !(asked.ended && answered.ended) {
-        // The server is always looked at: its end is that of the connection, whatever the guest takes or sends.
-        let of_both = [(server, asked.reads() | answered.writes() | GONE), (guest, answered.reads() | asked.writes())];
-        let [of_server, of_guest] = poll::wait(of_both, None);
+        // A side that takes nothing may still close. While the guest may send, its close shows at the end of what it sent.
+        let until_closed = if answered.ended { GONE } else { 0 };
+        let [of_server, of_guest] = poll::wait(
+            [
+                (server, asked.reads() | answered.writes() | GONE),
+                (guest, answered.reads() | asked.writes() | until_closed),
+            ],
+            None,
+        );
         if of_server & GONE != 0 {
-            return asked.deliver(&mut buffer);
+            // A guest that has ended its answer closes in its own time, and may read until then.
+            let limit = if answered.ended { None } else { Some(LINGER) };
+            // What it still writes nobody reads.
+            let _ = guest.shutdown(Shutdown::Read);
+            return asked.deliver(&mut buffer, limit);
         }
         if of_server & IN != 0 || of_guest & (OUT | GONE) != 0 {
             asked.carry(&mut buffer);
@@ -202,17 +265,18 @@ impl<'a> Direction<'a> {
         let _ = self.to.shutdown(Shutdown::Write);
     }
 
-    /// Hands over what was sent before its sender has gone, for a while.
-    fn deliver(&mut self, buffer: &mut [u8]) {
-        let until = Instant::now() + LINGER;
+    /// Hands over what its sender has sent before it closed, until the receiver has it all or closes.
+    fn deliver(&mut self, buffer: &mut [u8], limit: Option<Duration>) {
+        let until = limit.map(|limit| Instant::now() + limit);
         loop {
             self.carry(buffer);
-            let left = until.saturating_duration_since(Instant::now());
-            if self.ended || left.is_zero() {
+            let remaining = until.map(|until| until.saturating_duration_since(Instant::now()));
+            if self.ended || remaining.map_or(false, |remaining| remaining.is_zero()) {
                 return;
             }
-            if self.writes() != 0 {
-                poll::wait([(self.to, OUT)], Some(left));
+            // A sender that has closed never keeps a read waiting.
+            if !self.pending.is_empty() {
+                poll::wait([(self.to, OUT)], remaining);
             }
         }
     }
@@ -222,6 +286,7 @@ impl<'a> Direction<'a> {
 #[derive(Default)]
 struct Relays {
     table: Mutex<Table>,
+    removed: Condvar,
 }
 
 #[derive(Default)]
@@ -233,24 +298,29 @@ struct Table {
 }
 
 struct Relay {
+    path: PathBuf,
     server: Arc<UnixStream>,
+    /// Absent until it is connected.
+    guest: Option<Arc<UnixStream>>,
     /// The thread, which is alive while this is in the table.
     thread: i32,
-    /// The server had gone already when it was last looked at.
-    left: bool,
+    /// Whether the server had closed its side when the relay was last looked at.
+    was_closed: bool,
 }
 
 /// Removes its relay from the table when it is dropped.
 struct Entry<'a> {
     relays: &'a Relays,
     id: u64,
-    path: PathBuf,
 }
 
 impl Relays {
-    /// `None` when there are too many to this guest.
-    fn enter(&self, path: &Path, server: &Arc<UnixStream>) -> Option<Entry<'_>> {
+    /// `None` when there are too many, to this guest or altogether.
+    fn register(&self, path: &Path, server: &Arc<UnixStream>) -> Option<Entry<'_>> {
         let mut table = self.lock();
+        if table.relays.len() >= RELAYS_MAX {
+            return None;
+        }
         let count = table.counts.entry(path.to_owned()).or_insert(0);
         if *count >= RELAYS_PER_GUEST_MAX {
             return None;
@@ -258,21 +328,44 @@ impl Relays {
         *count += 1;
         table.last_id += 1;
         let id = table.last_id;
-        let relay = Relay { server: Arc::clone(server), thread: sys::thread_id(), left: false };
-        table.relays.insert(id, relay);
-        Some(Entry { relays: self, id, path: path.to_owned() })
+        let (path, server, thread) = (path.to_owned(), Arc::clone(server), sys::thread_id());
+        table.relays.insert(id, Relay { path, server, guest: None, thread, was_closed: false });
+        Some(Entry { relays: self, id })
     }
 
-    /// A thread that closes a descriptor for somebody inside takes no notice of the server's end; a signal ends the wait.
+    /// Ends the connections to a guest, whatever they still carry. Returns the error number of the answer.
+    fn cut(&self, path: &Path) -> i32 {
+        let until = Instant::now() + CUT_TIMEOUT;
+        let mut table = self.lock();
+        while table.counts.contains_key(path) {
+            if Instant::now() >= until {
+                return EBUSY;
+            }
+            for relay in table.relays.values().filter(|relay| relay.path == path) {
+                let _ = relay.server.shutdown(Shutdown::Both);
+                let _ = relay.guest.as_ref().map(|guest| guest.shutdown(Shutdown::Both));
+                sys::interrupt_thread(relay.thread);
+            }
+            table = self.removed.wait_timeout(table, CUT_PAUSE).unwrap_or_else(|poisoned| poisoned.into_inner()).0;
+        }
+        0
+    }
+
+    /// A thread that closes a descriptor for somebody inside does not notice the server's close; a signal ends its wait.
     fn interrupt_held_up(&self) {
         for relay in self.lock().relays.values_mut() {
             let [found] = poll::wait([(&relay.server, GONE)], Some(Duration::ZERO));
-            let gone = found & GONE != 0;
-            if gone && relay.left {
+            let is_closed = found & GONE != 0;
+            if is_closed && relay.was_closed {
                 sys::interrupt_thread(relay.thread);
             }
-            relay.left = gone;
+            relay.was_closed = is_closed;
         }
+    }
+
+    fn close_guest(&self, id: u64) {
+        let guest = self.lock().relays.get_mut(&id).and_then(|relay| relay.guest.take());
+        drop(guest);
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {
@@ -280,16 +373,30 @@ impl Relays {
     }
 }
 
+impl Entry<'_> {
+    fn connected(&self, guest: UnixStream) -> Arc<UnixStream> {
+        let guest = Arc::new(guest);
+        if let Some(relay) = self.relays.lock().relays.get_mut(&self.id) {
+            relay.guest = Some(Arc::clone(&guest));
+        }
+        guest
+    }
+}
+
 impl Drop for Entry<'_> {
     fn drop(&mut self) {
+        // Without the lock, as a close may take its time; it can be interrupted while the relay is in the table.
+        self.relays.close_guest(self.id);
         let mut table = self.relays.lock();
-        table.relays.remove(&self.id);
-        if let Some(count) = table.counts.get_mut(&self.path) {
-            *count -= 1;
-            if *count == 0 {
-                table.counts.remove(&self.path);
+        if let Some(relay) = table.relays.remove(&self.id) {
+            if let Some(count) = table.counts.get_mut(&relay.path) {
+                *count -= 1;
+                if *count == 0 {
+                    table.counts.remove(&relay.path);
+                }
             }
         }
+        self.relays.removed.notify_all();
     }
 }
 
@@ -367,12 +474,12 @@ mod tests {
         let relays = Arc::clone(relays);
         thread::spawn(move || {
             let of_server = Arc::new(of_server);
-            let _entry = relays.enter(Path::new("/guest"), &of_server).expect("has room");
+            let entry = relays.register(Path::new("/guest"), &of_server).expect("has room");
+            let of_guest = entry.connected(of_guest);
             of_server.set_nonblocking(true).expect("is set");
             of_guest.set_nonblocking(true).expect("is set");
             exchange(&of_server, &of_guest);
-            of_server.shutdown(Shutdown::Both).expect("is connected");
-            drop(of_guest);
+            let _ = of_server.shutdown(Shutdown::Both);
         });
         (server, guest)
     }
@@ -381,6 +488,15 @@ mod tests {
         let mut bytes = Vec::new();
         let _ = stream.read_to_end(&mut bytes);
         bytes
+    }
+
+    fn await_none(relays: &Relays) {
+        let until = Instant::now() + Duration::from_secs(30);
+        while !relays.lock().relays.is_empty() {
+            assert!(Instant::now() < until, "a relay is held up");
+            thread::sleep(Duration::from_millis(10));
+            relays.interrupt_held_up();
+        }
     }
 
     #[test]
@@ -422,11 +538,54 @@ mod tests {
     }
 
     #[test]
-    fn a_guest_that_is_not_there_is_told_by_the_number_of_the_error() {
+    fn a_guest_that_ends_its_answer_still_reads_and_its_close_ends_the_connection() {
+        let relays = Arc::default();
+        let (mut server, mut guest) = relayed(&relays);
+        guest.shutdown(Shutdown::Write).expect("ends");
+        assert_eq!(read_all(&server), b"");
+        server.write_all(b"more").expect("writes");
+        let mut heard = [0; 4];
+        guest.read_exact(&mut heard).expect("reads");
+        drop(guest);
+        await_none(&relays);
+        assert!(server.write_all(b"too late").is_err());
+    }
+
+    #[test]
+    fn what_was_sent_before_a_close_reaches_a_guest_that_has_ended_its_answer() {
+        let (mut server, guest) = relayed(&Arc::default());
+        guest.shutdown(Shutdown::Write).expect("ends");
+        let sender = thread::spawn(move || server.write_all(&[7; 600_000]).map(|()| drop(server)));
+        thread::sleep(Duration::from_millis(50));
+        assert_eq!(read_all(&guest).len(), 600_000);
+        sender.join().expect("ends").expect("writes");
+    }
+
+    #[test]
+    fn a_cut_ends_the_connections_to_one_guest_whatever_they_carry() {
+        sys::let_signals_interrupt();
+        let relays = Arc::default();
+        let (mut full, _silent) = relayed(&relays);
+        full.set_nonblocking(true).expect("is set");
+        while full.write(&[7; 65_536]).is_ok() {}
+        drop(full);
+        let (_held_up, guest) = relayed(&relays);
+        let (source, _sink) = lingering();
+        send_descriptor(&guest, &source);
+        drop(source);
+        let other = relays.register(Path::new("/other"), &Arc::new(UnixStream::pair().expect("makes a pair").0));
+        assert_eq!(relays.cut(Path::new("/guest")), 0);
+        assert_eq!(relays.lock().counts.keys().collect::<Vec<_>>(), [Path::new("/other")]);
+        drop(other);
+        assert_eq!(relays.cut(Path::new("/other")), 0);
+    }
+
+    #[test]
+    fn a_guest_that_is_not_there_is_reported_by_the_number_of_the_error() {
         let (mut server, of_server) = UnixStream::pair().expect("makes a pair");
-        let path = b"/no/such/guest.sock";
-        server.write_all(&(path.len() as u32).to_be_bytes()).expect("writes");
-        server.write_all(path).expect("writes");
+        let request = b"\0/no/such/guest.sock";
+        server.write_all(&(request.len() as u32).to_be_bytes()).expect("writes");
+        server.write_all(request).expect("writes");
         relay(of_server, &Relays::default()).expect("answers");
         assert_eq!(read_all(&server), 2i32.to_be_bytes());
     }
@@ -436,12 +595,12 @@ mod tests {
         let relays = Relays::default();
         let (server, _peer) = UnixStream::pair().expect("makes a pair");
         let server = Arc::new(server);
-        let enter = |path| relays.enter(Path::new(path), &server);
-        let mut entries: Vec<_> = (0..RELAYS_PER_GUEST_MAX).map(|_| enter("/a").expect("has room")).collect();
-        assert!(enter("/a").is_none());
-        assert!(enter("/b").is_some());
+        let register = |path| relays.register(Path::new(path), &server);
+        let mut entries: Vec<_> = (0..RELAYS_PER_GUEST_MAX).map(|_| register("/a").expect("has room")).collect();
+        assert!(register("/a").is_none());
+        assert!(register("/b").is_some());
         entries.pop();
-        assert!(enter("/a").is_some());
+        assert!(register("/a").is_some());
     }
 
     #[test]
@@ -459,11 +618,6 @@ mod tests {
         assert_eq!(read_all(&other_guest), b"question");
 
         drop(server);
-        let until = Instant::now() + Duration::from_secs(30);
-        while !relays.lock().relays.is_empty() {
-            assert!(Instant::now() < until, "the relay is held up");
-            thread::sleep(Duration::from_millis(10));
-            relays.interrupt_held_up();
-        }
+        await_none(&relays);
     }
 }

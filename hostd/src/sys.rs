@@ -270,7 +270,7 @@ pub fn let_signals_interrupt() {
     unsafe { signal(SIGUSR1, ignore) };
 }
 
-/// Of the calling thread.
+/// The id of the calling thread.
 pub fn thread_id() -> i32 {
     unsafe { gettid() }
 }

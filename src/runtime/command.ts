@@ -38,13 +38,13 @@ export class CommandError extends Error {
 
 /** Starts programs in the place of this process, whose forks copy the page tables of all its memory while nothing else runs. */
 export interface Launcher {
-  readonly isRunning: boolean
+  readonly isServing: boolean
   launch(request: LaunchRequest): { answer: Promise<LaunchAnswer>; kill: () => void }
 }
 
 const launchers = new Set<Launcher>()
 
-/** From here on commands are started by a launcher, until the returned function is called; while none runs, by this process. */
+/** From here on commands are started by a launcher, until the returned function is called; while none serves, by this process. */
 export function useLauncher(launcher: Launcher): () => void {
   launchers.add(launcher)
   return () => void launchers.delete(launcher)
@@ -60,7 +60,7 @@ export async function run(argv: readonly [string, ...string[]], options: Command
   // The launcher's frames tell arguments apart by it.
   if (argv.some((word) => word.includes('\0'))) throw new CommandError(argv, 'an argument holds a NUL', '')
   const request = { argv, input, detached }
-  const launcher = [...launchers].find(({ isRunning }) => isRunning)
+  const launcher = [...launchers].find(({ isServing }) => isServing)
   const { answer, kill } = launcher?.launch(request) ?? launchHere(request)
   let stopped: Error | undefined
   const { promise: abandoned, reject: abandon } = Promise.withResolvers<never>()

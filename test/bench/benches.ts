@@ -24,7 +24,13 @@ if (unknown.length > 0) {
 await using server = await AtollServer.start({
   dataDir: '/var/lib/atoll',
   keepsData: true,
-  env: { ATOLL_DATA_DIR: '', ATOLL_IMAGE_DIR: '', ATOLL_LOG_LEVEL: 'warn', ATOLL_REQUESTS_PER_SECOND: '1000000' },
+  env: {
+    ATOLL_DATA_DIR: '',
+    ATOLL_IMAGE_DIR: '',
+    ATOLL_DISK_POOL_MB: '',
+    ATOLL_LOG_LEVEL: 'warn',
+    ATOLL_REQUESTS_PER_SECOND: '1000000',
+  },
 })
 const rows: Comparison[] = []
 for (const [name, bench] of Object.entries(benches)) {

@@ -1,17 +1,8 @@
-/** `npm run bench`: all of it on the paths of a server as shipped, which are those of a folder here. */
-import { spawnSync } from 'node:child_process'
-import { chmodSync, mkdtempSync, rmSync } from 'node:fs'
-import { join } from 'node:path'
-import { withDefaultPaths } from '../e2e/as-shipped/paths.ts'
+/** `npm run bench`: all of it on a machine as shipped, so that the server has the default paths. */
+import { once } from 'node:events'
+import { ShippedMachine } from '../e2e/as-shipped/machine.ts'
 
-const folder = mkdtempSync('/var/tmp/atoll-bench-')
-chmodSync(folder, 0o711)
-const [command = '', ...argv] = [
-  ...withDefaultPaths(folder),
-  process.execPath,
-  join(import.meta.dirname, 'benches.ts'),
-  ...process.argv.slice(2),
-]
-const { status } = spawnSync(command, argv, { stdio: 'inherit' })
-rmSync(folder, { recursive: true })
-process.exit(status ?? 1)
+await using machine = await ShippedMachine.make()
+const benches = machine.spawn({ stdio: 'inherit' }, process.execPath, 'test/bench/benches.ts', ...process.argv.slice(2))
+const [status] = (await once(benches, 'exit')) as [number | null]
+process.exitCode = status ?? 1

@@ -70,4 +70,27 @@ except OSError as error:
     for (const peer of peers.values()) peer.destroy()
     await new Promise((resolve) => outside.close(resolve))
   })
+
+  test('memory is saved while much is on its way to a server inside that reads nothing', async () => {
+    const { driver, guest } = under()
+    if (!driver.capabilities.fullCheckpoints) return
+    const id = freshId('sb')
+    await driver.create(specOf(id))
+    const program = `
+import socket
+server = socket.create_server(("127.0.0.1", ${serverPort}))
+kept = []
+while True: kept.append(server.accept())`
+    await guest(id).spawn({ id: 'silent', argv: ['/usr/bin/python3', '-c', program], envs: {} })
+    while (!(await guest(id).ports()).includes(serverPort)) await sleep(10)
+    for (const checkpoint of [freshId('cp'), freshId('cp')]) {
+      const tunnel = await guest(id).dial(serverPort)
+      tunnel.on('error', () => undefined)
+      tunnel.once('freeze', () => tunnel.destroy())
+      tunnel.write(Buffer.alloc(16 * 1024 * 1024))
+      await driver.checkpoint(id, checkpoint, 'full')
+      await driver.deleteCheckpoint(checkpoint)
+    }
+    await driver.delete(id)
+  })
 }

@@ -1,6 +1,6 @@
 /** A root in a sandbox that answers in the place of the guest, with more than bytes. */
 import assert from 'node:assert/strict'
-import { stat } from 'node:fs/promises'
+import { readFile } from 'node:fs/promises'
 import { after, before, describe, test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { RuntimeDriver } from '../../src/sandbox/driver.ts'
@@ -24,6 +24,8 @@ os.unlink(path)
 server = socket.socket(socket.AF_UNIX)
 server.bind(path)
 server.listen(64)
+answers = open("/root/answers", "w", buffering=1)
+print("listens", file=answers)
 kept = []
 while True:
     client, _ = server.accept()
@@ -36,8 +38,11 @@ while True:
         while True: source.send(bytes(65536))
     except BlockingIOError: pass
     source.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, ${lingerSeconds}))
-    try: socket.send_fds(client, [b"x"], [source.fileno()])
-    except OSError:
+    try:
+        socket.send_fds(client, [b"x"], [source.fileno()])
+        print("sent", file=answers)
+    except PermissionError:
+        print("refused", file=answers)
         source.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 0, 0))
         client.close()
     source.close()`
@@ -76,11 +81,11 @@ describe('a hostile guest', () => {
   test('a descriptor that a guest sends holds up nobody, whatever its close waits for', async () => {
     const [hostile, other] = [freshId('sb'), freshId('sb')]
     await Promise.all([driver.create(specOf(hostile)), driver.create(specOf(other))])
-    const socket = fixture.names.guestSocket(hostile)
-    const own = await stat(socket)
     await fixture.giveSocketFolder(hostile)
     await guest(hostile).spawn({ id: 'usurper', argv: ['/usr/bin/python3', '-c', usurper], envs: {} })
-    assert.ok(await eventually(async () => (await stat(socket).catch(() => own)).ino !== own.ino))
+    const file = `${fixture.names.poolDir}/sandboxes/${hostile}/upper/root/answers`
+    const answers = async () => (await readFile(file, 'utf8').catch(() => '')).split('\n').slice(0, -1)
+    assert.ok(await eventually(async () => (await answers()).length > 0))
 
     const over = sleep(lingerSeconds * 1_000, 'too late', { ref: false })
     const attack = Array.from({ length: 8 }, () =>
@@ -94,6 +99,9 @@ describe('a hostile guest', () => {
       return 'in time'
     }
     assert.equal(await Promise.race([work(), over]), 'in time')
+    const [, ...made] = await answers()
+    assert.equal(made.length, attack.length)
+    assert.ok(made.every((answer) => answer === 'sent' || answer === 'refused'))
     await driver.delete(hostile)
     await driver.delete(other)
   })

@@ -14,7 +14,7 @@ export interface ReadersServer {
 }
 
 /** The words to put before a command that runs in a folder of the reader's machine; none where that is this one. */
-type Enter = (folder: string) => string[]
+type Wrap = (folder: string) => string[]
 
 /** The blocks of one language in a chapter of the README, in order. */
 async function blocks(heading: string, language: string): Promise<string[]> {
@@ -33,19 +33,19 @@ class Terminal {
   #output = ''
   #blocks = 0
 
-  private constructor(dir: string, enter: Enter) {
+  private constructor(dir: string, wrap: Wrap) {
     this.dir = dir
     // What is on a path is what a reader has who followed the first chapter, this Node among it.
     const env = { PATH: `${join(projectDir, 'node_modules/.bin')}:${process.env['PATH']}` }
-    const [command, ...argv] = [...enter(dir), 'bash', '--norc']
+    const [command, ...argv] = [...wrap(dir), 'bash', '--norc']
     this.#shell = spawn(command, argv, { cwd: dir, env, stdio: ['pipe', 'pipe', 'inherit'], detached: true })
     this.#shell.stdout.setEncoding('utf8').on('data', (text: string) => (this.#output += text))
     // Ctrl-C goes to the whole group: curl dies of it, and the shell, which has a handler, goes on.
     this.#shell.stdin.write('trap : INT\n')
   }
 
-  static async open(enter: Enter): Promise<Terminal> {
-    return new Terminal(await mkdtemp('/var/tmp/atoll-readme-'), enter)
+  static async open(wrap: Wrap): Promise<Terminal> {
+    return new Terminal(await mkdtemp('/var/tmp/atoll-readme-'), wrap)
   }
 
   /** Runs a block and returns what it printed. Presses Ctrl-C once that pleases `until`. */
@@ -90,8 +90,8 @@ function filledIn(block: string, { url, key }: ReadersServer): string {
 const turns = (count: number) => (output: string) => output.split('"type":"turn_complete"').length > count
 
 /** A session with its preview, a follow-up and its end; then sandboxes, by `curl` and by the SDK. Throws where one is not as written. */
-export async function followReadme(server: ReadersServer, enter: Enter = () => []): Promise<void> {
-  await using terminal = await Terminal.open(enter)
+export async function followReadme(server: ReadersServer, wrap: Wrap = () => []): Promise<void> {
+  await using terminal = await Terminal.open(wrap)
   const [create = '', watch = '', followUp = '', remove = '', ...more] = await blocks('Two minutes', 'sh')
   assert.deepEqual(more, [])
 

@@ -11,7 +11,7 @@ extern "C" {
 
 pub const IN: i16 = 0x1;
 pub const OUT: i16 = 0x4;
-/// The other side has closed. It is found whatever was asked for, but on a descriptor for which nothing was.
+/// The other side has closed. poll(2) reports it whatever is wanted of a stream.
 pub const GONE: i16 = 0x8 | 0x10;
 
 #[repr(C)]

@@ -8,6 +8,8 @@ const answerBytesMax = 9 * 1024 * 1024
 /** The id of what it says when it serves. */
 const readyId = 0
 const startTimeoutMs = 10_000
+/** How long it may take to end, with the programs that run. */
+const closeTimeoutMs = 10_000
 
 export interface LaunchRequest {
   argv: readonly string[]
@@ -38,9 +40,10 @@ export class HostdProcess {
   readonly ended: Promise<string>
 
   readonly #process: ChildProcessByStdio<Writable, Readable, null>
-  readonly #waiting = new Map<number, (answer: LaunchAnswer) => void>()
+  readonly #waiting = new Map<number, { answer: Promise<LaunchAnswer>; resolve: (answer: LaunchAnswer) => void }>()
   #lastId = readyId
   #buffered: Buffer = Buffer.alloc(0)
+  #isServing = false
   #hasEnded = false
 
   constructor(toolPath: string, socket: string, env: Record<string, string>) {
@@ -57,18 +60,15 @@ export class HostdProcess {
       end(signal === null ? `ended with status ${code}` : `was killed by ${signal}`),
     )
     void ended.then(() => this.#end())
-    this.#process.stdin.on('error', () => undefined)
-    this.#process.stdout.on('data', (chunk: Buffer) => this.#take(chunk))
+    // Without descriptors there are no streams.
+    this.#process.stdin?.on('error', () => undefined)
+    this.#process.stdout?.on('data', (chunk: Buffer) => this.#take(chunk))
     this.#process.unref()
     this.serving = this.#start()
   }
 
-  get isRunning(): boolean {
-    return !this.#hasEnded
-  }
-
-  get pid(): number | undefined {
-    return this.#process.pid
+  get isServing(): boolean {
+    return this.#isServing
   }
 
   /** Starts one program; `kill` ends it and its process group with SIGKILL, after which `answer` still tells its end. */
@@ -80,10 +80,15 @@ export class HostdProcess {
     return { answer, kill: () => this.#process.stdin.write(frame(id, 1, false, Buffer.alloc(0), [])) }
   }
 
+  /** Waits for the programs that run, but not for ever. */
   async close(): Promise<void> {
+    this.#isServing = false
     this.#process.ref()
-    this.#process.stdin.end()
+    const late = setTimeout(() => this.#process.kill('SIGKILL'), closeTimeoutMs)
+    await Promise.all([...this.#waiting.values()].map(({ answer }) => answer))
+    this.#process.stdin?.end()
     await this.ended
+    clearTimeout(late)
   }
 
   async #start(): Promise<void> {
@@ -91,14 +96,15 @@ export class HostdProcess {
     const { status } = await this.#answerTo(readyId)
     clearTimeout(late)
     if (status === 'lost') throw new Error(await this.ended)
+    this.#isServing = true
   }
 
   #answerTo(id: number): Promise<LaunchAnswer> {
-    const { promise, resolve } = Promise.withResolvers<LaunchAnswer>()
+    const { promise: answer, resolve } = Promise.withResolvers<LaunchAnswer>()
     if (this.#hasEnded) resolve(lost)
-    else this.#waiting.set(id, resolve)
+    else this.#waiting.set(id, { answer, resolve })
     this.#hold(true)
-    return promise
+    return answer
   }
 
   #take(chunk: Buffer): void {
@@ -117,28 +123,29 @@ export class HostdProcess {
 
   #settle(answer: Buffer): void {
     const id = answer.readUInt32BE(0)
-    const resolve = this.#waiting.get(id)
+    const waiting = this.#waiting.get(id)
     const status = statuses[answer.readUInt8(4)]
-    if (resolve === undefined || status === undefined) return
+    if (waiting === undefined || status === undefined) return
     this.#waiting.delete(id)
     this.#hold(this.#waiting.size > 0)
     const stderrStart = headerBytes + answer.readUInt32BE(9)
     const [stdout, stderr] = [answer.subarray(headerBytes, stderrStart), answer.subarray(stderrStart)]
-    resolve({ status, code: answer.readInt32BE(5), stdout: Buffer.from(stdout), stderr: Buffer.from(stderr) })
+    waiting.resolve({ status, code: answer.readInt32BE(5), stdout: Buffer.from(stdout), stderr: Buffer.from(stderr) })
   }
 
   #end(): void {
+    this.#isServing = false
     this.#hasEnded = true
-    for (const resolve of this.#waiting.values()) resolve(lost)
+    for (const { resolve } of this.#waiting.values()) resolve(lost)
     this.#waiting.clear()
     this.#hold(false)
   }
 
   /** While it is idle it does not keep this process alive; a program that runs does. */
   #hold(busy: boolean): void {
-    for (const stream of [this.#process.stdin, this.#process.stdout]) {
-      if (busy) (stream as Socket).ref()
-      else (stream as Socket).unref()
+    for (const stream of [this.#process.stdin, this.#process.stdout] as (Socket | undefined)[]) {
+      if (busy) stream?.ref()
+      else stream?.unref()
     }
   }
 }

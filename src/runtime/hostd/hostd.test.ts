@@ -11,7 +11,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import fc from 'fast-check'
 import { isServiceError } from '../../errors.ts'
 import { CommandError, run } from '../command.ts'
-import { Hostd } from './index.ts'
+import { Hostd, RelayUnavailable } from './index.ts'
 
 const toolPath = join(process.env['ATOLL_IMAGE_DIR'] || '/var/lib/atoll/images', 'hostd/atoll-hostd')
 
@@ -19,13 +19,13 @@ describe('hostd', () => {
   let folder: string
   let socket: string
   let hostd: Hostd
-  const told: string[] = []
+  const logged: string[] = []
   const guests: Server[] = []
 
   before(async () => {
     folder = await mkdtemp(join(tmpdir(), 'atoll-hostd-'))
     socket = join(folder, 'hostd.sock')
-    hostd = new Hostd({ socket, log: (message) => void told.push(message) })
+    hostd = new Hostd({ socket, log: (message) => void logged.push(message) })
     await hostd.open(toolPath)
   })
 
@@ -46,6 +46,18 @@ describe('hostd', () => {
     guest.listen(path)
     await once(guest, 'listening')
     return path
+  }
+
+  /** Where many connect at once the queue of the guest is full for a moment. */
+  async function connectSoon(path: string): Promise<Socket> {
+    for (;;) {
+      try {
+        return await hostd.connect(path)
+      } catch (error) {
+        if ((error as NodeJS.ErrnoException).code !== 'EAGAIN' && !(error instanceof RelayUnavailable)) throw error
+        await sleep(5)
+      }
+    }
   }
 
   async function pidOfHostd(): Promise<number> {
@@ -69,7 +81,7 @@ describe('hostd', () => {
     assert.equal(await text(await hostd.connect(path)), 'first')
   })
 
-  test('a connection that is given up is closed for the guest', async () => {
+  test('a connection that is destroyed is closed for the guest', async () => {
     const { promise: closed, resolve } = Promise.withResolvers<void>()
     const path = await listen((guest) => guest.resume().once('end', resolve))
     const connection = await hostd.connect(path)
@@ -78,14 +90,14 @@ describe('hostd', () => {
     await closed
   })
 
-  test('a guest that is not there, and one that does not listen, are told by the code of connect', async () => {
+  test('a guest that is not there, and one that does not listen, are reported by the code of connect', async () => {
     await assert.rejects(hostd.connect(join(folder, 'none.sock')), { code: 'ENOENT' })
     const path = await listen(() => undefined)
     guests.pop()?.close()
     await assert.rejects(hostd.connect(path), (error: NodeJS.ErrnoException) =>
       ['ENOENT', 'ECONNREFUSED'].includes(error.code ?? ''),
     )
-    await assert.rejects(hostd.connect(`/${'long'.repeat(30)}`), { code: 'EAGAIN' })
+    await assert.rejects(hostd.connect(`/${'long'.repeat(30)}`), RelayUnavailable)
   })
 
   test('nonsense on its socket ends that connection alone', async () => {
@@ -102,7 +114,7 @@ describe('hostd', () => {
     assert.equal(await pidOfHostd(), pid)
   })
 
-  test('one that is killed is started again and told, what it carried ends, and what it had started is told as lost', async () => {
+  test('one that is killed is started again with a line in the log; its connections end and its programs are lost', async () => {
     const path = await listen((guest) => guest.pipe(guest))
     const connection = await hostd.connect(path)
     const pidFile = join(folder, 'lost.pid')
@@ -115,8 +127,8 @@ describe('hostd', () => {
     assert.ok(error instanceof CommandError)
     assert.equal(error.outcome, 'is lost, as its launcher has ended')
     process.kill(Number(await readFile(pidFile, 'utf8')))
-    while (!hostd.isRunning) await sleep(1)
-    assert.deepEqual(told, ['atoll-hostd was killed by SIGKILL; it is started again'])
+    while (!hostd.isServing) await sleep(1)
+    assert.deepEqual(logged, ['atoll-hostd was killed by SIGKILL; it is started again'])
     const again = await pidOfHostd()
     assert.notEqual(again, pid)
     assert.notEqual(again, process.pid)
@@ -125,13 +137,58 @@ describe('hostd', () => {
     assert.equal(await text(next), 'question')
   })
 
+  test('a guest has a bounded number of connections', async () => {
+    const path = await listen((guest) => void guest.resume())
+    const connections = await Promise.all(Array.from({ length: 1_024 }, () => connectSoon(path)))
+    await assert.rejects(hostd.connect(path), { code: 'ENOBUFS' })
+    const other = await listen((guest) => guest.end('still there'))
+    assert.equal(await text(await hostd.connect(other)), 'still there')
+    for (const connection of connections) connection.destroy()
+    await hostd.cut(path)
+    const again = await hostd.connect(path)
+    again.destroy()
+  })
+
+  test('a cut ends the connections to one guest on both sides', async () => {
+    const ended = Promise.withResolvers<void>()
+    const path = await listen((guest) => guest.resume().once('end', ended.resolve))
+    const other = await hostd.connect(await listen((guest) => guest.pipe(guest)))
+    const connection = await hostd.connect(path)
+    const closed = new Promise((resolve) => connection.resume().once('close', resolve))
+    await hostd.cut(path)
+    await Promise.all([ended.promise, closed])
+    other.end('still there')
+    assert.equal(await text(other), 'still there')
+  })
+
+  test('one that is closed waits for its programs and is not started again', async () => {
+    const path = join(folder, 'again.sock')
+    const other = new Hostd({ socket: path, log: () => undefined })
+    await other.open(toolPath)
+    const { answer } = other.launch({ argv: ['sh', '-c', 'sleep 0.3; echo done'], input: '', detached: false })
+    await other.close()
+    assert.equal((await answer).stdout.toString(), 'done\n')
+
+    await other.open(toolPath)
+    for (const starts of [other.starts, other.starts + 1]) {
+      while (other.starts < starts || !other.isServing) await sleep(1)
+      process.kill(Number(await run(['pgrep', '--full', `serve --socket ${path}`])), 'SIGKILL')
+      while (other.isServing) await sleep(1)
+    }
+    await other.close()
+    await other.open(toolPath)
+    await sleep(500)
+    assert.match(await run(['pgrep', '--full', `serve --socket ${path}`]), /^\d+\n$/)
+    await other.close()
+  })
+
   test('one that is closed leaves no process and no socket, and commands go on without it', async () => {
     const other = new Hostd({ socket: join(folder, 'other.sock'), log: () => undefined })
     await other.open(toolPath)
     await access(join(folder, 'other.sock'))
     await other.close()
     await assert.rejects(access(join(folder, 'other.sock')))
-    await assert.rejects(other.connect('/any'), { code: 'EAGAIN' })
+    await assert.rejects(other.connect('/any'), RelayUnavailable)
     assert.equal(await run(['echo', 'here']), 'here\n')
   })
 

@@ -5,9 +5,9 @@ import { ServiceError } from '../../errors.ts'
 import { commandEnvironment, useLauncher } from '../command.ts'
 import { HostdProcess } from './hostd-process.ts'
 import type { LaunchAnswer, LaunchRequest } from './hostd-process.ts'
-import { relayTo } from './relay.ts'
+import { Relay, RelayUnavailable } from './relay.ts'
 
-/** One that ends sooner is started again after a pause, each time a longer one. */
+/** A process that ends sooner is started again after a pause, which doubles each time. */
 const stableMs = 10_000
 const pauseMsMin = 100
 const pauseMsMax = 5_000
@@ -16,45 +16,55 @@ const pauseMsMax = 5_000
  * The resident helper of this server on its host. It relays every connection to a guest, so that this process never holds a
  * socket whose peer is in a sandbox, and it starts the programs of `run`.
  *
- *     closed ── open ──► serving ── it ends by itself ──► starting again ──► serving
+ *     closed ── open ──► serving ── its process ends ──► starting again ──► serving
  *                           └── close ──► closed             └── close ──► closed
  */
 export class Hostd {
   readonly #socket: string
+  readonly #relay: Relay
   readonly #log: (message: string) => void
   #process: HostdProcess | undefined
+  /** Aborted by `close`. */
+  #open: AbortController | undefined
   #release: () => void = () => undefined
-  #isOpen = false
-  #pauseMs = 0
+  #starts = 0
 
   /** `socket` is the path of its own socket. */
   constructor({ socket, log }: { socket: string; log: (message: string) => void }) {
     this.#socket = socket
+    this.#relay = new Relay(socket)
     this.#log = log
   }
 
   /** Starts the program at `toolPath` and returns when it serves. Throws `unavailable`. */
   async open(toolPath: string): Promise<void> {
-    this.#isOpen = true
+    const open = new AbortController()
+    this.#open = open
     try {
-      await this.#start(toolPath)
+      await this.#start(toolPath, open.signal, 0)
     } catch (cause) {
-      this.#isOpen = false
       throw new ServiceError('unavailable', `${toolPath} ${(cause as Error).message}`, { cause })
     }
     this.#release = useLauncher(this)
   }
 
+  /** Waits for the programs that run. */
   async close(): Promise<void> {
-    if (!this.#isOpen) return
-    this.#isOpen = false
+    this.#open?.abort()
     this.#release()
+    this.#relay.close()
     await this.#process?.close()
+    this.#process = undefined
     await rm(this.#socket, { force: true })
   }
 
-  get isRunning(): boolean {
-    return this.#process?.isRunning === true
+  get isServing(): boolean {
+    return this.#process?.isServing === true
+  }
+
+  /** How often its process was started: what it relayed has ended when this has changed. */
+  get starts(): number {
+    return this.#starts
   }
 
   launch(request: LaunchRequest): { answer: Promise<LaunchAnswer>; kill: () => void } {
@@ -62,29 +72,39 @@ export class Hostd {
     return this.#process.launch(request)
   }
 
-  /** A connection to the guest that listens at `path`. Throws like {@link relayTo}. */
+  /** A connection to the guest that listens at `path`. Throws like {@link Relay.connect}. */
   connect(path: string): Promise<Socket> {
-    return relayTo(this.#socket, path)
+    return this.#relay.connect(path)
   }
 
-  async #start(toolPath: string): Promise<void> {
-    const process = new HostdProcess(toolPath, this.#socket, commandEnvironment())
-    this.#process = process
-    await process.serving
-    const startedAt = performance.now()
-    void process.ended.then((outcome) => {
-      if (performance.now() - startedAt >= stableMs) this.#pauseMs = 0
-      return this.#restart(toolPath, outcome)
+  /** Ends all connections to the guest that listens at `path`, those included that are being closed. */
+  async cut(path: string): Promise<void> {
+    await this.#relay.cut(path).catch((error: unknown) => {
+      // Its connections have ended with it.
+      if (!(error instanceof RelayUnavailable)) throw error
     })
   }
 
-  async #restart(toolPath: string, outcome: string): Promise<void> {
-    if (!this.#isOpen) return
+  async #start(toolPath: string, closed: AbortSignal, pauseMs: number): Promise<void> {
+    const process = new HostdProcess(toolPath, this.#socket, commandEnvironment())
+    this.#process = process
+    this.#starts += 1
+    await process.serving
+    const startedAt = performance.now()
+    void process.ended.then((outcome) => {
+      const isStable = performance.now() - startedAt >= stableMs
+      return this.#restart(toolPath, closed, outcome, isStable ? 0 : pauseMs)
+    })
+  }
+
+  async #restart(toolPath: string, closed: AbortSignal, outcome: string, pauseMs: number): Promise<void> {
+    if (closed.aborted) return
     this.#log(`atoll-hostd ${outcome}; it is started again`)
-    await sleep(this.#pauseMs, undefined, { ref: false })
-    this.#pauseMs = Math.min(Math.max(2 * this.#pauseMs, pauseMsMin), pauseMsMax)
-    if (this.#isOpen) {
-      await this.#start(toolPath).catch((error: unknown) => this.#restart(toolPath, (error as Error).message))
-    }
+    await sleep(pauseMs, undefined, { ref: false })
+    if (closed.aborted) return
+    const nextPauseMs = Math.min(Math.max(2 * pauseMs, pauseMsMin), pauseMsMax)
+    await this.#start(toolPath, closed, nextPauseMs).catch((error: unknown) =>
+      this.#restart(toolPath, closed, (error as Error).message, nextPauseMs),
+    )
   }
 }

@@ -1,2 +1,3 @@
 /** The host's side of the server: a small resident process, `hostd/` in Rust, and how the server speaks with it. */
 export { Hostd } from './hostd.ts'
+export { RelayUnavailable } from './relay.ts'

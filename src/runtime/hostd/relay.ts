@@ -2,33 +2,95 @@ import { connect } from 'node:net'
 import type { Socket } from 'node:net'
 import { getSystemErrorName } from 'node:util'
 
+const operations = { connect: 0, cut: 1 }
 const answerBytes = 4
 const answerTimeoutMs = 5_000
+/** A command in a sandbox takes so many connections, one after the other. */
+const sparesMax = 4
+
+/** hostd does not answer, so nobody knows whether a guest would. It may a moment later. */
+export class RelayUnavailable extends Error {
+  constructor() {
+    super('hostd does not answer')
+    this.name = 'RelayUnavailable'
+  }
+}
 
 /**
- * Opens a connection to a guest's socket that hostd relays (`hostd/src/relay.rs` has the frames). Throws an error with the
- * `code` of connect(2); `EAGAIN` where a moment later may do: a queue is full, or hostd is being started again.
+ * The connections to hostd's own socket, each for one request (`hostd/src/relay.rs` has the frames). Some are made in advance,
+ * so that hostd has a thread for the next request already.
  */
-export async function relayTo(relay: string, guest: string): Promise<Socket> {
-  const socket = connect({ path: relay })
-  // An error of a connection must never end the server; the close that follows tells its owner.
-  socket.on('error', () => undefined)
-  const path = Buffer.from(guest)
-  const request = Buffer.alloc(4 + path.length)
-  request.writeUInt32BE(path.length)
-  path.copy(request, 4)
-  socket.write(request)
-  const late = setTimeout(() => socket.destroy(), answerTimeoutMs)
-  const answer = await readAnswer(socket)
-  clearTimeout(late)
-  if (answer === 0) return socket
-  socket.destroy()
-  const code = answer === undefined ? 'EAGAIN' : getSystemErrorName(-answer)
-  throw Object.assign(new Error(`connect ${code} ${guest}`), { code })
+export class Relay {
+  readonly #path: string
+  readonly #spares = new Set<Socket>()
+
+  constructor(path: string) {
+    this.#path = path
+  }
+
+  /**
+   * Opens a connection to a guest's socket. Throws an error with the `code` of connect(2), `ENOBUFS` where there are too many
+   * connections, or {@link RelayUnavailable}.
+   */
+  async connect(guest: string): Promise<Socket> {
+    const { socket, error } = await this.#ask(operations.connect, guest)
+    if (error === 0) return socket
+    socket.destroy()
+    const code = getSystemErrorName(-error)
+    throw Object.assign(new Error(`connect ${code} ${guest}`), { code })
+  }
+
+  /** Ends all connections to a guest's socket; some may be left after two seconds. Throws {@link RelayUnavailable}. */
+  async cut(guest: string): Promise<void> {
+    const { socket } = await this.#ask(operations.cut, guest)
+    socket.destroy()
+  }
+
+  close(): void {
+    for (const spare of this.#spares) spare.destroy()
+  }
+
+  async #ask(operation: number, guest: string): Promise<{ socket: Socket; error: number }> {
+    const socket = this.#take()
+    const request = Buffer.from(`\0\0\0\0\0${guest}`)
+    request.writeUInt32BE(request.length - 4)
+    request.writeUInt8(operation, 4)
+    socket.write(request)
+    const late = setTimeout(() => socket.destroy(), answerTimeoutMs)
+    const error = await readAnswer(socket)
+    clearTimeout(late)
+    if (error === undefined) throw new RelayUnavailable()
+    // After what the caller does with it.
+    setImmediate(() => this.#prepare())
+    return { socket, error }
+  }
+
+  #take(): Socket {
+    const [spare] = this.#spares
+    if (spare === undefined) return this.#open()
+    this.#spares.delete(spare)
+    return spare.ref()
+  }
+
+  #prepare(): void {
+    while (this.#spares.size < sparesMax) {
+      const spare = this.#open().unref()
+      this.#spares.add(spare)
+      spare.once('close', () => this.#spares.delete(spare))
+    }
+  }
+
+  #open(): Socket {
+    const socket = connect({ path: this.#path })
+    // An error of a connection must never end the server; its owner hears of the close that follows.
+    socket.on('error', () => undefined)
+    return socket
+  }
 }
 
 /** An error number; `undefined` when the connection ends before it. */
 async function readAnswer(socket: Socket): Promise<number | undefined> {
+  if (socket.destroyed) return undefined
   const { promise, resolve } = Promise.withResolvers<number | undefined>()
   const onReadable = () => {
     const answer = socket.read(answerBytes) as Buffer | null

@@ -3,6 +3,7 @@ import type { Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { ServiceError } from '../../errors.ts'
 import { configureGuest, createGuest } from '../guest-client/index.ts'
+import { RelayUnavailable } from '../hostd/index.ts'
 
 const connectTimeoutMs = 5_000
 const retryPauseMs = 3
@@ -11,7 +12,7 @@ const seedBytes = 64
 
 /** What connects to guests. */
 export interface GuestRelay {
-  /** Throws an error with the `code` of connect(2), at once; `EAGAIN` where a moment later may do. */
+  /** Throws an error with the `code` of connect(2), or `RelayUnavailable`, after five seconds at most. */
   connect(path: string): Promise<Socket>
 }
 
@@ -27,7 +28,8 @@ export async function dialSocket(relay: GuestRelay, path: string, signal?: Abort
     } catch (error) {
       signal?.throwIfAborted()
       // The guest's queue of connections is full: for a moment, or for good, where nobody inside takes any.
-      if ((error as NodeJS.ErrnoException).code === 'EAGAIN' && Date.now() < until) await sleep(pauseMs)
+      const isFull = (error as NodeJS.ErrnoException).code === 'EAGAIN'
+      if ((isFull || error instanceof RelayUnavailable) && Date.now() < until) await sleep(pauseMs)
       else throw new ServiceError('unavailable', 'the sandbox does not answer', { cause: error })
     }
   }
@@ -66,10 +68,10 @@ export async function waitForGuest(
 
 /** Processes that are started from now on draw other random numbers than those of another restore. */
 export async function reseed(relay: GuestRelay, path: string): Promise<void> {
-  await configureGuest((signal) => connect(relay, path, signal), { seed: randomBytes(seedBytes).toString('hex') })
+  await configureGuest((signal) => dialSocket(relay, path, signal), { seed: randomBytes(seedBytes).toString('hex') })
 }
 
-/** An abort waits for the relay's answer, which is a moment away: a connection given up before it would be made after all. */
+/** An abort waits for the relay's answer, which is a moment away: abandoned before it, a connection would be made after all. */
 async function connect(relay: GuestRelay, path: string, signal?: AbortSignal): Promise<Socket> {
   signal?.throwIfAborted()
   const socket = await relay.connect(path)

@@ -1,8 +1,11 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { setImmediate as later } from 'node:timers/promises'
-import { GuestChecks, guestPatience } from './guest-checks.ts'
+import { RelayUnavailable } from '../hostd/index.ts'
+import { Connections } from './connections.ts'
+import { askGuest, GuestChecks, guestPatience } from './guest-checks.ts'
 import type { Answer } from './guest-checks.ts'
+import type { Parts } from './parts.ts'
 import type { ProcessIdentity } from './process.ts'
 
 /** One sandbox whose guest answers what the test says; each question takes as long as it says. */
@@ -107,4 +110,28 @@ test('the silence of one run does not count for the next', async () => {
   const { questions } = world
   await pass(guestPatience.silenceMs)
   assert.equal(world.questions, questions, 'what does not run is not asked')
+})
+
+test('a guest that the question did not reach is not silent: hostd is away, or was started again meanwhile', async () => {
+  const hostd = {
+    isServing: true,
+    starts: 1,
+    connect: (_path: string): Promise<never> => Promise.reject(new Error('no such guest')),
+  }
+  const parts = {
+    names: { guestSocket: (id: string) => id },
+    hostd,
+    turns: { isBusy: () => false },
+    connections: new Connections(),
+  } as unknown as Parts
+  assert.equal(await askGuest(parts, 'sb-1', 100), 'silent')
+  hostd.connect = () => Promise.reject(new RelayUnavailable())
+  hostd.isServing = false
+  assert.equal(await askGuest(parts, 'sb-1', 100), 'unknown')
+  hostd.isServing = true
+  hostd.connect = async () => {
+    hostd.starts += 1
+    throw new Error('it ended')
+  }
+  assert.equal(await askGuest(parts, 'sb-1', 100), 'unknown')
 })

@@ -1,5 +1,7 @@
 import { Gate } from '../../lib/gate.ts'
+import { isServiceError } from '../../errors.ts'
 import { createGuest } from '../guest-client/index.ts'
+import { RelayUnavailable } from '../hostd/index.ts'
 import { dialSocket } from './dial.ts'
 import type { Parts } from './parts.ts'
 import type { ProcessIdentity } from './process.ts'
@@ -30,7 +32,10 @@ export const guestPatience: GuestPatience = {
 /** So many guests that do not answer hold up no question to others. */
 const questionsAtOnce = 64
 
-/** `unknown` when the sandbox was worked on meanwhile: what is frozen cannot answer. */
+/**
+ * `unknown` when the sandbox was worked on meanwhile, since what is frozen cannot answer, or when the question may not have
+ * reached it.
+ */
 export type Answer = 'heard' | 'silent' | 'unknown'
 
 export interface GuestChecksOptions {
@@ -133,6 +138,7 @@ export async function askGuest(parts: Parts, id: string, answerMs: number): Prom
   if (turns.isBusy(id)) return 'unknown'
   const end = AbortSignal.timeout(answerMs)
   let isFrozen = false
+  const { starts } = hostd
   let heard = () => false
   const dial = async () => {
     const socket = await connections.open(id, () => dialSocket(hostd, names.guestSocket(id), end), end)
@@ -147,8 +153,10 @@ export async function askGuest(parts: Parts, id: string, answerMs: number): Prom
   try {
     await createGuest(dial, { answerTimeoutMs: answerMs }).hello(end)
     return 'heard'
-  } catch {
+  } catch (error) {
     if (heard()) return 'heard'
-    return isFrozen || turns.isBusy(id) ? 'unknown' : 'silent'
+    const isUnasked = isServiceError(error) && error.cause instanceof RelayUnavailable
+    const isCutOff = isUnasked || hostd.starts !== starts || !hostd.isServing
+    return isFrozen || isCutOff || turns.isBusy(id) ? 'unknown' : 'silent'
   }
 }

@@ -67,7 +67,7 @@ export class Memory {
   }
 
   async #dump(host: DumpHost, { id, slot }: SandboxRecord, reason: FreezeReason, dump: Dump): Promise<void> {
-    const { network, running, lazy, connections } = this.#parts
+    const { names, hostd, network, running, lazy, connections } = this.#parts
     await lazy.whole(id)
     await this.#gate.pass(async () => {
       const pid = running.pidOf(id)
@@ -75,6 +75,7 @@ export class Memory {
       const thaw = await connections.freeze(id, reason)
       try {
         await running.doubt(id)
+        await hostd.cut(names.guestSocket(id))
         await connectionsClosed(pid)
         // Processes that end must not tell their peers.
         if (!dump.leaveRunning) await network.silence(slot, true)

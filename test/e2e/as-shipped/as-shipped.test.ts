@@ -4,7 +4,6 @@
  */
 import assert from 'node:assert/strict'
 import { after, before, describe, test } from 'node:test'
-import { setTimeout as sleep } from 'node:timers/promises'
 import { followReadme } from '../readme.ts'
 import { ShippedMachine } from './machine.ts'
 import { ShippedServer } from './shipped-server.ts'
@@ -20,7 +19,7 @@ describe('as shipped', () => {
   test('the first chapters of the README work as written, and a stop leaves nothing running', async () => {
     const server = await ShippedServer.start(machine)
     key = server.freshKey
-    await followReadme({ url: server.url, key }, (folder) => machine.enter(folder))
+    await followReadme({ url: server.url, key }, (folder) => machine.wrap(folder))
     const doctor = await machine.run('npm', 'run', '--silent', 'doctor')
     assert.match(doctor, /^The default runtime \(runc\) works on this machine/m)
     assert.equal(await server.stop(), 0)
@@ -28,7 +27,7 @@ describe('as shipped', () => {
     assert.doesNotMatch(await machine.run('ip', '-brief', 'link'), /atl/)
   })
 
-  test('hostd works from a start to a stop, and one that ends is started again and told', async () => {
+  test('hostd runs from a start to a stop, and one that ends is started again with a line in the log', async () => {
     const server = await ShippedServer.start(machine)
     assert.equal(server.freshKey, '')
     const [first, ...more] = await server.pidsOf('atoll-hostd')
@@ -44,7 +43,7 @@ describe('as shipped', () => {
     assert.doesNotMatch(server.output, /atoll-hostd/)
 
     process.kill(first, 'SIGKILL')
-    while (!server.output.includes('atoll-hostd was killed by SIGKILL; it is started again')) await sleep(20)
+    await server.logs('atoll-hostd was killed by SIGKILL; it is started again')
     assert.equal((await run()).stdout, 'here\n')
     const [second] = await server.pidsOf('atoll-hostd')
     assert.ok(second !== undefined && second !== first)

@@ -6,13 +6,16 @@ import { mkdtemp, readdir, readFile, rm, rmdir } from 'node:fs/promises'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { text } from 'node:stream/consumers'
+import { exists } from '../../../src/runtime/exists.ts'
+import { HostNames } from '../../../src/runtime/runc/names.ts'
 import { imageDir } from '../../support/images.ts'
 
 const projectDir = join(import.meta.dirname, '../../..')
 const groupsRoot = '/sys/fs/cgroup'
-const removalAttempts = 100
+const removalAttempts = 200
+const removalPauseMs = 50
 
-/** Moves the shell into control groups of its own, then into a namespace that shows nothing else of them. */
+/** Moves a shell into control groups of its own, then into a namespace that shows nothing else of them. */
 const enterGroups = `
 awk '$3 ~ /^cgroup2?$/ && $2 ~ "^${groupsRoot}" { print $2, $3, $4 }' /proc/self/mounts >"$SCRATCH/groups"
 while read -r mount type options; do
@@ -57,19 +60,19 @@ ip link set lo up
 echo ready
 exec sleep infinity`
 
-/** Run on the machine before anything else is. */
-const joinGroups = `
-while read -r mount rest; do
-  [ ! -d "$mount/server" ] || mount=$mount/server
-  echo 0 >"$mount/cgroup.procs"
-done <"$0/groups"
-cd "$1"
-shift
-exec "$@"`
+/** Joins the groups by their names outside: from inside, nobody may bring a process in. */
+const joinMachine = `
+while read -r mount type rest; do
+  group=$mount/$GROUP
+  [ "$type" = cgroup ] || group=$group/server
+  echo 0 >"$group/cgroup.procs"
+done <"$SCRATCH/groups"
+exec nsenter --target "$HOLDER" --mount --net --cgroup sh -ec 'cd "$0"; exec "$@"' "$@"`
 
 /**
  * A machine on which setup has run and nothing else has: namespaces of mounts (`/run` and `/var/lib/atoll` with them), of the
- * network and of control groups, so that a server on the default paths touches nothing of this machine.
+ * network and of control groups. A server on the default paths there touches nothing of this machine but
+ * `vm.unprivileged_userfaultfd`, which it switches on.
  */
 export class ShippedMachine {
   readonly #scratch: string
@@ -82,7 +85,10 @@ export class ShippedMachine {
     this.#holder = holder
   }
 
+  /** Throws where this machine has a server on the default paths: each would take the other's programs for its own. */
   static async make(): Promise<ShippedMachine> {
+    const { runDir } = new HostNames('/var/lib/atoll')
+    if (await exists(runDir)) throw new Error(`${runDir} exists: end the Atoll of this machine and its sandboxes first`)
     const scratch = await mkdtemp('/var/tmp/atoll-shipped-')
     const group = `atoll-shipped-${randomBytes(4).toString('hex')}`
     const holder = spawn('unshare', ['--mount', '--propagation', 'private', '--net', 'sh', '-ec', enterGroups], {
@@ -101,31 +107,22 @@ export class ShippedMachine {
   }
 
   /** The words to put before a command so that it runs there, in a folder. */
-  enter(folder: string): string[] {
-    const namespaces = ['--mount', '--net', '--cgroup']
-    return [
-      'nsenter',
-      '--target',
-      String(this.#holder.pid),
-      ...namespaces,
-      'sh',
-      '-ec',
-      joinGroups,
-      this.#scratch,
-      folder,
-    ]
+  wrap(folder: string): string[] {
+    const names = { SCRATCH: this.#scratch, GROUP: this.#group, HOLDER: String(this.#holder.pid) }
+    const settings = Object.entries(names).map(([name, value]) => `${name}='${value}'`)
+    return ['sh', '-ec', `${settings.join('; ')}; ${joinMachine}`, 'sh', folder]
   }
 
   /** Starts a command as a newcomer would, in the folder of the project and without a variable of ours. */
-  spawn(...command: string[]): ChildProcess {
-    const [program = '', ...argv] = [...this.enter(projectDir), ...command]
+  spawn({ stdio }: { stdio: 'pipe' | 'inherit' }, ...command: string[]): ChildProcess {
+    const [program = '', ...argv] = [...this.wrap(projectDir), ...command]
     const env = { PATH: process.env['PATH'], HOME: process.env['HOME'] }
-    return spawn(program, argv, { stdio: ['ignore', 'pipe', 'pipe'], env, detached: true })
+    return spawn(program, argv, { stdio: ['ignore', stdio, stdio], env, detached: true })
   }
 
   /** What a command prints on both outputs; it must succeed. */
   async run(...command: string[]): Promise<string> {
-    const child = this.spawn(...command)
+    const child = this.spawn({ stdio: 'pipe' }, ...command)
     assert.ok(child.stdout && child.stderr)
     const [[status], stdout, stderr] = await Promise.all([once(child, 'exit'), text(child.stdout), text(child.stderr)])
     assert.equal(status, 0, `${command.join(' ')}\n${stdout}${stderr}`)
@@ -134,24 +131,17 @@ export class ShippedMachine {
 
   /** Ends what still runs there and removes it all. */
   async [Symbol.asyncDispose](): Promise<void> {
-    for (const group of await this.#groups()) {
-      const members = (await readFile(`${group}/cgroup.procs`, 'utf8').catch(() => '')).split('\n')
-      for (const pid of members.filter((line) => line !== '')) {
-        try {
-          process.kill(Number(pid), 'SIGKILL')
-        } catch {
-          // It has just ended.
-        }
-      }
-    }
-    for (let attempt = 0; attempt < removalAttempts; attempt += 1) {
-      const groups = await this.#groups()
-      if (groups.length === 0) break
+    this.#holder.kill('SIGKILL')
+    let groups = await this.#groups()
+    for (let attempt = 0; groups.length > 0 && attempt < removalAttempts; attempt += 1) {
+      for (const group of groups) await killMembers(group)
       // The innermost first.
       for (const group of groups.toReversed()) await rmdir(group).catch(() => undefined)
-      await sleep(50)
+      await sleep(removalPauseMs)
+      groups = await this.#groups()
     }
     await rm(this.#scratch, { recursive: true })
+    assert.deepEqual(groups, [], 'processes of the machine do not end')
   }
 
   /** The folders of its control groups, outer ones first. */
@@ -168,5 +158,16 @@ export class ShippedMachine {
       )
     }
     return found
+  }
+}
+
+async function killMembers(group: string): Promise<void> {
+  const members = (await readFile(`${group}/cgroup.procs`, 'utf8').catch(() => '')).split('\n')
+  for (const pid of members.filter((line) => line !== '')) {
+    try {
+      process.kill(Number(pid), 'SIGKILL')
+    } catch {
+      // It has just ended.
+    }
   }
 }

@@ -4,6 +4,9 @@ import { readFile } from 'node:fs/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { ShippedMachine } from './machine.ts'
 
+const startTimeoutMs = 90_000
+const logTimeoutMs = 30_000
+
 /** `npm start` on a shipped machine, by somebody who reads what it prints. */
 export class ShippedServer {
   readonly url: string
@@ -24,13 +27,15 @@ export class ShippedServer {
 
   /** Returns when it has said how to use it. */
   static async start(machine: ShippedMachine): Promise<ShippedServer> {
-    const child = machine.spawn('npm', 'start')
+    const child = machine.spawn({ stdio: 'pipe' }, 'npm', 'start')
     let output = ''
     const keep = (chunk: Buffer) => (output += chunk.toString())
     child.stdout?.on('data', keep)
     child.stderr?.on('data', keep)
+    const until = Date.now() + startTimeoutMs
     while (!/^Create a session:$/m.test(output)) {
-      if (child.exitCode !== null) throw new Error(`npm start ended:\n${output}`)
+      const hasEnded = child.exitCode !== null || child.signalCode !== null
+      if (hasEnded || Date.now() > until) throw new Error(`npm start does not serve:\n${output}`)
       await sleep(20)
     }
     return new ShippedServer(machine, child, () => output)
@@ -39,6 +44,15 @@ export class ShippedServer {
   /** All that it has printed so far. */
   get output(): string {
     return this.#output()
+  }
+
+  /** Waits until it has printed some words. */
+  async logs(words: string): Promise<void> {
+    const until = Date.now() + logTimeoutMs
+    while (!this.output.includes(words)) {
+      if (Date.now() > until) throw new Error(`${words}: the server does not say so:\n${this.output}`)
+      await sleep(20)
+    }
   }
 
   /** The numbers of its processes that run a program; npm is what it was started by. */
