@@ -20,7 +20,11 @@ mount --rbind /sys/fs/cgroup "$SCRATCH/groups"
 mount -t sysfs sysfs /sys
 mount --rbind "$SCRATCH/groups" /sys/fs/cgroup
 ip link set lo up`
-const noexecRun = 'mount -t tmpfs -o nosuid,nodev,noexec,mode=755 tmpfs /run'
+/** A /run of its own. Pools that are mounted below the other one would be found, but not reached, by btrfs. */
+const ownRun = (options: string) => `
+awk '$2 ~ "^/run/" { print $2 }' /proc/self/mounts | tac | xargs --no-run-if-empty umount --lazy
+mount -t tmpfs -o nosuid,nodev,noexec,mode=755${options} tmpfs /run`
+const noexecRun = ownRun('')
 
 let folder: string
 before(async () => {
@@ -190,7 +194,7 @@ test('a data directory behind a symbolic link, a umask of 077 and a short search
 
 test('a full /run is told as such, and sandboxes start again when there is room', async () => {
   await using server = await AtollServer.start({
-    prefix: machine('mount -t tmpfs -o nosuid,nodev,noexec,mode=755,size=512k tmpfs /run'),
+    prefix: machine(ownRun(',size=512k')),
   })
   const api = new ApiClient(server.url, server.key)
   const started: string[] = []

@@ -48,6 +48,7 @@ export async function makeCrashed(
     runcRoot: `${dataDir}/runc`,
     sandboxesDir: `${dataDir}/run`,
     runDir: `${dataDir}/run`,
+    poolFile: `${dataDir}/pool.img`,
     dataDir,
     hash: '00000000',
   } as HostNames
