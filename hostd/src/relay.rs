@@ -439,6 +439,24 @@ mod tests {
         padding: c_int,
     }
 
+    /// Sends a descriptor behind more than the server takes, and closes it here: who reads on has the last one.
+    fn answer_with(guest: &mut UnixStream, descriptor: TcpStream) {
+        guest.set_nonblocking(true).expect("is set");
+        let mut refusals = 0;
+        while refusals < 5 {
+            match guest.write(&[0; 65_536]) {
+                Ok(_) => refusals = 0,
+                Err(_) => {
+                    refusals += 1;
+                    thread::sleep(Duration::from_millis(5));
+                }
+            }
+        }
+        let bytes: c_int = 1 << 20;
+        assert_eq!(unsafe { setsockopt(guest.as_raw_fd(), 1, 7, (&bytes as *const c_int).cast(), 4) }, 0);
+        send_descriptor(guest, &descriptor);
+    }
+
     fn send_descriptor(stream: &UnixStream, descriptor: &impl AsRawFd) {
         let part = Part { bytes: b"x".as_ptr(), length: 1 };
         let rights = Rights { length: 20, level: 1, kind: 1, fd: descriptor.as_raw_fd(), padding: 0 };
@@ -488,6 +506,13 @@ mod tests {
         let mut bytes = Vec::new();
         let _ = stream.read_to_end(&mut bytes);
         bytes
+    }
+
+    /// Until nothing comes for a while.
+    fn read_what_there_is(server: &mut UnixStream) {
+        server.set_nonblocking(false).expect("is set");
+        server.set_read_timeout(Some(Duration::from_millis(100))).expect("is set");
+        while matches!(server.read(&mut [0; 65_536]), Ok(1..)) {}
     }
 
     fn await_none(relays: &Relays) {
@@ -569,10 +594,10 @@ mod tests {
         full.set_nonblocking(true).expect("is set");
         while full.write(&[7; 65_536]).is_ok() {}
         drop(full);
-        let (_held_up, guest) = relayed(&relays);
+        let (mut held_up, mut guest) = relayed(&relays);
         let (source, _sink) = lingering();
-        send_descriptor(&guest, &source);
-        drop(source);
+        answer_with(&mut guest, source);
+        read_what_there_is(&mut held_up);
         let other = relays.register(Path::new("/other"), &Arc::new(UnixStream::pair().expect("makes a pair").0));
         assert_eq!(relays.cut(Path::new("/guest")), 0);
         assert_eq!(relays.lock().counts.keys().collect::<Vec<_>>(), [Path::new("/other")]);
@@ -607,10 +632,10 @@ mod tests {
     fn a_descriptor_whose_close_waits_holds_up_its_own_relay_alone_until_the_server_has_gone() {
         sys::let_signals_interrupt();
         let relays = Arc::new(Relays::default());
-        let (server, guest) = relayed(&relays);
+        let (mut server, mut guest) = relayed(&relays);
         let (source, _sink) = lingering();
-        send_descriptor(&guest, &source);
-        drop(source);
+        answer_with(&mut guest, source);
+        read_what_there_is(&mut server);
 
         let (mut other_server, other_guest) = relayed(&relays);
         other_server.write_all(b"question").expect("writes");

@@ -14,11 +14,12 @@ import { freshId, shell, specOf, succeed } from './driver-shell.ts'
 const lingerSeconds = 60
 
 /**
- * Takes the guest's place and answers each connection with a TCP socket that has unsent data: whoever closes it last waits for
- * `lingerSeconds` (SO_LINGER of socket(7)).
+ * Takes the guest's place and answers each connection with more than anybody takes, and behind that a TCP socket with unsent
+ * data: whoever closes it last waits for `lingerSeconds` (SO_LINGER of socket(7)). That is never this program, which has closed
+ * it before anybody gets so far.
  */
 const usurper = `
-import os, socket, struct
+import os, socket, struct, threading, time
 path = "/.atoll/run/guest.sock"
 os.unlink(path)
 server = socket.socket(socket.AF_UNIX)
@@ -27,25 +28,42 @@ server.listen(64)
 answers = open("/root/answers", "w", buffering=1)
 print("listens", file=answers)
 kept = []
-while True:
-    client, _ = server.accept()
-    kept.append(client)
+
+def fill(sender):
+    sender.setblocking(False)
+    refusals = 0
+    while refusals < 5:
+        try:
+            sender.send(bytes(65536))
+            refusals = 0
+        except BlockingIOError:
+            refusals += 1
+            time.sleep(0.02)
+
+def lingering():
     sink = socket.create_server(("127.0.0.1", 0))
     source = socket.create_connection(sink.getsockname())
     kept.append(sink.accept()[0])
-    source.setblocking(False)
-    try:
-        while True: source.send(bytes(65536))
-    except BlockingIOError: pass
+    fill(source)
     source.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, ${lingerSeconds}))
+    return source
+
+def answer(client):
+    kept.append(client)
+    fill(client)
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+    source = lingering()
     try:
         socket.send_fds(client, [b"x"], [source.fileno()])
+        source.close()
         print("sent", file=answers)
     except PermissionError:
-        print("refused", file=answers)
         source.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 0, 0))
-        client.close()
-    source.close()`
+        source.close()
+        print("refused", file=answers)
+
+while True:
+    threading.Thread(target=answer, args=(server.accept()[0],)).start()`
 
 describe('a hostile guest', () => {
   let fixture: RuncFixture
@@ -87,21 +105,20 @@ describe('a hostile guest', () => {
     const answers = async () => (await readFile(file, 'utf8').catch(() => '')).split('\n').slice(0, -1)
     assert.ok(await eventually(async () => (await answers()).length > 0))
 
+    const connections = await Promise.all(Array.from({ length: 8 }, () => driver.dial(hostile)))
+    for (const connection of connections) connection.on('error', () => undefined)
+    assert.ok(await eventually(async () => (await answers()).length > connections.length))
+    const [, ...made] = await answers()
+    assert.ok(made.every((answer) => answer === 'sent' || answer === 'refused'))
+
     const over = sleep(lingerSeconds * 1_000, 'too late', { ref: false })
-    const attack = Array.from({ length: 8 }, () =>
-      guest(hostile)
-        .hello(AbortSignal.timeout(500))
-        .catch(() => undefined),
-    )
+    for (const connection of connections) connection.resume()
     const work = async () => {
-      await Promise.all(attack)
-      for (let round = 0; round < 3; round += 1) await succeed(guest(other), 'true')
+      for (let round = 0; round < 5; round += 1) await succeed(guest(other), 'true')
       return 'in time'
     }
     assert.equal(await Promise.race([work(), over]), 'in time')
-    const [, ...made] = await answers()
-    assert.equal(made.length, attack.length)
-    assert.ok(made.every((answer) => answer === 'sent' || answer === 'refused'))
+    for (const connection of connections) connection.destroy()
     await driver.delete(hostile)
     await driver.delete(other)
   })
