@@ -52,7 +52,11 @@ while read -r mount type options; do
 done <"$SCRATCH/groups"
 # Those of servers beside it: hidden, they would confuse btrfs, and held, they would outlive their servers.
 awk '$2 ~ "^/run/" { print $2 }' /proc/self/mounts | tac | xargs --no-run-if-empty umount --lazy
+names=$(readlink --canonicalize /etc/resolv.conf)
+servers=$(cat "$names")
 mount -t tmpfs -o nosuid,nodev,noexec,mode=755 tmpfs /run
+# Where systemd-resolved is at work the file lies there.
+case $names in /run/*) mkdir -p "$(dirname "$names")" && echo "$servers" >"$names" ;; esac
 mkdir -p "$SCRATCH/lib/images" /var/lib/atoll
 mount --bind "$IMAGES" "$SCRATCH/lib/images"
 mount --rbind "$SCRATCH/lib" /var/lib/atoll
