@@ -16,6 +16,7 @@ const closeTimeoutMs = 1_000
 const closePollMs = 1
 /** Files that were removed while they are open are kept up to this size each. */
 const ghostFileLimit = '256M'
+const roomBytes = 1024 * 1024
 /** CRIU writes its statistics last, and only when the dump is whole. */
 const lastFile = 'stats-dump'
 
@@ -116,12 +117,23 @@ exec btrfs subvolume snapshot -r '${from}' '${to}' >snapshot.log 2>&1
 async function refusal(names: HostNames, images: string, error: unknown): Promise<ServiceError> {
   const { reason, noSpace } = await faultOf(`${images}/dump.log`, [names.runDir, names.dataDir])
   const snapshot = await readFile(`${images}/snapshot.log`, 'utf8').catch(() => '')
-  if (noSpace || /No space left|quota exceeded/i.test(snapshot)) {
+  // Nor may there have been room to say so.
+  if (noSpace || /No space left|quota exceeded/i.test(snapshot) || (await isFull(images))) {
     return poolIsFull(error)
   }
   const late = error instanceof CommandError && error.message.includes('took too long')
   const told = late ? `it took longer than ${dumpTimeoutMs / 1000} s` : reason
   return new ServiceError('conflict', `the memory of the sandbox cannot be saved: ${told}`, { cause: error })
+}
+
+/** Whether a folder takes no more bytes. */
+async function isFull(folder: string): Promise<boolean> {
+  try {
+    await writeFile(`${folder}/room`, Buffer.alloc(roomBytes), { flush: true })
+    return false
+  } catch (error) {
+    return (error as NodeJS.ErrnoException).code === 'ENOSPC'
+  }
 }
 
 /**
