@@ -56,8 +56,8 @@ test('all sandboxes together leave the host processes, in each version and nowhe
 
 test('less memory than a sandbox holds is refused before anything is changed', async () => {
   const dataDir = await mkdtemp(join(tmpdir(), 'atoll-cgroup-'))
+  const names = new HostNames(dataDir)
   try {
-    const names = new HostNames(dataDir)
     const cgroups = { heldBytes: async () => 200 * mebibyte }
     const update = (memoryMb: number) =>
       updateContainer(names, cgroups, 'sb', resourcesOf({ memoryMb, cpuCount: 1 }, traits))
@@ -66,5 +66,7 @@ test('less memory than a sandbox holds is refused before anything is changed', a
     await assert.rejects(update(200), (error) => error instanceof CommandError && error.argv[0] === 'runc')
   } finally {
     await rm(dataDir, { recursive: true })
+    // runc makes its folder even for that.
+    await rm(names.runDir, { recursive: true, force: true })
   }
 })
