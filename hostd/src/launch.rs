@@ -105,12 +105,13 @@ impl Request {
     }
 
     fn run(&self, programs: &Programs) -> Answer {
-        let answer = match self.start(programs) {
+        match self.start(programs) {
             Ok(child) => self.finish(child, programs),
-            Err(error) => Answer::not_started(&error),
-        };
-        lock(programs).remove(&self.id);
-        answer
+            Err(error) => {
+                lock(programs).remove(&self.id);
+                Answer::not_started(&error)
+            }
+        }
     }
 
     fn start(&self, programs: &Programs) -> io::Result<Child> {

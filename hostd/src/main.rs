@@ -1,6 +1,6 @@
 //! `atoll-hostd` works for the server on its host: it is small, so that it forks fast, and a sandbox may hold up one of its
-//! threads. `serve` is resident; the other commands do one thing and end. Every argument is taken as it is; there is no shell and no configuration. A
-//! failure prints one line that names the path, exits 1 and leaves no mount behind.
+//! threads. `serve` is resident; the other commands do one thing and end. Every argument is taken as it is; there is no shell
+//! and no configuration. A failure prints one line that names the path, exits 1 and leaves no mount behind.
 //!
 //!     atoll-hostd serve   --socket PATH
 //!     atoll-hostd overlay --target DIR --upper DIR --work DIR --range START:COUNT --lower START:DIR [--lower START:DIR …]

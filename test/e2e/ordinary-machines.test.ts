@@ -10,6 +10,7 @@ import { after, before, test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { imageDir } from '../support/images.ts'
 import { ApiClient } from '../support/api-client.ts'
+import { ownRun } from './own-run.ts'
 import { AtollServer } from './server.ts'
 
 const projectDir = join(import.meta.dirname, '../..')
@@ -20,11 +21,7 @@ mount --rbind /sys/fs/cgroup "$SCRATCH/groups"
 mount -t sysfs sysfs /sys
 mount --rbind "$SCRATCH/groups" /sys/fs/cgroup
 ip link set lo up`
-/** A /run of its own. Pools that are mounted below the other one would be found, but not reached, by btrfs. */
-const ownRun = (options: string) => `
-awk '$2 ~ "^/run/" { print $2 }' /proc/self/mounts | tac | xargs --no-run-if-empty umount --lazy
-mount -t tmpfs -o nosuid,nodev,noexec,mode=755${options} tmpfs /run`
-const noexecRun = ownRun('')
+const noexecRun = ownRun()
 
 let folder: string
 before(async () => {

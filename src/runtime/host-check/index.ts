@@ -20,7 +20,7 @@ import { runcCheck } from './runc.ts'
 import { tryDriver } from './trial.ts'
 
 export type { CheckReport, HostPlaces } from './check.ts'
-export { hostToolIn } from './overlay.ts'
+export { hostToolIn } from '../runc/images.ts'
 export { unmetRequirements } from './requirements.ts'
 
 /** Checkpoints with memory need it; everything else works without. */

@@ -2,6 +2,7 @@ import { chown, mkdir, realpath, stat } from 'node:fs/promises'
 import { join } from 'node:path'
 import { run } from '../command.ts'
 import { exists } from '../exists.ts'
+import { hostToolIn } from '../runc/images.ts'
 import { oneLine, runSetup, type HostCheck } from './check.ts'
 import { openScratch } from './scratch.ts'
 
@@ -43,11 +44,6 @@ export const overlayCheck: HostCheck = {
     }
     return { state: 'works', found: 'a base of root appears in the range of a sandbox' }
   },
-}
-
-/** The program of the host; setup builds it before the images. */
-export function hostToolIn(imageDir: string): string {
-  return join(imageDir, 'hostd', 'atoll-hostd')
 }
 
 /** The base image, or a folder with something in it. */

@@ -3,7 +3,8 @@ import { cgroupCheck } from './cgroup.ts'
 import { oneLine, type CheckResult, type HostCheck, type HostPlaces } from './check.ts'
 import { containerCheck, kernelCheck, userNamespaceCheck } from './machine.ts'
 import { nftablesCheck } from './network.ts'
-import { hostToolIn, overlayCheck } from './overlay.ts'
+import { hostToolIn } from '../runc/images.ts'
+import { overlayCheck } from './overlay.ts'
 import { dataFolderCheck, imageFolderCheck } from './places.ts'
 
 /**

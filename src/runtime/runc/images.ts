@@ -25,9 +25,14 @@ export async function resolveImages(imageDir: string, image: string): Promise<Re
   return { base, guest, ...(agent === undefined ? {} : { agent }) }
 }
 
-/** The program of the host, `atoll-hostd`. Throws `unavailable`. */
+/** The program of the host, by the link that setup keeps. */
+export function hostToolIn(imageDir: string): string {
+  return `${imageDir}/hostd/atoll-hostd`
+}
+
+/** The real path of that program: an upgrade does not change it. Throws `unavailable`. */
 export async function resolveHostTool(imageDir: string): Promise<string> {
-  const tool = await resolve(`${imageDir}/hostd`, 'atoll-hostd')
+  const tool = await resolve(hostToolIn(imageDir), '')
   if (tool === undefined) throw new ServiceError('unavailable', `no atoll-hostd in ${imageDir}: run npm run setup`)
   return tool
 }

@@ -9,6 +9,7 @@ import { text } from 'node:stream/consumers'
 import { exists } from '../../../src/runtime/exists.ts'
 import { HostNames } from '../../../src/runtime/runc/names.ts'
 import { imageDir } from '../../support/images.ts'
+import { ownRun } from '../own-run.ts'
 
 const projectDir = join(import.meta.dirname, '../../..')
 const groupsRoot = '/sys/fs/cgroup'
@@ -50,13 +51,7 @@ while read -r mount type options; do
       ;;
   esac
 done <"$SCRATCH/groups"
-# Those of servers beside it: hidden, they would confuse btrfs, and held, they would outlive their servers.
-awk '$2 ~ "^/run/" { print $2 }' /proc/self/mounts | tac | xargs --no-run-if-empty umount --lazy
-names=$(readlink --canonicalize /etc/resolv.conf)
-servers=$(cat "$names")
-mount -t tmpfs -o nosuid,nodev,noexec,mode=755 tmpfs /run
-# Where systemd-resolved is at work the file lies there.
-case $names in /run/*) mkdir -p "$(dirname "$names")" && echo "$servers" >"$names" ;; esac
+${ownRun()}
 mkdir -p "$SCRATCH/lib/images" /var/lib/atoll
 mount --bind "$IMAGES" "$SCRATCH/lib/images"
 mount --rbind "$SCRATCH/lib" /var/lib/atoll
