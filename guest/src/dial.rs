@@ -16,10 +16,16 @@ const ADDRESSES_MAX: usize = 16;
 const TABLE_BYTES_MAX: u64 = 16 << 20;
 const STATE_LISTEN: &str = "0A";
 
+/// A socket that listens, and the number under which its holders have it open.
+pub struct Listener {
+    pub address: SocketAddr,
+    pub inode: u64,
+}
+
 pub fn ports() -> Vec<u16> {
     listeners()
         .into_iter()
-        .map(|address| address.port())
+        .map(|listener| listener.address.port())
         .filter(|&port| port > 0)
         .collect::<BTreeSet<u16>>()
         .into_iter()
@@ -30,8 +36,9 @@ pub fn ports() -> Vec<u16> {
 pub fn connect(port: u16) -> Outcome<TcpStream> {
     let loopback: [IpAddr; 2] = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
     // The table of listeners is read only when it is needed.
-    let bound = std::iter::once_with(listeners).flatten().filter(|listener| listener.port() == port);
-    let others = bound.map(|listener| listener.ip()).filter(|ip| !ip.is_unspecified() && !loopback.contains(ip));
+    let bound = std::iter::once_with(listeners).flatten().filter(|listener| listener.address.port() == port);
+    let others =
+        bound.map(|listener| listener.address.ip()).filter(|ip| !ip.is_unspecified() && !loopback.contains(ip));
     for address in loopback.into_iter().chain(others).take(ADDRESSES_MAX) {
         if let Ok(stream) = TcpStream::connect_timeout(&SocketAddr::new(address, port), CONNECT_TIMEOUT) {
             // With nobody there, a connection from an ephemeral port to itself succeeds (RFC 9293, simultaneous open).
@@ -44,7 +51,7 @@ pub fn connect(port: u16) -> Outcome<TcpStream> {
     Err(Fault { code: "nothing_listening", message: format!("nothing listens on port {}", port) })
 }
 
-fn listeners() -> Vec<SocketAddr> {
+pub fn listeners() -> Vec<Listener> {
     ["/proc/net/tcp", "/proc/net/tcp6"].iter().flat_map(|path| parse_listeners(&read_text(path))).collect()
 }
 
@@ -56,9 +63,9 @@ fn read_text(path: &str) -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
-/// Lines of `/proc/net/tcp` (proc(5)): the second field is `address:port` in hex, the fourth the state. An address is
-/// written as 32-bit words in the machine's byte order.
-fn parse_listeners(table: &str) -> Vec<SocketAddr> {
+/// Lines of `/proc/net/tcp` (proc(5)): the second field is `address:port` in hex, the fourth the state, the tenth
+/// the inode. An address is written as 32-bit words in the machine's byte order.
+fn parse_listeners(table: &str) -> Vec<Listener> {
     let parse = |line: &str| {
         let mut fields = line.split_whitespace();
         let (address, port) = fields.nth(1)?.split_once(':')?;
@@ -78,7 +85,8 @@ fn parse_listeners(table: &str) -> Vec<SocketAddr> {
             }
             _ => return None,
         };
-        Some(SocketAddr::new(ip, u16::from_str_radix(port, 16).ok()?))
+        let address = SocketAddr::new(ip, u16::from_str_radix(port, 16).ok()?);
+        Some(Listener { address, inode: fields.nth(5)?.parse().ok()? })
     };
     table.lines().filter_map(parse).collect()
 }
@@ -191,12 +199,13 @@ mod tests {
     #[cfg(target_endian = "little")]
     fn listeners_are_found_in_both_tables() {
         let table = "  sl  local_address rem_address   st tx_queue\n\
-             0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000\n\
-             1: 0100007F:1F91 0100007F:1F90 01 00000000:00000000 00:00000000\n\
-             2: 0000000000000000FFFF00000100007F:0050 00000000000000000000000000000000:0000 0A 0\n\
-             3: 00000000000000000000000001000000:0BB8 00000000000000000000000000000000:0000 0A 0\n";
-        let found: Vec<String> = parse_listeners(table).iter().map(|address| address.to_string()).collect();
-        assert_eq!(found, ["127.0.0.1:8080", "[::ffff:127.0.0.1]:80", "[::1]:3000"]);
+             0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 11 1 0\n\
+             1: 0100007F:1F91 0100007F:1F90 01 00000000:00000000 00:00000000 00000000     0        0 12 1 0\n\
+             2: 0000000000000000FFFF00000100007F:0050 00000000000000000000000000000000:0000 0A 0:0 0:0 0 0 0 13 1\n\
+             3: 00000000000000000000000001000000:0BB8 00000000000000000000000000000000:0000 0A 0:0 0:0 0 0 0 14\n";
+        let listeners = parse_listeners(table);
+        let found: Vec<String> = listeners.iter().map(|it| format!("{} {}", it.address, it.inode)).collect();
+        assert_eq!(found, ["127.0.0.1:8080 11", "[::ffff:127.0.0.1]:80 13", "[::1]:3000 14"]);
     }
 
     #[test]
@@ -207,8 +216,10 @@ mod tests {
             "0: 0100007F 0 0A",
             "0: zz:zz 0 0A",
             "0: 01:50 0 0A",
-            "0: 0100007Fé:50 0 0A",
-            "0: 0100007F:FFFFF 0 0A",
+            "0: 0100007F:50 0 0A",
+            "0: 0100007F:50 0 0A 0 0 0 0 0 x",
+            "0: 0100007Fé:50 0 0A 0 0 0 0 0 1",
+            "0: 0100007F:FFFFF 0 0A 0 0 0 0 0 1",
         ] {
             assert!(parse_listeners(line).is_empty(), "{}", line);
         }

@@ -23,6 +23,10 @@ impl Fault {
         Fault { code: "conflict", message: message.into() }
     }
 
+    pub fn forbidden(message: impl Into<String>) -> Fault {
+        Fault { code: "forbidden", message: message.into() }
+    }
+
     pub fn too_large(message: impl Into<String>) -> Fault {
         Fault { code: "too_large", message: message.into() }
     }

@@ -14,6 +14,7 @@ mod json;
 mod memory;
 mod own;
 mod pause;
+mod private_ports;
 mod process;
 mod remove;
 mod request;

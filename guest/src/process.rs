@@ -35,7 +35,16 @@ pub struct Process {
     pub pid: i32,
     pub started_seconds: u64,
     pub has_terminal: bool,
+    /// What it and its programs listen on is not for `dial`.
+    pub has_private_ports: bool,
     state: Mutex<State>,
+}
+
+/// What was asked for at its start and stays.
+#[derive(Clone, Copy)]
+pub struct About {
+    pub has_terminal: bool,
+    pub has_private_ports: bool,
 }
 
 pub struct State {
@@ -83,7 +92,7 @@ pub fn now_seconds() -> u64 {
 }
 
 impl Process {
-    pub fn new(id: String, argv: Vec<String>, pid: i32, has_terminal: bool, log: Log) -> Process {
+    pub fn new(id: String, argv: Vec<String>, pid: i32, about: About, log: Log) -> Process {
         let state = State {
             log,
             leader: None,
@@ -100,7 +109,9 @@ impl Process {
             watchers: Vec::new(),
             supervisor: None,
         };
-        Process { id, argv, pid, started_seconds: now_seconds(), has_terminal, state: Mutex::new(state) }
+        let About { has_terminal, has_private_ports } = about;
+        let started_seconds = now_seconds();
+        Process { id, argv, pid, started_seconds, has_terminal, has_private_ports, state: Mutex::new(state) }
     }
 
     pub fn state(&self) -> MutexGuard<'_, State> {

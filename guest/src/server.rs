@@ -227,7 +227,12 @@ fn handle(
         }
         "memory" => memory(),
         "dial" => {
-            let server = dial::connect(request.integer("port", 1, 65535)? as u16)?;
+            let port = request.integer("port", 1, 65535)? as u16;
+            let server = dial::connect(port)?;
+            // Once it stands, so that a listener that came just before it is seen; nothing has been said yet.
+            if table.keeps_private(port) {
+                return Err(Fault::forbidden(format!("port {} belongs to the agent", port)));
+            }
             frames::write_line(&mut writer, &ok())?;
             // From here the bytes are the client's and the server's own; a fault ends the connection.
             let _ = dial::relay(stream, &server, reader.buffer());

@@ -2,7 +2,7 @@
 
 use crate::fault::{Fault, Outcome};
 use crate::json::Value;
-use crate::process::{supervise, Deadlines, Process};
+use crate::process::{supervise, About, Deadlines, Process};
 use crate::request::{absolute_path, no_zero, Request};
 use crate::ring::{Keep, Log, Stream};
 use crate::sys::{self, ChildSetup, Event, FileLimit};
@@ -43,6 +43,7 @@ struct Plan {
     user: User,
     terminal: Option<(u16, u16)>,
     stdin: bool,
+    private_ports: bool,
     keep: Keep,
     keep_bytes: usize,
     deadlines: Deadlines,
@@ -61,12 +62,13 @@ pub fn spawn(table: &Arc<Table>, inheritance: &Inheritance, request: &Request) -
         }
     };
     let log = Log::new(plan.keep, plan.keep_bytes);
+    let about = About { has_terminal: plan.terminal.is_some(), has_private_ports: plan.private_ports };
     let (process, outputs) = {
         let mut inner = table.lock();
         inner.check_free(&plan.id)?;
         match plan.command.spawn() {
             Ok(child) => {
-                let process = Process::new(plan.id, shown(plan.argv), child.id() as i32, plan.terminal.is_some(), log);
+                let process = Process::new(plan.id, shown(plan.argv), child.id() as i32, about, log);
                 let outputs = connect(&process, child, terminal, &plan.user);
                 process.state().supervisor = Some(wake.clone());
                 let process = Arc::new(process);
@@ -75,7 +77,7 @@ pub fn spawn(table: &Arc<Table>, inheritance: &Inheritance, request: &Request) -
             }
             Err(error) => {
                 let (code, message) = cannot_execute(error, &plan.argv[0], request, &plan.user)?;
-                let process = Arc::new(Process::new(plan.id, shown(plan.argv), 0, plan.terminal.is_some(), log));
+                let process = Arc::new(Process::new(plan.id, shown(plan.argv), 0, about, log));
                 process.state().log.append(Stream::Stderr, message.as_bytes());
                 process.end(code);
                 inner.insert(&process);
@@ -144,6 +146,7 @@ fn plan(inheritance: &Inheritance, request: &Request) -> Outcome<Plan> {
         user,
         terminal,
         stdin: request.flag("stdin")?,
+        private_ports: request.flag("privatePorts")?,
         keep,
         keep_bytes: request.optional_integer("keepBytes", 1, KEEP_BYTES_MAX)?.unwrap_or(KEEP_BYTES_DEFAULT) as usize,
         deadlines,

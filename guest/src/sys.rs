@@ -1,12 +1,14 @@
 //! The libc calls that std has no name for, each behind a safe function.
 
 mod child;
+mod inspect;
 mod machine;
 mod poll;
 mod signals;
 mod terminal;
 
 pub use child::{raise_file_limit, ChildSetup, FileLimit, FAULT_CWD, FAULT_USER};
+pub use inspect::{listening_port, process_group};
 pub use machine::{add_entropy, interface_up, set_hostname};
 pub use poll::{poll, set_nonblocking, unread_bytes, Event, PollFd, POLLERR, POLLHUP, POLLIN, POLLOUT};
 pub use signals::{

@@ -5,6 +5,7 @@
 
 use crate::clock;
 use crate::fault::{Fault, Outcome};
+use crate::private_ports;
 use crate::process::{Ended, Process};
 use crate::sys;
 use std::collections::HashMap;
@@ -103,6 +104,15 @@ impl Table {
         let mut all: Vec<Arc<Process>> = self.lock().by_id.values().cloned().collect();
         all.sort_by(|a, b| (a.started_seconds, &a.id).cmp(&(b.started_seconds, &b.id)));
         all
+    }
+
+    /// Whether a port is held by a process that keeps its ports for itself.
+    pub fn keeps_private(&self, port: u16) -> bool {
+        let keepers: Vec<i32> = {
+            let inner = self.lock();
+            inner.by_pid.values().filter(|process| process.has_private_ports).map(|process| process.pid).collect()
+        };
+        keepers.into_iter().any(|leader| private_ports::holds(leader, port))
     }
 
     /// Reaps everything that is dead, orphans too.

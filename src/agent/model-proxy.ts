@@ -1,15 +1,19 @@
+import { randomBytes } from 'node:crypto'
 import { createServer, request as httpRequest, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
 import { once } from 'node:events'
 import type { AddressInfo } from 'node:net'
 import { pipeline } from 'node:stream/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { equalSecrets } from '../lib/secret.ts'
 import type { modelApis } from '../protocol/agent.ts'
 import { UsageTap, type AskedCall } from '../protocol/usage-tap.ts'
+import { keepSecret } from './output.ts'
 import { retryMs, retryPauseMs } from './retry.ts'
 
 /** As the gateway's own bounds: what is larger it refuses anyway. */
 const bodyBytesMax = 32 * 1024 * 1024
 const errorBytesMax = 256 * 1024
+const credentialBytes = 32
 
 const passedHeaders = ['content-type', 'accept', 'user-agent', 'anthropic-version', 'anthropic-beta', 'openai-beta']
 
@@ -33,13 +37,21 @@ export interface ModelCalls {
  * The way to the gateway for an agent program that is a process of its own: a listener on the loopback that puts the token
  * in, so that the program and the commands it starts are never given it, and that sees what such a program does not tell:
  * how many calls were made, what they used, and why one failed.
+ *
+ * Whoever asks it spends the model of the session, and others than the program reach the loopback. So each request must show
+ * `credential`, which lives in the memory of this process and of the program, as the key of its client; and it must name this very
+ * listener as its host, which neither a preview nor a page whose name was bent to the loopback does.
  */
 export class ModelProxy {
+  /** Of this listener alone. */
+  readonly credential = randomBytes(credentialBytes).toString('base64url')
   readonly #server: Server
   readonly #gateway: { url: string; token: string }
+  #host = ''
   #calls = newCalls()
   #callsMax = Number.POSITIVE_INFINITY
   #onMax = () => {}
+  readonly #forgetSecret = keepSecret(this.credential)
 
   private constructor(gateway: { url: string; token: string }) {
     this.#gateway = gateway
@@ -55,12 +67,13 @@ export class ModelProxy {
     const proxy = new ModelProxy(gateway)
     proxy.#server.listen(0, '127.0.0.1')
     await once(proxy.#server, 'listening')
+    proxy.#host = `127.0.0.1:${(proxy.#server.address() as AddressInfo).port}`
     return proxy
   }
 
   /** Without a path: programs add `/anthropic` or `/openai/v1`. */
   get url(): string {
-    return `http://127.0.0.1:${(this.#server.address() as AddressInfo).port}`
+    return `http://${this.#host}`
   }
 
   /** Counts anew. `onMax` is called once more than `callsMax` calls are wanted; those are refused. */
@@ -76,9 +89,13 @@ export class ModelProxy {
     this.#server.close()
     this.#server.closeAllConnections()
     await closed
+    this.#forgetSecret()
   }
 
   async #serve(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    // Also for a method or a path that nobody serves: a stranger learns nothing.
+    if (request.headers.host !== this.#host) return refuse(response, 421, 'wrong_host')
+    if (!this.#isKnown(request)) return refuse(response, 401, 'unauthorized', 'authentication_error')
     const path = (request.url ?? '').split('?', 1)[0] ?? ''
     const wire = Object.hasOwn(wires, path) ? wires[path] : undefined
     if (!wire || request.method !== 'POST') return refuse(response, 404, 'not_found')
@@ -107,6 +124,12 @@ export class ModelProxy {
     }
     if ((answer.statusCode ?? 502) >= 400) await passError(answer, response, calls)
     else await passAnswer(call, answer, response, calls, gone.signal)
+  }
+
+  /** Anthropic's clients send their key in one header, OpenAI's in the other, and some both. */
+  #isKnown({ headers }: IncomingMessage): boolean {
+    const [, bearer = ''] = /^Bearer +(\S+)$/i.exec(headers.authorization ?? '') ?? []
+    return [String(headers['x-api-key'] ?? ''), bearer].some((shown) => equalSecrets(shown, this.credential))
   }
 
   async #ask(path: string, from: IncomingMessage, body: Buffer, signal: AbortSignal): Promise<IncomingMessage> {
@@ -188,8 +211,9 @@ async function passError(answer: IncomingMessage, response: ServerResponse, call
   response.end(body)
 }
 
-function refuse(response: ServerResponse, status: number, code: string): void {
-  const error = { type: code, code, message: code }
+/** In the shape of both wires: of Anthropic's clients some read the type, of OpenAI's some the code. */
+function refuse(response: ServerResponse, status: number, code: string, type = code): void {
+  const error = { type, code, message: code }
   response.writeHead(status, { 'content-type': 'application/json', 'x-should-retry': 'false', connection: 'close' })
   response.end(JSON.stringify({ type: 'error', error }))
 }

@@ -3,6 +3,10 @@ import { agentLineBytesMax, encodeAgentLine, type AgentEvent } from '../protocol
 /** What a string in an event that does not fit a line is cut to. */
 const cutCharacters = 16 * 1024
 
+/** What stands in place of a secret. */
+const concealed = '[concealed]'
+const secrets = new Set<string>()
+
 export type Emit = (event: AgentEvent) => void
 
 /**
@@ -13,8 +17,19 @@ export function takeStandardOutput(): Emit {
   const write = process.stdout.write.bind(process.stdout)
   process.stdout.write = process.stderr.write.bind(process.stderr)
   return (event) => {
-    write(fittingLine(event))
+    let line = fittingLine(event)
+    for (const secret of secrets) line = line.replaceAll(secret, concealed)
+    write(line)
   }
+}
+
+/**
+ * Keeps a secret out of all lines from now on: commands inherit the environment of the program that has it, and print it. It must
+ * look the same in JSON. Returns what takes that back.
+ */
+export function keepSecret(secret: string): () => void {
+  secrets.add(secret)
+  return () => secrets.delete(secret)
 }
 
 /** The line of an event; one beyond the limit has its long strings cut. */

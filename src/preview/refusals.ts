@@ -47,11 +47,21 @@ function nothingListens(port: number): Refusal {
   }
 }
 
+function ofTheAgent(port: number): Refusal {
+  return {
+    statusCode: 403,
+    code: 'forbidden',
+    message: `Port ${port} belongs to the agent of this sandbox`,
+    advice: 'Previews show what runs in the sandbox, not what the agent works with. Serve it on another port.',
+  }
+}
+
 type Known = (port: number, error: ServiceError) => Refusal
 
 /** What the way into a sandbox may meet; null is what only a fault of ours can bring there. */
 const byCode: Record<ErrorCode, Known | null> = {
   nothing_listening: nothingListens,
+  forbidden: ofTheAgent,
   sandbox_stopped: () => stopped,
   not_found: () => unknownHost,
   conflict: () => ({
@@ -90,7 +100,6 @@ const byCode: Record<ErrorCode, Known | null> = {
   }),
   invalid_request: null,
   unauthorized: null,
-  forbidden: null,
   signature_invalid: null,
   signature_expired: null,
   idempotency_key_conflict: null,

@@ -40,6 +40,7 @@ export const guestFaultSchema = z.object({
     'not_found',
     'conflict',
     'nothing_listening',
+    'forbidden',
     'too_large',
     'unavailable',
     'internal_error',

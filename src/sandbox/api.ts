@@ -143,7 +143,10 @@ export interface PreviewService {
    * declared preview, or not any more, is left alone.
    */
   recordCertificate(hostname: string, status: 'active' | 'failed'): Promise<void>
-  /** Opens a connection to the port, waking the sandbox (up to 30 s). Throws `nothing_listening`, `sandbox_stopped`. */
+  /**
+   * Opens a connection to the port, waking the sandbox (up to 30 s). Throws `nothing_listening`, `sandbox_stopped`, and `forbidden`
+   * for what an internal process listens on.
+   */
   dial(target: PreviewTarget, signal?: AbortSignal): Promise<Duplex>
   /** Counts as activity for as long as it is held; call the result once when the request or socket ends. */
   hold(sandboxId: string): () => void
@@ -278,7 +281,7 @@ export interface StartExec extends RunCommand {
   maxRunAfterDisconnectSeconds?: number
   /** `lossless` keeps all that was not acknowledged; default `tail`. */
   keep?: 'tail' | 'lossless'
-  /** An internal process, such as an agent, is not listed and does not count as activity. */
+  /** An internal process, such as an agent, is not listed, does not count as activity, and has its ports for itself. */
   internal?: boolean
   /**
    * Id of an internal process (`newId('ag-')`), for callers that write it down before the start. A repeat with the id of a

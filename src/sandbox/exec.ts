@@ -81,6 +81,7 @@ export class Exec implements ExecService {
       ...spawnRequest(internal ? (input.id ?? newInternalProcessId()) : newId('es-'), input),
       stdin: true,
       timeoutMs: (input.timeoutSeconds ?? 0) * 1000,
+      ...(internal ? { privatePorts: true } : {}),
       ...(keep === undefined ? {} : { keep }),
       ...(keepBytes === undefined ? {} : { keepBytes }),
       ...(maxRunAfterDisconnectSeconds ? { maxRunAfterDisconnectMs: maxRunAfterDisconnectSeconds * 1000 } : {}),

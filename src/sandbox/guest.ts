@@ -59,7 +59,10 @@ export interface Guest {
 
   memory(): Promise<{ usedBytes: number; limitBytes: number }>
 
-  /** A connection to what listens on a port of the sandbox, its loopback first. Throws `nothing_listening`. */
+  /**
+   * A connection to what listens on a port of the sandbox, its loopback first. Throws `nothing_listening`, and `forbidden` for a
+   * port of a process with `privatePorts`.
+   */
   dial(port: number, signal?: AbortSignal): Promise<Duplex>
 }
 
@@ -82,6 +85,11 @@ export interface SpawnRequest {
   pty?: { cols: number; rows: number }
   /** Whether standard input stays open for `attach`; otherwise it is empty. */
   stdin?: boolean
+  /**
+   * `dial` refuses what the process listens on, and what belongs to it: its process group, and children that it has given a pipe as
+   * standard input. A guest of an earlier version refuses nothing.
+   */
+  privatePorts?: boolean
   /** Bytes kept of each stream. Default 1 MiB. */
   keepBytes?: number
   /**

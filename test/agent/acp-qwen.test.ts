@@ -7,4 +7,4 @@ before(async () => {
   await qwenCommand()
 })
 
-harnessConformance({ name: 'acp:qwen', harness: async () => `acp:${await qwenCommand()}` })
+harnessConformance({ name: 'acp:qwen', harness: async () => `acp:${await qwenCommand()}`, needsProxy: true })

@@ -5,6 +5,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { acpCommand } from '../../src/agent/acp/command.ts'
 import { protocolToolName } from '../../src/agent/acp/tools.ts'
 import { all, assertTurn, result } from './conformance.ts'
+import { listeningConformance } from './listening.ts'
 import { processes, World } from './world.ts'
 
 const timeout = 60_000
@@ -12,6 +13,8 @@ const timeout = 60_000
 function faulty(fault: string): string {
   return `acp:${process.execPath} "${join(import.meta.dirname, 'fake-acp-agent.mjs')}" ${fault}`
 }
+
+listeningConformance({ name: 'acp', harness: () => Promise.resolve(faulty('fine')), needsProxy: true })
 
 test('a command is split at blanks and quotes, and needs a program', () => {
   assert.deepEqual(acpCommand('acp:qwen --acp'), ['qwen', '--acp'])

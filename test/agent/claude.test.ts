@@ -21,6 +21,7 @@ harnessConformance({
   name: 'claude',
   harness: () => Promise.resolve('claude'),
   env: { ATOLL_CLAUDE_MODULES: modules },
+  needsProxy: true,
 })
 
 test('claude: without the SDK in the sandbox the configuration fails and says what to do', async () => {

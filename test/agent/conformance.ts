@@ -3,6 +3,7 @@ import { test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { AgentEvent, AgentEventOf } from '../../src/protocol/agent.ts'
 import type { AgentProcess } from './agent-process.ts'
+import { listeningConformance } from './listening.ts'
 import { processes, World } from './world.ts'
 
 export interface HarnessUnderTest {
@@ -11,6 +12,8 @@ export interface HarnessUnderTest {
   /** As `agent_config.harness` names it. */
   harness: () => Promise<string>
   env?: Record<string, string>
+  /** Its model is asked by a program that is no part of the agent's own process, through the proxy. */
+  needsProxy: boolean
 }
 
 export function all<Type extends AgentEvent['type']>(events: readonly AgentEvent[], type: Type): AgentEventOf<Type>[] {
@@ -50,6 +53,7 @@ const testMs = 60_000
 /** The tests that every harness passes, with the real process, the real gateway and the demo model. */
 export function harnessConformance(under: HarnessUnderTest): void {
   const { name, env = {} } = under
+  listeningConformance(under)
 
   async function start(world: World, configure: Parameters<World['agent']>[0] = {}): Promise<AgentProcess> {
     return await world.agent({ harness: await under.harness(), ...configure }, env)

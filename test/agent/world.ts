@@ -25,6 +25,8 @@ export class World implements AsyncDisposable {
   readonly folder = mkdtempSync(join(tmpdir(), 'atoll-agent-test-'))
   readonly usage: RecordedUsage[] = []
   isBudgetSpent = false
+  /** Requests that the gateway has had. */
+  asked = 0
   readonly pagePort: number
   readonly gatewayUrl: string
   /** `stop` and `start` are what a restart of the server does to the gateway. */
@@ -41,7 +43,10 @@ export class World implements AsyncDisposable {
     const demo = await startDemoModel({ pagePort })
     const options: GatewayOptions = {
       tokens: {
-        resolve: () => Promise.resolve({ orgId: 'org-test', sessionId: 'session_test', sandboxId: 'sb-test' }),
+        resolve() {
+          world.asked += 1
+          return Promise.resolve({ orgId: 'org-test', sessionId: 'session_test', sandboxId: 'sb-test' })
+        },
       },
       usage: {
         checkBudget() {

@@ -138,6 +138,31 @@ test('each refusal is a page to people, whole in itself, and JSON to programs, w
   }
 })
 
+test('a port of the agent answers 403, as a page that does not reload and to a WebSocket too, declared or not', async () => {
+  const { api, machines } = preview.world
+  const guest = machines.machines.get(preview.id)?.guest
+  assert.ok(guest)
+  const program = `import socket; s = socket.create_server(('127.0.0.1', 0)); print(s.getsockname()[1], flush=True); s.accept()[0].sendall(b'HTTP/1.1 200 OK\\r\\n\\r\\nmine'); input()`
+  await guest.spawn({ id: 'ag-1', argv: ['python3', '-c', program], envs: {}, stdin: true, privatePorts: true })
+  let port = ''
+  while (port === '') port = (await guest.output('ag-1')).stdout.toString().trim()
+  const host = hostOf(preview.id, port)
+  const ask = async () => {
+    const page = await preview.ask('/', { headers: { accept: 'text/html' } }, host)
+    assert.equal(page.status, 403)
+    assert.match(page.text, new RegExp(`Port ${port} belongs to the agent`))
+    assert.doesNotMatch(page.text, /http-equiv="refresh"/)
+    const json = await preview.ask('/', { method: 'POST', payload: '{}' }, host)
+    assert.deepEqual([json.status, json.body.code], [403, 'forbidden'])
+    assert.equal(await preview.refusedWebSocket('/', host), 403)
+  }
+  await ask()
+  assert.equal((await api.post(`/api/sandboxes/${preview.id}/preview`, { port: Number(port) })).status, 201)
+  await ask()
+  await guest.release('ag-1')
+  assert.equal((await preview.ask('/', {}, host)).status, 502)
+})
+
 test('host names of no sandbox answer 404, hostile ones too, and never the API', async () => {
   const hosts = [
     hostOf('sb-unknown00000', 3000),

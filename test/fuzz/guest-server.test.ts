@@ -138,6 +138,7 @@ const anyRequest = fc.record(
     maxRunAfterDisconnectMs: anyInteger,
     pty: fc.oneof(fc.record({ cols: anyInteger, rows: anyInteger }), fc.jsonValue()),
     stdin: fc.oneof(fc.boolean(), fc.jsonValue()),
+    privatePorts: fc.oneof(fc.boolean(), fc.jsonValue()),
     keep: fc.constantFrom('tail', 'lossless', 'all', 1),
     keepBytes: anyInteger,
     waitMs: anyInteger,

@@ -12,7 +12,8 @@ const endMs = 500
 const stderrMs = 50
 
 /**
- * The agent program, in a process group of its own. `stream` is what it says on standard output, line by line, without what
+ * The agent program, in a process group of its own; that it has a pipe as input tells the guest that its ports are not for
+ * previews. `stream` is what it says on standard output, line by line, without what
  * is no message: many programs greet, warn or log there.
  */
 export class AcpProcess {

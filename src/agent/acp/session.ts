@@ -6,6 +6,7 @@ import { skillPaths } from '../skills.ts'
 import { surroundings } from '../surroundings.ts'
 import { toolNames } from '../../protocol/agent.ts'
 import { connectAcp, isClosed, type AcpConnection } from './connection.ts'
+import { programEnvironment } from './environment.ts'
 import { AcpEvents } from './events.ts'
 
 /** A program that does not end its turn by then is killed; the server waits 400 ms before it kills us. */
@@ -25,7 +26,7 @@ export class AcpSession implements HarnessSession {
   static async open(command: readonly [string, ...string[]], settings: HarnessSettings): Promise<AcpSession> {
     const proxy = await ModelProxy.start(settings.gateway)
     try {
-      const connection = await connectAcp(command, settings, environment(settings, proxy.url))
+      const connection = await connectAcp(command, settings, environment(settings, proxy))
       return new AcpSession(command, settings, proxy, connection)
     } catch (error) {
       await proxy.close()
@@ -111,7 +112,7 @@ export class AcpSession implements HarnessSession {
   }
 
   async #reconnect(): Promise<void> {
-    const env = environment(this.#settings, this.#proxy.url)
+    const env = environment(this.#settings, this.#proxy)
     this.#connection = await connectAcp(this.#command, this.#settings, env)
     this.#isIntroduced = !this.#connection.isNew
   }
@@ -137,21 +138,8 @@ function reminder(text: string): string {
   return `<system-reminder>\n${text}\n</system-reminder>`
 }
 
-/**
- * How programs find their model: the names that Anthropic's and OpenAI's clients read. What the session's own environment
- * says goes before. The key is a placeholder: the proxy knows the token.
- */
-function environment({ model }: HarnessSettings, proxyUrl: string): NodeJS.ProcessEnv {
-  return {
-    OPENAI_BASE_URL: `${proxyUrl}/openai/v1`,
-    OPENAI_API_KEY: 'atoll',
-    OPENAI_MODEL: model.id,
-    ANTHROPIC_BASE_URL: `${proxyUrl}/anthropic`,
-    ANTHROPIC_API_KEY: 'atoll',
-    ANTHROPIC_MODEL: model.id,
-    IS_SANDBOX: '1',
-    ...process.env,
-  }
+function environment({ model }: HarnessSettings, proxy: ModelProxy): NodeJS.ProcessEnv {
+  return programEnvironment(process.env, model.id, proxy)
 }
 
 function outcome(subtype: TurnOutcome['subtype'], result: string, calls: ModelCalls): TurnOutcome {

@@ -120,7 +120,9 @@ class ClaudeSession implements HarnessSession {
         // As root it refuses to skip permissions unless it is told that it is in a sandbox.
         IS_SANDBOX: '1',
         ANTHROPIC_BASE_URL: `${this.#proxy.url}/anthropic`,
-        ANTHROPIC_API_KEY: 'atoll',
+        ANTHROPIC_API_KEY: this.#proxy.credential,
+        // It goes before the key, and the proxy takes none but its own.
+        ANTHROPIC_AUTH_TOKEN: undefined,
         ANTHROPIC_MODEL: model.id,
         // The session may use one model alone, also for small things.
         ANTHROPIC_SMALL_FAST_MODEL: model.id,

@@ -60,6 +60,7 @@ async function execute(
     // A process group of its own, so that a timeout or an interrupt takes all of it.
     detached: true,
     env: options.env ?? process.env,
+    // Without input: by that the guest knows a command, whose ports previews show (docs/guest-protocol.md § Private ports).
     stdio: ['ignore', output, output],
   })
   const forgetGroup = noteGroup(child.pid)

@@ -1,0 +1,138 @@
+import assert from 'node:assert/strict'
+import { once } from 'node:events'
+import { type AddressInfo, createServer } from 'node:net'
+import { after, before, test } from 'node:test'
+import { isServiceError } from '../../errors.ts'
+import type { Guest } from '../../sandbox/guest.ts'
+import { eventually, GuestProcess } from './testing/guest-process.ts'
+
+let machine: GuestProcess
+let guest: Guest
+
+before(async () => {
+  machine = await GuestProcess.start()
+  guest = machine.guest
+})
+after(() => machine[Symbol.asyncDispose]())
+
+/**
+ * A tree of processes, each with a server that says its part. The part decides what a process starts: in its own group, in a group
+ * of its own with a pipe as its input (a program that is spoken to), or with none (a command). `left` has lost the shell that
+ * started it, `heir` listens on what its parent has opened.
+ */
+const tree = `
+import ctypes, os, socket, subprocess, sys
+part = sys.argv[1]
+# Nobody outlives the one that started it, however the test ends.
+ctypes.CDLL(None).prctl(1, 9)
+def start(part, **options):
+    options = {'stdin': subprocess.DEVNULL, **options}
+    return subprocess.Popen([sys.executable, '-c', os.environ['TREE'], part], **options)
+alone = {'start_new_session': True}
+spoken_to = {**alone, 'stdin': subprocess.PIPE}
+family, host = (socket.AF_INET6, '::1') if part == 'helper' else (socket.AF_INET, '127.0.0.1')
+server = socket.create_server((host, 0), family=family)
+print(part, server.getsockname()[1], flush=True)
+children = []
+if part == 'agent':
+    children = [start('helper'), start('program', **spoken_to), start('command', **alone)]
+    subprocess.run(['sh', '-c', '"$0" -c "$TREE" left &', sys.executable], stdin=subprocess.DEVNULL)
+    shared = socket.create_server(('127.0.0.1', 0))
+    print('heir', shared.getsockname()[1], flush=True)
+    os.set_inheritable(shared.fileno(), True)
+    children += [subprocess.Popen(['setpriv', '--pdeathsig', 'KILL', 'sleep', '60'], stdin=subprocess.DEVNULL, close_fds=False, **alone)]
+if part == 'program':
+    children = [start('tool-server'), start('its-command', **spoken_to)]
+while True:
+    client, _ = server.accept()
+    client.sendall(part.encode())
+    client.close()
+`
+
+const parts = ['agent', 'command', 'heir', 'helper', 'its-command', 'left', 'program', 'tool-server']
+
+/** The ports of the tree by part. */
+async function plant(id: string, privatePorts?: boolean): Promise<Record<string, number>> {
+  const envs = { TREE: tree }
+  const argv = ['python3', '-c', tree, 'agent']
+  await guest.spawn({ id, argv, envs, ...(privatePorts === undefined ? {} : { privatePorts }) })
+  let said: string[][] = []
+  await eventually('all parts listen', async () => {
+    const { stdout } = await guest.output(id)
+    said = stdout
+      .toString()
+      .trim()
+      .split('\n')
+      .map((line) => line.split(' '))
+    return said.length === parts.length
+  })
+  return Object.fromEntries(said.map(([part, port]) => [part, Number(port)]))
+}
+
+/** What answers at a port: the part, or the code of the refusal. */
+async function at(port: number): Promise<string> {
+  try {
+    const stream = await guest.dial(port)
+    let text = ''
+    for await (const chunk of stream) text += String(chunk)
+    return text
+  } catch (error) {
+    if (isServiceError(error)) return error.code
+    throw error
+  }
+}
+
+async function reached(ports: Record<string, number>): Promise<string[]> {
+  const open: string[] = []
+  for (const [part, port] of Object.entries(ports)) {
+    // Nobody accepts where the socket is shared.
+    if (part === 'heir') {
+      try {
+        ;(await guest.dial(port)).destroy()
+        open.push(part)
+      } catch (error) {
+        assert.ok(isServiceError(error, 'forbidden'))
+      }
+      continue
+    }
+    const answer = await at(port)
+    if (answer === part) open.push(part)
+    else assert.equal(answer, 'forbidden', part)
+  }
+  return open.toSorted()
+}
+
+test('private ports: those of the process, of its group and of the programs that it speaks to are refused; commands serve', async () => {
+  const ports = await plant('agent', true)
+  assert.deepEqual(await reached(ports), ['command', 'its-command', 'left'])
+  await guest.release('agent')
+})
+
+test('private ports: a process that did not ask for them has none', async () => {
+  const ports = await plant('plain')
+  assert.deepEqual(await reached(ports), parts)
+  await guest.release('plain')
+})
+
+test('private ports: they end with the process, and nothing that listens is told from nothing', async () => {
+  const ports = await plant('ends', true)
+  const { agent = 0 } = ports
+  await guest.signal('ends', 9)
+  await eventually('it has ended', async () => !(await guest.process('ends')).running)
+  assert.equal(await at(agent), 'nothing_listening')
+  const other = `import socket; s = socket.create_server(('127.0.0.1', ${agent})); c, _ = s.accept(); c.sendall(b'other')`
+  await guest.spawn({ id: 'other', argv: ['python3', '-c', other], envs: {} })
+  await eventually('another one listens there', async () => (await at(agent)) === 'other')
+})
+
+test('private ports: a process whose programs come and go all the time costs others no connection', async () => {
+  const argv = ['bash', '-c', 'for ((;;)); do sleep 0.01 & sh -c "sleep 0.01" & wait; done']
+  await guest.spawn({ id: 'busy', argv, envs: {}, privatePorts: true })
+  const server = createServer((socket) => socket.end('served'))
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const { port } = server.address() as AddressInfo
+  for (let count = 0; count < 200; count++) assert.equal(await at(port), 'served')
+  server.close()
+  await guest.release('busy')
+})

@@ -1,0 +1,126 @@
+/** What a stranger reaches of a session's agent through previews. */
+import assert from 'node:assert/strict'
+import { readFile } from 'node:fs/promises'
+import { request } from 'node:http'
+import { join } from 'node:path'
+import { after, before, test } from 'node:test'
+import { isTurnComplete, readEvents } from './event-stream.ts'
+import { ModelServer } from './model-server.ts'
+import { askPreview } from './preview.ts'
+import { AtollServer } from './server.ts'
+import { createSession, type Session } from './session-client.ts'
+
+const agentFile = '/opt/agent.mjs'
+const body = JSON.stringify({
+  model: 'some-model',
+  max_tokens: 100,
+  messages: [{ role: 'user', content: 'run: echo' }],
+})
+
+let model: ModelServer
+let server: AtollServer
+
+before(async () => {
+  model = await ModelServer.start()
+  const env = { ANTHROPIC_BASE_URL: model.baseUrl, ATOLL_MODEL: 'anthropic/some-model' }
+  server = await AtollServer.start({ env })
+})
+
+after(async () => {
+  await server[Symbol.asyncDispose]()
+  await model[Symbol.asyncDispose]()
+})
+
+async function run(sandboxId: string, script: string): Promise<string> {
+  const command = { cmd: 'bash', args: ['-c', script] }
+  const { stdout } = (await server.json('POST', `/api/sandboxes/${sandboxId}/exec/run`, command)) as { stdout: string }
+  return stdout.trim()
+}
+
+/** A checkpoint of a machine on which an agent is installed that speaks ACP and has a server of its own. */
+async function machineWithAgent(): Promise<string> {
+  const { sandboxID } = (await server.json('POST', '/api/sandboxes', {})) as { sandboxID: string }
+  const program = await readFile(join(import.meta.dirname, '../agent/fake-acp-agent.mjs'))
+  await server.fetch(`/api/sandboxes/${sandboxID}/files?path=${agentFile}`, { method: 'PUT', body: program })
+  const checkpoint = { name: 'with-agent', kind: 'disk_only' }
+  const { id } = (await server.json('POST', `/api/sandboxes/${sandboxID}/checkpoints`, checkpoint)) as { id: string }
+  return id
+}
+
+/** The ports on which anything listens inside, by the kernel's tables. */
+async function listeningPorts(sandboxId: string): Promise<number[]> {
+  const ports = await run(sandboxId, `awk '$4 == "0A" { sub(".*:", "", $2); print $2 }' /proc/net/tcp /proc/net/tcp6`)
+  return [...new Set(ports.split('\n').map((port) => Number.parseInt(port, 16)))]
+}
+
+/** Asks a preview for an answer of the model; returns the status. */
+async function askModel(host: string, headers: Record<string, string>): Promise<number> {
+  const { promise, resolve, reject } = Promise.withResolvers<number>()
+  const options = { host: '127.0.0.1', port: server.port, method: 'POST', path: '/anthropic/v1/messages' }
+  const asked = request({ ...options, headers: { ...headers, Host: host } }, (answer) => {
+    answer.resume().once('end', () => resolve(answer.statusCode ?? 0))
+  })
+  asked.on('error', reject)
+  asked.end(body)
+  return await promise
+}
+
+/** What each port says to a stranger, and to one who has got hold of the credential. */
+async function knock(sandboxId: string, ports: readonly number[], credential: string): Promise<Map<number, number[]>> {
+  const statuses = new Map<number, number[]>()
+  for (const port of ports) {
+    const host = `${sandboxId}-p${port}.preview.localhost`
+    const json = { 'Content-Type': 'application/json' }
+    statuses.set(port, [await askModel(host, json), await askModel(host, { ...json, 'X-API-Key': credential })])
+  }
+  return statuses
+}
+
+test('a stranger gets no answer of the model through previews, whatever listens inside; the page is there', async () => {
+  const serve = 'echo tides > index.html; nohup python3 -m http.server 3000 >/dev/null 2>&1 &'
+  const waits = 'until (echo > /dev/tcp/127.0.0.1/3000) 2>/dev/null; do sleep 0.05; done'
+  const session: Session = await createSession(server, `run: ${serve} ${waits}`, {
+    checkpoint_id: await machineWithAgent(),
+    agent_config: { harness: `acp:node ${agentFile} serves` },
+  })
+  const { sandboxId } = session
+  const events = await readEvents(server, session.id, isTurnComplete)
+  assert.equal(events.find(({ data }) => data.type === 'result')?.data['subtype'], 'success')
+
+  const credential = await run(
+    sandboxId,
+    `tr '\\0' '\\n' < /proc/$(pgrep -f '^node ${agentFile}')/environ | sed -n s/^ANTHROPIC_API_KEY=//p`,
+  )
+  const ports = await listeningPorts(sandboxId)
+  // The page, the agent's proxy, and the server of the agent's program.
+  assert.equal(ports.length, 3)
+  const agents = ports.filter((port) => port !== 3000)
+
+  const assertRefused = async () => {
+    for (const [port, statuses] of await knock(sandboxId, agents, credential)) {
+      assert.deepEqual(statuses, [403, 403], `port ${port}`)
+    }
+    assert.deepEqual(model.answers, [], 'the model was asked')
+    const page = await askPreview(server, `${sandboxId}-p3000.preview.localhost`)
+    assert.deepEqual([page.status, page.body], [200, 'tides\n'])
+  }
+  await assertRefused()
+  // Declared, and by a domain of its own.
+  for (const [index, port] of agents.entries()) {
+    const domain = `port${index}.example.com`
+    await server.json('POST', `/api/sandboxes/${sandboxId}/preview`, { port, domain })
+    assert.equal(await askModel(domain, { 'Content-Type': 'application/json' }), 403)
+  }
+  // What lies in memory knows it too.
+  await server.json('POST', `/api/sandboxes/${sandboxId}/hibernate`)
+  await assertRefused()
+  assert.ok(credential.length >= 32)
+  // From inside, by the address that the program has been given, the model answers.
+  const asks = `printf '%s' '${body}' | curl -s -o /dev/null -w '%{http_code}' --data-binary @- -H "x-api-key: ${credential}"`
+  const inside = await Promise.all(
+    agents.map((port) => run(sandboxId, `${asks} http://127.0.0.1:${port}/anthropic/v1/messages`)),
+  )
+  assert.deepEqual(inside, ['200', '200'])
+  assert.deepEqual(model.answers, [200, 200])
+  await server.json('DELETE', `/v1/sessions/${session.id}`)
+})
