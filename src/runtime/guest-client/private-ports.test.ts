@@ -21,22 +21,26 @@ after(() => machine[Symbol.asyncDispose]())
  * started it, `heir` listens on what its parent has opened.
  */
 const tree = `
-import ctypes, os, socket, subprocess, sys
+import ctypes, os, socket, subprocess, sys, time
 part = sys.argv[1]
-# Nobody outlives the one that started it, however the test ends.
-ctypes.CDLL(None).prctl(1, 9)
+while part == 'left' and os.getppid() == int(sys.argv[2]):
+    time.sleep(0.01)
+# Nobody outlives the one that started it, however the test ends; of the guest that is a thread, which ends before.
+if part != 'agent':
+    ctypes.CDLL(None).prctl(1, 9)
 def start(part, **options):
     options = {'stdin': subprocess.DEVNULL, **options}
     return subprocess.Popen([sys.executable, '-c', os.environ['TREE'], part], **options)
 alone = {'start_new_session': True}
 spoken_to = {**alone, 'stdin': subprocess.PIPE}
-family, host = (socket.AF_INET6, '::1') if part == 'helper' else (socket.AF_INET, '127.0.0.1')
-server = socket.create_server((host, 0), family=family)
+# A socket of the other family, with a port that nobody else has in either.
+mapped = {'family': socket.AF_INET6, 'dualstack_ipv6': True}
+server = socket.create_server(('::ffff:127.0.0.1', 0), **mapped) if part == 'helper' else socket.create_server(('127.0.0.1', 0))
 print(part, server.getsockname()[1], flush=True)
 children = []
 if part == 'agent':
     children = [start('helper'), start('program', **spoken_to), start('command', **alone)]
-    subprocess.run(['sh', '-c', '"$0" -c "$TREE" left &', sys.executable], stdin=subprocess.DEVNULL)
+    subprocess.run(['sh', '-c', '"$0" -c "$TREE" left $$ &', sys.executable], stdin=subprocess.DEVNULL)
     shared = socket.create_server(('127.0.0.1', 0))
     print('heir', shared.getsockname()[1], flush=True)
     os.set_inheritable(shared.fileno(), True)
