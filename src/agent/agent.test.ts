@@ -22,7 +22,7 @@ import { TurnJournal } from './turn-journal.ts'
 
 type Run = (turn: Turn, emit: (event: HarnessEvent) => void, signal: AbortSignal) => Promise<TurnOutcome>
 
-const usage = { input_tokens: 1, output_tokens: 2 }
+const usage = { inputTokens: 1, cacheReadTokens: 0, cacheWriteTokens: 0, longCacheWriteTokens: 0, outputTokens: 2 }
 const success: TurnOutcome = { subtype: 'success', result: 'done', turnCount: 1, usage }
 
 /** An agent on a harness whose turns are a function, and all that it emitted. */
@@ -92,6 +92,36 @@ class Bench implements Disposable {
     rmSync(this.folder, { recursive: true })
   }
 }
+
+test('a result tells what came from a cache and went into one, and costs it at its rates', async () => {
+  const used = {
+    inputTokens: 1000,
+    cacheReadTokens: 700,
+    cacheWriteTokens: 200,
+    longCacheWriteTokens: 50,
+    outputTokens: 10,
+  }
+  using bench = new Bench(() => Promise.resolve({ ...success, usage: used, costUsd: 7 }))
+  const told: unknown[] = []
+  const fresh = { inputPerMillion: 3, outputPerMillion: 15 }
+  const configure = { type: 'configure', sessionId: 's', harness: 'fake', model: { provider: 'demo', id: 'demo' } }
+  // The second price is that of a server which knows of no caches.
+  for (const price of [{ ...fresh, cacheReadPerMillion: 0.3, cacheWritePerMillion: 3.75 }, fresh, undefined]) {
+    bench.send({ ...configure, cwd: bench.cwd, stateDir: bench.folder, ...(price ? { price } : {}) })
+    bench.message(`m${told.length}`)
+    await bench.until('turn_complete', told.length + 1)
+    const event = bench.events.findLast(({ type }) => type === 'result')
+    assert.ok(event?.type === 'result')
+    assert.deepEqual(event.usage, {
+      input_tokens: 1000,
+      cache_read_input_tokens: 700,
+      cache_creation_input_tokens: 200,
+      output_tokens: 10,
+    })
+    told.push(event.total_cost_usd)
+  }
+  assert.deepEqual(told, [0.0015225, 0.00324, 7])
+})
 
 test('messages are turns one after another, each with one result and one turn_complete', async () => {
   let running = 0

@@ -1,9 +1,10 @@
 import { mkdirSync } from 'node:fs'
-import { costUsd } from '../lib/model-price.ts'
+import { costNanoUsd, noTokens, usd } from '../lib/model-price.ts'
 import type { AgentCommand, ConfigureCommand, MessageCommand } from '../protocol/agent.ts'
 import { changedFiles } from './changed-files.ts'
 import type { Harness, HarnessSession, HarnessSettings, TurnOutcome } from './harness.ts'
 import type { Emit } from './output.ts'
+import { toldUsage } from './told-usage.ts'
 import { TurnJournal } from './turn-journal.ts'
 
 /** Messages that wait while a turn runs. The server sends one at a time, so more than a few is its bug. */
@@ -169,8 +170,7 @@ export class Agent {
     const outcome = await this.#run(configured, command, state === 'started', told)
     this.#tellChangedFiles(configured.settings.cwd, since, told)
     const { price } = configured.settings
-    const { input_tokens: input, output_tokens: output } = outcome.usage
-    if (price) outcome.costUsd = costUsd(price, { input, output })
+    if (price) outcome.costUsd = usd(costNanoUsd(price, outcome.usage))
     this.#finish(messageId, configured.sessionId, outcome, startedAt, () => {
       this.#journal(() => journal.finish(messageId, configured.sessionId))
     })
@@ -201,7 +201,7 @@ export class Agent {
       result: outcome.result,
       num_turns: outcome.turnCount,
       duration_ms: Math.round(performance.now() - startedAt),
-      usage: outcome.usage,
+      usage: toldUsage(outcome.usage),
       ...(outcome.costUsd === undefined ? {} : { total_cost_usd: outcome.costUsd }),
       session_id: sessionId,
     })
@@ -281,8 +281,7 @@ export class Agent {
 }
 
 function failed(message: string): TurnOutcome {
-  const usage = { input_tokens: 0, output_tokens: 0 }
-  return { subtype: 'error_during_execution', result: message, turnCount: 0, usage }
+  return { subtype: 'error_during_execution', result: message, turnCount: 0, usage: noTokens() }
 }
 
 function describe(error: unknown): string {

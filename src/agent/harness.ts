@@ -1,3 +1,4 @@
+import type { TokenUsage } from '../lib/model-price.ts'
 import type { AgentEventOf, ConfigureCommand, ResultSubtype } from '../protocol/agent.ts'
 
 /**
@@ -58,6 +59,6 @@ export interface TurnOutcome {
   result: string
   /** Calls of the model. */
   turnCount: number
-  usage: { input_tokens: number; output_tokens: number }
+  usage: TokenUsage
   costUsd?: number
 }

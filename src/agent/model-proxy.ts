@@ -4,6 +4,7 @@ import { once } from 'node:events'
 import type { AddressInfo } from 'node:net'
 import { pipeline } from 'node:stream/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { addTokens, noTokens, type TokenUsage } from '../lib/model-price.ts'
 import { equalSecrets } from '../lib/secret.ts'
 import type { modelApis } from '../protocol/agent.ts'
 import { UsageTap, type AskedCall } from '../protocol/usage-tap.ts'
@@ -26,7 +27,7 @@ const wires: Readonly<Record<string, (typeof modelApis)[number]>> = {
 /** What passed in one turn. */
 export interface ModelCalls {
   count: number
-  usage: { input_tokens: number; output_tokens: number }
+  usage: TokenUsage
   /** Of the last call, when it failed. */
   failure: { code: 'budget_exceeded' | 'model_error'; message: string } | undefined
   /** More calls were wanted than the turn may make. */
@@ -157,7 +158,7 @@ export class ModelProxy {
 }
 
 function newCalls(): ModelCalls {
-  return { count: 0, usage: { input_tokens: 0, output_tokens: 0 }, failure: undefined, stoppedAtMax: false }
+  return { count: 0, usage: noTokens(), failure: undefined, stoppedAtMax: false }
 }
 
 function send(
@@ -193,9 +194,7 @@ async function passAnswer(
     if (!signal.aborted) calls.failure = { code: 'model_error', message: `The answer broke off: ${String(error)}` }
     response.destroy()
   } finally {
-    const { inputTokens, outputTokens } = tap.end()
-    calls.usage.input_tokens += inputTokens
-    calls.usage.output_tokens += outputTokens
+    addTokens(calls.usage, tap.end())
   }
 }
 

@@ -8,6 +8,7 @@ import { modelRequest } from './model-request.ts'
 import type { GatewayIdentity, GatewayLimits, GatewayLog, GatewayTokens, GatewayUsage, Upstream } from './ports.ts'
 import { defaultGatewayLimits } from './ports.ts'
 import { RequestBodies } from './request-body.ts'
+import { servedBetas } from './request-rules.ts'
 import { UpstreamCaller, UpstreamTimeout, type UpstreamAnswer } from './upstream.ts'
 import { UsageRecorder } from './usage-recorder.ts'
 import { demoBaseUrl, wires, type Wire, type WireError } from './wires.ts'
@@ -94,6 +95,7 @@ function listen(server: Server, { host, port }: { host: string; port: number }):
 }
 
 interface Asked {
+  /** With its provider. */
   model: string
   requestBytes: number
   answer: UpstreamAnswer
@@ -211,11 +213,11 @@ class GatewayListener {
     const headers = { ...passedHeaders(request), ...wire.authHeaders(upstream) }
     const fields = { sessionId: identity.sessionId, wire: wire.name }
     const onUnanswered = (silentMs: number) => {
-      this.#recorder.record(identity.sessionId, { ...estimatedUsage(byteCount, silentMs), model })
+      this.#recorder.record(identity.sessionId, { ...estimatedUsage(byteCount, silentMs), model: name })
     }
     const call = { url, headers, pieces, byteCount, onUnanswered }
     const answer = await this.#caller.call(call, signal, this.#options.log, fields)
-    return { model, requestBytes: byteCount, answer: withoutKey(answer, upstream.apiKey) }
+    return { model: name, requestBytes: byteCount, answer: withoutKey(answer, upstream.apiKey) }
   }
 
   async #hasBudget(sessionId: string): Promise<boolean> {
@@ -291,6 +293,9 @@ function passedHeaders(request: IncomingMessage): Record<string, string> {
     const value = request.headers[name]
     if (typeof value === 'string') headers[name] = value
   }
+  const betas = servedBetas(headers['anthropic-beta'])
+  if (betas === undefined) delete headers['anthropic-beta']
+  else headers['anthropic-beta'] = betas
   return headers
 }
 

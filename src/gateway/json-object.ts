@@ -1,6 +1,7 @@
 import { isUtf8 } from 'node:buffer'
 import { setImmediate as othersTurn } from 'node:timers/promises'
 import { ServiceError } from '../errors.ts'
+import { ItemReader, type WatchedLists } from './json-items.ts'
 import {
   closeList,
   closeObject,
@@ -36,17 +37,20 @@ const depthMax = 1000
 /** Many times what any API has. */
 const fieldsMax = 1000
 const nameBytesMax = 1000
+/** Inside a list among the outermost fields, and inside one of its items. */
+const listDepth = 2
+const itemDepth = 3
 /** How much is read before others have their turn: some milliseconds' work. */
 const sliceBytes = 256 * 1024
 
 /**
- * Checks as strictly as `JSON.parse` does that these bytes are a JSON object, and finds its fields. No values are made, so that
- * a body of millions of them costs no memory; and others have their turns, so that it does not hold them up. Throws
- * `invalid_request`.
+ * Checks as strictly as `JSON.parse` does that these bytes are a JSON object, and finds its fields, and of watched lists what is
+ * watched. No other values are made, so that a body of millions of them costs no memory; and others have their turns, so that it
+ * does not hold them up. Throws `invalid_request`, and what `watched.onItem` throws.
  */
-export async function readJsonObject(bytes: Buffer): Promise<JsonObject> {
+export async function readJsonObject(bytes: Buffer, watched?: WatchedLists): Promise<JsonObject> {
   if (!isUtf8(bytes)) throw notJson()
-  const reader = new ObjectReader(bytes)
+  const reader = new ObjectReader(bytes, watched)
   while (reader.readSlice()) await othersTurn()
   return reader.end()
 }
@@ -55,6 +59,7 @@ type Expected = 'value' | 'name' | 'colon' | 'next'
 
 class ObjectReader {
   readonly #bytes: Buffer
+  readonly #watched: WatchedLists | undefined
   readonly #fields: JsonField[] = []
   /** Of each list or object that is open, 1 for an object. */
   readonly #isObject = new Uint8Array(depthMax + 1)
@@ -68,9 +73,12 @@ class ObjectReader {
   #isFirst = false
   /** Where the string begins that is under way, else -1. */
   #stringAt = -1
+  /** While a watched list is open. */
+  #items: ItemReader | undefined
 
-  constructor(bytes: Buffer) {
+  constructor(bytes: Buffer, watched: WatchedLists | undefined) {
     this.#bytes = bytes
+    this.#watched = watched
   }
 
   /** False when there is nothing left to read. */
@@ -117,8 +125,9 @@ class ObjectReader {
     const start = this.#stringAt
     const end = this.#at + 1
     this.#stringAt = -1
-    if (this.#expected === 'value') return this.#endValue(end)
+    if (this.#expected === 'value') return this.#endValue(end, true)
     if (this.#depth === 1) this.#addField(start, end)
+    else if (this.#depth === itemDepth) this.#items?.name(start, end)
     this.#at = end
     this.#expected = 'colon'
   }
@@ -134,11 +143,21 @@ class ObjectReader {
     if (this.#depth === 0 && byte !== openObject)
       throw new ServiceError('invalid_request', 'The body is not an object.')
     this.#valueCount++
-    if (this.#depth === 1) this.#fields.at(-1)!.start = this.#at
+    if (this.#depth === 1) {
+      const field = this.#fields.at(-1)!
+      field.start = this.#at
+      const isWatched = byte === openList && this.#watched?.lists.has(field.name)
+      if (isWatched) this.#items = new ItemReader(this.#bytes, field.name, this.#watched!)
+    } else if (this.#depth === listDepth) this.#items?.beginItem(byte === openObject)
+    else if (this.#depth === itemDepth) this.#items?.beginValue(this.#at)
   }
 
-  #endValue(end: number): void {
-    if (this.#depth === 1) this.#fields.at(-1)!.end = end
+  #endValue(end: number, isText = false): void {
+    if (this.#depth === 1) {
+      this.#fields.at(-1)!.end = end
+      this.#items = undefined
+    } else if (this.#depth === listDepth) this.#items?.endItem()
+    else if (this.#depth === itemDepth) this.#items?.endValue(end, isText)
     this.#at = end
     this.#expected = 'next'
   }

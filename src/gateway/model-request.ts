@@ -1,6 +1,8 @@
 import { ServiceError } from '../errors.ts'
 import { isRecord } from '../lib/record.ts'
+import { folded } from './folded.ts'
 import { readJsonObject, type JsonField } from './json-object.ts'
+import { assertServed, ruledNames, watchedLists } from './request-rules.ts'
 import type { Wire } from './wires.ts'
 
 export interface ModelRequest {
@@ -16,15 +18,15 @@ const modelCharactersMax = 200
 const readBytesMax = 4096
 
 /** What is read here: behind the gateway nobody may find something else under these names. */
-const readNames = new Set(['model', 'models', 'fallbacks', 'background', 'stream', 'stream_options'])
+const readNames = new Set(['model', 'models', 'fallbacks', 'background', 'stream', 'stream_options', ...ruledNames])
 
 /**
  * The model that a body asks for. The body is sent on as it came, so what two parsers may read differently is refused: a name
- * that stands twice, of which some take the first and some the last, and a name in other letters, which those of Go take too.
- * Throws `invalid_request`.
+ * that stands twice, of which some take the first and some the last, and a name in other letters, which those of Go take too. So
+ * is what costs more than its tokens (`request-rules.ts`). Throws `invalid_request`.
  */
 export async function modelRequest(wire: Wire, body: Buffer): Promise<ModelRequest> {
-  const { fields, closedAt, valueCount } = await readJsonObject(body)
+  const { fields, closedAt, valueCount } = await readJsonObject(body, watchedLists(wire.name))
   const found = readFields(fields)
   const read = (name: string): unknown => {
     const { start, end } = found.get(name) ?? { start: 0, end: 0 }
@@ -39,6 +41,7 @@ export async function modelRequest(wire: Wire, body: Buffer): Promise<ModelReque
   for (const name of ['models', 'fallbacks']) {
     if ((read(name) ?? null) !== null) throw invalid(`${name}: only one model may be named.`)
   }
+  assertServed(wire.name, body, fields, read)
   // It is answered at once, and what it costs is told to those who ask for it later, which nobody can do here.
   if (wire.name === 'openai-responses' && read('background')) throw invalid('background: is not served here.')
 
@@ -71,11 +74,6 @@ function withUsage(body: Buffer, closedAt: number, field: JsonField | undefined,
   if (field) return [body.subarray(0, field.start), Buffer.from(options), body.subarray(field.end)]
   // There is a field before it: the model.
   return [body.subarray(0, closedAt), Buffer.from(`,"stream_options":${options}`), body.subarray(closedAt)]
-}
-
-/** One spelling for all that a parser may hold to be the same: in Go also the long s and the sign for Kelvin. */
-function folded(name: string): string {
-  return name.toUpperCase().toLowerCase()
 }
 
 function invalid(message: string): ServiceError {

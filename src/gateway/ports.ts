@@ -1,3 +1,5 @@
+import type { TokenUsage } from '../lib/model-price.ts'
+
 /** What the gateway asks of those who know sessions. `server/` wires it. */
 export interface GatewayTokens {
   /**
@@ -27,11 +29,9 @@ export interface GatewayUsage {
   record(sessionId: string, usage: RecordedUsage): Promise<void>
 }
 
-export interface RecordedUsage {
+export interface RecordedUsage extends TokenUsage {
+  /** With its provider, as in `GatewayIdentity.allowedModels`. */
   model: string
-  /** Cached and uncached together. */
-  inputTokens: number
-  outputTokens: number
   /** The answer did not say what it cost, or broke off: a guess that is rather too high. */
   estimated: boolean
 }

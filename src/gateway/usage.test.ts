@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
+import { noTokens } from '../lib/model-price.ts'
 import { answer, completions, GatewaySetup, hello, messages, responses, until } from './testing/gateway-setup.ts'
 
 test('an answer is streamed as it comes, byte for byte, and its usage is counted', async () => {
@@ -29,7 +30,15 @@ test('an answer is streamed as it comes, byte for byte, and its usage is counted
   proceed.resolve()
   while (!(await read()));
   assert.equal(text, first + rest)
-  assert.deepEqual(await setup.recorded(), { model: 'm-1', inputTokens: 16, outputTokens: 42, estimated: false })
+  assert.deepEqual(await setup.recorded(), {
+    model: 'anthropic/m-1',
+    inputTokens: 16,
+    cacheReadTokens: 5,
+    cacheWriteTokens: 1,
+    longCacheWriteTokens: 0,
+    outputTokens: 42,
+    estimated: false,
+  })
 })
 
 test('usage is read from the JSON and the event streams of every wire', async () => {
@@ -55,7 +64,9 @@ test('usage is read from the JSON and the event streams of every wire', async ()
       answering.end(body)
     })
     assert.equal(await (await setup.post(path, hello)).text(), body)
-    assert.deepEqual(await setup.recorded(), { model: 'm-1', inputTokens: 7, outputTokens: 8, estimated: false })
+    const told = { ...noTokens(), inputTokens: 7, outputTokens: 8, estimated: false }
+    const model = path === messages ? 'anthropic/m-1' : 'openai/m-1'
+    assert.deepEqual(await setup.recorded(), { ...told, model })
   }
 })
 
@@ -132,7 +143,7 @@ test('usage is recorded when it is told, before the answer has ended', async () 
     response.write('data: {"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":8}}\n\n')
   })
   const response = await setup.post(completions, { ...hello, stream: true })
-  const told = { model: 'm-1', inputTokens: 7, outputTokens: 8, estimated: false }
+  const told = { ...noTokens(), model: 'openai/m-1', inputTokens: 7, outputTokens: 8, estimated: false }
   assert.deepEqual(await setup.recorded(), told)
   await response.body!.cancel()
   await setup.close()

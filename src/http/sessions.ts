@@ -141,6 +141,8 @@ export function sessionBody({
     userId: session.userId,
     usage: {
       inputTokens: session.inputTokens,
+      cacheReadTokens: session.cacheReadTokens,
+      cacheWriteTokens: session.cacheWriteTokens,
       outputTokens: session.outputTokens,
       ...(costUsd === undefined ? {} : { totalCostUsd: costUsd }),
     },

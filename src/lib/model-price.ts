@@ -1,10 +1,54 @@
-/** What a model costs, in US dollars. */
+/** What calls of a model have used, in tokens. */
+export interface TokenUsage {
+  /** All that the model has read: fresh, from a cache, and written to one on the way. */
+  inputTokens: number
+  /** Part of the input. */
+  cacheReadTokens: number
+  /** Part of the input. */
+  cacheWriteTokens: number
+  /** Part of those written: kept for an hour and not for minutes, for a higher price. */
+  longCacheWriteTokens: number
+  outputTokens: number
+}
+
+/** What a million tokens of a model cost, in US dollars. */
 export interface ModelPrice {
   inputPerMillion: number
+  cacheReadPerMillion: number
+  cacheWritePerMillion: number
   outputPerMillion: number
 }
 
-/** What so many tokens cost, in US dollars. */
-export function costUsd(price: ModelPrice, tokens: { input: number; output: number }): number {
-  return (tokens.input * price.inputPerMillion + tokens.output * price.outputPerMillion) / 1_000_000
+/** Anthropic takes 2 times the price of fresh input for a cache of an hour, and 1.25 times for one of five minutes. */
+const longCacheWriteWeight = 2 / 1.25
+
+const nanosPerUsd = 1_000_000_000
+
+/** In billionths of a US dollar: whole numbers add up to the same sum in every order, in a database too. */
+export function costNanoUsd(price: ModelPrice, usage: TokenUsage): number {
+  const { inputTokens, cacheReadTokens, cacheWriteTokens, longCacheWriteTokens, outputTokens } = usage
+  const fresh = inputTokens - cacheReadTokens - cacheWriteTokens
+  const written = cacheWriteTokens - longCacheWriteTokens + longCacheWriteTokens * longCacheWriteWeight
+  const millionths =
+    fresh * price.inputPerMillion +
+    cacheReadTokens * price.cacheReadPerMillion +
+    written * price.cacheWritePerMillion +
+    outputTokens * price.outputPerMillion
+  return Math.round(millionths * 1000)
+}
+
+export function usd(nanoUsd: number): number {
+  return nanoUsd / nanosPerUsd
+}
+
+export function noTokens(): TokenUsage {
+  return { inputTokens: 0, cacheReadTokens: 0, cacheWriteTokens: 0, longCacheWriteTokens: 0, outputTokens: 0 }
+}
+
+export function addTokens(sum: TokenUsage, more: TokenUsage): void {
+  sum.inputTokens += more.inputTokens
+  sum.cacheReadTokens += more.cacheReadTokens
+  sum.cacheWriteTokens += more.cacheWriteTokens
+  sum.longCacheWriteTokens += more.longCacheWriteTokens
+  sum.outputTokens += more.outputTokens
 }

@@ -43,6 +43,21 @@ const absolutePath = z.string().min(1).max(4096).startsWith('/')
 const messageId = z.string().min(1).max(200)
 const modelName = z.string().min(1).max(200)
 
+const rate = z.number().min(0)
+const price = z
+  .object({
+    inputPerMillion: rate,
+    cacheReadPerMillion: rate.optional(),
+    cacheWritePerMillion: rate.optional(),
+    outputPerMillion: rate,
+  })
+  // While an upgrade is under way, the server that starts this agent may be of a version without them.
+  .transform((given) => ({
+    ...given,
+    cacheReadPerMillion: given.cacheReadPerMillion ?? given.inputPerMillion,
+    cacheWritePerMillion: given.cacheWritePerMillion ?? given.inputPerMillion,
+  }))
+
 export const configureCommandSchema = z.object({
   type: z.literal('configure'),
   sessionId: z.string().min(1).max(200),
@@ -68,7 +83,7 @@ export const configureCommandSchema = z.object({
   /** Calls of the model in one turn. */
   maxTurns: z.int().min(1).max(10_000).optional(),
   /** Of the model, in US dollars; without it the harness tells the cost, if it knows it. */
-  price: z.object({ inputPerMillion: z.number().min(0), outputPerMillion: z.number().min(0) }).optional(),
+  price: price.optional(),
   /** Where the conversation and the turns done are kept. */
   stateDir: absolutePath.default('/workspace/agent/.atoll'),
   /** Searched for `SKILL.md` files, at any depth. */
@@ -102,7 +117,14 @@ export const agentCommandSchema = z.discriminatedUnion('type', [
 const count = z.int().min(0).max(Number.MAX_SAFE_INTEGER)
 const shortText = z.string().max(1000)
 const agentSessionId = z.string().max(200)
-const usage = z.object({ input_tokens: count, output_tokens: count })
+const usage = z.object({
+  /** All that the model has read, with what came from a cache and what went into one. */
+  input_tokens: count,
+  /** Parts of it. Agents of older images do not tell them. */
+  cache_read_input_tokens: count.optional(),
+  cache_creation_input_tokens: count.optional(),
+  output_tokens: count,
+})
 
 /** The process is up. Sent once, before any command is read. */
 export const readyEventSchema = z.object({

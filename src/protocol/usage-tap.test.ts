@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
+import { noTokens } from '../lib/model-price.ts'
 import { UsageTap, type AskedCall } from './usage-tap.ts'
 
 /** A tap on an event stream that has been fed so many events, by a clock that the test moves. */
@@ -26,20 +27,35 @@ const stop = { type: 'message_delta', delta: { stop_reason: 'end_turn' }, usage:
 test('an answer that breaks off is counted by the text that came, and not by what it said when it began', () => {
   const broken = new Stream('anthropic-messages').push(start, ...Array.from({ length: 100 }, () => textDelta))
   assert.equal(broken.tap.told, undefined)
-  assert.deepEqual(broken.tap.end(), { inputTokens: 25, outputTokens: Math.ceil(17_000 / 3), estimated: true })
+  assert.deepEqual(broken.tap.end(), {
+    ...noTokens(),
+    inputTokens: 25,
+    outputTokens: Math.ceil(17_000 / 3),
+    estimated: true,
+  })
 
   const chunk = { choices: [{ index: 0, delta: { role: 'assistant', content: words }, finish_reason: null }] }
   const completions = new Stream('openai-completions').push(chunk, chunk)
-  assert.deepEqual(completions.tap.end(), { inputTokens: 100, outputTokens: Math.ceil(340 / 3), estimated: true })
+  assert.deepEqual(completions.tap.end(), {
+    ...noTokens(),
+    inputTokens: 100,
+    outputTokens: Math.ceil(340 / 3),
+    estimated: true,
+  })
 
   const delta = { type: 'response.output_text.delta', delta: words, obfuscation: 'x'.repeat(1000) }
   const created = { type: 'response.created', response: { usage: null } }
   const responses = new Stream('openai-responses').push(created, delta)
-  assert.deepEqual(responses.tap.end(), { inputTokens: 100, outputTokens: Math.ceil(170 / 3), estimated: true })
+  assert.deepEqual(responses.tap.end(), {
+    ...noTokens(),
+    inputTokens: 100,
+    outputTokens: Math.ceil(170 / 3),
+    estimated: true,
+  })
 })
 
 test('what an answer says of its usage counts when it comes with the end of the answer, or after it', () => {
-  const told = { inputTokens: 25, outputTokens: 400, estimated: false }
+  const told = { ...noTokens(), inputTokens: 25, outputTokens: 400, estimated: false }
   assert.deepEqual(new Stream('anthropic-messages').push(start, textDelta, stop).tap.told, told)
 
   // Some servers count along in every event.
@@ -62,6 +78,27 @@ test('what an answer says of its usage counts when it comes with the end of the 
   assert.equal(new Stream('openai-responses').push({ type: 'response.in_progress', response }).tap.told, undefined)
 })
 
+test('an answer that says what it wrote, but nothing that can be of what it read, is estimated', () => {
+  for (const input of [0, -5, '7', null, undefined]) {
+    const usage = { prompt_tokens: input, completion_tokens: 400 }
+    const stream = new Stream('openai-completions').push({ choices: [], usage })
+    assert.equal(stream.tap.told, undefined)
+    assert.deepEqual(stream.tap.end(), { ...noTokens(), inputTokens: 100, outputTokens: 400, estimated: true })
+  }
+})
+
+test('what was read of a cache is kept when an answer breaks off', () => {
+  const cached = { input_tokens: 25, cache_read_input_tokens: 1000, output_tokens: 1 }
+  const broken = new Stream('anthropic-messages').push({ type: 'message_start', message: { usage: cached } }, textDelta)
+  assert.deepEqual(broken.tap.end(), {
+    ...noTokens(),
+    inputTokens: 1025,
+    cacheReadTokens: 1000,
+    outputTokens: Math.ceil(170 / 3),
+    estimated: true,
+  })
+})
+
 test('a model that was silent until its answer broke off may have been thinking', () => {
   const silent = new Stream('anthropic-messages').push(start)
   silent.nowMs += 30_000
@@ -77,15 +114,11 @@ test('a model that was silent until its answer broke off may have been thinking'
 
 test('an API that fails before it has generated anything takes nothing for it', () => {
   const error = { type: 'error', error: { type: 'overloaded_error', message: 'Overloaded' } }
-  assert.deepEqual(new Stream('anthropic-messages').push(error).tap.end(), {
-    inputTokens: 0,
-    outputTokens: 0,
-    estimated: true,
-  })
+  assert.deepEqual(new Stream('anthropic-messages').push(error).tap.end(), { ...noTokens(), estimated: true })
   const failed = { type: 'response.failed', response: { error: { code: 'server_error' }, usage: null } }
   assert.equal(new Stream('openai-responses').push(failed).tap.end().inputTokens, 0)
   const later = new Stream('anthropic-messages').push(start, textDelta, error).tap.end()
-  assert.deepEqual(later, { inputTokens: 25, outputTokens: Math.ceil(170 / 3), estimated: true })
+  assert.deepEqual(later, { ...noTokens(), inputTokens: 25, outputTokens: Math.ceil(170 / 3), estimated: true })
 })
 
 test('what is no event counts as text', () => {
@@ -105,8 +138,8 @@ test('a whole JSON answer is told once it has ended, and estimated when it says 
     return made.end()
   }
   const usage = { prompt_tokens: 7, completion_tokens: 8 }
-  assert.deepEqual(tap({ choices: [], usage }), { inputTokens: 7, outputTokens: 8, estimated: false })
+  assert.deepEqual(tap({ choices: [], usage }), { ...noTokens(), inputTokens: 7, outputTokens: 8, estimated: false })
   const untold = tap({ choices: [{ message: { role: 'assistant', content: words } }] })
-  assert.deepEqual(untold, { inputTokens: 100, outputTokens: Math.ceil(170 / 3), estimated: true })
-  assert.deepEqual(tap({ error: { message: 'no' } }), { inputTokens: 0, outputTokens: 0, estimated: true })
+  assert.deepEqual(untold, { ...noTokens(), inputTokens: 100, outputTokens: Math.ceil(170 / 3), estimated: true })
+  assert.deepEqual(tap({ error: { message: 'no' } }), { ...noTokens(), estimated: true })
 })

@@ -1,5 +1,7 @@
+import { noTokens, type TokenUsage } from '../lib/model-price.ts'
 import { isRecord } from '../lib/record.ts'
 import type { modelApis } from './agent.ts'
+import { mergedUsage, usageOf } from './answer-usage.ts'
 
 type WireName = (typeof modelApis)[number]
 
@@ -12,11 +14,6 @@ const bytesPerToken = 3
 /** A model that is silent may be thinking, which is paid for: few think faster. */
 const thoughtTokensPerSecond = 100
 
-export interface TokenUsage {
-  inputTokens: number
-  outputTokens: number
-}
-
 export interface AnswerUsage extends TokenUsage {
   /** The answer did not say all of it: a guess that is rather too high. */
   estimated: boolean
@@ -25,6 +22,7 @@ export interface AnswerUsage extends TokenUsage {
 /** A guess of what a call has cost: of the size of its request, of how long nothing came, and of the text that came. */
 export function estimatedUsage(requestBytes: number, silentMs: number, writtenBytes = 0): AnswerUsage {
   return {
+    ...noTokens(),
     inputTokens: Math.ceil(requestBytes / bytesPerToken),
     outputTokens: Math.ceil((silentMs / 1000) * thoughtTokensPerSecond) + Math.ceil(writtenBytes / bytesPerToken),
     estimated: true,
@@ -82,14 +80,14 @@ export class UsageTap {
   end(): AnswerUsage {
     this.#line()
     if (this.told) return this.told
-    const found = this.#found ?? { inputTokens: 0, outputTokens: 0 }
+    const found = this.#found ?? noTokens()
     // An API that fails before it has generated anything takes nothing for it.
     if (this.#hasFailed && this.#textBytes === 0) return { ...found, estimated: true }
     const { requestBytes, askedAtMs } = this.#call
     const silentMs = (this.#firstTextAtMs ?? this.#now()) - askedAtMs
     const guess = estimatedUsage(requestBytes, silentMs, this.#textBytes)
     return {
-      inputTokens: found.inputTokens || guess.inputTokens,
+      ...(found.inputTokens > 0 ? found : guess),
       outputTokens: Math.max(found.outputTokens, guess.outputTokens),
       estimated: true,
     }
@@ -125,12 +123,9 @@ export class UsageTap {
     const usage = usageOf(wire, event)
     if (usage) {
       // Anthropic tells the input first and the output, cumulated, later; the others tell both at once, at the end.
-      this.#found = {
-        inputTokens: Math.max(usage.inputTokens, this.#found?.inputTokens ?? 0),
-        outputTokens: Math.max(usage.outputTokens, this.#found?.outputTokens ?? 0),
-      }
+      this.#found = mergedUsage(this.#found, usage)
       // What was told while the model spoke, such as the 1 with which Anthropic begins, is not what it ended with.
-      this.#isComplete = this.#hasStopped && this.#found.outputTokens > 0
+      this.#isComplete = this.#hasStopped && this.#found.inputTokens > 0 && this.#found.outputTokens > 0
     }
     if (this.#isEventStream)
       this.#generated(textBytes(wire === 'openai-completions' ? event['choices'] : event['delta']))
@@ -168,24 +163,6 @@ function hasFailed(event: Record<string, unknown>): boolean {
   return event['type'] === 'error' || event['type'] === 'response.failed' || isRecord(event['error'])
 }
 
-function usageOf(wire: WireName, event: Record<string, unknown>): TokenUsage | undefined {
-  const usages = [event, event['message'], event['response']].map((part) =>
-    isRecord(part) ? part['usage'] : undefined,
-  )
-  const usage = usages.find(isRecord)
-  if (!usage) return undefined
-  switch (wire) {
-    case 'anthropic-messages': {
-      const input = sum(usage, ['input_tokens', 'cache_creation_input_tokens', 'cache_read_input_tokens'])
-      return { inputTokens: input, outputTokens: sum(usage, ['output_tokens']) }
-    }
-    case 'openai-completions':
-      return { inputTokens: sum(usage, ['prompt_tokens']), outputTokens: sum(usage, ['completion_tokens']) }
-    case 'openai-responses':
-      return { inputTokens: sum(usage, ['input_tokens']), outputTokens: sum(usage, ['output_tokens']) }
-  }
-}
-
 /** Fields of parts of an answer that the model did not write. */
 const framing = new Set(['type', 'role', 'stop_reason', 'finish_reason'])
 
@@ -196,13 +173,4 @@ function textBytes(value: unknown): number {
   let bytes = 0
   for (const [key, part] of Object.entries(value)) if (!framing.has(key)) bytes += textBytes(part)
   return bytes
-}
-
-function sum(usage: Record<string, unknown>, keys: readonly string[]): number {
-  let total = 0
-  for (const key of keys) {
-    const count = usage[key]
-    if (typeof count === 'number' && Number.isSafeInteger(count) && count > 0) total += count
-  }
-  return total
 }

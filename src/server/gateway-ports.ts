@@ -1,7 +1,7 @@
 import { ServiceError } from '../errors.ts'
-import { costUsd, type ModelPrice } from '../lib/model-price.ts'
+import { costNanoUsd, type ModelPrice } from '../lib/model-price.ts'
 import type { GatewayTokens, GatewayUsage } from '../gateway/index.ts'
-import type { SessionStore } from '../session/index.ts'
+import { sessionCostUsd, type SessionStore } from '../session/index.ts'
 
 /** Answers the model gateway from the sessions: whose token it is, whether there is budget left, and what was used. */
 export function gatewayPorts(
@@ -28,13 +28,17 @@ export function gatewayPorts(
         }
         if (maxCostUsd === undefined) return
         const price = prices.get(model)
+        const cost = price && sessionCostUsd(session, price)
         // The operator has taken the price away since: a limit that nobody can check must not turn into none.
-        if (!price) throw new ServiceError('forbidden', `the price of ${model} is unknown`)
-        const cost = costUsd(price, { input: session.inputTokens, output: session.outputTokens })
+        if (cost === undefined) throw new ServiceError('forbidden', `the price of ${model} is unknown`)
         if (cost >= maxCostUsd) throw new ServiceError('forbidden', `the session has cost ${cost} of ${maxCostUsd} USD`)
       },
-      async record(sessionId, { inputTokens, outputTokens }) {
-        await sessions.commit(sessionId, { usage: { inputTokens, outputTokens } })
+      async record(sessionId, { model, ...used }) {
+        const { inputTokens, cacheReadTokens, cacheWriteTokens, outputTokens } = used
+        const price = prices.get(model)
+        const cost = price && costNanoUsd(price, used)
+        const usage = { inputTokens, cacheReadTokens, cacheWriteTokens, outputTokens, costNanoUsd: cost }
+        await sessions.commit(sessionId, { usage })
       },
     },
   }

@@ -15,11 +15,11 @@ test('a listed model that is no model, or whose provider has no key, is a fault'
 })
 
 test('prices are read by model, and wrong ones are told with their place', () => {
-  const price = { inputPerMillion: 3, outputPerMillion: 15 }
+  const price = { inputPerMillion: 3, cacheReadPerMillion: 0.2, cacheWritePerMillion: 4, outputPerMillion: 15 }
   const { prices } = readConfig({ ATOLL_PRICES: JSON.stringify({ 'anthropic/claude-sonnet-4-5': price }) })
   assert.deepEqual(prices.get('anthropic/claude-sonnet-4-5'), price)
-  const demo = { inputPerMillion: 0, outputPerMillion: 0 }
-  assert.deepEqual([...readConfig({}).prices], [['demo', demo]], 'the demo model costs nothing')
+  const free = { inputPerMillion: 0, cacheReadPerMillion: 0, cacheWritePerMillion: 0, outputPerMillion: 0 }
+  assert.deepEqual([...readConfig({}).prices], [['demo', free]], 'the demo model costs nothing')
   assert.deepEqual(readConfig({ ATOLL_PRICES: JSON.stringify({ demo: price }) }).prices.get('demo'), price)
   for (const [text, pattern] of [
     ['{', /ATOLL_PRICES must be JSON/],
@@ -27,7 +27,24 @@ test('prices are read by model, and wrong ones are told with their place', () =>
     ['{"gpt-5":{"inputPerMillion":1,"outputPerMillion":1}}', /ATOLL_PRICES gpt-5/],
     ['{"demo":{"inputPerMillion":-1,"outputPerMillion":1}}', /ATOLL_PRICES demo\.inputPerMillion/],
     ['{"demo":{"inputPerMillion":1}}', /ATOLL_PRICES demo\.outputPerMillion/],
+    [
+      '{"openai/gpt-5":{"inputPerMillion":1,"outputPerMillion":1,"cacheReadPerMillion":"0"}}',
+      /ATOLL_PRICES openai\/gpt-5\.cacheReadPerMillion/,
+    ],
+    [
+      '{"demo":{"inputPerMillion":1,"outputPerMillion":1,"cacheWritePerMillion":-1}}',
+      /ATOLL_PRICES demo\.cacheWritePerMillion/,
+    ],
+    ['{"demo":{"inputPerMillion":1,"outputPerMillion":1,"cached":1}}', /ATOLL_PRICES demo.*cached/],
+    ['{"demo":{"inputPerMillion":1,"outputPerMillion":1e9}}', /ATOLL_PRICES demo\.outputPerMillion/],
   ] as const) {
     assert.throws(() => readConfig({ ATOLL_PRICES: text }), pattern, text)
   }
+})
+
+test("rates of a cache that nobody gave are Anthropic's for its models, and never too low for others", () => {
+  const given = { inputPerMillion: 4, outputPerMillion: 8 }
+  const { prices } = readConfig({ ATOLL_PRICES: JSON.stringify({ 'anthropic/claude-x': given, 'openai/x': given }) })
+  assert.deepEqual(prices.get('anthropic/claude-x'), { ...given, cacheReadPerMillion: 0.4, cacheWritePerMillion: 5 })
+  assert.deepEqual(prices.get('openai/x'), { ...given, cacheReadPerMillion: 4, cacheWritePerMillion: 5 })
 })

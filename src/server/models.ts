@@ -5,10 +5,20 @@ export const modelPattern = /^(demo|(anthropic|openai)\/\S+)$/
 
 const modelsMax = 1000
 
+/** A dollar for a token: more is a slip, and costs must stay whole numbers. */
+const ratePerMillionMax = 1_000_000
+
+const rate = z.number().min(0).max(ratePerMillionMax)
 const priceTable = z.record(
   z.string().regex(modelPattern, 'must be "demo" or provider/model'),
-  z.strictObject({ inputPerMillion: z.number().min(0), outputPerMillion: z.number().min(0) }),
+  z.strictObject({
+    inputPerMillion: rate,
+    cacheReadPerMillion: rate.optional(),
+    cacheWritePerMillion: rate.optional(),
+    outputPerMillion: rate,
+  }),
 )
+type GivenPrice = z.output<typeof priceTable>[string]
 
 /** `ATOLL_MODELS`: models with commas between. The default model is always among them, and comes first. */
 export function readModels(text: string, defaultModel: string, faults: string[]): string[] {
@@ -26,7 +36,7 @@ export function readModels(text: string, defaultModel: string, faults: string[])
 }
 
 /** The demo model runs in this process. */
-const demoPrice = { inputPerMillion: 0, outputPerMillion: 0 }
+const demoPrice: GivenPrice = { inputPerMillion: 0, outputPerMillion: 0 }
 
 /** `ATOLL_PRICES`: a JSON object from model to what a million tokens cost in US dollars. */
 export function readPrices(text: string, faults: string[]): ReadonlyMap<string, ModelPrice> {
@@ -38,9 +48,27 @@ export function readPrices(text: string, faults: string[]): ReadonlyMap<string, 
     return new Map()
   }
   const parsed = priceTable.safeParse(value)
-  if (parsed.success) return new Map(Object.entries({ demo: demoPrice, ...parsed.data }))
+  if (parsed.success) {
+    const given = Object.entries({ demo: demoPrice, ...parsed.data })
+    return new Map(given.map(([model, price]) => [model, wholePrice(model, price)]))
+  }
   const [issue] = parsed.error.issues
   const place = issue?.path.map(String).join('.') ?? ''
   faults.push(`ATOLL_PRICES ${place === '' ? '' : `${place}: `}${issue?.message ?? 'is wrong'}`)
   return new Map()
+}
+
+/**
+ * Rates that are not given. A write costs 1.25 times the fresh input at Anthropic and, since GPT-5.6, at OpenAI; what others
+ * take off for a read is not known, so that it costs as much as fresh input.
+ */
+function wholePrice(model: string, given: GivenPrice): ModelPrice {
+  const { inputPerMillion, outputPerMillion } = given
+  const cacheRead = model.startsWith('anthropic/') ? inputPerMillion / 10 : inputPerMillion
+  return {
+    inputPerMillion,
+    cacheReadPerMillion: given.cacheReadPerMillion ?? cacheRead,
+    cacheWritePerMillion: given.cacheWritePerMillion ?? inputPerMillion * 1.25,
+    outputPerMillion,
+  }
 }

@@ -24,6 +24,8 @@ async function idle(): Promise<Session> {
 test('a fork has copies of messages, files and project, and sandbox, stream, token and budget of its own', async () => {
   const source = await idle()
   world.sandboxes.machine(source.sandboxId).files.set('/workspace/app/x', 'old')
+  const tokens = { inputTokens: 9, cacheReadTokens: 2, cacheWriteTokens: 3, outputTokens: 4 }
+  await world.store.commit(source.id, { usage: { ...tokens, costNanoUsd: 5 } })
   const before = await service.get(orgId, source.id)
   const view = await service.fork(orgId, source.id, 'u1')
   const { session: fork } = view
@@ -32,7 +34,8 @@ test('a fork has copies of messages, files and project, and sandbox, stream, tok
   assert.deepEqual(shape(view.messages), shape(before.messages))
   assert.ok(view.messages.every(({ id }) => !before.messages.some((message) => message.id === id)))
   assert.deepEqual([fork.title, fork.artifacts], [source.title, before.session.artifacts])
-  assert.deepEqual([fork.inputTokens, fork.outputTokens], [0, 0])
+  for (const counter of [...Object.keys(tokens), 'costNanoUsd'] as (keyof typeof tokens)[])
+    assert.equal(fork[counter], 0)
   assert.notEqual(fork.sandboxId, source.sandboxId)
   await world.until(fork.id, 'idle')
   assert.deepEqual(await world.types(fork.id), ['ready', 'configured'])

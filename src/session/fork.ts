@@ -102,7 +102,10 @@ function copyOf(
     gatewayTokenHash: unusedTokenHash(),
     agentOffset: 0,
     inputTokens: 0,
+    cacheReadTokens: 0,
+    cacheWriteTokens: 0,
     outputTokens: 0,
+    costNanoUsd: 0,
     createdAt: now,
     updatedAt: now,
   }

@@ -29,7 +29,10 @@ const session: Session = {
   gatewayTokenHash: '',
   agentOffset: 0,
   inputTokens: 0,
+  cacheReadTokens: 0,
+  cacheWriteTokens: 0,
   outputTokens: 0,
+  costNanoUsd: 0,
   createdAt,
   updatedAt: createdAt,
 }

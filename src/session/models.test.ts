@@ -7,7 +7,7 @@ import type { SessionConfig } from './config.ts'
 import { checkCreate } from './input.ts'
 import type { Session } from './session.ts'
 
-const price = { inputPerMillion: 1, outputPerMillion: 2 }
+const price = { inputPerMillion: 1, cacheReadPerMillion: 0.1, cacheWritePerMillion: 1.25, outputPerMillion: 2 }
 const config: SessionConfig = {
   defaultModel: 'demo',
   models: ['demo', 'anthropic/claude-haiku-4-5'],

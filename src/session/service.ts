@@ -3,7 +3,6 @@ import type { EventBus } from '../events/bus.ts'
 import { newId } from '../lib/id.ts'
 import { KeyedGate } from '../lib/keyed-gate.ts'
 import type { Log } from '../lib/log.ts'
-import { costUsd } from '../lib/model-price.ts'
 import { SharedRoom } from '../lib/shared-room.ts'
 import type { SandboxService } from '../sandbox/index.ts'
 import {
@@ -26,6 +25,7 @@ import type {
   ViewOptions,
 } from './api.ts'
 import { defaultSessionLimits, defaultSessionTimings, previewPort, type SessionConfig } from './config.ts'
+import { sessionCostUsd } from './cost.ts'
 import { unusedTokenHash } from './draft.ts'
 import { exportRecords } from './export.ts'
 import { forkSession } from './fork.ts'
@@ -146,7 +146,10 @@ class Sessions implements RunningSessionService {
       gatewayTokenHash: unusedTokenHash(),
       agentOffset: 0,
       inputTokens: 0,
+      cacheReadTokens: 0,
+      cacheWriteTokens: 0,
       outputTokens: 0,
+      costNanoUsd: 0,
       createdAt: now,
       updatedAt: now,
     }
@@ -380,14 +383,13 @@ class Sessions implements RunningSessionService {
   #view(session: Session, messages: Message[], events: SessionEvent[]): SessionView {
     const hostname = this.#deps.sandboxes.previews.hostname(session.sandboxId, previewPort)
     const { prices, previewUrl } = this.#deps.config
-    const price = prices?.get(session.agentConfig.model)
-    const tokens = { input: session.inputTokens, output: session.outputTokens }
+    const costUsd = sessionCostUsd(session, prices?.get(session.agentConfig.model))
     return {
       session,
       messages,
       events,
       previewUrl: previewUrl(hostname),
-      ...(price ? { costUsd: costUsd(price, tokens) } : {}),
+      ...(costUsd === undefined ? {} : { costUsd }),
     }
   }
 }

@@ -37,8 +37,17 @@ export interface Session {
   agentOffset: number
   /** The message whose turn is to end: the wish outlives the server that took it. */
   interruptedMessageId?: string
+  /** All that the model has read. */
   inputTokens: number
+  /** Parts of the input: what came from a cache of the model API, and what went into one. */
+  cacheReadTokens: number
+  cacheWriteTokens: number
   outputTokens: number
+  /**
+   * The sum of what each call has cost when it was made, in billionths of a US dollar. Absent when that is not known of all of
+   * them: the model had no price, or an older version has counted them.
+   */
+  costNanoUsd?: number
   createdAt: Date
   updatedAt: Date
 }

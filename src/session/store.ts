@@ -80,12 +80,20 @@ export interface SessionChange {
   when?: SessionStatus
   /** Fields to set; `undefined` clears. `updatedAt` is set to now with every commit. */
   session?: { [Key in keyof Omit<Session, 'id' | 'orgId' | 'createdAt' | 'updatedAt'>]?: Session[Key] | undefined }
-  /** Added to the session's counters. */
-  usage?: { inputTokens: number; outputTokens: number }
+  /** Added to the session's counters; with a cost that is not known the session's cost is not known either. */
+  usage?: AddedUsage
   addMessages?: Message[]
   setMessages?: { id: string; state: MessageState }[]
   addEvents?: SessionEvent[]
   addStream?: StreamEvent['data'][]
+}
+
+export interface AddedUsage {
+  inputTokens: number
+  cacheReadTokens: number
+  cacheWriteTokens: number
+  outputTokens: number
+  costNanoUsd: number | undefined
 }
 
 export interface Committed {

@@ -70,7 +70,10 @@ async function lockAndUpdate(
   if (usage !== undefined) {
     query = query.set((eb) => ({
       inputTokens: eb('inputTokens', '+', usage.inputTokens),
+      cacheReadTokens: eb('cacheReadTokens', '+', usage.cacheReadTokens),
+      cacheWriteTokens: eb('cacheWriteTokens', '+', usage.cacheWriteTokens),
       outputTokens: eb('outputTokens', '+', usage.outputTokens),
+      costNanoUsd: usage.costNanoUsd === undefined ? null : eb('costNanoUsd', '+', usage.costNanoUsd),
     }))
   }
   return await query.returningAll().executeTakeFirst()

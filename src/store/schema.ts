@@ -153,7 +153,10 @@ export interface SessionTable {
   agentOffset: number
   interruptedMessageId: string | null
   inputTokens: number
+  cacheReadTokens: number
+  cacheWriteTokens: number
   outputTokens: number
+  costNanoUsd: number | null
   /** The number of the newest stream event. */
   lastSequence: Generated<number>
   /** Of the JSON texts of all its stream events. */

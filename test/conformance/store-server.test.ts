@@ -125,6 +125,30 @@ suite('a store on a PostgreSQL server', () => {
     }
   })
 
+  test('of a session that an older version has counted the cost is not known, unless it has used nothing', async () => {
+    const fresh = await freshDatabase()
+    try {
+      const store = await openStore({ databaseUrl: fresh.url })
+      const { id: orgId } = await newOrganisation(store)
+      const used = await newSession(store, orgId, { inputTokens: 7, outputTokens: 1 })
+      const unused = await newSession(store, orgId)
+      await store.close()
+      const added = ['cache_read_tokens', 'cache_write_tokens', 'cost_nano_usd']
+      await execute(fresh.url, `alter table sessions ${added.map((name) => `drop column ${name}`).join(', ')}`)
+      await execute(fresh.url, `delete from schema_migrations where name >= '0008'`)
+      const newer = await openStore({ databaseUrl: fresh.url })
+      try {
+        const { costNanoUsd: _cost, ...known } = used
+        assert.deepEqual(await newer.sessions.session(used.id), known)
+        assert.deepEqual(await newer.sessions.session(unused.id), unused)
+      } finally {
+        await newer.close()
+      }
+    } finally {
+      await fresh.drop()
+    }
+  })
+
   test('a database of a newer version is refused in words and left as it is', async () => {
     await execute(
       url,

@@ -33,7 +33,7 @@ export function sessionCommitTests(store: OpenedStore): void {
           title: 'New',
           artifacts: [{ path: '/a', summary: 's' }],
         },
-        usage: { inputTokens: 3, outputTokens: 4 },
+        usage: { inputTokens: 3, cacheReadTokens: 1, cacheWriteTokens: 2, outputTokens: 4, costNanoUsd: 5 },
         addMessages: [messages[0]!, assistant],
         setMessages: [{ id: first.id, state: 'started' }],
         addEvents: events,
@@ -49,7 +49,10 @@ export function sessionCommitTests(store: OpenedStore): void {
         title: 'New',
         artifacts: [{ path: '/a', summary: 's' }],
         inputTokens: 3,
+        cacheReadTokens: 1,
+        cacheWriteTokens: 2,
         outputTokens: 4,
+        costNanoUsd: 5,
         updatedAt: committed.session.updatedAt,
       })
       assert.ok(committed.session.updatedAt > session.updatedAt)
@@ -76,6 +79,22 @@ export function sessionCommitTests(store: OpenedStore): void {
       assert.equal(await store().sessions.historyBytes(session.id), historyBytes)
     })
 
+    test('a cost that is not known makes that of the session unknown, whatever comes after it', async () => {
+      const session = await newOne()
+      const tokens = { inputTokens: 3, cacheReadTokens: 1, cacheWriteTokens: 2, outputTokens: 4 }
+      for (const [costNanoUsd, sum] of [
+        [7, 7],
+        [5, 12],
+        [undefined, undefined],
+        [5, undefined],
+      ]) {
+        const committed = await store().sessions.commit(session.id, { usage: { ...tokens, costNanoUsd } })
+        assert.equal(committed?.session.costNanoUsd, sum)
+      }
+      const read = await store().sessions.session(session.id)
+      assert.deepEqual([read?.inputTokens, read?.cacheWriteTokens, read?.costNanoUsd], [12, 8, undefined])
+    })
+
     test('a change for another status changes nothing', async () => {
       const session = await newOne({ status: 'ended' })
       const change: SessionChange = {
@@ -97,7 +116,7 @@ export function sessionCommitTests(store: OpenedStore): void {
       assert.ok(message && event)
       const rest: SessionChange = {
         session: { title: 'x' },
-        usage: { inputTokens: 1, outputTokens: 1 },
+        usage: { inputTokens: 1, cacheReadTokens: 1, cacheWriteTokens: 1, outputTokens: 1, costNanoUsd: 1 },
         addStream: [{ type: 'ready' }],
       }
       const failing: SessionChange[] = [
@@ -150,7 +169,7 @@ export function sessionCommitTests(store: OpenedStore): void {
       const committed = await Promise.all(
         numbered(50, 0).map((writer) =>
           store().sessions.commit(session.id, {
-            usage: { inputTokens: 2, outputTokens: 1 },
+            usage: { inputTokens: 2, cacheReadTokens: 1, cacheWriteTokens: 0, outputTokens: 1, costNanoUsd: 3 },
             addStream: numbered((writer % 3) + 1).map((part) => ({ type: 'assistant', writer, part })),
             addMessages: [messageOf(String(writer))],
             addEvents: [eventOf(String(writer))],
@@ -167,7 +186,8 @@ export function sessionCommitTests(store: OpenedStore): void {
       assert.deepEqual(stream, told)
       assert.equal(await store().sessions.lastSequence(session.id), total)
       const after = await store().sessions.session(session.id)
-      assert.deepEqual([after?.inputTokens, after?.outputTokens], [100, 50])
+      assert.deepEqual([after?.inputTokens, after?.cacheReadTokens, after?.outputTokens], [100, 50, 50])
+      assert.equal(after?.costNanoUsd, 150)
 
       // Messages and events stand in the order of the commits that wrote them, which the stream shows.
       const writers = [...new Set(stream.map(({ data }) => String(data['writer'])))]

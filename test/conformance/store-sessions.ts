@@ -33,7 +33,10 @@ function fullSession(orgId: string): Session {
     agentProcessId: newId('es-'),
     agentOffset: 2 ** 40,
     inputTokens: 2 ** 35,
+    cacheReadTokens: 2 ** 34,
+    cacheWriteTokens: 3,
     outputTokens: 7,
+    costNanoUsd: 2 ** 52,
     updatedAt: new Date('2026-01-16T00:00:00.999Z'),
   })
 }

@@ -10,7 +10,13 @@ export interface Session {
   project: { title: string; framework: string; artifacts: { path: string }[] }
   messages: { id: string; role: string; content: string; state?: string }[]
   events: { type: string; message: string }[]
-  usage: { inputTokens: number; outputTokens: number; totalCostUsd?: number }
+  usage: {
+    inputTokens: number
+    cacheReadTokens: number
+    cacheWriteTokens: number
+    outputTokens: number
+    totalCostUsd?: number
+  }
 }
 
 export async function createSession(

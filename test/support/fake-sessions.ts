@@ -50,7 +50,10 @@ export class FakeSessions implements SessionService {
       gatewayTokenHash: '',
       agentOffset: 0,
       inputTokens: 0,
+      cacheReadTokens: 0,
+      cacheWriteTokens: 0,
       outputTokens: 0,
+      costNanoUsd: 0,
       createdAt: now,
       updatedAt: now,
     }

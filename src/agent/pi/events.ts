@@ -1,10 +1,12 @@
 import { existsSync } from 'node:fs'
 import { resolve } from 'node:path'
 import type { AgentSessionEvent } from '@earendil-works/pi-coding-agent'
+import { addTokens, noTokens, type TokenUsage } from '../../lib/model-price.ts'
 import type { AgentEventOf } from '../../protocol/agent.ts'
 import type { HarnessEvent, HarnessSettings } from '../harness.ts'
 import type { AssistantMessage } from './conversation.ts'
 import { oneLine, summarise } from '../summary.ts'
+import { toldUsage } from '../told-usage.ts'
 import { protocolToolName } from './tools.ts'
 
 type Block = AgentEventOf<'assistant'>['message']['content'][number]
@@ -22,7 +24,7 @@ export class PiEvents {
   readonly #calls = new Map<string, OpenCall>()
   turnCount = 0
   costUsd = 0
-  usage = { input_tokens: 0, output_tokens: 0 }
+  readonly usage = noTokens()
   lastAnswer: AssistantMessage | undefined
   /** Of the last answer that said something. */
   lastText = ''
@@ -42,10 +44,8 @@ export class PiEvents {
 
   #answer(message: AssistantMessage): void {
     this.lastAnswer = message
-    const input = message.usage.input + message.usage.cacheRead + message.usage.cacheWrite
-    const usage = { input_tokens: whole(input), output_tokens: whole(message.usage.output) }
-    this.usage.input_tokens += usage.input_tokens
-    this.usage.output_tokens += usage.output_tokens
+    const usage = tokenUsage(message)
+    addTokens(this.usage, usage)
     this.costUsd += Math.max(0, message.usage.cost.total || 0)
     if (message.stopReason !== 'error' && message.stopReason !== 'aborted') this.turnCount += 1
     // Tool calls of an answer that broke off are not made, so they are not told.
@@ -55,7 +55,7 @@ export class PiEvents {
     this.lastText = content.map((block) => (block.type === 'text' ? block.text : '')).join('') || this.lastText
     this.#emit({
       type: 'assistant',
-      message: { role: 'assistant', content, model: this.#settings.model.id, usage },
+      message: { role: 'assistant', content, model: this.#settings.model.id, usage: toldUsage(usage) },
     })
   }
 
@@ -98,6 +98,20 @@ function blocks(message: AssistantMessage): Block[] {
     }
   }
   return content
+}
+
+/** pi counts each token once; here those of a cache are part of the input. */
+function tokenUsage({ usage }: AssistantMessage): TokenUsage {
+  const cacheReadTokens = whole(usage.cacheRead)
+  const cacheWriteTokens = whole(usage.cacheWrite)
+  return {
+    inputTokens: whole(usage.input) + cacheReadTokens + cacheWriteTokens,
+    cacheReadTokens,
+    cacheWriteTokens,
+    // pi writes for five minutes unless its environment says otherwise.
+    longCacheWriteTokens: 0,
+    outputTokens: whole(usage.output),
+  }
 }
 
 function whole(value: number): number {

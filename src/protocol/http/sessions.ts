@@ -115,8 +115,14 @@ export const session = z
     events: z.array(event),
     userId: z.string(),
     usage: z
-      .object({ inputTokens: z.int(), outputTokens: z.int(), totalCostUsd: z.number().optional() })
-      .meta({ description: 'Of all model calls; the cost is left out while the price of the model is unknown' }),
+      .object({
+        inputTokens: z.int().meta({ description: 'All that the model has read' }),
+        cacheReadTokens: z.int().meta({ description: 'Part of the input: from a cache of the model API' }),
+        cacheWriteTokens: z.int().meta({ description: 'Part of the input: written to a cache of the model API' }),
+        outputTokens: z.int(),
+        totalCostUsd: z.number().optional(),
+      })
+      .meta({ description: 'Of all model calls; the cost is left out while it is unknown' }),
     userEmail: z.string().optional(),
     userName: z.string().optional(),
     createdAt: milliTime,

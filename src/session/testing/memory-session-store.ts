@@ -2,7 +2,7 @@ import { ServiceError } from '../../errors.ts'
 import type { Message, Session, SessionEvent, StreamEvent } from '../session.ts'
 import { weightOf } from '../output-budget.ts'
 import { streamPageBytes } from '../store.ts'
-import type { RowPage, SessionStore } from '../store.ts'
+import type { AddedUsage, RowPage, SessionStore } from '../store.ts'
 
 interface Rows {
   session: Session
@@ -53,8 +53,7 @@ export function memorySessionStore(): SessionStore {
       if (!old || (change.when !== undefined && old.session.status !== change.when)) return undefined
       const { session, messages, events, stream } = structuredClone(old)
       Object.assign(session, structuredClone(change.session), { updatedAt: now })
-      session.inputTokens += change.usage?.inputTokens ?? 0
-      session.outputTokens += change.usage?.outputTokens ?? 0
+      if (change.usage) addUsage(session, change.usage)
       messages.push(...structuredClone(change.addMessages ?? []))
       for (const { id, state } of change.setMessages ?? []) {
         const message = messages.find((one) => one.id === id)
@@ -96,6 +95,14 @@ export function memorySessionStore(): SessionStore {
       return ids.length
     },
   }
+}
+
+function addUsage(session: Session, { costNanoUsd, ...tokens }: AddedUsage): void {
+  for (const counter of ['inputTokens', 'cacheReadTokens', 'cacheWriteTokens', 'outputTokens'] as const) {
+    session[counter] += tokens[counter]
+  }
+  if (session.costNanoUsd === undefined || costNanoUsd === undefined) delete session.costNanoUsd
+  else session.costNanoUsd += costNanoUsd
 }
 
 function bytesOf({ messages, events }: Pick<Rows, 'messages' | 'events'>): number {

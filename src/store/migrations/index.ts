@@ -10,6 +10,7 @@ import { up as sessionForks } from './0003-session-forks.ts'
 import { up as sessionHistory } from './0004-session-history.ts'
 import { up as sessionPurge } from './0005-session-purge.ts'
 import { up as installation } from './0006-installation.ts'
+import { up as modelUsage } from './0008-model-usage.ts'
 
 /** All migrations by name, in order. A migration that was released never changes: what follows is a new one. */
 const migrations: Record<string, Migration> = {
@@ -19,6 +20,7 @@ const migrations: Record<string, Migration> = {
   '0004-session-history': { up: sessionHistory },
   '0005-session-purge': { up: sessionPurge },
   '0006-installation': { up: installation },
+  '0008-model-usage': { up: modelUsage },
 }
 
 /**

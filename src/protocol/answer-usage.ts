@@ -1,0 +1,100 @@
+import type { TokenUsage } from '../lib/model-price.ts'
+import { isRecord } from '../lib/record.ts'
+import type { modelApis } from './agent.ts'
+
+type WireName = (typeof modelApis)[number]
+
+/** Far more than a model reads or writes in one call. A number beyond it is no count, and would fill counters. */
+export const tokensMax = 1_000_000_000
+
+/**
+ * What an answer, or one event of a stream, says of its usage; `undefined` when it says nothing. The servers of models are
+ * trusted with answers, not with numbers: what cannot be counts as not told.
+ */
+export function usageOf(wire: WireName, event: Record<string, unknown>): TokenUsage | undefined {
+  const usages = [event, event['message'], event['response']].map((part) =>
+    isRecord(part) ? part['usage'] : undefined,
+  )
+  const usage = usages.find(isRecord)
+  if (!usage) return undefined
+  switch (wire) {
+    case 'anthropic-messages':
+      return anthropicUsage(usage)
+    case 'openai-completions':
+      return openaiUsage(usage, ['prompt_tokens', 'prompt_tokens_details', 'completion_tokens'])
+    case 'openai-responses':
+      return openaiUsage(usage, ['input_tokens', 'input_tokens_details', 'output_tokens'])
+  }
+}
+
+/** What two events of one stream have said, both of them in sum. */
+export function mergedUsage(earlier: TokenUsage | undefined, later: TokenUsage): TokenUsage {
+  if (!earlier) return later
+  // As a whole, so that its parts stay parts: the later one often tells the input again, or only then knows of a cache.
+  const input = later.inputTokens >= earlier.inputTokens ? later : earlier
+  const longCacheWriteTokens = Math.max(earlier.longCacheWriteTokens, later.longCacheWriteTokens)
+  return {
+    ...input,
+    longCacheWriteTokens: Math.min(longCacheWriteTokens, input.cacheWriteTokens),
+    outputTokens: Math.max(earlier.outputTokens, later.outputTokens),
+  }
+}
+
+/** Anthropic's input is what came from no cache and went into none. */
+function anthropicUsage(usage: Record<string, unknown>): TokenUsage {
+  const told = anthropicSample(usage)
+  const iterations = usage['iterations']
+  if (!Array.isArray(iterations)) return told
+  // With a compaction the model has been asked more than once, and the sum leaves that call out.
+  const samples = iterations.filter(isRecord).map(anthropicSample)
+  const sum = (of: keyof TokenUsage) => samples.reduce((total, sample) => total + sample[of], 0)
+  const inputTokens = sum('inputTokens')
+  const outputTokens = sum('outputTokens')
+  if (inputTokens + outputTokens <= told.inputTokens + told.outputTokens) return told
+  if (Math.max(inputTokens, outputTokens) > tokensMax) return told
+  return {
+    inputTokens,
+    cacheReadTokens: sum('cacheReadTokens'),
+    cacheWriteTokens: sum('cacheWriteTokens'),
+    longCacheWriteTokens: sum('longCacheWriteTokens'),
+    outputTokens,
+  }
+}
+
+function anthropicSample(usage: Record<string, unknown>): TokenUsage {
+  const creation = isRecord(usage['cache_creation']) ? usage['cache_creation'] : {}
+  const longCacheWriteTokens = count(creation['ephemeral_1h_input_tokens'])
+  const parts = longCacheWriteTokens + count(creation['ephemeral_5m_input_tokens'])
+  const cacheWriteTokens = Math.max(count(usage['cache_creation_input_tokens']), parts)
+  const cacheReadTokens = count(usage['cache_read_input_tokens'])
+  return {
+    inputTokens: count(usage['input_tokens']) + cacheReadTokens + cacheWriteTokens,
+    cacheReadTokens,
+    cacheWriteTokens,
+    longCacheWriteTokens,
+    outputTokens: count(usage['output_tokens']),
+  }
+}
+
+/** OpenAI's input is all of it, and its output has the reasoning in it. */
+function openaiUsage(
+  usage: Record<string, unknown>,
+  [input, details, output]: readonly [string, string, string],
+): TokenUsage {
+  const cached = isRecord(usage[details]) ? usage[details] : {}
+  const inputTokens = count(usage[input])
+  const cacheReadTokens = count(cached['cached_tokens'] ?? usage['prompt_cache_hit_tokens'])
+  const cacheWriteTokens = count(cached['cache_write_tokens'])
+  const isPart = cacheReadTokens + cacheWriteTokens <= inputTokens
+  return {
+    inputTokens,
+    cacheReadTokens: isPart ? cacheReadTokens : 0,
+    cacheWriteTokens: isPart ? cacheWriteTokens : 0,
+    longCacheWriteTokens: 0,
+    outputTokens: count(usage[output]),
+  }
+}
+
+function count(value: unknown): number {
+  return typeof value === 'number' && Number.isInteger(value) && value > 0 && value <= tokensMax ? value : 0
+}
