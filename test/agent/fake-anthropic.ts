@@ -20,6 +20,12 @@ export const answerEvents = [
   { type: 'message_stop' },
 ]
 
+/** What it says, with this usage before its first word. */
+export function answerWith(usage: object) {
+  const [start, ...rest] = answerEvents
+  return [{ ...start, type: 'message_start', message: { ...start?.message, usage } }, ...rest]
+}
+
 /** An API that says “Hi there”, unless `intercept` says that it has dealt with the request. */
 export async function fakeAnthropic(
   intercept: (body: string, response: ServerResponse) => boolean,
@@ -28,7 +34,7 @@ export async function fakeAnthropic(
     const body = Buffer.concat(await request.toArray()).toString()
     if (intercept(body, response)) return
     response.writeHead(200, { 'content-type': 'text/event-stream' })
-    for (const event of answerEvents) response.write(`event: ${event.type}\ndata: ${JSON.stringify(event)}\n\n`)
+    sendEvents(response, answerEvents)
     response.end()
   }
   const server = createServer((request, response) => void answer(request, response))
@@ -40,4 +46,8 @@ export async function fakeAnthropic(
       await new Promise((resolve) => server.close(resolve))
     },
   }
+}
+
+export function sendEvents(response: ServerResponse, events: readonly { type: string }[]): void {
+  for (const event of events) response.write(`event: ${event.type}\ndata: ${JSON.stringify(event)}\n\n`)
 }

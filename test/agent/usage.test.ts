@@ -2,11 +2,10 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { costNanoUsd, usd } from '../../src/lib/model-price.ts'
 import { result } from './conformance.ts'
-import { answerEvents, fakeAnthropic } from './fake-anthropic.ts'
+import { answerWith, fakeAnthropic, sendEvents } from './fake-anthropic.ts'
 import { World } from './world.ts'
 
 test('what an agent tells of caches is what the gateway counts, and costs the same', async () => {
-  const [start, ...rest] = answerEvents
   const usage = {
     input_tokens: 12,
     cache_read_input_tokens: 1000,
@@ -15,10 +14,7 @@ test('what an agent tells of caches is what the gateway counts, and costs the sa
   }
   await using upstream = await fakeAnthropic((_body, response) => {
     response.writeHead(200, { 'content-type': 'text/event-stream' })
-    const first = { ...start, type: 'message_start', message: { ...start?.message, usage } }
-    for (const event of [first, ...rest]) {
-      response.write(`event: ${event.type}\ndata: ${JSON.stringify(event)}\n\n`)
-    }
+    sendEvents(response, answerWith(usage))
     response.end()
     return true
   })
