@@ -24,9 +24,10 @@ test('prices are read by model, and wrong ones are told with their place', () =>
   for (const [text, pattern] of [
     ['{', /ATOLL_PRICES must be JSON/],
     ['[]', /ATOLL_PRICES /],
-    ['{"gpt-5":{"inputPerMillion":1,"outputPerMillion":1}}', /ATOLL_PRICES gpt-5/],
+    ['{"gpt-5":{"inputPerMillion":1,"outputPerMillion":1}}', /ATOLL_PRICES gpt-5: must be "demo" or provider\/model/],
     ['{"demo":{"inputPerMillion":-1,"outputPerMillion":1}}', /ATOLL_PRICES demo\.inputPerMillion/],
     ['{"demo":{"inputPerMillion":1}}', /ATOLL_PRICES demo\.outputPerMillion/],
+    ['{"demo":{"inputPerMillion":"1","outputPerMillion":-1}}', /demo\.inputPerMillion: .*\n.*demo\.outputPerMillion: /],
     [
       '{"openai/gpt-5":{"inputPerMillion":1,"outputPerMillion":1,"cacheReadPerMillion":"0"}}',
       /ATOLL_PRICES openai\/gpt-5\.cacheReadPerMillion/,

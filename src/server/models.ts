@@ -52,9 +52,11 @@ export function readPrices(text: string, faults: string[]): ReadonlyMap<string, 
     const given = Object.entries({ demo: demoPrice, ...parsed.data })
     return new Map(given.map(([model, price]) => [model, wholePrice(model, price)]))
   }
-  const [issue] = parsed.error.issues
-  const place = issue?.path.map(String).join('.') ?? ''
-  faults.push(`ATOLL_PRICES ${place === '' ? '' : `${place}: `}${issue?.message ?? 'is wrong'}`)
+  for (const issue of parsed.error.issues) {
+    const place = issue.path.map(String).join('.')
+    const message = issue.code === 'invalid_key' ? issue.issues[0]?.message : issue.message
+    faults.push(`ATOLL_PRICES ${place === '' ? '' : `${place}: `}${message ?? 'is wrong'}`)
+  }
   return new Map()
 }
 

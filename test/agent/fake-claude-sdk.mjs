@@ -15,6 +15,7 @@ export async function* query({ prompt, options }) {
   const { env, cwd, model, abortController, maxTurns = Infinity, resume, permissionMode } = options
   if (permissionMode !== 'bypassPermissions' || env.IS_SANDBOX !== '1')
     throw new Error('as root, permissions cannot be skipped')
+  if (!options.disallowedTools.includes('WebSearch')) throw new Error('the gateway refuses what WebSearch asks for')
   const session_id = resume ?? randomUUID()
   const file = join(env.HOME, '.claude', `${session_id}.json`)
   const messages = existsSync(file) ? JSON.parse(readFileSync(file, 'utf8')) : []

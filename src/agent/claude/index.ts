@@ -14,6 +14,9 @@ import { loadClaudeSdk, type ClaudeSdk } from './sdk.ts'
 /** Its names of the protocol's tools. */
 const claudeTools = ['Bash', 'Read', 'Write', 'Edit', 'Glob', 'Grep', 'LS'] as const
 
+/** It asks the model API to search, which the gateway refuses. */
+const hostedTool = 'WebSearch'
+
 export const claudeHarness: Harness = {
   name: 'claude',
   version: '1',
@@ -112,7 +115,7 @@ class ClaudeSession implements HarnessSession {
       permissionMode: 'bypassPermissions',
       allowDangerouslySkipPermissions: true,
       settingSources: ['project'],
-      disallowedTools: refused,
+      disallowedTools: [...refused, hostedTool],
       ...(maxTurns === undefined ? {} : { maxTurns }),
       ...(this.#sessionId === undefined ? {} : { resume: this.#sessionId }),
       env: {
