@@ -16,15 +16,20 @@ const hopByHop = new Set([
   'http2-settings',
 ])
 
-/** Keys that this server made begin so; a client that mixes up hosts must not hand its key to what runs inside. */
-const ownKey = /^(?:Bearer +)?atoll_/i
-const keyHeaders = ['x-api-key', 'authorization']
+/** What this server says itself. */
+const ownOfRequests = new Set([
+  'x-forwarded-for',
+  'x-forwarded-host',
+  'x-forwarded-proto',
+  'forwarded',
+  'content-length',
+])
 
-const forwarded = new Set(['x-forwarded-for', 'x-forwarded-host', 'x-forwarded-proto', 'forwarded'])
-const nothing: ReadonlySet<string> = new Set()
+/** What becomes of a header, whose name is given in lower case; without a value it does not go on. */
+type Rewrite = (name: string, value: string) => string | undefined
 
-/** Names and values as they came, in their order and with repeats, without those of one connection and without `drop`. */
-function endToEnd(message: IncomingMessage, drop: ReadonlySet<string>): string[] {
+/** Names and values as they came, in their order and with repeats, without those of one connection, each as `rewrite` has it. */
+function endToEnd(message: IncomingMessage, rewrite: Rewrite): string[] {
   const named = new Set((message.headers.connection ?? '').toLowerCase().split(/[\s,]+/))
   // Where a message ends and whose it is may not be taken away by naming it.
   for (const name of ['content-length', 'host']) named.delete(name)
@@ -32,8 +37,9 @@ function endToEnd(message: IncomingMessage, drop: ReadonlySet<string>): string[]
   for (let index = 0; index + 1 < message.rawHeaders.length; index += 2) {
     const name = message.rawHeaders[index] ?? ''
     const lower = name.toLowerCase()
-    if (hopByHop.has(lower) || named.has(lower) || drop.has(lower)) continue
-    kept.push(name, message.rawHeaders[index + 1] ?? '')
+    if (hopByHop.has(lower) || named.has(lower)) continue
+    const value = rewrite(lower, message.rawHeaders[index + 1] ?? '')
+    if (value !== undefined) kept.push(name, value)
   }
   return kept
 }
@@ -46,7 +52,7 @@ export function cameOverTls(request: IncomingMessage, isTrusted: (address: strin
 /** The request's headers for the sandbox: its own, and who asked, through what. `framing` says where its body ends. */
 export function requestHeaders(
   request: IncomingMessage,
-  strip: ReadonlySet<string>,
+  rewrite: Rewrite,
   isTrusted: (address: string) => boolean,
 ): string[] {
   const address = request.socket.remoteAddress ?? ''
@@ -56,9 +62,8 @@ export function requestHeaders(
     return typeof value === 'string' && value !== '' ? value : undefined
   }
   const chain = before('x-forwarded-for')
-  const keys = keyHeaders.filter((name) => ownKey.test(String(request.headers[name] ?? '')))
   return [
-    ...endToEnd(request, new Set([...strip, ...forwarded, ...keys, 'content-length'])),
+    ...endToEnd(request, (name, value) => (ownOfRequests.has(name) ? undefined : rewrite(name, value))),
     'X-Forwarded-For',
     chain === undefined ? address : `${chain}, ${address}`,
     'X-Forwarded-Host',
@@ -86,10 +91,7 @@ export function hasBody({ headers }: IncomingMessage): boolean {
 
 /** The answer's headers for the client; its cookies reach no other preview. */
 export function answerHeaders(answer: IncomingMessage, previewHost: string): string[] {
-  const headers = endToEnd(answer, nothing)
-  return headers.map((text, index) =>
-    headers[index - 1]?.toLowerCase() === 'set-cookie' && index % 2 === 1 ? ownCookie(text, previewHost) : text,
-  )
+  return endToEnd(answer, (name, value) => (name === 'set-cookie' ? ownCookie(value, previewHost) : value))
 }
 
 /**

@@ -4,7 +4,8 @@ import type { EventBus } from '../events/bus.ts'
 import type { Log } from '../lib/log.ts'
 import type { PreviewService, PreviewTarget } from '../sandbox/index.ts'
 import { Certificates } from './certificates.ts'
-import { admit } from './gate.ts'
+import { Credentials } from './credentials.ts'
+import { admits } from './gate.ts'
 import { cameOverTls, requestHeaders } from './headers.ts'
 import { isUnder, readHost } from './host.ts'
 import { refuse } from './page.ts'
@@ -25,6 +26,8 @@ export interface PreviewProxyOptions {
   apiHosts?: readonly string[]
   /** Proxies whose `X-Forwarded-*` headers are believed. Default none. */
   trustProxy?: boolean | readonly string[]
+  /** The API key that the operator has chosen; those that the server makes are known by their looks. */
+  apiKey?: string
   /** Where a proxy in front serves TLS; absent without one. */
   edge?: { port: number; probeAfterMs?: number }
   log: Log
@@ -52,6 +55,7 @@ export function createPreviewProxy(options: PreviewProxyOptions): PreviewProxy {
     ...(options.edge === undefined ? {} : { edgePort: options.edge.port }),
     ...(options.edge?.probeAfterMs === undefined ? {} : { probeAfterMs: options.edge.probeAfterMs }),
   })
+  const credentials = new Credentials(options.apiKey)
   const connections = new Connections((target) => previews.dial(target))
   const upgraded = new Set<Duplex>()
   let answered: (statusCode: number) => void = () => {}
@@ -61,17 +65,20 @@ export function createPreviewProxy(options: PreviewProxyOptions): PreviewProxy {
   })
 
   /** The sandbox and port that a request asks for, or why it may not have them. */
-  const enter = async (
-    request: IncomingMessage,
-  ): Promise<Refusal | { target: PreviewTarget; strip: ReadonlySet<string> }> => {
+  const enter = async (request: IncomingMessage): Promise<Refusal | { target: PreviewTarget }> => {
     const hostname = readHost(request.headers.host)
     const target = hostname === undefined ? undefined : await previews.resolve(hostname)
     if (hostname === undefined || target === undefined) return unknownHost
     if (target.awaitsCertificate && cameOverTls(request, isTrusted)) certificates.served(hostname)
     if (target.sandbox.status === 'stopped') return stopped
-    const strip = admit(target, request.headers)
-    return strip === undefined ? wrongToken : { target, strip }
+    return admits(target, request.headers) ? { target } : wrongToken
   }
+
+  /** What goes into the sandbox of the head of a request. */
+  const headFor = (target: PreviewTarget, request: IncomingMessage) => ({
+    path: credentials.strippedUrl(request.url ?? '/'),
+    headers: requestHeaders(request, (name, value) => credentials.strippedHeader(name, value, target), isTrusted),
+  })
 
   const serve = async (request: IncomingMessage, response: ServerResponse): Promise<void> => {
     const entry = await enter(request)
@@ -81,10 +88,9 @@ export function createPreviewProxy(options: PreviewProxyOptions): PreviewProxy {
     }
     // Its client has gone while the name was looked up: no reason to wake a sandbox.
     if (response.destroyed) return
-    const { target, strip } = entry
-    const headers = requestHeaders(request, strip, isTrusted)
+    const { target } = entry
     response.once('close', previews.hold(target.sandbox.id))
-    forward({ request, response, target, headers, previewHost, connections, log })
+    forward({ request, response, target, ...headFor(target, request), previewHost, connections, log })
   }
 
   const carry = async (request: IncomingMessage, socket: Duplex, head: Buffer): Promise<void> => {
@@ -95,8 +101,7 @@ export function createPreviewProxy(options: PreviewProxyOptions): PreviewProxy {
       return
     }
     if (socket.destroyed) return
-    const { target, strip } = entry
-    const headers = requestHeaders(request, strip, isTrusted)
+    const { target } = entry
     const release = previews.hold(target.sandbox.id)
     upgraded.add(socket)
     socket.once('close', () => {
@@ -105,7 +110,7 @@ export function createPreviewProxy(options: PreviewProxyOptions): PreviewProxy {
     })
     const dial = (to: PreviewTarget) => previews.dial(to)
     const onAnswer = (code: number) => answered(code)
-    await carryUpgrade({ request, socket, head, target, headers, previewHost, dial, log, onAnswer })
+    await carryUpgrade({ request, socket, head, target, ...headFor(target, request), previewHost, dial, log, onAnswer })
   }
 
   return {

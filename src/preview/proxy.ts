@@ -18,6 +18,8 @@ export interface Forward {
   request: IncomingMessage
   response: ServerResponse
   target: PreviewTarget
+  /** The address as the sandbox sees it. */
+  path: string
   /** Names and values in turn. */
   headers: string[]
   previewHost: string
@@ -31,7 +33,7 @@ export function forward(job: Forward, isRepeat = false): void {
   const upstream = httpRequest({
     agent: connections,
     method: request.method,
-    path: request.url,
+    path: job.path,
     headers: [...job.headers, ...framing(request)],
     // Read by `Connections`; the type of the options does not know it.
     ...({ target } as object),

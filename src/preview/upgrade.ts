@@ -22,6 +22,8 @@ export interface Upgrade {
   socket: Duplex
   head: Buffer
   target: PreviewTarget
+  /** The address as the sandbox sees it. */
+  path: string
   /** Names and values in turn. */
   headers: string[]
   previewHost: string
@@ -32,7 +34,7 @@ export interface Upgrade {
 
 /** Carries a WebSocket: the handshake as it is, then bytes both ways until either side ends. */
 export async function carryUpgrade(job: Upgrade): Promise<void> {
-  const { request, socket, head, target, headers, previewHost, dial, log, onAnswer } = job
+  const { request, socket, head, target, path, headers, previewHost, dial, log, onAnswer } = job
   const refuse = (refusal: Refusal) => {
     onAnswer(refusal.statusCode)
     refuseUpgrade(socket, refusal)
@@ -60,7 +62,7 @@ export async function carryUpgrade(job: Upgrade): Promise<void> {
     // Without an agent: a connection of its own, which nobody reuses.
     createConnection: () => connection,
     method: request.method,
-    path: request.url,
+    path,
     headers: [...headers, 'Connection', 'Upgrade', 'Upgrade', request.headers.upgrade ?? 'websocket'],
   })
   const timer = setTimeout(() => upstream.destroy(new Error('no answer to the upgrade')), upgradeMs)

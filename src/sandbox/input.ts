@@ -1,5 +1,6 @@
 import { randomBytes } from 'node:crypto'
 import { ServiceError } from '../errors.ts'
+import { credentialPrefix } from '../lib/credential.ts'
 import type { PreviewAuth } from './api.ts'
 
 /** Throws `invalid_request` naming the field unless it holds. */
@@ -51,7 +52,9 @@ const tokenLengthMax = 512
 
 /** The token that a preview will demand: the caller's, or a random one of 256 bits. */
 export function previewToken(auth: PreviewAuth, field: string): string {
-  if (auth.token === undefined || auth.token === 'auto') return randomBytes(32).toString('base64url')
+  if (auth.token === undefined || auth.token === 'auto') {
+    return `${credentialPrefix}${randomBytes(32).toString('base64url')}`
+  }
   const { length } = auth.token
   demand(
     length >= tokenLengthMin && length <= tokenLengthMax,

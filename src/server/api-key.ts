@@ -1,4 +1,5 @@
 import { randomBytes } from 'node:crypto'
+import { credentialPrefix } from '../lib/credential.ts'
 import { newId } from '../lib/id.ts'
 import { sha256 } from '../lib/secret.ts'
 import type { OrganisationStore } from '../sandbox/index.ts'
@@ -20,7 +21,7 @@ export async function makeFirstApiKey(
 ): Promise<string | undefined> {
   const { id: orgId } = await organisations.defaultOrganisation()
   if ((await organisations.countApiKeys(orgId)) > 0) return undefined
-  const key = `atoll_${randomBytes(24).toString('hex')}`
+  const key = `${credentialPrefix}${randomBytes(24).toString('hex')}`
   show(key)
   await insertApiKey(organisations, orgId, key)
   return key

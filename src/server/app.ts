@@ -145,6 +145,7 @@ export async function startApp(config: Config, log: Logger, events: AppEvents): 
       apiHosts: config.apiHosts,
       ...(config.previewUrl.protocol === 'https:' ? { edge: { port: Number(config.previewUrl.port) || 443 } } : {}),
       trustProxy: config.trustProxy,
+      ...(config.apiKey === undefined ? {} : { apiKey: config.apiKey }),
       log,
     }),
     config: {

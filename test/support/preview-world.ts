@@ -7,7 +7,7 @@ import { exchange } from './api-client.ts'
 import type { ApiAnswer, Exchange } from './api-client.ts'
 import { listen } from './listen.ts'
 import { makeWorld, previewHost } from './world.ts'
-import type { World } from './world.ts'
+import type { World, WorldOptions } from './world.ts'
 
 /** The host name of a sandbox's port. */
 export function hostOf(sandboxId: string, port: number | string): string {
@@ -40,8 +40,8 @@ export class PreviewWorld implements AsyncDisposable {
     this.inside.on('upgrade', (_request, socket) => this.#upgraded.add(socket))
   }
 
-  static async start(given: Record<string, RequestListener> = {}): Promise<PreviewWorld> {
-    const world = await makeWorld()
+  static async start(given: Record<string, RequestListener> = {}, options: WorldOptions = {}): Promise<PreviewWorld> {
+    const world = await makeWorld({ publicUrl: 'http://api.test', ...options })
     const id = await world.sandbox()
     const answers = { '/headers': echoHead, ...given }
     const seen: IncomingMessage[] = []

@@ -26,6 +26,8 @@ export interface WorldOptions {
   publicUrl?: string
   trustProxy?: boolean | string[]
   ready?: () => Promise<void>
+  /** The key that the operator has chosen. */
+  apiKey?: string
   /** Serves as behind a proxy with TLS at this port. */
   edge?: { port: number; probeAfterMs?: number }
 }
@@ -88,6 +90,7 @@ export async function makeWorld(options: WorldOptions = {}): Promise<World> {
       log,
       ...(publicUrl === undefined ? {} : { apiHosts: [new URL(publicUrl).hostname] }),
       ...(options.edge === undefined ? {} : { edge: options.edge }),
+      ...(options.apiKey === undefined ? {} : { apiKey: options.apiKey }),
     }),
     config: {
       ...(publicUrl === undefined ? {} : { publicUrl }),
