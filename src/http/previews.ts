@@ -17,7 +17,9 @@ export const previewRoutes = [
     summary: 'Declare a preview of a port',
     description:
       'Every port answers under its host name undeclared; declaring one makes it listable and gives it a domain of your own ' +
-      'and a token to demand. Declaring it again changes what is named: what is absent or `{}` stays as it was, `null` removes it.',
+      'and a token to demand. Declaring it again changes what is named: what is absent or `{}` stays as it was, `null` removes it. ' +
+      'A domain leads to the port when DNS has the TXT record `verification`. One that another preview serves is a `conflict`, whose ' +
+      'answer has that record too.',
     auth: 'key',
     body: wire.putPreview,
     creates: true,
@@ -83,12 +85,14 @@ export const previewRoutes = [
 ]
 
 function previewBody(preview: Preview, { sandboxes }: HttpDeps): z.output<typeof wire.preview> {
+  const verification = sandboxes.previews.verification(preview)
   return {
     id: preview.id,
     sandboxId: preview.sandboxId,
     orgId: preview.orgId,
     hostname: sandboxes.previews.hostname(preview.sandboxId, preview.port),
     ...(preview.customHostname === undefined ? {} : { customHostname: preview.customHostname }),
+    ...(verification === undefined ? {} : { verification }),
     port: preview.port,
     sslStatus: preview.sslStatus,
     authConfig: preview.authScheme === undefined ? {} : { scheme: preview.authScheme },

@@ -1,5 +1,6 @@
 import type { Duplex, Readable } from 'node:stream'
 import type { Checkpoint } from './checkpoint.ts'
+import type { VerificationRecord } from './custom-domain.ts'
 import type { CheckpointKind } from './driver.ts'
 import type { Attachment, AttachOptions, DirectoryEntry, FileStat, ProcessInfo } from './guest.ts'
 import type { Patch, PatchStrategy } from './patch.ts'
@@ -121,7 +122,10 @@ export interface CreatePatch {
 }
 
 export interface PreviewService {
-  /** `created` is false when the port had a preview, which is then updated. `token` is the one that this call has set. */
+  /**
+   * `created` is false when the port had a preview, which is then updated. `token` is the one that this call has set. A domain leads
+   * to the port once its record is seen; throws `conflict` when the domain is another preview's.
+   */
   put(
     orgId: string,
     sandboxId: string,
@@ -131,6 +135,8 @@ export interface PreviewService {
   delete(orgId: string, sandboxId: string, port: number): Promise<void>
   /** A new token for all ports of the sandbox that have none of their own. */
   rotate(orgId: string, sandboxId: string): Promise<string>
+  /** The TXT record that proves the preview's domain; undefined when it has none. */
+  verification(preview: Pick<Preview, 'orgId' | 'customHostname'>): VerificationRecord | undefined
   /** `<sandbox_id>-p<port>.<preview domain>` */
   hostname(sandboxId: string, port: number): string
   /**

@@ -19,6 +19,10 @@ export interface SandboxLimits {
   patchTimeoutMs: number
   fullCheckpointsMax: number
   diskOnlyCheckpointsMax: number
+  /** Custom domains of one organisation that wait for their TXT record. */
+  unverifiedDomainsMax: number
+  /** A domain that waits for its record is looked at after this long, then at growing intervals, and never more often. */
+  domainCheckMs: number
   /** How long an operation or a preview request waits for a sandbox to wake. */
   wakeWaitMs: number
 }
@@ -36,5 +40,7 @@ export const defaultSandboxLimits: SandboxLimits = {
   patchTimeoutMs: 600_000,
   fullCheckpointsMax: 10,
   diskOnlyCheckpointsMax: 100,
+  unverifiedDomainsMax: 100,
+  domainCheckMs: 3000,
   wakeWaitMs: 30_000,
 }

@@ -1,8 +1,12 @@
 import type { Duplex } from 'node:stream'
 import { ServiceError, isServiceError } from '../errors.ts'
 import { newId } from '../lib/id.ts'
+import { KeyedLock } from '../lib/keyed-lock.ts'
 import { sha256 } from '../lib/secret.ts'
 import type { PreviewService, PreviewTarget, PutPreview } from './api.ts'
+import { readCustomHostname } from './custom-domain.ts'
+import type { VerificationRecord } from './custom-domain.ts'
+import type { DomainProofs } from './domain-proofs.ts'
 import type { Guest } from './guest.ts'
 import { demand, demandInteger, previewToken } from './input.ts'
 import type { Lifecycle } from './lifecycle.ts'
@@ -17,6 +21,8 @@ export interface PreviewDomain {
   tls: boolean
   /** Host names that no custom domain may be or lie under, the preview host included. */
   ownHosts: readonly string[]
+  /** Whether there are custom domains. Only where `ownHosts` has the name under which clients reach the API. */
+  isCustomAllowed: boolean
 }
 
 interface PreviewsDeps {
@@ -24,6 +30,9 @@ interface PreviewsDeps {
   lifecycle: Lifecycle
   guest: (sandboxId: string) => Guest
   domain: PreviewDomain
+  proofs: DomainProofs
+  /** Custom domains of one organisation that are not verified. */
+  unverifiedMax: number
 }
 
 /** What a certificate's fate may follow on. A failure is news only while one is awaited. */
@@ -31,26 +40,26 @@ const statusesBefore: Record<'active' | 'failed', readonly SslStatus[]> = {
   active: ['pending', 'failed', 'disabled'],
   failed: ['pending', 'disabled'],
 }
-const hostnamePattern = /^(?=.{4,253}$)(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z](?:[a-z0-9-]{0,61}[a-z0-9])$/
-/** Names that lead nowhere on the internet, but perhaps to something on the operator's own network. */
-const reservedPattern = /\.(?:internal|local|localhost|localdomain|lan|home|corp|arpa)$/
 const ownLabelPattern = /^(sb-[a-z0-9]{12,40})-p([1-9][0-9]{0,4})$/
 
 export class Previews implements PreviewService {
   readonly #deps: PreviewsDeps
+  /** By organisation: its claims are counted and made one after the other. */
+  readonly #claiming = new KeyedLock()
 
   constructor(deps: PreviewsDeps) {
     this.#deps = deps
   }
 
   async put(orgId: string, sandboxId: string, input: PutPreview) {
-    const { lifecycle } = this.#deps
+    const { store, lifecycle, proofs } = this.#deps
     demandInteger(input.port, 'port', 1, 65_535)
     const { domain, auth } = input
-    const customHostname = typeof domain === 'string' ? this.#customHostname(domain) : undefined
+    const hostname = typeof domain === 'string' ? this.#customHostname(domain) : undefined
     const token = auth ? previewToken(auth, 'authConfig') : undefined
     const sandbox = await lifecycle.get(orgId, sandboxId)
     demandAlive(sandbox)
+    if (hostname !== undefined) await proofs.assertFree(orgId, hostname)
     const { preview, created } = await this.#put({
       id: newId('pv-'),
       orgId,
@@ -58,16 +67,21 @@ export class Previews implements PreviewService {
       port: input.port,
       sslStatus: this.#sslStatus(),
       createdAt: new Date(),
-      ...(domain === undefined ? {} : { customHostname }),
+      ...(domain === undefined ? {} : { customHostname: hostname }),
       ...(auth === null ? { authScheme: undefined, tokenHash: undefined } : {}),
       ...(token === undefined ? {} : { authScheme: 'bearer', tokenHash: sha256(token) }),
     })
-    return { preview: this.#shown(preview), created, ...(token === undefined ? {} : { token }) }
+    await this.#look([preview])
+    const seen = (await store.preview(sandboxId, input.port)) ?? preview
+    if (domain !== undefined) proofs.watch(seen)
+    return { preview: this.#shown(seen), created, ...(token === undefined ? {} : { token }) }
   }
 
   async list(orgId: string, sandboxId: string): Promise<Preview[]> {
-    await this.#deps.lifecycle.get(orgId, sandboxId)
-    const previews = await this.#deps.store.listPreviews(sandboxId)
+    const { store, lifecycle } = this.#deps
+    const { status } = await lifecycle.get(orgId, sandboxId)
+    if (status !== 'stopped') await this.#look(await store.listPreviews(sandboxId))
+    const previews = await store.listPreviews(sandboxId)
     return previews.map((preview) => this.#shown(preview))
   }
 
@@ -88,6 +102,10 @@ export class Previews implements PreviewService {
 
   hostname(sandboxId: string, port: number): string {
     return `${sandboxId}-p${port}.${this.#deps.domain.host}`
+  }
+
+  verification({ orgId, customHostname }: Pick<Preview, 'orgId' | 'customHostname'>): VerificationRecord | undefined {
+    return customHostname === undefined ? undefined : this.#deps.proofs.record(orgId, customHostname)
   }
 
   async resolve(hostname: string): Promise<PreviewTarget | undefined> {
@@ -128,14 +146,36 @@ export class Previews implements PreviewService {
     return this.#deps.lifecycle.hold(sandboxId)
   }
 
-  /** A domain whose sandbox is stopped for good is free again, although the preview is remembered for a while. */
+  async #look(previews: readonly Preview[]): Promise<void> {
+    if (this.#deps.domain.isCustomAllowed) await this.#deps.proofs.look(previews)
+  }
+
   async #put(declaration: PreviewDeclaration): Promise<{ preview: Preview; created: boolean }> {
+    const { store, unverifiedMax } = this.#deps
+    const { orgId, sandboxId, port, customHostname } = declaration
+    if (customHostname === undefined) return await store.putPreview(declaration)
+    return await this.#claiming.run(orgId, async () => {
+      const unverified = await store.unverifiedPreviews(unverifiedMax, orgId)
+      const isOneOfThem = unverified.some((preview) => preview.sandboxId === sandboxId && preview.port === port)
+      const before = await store.preview(sandboxId, port)
+      if (unverified.length >= unverifiedMax && !isOneOfThem && before?.customHostname !== customHostname) {
+        const message = `domain is refused: ${unverifiedMax} domains of this organisation wait for their TXT record already`
+        throw new ServiceError('conflict', message, { details: { field: 'domain' } })
+      }
+      return await this.#claim(declaration, customHostname)
+    })
+  }
+
+  /** A domain whose sandbox is stopped for good is free again, although the preview is remembered for a while. */
+  async #claim(
+    declaration: PreviewDeclaration,
+    customHostname: string,
+  ): Promise<{ preview: Preview; created: boolean }> {
     const { store } = this.#deps
     try {
       return await store.putPreview(declaration)
     } catch (error) {
-      const { customHostname } = declaration
-      const holder = customHostname === undefined ? undefined : await store.previewByHostname(customHostname)
+      const holder = await store.previewByHostname(customHostname, declaration.orgId)
       const sandbox = holder && (await store.sandbox(holder.sandboxId))
       if (!isServiceError(error, 'conflict') || holder === undefined || sandbox?.status !== 'stopped') throw error
       await store.deletePreview(holder.sandboxId, holder.port)
@@ -149,18 +189,15 @@ export class Previews implements PreviewService {
 
   /** What was recorded under another configuration counts as nothing. */
   #sslStatus(preview?: Preview): SslStatus {
+    if (preview?.customHostname !== undefined && preview.verifiedAt === undefined) return 'pending'
     if (!this.#deps.domain.tls) return 'disabled'
     return preview === undefined || preview.sslStatus === 'disabled' ? 'pending' : preview.sslStatus
   }
 
   #customHostname(domain: string): string {
-    const hostname = domain.toLowerCase().replace(/\.$/, '')
-    demand(hostnamePattern.test(hostname), 'domain', 'must be a host name such as app.example.com')
-    demand(!reservedPattern.test(hostname), 'domain', 'must not be a name of a private network')
-    for (const own of this.#deps.domain.ownHosts) {
-      demand(hostname !== own && !hostname.endsWith(`.${own}`), 'domain', `must not be ${own} or lie under it`)
-    }
-    return hostname
+    const { isCustomAllowed, ownHosts } = this.#deps.domain
+    demand(isCustomAllowed, 'domain', 'cannot be given: the operator of this server has not set ATOLL_PUBLIC_URL')
+    return readCustomHostname(domain, ownHosts)
   }
 }
 

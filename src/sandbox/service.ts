@@ -3,6 +3,7 @@ import type { Log } from '../lib/log.ts'
 import { sha256 } from '../lib/secret.ts'
 import type { CreateSandbox, ListSandboxes, SandboxService } from './api.ts'
 import { Checkpoints } from './checkpoints.ts'
+import { DomainProofs } from './domain-proofs.ts'
 import type { RuntimeDriver } from './driver.ts'
 import { Exec } from './exec.ts'
 import { Files } from './files.ts'
@@ -18,6 +19,7 @@ import { purgeSandboxes } from './purge.ts'
 import { recover } from './recovery.ts'
 import { type Sandbox, demandAlive } from './sandbox.ts'
 import type { SandboxStore } from './store.ts'
+import type { TxtResolver } from './txt-resolver.ts'
 
 export interface SandboxServiceDeps {
   store: SandboxStore
@@ -28,6 +30,8 @@ export interface SandboxServiceDeps {
   log: Log
   limits: SandboxLimits
   previewDomain: PreviewDomain
+  /** Where proofs of custom domains are looked up. */
+  txtResolver: TxtResolver
   signingSecret: string
 }
 
@@ -56,7 +60,21 @@ export function createSandboxService(deps: SandboxServiceDeps): RunningSandboxSe
     return (inside, sandbox, signal) => patches.run(inside, sandbox, found, resumeStrategies, signal)
   })
   const checkpoints = new Checkpoints({ store, driver, lifecycle, patches, limits, log })
-  const previews = new Previews({ store, lifecycle, guest, domain: deps.previewDomain })
+  const proofs = new DomainProofs({
+    store,
+    resolver: deps.txtResolver,
+    secret: deps.signingSecret,
+    log,
+    intervalMs: limits.domainCheckMs,
+  })
+  const previews = new Previews({
+    store,
+    lifecycle,
+    guest,
+    domain: deps.previewDomain,
+    proofs,
+    unverifiedMax: limits.unverifiedDomainsMax,
+  })
   const files = new Files({ store, lifecycle, signingSecret: deps.signingSecret })
   const exec = new Exec(lifecycle)
   let purge: NodeJS.Timeout | undefined
@@ -70,6 +88,7 @@ export function createSandboxService(deps: SandboxServiceDeps): RunningSandboxSe
 
     async start() {
       await recover({ store, driver, lifecycle, log })
+      if (deps.previewDomain.isCustomAllowed) await proofs.start()
       purge = setInterval(() => {
         purgeSandboxes(deps, new Date(Date.now() - purgeAfterMs)).catch((error: unknown) => {
           log.warn({ err: error }, 'stopped sandboxes could not be forgotten')
@@ -79,6 +98,7 @@ export function createSandboxService(deps: SandboxServiceDeps): RunningSandboxSe
 
     async close() {
       clearInterval(purge)
+      await proofs.close()
       await lifecycle.close()
       await checkpoints.close()
       await driver.close()

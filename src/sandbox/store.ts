@@ -53,22 +53,28 @@ export interface SandboxStore {
 
   /**
    * Inserts the preview, or, where the sandbox has one for this port, updates that one and keeps its id and creation time.
-   * The given `sslStatus` is for a new host name: a preview whose custom host name stays keeps its own.
-   * Throws `conflict` when another preview has the custom host name.
+   * The given `sslStatus` is for a new host name: a preview whose custom host name stays keeps its own, and keeps it verified.
+   * Throws `conflict` when another preview of the organisation has the custom host name.
    */
   putPreview(declaration: PreviewDeclaration): Promise<{ preview: Preview; created: boolean }>
   /** Sets the status of a preview that still has this (or no) custom host name and one of the statuses `from`; says whether. */
-  setSslStatus(
-    preview: Pick<Preview, 'sandboxId' | 'port' | 'customHostname'>,
-    sslStatus: SslStatus,
-    from: readonly SslStatus[],
-  ): Promise<boolean>
+  setSslStatus(preview: PreviewDomainKey, sslStatus: SslStatus, from: readonly SslStatus[]): Promise<boolean>
+  /**
+   * Marks a preview that still has this custom host name as verified; says whether it has. The `holder`, verified for the same
+   * name so far, loses that. Throws `conflict` when yet another preview is verified for it.
+   */
+  verifyPreview(preview: PreviewDomainKey, verifiedAt: Date, holder?: PreviewDomainKey): Promise<boolean>
   preview(sandboxId: string, port: number): Promise<Preview | undefined>
-  previewByHostname(customHostname: string): Promise<Preview | undefined>
+  /** The one that is verified for it; with an organisation, the one of that organisation, verified or not. */
+  previewByHostname(customHostname: string, orgId?: string): Promise<Preview | undefined>
+  /** Those with a custom host name that is not verified, of sandboxes that are not stopped, oldest first. */
+  unverifiedPreviews(limit: number, orgId?: string): Promise<Preview[]>
   /** By port. */
   listPreviews(sandboxId: string): Promise<Preview[]>
   deletePreview(sandboxId: string, port: number): Promise<boolean>
 }
+
+export type PreviewDomainKey = Pick<Preview, 'sandboxId' | 'port' | 'customHostname'>
 
 export interface SandboxQuery {
   orgId: string

@@ -23,6 +23,7 @@ import { missingHarness } from './harnesses.ts'
 import { openOwnStore } from './installation.ts'
 import { listen } from './listen.ts'
 import { signingSecret } from './secrets.ts'
+import { createTxtResolver } from './txt-resolver.ts'
 
 export interface App {
   /** The key that this start has made and shown. */
@@ -86,7 +87,9 @@ export async function startApp(config: Config, log: Logger, events: AppEvents): 
       host: config.previewUrl.hostname,
       tls: config.previewUrl.protocol === 'https:',
       ownHosts: [config.previewUrl.hostname, ...config.apiHosts],
+      isCustomAllowed: config.publicUrl !== undefined,
     },
+    txtResolver: createTxtResolver({ servers: config.dnsServers }),
     signingSecret: secret,
   })
   await sandboxes.start()

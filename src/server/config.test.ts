@@ -128,6 +128,30 @@ test('trusted proxies are all, none, or addresses', () => {
   }
 })
 
+test('name servers are those of the machine, or up to three addresses', () => {
+  const servers = (value?: string) => readConfig({ ATOLL_DNS_SERVERS: value }).dnsServers
+  assert.deepEqual([servers(), servers(''), servers(' ')], [[], [], []])
+  assert.deepEqual(servers('127.0.0.1, 10.0.0.1:5353,[2001:db8::1]:53'), [
+    '127.0.0.1',
+    '10.0.0.1:5353',
+    '[2001:db8::1]:53',
+  ])
+  assert.deepEqual(servers('2001:db8::1'), ['2001:db8::1'])
+  const wrong = [
+    'dns.example.com',
+    '1.2.3',
+    '1.2.3.4:0',
+    '1.2.3.4:65536',
+    '1.2.3.4,',
+    '[1.2.3.4]',
+    '2001:db8::1:x',
+    '1.1.1.1/8',
+  ]
+  for (const value of [...wrong, '[::1', '1.1.1.1,2.2.2.2,3.3.3.3,4.4.4.4']) {
+    assert.throws(() => readConfig({ ATOLL_DNS_SERVERS: value }), /ATOLL_DNS_SERVERS must be/, value)
+  }
+})
+
 test('a port above 65535 is refused', () => {
   assert.throws(() => readConfig({ ATOLL_LISTEN: '127.0.0.1:70000' }), /ATOLL_LISTEN/)
 })

@@ -44,6 +44,13 @@ export const environment = z.object({
       )
       .optional(),
   ),
+  ATOLL_DNS_SERVERS: z.preprocess(
+    flagless,
+    z
+      .string()
+      .default('')
+      .transform((value, context) => readDnsServers(value) ?? refuse(context, dnsServersRule)),
+  ),
   ATOLL_TRUST_PROXY: z.preprocess(
     flagless,
     z
@@ -108,6 +115,8 @@ export interface Config {
   previewUrl: URL
   /** Lower case: the host of `ownUrl`, this machine's names, and those that the operator lists. */
   apiHosts: string[]
+  /** Name servers that are asked for proofs of custom domains; none: those of the machine. */
+  dnsServers: string[]
   /** All peers, none, or addresses and CIDR blocks. */
   trustProxy: boolean | string[]
   databaseUrl?: string
@@ -182,6 +191,7 @@ export function readConfig(env: NodeJS.ProcessEnv): Config {
     imageDir: given.ATOLL_IMAGE_DIR,
     ownUrl,
     previewUrl: new URL(given.ATOLL_PREVIEW_URL ?? `http://preview.localhost:${port}`),
+    dnsServers: given.ATOLL_DNS_SERVERS,
     trustProxy: given.ATOLL_TRUST_PROXY,
     runtime: given.ATOLL_RUNTIME,
     region: given.ATOLL_REGION,
@@ -206,6 +216,21 @@ export function readConfig(env: NodeJS.ProcessEnv): Config {
     ...(anthropic ? { anthropic } : {}),
     ...(openai ? { openai } : {}),
   }
+}
+
+const dnsServersRule =
+  'must be at most 3 IP addresses with commas between, each with or without a port (IPv6 in brackets then)'
+const dnsServersMax = 3
+
+function readDnsServers(value: string): string[] | undefined {
+  const servers = value.split(',').map((server) => server.trim())
+  if (value.trim() === '') return []
+  const isServer = (server: string) => {
+    const [, ipv6, ipv4, port = '53'] = /^(?:\[(.+)\]|([^:]+))(?::(\d{1,5}))?$/.exec(server) ?? []
+    const isAddress = isIP(server) !== 0 || isIP(ipv6 ?? '') === 6 || isIP(ipv4 ?? '') === 4
+    return isAddress && Number(port) >= 1 && Number(port) <= 65_535
+  }
+  return servers.length <= dnsServersMax && servers.every(isServer) ? servers : undefined
 }
 
 const trustProxyRule = 'must be "true", "false", or addresses, CIDR blocks and "loopback" with commas between'

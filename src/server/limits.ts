@@ -27,6 +27,8 @@ export const limitBounds = {
     patchTimeoutMs: [1000, 86_400_000],
     fullCheckpointsMax: [1, 1000],
     diskOnlyCheckpointsMax: [1, 10_000],
+    unverifiedDomainsMax: [1, 10_000],
+    domainCheckMs: [100, 600_000],
     wakeWaitMs: [1000, 600_000],
   },
   session: {

@@ -36,6 +36,13 @@ export function cachedSandboxStore(store: SandboxStore): SandboxStore {
       previews.write(portKey(declaration.sandboxId, declaration.port), () => store.putPreview(declaration)),
     setSslStatus: (preview, sslStatus, from) =>
       previews.write(portKey(preview.sandboxId, preview.port), () => store.setSslStatus(preview, sslStatus, from)),
+    async verifyPreview(preview, verifiedAt, holder) {
+      const verify = () => store.verifyPreview(preview, verifiedAt, holder)
+      const verifyKept = () => previews.write(portKey(preview.sandboxId, preview.port), verify)
+      return holder === undefined
+        ? await verifyKept()
+        : await previews.write(portKey(holder.sandboxId, holder.port), verifyKept)
+    },
     deletePreview: (sandboxId, port) =>
       previews.write(portKey(sandboxId, port), () => store.deletePreview(sandboxId, port)),
   }

@@ -1,21 +1,31 @@
 import { sql } from 'kysely'
-import type { Kysely } from 'kysely'
+import type { ExpressionBuilder, Kysely } from 'kysely'
 import type { PreviewDeclaration, SslStatus } from '../sandbox/preview.ts'
-import type { SandboxStore } from '../sandbox/store.ts'
+import type { PreviewDomainKey, SandboxStore } from '../sandbox/store.ts'
 import { present } from './rows.ts'
 import type { Database } from './schema.ts'
 import { strict } from './text.ts'
 
 export type PreviewStore = Pick<
   SandboxStore,
-  'putPreview' | 'setSslStatus' | 'preview' | 'previewByHostname' | 'listPreviews' | 'deletePreview'
+  | 'putPreview'
+  | 'setSslStatus'
+  | 'verifyPreview'
+  | 'preview'
+  | 'previewByHostname'
+  | 'unverifiedPreviews'
+  | 'listPreviews'
+  | 'deletePreview'
 >
 
 const settings = ['customHostname', 'authScheme', 'tokenHash'] as const
-/** A certificate belongs to the host name, so its status lasts as long as that. */
+/** A certificate and a proof belong to the host name, so they last as long as that. */
 const sslStatusOfName = sql<SslStatus>`
   case when previews.custom_hostname is not distinct from excluded.custom_hostname
   then previews.ssl_status else excluded.ssl_status end`
+
+const verifiedAtOfName = sql<Date | null>`
+  case when previews.custom_hostname is not distinct from excluded.custom_hostname then previews.verified_at end`
 
 export function previewStore(db: Kysely<Database>): PreviewStore {
   return {
@@ -36,16 +46,28 @@ export function previewStore(db: Kysely<Database>): PreviewStore {
       return { preview: present(preview), created }
     },
 
-    async setSslStatus({ sandboxId, port, customHostname }, sslStatus, from) {
+    async setSslStatus(preview, sslStatus, from) {
       const { numUpdatedRows } = await db
         .updateTable('previews')
         .set({ sslStatus })
-        .where('sandboxId', '=', sandboxId)
-        .where('port', '=', port)
-        .where('customHostname', 'is not distinct from', customHostname ?? null)
+        .where(isOf(preview))
         .where('sslStatus', 'in', from)
         .executeTakeFirstOrThrow()
       return numUpdatedRows > 0n
+    },
+
+    async verifyPreview(preview, verifiedAt, holder) {
+      return await db.transaction().execute(async (transaction) => {
+        // First, so that the holder loses nothing to a preview that is gone.
+        const found = await transaction.selectFrom('previews').select('id').where(isOf(preview)).forUpdate().execute()
+        if (found.length === 0) return false
+        if (holder !== undefined) {
+          const lost = { verifiedAt: null, sslStatus: 'pending' } as const
+          await transaction.updateTable('previews').set(lost).where(isOf(holder)).execute()
+        }
+        await transaction.updateTable('previews').set({ verifiedAt }).where(isOf(preview)).execute()
+        return true
+      })
     },
 
     async preview(sandboxId, port) {
@@ -58,13 +80,25 @@ export function previewStore(db: Kysely<Database>): PreviewStore {
       return row && present(row)
     },
 
-    async previewByHostname(customHostname) {
-      const row = await db
-        .selectFrom('previews')
-        .selectAll()
-        .where('customHostname', '=', customHostname)
-        .executeTakeFirst()
+    async previewByHostname(customHostname, orgId) {
+      const query = db.selectFrom('previews').selectAll().where('customHostname', '=', customHostname)
+      const row = await (
+        orgId === undefined ? query.where('verifiedAt', 'is not', null) : query.where('orgId', '=', orgId)
+      ).executeTakeFirst()
       return row && present(row)
+    },
+
+    async unverifiedPreviews(limit, orgId) {
+      let query = db
+        .selectFrom('previews')
+        .innerJoin('sandboxes', 'sandboxes.id', 'previews.sandboxId')
+        .selectAll('previews')
+        .where('sandboxes.status', '<>', 'stopped')
+        .where('previews.customHostname', 'is not', null)
+        .where('previews.verifiedAt', 'is', null)
+      if (orgId !== undefined) query = query.where('previews.orgId', '=', orgId)
+      const rows = await query.orderBy('previews.createdAt').orderBy('previews.id').limit(limit).execute()
+      return rows.map(present)
     },
 
     async listPreviews(sandboxId) {
@@ -94,6 +128,16 @@ function updated(declaration: PreviewDeclaration) {
   return {
     orgId: sql.ref<string>('excluded.orgId'),
     ...Object.fromEntries(named.map((column) => [column, sql.ref(`excluded.${column}`)])),
-    ...('customHostname' in declaration ? { sslStatus: sslStatusOfName } : {}),
+    ...('customHostname' in declaration ? { sslStatus: sslStatusOfName, verifiedAt: verifiedAtOfName } : {}),
   }
+}
+
+/** The preview of this port while it has this (or no) custom host name. */
+function isOf({ sandboxId, port, customHostname }: PreviewDomainKey) {
+  return (eb: ExpressionBuilder<Database, 'previews'>) =>
+    eb.and([
+      eb('sandboxId', '=', sandboxId),
+      eb('port', '=', port),
+      eb('customHostname', 'is not distinct from', customHostname ?? null),
+    ])
 }

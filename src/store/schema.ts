@@ -118,6 +118,7 @@ export interface PreviewTable {
   sandboxId: string
   port: number
   customHostname: string | null
+  verifiedAt: Date | null
   sslStatus: SslStatus
   authScheme: 'bearer' | null
   tokenHash: string | null

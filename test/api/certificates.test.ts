@@ -59,6 +59,7 @@ beforeEach(() => {
 /** Declares a preview of a fresh port. */
 async function declare(domain?: string): Promise<number> {
   port++
+  if (domain !== undefined) world.prove(domain)
   const { status, body } = await world.api.post(`/api/sandboxes/${id}/preview`, { port, domain })
   assert.deepEqual([status, body.sslStatus], [201, 'pending'])
   return port
@@ -147,6 +148,7 @@ test('the first https request makes a preview active: its own name without a dom
   assert.deepEqual([again.status, again.body.sslStatus], [200, 'active'])
   const guarded = await world.api.post(path, { port: named, authConfig: { scheme: 'bearer' } })
   assert.deepEqual([guarded.body.customHostname, guarded.body.sslStatus], ['named.example.com', 'active'])
+  world.prove('moved.example.com')
   const moved = await world.api.post(path, { port: named, domain: 'moved.example.com' })
   assert.deepEqual([moved.status, moved.body.sslStatus], [200, 'pending'], 'another name needs another certificate')
   const removed = await world.api.post(path, { port: named, domain: null })
@@ -169,6 +171,7 @@ test('questions are bounded, whatever names they are about', async () => {
 test('without TLS nothing is issued and every preview says so', async () => {
   await using plain = await makeWorld({ publicUrl: 'http://api.test' })
   const sandboxId = await plain.sandbox()
+  plain.prove('a.example.com')
   const { body } = await plain.api.post(`/api/sandboxes/${sandboxId}/preview`, { port: 80, domain: 'a.example.com' })
   assert.equal(body.sslStatus, 'disabled')
   assert.equal((await plain.api.get(question('a.example.com'))).status, 404)

@@ -59,6 +59,7 @@ test('all other cookies pass as they are', async () => {
 test('a custom domain shares its cookies with its own names, and not with previews', async () => {
   const domain = 'app.example.com'
   const path = `/api/sandboxes/${preview.id}/preview`
+  preview.world.prove(domain)
   assert.equal((await preview.world.api.post(path, { port: preview.port, domain })).status, 201)
   assert.deepEqual(await received(['a=1; Domain=example.com', `b=2; Domain=${previewHost}`], domain), [
     'a=1; Domain=example.com',

@@ -46,8 +46,9 @@ test('previews are listed by port, each with what it was declared with and never
     orgId: world.orgId,
     hostname: `${id}-p1.${previewHost}`,
     customHostname: 'one.example.com',
+    verification: first.body.verification,
     port: 1,
-    sslStatus: 'disabled',
+    sslStatus: 'pending',
     authConfig: {},
     createdAt: first.body.createdAt,
   })
@@ -58,6 +59,7 @@ test('previews are listed by port, each with what it was declared with and never
 test('declaring a port again keeps the guard and the domain that it does not name', async () => {
   const token = 'token-of-sixteen-characters'
   const domain = 'kept.example.com'
+  world.prove(domain)
   const declared = await world.api.post(path, { port: 1, domain, authConfig: { token } })
   const { previewAuthToken: _shown, ...record } = declared.body
   for (const body of [{}, { authConfig: {} }, { domain }, { domain: 'KEPT.example.com.', authConfig: {} }]) {
@@ -70,6 +72,8 @@ test('declaring a port again keeps the guard and the domain that it does not nam
 })
 
 test('declaring a port again changes what it names and leaves the rest', async () => {
+  world.prove('before.example.com')
+  world.prove('next.example.com')
   const declared = await world.api.post(path, { port: 1, domain: 'before.example.com', authConfig: { token: 'auto' } })
   const moved = await world.api.post(path, { port: 1, domain: 'next.example.com' })
   assert.deepEqual([moved.status, moved.body.customHostname], [200, 'next.example.com'])
@@ -94,6 +98,8 @@ test('declaring a port again changes what it names and leaves the rest', async (
 
 test('null takes the guard or the domain away, and only that', async () => {
   const token = 'token-of-sixteen-characters'
+  world.prove('gone.example.com')
+  world.prove('open.example.com')
   await world.api.post(path, { port: 1, domain: 'gone.example.com', authConfig: { token } })
   const nameless = await world.api.post(path, { port: 1, domain: null })
   assert.deepEqual([nameless.status, nameless.body.customHostname], [200, undefined])
@@ -116,6 +122,7 @@ test('null takes the guard or the domain away, and only that', async () => {
 test('a guard and a domain that are declared at the same time are both in force', async () => {
   for (let round = 0; round < 10; round++) {
     const domain = `both${round}.example.com`
+    world.prove(domain)
     const token = 'token-of-sixteen-characters'
     await Promise.all([
       world.api.post(path, { port: 1, domain }),
@@ -130,6 +137,7 @@ test('a domain belongs to one preview, and is free again when that, or its sandb
   const { api, stranger } = world
   const theirs = (await stranger.post('/api/sandboxes', {})).body.sandboxID as string
   const domain = 'wanted.example.com'
+  world.prove(domain)
   const take = async () => await stranger.post(`/api/sandboxes/${theirs}/preview`, { port: 1, domain })
   assert.equal((await api.post(path, { port: 1, domain })).status, 201)
   for (const taken of [await take(), await api.post(path, { port: 2, domain: 'WANTED.example.com.' })]) {
@@ -142,7 +150,9 @@ test('a domain belongs to one preview, and is free again when that, or its sandb
   )
   assert.equal((await api.delete(`${path}/1`)).status, 204)
   assert.equal(await leadsInside(domain), false)
+  world.prove(domain, world.strangerOrgId)
   assert.equal((await take()).status, 201)
+  assert.equal(await leadsInside(domain), true)
 
   const mine = await world.sandbox()
   const claim = async () => await api.post(`/api/sandboxes/${mine}/preview`, { port: 1, domain })
@@ -151,7 +161,8 @@ test('a domain belongs to one preview, and is free again when that, or its sandb
   assert.equal((await exchange(world.origin, { headers: { host: domain } })).status, 410)
   assert.equal((await claim()).status, 201)
   assert.equal(await leadsInside(domain), true)
-  assert.deepEqual((await stranger.get(`/api/sandboxes/${theirs}/preview`)).body, [])
+  const [lost] = (await stranger.get(`/api/sandboxes/${theirs}/preview`)).body
+  assert.deepEqual([lost.customHostname, lost.sslStatus], [domain, 'pending'])
 })
 
 test('host names of our own are refused as domains, whatever their letters', async () => {
@@ -229,6 +240,7 @@ test('bad ports and domains are refused', async () => {
   for (const authConfig of ['x', { scheme: 'basic' }, { token: 'short' }]) {
     assert.equal((await api.post(bare, { port: 80, authConfig })).status, 400, JSON.stringify(authConfig))
   }
+  world.prove('taken.example.com')
   assert.equal((await api.post(bare, { port: 80, domain: 'taken.example.com' })).status, 201)
   const theirs = await stranger.post('/api/sandboxes', {})
   const taken = await stranger.post(`/api/sandboxes/${theirs.body.sandboxID}/preview`, {

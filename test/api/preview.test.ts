@@ -194,6 +194,7 @@ test('a declared port has a domain of its own and a token, which is asked for, s
   const { api } = preview.world
   const path = `/api/sandboxes/${preview.id}/preview`
   const token = 'token-of-sixteen-characters'
+  preview.world.prove('app.example.com')
   const declared = await api.post(path, {
     port: preview.port,
     domain: 'App.Example.com',

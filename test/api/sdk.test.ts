@@ -11,7 +11,7 @@ let world: World
 let connection: { apiUrl: string; apiKey: string }
 
 before(async () => {
-  world = await makeWorld()
+  world = await makeWorld({ hasCustomDomains: true })
   connection = { apiUrl: world.origin, apiKey: world.api.key }
 })
 
@@ -82,6 +82,7 @@ test('the public SDK, unchanged: life, files, commands, checkpoints, patches, pr
 test('the public SDK, unchanged: a port that is declared again keeps its guard and its domain', async () => {
   const sandbox = await Sandbox.create(connection)
   const authConfig = { scheme: 'bearer', token: 'token-of-sixteen-characters' }
+  world.prove('sdk.example.com')
   await sandbox.createPreviewURL({ port: 3000, domain: 'sdk.example.com', authConfig })
   const again = await sandbox.createPreviewURL({ port: 3000 })
   assert.deepEqual([again.customHostname, again.authConfig], ['sdk.example.com', { scheme: 'bearer' }])

@@ -13,6 +13,7 @@ export function previewTests(store: OpenedStore): void {
       await store().sandboxes.insertSandbox(sandbox)
       return sandbox
     }
+    const at = new Date('2026-06-06T06:06:06.006Z')
     const hostname = () => `${newId('pv-')}.example.com`
 
     test('a new preview is read as it was written, by port and by host name', async () => {
@@ -28,11 +29,78 @@ export function previewTests(store: OpenedStore): void {
       assert.deepEqual(await store().sandboxes.putPreview(full), { preview: full, created: true })
       assert.deepEqual(await store().sandboxes.putPreview(bare), { preview: bare, created: true })
       assert.deepEqual(await store().sandboxes.preview(sandbox.id, 3000), full)
-      assert.deepEqual(await store().sandboxes.previewByHostname(customHostname), full)
+      assert.deepEqual(await store().sandboxes.previewByHostname(customHostname, sandbox.orgId), full)
       assert.deepEqual(await store().sandboxes.listPreviews(sandbox.id), [full, bare])
       assert.equal(await store().sandboxes.preview(sandbox.id, 3001), undefined)
       assert.equal(await store().sandboxes.preview(newId('sb-'), 3000), undefined)
-      assert.equal(await store().sandboxes.previewByHostname(hostname()), undefined)
+      assert.equal(await store().sandboxes.previewByHostname(hostname(), sandbox.orgId), undefined)
+      assert.equal(await store().sandboxes.previewByHostname(customHostname, newId('org_')), undefined)
+      assert.equal(await store().sandboxes.previewByHostname(customHostname), undefined, 'it is not verified')
+    })
+
+    test('a verified host name stays so while the preview has it, and is found without its organisation', async () => {
+      const sandbox = await newSandbox()
+      const { sandboxes } = store()
+      const customHostname = hostname()
+      const declared = previewOf(sandbox, 3000, { customHostname })
+      await sandboxes.putPreview(declared)
+      assert.equal(await sandboxes.verifyPreview({ ...declared, customHostname: hostname() }, at), false)
+      assert.equal(await sandboxes.verifyPreview({ ...declared, port: 3001 }, at), false)
+      assert.equal(await sandboxes.verifyPreview(declared, at), true)
+      const verified = { ...declared, verifiedAt: at }
+      assert.deepEqual(await sandboxes.previewByHostname(customHostname), verified)
+      assert.deepEqual(await sandboxes.preview(sandbox.id, 3000), verified)
+      assert.deepEqual((await sandboxes.putPreview(declared)).preview, verified)
+      const { customHostname: _name, ...unnamed } = declared
+      assert.deepEqual((await sandboxes.putPreview(unnamed)).preview, verified, 'what is not named stays')
+      for (const other of [hostname(), undefined]) {
+        const moved = await sandboxes.putPreview({ ...declared, customHostname: other })
+        assert.equal(moved.preview.verifiedAt, undefined)
+        assert.equal(await sandboxes.previewByHostname(customHostname), undefined)
+        await sandboxes.putPreview(declared)
+        await sandboxes.verifyPreview(declared, at)
+      }
+    })
+
+    test('many may claim a host name, and one is verified for it: the next takes it from the one that is named', async () => {
+      const { sandboxes } = store()
+      const customHostname = hostname()
+      const [one, other, third] = [await newSandbox(), await newSandbox(), await newSandbox()].map((sandbox) =>
+        previewOf(sandbox, 3000, { customHostname, sslStatus: 'active' }),
+      ) as [Preview, Preview, Preview]
+      for (const claim of [one, other, third]) await sandboxes.putPreview(claim)
+      await sandboxes.verifyPreview(one, at)
+      await assert.rejects(
+        sandboxes.verifyPreview(other, at),
+        (error) => isServiceError(error, 'conflict') && error.message.includes('domain'),
+      )
+      await assert.rejects(sandboxes.verifyPreview(other, at, third), (error) => isServiceError(error, 'conflict'))
+      assert.deepEqual(await sandboxes.previewByHostname(customHostname), { ...one, verifiedAt: at })
+      assert.equal(await sandboxes.verifyPreview({ ...other, port: 1 }, at, one), false, 'nobody loses it to nobody')
+      assert.deepEqual(await sandboxes.previewByHostname(customHostname), { ...one, verifiedAt: at })
+
+      assert.equal(await sandboxes.verifyPreview(other, at, one), true)
+      assert.deepEqual(await sandboxes.previewByHostname(customHostname), { ...other, verifiedAt: at })
+      assert.deepEqual(await sandboxes.preview(one.sandboxId, 3000), { ...one, sslStatus: 'pending' })
+    })
+
+    test('previews whose host name is not verified are listed, oldest first, without those of stopped sandboxes', async () => {
+      const { sandboxes } = store()
+      const { id: orgId } = await newOrganisation(store())
+      const [running, stopped] = [sandboxOf(orgId), sandboxOf(orgId, { status: 'stopped' })]
+      for (const sandbox of [running, stopped]) await sandboxes.insertSandbox(sandbox)
+      const waiting = [2, 1, 0].map((day) =>
+        previewOf(running, 3000 + day, { customHostname: hostname(), createdAt: new Date(Date.UTC(2026, 0, 1 + day)) }),
+      )
+      const verified = previewOf(running, 80, { customHostname: hostname() })
+      const others = [verified, previewOf(running, 81), previewOf(stopped, 80, { customHostname: hostname() })]
+      for (const preview of [...waiting, ...others]) await sandboxes.putPreview(preview)
+      await sandboxes.verifyPreview(verified, at)
+      assert.deepEqual(await sandboxes.unverifiedPreviews(10, orgId), waiting.toReversed())
+      assert.deepEqual(await sandboxes.unverifiedPreviews(2, orgId), waiting.toReversed().slice(0, 2))
+      const all = await sandboxes.unverifiedPreviews(10_000)
+      for (const preview of waiting) assert.ok(all.some(({ id }) => id === preview.id))
+      assert.ok(all.every(({ id }) => others.every((other) => other.id !== id)))
     })
 
     test('the same port again changes what it names, clears what is undefined and leaves the rest', async () => {
@@ -117,8 +185,10 @@ export function previewTests(store: OpenedStore): void {
       assert.deepEqual(await sandboxes.preview(sandbox.id, 3001), expected[1])
     })
 
-    test('a host name of another preview is a conflict, for a new preview and for an update', async () => {
-      const [one, other] = [await newSandbox(), await newSandbox()]
+    test('a host name of another preview of the organisation is a conflict, for a new preview and for an update', async () => {
+      const one = await newSandbox()
+      const other = sandboxOf(one.orgId)
+      await store().sandboxes.insertSandbox(other)
       const customHostname = hostname()
       await store().sandboxes.putPreview(previewOf(one, 3000, { customHostname }))
       const untouched = previewOf(other, 4000)
@@ -133,7 +203,9 @@ export function previewTests(store: OpenedStore): void {
     })
 
     test('a preview keeps its own host name, and gives it free when it goes', async () => {
-      const [one, other] = [await newSandbox(), await newSandbox()]
+      const one = await newSandbox()
+      const other = sandboxOf(one.orgId)
+      await store().sandboxes.insertSandbox(other)
       const customHostname = hostname()
       await store().sandboxes.putPreview(previewOf(one, 3000, { customHostname }))
       assert.equal((await store().sandboxes.putPreview(previewOf(one, 3000, { customHostname }))).created, false)

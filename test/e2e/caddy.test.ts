@@ -8,6 +8,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { connect as connectTls } from 'node:tls'
 import { WebSocket } from 'ws'
 import { Caddy } from '../support/caddy.ts'
+import { DnsServer } from '../support/dns-server.ts'
 import { freePort } from '../support/listen.ts'
 import { AtollServer } from './server.ts'
 
@@ -37,16 +38,20 @@ server.listen(3000, '127.0.0.1')
 let port: number
 let atoll: AtollServer
 let caddy: Caddy
+let dns: DnsServer
 let id: string
 let ownHost: string
 
 before(async () => {
   port = await freePort()
+  dns = await DnsServer.start()
   atoll = await AtollServer.start({
     env: {
       ATOLL_PUBLIC_URL: `https://api.example.org:${port}`,
       ATOLL_PREVIEW_URL: `https://preview.example.org:${port}`,
       ATOLL_TRUST_PROXY: 'loopback',
+      ATOLL_DNS_SERVERS: dns.address,
+      ATOLL_LIMITS: '{"sandbox":{"domainCheckMs":100}}',
     },
   })
   caddy = await Caddy.start(`127.0.0.1:${atoll.port}`, port)
@@ -64,6 +69,7 @@ before(async () => {
 after(async () => {
   await caddy?.[Symbol.asyncDispose]()
   await atoll?.[Symbol.asyncDispose]()
+  await dns?.[Symbol.asyncDispose]()
 })
 
 interface Answer {
@@ -98,8 +104,15 @@ async function askUntilServed(host: string): Promise<Answer> {
   }
 }
 
-async function previews(): Promise<{ port: number; sslStatus: string; customHostname?: string }[]> {
-  return (await atoll.json('GET', `/api/sandboxes/${id}/preview`)) as Awaited<ReturnType<typeof previews>>
+interface Preview {
+  port: number
+  sslStatus: string
+  customHostname?: string
+  verification?: { name: string; value: string }
+}
+
+async function previews(): Promise<Preview[]> {
+  return (await atoll.json('GET', `/api/sandboxes/${id}/preview`)) as Preview[]
 }
 
 async function untilActive(which: number): Promise<void> {
@@ -134,12 +147,30 @@ test('a preview has all paths to itself, also those that the API keeps for this 
   }
 })
 
-test('a custom domain gets its certificate, and its status goes from pending to active', async () => {
+/** Until the edge may get a certificate for the name. */
+async function untilProven(host: string): Promise<void> {
+  while ((await atoll.fetch(`/internal/tls-ask?domain=${host}`)).status !== 200) await sleep(20)
+}
+
+test('a custom domain gets its certificate once its record is there, and its status goes from pending to active', async () => {
   await assert.rejects(ask(customHost, '/'), /alert|SSL/, 'nobody has registered it')
   const body = { port: 3000, domain: customHost }
-  const declared = (await atoll.json('POST', `/api/sandboxes/${id}/preview`, body)) as { sslStatus: string }
+  const declared = (await atoll.json('POST', `/api/sandboxes/${id}/preview`, body)) as Preview
   assert.equal(declared.sslStatus, 'pending')
   assert.equal((await previews())[0]?.sslStatus, 'pending')
+  const { name = '', value = '' } = declared.verification ?? {}
+  assert.equal(name, `_atoll.${customHost}`)
+  dns.texts.set(name, [['atoll-verification=of-somebody-else'], [value.slice(0, -1)]])
+  const { length } = dns.asked
+  while (dns.asked.length <= length) await sleep(20)
+  await assert.rejects(ask(customHost, '/'), /alert|SSL/, 'nobody has proven it')
+
+  // As panels of providers store it: an alias elsewhere, and a text in two strings.
+  dns.texts.delete(name)
+  dns.aliases.set(name, 'proof.example.net')
+  dns.texts.set('proof.example.net', [['v=spf1 -all'], [value.slice(0, 30), value.slice(30)]])
+  await untilProven(customHost)
+  assert.equal((await previews())[0]?.sslStatus, 'pending', 'it has no certificate yet')
   assert.equal((await ask(customHost, '/path')).status, 200)
   await untilActive(3000)
   assert.deepEqual(

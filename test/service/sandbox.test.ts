@@ -703,11 +703,13 @@ test('host names resolve to a sandbox and port, and hostile ones to nothing', as
 })
 
 test('a preview of a port is updated in place, with a domain and a token of its own', async () => {
-  const { service, orgId } = await makeWorld(store)
+  const { service, orgId, records } = await makeWorld(store)
   const { sandbox } = await service.create(orgId, {})
   const first = await service.previews.put(orgId, sandbox.id, { port: 3000 })
   assert.deepEqual([first.created, first.preview.sslStatus, first.token], [true, 'disabled', undefined])
   const domain = `App-${sandbox.id.slice(3)}.Example.com`
+  const record = service.previews.verification({ orgId, customHostname: domain.toLowerCase() })
+  records.texts.set(record?.name ?? '', [record?.value ?? ''])
   const second = await service.previews.put(orgId, sandbox.id, { port: 3000, domain, auth: { scheme: 'bearer' } })
   assert.deepEqual([second.created, second.preview.id], [false, first.preview.id])
   assert.ok((second.token?.length ?? 0) >= 16)

@@ -7,11 +7,19 @@ import { newId } from '../../src/lib/id.ts'
 import { silentLog } from '../../src/lib/log.ts'
 import { type SandboxLimits, createSandboxService, defaultSandboxLimits } from '../../src/sandbox/index.ts'
 import { type Store, cachedSandboxStore } from '../../src/store/index.ts'
+import { FakeTxtRecords } from '../support/fake-txt-records.ts'
 import { FakeMachines } from './fake-machines.ts'
 
+/** What a server finds again after a restart, beside its store. */
+interface Kept {
+  records?: FakeTxtRecords
+  signingSecret?: string
+}
+
 /** The real sandbox service over a real store and machines in memory, for an organisation of its own. */
-export async function makeWorld(store: Store, limits: Partial<SandboxLimits> = {}) {
+export async function makeWorld(store: Store, limits: Partial<SandboxLimits> = {}, kept: Kept = {}) {
   const machines = new FakeMachines()
+  const records = kept.records ?? new FakeTxtRecords()
   const bus = createMemoryBus()
   const events: ServiceEvent[] = []
   const errors: string[] = []
@@ -28,12 +36,13 @@ export async function makeWorld(store: Store, limits: Partial<SandboxLimits> = {
       warn: (_facts, message) => warnings.push(message),
     },
     limits: { ...defaultSandboxLimits, ...limits },
-    previewDomain: { host: 'preview.test', tls: false, ownHosts: ['preview.test', 'api.test'] },
-    signingSecret: randomBytes(32).toString('hex'),
+    previewDomain: { host: 'preview.test', tls: false, ownHosts: ['preview.test', 'api.test'], isCustomAllowed: true },
+    txtResolver: records,
+    signingSecret: kept.signingSecret ?? randomBytes(32).toString('hex'),
   })
   const orgId = newId('org_')
   await store.organisations.insertOrganisation({ id: orgId, name: 'test' })
-  return { service, machines, events, errors, warnings, orgId, store }
+  return { service, machines, records, events, errors, warnings, orgId, store }
 }
 
 export function throwsCode(code: ErrorCode, pattern = /./): (error: unknown) => boolean {

@@ -15,6 +15,7 @@ import { openStore } from '../../src/store/index.ts'
 import type { Store } from '../../src/store/index.ts'
 import { ApiClient } from './api-client.ts'
 import { FakeSessions } from './fake-sessions.ts'
+import { FakeTxtRecords } from './fake-txt-records.ts'
 import { GuestMachines } from './guest-machines.ts'
 import { imageDir } from './images.ts'
 
@@ -24,6 +25,8 @@ export interface WorldOptions {
   limits?: Partial<HttpLimits>
   sandboxLimits?: Partial<SandboxLimits>
   publicUrl?: string
+  /** Default: with a `publicUrl`. */
+  hasCustomDomains?: boolean
   trustProxy?: boolean | string[]
   ready?: () => Promise<void>
   /** The key that the operator has chosen. */
@@ -46,11 +49,16 @@ export interface World extends AsyncDisposable {
   origin: string
   port: number
   orgId: string
+  strangerOrgId: string
   store: Store
   machines: GuestMachines
   sandboxes: RunningSandboxService
   sessions: FakeSessions
+  /** The DNS in which proofs of domains are looked up. */
+  records: FakeTxtRecords
   logs: LogLine[]
+  /** Sets the record that shows a domain to be an organisation's, by default that of `api`. */
+  prove(domain: string, orgId?: string): void
   /** Starts a sandbox and returns its id. */
   sandbox(body?: object): Promise<string>
   close(graceMs?: number): Promise<void>
@@ -65,14 +73,21 @@ export async function makeWorld(options: WorldOptions = {}): Promise<World> {
   const bus = createMemoryBus()
   const machines = new GuestMachines()
   const sessions = new FakeSessions()
+  const records = new FakeTxtRecords()
   const sandboxes = createSandboxService({
     store: store.sandboxes,
     driver: machines,
     guest: (sandboxId) => createGuest(() => machines.dial(sandboxId)),
     bus,
     log,
-    limits: { ...defaultSandboxLimits, ...options.sandboxLimits },
-    previewDomain: { host: previewHost, tls: options.edge !== undefined, ownHosts: [previewHost, 'api.test'] },
+    limits: { ...defaultSandboxLimits, domainCheckMs: 20, ...options.sandboxLimits },
+    previewDomain: {
+      host: previewHost,
+      tls: options.edge !== undefined,
+      ownHosts: [previewHost, 'api.test'],
+      isCustomAllowed: options.hasCustomDomains ?? options.publicUrl !== undefined,
+    },
+    txtResolver: records,
     signingSecret: randomBytes(32).toString('hex'),
   })
   await sandboxes.start()
@@ -125,11 +140,17 @@ export async function makeWorld(options: WorldOptions = {}): Promise<World> {
     origin,
     port,
     orgId: owner.id,
+    strangerOrgId: other.id,
     store,
     machines,
     sandboxes,
     sessions,
+    records,
     logs,
+    prove(domain, orgId = owner.id) {
+      const record = sandboxes.previews.verification({ orgId, customHostname: domain })
+      if (record !== undefined) records.add(record)
+    },
     async sandbox(body = {}) {
       const { status, body: started, text } = await api.post('/api/sandboxes', body)
       if (status !== 201) throw new Error(`no sandbox: ${status} ${text}`)

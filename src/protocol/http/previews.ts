@@ -9,7 +9,10 @@ export const authConfig = z.object({
 
 export const putPreview = z.object({
   port,
-  domain: z.string().nullish().meta({ description: 'A host name of your own; `null` removes it' }),
+  domain: z
+    .string()
+    .nullish()
+    .meta({ description: 'A host name of your own, which leads here once its TXT record is seen; `null` removes it' }),
   authConfig: authConfig.nullish().meta({ description: 'The token to demand; `null` demands none' }),
 })
 
@@ -20,8 +23,14 @@ export const preview = z
     orgId: z.string(),
     hostname: z.string(),
     customHostname: z.string().optional(),
+    verification: z
+      .object({ name: z.string(), value: z.string() })
+      .optional()
+      .meta({ description: 'With a domain: the TXT record that proves it to be yours' }),
     port: z.int(),
-    sslStatus: z.enum(['pending', 'active', 'failed', 'disabled']),
+    sslStatus: z.enum(['pending', 'active', 'failed', 'disabled']).meta({
+      description: '`pending` until the TXT record of the domain is seen, then until a certificate is served',
+    }),
     authConfig: z.object({ scheme: z.literal('bearer').optional() }),
     createdAt: secondTime,
     previewAuthToken: z.string().optional().meta({ description: 'Shown this once' }),

@@ -10,16 +10,18 @@ import { up as sessionForks } from './0003-session-forks.ts'
 import { up as sessionHistory } from './0004-session-history.ts'
 import { up as sessionPurge } from './0005-session-purge.ts'
 import { up as installation } from './0006-installation.ts'
+import { up as customDomains } from './0007-custom-domains.ts'
 import { up as modelUsage } from './0008-model-usage.ts'
 
 /** All migrations by name, in order. A migration that was released never changes: what follows is a new one. */
-const migrations: Record<string, Migration> = {
+export const migrations: Record<string, Migration> = {
   '0001-initial': { up: initial },
   '0002-session-output': { up: sessionOutput },
   '0003-session-forks': { up: sessionForks },
   '0004-session-history': { up: sessionHistory },
   '0005-session-purge': { up: sessionPurge },
   '0006-installation': { up: installation },
+  '0007-custom-domains': { up: customDomains },
   '0008-model-usage': { up: modelUsage },
 }
 

@@ -1,0 +1,159 @@
+/** When domains that wait for their record are looked at. */
+import assert from 'node:assert/strict'
+import { randomBytes } from 'node:crypto'
+import { mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { after, before, beforeEach, test } from 'node:test'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { newId } from '../../src/lib/id.ts'
+import { type Store, openStore } from '../../src/store/index.ts'
+import { FakeTxtRecords } from '../support/fake-txt-records.ts'
+import { imageDir } from '../support/images.ts'
+import { makeWorld } from './world.ts'
+
+const signingSecret = randomBytes(32).toString('hex')
+/** Longer than any test. */
+const never = 24 * 3600 * 1000
+let dataDir: string
+let store: Store
+let records: FakeTxtRecords
+let domain: string
+
+before(async () => {
+  dataDir = await mkdtemp(join(tmpdir(), 'atoll-domains-'))
+  store = await openStore({ dataDir, imageDir })
+})
+
+after(async () => {
+  await store.close()
+  await rm(dataDir, { recursive: true })
+})
+
+beforeEach(() => {
+  records = new FakeTxtRecords()
+  domain = `${newId('pv-')}.example.com`
+})
+
+/** A server over the store of those before it; a domain that waits is first looked at after `domainCheckMs`. */
+async function newServer(domainCheckMs: number) {
+  const world = await makeWorld(store, { domainCheckMs }, { records, signingSecret })
+  await world.service.start()
+  return world
+}
+
+/** Leaves a domain behind that waits for its record, and sets that. */
+async function leaveWaiting(): Promise<{ orgId: string; sandboxId: string }> {
+  const { service, orgId } = await newServer(never)
+  const sandboxId = newId('sb-')
+  await service.create(orgId, { id: sandboxId })
+  const { preview } = await service.previews.put(orgId, sandboxId, { port: 1, domain })
+  assert.equal(preview.verifiedAt, undefined)
+  await service.close()
+  const record = service.previews.verification(preview)
+  assert.ok(record)
+  records.add(record)
+  return { orgId, sandboxId }
+}
+
+const isVerified = async () => (await store.sandboxes.previewByHostname(domain)) !== undefined
+
+test('custom domain: a restarted server goes on to look, and stops when it has seen the record', async () => {
+  await leaveWaiting()
+  const { service } = await newServer(5)
+  while (!(await isVerified())) await sleep(5)
+  const { length } = records.asked
+  await sleep(50)
+  assert.equal(records.asked.length, length)
+  await service.close()
+})
+
+test('custom domain: a list looks, and so does another declaration of the port, whatever that is about', async () => {
+  for (const call of ['list', 'put'] as const) {
+    records = new FakeTxtRecords()
+    domain = `${newId('pv-')}.example.com`
+    const { orgId, sandboxId } = await leaveWaiting()
+    const { service } = await newServer(never)
+    assert.equal(await isVerified(), false, 'nobody has looked')
+    const [preview] =
+      call === 'list'
+        ? await service.previews.list(orgId, sandboxId)
+        : [(await service.previews.put(orgId, sandboxId, { port: 1, auth: null })).preview]
+    assert.ok(preview?.verifiedAt, call)
+    await service.close()
+  }
+})
+
+test('custom domain: many that wait are all looked at after a restart, though few at a time', async () => {
+  const { service, orgId } = await newServer(never)
+  const { sandbox } = await service.create(orgId, {})
+  const ports = Array.from({ length: 60 }, (_, index) => index + 1)
+  for (const port of ports) await service.previews.put(orgId, sandbox.id, { port, domain: `p${port}.${domain}` })
+  await service.close()
+  records.asked.length = 0
+  let most = 0
+  const resolve = records.resolveTxt.bind(records)
+  records.resolveTxt = async (name, signal) => {
+    most = Math.max(most, records.running + 1)
+    records.delay = sleep(5)
+    return await resolve(name, signal)
+  }
+  const second = await newServer(100)
+  while (new Set(records.asked.filter((name) => name.endsWith(domain))).size < ports.length) await sleep(5)
+  assert.ok(most <= 8, `${most} at a time`)
+  await second.service.close()
+})
+
+test('custom domain: it is looked at ever more seldom, and no more when its preview or sandbox has gone', async () => {
+  const { service, orgId } = await newServer(10)
+  const { sandbox } = await service.create(orgId, {})
+  const { sandbox: other } = await service.create(orgId, {})
+  const looks = () => records.asked.filter((name) => name.endsWith(domain)).length
+  await service.previews.put(orgId, sandbox.id, { port: 1, domain })
+  const times: number[] = []
+  while (times.length < 5) {
+    if (looks() > times.length) times.push(performance.now())
+    await sleep(1)
+  }
+  const gaps = times.slice(1).map((time, index) => time - (times[index] ?? 0))
+  assert.ok((gaps.at(-1) ?? 0) >= 40, `the last of ${gaps.map(Math.round).join(', ')} ms is the longest`)
+
+  await service.previews.delete(orgId, sandbox.id, 1)
+  await service.previews.put(orgId, other.id, { port: 1, domain })
+  await service.delete(orgId, other.id)
+  await sleep(50)
+  const left = looks()
+  await sleep(300)
+  assert.equal(looks(), left)
+  await service.close()
+})
+
+test('custom domain: a server that closes waits for no name server and asks none any more', async () => {
+  const { service, orgId, warnings } = await newServer(5)
+  const { sandbox } = await service.create(orgId, {})
+  records.delay = new Promise(() => {})
+  const declared = service.previews.put(orgId, sandbox.id, { port: 1, domain })
+  while (!records.asked.includes(`_atoll.${domain}`)) await sleep(1)
+  await service.close()
+  assert.equal(records.running, 0)
+  // Those of earlier tests wait in the store, and were looked at too.
+  const { length } = records.asked
+  assert.equal((await declared).preview.customHostname, domain)
+  await sleep(50)
+  assert.equal(records.asked.length, length)
+  assert.deepEqual(warnings, [])
+})
+
+test('custom domain: a name server that fails costs only that look', async () => {
+  const { service, orgId, warnings } = await newServer(5)
+  const { sandbox } = await service.create(orgId, {})
+  const { preview } = await service.previews.put(orgId, sandbox.id, { port: 1, domain })
+  const record = service.previews.verification(preview)
+  assert.ok(record)
+  records.resolveTxt = () => Promise.reject(new Error('SERVFAIL'))
+  await sleep(20)
+  records.resolveTxt = async () => [record.value]
+  while (!(await isVerified())) await sleep(5)
+  assert.deepEqual(warnings, [], 'a name server that fails is none of our business')
+  await service.close()
+})
