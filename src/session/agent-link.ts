@@ -8,14 +8,12 @@ import type { AgentCodec, AgentOutput } from './agent-codec.ts'
 import { AgentConnection, type ConnectionEnd } from './agent-connection.ts'
 import { backOff } from './back-off.ts'
 import { configureCommand, findSandbox, prepareFiles, startAgent } from './boot.ts'
-import { previewPort, type SessionConfig, type SessionLimits, type SessionTimings } from './config.ts'
+import { type SessionConfig, type SessionLimits, type SessionTimings } from './config.ts'
 import { hasWork, type Progress } from './draft.ts'
 import { Escalation } from './escalation.ts'
-import { inTime } from './in-time.ts'
 import type { Ledger } from './ledger.ts'
-import { PreviewWatch } from './preview-watch.ts'
+import { ProjectWatch } from './project-watch.ts'
 import { StartSlot, type Starts } from './starts.ts'
-import { detectFramework, inspectionMs } from './project.ts'
 import type { Message } from './session.ts'
 import type { SessionStore } from './store.ts'
 
@@ -65,12 +63,16 @@ export class AgentLink {
   readonly #ledger: Ledger
   readonly #orgId: string
   readonly #life: SessionLife
-  readonly #preview: PreviewWatch
+  readonly #project: ProjectWatch
   readonly #escalation: Escalation
   readonly #slot: StartSlot
   #connection: AgentConnection | undefined
-  /** Something waits that may wake a hibernated sandbox. */
-  #wakeWanted = true
+  /**
+   * What was wanted so far, each of which may wake a hibernated sandbox, and how much of it has met a live agent. Counted, so that
+   * what comes while an attachment is made outlives that one.
+   */
+  #wanted = 1
+  #served = 0
   /** Each in a row; see the bounds above. */
   #failedStarts = 0
   #idleRestarts = 0
@@ -82,13 +84,13 @@ export class AgentLink {
     this.#ledger = ledger
     this.#orgId = orgId
     this.#life = life
-    this.#preview = new PreviewWatch(deps.timings.previewPollMs, () => this.#lookForPreview())
+    this.#project = new ProjectWatch(deps, ledger, orgId)
     this.#escalation = new Escalation(deps.timings, (...sent) => this.#signalInterrupted(...sent))
     this.#slot = new StartSlot(deps.starts, life.signal)
   }
 
   get wakeWanted(): boolean {
-    return this.#wakeWanted
+    return this.#wanted > this.#served
   }
 
   /** Whether an agent without work is started again. */
@@ -99,7 +101,7 @@ export class AgentLink {
   /** There is something new to send; it is sent now if the agent is attached to. */
   async wanted(what: 'message' | 'interrupt'): Promise<void> {
     if (what === 'message') this.#failedStarts = 0
-    this.#wakeWanted = true
+    this.#wanted += 1
     await this.#pumpSafely()
   }
 
@@ -120,7 +122,7 @@ export class AgentLink {
 
   close(): void {
     this.detach()
-    this.#preview.stop()
+    this.#project.stop()
   }
 
   /** Nothing is started for now: others may. */
@@ -156,13 +158,12 @@ export class AgentLink {
       const attachment = await sandboxes.exec.attach(this.#orgId, sandboxId, processId, {
         offset,
         kind: 'internal',
-        wake: this.#wakeWanted && hasWork(progress),
+        wake: this.wakeWanted && hasWork(progress),
       })
       connection = new AgentConnection(attachment, offset, this.#handlers(processId), this.#deps)
     } catch (error) {
       return await this.#attachFailed(error, processId)
     }
-    this.#wakeWanted = false
     this.#connection = connection
     if (this.#life.signal.aborted) connection.close()
     // Again and again, since it may not be possible the first time.
@@ -179,7 +180,7 @@ export class AgentLink {
       this.#slot.leave()
       this.#connection = undefined
       this.#escalation.stop()
-      this.#preview.pause()
+      this.#project.pause()
     }
     if (this.#life.signal.aborted) return 'wait'
     if (end.type === 'exited') await this.#agentGone(processId, `status ${end.exitCode}`, end.stderr)
@@ -199,7 +200,7 @@ export class AgentLink {
     const sandbox = await findSandbox(sandboxes, this.#orgId, session.sandboxId)
     // It fell asleep meanwhile, or it is lost: the next step sees which.
     if (sandbox?.status !== 'running') {
-      if (this.#wakeWanted && ++this.#attachFailures >= attachFailuresMax)
+      if (this.wakeWanted && ++this.#attachFailures >= attachFailuresMax)
         await this.#life.fail(error, 'The sandbox does not wake')
       else await this.#backOff(this.#attachFailures)
       return 'again'
@@ -215,8 +216,10 @@ export class AgentLink {
       take: (output: AgentOutput[], offset: number) => this.#take(processId, output, offset),
       live: async () => {
         const { agentReady, previewReady } = await this.#ledger.read()
-        if (agentReady && !previewReady) this.#preview.watch()
+        if (agentReady && !previewReady) this.#project.watch()
+        const wanted = this.#wanted
         await this.#pump()
+        this.#served = wanted
       },
     }
   }
@@ -226,7 +229,7 @@ export class AgentLink {
     const ends = output.some((line) => line.type === 'turn_complete' && line.message_id === turn?.messageId)
     if (ends) this.#escalation.stop()
     // Before the commit, so that whoever sees `turn_complete` sees the project of that turn too.
-    const framework = ends ? await this.#inspect() : undefined
+    const framework = ends ? await this.#project.inspect() : undefined
     const stopped = await this.#ledger.write((draft) => {
       for (const line of output) draft.take(line)
       draft.set({ agentOffset: offset })
@@ -258,7 +261,7 @@ export class AgentLink {
     }
     if (ends) this.#idleRestarts = 0
     // A configured agent may be in a sandbox whose servers came with the memory of a checkpoint.
-    if (ends || types.has('configured') || types.has('tool_use_summary')) this.#preview.watch()
+    if (ends || types.has('configured') || types.has('tool_use_summary')) this.#project.watch()
   }
 
   /** Sends what the agent is to do next: `configure`, then one message at a time, then an interrupt that is wanted. */
@@ -376,37 +379,6 @@ export class AgentLink {
     } catch (error) {
       this.#deps.log.debug({ err: error, sessionId: this.#ledger.sessionId }, 'an agent process could not be signalled')
     }
-  }
-
-  /** Looks at what a turn has left in the sandbox; what it is built with, if that is known in time. */
-  async #inspect(): Promise<string | undefined> {
-    const [framework] = await Promise.all([this.#framework(), inTime(inspectionMs, this.#preview.lookNow())])
-    return framework
-  }
-
-  async #framework(): Promise<string | undefined> {
-    const { session } = await this.#ledger.read()
-    const { sandboxId, agentConfig } = session
-    return await detectFramework({
-      files: this.#deps.sandboxes.files,
-      orgId: this.#orgId,
-      sandboxId,
-      cwd: agentConfig.cwd,
-    })
-  }
-
-  /** Records that the preview answers, once; true when that is done. */
-  async #lookForPreview(): Promise<boolean> {
-    const { session, previewReady } = await this.#ledger.read()
-    if (previewReady || session.status === 'ended') return true
-    const ports = await this.#deps.sandboxes.exec.ports(this.#orgId, session.sandboxId)
-    if (!ports.includes(previewPort)) return false
-    return await this.#ledger.write((draft) => {
-      // It may have taken so long that the session has another one.
-      if (draft.progress.session.sandboxId !== session.sandboxId) return false
-      if (!draft.progress.previewReady) draft.note('preview_ready', 'info', 'The preview answers.')
-      return true
-    })
   }
 
   async #backOff(failures: number): Promise<void> {

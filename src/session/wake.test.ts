@@ -1,0 +1,61 @@
+/** Messages and sandboxes that fall asleep: no wish to wake is lost between the look and the wait. */
+import assert from 'node:assert/strict'
+import { afterEach, beforeEach, test } from 'node:test'
+import type { SandboxService } from '../sandbox/index.ts'
+import { assertWhole, orgId, simple, World } from './testing/world.ts'
+
+let world: World
+beforeEach(() => {
+  world = new World()
+})
+afterEach(() => world.close())
+
+type Attach = SandboxService['exec']['attach']
+
+/** A service whose attachments to agents pass through `around`. */
+function serveAround(around: (attach: Attach, ...given: Parameters<Attach>) => ReturnType<Attach>) {
+  return world.serve({}, (port) => {
+    const exec = 'exec' in port ? (port as unknown as SandboxService).exec : undefined
+    if (exec) {
+      const { attach } = exec
+      exec.attach = (...given) => around(attach, ...given)
+    }
+    return port
+  })
+}
+
+async function dealtWith(sessionId: string): Promise<void> {
+  await world.eventually('every message is dealt with', async () => {
+    const messages = await world.store.messages(sessionId)
+    assert.deepEqual(
+      messages.filter(({ role, state }) => role === 'user' && state !== 'consumed'),
+      [],
+    )
+  })
+  await assertWhole(world, sessionId)
+}
+
+for (const when of ['before', 'after'] as const) {
+  test(`a message that comes just ${when} an idle agent is attached to wakes the sandbox that falls asleep then`, async () => {
+    const sent = Promise.withResolvers<void>()
+    let armed = false
+    const service = serveAround(async (attach, ...given) => {
+      if (!armed) return await attach(...given)
+      armed = false
+      const send = () => service.sendMessage(orgId, session.id, { message: 'b', userId: 'u1' })
+      if (when === 'before') await send()
+      const attachment = await attach(...given)
+      if (when === 'after') await send()
+      world.sandboxes.set(session.sandboxId, 'hibernated')
+      sent.resolve()
+      return attachment
+    })
+    const { session } = await service.create(orgId, simple)
+    await world.until(session.id, 'idle')
+    armed = true
+    world.sandboxes.agent.process.breakAttachments()
+    await sent.promise
+    await dealtWith(session.id)
+    assert.equal(world.sandboxes.agents.length, 1)
+  })
+}
