@@ -104,6 +104,13 @@ export class AgentConnection {
     })
   }
 
+  /** Runs `done` once the sandbox has taken all that was sent so far; never, when the connection ends first. */
+  afterSent(done: () => void): void {
+    this.#writes = this.#writes.then(() => {
+      if (!this.#closed) done()
+    })
+  }
+
   close(): void {
     if (this.#closed) return
     this.#closed = true

@@ -68,8 +68,8 @@ export class AgentLink {
   readonly #slot: StartSlot
   #connection: AgentConnection | undefined
   /**
-   * What was wanted so far, each of which may wake a hibernated sandbox, and how much of it has met a live agent. Counted, so that
-   * what comes while an attachment is made outlives that one.
+   * What was wanted so far, each of which may wake a hibernated sandbox, and how much of it an agent has been given. Counted, so
+   * that what comes while an attachment is made outlives that one.
    */
   #wanted = 1
   #served = 0
@@ -217,9 +217,7 @@ export class AgentLink {
       live: async () => {
         const { agentReady, previewReady } = await this.#ledger.read()
         if (agentReady && !previewReady) this.#project.watch()
-        const wanted = this.#wanted
         await this.#pump()
-        this.#served = wanted
       },
     }
   }
@@ -268,6 +266,12 @@ export class AgentLink {
   async #pump(): Promise<void> {
     const connection = this.#connection
     if (!connection?.isLive || this.#life.signal.aborted) return
+    const wanted = this.#wanted
+    await this.#pumpTo(connection)
+    connection.afterSent(() => (this.#served = Math.max(this.#served, wanted)))
+  }
+
+  async #pumpTo(connection: AgentConnection): Promise<void> {
     const progress = await this.#ledger.read()
     const { activity } = progress.session
     if (activity === 'failed') return

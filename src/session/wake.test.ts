@@ -59,3 +59,27 @@ for (const when of ['before', 'after'] as const) {
     assert.equal(world.sandboxes.agents.length, 1)
   })
 }
+
+test('a turn of a later message that is hibernated by hand stays asleep until something wakes the sandbox', async () => {
+  const service = world.serve()
+  const { session } = await service.create(orgId, simple)
+  await world.until(session.id, 'idle')
+  const { agent } = world.sandboxes
+  agent.process.onLine = (line) => {
+    if (line.includes('"b"')) agent.say('thinking')
+  }
+  await service.sendMessage(orgId, session.id, { message: 'b', userId: 'u1' })
+  await world.eventually('the answer', async () => {
+    assert.match(JSON.stringify(await world.streamed(session.id)), /thinking/)
+  })
+  world.sandboxes.set(session.sandboxId, 'hibernated')
+  await world.eventually('the event', async () => {
+    assert.equal((await world.eventTypes(session.id)).at(-1), 'sandbox_hibernated')
+  })
+  for (let tick = 0; tick < 50; tick++) await new Promise((resolve) => setImmediate(resolve))
+  assert.equal(world.sandboxes.machine(session.sandboxId).sandbox.status, 'hibernated')
+  world.sandboxes.set(session.sandboxId, 'running')
+  const [, second] = (await world.store.messages(session.id)).filter(({ role }) => role === 'user')
+  agent.emit({ type: 'turn_complete', message_id: second!.id, session_id: 'agent-1' })
+  await dealtWith(session.id)
+})
