@@ -1,4 +1,4 @@
-import { ServiceError } from '../errors.ts'
+import { isServiceError, ServiceError } from '../errors.ts'
 import { newId } from '../lib/id.ts'
 import { KeyedLock } from '../lib/keyed-lock.ts'
 import type { Log } from '../lib/log.ts'
@@ -107,7 +107,18 @@ export class Checkpoints implements CheckpointService {
     if (checkpoint.sandboxId !== sandboxId) throw new ServiceError('not_found', `no checkpoint ${checkpointId}`)
     demandReady(checkpoint)
     await lifecycle.get(orgId, sandboxId)
-    await lifecycle.replace(sandboxId, (spec) => driver.restore(spec, checkpointId))
+    await lifecycle.replace(sandboxId, async (spec) => {
+      const { restores } = await lifecycle.get(orgId, sandboxId)
+      // First: whoever reaches a process of the past finds it counted, also after a crash in between.
+      await lifecycle.change(sandboxId, { restores: restores + 1 })
+      try {
+        await driver.restore(spec, checkpointId)
+      } catch (error) {
+        const startedAnew = isServiceError(error) && error.details['startedAnew'] === true
+        if (!startedAnew && (await lifecycle.answers(sandboxId))) await lifecycle.change(sandboxId, { restores })
+        throw error
+      }
+    })
   }
 
   async start(orgId: string, checkpointId: string, input: StartFromCheckpoint): Promise<StartedSandbox> {

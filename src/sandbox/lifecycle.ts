@@ -245,6 +245,15 @@ export class Lifecycle {
     return sandbox
   }
 
+  /** Whether its guest does, within a few seconds; for work that holds its lock. */
+  async answers(sandboxId: string): Promise<boolean> {
+    const hello = this.#deps.guest(sandboxId).hello(AbortSignal.timeout(answerWaitMs))
+    return await hello.then(
+      () => true,
+      () => false,
+    )
+  }
+
   /** Takes a sandbox that was found running at the start of this process. */
   adopt(sandbox: Sandbox): void {
     this.clocks.start(sandbox.id, sandbox.timeoutSeconds)
@@ -285,7 +294,7 @@ export class Lifecycle {
   /** After a failed replacement or sleep the machine itself knows whether the sandbox still runs. */
   async #settleAfter(sandbox: Sandbox, error: unknown): Promise<void> {
     if (sandbox.status !== 'running') return
-    if (await this.#answers(sandbox.id)) {
+    if (await this.answers(sandbox.id)) {
       if (!isServiceError(error) || error.details['startedAnew'] !== true) return
       const change = { startedAt: new Date(), reason: 'runtime_failed', reasonMessage: error.message } as const
       await this.change(sandbox.id, change)
@@ -306,17 +315,9 @@ export class Lifecycle {
       this.#deps.log.warn({ err: cause, sandboxId: id }, 'a sandbox could not be put back to sleep')
       const reason = isServiceError(error, 'patch_failed') ? 'patch_failed' : 'runtime_failed'
       const reasonMessage = error instanceof ServiceError ? error.message : 'the sandbox could not be prepared'
-      if (await this.#answers(id)) await this.#set(id, { ...runningNow(), reason, reasonMessage })
+      if (await this.answers(id)) await this.#set(id, { ...runningNow(), reason, reasonMessage })
       else await this.change(id, { reason, reasonMessage })
     }
-  }
-
-  async #answers(sandboxId: string): Promise<boolean> {
-    const hello = this.#deps.guest(sandboxId).hello(AbortSignal.timeout(answerWaitMs))
-    return await hello.then(
-      () => true,
-      () => false,
-    )
   }
 
   async #idle(sandboxId: string): Promise<void> {
@@ -353,7 +354,7 @@ export class Lifecycle {
       await this.#moves.run(exit.sandboxId, async () => {
         this.#ended.delete(exit.sandboxId)
         // While this waited for its turn, a restart or a restore may have started the sandbox again.
-        if (await this.#answers(exit.sandboxId)) return
+        if (await this.answers(exit.sandboxId)) return
         log.warn(exit, 'a sandbox ended by itself')
         const change = { status: 'error', reason: exit.reason, reasonMessage: exit.message } as const
         await this.#set(exit.sandboxId, change, ['running'])

@@ -3,7 +3,7 @@ import type { SandboxSpec } from './driver.ts'
 import type { Sandbox, SandboxChange } from './sandbox.ts'
 
 type NewSandbox = {
-  [Key in keyof Omit<Sandbox, 'orgId' | 'status' | 'tags' | 'createdAt' | 'startedAt' | 'activeAt'>]?:
+  [Key in keyof Omit<Sandbox, 'orgId' | 'status' | 'tags' | 'restores' | 'createdAt' | 'startedAt' | 'activeAt'>]?:
     | Sandbox[Key]
     | undefined
 }
@@ -28,6 +28,7 @@ export function newSandbox(orgId: string, given: NewSandbox): Sandbox {
     createdAt: now,
     startedAt: now,
     activeAt: now,
+    restores: 0,
   }
 }
 

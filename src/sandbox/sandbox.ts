@@ -42,6 +42,8 @@ export interface Sandbox {
   /** The last operation, as far as it was written down; exact within a minute. */
   activeAt: Date
   stoppedAt?: Date
+  /** How often it was put back to a checkpoint in place: processes in its memory may be of its past since the last time. */
+  restores: number
 }
 
 /** What may change in a sandbox after its creation. */

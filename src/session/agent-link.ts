@@ -7,7 +7,7 @@ import type { SandboxService } from '../sandbox/index.ts'
 import type { AgentCodec, AgentOutput } from './agent-codec.ts'
 import { AgentConnection, type ConnectionEnd } from './agent-connection.ts'
 import { backOff } from './back-off.ts'
-import { configureCommand, findSandbox, prepareFiles, startAgent } from './boot.ts'
+import { configureCommand, endAgents, findSandbox, runningAgents, startAgent, writeSkills } from './boot.ts'
 import { type SessionConfig, type SessionLimits, type SessionTimings } from './config.ts'
 import { hasWork, type Progress } from './draft.ts'
 import { Escalation } from './escalation.ts'
@@ -36,6 +36,8 @@ export interface SessionLife {
   readonly signal: AbortSignal
   /** The sandbox has been seen running. */
   awake(): Promise<void>
+  /** The sandbox is that of a checkpoint again, and processes in it may be of the past. */
+  isRestored(): Promise<boolean>
   /** Keeps the sandbox awake while there is work. */
   hold(progress: Progress): void
   fail(error: unknown, what: string, code?: string): Promise<void>
@@ -139,9 +141,13 @@ export class AgentLink {
       return 'again'
     }
     await this.#life.orFail('The agent could not be started', async () => {
+      const { sandboxes, store } = this.#deps
+      await endAgents(sandboxes, session, await runningAgents(sandboxes, session))
+      // Also for the next agent: a checkpoint that the sandbox was put back to may be older than the directory.
+      await sandboxes.files.mkdir(this.#orgId, session.sandboxId, session.agentConfig.cwd)
       // The ledger has no texts of skills.
-      const whole = agentReady ? undefined : await this.#deps.store.session(session.id)
-      if (whole) await prepareFiles(this.#deps.sandboxes, whole)
+      const whole = agentReady ? undefined : await store.session(session.id)
+      if (whole) await writeSkills(sandboxes, whole)
       const processId = newId('ag-')
       const token = await this.#ledger.write((draft) => draft.beginAgent(processId))
       await startAgent(this.#deps, session, { processId, token })
@@ -162,6 +168,7 @@ export class AgentLink {
       })
       connection = new AgentConnection(attachment, offset, this.#handlers(processId), this.#deps)
     } catch (error) {
+      if (await this.#life.isRestored()) return 'again'
       return await this.#attachFailed(error, processId)
     }
     this.#connection = connection
@@ -172,6 +179,8 @@ export class AgentLink {
     const attachedAt = performance.now()
     let end: ConnectionEnd
     try {
+      // Asked behind the attachment: one that was made before a restore ends with it.
+      if (await this.#life.isRestored()) return 'again'
       await this.#life.awake()
       end = await connection.run()
     } finally {

@@ -31,19 +31,27 @@ export async function bootSandbox(sandboxes: SandboxService, session: Session, s
 }
 
 /**
- * Kills agents that came with the memory of a checkpoint: they hold a token of another sandbox and belong to a turn that is not
- * this session's. What they started lives on.
+ * Agents that run in the sandbox. Before the session's own is started those are none of its own: they came with the memory of a
+ * checkpoint, hold a token of another sandbox or of the past, and belong to a turn that is not this session's; or nobody
+ * heard that they were started.
  */
-export async function endForeignAgents(sandboxes: SandboxService, { orgId, sandboxId }: Session): Promise<void> {
-  for (const { id, running } of await sandboxes.exec.list(orgId, sandboxId, 'internal')) {
-    if (running) await sandboxes.exec.kill(orgId, sandboxId, id, constants.signals.SIGKILL, 'internal')
-  }
+export async function runningAgents(sandboxes: SandboxService, { orgId, sandboxId }: Session): Promise<string[]> {
+  const processes = await sandboxes.exec.list(orgId, sandboxId, 'internal')
+  return processes.filter(({ running }) => running).map(({ id }) => id)
 }
 
-/** Writes the skills and makes the working directory. A fork has the source's skills, which may have changed since. */
-export async function prepareFiles(sandboxes: SandboxService, session: Session): Promise<void> {
+/** Kills these agents. What they started lives on. */
+export async function endAgents(
+  sandboxes: SandboxService,
+  { orgId, sandboxId }: Session,
+  processIds: readonly string[],
+): Promise<void> {
+  for (const id of processIds) await sandboxes.exec.kill(orgId, sandboxId, id, constants.signals.SIGKILL, 'internal')
+}
+
+/** A fork has the source's skills, which may have changed since. */
+export async function writeSkills(sandboxes: SandboxService, session: Session): Promise<void> {
   const { orgId, sandboxId, agentConfig } = session
-  await sandboxes.files.mkdir(orgId, sandboxId, agentConfig.cwd)
   if (session.forkedFrom !== undefined) return
   const skills = Object.entries(agentConfig.skills)
   for (let start = 0; start < skills.length; start += skillWritesAtOnce) {

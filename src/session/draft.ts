@@ -60,6 +60,7 @@ const errorLengthMax = 4000
 /** Of an answer for which the session has no room, in characters. */
 const cutAnswerLength = 1000
 const interruptedText = 'The turn was interrupted.'
+const restoredText = 'The sandbox was put back to a checkpoint; the session goes on from there.'
 /** Errors of the agent that mean it will take no message. */
 const configureErrors = new Set(['configure_failed', 'unknown_harness', 'not_configured'])
 /** Errors about what the server wrote; clients can do nothing with them. */
@@ -247,9 +248,19 @@ export class Draft {
     this.#move('failed')
   }
 
+  /** The sandbox is that of a checkpoint again, for the nth time: the turn is lost, and whoever worked on it. */
+  restored(times: number): void {
+    const { turn, session } = this.progress
+    const isInterrupted = turn !== undefined && session.interruptedMessageId === turn.messageId
+    this.set({ sandboxRestores: times, agentProcessId: undefined, agentOffset: 0 })
+    if (turn) this.stream({ type: 'error', message: restoredText, code: 'sandbox_restored', fatal: false })
+    this.endTurn(undefined, isInterrupted ? 'interrupted' : 'error_during_execution', restoredText)
+    this.note('sandbox_resumed', 'warning', restoredText)
+  }
+
   /** Another sandbox takes the place of a lost one; nothing of the old one is left, and messages that wait go on. */
   restart(sandboxId: string, checkpointId: string | undefined): void {
-    this.set({ sandboxId, checkpointId, forkedFrom: undefined, forkCheckpointOf: undefined })
+    this.set({ sandboxId, sandboxRestores: 0, checkpointId, forkedFrom: undefined, forkCheckpointOf: undefined })
     this.set({ agentProcessId: undefined, agentOffset: 0 })
     this.note('session_started', 'info', 'The session goes on in a new sandbox.')
     this.#move('starting')

@@ -101,6 +101,7 @@ function copyOf(
     forkCheckpointOf: source.sandboxId,
     gatewayTokenHash: unusedTokenHash(),
     agentOffset: 0,
+    sandboxRestores: 0,
     inputTokens: 0,
     cacheReadTokens: 0,
     cacheWriteTokens: 0,

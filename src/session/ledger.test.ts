@@ -28,6 +28,7 @@ const session: Session = {
   },
   gatewayTokenHash: '',
   agentOffset: 0,
+  sandboxRestores: 0,
   inputTokens: 0,
   cacheReadTokens: 0,
   cacheWriteTokens: 0,

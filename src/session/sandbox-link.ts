@@ -1,7 +1,7 @@
 import { isServiceError } from '../errors.ts'
 import type { SandboxService, SandboxStatus } from '../sandbox/index.ts'
 import type { WorkerDeps } from './agent-link.ts'
-import { bootSandbox, endForeignAgents, findSandbox } from './boot.ts'
+import { bootSandbox, endAgents, findSandbox, runningAgents } from './boot.ts'
 import { hasWork, type Progress } from './draft.ts'
 import { dropForkCheckpoint } from './fork.ts'
 import type { Ledger } from './ledger.ts'
@@ -51,7 +51,9 @@ export class SandboxLink {
     const { sandboxes } = this.#deps
     await bootSandbox(sandboxes, session, this.#life.signal)
     this.#life.signal.throwIfAborted()
-    if (session.checkpointId !== undefined) await endForeignAgents(sandboxes, session)
+    if (session.checkpointId !== undefined) {
+      await endAgents(sandboxes, session, await runningAgents(sandboxes, session))
+    }
     const replaced = await this.#ledger.write((draft) => {
       if (draft.progress.session.sandboxId !== session.sandboxId) return true
       draft.note('sandbox_ready', 'info', 'The sandbox is ready.')
@@ -92,6 +94,25 @@ export class SandboxLink {
   async wokeUp(): Promise<void> {
     await this.#ledger.write((draft) => {
       if (draft.progress.hibernated) draft.note('sandbox_resumed', 'info', 'The sandbox runs again.')
+    })
+  }
+
+  /** A client has put the sandbox back to a checkpoint, and the session has not taken note of it. */
+  async isRestored({ sandboxId, sandboxRestores }: Session): Promise<boolean> {
+    const sandbox = await findSandbox(this.#deps.sandboxes, this.#orgId, sandboxId)
+    return sandbox !== undefined && sandbox.restores !== sandboxRestores
+  }
+
+  /** Takes note of a restore: ends agents that came back with the memory, and the turn, of which nothing is left. */
+  async acceptRestore(session: Session): Promise<void> {
+    const { sandboxes } = this.#deps
+    // Waits for a restore that is under way, and one that failed is not counted any more.
+    const agents = await runningAgents(sandboxes, session)
+    const sandbox = await findSandbox(sandboxes, this.#orgId, session.sandboxId)
+    if (sandbox === undefined || sandbox.restores === session.sandboxRestores) return
+    await endAgents(sandboxes, session, agents)
+    await this.#ledger.write((draft) => {
+      if (draft.progress.session.sandboxId === session.sandboxId) draft.restored(sandbox.restores)
     })
   }
 

@@ -145,6 +145,7 @@ class Sessions implements RunningSessionService {
       agentConfig,
       gatewayTokenHash: unusedTokenHash(),
       agentOffset: 0,
+      sandboxRestores: 0,
       inputTokens: 0,
       cacheReadTokens: 0,
       cacheWriteTokens: 0,

@@ -1,3 +1,5 @@
+import type { ErrorCode } from '../errors.ts'
+
 /** `status` on the wire; nothing else exists there. */
 export type SessionStatus = 'running' | 'ended'
 
@@ -37,6 +39,11 @@ export interface Session {
   agentOffset: number
   /** The message whose turn is to end: the wish outlives the server that took it. */
   interruptedMessageId?: string
+  /** What its sandbox or its agent lacks for the moment, to be tried again, and since when. */
+  waitingFor?: ErrorCode
+  waitingSince?: Date
+  /** How many restores in place of its sandbox it has taken note of. */
+  sandboxRestores: number
   /** All that the model has read. */
   inputTokens: number
   /** Parts of the input: what came from a cache of the model API, and what went into one. */

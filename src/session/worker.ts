@@ -49,6 +49,7 @@ export class SessionWorker {
     this.#agent = new AgentLink(deps, this.#ledger, session.orgId, {
       signal: this.#stop.signal,
       awake: () => this.#sandbox.wokeUp(),
+      isRestored: async () => await this.#sandbox.isRestored((await this.#ledger.read()).session),
       hold: (progress) => this.#sandbox.hold(progress),
       fail: (error, what, code) => this.#fail(error, what, code),
       orFail: (what, work) => this.#orFail(what, work),
@@ -170,11 +171,12 @@ export class SessionWorker {
   /** Takes note of a change that the sandbox service has announced. */
   async sandboxChanged(status: string, reason?: string): Promise<void> {
     if (this.#stop.signal.aborted || this.#ending) return
-    const { sandboxReady } = await this.#ledger.read()
+    const { sandboxReady, session } = await this.#ledger.read()
     if (!sandboxReady) return
     if (status === 'hibernated') await this.#sandbox.fellAsleep()
     if (status === 'running') await this.#sandbox.wokeUp()
     if (status === 'stopped' || status === 'error') await this.#sandbox.lose(status, reason)
+    if (await this.#sandbox.isRestored(session)) this.#agent.detach()
     this.#poke()
   }
 
@@ -242,6 +244,10 @@ export class SessionWorker {
     if (status === 'hibernated' && !(working && this.#agent.wakeWanted)) {
       await this.#sandbox.fellAsleep()
       return 'wait'
+    }
+    if (await this.#sandbox.isRestored(session)) {
+      await this.#orFail('The sandbox cannot be used', () => this.#sandbox.acceptRestore(session))
+      return 'again'
     }
     if (session.agentProcessId === undefined) {
       if (!working && !this.#agent.restartsIdle) return 'wait'

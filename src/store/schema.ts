@@ -1,4 +1,5 @@
 import type { ColumnType, Generated, JSONColumnType } from 'kysely'
+import type { ErrorCode } from '../errors.ts'
 import type { CheckpointStatus, SandboxConfig } from '../sandbox/checkpoint.ts'
 import type { CheckpointKind } from '../sandbox/driver.ts'
 import type { PatchStrategy } from '../sandbox/patch.ts'
@@ -80,6 +81,7 @@ export interface SandboxTable {
   startedAt: Date
   activeAt: Date
   stoppedAt: Date | null
+  restores: number
 }
 
 export interface CheckpointTable {
@@ -153,6 +155,9 @@ export interface SessionTable {
   agentProcessId: string | null
   agentOffset: number
   interruptedMessageId: string | null
+  waitingFor: ErrorCode | null
+  waitingSince: Date | null
+  sandboxRestores: number
   inputTokens: number
   cacheReadTokens: number
   cacheWriteTokens: number

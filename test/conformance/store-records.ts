@@ -30,6 +30,7 @@ export function sandboxOf(orgId: string, fields: Partial<Sandbox> = {}): Sandbox
     createdAt: now,
     startedAt: now,
     activeAt: now,
+    restores: 0,
     ...fields,
   }
 }
@@ -89,6 +90,7 @@ export function sessionOf(orgId: string, fields: Partial<Session> = {}): Session
     agentConfig: { harness: 'pi', model: 'demo', cwd: '/workspace/app', skills: {}, envs: {} },
     gatewayTokenHash: newId('key_'),
     agentOffset: 0,
+    sandboxRestores: 0,
     inputTokens: 0,
     cacheReadTokens: 0,
     cacheWriteTokens: 0,

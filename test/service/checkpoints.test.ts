@@ -240,3 +240,30 @@ test('a stopped sandbox and one in error are not checkpointed, and a failed chec
     throwsCode('conflict', /out of memory/),
   )
 })
+
+test('a restore is counted before it happens, and one that touched nothing is not counted', async () => {
+  const { service, machines, orgId, sandbox, checkpoint } = await sandboxWorld()
+  const { id } = await checkpoint('a')
+  const restores = async () => (await service.get(orgId, sandbox.id)).restores
+  const counted: number[] = []
+  machines.before.restore = async () => void counted.push(await restores())
+  await service.checkpoints.restore(orgId, sandbox.id, id)
+  assert.deepEqual([counted, await restores()], [[1], 1])
+
+  machines.before.restore = () => Promise.reject(new ServiceError('no_capacity', 'the disk pool is full'))
+  await assert.rejects(service.checkpoints.restore(orgId, sandbox.id, id), throwsCode('no_capacity'))
+  assert.equal(await restores(), 1)
+
+  // What ran has ended: only its disk is what it was.
+  const details = { startedAnew: true }
+  machines.before.restore = () => Promise.reject(new ServiceError('unavailable', 'the guest is mute', { details }))
+  await assert.rejects(service.checkpoints.restore(orgId, sandbox.id, id), throwsCode('unavailable'))
+  assert.equal(await restores(), 2)
+
+  machines.before.restore = async () => {
+    machines.exit({ sandboxId: sandbox.id, reason: 'runtime_failed', message: 'it died' })
+    throw new ServiceError('unavailable', 'what was left could not be started')
+  }
+  await assert.rejects(service.checkpoints.restore(orgId, sandbox.id, id), throwsCode('unavailable'))
+  assert.equal(await restores(), 3)
+})

@@ -49,6 +49,7 @@ export class FakeSessions implements SessionService {
       agentConfig: { harness: 'pi', model: 'demo', cwd: '/workspace/app', skills: {}, envs: {} },
       gatewayTokenHash: '',
       agentOffset: 0,
+      sandboxRestores: 0,
       inputTokens: 0,
       cacheReadTokens: 0,
       cacheWriteTokens: 0,

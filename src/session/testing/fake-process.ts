@@ -61,7 +61,7 @@ export class FakeProcess {
   }
 
   attach({ offset = 0 }: AttachOptions): Attachment {
-    const attachment = new FakeAttachment(this, Math.max(offset, this.acknowledged), () =>
+    const attachment = new FakeAttachment(this, Math.min(Math.max(offset, this.acknowledged), this.log.length), () =>
       this.#attachments.delete(attachment),
     )
     this.#attachments.add(attachment)

@@ -29,7 +29,7 @@ export class FakeSandboxes {
   readonly checkpoints = new Map<string, KeptCheckpoint>()
   /** Asked before a checkpoint is taken. */
   beforeCheckpoint: (kind: string) => Promise<void> = async () => {}
-  /** Processes that every checkpoint holds, alive. */
+  /** Processes that every checkpoint holds, alive: a start from it or a restore has them again. */
   inCheckpoint: FakeProcess[] = []
   /** Asked before a sandbox is made: for failures and for boots that take long. */
   beforeCreate: () => Promise<void> = async () => {}
@@ -72,6 +72,18 @@ export class FakeSandboxes {
   hibernateWithoutMemory(sandboxId: string): void {
     this.set(sandboxId, 'hibernated')
     this.machine(sandboxId).processes.clear()
+  }
+
+  /** Puts a sandbox back to a checkpoint in place, as a client may at any time. */
+  restore(sandboxId: string, checkpointId: string): void {
+    const machine = this.machine(sandboxId)
+    machine.sandbox = { ...machine.sandbox, restores: machine.sandbox.restores + 1 }
+    this.breakConnections(sandboxId)
+    for (const one of machine.processes.values()) one.exit(137)
+    const { files, journal } = this.checkpoints.get(checkpointId)!.machine
+    const processes = new Map(this.inCheckpoint.map((one) => [one.id, one]))
+    Object.assign(machine, { files: new Map(files), journal: new Map(journal), processes })
+    this.set(sandboxId, 'running')
   }
 
   service(): SandboxService {
@@ -190,7 +202,7 @@ export class FakeSandboxes {
   #make(orgId: string, id: string): Sandbox {
     const existing = this.machines.get(id)
     if (existing && existing.sandbox.status !== 'error') throw new ServiceError('conflict', `${id} is taken`)
-    const sandbox = { id, orgId, status: 'running' } as Sandbox
+    const sandbox = { id, orgId, status: 'running', restores: 0 } as Sandbox
     this.machines.set(id, { sandbox, files: new Map(), processes: new Map(), journal: new Map(), ports: [] })
     this.#bus.publish({ type: 'sandbox_changed', sandboxId: id, status: 'running' })
     return sandbox

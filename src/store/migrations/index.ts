@@ -12,6 +12,7 @@ import { up as sessionPurge } from './0005-session-purge.ts'
 import { up as installation } from './0006-installation.ts'
 import { up as customDomains } from './0007-custom-domains.ts'
 import { up as modelUsage } from './0008-model-usage.ts'
+import { up as sessionWaits } from './0010-session-waits.ts'
 
 /** All migrations by name, in order. A migration that was released never changes: what follows is a new one. */
 export const migrations: Record<string, Migration> = {
@@ -23,6 +24,7 @@ export const migrations: Record<string, Migration> = {
   '0006-installation': { up: installation },
   '0007-custom-domains': { up: customDomains },
   '0008-model-usage': { up: modelUsage },
+  '0010-session-waits': { up: sessionWaits },
 }
 
 /**
