@@ -79,6 +79,8 @@ export interface CheckpointService {
   /** The checkpoint once it is `ready` or `failed`. */
   settled(orgId: string, checkpointId: string): Promise<Checkpoint>
   list(orgId: string, sandboxId: string): Promise<Checkpoint[]>
+  /** Of all sandboxes and organisations, those whose name begins so: for sessions, which look for their own. */
+  named(prefix: string): Promise<Checkpoint[]>
   delete(orgId: string, sandboxId: string, checkpointId: string): Promise<void>
   /** Puts the sandbox back to the checkpoint, in place. */
   restore(orgId: string, sandboxId: string, checkpointId: string): Promise<void>

@@ -95,6 +95,10 @@ export class Checkpoints implements CheckpointService {
     return checkpoints
   }
 
+  async named(prefix: string): Promise<Checkpoint[]> {
+    return await this.#deps.store.checkpointsNamed(prefix)
+  }
+
   async delete(orgId: string, sandboxId: string, checkpointId: string): Promise<void> {
     const checkpoint = await this.settled(orgId, checkpointId)
     if (checkpoint.sandboxId !== sandboxId) throw new ServiceError('not_found', `no checkpoint ${checkpointId}`)

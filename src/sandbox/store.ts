@@ -34,6 +34,8 @@ export interface SandboxStore {
   checkpoint(id: string, orgId?: string): Promise<Checkpoint | undefined>
   /** Of one sandbox, oldest first. */
   listCheckpoints(sandboxId: string, orgId: string): Promise<Checkpoint[]>
+  /** Of all sandboxes, those whose name begins so, oldest first. */
+  checkpointsNamed(prefix: string): Promise<Checkpoint[]>
   /** Ids of all checkpoints, for reconciliation. */
   checkpointIds(): Promise<string[]>
   checkpointsIn(status: Checkpoint['status']): Promise<Checkpoint[]>

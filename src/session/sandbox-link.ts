@@ -3,7 +3,7 @@ import type { SandboxService, SandboxStatus } from '../sandbox/index.ts'
 import type { WorkerDeps } from './agent-link.ts'
 import { bootSandbox, endAgents, findSandbox, runningAgents } from './boot.ts'
 import { hasWork, type Progress } from './draft.ts'
-import { dropForkCheckpoint } from './fork.ts'
+import { dropForkCheckpoint } from './fork-checkpoints.ts'
 import type { Ledger } from './ledger.ts'
 import type { Session } from './session.ts'
 

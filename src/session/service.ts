@@ -28,6 +28,7 @@ import { defaultSessionLimits, defaultSessionTimings, previewPort, type SessionC
 import { sessionCostUsd } from './cost.ts'
 import { unusedTokenHash } from './draft.ts'
 import { exportRecords } from './export.ts'
+import { ForkCheckpoints } from './fork-checkpoints.ts'
 import { forkSession } from './fork.ts'
 import { inTime } from './in-time.ts'
 import { checkCreate, checkText } from './input.ts'
@@ -89,6 +90,9 @@ class Sessions implements RunningSessionService {
   readonly #unsent: SharedRoom
   readonly #unsentOfSession = new KeyedGate(viewsOfSessionMax)
   readonly #starts: Starts
+  readonly #forkCheckpoints: ForkCheckpoints
+  #sweepTimer: NodeJS.Timeout | undefined
+  #sweeping: Promise<void> | undefined
   readonly #unsubscribe: () => void
 
   constructor(deps: SessionDeps) {
@@ -106,6 +110,7 @@ class Sessions implements RunningSessionService {
       atOnce: this.#limits.agentStartsAtOnce,
       turnMs: this.#timings.agentStartTurnMs,
     })
+    this.#forkCheckpoints = new ForkCheckpoints(deps)
     this.#unsubscribe = deps.bus.subscribe('*', (event) => {
       if (event.type === 'sandbox_changed') void this.#sandboxChanged(event.sandboxId, event.status, event.reason)
     })
@@ -113,11 +118,15 @@ class Sessions implements RunningSessionService {
 
   async start(): Promise<void> {
     for (const place of await this.#deps.store.sessionsIn('running')) this.#worker(place)
+    this.#sweep()
+    this.#sweepTimer = setInterval(() => this.#sweep(), this.#timings.forkSweepMs).unref()
   }
 
   async close(): Promise<void> {
     this.#closing.abort()
     this.#unsubscribe()
+    clearInterval(this.#sweepTimer)
+    await this.#sweeping
     await Promise.all([...this.#workers.values()].map((worker) => worker.close()))
     this.#workers.clear()
     this.#bySandbox.clear()
@@ -257,7 +266,9 @@ class Sessions implements RunningSessionService {
   async fork(orgId: string, sessionId: string, userId: string, options?: ViewOptions): Promise<SessionView> {
     const session = await this.#steerable(orgId, sessionId, userId)
     this.#demandOpen()
-    const fork = await this.#worker(session).whileIdle((source) => forkSession(this.#deps, source))
+    const { store } = this.#deps
+    const forkCheckpoints = this.#forkCheckpoints
+    const fork = await this.#worker(session).whileIdle((source) => forkSession({ store, forkCheckpoints }, source))
     if (!this.#closing.signal.aborted) this.#worker(fork)
     return await this.get(orgId, fork.id, undefined, options)
   }
@@ -305,6 +316,10 @@ class Sessions implements RunningSessionService {
   async export(orgId: string, sessionId: string, userId?: string): Promise<SessionExport> {
     const session = await this.#owned(orgId, sessionId, userId)
     return { view: this.#view(session, [], []), records: exportRecords(this.#deps.store, this.#pace, sessionId) }
+  }
+
+  #sweep(): void {
+    this.#sweeping ??= this.#forkCheckpoints.sweep().finally(() => (this.#sweeping = undefined))
   }
 
   #worker(session: SessionPlace): SessionWorker {

@@ -1,3 +1,4 @@
+import { sql } from 'kysely'
 import type { Kysely, Selectable, Updateable } from 'kysely'
 import type { Checkpoint } from '../sandbox/checkpoint.ts'
 import type { SandboxStore } from '../sandbox/store.ts'
@@ -10,6 +11,7 @@ export type CheckpointStore = Pick<
   | 'insertCheckpoint'
   | 'checkpoint'
   | 'listCheckpoints'
+  | 'checkpointsNamed'
   | 'checkpointIds'
   | 'checkpointsIn'
   | 'updateCheckpoint'
@@ -46,6 +48,17 @@ export function checkpointStore(db: Kysely<Database>): CheckpointStore {
         .selectAll()
         .where('sandboxId', '=', sandboxId)
         .where('orgId', '=', orgId)
+        .orderBy('createdAt')
+        .orderBy('id')
+        .execute()
+      return rows.map(toCheckpoint)
+    },
+
+    async checkpointsNamed(prefix) {
+      const rows = await db
+        .selectFrom('checkpoints')
+        .selectAll()
+        .where(sql<boolean>`starts_with(name, ${prefix})`)
         .orderBy('createdAt')
         .orderBy('id')
         .execute()

@@ -52,6 +52,18 @@ export function checkpointTests(store: OpenedStore): void {
       assert.ok(ids.includes(earlier.id) && ids.includes(later.id))
     })
 
+    test('those whose name begins so are found in all sandboxes, oldest first; no character stands for others', async () => {
+      const marker = newId('pa-')
+      const [one, two] = [await newSandbox(), await newSandbox()]
+      const later = checkpointOf(one, { name: `${marker} b`, createdAt: new Date('2026-01-02') })
+      const earlier = checkpointOf(two, { name: `${marker} a`, createdAt: new Date('2026-01-01') })
+      const other = checkpointOf(one, { name: `x${marker}` })
+      for (const checkpoint of [later, earlier, other]) await store().sandboxes.insertCheckpoint(checkpoint)
+      assert.deepEqual(await store().sandboxes.checkpointsNamed(marker), [earlier, later])
+      assert.deepEqual(await store().sandboxes.checkpointsNamed(`${marker}_`), [])
+      assert.deepEqual(await store().sandboxes.checkpointsNamed('%'), [])
+    })
+
     test('checkpoints are found by state and updated', async () => {
       const sandbox = await newSandbox()
       const checkpoint = checkpointOf(sandbox, { status: 'processing' })

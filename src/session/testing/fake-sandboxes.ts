@@ -31,6 +31,10 @@ export class FakeSandboxes {
   beforeCheckpoint: (kind: string) => Promise<void> = async () => {}
   /** Processes that every checkpoint holds, alive: a start from it or a restore has them again. */
   inCheckpoint: FakeProcess[] = []
+  /** Asked before one is looked at that was just taken. */
+  beforeSettled: () => Promise<void> = async () => {}
+  /** Asked before one is removed. */
+  beforeCheckpointDelete: () => Promise<void> = async () => {}
   /** Asked before a sandbox is made: for failures and for boots that take long. */
   beforeCreate: () => Promise<void> = async () => {}
   /** Asked before an agent is attached to: for wakes that take long. */
@@ -116,6 +120,7 @@ export class FakeSandboxes {
       checkpoints: {
         settled: async (_orgId: string, checkpointId: string) => {
           if (checkpointId === 'cp-unknown') throw new ServiceError('not_found', `no checkpoint ${checkpointId}`)
+          if (this.checkpoints.has(checkpointId)) await this.beforeSettled()
           return this.checkpoints.get(checkpointId) ?? { id: checkpointId, status: 'ready' }
         },
         create: async (owner: string, sandboxId: string, input: CreateCheckpoint) => {
@@ -130,7 +135,9 @@ export class FakeSandboxes {
         },
         list: async (_orgId: string, sandboxId: string) =>
           [...this.checkpoints.values()].filter((checkpoint) => checkpoint.sandboxId === sandboxId),
+        named: async (prefix: string) => [...this.checkpoints.values()].filter(({ name }) => name.startsWith(prefix)),
         delete: async (_orgId: string, _sandboxId: string, checkpointId: string) => {
+          await this.beforeCheckpointDelete()
           if (!this.checkpoints.delete(checkpointId)) throw new ServiceError('not_found', `no ${checkpointId}`)
         },
         start: async (orgId: string, checkpointId: string, input: { id?: string; envs?: Record<string, string> }) => {
