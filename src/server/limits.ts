@@ -44,6 +44,7 @@ export const limitBounds = {
     streamBytesMax: [mib, tib],
     historyBytesMax: [mib, 256 * mib],
     agentStartsAtOnce: [1, 1000],
+    shortageWaitMs: [1000, 86_400_000],
   },
   http: {
     bodyBytesMax: [64 * kib, 64 * mib],

@@ -13,6 +13,8 @@ import { hasWork, type Progress } from './draft.ts'
 import { Escalation } from './escalation.ts'
 import type { Ledger } from './ledger.ts'
 import { ProjectWatch } from './project-watch.ts'
+import type { RetryQueues } from './retry-queues.ts'
+import { isShortage } from './shortage.ts'
 import { StartSlot, type Starts } from './starts.ts'
 import type { Message } from './session.ts'
 import type { SessionStore } from './store.ts'
@@ -27,6 +29,7 @@ export interface WorkerDeps {
   timings: SessionTimings
   /** Shared by all sessions. */
   starts: Starts
+  queues: RetryQueues
   log: Log
 }
 
@@ -43,6 +46,8 @@ export interface SessionLife {
   fail(error: unknown, what: string, code?: string): Promise<void>
   /** Runs a step of the boot; its failure is the session's. */
   orFail(what: string, work: () => Promise<void>): Promise<void>
+  /** Makes the session wait for what a step lacks for the moment; any other failure is the session's. */
+  waitOrFail(error: unknown, what: string): Promise<void>
 }
 
 /** Agents in a row that end before they are configured, until the session is `failed`. */
@@ -150,7 +155,13 @@ export class AgentLink {
       if (whole) await writeSkills(sandboxes, whole)
       const processId = newId('ag-')
       const token = await this.#ledger.write((draft) => draft.beginAgent(processId))
-      await startAgent(this.#deps, session, { processId, token })
+      try {
+        await startAgent(this.#deps, session, { processId, token })
+      } catch (error) {
+        // It may run all the same: the next start ends it.
+        await this.#ledger.write((draft) => draft.set({ agentProcessId: undefined, agentOffset: 0 }))
+        throw error
+      }
     })
     return 'again'
   }
@@ -209,7 +220,8 @@ export class AgentLink {
     const sandbox = await findSandbox(sandboxes, this.#orgId, session.sandboxId)
     // It fell asleep meanwhile, or it is lost: the next step sees which.
     if (sandbox?.status !== 'running') {
-      if (this.wakeWanted && ++this.#attachFailures >= attachFailuresMax)
+      if (this.wakeWanted && isShortage(error)) await this.#life.waitOrFail(error, 'The sandbox does not wake')
+      else if (this.wakeWanted && ++this.#attachFailures >= attachFailuresMax)
         await this.#life.fail(error, 'The sandbox does not wake')
       else await this.#backOff(this.#attachFailures)
       return 'again'

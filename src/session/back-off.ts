@@ -6,6 +6,10 @@ export async function backOff(
   { retryFirstMs, retryLastMs }: { retryFirstMs: number; retryLastMs: number },
   signal: AbortSignal,
 ): Promise<void> {
-  const ms = Math.min(retryFirstMs * 2 ** Math.max(0, failures - 1), retryLastMs)
+  const ms = pauseMs(failures, { firstMs: retryFirstMs, lastMs: retryLastMs })
   await sleep(ms, undefined, { signal }).catch(() => {})
+}
+
+export function pauseMs(failures: number, { firstMs, lastMs }: { firstMs: number; lastMs: number }): number {
+  return Math.min(firstMs * 2 ** Math.max(0, failures - 1), lastMs)
 }

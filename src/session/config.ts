@@ -44,6 +44,8 @@ export interface SessionLimits {
   historyBytesMax: number
   /** Agents that start at the same time, over all sessions: a start keeps a processor busy for about a second. */
   agentStartsAtOnce: number
+  /** How long a session waits for a sandbox that lacks room, a place in the quota, or an answer, until it has failed. */
+  shortageWaitMs: number
 }
 
 export const defaultSessionLimits: SessionLimits = {
@@ -59,12 +61,18 @@ export const defaultSessionLimits: SessionLimits = {
   streamBytesMax: 1024 * 1024 * 1024,
   historyBytesMax: 32 * 1024 * 1024,
   agentStartsAtOnce: Math.max(4, 2 * availableParallelism()),
+  shortageWaitMs: 600_000,
 }
 
 export interface SessionTimings {
   /** Back-off before a lost agent is attached to or started again: doubles from the first to the last. */
   retryFirstMs: number
   retryLastMs: number
+  /** The same between attempts at what is lacking for the moment. */
+  shortageFirstMs: number
+  shortageLastMs: number
+  /** One of many sessions that lack the same lets the next one try after this time. */
+  shortageAttemptMs: number
   /** From the attachment to `configured`; an agent that needs longer is killed and started again. */
   agentStartMs: number
   /** A start that takes longer lets the next one begin beside it: an agent that hangs must not hold up those of others. */
@@ -85,6 +93,9 @@ export interface SessionTimings {
 export const defaultSessionTimings: SessionTimings = {
   retryFirstMs: 100,
   retryLastMs: 5000,
+  shortageFirstMs: 1000,
+  shortageLastMs: 30_000,
+  shortageAttemptMs: 15_000,
   agentStartMs: 60_000,
   agentStartTurnMs: 15_000,
   interruptAskMs: 400,

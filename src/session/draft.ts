@@ -1,4 +1,5 @@
 import { randomBytes } from 'node:crypto'
+import type { ErrorCode } from '../errors.ts'
 import { newId } from '../lib/id.ts'
 import { sha256 } from '../lib/secret.ts'
 import { type AgentEvent, type AgentOutput, type ResultSubtype, streamData } from './agent-codec.ts'
@@ -200,8 +201,10 @@ export class Draft {
       return this.endTurn(undefined, 'interrupted', interruptedText)
     }
     const works = session.agentProcessId !== undefined && session.activity !== 'starting'
-    if (works) this.set({ interruptedMessageId: turn.messageId })
-    else this.endTurn(undefined, 'interrupted', interruptedText)
+    if (works && session.waitingFor === undefined) return this.set({ interruptedMessageId: turn.messageId })
+    this.endTurn(undefined, 'interrupted', interruptedText)
+    // Its agent sleeps in a sandbox that cannot be woken for now, and must not go on with the turn when it can: the next one ends it.
+    if (works) this.set({ agentProcessId: undefined, agentOffset: 0 })
   }
 
   /** A new agent process under this id; returns its token for the model gateway, of which only the hash is kept. */
@@ -239,9 +242,29 @@ export class Draft {
     this.endTurn(undefined, 'error_during_execution', text)
   }
 
+  /**
+   * The next step lacks this for the moment and is tried again. Told under the type of the step before it: that is where the session
+   * still stands.
+   */
+  wait(code: ErrorCode, message: string): void {
+    const { session, sandboxReady, hibernated } = this.progress
+    const text = message.slice(0, errorLengthMax)
+    this.set({ waitingFor: code, waitingSince: session.waitingSince ?? new Date() })
+    this.stream({ type: 'error', message: text, code, fatal: false })
+    if (!sandboxReady) this.note('session_started', 'warning', text)
+    else this.note(hibernated ? 'sandbox_hibernated' : 'sandbox_ready', 'warning', text)
+  }
+
+  /** The session waits for nothing any more. */
+  waited(): void {
+    if (this.progress.session.waitingFor === undefined) return
+    this.set({ waitingFor: undefined, waitingSince: undefined })
+  }
+
   /** The session cannot go on by itself: the running turn ends, waiting messages stay. */
   fail(code: string, message: string): void {
     const text = message.slice(0, errorLengthMax)
+    this.waited()
     this.stream({ type: 'error', message: text, code, fatal: false })
     this.endTurn(undefined, 'error_during_execution', text)
     this.note('session_failed', 'error', text)
@@ -262,6 +285,7 @@ export class Draft {
   restart(sandboxId: string, checkpointId: string | undefined): void {
     this.set({ sandboxId, sandboxRestores: 0, checkpointId, forkedFrom: undefined, forkCheckpointOf: undefined })
     this.set({ agentProcessId: undefined, agentOffset: 0 })
+    this.waited()
     this.note('session_started', 'info', 'The session goes on in a new sandbox.')
     this.#move('starting')
   }
@@ -270,6 +294,7 @@ export class Draft {
   end(queuedIds: readonly string[]): void {
     this.endTurn(undefined, 'interrupted', 'The session was deleted.')
     for (const id of queuedIds) this.change.setMessages.push({ id, state: 'cancelled' })
+    this.waited()
     this.note('session_ended', 'info', 'The session has ended.')
     this.set({ status: 'ended', agentProcessId: undefined, gatewayTokenHash: unusedTokenHash() })
     this.#move('ended')

@@ -13,14 +13,14 @@ afterEach(() => world.close())
 
 test('a failed boot is told, and the next message tries again under the same id', async () => {
   const service = world.serve()
-  world.sandboxes.beforeCreate = () => Promise.reject(new ServiceError('no_capacity', 'the machine is full'))
+  world.sandboxes.beforeCreate = () => Promise.reject(new ServiceError('patch_failed', 'the patch exits with 1'))
   const { session } = await service.create(orgId, simple)
   await world.until(session.id, 'failed')
   const [error] = await world.streamed(session.id)
   assert.deepEqual(error?.data, {
     type: 'error',
-    code: 'no_capacity',
-    message: 'The sandbox could not be started: the machine is full.',
+    code: 'patch_failed',
+    message: 'The sandbox could not be started: the patch exits with 1.',
     fatal: false,
   })
   assert.deepEqual(await world.eventTypes(session.id), ['session_started', 'session_failed'])

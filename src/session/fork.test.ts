@@ -151,7 +151,7 @@ test('the checkpoint goes with a fork that is deleted before it has started, and
     ),
   )
 
-  world.sandboxes.beforeCreate = () => Promise.reject(new ServiceError('no_capacity', 'full'))
+  world.sandboxes.beforeCreate = () => Promise.reject(new ServiceError('patch_failed', 'no'))
   const { session: second } = await service.fork(orgId, source.id, 'u1')
   await world.until(second.id, 'failed')
   assert.equal(world.sandboxes.checkpoints.size, 1)

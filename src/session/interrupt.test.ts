@@ -190,7 +190,7 @@ test('an interrupt of a message that waits for its sandbox to wake ends its turn
 
 test('an interrupt of a session that failed does nothing: its messages wait for the next one', async () => {
   const service = world.serve({ timings })
-  world.sandboxes.beforeCreate = () => Promise.reject(new ServiceError('no_capacity', 'full'))
+  world.sandboxes.beforeCreate = () => Promise.reject(new ServiceError('patch_failed', 'no'))
   const { session } = await service.create(orgId, simple)
   await world.until(session.id, 'failed')
   const before = await world.eventTypes(session.id)

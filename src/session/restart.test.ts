@@ -146,7 +146,7 @@ test('a restart whose boot fails is told, and the next message boots the new san
   const session = await idle()
   await lose(session)
   const boot = world.sandboxes.beforeCreate
-  world.sandboxes.beforeCreate = () => Promise.reject(new ServiceError('no_capacity', 'full'))
+  world.sandboxes.beforeCreate = () => Promise.reject(new ServiceError('patch_failed', 'no'))
   const { session: restarted } = await service.restart(orgId, session.id, owner)
   await world.until(session.id, 'failed')
   world.sandboxes.beforeCreate = boot

@@ -34,6 +34,8 @@ import { inTime } from './in-time.ts'
 import { checkCreate, checkText } from './input.ts'
 import { demandQueued, hasEnded } from './ledger.ts'
 import { Pace } from './pace.ts'
+import { RetryQueues } from './retry-queues.ts'
+import { shortagePauseMs } from './shortage.ts'
 import type { Message, Session, SessionEvent } from './session.ts'
 import type { SessionPlace, SessionStore } from './store.ts'
 import { Starts } from './starts.ts'
@@ -90,6 +92,7 @@ class Sessions implements RunningSessionService {
   readonly #unsent: SharedRoom
   readonly #unsentOfSession = new KeyedGate(viewsOfSessionMax)
   readonly #starts: Starts
+  readonly #queues: RetryQueues
   readonly #forkCheckpoints: ForkCheckpoints
   #sweepTimer: NodeJS.Timeout | undefined
   #sweeping: Promise<void> | undefined
@@ -110,6 +113,9 @@ class Sessions implements RunningSessionService {
       atOnce: this.#limits.agentStartsAtOnce,
       turnMs: this.#timings.agentStartTurnMs,
     })
+    this.#queues = new RetryQueues(this.#timings.shortageAttemptMs, (failures, shortage) =>
+      shortagePauseMs(failures, shortage, this.#timings),
+    )
     this.#forkCheckpoints = new ForkCheckpoints(deps)
     this.#unsubscribe = deps.bus.subscribe('*', (event) => {
       if (event.type === 'sandbox_changed') void this.#sandboxChanged(event.sandboxId, event.status, event.reason)
@@ -326,7 +332,8 @@ class Sessions implements RunningSessionService {
     const existing = this.#workers.get(session.id)
     if (existing) return existing
     const [limits, timings] = [this.#limits, this.#timings]
-    const worker = new SessionWorker({ ...this.#deps, limits, timings, starts: this.#starts }, session)
+    const shared = { starts: this.#starts, queues: this.#queues }
+    const worker = new SessionWorker({ ...this.#deps, ...shared, limits, timings }, session)
     this.#workers.set(session.id, worker)
     this.#bySandbox.set(session.sandboxId, session.id)
     worker.start()

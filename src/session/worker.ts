@@ -8,6 +8,7 @@ import { hasWork, type Progress } from './draft.ts'
 import { dropForkCheckpoint } from './fork-checkpoints.ts'
 import { demandQueued, hasEnded, Ledger } from './ledger.ts'
 import { deleteSandbox, SandboxLink } from './sandbox-link.ts'
+import { ShortageWait } from './shortage.ts'
 import type { Session } from './session.ts'
 
 /**
@@ -28,6 +29,7 @@ export class SessionWorker {
   readonly #ledger: Ledger
   readonly #sandbox: SandboxLink
   readonly #agent: AgentLink
+  readonly #shortage: ShortageWait
   readonly #stop = new AbortController()
   #driving: Promise<void> | undefined
   #poked = false
@@ -41,6 +43,10 @@ export class SessionWorker {
     this.sessionId = session.id
     this.#deps = deps
     this.#ledger = new Ledger(deps, session.id)
+    const { queues, limits, timings } = deps
+    const { orgId } = session
+    const { signal } = this.#stop
+    this.#shortage = new ShortageWait({ ledger: this.#ledger, queues, limits, timings, orgId, signal })
     this.#sandbox = new SandboxLink(deps, this.#ledger, session.orgId, {
       signal: this.#stop.signal,
       detach: () => this.#agent.detach(),
@@ -48,11 +54,15 @@ export class SessionWorker {
     })
     this.#agent = new AgentLink(deps, this.#ledger, session.orgId, {
       signal: this.#stop.signal,
-      awake: () => this.#sandbox.wokeUp(),
+      awake: async () => {
+        await this.#sandbox.wokeUp()
+        await this.#shortage.over(true)
+      },
       isRestored: async () => await this.#sandbox.isRestored((await this.#ledger.read()).session),
       hold: (progress) => this.#sandbox.hold(progress),
       fail: (error, what, code) => this.#fail(error, what, code),
       orFail: (what, work) => this.#orFail(what, work),
+      waitOrFail: (error, what) => this.#waitOrFail(error, what),
     })
   }
 
@@ -174,7 +184,10 @@ export class SessionWorker {
     const { sandboxReady, session } = await this.#ledger.read()
     if (!sandboxReady) return
     if (status === 'hibernated') await this.#sandbox.fellAsleep()
-    if (status === 'running') await this.#sandbox.wokeUp()
+    if (status === 'running') {
+      await this.#sandbox.wokeUp()
+      this.#shortage.cutShort()
+    }
     if (status === 'stopped' || status === 'error') await this.#sandbox.lose(status, reason)
     if (await this.#sandbox.isRestored(session)) this.#agent.detach()
     this.#poke()
@@ -209,6 +222,8 @@ export class SessionWorker {
       try {
         if ((await this.#step()) === 'again') continue
         this.#agent.leaveStartSlot()
+        // Nothing is left to do for which something was lacking.
+        if (!signal.aborted) await this.#shortage.over(false)
         await this.#nextPoke()
       } catch (error) {
         this.#agent.leaveStartSlot()
@@ -219,6 +234,7 @@ export class SessionWorker {
       }
     }
     this.#agent.leaveStartSlot()
+    this.#shortage.leave()
     this.#sandbox.letSleep()
   }
 
@@ -230,8 +246,12 @@ export class SessionWorker {
     if (session.activity === 'failed' || this.#stop.signal.aborted) return await this.#rest(progress)
     const working = hasWork(progress)
     this.#sandbox.hold(progress)
+    if (this.#shortage.isWaiting(session)) {
+      await this.#shortage.pause(session)
+      return 'again'
+    }
     if (!progress.sandboxReady) {
-      await this.#orFail('The sandbox could not be started', () => this.#sandbox.boot(session))
+      await this.#orFail('The sandbox could not be started', () => this.#boot(session))
       return 'again'
     }
     if (!this.#forkCheckpointTried) await this.#sandbox.endForkCheckpoint(session)
@@ -245,8 +265,13 @@ export class SessionWorker {
       await this.#sandbox.fellAsleep()
       return 'wait'
     }
+    const lacking = status === 'hibernated' ? this.#shortage.lacking : undefined
+    if (lacking) {
+      await this.#waitOrFail(lacking, wakeFailedText)
+      return 'again'
+    }
     if (await this.#sandbox.isRestored(session)) {
-      await this.#orFail('The sandbox cannot be used', () => this.#sandbox.acceptRestore(session))
+      await this.#orFail(wakeFailedText, () => this.#sandbox.acceptRestore(session))
       return 'again'
     }
     if (session.agentProcessId === undefined) {
@@ -263,6 +288,12 @@ export class SessionWorker {
     return 'wait'
   }
 
+  async #boot(session: Session): Promise<void> {
+    if (this.#shortage.lacking) throw this.#shortage.lacking
+    await this.#sandbox.boot(session)
+  }
+
+  /** Runs a step; what it lacks for the moment makes the session wait, any other failure is its own. */
   async #orFail(what: string, work: () => Promise<void>): Promise<void> {
     const { sandboxId } = (await this.#ledger.read()).session
     try {
@@ -271,8 +302,14 @@ export class SessionWorker {
       if (this.#stop.signal.aborted || (await this.#hasEnded())) return
       // It was lost on the way, and another one has taken its place.
       if ((await this.#ledger.read()).session.sandboxId !== sandboxId) return
-      await this.#fail(error, what)
+      return await this.#waitOrFail(error, what)
     }
+    await this.#shortage.over(true)
+  }
+
+  async #waitOrFail(error: unknown, what: string): Promise<void> {
+    this.#agent.leaveStartSlot()
+    if (!(await this.#shortage.met(error, what))) await this.#fail(error, what)
   }
 
   async #fail(error: unknown, what: string, code?: string): Promise<void> {
@@ -311,6 +348,8 @@ export class SessionWorker {
     await new Promise<void>((resolve) => (this.#wakeLoop = resolve))
   }
 }
+
+const wakeFailedText = 'The sandbox does not wake'
 
 /** Throws `rate_limited` when too many messages wait, `conflict` when the session holds as much as it may. */
 function demandRoom(progress: Progress, content: string, limits: SessionLimits): void {

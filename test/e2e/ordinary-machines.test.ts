@@ -156,8 +156,12 @@ dnsmasq --conf-file=/dev/null --no-resolv --pid-file=${pidFile}`
   }
 })
 
-test('a start that runc refuses fails a session with its reason', async () => {
-  await using server = await AtollServer.start({ env: { PATH: `${await refusingRunc()}:${process.env['PATH']}` } })
+test('a start that runc refuses is told at once, is tried again, and fails a session with its reason', async () => {
+  const env = {
+    PATH: `${await refusingRunc()}:${process.env['PATH']}`,
+    ATOLL_LIMITS: '{"session":{"shortageWaitMs":3000}}',
+  }
+  await using server = await AtollServer.start({ env })
   const api = new ApiClient(server.url, server.key)
   const create = await api.post('/api/sandboxes', {})
   assert.deepEqual([create.status, create.body.code], [503, 'unavailable'])
@@ -168,9 +172,16 @@ test('a start that runc refuses fails a session with its reason', async () => {
     await sleep(50)
     if (body.activity === 'starting') continue
     assert.equal(body.activity, 'failed')
-    const { type, level, message } = body.events.at(-1)
-    assert.deepEqual([type, level], ['session_failed', 'error'])
-    assert.match(message, /^The sandbox could not be started: .*no such luck in \/sandboxes\.$/)
+    assert.deepEqual(
+      body.events.map(({ type, level }: Record<string, string>) => [type, level]),
+      [
+        ['session_started', 'info'],
+        ['session_started', 'warning'],
+        ['session_failed', 'error'],
+      ],
+    )
+    assert.match(body.events[1].message, /^The sandbox could not be started yet: .*no such luck in \/sandboxes\. It is/)
+    assert.match(body.events[2].message, /^The sandbox could not be started: .*no such luck in \/sandboxes\.$/)
     break
   }
 })

@@ -37,6 +37,8 @@ export class FakeSandboxes {
   beforeCheckpointDelete: () => Promise<void> = async () => {}
   /** Asked before a sandbox is made: for failures and for boots that take long. */
   beforeCreate: () => Promise<void> = async () => {}
+  /** Asked before a sandbox is woken. */
+  beforeWake: () => Promise<void> = async () => {}
   /** Asked before an agent is attached to: for wakes that take long. */
   beforeAttach: () => Promise<void> = async () => {}
   beforeDelete: () => Promise<void> = async () => {}
@@ -91,11 +93,14 @@ export class FakeSandboxes {
   }
 
   service(): SandboxService {
-    const running = (sandboxId: string, wake = true): Machine => {
+    const running = async (sandboxId: string, wake = true): Promise<Machine> => {
       const machine = this.machine(sandboxId)
+      if (machine.sandbox.status === 'hibernated' && wake) {
+        await this.beforeWake()
+        if (machine.sandbox.status === 'hibernated') this.set(sandboxId, 'running')
+      }
       const { status } = machine.sandbox
-      if (status === 'hibernated' && wake) this.set(sandboxId, 'running')
-      else if (status === 'stopped') throw new ServiceError('sandbox_stopped', 'it is stopped')
+      if (status === 'stopped') throw new ServiceError('sandbox_stopped', 'it is stopped')
       else if (status !== 'running') throw new ServiceError('conflict', 'it does not run')
       return machine
     }
@@ -125,7 +130,7 @@ export class FakeSandboxes {
         },
         create: async (owner: string, sandboxId: string, input: CreateCheckpoint) => {
           const { id = newId('cp-'), name, kind = 'full' } = input
-          const { files, journal, ports, sandbox } = running(sandboxId)
+          const { files, journal, ports, sandbox } = await running(sandboxId)
           await this.beforeCheckpoint(kind)
           const kept = { files: new Map(files), journal: new Map(journal), ports: kind === 'full' ? [...ports] : [] }
           const machine = { sandbox, ...kept, processes: new Map() }
@@ -162,18 +167,20 @@ export class FakeSandboxes {
       files: {
         mkdir: async (_orgId: string, sandboxId: string, path: string) => {
           await this.beforeMkdir()
-          running(sandboxId).files.set(`${path}/`, '')
+          const { files } = await running(sandboxId)
+          files.set(`${path}/`, '')
         },
         write: async (_orgId: string, sandboxId: string, path: string, body: Readable) => {
           const chunks = await body.toArray()
-          running(sandboxId).files.set(path, Buffer.concat(chunks as Buffer[]).toString())
+          const { files } = await running(sandboxId)
+          files.set(path, Buffer.concat(chunks as Buffer[]).toString())
         },
         list: async (_orgId: string, sandboxId: string, path: string) =>
-          [...running(sandboxId).files]
+          [...(await running(sandboxId)).files]
             .filter(([name]) => name.startsWith(`${path}/`) && !name.endsWith('/'))
             .map(([name, text]) => ({ name: name.slice(path.length + 1), isDir: false, size: text.length })),
         read: async (_orgId: string, sandboxId: string, path: string) => ({
-          body: Readable.from([Buffer.from(running(sandboxId).files.get(path) ?? '')]),
+          body: Readable.from([Buffer.from((await running(sandboxId)).files.get(path) ?? '')]),
         }),
       },
       exec: {
@@ -182,7 +189,7 @@ export class FakeSandboxes {
           sandboxId: string,
           input: { id?: string; cmd: string; args?: string[]; envs?: Record<string, string> },
         ) => {
-          const machine = running(sandboxId)
+          const machine = await running(sandboxId)
           const started = new FakeProcess(input.id!, [input.cmd, ...(input.args ?? [])], input.envs ?? {})
           machine.processes.set(started.id, started)
           this.agents.push(new FakeAgent(started, machine.journal, this.script))
@@ -190,12 +197,12 @@ export class FakeSandboxes {
         },
         attach: async (_orgId: string, sandboxId: string, id: string, options: { offset?: number; wake?: boolean }) => {
           await this.beforeAttach()
-          return process(running(sandboxId, options.wake), id).attach(options)
+          return process(await running(sandboxId, options.wake), id).attach(options)
         },
         list: async (_orgId: string, sandboxId: string) =>
-          [...running(sandboxId).processes.values()].map(({ info }) => info),
+          [...(await running(sandboxId)).processes.values()].map(({ info }) => info),
         kill: async (_orgId: string, sandboxId: string, id: string, signal = 9) => {
-          process(running(sandboxId), id).signal(signal)
+          process(await running(sandboxId), id).signal(signal)
         },
         ports: async (_orgId: string, sandboxId: string) => {
           await this.beforePorts()

@@ -100,6 +100,8 @@ export class World {
         timings: {
           retryFirstMs: 1,
           retryLastMs: 10,
+          shortageFirstMs: 1,
+          shortageLastMs: 10,
           previewPollMs: 5,
           bootStopMs: 2000,
           agentStartMs: 5000,

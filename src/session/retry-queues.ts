@@ -1,0 +1,113 @@
+import { setTimeout as sleep } from 'node:timers/promises'
+import type { ServiceError } from '../errors.ts'
+import { Gate } from '../lib/gate.ts'
+
+type PauseMs = (failures: number, shortage: ServiceError) => number
+
+interface Queue {
+  readonly gate: Gate
+  members: number
+  /** In a row; the pause grows with them. */
+  failures: number
+  /** Nobody tries before, on the clock of `performance`. */
+  notBefore: number
+  /** What the last attempt met. */
+  shortage?: ServiceError
+}
+
+/**
+ * Sessions of one organisation that lack the same (a quota, room on the machine) try again one after another, and who failed queues up
+ * behind the others. So what comes free goes to those that wait, in turn, as fast as it can be taken; while nothing does, all
+ * of them together cost one attempt per pause.
+ */
+export class RetryQueues {
+  readonly #queues = new Map<string, Queue>()
+  readonly #pauseMs: PauseMs
+  readonly #attemptMs: number
+
+  /** An attempt that takes longer than `attemptMs` lets the next one begin beside it. */
+  constructor(attemptMs: number, pauseMs: PauseMs) {
+    this.#attemptMs = attemptMs
+    this.#pauseMs = pauseMs
+  }
+
+  /** What the sessions of this organisation wait for; undefined when none waits. */
+  lacking(orgId: string): ServiceError | undefined {
+    return this.#queues.get(orgId)?.shortage
+  }
+
+  join(orgId: string): RetryMember {
+    const queue = this.#queues.get(orgId) ?? { gate: new Gate(1), members: 0, failures: 0, notBefore: 0 }
+    this.#queues.set(orgId, queue)
+    queue.members += 1
+    const forget = () => {
+      queue.members -= 1
+      if (queue.members === 0) this.#queues.delete(orgId)
+    }
+    return new RetryMember(queue, { pauseMs: this.#pauseMs, attemptMs: this.#attemptMs, forget })
+  }
+}
+
+interface Rules {
+  pauseMs: PauseMs
+  attemptMs: number
+  forget: () => void
+}
+
+/** One session among them: waiting ──acquire──► trying ──failed──► waiting        any ──leave──► gone */
+export class RetryMember {
+  readonly #queue: Queue
+  readonly #rules: Rules
+  #release: (() => void) | undefined
+  #timer: NodeJS.Timeout | undefined
+  #isTrying = false
+  #hasLeft = false
+
+  constructor(queue: Queue, rules: Rules) {
+    this.#queue = queue
+    this.#rules = rules
+  }
+
+  /** Waits until it is this session's turn to try. Throws the signal's reason when that aborts. */
+  async acquire(signal: AbortSignal): Promise<void> {
+    const release = await this.#queue.gate.enter(signal)
+    try {
+      const pause = this.#queue.notBefore - performance.now()
+      if (pause > 0) await sleep(Math.ceil(pause), undefined, { signal })
+    } catch (error) {
+      release()
+      throw error
+    }
+    this.#release = release
+    this.#isTrying = true
+    this.#timer = setTimeout(release, this.#rules.attemptMs)
+    this.#timer.unref()
+  }
+
+  /** The attempt met this; or, before any attempt of its own, this session knows of it from the others. */
+  failed(shortage: ServiceError): void {
+    const queue = this.#queue
+    if (this.#isTrying || queue.shortage === undefined) {
+      queue.shortage = shortage
+      queue.failures += 1
+      queue.notBefore = performance.now() + this.#rules.pauseMs(queue.failures, shortage)
+    }
+    this.#end()
+  }
+
+  /** It needs nothing any more. After a success the next one tries at once. */
+  leave(succeeded: boolean): void {
+    if (this.#hasLeft) return
+    this.#hasLeft = true
+    if (succeeded && this.#isTrying) Object.assign(this.#queue, { failures: 0, notBefore: 0 })
+    this.#end()
+    this.#rules.forget()
+  }
+
+  #end(): void {
+    clearTimeout(this.#timer)
+    this.#isTrying = false
+    this.#release?.()
+    this.#release = undefined
+  }
+}
