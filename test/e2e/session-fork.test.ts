@@ -97,6 +97,25 @@ test('a fork has the conversation and the page of this moment, and each goes its
   await server.json('DELETE', `/v1/sessions/${fork.id}`)
 })
 
+test('a server that is killed while it forks leaves no checkpoint to the next one', async () => {
+  const source = await create('A page about marshes')
+  await readEvents(server, source.id, isTurnComplete)
+  const path = `/api/sandboxes/${source.sandboxId}/checkpoints`
+  const list = async () => (await server.json('GET', path)) as { status: string }[]
+  const forking = server
+    .fetch(`/v1/sessions/${source.id}/fork`, { method: 'POST', body: JSON.stringify({ user_id: 'ada' }) })
+    .catch(() => undefined)
+  while ((await list()).length === 0) await sleep(1)
+  await server.kill()
+  assert.equal(await forking, undefined)
+  await server.restart()
+  while ((await list()).length > 0) await sleep(20)
+  const { data } = (await server.json('GET', '/v1/sessions')) as { data: Session[] }
+  const others = data.filter(({ id, status }) => id !== source.id && status === 'running')
+  for (const { id } of others) await server.json('DELETE', `/v1/sessions/${id}`)
+  await server.json('DELETE', `/v1/sessions/${source.id}`)
+})
+
 test('a session that works is not forked', async () => {
   const created = await create('run: sleep 3')
   await readEvents(server, created.id, ({ data }) => data.type === 'assistant')

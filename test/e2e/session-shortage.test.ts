@@ -1,0 +1,71 @@
+/** Sessions for whose sandboxes there is no place for the moment. */
+import assert from 'node:assert/strict'
+import { after, before, test } from 'node:test'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { isTurnComplete, readEvents, type StreamedEvent } from './event-stream.ts'
+import { AtollServer } from './server.ts'
+import { createSession, getSession, type Session } from './session-client.ts'
+
+let server: AtollServer
+
+before(async () => {
+  server = await AtollServer.start({ env: { ATOLL_RUNNING_SANDBOXES_MAX: '1' } })
+})
+
+after(() => server[Symbol.asyncDispose]())
+
+type Event = Session['events'][number] & { level: string }
+
+async function warnings(id: string): Promise<Event[]> {
+  const { events } = await getSession(server, id)
+  return (events as Event[]).filter(({ level }) => level === 'warning')
+}
+
+async function waits(id: string): Promise<void> {
+  while ((await warnings(id)).length === 0) await sleep(20)
+}
+
+const isShort = ({ data }: StreamedEvent) => data.type === 'error' && data['code'] === 'rate_limited'
+const lastId = (events: readonly StreamedEvent[]): number => events.at(-1)?.id ?? 0
+
+test('sessions without a place in the quota wait for it, through a crash of the server, and say so once', async () => {
+  const { sandboxID } = (await server.json('POST', '/api/sandboxes', { timeout: 0 })) as { sandboxID: string }
+  const first = await createSession(server, 'A page about storks')
+  const second = await createSession(server, 'A page about herons')
+  for (const { id } of [first, second]) {
+    await readEvents(server, id, isShort)
+    await waits(id)
+  }
+  await server.kill()
+  await server.restart()
+  const { status, activity } = await getSession(server, first.id)
+  assert.deepEqual([status, activity], ['running', 'starting'])
+  // One ends while it waits, at once.
+  const before = performance.now()
+  await server.json('DELETE', `/v1/sessions/${second.id}`)
+  assert.ok(performance.now() - before < 2000)
+  await server.json('DELETE', `/api/sandboxes/${sandboxID}`)
+  const events = await readEvents(server, first.id, isTurnComplete)
+  assert.equal(events.find(({ data }) => data.type === 'result')?.data['subtype'], 'success')
+  assert.equal(events.filter(isShort).length, 1)
+  const [told, ...others] = await warnings(first.id)
+  assert.deepEqual(others, [])
+  assert.equal(told?.type, 'session_started')
+  assert.match(told.message, /^The sandbox could not be started yet: the organisation has 1 running sandboxes/)
+
+  // The same for a sandbox that sleeps: its message stays queued.
+  await server.json('POST', `/api/sandboxes/${first.sandboxId}/hibernate`)
+  const other = (await server.json('POST', '/api/sandboxes', { timeout: 0 })) as { sandboxID: string }
+  await server.json('POST', `/v1/sessions/${first.id}/messages`, { message: 'Add cranes', user_id: 'ada' })
+  const short = await readEvents(server, first.id, isShort, lastId(events))
+  const asleep = await getSession(server, first.id)
+  assert.deepEqual([asleep.activity, asleep.messages.at(-1)?.state], ['working', 'queued'])
+  assert.deepEqual(
+    (await warnings(first.id)).map(({ type }) => type),
+    ['session_started', 'sandbox_hibernated'],
+  )
+  await server.json('DELETE', `/api/sandboxes/${other.sandboxID}`)
+  const rest = await readEvents(server, first.id, isTurnComplete, lastId(short))
+  assert.equal(rest.find(({ data }) => data.type === 'result')?.data['subtype'], 'success')
+  await server.json('DELETE', `/v1/sessions/${first.id}`)
+})
