@@ -134,7 +134,12 @@ suite('a store on a PostgreSQL server', () => {
       const unused = await newSession(store, orgId)
       await store.close()
       const added = ['cache_read_tokens', 'cache_write_tokens', 'cost_nano_usd']
-      await execute(fresh.url, `alter table sessions ${added.map((name) => `drop column ${name}`).join(', ')}`)
+      const addedLater = ['waiting_for', 'waiting_since', 'sandbox_restores']
+      await execute(
+        fresh.url,
+        `alter table sessions ${[...added, ...addedLater].map((name) => `drop column ${name}`).join(', ')}`,
+      )
+      await execute(fresh.url, 'alter table sandboxes drop column restores')
       await execute(fresh.url, `delete from schema_migrations where name >= '0008'`)
       const newer = await openStore({ databaseUrl: fresh.url })
       try {
