@@ -35,7 +35,7 @@ interface ShortageDeps {
 export class ShortageWait {
   readonly #deps: ShortageDeps
   #member: RetryMember | undefined
-  /** Of those that are this session's alone, in a row. */
+  /** Of those that are this session's alone, in this wait: so two that take turns are not told more and more often either. */
   #failures = 0
   #pauseMs = 0
   #isDue = false
@@ -94,7 +94,6 @@ export class ShortageWait {
     if (until.getTime() <= Date.now()) return false
     this.#isDue = false
     if (shared.has(error.code)) {
-      this.#failures = 0
       this.#member ??= this.#deps.queues.join(this.#deps.orgId)
       this.#member.failed(error)
     } else {
