@@ -2,6 +2,7 @@ import { randomBytes } from 'node:crypto'
 import type { ErrorCode } from '../errors.ts'
 import { newId } from '../lib/id.ts'
 import { sha256 } from '../lib/secret.ts'
+import { withArtifact } from './artifacts.ts'
 import { type AgentEvent, type AgentOutput, type ResultSubtype, streamData } from './agent-codec.ts'
 import {
   counted,
@@ -47,9 +48,6 @@ export interface Progress {
   hibernated: boolean
 }
 
-const artifactsMax = 200
-/** Of all paths and summaries, in characters: a commit writes all of them, of which each can be three bytes. */
-const artifactCharactersMax = 40 * 1024
 /**
  * Commits until the end of a turn that write artifacts: a short line makes each write all of them anew. Beyond, what an agent
  * tells is written with the end of its turn, and lost if the server dies before.
@@ -382,17 +380,6 @@ export function unusedTokenHash(): string {
 
 function newToken(): string {
   return randomBytes(32).toString('base64url')
-}
-
-/** Newest first, one entry a path; the oldest give way. */
-function withArtifact(artifacts: readonly Artifact[], artifact: Artifact): Artifact[] {
-  const all = [artifact, ...artifacts.filter(({ path }) => path !== artifact.path)].slice(0, artifactsMax)
-  let characters = 0
-  const beyond = all.findIndex(({ path, summary }) => {
-    characters += path.length + summary.length
-    return characters > artifactCharactersMax
-  })
-  return beyond < 0 ? all : all.slice(0, beyond)
 }
 
 function missingResult(turn: Turn, subtype: ResultSubtype, text: string): StreamEvent['data'] {

@@ -20,6 +20,8 @@ import type { Session } from './session.ts'
  *        failed ◄────────────────┘                       asleep
  *      a message: boot again                     a message, or the sandbox's own wake: attach
  *
+ * A step that lacks something for the moment is taken again after a pause (`ShortageWait`), until it has failed.
+ *
  * All of its state that matters is in the store, through the ledger: a worker can be dropped at any point and another one
  * goes on. Work (a boot, a turn, waiting messages) holds the sandbox awake; an idle agent does not.
  */
@@ -309,6 +311,7 @@ export class SessionWorker {
 
   async #waitOrFail(error: unknown, what: string): Promise<void> {
     this.#agent.leaveStartSlot()
+    if (this.#stop.signal.aborted) return
     if (!(await this.#shortage.met(error, what))) await this.#fail(error, what)
   }
 
