@@ -34,10 +34,10 @@ export interface App {
 
 export interface AppEvents {
   /**
-   * Another server has taken the database: it has settled the records of our sandboxes, and nothing that this process knows is
-   * true any more.
+   * The database is gone for good: another server has taken it and settled the records of our sandboxes, so that nothing that this
+   * process knows is true any more, or the embedded one has ended by itself (`error`).
    */
-  databaseGone: () => void
+  databaseGone: (why: string, error?: Error) => void
   /** Shows the key that a first start makes. When it throws, no key was made. */
   showKey: (key: string) => void
 }
@@ -56,10 +56,14 @@ export async function startApp(config: Config, log: Logger, events: AppEvents): 
   await mkdir(config.dataDir, { recursive: true, mode: 0o711 })
   started.use(await lockDataDir(config.dataDir))
 
-  const store = await openOwnStore(config, (lock) => {
-    if (lock === 'held') log.info('the database is held again')
-    if (lock === 'lost') log.warn('the connection that holds the database is lost; nothing is served until it is back')
-    if (lock === 'gone') events.databaseGone()
+  const store = await openOwnStore(config, {
+    lockChanged(lock) {
+      if (lock === 'held') log.info('the database is held again')
+      if (lock === 'lost')
+        log.warn('the connection that holds the database is lost; nothing is served until it is back')
+      if (lock === 'gone') events.databaseGone('another server has taken the database')
+    },
+    died: (error) => events.databaseGone('the embedded database has ended', error),
   })
   started.defer(() => store.close())
   const bus = createMemoryBus({ onListenerError: (error) => log.error({ err: error }, 'a listener of the bus failed') })

@@ -20,13 +20,13 @@ type Places = Pick<Config, 'dataDir' | 'imageDir' | 'databaseUrl'>
  * Whoever ends in between is gone on with by the next start. Throws `unavailable` with what to do where only one of them has an
  * id, or another than the other; the database is as it was then.
  */
-export async function openOwnStore(places: Places, lockChanged?: StoreOptions['lockChanged']): Promise<Store> {
+export async function openOwnStore(places: Places, events: Omit<StoreOptions, 'admit'> = {}): Promise<Store> {
   const { dataDir } = places
   const files = { joined: join(dataDir, 'identity'), begun: join(dataDir, 'identity.new') }
   const joined = await idIn(files.joined)
   const begun = joined === undefined ? await idIn(files.begun) : undefined
   const store = await openStore(places, {
-    ...(lockChanged === undefined ? {} : { lockChanged }),
+    ...events,
     admit: (found) => {
       const isOwn = found === joined || (joined === undefined && found === begun)
       if (!isOwn) throw refusal(places, joined, found, files.joined)

@@ -13,8 +13,8 @@ try {
   // People read standard output; logs go to standard error, for whatever collects them.
   const log = pino({ level: config.logLevel }, pino.destination(2))
   const app = await startApp(config, log, {
-    databaseGone() {
-      log.fatal('another server has taken the database; this one ends at once')
+    databaseGone(why, error) {
+      log.fatal({ err: error }, `${why}; this server ends at once`)
       process.exit(1)
     },
     showKey(key) {

@@ -49,6 +49,8 @@ export type StoreLocation = { dataDir: string; imageDir?: string } | { databaseU
 export interface StoreOptions {
   /** Hears when a PostgreSQL server loses the connection that keeps others out. */
   lockChanged?: (state: LockState) => void
+  /** Hears, once, that the embedded database has ended by itself. All calls throw `unavailable` from then on. */
+  died?: (error: Error) => void
   /**
    * Hears which installation the database belongs to before anything is written to it, also before an embedded one is made.
    * What it throws, the opening throws.
@@ -62,12 +64,12 @@ export interface StoreOptions {
  */
 export async function openStore(
   location: StoreLocation,
-  { lockChanged = () => undefined, admit = () => undefined }: StoreOptions = {},
+  { lockChanged = () => undefined, died = () => undefined, admit = () => undefined }: StoreOptions = {},
 ): Promise<Store> {
   const backend =
     'databaseUrl' in location
       ? await postgresBackend(location.databaseUrl, lockChanged)
-      : await pgliteBackend(location.dataDir, location.imageDir, () => admit(undefined))
+      : await pgliteBackend(location.dataDir, location.imageDir, { beforeMaking: () => admit(undefined), died })
   const db = new Kysely<Database>({
     dialect: backend.dialect,
     plugins: [new CamelCasePlugin({ maintainNestedObjectKeys: true })],

@@ -1,33 +1,37 @@
 import { existsSync } from 'node:fs'
 import { cp, mkdir, readFile, rename, rm } from 'node:fs/promises'
 import { join } from 'node:path'
-import { PGlite, types } from '@electric-sql/pglite'
-import { PGliteDialect } from 'kysely'
 import type { Backend } from './index.ts'
-import { maintain } from './pglite-maintenance.ts'
+import { pgliteDialect } from './pglite-dialect.ts'
+import { PgliteThread } from './pglite-thread.ts'
+
+export interface PgliteOptions {
+  /** What it throws keeps a new database from being made. */
+  beforeMaking: () => void
+  /** Hears that the database has ended by itself. */
+  died: (error: Error) => void
+}
 
 /**
- * PostgreSQL compiled to WebAssembly, in this process, with one connection. Kysely hands that connection to one caller at
- * a time, so transactions do not interleave.
+ * PostgreSQL compiled to WebAssembly, in a thread of this process, with one connection.
  *
  * Every write is in the kernel's hands when its promise resolves: an end of this process, however sudden, loses nothing.
  * A power failure may, because PGlite does not wait for the disk; who must survive that uses a server.
  *
- * A new database is a copy of the empty one that setup has put into `imageDir` for this version of PGlite, if it has. What
- * `beforeMaking` throws keeps it from being made.
+ * A new database is a copy of the empty one that setup has put into `imageDir` for this version of PGlite, if it has.
  */
 export async function pgliteBackend(
   dataDir: string,
   imageDir: string | undefined,
-  beforeMaking: () => void,
+  { beforeMaking, died }: PgliteOptions,
 ): Promise<Backend> {
   const folder = join(dataDir, 'db')
   if (!existsSync(join(folder, 'PG_VERSION'))) {
     beforeMaking()
     await initialise(folder, imageDir)
   }
-  const pglite = await PGlite.create(folder, { parsers: { [types.INT8]: Number } })
-  return { dialect: new PGliteDialect({ pglite }), check: () => undefined, stop: maintain(pglite) }
+  const thread = await PgliteThread.open(folder, { died })
+  return { dialect: pgliteDialect(thread), check: () => thread.check(), stop: () => thread.close() }
 }
 
 /** Under another name first, so that a process that dies meanwhile leaves nothing that looks like a database. */
@@ -39,8 +43,8 @@ async function initialise(folder: string, imageDir: string | undefined): Promise
   if (prepared !== undefined && existsSync(prepared)) {
     await cp(prepared, unfinished, { recursive: true })
   } else {
-    const pglite = await PGlite.create(unfinished)
-    await pglite.close()
+    const made = await PgliteThread.open(unfinished)
+    await made.close()
   }
   await rename(unfinished, folder)
 }

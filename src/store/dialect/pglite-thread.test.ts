@@ -1,0 +1,159 @@
+import assert from 'node:assert/strict'
+import { cp, mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { after, before, suite, test } from 'node:test'
+import { Kysely, sql } from 'kysely'
+import { isServiceError } from '../../errors.ts'
+import { pgliteDialect } from './pglite-dialect.ts'
+import { EmbeddedDatabaseError } from './pglite-messages.ts'
+import { PgliteThread } from './pglite-thread.ts'
+import type { PgliteThreadOptions } from './pglite-thread.ts'
+
+interface Tables {
+  notes: { id: number; text: string }
+}
+
+suite('the thread of the embedded database', () => {
+  let folder: string
+  let copies = 0
+  before(async () => {
+    folder = await mkdtemp(join(tmpdir(), 'atoll-thread-'))
+    await (await PgliteThread.open(join(folder, 'empty'))).close()
+  })
+  after(() => rm(folder, { recursive: true }))
+
+  async function open(options: PgliteThreadOptions = {}): Promise<{ thread: PgliteThread; db: Kysely<Tables> }> {
+    const copy = join(folder, String(++copies))
+    await cp(join(folder, 'empty'), copy, { recursive: true })
+    const thread = await PgliteThread.open(copy, options)
+    const db = new Kysely<Tables>({ dialect: pgliteDialect(thread) })
+    await sql`create table notes (id integer constraint notes_pkey primary key, text text not null)`.execute(db)
+    return { thread, db }
+  }
+
+  test('values arrive as what PostgreSQL keeps them', async () => {
+    const { thread, db } = await open()
+    const day = new Date('2026-01-15T10:30:00.123Z')
+    const { rows } =
+      await sql`select ${9_007_199_254_740_991}::bigint as big, count(*) as count, ${day}::timestamptz(3) as time,
+      ${JSON.stringify({ __proto__x: [1, null, { ü: '😀' }] })}::jsonb as json, ${Buffer.from([0, 255, 7])}::bytea as bytes,
+      ${['a', 'b,"']}::text[] as list, null as nothing, true as yes, 0.5::float8 as half`.execute(db)
+    await thread.close()
+    assert.deepEqual(rows, [
+      {
+        big: 9_007_199_254_740_991,
+        count: 1,
+        time: day,
+        json: { __proto__x: [1, null, { ü: '😀' }] },
+        bytes: new Uint8Array([0, 255, 7]),
+        list: ['a', 'b,"'],
+        nothing: null,
+        yes: true,
+        half: 0.5,
+      },
+    ])
+  })
+
+  test('an error keeps what PostgreSQL said, and none of the values that were sent', async () => {
+    const { thread, db } = await open()
+    const insert = () => db.insertInto('notes').values({ id: 1, text: 'a secret' }).execute()
+    await insert()
+    await assert.rejects(insert(), (error) => {
+      assert.ok(error instanceof EmbeddedDatabaseError)
+      const { message, code, constraint, detail, severity } = error as unknown as Record<string, unknown>
+      assert.equal(message, 'duplicate key value violates unique constraint "notes_pkey"')
+      assert.deepEqual([code, constraint, severity], ['23505', 'notes_pkey', 'ERROR'])
+      assert.equal(detail, 'Key (id)=(1) already exists.')
+      assert.ok(!JSON.stringify(error, Object.getOwnPropertyNames(error)).includes('a secret'))
+      return true
+    })
+    await thread.close()
+  })
+
+  test('transactions that begin together follow each other, and one that throws leaves nothing', async () => {
+    const { thread, db } = await open()
+    const add = (id: number) =>
+      db.transaction().execute(async (transaction) => {
+        const { count } = await transaction
+          .selectFrom('notes')
+          .select((eb) => eb.fn.countAll<number>().as('count'))
+          .executeTakeFirstOrThrow()
+        await transaction
+          .insertInto('notes')
+          .values({ id, text: String(count) })
+          .execute()
+        if (id === 3) throw new Error('no third')
+      })
+    const results = await Promise.allSettled([1, 2, 3, 4].map(add))
+    const rows = await db.selectFrom('notes').selectAll().orderBy('id').execute()
+    await thread.close()
+    assert.deepEqual(
+      results.map(({ status }) => status),
+      ['fulfilled', 'fulfilled', 'rejected', 'fulfilled'],
+    )
+    assert.deepEqual(rows, [
+      { id: 1, text: '0' },
+      { id: 2, text: '1' },
+      { id: 4, text: '2' },
+    ])
+  })
+
+  test('a commit after an error within its transaction is no success', async () => {
+    const { thread, db } = await open()
+    const committed = db.transaction().execute(async (transaction) => {
+      await transaction.insertInto('notes').values({ id: 1, text: '' }).execute()
+      await sql`select 1 / 0`.execute(transaction).catch(() => undefined)
+    })
+    await assert.rejects(committed, { name: 'AbortedTransactionError' })
+    assert.deepEqual(await db.selectFrom('notes').selectAll().execute(), [])
+    await thread.close()
+  })
+
+  test('maintenance waits for the transaction that is open', async () => {
+    const { thread, db } = await open({ maintenance: { checkMs: 1, vacuumMs: 0 } })
+    const vacuums = async () => {
+      const { rows } = await sql<{ count: number }>`select coalesce(sum(vacuum_count), 0)::integer as count
+        from pg_stat_all_tables where relname = 'notes'`.execute(db)
+      return rows[0]?.count ?? 0
+    }
+    for (let round = 0; round < 3; round++) {
+      await db.transaction().execute(async (transaction) => {
+        // A vacuum within a transaction is an error, which would end it.
+        for (let id = 0; id < 5; id++) {
+          await transaction
+            .insertInto('notes')
+            .values({ id: round * 5 + id, text: '' })
+            .execute()
+        }
+      })
+    }
+    while ((await vacuums()) === 0);
+    const rows = await db.selectFrom('notes').select('id').execute()
+    await thread.close()
+    assert.equal(rows.length, 15)
+  })
+
+  test('one that runs out of memory rejects what waits, says so once, and takes no more calls', async () => {
+    const deaths: Error[] = []
+    const { thread, db } = await open({ heapMbMax: 48, died: (error) => deaths.push(error) })
+    const large = sql`select repeat(md5(n::text), 1000) from generate_series(1, 10000) n`
+    const results = await Promise.allSettled([large.execute(db), sql`select 1`.execute(db)])
+    for (const result of results) {
+      assert.ok(result.status === 'rejected' && isServiceError(result.reason, 'unavailable'))
+    }
+    assert.equal(deaths.length, 1)
+    assert.equal((deaths[0] as NodeJS.ErrnoException).code, 'ERR_WORKER_OUT_OF_MEMORY')
+    assert.throws(() => thread.check(), { code: 'unavailable' })
+    await thread.close()
+  })
+
+  test('a folder that holds no database of this version is told at the start', async () => {
+    const copy = join(folder, 'damaged')
+    await cp(join(folder, 'empty'), copy, { recursive: true })
+    await rm(join(copy, 'global'), { recursive: true })
+    const deaths: Error[] = []
+    await assert.rejects(PgliteThread.open(copy, { died: (error) => deaths.push(error) }))
+    assert.deepEqual(deaths, [])
+  })
+})

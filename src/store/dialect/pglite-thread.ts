@@ -1,0 +1,132 @@
+import { Worker } from 'node:worker_threads'
+import { ServiceError } from '../../errors.ts'
+import type { MaintenanceLimits } from './pglite-maintenance.ts'
+import { EmbeddedDatabaseError } from './pglite-messages.ts'
+import type { PgliteAnswer, PgliteRequest } from './pglite-messages.ts'
+
+/**
+ * JavaScript's memory of the thread, in MiB: what one statement takes and answers, several times over. PostgreSQL's own memory
+ * is beside it, and grows to 2 GiB at most.
+ */
+const heapMbMax = 1024
+
+export interface PgliteWorkerData {
+  folder: string
+  maintenance?: MaintenanceLimits
+}
+
+export interface PgliteThreadOptions {
+  /** Hears, once, that the thread has ended by itself, after all that waited has been told. Not of one that did not start. */
+  died?: (error: Error) => void
+  maintenance?: MaintenanceLimits
+  heapMbMax?: number
+}
+
+export interface PgliteRows {
+  rows: unknown[]
+  affectedRows: number
+}
+
+type Asked = PgliteRequest extends infer Each ? (Each extends unknown ? Omit<Each, 'id'> : never) : never
+
+/**
+ * An embedded database in a worker thread.
+ *
+ *     starting ── ready ──► open ── close ──► closed
+ *        │                   └── the thread ends by itself ──► dead
+ *        └── it ends ──► the start throws
+ *
+ * Keeps the process alive while a call runs, and only then. Once the thread is dead each call throws `unavailable`.
+ */
+export class PgliteThread {
+  readonly #worker: Worker
+  readonly #calls = new Map<number, PromiseWithResolvers<PgliteRows>>()
+  readonly #started = Promise.withResolvers<void>()
+  readonly #died: (error: Error) => void
+  #lastId = 0
+  #state: 'starting' | 'open' | 'closed' | 'dead' = 'starting'
+
+  private constructor(folder: string, options: PgliteThreadOptions) {
+    const data: PgliteWorkerData = { folder }
+    if (options.maintenance !== undefined) data.maintenance = options.maintenance
+    this.#died = options.died ?? (() => undefined)
+    this.#worker = new Worker(new URL('./pglite-worker.ts', import.meta.url), {
+      name: 'database',
+      workerData: data,
+      resourceLimits: { maxOldGenerationSizeMb: options.heapMbMax ?? heapMbMax },
+    })
+    this.#worker.on('message', (answer: PgliteAnswer) => this.#receive(answer))
+    this.#worker.on('messageerror', (error) => this.#fail(error))
+    this.#worker.on('error', (error) => this.#fail(error))
+    this.#worker.on('exit', (status) => this.#fail(new Error(`its thread ended with status ${status}`)))
+  }
+
+  /** Opens a database, and makes one in a folder without. */
+  static async open(folder: string, options: PgliteThreadOptions = {}): Promise<PgliteThread> {
+    const thread = new PgliteThread(folder, options)
+    await thread.#started.promise
+    return thread
+  }
+
+  async call(asked: Asked): Promise<PgliteRows> {
+    this.check()
+    const id = ++this.#lastId
+    const call = Promise.withResolvers<PgliteRows>()
+    this.#calls.set(id, call)
+    if (this.#calls.size === 1) this.#worker.ref()
+    try {
+      // oxlint-disable-next-line unicorn/require-post-message-target-origin -- a worker thread has none
+      this.#worker.postMessage({ id, ...asked })
+      return await call.promise
+    } finally {
+      this.#calls.delete(id)
+      if (this.#calls.size === 0) this.#worker.unref()
+    }
+  }
+
+  /** Throws `unavailable` once the thread has ended by itself. */
+  check(): void {
+    if (this.#state === 'dead') throw gone()
+  }
+
+  /** After the calls that run. */
+  async close(): Promise<void> {
+    if (this.#state !== 'open') return
+    await this.call({ kind: 'close' })
+    this.#state = 'closed'
+    await this.#worker.terminate()
+  }
+
+  #receive(answer: PgliteAnswer): void {
+    switch (answer.kind) {
+      case 'ready':
+        this.#state = 'open'
+        this.#worker.unref()
+        this.#started.resolve()
+        break
+      case 'rows':
+        this.#calls.get(answer.id)?.resolve({ rows: answer.rows, affectedRows: answer.affectedRows })
+        break
+      case 'failed':
+        this.#calls.get(answer.id)?.reject(new EmbeddedDatabaseError(answer.error))
+        break
+      case 'broken':
+        this.#fail(new Error(answer.why))
+        break
+    }
+  }
+
+  #fail(error: Error): void {
+    if (this.#state === 'closed' || this.#state === 'dead') return
+    const wasOpen = this.#state === 'open'
+    this.#state = 'dead'
+    void this.#worker.terminate()
+    for (const call of this.#calls.values()) call.reject(gone(error))
+    this.#started.reject(error)
+    if (wasOpen) this.#died(error)
+  }
+}
+
+function gone(cause?: Error): ServiceError {
+  return new ServiceError('unavailable', 'the embedded database has ended', { cause })
+}

@@ -1,0 +1,115 @@
+/** The thread of the embedded database: answers the requests of {@link PgliteThread}, one after another. */
+import { parentPort, workerData } from 'node:worker_threads'
+import { PGlite, types } from '@electric-sql/pglite'
+import type { Results, Transaction } from '@electric-sql/pglite'
+import { maintain } from './pglite-maintenance.ts'
+import { fieldsOf } from './pglite-messages.ts'
+import type { PgliteAnswer, PgliteRequest } from './pglite-messages.ts'
+import type { PgliteWorkerData } from './pglite-thread.ts'
+
+/** What PGlite itself takes for the end of a statement, and no fault (`POSTGRES_MAIN_LONGJMP` in its sources). */
+const longjmpStatus = 100
+
+const port = parentPort
+if (port === null) throw new Error('this is the entry of a worker thread')
+const { folder, maintenance } = workerData as PgliteWorkerData
+
+const pglite = await PGlite.create(folder, { parsers: { [types.INT8]: Number } })
+endWhenBroken()
+const stopMaintenance = maintain(pglite, maintenance)
+/** The transaction that is open; maintenance waits for its end. */
+let open: { transaction: Transaction; ending: PromiseWithResolvers<void>; ended: Promise<void> } | undefined
+/** What makes PGlite roll back. */
+const rolledBack = new Error('rolled back')
+
+port.on('message', (request: PgliteRequest) => void serve(request))
+tell({ kind: 'ready' })
+
+async function serve(request: PgliteRequest): Promise<void> {
+  const { id } = request
+  try {
+    const { rows = [], affectedRows = 0 } = (await run(request)) ?? {}
+    tell({ kind: 'rows', id, rows, affectedRows })
+  } catch (error) {
+    tell({ kind: 'failed', id, error: fieldsOf(error) })
+  }
+}
+
+async function run(request: PgliteRequest): Promise<Results | undefined> {
+  switch (request.kind) {
+    case 'query':
+      return await (open?.transaction ?? pglite).query(request.sql, [...request.parameters])
+    case 'begin':
+      return await begin()
+    case 'commit':
+    case 'rollback':
+      return await end(request.kind)
+    case 'close':
+      await stopMaintenance()
+      await pglite.close()
+      return undefined
+  }
+}
+
+async function begin(): Promise<undefined> {
+  const begun = Promise.withResolvers<Transaction>()
+  const ending = Promise.withResolvers<void>()
+  const ended = pglite.transaction(async (transaction) => {
+    begun.resolve(transaction)
+    await ending.promise
+  })
+  ended.catch(begun.reject)
+  open = { transaction: await begun.promise, ending, ended }
+}
+
+async function end(how: 'commit' | 'rollback'): Promise<undefined> {
+  if (open === undefined) throw new Error('no transaction is open')
+  const { ending, ended } = open
+  open = undefined
+  if (how === 'commit') ending.resolve()
+  else ending.reject(rolledBack)
+  await ended.catch((error: unknown) => {
+    if (error !== rolledBack) throw error
+  })
+}
+
+/**
+ * Ends this thread when PostgreSQL has given up: after a panic or a trap PGlite goes on with what is left of it, which answers
+ * nothing, or for ever runs in a circle. PGlite calls these two on each message of PostgreSQL's protocol.
+ */
+function endWhenBroken(): void {
+  const postgres = pglite.Module
+  const { _PostgresMainLoopOnce: runMessage } = postgres
+  let fault: unknown
+  // oxlint-disable-next-line no-underscore-dangle -- PGlite's own name
+  postgres._PostgresMainLoopOnce = () => {
+    if (fault !== undefined) endThread(fault)
+    try {
+      runMessage()
+    } catch (error) {
+      if ((error as { status?: unknown }).status !== longjmpStatus) fault = error
+      throw error
+    }
+  }
+  const execute = pglite.execProtocolStream.bind(pglite)
+  pglite.execProtocolStream = async (...message) => {
+    try {
+      const results = await execute(...message)
+      if (fault === undefined) return results
+    } catch (error) {
+      if (fault === undefined) throw error
+      // What PostgreSQL said before it gave up.
+      fault = error
+    }
+    return endThread(fault)
+  }
+}
+
+function endThread(fault: unknown): never {
+  tell({ kind: 'broken', why: fault instanceof Error ? fault.message : String(fault) })
+  process.exit(1)
+}
+
+function tell(answer: PgliteAnswer): void {
+  port?.postMessage(answer)
+}

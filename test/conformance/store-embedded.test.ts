@@ -1,0 +1,77 @@
+/** What only the embedded database does: it works beside the server's event loop, and it can die without it. */
+import assert from 'node:assert/strict'
+import { execFile } from 'node:child_process'
+import { randomBytes } from 'node:crypto'
+import { mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterEach, beforeEach, suite, test } from 'node:test'
+import { fileURLToPath } from 'node:url'
+import { promisify } from 'node:util'
+import { isServiceError } from '../../src/errors.ts'
+import { openStore } from '../../src/store/index.ts'
+import { imageDir } from '../support/images.ts'
+import { messageOf, newOrganisation, newSession } from './store-records.ts'
+
+const opener = fileURLToPath(import.meta.resolve('./store-opener.ts'))
+
+suite('the embedded database', () => {
+  let dataDir: string
+  beforeEach(async () => {
+    dataDir = await mkdtemp(join(tmpdir(), 'atoll-embedded-'))
+  })
+  afterEach(() => rm(dataDir, { recursive: true, force: true }))
+
+  test('a search through long histories leaves the event loop to others', async () => {
+    const store = await openStore({ dataDir, imageDir })
+    const { id: orgId } = await newOrganisation(store)
+    const { id: sessionId } = await newSession(store, orgId)
+    const content = 'x'.repeat(1024 * 1024)
+    for (let count = 0; count < 16; count++) {
+      await store.sessions.commit(sessionId, { addMessages: [messageOf(content)] })
+    }
+    let isSearching = true
+    let turns = 0
+    const count = () => {
+      turns++
+      if (isSearching) setImmediate(count)
+    }
+    setImmediate(count)
+    const { items } = await store.sessions.listSessions({ orgId, limit: 20, search: 'nowhere' })
+    isSearching = false
+    await store.close()
+    assert.deepEqual(items, [])
+    assert.ok(turns > 1000, `the event loop went round ${turns} times`)
+  })
+
+  test('one that PostgreSQL gives up is told with the reason, and nobody waits for it', async () => {
+    const deaths: Error[] = []
+    const store = await openStore({ dataDir, imageDir }, { died: (error) => deaths.push(error) })
+    const { id: orgId } = await newOrganisation(store)
+    const { id: sessionId } = await newSession(store, orgId)
+    // PostgreSQL panics when it cannot go on with its log, as on a full disk.
+    await rm(join(dataDir, 'db', 'pg_wal'), { recursive: true })
+    let writes = 0
+    const write = async () => {
+      while (writes++ < 500) {
+        // What PostgreSQL cannot compress, so that its log grows beyond the files that are open.
+        const content = randomBytes(256 * 1024).toString('hex')
+        await store.sessions.commit(sessionId, { addMessages: [messageOf(content)] })
+      }
+    }
+    const results = await Promise.allSettled([write(), write(), write()])
+    for (const result of results) {
+      assert.equal(result.status, 'rejected')
+      assert.ok(isServiceError(result.reason, 'unavailable'), String(result.reason))
+    }
+    await assert.rejects(store.ping(), (error) => isServiceError(error, 'unavailable'))
+    await store.close()
+    assert.equal(deaths.length, 1)
+    assert.match(String(deaths[0]), /could not create file "pg_wal/)
+  })
+
+  test('a process ends that has an open store and nothing else to do, and not before its calls are answered', async () => {
+    const { stdout } = await promisify(execFile)(process.execPath, [opener, dataDir, imageDir])
+    assert.equal(stdout, 'opened\nanswered\n')
+  })
+})
