@@ -64,6 +64,7 @@ export async function startApp(config: Config, log: Logger, events: AppEvents): 
       if (lock === 'gone') events.databaseGone('another server has taken the database')
     },
     died: (error) => events.databaseGone('the embedded database has ended', error),
+    log,
   })
   started.defer(() => store.close())
   const bus = createMemoryBus({ onListenerError: (error) => log.error({ err: error }, 'a listener of the bus failed') })

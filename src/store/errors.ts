@@ -54,10 +54,10 @@ export function translated(error: unknown): unknown {
   }
 }
 
-/** What `pg`, PGlite and Kysely say without a code, also when the store was closed while a request ran. */
+/** What `pg` and Kysely say without a code, also when the store was closed while a request ran. */
 const lostConnection = new RegExp(
   '^(?:Connection terminated|timeout exceeded when trying to connect|Query read timeout|Client .* is not queryable' +
-    '|Cannot use a pool after|PGlite is clos|PGlite instance is already closed|driver has already been destroyed)',
+    '|Cannot use a pool after|Postgres connection has been discarded|driver has already been destroyed)',
 )
 
 /** Connection faults (08), shutdowns and timeouts (57), too many connections or a full disk (53), and pg's own time limits. */

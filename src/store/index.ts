@@ -3,7 +3,9 @@
  * of migrations; `dialect/` holds what differs. One file a noun; `schema.ts` names the columns.
  */
 import { CamelCasePlugin, Kysely, sql } from 'kysely'
+import type { Dialect } from 'kysely'
 import { ServiceError } from '../errors.ts'
+import type { Log } from '../lib/log.ts'
 import type { OrganisationStore } from '../sandbox/organisation.ts'
 import type { SandboxStore } from '../sandbox/store.ts'
 import type { SessionStore } from '../session/store.ts'
@@ -56,6 +58,8 @@ export interface StoreOptions {
    * What it throws, the opening throws.
    */
   admit?: (installation: string | undefined) => void
+  /** Hears how the migration of a database goes on. */
+  log?: Log
 }
 
 /**
@@ -64,25 +68,35 @@ export interface StoreOptions {
  */
 export async function openStore(
   location: StoreLocation,
-  { lockChanged = () => undefined, died = () => undefined, admit = () => undefined }: StoreOptions = {},
+  { lockChanged = () => undefined, died = () => undefined, admit = () => undefined, log }: StoreOptions = {},
 ): Promise<Store> {
   const backend =
     'databaseUrl' in location
-      ? await postgresBackend(location.databaseUrl, lockChanged)
+      ? await postgresBackend(location.databaseUrl, { lockChanged })
       : await pgliteBackend(location.dataDir, location.imageDir, { beforeMaking: () => admit(undefined), died })
-  const db = new Kysely<Database>({
-    dialect: backend.dialect,
-    plugins: [new CamelCasePlugin({ maintainNestedObjectKeys: true })],
-  })
+  const db = kyselyOn<Database>(backend.dialect)
   const store = storeOn(db, backend)
   try {
     admit(await readInstallation(db).catch(rethrowTranslated))
-    await migrate(db)
+    await bringUpToDate(backend, log)
   } catch (error) {
     await store.close()
     throw error
   }
   return store
+}
+
+function kyselyOn<Tables>(dialect: Dialect): Kysely<Tables> {
+  return new Kysely<Tables>({ dialect, plugins: [new CamelCasePlugin({ maintainNestedObjectKeys: true })] })
+}
+
+async function bringUpToDate(backend: Backend, log: Log | undefined): Promise<void> {
+  const db = kyselyOn<unknown>(backend.unlimited())
+  try {
+    await migrate(db, { check: () => backend.check(), ...(log === undefined ? {} : { log }) })
+  } finally {
+    await db.destroy()
+  }
 }
 
 function storeOn(db: Kysely<Database>, backend: Backend): Store {

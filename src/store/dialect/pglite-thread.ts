@@ -69,7 +69,7 @@ export class PgliteThread {
   }
 
   async call(asked: Asked): Promise<PgliteRows> {
-    this.check()
+    if (this.#state !== 'open') throw gone()
     const id = ++this.#lastId
     const call = Promise.withResolvers<PgliteRows>()
     this.#calls.set(id, call)

@@ -31,7 +31,12 @@ export async function pgliteBackend(
     await initialise(folder, imageDir)
   }
   const thread = await PgliteThread.open(folder, { died })
-  return { dialect: pgliteDialect(thread), check: () => thread.check(), stop: () => thread.close() }
+  return {
+    dialect: pgliteDialect(thread),
+    unlimited: () => pgliteDialect(thread),
+    check: () => thread.check(),
+    stop: () => thread.close(),
+  }
 }
 
 /** Under another name first, so that a process that dies meanwhile leaves nothing that looks like a database. */

@@ -1,25 +1,72 @@
-import { PostgresDialect } from 'kysely'
+import { CompiledQuery, PostgresDialect } from 'kysely'
+import type { Dialect } from 'kysely'
 import pg from 'pg'
 import type { Backend } from './index.ts'
 import { DatabaseLock, type LockState } from './postgres-lock.ts'
 
 const connectionsMax = 10
 const connectTimeoutMs = 10_000
-const statementTimeoutMs = 30_000
+const statementTimeoutDefaultMs = 30_000
 /** Beyond the server's own limit: reached only when the server or the network is gone. */
-const answerTimeoutMs = statementTimeoutMs + 5_000
+const answerGraceMs = 5_000
+/** After silence the kernel asks for a sign of life, and gives up a connection that gives none. */
+const keepAliveMs = 10_000
+
+/**
+ * Whatever the server's own configuration says, in the settings that its version has. PostgreSQL looks from time to time
+ * whether the client is still there: a statement whose server was killed ends, and lets go of the tables.
+ */
+const noLimits = `select set_config(name, case name when 'client_connection_check_interval' then '10s' else '0' end, false)
+  from pg_settings where name in ('statement_timeout', 'lock_timeout', 'transaction_timeout', 'idle_session_timeout',
+    'idle_in_transaction_session_timeout', 'client_connection_check_interval')`
+
+export interface PostgresOptions {
+  lockChanged?: (state: LockState) => void
+  statementTimeoutMs?: number
+}
 
 /** A bounded pool behind the lock of the database; no statement, idle transaction or connect waits for ever. */
-export async function postgresBackend(databaseUrl: string, lockChanged: (state: LockState) => void): Promise<Backend> {
+export async function postgresBackend(
+  databaseUrl: string,
+  { lockChanged = () => undefined, statementTimeoutMs = statementTimeoutDefaultMs }: PostgresOptions = {},
+): Promise<Backend> {
   const lock = await DatabaseLock.take(databaseUrl, lockChanged)
-  const pool = new pg.Pool({
+  const pool = listening({
     connectionString: databaseUrl,
     application_name: 'atoll',
     max: connectionsMax,
-    connectionTimeoutMillis: connectTimeoutMs,
     statement_timeout: statementTimeoutMs,
     idle_in_transaction_session_timeout: statementTimeoutMs,
-    query_timeout: answerTimeoutMs,
+    query_timeout: statementTimeoutMs + answerGraceMs,
+  })
+  return {
+    dialect: new PostgresDialect({ pool }),
+    unlimited: () => unlimitedDialect(databaseUrl),
+    check: () => lock.check(),
+    stop: () => lock.release(),
+  }
+}
+
+function unlimitedDialect(databaseUrl: string): Dialect {
+  const pool = listening({
+    connectionString: databaseUrl,
+    application_name: 'atoll migration',
+    max: 1,
+    keepAlive: true,
+    keepAliveInitialDelayMillis: keepAliveMs,
+  })
+  return new PostgresDialect({
+    pool,
+    onCreateConnection: async (connection) => {
+      await connection.executeQuery(CompiledQuery.raw(noLimits))
+    },
+  })
+}
+
+function listening(config: pg.PoolConfig): pg.Pool {
+  const pool = new pg.Pool({
+    ...config,
+    connectionTimeoutMillis: connectTimeoutMs,
     types: {
       getTypeParser: (oid, format) => (oid === pg.types.builtins.INT8 ? Number : parserOf(oid, format)),
     },
@@ -28,7 +75,7 @@ export async function postgresBackend(databaseUrl: string, lockChanged: (state: 
   // that wants it. Without listeners these events would end the process.
   pool.on('error', () => undefined)
   pool.on('connect', (client) => client.on('error', () => undefined))
-  return { dialect: new PostgresDialect({ pool }), check: () => lock.check(), stop: () => lock.release() }
+  return pool
 }
 
 function parserOf(oid: number, format: 'text' | 'binary' | undefined): (value: string) => unknown {

@@ -1,0 +1,77 @@
+/**
+ * Migrations of a table with many rows, as tests of migrations want them. As a program it runs them and prints the key after
+ * which each batch begins, until it is killed: `node store-notes.ts <data folder | database URL>`.
+ */
+import { writeSync } from 'node:fs'
+import { Kysely, sql } from 'kysely'
+import type { Backend } from '../../src/store/dialect/index.ts'
+import { pgliteBackend } from '../../src/store/dialect/pglite.ts'
+import { postgresBackend } from '../../src/store/dialect/postgres.ts'
+import { migrate } from '../../src/store/migrations/index.ts'
+import type { MigrateOptions, Migrations } from '../../src/store/migrations/index.ts'
+import { imageDir } from '../support/images.ts'
+
+/** How many rows the backfill has to fill in: nine batches. */
+export const noteCount = 8500
+
+/** `begun` hears of each batch, before it is committed. */
+export function noteMigrations(begun: (after: string | undefined) => void | Promise<void>): Migrations {
+  return {
+    '0001-notes': {
+      async up(db) {
+        await sql`create table notes (id text collate "C" primary key, text text not null)`.execute(db)
+        await sql`insert into notes select lpad(n::text, 8, '0'), repeat('x', n % 7) from generate_series(1, ${noteCount}::integer) n`.execute(
+          db,
+        )
+      },
+    },
+    '0002-lengths': {
+      async up(db) {
+        await sql`alter table notes add column length integer`.execute(db)
+        await sql`alter table notes add column fillings integer not null default 0`.execute(db)
+      },
+      async backfill(db, { after = '', limit }) {
+        await begun(after === '' ? undefined : after)
+        const { rows } = await sql<{ id: string }>`
+          with batch as (select id from notes where id > ${after} order by id limit ${limit})
+          update notes set length = length(text), fillings = fillings + 1 from batch where notes.id = batch.id
+          returning notes.id`.execute(db)
+        const last = rows
+          .map(({ id }) => id)
+          .toSorted()
+          .at(-1)
+        return last === undefined ? undefined : { last, rows: rows.length }
+      },
+    },
+    '0003-all-have-a-length': {
+      async up(db) {
+        await sql`alter table notes alter column length set not null`.execute(db)
+      },
+    },
+  }
+}
+
+/** A database below a folder, or on a server. */
+export async function openBackend(place: string, statementTimeoutMs?: number): Promise<Backend> {
+  if (!place.startsWith('postgres:')) {
+    return await pgliteBackend(place, imageDir, { beforeMaking: () => undefined, died: () => undefined })
+  }
+  return await postgresBackend(place, statementTimeoutMs === undefined ? {} : { statementTimeoutMs })
+}
+
+export async function migrateOn(backend: Backend, options: MigrateOptions): Promise<void> {
+  const db = new Kysely<unknown>({ dialect: backend.unlimited() })
+  try {
+    await migrate(db, options)
+  } finally {
+    await db.destroy()
+  }
+}
+
+if (import.meta.main) {
+  const [place] = process.argv.slice(2)
+  if (place === undefined) throw new Error('usage: store-notes.ts <data folder | database URL>')
+  const backend = await openBackend(place)
+  await migrateOn(backend, { migrations: noteMigrations((after) => void writeSync(1, `${after ?? 'start'}\n`)) })
+  await backend.stop()
+}
