@@ -1,5 +1,5 @@
 import type { Log } from '../lib/log.ts'
-import type { OrganisationStore, SandboxService } from '../sandbox/index.ts'
+import type { OrganisationStore, SandboxCounts, SandboxService } from '../sandbox/index.ts'
 import type { SessionService } from '../session/index.ts'
 import type { IdempotencyPort } from './idempotency.ts'
 import type { PreviewPort } from './preview-port.ts'
@@ -55,6 +55,6 @@ export interface HttpDeps {
   log: Log
   /** Throws when the server cannot serve: asked by `/readyz`. */
   ready(): Promise<void>
-  /** Sandboxes in `running`, over all organisations: asked at each scrape of `/metrics`. */
-  countRunningSandboxes?(): Promise<number>
+  /** Sandboxes of all organisations by state: asked at each scrape of `/metrics`. */
+  sandboxCounts(): Promise<SandboxCounts>
 }

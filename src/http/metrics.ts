@@ -1,5 +1,6 @@
 import { collectDefaultMetrics, Counter, Gauge, Histogram, Registry } from 'prom-client'
 import { ServiceError } from '../errors.ts'
+import { sharedCall } from '../lib/shared-call.ts'
 import type { HttpDeps } from './config.ts'
 import { isPassedOn } from './passed-on.ts'
 import { route } from './route.ts'
@@ -16,7 +17,7 @@ const metricsType = 'text/plain; version=0.0.4; charset=utf-8'
 const streamKinds: readonly StreamKind[] = ['events', 'exec', 'pty']
 
 /** A registry of its own for each server, so that two in one process do not meet. */
-export function createMetrics(deps: Pick<HttpDeps, 'countRunningSandboxes'>, streams: Streams): Metrics {
+export function createMetrics(deps: Pick<HttpDeps, 'sandboxCounts'>, streams: Streams): Metrics {
   const registry = new Registry()
   collectDefaultMetrics({ register: registry })
   const registers = [registry]
@@ -36,11 +37,14 @@ export function createMetrics(deps: Pick<HttpDeps, 'countRunningSandboxes'>, str
   gauge(registry, 'atoll_open_streams', 'Event streams and WebSockets that are open', ['kind'], (set) => {
     for (const kind of streamKinds) set(streams.count(kind), { kind })
   })
-  if (deps.countRunningSandboxes !== undefined) {
-    gauge(registry, 'atoll_running_sandboxes', 'Sandboxes in the state running', [], async (set) => {
-      set((await deps.countRunningSandboxes?.()) ?? 0)
-    })
-  }
+  // Of one scrape, both ask at the same time.
+  const sandboxCounts = sharedCall(() => deps.sandboxCounts())
+  gauge(registry, 'atoll_sandboxes', 'Sandboxes by state', ['status'], async (set) => {
+    for (const [status, count] of Object.entries(await sandboxCounts())) set(count, { status })
+  })
+  gauge(registry, 'atoll_running_sandboxes', 'Sandboxes in the state running', [], async (set) => {
+    set((await sandboxCounts()).running)
+  })
   return {
     requested({ method, route: template, statusCode, seconds }) {
       duration.observe({ method, route: template, status: statusCode }, seconds)
@@ -48,7 +52,7 @@ export function createMetrics(deps: Pick<HttpDeps, 'countRunningSandboxes'>, str
     previewed(statusCode) {
       previews.inc({ status: statusCode })
     },
-    text: () => registry.metrics(),
+    text: sharedCall(() => registry.metrics()),
   }
 }
 
@@ -66,7 +70,9 @@ function gauge(
     labelNames,
     registers: [],
     async collect() {
-      this.reset()
+      // Without labels a reset would set 0.
+      if (labelNames.length === 0) this.remove()
+      else this.reset()
       try {
         await measure((value, labels = {}) => this.set(labels, value))
       } catch {

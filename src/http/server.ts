@@ -8,6 +8,7 @@ import type { IncomingMessage, RequestListener, Server, ServerResponse } from 'n
 import type { AddressInfo, Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
 import { linger } from '../lib/linger.ts'
+import { sharedCall } from '../lib/shared-call.ts'
 import { createApp } from './app.ts'
 import { defaultHttpLimits, headerBytesMax } from './config.ts'
 import type { HttpDeps } from './config.ts'
@@ -38,13 +39,15 @@ export interface HttpServer {
 
 export async function createHttpServer(deps: HttpDeps): Promise<HttpServer> {
   const { preview, log } = deps
+  // Whoever asks for it often, without a key, costs the database no more than one who does.
+  const sharing = { ...deps, ready: sharedCall(() => deps.ready()) }
   const limits = { ...defaultHttpLimits, ...deps.config.limits }
   const streams = new Streams()
   const metrics = createMetrics(deps, streams)
   const upgrades = new EventEmitter()
   let server: Server | undefined
   const app = await createApp({
-    deps,
+    deps: sharing,
     limits,
     streams,
     metrics,

@@ -17,6 +17,8 @@ export interface SandboxStore {
   /** All of them in any of these states, for reconciliation and timers. */
   sandboxesIn(statuses: readonly SandboxStatus[]): Promise<Sandbox[]>
   countSandboxes(orgId: string, statuses: readonly SandboxStatus[]): Promise<number>
+  /** Of all organisations, every state. */
+  sandboxCounts(): Promise<SandboxCounts>
   /**
    * Compare and set: applies the change when the sandbox is in one of `from` (any state when absent), else returns
    * `undefined` and changes nothing. A key whose value is `undefined` clears the field; an absent key leaves it.
@@ -77,6 +79,8 @@ export interface SandboxStore {
 }
 
 export type PreviewDomainKey = Pick<Preview, 'sandboxId' | 'port' | 'customHostname'>
+
+export type SandboxCounts = Record<SandboxStatus, number>
 
 export interface SandboxQuery {
   orgId: string

@@ -169,7 +169,7 @@ export async function startApp(config: Config, log: Logger, events: AppEvents): 
       if (!hasKeys) throw new ServiceError('unavailable', 'the server is starting')
       await store.ping()
     },
-    countRunningSandboxes: async () => (await store.sandboxes.sandboxesIn(['running'])).length,
+    sandboxCounts: () => store.sandboxes.sandboxCounts(),
   })
   started.defer(() => http.close(graceMs))
   const removeOld = () => {

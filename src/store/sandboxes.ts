@@ -1,7 +1,7 @@
 import { sql } from 'kysely'
 import type { Kysely, Updateable } from 'kysely'
 import type { SandboxChange } from '../sandbox/sandbox.ts'
-import type { SandboxStore, TagKey } from '../sandbox/store.ts'
+import type { SandboxCounts, SandboxStore, TagKey } from '../sandbox/store.ts'
 import { checkpointStore } from './checkpoints.ts'
 import { decodeCursor, page } from './cursor.ts'
 import { patchStore } from './patches.ts'
@@ -22,6 +22,7 @@ type SandboxesAlone = Pick<
   | 'listSandboxes'
   | 'sandboxesIn'
   | 'countSandboxes'
+  | 'sandboxCounts'
   | 'updateSandbox'
   | 'stoppedSandboxIds'
   | 'purgeSandboxes'
@@ -86,6 +87,17 @@ function sandboxesAlone(db: Kysely<Database>): SandboxesAlone {
         .where('status', 'in', statuses)
         .executeTakeFirstOrThrow()
       return count
+    },
+
+    async sandboxCounts() {
+      const rows = await db
+        .selectFrom('sandboxes')
+        .select((select) => ['status', select.fn.countAll<number>().as('count')])
+        .groupBy('status')
+        .execute()
+      const counts: SandboxCounts = { creating: 0, running: 0, hibernated: 0, stopped: 0, error: 0 }
+      for (const { status, count } of rows) counts[status] = count
+      return counts
     },
 
     async updateSandbox(id, change, from) {

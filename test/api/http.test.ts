@@ -1,7 +1,9 @@
 import assert from 'node:assert/strict'
+import { subscribe, unsubscribe } from 'node:diagnostics_channel'
 import { once } from 'node:events'
 import { connect } from 'node:net'
 import { after, before, test } from 'node:test'
+import { setImmediate } from 'node:timers/promises'
 import { ServiceError } from '../../src/errors.ts'
 import { exchange } from '../support/api-client.ts'
 import { makeWorld } from '../support/world.ts'
@@ -255,6 +257,30 @@ test('what is no HTTP is refused in the shape of the API', async () => {
 test('a plain upgrade request for something else than a WebSocket is answered as if it asked for nothing', async () => {
   const headers = { connection: 'Upgrade, HTTP2-Settings', upgrade: 'h2c', 'http2-settings': 'AAMAAABkAAQAAP__' }
   assert.equal((await world.api.get('/healthz', { headers })).status, 200)
+})
+
+test('who asks at the same time whether the server is ready shares one look at the database', async () => {
+  let looks = 0
+  const looking = Promise.withResolvers<void>()
+  const ready = () => {
+    looks++
+    return looking.promise
+  }
+  await using asked = await makeWorld({ ready })
+  const arrived = Promise.withResolvers<void>()
+  let requests = 0
+  const count = () => {
+    if (++requests === 20) arrived.resolve()
+  }
+  subscribe('http.server.request.start', count)
+  const answers = Array.from({ length: 20 }, () => asked.api.get('/readyz', { key: null }))
+  await arrived.promise
+  unsubscribe('http.server.request.start', count)
+  // Each asks before anything else comes in.
+  await setImmediate()
+  looking.resolve()
+  for (const { status } of await Promise.all(answers)) assert.equal(status, 200)
+  assert.equal(looks, 1)
 })
 
 test('a server that is not ready says so', async () => {

@@ -136,6 +136,15 @@ export function sandboxTests(store: OpenedStore): void {
       assert.equal(await store().sandboxes.countSandboxes(orgId, sandboxStatuses), 3)
     })
 
+    test('sandboxes of all organisations are counted by state', async () => {
+      const before = await store().sandboxes.sandboxCounts()
+      const states = ['running', 'running', 'error'] as const
+      for (const status of states) await insert(sandboxOf((await newOrganisation(store())).id, { status }))
+      const after = await store().sandboxes.sandboxCounts()
+      assert.deepEqual(after, { ...before, running: before.running + 2, error: before.error + 1 })
+      assert.deepEqual(Object.keys(after).toSorted(), sandboxStatuses.toSorted())
+    })
+
     test('an update sets what it names, clears what it names as undefined, and leaves the rest', async () => {
       const sandbox = fullSandbox((await newOrganisation(store())).id)
       await insert(sandbox)

@@ -117,7 +117,7 @@ export async function makeWorld(options: WorldOptions = {}): Promise<World> {
     },
     log,
     ready: options.ready ?? (() => store.ping()),
-    countRunningSandboxes: async () => (await store.sandboxes.sandboxesIn(['running'])).length,
+    sandboxCounts: () => store.sandboxes.sandboxCounts(),
   })
   const { port } = await server.listen({ host: '127.0.0.1', port: 0 })
   const origin = `http://127.0.0.1:${port}`
