@@ -186,7 +186,7 @@ async function receive(
   const raw = await readBody(request.raw, limits[route.bodyLimit ?? 'bodyBytesMax'], share)
   const isRepeatable = route.creates && request.headers['idempotency-key'] !== undefined
   return {
-    body: parseJson(raw),
+    body: await parseJson(raw),
     ...(isRepeatable ? { hash: hashOf(request.method, pathOf(request), raw) } : {}),
   }
 }

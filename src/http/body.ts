@@ -3,6 +3,8 @@ import type { z } from 'zod'
 import { ServiceError } from '../errors.ts'
 import { BodyBudget, readBody as holdBody } from '../lib/held-body.ts'
 import type { BodyShare } from '../lib/held-body.ts'
+import { passedBound } from '../lib/json-bounds.ts'
+import type { JsonBounds } from '../lib/json-bounds.ts'
 import type { HttpLimits } from './config.ts'
 
 /** A body that is checked before use must arrive whole within this time. */
@@ -13,6 +15,10 @@ const organisationBytesMax = 32 * 1024 * 1024
 const fullOrganisationsMax = 4
 /** Headers may be larger: bodies up to this size are taken whatever others send. */
 const smallBodyBytes = 16 * 1024
+/** Many times what any request has; as many take some ten milliseconds to parse and check. */
+const jsonBounds: JsonBounds = { valuesMax: 10_000, depthMax: 100 }
+/** What is told back of what a client sent is a part that a person can read. */
+const messageCharactersMax = 300
 const decoder = new TextDecoder('utf-8', { fatal: true })
 
 /** Where bodies are held from their first byte until they are parsed. */
@@ -38,9 +44,18 @@ export async function readBody(request: IncomingMessage, bytesMax: number, share
   }
 }
 
-/** No body at all is `{}`: the SDK sends a JSON content type without one. */
-export function parseJson(body: Buffer): unknown {
+/**
+ * No body at all is `{}`: the SDK sends a JSON content type without one. Throws `too_large` and `invalid_request`, the former
+ * before any value is made.
+ */
+export async function parseJson(body: Buffer): Promise<unknown> {
   if (body.length === 0) return {}
+  const passed = await passedBound(body, jsonBounds)
+  if (passed === 'valuesMax')
+    throw new ServiceError('too_large', `the body has more than ${jsonBounds.valuesMax} values`)
+  if (passed === 'depthMax') {
+    throw new ServiceError('too_large', `the body is nested deeper than ${jsonBounds.depthMax} levels`)
+  }
   let value: unknown
   try {
     value = JSON.parse(decoder.decode(body))
@@ -81,11 +96,15 @@ export function check(schema: z.ZodType, value: unknown, where: 'body' | 'query'
   const result = schema.safeParse(value)
   if (result.success) return result.data
   const [issue] = result.error.issues
-  const field = issue === undefined ? '' : issue.path.map(String).join('.')
-  const message = issue?.message ?? 'invalid'
+  const field = shortened(issue === undefined ? '' : issue.path.map(String).join('.'))
+  const message = shortened(issue?.message ?? 'invalid')
   throw new ServiceError('invalid_request', `${field === '' ? where : field}: ${message}`, {
     details: field === '' ? {} : { field },
   })
+}
+
+function shortened(text: string): string {
+  return text.length <= messageCharactersMax ? text : `${text.slice(0, messageCharactersMax)}…`
 }
 
 /** Answers 501 for a field of the OpenComputer API that is not built yet, unless it is empty. */

@@ -72,3 +72,42 @@ test('a body counts until it is parsed, not until its request is answered', asyn
     sessions.create = start
   }
 })
+
+test('a body of very many values, or nested very deep, is refused before they are made, and names the limit', async () => {
+  const { api } = world
+  const many = (count: number, value: string) => `[${Array.from({ length: count }, () => value).join(',')}]`
+  const tiny = `{"unknown":${many(300_000, '[]')}}`
+  const { status, body } = await api.post('/api/sandboxes', tiny)
+  assert.deepEqual([status, body.code], [413, 'too_large'])
+  assert.equal(body.error, 'the body has more than 10000 values')
+  const session = await api.post('/v1/sessions', `{"prompt":"x","user_id":"u","unknown":${many(5_000_000, '0')}}`)
+  assert.deepEqual([session.status, session.body.error.type], [413, 'invalid_request'])
+  assert.equal(session.body.error.message, 'the body has more than 10000 values')
+  const fields = Array.from({ length: 20_000 }, (_, index) => `"${index}":1`).join(',')
+  assert.equal((await api.put('/api/sandboxes/sb-unknown00000/tags', `{${fields}}`)).status, 413)
+  const deep = await api.post('/api/sandboxes', `{"unknown":${'['.repeat(150)}${']'.repeat(150)}}`)
+  assert.deepEqual([deep.status, deep.body.code], [413, 'too_large'])
+  assert.equal(deep.body.error, 'the body is nested deeper than 100 levels')
+})
+
+test('a body of as many values as any request has is taken', async () => {
+  const { api } = world
+  const unknown = Array.from({ length: 9990 }, () => 0)
+  let nested: unknown = 0
+  for (let depth = 0; depth < 98; depth++) nested = [nested]
+  const files = Object.fromEntries(Array.from({ length: 200 }, (_, index) => [`file-${index}.md`, 'text']))
+  assert.equal((await api.post('/v1/sessions', { prompt: 'x', user_id: 'u', unknown })).status, 201)
+  assert.equal((await api.post('/v1/sessions', { prompt: 'x', user_id: 'u', unknown: nested })).status, 201)
+  const config = { agent_config: { skills: { one: files } } }
+  assert.notEqual((await api.post('/v1/sessions', { prompt: 'x', user_id: 'u', ...config })).status, 413)
+  const marked = Buffer.from('\ufeff{"prompt":"x","user_id":"u"}')
+  assert.equal((await api.post('/v1/sessions', marked)).status, 201, 'a byte order mark is no fault')
+})
+
+test('what a client sent is told back to it no further than a person reads', async () => {
+  const { api } = world
+  const key = 'K'.repeat(100_000)
+  const { status, text } = await api.put('/api/sandboxes/sb-unknown00000/tags', { [key]: 1 })
+  assert.equal(status, 400)
+  assert.ok(text.length < 2000, `${text.length} characters`)
+})

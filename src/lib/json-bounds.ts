@@ -1,0 +1,91 @@
+import { setImmediate as nextRound } from 'node:timers/promises'
+
+export interface JsonBounds {
+  /** Of all depths together. */
+  valuesMax: number
+  depthMax: number
+}
+
+/** How much is read before others are served: about a millisecond's work. */
+const sliceBytes = 256 * 1024
+
+const quote = 0x22
+const backslash = 0x5c
+const comma = 0x2c
+const openList = 0x5b
+const closeList = 0x5d
+const openObject = 0x7b
+const closeObject = 0x7d
+
+/**
+ * Says which bound a text in JSON passes, before its values are made, which weigh many times their bytes. Counts those of a
+ * valid text exactly, and leaves it to the parser to find out whether this is one.
+ */
+export async function passedBound(json: Buffer, bounds: JsonBounds): Promise<keyof JsonBounds | undefined> {
+  const counter = new ValueCounter(json, bounds)
+  while (counter.at < json.length) {
+    const passed = counter.readSlice()
+    if (passed !== undefined) return passed
+    if (counter.at < json.length) await nextRound()
+  }
+  return undefined
+}
+
+class ValueCounter {
+  at = 0
+  readonly #json: Buffer
+  readonly #bounds: JsonBounds
+  /** The outermost one. */
+  #values = 1
+  #depth = 0
+  #isInString = false
+  /** Behind an opening bracket: the list or object may be empty. */
+  #isFirst = false
+
+  constructor(json: Buffer, bounds: JsonBounds) {
+    this.#json = json
+    this.#bounds = bounds
+  }
+
+  readSlice(): keyof JsonBounds | undefined {
+    const { valuesMax, depthMax } = this.#bounds
+    const end = Math.min(this.at + sliceBytes, this.#json.length)
+    while (this.at < end) {
+      if (this.#isInString) this.#skipString(end)
+      else this.#readByte(this.#json[this.at++]!)
+      if (this.#values > valuesMax) return 'valuesMax'
+      if (this.#depth > depthMax) return 'depthMax'
+    }
+    return undefined
+  }
+
+  #skipString(end: number): void {
+    let at = this.at
+    while (at < end) {
+      const byte = this.#json[at]
+      if (byte === quote) {
+        this.#isInString = false
+        at++
+        break
+      }
+      // What is escaped may lie behind the slice.
+      at += byte === backslash ? 2 : 1
+    }
+    this.at = at
+  }
+
+  #readByte(byte: number): void {
+    if (isBlank(byte)) return
+    const isClosing = byte === closeList || byte === closeObject
+    if (byte === comma || (this.#isFirst && !isClosing)) this.#values++
+    const isOpening = byte === openList || byte === openObject
+    this.#isFirst = isOpening
+    if (isOpening) this.#depth++
+    else if (isClosing) this.#depth--
+    else if (byte === quote) this.#isInString = true
+  }
+}
+
+function isBlank(byte: number): boolean {
+  return byte === 0x20 || byte === 0x0a || byte === 0x0d || byte === 0x09
+}
