@@ -15,7 +15,11 @@ export function lingerOnClose(socket: Socket): void {
     socket.end()
     // Nothing more is read as HTTP: neither the rest of the body nor requests behind it.
     socket.removeAllListeners('data')
-    linger(socket)
+    if (!socket.isPaused()) return linger(socket)
+    // A body that nobody has read for a while: `node:http` has stopped the socket below the stream, and only its own listener, which
+    // goes when another one takes the data, starts it again.
+    socket.once('resume', () => linger(socket))
+    socket.resume()
   }
 }
 

@@ -85,7 +85,7 @@ test('a key __proto__, which no object keeps as others, is refused and named', a
     assert.deepEqual([answer.status, answer.body.code, answer.body.field], [400, 'invalid_request', field])
   }
   const deep = `${'['.repeat(9000)}${']'.repeat(9000)}`
-  assert.equal((await api.put(`/api/sandboxes/${id}/tags`, `{"a":${deep}}`)).status, 400)
+  assert.equal((await api.put(`/api/sandboxes/${id}/tags`, `{"a":${deep}}`)).status, 413)
 })
 
 test('what `openapi.json` allows, the service does not refuse: sizes of terminals and of uploads', async () => {
@@ -138,6 +138,21 @@ test('a client that sends all of a large body before it reads sees why it was re
   const told = (await socket.toArray()).map(String).join('')
   assert.match(told, /^HTTP\/1\.1 413 /)
   assert.equal(told.split('HTTP/1.1').length, 2, 'one answer')
+  socket.end()
+})
+
+test('a client whose key is not known hears so too, though its body has waited for the look at the database', async () => {
+  const bytes = 32 * 1024 * 1024
+  const head = `POST /api/sandboxes HTTP/1.1\r\nHost: x\r\nX-API-Key: unknown\r\nContent-Length: ${bytes}\r\n\r\n`
+  const socket = connect({ port: world.port, host: '127.0.0.1', allowHalfOpen: true })
+  socket.pause()
+  const sent = Promise.withResolvers<void>()
+  socket.on('error', sent.reject)
+  socket.write(head)
+  socket.write(Buffer.alloc(bytes, 'x'), () => sent.resolve())
+  await sent.promise
+  const told = (await socket.toArray()).map(String).join('')
+  assert.match(told, /^HTTP\/1\.1 401 /)
   socket.end()
 })
 
