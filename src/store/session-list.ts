@@ -7,8 +7,8 @@ import type { Database, SessionTable } from './schema.ts'
 import { strict } from './text.ts'
 
 /**
- * Sessions that one page of a search looks into, and their histories together: no index helps, and the database has other work. On
- * PGlite the whole server waits, for 10 to 14 ms a mebibyte.
+ * Sessions that one page of a search looks into, and their histories together: no index helps, and the database has other work, which
+ * waits on PGlite for 10 to 14 ms a mebibyte.
  */
 const searchedMax = 500
 const searchedBytesMax = 32 * 1024 * 1024

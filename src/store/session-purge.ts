@@ -2,7 +2,7 @@ import { sql } from 'kysely'
 import type { Kysely } from 'kysely'
 import type { Database } from './schema.ts'
 
-/** Of one statement: PGlite keeps the whole server waiting for it, and PostgreSQL gives up one that takes half a minute. */
+/** Of one statement: on PGlite all others wait for it, and PostgreSQL gives up one that takes half a minute. */
 const bytesAtOnce = 8 * 1024 * 1024
 const rowsAtOnce = 1000
 /** What a row costs beside its bytes. */

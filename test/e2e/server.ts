@@ -136,6 +136,12 @@ export class AtollServer {
     return this.#process.exitCode
   }
 
+  /** Waits until it ends by itself and returns its exit status. */
+  async ended(): Promise<number | null> {
+    if (this.#process.exitCode === null && this.#process.signalCode === null) await once(this.#process, 'exit')
+    return this.#process.exitCode
+  }
+
   /** Ends it as a crash would. */
   async kill(): Promise<void> {
     const ended = once(this.#process, 'exit')

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { cp, mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { after, before, suite, test } from 'node:test'
+import { after, before, beforeEach, suite, test } from 'node:test'
 import { Kysely, sql } from 'kysely'
 import { isServiceError } from '../../errors.ts'
 import { pgliteDialect } from './pglite-dialect.ts'
@@ -14,16 +14,28 @@ interface Tables {
   notes: { id: number; text: string }
 }
 
+interface Opened {
+  thread: PgliteThread
+  db: Kysely<Tables>
+}
+
 suite('the thread of the embedded database', () => {
   let folder: string
   let copies = 0
+  /** Of the tests that want no database of their own. */
+  let shared: Opened
   before(async () => {
     folder = await mkdtemp(join(tmpdir(), 'atoll-thread-'))
     await (await PgliteThread.open(join(folder, 'empty'))).close()
+    shared = await open()
   })
-  after(() => rm(folder, { recursive: true }))
+  beforeEach(() => shared.db.deleteFrom('notes').execute())
+  after(async () => {
+    await shared.thread.close()
+    await rm(folder, { recursive: true })
+  })
 
-  async function open(options: PgliteThreadOptions = {}): Promise<{ thread: PgliteThread; db: Kysely<Tables> }> {
+  async function open(options: PgliteThreadOptions = {}): Promise<Opened> {
     const copy = join(folder, String(++copies))
     await cp(join(folder, 'empty'), copy, { recursive: true })
     const thread = await PgliteThread.open(copy, options)
@@ -33,13 +45,12 @@ suite('the thread of the embedded database', () => {
   }
 
   test('values arrive as what PostgreSQL keeps them', async () => {
-    const { thread, db } = await open()
+    const { db } = shared
     const day = new Date('2026-01-15T10:30:00.123Z')
     const { rows } =
       await sql`select ${9_007_199_254_740_991}::bigint as big, count(*) as count, ${day}::timestamptz(3) as time,
       ${JSON.stringify({ __proto__x: [1, null, { ü: '😀' }] })}::jsonb as json, ${Buffer.from([0, 255, 7])}::bytea as bytes,
       ${['a', 'b,"']}::text[] as list, null as nothing, true as yes, 0.5::float8 as half`.execute(db)
-    await thread.close()
     assert.deepEqual(rows, [
       {
         big: 9_007_199_254_740_991,
@@ -56,7 +67,7 @@ suite('the thread of the embedded database', () => {
   })
 
   test('an error keeps what PostgreSQL said, and none of the values that were sent', async () => {
-    const { thread, db } = await open()
+    const { db } = shared
     const insert = () => db.insertInto('notes').values({ id: 1, text: 'a secret' }).execute()
     await insert()
     await assert.rejects(insert(), (error) => {
@@ -68,11 +79,10 @@ suite('the thread of the embedded database', () => {
       assert.ok(!JSON.stringify(error, Object.getOwnPropertyNames(error)).includes('a secret'))
       return true
     })
-    await thread.close()
   })
 
   test('transactions that begin together follow each other, and one that throws leaves nothing', async () => {
-    const { thread, db } = await open()
+    const { db } = shared
     const add = (id: number) =>
       db.transaction().execute(async (transaction) => {
         const { count } = await transaction
@@ -87,7 +97,6 @@ suite('the thread of the embedded database', () => {
       })
     const results = await Promise.allSettled([1, 2, 3, 4].map(add))
     const rows = await db.selectFrom('notes').selectAll().orderBy('id').execute()
-    await thread.close()
     assert.deepEqual(
       results.map(({ status }) => status),
       ['fulfilled', 'fulfilled', 'rejected', 'fulfilled'],
@@ -100,14 +109,13 @@ suite('the thread of the embedded database', () => {
   })
 
   test('a commit after an error within its transaction is no success', async () => {
-    const { thread, db } = await open()
+    const { db } = shared
     const committed = db.transaction().execute(async (transaction) => {
       await transaction.insertInto('notes').values({ id: 1, text: '' }).execute()
       await sql`select 1 / 0`.execute(transaction).catch(() => undefined)
     })
     await assert.rejects(committed, { name: 'AbortedTransactionError' })
     assert.deepEqual(await db.selectFrom('notes').selectAll().execute(), [])
-    await thread.close()
   })
 
   test('maintenance waits for the transaction that is open', async () => {
