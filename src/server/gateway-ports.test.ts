@@ -22,7 +22,7 @@ async function mayCall(
   const agentConfig = { harness: 'pi', model: 'demo', cwd: '/', skills: {}, envs: {}, ...limits }
   const counters = { inputTokens: 1000, cacheReadTokens: 0, cacheWriteTokens: 0, outputTokens: 1000 }
   const session = { id: 'session_a', status: 'running', agentConfig, ...counters, ...used }
-  const store = { session: () => Promise.resolve(session) } as unknown as SessionStore
+  const store = { metered: () => Promise.resolve(session) } as unknown as SessionStore
   try {
     await gatewayPorts(store, prices).usage.checkBudget('session_a')
     return true

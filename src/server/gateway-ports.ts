@@ -11,7 +11,7 @@ export function gatewayPorts(
   return {
     tokens: {
       async resolve(tokenSha256) {
-        const session = await sessions.sessionByGatewayToken(tokenSha256)
+        const session = await sessions.meteredByGatewayToken(tokenSha256)
         if (session?.status !== 'running') return undefined
         const { id, orgId, sandboxId, agentConfig } = session
         return { orgId, sessionId: id, sandboxId, allowedModels: [agentConfig.model] }
@@ -19,7 +19,7 @@ export function gatewayPorts(
     },
     usage: {
       async checkBudget(sessionId) {
-        const session = await sessions.session(sessionId)
+        const session = await sessions.metered(sessionId)
         if (session === undefined) return
         const { model, maxTokens, maxCostUsd } = session.agentConfig
         const used = session.inputTokens + session.outputTokens

@@ -150,9 +150,7 @@ export class AgentLink {
       await endAgents(sandboxes, session, await runningAgents(sandboxes, session))
       // Also for the next agent: a checkpoint that the sandbox was put back to may be older than the directory.
       await sandboxes.files.mkdir(this.#orgId, session.sandboxId, session.agentConfig.cwd)
-      // The ledger has no texts of skills.
-      const whole = agentReady ? undefined : await store.session(session.id)
-      if (whole) await writeSkills(sandboxes, whole)
+      if (!agentReady) await writeSkills({ sandboxes, store }, session)
       const processId = newId('ag-')
       const token = await this.#ledger.write((draft) => draft.beginAgent(processId))
       try {
@@ -296,7 +294,7 @@ export class AgentLink {
     const progress = await this.#ledger.read()
     const { activity } = progress.session
     if (activity === 'failed') return
-    if (activity === 'starting') return await this.#configure(connection)
+    if (activity === 'starting') return await this.#configure(connection, progress)
     const message = await this.#nextMessage(connection, progress)
     if (message && connection.sentMessageId !== message.id) {
       connection.sentMessageId = message.id
@@ -307,12 +305,11 @@ export class AgentLink {
     this.#life.hold(now)
   }
 
-  async #configure(connection: AgentConnection): Promise<void> {
+  async #configure(connection: AgentConnection, { session }: Progress): Promise<void> {
     if (connection.configureSent) return
     connection.configureSent = true
-    // With the texts that the ledger leaves out.
-    const whole = await this.#deps.store.session(this.#ledger.sessionId)
-    if (whole) connection.send(configureCommand(whole, this.#deps.config))
+    const instructions = await this.#deps.store.instructions(this.#ledger.sessionId)
+    if (instructions) connection.send(configureCommand(session, instructions, this.#deps.config))
   }
 
   /** The message of the turn that runs, unless this connection has sent it, or of the one that begins now. */

@@ -7,6 +7,7 @@ import type { AgentCodec, ConfigureAgent } from './agent-codec.ts'
 import { defaultAgentCommand, type SessionConfig, skillsDir } from './config.ts'
 import { splitModel } from './input.ts'
 import type { Session } from './session.ts'
+import type { Instructions, SessionStore } from './store.ts'
 
 const creatingPollMs = 200
 const creatingPollsMax = 300
@@ -50,10 +51,13 @@ export async function endAgents(
 }
 
 /** A fork has the source's skills, which may have changed since. */
-export async function writeSkills(sandboxes: SandboxService, session: Session): Promise<void> {
-  const { orgId, sandboxId, agentConfig } = session
+export async function writeSkills(
+  { sandboxes, store }: { sandboxes: SandboxService; store: SessionStore },
+  session: Session,
+): Promise<void> {
+  const { orgId, sandboxId } = session
   if (session.forkedFrom !== undefined) return
-  const skills = Object.entries(agentConfig.skills)
+  const skills = Object.entries(await store.skills(session.id))
   for (let start = 0; start < skills.length; start += skillWritesAtOnce) {
     const some = skills.slice(start, start + skillWritesAtOnce)
     await Promise.all(
@@ -82,11 +86,13 @@ export async function startAgent(
   })
 }
 
-export function configureCommand(session: Session, config: SessionConfig): ConfigureAgent {
-  const { harness, model, cwd, systemPrompt, allowedTools, maxTurns, skills } = session.agentConfig
-  const skillFiles = Object.keys(skills).filter(
-    (path) => path.endsWith('/SKILL.md') && !path.startsWith(`${skillsDir}/`),
-  )
+export function configureCommand(
+  session: Session,
+  { systemPrompt, skillPaths }: Instructions,
+  config: SessionConfig,
+): ConfigureAgent {
+  const { harness, model, cwd, allowedTools, maxTurns } = session.agentConfig
+  const skillFiles = skillPaths.filter((path) => path.endsWith('/SKILL.md') && !path.startsWith(`${skillsDir}/`))
   const price = config.prices?.get(model)
   return {
     type: 'configure',

@@ -117,9 +117,13 @@ test('the next server reads no texts before it needs them, and configures its ag
   let reads = 0
   const counting: SessionStore = {
     ...world.store,
-    async session(...args) {
+    async instructions(...args) {
       reads += 1
-      return await world.store.session(...args)
+      return await world.store.instructions(...args)
+    },
+    async skills(...args) {
+      reads += 1
+      return await world.store.skills(...args)
     },
   }
   const second = world.serve({}, (port) => ((port as object) === world.store ? (counting as typeof port) : port))

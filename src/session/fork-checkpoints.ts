@@ -76,7 +76,7 @@ export class ForkCheckpoints {
     const forkId = name.slice(namePrefix.length)
     // In this order: a fork is written down before it leaves the set.
     if (name !== `${namePrefix}${forkId}` || id !== checkpointIdOf(forkId) || this.#taken.has(id)) return true
-    const fork = await this.#deps.store.session(forkId, orgId)
+    const fork = await this.#deps.store.head(forkId, orgId)
     return fork?.status === 'running' && fork.checkpointId === id
   }
 

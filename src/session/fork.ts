@@ -1,22 +1,30 @@
+import type { FairYield } from '../lib/fair-yield.ts'
 import { newId } from '../lib/id.ts'
 import type { Checkpoint } from '../sandbox/index.ts'
 import { unusedTokenHash } from './draft.ts'
 import type { ForkCheckpoints } from './fork-checkpoints.ts'
+import { messagePages } from './history.ts'
 import type { Message, Session, SessionEvent } from './session.ts'
 import type { SessionStore } from './store.ts'
+
+interface ForkDeps {
+  store: SessionStore
+  forkCheckpoints: ForkCheckpoints
+  /** Of histories that are read. */
+  pages: FairYield
+}
 
 /**
  * Writes down a session that goes on from where an idle one stands, with a sandbox that is not started yet. Its checkpoint is its
  * own and goes when that sandbox has started. Throws what the checkpoint throws, with nothing left.
  */
-export async function forkSession(
-  { store, forkCheckpoints }: { store: SessionStore; forkCheckpoints: ForkCheckpoints },
-  source: Session,
-): Promise<Session> {
+export async function forkSession({ store, forkCheckpoints, pages }: ForkDeps, source: Session): Promise<Session> {
   const id = newId('session_')
   return await forkCheckpoints.take(source, id, async (checkpoint) => {
-    const { fork, messages, event } = copyOf(source, await store.messages(source.id), { id, checkpoint })
-    await store.createSession(fork, messages, event)
+    const said: Message[] = []
+    for await (const page of messagePages(store, pages, source.id)) said.push(...page)
+    const { fork, messages, event } = copyOf(source, said, { id, checkpoint })
+    await store.createSession(fork, messages, event, { configOf: source.id })
     return fork
   })
 }

@@ -4,7 +4,7 @@ import { KeyedLock } from '../lib/keyed-lock.ts'
 import { Draft, noted, type Progress } from './draft.ts'
 import type { OutputLimits } from './output-budget.ts'
 import type { Session } from './session.ts'
-import type { SessionStore } from './store.ts'
+import type { SessionHead, SessionStore } from './store.ts'
 import { loadTurn } from './turn.ts'
 
 /**
@@ -50,7 +50,7 @@ export class Ledger {
       this.#progress = undefined
       const committed = await this.#store.commit(this.sessionId, draft.change)
       if (committed === undefined) throw hasEnded()
-      this.#lastSequence = committed.stream.at(-1)?.sequence ?? this.#lastSequence
+      this.#lastSequence = committed.lastSequence
       // What the store does not return, and what it is not told yet.
       const { agentConfig, artifacts } = draft.progress.session
       this.#progress = { ...draft.progress, session: { ...committed.session, agentConfig, artifacts } }
@@ -64,19 +64,19 @@ export class Ledger {
   }
 
   async #load(): Promise<Progress> {
-    const session = await this.#store.sessionWithoutTexts(this.sessionId)
-    if (session === undefined) throw new ServiceError('not_found', `no session ${this.sessionId}`)
-    this.#lastSequence = await this.#store.lastSequence(this.sessionId)
-    let progress = await this.#withQueue(session)
-    for (const { type } of await this.#store.events(this.sessionId)) progress = { ...progress, ...noted(type) }
+    const session = await this.#store.session(this.sessionId)
+    const head = await this.#store.head(this.sessionId)
+    if (!session || !head) throw new ServiceError('not_found', `no session ${this.sessionId}`)
+    this.#lastSequence = head.lastSequence
+    let progress = await this.#withQueue(session, head)
+    // An event says no less than all before it of the same type.
+    for (const type of await this.#store.eventTypes(this.sessionId)) progress = { ...progress, ...noted(type) }
     return progress
   }
 
-  async #withQueue(session: Session): Promise<Progress> {
+  async #withQueue(session: Session, { streamBytes, historyBytes }: SessionHead): Promise<Progress> {
     const turn = await loadTurn(this.#store, this.sessionId)
     const queued = (await this.#store.queuedMessageIds(this.sessionId)).length
-    const streamBytes = await this.#store.streamBytes(this.sessionId)
-    const historyBytes = await this.#store.historyBytes(this.sessionId)
     // What an agent said outside of turns is forgotten with the server, but for `ready`, which it says first.
     const ready = session.agentOffset > 0 || session.activity !== 'starting'
     const idle = { ready: ready && session.agentProcessId !== undefined, lines: 0, errors: 0 }

@@ -47,7 +47,7 @@ test('a limit in money is taken for a model with a price alone, and is more than
 
 test('the agent is told the price of its model', () => {
   const session = { id: 'session_a', agentConfig: check({}) } as Session
-  assert.deepEqual(configureCommand(session, config).price, price)
+  assert.deepEqual(configureCommand(session, { skillPaths: [] }, config).price, price)
 })
 
 test('a harness that the image lacks is unavailable, unless a checkpoint may hold it', () => {

@@ -84,10 +84,10 @@ test('the token of the gateway is in the agent alone, known by its hash, and dea
   const { createHash } = await import('node:crypto')
   const token = world.sandboxes.agent.process.envs['GATEWAY_TOKEN']!
   const hash = createHash('sha256').update(token).digest('hex')
-  assert.equal((await world.store.sessionByGatewayToken(hash))?.id, session.id)
+  assert.equal((await world.store.meteredByGatewayToken(hash))?.id, session.id)
   assert.equal(JSON.stringify(await service.get(orgId, session.id)).includes(token), false)
   await service.delete(orgId, session.id)
-  assert.equal(await world.store.sessionByGatewayToken(hash), undefined)
+  assert.equal(await world.store.meteredByGatewayToken(hash), undefined)
 })
 
 test('messages wait their turn in order, each with a turn of its own', async () => {

@@ -1,6 +1,7 @@
 import { ServiceError } from '../errors.ts'
 import type { EventBus } from '../events/bus.ts'
 import { newId } from '../lib/id.ts'
+import { FairYield } from '../lib/fair-yield.ts'
 import { KeyedGate } from '../lib/keyed-gate.ts'
 import type { Log } from '../lib/log.ts'
 import { SharedRoom } from '../lib/shared-room.ts'
@@ -30,14 +31,14 @@ import { unusedTokenHash } from './draft.ts'
 import { exportRecords } from './export.ts'
 import { ForkCheckpoints } from './fork-checkpoints.ts'
 import { forkSession } from './fork.ts'
+import { readHistory } from './history.ts'
 import { inTime } from './in-time.ts'
 import { checkCreate, checkText } from './input.ts'
 import { demandQueued, hasEnded } from './ledger.ts'
-import { Pace } from './pace.ts'
 import { RetryQueues } from './retry-queues.ts'
 import { shortagePauseMs } from './shortage.ts'
-import type { Message, Session, SessionEvent } from './session.ts'
-import type { SessionPlace, SessionStore } from './store.ts'
+import type { Artifact, Message, Session, SessionEvent } from './session.ts'
+import type { SessionHead, SessionPlace, SessionStore } from './store.ts'
 import { Starts } from './starts.ts'
 import { SessionStreams } from './stream.ts'
 import { SessionWorker } from './worker.ts'
@@ -69,6 +70,9 @@ const smallViewBytes = 64 * 1024
 const fullViews = { ofOneMax: 4, ofAllMax: 12 }
 /** Of one session: a browser that has its token, and takes nothing, holds up that session alone. */
 const viewsOfSessionMax = 2
+/** Pages of histories, and of streams that are replayed, which all clients together read between two looks at what else there is to do. */
+const pagesPerTick = 1
+const streamPagesPerTick = 4
 /** How long a creation waits to hear that its checkpoint does not exist. */
 const checkpointCheckMs = 50
 
@@ -86,7 +90,7 @@ class Sessions implements RunningSessionService {
   readonly #bySandbox = new Map<string, string>()
   readonly #tokens: AccessTokens
   readonly #closing = new AbortController()
-  readonly #pace = new Pace()
+  readonly #pages = new FairYield(pagesPerTick)
   readonly #streams: SessionStreams
   /** In bytes of unsent views. */
   readonly #unsent: SharedRoom
@@ -104,7 +108,12 @@ class Sessions implements RunningSessionService {
     this.#limits = { ...defaultSessionLimits, ...deps.config.limits }
     this.#timings = { ...defaultSessionTimings, ...deps.config.timings }
     const { store, bus } = deps
-    this.#streams = new SessionStreams({ store, bus, pollMs: this.#timings.streamPollMs, pace: this.#pace })
+    this.#streams = new SessionStreams({
+      store,
+      bus,
+      pollMs: this.#timings.streamPollMs,
+      pages: new FairYield(streamPagesPerTick),
+    })
     this.#unsent = new SharedRoom({
       ofOneMax: fullViews.ofOneMax * this.#limits.historyBytesMax,
       ofAllMax: fullViews.ofAllMax * this.#limits.historyBytesMax,
@@ -189,7 +198,7 @@ class Sessions implements RunningSessionService {
   }
 
   async get(orgId: string, sessionId: string, userId?: string, options?: ViewOptions): Promise<SessionView> {
-    const session = await this.#owned(orgId, sessionId, userId)
+    const session = assertOwned(await this.#deps.store.session(sessionId, orgId), sessionId, userId)
     await this.#enterMemory(orgId, [session], options)
     return await this.#loadView(session)
   }
@@ -273,8 +282,10 @@ class Sessions implements RunningSessionService {
     const session = await this.#steerable(orgId, sessionId, userId)
     this.#demandOpen()
     const { store } = this.#deps
-    const forkCheckpoints = this.#forkCheckpoints
-    const fork = await this.#worker(session).whileIdle((source) => forkSession({ store, forkCheckpoints }, source))
+    const [forkCheckpoints, pages] = [this.#forkCheckpoints, this.#pages]
+    const fork = await this.#worker(session).whileIdle((source) =>
+      forkSession({ store, forkCheckpoints, pages }, source),
+    )
     if (!this.#closing.signal.aborted) this.#worker(fork)
     return await this.get(orgId, fork.id, undefined, options)
   }
@@ -306,22 +317,21 @@ class Sessions implements RunningSessionService {
   }
 
   async access(token: string, sessionId: string, use: AccessUse): Promise<SessionAccess> {
-    return await this.#tokens.check(token, sessionId, use, (id) => this.#deps.store.session(id))
+    return await this.#tokens.check(token, sessionId, use, (id) => this.#deps.store.head(id))
   }
 
   async stream(orgId: string, sessionId: string, options: StreamOptions): Promise<SessionStream> {
-    const session = await this.#owned(orgId, sessionId, options.userId)
-    const last = await this.#deps.store.lastSequence(sessionId)
+    const { status, lastSequence: last } = await this.#owned(orgId, sessionId, options.userId)
     // A number beyond the newest event is a place that the stream has yet to reach, with events that nobody has seen.
     const after = Math.min(options.after, last)
-    const exhausted = session.status === 'ended' && after === last
+    const exhausted = status === 'ended' && after === last
     const signal = AbortSignal.any([options.signal, this.#closing.signal])
     return { exhausted, [Symbol.asyncIterator]: () => this.#streams.follow(sessionId, after, signal) }
   }
 
   async export(orgId: string, sessionId: string, userId?: string): Promise<SessionExport> {
-    const session = await this.#owned(orgId, sessionId, userId)
-    return { view: this.#view(session, [], []), records: exportRecords(this.#deps.store, this.#pace, sessionId) }
+    const session = assertOwned(await this.#deps.store.session(sessionId, orgId), sessionId, userId)
+    return { view: this.#view(session, [], []), records: exportRecords(this.#deps.store, this.#pages, sessionId) }
   }
 
   #sweep(): void {
@@ -350,20 +360,18 @@ class Sessions implements RunningSessionService {
     }
   }
 
-  async #owned(orgId: string, sessionId: string, userId?: string): Promise<Session> {
-    const session = await this.#deps.store.session(sessionId, orgId)
-    if (session && (userId === undefined || session.userId === userId)) return session
-    throw new ServiceError('not_found', `no session ${sessionId}`)
+  async #owned(orgId: string, sessionId: string, userId?: string): Promise<SessionHead> {
+    return assertOwned(await this.#deps.store.head(sessionId, orgId), sessionId, userId)
   }
 
   /** For what only the owner may do, and only while the session runs. */
-  async #steerable(orgId: string, sessionId: string, userId: string): Promise<Session> {
+  async #steerable(orgId: string, sessionId: string, userId: string): Promise<SessionHead> {
     const session = await this.#steered(orgId, sessionId, userId)
     if (session.status === 'ended') throw hasEnded()
     return session
   }
 
-  async #steered(orgId: string, sessionId: string, userId: string): Promise<Session> {
+  async #steered(orgId: string, sessionId: string, userId: string): Promise<SessionHead> {
     const session = await this.#owned(orgId, sessionId)
     if (session.userId === userId) return session
     throw new ServiceError('forbidden', 'user_id is not the owner of the session', { details: { field: 'user_id' } })
@@ -385,7 +393,7 @@ class Sessions implements RunningSessionService {
   async #enterMemory(orgId: string, sessions: readonly Session[], { sent }: ViewOptions = {}): Promise<void> {
     if (sent === undefined || sessions.length === 0) return
     const history = await this.#deps.store.historyBytes(...sessions.map(({ id }) => id))
-    const bytes = sessions.reduce((sum, { artifacts }) => sum + JSON.stringify(artifacts).length, history)
+    const bytes = sessions.reduce((sum, { artifacts }) => sum + lengthOf(artifacts), history)
     if (bytes <= smallViewBytes) return
     const [first, ...others] = sessions
     const leaveSession = first && others.length === 0 ? await this.#unsentOfSession.enter(first.id) : undefined
@@ -398,8 +406,7 @@ class Sessions implements RunningSessionService {
   }
 
   async #loadView(session: Session): Promise<SessionView> {
-    const { store } = this.#deps
-    const [messages, events] = await Promise.all([store.messages(session.id), store.events(session.id)])
+    const { messages, events } = await readHistory(this.#deps.store, this.#pages, session.id)
     return this.#view(session, messages, events)
   }
 
@@ -415,4 +422,17 @@ class Sessions implements RunningSessionService {
       ...(costUsd === undefined ? {} : { costUsd }),
     }
   }
+}
+
+function assertOwned<Known extends { userId: string }>(
+  session: Known | undefined,
+  sessionId: string,
+  userId: string | undefined,
+): Known {
+  if (session && (userId === undefined || session.userId === userId)) return session
+  throw new ServiceError('not_found', `no session ${sessionId}`)
+}
+
+function lengthOf(artifacts: readonly Artifact[]): number {
+  return artifacts.reduce((sum, { path, summary }) => sum + path.length + summary.length, 0)
 }

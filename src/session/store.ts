@@ -1,20 +1,45 @@
-import type { Message, MessageState, Session, SessionEvent, SessionStatus, StreamEvent } from './session.ts'
+import type {
+  AgentConfig,
+  Message,
+  MessageState,
+  Session,
+  SessionEvent,
+  SessionEventType,
+  SessionStatus,
+  StreamEvent,
+} from './session.ts'
 
 /** Of JSON text: one read of stream events ends with the event that reaches it, which is as long as a line of the agent at most. */
 export const streamPageBytes = 1024 * 1024
+/** Of text: one page of messages or of session events ends with the row that reaches it. */
+export const rowPageBytes = 256 * 1024
 
 /**
  * The port behind which sessions are kept. Every method is one transaction; what it acknowledged survives a crash.
  * Sequence numbers of stream events are dense per session and assigned in commit order.
  */
 export interface SessionStore {
-  /** Inserts the session with the messages that it begins with, oldest first, and its first event. */
-  createSession(session: Session, messages: readonly Message[], event: SessionEvent): Promise<void>
+  /**
+   * Inserts the session with the messages that it begins with, oldest first, and its first event. With `configOf` it gets the
+   * whole configuration of that session in place of its own.
+   */
+  createSession(
+    session: Session,
+    messages: readonly Message[],
+    event: SessionEvent,
+    options?: { configOf?: string },
+  ): Promise<void>
+  /** With its artifacts. Without what can be megabytes: `agentConfig` has no system prompt, and its `skills` are left out (`{}`). */
   session(id: string, orgId?: string): Promise<Session | undefined>
-  /** Without what can be megabytes: `agentConfig` has no system prompt, and its `skills` are left out (`{}`). */
-  sessionWithoutTexts(id: string): Promise<Session | undefined>
+  /** One small row, for whoever asks often. */
+  head(id: string, orgId?: string): Promise<SessionHead | undefined>
+  metered(id: string): Promise<MeteredSession | undefined>
+  meteredByGatewayToken(tokenHash: string): Promise<MeteredSession | undefined>
   sessionBySandbox(sandboxId: string): Promise<Session | undefined>
-  sessionByGatewayToken(tokenHash: string): Promise<Session | undefined>
+  /** What `session` leaves out, for the configuration of an agent: of the skills their paths. */
+  instructions(id: string): Promise<Instructions | undefined>
+  /** Absolute path in the sandbox → text; megabytes. */
+  skills(id: string): Promise<AgentConfig['skills']>
   /**
    * Newest first. A search looks into a bounded number of sessions for one page, which may hold less than `limit`, even
    * nothing, and still have a next one. An unreadable cursor throws `invalid_request`. `agentConfig` is without its system prompt
@@ -31,15 +56,17 @@ export interface SessionStore {
    */
   commit(sessionId: string, change: SessionChange): Promise<Committed | undefined>
 
-  /** Oldest first; all, or a page of them. */
+  /** Oldest first; all, or a page of them, which ends before `limit` with the message that reaches `rowPageBytes`. */
   messages(sessionId: string, page?: RowPage): Promise<Message[]>
   message(sessionId: string, id: string): Promise<Message | undefined>
   /** Oldest first, without their texts. */
   queuedMessageIds(sessionId: string): Promise<string[]>
   /** The oldest user message in this state. */
   firstMessage(sessionId: string, state: MessageState): Promise<Message | undefined>
-  /** Oldest first; all, or a page of them. */
+  /** As `messages`. */
   events(sessionId: string, page?: RowPage): Promise<SessionEvent[]>
+  /** Each type of which the session has an event, in the order of their last ones. */
+  eventTypes(sessionId: string): Promise<SessionEventType[]>
   /**
    * Stream events with a number above `after`, in order: at most `limit`, and none behind the one with which they reach
    * `streamPageBytes`. So fewer than `limit` need not be all; `isLastPage` tells.
@@ -47,13 +74,31 @@ export interface SessionStore {
   stream(sessionId: string, after: number, limit: number): Promise<StreamEvent[]>
   /** The number of the newest stream event; 0 when there is none. */
   lastSequence(sessionId: string): Promise<number>
-  /** What all stream events of the session hold, in bytes of their JSON text. */
-  streamBytes(sessionId: string): Promise<number>
   /** What all messages and events of these sessions hold together, in bytes of their JSON text. */
   historyBytes(...sessionIds: string[]): Promise<number>
 
   /** Forgets the sessions that ended before this time, with all that belongs to them, and returns how many those were. */
   purgeSessions(endedBefore: Date): Promise<number>
+}
+
+/** A session without its configuration and its artifacts. */
+export interface SessionHead extends Omit<Session, 'agentConfig' | 'artifacts'> {
+  /** The number of the newest stream event; 0 when there is none. */
+  lastSequence: number
+  /** What all its stream events hold, in bytes of their JSON text. */
+  streamBytes: number
+  /** The same of its messages and session events. */
+  historyBytes: number
+}
+
+/** What the model gateway asks about with each call of a session. */
+export interface MeteredSession extends Omit<Session, 'agentConfig' | 'artifacts'> {
+  agentConfig: Pick<AgentConfig, 'model' | 'maxTokens' | 'maxCostUsd'>
+}
+
+export interface Instructions {
+  systemPrompt?: string
+  skillPaths: string[]
 }
 
 export type SessionPlace = Pick<Session, 'id' | 'orgId' | 'sandboxId'>
@@ -79,7 +124,9 @@ export interface SessionChange {
   /** Apply only when the session has this status. */
   when?: SessionStatus
   /** Fields to set; `undefined` clears. `updatedAt` is set to now with every commit. */
-  session?: { [Key in keyof Omit<Session, 'id' | 'orgId' | 'createdAt' | 'updatedAt'>]?: Session[Key] | undefined }
+  session?: {
+    [Key in keyof Omit<Session, 'id' | 'orgId' | 'agentConfig' | 'createdAt' | 'updatedAt'>]?: Session[Key] | undefined
+  }
   /** Added to the session's counters; with a cost that is not known the session's cost is not known either. */
   usage?: AddedUsage
   addMessages?: Message[]
@@ -97,8 +144,8 @@ export interface AddedUsage {
 }
 
 export interface Committed {
-  /** Without its configuration, so that a commit need not read it. */
-  session: Omit<Session, 'agentConfig'>
-  /** The added stream events with their numbers. */
-  stream: StreamEvent[]
+  /** Without its configuration and its artifacts, so that a commit need not read them. */
+  session: Omit<Session, 'agentConfig' | 'artifacts'>
+  /** The number of the newest stream event; of those that the commit has added, which follow one another, the last. */
+  lastSequence: number
 }

@@ -3,7 +3,7 @@ import { test } from 'node:test'
 import { setImmediate as turn } from 'node:timers/promises'
 import fc from 'fast-check'
 import { createMemoryBus } from '../bus/memory.ts'
-import { Pace } from './pace.ts'
+import { FairYield } from '../lib/fair-yield.ts'
 import type { Session, StreamEvent } from './session.ts'
 import type { SessionStore } from './store.ts'
 import { SessionStreams } from './stream.ts'
@@ -30,7 +30,7 @@ async function world(pollMs = 60_000) {
   const deps = {
     bus,
     pollMs,
-    pace: new Pace(),
+    pages: new FairYield(4),
     store: {
       ...store,
       async stream(sessionId, after, limit) {

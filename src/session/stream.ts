@@ -36,7 +36,7 @@ export class SessionStreams {
           sequence = event.sequence
           yield event
         }
-        if (newest === undefined) await this.#deps.pace.next()
+        if (newest === undefined) await this.#deps.pages.next()
         else if (events.length > 0) continue
         else if (tail.hasEnded) return
         else await tail.changed(signal)

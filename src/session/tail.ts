@@ -1,5 +1,5 @@
 import type { EventBus } from '../events/bus.ts'
-import type { Pace } from './pace.ts'
+import type { FairYield } from '../lib/fair-yield.ts'
 import { isLastPage, pageEvents, textLength } from './replay.ts'
 import type { StreamEvent } from './session.ts'
 import type { SessionStore } from './store.ts'
@@ -14,7 +14,8 @@ export interface TailDeps {
   bus: EventBus
   /** It looks at the store by itself when it was told nothing for this long. */
   pollMs: number
-  pace: Pace
+  /** Shared by all streams. */
+  pages: FairYield
 }
 
 /**
@@ -99,7 +100,7 @@ export class SessionTail {
       while (!this.#isClosed) {
         this.#isTold = false
         // The status first: an ended session gets no more events, so that what is read after it is all.
-        const isRunning = (await store.session(this.#sessionId))?.status === 'running'
+        const isRunning = (await store.head(this.#sessionId))?.status === 'running'
         await this.#readOn()
         this.#hasEnded = !isRunning
         this.#release()
@@ -120,7 +121,7 @@ export class SessionTail {
       this.#keep(events)
       if (isLastPage(events, pageEvents)) return
       this.#release()
-      await this.#deps.pace.next()
+      await this.#deps.pages.next()
     }
   }
 

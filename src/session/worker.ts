@@ -114,19 +114,17 @@ export class SessionWorker {
    * is idle.
    */
   async whileIdle<Result>(work: (session: Session) => Promise<Result>): Promise<Result> {
-    const { sandboxes, store } = this.#deps
+    const { sandboxes } = this.#deps
     return await this.#stillness.run(this.sessionId, async () => {
       let release = () => {}
       this.#agent.pause()
       try {
         const { session, turn } = await this.#ledger.read()
         release = sandboxes.previews.hold(session.sandboxId)
-        // With its system prompt and skills, which the ledger leaves out.
-        const whole = await store.session(this.sessionId)
-        if (turn || session.activity !== 'idle' || !whole) {
+        if (turn || session.activity !== 'idle') {
           throw new ServiceError('conflict', `the session is ${session.activity}; it has to be idle`)
         }
-        return await work(whole)
+        return await work(session)
       } finally {
         release()
         await this.#agent.resume()

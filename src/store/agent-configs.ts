@@ -1,91 +1,100 @@
 import { createHash } from 'node:crypto'
 import { sql } from 'kysely'
 import type { ExpressionBuilder, Kysely } from 'kysely'
+import { FairYield } from '../lib/fair-yield.ts'
 import type { AgentConfig } from '../session/session.ts'
+import type { Instructions } from '../session/store.ts'
 import type { Database } from './schema.ts'
-import { strictJson } from './text.ts'
+import { jsonTexts, strictJson } from './text.ts'
 
-/** Of JSON text; what is parsed from it takes about twice that. */
-const cacheBytesMax = 32 * 1024 * 1024
 /** Of megabytes each. */
 const purgedAtOnce = 16
+/** Configurations that come with the rows of sessions, each of which can have as many variables as fit into an environment. */
+const readAtOnce = 8
+
+/** What is inserted of a configuration. */
+export interface AgentConfigRow {
+  hash: string
+  config: string
+  skills: string
+}
+
+/** Of the texts of new configurations: a piece takes some milliseconds. */
+const writing = new FairYield(1)
 
 /**
- * Agent configurations by the hash of their text. They can hold megabytes of skills and never change, so a session's row
- * holds the hash alone and a commit neither reads nor parses them again.
+ * The row of a configuration. Its skills, which can be megabytes, are made into text piece by piece; what they hold must not change
+ * meanwhile.
  */
-export class AgentConfigs {
-  /** In order of last use, oldest first. */
-  readonly #cache = new Map<string, { config: AgentConfig; bytes: number }>()
-  #cachedBytes = 0
-
-  /** Writes the configuration unless it is there, and returns its hash. */
-  async put(db: Kysely<Database>, { skills, ...rest }: AgentConfig): Promise<string> {
-    const row = { config: strictJson(rest, 'agent_config'), skills: strictJson(skills, 'agent_config.skills') }
-    const hash = createHash('sha256').update(`${row.config}\n${row.skills}`).digest('hex')
-    await db
-      .insertInto('agentConfigs')
-      .values({ hash, ...row })
-      // Not `do nothing`: the row is locked until the session that needs it is there, so that no purge takes it.
-      .onConflict((conflict) => conflict.column('hash').doUpdateSet({ hash }))
-      .execute()
-    return hash
+export async function agentConfigRow({ skills, ...rest }: AgentConfig): Promise<AgentConfigRow> {
+  const config = strictJson(rest, 'agent_config')
+  const hash = createHash('sha256').update(`${config}\n`)
+  const texts: string[] = []
+  for (const text of jsonTexts(skills, 'agent_config.skills')) {
+    hash.update(text)
+    texts.push(text)
+    await writing.next()
   }
+  return { hash: hash.digest('hex'), config, skills: texts.join('') }
+}
 
-  /** Removes those that no session has any more, a few at a time: others use the database meanwhile. */
-  async purge(db: Kysely<Database>): Promise<void> {
-    for (;;) {
-      const unused = await db.selectFrom('agentConfigs').select('hash').where(isUnused).limit(purgedAtOnce).execute()
-      if (unused.length === 0) return
-      const hashes = unused.map(({ hash }) => hash)
-      await db.deleteFrom('agentConfigs').where('hash', 'in', hashes).where(isUnused).execute()
-    }
-  }
+/** Writes a configuration unless it is there. */
+export async function putAgentConfig(db: Kysely<Database>, row: AgentConfigRow): Promise<void> {
+  await db
+    .insertInto('agentConfigs')
+    .values(row)
+    // Not `do nothing`: the row is locked until the session that needs it is there, so that no purge takes it.
+    .onConflict((conflict) => conflict.column('hash').doUpdateSet({ hash: row.hash }))
+    .execute()
+}
 
-  /** The same frozen object for each caller. */
-  async get(db: Kysely<Database>, hash: string): Promise<AgentConfig> {
-    const cached = this.#cache.get(hash)
-    if (cached !== undefined) {
-      this.#cache.delete(hash)
-      this.#cache.set(hash, cached)
-      return cached.config
-    }
-    const row = await db
-      .selectFrom('agentConfigs')
-      .select(['config', 'skills'])
-      .where('hash', '=', hash)
-      .executeTakeFirstOrThrow()
-    const config = { ...row.config, skills: row.skills }
-    this.#keep(hash, deepFreeze(config), JSON.stringify(config).length)
-    return config
+/** Removes those that no session has any more, a few at a time: others use the database meanwhile. */
+export async function purgeAgentConfigs(db: Kysely<Database>): Promise<void> {
+  for (;;) {
+    const unused = await db.selectFrom('agentConfigs').select('hash').where(isUnused).limit(purgedAtOnce).execute()
+    if (unused.length === 0) return
+    const hashes = unused.map(({ hash }) => hash)
+    await db.deleteFrom('agentConfigs').where('hash', 'in', hashes).where(isUnused).execute()
   }
+}
 
-  /** Of many at once, by hash, without what can be megabytes: system prompt and skills. */
-  async withoutTexts(db: Kysely<Database>, hashes: readonly string[]): Promise<Map<string, AgentConfig>> {
-    if (hashes.length === 0) return new Map()
-    const short = sql<Omit<AgentConfig, 'skills'>>`config - 'systemPrompt'`.as('config')
-    const rows = await db.selectFrom('agentConfigs').select(['hash', short]).where('hash', 'in', hashes).execute()
-    return new Map(rows.map(({ hash, config }) => [hash, { ...config, skills: {} }]))
+/** Of many at once, by hash, without what can be megabytes: system prompt and skills. */
+export async function readAgentConfigs(
+  db: Kysely<Database>,
+  hashes: readonly string[],
+): Promise<Map<string, AgentConfig>> {
+  const short = sql<Omit<AgentConfig, 'skills'>>`config - 'systemPrompt'`.as('config')
+  const configs = new Map<string, AgentConfig>()
+  for (let start = 0; start < hashes.length; start += readAtOnce) {
+    const some = hashes.slice(start, start + readAtOnce)
+    const rows = await db.selectFrom('agentConfigs').select(['hash', short]).where('hash', 'in', some).execute()
+    for (const { hash, config } of rows) configs.set(hash, { ...config, skills: {} })
   }
+  return configs
+}
 
-  #keep(hash: string, config: AgentConfig, bytes: number): void {
-    this.#cachedBytes += bytes - (this.#cache.get(hash)?.bytes ?? 0)
-    this.#cache.set(hash, { config, bytes })
-    for (const [oldest, entry] of this.#cache) {
-      if (this.#cachedBytes <= cacheBytesMax) return
-      this.#cache.delete(oldest)
-      this.#cachedBytes -= entry.bytes
-    }
-  }
+export async function readInstructions(db: Kysely<Database>, sessionId: string): Promise<Instructions | undefined> {
+  const row = await ofSession(db, sessionId)
+    .select([
+      sql<string | null>`config ->> 'systemPrompt'`.as('systemPrompt'),
+      sql<string[]>`array(select jsonb_object_keys(skills))`.as('skillPaths'),
+    ])
+    .executeTakeFirst()
+  if (row === undefined) return undefined
+  const { systemPrompt, skillPaths } = row
+  return { skillPaths, ...(systemPrompt === null ? {} : { systemPrompt }) }
+}
+
+export async function readSkills(db: Kysely<Database>, sessionId: string): Promise<AgentConfig['skills']> {
+  return (await ofSession(db, sessionId).select('skills').executeTakeFirst())?.skills ?? {}
+}
+
+function ofSession(db: Kysely<Database>, sessionId: string) {
+  const hash = (eb: ExpressionBuilder<Database, 'agentConfigs'>) =>
+    eb.selectFrom('sessions').select('agentConfigHash').where('id', '=', sessionId)
+  return db.selectFrom('agentConfigs').where('hash', '=', hash)
 }
 
 function isUnused(eb: ExpressionBuilder<Database, 'agentConfigs'>) {
   return eb.not(eb.exists(eb.selectFrom('sessions').select('id').whereRef('agentConfigHash', '=', 'agentConfigs.hash')))
-}
-
-function deepFreeze<Value extends object>(value: Value): Value {
-  for (const inner of Object.values(value)) {
-    if (typeof inner === 'object' && inner !== null) deepFreeze(inner as object)
-  }
-  return Object.freeze(value)
 }

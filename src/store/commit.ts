@@ -1,50 +1,42 @@
-import type { Kysely, Selectable, Transaction, Updateable } from 'kysely'
+import type { Kysely, Transaction, Updateable } from 'kysely'
 import { ServiceError } from '../errors.ts'
-import type { Message, Session, SessionEvent, StreamEvent } from '../session/session.ts'
+import type { Message, SessionEvent } from '../session/session.ts'
 import type { SessionChange, SessionStore } from '../session/store.ts'
-import type { AgentConfigs } from './agent-configs.ts'
-import { cleared, present } from './rows.ts'
+import { cleared } from './rows.ts'
 import type { Database, SessionTable } from './schema.ts'
+import { headColumns, sessionOf } from './session-rows.ts'
+import type { HeadRow } from './session-rows.ts'
 import { lenient, lenientJson, strict } from './text.ts'
 
 /** Rows per insert, well below PostgreSQL's 65 535 parameters. */
 const rowsPerInsert = 1000
+/** In characters: what makes a statement takes the server's thread for as long. */
+const textPerInsert = 512 * 1024
+
+type CommittedRow = HeadRow & { lastSequence: number }
 
 /**
  * The hot path of the event stream: one update, one insert per kind of row. The update comes first, and its lock on the
  * session's row makes commits of one session follow each other: that makes sequence numbers dense and orders positions.
  */
-export function committer(db: Kysely<Database>, configs: AgentConfigs): SessionStore['commit'] {
+export function committer(db: Kysely<Database>): SessionStore['commit'] {
   return async (sessionId, change) => {
     const now = new Date()
-    const stream = (change.addStream ?? []).map(storedData)
+    const stream = (change.addStream ?? []).map(lenientJson)
     return await db.transaction().execute(async (transaction) => {
-      const set = await columns(transaction, configs, change.session)
-      const row = await lockAndUpdate(transaction, sessionId, change, { ...set, updatedAt: now }, stream)
+      const set = { ...columns(change.session), updatedAt: now }
+      const row = await lockAndUpdate(transaction, sessionId, change, set, stream)
       if (row === undefined) return undefined
       await insertMessages(transaction, sessionId, change.addMessages ?? [])
       await setMessageStates(transaction, sessionId, change.setMessages ?? [])
       await insertSessionEvents(transaction, sessionId, change.addEvents ?? [])
       const first = row.lastSequence - stream.length + 1
-      const events = stream.map(({ text, data }, index) => ({
-        sequence: first + index,
-        text,
-        data,
-      }))
-      for (const some of chunks(events)) {
-        await transaction
-          .insertInto('streamEvents')
-          .values(some.map(({ sequence, text }) => ({ sessionId, sequence, data: text, createdAt: now })))
-          .execute()
+      const events = stream.map((data, index) => ({ sessionId, sequence: first + index, data, createdAt: now }))
+      for (const some of chunks(events, ({ data }) => data.length)) {
+        await transaction.insertInto('streamEvents').values(some).execute()
       }
-      return {
-        session: sessionOf(row),
-        stream: events.map(({ sequence, data }): StreamEvent => ({
-          sequence,
-          data,
-          createdAt: now,
-        })),
-      }
+      const { lastSequence, ...session } = row
+      return { session: sessionOf(session), lastSequence }
     })
   }
 }
@@ -54,12 +46,12 @@ async function lockAndUpdate(
   sessionId: string,
   { when, usage, addMessages = [], addEvents = [] }: SessionChange,
   set: Updateable<SessionTable>,
-  stream: readonly { text: string }[],
-): Promise<Selectable<SessionTable> | undefined> {
+  stream: readonly string[],
+): Promise<CommittedRow | undefined> {
   let query = transaction.updateTable('sessions').set(set).where('id', '=', sessionId)
   if (when !== undefined) query = query.where('status', '=', when)
   if (stream.length > 0) {
-    const bytes = stream.reduce((sum, { text }) => sum + Buffer.byteLength(text), 0)
+    const bytes = stream.reduce((sum, text) => sum + Buffer.byteLength(text), 0)
     query = query.set((eb) => ({
       lastSequence: eb('lastSequence', '+', stream.length),
       streamBytes: eb('streamBytes', '+', bytes),
@@ -76,21 +68,16 @@ async function lockAndUpdate(
       costNanoUsd: usage.costNanoUsd === undefined ? null : eb('costNanoUsd', '+', usage.costNanoUsd),
     }))
   }
-  return await query.returningAll().executeTakeFirst()
+  return await query.returning([...headColumns, 'lastSequence']).executeTakeFirst()
 }
 
-async function columns(
-  db: Kysely<Database>,
-  configs: AgentConfigs,
-  change: SessionChange['session'] = {},
-): Promise<Updateable<SessionTable>> {
-  const { agentConfig, artifacts, title, framework, ...rest } = change
+function columns(change: SessionChange['session'] = {}): Updateable<SessionTable> {
+  const { artifacts, title, framework, ...rest } = change
   const set: Updateable<SessionTable> = cleared(rest)
   // What a turn produced comes from the sandbox.
   if ('artifacts' in change) set.artifacts = lenientJson(artifacts ?? [])
   if ('title' in change) set.title = lenient(title ?? '')
   if ('framework' in change) set.framework = lenient(framework ?? '')
-  if (agentConfig !== undefined) set.agentConfigHash = await configs.put(db, agentConfig)
   return set
 }
 
@@ -99,7 +86,7 @@ export async function insertMessages(
   sessionId: string,
   messages: readonly Message[],
 ): Promise<void> {
-  for (const some of chunks(messages)) {
+  for (const some of chunks(messages, ({ content }) => content.length)) {
     await transaction
       .insertInto('messages')
       .values(
@@ -121,7 +108,7 @@ export async function insertSessionEvents(
   sessionId: string,
   events: readonly SessionEvent[],
 ): Promise<void> {
-  for (const some of chunks(events)) {
+  for (const some of chunks(events, ({ message }) => message.length)) {
     await transaction
       .insertInto('sessionEvents')
       .values(
@@ -154,26 +141,22 @@ async function setMessageStates(
   }
 }
 
-/** What is kept of a stream event, as text and as the object that a reader of the table gets. */
-function storedData(data: StreamEvent['data']): { text: string; data: StreamEvent['data'] } {
-  const text = lenientJson(data)
-  return { text, data: JSON.parse(text) as StreamEvent['data'] }
-}
-
-export function toSession(row: Selectable<SessionTable>, agentConfig: Session['agentConfig']): Session {
-  return { ...sessionOf(row), agentConfig }
-}
-
-function sessionOf(row: Selectable<SessionTable>): Omit<Session, 'agentConfig'> {
-  const { agentConfigHash: _hash, lastSequence: _sequence, streamBytes: _bytes, historyBytes: _history, ...rest } = row
-  return present(rest)
-}
-
 /** Of messages and events, as `SessionStore.historyBytes` counts them. */
 export function bytesOf(history: readonly (Message | SessionEvent)[]): number {
   return history.reduce((sum, one) => sum + Buffer.byteLength(JSON.stringify(one)), 0)
 }
 
-function* chunks<Item>(items: readonly Item[]): Generator<readonly Item[]> {
-  for (let start = 0; start < items.length; start += rowsPerInsert) yield items.slice(start, start + rowsPerInsert)
+/** Of so many rows, and so much text, as one statement should hold. */
+function* chunks<Item>(items: readonly Item[], lengthOf: (item: Item) => number): Generator<Item[]> {
+  let chunk: Item[] = []
+  let length = 0
+  for (const item of items) {
+    chunk.push(item)
+    length += lengthOf(item)
+    if (chunk.length < rowsPerInsert && length < textPerInsert) continue
+    yield chunk
+    chunk = []
+    length = 0
+  }
+  if (chunk.length > 0) yield chunk
 }

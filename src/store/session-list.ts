@@ -1,9 +1,11 @@
 import { sql } from 'kysely'
-import type { ExpressionBuilder, Kysely, Selectable } from 'kysely'
+import type { ExpressionBuilder, Kysely } from 'kysely'
 import type { SessionQuery } from '../session/store.ts'
 import { decodeCursor, page } from './cursor.ts'
 import type { Position } from './cursor.ts'
-import type { Database, SessionTable } from './schema.ts'
+import type { Database } from './schema.ts'
+import { shortColumns } from './session-rows.ts'
+import type { ShortRow } from './session-rows.ts'
 import { strict } from './text.ts'
 
 /**
@@ -13,8 +15,11 @@ import { strict } from './text.ts'
 const searchedMax = 500
 const searchedBytesMax = 32 * 1024 * 1024
 
+/** Rows read at once: each can have artifacts of a hundred kilobytes and more. */
+const rowsAtOnce = 8
+
 interface ListedRows {
-  rows: Selectable<SessionTable>[]
+  rows: ShortRow[]
   nextCursor?: string
 }
 
@@ -38,7 +43,11 @@ export async function listedRows(db: Kysely<Database>, query: SessionQuery): Pro
   const fitting = Math.min(limit, countWithin(measured, historyBytesMax))
   const { items, nextCursor = looked?.nextCursor } = page(measured, fitting)
   const ids = items.map(({ id }) => id)
-  const rows = ids.length === 0 ? [] : await inOrder(db, { orgId }, limit).selectAll().where('id', 'in', ids).execute()
+  const rows: ShortRow[] = []
+  for (let start = 0; start < ids.length; start += rowsAtOnce) {
+    const some = ids.slice(start, start + rowsAtOnce)
+    rows.push(...(await inOrder(db, { orgId }, limit).select(shortColumns).where('id', 'in', some).execute()))
+  }
   return { rows, ...(nextCursor === undefined ? {} : { nextCursor }) }
 }
 

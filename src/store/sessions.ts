@@ -1,23 +1,37 @@
 import { sql } from 'kysely'
-import type { Kysely, Selectable } from 'kysely'
-import type { AgentConfig, Session, StreamEvent } from '../session/session.ts'
+import type { Kysely } from 'kysely'
+import type { Session, StreamEvent } from '../session/session.ts'
 import { streamPageBytes } from '../session/store.ts'
-import type { RowPage, SessionStore } from '../session/store.ts'
-import { AgentConfigs } from './agent-configs.ts'
-import { bytesOf, committer, insertMessages, insertSessionEvents, toSession } from './commit.ts'
+import type { MeteredSession, SessionStore } from '../session/store.ts'
+import {
+  agentConfigRow,
+  purgeAgentConfigs,
+  putAgentConfig,
+  readAgentConfigs,
+  readInstructions,
+  readSkills,
+} from './agent-configs.ts'
+import { bytesOf, committer, insertMessages, insertSessionEvents } from './commit.ts'
+import { eventPage, messagePage } from './history-pages.ts'
 import { present } from './rows.ts'
-import type { Database, SessionTable } from './schema.ts'
+import type { Database } from './schema.ts'
 import { listedRows } from './session-list.ts'
 import { purgeSessions } from './session-purge.ts'
+import { headColumns, sessionOf, shortColumns, sizeColumns, toSession } from './session-rows.ts'
+import type { HeadRow, ShortRow } from './session-rows.ts'
 import { lenientJson, strict } from './text.ts'
 
 export function sessionStore(db: Kysely<Database>): SessionStore {
-  const configs = new AgentConfigs()
-  const whole = async (row: Selectable<SessionTable> | undefined): Promise<Session | undefined> =>
-    row && toSession(row, await configs.get(db, row.agentConfigHash))
+  const short = async (row: ShortRow | undefined): Promise<Session | undefined> =>
+    row && toSession(row, (await readAgentConfigs(db, [row.agentConfigHash])).get(row.agentConfigHash))
+  const metered = () =>
+    db
+      .selectFrom('sessions')
+      .innerJoin('agentConfigs', 'hash', 'agentConfigHash')
+      .select([...headColumns, meteredConfig])
 
   return {
-    async createSession(session, messages, event) {
+    async createSession(session, messages, event, { configOf } = {}) {
       const { agentConfig, artifacts, userId, userEmail, userName, title, framework, ...rest } = session
       const text = {
         userId: strict(userId, 'user_id'),
@@ -27,8 +41,10 @@ export function sessionStore(db: Kysely<Database>): SessionStore {
         framework: strict(framework, 'framework'),
         artifacts: lenientJson(artifacts),
       }
+      const config = configOf === undefined ? await agentConfigRow(agentConfig) : undefined
       await db.transaction().execute(async (transaction) => {
-        const agentConfigHash = await configs.put(transaction, agentConfig)
+        if (config !== undefined) await putAgentConfig(transaction, config)
+        const agentConfigHash = config?.hash ?? hashOfSession(configOf)
         await transaction
           .insertInto('sessions')
           .values({ ...rest, ...text, agentConfigHash, historyBytes: bytesOf([...messages, event]) })
@@ -39,44 +55,51 @@ export function sessionStore(db: Kysely<Database>): SessionStore {
     },
 
     async session(id, orgId) {
-      let query = db.selectFrom('sessions').selectAll().where('id', '=', id)
+      let query = db.selectFrom('sessions').select(shortColumns).where('id', '=', id)
       if (orgId !== undefined) query = query.where('orgId', '=', orgId)
-      return await whole(await query.executeTakeFirst())
+      return await short(await query.executeTakeFirst())
     },
 
-    async sessionWithoutTexts(id) {
-      const row = await db.selectFrom('sessions').selectAll().where('id', '=', id).executeTakeFirst()
+    async head(id, orgId) {
+      let query = db
+        .selectFrom('sessions')
+        .select([...headColumns, ...sizeColumns])
+        .where('id', '=', id)
+      if (orgId !== undefined) query = query.where('orgId', '=', orgId)
+      const row = await query.executeTakeFirst()
       if (row === undefined) return undefined
-      const found = await configs.withoutTexts(db, [row.agentConfigHash])
-      return sessionWith(row, found.get(row.agentConfigHash))
+      const { lastSequence, streamBytes, historyBytes, ...rest } = row
+      return { ...sessionOf(rest), lastSequence, streamBytes, historyBytes }
+    },
+
+    async metered(id) {
+      return meteredOf(await metered().where('id', '=', id).executeTakeFirst())
+    },
+
+    async meteredByGatewayToken(tokenHash) {
+      return meteredOf(await metered().where('gatewayTokenHash', '=', tokenHash).executeTakeFirst())
     },
 
     async sessionBySandbox(sandboxId) {
       const row = await db
         .selectFrom('sessions')
-        .selectAll()
+        .select(shortColumns)
         .where('sandboxId', '=', sandboxId)
         .orderBy('createdAt', 'desc')
         .executeTakeFirst()
-      return await whole(row)
+      return await short(row)
     },
 
-    async sessionByGatewayToken(tokenHash) {
-      const row = await db
-        .selectFrom('sessions')
-        .selectAll()
-        .where('gatewayTokenHash', '=', tokenHash)
-        .executeTakeFirst()
-      return await whole(row)
-    },
+    instructions: (id) => readInstructions(db, id),
+    skills: (id) => readSkills(db, id),
 
     async listSessions(query) {
       const { rows, ...next } = await listedRows(db, query)
-      const found = await configs.withoutTexts(
+      const found = await readAgentConfigs(
         db,
         rows.map(({ agentConfigHash }) => agentConfigHash),
       )
-      return { items: rows.map((row) => sessionWith(row, found.get(row.agentConfigHash))), ...next }
+      return { items: rows.map((row) => toSession(row, found.get(row.agentConfigHash))), ...next }
     },
 
     async sessionsIn(status) {
@@ -89,21 +112,17 @@ export function sessionStore(db: Kysely<Database>): SessionStore {
         .execute()
     },
 
-    commit: committer(db, configs),
+    commit: committer(db),
 
-    async messages(sessionId, { after, limit }: Partial<RowPage> = {}) {
-      let query = db
+    async messages(sessionId, page) {
+      if (page !== undefined) return await messagePage(db, sessionId, page)
+      const rows = await db
         .selectFrom('messages')
         .select(['id', 'role', 'content', 'state', 'createdAt'])
         .where('sessionId', '=', sessionId)
         .orderBy('position')
-      if (limit !== undefined) query = query.limit(limit)
-      if (after !== undefined) {
-        query = query.where('position', '>', (eb) =>
-          eb.selectFrom('messages').select('position').where('id', '=', after),
-        )
-      }
-      return (await query.execute()).map(present)
+        .execute()
+      return rows.map(present)
     },
 
     async message(sessionId, id) {
@@ -141,19 +160,25 @@ export function sessionStore(db: Kysely<Database>): SessionStore {
       return row && present(row)
     },
 
-    async events(sessionId, { after, limit }: Partial<RowPage> = {}) {
-      let query = db
+    async events(sessionId, page) {
+      if (page !== undefined) return await eventPage(db, sessionId, page)
+      return await db
         .selectFrom('sessionEvents')
         .select(['id', 'type', 'level', 'message', 'createdAt'])
         .where('sessionId', '=', sessionId)
         .orderBy('position')
-      if (limit !== undefined) query = query.limit(limit)
-      if (after !== undefined) {
-        query = query.where('position', '>', (eb) =>
-          eb.selectFrom('sessionEvents').select('position').where('id', '=', after),
-        )
-      }
-      return await query.execute()
+        .execute()
+    },
+
+    async eventTypes(sessionId) {
+      const rows = await db
+        .selectFrom('sessionEvents')
+        .select('type')
+        .where('sessionId', '=', sessionId)
+        .groupBy('type')
+        .orderBy((eb) => eb.fn.max('position'))
+        .execute()
+      return rows.map(({ type }) => type)
     },
 
     async stream(sessionId, after, limit) {
@@ -176,11 +201,6 @@ export function sessionStore(db: Kysely<Database>): SessionStore {
       return row?.lastSequence ?? 0
     },
 
-    async streamBytes(sessionId) {
-      const row = await db.selectFrom('sessions').select('streamBytes').where('id', '=', sessionId).executeTakeFirst()
-      return row?.streamBytes ?? 0
-    },
-
     async historyBytes(...sessionIds) {
       const rows = await db.selectFrom('sessions').select('historyBytes').where('id', 'in', sessionIds).execute()
       return rows.reduce((sum, row) => sum + row.historyBytes, 0)
@@ -188,13 +208,25 @@ export function sessionStore(db: Kysely<Database>): SessionStore {
 
     async purgeSessions(endedBefore) {
       const count = await purgeSessions(db, endedBefore)
-      if (count > 0) await configs.purge(db)
+      if (count > 0) await purgeAgentConfigs(db)
       return count
     },
   }
 }
 
-function sessionWith(row: Selectable<SessionTable>, agentConfig: AgentConfig | undefined): Session {
-  if (agentConfig === undefined) throw new Error(`session ${row.id} has no agent configuration`)
-  return toSession(row, agentConfig)
+/** Nothing else of a configuration: the others can be long, and this is read with each call of a model. */
+const meteredConfig = sql<MeteredSession['agentConfig']>`jsonb_build_object(
+  'model', config -> 'model', 'maxTokens', config -> 'maxTokens', 'maxCostUsd', config -> 'maxCostUsd'
+)`.as('agentConfig')
+
+type MeteredRow = HeadRow & Pick<MeteredSession, 'agentConfig'>
+
+function meteredOf(row: MeteredRow | undefined): MeteredSession | undefined {
+  if (row === undefined) return undefined
+  const { agentConfig, ...rest } = row
+  return { ...sessionOf(rest), agentConfig: present(agentConfig) as MeteredSession['agentConfig'] }
+}
+
+function hashOfSession(id: string | undefined) {
+  return sql<string>`(select agent_config_hash from sessions where id = ${id})`
 }

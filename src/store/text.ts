@@ -22,6 +22,36 @@ export function lenientJson(value: object): string {
   return storable(JSON.stringify(value))
 }
 
+/** Of text that is made into JSON at a time. */
+const pieceLength = 256 * 1024
+
+/** The text of `strictJson` for an object of texts, in pieces, of which none is much longer than `pieceLength`. */
+export function* jsonTexts(texts: Record<string, string>, field: string): Generator<string> {
+  let piece = '{'
+  let separator = ''
+  for (const [key, text] of Object.entries(texts)) {
+    piece += `${separator}${storable(JSON.stringify(key), field)}:"`
+    for (let start = 0; start < text.length;) {
+      const end = endOfPiece(text, start)
+      piece += storable(JSON.stringify(text.slice(start, end)).slice(1, -1), field)
+      start = end
+      if (piece.length < pieceLength) continue
+      yield piece
+      piece = ''
+    }
+    piece += '"'
+    separator = ','
+  }
+  yield `${piece}}`
+}
+
+/** Never between two halves of a character, each of which would be taken for a lone one. */
+function endOfPiece(text: string, start: number): number {
+  const end = Math.min(start + pieceLength, text.length)
+  const isInside = end < text.length && /[\ud800-\udbff]/.test(text.charAt(end - 1))
+  return isInside ? end + 1 : end
+}
+
 /**
  * `JSON.stringify` writes NUL and lone surrogates, in keys and values alike, as `\u` escapes, and pairs of surrogates as
  * they are. An escaped backslash is matched too, so that a `\\u0000` in the text of a string stays what it is.

@@ -1,6 +1,7 @@
 import { AtollServer } from '../e2e/server.ts'
 import { checkpointBench } from './checkpoint.ts'
 import { httpBench } from './http.ts'
+import { loadBench } from './load.ts'
 import type { Comparison } from './measure.ts'
 import { table } from './measure.ts'
 import { startBench } from './start.ts'
@@ -12,6 +13,7 @@ const benches: Record<string, (server: AtollServer) => Promise<Comparison[]>> = 
   http: httpBench,
   checkpoint: checkpointBench,
   stream: streamBench,
+  load: loadBench,
 }
 
 const names = process.argv.slice(2)

@@ -48,8 +48,15 @@ export function sessionTests(store: OpenedStore): void {
       for (const session of [fullSession(orgId), sessionOf(orgId)]) {
         const [message, event] = [messageOf('build a page'), eventOf('Session started')]
         await store().sessions.createSession(session, [message], event)
-        assert.deepEqual(await store().sessions.session(session.id), session)
-        assert.deepEqual(await store().sessions.session(session.id, orgId), session)
+        const { systemPrompt, ...config } = session.agentConfig
+        const short = { ...session, agentConfig: { ...config, skills: {} } }
+        assert.deepEqual(await store().sessions.session(session.id), short)
+        assert.deepEqual(await store().sessions.session(session.id, orgId), short)
+        assert.deepEqual(await store().sessions.instructions(session.id), {
+          skillPaths: Object.keys(session.agentConfig.skills),
+          ...(systemPrompt === undefined ? {} : { systemPrompt }),
+        })
+        assert.deepEqual(await store().sessions.skills(session.id), session.agentConfig.skills)
         assert.deepEqual(await store().sessions.messages(session.id), [message])
         assert.deepEqual(await store().sessions.events(session.id), [event])
         assert.deepEqual(await store().sessions.stream(session.id, 0, 10), [])
@@ -64,9 +71,14 @@ export function sessionTests(store: OpenedStore): void {
       const unknown = newId('session_')
       assert.equal(await sessions.session(unknown), undefined)
       assert.equal(await sessions.session(id, newId('org_')), undefined)
-      assert.equal(await sessions.sessionWithoutTexts(unknown), undefined)
+      assert.equal(await sessions.head(unknown), undefined)
+      assert.equal(await sessions.head(id, newId('org_')), undefined)
+      assert.equal(await sessions.metered(unknown), undefined)
+      assert.equal(await sessions.instructions(unknown), undefined)
+      assert.deepEqual(await sessions.skills(unknown), {})
+      assert.deepEqual(await sessions.eventTypes(unknown), [])
       assert.equal(await sessions.sessionBySandbox(newId('sb-')), undefined)
-      assert.equal(await sessions.sessionByGatewayToken(newId('key_')), undefined)
+      assert.equal(await sessions.meteredByGatewayToken(newId('key_')), undefined)
       assert.equal(await sessions.commit(unknown, { addMessages: [messageOf('hello')] }), undefined)
       assert.deepEqual(await sessions.messages(unknown), [])
       assert.deepEqual(await sessions.events(unknown), [])
@@ -96,7 +108,7 @@ export function sessionTests(store: OpenedStore): void {
     test('a session is found by its sandbox and by its gateway token', async () => {
       const session = await newSession(store(), (await newOrganisation(store())).id)
       assert.deepEqual(await store().sessions.sessionBySandbox(session.sandboxId), session)
-      assert.deepEqual(await store().sessions.sessionByGatewayToken(session.gatewayTokenHash), session)
+      assert.equal((await store().sessions.meteredByGatewayToken(session.gatewayTokenHash))?.id, session.id)
     })
 
     test('a sandbox that two sessions had belongs to the newer one', async () => {
@@ -270,12 +282,108 @@ export function sessionTests(store: OpenedStore): void {
       const skills = Object.fromEntries(
         Array.from({ length: 20 }, (_, index) => [`/workspace/agent/${index}.md`, `${index}\n`.repeat(100_000)]),
       )
-      const session = await newSession(store(), orgId, { agentConfig: { ...sessionOf(orgId).agentConfig, skills } })
-      assert.deepEqual(await store().sessions.session(session.id), session)
-      const committed = await store().sessions.commit(session.id, {})
-      assert.ok(committed)
-      const after = { ...committed.session, agentConfig: session.agentConfig }
-      assert.deepEqual(await store().sessions.sessionBySandbox(session.sandboxId), after)
+      const { id } = await newSession(store(), orgId, { agentConfig: { ...sessionOf(orgId).agentConfig, skills } })
+      assert.deepEqual(await store().sessions.skills(id), skills)
+      const paths = (await store().sessions.instructions(id))?.skillPaths
+      assert.deepEqual(paths?.toSorted(), Object.keys(skills).toSorted())
+    })
+
+    test('a skill longer than what is made into text at a time keeps every character, and half a character is none', async () => {
+      const { id: orgId } = await newOrganisation(store())
+      const odd = 256 * 1024 - 1
+      const skills = {
+        '/pair': `${'x'.repeat(odd)}\u{1f600}${'"\\\n\t\u0001é'.repeat(50_000)}`,
+        '/lone': `${'x'.repeat(odd)}\ud83d`,
+        '/half': `${'x'.repeat(odd)}\ud83dx`,
+        '/"quoted"\n': '',
+      }
+      const { id } = await newSession(store(), orgId, { agentConfig: { ...sessionOf(orgId).agentConfig, skills } })
+      assert.deepEqual(await store().sessions.skills(id), {
+        ...skills,
+        '/lone': skills['/lone'].toWellFormed(),
+        '/half': skills['/half'].toWellFormed(),
+      })
+      const nul = { ...sessionOf(orgId).agentConfig, skills: { '/a': 'a', '/b': `${'x'.repeat(odd)}\0` } }
+      await assert.rejects(newSession(store(), orgId, { agentConfig: nul }), (error) =>
+        isServiceError(error, 'invalid_request'),
+      )
+    })
+
+    test('a session gets the configuration of another, with all of its texts', async () => {
+      const { id: orgId } = await newOrganisation(store())
+      const source = fullSession(orgId)
+      await store().sessions.createSession(source, [], eventOf('started'))
+      const { sessions } = store()
+      const made = sessionOf(orgId)
+      await sessions.createSession(made, [], eventOf('started'), { configOf: source.id })
+      assert.deepEqual(await sessions.skills(made.id), source.agentConfig.skills)
+      assert.deepEqual(await sessions.instructions(made.id), await sessions.instructions(source.id))
+      const [one, other] = [await sessions.session(made.id), await sessions.session(source.id)]
+      assert.deepEqual(one?.agentConfig, other?.agentConfig)
+    })
+
+    test('the head of a session is its record without artifacts and configuration, with its sizes', async () => {
+      const { id: orgId } = await newOrganisation(store())
+      const session = fullSession(orgId)
+      const [message, event] = [messageOf('build a page'), eventOf('Session started')]
+      await store().sessions.createSession(session, [message], event)
+      const said = { type: 'ready', harness: 'pi' }
+      await store().sessions.commit(session.id, { addStream: [said, said] })
+      const { agentConfig: _config, artifacts: _artifacts, updatedAt: _updated, ...record } = session
+      const { updatedAt, ...head } = (await store().sessions.head(session.id, orgId))!
+      assert.ok(updatedAt > session.updatedAt)
+      assert.deepEqual(head, {
+        ...record,
+        lastSequence: 2,
+        streamBytes: 2 * Buffer.byteLength(JSON.stringify(said)),
+        historyBytes: Buffer.byteLength(JSON.stringify(message)) + Buffer.byteLength(JSON.stringify(event)),
+      })
+    })
+
+    test('what is metered of a session is its use, its model and its limits, and no text', async () => {
+      const { id: orgId } = await newOrganisation(store())
+      const session = fullSession(orgId)
+      await store().sessions.createSession(session, [], eventOf('started'))
+      const { agentConfig, artifacts: _artifacts, ...record } = session
+      const { model, maxTokens } = agentConfig
+      const metered = { ...record, agentConfig: { model, maxTokens } }
+      assert.deepEqual(await store().sessions.metered(session.id), metered)
+      assert.deepEqual(await store().sessions.meteredByGatewayToken(session.gatewayTokenHash), metered)
+    })
+
+    test('the types of events are told once each, in the order of their last ones', async () => {
+      const session = await newSession(store(), (await newOrganisation(store())).id)
+      const types = ['sandbox_ready', 'sandbox_hibernated', 'sandbox_resumed', 'sandbox_hibernated'] as const
+      await store().sessions.commit(session.id, { addEvents: types.map((type) => eventOf(type, { type })) })
+      assert.deepEqual(await store().sessions.eventTypes(session.id), [
+        'session_started',
+        'sandbox_ready',
+        'sandbox_resumed',
+        'sandbox_hibernated',
+      ])
+    })
+
+    test('a page of messages ends with the one that makes it large', async () => {
+      const session = await newSession(store(), (await newOrganisation(store())).id)
+      const lengths = [10, 200_000, 100_000, 700_000, 10, 10]
+      await store().sessions.commit(session.id, {
+        addMessages: lengths.map((length) => messageOf('é'.repeat(length / 2))),
+      })
+      const pages: number[][] = []
+      for (let last: string | undefined; ;) {
+        const page = await store().sessions.messages(session.id, {
+          limit: 4,
+          ...(last === undefined ? {} : { after: last }),
+        })
+        if (page.length === 0) break
+        pages.push(page.map(({ content }) => Buffer.byteLength(content)))
+        last = page.at(-1)!.id
+      }
+      assert.deepEqual(pages.flat().slice(1), lengths)
+      assert.deepEqual(
+        pages.map(({ length }) => length),
+        [4, 1, 2],
+      )
     })
 
     test('what a server takes up of each session, and what a commit returns, is without megabytes of texts', async () => {
@@ -285,10 +393,8 @@ export function sessionTests(store: OpenedStore): void {
       const { id, sandboxId } = session
       const places = (await store().sessions.sessionsIn('running')).filter((place) => place.id === id)
       assert.deepEqual(places, [{ id, orgId, sandboxId }])
-      const { systemPrompt: _prompt, ...agentConfig } = session.agentConfig
-      const without = { ...session, agentConfig: { ...agentConfig, skills: {} } }
-      assert.deepEqual(await store().sessions.sessionWithoutTexts(id), without)
-      assert.equal('agentConfig' in (await store().sessions.commit(id, {}))!.session, false)
+      const committed = (await store().sessions.commit(id, {}))!.session
+      assert.deepEqual(['agentConfig' in committed, 'artifacts' in committed], [false, false])
     })
 
     test('a list leaves out system prompt and skills, and nothing else', async () => {
@@ -320,11 +426,11 @@ export function sessionTests(store: OpenedStore): void {
       assert.equal(await store().sessions.session(old.id), undefined)
       assert.deepEqual(await store().sessions.messages(old.id), [])
       assert.ok(await store().sessions.session(recent.id))
-      assert.deepEqual((await store().sessions.session(running.id))?.agentConfig, shared)
+      assert.equal((await store().sessions.instructions(running.id))?.systemPrompt, shared.systemPrompt)
       // One that comes back is written again.
       const again = { ...alone, id: newId('session_'), gatewayTokenHash: newId('org_') }
       await store().sessions.createSession(again, [], eventOf('started'))
-      assert.deepEqual((await store().sessions.session(again.id))?.agentConfig, alone.agentConfig)
+      assert.equal((await store().sessions.instructions(again.id))?.systemPrompt, alone.agentConfig.systemPrompt)
     })
 
     test('a purge takes large sessions apart, and small ones together with them', async () => {
@@ -374,18 +480,20 @@ export function sessionTests(store: OpenedStore): void {
       assert.equal(await store().sessions.lastSequence(alive.id), tiny.length)
     })
 
-    test('a purge leaves alone the configuration that a commit is about to give to a session', async () => {
+    test('a purge leaves alone the configuration that a new session is about to have', async () => {
       const { id: orgId } = await newOrganisation(store())
-      const session = await newSession(store(), orgId)
       for (let round = 0; round < 10; round++) {
         const updatedAt = new Date('1999-01-01T00:00:00Z')
-        await store().sessions.createSession(sessionOf(orgId, { status: 'ended', updatedAt }), [], eventOf('started'))
-        const agentConfig = { ...session.agentConfig, systemPrompt: newId('org_') }
+        const agentConfig = { ...sessionOf(orgId).agentConfig, systemPrompt: newId('org_') }
+        const old = sessionOf(orgId, { status: 'ended', updatedAt, agentConfig })
+        await store().sessions.createSession(old, [], eventOf('started'))
+        const session = sessionOf(orgId, { agentConfig })
         await Promise.all([
           store().sessions.purgeSessions(new Date('1999-01-02T00:00:00Z')),
-          store().sessions.commit(session.id, { session: { agentConfig } }),
+          store().sessions.createSession(session, [], eventOf('started')),
         ])
-        assert.deepEqual((await store().sessions.session(session.id))?.agentConfig, agentConfig)
+        const { systemPrompt } = (await store().sessions.instructions(session.id))!
+        assert.equal(systemPrompt, agentConfig.systemPrompt)
       }
     })
   })

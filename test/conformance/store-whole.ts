@@ -33,7 +33,7 @@ export function wholeTests(open: () => Promise<Store>): void {
       for (const call of late) await assert.rejects(call(), (error) => isServiceError(error, 'unavailable'))
       const committed = (await running).filter((result) => result !== undefined)
       assert.deepEqual(
-        committed.flatMap(({ stream }) => stream.map(({ sequence }) => sequence)).toSorted((a, b) => a - b),
+        committed.map(({ lastSequence }) => lastSequence).toSorted((a, b) => a - b),
         [1, 2, 3, 4, 5, 6, 7, 8, 9, 10],
       )
       await closed

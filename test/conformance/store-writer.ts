@@ -17,5 +17,5 @@ for (;;) {
     addStream: [{ type: 'assistant', filler: 'x'.repeat(2000) }],
     addMessages: [message],
   })
-  writeSync(1, `${committed?.stream[0]?.sequence} ${message.id}\n`)
+  writeSync(1, `${committed?.lastSequence} ${message.id}\n`)
 }

@@ -35,7 +35,7 @@ async function after(write: (agent: FakeAgent) => void): Promise<unknown[]> {
   await world.eventually('all is acknowledged', () => assert.equal(process.acknowledged, process.log.length))
   const events = await world.streamed(session.id)
   assert.equal(events.find(({ data }) => data.type === 'result')?.data['subtype'], 'success')
-  assert.ok((await world.store.streamBytes(session.id)) < mib)
+  assert.ok((await world.store.head(session.id))!.streamBytes < mib)
   return events.filter(({ data }) => data.type === 'error').map(({ data }) => data['code'])
 }
 

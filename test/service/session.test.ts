@@ -38,7 +38,9 @@ test('a session and its fields come back from the database as they were', async 
   await world.until(session.id, 'idle')
   await assertWhole(world, session.id)
   const view = await service.get(orgId, session.id)
-  assert.deepEqual(view.session.agentConfig, session.agentConfig)
+  const { skills, ...config } = session.agentConfig
+  assert.deepEqual(view.session.agentConfig, { ...config, skills: {} })
+  assert.deepEqual(await store.sessions.skills(session.id), skills)
   assert.equal(view.session.userEmail, 'u@example.com')
   assert.deepEqual(view.session.artifacts, [{ path: '/workspace/app/a page.html', summary: 'a page' }])
   await service.delete(orgId, session.id)

@@ -1,7 +1,7 @@
 import { ServiceError } from '../../errors.ts'
 import type { Message, Session, SessionEvent, StreamEvent } from '../session.ts'
 import { weightOf } from '../output-budget.ts'
-import { streamPageBytes } from '../store.ts'
+import { rowPageBytes, streamPageBytes } from '../store.ts'
 import type { AddedUsage, RowPage, SessionStore } from '../store.ts'
 
 interface Rows {
@@ -17,20 +17,38 @@ export function memorySessionStore(): SessionStore {
   const rows = (id: string) => all.get(id) ?? { session: undefined, messages: [], events: [], stream: [] }
   const find = (wanted: (session: Session) => boolean) =>
     structuredClone([...all.values()].map(({ session }) => session).find(wanted))
+  const byId = (id: string, orgId?: string) =>
+    find((session) => session.id === id && (orgId === undefined || session.orgId === orgId))
+  const short = (found: Session | undefined): Session | undefined => {
+    if (!found) return undefined
+    const { systemPrompt: _prompt, ...agentConfig } = found.agentConfig
+    return { ...found, agentConfig: { ...agentConfig, skills: {} } }
+  }
   return {
-    async createSession(session, messages, event) {
+    async createSession({ agentConfig: own, ...rest }, messages, event, { configOf = '' } = {}) {
+      const agentConfig = rows(configOf).session?.agentConfig ?? own
+      const session = { ...rest, agentConfig }
       all.set(session.id, structuredClone({ session, messages: [...messages], events: [event], stream: [] }))
     },
-    session: async (id, orgId) =>
-      find((session) => session.id === id && (orgId === undefined || session.orgId === orgId)),
-    async sessionWithoutTexts(id) {
-      const found = find((session) => session.id === id)
+    session: async (id, orgId) => short(byId(id, orgId)),
+    async head(id, orgId) {
+      const found = byId(id, orgId)
       if (!found) return undefined
-      const { systemPrompt: _prompt, ...agentConfig } = found.agentConfig
-      return { ...found, agentConfig: { ...agentConfig, skills: {} } }
+      const { agentConfig: _config, artifacts: _artifacts, ...head } = found
+      const { stream } = rows(id)
+      const streamBytes = stream.reduce((sum, { data }) => sum + weightOf(data), 0)
+      return { ...head, lastSequence: stream.length, streamBytes, historyBytes: bytesOf(rows(id)) }
     },
-    sessionBySandbox: async (sandboxId) => find((session) => session.sandboxId === sandboxId),
-    sessionByGatewayToken: async (hash) => find((session) => session.gatewayTokenHash === hash),
+    metered: async (id) => byId(id),
+    meteredByGatewayToken: async (hash) => find((session) => session.gatewayTokenHash === hash),
+    sessionBySandbox: async (sandboxId) => short(find((session) => session.sandboxId === sandboxId)),
+    async instructions(id) {
+      const config = byId(id)?.agentConfig
+      if (!config) return undefined
+      const { systemPrompt, skills } = config
+      return { skillPaths: Object.keys(skills), ...(systemPrompt === undefined ? {} : { systemPrompt }) }
+    },
+    skills: async (id) => byId(id)?.agentConfig.skills ?? {},
     async listSessions({ orgId, userId, search = '', limit, historyBytesMax = Infinity }) {
       const holding = [...all.values()].filter(({ session, messages }) =>
         [session.title, ...messages.map(({ content }) => content)].some((text) => text.includes(search)),
@@ -68,17 +86,21 @@ export function memorySessionStore(): SessionStore {
       }))
       stream.push(...added)
       all.set(sessionId, { session, messages, events, stream })
-      const { agentConfig: _config, ...committed } = session
-      return structuredClone({ session: committed, stream: added })
+      const { agentConfig: _config, artifacts: _artifacts, ...committed } = session
+      return structuredClone({ session: committed, lastSequence: stream.length })
     },
-    messages: async (id, page) => structuredClone(paged(rows(id).messages, page)),
+    messages: async (id, page) => structuredClone(paged(rows(id).messages, ({ content }) => content, page)),
     message: async (sessionId, id) => structuredClone(rows(sessionId).messages.find((message) => message.id === id)),
     queuedMessageIds: async (id) =>
       rows(id)
         .messages.filter(({ state }) => state === 'queued')
         .map((message) => message.id),
     firstMessage: async (id, state) => structuredClone(rows(id).messages.find((message) => message.state === state)),
-    events: async (id, page) => structuredClone(paged(rows(id).events, page)),
+    events: async (id, page) => structuredClone(paged(rows(id).events, ({ message }) => message, page)),
+    async eventTypes(id) {
+      const types = rows(id).events.map(({ type }) => type)
+      return types.filter((type, index) => types.lastIndexOf(type) === index)
+    },
     async stream(id, after, limit) {
       const events = rows(id).stream.slice(after, after + limit)
       let bytes = 0
@@ -86,7 +108,6 @@ export function memorySessionStore(): SessionStore {
       return structuredClone(last < 0 ? events : events.slice(0, last + 1))
     },
     lastSequence: async (id) => rows(id).stream.length,
-    streamBytes: async (id) => rows(id).stream.reduce((sum, { data }) => sum + weightOf(data), 0),
     historyBytes: async (...ids) => ids.reduce((sum, id) => sum + bytesOf(rows(id)), 0),
     async purgeSessions(endedBefore) {
       const old = [...all.values()].map(({ session }) => session).filter(({ status }) => status === 'ended')
@@ -109,7 +130,11 @@ function bytesOf({ messages, events }: Pick<Rows, 'messages' | 'events'>): numbe
   return [...messages, ...events].reduce((sum, one) => sum + Buffer.byteLength(JSON.stringify(one)), 0)
 }
 
-function paged<Row extends { id: string }>(all: Row[], page?: RowPage): Row[] {
-  const start = page?.after === undefined ? 0 : all.findIndex(({ id }) => id === page.after) + 1
-  return all.slice(start, start + (page?.limit ?? all.length))
+function paged<Row extends { id: string }>(all: Row[], textOf: (row: Row) => string, page?: RowPage): Row[] {
+  if (page === undefined) return all
+  const start = page.after === undefined ? 0 : all.findIndex(({ id }) => id === page.after) + 1
+  const some = all.slice(start, start + page.limit)
+  let bytes = 0
+  const last = some.findIndex((row) => (bytes += Buffer.byteLength(textOf(row))) >= rowPageBytes)
+  return last < 0 ? some : some.slice(0, last + 1)
 }

@@ -1,0 +1,58 @@
+import type { FairYield } from '../lib/fair-yield.ts'
+import type { Message, SessionEvent } from './session.ts'
+import { rowPageBytes } from './store.ts'
+import type { RowPage, SessionStore } from './store.ts'
+
+/** Rows read at once, unless `rowPageBytes` ends the page before. */
+const pageRows = 256
+
+/** Of a character in UTF-8. */
+const characterBytesMax = 3
+
+type HistoryStore = Pick<SessionStore, 'messages' | 'events'>
+
+/** All messages of a session, oldest first, in pages: it holds one, and lets others go first before it reads the next. */
+export function messagePages(store: HistoryStore, pages: FairYield, sessionId: string): AsyncGenerator<Message[]> {
+  return rowPages(
+    (page) => store.messages(sessionId, page),
+    ({ content }) => content,
+    pages,
+  )
+}
+
+/** See `messagePages`. */
+export function eventPages(store: HistoryStore, pages: FairYield, sessionId: string): AsyncGenerator<SessionEvent[]> {
+  return rowPages(
+    (page) => store.events(sessionId, page),
+    ({ message }) => message,
+    pages,
+  )
+}
+
+/** All that a session has said and done: megabytes, of which no read holds up the others. */
+export async function readHistory(
+  store: HistoryStore,
+  pages: FairYield,
+  sessionId: string,
+): Promise<{ messages: Message[]; events: SessionEvent[] }> {
+  const messages: Message[] = []
+  const events: SessionEvent[] = []
+  for await (const page of messagePages(store, pages, sessionId)) messages.push(...page)
+  for await (const page of eventPages(store, pages, sessionId)) events.push(...page)
+  return { messages, events }
+}
+
+async function* rowPages<Row extends { id: string }>(
+  read: (page: RowPage) => Promise<Row[]>,
+  textOf: (row: Row) => string,
+  pages: FairYield,
+): AsyncGenerator<Row[]> {
+  let page = await read({ limit: pageRows })
+  for (let last = page.at(-1); last !== undefined; last = page.at(-1)) {
+    yield page
+    const length = page.reduce((sum, row) => sum + textOf(row).length, 0)
+    if (page.length < pageRows && length * characterBytesMax < rowPageBytes) return
+    await pages.next()
+    page = await read({ after: last.id, limit: pageRows })
+  }
+}

@@ -1,0 +1,88 @@
+import { randomBytes } from 'node:crypto'
+import { newId } from '../../src/lib/id.ts'
+import { sha256 } from '../../src/lib/secret.ts'
+import type { Message, Session } from '../../src/session/session.ts'
+import { openStore } from '../../src/store/index.ts'
+import type { AtollServer } from '../e2e/server.ts'
+import { imageDir } from '../support/images.ts'
+
+const mib = 1024 * 1024
+const messageBytes = 240 * 1024
+const smallSessionsCount = 40
+/** Nearly all that a session may have: room is left for what the clients send. */
+const historyBytes = 30 * mib
+const streamEventBytes = 3 * mib
+const streamEventsCount = 12
+
+export interface LargeSessions {
+  /** Idle, with a long history. It takes messages. */
+  idle: string
+  /** Ended, with a long history and large stream events. */
+  ended: string
+}
+
+/** Fills the database of a server that stands still: through the API it would take the agents an hour. */
+export async function fillSessions(server: AtollServer, idle: string): Promise<LargeSessions> {
+  const store = await openStore({ dataDir: server.dataDir, imageDir })
+  try {
+    const organisation = await store.organisations.organisationByKey(sha256(server.key))
+    if (organisation === undefined) throw new Error('the key of the server has no organisation')
+    const { sessions } = store
+    const insert = async (messages: Message[]): Promise<string> => {
+      const session = endedSession(organisation.id)
+      const event = { id: newId('evt_'), level: 'info', message: 'ended', createdAt: new Date() } as const
+      await sessions.createSession(session, messages, { ...event, type: 'session_ended' })
+      return session.id
+    }
+    for (let index = 0; index < smallSessionsCount; index += 1) await insert(messagesOf(mib / 2))
+    const ended = await insert(messagesOf(historyBytes))
+    for (let index = 0; index < streamEventsCount; index += 1) {
+      const text = randomText(streamEventBytes)
+      await sessions.commit(ended, {
+        addStream: [{ type: 'assistant', message: { role: 'assistant', content: [{ type: 'text', text }] } }],
+      })
+    }
+    for (const message of messagesOf(historyBytes)) await sessions.commit(idle, { addMessages: [message] })
+    return { idle, ended }
+  } finally {
+    await store.close()
+  }
+}
+
+function endedSession(orgId: string): Session {
+  const now = new Date()
+  return {
+    id: newId('session_'),
+    orgId,
+    userId: 'ada',
+    status: 'ended',
+    activity: 'ended',
+    sandboxId: newId('sb-'),
+    title: 'A long talk',
+    framework: '',
+    artifacts: [],
+    agentConfig: { harness: 'pi', model: 'demo', cwd: '/workspace/app', skills: {}, envs: {} },
+    gatewayTokenHash: sha256(newId('key_')),
+    agentOffset: 0,
+    inputTokens: 0,
+    outputTokens: 0,
+    createdAt: now,
+    updatedAt: now,
+  }
+}
+
+function messagesOf(bytes: number): Message[] {
+  return Array.from({ length: Math.ceil(bytes / messageBytes) }, () => ({
+    id: newId('msg_'),
+    role: 'assistant',
+    content: randomText(Math.min(bytes, messageBytes)),
+    createdAt: new Date(),
+  }))
+}
+
+/** Of base64, which a database cannot make much smaller. */
+function randomText(length: number): string {
+  return randomBytes(Math.ceil((length * 3) / 4))
+    .toString('base64')
+    .slice(0, length)
+}

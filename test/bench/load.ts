@@ -1,0 +1,127 @@
+import { once } from 'node:events'
+import { Agent, type ClientRequest, get, type IncomingMessage, request } from 'node:http'
+import { setTimeout as sleep } from 'node:timers/promises'
+import type { AtollServer } from '../e2e/server.ts'
+import { createSession, getSession } from '../e2e/session-client.ts'
+import { fillSessions, type LargeSessions } from './load-fixture.ts'
+import type { Comparison } from './measure.ts'
+
+const attackMs = 5000
+/** Requests of the client at one time. */
+const loops = 4
+const openStreams = 100
+const skillsBytes = 10 * 1024 * 1024
+const skillFiles = 100
+
+/** What the client does until `signal` aborts. */
+type Attack = (server: AtollServer, sessions: LargeSessions, signal: AbortSignal) => Promise<void>
+
+const attacks: Record<string, Attack> = {
+  'searches for what is nowhere': again((server) => ask(server, 'GET', '/v1/sessions?search=%21%21%21')),
+  'reads a session of 30 MiB': again((server, { ended }) => ask(server, 'GET', `/v1/sessions/${ended}`)),
+  'lists sessions': again((server) => ask(server, 'GET', '/v1/sessions?limit=100')),
+  'exports a session': again((server, { ended }) => ask(server, 'GET', `/v1/sessions/${ended}/export`)),
+  'sends messages to a session of 30 MiB': again(async (server, { idle }) => {
+    await ask(server, 'POST', `/v1/sessions/${idle}/messages`, message)
+  }),
+  'creates sessions with 10 MiB of skills': again(async (server) => {
+    const id = JSON.parse(await ask(server, 'POST', '/v1/sessions', creation)) as { id?: string }
+    if (id.id !== undefined) await ask(server, 'DELETE', `/v1/sessions/${id.id}`)
+  }),
+  'opens event streams and reads none': stare,
+}
+
+const message = JSON.stringify({ message: 'run: true', user_id: 'ada' })
+const skill = 'x\n'.repeat(skillsBytes / skillFiles / 2)
+const skills = Object.fromEntries(Array.from({ length: skillFiles }, (_, index) => [`${index}/SKILL.md`, skill]))
+const creation = JSON.stringify({ prompt: 'run: true', user_id: 'ada', agent_config: { skills } })
+
+/** How late the server's event loop is while one client does its worst, against the same server at rest. */
+export async function loadBench(server: AtollServer): Promise<Comparison[]> {
+  const { id } = await createSession(server, 'run: true')
+  while ((await getSession(server, id)).activity !== 'idle') await sleep(100)
+  await server.stop()
+  const sessions = await fillSessions(server, id)
+  await server.restart()
+  await sleep(attackMs)
+  const idle = await loopDelay(server, () => sleep(attackMs))
+  const rows: Comparison[] = []
+  for (const [what, attack] of Object.entries(attacks)) {
+    const end = new AbortController()
+    const delay = await loopDelay(server, async () => {
+      const attacking = attack(server, sessions, end.signal)
+      await sleep(attackMs)
+      end.abort()
+      await attacking
+    })
+    const named = `event loop late, p99 (at most ${Math.round(delay.maxMs)} ms): a client ${what}`
+    rows.push({ what: named, bare: 'the server at rest', atollMs: delay.p99Ms, bareMs: idle.p99Ms })
+    // What the attack has left to be done is not the next one's.
+    await sleep(1000)
+  }
+  await server.json('DELETE', `/v1/sessions/${id}`)
+  return rows
+}
+
+/** As the server itself has measured it meanwhile: each scrape begins anew. */
+async function loopDelay(server: AtollServer, work: () => Promise<unknown>): Promise<{ p99Ms: number; maxMs: number }> {
+  await scrape(server)
+  await work()
+  const text = await scrape(server)
+  const of = (name: string) => {
+    const value = new RegExp(`^nodejs_eventloop_lag_${name}_seconds (\\S+)$`, 'm').exec(text)?.[1]
+    if (value === undefined) throw new Error(`the server has no ${name} of its event loop`)
+    return Number(value) * 1000
+  }
+  return { p99Ms: of('p99'), maxMs: of('max') }
+}
+
+async function scrape(server: AtollServer): Promise<string> {
+  return await (await server.fetch('/metrics')).text()
+}
+
+function again(once: (server: AtollServer, sessions: LargeSessions) => Promise<unknown>): Attack {
+  return async (server, sessions, signal) => {
+    const loop = async () => {
+      while (!signal.aborted) await once(server, sessions)
+    }
+    await Promise.all(Array.from({ length: loops }, loop))
+  }
+}
+
+const agent = new Agent({ keepAlive: true })
+
+/** Takes the answer as fast as it comes, and keeps its beginning. What is refused is asked again a little later. */
+async function ask(server: AtollServer, method: string, path: string, body?: string): Promise<string> {
+  const asked = request({
+    host: '127.0.0.1',
+    port: server.port,
+    method,
+    path,
+    agent,
+    headers: { 'X-API-Key': server.key },
+  })
+  asked.end(body)
+  const [response] = (await once(asked, 'response')) as [IncomingMessage]
+  let head = ''
+  for await (const chunk of response as AsyncIterable<Buffer>) if (head.length < 4096) head += chunk.toString()
+  if ((response.statusCode ?? 500) >= 400) await sleep(10)
+  return (response.statusCode ?? 500) < 400 && method === 'POST'
+    ? `{"id":"${/"id":"([^"]*)"/.exec(head)?.[1] ?? ''}"}`
+    : '{}'
+}
+
+/** Opens streams of large events, as many as it may, takes nothing, and opens others. */
+async function stare(server: AtollServer, { ended }: LargeSessions, signal: AbortSignal): Promise<void> {
+  const path = `/v1/sessions/${ended}/events?api_key=${server.key}`
+  while (!signal.aborted) {
+    const opened: ClientRequest[] = Array.from({ length: openStreams }, () =>
+      get({ host: '127.0.0.1', port: server.port, path, agent: false }, (response) => response.pause()).on(
+        'error',
+        () => {},
+      ),
+    )
+    await sleep(500)
+    for (const one of opened) one.destroy()
+  }
+}
