@@ -12,11 +12,12 @@ import { headerBytesMax } from './config.ts'
 import type { HttpDeps, HttpLimits } from './config.ts'
 import { asServiceError, errorAnswer } from './errors.ts'
 import { hashOf, once } from './idempotency.ts'
+import { JsonText } from './json-text.ts'
 import type { Metrics } from './metrics.ts'
 import { closed } from './once-closed.ts'
 import type { OpenApi } from './openapi.ts'
 import type { Answer, Call, Route, WebSocketLike } from './route.ts'
-import { sessionBody } from './sessions.ts'
+import { sessionText } from './sessions.ts'
 import { dropWhenStalled } from './stalled.ts'
 import type { Streams } from './streams.ts'
 import type { BodyBudget } from '../lib/held-body.ts'
@@ -161,7 +162,7 @@ async function handle(
             run: async () => (await run()) ?? { statusCode: 204 },
             failed: (error) => errorAnswer(error, pathOf(request)),
             session: async (id) =>
-              sessionBody(await deps.sessions.get(ready.orgId, id, undefined, { sent: closed(reply.raw) })),
+              sessionText(await deps.sessions.get(ready.orgId, id, undefined, { sent: closed(reply.raw) })),
           },
         )
       : await run()
@@ -235,6 +236,7 @@ function sendAnswer({ statusCode, body, headers = {} }: Answer, reply: FastifyRe
   reply.code(statusCode).headers(headers)
   if (body === undefined) void reply.send()
   else if (typeof body === 'string' && headers['content-type'] !== undefined) void reply.send(body)
+  else if (body instanceof JsonText) body.send(reply)
   else void reply.type('application/json; charset=utf-8').send(JSON.stringify(body))
 }
 

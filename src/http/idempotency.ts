@@ -1,6 +1,7 @@
 import { createCipheriv, createDecipheriv, createHash, randomBytes } from 'node:crypto'
 import { ServiceError } from '../errors.ts'
 import type { Caller } from './auth.ts'
+import { JsonText } from './json-text.ts'
 import type { Answer } from './route.ts'
 
 /** The part of the store that remembers responses; see `store/idempotency.ts`. */
@@ -99,8 +100,9 @@ function mayPass(statusCode: number): boolean {
 
 /** JSON of the body, which is never a text, or of the id of a session to be read again. */
 function keptText({ body = null, sessionId }: Answer): string {
-  const text = JSON.stringify(body)
-  return sessionId !== undefined && Buffer.byteLength(text) > keptBytesMax ? JSON.stringify(sessionId) : text
+  const text = body instanceof JsonText ? body.within(keptBytesMax) : JSON.stringify(body)
+  const isKept = text !== undefined && (sessionId === undefined || Buffer.byteLength(text) <= keptBytesMax)
+  return isKept ? text : JSON.stringify(sessionId)
 }
 
 async function replayed(stored: StoredResponse, key: Buffer, session: Answering['session']): Promise<Answer> {

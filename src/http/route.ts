@@ -62,7 +62,7 @@ export interface AnswerSpec {
 
 export interface Answer {
   statusCode: number
-  /** Sent as JSON; a text whose `content-type` is among the headers is sent as it is. */
+  /** Sent as JSON, which a `JsonText` is by itself; a text whose `content-type` is among the headers is sent as it is. */
   body?: unknown
   headers?: Record<string, string>
   /** The body is this session, and can be read again. */

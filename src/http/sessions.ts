@@ -1,6 +1,7 @@
 import type { z } from 'zod'
 import type { CreateAgentConfig, Message, SessionEvent, SessionView } from '../session/index.ts'
 import { sessions as wire } from '../protocol/http/index.ts'
+import { jsonElements, JsonText } from './json-text.ts'
 import { closed } from './once-closed.ts'
 import { route } from './route.ts'
 import type { Answer } from './route.ts'
@@ -51,7 +52,7 @@ export const sessionRoutes = [
         ...(query.cursor === undefined ? {} : { cursor: query.cursor }),
       }
       const { items, nextCursor } = await deps.sessions.list(orgId, wanted, { sent: closed(reply.raw) })
-      return { statusCode: 200, body: { data: items.map(sessionBody), nextCursor: nextCursor ?? null } }
+      return { statusCode: 200, body: new JsonText(() => listTexts(items, nextCursor)) }
     },
   }),
   route({
@@ -119,7 +120,27 @@ function agentConfig(config: z.output<typeof wire.agentConfig>): CreateAgentConf
 }
 
 export function sessionAnswer(statusCode: number, view: SessionView): Answer {
-  return { statusCode, body: sessionBody(view), sessionId: view.session.id }
+  return { statusCode, body: sessionText(view), sessionId: view.session.id }
+}
+
+/** What `sessionBody` is as JSON. */
+export function sessionText(view: SessionView): JsonText {
+  return new JsonText(() => sessionTexts(view))
+}
+
+function* sessionTexts(view: SessionView): Generator<string> {
+  const { messages: _messages, events: _events, ...rest } = sessionBody({ ...view, messages: [], events: [] })
+  yield `${JSON.stringify(rest).slice(0, -1)},"messages":[`
+  yield* jsonElements(view.messages, (message) => [JSON.stringify(messageBody(message))])
+  yield '],"events":['
+  yield* jsonElements(view.events, (event) => [JSON.stringify(eventBody(event))])
+  yield ']}'
+}
+
+function* listTexts(views: readonly SessionView[], nextCursor: string | undefined): Generator<string> {
+  yield '{"data":['
+  yield* jsonElements(views, sessionTexts)
+  yield `],"nextCursor":${JSON.stringify(nextCursor ?? null)}}`
 }
 
 export function sessionBody({
