@@ -1,6 +1,7 @@
 /** What is read of a session, which can be megabytes, and how often. */
 import assert from 'node:assert/strict'
 import { afterEach, beforeEach, test } from 'node:test'
+import { isServiceError } from '../errors.ts'
 import type { SessionStore } from './store.ts'
 import { orgId, simple, World } from './testing/world.ts'
 
@@ -67,6 +68,39 @@ test('the texts of skills are read for the files of a new sandbox, and for nothi
   assert.deepEqual(await world.store.skills(fork.id), session.agentConfig.skills)
   assert.equal((await world.store.instructions(fork.id))?.systemPrompt, 'Be brief.')
   assert.equal(reads.filter((name) => name === 'skills').length, 1)
+})
+
+test('an organisation searches once at a time, and is told when too many of its searches wait', async () => {
+  const { store } = world
+  const running: (() => void)[] = []
+  const asked: string[] = []
+  const searching: SessionStore = {
+    ...store,
+    async listSessions(query) {
+      asked.push(`${query.orgId} ${query.search ?? 'all'}`)
+      if (query.search !== undefined) await new Promise<void>((resolve) => running.push(resolve))
+      return await store.listSessions(query)
+    },
+  }
+  const service = world.serve({}, (port) => ((port as object) === store ? (searching as typeof port) : port))
+  const first = Array.from({ length: 9 }, () => service.list(orgId, { search: 'a' }))
+  await assert.rejects(
+    service.list(orgId, { search: 'b' }),
+    (error) => isServiceError(error, 'rate_limited') && Number(error.details['retryAfterSeconds']) > 0,
+  )
+  const other = service.list('org_2', { search: 'c' })
+  await service.list(orgId, {})
+  assert.deepEqual(asked, [`${orgId} a`, 'org_2 c', `${orgId} all`])
+  for (let ended = 0; ended < 10; ended++) {
+    await world.eventually('the next search', () => assert.ok(running.length > 0))
+    running.shift()!()
+  }
+  await Promise.all([...first, other])
+  assert.equal(asked.filter((search) => search === `${orgId} a`).length, 9)
+  const again = service.list(orgId, { search: 'b' })
+  await world.eventually('it runs', () => assert.equal(running.length, 1))
+  running[0]!()
+  await again
 })
 
 test('a long history is read in pages, and others come between them', async () => {

@@ -39,6 +39,7 @@ import { RetryQueues } from './retry-queues.ts'
 import { shortagePauseMs } from './shortage.ts'
 import type { Artifact, Message, Session, SessionEvent } from './session.ts'
 import type { SessionHead, SessionPlace, SessionStore } from './store.ts'
+import { Searches } from './searches.ts'
 import { Starts } from './starts.ts'
 import { SessionStreams } from './stream.ts'
 import { SessionWorker } from './worker.ts'
@@ -95,6 +96,7 @@ class Sessions implements RunningSessionService {
   /** In bytes of unsent views. */
   readonly #unsent: SharedRoom
   readonly #unsentOfSession = new KeyedGate(viewsOfSessionMax)
+  readonly #searches = new Searches()
   readonly #starts: Starts
   readonly #queues: RetryQueues
   readonly #forkCheckpoints: ForkCheckpoints
@@ -213,14 +215,12 @@ class Sessions implements RunningSessionService {
       const message = `limit must be a whole number from 1 to ${listLimitMax}`
       throw new ServiceError('invalid_request', message, { details: { field: 'limit' } })
     }
-    const { items, nextCursor } = await this.#deps.store.listSessions({
-      orgId,
-      limit,
-      historyBytesMax: this.#limits.historyBytesMax,
-      ...(query.search === undefined ? {} : { search: query.search }),
-      ...(query.userId === undefined ? {} : { userId: query.userId }),
-      ...(query.cursor === undefined ? {} : { cursor: query.cursor }),
-    })
+    const { search, ...page } = { ...query, orgId, limit, historyBytesMax: this.#limits.historyBytesMax }
+    const { store } = this.#deps
+    const { items, nextCursor } =
+      search === undefined
+        ? await store.listSessions(page)
+        : await this.#searches.run(orgId, () => store.listSessions({ ...page, search }))
     await this.#enterMemory(orgId, items, options)
     const views: SessionView[] = []
     for (const session of items) views.push(await this.#loadView(session))

@@ -1,17 +1,15 @@
 import { sql } from 'kysely'
-import type { ExpressionBuilder, Kysely } from 'kysely'
+import type { Kysely } from 'kysely'
 import type { SessionQuery } from '../session/store.ts'
 import { decodeCursor, page } from './cursor.ts'
 import type { Position } from './cursor.ts'
 import type { Database } from './schema.ts'
 import { shortColumns } from './session-rows.ts'
 import type { ShortRow } from './session-rows.ts'
+import { matching } from './session-search.ts'
 import { strict } from './text.ts'
 
-/**
- * Sessions that one page of a search looks into, and their histories together: no index helps, and the database has other work, which
- * waits on PGlite for 10 to 14 ms a mebibyte.
- */
+/** Sessions that one page of a search looks into, and their histories together: on PGlite a mebibyte takes 10 to 14 ms. */
 const searchedMax = 500
 const searchedBytesMax = 32 * 1024 * 1024
 
@@ -33,11 +31,12 @@ const toldBytes = sql<number>`history_bytes + octet_length(artifacts::text)`.as(
 /** One page of a list, newest first; see `SessionStore.listSessions`. */
 export async function listedRows(db: Kysely<Database>, query: SessionQuery): Promise<ListedRows> {
   const { orgId, limit, search, historyBytesMax = Infinity } = query
-  const looked = search === undefined ? undefined : await searchedIds(db, query)
+  const looked = search === undefined ? undefined : await searched(db, query, search)
   let candidates = inOrder(db, looked === undefined ? query : { orgId }, limit + 1)
   if (looked !== undefined) {
-    if (looked.ids.length === 0) return { rows: [] }
-    candidates = candidates.where('id', 'in', looked.ids).where((eb) => holds(eb, strict(search ?? '', 'search')))
+    const { ids, ...next } = looked
+    if (ids.length === 0) return { rows: [], ...next }
+    candidates = candidates.where('id', 'in', ids)
   }
   const measured = await candidates.select(['id', 'createdAt', toldBytes]).execute()
   const fitting = Math.min(limit, countWithin(measured, historyBytesMax))
@@ -51,13 +50,18 @@ export async function listedRows(db: Kysely<Database>, query: SessionQuery): Pro
   return { rows, ...(nextCursor === undefined ? {} : { nextCursor }) }
 }
 
-/** The sessions that one page of a search looks into, and where the next one goes on. */
-async function searchedIds(db: Kysely<Database>, query: SessionQuery): Promise<{ ids: string[]; nextCursor?: string }> {
+/** The sessions that one page of a search finds, one too many if there are so many, and where the next one goes on. */
+async function searched(
+  db: Kysely<Database>,
+  query: SessionQuery,
+  search: string,
+): Promise<{ ids: string[]; nextCursor?: string }> {
+  const pattern = `%${strict(search, 'search').replaceAll(/[\\%_]/g, (character) => `\\${character}`)}%`
   const rows = await inOrder(db, query, searchedMax + 1)
     .select(['id', 'createdAt', 'historyBytes as bytes'])
     .execute()
   const { items, ...next } = page(rows, Math.min(searchedMax, countWithin(rows, searchedBytesMax)))
-  return { ids: items.map(({ id }) => id), ...next }
+  return { ids: await matching(db, items, { pattern, limit: query.limit + 1 }), ...next }
 }
 
 /** How many of the first rows hold no more than this together; at least one. */
@@ -84,14 +88,4 @@ function inOrder(
     rows = rows.where((eb) => eb(eb.refTuple('createdAt', 'id'), '<', eb.tuple(after.createdAt, after.id)))
   }
   return rows
-}
-
-function holds(eb: ExpressionBuilder<Database, 'sessions'>, text: string) {
-  const pattern = `%${text.replaceAll(/[\\%_]/g, (character) => `\\${character}`)}%`
-  const said = eb
-    .selectFrom('messages')
-    .select('messages.id')
-    .whereRef('messages.sessionId', '=', 'sessions.id')
-    .where('content', 'ilike', pattern)
-  return eb.or([eb('title', 'ilike', pattern), eb.exists(said)])
 }

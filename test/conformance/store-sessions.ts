@@ -246,6 +246,31 @@ export function sessionTests(store: OpenedStore): void {
       assert.deepEqual([second.items.map(({ id }) => id), second.nextCursor], [[ids[0]], undefined])
     })
 
+    test('a search looks into the whole of a long session, which others come between', async () => {
+      const { id: orgId } = await newOrganisation(store())
+      const { id } = await newSession(store(), orgId, { title: 'other' })
+      const contents = Array.from({ length: 30 }, (_, index) => `${index} ${'x'.repeat(200_000)}`)
+      contents.push('here is the NEEDLE', ...Array.from({ length: 1500 }, () => 'short'), 'and the pin')
+      await store().sessions.commit(id, { addMessages: contents.map((content) => messageOf(content)) })
+      let others = 0
+      let isSearching = true
+      const between = () => {
+        others += 1
+        if (isSearching) setImmediate(between)
+      }
+      setImmediate(between)
+      for (const search of ['needle', 'the pin', '29 xxx']) {
+        const { items } = await store().sessions.listSessions({ orgId, search, limit: 1 })
+        assert.deepEqual(
+          items.map((one) => one.id),
+          [id],
+        )
+      }
+      assert.deepEqual((await store().sessions.listSessions({ orgId, search: 'nowhere', limit: 1 })).items, [])
+      isSearching = false
+      assert.ok(others >= 12, `${others} times somebody else`)
+    })
+
     test('messages and events are read in pages, oldest first, each session by itself', async () => {
       const { id: orgId } = await newOrganisation(store())
       const [session, other] = [await newSession(store(), orgId), await newSession(store(), orgId)]
