@@ -56,18 +56,19 @@ function* groups(sessions: readonly Searched[]): Generator<Searched[]> {
 
 async function matchingShort(db: Kysely<Database>, group: readonly Searched[], pattern: string): Promise<Set<string>> {
   const ids = group.map(({ id }) => id)
+  // Not `title … or exists (…)`: for that PostgreSQL may look into the messages of all sessions that there are.
   const rows = await db
     .selectFrom('sessions')
     .select('id')
     .where('id', 'in', ids)
-    .where((eb) => {
-      const said = eb
+    .where('title', 'ilike', pattern)
+    .union((eb) =>
+      eb
         .selectFrom('messages')
-        .select('messages.id')
-        .whereRef('messages.sessionId', '=', 'sessions.id')
-        .where('content', 'ilike', pattern)
-      return eb.or([eb('title', 'ilike', pattern), eb.exists(said)])
-    })
+        .select('sessionId as id')
+        .where('sessionId', 'in', ids)
+        .where('content', 'ilike', pattern),
+    )
     .execute()
   return new Set(rows.map(({ id }) => id))
 }
