@@ -63,6 +63,38 @@ test('a client that takes a large event slowly but steadily gets it whole, witho
   assert.equal(client.text, `retry: 3000\n\nid: 1\ndata: ${JSON.stringify(large.data)}\n\n`)
 })
 
+test('large events of many fast clients let others come between their parts, and no comment falls among them', async (t) => {
+  t.mock.timers.enable({ apis: ['setInterval'] })
+  const texts: string[] = []
+  let others = 0
+  let isSending = true
+  const between = () => {
+    others += 1
+    t.mock.timers.tick(15_000)
+    if (isSending) setImmediate(between)
+  }
+  setImmediate(between)
+  await Promise.all(
+    Array.from({ length: 20 }, async (_, index) => {
+      texts[index] = ''
+      const client = new Writable({
+        write(chunk: Buffer, _encoding, taken) {
+          texts[index] += chunk.toString()
+          taken()
+        },
+      })
+      await sendEvents(once(large), client, { gone: new AbortController().signal, stallMs: 60_000 })
+    }),
+  )
+  isSending = false
+  for (const text of texts) {
+    assert.ok(text.replaceAll(':\n\n', '').endsWith(`id: 1\ndata: ${JSON.stringify(large.data)}\n\n`))
+    assert.ok(text.includes(`data: ${JSON.stringify(large.data)}\n\n`))
+  }
+  // Twenty times five parts.
+  assert.ok(others >= 5, `${others} times somebody else`)
+})
+
 test('a client that takes nothing is given up, also in the middle of an event', async (t) => {
   const { client, tick, end } = await sending(t)
   await tick(29_000)

@@ -1,4 +1,6 @@
 import type { Writable } from 'node:stream'
+import { FairYield } from '../lib/fair-yield.ts'
+import { eventText } from '../session/index.ts'
 import type { StreamEvent } from '../session/index.ts'
 
 /** What a reconnecting `EventSource` waits (docs/api.md § Conventions). */
@@ -6,6 +8,9 @@ const retryMs = 3000
 const commentMs = 15_000
 /** Large events are sent in parts, so that a client which takes them slowly is told from one that takes nothing. */
 const partBytes = 64 * 1024
+
+/** Of all clients together between two looks at what else there is to do: the kernel takes megabytes of each at once. */
+const parts = new FairYield(16)
 
 const head = Buffer.from(`retry: ${retryMs}\n\n`)
 const comment = Buffer.from(':\n\n')
@@ -17,7 +22,7 @@ function encoded(event: StreamEvent): Buffer {
   const known = encodings.get(event)
   if (known !== undefined) return known
   // JSON has no raw line breaks, so one `data` line carries it.
-  const bytes = Buffer.from(`id: ${event.sequence}\ndata: ${JSON.stringify(event.data)}\n\n`)
+  const bytes = Buffer.from(`id: ${event.sequence}\ndata: ${eventText(event)}\n\n`)
   encodings.set(event, bytes)
   return bytes
 }
@@ -37,9 +42,9 @@ export async function sendEvents(
   response: Writable,
   sending: Sending,
 ): Promise<EventsEnd> {
-  // While an event is on its way the response always waits for its drain, so a comment never falls among its parts.
+  let isWithin = false
   const beat = setInterval(() => {
-    if (!response.writableNeedDrain) response.write(comment)
+    if (!isWithin && !response.writableNeedDrain) response.write(comment)
   }, commentMs)
   try {
     response.write(head)
@@ -47,9 +52,12 @@ export async function sendEvents(
       const bytes = encoded(event)
       for (let sent = 0; sent < bytes.length; sent += partBytes) {
         if (response.destroyed) return 'gone'
-        if (response.write(bytes.subarray(sent, sent + partBytes))) continue
-        const end = await drained(response, sending)
+        isWithin = sent + partBytes < bytes.length
+        const end = response.write(bytes.subarray(sent, sent + partBytes))
+          ? undefined
+          : await drained(response, sending)
         if (end !== undefined) return end
+        if (isWithin) await parts.next()
       }
     }
     return sending.gone.aborted ? 'gone' : 'all_sent'

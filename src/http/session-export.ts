@@ -1,6 +1,7 @@
 import { Readable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 import { sessions as wire } from '../protocol/http/index.ts'
+import { eventText } from '../session/index.ts'
 import type { ExportRecord, SessionExport } from '../session/index.ts'
 import { route } from './route.ts'
 import { eventBody, messageBody, sessionBody } from './sessions.ts'
@@ -49,12 +50,13 @@ export const sessionExportRoutes = [
 async function* lines({ view, records }: SessionExport): AsyncGenerator<string> {
   const { messages: _messages, events: _events, ...session } = sessionBody(view)
   yield `${JSON.stringify({ type: 'session', session })}\n`
-  for await (const record of records) yield `${JSON.stringify(recordBody(record))}\n`
+  for await (const record of records) yield `${recordText(record)}\n`
 }
 
-function recordBody(record: ExportRecord): object {
-  if (record.type === 'message') return { type: 'message', message: messageBody(record.message) }
-  if (record.type === 'event') return { type: 'event', event: eventBody(record.event) }
-  const { sequence, createdAt, data } = record.event
-  return { type: 'stream', stream: { sequence, createdAt: milliseconds(createdAt), data } }
+function recordText(record: ExportRecord): string {
+  if (record.type === 'message') return JSON.stringify({ type: 'message', message: messageBody(record.message) })
+  if (record.type === 'event') return JSON.stringify({ type: 'event', event: eventBody(record.event) })
+  const { sequence, createdAt } = record.event
+  const head = JSON.stringify({ sequence, createdAt: milliseconds(createdAt) }).slice(0, -1)
+  return `{"type":"stream","stream":${head},"data":${eventText(record.event)}}}`
 }

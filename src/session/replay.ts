@@ -1,4 +1,5 @@
 import { Gate } from '../lib/gate.ts'
+import { eventText } from './event-text.ts'
 import type { StreamEvent } from './session.ts'
 import { streamPageBytes } from './store.ts'
 import type { SessionStore } from './store.ts'
@@ -80,7 +81,7 @@ export class ReplayPages {
 }
 
 export function textLength(event: StreamEvent): number {
-  return JSON.stringify(event.data).length
+  return eventText(event).length
 }
 
 /** Whether nothing came behind the events when they were read with this limit; where that is not sure, false. */

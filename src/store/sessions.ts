@@ -1,6 +1,7 @@
 import { sql } from 'kysely'
 import type { Kysely } from 'kysely'
-import type { Session, StreamEvent } from '../session/session.ts'
+import { storedEvent } from '../session/event-text.ts'
+import type { Session } from '../session/session.ts'
 import { streamPageBytes } from '../session/store.ts'
 import type { MeteredSession, SessionStore } from '../session/store.ts'
 import {
@@ -183,17 +184,17 @@ export function sessionStore(db: Kysely<Database>): SessionStore {
 
     async stream(sessionId, after, limit) {
       // Numbers are dense, so that one event at a time is looked at and none behind the end of the page is read.
-      const { rows } = await sql<StreamEvent>`
-        with recursive page (sequence, data, created_at, bytes) as (
-          select sequence, data, created_at, octet_length(data::text) from stream_events
+      const { rows } = await sql<{ sequence: number; text: string; createdAt: Date }>`
+        with recursive page (sequence, text, created_at, bytes) as (
+          select sequence, data::text, created_at, octet_length(data::text) from stream_events
           where session_id = ${sessionId} and sequence = ${after + 1}
           union all
-          select next.sequence, next.data, next.created_at, page.bytes + octet_length(next.data::text) from page
+          select next.sequence, next.data::text, next.created_at, page.bytes + octet_length(next.data::text) from page
           join stream_events next on next.session_id = ${sessionId} and next.sequence = page.sequence + 1
           where next.sequence <= ${after + limit} and page.bytes < ${streamPageBytes}
         )
-        select sequence, data, created_at from page order by sequence`.execute(db)
-      return rows
+        select sequence, text, created_at from page order by sequence`.execute(db)
+      return rows.map(({ sequence, text, createdAt }) => storedEvent(sequence, text, createdAt))
     },
 
     async lastSequence(sessionId) {
