@@ -20,6 +20,16 @@ export interface HttpLimits {
    * tells of what a client takes in steps of up to a third of a send buffer (`tcp_wmem`: 4 MiB).
    */
   streamStallMs: number
+  /** Event streams that are open with one token of a session, of one session, of one organisation, and all together. */
+  eventStreamsPerTokenMax: number
+  eventStreamsPerSessionMax: number
+  eventStreamsPerOrganisationMax: number
+  eventStreamsMax: number
+  /** WebSockets to commands and terminals of one sandbox, and of all sandboxes of one organisation. */
+  socketsPerSandboxMax: number
+  socketsPerOrganisationMax: number
+  /** Each holds a page of the stream, of some megabytes. */
+  exportsPerOrganisationMax: number
 }
 
 export const defaultHttpLimits: HttpLimits = {
@@ -30,6 +40,13 @@ export const defaultHttpLimits: HttpLimits = {
   requestBurst: 200,
   // At 25 kB/s a step takes as long.
   streamStallMs: 60_000,
+  eventStreamsPerTokenMax: 32,
+  eventStreamsPerSessionMax: 256,
+  eventStreamsPerOrganisationMax: 2048,
+  eventStreamsMax: 8192,
+  socketsPerSandboxMax: 64,
+  socketsPerOrganisationMax: 512,
+  exportsPerOrganisationMax: 8,
 }
 
 export interface HttpConfig {

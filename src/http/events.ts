@@ -2,6 +2,7 @@ import { sessions as wire } from '../protocol/http/index.ts'
 import { sendEvents } from './event-writer.ts'
 import { onceClosed } from './once-closed.ts'
 import { noContent, route } from './route.ts'
+import { eventStreamCaps } from './stream-caps.ts'
 
 export const eventRoutes = [
   route({
@@ -21,7 +22,9 @@ export const eventRoutes = [
       204: { description: 'The session has ended and this was all' },
     },
     errors: ['not_found'],
-    async handle({ orgId, params, query, request, reply, deps, limits, streams }) {
+    async handle(call) {
+      const { orgId, params, query, request, reply, deps, limits, streams } = call
+      const release = streams.open('events', eventStreamCaps(call, params.sessionId))
       // The header is of this connection; the URL's number stays the same over all reconnects of an `EventSource`.
       const after = Number(request.headers['last-event-id'] || query.after || 0)
       const response = reply.raw
@@ -40,22 +43,17 @@ export const eventRoutes = [
         })
         if (stream.exhausted) return noContent
         reply.hijack()
-        const closed = streams.open('events')
-        try {
-          response.writeHead(200, {
-            ...(reply.getHeaders() as Record<string, string>),
-            'content-type': 'text/event-stream; charset=utf-8',
-            'cache-control': 'no-store',
-            'x-accel-buffering': 'no',
-          })
-          const end = await sendEvents(stream, response, { gone: gone.signal, stallMs: limits.streamStallMs })
-          if (end === 'stalled') {
-            deps.log.debug({ sessionId: params.sessionId }, 'a client that took no events was dropped')
-            // A reset: after an orderly end the kernel would keep for minutes what the client does not take.
-            response.socket?.resetAndDestroy()
-          }
-        } finally {
-          closed()
+        response.writeHead(200, {
+          ...(reply.getHeaders() as Record<string, string>),
+          'content-type': 'text/event-stream; charset=utf-8',
+          'cache-control': 'no-store',
+          'x-accel-buffering': 'no',
+        })
+        const end = await sendEvents(stream, response, { gone: gone.signal, stallMs: limits.streamStallMs })
+        if (end === 'stalled') {
+          deps.log.debug({ sessionId: params.sessionId }, 'a client that took no events was dropped')
+          // A reset: after an orderly end the kernel would keep for minutes what the client does not take.
+          response.socket?.resetAndDestroy()
         }
         return undefined
       } catch (error) {
@@ -65,6 +63,7 @@ export const eventRoutes = [
         if (!streams.draining.aborted) response.destroy()
         return undefined
       } finally {
+        release()
         clearTimeout(expiry)
         streams.draining.removeEventListener('abort', close)
         // A client that does not take what it has would not take the end either.

@@ -4,6 +4,7 @@ import { ServiceError } from '../errors.ts'
 import { asServiceError } from './errors.ts'
 import { onceClosed } from './once-closed.ts'
 import type { Call, WebSocketLike } from './route.ts'
+import { socketCaps } from './stream-caps.ts'
 import { takeInput } from './socket-input.ts'
 import type { SocketInput } from './socket-input.ts'
 import type { Streams } from './streams.ts'
@@ -24,13 +25,23 @@ type Carry = (socket: WebSocketLike, attachment: Attachment, streams: Streams, l
 
 /** Attaches to a process of the sandbox in the path before the upgrade, so that what is wrong is an answer of HTTP. */
 export async function attach(
-  { orgId, params, query, deps, request, streams }: Call<{ id: string }, { offset?: string | undefined }>,
+  call: Call<{ id: string }, { offset?: string | undefined }>,
   processId: string,
   carryBy: Carry,
   kind: 'exec' | 'pty' = 'exec',
 ): Promise<(socket: WebSocketLike) => void> {
+  const { orgId, params, query, deps, request, streams } = call
+  const release = streams.open(kind, socketCaps(call, params.id))
+  onceClosed(request.raw.socket, release)
   const offset = query.offset === undefined ? 0 : Number(query.offset)
-  const attachment = await deps.sandboxes.exec.attach(orgId, params.id, processId, { offset, kind })
+  let attachment: Attachment
+  try {
+    attachment = await deps.sandboxes.exec.attach(orgId, params.id, processId, { offset, kind })
+  } catch (error) {
+    // The connection may serve another request.
+    release()
+    throw error
+  }
   // Whatever becomes of the upgrade, the attachment goes with the connection, which may have gone while the sandbox woke.
   onceClosed(request.raw.socket, () => attachment.close())
   return (socket) => carryBy(socket, attachment, streams, deps.log)
@@ -77,7 +88,6 @@ interface Framing extends SocketInput {
 
 /** Connects a client with a process until either ends. Neither side is read faster than the other takes. */
 function carry(socket: WebSocketLike, attachment: Attachment, streams: Streams, log: Log, framing: Framing): void {
-  const release = streams.open(framing.kind)
   const leave = () => socket.close(closed.goingAway, 'the server is going away')
   streams.draining.addEventListener('abort', leave)
   if (streams.draining.aborted) leave()
@@ -86,7 +96,6 @@ function carry(socket: WebSocketLike, attachment: Attachment, streams: Streams, 
     stopPings()
     streams.draining.removeEventListener('abort', leave)
     attachment.close()
-    release()
   })
   takeInput(socket, {
     accept: framing.accept,

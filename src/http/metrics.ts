@@ -14,7 +14,7 @@ export interface Metrics {
 }
 
 const metricsType = 'text/plain; version=0.0.4; charset=utf-8'
-const streamKinds: readonly StreamKind[] = ['events', 'exec', 'pty']
+const streamKinds: readonly StreamKind[] = ['events', 'exec', 'pty', 'export']
 
 /** A registry of its own for each server, so that two in one process do not meet. */
 export function createMetrics(deps: Pick<HttpDeps, 'sandboxCounts'>, streams: Streams): Metrics {
@@ -34,7 +34,7 @@ export function createMetrics(deps: Pick<HttpDeps, 'sandboxCounts'>, streams: St
     labelNames: ['status'],
     registers,
   })
-  gauge(registry, 'atoll_open_streams', 'Event streams and WebSockets that are open', ['kind'], (set) => {
+  gauge(registry, 'atoll_open_streams', 'Event streams, WebSockets and exports that are open', ['kind'], (set) => {
     for (const kind of streamKinds) set(streams.count(kind), { kind })
   })
   // Of one scrape, both ask at the same time.

@@ -1,14 +1,21 @@
 import { Readable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
+import { FairYield } from '../lib/fair-yield.ts'
 import { sessions as wire } from '../protocol/http/index.ts'
 import { eventText } from '../session/index.ts'
 import type { ExportRecord, SessionExport } from '../session/index.ts'
+import { onceClosed } from './once-closed.ts'
 import { route } from './route.ts'
 import { eventBody, messageBody, sessionBody } from './sessions.ts'
+import { exportCaps } from './stream-caps.ts'
 import { milliseconds } from './time.ts'
 
 /** A client that takes nothing for this long is dropped. */
 const stalledMs = 60_000
+/** A line can have as much as an agent says at once. */
+const partBytes = 64 * 1024
+/** Of all exports together between two looks at what else there is to do. */
+const parts = new FairYield(8)
 
 export const sessionExportRoutes = [
   route({
@@ -23,9 +30,11 @@ export const sessionExportRoutes = [
     query: wire.ownerQuery,
     answers: { 200: { description: 'One JSON object a line', content: 'application/x-ndjson' } },
     errors: ['not_found'],
-    async handle({ orgId, params, query, reply, deps }) {
-      const whole = await deps.sessions.export(orgId, params.sessionId, query.user_id)
+    async handle(call) {
+      const { orgId, params, query, reply, deps, streams } = call
       const response = reply.raw
+      onceClosed(response, streams.open('export', exportCaps(call)))
+      const whole = await deps.sessions.export(orgId, params.sessionId, query.user_id)
       reply.hijack()
       response.setTimeout(stalledMs, () => response.destroy())
       response.writeHead(200, {
@@ -47,10 +56,18 @@ export const sessionExportRoutes = [
   }),
 ]
 
-async function* lines({ view, records }: SessionExport): AsyncGenerator<string> {
+async function* lines({ view, records }: SessionExport): AsyncGenerator<Buffer> {
   const { messages: _messages, events: _events, ...session } = sessionBody(view)
-  yield `${JSON.stringify({ type: 'session', session })}\n`
-  for await (const record of records) yield `${recordText(record)}\n`
+  yield Buffer.from(`${JSON.stringify({ type: 'session', session })}\n`)
+  for await (const record of records) yield* inParts(Buffer.from(`${recordText(record)}\n`))
+}
+
+async function* inParts(line: Buffer): AsyncGenerator<Buffer> {
+  yield line.subarray(0, partBytes)
+  for (let sent = partBytes; sent < line.length; sent += partBytes) {
+    await parts.next()
+    yield line.subarray(sent, sent + partBytes)
+  }
 }
 
 function recordText(record: ExportRecord): string {

@@ -52,6 +52,13 @@ export const limitBounds = {
     uploadBytesMax: [kib, 64 * tib],
     requestBurst: [1, 1_000_000],
     streamStallMs: [1000, 3_600_000],
+    eventStreamsPerTokenMax: [1, 10_000],
+    eventStreamsPerSessionMax: [1, 100_000],
+    eventStreamsPerOrganisationMax: [1, 100_000],
+    eventStreamsMax: [1, 100_000],
+    socketsPerSandboxMax: [1, 10_000],
+    socketsPerOrganisationMax: [1, 100_000],
+    exportsPerOrganisationMax: [1, 1000],
   },
 } as const satisfies {
   /** What has a variable of its own is not here. */
