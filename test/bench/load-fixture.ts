@@ -13,12 +13,16 @@ const smallSessionsCount = 40
 const historyBytes = 30 * mib
 const streamEventBytes = 3 * mib
 const streamEventsCount = 12
+const shortMessagesCount = 80_000
+const shortMessageBytes = 200
 
 export interface LargeSessions {
   /** Idle, with a long history. It takes messages. */
   idle: string
   /** Ended, with a long history and large stream events. */
   ended: string
+  /** Ended, with as long a history of short messages. */
+  talkative: string
 }
 
 /** Fills the database of a server that stands still: through the API it would take the agents an hour. */
@@ -43,7 +47,11 @@ export async function fillSessions(server: AtollServer, idle: string): Promise<L
       })
     }
     for (const message of messagesOf(historyBytes)) await sessions.commit(idle, { addMessages: [message] })
-    return { idle, ended }
+    return {
+      idle,
+      ended,
+      talkative: await insert(messagesOf(shortMessagesCount * shortMessageBytes, shortMessageBytes)),
+    }
   } finally {
     await store.close()
   }
@@ -71,11 +79,11 @@ function endedSession(orgId: string): Session {
   }
 }
 
-function messagesOf(bytes: number): Message[] {
-  return Array.from({ length: Math.ceil(bytes / messageBytes) }, () => ({
+function messagesOf(bytes: number, bytesOfOne = messageBytes): Message[] {
+  return Array.from({ length: Math.ceil(bytes / bytesOfOne) }, () => ({
     id: newId('msg_'),
     role: 'assistant',
-    content: randomText(Math.min(bytes, messageBytes)),
+    content: randomText(bytesOfOne),
     createdAt: new Date(),
   }))
 }
