@@ -4,7 +4,7 @@ import { rowPageBytes } from './store.ts'
 import type { RowPage, SessionStore } from './store.ts'
 
 /** Rows read at once, unless `rowPageBytes` ends the page before. */
-const pageRows = 256
+const pageRows = 1000
 
 /** Of a character in UTF-8. */
 const characterBytesMax = 3

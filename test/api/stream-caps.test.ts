@@ -144,7 +144,7 @@ test(
     }
     const attached = async (path: string): Promise<WebSocket> => {
       const socket = await attach(path)
-      assert.ok(typeof socket !== 'number', `${socket}`)
+      assert.ok(socket instanceof WebSocket)
       return socket
     }
     const sockets = [await attached(execs[0]!), await attached(execs[0]!)]

@@ -88,10 +88,10 @@ async function scrape(server: AtollServer): Promise<string> {
   return await (await server.fetch('/metrics')).text()
 }
 
-function loops(once: (server: AtollServer, sessions: LargeSessions) => Promise<unknown>): Attack {
+function loops(call: (server: AtollServer, sessions: LargeSessions) => Promise<unknown>): Attack {
   return async (server, sessions, signal) => {
     const loop = async () => {
-      while (!signal.aborted) await once(server, sessions)
+      while (!signal.aborted) await call(server, sessions)
     }
     await Promise.all(Array.from({ length: loopsCount }, loop))
   }
