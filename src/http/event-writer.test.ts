@@ -67,9 +67,9 @@ test('large events of many fast clients let others come between their parts, and
   t.mock.timers.enable({ apis: ['setInterval'] })
   const texts: string[] = []
   let others = 0
-  let isSending = true
+  const sent = new AbortController()
   const between = async () => {
-    while (isSending) {
+    while (!sent.signal.aborted) {
       await turn()
       others += 1
       t.mock.timers.tick(15_000)
@@ -88,7 +88,7 @@ test('large events of many fast clients let others come between their parts, and
       await sendEvents(once(large), client, { gone: new AbortController().signal, stallMs: 60_000 })
     }),
   )
-  isSending = false
+  sent.abort()
   await come
   for (const text of texts) {
     assert.ok(text.includes(`data: ${JSON.stringify(large.data)}\n\n`))
