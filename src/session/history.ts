@@ -6,9 +6,6 @@ import type { RowPage, SessionStore } from './store.ts'
 /** Rows read at once, unless `rowPageBytes` ends the page before. */
 const pageRows = 1000
 
-/** Of a character in UTF-8. */
-const characterBytesMax = 3
-
 type HistoryStore = Pick<SessionStore, 'messages' | 'events'>
 
 /** All messages of a session, oldest first, in pages: it holds one, and lets others go first before it reads the next. */
@@ -50,8 +47,8 @@ async function* rowPages<Row extends { id: string }>(
   let page = await read({ limit: pageRows })
   for (let last = page.at(-1); last !== undefined; last = page.at(-1)) {
     yield page
-    const length = page.reduce((sum, row) => sum + textOf(row).length, 0)
-    if (page.length < pageRows && length * characterBytesMax < rowPageBytes) return
+    const bytes = page.reduce((sum, row) => sum + Buffer.byteLength(textOf(row)), 0)
+    if (page.length < pageRows && bytes < rowPageBytes) return
     await pages.next()
     page = await read({ after: last.id, limit: pageRows })
   }

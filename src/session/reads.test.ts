@@ -107,7 +107,7 @@ test('a long history is read in pages, and others come between them', async () =
   const { reads, service } = counting()
   const { session } = await service.create(orgId, simple)
   await world.until(session.id, 'idle')
-  const content = 'x'.repeat(100_000)
+  const content = 'x'.repeat(200_000)
   const addMessages = Array.from({ length: 30 }, (_, index) => ({
     id: `msg_${index}`,
     role: 'assistant' as const,

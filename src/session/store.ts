@@ -12,7 +12,7 @@ import type {
 /** Of JSON text: one read of stream events ends with the event that reaches it, which is as long as a line of the agent at most. */
 export const streamPageBytes = 1024 * 1024
 /** Of text: one page of messages or of session events ends with the row that reaches it. */
-export const rowPageBytes = 256 * 1024
+export const rowPageBytes = 512 * 1024
 
 /**
  * The port behind which sessions are kept. Every method is one transaction; what it acknowledged survives a crash.

@@ -4,9 +4,9 @@ import { FairYield } from '../lib/fair-yield.ts'
 import type { Database } from './schema.ts'
 
 /** Of histories that one statement looks into: the database, which may have one connection alone, has other work. */
-const bytesAtOnce = 1024 * 1024
+const bytesAtOnce = 4 * 1024 * 1024
 /** Messages of one session that one statement looks into. */
-const messagesAtOnce = 1000
+const messagesAtOnce = 10_000
 
 interface Searched {
   id: string

@@ -249,7 +249,7 @@ export function sessionTests(store: OpenedStore): void {
     test('a search looks into the whole of a long session, which others come between', async () => {
       const { id: orgId } = await newOrganisation(store())
       const { id } = await newSession(store(), orgId, { title: 'other' })
-      const contents = Array.from({ length: 30 }, (_, index) => `${index} ${'x'.repeat(200_000)}`)
+      const contents = Array.from({ length: 80 }, (_, index) => `${index} ${'x'.repeat(200_000)}`)
       contents.push('here is the NEEDLE', ...Array.from({ length: 1500 }, () => 'short'), 'and the pin')
       await store().sessions.commit(id, { addMessages: contents.map((content) => messageOf(content)) })
       let others = 0
@@ -259,7 +259,7 @@ export function sessionTests(store: OpenedStore): void {
         if (isSearching) setImmediate(between)
       }
       setImmediate(between)
-      for (const search of ['needle', 'the pin', '29 xxx']) {
+      for (const search of ['needle', 'the pin', '79 xxx']) {
         const { items } = await store().sessions.listSessions({ orgId, search, limit: 1 })
         assert.deepEqual(
           items.map((one) => one.id),
@@ -390,7 +390,7 @@ export function sessionTests(store: OpenedStore): void {
 
     test('a page of messages ends with the one that makes it large', async () => {
       const session = await newSession(store(), (await newOrganisation(store())).id)
-      const lengths = [10, 200_000, 100_000, 700_000, 10, 10]
+      const lengths = [10, 400_000, 200_000, 700_000, 10, 10]
       await store().sessions.commit(session.id, {
         addMessages: lengths.map((length) => messageOf('é'.repeat(length / 2))),
       })
