@@ -3,42 +3,48 @@ import type { AgentConfig, Session } from '../session/session.ts'
 import { present } from './rows.ts'
 import type { SessionTable } from './schema.ts'
 
-/** All small columns that make a session: its artifacts and its configuration can take thousands of times as much. */
-export const headColumns = [
-  'id',
-  'orgId',
-  'userId',
-  'userEmail',
-  'userName',
-  'status',
-  'activity',
-  'sandboxId',
-  'title',
-  'framework',
-  'checkpointId',
-  'forkedFrom',
-  'forkCheckpointOf',
-  'gatewayTokenHash',
-  'agentProcessId',
-  'agentOffset',
-  'interruptedMessageId',
-  'inputTokens',
-  'outputTokens',
-  'createdAt',
-  'updatedAt',
-] as const satisfies readonly (keyof SessionTable)[]
+type SizeColumn = 'lastSequence' | 'streamBytes' | 'historyBytes'
+type HeadColumn = Exclude<keyof SessionTable, 'artifacts' | 'agentConfigHash' | SizeColumn>
 
-export const sizeColumns = [
-  'lastSequence',
-  'streamBytes',
-  'historyBytes',
-] as const satisfies readonly (keyof SessionTable)[]
+export type HeadRow = Pick<Selectable<SessionTable>, HeadColumn>
+export type ShortRow = HeadRow & Pick<Selectable<SessionTable>, 'artifacts' | 'agentConfigHash'>
+
+/**
+ * All small columns that make a session: its artifacts and its configuration can take thousands of times as much. A record, so that
+ * one which is missing does not pass the type check.
+ */
+const head: Record<HeadColumn, true> = {
+  id: true,
+  orgId: true,
+  userId: true,
+  userEmail: true,
+  userName: true,
+  status: true,
+  activity: true,
+  sandboxId: true,
+  title: true,
+  framework: true,
+  checkpointId: true,
+  forkedFrom: true,
+  forkCheckpointOf: true,
+  gatewayTokenHash: true,
+  agentProcessId: true,
+  agentOffset: true,
+  interruptedMessageId: true,
+  inputTokens: true,
+  cacheReadTokens: true,
+  cacheWriteTokens: true,
+  outputTokens: true,
+  costNanoUsd: true,
+  createdAt: true,
+  updatedAt: true,
+}
+
+export const headColumns = Object.keys(head) as HeadColumn[]
+export const sizeColumns = ['lastSequence', 'streamBytes', 'historyBytes'] as const satisfies SizeColumn[]
 
 /** What a session is made of when its configuration is read beside it. */
 export const shortColumns = [...headColumns, 'artifacts', 'agentConfigHash'] as const
-
-export type ShortRow = Pick<Selectable<SessionTable>, (typeof shortColumns)[number]>
-export type HeadRow = Pick<Selectable<SessionTable>, (typeof headColumns)[number]>
 
 export function sessionOf(row: HeadRow): Omit<Session, 'agentConfig' | 'artifacts'> {
   return present(row)

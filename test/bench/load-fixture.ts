@@ -73,6 +73,8 @@ function endedSession(orgId: string): Session {
     gatewayTokenHash: sha256(newId('key_')),
     agentOffset: 0,
     inputTokens: 0,
+    cacheReadTokens: 0,
+    cacheWriteTokens: 0,
     outputTokens: 0,
     createdAt: now,
     updatedAt: now,
