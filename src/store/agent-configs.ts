@@ -50,12 +50,19 @@ export async function putAgentConfig(db: Kysely<Database>, row: AgentConfigRow):
 
 /** Removes those that no session has any more, a few at a time: others use the database meanwhile. */
 export async function purgeAgentConfigs(db: Kysely<Database>): Promise<void> {
-  for (;;) {
-    const unused = await db.selectFrom('agentConfigs').select('hash').where(isUnused).limit(purgedAtOnce).execute()
-    if (unused.length === 0) return
+  while (await purgeSome(db));
+}
+
+async function purgeSome(db: Kysely<Database>): Promise<boolean> {
+  return await db.transaction().execute(async (transaction) => {
+    const configs = transaction.selectFrom('agentConfigs').select('hash').where(isUnused).limit(purgedAtOnce)
+    // Locked first: whoever writes one of them anew meanwhile has its session by then, which the next statement sees.
+    const unused = await configs.forUpdate().execute()
+    if (unused.length === 0) return false
     const hashes = unused.map(({ hash }) => hash)
-    await db.deleteFrom('agentConfigs').where('hash', 'in', hashes).where(isUnused).execute()
-  }
+    await transaction.deleteFrom('agentConfigs').where('hash', 'in', hashes).where(isUnused).execute()
+    return true
+  })
 }
 
 /** Of many at once, by hash, without what can be megabytes: system prompt and skills. */
