@@ -72,6 +72,7 @@ function endedSession(orgId: string): Session {
     agentConfig: { harness: 'pi', model: 'demo', cwd: '/workspace/app', skills: {}, envs: {} },
     gatewayTokenHash: sha256(newId('key_')),
     agentOffset: 0,
+    sandboxRestores: 0,
     inputTokens: 0,
     cacheReadTokens: 0,
     cacheWriteTokens: 0,
