@@ -46,7 +46,7 @@ export const defaultHttpLimits: HttpLimits = {
   eventStreamsMax: 8192,
   socketsPerSandboxMax: 64,
   socketsPerOrganisationMax: 512,
-  exportsPerOrganisationMax: 8,
+  exportsPerOrganisationMax: 32,
 }
 
 export interface HttpConfig {

@@ -180,13 +180,15 @@ test(`${sessionsCount} sessions are open and ${workingCount} of them work at a t
 
 async function loadedServer(): Promise<AtollServer> {
   return await AtollServer.start({
-    // One key for all clients, who all may watch one session, a pool for hibernated memory, no more log than trouble, and no
+    // One key for all clients, who all may watch one session and take theirs out, a pool for hibernated memory, no more log than trouble, and no
     // minute to wait for who stares.
     env: {
       ATOLL_REQUESTS_PER_SECOND: '1000',
       ATOLL_DISK_POOL_MB: '40960',
       ATOLL_LOG_LEVEL: 'warn',
-      ATOLL_LIMITS: JSON.stringify({ http: { streamStallMs: 10_000, eventStreamsPerSessionMax: 2000 } }),
+      ATOLL_LIMITS: JSON.stringify({
+        http: { streamStallMs: 10_000, eventStreamsPerSessionMax: 2000, exportsPerOrganisationMax: 1000 },
+      }),
     },
   })
 }
