@@ -1,3 +1,4 @@
+import type { Creation } from '../lib/creation.ts'
 import { newId } from '../lib/id.ts'
 import type { Checkpoint } from '../sandbox/index.ts'
 import { unusedTokenHash } from './draft.ts'
@@ -12,11 +13,12 @@ import type { SessionStore } from './store.ts'
 export async function forkSession(
   { store, forkCheckpoints }: { store: SessionStore; forkCheckpoints: ForkCheckpoints },
   source: Session,
+  creation?: Creation,
 ): Promise<Session> {
   const id = newId('session_')
   return await forkCheckpoints.take(source, id, async (checkpoint) => {
     const { fork, messages, event } = copyOf(source, await store.messages(source.id), { id, checkpoint })
-    await store.createSession(fork, messages, event)
+    await store.createSession(fork, messages, event, creation)
     return fork
   })
 }

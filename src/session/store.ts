@@ -1,3 +1,4 @@
+import type { Creation } from '../lib/creation.ts'
 import type { Message, MessageState, Session, SessionEvent, SessionStatus, StreamEvent } from './session.ts'
 
 /** Of JSON text: one read of stream events ends with the event that reaches it, which is as long as a line of the agent at most. */
@@ -8,8 +9,11 @@ export const streamPageBytes = 1024 * 1024
  * Sequence numbers of stream events are dense per session and assigned in commit order.
  */
 export interface SessionStore {
-  /** Inserts the session with the messages that it begins with, oldest first, and its first event. */
-  createSession(session: Session, messages: readonly Message[], event: SessionEvent): Promise<void>
+  /**
+   * Inserts the session with the messages that it begins with, oldest first, and its first event. With a creation, writes its id into
+   * the row of the `Idempotency-Key`; throws `conflict`, and makes nothing, when an earlier run of the request has made one.
+   */
+  createSession(session: Session, messages: readonly Message[], event: SessionEvent, creation?: Creation): Promise<void>
   session(id: string, orgId?: string): Promise<Session | undefined>
   /** Without what can be megabytes: `agentConfig` has no system prompt, and its `skills` are left out (`{}`). */
   sessionWithoutTexts(id: string): Promise<Session | undefined>
@@ -86,6 +90,8 @@ export interface SessionChange {
   setMessages?: { id: string; state: MessageState }[]
   addEvents?: SessionEvent[]
   addStream?: StreamEvent['data'][]
+  /** What a request makes by this change, under which id; see `createSession`. */
+  made?: { creation: Creation; id: string }
 }
 
 export interface AddedUsage {

@@ -3,6 +3,7 @@ import { ServiceError } from '../errors.ts'
 import type { Message, Session, SessionEvent, StreamEvent } from '../session/session.ts'
 import type { SessionChange, SessionStore } from '../session/store.ts'
 import type { AgentConfigs } from './agent-configs.ts'
+import { recordMade } from './creations.ts'
 import { cleared, present } from './rows.ts'
 import type { Database, SessionTable } from './schema.ts'
 import { lenient, lenientJson, strict } from './text.ts'
@@ -22,6 +23,7 @@ export function committer(db: Kysely<Database>, configs: AgentConfigs): SessionS
       const set = await columns(transaction, configs, change.session)
       const row = await lockAndUpdate(transaction, sessionId, change, { ...set, updatedAt: now }, stream)
       if (row === undefined) return undefined
+      if (change.made !== undefined) await recordMade(transaction, change.made.creation, change.made.id)
       await insertMessages(transaction, sessionId, change.addMessages ?? [])
       await setMessageStates(transaction, sessionId, change.setMessages ?? [])
       await insertSessionEvents(transaction, sessionId, change.addEvents ?? [])

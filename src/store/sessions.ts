@@ -5,6 +5,7 @@ import { streamPageBytes } from '../session/store.ts'
 import type { RowPage, SessionStore } from '../session/store.ts'
 import { AgentConfigs } from './agent-configs.ts'
 import { bytesOf, committer, insertMessages, insertSessionEvents, toSession } from './commit.ts'
+import { recordMade } from './creations.ts'
 import { present } from './rows.ts'
 import type { Database, SessionTable } from './schema.ts'
 import { listedRows } from './session-list.ts'
@@ -17,7 +18,7 @@ export function sessionStore(db: Kysely<Database>): SessionStore {
     row && toSession(row, await configs.get(db, row.agentConfigHash))
 
   return {
-    async createSession(session, messages, event) {
+    async createSession(session, messages, event, creation) {
       const { agentConfig, artifacts, userId, userEmail, userName, title, framework, ...rest } = session
       const text = {
         userId: strict(userId, 'user_id'),
@@ -28,6 +29,7 @@ export function sessionStore(db: Kysely<Database>): SessionStore {
         artifacts: lenientJson(artifacts),
       }
       await db.transaction().execute(async (transaction) => {
+        await recordMade(transaction, creation, session.id)
         const agentConfigHash = await configs.put(transaction, agentConfig)
         await transaction
           .insertInto('sessions')
