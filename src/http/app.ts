@@ -11,7 +11,7 @@ import { bodyBudget, check, parseJson, readBody } from './body.ts'
 import { headerBytesMax } from './config.ts'
 import type { HttpDeps, HttpLimits } from './config.ts'
 import { asServiceError, errorAnswer } from './errors.ts'
-import { hashOf, once } from './idempotency.ts'
+import { hashOf, Idempotency } from './idempotency.ts'
 import { JsonText } from './json-text.ts'
 import type { Metrics } from './metrics.ts'
 import { closed } from './once-closed.ts'
@@ -71,6 +71,7 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
     },
   })
   const bodies = bodyBudget(limits)
+  const idempotency = new Idempotency(deps.idempotency)
   const buckets = new TokenBuckets({ perSecond: limits.requestsPerSecond, burst: limits.requestBurst })
   const authentication = new Authentication(deps, buckets)
 
@@ -131,7 +132,7 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
         if (route.upgrade === undefined) throw new ServiceError('invalid_request', 'this address takes no WebSockets')
         request.takeSocket = await route.upgrade(call(options, route, request, reply))
       },
-      handler: async (request, reply) => await handle(options, bodies, route, request, reply),
+      handler: async (request, reply) => await handle({ ...options, bodies, idempotency }, route, request, reply),
       ...(route.upgrade === undefined
         ? {}
         : { wsHandler: (socket: WebSocketLike, request: FastifyRequest) => request.takeSocket?.(socket) }),
@@ -141,31 +142,28 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   return app
 }
 
-async function handle(
-  options: AppOptions,
-  bodies: BodyBudget,
-  route: Route,
-  request: FastifyRequest,
-  reply: FastifyReply,
-): Promise<void> {
+interface Handling extends AppOptions {
+  bodies: BodyBudget
+  idempotency: Idempotency
+}
+
+async function handle(options: Handling, route: Route, request: FastifyRequest, reply: FastifyReply): Promise<void> {
   const { deps } = options
-  const { body, hash } = await receive(options.limits, bodies, route, request)
+  const { body, hash } = await receive(options, route, request)
   const ready = call(options, route, request, reply, body)
   const key = request.headers['idempotency-key']
-  const run = () => route.handle(ready)
   const answer =
     typeof key === 'string' && request.caller !== undefined && hash !== undefined
-      ? await once(
-          deps.idempotency,
+      ? await options.idempotency.once(
           { orgId: request.caller.organisation.id, key, caller: request.caller, hash },
           {
-            run: async () => (await run()) ?? { statusCode: 204 },
+            run: async (creation) => (await route.handle({ ...ready, creation })) ?? { statusCode: 204 },
             failed: (error) => errorAnswer(error, pathOf(request)),
             session: async (id) =>
               sessionText(await deps.sessions.get(ready.orgId, id, undefined, { sent: closed(reply.raw) })),
           },
         )
-      : await run()
+      : await route.handle(ready)
   if (answer !== undefined) sendAnswer(answer, reply, options.limits)
 }
 
@@ -176,12 +174,7 @@ interface Received {
 }
 
 /** Reads and parses a body. Its bytes are let go of here: what comes of the request may take hours. */
-async function receive(
-  limits: HttpLimits,
-  bodies: BodyBudget,
-  route: Route,
-  request: FastifyRequest,
-): Promise<Received> {
+async function receive({ limits, bodies }: Handling, route: Route, request: FastifyRequest): Promise<Received> {
   if (route.body === undefined || route.body === 'raw') return {}
   using share = bodies.open(request.caller?.organisation.id)
   const raw = await readBody(request.raw, limits[route.bodyLimit ?? 'bodyBytesMax'], share)
@@ -210,7 +203,7 @@ function call(
   const body =
     sent === undefined || route.body === undefined || route.body === 'raw' ? undefined : check(route.body, sent, 'body')
   const orgId = request.caller?.organisation.id ?? ''
-  return { orgId, params, query, body, request, reply, deps, limits, streams, metrics, openapi }
+  return { orgId, params, query, body, creation: undefined, request, reply, deps, limits, streams, metrics, openapi }
 }
 
 /**

@@ -23,12 +23,13 @@ export const checkpointRoutes = [
     creates: true,
     answers: { 201: { description: 'It is being made', body: wire.checkpoint } },
     errors: [...wakingErrors, 'full_checkpoint_unavailable'],
-    async handle({ orgId, params, body, deps }) {
-      const checkpoint = await deps.sandboxes.checkpoints.create(orgId, params.id, {
+    async handle({ orgId, params, body, creation, deps }) {
+      const input = {
         name: body.name,
         ...(body.kind === undefined ? {} : { kind: body.kind }),
         ...(body.retentionPolicy === undefined ? {} : { retentionPolicy: body.retentionPolicy }),
-      })
+      }
+      const checkpoint = await deps.sandboxes.checkpoints.create(orgId, params.id, input, { creation })
       return { statusCode: 201, body: checkpointBody(checkpoint) }
     },
   }),
@@ -98,7 +99,7 @@ export const checkpointRoutes = [
       'no_capacity',
       'unavailable',
     ],
-    async handle({ orgId, params, body, deps }) {
+    async handle({ orgId, params, body, creation, deps }) {
       refuseNotBuilt(body, ['secretStore'])
       const input: StartFromCheckpoint = {
         ...(body.timeout === undefined ? {} : { timeoutSeconds: body.timeout }),
@@ -107,10 +108,11 @@ export const checkpointRoutes = [
       }
       const { checkpointId } = params
       if (body.count !== undefined) {
-        const results = await deps.sandboxes.checkpoints.startMany(orgId, checkpointId, input, body.count)
+        const { checkpoints } = deps.sandboxes
+        const results = await checkpoints.startMany(orgId, checkpointId, input, body.count, { creation })
         return { statusCode: 201, body: { sandboxes: results.map((result) => outcome(deps, checkpointId, result)) } }
       }
-      const started = await deps.sandboxes.checkpoints.start(orgId, checkpointId, input)
+      const started = await deps.sandboxes.checkpoints.start(orgId, checkpointId, input, { creation })
       return { statusCode: 201, body: startResult(started, deps.config) }
     },
   }),

@@ -38,8 +38,8 @@ export const execRoutes = [
     creates: true,
     answers: { 202: { description: 'It runs', body: wire.runHandle } },
     errors: wakingErrors,
-    async handle({ orgId, params, body, deps }) {
-      const { execId } = await deps.sandboxes.exec.runAsync(orgId, params.id, runCommand(body))
+    async handle({ orgId, params, body, creation, deps }) {
+      const { execId } = await deps.sandboxes.exec.runAsync(orgId, params.id, runCommand(body), { creation })
       return { statusCode: 202, body: { execId } }
     },
   }),
@@ -70,12 +70,13 @@ export const execRoutes = [
     creates: true,
     answers: { 201: { description: 'It runs', body: wire.execSession } },
     errors: wakingErrors,
-    async handle({ orgId, params, body, deps }) {
+    async handle({ orgId, params, body, creation, deps }) {
       const { maxRunAfterDisconnect } = body
-      const info = await deps.sandboxes.exec.start(orgId, params.id, {
+      const input = {
         ...runCommand(body),
         ...(maxRunAfterDisconnect === undefined ? {} : { maxRunAfterDisconnectSeconds: maxRunAfterDisconnect }),
-      })
+      }
+      const info = await deps.sandboxes.exec.start(orgId, params.id, input, { creation })
       return { statusCode: 201, body: execBody(params.id, info) }
     },
   }),

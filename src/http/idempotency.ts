@@ -1,14 +1,16 @@
 import { createCipheriv, createDecipheriv, createHash, randomBytes } from 'node:crypto'
 import { ServiceError } from '../errors.ts'
+import { type Claim, Creation } from '../lib/creation.ts'
 import type { Caller } from './auth.ts'
+import { asServiceError } from './errors.ts'
 import { JsonText } from './json-text.ts'
 import type { Answer } from './route.ts'
 
-/** The part of the store that remembers responses; see `store/idempotency.ts`. */
+/** The part of the store that remembers requests; see `store/idempotency.ts`. */
 export interface IdempotencyPort {
-  begin(orgId: string, key: string, requestHash: string, now: Date): Promise<IdempotencyState>
-  finish(orgId: string, key: string, response: StoredResponse): Promise<void>
-  abandon(orgId: string, key: string): Promise<void>
+  begin(claim: Claim, requestHash: string, now: Date): Promise<IdempotencyState>
+  finish(claim: Claim, requestHash: string, begun: Date, response: StoredResponse): Promise<void>
+  abandon(claim: Claim): Promise<void>
 }
 
 export interface StoredResponse {
@@ -18,8 +20,7 @@ export interface StoredResponse {
 }
 
 export type IdempotencyState =
-  | { state: 'new' }
-  | { state: 'running' }
+  | { state: 'claimed'; seed: string; made: string[] }
   | { state: 'conflict' }
   | ({ state: 'done' } & StoredResponse)
 
@@ -28,6 +29,7 @@ export type IdempotencyState =
  * a message of one byte would cost megabytes.
  */
 const keptBytesMax = 64 * 1024
+const seedBytes = 32
 const keyPattern = /^[\x21-\x7e]{1,255}$/
 
 export interface IdempotentRequest {
@@ -40,7 +42,7 @@ export interface IdempotentRequest {
 }
 
 export interface Answering {
-  run: () => Promise<Answer>
+  run: (creation: Creation) => Promise<Answer>
   /** The answer for what `run` threw. */
   failed: (error: unknown) => Answer
   /** The body of a session's answer, as the session is now. */
@@ -53,49 +55,83 @@ export function hashOf(method: string, path: string, body: Buffer): string {
 }
 
 /**
- * Runs a creating request once per key. The same request again gets the first answer, another one with the same key
- * `idempotency_key_conflict`, and one that comes while the first still runs `conflict`. What says "not now" is no answer to
- * keep: a failure of the server, too many requests, a state that does not allow it. Answers may hold tokens that are shown
- * once, so what is stored can be read only with the caller's key. A session too large to be kept is answered as it is by then. The token of a session is renewed, and opens nothing that
- * shows one: keys that come with it are apart for each session, and what is kept for them is sealed with its id.
+ * Lets creating requests have their effect once per key. The same request again gets the first answer, another one with the same
+ * key `idempotency_key_conflict`, and one that comes while the first still runs `conflict`. A request that was cut off before its
+ * answer was kept is run again with what it has made (`Creation`). What says "not now" is no answer to keep: a failure of the
+ * server, too many requests, a state that does not allow it.
+ *
+ * Answers may hold tokens that are shown once, and the seed makes them, so what is stored can be read only with the caller's key.
+ * A session too large to be kept is answered as it is by then. The token of a session is renewed, and opens nothing that shows
+ * one: keys that come with it are apart for each session, and what is kept for them is sealed with its id.
  */
-export async function once(
-  port: IdempotencyPort,
-  request: IdempotentRequest,
-  { run, failed, session }: Answering,
-): Promise<Answer> {
-  const { orgId, caller } = request
-  if (!keyPattern.test(request.key)) {
-    throw new ServiceError('invalid_request', 'Idempotency-Key must be 1 to 255 printable ASCII characters')
-  }
-  // No key holds a space, so none of the organisation's is one of a session's.
-  const key = caller.sessionId === undefined ? request.key : `${caller.sessionId} ${request.key}`
-  const sealing = sealKey(caller.sessionId ?? caller.apiKey, key)
-  const state = await port.begin(orgId, key, request.hash, new Date())
-  if (state.state === 'conflict') throw keyConflict('this Idempotency-Key was used with another request')
-  if (state.state === 'running') {
-    throw new ServiceError('conflict', 'the first request with this Idempotency-Key is still running')
-  }
-  if (state.state === 'done') return await replayed(state, sealing, session)
+export class Idempotency {
+  readonly #port: IdempotencyPort
+  /** Hashes of requests that run, by key. A database has one server, so what does not run here does not run. */
+  readonly #running = new Map<string, string>()
 
-  let answer: Answer
-  try {
-    answer = await run()
-  } catch (error) {
-    answer = failed(error)
-    if (mayPass(answer.statusCode)) {
-      await port.abandon(orgId, key)
+  constructor(port: IdempotencyPort) {
+    this.#port = port
+  }
+
+  async once(request: IdempotentRequest, answering: Answering): Promise<Answer> {
+    const { orgId, caller } = request
+    if (!keyPattern.test(request.key)) {
+      throw new ServiceError('invalid_request', 'Idempotency-Key must be 1 to 255 printable ASCII characters')
+    }
+    // No key holds a space, so none of the organisation's is one of a session's.
+    const key = caller.sessionId === undefined ? request.key : `${caller.sessionId} ${request.key}`
+    const name = `${orgId} ${key}`
+    const running = this.#running.get(name)
+    if (running === request.hash) {
+      throw new ServiceError('conflict', 'the first request with this Idempotency-Key is still running')
+    }
+    if (running !== undefined) throw otherRequest()
+    this.#running.set(name, request.hash)
+    try {
+      return await this.#run(request, key, answering)
+    } finally {
+      this.#running.delete(name)
+    }
+  }
+
+  async #run({ orgId, caller, hash }: IdempotentRequest, key: string, answering: Answering): Promise<Answer> {
+    const sealing = sealKey(caller.sessionId ?? caller.apiKey, key)
+    const fresh = seal(randomBytes(seedBytes).toString('base64'), sealing)
+    const begun = new Date()
+    const state = await this.#port.begin({ orgId, key, seed: fresh }, hash, begun)
+    if (state.state === 'conflict') throw otherRequest()
+    if (state.state === 'done') return replayed(await kept(state, sealing, answering.session))
+    const claim: Claim = { orgId, key, seed: state.seed }
+    const creation = new Creation(claim, state.made, unseal(state.seed, sealing))
+    const answer = await this.#answer(creation, answering)
+    const { statusCode, headers = {} } = answer
+    await this.#port.finish(claim, hash, begun, { statusCode, body: seal(keptText(answer), sealing), headers })
+    return creation.made.length === 0 ? answer : replayed(answer)
+  }
+
+  /** Throws what is no answer to keep. */
+  async #answer(creation: Creation, { run, failed }: Answering): Promise<Answer> {
+    try {
+      return await run(creation)
+    } catch (error) {
+      const answer = failed(error)
+      if (!mayPass(answer.statusCode)) return answer
+      // A repeat takes up a row that cannot be removed now.
+      if (isRefusal(error)) await this.#port.abandon(creation.claim).catch(() => undefined)
       throw error
     }
   }
-  const body = seal(keptText(answer), sealing)
-  await port.finish(orgId, key, { statusCode: answer.statusCode, body, headers: answer.headers ?? {} })
-  return answer
 }
 
-/** Statuses of errors that a repeat may not meet. Whatever creates throws them before anything is created, or undoes it. */
+/** Statuses of errors that a repeat may not meet. */
 function mayPass(statusCode: number): boolean {
   return statusCode >= 500 || statusCode === 429 || statusCode === 409
+}
+
+/** Whether it is certain that nothing was done. After other failures the key stays with its request, which may be half done. */
+function isRefusal(error: unknown): boolean {
+  const { code } = asServiceError(error)
+  return code !== 'unavailable' && code !== 'internal_error'
 }
 
 /** JSON of the body, which is never a text, or of the id of a session to be read again. */
@@ -105,14 +141,18 @@ function keptText({ body = null, sessionId }: Answer): string {
   return isKept ? text : JSON.stringify(sessionId)
 }
 
-async function replayed(stored: StoredResponse, key: Buffer, session: Answering['session']): Promise<Answer> {
-  const kept: unknown = JSON.parse(unseal(stored.body, key))
-  const body = typeof kept === 'string' ? await session(kept) : kept
-  return {
-    statusCode: stored.statusCode,
-    ...(body === null ? {} : { body }),
-    headers: { ...stored.headers, 'idempotent-replayed': 'true' },
-  }
+async function kept(stored: StoredResponse, key: Buffer, session: Answering['session']): Promise<Answer> {
+  const text: unknown = JSON.parse(unseal(stored.body, key))
+  const body = typeof text === 'string' ? await session(text) : text
+  return { statusCode: stored.statusCode, ...(body === null ? {} : { body }), headers: stored.headers ?? {} }
+}
+
+function replayed(answer: Answer): Answer {
+  return { ...answer, headers: { ...answer.headers, 'idempotent-replayed': 'true' } }
+}
+
+function otherRequest(): ServiceError {
+  return keyConflict('this Idempotency-Key was used with another request')
 }
 
 function keyConflict(message: string): ServiceError {

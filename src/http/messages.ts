@@ -16,10 +16,10 @@ export const messageRoutes = [
     creates: true,
     answers: { 200: { description: 'The session with the message appended', body: wire.session } },
     errors: ['not_found', 'forbidden', 'conflict'],
-    async handle({ orgId, params, body, reply, deps }) {
+    async handle({ orgId, params, body, creation, reply, deps }) {
       const input = { message: body.message, userId: body.user_id }
-      const sent = closed(reply.raw)
-      return sessionAnswer(200, await deps.sessions.sendMessage(orgId, params.sessionId, input, { sent }))
+      const options = { creation, sent: closed(reply.raw) }
+      return sessionAnswer(200, await deps.sessions.sendMessage(orgId, params.sessionId, input, options))
     },
   }),
   route({

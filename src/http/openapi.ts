@@ -18,8 +18,8 @@ const description = `Atoll runs cloud sandboxes and AI-agent sessions.
 
 Errors of the sandbox API (\`/api\`) are \`{"error": "message", "code": "machine_code"}\`, those of the Sessions API (\`/v1\`)
 \`{"error": {"type": "…", "message": "…"}}\`. 429 and 503 carry \`Retry-After\`. Unknown fields and parameters are ignored,
-and so are empty parameters other than \`user_id\`. Every POST that creates takes \`Idempotency-Key\`: the same key and body replay the first answer for 24 hours; one
-that says "not now" (409, 429, 5xx) is not kept.`
+and so are empty parameters other than \`user_id\`. Every POST that creates takes \`Idempotency-Key\`: for 24 hours the same key and body have one effect and get the first
+answer again; one that says "not now" (409, 429, 5xx) is not kept. A repeat whose first answer was lost is answered with what was made, as it is by then.`
 
 /** The OpenAPI 3.1 document of a route table. Schemas with an id become components. */
 export function openApi(routes: readonly Route[], version: string): OpenApi {

@@ -20,12 +20,13 @@ export const patchRoutes = [
     creates: true,
     answers: { 201: { description: 'Attached', body: wire.createdPatch } },
     errors: ['not_found', 'too_large'],
-    async handle({ orgId, params, body, deps }) {
-      const patch = await deps.sandboxes.patches.create(orgId, params.checkpointId, {
+    async handle({ orgId, params, body, creation, deps }) {
+      const input = {
         script: body.script,
         strategy: body.strategy,
         ...(body.description === undefined ? {} : { description: body.description }),
-      })
+      }
+      const patch = await deps.sandboxes.patches.create(orgId, params.checkpointId, input, { creation })
       return { statusCode: 201, body: { patch: patchBody(patch) } }
     },
   }),

@@ -28,15 +28,16 @@ export const previewRoutes = [
       200: { description: 'The port had one, now updated', body: wire.preview },
     },
     errors: ['not_found', 'conflict', 'sandbox_stopped'],
-    async handle({ orgId, params, body, deps }) {
+    async handle({ orgId, params, body, creation, deps }) {
       const { port, domain, authConfig } = body
       const { scheme, token } = authConfig ?? {}
-      const { preview, created, ...made } = await deps.sandboxes.previews.put(orgId, params.id, {
+      const input = {
         port,
         ...(domain === undefined ? {} : { domain }),
         ...(authConfig === null ? { auth: null } : {}),
         ...(scheme === undefined && token === undefined ? {} : { auth: previewAuthOf({ token }) }),
-      })
+      }
+      const { preview, created, ...made } = await deps.sandboxes.previews.put(orgId, params.id, input, { creation })
       const shown = made.token === undefined ? {} : { previewAuthToken: made.token }
       return { statusCode: created ? 201 : 200, body: { ...previewBody(preview, deps), ...shown } }
     },

@@ -15,15 +15,16 @@ export const ptyRoutes = [
     creates: true,
     answers: { 201: { description: 'It runs', body: wire.ptySession } },
     errors: wakingErrors,
-    async handle({ orgId, params, body, deps }) {
-      const info = await deps.sandboxes.exec.startPty(orgId, params.id, {
+    async handle({ orgId, params, body, creation, deps }) {
+      const input = {
         cols: body.cols,
         rows: body.rows,
         ...(body.shell === undefined ? {} : { shell: body.shell }),
         ...(body.cwd === undefined ? {} : { cwd: body.cwd }),
         ...(body.envs === undefined ? {} : { envs: body.envs }),
         ...(body.user === undefined ? {} : { user: body.user }),
-      })
+      }
+      const info = await deps.sandboxes.exec.startPty(orgId, params.id, input, { creation })
       return { statusCode: 201, body: { sessionID: info.id, sandboxID: params.id } }
     },
   }),

@@ -2,6 +2,7 @@ import type { FastifyReply, FastifyRequest } from 'fastify'
 import type { WebSocket } from 'ws'
 import type { z } from 'zod'
 import type { ErrorCode } from '../errors.ts'
+import type { Creation } from '../lib/creation.ts'
 import type { AccessUse } from '../session/index.ts'
 import type { HttpDeps, HttpLimits } from './config.ts'
 import type { Metrics } from './metrics.ts'
@@ -30,7 +31,7 @@ export interface Route {
   headers?: z.ZodType
   /** A Zod type is read as JSON. `raw`: the handler reads the request itself. Absent: a body is ignored. */
   body?: z.ZodType | 'raw'
-  /** Answers to a repeat with the same `Idempotency-Key`. */
+  /** Takes an `Idempotency-Key`: the handler passes `creation` to what makes something. */
   creates?: boolean
   bodyLimit?: 'sessionBodyBytesMax'
   answers: Record<number, AnswerSpec>
@@ -77,6 +78,8 @@ export interface Call<Params = Record<string, string>, Query = unknown, Body = u
   params: Params
   query: Query
   body: Body
+  /** Of a request that `creates` and has an `Idempotency-Key`; whatever it makes is made with it. */
+  creation: Creation | undefined
   request: FastifyRequest
   reply: FastifyReply
   deps: HttpDeps

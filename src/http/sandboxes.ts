@@ -20,9 +20,9 @@ export const sandboxRoutes = [
     creates: true,
     answers: { 201: { description: 'The sandbox runs', body: wire.startResult } },
     errors: ['not_found', 'conflict', 'not_implemented', 'no_capacity', 'unavailable'],
-    async handle({ orgId, body, deps }) {
+    async handle({ orgId, body, creation, deps }) {
       refuseNotBuilt(body, notBuiltFields)
-      const started = await deps.sandboxes.create(orgId, {
+      const input = {
         image: body.templateID,
         ...(body.timeout === undefined ? {} : { timeoutSeconds: body.timeout }),
         ...(body.cpuCount === undefined ? {} : { cpuCount: body.cpuCount }),
@@ -31,7 +31,8 @@ export const sandboxRoutes = [
         ...(body.envs === undefined ? {} : { envs: body.envs }),
         ...(body.metadata === undefined ? {} : { metadata: body.metadata }),
         ...(body.previewAuth === undefined ? {} : { previewAuth: previewAuthOf(body.previewAuth) }),
-      })
+      }
+      const started = await deps.sandboxes.create(orgId, input, { creation })
       return { statusCode: 201, body: startResult(started, deps.config) }
     },
   }),

@@ -17,9 +17,9 @@ export const sessionForkRoutes = [
     creates: true,
     answers: { 201: { description: 'The new session', body: wire.session } },
     errors: [...wakingErrors, 'forbidden'],
-    async handle({ orgId, params, body, reply, deps }) {
-      const sent = closed(reply.raw)
-      return sessionAnswer(201, await deps.sessions.fork(orgId, params.sessionId, body.user_id, { sent }))
+    async handle({ orgId, params, body, creation, reply, deps }) {
+      const options = { creation, sent: closed(reply.raw) }
+      return sessionAnswer(201, await deps.sessions.fork(orgId, params.sessionId, body.user_id, options))
     },
   }),
 ]

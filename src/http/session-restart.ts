@@ -17,13 +17,13 @@ export const sessionRestartRoutes = [
     creates: true,
     answers: { 200: { description: 'The session with its new sandbox', body: wire.session } },
     errors: ['not_found', 'forbidden', 'conflict'],
-    async handle({ orgId, params, body, reply, deps }) {
+    async handle({ orgId, params, body, creation, reply, deps }) {
       const input = {
         userId: body.user_id,
         ...(body.checkpoint_id === undefined ? {} : { checkpointId: body.checkpoint_id }),
       }
-      const sent = closed(reply.raw)
-      return sessionAnswer(200, await deps.sessions.restart(orgId, params.sessionId, input, { sent }))
+      const options = { creation, sent: closed(reply.raw) }
+      return sessionAnswer(200, await deps.sessions.restart(orgId, params.sessionId, input, options))
     },
   }),
 ]

@@ -22,8 +22,8 @@ export const sessionRoutes = [
     creates: true,
     answers: { 201: { description: 'The session', body: wire.session } },
     errors: ['not_found', 'conflict', 'no_capacity', 'unavailable'],
-    async handle({ orgId, body, deps }) {
-      const view = await deps.sessions.create(orgId, {
+    async handle({ orgId, body, creation, reply, deps }) {
+      const input = {
         prompt: body.prompt,
         userId: body.user_id,
         // Many a client sends all fields of its form: an empty one is none.
@@ -31,8 +31,9 @@ export const sessionRoutes = [
         ...(body.user_name ? { userName: body.user_name } : {}),
         ...(body.checkpoint_id === undefined ? {} : { checkpointId: body.checkpoint_id }),
         ...(body.agent_config === undefined ? {} : { agentConfig: agentConfig(body.agent_config) }),
-      })
-      return sessionAnswer(201, view)
+      }
+      const options = { creation, sent: closed(reply.raw) }
+      return sessionAnswer(201, await deps.sessions.create(orgId, input, options))
     },
   }),
   route({

@@ -20,9 +20,14 @@ export type IdPrefix =
 
 /** A random id: the prefix and 16 lowercase letters or digits (about 82 bits), legal in a DNS label for prefixes ending in `-`. */
 export function newId(prefix: IdPrefix): string {
+  return idFrom(prefix, () => randomBytes(suffixLength))
+}
+
+/** An id of that shape from bytes that look random: `nextBytes` is called until they are enough. */
+export function idFrom(prefix: IdPrefix, nextBytes: () => Uint8Array): string {
   let suffix = ''
   while (suffix.length < suffixLength) {
-    for (const byte of randomBytes(suffixLength)) {
+    for (const byte of nextBytes()) {
       // 252 is the largest multiple of 36 below 256: bytes above it would favour some letters.
       if (byte < 252 && suffix.length < suffixLength) suffix += alphabet[byte % alphabet.length]
     }

@@ -1,4 +1,5 @@
 import type { Duplex, Readable } from 'node:stream'
+import type { CreateOptions } from '../lib/creation.ts'
 import type { Checkpoint } from './checkpoint.ts'
 import type { VerificationRecord } from './custom-domain.ts'
 import type { CheckpointKind } from './driver.ts'
@@ -15,7 +16,7 @@ import type { Page, TagKey } from './store.ts'
  * `sandbox_stopped`, in `error` it throws `conflict`. Input is checked here, whoever calls: `invalid_request` names the field.
  */
 export interface SandboxService {
-  create(orgId: string, input: CreateSandbox): Promise<StartedSandbox>
+  create(orgId: string, input: CreateSandbox, options?: CreateOptions): Promise<StartedSandbox>
   get(orgId: string, sandboxId: string): Promise<Sandbox>
   list(orgId: string, query: ListSandboxes): Promise<Page<Sandbox>>
   /** Stops it for good. Repeating it is harmless. */
@@ -75,7 +76,7 @@ export interface ListSandboxes {
 
 export interface CheckpointService {
   /** Returns while the checkpoint is `processing`; `settled` waits for its end. */
-  create(orgId: string, sandboxId: string, input: CreateCheckpoint): Promise<Checkpoint>
+  create(orgId: string, sandboxId: string, input: CreateCheckpoint, options?: CreateOptions): Promise<Checkpoint>
   /** The checkpoint once it is `ready` or `failed`. */
   settled(orgId: string, checkpointId: string): Promise<Checkpoint>
   list(orgId: string, sandboxId: string): Promise<Checkpoint[]>
@@ -85,13 +86,19 @@ export interface CheckpointService {
   /** Puts the sandbox back to the checkpoint, in place. */
   restore(orgId: string, sandboxId: string, checkpointId: string): Promise<void>
   /** Starts a sandbox from it; waits for one that is `processing`. Patches run before it returns (`patch_failed`). */
-  start(orgId: string, checkpointId: string, input: StartFromCheckpoint): Promise<StartedSandbox>
+  start(
+    orgId: string,
+    checkpointId: string,
+    input: StartFromCheckpoint,
+    options?: CreateOptions,
+  ): Promise<StartedSandbox>
   /** Starts `count` sandboxes, each with a result of its own; throws what would fail every one of them. */
   startMany(
     orgId: string,
     checkpointId: string,
     input: StartFromCheckpoint,
     count: number,
+    options?: CreateOptions,
   ): Promise<PromiseSettledResult<StartedSandbox>[]>
 }
 
@@ -112,7 +119,7 @@ export interface StartFromCheckpoint {
 }
 
 export interface PatchService {
-  create(orgId: string, checkpointId: string, input: CreatePatch): Promise<Patch>
+  create(orgId: string, checkpointId: string, input: CreatePatch, options?: CreateOptions): Promise<Patch>
   list(orgId: string, checkpointId: string): Promise<Patch[]>
   delete(orgId: string, checkpointId: string, patchId: string): Promise<void>
 }
@@ -132,6 +139,7 @@ export interface PreviewService {
     orgId: string,
     sandboxId: string,
     input: PutPreview,
+    options?: CreateOptions,
   ): Promise<{ preview: Preview; created: boolean; token?: string }>
   list(orgId: string, sandboxId: string): Promise<Preview[]>
   delete(orgId: string, sandboxId: string, port: number): Promise<void>
@@ -220,18 +228,18 @@ export interface ExecService {
   /** Runs to the end; past the timeout the group dies and `exitCode` is 124. */
   run(orgId: string, sandboxId: string, input: RunCommand, options?: RunOptions): Promise<RunResult>
   /** Starts in the background; `result` has the outcome for ten minutes after its end. */
-  runAsync(orgId: string, sandboxId: string, input: RunCommand): Promise<{ execId: string }>
+  runAsync(orgId: string, sandboxId: string, input: RunCommand, options?: CreateOptions): Promise<{ execId: string }>
   /** Waits a moment for the end. */
   result(orgId: string, sandboxId: string, execId: string, options?: ResultOptions): Promise<RunState>
   /** Starts an exec session that clients attach to. */
-  start(orgId: string, sandboxId: string, input: StartExec): Promise<ProcessInfo>
+  start(orgId: string, sandboxId: string, input: StartExec, options?: CreateOptions): Promise<ProcessInfo>
   /** Those of one kind, exec sessions (default). It wakes: the processes themselves are asked, which sleep in the memory. */
   list(orgId: string, sandboxId: string, kind?: ProcessKind): Promise<ProcessInfo[]>
   /** The attachment keeps the sandbox awake until it is closed, except to an internal process. `not_found` for another kind. */
   attach(orgId: string, sandboxId: string, processId: string, options?: AttachExec): Promise<Attachment>
   /** `not_found` for another kind; default are signal 9 and exec sessions. */
   kill(orgId: string, sandboxId: string, processId: string, signal?: number, kind?: ProcessKind): Promise<void>
-  startPty(orgId: string, sandboxId: string, input: StartPty): Promise<ProcessInfo>
+  startPty(orgId: string, sandboxId: string, input: StartPty, options?: CreateOptions): Promise<ProcessInfo>
   resizePty(orgId: string, sandboxId: string, ptyId: string, cols: number, rows: number): Promise<void>
   deletePty(orgId: string, sandboxId: string, ptyId: string): Promise<void>
   /** TCP ports on which something inside listens, ascending; none unless it runs. Wakes nothing and is no activity. */

@@ -1,4 +1,5 @@
 import { isServiceError, ServiceError } from '../errors.ts'
+import type { CreateOptions, Creation } from '../lib/creation.ts'
 import { newId } from '../lib/id.ts'
 import { KeyedLock } from '../lib/keyed-lock.ts'
 import type { Log } from '../lib/log.ts'
@@ -39,11 +40,18 @@ export class Checkpoints implements CheckpointService {
     this.#deps = deps
   }
 
-  async create(orgId: string, sandboxId: string, input: CreateCheckpoint): Promise<Checkpoint> {
+  async create(
+    orgId: string,
+    sandboxId: string,
+    input: CreateCheckpoint,
+    { creation }: CreateOptions = {},
+  ): Promise<Checkpoint> {
     const { store, driver, lifecycle } = this.#deps
     const { name, kind = 'full', retentionPolicy } = input
     demand(name.trim() !== '' && name.length <= nameLengthMax, 'name', `must be 1 to ${nameLengthMax} characters`)
     if (retentionPolicy) demandInteger(retentionPolicy.maxCount, 'retentionPolicy.maxCount', 1, this.#max(kind))
+    const [madeId] = creation?.made ?? []
+    if (madeId !== undefined) return await this.#made(orgId, madeId, retentionPolicy?.maxCount)
     await lifecycle.get(orgId, sandboxId)
     if (kind === 'full' && !driver.capabilities.fullCheckpoints) {
       const why = driver.capabilities.fullCheckpointsReason ?? 'the runtime cannot keep memory'
@@ -68,24 +76,18 @@ export class Checkpoints implements CheckpointService {
       // One at a time, or calls at the same time would all find the last place free.
       await this.#creations.run(sandboxId, async () => {
         await this.#demandRoom(checkpoint, retentionPolicy !== undefined)
-        await store.insertCheckpoint(checkpoint)
+        await store.insertCheckpoint(checkpoint, creation)
       })
-      const dump = this.#dump(checkpoint, retentionPolicy?.maxCount)
-        .finally(() => this.#dumps.delete(checkpoint.id))
-        .finally(release)
-      this.#dumps.set(checkpoint.id, dump)
+      this.#beginDump(checkpoint, retentionPolicy?.maxCount)
       return checkpoint
-    } catch (error) {
+    } finally {
       release()
-      throw error
     }
   }
 
   async settled(orgId: string, checkpointId: string): Promise<Checkpoint> {
     await this.#dumps.get(checkpointId)
-    const checkpoint = await this.#deps.store.checkpoint(checkpointId, orgId)
-    if (!checkpoint) throw new ServiceError('not_found', `no checkpoint ${checkpointId}`)
-    return checkpoint
+    return await this.#known(orgId, checkpointId)
   }
 
   async list(orgId: string, sandboxId: string): Promise<Checkpoint[]> {
@@ -125,19 +127,40 @@ export class Checkpoints implements CheckpointService {
     })
   }
 
-  async start(orgId: string, checkpointId: string, input: StartFromCheckpoint): Promise<StartedSandbox> {
-    const { checkpoint, patches } = await this.#startable(orgId, checkpointId, input)
-    return await this.#start(checkpoint, patches, input)
+  async start(
+    orgId: string,
+    checkpointId: string,
+    input: StartFromCheckpoint,
+    { creation }: CreateOptions = {},
+  ): Promise<StartedSandbox> {
+    const made = await this.#deps.lifecycle.made(orgId, creation)
+    if (made) return { sandbox: made }
+    return await this.#start(await this.#startable(orgId, checkpointId, input), input, creation)
   }
 
-  async startMany(orgId: string, checkpointId: string, input: StartFromCheckpoint, count: number) {
-    const { checkpoint, patches } = await this.#startable(orgId, checkpointId, input)
+  async startMany(
+    orgId: string,
+    checkpointId: string,
+    input: StartFromCheckpoint,
+    count: number,
+    { creation }: CreateOptions = {},
+  ) {
+    // Those that an earlier run of the request has made need no checkpoint any more.
+    const isRepeat = creation !== undefined && creation.made.length > 0
+    const [startable] = await Promise.allSettled([this.#startable(orgId, checkpointId, input)])
+    if (startable.status === 'rejected' && !isRepeat) throw startable.reason
+    const startOne = async (part?: Creation): Promise<StartedSandbox> => {
+      const made = await this.#deps.lifecycle.made(orgId, part)
+      if (made) return { sandbox: made }
+      if (startable.status === 'rejected') throw startable.reason
+      return await this.#start(startable.value, input, part)
+    }
     const results: PromiseSettledResult<StartedSandbox>[] = []
     let next = 0
     const startInTurn = async () => {
       while (next < count) {
         const index = next++
-        const [result] = await Promise.allSettled([this.#start(checkpoint, patches, input)])
+        const [result] = await Promise.allSettled([startOne(creation?.part(index))])
         results[index] = result
       }
     }
@@ -162,11 +185,15 @@ export class Checkpoints implements CheckpointService {
     return { checkpoint, patches }
   }
 
-  async #start(checkpoint: Checkpoint, patches: Patch[], input: StartFromCheckpoint): Promise<StartedSandbox> {
-    const { timeoutSeconds, memoryMb, envs } = input
+  async #start(
+    { checkpoint, patches }: { checkpoint: Checkpoint; patches: Patch[] },
+    input: StartFromCheckpoint,
+    creation?: Creation,
+  ): Promise<StartedSandbox> {
+    const { id = creation?.id('sb-'), timeoutSeconds, memoryMb, envs } = input
     const draft = newSandbox(checkpoint.orgId, {
       ...checkpoint.sandboxConfig,
-      ...(input.id === undefined ? {} : { id: input.id }),
+      ...(id === undefined ? {} : { id }),
       ...(timeoutSeconds === undefined ? {} : { timeoutSeconds }),
       ...(memoryMb === undefined ? {} : { memoryMb }),
       envs: { ...checkpoint.sandboxConfig.envs, ...envs },
@@ -174,9 +201,31 @@ export class Checkpoints implements CheckpointService {
     })
     const sandbox = await this.#deps.lifecycle.create(draft, {
       announced: input.id !== undefined,
+      creation,
       prepare: (guest, starting, signal) => this.#deps.patches.run(guest, starting, patches, patchStrategies, signal),
     })
     return { sandbox }
+  }
+
+  /** What an earlier run of the request has written down, with its dump, unless that has begun: the run may have failed between. */
+  async #made(orgId: string, checkpointId: string, keepMax?: number): Promise<Checkpoint> {
+    const checkpoint = await this.#known(orgId, checkpointId)
+    if (checkpoint.status === 'processing' && !this.#dumps.has(checkpointId)) this.#beginDump(checkpoint, keepMax)
+    return checkpoint
+  }
+
+  async #known(orgId: string, checkpointId: string): Promise<Checkpoint> {
+    const checkpoint = await this.#deps.store.checkpoint(checkpointId, orgId)
+    if (!checkpoint) throw new ServiceError('not_found', `no checkpoint ${checkpointId}`)
+    return checkpoint
+  }
+
+  #beginDump(checkpoint: Checkpoint, keepMax?: number): void {
+    const release = this.#deps.lifecycle.hold(checkpoint.sandboxId)
+    const dump = this.#dump(checkpoint, keepMax)
+      .finally(() => this.#dumps.delete(checkpoint.id))
+      .finally(release)
+    this.#dumps.set(checkpoint.id, dump)
   }
 
   async #dump(checkpoint: Checkpoint, keepMax?: number): Promise<void> {

@@ -1,4 +1,5 @@
-import { ServiceError } from '../errors.ts'
+import { isServiceError, ServiceError } from '../errors.ts'
+import type { CreateOptions, Creation } from '../lib/creation.ts'
 import { newId } from '../lib/id.ts'
 import type {
   AttachExec,
@@ -54,10 +55,14 @@ export class Exec implements ExecService {
     })
   }
 
-  async runAsync(orgId: string, sandboxId: string, input: RunCommand): Promise<{ execId: string }> {
-    const execId = newId('es-')
-    const request = runRequest(execId, input)
-    await this.#lifecycle.use(orgId, sandboxId, (guest, sandbox) => guest.spawn(inside(sandbox, request)))
+  async runAsync(
+    orgId: string,
+    sandboxId: string,
+    input: RunCommand,
+    { creation }: CreateOptions = {},
+  ): Promise<{ execId: string }> {
+    const execId = creation?.id('es-') ?? newId('es-')
+    await this.#spawn(orgId, sandboxId, runRequest(execId, input), creation)
     return { execId }
   }
 
@@ -72,13 +77,19 @@ export class Exec implements ExecService {
     })
   }
 
-  async start(orgId: string, sandboxId: string, input: StartExec): Promise<ProcessInfo> {
+  async start(
+    orgId: string,
+    sandboxId: string,
+    input: StartExec,
+    { creation }: CreateOptions = {},
+  ): Promise<ProcessInfo> {
     const { maxRunAfterDisconnectSeconds, keep, keepBytes, internal } = input
     if (maxRunAfterDisconnectSeconds !== undefined) {
       demandInteger(maxRunAfterDisconnectSeconds, 'maxRunAfterDisconnect', 0, timeoutSecondsMax)
     }
+    const id = internal ? (input.id ?? newInternalProcessId()) : (creation?.id('es-') ?? newId('es-'))
     const request = {
-      ...spawnRequest(internal ? (input.id ?? newInternalProcessId()) : newId('es-'), input),
+      ...spawnRequest(id, input),
       stdin: true,
       timeoutMs: (input.timeoutSeconds ?? 0) * 1000,
       ...(internal ? { privatePorts: true } : {}),
@@ -86,7 +97,7 @@ export class Exec implements ExecService {
       ...(keepBytes === undefined ? {} : { keepBytes }),
       ...(maxRunAfterDisconnectSeconds ? { maxRunAfterDisconnectMs: maxRunAfterDisconnectSeconds * 1000 } : {}),
     }
-    return await this.#lifecycle.use(orgId, sandboxId, (guest, sandbox) => guest.spawn(inside(sandbox, request)))
+    return await this.#spawn(orgId, sandboxId, request, creation)
   }
 
   async list(orgId: string, sandboxId: string, kind: ProcessKind = 'exec'): Promise<ProcessInfo[]> {
@@ -131,13 +142,19 @@ export class Exec implements ExecService {
     return guest ? await guest.ports() : []
   }
 
-  async startPty(orgId: string, sandboxId: string, input: StartPty): Promise<ProcessInfo> {
+  async startPty(
+    orgId: string,
+    sandboxId: string,
+    input: StartPty,
+    { creation }: CreateOptions = {},
+  ): Promise<ProcessInfo> {
     const { cols = 80, rows = 24, shell = '/bin/bash', envs = {}, cwd, user } = input
     demandTerminalSize(cols, rows)
     demand(shell.startsWith('/') && !shell.includes('\0'), 'shell', 'must be an absolute path')
     const command = { cmd: shell, args: [], envs, ...(cwd === undefined ? {} : { cwd }), ...(user ? { user } : {}) }
-    const request = { ...spawnRequest(newId('ps-'), command), pty: { cols, rows }, stdin: true }
-    return await this.#lifecycle.use(orgId, sandboxId, (guest, sandbox) => guest.spawn(inside(sandbox, request)))
+    const id = creation?.id('ps-') ?? newId('ps-')
+    const request = { ...spawnRequest(id, command), pty: { cols, rows }, stdin: true }
+    return await this.#spawn(orgId, sandboxId, request, creation)
   }
 
   async resizePty(orgId: string, sandboxId: string, ptyId: string, cols: number, rows: number): Promise<void> {
@@ -149,6 +166,18 @@ export class Exec implements ExecService {
   async deletePty(orgId: string, sandboxId: string, ptyId: string): Promise<void> {
     demandKind(ptyId, 'pty')
     await this.#lifecycle.use(orgId, sandboxId, (guest) => guest.release(ptyId))
+  }
+
+  /** A process that an earlier run of the request has started is answered as it is, for as long as the sandbox knows it. */
+  async #spawn(orgId: string, sandboxId: string, request: SpawnRequest, creation?: Creation): Promise<ProcessInfo> {
+    return await this.#lifecycle.use(orgId, sandboxId, async (guest, sandbox) => {
+      try {
+        return await guest.spawn(inside(sandbox, request))
+      } catch (error) {
+        if (creation === undefined || !isServiceError(error, 'conflict')) throw error
+        return await guest.process(request.id, 0)
+      }
+    })
   }
 }
 

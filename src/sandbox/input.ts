@@ -1,6 +1,7 @@
 import { randomBytes } from 'node:crypto'
 import { ServiceError } from '../errors.ts'
 import { credentialPrefix } from '../lib/credential.ts'
+import type { Creation } from '../lib/creation.ts'
 import type { PreviewAuth } from './api.ts'
 
 /** Throws `invalid_request` naming the field unless it holds. */
@@ -50,10 +51,10 @@ export function demandTags(tags: Record<string, string>): void {
 const tokenLengthMin = 16
 const tokenLengthMax = 512
 
-/** The token that a preview will demand: the caller's, or a random one of 256 bits. */
-export function previewToken(auth: PreviewAuth, field: string): string {
+/** The token that a preview will demand: the caller's, or one of 256 bits that nobody can guess. */
+export function previewToken(auth: PreviewAuth, field: string, creation?: Creation): string {
   if (auth.token === undefined || auth.token === 'auto') {
-    return `${credentialPrefix}${randomBytes(32).toString('base64url')}`
+    return `${credentialPrefix}${creation?.secret('preview token') ?? randomBytes(32).toString('base64url')}`
   }
   const { length } = auth.token
   demand(

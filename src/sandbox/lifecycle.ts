@@ -1,5 +1,6 @@
 import { ServiceError, isServiceError } from '../errors.ts'
 import type { EventBus } from '../events/bus.ts'
+import type { Creation, CreationNote } from '../lib/creation.ts'
 import type { Log } from '../lib/log.ts'
 import { ActivityNotes } from './activity-notes.ts'
 import { type CreationOptions, type Prepare, createSandbox } from './creation.ts'
@@ -66,6 +67,12 @@ export class Lifecycle {
 
   async get(orgId: string, sandboxId: string): Promise<Sandbox> {
     return await this.#known(sandboxId, orgId)
+  }
+
+  /** The sandbox of a creation that has come to its end before, as it is now. Throws `not_found` when it is gone. */
+  async made(orgId: string, creation: Creation | undefined): Promise<Sandbox | undefined> {
+    const id = creation?.id('sb-')
+    return id !== undefined && creation?.made.includes(id) ? await this.#known(id, orgId) : undefined
   }
 
   /** See {@link createSandbox}. */
@@ -369,8 +376,9 @@ export class Lifecycle {
     sandboxId: string,
     change: SandboxChange & { status: SandboxStatus },
     from: readonly SandboxStatus[] = statusesBefore(change.status),
+    note?: CreationNote,
   ): Promise<Sandbox | undefined> {
-    const sandbox = await this.#deps.store.updateSandbox(sandboxId, change, from)
+    const sandbox = await this.#deps.store.updateSandbox(sandboxId, change, from, note)
     if (!sandbox) return undefined
     if (sandbox.status === 'running') this.clocks.start(sandboxId, sandbox.timeoutSeconds)
     else {

@@ -1,6 +1,7 @@
 import { Readable } from 'node:stream'
 import { ServiceError } from '../errors.ts'
 import type { EventBus } from '../events/bus.ts'
+import type { CreateOptions } from '../lib/creation.ts'
 import { newId } from '../lib/id.ts'
 import type { CreatePatch, PatchService } from './api.ts'
 import type { Guest } from './guest.ts'
@@ -27,7 +28,14 @@ export class Patches implements PatchService {
     this.#bus = bus
   }
 
-  async create(orgId: string, checkpointId: string, input: CreatePatch): Promise<Patch> {
+  async create(
+    orgId: string,
+    checkpointId: string,
+    input: CreatePatch,
+    { creation }: CreateOptions = {},
+  ): Promise<Patch> {
+    const [madeId] = creation?.made ?? []
+    if (madeId !== undefined) return await this.#made(orgId, checkpointId, madeId)
     const { script, description = '', strategy = 'on_wake' } = input
     demand(script.trim() !== '', 'script', 'must not be empty')
     demand(!script.includes('\0'), 'script', 'must not contain NUL')
@@ -42,7 +50,7 @@ export class Patches implements PatchService {
     demand(patchStrategies.includes(strategy), 'strategy', `must be one of ${patchStrategies.join(', ')}`)
     await this.#demandCheckpoint(orgId, checkpointId)
     const patch = { id: newId('pa-'), checkpointId, script, description, strategy, createdAt: new Date() }
-    return await this.#store.insertPatch(patch)
+    return await this.#store.insertPatch(patch, creation)
   }
 
   async list(orgId: string, checkpointId: string): Promise<Patch[]> {
@@ -77,6 +85,12 @@ export class Patches implements PatchService {
       signal.throwIfAborted()
       if (strategies.includes(patch.strategy)) await this.#run(guest, sandbox, patch, signal)
     }
+  }
+
+  async #made(orgId: string, checkpointId: string, patchId: string): Promise<Patch> {
+    const patch = (await this.list(orgId, checkpointId)).find(({ id }) => id === patchId)
+    if (!patch) throw new ServiceError('not_found', `checkpoint ${checkpointId} has no patch ${patchId}`)
+    return patch
   }
 
   // The script travels as a file: an argument may be at most 128 KiB long, and on standard input it would be what a command

@@ -1,5 +1,6 @@
 import type { Duplex } from 'node:stream'
 import { ServiceError, isServiceError } from '../errors.ts'
+import type { CreateOptions, Creation } from '../lib/creation.ts'
 import { newId } from '../lib/id.ts'
 import { KeyedLock } from '../lib/keyed-lock.ts'
 import { sha256 } from '../lib/secret.ts'
@@ -51,17 +52,14 @@ export class Previews implements PreviewService {
     this.#deps = deps
   }
 
-  async put(orgId: string, sandboxId: string, input: PutPreview) {
-    const { store, lifecycle, proofs } = this.#deps
+  async put(orgId: string, sandboxId: string, input: PutPreview, { creation }: CreateOptions = {}) {
+    const { store, proofs } = this.#deps
     demandInteger(input.port, 'port', 1, 65_535)
     const { domain, auth } = input
     const hostname = typeof domain === 'string' ? this.#customHostname(domain) : undefined
-    const token = auth ? previewToken(auth, 'authConfig') : undefined
-    const sandbox = await lifecycle.get(orgId, sandboxId)
-    demandAlive(sandbox)
-    if (hostname !== undefined) await proofs.assertFree(orgId, hostname)
-    const { preview, created } = await this.#put({
-      id: newId('pv-'),
+    const token = auth ? previewToken(auth, 'authConfig', creation) : undefined
+    const declaration: PreviewDeclaration = {
+      id: creation?.id('pv-') ?? newId('pv-'),
       orgId,
       sandboxId,
       port: input.port,
@@ -70,7 +68,9 @@ export class Previews implements PreviewService {
       ...(domain === undefined ? {} : { customHostname: hostname }),
       ...(auth === null ? { authScheme: undefined, tokenHash: undefined } : {}),
       ...(token === undefined ? {} : { authScheme: 'bearer', tokenHash: sha256(token) }),
-    })
+    }
+    const { preview, created } =
+      (await this.#made(declaration, creation)) ?? (await this.#declare(declaration, creation))
     await this.#look([preview])
     const seen = (await store.preview(sandboxId, input.port)) ?? preview
     if (domain !== undefined) proofs.watch(seen)
@@ -87,9 +87,7 @@ export class Previews implements PreviewService {
 
   async delete(orgId: string, sandboxId: string, port: number): Promise<void> {
     await this.#deps.lifecycle.get(orgId, sandboxId)
-    if (!(await this.#deps.store.deletePreview(sandboxId, port))) {
-      throw new ServiceError('not_found', `sandbox ${sandboxId} has no preview of port ${port}`)
-    }
+    if (!(await this.#deps.store.deletePreview(sandboxId, port))) throw noPreview(sandboxId, port)
   }
 
   async rotate(orgId: string, sandboxId: string): Promise<string> {
@@ -150,10 +148,28 @@ export class Previews implements PreviewService {
     if (this.#deps.domain.isCustomAllowed) await this.#deps.proofs.look(previews)
   }
 
-  async #put(declaration: PreviewDeclaration): Promise<{ preview: Preview; created: boolean }> {
+  /** What an earlier run of the request has put. */
+  async #made({ id, orgId, sandboxId, port }: PreviewDeclaration, creation?: Creation) {
+    const [madeId] = creation?.made ?? []
+    if (madeId === undefined) return undefined
+    await this.#deps.lifecycle.get(orgId, sandboxId)
+    const preview = await this.#deps.store.preview(sandboxId, port)
+    if (preview?.id !== madeId) throw noPreview(sandboxId, port)
+    return { preview, created: madeId === id }
+  }
+
+  async #declare(declaration: PreviewDeclaration, creation?: Creation) {
+    const { lifecycle, proofs } = this.#deps
+    const { orgId, sandboxId, customHostname } = declaration
+    demandAlive(await lifecycle.get(orgId, sandboxId))
+    if (customHostname !== undefined) await proofs.assertFree(orgId, customHostname)
+    return await this.#put(declaration, creation)
+  }
+
+  async #put(declaration: PreviewDeclaration, creation?: Creation): Promise<{ preview: Preview; created: boolean }> {
     const { store, unverifiedMax } = this.#deps
     const { orgId, sandboxId, port, customHostname } = declaration
-    if (customHostname === undefined) return await store.putPreview(declaration)
+    if (customHostname === undefined) return await store.putPreview(declaration, creation)
     return await this.#claiming.run(orgId, async () => {
       const unverified = await store.unverifiedPreviews(unverifiedMax, orgId)
       const isOneOfThem = unverified.some((preview) => preview.sandboxId === sandboxId && preview.port === port)
@@ -162,7 +178,7 @@ export class Previews implements PreviewService {
         const message = `domain is refused: ${unverifiedMax} domains of this organisation wait for their TXT record already`
         throw new ServiceError('conflict', message, { details: { field: 'domain' } })
       }
-      return await this.#claim(declaration, customHostname)
+      return await this.#claim(declaration, customHostname, creation)
     })
   }
 
@@ -170,16 +186,17 @@ export class Previews implements PreviewService {
   async #claim(
     declaration: PreviewDeclaration,
     customHostname: string,
+    creation?: Creation,
   ): Promise<{ preview: Preview; created: boolean }> {
     const { store } = this.#deps
     try {
-      return await store.putPreview(declaration)
+      return await store.putPreview(declaration, creation)
     } catch (error) {
       const holder = await store.previewByHostname(customHostname, declaration.orgId)
       const sandbox = holder && (await store.sandbox(holder.sandboxId))
       if (!isServiceError(error, 'conflict') || holder === undefined || sandbox?.status !== 'stopped') throw error
       await store.deletePreview(holder.sandboxId, holder.port)
-      return await store.putPreview(declaration)
+      return await store.putPreview(declaration, creation)
     }
   }
 
@@ -199,6 +216,10 @@ export class Previews implements PreviewService {
     demand(isCustomAllowed, 'domain', 'cannot be given: the operator of this server has not set ATOLL_PUBLIC_URL')
     return readCustomHostname(domain, ownHosts)
   }
+}
+
+function noPreview(sandboxId: string, port: number): ServiceError {
+  return new ServiceError('not_found', `sandbox ${sandboxId} has no preview of port ${port}`)
 }
 
 function parseOwnLabel(label: string): { sandboxId: string; port: number } | undefined {

@@ -1,4 +1,5 @@
 import type { EventBus } from '../events/bus.ts'
+import type { Creation } from '../lib/creation.ts'
 import type { Log } from '../lib/log.ts'
 import { sha256 } from '../lib/secret.ts'
 import type { CreateSandbox, ListSandboxes, SandboxService } from './api.ts'
@@ -104,12 +105,15 @@ export function createSandboxService(deps: SandboxServiceDeps): RunningSandboxSe
       await driver.close()
     },
 
-    async create(orgId, input) {
-      const token = input.previewAuth && previewToken(input.previewAuth, 'previewAuth')
-      const draft = draftOf(orgId, input, limits)
+    async create(orgId, input, { creation } = {}) {
+      const token = input.previewAuth && previewToken(input.previewAuth, 'previewAuth', creation)
+      const shown = token === undefined ? {} : { previewAuthToken: token }
+      const made = await lifecycle.made(orgId, creation)
+      if (made) return { sandbox: made, ...shown }
+      const draft = draftOf(orgId, input, limits, creation)
       if (token !== undefined) draft.previewTokenHash = sha256(token)
-      const sandbox = await lifecycle.create(draft, { announced: input.id !== undefined })
-      return { sandbox, ...(token === undefined ? {} : { previewAuthToken: token }) }
+      const sandbox = await lifecycle.create(draft, { announced: input.id !== undefined, creation })
+      return { sandbox, ...shown }
     },
 
     get: (orgId, sandboxId) => lifecycle.get(orgId, sandboxId),
@@ -186,7 +190,7 @@ function cpusFor(memoryMb: number): number {
   return Math.ceil(memoryMb / memoryMbPerCpu)
 }
 
-function draftOf(orgId: string, input: CreateSandbox, limits: SandboxLimits): Sandbox {
+function draftOf(orgId: string, input: CreateSandbox, limits: SandboxLimits, creation?: Creation): Sandbox {
   const { timeoutSeconds, cpuCount, memoryMb, diskMb, envs = {}, metadata = {} } = input
   if (timeoutSeconds !== undefined) demandInteger(timeoutSeconds, 'timeout', 0, limits.timeoutSecondsMax)
   if (cpuCount !== undefined) demandInteger(cpuCount, 'cpuCount', 1, limits.cpuCountMax)
@@ -195,7 +199,7 @@ function draftOf(orgId: string, input: CreateSandbox, limits: SandboxLimits): Sa
   demandEnvs(envs)
   const metadataBytes = Buffer.byteLength(JSON.stringify(metadata))
   demand(metadataBytes <= metadataBytesMax, 'metadata', `must be at most ${metadataBytesMax} bytes of JSON`)
-  const { id, image } = input
+  const { id = creation?.id('sb-'), image } = input
   if (image !== undefined)
     demand(/^[a-z0-9][a-z0-9._-]{0,63}$/.test(image), 'templateID', 'must be the name of an image')
   return newSandbox(orgId, { id, image, timeoutSeconds, cpuCount, memoryMb, diskMb, envs, metadata })

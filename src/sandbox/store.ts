@@ -1,3 +1,4 @@
+import type { Creation, CreationNote } from '../lib/creation.ts'
 import type { Checkpoint, CheckpointChange } from './checkpoint.ts'
 import type { Patch } from './patch.ts'
 import type { Preview, PreviewDeclaration, SslStatus } from './preview.ts'
@@ -7,6 +8,9 @@ import type { Sandbox, SandboxChange, SandboxStatus } from './sandbox.ts'
  * The port behind which sandboxes and what belongs to them are kept. Stores only read and write: rules are the service's.
  * Every method is one transaction: it happens whole or not at all, and what it acknowledged survives a crash.
  * A lookup with `orgId` answers `undefined` for a row of another organisation.
+ *
+ * With a creation, the same transaction writes into the row of its `Idempotency-Key` what was made. Throws `conflict` when an earlier
+ * run of the request has made it, and makes nothing.
  */
 export interface SandboxStore {
   /** Throws `conflict` when the id is taken. */
@@ -21,9 +25,15 @@ export interface SandboxStore {
   sandboxCounts(): Promise<SandboxCounts>
   /**
    * Compare and set: applies the change when the sandbox is in one of `from` (any state when absent), else returns
-   * `undefined` and changes nothing. A key whose value is `undefined` clears the field; an absent key leaves it.
+   * `undefined` and changes nothing. A key whose value is `undefined` clears the field; an absent key leaves it. The note says what
+   * the change means for the request that makes the sandbox: it is made, or what was made of it is undone.
    */
-  updateSandbox(id: string, change: SandboxChange, from?: readonly SandboxStatus[]): Promise<Sandbox | undefined>
+  updateSandbox(
+    id: string,
+    change: SandboxChange,
+    from?: readonly SandboxStatus[],
+    note?: CreationNote,
+  ): Promise<Sandbox | undefined>
   /** Ids of stopped sandboxes: of those that stopped before the moment, or of all. */
   stoppedSandboxIds(stoppedBefore?: Date): Promise<string[]>
   /** Forgets those of these sandboxes that are stopped, with their previews. Checkpoints stay. Returns how many. */
@@ -32,7 +42,7 @@ export interface SandboxStore {
   tagKeys(orgId: string): Promise<TagKey[]>
 
   /** Throws `conflict` when the sandbox has a checkpoint of this name. */
-  insertCheckpoint(checkpoint: Checkpoint): Promise<void>
+  insertCheckpoint(checkpoint: Checkpoint, creation?: Creation): Promise<void>
   checkpoint(id: string, orgId?: string): Promise<Checkpoint | undefined>
   /** Of one sandbox, oldest first. */
   listCheckpoints(sandboxId: string, orgId: string): Promise<Checkpoint[]>
@@ -50,7 +60,7 @@ export interface SandboxStore {
   forgetCheckpoints(ids: readonly string[]): Promise<void>
 
   /** Assigns the next `sequence` of the checkpoint, also above deleted ones. Throws `not_found` for an unknown checkpoint. */
-  insertPatch(patch: Omit<Patch, 'sequence'>): Promise<Patch>
+  insertPatch(patch: Omit<Patch, 'sequence'>, creation?: Creation): Promise<Patch>
   /** In sequence order. */
   listPatches(checkpointId: string): Promise<Patch[]>
   deletePatch(checkpointId: string, patchId: string): Promise<boolean>
@@ -60,7 +70,7 @@ export interface SandboxStore {
    * The given `sslStatus` is for a new host name: a preview whose custom host name stays keeps its own, and keeps it verified.
    * Throws `conflict` when another preview of the organisation has the custom host name.
    */
-  putPreview(declaration: PreviewDeclaration): Promise<{ preview: Preview; created: boolean }>
+  putPreview(declaration: PreviewDeclaration, creation?: Creation): Promise<{ preview: Preview; created: boolean }>
   /** Sets the status of a preview that still has this (or no) custom host name and one of the statuses `from`; says whether. */
   setSslStatus(preview: PreviewDomainKey, sslStatus: SslStatus, from: readonly SslStatus[]): Promise<boolean>
   /**

@@ -1,3 +1,4 @@
+import type { CreateOptions } from '../lib/creation.ts'
 import type { AccessScope, AccessToken, AccessUse, SessionAccess } from './access-token.ts'
 import type { ExportRecord } from './export.ts'
 import type { Message, Session, SessionEvent, StreamEvent } from './session.ts'
@@ -8,7 +9,7 @@ import type { Message, Session, SessionEvent, StreamEvent } from './session.ts'
  */
 export interface SessionService {
   /** Returns before the sandbox has booted; ids are allocated already. */
-  create(orgId: string, input: CreateSession): Promise<SessionView>
+  create(orgId: string, input: CreateSession, options?: CreateViewOptions): Promise<SessionView>
   get(orgId: string, sessionId: string, userId?: string, options?: ViewOptions): Promise<SessionView>
   list(
     orgId: string,
@@ -22,7 +23,7 @@ export interface SessionService {
     orgId: string,
     sessionId: string,
     input: { message: string; userId: string },
-    options?: ViewOptions,
+    options?: CreateViewOptions,
   ): Promise<SessionView>
   /**
    * Takes a message back before its turn. Throws `not_found` for an unknown one, and `conflict` for one that is not `queued`,
@@ -45,7 +46,7 @@ export interface SessionService {
    * A new session with conversation and files of this moment. Throws `forbidden` for another user, `conflict` unless the session
    * is idle, and what a checkpoint of its sandbox throws.
    */
-  fork(orgId: string, sessionId: string, userId: string, options?: ViewOptions): Promise<SessionView>
+  fork(orgId: string, sessionId: string, userId: string, options?: CreateViewOptions): Promise<SessionView>
 
   /**
    * Gives a session whose sandbox was lost another one, from the checkpoint or bare; messages that wait go on in it. Throws
@@ -55,7 +56,7 @@ export interface SessionService {
     orgId: string,
     sessionId: string,
     input: { userId: string; checkpointId?: string },
-    options?: ViewOptions,
+    options?: CreateViewOptions,
   ): Promise<SessionView>
 
   /**
@@ -118,6 +119,8 @@ export interface ViewOptions {
    */
   sent?: Promise<unknown>
 }
+
+export type CreateViewOptions = CreateOptions & ViewOptions
 
 export interface ListSessions {
   userId?: string

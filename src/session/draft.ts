@@ -1,5 +1,6 @@
 import { randomBytes } from 'node:crypto'
 import type { ErrorCode } from '../errors.ts'
+import type { Creation } from '../lib/creation.ts'
 import { newId } from '../lib/id.ts'
 import { sha256 } from '../lib/secret.ts'
 import { withArtifact } from './artifacts.ts'
@@ -147,8 +148,10 @@ export class Draft {
     }
   }
 
-  addUserMessage(content: string): void {
-    this.#addMessage({ id: newId('msg_'), role: 'user', content, state: 'queued', createdAt: new Date() })
+  addUserMessage(content: string, creation?: Creation): void {
+    const id = newId('msg_')
+    this.#addMessage({ id, role: 'user', content, state: 'queued', createdAt: new Date() })
+    if (creation) this.change.made = { creation, id }
     this.progress = { ...this.progress, queued: this.progress.queued + 1 }
     const { activity } = this.progress.session
     if (activity === 'idle') this.#move('working')
@@ -280,7 +283,8 @@ export class Draft {
   }
 
   /** Another sandbox takes the place of a lost one; nothing of the old one is left, and messages that wait go on. */
-  restart(sandboxId: string, checkpointId: string | undefined): void {
+  restart(sandboxId: string, checkpointId: string | undefined, creation?: Creation): void {
+    if (creation) this.change.made = { creation, id: sandboxId }
     this.set({ sandboxId, sandboxRestores: 0, checkpointId, forkedFrom: undefined, forkCheckpointOf: undefined })
     this.set({ agentProcessId: undefined, agentOffset: 0 })
     this.waited()

@@ -1,3 +1,4 @@
+import type { Creation } from '../lib/creation.ts'
 import type { FairYield } from '../lib/fair-yield.ts'
 import { newId } from '../lib/id.ts'
 import type { Checkpoint } from '../sandbox/index.ts'
@@ -18,13 +19,17 @@ interface ForkDeps {
  * Writes down a session that goes on from where an idle one stands, with a sandbox that is not started yet. Its checkpoint is its
  * own and goes when that sandbox has started. Throws what the checkpoint throws, with nothing left.
  */
-export async function forkSession({ store, forkCheckpoints, pages }: ForkDeps, source: Session): Promise<Session> {
+export async function forkSession(
+  { store, forkCheckpoints, pages }: ForkDeps,
+  source: Session,
+  creation?: Creation,
+): Promise<Session> {
   const id = newId('session_')
   return await forkCheckpoints.take(source, id, async (checkpoint) => {
     const said: Message[] = []
     for await (const page of messagePages(store, pages, source.id)) said.push(...page)
     const { fork, messages, event } = copyOf(source, said, { id, checkpoint })
-    await store.createSession(fork, messages, event, { configOf: source.id })
+    await store.createSession(fork, messages, event, { configOf: source.id, creation })
     return fork
   })
 }

@@ -17,6 +17,7 @@ import type { AgentCodec } from './agent-codec.ts'
 import type {
   CreateSession,
   CreateToken,
+  CreateViewOptions,
   ListSessions,
   SessionExport,
   SessionService,
@@ -149,7 +150,9 @@ class Sessions implements RunningSessionService {
     this.#bySandbox.clear()
   }
 
-  async create(orgId: string, input: CreateSession): Promise<SessionView> {
+  async create(orgId: string, input: CreateSession, options?: CreateViewOptions): Promise<SessionView> {
+    const made = await this.#made(orgId, options)
+    if (made) return made
     this.#demandOpen()
     const { agentConfig, title } = checkCreate(input, this.#deps.config)
     if (input.checkpointId !== undefined) await this.#demandCheckpoint(orgId, input.checkpointId)
@@ -194,7 +197,7 @@ class Sessions implements RunningSessionService {
       message: 'The session has started.',
       createdAt: now,
     }
-    await this.#deps.store.createSession(session, [message], event)
+    await this.#deps.store.createSession(session, [message], event, { creation: options?.creation })
     if (!this.#closing.signal.aborted) this.#worker(session)
     return this.#view(session, [message], [event])
   }
@@ -248,12 +251,14 @@ class Sessions implements RunningSessionService {
     orgId: string,
     sessionId: string,
     input: { message: string; userId: string },
-    options?: ViewOptions,
+    options?: CreateViewOptions,
   ): Promise<SessionView> {
+    const made = await this.#made(orgId, options, sessionId)
+    if (made) return made
     const session = await this.#steerable(orgId, sessionId, input.userId)
     checkText(input.message, 'message', this.#limits)
     this.#demandOpen()
-    await this.#worker(session).enqueue(input.message)
+    await this.#worker(session).enqueue(input.message, options?.creation)
     return await this.get(orgId, sessionId, undefined, options)
   }
 
@@ -278,13 +283,15 @@ class Sessions implements RunningSessionService {
     return await this.get(orgId, sessionId, undefined, options)
   }
 
-  async fork(orgId: string, sessionId: string, userId: string, options?: ViewOptions): Promise<SessionView> {
+  async fork(orgId: string, sessionId: string, userId: string, options?: CreateViewOptions): Promise<SessionView> {
+    const made = await this.#made(orgId, options)
+    if (made) return made
     const session = await this.#steerable(orgId, sessionId, userId)
     this.#demandOpen()
     const { store } = this.#deps
     const [forkCheckpoints, pages] = [this.#forkCheckpoints, this.#pages]
     const fork = await this.#worker(session).whileIdle((source) =>
-      forkSession({ store, forkCheckpoints, pages }, source),
+      forkSession({ store, forkCheckpoints, pages }, source, options?.creation),
     )
     if (!this.#closing.signal.aborted) this.#worker(fork)
     return await this.get(orgId, fork.id, undefined, options)
@@ -294,15 +301,17 @@ class Sessions implements RunningSessionService {
     orgId: string,
     sessionId: string,
     { userId, checkpointId }: { userId: string; checkpointId?: string },
-    options?: ViewOptions,
+    options?: CreateViewOptions,
   ): Promise<SessionView> {
+    const made = await this.#made(orgId, options, sessionId)
+    if (made) return made
     const session = await this.#steerable(orgId, sessionId, userId)
     if (checkpointId !== undefined) await this.#demandCheckpoint(orgId, checkpointId)
     this.#demandOpen()
     const sandboxId = newId('sb-')
     this.#bySandbox.set(sandboxId, sessionId)
     try {
-      await this.#worker(session).restart(sandboxId, checkpointId)
+      await this.#worker(session).restart(sandboxId, checkpointId, options?.creation)
     } catch (error) {
       this.#bySandbox.delete(sandboxId)
       throw error
@@ -338,6 +347,21 @@ class Sessions implements RunningSessionService {
     this.#sweeping ??= this.#forkCheckpoints.sweep().finally(() => (this.#sweeping = undefined))
   }
 
+  /**
+   * The session that an earlier run of the request has made or changed, as it is now. Its worker may not know of it: what that run
+   * committed may have looked like a failure.
+   */
+  async #made(orgId: string, options: CreateViewOptions = {}, sessionId?: string): Promise<SessionView | undefined> {
+    const [madeId] = options.creation?.made ?? []
+    if (madeId === undefined) return undefined
+    const view = await this.get(orgId, sessionId ?? madeId, undefined, options)
+    if (view.session.status === 'running' && !this.#closing.signal.aborted) {
+      this.#bySandbox.set(view.session.sandboxId, view.session.id)
+      await this.#worker(view.session).goOn()
+    }
+    return view
+  }
+
   #worker(session: SessionPlace): SessionWorker {
     const existing = this.#workers.get(session.id)
     if (existing) return existing
@@ -353,7 +377,7 @@ class Sessions implements RunningSessionService {
   async #sandboxChanged(sandboxId: string, status: string, reason?: string): Promise<void> {
     const worker = this.#workers.get(this.#bySandbox.get(sandboxId) ?? '')
     try {
-      await worker?.sandboxChanged(status, reason)
+      await worker?.sandboxChanged(sandboxId, status, reason)
     } catch (error) {
       // The worker meets the sandbox's state again at its next step.
       this.#deps.log.warn({ err: error, sandboxId }, 'a change of a sandbox was not recorded in its session')

@@ -1,3 +1,4 @@
+import type { Creation } from '../lib/creation.ts'
 import type {
   AgentConfig,
   Message,
@@ -21,13 +22,14 @@ export const rowPageBytes = 512 * 1024
 export interface SessionStore {
   /**
    * Inserts the session with the messages that it begins with, oldest first, and its first event. With `configOf` it gets the
-   * whole configuration of that session in place of its own.
+   * whole configuration of that session in place of its own. With a creation, writes its id into the row of the
+   * `Idempotency-Key`; throws `conflict`, and makes nothing, when an earlier run of the request has made one.
    */
   createSession(
     session: Session,
     messages: readonly Message[],
     event: SessionEvent,
-    options?: { configOf?: string },
+    options?: { configOf?: string; creation?: Creation | undefined },
   ): Promise<void>
   /** With its artifacts. Without what can be megabytes: `agentConfig` has no system prompt, and its `skills` are left out (`{}`). */
   session(id: string, orgId?: string): Promise<Session | undefined>
@@ -133,6 +135,8 @@ export interface SessionChange {
   setMessages?: { id: string; state: MessageState }[]
   addEvents?: SessionEvent[]
   addStream?: StreamEvent['data'][]
+  /** What a request makes by this change, under which id; see `createSession`. */
+  made?: { creation: Creation; id: string }
 }
 
 export interface AddedUsage {

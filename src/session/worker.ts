@@ -1,6 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { isServiceError, ServiceError } from '../errors.ts'
 import { AgentLink, type WorkerDeps } from './agent-link.ts'
+import type { Creation } from '../lib/creation.ts'
 import { KeyedLock } from '../lib/keyed-lock.ts'
 import { backOff } from './back-off.ts'
 import type { SessionLimits } from './config.ts'
@@ -73,15 +74,20 @@ export class SessionWorker {
   }
 
   /** Queues a message. Throws `conflict` when the session has ended or lost its sandbox. */
-  async enqueue(content: string): Promise<void> {
+  async enqueue(content: string, creation?: Creation): Promise<void> {
     await this.#ledger.write((draft) => {
       if (this.#ending) throw hasEnded()
       if (this.#sandbox.isLost(draft.progress.session.sandboxId)) {
         throw new ServiceError('conflict', 'the sandbox of the session is lost; restart the session')
       }
       demandRoom(draft.progress, content, this.#deps.limits)
-      draft.addUserMessage(content)
+      draft.addUserMessage(content, creation)
     })
+    await this.goOn()
+  }
+
+  /** Sees to messages that wait, also one whose commit looked like a failure. */
+  async goOn(): Promise<void> {
     const sent = this.#agent.wanted('message')
     this.#poke()
     await sent
@@ -134,7 +140,7 @@ export class SessionWorker {
   }
 
   /** Boots under another id what was lost. Throws `conflict` while the sandbox is there. */
-  async restart(sandboxId: string, checkpointId: string | undefined): Promise<void> {
+  async restart(sandboxId: string, checkpointId: string | undefined, creation?: Creation): Promise<void> {
     const { sandboxes } = this.#deps
     const { session } = await this.#ledger.read()
     const status = await this.#sandbox.status(session.sandboxId)
@@ -150,11 +156,10 @@ export class SessionWorker {
       if (draft.progress.session.sandboxId !== session.sandboxId) {
         throw new ServiceError('conflict', 'the session has been restarted meanwhile')
       }
-      draft.restart(sandboxId, checkpointId)
+      draft.restart(sandboxId, checkpointId, creation)
     })
     this.#sandbox.letSleep()
-    await this.#agent.wanted('message')
-    this.#poke()
+    await this.goOn()
   }
 
   /** Kills the sandbox and ends the session; nothing of it runs afterwards. */
@@ -179,10 +184,11 @@ export class SessionWorker {
   }
 
   /** Takes note of a change that the sandbox service has announced. */
-  async sandboxChanged(status: string, reason?: string): Promise<void> {
+  async sandboxChanged(sandboxId: string, status: string, reason?: string): Promise<void> {
     if (this.#stop.signal.aborted || this.#ending) return
     const { sandboxReady, session } = await this.#ledger.read()
-    if (!sandboxReady) return
+    // One that another has taken the place of is no concern of the session any more.
+    if (!sandboxReady || session.sandboxId !== sandboxId) return
     if (status === 'hibernated') await this.#sandbox.fellAsleep()
     if (status === 'running') {
       await this.#sandbox.wokeUp()

@@ -18,7 +18,7 @@ export function cachedSandboxStore(store: SandboxStore): SandboxStore {
       return orgId === undefined || sandbox?.orgId === orgId ? sandbox : undefined
     },
     insertSandbox: (sandbox) => sandboxes.write(sandbox.id, () => store.insertSandbox(sandbox)),
-    updateSandbox: (id, change, from) => sandboxes.write(id, () => store.updateSandbox(id, change, from)),
+    updateSandbox: (id, change, from, note) => sandboxes.write(id, () => store.updateSandbox(id, change, from, note)),
     async purgeSandboxes(ids) {
       const count = await store.purgeSandboxes(ids)
       if (count > 0) {
@@ -32,8 +32,8 @@ export function cachedSandboxStore(store: SandboxStore): SandboxStore {
       const preview = await previews.read(portKey(sandboxId, port), read)
       return preview === 'none' ? undefined : preview
     },
-    putPreview: (declaration) =>
-      previews.write(portKey(declaration.sandboxId, declaration.port), () => store.putPreview(declaration)),
+    putPreview: (declaration, creation) =>
+      previews.write(portKey(declaration.sandboxId, declaration.port), () => store.putPreview(declaration, creation)),
     setSslStatus: (preview, sslStatus, from) =>
       previews.write(portKey(preview.sandboxId, preview.port), () => store.setSslStatus(preview, sslStatus, from)),
     async verifyPreview(preview, verifiedAt, holder) {

@@ -2,6 +2,7 @@ import { sql } from 'kysely'
 import type { Kysely, Selectable, Updateable } from 'kysely'
 import type { Checkpoint } from '../sandbox/checkpoint.ts'
 import type { SandboxStore } from '../sandbox/store.ts'
+import { recordMade } from './creations.ts'
 import { anyOf, cleared, present } from './rows.ts'
 import type { CheckpointTable, Database } from './schema.ts'
 import { lenient, strict, strictJson } from './text.ts'
@@ -22,17 +23,17 @@ export type CheckpointStore = Pick<
 
 export function checkpointStore(db: Kysely<Database>): CheckpointStore {
   return {
-    async insertCheckpoint(checkpoint) {
-      const { name, sandboxConfig, error, ...rest } = checkpoint
-      await db
-        .insertInto('checkpoints')
-        .values({
-          ...rest,
-          name: strict(name, 'name'),
-          sandboxConfig: strictJson(sandboxConfig, 'sandboxConfig'),
-          error: error === undefined ? null : lenient(error),
-        })
-        .execute()
+    async insertCheckpoint({ name, sandboxConfig, error, ...rest }, creation) {
+      const values = {
+        ...rest,
+        name: strict(name, 'name'),
+        sandboxConfig: strictJson(sandboxConfig, 'sandboxConfig'),
+        error: error === undefined ? null : lenient(error),
+      }
+      await db.transaction().execute(async (transaction) => {
+        await recordMade(transaction, creation, rest.id)
+        await transaction.insertInto('checkpoints').values(values).execute()
+      })
     },
 
     async checkpoint(id, orgId) {

@@ -2,6 +2,7 @@ import type { Kysely, Transaction, Updateable } from 'kysely'
 import { ServiceError } from '../errors.ts'
 import type { Message, SessionEvent } from '../session/session.ts'
 import type { SessionChange, SessionStore } from '../session/store.ts'
+import { recordMade } from './creations.ts'
 import { cleared } from './rows.ts'
 import type { Database, SessionTable } from './schema.ts'
 import { headColumns, sessionOf } from './session-rows.ts'
@@ -27,6 +28,7 @@ export function committer(db: Kysely<Database>): SessionStore['commit'] {
       const set = { ...columns(change.session), updatedAt: now }
       const row = await lockAndUpdate(transaction, sessionId, change, set, stream)
       if (row === undefined) return undefined
+      if (change.made !== undefined) await recordMade(transaction, change.made.creation, change.made.id)
       await insertMessages(transaction, sessionId, change.addMessages ?? [])
       await setMessageStates(transaction, sessionId, change.setMessages ?? [])
       await insertSessionEvents(transaction, sessionId, change.addEvents ?? [])

@@ -1,7 +1,7 @@
 import { sql } from 'kysely'
 import type { Kysely } from 'kysely'
 import { ServiceError } from '../errors.ts'
-import { KeyedLock } from '../lib/keyed-lock.ts'
+import type { Claim } from '../lib/creation.ts'
 import type { Database } from './schema.ts'
 import { lenientJson, strict } from './text.ts'
 
@@ -22,110 +22,89 @@ export interface StoredResponse {
 }
 
 export type IdempotencyState =
-  /** The caller runs the request and ends it with `finish` or `abandon`. */
-  | { state: 'new' }
-  /** The first request with this key still runs. */
-  | { state: 'running' }
+  /**
+   * The request is to be run: it is the first, or those before it were not answered. They have left the seed, which is that of the
+   * first, and what they have made.
+   */
+  | { state: 'claimed'; seed: string; made: string[] }
   | ({ state: 'done' } & StoredResponse)
   /** The key was used with another request. */
   | { state: 'conflict' }
 
 /**
- * Responses by `Idempotency-Key`, apart for each organisation. Of callers that begin at the same time one gets `new`.
- * A request that was never finished, because the server died or the database was away, may have been done or not: nobody
- * knows, so its key is refused until it expires, and nothing is ever done twice.
+ * What became of requests, by `Idempotency-Key`, apart for each organisation. Who begins sees to it that no two runs of one
+ * request go on at the same time; the store holds on to what outlives a run (`docs/store.md` § Keys of requests).
  */
 export interface IdempotencyStore {
   /**
-   * `requestHash` names method, path and body. Throws `invalid_request` for a key with NUL characters, and `conflict` for
-   * one whose first request was never finished.
+   * `requestHash` names method, path and body; the claim's seed is for a key without an entry, or with an expired one. Throws
+   * `invalid_request` for a key with NUL characters.
    */
-  begin(orgId: string, key: string, requestHash: string, now: Date): Promise<IdempotencyState>
-  /** Keeps the response of the request that began; without a beginning it does nothing. */
-  finish(orgId: string, key: string, response: StoredResponse): Promise<void>
-  /** Gives the key back after a failure that must not be replayed. A finished entry stays. */
-  abandon(orgId: string, key: string): Promise<void>
+  begin(claim: Claim, requestHash: string, now: Date): Promise<IdempotencyState>
+  /** Keeps the response, of a request that is undone too, unless the key has another life by then. `requestHash` and `begun` are those of `begin`. */
+  finish(claim: Claim, requestHash: string, begun: Date, response: StoredResponse): Promise<void>
+  /** Gives the key back after a failure that must not be replayed. An entry that has made something, or has a response, stays. */
+  abandon(claim: Claim): Promise<void>
   /** Forgets all entries begun before the moment. Returns how many. */
   purge(before: Date): Promise<number>
 }
 
 export function idempotencyStore(db: Kysely<Database>): IdempotencyStore {
   /** Inserts the entry, or takes over one that has expired. */
-  const claim = async (orgId: string, key: string, requestHash: string, now: Date): Promise<boolean> => {
-    const claimed = await db
+  const claimed = async ({ orgId, key, seed }: Claim, requestHash: string, now: Date): Promise<boolean> => {
+    const inserted = await db
       .insertInto('idempotencyKeys')
-      .values({ orgId, key: strict(key, 'Idempotency-Key'), requestHash, createdAt: now })
+      .values({ orgId, key: strict(key, 'Idempotency-Key'), requestHash, seed, createdAt: now })
       .onConflict((conflict) =>
         conflict
           .columns(['orgId', 'key'])
-          .doUpdateSet({ requestHash, statusCode: null, body: null, headers: null, createdAt: now })
+          .doUpdateSet({ requestHash, seed, made: [], statusCode: null, body: null, headers: null, createdAt: now })
           .where('idempotencyKeys.createdAt', '<', new Date(now.getTime() - doneMs)),
       )
       .returning('key')
       .executeTakeFirst()
-    return claimed !== undefined
+    return inserted !== undefined
   }
 
-  // A database has one server, so what does not run here does not run.
-  const running = new Set<string>()
-  const beginning = new KeyedLock()
-  const nameOf = (orgId: string, key: string) => `${orgId} ${key}`
-
   return {
-    begin: (orgId, key, requestHash, now) =>
-      beginning.run(nameOf(orgId, key), async () => {
-        for (let attempt = 0; attempt < attemptsMax; attempt++) {
-          // Asked before the entry is read: a request that ends meanwhile then counts as one that still ran.
-          const isRunning = running.has(nameOf(orgId, key))
-          if (!isRunning && (await claim(orgId, key, requestHash, now))) {
-            running.add(nameOf(orgId, key))
-            return { state: 'new' }
-          }
-          const entry = await db
-            .selectFrom('idempotencyKeys')
-            .select(['requestHash', 'statusCode', 'body', 'headers'])
-            .where('orgId', '=', orgId)
-            .where('key', '=', key)
-            .executeTakeFirst()
-          if (entry === undefined) continue
-          if (entry.requestHash !== requestHash) return { state: 'conflict' }
-          const { statusCode, body, headers } = entry
-          if (statusCode === null && !isRunning) throw unfinished()
-          if (statusCode === null) return { state: 'running' }
-          return {
-            state: 'done',
-            statusCode,
-            body: body ?? '',
-            ...(headers === null ? {} : { headers }),
-          }
-        }
-        return { state: 'running' }
-      }),
-
-    async finish(orgId, key, { statusCode, body, headers }) {
-      try {
-        await db
-          .updateTable('idempotencyKeys')
-          .set({ statusCode, body, headers: headers === undefined ? null : lenientJson(headers) })
-          .where('orgId', '=', orgId)
-          .where('key', '=', key)
-          .execute()
-      } finally {
-        running.delete(nameOf(orgId, key))
+    async begin(claim, requestHash, now) {
+      for (let attempt = 0; attempt < attemptsMax; attempt++) {
+        if (await claimed(claim, requestHash, now)) return { state: 'claimed', seed: claim.seed, made: [] }
+        const entry = await db
+          .selectFrom('idempotencyKeys')
+          .select(['requestHash', 'seed', 'made', 'statusCode', 'body', 'headers'])
+          .where('orgId', '=', claim.orgId)
+          .where('key', '=', claim.key)
+          .executeTakeFirst()
+        if (entry === undefined) continue
+        if (entry.requestHash !== requestHash) return { state: 'conflict' }
+        const { seed, made, statusCode, body, headers } = entry
+        if (statusCode === null) return { state: 'claimed', seed, made }
+        return { state: 'done', statusCode, body: body ?? '', ...(headers === null ? {} : { headers }) }
       }
+      throw new ServiceError('unavailable', 'the entry of the Idempotency-Key keeps changing')
     },
 
-    async abandon(orgId, key) {
-      try {
-        await db
-          .deleteFrom('idempotencyKeys')
-          .where('orgId', '=', orgId)
-          .where('key', '=', key)
-          .where('statusCode', 'is', null)
-          .execute()
-      } finally {
-        running.delete(nameOf(orgId, key))
-      }
+    async finish(claim, requestHash, begun, { statusCode, body, headers }) {
+      const response = { statusCode, body, headers: headers === undefined ? null : lenientJson(headers) }
+      await db
+        .insertInto('idempotencyKeys')
+        .values({ ...claim, requestHash, createdAt: begun, ...response })
+        .onConflict((conflict) =>
+          conflict.columns(['orgId', 'key']).doUpdateSet(response).where('idempotencyKeys.seed', '=', claim.seed),
+        )
+        .execute()
+    },
+
+    async abandon({ orgId, key, seed }) {
+      await db
+        .deleteFrom('idempotencyKeys')
+        .where('orgId', '=', orgId)
+        .where('key', '=', key)
+        .where('seed', '=', seed)
+        .where('statusCode', 'is', null)
+        .where(sql<boolean>`made = '{}'`)
+        .execute()
     },
 
     async purge(before) {
@@ -140,11 +119,4 @@ export function idempotencyStore(db: Kysely<Database>): IdempotencyStore {
       }
     },
   }
-}
-
-function unfinished(): ServiceError {
-  return new ServiceError(
-    'conflict',
-    'the first request with this Idempotency-Key was interrupted; look whether it was done, and take a new key to repeat it',
-  )
 }

@@ -1,6 +1,7 @@
 import type { Kysely } from 'kysely'
 import { ServiceError } from '../errors.ts'
 import type { SandboxStore } from '../sandbox/store.ts'
+import { recordMade } from './creations.ts'
 import type { Database } from './schema.ts'
 import { strict } from './text.ts'
 
@@ -8,10 +9,11 @@ export type PatchStore = Pick<SandboxStore, 'insertPatch' | 'listPatches' | 'del
 
 export function patchStore(db: Kysely<Database>): PatchStore {
   return {
-    async insertPatch(patch) {
+    async insertPatch(patch, creation) {
       const script = strict(patch.script, 'script')
       const description = strict(patch.description, 'description')
       return await db.transaction().execute(async (transaction) => {
+        await recordMade(transaction, creation, patch.id)
         // The counter in the checkpoint's row, not the highest patch, so that a deleted patch's number is not given again.
         const counter = await transaction
           .updateTable('checkpoints')

@@ -2,6 +2,7 @@ import { sql } from 'kysely'
 import type { ExpressionBuilder, Kysely } from 'kysely'
 import type { PreviewDeclaration, SslStatus } from '../sandbox/preview.ts'
 import type { PreviewDomainKey, SandboxStore } from '../sandbox/store.ts'
+import { recordMade } from './creations.ts'
 import { present } from './rows.ts'
 import type { Database } from './schema.ts'
 import { strict } from './text.ts'
@@ -29,19 +30,23 @@ const verifiedAtOfName = sql<Date | null>`
 
 export function previewStore(db: Kysely<Database>): PreviewStore {
   return {
-    async putPreview(declaration) {
+    async putPreview(declaration, creation) {
       const { customHostname } = declaration
-      const row = await db
-        .insertInto('previews')
-        .values({
-          ...declaration,
-          customHostname: customHostname === undefined ? null : strict(customHostname, 'domain'),
-        })
-        .onConflict((conflict) => conflict.constraint('previews_port').doUpdateSet(updated(declaration)))
-        .returningAll()
-        // A row version that nobody has locked or replaced was inserted by this statement.
-        .returning(sql<boolean>`xmax = 0`.as('created'))
-        .executeTakeFirstOrThrow()
+      const row = await db.transaction().execute(async (transaction) => {
+        const put = await transaction
+          .insertInto('previews')
+          .values({
+            ...declaration,
+            customHostname: customHostname === undefined ? null : strict(customHostname, 'domain'),
+          })
+          .onConflict((conflict) => conflict.constraint('previews_port').doUpdateSet(updated(declaration)))
+          .returningAll()
+          // A row version that nobody has locked or replaced was inserted by this statement.
+          .returning(sql<boolean>`xmax = 0`.as('created'))
+          .executeTakeFirstOrThrow()
+        await recordMade(transaction, creation, put.id)
+        return put
+      })
       const { created, ...preview } = row
       return { preview: present(preview), created }
     },

@@ -3,6 +3,7 @@ import type { Kysely, Updateable } from 'kysely'
 import type { SandboxChange } from '../sandbox/sandbox.ts'
 import type { SandboxCounts, SandboxStore, TagKey } from '../sandbox/store.ts'
 import { checkpointStore } from './checkpoints.ts'
+import { recordOutcome } from './creations.ts'
 import { decodeCursor, page } from './cursor.ts'
 import { patchStore } from './patches.ts'
 import { previewStore } from './previews.ts'
@@ -100,7 +101,14 @@ function sandboxesAlone(db: Kysely<Database>): SandboxesAlone {
       return counts
     },
 
-    async updateSandbox(id, change, from) {
+    async updateSandbox(id, change, from, note) {
+      if (note !== undefined) {
+        return await db.transaction().execute(async (transaction) => {
+          const updated = await sandboxesAlone(transaction).updateSandbox(id, change, from)
+          if (updated !== undefined) await recordOutcome(transaction, note, id)
+          return updated
+        })
+      }
       if (from?.length === 0) return undefined
       if (Object.keys(change).length === 0) {
         const unchanged = await sandbox(id)

@@ -205,7 +205,11 @@ export interface IdempotencyKeyTable {
   orgId: string
   key: string
   requestHash: string
-  /** `null` while the first request runs. */
+  /** Sealed with the caller's key; another one in each life of the key. */
+  seed: string
+  /** Ids of what the request has made, written in the transactions that made it. */
+  made: Generated<string[]>
+  /** `null` until the request is answered. */
   statusCode: number | null
   body: string | null
   headers: NullableJson<Record<string, string>>

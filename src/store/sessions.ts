@@ -13,6 +13,7 @@ import {
   readSkills,
 } from './agent-configs.ts'
 import { bytesOf, committer, insertMessages, insertSessionEvents } from './commit.ts'
+import { recordMade } from './creations.ts'
 import { eventPage, messagePage } from './history-pages.ts'
 import { present } from './rows.ts'
 import type { Database } from './schema.ts'
@@ -32,7 +33,7 @@ export function sessionStore(db: Kysely<Database>): SessionStore {
       .select([...headColumns, meteredConfig])
 
   return {
-    async createSession(session, messages, event, { configOf } = {}) {
+    async createSession(session, messages, event, { configOf, creation } = {}) {
       const { agentConfig, artifacts, userId, userEmail, userName, title, framework, ...rest } = session
       const text = {
         userId: strict(userId, 'user_id'),
@@ -44,6 +45,7 @@ export function sessionStore(db: Kysely<Database>): SessionStore {
       }
       const config = configOf === undefined ? await agentConfigRow(agentConfig) : undefined
       await db.transaction().execute(async (transaction) => {
+        await recordMade(transaction, creation, session.id)
         if (config !== undefined) await putAgentConfig(transaction, config)
         const agentConfigHash = config?.hash ?? hashOfSession(configOf)
         await transaction

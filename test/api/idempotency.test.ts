@@ -2,8 +2,10 @@ import assert from 'node:assert/strict'
 import { after, before, test } from 'node:test'
 import { ServiceError } from '../../src/errors.ts'
 import { routes } from '../../src/http/routes.ts'
+import { newId } from '../../src/lib/id.ts'
 import type { CreateSandbox } from '../../src/sandbox/index.ts'
 import type { SessionActivity } from '../../src/session/index.ts'
+import { ApiClient } from '../support/api-client.ts'
 import { makeWorld } from '../support/world.ts'
 import type { World } from '../support/world.ts'
 
@@ -37,7 +39,7 @@ test('the same key and body replay the first answer, tokens included; another bo
 test('what is kept of an answer cannot be read from the database', async () => {
   const { body } = await world.api.post('/api/sandboxes', { previewAuth: {} }, keyed('secret'))
   const hash = await sha256('POST /api/sandboxes\n{"previewAuth":{}}')
-  const kept = await world.store.idempotency.begin(world.orgId, 'secret', hash, new Date())
+  const kept = await world.store.idempotency.begin({ orgId: world.orgId, key: 'secret', seed: '' }, hash, new Date())
   assert.equal(kept.state, 'done')
   const text = kept.state === 'done' ? kept.body : ''
   for (const encoding of ['latin1', 'base64'] as const) {
@@ -53,7 +55,7 @@ test('a large session is not kept as an answer: a repeat gets it as it is by the
   const send = () => api.post(`/v1/sessions/${id}/messages`, { message: 'hello', user_id: 'u' }, keyed('large'))
   const kept = async () => {
     const hash = await sha256(`POST /v1/sessions/${id}/messages\n{"message":"hello","user_id":"u"}`)
-    const state = await world.store.idempotency.begin(world.orgId, 'large', hash, new Date())
+    const state = await world.store.idempotency.begin({ orgId: world.orgId, key: 'large', seed: '' }, hash, new Date())
     return state.state === 'done' ? state.body.length : undefined
   }
   messages[0]!.content = 'x'.repeat(1_000_000)
@@ -129,7 +131,11 @@ test('what may pass is not kept: a failure of the server, too much at once, a st
   assert.deepEqual([again.status, again.body, again.headers['idempotent-replayed']], [404, refused.body, 'true'])
 })
 
-test('every POST that creates takes a key: a repeat does nothing and answers the same', async () => {
+/** A call of every route that creates, and what there is afterwards. */
+async function creations(): Promise<{
+  calls: [pattern: string, path: string, body: object][]
+  counted(): Promise<number[]>
+}> {
   const { api, sessions } = world
   const id = await world.sandbox()
   const checkpoint = (await api.post(`/api/sandboxes/${id}/checkpoints`, { name: 'first', kind: 'disk_only' })).body.id
@@ -142,15 +148,17 @@ test('every POST that creates takes a key: a repeat does nothing and answers the
   )
   const byUser = { user_id: 'u' }
   const calls: [pattern: string, path: string, body: object][] = [
-    ['/api/sandboxes', '/api/sandboxes', { timeout: 9 }],
+    ['/api/sandboxes', '/api/sandboxes', { timeout: 9, previewAuth: {} }],
     ['/api/sandboxes/:id/checkpoints', `/api/sandboxes/${id}/checkpoints`, { name: 'c', kind: 'disk_only' }],
     ['/api/sandboxes/from-checkpoint/:checkpointId', `/api/sandboxes/from-checkpoint/${checkpoint}`, { count: 2 }],
+    ['/api/sandboxes/from-checkpoint/:checkpointId', `/api/sandboxes/from-checkpoint/${checkpoint}`, {}],
     [
       '/api/sandboxes/checkpoints/:checkpointId/patches',
       `/api/sandboxes/checkpoints/${checkpoint}/patches`,
       { script: 'true' },
     ],
     ['/api/sandboxes/:id/preview', `/api/sandboxes/${id}/preview`, { port: 3000, authConfig: { scheme: 'bearer' } }],
+    ['/api/sandboxes/:id/preview', `/api/sandboxes/${id}/preview`, { port: 3000, domain: `${id}.example.com` }],
     ['/api/sandboxes/:id/exec', `/api/sandboxes/${id}/exec`, { cmd: 'true' }],
     ['/api/sandboxes/:id/exec/run-async', `/api/sandboxes/${id}/exec/run-async`, { cmd: 'true' }],
     ['/api/sandboxes/:id/pty', `/api/sandboxes/${id}/pty`, { shell: '/bin/sh' }],
@@ -160,6 +168,21 @@ test('every POST that creates takes a key: a repeat does nothing and answers the
     ['/v1/sessions/:sessionId/restart', `/v1/sessions/${lost}/restart`, byUser],
     ['/v1/sessions/:sessionId/tokens', `/v1/sessions/${session}/tokens`, { scope: 'read', ...byUser }],
   ]
+  const counted = async () => [
+    (await api.get('/api/sandboxes')).body.length,
+    (await api.get(`/api/sandboxes/${id}/checkpoints`)).body.length,
+    (await api.get(`/api/sandboxes/checkpoints/${checkpoint}/patches`)).body.length,
+    (await api.get(`/api/sandboxes/${id}/exec`)).body.length,
+    (await api.get(`/api/sandboxes/${id}/preview`)).body.length,
+    sessions.kept.size,
+    sessions.kept.get(session!)?.messages.length ?? 0,
+  ]
+  return { calls, counted }
+}
+
+test('every POST that creates takes a key: a repeat does nothing and answers the same', async () => {
+  const { api } = world
+  const { calls, counted } = await creations()
   const posts = routes.filter(({ method }) => method === 'POST')
   const creating = posts.filter(({ answers }) => 201 in answers || 202 in answers).map(({ path }) => path)
   assert.deepEqual(
@@ -168,22 +191,14 @@ test('every POST that creates takes a key: a repeat does nothing and answers the
     'none is forgotten here',
   )
   assert.deepEqual(
-    calls.map(([pattern]) => pattern).toSorted(),
+    [...new Set(calls.map(([pattern]) => pattern))].toSorted(),
     posts
       .filter(({ creates }) => creates)
       .map(({ path }) => path)
       .toSorted(),
   )
-  const counted = async () => [
-    (await api.get('/api/sandboxes')).body.length,
-    (await api.get(`/api/sandboxes/${id}/checkpoints`)).body.length,
-    (await api.get(`/api/sandboxes/checkpoints/${checkpoint}/patches`)).body.length,
-    (await api.get(`/api/sandboxes/${id}/exec`)).body.length,
-    sessions.kept.size,
-    sessions.kept.get(session!)?.messages.length,
-  ]
-  for (const [pattern, path, body] of calls) {
-    const header = keyed(`every-${pattern}`)
+  for (const [index, [, path, body]] of calls.entries()) {
+    const header = keyed(`every-${index}`)
     const first = await api.post(path, body, header)
     assert.ok(first.status < 300, `${path}: ${first.text}`)
     const counts = await counted()
@@ -198,6 +213,74 @@ test('every POST that creates takes a key: a repeat does nothing and answers the
     assert.equal(conflict.status, 409, path)
   }
 })
+
+test('every POST that creates has its effect once where the answer was lost, and the repeat is answered as it would have been', async () => {
+  const { api } = world
+  const { calls, counted } = await creations()
+  for (const [index, [, path, body]] of calls.entries()) {
+    const header = keyed(`lost-${index}`)
+    await losingAnswer(() => api.post(path, body, header))
+    const counts = await counted()
+    const again = await api.post(path, body, header)
+    assert.ok(again.status < 300, `${path}: ${again.text}`)
+    assert.deepEqual(await counted(), counts, path)
+    const other = await api.post(path, { ...body, different: 1 }, header)
+    assert.deepEqual([other.status, other.headers['idempotent-replayed']], [409, undefined], path)
+    const third = await api.post(path, body, header)
+    assert.deepEqual([third.status, third.body], [again.status, again.body], path)
+    assert.equal(third.headers['idempotent-replayed'], 'true', path)
+  }
+})
+
+test('a failure that may have had an effect leaves the key with its request, one that had none gives it back', async () => {
+  const { api, sandboxes } = world
+  const { create } = sandboxes
+  const told = (error: Error) => async (): Promise<never> => {
+    throw error
+  }
+  try {
+    sandboxes.create = told(new ServiceError('unavailable', 'the database does not answer'))
+    assert.equal((await api.post('/api/sandboxes', {}, keyed('half'))).status, 503)
+    sandboxes.create = told(new ServiceError('no_capacity', 'full'))
+    assert.equal((await api.post('/api/sandboxes', {}, keyed('none'))).status, 503)
+  } finally {
+    sandboxes.create = create
+  }
+  const other = await api.post('/api/sandboxes', { timeout: 8 }, keyed('half'))
+  assert.deepEqual([other.status, other.body.code], [409, 'idempotency_key_conflict'])
+  assert.equal((await api.post('/api/sandboxes', {}, keyed('half'))).status, 201)
+  assert.equal((await api.post('/api/sandboxes', { timeout: 8 }, keyed('none'))).status, 201)
+})
+
+test('a token that is shown once comes again to who made it alone, also when its answer was lost', async () => {
+  const { api, store, orgId, origin } = world
+  const key = 'another-key-of-the-same-organisation'
+  const keyHash = await sha256(key)
+  await store.organisations.insertApiKey({ id: newId('key_'), orgId, keyHash, createdAt: new Date() })
+  const colleague = new ApiClient(origin, key)
+  const call = ['/api/sandboxes', { previewAuth: {}, timeout: 77 }, keyed('shown-once')] as const
+  await losingAnswer(() => api.post(...call))
+  const theirs = await colleague.post(...call)
+  assert.deepEqual([theirs.status, theirs.body.code], [409, 'idempotency_key_conflict'])
+  const mine = await api.post(...call)
+  assert.equal(mine.status, 201)
+  const record = await store.sandboxes.sandbox(mine.body.sandboxID)
+  assert.equal(record?.previewTokenHash, await sha256(mine.body.previewAuthToken))
+})
+
+/** The request is done and its answer goes nowhere, neither to the client nor into the database. */
+async function losingAnswer(work: () => Promise<{ status: number }>): Promise<void> {
+  const { idempotency } = world.store
+  const { finish } = idempotency
+  idempotency.finish = async () => {
+    throw new ServiceError('unavailable', 'the database does not answer')
+  }
+  try {
+    assert.equal((await work()).status, 503)
+  } finally {
+    idempotency.finish = finish
+  }
+}
 
 test('a key that is no key is refused', async () => {
   for (const key of ['x'.repeat(256), 'a b', 'ä']) {

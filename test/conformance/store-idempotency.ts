@@ -1,97 +1,229 @@
 import assert from 'node:assert/strict'
 import { suite, test } from 'node:test'
+import { isServiceError } from '../../src/errors.ts'
+import { type Claim, Creation } from '../../src/lib/creation.ts'
 import { newId } from '../../src/lib/id.ts'
+import type { StoredResponse } from '../../src/store/index.ts'
 import type { OpenedStore } from './store.ts'
-import { newOrganisation } from './store-records.ts'
+import {
+  checkpointOf,
+  eventOf,
+  messageOf,
+  newOrganisation,
+  newSession,
+  patchOf,
+  previewOf,
+  sandboxOf,
+  sessionOf,
+} from './store-records.ts'
 
 const now = new Date('2026-01-15T10:30:00.000Z')
 const later = (minutes: number) => new Date(now.getTime() + minutes * 60_000)
+const made = (claim: Claim, ...ids: string[]) => ({ state: 'claimed', seed: claim.seed, made: ids })
+const isConflict = (error: unknown) => isServiceError(error, 'conflict')
 
 export function idempotencyTests(store: OpenedStore): void {
-  suite('idempotency keys', () => {
-    const newKey = async () => ({ orgId: (await newOrganisation(store())).id, key: newId('key_') })
+  const newClaim = async (): Promise<Claim> => {
+    return { orgId: (await newOrganisation(store())).id, key: newId('key_'), seed: 'seed' }
+  }
+  const begin = (claim: Claim, hash = 'hash', at = now) => store().idempotency.begin(claim, hash, at)
 
-    test('a key is new, then running, then done with the response as it was', async () => {
-      const { orgId, key } = await newKey()
-      assert.deepEqual(await store().idempotency.begin(orgId, key, 'hash', now), { state: 'new' })
-      assert.deepEqual(await store().idempotency.begin(orgId, key, 'hash', now), { state: 'running' })
+  const finish = (claim: Claim, response: StoredResponse, hash = 'hash') =>
+    store().idempotency.finish(claim, hash, now, response)
+
+  suite('idempotency keys', () => {
+    test('a key is claimed, and done with the response as it was', async () => {
+      const claim = await newClaim()
+      assert.deepEqual(await begin(claim), made(claim))
       const response = { statusCode: 201, body: '{"id":"sb-1"}\n', headers: { 'x-next-cursor': 'é' } }
-      await store().idempotency.finish(orgId, key, response)
-      assert.deepEqual(await store().idempotency.begin(orgId, key, 'hash', later(1)), { state: 'done', ...response })
+      await finish(claim, response)
+      assert.deepEqual(await begin(claim, 'hash', later(1)), { state: 'done', ...response })
     })
 
     test('a response without headers or body comes back so', async () => {
-      const { orgId, key } = await newKey()
-      await store().idempotency.begin(orgId, key, 'hash', now)
-      await store().idempotency.finish(orgId, key, { statusCode: 204, body: '' })
-      const state = await store().idempotency.begin(orgId, key, 'hash', now)
-      assert.deepEqual(state, { state: 'done', statusCode: 204, body: '' })
+      const claim = await newClaim()
+      await begin(claim)
+      await finish(claim, { statusCode: 204, body: '' })
+      assert.deepEqual(await begin(claim), { state: 'done', statusCode: 204, body: '' })
     })
 
-    test('another request with the same key is a conflict, while the first runs and afterwards', async () => {
-      const { orgId, key } = await newKey()
-      await store().idempotency.begin(orgId, key, 'hash', now)
-      assert.deepEqual(await store().idempotency.begin(orgId, key, 'other', now), { state: 'conflict' })
-      await store().idempotency.finish(orgId, key, { statusCode: 201, body: '' })
-      assert.deepEqual(await store().idempotency.begin(orgId, key, 'other', now), { state: 'conflict' })
+    test('a request that was never answered is claimed again with the seed of the first', async () => {
+      const claim = await newClaim()
+      await begin(claim)
+      assert.deepEqual(await begin({ ...claim, seed: 'another' }), made(claim))
+    })
+
+    test('another request with the same key is a conflict, before and after the answer', async () => {
+      const claim = await newClaim()
+      await begin(claim)
+      assert.deepEqual(await begin(claim, 'other'), { state: 'conflict' })
+      await finish(claim, { statusCode: 201, body: '' })
+      assert.deepEqual(await begin(claim, 'other'), { state: 'conflict' })
     })
 
     test('the same key of another organisation is another key', async () => {
-      const { orgId, key } = await newKey()
-      await store().idempotency.begin(orgId, key, 'hash', now)
-      const other = await newKey()
-      assert.deepEqual(await store().idempotency.begin(other.orgId, key, 'hash', now), { state: 'new' })
+      const claim = await newClaim()
+      await begin(claim)
+      const other = { ...(await newClaim()), key: claim.key, seed: 'theirs' }
+      assert.deepEqual(await begin(other, 'other'), made(other))
     })
 
-    test('an abandoned key is new again, and a finished one is not abandoned', async () => {
-      const { orgId, key } = await newKey()
-      await store().idempotency.begin(orgId, key, 'hash', now)
-      await store().idempotency.abandon(orgId, key)
-      assert.deepEqual(await store().idempotency.begin(orgId, key, 'other', now), { state: 'new' })
-      await store().idempotency.finish(orgId, key, { statusCode: 200, body: 'x' })
-      await store().idempotency.abandon(orgId, key)
-      assert.deepEqual(await store().idempotency.begin(orgId, key, 'other', now), {
-        state: 'done',
-        statusCode: 200,
-        body: 'x',
-      })
+    test('an abandoned key is free again, and a finished one is not abandoned', async () => {
+      const claim = await newClaim()
+      await begin(claim)
+      await store().idempotency.abandon(claim)
+      const next = { ...claim, seed: 'next' }
+      assert.deepEqual(await begin(next, 'other'), made(next))
+      await store().idempotency.abandon(claim)
+      assert.deepEqual(await begin(next, 'other'), made(next), 'nor is the next life of the key')
+      await finish(next, { statusCode: 200, body: 'x' })
+      await store().idempotency.abandon(next)
+      assert.equal((await begin(next, 'other')).state, 'done')
     })
 
-    test('a finished entry expires after a day, and one that runs does not before its end', async () => {
-      const { orgId, key } = await newKey()
-      await store().idempotency.begin(orgId, key, 'hash', now)
-      assert.deepEqual(await store().idempotency.begin(orgId, key, 'hash', later(60)), { state: 'running' })
-      await store().idempotency.finish(orgId, key, { statusCode: 200, body: 'x' })
+    test('an entry expires after a day, answered or not, and the next life of its key knows nothing of it', async () => {
       const day = 24 * 60
-      assert.equal((await store().idempotency.begin(orgId, key, 'hash', later(day - 1))).state, 'done')
-      assert.deepEqual(await store().idempotency.begin(orgId, key, 'other', later(day + 1)), { state: 'new' })
-      assert.deepEqual(await store().idempotency.begin(orgId, key, 'other', later(day + 1)), { state: 'running' })
+      for (const isAnswered of [true, false]) {
+        const claim = await newClaim()
+        await begin(claim)
+        await store().sessions.createSession(sessionOf(claim.orgId), [], eventOf(''), { creation: creationOf(claim) })
+        if (isAnswered) await finish(claim, { statusCode: 200, body: 'x' })
+        assert.equal((await begin(claim, 'hash', later(day - 1))).state, isAnswered ? 'done' : 'claimed')
+        const next = { ...claim, seed: 'next' }
+        assert.deepEqual(await begin(next, 'other', later(day + 1)), made(next))
+        assert.deepEqual(await begin(claim, 'other', later(day + 1)), made(next))
+        await finish(claim, { statusCode: 200, body: 'late' })
+        assert.deepEqual(await begin(next, 'other', later(day + 1)), made(next), 'what is late answers nobody else')
+      }
     })
 
-    test('of requests that begin at the same time one is new', async () => {
-      const { orgId, key } = await newKey()
-      const states = await Promise.all(
-        Array.from({ length: 20 }, () => store().idempotency.begin(orgId, key, 'hash', now)),
-      )
-      const expected = ['new', ...Array.from({ length: 19 }, () => 'running')]
-      assert.deepEqual(states.map(({ state }) => state).toSorted(), expected)
+    test('of requests that begin at the same time all get one seed', async () => {
+      const claim = await newClaim()
+      const seeds = Array.from({ length: 20 }, (_, index) => `seed ${index}`)
+      const states = await Promise.all(seeds.map((seed) => begin({ ...claim, seed })))
+      assert.equal(new Set(states.map((state) => state.state === 'claimed' && state.seed)).size, 1)
     })
 
-    test('finishing or abandoning what never began does nothing', async () => {
-      const { orgId, key } = await newKey()
-      await store().idempotency.finish(orgId, key, { statusCode: 200, body: 'x' })
-      await store().idempotency.abandon(orgId, key)
-      assert.deepEqual(await store().idempotency.begin(orgId, key, 'hash', now), { state: 'new' })
+    test('abandoning what never began does nothing, and the response of what is undone is kept', async () => {
+      const claim = await newClaim()
+      await store().idempotency.abandon(claim)
+      await begin(claim)
+      await store().idempotency.abandon(claim)
+      await finish(claim, { statusCode: 404, body: 'x' })
+      assert.deepEqual(await begin(claim), { state: 'done', statusCode: 404, body: 'x' })
+      assert.deepEqual(await begin(claim, 'other'), { state: 'conflict' })
     })
 
     test('a purge forgets the entries begun before the moment', async () => {
-      const old = await newKey()
-      const young = await newKey()
-      await store().idempotency.begin(old.orgId, old.key, 'hash', new Date('2001-01-01'))
-      await store().idempotency.begin(young.orgId, young.key, 'hash', now)
+      const [old, young] = [await newClaim(), await newClaim()]
+      await begin(old, 'hash', new Date('2001-01-01'))
+      await begin(young)
       assert.equal(await store().idempotency.purge(new Date('2001-01-02')), 1)
       assert.equal(await store().idempotency.purge(new Date('2001-01-02')), 0)
-      assert.deepEqual(await store().idempotency.begin(young.orgId, young.key, 'hash', now), { state: 'running' })
+      assert.deepEqual(await begin({ ...young, seed: 'another' }), made(young))
     })
   })
+
+  suite('what a request makes under its key', () => {
+    /** Makes one of each kind; returns its id. */
+    const kinds: Record<string, (orgId: string, creation: Creation) => Promise<string>> = {
+      async session(orgId, creation) {
+        const session = sessionOf(orgId)
+        await store().sessions.createSession(session, [messageOf('hello')], eventOf(''), { creation })
+        return session.id
+      },
+      async message(orgId, creation) {
+        const session = await newSession(store(), orgId)
+        const message = messageOf('hello')
+        await store().sessions.commit(session.id, { addMessages: [message], made: { creation, id: message.id } })
+        return message.id
+      },
+      async sandbox(orgId, creation) {
+        const sandbox = sandboxOf(orgId, { status: 'creating' })
+        await store().sandboxes.insertSandbox(sandbox)
+        const note = { creation, outcome: 'made' } as const
+        await store().sandboxes.updateSandbox(sandbox.id, { status: 'running' }, ['creating'], note)
+        return sandbox.id
+      },
+      async checkpoint(orgId, creation) {
+        const checkpoint = checkpointOf(sandboxOf(orgId))
+        await store().sandboxes.insertCheckpoint(checkpoint, creation)
+        return checkpoint.id
+      },
+      async patch(orgId, creation) {
+        const checkpoint = checkpointOf(sandboxOf(orgId))
+        await store().sandboxes.insertCheckpoint(checkpoint)
+        return (await store().sandboxes.insertPatch(patchOf(checkpoint.id), creation)).id
+      },
+      async preview(orgId, creation) {
+        const sandbox = sandboxOf(orgId)
+        await store().sandboxes.insertSandbox(sandbox)
+        return (await store().sandboxes.putPreview(previewOf(sandbox, 80), creation)).preview.id
+      },
+    }
+
+    test('it is in the entry of the key, which no failure gives back, and it is made once', async () => {
+      for (const [kind, make] of Object.entries(kinds)) {
+        const claim = await newClaim()
+        await begin(claim)
+        const id = await make(claim.orgId, creationOf(claim))
+        assert.deepEqual(await begin(claim), made(claim, id), kind)
+        await store().idempotency.abandon(claim)
+        await assert.rejects(make(claim.orgId, creationOf(claim)), isConflict, kind)
+        assert.deepEqual(await begin(claim), made(claim, id), kind)
+      }
+    })
+
+    test('what cannot be made is not in the entry, and what would be made twice is not there', async () => {
+      const claim = await newClaim()
+      await begin(claim)
+      const session = await newSession(store(), claim.orgId)
+      const again = store().sessions.createSession(session, [], eventOf(''), { creation: creationOf(claim) })
+      await assert.rejects(again, isConflict)
+      assert.deepEqual(await begin(claim), made(claim))
+      const commit = (text: string) => {
+        const message = messageOf(text)
+        const change = { addMessages: [message], made: { creation: creationOf(claim), id: message.id } }
+        return store().sessions.commit(session.id, change)
+      }
+      await commit('once')
+      await assert.rejects(commit('twice'), isConflict)
+      const texts = (await store().sessions.messages(session.id)).map(({ content }) => content)
+      assert.deepEqual(texts.slice(-1), ['once'])
+      assert.equal(await store().sessions.commit(session.id, { when: 'ended', addMessages: [] }), undefined)
+    })
+
+    test('a life of the key that is over makes nothing', async () => {
+      const claim = await newClaim()
+      await begin(claim)
+      const day = 24 * 60
+      await begin({ ...claim, seed: 'next' }, 'other', later(day + 1))
+      for (const [kind, make] of Object.entries(kinds)) {
+        await assert.rejects(make(claim.orgId, creationOf(claim)), isConflict, kind)
+      }
+    })
+
+    test('a sandbox that is undone gives the key back; one of several is only taken from the list', async () => {
+      const claim = await newClaim()
+      await begin(claim)
+      const whole = creationOf(claim)
+      const stop = (id: string, creation: Creation) =>
+        store().sandboxes.updateSandbox(id, { status: 'stopped' }, ['running'], { creation, outcome: 'undone' })
+      await stop(await kinds['sandbox']!(claim.orgId, whole), whole)
+      const next = { ...claim, seed: 'next' }
+      assert.deepEqual(await begin(next, 'other'), made(next))
+
+      const parts = [0, 1, 2].map((index) => creationOf(next).part(index))
+      const ids = await Promise.all(parts.map((part) => kinds['sandbox']!(claim.orgId, part)))
+      await stop(ids[1]!, parts[1]!)
+      const state = await begin(next, 'other')
+      assert.equal(state.state, 'claimed')
+      assert.deepEqual(state.state === 'claimed' && state.made.toSorted(), [ids[0]!, ids[2]!].toSorted())
+      assert.equal(await stop(ids[1]!, parts[1]!), undefined, 'a change that does not come about is none here either')
+    })
+  })
+}
+
+function creationOf(claim: Claim): Creation {
+  return new Creation(claim, [], claim.seed)
 }

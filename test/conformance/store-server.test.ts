@@ -133,19 +133,36 @@ suite('a store on a PostgreSQL server', () => {
       const used = await newSession(store, orgId, { inputTokens: 7, outputTokens: 1 })
       const unused = await newSession(store, orgId)
       await store.close()
-      const added = ['cache_read_tokens', 'cache_write_tokens', 'cost_nano_usd']
-      const addedLater = ['waiting_for', 'waiting_since', 'sandbox_restores']
-      await execute(
-        fresh.url,
-        `alter table sessions ${[...added, ...addedLater].map((name) => `drop column ${name}`).join(', ')}`,
-      )
-      await execute(fresh.url, 'alter table sandboxes drop column restores')
-      await execute(fresh.url, `delete from schema_migrations where name >= '0008'`)
+      await makeOlder(fresh.url)
       const newer = await openStore({ databaseUrl: fresh.url })
       try {
         const { costNanoUsd: _cost, ...known } = used
         assert.deepEqual(await newer.sessions.session(used.id), known)
         assert.deepEqual(await newer.sessions.session(unused.id), unused)
+      } finally {
+        await newer.close()
+      }
+    } finally {
+      await fresh.drop()
+    }
+  })
+
+  test('what an older version left unanswered is not done again under its key, and what it answered is replayed', async () => {
+    const fresh = await freshDatabase()
+    try {
+      const store = await openStore({ databaseUrl: fresh.url })
+      const { id: orgId } = await newOrganisation(store)
+      const now = new Date()
+      const claim = (key: string) => ({ orgId, key, seed: 'seed' })
+      await store.idempotency.begin(claim('unanswered'), 'hash', now)
+      await store.idempotency.begin(claim('answered'), 'hash', now)
+      await store.idempotency.finish(claim('answered'), 'hash', now, { statusCode: 201, body: 'x' })
+      await store.close()
+      await makeOlder(fresh.url)
+      const newer = await openStore({ databaseUrl: fresh.url })
+      try {
+        assert.deepEqual(await newer.idempotency.begin(claim('unanswered'), 'hash', now), { state: 'conflict' })
+        assert.equal((await newer.idempotency.begin(claim('answered'), 'hash', now)).state, 'done')
       } finally {
         await newer.close()
       }
@@ -193,3 +210,23 @@ suite('a store on a PostgreSQL server', () => {
     )
   })
 })
+
+/** Takes away what migrations from 0008 on have added. */
+async function makeOlder(url: string): Promise<void> {
+  const added = {
+    sessions: [
+      'cache_read_tokens',
+      'cache_write_tokens',
+      'cost_nano_usd',
+      'waiting_for',
+      'waiting_since',
+      'sandbox_restores',
+    ],
+    sandboxes: ['restores'],
+    idempotency_keys: ['seed', 'made'],
+  }
+  for (const [table, columns] of Object.entries(added)) {
+    await execute(url, `alter table ${table} ${columns.map((name) => `drop column ${name}`).join(', ')}`)
+  }
+  await execute(url, `delete from schema_migrations where name >= '0008'`)
+}

@@ -62,7 +62,7 @@ export function textTests(store: OpenedStore): void {
       await refused(store().sessions.createSession(sessionOf(orgId), [messageOf(nul)], eventOf('')), 'prompt')
       const session = await newSession(store(), orgId)
       await refused(store().sessions.commit(session.id, { addMessages: [messageOf(nul)] }), 'message')
-      await refused(store().idempotency.begin(orgId, nul, 'hash', new Date()), 'key')
+      await refused(store().idempotency.begin({ orgId, key: nul, seed: '' }, 'hash', new Date()), 'key')
       await refused(store().organisations.insertOrganisation({ id: orgId, name: nul }), 'name')
     })
 

@@ -42,6 +42,7 @@ export class FakeMachines implements RuntimeDriver {
   report: Partial<ReconcileReport> = {}
   opened: KnownResources | undefined
   #exit: (exit: SandboxExit) => void = () => {}
+  readonly #spawned = new Set<string>()
 
   async open(known: KnownResources): Promise<ReconcileReport> {
     this.opened = known
@@ -157,6 +158,8 @@ export class FakeMachines implements RuntimeDriver {
         return { version: 'fake' }
       },
       spawn: async (request) => {
+        if (this.#spawned.has(request.id)) throw new ServiceError('conflict', `process ${request.id} exists`)
+        this.#spawned.add(request.id)
         const script = files.get(request.argv[1] ?? '') ?? ''
         const told = `${sandboxId}: ${script}`
         this.scripts.push(told)

@@ -14,11 +14,13 @@ import { FakeMachines } from './fake-machines.ts'
 interface Kept {
   records?: FakeTxtRecords
   signingSecret?: string
+  machines?: FakeMachines
+  orgId?: string
 }
 
-/** The real sandbox service over a real store and machines in memory, for an organisation of its own. */
+/** The real sandbox service over a real store and machines in memory, for an organisation of its own unless one is kept. */
 export async function makeWorld(store: Store, limits: Partial<SandboxLimits> = {}, kept: Kept = {}) {
-  const machines = new FakeMachines()
+  const machines = kept.machines ?? new FakeMachines()
   const records = kept.records ?? new FakeTxtRecords()
   const bus = createMemoryBus()
   const events: ServiceEvent[] = []
@@ -40,8 +42,8 @@ export async function makeWorld(store: Store, limits: Partial<SandboxLimits> = {
     txtResolver: records,
     signingSecret: kept.signingSecret ?? randomBytes(32).toString('hex'),
   })
-  const orgId = newId('org_')
-  await store.organisations.insertOrganisation({ id: orgId, name: 'test' })
+  const orgId = kept.orgId ?? newId('org_')
+  if (kept.orgId === undefined) await store.organisations.insertOrganisation({ id: orgId, name: 'test' })
   return { service, machines, records, events, errors, warnings, orgId, store }
 }
 

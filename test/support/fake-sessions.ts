@@ -1,5 +1,6 @@
 import { EventEmitter, on } from 'node:events'
 import { ServiceError } from '../../src/errors.ts'
+import type { CreateOptions } from '../../src/lib/creation.ts'
 import { newId } from '../../src/lib/id.ts'
 import { AccessTokens } from '../../src/session/index.ts'
 import type {
@@ -26,12 +27,16 @@ interface Kept extends SessionView {
 export class FakeSessions implements SessionService {
   readonly #tokens = new AccessTokens('secret')
   readonly kept = new Map<string, Kept>()
+  /** What requests under an `Idempotency-Key` have made. */
+  readonly #byClaim = new Map<string, SessionView>()
   /** What `create` was last called with. */
   lastCreate: CreateSession | undefined
   /** Streams that are being read. */
   reading = 0
 
-  async create(orgId: string, input: CreateSession): Promise<SessionView> {
+  async create(orgId: string, input: CreateSession, options?: CreateOptions): Promise<SessionView> {
+    const made = this.#madeBefore(options)
+    if (made) return made
     this.lastCreate = input
     const now = new Date()
     const sandboxId = newId('sb-')
@@ -70,6 +75,7 @@ export class FakeSessions implements SessionService {
       yielded: 0,
     }
     this.kept.set(session.id, view)
+    this.#made(options, view)
     return view
   }
 
@@ -98,7 +104,10 @@ export class FakeSessions implements SessionService {
     orgId: string,
     sessionId: string,
     input: { message: string; userId: string },
+    options?: CreateOptions,
   ): Promise<SessionView> {
+    const made = this.#madeBefore(options)
+    if (made) return made
     const view = this.#find(orgId, sessionId)
     if (view.session.userId !== input.userId) throw new ServiceError('forbidden', 'user_id is not the owner')
     if (view.session.status === 'ended') throw new ServiceError('conflict', 'the session has ended')
@@ -109,6 +118,7 @@ export class FakeSessions implements SessionService {
       state: 'queued',
       createdAt: new Date(),
     })
+    this.#made(options, view)
     return view
   }
 
@@ -125,22 +135,33 @@ export class FakeSessions implements SessionService {
     return view
   }
 
-  async fork(orgId: string, sessionId: string, userId: string): Promise<SessionView> {
+  async fork(orgId: string, sessionId: string, userId: string, options?: CreateOptions): Promise<SessionView> {
+    const made = this.#madeBefore(options)
+    if (made) return made
     await this.interrupt(orgId, sessionId, userId)
     const { session, messages } = this.#find(orgId, sessionId)
     if (session.activity !== 'idle') throw new ServiceError('conflict', `the session is ${session.activity}`)
     const fork = await this.create(orgId, { prompt: session.title, userId })
     fork.messages = messages.map((message) => ({ ...message, id: newId('msg_') }))
+    this.#made(options, fork)
     return fork
   }
 
-  async restart(orgId: string, sessionId: string, { userId, checkpointId }: { userId: string; checkpointId?: string }) {
+  async restart(
+    orgId: string,
+    sessionId: string,
+    { userId, checkpointId }: { userId: string; checkpointId?: string },
+    options?: CreateOptions,
+  ) {
+    const made = this.#madeBefore(options)
+    if (made) return made
     await this.interrupt(orgId, sessionId, userId)
     const view = this.#find(orgId, sessionId)
     if (view.session.activity !== 'failed') throw new ServiceError('conflict', 'the sandbox is running, not lost')
     view.session.sandboxId = newId('sb-')
     view.session.activity = 'starting'
     if (checkpointId !== undefined) view.session.checkpointId = checkpointId
+    this.#made(options, view)
     return view
   }
 
@@ -205,6 +226,14 @@ export class FakeSessions implements SessionService {
     } finally {
       this.reading--
     }
+  }
+
+  #madeBefore({ creation }: CreateOptions = {}): SessionView | undefined {
+    return creation && this.#byClaim.get(creation.claim.seed)
+  }
+
+  #made({ creation }: CreateOptions = {}, view: SessionView): void {
+    if (creation) this.#byClaim.set(creation.claim.seed, view)
   }
 
   #find(orgId: string, sessionId: string, userId?: string): Kept {

@@ -50,6 +50,11 @@ export class Crash {
     return await forever()
   }
 
+  /** At once, between two calls. */
+  die(): void {
+    this.#end()
+  }
+
   #end(): void {
     this.happened = true
     this.#die('died')

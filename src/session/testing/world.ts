@@ -142,7 +142,7 @@ export class World {
     })
   }
 
-  async eventually(what: string, check: () => Promise<void> | void): Promise<void> {
+  async eventually<Result>(what: string, check: () => Promise<Result> | Result): Promise<Result> {
     const until = performance.now() + waitMs
     for (;;) {
       try {

@@ -13,6 +13,7 @@ import { up as sessionPurge } from './0005-session-purge.ts'
 import { up as installation } from './0006-installation.ts'
 import { up as customDomains } from './0007-custom-domains.ts'
 import { up as modelUsage } from './0008-model-usage.ts'
+import { up as idempotencyEffects } from './0009-idempotency-effects.ts'
 import { up as sessionWaits } from './0010-session-waits.ts'
 import { beginBackfill, runBackfill } from './backfill.ts'
 import type { Backfill } from './backfill.ts'
@@ -38,6 +39,7 @@ export const migrations: Migrations = {
   '0006-installation': { up: installation },
   '0007-custom-domains': { up: customDomains },
   '0008-model-usage': { up: modelUsage },
+  '0009-idempotency-effects': { up: idempotencyEffects },
   '0010-session-waits': { up: sessionWaits },
 }
 

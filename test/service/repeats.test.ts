@@ -1,0 +1,247 @@
+/** Requests of the sandbox API that are repeated under their key, after faults of the database and ends of the server at each call. */
+import assert from 'node:assert/strict'
+import { after, before, test } from 'node:test'
+import { ServiceError } from '../../src/errors.ts'
+import { Idempotency } from '../../src/http/idempotency.ts'
+import type { Creation } from '../../src/lib/creation.ts'
+import { sha256 } from '../../src/lib/secret.ts'
+import type { CheckpointService } from '../../src/sandbox/index.ts'
+import type { Store } from '../../src/store/index.ts'
+import { Crash } from '../../src/session/testing/crash.ts'
+import { Calls, Fault, type Mode, type OpenedStore, Request, stores } from './faults.ts'
+import { makeWorld } from './world.ts'
+
+type World = Awaited<ReturnType<typeof makeWorld>>
+
+interface Story {
+  name: string
+  /** What there is to begin with. */
+  prepare(world: World): Promise<string>
+  work(world: World, id: string, creation: Creation): Promise<unknown>
+  /** Throws unless the request had its effect once, and its answer tells of it. */
+  check(world: World, id: string, answer: unknown): Promise<void>
+}
+
+let opened: OpenedStore[]
+before(async () => {
+  opened = await stores()
+})
+after(async () => {
+  for (const one of opened) await one[Symbol.asyncDispose]()
+})
+
+const modes = ['before', 'after'] as const
+const previewAuth = { scheme: 'bearer' } as const
+const diskOnly = { kind: 'disk_only' } as const
+
+async function listed({ service, orgId }: World, but = ''): Promise<string[]> {
+  const { items } = await service.list(orgId, {})
+  const others = items.filter(({ id }) => id !== but)
+  for (const { id, status, reasonMessage } of others) assert.equal(status, 'running', `${id}: ${reasonMessage}`)
+  return others.map(({ id }) => id).toSorted()
+}
+
+function machines(world: World, but = ''): string[] {
+  return [...world.machines.machines.keys()].filter((id) => id !== but).toSorted()
+}
+
+function ids(all: readonly unknown[]): string[] {
+  return all.map((one) => (one as { id: string }).id)
+}
+
+async function sandbox({ service, orgId }: World): Promise<string> {
+  return (await service.create(orgId, {})).sandbox.id
+}
+
+/** Of a sandbox that is stopped: those that are started from it are all that there is. */
+async function checkpoint(world: World): Promise<string> {
+  const { service, orgId } = world
+  const id = await sandbox(world)
+  const { id: checkpointId } = await service.checkpoints.create(orgId, id, { name: 'a', ...diskOnly })
+  assert.equal((await service.checkpoints.settled(orgId, checkpointId)).status, 'ready')
+  await service.delete(orgId, id)
+  return checkpointId
+}
+
+const stories: Story[] = [
+  {
+    name: 'a sandbox',
+    prepare: async () => '',
+    work: ({ service, orgId }, _id, creation) => service.create(orgId, { previewAuth }, { creation }),
+    async check(world, _id, answer) {
+      const { sandbox: made, previewAuthToken = '' } = answer as Awaited<ReturnType<World['service']['create']>>
+      assert.deepEqual([await listed(world), machines(world)], [[made.id], [made.id]])
+      const found = await world.service.get(world.orgId, made.id)
+      assert.equal(found.previewTokenHash, sha256(previewAuthToken))
+    },
+  },
+  {
+    name: 'a sandbox from a checkpoint',
+    prepare: checkpoint,
+    work: ({ service, orgId }, id, creation) => service.checkpoints.start(orgId, id, {}, { creation }),
+    async check(world, _id, answer) {
+      const { sandbox: made } = answer as Awaited<ReturnType<CheckpointService['start']>>
+      assert.deepEqual([await listed(world), machines(world)], [[made.id], [made.id]])
+    },
+  },
+  {
+    name: 'three sandboxes from a checkpoint',
+    prepare: checkpoint,
+    work: ({ service, orgId }, id, creation) => service.checkpoints.startMany(orgId, id, {}, 3, { creation }),
+    async check(world, _id, answer) {
+      const results = answer as Awaited<ReturnType<CheckpointService['startMany']>>
+      const made = results.flatMap((result) => (result.status === 'fulfilled' ? [result.value.sandbox.id] : []))
+      // What failed was answered as a failure, and nothing is left of it.
+      assert.ok(results.length === 3 && made.length >= 2)
+      assert.deepEqual([await listed(world), machines(world)], [made.toSorted(), made.toSorted()])
+    },
+  },
+  {
+    name: 'a checkpoint',
+    prepare: sandbox,
+    work: ({ service, orgId }, id, creation) =>
+      service.checkpoints.create(orgId, id, { name: 'a', ...diskOnly }, { creation }),
+    async check({ service, orgId, machines: park }, id, answer) {
+      const { id: made } = answer as Awaited<ReturnType<CheckpointService['create']>>
+      const { status } = await service.checkpoints.settled(orgId, made)
+      // One that could not be recorded has failed, and is not taken a second time.
+      assert.ok(park.checkpoints.size <= 1 && (status === 'failed' || park.checkpoints.has(made)), status)
+      assert.deepEqual(ids(await service.checkpoints.list(orgId, id)), [made])
+    },
+  },
+  {
+    name: 'a patch',
+    prepare: checkpoint,
+    work: ({ service, orgId }, id, creation) => service.patches.create(orgId, id, { script: 'true' }, { creation }),
+    async check({ service, orgId }, id, answer) {
+      const patches = await service.patches.list(orgId, id)
+      assert.deepEqual(ids(patches), ids([answer]))
+    },
+  },
+  {
+    name: 'a preview',
+    prepare: sandbox,
+    work: ({ service, orgId }, id, creation) =>
+      service.previews.put(orgId, id, { port: 80, auth: previewAuth, domain: `${id}.example.com` }, { creation }),
+    async check({ service, orgId }, id, answer) {
+      const { preview, created, token = '' } = answer as Awaited<ReturnType<World['service']['previews']['put']>>
+      assert.deepEqual(ids(await service.previews.list(orgId, id)), ids([preview]))
+      assert.ok(created)
+      assert.equal(preview.tokenHash, sha256(token))
+    },
+  },
+]
+
+/** Returns false when the request is done without that many calls. */
+async function surviveFault(store: Store, story: Story, at: number, mode: Mode): Promise<boolean> {
+  const calm = await makeWorld(store)
+  const id = await story.prepare(calm)
+  await calm.service.close()
+  const fault = new Fault(at, mode)
+  const world = await makeWorld({ ...store, sandboxes: fault.wrap(store.sandboxes) }, {}, calm)
+  const request = new Request(calm.orgId, (creation) => story.work(world, id, creation))
+  const { body } = await request.insist(fault.wrap(store.idempotency))
+  fault.disarm()
+  await story.check(world, id, body)
+  await world.service.close()
+  return fault.happened
+}
+
+async function surviveEnd(store: Store, story: Story, at: number, mode: Mode): Promise<boolean> {
+  const calm = await makeWorld(store)
+  const id = await story.prepare(calm)
+  await calm.service.close()
+  const crash = new Crash(at, mode)
+  const calls = new Calls()
+  const first = await makeWorld({ ...store, sandboxes: crash.wrap(calls.wrap(store.sandboxes)) }, {}, calm)
+  const request = new Request(calm.orgId, (creation) => story.work(first, id, creation))
+  const sent = request.insist(crash.wrap(calls.wrap(store.idempotency)))
+  sent.catch(() => undefined)
+  await Promise.race([sent, crash.died])
+  await calls.ended()
+  const second = await makeWorld(store, {}, calm)
+  second.machines.report = { running: machines(second) }
+  await second.service.start()
+  for (const abandoned of second.machines.opened?.abandoned.sandboxIds ?? []) second.machines.machines.delete(abandoned)
+  const again = new Request(calm.orgId, (creation) => story.work(second, id, creation), request)
+  const { body } = await again.insist(store.idempotency)
+  await story.check(second, id, body)
+  await second.service.close()
+  return crash.happened
+}
+
+for (const story of stories) {
+  for (const mode of modes) {
+    test(`${story.name} is made once when a call of the database fails, ${mode} it has happened`, async () => {
+      for (const { store, name } of opened) {
+        let at = 1
+        while (await named(`${name}, call ${at}`, surviveFault(store, story, at, mode))) at += 1
+        assert.ok(at > 4, `only ${at} calls`)
+      }
+    })
+
+    test(`${story.name} is made once when the server ends at a call of the database, ${mode} it has happened`, async () => {
+      for (const { store, name } of opened) {
+        let at = 1
+        while (await named(`${name}, call ${at}`, surviveEnd(store, story, at, mode))) at += 1
+        assert.ok(at > 4, `only ${at} calls`)
+      }
+    })
+  }
+}
+
+async function named<Result>(what: string, work: Promise<Result>): Promise<Result> {
+  try {
+    return await work
+  } catch (cause) {
+    throw new Error(`${what}: ${String(cause)}`, { cause })
+  }
+}
+
+test('a process is started once under its key, for as long as the sandbox knows it', async () => {
+  const { store } = opened[0]!
+  const world = await makeWorld(store)
+  const { service, orgId } = world
+  const id = await sandbox(world)
+  const starts = [
+    (creation: Creation) => service.exec.runAsync(orgId, id, { cmd: 'true' }, { creation }),
+    (creation: Creation) => service.exec.start(orgId, id, { cmd: 'true' }, { creation }),
+    (creation: Creation) => service.exec.startPty(orgId, id, {}, { creation }),
+  ]
+  for (const start of starts) {
+    const earlier = world.machines.scripts.length
+    let told: unknown
+    const request = new Request(orgId, async (creation) => {
+      const started = await start(creation)
+      if (told === undefined) {
+        told = started
+        throw new ServiceError('unavailable', 'the guest does not answer')
+      }
+      return started
+    })
+    const { body } = await request.insist(store.idempotency)
+    assert.deepEqual(idOf(body), idOf(told))
+    assert.equal(world.machines.scripts.length, earlier + 1)
+  }
+  await service.close()
+})
+
+function idOf(started: unknown): unknown {
+  const { id, execId } = started as { id?: string; execId?: string }
+  return id ?? execId
+}
+
+test('a creation that is refused or undone is free to be made anew, and a client that deletes what starts is told so', async () => {
+  const { store } = opened[0]!
+  const world = await makeWorld(store)
+  const { service, orgId, machines: park } = world
+  const request = new Request(orgId, (creation) => service.create(orgId, {}, { creation }))
+  const idempotency = new Idempotency(store.idempotency)
+  park.before.create = () => Promise.reject(new ServiceError('unavailable', 'the machine refuses'))
+  for (let attempt = 0; attempt < 3; attempt++) await assert.rejects(request.send(idempotency), /refuses/)
+  assert.deepEqual(await listed(world), [])
+  delete park.before.create
+  const { body } = await request.send(idempotency)
+  assert.deepEqual(await listed(world), [body.sandbox.id])
+  await service.close()
+})
