@@ -165,7 +165,7 @@ test('a request whose server is killed between the effect and the answer has its
       path: `/v1/sessions/${lost.id}/restart`,
       body: { user_id: 'loser' },
       count: async () =>
-        (await getSession(server, lost.id)).events.filter(({ type }) => type === 'session_started').length - 1,
+        (await getSession(server, lost.id)).events.filter(({ message }) => message.includes('in a new sandbox')).length,
     },
     {
       path: `/v1/sessions/${talked.id}/tokens`,
