@@ -12,7 +12,7 @@ import type { World } from '../support/world.ts'
 let world: World
 
 before(async () => {
-  world = await makeWorld()
+  world = await makeWorld({ publicUrl: 'https://api.test' })
 })
 
 after(() => world.close())
