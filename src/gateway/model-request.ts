@@ -67,9 +67,12 @@ function readFields(fields: readonly JsonField[]): ReadonlyMap<string, JsonField
   return found
 }
 
+/** Of some servers the second tells it along with the text, where it is not that of the whole answer. */
+const usageOptions = new Set(['include_usage', 'continuous_usage_stats'])
+
 /** OpenAI's streams tell their usage only to those who ask: the budget depends on it, whatever the client wants. */
 function withUsage(body: Buffer, closedAt: number, field: JsonField | undefined, value: unknown): Buffer[] {
-  const others = Object.entries(isRecord(value) ? value : {}).filter(([name]) => folded(name) !== 'include_usage')
+  const others = Object.entries(isRecord(value) ? value : {}).filter(([name]) => !usageOptions.has(folded(name)))
   const options = JSON.stringify({ ...Object.fromEntries(others), include_usage: true })
   if (field) return [body.subarray(0, field.start), Buffer.from(options), body.subarray(field.end)]
   // There is a field before it: the model.

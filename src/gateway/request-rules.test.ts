@@ -163,6 +163,24 @@ test('tiers and speeds at another price are refused', async () => {
   }
 })
 
+test('one answer is given to one request, and its usage is told at its end', async () => {
+  for (const path of paths) {
+    for (const name of ['n', 'best_of']) {
+      for (const many of [2, 0, '1', true]) await assertRefused(path, { [name]: many }, name)
+      for (const one of [1, null]) await assertServed(path, { [name]: one })
+    }
+    await assertRefused(path, { deferred: true }, 'deferred')
+  }
+  const asked = {
+    model: 'm-1',
+    stream: true,
+    stream_options: { continuous_usage_stats: true, include_obfuscation: false },
+  }
+  const { pieces } = await modelRequest(wires[completions]!, Buffer.from(JSON.stringify(asked)))
+  const sent = JSON.parse(Buffer.concat([...pieces]).toString()) as typeof asked
+  assert.deepEqual(sent.stream_options, { include_obfuscation: false, include_usage: true })
+})
+
 test("what an account keeps at OpenAI is nobody's in particular, so that a session cannot ask for it", async () => {
   for (const [name, value] of Object.entries({
     previous_response_id: 'resp_1',

@@ -23,11 +23,14 @@ const choices: Readonly<Record<string, readonly string[]>> = {
   inference_geo: ['global'],
 }
 
+/** Answers to one question. Of several, servers tell the usage of each, or of all together. */
+const counts = ['n', 'best_of'] as const
+
 /** Lists whose items are looked at. Tools can also come along with what was said before. */
 const lists = ['tools', 'messages', 'input'] as const
 
 /** Names whose values are read here, and which therefore may stand there once and in these letters alone. */
-export const ruledNames: readonly string[] = [...lists, 'modalities', ...Object.keys(choices)]
+export const ruledNames: readonly string[] = [...lists, ...counts, 'modalities', ...Object.keys(choices)]
 
 /** Folded. Servers in front of several model APIs have most of them. */
 const refusedNames = new Set(
@@ -38,6 +41,7 @@ const refusedNames = new Set(
     'container',
     'context_window_fallback_dict',
     'data_sources',
+    'deferred',
     'enable_search',
     'extra_body',
     'mcp_servers',
@@ -93,6 +97,9 @@ export function assertServed(
     const value = read(name) ?? null
     if (value === null || (typeof value === 'string' && served.includes(value))) continue
     throw invalid(name, `must be one of ${served.join(', ')}: others have another price.`)
+  }
+  for (const name of counts) {
+    if ((read(name) ?? 1) !== 1) throw invalid(name, 'must be 1.')
   }
   const modalities = read('modalities') ?? []
   if (!Array.isArray(modalities) || modalities.some((modality) => modality !== 'text')) {

@@ -103,21 +103,22 @@ export class Idempotency {
     if (state.state === 'done') return replayed(await kept(state, sealing, answering.session))
     const claim: Claim = { orgId, key, seed: state.seed }
     const creation = new Creation(claim, state.made, unseal(state.seed, sealing))
-    const answer = await this.#answer(creation, answering)
+    const answer = await this.#answer(creation, answering, state.seed === fresh)
     const { statusCode, headers = {} } = answer
     await this.#port.finish(claim, hash, begun, { statusCode, body: seal(keptText(answer), sealing), headers })
     return creation.made.length === 0 ? answer : replayed(answer)
   }
 
   /** Throws what is no answer to keep. */
-  async #answer(creation: Creation, { run, failed }: Answering): Promise<Answer> {
+  async #answer(creation: Creation, { run, failed }: Answering, isFirstRun: boolean): Promise<Answer> {
     try {
       return await run(creation)
     } catch (error) {
       const answer = failed(error)
       if (!mayPass(answer.statusCode)) return answer
+      // A refusal says what this run has not done. An earlier one may have done it in a guest, where the seed alone leads back to it.
       // A repeat takes up a row that cannot be removed now.
-      if (isRefusal(error)) await this.#port.abandon(creation.claim).catch(() => undefined)
+      if (isFirstRun && isRefusal(error)) await this.#port.abandon(creation.claim).catch(() => undefined)
       throw error
     }
   }

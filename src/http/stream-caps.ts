@@ -13,7 +13,8 @@ export function eventStreamCaps({ limits, orgId, request }: Opened, sessionId: s
     ...(token === undefined
       ? []
       : [{ of: 'this token', key: `events of token ${token}`, max: limits.eventStreamsPerTokenMax }]),
-    { of: 'the session', key: `events of ${sessionId}`, max: limits.eventStreamsPerSessionMax },
+    // Whose session it is turns out later: whoever asks for that of others takes no place of theirs.
+    { of: 'the session', key: `events of ${orgId} ${sessionId}`, max: limits.eventStreamsPerSessionMax },
     { of: 'the organisation', key: `events of ${orgId}`, max: limits.eventStreamsPerOrganisationMax },
     { of: 'the server', key: 'events', max: limits.eventStreamsMax },
   ]

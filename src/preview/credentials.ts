@@ -12,11 +12,11 @@ const keyParameters = new Set(['api_key', 'token'])
  * API would take it; the preview's own token, where the proxy would.
  */
 export class Credentials {
-  readonly #key: { hash: string; length: number } | undefined
+  readonly #keyHashes: ReadonlySet<string>
 
-  /** `apiKey` is the one that the operator has chosen. */
-  constructor(apiKey?: string) {
-    this.#key = apiKey === undefined ? undefined : { hash: sha256(apiKey), length: apiKey.length }
+  /** `apiKeyHashes` are those of keys that may look like anything. */
+  constructor(apiKeyHashes: readonly string[] = []) {
+    this.#keyHashes = new Set(apiKeyHashes)
   }
 
   /** An address, absolute or not, without those parameters of its query that are credentials; the others stay byte for byte. */
@@ -63,7 +63,7 @@ export class Credentials {
   /** For places where the API takes a credential, in which also a cut or mistyped one shows that a key was meant. */
   #isCredential(text: string): boolean {
     if (text.toLowerCase().startsWith(credentialPrefix) || looksLikeCredential(text)) return true
-    return this.#key !== undefined && text.length === this.#key.length && hasHash(text, this.#key.hash)
+    return this.#keyHashes.has(sha256(text))
   }
 }
 

@@ -26,8 +26,8 @@ export interface PreviewProxyOptions {
   apiHosts?: readonly string[]
   /** Proxies whose `X-Forwarded-*` headers are believed. Default none. */
   trustProxy?: boolean | readonly string[]
-  /** The API key that the operator has chosen; those that the server makes are known by their looks. */
-  apiKey?: string
+  /** SHA-256 in hex of API keys, which an operator may have chosen; those that the server makes are known by their looks too. */
+  apiKeyHashes?: readonly string[]
   /** Where a proxy in front serves TLS; absent without one. */
   edge?: { port: number; probeAfterMs?: number }
   log: Log
@@ -55,7 +55,7 @@ export function createPreviewProxy(options: PreviewProxyOptions): PreviewProxy {
     ...(options.edge === undefined ? {} : { edgePort: options.edge.port }),
     ...(options.edge?.probeAfterMs === undefined ? {} : { probeAfterMs: options.edge.probeAfterMs }),
   })
-  const credentials = new Credentials(options.apiKey)
+  const credentials = new Credentials(options.apiKeyHashes)
   const connections = new Connections((target) => previews.dial(target))
   const upgraded = new Set<Duplex>()
   let answered: (statusCode: number) => void = () => {}

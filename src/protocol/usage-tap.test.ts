@@ -112,6 +112,16 @@ test('a model that was silent until its answer broke off may have been thinking'
   assert.equal(spoke.tap.end().outputTokens, 3000 + Math.ceil(170 / 3))
 })
 
+test('a model that falls silent in the middle of its answer may be thinking again', () => {
+  const stream = new Stream('anthropic-messages').push(start, textDelta)
+  stream.nowMs += 60_000
+  stream.push(textDelta)
+  // As fast as it writes.
+  stream.nowMs += 500
+  stream.push(textDelta)
+  assert.equal(stream.tap.end().outputTokens, 6000 + 170)
+})
+
 test('an API that fails before it has generated anything takes nothing for it', () => {
   const error = { type: 'error', error: { type: 'overloaded_error', message: 'Overloaded' } }
   assert.deepEqual(new Stream('anthropic-messages').push(error).tap.end(), { ...noTokens(), estimated: true })

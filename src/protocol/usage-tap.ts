@@ -14,6 +14,9 @@ const bytesPerToken = 3
 /** A model that is silent may be thinking, which is paid for: few think faster. */
 const thoughtTokensPerSecond = 100
 
+/** Between two parts of an answer that is being written; what lasts longer is silence. */
+const speakingPauseMs = 1000
+
 export interface AnswerUsage extends TokenUsage {
   /** The answer did not say all of it: a guess that is rather too high. */
   estimated: boolean
@@ -45,7 +48,9 @@ export class UsageTap {
   #held: Buffer[] = []
   #heldBytes = 0
   #textBytes = 0
-  #firstTextAtMs: number | undefined
+  #lastTextAtMs: number
+  /** How long the model has said nothing before it said something, all pauses together. */
+  #silentMs = 0
   #found: TokenUsage | undefined
   #hasStopped = false
   #hasFailed = false
@@ -55,6 +60,7 @@ export class UsageTap {
     this.#call = call
     this.#isEventStream = contentType.toLowerCase().includes('text/event-stream')
     this.#now = now
+    this.#lastTextAtMs = call.askedAtMs
   }
 
   push(chunk: Buffer): void {
@@ -83,9 +89,9 @@ export class UsageTap {
     const found = this.#found ?? noTokens()
     // An API that fails before it has generated anything takes nothing for it.
     if (this.#hasFailed && this.#textBytes === 0) return { ...found, estimated: true }
-    const { requestBytes, askedAtMs } = this.#call
-    const silentMs = (this.#firstTextAtMs ?? this.#now()) - askedAtMs
-    const guess = estimatedUsage(requestBytes, silentMs, this.#textBytes)
+    // A client that does not read has made the model no dearer, so what follows its last words is no silence of the model.
+    if (this.#textBytes === 0) this.#listen()
+    const guess = estimatedUsage(this.#call.requestBytes, this.#silentMs, this.#textBytes)
     return {
       ...(found.inputTokens > 0 ? found : guess),
       outputTokens: Math.max(found.outputTokens, guess.outputTokens),
@@ -134,8 +140,16 @@ export class UsageTap {
 
   #generated(bytes: number): void {
     if (bytes === 0) return
-    this.#firstTextAtMs ??= this.#now()
+    this.#listen()
     this.#textBytes += bytes
+  }
+
+  /** A model may think before it speaks and in the middle of it. */
+  #listen(): void {
+    const now = this.#now()
+    const pauseMs = now - this.#lastTextAtMs
+    if (pauseMs > speakingPauseMs) this.#silentMs += pauseMs
+    this.#lastTextAtMs = now
   }
 }
 

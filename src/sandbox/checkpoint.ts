@@ -22,4 +22,12 @@ export interface Checkpoint {
   createdAt: Date
 }
 
+/**
+ * Whether the service itself has made it and has use of it yet: its name ends with what makes its id unique. Clients choose names,
+ * but no ids.
+ */
+export function isInternal({ id, name }: Pick<Checkpoint, 'id' | 'name'>): boolean {
+  return name.endsWith(id.slice('cp-'.length))
+}
+
 export type CheckpointChange = Partial<Pick<Checkpoint, 'status' | 'sizeBytes'>> & { error?: string | undefined }

@@ -4,6 +4,7 @@ import { newId } from '../lib/id.ts'
 import { KeyedLock } from '../lib/keyed-lock.ts'
 import type { Log } from '../lib/log.ts'
 import type { CheckpointService, CreateCheckpoint, StartedSandbox, StartFromCheckpoint } from './api.ts'
+import { isInternal } from './checkpoint.ts'
 import type { Checkpoint } from './checkpoint.ts'
 import type { CheckpointKind, RuntimeDriver } from './driver.ts'
 import { demand, demandEnvs, demandInteger } from './input.ts'
@@ -280,7 +281,7 @@ export class Checkpoints implements CheckpointService {
   /** Leaves `keepMax` of a kind, those that failed first and then the oldest, but never the newest one. */
   async #removeOldest({ id, orgId, sandboxId, kind }: Checkpoint, keepMax: number): Promise<void> {
     const all = await this.#deps.store.listCheckpoints(sandboxId, orgId)
-    const alike = all.filter((other) => other.kind === kind && other.status !== 'processing')
+    const alike = all.filter((other) => other.kind === kind && other.status !== 'processing' && !isInternal(other))
     const older = alike.filter((other) => other.id !== id)
     const inTurn = [
       ...older.filter(({ status }) => status === 'failed'),

@@ -14,5 +14,7 @@ export interface OrganisationStore {
   /** Ends all keys of an organisation but one. */
   deleteOtherApiKeys(orgId: string, keyHash: string): Promise<void>
   organisationByKey(keyHash: string): Promise<Organisation | undefined>
+  /** Of all organisations; at most 10 000, in no order. */
+  apiKeyHashes(): Promise<string[]>
   countApiKeys(orgId: string): Promise<number>
 }

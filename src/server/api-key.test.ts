@@ -16,6 +16,7 @@ function emptyStore(): { hashes: Set<string>; store: OrganisationStore } {
     },
     organisationByKey: async (keyHash) => (hashes.has(keyHash) ? organisation : undefined),
     countApiKeys: async () => hashes.size,
+    apiKeyHashes: async () => [...hashes],
   }
   return { hashes, store }
 }

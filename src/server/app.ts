@@ -5,6 +5,7 @@ import { createMemoryBus } from '../bus/memory.ts'
 import { ServiceError } from '../errors.ts'
 import { anthropicBaseUrlDefault, createGateway, openaiBaseUrlDefault, startDemoModel } from '../gateway/index.ts'
 import { createHttpServer } from '../http/server.ts'
+import { sha256 } from '../lib/secret.ts'
 import { createPreviewProxy } from '../preview/index.ts'
 import { createGuest } from '../runtime/guest-client/index.ts'
 import { exists } from '../runtime/exists.ts'
@@ -153,7 +154,11 @@ export async function startApp(config: Config, log: Logger, events: AppEvents): 
       apiHosts: config.apiHosts,
       ...(config.previewUrl.protocol === 'https:' ? { edge: { port: Number(config.previewUrl.port) || 443 } } : {}),
       trustProxy: config.trustProxy,
-      ...(config.apiKey === undefined ? {} : { apiKey: config.apiKey }),
+      // Also one that was configured for an earlier start: it is good as long as no other one is.
+      apiKeyHashes: [
+        ...(config.apiKey === undefined ? [] : [sha256(config.apiKey)]),
+        ...(await store.organisations.apiKeyHashes()),
+      ],
       log,
     }),
     config: {

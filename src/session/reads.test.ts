@@ -103,6 +103,25 @@ test('an organisation searches once at a time, and is told when too many of its 
   await again
 })
 
+test('a client that has gone frees no memory before its view was read, and nobody reads one for it afterwards', async () => {
+  const { reads, service } = counting()
+  const { session } = await service.create(orgId, simple)
+  await world.until(session.id, 'idle')
+  const content = 'x'.repeat(200_000)
+  const message = (index: number) => ({
+    id: `msg_${index}`,
+    role: 'assistant' as const,
+    content,
+    createdAt: new Date(),
+  })
+  await world.store.commit(session.id, { addMessages: Array.from({ length: 10 }, (_, index) => message(index)) })
+  reads.length = 0
+  const views = Array.from({ length: 20 }, () => service.get(orgId, session.id, undefined, { sent: Promise.resolve() }))
+  const results = await Promise.allSettled(views)
+  assert.ok(results.every(({ status }) => status === 'rejected'))
+  assert.equal(reads.filter((read) => read === 'messages').length, 0)
+})
+
 test('a long history is read in pages, and others come between them', async () => {
   const { reads, service } = counting()
   const { session } = await service.create(orgId, simple)

@@ -204,8 +204,7 @@ class Sessions implements RunningSessionService {
 
   async get(orgId: string, sessionId: string, userId?: string, options?: ViewOptions): Promise<SessionView> {
     const session = assertOwned(await this.#deps.store.session(sessionId, orgId), sessionId, userId)
-    await this.#enterMemory(orgId, [session], options)
-    return await this.#loadView(session)
+    return await this.#inMemory(orgId, [session], options, () => this.#loadView(session))
   }
 
   async list(
@@ -224,9 +223,11 @@ class Sessions implements RunningSessionService {
       search === undefined
         ? await store.listSessions(page)
         : await this.#searches.run(orgId, () => store.listSessions({ ...page, search }))
-    await this.#enterMemory(orgId, items, options)
-    const views: SessionView[] = []
-    for (const session of items) views.push(await this.#loadView(session))
+    const views = await this.#inMemory(orgId, items, options, async () => {
+      const loaded: SessionView[] = []
+      for (const session of items) loaded.push(await this.#loadView(session))
+      return loaded
+    })
     return { items: views, ...(nextCursor === undefined ? {} : { nextCursor }) }
   }
 
@@ -413,20 +414,37 @@ class Sessions implements RunningSessionService {
     if (this.#closing.signal.aborted) throw new ServiceError('unavailable', 'the server is shutting down')
   }
 
-  /** Waits until there is room in memory for the views of these sessions. */
-  async #enterMemory(orgId: string, sessions: readonly Session[], { sent }: ViewOptions = {}): Promise<void> {
-    if (sent === undefined || sessions.length === 0) return
+  /**
+   * Loads views of these sessions once there is room for them in memory, which is free again when they have been both loaded and
+   * sent. Throws an `AbortError` where the client has gone by then: nobody needs them.
+   */
+  async #inMemory<Views>(
+    orgId: string,
+    sessions: readonly Session[],
+    { sent }: ViewOptions = {},
+    load: () => Promise<Views>,
+  ): Promise<Views> {
+    if (sent === undefined || sessions.length === 0) return await load()
     const history = await this.#deps.store.historyBytes(...sessions.map(({ id }) => id))
     const bytes = sessions.reduce((sum, { artifacts }) => sum + lengthOf(artifacts), history)
-    if (bytes <= smallViewBytes) return
+    if (bytes <= smallViewBytes) return await load()
+    let isOver = false
+    const over = sent.then(
+      () => (isOver = true),
+      () => (isOver = true),
+    )
     const [first, ...others] = sessions
     const leaveSession = first && others.length === 0 ? await this.#unsentOfSession.enter(first.id) : undefined
     const leaveRoom = await this.#unsent.enter(orgId, bytes)
-    const leave = () => {
-      leaveRoom()
-      leaveSession?.()
+    try {
+      if (isOver) throw new DOMException('the client has gone', 'AbortError')
+      return await load()
+    } finally {
+      void over.then(() => {
+        leaveRoom()
+        leaveSession?.()
+      })
     }
-    void sent.then(leave, leave)
   }
 
   async #loadView(session: Session): Promise<SessionView> {

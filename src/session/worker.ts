@@ -159,6 +159,7 @@ export class SessionWorker {
       draft.restart(sandboxId, checkpointId, creation)
     })
     this.#sandbox.letSleep()
+    this.#shortage.cutShort()
     await this.goOn()
   }
 

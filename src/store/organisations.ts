@@ -5,6 +5,9 @@ import type { OrganisationStore } from '../sandbox/organisation.ts'
 import type { Database } from './schema.ts'
 import { strict } from './text.ts'
 
+/** Read at once. */
+const apiKeysMax = 10_000
+
 export function organisationStore(db: Kysely<Database>): OrganisationStore {
   const byDefault = () =>
     db.selectFrom('organisations').select(['id', 'name']).where('isDefault', '=', true).executeTakeFirst()
@@ -56,6 +59,11 @@ export function organisationStore(db: Kysely<Database>): OrganisationStore {
         .select(['organisations.id', 'organisations.name'])
         .where('apiKeys.keyHash', '=', keyHash)
         .executeTakeFirst()
+    },
+
+    async apiKeyHashes() {
+      const rows = await db.selectFrom('apiKeys').select('keyHash').limit(apiKeysMax).execute()
+      return rows.map(({ keyHash }) => keyHash)
     },
 
     async countApiKeys(orgId) {

@@ -17,6 +17,11 @@ function everyText(value: unknown, change: (text: string) => string): unknown {
   return Object.fromEntries(Object.entries(value).map(([key, inner]) => [change(key), everyText(inner, change)]))
 }
 
+function namesIn(value: unknown): number {
+  if (typeof value !== 'object' || value === null) return 0
+  return Object.values(value).reduce((sum: number, inner) => sum + 1 + namesIn(inner), 0)
+}
+
 test('lenient text has neither NUL nor lone surrogates and is otherwise the same', () => {
   fc.assert(
     fc.property(anyText, (text) => {
@@ -42,8 +47,10 @@ test('strict text is refused for NUL alone, by the name of its field', () => {
 test('lenient JSON reads as the value with lenient text in every key and value', () => {
   fc.assert(
     fc.property(anyJson, (value) => {
-      const plain: unknown = JSON.parse(JSON.stringify(value))
-      assert.deepEqual(JSON.parse(lenientJson(value)), everyText(plain, lenient))
+      const wanted = everyText(value, lenient)
+      // Of two keys that become the same one, objects keep one and texts both.
+      fc.pre(namesIn(wanted) === namesIn(value))
+      assert.equal(lenientJson(value), JSON.stringify(wanted))
     }),
   )
 })

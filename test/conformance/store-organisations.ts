@@ -38,6 +38,7 @@ export function organisationTests(store: OpenedStore): void {
       assert.equal(await store().organisations.countApiKeys(orgId), 1)
       await store().organisations.insertApiKey(key(orgId))
       assert.equal(await store().organisations.countApiKeys(orgId), 2)
+      assert.ok((await store().organisations.apiKeyHashes()).includes(first.keyHash))
     })
 
     test('the other keys of an organisation end, and those of others stay', async () => {

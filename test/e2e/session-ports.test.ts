@@ -4,6 +4,8 @@ import { readFile } from 'node:fs/promises'
 import { request } from 'node:http'
 import { join } from 'node:path'
 import { after, before, test } from 'node:test'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { DnsServer } from '../support/dns-server.ts'
 import { isTurnComplete, readEvents } from './event-stream.ts'
 import { ModelServer } from './model-server.ts'
 import { askPreview } from './preview.ts'
@@ -18,17 +20,26 @@ const body = JSON.stringify({
 })
 
 let model: ModelServer
+let dns: DnsServer
 let server: AtollServer
 
 before(async () => {
   model = await ModelServer.start()
-  const env = { ANTHROPIC_BASE_URL: model.baseUrl, ATOLL_MODEL: 'anthropic/some-model' }
+  dns = await DnsServer.start()
+  const env = {
+    ANTHROPIC_BASE_URL: model.baseUrl,
+    ATOLL_MODEL: 'anthropic/some-model',
+    ATOLL_PUBLIC_URL: 'http://api.example.org',
+    ATOLL_DNS_SERVERS: dns.address,
+    ATOLL_LIMITS: JSON.stringify({ sandbox: { domainCheckMs: 100 } }),
+  }
   server = await AtollServer.start({ env })
 })
 
 after(async () => {
   await server[Symbol.asyncDispose]()
   await model[Symbol.asyncDispose]()
+  await dns[Symbol.asyncDispose]()
 })
 
 async function run(sandboxId: string, script: string): Promise<string> {
@@ -63,6 +74,19 @@ async function askModel(host: string, headers: Record<string, string>): Promise<
   asked.on('error', reject)
   asked.end(body)
   return await promise
+}
+
+async function proveDomain(sandboxId: string, port: number, domain: string): Promise<void> {
+  const path = `/api/sandboxes/${sandboxId}/preview`
+  const { verification } = (await server.json('POST', path, { port, domain })) as {
+    verification: { name: string; value: string }
+  }
+  dns.texts.set(verification.name, [[verification.value]])
+  const isPending = async () => {
+    const previews = (await server.json('GET', path)) as { port: number; sslStatus: string }[]
+    return previews.some((preview) => preview.port === port && preview.sslStatus === 'pending')
+  }
+  while (await isPending()) await sleep(50)
 }
 
 /** What each port says to a stranger, and to one who has got hold of the credential. */
@@ -108,7 +132,7 @@ test('a stranger gets no answer of the model through previews, whatever listens 
   // Declared, and by a domain of its own.
   for (const [index, port] of agents.entries()) {
     const domain = `port${index}.example.com`
-    await server.json('POST', `/api/sandboxes/${sandboxId}/preview`, { port, domain })
+    await proveDomain(sandboxId, port, domain)
     assert.equal(await askModel(domain, { 'Content-Type': 'application/json' }), 403)
   }
   // What lies in memory knows it too.

@@ -175,6 +175,18 @@ test('the oldest go once the new one is ready; a dump that fails costs none, and
   assert.equal(machines.checkpoints.size, 2)
 })
 
+test('one that the service has made for itself makes room for none of a client', async () => {
+  const { service, orgId, sandbox, checkpoint, names } = await sandboxWorld()
+  await service.checkpoints.create(orgId, sandbox.id, {
+    id: 'cp-0123456789abcdef',
+    name: 'fork session_0123456789abcdef',
+    ...disk,
+  })
+  await service.checkpoints.settled(orgId, 'cp-0123456789abcdef')
+  for (const name of ['a', 'b']) await checkpoint(name, { retentionPolicy: { mode: 'delete_oldest', maxCount: 1 } })
+  assert.deepEqual(await names(), ['fork session_0123456789abcdef ready', 'b ready'])
+})
+
 test('checkpoints that failed take no place', async () => {
   const { machines, checkpoint, names } = await sandboxWorld({ diskOnlyCheckpointsMax: 2 })
   machines.before.checkpoint = () => Promise.reject(new ServiceError('no_capacity', 'the disk is full'))

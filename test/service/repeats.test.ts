@@ -226,6 +226,28 @@ test('a process is started once under its key, for as long as the sandbox knows 
   await service.close()
 })
 
+test('a repeat that is refused keeps the key, so that the next one finds what the first has started', async () => {
+  const { store } = opened[0]!
+  const world = await makeWorld(store)
+  const { service, orgId } = world
+  const id = await sandbox(world)
+  const failures = [new ServiceError('unavailable', 'no answer'), new ServiceError('rate_limited', 'no place')]
+  const request = new Request(orgId, async (creation) => {
+    if (failures.length === 1) throw failures.pop()!
+    const started = await service.exec.start(orgId, id, { cmd: 'true' }, { creation })
+    const failure = failures.shift()
+    if (failure) throw failure
+    return started
+  })
+  const idempotency = new Idempotency(store.idempotency)
+  const earlier = world.machines.scripts.length
+  await assert.rejects(request.send(idempotency), /no answer/)
+  await assert.rejects(request.send(idempotency), /no place/)
+  await request.send(idempotency)
+  assert.equal(world.machines.scripts.length, earlier + 1)
+  await service.close()
+})
+
 function idOf(started: unknown): unknown {
   const { id, execId } = started as { id?: string; execId?: string }
   return id ?? execId

@@ -7,6 +7,7 @@ import type { HttpLimits } from '../../src/http/server.ts'
 import { createHttpServer } from '../../src/http/server.ts'
 import { newId } from '../../src/lib/id.ts'
 import type { Log } from '../../src/lib/log.ts'
+import { sha256 } from '../../src/lib/secret.ts'
 import { createPreviewProxy } from '../../src/preview/index.ts'
 import { createGuest } from '../../src/runtime/guest-client/index.ts'
 import { createSandboxService, defaultSandboxLimits } from '../../src/sandbox/index.ts'
@@ -105,7 +106,7 @@ export async function makeWorld(options: WorldOptions = {}): Promise<World> {
       log,
       ...(publicUrl === undefined ? {} : { apiHosts: [new URL(publicUrl).hostname] }),
       ...(options.edge === undefined ? {} : { edge: options.edge }),
-      ...(options.apiKey === undefined ? {} : { apiKey: options.apiKey }),
+      ...(options.apiKey === undefined ? {} : { apiKeyHashes: [sha256(options.apiKey)] }),
     }),
     config: {
       ...(publicUrl === undefined ? {} : { publicUrl }),
