@@ -63,7 +63,8 @@ test('a directory and a database of an earlier version are joined', async (t) =>
       add constraint previews_custom_hostname unique (custom_hostname);
     alter table sessions drop column cache_read_tokens, drop column cache_write_tokens, drop column cost_nano_usd,
       drop column waiting_for, drop column waiting_since, drop column sandbox_restores;
-    alter table sandboxes drop column restores`)
+    alter table sandboxes drop column restores;
+    alter table idempotency_keys drop column seed, drop column made`)
   await open()
   assert.notEqual(await id(), first)
 })

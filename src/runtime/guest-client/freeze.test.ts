@@ -139,7 +139,7 @@ for (const [name, graceMs] of [
 
 test('a tail drops nothing that a client which pauses has not seen', async () => {
   const script = 'i=0; while [ $i -lt 300 ]; do printf %01000d $i; i=$((i+1)); sleep 0.002; done'
-  await guest.spawn({ id: 'tail', argv: ['sh', '-c', script], envs: {}, keepBytes: 20_000 })
+  await guest.spawn({ id: 'tail', argv: ['sh', '-c', script], envs: {}, keepBytes: 100_000 })
   const reading = follow(await guest.attach('tail'))
   await freezeTimes(5)
   const { bytes, exits } = await reading
