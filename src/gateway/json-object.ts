@@ -1,20 +1,9 @@
 import { isUtf8 } from 'node:buffer'
 import { setImmediate as othersTurn } from 'node:timers/promises'
 import { ServiceError } from '../errors.ts'
+import { closeList, closeObject, colon, comma, isBlank, openList, openObject, quote } from '../lib/json-bytes.ts'
 import { ItemReader, type WatchedLists } from './json-items.ts'
-import {
-  closeList,
-  closeObject,
-  colon,
-  comma,
-  isBlank,
-  notJson,
-  openList,
-  openObject,
-  plainEnd,
-  quote,
-  stringEnd,
-} from './json-tokens.ts'
+import { notJson, plainEnd, stringEnd } from './json-tokens.ts'
 
 /** A field of the outermost object: the bytes of its value are those from `start` to before `end`. */
 export interface JsonField {

@@ -1,27 +1,15 @@
 import { ServiceError } from '../errors.ts'
+import { backslash, quote } from '../lib/json-bytes.ts'
 
-/** Bytes of JSON's grammar (RFC 8259). */
-export const quote = 0x22
-export const comma = 0x2c
-export const colon = 0x3a
-export const openList = 0x5b
-export const closeList = 0x5d
-export const openObject = 0x7b
-export const closeObject = 0x7d
 const plus = 0x2b
 const minus = 0x2d
 const dot = 0x2e
 const zero = 0x30
 const nine = 0x39
-const backslash = 0x5c
 
 /** What may follow a backslash alone. */
 const escapes = new Set(Buffer.from('"\\/bfnrt'))
 const words = ['true', 'false', 'null'].map((word) => Buffer.from(word))
-
-export function isBlank(byte: number | undefined): boolean {
-  return byte === 0x20 || byte === 0x0a || byte === 0x0d || byte === 0x09
-}
 
 /** Where a string is closed, or its first character that does not begin before `until`. */
 export function stringEnd(bytes: Buffer, from: number, until: number): number {

@@ -120,6 +120,7 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
     )
   })
 
+  const handling: Handling = { ...options, bodies, idempotency }
   for (const route of routes) {
     app.route({
       method: route.method,
@@ -132,7 +133,7 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
         if (route.upgrade === undefined) throw new ServiceError('invalid_request', 'this address takes no WebSockets')
         request.takeSocket = await route.upgrade(call(options, route, request, reply))
       },
-      handler: async (request, reply) => await handle({ ...options, bodies, idempotency }, route, request, reply),
+      handler: async (request, reply) => await handle(handling, route, request, reply),
       ...(route.upgrade === undefined
         ? {}
         : { wsHandler: (socket: WebSocketLike, request: FastifyRequest) => request.takeSocket?.(socket) }),

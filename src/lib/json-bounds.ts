@@ -1,4 +1,5 @@
 import { setImmediate as nextRound } from 'node:timers/promises'
+import { backslash, closeList, closeObject, comma, isBlank, openList, openObject, quote } from './json-bytes.ts'
 
 export interface JsonBounds {
   /** Of all depths together. */
@@ -8,14 +9,6 @@ export interface JsonBounds {
 
 /** How much is read before others are served: about a millisecond's work. */
 const sliceBytes = 256 * 1024
-
-const quote = 0x22
-const backslash = 0x5c
-const comma = 0x2c
-const openList = 0x5b
-const closeList = 0x5d
-const openObject = 0x7b
-const closeObject = 0x7d
 
 /**
  * Says which bound a text in JSON passes, before its values are made, which weigh many times their bytes. Counts those of a
@@ -84,8 +77,4 @@ class ValueCounter {
     else if (isClosing) this.#depth--
     else if (byte === quote) this.#isInString = true
   }
-}
-
-function isBlank(byte: number): boolean {
-  return byte === 0x20 || byte === 0x0a || byte === 0x0d || byte === 0x09
 }

@@ -1,5 +1,5 @@
-import { setTimeout as sleep } from 'node:timers/promises'
 import { ServiceError, isServiceError } from '../errors.ts'
+import { inTime } from '../lib/in-time.ts'
 import type { Log } from '../lib/log.ts'
 import { verificationRecord } from './custom-domain.ts'
 import type { VerificationRecord } from './custom-domain.ts'
@@ -93,11 +93,7 @@ export class DomainProofs {
   async look(previews: readonly Preview[]): Promise<void> {
     const unverified = previews.filter(isUnverified)
     if (unverified.length === 0) return
-    const waiting = new AbortController()
-    const all = Promise.all(unverified.map((claim) => this.#run(claim, () => this.#verify(claim))))
-    const late = sleep(answerWaitMs, undefined, { signal: waiting.signal, ref: false }).catch(() => undefined)
-    await Promise.race([all, late])
-    waiting.abort()
+    await inTime(answerWaitMs, Promise.all(unverified.map((claim) => this.#run(claim, () => this.#verify(claim)))))
   }
 
   /** Looks for the record of this preview from now on, until it is seen or the preview has gone. */

@@ -157,7 +157,7 @@ export class AgentLink {
         await startAgent(this.#deps, session, { processId, token })
       } catch (error) {
         // It may run all the same: the next start ends it.
-        await this.#ledger.write((draft) => draft.set({ agentProcessId: undefined, agentOffset: 0 }))
+        await this.#ledger.write((draft) => draft.dropAgent())
         throw error
       }
     })
@@ -253,7 +253,7 @@ export class AgentLink {
       if (framework !== undefined && framework !== draft.progress.session.framework) draft.set({ framework })
       if (draft.configureError) {
         draft.fail(draft.configureError.code, draft.configureError.message)
-        draft.set({ agentProcessId: undefined, agentOffset: 0 })
+        draft.dropAgent()
       } else if (draft.overdraft) {
         draft.stopOutput(draft.overdraft)
       }

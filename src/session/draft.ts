@@ -205,7 +205,12 @@ export class Draft {
     if (works && session.waitingFor === undefined) return this.set({ interruptedMessageId: turn.messageId })
     this.endTurn(undefined, 'interrupted', interruptedText)
     // Its agent sleeps in a sandbox that cannot be woken for now, and must not go on with the turn when it can: the next one ends it.
-    if (works) this.set({ agentProcessId: undefined, agentOffset: 0 })
+    if (works) this.dropAgent()
+  }
+
+  /** The session has no agent process any more; the next one is read from its beginning. */
+  dropAgent(): void {
+    this.set({ agentProcessId: undefined, agentOffset: 0 })
   }
 
   /** A new agent process under this id; returns its token for the model gateway, of which only the hash is kept. */
@@ -223,7 +228,7 @@ export class Draft {
    * yet has had no message: the turn has lost nothing with it, and perhaps it never ran, since its server died over the start.
    */
   agentGone(detail: string): void {
-    this.set({ agentProcessId: undefined, agentOffset: 0 })
+    this.dropAgent()
     const { turn, session } = this.progress
     if (!turn) return
     if (turn.result) return this.endTurn()
@@ -236,7 +241,7 @@ export class Draft {
 
   /** The agent said more than it may: its process is to be killed, its turn ends, and so may the session. */
   stopOutput(over: Overdraft): void {
-    this.set({ agentProcessId: undefined, agentOffset: 0 })
+    this.dropAgent()
     const text = overdraftText(over)
     if (over === 'session') return this.fail(outputLimitCode, text)
     this.stream({ type: 'error', message: text, code: outputLimitCode, fatal: false })
@@ -276,7 +281,8 @@ export class Draft {
   restored(times: number): void {
     const { turn, session } = this.progress
     const isInterrupted = turn !== undefined && session.interruptedMessageId === turn.messageId
-    this.set({ sandboxRestores: times, agentProcessId: undefined, agentOffset: 0 })
+    this.set({ sandboxRestores: times })
+    this.dropAgent()
     if (turn) this.stream({ type: 'error', message: restoredText, code: 'sandbox_restored', fatal: false })
     this.endTurn(undefined, isInterrupted ? 'interrupted' : 'error_during_execution', restoredText)
     this.note('sandbox_resumed', 'warning', restoredText)
@@ -286,7 +292,7 @@ export class Draft {
   restart(sandboxId: string, checkpointId: string | undefined, creation?: Creation): void {
     if (creation) this.change.made = { creation, id: sandboxId }
     this.set({ sandboxId, sandboxRestores: 0, checkpointId, forkedFrom: undefined, forkCheckpointOf: undefined })
-    this.set({ agentProcessId: undefined, agentOffset: 0 })
+    this.dropAgent()
     this.waited()
     this.note('session_started', 'info', 'The session goes on in a new sandbox.')
     this.#move('starting')

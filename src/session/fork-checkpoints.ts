@@ -25,6 +25,8 @@ export class ForkCheckpoints {
   readonly #deps: ForkDeps
   /** Of forks that are being written down. */
   readonly #taken = new Set<string>()
+  #timer: NodeJS.Timeout | undefined
+  #sweeping: Promise<void> | undefined
 
   constructor(deps: ForkDeps) {
     this.#deps = deps
@@ -52,8 +54,24 @@ export class ForkCheckpoints {
     }
   }
 
+  /** Sweeps now and every so often. */
+  start(everyMs: number): void {
+    this.#sweep()
+    this.#timer = setInterval(() => this.#sweep(), everyMs).unref()
+  }
+
+  /** Waits for the sweep that runs. */
+  async close(): Promise<void> {
+    clearInterval(this.#timer)
+    await this.#sweeping
+  }
+
+  #sweep(): void {
+    this.#sweeping ??= this.#removeAllUnowned().finally(() => (this.#sweeping = undefined))
+  }
+
   /** Removes those that no fork has any use of. What fails is logged, and tried again by the next sweep. */
-  async sweep(): Promise<void> {
+  async #removeAllUnowned(): Promise<void> {
     try {
       await this.#removeUnowned(await this.#deps.sandboxes.checkpoints.named(namePrefix))
     } catch (error) {

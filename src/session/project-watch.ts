@@ -1,6 +1,6 @@
 import type { SandboxService } from '../sandbox/index.ts'
 import { previewPort, type SessionTimings } from './config.ts'
-import { inTime } from './in-time.ts'
+import { inTime } from '../lib/in-time.ts'
 import type { Ledger } from './ledger.ts'
 import { PreviewWatch } from './preview-watch.ts'
 import { detectFramework, inspectionMs } from './project.ts'

@@ -1,5 +1,5 @@
 import type { DirectoryEntry, FileService } from '../sandbox/index.ts'
-import { inTime } from './in-time.ts'
+import { inTime } from '../lib/in-time.ts'
 
 /** How long a turn waits for what its sandbox is asked at its end. A slow or hostile one does not keep it from ending. */
 export const inspectionMs = 2000

@@ -135,7 +135,7 @@ export class SandboxLink {
       const words = sandbox?.reasonMessage ?? (status === 'stopped' ? 'it was stopped' : `it is in error (${code})`)
       await this.#ledger.write((draft) => {
         if (draft.progress.session.sandboxId !== sandboxId) return
-        draft.set({ agentProcessId: undefined, agentOffset: 0 })
+        draft.dropAgent()
         draft.fail(code, `The sandbox of the session is lost: ${words}.`)
       })
     } catch (error) {

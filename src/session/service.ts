@@ -2,9 +2,7 @@ import { ServiceError } from '../errors.ts'
 import type { EventBus } from '../events/bus.ts'
 import { newId } from '../lib/id.ts'
 import { FairYield } from '../lib/fair-yield.ts'
-import { KeyedGate } from '../lib/keyed-gate.ts'
 import type { Log } from '../lib/log.ts'
-import { SharedRoom } from '../lib/shared-room.ts'
 import type { SandboxService } from '../sandbox/index.ts'
 import {
   type AccessToken,
@@ -33,16 +31,17 @@ import { exportRecords } from './export.ts'
 import { ForkCheckpoints } from './fork-checkpoints.ts'
 import { forkSession } from './fork.ts'
 import { readHistory } from './history.ts'
-import { inTime } from './in-time.ts'
+import { inTime } from '../lib/in-time.ts'
 import { checkCreate, checkText } from './input.ts'
 import { demandQueued, hasEnded } from './ledger.ts'
 import { RetryQueues } from './retry-queues.ts'
 import { shortagePauseMs } from './shortage.ts'
-import type { Artifact, Message, Session, SessionEvent } from './session.ts'
+import type { Message, Session, SessionEvent } from './session.ts'
 import type { SessionHead, SessionPlace, SessionStore } from './store.ts'
 import { Searches } from './searches.ts'
 import { Starts } from './starts.ts'
 import { SessionStreams } from './stream.ts'
+import { ViewMemory } from './view-memory.ts'
 import { SessionWorker } from './worker.ts'
 
 export interface SessionDeps {
@@ -66,12 +65,6 @@ export interface RunningSessionService extends SessionService {
 const listLimitDefault = 50
 /** Sessions are listed whole, with all that was said in them. */
 const listLimitMax = 100
-/** Views up to this size wait in no line: a connection's own buffers take them, however slowly its client reads. */
-const smallViewBytes = 64 * 1024
-/** Views of the largest size that one organisation, and all together, may have in memory until they were sent. */
-const fullViews = { ofOneMax: 4, ofAllMax: 12 }
-/** Of one session: a browser that has its token, and takes nothing, holds up that session alone. */
-const viewsOfSessionMax = 2
 /** Pages of histories, and of streams that are replayed, which all clients together read between two looks at what else there is to do. */
 const pagesPerTick = 1
 const streamPagesPerTick = 4
@@ -94,15 +87,11 @@ class Sessions implements RunningSessionService {
   readonly #closing = new AbortController()
   readonly #pages = new FairYield(pagesPerTick)
   readonly #streams: SessionStreams
-  /** In bytes of unsent views. */
-  readonly #unsent: SharedRoom
-  readonly #unsentOfSession = new KeyedGate(viewsOfSessionMax)
+  readonly #viewMemory: ViewMemory
   readonly #searches = new Searches()
   readonly #starts: Starts
   readonly #queues: RetryQueues
   readonly #forkCheckpoints: ForkCheckpoints
-  #sweepTimer: NodeJS.Timeout | undefined
-  #sweeping: Promise<void> | undefined
   readonly #unsubscribe: () => void
 
   constructor(deps: SessionDeps) {
@@ -117,10 +106,7 @@ class Sessions implements RunningSessionService {
       pollMs: this.#timings.streamPollMs,
       pages: new FairYield(streamPagesPerTick),
     })
-    this.#unsent = new SharedRoom({
-      ofOneMax: fullViews.ofOneMax * this.#limits.historyBytesMax,
-      ofAllMax: fullViews.ofAllMax * this.#limits.historyBytesMax,
-    })
+    this.#viewMemory = new ViewMemory(store, this.#limits.historyBytesMax)
     this.#starts = new Starts({
       atOnce: this.#limits.agentStartsAtOnce,
       turnMs: this.#timings.agentStartTurnMs,
@@ -136,15 +122,13 @@ class Sessions implements RunningSessionService {
 
   async start(): Promise<void> {
     for (const place of await this.#deps.store.sessionsIn('running')) this.#worker(place)
-    this.#sweep()
-    this.#sweepTimer = setInterval(() => this.#sweep(), this.#timings.forkSweepMs).unref()
+    this.#forkCheckpoints.start(this.#timings.forkSweepMs)
   }
 
   async close(): Promise<void> {
     this.#closing.abort()
     this.#unsubscribe()
-    clearInterval(this.#sweepTimer)
-    await this.#sweeping
+    await this.#forkCheckpoints.close()
     await Promise.all([...this.#workers.values()].map((worker) => worker.close()))
     this.#workers.clear()
     this.#bySandbox.clear()
@@ -204,7 +188,7 @@ class Sessions implements RunningSessionService {
 
   async get(orgId: string, sessionId: string, userId?: string, options?: ViewOptions): Promise<SessionView> {
     const session = assertOwned(await this.#deps.store.session(sessionId, orgId), sessionId, userId)
-    return await this.#inMemory(orgId, [session], options, () => this.#loadView(session))
+    return await this.#viewMemory.hold(orgId, [session], options, () => this.#loadView(session))
   }
 
   async list(
@@ -223,7 +207,7 @@ class Sessions implements RunningSessionService {
       search === undefined
         ? await store.listSessions(page)
         : await this.#searches.run(orgId, () => store.listSessions({ ...page, search }))
-    const views = await this.#inMemory(orgId, items, options, async () => {
+    const views = await this.#viewMemory.hold(orgId, items, options, async () => {
       const loaded: SessionView[] = []
       for (const session of items) loaded.push(await this.#loadView(session))
       return loaded
@@ -344,10 +328,6 @@ class Sessions implements RunningSessionService {
     return { view: this.#view(session, [], []), records: exportRecords(this.#deps.store, this.#pages, sessionId) }
   }
 
-  #sweep(): void {
-    this.#sweeping ??= this.#forkCheckpoints.sweep().finally(() => (this.#sweeping = undefined))
-  }
-
   /**
    * The session that an earlier run of the request has made or changed, as it is now. Its worker may not know of it: what that run
    * committed may have looked like a failure.
@@ -414,39 +394,6 @@ class Sessions implements RunningSessionService {
     if (this.#closing.signal.aborted) throw new ServiceError('unavailable', 'the server is shutting down')
   }
 
-  /**
-   * Loads views of these sessions once there is room for them in memory, which is free again when they have been both loaded and
-   * sent. Throws an `AbortError` where the client has gone by then: nobody needs them.
-   */
-  async #inMemory<Views>(
-    orgId: string,
-    sessions: readonly Session[],
-    { sent }: ViewOptions = {},
-    load: () => Promise<Views>,
-  ): Promise<Views> {
-    if (sent === undefined || sessions.length === 0) return await load()
-    const history = await this.#deps.store.historyBytes(...sessions.map(({ id }) => id))
-    const bytes = sessions.reduce((sum, { artifacts }) => sum + lengthOf(artifacts), history)
-    if (bytes <= smallViewBytes) return await load()
-    let isOver = false
-    const over = sent.then(
-      () => (isOver = true),
-      () => (isOver = true),
-    )
-    const [first, ...others] = sessions
-    const leaveSession = first && others.length === 0 ? await this.#unsentOfSession.enter(first.id) : undefined
-    const leaveRoom = await this.#unsent.enter(orgId, bytes)
-    try {
-      if (isOver) throw new DOMException('the client has gone', 'AbortError')
-      return await load()
-    } finally {
-      void over.then(() => {
-        leaveRoom()
-        leaveSession?.()
-      })
-    }
-  }
-
   async #loadView(session: Session): Promise<SessionView> {
     const { messages, events } = await readHistory(this.#deps.store, this.#pages, session.id)
     return this.#view(session, messages, events)
@@ -473,8 +420,4 @@ function assertOwned<Known extends { userId: string }>(
 ): Known {
   if (session && (userId === undefined || session.userId === userId)) return session
   throw new ServiceError('not_found', `no session ${sessionId}`)
-}
-
-function lengthOf(artifacts: readonly Artifact[]): number {
-  return artifacts.reduce((sum, { path, summary }) => sum + path.length + summary.length, 0)
 }

@@ -327,7 +327,7 @@ export class SessionWorker {
     const named = code ?? (isServiceError(error) ? error.code : ((await this.#sandbox.fault()) ?? 'internal_error'))
     this.#failures = 0
     await this.#ledger.write((draft) => {
-      draft.set({ agentProcessId: undefined, agentOffset: 0 })
+      draft.dropAgent()
       draft.fail(named, `${what}${words}.`)
     })
   }

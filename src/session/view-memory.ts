@@ -1,0 +1,65 @@
+import { KeyedGate } from '../lib/keyed-gate.ts'
+import { SharedRoom } from '../lib/shared-room.ts'
+import type { ViewOptions } from './api.ts'
+import type { Artifact, Session } from './session.ts'
+import type { SessionStore } from './store.ts'
+
+/** Views up to this size wait in no line: a connection's own buffers take them, however slowly its client reads. */
+const smallViewBytes = 64 * 1024
+/** Views of the largest size that one organisation, and all together, may have in memory until they were sent. */
+const fullViews = { ofOneMax: 4, ofAllMax: 12 }
+/** Of one session: a browser that has its token, and takes nothing, holds up that session alone. */
+const viewsOfSessionMax = 2
+
+/** Memory for views of sessions, of which each can be megabytes that a client takes as slowly as it likes. */
+export class ViewMemory {
+  readonly #store: Pick<SessionStore, 'historyBytes'>
+  /** In bytes of unsent views. */
+  readonly #unsent: SharedRoom
+  readonly #unsentOfSession = new KeyedGate(viewsOfSessionMax)
+
+  constructor(store: Pick<SessionStore, 'historyBytes'>, historyBytesMax: number) {
+    this.#store = store
+    this.#unsent = new SharedRoom({
+      ofOneMax: fullViews.ofOneMax * historyBytesMax,
+      ofAllMax: fullViews.ofAllMax * historyBytesMax,
+    })
+  }
+
+  /**
+   * Loads views of these sessions once there is room for them, which is free again when they have been both loaded and sent.
+   * Throws an `AbortError` where the client has gone by then: nobody needs them.
+   */
+  async hold<Views>(
+    orgId: string,
+    sessions: readonly Session[],
+    { sent }: ViewOptions = {},
+    load: () => Promise<Views>,
+  ): Promise<Views> {
+    if (sent === undefined || sessions.length === 0) return await load()
+    const history = await this.#store.historyBytes(...sessions.map(({ id }) => id))
+    const bytes = sessions.reduce((sum, { artifacts }) => sum + lengthOf(artifacts), history)
+    if (bytes <= smallViewBytes) return await load()
+    let isOver = false
+    const note = () => {
+      isOver = true
+    }
+    const over = sent.then(note, note)
+    const [first, ...others] = sessions
+    const leaveSession = first && others.length === 0 ? await this.#unsentOfSession.enter(first.id) : undefined
+    const leaveRoom = await this.#unsent.enter(orgId, bytes)
+    try {
+      if (isOver) throw new DOMException('the client has gone', 'AbortError')
+      return await load()
+    } finally {
+      void over.then(() => {
+        leaveRoom()
+        leaveSession?.()
+      })
+    }
+  }
+}
+
+function lengthOf(artifacts: readonly Artifact[]): number {
+  return artifacts.reduce((sum, { path, summary }) => sum + path.length + summary.length, 0)
+}
