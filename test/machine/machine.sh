@@ -11,6 +11,7 @@
 #
 #   SUITE     trixie (default) or bookworm
 #   MACHINE   the folder that it lies in (/var/tmp/atoll-machine-$SUITE)
+#   PORT      of the loopback, at which the machine takes ssh (2213; bookworm 2212)
 
 set -euo pipefail
 umask 022
@@ -134,8 +135,8 @@ answers() {
   done
 }
 
-# One for each suite, so that two machines run side by side.
-port() { if [ "$SUITE" = bookworm ]; then echo 2212; else echo 2213; fi; }
+# One for each suite, so that two machines run side by side; PORT is another.
+port() { if [ "$SUITE" = bookworm ]; then echo "${PORT:-2212}"; else echo "${PORT:-2213}"; fi; }
 
 in_machine() {
   ssh -q -i "$MACHINE/key" -p "$(port)" -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o ConnectTimeout=10 \
