@@ -6,12 +6,14 @@
 //!     atoll-hostd overlay --target DIR --upper DIR --work DIR --range START:COUNT --lower START:DIR [--lower START:DIR …]
 //!     atoll-hostd tmpfs   --target DIR --size BYTES --inodes COUNT --owner ID
 //!     atoll-hostd number  --dir DIR --from NUMBER
+//!     atoll-hostd forget-origins --dir DIR
 //!     atoll-hostd version
 
 mod args;
 mod frame;
 mod launch;
 mod number;
+mod origins;
 mod overlay;
 mod relay;
 mod sys;
@@ -59,10 +61,15 @@ fn run() -> Result<(), Error> {
             args.finish()?;
             number::count_up(&dir, from)
         }
+        "forget-origins" => {
+            let dir = args.path("dir")?;
+            args.finish()?;
+            origins::forget(&dir)
+        }
         "version" => {
             println!("{}", env!("CARGO_PKG_VERSION"));
             Ok(())
         }
-        _ => Err(Error::new("usage: atoll-hostd serve|overlay|tmpfs|number|version --name value …")),
+        _ => Err(Error::new("usage: atoll-hostd serve|overlay|tmpfs|number|forget-origins|version --name value …")),
     }
 }

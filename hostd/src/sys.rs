@@ -20,6 +20,7 @@ extern "C" {
         flags: c_ulong,
         data: *const c_void,
     ) -> c_int;
+    fn lremovexattr(path: *const c_char, name: *const c_char) -> c_int;
     fn unshare(flags: c_int) -> c_int;
     fn setns(fd: c_int, kind: c_int) -> c_int;
     fn fork() -> c_int;
@@ -104,6 +105,19 @@ pub fn mount_at(kind: &str, target: &Path, flags: c_ulong, data: &str) -> Result
         return Err(Error::last(&format!("mount {kind} ({data}) on"), target.display()));
     }
     Ok(())
+}
+
+/// Removes an extended attribute of what is at `path`, which may be a symbolic link. Harmless when there is none.
+pub fn remove_attribute(path: &CStr, name: &CStr) -> io::Result<()> {
+    const ENODATA: i32 = 61;
+    if unsafe { lremovexattr(path.as_ptr(), name.as_ptr()) } == 0 {
+        return Ok(());
+    }
+    let error = io::Error::last_os_error();
+    match error.raw_os_error() {
+        Some(ENODATA) => Ok(()),
+        _ => Err(error),
+    }
 }
 
 /// Moves this process into a mount namespace of its own whose changes nobody outside sees.

@@ -3,7 +3,7 @@ import { chmod, chown, mkdir, readFile, writeFile } from 'node:fs/promises'
 import { promisify } from 'node:util'
 import { idsPerSandbox } from '../../src/runtime/runc/config.ts'
 import { criuOptions } from '../../src/runtime/runc/dump.ts'
-import { resolveHostTool } from '../../src/runtime/runc/images.ts'
+import { ImageFolder, resolveHostTool } from '../../src/runtime/runc/images.ts'
 import { HostNames } from '../../src/runtime/runc/names.ts'
 import { imageDir } from '../support/images.ts'
 import { BareContainers } from './bare-containers.ts'
@@ -45,7 +45,12 @@ export class BareTwin {
     const source = names.sandboxDir(sandboxId)
     const config = (await readFile(`${source}/config.json`, 'utf8')).replaceAll(source, '{bundle}')
     const { base } = JSON.parse(await readFile(`${dataDir}/sandboxes/${sandboxId}.json`, 'utf8')) as { base: string }
-    const twin = new BareTwin(containers, config, base, await resolveHostTool(imageDir))
+    const twin = new BareTwin(
+      containers,
+      config,
+      new ImageFolder(imageDir).pathOf(base, 'base'),
+      await resolveHostTool(imageDir),
+    )
     await run('cp', ['-a', `${names.poolDir}/memory/checkpoints/${checkpointId}`, `${dir}/images`])
     await run('cp', ['-a', `${names.poolDir}/layers/${checkpointId}/upper`, `${dir}/upper`])
     await run('cp', ['-a', `${source}/etc`, `${dir}/etc`])

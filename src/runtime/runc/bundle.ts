@@ -8,6 +8,7 @@ import type { DiskPool, Seeds } from '../disk/index.ts'
 import { containerConfig, idsPerSandbox } from './config.ts'
 import type { ContainerLimits, HostTraits } from './config.ts'
 import { withinRun } from './host.ts'
+import type { ImageFolder } from './images.ts'
 import type { HostNames } from './names.ts'
 import type { SandboxRecord } from './records.ts'
 import { removeFolder } from './remove-folder.ts'
@@ -22,6 +23,7 @@ const busyPollMs = 10
 
 export interface BundleHost {
   names: HostNames
+  images: ImageFolder
   pool: DiskPool
   seeds: Seeds
   subnet: Subnet
@@ -51,7 +53,7 @@ export async function makeBundle(host: BundleHost, record: SandboxRecord, limits
 }
 
 async function writeBundle(host: BundleHost, record: SandboxRecord, limits: ContainerLimits): Promise<void> {
-  const { names, subnet, traits } = host
+  const { names, images, subnet, traits } = host
   const folder = names.sandboxDir(record.id)
   await mkdir(folder, { mode: 0o710 })
   // runc looks up the root as the sandbox's own root user, and nobody else has business here.
@@ -59,7 +61,9 @@ async function writeBundle(host: BundleHost, record: SandboxRecord, limits: Cont
   await Promise.all(['root', 'run', 'etc'].map((name) => mkdir(`${folder}/${name}`, { mode: 0o755 })))
   const etc = etcFiles(record, subnet)
   await allDone([
-    writeFile(`${folder}/config.json`, JSON.stringify(containerConfig(record, limits, names, traits)), { mode: 0o600 }),
+    writeFile(`${folder}/config.json`, JSON.stringify(containerConfig(record, limits, { names, images, traits })), {
+      mode: 0o600,
+    }),
     // Must be there from the first start on; each dump and restore writes what it needs.
     writeFile(`${folder}/criu.conf`, '', { mode: 0o600 }),
     ...Object.entries(etc).map(([name, text]) => writeFile(`${folder}/etc/${name}`, text, { mode: 0o444 })),
@@ -77,7 +81,7 @@ export async function closeGuestDir(names: HostNames, sandboxId: string): Promis
 
 /** Mounts the root: the sandbox's own writes over its layers over the base, all shown in the sandbox's id range. */
 export async function mountRoot(host: BundleHost, record: SandboxRecord): Promise<void> {
-  const { names, pool } = host
+  const { names, pool, images } = host
   const lowers = record.layers.map(
     (layer) => `${layer.rangeStart}:${pool.path(`${layerOf(layer.checkpointId)}/upper`)}`,
   )
@@ -85,7 +89,7 @@ export async function mountRoot(host: BundleHost, record: SandboxRecord): Promis
     ...([host.hostTool, 'overlay', '--target', `${names.sandboxDir(record.id)}/root`] as const),
     ...['--upper', pool.path(`${diskOf(record)}/upper`), '--work', pool.path(`${diskOf(record)}/work`)],
     ...['--range', `${record.rangeStart}:${idsPerSandbox}`],
-    ...[...lowers, `0:${record.base}`].flatMap((lower) => ['--lower', lower]),
+    ...[...lowers, `0:${images.pathOf(record.base, 'base')}`].flatMap((lower) => ['--lower', lower]),
   ]
   const until = Date.now() + busyTimeoutMs
   while (!(await mounts(command, Date.now() < until))) await sleep(busyPollMs)
@@ -133,7 +137,7 @@ function etcFiles(record: SandboxRecord, subnet: Subnet): Record<string, string>
       // A process that holds it open is only restored where the file is as long as it was.
       .padEnd(hostsBytes, '\n'),
     hostname: `${record.id}\n`,
-    'resolv.conf': `nameserver ${subnet.bridgeAddress}\n`,
+    'resolv.conf': `nameserver ${subnet.bridgeAddress}\n`.padEnd(record.resolvConfBytes ?? 0, '\n'),
     'machine-id': `${createHash('sha256').update(`machine ${record.id} ${record.rangeStart}`).digest('hex').slice(0, 32)}\n`,
   }
 }

@@ -1,4 +1,5 @@
 import { seccompProfile } from './seccomp.ts'
+import type { ImageFolder } from './images.ts'
 import type { HostNames } from './names.ts'
 import type { SandboxRecord } from './records.ts'
 
@@ -77,7 +78,11 @@ export interface HostTraits {
 }
 
 /** The OCI runtime configuration of one sandbox (runtime-spec 1.0.2). */
-export function containerConfig(record: SandboxRecord, limits: ContainerLimits, names: HostNames, host: HostTraits) {
+export function containerConfig(
+  record: SandboxRecord,
+  limits: ContainerLimits,
+  { names, images, traits: host }: { names: HostNames; images: ImageFolder; traits: HostTraits },
+) {
   const folder = names.sandboxDir(record.id)
   const range = [{ containerID: 0, hostID: record.rangeStart, size: idsPerSandbox }]
   const files = Math.min(filesHard, host.filesMax)
@@ -129,14 +134,14 @@ export function containerConfig(record: SandboxRecord, limits: ContainerLimits, 
         source: 'cgroup',
         options: ['nosuid', 'noexec', 'nodev', 'relatime', 'ro'],
       },
-      bind('/.atoll/guest', record.guest),
+      bind('/.atoll/guest', images.pathOf(record.guest, 'guest')),
       {
         destination: '/.atoll/run',
         type: 'bind',
         source: names.guestDir(record.id),
         options: ['bind', 'nosuid', 'nodev', 'noexec'],
       },
-      ...(record.agent === undefined ? [] : [bind('/.atoll/agent', record.agent)]),
+      ...(record.agent === undefined ? [] : [bind('/.atoll/agent', images.pathOf(record.agent, 'agent'))]),
       // Distributions mount `/run` noexec. A user namespace locks that flag, so a bind from there that lacks it is refused.
       ...['hosts', 'hostname', 'resolv.conf', 'machine-id'].map((name) =>
         bind(`/etc/${name}`, `${folder}/etc/${name}`, 'noexec'),

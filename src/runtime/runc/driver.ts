@@ -16,7 +16,6 @@ import { updateContainer } from './container.ts'
 import { dialSocket } from './dial.ts'
 import type { DumpHost } from './dump.ts'
 import { expireHourly } from './expiry.ts'
-import { resolveImages } from './images.ts'
 import { restartInPlace, restoreInPlace } from './in-place.ts'
 import { Memory } from './memory.ts'
 import { checkId } from './names.ts'
@@ -24,7 +23,7 @@ import { demandCriu, openHost, releaseHost } from './open-host.ts'
 import type { OpenHost } from './open-host.ts'
 import { makeParts } from './parts.ts'
 import type { Parts, RuncDriverOptions } from './parts.ts'
-import { standsOn } from './records.ts'
+import { freshEtc, standsOn } from './records.ts'
 import type { SandboxRecord } from './records.ts'
 import { giveUpResumed, onDiskAlone, removeMark } from './resumed.ts'
 import { Starts } from './starts.ts'
@@ -95,9 +94,9 @@ class RuncDriver implements RuntimeDriver {
     const id = checkId(spec.id)
     return this.#turn(id, async () => {
       const opened = this.#host()
-      const { inventory, imageDir } = this.#parts
+      const { inventory, images } = this.#parts
       signal?.throwIfAborted()
-      const images = await resolveImages(imageDir, spec.image)
+      const current = await images.current(spec.image)
       const disk = await inventory.freshDisk(id)
       // From here to `put` nothing waits: what is claimed cannot be claimed twice, nor the checkpoint's layers be removed.
       if (inventory.sandboxes.get(id) !== undefined) throw new ServiceError('conflict', `sandbox ${id} exists`)
@@ -106,7 +105,7 @@ class RuncDriver implements RuntimeDriver {
         id,
         ...disk,
         ...inventory.claim(),
-        ...(from === undefined ? { ...images, layers: [] } : standsOn(from, images)),
+        ...(from === undefined ? { ...current, layers: [], ...freshEtc } : standsOn(from, current)),
       }
       const recorded = inventory.sandboxes.put(record)
       try {

@@ -23,7 +23,7 @@ export async function restoreInPlace(
   opened: OpenHost,
   { spec, checkpointId, signal }: { spec: SandboxSpec; checkpointId: string; signal?: AbortSignal | undefined },
 ): Promise<void> {
-  const { inventory, running, pool } = parts
+  const { inventory, running, pool, images } = parts
   const { id } = spec
   const before = inventory.sandbox(id)
   const { slot, rangeStart } = before
@@ -31,6 +31,7 @@ export async function restoreInPlace(
   if (from.memory !== undefined) demandCriu(opened)
   await demandStartable(pool, from, spec)
   const after: SandboxRecord = { id, rangeStart, slot, disk: nextDisk(before), ...standsOn(from, before) }
+  await images.assertPresent(after)
   const release = inventory.hold(before)
   try {
     await makeDisk(opened.bundles, after)
@@ -69,9 +70,10 @@ export async function restartInPlace(
   opened: OpenHost,
   { spec, graceMs, signal }: { spec: SandboxSpec; graceMs: number; signal?: AbortSignal | undefined },
 ): Promise<void> {
-  const { inventory, running } = parts
+  const { inventory, running, images } = parts
   const { id } = spec
   const { memory, ...record } = inventory.sandbox(id)
+  await images.assertPresent(record)
   await running.stop(opened.cgroups, id, record.slot, graceMs)
   if (memory !== undefined) await inventory.sandboxes.put(record)
   try {

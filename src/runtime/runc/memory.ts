@@ -61,9 +61,10 @@ export class Memory {
       await pool.snapshot(diskOf(record), layerOf(checkpointId))
     }
     const address = record.memory?.address ?? network.address(record.slot)
-    const { guest, agent } = record
+    const { guest, agent, resolvConfBytes } = record
     const memory = { folder, address, bytes: await imagesBytes(images), keepConnections: false, guest }
-    return agent === undefined ? memory : { ...memory, agent }
+    const etc = resolvConfBytes === undefined ? {} : { resolvConfBytes }
+    return { ...memory, ...(agent === undefined ? {} : { agent }), ...etc }
   }
 
   async #dump(host: DumpHost, { id, slot }: SandboxRecord, reason: FreezeReason, dump: Dump): Promise<void> {

@@ -8,7 +8,8 @@ import type { BundleHost } from './bundle.ts'
 import { Cgroups } from './cgroup.ts'
 import { removeExpired } from './expiry.ts'
 import { findTraits, makeRunFolders, removeRunFolders } from './host.ts'
-import { resolveHostTool } from './images.ts'
+import { nameImages, resolveHostTool } from './images.ts'
+import { rememberLowers } from './lowers.ts'
 import { lockDataDir } from './lock.ts'
 import type { Parts } from './parts.ts'
 import { reconcile } from './reconcile.ts'
@@ -37,9 +38,10 @@ export async function openHost(
   try {
     await makeRunFolders(names)
     const [cgroups, criu] = await Promise.all([Cgroups.find(), criuOf(parts)])
-    const hostTool = await resolveHostTool(parts.imageDir)
+    const hostTool = await resolveHostTool(parts.images.path)
     const bundles: BundleHost = {
       names,
+      images: parts.images,
       pool,
       seeds: new Seeds(pool.path(seedFolder), hostTool, parts.log),
       subnet: network.subnet,
@@ -61,6 +63,7 @@ export async function openHost(
       stop: (id) => running.stop(cgroups, id, sandboxes.get(id)?.slot),
       log: parts.log,
     })
+    await nameImages(inventory, parts.images, (record) => rememberLowers(bundles, record))
     await cgroups.limitProcesses(names.cgroupRoot)
     await network.open(report.running.flatMap((id) => sandboxes.get(id)?.slot ?? []))
     for (const id of report.running) await rejoin(parts, id)
@@ -94,8 +97,8 @@ export async function releaseHost(
   }
 }
 
-async function criuOf({ imageDir, lazy, log }: Parts): Promise<CriuProgram> {
-  const criu = await findCriu(imageDir)
+async function criuOf({ images, lazy, log }: Parts): Promise<CriuProgram> {
+  const criu = await findCriu(images.path)
   if (criu.path === undefined || !criu.lazyPages.ok || !lazy.isWanted || (await allowUserfaultfd(log))) return criu
   return { ...criu, lazyPages: { ok: false, reason: 'the kernel refuses userfaultfd' } }
 }

@@ -6,6 +6,7 @@ import { Network, Subnet } from '../network/index.ts'
 import { Connections } from './connections.ts'
 import { guestPatience } from './guest-checks.ts'
 import type { GuestPatience } from './guest-checks.ts'
+import { ImageFolder } from './images.ts'
 import { Inventory } from './inventory.ts'
 import { LazyMemory, lazyBytesMinDefault } from './lazy-memory.ts'
 import { HostNames } from './names.ts'
@@ -34,7 +35,7 @@ export interface RuncDriverOptions {
 
 /** What a driver consists of, open or not. */
 export interface Parts {
-  imageDir: string
+  images: ImageFolder
   names: HostNames
   hostd: Hostd
   pool: DiskPool
@@ -63,7 +64,7 @@ export function makeParts(options: RuncDriverOptions): Parts {
   const hostd = new Hostd({ socket: names.hostdSocket, log })
   const lazy = new LazyMemory(names, pool, lazyMemoryBytesMin)
   return {
-    imageDir,
+    images: new ImageFolder(imageDir),
     names,
     hostd,
     pool,

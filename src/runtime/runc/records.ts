@@ -1,6 +1,7 @@
 import { mkdir, open, readdir, readFile, rename, rm } from 'node:fs/promises'
 import { KeyedLock } from '../../lib/keyed-lock.ts'
 import type { CheckpointKind } from '../../sandbox/driver.ts'
+import { isImageReference } from './images.ts'
 
 /** A frozen disk: the snapshot taken for a checkpoint, and the first id of the range that owns its files. */
 export interface Layer {
@@ -17,7 +18,7 @@ export interface SandboxRecord {
   rangeStart: number
   /** Its place in the subnet. */
   slot: number
-  /** Absolute, content-addressed paths: a later upgrade of the images does not change a sandbox. */
+  /** See `Images`: a later upgrade of the images does not change a sandbox. */
   base: string
   guest: string
   agent?: string
@@ -27,6 +28,8 @@ export interface SandboxRecord {
   disk?: string
   /** What the next start goes on with. Absent while it runs, and when it shall start anew. */
   memory?: SavedMemory
+  /** See `freshEtc`. */
+  resolvConfBytes?: number
 }
 
 /** Memory on disk, in step with the disk that the record names. */
@@ -51,8 +54,15 @@ export interface CheckpointRecord {
   layers: Layer[]
   sizeBytes: number
   /** Of a full one: its memory, and what its processes have mapped besides the disk. */
-  memory?: SavedMemory & { bytes: number; guest: string; agent?: string }
+  memory?: SavedMemory & { bytes: number; guest: string; agent?: string; resolvConfBytes?: number }
 }
+
+/**
+ * Of a sandbox that starts anew: the length of its `/etc/resolv.conf`. A process that holds it open is only restored where the
+ * file is as long as it was, also in another subnet. Sandboxes of earlier versions, and what stems from their memory, have none:
+ * theirs is as long as its text.
+ */
+export const freshEtc = { resolvConfBytes: 64 }
 
 /** What a sandbox that starts from a checkpoint takes over from it. Mapped programs must be those of the saved memory. */
 export function standsOn(
@@ -61,7 +71,9 @@ export function standsOn(
 ): Omit<SandboxRecord, 'id' | 'rangeStart' | 'slot'> {
   const { base, layers, memory } = from
   const { guest, agent } = memory ?? images
-  const stands = { base, layers, guest, ...(agent === undefined ? {} : { agent }) }
+  const { resolvConfBytes } = memory ?? freshEtc
+  const etc = resolvConfBytes === undefined ? {} : { resolvConfBytes }
+  const stands = { base, layers, guest, ...(agent === undefined ? {} : { agent }), ...etc }
   if (memory === undefined) return stands
   const { folder, address, bytes, keepConnections } = memory
   return { ...stands, memory: { folder, address, bytes, keepConnections } }
@@ -72,19 +84,24 @@ export type ReadRecord<T> = (text: string, id: string) => T | undefined
 
 export const readSandboxRecord: ReadRecord<SandboxRecord> = (text, id) => {
   const record = parse<SandboxRecord>(text)
-  if (record?.id !== id || !standsOnLayers(record)) return undefined
+  if (record?.id !== id || !standsOnLayers(record) || !areImages(record)) return undefined
   return Number.isInteger(record.rangeStart) && Number.isInteger(record.slot) ? record : undefined
 }
 
 export const readCheckpointRecord: ReadRecord<CheckpointRecord> = (text, id) => {
   const record = parse<CheckpointRecord>(text)
-  return record?.id === id && standsOnLayers(record) ? record : undefined
+  if (record?.id !== id || !standsOnLayers(record)) return undefined
+  return record.memory === undefined || areImages(record.memory) ? record : undefined
+}
+
+function areImages({ guest, agent }: Pick<SandboxRecord, 'guest' | 'agent'>): boolean {
+  return isImageReference(guest) && (agent === undefined || isImageReference(agent))
 }
 
 function standsOnLayers({ base, layers, memory }: SandboxRecord | CheckpointRecord): boolean {
   const areLayers =
     Array.isArray(layers) && layers.every((layer: Partial<Layer> | null) => typeof layer?.checkpointId === 'string')
-  return typeof base === 'string' && areLayers && (memory === undefined || typeof memory.folder === 'string')
+  return isImageReference(base) && areLayers && (memory === undefined || typeof memory.folder === 'string')
 }
 
 const fileEnding = '.json'

@@ -10,6 +10,7 @@ import { reseed, waitForGuest } from './dial.ts'
 import type { GuestRelay } from './dial.ts'
 import { withinRun } from './host.ts'
 import type { LazyMemory } from './lazy-memory.ts'
+import { fitUpper } from './lowers.ts'
 import type { HostNames } from './names.ts'
 import { end, isAlive } from './process.ts'
 import type { ProcessIdentity } from './process.ts'
@@ -72,7 +73,7 @@ export class RunningSandboxes {
   async start(host: BundleHost, record: SandboxRecord, signal?: AbortSignal): Promise<void> {
     const { id } = record
     signal?.throwIfAborted()
-    await mountRoot(host, record)
+    await mountFit(host, record)
     signal?.throwIfAborted()
     const run = async () => {
       const process = await startContainer(this.#names, id)
@@ -96,13 +97,15 @@ export class RunningSandboxes {
   async resume(host: BundleHost, record: SandboxRecord, resumption: Resumption, signal?: AbortSignal): Promise<void> {
     const { id, slot } = record
     const { criu, cgroups, memory, lazy } = resumption
+    // In another subnet nobody would answer what their peers send.
+    const keepConnections = memory.keepConnections && memory.address === this.#network.address(slot)
     const stage = async () => {
       const lazyMembers = lazy ? cgroups.memberFiles(this.#names.cgroup(id)) : []
       await stageImages(host, record, memory, lazyMembers)
       if (lazy) await this.#lazy.start(criu, cgroups, id)
     }
     signal?.throwIfAborted()
-    await allDone([mountRoot(host, record), stage()])
+    await allDone([mountFit(host, record), stage()])
     signal?.throwIfAborted()
     // No way back from here on.
     const run = async () => {
@@ -110,7 +113,7 @@ export class RunningSandboxes {
       const isUp = () => isAlive(process)
       await allDone([
         ...(lazy ? [] : [this.#lazy.remove(id)]),
-        this.#network.attach(slot, process.pid, memory),
+        this.#network.attach(slot, process.pid, { address: memory.address, keepConnections }),
         this.#guestAnswers(id, guestStartTimeoutMs, isUp).then(() => reseed(this.#relay, this.#names.guestSocket(id))),
       ])
       await this.trust(id)
@@ -196,6 +199,11 @@ export class RunningSandboxes {
   #trustFile(id: string): string {
     return `${this.#names.sandboxDir(id)}/trusted`
   }
+}
+
+async function mountFit(host: BundleHost, record: SandboxRecord): Promise<void> {
+  await fitUpper(host, record)
+  await mountRoot(host, record)
 }
 
 /** Whether any sandbox of this data directory runs, known to this process or not. */

@@ -31,6 +31,7 @@ export class Starts {
    */
   async first(opened: OpenHost, record: SandboxRecord, spec: SandboxSpec, signal?: AbortSignal): Promise<void> {
     const start = async () => {
+      await this.#parts.images.assertPresent(record)
       await allDone([makeDisk(opened.bundles, record), makeBundle(opened.bundles, record, spec)])
       await allDone([limitDisk(opened.bundles, record, spec.diskMb), this.#run(opened, record, spec, signal)])
       await this.#forgetMemory(record)
@@ -44,6 +45,7 @@ export class Starts {
    */
   async again(opened: OpenHost, record: SandboxRecord, spec: SandboxSpec, signal?: AbortSignal): Promise<void> {
     const start = async () => {
+      await this.#parts.images.assertPresent(record)
       await allDone([limitDisk(opened.bundles, record, spec.diskMb), makeBundle(opened.bundles, record, spec)])
       await this.#run(opened, record, spec, signal)
       await this.#forgetMemory(record)

@@ -3,7 +3,6 @@ import { ServiceError } from '../../errors.ts'
 import type { SandboxSpec } from '../../sandbox/driver.ts'
 import { imagesBytes } from '../criu/images.ts'
 import type { DiskPool } from '../disk/index.ts'
-import { exists } from '../exists.ts'
 import { layerOf } from './bundle.ts'
 import type { CheckpointRecord, SandboxRecord, SavedMemory } from './records.ts'
 
@@ -37,12 +36,12 @@ export async function demandStartable(
   checkpoint: CheckpointRecord,
   { memoryMb }: Pick<SandboxSpec, 'memoryMb'>,
 ): Promise<void> {
-  const { id, base, memory } = checkpoint
-  if (!(await hasDisk(pool, layerOf(id), checkpoint)) || !(await exists(base))) {
+  const { id, memory } = checkpoint
+  if (!(await hasDisk(pool, layerOf(id), checkpoint))) {
     throw new ServiceError('not_found', `the disk of checkpoint ${id} is no longer whole`)
   }
   if (memory === undefined) return
-  if (!(await hasMemory(pool, memory)) || !(await exists(memory.guest))) {
+  if (!(await hasMemory(pool, memory))) {
     throw new ServiceError('full_checkpoint_unavailable', `the memory of checkpoint ${id} is no longer whole`)
   }
   const pagesMb = Math.ceil((await pagesBytes(pool.path(memory.folder))) / mebibyte)

@@ -1,0 +1,183 @@
+/** A data directory that was closed, moved to another path, and opened there with another image folder and another subnet. */
+import assert from 'node:assert/strict'
+import { execFile } from 'node:child_process'
+import { chmod, mkdir, mkdtemp, readdir, readFile, realpath, rename, rm, symlink, unlink } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { basename } from 'node:path'
+import { after, before, describe, test } from 'node:test'
+import { promisify } from 'node:util'
+import { isServiceError } from '../../src/errors.ts'
+import { createGuest } from '../../src/runtime/guest-client/index.ts'
+import { createRuncDriver } from '../../src/runtime/index.ts'
+import type { RuntimeDriver } from '../../src/sandbox/driver.ts'
+import { imageDir } from '../support/images.ts'
+import { freshId, python, specOf, succeed } from './driver-shell.ts'
+
+const runFile = promisify(execFile)
+const poolBytes = 2 * 1024 ** 3
+const subnetBefore = '10.231.48.0/20'
+/** Its addresses have fewer digits. */
+const subnetAfter = '10.9.16.0/20'
+
+/**
+ * Holds files of the host and of the image open, maps one, watches a folder of the image and counts what it sees there, and
+ * answers on the loopback.
+ */
+const witness = `
+import ctypes, mmap, os, socket
+held = [open(path) for path in ("/etc/resolv.conf", "/etc/hosts", "/etc/profile", "/etc/debian_version")]
+library = open("/usr/bin/python3", "rb")
+mapped = mmap.mmap(library.fileno(), 0, prot=mmap.PROT_READ)
+libc = ctypes.CDLL(None)
+watch = libc.inotify_init1(os.O_NONBLOCK)
+for folder in (b"/etc", b"/usr/local", b"/workspace"):
+    assert libc.inotify_add_watch(watch, folder, 0x100) >= 0, folder
+server = socket.create_server(("127.0.0.1", 7000))
+events = turns = 0
+while True:
+    peer = server.accept()[0]
+    turns += 1
+    try:
+        events += len(os.read(watch, 65536)) // 32
+    except BlockingIOError:
+        pass
+    held[3].seek(0)
+    peer.sendall(b"%d %d %s %s" % (turns, events, mapped[:4].hex().encode(), held[3].read(4).encode()))
+    peer.close()
+`
+const ask = 'import socket; print(socket.create_connection(("127.0.0.1", 7000)).recv(100).decode())'
+
+describe('a data directory that is moved', () => {
+  let root: string
+  let driver: RuntimeDriver
+  const [source, slept, onLayer] = [freshId('sb'), freshId('sb'), freshId('sb')]
+  const [full, disk] = [freshId('cp'), freshId('cp')]
+  const guest = (id: string) => createGuest((signal) => driver.dial(id, signal))
+  const open = async (name: string, { images, subnet, isNew }: { images: string; subnet: string; isNew?: boolean }) => {
+    const options = { dataDir: `${root}/${name}`, imageDir: `${root}/${images}`, subnet, diskPoolBytes: poolBytes }
+    driver = createRuncDriver(options)
+    const nothing = { sandboxIds: [], checkpointIds: [] }
+    const known = isNew === true ? nothing : { sandboxIds: [slept, onLayer], checkpointIds: [full, disk] }
+    return driver.open({ ...known, abandoned: nothing })
+  }
+  const records = async (name: string) => {
+    const files = ['sandboxes', 'checkpoints'].map(async (kind) => {
+      const folder = `${root}/${name}/${kind}`
+      return Promise.all((await readdir(folder)).map((file) => readFile(`${folder}/${file}`, 'utf8')))
+    })
+    return (await Promise.all(files)).flat()
+  }
+
+  /** What makes the overlay of a disk remember where the files below it lay: changes of folders and files of the image. */
+  const change =
+    'echo mine >> /etc/profile; mkdir /etc/mine; echo x > /usr/local/mine; ln /usr/bin/rg /usr/bin/rg2; chmod 700 /usr/share/doc'
+  const isChanged = async (id: string) => {
+    assert.equal(
+      await succeed(guest(id), 'tail -n 1 /etc/profile; cat /usr/local/mine; test /usr/bin/rg -ef /usr/bin/rg2'),
+      'mine\nx',
+    )
+    // Folders that both hold show what both hold.
+    await succeed(guest(id), 'test -s /etc/passwd -a -d /etc/mine -a -x /usr/local/bin/node -a -d /usr/share/doc/bash')
+    assert.equal(await succeed(guest(id), 'echo more >> /etc/passwd; tail -n 1 /etc/passwd'), 'more')
+  }
+
+  before(async () => {
+    root = await realpath(await mkdtemp(`${tmpdir()}/atoll-moved-`))
+    await chmod(root, 0o711)
+    for (const folder of ['earlier', 'later']) await mkdir(`${root}/${folder}`)
+    for (const name of ['base', 'guest', 'hostd', 'criu']) {
+      const real = await realpath(`${imageDir}/${name}`)
+      const target = basename(real)
+      await symlink(real, `${root}/earlier/${target}`)
+      if (name === 'base' || name === 'guest')
+        await runFile('cp', ['-a', '--reflink=auto', real, `${root}/later/${target}`])
+      else await symlink(real, `${root}/later/${target}`)
+      for (const folder of ['earlier', 'later']) await symlink(target, `${root}/${folder}/${name}`)
+    }
+    await open('before', { images: 'earlier', subnet: subnetBefore, isNew: true })
+    await driver.create(specOf(source))
+    await succeed(guest(source), change)
+    await guest(source).spawn({ id: 'witness', argv: ['/usr/bin/python3', '-c', witness], envs: {} })
+    await succeed(guest(source), 'until (: < /dev/tcp/127.0.0.1/7000) 2> /dev/null; do sleep 0.02; done')
+    await driver.checkpoint(source, full, 'full')
+    await driver.checkpoint(source, disk, 'disk_only')
+    for (const [id, checkpointId] of [
+      [slept, undefined],
+      [onLayer, full],
+    ] as const) {
+      const from = checkpointId === undefined ? {} : { from: { checkpointId } }
+      await driver.create(specOf(id, from))
+      if (checkpointId === undefined) {
+        await succeed(guest(id), change)
+        await guest(id).spawn({ id: 'witness', argv: ['/usr/bin/python3', '-c', witness], envs: {} })
+        await succeed(guest(id), 'until (: < /dev/tcp/127.0.0.1/7000) 2> /dev/null; do sleep 0.02; done')
+      }
+      await succeed(guest(id), 'echo own > /etc/own; echo own >> /etc/bash.bashrc; mkdir /usr/share/own')
+      await driver.hibernate(id)
+    }
+    await driver.delete(source)
+    await driver.close()
+    await rename(`${root}/before`, `${root}/after`)
+  })
+
+  after(async () => {
+    await driver.close()
+    const all = { sandboxIds: await driverIds('sandboxes'), checkpointIds: [full, disk] }
+    await driver.open({ sandboxIds: [], checkpointIds: [], abandoned: all })
+    await driver.close()
+    await rm(root, { recursive: true })
+  })
+  const driverIds = async (kind: string) =>
+    (await readdir(`${root}/after/${kind}`)).map((name) => name.replace(/\.json$/, ''))
+
+  test('its records name images and no path', async () => {
+    for (const text of await records('after')) assert.doesNotMatch(text, /"\//)
+  })
+
+  test('its sandboxes wake there with their memory, and its checkpoints are forked with theirs', async () => {
+    const report = await open('after', { images: 'later', subnet: subnetAfter })
+    assert.deepEqual(report.dormant.toSorted(), [slept, onLayer].toSorted())
+    for (const id of [slept, onLayer]) {
+      await driver.wake(specOf(id))
+      await isChanged(id)
+      assert.equal(
+        await succeed(guest(id), 'cat /etc/own; tail -n 1 /etc/bash.bashrc; ls -d /usr/share/own'),
+        'own\nown\n/usr/share/own',
+      )
+      assert.match(await python(guest(id), ask), /^\d+ \d+ 7f454c46 12\.\d$/)
+    }
+    const [fork, diskFork] = [freshId('sb'), freshId('sb')]
+    await driver.create(specOf(fork, { from: { checkpointId: full } }))
+    await driver.create(specOf(diskFork, { from: { checkpointId: disk } }))
+    for (const id of [fork, diskFork]) await isChanged(id)
+    const [turns = 0, events = 0] = (await python(guest(fork), ask)).split(' ').map(Number)
+    await succeed(guest(fork), 'echo > /etc/new; echo > /usr/local/new; echo > /workspace/new')
+    const [later, seen = 0] = (await python(guest(fork), ask)).split(' ').map(Number)
+    assert.deepEqual([later, seen - events], [turns + 1, 3], 'its watches see what is made')
+    const mounts = await succeed(guest(fork), 'cat /proc/self/mountinfo')
+    assert.ok(mounts.includes(`${root}/later/guest-`), mounts)
+  })
+
+  test('an image that is not there is named, whatever runs goes on, and all is as it was once the image is back', async () => {
+    await driver.hibernate(slept)
+    const name = basename(await realpath(`${root}/later/base`))
+    await rename(`${root}/later/${name}`, `${root}/away`)
+    // New sandboxes start from another one.
+    await symlink(await realpath(`${imageDir}/base`), `${root}/later/base-other`)
+    await unlink(`${root}/later/base`)
+    await symlink('base-other', `${root}/later/base`)
+    const words = new RegExp(`image ${name} is not in ${root}/later: `)
+    const isRefusal = (error: unknown) => isServiceError(error, 'unavailable') && words.test(error.message)
+    await assert.rejects(driver.wake(specOf(slept)), isRefusal)
+    for (const checkpointId of [full, disk]) {
+      await assert.rejects(driver.create(specOf(freshId('sb'), { from: { checkpointId } })), isRefusal)
+      await assert.rejects(driver.restore(specOf(onLayer), checkpointId), isRefusal)
+    }
+    await assert.rejects(driver.restart(specOf(onLayer)), isRefusal)
+    assert.match(await python(guest(onLayer), ask), /7f454c46/, 'its processes have gone on')
+    await rename(`${root}/away`, `${root}/later/${name}`)
+    await driver.wake(specOf(slept))
+    await isChanged(slept)
+    assert.match(await python(guest(slept), ask), /7f454c46/)
+  })
+})
