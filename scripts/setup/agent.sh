@@ -3,15 +3,12 @@
 agent_sources=(src/agent src/protocol src/lib src/errors.ts)
 
 install_agent() {
-  local id new before
-  id=$(agent_recipe | short_hash)
-  if [ "$(current_image agent)" = "$id" ]; then
-    say "agent-$id is current"
-    return
-  fi
-  if [ -d "$ATOLL_IMAGE_DIR/agent-$id" ]; then
+  local recipe id new before
+  recipe=$(agent_recipe)
+  id=$(image_made_by agent "$recipe")
+  if [ -n "$id" ]; then
     select_image agent "$id"
-    say "agent-$id was installed before and is current again"
+    say "agent-$id is current"
     return
   fi
   new=$(new_image_folder)
@@ -34,7 +31,9 @@ install_agent() {
   say 'compiling what agents load'
   compile_agent "$new/app"
   chmod -R a+rX "$new/app/compile-cache"
-  publish_image "$new" agent "$id"
+  echo "$recipe" >"$new/recipe"
+  publish_image "$new" agent
+  id=$(current_image agent)
   say "installed agent-$id, $(du -sm "$ATOLL_IMAGE_DIR/agent-$id" | cut -f1) MB"
 }
 
@@ -61,7 +60,8 @@ agent_files() {
 }
 
 agent_recipe() {
-  # The cache is that of the Node of one base image.
-  echo "recipe 2 $(current_image base)"
+  echo 'recipe 3'
+  # Who compiles.
+  echo "node $(sha256sum <"$ATOLL_IMAGE_DIR/base/rootfs/usr/local/bin/node" | cut -d' ' -f1)"
   agent_files | xargs --null sha256sum
 }

@@ -9,18 +9,12 @@ base_recipe_version=2
 install_base_image() {
   local recipe id new
   recipe=$(base_recipe)
-  id=$(current_image base)
-  if [ "$ATOLL_FRESH_BASE" = no ] && [ -n "$id" ] && [ "$recipe" = "$(cat "$ATOLL_IMAGE_DIR/base-$id/recipe" 2>/dev/null)" ]; then
-    say "base-$id is current"
-    return
-  fi
-  if [ "$ATOLL_FRESH_BASE" = yes ]; then
-    id=$(printf '%s\nbuilt %s\n' "$recipe" "$(date --utc +%Y-%m-%dT%H:%M:%SZ)" | short_hash)
-  else
-    id=$(echo "$recipe" | short_hash)
-    if [ -d "$ATOLL_IMAGE_DIR/base-$id" ]; then
+  if [ "$ATOLL_FRESH_BASE" = no ]; then
+    [ "$recipe" != "$(cat "$ATOLL_IMAGE_DIR/base/recipe" 2>/dev/null)" ] || name_by_content base
+    id=$(image_made_by base "$recipe")
+    if [ -n "$id" ]; then
       select_image base "$id"
-      say "base-$id was installed before and is current again"
+      say "base-$id is current"
       return
     fi
   fi
@@ -32,11 +26,12 @@ install_base_image() {
   add_mount_points "$new/rootfs"
   check_base "$new/rootfs"
   echo "$recipe" >"$new/recipe"
-  publish_image "$new" base "$id"
+  publish_image "$new" base
+  id=$(current_image base)
   say "installed base-$id, $(du -sm "$ATOLL_IMAGE_DIR/base-$id" | cut -f1) MB"
 }
 
-# base_recipe: all that decides what is in the image; its hash names the image.
+# base_recipe: all of ours that decides what is in the image. The Debian packages are those of the day.
 base_recipe() {
   echo "recipe $base_recipe_version"
   echo "suite $base_suite $(dpkg --print-architecture)"

@@ -13,6 +13,7 @@ criu_build_packages=(
 
 install_criu() {
   local built=yes
+  name_by_content criu
   if criu_works "$ATOLL_IMAGE_DIR/criu/criu" && cmp --silent "$criu_change" "$ATOLL_IMAGE_DIR/criu/lazy-pages.sed"; then
     say "criu-$(current_image criu) passes a real dump and restore"
     return
@@ -53,14 +54,14 @@ use_system_criu() {
   new=$(new_image_folder)
   # A link, not a copy: its libraries are upgraded together with it.
   ln -s "$(command -v criu)" "$new/criu"
-  publish_image "$new" criu "$version"
+  publish_image "$new" criu
   say "the system's CRIU $version passes a real dump and restore"
 }
 
 criu_version() { "$1" --version | sed -n 's/^Version: //p'; }
 
 build_criu() {
-  local build new version
+  local build new
   apt_install "${criu_build_packages[@]}"
   # Among the images, from where programs can be started: many a machine mounts /tmp noexec.
   build=$(new_image_folder)
@@ -81,13 +82,8 @@ build_criu() {
   # The library for TLS between page servers is not used here.
   make --directory "$build/source" --jobs "$(nproc)" NO_GNUTLS=1 criu
   criu_works "$build/source/criu/criu"
-  version=$(criu_version "$build/source/criu/criu")-$(short_hash <"$criu_change")
   install --mode=0755 --strip "$build/source/criu/criu" "$new/criu"
-  # Not publish_image alone: a folder of this version whose program fails must not win over the new one.
-  if [ -e "$ATOLL_IMAGE_DIR/criu-$version" ]; then
-    rm -rf --one-file-system "$ATOLL_IMAGE_DIR/criu-$version"
-  fi
-  publish_image "$new" criu "$version"
+  publish_image "$new" criu
 }
 
 unpack_criu() {

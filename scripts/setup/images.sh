@@ -1,5 +1,6 @@
-# The image folder, shared by all servers of this machine: immutable folders `<name>-<hash>`, and for each name a symbolic
-# link to the current one. Old ones stay: hibernated sandboxes and checkpoints stand on them.
+# The image folder, shared by all servers of this machine: immutable folders `<name>-<hash>`, the hash being that of their content
+# (src/runtime/tree-hash.ts), and for each name a symbolic link to the current one. What was made from more than its own bytes has a
+# file `recipe` that says from what. Old ones stay: hibernated sandboxes and checkpoints stand on them.
 
 open_image_dir() {
   # The folder above is usually the data directory of the first server: others may pass through it, not look around.
@@ -22,17 +23,55 @@ new_image_folder() {
   echo "$folder"
 }
 
-# publish_image FOLDER NAME ID: makes FOLDER the current image NAME under NAME-ID.
+# publish_image FOLDER NAME: makes FOLDER the current image NAME, under the hash of what is in it.
 publish_image() {
-  local folder=$1 name=$2 id=$3
-  if [ -e "$ATOLL_IMAGE_DIR/$name-$id" ]; then
+  local folder=$1 name=$2 id final
+  id=$(tree_hash "$folder")
+  final=$ATOLL_IMAGE_DIR/$name-$id
+  # One that was damaged is no longer what it is called.
+  if [ -e "$final" ] && [ "$(tree_hash "$final")" = "$id" ]; then
     rm -rf --one-file-system "$folder"
   else
+    rm -rf --one-file-system "$final"
     sync -f "$folder"
-    mv -T "$folder" "$ATOLL_IMAGE_DIR/$name-$id"
+    mv -T "$folder" "$final"
   fi
   select_image "$name" "$id"
 }
+
+# tree_hash FOLDER: prints the name of its content.
+tree_hash() {
+  node_modules/.bin/node --input-type=module --eval '
+    const { treeHash } = await import(process.argv[1])
+    console.log(treeHash(process.argv[2]))
+  ' "$ATOLL_ROOT/src/runtime/tree-hash.ts" "$1"
+}
+
+# image_made_by NAME RECIPE: prints the id of an image that was made by this recipe, the current one before others, or nothing.
+image_made_by() {
+  local name=$1 recipe=$2 id folder
+  for folder in "$ATOLL_IMAGE_DIR/$name-$(current_image "$name")" "$ATOLL_IMAGE_DIR/$name"-*; do
+    id=${folder#"$ATOLL_IMAGE_DIR/$name-"}
+    if is_tree_hash "$id" && [ "$recipe" = "$(cat "$folder/recipe" 2>/dev/null)" ]; then
+      echo "$id"
+      return
+    fi
+  done
+}
+
+# name_by_content NAME: earlier versions named images by their recipe or version. The current one, if it is such, is copied to the
+# name of its content; sandboxes and checkpoints that stand on the old folder keep it.
+name_by_content() {
+  local name=$1 id new
+  id=$(current_image "$name")
+  if [ -z "$id" ] || is_tree_hash "$id"; then return; fi
+  new=$(new_image_folder)
+  cp --archive --reflink=auto --no-target-directory "$ATOLL_IMAGE_DIR/$name-$id" "$new"
+  publish_image "$new" "$name"
+  say "$name-$id of an earlier version is now $name-$(current_image "$name"), by its content"
+}
+
+is_tree_hash() { [[ $1 =~ ^[0-9a-f]{32}$ ]]; }
 
 # select_image NAME ID: points the link NAME at NAME-ID. A rename replaces it: at no moment is there no link.
 select_image() {

@@ -2,7 +2,7 @@
 
 # install_crate FOLDER BINARY NAME: builds the crate and installs its binary as the image NAME.
 install_crate() {
-  local folder=$1 binary=$2 name=$3 target built new id
+  local folder=$1 binary=$2 name=$3 target built new before
   find_cargo || { echo 'no cargo'; return 1; }
   target=$(uname -m)-unknown-linux-gnu
   say "building $folder/ with cargo $(cargo --version | cut -d' ' -f2)"
@@ -17,15 +17,15 @@ install_crate() {
     echo "$built is not static"
     return 1
   fi
-  id=$(short_hash <"$built")
-  if [ "$(current_image "$name")" = "$id" ]; then
-    say "$name-$id is current"
-    return
-  fi
+  before=$(current_image "$name")
   new=$(new_image_folder)
   install --mode=0755 "$built" "$new/$binary"
   # The layout calls the guest's file `guest`; the others keep their own name.
   if [ "$name" = guest ]; then mv "$new/$binary" "$new/guest"; fi
-  publish_image "$new" "$name" "$id"
-  say "installed $name-$id"
+  publish_image "$new" "$name"
+  if [ "$(current_image "$name")" = "$before" ]; then
+    say "$name-$before is current"
+  else
+    say "installed $name-$(current_image "$name")"
+  fi
 }

@@ -2,7 +2,8 @@
 import assert from 'node:assert/strict'
 import { execFile } from 'node:child_process'
 import { randomBytes } from 'node:crypto'
-import { mkdtemp, rm } from 'node:fs/promises'
+import { existsSync } from 'node:fs'
+import { appendFile, cp, mkdtemp, realpath, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, suite, test } from 'node:test'
@@ -42,6 +43,21 @@ suite('the embedded database', () => {
     await store.close()
     assert.deepEqual(items, [])
     assert.ok(turns > 1000, `the event loop went round ${turns} times`)
+  })
+
+  test('a new one is a copy of the empty one that setup made for this version, and of no other', async () => {
+    const images = join(dataDir, 'images')
+    await cp(await realpath(join(imageDir, 'database')), join(images, 'database'), { recursive: true })
+    await writeFile(join(images, 'database/db/copied'), '')
+    for (const [name, change] of [
+      ['same', ''],
+      ['other', '.1'],
+    ] as const) {
+      await appendFile(join(images, 'database/recipe'), change)
+      await (await openStore({ dataDir: join(dataDir, name), imageDir: images })).close()
+    }
+    const copied = ['same', 'other'].map((name) => existsSync(join(dataDir, name, 'db/copied')))
+    assert.deepEqual(copied, [true, false])
   })
 
   test('one that PostgreSQL gives up is told with the reason, and nobody waits for it', async () => {

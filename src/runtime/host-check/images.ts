@@ -7,6 +7,7 @@ import { runSetup, type HostCheck } from './check.ts'
 export const imageChecks: HostCheck[] = [
   installed('base image', 'base', 'rootfs/usr/local/bin/node'),
   installed('guest', 'guest', 'guest'),
+  installed('host helper', 'hostd', 'atoll-hostd'),
   installed('agent', 'agent', 'app/src/agent/main.ts'),
 ]
 

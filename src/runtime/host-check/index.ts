@@ -2,6 +2,7 @@
  * Tries on this machine what the default runtime stands on, and looks for what it could use besides: one file per idea,
  * each with a real attempt where a version number proves nothing.
  */
+import { readlink } from 'node:fs/promises'
 import { join } from 'node:path'
 import { userfaultfdIsAllowed } from '../criu/userfaultfd.ts'
 import { bridgeCheck } from './network.ts'
@@ -29,7 +30,10 @@ const criuCheck: HostCheck = {
   required: false,
   async run({ imageDir }) {
     const result = await criuSelfTest(join(imageDir, 'criu', 'criu'))
-    if (result.ok) return { state: 'works', found: `${result.version}; a real dump and restore passed` }
+    if (result.ok) {
+      const image = await readlink(join(imageDir, 'criu')).catch(() => 'not an image')
+      return { state: 'works', found: `${result.version}, ${image}; a real dump and restore passed` }
+    }
     const lost = 'full checkpoints are unavailable, disk-only ones work'
     return {
       state: result.version === '' ? 'missing' : 'fails',

@@ -1,5 +1,5 @@
 import { existsSync } from 'node:fs'
-import { cp, mkdir, readFile, rename, rm } from 'node:fs/promises'
+import { cp, mkdir, readFile, realpath, rename, rm } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { Backend } from './index.ts'
 import { pgliteDialect } from './pglite-dialect.ts'
@@ -44,14 +44,21 @@ async function initialise(folder: string, imageDir: string | undefined): Promise
   const unfinished = `${folder}.unfinished`
   await rm(unfinished, { recursive: true, force: true })
   await mkdir(unfinished, { recursive: true, mode: 0o700 })
-  const prepared = imageDir === undefined ? undefined : join(imageDir, `database-${await pgliteVersion()}`)
-  if (prepared !== undefined && existsSync(prepared)) {
+  const prepared = imageDir === undefined ? undefined : await preparedDatabase(imageDir)
+  if (prepared !== undefined) {
     await cp(prepared, unfinished, { recursive: true })
   } else {
     const made = await PgliteThread.open(unfinished)
     await made.close()
   }
   await rename(unfinished, folder)
+}
+
+/** Folder of the empty database of an image folder, if it is one of this version of PGlite. */
+async function preparedDatabase(imageDir: string): Promise<string | undefined> {
+  const image = await realpath(join(imageDir, 'database')).catch(() => '')
+  const recipe = await readFile(join(image, 'recipe'), 'utf8').catch(() => '')
+  return recipe.trim() === `pglite ${await pgliteVersion()}` ? join(image, 'db') : undefined
 }
 
 async function pgliteVersion(): Promise<string> {
