@@ -7,6 +7,7 @@
 //!     atoll-hostd tmpfs   --target DIR --size BYTES --inodes COUNT --owner ID
 //!     atoll-hostd number  --dir DIR --from NUMBER
 //!     atoll-hostd forget-origins --dir DIR
+//!     atoll-hostd exchange --one PATH --other PATH
 //!     atoll-hostd version
 
 mod args;
@@ -66,10 +67,16 @@ fn run() -> Result<(), Error> {
             args.finish()?;
             origins::forget(&dir)
         }
+        "exchange" => {
+            let one = args.path("one")?;
+            let other = args.path("other")?;
+            args.finish()?;
+            sys::exchange(&one, &other)
+        }
         "version" => {
             println!("{}", env!("CARGO_PKG_VERSION"));
             Ok(())
         }
-        _ => Err(Error::new("usage: atoll-hostd serve|overlay|tmpfs|number|forget-origins|version --name value …")),
+        _ => Err(Error::new("usage: atoll-hostd serve|overlay|tmpfs|number|forget-origins|exchange|version --name value …")),
     }
 }

@@ -20,6 +20,7 @@ extern "C" {
         flags: c_ulong,
         data: *const c_void,
     ) -> c_int;
+    fn renameat2(from: c_int, one: *const c_char, to: c_int, other: *const c_char, flags: c_uint) -> c_int;
     fn lremovexattr(path: *const c_char, name: *const c_char) -> c_int;
     fn unshare(flags: c_int) -> c_int;
     fn setns(fd: c_int, kind: c_int) -> c_int;
@@ -118,6 +119,16 @@ pub fn remove_attribute(path: &CStr, name: &CStr) -> io::Result<()> {
         Some(ENODATA) => Ok(()),
         _ => Err(error),
     }
+}
+
+/// Lets two paths of one file system change places, at once.
+pub fn exchange(one: &Path, other: &Path) -> Result<(), Error> {
+    const RENAME_EXCHANGE: c_uint = 2;
+    let (one_c, other_c) = (c_path(one)?, c_path(other)?);
+    if unsafe { renameat2(AT_FDCWD, one_c.as_ptr(), AT_FDCWD, other_c.as_ptr(), RENAME_EXCHANGE) } != 0 {
+        return Err(Error::last(&format!("exchange {} with", one.display()), other.display()));
+    }
+    Ok(())
 }
 
 /// Moves this process into a mount namespace of its own whose changes nobody outside sees.

@@ -11,6 +11,7 @@ import { isMounted, unmountBelow } from './mounts.ts'
 import { Quota } from './quota.ts'
 
 export { mountOf, mountsBelow, unmountBelow } from './mounts.ts'
+export { removeRenumbered, renumber } from './renumber.ts'
 export { Seeds } from './seeds.ts'
 
 const poolShareOfFreeSpace = 0.8

@@ -13,6 +13,7 @@ import { rememberLowers } from './lowers.ts'
 import { lockDataDir } from './lock.ts'
 import type { Parts } from './parts.ts'
 import { reconcile } from './reconcile.ts'
+import { renumberCopies } from './renumber.ts'
 import { removeMark } from './resumed.ts'
 import { anyRuns } from './running.ts'
 import { assertPoolIsThere } from './strangers.ts'
@@ -64,6 +65,8 @@ export async function openHost(
       log: parts.log,
     })
     await nameImages(inventory, parts.images, (record) => rememberLowers(bundles, record))
+    const { seeds } = bundles
+    await renumberCopies({ pool, seeds, inventory, hostTool, names, log: parts.log })
     await cgroups.limitProcesses(names.cgroupRoot)
     await network.open(report.running.flatMap((id) => sandboxes.get(id)?.slot ?? []))
     for (const id of report.running) await rejoin(parts, id)
