@@ -29,6 +29,8 @@ export interface Resumption {
   memory: SavedMemory
   /** Whether it runs before all of its memory is there. */
   lazy: boolean
+  /** Notes for whoever comes after a loss of power that its processes may have gone on. None does before it has returned. */
+  fence: () => Promise<void>
 }
 
 /**
@@ -95,14 +97,14 @@ export class RunningSandboxes {
    */
   async resume(host: BundleHost, record: SandboxRecord, resumption: Resumption, signal?: AbortSignal): Promise<void> {
     const { id, slot } = record
-    const { criu, cgroups, memory, lazy } = resumption
+    const { criu, cgroups, memory, lazy, fence } = resumption
     const stage = async () => {
       const lazyMembers = lazy ? cgroups.memberFiles(this.#names.cgroup(id)) : []
       await stageImages(host, record, memory, lazyMembers)
       if (lazy) await this.#lazy.start(criu, cgroups, id)
     }
     signal?.throwIfAborted()
-    await allDone([mountRoot(host, record), stage()])
+    await allDone([mountRoot(host, record), stage(), fence()])
     signal?.throwIfAborted()
     // No way back from here on.
     const run = async () => {
