@@ -78,7 +78,7 @@ const whyLost: Record<QuarantineReason, string> = {
   unknown: 'it is in quarantine',
   unreadable: 'its record cannot be read; its disk is in quarantine',
   unrecorded: 'its record is gone; its disk is in quarantine',
-  damaged: 'its disk is not whole; what is left of it is in quarantine',
+  damaged: 'its disk or memory is not whole; what is left of it is in quarantine',
 }
 
 function inQuarantine(report: ReconcileReport, kind: 'sandbox' | 'checkpoint', lostId: string): string | undefined {

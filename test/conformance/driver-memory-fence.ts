@@ -13,6 +13,11 @@ const otherBoot = 'another boot of the machine'
 export function memoryFenceConformance(under: () => DriverUnderTest): void {
   const keepsMemory = (): boolean => under().driver.capabilities.fullCheckpoints
 
+  /** Returns when a record says so, which is the last write of it. */
+  const isFlushed = async (id: string): Promise<void> => {
+    while ((await under().fixture.memoryOf(id))?.unflushed !== undefined) await sleep(20)
+  }
+
   /** A hibernated sandbox, counting, as it is found by a start after its record was changed. */
   const found = async (fence: { resuming?: string; unflushed?: string }) => {
     const { driver, guest, fixture, restart } = under()
@@ -82,7 +87,7 @@ export function memoryFenceConformance(under: () => DriverUnderTest): void {
     assert.equal((await fixture.memoryOf(cp))?.unflushed, bootId())
     // The flush that a hibernation asks for is for all.
     await driver.hibernate(id)
-    for (const saved of [id, cp]) while ((await fixture.memoryOf(saved))?.unflushed !== undefined) await sleep(20)
+    for (const saved of [id, cp]) await isFlushed(saved)
     await driver.delete(id)
     await driver.deleteCheckpoint(cp)
   })
@@ -149,6 +154,7 @@ export function memoryFenceConformance(under: () => DriverUnderTest): void {
     await driver.create(specOf(id))
     await startLoad(guest(id))
     await driver.hibernate(id)
+    await isFlushed(id)
     await fixture.forgetProcessor(id)
     await restart({ sandboxIds: [id] })
     await under().driver.wake(specOf(id))

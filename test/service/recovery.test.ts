@@ -136,7 +136,7 @@ test('what went to quarantine says so, and what is back from there can be used a
   const lost = await start({ ...lists, quarantined: [...quarantined] })
   assert.deepEqual(lost.sandbox, ['error', 'host_lost'])
   assert.match(lost.reasonMessage, /its record cannot be read; its disk is in quarantine/)
-  const why = 'its disk is not whole; what is left of it is in quarantine'
+  const why = 'its disk or memory is not whole; what is left of it is in quarantine'
   assert.deepEqual(lost.checkpoint, ['failed', why])
   assert.deepEqual(await start(lists), lost, 'the reason stays')
 
