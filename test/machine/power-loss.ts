@@ -129,8 +129,7 @@ async function prepare(state: 'awake' | 'asleep'): Promise<void> {
 
 /** Waits in the machine, where it takes no time to tell, and returns what the command prints. */
 const watch = (command: string) => inMachine(`cd /run/atoll-*/pool && ${command}`)
-const goesOn = (id: string) =>
-  watch(`until [ -e memory/resumed/${id} ] && [ ! -s memory/resumed/${id} ]; do sleep 0.02; done`)
+const goesOn = (id: string) => watch(`until [ -e memory/resumed/${id} ]; do sleep 0.02; done`)
 
 /** Both start, and memory and disk are of one moment, or the memory was given up with words for it. */
 async function assertWhole(moment: string): Promise<void> {
@@ -181,14 +180,48 @@ describe('a loss of power', () => {
     const large = `dd if=/dev/zero of=/root/large bs=1M count=${largeFileMiB} status=none`
     await sh(id, `pkill --full -STOP [c]ounter.py; ${large}; pkill --full -CONT [c]ounter.py`)
     await settle(id)
-    // Meanwhile the kernel writes the images, for whatever reason, and another sandbox is made, which commits what is written.
+    // Meanwhile the kernel writes the images, for whatever reason, and a checkpoint of another sandbox commits what is written.
     const isSaved = `until grep -q bytes /var/lib/atoll/sandboxes/${id}.json; do sleep 0.02; done`
     const write = `for image in memory/saved/${id}.*/*; do dd if=$image iflag=nocache count=0 status=none; done; sleep 0.2`
-    const commit = 'btrfs subvolume create cut && btrfs subvolume delete cut'
+    const commit = `btrfs subvolume snapshot -r sandboxes/${synced.id} cut && btrfs subvolume delete cut`
     await Promise.all([hibernate(id), watch(`${isSaved}; ${write}; ${commit}`)])
     await cut()
     await assertWhole('images first')
     await sh(id, 'rm -f /root/large')
+  })
+
+  test('right after the answers of a full and a disk-only checkpoint', async () => {
+    await prepare('awake')
+    const [, { id }] = sandboxes as [Counting, Counting]
+    const path = `/api/sandboxes/${id}/checkpoints`
+    const made = async (kind: string): Promise<string> => {
+      const { id: checkpoint } = await ok(api.post(path, { name: kind.replace('_', '-'), kind }))
+      while ((await stateOf(checkpoint)).status === 'processing') await sleep(100)
+      assert.equal((await stateOf(checkpoint)).status, 'ready')
+      return checkpoint
+    }
+    const stateOf = async (checkpoint: string) =>
+      (await ok(api.get(path))).find((item: { id: string }) => item.id === checkpoint) as {
+        status: string
+        error?: string
+      }
+    const counted = Number(await sh(id, 'cat /root/counter'))
+    const [full, disk] = [await made('full'), await made('disk_only')]
+    await cut()
+    const fork = async (from: string): Promise<string> =>
+      (await ok(api.post(`/api/sandboxes/from-checkpoint/${from}`, { timeout: 0 }))).sandboxID
+    const ofDisk = await fork(disk)
+    assert.ok(Number(await sh(ofDisk, 'cat /root/counter')) >= counted, 'what was written and not synced is there')
+    const { status, error } = await stateOf(full)
+    findings.push(`after a full checkpoint: ${status}${error === undefined ? '' : ` (${error})`}`)
+    if (status === 'ready') {
+      const ofMemory = await fork(full)
+      await settle(ofMemory)
+      assert.equal(await sh(ofMemory, 'cat /root/disagreement 2>/dev/null || true'), '')
+      await ok(api.delete(`/api/sandboxes/${ofMemory}`))
+    } else assert.match(error ?? '', /quarantine/)
+    await ok(api.delete(`/api/sandboxes/${ofDisk}`))
+    await assertWhole('after checkpoints')
   })
 
   test('when the processes of a wake have gone on, before its answer', async () => {
