@@ -35,6 +35,7 @@ const runFile = promisify(execFile)
 const fillStepBytesMax = 1024 ** 3
 const fillStepBytesMin = 64 * 1024 ** 2
 const poolBytes = 4 * 1024 ** 3
+const draftWaitMs = 2_000
 /** Sooner than in earnest, so that tests see it, and all the more for those that load a sandbox or freeze it. */
 const guestPatience = {
   intervalMs: 1_000,
@@ -102,7 +103,11 @@ export async function makeRuncFixture(given: Partial<RuncFixtureOptions> = {}): 
       }
     },
     guest: (driver, sandboxId) => createGuest((signal) => driver.dial(sandboxId, signal)),
-    trace: () => traceOf(names),
+    trace: async () => {
+      // A record that says what has been flushed may be on its way; a draft that nobody writes on stays, and shows.
+      await eventually(async () => !(await hasDrafts(dataDir)), draftWaitMs)
+      return traceOf(names)
+    },
     memoryOf: async (id) => (await recordOf(names, id)).record.memory,
     changeMemory: async (id, change) => {
       const { file, record } = await recordOf(names, id)
@@ -201,6 +206,11 @@ export async function makeRuncFixture(given: Partial<RuncFixtureOptions> = {}): 
 async function imageOf(names: HostNames, id: string, name = 'pstree.img'): Promise<string> {
   const { record } = await recordOf(names, id)
   return `${names.poolDir}/${record.memory?.folder}/${name}`
+}
+
+async function hasDrafts(dataDir: string): Promise<boolean> {
+  const folders = ['sandboxes', 'checkpoints'].map((folder) => readdir(`${dataDir}/${folder}`).catch(() => []))
+  return (await Promise.all(folders)).flat().some((name) => name.endsWith('.json.new'))
 }
 
 /** The record of a sandbox or checkpoint, in force or in quarantine. */
