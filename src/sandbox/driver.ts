@@ -158,6 +158,8 @@ export interface ReconcileReport {
   running: string[]
   /** Known sandboxes that do not run but whose disk (and memory, if hibernated with it) is whole. */
   dormant: string[]
+  /** Those of the dormant ones that had memory which could not be kept: they start anew on their disks. */
+  forgotten: string[]
   /** Known sandboxes of which nothing usable is left. */
   lost: string[]
   /** Known checkpoints of which nothing usable is left. */

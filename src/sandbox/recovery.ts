@@ -20,7 +20,7 @@ interface RecoveryDeps {
  * |------------|--------------|-------------------------------------|-----------------|
  * | creating   | a start was cut off: the machine goes, the record says `runtime_failed` in `error` |||
  * | running    | adopted      | `hibernated`, reason `host_lost`    | `error`, `host_lost` |
- * | hibernated | put to sleep, or adopted where that is refused | stays             | `error`, `host_lost` |
+ * | hibernated | put to sleep, or adopted where that is refused | stays; `host_lost` when its memory is given up | `error`, `host_lost` |
  * | error, `host_lost` | –    | `hibernated`, reason `host_lost`    | stays           |
  *
  * Dumps that were cut off have failed. What a start, a dump or a deletion that was cut off has left is removed by the driver;
@@ -51,9 +51,9 @@ export async function recover(deps: RecoveryDeps): Promise<void> {
   }
   for (const sandbox of known) await settle(deps, sandbox, report)
 
-  const { running, dormant, lost, removed, quarantined, takenBack } = report
+  const { running, dormant, forgotten, lost, removed, quarantined, takenBack } = report
   log.info(
-    { adopted: running.length, dormant: dormant.length, lost, removed, takenBack, cutOff: cutOff.length },
+    { adopted: running.length, dormant: dormant.length, forgotten, lost, removed, takenBack, cutOff: cutOff.length },
     'records and machines are in line',
   )
   if (quarantined.length > 0)
@@ -78,7 +78,7 @@ const whyLost: Record<QuarantineReason, string> = {
   unknown: 'it is in quarantine',
   unreadable: 'its record cannot be read; its disk is in quarantine',
   unrecorded: 'its record is gone; its disk is in quarantine',
-  damaged: 'its disk is not whole; what is left of it is in quarantine',
+  damaged: 'its disk or memory is not whole; what is left of it is in quarantine',
 }
 
 function inQuarantine(report: ReconcileReport, kind: 'sandbox' | 'checkpoint', lostId: string): string | undefined {
@@ -108,5 +108,9 @@ async function settle(
       log.warn({ err: error, sandboxId: id }, 'a sandbox that should hibernate cannot, and runs on')
       await lifecycle.found(id, { status: 'running', startedAt: new Date() })
     })
+  } else if (report.forgotten.includes(id)) {
+    const reasonMessage =
+      'the host went down before its memory was safe; the disk is whole and the next operation starts it anew'
+    await lifecycle.change(id, { reason: 'host_lost', reasonMessage })
   }
 }

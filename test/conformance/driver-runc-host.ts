@@ -26,6 +26,7 @@ import { Cgroups } from '../../src/runtime/runc/cgroup.ts'
 import { connectionsClosed } from '../../src/runtime/runc/dump.ts'
 import { HostNames } from '../../src/runtime/runc/names.ts'
 import { recordedIds } from '../../src/runtime/runc/records.ts'
+import type { SavedMemory } from '../../src/runtime/runc/records.ts'
 import { imageDir } from '../support/images.ts'
 import { slowness } from './driver-shell.ts'
 import type { DriverFixture } from './driver.ts'
@@ -34,6 +35,7 @@ const runFile = promisify(execFile)
 const fillStepBytesMax = 1024 ** 3
 const fillStepBytesMin = 64 * 1024 ** 2
 const poolBytes = 4 * 1024 ** 3
+const draftWaitMs = 2_000
 /** Sooner than in earnest, so that tests see it, and all the more for those that load a sandbox or freeze it. */
 const guestPatience = {
   intervalMs: 1_000,
@@ -101,7 +103,31 @@ export async function makeRuncFixture(given: Partial<RuncFixtureOptions> = {}): 
       }
     },
     guest: (driver, sandboxId) => createGuest((signal) => driver.dial(sandboxId, signal)),
-    trace: () => traceOf(names),
+    trace: async () => {
+      // A record that says what has been flushed may be on its way; a draft that nobody writes on stays, and shows.
+      await eventually(async () => !(await hasDrafts(dataDir)), draftWaitMs)
+      return traceOf(names)
+    },
+    memoryOf: async (id) => (await recordOf(names, id)).record.memory,
+    changeMemory: async (id, change) => {
+      const { file, record } = await recordOf(names, id)
+      await writeFile(file, JSON.stringify({ ...record, memory: { ...record.memory, ...change } }))
+    },
+    otherProcessor: async (id) => {
+      const image = await imageOf(names, id, 'cpuinfo.img')
+      const content = await readFile(image).catch(() => undefined)
+      if (content === undefined) return undefined
+      await writeFile(image, withAllInstructions(content))
+      return () => writeFile(image, content)
+    },
+    forgetProcessor: async (id) => {
+      const { file, record } = await recordOf(names, id)
+      const image = await imageOf(names, id, 'cpuinfo.img')
+      const { size } = await stat(image)
+      await rm(image)
+      const memory = { ...record.memory, bytes: (record.memory?.bytes ?? 0) - size }
+      await writeFile(file, JSON.stringify({ ...record, memory }))
+    },
     spoilMemory: async (id) => {
       const image = await imageOf(names, id)
       await rename(image, `${image}.gone`)
@@ -177,12 +203,45 @@ export async function makeRuncFixture(given: Partial<RuncFixtureOptions> = {}): 
 }
 
 /** One without which no memory comes back: of the processes that there were. */
-async function imageOf(names: HostNames, id: string): Promise<string> {
+async function imageOf(names: HostNames, id: string, name = 'pstree.img'): Promise<string> {
+  const { record } = await recordOf(names, id)
+  return `${names.poolDir}/${record.memory?.folder}/${name}`
+}
+
+async function hasDrafts(dataDir: string): Promise<boolean> {
+  const folders = ['sandboxes', 'checkpoints'].map((folder) => readdir(`${dataDir}/${folder}`).catch(() => []))
+  return (await Promise.all(folders)).flat().some((name) => name.endsWith('.json.new'))
+}
+
+/** The record of a sandbox or checkpoint, in force or in quarantine. */
+async function recordOf(names: HostNames, id: string): Promise<{ file: string; record: { memory?: SavedMemory } }> {
+  const item = (await quarantinedIn(names.dataDir)).find((found) => found.id === id)
   const kind = id.startsWith('cp-') ? 'checkpoints' : 'sandboxes'
-  const record = JSON.parse(await readFile(`${names.dataDir}/${kind}/${id}.json`, 'utf8')) as {
-    memory: { folder: string }
+  const file = item?.file ?? `${names.dataDir}/${kind}/${id}.json`
+  return { file, record: JSON.parse(await readFile(file, 'utf8')) as { memory?: SavedMemory } }
+}
+
+/**
+ * CRIU's image of a processor (images/cpuinfo.proto: one message in a message) with each of its words of capabilities, field
+ * 6, filled as far as the length of its number goes.
+ */
+function withAllInstructions(image: Buffer): Buffer {
+  const changed = Buffer.from(image)
+  const numberEnd = (from: number): number => {
+    let at = from
+    while ((changed[at] ?? 0) >= 128) at += 1
+    return at + 1
   }
-  return `${names.poolDir}/${record.memory.folder}/pstree.img`
+  const headerBytes = 12
+  let at = numberEnd(headerBytes + 1)
+  while (at < changed.length) {
+    const tag = changed[at] ?? 0
+    const end = numberEnd(at + 1)
+    const wordEnd = tag === 6 << 3 ? end : at
+    for (let byte = at + 1; byte < wordEnd; byte += 1) changed[byte]! |= byte === at + 5 ? 0x0f : 0x7f
+    at = (tag & 7) === 2 ? end + (changed[at + 1] ?? 0) : end
+  }
+  return changed
 }
 
 /** What carries the data directory's hash or path: mounts, loop devices, links, tables, control groups, files, processes. */

@@ -13,6 +13,7 @@ import { lifeConformance } from './driver-life.ts'
 import { changeConformance } from './driver-changes.ts'
 import { limitConformance } from './driver-limits.ts'
 import { memoryFaultConformance } from './driver-memory-faults.ts'
+import { memoryFenceConformance } from './driver-memory-fence.ts'
 import { memoryConformance } from './driver-memory.ts'
 import { quarantineConformance } from './driver-quarantine.ts'
 
@@ -30,6 +31,17 @@ export interface DriverFixture {
   spoilMemory(id: string): Promise<() => Promise<void>>
   /** Makes nonsense of it, as a fault of the disk would, so that it looks whole; returns what mends it. */
   garbleMemory(id: string): Promise<() => Promise<void>>
+  /** What is recorded of the saved memory of a hibernated sandbox or of a checkpoint. */
+  memoryOf(id: string): Promise<{ resuming?: string; unflushed?: string } | undefined>
+  /** Changes that while no driver is open, wherever the record lies. */
+  changeMemory(id: string, change: { resuming?: string; unflushed?: string }): Promise<void>
+  /**
+   * Makes saved memory that of a processor with instructions that no processor of this machine has; returns what mends it.
+   * Undefined where nobody notes the processor.
+   */
+  otherProcessor(id: string): Promise<(() => Promise<void>) | undefined>
+  /** Makes saved memory what earlier versions left, which noted no processor. The next driver over the data believes it. */
+  forgetProcessor(id: string): Promise<void>
   /** Leaves room for less than 64 MiB on the disk of the sandboxes, and returns what gives the rest back. */
   fillDisk(): Promise<() => Promise<void>>
   /** Ends a sandbox from outside, as a fault of the host would. */
@@ -64,6 +76,7 @@ const everything: readonly Part[] = [
   checkpointConformance,
   memoryConformance,
   memoryFaultConformance,
+  memoryFenceConformance,
   connectionConformance,
   changeConformance,
   limitConformance,

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 #
 # npm run test:machine: this commit on a machine as users have it (machine.sh): the README and the service as shipped, a restart of
-# the machine, and the conformance files of the driver. For Debian 13, or `SUITE=bookworm`. Ends with what docs/reliability.md
+# the machine, losses of its power, and the conformance files of the driver. For Debian 13, or `SUITE=bookworm`. Ends with what docs/reliability.md
 # records and the tally. Under emulation that takes half an hour for the service and more than an hour for the driver.
 #
 #   run.sh            all of it
@@ -27,11 +27,18 @@ fi
 
 # run_file FILE [ENVIRONMENT…]: one file of tests in the machine.
 run_file() {
+  local file=$1
+  shift
+  counted "$file" "$machine" ssh "cd /opt/atoll && env PATH=/opt/atoll/node_modules/.bin:/usr/sbin:/usr/bin:/sbin:/bin $* \
+    node --test --test-concurrency=1 --test-timeout=$test_ms_max --test-reporter=spec $file"
+}
+
+# counted FILE COMMAND…: runs a command that runs a file of tests, and adds up what it says.
+counted() {
   local file=$1 log started=$SECONDS ok bad
   log=$(mktemp)
   shift
-  "$machine" ssh "cd /opt/atoll && env PATH=/opt/atoll/node_modules/.bin:/usr/sbin:/usr/bin:/sbin:/bin $* \
-    node --test --test-concurrency=1 --test-timeout=$test_ms_max --test-reporter=spec $file" </dev/null | tee "$log"
+  "$@" </dev/null | tee "$log"
   read -r ok bad < <(awk '/^ℹ pass /{ p = $3 } /^ℹ fail /{ f = $3 } /^ℹ cancelled /{ c = $3 } END { print p + 0, f + c }' "$log")
   rm -f "$log"
   # A file that ran nothing has failed.
@@ -62,6 +69,9 @@ for _ in $(seq 300); do
 done
 served || exit 1
 run_file test/machine/service.ts "ATOLL_MACHINE_KEY=$key ATOLL_MACHINE_BEFORE=restart"
+# This one runs beside the machine, whose power it cuts.
+counted test/machine/power-loss.ts env ATOLL_MACHINE_KEY="$key" \
+  node --test --test-timeout=$test_ms_max --test-reporter=spec test/machine/power-loss.ts
 "$machine" ssh 'systemctl disable --now --quiet atoll'
 for file in "${conformance[@]}"; do run_file "test/conformance/$file.test.ts" ATOLL_TEST_SLOWNESS=8; done
 

@@ -54,6 +54,7 @@ export class FakeMachines implements RuntimeDriver {
       removed: [],
       quarantined: [],
       takenBack: [],
+      forgotten: [],
     }
     return { ...nothing, ...this.report }
   }

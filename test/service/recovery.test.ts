@@ -57,7 +57,8 @@ test('after a restart every record says what became of its machine', async () =>
   const rebooted = await create()
   const lost = await create()
   const awakeByCrash = await create()
-  await first.service.hibernate(orgId, asleep)
+  const forgotten = await create()
+  for (const id of [asleep, forgotten]) await first.service.hibernate(orgId, id)
   await first.service.hibernate(orgId, awakeByCrash)
   const cutOff = await create()
   await store.sandboxes.updateSandbox(cutOff, { status: 'creating' })
@@ -76,11 +77,16 @@ test('after a restart every record says what became of its machine', async () =>
   const second = await makeWorld(store)
   for (const [id, machine] of first.machines.machines)
     second.machines.machines.set(id, { ...machine, state: 'running' })
-  second.machines.report = { running: [adopted, awakeByCrash], dormant: [asleep, rebooted], lost: [lost] }
+  second.machines.report = {
+    running: [adopted, awakeByCrash],
+    dormant: [asleep, rebooted, forgotten],
+    forgotten: [forgotten],
+    lost: [lost],
+  }
   await second.service.start()
 
   const known = second.machines.opened
-  assert.deepEqual(known?.sandboxIds.toSorted(), [adopted, asleep, awakeByCrash, lost, rebooted].toSorted())
+  assert.deepEqual(known?.sandboxIds.toSorted(), [adopted, asleep, awakeByCrash, forgotten, lost, rebooted].toSorted())
   assert.deepEqual(known?.checkpointIds, [ready.id])
   assert.deepEqual(known?.abandoned.sandboxIds.toSorted(), [cutOff, deleted].toSorted())
   assert.deepEqual(known?.abandoned.checkpointIds.toSorted(), [dumping.id, removed.id].toSorted())
@@ -91,6 +97,7 @@ test('after a restart every record says what became of its machine', async () =>
   }
   assert.deepEqual(await states(adopted), ['running', undefined])
   assert.deepEqual(await states(asleep), ['hibernated', undefined])
+  assert.deepEqual(await states(forgotten), ['hibernated', 'host_lost'])
   assert.deepEqual(await states(rebooted), ['hibernated', 'host_lost'])
   assert.deepEqual(await states(lost), ['error', 'host_lost'])
   assert.deepEqual(await states(awakeByCrash), ['hibernated', undefined])
@@ -129,7 +136,7 @@ test('what went to quarantine says so, and what is back from there can be used a
   const lost = await start({ ...lists, quarantined: [...quarantined] })
   assert.deepEqual(lost.sandbox, ['error', 'host_lost'])
   assert.match(lost.reasonMessage, /its record cannot be read; its disk is in quarantine/)
-  const why = 'its disk is not whole; what is left of it is in quarantine'
+  const why = 'its disk or memory is not whole; what is left of it is in quarantine'
   assert.deepEqual(lost.checkpoint, ['failed', why])
   assert.deepEqual(await start(lists), lost, 'the reason stays')
 

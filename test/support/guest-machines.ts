@@ -23,7 +23,16 @@ export class GuestMachines implements RuntimeDriver {
   #exit: (exit: SandboxExit) => void = () => {}
 
   async open(_known: KnownResources): Promise<ReconcileReport> {
-    return { running: [], dormant: [], lost: [], lostCheckpoints: [], removed: [], quarantined: [], takenBack: [] }
+    return {
+      running: [],
+      dormant: [],
+      forgotten: [],
+      lost: [],
+      lostCheckpoints: [],
+      removed: [],
+      quarantined: [],
+      takenBack: [],
+    }
   }
 
   async close(): Promise<void> {

@@ -10,6 +10,10 @@ const sentences: readonly (readonly [RegExp, string])[] = [
   [/Unsupported proto 262/, 'a multipath TCP socket is open'],
   [/mqueue isn't empty|Unsupported ipc mqueue/, 'a POSIX message queue exists'],
   [/In-flight connection/, 'a connection is waiting to be accepted'],
+  [
+    /CPU instruction capabilities do not match/,
+    'its processor lacks instructions that the one on which the memory was saved has',
+  ],
   [/unix: .*(external|unreachable)/i, 'a unix socket leads out of the sandbox'],
 ]
 

@@ -9,6 +9,7 @@ import type {
   SandboxExit,
   SandboxSpec,
 } from '../../sandbox/driver.ts'
+import { bootId } from '../boot.ts'
 import { gatewayName, gatewayPort } from '../network/index.ts'
 import { diskOf, layerOf, limitDisk } from './bundle.ts'
 import { resourcesOf } from './config.ts'
@@ -25,7 +26,7 @@ import { makeParts } from './parts.ts'
 import type { Parts, RuncDriverOptions } from './parts.ts'
 import { freshEtc, standsOn } from './records.ts'
 import type { SandboxRecord } from './records.ts'
-import { giveUpResumed, onDiskAlone, removeMark } from './resumed.ts'
+import { giveUpStale, onDiskAlone, removeFence, removeMark } from './resumed.ts'
 import { Starts } from './starts.ts'
 import { cleanUp, toldAs } from './steps.ts'
 import { Watch } from './watch.ts'
@@ -105,7 +106,7 @@ class RuncDriver implements RuntimeDriver {
         id,
         ...disk,
         ...inventory.claim(),
-        ...(from === undefined ? { ...current, layers: [], ...freshEtc } : standsOn(from, current)),
+        ...(from === undefined ? { ...current, layers: [], ...freshEtc } : standsOn(from, current, bootId())),
       }
       const recorded = inventory.sandboxes.put(record)
       try {
@@ -143,11 +144,11 @@ class RuncDriver implements RuntimeDriver {
   wake(spec: SandboxSpec, signal?: AbortSignal): Promise<void> {
     return this.#turn(spec.id, async () => {
       const opened = this.#host()
-      const { inventory, running, pool } = this.#parts
+      const { inventory, running } = this.#parts
       const { slot } = inventory.sandbox(spec.id)
       if (running.isUp(spec.id)) return
       const stop = () => running.stop(opened.cgroups, spec.id, slot)
-      const giveUpMemory = () => giveUpResumed(pool, inventory.sandboxes, inventory.sandbox(spec.id))
+      const giveUpMemory = () => giveUpStale(this.#parts, inventory.sandboxes, inventory.sandbox(spec.id))
       await stop()
       // A failure of an earlier wake may not have been written down.
       const record = await giveUpMemory()
@@ -155,8 +156,11 @@ class RuncDriver implements RuntimeDriver {
         await this.#starts.again(opened, record, spec, signal)
       } catch (error) {
         await cleanUp(this.#parts, spec.id, async () => void (await giveUpMemory()))
-        await cleanUp(this.#parts, spec.id, stop)
-        if (inventory.sandbox(spec.id).memory === record.memory) throw error
+        await cleanUp(this.#parts, spec.id, async () => {
+          await stop()
+          await removeFence(inventory.sandboxes, spec.id)
+        })
+        if (record.memory === undefined || inventory.sandbox(spec.id).memory !== undefined) throw error
         this.#watch.removeUnused()
         throw onDiskAlone(this.#parts, spec.id, toldAs(error))
       }

@@ -97,7 +97,7 @@ export const criuOptions = [
 ]
 
 async function dumpConfig({ images, snapshot }: Dump): Promise<string> {
-  const lines = [...criuOptions, 'skip-in-flight', `ghost-limit ${ghostFileLimit}`]
+  const lines = [...criuOptions, 'skip-in-flight', `ghost-limit ${ghostFileLimit}`, 'cpu-cap=ins']
   if (snapshot !== undefined) {
     const script = `${images}/action`
     await writeFile(script, snapshotScript(snapshot), { mode: 0o700 })

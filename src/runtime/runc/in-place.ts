@@ -1,5 +1,6 @@
 import { ServiceError } from '../../errors.ts'
 import type { SandboxSpec } from '../../sandbox/driver.ts'
+import { bootId } from '../boot.ts'
 import { diskOf, limitDisk, makeDisk } from './bundle.ts'
 import { standsOn } from './records.ts'
 import { demandCriu } from './open-host.ts'
@@ -28,9 +29,9 @@ export async function restoreInPlace(
   const before = inventory.sandbox(id)
   const { slot, rangeStart } = before
   const from = inventory.checkpoint(checkpointId)
-  if (from.memory !== undefined) demandCriu(opened)
-  await demandStartable(pool, from, spec)
-  const after: SandboxRecord = { id, rangeStart, slot, disk: nextDisk(before), ...standsOn(from, before) }
+  const criu = from.memory === undefined ? undefined : demandCriu(opened)
+  await demandStartable(pool, from, spec, criu)
+  const after: SandboxRecord = { id, rangeStart, slot, disk: nextDisk(before), ...standsOn(from, before, bootId()) }
   await images.assertPresent(after)
   const release = inventory.hold(before)
   try {

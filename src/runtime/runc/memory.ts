@@ -1,6 +1,7 @@
 import { ServiceError } from '../../errors.ts'
 import type { Gate } from '../../lib/gate.ts'
 import type { FreezeReason } from '../../sandbox/driver.ts'
+import { bootId } from '../boot.ts'
 import { imagesBytes, linkImages } from '../criu/images.ts'
 import { diskOf, layerOf } from './bundle.ts'
 import { idsPerSandbox } from './config.ts'
@@ -28,7 +29,12 @@ export class Memory {
   async save(host: DumpHost, record: SandboxRecord): Promise<void> {
     const { pool, network, inventory, running } = this.#parts
     const { id, slot } = record
-    const memory = { folder: savedMemory(id), address: network.address(slot), keepConnections: true }
+    const memory = {
+      folder: savedMemory(id),
+      address: network.address(slot),
+      keepConnections: true,
+      unflushed: bootId(),
+    }
     const images = pool.path(memory.folder)
     await removeMark(pool, record)
     await inventory.sandboxes.put({ ...record, memory })
@@ -62,7 +68,10 @@ export class Memory {
     }
     const address = record.memory?.address ?? network.address(record.slot)
     const { guest, agent, resolvConfBytes } = record
-    const memory = { folder, address, bytes: await imagesBytes(images), keepConnections: false, guest }
+    const memory = {
+      ...{ folder, address, bytes: await imagesBytes(images), keepConnections: false, guest },
+      unflushed: bootId(),
+    }
     const etc = resolvConfBytes === undefined ? {} : { resolvConfBytes }
     return { ...memory, ...(agent === undefined ? {} : { agent }), ...etc }
   }

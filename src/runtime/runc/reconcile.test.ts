@@ -2,13 +2,14 @@ import assert from 'node:assert/strict'
 import { mkdir, mkdtemp, readdir, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { test } from 'node:test'
+import { bootId } from '../boot.ts'
 import type { DiskPool } from '../disk/index.ts'
 import type { Cgroups } from './cgroup.ts'
 import { Inventory } from './inventory.ts'
 import { HostNames } from './names.ts'
 import { adoptAll, reconcile } from './reconcile.ts'
 import { readSandboxRecord, Records } from './records.ts'
-import type { SandboxRecord } from './records.ts'
+import type { CheckpointRecord, SandboxRecord, SavedMemory } from './records.ts'
 import { makeCrashed } from './testing/crashed-host.ts'
 
 test('sandboxes that let the server wait do so at the same time, and hold up no other', async () => {
@@ -69,6 +70,7 @@ test('a sandbox that cannot be stopped keeps its record and disk, and keeps no o
   assert.deepEqual(report, {
     running: [],
     dormant: ['sb-known-stuck', 'sb-known'],
+    forgotten: [],
     lost: [],
     lostCheckpoints: [],
     removed: ['sb-other'],
@@ -102,6 +104,63 @@ test('memory whose processes had gone on before the crash is given up, and other
   const later = new Records(`${options.names.dataDir}/sandboxes`, readSandboxRecord)
   await later.load()
   assert.equal(later.get('sb-ran')?.memory, undefined)
+})
+
+test('memory that another boot has left on its way to or from the disk is given up, and that of this boot is kept', async (t) => {
+  const saved = (id: string) => ({ folder: `memory/saved/${id}`, address: '', bytes: 5, keepConnections: true })
+  const record = (id: string, slot: number, fence: Partial<SavedMemory>): SandboxRecord => {
+    return {
+      id,
+      rangeStart: slot * 65_536,
+      slot,
+      base: '/',
+      guest: '/',
+      layers: [],
+      memory: { ...saved(id), ...fence },
+    }
+  }
+  const other = 'another boot'
+  const { bytes: _, ...dumped } = { ...saved('sb-dumped'), unflushed: other }
+  const records = [
+    record('sb-begun', 1, { resuming: bootId() }),
+    record('sb-begun-before', 2, { resuming: other }),
+    record('sb-unflushed', 3, { unflushed: bootId() }),
+    record('sb-unflushed-before', 4, { unflushed: other }),
+    record('sb-of-earlier-version', 5, {}),
+    { ...record('sb-dumped', 6, {}), memory: dumped },
+    record('sb-ran-in-this-boot', 7, { resuming: bootId() }),
+  ]
+  const checkpoint = (id: string, fence: Partial<SavedMemory>): CheckpointRecord => ({
+    ...{
+      id,
+      kind: 'full',
+      base: '/',
+      layers: [],
+      sizeBytes: 5,
+      memory: { ...saved(id), bytes: 5, guest: '/', ...fence },
+    },
+  })
+  const checkpoints = [checkpoint('cp-kept', { unflushed: bootId() }), checkpoint('cp-cut', { unflushed: other })]
+  const { options, sandboxes, path, said } = await makeCrashed(t, records, checkpoints)
+  for (const { memory } of checkpoints) {
+    await mkdir(path(memory?.folder ?? ''), { recursive: true })
+    await writeFile(path(`${memory?.folder}/pages-1.img`), 'x'.repeat(5))
+  }
+  // Its statistics have reached the disk, so that it looks like a dump that came to its end.
+  await writeFile(path(`${dumped.folder}/stats-dump`), '')
+  await writeFile(path('memory/resumed/sb-ran-in-this-boot'), '')
+  const report = await reconcile(options)
+  assert.equal(report.dormant.length, records.length)
+  const given = ['sb-begun-before', 'sb-dumped', 'sb-ran-in-this-boot', 'sb-unflushed-before']
+  assert.deepEqual(report.forgotten.toSorted(), given)
+  const kept = sandboxes.all().flatMap(({ id, memory }) => (memory === undefined ? [] : id))
+  assert.deepEqual(kept.toSorted(), ['sb-begun', 'sb-of-earlier-version', 'sb-unflushed'])
+  assert.equal(sandboxes.get('sb-begun')?.memory?.resuming, undefined, 'it may be tried again in another boot')
+  assert.deepEqual(
+    said.map((message) => /the memory of sandbox (\S+) is given up/.exec(message)?.[1] ?? message).toSorted(),
+    given,
+  )
+  assert.deepEqual(report.lostCheckpoints, ['cp-cut'])
 })
 
 test('a left disk that cannot be removed keeps neither the server from its start nor others from being removed', async (t) => {

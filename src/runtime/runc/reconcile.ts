@@ -13,7 +13,7 @@ import { sandboxOfDisk } from './quarantine.ts'
 import type { CheckpointRecord, Records, SandboxRecord } from './records.ts'
 import { removeFolder } from './remove-folder.ts'
 import { runImagesOf } from './restore.ts'
-import { giveUpResumed, markOf, marksFolder } from './resumed.ts'
+import { giveUpStale, markOf, marksFolder, removeFence } from './resumed.ts'
 import { allDone } from './steps.ts'
 import { assertFewStrangers, findStrangers } from './strangers.ts'
 import { hasDisk, hasMemory } from './whole.ts'
@@ -52,7 +52,7 @@ export async function reconcile(options: ReconcileOptions): Promise<ReconcileRep
   await awaitStrayDumps(names.runcRoot, strayDumpTimeoutMs)
   await killStrayTools([names.runDir, names.poolFile])
   await killCriu([names.runDir], { lazyPagesToo: false })
-  const lists = { running: [], dormant: [], lost: [], lostCheckpoints: [] }
+  const lists = { running: [], dormant: [], forgotten: [], lost: [], lostCheckpoints: [] }
   const report: ReconcileReport = { ...lists, removed: [], quarantined: [], takenBack: [] }
   await sandboxes.removeDrafts()
   await checkpoints.removeDrafts()
@@ -190,7 +190,7 @@ async function settleSandboxes(
     if (running.has(id)) continue
     const record = sandboxes.get(id)
     if (record !== undefined && (await isWhole(pool, record))) {
-      await settleMemory(pool, sandboxes, record)
+      if (!(await settleMemory(options, record, stuck.has(id)))) report.forgotten.push(id)
       report.dormant.push(id)
       continue
     }
@@ -243,14 +243,26 @@ async function settleCheckpoints(options: ReconcileOptions, report: ReconcileRep
   }
 }
 
-/** A dump that a dying server left is as good as any when it came to its end; what is left of another is of no use. */
-async function settleMemory(pool: DiskPool, sandboxes: Records<SandboxRecord>, found: SandboxRecord): Promise<void> {
-  const record = await giveUpResumed(pool, sandboxes, found)
-  const { memory, ...rest } = record
-  if (memory === undefined) return
+/**
+ * A dump that a dying server left is as good as any when it came to its end; what is left of another is of no use. Returns whether the
+ * sandbox has all the memory that its record named. What is `stuck` may still be on its way back.
+ */
+async function settleMemory(
+  { pool, inventory: { sandboxes }, log }: ReconcileOptions,
+  found: SandboxRecord,
+  isStuck: boolean,
+): Promise<boolean> {
+  const { id } = found
+  const { memory, ...rest } = await giveUpStale({ pool, log }, sandboxes, found)
+  if (memory === undefined) return found.memory === undefined
+  if (!isStuck) await removeFence(sandboxes, id)
   if (memory.bytes === undefined && (await isWholeDump(pool.path(memory.folder)))) {
-    await sandboxes.put({ ...rest, memory: { ...memory, bytes: await imagesBytes(pool.path(memory.folder)) } })
-  } else if (!(await hasMemory(pool, memory))) {
-    await sandboxes.put(rest)
+    const bytes = await imagesBytes(pool.path(memory.folder))
+    await sandboxes.update(id, (record) => record.memory && { ...record, memory: { ...record.memory, bytes } })
+    return true
   }
+  if (await hasMemory(pool, memory)) return true
+  log(`the memory of sandbox ${id} is given up, and its next start is anew on its disk: its images are not whole`)
+  await sandboxes.put(rest)
+  return false
 }

@@ -79,6 +79,31 @@ test('a record that cannot be written leaves what was written before in force', 
   assert.deepEqual(records.all(), [])
 })
 
+test('a change counts for what was written last, and brings nothing back that was removed', async (t) => {
+  const folder = await mkdtemp(`${tmpdir()}/atoll-records-`)
+  t.after(() => rm(folder, { recursive: true }))
+  const records = new Records(folder, readWord)
+  await records.load()
+  const longer = (record: Word) => ({ ...record, word: `${record.word}, changed` })
+  await records.update('sb-1', longer)
+  assert.deepEqual(records.all(), [])
+  await Promise.all([records.put({ id: 'sb-1', word: 'one' }), records.update('sb-1', longer)])
+  assert.equal(records.get('sb-1')?.word, 'one, changed')
+  await Promise.all([records.update('sb-1', longer), records.put({ id: 'sb-1', word: 'two' })])
+  assert.equal(records.get('sb-1')?.word, 'two')
+  await records.update('sb-1', () => undefined)
+  await assert.rejects(
+    records.update('sb-1', () => unwritable('three')),
+    /no room/,
+  )
+  const again = new Records(folder, readWord)
+  await again.load()
+  assert.deepEqual([records.all(), again.all()], [[{ id: 'sb-1', word: 'two' }], [{ id: 'sb-1', word: 'two' }]])
+  await Promise.all([records.remove('sb-1'), records.update('sb-1', longer)])
+  await again.load()
+  assert.deepEqual([records.all(), again.all()], [[], []])
+})
+
 test('a record whose text is no whole record of its id is not read', () => {
   const sandbox = { id: 'sb-1', rangeStart: 65_536, slot: 1, base: '/base', guest: '/guest', layers: [] }
   assert.deepEqual(readSandboxRecord(JSON.stringify(sandbox), 'sb-1'), sandbox)

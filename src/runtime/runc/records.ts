@@ -42,6 +42,10 @@ export interface SavedMemory {
   bytes?: number
   /** Its connections to the outside may still have their peers: it goes on under the same address. */
   keepConnections: boolean
+  /** The boot of the machine in which a restore of it has begun; see `resumed.ts`. */
+  resuming?: string
+  /** The boot of the machine in which it was saved. Absent when it and its disk have reached the disk of the host. */
+  unflushed?: string
 }
 
 export interface CheckpointRecord {
@@ -64,10 +68,14 @@ export interface CheckpointRecord {
  */
 export const freshEtc = { resolvConfBytes: 64 }
 
-/** What a sandbox that starts from a checkpoint takes over from it. Mapped programs must be those of the saved memory. */
+/**
+ * What a sandbox that starts from a checkpoint, at once and in this `boot`, takes over from it. Mapped programs must be those of
+ * the saved memory.
+ */
 export function standsOn(
   from: CheckpointRecord,
   images: Pick<SandboxRecord, 'guest' | 'agent'>,
+  boot: string,
 ): Omit<SandboxRecord, 'id' | 'rangeStart' | 'slot'> {
   const { base, layers, memory } = from
   const { guest, agent } = memory ?? images
@@ -75,8 +83,9 @@ export function standsOn(
   const etc = resolvConfBytes === undefined ? {} : { resolvConfBytes }
   const stands = { base, layers, guest, ...(agent === undefined ? {} : { agent }), ...etc }
   if (memory === undefined) return stands
-  const { folder, address, bytes, keepConnections } = memory
-  return { ...stands, memory: { folder, address, bytes, keepConnections } }
+  const { folder, address, bytes, keepConnections, unflushed } = memory
+  const onDisk = unflushed === undefined ? {} : { unflushed }
+  return { ...stands, memory: { folder, address, bytes, keepConnections, resuming: boot, ...onDisk } }
 }
 
 /** What a record file says, if it can be read and is one of `id`. */
@@ -113,7 +122,7 @@ export async function recordedIds(folder: string): Promise<string[]> {
   return names.filter((name) => name.endsWith(fileEnding)).map((name) => name.slice(0, -fileEnding.length))
 }
 
-/** One JSON file per record in one folder; all are kept in memory too. Writes are atomic and survive a crash. */
+/** One JSON file per record in one folder; all are kept in memory too. What was written or removed stays so after a loss of power. */
 export class Records<T extends { id: string }> {
   readonly #folder: string
   readonly #read: ReadRecord<T>
@@ -174,32 +183,48 @@ export class Records<T extends { id: string }> {
    * what was written before is in force again, unless another was put meanwhile.
    */
   async put(record: T): Promise<void> {
-    const { id } = record
-    this.#records.set(id, record)
+    this.#records.set(record.id, record)
+    await this.#turns.run(record.id, () => this.#replace(record))
+  }
+
+  /** Changes a record that is there, once all that was put has been written; `change` returns undefined where it need not. */
+  async update(id: string, change: (record: T) => T | undefined): Promise<void> {
     await this.#turns.run(id, async () => {
-      try {
-        await this.#write(record)
-        this.#written.set(id, record)
-      } catch (error) {
-        const before = this.#written.get(id)
-        if (this.#records.get(id) === record) {
-          if (before === undefined) this.#records.delete(id)
-          else this.#records.set(id, before)
-        }
-        throw error
-      }
+      const written = this.#written.get(id)
+      // What waits to be written decides for itself.
+      if (written === undefined || written !== this.#records.get(id)) return
+      const changed = change(written)
+      if (changed === undefined) return
+      this.#records.set(id, changed)
+      await this.#replace(changed)
     })
   }
 
   async remove(id: string): Promise<void> {
     await this.#turns.run(id, async () => {
       await rm(this.file(id), { force: true })
+      await syncFolder(this.#folder)
       this.release(id)
     })
   }
 
   file(id: string): string {
     return `${this.#folder}/${id}${fileEnding}`
+  }
+
+  async #replace(record: T): Promise<void> {
+    const { id } = record
+    try {
+      await this.#write(record)
+      this.#written.set(id, record)
+    } catch (error) {
+      const before = this.#written.get(id)
+      if (this.#records.get(id) === record) {
+        if (before === undefined) this.#records.delete(id)
+        else this.#records.set(id, before)
+      }
+      throw error
+    }
   }
 
   async #write(record: T): Promise<void> {
@@ -213,6 +238,17 @@ export class Records<T extends { id: string }> {
       await draft.close()
     }
     await rename(draftPath, path)
+    await syncFolder(this.#folder)
+  }
+}
+
+/** Brings the names in a folder to the disk. */
+async function syncFolder(path: string): Promise<void> {
+  const folder = await open(path)
+  try {
+    await folder.sync()
+  } finally {
+    await folder.close()
   }
 }
 

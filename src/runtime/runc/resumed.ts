@@ -1,5 +1,6 @@
 import { rm } from 'node:fs/promises'
 import { ServiceError } from '../../errors.ts'
+import { bootId } from '../boot.ts'
 import type { DiskPool } from '../disk/index.ts'
 import type { Parts } from './parts.ts'
 import type { Records, SandboxRecord } from './records.ts'
@@ -7,11 +8,18 @@ import type { Records, SandboxRecord } from './records.ts'
 /**
  * Saved memory and its disk belong together until the processes go on: what they write makes the disk newer, and the same
  * memory on it once more would damage files. CRIU leaves a mark for a disk in the last moment at which a restore can still
- * be given up (`restore.ts`), and none can go on without it; the mark goes when the record has forgotten the memory:
+ * be given up (`restore.ts`), and none can go on without it; the mark goes when the record has forgotten the memory.
  *
- *     saved ── restore fails ──► saved        saved ── mark ──► processes go on ── record without memory ──► no mark
+ * The mark outlives the server, and not a loss of power, before which processes may have synced what they wrote. So the record
+ * is a fence: it says in which boot of the machine a restore has begun, and is on the disk before it begins.
  *
- * So whoever finds memory in a record and a mark, this server or the next, gives the memory up.
+ *     saved ── fence ──► resuming ── mark ──► processes go on ── record without memory ──► no mark
+ *       ▲                   │
+ *       └── restore fails ──┘
+ *
+ * Whoever finds memory in a record, this server or the next, gives it up where there is a mark, and where a restore has begun in
+ * another boot, as nobody knows then. The opposite is memory whose disk is older: while a record says that neither has been
+ * flushed since it was saved (`flush.ts`), it is given up in another boot too.
  */
 export const marksFolder = 'memory/resumed'
 
@@ -25,17 +33,42 @@ export async function removeMark(pool: Pick<DiskPool, 'path'>, record: SandboxRe
   await rm(pool.path(markOf(record)), { force: true })
 }
 
-/** Gives up a saved memory whose processes have gone on. Returns the record in force: without it, or as it was. */
-export async function giveUpResumed(
-  pool: Pick<DiskPool, 'path' | 'has'>,
+/** Gives up a saved memory that may not belong to the disk any more. Returns the record in force: without it, or as it was. */
+export async function giveUpStale(
+  { pool, log }: { pool: Pick<DiskPool, 'path' | 'has'>; log: Parts['log'] },
   sandboxes: Records<SandboxRecord>,
   record: SandboxRecord,
 ): Promise<SandboxRecord> {
   const { memory, ...diskAlone } = record
-  if (memory === undefined || !(await pool.has(markOf(record)))) return record
+  const why = await whyStale(pool, record)
+  if (memory === undefined || why === undefined) return record
+  log(`the memory of sandbox ${record.id} is given up, and its next start is anew on its disk: ${why}`)
   await sandboxes.put(diskAlone)
   await removeMark(pool, record)
   return diskAlone
+}
+
+async function whyStale(pool: Pick<DiskPool, 'has'>, record: SandboxRecord): Promise<string | undefined> {
+  const { memory } = record
+  if (memory === undefined) return undefined
+  const { resuming, unflushed } = memory
+  if (await pool.has(markOf(record))) return 'its processes have gone on since it was saved'
+  if (resuming !== undefined && resuming !== bootId()) {
+    return 'the machine went down while it was brought back, and its processes may have gone on'
+  }
+  if (unflushed !== undefined && unflushed !== bootId()) {
+    return 'the machine went down before it and its disk had been flushed'
+  }
+  return undefined
+}
+
+/** A restore has failed before the processes went on, and has ended: also after a loss of power it may be tried again. */
+export async function removeFence(sandboxes: Records<SandboxRecord>, id: string): Promise<void> {
+  await sandboxes.update(id, (record) => {
+    if (record.memory?.resuming === undefined) return undefined
+    const { resuming: _, ...memory } = record.memory
+    return { ...record, memory }
+  })
 }
 
 /** The fault of a wake that failed when the processes had gone on already, which costs the memory. */

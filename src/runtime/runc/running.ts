@@ -30,6 +30,8 @@ export interface Resumption {
   memory: SavedMemory
   /** Whether it runs before all of its memory is there. */
   lazy: boolean
+  /** Notes for whoever comes after a loss of power that its processes may have gone on. None does before it has returned. */
+  fence: () => Promise<void>
 }
 
 /**
@@ -96,7 +98,7 @@ export class RunningSandboxes {
    */
   async resume(host: BundleHost, record: SandboxRecord, resumption: Resumption, signal?: AbortSignal): Promise<void> {
     const { id, slot } = record
-    const { criu, cgroups, memory, lazy } = resumption
+    const { criu, cgroups, memory, lazy, fence } = resumption
     // In another subnet nobody would answer what their peers send.
     const keepConnections = memory.keepConnections && memory.address === this.#network.address(slot)
     const stage = async () => {
@@ -105,7 +107,7 @@ export class RunningSandboxes {
       if (lazy) await this.#lazy.start(criu, cgroups, id)
     }
     signal?.throwIfAborted()
-    await allDone([mountFit(host, record), stage()])
+    await allDone([mountFit(host, record), stage(), fence()])
     signal?.throwIfAborted()
     // No way back from here on.
     const run = async () => {

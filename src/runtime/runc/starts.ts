@@ -1,6 +1,8 @@
 import { availableParallelism } from 'node:os'
 import { Gate } from '../../lib/gate.ts'
 import type { SandboxSpec } from '../../sandbox/driver.ts'
+import { bootId } from '../boot.ts'
+import { assertProcessorFits } from '../criu/processor.ts'
 import { limitDisk, makeBundle, makeDisk } from './bundle.ts'
 import { demandCriu } from './open-host.ts'
 import type { OpenHost } from './open-host.ts'
@@ -30,6 +32,7 @@ export class Starts {
    * write; none is used before it holds.
    */
   async first(opened: OpenHost, record: SandboxRecord, spec: SandboxSpec, signal?: AbortSignal): Promise<void> {
+    await this.#assertRestorable(opened, record)
     const start = async () => {
       await this.#parts.images.assertPresent(record)
       await allDone([makeDisk(opened.bundles, record), makeBundle(opened.bundles, record, spec)])
@@ -44,6 +47,7 @@ export class Starts {
    * the disk comes first: it can take long and fail, and must not do so when the memory is already used up.
    */
   async again(opened: OpenHost, record: SandboxRecord, spec: SandboxSpec, signal?: AbortSignal): Promise<void> {
+    await this.#assertRestorable(opened, record)
     const start = async () => {
       await this.#parts.images.assertPresent(record)
       await allDone([limitDisk(opened.bundles, record, spec.diskMb), makeBundle(opened.bundles, record, spec)])
@@ -51,6 +55,12 @@ export class Starts {
       await this.#forgetMemory(record)
     }
     await this.gate.pass(start, signal)
+  }
+
+  /** Throws `full_checkpoint_unavailable` while nothing is touched. */
+  async #assertRestorable(opened: OpenHost, { memory }: SandboxRecord): Promise<void> {
+    if (memory === undefined) return
+    await assertProcessorFits(demandCriu(opened), this.#parts.pool.path(memory.folder))
   }
 
   /** The processes that the memory was of have gone on. */
@@ -72,7 +82,16 @@ export class Starts {
       cgroups: opened.cgroups,
       memory,
       lazy: lazy.suits(opened.criu, memory, spec),
+      fence: () => this.#fence(record),
     }
     await running.resume(opened.bundles, record, resumption, signal)
+  }
+
+  /** Returns when the disk says that a restore has begun (`resumed.ts`). */
+  async #fence(record: SandboxRecord): Promise<void> {
+    const { memory } = record
+    const resuming = bootId()
+    if (memory === undefined || memory.resuming === resuming) return
+    await this.#parts.inventory.sandboxes.put({ ...record, memory: { ...memory, resuming } })
   }
 }

@@ -1,5 +1,6 @@
 import type { SandboxExit } from '../../sandbox/driver.ts'
 import type { Cgroups } from './cgroup.ts'
+import { flushMemory } from './flush.ts'
 import { askGuest, GuestChecks } from './guest-checks.ts'
 import type { OpenHost } from './open-host.ts'
 import type { Parts } from './parts.ts'
@@ -10,6 +11,8 @@ import { exitOf } from './running.ts'
 const watchIntervalMs = 250
 /** How often the DNS forwarder and the disk pool are. */
 const tendIntervalMs = 2_000
+/** How long saved memory whose callers expect forks of it at once may wait for the flush, which slows those. */
+const flushIntervalMs = 30_000
 /** The key of the turn that removes what nobody needs. */
 const unusedTurn = 'what is unused'
 /** The key of the turn that brings to the disk what was saved. */
@@ -31,6 +34,7 @@ export class Watch {
   readonly #attended = new Set<string>()
   #watching: { opened: OpenHost; timer: NodeJS.Timeout } | undefined
   #tendedAt = 0
+  #flushedAt = 0
   #onExit: (exit: SandboxExit) => void = () => undefined
 
   constructor(parts: Parts) {
@@ -54,6 +58,8 @@ export class Watch {
     clearInterval(this.#watching?.timer)
     await this.#parts.turns.allIdle()
     this.#watching = undefined
+    const { log } = this.#parts
+    await flushMemory(this.#parts).catch((error: unknown) => log(`saved memory cannot be flushed: ${String(error)}`))
   }
 
   onExit(listener: (exit: SandboxExit) => void): void {
@@ -77,6 +83,7 @@ export class Watch {
         await this.#end(cgroups, exit)
       })
     }
+    if (Date.now() - this.#flushedAt >= flushIntervalMs) this.flush()
     if (Date.now() - this.#tendedAt < tendIntervalMs) return
     this.#tendedAt = Date.now()
     this.#attend(hostTurn, async () => {
@@ -111,9 +118,10 @@ export class Watch {
     this.#attend(unusedTurn, () => this.#parts.inventory.removeUnused())
   }
 
-  /** Brings to the disk in the background what was written to the pool. */
+  /** Brings saved memory to the disk in the background. */
   flush(): void {
-    this.#attend(flushTurn, () => this.#parts.pool.flush())
+    this.#flushedAt = Date.now()
+    this.#attend(flushTurn, () => flushMemory(this.#parts))
   }
 
   /** Does something beside the calls, in its turn; a second time only when the first has ended. */

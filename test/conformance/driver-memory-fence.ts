@@ -1,0 +1,164 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { isServiceError } from '../../src/errors.ts'
+import { bootId } from '../../src/runtime/boot.ts'
+import type { DriverUnderTest } from './driver.ts'
+import { count, startLoad } from './driver-memory-load.ts'
+import { freshId, shell, specOf } from './driver-shell.ts'
+
+const otherBoot = 'another boot of the machine'
+
+/** Saved memory meets no disk of another moment, and no processor that lacks what its programs use. */
+export function memoryFenceConformance(under: () => DriverUnderTest): void {
+  const keepsMemory = (): boolean => under().driver.capabilities.fullCheckpoints
+
+  /** Returns when a record says so, which is the last write of it. */
+  const isFlushed = async (id: string): Promise<void> => {
+    while ((await under().fixture.memoryOf(id))?.unflushed !== undefined) await sleep(20)
+  }
+
+  /** A hibernated sandbox, counting, as it is found by a start after its record was changed. */
+  const found = async (fence: { resuming?: string; unflushed?: string }) => {
+    const { driver, guest, fixture, restart } = under()
+    const id = freshId('sb')
+    await driver.create(specOf(id))
+    await startLoad(guest(id))
+    await driver.hibernate(id)
+    await driver.close()
+    await fixture.changeMemory(id, fence)
+    const report = await restart({ sandboxIds: [id] })
+    assert.ok(report.dormant.includes(id))
+    return { id, isForgotten: report.forgotten.includes(id) }
+  }
+
+  test('memory whose restore was begun in this boot and did not get far is tried again, and has no fence any more', async () => {
+    if (!keepsMemory()) return
+    const { id, isForgotten } = await found({ resuming: bootId() })
+    assert.equal(isForgotten, false)
+    assert.equal((await under().fixture.memoryOf(id))?.resuming, undefined)
+    await under().driver.wake(specOf(id))
+    assert.equal(await count(under().guest(id)), 2)
+    await under().driver.delete(id)
+  })
+
+  for (const [state, fence] of [
+    ['whose restore was begun in another boot', { resuming: otherBoot }],
+    ['that was not flushed in another boot', { unflushed: otherBoot }],
+  ] as const) {
+    test(`memory ${state} is given up; the disk stays, and the start says so`, async () => {
+      if (!keepsMemory()) return
+      const { id, isForgotten } = await found(fence)
+      assert.equal(isForgotten, true)
+      await under().driver.wake(specOf(id))
+      const guest = under().guest(id)
+      assert.equal((await shell(guest, 'pgrep node')).stdout, '', 'it was started anew')
+      assert.equal((await shell(guest, 'test -e /workspace/loop')).exitCode, 0, 'on its disk')
+      await startLoad(guest)
+      await under().driver.hibernate(id)
+      await under().driver.wake(specOf(id))
+      assert.equal(await count(guest), 2, 'and can be saved as any other')
+      await under().driver.delete(id)
+    })
+  }
+
+  test('a wake that fails before the processes go on leaves no fence', async () => {
+    if (!keepsMemory()) return
+    const { driver, guest, fixture } = under()
+    const id = freshId('sb')
+    await driver.create(specOf(id))
+    await startLoad(guest(id))
+    await driver.hibernate(id)
+    const mend = await fixture.spoilMemory(id)
+    await assert.rejects(driver.wake(specOf(id)), (error) => isServiceError(error, 'full_checkpoint_unavailable'))
+    await mend()
+    const memory = await fixture.memoryOf(id)
+    assert.deepEqual([memory === undefined, memory?.resuming], [false, undefined])
+    await driver.delete(id)
+  })
+
+  test('saved memory counts as unflushed until it is on the disk, that of a checkpoint too', async () => {
+    if (!keepsMemory()) return
+    const { driver, guest, fixture } = under()
+    const [id, cp] = [freshId('sb'), freshId('cp')]
+    await driver.create(specOf(id))
+    await startLoad(guest(id))
+    await driver.checkpoint(id, cp, 'full')
+    assert.equal((await fixture.memoryOf(cp))?.unflushed, bootId())
+    // The flush that a hibernation asks for is for all.
+    await driver.hibernate(id)
+    for (const saved of [id, cp]) await isFlushed(saved)
+    await driver.delete(id)
+    await driver.deleteCheckpoint(cp)
+  })
+
+  test('a full checkpoint that was not flushed in another boot is lost, and its sandbox and other checkpoints are not', async () => {
+    if (!keepsMemory()) return
+    const { driver, guest, fixture, restart } = under()
+    const [id, cut, kept] = [freshId('sb'), freshId('cp'), freshId('cp')]
+    await driver.create(specOf(id))
+    await startLoad(guest(id))
+    for (const cp of [cut, kept]) await driver.checkpoint(id, cp, 'full')
+    await driver.close()
+    assert.equal((await fixture.memoryOf(kept))?.unflushed, undefined, 'a server that ends has flushed')
+    await fixture.changeMemory(cut, { unflushed: otherBoot })
+    const report = await restart({ sandboxIds: [id], checkpointIds: [cut, kept] })
+    assert.deepEqual(report.lostCheckpoints, [cut])
+    const reasons = report.quarantined.map((item) => [item.id, item.reason])
+    assert.deepEqual(reasons, [[cut, 'damaged']])
+    const fork = freshId('sb')
+    await under().driver.create(specOf(fork, { from: { checkpointId: kept } }))
+    assert.equal(await count(under().guest(fork)), 2)
+    for (const sandbox of [id, fork]) await under().driver.delete(sandbox)
+    await under().driver.deleteCheckpoint(kept)
+    await under().driver.close()
+    await fixture.changeMemory(cut, { unflushed: bootId() })
+    const back = await restart({ checkpointIds: [cut] })
+    assert.deepEqual(back.takenBack, [cut])
+    await under().driver.deleteCheckpoint(cut)
+  })
+
+  test('memory of a processor that had other instructions is refused in words, and costs nothing', async (t) => {
+    if (!keepsMemory()) return
+    const { driver, guest, fixture } = under()
+    const [id, cp, fork] = [freshId('sb'), freshId('cp'), freshId('sb')]
+    await driver.create(specOf(id))
+    await startLoad(guest(id))
+    await driver.checkpoint(id, cp, 'full')
+    const mends = [await fixture.otherProcessor(cp)]
+    if (mends[0] === undefined) return t.diagnostic('CRIU notes no processor on this machine')
+    const before = await fixture.trace()
+    const refused = (error: unknown) =>
+      isServiceError(error, 'full_checkpoint_unavailable') && /processor lacks instructions/.test(error.message)
+    await assert.rejects(driver.create(specOf(fork, { from: { checkpointId: cp } })), refused)
+    await assert.rejects(driver.restore(specOf(id), cp), refused)
+    assert.equal(await count(guest(id)), 2, 'it has run on')
+    const things = (trace: readonly string[]) => trace.filter((line) => !line.startsWith('process'))
+    assert.deepEqual(things(await fixture.trace()), things(before))
+    await driver.hibernate(id)
+    mends.push(await fixture.otherProcessor(id))
+    for (let attempt = 0; attempt < 2; attempt += 1) await assert.rejects(driver.wake(specOf(id)), refused)
+    for (const mend of mends) await mend?.()
+    await driver.wake(specOf(id))
+    assert.equal(await count(guest(id)), 3)
+    await driver.create(specOf(fork, { from: { checkpointId: cp } }))
+    assert.equal(await count(guest(fork)), 2)
+    for (const sandbox of [id, fork]) await driver.delete(sandbox)
+    await driver.deleteCheckpoint(cp)
+  })
+
+  test('memory of which no processor is noted, as earlier versions left it, comes back', async () => {
+    if (!keepsMemory()) return
+    const { driver, guest, fixture, restart } = under()
+    const id = freshId('sb')
+    await driver.create(specOf(id))
+    await startLoad(guest(id))
+    await driver.hibernate(id)
+    await isFlushed(id)
+    await fixture.forgetProcessor(id)
+    await restart({ sandboxIds: [id] })
+    await under().driver.wake(specOf(id))
+    assert.equal(await count(under().guest(id)), 2)
+    await under().driver.delete(id)
+  })
+}
