@@ -6,11 +6,13 @@
 //!     atoll-hostd overlay --target DIR --upper DIR --work DIR --range START:COUNT --lower START:DIR [--lower START:DIR …]
 //!     atoll-hostd tmpfs   --target DIR --size BYTES --inodes COUNT --owner ID
 //!     atoll-hostd number  --dir DIR --from NUMBER
+//!     atoll-hostd network --pid PID --start TICK [--close ADDRESS]
 //!     atoll-hostd version
 
 mod args;
 mod frame;
 mod launch;
+mod network;
 mod number;
 mod overlay;
 mod relay;
@@ -59,10 +61,15 @@ fn run() -> Result<(), Error> {
             args.finish()?;
             number::count_up(&dir, from)
         }
+        "network" => {
+            let request = network::Request::from_args(&mut args)?;
+            args.finish()?;
+            network::configure(&request)
+        }
         "version" => {
             println!("{}", env!("CARGO_PKG_VERSION"));
             Ok(())
         }
-        _ => Err(Error::new("usage: atoll-hostd serve|overlay|tmpfs|number|version --name value …")),
+        _ => Err(Error::new("usage: atoll-hostd serve|overlay|tmpfs|number|network|version --name value …")),
     }
 }

@@ -4,7 +4,7 @@
  */
 import { join } from 'node:path'
 import { userfaultfdIsAllowed } from '../criu/userfaultfd.ts'
-import { bridgeCheck } from './network.ts'
+import { linksCheck } from './network.ts'
 import { runSetup, type CheckReport, type HostCheck, type HostPlaces } from './check.ts'
 import { criuSelfTest } from './criu.ts'
 import { diskPoolCheck } from './disk-pool.ts'
@@ -61,7 +61,7 @@ const hostChecks: readonly HostCheck[] = [
   runcCheck,
   overlayCheck,
   diskPoolCheck,
-  bridgeCheck,
+  linksCheck,
   dnsmasqCheck,
   ...imageChecks,
   criuCheck,

@@ -83,7 +83,7 @@ export class Inventory {
     const sandboxes = [...this.sandboxes.all(), ...this.quarantine.sandboxRecords]
     const owners = [...sandboxes, ...this.#layers()]
     const ranges = new Set(owners.map((owner) => (owner.rangeStart - idRangeFirst) / idsPerSandbox))
-    // Place 0 of the subnet is the bridge's.
+    // Place 0 of the subnet is the gateway's.
     const slot = 1 + this.#slots.take(new Set(sandboxes.map((record) => record.slot - 1)))
     return { rangeStart: idRangeFirst + this.#ranges.take(ranges) * idsPerSandbox, slot }
   }
