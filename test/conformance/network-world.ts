@@ -3,7 +3,7 @@ import type { ChildProcess } from 'node:child_process'
 import { randomBytes, randomInt } from 'node:crypto'
 import { once } from 'node:events'
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
+import { networkInterfaces, tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { createInterface, type Interface } from 'node:readline'
 import { promisify } from 'node:util'
@@ -25,11 +25,11 @@ export class NetworkWorld implements AsyncDisposable {
   readonly #namespaces: Namespace[] = []
 
   private constructor(folder: string, hostTool: string) {
-    const third = randomInt(0, 240)
+    const { subnet, outside } = freeSubnet()
     this.#folder = folder
     this.hostTool = hostTool
-    this.subnet = new Subnet(`10.253.${third - (third % 16)}.0/20`)
-    this.outside = new Outside(this.hash, `11.253.${third}`)
+    this.subnet = subnet
+    this.outside = new Outside(this.hash, outside)
     this.network = new Network({
       hash: this.hash,
       subnet: this.subnet,
@@ -75,6 +75,16 @@ export class NetworkWorld implements AsyncDisposable {
     for (const namespace of this.#namespaces) await namespace.end()
     await this.outside[Symbol.asyncDispose]()
     await rm(this.#folder, { recursive: true, force: true })
+  }
+}
+
+/** One that has room for more links than a bridge has ports, and the beginning of public addresses that belong to it. */
+function freeSubnet(): { subnet: Subnet; outside: string } {
+  const taken = Object.values(networkInterfaces()).flatMap((infos = []) => infos.flatMap(({ cidr }) => cidr ?? []))
+  for (;;) {
+    const [second, third] = [randomInt(240, 252), 16 * randomInt(0, 16)]
+    const subnet = new Subnet(`10.${second}.${third}.0/20`)
+    if (!taken.some((address) => subnet.meets(address))) return { subnet, outside: `11.${second}.${third}` }
   }
 }
 
