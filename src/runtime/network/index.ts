@@ -219,18 +219,19 @@ export class Network {
   async #rejoin(slots: readonly number[]): Promise<void> {
     const layout = this.#layout
     const links = new Set(await readdir(networksDir))
-    const bridged = slots.filter((slot) => links.has(layout.bridgedLink(slot)))
-    const joined = [...bridged, ...slots.filter((slot) => links.has(layout.port(slot).link))]
+    const isBridged = (slot: number) => links.has(layout.bridgedLink(slot))
+    const joined = slots.filter((slot) => isBridged(slot) || links.has(layout.port(slot).link))
     if (joined.length === 0) return
-    const lines = [
-      ...bridged.flatMap((slot) => layout.partFromBridge(layout.bridgedLink(slot), layout.port(slot))),
-      ...joined.flatMap((slot) => layout.joinPort(layout.port(slot))),
-    ]
+    const lines = joined.flatMap((slot) => [
+      ...(isBridged(slot) ? layout.partFromBridge(layout.bridgedLink(slot), layout.port(slot)) : []),
+      ...layout.joinPort(layout.port(slot)),
+    ])
     // One that ends meanwhile takes its link with it, and keeps no other from the network.
     await run(['ip', '-force', '-batch', '-'], { input: lines.join('\n'), timeoutMs: joinTimeoutMs }).catch(
       (error: unknown) => this.#log(`not all sandboxes that run have joined the network: ${message(error)}`),
     )
-    for (const slot of joined) await forward(layout.port(slot).link)
+    for (const slot of joined)
+      await forward(layout.port(slot).link).catch((error: unknown) => this.#log(message(error)))
   }
 
   /** Those that earlier versions had beside `rulesFile`. */
