@@ -6,7 +6,7 @@ import { commandEnvironment } from '../command.ts'
 import { reverseZones } from './reverse-zones.ts'
 import { deniedNetworks } from './rules.ts'
 
-const startTimeoutMs = 3_000
+const startTimeoutMs = 15_000
 const pollMs = 5
 /** An address in these says nothing of this host's neighbourhood, and programs use names for their own loopback. */
 const harmlessNetworks: readonly string[] = ['0.0.0.0/8', '127.0.0.0/8']
