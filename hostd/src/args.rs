@@ -50,6 +50,13 @@ impl Args {
         self.one(name)?.into_string().map_err(|value| Error::new(format!("--{name} {value:?} is not text")))
     }
 
+    pub fn optional_text(&mut self, name: &str) -> Result<Option<String>, Error> {
+        match self.pairs.iter().any(|(key, _)| key == name) {
+            true => self.text(name).map(Some),
+            false => Ok(None),
+        }
+    }
+
     pub fn number<T: FromStr>(&mut self, name: &str) -> Result<T, Error> {
         let text = self.text(name)?;
         text.parse().map_err(|_| Error::new(format!("--{name} {text} is not a number in range")))

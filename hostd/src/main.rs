@@ -8,11 +8,13 @@
 //!     atoll-hostd number  --dir DIR --from NUMBER
 //!     atoll-hostd forget-origins --dir DIR
 //!     atoll-hostd exchange --one PATH --other PATH
+//!     atoll-hostd network --pid PID --start TICK [--close ADDRESS]
 //!     atoll-hostd version
 
 mod args;
 mod frame;
 mod launch;
+mod network;
 mod number;
 mod origins;
 mod overlay;
@@ -73,10 +75,15 @@ fn run() -> Result<(), Error> {
             args.finish()?;
             sys::exchange(&one, &other)
         }
+        "network" => {
+            let request = network::Request::from_args(&mut args)?;
+            args.finish()?;
+            network::configure(&request)
+        }
         "version" => {
             println!("{}", env!("CARGO_PKG_VERSION"));
             Ok(())
         }
-        _ => Err(Error::new("usage: atoll-hostd serve|overlay|tmpfs|number|forget-origins|exchange|version --name value …")),
+        _ => Err(Error::new("usage: atoll-hostd serve|overlay|tmpfs|number|forget-origins|exchange|network|version --name value …")),
     }
 }

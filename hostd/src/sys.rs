@@ -55,6 +55,7 @@ const MOUNT_ATTR_RDONLY: u64 = 0x1;
 const MOUNT_ATTR_IDMAP: u64 = 0x0010_0000;
 const CLONE_NEWUSER: c_int = 0x1000_0000;
 const CLONE_NEWNS: c_int = 0x0002_0000;
+const CLONE_NEWNET: c_int = 0x4000_0000;
 
 /// Of x86_64 and of the generic table differ: it holds `O_DIRECTORY`.
 #[cfg(target_arch = "aarch64")]
@@ -149,6 +150,14 @@ pub fn enter_private_mounts() -> Result<(), Error> {
 pub fn enter_mounts(namespace: &impl AsRawFd) -> Result<(), Error> {
     if unsafe { setns(namespace.as_raw_fd(), CLONE_NEWNS) } != 0 {
         return Err(Error::last("setns", "mount namespace"));
+    }
+    Ok(())
+}
+
+/// For this thread and the programs that it starts.
+pub fn enter_network(namespace: &impl AsRawFd) -> Result<(), Error> {
+    if unsafe { setns(namespace.as_raw_fd(), CLONE_NEWNET) } != 0 {
+        return Err(Error::last("setns", "network namespace"));
     }
     Ok(())
 }

@@ -26,7 +26,7 @@ export interface RuntimeDriver {
   readonly capabilities: DriverCapabilities
 
   /**
-   * Prepares the host (disk pool, bridge, packet rules, DNS) and brings what runs in line with what is known: sandboxes in
+   * Prepares the host (disk pool, links, packet rules, DNS) and brings what runs in line with what is known: sandboxes in
    * `known` that still run are adopted, what it calls abandoned is removed, and what it does not name at all is stopped and
    * moved to quarantine, with what it stands on. Known ones that lie in quarantine are taken back.
    * Throws `unavailable` with what to do when the host cannot run sandboxes, and, before anything is stopped or removed, when

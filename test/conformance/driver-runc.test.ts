@@ -426,7 +426,7 @@ async function loseBoot(fixture: RuncFixture, pid: number): Promise<void> {
   assert.ok(await eventually(async () => (await fixture.trace()).every((line) => !line.startsWith('process'))))
   const mounts = (await fixture.trace()).filter((line) => line.startsWith('mount ')).map((line) => line.slice(6))
   for (const mount of mounts.toReversed()) await runFile('umount', ['--lazy', mount])
-  for (const family of ['inet', 'bridge']) await runFile('nft', ['delete', 'table', family, `atoll_${hash}`])
+  await runFile('nft', ['delete', 'table', 'inet', `atoll_${hash}`])
   await runFile('ip', ['link', 'delete', `atl${hash}`])
   await rm(runDir, { recursive: true })
 }

@@ -67,7 +67,7 @@ export async function heldOnHost(dataDir: string): Promise<string[]> {
   ])
   return [
     ...mounts.split('\n').flatMap((line) => (line.includes(sandboxesDir) ? [`mount ${line.split(' ')[4]}`] : [])),
-    ...links.filter((link) => link.startsWith(`av${hash}`)).map((link) => `link ${link}`),
+    ...links.filter((link) => link.startsWith(`atl${hash}`) && link !== `atl${hash}`).map((link) => `link ${link}`),
     ...groups.map((pid) => `process ${pid}`),
     ...entries.flat(),
   ].toSorted()

@@ -7,18 +7,20 @@ import { freePort } from './listen.ts'
 
 const headerBytes = 12
 const udpBytesMax = 512
-const types = { cname: 5, txt: 16 }
+const types = { a: 1, cname: 5, txt: 16 }
 const codes = { none: 0, noSuchName: 3 }
 
 /** What a server does instead of answering: nothing, bytes that are no DNS, or a refusal of the given code. */
 export type Fault = 'silent' | 'garbage' | number
 
-/** A name server on loopback, over UDP and TCP, that knows nothing but the TXT and CNAME records that it is given. */
+/** A name server on loopback, over UDP and TCP, that knows nothing but the records that it is given. */
 export class DnsServer implements AsyncDisposable {
   /** By name, lower case: its TXT records, each a list of strings. */
   readonly texts = new Map<string, string[][]>()
   /** By name: where it points. */
   readonly aliases = new Map<string, string>()
+  /** By name: its IPv4 addresses, told whatever is asked. */
+  readonly addresses = new Map<string, string[]>()
   /** Every name that was asked for, as it was sent. */
   readonly asked: string[] = []
   fault: Fault | undefined
@@ -27,8 +29,8 @@ export class DnsServer implements AsyncDisposable {
   readonly #tcp: Server
   readonly #connections = new Set<Socket>()
 
-  private constructor(port: number, udp: UdpSocket, tcp: Server) {
-    this.address = `127.0.0.1:${port}`
+  private constructor(address: string, udp: UdpSocket, tcp: Server) {
+    this.address = address
     this.#udp = udp
     this.#tcp = tcp
     udp.on('message', (question, peer) => {
@@ -47,15 +49,16 @@ export class DnsServer implements AsyncDisposable {
     })
   }
 
-  static async start(): Promise<DnsServer> {
-    const port = await freePort()
+  /** At a port of its own, unless another is wanted. */
+  static async start({ host = '127.0.0.1', port }: { host?: string; port?: number } = {}): Promise<DnsServer> {
+    const own = port ?? (await freePort())
     const udp = createSocket('udp4')
-    udp.bind(port, '127.0.0.1')
+    udp.bind(own, host)
     await once(udp, 'listening')
     const tcp = createServer()
-    tcp.listen(port, '127.0.0.1')
+    tcp.listen(own, host)
     await once(tcp, 'listening')
-    return new DnsServer(port, udp, tcp)
+    return new DnsServer(`${host}:${own}`, udp, tcp)
   }
 
   /** Sets the one TXT record of a name, of one string. */
@@ -83,6 +86,9 @@ export class DnsServer implements AsyncDisposable {
     const target = this.aliases.get(lower)
     const texts = this.texts.get(target ?? lower) ?? []
     const records = target === undefined ? [] : [record(lower, types.cname, encodeName(target))]
+    for (const address of this.addresses.get(lower) ?? []) {
+      records.push(record(lower, types.a, Buffer.from(address.split('.').map(Number))))
+    }
     for (const strings of texts) records.push(record(target ?? lower, types.txt, encodeStrings(strings)))
     const answer = message(id, records.length > 0 ? codes.none : codes.noSuchName, question, records)
     return answer.length <= bytesMax ? answer : message(id, codes.none, question, [], true)

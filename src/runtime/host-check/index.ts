@@ -5,7 +5,7 @@
 import { readlink } from 'node:fs/promises'
 import { join } from 'node:path'
 import { userfaultfdIsAllowed } from '../criu/userfaultfd.ts'
-import { bridgeCheck } from './network.ts'
+import { linksCheck } from './network.ts'
 import { runSetup, type CheckReport, type HostCheck, type HostPlaces } from './check.ts'
 import { criuSelfTest } from './criu.ts'
 import { diskPoolCheck } from './disk-pool.ts'
@@ -65,7 +65,7 @@ const hostChecks: readonly HostCheck[] = [
   runcCheck,
   overlayCheck,
   diskPoolCheck,
-  bridgeCheck,
+  linksCheck,
   dnsmasqCheck,
   ...imageChecks,
   criuCheck,

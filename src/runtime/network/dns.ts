@@ -3,19 +3,27 @@ import { open, readFile } from 'node:fs/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { ServiceError } from '../../errors.ts'
 import { commandEnvironment } from '../command.ts'
+import { reverseZones } from './reverse-zones.ts'
+import { deniedNetworks } from './rules.ts'
 
-const startTimeoutMs = 3_000
+const startTimeoutMs = 15_000
 const pollMs = 5
+/** An address in these says nothing of this host's neighbourhood, and programs use names for their own loopback. */
+const harmlessNetworks: readonly string[] = ['0.0.0.0/8', '127.0.0.0/8']
 
 export interface ForwarderOptions {
   pidFile: string
   address: string
+  /** Of the sandboxes. */
+  subnet: string
   /** Names that the forwarder answers itself, with its own address. */
   ownNames: readonly string[]
+  /** Lists the name servers that are asked. */
+  resolvFile?: string
 }
 
 /**
- * The DNS forwarder of all sandboxes of one data directory: a dnsmasq on the bridge address, in a process session of its
+ * The DNS forwarder of all sandboxes of one data directory: a dnsmasq on the gateway's address, in a process session of its
  * own, so that it outlives this process and is adopted by the next.
  */
 export class Forwarder {
@@ -82,7 +90,8 @@ export class Forwarder {
   }
 
   #arguments(): string[] {
-    const { address, ownNames, pidFile } = this.#options
+    const { address, subnet, ownNames, pidFile, resolvFile = '/etc/resolv.conf' } = this.#options
+    const internal = [...deniedNetworks, subnet]
     return [
       '--keep-in-foreground',
       '--conf-file=/dev/null',
@@ -91,7 +100,7 @@ export class Forwarder {
       `--listen-address=${address}`,
       '--except-interface=lo',
       '--no-hosts',
-      '--resolv-file=/etc/resolv.conf',
+      `--resolv-file=${resolvFile}`,
       '--cache-size=1000',
       // More than many sandboxes together may have open: `rules.ts` bounds each, and each waits some ten seconds.
       '--dns-forward-max=20000',
@@ -99,6 +108,12 @@ export class Forwarder {
       '--no-ident',
       // Sandboxes have no IPv6.
       '--filter-AAAA',
+      // Who is who in networks that no sandbox reaches is not told: neither the names of their addresses, which are not even asked
+      // for, nor the addresses of their names.
+      `--local=/${reverseZones(internal).join('/')}/`,
+      ...internal
+        .filter((network) => !harmlessNetworks.includes(network))
+        .map((network) => `--bogus-nxdomain=${network}`),
       ...ownNames.flatMap((name) => [`--host-record=${name},${address}`, `--local=/${name}/`]),
       '--user=nobody',
       '--group=nogroup',

@@ -1,14 +1,15 @@
 /**
- * The network of the sandboxes of one data directory: a bridge with isolated ports, packet rules, a DNS forwarder. All
- * names carry the hash of the data directory, so that several servers run side by side.
+ * The network of the sandboxes of one data directory: a routed link for each (`layout.ts`), packet rules, a DNS forwarder.
+ * All names carry the hash of the data directory, so that several servers run side by side.
  */
 import { readdir, readFile, writeFile } from 'node:fs/promises'
 import { ServiceError } from '../../errors.ts'
-import { CommandError, run } from '../command.ts'
+import { run } from '../command.ts'
 import { exists } from '../exists.ts'
+import { connectionBounds } from './bounds.ts'
 import { Forwarder } from './dns.ts'
-import { portElement, rulesFile } from './rules.ts'
-import type { PortIdentity } from './rules.ts'
+import { Layout } from './layout.ts'
+import { rulesFile } from './rules.ts'
 import type { Subnet } from './subnet.ts'
 
 export { Subnet } from './subnet.ts'
@@ -16,7 +17,10 @@ export { Subnet } from './subnet.ts'
 export const gatewayPort = 4180
 export const gatewayName = 'gateway.atoll.internal'
 const networksDir = '/sys/class/net'
-const forwardingFile = '/proc/sys/net/ipv4/ip_forward'
+const settingsDir = '/proc/sys/net/ipv4'
+const tableMaxFile = '/proc/sys/net/netfilter/nf_conntrack_max'
+/** Moving a thousand ports off a bridge waits a thousand times for the kernel. */
+const joinTimeoutMs = 300_000
 
 export interface NetworkOptions {
   /** Eight hexadecimal digits; part of every name. */
@@ -25,172 +29,143 @@ export interface NetworkOptions {
   /** A folder of this data directory that a reboot empties. */
   runDir: string
   log: (message: string) => void
+  /** Where the size of the host's table of connections stands. */
+  tableMaxFile?: string
+}
+
+/** A process that cannot be mistaken for a later one with the same number. */
+export interface NamespaceOwner {
+  pid: number
+  /** Field 22 of `/proc/<pid>/stat`. */
+  startTicks: number
 }
 
 export class Network {
   readonly subnet: Subnet
-  readonly #bridge: string
-  readonly #linkPrefix: string
+  readonly #layout: Layout
   readonly #table: string
-  readonly #hash: string
   readonly #forwarder: Forwarder
+  readonly #tableMaxFile: string
   readonly #log: (message: string) => void
-  /** Slots whose packets may pass the bridge, or shall; unknown until the rules are loaded. */
-  #admitted: Set<number> | undefined
+  #hostTool = ''
+  /** The size of the table of connections that the rules in force are made for. */
+  #tableMax: number | undefined
 
   constructor(options: NetworkOptions) {
     this.subnet = options.subnet
-    this.#hash = options.hash
     this.#log = options.log
-    this.#bridge = `atl${options.hash}`
-    this.#linkPrefix = `av${options.hash}`
+    this.#layout = new Layout(options.hash, options.subnet)
     this.#table = `atoll_${options.hash}`
+    this.#tableMaxFile = options.tableMaxFile ?? tableMaxFile
     this.#forwarder = new Forwarder({
       pidFile: `${options.runDir}/dnsmasq.pid`,
-      address: options.subnet.bridgeAddress,
+      address: options.subnet.gatewayAddress,
+      subnet: options.subnet.cidr,
       ownNames: [gatewayName],
     })
   }
 
-  /** Prepares all that is shared. `slots` are those of the sandboxes that run. Throws `unavailable`. */
-  async open(slots: readonly number[]): Promise<void> {
-    await this.#openBridge(slots)
+  /**
+   * Prepares all that is shared. `slots` are those of the sandboxes that run; `hostTool` is the path of `atoll-hostd`. Throws
+   * `unavailable`.
+   */
+  async open(slots: readonly number[], hostTool: string): Promise<void> {
+    this.#hostTool = hostTool
+    await this.#openGateway()
     await this.#openForwarding()
-    await this.#loadRules(slots)
-    this.#admitted = new Set(slots)
+    await this.#loadRules()
+    await this.#rejoin(slots)
+    // Only now: until then it keeps apart what is still on the bridge.
+    await this.#removeBridgedRules()
     await this.#removeLinksBut(new Set(slots))
     await this.#forwarder.ensure()
   }
 
-  /** Starts the DNS forwarder again if it has died. */
-  async ensureForwarder(): Promise<void> {
+  /** Keeps up what all sandboxes share: the DNS forwarder, should it have died, and bounds that fit the host. */
+  async tend(): Promise<void> {
     await this.#forwarder.ensure()
+    if ((await this.#readTableMax()) !== this.#tableMax) await this.#loadRules()
   }
 
   /** Removes all that is shared. Forwarding of packets stays on: others on this host may rely on it by now. */
   async close(): Promise<void> {
     await this.#forwarder.stop()
     await this.#removeLinksBut(new Set())
-    const table = this.#table
-    const empty = ['inet', 'bridge'].map((family) => `table ${family} ${table}\ndelete table ${family} ${table}\n`)
-    this.#admitted = undefined
-    await run(['nft', '-f', '-'], { input: empty.join('') })
-    await this.#deleteLink(this.#bridge)
-  }
-
-  /** Lets a sandbox's packets pass the bridge; before `attach` or at the same time. */
-  async admit(slot: number): Promise<void> {
-    this.#admitted?.add(slot)
-    await run(['nft', 'add', 'element', 'bridge', this.#table, 'ports', `{ ${portElement(this.#port(slot))} }`])
+    await run(['nft', '-f', '-'], { input: `table inet ${this.#table}\ndelete table inet ${this.#table}\n` })
+    await this.#removeBridgedRules()
+    await this.#deleteLink(this.#layout.gatewayLink)
   }
 
   /**
-   * Gives the network namespace of process `pid` its interface, address and route. What is there already stays, so that it
-   * can be done again where a server died in the middle of it.
+   * Gives the network namespace of a process its interface, address and route. What is there already stays, so that it can be
+   * done again where a server died in the middle of it. Throws `unavailable` with the reason, also when the process has ended:
+   * the namespace of a later one with its number is left alone.
    *
    * While processes were restored, their connections had the address that they were made from, on the loopback: `held`.
    * That ends, and connections of it to the outside are closed unless they are to be kept.
    */
-  async attach(slot: number, pid: number, held?: { address: string; keepConnections: boolean }): Promise<void> {
-    const { link, mac, address } = this.#port(slot)
-    const inside = ['nsenter', `--net=/proc/${pid}/ns/net`] as const
-    const made = await exists(`${networksDir}/${link}`)
-    const join = run(['ip', '-batch', '-'], {
-      input: [
-        ...(made ? [] : [`link add name ${link} type veth peer name eth0 netns ${pid} address ${mac}`]),
-        `link set dev ${link} master ${this.#bridge} addrgenmode none`,
-        `link set dev ${link} type bridge_slave isolated on`,
-        `link set dev ${link} up`,
-        neighbour(address, mac, this.#bridge),
-      ].join('\n'),
-    })
-    // Closes what has a peer; what listens stays. The interface inside is still down.
-    const close =
-      held?.keepConnections === false
-        ? run([...inside, 'ss', '--kill', '--no-header', '--tcp', '--udp', 'src', held.address])
-        : undefined
-    await Promise.all([join, close])
-    const { bridgeAddress } = this.subnet
-    // Only the gateway is on the link: whoever else a sandbox asks for must not fill the host's table of neighbours.
-    const input = [
-      'link set dev lo up',
-      `address replace ${address}/32 dev eth0`,
-      'link set dev eth0 up',
-      `route replace ${bridgeAddress} dev eth0 scope link`,
-      `route replace default via ${bridgeAddress}`,
-      neighbour(bridgeAddress, this.#mac(bridgeAddress), 'eth0'),
+  async attach(
+    slot: number,
+    { pid, startTicks }: NamespaceOwner,
+    held?: { address: string; keepConnections: boolean },
+  ): Promise<void> {
+    const layout = this.#layout
+    const port = layout.port(slot)
+    const made = await exists(`${networksDir}/${port.link}`)
+    const here = [...(made ? [] : layout.makePort(port, '@namespace')), ...layout.joinPort(port)]
+    const inside = [
+      ...(held === undefined ? [] : [`address flush dev lo to ${held.address}/32`]),
+      ...layout.joinSandbox(port),
     ]
-    if (held !== undefined && !made) input.unshift(`address delete ${held.address}/32 dev lo`)
-    if (held !== undefined && made) await this.#release(inside, held.address)
-    await run([...inside, 'ip', '-batch', '-'], { input: input.join('\n') })
-  }
-
-  async #release(inside: readonly [string, string], address: string): Promise<void> {
-    await run([...inside, 'ip', 'address', 'delete', `${address}/32`, 'dev', 'lo']).catch((error: unknown) => {
-      if (!(error instanceof CommandError) || !/Address not found|Cannot assign/.test(error.stderr)) throw error
-    })
+    // Closes what has a peer; what listens stays. The interface inside is still down.
+    const close = held?.keepConnections === false ? ['--close', held.address] : []
+    const process = ['--pid', String(pid), '--start', String(startTicks)]
+    try {
+      await run([this.#hostTool, 'network', ...process, ...close], {
+        input: `${here.join('\n')}\n\n${inside.join('\n')}\n`,
+      })
+      await forward(port.link)
+    } catch (error) {
+      throw new ServiceError('unavailable', `the sandbox cannot be joined to the network: ${message(error)}`, {
+        cause: error,
+      })
+    }
   }
 
   /** Parts a running sandbox from the network, or joins it again; its connections do not notice but for the silence. */
   async silence(slot: number, silent: boolean): Promise<void> {
-    await run(['ip', 'link', 'set', 'dev', this.#port(slot).link, silent ? 'down' : 'up'])
+    const port = this.#layout.port(slot)
+    await batch(silent ? [`link set dev ${port.link} down`] : this.#layout.joinPort(port))
   }
 
   hasPort(slot: number): Promise<boolean> {
-    return exists(`${networksDir}/${this.#port(slot).link}`)
+    return exists(`${networksDir}/${this.#layout.port(slot).link}`)
   }
 
   address(slot: number): string {
     return this.subnet.address(slot)
   }
 
-  /** Undoes `admit` and `attach`; harmless when there is nothing to undo. */
+  /** Undoes `attach`; harmless when there is nothing to undo. The route and the entry of the neighbour go with the link. */
   async detach(slot: number): Promise<void> {
-    const port = this.#port(slot)
-    await Promise.all([this.#deletePort(port), this.#refuse(slot, port)])
+    await this.#deleteLink(this.#layout.port(slot).link)
   }
 
-  /** Changing the rules takes as long as a mount, so it is left out where nothing would change. */
-  async #refuse(slot: number, port: PortIdentity): Promise<void> {
-    if (this.#admitted?.has(slot) === false) return
-    await run(['nft', 'delete', 'element', 'bridge', this.#table, 'ports', `{ ${portElement(port)} }`]).catch(absent)
-    this.#admitted?.delete(slot)
-  }
-
-  #port(slot: number): PortIdentity {
-    const address = this.subnet.address(slot)
-    return { link: `${this.#linkPrefix}${slot.toString(16)}`, mac: this.#mac(address), address }
-  }
-
-  /** An address always has the same MAC, so that no neighbour entry that outlives its sandbox is stale. */
-  #mac(address: string): string {
-    const bytes = address.split('.').map((part) => Number(part).toString(16).padStart(2, '0'))
-    return ['02', this.#hash.slice(0, 2), ...bytes].join(':')
-  }
-
-  async #openBridge(slots: readonly number[]): Promise<void> {
-    const bridge = this.#bridge
+  async #openGateway(): Promise<void> {
+    const { gatewayLink } = this.#layout
     try {
-      if (!(await exists(`${networksDir}/${bridge}`)))
-        await run(['ip', 'link', 'add', 'name', bridge, 'type', 'bridge'])
-      const wanted = `${this.subnet.bridgeAddress}/${this.subnet.prefix}`
+      // A bridge without ports: all kernels have it, and it carries an address like a dummy.
+      if (!(await exists(`${networksDir}/${gatewayLink}`))) await batch([`link add name ${gatewayLink} type bridge`])
+      const wanted = `${this.subnet.gatewayAddress}/${this.subnet.prefix}`
       for (const { link, address } of await addresses()) {
-        if (link === bridge && address !== wanted) await run(['ip', 'address', 'delete', address, 'dev', bridge])
-        if (link !== bridge && this.subnet.meets(address)) throw this.#taken(link, address)
+        if (link === gatewayLink && address !== wanted) await batch([`address delete ${address} dev ${link}`])
+        if (link !== gatewayLink && this.subnet.meets(address)) throw this.#taken(link, address)
       }
-      await disableIpv6(bridge)
-      await run(['ip', '-batch', '-'], {
-        input: [
-          `link set dev ${bridge} address ${this.#mac(this.subnet.bridgeAddress)} type bridge forward_delay 0`,
-          `address replace ${wanted} dev ${bridge}`,
-          `link set dev ${bridge} up`,
-          // The kernel forgets them all when it is told an address of the bridge, also one that it has.
-          ...slots.map((slot) => this.#port(slot)).map(({ address, mac }) => neighbour(address, mac, bridge)),
-        ].join('\n'),
-      })
+      await disableIpv6(gatewayLink)
+      await batch(this.#layout.openGateway())
     } catch (error) {
       if (error instanceof ServiceError) throw error
-      throw new ServiceError('unavailable', `the bridge of the sandboxes cannot be made: ${message(error)}`, {
+      throw new ServiceError('unavailable', `the gateway of the sandboxes cannot be made: ${message(error)}`, {
         cause: error,
       })
     }
@@ -205,8 +180,9 @@ export class Network {
   }
 
   async #openForwarding(): Promise<void> {
-    if ((await readFile(forwardingFile, 'utf8')).trim() === '1') return
-    await writeFile(forwardingFile, '1').catch((error: unknown) => {
+    const file = `${settingsDir}/ip_forward`
+    if ((await readFile(file, 'utf8')).trim() === '1') return
+    await writeFile(file, '1').catch((error: unknown) => {
       throw new ServiceError('unavailable', `net.ipv4.ip_forward cannot be switched on: ${message(error)}`, {
         cause: error,
       })
@@ -214,37 +190,62 @@ export class Network {
     this.#log('net.ipv4.ip_forward was off and is now on')
   }
 
-  async #loadRules(slots: readonly number[]): Promise<void> {
+  async #loadRules(): Promise<void> {
+    const tableMax = await this.#readTableMax()
     const input = rulesFile({
       table: this.#table,
-      bridge: this.#bridge,
-      linkPrefix: this.#linkPrefix,
+      linkPrefix: this.#layout.gatewayLink,
       subnet: this.subnet,
       gatewayPort,
-      ports: slots.map((slot) => this.#port(slot)),
+      bounds: connectionBounds(tableMax),
     })
     await run(['nft', '-f', '-'], { input }).catch((error: unknown) => {
       const hint =
-        'the kernel needs nf_tables (inet and bridge families), nft_masq, nft_fib_inet and connection tracking'
+        'the kernel needs nf_tables (inet family), nft_masq, nft_fib_inet and connection tracking with limits and timeouts'
       throw new ServiceError('unavailable', `the packet rules cannot be loaded (${hint}): ${message(error)}`, {
         cause: error,
       })
     })
+    this.#tableMax = tableMax
+  }
+
+  /** Unknown as long as nothing has made the kernel track connections; these rules do. */
+  async #readTableMax(): Promise<number | undefined> {
+    const max = Number(await readFile(this.#tableMaxFile, 'utf8').catch(() => 'unknown'))
+    return Number.isSafeInteger(max) ? max : undefined
+  }
+
+  /** Sandboxes that run may be ports of a bridge, as versions before this one made them, or be moved from it in part. */
+  async #rejoin(slots: readonly number[]): Promise<void> {
+    const layout = this.#layout
+    const links = new Set(await readdir(networksDir))
+    const isBridged = (slot: number) => links.has(layout.bridgedLink(slot))
+    const joined = slots.filter((slot) => isBridged(slot) || links.has(layout.port(slot).link))
+    if (joined.length === 0) return
+    const lines = joined.flatMap((slot) => [
+      ...(isBridged(slot) ? layout.partFromBridge(layout.bridgedLink(slot), layout.port(slot)) : []),
+      ...layout.joinPort(layout.port(slot)),
+    ])
+    // One that ends meanwhile takes its link with it, and keeps no other from the network.
+    await run(['ip', '-force', '-batch', '-'], { input: lines.join('\n'), timeoutMs: joinTimeoutMs }).catch(
+      (error: unknown) => this.#log(`not all sandboxes that run have joined the network: ${message(error)}`),
+    )
+    for (const slot of joined)
+      await forward(layout.port(slot).link).catch((error: unknown) => this.#log(message(error)))
+  }
+
+  /** Those that earlier versions had beside `rulesFile`. */
+  async #removeBridgedRules(): Promise<void> {
+    // It fails where there are none, and where the kernel does not know the family.
+    await run(['nft', 'delete', 'table', 'bridge', this.#table]).catch(() => undefined)
   }
 
   async #removeLinksBut(slots: ReadonlySet<number>): Promise<void> {
-    const kept = new Set([...slots].map((slot) => this.#port(slot).link))
-    const links = (await readdir(networksDir)).filter((name) => name.startsWith(this.#linkPrefix) && !kept.has(name))
-    for (const link of links) await this.#deleteLink(link)
-  }
-
-  async #deletePort({ link, address }: PortIdentity): Promise<void> {
-    const forget = `neighbour delete ${address} dev ${this.#bridge}`
-    try {
-      // What is not there is no reason to leave the other.
-      await run(['ip', '-force', '-batch', '-'], { input: `${forget}\nlink delete dev ${link}` })
-    } catch (error) {
-      if (await exists(`${networksDir}/${link}`)) throw error
+    const layout = this.#layout
+    const kept = new Set([...slots].map((slot) => layout.port(slot).link))
+    for (const link of await readdir(networksDir)) {
+      const isBridged = link.startsWith(layout.bridgedPrefix)
+      if (isBridged || (layout.isPortLink(link) && !kept.has(link))) await this.#deleteLink(link)
     }
   }
 
@@ -260,9 +261,8 @@ export class Network {
   }
 }
 
-/** Part of a batch of `ip`: an entry that is not forgotten however full the table is, which all namespaces share. */
-function neighbour(address: string, mac: string, link: string): string {
-  return `neighbour replace ${address} lladdr ${mac} dev ${link} nud permanent`
+async function batch(lines: readonly string[]): Promise<void> {
+  await run(['ip', '-batch', '-'], { input: lines.join('\n') })
 }
 
 /** The IPv4 addresses of this host with their prefixes, such as `192.0.2.2/24`. */
@@ -276,14 +276,16 @@ async function addresses(): Promise<{ link: string; address: string }[]> {
   )
 }
 
+/** A host may forward, and yet tell links that come later not to. One that has gone meanwhile needs nothing. */
+async function forward(link: string): Promise<void> {
+  const file = `${settingsDir}/conf/${link}/forwarding`
+  const isOff = (await readFile(file, 'utf8').catch(() => '1')).trim() === '0'
+  if (isOff) await writeFile(file, '1')
+}
+
 async function disableIpv6(link: string): Promise<void> {
   const file = `/proc/sys/net/ipv6/conf/${link}/disable_ipv6`
   if (await exists(file)) await writeFile(file, '1')
-}
-
-/** Swallows the failure to remove what is not there (any more). */
-function absent(error: unknown): void {
-  if (!(error instanceof CommandError) || !/No such file or directory|does not exist/.test(error.stderr)) throw error
 }
 
 function message(error: unknown): string {

@@ -1,3 +1,11 @@
+import {
+  connectionGroups,
+  endedSeconds,
+  ownConnections,
+  ownConnectionsBurst,
+  ownConnectionsPerSecond,
+  type ConnectionBounds,
+} from './bounds.ts'
 import type { Subnet } from './subnet.ts'
 
 /**
@@ -22,42 +30,50 @@ export const deniedNetworks = [
   '240.0.0.0/4',
 ] as const
 
-/** The table of connections is the whole host's: one sandbox may not fill it. */
-const connectionsPerSandbox = 4_096
-/** So is the gateway's: a sandbox that holds connections open must not keep the others from their models. */
+/** The gateway's connections are all sandboxes': one that holds them open must not keep the others from their models. */
 const gatewayConnectionsPerSandbox = 64
 /** One forwarder answers all sandboxes, with few processes for TCP. A burst is a program that looks up all its peers at once. */
 const dnsConnectionsPerSandbox = 4
 const dnsQueriesPerSecond = 50
 const dnsQueriesBurst = 500
-
-/** What one sandbox may call itself on its own port of the bridge. */
-export interface PortIdentity {
-  link: string
-  mac: string
-  address: string
-}
+/** RFC 5382, REQ-5: no translator may forget an idle connection before two hours and four minutes. The kernel's five days outlive its sandbox. */
+const idleSeconds = 7_440
 
 export interface RulesOptions {
   table: string
-  bridge: string
+  /** What the names of all links of sandboxes begin with. */
   linkPrefix: string
   subnet: Subnet
   gatewayPort: number
-  ports: readonly PortIdentity[]
+  bounds: ConnectionBounds
 }
 
 /**
- * The whole rule set as one `nft -f` transaction; loading it again replaces it. Sandboxes share static rules: only the set
- * of port identities changes when one comes or goes.
+ * The whole rule set as one `nft -f` transaction; loading it again replaces it. Nothing in it changes when a sandbox comes or
+ * goes: who may speak on a link is told by the route, of which there is one to each sandbox.
  *
  * The decision is taken before the host's own address translation (`raw`), so that a port which the host forwards to a
  * container of its own is not a way around, and once more after it (`forward`). From outside nothing gets in: answers are
- * translated back only after `raw`, so a packet that names a sandbox there, or the bridge's own services, is no answer.
+ * translated back only after `raw`, so a packet that names a sandbox there, or the gateway's own services, is no answer.
+ *
+ * `bounded` sees the first packet of each connection. What a sandbox has for itself passes; beyond that it takes part in
+ * what all share. Ended connections leave the count before they leave the table, so they are bounded by their rate.
  */
-export function rulesFile(options: RulesOptions): string {
-  const { table, bridge, subnet } = options
-  const fromSandbox = `iifname "${bridge}"`
+export function rulesFile({ table, linkPrefix, subnet, gatewayPort, bounds }: RulesOptions): string {
+  const links = `"${linkPrefix}*"`
+  const fromSandbox = `iifname ${links}`
+  const clamp = 'tcp flags & (syn | rst) == syn tcp option maxseg size set rt mtu'
+  const counts = (name: string) => `set ${name} {
+    type ipv4_addr
+    size ${subnet.slots}
+    flags dynamic
+  }`
+  const rates = (name: string, timeout: string) => `set ${name} {
+    type ipv4_addr
+    size ${subnet.slots}
+    flags dynamic,timeout
+    timeout ${timeout}
+  }`
   return `
 table inet ${table}
 delete table inet ${table}
@@ -68,57 +84,73 @@ table inet ${table} {
     auto-merge
     elements = { ${[...deniedNetworks, subnet.cidr].join(', ')} }
   }
+  ct timeout brief {
+    protocol tcp
+    l3proto ip
+    policy = { established : ${idleSeconds}, time_wait : ${endedSeconds}, close : ${endedSeconds} }
+  }
+  ct timeout question {
+    protocol udp
+    l3proto ip
+    policy = { unreplied : ${endedSeconds}, replied : ${endedSeconds} }
+  }
   chain raw {
     type filter hook prerouting priority raw; policy accept;
     ${fromSandbox} jump from_sandbox
-    iifname != { "lo", "${bridge}" } ip daddr ${subnet.cidr} drop
+    iifname != "lo" iifname != ${links} ip daddr ${subnet.cidr} drop
   }
   chain from_sandbox {
     meta nfproto != ipv4 drop
     ip saddr != ${subnet.cidr} drop
-    ip daddr ${subnet.bridgeAddress} jump to_host
+    fib saddr . iif oif missing drop
+    ip daddr ${subnet.gatewayAddress} jump to_host
     ip daddr @denied drop
     fib daddr type != unicast drop
   }
   chain to_host {
     udp dport 53 accept
-    tcp dport { 53, ${options.gatewayPort} } accept
+    tcp dport { 53, ${gatewayPort} } accept
     drop
   }
-  set connections {
+  ${counts('connections')}
+  ${counts('own_connections')}
+  ${counts('gateway_connections')}
+  ${counts('dns_connections')}
+  set group_connections {
     type ipv4_addr
-    size 65535
+    size ${connectionGroups}
     flags dynamic
   }
-  set gateway_connections {
-    type ipv4_addr
-    size 65535
-    flags dynamic
-  }
-  set dns_connections {
-    type ipv4_addr
-    size 65535
-    flags dynamic
-  }
-  set dns_queries {
-    type ipv4_addr
-    size 65535
-    flags dynamic,timeout
-    timeout 30s
-  }
+  ${rates('new_connections', '5m')}
+  ${rates('own_new_connections', '5m')}
+  ${rates('dns_queries', '30s')}
   chain input {
     type filter hook input priority filter - 10; policy accept;
-    ${fromSandbox} tcp dport ${options.gatewayPort} jump bounded_gateway
+    ${fromSandbox} ct state new udp dport 53 ct timeout set "question"
+    ${fromSandbox} ct state new jump bounded
+    ${fromSandbox} tcp dport ${gatewayPort} jump bounded_gateway
     ${fromSandbox} udp dport 53 jump bounded_dns
     ${fromSandbox} tcp dport 53 ct state new jump bounded_dns
-    ${fromSandbox} jump bounded
-    ${fromSandbox} ip daddr != ${subnet.bridgeAddress} drop
+    ${fromSandbox} ip daddr != ${subnet.gatewayAddress} drop
     ${fromSandbox} jump to_host
   }
   chain forward {
     type filter hook forward priority filter - 10; policy accept;
+    ${fromSandbox} ${clamp}
+    oifname ${links} ${clamp}
     ${fromSandbox} jump forward_out
-    oifname "${bridge}" jump forward_in
+    oifname ${links} jump forward_in
+  }
+  chain bounded {
+    meta l4proto tcp ct timeout set "brief"
+    update @new_connections { ip saddr limit rate over ${bounds.perSandboxPerSecond}/second burst ${2 * bounds.perSandbox} packets } drop
+    add @connections { ip saddr ct count over ${bounds.perSandbox} } drop
+    update @own_new_connections { ip saddr limit rate over ${ownConnectionsPerSecond}/second burst ${ownConnectionsBurst} packets } goto shared
+    add @own_connections { ip saddr ct count over ${ownConnections} } goto shared
+  }
+  chain shared {
+    limit rate over ${bounds.perSecond}/second burst ${bounds.perSecond} packets drop
+    add @group_connections { ip saddr & 0.0.0.${connectionGroups - 1} ct count over ${bounds.perGroup} } drop
   }
   chain bounded_gateway {
     ct state new add @gateway_connections { ip saddr ct count over ${gatewayConnectionsPerSandbox} } drop
@@ -127,14 +159,11 @@ table inet ${table} {
     update @dns_queries { ip saddr limit rate over ${dnsQueriesPerSecond}/second burst ${dnsQueriesBurst} packets } drop
     meta l4proto tcp add @dns_connections { ip saddr ct count over ${dnsConnectionsPerSandbox} } drop
   }
-  chain bounded {
-    ct state new add @connections { ip saddr ct count over ${connectionsPerSandbox} } drop
-  }
   chain forward_out {
     meta nfproto != ipv4 drop
-    jump bounded
-    oifname "${bridge}" drop
+    oifname ${links} drop
     ip daddr @denied drop
+    ct state new jump bounded
   }
   chain forward_in {
     ct state established,related accept
@@ -142,29 +171,8 @@ table inet ${table} {
   }
   chain postrouting {
     type nat hook postrouting priority srcnat; policy accept;
-    ip saddr ${subnet.cidr} oifname != "${bridge}" masquerade
-  }
-}
-table bridge ${table}
-delete table bridge ${table}
-table bridge ${table} {
-  set ports {
-    type ifname . ether_addr . ipv4_addr
-    ${options.ports.length === 0 ? '' : `elements = { ${options.ports.map(portElement).join(', ')} }`}
-  }
-  chain prerouting {
-    type filter hook prerouting priority -300; policy accept;
-    iifname "${options.linkPrefix}*" jump from_port
-  }
-  chain from_port {
-    ether type ip iifname . ether saddr . ip saddr @ports accept
-    ether type arp iifname . ether saddr . arp saddr ip @ports iifname . arp saddr ether . arp saddr ip @ports accept
-    drop
+    ip saddr ${subnet.cidr} oifname != ${links} masquerade
   }
 }
 `
-}
-
-export function portElement(port: PortIdentity): string {
-  return `"${port.link}" . ${port.mac} . ${port.address}`
 }

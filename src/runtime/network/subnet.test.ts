@@ -3,9 +3,9 @@ import { test } from 'node:test'
 import { isServiceError } from '../../errors.ts'
 import { Subnet } from './subnet.ts'
 
-test('a subnet gives the bridge its first address and every sandbox one of its own', () => {
+test('a subnet gives the gateway its first address and every sandbox one of its own', () => {
   const subnet = new Subnet('10.200.0.0/28')
-  assert.equal(subnet.bridgeAddress, '10.200.0.1')
+  assert.equal(subnet.gatewayAddress, '10.200.0.1')
   assert.equal(subnet.slots, 13)
   assert.equal(subnet.address(1), '10.200.0.2')
   assert.equal(subnet.address(subnet.slots), '10.200.0.14')

@@ -1,11 +1,11 @@
 import { ServiceError } from '../../errors.ts'
 
-/** Of the addresses of a subnet, the first is the network's, the second the bridge's, the last the broadcast address. */
+/** Of the addresses of a subnet, the first is the network's, the second the gateway's, the last the broadcast address. */
 const reservedAddresses = 3
 const prefixMin = 12
 const prefixMax = 28
 
-/** An IPv4 subnet of sandboxes. Slot 0 is the bridge; slots 1 to `slots` are sandboxes. */
+/** An IPv4 subnet of sandboxes. Slot 0 is the gateway; slots 1 to `slots` are sandboxes. */
 export class Subnet {
   readonly base: number
   readonly prefix: number
@@ -32,7 +32,7 @@ export class Subnet {
     return `${dotted(this.base)}/${this.prefix}`
   }
 
-  get bridgeAddress(): string {
+  get gatewayAddress(): string {
     return this.address(0)
   }
 

@@ -130,14 +130,14 @@ function etcFiles(record: SandboxRecord, subnet: Subnet): Record<string, string>
       '127.0.0.1 localhost',
       '::1 ip6-localhost ip6-loopback',
       `${subnet.address(record.slot)} ${record.id}`,
-      `${subnet.bridgeAddress} ${gatewayName}`,
+      `${subnet.gatewayAddress} ${gatewayName}`,
       '',
     ]
       .join('\n')
       // A process that holds it open is only restored where the file is as long as it was.
       .padEnd(hostsBytes, '\n'),
     hostname: `${record.id}\n`,
-    'resolv.conf': `nameserver ${subnet.bridgeAddress}\n`.padEnd(record.resolvConfBytes ?? 0, '\n'),
+    'resolv.conf': `nameserver ${subnet.gatewayAddress}\n`.padEnd(record.resolvConfBytes ?? 0, '\n'),
     'machine-id': `${createHash('sha256').update(`machine ${record.id} ${record.rangeStart}`).digest('hex').slice(0, 32)}\n`,
   }
 }

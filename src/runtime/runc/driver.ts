@@ -255,7 +255,7 @@ class RuncDriver implements RuntimeDriver {
   }
 
   gateway(): { listenHost: string; listenPort: number; insideHost: string } {
-    return { listenHost: this.#parts.network.subnet.bridgeAddress, listenPort: gatewayPort, insideHost: gatewayName }
+    return { listenHost: this.#parts.network.subnet.gatewayAddress, listenPort: gatewayPort, insideHost: gatewayName }
   }
 
   sandboxAt(peerAddress: string): string | undefined {

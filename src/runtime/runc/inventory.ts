@@ -48,8 +48,8 @@ export class Inventory {
     this.#pool = pool
     this.#log = log
     // Servers with other data directories begin elsewhere, so that their ranges seldom meet.
-    this.#ranges = new Claims('user ids', idRangeCount, parseInt(names.hash, 16))
-    this.#slots = new Claims('addresses', slots, 0)
+    this.#ranges = new Claims('user ids for sandboxes and checkpoints', idRangeCount, parseInt(names.hash, 16))
+    this.#slots = new Claims('addresses of sandboxes (ATOLL_SUBNET)', slots, 0)
   }
 
   /** Reads all records and changes nothing. Returns those in force that cannot be read. */
@@ -83,7 +83,7 @@ export class Inventory {
     const sandboxes = [...this.sandboxes.all(), ...this.quarantine.sandboxRecords]
     const owners = [...sandboxes, ...this.#layers()]
     const ranges = new Set(owners.map((owner) => (owner.rangeStart - idRangeFirst) / idsPerSandbox))
-    // Place 0 of the subnet is the bridge's.
+    // Place 0 of the subnet is the gateway's.
     const slot = 1 + this.#slots.take(new Set(sandboxes.map((record) => record.slot - 1)))
     return { rangeStart: idRangeFirst + this.#ranges.take(ranges) * idsPerSandbox, slot }
   }

@@ -68,7 +68,8 @@ export async function openHost(
     const { seeds } = bundles
     await renumberCopies({ pool, seeds, inventory, hostTool, names, log: parts.log })
     await cgroups.limitProcesses(names.cgroupRoot)
-    await network.open(report.running.flatMap((id) => sandboxes.get(id)?.slot ?? []))
+    const slots = report.running.flatMap((id) => sandboxes.get(id)?.slot ?? [])
+    await network.open(slots, hostTool)
     for (const id of report.running) await rejoin(parts, id)
     await removeExpired(parts)
     await inventory.removeUnused()
@@ -115,10 +116,10 @@ export function demandCriu({ criu }: OpenHost): string {
 /** Completes what a server that died had not: the network of a sandbox that runs, and its record. */
 async function rejoin({ inventory, running, network, pool }: Parts, id: string): Promise<void> {
   const { memory, ...record } = inventory.sandbox(id)
-  const pid = running.pidOf(id)
-  if (pid === undefined) return
+  const process = running.runs.get(id)
+  if (process === undefined) return
   if (memory === undefined && (await network.hasPort(record.slot))) return
-  await network.attach(record.slot, pid, memory)
+  await network.attach(record.slot, process, memory)
   if (memory === undefined) return
   await inventory.sandboxes.put(record)
   await removeMark(pool, record)

@@ -77,18 +77,14 @@ export class RunningSandboxes {
     signal?.throwIfAborted()
     await mountFit(host, record)
     signal?.throwIfAborted()
-    const run = async () => {
-      const process = await startContainer(this.#names, id)
-      const isUp = () => isAlive(process)
-      await allDone([
-        this.#network.attach(record.slot, process.pid),
-        this.#guestAnswers(id, guestStartTimeoutMs, isUp, signal),
-      ])
-      await this.trust(id)
-      this.#processes.set(id, process)
-    }
-    // The kernel takes its time for a change of packet rules.
-    await allDone([this.#network.admit(record.slot), run()])
+    const process = await startContainer(this.#names, id)
+    const isUp = () => isAlive(process)
+    await allDone([
+      this.#network.attach(record.slot, process),
+      this.#guestAnswers(id, guestStartTimeoutMs, isUp, signal),
+    ])
+    await this.trust(id)
+    this.#processes.set(id, process)
   }
 
   /**
@@ -110,18 +106,15 @@ export class RunningSandboxes {
     await allDone([mountFit(host, record), stage(), fence()])
     signal?.throwIfAborted()
     // No way back from here on.
-    const run = async () => {
-      const process = await restoreContainer(host, criu, id, lazy)
-      const isUp = () => isAlive(process)
-      await allDone([
-        ...(lazy ? [] : [this.#lazy.remove(id)]),
-        this.#network.attach(slot, process.pid, { address: memory.address, keepConnections }),
-        this.#guestAnswers(id, guestStartTimeoutMs, isUp).then(() => reseed(this.#relay, this.#names.guestSocket(id))),
-      ])
-      await this.trust(id)
-      this.#processes.set(id, process)
-    }
-    await allDone([this.#network.admit(slot), run()])
+    const process = await restoreContainer(host, criu, id, lazy)
+    const isUp = () => isAlive(process)
+    await allDone([
+      ...(lazy ? [] : [this.#lazy.remove(id)]),
+      this.#network.attach(slot, process, { address: memory.address, keepConnections }),
+      this.#guestAnswers(id, guestStartTimeoutMs, isUp).then(() => reseed(this.#relay, this.#names.guestSocket(id))),
+    ])
+    await this.trust(id)
+    this.#processes.set(id, process)
   }
 
   /** The first process of a sandbox that runs. */

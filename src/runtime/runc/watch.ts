@@ -9,7 +9,7 @@ import { exitOf } from './running.ts'
 
 /** How often the first processes of sandboxes are looked at. */
 const watchIntervalMs = 250
-/** How often the DNS forwarder and the disk pool are. */
+/** How often the network and the disk pool are. */
 const tendIntervalMs = 2_000
 /** How long saved memory whose callers expect forks of it at once may wait for the flush, which slows those. */
 const flushIntervalMs = 30_000
@@ -87,7 +87,7 @@ export class Watch {
     if (Date.now() - this.#tendedAt < tendIntervalMs) return
     this.#tendedAt = Date.now()
     this.#attend(hostTurn, async () => {
-      await network.ensureForwarder()
+      await network.tend()
       await pool.tend()
     })
   }

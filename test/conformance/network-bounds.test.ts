@@ -1,0 +1,117 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { connectionBounds, ownConnections } from '../../src/runtime/network/bounds.ts'
+import { echoClient, echoServer, NetworkWorld, type Namespace, type Outside } from './network-world.ts'
+
+const port = 8_078
+/** Of a host that sandboxes would fill in no time. */
+const smallTable = 6_400
+const bounds = connectionBounds(smallTable)
+
+test('one that floods others with packets to many ports fills its own share of the table and no more', async () => {
+  await using world = await worldWith(smallTable)
+  const counter = await countingServer(world.outside)
+  const flooder = await world.sandbox(1)
+  await flood(flooder, world.outside.address, 1_000)
+  const passed = Number(await counter.ask('how many'))
+  assert.ok(passed >= bounds.perSandbox - 1 && passed <= bounds.perSandbox, `${passed} passed`)
+})
+
+test('several that flood leave others what they have for themselves, other groups all of theirs, and the host its own', async () => {
+  await using world = await worldWith(smallTable)
+  const counter = await countingServer(world.outside)
+  // Slots whose addresses end alike.
+  const [one, two, three, victim, stranger] = await Promise.all([1, 17, 33, 49, 2].map((slot) => world.sandbox(slot)))
+  assert.ok(one && two && three && victim && stranger)
+  for (const flooder of [one, two, three]) await flood(flooder, world.outside.address, 1_000)
+  const passed = Number(await counter.ask('how many'))
+  assert.ok(passed >= bounds.perGroup && passed <= bounds.perGroup + 3 * ownConnections, `${passed} passed`)
+  await flood(victim, world.outside.address, 10)
+  assert.equal(Number(await counter.ask('how many')), passed + 10)
+  await flood(stranger, world.outside.address, 1_000)
+  const ofStranger = Number(await counter.ask('how many')) - passed - 10
+  assert.ok(ofStranger >= bounds.perSandbox - 1 && ofStranger <= bounds.perSandbox, `${ofStranger} passed`)
+})
+
+test('one that opens and ends connections, which are counted no more but stay in the table, is bounded by their rate', async () => {
+  await using world = await worldWith(smallTable)
+  await world.outside.start(echoServer(world.outside.address, port))
+  const sandbox = await world.sandbox(1)
+  const [made, seconds] = (
+    await sandbox.python(`
+import socket, time
+began, made = time.monotonic(), 0
+try:
+    while made < 2000:
+        socket.create_connection(("${world.outside.address}", ${port}), 0.5).close()
+        made += 1
+except OSError: pass
+print(made, time.monotonic() - began)`)
+  )
+    .split(' ')
+    .map(Number)
+  assert.ok(made !== undefined && seconds !== undefined)
+  const most = 2 * bounds.perSandbox + bounds.perSandboxPerSecond * Math.ceil(seconds)
+  assert.ok(made >= bounds.perSandbox && made <= most, `${made} in ${seconds} s`)
+})
+
+test('bounds follow the size of the table', async () => {
+  await using world = await worldWith(smallTable)
+  const counter = await countingServer(world.outside)
+  await world.setTableMax(2 * smallTable)
+  await world.network.tend()
+  await flood(await world.sandbox(1), world.outside.address, 1_000)
+  const passed = Number(await counter.ask('how many'))
+  assert.ok(passed > bounds.perSandbox && passed <= 2 * bounds.perSandbox, `${passed} passed`)
+})
+
+test('segments fit the smallest link on the way, in both directions', async () => {
+  const mtu = 1_400
+  await using world = await NetworkWorld.make()
+  await world.outside.make(mtu)
+  await world.open()
+  await world.outside.start(echoServer(world.outside.address, port))
+  const sandbox = await world.sandbox(1)
+  const talk = await sandbox.start(echoClient(world.outside.address, port))
+  await talk.ask('hello')
+  const shown = ['ss', '--tcp', '--info', '--no-header', 'state', 'established']
+  for (const side of [sandbox, world.outside]) {
+    const mss = Number(/\bmss:(\d+)/.exec(await side.run(...shown))?.[1])
+    // Headers of IP and TCP take 40 bytes, time stamps 12.
+    assert.ok(mss > 1_300 && mss <= mtu - 40, String(mss))
+  }
+  await talk.end()
+})
+
+async function worldWith(tableMax: number): Promise<NetworkWorld> {
+  const world = await NetworkWorld.make(tableMax)
+  await world.outside.make()
+  await world.open()
+  return world
+}
+
+/** Sends one packet to each of so many ports. */
+async function flood(from: Namespace, address: string, count: number): Promise<void> {
+  await from.python(`
+import socket
+for number in range(${count}):
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s: s.sendto(b"x", ("${address}", 20000 + number))`)
+}
+
+/** Tells how many packets have arrived that it was sent at any port. */
+function countingServer(outside: Outside) {
+  return outside.start(`
+import socket, sys
+s = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(0x0800))
+s.setsockopt(socket.SOL_SOCKET, 33, 64 * 1024 * 1024)  # SO_RCVBUFFORCE
+s.setblocking(False)
+arrived = 0
+print("counts")
+for _ in sys.stdin:
+    try:
+        while True:
+            packet, about = s.recvfrom(2048)
+            if about[2] == 0 and packet[9] == 17 and int.from_bytes(packet[22:24], "big") >= 20000: arrived += 1
+    except BlockingIOError: pass
+    print(arrived)`)
+}

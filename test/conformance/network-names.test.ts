@@ -1,0 +1,90 @@
+import assert from 'node:assert/strict'
+import { execFile } from 'node:child_process'
+import { randomBytes, randomInt } from 'node:crypto'
+import { Resolver } from 'node:dns/promises'
+import { chmod, mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { after, before, test } from 'node:test'
+import { promisify } from 'node:util'
+import { Forwarder } from '../../src/runtime/network/dns.ts'
+import { DnsServer } from '../support/dns-server.ts'
+
+const run = promisify(execFile)
+const link = `atn${randomBytes(4).toString('hex')}`
+const address = `10.252.${randomInt(0, 255)}.1`
+const upstream = { host: `127.77.${randomInt(0, 255)}.${randomInt(1, 255)}`, port: 53 }
+const ownName = 'gateway.atoll.internal'
+const cleanup = new AsyncDisposableStack()
+let server: DnsServer
+const resolver = new Resolver({ timeout: 5_000, tries: 1 })
+
+before(async () => {
+  const folder = await mkdtemp(join(tmpdir(), 'atoll-names-'))
+  // The forwarder reads as nobody.
+  await chmod(folder, 0o755)
+  cleanup.defer(() => rm(folder, { recursive: true }))
+  await run('ip', ['link', 'add', link, 'type', 'bridge'])
+  cleanup.defer(async () => void (await run('ip', ['link', 'delete', link])))
+  await run('ip', ['address', 'add', `${address}/32`, 'dev', link])
+  await run('ip', ['link', 'set', link, 'up'])
+  server = cleanup.use(await DnsServer.start(upstream))
+  const resolvFile = join(folder, 'resolv.conf')
+  await writeFile(resolvFile, `nameserver ${upstream.host}\n`)
+  const forwarder = new Forwarder({
+    pidFile: join(folder, 'dnsmasq.pid'),
+    address,
+    subnet: '11.9.0.0/20',
+    ownNames: [ownName],
+    resolvFile,
+  })
+  await forwarder.ensure()
+  cleanup.defer(() => forwarder.stop())
+  resolver.setServers([address])
+})
+
+after(() => cleanup.disposeAsync())
+
+test('who is who in networks that no sandbox reaches is not even asked', async () => {
+  const internal = [
+    '10.1.2.3',
+    '100.64.0.1',
+    '100.127.255.254',
+    '127.3.3.3',
+    '169.254.169.254',
+    '172.16.0.1',
+    '172.31.255.254',
+    '192.168.7.7',
+    '198.19.0.1',
+    '203.0.113.9',
+    '11.9.5.5',
+    '::2',
+    '::ffff:10.1.2.3',
+    'fd00::1',
+    'fc12:3456::1',
+    'fe80::1',
+    'febf::1',
+    'fec0::1',
+    '2001:db8::1',
+    '64:ff9b:1::1',
+    '100::1',
+  ]
+  for (const name of internal) await assert.rejects(resolver.reverse(name), { code: 'ENOTFOUND' }, name)
+  assert.deepEqual(server.asked, [])
+  for (const name of ['100.63.255.254', '100.128.0.1', '172.15.0.1', '172.32.0.1', '11.9.16.1', '2606:4700::1111']) {
+    await assert.rejects(resolver.reverse(name), { code: 'ENOTFOUND' }, name)
+    assert.match(server.asked.splice(0).join(), /arpa$/, name)
+  }
+})
+
+test('a name that leads into such a network leads nowhere, and others lead where they do', async () => {
+  const internal = ['10.1.2.3', '100.100.0.1', '169.254.169.254', '172.20.0.1', '192.168.7.7', '11.9.5.5']
+  for (const [index, target] of internal.entries()) server.addresses.set(`intern${index}.example`, ['8.8.8.8', target])
+  server.addresses.set('public.example', ['11.8.8.8'])
+  server.addresses.set('own.example', ['127.0.0.1'])
+  for (const index of internal.keys())
+    await assert.rejects(resolver.resolve4(`intern${index}.example`), internal[index])
+  assert.deepEqual(await resolver.resolve4('public.example'), ['11.8.8.8'])
+  assert.deepEqual(await resolver.resolve4('own.example'), ['127.0.0.1'])
+  assert.deepEqual(await resolver.resolve4(ownName), [address])
+})

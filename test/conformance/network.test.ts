@@ -1,0 +1,256 @@
+import assert from 'node:assert/strict'
+import { once } from 'node:events'
+import { readdir, rm, writeFile } from 'node:fs/promises'
+import { createServer } from 'node:net'
+import { test } from 'node:test'
+import { isServiceError } from '../../src/errors.ts'
+import { gatewayPort } from '../../src/runtime/network/index.ts'
+import { Layout } from '../../src/runtime/network/layout.ts'
+import { echoClient, echoServer, NetworkWorld, run, type Namespace } from './network-world.ts'
+
+/** A bridge of the kernel has no more. */
+const bridgePortsMax = 1_023
+const echoPort = 8_079
+
+test('there are more links than a bridge has ports', async () => {
+  await using world = await NetworkWorld.make()
+  await world.open()
+  const layout = new Layout(world.hash, world.subnet)
+  const elsewhere = await world.namespace()
+  const there = `/proc/${elsewhere.process.pid}/ns/net`
+  const ports = Array.from({ length: bridgePortsMax + 1 }, (_, index) => layout.port(index + 2))
+  const lines = ports.flatMap((port) => [
+    ...layout.makePort(port, there).map((line) => line.replace('eth0', `x${port.link}`)),
+    ...layout.joinPort(port),
+  ])
+  await batch(lines)
+  const last = await world.sandbox(ports.length + 2)
+  assert.equal(await reachesGateway(world, last), true)
+  assert.equal((await ownLinks(world)).length, bridgePortsMax + 3)
+  // A link that goes is waited for; the namespace takes all of them at once.
+  await elsewhere.end()
+})
+
+test('what stands behind a link is heard under its own address alone, and reaches no other', async () => {
+  await using world = await NetworkWorld.make()
+  await world.open()
+  const [one, other] = [await world.sandbox(1), await world.sandbox(2)]
+  const [own, stolen] = [world.subnet.address(1), world.subnet.address(2)]
+  const gateway = await listenOnGateway(world)
+  assert.equal(await connects(one, world.subnet.gatewayAddress, gatewayPort, own), true)
+  await one.run('ip', 'address', 'add', `${stolen}/32`, 'dev', 'eth0')
+  assert.equal(await connects(one, world.subnet.gatewayAddress, gatewayPort, stolen), false)
+  await one.run('ip', 'address', 'add', `${world.subnet.address(9)}/32`, 'dev', 'eth0')
+  assert.equal(await connects(one, world.subnet.gatewayAddress, gatewayPort, world.subnet.address(9)), false)
+  assert.equal(await connects(one, world.subnet.gatewayAddress, gatewayPort, own), true)
+  await one.run('ip', 'address', 'delete', `${stolen}/32`, 'dev', 'eth0')
+  const server = await other.start(echoServer('0.0.0.0', echoPort))
+  assert.equal(await connects(one, stolen, echoPort), false)
+  assert.equal(await connects(other, stolen, echoPort), true)
+  await server.end()
+  gateway.close()
+})
+
+test('who asks on a link for addresses of the host gets no answer, and its errors carry the gateway’s address', async () => {
+  await using world = await NetworkWorld.make()
+  await world.outside.make()
+  await world.open()
+  const sandbox = await world.sandbox(1)
+  const { gatewayAddress } = world.subnet
+  for (const address of [world.outside.host, gatewayAddress]) {
+    await sandbox.run('ip', 'route', 'replace', address, 'dev', 'eth0', 'scope', 'link')
+    await sandbox.run('ip', 'neighbour', 'flush', 'dev', 'eth0', 'nud', 'permanent')
+    assert.equal(await connects(sandbox, address, 53), false)
+    assert.doesNotMatch(await sandbox.run('ip', 'neighbour', 'show', address), /lladdr/)
+  }
+  const { link, mac } = new Layout(world.hash, world.subnet).port(1)
+  assert.match((await run('ip', ['neighbour', 'show', 'dev', link])).stdout, new RegExp(`lladdr ${mac} PERMANENT`))
+  await sandbox.run('ip', 'route', 'delete', world.outside.host, 'dev', 'eth0')
+  await world.network.attach(1, sandbox.process)
+  const offender = await sandbox.python(`
+import socket, struct
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.settimeout(5)
+s.setsockopt(socket.SOL_IP, socket.IP_TTL, 1)
+s.setsockopt(socket.SOL_IP, 11, 1)  # IP_RECVERR
+s.connect(("${world.outside.address}", 9))
+s.send(b"x")
+try: s.recv(1)
+except OSError: pass
+_, notes, _, _ = s.recvmsg(64, 512, socket.MSG_ERRQUEUE)
+print(socket.inet_ntoa(notes[0][2][20:24]))`)
+  assert.equal(offender, gatewayAddress)
+})
+
+test('a connection outlives silence, and the address outside is the host’s', async () => {
+  await using world = await NetworkWorld.make()
+  await world.outside.make()
+  await world.outside.start(echoServer(world.outside.address, echoPort))
+  await world.open()
+  const sandbox = await world.sandbox(1)
+  const talk = await sandbox.start(echoClient(world.outside.address, echoPort))
+  assert.equal(await talk.ask('one'), world.outside.host)
+  await world.network.silence(1, true)
+  assert.equal(await connects(sandbox, world.outside.address, echoPort), false)
+  await world.network.silence(1, false)
+  assert.equal(await talk.ask('two'), world.outside.host)
+  await talk.end()
+})
+
+test('a link forwards though the host tells it not to', async () => {
+  await using world = await NetworkWorld.make()
+  await world.outside.make()
+  await world.outside.start(echoServer(world.outside.address, echoPort))
+  await world.open()
+  const sandbox = await world.sandbox(1)
+  // As links are born where `net.ipv4.conf.default.forwarding` is 0.
+  const file = `/proc/sys/net/ipv4/conf/${new Layout(world.hash, world.subnet).port(1).link}/forwarding`
+  for (const join of [() => world.network.attach(1, sandbox.process), () => world.open([1])]) {
+    await writeFile(file, '0')
+    assert.equal(await connects(sandbox, world.outside.address, echoPort), false)
+    await join()
+    assert.equal(await connects(sandbox, world.outside.address, echoPort), true)
+  }
+})
+
+test('a process that started at another moment is another: its namespace is left alone, and words say so', async () => {
+  await using world = await NetworkWorld.make()
+  await world.open()
+  const { process, ...namespace } = await namespaceOf(world)
+  const before = await namespace.state()
+  const links = await ownLinks(world)
+  const earlier = { ...process, startTicks: process.startTicks - 1 }
+  await assert.rejects(
+    world.network.attach(1, earlier),
+    (error) =>
+      isServiceError(error, 'unavailable') && /cannot be joined to the network: .* has ended/.test(error.message),
+  )
+  assert.equal(await namespace.state(), before)
+  assert.deepEqual(await ownLinks(world), links)
+  await world.network.attach(1, process)
+})
+
+test('what versions before this one bridged is routed after an open, and its connections go on', async () => {
+  await using world = await NetworkWorld.make()
+  await world.outside.make()
+  await world.outside.start(echoServer(world.outside.address, echoPort))
+  const [one, two] = [await world.namespace(), await world.namespace()]
+  await makeBridged(world, [one, two])
+  const talks = await Promise.all([one, two].map((each) => each.start(echoClient(world.outside.address, echoPort))))
+  for (const talk of talks) assert.equal(await talk.ask('bridged'), world.outside.host)
+  // A server that was killed had got so far with this one.
+  const half = new Layout(world.hash, world.subnet)
+  await batch(half.partFromBridge(half.bridgedLink(2), half.port(2)))
+
+  await world.open([1, 2])
+  for (const talk of talks) assert.equal(await talk.ask('routed'), world.outside.host)
+  assert.deepEqual(await ownLinks(world), [world.link, half.port(1).link, half.port(2).link])
+  assert.deepEqual(await readdir(`/sys/class/net/${world.link}/brif`), [])
+  assert.doesNotMatch((await run('nft', ['list', 'tables'])).stdout, new RegExp(`bridge atoll_${world.hash}`))
+  for (const sandbox of [one, two]) assert.equal(await reachesGateway(world, sandbox), true)
+
+  await world.open([1])
+  assert.deepEqual(await ownLinks(world), [world.link, half.port(1).link])
+  assert.equal(await talks[0]?.ask('again'), world.outside.host)
+  for (const talk of talks) await talk.end()
+})
+
+test('nothing is left of a network that is closed', async () => {
+  const world = await NetworkWorld.make()
+  await world.open()
+  await world.sandbox(1)
+  await world[Symbol.asyncDispose]()
+  assert.deepEqual(await ownLinks(world), [])
+  assert.doesNotMatch((await run('nft', ['list', 'tables'])).stdout, new RegExp(world.hash))
+  assert.doesNotMatch((await run('ip', ['route'])).stdout, new RegExp(world.hash))
+})
+
+/** The links of two sandboxes and the rules that mattered to them, as versions before this one made them. */
+async function makeBridged(world: NetworkWorld, sandboxes: readonly Namespace[]): Promise<void> {
+  const { hash, link, subnet } = world
+  const layout = new Layout(hash, subnet)
+  const gatewayMac = /address (\S+) type/.exec(layout.makePort(layout.port(1)).join())?.[1]
+  await batch([
+    `link add name ${link} type bridge`,
+    `link set dev ${link} address ${gatewayMac} type bridge forward_delay 0`,
+    `address replace ${subnet.gatewayAddress}/${subnet.prefix} dev ${link}`,
+    `link set dev ${link} up`,
+  ])
+  const ports = sandboxes.map((sandbox, index) => ({ sandbox, slot: index + 1, ...layout.port(index + 1) }))
+  const rules = `
+table inet atoll_${hash} {
+  chain postrouting {
+    type nat hook postrouting priority srcnat; policy accept;
+    ip saddr ${subnet.cidr} oifname != "${link}" masquerade
+  }
+}
+table bridge atoll_${hash} {
+  set ports {
+    type ifname . ether_addr . ipv4_addr
+    elements = { ${ports.map(({ slot, mac, address }) => `"av${hash}${slot}" . ${mac} . ${address}`).join(', ')} }
+  }
+  chain prerouting {
+    type filter hook prerouting priority -300; policy accept;
+    iifname "av${hash}*" ether type ip iifname . ether saddr . ip saddr @ports accept
+    iifname "av${hash}*" drop
+  }
+}`
+  const file = `/run/atoll-test-${hash}.nft`
+  await writeFile(file, rules)
+  await run('nft', ['-f', file])
+  await rm(file)
+  for (const { sandbox, slot, mac, address } of ports) {
+    const bridged = `av${hash}${slot.toString(16)}`
+    await batch([
+      `link add name ${bridged} type veth peer name eth0 netns ${sandbox.process.pid} address ${mac}`,
+      `link set dev ${bridged} master ${link} addrgenmode none`,
+      `link set dev ${bridged} type bridge_slave isolated on`,
+      `link set dev ${bridged} up`,
+      `neighbour replace ${address} lladdr ${mac} dev ${link} nud permanent`,
+    ])
+    for (const line of layout.joinSandbox(layout.port(slot))) await sandbox.run('ip', ...line.split(' '))
+  }
+}
+
+async function namespaceOf(world: NetworkWorld) {
+  const namespace = await world.namespace()
+  return { process: namespace.process, state: () => namespace.run('ip', 'address') }
+}
+
+async function batch(lines: readonly string[]): Promise<void> {
+  const child = run('ip', ['-batch', '-'])
+  child.child.stdin?.end(`${lines.join('\n')}\n`)
+  await child
+}
+
+async function ownLinks({ link }: NetworkWorld): Promise<string[]> {
+  const hash = link.slice('atl'.length)
+  return (await readdir('/sys/class/net')).filter((name) => /^(atl|av)/.test(name) && name.includes(hash)).toSorted()
+}
+
+async function reachesGateway(world: NetworkWorld, sandbox: Namespace): Promise<boolean> {
+  const server = await listenOnGateway(world)
+  try {
+    return await connects(sandbox, world.subnet.gatewayAddress, gatewayPort)
+  } finally {
+    server.close()
+  }
+}
+
+async function listenOnGateway(world: NetworkWorld) {
+  const server = createServer((connection) => connection.destroy())
+  server.listen(gatewayPort, world.subnet.gatewayAddress)
+  await once(server, 'listening')
+  return server
+}
+
+/** Whether a connection is made within a second, which takes a hundredth of one where anything lets it through. */
+async function connects(from: Namespace, address: string, port: number, source = ''): Promise<boolean> {
+  const told = await from.python(`
+import socket
+try:
+    socket.create_connection(("${address}", ${port}), 1, ${source === '' ? 'None' : `("${source}", 0)`}).close()
+    print("connected")
+except OSError as error: print(error)`)
+  return told === 'connected'
+}
