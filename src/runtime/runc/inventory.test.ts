@@ -3,6 +3,7 @@ import { test } from 'node:test'
 import type { DiskPool } from '../disk/index.ts'
 import { Inventory, savedMemory } from './inventory.ts'
 import type { HostNames } from './names.ts'
+import { hostTool } from './testing/host-tool.ts'
 
 test('what cannot be removed is told of, keeps nothing else from it, and is tried again', async () => {
   const layers = new Set(['cp-stuck', 'cp-other'])
@@ -19,12 +20,18 @@ test('what cannot be removed is told of, keeps nothing else from it, and is trie
   let stuck = true
   const said: string[] = []
   const names = { dataDir: '/nowhere', hash: '00000000' } as HostNames
-  const inventory = new Inventory(names, pool as unknown as DiskPool, 10, (message) => said.push(message))
-  await inventory.removeUnused()
+  const inventory = new Inventory({
+    names,
+    hostd: hostTool,
+    pool: pool as unknown as DiskPool,
+    slots: 10,
+    log: (message) => said.push(message),
+  })
+  await inventory.removeAllUnused()
   assert.deepEqual([...layers], ['cp-stuck'])
   assert.deepEqual(
     said.map((message) => /(cp-stuck|memory\/checkpoints) .*(took too long|does not answer)/.exec(message)?.[1]),
-    ['cp-stuck', 'memory/checkpoints'],
+    ['memory/checkpoints', 'cp-stuck'],
   )
   stuck = false
   await inventory.removeUnused()
