@@ -4,7 +4,7 @@
 //!
 //!     await-dumps  prints how many dumps and restores it has waited for
 //!     end-tools    prints how many programs it has ended
-//!     end-criu     with the processes that a restore was making
+//!     end-criu     what a restore was making goes with its control group
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -65,10 +65,7 @@ pub fn end_criu(mut args: Args) -> Result<(), Error> {
         let brings_memory = argv.get(1).map_or(false, |word| word == b"lazy-pages");
         is_criu(argv) && is_within(cwd, &folders) && (lazy_pages_too || !brings_memory)
     };
-    let mut found = of_this_host(works)?;
-    let made: Vec<Stray> = found.iter().flat_map(Stray::children_elsewhere).collect();
-    found.extend(made);
-    end(&found)
+    end(&of_this_host(works)?)
 }
 
 fn is_dump(argv: &[Vec<u8>], root: &Path) -> bool {
@@ -101,33 +98,6 @@ fn is_within(path: &Path, folders: &[PathBuf]) -> bool {
 struct Stray {
     pid: i32,
     pidfd: Pidfd,
-}
-
-impl Stray {
-    /// What it has made in another pid namespace: of a restore, the first process of the sandbox that comes back.
-    fn children_elsewhere(&self) -> Vec<Stray> {
-        let text = fs::read_to_string(format!("/proc/{0}/task/{0}/children", self.pid)).unwrap_or_default();
-        let pids = text.split_whitespace().filter_map(|word| word.parse().ok());
-        let children: Vec<Stray> = pids
-            .filter(|pid| !is_of_this_host(*pid))
-            .filter_map(|pid| Pidfd::open(pid).ok().map(|pidfd| Stray { pid, pidfd }))
-            .collect();
-        // As long as it is there its children keep their numbers.
-        if self.pidfd.exists() && is_parent_of_all(self.pid, &children) {
-            children
-        } else {
-            vec![]
-        }
-    }
-}
-
-fn is_parent_of_all(parent: i32, children: &[Stray]) -> bool {
-    children.iter().all(|child| {
-        let stat = fs::read(format!("/proc/{}/stat", child.pid)).unwrap_or_default();
-        let name_end = stat.iter().rposition(|byte| *byte == b')').unwrap_or(stat.len());
-        let fields = String::from_utf8_lossy(stat.get(name_end + 2..).unwrap_or_default()).into_owned();
-        fields.split(' ').nth(1) == Some(parent.to_string().as_str())
-    })
 }
 
 /// The processes of this pid namespace with such arguments in such a working folder, this one left out.
