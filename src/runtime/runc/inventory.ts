@@ -50,7 +50,7 @@ export class Inventory {
   readonly #ranges: Claims
   readonly #slots: Claims
   /** Records that are not to be had yet or any more, but whose disk and memory may still be wanted. */
-  readonly #held = new Set<SandboxRecord>()
+  readonly #held = new Set<{ record: SandboxRecord }>()
   /** Snapshots that no record names yet. */
   readonly #pendingLayers = new Set<string>()
   /** What is on its way out, by its path. */
@@ -123,7 +123,7 @@ export class Inventory {
     if (this.quarantine.has('sandbox', id, but)) return true
     const record = this.sandboxes.get(id)
     if (record !== undefined && diskOf(record) === `sandboxes/${name}`) return true
-    return [...this.#held].some((held) => diskOf(held) === `sandboxes/${name}`)
+    return [...this.#held].some((held) => diskOf(held.record) === `sandboxes/${name}`)
   }
 
   /** Takes a record out of force, or what there is without one, into quarantine. What it stands on stays. */
@@ -207,10 +207,12 @@ export class Inventory {
 
   /** What a sandbox stands on stays until the returned function is called, whatever becomes of its record. */
   hold(record: SandboxRecord): () => void {
-    this.#held.add(record)
+    // One record may be held more than once.
+    const held = { record }
+    this.#held.add(held)
     this.#references.add(record)
     return () => {
-      if (this.#held.delete(record)) this.#references.remove(record)
+      if (this.#held.delete(held)) this.#references.remove(record)
     }
   }
 
