@@ -1,4 +1,4 @@
-//! `--name value` pairs, each name used once except `--lower`, none left over.
+//! `--name value` pairs, each name used once unless a command takes several, none left over.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -39,11 +39,17 @@ impl Args {
 
     /// An absolute path.
     pub fn path(&mut self, name: &str) -> Result<PathBuf, Error> {
-        let path = PathBuf::from(self.one(name)?);
-        if !path.is_absolute() {
-            return Err(Error::new(format!("--{name} {} is not absolute", path.display())));
+        absolute(name, self.one(name)?)
+    }
+
+    /// One or more of them.
+    pub fn paths(&mut self, name: &str) -> Result<Vec<PathBuf>, Error> {
+        let paths: Vec<PathBuf> =
+            self.all(name).into_iter().map(|value| absolute(name, value)).collect::<Result<_, _>>()?;
+        if paths.is_empty() {
+            return Err(Error::new(format!("--{name} is needed at least once")));
         }
-        Ok(path)
+        Ok(paths)
     }
 
     pub fn text(&mut self, name: &str) -> Result<String, Error> {
@@ -68,6 +74,14 @@ impl Args {
             None => Ok(()),
         }
     }
+}
+
+fn absolute(name: &str, value: OsString) -> Result<PathBuf, Error> {
+    let path = PathBuf::from(value);
+    if !path.is_absolute() {
+        return Err(Error::new(format!("--{name} {} is not absolute", path.display())));
+    }
+    Ok(path)
 }
 
 /// `START:REST`.
@@ -100,6 +114,8 @@ mod tests {
         assert!(args(&["target", "/t"]).is_err());
         assert!(args(&["--target", "t"]).ok().expect("parses").path("target").is_err());
         assert!(args(&["--target", "/a", "--target", "/b"]).ok().expect("parses").path("target").is_err());
+        assert!(args(&["--target", "/a", "--target", "b"]).ok().expect("parses").paths("target").is_err());
+        assert!(args(&[]).ok().expect("parses").paths("target").is_err());
     }
 
     #[test]

@@ -9,17 +9,27 @@
 //!     atoll-hostd forget-origins --dir DIR
 //!     atoll-hostd exchange --one PATH --other PATH
 //!     atoll-hostd network --pid PID --start TICK [--close ADDRESS]
+//!     atoll-hostd freeze  --group DIR [--group DIR …]
+//!     atoll-hostd await-unconnected --pid NUMBER
+//!     atoll-hostd await-dumps --runc-root DIR --timeout-ms NUMBER
+//!     atoll-hostd end-tools --path PATH [--path PATH …]
+//!     atoll-hostd end-criu --lazy-pages end|leave --dir DIR [--dir DIR …]
+//!     atoll-hostd remove  --dir DIR [--dir DIR …]
 //!     atoll-hostd version
 
 mod args;
 mod frame;
+mod freeze;
 mod launch;
 mod network;
 mod number;
 mod origins;
 mod overlay;
 mod relay;
+mod remove;
+mod strays;
 mod sys;
+mod unconnected;
 
 use args::Args;
 use sys::Error;
@@ -80,10 +90,18 @@ fn run() -> Result<(), Error> {
             args.finish()?;
             network::configure(&request)
         }
+        "freeze" => freeze::command(args),
+        "await-unconnected" => unconnected::command(args),
+        "await-dumps" => strays::await_dumps(args),
+        "end-tools" => strays::end_tools(args),
+        "end-criu" => strays::end_criu(args),
+        "remove" => remove::command(args),
         "version" => {
             println!("{}", env!("CARGO_PKG_VERSION"));
             Ok(())
         }
-        _ => Err(Error::new("usage: atoll-hostd serve|overlay|tmpfs|number|forget-origins|exchange|network|version --name value …")),
+        _ => Err(Error::new(format!(
+            "there is no command {command:?}: this program may be older than the server, run npm run setup"
+        ))),
     }
 }

@@ -8,6 +8,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::io::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::path::Path;
 
+pub mod folder;
+pub mod pidfd;
 pub mod poll;
 pub mod socket;
 
@@ -274,6 +276,16 @@ fn pipe_ends() -> Result<(OwnedFd, OwnedFd), Error> {
 pub fn kill_group(leader: i32) {
     const SIGKILL: c_int = 9;
     unsafe { kill(-leader, SIGKILL) };
+}
+
+/// Of a process that is frozen: it goes on into a stop that waits.
+pub fn continue_and_stop(pid: i32) {
+    const SIGCONT: c_int = 18;
+    const SIGSTOP: c_int = 19;
+    unsafe {
+        kill(pid, SIGCONT);
+        kill(pid, SIGSTOP);
+    }
 }
 
 /// Makes the calling process the leader of a new group. Async-signal-safe.

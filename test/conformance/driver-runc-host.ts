@@ -22,11 +22,14 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { promisify } from 'node:util'
 import { createGuest } from '../../src/runtime/guest-client/index.ts'
 import { createRuncDriver, quarantinedIn } from '../../src/runtime/index.ts'
+import type { RuncDriverOptions } from '../../src/runtime/runc/parts.ts'
+import type { RuntimeDriver } from '../../src/sandbox/driver.ts'
 import { Cgroups } from '../../src/runtime/runc/cgroup.ts'
-import { connectionsClosed } from '../../src/runtime/runc/dump.ts'
 import { HostNames } from '../../src/runtime/runc/names.ts'
 import { recordedIds } from '../../src/runtime/runc/records.ts'
 import type { SavedMemory } from '../../src/runtime/runc/records.ts'
+import { hostTool } from '../../src/runtime/runc/testing/host-tool.ts'
+import { connectionsClosed } from '../../src/runtime/runc/unconnected.ts'
 import { imageDir } from '../support/images.ts'
 import { slowness } from './driver-shell.ts'
 import type { DriverFixture } from './driver.ts'
@@ -50,6 +53,7 @@ const sandboxIdMin = 1_000_000_000
 export const runcSubnet = '10.231.0.0/20'
 
 export interface RuncFixture extends DriverFixture {
+  makeDriver(more?: Pick<RuncDriverOptions, 'mayQuarantineMany' | 'log'>): RuntimeDriver
   names: HostNames
   pidOf(sandboxId: string): Promise<number>
   /** The processes in the control group of a sandbox, by their numbers on the host. */
@@ -67,7 +71,7 @@ export async function makeRuncFixture(given: Partial<RuncFixtureOptions> = {}): 
   const dataDir = realpathSync(mkdtempSync(`${tmpdir()}/atoll-driver-`))
   const names = new HostNames(dataDir)
   const options = { imageDir, subnet: runcSubnet, ...given, dataDir }
-  const makeDriver: DriverFixture['makeDriver'] = (more) =>
+  const makeDriver: RuncFixture['makeDriver'] = (more) =>
     createRuncDriver({ ...options, ...more, diskPoolBytes: poolBytes, guestPatience })
   const tcp = createServer((connection) => connection.destroy())
   const hostSocket = { path: `${dataDir}/host.sock`, connections: 0 }
@@ -172,7 +176,7 @@ export async function makeRuncFixture(given: Partial<RuncFixtureOptions> = {}): 
     hang: async (sandboxId) => {
       const pid = await pidOf(sandboxId)
       // What it had not noticed would keep its memory from being saved.
-      await connectionsClosed(pid)
+      await connectionsClosed(hostTool, pid)
       process.kill(pid, 'SIGSTOP')
     },
     forbidden: () => [

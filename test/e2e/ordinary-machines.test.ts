@@ -4,7 +4,7 @@
  */
 import assert from 'node:assert/strict'
 import { execFile } from 'node:child_process'
-import { mkdir, mkdtemp, readdir, readFile, rm, symlink, writeFile } from 'node:fs/promises'
+import { mkdir, mkdtemp, readdir, readFile, realpath, rm, symlink, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { after, before, test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -198,6 +198,25 @@ test('a data directory behind a symbolic link, a umask of 077 and a short search
   await server.restart()
   await server.json('POST', `/api/sandboxes/${id}/hibernate`)
   assert.equal(await sh(server, id, 'cat /root/file'), 'kept')
+})
+
+test('setup finds the programs of a base image whatever the search path of whoever runs it', async () => {
+  // A copy that takes what programs write: the image itself is never written to.
+  const copy = `
+mount -t tmpfs tmpfs "$SCRATCH"
+mkdir "$SCRATCH/upper" "$SCRATCH/work" "$SCRATCH/root"
+mount -t overlay -o "lowerdir=$BASE,upperdir=$SCRATCH/upper,workdir=$SCRATCH/work" overlay "$SCRATCH/root"`
+  const check = 'set -eu; source scripts/setup/base-image.sh; check_base "$SCRATCH/root"'
+  const scratch = join(folder, 'base')
+  await mkdir(scratch)
+  const env = {
+    PATH: '/usr/sbin:/usr/bin:/sbin:/bin',
+    SCRATCH: scratch,
+    BASE: await realpath(`${imageDir}/base/rootfs`),
+  }
+  const { status, output } = await run([...machine(copy), 'bash', '--norc', '-c', check], env)
+  assert.equal(status, 0, output)
+  assert.match(output, /^v24\./m)
 })
 
 test('a full /run is told as such, and sandboxes start again when there is room', async () => {

@@ -2,7 +2,6 @@
 
 use std::os::raw::{c_int, c_ulong};
 use std::os::unix::io::AsRawFd;
-use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 extern "C" {
@@ -21,9 +20,9 @@ struct Entry {
     found: i16,
 }
 
-/// Waits until something is found on one of the streams, a signal comes, or the time is over. A stream of which nothing is
+/// Waits until something is found on one of the streams or descriptors, a signal comes, or the time is over. A stream of which nothing is
 /// wanted is not looked at.
-pub fn wait<const N: usize>(streams: [(&UnixStream, i16); N], timeout: Option<Duration>) -> [i16; N] {
+pub fn wait<S: AsRawFd, const N: usize>(streams: [(&S, i16); N], timeout: Option<Duration>) -> [i16; N] {
     let mut entries = streams.map(|(stream, wanted)| Entry {
         fd: if wanted == 0 { -1 } else { stream.as_raw_fd() },
         wanted,

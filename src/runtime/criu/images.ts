@@ -8,6 +8,7 @@ export interface ImageOwner {
   hostname: string
 }
 
+const filesAtOnce = 64
 const userNamespaceFile = /^userns-\d+\.img$/
 const hostNameFile = /^utsns-\d+\.img$/
 
@@ -19,20 +20,27 @@ export async function linkImages(from: string, to: string, owner: ImageOwner): P
   await mkdir(to, { mode: 0o710 })
   await chown(to, 0, owner.rangeStart)
   const names = (await readdir(from)).filter(isImage)
-  await Promise.all(
-    names.map((name) => {
-      if (userNamespaceFile.test(name)) return writeFile(`${to}/${name}`, userNamespaceImage(owner))
-      if (hostNameFile.test(name)) return writeFile(`${to}/${name}`, hostNameImage(owner.hostname))
-      return link(`${from}/${name}`, `${to}/${name}`)
-    }),
-  )
+  await ofEach(names, (name) => {
+    if (userNamespaceFile.test(name)) return writeFile(`${to}/${name}`, userNamespaceImage(owner))
+    if (hostNameFile.test(name)) return writeFile(`${to}/${name}`, hostNameImage(owner.hostname))
+    return link(`${from}/${name}`, `${to}/${name}`)
+  })
 }
 
 /** What the images of a folder hold, logs not counted; 0 for a folder that is not there. */
 export async function imagesBytes(folder: string): Promise<number> {
   const names = (await readdir(folder).catch(() => [])).filter(isImage)
-  const sizes = await Promise.all(names.map(async (name) => (await stat(`${folder}/${name}`)).size))
+  const sizes = await ofEach(names, async (name) => (await stat(`${folder}/${name}`)).size)
   return sizes.reduce((sum, size) => sum + size, 0)
+}
+
+/** There is a file for each thread: to begin with all at once would keep everybody else waiting. */
+async function ofEach<Result>(names: readonly string[], work: (name: string) => Promise<Result>): Promise<Result[]> {
+  const results: Result[] = []
+  for (let start = 0; start < names.length; start += filesAtOnce) {
+    results.push(...(await Promise.all(names.slice(start, start + filesAtOnce).map(work))))
+  }
+  return results
 }
 
 /** `descriptors.json` is runc's own: where the standard streams led. */

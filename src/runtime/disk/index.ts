@@ -10,7 +10,7 @@ import { exists } from '../exists.ts'
 import { isMounted, unmountBelow } from './mounts.ts'
 import { Quota } from './quota.ts'
 
-export { mountOf, mountsBelow, unmountBelow } from './mounts.ts'
+export { mountOf, mountsBelow } from './mounts.ts'
 export { removeRenumbered, renumber } from './renumber.ts'
 export { Seeds } from './seeds.ts'
 

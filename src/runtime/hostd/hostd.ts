@@ -2,7 +2,8 @@ import { rm } from 'node:fs/promises'
 import type { Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { ServiceError } from '../../errors.ts'
-import { commandEnvironment, useLauncher } from '../command.ts'
+import { commandEnvironment, run, useLauncher } from '../command.ts'
+import type { CommandOptions } from '../command.ts'
 import { HostdProcess } from './hostd-process.ts'
 import type { LaunchAnswer, LaunchRequest } from './hostd-process.ts'
 import { Relay, RelayUnavailable } from './relay.ts'
@@ -12,6 +13,12 @@ const stableMs = 10_000
 const pauseMsMin = 100
 const pauseMsMax = 5_000
 
+/** The program `atoll-hostd`, for the one thing that it does for each of its commands but `serve`. */
+export interface HostTool {
+  /** Runs it with a command and its arguments and returns what it prints. Throws `CommandError`. */
+  runTool(args: readonly [string, ...string[]], options?: CommandOptions): Promise<string>
+}
+
 /**
  * The resident helper of this server on its host. It relays every connection to a guest, so that this process never holds a
  * socket whose peer is in a sandbox, and it starts the programs of `run`.
@@ -19,10 +26,11 @@ const pauseMsMax = 5_000
  *     closed ── open ──► serving ── its process ends ──► starting again ──► serving
  *                           └── close ──► closed             └── close ──► closed
  */
-export class Hostd {
+export class Hostd implements HostTool {
   readonly #socket: string
   readonly #relay: Relay
   readonly #log: (message: string) => void
+  #toolPath: string | undefined
   #process: HostdProcess | undefined
   /** Aborted by `close`. */
   #open: AbortController | undefined
@@ -40,6 +48,7 @@ export class Hostd {
   async open(toolPath: string): Promise<void> {
     const open = new AbortController()
     this.#open = open
+    this.#toolPath = toolPath
     try {
       await this.#start(toolPath, open.signal, 0)
     } catch (cause) {
@@ -55,6 +64,7 @@ export class Hostd {
     this.#relay.close()
     await this.#process?.close()
     this.#process = undefined
+    this.#toolPath = undefined
     await rm(this.#socket, { force: true })
   }
 
@@ -70,6 +80,12 @@ export class Hostd {
   launch(request: LaunchRequest): { answer: Promise<LaunchAnswer>; kill: () => void } {
     if (this.#process === undefined) throw new Error('hostd is not open')
     return this.#process.launch(request)
+  }
+
+  /** By its own launcher, and while that does not serve by this process. */
+  runTool(args: readonly [string, ...string[]], options?: CommandOptions): Promise<string> {
+    if (this.#toolPath === undefined) throw new Error('hostd is not open')
+    return run([this.#toolPath, ...args], options)
   }
 
   /** A connection to the guest that listens at `path`. Throws like {@link Relay.connect}. */

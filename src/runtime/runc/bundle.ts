@@ -5,13 +5,13 @@ import { CommandError, run } from '../command.ts'
 import { gatewayName } from '../network/index.ts'
 import type { Subnet } from '../network/index.ts'
 import type { DiskPool, Seeds } from '../disk/index.ts'
+import type { HostTool } from '../hostd/index.ts'
 import { containerConfig, idsPerSandbox } from './config.ts'
 import type { ContainerLimits, HostTraits } from './config.ts'
 import { withinRun } from './host.ts'
 import type { ImageFolder } from './images.ts'
 import type { HostNames } from './names.ts'
 import type { SandboxRecord } from './records.ts'
-import { removeFolder } from './remove-folder.ts'
 import { allDone } from './steps.ts'
 
 const guestDirBytes = 65_536
@@ -30,6 +30,7 @@ export interface BundleHost {
   traits: HostTraits
   /** Path of `atoll-hostd`. */
   hostTool: string
+  hostd: HostTool
 }
 
 /** The disk of a new sandbox: an empty upper layer, without a limit yet. Overlay wants its work folder on the same file system. */
@@ -107,11 +108,6 @@ async function mounts(command: [string, ...string[]], mayBeBusy: boolean): Promi
     if (mayBeBusy && error instanceof CommandError && /resource busy/.test(error.stderr)) return false
     throw error
   }
-}
-
-/** Takes away the mounts and the folder in `/run`; the disk stays. Harmless when there is nothing. */
-export async function removeBundle(names: HostNames, sandboxId: string): Promise<void> {
-  await removeFolder(names.sandboxDir(sandboxId))
 }
 
 export function diskOf(record: SandboxRecord): string {

@@ -4,8 +4,6 @@ import { exists } from '../exists.ts'
 
 const removeAttempts = 200
 const removePauseMs = 5
-const freezeTimeoutMs = 10_000
-const freezePollMs = 1
 /** What the kernel drops or writes back before it ends a process: fields of `memory.stat` (cgroup-v2.rst). */
 const droppable = ['active_file', 'inactive_file', 'slab_reclaimable']
 /** Of the processes that the kernel can have, how many the sandboxes of a server have together: the rest is the host's. */
@@ -97,34 +95,6 @@ export class Cgroups {
       return Math.max(0, Number(usage) - cache)
     }
     return undefined
-  }
-
-  /** Stops every process of a group where it is and returns when all stand still. */
-  async freeze(group: string): Promise<void> {
-    const { file, value, isDone } = await this.#freezer(group)
-    await writeFile(file, value)
-    const until = Date.now() + freezeTimeoutMs
-    while (!(await isDone())) {
-      if (Date.now() > until) throw new Error(`control group ${group} does not freeze`)
-      await sleep(freezePollMs)
-      // The kernel tries again with each write.
-      await writeFile(file, value)
-    }
-  }
-
-  async #freezer(group: string): Promise<{ file: string; value: string; isDone: () => Promise<boolean> }> {
-    for (const hierarchy of this.#hierarchies) {
-      const folder = `${hierarchy}${group}`
-      const says = (file: string, pattern: RegExp) => async () =>
-        pattern.test(await readFile(`${folder}/${file}`, 'utf8'))
-      if (await exists(`${folder}/freezer.state`)) {
-        return { file: `${folder}/freezer.state`, value: 'FROZEN', isDone: says('freezer.state', /^FROZEN/) }
-      }
-      if (await exists(`${folder}/cgroup.freeze`)) {
-        return { file: `${folder}/cgroup.freeze`, value: '1', isDone: says('cgroup.events', /^frozen 1$/m) }
-      }
-    }
-    throw new Error(`control group ${group} has no freezer`)
   }
 
   /** The processes of a group. */

@@ -13,7 +13,7 @@ export class Claims {
   }
 
   /** The next number that is not taken. Throws `no_capacity`. */
-  take(taken: ReadonlySet<number>): number {
+  take(taken: { has(number: number): boolean }): number {
     for (let tried = 0; tried < this.#count; tried += 1) {
       const candidate = this.#next
       this.#next = (candidate + 1) % this.#count

@@ -6,7 +6,6 @@ import type { resourcesOf } from './config.ts'
 import type { HostNames } from './names.ts'
 import type { ProcessIdentity } from './process.ts'
 import { runIsFull } from './host.ts'
-import { removeFolder } from './remove-folder.ts'
 import { runcCommand, runcFault } from './runc.ts'
 
 const startTimeoutMs = 30_000
@@ -79,9 +78,4 @@ export async function findContainer(names: HostNames, sandboxId: string): Promis
   } catch {
     return undefined
   }
-}
-
-/** Forgets a container whose processes have ended. A restore that was cut off has left the sandbox's root mounted in there. */
-export async function removeContainer(names: HostNames, sandboxId: string): Promise<void> {
-  await removeFolder(`${names.runcRoot}/${sandboxId}`)
 }

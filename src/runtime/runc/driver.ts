@@ -289,7 +289,8 @@ class RuncDriver implements RuntimeDriver {
 
   #dumpHost(): DumpHost {
     const opened = this.#host()
-    return { names: this.#parts.names, cgroups: opened.cgroups, criu: demandCriu(opened) }
+    const { names, hostd } = this.#parts
+    return { names, hostd, cgroups: opened.cgroups, criu: demandCriu(opened) }
   }
 
   async #remove(id: string): Promise<void> {

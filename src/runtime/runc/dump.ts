@@ -1,19 +1,17 @@
-import { mkdir, readdir, readFile, readlink, writeFile } from 'node:fs/promises'
-import { setTimeout as sleep } from 'node:timers/promises'
+import { mkdir, readFile, writeFile } from 'node:fs/promises'
 import { ServiceError } from '../../errors.ts'
 import { faultOf } from '../criu/reason.ts'
 import { CommandError, run } from '../command.ts'
 import { poolIsFull } from '../disk/index.ts'
+import type { HostTool } from '../hostd/index.ts'
 import type { Cgroups } from './cgroup.ts'
 import { freezeForDump } from './freeze.ts'
 import { withinRun } from './host.ts'
 import type { HostNames } from './names.ts'
-import { killCriu } from './process.ts'
 import { runcCommand } from './runc.ts'
+import { endCriu } from './strays.ts'
 
 const dumpTimeoutMs = 120_000
-const closeTimeoutMs = 1_000
-const closePollMs = 1
 /** Files that were removed while they are open are kept up to this size each. */
 const ghostFileLimit = '256M'
 const roomBytes = 1024 * 1024
@@ -22,6 +20,7 @@ const lastFile = 'stats-dump'
 
 export interface DumpHost {
   names: HostNames
+  hostd: HostTool
   cgroups: Cgroups
   /** Path of the program. */
   criu: string
@@ -41,20 +40,20 @@ export interface Dump {
  * in it cannot be saved, `no_capacity` when there is no room; it runs on then, and the caller removes the images.
  */
 export async function dumpContainer(host: DumpHost, id: string, dump: Dump): Promise<void> {
-  const { names, cgroups } = host
+  const { names, hostd, cgroups } = host
   const group = names.cgroup(id)
   await mkdir(dump.images, { mode: 0o700 })
   const config = await dumpConfig(dump)
   await withinRun(writeFile(criuConfigFile(names, id), config))
   try {
-    await freezeForDump(cgroups, group)
+    await freezeForDump(hostd, cgroups, group)
     await runDump(host, id, dump)
   } finally {
     await cgroups.thaw(group)
   }
 }
 
-async function runDump({ names, criu }: DumpHost, id: string, { images, leaveRunning }: Dump): Promise<void> {
+async function runDump({ names, hostd, criu }: DumpHost, id: string, { images, leaveRunning }: Dump): Promise<void> {
   try {
     await run(
       runcCommand(names, { criu, log: `${images}/runc.log` }, [
@@ -66,7 +65,7 @@ async function runDump({ names, criu }: DumpHost, id: string, { images, leaveRun
     )
   } catch (error) {
     // A CRIU that has lost its runc must not hold the sandbox.
-    await killCriu([images])
+    await endCriu(hostd, [images])
     throw await refusal(names, images, error)
   }
 }
@@ -134,32 +133,4 @@ async function isFull(folder: string): Promise<boolean> {
   } catch (error) {
     return (error as NodeJS.ErrnoException).code === 'ENOSPC'
   }
-}
-
-/**
- * Waits until the guest has closed its ends of connections too: CRIU refuses what leads out of the sandbox. Gives up after
- * a second; then CRIU says what it found.
- */
-export async function connectionsClosed(pid: number): Promise<void> {
-  const until = Date.now() + closeTimeoutMs
-  while (await hasConnections(pid)) {
-    if (Date.now() > until) return
-    await sleep(closePollMs)
-  }
-}
-
-/**
- * Ends that the guest has accepted belong to the network namespace of who connected, this one, and carry the name of the
- * guest's socket; state 03 is connected. Which sandbox's they are, its open files tell.
- */
-async function hasConnections(pid: number): Promise<boolean> {
-  const inodes = new Set<string>()
-  for (const fd of await readdir(`/proc/${pid}/fd`).catch(() => [])) {
-    const target = await readlink(`/proc/${pid}/fd/${fd}`).catch(() => '')
-    const inode = /^socket:\[(\d+)\]$/.exec(target)?.[1]
-    if (inode !== undefined) inodes.add(inode)
-  }
-  const table = await readFile('/proc/self/net/unix', 'utf8')
-  const ends = table.matchAll(/ 03 +(\d+) \/\.atoll\/run\/guest\.sock$/gm)
-  return [...ends].some(([, inode = '']) => inodes.has(inode))
 }

@@ -3,6 +3,7 @@ import { ServiceError } from '../../errors.ts'
 import type { Quarantined } from '../../sandbox/driver.ts'
 import type { DiskPool } from '../disk/index.ts'
 import { exists } from '../exists.ts'
+import type { HostTool } from '../hostd/index.ts'
 import { diskOf, layerOf } from './bundle.ts'
 import { Claims } from './claims.ts'
 import { idsPerSandbox } from './config.ts'
@@ -11,7 +12,8 @@ import { Quarantine, sandboxOfDisk } from './quarantine.ts'
 import type { QuarantineItem } from './quarantine.ts'
 import { readCheckpointRecord, readSandboxRecord, Records } from './records.ts'
 import type { CheckpointRecord, SandboxRecord } from './records.ts'
-import { removeFolder } from './remove-folder.ts'
+import { References } from './references.ts'
+import { removeFolders } from './remove-folder.ts'
 
 /** Ids of the host from here on belong to sandboxes; distributions give users' ranges below. */
 const idRangeFirst = 1_000_000_000
@@ -27,24 +29,42 @@ export function savedMemory(sandboxId: string): string {
   return `memory/saved/${sandboxId}.${randomBytes(4).toString('hex')}`
 }
 
+export interface InventoryOptions {
+  names: HostNames
+  hostd: HostTool
+  pool: DiskPool
+  /** How many addresses the subnet has for sandboxes. */
+  slots: number
+  log: (message: string) => void
+}
+
 /** What exists and what it holds: records, in force and in quarantine, id ranges, address slots, layers. */
 export class Inventory {
   readonly sandboxes: Records<SandboxRecord>
   readonly checkpoints: Records<CheckpointRecord>
   readonly quarantine: Quarantine
+  readonly #references = new References()
+  readonly #hostd: HostTool
   readonly #pool: DiskPool
   readonly #log: (message: string) => void
   readonly #ranges: Claims
   readonly #slots: Claims
   /** Records that are not to be had yet or any more, but whose disk and memory may still be wanted. */
-  readonly #held = new Set<SandboxRecord>()
+  readonly #held = new Set<{ record: SandboxRecord }>()
   /** Snapshots that no record names yet. */
   readonly #pendingLayers = new Set<string>()
+  /** What is on its way out, by its path. */
+  readonly #removing = new Map<string, Promise<void>>()
 
-  constructor(names: HostNames, pool: DiskPool, slots: number, log: (message: string) => void) {
-    this.sandboxes = new Records(`${names.dataDir}/sandboxes`, readSandboxRecord)
-    this.checkpoints = new Records(`${names.dataDir}/checkpoints`, readCheckpointRecord)
-    this.quarantine = new Quarantine(names.dataDir)
+  constructor({ names, hostd, pool, slots, log }: InventoryOptions) {
+    this.sandboxes = new Records<SandboxRecord>(`${names.dataDir}/sandboxes`, readSandboxRecord, this.#references)
+    this.checkpoints = new Records<CheckpointRecord>(
+      `${names.dataDir}/checkpoints`,
+      readCheckpointRecord,
+      this.#references,
+    )
+    this.quarantine = new Quarantine(names.dataDir, this.#references)
+    this.#hostd = hostd
     this.#pool = pool
     this.#log = log
     // Servers with other data directories begin elsewhere, so that their ranges seldom meet.
@@ -80,12 +100,12 @@ export class Inventory {
    * no later sandbox may own files of a checkpoint. Throws `no_capacity`.
    */
   claim(): { rangeStart: number; slot: number } {
-    const sandboxes = [...this.sandboxes.all(), ...this.quarantine.sandboxRecords]
-    const owners = [...sandboxes, ...this.#layers()]
-    const ranges = new Set(owners.map((owner) => (owner.rangeStart - idRangeFirst) / idsPerSandbox))
+    const { slots, ranges } = this.#references
     // Place 0 of the subnet is the gateway's.
-    const slot = 1 + this.#slots.take(new Set(sandboxes.map((record) => record.slot - 1)))
-    return { rangeStart: idRangeFirst + this.#ranges.take(ranges) * idsPerSandbox, slot }
+    const slotOf = (number: number) => 1 + number
+    const rangeOf = (number: number) => idRangeFirst + number * idsPerSandbox
+    const slot = slotOf(this.#slots.take({ has: (number) => slots.has(slotOf(number)) }))
+    return { rangeStart: rangeOf(this.#ranges.take({ has: (number) => ranges.has(rangeOf(number)) })), slot }
   }
 
   /** A name for the disk of a new sandbox: its id, unless a disk in quarantine has that. */
@@ -103,7 +123,7 @@ export class Inventory {
     if (this.quarantine.has('sandbox', id, but)) return true
     const record = this.sandboxes.get(id)
     if (record !== undefined && diskOf(record) === `sandboxes/${name}`) return true
-    return [...this.#held].some((held) => diskOf(held) === `sandboxes/${name}`)
+    return [...this.#held].some((held) => diskOf(held.record) === `sandboxes/${name}`)
   }
 
   /** Takes a record out of force, or what there is without one, into quarantine. What it stands on stays. */
@@ -130,9 +150,14 @@ export class Inventory {
   async takeBack(item: QuarantineItem): Promise<void> {
     const record = await this.recordToTakeBack(item)
     const isSandbox = 'slot' in record
-    await this.quarantine.takeBack(item, (isSandbox ? this.sandboxes : this.checkpoints).file(item.id))
-    if (isSandbox) this.sandboxes.adopt(record)
-    else this.checkpoints.adopt(record)
+    this.#references.add(record)
+    try {
+      await this.quarantine.takeBack(item, (isSandbox ? this.sandboxes : this.checkpoints).file(item.id))
+      if (isSandbox) this.sandboxes.adopt(record)
+      else this.checkpoints.adopt(record)
+    } finally {
+      this.#references.remove(record)
+    }
   }
 
   /** Removes an item with its disks. The layers and the memory that it stood on go with the next `removeUnused`. */
@@ -157,14 +182,18 @@ export class Inventory {
       throw new ServiceError('conflict', `checkpoint ${checkpointId} was removed and sandboxes still stand on it`)
     }
     this.#pendingLayers.add(checkpointId)
+    const made = [layerOf(checkpointId), checkpointMemory(checkpointId)]
     try {
+      for (const path of made) await this.#removing.get(path)
       const record = await make()
       await this.checkpoints.put(record)
       return record
     } catch (error) {
       await this.checkpoints.remove(checkpointId)
-      await this.#pool.remove(layerOf(checkpointId))
-      await removeFolder(this.#pool.path(checkpointMemory(checkpointId)))
+      for (const path of made) {
+        this.#references.found(path)
+        await this.#remove(path)
+      }
       throw error
     } finally {
       this.#pendingLayers.delete(checkpointId)
@@ -173,32 +202,63 @@ export class Inventory {
 
   /** Whether any record names the layer of a checkpoint. */
   isStoodOn(checkpointId: string): boolean {
-    return this.#layers().some((layer) => layer.checkpointId === checkpointId)
+    return this.#references.has(layerOf(checkpointId))
   }
 
   /** What a sandbox stands on stays until the returned function is called, whatever becomes of its record. */
   hold(record: SandboxRecord): () => void {
-    this.#held.add(record)
-    return () => this.#held.delete(record)
+    // One record may be held more than once.
+    const held = { record }
+    this.#held.add(held)
+    this.#references.add(record)
+    return () => {
+      if (this.#held.delete(held)) this.#references.remove(record)
+    }
   }
 
   /**
-   * A layer, or a saved memory, stays while a checkpoint or a sandbox needs it, and every layer while a record in quarantine cannot be
-   * read. Never throws: what cannot be removed is logged, keeps nothing else from it, and is tried again by the next call.
+   * Of what was let go of since `open` and is still there, all that nobody stands on: a layer, or a saved memory, stays while a
+   * checkpoint or a sandbox needs it, and every layer while a record in quarantine cannot be read. Never throws: what cannot be
+   * removed is logged, keeps nothing else from it, and is tried again by the next call.
    */
   async removeUnused(): Promise<void> {
-    for (const name of this.quarantine.isBlind ? [] : await this.#list('layers')) {
-      const used = this.#pendingLayers.has(name) || this.#layers().some((layer) => layer.checkpointId === name)
-      if (!used) await this.#tryRemoving(layerOf(name), (layer) => this.#pool.remove(layer))
+    for (const path of this.#references.unused) await this.#removeOnce(path)
+  }
+
+  /** The same for all that is there, once everything has been loaded. */
+  async removeAllUnused(): Promise<void> {
+    for (const folder of ['layers', 'memory/checkpoints', 'memory/saved']) {
+      for (const name of await this.#list(folder)) this.#references.found(`${folder}/${name}`)
     }
-    for (const folder of ['memory/checkpoints', 'memory/saved']) {
-      for (const name of await this.#list(folder)) {
-        const pending = folder === 'memory/checkpoints' && this.#pendingLayers.has(name)
-        const named = this.#memories().includes(`${folder}/${name}`) || this.quarantine.ownsName(name)
-        const used = pending || named
-        if (!used) await this.#tryRemoving(`${folder}/${name}`, (path) => removeFolder(this.#pool.path(path)))
-      }
-    }
+    await this.removeUnused()
+  }
+
+  /** Whoever asks for it a second time waits for the first. */
+  async #removeOnce(path: string): Promise<void> {
+    const begun = this.#removing.get(path)
+    if (begun !== undefined || !this.#isUnused(path)) return begun
+    const removed = this.#remove(path).finally(() => this.#removing.delete(path))
+    this.#removing.set(path, removed)
+    await removed
+  }
+
+  #isUnused(path: string): boolean {
+    const name = path.slice(path.lastIndexOf('/') + 1)
+    const isLayer = path === layerOf(name)
+    const isPending = this.#pendingLayers.has(name) && (isLayer || path === checkpointMemory(name))
+    const { quarantine } = this
+    const mayBeQuarantined = isLayer ? quarantine.isBlind : quarantine.ownsName(name)
+    return !isPending && !mayBeQuarantined && !this.#references.has(path)
+  }
+
+  async #remove(path: string): Promise<void> {
+    const name = path.slice(path.lastIndexOf('/') + 1)
+    const remove =
+      path === layerOf(name) ? this.#pool.remove(path) : removeFolders(this.#hostd, [this.#pool.path(path)])
+    await remove.then(
+      () => this.#references.forget(path),
+      (error: unknown) => this.#log(`${path} cannot be removed now: ${String(error)}`),
+    )
   }
 
   async #list(folder: string): Promise<string[]> {
@@ -206,21 +266,5 @@ export class Inventory {
       this.#log(`what is unused in ${folder} cannot be looked for now: ${String(error)}`)
       return []
     })
-  }
-
-  async #tryRemoving(path: string, remove: (path: string) => Promise<void>): Promise<void> {
-    await remove(path).catch((error: unknown) => this.#log(`${path} cannot be removed now: ${String(error)}`))
-  }
-
-  #memories(): string[] {
-    return this.#owners().flatMap((record) => record.memory?.folder ?? [])
-  }
-
-  #layers() {
-    return this.#owners().flatMap((record) => record.layers)
-  }
-
-  #owners(): (CheckpointRecord | SandboxRecord)[] {
-    return [...this.checkpoints.all(), ...this.sandboxes.all(), ...this.#held, ...this.quarantine.records]
   }
 }

@@ -4,12 +4,13 @@ import type { CriuProgram } from '../criu/program.ts'
 import { findLazyPages, lazyPagesStatus, startLazyPages } from '../criu/lazy-pages.ts'
 import type { LazyPages } from '../criu/lazy-pages.ts'
 import type { DiskPool } from '../disk/index.ts'
+import type { HostTool } from '../hostd/index.ts'
 import type { Cgroups } from './cgroup.ts'
 import type { ContainerLimits } from './config.ts'
 import type { HostNames } from './names.ts'
 import { end, isAlive } from './process.ts'
 import type { SavedMemory } from './records.ts'
-import { removeFolder } from './remove-folder.ts'
+import { removeFolders } from './remove-folder.ts'
 import { runImagesOf } from './restore.ts'
 
 /** Below it a restore that waits for all pages is as fast as one that starts a daemon. */
@@ -32,12 +33,14 @@ const statusPollMs = 2
  */
 export class LazyMemory {
   readonly #names: HostNames
+  readonly #hostd: HostTool
   readonly #pool: DiskPool
   readonly #bytesMin: number
   readonly #coming = new Map<string, LazyPages>()
 
-  constructor(names: HostNames, pool: DiskPool, bytesMin: number) {
+  constructor(names: HostNames, hostd: HostTool, pool: DiskPool, bytesMin: number) {
     this.#names = names
+    this.#hostd = hostd
     this.#pool = pool
     this.#bytesMin = bytesMin
   }
@@ -115,7 +118,7 @@ export class LazyMemory {
       await end(pages.daemon)
     }
     this.#coming.delete(id)
-    await removeFolder(this.#images(id))
+    await removeFolders(this.#hostd, [this.#images(id)])
   }
 
   /** Lets go of all; they go on. */

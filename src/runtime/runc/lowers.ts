@@ -1,10 +1,12 @@
 import { mkdir, readdir, readFile, stat, writeFile } from 'node:fs/promises'
-import { run } from '../command.ts'
 import type { DiskPool } from '../disk/index.ts'
+import type { HostTool } from '../hostd/index.ts'
 import { diskOf, layerOf } from './bundle.ts'
 import type { ImageFolder } from './images.ts'
 import type { SandboxRecord } from './records.ts'
-import { removeFolder } from './remove-folder.ts'
+import { removeFolders } from './remove-folder.ts'
+
+const forgetTimeoutMs = 120_000
 
 /**
  * Overlay notes in an upper layer where on the disk the layers below it lie, and refuses it, or hides what is in their folders,
@@ -14,20 +16,19 @@ import { removeFolder } from './remove-folder.ts'
 export interface LowersHost {
   pool: DiskPool
   images: ImageFolder
-  /** Path of `atoll-hostd`. */
-  hostTool: string
+  hostd: HostTool
 }
 
 /** Makes the disk of a sandbox that does not run fit what it stands on now. */
 export async function fitUpper(host: LowersHost, record: SandboxRecord): Promise<void> {
-  const { pool, hostTool } = host
+  const { pool, hostd } = host
   const disk = pool.path(diskOf(record))
   const lowers = await lowersOf(host, record)
   if ((await readFile(fileOf(host, record), 'utf8').catch(() => '')) === lowers) return
   if ((await readdir(`${disk}/upper`)).length > 0) {
-    await run([hostTool, 'forget-origins', '--dir', `${disk}/upper`], { timeoutMs: 120_000 })
+    await hostd.runTool(['forget-origins', '--dir', `${disk}/upper`], { timeoutMs: forgetTimeoutMs })
     // Its index goes by the same places.
-    await removeFolder(`${disk}/work`)
+    await removeFolders(hostd, [`${disk}/work`])
     await mkdir(`${disk}/work`, { mode: 0o700 })
   }
   await noteLowers(host, record, lowers)

@@ -5,14 +5,15 @@ import { bootId } from '../boot.ts'
 import { imagesBytes, linkImages } from '../criu/images.ts'
 import { diskOf, layerOf } from './bundle.ts'
 import { idsPerSandbox } from './config.ts'
-import { connectionsClosed, dumpContainer } from './dump.ts'
+import { dumpContainer } from './dump.ts'
 import type { Dump, DumpHost } from './dump.ts'
 import { checkpointMemory, savedMemory } from './inventory.ts'
 import type { Parts } from './parts.ts'
 import type { CheckpointRecord, SandboxRecord } from './records.ts'
-import { removeFolder } from './remove-folder.ts'
+import { removeFolders } from './remove-folder.ts'
 import { removeMark } from './resumed.ts'
 import { cleanUp } from './steps.ts'
+import { connectionsClosed } from './unconnected.ts'
 
 /** Saves the memory of sandboxes: for hibernation under the sandbox's own record, for a checkpoint under that one's. */
 export class Memory {
@@ -41,7 +42,7 @@ export class Memory {
     try {
       await this.#dump(host, record, 'hibernate', { images, leaveRunning: false })
     } catch (error) {
-      await cleanUp(this.#parts, id, () => removeFolder(images))
+      await cleanUp(this.#parts, id, () => removeFolders(host.hostd, [images]))
       await cleanUp(this.#parts, id, () => inventory.sandboxes.put(record))
       throw error
     }
@@ -86,7 +87,7 @@ export class Memory {
       try {
         await running.doubt(id)
         await hostd.cut(names.guestSocket(id))
-        await connectionsClosed(pid)
+        await connectionsClosed(hostd, pid)
         // Processes that end must not tell their peers.
         if (!dump.leaveRunning) await network.silence(slot, true)
         await dumpContainer(host, id, dump)

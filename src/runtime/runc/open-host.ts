@@ -48,6 +48,7 @@ export async function openHost(
       subnet: network.subnet,
       traits: await findTraits(cgroups),
       hostTool,
+      hostd,
     }
     await hostd.open(hostTool)
     if (!parts.mayQuarantineMany) await assertPoolIsThere(names.dataDir)
@@ -55,6 +56,7 @@ export async function openHost(
     const { sandboxes } = inventory
     const report = await reconcile({
       names,
+      hostd,
       pool,
       cgroups,
       inventory,
@@ -72,7 +74,7 @@ export async function openHost(
     await network.open(slots, hostTool)
     for (const id of report.running) await rejoin(parts, id)
     await removeExpired(parts)
-    await inventory.removeUnused()
+    await inventory.removeAllUnused()
     return { opened: { bundles, cgroups, criu, lock }, report }
   } catch (error) {
     await releaseHost(parts, lock).catch((fault: unknown) =>

@@ -62,14 +62,14 @@ export function makeParts(options: RuncDriverOptions): Parts {
   const pool = new DiskPool({ imageFile: poolFile, mountDir: poolDir, bytes })
   const network = new Network({ hash, subnet, runDir, log })
   const hostd = new Hostd({ socket: names.hostdSocket, log })
-  const lazy = new LazyMemory(names, pool, lazyMemoryBytesMin)
+  const lazy = new LazyMemory(names, hostd, pool, lazyMemoryBytesMin)
   return {
     images: new ImageFolder(imageDir),
     names,
     hostd,
     pool,
     network,
-    inventory: new Inventory(names, pool, subnet.slots, log),
+    inventory: new Inventory({ names, hostd, pool, slots: subnet.slots, log }),
     running: new RunningSandboxes(names, hostd, network, lazy),
     lazy,
     connections: new Connections(),

@@ -31,11 +31,11 @@ async function makeHost(t: TestContext, sandboxes: readonly SandboxRecord[], che
   const stopped: string[] = []
   let inventory = options.inventory
   const start = async (change: { mayQuarantineMany?: boolean; known?: Partial<typeof options.known> } = {}) => {
-    inventory = new Inventory(options.names, options.pool, 100, options.log)
+    inventory = new Inventory({ ...options, slots: 100 })
     const stop = async (id: string) => void stopped.push(id)
     const known = { ...options.known, ...change.known }
     const report = await reconcile({ ...options, ...change, known, inventory, stop })
-    await inventory.removeUnused()
+    await inventory.removeAllUnused()
     return report
   }
   return {

@@ -1,7 +1,7 @@
 import { mkdir, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises'
 import type { Quarantined, QuarantineReason } from '../../sandbox/driver.ts'
 import { readCheckpointRecord, readSandboxRecord } from './records.ts'
-import type { CheckpointRecord, SandboxRecord } from './records.ts'
+import type { CheckpointRecord, RecordKeeper, SandboxRecord } from './records.ts'
 
 export interface QuarantineItem extends Quarantined {
   /** When it was moved, in whole seconds. */
@@ -55,26 +55,22 @@ export function sandboxOfDisk(name: string): string {
  */
 export class Quarantine {
   readonly #dataDir: string
+  readonly #keeper: RecordKeeper<SandboxRecord | CheckpointRecord>
   #items: QuarantineItem[] = []
 
-  constructor(dataDir: string) {
+  constructor(dataDir: string, keeper: RecordKeeper<SandboxRecord | CheckpointRecord>) {
     this.#dataDir = dataDir
+    this.#keeper = keeper
   }
 
   async load(): Promise<void> {
-    this.#items = await quarantinedIn(this.#dataDir)
+    const items = await quarantinedIn(this.#dataDir)
+    for (const item of this.#items) this.#forget(item)
+    for (const item of items) this.#add(item)
   }
 
   get items(): readonly QuarantineItem[] {
     return this.#items
-  }
-
-  get records(): (SandboxRecord | CheckpointRecord)[] {
-    return this.#items.flatMap(({ record }) => record ?? [])
-  }
-
-  get sandboxRecords(): SandboxRecord[] {
-    return this.records.filter((record) => 'slot' in record)
   }
 
   has(kind: Quarantined['kind'], id: string, but?: QuarantineItem): boolean {
@@ -100,7 +96,7 @@ export class Quarantine {
     const item = { ...what, since, file: `${folder}/${name}`, ...(record === undefined ? {} : { record }) }
     if (file === undefined) await writeFile(item.file, '', { mode: 0o600 })
     else await rename(file, item.file)
-    this.#items.push(item)
+    this.#add(item)
   }
 
   /** Moves the file of an item back to where it is in force. */
@@ -114,8 +110,14 @@ export class Quarantine {
     this.#forget(item)
   }
 
+  #add(item: QuarantineItem): void {
+    this.#items.push(item)
+    if (item.record !== undefined) this.#keeper.add(item.record)
+  }
+
   #forget(item: QuarantineItem): void {
     this.#items = this.#items.filter((other) => other !== item)
+    if (item.record !== undefined) this.#keeper.remove(item.record)
   }
 }
 

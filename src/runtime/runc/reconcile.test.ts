@@ -11,6 +11,7 @@ import { adoptAll, reconcile } from './reconcile.ts'
 import { readSandboxRecord, Records } from './records.ts'
 import type { CheckpointRecord, SandboxRecord, SavedMemory } from './records.ts'
 import { makeCrashed } from './testing/crashed-host.ts'
+import { hostTool } from './testing/host-tool.ts'
 
 test('sandboxes that let the server wait do so at the same time, and hold up no other', async () => {
   const ids = Array.from({ length: 10 }, (_, index) => `sb-${index}`)
@@ -53,19 +54,21 @@ test('a sandbox that cannot be stopped keeps its record and disk, and keeps no o
     remove: async (path: string) => void removedDisks.push(path),
   }
   const said: string[] = []
+  const log = (message: string) => void said.push(message)
   const abandoned = { sandboxIds: ['sb-stuck', 'sb-other'], checkpointIds: [] }
   const report = await reconcile({
-    names: { ...runDir, runDir: `${dataDir}/run`, dataDir, cgroupRoot: names.cgroupRoot } as HostNames,
+    names: { ...runDir, runDir: `${dataDir}/run`, dataDir, poolFile: names.poolFile, cgroupRoot: '/a' } as HostNames,
     pool: pool as unknown as DiskPool,
-    cgroups: { children: async () => [] } as unknown as Cgroups,
-    inventory: new Inventory(names, pool as unknown as DiskPool, 10, (message) => said.push(message)),
+    hostd: hostTool,
+    cgroups: { children: async () => [], memberFiles: () => [] } as unknown as Cgroups,
+    inventory: new Inventory({ names, hostd: hostTool, pool: pool as unknown as DiskPool, slots: 10, log }),
     mayQuarantineMany: false,
     known: { sandboxIds: ['sb-known-stuck', 'sb-known'], checkpointIds: [], abandoned },
     adopt: async () => false,
     stop: async (id) => {
       if (id.endsWith('stuck')) throw new Error('process 7 does not end')
     },
-    log: (message) => said.push(message),
+    log,
   })
   assert.deepEqual(report, {
     running: [],

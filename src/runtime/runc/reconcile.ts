@@ -1,21 +1,23 @@
 import { readdir, rm } from 'node:fs/promises'
+import { dirname } from 'node:path'
 import { Gate } from '../../lib/gate.ts'
 import type { KnownResources, Quarantined, ReconcileReport } from '../../sandbox/driver.ts'
 import { imagesBytes } from '../criu/images.ts'
 import type { DiskPool } from '../disk/index.ts'
+import type { HostTool } from '../hostd/index.ts'
 import { diskOf, layerOf } from './bundle.ts'
 import type { Cgroups } from './cgroup.ts'
 import type { Inventory } from './inventory.ts'
 import type { HostNames } from './names.ts'
 import { isWhole as isWholeDump } from './dump.ts'
-import { awaitStrayDumps, killCriu, killStrayTools } from './process.ts'
 import { sandboxOfDisk } from './quarantine.ts'
 import type { CheckpointRecord, Records, SandboxRecord } from './records.ts'
-import { removeFolder } from './remove-folder.ts'
+import { removeFolders } from './remove-folder.ts'
 import { runImagesOf } from './restore.ts'
 import { giveUpStale, markOf, marksFolder, removeFence } from './resumed.ts'
 import { allDone } from './steps.ts'
 import { assertFewStrangers, findStrangers } from './strangers.ts'
+import { awaitStrayDumps, endCriu, endStrayTools } from './strays.ts'
 import { hasDisk, hasMemory } from './whole.ts'
 
 const strayDumpTimeoutMs = 60_000
@@ -24,6 +26,7 @@ const removalsMax = 16
 
 export interface ReconcileOptions {
   names: HostNames
+  hostd: HostTool
   pool: DiskPool
   cgroups: Cgroups
   inventory: Inventory
@@ -49,9 +52,7 @@ export async function reconcile(options: ReconcileOptions): Promise<ReconcileRep
   const unreadable = await inventory.load()
   const stock = await findStrangers(inventory, pool, known, unreadable)
   if (!options.mayQuarantineMany) assertFewStrangers(stock, names.dataDir)
-  await awaitStrayDumps(names.runcRoot, strayDumpTimeoutMs)
-  await killStrayTools([names.runDir, names.poolFile])
-  await killCriu([names.runDir], { lazyPagesToo: false })
+  await endStrays(options)
   const lists = { running: [], dormant: [], forgotten: [], lost: [], lostCheckpoints: [] }
   const report: ReconcileReport = { ...lists, removed: [], quarantined: [], takenBack: [] }
   await sandboxes.removeDrafts()
@@ -72,6 +73,16 @@ export async function reconcile(options: ReconcileOptions): Promise<ReconcileRep
   await removeRunImages(options, new Set([...report.running, ...stuck]))
   await removeMarks(options)
   return report
+}
+
+/** What a server that died has left at work: dumps and restores come to their end, all else is cut off. */
+async function endStrays({ names, hostd, cgroups, log }: ReconcileOptions): Promise<void> {
+  const dumps = await awaitStrayDumps(hostd, names.runcRoot, strayDumpTimeoutMs)
+  if (dumps > 0) log(`waited for ${dumps} dumps and restores that an earlier server had begun`)
+  const groups = cgroups.memberFiles(names.cgroupRoot).map(dirname)
+  const tools = await endStrayTools(hostd, [names.runDir, names.poolFile, ...groups])
+  if (tools > 0) log(`ended ${tools} programs that an earlier server had started`)
+  await endCriu(hostd, [names.runDir], { lazyPagesToo: false })
 }
 
 async function quarantine({ inventory }: ReconcileOptions, report: ReconcileReport, what: Quarantined): Promise<void> {
@@ -125,10 +136,14 @@ async function removeMarks({ pool, inventory }: ReconcileOptions): Promise<void>
 }
 
 /** What runs may still read its memory from images. */
-async function removeRunImages({ pool, log }: ReconcileOptions, needed: ReadonlySet<string>): Promise<void> {
+async function removeRunImages({ hostd, pool, log }: ReconcileOptions, needed: ReadonlySet<string>): Promise<void> {
   const left = (await pool.list('memory/runs')).filter((id) => !needed.has(id))
-  if (left.length > 0) await killCriu(left.map((id) => pool.path(runImagesOf(id))))
-  await eachRemoved(left, (id) => removeFolder(pool.path(runImagesOf(id))), log)
+  if (left.length > 0)
+    await endCriu(
+      hostd,
+      left.map((id) => pool.path(runImagesOf(id))),
+    )
+  await eachRemoved(left, (id) => removeFolders(hostd, [pool.path(runImagesOf(id))]), log)
 }
 
 /**

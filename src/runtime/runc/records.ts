@@ -122,26 +122,36 @@ export async function recordedIds(folder: string): Promise<string[]> {
   return names.filter((name) => name.endsWith(fileEnding)).map((name) => name.slice(0, -fileEnding.length))
 }
 
+/** Told of each record that comes into force or is to, and of each that is neither in force nor in the folder any more. */
+export interface RecordKeeper<T> {
+  add(record: T): void
+  remove(record: T): void
+}
+
+const nobody: RecordKeeper<unknown> = { add: () => undefined, remove: () => undefined }
+
 /** One JSON file per record in one folder; all are kept in memory too. What was written or removed stays so after a loss of power. */
 export class Records<T extends { id: string }> {
   readonly #folder: string
   readonly #read: ReadRecord<T>
+  readonly #keeper: RecordKeeper<T>
   readonly #records = new Map<string, T>()
   /** As they are in the folder; others are on their way there. */
   readonly #written = new Map<string, T>()
   /** Writes of one record are done in turns. */
   readonly #turns = new KeyedLock()
 
-  constructor(folder: string, read: ReadRecord<T>) {
+  constructor(folder: string, read: ReadRecord<T>, keeper: RecordKeeper<T> = nobody) {
     this.#folder = folder
     this.#read = read
+    this.#keeper = keeper
   }
 
   /** Reads the folder and changes nothing in it. Returns the ids of those that cannot be read. */
   async load(): Promise<string[]> {
     await mkdir(this.#folder, { recursive: true, mode: 0o700 })
+    for (const id of this.#written.keys()) this.release(id)
     this.#records.clear()
-    this.#written.clear()
     const unreadable: string[] = []
     for (const id of await recordedIds(this.#folder)) {
       const text = await readFile(this.file(id), 'utf8').catch(() => '')
@@ -160,14 +170,15 @@ export class Records<T extends { id: string }> {
 
   /** Knows a record from here on whose file has come into the folder. */
   adopt(record: T): void {
+    this.#keeper.add(record)
     this.#records.set(record.id, record)
-    this.#written.set(record.id, record)
+    this.#setWritten(record.id, record)
   }
 
   /** Knows a record no more whose file has left the folder. */
   release(id: string): void {
     this.#records.delete(id)
-    this.#written.delete(id)
+    this.#setWritten(id, undefined)
   }
 
   get(id: string): T | undefined {
@@ -183,6 +194,7 @@ export class Records<T extends { id: string }> {
    * what was written before is in force again, unless another was put meanwhile.
    */
   async put(record: T): Promise<void> {
+    this.#keeper.add(record)
     this.#records.set(record.id, record)
     await this.#turns.run(record.id, () => this.#replace(record))
   }
@@ -195,6 +207,7 @@ export class Records<T extends { id: string }> {
       if (written === undefined || written !== this.#records.get(id)) return
       const changed = change(written)
       if (changed === undefined) return
+      this.#keeper.add(changed)
       this.#records.set(id, changed)
       await this.#replace(changed)
     })
@@ -216,15 +229,24 @@ export class Records<T extends { id: string }> {
     const { id } = record
     try {
       await this.#write(record)
-      this.#written.set(id, record)
+      this.#setWritten(id, record)
     } catch (error) {
       const before = this.#written.get(id)
       if (this.#records.get(id) === record) {
         if (before === undefined) this.#records.delete(id)
         else this.#records.set(id, before)
       }
+      this.#keeper.remove(record)
       throw error
     }
+  }
+
+  /** What was written before was to be had again until now. */
+  #setWritten(id: string, record: T | undefined): void {
+    const before = this.#written.get(id)
+    if (record === undefined) this.#written.delete(id)
+    else this.#written.set(id, record)
+    if (before !== undefined) this.#keeper.remove(before)
   }
 
   async #write(record: T): Promise<void> {

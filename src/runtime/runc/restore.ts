@@ -8,12 +8,12 @@ import { idsPerSandbox, networkSysctls } from './config.ts'
 import { findContainer } from './container.ts'
 import { criuConfigFile, criuOptions } from './dump.ts'
 import { withinRun } from './host.ts'
-import { killCriu } from './process.ts'
 import type { ProcessIdentity } from './process.ts'
 import { lazyProcessesFile } from '../criu/lazy-pages.ts'
 import type { SandboxRecord, SavedMemory } from './records.ts'
 import { markOf } from './resumed.ts'
 import { runcCommand } from './runc.ts'
+import { endCriu } from './strays.ts'
 
 const restoreTimeoutMs = 120_000
 
@@ -55,7 +55,7 @@ export async function restoreContainer(
   id: string,
   lazy: boolean,
 ): Promise<ProcessIdentity> {
-  const { names, pool } = host
+  const { names, hostd, pool } = host
   const images = pool.path(runImagesOf(id))
   try {
     await run(
@@ -67,7 +67,7 @@ export async function restoreContainer(
       { detached: true, timeoutMs: restoreTimeoutMs },
     )
   } catch (error) {
-    await killCriu([images])
+    await endCriu(hostd, [images])
     const { reason, killed } = await faultOf(`${images}/restore.log`, [names.runDir, names.dataDir])
     const options = { cause: error }
     // What CRIU says then is only that it was ended.

@@ -1,11 +1,12 @@
 import { readdir, rm, writeFile } from 'node:fs/promises'
 import type { SandboxExit } from '../../sandbox/driver.ts'
 import { exists } from '../exists.ts'
+import type { HostTool } from '../hostd/index.ts'
 import type { Network } from '../network/index.ts'
-import { closeGuestDir, mountRoot, removeBundle } from './bundle.ts'
+import { closeGuestDir, mountRoot } from './bundle.ts'
 import type { BundleHost } from './bundle.ts'
 import type { Cgroups } from './cgroup.ts'
-import { findContainer, removeContainer, startContainer } from './container.ts'
+import { findContainer, startContainer } from './container.ts'
 import { reseed, waitForGuest } from './dial.ts'
 import type { GuestRelay } from './dial.ts'
 import { withinRun } from './host.ts'
@@ -15,6 +16,7 @@ import type { HostNames } from './names.ts'
 import { end, isAlive } from './process.ts'
 import type { ProcessIdentity } from './process.ts'
 import type { SandboxRecord, SavedMemory } from './records.ts'
+import { removeFolders } from './remove-folder.ts'
 import { restoreContainer, stageImages } from './restore.ts'
 import { allDone } from './steps.ts'
 
@@ -40,14 +42,14 @@ export interface Resumption {
  */
 export class RunningSandboxes {
   readonly #names: HostNames
-  readonly #relay: GuestRelay
+  readonly #hostd: GuestRelay & HostTool
   readonly #network: Network
   readonly #lazy: LazyMemory
   readonly #processes = new Map<string, ProcessIdentity>()
 
-  constructor(names: HostNames, relay: GuestRelay, network: Network, lazy: LazyMemory) {
+  constructor(names: HostNames, hostd: GuestRelay & HostTool, network: Network, lazy: LazyMemory) {
     this.#names = names
-    this.#relay = relay
+    this.#hostd = hostd
     this.#network = network
     this.#lazy = lazy
   }
@@ -111,7 +113,7 @@ export class RunningSandboxes {
     await allDone([
       ...(lazy ? [] : [this.#lazy.remove(id)]),
       this.#network.attach(slot, process, { address: memory.address, keepConnections }),
-      this.#guestAnswers(id, guestStartTimeoutMs, isUp).then(() => reseed(this.#relay, this.#names.guestSocket(id))),
+      this.#guestAnswers(id, guestStartTimeoutMs, isUp).then(() => reseed(this.#hostd, this.#names.guestSocket(id))),
     ])
     await this.trust(id)
     this.#processes.set(id, process)
@@ -162,8 +164,8 @@ export class RunningSandboxes {
     if (process !== undefined) await end(process, graceMs)
     await cgroups.remove(this.#names.cgroup(id))
     await allDone([
-      removeContainer(this.#names, id),
-      removeBundle(this.#names, id),
+      // A restore that was cut off has left the sandbox's root mounted in the former.
+      removeFolders(this.#hostd, [`${this.#names.runcRoot}/${id}`, this.#names.sandboxDir(id)]),
       this.#lazy.remove(id),
       ...(slot === undefined ? [] : [this.#network.detach(slot)]),
     ])
@@ -187,7 +189,7 @@ export class RunningSandboxes {
 
   /** Returns when its guest has answered; from then on nobody inside replaces its socket. */
   async #guestAnswers(id: string, timeoutMs: number, isUp: () => boolean, signal?: AbortSignal): Promise<void> {
-    await waitForGuest(this.#relay, this.#names.guestSocket(id), timeoutMs, isUp, signal)
+    await waitForGuest(this.#hostd, this.#names.guestSocket(id), timeoutMs, isUp, signal)
     await closeGuestDir(this.#names, id)
   }
 

@@ -8,6 +8,7 @@ import { Inventory } from '../inventory.ts'
 import type { HostNames } from '../names.ts'
 import { readCheckpointRecord, readSandboxRecord, Records } from '../records.ts'
 import type { CheckpointRecord, SandboxRecord } from '../records.ts'
+import { hostTool } from './host-tool.ts'
 
 /** A data directory after a crash: no sandbox runs, and the pool is a plain folder. */
 export async function makeCrashed(
@@ -51,9 +52,10 @@ export async function makeCrashed(
     poolFile: `${dataDir}/pool.img`,
     dataDir,
     hash: '00000000',
+    cgroupRoot: '/atoll-00000000',
   } as HostNames
   const log = (message: string) => void said.push(message)
-  const inventory = new Inventory(names, pool as unknown as DiskPool, 10, log)
+  const inventory = new Inventory({ names, hostd: hostTool, pool: pool as unknown as DiskPool, slots: 10, log })
   const known = {
     sandboxIds: written.map(({ id }) => id),
     checkpointIds: checkpoints.map(({ id }) => id),
@@ -61,8 +63,9 @@ export async function makeCrashed(
   }
   const options = {
     names,
+    hostd: hostTool,
     pool: pool as unknown as DiskPool,
-    cgroups: { children: async () => [] } as unknown as Cgroups,
+    cgroups: { children: async () => [], memberFiles: () => [] } as unknown as Cgroups,
     inventory,
     mayQuarantineMany: false,
     known,

@@ -1,0 +1,116 @@
+//! Removes folders with all that is in them. What is mounted at or below one is detached first: to remove files through a mount
+//! would be to remove those of a sandbox. No table of mounts is read, which grows with the sandboxes that run: the kernel itself
+//! refuses each step onto another mount (openat2(2), RESOLVE_NO_XDEV), however it came there, and a link is removed, not followed.
+
+use std::ffi::OsStr;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::args::Args;
+use crate::sys::folder::Folder;
+use crate::sys::Error;
+
+const DEPTH_MAX: usize = 128;
+/// Mounts on one entry, and rounds over a folder in which somebody makes files meanwhile.
+const ROUNDS_MAX: usize = 1_000;
+/// Error numbers (errno(3)).
+const ENOENT: i32 = 2;
+const EBUSY: i32 = 16;
+const EXDEV: i32 = 18;
+const EISDIR: i32 = 21;
+const ENOTEMPTY: i32 = 39;
+
+pub fn command(mut args: Args) -> Result<(), Error> {
+    let folders = args.paths("dir")?;
+    args.finish()?;
+    folders.iter().try_for_each(|folder| remove(folder))
+}
+
+/// Harmless when there is nothing. All in front of the last part of the path is taken as it is.
+fn remove(path: &Path) -> Result<(), Error> {
+    let (parent, name) =
+        path.parent().zip(path.file_name()).ok_or_else(|| failed(path, io::ErrorKind::InvalidInput.into()))?;
+    match Folder::open(parent) {
+        Ok(parent) => remove_entry(&parent, name, path, 0),
+        Err(error) if error.raw_os_error() == Some(ENOENT) => Ok(()),
+        Err(error) => Err(failed(path, error)),
+    }
+}
+
+fn remove_entry(parent: &Folder, name: &OsStr, path: &Path, depth: usize) -> Result<(), Error> {
+    if depth > DEPTH_MAX {
+        return Err(Error::new(format!("remove {}: it lies too deep", path.display())));
+    }
+    for _ in 0..ROUNDS_MAX {
+        let removed = match parent.unlink(name) {
+            Err(error) if error.raw_os_error() == Some(EISDIR) => match parent.below(name) {
+                Ok(folder) => {
+                    empty(&folder, path, depth)?;
+                    drop(folder);
+                    parent.remove_folder(name)
+                }
+                Err(error) => Err(error),
+            },
+            other => other,
+        };
+        match removed.as_ref().map_err(io::Error::raw_os_error) {
+            Ok(()) | Err(Some(ENOENT)) => return Ok(()),
+            Err(Some(EXDEV)) | Err(Some(EBUSY)) => parent.unmount(name).map_err(|error| failed(path, error))?,
+            Err(Some(ENOTEMPTY)) => {}
+            Err(_) => return removed.map_err(|error| failed(path, error)),
+        }
+    }
+    Err(Error::new(format!("remove {}: it is not to be emptied", path.display())))
+}
+
+fn empty(folder: &Folder, path: &Path, depth: usize) -> Result<(), Error> {
+    for name in folder.names().map_err(|error| failed(path, error))? {
+        remove_entry(folder, &name, &path.join(&name), depth + 1)?;
+    }
+    Ok(())
+}
+
+fn failed(path: &Path, error: io::Error) -> Error {
+    Error::io("remove", PathBuf::from(path).display(), error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    /// An empty folder of this test's own.
+    fn scratch(name: &str) -> PathBuf {
+        let path = std::env::temp_dir().join(format!("atoll-hostd-remove-{}-{name}", std::process::id()));
+        fs::create_dir_all(&path).expect("made");
+        path
+    }
+
+    #[test]
+    fn a_link_is_removed_and_what_it_names_stays() {
+        let scratch = scratch("link");
+        fs::create_dir_all(scratch.join("kept/within")).expect("made");
+        fs::write(scratch.join("kept/file"), "").expect("written");
+        fs::create_dir_all(scratch.join("gone/deep/deeper")).expect("made");
+        fs::write(scratch.join("gone/deep/deeper/file"), "").expect("written");
+        symlink(scratch.join("kept"), scratch.join("gone/deep/link")).expect("linked");
+        symlink(scratch.join("kept"), scratch.join("itself")).expect("linked");
+        for name in ["gone", "itself", "gone", "missing/too"] {
+            assert!(remove(&scratch.join(name)).is_ok());
+        }
+        assert!(scratch.join("kept/file").exists() && scratch.join("kept/within").exists());
+        assert!(!scratch.join("gone").exists() && fs::symlink_metadata(scratch.join("itself")).is_err());
+        assert!(remove(&scratch).is_ok());
+    }
+
+    #[test]
+    fn what_lies_too_deep_is_refused_in_words() {
+        let scratch = scratch("deep");
+        let deep = scratch.join(vec!["d"; DEPTH_MAX + 2].join("/"));
+        fs::create_dir_all(&deep).expect("made");
+        let refusal = remove(&scratch).err().expect("refused").to_string();
+        assert!(refusal.contains("too deep"), "{refusal}");
+        fs::remove_dir_all(&scratch).expect("removed");
+    }
+}

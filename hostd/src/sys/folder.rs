@@ -1,0 +1,108 @@
+//! Folders by descriptor: what is done below one stays on its file system and follows no link.
+
+use std::ffi::{CString, OsStr, OsString};
+use std::fs;
+use std::io;
+use std::mem::size_of;
+use std::os::raw::{c_char, c_int, c_long};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::io::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::path::Path;
+
+extern "C" {
+    fn syscall(number: c_long, ...) -> c_long;
+    fn unlinkat(folder: c_int, name: *const c_char, flags: c_int) -> c_int;
+    fn umount2(target: *const c_char, flags: c_int) -> c_int;
+}
+
+/// The same on every architecture (asm-generic/unistd.h).
+const SYS_OPENAT2: c_long = 437;
+const RESOLVE_NO_XDEV: u64 = 0x01;
+const RESOLVE_NO_SYMLINKS: u64 = 0x04;
+const RESOLVE_BENEATH: u64 = 0x08;
+const O_CLOEXEC: u64 = 0o2000000;
+/// Of x86_64 and of the generic table differ.
+#[cfg(target_arch = "aarch64")]
+const O_DIRECTORY: u64 = 0o40000;
+#[cfg(not(target_arch = "aarch64"))]
+const O_DIRECTORY: u64 = 0o200000;
+const AT_REMOVEDIR: c_int = 0x200;
+const MNT_DETACH: c_int = 2;
+const UMOUNT_NOFOLLOW: c_int = 8;
+
+/// Of openat2(2).
+#[repr(C)]
+struct OpenHow {
+    flags: u64,
+    mode: u64,
+    resolve: u64,
+}
+
+pub struct Folder(OwnedFd);
+
+impl Folder {
+    /// The path may lead over links and mounts.
+    pub fn open(path: &Path) -> io::Result<Folder> {
+        fs::File::open(path).map(|file| Folder(OwnedFd::from(file)))
+    }
+
+    /// EXDEV where something is mounted there, of the same file system or of another; ENOTDIR or ELOOP where it is no folder.
+    pub fn below(&self, name: &OsStr) -> io::Result<Folder> {
+        let name = c_name(name)?;
+        let how = OpenHow {
+            flags: O_DIRECTORY | O_CLOEXEC,
+            mode: 0,
+            resolve: RESOLVE_NO_XDEV | RESOLVE_NO_SYMLINKS | RESOLVE_BENEATH,
+        };
+        let fd = unsafe {
+            syscall(SYS_OPENAT2, self.0.as_raw_fd(), name.as_ptr(), &how as *const OpenHow, size_of::<OpenHow>())
+        };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Folder(unsafe { OwnedFd::from_raw_fd(fd as RawFd) }))
+    }
+
+    pub fn names(&self) -> io::Result<Vec<OsString>> {
+        fs::read_dir(self.path())?.map(|entry| entry.map(|entry| entry.file_name())).collect()
+    }
+
+    /// EISDIR for a folder, EBUSY where something is mounted on it.
+    pub fn unlink(&self, name: &OsStr) -> io::Result<()> {
+        self.unlink_at(name, 0)
+    }
+
+    /// ENOTEMPTY, or EBUSY where something is mounted on it.
+    pub fn remove_folder(&self, name: &OsStr) -> io::Result<()> {
+        self.unlink_at(name, AT_REMOVEDIR)
+    }
+
+    /// Detaches what is mounted last on an entry, with all that is mounted below; it ends with its last user.
+    pub fn unmount(&self, name: &OsStr) -> io::Result<()> {
+        let mut path = self.path().into_bytes();
+        path.push(b'/');
+        path.extend_from_slice(name.as_bytes());
+        let path = c_name(&OsString::from_vec(path))?;
+        done(unsafe { umount2(path.as_ptr(), MNT_DETACH | UMOUNT_NOFOLLOW) })
+    }
+
+    fn unlink_at(&self, name: &OsStr, flags: c_int) -> io::Result<()> {
+        let name = c_name(name)?;
+        done(unsafe { unlinkat(self.0.as_raw_fd(), name.as_ptr(), flags) })
+    }
+
+    fn path(&self) -> String {
+        format!("/proc/self/fd/{}", self.0.as_raw_fd())
+    }
+}
+
+fn c_name(name: &OsStr) -> io::Result<CString> {
+    CString::new(name.as_bytes()).map_err(|_| io::ErrorKind::InvalidInput.into())
+}
+
+fn done(status: c_int) -> io::Result<()> {
+    match status {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}

@@ -1,0 +1,156 @@
+/** What the runc driver makes of processes that it did not start itself, and how much of a sandbox it looks at. */
+import assert from 'node:assert/strict'
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { readdir, readFile } from 'node:fs/promises'
+import { dirname } from 'node:path'
+import { after, before, describe, test } from 'node:test'
+import type { RuntimeDriver } from '../../src/sandbox/driver.ts'
+import type { Guest } from '../../src/sandbox/guest.ts'
+import { Cgroups } from '../../src/runtime/runc/cgroup.ts'
+import { hostTool } from '../../src/runtime/runc/testing/host-tool.ts'
+import { imageDir } from '../support/images.ts'
+import { knowing } from './driver-known.ts'
+import { eventually, makeRuncFixture } from './driver-runc-host.ts'
+import type { RuncFixture } from './driver-runc-host.ts'
+import { freshId, specOf, succeed } from './driver-shell.ts'
+
+const threads = 500
+
+describe('the runc driver among other processes', () => {
+  let fixture: RuncFixture
+  let driver: RuntimeDriver
+  const said: string[] = []
+  const guest = (id: string): Guest => fixture.guest(driver, id)
+
+  const open = async (sandboxIds: string[] = []) => {
+    driver = fixture.makeDriver({ log: (message) => said.push(message) })
+    return driver.open(await knowing(fixture, { sandboxIds }))
+  }
+
+  before(async () => {
+    fixture = await makeRuncFixture({ subnet: '10.238.0.0/20' })
+    await open()
+  })
+
+  after(async () => {
+    await driver.close()
+    // What a test that failed has left.
+    await open()
+    await driver.close()
+    await fixture.dispose()
+  })
+
+  /** In the order of the words, those of the processes of a sandbox. */
+  async function linesOf(id: string): Promise<string[]> {
+    const pids = await fixture.membersOf(id)
+    const texts = await Promise.all(pids.map((pid) => readFile(`/proc/${pid}/cmdline`, 'utf8').catch(() => '')))
+    return texts.map((text, index) => `${pids[index]} ${text.replaceAll('\0', ' ').trim()}`)
+  }
+
+  test('programs in a sandbox that are called like tools of the host are neither waited for nor ended', async () => {
+    const id = freshId('sb')
+    await driver.create(specOf(id))
+    const { runDir, runcRoot, poolFile, poolDir } = fixture.names
+    const imitations = [
+      ['runc', '--root', runcRoot, 'checkpoint', id],
+      ['/usr/sbin/runc', '--root', runcRoot, 'restore', id],
+      ['btrfs', 'subvolume', 'delete', `${poolDir}/layers/x`],
+      ['mount', poolFile, poolDir],
+      ['atoll-hostd', 'overlay', '--target', runDir],
+      ['criu', 'swrk', '3'],
+      ['criu: restore --rpc'],
+    ]
+    // In folders that are called the same inside.
+    const script = 'mkdir -p "$0" && cd "$0" && exec -a "$1" python3 -c "import time; time.sleep(1000)" "${@:2}"'
+    for (const [index, words] of imitations.entries()) {
+      const argv = ['/bin/bash', '-c', script, `${runDir}/runc`, ...words]
+      await guest(id).spawn({ id: `imitation-${index}`, argv, envs: { PATH: '/usr/bin:/bin' } })
+    }
+    const imitate = async () => (await linesOf(id)).filter((line) => / -c import time; /.test(line)).toSorted()
+    const areCalledSo = async () => {
+      const lines = await imitate()
+      return imitations.every(([name]) => lines.some((line) => line.includes(` ${name} -c `)))
+    }
+    assert.ok(await eventually(areCalledSo))
+    const imitated = await imitate()
+    assert.equal(imitated.length, imitations.length)
+    await driver.close()
+    assert.deepEqual((await open([id])).running, [id])
+    assert.deepEqual(said, [], 'it waited for nothing and ended nothing')
+    assert.deepEqual(await imitate(), imitated)
+    await driver.delete(id)
+  })
+
+  test('a freeze that a server has left at work is ended by the next start, and the sandbox goes on', async () => {
+    const id = freshId('sb')
+    await driver.create(specOf(id))
+    await driver.close()
+    const groups = (await Cgroups.find()).memberFiles(fixture.names.cgroup(id)).map(dirname)
+    const freeze = ['freeze', ...groups.flatMap((group) => ['--group', group])] as const
+    const left = spawn(`${imageDir}/hostd/atoll-hostd`, freeze)
+    left.kill('SIGSTOP')
+    const ended = once(left, 'exit')
+    assert.equal((await hostTool.runTool(freeze)).trim(), 'frozen')
+    assert.deepEqual((await open([id])).running, [id])
+    // It may have come to its end before it was stopped.
+    const [, signal] = (await ended) as [number | null, string | null]
+    assert.deepEqual(said.splice(0), signal === null ? [] : ['ended 1 programs that an earlier server had started'])
+    assert.equal(await succeed(guest(id), 'echo alive'), 'alive')
+    await driver.delete(id)
+  })
+
+  test('a freeze whose hostd is killed freezes nothing any more once the checkpoint has failed', async () => {
+    if (!driver.capabilities.fullCheckpoints) return
+    const id = freshId('sb')
+    await driver.create(specOf(id))
+    // It lends its memory for good, so that the freeze tries again and again.
+    const program = 'import ctypes, time; ctypes.CDLL(None).vfork() or time.sleep(1000)'
+    await guest(id).spawn({ id: 'lender', argv: ['/usr/bin/python3', '-c', program], envs: {} })
+    await succeed(guest(id), 'until test $(pgrep -c python3) = 2; do sleep 0.02; done')
+    const failed = assert.rejects(driver.checkpoint(id, freshId('cp'), 'full'), /freeze .*is lost/)
+    const [freezing, serving] = [`freeze --group`, `serve --socket ${fixture.names.hostdSocket}`]
+    assert.ok(await eventually(async () => (await hostLines(freezing, fixture.names.cgroup(id))).length > 0))
+    for (const [hostd] of await hostLines(serving)) process.kill(hostd, 'SIGKILL')
+    await failed
+    assert.deepEqual(await hostLines(freezing, fixture.names.cgroup(id)), [])
+    assert.equal(await succeed(guest(id), 'echo alive'), 'alive')
+    await driver.delete(id)
+    said.splice(0)
+  })
+
+  test('a checkpoint of many threads lets the helper look at them, and not the server', async () => {
+    if (!driver.capabilities.fullCheckpoints) return
+    const [id, checkpoint] = [freshId('sb'), freshId('cp')]
+    await driver.create(specOf(id, { memoryMb: 512 }))
+    const program = `
+import threading, time
+threading.stack_size(65536)
+for _ in range(${threads}): threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()
+open("/root/ready", "w").close()
+time.sleep(1000)`
+    await guest(id).spawn({ id: 'threads', argv: ['/usr/bin/python3', '-c', program], envs: {} })
+    await succeed(guest(id), 'until test -e /root/ready; do sleep 0.05; done')
+    const readsBefore = await readsOfThisProcess()
+    await driver.checkpoint(id, checkpoint, 'full')
+    const reads = (await readsOfThisProcess()) - readsBefore
+    assert.ok(reads < threads, `${reads} reads for ${threads} threads`)
+    await driver.delete(id)
+    await driver.deleteCheckpoint(checkpoint)
+  })
+})
+
+/** Numbers and arguments of the processes that have all of these among their arguments. */
+async function hostLines(...wanted: string[]): Promise<[pid: number, line: string][]> {
+  const found: [number, string][] = []
+  for (const pid of (await readdir('/proc')).map(Number).filter((number) => number > 0)) {
+    const line = (await readFile(`/proc/${pid}/cmdline`, 'utf8').catch(() => '')).replaceAll('\0', ' ')
+    if (wanted.every((words) => line.includes(words))) found.push([pid, line])
+  }
+  return found
+}
+
+/** Calls of read(2) and its like, of all threads. */
+async function readsOfThisProcess(): Promise<number> {
+  return Number(/^syscr: (\d+)$/m.exec(await readFile('/proc/self/io', 'utf8'))?.[1])
+}
