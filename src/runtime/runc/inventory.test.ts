@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict'
-import { mkdtemp, rm } from 'node:fs/promises'
+import { mkdir, mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { test } from 'node:test'
 import { isServiceError } from '../../errors.ts'
@@ -73,6 +73,7 @@ test('what is removed, claimed or asked for is not looked for in all that there 
   }
   const dataDir = await mkdtemp(`${tmpdir()}/atoll-inventory-`)
   try {
+    await Promise.all(['sandboxes', 'checkpoints'].map((name) => mkdir(`${dataDir}/${name}`)))
     const names = { dataDir, hash: '00000000' } as HostNames
     const hostd = { runTool: () => assert.fail('there is no memory to be removed') }
     const inventory = new Inventory({ names, hostd, pool: pool as unknown as DiskPool, slots: 10, log: assert.fail })
