@@ -71,7 +71,7 @@ test('a machine without images is reported whole: each check has a row, and what
   }
   assert.deepEqual(
     reports.filter((report) => !report.required).map((report) => report.name),
-    ['/run', 'quarantine', 'CRIU', 'lazy memory', 'gVisor (runsc)', 'KVM', 'Incus', 'network'],
+    ['/run', 'quarantine', 'CRIU', 'lazy memory', 'AppArmor', 'gVisor (runsc)', 'KVM', 'Incus', 'network'],
   )
   const { state, found } = states.get('start') ?? {}
   assert.deepEqual([state, /no atoll-hostd in .*npm run setup/.test(found ?? '')], ['fails', true])

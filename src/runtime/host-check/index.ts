@@ -5,6 +5,7 @@
 import { readlink } from 'node:fs/promises'
 import { join } from 'node:path'
 import { userfaultfdIsAllowed } from '../criu/userfaultfd.ts'
+import { apparmorCheck } from './apparmor.ts'
 import { linksCheck } from './network.ts'
 import { runSetup, type CheckReport, type HostCheck, type HostPlaces } from './check.ts'
 import { criuSelfTest } from './criu.ts'
@@ -70,6 +71,7 @@ const hostChecks: readonly HostCheck[] = [
   ...imageChecks,
   criuCheck,
   lazyMemoryCheck,
+  apparmorCheck,
   ...optionalChecks,
 ]
 

@@ -75,6 +75,8 @@ export interface HostTraits {
   /** Whether the kernel counts swap; without it a limit on swap cannot be set and none is needed. */
   swapAccounting: boolean
   ipv6: boolean
+  /** Absent where the kernel has no AppArmor, or takes no profile of ours. */
+  apparmorProfile?: string | undefined
 }
 
 /** The OCI runtime configuration of one sandbox (runtime-spec 1.0.2). */
@@ -102,6 +104,7 @@ export function containerConfig(
         { type: 'RLIMIT_MSGQUEUE', soft: messageQueueBytes, hard: messageQueueBytes },
       ],
       noNewPrivileges: true,
+      ...(host.apparmorProfile === undefined ? {} : { apparmorProfile: host.apparmorProfile }),
       oomScoreAdj: oomScoreAdjust,
     },
     root: { path: `${folder}/root`, readonly: false },

@@ -41,6 +41,8 @@ export async function stageImages(
   await writeFile(script, actionScript(pool.path(markOf(record)), address, sysctls, lazyMembers), { mode: 0o700 })
   // Without the root CRIU restores into the control group of the dump on version 2, and runs the fork within the source's limits.
   const options = [...criuOptions, `cgroup-root ${names.cgroup(record.id)}`, `action-script ${script}`]
+  // In the place of the profile that the processes had, of an earlier version or another host; one that had none keeps none.
+  if (traits.apparmorProfile !== undefined) options.push(`lsm-profile apparmor:${traits.apparmorProfile}`)
   await withinRun(writeFile(criuConfigFile(names, record.id), `${options.join('\n')}\n`))
 }
 
