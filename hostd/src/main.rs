@@ -5,6 +5,9 @@
 //!     atoll-hostd serve   --socket PATH
 //!     atoll-hostd overlay --target DIR --upper DIR --work DIR --range START:COUNT --lower START:DIR [--lower START:DIR …]
 //!     atoll-hostd tmpfs   --target DIR --size BYTES --inodes COUNT --owner ID
+//!     atoll-hostd adopt-index --work DIR
+//!     atoll-hostd run-folder  --dir DIR
+//!     atoll-hostd source  --dir DIR
 //!     atoll-hostd number  --dir DIR --from NUMBER
 //!     atoll-hostd forget-origins --dir DIR
 //!     atoll-hostd exchange --one PATH --other PATH
@@ -25,8 +28,10 @@ mod network;
 mod number;
 mod origins;
 mod overlay;
+mod overlay_index;
 mod relay;
 mod remove;
+mod run_folder;
 mod strays;
 mod sys;
 mod unconnected;
@@ -66,7 +71,24 @@ fn run() -> Result<(), Error> {
             // The folder is writable from inside a sandbox for a moment: no symbolic link in it may lead the host anywhere.
             let flags = sys::MS_NOSUID | sys::MS_NODEV | sys::MS_NOEXEC | sys::MS_NOSYMFOLLOW;
             let data = format!("size={size},nr_inodes={inodes},mode=0700,uid={owner},gid={owner}");
-            sys::mount_at("tmpfs", &target, flags, &data)
+            sys::mount_at("tmpfs", &target, flags, &data)?;
+            // A memory that was saved where it was shared only comes back where it is. Nothing is ever mounted in it.
+            sys::make_shared(&target)
+        }
+        "adopt-index" => {
+            let work = args.path("work")?;
+            args.finish()?;
+            overlay_index::adopt(&work)
+        }
+        "run-folder" => {
+            let dir = args.path("dir")?;
+            args.finish()?;
+            run_folder::make_own(&dir)
+        }
+        "source" => {
+            let dir = args.path("dir")?;
+            args.finish()?;
+            run_folder::make_source(&dir)
         }
         "number" => {
             let dir = args.path("dir")?;

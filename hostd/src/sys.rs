@@ -24,6 +24,7 @@ extern "C" {
     ) -> c_int;
     fn renameat2(from: c_int, one: *const c_char, to: c_int, other: *const c_char, flags: c_uint) -> c_int;
     fn lremovexattr(path: *const c_char, name: *const c_char) -> c_int;
+    fn umount2(target: *const c_char, flags: c_int) -> c_int;
     fn unshare(flags: c_int) -> c_int;
     fn setns(fd: c_int, kind: c_int) -> c_int;
     fn fork() -> c_int;
@@ -71,6 +72,7 @@ pub const MS_NOEXEC: c_ulong = 8;
 pub const MS_NOSYMFOLLOW: c_ulong = 256;
 const MS_REC: c_ulong = 0x4000;
 const MS_PRIVATE: c_ulong = 1 << 18;
+const MS_SHARED: c_ulong = 1 << 20;
 
 /// What was tried, on what, and what the kernel said.
 pub struct Error(String);
@@ -95,7 +97,7 @@ impl fmt::Display for Error {
     }
 }
 
-fn c_path(path: &Path) -> Result<CString, Error> {
+pub fn c_path(path: &Path) -> Result<CString, Error> {
     CString::new(path.as_os_str().as_bytes())
         .map_err(|_| Error::new(format!("path {} holds a NUL byte", path.display())))
 }
@@ -182,6 +184,36 @@ pub fn attach_tree(tree: &OwnedFd, target: &Path) -> Result<(), Error> {
     };
     if done != 0 {
         return Err(Error::last("move_mount onto", target.display()));
+    }
+    Ok(())
+}
+
+/// What is mounted in the mount at `path` from now on shows nowhere else, and nothing shows there.
+pub fn make_private(path: &Path) -> Result<(), Error> {
+    propagate(path, MS_PRIVATE)
+}
+
+/// The mount at `path` has a group of peers; a private one gets its own.
+pub fn make_shared(path: &Path) -> Result<(), Error> {
+    propagate(path, MS_SHARED)
+}
+
+fn propagate(path: &Path, kind: c_ulong) -> Result<(), Error> {
+    let path_c = c_path(path)?;
+    let none = CStr::from_bytes_with_nul(b"none\0").expect("constant");
+    if unsafe { mount(none.as_ptr(), path_c.as_ptr(), std::ptr::null(), kind, std::ptr::null()) } != 0 {
+        return Err(Error::last("change propagation of", path.display()));
+    }
+    Ok(())
+}
+
+/// Takes the mount at `path` out of sight; it ends with its last user.
+pub fn detach(path: &Path) -> Result<(), Error> {
+    const MNT_DETACH: c_int = 2;
+    const UMOUNT_NOFOLLOW: c_int = 8;
+    let path_c = c_path(path)?;
+    if unsafe { umount2(path_c.as_ptr(), MNT_DETACH | UMOUNT_NOFOLLOW) } != 0 {
+        return Err(Error::last("umount", path.display()));
     }
     Ok(())
 }

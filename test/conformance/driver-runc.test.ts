@@ -115,7 +115,7 @@ for _ in range(5000):
     const id = freshId('sb')
     await driver.create(specOf(id))
     await succeed(guest(id), 'echo kept > /root/file')
-    spawn('sleep', ['1'], { cwd: `${fixture.names.sandboxDir(id)}/root` })
+    spawn('sleep', ['0.5'], { cwd: `${fixture.names.sandboxDir(id)}/root` })
     await driver.restart(specOf(id))
     assert.equal(await succeed(guest(id), 'cat /root/file'), 'kept')
     await driver.delete(id)

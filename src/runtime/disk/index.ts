@@ -7,10 +7,10 @@ import { dirname } from 'node:path'
 import { ServiceError } from '../../errors.ts'
 import { CommandError, run } from '../command.ts'
 import { exists } from '../exists.ts'
-import { isMounted, unmountBelow } from './mounts.ts'
+import { isMounted, mountsBelow, unmountBelow } from './mounts.ts'
 import { Quota } from './quota.ts'
 
-export { mountOf, mountsBelow } from './mounts.ts'
+export { mountOf, mountsBelow, unmountBelow } from './mounts.ts'
 export { removeRenumbered, renumber } from './renumber.ts'
 export { Seeds } from './seeds.ts'
 
@@ -55,7 +55,10 @@ export class DiskPool {
         // full once could make no subvolume and remove none.
         const options = 'loop,nodev,nosuid,noatime,discard=async,metadata_ratio=4'
         await run(['mount', '--make-private', '--types', 'btrfs', '--options', options, imageFile, mountDir])
-        // Whether or not the file has grown just now: a server may have died in between.
+        // Whether or not the file has grown just now: a server may have died in between. Where some namespace still has the
+        // pool of an earlier server, this is its device, of the size that the file had then.
+        const device = (await mountsBelow(mountDir)).find(({ target }) => target === mountDir)?.source
+        if (device !== undefined) await run(['losetup', '--set-capacity', device])
         await run(['btrfs', 'filesystem', 'resize', 'max', mountDir])
       }
       await run(['btrfs', 'quota', 'enable', mountDir], { timeoutMs: quotaTimeoutMs })
@@ -111,6 +114,11 @@ export class DiskPool {
     const path = this.path(relative)
     const how = seed === undefined ? ['create'] : ['snapshot', seed]
     await run(['btrfs', 'subvolume', ...how, path]).catch(fullPool)
+  }
+
+  /** A writable snapshot of another, without its limit. Throws `no_capacity`. */
+  async copySubvolume(from: string, to: string): Promise<void> {
+    await this.createSubvolume(to, this.path(from))
   }
 
   /** A number that the subvolume gives to no file any more, above those of all that it has. Undefined when it takes no file. */

@@ -6,6 +6,7 @@ import { gatewayName } from '../network/index.ts'
 import type { Subnet } from '../network/index.ts'
 import type { DiskPool, Seeds } from '../disk/index.ts'
 import type { HostTool } from '../hostd/index.ts'
+import { loadProfile } from './apparmor.ts'
 import { containerConfig, idsPerSandbox } from './config.ts'
 import type { ContainerLimits, HostTraits } from './config.ts'
 import { withinRun } from './host.ts'
@@ -18,7 +19,7 @@ const guestDirBytes = 65_536
 const guestDirInodes = 64
 const hostsBytes = 256
 const mebibyte = 1024 * 1024
-const busyTimeoutMs = 10_000
+const busyTimeoutMs = 1_000
 const busyPollMs = 10
 
 export interface BundleHost {
@@ -50,6 +51,7 @@ export function limitDisk(host: BundleHost, record: SandboxRecord, diskMb: numbe
 
 /** The folder in `/run` from which runc starts the sandbox. The disk must exist when `mountRoot` is called. */
 export async function makeBundle(host: BundleHost, record: SandboxRecord, limits: ContainerLimits): Promise<void> {
+  if (host.traits.apparmorProfile !== undefined) await loadProfile()
   await withinRun(writeBundle(host, record, limits))
 }
 
@@ -62,6 +64,7 @@ async function writeBundle(host: BundleHost, record: SandboxRecord, limits: Cont
   await Promise.all(['root', 'run', 'etc'].map((name) => mkdir(`${folder}/${name}`, { mode: 0o755 })))
   const etc = etcFiles(record, subnet)
   await allDone([
+    run([host.hostTool, 'source', '--dir', `${folder}/etc`]),
     writeFile(`${folder}/config.json`, JSON.stringify(containerConfig(record, limits, { names, images, traits })), {
       mode: 0o600,
     }),
@@ -80,7 +83,13 @@ export async function closeGuestDir(names: HostNames, sandboxId: string): Promis
   await chown(names.guestDir(sandboxId), 0, 0)
 }
 
-/** Mounts the root: the sandbox's own writes over its layers over the base, all shown in the sandbox's id range. */
+/** The disk of a sandbox is still that of an earlier root, which someone outside the sandbox holds. */
+export class DiskBusy extends Error {}
+
+/**
+ * Mounts the root: the sandbox's own writes over its layers over the base, all shown in the sandbox's id range. Throws
+ * `DiskBusy`.
+ */
 export async function mountRoot(host: BundleHost, record: SandboxRecord): Promise<void> {
   const { names, pool, images } = host
   const lowers = record.layers.map(
@@ -105,8 +114,9 @@ async function mounts(command: [string, ...string[]], mayBeBusy: boolean): Promi
     await run(command)
     return true
   } catch (error) {
-    if (mayBeBusy && error instanceof CommandError && /resource busy/.test(error.stderr)) return false
-    throw error
+    if (!(error instanceof CommandError) || !/resource busy/.test(error.stderr)) throw error
+    if (mayBeBusy) return false
+    throw new DiskBusy('the disk is in use', { cause: error })
   }
 }
 

@@ -1,18 +1,24 @@
 import { chmod, mkdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { ServiceError } from '../../errors.ts'
-import { mountsBelow } from '../disk/index.ts'
+import { run } from '../command.ts'
+import { mountsBelow, unmountBelow } from '../disk/index.ts'
+import { findProfile } from './apparmor.ts'
 import type { Cgroups } from './cgroup.ts'
 import type { HostTraits } from './config.ts'
 import type { HostNames } from './names.ts'
 
-/** Makes the folders in `/run`. Only names that are known can be reached through the outer ones. */
-export async function makeRunFolders(names: HostNames): Promise<void> {
+/**
+ * Makes the folders in `/run`. Only names that are known can be reached through the outer ones, and what is mounted below them
+ * shows in no mount namespace that there is already.
+ */
+export async function makeRunFolders(names: HostNames, hostTool: string): Promise<void> {
   const folders = [
     [names.runDir, 0o711],
     [names.sandboxesDir, 0o711],
     [names.runcRoot, 0o700],
   ] as const
   await mkdir(names.runDir, { recursive: true })
+  await run([hostTool, 'run-folder', '--dir', names.runDir])
   await forgetEarlierBoot(names)
   for (const [folder, mode] of folders) {
     await mkdir(folder, { recursive: true })
@@ -34,17 +40,19 @@ export function runIsFull(cause: unknown): ServiceError {
 }
 
 export async function removeRunFolders(names: HostNames): Promise<void> {
-  const [mount] = await mountsBelow(names.runDir)
+  const [mount] = (await mountsBelow(names.runDir)).filter(({ target }) => target !== names.runDir)
   if (mount !== undefined) throw new Error(`${mount.target} is still mounted`)
+  await unmountBelow(names.runDir)
   await rm(names.runDir, { recursive: true, force: true })
 }
 
-export async function findTraits(cgroups: Cgroups): Promise<HostTraits> {
+export async function findTraits(cgroups: Cgroups, log: (message: string) => void): Promise<HostTraits> {
   const limits = await readFile('/proc/self/limits', 'utf8')
   const files = /^Max open files\s+\S+\s+(\d+)/m.exec(limits)?.[1]
   return {
     filesMax: files === undefined ? Number.MAX_SAFE_INTEGER : Number(files),
     swapAccounting: await cgroups.countsSwap(),
+    apparmorProfile: await findProfile(log),
     ipv6: await readFile('/proc/net/if_inet6').then(
       () => true,
       () => false,

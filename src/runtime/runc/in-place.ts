@@ -31,7 +31,8 @@ export async function restoreInPlace(
   const from = inventory.checkpoint(checkpointId)
   const criu = from.memory === undefined ? undefined : demandCriu(opened)
   await demandStartable(pool, from, spec, criu)
-  const after: SandboxRecord = { id, rangeStart, slot, disk: nextDisk(before), ...standsOn(from, before, bootId()) }
+  const disk = await inventory.nextDisk(before)
+  const after: SandboxRecord = { id, rangeStart, slot, disk, ...standsOn(from, before, bootId()) }
   await images.assertPresent(after)
   const release = inventory.hold(before)
   try {
@@ -109,9 +110,4 @@ async function removeOtherDisks(parts: Parts, records: readonly SandboxRecord[])
     })
   }
   await inventory.removeUnused()
-}
-
-/** Another name for the disk of a sandbox than the one that it has. */
-function nextDisk({ id, disk }: SandboxRecord): string {
-  return `${id}.${Number(disk?.slice(id.length + 1) ?? 0) + 1}`
 }

@@ -110,11 +110,15 @@ export class Inventory {
 
   /** A name for the disk of a new sandbox: its id, unless a disk in quarantine has that. */
   async freshDisk(id: string): Promise<{ disk?: string }> {
-    if (!this.quarantine.has('sandbox', id)) return {}
+    return this.quarantine.has('sandbox', id) ? { disk: await this.nextDisk({ id }) } : {}
+  }
+
+  /** A name that no disk has, for one that takes the place of the sandbox's own. */
+  async nextDisk({ id, disk }: Pick<SandboxRecord, 'id' | 'disk'>): Promise<string> {
     const taken = new Set(await this.#pool.list('sandboxes'))
-    let number = 1
+    let number = Number(disk?.slice(id.length + 1) ?? 0) + 1
     while (taken.has(`${id}.${number}`)) number += 1
-    return { disk: `${id}.${number}` }
+    return `${id}.${number}`
   }
 
   /** Whether a disk of the pool stays: it is that of a record, or carries an id that is in quarantine, `but` one item there. */

@@ -1,6 +1,7 @@
 import { ServiceError } from '../../errors.ts'
 import type { Quarantined } from '../../sandbox/driver.ts'
 import { makeRunFolders } from './host.ts'
+import { resolveHostTool } from './images.ts'
 import { lockDataDir } from './lock.ts'
 import { releaseHost } from './open-host.ts'
 import { makeParts } from './parts.ts'
@@ -42,14 +43,14 @@ export class OfflineQuarantine implements AsyncDisposable {
 
   /** Removes items with their disks. Layers and memory that nobody stands on any more go with the next start of a server. */
   async remove(items: readonly QuarantineItem[]): Promise<void> {
-    const { names, pool, inventory } = this.#parts
+    const { names, pool, inventory, images } = this.#parts
     for (const { id } of items) {
       const twin = this.#unreadable.find((record) => record.id === id)
       if (twin !== undefined) {
         throw new ServiceError('conflict', `the other record of ${id} cannot be read: start the server first`)
       }
     }
-    await makeRunFolders(names)
+    await makeRunFolders(names, await resolveHostTool(images.path))
     await pool.open()
     for (const item of items) await inventory.removeFromQuarantine(item)
   }

@@ -37,16 +37,16 @@ export async function openHost(
   const { names, hostd, pool, network, inventory, running } = parts
   const lock = await lockDataDir(names)
   try {
-    await makeRunFolders(names)
-    const [cgroups, criu] = await Promise.all([Cgroups.find(), criuOf(parts)])
     const hostTool = await resolveHostTool(parts.images.path)
+    await makeRunFolders(names, hostTool)
+    const [cgroups, criu] = await Promise.all([Cgroups.find(), criuOf(parts)])
     const bundles: BundleHost = {
       names,
       images: parts.images,
       pool,
       seeds: new Seeds(pool.path(seedFolder), hostTool, parts.log),
       subnet: network.subnet,
-      traits: await findTraits(cgroups),
+      traits: await findTraits(cgroups, parts.log),
       hostTool,
       hostd,
     }

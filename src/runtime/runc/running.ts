@@ -73,7 +73,10 @@ export class RunningSandboxes {
     return [...this.#processes].filter(([, process]) => !isAlive(process)).map(([id]) => id)
   }
 
-  /** Starts a sandbox whose disk and bundle exist and returns when its guest answers. The caller cleans up after a failure. */
+  /**
+   * Starts a sandbox whose disk and bundle exist and returns when its guest answers. The caller cleans up after a failure,
+   * which is `DiskBusy` before anything runs.
+   */
   async start(host: BundleHost, record: SandboxRecord, signal?: AbortSignal): Promise<void> {
     const { id } = record
     signal?.throwIfAborted()

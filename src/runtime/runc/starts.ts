@@ -3,7 +3,8 @@ import { Gate } from '../../lib/gate.ts'
 import type { SandboxSpec } from '../../sandbox/driver.ts'
 import { bootId } from '../boot.ts'
 import { assertProcessorFits } from '../criu/processor.ts'
-import { limitDisk, makeBundle, makeDisk } from './bundle.ts'
+import { DiskBusy, limitDisk, makeBundle, makeDisk } from './bundle.ts'
+import { moveDisk } from './move-disk.ts'
 import { demandCriu } from './open-host.ts'
 import type { OpenHost } from './open-host.ts'
 import type { Parts } from './parts.ts'
@@ -44,17 +45,27 @@ export class Starts {
 
   /**
    * Starts a sandbox on the disk that it has; it goes on with the memory that its record names, if it names one. The limit of
-   * the disk comes first: it can take long and fail, and must not do so when the memory is already used up.
+   * the disk comes first: it can take long and fail, and must not do so when the memory is already used up. Where someone
+   * holds the disk it goes on with a copy.
    */
   async again(opened: OpenHost, record: SandboxRecord, spec: SandboxSpec, signal?: AbortSignal): Promise<void> {
     await this.#assertRestorable(opened, record)
-    const start = async () => {
-      await this.#parts.images.assertPresent(record)
-      await allDone([limitDisk(opened.bundles, record, spec.diskMb), makeBundle(opened.bundles, record, spec)])
-      await this.#run(opened, record, spec, signal)
-      await this.#forgetMemory(record)
+    const start = async (from: SandboxRecord) => {
+      await this.#parts.images.assertPresent(from)
+      await allDone([limitDisk(opened.bundles, from, spec.diskMb), makeBundle(opened.bundles, from, spec)])
+      await this.#run(opened, from, spec, signal)
+      await this.#forgetMemory(from)
     }
-    await this.gate.pass(start, signal)
+    const startOrMove = async () => {
+      try {
+        await start(record)
+      } catch (error) {
+        if (!(error instanceof DiskBusy)) throw error
+        await this.#parts.running.stop(opened.cgroups, record.id, record.slot)
+        await start(await moveDisk(this.#parts, opened.bundles, record, spec.diskMb))
+      }
+    }
+    await this.gate.pass(startOrMove, signal)
   }
 
   /** Throws `full_checkpoint_unavailable` while nothing is touched. */

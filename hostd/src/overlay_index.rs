@@ -1,0 +1,29 @@
+//! The index of an overlay whose upper layer and work folder are a copy, such as a btrfs snapshot. It says of which upper
+//! layer it is, by a handle of the original, and the kernel refuses it for any other (ESTALE). Its entries for files keep
+//! hard links of lower layers together and hold for the copy too; those for folders are handles of the original again.
+
+use std::ffi::CStr;
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use crate::sys::{self, Error};
+
+/// Makes the index one that the kernel takes as that of the copy. Harmless where there is none, or when that is done.
+pub fn adopt(work: &Path) -> Result<(), Error> {
+    let index = work.join("index");
+    let entries = match fs::read_dir(&index) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        found => found.map_err(|error| Error::io("read", index.display(), error))?,
+    };
+    for entry in entries {
+        let entry = entry.map_err(|error| Error::io("read", index.display(), error))?;
+        let path = entry.path();
+        let kind = entry.file_type().map_err(|error| Error::io("stat", path.display(), error))?;
+        if kind.is_dir() {
+            fs::remove_dir(&path).map_err(|error| Error::io("rmdir", path.display(), error))?;
+        }
+    }
+    let name = CStr::from_bytes_with_nul(b"trusted.overlay.upper\0").expect("constant");
+    sys::remove_attribute(&sys::c_path(&index)?, name).map_err(|error| Error::io("change", index.display(), error))
+}

@@ -1,0 +1,88 @@
+//! The folder in `/run` as a mount of its own, whose mounts no other namespace receives. Where `/` is shared, as systemd
+//! makes it, each service with a namespace of its own would get every mount of every sandbox.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::io::AsRawFd;
+use std::path::{Path, PathBuf};
+
+use crate::sys::{self, Error};
+
+/// Makes `folder` a mount that passes nothing on; harmless when it is one. What an earlier version has mounted below it is moved in, and
+/// leaves the namespaces that have received it.
+pub fn make_own(folder: &Path) -> Result<(), Error> {
+    let folder = folder.canonicalize().map_err(|error| Error::io("resolve", folder.display(), error))?;
+    let mounts = mount_points()?;
+    if mounts.contains(&folder) {
+        return sys::make_private(&folder);
+    }
+    let below: Vec<&PathBuf> = mounts.iter().filter(|path| path.starts_with(&folder)).collect();
+    let copies = below.iter().map(|path| sys::clone_tree(path)).collect::<Result<Vec<_>, Error>>()?;
+    // What is mounted there now is out of reach by its path from the moment that something lies on top.
+    let before = File::open(&folder).map_err(|error| Error::io("open", folder.display(), error))?;
+    let own = sys::clone_tree(&folder)?;
+    sys::attach_tree(&own, &folder)?;
+    // A mount that comes into a shared one is shared: each is changed where it has come to lie.
+    sys::make_private(&folder)?;
+    for path in below.iter().rev() {
+        let inside = path.strip_prefix(&folder).expect("is below");
+        let hidden = Path::new("/proc/self/fd").join(before.as_raw_fd().to_string()).join(inside);
+        sys::detach(&hidden)?;
+    }
+    for (copy, path) in copies.iter().zip(&below) {
+        sys::attach_tree(copy, path)?;
+        sys::make_private(path)?;
+    }
+    Ok(())
+}
+
+/// Makes `folder`, from which a sandbox gets its files, a mount with a group of peers, its own alone. A memory that was saved
+/// where its files came from a shared mount only comes back where they do: CRIU makes the new ones slaves of it.
+pub fn make_source(folder: &Path) -> Result<(), Error> {
+    sys::attach_tree(&sys::clone_tree(folder)?, folder)?;
+    sys::make_private(folder)?;
+    sys::make_shared(folder)
+}
+
+/// Of this namespace, each after the one that it lies on.
+fn mount_points() -> Result<Vec<PathBuf>, Error> {
+    let table = "/proc/self/mountinfo";
+    let text = std::fs::read(table).map_err(|error| Error::io("read", table, error))?;
+    Ok(text.split(|byte| *byte == b'\n').filter_map(mount_point).collect())
+}
+
+/// The fifth field, in which blanks and backslashes are octal (proc_pid_mountinfo(5)).
+fn mount_point(line: &[u8]) -> Option<PathBuf> {
+    let field = line.split(|byte| *byte == b' ').nth(4)?;
+    let mut path = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((first, after)) = rest.split_first() {
+        let octal = after.get(..3).and_then(|digits| std::str::from_utf8(digits).ok());
+        match octal.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+            Some(byte) if *first == b'\\' => {
+                path.push(byte);
+                rest = &after[3..];
+            }
+            _ => {
+                path.push(*first);
+                rest = after;
+            }
+        }
+    }
+    Some(PathBuf::from(OsString::from_vec(path)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mount_point_is_read_as_the_kernel_writes_it() {
+        let read = |line: &str| mount_point(line.as_bytes());
+        assert_eq!(read("36 35 0:3 / /run/a rw shared:1 - tmpfs t rw"), Some(PathBuf::from("/run/a")));
+        assert_eq!(read("36 35 0:3 / /run/a\\040b\\134c rw - tmpfs t rw"), Some(PathBuf::from("/run/a b\\c")));
+        assert_eq!(read("36 35 0:3 / /run/a\\04"), Some(PathBuf::from("/run/a\\04")));
+        assert_eq!(read(""), None);
+    }
+}

@@ -1,0 +1,267 @@
+/** Mounts of sandboxes and what others of the host do with them: namespaces that copy them, processes that hold them. */
+import assert from 'node:assert/strict'
+import { type ChildProcess, execFile, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { mkdtemp, readFile, readlink, rm, stat, statfs } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { after, afterEach, before, describe, test } from 'node:test'
+import { promisify } from 'node:util'
+import { createRuncDriver } from '../../src/runtime/index.ts'
+import type { RuntimeDriver } from '../../src/sandbox/driver.ts'
+import type { Guest } from '../../src/sandbox/guest.ts'
+import { imageDir } from '../support/images.ts'
+import { knowing } from './driver-known.ts'
+import { eventually, makeRuncFixture } from './driver-runc-host.ts'
+import type { RuncFixture } from './driver-runc-host.ts'
+import { freshId, python, shell, specOf, succeed } from './driver-shell.ts'
+
+const runFile = promisify(execFile)
+const subnet = '10.231.64.0/20'
+const gibibyte = 1024 ** 3
+const holders: ChildProcess[] = []
+
+/** A mount namespace with a copy of all mounts that there are now, which hears of no later change. */
+async function copyMounts(): Promise<void> {
+  const holder = spawn('unshare', ['--mount', '--propagation', 'private', 'sleep', '600'])
+  holders.push(holder)
+  const own = await readlink('/proc/self/ns/mnt')
+  const isCopied = async () => (await readlink(`/proc/${holder.pid}/ns/mnt`)) !== own && (await isSleeping(holder))
+  assert.ok(await eventually(isCopied))
+}
+
+/** A process of the host in the mount namespace of a sandbox, as of an operator who looks around. */
+async function holdRoot(pid: number): Promise<void> {
+  const holder = spawn('nsenter', [`--mount=/proc/${pid}/ns/mnt`, 'sleep', '600'])
+  holders.push(holder)
+  assert.ok(await eventually(() => isSleeping(holder)))
+}
+
+/** A process of the host whose working directory is a folder. */
+async function holdFolder(cwd: string): Promise<void> {
+  const holder = spawn('sleep', ['600'], { cwd })
+  holders.push(holder)
+  assert.ok(await eventually(() => isSleeping(holder)))
+}
+
+async function isSleeping({ pid }: ChildProcess): Promise<boolean> {
+  return (await readFile(`/proc/${pid}/comm`, 'utf8')) === 'sleep\n'
+}
+
+async function letGo(): Promise<void> {
+  for (const holder of holders.splice(0)) {
+    const ended = once(holder, 'exit')
+    holder.kill('SIGKILL')
+    await ended
+  }
+}
+
+describe('mounts of the runc driver', () => {
+  let fixture: RuncFixture
+  let driver: RuntimeDriver
+  const guest = (id: string): Guest => fixture.guest(driver, id)
+
+  before(async () => {
+    fixture = await makeRuncFixture({ subnet })
+    driver = fixture.makeDriver()
+    await driver.open(await knowing(fixture))
+  })
+
+  afterEach(letGo)
+
+  after(async () => {
+    await driver.close()
+    await driver.open(await knowing(fixture))
+    await driver.close()
+    await fixture.dispose()
+  })
+
+  const diskOf = async (id: string): Promise<string> => {
+    const record = JSON.parse(await readFile(`${fixture.names.dataDir}/sandboxes/${id}.json`, 'utf8')) as {
+      disk?: string
+    }
+    return record.disk ?? id
+  }
+  const disks = async (id: string): Promise<string[]> => {
+    const { stdout } = await runFile('ls', [`${fixture.names.poolDir}/sandboxes`])
+    return stdout.split('\n').filter((name) => name.startsWith(id))
+  }
+  const counter = async (id: string) => {
+    const program = `
+import itertools, time
+for n in itertools.count():
+    open("/root/count", "w").write(str(n))
+    time.sleep(0.01)`
+    await guest(id).spawn({ id: 'counter', argv: ['/usr/bin/python3', '-c', program], envs: {} })
+    assert.ok(await eventually(async () => (await shell(guest(id), 'test -s /root/count')).exitCode === 0))
+  }
+  const counts = async (id: string) => assert.equal((await guest(id).process('counter')).running, true)
+
+  test('the folder in /run is a mount of its own that passes nothing on, and goes with the last sandbox', async () => {
+    const { stdout } = await runFile('findmnt', ['--noheadings', '--output', 'PROPAGATION', fixture.names.runDir])
+    assert.equal(stdout.trim(), 'private')
+    await driver.close()
+    await assert.rejects(stat(fixture.names.runDir), { code: 'ENOENT' })
+    await driver.open(await knowing(fixture))
+  })
+
+  test('a namespace that copies all mounts while a sandbox runs holds nothing of its disk', async () => {
+    const id = freshId('sb')
+    await driver.create(specOf(id))
+    await copyMounts()
+    await succeed(guest(id), 'echo kept > /root/file')
+    await driver.restart(specOf(id))
+    await copyMounts()
+    await counter(id)
+    await driver.hibernate(id)
+    await driver.wake(specOf(id))
+    await counts(id)
+    await copyMounts()
+    await driver.checkpoint(id, `cp-${id}`, 'full')
+    await driver.restore(specOf(id), `cp-${id}`)
+    const fork = freshId('sb')
+    await driver.create(specOf(fork, { from: { checkpointId: `cp-${id}` } }))
+    await copyMounts()
+    for (const one of [id, fork]) {
+      await counts(one)
+      await driver.hibernate(one)
+      await driver.wake(specOf(one))
+      await counts(one)
+      assert.equal(await succeed(guest(one), 'cat /root/file'), 'kept')
+    }
+    assert.equal(await diskOf(fork), fork)
+    await driver.delete(id)
+    await driver.delete(fork)
+    await driver.deleteCheckpoint(`cp-${id}`)
+    assert.ok(await eventually(async () => !(await deletedDisks(fixture))))
+  })
+
+  test('a sandbox whose root is held by a process of the host wakes and restarts on a copy of its disk', async () => {
+    const id = freshId('sb')
+    await driver.create(specOf(id))
+    await counter(id)
+    await succeed(guest(id), 'echo kept > /root/file; stat -c %i /root/file > /root/inode')
+    await holdRoot(await fixture.pidOf(id))
+    await driver.hibernate(id)
+    await driver.wake(specOf(id))
+    await counts(id)
+    assert.equal(await diskOf(id), `${id}.1`)
+    assert.deepEqual(await disks(id), [`${id}.1`])
+    await holdFolder(`/proc/${await fixture.pidOf(id)}/root/tmp`)
+    await driver.restart(specOf(id))
+    assert.equal(await diskOf(id), `${id}.2`)
+    assert.equal(await succeed(guest(id), 'cat /root/file'), 'kept')
+    assert.equal(
+      await succeed(guest(id), 'stat -c %i /root/file; cat /root/inode').then((two) => new Set(two.split('\n')).size),
+      1,
+    )
+    await driver.checkpoint(id, `cp-${id}`, 'full')
+    await holdRoot(await fixture.pidOf(id))
+    await driver.restore(specOf(id), `cp-${id}`)
+    assert.deepEqual(await disks(id), [await diskOf(id)])
+    const full = await shell(guest(id), 'dd if=/dev/zero of=/root/big bs=1M count=400 conv=fsync')
+    assert.match(full.stderr, /Disk quota exceeded/)
+    await succeed(guest(id), 'rm /root/big')
+    await driver.delete(id)
+    await driver.deleteCheckpoint(`cp-${id}`)
+    assert.ok(await deletedDisks(fixture), 'what is held stays')
+    await letGo()
+    assert.ok(await eventually(async () => !(await deletedDisks(fixture))), 'and goes with who holds it')
+  })
+
+  test('the copy of a disk keeps hard links of lower layers together, and watches of files', async () => {
+    const source = freshId('sb')
+    await driver.create(specOf(source))
+    await succeed(
+      guest(source),
+      'mkdir -p /root/d/e && echo one > /root/d/a && ln /root/d/a /root/d/e/b && ln /root/d/a /root/d/c',
+    )
+    await driver.checkpoint(source, `cp-${source}`, 'disk_only')
+    const id = freshId('sb')
+    await driver.create(specOf(id, { from: { checkpointId: `cp-${source}` } }))
+    await succeed(guest(id), 'echo two > /root/d/a && touch /root/d/e/new && mv /root/d/c /root/d/e/c')
+    const watch = `
+const { watch, writeFileSync } = require('node:fs')
+watch('/root/d', () => writeFileSync('/root/seen', 'yes'))
+writeFileSync('/root/ready', 'yes')
+setInterval(() => undefined, 1000)`
+    await guest(id).spawn({ id: 'watch', argv: ['/usr/local/bin/node', '-e', watch], envs: {} })
+    assert.ok(await eventually(async () => (await shell(guest(id), 'test -s /root/ready')).exitCode === 0))
+    await holdRoot(await fixture.pidOf(id))
+    await driver.hibernate(id)
+    await driver.wake(specOf(id))
+    assert.equal(await diskOf(id), `${id}.1`)
+    assert.equal(await succeed(guest(id), 'cat /root/d/e/b /root/d/e/c; ls /root/d/e'), 'two\ntwo\nb\nc\nnew')
+    await succeed(guest(id), 'rm -f /root/seen; echo three > /root/d/e/b; touch /root/d/watched')
+    assert.equal(await succeed(guest(id), 'cat /root/d/a'), 'three')
+    assert.equal(await succeed(guest(id), 'stat -c "%i %h" /root/d/a /root/d/e/b | sort -u | wc -l'), '1')
+    assert.ok(await eventually(async () => (await shell(guest(id), 'test -s /root/seen')).exitCode === 0))
+    await driver.restart(specOf(id))
+    assert.equal(await succeed(guest(id), 'cat /root/d/a /root/d/e/b'), 'three\nthree')
+    await python(guest(id), 'import shutil; shutil.rmtree("/root/d")')
+    for (const one of [id, source]) await driver.delete(one)
+    await driver.deleteCheckpoint(`cp-${source}`)
+  })
+
+  test('a pool that a process still has is opened again by the same device, and grows', async () => {
+    const id = freshId('sb')
+    await driver.create(specOf(id))
+    await succeed(guest(id), 'echo kept > /root/file')
+    await holdFolder(fixture.names.poolDir)
+    await driver.hibernate(id)
+    await driver.close()
+    const { dataDir, poolDir } = fixture.names
+    const file = `${dataDir}/pool.img`
+    const devices = async () =>
+      (await runFile('losetup', ['--noheadings', '--output', 'NAME', '--associated', file])).stdout
+    const device = await devices()
+    assert.match(device, /^\/dev\/loop\d+\n$/, 'the process has it')
+    const sizeBytes = async () => {
+      const { blocks, bsize } = await statfs(poolDir)
+      return blocks * bsize
+    }
+    const bytes = (await stat(file)).size + gibibyte
+    driver = createRuncDriver({ dataDir, imageDir, subnet, diskPoolBytes: bytes })
+    await driver.open(await knowing(fixture, { sandboxIds: [id] }))
+    assert.equal(await devices(), device)
+    assert.equal(await sizeBytes(), bytes)
+    await driver.wake(specOf(id))
+    assert.equal(await succeed(guest(id), 'cat /root/file'), 'kept')
+    await driver.delete(id)
+    await letGo()
+    await driver.close()
+    assert.ok(await eventually(async () => (await devices()) === ''))
+    driver = fixture.makeDriver()
+    await driver.open(await knowing(fixture))
+  })
+
+  test('what an earlier version has mounted moves into the folder’s own mount, out of all namespaces', async () => {
+    const folder = await mkdtemp(join(tmpdir(), 'atoll-run-folder-'))
+    const script = `
+mount -t tmpfs run "$1" && mount --make-shared "$1" && mkdir -p "$1/a b/pool" "$1/a b/box/root"
+mount -t tmpfs pool "$1/a b/pool" && mount -t tmpfs root "$1/a b/box/root" && mkdir "$1/a b/pool/in" && mount -t tmpfs in "$1/a b/pool/in"
+echo kept >"$1/a b/pool/in/file"
+mkfifo "$1/ready" "$1/go"
+unshare --mount --propagation slave sh -c 'echo >"$1/ready"; read -r go <"$1/go"; grep -c "a.040b" /proc/self/mountinfo' - "$1" >"$1/others" &
+read -r ready <"$1/ready"
+"$2" run-folder --dir "$1/a b" && "$2" run-folder --dir "$1/a b" || exit
+mount -t tmpfs late "$1/a b/box"
+cat "$1/a b/pool/in/file"
+echo >"$1/go"; wait; cat "$1/others"
+findmnt --noheadings --raw --output TARGET,PROPAGATION | sed -n 's/.*a.x20b//p' | sort`
+    const tool = `${imageDir}/hostd/atoll-hostd`
+    const inOwnMounts = ['--mount', '--propagation', 'private', 'sh', '-c', script, '-', folder, tool]
+    const { stdout } = await runFile('unshare', inOwnMounts)
+    await rm(folder, { recursive: true })
+    // The others have the folder's own mount, with nothing in it.
+    const own = [' private', '/box private', '/box/root private', '/pool private', '/pool/in private']
+    assert.deepEqual(stdout.trimEnd().split('\n'), ['kept', '1', ...own])
+  })
+})
+
+/** Whether the pool has subvolumes that were deleted and are not gone. */
+async function deletedDisks({ names }: RuncFixture): Promise<boolean> {
+  await runFile('btrfs', ['filesystem', 'sync', names.poolDir])
+  const { stdout } = await runFile('btrfs', ['subvolume', 'list', '-d', names.poolDir])
+  return stdout !== ''
+}
