@@ -60,6 +60,7 @@ served || exit 1
 key=$("$machine" ssh "journalctl --no-pager -u atoll | sed -n 's/.*API key, shown this once: //p' | tail -n 1")
 
 run_file test/machine/service.ts "ATOLL_MACHINE_KEY=$key"
+run_file test/machine/confinement.ts ATOLL_TEST_SLOWNESS=8
 boot=$("$machine" ssh cat /proc/sys/kernel/random/boot_id)
 "$machine" ssh reboot || true
 # It may answer for a while yet.

@@ -5,10 +5,11 @@
  */
 import assert from 'node:assert/strict'
 import { execFile } from 'node:child_process'
-import { readdir, readFile, writeFile } from 'node:fs/promises'
+import { readdir, readFile, readlink, writeFile } from 'node:fs/promises'
 import { describe, test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { promisify } from 'node:util'
+import { findContainer } from '../../src/runtime/runc/container.ts'
 import { HostNames } from '../../src/runtime/runc/names.ts'
 import { type ApiAnswer, ApiClient } from '../support/api-client.ts'
 import { followReadme } from '../e2e/readme.ts'
@@ -179,6 +180,60 @@ os.system('pkill -9 -f "made < 6000" 2>/dev/null')`
     assert.deepEqual(await groupsLeft([source, fork]), [])
   })
 
+  test('less memory than processes hold is refused and changes nothing; an end for memory is told as such', async () => {
+    const id = await create({ memoryMB: 512 })
+    const hold = `held = bytearray(b'1') * (300 << 20); print('holds', flush=True); import time; time.sleep(3600)`
+    await ok(api.post(`/api/sandboxes/${id}/exec`, { cmd: 'python3', args: ['-c', hold] }))
+    while (Number(await setting(id, 'memory.current')) < 300 * 2 ** 20) await sleep(200)
+    const refused = await api.post(`/api/sandboxes/${id}/scale`, { memoryMB: 256 })
+    assert.deepEqual([refused.status, refused.body.code], [409, 'conflict'])
+    await assertConfined(id, 512)
+    assert.match(await setting(id, 'memory.events'), /^oom_kill 0$/m)
+    await sh(id, 'pkill -f bytearray')
+    await ok(api.post(`/api/sandboxes/${id}/scale`, { memoryMB: 256 }))
+    await api.post(`/api/sandboxes/${id}/exec/run`, {
+      cmd: 'python3',
+      args: ['-c', `held = bytearray(b'1') * (600 << 20)`],
+      timeout: 300,
+    })
+    assert.match(await setting(id, 'memory.events'), /^oom_kill [1-9]/m)
+    process.kill((await findContainer(names, id))?.pid ?? assert.fail('it runs'), 'SIGKILL')
+    for (;;) {
+      const { status, reason } = await ok(api.get(`/api/sandboxes/${id}`))
+      if (status === 'running') await sleep(200)
+      else {
+        assert.deepEqual([status, reason], ['error', 'oom'])
+        break
+      }
+    }
+    await remove(id)
+  })
+
+  test('systemd and its services see nothing of a sandbox, and none of theirs is touched', async () => {
+    const found = await servicesOf()
+    const id = await create({ memoryMB: 256 })
+    await startCounter(id)
+    const mounted = await readFile('/proc/self/mountinfo', 'utf8')
+    assert.match(mounted, new RegExp(`${names.runDir}/sandboxes/${id}/root `))
+    const others = await namespacesOfServices()
+    assert.ok(others.length > 0, 'a service has mounts of its own')
+    for (const pid of others) {
+      assert.doesNotMatch(await readFile(`/proc/${pid}/mountinfo`, 'utf8'), new RegExp(`/sandboxes/${id}/`))
+    }
+    assert.match((await runFile('systemd-cgls', ['--no-pager', '--all'])).stdout, new RegExp(names.hash))
+    const unit = (await systemctl('status', '--no-pager', 'atoll')).stdout
+    assert.match(unit, /active \(running\)/)
+    assert.doesNotMatch(unit, new RegExp(id), 'processes of a sandbox are not the service’s')
+    // A service that starts again copies all mounts that there are.
+    await systemctl('restart', 'systemd-timesyncd')
+    await ok(api.post(`/api/sandboxes/${id}/hibernate`))
+    assert.equal(await sh(id, 'echo woken'), 'woken')
+    await systemctl('daemon-reload')
+    await assertConfined(id, 256)
+    await remove(id)
+    assert.deepEqual(await servicesOf(), found)
+  })
+
   test('a restart of the service leaves what runs running and what hibernates asleep, after a daemon-reload too', async () => {
     const [running, hibernated] = [await create({ memoryMB: 256 }), await create({ memoryMB: 256 })]
     for (const id of [running, hibernated]) await startCounter(id)
@@ -210,6 +265,30 @@ describe('the service after a restart of its machine', { skip: !isAfterRestart }
     assert.deepEqual(await groupsLeft([running, hibernated, fresh]), [])
   })
 })
+
+/** The units of services that run, and the limits that systemd has given them. */
+async function servicesOf(): Promise<string[]> {
+  const { stdout } = await systemctl('list-units', '--type=service', '--state=running', '--plain', '--no-legend')
+  const units = stdout.split('\n').flatMap((line) => line.split(' ')[0] || [])
+  const properties = '--property=Id,ActiveState,MemoryMax,TasksMax,CPUQuotaPerSecUSec,ControlGroup'
+  return Promise.all(units.map(async (unit) => (await systemctl('show', properties, unit)).stdout))
+}
+
+/** The first processes of services that have a mount namespace of their own. */
+async function namespacesOfServices(): Promise<string[]> {
+  const own = await readlink('/proc/self/ns/mnt')
+  const { stdout } = await systemctl(
+    'show',
+    '--property=MainPID',
+    '--value',
+    'systemd-timesyncd',
+    'systemd-resolved',
+    'systemd-networkd',
+  )
+  const pids = stdout.split('\n').filter((pid) => Number(pid) > 1)
+  const inOthers = await Promise.all(pids.map(async (pid) => (await readlink(`/proc/${pid}/ns/mnt`)) !== own))
+  return pids.filter((_, index) => inOthers[index])
+}
 
 /** Those of the sandboxes that have a control group. */
 async function groupsLeft(ids: string[]): Promise<string[]> {
