@@ -26,7 +26,7 @@ install_criu() {
     say "criu-$(current_image criu) is installed and passes a real dump and restore"
     return
   fi
-  say 'CRIU could not be built. The end of the output:'
+  say 'no CRIU could be built that works. The end of the output:'
   tail -n 8 "$step_log" | sed 's/^/      | /' >&3
   if criu_works "$ATOLL_IMAGE_DIR/criu/criu"; then
     say "criu-$(current_image criu) stays: it passes a real dump and restore"
@@ -37,15 +37,18 @@ install_criu() {
   fi
 }
 
-# criu_works PATH: one real dump and restore of a small process tree.
+# criu_works PATH: real dumps and restores, of a small process tree and, through runc, of a container on the base image. In a
+# chroot for another machine there are no control groups, without which no container starts.
 criu_works() {
   [ -n "$1" ] && [ -x "$1" ] || return 1
+  local images=("$ATOLL_IMAGE_DIR")
+  [ "$other_machine" = no ] || images=()
   node_modules/.bin/node --input-type=module --eval '
     const { criuSelfTest } = await import(process.argv[1])
-    const result = await criuSelfTest(process.argv[2])
+    const result = await criuSelfTest(process.argv[2], process.argv[3])
     console.log(JSON.stringify(result))
     process.exit(result.ok ? 0 : 1)
-  ' "$ATOLL_ROOT/src/runtime/host-check/criu.ts" "$1"
+  ' "$ATOLL_ROOT/src/runtime/host-check/criu.ts" "$1" "${images[@]}"
 }
 
 use_system_criu() {
