@@ -1,12 +1,13 @@
 import { chmod, lstat, mkdtemp, readdir, realpath, rm } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
 import { basename, join } from 'node:path'
-import { Cgroups } from '../runc/cgroup.ts'
 import { unmountBelow } from '../disk/mounts.ts'
 import type { HostTool } from '../hostd/index.ts'
+import { Cgroups } from '../runc/cgroup.ts'
 import { isAlive, ownStartTicks } from '../runc/process.ts'
 import { endCriu, endStrayTools } from '../runc/strays.ts'
 
+/** Not what TMPDIR names: that may be closed to others, and a trial finds what one with another TMPDIR has left. */
+const temporaryDir = '/var/tmp'
 /** The process that makes a place: its number and its start, in clock ticks from boot. */
 const placeName = /^atoll-criu-(\d+)-(\d+)-\w+$/
 
@@ -18,10 +19,13 @@ export interface CriuPlace extends AsyncDisposable {
   cgroup: string
 }
 
-/** Makes a place, and first removes those whose process was killed before it could. */
-export async function openCriuPlace(): Promise<CriuPlace> {
-  const parent = await realpath(tmpdir())
-  await removeAbandoned(parent)
+/**
+ * Makes a place, and first removes those whose process was killed before it could. Without `hostd`, for CRIU by itself, what is
+ * at work on them is left to end.
+ */
+export async function openCriuPlace(hostd: HostTool | undefined): Promise<CriuPlace> {
+  const parent = await realpath(temporaryDir)
+  await removeAbandoned(hostd, parent)
   const path = await mkdtemp(join(parent, `atoll-criu-${process.pid}-${ownStartTicks()}-`))
   await chmod(path, 0o711)
   return { path, cgroup: `/${basename(path)}`, [Symbol.asyncDispose]: () => removePlace(hostd, parent, basename(path)) }
