@@ -11,7 +11,7 @@ export LC_ALL=C.UTF-8
 
 ATOLL_ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 ATOLL_IMAGE_DIR=${ATOLL_IMAGE_DIR:-/var/lib/atoll/images}
-cache=${ATOLL_TEST_CACHE:-/var/cache/atoll-test}
+cache=/var/cache/atoll-test
 for part in base-image criu; do
   # shellcheck source=/dev/null
   source "$ATOLL_ROOT/scripts/setup/$part.sh"

@@ -1,4 +1,4 @@
-import { mkdir, readFile, writeFile } from 'node:fs/promises'
+import { chmod, mkdir, readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { CommandError, run } from '../command.ts'
@@ -47,7 +47,10 @@ while True: signal.pause()
 export async function dumpAndRestoreContainer(criuPath: string, base: string, place: CriuPlace): Promise<void> {
   const folder = (name: string): string => join(place.path, name)
   const [root, images, config] = [folder('rootfs'), folder('images'), folder('criu.conf')]
-  for (const path of [root, images]) await mkdir(path, { mode: 0o711 })
+  await mkdir(root)
+  // What CRIU restores opens them as root of the container.
+  await mkdir(images)
+  await chmod(images, 0o711)
   await run(['mount', '-o', 'bind,ro', base, root])
   const bundle = trialConfig({
     ...{ root, hostname: 'criu', cgroup: place.cgroup, argv: ['/usr/bin/python3', '-c', program] },
@@ -61,7 +64,7 @@ export async function dumpAndRestoreContainer(criuPath: string, base: string, pl
   await says(started, 'ready')
   const files = ['--image-path', images, '--work-path', images]
   await runc(place, criuPath, ['checkpoint', ...files, id])
-  if (isAlive(started)) throw new Error('runc checkpoint failed: the process of the container runs on')
+  await until(() => !isAlive(started), 'runc checkpoint failed: the process of the container runs on')
   await writeFile(config, `${[...criuOptions, `cgroup-root ${place.cgroup}`].join('\n')}\n`)
   await runc(place, criuPath, ['restore', '--detach', ...files, '--bundle', place.path, id])
   const restored = await processOf(place)
@@ -97,12 +100,11 @@ async function processOf(place: CriuPlace): Promise<ProcessIdentity> {
 /** Waits for a file of the process; returns what it holds. */
 async function says(process: ProcessIdentity, name: string): Promise<string> {
   const file = `/proc/${process.pid}/root/dev/${name}`
-  const until = Date.now() + answerTimeoutMs
-  while (!(await exists(file))) {
+  const isThere = async () => {
     if (!isAlive(process)) throw new Error('the process of the container has ended')
-    if (Date.now() > until) throw new Error('the process of the container does not answer')
-    await sleep(pollMs)
+    return exists(file)
   }
+  await until(isThere, 'the process of the container does not answer')
   return await readFile(file, 'utf8')
 }
 
@@ -110,4 +112,12 @@ async function says(process: ProcessIdentity, name: string): Promise<string> {
 function outcomeOf(error: unknown): string {
   if (!(error instanceof CommandError)) return String(error)
   return error.stderr.trim().split('\n').at(-1) || error.outcome
+}
+
+async function until(isSo: () => boolean | Promise<boolean>, otherwise: string): Promise<void> {
+  const end = Date.now() + answerTimeoutMs
+  while (!(await isSo())) {
+    if (Date.now() > end) throw new Error(otherwise)
+    await sleep(pollMs)
+  }
 }
