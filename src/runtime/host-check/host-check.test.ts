@@ -69,7 +69,7 @@ test('a trial of CRIU removes the folder of one that was killed, not what anybod
   await symlink(folder, link)
   await chown(foreign, 65_534, 65_534)
   try {
-    await using place = await openCriuPlace()
+    await using place = await openCriuPlace(undefined)
     assert.deepEqual([await exists(abandoned), await exists(place.path)], [false, true])
     assert.equal((await lstat(foreign)).uid, 65_534)
     assert.ok((await lstat(link)).isSymbolicLink())
