@@ -26,7 +26,7 @@ install_criu() {
     say "criu-$(current_image criu) is installed and passes a real dump and restore"
     return
   fi
-  say 'CRIU could not be built. The end of the output:'
+  say 'no CRIU could be built that works. The end of the output:'
   tail -n 8 "$step_log" | sed 's/^/      | /' >&3
   if criu_works "$ATOLL_IMAGE_DIR/criu/criu"; then
     say "criu-$(current_image criu) stays: it passes a real dump and restore"
@@ -37,15 +37,18 @@ install_criu() {
   fi
 }
 
-# criu_works PATH: one real dump and restore of a small process tree.
+# criu_works PATH: real dumps and restores, of a small process tree and, through runc, of a container on the base image. In a
+# chroot for another machine there are no control groups, without which no container starts.
 criu_works() {
   [ -n "$1" ] && [ -x "$1" ] || return 1
+  local images=("$ATOLL_IMAGE_DIR")
+  [ "$other_machine" = no ] || images=()
   node_modules/.bin/node --input-type=module --eval '
     const { criuSelfTest } = await import(process.argv[1])
-    const result = await criuSelfTest(process.argv[2])
+    const result = await criuSelfTest(process.argv[2], process.argv[3])
     console.log(JSON.stringify(result))
     process.exit(result.ok ? 0 : 1)
-  ' "$ATOLL_ROOT/src/runtime/host-check/criu.ts" "$1"
+  ' "$ATOLL_ROOT/src/runtime/host-check/criu.ts" "$1" "${images[@]}"
 }
 
 use_system_criu() {
@@ -96,31 +99,40 @@ change_criu() {
     sed --in-place --file "$criu_change" "$1"
 }
 
-# fetch_criu_source FOLDER: puts the upstream tarball there, checked against apt's signed index. The apt configuration is
-# a private one: the machine's own sources are not touched.
+# fetch_criu_source FOLDER: puts the upstream tarball there, checked against apt's signed index.
 fetch_criu_source() {
-  local folder=$1 apt tarball wanted
-  mkdir -p "$folder/apt/lists/partial" "$folder/apt/cache/archives/partial"
-  cat >"$folder/apt/sid.sources" <<SOURCES
-Types: deb-src
-URIs: $(criu_mirror)
-Suites: sid
-Components: main
-Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg
-SOURCES
-  apt=(-o "Dir::Etc::sourcelist=$folder/apt/sid.sources" -o Dir::Etc::sourceparts=- -o "Dir::State::lists=$folder/apt/lists"
-    -o "Dir::Cache=$folder/apt/cache" -o APT::Sandbox::User=root)
-  apt-get "${apt[@]}" update
+  local folder=$1 tarball wanted
+  open_sid "$folder" deb-src
   # Debian's own changes are not needed, and mirrors may have dropped them for a newer revision.
-  (cd "$folder" && apt-get "${apt[@]}" source --download-only criu) || true
+  (cd "$folder" && apt-get "${sid[@]}" source --download-only criu) || true
   tarball=$(basename "$folder"/criu_*.orig.tar.*)
-  wanted=$(apt-cache "${apt[@]}" showsrc criu | awk -v name="$tarball" '
+  wanted=$(apt-cache "${sid[@]}" showsrc criu | awk -v name="$tarball" '
     /^Checksums-Sha256:/ { inside = 1; next } /^[^ ]/ { inside = 0 } inside && $3 == name { print $1; exit }')
   echo "$wanted  $folder/$tarball" | sha256sum --check --strict
 }
 
-# criu_mirror: the Debian mirror that this machine uses, else the one of the base image, which was built before.
-criu_mirror() {
+# open_sid FOLDER TYPE: reads the index of Debian sid, of sources (deb-src) or programs (deb), and leaves in `sid` the options with
+# which apt works on it. They are a configuration of their own in FOLDER: the machine's own sources are not touched, and nothing
+# counts as installed.
+open_sid() {
+  local folder=$1/apt
+  mkdir -p "$folder/lists/partial" "$folder/cache/archives/partial"
+  : >"$folder/status"
+  cat >"$folder/sid.sources" <<SOURCES
+Types: $2
+URIs: $(sid_mirror)
+Suites: sid
+Components: main
+Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg
+SOURCES
+  sid=(-o "Dir::Etc::sourcelist=$folder/sid.sources" -o Dir::Etc::sourceparts=- -o "Dir::State=$folder"
+    -o "Dir::State::lists=$folder/lists" -o "Dir::State::status=$folder/status" -o "Dir::Cache=$folder/cache"
+    -o "Dir::Log=$folder" -o APT::Sandbox::User=root)
+  apt-get "${sid[@]}" update
+}
+
+# sid_mirror: the Debian mirror that this machine uses, else the one of the base image, which was built before.
+sid_mirror() {
   local mirror
   mirror=$(debian_mirror Debian)
   [ -n "$mirror" ] || mirror=$(awk '$1 == "deb" { print $2; exit }' "$ATOLL_IMAGE_DIR/base/rootfs/etc/apt/sources.list")

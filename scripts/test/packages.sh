@@ -1,5 +1,5 @@
 # What only the tests need of Debian: a PostgreSQL server, a browser and Caddy for the end-to-end tests, and the program of
-# Redis, which `redis-tools` has without a service, to run in sandboxes.
+# Redis, which `redis-tools` has without a service, to run in sandboxes. `patchelf` makes programs of a newer Debian start here.
 
 install_test_packages() {
   local missing=() no_cluster=/etc/postgresql-common/createcluster.d/atoll-test.conf
@@ -7,6 +7,7 @@ install_test_packages() {
   command -v chromium >/dev/null || missing+=(chromium)
   command -v redis-check-rdb >/dev/null || missing+=(redis-tools)
   command -v caddy >/dev/null || missing+=(caddy)
+  command -v patchelf >/dev/null || missing+=(patchelf)
   [ ${#missing[@]} != 0 ] || return 0
   if [ "$(id -u)" != 0 ]; then
     echo "test: these packages are needed: ${missing[*]}" >&2

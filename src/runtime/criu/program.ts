@@ -1,11 +1,14 @@
-import { readFile, realpath, rename, stat, writeFile } from 'node:fs/promises'
+import { access, constants, readFile, realpath, rename, stat, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { commandEnvironment } from '../command.ts'
 import { criuSelfTest, unfitForLazyPages } from '../host-check/criu.ts'
-import type { LazyPagesTest } from '../host-check/criu.ts'
+import type { LazyPagesTest } from '../host-check/criu-alone.ts'
 
 /** Shared by all servers of this host, and emptied by a reboot. */
 const verdictFile = '/run/atoll-criu.json'
 
 interface Verdict {
+  /** Of CRIU, of runc, and of the boot. */
   identity: string
   lazyPages: LazyPagesTest
 }
@@ -13,8 +16,8 @@ interface Verdict {
 export type CriuProgram = { path: string; lazyPages: LazyPagesTest } | { path: undefined; reason: string }
 
 /**
- * The CRIU of an image folder, if it can do its work on this kernel: it has dumped and restored a real process once since
- * the machine was booted. Never throws.
+ * The CRIU of an image folder, if it can do its work on this kernel: by itself and through this
+ * machine's runc it has dumped and restored real processes once since the machine was booted. Never throws.
  */
 export async function findCriu(imageDir: string): Promise<CriuProgram> {
   const path = await realpath(`${imageDir}/criu/criu`).catch(() => undefined)
@@ -22,7 +25,7 @@ export async function findCriu(imageDir: string): Promise<CriuProgram> {
   const identity = await identityOf(path)
   const known = await verdictOn(identity)
   if (known !== undefined) return { path, lazyPages: known }
-  const { ok, reason = '', lazyPages } = await criuSelfTest(path)
+  const { ok, reason = '', lazyPages } = await criuSelfTest(path, imageDir)
   if (!ok || lazyPages === undefined)
     return { path: undefined, reason: `CRIU does not work on this machine: ${reason}` }
   // Only success is remembered: what failed may be mended without a reboot.
@@ -47,7 +50,25 @@ async function remember(verdict: Verdict): Promise<void> {
 }
 
 async function identityOf(path: string): Promise<string> {
-  const { dev, ino, size, mtimeMs } = await stat(path)
   const boot = await readFile('/proc/sys/kernel/random/boot_id', 'utf8')
-  return JSON.stringify({ path, dev, ino, size, mtimeMs, boot: boot.trim() })
+  return JSON.stringify([await fileOf(path), await fileOf(await pathOf('runc')), boot.trim()])
+}
+
+async function fileOf(path: string | undefined) {
+  if (path === undefined) return undefined
+  const { dev, ino, size, mtimeMs } = await stat(path)
+  return { path, dev, ino, size, mtimeMs }
+}
+
+/** The program that a command starts. */
+async function pathOf(program: string): Promise<string | undefined> {
+  for (const folder of (commandEnvironment()['PATH'] ?? '').split(':')) {
+    const path = join(folder, program)
+    const isProgram = await access(path, constants.X_OK).then(
+      () => true,
+      () => false,
+    )
+    if (isProgram) return await realpath(path)
+  }
+  return undefined
 }

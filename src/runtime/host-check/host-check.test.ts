@@ -1,9 +1,11 @@
 import assert from 'node:assert/strict'
-import { chmod, mkdir, mkdtemp, readdir, rm, writeFile } from 'node:fs/promises'
+import { chmod, chown, lstat, mkdir, mkdtemp, readdir, rm, symlink, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, test } from 'node:test'
 import { run } from '../command.ts'
+import { exists } from '../exists.ts'
+import { openCriuPlace } from './criu-place.ts'
 import { criuSelfTest } from './criu.ts'
 import { checkHost } from './index.ts'
 import type { CheckReport } from './index.ts'
@@ -56,6 +58,25 @@ test('a CRIU that claims success without a dump is found out', async () => {
   assert.deepEqual(result, { ok: false, version: '9.9', reason: result.reason })
   assert.match(result.reason ?? '', /did not end/)
   assert.deepEqual(await readdir(folder), ['criu'])
+})
+
+test('a trial of CRIU removes the folder of one that was killed, not what anybody else has made under such a name', async () => {
+  // No process has number 0.
+  const name = (what: string) => `/var/tmp/atoll-criu-0-1-${what}`
+  const [abandoned, foreign, link] = [name('abandoned'), name('foreign'), name('link')]
+  for (const path of [abandoned, foreign]) await mkdir(path, { recursive: true })
+  await writeFile(join(folder, 'precious'), '')
+  await symlink(folder, link)
+  await chown(foreign, 65_534, 65_534)
+  try {
+    await using place = await openCriuPlace(undefined)
+    assert.deepEqual([await exists(abandoned), await exists(place.path)], [false, true])
+    assert.equal((await lstat(foreign)).uid, 65_534)
+    assert.ok((await lstat(link)).isSymbolicLink())
+    assert.deepEqual(await readdir(folder), ['precious'])
+  } finally {
+    for (const path of [abandoned, foreign, link]) await rm(path, { recursive: true, force: true })
+  }
 })
 
 test('a machine without images is reported whole: each check has a row, and what is missing has advice', async () => {

@@ -30,17 +30,15 @@ const criuCheck: HostCheck = {
   name: 'CRIU',
   required: false,
   async run({ imageDir }) {
-    const result = await criuSelfTest(join(imageDir, 'criu', 'criu'))
+    const lost = 'full checkpoints are unavailable, disk-only ones work'
+    const advice = `${lost}; ${runSetup} builds one`
+    const result = await criuSelfTest(join(imageDir, 'criu', 'criu'), imageDir)
     if (result.ok) {
       const image = await readlink(join(imageDir, 'criu')).catch(() => 'not an image')
-      return { state: 'works', found: `${result.version}, ${image}; a real dump and restore passed` }
+      return { state: 'works', found: `${result.version}, ${image}; runc saved a container and brought it back` }
     }
-    const lost = 'full checkpoints are unavailable, disk-only ones work'
-    return {
-      state: result.version === '' ? 'missing' : 'fails',
-      found: `${result.version} ${result.reason ?? ''}`.trim(),
-      advice: `${lost}; ${runSetup} builds one`,
-    }
+    const found = `${result.version} ${result.reason ?? ''}`.trim()
+    return { state: result.version === '' ? 'missing' : 'fails', found, advice }
   },
 }
 
@@ -49,7 +47,7 @@ const lazyMemoryCheck: HostCheck = {
   name: 'lazy memory',
   required: false,
   async run({ imageDir }) {
-    const { lazyPages } = await criuSelfTest(join(imageDir, 'criu', 'criu'))
+    const { lazyPages } = await criuSelfTest(join(imageDir, 'criu', 'criu'), imageDir)
     if (lazyPages === undefined) return { state: 'missing', found: 'no CRIU that works' }
     if (!lazyPages.ok) return { state: 'fails', found: lazyPages.reason, advice: `${runSetup} builds one that can` }
     const setting =

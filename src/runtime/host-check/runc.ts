@@ -2,10 +2,8 @@ import { chmod, mkdir, realpath, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { run } from '../command.ts'
 import { runSetup, type HostCheck } from './check.ts'
+import { trialConfig } from './container.ts'
 import { openScratch } from './scratch.ts'
-
-const idRangeStart = 1_000_000_000
-const idRangeSize = 65_536
 
 /** Starts a container on the base image in namespaces of its own, as each sandbox does. */
 export const runcCheck: HostCheck = {
@@ -35,36 +33,10 @@ async function startContainer(image: string): Promise<string> {
   scratch.undo(['umount', '--lazy', root])
   await run(['mount', '-o', 'bind,ro', image, root])
   const id = `atoll-doctor-${process.pid}`
-  await writeFile(join(scratch.path, 'config.json'), JSON.stringify(containerConfig(root, id)))
+  const argv = ['/bin/sh', '-c', 'echo uid $(id -u)'] as const
+  const config = trialConfig({ root, hostname: 'doctor', cgroup: `/${id}`, argv })
+  await writeFile(join(scratch.path, 'config.json'), JSON.stringify(config))
   const state = join(scratch.path, 'state')
   scratch.undo(['runc', '--root', state, 'delete', '--force', id])
   return (await run(['runc', '--root', state, 'run', '--bundle', scratch.path, id])).trim()
-}
-
-function containerConfig(root: string, id: string): object {
-  const mapping = [{ containerID: 0, hostID: idRangeStart, size: idRangeSize }]
-  return {
-    ociVersion: '1.0.2',
-    root: { path: root, readonly: true },
-    hostname: 'doctor',
-    process: {
-      args: ['/bin/sh', '-c', 'echo uid $(id -u)'],
-      cwd: '/',
-      env: ['PATH=/usr/bin:/bin'],
-      user: { uid: 0, gid: 0 },
-      noNewPrivileges: true,
-    },
-    mounts: [
-      { destination: '/proc', type: 'proc', source: 'proc' },
-      { destination: '/dev', type: 'tmpfs', source: 'tmpfs', options: ['nosuid', 'mode=755', 'size=65536k'] },
-      { destination: '/sys', type: 'sysfs', source: 'sysfs', options: ['nosuid', 'noexec', 'nodev', 'ro'] },
-    ],
-    linux: {
-      cgroupsPath: `/${id}`,
-      uidMappings: mapping,
-      gidMappings: mapping,
-      resources: { memory: { limit: 64 * 1024 * 1024 }, pids: { limit: 64 } },
-      namespaces: ['user', 'pid', 'network', 'ipc', 'uts', 'mount', 'cgroup'].map((type) => ({ type })),
-    },
-  }
 }

@@ -67,7 +67,10 @@ function heldTooMuch(cause?: unknown): ServiceError {
 }
 
 /** The first process of a container as runc recorded it, whether it still runs or not. */
-export async function findContainer(names: HostNames, sandboxId: string): Promise<ProcessIdentity | undefined> {
+export async function findContainer(
+  names: Pick<HostNames, 'runcRoot'>,
+  sandboxId: string,
+): Promise<ProcessIdentity | undefined> {
   try {
     const state = JSON.parse(await readFile(`${names.runcRoot}/${sandboxId}/state.json`, 'utf8')) as {
       init_process_pid?: number

@@ -22,6 +22,12 @@ export function isAlive(identity: ProcessIdentity): boolean {
   }
 }
 
+/** When this process was started: field 22 of `/proc/self/stat`. */
+export function ownStartTicks(): number {
+  const stat = readFileSync('/proc/self/stat', 'latin1')
+  return Number(stat.slice(stat.lastIndexOf(')') + 2).split(' ')[19])
+}
+
 /**
  * Ends a process and returns when it has ended, with all its children if it is the init of a pid namespace. With `graceMs`
  * it is asked first (SIGTERM) and killed after that time.

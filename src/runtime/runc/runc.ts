@@ -18,7 +18,7 @@ export interface RuncOptions {
  * there unless `--criu` says otherwise, and from 1.2 on it ignores that option.
  */
 export function runcCommand(
-  names: HostNames,
+  names: Pick<HostNames, 'runcRoot'>,
   { criu, log }: RuncOptions,
   args: readonly string[],
 ): [string, ...string[]] {
@@ -28,7 +28,7 @@ export function runcCommand(
 }
 
 /** What runc has logged last, as one bounded line without folders of this data directory; empty when it has said nothing. */
-export async function runcFault(log: string, names: HostNames): Promise<string> {
+export async function runcFault(log: string, names: Pick<HostNames, 'runDir' | 'dataDir'>): Promise<string> {
   const lines = (await readFile(log, 'utf8').catch(() => '')).trim().split('\n')
   const said = messageOf(lines.at(-1) ?? '')
   const text = [names.runDir, names.dataDir].reduce((rest, folder) => rest.replaceAll(folder, ''), said)
