@@ -76,6 +76,7 @@ export async function startApp(config: Config, log: Logger, events: AppEvents): 
     dataDir: config.dataDir,
     imageDir: config.imageDir,
     subnet: config.subnet,
+    leaveHostFirewall: config.leaveHostFirewall,
     lazyMemoryBytesMin: config.lazyMemoryBytesMin,
     quarantineKeptMs: config.quarantineKeptMs,
     mayQuarantineMany: config.mayQuarantineMany,

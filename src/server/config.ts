@@ -80,6 +80,7 @@ export const environment = z.object({
       })
       .default('10.200.0.0/16'),
   ),
+  ATOLL_HOST_FIREWALL: z.preprocess(flagless, z.enum(['add', 'leave']).default('add')),
   ATOLL_DISK_POOL_MB: wholeNumber(0),
   ATOLL_LAZY_MEMORY_MB: wholeNumber(128),
   ATOLL_RUNNING_SANDBOXES_MAX: wholeNumber(200, 1),
@@ -123,6 +124,8 @@ export interface Config {
   runtime: 'runc'
   region: string
   subnet: string
+  /** No rules are added to firewalls of the host. */
+  leaveHostFirewall: boolean
   /** 0: what the driver thinks right for the disk. */
   diskPoolBytes: number
   /** Saved memory of at least so much comes back while the sandbox runs already; 0: never. */
@@ -196,6 +199,7 @@ export function readConfig(env: NodeJS.ProcessEnv): Config {
     runtime: given.ATOLL_RUNTIME,
     region: given.ATOLL_REGION,
     subnet: given.ATOLL_SUBNET,
+    leaveHostFirewall: given.ATOLL_HOST_FIREWALL === 'leave',
     diskPoolBytes: given.ATOLL_DISK_POOL_MB * 1024 * 1024,
     lazyMemoryBytesMin: given.ATOLL_LAZY_MEMORY_MB * 1024 * 1024,
     runningSandboxesMax: given.ATOLL_RUNNING_SANDBOXES_MAX,

@@ -1,6 +1,6 @@
 /**
  * `npm run doctor`: what this machine offers Atoll, tried for real. Exit status 1 when the default runtime cannot work. With
- * `--requirements` only what setup must know before it makes anything. It reads the two folders from the environment by itself,
+ * `--requirements` only what setup must know before it makes anything. It reads what it needs of the environment by itself,
  * since it must also help where the configuration is at fault.
  */
 import { checkHost, unmetRequirements, type CheckReport } from '../runtime/host-check/index.ts'
@@ -8,6 +8,7 @@ import { checkHost, unmetRequirements, type CheckReport } from '../runtime/host-
 const places = {
   imageDir: process.env['ATOLL_IMAGE_DIR'] || '/var/lib/atoll/images',
   dataDir: process.env['ATOLL_DATA_DIR'] || '/var/lib/atoll',
+  leaveHostFirewall: process.env['ATOLL_HOST_FIREWALL'] === 'leave',
 }
 
 const nameWidth = 18

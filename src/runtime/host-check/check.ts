@@ -28,6 +28,8 @@ export interface HostPlaces {
   imageDir: string
   /** `ATOLL_DATA_DIR`; need not exist. */
   dataDir: string
+  /** `ATOLL_HOST_FIREWALL` is `leave`. */
+  leaveHostFirewall?: boolean
 }
 
 export const runSetup = 'npm run setup'

@@ -1,6 +1,7 @@
 import { run } from '../command.ts'
+import { baseChains } from '../network/host-firewall/nftables.ts'
 
-/** Programs that fill the packet rules of a machine, how their rules are known, and what lets all of Atoll's bridges through. */
+/** Programs that fill the packet rules of a machine, how their rules are known, and what lets all of Atoll's links through. */
 const firewalls = [
   {
     name: 'firewalld',
@@ -20,13 +21,47 @@ const firewalls = [
 ] as const
 
 /**
- * What to do so that a firewall of this machine lets sandboxes through. Rules of Atoll's own cannot overrule it: what one
+ * What to do so that a firewall of this machine lets sandboxes through. Rules of Atoll's own table cannot overrule it: what one
  * table accepts, another may still drop (nft(8)).
  */
 export async function firewallAdvice(): Promise<string> {
-  const rules =
-    (await run(['nft', 'list', 'ruleset']).catch(() => '')) + (await run(['iptables-legacy-save']).catch(() => ''))
-  const found = firewalls.filter(({ mark }) => mark.test(rules))
-  if (found.length === 0) return 'look for rules that drop: nft list ruleset'
-  return found.map(({ name, advice }) => `${name}: ${advice}`).join('; ')
+  const rules = await ruleset()
+  const found: string[] = firewalls
+    .filter(({ mark }) => mark.test(rules))
+    .map(({ name, advice }) => `${name}: ${advice}`)
+  if (found.length === 0) found.push(...(await chainAdvice()))
+  return found.length === 0 ? 'look for rules that drop: nft list ruleset' : found.join('; ')
+}
+
+/** For chains of programs that nobody knows. */
+async function chainAdvice(): Promise<string[]> {
+  const chains = await baseChains().catch(() => [])
+  return chains.map(({ family, table, name, hook }) => {
+    const where = `${family} ${table} ${name}`
+    const accept = (direction: string) => `nft insert rule ${where} ${direction} '"atl*"' accept`
+    const commands = hook === 'input' ? [accept('iifname')] : [accept('iifname'), accept('oifname')]
+    return `if ${where} drops: ${commands.join(' && ')}`
+  })
+}
+
+/** Where rules of the host's firewalls name the links of a data directory, beside Atoll's own table: `ip filter FORWARD`. */
+export async function firewallsWithRulesFor(hash: string): Promise<string[]> {
+  const places = new Set<string>()
+  let table = ''
+  let chain = ''
+  for (const line of (await ruleset()).split('\n')) {
+    table = /^table (\w+ \S+)/.exec(line)?.[1] ?? table
+    chain = /^\s+chain (\S+)/.exec(line)?.[1] ?? chain
+    const legacy = new RegExp(`^-A (\\w+) .*\\batl${hash}\\+`).exec(line)?.[1]
+    if (legacy !== undefined) places.add(`${legacy} of iptables-legacy`)
+    if (!line.includes(`"atl${hash}*"`) || / atoll_/.test(table)) continue
+    const isZone = table === 'inet firewalld' && !line.includes(`comment "atoll ${hash}`)
+    places.add(isZone ? 'a zone of firewalld' : `${table} ${chain}`)
+  }
+  return [...places]
+}
+
+async function ruleset(): Promise<string> {
+  const parts = [['nft', 'list', 'ruleset'] as const, ['iptables-legacy-save'] as const]
+  return (await Promise.all(parts.map((argv) => run(argv).catch(() => '')))).join('\n')
 }

@@ -4,7 +4,8 @@ import type { Guest } from '../../sandbox/guest.ts'
 import { run } from '../command.ts'
 import { gatewayName } from '../network/index.ts'
 import type { CheckResult } from './check.ts'
-import { firewallAdvice } from './firewall.ts'
+import { firewallAdvice, firewallsWithRulesFor } from './firewall.ts'
+import { hostInternet, outsideNames, outsidePort, type Internet } from './trial-internet.ts'
 
 /**
  * They stand for the internet: of the host, and of a network namespace behind it. They must be none that sandboxes are kept
@@ -12,66 +13,99 @@ import { firewallAdvice } from './firewall.ts'
  */
 const outside = { host: '11.255.255.253', address: '11.255.255.254' }
 const closedPort = 9
-const waitMs = 20_000
+const waitMs = 30_000
 
 /**
- * Asks the name server, connects to the gateway and to a host outside, and prints what did not work. A refused connection
- * has arrived; a firewall drops it, or answers that the host cannot be reached.
+ * Asks the name server for its own name and, if there is one, for a name outside, connects to the gateway and to hosts outside,
+ * and prints what did not work. A refused connection has arrived; a firewall drops it, or answers that the host cannot be
+ * reached.
  */
 const program = `
 import socket, struct, sys
-dns, gateway, outside = [sys.argv[1], 53], [sys.argv[1], int(sys.argv[2])], [sys.argv[3], ${closedPort}]
-def arrives(address):
+host, port, standin, name, address = sys.argv[1:]
+def arrives(address, port):
     try:
-        socket.create_connection(address, 3).close()
+        socket.create_connection((address, int(port)), 3).close()
     except ConnectionRefusedError:
         pass
-def resolve():
-    name = b''.join(bytes([len(part)]) + part.encode() for part in '${gatewayName}'.split('.')) + b'\\0'
+def resolve(name):
+    question = b''.join(bytes([len(part)]) + part.encode() for part in name.split('.')) + b'\\0'
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
-        client.settimeout(3)
-        client.sendto(struct.pack('>6H', 7, 256, 1, 0, 0, 0) + name + struct.pack('>2H', 1, 1), tuple(dns))
-        client.recv(512)
-for what, work in [('dns', resolve), ('gateway', lambda: arrives(tuple(gateway))), ('outside', lambda: arrives(tuple(outside)))]:
+        client.settimeout(4)
+        client.sendto(struct.pack('>6H', 7, 256, 1, 0, 0, 0) + question + struct.pack('>2H', 1, 1), (host, 53))
+        _, flags, _, answers = struct.unpack('>4H', client.recv(512)[:8])
+        if flags & 15 or not answers:
+            raise OSError
+work = [
+    ('dns', lambda: resolve('${gatewayName}')),
+    ('name', lambda: name and resolve(name)),
+    ('gateway', lambda: arrives(host, port)),
+    ('standin', lambda: arrives(standin, ${closedPort})),
+    ('address', lambda: address and arrives(address, ${outsidePort})),
+]
+for what, attempt in work:
     try:
-        work()
+        attempt()
     except OSError:
         print(what)
 `
 
-const losses = {
-  dns: 'names are not resolved',
-  gateway: 'the model gateway is not reached',
-  outside: 'the internet is not reached',
-} as const
+type Loss = 'dns' | 'name' | 'gateway' | 'standin' | 'address'
 
 /** What a sandbox reaches of all that it should: a firewall of the machine may stand in between. */
 export async function tryNetwork(
-  hash: string,
+  { hash, leaveHostFirewall }: { hash: string; leaveHostFirewall: boolean },
   { listenHost, listenPort }: { listenHost: string; listenPort: number },
   guest: Guest,
 ): Promise<CheckResult> {
-  const name = `atd${hash}`
+  const linkName = `atd${hash}`
   const gateway = createServer((connection) => connection.destroy())
   gateway.listen(listenPort, listenHost)
   await once(gateway, 'listening')
   try {
-    await makeOutside(name)
-    const argv = ['/usr/bin/python3', '-c', program, listenHost, String(listenPort), outside.address]
+    const internet = await hostInternet()
+    await makeOutside(linkName)
+    const { name = '', address = '' } = internet
+    const argv = ['/usr/bin/python3', '-c', program, listenHost, String(listenPort), outside.address, name, address]
     await guest.spawn({ id: 'network', argv, envs: {} })
     const { running, exitCode } = await guest.process('network', waitMs)
     const { stdout, stderr } = await guest.output('network')
     if (running || exitCode !== 0)
       return { state: 'fails', found: `no attempt was possible: ${stderr.toString().slice(-200)}` }
-    const lost = stdout.toString().trim().split('\n')
-    const reported = Object.entries(losses).flatMap(([what, words]) => (lost.includes(what) ? [words] : []))
-    if (reported.length === 0)
-      return { state: 'works', found: 'a sandbox reaches DNS, the model gateway and the outside' }
-    return { state: 'fails', found: reported.join('; '), advice: await firewallAdvice() }
+    const losses = lossesIn(new Set(stdout.toString().trim().split('\n')), internet)
+    if (losses.length > 0) return { state: 'fails', found: losses.join('; '), advice: await advice(leaveHostFirewall) }
+    const places = await firewallsWithRulesFor(hash)
+    const added = places.length === 0 ? '' : `; Atoll has added rules to ${places.join(', ')}`
+    return {
+      state: 'works',
+      found: `a sandbox reaches DNS, the model gateway and the outside (${outsideWas(internet)})${added}`,
+    }
   } finally {
-    await removeOutside(name)
+    await removeOutside(linkName)
     await new Promise((resolve) => gateway.close(resolve))
   }
+}
+
+function lossesIn(lost: ReadonlySet<string>, { name, address }: Internet): string[] {
+  const has = (loss: Loss) => lost.has(loss)
+  return [
+    ...(has('dns') ? ['names are not resolved'] : []),
+    ...(has('name') && !has('dns') ? [`${name} is not resolved, which this machine itself resolves`] : []),
+    ...(has('gateway') ? ['the model gateway is not reached'] : []),
+    ...(has('standin') ? ['the internet is not reached'] : []),
+    ...(has('address') && !has('standin') ? [`${address} is not reached, which this machine itself reaches`] : []),
+  ]
+}
+
+async function advice(leaveHostFirewall: boolean): Promise<string> {
+  const byHand = leaveHostFirewall ? 'ATOLL_HOST_FIREWALL is leave, so do what follows, or leave it out: ' : ''
+  return `${byHand}${await firewallAdvice()}`
+}
+
+function outsideWas({ name, address }: Internet): string {
+  if (name === undefined) return `a stand-in, since this machine itself resolves none of ${outsideNames.join(', ')}`
+  if (address === undefined) return `the name ${name}, and a stand-in, since this machine itself does not reach it`
+  return `${name} at ${address}`
 }
 
 /** A network namespace and the link to it, both of this name. */

@@ -31,6 +31,7 @@ const witness = { id: 'witness', argv: ['/bin/sleep', '3600'], envs: {} }
 interface Trial {
   driver: RuntimeDriver
   names: HostNames
+  leaveHostFirewall: boolean
   /** Ids of the sandbox that is started, of its checkpoint, and of the fork. */
   source: string
   checkpoint: string
@@ -49,7 +50,8 @@ const attempts: readonly Attempt[] = [
   {
     name: 'network',
     required: false,
-    run: ({ driver, names, source }) => tryNetwork(names.hash, driver.gateway(), guestOf(driver, source)),
+    run: ({ driver, names, leaveHostFirewall, source }) =>
+      tryNetwork({ hash: names.hash, leaveHostFirewall }, driver.gateway(), guestOf(driver, source)),
   },
   { name: 'fork', required: true, run: tryFork },
   { name: 'wake', required: true, run: tryWake },
@@ -59,8 +61,8 @@ const attempts: readonly Attempt[] = [
  * Starts, forks, hibernates and wakes a sandbox by the driver that the server uses, over data of its own, and yields a row
  * for each. Its data has a fixed place: what a trial that was killed has left is removed by the next, as by a server's start.
  */
-export async function* tryDriver({ imageDir, dataDir: givenDir }: HostPlaces): AsyncGenerator<CheckReport> {
-  const prepared = await prepare(imageDir, givenDir).catch(oneLine)
+export async function* tryDriver(places: HostPlaces): AsyncGenerator<CheckReport> {
+  const prepared = await prepare(places).catch(oneLine)
   if (typeof prepared === 'string') {
     yield { name: 'start', required: true, state: 'fails', found: prepared }
     return
@@ -75,7 +77,11 @@ export async function* tryDriver({ imageDir, dataDir: givenDir }: HostPlaces): A
 }
 
 /** Throws when another trial is under way, or where there is no place for one. */
-async function prepare(imageDir: string, givenDir: string): Promise<Trial & AsyncDisposable> {
+async function prepare({
+  imageDir,
+  dataDir: givenDir,
+  leaveHostFirewall = false,
+}: HostPlaces): Promise<Trial & AsyncDisposable> {
   await using made = new AsyncDisposableStack()
   const dataDir = await trialDir(givenDir)
   const names = new HostNames(dataDir)
@@ -87,9 +93,23 @@ async function prepare(imageDir: string, givenDir: string): Promise<Trial & Asyn
   made.defer(async () => {
     if (!(await exists(names.runDir))) await rm(dataDir, { recursive: true, force: true })
   })
-  const options = { dataDir, imageDir, subnet: freeSubnet(), diskPoolBytes: poolBytes, lazyMemoryBytesMin: 0 }
+  const options = {
+    dataDir,
+    imageDir,
+    subnet: freeSubnet(),
+    leaveHostFirewall,
+    diskPoolBytes: poolBytes,
+    lazyMemoryBytesMin: 0,
+  }
   const driver = createRuncDriver({ ...options, mayQuarantineMany: true })
-  const trial = { driver, names, source: freshId('sb'), checkpoint: freshId('cp'), fork: freshId('sb') }
+  const trial = {
+    driver,
+    names,
+    leaveHostFirewall,
+    source: freshId('sb'),
+    checkpoint: freshId('cp'),
+    fork: freshId('sb'),
+  }
   made.defer(() => end(trial))
   const release = made.move()
   return { ...trial, [Symbol.asyncDispose]: () => release.disposeAsync() }

@@ -8,6 +8,7 @@ import { run } from '../command.ts'
 import { exists } from '../exists.ts'
 import { connectionBounds } from './bounds.ts'
 import { Forwarder } from './dns.ts'
+import { HostFirewall } from './host-firewall/index.ts'
 import { Layout } from './layout.ts'
 import { rulesFile } from './rules.ts'
 import type { Subnet } from './subnet.ts'
@@ -28,6 +29,8 @@ export interface NetworkOptions {
   subnet: Subnet
   /** A folder of this data directory that a reboot empties. */
   runDir: string
+  /** The firewall of the host is the operator's alone. */
+  leaveHostFirewall: boolean
   log: (message: string) => void
   /** Where the size of the host's table of connections stands. */
   tableMaxFile?: string
@@ -42,6 +45,7 @@ export interface NamespaceOwner {
 
 export class Network {
   readonly subnet: Subnet
+  readonly hostFirewall: HostFirewall
   readonly #layout: Layout
   readonly #table: string
   readonly #forwarder: Forwarder
@@ -57,6 +61,14 @@ export class Network {
     this.#layout = new Layout(options.hash, options.subnet)
     this.#table = `atoll_${options.hash}`
     this.#tableMaxFile = options.tableMaxFile ?? tableMaxFile
+    this.hostFirewall = new HostFirewall({
+      hash: options.hash,
+      cidr: options.subnet.cidr,
+      hostAddress: options.subnet.gatewayAddress,
+      gatewayPort,
+      isLeft: options.leaveHostFirewall,
+      log: options.log,
+    })
     this.#forwarder = new Forwarder({
       pidFile: `${options.runDir}/dnsmasq.pid`,
       address: options.subnet.gatewayAddress,
@@ -74,6 +86,7 @@ export class Network {
     await this.#openGateway()
     await this.#openForwarding()
     await this.#loadRules()
+    await this.hostFirewall.open()
     await this.#rejoin(slots)
     // Only now: until then it keeps apart what is still on the bridge.
     await this.#removeBridgedRules()
@@ -89,6 +102,7 @@ export class Network {
 
   /** Removes all that is shared. Forwarding of packets stays on: others on this host may rely on it by now. */
   async close(): Promise<void> {
+    await this.hostFirewall.close()
     await this.#forwarder.stop()
     await this.#removeLinksBut(new Set())
     await run(['nft', '-f', '-'], { input: `table inet ${this.#table}\ndelete table inet ${this.#table}\n` })

@@ -27,6 +27,8 @@ export interface RuncDriverOptions {
   quarantineKeptMs?: number | undefined
   /** `open` may move more than a tenth of what is there to quarantine. */
   mayQuarantineMany?: boolean
+  /** No rules are added to firewalls of the host. */
+  leaveHostFirewall?: boolean | undefined
   /** How long guests may leave the driver without an answer. Default: `guestPatience`. */
   guestPatience?: GuestPatience
   /** Told in a sentence what was done to the host and what went wrong beside the calls. Default: nothing is told. */
@@ -60,7 +62,7 @@ export function makeParts(options: RuncDriverOptions): Parts {
   const { hash, poolFile, runDir, poolDir } = names
   const subnet = new Subnet(options.subnet)
   const pool = new DiskPool({ imageFile: poolFile, mountDir: poolDir, bytes })
-  const network = new Network({ hash, subnet, runDir, log })
+  const network = new Network({ hash, subnet, runDir, leaveHostFirewall: options.leaveHostFirewall ?? false, log })
   const hostd = new Hostd({ socket: names.hostdSocket, log })
   const lazy = new LazyMemory(names, hostd, pool, lazyMemoryBytesMin)
   return {
