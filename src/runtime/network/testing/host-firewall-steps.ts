@@ -1,0 +1,33 @@
+/**
+ * Does what its arguments say, one after the other, in the network namespace that it is started in, and prints what it has seen
+ * as JSON: `open HASH`, `close HASH`, `leave HASH`, `load RULES` (as `nft -f` takes them) and `show`, which lists all rules.
+ */
+import { execFileSync } from 'node:child_process'
+import { HostFirewall } from '../host-firewall/index.ts'
+
+const said: string[] = []
+const shown: string[] = []
+
+const firewall = (hash: string, isLeft = false) =>
+  new HostFirewall({
+    hash,
+    cidr: '10.200.0.0/16',
+    hostAddress: '10.200.0.1',
+    gatewayPort: 4180,
+    isLeft,
+    log: (message) => said.push(message),
+  })
+
+const work: Record<string, (rest: string) => Promise<void> | void> = {
+  open: (hash) => firewall(hash).open(),
+  leave: (hash) => firewall(hash, true).open(),
+  close: (hash) => firewall(hash).close(),
+  load: (rules) => void execFileSync('nft', ['-f', '-'], { input: rules }),
+  show: () => void shown.push(execFileSync('nft', ['--stateless', 'list', 'ruleset'], { encoding: 'utf8' })),
+}
+
+for (const step of process.argv.slice(2)) {
+  const [verb = '', rest = ''] = [step.split(' ', 1)[0], step.slice(step.indexOf(' ') + 1)]
+  await work[verb]?.(rest)
+}
+console.log(JSON.stringify({ said, shown }))
