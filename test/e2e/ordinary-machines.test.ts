@@ -3,24 +3,15 @@
  * machines that cannot run Atoll, where that is said before anything is made. Each is a mount namespace of its own here.
  */
 import assert from 'node:assert/strict'
-import { execFile } from 'node:child_process'
 import { mkdir, mkdtemp, readdir, readFile, realpath, rm, symlink, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { after, before, test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { imageDir } from '../support/images.ts'
 import { ApiClient } from '../support/api-client.ts'
+import { machine, ownNetwork, run } from './own-machine.ts'
 import { ownRun } from './own-run.ts'
 import { AtollServer } from './server.ts'
 
-const projectDir = join(import.meta.dirname, '../..')
-/** In a network namespace of its own: what the kernel shows of links there, and the control groups below it as they were. */
-const ownNetwork = `
-mkdir "$SCRATCH/groups"
-mount --rbind /sys/fs/cgroup "$SCRATCH/groups"
-mount -t sysfs sysfs /sys
-mount --rbind "$SCRATCH/groups" /sys/fs/cgroup
-ip link set lo up`
 const noexecRun = ownRun()
 
 let folder: string
@@ -31,24 +22,6 @@ after(() => rm(folder, { recursive: true }))
 
 interface Started {
   sandboxID: string
-}
-
-/** Runs a command on a machine that a script has changed, for that command alone. */
-function machine(script: string, ...namespaces: string[]): string[] {
-  return ['unshare', '--mount', '--propagation', 'private', ...namespaces, 'sh', '-ec', `${script}\nexec "$@"`, 'sh']
-}
-
-/** Runs to its end, however it ends. */
-async function run(
-  [command = '', ...argv]: readonly string[],
-  env: NodeJS.ProcessEnv = {},
-): Promise<{ status: number; output: string }> {
-  return await new Promise((resolve) => {
-    const options = { cwd: projectDir, env: { PATH: process.env['PATH'], ATOLL_IMAGE_DIR: imageDir, ...env } }
-    execFile(command, argv, options, (error, stdout, stderr) => {
-      resolve({ status: error === null ? 0 : Number(error.code ?? -1), output: stdout + stderr })
-    })
-  })
 }
 
 async function sh(server: AtollServer, sandboxId: string, cmd: string): Promise<string> {
@@ -102,44 +75,6 @@ test('doctor says what runc said when no sandbox starts, and tries nothing that 
   assert.equal(status, 1)
   assert.match(output, /^start +fails +the sandbox cannot be started: no such luck in \/sandboxes$/m)
   assert.match(output, /^wake +missing +not tried, since the start failed$/m)
-})
-
-test('doctor names the firewall that keeps a sandbox from what it needs, and is content when that lets it through', async () => {
-  const doctor = async (rules: string) => {
-    const scratch = await mkdtemp(join(folder, 'firewall-'))
-    const script = `${ownNetwork}\nnft -f - <<'RULES'\n${rules}\nRULES`
-    const command = [...machine(script, '--net'), process.execPath, 'src/server/doctor.ts']
-    return (await run(command, { SCRATCH: scratch, ATOLL_DATA_DIR: scratch })).output
-  }
-  const docker = (allowed: string) => `
-table ip filter {
-  chain DOCKER-USER {
-    ${allowed}
-  }
-  chain FORWARD {
-    type filter hook forward priority 0; policy drop;
-    jump DOCKER-USER
-  }
-}`
-  const closed = await doctor(docker(''))
-  assert.match(closed, /^network +fails +the internet is not reached\n +→ Docker: iptables -I DOCKER-USER /m)
-  assert.match(closed, /^wake +works /m)
-  assert.match(await doctor(docker('iifname "atl*" accept\noifname "atl*" accept')), /^network +works /m)
-  const ufw = `
-table ip filter {
-  chain ufw-user-input {
-  }
-  chain INPUT {
-    type filter hook input priority 0; policy drop;
-    iifname "lo" accept
-    ct state established,related accept
-    jump ufw-user-input
-  }
-}`
-  assert.match(
-    await doctor(ufw),
-    /^network +fails +names are not resolved; the model gateway is not reached\n +→ ufw: ufw allow in on /m,
-  )
 })
 
 test('a name server that takes every address of the machine is named', async () => {

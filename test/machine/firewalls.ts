@@ -8,6 +8,7 @@ import { appendFile, readFile, writeFile } from 'node:fs/promises'
 import { after, before, test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { promisify } from 'node:util'
+import { Subnet } from '../../src/runtime/network/index.ts'
 import { HostNames } from '../../src/runtime/runc/names.ts'
 import { type ApiAnswer, ApiClient } from '../support/api-client.ts'
 
@@ -58,6 +59,20 @@ const firewalls: Firewall[] = [
     lost: ['the internet is not reached'],
     places: /ip filter FORWARD/,
   },
+  {
+    // Rules of the older kind, as some hosters have them.
+    package: 'iptables',
+    enable: `
+      iptables-legacy -A INPUT -i lo -j ACCEPT
+      iptables-legacy -A INPUT -m conntrack --ctstate ESTABLISHED,RELATED -j ACCEPT
+      iptables-legacy -A INPUT -p tcp --dport 22 -j ACCEPT
+      iptables-legacy -A INPUT -j REJECT
+      iptables-legacy -P FORWARD DROP`,
+    changes: ['iptables-legacy-save | grep -v "atoll " | iptables-legacy-restore'],
+    disable: 'iptables-legacy -P FORWARD ACCEPT; iptables-legacy -F',
+    lost: allLost,
+    places: /(INPUT|FORWARD) of iptables-legacy, (INPUT|FORWARD) of iptables-legacy/,
+  },
 ]
 
 async function host(script: string, env: NodeJS.ProcessEnv = {}): Promise<string> {
@@ -88,6 +103,19 @@ async function lostBy(id: string): Promise<string> {
   return stdout.trim()
 }
 
+/** Nothing else of the machine answers a sandbox, whatever a firewall lets through: it has sshd on all addresses. */
+async function assertHostIsClosed(id: string): Promise<void> {
+  const script = `
+    for host in ${new Subnet('10.200.0.0/16').bridgeAddress} ${internet.host}; do
+      timeout 3 bash -c "</dev/tcp/$host/22" 2>/dev/null && echo "$host"
+    done
+    true`
+  const { stdout } = await ok(
+    api.post(`/api/sandboxes/${id}/exec/run`, { cmd: 'bash', args: ['-c', script], timeout: 300 }),
+  )
+  assert.equal(stdout, '')
+}
+
 async function reachesAll(id: string): Promise<void> {
   while ((await lostBy(id)) !== '') await sleep(500)
 }
@@ -98,7 +126,7 @@ async function doctor(env: NodeJS.ProcessEnv = {}): Promise<string> {
   return /^network .*(\n +→.*)?/m.exec(table)?.[0] ?? table
 }
 
-const rules = () => host('nft list ruleset')
+const rules = () => host('nft list ruleset; ! command -v iptables-legacy-save >/dev/null || iptables-legacy-save')
 
 let sandbox: string
 let hostsFile: string
@@ -141,6 +169,7 @@ for (const firewall of firewalls) {
       assert.match(left, new RegExp(`^network +fails +${firewall.lost.join('; ')}\n +→ ATOLL_HOST_FIREWALL is leave`))
       // It has run all the time, so that the server notices by itself.
       await reachesAll(sandbox)
+      await assertHostIsClosed(sandbox)
       assert.match(await doctor(), new RegExp(`^network +works .*Atoll has added rules to ${firewall.places.source}`))
       for (const change of firewall.changes) {
         await host(change)

@@ -6,18 +6,19 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { type TestContext, test } from 'node:test'
 import { promisify } from 'node:util'
+import type { Seen } from '../testing/host-firewall-steps.ts'
 
 const runFile = promisify(execFile)
 const program = join(import.meta.dirname, '../testing/host-firewall-steps.ts')
 const [own, other] = ['0a1b2c3d', '4e5f6071']
 
 /** Behind `rules` that are there before. Programs are looked for in `bin` first. */
-async function steps(rules: string, list: string[], bin = ''): Promise<{ said: string[]; shown: string[] }> {
+async function steps(rules: string, list: string[], bin = ''): Promise<Seen> {
   const env = { ...process.env, PATH: `${bin}:${process.env['PATH']}:/usr/sbin`, RULES: rules }
   const load = `echo "$RULES" | ${await nft()} -f -; exec "$@"`
   const argv = ['--net', 'sh', '-ec', load, 'sh', process.execPath, program, ...list]
   const { stdout } = await runFile('unshare', argv, { env })
-  return JSON.parse(stdout) as { said: string[]; shown: string[] }
+  return JSON.parse(stdout) as Seen
 }
 
 /** The rules of a chain, in their order. */

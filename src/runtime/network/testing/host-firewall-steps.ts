@@ -5,6 +5,13 @@
 import { execFileSync } from 'node:child_process'
 import { HostFirewall } from '../host-firewall/index.ts'
 
+export interface Seen {
+  /** What was logged. */
+  said: string[]
+  /** The rules at each `show`. */
+  shown: string[]
+}
+
 const said: string[] = []
 const shown: string[] = []
 
@@ -27,7 +34,7 @@ const work: Record<string, (rest: string) => Promise<void> | void> = {
 }
 
 for (const step of process.argv.slice(2)) {
-  const [verb = '', rest = ''] = [step.split(' ', 1)[0], step.slice(step.indexOf(' ') + 1)]
+  const [, verb = '', rest = ''] = /^(\S+) ?(.*)$/s.exec(step) ?? []
   await work[verb]?.(rest)
 }
-console.log(JSON.stringify({ said, shown }))
+console.log(JSON.stringify({ said, shown } satisfies Seen))

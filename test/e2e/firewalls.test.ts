@@ -1,0 +1,162 @@
+/** Sandboxes behind the firewalls that machines of users have: their rule sets, each on a machine of its own. */
+import assert from 'node:assert/strict'
+import { mkdtemp, readFile, rm } from 'node:fs/promises'
+import { join } from 'node:path'
+import { after, before, test } from 'node:test'
+import { machine, ownNetwork, run } from './own-machine.ts'
+
+let folder: string
+before(async () => {
+  folder = await mkdtemp('/var/tmp/atoll-firewalls-')
+})
+after(() => rm(folder, { recursive: true }))
+
+/** As these programs fill them by default, of what matters to sandboxes. */
+const firewalls = [
+  {
+    name: 'Docker',
+    places: 'ip filter FORWARD',
+    lost: 'the internet is not reached',
+    advice: 'Docker: iptables -I DOCKER-USER ',
+    rules: `
+table ip filter {
+  chain DOCKER-USER {
+    return
+  }
+  chain FORWARD {
+    type filter hook forward priority 0; policy drop;
+    jump DOCKER-USER
+    oifname "docker0" ct state related,established accept
+    iifname "docker0" oifname != "docker0" accept
+  }
+}`,
+  },
+  {
+    name: 'ufw',
+    places: 'ip filter INPUT, ip filter FORWARD',
+    lost: 'names are not resolved; the model gateway is not reached; the internet is not reached',
+    advice: 'ufw: ufw allow in on ',
+    rules: `
+table ip filter {
+  chain ufw-before-input {
+    iifname "lo" accept
+    ct state related,established accept
+  }
+  chain INPUT {
+    type filter hook input priority 0; policy drop;
+    jump ufw-before-input
+  }
+  chain FORWARD {
+    type filter hook forward priority 0; policy drop;
+  }
+}`,
+  },
+  {
+    name: 'firewalld',
+    places: 'inet firewalld filter_INPUT, inet firewalld filter_FORWARD',
+    lost: 'names are not resolved; the model gateway is not reached; the internet is not reached',
+    advice: 'firewalld: firewall-cmd --permanent ',
+    rules: ['input', 'forward']
+      .map(
+        (hook) => `
+table inet firewalld {
+  chain filter_${hook.toUpperCase()} {
+    type filter hook ${hook} priority filter + 10; policy accept;
+    ct state { established, related } accept
+    ct status dnat accept
+    iifname "lo" accept
+    ct state invalid drop
+    reject with icmpx admin-prohibited
+  }
+}`,
+      )
+      .join('\n'),
+  },
+]
+
+/**
+ * A machine that resolves a name of the internet and reaches what has it, in a network namespace of its own: a name server on its
+ * loopback, and a link to another namespace, which ends with it.
+ */
+const withInternet = `
+setpriv --pdeathsig KILL unshare --net sleep infinity &
+until ! [ /proc/$!/ns/net -ef /proc/self/ns/net ]; do sleep 0.01; done
+ip link add internet type veth peer name eth0 netns $!
+ip address add 11.255.254.1/30 dev internet
+ip link set internet up
+nsenter --net=/proc/$!/ns/net ip -batch - <<'PEER'
+address add 11.255.254.2/30 dev eth0
+link set eth0 up
+PEER
+setpriv --pdeathsig KILL dnsmasq --keep-in-foreground --conf-file=/dev/null --no-resolv --bind-interfaces --listen-address=127.0.0.1 \\
+  --user=root --pid-file= --address=/example.com/11.255.254.2 &
+echo nameserver 127.0.0.1 >"$SCRATCH/resolv.conf"
+mount --bind "$SCRATCH/resolv.conf" "$(readlink --canonicalize /etc/resolv.conf)"`
+
+/** What doctor says of the network, what rules it leaves, and what they were before. */
+async function doctorBehind(rules: string, { more = '', env = {} }: { more?: string; env?: NodeJS.ProcessEnv } = {}) {
+  const scratch = await mkdtemp(join(folder, 'firewall-'))
+  const script = `${ownNetwork}\nnft -f - <<'RULES'\n${rules}\nRULES\n${more}\nnft list ruleset >"$SCRATCH/before"`
+  const look = '"$@"; nft list ruleset >"$SCRATCH/after"'
+  const command = [...machine(script, '--net'), 'sh', '-c', look, 'sh', process.execPath, 'src/server/doctor.ts']
+  const { output } = await run(command, { SCRATCH: scratch, ATOLL_DATA_DIR: scratch, ...env })
+  const [rulesBefore, rulesAfter] = await Promise.all(
+    ['before', 'after'].map((name) => readFile(join(scratch, name), 'utf8')),
+  )
+  return { output, rulesBefore, rulesAfter }
+}
+
+for (const { name, rules, places, lost, advice } of firewalls) {
+  test(`a sandbox has what it needs behind the rules of ${name}, by rules of Atoll's that end with it`, async () => {
+    const { output, rulesBefore, rulesAfter } = await doctorBehind(rules, { more: withInternet })
+    const outcome = 'a sandbox reaches DNS, the model gateway and the outside (example.com at 11.255.254.2)'
+    const row = /^network .*$/m.exec(output)?.[0]
+    assert.equal(row, `network           works     ${outcome}; Atoll has added rules to ${places}`, output)
+    assert.match(output, /^wake +works /m)
+    assert.equal(rulesAfter, rulesBefore)
+  })
+
+  test(`doctor names ${name} and what to do where Atoll adds no rules`, async () => {
+    const { output, rulesBefore, rulesAfter } = await doctorBehind(rules, { env: { ATOLL_HOST_FIREWALL: 'leave' } })
+    const row = new RegExp(`^network +fails +${lost}\n +→ ATOLL_HOST_FIREWALL is leave, .*: ${advice}`, 'm')
+    assert.match(output, row)
+    assert.match(output, /^wake +works /m)
+    assert.equal(rulesAfter, rulesBefore)
+  })
+}
+
+test('doctor names what drops where nobody knows whose it is, and says what to type', async () => {
+  const rules = `
+table inet mine {
+  chain through {
+    type filter hook forward priority 0; policy accept;
+    counter drop
+  }
+}`
+  const { output } = await doctorBehind(rules)
+  const row = /^network +fails +the internet is not reached\n +→ if inet mine through drops: (.*)$/m.exec(output)
+  assert.ok(row, output)
+  // As it says, typed into a shell.
+  const { output: mended } = await doctorBehind(rules, { more: row[1] ?? '' })
+  assert.match(mended, /^network +works /m)
+})
+
+test('a sandbox that does not resolve or reach what the machine does is told by doctor', async () => {
+  // What the forwarder asks is answered, but not to its user; what the machine itself sends passes.
+  const rules = `
+table inet mine {
+  chain out {
+    type filter hook output priority 0; policy accept;
+    meta skuid nobody udp dport 53 drop
+  }
+  chain through {
+    type filter hook forward priority 0; policy accept;
+    ip daddr 11.255.254.2 drop
+  }
+}`
+  const { output } = await doctorBehind(rules, { more: withInternet })
+  assert.match(
+    output,
+    /^network +fails +example.com is not resolved, which this machine itself resolves; 11.255.254.2 is not reached, which this/m,
+  )
+})

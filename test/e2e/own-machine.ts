@@ -1,0 +1,31 @@
+/** Machines that differ from this one, each as namespaces of its own for one command. */
+import { execFile } from 'node:child_process'
+import { join } from 'node:path'
+import { imageDir } from '../support/images.ts'
+
+const projectDir = join(import.meta.dirname, '../..')
+/** In a network namespace of its own: what the kernel shows of links there, and the control groups below it as they were. */
+export const ownNetwork = `
+mkdir "$SCRATCH/groups"
+mount --rbind /sys/fs/cgroup "$SCRATCH/groups"
+mount -t sysfs sysfs /sys
+mount --rbind "$SCRATCH/groups" /sys/fs/cgroup
+ip link set lo up`
+
+/** Runs a command on a machine that a script has changed, for that command alone. */
+export function machine(script: string, ...namespaces: string[]): string[] {
+  return ['unshare', '--mount', '--propagation', 'private', ...namespaces, 'sh', '-ec', `${script}\nexec "$@"`, 'sh']
+}
+
+/** Runs to its end, however it ends. */
+export async function run(
+  [command = '', ...argv]: readonly string[],
+  env: NodeJS.ProcessEnv = {},
+): Promise<{ status: number; output: string }> {
+  return await new Promise((resolve) => {
+    const options = { cwd: projectDir, env: { PATH: process.env['PATH'], ATOLL_IMAGE_DIR: imageDir, ...env } }
+    execFile(command, argv, options, (error, stdout, stderr) => {
+      resolve({ status: error === null ? 0 : Number(error.code ?? -1), output: stdout + stderr })
+    })
+  })
+}
