@@ -70,6 +70,7 @@ for _ in $(seq 300); do
 done
 served || exit 1
 run_file test/machine/service.ts "ATOLL_MACHINE_KEY=$key ATOLL_MACHINE_BEFORE=restart"
+run_file test/machine/firewalls.ts "ATOLL_MACHINE_KEY=$key"
 # This one runs beside the machine, whose power it cuts.
 counted test/machine/power-loss.ts env ATOLL_MACHINE_KEY="$key" \
   node --test --test-timeout=$test_ms_max --test-reporter=spec test/machine/power-loss.ts

@@ -19,8 +19,8 @@ const unusedTurn = 'what is unused'
 const flushTurn = 'the disk'
 /** The key of the turn that tends to the host; no id of a sandbox looks like it. */
 const hostTurn = 'the host'
-/** Of the turn that looks after the host's firewall, whose programs may be slow. */
-const firewallTurn = 'the firewall'
+/** The key under which the host's firewall is looked after: its programs may be slow. */
+const firewallKey = 'the firewall'
 
 /**
  * What the driver does without being asked: it looks for sandboxes that ended by themselves, ends those whose guests do
@@ -92,7 +92,7 @@ export class Watch {
       await network.tend()
       await pool.tend()
     })
-    this.#attend(firewallTurn, () => network.hostFirewall.tend())
+    this.#attend(firewallKey, () => network.hostFirewall.tend())
   }
 
   #giveUp(id: string, run: ProcessIdentity): void {
