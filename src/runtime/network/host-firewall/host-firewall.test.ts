@@ -118,6 +118,13 @@ test('chains of programs that nobody knows stay as they are while they accept by
   assert.deepEqual(said, [])
 })
 
+test('what firewalld closes while it loads its rules stays closed', async () => {
+  const closed = `table inet firewalld_policy_drop { chain in { type filter hook input priority 9; policy drop; }; }`
+  const { shown, said } = await steps(closed, ['show', `open ${own}`, 'show'])
+  assert.equal(shown[1], shown[0])
+  assert.deepEqual(said, [])
+})
+
 const firewalld = `
 table inet firewalld {
   chain filter_INPUT {

@@ -21,16 +21,18 @@ const families = ['ip', 'inet']
 const hooks = ['forward', 'input']
 /** What nft takes without quotes; whatever else a chain is called, it is none of the firewalls that are known. */
 const plainName = /^[A-Za-z_][\w.-]*$/
+/** Atoll's own, and what firewalld lets nothing pass by while it loads its table anew. */
+const leftTables = /^(atoll|firewalld)_/
 /** A look is bounded, whatever others have made. */
 const chainsMax = 64
 
-/** Those of all firewalls of the host; not Atoll's own. */
+/** Those of all firewalls of the host. */
 export async function baseChains(): Promise<BaseChain[]> {
   const { nftables } = await listing(['list', 'chains'])
   const chains = nftables.flatMap(({ chain }) => (chain === undefined ? [] : [chain as BaseChain & { type?: string }]))
   return chains
     .filter(({ type, hook, family }) => type === 'filter' && hooks.includes(hook) && families.includes(family))
-    .filter(({ table, name }) => plainName.test(table) && plainName.test(name) && !table.startsWith('atoll_'))
+    .filter(({ table, name }) => plainName.test(table) && plainName.test(name) && !leftTables.test(table))
     .slice(0, chainsMax)
 }
 
