@@ -139,7 +139,7 @@ table inet firewalld {
   }
 }`
 
-test('firewalld is asked for a zone, once, and its chains stay its own', async (t) => {
+test('firewalld is asked for a zone, once and after each reload, and its chains stay its own', async (t) => {
   const bin = await folder(t)
   // Its table as it changes it itself, in the place of the daemon.
   const script = `#!/bin/sh
@@ -150,9 +150,10 @@ case "$2" in
   *) nft delete rule $where handle "$(nft -a list chain $where | sed -n 's/.*"atl.* handle //p')" ;;
 esac`
   await writeFile(join(bin, 'firewall-cmd'), script, { mode: 0o755 })
+  const reload = `delete table inet firewalld\n${firewalld}`
   const { shown, said } = await steps(
     firewalld,
-    ['show', `open ${own}`, `open ${own}`, 'show', `close ${own}`, 'show'],
+    ['show', `open ${own}`, `open ${own}`, `load ${reload}`, `open ${own}`, 'show', `close ${own}`, 'show'],
     bin,
   )
   assert.deepEqual(
@@ -162,6 +163,7 @@ esac`
   assert.equal(shown[2], shown[0])
   assert.match(said.join('\n'), /in zone trusted of firewalld \(/)
   assert.deepEqual((await readFile(join(bin, 'asked'), 'utf8')).trim().split('\n'), [
+    `--zone=trusted --add-interface=atl${own}+`,
     `--zone=trusted --add-interface=atl${own}+`,
     `--zone=trusted --remove-interface=atl${own}+`,
   ])
