@@ -88,8 +88,9 @@ nsenter --net=/proc/$!/ns/net ip -batch - <<'PEER'
 address add 11.255.254.2/30 dev eth0
 link set eth0 up
 PEER
-setpriv --pdeathsig KILL dnsmasq --keep-in-foreground --conf-file=/dev/null --no-resolv --bind-interfaces --listen-address=127.0.0.1 \\
-  --user=root --pid-file= --address=/example.com/11.255.254.2 &
+# It ends with its namespace of processes: by itself it would forget whose end is its own.
+setpriv --pdeathsig KILL unshare --pid --fork --kill-child sh -c 'dnsmasq --keep-in-foreground --conf-file=/dev/null --no-resolv \\
+  --bind-interfaces --listen-address=127.0.0.1 --user=root --pid-file= --address=/example.com/11.255.254.2 & wait' &
 echo nameserver 127.0.0.1 >"$SCRATCH/resolv.conf"
 mount --bind "$SCRATCH/resolv.conf" "$(readlink --canonicalize /etc/resolv.conf)"`
 

@@ -53,7 +53,8 @@ const firewalls: Firewall[] = [
   },
   {
     package: 'docker.io',
-    enable: 'systemctl is-active docker',
+    // It lets nothing be forwarded by default where it is the one that switches forwarding on.
+    enable: 'systemctl stop docker docker.socket && sysctl -q net.ipv4.ip_forward=0 && systemctl start docker',
     changes: ['systemctl restart docker'],
     disable: 'systemctl stop docker docker.socket',
     lost: ['the internet is not reached'],

@@ -98,7 +98,9 @@ function lossesIn(lost: ReadonlySet<string>, { name, address }: Internet): strin
 }
 
 async function advice(leaveHostFirewall: boolean): Promise<string> {
-  const byHand = leaveHostFirewall ? 'ATOLL_HOST_FIREWALL is leave, so do what follows, or leave it out: ' : ''
+  const byHand = leaveHostFirewall
+    ? 'ATOLL_HOST_FIREWALL is leave, without which the server adds rules by itself; by hand: '
+    : ''
   return `${byHand}${await firewallAdvice()}`
 }
 
