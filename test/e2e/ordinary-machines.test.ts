@@ -7,6 +7,7 @@ import { mkdir, mkdtemp, readdir, readFile, realpath, rm, symlink, writeFile } f
 import { join } from 'node:path'
 import { after, before, test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { imageDir } from '../support/images.ts'
 import { ApiClient } from '../support/api-client.ts'
 import { machine, ownNetwork, run } from './own-machine.ts'
 import { ownRun } from './own-run.ts'

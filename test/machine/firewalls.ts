@@ -107,7 +107,7 @@ async function lostBy(id: string): Promise<string> {
 /** Nothing else of the machine answers a sandbox, whatever a firewall lets through: it has sshd on all addresses. */
 async function assertHostIsClosed(id: string): Promise<void> {
   const script = `
-    for host in ${new Subnet('10.200.0.0/16').bridgeAddress} ${internet.host}; do
+    for host in ${new Subnet('10.200.0.0/16').gatewayAddress} ${internet.host}; do
       timeout 3 bash -c "</dev/tcp/$host/22" 2>/dev/null && echo "$host"
     done
     true`

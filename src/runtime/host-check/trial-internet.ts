@@ -9,37 +9,36 @@ export const outsidePort = 443
 const lookupMs = 5_000
 const dialMs = 3_000
 
+const denied = new BlockList()
+for (const network of deniedNetworks) {
+  const [base = '', prefix] = network.split('/')
+  denied.addSubnet(base, Number(prefix))
+}
+
 /** What of the internet this machine itself has right now; a sandbox must have as much. */
 export interface Internet {
-  /** One that it resolves. */
+  /** One that it resolves, and of which no address is denied to sandboxes. */
   name?: string
-  /** One that it reaches, where a sandbox may go too. */
+  /** One that it reaches. */
   address?: string
 }
 
 export async function hostInternet(): Promise<Internet> {
   const found = (await Promise.all(outsideNames.map(resolved))).flat()
+  const reached = await Promise.all(found.map(async (host) => ((await arrives(host.address)) ? [host] : [])))
   const [first] = found
-  if (first === undefined) return {}
-  const denied = new BlockList()
-  for (const network of deniedNetworks) {
-    const [base = '', prefix] = network.split('/')
-    denied.addSubnet(base, Number(prefix))
-  }
-  const reached = await Promise.all(
-    found
-      .filter(({ address }) => !denied.check(address))
-      .map(async (host) => ((await arrives(host.address)) ? [host] : [])),
-  )
-  return reached.flat()[0] ?? { name: first.name }
+  return reached.flat()[0] ?? (first === undefined ? {} : { name: first.name })
 }
 
+/** A name of which an address lies where no sandbox may go is not told to sandboxes either, and counts as none here. */
 async function resolved(name: string): Promise<Required<Internet>[]> {
   const { promise: late, resolve } = Promise.withResolvers<undefined>()
   const timer = setTimeout(() => resolve(undefined), lookupMs)
-  const answer = await Promise.race([lookup(name, { family: 4 }).catch(() => undefined), late])
+  const answer = await Promise.race([lookup(name, { family: 4, all: true }).catch(() => undefined), late])
   clearTimeout(timer)
-  return answer === undefined ? [] : [{ name, address: answer.address }]
+  const [first] = answer ?? []
+  if (first === undefined || answer?.some(({ address }) => denied.check(address))) return []
+  return [{ name, address: first.address }]
 }
 
 /** A refused connection has arrived too. */

@@ -30,7 +30,7 @@ export interface NetworkOptions {
   /** A folder of this data directory that a reboot empties. */
   runDir: string
   /** The firewall of the host is the operator's alone. */
-  leaveHostFirewall: boolean
+  leaveHostFirewall?: boolean | undefined
   log: (message: string) => void
   /** Where the size of the host's table of connections stands. */
   tableMaxFile?: string
@@ -66,7 +66,7 @@ export class Network {
       cidr: options.subnet.cidr,
       hostAddress: options.subnet.gatewayAddress,
       gatewayPort,
-      isLeft: options.leaveHostFirewall,
+      isLeft: options.leaveHostFirewall ?? false,
       log: options.log,
     })
     this.#forwarder = new Forwarder({

@@ -62,7 +62,7 @@ export function makeParts(options: RuncDriverOptions): Parts {
   const { hash, poolFile, runDir, poolDir } = names
   const subnet = new Subnet(options.subnet)
   const pool = new DiskPool({ imageFile: poolFile, mountDir: poolDir, bytes })
-  const network = new Network({ hash, subnet, runDir, leaveHostFirewall: options.leaveHostFirewall ?? false, log })
+  const network = new Network({ hash, subnet, runDir, leaveHostFirewall: options.leaveHostFirewall, log })
   const hostd = new Hostd({ socket: names.hostdSocket, log })
   const lazy = new LazyMemory(names, hostd, pool, lazyMemoryBytesMin)
   return {
