@@ -51,15 +51,18 @@ async function isOurs(path: string): Promise<boolean> {
 
 async function removePlace(hostd: HostTool | undefined, parent: string, name: string): Promise<void> {
   const path = join(parent, name)
-  // What is at work on it would make anew what is removed.
-  if (hostd !== undefined) {
-    await endStrayTools(hostd, [path])
-    await endCriu(hostd, [path])
+  try {
+    // What is at work on it would make anew what is removed.
+    if (hostd !== undefined) {
+      await endStrayTools(hostd, [path])
+      await endCriu(hostd, [path])
+    }
+  } finally {
+    const cgroups = await Cgroups.find()
+    // A frozen process does not end.
+    await cgroups.thaw(`/${name}`)
+    await cgroups.remove(`/${name}`)
+    await unmountBelow(path)
+    await rm(path, { recursive: true, force: true })
   }
-  const cgroups = await Cgroups.find()
-  // A frozen process does not end.
-  await cgroups.thaw(`/${name}`)
-  await cgroups.remove(`/${name}`)
-  await unmountBelow(path)
-  await rm(path, { recursive: true, force: true })
 }

@@ -40,7 +40,9 @@ export async function criuSelfTest(criuPath: string, imageDir?: string): Promise
     if (imageDir !== undefined) await dumpAndRestoreContainer(criuPath, await baseIn(imageDir), place)
     const fit = await exists(join(dirname(criuPath), lazyPagesMark))
     return { ok: true, version, lazyPages: fit ? lazyPages : { ok: false, reason: unfitForLazyPages } }
-  } catch (error) {
+  } catch (thrown) {
+    // What went wrong in the end is of less interest than what did before.
+    const error: unknown = thrown instanceof SuppressedError ? thrown.suppressed : thrown
     return { ok: false, version, reason: error instanceof Error ? error.message : String(error) }
   }
 }
