@@ -51,6 +51,18 @@ test('what stands behind a link is heard under its own address alone, and reache
   gateway.close()
 })
 
+test('rules that somebody has removed are back with the next look at the host', async () => {
+  await using world = await NetworkWorld.make()
+  await world.open()
+  await run('nft', ['delete', 'table', 'inet', `atoll_${world.hash}`])
+  await world.network.tend()
+  const [one, other] = [await world.sandbox(1), await world.sandbox(2)]
+  const server = await other.start(echoServer('0.0.0.0', echoPort))
+  assert.equal(await connects(one, world.subnet.address(2), echoPort), false)
+  assert.match(world.said.join('\n'), /packet rules .* loaded again/)
+  await server.end()
+})
+
 test('who asks on a link for addresses of the host gets no answer, and its errors carry the gateway’s address', async () => {
   await using world = await NetworkWorld.make()
   await world.outside.make()

@@ -4,7 +4,7 @@
  */
 import { readdir, readFile, writeFile } from 'node:fs/promises'
 import { ServiceError } from '../../errors.ts'
-import { run } from '../command.ts'
+import { CommandError, run } from '../command.ts'
 import { exists } from '../exists.ts'
 import { connectionBounds } from './bounds.ts'
 import { Forwarder } from './dns.ts'
@@ -94,10 +94,15 @@ export class Network {
     await this.#forwarder.ensure()
   }
 
-  /** Keeps up what all sandboxes share: the DNS forwarder, should it have died, and bounds that fit the host. */
+  /**
+   * Keeps up what all sandboxes share: the DNS forwarder, should it have died, bounds that fit the host, and the packet rules,
+   * which an operator's `flush ruleset` removes with all others (that of nftables.service does).
+   */
   async tend(): Promise<void> {
+    const isFlushed = !(await this.#hasRules())
+    if (isFlushed || (await this.#readTableMax()) !== this.#tableMax) await this.#loadRules()
+    if (isFlushed) this.#log('the packet rules of the sandboxes were removed by somebody and are loaded again')
     await this.#forwarder.ensure()
-    if ((await this.#readTableMax()) !== this.#tableMax) await this.#loadRules()
   }
 
   /** Removes all that is shared. Forwarding of packets stays on: others on this host may rely on it by now. */
@@ -221,6 +226,16 @@ export class Network {
       })
     })
     this.#tableMax = tableMax
+  }
+
+  async #hasRules(): Promise<boolean> {
+    try {
+      await run(['nft', 'list', 'chain', 'inet', this.#table, 'raw'])
+      return true
+    } catch (error) {
+      if (error instanceof CommandError && /No such file or directory/.test(error.stderr)) return false
+      throw error
+    }
   }
 
   /** Unknown as long as nothing has made the kernel track connections; these rules do. */
