@@ -38,10 +38,9 @@ pub fn configure(request: &Request) -> Result<(), Error> {
     let entered = sys::enter_network(&namespace);
     let closing = entered.and_then(|_| request.close.as_deref().map(start_closing).transpose());
     // Whatever became of the other: nothing that was started outlives this process.
-    finish("ip", outer)?;
-    if let Some(child) = closing? {
-        finish("ss", child)?;
-    }
+    let joined = finish("ip", outer);
+    let closed = closing.and_then(|child| child.map_or(Ok(()), |child| finish("ss", child)));
+    joined.and(closed)?;
     finish("ip", start_ip(inside)?)
 }
 

@@ -135,6 +135,8 @@ SOURCES
 sid_mirror() {
   local mirror
   mirror=$(debian_mirror Debian)
-  [ -n "$mirror" ] || mirror=$(awk '$1 == "deb" { print $2; exit }' "$ATOLL_IMAGE_DIR/base/rootfs/etc/apt/sources.list")
+  # Options in brackets may stand before the address.
+  [ -n "$mirror" ] || mirror=$(awk '$1 == "deb" { for (i = 2; i <= NF; i++) if ($i ~ /^[a-z]+:\/\//) { print $i; exit } }' \
+    "$ATOLL_IMAGE_DIR/base/rootfs/etc/apt/sources.list")
   echo "$mirror"
 }

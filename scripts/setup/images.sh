@@ -32,9 +32,11 @@ publish_image() {
   if [ -e "$final" ] && [ "$(tree_hash "$final")" = "$id" ]; then
     rm -rf --one-file-system "$folder"
   else
-    rm -rf --one-file-system "$final"
     sync -f "$folder"
+    # Sandboxes may run on it: what is open lives on, and at no moment but that of two renames is there none.
+    if [ -e "$final" ]; then mv -T "$final" "$ATOLL_IMAGE_DIR/.new-damaged-$name-$id"; fi
     mv -T "$folder" "$final"
+    rm -rf --one-file-system "$ATOLL_IMAGE_DIR/.new-damaged-$name-$id"
   fi
   select_image "$name" "$id"
 }

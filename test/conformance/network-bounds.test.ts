@@ -59,7 +59,7 @@ test('bounds follow the size of the table', async () => {
   await using world = await worldWith(smallTable)
   const counter = await countingServer(world.outside)
   await world.setTableMax(2 * smallTable)
-  await world.network.tend()
+  await world.network.tendRules()
   await flood(await world.sandbox(1), world.outside.address, 1_000)
   const passed = Number(await counter.ask('how many'))
   assert.ok(passed > bounds.perSandbox && passed <= 2 * bounds.perSandbox, `${passed} passed`)

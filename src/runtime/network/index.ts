@@ -94,15 +94,20 @@ export class Network {
     await this.#forwarder.ensure()
   }
 
-  /**
-   * Keeps up what all sandboxes share: the DNS forwarder, should it have died, bounds that fit the host, and the packet rules,
-   * which an operator's `flush ruleset` removes with all others (that of nftables.service does).
-   */
-  async tend(): Promise<void> {
-    const isFlushed = !(await this.#hasRules())
-    if (isFlushed || (await this.#readTableMax()) !== this.#tableMax) await this.#loadRules()
-    if (isFlushed) this.#log('the packet rules of the sandboxes were removed by somebody and are loaded again')
+  /** Starts the DNS forwarder again, should it have died. */
+  async tendForwarder(): Promise<void> {
     await this.#forwarder.ensure()
+  }
+
+  /**
+   * Loads the packet rules again where they do not fit the host any more, and where somebody has removed them: a
+   * `flush ruleset`, such as that of nftables.service, takes those of everybody.
+   */
+  async tendRules(): Promise<void> {
+    const areThere = await this.#hasRules()
+    if (areThere && (await this.#readTableMax()) === this.#tableMax) return
+    await this.#loadRules()
+    if (!areThere) this.#log('the packet rules of the sandboxes were removed by somebody and are loaded again')
   }
 
   /** Removes all that is shared. Forwarding of packets stays on: others on this host may rely on it by now. */
@@ -155,10 +160,6 @@ export class Network {
   async silence(slot: number, silent: boolean): Promise<void> {
     const port = this.#layout.port(slot)
     await batch(silent ? [`link set dev ${port.link} down`] : this.#layout.joinPort(port))
-  }
-
-  hasPort(slot: number): Promise<boolean> {
-    return exists(`${networksDir}/${this.#layout.port(slot).link}`)
   }
 
   address(slot: number): string {
@@ -230,8 +231,8 @@ export class Network {
 
   async #hasRules(): Promise<boolean> {
     try {
-      await run(['nft', 'list', 'chain', 'inet', this.#table, 'raw'])
-      return true
+      // The rule, not the chain alone: `flush table` leaves that.
+      return (await run(['nft', 'list', 'chain', 'inet', this.#table, 'raw'])).includes('jump from_sandbox')
     } catch (error) {
       if (error instanceof CommandError && /No such file or directory/.test(error.stderr)) return false
       throw error
@@ -271,10 +272,11 @@ export class Network {
 
   async #removeLinksBut(slots: ReadonlySet<number>): Promise<void> {
     const layout = this.#layout
-    const kept = new Set([...slots].map((slot) => layout.port(slot).link))
+    // One that could not be parted from the bridge may be at the next start.
+    const kept = new Set([...slots].flatMap((slot) => [layout.port(slot).link, layout.bridgedLink(slot)]))
     for (const link of await readdir(networksDir)) {
-      const isBridged = link.startsWith(layout.bridgedPrefix)
-      if (isBridged || (layout.isPortLink(link) && !kept.has(link))) await this.#deleteLink(link)
+      const isPort = link.startsWith(layout.bridgedPrefix) || layout.isPortLink(link)
+      if (isPort && !kept.has(link)) await this.#deleteLink(link)
     }
   }
 

@@ -73,8 +73,9 @@ export class Layout {
     return [
       `link set dev ${bridged} down`,
       `link set dev ${bridged} nomaster`,
+      `link set dev ${bridged} address ${this.#gatewayMac}`,
+      // Last: from then on it counts as one that was parted.
       `link set dev ${bridged} name ${link}`,
-      `link set dev ${link} address ${this.#gatewayMac}`,
     ]
   }
 

@@ -120,9 +120,11 @@ async function rejoin({ inventory, running, network, pool }: Parts, id: string):
   const { memory, ...record } = inventory.sandbox(id)
   const process = running.runs.get(id)
   if (process === undefined) return
-  if (memory === undefined && (await network.hasPort(record.slot))) return
+  if (memory === undefined && (await running.isTrusted(id))) return
   await network.attach(record.slot, process, memory)
-  if (memory === undefined) return
-  await inventory.sandboxes.put(record)
-  await removeMark(pool, record)
+  if (memory !== undefined) {
+    await inventory.sandboxes.put(record)
+    await removeMark(pool, record)
+  }
+  await running.trust(id)
 }

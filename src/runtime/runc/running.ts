@@ -129,7 +129,8 @@ export class RunningSandboxes {
 
   /**
    * Takes over a sandbox that an earlier server started, if it runs. One whose start or whose dump was cut off must answer.
-   * The others have, and are not waited for: should one not answer any more, the watch finds out.
+   * The others have, and are not waited for: should one not answer any more, the watch finds out. Whoever completes what was
+   * cut off then calls `trust`.
    */
   async adopt(cgroups: Cgroups, record: SandboxRecord): Promise<boolean> {
     const process = await findContainer(this.#names, record.id)
@@ -138,13 +139,12 @@ export class RunningSandboxes {
       // A server that died while it saved the memory has left it frozen, or parted from the network.
       await cgroups.thaw(this.#names.cgroup(record.id))
       if (!(await this.#lazy.adopt(record.id))) return false
-      const isTrusted = record.memory === undefined && (await exists(this.#trustFile(record.id)))
+      const isTrusted = record.memory === undefined && (await this.isTrusted(record.id))
       if (isTrusted) {
         // Servers of earlier versions left it open.
         await closeGuestDir(this.#names, record.id)
       } else {
         await this.#guestAnswers(record.id, adoptTimeoutMs, () => isAlive(process))
-        await this.trust(record.id)
       }
     } catch {
       return false
@@ -180,7 +180,11 @@ export class RunningSandboxes {
     this.#lazy.forget()
   }
 
-  /** Its guest has answered, and nothing is done with its processes now. */
+  isTrusted(id: string): Promise<boolean> {
+    return exists(this.#trustFile(id))
+  }
+
+  /** Its guest has answered, it has its network, and nothing is done with its processes now. */
   async trust(id: string): Promise<void> {
     await withinRun(writeFile(this.#trustFile(id), ''))
   }

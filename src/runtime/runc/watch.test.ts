@@ -30,7 +30,11 @@ function makeWatch(t: TestContext) {
     lazy: { ended: () => [], settle: async () => undefined },
     inventory: { sandboxes: { get: () => undefined } },
     names: { cgroup: (id: string) => id },
-    network: { tend: async () => undefined, hostFirewall: { tend: async () => undefined } },
+    network: {
+      tendForwarder: async () => undefined,
+      tendRules: async () => undefined,
+      hostFirewall: { tend: async () => undefined },
+    },
     pool: { tend: async () => undefined },
     turns: new KeyedLock(),
     guestPatience,

@@ -19,6 +19,8 @@ const unusedTurn = 'what is unused'
 const flushTurn = 'the disk'
 /** The key of the turn that tends to the host; no id of a sandbox looks like it. */
 const hostTurn = 'the host'
+/** The key under which the packet rules are looked after: no forwarder that is slow to start may keep them from it. */
+const rulesKey = 'the packet rules'
 /** The key under which the host's firewall is looked after: its programs may be slow. */
 const firewallKey = 'the firewall'
 
@@ -89,9 +91,10 @@ export class Watch {
     if (Date.now() - this.#tendedAt < tendIntervalMs) return
     this.#tendedAt = Date.now()
     this.#attend(hostTurn, async () => {
-      await network.tend()
+      await network.tendForwarder()
       await pool.tend()
     })
+    this.#attend(rulesKey, () => network.tendRules())
     this.#attend(firewallKey, () => network.hostFirewall.tend())
   }
 
