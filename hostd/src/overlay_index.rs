@@ -25,5 +25,8 @@ pub fn adopt(work: &Path) -> Result<(), Error> {
         }
     }
     let name = CStr::from_bytes_with_nul(b"trusted.overlay.upper\0").expect("constant");
-    sys::remove_attribute(&sys::c_path(&index)?, name).map_err(|error| Error::io("change", index.display(), error))
+    sys::remove_attribute(&sys::c_path(&index)?, name).map_err(|error| Error::io("change", index.display(), error))?;
+    // The snapshot is on the disk already. After a loss of power the copy must not have the index of the original.
+    let synced = fs::File::open(&index).and_then(|folder| folder.sync_all());
+    synced.map_err(|error| Error::io("sync", index.display(), error))
 }

@@ -18,7 +18,7 @@ use crate::sys::pidfd::Pidfd;
 use crate::sys::Error;
 
 /// Programs that the server starts on the host and that work for a moment.
-const OWN_PROGRAMS: [&[u8]; 6] = [b"runc", b"atoll-hostd", b"btrfs", b"mkfs.btrfs", b"mount", b"umount"];
+const OWN_PROGRAMS: [&[u8]; 7] = [b"runc", b"atoll-hostd", b"btrfs", b"mkfs.btrfs", b"mount", b"umount", b"cp"];
 const END_TIME: Duration = Duration::from_secs(10);
 
 /// Waits, not for ever, for dumps and restores that a server which died has begun: the processes in them would not outlive

@@ -109,8 +109,12 @@ export async function makeRuncFixture(given: Partial<RuncFixtureOptions> = {}): 
     guest: (driver, sandboxId) => createGuest((signal) => driver.dial(sandboxId, signal)),
     trace: async () => {
       // A record that says what has been flushed may be on its way; a draft that nobody writes on stays, and shows.
-      await eventually(async () => !(await hasDrafts(dataDir)), draftWaitMs)
-      return traceOf(names)
+      let lines: string[] = []
+      await eventually(async () => {
+        lines = await traceOf(names)
+        return !lines.some((line) => line.endsWith('.json.new'))
+      }, draftWaitMs)
+      return lines
     },
     memoryOf: async (id) => (await recordOf(names, id)).record.memory,
     changeMemory: async (id, change) => {
@@ -210,11 +214,6 @@ export async function makeRuncFixture(given: Partial<RuncFixtureOptions> = {}): 
 async function imageOf(names: HostNames, id: string, name = 'pstree.img'): Promise<string> {
   const { record } = await recordOf(names, id)
   return `${names.poolDir}/${record.memory?.folder}/${name}`
-}
-
-async function hasDrafts(dataDir: string): Promise<boolean> {
-  const folders = ['sandboxes', 'checkpoints'].map((folder) => readdir(`${dataDir}/${folder}`).catch(() => []))
-  return (await Promise.all(folders)).flat().some((name) => name.endsWith('.json.new'))
 }
 
 /** The record of a sandbox or checkpoint, in force or in quarantine. */

@@ -110,7 +110,12 @@ describe('the runc driver among other processes', () => {
     await succeed(guest(id), 'until test $(pgrep -c python3) = 2; do sleep 0.02; done')
     const failed = assert.rejects(driver.checkpoint(id, freshId('cp'), 'full'), /freeze .*is lost/)
     const [freezing, serving] = [`freeze --group`, `serve --socket ${fixture.names.hostdSocket}`]
-    assert.ok(await eventually(async () => (await hostLines(freezing, fixture.names.cgroup(id))).length > 0))
+    // It must not come to the end of its attempts before.
+    const isHeld = async () => {
+      const [found] = await hostLines(freezing, fixture.names.cgroup(id))
+      return found !== undefined && process.kill(found[0], 'SIGSTOP')
+    }
+    assert.ok(await eventually(isHeld))
     for (const [hostd] of await hostLines(serving)) process.kill(hostd, 'SIGKILL')
     await failed
     assert.deepEqual(await hostLines(freezing, fixture.names.cgroup(id)), [])

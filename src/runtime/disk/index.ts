@@ -170,6 +170,12 @@ export class DiskPool {
     await this.#quota?.recount()
   }
 
+  /** Returns when the names in a subvolume's first folder are on the disk, with what they name as far as it is folders. */
+  async settle(relative: string): Promise<void> {
+    await using folder = await open(this.path(relative))
+    await folder.sync()
+  }
+
   /** Returns when everything that was written is on the disk. */
   async flush(): Promise<void> {
     await run(['btrfs', 'filesystem', 'sync', this.#options.mountDir], { timeoutMs: flushTimeoutMs })

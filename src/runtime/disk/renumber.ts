@@ -1,3 +1,4 @@
+import { mkdir } from 'node:fs/promises'
 import { run } from '../command.ts'
 import type { DiskPool } from './index.ts'
 
@@ -12,7 +13,7 @@ export async function removeRenumbered(pool: DiskPool): Promise<void> {
 }
 
 /**
- * Puts a copy in the place of a subvolume with an `upper` folder that nobody uses: the same files, which share their bytes, with
+ * Puts a copy in the place of a subvolume with an `upper` folder that nobody uses (one to be written into gets a new `work`): the same files, which share their bytes, with
  * higher inode numbers, those of `seed` (see `Seeds`). `known` is told a number above all of them before the copy takes its place.
  */
 export async function renumber(
@@ -32,6 +33,9 @@ export async function renumber(
     const inodeEnd = await pool.nextInode(draft)
     if (inodeEnd === undefined) throw new Error('no file can be made in the copy')
     if (readOnly) await run(['btrfs', 'property', 'set', '-t', 'subvol', pool.path(draft), 'ro', 'true'])
+    else await mkdir(pool.path(`${draft}/work`), { mode: 0o700 })
+    // The exchange may reach the disk before bytes that were copied, and the original goes.
+    await pool.flush()
     await known(inodeEnd)
     await run([hostTool, 'exchange', '--one', pool.path(path), '--other', pool.path(draft)])
   } finally {

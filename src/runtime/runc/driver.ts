@@ -158,6 +158,8 @@ class RuncDriver implements RuntimeDriver {
         await cleanUp(this.#parts, spec.id, async () => void (await giveUpMemory()))
         await cleanUp(this.#parts, spec.id, async () => {
           await stop()
+          // Until it has ended CRIU may leave its mark.
+          await giveUpMemory()
           await removeFence(inventory.sandboxes, spec.id)
         })
         if (record.memory === undefined || inventory.sandbox(spec.id).memory !== undefined) throw error

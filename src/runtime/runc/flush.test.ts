@@ -3,7 +3,6 @@ import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { test } from 'node:test'
 import type { TestContext } from 'node:test'
-import { KeyedLock } from '../../lib/keyed-lock.ts'
 import { flushMemory } from './flush.ts'
 import { readCheckpointRecord, readSandboxRecord, Records } from './records.ts'
 import type { CheckpointRecord, SandboxRecord, SavedMemory } from './records.ts'
@@ -22,8 +21,7 @@ async function makeHost(t: TestContext, onFlush: () => Promise<void>) {
   const sandboxes = new Records(`${folder}/sandboxes`, readSandboxRecord)
   const checkpoints = new Records(`${folder}/checkpoints`, readCheckpointRecord)
   for (const records of [sandboxes, checkpoints]) await records.load()
-  const turns = new KeyedLock()
-  const flush = () => flushMemory({ pool: { flush: onFlush }, inventory: { sandboxes, checkpoints }, turns })
+  const flush = () => flushMemory({ pool: { flush: onFlush }, inventory: { sandboxes, checkpoints } })
   /** Ids of those that the files say are not on the disk. */
   const unflushed = async () => {
     const all = [
@@ -35,7 +33,7 @@ async function makeHost(t: TestContext, onFlush: () => Promise<void>) {
       records.all().flatMap((record) => (record.memory?.unflushed === undefined ? [] : record.id)),
     )
   }
-  return { sandboxes, checkpoints, turns, flush, unflushed }
+  return { sandboxes, checkpoints, flush, unflushed }
 }
 
 test('what is saved while a flush runs is not covered by it, and gets one of its own', async (t) => {
@@ -80,8 +78,8 @@ test('what was removed or saved anew meanwhile is not touched', async (t) => {
     await host.checkpoints.remove('cp-1')
     await host.sandboxes.put(sandbox('sb-1', newer))
     assert.deepEqual(await host.unflushed(), ['sb-1', 'sb-2'])
-    // Work on a sandbox that is under way decides what its record says.
-    void host.turns.run('sb-2', async () => host.sandboxes.put({ ...sandbox('sb-2', newer), disk: 'sb-2.1' }))
+    // What waits to be written decides what its record says.
+    void host.sandboxes.put({ ...sandbox('sb-2', newer), disk: 'sb-2.1' })
   })
   for (const id of ['sb-1', 'sb-2']) await host.sandboxes.put(sandbox(id))
   await host.checkpoints.put(checkpoint('cp-1'))

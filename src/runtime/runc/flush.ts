@@ -5,25 +5,23 @@ import { allDone } from './steps.ts'
 
 /**
  * Returns when all saved memory is on the disk of the host with the disks that it belongs to, what is saved meanwhile included,
- * and records say so. Until then a loss of power costs the memory (`resumed.ts`, `whole.ts`). The work on a sandbox comes first:
- * nobody else changes its record in its turn.
+ * and records say so. Until then a loss of power costs the memory (`resumed.ts`, `whole.ts`). No work on a sandbox is
+ * waited for: should it write down what it read before, that is flushed once more.
  */
-export async function flushMemory({ pool, inventory, turns }: FlushParts): Promise<void> {
+export async function flushMemory({ pool, inventory }: FlushParts): Promise<void> {
   for (;;) {
     const { sandboxes, checkpoints } = inventory
     const saved = { sandboxes: sandboxes.all().filter(isSaved), checkpoints: checkpoints.all().filter(isSaved) }
     if (saved.sandboxes.length === 0 && saved.checkpoints.length === 0) return
     await pool.flush()
     await allDone([
-      ...saved.sandboxes.map(({ id, memory }) =>
-        turns.run(id, () => sandboxes.update(id, (record) => onDisk(record, memory))),
-      ),
+      ...saved.sandboxes.map(({ id, memory }) => sandboxes.update(id, (record) => onDisk(record, memory))),
       ...saved.checkpoints.map(({ id, memory }) => checkpoints.update(id, (record) => onDisk(record, memory))),
     ])
   }
 }
 
-type FlushParts = Pick<Parts, 'turns'> & {
+interface FlushParts {
   pool: Pick<Parts['pool'], 'flush'>
   inventory: Pick<Inventory, 'sandboxes' | 'checkpoints'>
 }

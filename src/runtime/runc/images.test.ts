@@ -90,6 +90,7 @@ test('records of earlier versions get names for paths into the image folder and 
   const elsewhere = { base: '/srv/base-1/rootfs', guest: `${images}/guest-1/deeper/guest`, agent: images }
   const claims = { rangeStart: 65_536, slot: 1, layers: [] }
   for (const [id, paths] of [
+    ['sb-stuck', old],
     ['sb-old', old],
     ['sb-elsewhere', elsewhere],
     ['sb-new', { base: 'base-1', guest: 'guest-1' }],
@@ -104,8 +105,15 @@ test('records of earlier versions get names for paths into the image folder and 
   await writeFile(`${root}/checkpoints/cp-old.json`, JSON.stringify(written))
   assert.deepEqual([await sandboxes.load(), await checkpoints.load()], [[], []])
   const settled: string[] = []
-  await nameImages({ sandboxes, checkpoints }, folder, async ({ id }) => void settled.push(id))
+  const said: string[] = []
+  const settle = async ({ id }: SandboxRecord) => {
+    if (id === 'sb-stuck') throw new Error('its base is gone')
+    settled.push(id)
+  }
+  await nameImages({ sandboxes, checkpoints }, folder, settle, (message) => said.push(message))
   assert.deepEqual(settled, ['sb-old'])
+  assert.deepEqual(said, ['the record of sb-stuck keeps paths of images: Error: its base is gone'])
+  assert.equal(sandboxes.get('sb-stuck')?.base, old.base, 'one that cannot be changed keeps no other from it')
   const names = { base: 'base-1', guest: 'guest-1', agent: 'agent-1' }
   const read = async (file: string) => JSON.parse(await readFile(`${root}/${file}.json`, 'utf8')) as object
   assert.deepEqual(await read('sandboxes/sb-old'), { id: 'sb-old', ...claims, ...names })

@@ -85,13 +85,17 @@ export class ImageFolder {
 
 /**
  * Puts names in the place of paths in records of earlier versions, so that the data directory can be used with another image
- * folder. What cannot be written now works as it is. `settle` is done first with each sandbox whose record changes.
+ * folder. What cannot be changed now is logged and stays as it is, which works. `settle` is done first with each sandbox whose
+ * record changes.
  */
 export async function nameImages(
   { sandboxes, checkpoints }: Pick<Inventory, 'sandboxes' | 'checkpoints'>,
   images: ImageFolder,
   settle: (record: SandboxRecord) => Promise<void>,
+  log: (message: string) => void,
 ): Promise<void> {
+  const attempt = (id: string, work: () => Promise<void>) =>
+    work().catch((error: unknown) => log(`the record of ${id} keeps paths of images: ${String(error)}`))
   const agentOf = async (agent: string | undefined) =>
     agent === undefined ? {} : { agent: await images.named(agent, 'agent') }
   for (const record of sandboxes.all()) {
@@ -99,8 +103,10 @@ export async function nameImages(
     const guest = await images.named(record.guest, 'guest')
     const named: SandboxRecord = { ...record, base, guest, ...(await agentOf(record.agent)) }
     if (named.base === record.base && named.guest === record.guest && named.agent === record.agent) continue
-    await settle(record)
-    await sandboxes.put(named)
+    await attempt(record.id, async () => {
+      await settle(record)
+      await sandboxes.put(named)
+    })
   }
   for (const record of checkpoints.all()) {
     const base = await images.named(record.base, 'base')
@@ -109,7 +115,7 @@ export async function nameImages(
     if (memory !== undefined) {
       named.memory = { ...memory, guest: await images.named(memory.guest, 'guest'), ...(await agentOf(memory.agent)) }
     }
-    if (JSON.stringify(named) !== JSON.stringify(record)) await checkpoints.put(named)
+    if (JSON.stringify(named) !== JSON.stringify(record)) await attempt(record.id, () => checkpoints.put(named))
   }
 }
 

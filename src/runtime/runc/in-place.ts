@@ -37,6 +37,8 @@ export async function restoreInPlace(
   const release = inventory.hold(before)
   try {
     await makeDisk(opened.bundles, after)
+    // Its record reaches the disk of the host at once, and may name nothing that does not.
+    await pool.settle(diskOf(after))
     // A server that is killed from here on may find it in use.
     await limitDisk(opened.bundles, after, spec.diskMb)
     // It may have been removed meanwhile. From here to `put` nothing waits that others could use for that.

@@ -66,7 +66,7 @@ export async function openHost(
       stop: (id) => running.stop(cgroups, id, sandboxes.get(id)?.slot),
       log: parts.log,
     })
-    await nameImages(inventory, parts.images, (record) => rememberLowers(bundles, record))
+    await nameImages(inventory, parts.images, (record) => rememberLowers(bundles, record), parts.log)
     const { seeds } = bundles
     await renumberCopies({ pool, seeds, inventory, hostTool, names, log: parts.log })
     await cgroups.limitProcesses(names.cgroupRoot)

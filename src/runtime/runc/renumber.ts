@@ -1,4 +1,4 @@
-import { mkdir, stat } from 'node:fs/promises'
+import { stat } from 'node:fs/promises'
 import { mountsBelow, removeRenumbered, renumber } from '../disk/index.ts'
 import type { DiskPool, Seeds } from '../disk/index.ts'
 import { diskOf, layerOf } from './bundle.ts'
@@ -28,8 +28,8 @@ export async function renumberCopies(options: RenumberOptions): Promise<void> {
   const records = [...sandboxes, ...inventory.checkpoints.all()]
   const ends = endsOf(records)
   const mounts = await mountsBelow(names.sandboxesDir)
-  const isMounted = ({ id }: SandboxRecord) =>
-    mounts.some(({ target }) => target.startsWith(`${names.sandboxDir(id)}/`))
+  const mounted = new Set(mounts.map(({ target }) => target.slice(names.sandboxesDir.length + 1).split('/', 1)[0]))
+  const isMounted = ({ id }: SandboxRecord) => mounted.has(id)
   const inUse = new Set(sandboxes.filter(isMounted).flatMap(({ layers }) => layers.map(idOf)))
   for (const { id, below } of layersOf(records)) {
     const isLow = await numbersMeet(pool, layerOf(id), below === undefined ? undefined : ends.get(below))
@@ -49,7 +49,6 @@ export async function renumberCopies(options: RenumberOptions): Promise<void> {
     const isLow = await numbersMeet(pool, diskOf(record), top === undefined ? undefined : ends.get(top.checkpointId))
     if (!isLow) continue
     await replace(options, { path: diskOf(record), above: isLow, readOnly: false }, async () => undefined)
-    await mkdir(pool.path(`${diskOf(record)}/work`), { recursive: true, mode: 0o700 })
   }
 }
 

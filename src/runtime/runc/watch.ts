@@ -60,8 +60,13 @@ export class Watch {
   /** Returns when nobody, callers included, works on anything. */
   async stop(): Promise<void> {
     clearInterval(this.#watching?.timer)
-    await this.#parts.turns.allIdle()
+    // Before the wait too: whoever stops the service may not wait for the end of it.
+    await Promise.all([this.#flushNow(), this.#parts.turns.allIdle()])
     this.#watching = undefined
+    await this.#flushNow()
+  }
+
+  async #flushNow(): Promise<void> {
     const { log } = this.#parts
     await flushMemory(this.#parts).catch((error: unknown) => log(`saved memory cannot be flushed: ${String(error)}`))
   }
