@@ -46,8 +46,19 @@ table ip filter {
     type filter hook input priority 0; policy drop;
     jump ufw-before-input
   }
+  chain ufw-before-forward {
+    ct state related,established accept
+  }
+  chain ufw-after-logging-forward {
+    limit rate 3/minute burst 10 packets log prefix "[UFW BLOCK] "
+  }
+  chain ufw-reject-forward {
+  }
   chain FORWARD {
     type filter hook forward priority 0; policy drop;
+    jump ufw-before-forward
+    jump ufw-after-logging-forward
+    jump ufw-reject-forward
   }
 }`,
   },
@@ -72,7 +83,7 @@ table inet firewalld {
       )
       .join('\n'),
   },
-]
+] as const
 
 /**
  * A machine that resolves a name of the internet and reaches what has it, in a network namespace of its own: a name server on its
@@ -125,6 +136,18 @@ for (const { name, rules, places, lost, advice } of firewalls) {
     assert.equal(rulesAfter, rulesBefore)
   })
 }
+
+test('what an operator keeps sandboxes from in a chain of Docker they do not reach', async () => {
+  const rules = firewalls[0].rules.replace('return', 'ip saddr 10.0.0.0/8 ip daddr 11.255.254.2 drop')
+  const { output } = await doctorBehind(rules, { more: withInternet })
+  assert.match(output, /^network +fails +11.255.254.2 is not reached, which this/m)
+})
+
+test('sandboxes have what they need where ufw rejects what nobody has asked for', async () => {
+  const rules = firewalls[1].rules.replace('chain ufw-reject-forward {', '$& reject')
+  const { output } = await doctorBehind(rules, { more: withInternet })
+  assert.match(output, /^network +works /m)
+})
 
 test('doctor names what drops where nobody knows whose it is, and says what to type', async () => {
   const rules = `

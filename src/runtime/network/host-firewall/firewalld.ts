@@ -1,9 +1,12 @@
-import { run } from '../../command.ts'
+import { CommandError, run } from '../../command.ts'
 import type { BaseChain } from './nftables.ts'
 import { commentPrefix, linkPrefix } from './passes.ts'
 
 /** It exists wherever firewalld does, and accepts. */
 const zone = 'trusted'
+/** What a query ends with whose answer is no. */
+const isNotThere = 1
+const inZone = `--zone=${zone}`
 
 export const firewalldZone = `zone ${zone} of firewalld`
 
@@ -24,16 +27,28 @@ export async function standingInFirewalld(hash: string): Promise<'zone' | 'rules
  * all of a link through, of which Atoll's own rules leave what a pass would. Returns false where firewalld cannot be asked.
  */
 export async function joinZone(hash: string): Promise<boolean> {
-  return await ask(`--add-interface=${linkPrefix(hash)}+`)
+  return await ask(inZone, `--add-interface=${linkPrefix(hash)}+`)
 }
 
-export async function leaveZone(hash: string): Promise<boolean> {
-  return await ask(`--remove-interface=${linkPrefix(hash)}+`)
+/** Undoes it, but for what an operator has put into the zone for good, which is not Atoll's. */
+export async function leaveZone(hash: string): Promise<void> {
+  const links = `${linkPrefix(hash)}+`
+  if (await mayBePermanent(links)) return
+  await ask(inZone, `--remove-interface=${links}`)
 }
 
-async function ask(change: string): Promise<boolean> {
+async function mayBePermanent(links: string): Promise<boolean> {
   try {
-    await run(['firewall-cmd', `--zone=${zone}`, change])
+    await run(['firewall-cmd', '--permanent', inZone, `--query-interface=${links}`])
+    return true
+  } catch (error) {
+    return !(error instanceof CommandError && error.exitCode === isNotThere)
+  }
+}
+
+async function ask(...words: string[]): Promise<boolean> {
+  try {
+    await run(['firewall-cmd', ...words])
     return true
   } catch {
     return false

@@ -6,6 +6,8 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { type TestContext, test } from 'node:test'
 import { promisify } from 'node:util'
+import { legacyChanges } from './iptables-legacy.ts'
+import { passesOf } from './passes.ts'
 import type { Seen } from '../testing/host-firewall-steps.ts'
 
 const runFile = promisify(execFile)
@@ -37,36 +39,177 @@ async function folder(t: TestContext): Promise<string> {
   return made
 }
 
+/** As iptables-nft writes it, with an operator's own rule. */
 const docker = `
 table ip filter {
+  chain DOCKER {
+    iifname != "docker0" oifname "docker0" counter drop
+  }
+  chain DOCKER-ISOLATION-STAGE-2 {
+    oifname "docker0" counter drop
+    counter return
+  }
+  chain DOCKER-ISOLATION-STAGE-1 {
+    iifname "docker0" oifname != "docker0" counter jump DOCKER-ISOLATION-STAGE-2
+    counter return
+  }
   chain DOCKER-USER {
+    ip saddr 10.200.0.0/16 ip daddr 11.0.0.0/8 counter drop
+    counter return
   }
   chain FORWARD {
     type filter hook forward priority 0; policy drop;
-    jump DOCKER-USER
+    counter jump DOCKER-USER
+    counter jump DOCKER-ISOLATION-STAGE-1
+    oifname "docker0" ct state related,established counter accept
+    oifname "docker0" counter jump DOCKER
+    iifname "docker0" oifname != "docker0" counter accept
   }
   chain INPUT {
     type filter hook input priority 0; policy accept;
   }
 }`
-const ownForward = [
-  `oifname "atl${own}*" ip daddr 10.200.0.0/16 counter accept comment "atoll ${own} to 10.200.0.0/16"`,
-  `iifname "atl${own}*" ip saddr 10.200.0.0/16 counter accept comment "atoll ${own} from 10.200.0.0/16"`,
+const dockerForward = [
+  'counter jump DOCKER-USER',
+  'counter jump DOCKER-ISOLATION-STAGE-1',
+  'oifname "docker0" ct state established,related counter accept',
+  'oifname "docker0" counter jump DOCKER',
+  'iifname "docker0" oifname != "docker0" counter accept',
 ]
+
+/** With what becomes of a packet that no rule of the operator's has decided on. */
+const ufw = (whatIsDenied: 'deny' | 'reject') => `
+table ip filter {
+  chain ufw-before-logging-forward {
+  }
+  chain ufw-user-forward {
+    iifname "atl*" ip daddr 11.0.0.0/8 counter drop
+  }
+  chain ufw-before-forward {
+    ct state related,established counter accept
+    icmp type echo-request counter accept
+    counter jump ufw-user-forward
+  }
+  chain ufw-after-forward {
+  }
+  chain ufw-after-logging-forward {
+    limit rate 3/minute burst 10 packets counter log prefix "[UFW BLOCK] "
+  }
+  chain ufw-reject-forward {
+    ${whatIsDenied === 'reject' ? 'counter reject' : ''}
+  }
+  chain ufw-track-forward {
+  }
+  chain FORWARD {
+    type filter hook forward priority 0; policy drop;
+    counter jump ufw-before-logging-forward
+    counter jump ufw-before-forward
+    counter jump ufw-after-forward
+    counter jump ufw-after-logging-forward
+    counter jump ufw-reject-forward
+    counter jump ufw-track-forward
+  }
+}`
+const ufwForward = ['before-logging', 'before', 'after', 'after-logging', 'reject', 'track'].map(
+  (name) => `counter jump ufw-${name}-forward`,
+)
+
+const ownForward = forwardOf(own)
+
+function forwardOf(hash: string): string[] {
+  return [
+    `iifname "atl${hash}*" ip saddr 10.200.0.0/16 counter accept comment "atoll ${hash} from 10.200.0.0/16"`,
+    `oifname "atl${hash}*" ip daddr 10.200.0.0/16 counter accept comment "atoll ${hash} to 10.200.0.0/16"`,
+  ]
+}
+
 const ownInput = [
   `iifname "atl${own}*" ip daddr 10.200.0.1 tcp dport 4180 counter accept comment "atoll ${own} tcp 4180 of 10.200.0.1"`,
   `iifname "atl${own}*" ip daddr 10.200.0.1 tcp dport 53 counter accept comment "atoll ${own} tcp 53 of 10.200.0.1"`,
   `iifname "atl${own}*" ip daddr 10.200.0.1 udp dport 53 counter accept comment "atoll ${own} udp 53 of 10.200.0.1"`,
 ]
 
-test('a chain that drops gets accept rules at its head, once, and one that lets everything through gets none', async () => {
+test('a chain that drops gets accept rules behind those of the operator, once, and one that lets everything through gets none', async () => {
   const { shown, said } = await steps(docker, [`open ${own}`, 'show', `open ${own}`, 'show'])
   for (const ruleset of shown) {
-    assert.deepEqual(chain(ruleset, 'ip filter', 'FORWARD'), [...ownForward, 'jump DOCKER-USER'])
+    assert.deepEqual(chain(ruleset, 'ip filter', 'FORWARD'), [...dockerForward, ...ownForward])
     assert.deepEqual(chain(ruleset, 'ip filter', 'INPUT'), [])
   }
   assert.equal(said.length, 1)
   assert.match(said[0] ?? '', new RegExp(`by rules for atl${own}\\* in ip filter FORWARD \\(`))
+})
+
+test('behind ufw what the operator denies comes first, and what it rejects by default last', async () => {
+  const [denied, rejected] = await Promise.all(
+    (['deny', 'reject'] as const).map((kind) => steps(ufw(kind), [`open ${own}`, 'show', `open ${own}`, 'show'])),
+  )
+  for (const ruleset of denied?.shown ?? []) {
+    assert.deepEqual(chain(ruleset, 'ip filter', 'FORWARD'), [...ufwForward, ...ownForward])
+  }
+  const beforeReject = ufwForward.indexOf('counter jump ufw-reject-forward')
+  for (const ruleset of rejected?.shown ?? []) {
+    assert.deepEqual(chain(ruleset, 'ip filter', 'FORWARD'), ufwForward.toSpliced(beforeReject, 0, ...ownForward))
+  }
+})
+
+test('what a chain denies everything by at its end stands behind the accept rules, also where its policy accepts', async () => {
+  const rules = `
+table ip filter {
+  chain FORWARD {
+    type filter hook forward priority 0; policy accept;
+    ip daddr 11.0.0.0/8 drop
+    log prefix "denied" counter reject
+    counter drop
+  }
+}`
+  const { shown } = await steps(rules, [`open ${own}`, 'show', `open ${own}`, 'show'])
+  for (const ruleset of shown) {
+    const [first = '', ...rest] = chain(ruleset, 'ip filter', 'FORWARD')
+    assert.equal(first, 'ip daddr 11.0.0.0/8 drop')
+    assert.deepEqual(rest.slice(0, 2), ownForward)
+    assert.equal(rest.length, 4)
+  }
+})
+
+test('where only rules of the operator drop, none of them is passed by', async () => {
+  const { shown, said } = await steps(docker.replace('policy drop', 'policy accept'), [`show`, `open ${own}`, 'show'])
+  assert.equal(shown[1], shown[0])
+  assert.deepEqual(said, [])
+})
+
+test('rules before those of the operator are put behind them, of whichever server, and none is moved twice', async () => {
+  const atHead = ownForward.map((rule) => `insert rule ip filter FORWARD ${rule}`).join('\n')
+  const late = 'ip saddr 10.200.0.0/16 ip daddr 12.0.0.0/8 drop'
+  const { shown } = await steps(docker, [
+    `load ${atHead}`,
+    `open ${own}`,
+    `open ${other}`,
+    'show',
+    `open ${own}`,
+    'show',
+    `load add rule ip filter FORWARD ${late}`,
+    `open ${own}`,
+    `open ${other}`,
+    'show',
+  ])
+  const forward = shown.map((ruleset) => chain(ruleset, 'ip filter', 'FORWARD'))
+  assert.deepEqual(forward[0], [...dockerForward, ...ownForward, ...forwardOf(other)])
+  assert.deepEqual(forward[1], forward[0])
+  assert.deepEqual(forward[2], [...dockerForward, late, ...ownForward, ...forwardOf(other)])
+})
+
+test('a chain that does not drop any longer loses its rules', async () => {
+  const mine = (policy: string) =>
+    `table inet mine { chain through { type filter hook forward priority 0; policy ${policy}; }; }`
+  const opened = `open ${own}`
+  const { shown } = await steps(mine('drop'), [opened, 'show', `load ${mine('accept')}`, 'again', 'show'])
+  assert.deepEqual(
+    shown.map((ruleset) => chain(ruleset, 'inet mine', 'through')),
+    [ownForward, []],
+  )
+  // Also those of a server that was killed before it could see to it.
+  const { shown: adopted } = await steps(mine('drop'), [opened, `load ${mine('accept')}`, opened, 'show'])
+  assert.deepEqual(chain(adopted[0], 'inet mine', 'through'), [])
 })
 
 test('of the host itself a firewall is opened for names and the model gateway alone', async () => {
@@ -76,11 +219,11 @@ test('of the host itself a firewall is opened for names and the model gateway al
 })
 
 test('rules that a reload has removed are added again', async () => {
-  const reload = `flush chain ip filter FORWARD\nadd rule ip filter FORWARD jump DOCKER-USER`
+  const reload = `delete table ip filter\n${docker}`
   const { shown } = await steps(docker, [`open ${own}`, `load ${reload}`, 'show', `open ${own}`, 'show'])
   assert.deepEqual(
     shown.map((ruleset) => chain(ruleset, 'ip filter', 'FORWARD')),
-    [['jump DOCKER-USER'], [...ownForward, 'jump DOCKER-USER']],
+    [dockerForward, [...dockerForward, ...ownForward]],
   )
 })
 
@@ -102,7 +245,7 @@ test('of two servers each removes its own rules alone', async () => {
 test('rules of another subnet, which a killed server has left, are replaced', async () => {
   const stale = `insert rule ip filter FORWARD iifname "atl${own}*" ip saddr 10.9.0.0/16 accept comment "atoll ${own} from 10.9.0.0/16"`
   const { shown } = await steps(docker, [`load ${stale}`, `open ${own}`, 'show'])
-  assert.deepEqual(chain(shown[0], 'ip filter', 'FORWARD'), [...ownForward, 'jump DOCKER-USER'])
+  assert.deepEqual(chain(shown[0], 'ip filter', 'FORWARD'), [...dockerForward, ...ownForward])
 })
 
 test('where the operator sees to the firewall nothing is added, and what was added before is removed', async () => {
@@ -139,17 +282,29 @@ table inet firewalld {
   }
 }`
 
-test('firewalld is asked for a zone, once and after each reload, and its chains stay its own', async (t) => {
+/** A folder with a `firewall-cmd` that changes firewalld's table as the daemon does, and keeps what it was asked. */
+async function daemon(t: TestContext, { isPermanent = false } = {}): Promise<string> {
   const bin = await folder(t)
-  // Its table as it changes it itself, in the place of the daemon.
   const script = `#!/bin/sh
 echo "$@" >>${bin}/asked
 where='inet firewalld filter_INPUT'
-case "$2" in
-  --add-*) nft insert rule $where iifname '"atl${own}*"' accept ;;
-  *) nft delete rule $where handle "$(nft -a list chain $where | sed -n 's/.*"atl.* handle //p')" ;;
+case "$*" in
+  '--permanent --zone=trusted --query-interface=atl${own}+') exit ${isPermanent ? 0 : 1} ;;
+  '--zone=trusted --add-interface=atl${own}+') nft insert rule $where iifname '"atl${own}*"' accept ;;
+  '--zone=trusted --remove-interface=atl${own}+')
+    nft delete rule $where handle "$(nft -a list chain $where | sed -n 's/.*"atl.* handle //p')" ;;
+  *) exit 2 ;;
 esac`
   await writeFile(join(bin, 'firewall-cmd'), script, { mode: 0o755 })
+  return bin
+}
+
+async function askedOf(bin: string): Promise<string[]> {
+  return (await readFile(join(bin, 'asked'), 'utf8')).trim().split('\n')
+}
+
+test('firewalld is asked for a zone, once and after each reload, and its chains stay its own', async (t) => {
+  const bin = await daemon(t)
   const reload = `delete table inet firewalld\n${firewalld}`
   const { shown, said } = await steps(
     firewalld,
@@ -162,11 +317,25 @@ esac`
   )
   assert.equal(shown[2], shown[0])
   assert.match(said.join('\n'), /in zone trusted of firewalld \(/)
-  assert.deepEqual((await readFile(join(bin, 'asked'), 'utf8')).trim().split('\n'), [
+  assert.deepEqual(await askedOf(bin), [
     `--zone=trusted --add-interface=atl${own}+`,
     `--zone=trusted --add-interface=atl${own}+`,
+    `--permanent --zone=trusted --query-interface=atl${own}+`,
     `--zone=trusted --remove-interface=atl${own}+`,
   ])
+})
+
+test('links that the operator has put into a zone of firewalld for good stay there, whoever sees to the firewall', async (t) => {
+  const bin = await daemon(t, { isPermanent: true })
+  const byOperator = `insert rule inet firewalld filter_INPUT iifname "atl${own}*" accept`
+  const { shown } = await steps(
+    `${firewalld}\n${byOperator}`,
+    ['show', `leave ${own}`, `close ${own}`, 'show', `open ${own}`, `close ${own}`, 'show'],
+    bin,
+  )
+  assert.deepEqual(new Set(shown), new Set([shown[0]]))
+  const query = `--permanent --zone=trusted --query-interface=atl${own}+`
+  assert.deepEqual(await askedOf(bin), [query, query, query])
 })
 
 test('a firewalld that cannot be asked gets the rules into its chains, and loses them at the end', async (t) => {
@@ -177,10 +346,32 @@ test('a firewalld that cannot be asked gets the rules into its chains, and loses
     ['show', `open ${own}`, 'show', `open ${own}`, 'show', `close ${own}`, 'show'],
     bin,
   )
-  assert.deepEqual(chain(shown[1], 'inet firewalld', 'filter_FORWARD').slice(0, 2), ownForward)
+  assert.deepEqual(chain(shown[1], 'inet firewalld', 'filter_FORWARD').slice(0, 2), ownForward.toReversed())
   assert.deepEqual(chain(shown[1], 'inet firewalld', 'filter_INPUT').slice(0, 3), ownInput)
   assert.equal(shown[2], shown[1])
   assert.equal(shown[3], shown[0])
+})
+
+test('in rules of the older iptables passes stand behind those of the operator and before what denies everything', () => {
+  const passes = passesOf({ hash: own, cidr: '10.200.0.0/16', hostAddress: '10.200.0.1', gatewayPort: 4180 })
+  const pass = (words: string, comment: string) =>
+    `FORWARD ${words} -m comment --comment "atoll ${own} ${comment} 10.200.0.0/16" -j ACCEPT`
+  const from = pass(`-i atl${own}+ -s 10.200.0.0/16`, 'from')
+  const to = pass(`-o atl${own}+ -d 10.200.0.0/16`, 'to')
+  const saved = (policy: string, ...rules: string[]) =>
+    ['*filter', ':INPUT ACCEPT [0:0]', `:FORWARD ${policy} [0:0]`, ...rules, 'COMMIT', ''].join('\n')
+  const changes = (text: string) => legacyChanges(text, own, passes).changes
+  const at = (number: number) => [from, to].map((rule) => rule.replace('FORWARD', `-I FORWARD ${number}`))
+
+  const user = ['-A FORWARD -j DOCKER-USER', '-A DOCKER-USER -s 10.200.0.0/16 -d 11.0.0.0/8 -j DROP']
+  assert.deepEqual(changes(saved('DROP', ...user, '-A DOCKER-USER -j RETURN')), at(2))
+  assert.deepEqual(changes(saved('ACCEPT', ...user, '-A DOCKER-USER -j RETURN')), [])
+  const rejecting = ['-A FORWARD -j reject', '-A FORWARD -j track', '-A reject -j REJECT --reject-with tcp-reset']
+  assert.deepEqual(changes(saved('DROP', ...user, ...rejecting)), at(2))
+  const last = String.raw`-A FORWARD -m comment --comment "no \"more\" of it" -j DROP`
+  assert.deepEqual(changes(saved('ACCEPT', '-A FORWARD -d 11.0.0.0/8 -j DROP', last)), at(2))
+  assert.deepEqual(changes(saved('ACCEPT', '-A FORWARD -d 11.0.0.0/8 -j DROP', `-A ${from}`, `-A ${to}`, last)), [])
+  assert.deepEqual(changes(saved('DROP', `-A ${from}`, `-A ${to}`, ...user)), [`-D ${from}`, `-D ${to}`, ...at(2)])
 })
 
 test('on a machine without a firewall one program is started', async (t) => {

@@ -6,6 +6,7 @@ import { firewalldZone, isFirewalld, joinZone, leaveZone, standingInFirewalld } 
 import { fillLegacyChains } from './iptables-legacy.ts'
 import { type BaseChain, baseChains, fillChain, isIptables } from './nftables.ts'
 import { linkPrefix, type Pass, passesOf, type PassOptions } from './passes.ts'
+import type { Place } from './placement.ts'
 
 /** How often it is looked whether a firewall was loaded meanwhile. */
 const lookIntervalMs = 15_000
@@ -21,6 +22,9 @@ export class HostFirewall {
   readonly #options: HostFirewallOptions
   readonly #passes: readonly Pass[]
   readonly #said = new Set<string>()
+  /** The nftables chains that may hold passes of ours, all of them before the first look. */
+  readonly #filled = new Set<string>()
+  #hasLooked = false
   #lookedAt = 0
 
   constructor(options: HostFirewallOptions) {
@@ -46,43 +50,40 @@ export class HostFirewall {
 
   async #fill(passes: readonly Pass[]): Promise<void> {
     const { hash } = this.#options
-    const filled: string[] = []
-    const attempt = async (what: string, work: () => Promise<string[]>) => {
-      await work().then(
-        (places) => filled.push(...places),
-        (error: unknown) =>
-          this.#say(`the firewall of this machine cannot be adapted to sandboxes (${what}): ${said(error)}`),
-      )
-    }
-    let chains: BaseChain[] = []
-    await attempt('nftables', async () => {
-      chains = await baseChains()
-      return []
-    })
-    let isInZone = false
-    if (chains.some(isFirewalld)) {
-      await attempt('firewalld', async () => {
-        const standing = await standingInFirewalld(hash)
-        if (passes.length === 0 && standing === 'zone') await leaveZone(hash)
-        if (passes.length === 0 || standing === 'rules') return []
-        isInZone = standing === 'zone' || (await joinZone(hash))
-        return isInZone && standing === undefined ? [firewalldZone] : []
-      })
-    }
+    const chains = await this.#attempt('nftables', [], baseChains)
+    const { isIn, isNew } = await this.#attempt('firewalld', notInZone, () => zoneFor(chains, hash, passes))
+    const places = isNew ? [firewalldZone] : []
     for (const chain of chains) {
-      const isKnown = isFirewalld(chain) ? !isInZone : isIptables(chain) || chain.policy === 'drop'
-      const wanted = isKnown ? passes.filter(({ hook }) => hook === chain.hook) : []
-      // What accepts by itself and was given none is not listed, however long it is.
-      if (!isKnown && passes.length > 0) continue
+      const wanted = wantedIn(chain, passes, isIn)
       const place = `${chain.family} ${chain.table} ${chain.name}`
-      await attempt(place, async () => ((await fillChain(chain, hash, wanted)) ? [place] : []))
+      // What accepts by itself and was given none is not listed again and again, however long it is.
+      const mayHoldOurs = passes.length === 0 || !this.#hasLooked || this.#filled.has(place)
+      if (wanted.length === 0 && !mayHoldOurs) continue
+      this.#filled.add(place)
+      const hasFilled = await this.#attempt(place, false, async () => {
+        const put = await fillChain(chain, { hash, passes: wanted, place: placeIn(chain) })
+        if (wanted.length === 0) this.#filled.delete(place)
+        return put
+      })
+      if (hasFilled) places.push(place)
     }
-    await attempt('iptables-legacy', () => fillLegacyChains(hash, passes))
-    if (filled.length === 0) return
+    this.#hasLooked ||= chains.length > 0
+    places.push(...(await this.#attempt('iptables-legacy', [], () => fillLegacyChains(hash, passes))))
+    if (places.length === 0) return
     this.#say(
-      `the firewall of this machine lets sandboxes through now, by rules for ${linkPrefix(hash)}* in ${filled.join(', ')} ` +
+      `the firewall of this machine lets sandboxes through now, by rules for ${linkPrefix(hash)}* in ${places.join(', ')} ` +
         '(ATOLL_HOST_FIREWALL=leave keeps it as it is)',
     )
+  }
+
+  /** Where it fails this is logged, and `otherwise` holds. */
+  async #attempt<T>(what: string, otherwise: T, work: () => Promise<T>): Promise<T> {
+    try {
+      return await work()
+    } catch (error) {
+      this.#say(`the firewall of this machine cannot be adapted to sandboxes (${what}): ${said(error)}`)
+      return otherwise
+    }
   }
 
   /** Once: what is loaded again and again would fill the log. */
@@ -91,6 +92,34 @@ export class HostFirewall {
     this.#said.add(message)
     this.#options.log(message)
   }
+}
+
+/** The passes that are to stand in a chain, if it drops: only in those that are known, or that drop by their policy. */
+function wantedIn(chain: BaseChain, passes: readonly Pass[], isInZone: boolean): Pass[] {
+  if (isFirewalld(chain) && isInZone) return []
+  if (!isFirewalld(chain) && !isIptables(chain) && chain.policy === 'accept') return []
+  return passes.filter(({ hook }) => hook === chain.hook)
+}
+
+/** Of the host itself passes open so little that nobody has a rule against it; in firewalld's chains its own decide deep inside. */
+function placeIn(chain: BaseChain): Place {
+  return chain.hook === 'input' || isFirewalld(chain) ? 'head' : 'last'
+}
+
+const notInZone = { isIn: false, isNew: false }
+
+/** Brings the links into firewalld's zone, or out of it where no passes are wanted. */
+async function zoneFor(chains: readonly BaseChain[], hash: string, passes: readonly Pass[]): Promise<typeof notInZone> {
+  if (!chains.some(isFirewalld)) return notInZone
+  const standing = await standingInFirewalld(hash)
+  if (passes.length === 0 && standing === 'zone') await leaveZone(hash)
+  if (passes.length === 0 || standing === 'rules') return notInZone
+  return standing === 'zone' ? { isIn: true, isNew: false } : await joined(hash)
+}
+
+async function joined(hash: string): Promise<typeof notInZone> {
+  const isIn = await joinZone(hash)
+  return { isIn, isNew: isIn }
 }
 
 function said(error: unknown): string {

@@ -1,6 +1,6 @@
 /**
  * Does what its arguments say, one after the other, in the network namespace that it is started in, and prints what it has seen
- * as JSON: `open HASH`, `close HASH`, `leave HASH`, `load RULES` (as `nft -f` takes them) and `show`, which lists all rules.
+ * as JSON: `open HASH`, `again` (by the server that has opened last), `close HASH`, `leave HASH`, `load RULES` (as `nft -f` takes them) and `show`, which lists all rules.
  */
 import { execFileSync } from 'node:child_process'
 import { HostFirewall } from '../host-firewall/index.ts'
@@ -25,8 +25,10 @@ const firewall = (hash: string, isLeft = false) =>
     log: (message) => said.push(message),
   })
 
+let opened: HostFirewall | undefined
 const work: Record<string, (rest: string) => Promise<void> | void> = {
-  open: (hash) => firewall(hash).open(),
+  open: (hash) => (opened = firewall(hash)).open(),
+  again: () => opened?.open(),
   leave: (hash) => firewall(hash, true).open(),
   close: (hash) => firewall(hash).close(),
   load: (rules) => void execFileSync('nft', ['-f', '-'], { input: rules }),
