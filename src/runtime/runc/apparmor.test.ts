@@ -5,17 +5,20 @@ import { join } from 'node:path'
 import { test } from 'node:test'
 import { profileName } from './apparmor.ts'
 import { containerConfig } from './config.ts'
-import { ImageFolder } from './images.ts'
 import { HostNames } from './names.ts'
 
 test('a container has the AppArmor profile that its host has, and names none elsewhere', async () => {
   const dataDir = await mkdtemp(join(tmpdir(), 'atoll-apparmor-'))
   try {
-    const images = new ImageFolder(dataDir)
+    const programs = { guest: '/guest' }
     const record = { id: 'sb', rangeStart: 1_000_000_000, slot: 1, base: '/base', guest: '/guest', layers: [] }
     const config = (apparmorProfile?: string) => {
       const traits = { filesMax: 1024, swapAccounting: true, ipv6: true, apparmorProfile }
-      return containerConfig(record, { cpuCount: 1, memoryMb: 256 }, { names: new HostNames(dataDir), images, traits })
+      return containerConfig(
+        record,
+        { cpuCount: 1, memoryMb: 256 },
+        { names: new HostNames(dataDir), programs, traits },
+      )
     }
     assert.equal(config(profileName).process.apparmorProfile, profileName)
     assert.match(profileName, /^atoll-sandbox-[0-9a-f]{8}$/)

@@ -57,6 +57,7 @@ export async function makeBundle(host: BundleHost, record: SandboxRecord, limits
 
 async function writeBundle(host: BundleHost, record: SandboxRecord, limits: ContainerLimits): Promise<void> {
   const { names, images, subnet, traits } = host
+  const programs = await images.programs(record)
   const folder = names.sandboxDir(record.id)
   await mkdir(folder, { mode: 0o710 })
   // runc looks up the root as the sandbox's own root user, and nobody else has business here.
@@ -65,7 +66,7 @@ async function writeBundle(host: BundleHost, record: SandboxRecord, limits: Cont
   const etc = etcFiles(record, subnet)
   await allDone([
     run([host.hostTool, 'source', '--dir', `${folder}/etc`]),
-    writeFile(`${folder}/config.json`, JSON.stringify(containerConfig(record, limits, { names, images, traits })), {
+    writeFile(`${folder}/config.json`, JSON.stringify(containerConfig(record, limits, { names, programs, traits })), {
       mode: 0o600,
     }),
     // Must be there from the first start on; each dump and restore writes what it needs.

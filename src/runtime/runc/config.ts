@@ -1,5 +1,5 @@
 import { seccompProfile } from './seccomp.ts'
-import type { ImageFolder } from './images.ts'
+import type { Images } from './images.ts'
 import type { HostNames } from './names.ts'
 import type { SandboxRecord } from './records.ts'
 
@@ -83,7 +83,7 @@ export interface HostTraits {
 export function containerConfig(
   record: SandboxRecord,
   limits: ContainerLimits,
-  { names, images, traits: host }: { names: HostNames; images: ImageFolder; traits: HostTraits },
+  { names, programs, traits: host }: { names: HostNames; programs: Omit<Images, 'base'>; traits: HostTraits },
 ) {
   const folder = names.sandboxDir(record.id)
   const range = [{ containerID: 0, hostID: record.rangeStart, size: idsPerSandbox }]
@@ -137,14 +137,14 @@ export function containerConfig(
         source: 'cgroup',
         options: ['nosuid', 'noexec', 'nodev', 'relatime', 'ro'],
       },
-      bind('/.atoll/guest', images.pathOf(record.guest, 'guest')),
+      bind('/.atoll/guest', programs.guest),
       {
         destination: '/.atoll/run',
         type: 'bind',
         source: names.guestDir(record.id),
         options: ['bind', 'nosuid', 'nodev', 'noexec'],
       },
-      ...(record.agent === undefined ? [] : [bind('/.atoll/agent', images.pathOf(record.agent, 'agent'))]),
+      ...(programs.agent === undefined ? [] : [bind('/.atoll/agent', programs.agent)]),
       // Distributions mount `/run` noexec. A user namespace locks that flag, so a bind from there that lacks it is refused.
       ...['hosts', 'hostname', 'resolv.conf', 'machine-id'].map((name) =>
         bind(`/etc/${name}`, `${folder}/etc/${name}`, 'noexec'),

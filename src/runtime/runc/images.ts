@@ -53,6 +53,15 @@ export class ImageFolder {
     return reference.startsWith('/') ? reference : inside(`${this.path}/${reference}`, kind)
   }
 
+  /**
+   * The same for the programs of a sandbox, without links: CRIU mounts them as the sandbox's own root, who may not look into all
+   * folders on the way.
+   */
+  async programs({ guest, agent }: Omit<Images, 'base'>): Promise<Omit<Images, 'base'>> {
+    const real = (reference: string, kind: Kind) => realpath(this.pathOf(reference, kind))
+    return { guest: await real(guest, 'guest'), ...(agent === undefined ? {} : { agent: await real(agent, 'agent') }) }
+  }
+
   /** Throws `unavailable` with the name of an image that is not there. */
   async assertPresent({ base, guest, agent }: Images): Promise<void> {
     const named = { base, guest, ...(agent === undefined ? {} : { agent }) }
