@@ -4,7 +4,7 @@ import { BlockList, connect } from 'node:net'
 import { deniedNetworks } from '../network/rules.ts'
 
 /** What setup takes packages from, and one that is there for examples. */
-export const outsideNames = ['deb.debian.org', 'registry.npmjs.org', 'example.com'] as const
+export const outsideNames = ['example.com', 'debian.org', 'iana.org'] as const
 export const outsidePort = 443
 const lookupMs = 5_000
 const dialMs = 3_000
