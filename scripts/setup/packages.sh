@@ -7,7 +7,7 @@ needed_packages=(
   runc             # containers
   btrfs-progs      # the disk pool
   nftables         # packet rules
-  iproute2         # bridge, veth
+  iproute2         # links and routes of sandboxes
   dnsmasq-base     # the forwarder that sandboxes ask
   util-linux mount # losetup, mount, flock
   procps           # sysctl, ps

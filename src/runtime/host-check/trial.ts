@@ -206,8 +206,8 @@ async function end({ driver, source, fork, checkpoint }: Trial): Promise<void> {
 async function settingsAsFound(): Promise<() => Promise<void>> {
   const before = await readFile(forwardingFile, 'utf8')
   return async () => {
-    const bridges = (await readdir('/sys/class/net')).filter((name) => /^atl[0-9a-f]{8}$/.test(name))
-    if (before.trim() === '0' && bridges.length === 0) await writeFile(forwardingFile, before)
+    const gateways = (await readdir('/sys/class/net')).filter((name) => /^atl[0-9a-f]{8}$/.test(name))
+    if (before.trim() === '0' && gateways.length === 0) await writeFile(forwardingFile, before)
   }
 }
 
