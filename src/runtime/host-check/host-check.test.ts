@@ -87,7 +87,7 @@ test('a machine without images is reported whole: each check has a row, and what
     assert.equal(states.get(name)?.state, 'missing', name)
     assert.match(states.get(name)?.advice ?? '', /npm run setup/, name)
   }
-  for (const name of ['Node', 'cgroups', 'disk pool', 'nftables', 'bridge and veth', 'dnsmasq']) {
+  for (const name of ['Node', 'cgroups', 'disk pool', 'nftables', 'links', 'dnsmasq']) {
     assert.equal(states.get(name)?.state, 'works', `${name}: ${states.get(name)?.found}`)
   }
   assert.deepEqual(

@@ -28,7 +28,7 @@ export const nftablesCheck: HostCheck = {
 
 /** The links of a sandbox as the driver lays them, in a network namespace that ends with the program. */
 export const linksCheck: HostCheck = {
-  name: 'bridge and veth',
+  name: 'links',
   required: true,
   async run() {
     const version = await run(['ip', '-V']).catch(() => undefined)
