@@ -47,8 +47,7 @@ const lazyMemoryCheck: HostCheck = {
   name: 'lazy memory',
   required: false,
   async run({ imageDir }) {
-    // Not through runc once more: the row before has done so.
-    const { lazyPages } = await criuSelfTest(join(imageDir, 'criu', 'criu'))
+    const { lazyPages } = await criuSelfTest(join(imageDir, 'criu', 'criu'), imageDir)
     if (lazyPages === undefined) return { state: 'missing', found: 'no CRIU that works' }
     if (!lazyPages.ok) return { state: 'fails', found: lazyPages.reason, advice: `${runSetup} builds one that can` }
     const setting =
