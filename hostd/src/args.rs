@@ -68,6 +68,13 @@ impl Args {
         text.parse().map_err(|_| Error::new(format!("--{name} {text} is not a number in range")))
     }
 
+    /// Of a command that takes one path and nothing else.
+    pub fn only_path(mut self, name: &str) -> Result<PathBuf, Error> {
+        let path = self.path(name)?;
+        self.finish()?;
+        Ok(path)
+    }
+
     pub fn finish(&self) -> Result<(), Error> {
         match self.pairs.first() {
             Some((name, _)) => Err(Error::new(format!("unknown option --{name}"))),

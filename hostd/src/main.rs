@@ -52,9 +52,7 @@ fn run() -> Result<(), Error> {
     let mut args = Args::parse(given)?;
     match command.as_str() {
         "serve" => {
-            let socket = args.path("socket")?;
-            args.finish()?;
-            relay::serve(&socket)?;
+            relay::serve(&args.only_path("socket")?)?;
             launch::serve(env!("CARGO_PKG_VERSION"))
         }
         "overlay" => {
@@ -75,32 +73,16 @@ fn run() -> Result<(), Error> {
             // A memory that was saved where it was shared only comes back where it is. Nothing is ever mounted in it.
             sys::make_shared(&target)
         }
-        "adopt-index" => {
-            let work = args.path("work")?;
-            args.finish()?;
-            overlay_index::adopt(&work)
-        }
-        "run-folder" => {
-            let dir = args.path("dir")?;
-            args.finish()?;
-            run_folder::make_own(&dir)
-        }
-        "source" => {
-            let dir = args.path("dir")?;
-            args.finish()?;
-            run_folder::make_source(&dir)
-        }
+        "adopt-index" => overlay_index::adopt(&args.only_path("work")?),
+        "run-folder" => run_folder::make_own(&args.only_path("dir")?),
+        "source" => run_folder::make_source(&args.only_path("dir")?),
         "number" => {
             let dir = args.path("dir")?;
             let from: u64 = args.number("from")?;
             args.finish()?;
             number::count_up(&dir, from)
         }
-        "forget-origins" => {
-            let dir = args.path("dir")?;
-            args.finish()?;
-            origins::forget(&dir)
-        }
+        "forget-origins" => origins::forget(&args.only_path("dir")?),
         "exchange" => {
             let one = args.path("one")?;
             let other = args.path("other")?;

@@ -209,13 +209,7 @@ fn propagate(path: &Path, kind: c_ulong) -> Result<(), Error> {
 
 /// Takes the mount at `path` out of sight; it ends with its last user.
 pub fn detach(path: &Path) -> Result<(), Error> {
-    const MNT_DETACH: c_int = 2;
-    const UMOUNT_NOFOLLOW: c_int = 8;
-    let path_c = c_path(path)?;
-    if unsafe { umount2(path_c.as_ptr(), MNT_DETACH | UMOUNT_NOFOLLOW) } != 0 {
-        return Err(Error::last("umount", path.display()));
-    }
-    Ok(())
+    detach_at(&c_path(path)?).map_err(|error| Error::io("umount", path.display(), error))
 }
 
 #[repr(C)]
@@ -308,6 +302,15 @@ fn pipe_ends() -> Result<(OwnedFd, OwnedFd), Error> {
 pub fn kill_group(leader: i32) {
     const SIGKILL: c_int = 9;
     unsafe { kill(-leader, SIGKILL) };
+}
+
+fn detach_at(path: &CStr) -> io::Result<()> {
+    const MNT_DETACH: c_int = 2;
+    const UMOUNT_NOFOLLOW: c_int = 8;
+    match unsafe { umount2(path.as_ptr(), MNT_DETACH | UMOUNT_NOFOLLOW) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 /// Of a process that is frozen: it goes on into a stop that waits.

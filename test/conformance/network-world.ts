@@ -8,8 +8,7 @@ import { join } from 'node:path'
 import { createInterface, type Interface } from 'node:readline'
 import { promisify } from 'node:util'
 import { Network, Subnet } from '../../src/runtime/network/index.ts'
-import { resolveHostTool } from '../../src/runtime/runc/images.ts'
-import { imageDir } from '../support/images.ts'
+import { hostTool } from '../../src/runtime/runc/testing/host-tool.ts'
 
 export const run = promisify(execFile)
 
@@ -18,16 +17,14 @@ export class NetworkWorld implements AsyncDisposable {
   readonly hash = randomBytes(4).toString('hex')
   readonly subnet: Subnet
   readonly network: Network
-  readonly hostTool: string
   readonly said: string[] = []
   readonly outside: Outside
   readonly #folder: string
   readonly #namespaces: Namespace[] = []
 
-  private constructor(folder: string, hostTool: string) {
+  private constructor(folder: string) {
     const { subnet, outside } = freeSubnet()
     this.#folder = folder
-    this.hostTool = hostTool
     this.subnet = subnet
     this.outside = new Outside(this.hash, outside)
     this.network = new Network({
@@ -40,7 +37,7 @@ export class NetworkWorld implements AsyncDisposable {
   }
 
   static async make(tableMax = 262_144): Promise<NetworkWorld> {
-    const world = new NetworkWorld(await mkdtemp(join(tmpdir(), 'atoll-network-')), await resolveHostTool(imageDir))
+    const world = new NetworkWorld(await mkdtemp(join(tmpdir(), 'atoll-network-')))
     await world.setTableMax(tableMax)
     return world
   }
@@ -54,7 +51,7 @@ export class NetworkWorld implements AsyncDisposable {
   }
 
   async open(slots: readonly number[] = []): Promise<void> {
-    await this.network.open(slots, this.hostTool)
+    await this.network.open(slots, hostTool)
   }
 
   async namespace(): Promise<Namespace> {

@@ -12,7 +12,6 @@ use std::path::Path;
 extern "C" {
     fn syscall(number: c_long, ...) -> c_long;
     fn unlinkat(folder: c_int, name: *const c_char, flags: c_int) -> c_int;
-    fn umount2(target: *const c_char, flags: c_int) -> c_int;
 }
 
 /// The same on every architecture (asm-generic/unistd.h).
@@ -27,8 +26,6 @@ const O_DIRECTORY: u64 = 0o40000;
 #[cfg(not(target_arch = "aarch64"))]
 const O_DIRECTORY: u64 = 0o200000;
 const AT_REMOVEDIR: c_int = 0x200;
-const MNT_DETACH: c_int = 2;
-const UMOUNT_NOFOLLOW: c_int = 8;
 
 /// Of openat2(2).
 #[repr(C)]
@@ -83,7 +80,7 @@ impl Folder {
         path.push(b'/');
         path.extend_from_slice(name.as_bytes());
         let path = c_name(&OsString::from_vec(path))?;
-        done(unsafe { umount2(path.as_ptr(), MNT_DETACH | UMOUNT_NOFOLLOW) })
+        super::detach_at(&path)
     }
 
     fn unlink_at(&self, name: &OsStr, flags: c_int) -> io::Result<()> {

@@ -1,5 +1,6 @@
 import { mkdir } from 'node:fs/promises'
 import { run } from '../command.ts'
+import type { HostTool } from '../hostd/index.ts'
 import type { DiskPool } from './index.ts'
 
 /** Of a subvolume with an `upper` folder. A few hundred thousand files take a minute. */
@@ -18,7 +19,7 @@ export async function removeRenumbered(pool: DiskPool): Promise<void> {
  */
 export async function renumber(
   pool: DiskPool,
-  hostTool: string,
+  hostd: HostTool,
   { path, seed, readOnly }: { path: string; seed: string; readOnly: boolean },
   known: (inodeEnd: number) => Promise<void>,
 ): Promise<void> {
@@ -37,7 +38,7 @@ export async function renumber(
     // The exchange may reach the disk before bytes that were copied, and the original goes.
     await pool.flush()
     await known(inodeEnd)
-    await run([hostTool, 'exchange', '--one', pool.path(path), '--other', pool.path(draft)])
+    await hostd.runTool(['exchange', '--one', pool.path(path), '--other', pool.path(draft)])
   } finally {
     await pool.remove(draft)
   }

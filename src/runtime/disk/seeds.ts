@@ -1,6 +1,7 @@
 import { readdir, rename } from 'node:fs/promises'
 import { run } from '../command.ts'
 import { exists } from '../exists.ts'
+import type { HostTool } from '../hostd/index.ts'
 
 /** Seeds begin at multiples of it. To make one takes a third of a second more than the one below it did. */
 const step = 16_384
@@ -16,13 +17,13 @@ const makeTimeoutMs = 120_000
 export class Seeds {
   /** Absolute. */
   readonly #folder: string
-  readonly #hostTool: string
+  readonly #hostd: HostTool
   readonly #log: (message: string) => void
   #making: Promise<unknown> = Promise.resolve()
 
-  constructor(folder: string, hostTool: string, log: (message: string) => void) {
+  constructor(folder: string, hostd: HostTool, log: (message: string) => void) {
     this.#folder = folder
-    this.#hostTool = hostTool
+    this.#hostd = hostd
     this.#log = log
   }
 
@@ -53,7 +54,7 @@ export class Seeds {
         ? ['btrfs', 'subvolume', 'snapshot', `${this.#folder}/${below}`, draft]
         : ['btrfs', 'subvolume', 'create', draft],
     )
-    await run([this.#hostTool, 'number', '--dir', draft, '--from', String(from)], { timeoutMs: makeTimeoutMs })
+    await this.#hostd.runTool(['number', '--dir', draft, '--from', String(from)], { timeoutMs: makeTimeoutMs })
     await rename(draft, path)
     return path
   }

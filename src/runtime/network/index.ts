@@ -6,6 +6,7 @@ import { readdir, readFile, writeFile } from 'node:fs/promises'
 import { ServiceError } from '../../errors.ts'
 import { CommandError, run } from '../command.ts'
 import { exists } from '../exists.ts'
+import type { HostTool } from '../hostd/index.ts'
 import { connectionBounds } from './bounds.ts'
 import { Forwarder } from './dns.ts'
 import { HostFirewall } from './host-firewall/index.ts'
@@ -51,7 +52,7 @@ export class Network {
   readonly #forwarder: Forwarder
   readonly #tableMaxFile: string
   readonly #log: (message: string) => void
-  #hostTool = ''
+  #hostd: HostTool | undefined
   /** The size of the table of connections that the rules in force are made for. */
   #tableMax: number | undefined
 
@@ -78,11 +79,11 @@ export class Network {
   }
 
   /**
-   * Prepares all that is shared. `slots` are those of the sandboxes that run; `hostTool` is the path of `atoll-hostd`. Throws
+   * Prepares all that is shared. `slots` are those of the sandboxes that run; `hostd` configures their namespaces. Throws
    * `unavailable`.
    */
-  async open(slots: readonly number[], hostTool: string): Promise<void> {
-    this.#hostTool = hostTool
+  async open(slots: readonly number[], hostd: HostTool): Promise<void> {
+    this.#hostd = hostd
     await this.#openGateway()
     await this.#openForwarding()
     await this.#loadRules()
@@ -145,7 +146,8 @@ export class Network {
     const close = held?.keepConnections === false ? ['--close', held.address] : []
     const process = ['--pid', String(pid), '--start', String(startTicks)]
     try {
-      await run([this.#hostTool, 'network', ...process, ...close], {
+      if (this.#hostd === undefined) throw new Error('the network is not open')
+      await this.#hostd.runTool(['network', ...process, ...close], {
         input: `${here.join('\n')}\n\n${inside.join('\n')}\n`,
       })
       await forward(port.link)

@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto'
 import { chmod, chown, mkdir, writeFile } from 'node:fs/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { CommandError, run } from '../command.ts'
+import { CommandError } from '../command.ts'
 import { gatewayName } from '../network/index.ts'
 import type { Subnet } from '../network/index.ts'
 import type { DiskPool, Seeds } from '../disk/index.ts'
@@ -29,8 +29,6 @@ export interface BundleHost {
   seeds: Seeds
   subnet: Subnet
   traits: HostTraits
-  /** Path of `atoll-hostd`. */
-  hostTool: string
   hostd: HostTool
 }
 
@@ -56,7 +54,7 @@ export async function makeBundle(host: BundleHost, record: SandboxRecord, limits
 }
 
 async function writeBundle(host: BundleHost, record: SandboxRecord, limits: ContainerLimits): Promise<void> {
-  const { names, images, subnet, traits } = host
+  const { names, images, subnet, traits, hostd } = host
   const programs = await images.programs(record)
   const folder = names.sandboxDir(record.id)
   await mkdir(folder, { mode: 0o710 })
@@ -65,17 +63,17 @@ async function writeBundle(host: BundleHost, record: SandboxRecord, limits: Cont
   await Promise.all(['root', 'run', 'etc'].map((name) => mkdir(`${folder}/${name}`, { mode: 0o755 })))
   const etc = etcFiles(record, subnet)
   await allDone([
-    run([host.hostTool, 'source', '--dir', `${folder}/etc`]),
+    hostd.runTool(['source', '--dir', `${folder}/etc`]),
     writeFile(`${folder}/config.json`, JSON.stringify(containerConfig(record, limits, { names, programs, traits })), {
       mode: 0o600,
     }),
     // Must be there from the first start on; each dump and restore writes what it needs.
     writeFile(`${folder}/criu.conf`, '', { mode: 0o600 }),
     ...Object.entries(etc).map(([name, text]) => writeFile(`${folder}/etc/${name}`, text, { mode: 0o444 })),
-    run([
-      ...[host.hostTool, 'tmpfs', '--target', `${folder}/run`, '--owner', String(record.rangeStart)],
+    hostd.runTool([
+      ...(['tmpfs', '--target', `${folder}/run`, '--owner', String(record.rangeStart)] as const),
       ...['--size', String(guestDirBytes), '--inodes', String(guestDirInodes)],
-    ] as [string, ...string[]]),
+    ]),
   ])
 }
 
@@ -92,27 +90,27 @@ export class DiskBusy extends Error {}
  * `DiskBusy`.
  */
 export async function mountRoot(host: BundleHost, record: SandboxRecord): Promise<void> {
-  const { names, pool, images } = host
+  const { names, pool, images, hostd } = host
   const lowers = record.layers.map(
     (layer) => `${layer.rangeStart}:${pool.path(`${layerOf(layer.checkpointId)}/upper`)}`,
   )
   const command: [string, ...string[]] = [
-    ...([host.hostTool, 'overlay', '--target', `${names.sandboxDir(record.id)}/root`] as const),
+    ...(['overlay', '--target', `${names.sandboxDir(record.id)}/root`] as const),
     ...['--upper', pool.path(`${diskOf(record)}/upper`), '--work', pool.path(`${diskOf(record)}/work`)],
     ...['--range', `${record.rangeStart}:${idsPerSandbox}`],
     ...[...lowers, `0:${images.pathOf(record.base, 'base')}`].flatMap((lower) => ['--lower', lower]),
   ]
   const until = Date.now() + busyTimeoutMs
-  while (!(await mounts(command, Date.now() < until))) await sleep(busyPollMs)
+  while (!(await mounts(hostd, command, Date.now() < until))) await sleep(busyPollMs)
 }
 
 /**
  * False when the disk is busy: the root of the last run, though unmounted, lives on until its last user has let go of it. On a
  * busy host the kernel does that for a process a moment after its end.
  */
-async function mounts(command: [string, ...string[]], mayBeBusy: boolean): Promise<boolean> {
+async function mounts(hostd: HostTool, command: [string, ...string[]], mayBeBusy: boolean): Promise<boolean> {
   try {
-    await run(command)
+    await hostd.runTool(command)
     return true
   } catch (error) {
     if (!(error instanceof CommandError) || !/resource busy/.test(error.stderr)) throw error

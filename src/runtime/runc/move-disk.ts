@@ -1,4 +1,3 @@
-import { run } from '../command.ts'
 import { diskOf, limitDisk } from './bundle.ts'
 import type { BundleHost } from './bundle.ts'
 import type { Parts } from './parts.ts'
@@ -20,7 +19,7 @@ export async function moveDisk(
   const moved: SandboxRecord = { ...record, disk: await inventory.nextDisk(record) }
   try {
     await pool.copySubvolume(diskOf(record), diskOf(moved))
-    await run([host.hostTool, 'adopt-index', '--work', pool.path(`${diskOf(moved)}/work`)])
+    await host.hostd.runTool(['adopt-index', '--work', pool.path(`${diskOf(moved)}/work`)])
     await limitDisk(host, moved, diskMb)
     await inventory.sandboxes.put(moved)
   } catch (error) {

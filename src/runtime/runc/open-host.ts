@@ -44,10 +44,9 @@ export async function openHost(
       names,
       images: parts.images,
       pool,
-      seeds: new Seeds(pool.path(seedFolder), hostTool, parts.log),
+      seeds: new Seeds(pool.path(seedFolder), hostd, parts.log),
       subnet: network.subnet,
       traits: await findTraits(cgroups, parts.log),
-      hostTool,
       hostd,
     }
     await hostd.open(hostTool)
@@ -68,10 +67,10 @@ export async function openHost(
     })
     await nameImages(inventory, parts.images, (record) => rememberLowers(bundles, record), parts.log)
     const { seeds } = bundles
-    await renumberCopies({ pool, seeds, inventory, hostTool, names, log: parts.log })
+    await renumberCopies({ pool, seeds, inventory, hostd, names, log: parts.log })
     await cgroups.limitProcesses(names.cgroupRoot)
     const slots = report.running.flatMap((id) => sandboxes.get(id)?.slot ?? [])
-    await network.open(slots, hostTool)
+    await network.open(slots, hostd)
     for (const id of report.running) await rejoin(parts, id)
     await removeExpired(parts)
     await inventory.removeAllUnused()

@@ -1,6 +1,7 @@
 import { stat } from 'node:fs/promises'
 import { mountsBelow, removeRenumbered, renumber } from '../disk/index.ts'
 import type { DiskPool, Seeds } from '../disk/index.ts'
+import type { HostTool } from '../hostd/index.ts'
 import { diskOf, layerOf } from './bundle.ts'
 import type { Inventory } from './inventory.ts'
 import type { HostNames } from './names.ts'
@@ -10,7 +11,7 @@ export interface RenumberOptions {
   pool: DiskPool
   seeds: Seeds
   inventory: Pick<Inventory, 'sandboxes' | 'checkpoints'>
-  hostTool: string
+  hostd: HostTool
   names: HostNames
   log: (message: string) => void
 }
@@ -60,7 +61,7 @@ async function numbersMeet(pool: DiskPool, path: string, end: number | undefined
 }
 
 async function replace(
-  { pool, seeds, hostTool, log }: RenumberOptions,
+  { pool, seeds, hostd, log }: RenumberOptions,
   { path, above, readOnly }: { path: string; above: number; readOnly: boolean },
   known: (inodeEnd: number) => Promise<void>,
 ): Promise<void> {
@@ -68,7 +69,7 @@ async function replace(
     const seed = await seeds.above(above)
     // So high that there is none: as where it was made.
     if (seed === undefined) return
-    await renumber(pool, hostTool, { path, seed, readOnly }, known)
+    await renumber(pool, hostd, { path, seed, readOnly }, known)
     log(`${path} was copied into the pool: its files have numbers of their own now`)
   } catch (error) {
     log(`files of ${path} may have the inode numbers of others: ${String(error)}`)
