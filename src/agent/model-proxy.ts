@@ -9,7 +9,8 @@ import { equalSecrets } from '../lib/secret.ts'
 import type { modelApis } from '../protocol/agent.ts'
 import { UsageTap, type AskedCall } from '../protocol/usage-tap.ts'
 import { keepSecret } from './output.ts'
-import { retryMs, retryPauseMs } from './retry.ts'
+import { backOffMs } from '../lib/async/retry.ts'
+import { gatewayBackOff, gatewayRetryMs } from './gateway-retry.ts'
 
 /** As the gateway's own bounds: what is larger it refuses anyway. */
 const bodyBytesMax = 32 * 1024 * 1024
@@ -148,9 +149,9 @@ export class ModelProxy {
       try {
         return await send(url, headers, body, signal)
       } catch (error) {
-        const pauseMs = retryPauseMs(attempt)
+        const pauseMs = backOffMs(attempt + 1, gatewayBackOff)
         // The server may be restarting.
-        if (signal.aborted || performance.now() + pauseMs - startedAt > retryMs) throw error
+        if (signal.aborted || performance.now() + pauseMs - startedAt > gatewayRetryMs) throw error
         await sleep(pauseMs, undefined, { signal })
       }
     }

@@ -1,6 +1,7 @@
 import { Agent as HttpAgent, request as httpRequest, type IncomingMessage, type RequestOptions } from 'node:http'
 import { Agent as HttpsAgent, request as httpsRequest } from 'node:https'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { backOffMs } from '../lib/async/retry.ts'
 import type { GatewayLimits, GatewayLog } from './ports.ts'
 
 /** An error answer is read whole before it is passed on or tried again. */
@@ -111,8 +112,7 @@ export class UpstreamCaller {
 
   #pauseMs(attempt: number): number {
     const { retryPauseFirstMs, retryPauseMaxMs } = this.#limits
-    const pause = Math.min(retryPauseFirstMs * 2 ** Math.min(attempt, 20), retryPauseMaxMs)
-    return pause * (0.5 + Math.random() / 2)
+    return backOffMs(attempt + 1, { firstMs: retryPauseFirstMs, maxMs: retryPauseMaxMs, jitter: 0.5 })
   }
 }
 

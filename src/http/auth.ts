@@ -1,6 +1,6 @@
 import type { FastifyRequest } from 'fastify'
 import { isServiceError, ServiceError } from '../errors.ts'
-import type { Organisation, OrganisationStore } from '../sandbox/index.ts'
+import type { Organisation, OrganisationStore } from '../organisation/index.ts'
 import { sha256 } from '../lib/secret.ts'
 import type { TokenBuckets } from '../lib/token-bucket.ts'
 import type { SessionService } from '../session/index.ts'

@@ -1,5 +1,6 @@
 import type { Log } from '../lib/log.ts'
-import type { OrganisationStore, SandboxCounts, SandboxService } from '../sandbox/index.ts'
+import type { OrganisationStore } from '../organisation/index.ts'
+import type { SandboxCounts, SandboxService } from '../sandbox/index.ts'
 import type { SessionService } from '../session/index.ts'
 import type { IdempotencyPort } from './idempotency.ts'
 import type { PreviewPort } from './preview-port.ts'

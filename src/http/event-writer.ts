@@ -1,5 +1,5 @@
 import type { Writable } from 'node:stream'
-import { FairYield } from '../lib/fair-yield.ts'
+import { FairYield } from '../lib/async/fair-yield.ts'
 import { eventText } from '../session/index.ts'
 import type { StreamEvent } from '../session/index.ts'
 

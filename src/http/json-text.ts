@@ -1,7 +1,7 @@
 import { Readable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 import type { FastifyReply } from 'fastify'
-import { FairYield } from '../lib/fair-yield.ts'
+import { FairYield } from '../lib/async/fair-yield.ts'
 
 /** In characters: a piece is done in less than a millisecond, unless one value by itself is longer. */
 const pieceLength = 64 * 1024

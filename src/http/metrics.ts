@@ -1,6 +1,6 @@
 import { collectDefaultMetrics, Counter, Gauge, Histogram, Registry } from 'prom-client'
 import { ServiceError } from '../errors.ts'
-import { sharedCall } from '../lib/shared-call.ts'
+import { singleFlight } from '../lib/async/single-flight.ts'
 import type { HttpDeps } from './config.ts'
 import { isPassedOn } from './passed-on.ts'
 import { route } from './route.ts'
@@ -38,7 +38,7 @@ export function createMetrics(deps: Pick<HttpDeps, 'sandboxCounts'>, streams: St
     for (const kind of streamKinds) set(streams.count(kind), { kind })
   })
   // Of one scrape, both ask at the same time.
-  const sandboxCounts = sharedCall(() => deps.sandboxCounts())
+  const sandboxCounts = singleFlight(() => deps.sandboxCounts())
   gauge(registry, 'atoll_sandboxes', 'Sandboxes by state', ['status'], async (set) => {
     for (const [status, count] of Object.entries(await sandboxCounts())) set(count, { status })
   })
@@ -52,7 +52,7 @@ export function createMetrics(deps: Pick<HttpDeps, 'sandboxCounts'>, streams: St
     previewed(statusCode) {
       previews.inc({ status: statusCode })
     },
-    text: sharedCall(() => registry.metrics()),
+    text: singleFlight(() => registry.metrics()),
   }
 }
 

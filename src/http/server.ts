@@ -8,7 +8,7 @@ import type { IncomingMessage, RequestListener, Server, ServerResponse } from 'n
 import type { AddressInfo, Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
 import { linger } from '../lib/linger.ts'
-import { sharedCall } from '../lib/shared-call.ts'
+import { singleFlight } from '../lib/async/single-flight.ts'
 import { createApp } from './app.ts'
 import { defaultHttpLimits, headerBytesMax } from './config.ts'
 import type { HttpDeps } from './config.ts'
@@ -40,7 +40,7 @@ export interface HttpServer {
 export async function createHttpServer(deps: HttpDeps): Promise<HttpServer> {
   const { preview, log } = deps
   // Whoever asks for it often, without a key, costs the database no more than one who does.
-  const sharing = { ...deps, ready: sharedCall(() => deps.ready()) }
+  const sharing = { ...deps, ready: singleFlight(() => deps.ready()) }
   const limits = { ...defaultHttpLimits, ...deps.config.limits }
   const streams = new Streams()
   const metrics = createMetrics(deps, streams)

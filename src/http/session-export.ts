@@ -1,6 +1,6 @@
 import { Readable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
-import { FairYield } from '../lib/fair-yield.ts'
+import { FairYield } from '../lib/async/fair-yield.ts'
 import { sessions as wire } from '../protocol/http/index.ts'
 import { eventText } from '../session/index.ts'
 import type { ExportRecord, SessionExport } from '../session/index.ts'

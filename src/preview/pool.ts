@@ -1,7 +1,7 @@
 import { Agent } from 'node:http'
 import type { ClientRequest } from 'node:http'
 import type { Duplex } from 'node:stream'
-import { KeyedGate } from '../lib/keyed-gate.ts'
+import { Semaphore } from '../lib/async/semaphore.ts'
 import type { FreezeReason, PreviewTarget } from '../sandbox/index.ts'
 
 /** Connections to one port of a sandbox at the same time; more requests than that wait for one. */
@@ -26,13 +26,13 @@ interface ConnectionOptions {
 export class Connections extends Agent {
   readonly #dial: Dial
   /** By name. */
-  readonly #places = new KeyedGate(connectionsMax)
+  readonly #permits = new Semaphore({ permitsPerKey: connectionsMax })
   #isClosed = false
 
   constructor(dial: Dial) {
     super({
       keepAlive: true,
-      // The agent counts connections only when they are made, not while they are dialled: `#places` counts both.
+      // The agent counts connections only when they are made, not while they are dialled: `#permits` counts both.
       maxSockets: Infinity,
       maxFreeSockets: idleConnectionsMax,
       maxTotalSockets: Infinity,
@@ -55,15 +55,15 @@ export class Connections extends Agent {
 
   async #connect(target: PreviewTarget, callback: (error: Error | null, stream: Duplex) => void): Promise<void> {
     const name = this.getName({ target })
-    const leave = await this.#places.enter(name)
+    const release = await this.#permits.acquire({ key: name })
     let stream: Duplex
     try {
       stream = await this.#dial(target)
       nameOf.set(stream, name)
-      if (stream.closed) leave()
-      else stream.once('close', leave)
+      if (stream.closed) release()
+      else stream.once('close', release)
     } catch (error) {
-      leave()
+      release()
       // The type asks for a stream even where there is none.
       callback(error as Error, undefined as unknown as Duplex)
       return
@@ -82,7 +82,7 @@ export class Connections extends Agent {
   override keepSocketAlive(stream: Duplex): boolean {
     if (this.#isClosed || stream.destroyed || stream.readableEnded || frozen.has(stream)) return false
     // Others wait for its place.
-    if (this.#places.users(nameOf.get(stream) ?? '') > connectionsMax) return false
+    if (this.#permits.users(nameOf.get(stream) ?? '') > connectionsMax) return false
     if (this.#idleCount() >= idleConnectionsTotalMax) return false
     const canBeKept = super.keepSocketAlive(stream) as unknown as boolean
     const timer = setTimeout(() => stream.destroy(), idleMs)

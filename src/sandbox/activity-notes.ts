@@ -1,5 +1,5 @@
 import type { Log } from '../lib/log.ts'
-import type { SandboxStore } from './store.ts'
+import type { SandboxStore } from './ports/sandbox-store.ts'
 
 const activeWriteMs = 30_000
 

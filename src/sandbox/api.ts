@@ -2,13 +2,13 @@ import type { Duplex, Readable } from 'node:stream'
 import type { CreateOptions } from '../lib/creation.ts'
 import type { Checkpoint } from './checkpoint.ts'
 import type { VerificationRecord } from './custom-domain.ts'
-import type { CheckpointKind } from './driver.ts'
-import type { Attachment, AttachOptions, DirectoryEntry, FileStat, ProcessInfo } from './guest.ts'
+import type { CheckpointKind } from './ports/runtime-driver.ts'
+import type { Attachment, AttachOptions, DirectoryEntry, FileStat, ProcessInfo } from './ports/guest.ts'
 import type { Patch, PatchStrategy } from './patch.ts'
 import type { Preview } from './preview.ts'
 import type { ProcessKind } from './process-id.ts'
 import type { Sandbox, SandboxStatus } from './sandbox.ts'
-import type { Page, TagKey } from './store.ts'
+import type { Page, TagKey } from './ports/sandbox-store.ts'
 
 /**
  * Everything that can be done with sandboxes. Each call names the organisation that asks; what it does not own is `not_found`.

@@ -1,4 +1,4 @@
-import type { CheckpointKind } from './driver.ts'
+import type { CheckpointKind } from './ports/runtime-driver.ts'
 import type { Sandbox } from './sandbox.ts'
 
 export type CheckpointStatus = 'processing' | 'ready' | 'failed'

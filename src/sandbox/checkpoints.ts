@@ -1,19 +1,19 @@
 import { isServiceError, ServiceError } from '../errors.ts'
 import type { CreateOptions, Creation } from '../lib/creation.ts'
 import { newId } from '../lib/id.ts'
-import { KeyedLock } from '../lib/keyed-lock.ts'
+import { KeyedMutex } from '../lib/async/mutex.ts'
 import type { Log } from '../lib/log.ts'
 import type { CheckpointService, CreateCheckpoint, StartedSandbox, StartFromCheckpoint } from './api.ts'
 import { isInternal } from './checkpoint.ts'
 import type { Checkpoint } from './checkpoint.ts'
-import type { CheckpointKind, RuntimeDriver } from './driver.ts'
+import type { CheckpointKind, RuntimeDriver } from './ports/runtime-driver.ts'
 import { demand, demandEnvs, demandInteger } from './input.ts'
 import type { Lifecycle } from './lifecycle.ts'
 import { newSandbox } from './new-sandbox.ts'
 import type { SandboxLimits } from './limits.ts'
 import { type Patch, patchStrategies } from './patch.ts'
 import type { Patches } from './patches.ts'
-import type { SandboxStore } from './store.ts'
+import type { SandboxStore } from './ports/sandbox-store.ts'
 
 const nameLengthMax = 128
 /** Of one call, that start at the same time. */
@@ -35,7 +35,7 @@ interface CheckpointsDeps {
 export class Checkpoints implements CheckpointService {
   readonly #deps: CheckpointsDeps
   readonly #dumps = new Map<string, Promise<void>>()
-  readonly #creations = new KeyedLock()
+  readonly #creations = new KeyedMutex()
 
   constructor(deps: CheckpointsDeps) {
     this.#deps = deps

@@ -1,14 +1,14 @@
 import { ServiceError, isServiceError } from '../errors.ts'
 import type { CreateOptions, Creation, CreationNote } from '../lib/creation.ts'
-import type { KeyedGate } from '../lib/keyed-gate.ts'
+import type { Semaphore } from '../lib/async/semaphore.ts'
 import type { Log } from '../lib/log.ts'
-import type { RuntimeDriver } from './driver.ts'
-import type { Guest } from './guest.ts'
+import type { RuntimeDriver } from './ports/runtime-driver.ts'
+import type { Guest } from './ports/guest.ts'
 import { specOf, withoutIdentity } from './new-sandbox.ts'
 import type { RunningPlaces } from './running-places.ts'
 import type { Sandbox, SandboxChange, SandboxStatus } from './sandbox.ts'
 import { type Starts, stoppedMeanwhile } from './starts.ts'
-import type { SandboxStore } from './store.ts'
+import type { SandboxStore } from './ports/sandbox-store.ts'
 
 /** What must happen in a fresh or woken sandbox before clients may use it; a failure undoes the start. */
 export type Prepare = (guest: Guest, sandbox: Sandbox, signal: AbortSignal) => Promise<void>
@@ -27,7 +27,7 @@ export interface CreationDeps {
   places: RunningPlaces
   starts: Starts
   /** By organisation. */
-  turns: KeyedGate
+  turns: Semaphore
   /** Runs a move of one sandbox after those before it. */
   move: <Result>(sandboxId: string, work: () => Promise<Result>) => Promise<Result>
   /** Writes a new state and announces it; undefined when the sandbox was in none of `from`. */
@@ -55,7 +55,7 @@ export async function createSandbox(deps: CreationDeps, sandbox: Sandbox, option
     throw error
   }
   const boot = async (signal: AbortSignal) => {
-    await turns.pass(sandbox.orgId, () => driver.create(specOf(sandbox), signal), signal)
+    await turns.use(() => driver.create(specOf(sandbox), signal), { key: sandbox.orgId, signal })
     await options.prepare?.(guest(id), sandbox, signal)
     const change = { status: 'running', startedAt: new Date() } as const
     const running = await set(id, change, ['creating'], creation && { creation, outcome: 'made' })

@@ -1,10 +1,10 @@
 import { ServiceError, isServiceError } from '../errors.ts'
-import { inTime } from '../lib/in-time.ts'
+import { withTimeout } from '../lib/async/timeout.ts'
 import type { Log } from '../lib/log.ts'
 import { verificationRecord } from './custom-domain.ts'
 import type { VerificationRecord } from './custom-domain.ts'
 import type { Preview } from './preview.ts'
-import type { SandboxStore } from './store.ts'
+import type { SandboxStore } from './ports/sandbox-store.ts'
 import { TxtLookups } from './txt-lookups.ts'
 import type { TxtResolver } from './txt-resolver.ts'
 
@@ -93,7 +93,7 @@ export class DomainProofs {
   async look(previews: readonly Preview[]): Promise<void> {
     const unverified = previews.filter(isUnverified)
     if (unverified.length === 0) return
-    await inTime(answerWaitMs, Promise.all(unverified.map((claim) => this.#run(claim, () => this.#verify(claim)))))
+    await withTimeout(answerWaitMs, Promise.all(unverified.map((claim) => this.#run(claim, () => this.#verify(claim)))))
   }
 
   /** Looks for the record of this preview from now on, until it is seen or the preview has gone. */

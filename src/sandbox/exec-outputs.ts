@@ -1,6 +1,6 @@
 import { isServiceError } from '../errors.ts'
-import { SharedRoom } from '../lib/shared-room.ts'
-import type { ProcessOutput } from './guest.ts'
+import { Semaphore } from '../lib/async/semaphore.ts'
+import type { ProcessOutput } from './ports/guest.ts'
 
 /** Outputs up to this size wait in no line: a connection's own buffers take them, however slowly its client reads. */
 const smallBytesMax = 64 * 1024
@@ -8,44 +8,44 @@ const smallBytesMax = 64 * 1024
  * What one organisation, and all together, may be reading from sandboxes at a time, and as many large outputs may be unsent. An output
  * has at most 8 MiB of each stream.
  */
-const places = { ofOneMax: 4, ofAllMax: 16 }
+const outputsMax = { permitsPerKey: 4, permits: 16 }
 
 /**
  * Bounds the outputs in memory, from the guest's answer until they were sent on. Clients that read slowly hold up large outputs
  * alone, and first those of their own organisation.
  */
 export class ExecOutputs {
-  readonly #reads = new SharedRoom(places)
-  readonly #unsent = new SharedRoom(places)
+  readonly #reads = new Semaphore(outputsMax)
+  readonly #unsent = new Semaphore(outputsMax)
 
   /** Reads an output; a large one is among those in memory until `sent` settles. */
   async take(orgId: string, read: Read, sent?: Promise<unknown>): Promise<ProcessOutput> {
-    const leaveRead = await this.#reads.enter(orgId)
+    const releaseRead = await this.#reads.acquire({ key: orgId })
     try {
       if (sent === undefined) return await read()
-      const leave = this.#unsent.tryEnter(orgId)
-      if (leave !== undefined) return await readInto(leave, read, sent)
+      const release = this.#unsent.tryAcquire({ key: orgId })
+      if (release !== undefined) return await readInto(release, read, sent)
       // What waits in line must take no memory, and be there when its turn comes: the guest forgets what was sent.
       const output = await readSmall(read)
       if (output !== undefined) return output
     } finally {
-      leaveRead()
+      releaseRead()
     }
-    return await readInto(await this.#unsent.enter(orgId), read, sent)
+    return await readInto(await this.#unsent.acquire({ key: orgId }), read, sent)
   }
 }
 
 /** See `Guest.output`. */
 type Read = (bytesMax?: number) => Promise<ProcessOutput>
 
-async function readInto(leave: () => void, read: Read, sent: Promise<unknown>): Promise<ProcessOutput> {
+async function readInto(release: () => void, read: Read, sent: Promise<unknown>): Promise<ProcessOutput> {
   try {
     const output = await read()
-    if (isSmall(output)) leave()
-    else void sent.then(leave, leave)
+    if (isSmall(output)) release()
+    else void sent.then(release, release)
     return output
   } catch (error) {
-    leave()
+    release()
     throw error
   }
 }

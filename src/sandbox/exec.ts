@@ -13,7 +13,7 @@ import type {
   StartPty,
 } from './api.ts'
 import { ExecOutputs } from './exec-outputs.ts'
-import type { Attachment, ProcessInfo, ProcessOutput, SpawnRequest } from './guest.ts'
+import type { Attachment, ProcessInfo, ProcessOutput, SpawnRequest } from './ports/guest.ts'
 import { demand, demandEnvs, demandInteger, demandPath } from './input.ts'
 import type { Lifecycle } from './lifecycle.ts'
 import { type ProcessKind, demandKind, newInternalProcessId, processKind } from './process-id.ts'

@@ -3,11 +3,11 @@ import type { Readable } from 'node:stream'
 import { ServiceError } from '../errors.ts'
 import { equalSecrets } from '../lib/secret.ts'
 import type { FileOperation, FileService, SignedQuery, SignFile } from './api.ts'
-import type { DirectoryEntry, FileStat } from './guest.ts'
+import type { DirectoryEntry, FileStat } from './ports/guest.ts'
 import { demand, demandInteger, demandPath } from './input.ts'
 import type { Lifecycle } from './lifecycle.ts'
 import { demandAlive } from './sandbox.ts'
-import type { SandboxStore } from './store.ts'
+import type { SandboxStore } from './ports/sandbox-store.ts'
 
 const expiresInSecondsDefault = 3600
 const expiresInSecondsMax = 86_400

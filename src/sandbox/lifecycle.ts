@@ -4,8 +4,8 @@ import type { Creation, CreationNote } from '../lib/creation.ts'
 import type { Log } from '../lib/log.ts'
 import { ActivityNotes } from './activity-notes.ts'
 import { type CreationOptions, type Prepare, createSandbox } from './creation.ts'
-import type { RuntimeDriver, SandboxExit, SandboxSpec } from './driver.ts'
-import type { Guest } from './guest.ts'
+import type { RuntimeDriver, SandboxExit, SandboxSpec } from './ports/runtime-driver.ts'
+import type { Guest } from './ports/guest.ts'
 import { IdleClocks } from './idle.ts'
 import type { SandboxLimits } from './limits.ts'
 import { Moves } from './moves.ts'
@@ -14,7 +14,7 @@ import { clientsActiveAtMs } from './process-id.ts'
 import { RunningPlaces } from './running-places.ts'
 import { type Sandbox, type SandboxChange, type SandboxStatus, notUsable, statusesBefore } from './sandbox.ts'
 import { Starts, stoppedMeanwhile } from './starts.ts'
-import type { SandboxStore } from './store.ts'
+import type { SandboxStore } from './ports/sandbox-store.ts'
 import { withinWakeWait } from './wake-wait.ts'
 
 export interface LifecycleDeps {
@@ -149,7 +149,10 @@ export class Lifecycle {
       if (sandbox.status !== 'hibernated') throw notUsable(sandbox)
       return await this.#places.forWake(sandbox.orgId, async () => {
         const prepare = await this.#wakePreparation(sandbox)
-        await this.#moves.turns.pass(sandbox.orgId, () => this.#deps.driver.wake(specOf(sandbox), signal), signal)
+        await this.#moves.turns.use(() => this.#deps.driver.wake(specOf(sandbox), signal), {
+          key: sandbox.orgId,
+          signal,
+        })
         this.#ended.delete(sandboxId)
         try {
           await prepare(this.#deps.guest(sandboxId), sandbox, signal)
@@ -239,7 +242,7 @@ export class Lifecycle {
     return await this.#moves.still(sandboxId, async () => {
       const sandbox = await this.#known(sandboxId)
       if (sandbox.status !== 'running') throw notUsable(sandbox)
-      return await this.#moves.turns.pass(sandbox.orgId, work, this.#moves.closing)
+      return await this.#moves.turns.use(work, { key: sandbox.orgId, signal: this.#moves.closing })
     })
   }
 
@@ -316,7 +319,7 @@ export class Lifecycle {
   /** What could not be prepared hibernates once more. Where that fails and it runs on, the record says so and why. */
   async #sleepAgain({ id, orgId }: Sandbox, error: unknown, signal: AbortSignal): Promise<void> {
     try {
-      await this.#moves.turns.pass(orgId, () => this.#deps.driver.hibernate(id), signal)
+      await this.#moves.turns.use(() => this.#deps.driver.hibernate(id), { key: orgId, signal })
     } catch (cause) {
       if (signal.aborted) return
       this.#deps.log.warn({ err: cause, sandboxId: id }, 'a sandbox could not be put back to sleep')

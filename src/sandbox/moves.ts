@@ -1,5 +1,5 @@
-import { KeyedGate } from '../lib/keyed-gate.ts'
-import { KeyedLock } from '../lib/keyed-lock.ts'
+import { Semaphore } from '../lib/async/semaphore.ts'
+import { KeyedMutex } from '../lib/async/mutex.ts'
 import { type Sandbox, demandAlive } from './sandbox.ts'
 import { serverStops } from './starts.ts'
 
@@ -18,15 +18,15 @@ import { serverStops } from './starts.ts'
  * So who holds a lock may wait for a turn, and nobody who has a turn waits for a lock: that would be a deadlock.
  */
 export class Moves {
-  readonly turns: KeyedGate
-  readonly #locks = new KeyedLock()
+  readonly turns: Semaphore
+  readonly #locks = new KeyedMutex()
   /** Sandboxes that are in a move right now. */
   readonly #moving = new Set<string>()
   readonly #closing = new AbortController()
 
   /** `turnsAtOnce` is for each organisation. */
   constructor(turnsAtOnce: number) {
-    this.turns = new KeyedGate(turnsAtOnce)
+    this.turns = new Semaphore({ permitsPerKey: turnsAtOnce })
   }
 
   /** Aborts when the server ends. */
@@ -49,14 +49,14 @@ export class Moves {
   async runInTurn<Result>(sandbox: Sandbox, work: () => Promise<Result>): Promise<Result> {
     demandAlive(sandbox)
     for (;;) {
-      const leave = await this.turns.enter(sandbox.orgId, this.closing)
+      const release = await this.turns.acquire({ key: sandbox.orgId, signal: this.closing })
       try {
         this.closing.throwIfAborted()
-        if (!this.#locks.isBusy(sandbox.id)) return await this.run(sandbox.id, work)
+        if (!this.#locks.isLocked(sandbox.id)) return await this.run(sandbox.id, work)
       } finally {
-        leave()
+        release()
       }
-      await this.#locks.idle(sandbox.id)
+      await this.#locks.settled(sandbox.id)
     }
   }
 
@@ -67,12 +67,12 @@ export class Moves {
 
   /** Resolves when a move under way has ended, with those that wait for it. */
   async settled(sandboxId: string): Promise<void> {
-    if (this.#moving.has(sandboxId)) await this.#locks.idle(sandboxId)
+    if (this.#moving.has(sandboxId)) await this.#locks.settled(sandboxId)
   }
 
   /** Resolves when all moves have ended. Those that wait for a turn without a signal of their own give up. */
   async close(): Promise<void> {
     this.#closing.abort(serverStops())
-    await this.#locks.allIdle()
+    await this.#locks.allSettled()
   }
 }

@@ -1,5 +1,5 @@
 import { newId } from '../lib/id.ts'
-import type { SandboxSpec } from './driver.ts'
+import type { SandboxSpec } from './ports/runtime-driver.ts'
 import type { Sandbox, SandboxChange } from './sandbox.ts'
 
 type NewSandbox = {

@@ -4,13 +4,13 @@ import type { EventBus } from '../events/bus.ts'
 import type { CreateOptions } from '../lib/creation.ts'
 import { newId } from '../lib/id.ts'
 import type { CreatePatch, PatchService } from './api.ts'
-import type { Guest } from './guest.ts'
+import type { Guest } from './ports/guest.ts'
 import { demand } from './input.ts'
 import { newInternalProcessId } from './process-id.ts'
 import type { SandboxLimits } from './limits.ts'
 import { type Patch, type PatchStrategy, patchStrategies } from './patch.ts'
 import type { Sandbox } from './sandbox.ts'
-import type { SandboxStore } from './store.ts'
+import type { SandboxStore } from './ports/sandbox-store.ts'
 
 const descriptionLengthMax = 4096
 const stderrLengthMax = 16 * 1024

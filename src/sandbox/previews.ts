@@ -2,18 +2,18 @@ import type { Duplex } from 'node:stream'
 import { ServiceError, isServiceError } from '../errors.ts'
 import type { CreateOptions, Creation } from '../lib/creation.ts'
 import { newId } from '../lib/id.ts'
-import { KeyedLock } from '../lib/keyed-lock.ts'
+import { KeyedMutex } from '../lib/async/mutex.ts'
 import { sha256 } from '../lib/secret.ts'
 import type { PreviewService, PreviewTarget, PutPreview } from './api.ts'
 import { readCustomHostname } from './custom-domain.ts'
 import type { VerificationRecord } from './custom-domain.ts'
 import type { DomainProofs } from './domain-proofs.ts'
-import type { Guest } from './guest.ts'
+import type { Guest } from './ports/guest.ts'
 import { demand, demandInteger, previewToken } from './input.ts'
 import type { Lifecycle } from './lifecycle.ts'
 import type { Preview, PreviewDeclaration, SslStatus } from './preview.ts'
 import { demandAlive } from './sandbox.ts'
-import type { SandboxStore } from './store.ts'
+import type { SandboxStore } from './ports/sandbox-store.ts'
 
 export interface PreviewDomain {
   /** Host of the previews without scheme and port, such as `preview.localhost`. */
@@ -46,7 +46,7 @@ const ownLabelPattern = /^(sb-[a-z0-9]{12,40})-p([1-9][0-9]{0,4})$/
 export class Previews implements PreviewService {
   readonly #deps: PreviewsDeps
   /** By organisation: its claims are counted and made one after the other. */
-  readonly #claiming = new KeyedLock()
+  readonly #claiming = new KeyedMutex()
 
   constructor(deps: PreviewsDeps) {
     this.#deps = deps

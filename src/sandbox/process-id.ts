@@ -1,6 +1,6 @@
 import { ServiceError } from '../errors.ts'
 import { newId } from '../lib/id.ts'
-import type { ProcessInfo } from './guest.ts'
+import type { ProcessInfo } from './ports/guest.ts'
 
 /** What a process is to clients: an exec session, a terminal, or none of theirs, such as an agent or a patch. Its id tells. */
 export type ProcessKind = 'exec' | 'pty' | 'internal'

@@ -1,6 +1,6 @@
 import type { Log } from '../lib/log.ts'
-import type { RuntimeDriver } from './driver.ts'
-import type { SandboxStore } from './store.ts'
+import type { RuntimeDriver } from './ports/runtime-driver.ts'
+import type { SandboxStore } from './ports/sandbox-store.ts'
 
 interface PurgeDeps {
   store: SandboxStore

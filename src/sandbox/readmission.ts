@@ -3,7 +3,7 @@ import { newId } from '../lib/id.ts'
 import type { Checkpoint } from './checkpoint.ts'
 import { newSandbox } from './new-sandbox.ts'
 import type { SandboxStatus } from './sandbox.ts'
-import type { SandboxStore } from './store.ts'
+import type { SandboxStore } from './ports/sandbox-store.ts'
 
 /**
  * Makes the store know a sandbox whose disk is back from quarantine, and returns its state. One that it does not know gets a row

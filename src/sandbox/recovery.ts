@@ -1,9 +1,9 @@
 import type { Log } from '../lib/log.ts'
-import type { QuarantineReason, ReconcileReport, RuntimeDriver } from './driver.ts'
+import type { QuarantineReason, ReconcileReport, RuntimeDriver } from './ports/runtime-driver.ts'
 import type { Lifecycle } from './lifecycle.ts'
 import { hibernateReturned } from './readmission.ts'
 import type { Sandbox } from './sandbox.ts'
-import type { SandboxStore } from './store.ts'
+import type { SandboxStore } from './ports/sandbox-store.ts'
 
 interface RecoveryDeps {
   store: SandboxStore

@@ -1,6 +1,6 @@
 import { ServiceError } from '../errors.ts'
-import { KeyedLock } from '../lib/keyed-lock.ts'
-import type { SandboxStore } from './store.ts'
+import { KeyedMutex } from '../lib/async/mutex.ts'
+import type { SandboxStore } from './ports/sandbox-store.ts'
 
 const retryAfterSeconds = 10
 
@@ -11,7 +11,7 @@ const retryAfterSeconds = 10
 export class RunningPlaces {
   readonly #store: SandboxStore
   readonly #max: number
-  readonly #locks = new KeyedLock()
+  readonly #locks = new KeyedMutex()
   /** Wakes, which no record counts until they are done. */
   readonly #waking = new Map<string, number>()
 

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import type { OrganisationStore } from '../sandbox/index.ts'
+import type { OrganisationStore } from '../organisation/index.ts'
 import { sha256 } from '../lib/secret.ts'
 import { configureApiKey, makeFirstApiKey } from './api-key.ts'
 

@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto'
 import { credentialPrefix } from '../lib/credential.ts'
 import { newId } from '../lib/id.ts'
 import { sha256 } from '../lib/secret.ts'
-import type { OrganisationStore } from '../sandbox/index.ts'
+import type { OrganisationStore } from '../organisation/index.ts'
 
 /** Makes the configured key the only one of the default organisation: whoever sets another has ended the one before. */
 export async function configureApiKey(organisations: OrganisationStore, configured: string): Promise<void> {

@@ -3,7 +3,7 @@
  * `--requirements` only what setup must know before it makes anything. It reads what it needs of the environment by itself,
  * since it must also help where the configuration is at fault.
  */
-import { checkHost, unmetRequirements, type CheckReport } from '../runtime/host-check/index.ts'
+import { checkHost, unmetRequirements, type CheckReport } from '../runtime/doctor/index.ts'
 
 const places = {
   imageDir: process.env['ATOLL_IMAGE_DIR'] || '/var/lib/atoll/images',

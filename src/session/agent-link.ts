@@ -6,9 +6,9 @@ import type { Log } from '../lib/log.ts'
 import type { SandboxService } from '../sandbox/index.ts'
 import type { AgentCodec, AgentOutput } from './agent-codec.ts'
 import { AgentConnection, type ConnectionEnd } from './agent-connection.ts'
-import { backOff } from './back-off.ts'
+import { backOff } from '../lib/async/retry.ts'
 import { configureCommand, endAgents, findSandbox, runningAgents, startAgent, writeSkills } from './boot.ts'
-import { type SessionConfig, type SessionLimits, type SessionTimings } from './config.ts'
+import { retryBackOff, type SessionConfig, type SessionLimits, type SessionTimings } from './config.ts'
 import { hasWork, type Progress } from './draft.ts'
 import { Escalation } from './escalation.ts'
 import type { Ledger } from './ledger.ts'
@@ -202,7 +202,7 @@ export class AgentLink {
     }
     if (this.#life.signal.aborted) return 'wait'
     if (end.type === 'exited') await this.#agentGone(processId, `status ${end.exitCode}`, end.stderr)
-    else await this.#backOff(performance.now() - attachedAt > timings.retryLastMs ? 1 : ++this.#attachFailures)
+    else await this.#backOff(performance.now() - attachedAt > timings.retryMaxMs ? 1 : ++this.#attachFailures)
     return 'again'
   }
 
@@ -404,7 +404,7 @@ export class AgentLink {
   }
 
   async #backOff(failures: number): Promise<void> {
-    await backOff(failures, this.#deps.timings, this.#life.signal)
+    await backOff(failures, retryBackOff(this.#deps.timings), this.#life.signal)
   }
 }
 

@@ -1,4 +1,5 @@
 import { availableParallelism } from 'node:os'
+import type { BackOff } from '../lib/async/retry.ts'
 import type { ModelPrice } from '../lib/model-price.ts'
 
 /** What the operator decides about sessions; `server/` reads it from the environment. */
@@ -67,10 +68,10 @@ export const defaultSessionLimits: SessionLimits = {
 export interface SessionTimings {
   /** Back-off before a lost agent is attached to or started again: doubles from the first to the last. */
   retryFirstMs: number
-  retryLastMs: number
+  retryMaxMs: number
   /** The same between attempts at what is lacking for the moment. */
   shortageFirstMs: number
-  shortageLastMs: number
+  shortageMaxMs: number
   /** One of many sessions that lack the same lets the next one try after this time. */
   shortageAttemptMs: number
   /** From the attachment to `configured`; an agent that needs longer is killed and started again. */
@@ -90,11 +91,16 @@ export interface SessionTimings {
   forkSweepMs: number
 }
 
+/** Pauses between attempts at an agent. */
+export function retryBackOff({ retryFirstMs, retryMaxMs }: SessionTimings): BackOff {
+  return { firstMs: retryFirstMs, maxMs: retryMaxMs }
+}
+
 export const defaultSessionTimings: SessionTimings = {
   retryFirstMs: 100,
-  retryLastMs: 5000,
+  retryMaxMs: 5000,
   shortageFirstMs: 1000,
-  shortageLastMs: 30_000,
+  shortageMaxMs: 30_000,
   shortageAttemptMs: 15_000,
   agentStartMs: 60_000,
   agentStartTurnMs: 15_000,

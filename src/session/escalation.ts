@@ -7,7 +7,7 @@ const { SIGINT, SIGKILL } = constants.signals
 /**
  * Makes an agent end its turn that was asked to:
  *
- *     (none) ──begin──► asked ──interruptAskMs──► SIGINT ──interruptSigintMs──► SIGKILL, again every retryLastMs
+ *     (none) ──begin──► asked ──interruptAskMs──► SIGINT ──interruptSigintMs──► SIGKILL, again every retryMaxMs
  *                         any ──stop──► (none)
  */
 export class Escalation {
@@ -34,13 +34,13 @@ export class Escalation {
   }
 
   async #run(signal: AbortSignal): Promise<void> {
-    const { interruptAskMs, interruptSigintMs, retryLastMs } = this.#timings
+    const { interruptAskMs, interruptSigintMs, retryMaxMs } = this.#timings
     await pause(interruptAskMs, signal)
     if (!signal.aborted) await this.#send(SIGINT, signal)
     await pause(interruptSigintMs, signal)
     while (!signal.aborted) {
       await this.#send(SIGKILL, signal)
-      await pause(retryLastMs, signal)
+      await pause(retryMaxMs, signal)
     }
   }
 }

@@ -1,4 +1,4 @@
-import type { FairYield } from '../lib/fair-yield.ts'
+import type { FairYield } from '../lib/async/fair-yield.ts'
 import { eventPages, messagePages } from './history.ts'
 import type { Message, SessionEvent, StreamEvent } from './session.ts'
 import type { SessionStore } from './store.ts'

@@ -1,5 +1,5 @@
 import type { Creation } from '../lib/creation.ts'
-import type { FairYield } from '../lib/fair-yield.ts'
+import type { FairYield } from '../lib/async/fair-yield.ts'
 import { newId } from '../lib/id.ts'
 import type { Checkpoint } from '../sandbox/index.ts'
 import { unusedTokenHash } from './draft.ts'

@@ -1,4 +1,4 @@
-import type { FairYield } from '../lib/fair-yield.ts'
+import type { FairYield } from '../lib/async/fair-yield.ts'
 import type { Message, SessionEvent } from './session.ts'
 import { rowPageBytes } from './store.ts'
 import type { RowPage, SessionStore } from './store.ts'

@@ -97,7 +97,7 @@ test('an agent that ignores everything and never stops talking is killed, howeve
   }
   const wrap: Wrap = (port) => ((port as object) === world.store ? (slow as typeof port) : port)
   // Each signal has one chance.
-  const service = world.serve({ timings: { ...timings, retryLastMs: 60_000 } }, wrap)
+  const service = world.serve({ timings: { ...timings, retryMaxMs: 60_000 } }, wrap)
   world.sandboxes.script = stubborn({ interrupt: () => false, signal: () => false })
   const { session } = await service.create(orgId, simple)
   await thinking(session.id)
@@ -122,7 +122,7 @@ test('an agent that says its result and never ends the turn can be interrupted',
 })
 
 test('an interrupt of a turn whose agent has just died ends the turn at once', async () => {
-  const service = world.serve({ timings: { ...timings, retryFirstMs: 5000, retryLastMs: 5000 } })
+  const service = world.serve({ timings: { ...timings, retryFirstMs: 5000, retryMaxMs: 5000 } })
   world.sandboxes.script = stubborn({})
   const { session } = await service.create(orgId, simple)
   await thinking(session.id)

@@ -1,6 +1,6 @@
 import { ServiceError } from '../errors.ts'
 import type { EventBus } from '../events/bus.ts'
-import { KeyedLock } from '../lib/keyed-lock.ts'
+import { KeyedMutex } from '../lib/async/mutex.ts'
 import { Draft, noted, type Progress } from './draft.ts'
 import type { OutputLimits } from './output-budget.ts'
 import type { Session } from './session.ts'
@@ -17,7 +17,7 @@ export class Ledger {
   readonly #store: SessionStore
   readonly #bus: EventBus
   readonly #limits: OutputLimits
-  readonly #lock = new KeyedLock()
+  readonly #lock = new KeyedMutex()
   #progress: Progress | undefined
   #lastSequence = 0
 

@@ -1,6 +1,6 @@
 import type { SandboxService } from '../sandbox/index.ts'
 import { previewPort, type SessionTimings } from './config.ts'
-import { inTime } from '../lib/in-time.ts'
+import { withTimeout } from '../lib/async/timeout.ts'
 import type { Ledger } from './ledger.ts'
 import { PreviewWatch } from './preview-watch.ts'
 import { detectFramework, inspectionMs } from './project.ts'
@@ -34,7 +34,7 @@ export class ProjectWatch {
 
   /** Looks at what a turn has left in the sandbox; what it is built with, if that is known in time. */
   async inspect(): Promise<string | undefined> {
-    const [framework] = await Promise.all([this.#framework(), inTime(inspectionMs, this.#preview.lookNow())])
+    const [framework] = await Promise.all([this.#framework(), withTimeout(inspectionMs, this.#preview.lookNow())])
     return framework
   }
 

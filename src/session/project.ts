@@ -1,5 +1,5 @@
 import type { DirectoryEntry, FileService } from '../sandbox/index.ts'
-import { inTime } from '../lib/in-time.ts'
+import { withTimeout } from '../lib/async/timeout.ts'
 
 /** How long a turn waits for what its sandbox is asked at its end. A slow or hostile one does not keep it from ending. */
 export const inspectionMs = 2000
@@ -33,7 +33,7 @@ interface Place {
  * answer in time.
  */
 export async function detectFramework(place: Place): Promise<string | undefined> {
-  return await inTime(
+  return await withTimeout(
     inspectionMs,
     inspect(place).catch(() => undefined),
   )

@@ -1,4 +1,4 @@
-import { Gate } from '../lib/gate.ts'
+import { Semaphore } from '../lib/async/semaphore.ts'
 import { eventText } from './event-text.ts'
 import type { StreamEvent } from './session.ts'
 import { streamPageBytes } from './store.ts'
@@ -25,7 +25,7 @@ interface CachedPage {
  */
 export class ReplayPages {
   readonly #store: Pick<SessionStore, 'stream'>
-  readonly #gate = new Gate(readsAtOnce)
+  readonly #semaphore = new Semaphore({ permits: readsAtOnce })
   /** In order of last use. */
   readonly #pages = new Map<string, CachedPage>()
   #textLength = 0
@@ -65,7 +65,7 @@ export class ReplayPages {
   }
 
   async #load(sessionId: string, start: number, end: number): Promise<StreamEvent[]> {
-    const events = await this.#gate.pass(() => this.#store.stream(sessionId, start, end - start))
+    const events = await this.#semaphore.use(() => this.#store.stream(sessionId, start, end - start))
     if (events.length > 0) return events
     throw new Error(`session ${sessionId} has none of the events from ${start + 1} to ${end}`)
   }

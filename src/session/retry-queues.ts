@@ -1,11 +1,11 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { ServiceError } from '../errors.ts'
-import { Gate } from '../lib/gate.ts'
+import { Semaphore } from '../lib/async/semaphore.ts'
 
 type PauseMs = (failures: number, shortage: ServiceError) => number
 
 interface Queue {
-  readonly gate: Gate
+  readonly semaphore: Semaphore
   members: number
   /** In a row; the pause grows with them. */
   failures: number
@@ -37,7 +37,12 @@ export class RetryQueues {
   }
 
   join(orgId: string): RetryMember {
-    const queue = this.#queues.get(orgId) ?? { gate: new Gate(1), members: 0, failures: 0, notBefore: 0 }
+    const queue = this.#queues.get(orgId) ?? {
+      semaphore: new Semaphore({ permits: 1 }),
+      members: 0,
+      failures: 0,
+      notBefore: 0,
+    }
     this.#queues.set(orgId, queue)
     queue.members += 1
     const forget = () => {
@@ -70,7 +75,7 @@ export class RetryMember {
 
   /** Waits until it is this session's turn to try. Throws the signal's reason when that aborts. */
   async acquire(signal: AbortSignal): Promise<void> {
-    const release = await this.#queue.gate.enter(signal)
+    const release = await this.#queue.semaphore.acquire({ signal })
     try {
       const pause = this.#queue.notBefore - performance.now()
       if (pause > 0) await sleep(Math.ceil(pause), undefined, { signal })

@@ -1,7 +1,7 @@
 import { ServiceError } from '../errors.ts'
 import type { EventBus } from '../events/bus.ts'
 import { newId } from '../lib/id.ts'
-import { FairYield } from '../lib/fair-yield.ts'
+import { FairYield } from '../lib/async/fair-yield.ts'
 import type { Log } from '../lib/log.ts'
 import type { SandboxService } from '../sandbox/index.ts'
 import {
@@ -31,7 +31,7 @@ import { exportRecords } from './export.ts'
 import { ForkCheckpoints } from './fork-checkpoints.ts'
 import { forkSession } from './fork.ts'
 import { readHistory } from './history.ts'
-import { inTime } from '../lib/in-time.ts'
+import { withTimeout } from '../lib/async/timeout.ts'
 import { checkCreate, checkText } from './input.ts'
 import { demandQueued, hasEnded } from './ledger.ts'
 import { RetryQueues } from './retry-queues.ts'
@@ -386,7 +386,7 @@ class Sessions implements RunningSessionService {
   async #demandCheckpoint(orgId: string, checkpointId: string): Promise<void> {
     // Whoever starts from it hears of a later failure.
     const settled = this.#deps.sandboxes.checkpoints.settled(orgId, checkpointId)
-    const checkpoint = await inTime(checkpointCheckMs, settled)
+    const checkpoint = await withTimeout(checkpointCheckMs, settled)
     if (checkpoint?.status === 'failed') throw new ServiceError('conflict', `checkpoint ${checkpointId} has failed`)
   }
 

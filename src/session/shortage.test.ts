@@ -221,7 +221,7 @@ test('another reason is told too', async () => {
   ])
 })
 
-const slow = { shortageFirstMs: 60_000, shortageLastMs: 60_000 }
+const slow = { shortageFirstMs: 60_000, shortageMaxMs: 60_000 }
 
 test('a deletion during the wait acts at once and leaves nothing', async () => {
   await service.close()
@@ -335,7 +335,7 @@ test('an attempt is not made before the time that the refusal named', async () =
 
 test('of many that wait one tries at a time, each has its chance, and who comes later waits behind them', async () => {
   await service.close()
-  service = world.serve({ timings: { shortageFirstMs: 5, shortageLastMs: 5 } })
+  service = world.serve({ timings: { shortageFirstMs: 5, shortageMaxMs: 5 } })
   let room = 0
   let trying = 0
   let most = 0

@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { type ErrorCode, isServiceError, type ServiceError } from '../errors.ts'
-import { pauseMs } from './back-off.ts'
+import { backOffMs } from '../lib/async/retry.ts'
 import type { SessionLimits, SessionTimings } from './config.ts'
 import type { Ledger } from './ledger.ts'
 import type { RetryMember, RetryQueues } from './retry-queues.ts'
@@ -127,8 +127,8 @@ export class ShortageWait {
 
 /** Between attempts: never less than the refusal named, and not the same for all who were refused together. */
 export function shortagePauseMs(failures: number, { details }: ServiceError, timings: SessionTimings): number {
-  const { shortageFirstMs, shortageLastMs } = timings
+  const { shortageFirstMs, shortageMaxMs } = timings
   const named = typeof details['retryAfterSeconds'] === 'number' ? details['retryAfterSeconds'] * 1000 : 0
-  const grown = pauseMs(failures, { firstMs: shortageFirstMs, lastMs: shortageLastMs })
+  const grown = backOffMs(failures, { firstMs: shortageFirstMs, maxMs: shortageMaxMs })
   return Math.max(named, grown) * (1 + Math.random() / 4)
 }

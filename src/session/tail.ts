@@ -1,5 +1,5 @@
 import type { EventBus } from '../events/bus.ts'
-import type { FairYield } from '../lib/fair-yield.ts'
+import type { FairYield } from '../lib/async/fair-yield.ts'
 import { isLastPage, pageEvents, textLength } from './replay.ts'
 import type { StreamEvent } from './session.ts'
 import type { SessionStore } from './store.ts'

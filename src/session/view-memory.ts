@@ -1,5 +1,4 @@
-import { KeyedGate } from '../lib/keyed-gate.ts'
-import { SharedRoom } from '../lib/shared-room.ts'
+import { Semaphore } from '../lib/async/semaphore.ts'
 import type { ViewOptions } from './api.ts'
 import type { Artifact, Session } from './session.ts'
 import type { SessionStore } from './store.ts'
@@ -7,7 +6,7 @@ import type { SessionStore } from './store.ts'
 /** Views up to this size wait in no line: a connection's own buffers take them, however slowly its client reads. */
 const smallViewBytes = 64 * 1024
 /** Views of the largest size that one organisation, and all together, may have in memory until they were sent. */
-const fullViews = { ofOneMax: 4, ofAllMax: 12 }
+const fullViews = { permitsPerKey: 4, permits: 12 }
 /** Of one session: a browser that has its token, and takes nothing, holds up that session alone. */
 const viewsOfSessionMax = 2
 
@@ -15,14 +14,14 @@ const viewsOfSessionMax = 2
 export class ViewMemory {
   readonly #store: Pick<SessionStore, 'historyBytes'>
   /** In bytes of unsent views. */
-  readonly #unsent: SharedRoom
-  readonly #unsentOfSession = new KeyedGate(viewsOfSessionMax)
+  readonly #unsent: Semaphore
+  readonly #unsentOfSession = new Semaphore({ permitsPerKey: viewsOfSessionMax })
 
   constructor(store: Pick<SessionStore, 'historyBytes'>, historyBytesMax: number) {
     this.#store = store
-    this.#unsent = new SharedRoom({
-      ofOneMax: fullViews.ofOneMax * historyBytesMax,
-      ofAllMax: fullViews.ofAllMax * historyBytesMax,
+    this.#unsent = new Semaphore({
+      permitsPerKey: fullViews.permitsPerKey * historyBytesMax,
+      permits: fullViews.permits * historyBytesMax,
     })
   }
 
@@ -46,15 +45,16 @@ export class ViewMemory {
     }
     const over = sent.then(note, note)
     const [first, ...others] = sessions
-    const leaveSession = first && others.length === 0 ? await this.#unsentOfSession.enter(first.id) : undefined
-    const leaveRoom = await this.#unsent.enter(orgId, bytes)
+    const releaseSession =
+      first && others.length === 0 ? await this.#unsentOfSession.acquire({ key: first.id }) : undefined
+    const releaseMemory = await this.#unsent.acquire({ key: orgId, weight: bytes })
     try {
       if (isOver) throw new DOMException('the client has gone', 'AbortError')
       return await load()
     } finally {
       void over.then(() => {
-        leaveRoom()
-        leaveSession?.()
+        releaseMemory()
+        releaseSession?.()
       })
     }
   }

@@ -2,9 +2,9 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { isServiceError, ServiceError } from '../errors.ts'
 import { AgentLink, type WorkerDeps } from './agent-link.ts'
 import type { Creation } from '../lib/creation.ts'
-import { KeyedLock } from '../lib/keyed-lock.ts'
-import { backOff } from './back-off.ts'
-import type { SessionLimits } from './config.ts'
+import { KeyedMutex } from '../lib/async/mutex.ts'
+import { backOff } from '../lib/async/retry.ts'
+import { retryBackOff, type SessionLimits } from './config.ts'
 import { hasWork, type Progress } from './draft.ts'
 import { dropForkCheckpoint } from './fork-checkpoints.ts'
 import { demandQueued, hasEnded, Ledger } from './ledger.ts'
@@ -38,7 +38,7 @@ export class SessionWorker {
   #poked = false
   #wakeLoop = () => {}
   #ending: Promise<void> | undefined
-  readonly #stillness = new KeyedLock()
+  readonly #stillness = new KeyedMutex()
   #forkCheckpointTried = false
   #failures = 0
 
@@ -237,7 +237,7 @@ export class SessionWorker {
         if (signal.aborted || (await this.#hasEnded())) break
         this.#deps.log.warn({ err: error, sessionId: this.sessionId }, 'a step of a session failed')
         this.#ledger.invalidate()
-        await backOff(++this.#failures, this.#deps.timings, signal)
+        await backOff(++this.#failures, retryBackOff(this.#deps.timings), signal)
       }
     }
     this.#agent.leaveStartSlot()

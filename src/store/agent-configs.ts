@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto'
 import { sql } from 'kysely'
 import type { ExpressionBuilder, Kysely } from 'kysely'
-import { FairYield } from '../lib/fair-yield.ts'
+import { FairYield } from '../lib/async/fair-yield.ts'
 import type { AgentConfig } from '../session/session.ts'
 import type { Instructions } from '../session/store.ts'
 import type { Database } from './schema.ts'

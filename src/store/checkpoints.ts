@@ -1,7 +1,7 @@
 import { sql } from 'kysely'
 import type { Kysely, Selectable, Updateable } from 'kysely'
 import type { Checkpoint } from '../sandbox/checkpoint.ts'
-import type { SandboxStore } from '../sandbox/store.ts'
+import type { SandboxStore } from '../sandbox/ports/sandbox-store.ts'
 import { recordMade } from './creations.ts'
 import { anyOf, cleared, present } from './rows.ts'
 import type { CheckpointTable, Database } from './schema.ts'

@@ -1,7 +1,7 @@
 import type { Kysely } from 'kysely'
 import { newId } from '../lib/id.ts'
 import { ServiceError } from '../errors.ts'
-import type { OrganisationStore } from '../sandbox/organisation.ts'
+import type { OrganisationStore } from '../organisation/index.ts'
 import type { Database } from './schema.ts'
 import { strict } from './text.ts'
 

@@ -1,6 +1,6 @@
 import type { Kysely } from 'kysely'
 import { ServiceError } from '../errors.ts'
-import type { SandboxStore } from '../sandbox/store.ts'
+import type { SandboxStore } from '../sandbox/ports/sandbox-store.ts'
 import { recordMade } from './creations.ts'
 import type { Database } from './schema.ts'
 import { strict } from './text.ts'

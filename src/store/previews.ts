@@ -1,7 +1,7 @@
 import { sql } from 'kysely'
 import type { ExpressionBuilder, Kysely } from 'kysely'
 import type { PreviewDeclaration, SslStatus } from '../sandbox/preview.ts'
-import type { PreviewDomainKey, SandboxStore } from '../sandbox/store.ts'
+import type { PreviewDomainKey, SandboxStore } from '../sandbox/ports/sandbox-store.ts'
 import { recordMade } from './creations.ts'
 import { present } from './rows.ts'
 import type { Database } from './schema.ts'

@@ -1,7 +1,7 @@
 import { sql } from 'kysely'
 import type { Kysely, Updateable } from 'kysely'
 import type { SandboxChange } from '../sandbox/sandbox.ts'
-import type { SandboxCounts, SandboxStore, TagKey } from '../sandbox/store.ts'
+import type { SandboxCounts, SandboxStore, TagKey } from '../sandbox/ports/sandbox-store.ts'
 import { checkpointStore } from './checkpoints.ts'
 import { recordOutcome } from './creations.ts'
 import { decodeCursor, page } from './cursor.ts'

@@ -1,7 +1,7 @@
 import type { ColumnType, Generated, JSONColumnType } from 'kysely'
 import type { ErrorCode } from '../errors.ts'
 import type { CheckpointStatus, SandboxConfig } from '../sandbox/checkpoint.ts'
-import type { CheckpointKind } from '../sandbox/driver.ts'
+import type { CheckpointKind } from '../sandbox/ports/runtime-driver.ts'
 import type { PatchStrategy } from '../sandbox/patch.ts'
 import type { SslStatus } from '../sandbox/preview.ts'
 import type { SandboxReason, SandboxStatus } from '../sandbox/sandbox.ts'

@@ -1,6 +1,6 @@
 import { sql } from 'kysely'
 import type { Kysely } from 'kysely'
-import { FairYield } from '../lib/fair-yield.ts'
+import { FairYield } from '../lib/async/fair-yield.ts'
 import type { Database } from './schema.ts'
 
 /** Of histories that one statement looks into: the database, which may have one connection alone, has other work. */

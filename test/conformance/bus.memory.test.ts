@@ -1,4 +1,4 @@
-import { createMemoryBus } from '../../src/bus/memory.ts'
+import { createMemoryBus } from '../../src/events/in-process-bus.ts'
 import { busConformance } from './bus.ts'
 
 busConformance('memory', () => {

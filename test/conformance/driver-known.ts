@@ -1,4 +1,4 @@
-import type { KnownResources } from '../../src/sandbox/driver.ts'
+import type { KnownResources } from '../../src/sandbox/ports/runtime-driver.ts'
 import type { DriverFixture } from './driver.ts'
 
 /** These are known. Unless it is said what was abandoned, all other things are. */

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict'
-import type { Guest } from '../../src/sandbox/guest.ts'
+import type { Guest } from '../../src/sandbox/ports/guest.ts'
 import { shell, succeed } from './driver-shell.ts'
 
 export const counterPort = 3000

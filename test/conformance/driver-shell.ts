@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { randomUUID } from 'node:crypto'
-import type { SandboxSpec } from '../../src/sandbox/driver.ts'
-import type { Guest } from '../../src/sandbox/guest.ts'
+import type { SandboxSpec } from '../../src/sandbox/ports/runtime-driver.ts'
+import type { Guest } from '../../src/sandbox/ports/guest.ts'
 
 /** How many times longer things may take here than on a machine of today: more than once under emulation. */
 export const slowness = Number(process.env['ATOLL_TEST_SLOWNESS'] ?? 1)

@@ -2,7 +2,7 @@
 import { randomUUID } from 'node:crypto'
 import { createRuncDriver } from '../../src/runtime/index.ts'
 import { recordedIds } from '../../src/runtime/runc/records.ts'
-import type { CheckpointKind } from '../../src/sandbox/driver.ts'
+import type { CheckpointKind } from '../../src/sandbox/ports/runtime-driver.ts'
 
 const { sandboxIds, cycled, ...options } = JSON.parse(process.argv[2] ?? '{}') as {
   dataDir: string

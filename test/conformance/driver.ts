@@ -3,8 +3,8 @@
  */
 import assert from 'node:assert/strict'
 import { after, before, describe, test } from 'node:test'
-import type { KnownResources, ReconcileReport, RuntimeDriver } from '../../src/sandbox/driver.ts'
-import type { Guest } from '../../src/sandbox/guest.ts'
+import type { KnownResources, ReconcileReport, RuntimeDriver } from '../../src/sandbox/ports/runtime-driver.ts'
+import type { Guest } from '../../src/sandbox/ports/guest.ts'
 import { checkpointConformance } from './driver-checkpoints.ts'
 import { connectionConformance } from './driver-connections.ts'
 import { isolationConformance } from './driver-isolation.ts'

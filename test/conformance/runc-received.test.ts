@@ -7,7 +7,7 @@ import { after, before, describe, test } from 'node:test'
 import { promisify } from 'node:util'
 import { createGuest } from '../../src/runtime/guest-client/index.ts'
 import { createRuncDriver } from '../../src/runtime/index.ts'
-import type { RuntimeDriver } from '../../src/sandbox/driver.ts'
+import type { RuntimeDriver } from '../../src/sandbox/ports/runtime-driver.ts'
 import { imageDir } from '../support/images.ts'
 import { freshId, python, specOf, succeed } from './driver-shell.ts'
 

@@ -1,6 +1,6 @@
 import { newId } from '../../src/lib/id.ts'
 import type { Checkpoint } from '../../src/sandbox/checkpoint.ts'
-import type { Organisation } from '../../src/sandbox/organisation.ts'
+import type { Organisation } from '../../src/organisation/index.ts'
 import type { Preview } from '../../src/sandbox/preview.ts'
 import type { Sandbox } from '../../src/sandbox/sandbox.ts'
 import type { Message, Session, SessionEvent } from '../../src/session/session.ts'

@@ -6,7 +6,7 @@ import fc from 'fast-check'
 import { isServiceError } from '../../src/errors.ts'
 import { frameKind, lineBytesMax, payloadBytesMax } from '../../src/protocol/guest.ts'
 import { createGuest } from '../../src/runtime/guest-client/index.ts'
-import type { Guest } from '../../src/sandbox/guest.ts'
+import type { Guest } from '../../src/sandbox/ports/guest.ts'
 import { drain, type Ending, frame, hostile, json, line, ok, stat, timeouts, uint64 } from './hostile-guest.ts'
 
 /** A call that has not ended by then hangs; the client's own patience is far shorter. */

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { type Duplex, duplexPair } from 'node:stream'
 import { createGuest, type GuestClientOptions } from '../../src/runtime/guest-client/index.ts'
-import type { Guest } from '../../src/sandbox/guest.ts'
+import type { Guest } from '../../src/sandbox/ports/guest.ts'
 
 export const timeouts = { answerTimeoutMs: 40, idleTimeoutMs: 40 }
 /** Of a client whose guest does answer, or ends: on a busy machine that may take longer than the time above. */

@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto'
-import { createMemoryBus } from '../../src/bus/memory.ts'
+import { createMemoryBus } from '../../src/events/in-process-bus.ts'
 import type { ErrorCode } from '../../src/errors.ts'
 import { isServiceError } from '../../src/errors.ts'
 import type { ServiceEvent } from '../../src/events/bus.ts'

@@ -1,7 +1,8 @@
 import { setImmediate as nextTick, setTimeout as sleep } from 'node:timers/promises'
 import type { AgentSession, AgentSessionEvent } from '@earendil-works/pi-coding-agent'
 import type { HarnessEvent, HarnessSettings, Turn, TurnOutcome } from '../harness.ts'
-import { retryMs, retryPauseMs } from '../retry.ts'
+import { backOffMs } from '../../lib/async/retry.ts'
+import { gatewayBackOff, gatewayRetryMs } from '../gateway-retry.ts'
 import { isPassingFailure } from './passing-failure.ts'
 import { conversationTail, dropFailedAnswers, type AssistantMessage } from './conversation.ts'
 import { PiEvents } from './events.ts'
@@ -58,8 +59,8 @@ export class PiTurn {
       if (failingSince === undefined) attempt = 0
       failingSince ??= performance.now()
       answered = this.#events.turnCount
-      const pauseMs = retryPauseMs(attempt)
-      if (performance.now() + pauseMs - failingSince > retryMs) return
+      const pauseMs = backOffMs(attempt + 1, gatewayBackOff)
+      if (performance.now() + pauseMs - failingSince > gatewayRetryMs) return
       await sleep(pauseMs, undefined, { signal: this.#signal }).catch(() => {})
       if (this.#signal.aborted) return
       dropFailedAnswers(this.#session)

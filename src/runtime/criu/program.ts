@@ -1,8 +1,8 @@
 import { access, constants, readFile, realpath, rename, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { commandEnvironment } from '../command.ts'
-import { criuSelfTest, unfitForLazyPages } from '../host-check/criu.ts'
-import type { LazyPagesTest } from '../host-check/criu-alone.ts'
+import { criuSelfTest, unfitForLazyPages } from '../doctor/criu.ts'
+import type { LazyPagesTest } from '../doctor/criu-alone.ts'
 
 /** Shared by all servers of this host, and emptied by a reboot. */
 const verdictFile = '/run/atoll-criu.json'

@@ -1,14 +1,14 @@
 import type { Duplex } from 'node:stream'
 import type { z } from 'zod'
 import { ServiceError } from '../../errors.ts'
-import type { FreezeReason } from '../../sandbox/driver.ts'
+import type { FreezeReason } from '../../sandbox/ports/runtime-driver.ts'
 import { frameHeaderBytes, guestFaultSchema, lineBytesMax, payloadBytesMax } from '../../protocol/guest.ts'
-import { nextTurn } from './turns.ts'
+import { guestYield } from './guest-yield.ts'
 
 /** A chunk up to this size is joined with one behind it that is no smaller. */
 const joinedBytesMax = 4096
 /** Frames that are read in a row: tiny ones cost far more than their bytes. */
-const framesPerTurn = 64
+const framesPerYield = 64
 
 export interface Frame {
   kind: number
@@ -126,7 +126,7 @@ export class GuestConnection {
   }
 
   async readFrame(patience: Patience): Promise<Frame> {
-    if (++this.#frames % framesPerTurn === 0) await nextTurn()
+    if (++this.#frames % framesPerYield === 0) await guestYield.next()
     const limit = new Limit(patience)
     await this.#need(frameHeaderBytes, limit)
     const header = this.#take(frameHeaderBytes)

@@ -2,7 +2,7 @@ import { Readable } from 'node:stream'
 import { z } from 'zod'
 import { ServiceError } from '../../errors.ts'
 import { frameKind, readSchema } from '../../protocol/guest.ts'
-import type { FileStat } from '../../sandbox/guest.ts'
+import type { FileStat } from '../../sandbox/ports/guest.ts'
 import { asleep, type GuestConnection, nonsense, parseAnswer } from './connection.ts'
 import { fileStat, type Reopen, type Timeouts } from './files.ts'
 

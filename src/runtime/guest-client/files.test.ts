@@ -22,7 +22,7 @@ import { join } from 'node:path'
 import { PassThrough, Readable } from 'node:stream'
 import { after, before, test } from 'node:test'
 import { type ErrorCode, isServiceError } from '../../errors.ts'
-import type { Guest } from '../../sandbox/guest.ts'
+import type { Guest } from '../../sandbox/ports/guest.ts'
 import { eventually, GuestProcess } from './testing/guest-process.ts'
 
 let machine: GuestProcess

@@ -1,11 +1,11 @@
 import { z } from 'zod'
 import { entrySchema, frameKind, type GuestEntry, type GuestStat, okSchema } from '../../protocol/guest.ts'
-import type { DirectoryEntry, FileStat } from '../../sandbox/guest.ts'
+import type { DirectoryEntry, FileStat } from '../../sandbox/ports/guest.ts'
 import { check, type GuestConnection, nonsense, parseAnswer, parseValue, type Patience } from './connection.ts'
 import { ServiceError } from '../../errors.ts'
 import { BodyBudget } from '../../lib/held-body.ts'
 import { isoSeconds } from './time.ts'
-import { nextTurn } from './turns.ts'
+import { guestYield } from './guest-yield.ts'
 
 const entriesMax = 100_000
 /** As many entries with paths and names of some 250 bytes together; the guest refuses what is longer with `too_large`. */
@@ -86,7 +86,7 @@ export async function readEntries<G, T>(
     bytes += frame.payload.length
     if (bytes > listBytesMax) throw nonsense('a listing is too long')
     if (!share.take(frame.payload.length)) throw new ServiceError('unavailable', 'too many long lists at the moment')
-    await nextTurn()
+    await guestYield.next()
     const found = parseValue(frame.payload, listSchema)
     if (found.length === 0) throw nonsense('an empty list')
     if (entries.length + found.length > countMax) throw nonsense('a listing is too long')

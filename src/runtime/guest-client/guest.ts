@@ -23,7 +23,7 @@ import type {
   ProcessOutput,
   SpawnRequest,
   WriteFileOptions,
-} from '../../sandbox/guest.ts'
+} from '../../sandbox/ports/guest.ts'
 import { isServiceError } from '../../errors.ts'
 import type { BodyBudget } from '../../lib/held-body.ts'
 import { GuestAttachment, type Join } from './attachment.ts'

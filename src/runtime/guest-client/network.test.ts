@@ -6,7 +6,7 @@ import { type AddressInfo, createServer, type Server, type Socket } from 'node:n
 import { networkInterfaces } from 'node:os'
 import { after, before, test } from 'node:test'
 import { isServiceError } from '../../errors.ts'
-import type { Guest } from '../../sandbox/guest.ts'
+import type { Guest } from '../../sandbox/ports/guest.ts'
 import { configureGuest } from './guest.ts'
 import { eventually, GuestProcess } from './testing/guest-process.ts'
 

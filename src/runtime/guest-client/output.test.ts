@@ -3,7 +3,7 @@ import { createHash } from 'node:crypto'
 import { after, before, test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { isServiceError } from '../../errors.ts'
-import type { Attachment, AttachmentEvent, Guest } from '../../sandbox/guest.ts'
+import type { Attachment, AttachmentEvent, Guest } from '../../sandbox/ports/guest.ts'
 import { eventually, GuestProcess } from './testing/guest-process.ts'
 
 let machine: GuestProcess

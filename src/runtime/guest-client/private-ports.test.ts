@@ -3,7 +3,7 @@ import { once } from 'node:events'
 import { type AddressInfo, createServer } from 'node:net'
 import { after, before, test } from 'node:test'
 import { isServiceError } from '../../errors.ts'
-import type { Guest } from '../../sandbox/guest.ts'
+import type { Guest } from '../../sandbox/ports/guest.ts'
 import { eventually, GuestProcess } from './testing/guest-process.ts'
 
 let machine: GuestProcess

@@ -6,7 +6,7 @@ import { join } from 'node:path'
 import { after, before, test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { isServiceError } from '../../errors.ts'
-import type { Guest, ProcessInfo, SpawnRequest } from '../../sandbox/guest.ts'
+import type { Guest, ProcessInfo, SpawnRequest } from '../../sandbox/ports/guest.ts'
 import { eventually, GuestProcess } from './testing/guest-process.ts'
 
 let machine: GuestProcess

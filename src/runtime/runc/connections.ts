@@ -1,7 +1,7 @@
 import type { Socket } from 'node:net'
 import { ServiceError } from '../../errors.ts'
-import { freezeGraceMs } from '../../sandbox/driver.ts'
-import type { FreezeReason } from '../../sandbox/driver.ts'
+import { freezeGraceMs } from '../../sandbox/ports/runtime-driver.ts'
+import type { FreezeReason } from '../../sandbox/ports/runtime-driver.ts'
 
 /** Of one sandbox. More dials than this do not wait for the end of a checkpoint, they fail. */
 const waitingDialsMax = 4_096

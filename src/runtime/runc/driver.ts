@@ -8,7 +8,7 @@ import type {
   RuntimeDriver,
   SandboxExit,
   SandboxSpec,
-} from '../../sandbox/driver.ts'
+} from '../../sandbox/ports/runtime-driver.ts'
 import { bootId } from '../boot.ts'
 import { gatewayName, gatewayPort } from '../network/index.ts'
 import { diskOf, layerOf, limitDisk } from './bundle.ts'

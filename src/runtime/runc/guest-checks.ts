@@ -1,4 +1,4 @@
-import { Gate } from '../../lib/gate.ts'
+import { Semaphore } from '../../lib/async/semaphore.ts'
 import { isServiceError } from '../../errors.ts'
 import { createGuest } from '../guest-client/index.ts'
 import { RelayUnavailable } from '../hostd/index.ts'
@@ -68,7 +68,7 @@ interface Check {
 export class GuestChecks {
   readonly #options: GuestChecksOptions
   readonly #checks = new Map<string, Check>()
-  readonly #gate = new Gate(questionsAtOnce)
+  readonly #semaphore = new Semaphore({ permits: questionsAtOnce })
   readonly #now: () => number
 
   constructor(options: GuestChecksOptions) {
@@ -115,7 +115,7 @@ export class GuestChecks {
   async #ask(id: string, check: Check): Promise<void> {
     const { patience, ask, giveUp } = this.#options
     check.isAsking = true
-    await this.#gate.pass(async () => {
+    await this.#semaphore.use(async () => {
       const askedAtMs = this.#now()
       const answer = await ask(id, patience.answerMs)
       if (answer === 'heard') {
@@ -135,7 +135,7 @@ export class GuestChecks {
 /** Puts one question to a guest, whatever it answers. */
 export async function askGuest(parts: Parts, id: string, answerMs: number): Promise<Answer> {
   const { names, hostd, turns, connections } = parts
-  if (turns.isBusy(id)) return 'unknown'
+  if (turns.isLocked(id)) return 'unknown'
   const end = AbortSignal.timeout(answerMs)
   let isFrozen = false
   const { starts } = hostd
@@ -157,6 +157,6 @@ export async function askGuest(parts: Parts, id: string, answerMs: number): Prom
     if (heard()) return 'heard'
     const isUnasked = isServiceError(error) && error.cause instanceof RelayUnavailable
     const isCutOff = isUnasked || hostd.starts !== starts || !hostd.isServing
-    return isFrozen || isCutOff || turns.isBusy(id) ? 'unknown' : 'silent'
+    return isFrozen || isCutOff || turns.isLocked(id) ? 'unknown' : 'silent'
   }
 }

@@ -1,5 +1,5 @@
 import { ServiceError } from '../../errors.ts'
-import type { SandboxSpec } from '../../sandbox/driver.ts'
+import type { SandboxSpec } from '../../sandbox/ports/runtime-driver.ts'
 import { bootId } from '../boot.ts'
 import { diskOf, limitDisk, makeDisk } from './bundle.ts'
 import { standsOn } from './records.ts'

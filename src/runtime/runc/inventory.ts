@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto'
 import { ServiceError } from '../../errors.ts'
-import type { Quarantined } from '../../sandbox/driver.ts'
+import type { Quarantined } from '../../sandbox/ports/runtime-driver.ts'
 import type { DiskPool } from '../disk/index.ts'
 import { exists } from '../exists.ts'
 import type { HostTool } from '../hostd/index.ts'

@@ -1,6 +1,6 @@
 import { ServiceError } from '../../errors.ts'
-import type { Gate } from '../../lib/gate.ts'
-import type { FreezeReason } from '../../sandbox/driver.ts'
+import type { Semaphore } from '../../lib/async/semaphore.ts'
+import type { FreezeReason } from '../../sandbox/ports/runtime-driver.ts'
 import { bootId } from '../boot.ts'
 import { imagesBytes, linkImages } from '../criu/images.ts'
 import { diskOf, layerOf } from './bundle.ts'
@@ -19,9 +19,9 @@ import { connectionsClosed } from './unconnected.ts'
 export class Memory {
   readonly #parts: Parts
   /** Bounds the dumps that run at once, and the starts with them. */
-  readonly #gate: Gate
+  readonly #gate: Semaphore
 
-  constructor(parts: Parts, gate: Gate) {
+  constructor(parts: Parts, gate: Semaphore) {
     this.#parts = parts
     this.#gate = gate
   }
@@ -80,7 +80,7 @@ export class Memory {
   async #dump(host: DumpHost, { id, slot }: SandboxRecord, reason: FreezeReason, dump: Dump): Promise<void> {
     const { names, hostd, network, running, lazy, connections } = this.#parts
     await lazy.whole(id)
-    await this.#gate.pass(async () => {
+    await this.#gate.use(async () => {
       const pid = running.pidOf(id)
       if (pid === undefined) throw new ServiceError('conflict', `sandbox ${id} does not run`)
       const thaw = await connections.freeze(id, reason)

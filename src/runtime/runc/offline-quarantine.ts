@@ -1,5 +1,5 @@
 import { ServiceError } from '../../errors.ts'
-import type { Quarantined } from '../../sandbox/driver.ts'
+import type { Quarantined } from '../../sandbox/ports/runtime-driver.ts'
 import { makeRunFolders } from './host.ts'
 import { resolveHostTool } from './images.ts'
 import { lockDataDir } from './lock.ts'

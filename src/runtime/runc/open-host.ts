@@ -1,5 +1,5 @@
 import { ServiceError } from '../../errors.ts'
-import type { KnownResources, ReconcileReport } from '../../sandbox/driver.ts'
+import type { KnownResources, ReconcileReport } from '../../sandbox/ports/runtime-driver.ts'
 import { findCriu } from '../criu/program.ts'
 import type { CriuProgram } from '../criu/program.ts'
 import { allowUserfaultfd } from '../criu/userfaultfd.ts'

@@ -1,5 +1,5 @@
 import { mkdirSync } from 'node:fs'
-import { KeyedLock } from '../../lib/keyed-lock.ts'
+import { KeyedMutex } from '../../lib/async/mutex.ts'
 import { DiskPool } from '../disk/index.ts'
 import { Hostd } from '../hostd/index.ts'
 import { Network, Subnet } from '../network/index.ts'
@@ -50,7 +50,7 @@ export interface Parts {
   mayQuarantineMany: boolean
   guestPatience: GuestPatience
   /** Work on one sandbox is done in turns, by its id. */
-  turns: KeyedLock
+  turns: KeyedMutex
   log: (message: string) => void
 }
 
@@ -78,7 +78,7 @@ export function makeParts(options: RuncDriverOptions): Parts {
     quarantineKeptMs: options.quarantineKeptMs,
     mayQuarantineMany: options.mayQuarantineMany ?? false,
     guestPatience: options.guestPatience ?? guestPatience,
-    turns: new KeyedLock(),
+    turns: new KeyedMutex(),
     log,
   }
 }

@@ -1,5 +1,5 @@
 import { mkdir, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises'
-import type { Quarantined, QuarantineReason } from '../../sandbox/driver.ts'
+import type { Quarantined, QuarantineReason } from '../../sandbox/ports/runtime-driver.ts'
 import { readCheckpointRecord, readSandboxRecord } from './records.ts'
 import type { CheckpointRecord, RecordKeeper, SandboxRecord } from './records.ts'
 

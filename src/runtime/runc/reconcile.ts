@@ -1,7 +1,7 @@
 import { readdir, rm } from 'node:fs/promises'
 import { dirname } from 'node:path'
-import { Gate } from '../../lib/gate.ts'
-import type { KnownResources, Quarantined, ReconcileReport } from '../../sandbox/driver.ts'
+import { Semaphore } from '../../lib/async/semaphore.ts'
+import type { KnownResources, Quarantined, ReconcileReport } from '../../sandbox/ports/runtime-driver.ts'
 import { imagesBytes } from '../criu/images.ts'
 import type { DiskPool } from '../disk/index.ts'
 import type { HostTool } from '../hostd/index.ts'
@@ -155,7 +155,7 @@ async function eachRemoved(
   remove: (id: string) => Promise<void>,
   log: (message: string) => void,
 ): Promise<Set<string>> {
-  const gate = new Gate(removalsMax)
+  const semaphore = new Semaphore({ permits: removalsMax })
   const stuck = new Set<string>()
   const removeOne = async (id: string): Promise<void> => {
     await remove(id).catch((error: unknown) => {
@@ -163,7 +163,7 @@ async function eachRemoved(
       log(`what is left of sandbox ${id} cannot be removed before the next start: ${String(error)}`)
     })
   }
-  await allDone([...ids].map((id) => gate.pass(() => removeOne(id))))
+  await allDone([...ids].map((id) => semaphore.use(() => removeOne(id))))
   return stuck
 }
 
@@ -229,14 +229,14 @@ interface Adoption {
 
 /** Side by side, so that sandboxes which let the server wait for their answer do so at the same time. */
 export async function adoptAll({ pool, sandboxes, adopt }: Adoption, ids: Iterable<string>): Promise<Set<string>> {
-  const gate = new Gate(adoptionsMax)
+  const semaphore = new Semaphore({ permits: adoptionsMax })
   const adopted = new Set<string>()
   const adoptOne = async (id: string): Promise<void> => {
     const record = sandboxes.get(id)
     if (record === undefined || !(await hasDisk(pool, diskOf(record), record))) return
     if (await adopt(record)) adopted.add(id)
   }
-  await allDone([...ids].map((id) => gate.pass(() => adoptOne(id))))
+  await allDone([...ids].map((id) => semaphore.use(() => adoptOne(id))))
   return adopted
 }
 

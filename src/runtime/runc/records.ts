@@ -1,6 +1,6 @@
 import { mkdir, open, readdir, readFile, rename, rm } from 'node:fs/promises'
-import { KeyedLock } from '../../lib/keyed-lock.ts'
-import type { CheckpointKind } from '../../sandbox/driver.ts'
+import { KeyedMutex } from '../../lib/async/mutex.ts'
+import type { CheckpointKind } from '../../sandbox/ports/runtime-driver.ts'
 import { isImageReference } from './images.ts'
 
 /** A frozen disk: the snapshot taken for a checkpoint, and the first id of the range that owns its files. */
@@ -139,7 +139,7 @@ export class Records<T extends { id: string }> {
   /** As they are in the folder; others are on their way there. */
   readonly #written = new Map<string, T>()
   /** Writes of one record are done in turns. */
-  readonly #turns = new KeyedLock()
+  readonly #turns = new KeyedMutex()
 
   constructor(folder: string, read: ReadRecord<T>, keeper: RecordKeeper<T> = nobody) {
     this.#folder = folder

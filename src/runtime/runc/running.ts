@@ -1,5 +1,5 @@
 import { readdir, rm, writeFile } from 'node:fs/promises'
-import type { SandboxExit } from '../../sandbox/driver.ts'
+import type { SandboxExit } from '../../sandbox/ports/runtime-driver.ts'
 import { exists } from '../exists.ts'
 import type { HostTool } from '../hostd/index.ts'
 import type { Network } from '../network/index.ts'

@@ -1,6 +1,6 @@
 import { availableParallelism } from 'node:os'
-import { Gate } from '../../lib/gate.ts'
-import type { SandboxSpec } from '../../sandbox/driver.ts'
+import { Semaphore } from '../../lib/async/semaphore.ts'
+import type { SandboxSpec } from '../../sandbox/ports/runtime-driver.ts'
 import { bootId } from '../boot.ts'
 import { assertProcessorFits } from '../criu/processor.ts'
 import { DiskBusy, limitDisk, makeBundle, makeDisk } from './bundle.ts'
@@ -19,7 +19,7 @@ const startsAtOnce = Math.max(4, 2 * availableParallelism())
 /** Starts sandboxes whose records are written. The caller cleans up after a failure. */
 export class Starts {
   /** Passed by dumps too: they are as much work. */
-  readonly gate = new Gate(startsAtOnce)
+  readonly gate = new Semaphore({ permits: startsAtOnce })
   readonly #parts: Parts
   readonly #watch: Watch
 
@@ -40,7 +40,7 @@ export class Starts {
       await allDone([limitDisk(opened.bundles, record, spec.diskMb), this.#run(opened, record, spec, signal)])
       await this.#forgetMemory(record)
     }
-    await this.gate.pass(start, signal)
+    await this.gate.use(start, { signal })
   }
 
   /**
@@ -65,7 +65,7 @@ export class Starts {
         await start(await moveDisk(this.#parts, opened.bundles, record, spec.diskMb))
       }
     }
-    await this.gate.pass(startOrMove, signal)
+    await this.gate.use(startOrMove, { signal })
   }
 
   /** Throws `full_checkpoint_unavailable` while nothing is touched. */

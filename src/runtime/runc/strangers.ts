@@ -1,5 +1,5 @@
 import { ServiceError } from '../../errors.ts'
-import type { KnownResources, Quarantined } from '../../sandbox/driver.ts'
+import type { KnownResources, Quarantined } from '../../sandbox/ports/runtime-driver.ts'
 import type { DiskPool } from '../disk/index.ts'
 import { exists } from '../exists.ts'
 import type { Inventory } from './inventory.ts'

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { KeyedLock } from '../../lib/keyed-lock.ts'
-import type { SandboxExit } from '../../sandbox/driver.ts'
+import { KeyedMutex } from '../../lib/async/mutex.ts'
+import type { SandboxExit } from '../../sandbox/ports/runtime-driver.ts'
 import { guestPatience } from './guest-checks.ts'
 import type { OpenHost } from './open-host.ts'
 import type { Parts } from './parts.ts'
@@ -36,7 +36,7 @@ function makeWatch(t: TestContext) {
       hostFirewall: { tend: async () => undefined },
     },
     pool: { tend: async () => undefined },
-    turns: new KeyedLock(),
+    turns: new KeyedMutex(),
     guestPatience,
     log: (message: string) => world.said.push(message),
   }

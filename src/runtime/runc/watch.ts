@@ -1,4 +1,4 @@
-import type { SandboxExit } from '../../sandbox/driver.ts'
+import type { SandboxExit } from '../../sandbox/ports/runtime-driver.ts'
 import type { Cgroups } from './cgroup.ts'
 import { flushMemory } from './flush.ts'
 import { askGuest, GuestChecks } from './guest-checks.ts'
@@ -61,7 +61,7 @@ export class Watch {
   async stop(): Promise<void> {
     clearInterval(this.#watching?.timer)
     // Before the wait too: whoever stops the service may not wait for the end of it.
-    await Promise.all([this.#flushNow(), this.#parts.turns.allIdle()])
+    await Promise.all([this.#flushNow(), this.#parts.turns.allSettled()])
     this.#watching = undefined
     await this.#flushNow()
   }

@@ -1,6 +1,6 @@
 import { readdir, stat } from 'node:fs/promises'
 import { ServiceError } from '../../errors.ts'
-import type { SandboxSpec } from '../../sandbox/driver.ts'
+import type { SandboxSpec } from '../../sandbox/ports/runtime-driver.ts'
 import { imagesBytes } from '../criu/images.ts'
 import { assertProcessorFits } from '../criu/processor.ts'
 import type { DiskPool } from '../disk/index.ts'

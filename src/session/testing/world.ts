@@ -99,9 +99,9 @@ export class World {
         ...config,
         timings: {
           retryFirstMs: 1,
-          retryLastMs: 10,
+          retryMaxMs: 10,
           shortageFirstMs: 1,
-          shortageLastMs: 10,
+          shortageMaxMs: 10,
           previewPollMs: 5,
           bootStopMs: 2000,
           agentStartMs: 5000,

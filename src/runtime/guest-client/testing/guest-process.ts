@@ -7,7 +7,7 @@ import { connect, type Socket } from 'node:net'
 import { arch, tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
-import type { Guest } from '../../../sandbox/guest.ts'
+import type { Guest } from '../../../sandbox/ports/guest.ts'
 import { createGuest } from '../guest.ts'
 
 const triple = `${arch() === 'arm64' ? 'aarch64' : 'x86_64'}-unknown-linux-gnu`

@@ -1,11 +1,11 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { sharedCall } from './shared-call.ts'
+import { singleFlight } from './single-flight.ts'
 
 test('a shared call: those who ask while it runs get its result, the next one a new one', async () => {
   let calls = 0
   let running = Promise.withResolvers<number>()
-  const shared = sharedCall(() => {
+  const shared = singleFlight(() => {
     calls++
     return running.promise
   })

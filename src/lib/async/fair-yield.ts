@@ -1,6 +1,6 @@
 /**
- * Lets long work take turns with everything else that the process has to do: whoever goes from piece to piece waits before
- * each, and so many go on between two looks at what has come meanwhile, first come, first served.
+ * Shares the event loop between long pieces of work. A worker awaits `next` before each piece; `perTick` of them go on per iteration of
+ * the event loop, first come, first served, and everything else that the process has to do runs in between.
  */
 export class FairYield {
   readonly #perTick: number

@@ -1,8 +1,8 @@
-import type { Creation, CreationNote } from '../lib/creation.ts'
-import type { Checkpoint, CheckpointChange } from './checkpoint.ts'
-import type { Patch } from './patch.ts'
-import type { Preview, PreviewDeclaration, SslStatus } from './preview.ts'
-import type { Sandbox, SandboxChange, SandboxStatus } from './sandbox.ts'
+import type { Creation, CreationNote } from '../../lib/creation.ts'
+import type { Checkpoint, CheckpointChange } from '../checkpoint.ts'
+import type { Patch } from '../patch.ts'
+import type { Preview, PreviewDeclaration, SslStatus } from '../preview.ts'
+import type { Sandbox, SandboxChange, SandboxStatus } from '../sandbox.ts'
 
 /**
  * The port behind which sandboxes and what belongs to them are kept. Stores only read and write: rules are the service's.

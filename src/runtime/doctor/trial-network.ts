@@ -1,6 +1,6 @@
 import { once } from 'node:events'
 import { createServer } from 'node:net'
-import type { Guest } from '../../sandbox/guest.ts'
+import type { Guest } from '../../sandbox/ports/guest.ts'
 import { run } from '../command.ts'
 import { gatewayName } from '../network/index.ts'
 import type { CheckResult } from './check.ts'

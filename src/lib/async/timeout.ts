@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 
-/** What `work` comes to, or `undefined` once it takes longer than this; it goes on then, and nobody hears of its end. */
-export async function inTime<Result>(ms: number, work: Promise<Result>): Promise<Result | undefined> {
+/** The result of `work`, or `undefined` when it takes longer than `ms`. The work goes on then; its result or failure is dropped. */
+export async function withTimeout<Result>(ms: number, work: Promise<Result>): Promise<Result | undefined> {
   work.catch(() => {})
   const done = new AbortController()
   const timeout = sleep(ms, undefined, { signal: done.signal }).catch(() => undefined)
