@@ -18,7 +18,7 @@ import { agentLineBytesMax, parseAgentCommand, type AgentEvent } from '../protoc
 import { Agent } from './agent.ts'
 import type { Harness, HarnessEvent, Turn, TurnOutcome } from './harness.ts'
 import { fittingLine } from './output.ts'
-import { TurnJournal } from './turn-journal.ts'
+import { TurnJournal } from './state-dir.ts'
 
 type Run = (turn: Turn, emit: (event: HarnessEvent) => void, signal: AbortSignal) => Promise<TurnOutcome>
 

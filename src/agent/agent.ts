@@ -4,8 +4,8 @@ import type { AgentCommand, ConfigureCommand, MessageCommand } from '../protocol
 import { changedFiles } from './changed-files.ts'
 import type { Harness, HarnessSession, HarnessSettings, TurnOutcome } from './harness.ts'
 import type { Emit } from './output.ts'
-import { toldUsage } from './told-usage.ts'
-import { TurnJournal } from './turn-journal.ts'
+import { toldUsage } from './summary.ts'
+import { TurnJournal } from './state-dir.ts'
 
 /** Messages that wait while a turn runs. The server sends one at a time, so more than a few is its bug. */
 const waitingCommandsMax = 16

@@ -5,8 +5,8 @@
 import { agentEnvironment, parseAgentCommand } from '../protocol/agent.ts'
 import { LineSplitter, type SplitLine } from '../protocol/line-splitter.ts'
 import { Agent } from './agent.ts'
-import { loadHarness } from './harnesses.ts'
-import { endLeftGroups } from './left-groups.ts'
+import { loadHarness } from './harness.ts'
+import { endLeftGroups } from './process-groups.ts'
 import { takeStandardOutput } from './output.ts'
 
 const emit = takeStandardOutput()

@@ -1,16 +1,15 @@
 import { randomBytes } from 'node:crypto'
-import { createServer, request as httpRequest, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
 import { once } from 'node:events'
+import { createServer, request as httpRequest, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { pipeline } from 'node:stream/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { backOffMs } from '../lib/async/retry.ts'
 import { addTokens, noTokens, type TokenUsage } from '../lib/model-price.ts'
 import { equalSecrets } from '../lib/secret.ts'
 import type { modelApis } from '../protocol/agent.ts'
 import { UsageTap, type AskedCall } from '../protocol/usage-tap.ts'
 import { keepSecret } from './output.ts'
-import { backOffMs } from '../lib/async/retry.ts'
-import { gatewayBackOff, gatewayRetryMs } from './gateway-retry.ts'
 
 /** As the gateway's own bounds: what is larger it refuses anyway. */
 const bodyBytesMax = 32 * 1024 * 1024
@@ -228,3 +227,9 @@ async function readWhole(stream: IncomingMessage, bytesMax: number): Promise<Buf
   }
   return Buffer.concat(chunks)
 }
+
+/** How long a gateway that cannot be reached, or that breaks off its answers, is asked again (docs/agent.md § Harness pi). */
+export const gatewayRetryMs = 60_000
+
+/** Pauses between the attempts. */
+export const gatewayBackOff = { firstMs: 500, maxMs: 8000, jitter: 0.5 }

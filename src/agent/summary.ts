@@ -1,7 +1,9 @@
 import { isAbsolute, relative } from 'node:path'
+import type { TokenUsage } from '../lib/model-price.ts'
+import type { AgentEventOf } from '../protocol/agent.ts'
 
 /** One short line, for a person. */
-export const summaryCharactersMax = 200
+const summaryCharactersMax = 200
 
 /** What a tool call did, in one line for a person. `args` come from the model and can be anything. */
 export function summarise(tool: string, args: unknown, result: unknown, isError: boolean, cwd: string): string {
@@ -10,7 +12,7 @@ export function summarise(tool: string, args: unknown, result: unknown, isError:
   return oneLine(firstLine ? `${did}: ${firstLine}` : did)
 }
 
-export function resultText(result: unknown): string {
+function resultText(result: unknown): string {
   const content = field(result, 'content')
   if (!Array.isArray(content)) return ''
   return content.map((block: unknown) => text(block, 'text')).join('')
@@ -70,4 +72,14 @@ function text(value: unknown, key: string): string {
 
 function field(value: unknown, key: string): unknown {
   return typeof value === 'object' && value !== null ? (value as Record<string, unknown>)[key] : undefined
+}
+
+/** As events tell it. */
+export function toldUsage(usage: TokenUsage): AgentEventOf<'result'>['usage'] {
+  return {
+    input_tokens: usage.inputTokens,
+    cache_read_input_tokens: usage.cacheReadTokens,
+    cache_creation_input_tokens: usage.cacheWriteTokens,
+    output_tokens: usage.outputTokens,
+  }
 }

@@ -1,4 +1,4 @@
-import type { EventBus, ServiceEvent } from './bus.ts'
+import type { EventBus, ServiceEvent } from './index.ts'
 
 /** Events that wait for delivery. Beyond it the oldest are lost, which costs their subscribers delay and never data. */
 const pendingMax = 10_000

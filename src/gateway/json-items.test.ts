@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'
 import { isServiceError } from '../errors.ts'
-import { isRecord } from '../lib/record.ts'
+import { isRecord } from '../lib/json.ts'
 import type { JsonItem } from './json-items.ts'
 import { readJsonObject } from './json-object.ts'
 

@@ -1,5 +1,4 @@
 import { ServiceError } from '../errors.ts'
-import { folded } from './folded.ts'
 
 /** Lists among the outermost fields, and which names of the objects in them are looked at. */
 export interface WatchedLists {
@@ -87,4 +86,9 @@ export class ItemReader {
   #invalid(name: string, what: string): ServiceError {
     return new ServiceError('invalid_request', `${this.#list}[${this.#index}].${name}: ${what}`)
   }
+}
+
+/** One spelling for all that a parser may hold to be the same name: in Go also the long s and the sign for Kelvin. */
+export function folded(name: string): string {
+  return name.toUpperCase().toLowerCase()
 }

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'
 import { isServiceError } from '../errors.ts'
-import { isRecord } from '../lib/record.ts'
+import { isRecord } from '../lib/json.ts'
 import { readJsonObject, type JsonObject } from './json-object.ts'
 
 /** What is found, or why nothing is. */

@@ -1,6 +1,6 @@
 import { ServiceError } from '../errors.ts'
-import { isRecord } from '../lib/record.ts'
-import { folded } from './folded.ts'
+import { isRecord } from '../lib/json.ts'
+import { folded } from './json-items.ts'
 import { readJsonObject, type JsonField } from './json-object.ts'
 import { assertServed, ruledNames, watchedLists } from './request-rules.ts'
 import type { Wire } from './wires.ts'

@@ -1,7 +1,7 @@
 import type { IncomingMessage } from 'node:http'
 import { ServiceError } from '../errors.ts'
-import { BodyBudget, readBody as holdBody } from '../lib/held-body.ts'
-import type { BodyShare } from '../lib/held-body.ts'
+import { BodyBudget, readBody as holdBody } from '../lib/body-budget.ts'
+import type { BodyShare } from '../lib/body-budget.ts'
 import type { GatewayIdentity, GatewayLimits } from './ports.ts'
 
 /** Bodies up to this size are taken whatever others send. */

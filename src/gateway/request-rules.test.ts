@@ -224,3 +224,30 @@ test('a header that asks for the dearer long context does not reach the model AP
     ['interleaved-thinking-2025-05-14', undefined],
   )
 })
+
+const wire = wires['/openai/v1/chat/completions']!
+
+test('others have their turns while a long body is looked through, whatever it holds', async () => {
+  const bytes = 4 * 1024 * 1024
+  for (const part of ['{},', '"",', ' ', '1e20,', '"a"    ,']) {
+    const parts = part.repeat(bytes / part.length)
+    assert.ok((await turnsDuring(`{"model":"m-1","a":[${parts}0]}`)) > 8, part)
+  }
+  for (const part of ['a', '\\"', 'é']) {
+    const parts = part.repeat(bytes / part.length)
+    assert.ok((await turnsDuring(`{"model":"m-1","a":"${parts}"}`)) > 8, part)
+  }
+})
+
+async function turnsDuring(text: string): Promise<number> {
+  let turns = 0
+  let isDone = false
+  const count = () => {
+    turns++
+    if (!isDone) setImmediate(count)
+  }
+  setImmediate(count)
+  await modelRequest(wire, Buffer.from(text))
+  isDone = true
+  return turns
+}

@@ -1,6 +1,5 @@
 import { ServiceError } from '../errors.ts'
-import { folded } from './folded.ts'
-import type { JsonItem, WatchedLists } from './json-items.ts'
+import { folded, type JsonItem, type WatchedLists } from './json-items.ts'
 import type { JsonField } from './json-object.ts'
 import type { Wire } from './wires.ts'
 

@@ -20,7 +20,7 @@ import type { Answer, Call, Route, WebSocketLike } from './route.ts'
 import { sessionText } from './sessions.ts'
 import { dropWhenStalled } from './stalled.ts'
 import type { Streams } from './streams.ts'
-import type { BodyBudget } from '../lib/held-body.ts'
+import type { BodyBudget } from '../lib/body-budget.ts'
 import { lingerOnClose } from '../lib/linger.ts'
 import { TokenBuckets } from '../lib/token-bucket.ts'
 

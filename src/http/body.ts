@@ -2,10 +2,9 @@ import type { IncomingMessage } from 'node:http'
 import { setImmediate as nextRound } from 'node:timers/promises'
 import type { z } from 'zod'
 import { ServiceError } from '../errors.ts'
-import { BodyBudget, readBody as holdBody } from '../lib/held-body.ts'
-import type { BodyShare } from '../lib/held-body.ts'
-import { passedBound } from '../lib/json-bounds.ts'
-import type { JsonBounds } from '../lib/json-bounds.ts'
+import { BodyBudget, readBody as holdBody } from '../lib/body-budget.ts'
+import type { BodyShare } from '../lib/body-budget.ts'
+import { passedBound, type JsonBounds } from '../lib/json.ts'
 import type { HttpLimits } from './config.ts'
 
 /** A body that is checked before use must arrive whole within this time. */

@@ -1,5 +1,4 @@
-import { credentialPrefix, looksLikeCredential } from '../lib/credential.ts'
-import { hasHash, sha256 } from '../lib/secret.ts'
+import { credentialPrefix, looksLikeCredential, hasHash, sha256 } from '../lib/secret.ts'
 import type { PreviewTarget } from '../sandbox/index.ts'
 
 /** Where the API takes a key from a query, and a token. */

@@ -1,5 +1,5 @@
 import type { TokenUsage } from '../lib/model-price.ts'
-import { isRecord } from '../lib/record.ts'
+import { isRecord } from '../lib/json.ts'
 import type { modelApis } from './agent.ts'
 
 type WireName = (typeof modelApis)[number]

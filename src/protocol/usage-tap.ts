@@ -1,5 +1,5 @@
 import { noTokens, type TokenUsage } from '../lib/model-price.ts'
-import { isRecord } from '../lib/record.ts'
+import { isRecord } from '../lib/json.ts'
 import type { modelApis } from './agent.ts'
 import { mergedUsage, usageOf } from './answer-usage.ts'
 

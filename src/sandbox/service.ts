@@ -1,4 +1,4 @@
-import type { EventBus } from '../events/bus.ts'
+import type { EventBus } from '../events/index.ts'
 import type { Creation } from '../lib/creation.ts'
 import type { Log } from '../lib/log.ts'
 import { sha256 } from '../lib/secret.ts'

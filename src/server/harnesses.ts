@@ -1,6 +1,6 @@
 import { lstatSync } from 'node:fs'
 import { join } from 'node:path'
-import { acpCommand } from '../agent/acp/command.ts'
+import { acpCommand } from '../agent/acp/process.ts'
 
 const claudePackage = '@anthropic-ai/claude-agent-sdk'
 const moduleFolders = ['usr/local/lib/node_modules', 'usr/lib/node_modules']

@@ -1,10 +1,10 @@
-import { randomUUID } from 'node:crypto'
-import { open, readFile, rename, rm } from 'node:fs/promises'
+import { randomUUID, createHash } from 'node:crypto'
+import { open, readFile, rename, rm, realpath } from 'node:fs/promises'
 import { join } from 'node:path'
 import { ServiceError } from '../errors.ts'
+import { lockName } from '../lib/process-lock.ts'
 import { run } from '../runtime/command.ts'
-import { openStore } from '../store/index.ts'
-import type { Store, StoreOptions } from '../store/index.ts'
+import { openStore, type Store, type StoreOptions } from '../store/index.ts'
 import type { Config } from './config.ts'
 
 const syncTimeoutMs = 300_000
@@ -96,4 +96,15 @@ export function databaseName({ dataDir, databaseUrl }: Places): string {
   const { host, pathname, searchParams } = new URL(databaseUrl)
   const server = host === '' ? (searchParams.get('host') ?? 'localhost') : host
   return `the database ${decodeURIComponent(pathname.slice(1))} on ${server}`
+}
+
+/** Held before the database is opened, which takes no second process. Throws `unavailable` when another server has it. */
+export async function lockDataDir(dataDir: string): Promise<AsyncDisposable> {
+  const hash = createHash('sha256')
+    .update(await realpath(dataDir))
+    .digest('hex')
+    .slice(0, 16)
+  const lock = await lockName(`atoll-server-${hash}`)
+  if (!lock) throw new ServiceError('unavailable', `another server runs on the data directory ${dataDir}`)
+  return lock
 }

@@ -1,6 +1,6 @@
 import { constants } from 'node:os'
 import { isServiceError, ServiceError } from '../errors.ts'
-import type { EventBus } from '../events/bus.ts'
+import type { EventBus } from '../events/index.ts'
 import { newId } from '../lib/id.ts'
 import type { Log } from '../lib/log.ts'
 import type { SandboxService } from '../sandbox/index.ts'

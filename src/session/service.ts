@@ -1,5 +1,5 @@
 import { ServiceError } from '../errors.ts'
-import type { EventBus } from '../events/bus.ts'
+import type { EventBus } from '../events/index.ts'
 import { newId } from '../lib/id.ts'
 import { FairYield } from '../lib/async/fair-yield.ts'
 import type { Log } from '../lib/log.ts'

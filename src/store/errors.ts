@@ -1,5 +1,5 @@
 import { ServiceError } from '../errors.ts'
-import type { Calls } from './calls.ts'
+import type { Calls } from './index.ts'
 
 /** What a violated constraint means to a person, by its name in the migrations. */
 const conflicts: Record<string, string> = {

@@ -2,22 +2,18 @@
  * Everything that Atoll knows, in PostgreSQL: embedded as PGlite in the data directory, or a server. One dialect, one set
  * of migrations; `dialect/` holds what differs. One file a noun; `schema.ts` names the columns.
  */
-import { CamelCasePlugin, Kysely, sql } from 'kysely'
-import type { Dialect } from 'kysely'
+import { CamelCasePlugin, Kysely, sql, type Dialect } from 'kysely'
 import { ServiceError } from '../errors.ts'
 import type { Log } from '../lib/log.ts'
 import type { OrganisationStore } from '../organisation/index.ts'
 import type { SandboxStore } from '../sandbox/ports/sandbox-store.ts'
 import type { SessionStore } from '../session/store.ts'
-import { Calls } from './calls.ts'
 import type { Backend } from './dialect/index.ts'
 import { pgliteBackend } from './dialect/pglite.ts'
-import { postgresBackend } from './dialect/postgres.ts'
 import type { LockState } from './dialect/postgres-lock.ts'
+import { postgresBackend } from './dialect/postgres.ts'
 import { rethrowTranslated, translating } from './errors.ts'
-import { idempotencyStore } from './idempotency.ts'
-import type { IdempotencyStore } from './idempotency.ts'
-import { insertInstallation, readInstallation } from './installation.ts'
+import { idempotencyStore, type IdempotencyStore } from './idempotency.ts'
 import { migrate } from './migrations/index.ts'
 import { organisationStore } from './organisations.ts'
 import { sandboxStore } from './sandboxes.ts'
@@ -46,7 +42,7 @@ export interface Store {
  * `dataDir` is this server's alone: its embedded database takes no second process. Without `imageDir` the first opening
  * takes some seconds more.
  */
-export type StoreLocation = { dataDir: string; imageDir?: string } | { databaseUrl: string }
+type StoreLocation = { dataDir: string; imageDir?: string } | { databaseUrl: string }
 
 export interface StoreOptions {
   /** Hears when a PostgreSQL server loses the connection that keeps others out. */
@@ -124,4 +120,58 @@ function storeOn(db: Kysely<Database>, backend: Backend): Store {
       return closed
     },
   }
+}
+
+/**
+ * The calls of a store: taken until `end`, which waits for those that run. Without it a transaction that begins while the
+ * embedded database closes would never settle.
+ */
+export class Calls {
+  readonly #check: () => void
+  #running = 0
+  #ending: PromiseWithResolvers<void> | undefined
+
+  /** `check` throws while no call may begin. */
+  constructor(check: () => void) {
+    this.#check = check
+  }
+
+  /** Throws `unavailable` after the end has begun, and what `check` throws. */
+  async run<Result>(call: () => Promise<Result>): Promise<Result> {
+    if (this.#ending !== undefined) throw new ServiceError('unavailable', 'the database is closed')
+    this.#check()
+    this.#running++
+    try {
+      return await call()
+    } finally {
+      this.#running--
+      this.#resolveWhenIdle()
+    }
+  }
+
+  async end(): Promise<void> {
+    this.#ending ??= Promise.withResolvers()
+    this.#resolveWhenIdle()
+    await this.#ending.promise
+  }
+
+  #resolveWhenIdle(): void {
+    if (this.#running === 0) this.#ending?.resolve()
+  }
+}
+
+/** The installation that a database belongs to; it may be empty, or of a version that knew none. */
+async function readInstallation(db: Kysely<Database>): Promise<string | undefined> {
+  const { rows } = await sql<{ there: boolean }>`select to_regclass('installation') is not null as there`.execute(db)
+  if (rows[0]?.there !== true) return undefined
+  return (await db.selectFrom('installation').select('id').executeTakeFirst())?.id
+}
+
+/** Harmless when the database has one already, which stays. */
+async function insertInstallation(db: Kysely<Database>, id: string): Promise<void> {
+  await db
+    .insertInto('installation')
+    .values({ id })
+    .onConflict((conflict) => conflict.doNothing())
+    .execute()
 }

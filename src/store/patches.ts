@@ -1,7 +1,7 @@
 import type { Kysely } from 'kysely'
 import { ServiceError } from '../errors.ts'
 import type { SandboxStore } from '../sandbox/ports/sandbox-store.ts'
-import { recordMade } from './creations.ts'
+import { recordMade } from './idempotency.ts'
 import type { Database } from './schema.ts'
 import { strict } from './text.ts'
 

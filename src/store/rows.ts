@@ -1,5 +1,5 @@
-import { sql } from 'kysely'
-import type { RawBuilder } from 'kysely'
+import { sql, type RawBuilder } from 'kysely'
+import { ServiceError } from '../errors.ts'
 
 /** A row in which a column that is `null` is an absent key, as in the records of the domain. */
 export type Present<Row> = {
@@ -22,4 +22,30 @@ export function cleared(change: object): Record<string, unknown> {
 /** To compare with: a list as one parameter, however long it is. */
 export function anyOf(ids: readonly string[]): RawBuilder<string> {
   return sql<string>`any(${[...ids]}::text[])`
+}
+
+/** The last row of a page. The next page begins behind it, also when rows were added or removed meanwhile. */
+export interface Position {
+  createdAt: Date
+  id: string
+}
+
+/** Opaque to clients: base64url of the milliseconds and the id. */
+export function encodeCursor({ createdAt, id }: Position): string {
+  return Buffer.from(`${createdAt.getTime()}:${id}`).toString('base64url')
+}
+
+export function decodeCursor(cursor: string): Position {
+  const [, milliseconds, id] = /^(\d{1,14}):([\w-]{1,64})$/.exec(Buffer.from(cursor, 'base64url').toString()) ?? []
+  if (milliseconds === undefined || id === undefined) {
+    throw new ServiceError('invalid_request', 'cursor is not one that this list answered with')
+  }
+  return { createdAt: new Date(Number(milliseconds)), id }
+}
+
+/** Cuts the page from `limit + 1` rows: the one too many tells that there is a next page. */
+export function page<Item extends Position>(rows: Item[], limit: number): { items: Item[]; nextCursor?: string } {
+  const items = rows.slice(0, limit)
+  const last = items.at(-1)
+  return rows.length > limit && last !== undefined ? { items, nextCursor: encodeCursor(last) } : { items }
 }

@@ -13,7 +13,7 @@ import {
   readSkills,
 } from './agent-configs.ts'
 import { bytesOf, committer, insertMessages, insertSessionEvents } from './commit.ts'
-import { recordMade } from './creations.ts'
+import { recordMade } from './idempotency.ts'
 import { eventPage, messagePage } from './history-pages.ts'
 import { present } from './rows.ts'
 import type { Database } from './schema.ts'

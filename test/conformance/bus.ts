@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { setImmediate as turn } from 'node:timers/promises'
 import { suite, test } from 'node:test'
-import type { EventBus, ServiceEvent } from '../../src/events/bus.ts'
+import type { EventBus, ServiceEvent } from '../../src/events/index.ts'
 
 export interface OpenedBus {
   bus: EventBus

@@ -10,9 +10,9 @@ import {
   type SessionUpdate,
 } from '@agentclientprotocol/sdk'
 import type { HarnessSettings } from '../harness.ts'
-import { SavedSession } from '../saved-session.ts'
+import { SavedSession } from '../state-dir.ts'
 import { AcpProcess } from './process.ts'
-import { protocolToolName } from './tools.ts'
+import { protocolToolName } from './events.ts'
 
 /** From the start of the program to its session: the first start of a large one is slow. */
 const startMs = 50_000

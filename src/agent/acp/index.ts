@@ -3,7 +3,7 @@
  * program is a child of this process and lives from `open` to `close`; one that has died is started again by the next turn.
  */
 import type { Harness } from '../harness.ts'
-import { acpCommand } from './command.ts'
+import { acpCommand } from './process.ts'
 import { AcpSession } from './session.ts'
 
 /** The version of the protocol that is spoken; programs tell their own. */

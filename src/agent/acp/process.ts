@@ -3,7 +3,8 @@ import type { Readable, Writable } from 'node:stream'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { AnyMessage, Stream } from '@agentclientprotocol/sdk'
 import { LineSplitter } from '../../protocol/line-splitter.ts'
-import { noteGroup } from '../left-groups.ts'
+import type { ModelProxy } from '../model-proxy.ts'
+import { noteGroup } from '../process-groups.ts'
 
 const stderrCharactersMax = 4000
 
@@ -116,4 +117,42 @@ function lines(stdin: Writable): WritableStream<AnyMessage> {
       return new Promise((resolve) => stdin.write(`${JSON.stringify(message)}\n`, () => resolve()))
     },
   })
+}
+
+/** `acp:` and what follows: a program and its arguments, split at blanks; single and double quotes hold one together. */
+export function acpCommand(harness: string): [string, ...string[]] | undefined {
+  const words: string[] = []
+  for (const [, double, single, plain] of harness.slice('acp:'.length).matchAll(/"([^"]*)"|'([^']*)'|([^\s"']+)/g)) {
+    words.push(double ?? single ?? plain ?? '')
+  }
+  const [program, ...args] = words
+  return program ? [program, ...args] : undefined
+}
+
+/**
+ * How programs find their model: the names that Anthropic's and OpenAI's clients read. What the session's own environment says
+ * goes before, but an address and its keys go together: the proxy takes no key but its own, and no other server is told that one.
+ */
+export function programEnvironment(
+  own: NodeJS.ProcessEnv,
+  modelId: string,
+  proxy: Pick<ModelProxy, 'url' | 'credential'>,
+): NodeJS.ProcessEnv {
+  const environment: NodeJS.ProcessEnv = {
+    OPENAI_MODEL: modelId,
+    ANTHROPIC_MODEL: modelId,
+    IS_SANDBOX: '1',
+    ...own,
+  }
+  if (!own['OPENAI_BASE_URL']) {
+    environment['OPENAI_BASE_URL'] = `${proxy.url}/openai/v1`
+    environment['OPENAI_API_KEY'] = proxy.credential
+  }
+  if (!own['ANTHROPIC_BASE_URL']) {
+    environment['ANTHROPIC_BASE_URL'] = `${proxy.url}/anthropic`
+    environment['ANTHROPIC_API_KEY'] = proxy.credential
+    // Clients prefer it to the key.
+    delete environment['ANTHROPIC_AUTH_TOKEN']
+  }
+  return environment
 }

@@ -2,11 +2,10 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { methods, type ContentBlock } from '@agentclientprotocol/sdk'
 import type { HarnessEvent, HarnessSession, HarnessSettings, Turn, TurnOutcome } from '../harness.ts'
 import { ModelProxy, type ModelCalls } from '../model-proxy.ts'
-import { skillPaths } from '../skills.ts'
-import { surroundings } from '../surroundings.ts'
+import { skillPaths, surroundings } from '../instructions.ts'
 import { toolNames } from '../../protocol/agent.ts'
 import { connectAcp, isClosed, type AcpConnection } from './connection.ts'
-import { programEnvironment } from './environment.ts'
+import { programEnvironment } from './process.ts'
 import { AcpEvents } from './events.ts'
 
 /** A program that does not end its turn by then is killed; the server waits 400 ms before it kills us. */

@@ -1,6 +1,6 @@
 import { existsSync } from 'node:fs'
 import { resolve } from 'node:path'
-import { isRecord } from '../../lib/record.ts'
+import { isRecord } from '../../lib/json.ts'
 import { toolNames, type AgentEventOf } from '../../protocol/agent.ts'
 import type { HarnessEvent, HarnessSettings } from '../harness.ts'
 import { oneLine, pathOf, summarise } from '../summary.ts'

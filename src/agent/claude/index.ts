@@ -2,14 +2,15 @@
  * Harness `claude`: the Claude Agent SDK, when the operator has installed it in the sandbox. Its conversations are its own
  * files; the id of ours is in `<stateDir>/claude/session.json`.
  */
+import { existsSync, readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { pathToFileURL } from 'node:url'
 import { toolNames } from '../../protocol/agent.ts'
 import type { Harness, HarnessEvent, HarnessSession, HarnessSettings, Turn, TurnOutcome } from '../harness.ts'
+import { skillPaths, surroundings } from '../instructions.ts'
 import { ModelProxy } from '../model-proxy.ts'
-import { SavedSession } from '../saved-session.ts'
-import { skillPaths } from '../skills.ts'
-import { surroundings } from '../surroundings.ts'
+import { SavedSession } from '../state-dir.ts'
 import { ClaudeEvents } from './events.ts'
-import { loadClaudeSdk, type ClaudeSdk } from './sdk.ts'
 
 /** Its names of the protocol's tools. */
 const claudeTools = ['Bash', 'Read', 'Write', 'Edit', 'Glob', 'Grep', 'LS'] as const
@@ -145,4 +146,32 @@ class ClaudeSession implements HarnessSession {
 function promptOf(turn: Turn): string {
   if (!turn.resumed) return turn.content
   return `You were stopped in the middle of work on the following message; look at what is done before you repeat anything.\n\n${turn.content}`
+}
+
+const packageName = '@anthropic-ai/claude-agent-sdk'
+
+/** Where an operator may have put the package: where `npm install --global` of the base image's Node, or of Debian's, puts it. */
+const moduleFolders = ['/usr/local/lib/node_modules', '/usr/lib/node_modules']
+
+/** The part of the Claude Agent SDK that is used; the package itself is proprietary and not ours to ship. */
+interface ClaudeSdk {
+  version: string
+  query(options: { prompt: string; options: Record<string, unknown> }): AsyncIterable<unknown>
+}
+
+/** Loads the package from the sandbox. Throws, with what to do, when it is not there. */
+async function loadClaudeSdk(): Promise<ClaudeSdk> {
+  const own = process.env['ATOLL_CLAUDE_MODULES']
+  for (const folder of own ? [own, ...moduleFolders] : moduleFolders) {
+    const root = join(folder, packageName)
+    if (!existsSync(join(root, 'package.json'))) continue
+    const about = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')) as { version?: string; main?: string }
+    const module = (await import(pathToFileURL(join(root, about.main ?? 'sdk.mjs')).href)) as Partial<ClaudeSdk>
+    if (typeof module.query !== 'function') throw new Error(`${root} has no query(): it is not the Claude Agent SDK.`)
+    return { version: about.version ?? '', query: module.query }
+  }
+  throw new Error(
+    `The Claude Agent SDK is not installed in this sandbox: run "npm install --global ${packageName}" in one, make a checkpoint ` +
+      'of it, and start sessions from that checkpoint (checkpoint_id).',
+  )
 }

@@ -5,8 +5,7 @@ import { addTokens, noTokens, type TokenUsage } from '../../lib/model-price.ts'
 import type { AgentEventOf } from '../../protocol/agent.ts'
 import type { HarnessEvent, HarnessSettings } from '../harness.ts'
 import type { AssistantMessage } from './conversation.ts'
-import { oneLine, summarise } from '../summary.ts'
-import { toldUsage } from '../told-usage.ts'
+import { oneLine, summarise, toldUsage } from '../summary.ts'
 import { protocolToolName } from './tools.ts'
 
 type Block = AgentEventOf<'assistant'>['message']['content'][number]

@@ -3,11 +3,10 @@ import { existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync 
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, test } from 'node:test'
-import { bashOperations } from './bash.ts'
-import { isPassingFailure } from './passing-failure.ts'
-import { skillPaths } from '../skills.ts'
+import { bashOperations, allowedToolNames, ownTools } from './tools.ts'
+import { isPassingFailure } from './turn.ts'
+import { skillPaths } from '../instructions.ts'
 import { summarise } from '../summary.ts'
-import { allowedToolNames, ownTools } from './tools.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'atoll-pi-unit-'))
 // Where commands put their output: no other test shall see it.

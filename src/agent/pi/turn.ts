@@ -1,9 +1,8 @@
 import { setImmediate as nextTick, setTimeout as sleep } from 'node:timers/promises'
 import type { AgentSession, AgentSessionEvent } from '@earendil-works/pi-coding-agent'
-import type { HarnessEvent, HarnessSettings, Turn, TurnOutcome } from '../harness.ts'
 import { backOffMs } from '../../lib/async/retry.ts'
-import { gatewayBackOff, gatewayRetryMs } from '../gateway-retry.ts'
-import { isPassingFailure } from './passing-failure.ts'
+import type { HarnessEvent, HarnessSettings, Turn, TurnOutcome } from '../harness.ts'
+import { gatewayBackOff, gatewayRetryMs } from '../model-proxy.ts'
 import { conversationTail, dropFailedAnswers, type AssistantMessage } from './conversation.ts'
 import { PiEvents } from './events.ts'
 
@@ -154,4 +153,23 @@ const retryAwaitedMs = 5000
 
 function answerText(answer: AssistantMessage | undefined): string {
   return answer?.content.map((block) => (block.type === 'text' ? block.text : '')).join('') ?? ''
+}
+
+/**
+ * What pi's clients say of errors below HTTP: the server restarts, the sandbox has just been moved or woken (then a connection
+ * that was being made times out), an answer broke off.
+ */
+const connectionFailure =
+  /connection error|fetch failed|econn|socket|timed out|other side closed|premature close|terminated|stream ended|ended without|network/i
+
+/** What model APIs say inside an answer that had begun well: by Anthropic's types, by OpenAI's codes, or in OpenAI's words. */
+const toldInside =
+  /\b(overloaded_error|api_error|timeout_error|rate_limit_error|server_error|rate_limit_exceeded)\b|the server had an error/i
+
+/** An error with a status is final: the gateway has tried it again already. */
+const statusFailure = /^\s*\d{3}\b/
+
+/** Whether an answer failed in a way that may pass, by the words of its error. */
+export function isPassingFailure(message: string): boolean {
+  return (connectionFailure.test(message) || toldInside.test(message)) && !statusFailure.test(message)
 }

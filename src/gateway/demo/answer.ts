@@ -1,7 +1,6 @@
 import type { FixtureResponse } from '@copilotkit/aimock'
-import type { Conversation } from './conversation.ts'
+import { ToolCalls, type Conversation, type ToolUse } from './conversation.ts'
 import { changeCard, changesMarker, page, plainText, styles, titleOf } from './page.ts'
-import { ToolCalls, type ToolUse } from './tool-calls.ts'
 
 interface Answer {
   text: string

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { setTimeout as sleep } from 'node:timers/promises'
-import type { EventBus, ServiceEvent } from '../../events/bus.ts'
+import type { EventBus, ServiceEvent } from '../../events/index.ts'
 import { silentLog } from '../../lib/log.ts'
 import type { SandboxService } from '../../sandbox/index.ts'
 import type { AgentCodec, AgentEvent } from '../agent-codec.ts'

@@ -5,10 +5,8 @@ import { join } from 'node:path'
 import { after, before, beforeEach, suite, test } from 'node:test'
 import { Kysely, sql } from 'kysely'
 import { isServiceError } from '../../errors.ts'
-import { pgliteDialect } from './pglite-dialect.ts'
-import { EmbeddedDatabaseError } from './pglite-messages.ts'
-import { PgliteThread } from './pglite-thread.ts'
-import type { PgliteThreadOptions } from './pglite-thread.ts'
+import { pgliteDialect } from './pglite.ts'
+import { EmbeddedDatabaseError, PgliteThread, type PgliteThreadOptions } from './pglite-thread.ts'
 
 interface Tables {
   notes: { id: number; text: string }

@@ -3,9 +3,7 @@ import { parentPort, workerData } from 'node:worker_threads'
 import { PGlite, types } from '@electric-sql/pglite'
 import type { Results, Transaction } from '@electric-sql/pglite'
 import { maintain } from './pglite-maintenance.ts'
-import { fieldsOf } from './pglite-messages.ts'
-import type { PgliteAnswer, PgliteRequest } from './pglite-messages.ts'
-import type { PgliteWorkerData } from './pglite-thread.ts'
+import { fieldsOf, type PgliteAnswer, type PgliteRequest, type PgliteWorkerData } from './pglite-thread.ts'
 
 /** What PGlite itself takes for the end of a statement, and no fault (`POSTGRES_MAIN_LONGJMP` in its sources). */
 const longjmpStatus = 100

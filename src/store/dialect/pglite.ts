@@ -1,11 +1,21 @@
 import { existsSync } from 'node:fs'
 import { cp, mkdir, readFile, realpath, rename, rm } from 'node:fs/promises'
 import { join } from 'node:path'
+import {
+  AbortedTransactionError,
+  PGliteAdapter,
+  PostgresIntrospector,
+  PostgresQueryCompiler,
+  type CompiledQuery,
+  type DatabaseConnection,
+  type Dialect,
+  type Driver,
+  type QueryResult,
+} from 'kysely'
 import type { Backend } from './index.ts'
-import { pgliteDialect } from './pglite-dialect.ts'
 import { PgliteThread } from './pglite-thread.ts'
 
-export interface PgliteOptions {
+interface PgliteOptions {
   /** What it throws keeps a new database from being made. */
   beforeMaking: () => void
   /** Hears that the database has ended by itself. */
@@ -64,4 +74,73 @@ async function preparedDatabase(imageDir: string): Promise<string | undefined> {
 async function pgliteVersion(): Promise<string> {
   const file = new URL('../package.json', import.meta.resolve('@electric-sql/pglite'))
   return (JSON.parse(await readFile(file, 'utf8')) as { version: string }).version
+}
+
+/** PostgreSQL's state `in_failed_sql_transaction`: a commit rolled back what an error had ended before. */
+const failedTransaction = '25P02'
+
+/** One connection, which Kysely hands to one caller at a time: so transactions do not interleave. */
+export function pgliteDialect(thread: PgliteThread): Dialect {
+  return {
+    createAdapter: () => new PGliteAdapter(),
+    createDriver: () => new ThreadDriver(thread),
+    createIntrospector: (db) => new PostgresIntrospector(db),
+    createQueryCompiler: () => new PostgresQueryCompiler(),
+  }
+}
+
+/** Whoever opened the thread closes it. */
+class ThreadDriver implements Driver {
+  readonly #thread: PgliteThread
+  readonly #connection: DatabaseConnection
+
+  constructor(thread: PgliteThread) {
+    this.#thread = thread
+    this.#connection = new ThreadConnection(thread)
+  }
+
+  async init(): Promise<void> {}
+
+  async acquireConnection(): Promise<DatabaseConnection> {
+    return this.#connection
+  }
+
+  async beginTransaction(): Promise<void> {
+    await this.#thread.call({ kind: 'begin' })
+  }
+
+  async commitTransaction(): Promise<void> {
+    try {
+      await this.#thread.call({ kind: 'commit' })
+    } catch (error) {
+      if ((error as { code?: unknown }).code === failedTransaction) throw new AbortedTransactionError({ cause: error })
+      throw error
+    }
+  }
+
+  async rollbackTransaction(): Promise<void> {
+    await this.#thread.call({ kind: 'rollback' })
+  }
+
+  async releaseConnection(): Promise<void> {}
+
+  async destroy(): Promise<void> {}
+}
+
+class ThreadConnection implements DatabaseConnection {
+  readonly #thread: PgliteThread
+
+  constructor(thread: PgliteThread) {
+    this.#thread = thread
+  }
+
+  async executeQuery<Row>({ sql, parameters }: CompiledQuery): Promise<QueryResult<Row>> {
+    const { rows, affectedRows } = await this.#thread.call({ kind: 'query', sql, parameters })
+    return { rows: rows as Row[], numAffectedRows: BigInt(affectedRows) }
+  }
+
+  // oxlint-disable-next-line require-yield
+  async *streamQuery(): AsyncIterableIterator<never> {
+    throw new Error('the embedded database does not stream')
+  }
 }

@@ -5,7 +5,7 @@ import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'n
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, test } from 'node:test'
-import { endLeftGroups, noteGroup } from './left-groups.ts'
+import { endLeftGroups, noteGroup } from './process-groups.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'atoll-groups-'))
 after(() => rmSync(folder, { recursive: true }))

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import type { IncomingMessage } from 'node:http'
 import { Readable } from 'node:stream'
 import { test } from 'node:test'
-import { BodyBudget, readBody } from './held-body.ts'
+import { BodyBudget, readBody } from './body-budget.ts'
 
 test('bodies of all requests together have a bound, which is given back', () => {
   const budget = new BodyBudget(100)

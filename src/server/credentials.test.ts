@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import type { OrganisationStore } from '../organisation/index.ts'
 import { sha256 } from '../lib/secret.ts'
-import { configureApiKey, makeFirstApiKey } from './api-key.ts'
+import { configureApiKey, makeFirstApiKey } from './credentials.ts'
 
 function emptyStore(): { hashes: Set<string>; store: OrganisationStore } {
   const hashes = new Set<string>()

@@ -1,7 +1,8 @@
 import { randomBytes } from 'node:crypto'
-import { credentialPrefix } from '../lib/credential.ts'
+import { link, open, readFile, unlink } from 'node:fs/promises'
+import { join } from 'node:path'
 import { newId } from '../lib/id.ts'
-import { sha256 } from '../lib/secret.ts'
+import { credentialPrefix, sha256 } from '../lib/secret.ts'
 import type { OrganisationStore } from '../organisation/index.ts'
 
 /** Makes the configured key the only one of the default organisation: whoever sets another has ended the one before. */
@@ -29,4 +30,40 @@ export async function makeFirstApiKey(
 
 async function insertApiKey(organisations: OrganisationStore, orgId: string, key: string): Promise<void> {
   await organisations.insertApiKey({ id: newId('key_'), orgId, keyHash: sha256(key), createdAt: new Date() })
+}
+
+const secretBytes = 32
+
+/**
+ * The secret with which URLs are signed: made once, kept in the data directory with mode 0600, so that a signed URL
+ * survives a restart.
+ */
+export async function signingSecret(dataDir: string): Promise<string> {
+  const path = join(dataDir, 'signing-secret')
+  try {
+    return (await readFile(path, 'utf8')).trim()
+  } catch (error) {
+    if (!isCode(error, 'ENOENT')) throw error
+  }
+  // Written whole under another name, synced, then linked: a crash leaves no empty secret, and a second writer loses.
+  const draft = `${path}.${process.pid}`
+  const file = await open(draft, 'w', 0o600)
+  try {
+    await file.writeFile(`${randomBytes(secretBytes).toString('hex')}\n`)
+    await file.sync()
+  } finally {
+    await file.close()
+  }
+  try {
+    await link(draft, path)
+  } catch (error) {
+    if (!isCode(error, 'EEXIST')) throw error
+  } finally {
+    await unlink(draft)
+  }
+  return (await readFile(path, 'utf8')).trim()
+}
+
+function isCode(error: unknown, code: string): boolean {
+  return error instanceof Error && 'code' in error && error.code === code
 }

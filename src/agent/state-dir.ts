@@ -1,4 +1,4 @@
-import { closeSync, fstatSync, fsyncSync, mkdirSync, openSync, readFileSync, writeSync } from 'node:fs'
+import { closeSync, fstatSync, fsyncSync, mkdirSync, openSync, readFileSync, writeSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { z } from 'zod'
 
@@ -10,7 +10,7 @@ const entrySchema = z.object({
 
 type Entry = z.output<typeof entrySchema>
 
-export type TurnState = 'new' | 'started' | 'finished'
+type TurnState = 'new' | 'started' | 'finished'
 
 /**
  * What became of each message, in `turns.jsonl` of the state folder: a message is `new`, then `started`, then `finished`.
@@ -72,5 +72,31 @@ export class TurnJournal {
     } catch {
       // The torn or foreign line of a process that was killed: its turn counts as not started.
     }
+  }
+}
+
+const savedSchema = z.object({ sessionId: z.string() })
+
+/** The id that an agent program has given its conversation, in `<stateDir>/<harness>/session.json`. */
+export class SavedSession {
+  readonly #file: string
+
+  constructor(stateDir: string, harness: string) {
+    const folder = join(stateDir, harness)
+    mkdirSync(folder, { recursive: true })
+    this.#file = join(folder, 'session.json')
+  }
+
+  read(): string | undefined {
+    try {
+      return savedSchema.parse(JSON.parse(readFileSync(this.#file, 'utf8'))).sessionId
+    } catch {
+      // There is none yet, or the write of it was cut off.
+      return undefined
+    }
+  }
+
+  write(sessionId: string): void {
+    writeFileSync(this.#file, JSON.stringify({ sessionId }))
   }
 }

@@ -2,9 +2,9 @@ import assert from 'node:assert/strict'
 import { randomBytes } from 'node:crypto'
 import { test } from 'node:test'
 import { previewToken } from '../sandbox/input.ts'
-import { makeFirstApiKey } from '../server/api-key.ts'
+import { makeFirstApiKey } from '../server/credentials.ts'
 import { AccessTokens } from '../session/access-token.ts'
-import { looksLikeCredential } from './credential.ts'
+import { looksLikeCredential } from './secret.ts'
 
 test('credential: every one that the server makes is known by its looks', async () => {
   const store = {

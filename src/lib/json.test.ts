@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'
-import { passedBound } from './json-bounds.ts'
+import { passedBound } from './json.ts'
 
 function countValues(value: unknown): number {
   if (typeof value !== 'object' || value === null) return 1

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'
 import { isServiceError } from '../errors.ts'
-import { decodeCursor, encodeCursor } from './cursor.ts'
+import { decodeCursor, encodeCursor } from './rows.ts'
 
 test('a cursor reads back as the position that it was made of', () => {
   const position = { createdAt: new Date('2026-01-15T10:30:00.123Z'), id: 'session_0a1b2c3d4e5f' }
