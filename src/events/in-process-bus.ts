@@ -7,7 +7,7 @@ const everything = '*'
 
 type Listener = (event: ServiceEvent) => void
 
-export interface MemoryBusOptions {
+export interface InProcessBusOptions {
   /** Told of what a listener throws or rejects with. Default: a process warning. */
   onListenerError?: (error: unknown) => void
 }
@@ -16,7 +16,7 @@ export interface MemoryBusOptions {
  * The bus of one server. `publish` queues; delivery follows in the order of publishing, after the publisher's current
  * work, so that no listener runs inside somebody's transaction. A listener that throws harms neither others nor publishers.
  */
-export function createMemoryBus({ onListenerError = warn }: MemoryBusOptions = {}): EventBus {
+export function createInProcessBus({ onListenerError = warn }: InProcessBusOptions = {}): EventBus {
   const listeners = new Map<string, Set<Listener>>()
   let pending: ServiceEvent[] = []
   let scheduled: NodeJS.Immediate | undefined

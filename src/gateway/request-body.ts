@@ -2,7 +2,8 @@ import type { IncomingMessage } from 'node:http'
 import { ServiceError } from '../errors.ts'
 import { BodyBudget, readBody as holdBody } from '../lib/body-budget.ts'
 import type { BodyShare } from '../lib/body-budget.ts'
-import type { GatewayIdentity, GatewayLimits } from './ports.ts'
+import type { GatewayLimits } from './limits.ts'
+import type { GatewayIdentity } from './session-meter.ts'
 
 /** Bodies up to this size are taken whatever others send. */
 const smallBodyBytes = 64 * 1024

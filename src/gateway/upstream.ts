@@ -2,7 +2,8 @@ import { Agent as HttpAgent, request as httpRequest, type IncomingMessage, type 
 import { Agent as HttpsAgent, request as httpsRequest } from 'node:https'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { backOffMs } from '../lib/async/retry.ts'
-import type { GatewayLimits, GatewayLog } from './ports.ts'
+import type { Log } from '../lib/log.ts'
+import type { GatewayLimits } from './limits.ts'
 
 /** An error answer is read whole before it is passed on or tried again. */
 const errorBytesMax = 256 * 1024
@@ -45,7 +46,7 @@ export class UpstreamCaller {
    * Calls until an answer comes that is to be passed on, for at most `retryMs`; the pause between two calls doubles, has
    * jitter and is at least what `retry-after` says. Throws the last connection error, or the reason of `signal`.
    */
-  async call(call: UpstreamCall, signal: AbortSignal, log: GatewayLog, fields: object): Promise<UpstreamAnswer> {
+  async call(call: UpstreamCall, signal: AbortSignal, log: Log, fields: object): Promise<UpstreamAnswer> {
     const deadline = performance.now() + this.#limits.retryMs
     for (let attempt = 0; ; attempt++) {
       signal.throwIfAborted()

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { setImmediate as turn } from 'node:timers/promises'
 import fc from 'fast-check'
-import { createMemoryBus } from '../events/in-process-bus.ts'
+import { createInProcessBus } from '../events/in-process-bus.ts'
 import { FairYield } from '../lib/async/fair-yield.ts'
 import type { Session, StreamEvent } from './session.ts'
 import type { SessionStore } from './store.ts'
@@ -26,7 +26,7 @@ async function world(pollMs = 60_000) {
     createdAt: now,
   })
   const reads = { count: 0, now: 0, most: 0, fail: false }
-  const bus = createMemoryBus()
+  const bus = createInProcessBus()
   const deps = {
     bus,
     pollMs,

@@ -1,7 +1,7 @@
 import { sql, type Kysely } from 'kysely'
 import { FairYield } from '../lib/async/fair-yield.ts'
 import type { SessionQuery } from '../session/store.ts'
-import { decodeCursor, page, type Position } from './rows.ts'
+import { batches, decodeCursor, page, type Position } from './rows.ts'
 import type { Database } from './schema.ts'
 import { shortColumns, type ShortRow } from './session-rows.ts'
 import { strict } from './text.ts'
@@ -111,7 +111,7 @@ async function matching(
   { pattern, limit }: { pattern: string; limit: number },
 ): Promise<string[]> {
   const found: string[] = []
-  for (const group of groups(sessions)) {
+  for (const group of batches(sessions, ({ bytes }) => bytes, { sizeMax: bytesAtOnce })) {
     const [first] = group
     const isLong = first !== undefined && first.bytes > bytesAtOnce
     const ids = isLong ? await matchingLong(db, first.id, pattern) : await matchingShort(db, group, pattern)
@@ -120,22 +120,6 @@ async function matching(
     await statements.next()
   }
   return found
-}
-
-/** In order: many short ones together, a long one by itself. */
-function* groups(sessions: readonly Searched[]): Generator<Searched[]> {
-  let group: Searched[] = []
-  let bytes = 0
-  for (const session of sessions) {
-    if (group.length > 0 && bytes + session.bytes > bytesAtOnce) {
-      yield group
-      group = []
-      bytes = 0
-    }
-    group.push(session)
-    bytes += session.bytes
-  }
-  if (group.length > 0) yield group
 }
 
 async function matchingShort(db: Kysely<Database>, group: readonly Searched[], pattern: string): Promise<Set<string>> {

@@ -3,8 +3,7 @@ import { suite, test } from 'node:test'
 import { isServiceError } from '../../src/errors.ts'
 import { type Claim, Creation } from '../../src/lib/creation.ts'
 import { newId } from '../../src/lib/id.ts'
-import type { StoredResponse } from '../../src/store/index.ts'
-import type { OpenedStore } from './store.ts'
+import type { Store, StoredResponse } from '../../src/store/index.ts'
 import {
   checkpointOf,
   eventOf,
@@ -15,21 +14,23 @@ import {
   previewOf,
   sandboxOf,
   sessionOf,
-} from './store-records.ts'
+} from './store-kit.ts'
 
 const now = new Date('2026-01-15T10:30:00.000Z')
 const later = (minutes: number) => new Date(now.getTime() + minutes * 60_000)
 const made = (claim: Claim, ...ids: string[]) => ({ state: 'claimed', seed: claim.seed, made: ids })
 const isConflict = (error: unknown) => isServiceError(error, 'conflict')
 
-export function idempotencyTests(store: OpenedStore): void {
+export function idempotencyTests(store: Store): void {
+  const { sandboxes, sessions, idempotency } = store
+
   const newClaim = async (): Promise<Claim> => {
-    return { orgId: (await newOrganisation(store())).id, key: newId('key_'), seed: 'seed' }
+    return { orgId: (await newOrganisation(store)).id, key: newId('key_'), seed: 'seed' }
   }
-  const begin = (claim: Claim, hash = 'hash', at = now) => store().idempotency.begin(claim, hash, at)
+  const begin = (claim: Claim, hash = 'hash', at = now) => idempotency.begin(claim, hash, at)
 
   const finish = (claim: Claim, response: StoredResponse, hash = 'hash') =>
-    store().idempotency.finish(claim, hash, now, response)
+    idempotency.finish(claim, hash, now, response)
 
   suite('idempotency keys', () => {
     test('a key is claimed, and done with the response as it was', async () => {
@@ -71,13 +72,13 @@ export function idempotencyTests(store: OpenedStore): void {
     test('an abandoned key is free again, and a finished one is not abandoned', async () => {
       const claim = await newClaim()
       await begin(claim)
-      await store().idempotency.abandon(claim)
+      await idempotency.abandon(claim)
       const next = { ...claim, seed: 'next' }
       assert.deepEqual(await begin(next, 'other'), made(next))
-      await store().idempotency.abandon(claim)
+      await idempotency.abandon(claim)
       assert.deepEqual(await begin(next, 'other'), made(next), 'nor is the next life of the key')
       await finish(next, { statusCode: 200, body: 'x' })
-      await store().idempotency.abandon(next)
+      await idempotency.abandon(next)
       assert.equal((await begin(next, 'other')).state, 'done')
     })
 
@@ -86,7 +87,7 @@ export function idempotencyTests(store: OpenedStore): void {
       for (const isAnswered of [true, false]) {
         const claim = await newClaim()
         await begin(claim)
-        await store().sessions.createSession(sessionOf(claim.orgId), [], eventOf(''), { creation: creationOf(claim) })
+        await sessions.createSession(sessionOf(claim.orgId), [], eventOf(''), { creation: creationOf(claim) })
         if (isAnswered) await finish(claim, { statusCode: 200, body: 'x' })
         assert.equal((await begin(claim, 'hash', later(day - 1))).state, isAnswered ? 'done' : 'claimed')
         const next = { ...claim, seed: 'next' }
@@ -106,9 +107,9 @@ export function idempotencyTests(store: OpenedStore): void {
 
     test('abandoning what never began does nothing, and the response of what is undone is kept', async () => {
       const claim = await newClaim()
-      await store().idempotency.abandon(claim)
+      await idempotency.abandon(claim)
       await begin(claim)
-      await store().idempotency.abandon(claim)
+      await idempotency.abandon(claim)
       await finish(claim, { statusCode: 404, body: 'x' })
       assert.deepEqual(await begin(claim), { state: 'done', statusCode: 404, body: 'x' })
       assert.deepEqual(await begin(claim, 'other'), { state: 'conflict' })
@@ -118,8 +119,8 @@ export function idempotencyTests(store: OpenedStore): void {
       const [old, young] = [await newClaim(), await newClaim()]
       await begin(old, 'hash', new Date('2001-01-01'))
       await begin(young)
-      assert.equal(await store().idempotency.purge(new Date('2001-01-02')), 1)
-      assert.equal(await store().idempotency.purge(new Date('2001-01-02')), 0)
+      assert.equal(await idempotency.purge(new Date('2001-01-02')), 1)
+      assert.equal(await idempotency.purge(new Date('2001-01-02')), 0)
       assert.deepEqual(await begin({ ...young, seed: 'another' }), made(young))
     })
   })
@@ -129,36 +130,36 @@ export function idempotencyTests(store: OpenedStore): void {
     const kinds: Record<string, (orgId: string, creation: Creation) => Promise<string>> = {
       async session(orgId, creation) {
         const session = sessionOf(orgId)
-        await store().sessions.createSession(session, [messageOf('hello')], eventOf(''), { creation })
+        await sessions.createSession(session, [messageOf('hello')], eventOf(''), { creation })
         return session.id
       },
       async message(orgId, creation) {
-        const session = await newSession(store(), orgId)
+        const session = await newSession(store, orgId)
         const message = messageOf('hello')
-        await store().sessions.commit(session.id, { addMessages: [message], made: { creation, id: message.id } })
+        await sessions.commit(session.id, { addMessages: [message], made: { creation, id: message.id } })
         return message.id
       },
       async sandbox(orgId, creation) {
         const sandbox = sandboxOf(orgId, { status: 'creating' })
-        await store().sandboxes.insertSandbox(sandbox)
+        await sandboxes.insertSandbox(sandbox)
         const note = { creation, outcome: 'made' } as const
-        await store().sandboxes.updateSandbox(sandbox.id, { status: 'running' }, ['creating'], note)
+        await sandboxes.updateSandbox(sandbox.id, { status: 'running' }, ['creating'], note)
         return sandbox.id
       },
       async checkpoint(orgId, creation) {
         const checkpoint = checkpointOf(sandboxOf(orgId))
-        await store().sandboxes.insertCheckpoint(checkpoint, creation)
+        await sandboxes.insertCheckpoint(checkpoint, creation)
         return checkpoint.id
       },
       async patch(orgId, creation) {
         const checkpoint = checkpointOf(sandboxOf(orgId))
-        await store().sandboxes.insertCheckpoint(checkpoint)
-        return (await store().sandboxes.insertPatch(patchOf(checkpoint.id), creation)).id
+        await sandboxes.insertCheckpoint(checkpoint)
+        return (await sandboxes.insertPatch(patchOf(checkpoint.id), creation)).id
       },
       async preview(orgId, creation) {
         const sandbox = sandboxOf(orgId)
-        await store().sandboxes.insertSandbox(sandbox)
-        return (await store().sandboxes.putPreview(previewOf(sandbox, 80), creation)).preview.id
+        await sandboxes.insertSandbox(sandbox)
+        return (await sandboxes.putPreview(previewOf(sandbox, 80), creation)).preview.id
       },
     }
 
@@ -168,7 +169,7 @@ export function idempotencyTests(store: OpenedStore): void {
         await begin(claim)
         const id = await make(claim.orgId, creationOf(claim))
         assert.deepEqual(await begin(claim), made(claim, id), kind)
-        await store().idempotency.abandon(claim)
+        await idempotency.abandon(claim)
         await assert.rejects(make(claim.orgId, creationOf(claim)), isConflict, kind)
         assert.deepEqual(await begin(claim), made(claim, id), kind)
       }
@@ -177,20 +178,20 @@ export function idempotencyTests(store: OpenedStore): void {
     test('what cannot be made is not in the entry, and what would be made twice is not there', async () => {
       const claim = await newClaim()
       await begin(claim)
-      const session = await newSession(store(), claim.orgId)
-      const again = store().sessions.createSession(session, [], eventOf(''), { creation: creationOf(claim) })
+      const session = await newSession(store, claim.orgId)
+      const again = sessions.createSession(session, [], eventOf(''), { creation: creationOf(claim) })
       await assert.rejects(again, isConflict)
       assert.deepEqual(await begin(claim), made(claim))
       const commit = (text: string) => {
         const message = messageOf(text)
         const change = { addMessages: [message], made: { creation: creationOf(claim), id: message.id } }
-        return store().sessions.commit(session.id, change)
+        return sessions.commit(session.id, change)
       }
       await commit('once')
       await assert.rejects(commit('twice'), isConflict)
-      const texts = (await store().sessions.messages(session.id)).map(({ content }) => content)
+      const texts = (await sessions.messages(session.id)).map(({ content }) => content)
       assert.deepEqual(texts.slice(-1), ['once'])
-      assert.equal(await store().sessions.commit(session.id, { when: 'ended', addMessages: [] }), undefined)
+      assert.equal(await sessions.commit(session.id, { when: 'ended', addMessages: [] }), undefined)
     })
 
     test('a life of the key that is over makes nothing', async () => {
@@ -208,7 +209,7 @@ export function idempotencyTests(store: OpenedStore): void {
       await begin(claim)
       const whole = creationOf(claim)
       const stop = (id: string, creation: Creation) =>
-        store().sandboxes.updateSandbox(id, { status: 'stopped' }, ['running'], { creation, outcome: 'undone' })
+        sandboxes.updateSandbox(id, { status: 'stopped' }, ['running'], { creation, outcome: 'undone' })
       await stop(await kinds['sandbox']!(claim.orgId, whole), whole)
       const next = { ...claim, seed: 'next' }
       assert.deepEqual(await begin(next, 'other'), made(next))

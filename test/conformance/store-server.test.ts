@@ -1,16 +1,21 @@
 import assert from 'node:assert/strict'
-import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { after, before, suite, test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { fileURLToPath } from 'node:url'
 import { isServiceError, ServiceError } from '../../src/errors.ts'
 import type { LockState } from '../../src/store/dialect/postgres-lock.ts'
 import { openStore, type Store } from '../../src/store/index.ts'
-import { cutConnections, execute, freshDatabase, queueForLock } from './store-databases.ts'
-import { newOrganisation, newSession, sandboxOf } from './store-records.ts'
-
-const holder = fileURLToPath(import.meta.resolve('./store-holder.ts'))
+import { killed, startChild } from './store-child.ts'
+import {
+  cutConnections,
+  execute,
+  freshDatabase,
+  newOrganisation,
+  newSession,
+  queueForLock,
+  refuses,
+  sandboxOf,
+} from './store-kit.ts'
 
 /** Until it is so; the limit of the test ends a wait that has no end. */
 async function until(isSo: () => boolean): Promise<void> {
@@ -47,10 +52,9 @@ suite('a store on a PostgreSQL server', () => {
   })
 
   test('a server that was killed leaves the database to the next', async () => {
-    const child = spawn(process.execPath, [holder, url], { stdio: ['ignore', 'pipe', 'inherit'] })
+    const child = startChild('hold', url)
     await once(child.stdout, 'data')
-    child.kill('SIGKILL')
-    await once(child, 'exit')
+    await killed(child)
     await (await openStore({ databaseUrl: url })).close()
   })
 
@@ -63,7 +67,7 @@ suite('a store on a PostgreSQL server', () => {
       await cutConnections(url, 'atoll lock')
       await next.locked
       await until(() => states.includes('lost'))
-      await assert.rejects(store.ping(), (error) => isServiceError(error, 'unavailable'))
+      await refuses(store.ping(), 'unavailable')
       await assert.rejects(store.organisations.defaultOrganisation(), /the connection that keeps other servers/)
     } finally {
       await next.end()
@@ -84,7 +88,7 @@ suite('a store on a PostgreSQL server', () => {
     await execute(url, `update database_holder set server_id = 'another'`)
     await next.end()
     await until(() => states.includes('gone'))
-    await assert.rejects(store.ping(), (error) => isServiceError(error, 'unavailable'))
+    await refuses(store.ping(), 'unavailable')
     await store.close()
     assert.deepEqual(states, ['lost', 'gone'])
     await (await openStore({ databaseUrl: url })).close()
@@ -125,52 +129,6 @@ suite('a store on a PostgreSQL server', () => {
     }
   })
 
-  test('of a session that an older version has counted the cost is not known, unless it has used nothing', async () => {
-    const fresh = await freshDatabase()
-    try {
-      const store = await openStore({ databaseUrl: fresh.url })
-      const { id: orgId } = await newOrganisation(store)
-      const used = await newSession(store, orgId, { inputTokens: 7, outputTokens: 1 })
-      const unused = await newSession(store, orgId)
-      await store.close()
-      await makeOlder(fresh.url)
-      const newer = await openStore({ databaseUrl: fresh.url })
-      try {
-        const { costNanoUsd: _cost, ...known } = used
-        assert.deepEqual(await newer.sessions.session(used.id), known)
-        assert.deepEqual(await newer.sessions.session(unused.id), unused)
-      } finally {
-        await newer.close()
-      }
-    } finally {
-      await fresh.drop()
-    }
-  })
-
-  test('what an older version left unanswered is not done again under its key, and what it answered is replayed', async () => {
-    const fresh = await freshDatabase()
-    try {
-      const store = await openStore({ databaseUrl: fresh.url })
-      const { id: orgId } = await newOrganisation(store)
-      const now = new Date()
-      const claim = (key: string) => ({ orgId, key, seed: 'seed' })
-      await store.idempotency.begin(claim('unanswered'), 'hash', now)
-      await store.idempotency.begin(claim('answered'), 'hash', now)
-      await store.idempotency.finish(claim('answered'), 'hash', now, { statusCode: 201, body: 'x' })
-      await store.close()
-      await makeOlder(fresh.url)
-      const newer = await openStore({ databaseUrl: fresh.url })
-      try {
-        assert.deepEqual(await newer.idempotency.begin(claim('unanswered'), 'hash', now), { state: 'conflict' })
-        assert.equal((await newer.idempotency.begin(claim('answered'), 'hash', now)).state, 'done')
-      } finally {
-        await newer.close()
-      }
-    } finally {
-      await fresh.drop()
-    }
-  })
-
   test('a database of a newer version is refused in words and left as it is', async () => {
     await execute(
       url,
@@ -205,28 +163,6 @@ suite('a store on a PostgreSQL server', () => {
   })
 
   test('a server that does not answer is unavailable', async () => {
-    await assert.rejects(openStore({ databaseUrl: 'postgres://nobody@127.0.0.1:1/none' }), (error) =>
-      isServiceError(error, 'unavailable'),
-    )
+    await refuses(openStore({ databaseUrl: 'postgres://nobody@127.0.0.1:1/none' }), 'unavailable')
   })
 })
-
-/** Takes away what migrations from 0008 on have added. */
-async function makeOlder(url: string): Promise<void> {
-  const added = {
-    sessions: [
-      'cache_read_tokens',
-      'cache_write_tokens',
-      'cost_nano_usd',
-      'waiting_for',
-      'waiting_since',
-      'sandbox_restores',
-    ],
-    sandboxes: ['restores'],
-    idempotency_keys: ['seed', 'made'],
-  }
-  for (const [table, columns] of Object.entries(added)) {
-    await execute(url, `alter table ${table} ${columns.map((name) => `drop column ${name}`).join(', ')}`)
-  }
-  await execute(url, `delete from schema_migrations where name >= '0008'`)
-}

@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto'
-import { createMemoryBus } from '../../src/events/in-process-bus.ts'
+import { createInProcessBus } from '../../src/events/in-process-bus.ts'
 import type { ErrorCode } from '../../src/errors.ts'
 import { isServiceError } from '../../src/errors.ts'
 import type { ServiceEvent } from '../../src/events/index.ts'
@@ -22,7 +22,7 @@ interface Kept {
 export async function makeWorld(store: Store, limits: Partial<SandboxLimits> = {}, kept: Kept = {}) {
   const machines = kept.machines ?? new FakeMachines()
   const records = kept.records ?? new FakeTxtRecords()
-  const bus = createMemoryBus()
+  const bus = createInProcessBus()
   const events: ServiceEvent[] = []
   const errors: string[] = []
   const warnings: string[] = []

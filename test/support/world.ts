@@ -2,7 +2,7 @@ import { createHash, randomBytes } from 'node:crypto'
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { createMemoryBus } from '../../src/events/in-process-bus.ts'
+import { createInProcessBus } from '../../src/events/in-process-bus.ts'
 import type { HttpLimits } from '../../src/http/server.ts'
 import { createHttpServer } from '../../src/http/server.ts'
 import { newId } from '../../src/lib/id.ts'
@@ -71,7 +71,7 @@ export async function makeWorld(options: WorldOptions = {}): Promise<World> {
   const logs: LogLine[] = []
   const write = (level: string) => (facts: object, message: string) => void logs.push({ level, facts, message })
   const log: Log = { debug: write('debug'), info: write('info'), warn: write('warn'), error: write('error') }
-  const bus = createMemoryBus()
+  const bus = createInProcessBus()
   const machines = new GuestMachines()
   const sessions = new FakeSessions()
   const records = new FakeTxtRecords()

@@ -41,7 +41,6 @@ export function memorySessionStore(): SessionStore {
     },
     metered: async (id) => byId(id),
     meteredByGatewayToken: async (hash) => find((session) => session.gatewayTokenHash === hash),
-    sessionBySandbox: async (sandboxId) => short(find((session) => session.sandboxId === sandboxId)),
     async instructions(id) {
       const config = byId(id)?.agentConfig
       if (!config) return undefined
@@ -109,11 +108,13 @@ export function memorySessionStore(): SessionStore {
     },
     lastSequence: async (id) => rows(id).stream.length,
     historyBytes: async (...ids) => ids.reduce((sum, id) => sum + bytesOf(rows(id)), 0),
-    async purgeSessions(endedBefore) {
-      const old = [...all.values()].map(({ session }) => session).filter(({ status }) => status === 'ended')
-      const ids = old.filter(({ updatedAt }) => updatedAt < endedBefore).map(({ id }) => id)
+    async expiredSessions(endedBefore, limit) {
+      const ended = [...all.values()].map(({ session }) => session).filter(({ status }) => status === 'ended')
+      const expired = ended.filter(({ updatedAt }) => updatedAt < endedBefore)
+      return expired.slice(0, limit).map(({ id }) => id)
+    },
+    async deleteSessions(ids) {
       for (const id of ids) all.delete(id)
-      return ids.length
     },
   }
 }

@@ -16,28 +16,28 @@ import type { Backend } from './index.ts'
 import { PgliteThread } from './pglite-thread.ts'
 
 interface PgliteOptions {
-  /** What it throws keeps a new database from being made. */
-  beforeMaking: () => void
-  /** Hears that the database has ended by itself. */
+  /** Called before a new database is created. An error that it throws prevents the creation. */
+  beforeCreate: () => void
+  /** Called when the database has died. */
   died: (error: Error) => void
 }
 
 /**
  * PostgreSQL compiled to WebAssembly, in a thread of this process, with one connection.
  *
- * Every write is in the kernel's hands when its promise resolves: an end of this process, however sudden, loses nothing.
- * A power failure may, because PGlite does not wait for the disk; who must survive that uses a server.
+ * A write has reached the kernel when its promise resolves, so a killed process loses nothing. A power failure can lose writes,
+ * because PGlite does not sync to the disk; use a server where that matters.
  *
- * A new database is a copy of the empty one that setup has put into `imageDir` for this version of PGlite, if it has.
+ * A new database is a copy of the empty one in `imageDir`, if setup has created it for this version of PGlite.
  */
 export async function pgliteBackend(
   dataDir: string,
   imageDir: string | undefined,
-  { beforeMaking, died }: PgliteOptions,
+  { beforeCreate, died }: PgliteOptions,
 ): Promise<Backend> {
   const folder = join(dataDir, 'db')
   if (!existsSync(join(folder, 'PG_VERSION'))) {
-    beforeMaking()
+    beforeCreate()
     await initialise(folder, imageDir)
   }
   const thread = await PgliteThread.open(folder, { died })
@@ -49,7 +49,7 @@ export async function pgliteBackend(
   }
 }
 
-/** Under another name first, so that a process that dies meanwhile leaves nothing that looks like a database. */
+/** Creates the database under another name and renames it, so a killed process leaves nothing that looks like a database. */
 async function initialise(folder: string, imageDir: string | undefined): Promise<void> {
   const unfinished = `${folder}.unfinished`
   await rm(unfinished, { recursive: true, force: true })
@@ -64,7 +64,7 @@ async function initialise(folder: string, imageDir: string | undefined): Promise
   await rename(unfinished, folder)
 }
 
-/** Folder of the empty database of an image folder, if it is one of this version of PGlite. */
+/** The folder of the empty database in the images, if it was created by this version of PGlite. */
 async function preparedDatabase(imageDir: string): Promise<string | undefined> {
   const image = await realpath(join(imageDir, 'database')).catch(() => '')
   const recipe = await readFile(join(image, 'recipe'), 'utf8').catch(() => '')
@@ -76,10 +76,10 @@ async function pgliteVersion(): Promise<string> {
   return (JSON.parse(await readFile(file, 'utf8')) as { version: string }).version
 }
 
-/** PostgreSQL's state `in_failed_sql_transaction`: a commit rolled back what an error had ended before. */
+/** SQLSTATE `in_failed_sql_transaction`: the commit of a transaction that an earlier error has aborted. */
 const failedTransaction = '25P02'
 
-/** One connection, which Kysely hands to one caller at a time: so transactions do not interleave. */
+/** One connection. Kysely gives it to one caller at a time, so transactions do not interleave. */
 export function pgliteDialect(thread: PgliteThread): Dialect {
   return {
     createAdapter: () => new PGliteAdapter(),
@@ -89,7 +89,7 @@ export function pgliteDialect(thread: PgliteThread): Dialect {
   }
 }
 
-/** Whoever opened the thread closes it. */
+/** Does not close the thread: its opener does. */
 class ThreadDriver implements Driver {
   readonly #thread: PgliteThread
   readonly #connection: DatabaseConnection
