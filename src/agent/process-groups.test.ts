@@ -5,36 +5,36 @@ import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'n
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, test } from 'node:test'
-import { endLeftGroups, noteGroup } from './process-groups.ts'
+import { killOrphanGroups, recordGroup } from './process-groups.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'atoll-groups-'))
 after(() => rmSync(folder, { recursive: true }))
 process.env['TMPDIR'] = folder
 const notes = join(folder, 'atoll-agent/groups')
 
-test('a group that a dead process has noted is ended, one of a living process stays', async () => {
+test('process groups: the group of a dead owner is killed, the group of a living owner stays', async () => {
   await using left = group()
   await using own = group()
-  noteGroup(left.pid)
-  // As if by a process that has died: nothing has this start.
+  recordGroup(left.pid)
+  // No process has this start, so the owner looks dead.
   const [name = ''] = readdirSync(notes)
   const note = JSON.parse(readFileSync(join(notes, name), 'utf8')) as { owner: { start: string } }
   writeFileSync(join(notes, name), JSON.stringify({ ...note, owner: { ...note.owner, start: '1' } }))
-  const forget = noteGroup(own.pid)
-  endLeftGroups()
+  const forget = recordGroup(own.pid)
+  killOrphanGroups()
   assert.equal((await left.exited)[1], 'SIGKILL')
   assert.equal(readdirSync(notes).length, 1)
   forget()
   assert.deepEqual(readdirSync(notes), [])
 })
 
-test('where nothing can be noted a command still runs', async () => {
+test('process groups: a record that cannot be written stops no command', async () => {
   await using child = group()
   process.env['TMPDIR'] = join(folder, 'file')
   writeFileSync(join(folder, 'file'), '')
   try {
-    noteGroup(child.pid)()
-    endLeftGroups()
+    recordGroup(child.pid)()
+    killOrphanGroups()
   } finally {
     process.env['TMPDIR'] = folder
   }

@@ -3,15 +3,15 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { z } from 'zod'
 
-/** A process is known by its id and its start, in clock ticks since the machine started: ids are used again. */
+/** A process is identified by its id and its start in clock ticks since boot, because ids are reused. */
 const processSchema = z.object({ pid: z.int().min(2), start: z.string().min(1) })
 const recordSchema = z.object({ owner: processSchema, leader: processSchema })
 
 /**
- * Notes a process group that shall not outlive this process: a command of the tool call that runs, or an agent program. A
- * process that is killed cannot end them; the next one does. Returns what takes the note back.
+ * Records a process group that must not outlive this process: the command of a running tool call, or an agent program. If this process
+ * is killed, the next one ends the group. Returns a function that deletes the record.
  */
-export function noteGroup(pid: number | undefined): () => void {
+export function recordGroup(pid: number | undefined): () => void {
   const start = pid === undefined ? undefined : startOf(pid)
   const ownStart = startOf(process.pid)
   if (pid === undefined || start === undefined || ownStart === undefined) return () => {}
@@ -21,14 +21,14 @@ export function noteGroup(pid: number | undefined): () => void {
     writeFileSync(file, JSON.stringify(record), { mode: 0o600 })
     return () => rmSync(file, { force: true })
   } catch (error) {
-    // A full disk, or a temporary folder that the model's own commands have spoiled, must not stop the command.
+    // A full disk, or a temporary folder that the model's commands have broken, must not stop the command.
     console.error(error)
     return () => {}
   }
 }
 
-/** Ends the groups that killed processes have left. Those of living ones, and ids that mean another process by now, stay. */
-export function endLeftGroups(): void {
+/** Kills the groups of dead owners. Groups of living owners stay, and so does a process that has reused a recorded id. */
+export function killOrphanGroups(): void {
   let names: string[]
   try {
     names = readdirSync(folder())

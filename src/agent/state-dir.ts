@@ -13,8 +13,8 @@ type Entry = z.output<typeof entrySchema>
 type TurnState = 'new' | 'started' | 'finished'
 
 /**
- * What became of each message, in `turns.jsonl` of the state folder: a message is `new`, then `started`, then `finished`.
- * Written through to the disk before it counts, so that a repeated message is neither lost nor done twice.
+ * The state of each message, in `turns.jsonl` of the state folder: `new`, then `started`, then `finished`. Each entry is synced to the
+ * disk before it counts, so a repeated message is neither lost nor run twice.
  */
 export class TurnJournal {
   readonly #file: number
@@ -26,7 +26,7 @@ export class TurnJournal {
     this.#file = openSync(path, 'a+', 0o600)
     const text = readFileSync(path, 'utf8')
     for (const line of text.split('\n')) this.#load(line)
-    // A kill in the middle of a write leaves a torn line; the next one must not be glued to it.
+    // A kill during a write leaves a torn line; the next entry must not continue it.
     if (text !== '' && !text.endsWith('\n')) writeSync(this.#file, '\n')
   }
 
@@ -34,14 +34,14 @@ export class TurnJournal {
     return this.#entries.get(messageId)?.state ?? 'new'
   }
 
-  /** The harness's id of the conversation in which the message was dealt with. */
+  /** The harness's id of the conversation of the message. */
   sessionId(messageId: string): string {
     return this.#entries.get(messageId)?.sessionId ?? ''
   }
 
   /**
-   * When the last entry was written, by the clock of the file system: a file that is made later is never older, which the
-   * clock of the process does not promise. While a turn runs it is its start, also after a kill.
+   * The time of the last entry, by the clock of the file system: a file that is created later is never older, which the clock of the
+   * process does not guarantee. During a turn it is the start of the turn, also after a kill.
    */
   get writtenMs(): number {
     return fstatSync(this.#file).mtimeMs
@@ -70,14 +70,14 @@ export class TurnJournal {
       const entry = entrySchema.parse(JSON.parse(line))
       this.#entries.set(entry.messageId, entry)
     } catch {
-      // The torn or foreign line of a process that was killed: its turn counts as not started.
+      // A torn line of a killed process: its turn counts as not started.
     }
   }
 }
 
 const savedSchema = z.object({ sessionId: z.string() })
 
-/** The id that an agent program has given its conversation, in `<stateDir>/<harness>/session.json`. */
+/** The id that an agent program gave its conversation, in `<stateDir>/<harness>/session.json`. */
 export class SavedSession {
   readonly #file: string
 
@@ -91,7 +91,7 @@ export class SavedSession {
     try {
       return savedSchema.parse(JSON.parse(readFileSync(this.#file, 'utf8'))).sessionId
     } catch {
-      // There is none yet, or the write of it was cut off.
+      // The file does not exist yet, or its write was interrupted.
       return undefined
     }
   }

@@ -5,7 +5,7 @@ import type { AgentEventOf } from '../protocol/agent.ts'
 /** One short line, for a person. */
 const summaryCharactersMax = 200
 
-/** What a tool call did, in one line for a person. `args` come from the model and can be anything. */
+/** Describes a tool call in one line for a person. `args` come from the model and can be anything. */
 export function summarise(tool: string, args: unknown, result: unknown, isError: boolean, cwd: string): string {
   const did = describeCall(tool, args, cwd)
   const firstLine = isError ? resultText(result).trim().split('\n').at(-1) : undefined
@@ -45,7 +45,7 @@ function describeCall(tool: string, args: unknown, cwd: string): string {
   }
 }
 
-/** The file that a call is about, whatever the harness calls the parameter. */
+/** The file of a call, by any of the parameter names that harnesses use. */
 export function pathOf(args: unknown): string {
   for (const key of ['path', 'file_path', 'filePath', 'absolute_path']) {
     const found = text(args, key)
@@ -54,7 +54,7 @@ export function pathOf(args: unknown): string {
   return ''
 }
 
-/** A script that begins with a comment says itself what it is for. */
+/** A leading comment is the title of its script. */
 function bashTitle(command: string): string {
   return /^#[ \t]*(\S[^\n]*)\n/.exec(command)?.[1] ?? command
 }
@@ -74,8 +74,8 @@ function field(value: unknown, key: string): unknown {
   return typeof value === 'object' && value !== null ? (value as Record<string, unknown>)[key] : undefined
 }
 
-/** As events tell it. */
-export function toldUsage(usage: TokenUsage): AgentEventOf<'result'>['usage'] {
+/** Usage in the form of events. */
+export function reportedUsage(usage: TokenUsage): AgentEventOf<'result'>['usage'] {
   return {
     input_tokens: usage.inputTokens,
     cache_read_input_tokens: usage.cacheReadTokens,

@@ -10,7 +10,7 @@ const folder = mkdtempSync(join(tmpdir(), 'atoll-acp-'))
 after(() => rmSync(folder, { recursive: true }))
 process.env['TMPDIR'] = folder
 
-test('lines that are no message are left out, and what a program says after nobody listens harms nobody', async () => {
+test('acp process: lines that are no message are dropped, and output after the reader has left is harmless', async () => {
   const message = '{"jsonrpc":"2.0","method":"a"}'
   const script = `echo welcome; echo '${message}'; read line; echo '${message}'; echo '${message}'`
   const program = new AcpProcess(['sh', '-c', script], folder, process.env)
@@ -25,7 +25,7 @@ test('lines that are no message are left out, and what a program says after nobo
 
 const proxy = { url: 'http://127.0.0.1:40000', credential: 'secret' }
 
-test('a program gets the address of the proxy, its credential and the model, and the environment of the session', () => {
+test('acp environment: a program gets the address of the proxy, its credential, the model, and the variables of the session', () => {
   assert.deepEqual(programEnvironment({ PATH: '/bin', OPENAI_MODEL: 'other' }, 'm', proxy), {
     PATH: '/bin',
     IS_SANDBOX: '1',
@@ -38,7 +38,7 @@ test('a program gets the address of the proxy, its credential and the model, and
   })
 })
 
-test('keys of the session go with addresses of the session: the proxy gets its own, others never that one', () => {
+test('acp environment: the proxy gets its own key, and another address never gets that key', () => {
   const keys = { OPENAI_API_KEY: 'theirs', ANTHROPIC_API_KEY: 'theirs', ANTHROPIC_AUTH_TOKEN: 'theirs' }
   const withoutAddress = programEnvironment(keys, 'm', proxy)
   assert.equal(withoutAddress['OPENAI_API_KEY'], 'secret')

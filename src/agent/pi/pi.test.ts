@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, test } from 'node:test'
 import { bashOperations, allowedToolNames, ownTools } from './tools.ts'
-import { isPassingFailure } from './turn.ts'
+import { isTransientFailure } from './turn.ts'
 import { skillPaths } from '../instructions.ts'
 import { summarise } from '../summary.ts'
 
@@ -127,5 +127,5 @@ test('an answer is asked for again when it failed on its way, and not when the g
     '{"type":"error","error":{"type":"invalid_request_error","message":"prompt is too long"}}',
     'Provider finish_reason: content_filter',
   ]
-  assert.deepEqual([...passing, ...final].filter(isPassingFailure), passing)
+  assert.deepEqual([...passing, ...final].filter(isTransientFailure), passing)
 })

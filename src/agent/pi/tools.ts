@@ -10,16 +10,16 @@ import {
   type BashOperations,
 } from '@earendil-works/pi-coding-agent'
 import { toolNames } from '../../protocol/agent.ts'
-import { noteGroup } from '../process-groups.ts'
+import { recordGroup } from '../process-groups.ts'
 
-/** pi's own names where they differ from the protocol's. */
+/** pi's names that differ from the protocol's. */
 const protocolNames: Record<string, string> = { find: 'glob' }
 
 export function protocolToolName(name: string): string {
   return protocolNames[name] ?? name
 }
 
-/** Names offered to the model: all, or those that the configuration allows. */
+/** The tools of the model: all, or those that the configuration allows. */
 export function allowedToolNames(allowed: readonly string[] | undefined): string[] {
   if (!allowed) return [...toolNames]
   const wanted = new Set(allowed.map((name) => protocolToolName(name.toLowerCase())))
@@ -27,8 +27,8 @@ export function allowedToolNames(allowed: readonly string[] | undefined): string
 }
 
 /**
- * The tools that replace pi's: `bash` with output that outlives the call, and `glob`, which is pi's `find` without the
- * program `fd`, that pi would download.
+ * Replacements of pi's tools: `bash` with output that outlives the call, and `glob`, which is pi's `find` without the program `fd` that pi
+ * would download.
  */
 export function ownTools(cwd: string): ToolDefinition[] {
   const bash = createBashToolDefinition(cwd, { operations: bashOperations })
@@ -50,16 +50,16 @@ export function ownTools(cwd: string): ToolDefinition[] {
     bash,
     { ...find, name: 'glob', label: 'glob', description, promptSnippet: 'Find files by glob pattern' },
   ]
-  // pi types its tools by their parameters, and a list of them by none.
+  // pi types each tool by its parameters, but a list of tools by none.
   return tools as unknown as ToolDefinition[]
 }
 
-/** A command that the model gave no time limit. Without one a server started in the foreground would hang its turn. */
+/** For a command without a timeout: a server in the foreground would block its turn for ever. */
 const timeoutDefaultSeconds = 600
-/** The model may ask for any time, also for one that no timer can count. */
+/** The model may ask for a timeout beyond the range of timers. */
 const timeoutMaxSeconds = 24 * 3600
 
-/** Output of one command; beyond it the command is killed, since it would fill the disk. */
+/** A command with more output is killed, because it would fill the disk. */
 const outputBytesMax = 64 * 1024 * 1024
 
 const outputCheckMs = 100
@@ -68,8 +68,8 @@ const readChunkBytes = 64 * 1024
 type ExecOptions = Parameters<BashOperations['exec']>[2]
 
 /**
- * Runs a command with a file as its output instead of a pipe: what it leaves in the background (`npm run dev &`) keeps
- * that file and runs on, where a pipe would break under it, and the call ends with the command itself.
+ * Runs a command with a file as its output instead of a pipe. Background processes (`npm run dev &`) keep the file and run on, where a
+ * closed pipe would kill them, and the call ends with the command itself.
  */
 export const bashOperations: BashOperations = {
   async exec(command, cwd, options) {
@@ -80,7 +80,7 @@ export const bashOperations: BashOperations = {
     let isKept = false
     try {
       const { exitCode, pid } = await execute(command, cwd, options, output)
-      // What still runs in the background goes on writing there, for the model to read.
+      // Background processes continue to write there, and the model can read it.
       isKept = pid !== undefined && isGroupAlive(pid)
       return { exitCode }
     } finally {
@@ -106,20 +106,20 @@ async function execute(
   const timeoutSeconds = Math.min(wantedSeconds, timeoutMaxSeconds)
   const child = spawn('bash', ['-c', command], {
     cwd,
-    // A process group of its own, so that a timeout or an interrupt takes all of it.
+    // A process group of its own, so that a timeout or an interrupt kills all of it.
     detached: true,
     env: options.env ?? process.env,
-    // Without input: by that the guest knows a command, whose ports previews show (docs/guest-protocol.md § Private ports).
+    // No input: the guest recognises commands by that, and previews show their ports (docs/guest-protocol.md § Private ports).
     stdio: ['ignore', output, output],
   })
-  const forgetGroup = noteGroup(child.pid)
+  const forgetGroup = recordGroup(child.pid)
   const kill = () => killGroup(child.pid)
   let failure: string | undefined
   const end = (reason: string) => {
     failure ??= reason
     kill()
   }
-  // pi knows an interrupt and a timeout by these words.
+  // pi recognises an interrupt and a timeout by these messages.
   const onAbort = () => end('aborted')
   const timer = setTimeout(() => end(`timeout:${timeoutSeconds}`), timeoutSeconds * 1000)
   const sizeCheck = setInterval(() => {
