@@ -4,7 +4,7 @@ import type { z } from 'zod'
 import { ServiceError } from '../errors.ts'
 import { BodyBudget, readBody as holdBody } from '../lib/body-budget.ts'
 import type { BodyShare } from '../lib/body-budget.ts'
-import { passedBound, type JsonBounds } from '../lib/json.ts'
+import { exceededBound, type JsonBounds } from '../lib/json.ts'
 import type { HttpLimits } from './config.ts'
 
 /** A body that is checked before use must arrive whole within this time. */
@@ -51,7 +51,7 @@ export async function readBody(request: IncomingMessage, bytesMax: number, share
  */
 export async function parseJson(body: Buffer): Promise<unknown> {
   if (body.length === 0) return {}
-  const passed = await passedBound(body, jsonBounds)
+  const passed = await exceededBound(body, jsonBounds)
   if (passed === 'valuesMax')
     throw new ServiceError('too_large', `the body has more than ${jsonBounds.valuesMax} values`)
   if (passed === 'depthMax') {

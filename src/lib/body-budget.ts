@@ -1,16 +1,16 @@
 import type { IncomingMessage } from 'node:http'
 
-/** What a part of a body costs beside its bytes, at least: sent byte by byte, a body weighs a hundred times its size. */
-const partCostBytes = 256
+/** The cost of a chunk beside its bytes: a body that is sent byte by byte takes a hundred times its size. */
+const chunkCostBytes = 256
 
 export interface BudgetOptions {
-  /** Most of it for one owner. Default all of it. */
+  /** Most for one owner. Default: all. */
   ownerBytesMax?: number
-  /** Each body has so much without asking, so that small ones always pass: as much as an idle connection costs. Default 0. */
+  /** Not charged per body, so that small bodies always pass: about the cost of an idle connection. Default 0. */
   freeBytes?: number
 }
 
-/** Bounds what all bodies that are read at one time take of memory together, and those of one owner. */
+/** Bounds the memory of all request bodies that are read at the same time, in total and per owner. */
 export class BodyBudget {
   readonly #bytesMax: number
   readonly #ownerBytesMax: number
@@ -24,7 +24,7 @@ export class BodyBudget {
     this.#freeBytes = freeBytes
   }
 
-  /** One request's share, which grows with its body and is given back when it is disposed of. */
+  /** The share of one request. It grows with the body and is returned when it is disposed. */
   open(owner = ''): BodyShare {
     let bytes = 0
     let charged = 0
@@ -51,20 +51,20 @@ export class BodyBudget {
 }
 
 export interface BodyShare extends Disposable {
-  /** Whether there was room for so much more. */
+  /** Charges more bytes. False, and nothing is charged, when the budget is exhausted. */
   take(bytes: number): boolean
 }
 
 export interface BodyBounds {
   bytesMax: number
   share: BodyShare
-  /** Says in its caller's words why a body is not taken. */
+  /** Makes the error of a refused body. */
   refuse: (why: 'too_large' | 'no_room') => Error
 }
 
 /**
- * Reads a body into memory. Throws what `refuse` makes, with the connection open for an answer, and what the request itself
- * throws when it breaks off.
+ * Reads a body into memory. Throws the error of `refuse`, with the connection open for an answer, and the error of a request that breaks
+ * off.
  */
 export async function readBody(request: IncomingMessage, { bytesMax, share, refuse }: BodyBounds): Promise<Buffer> {
   if (Number(request.headers['content-length'] ?? 0) > bytesMax) throw refuse('too_large')
@@ -73,7 +73,7 @@ export async function readBody(request: IncomingMessage, { bytesMax, share, refu
   for await (const chunk of request.iterator({ destroyOnReturn: false }) as AsyncIterable<Buffer>) {
     bytes += chunk.length
     if (bytes > bytesMax) throw refuse('too_large')
-    if (!share.take(chunk.length + partCostBytes)) throw refuse('no_room')
+    if (!share.take(chunk.length + chunkCostBytes)) throw refuse('no_room')
     chunks.push(chunk)
   }
   return Buffer.concat(chunks, bytes)

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'
-import { passedBound } from './json.ts'
+import { exceededBound } from './json.ts'
 
 function countValues(value: unknown): number {
   if (typeof value !== 'object' || value === null) return 1
@@ -18,10 +18,10 @@ test('bounds of JSON: the values and the depth of every text are counted as a pa
     fc.asyncProperty(fc.jsonValue({ maxDepth: 6 }), fc.constantFrom('', ' ', '\n\t\r '), async (value, space) => {
       const json = Buffer.from(space + JSON.stringify(value, null, space) + space)
       const exact = { valuesMax: countValues(value), depthMax: measureDepth(value) }
-      assert.equal(await passedBound(json, exact), undefined)
-      assert.equal(await passedBound(json, { ...exact, valuesMax: exact.valuesMax - 1 }), 'valuesMax')
+      assert.equal(await exceededBound(json, exact), undefined)
+      assert.equal(await exceededBound(json, { ...exact, valuesMax: exact.valuesMax - 1 }), 'valuesMax')
       if (exact.depthMax > 0) {
-        assert.equal(await passedBound(json, { ...exact, depthMax: exact.depthMax - 1 }), 'depthMax')
+        assert.equal(await exceededBound(json, { ...exact, depthMax: exact.depthMax - 1 }), 'depthMax')
       }
     }),
     { numRuns: 2000 },
@@ -32,8 +32,8 @@ test('bounds of JSON: brackets and commas in strings do not count, wherever a sl
   for (const escape of ['\\"', '\\\\', '\\u0022', ',[{', 'é😀']) {
     for (let shift = 0; shift < 4; shift++) {
       const text = 'x'.repeat(shift) + escape.repeat(200_000)
-      assert.equal(await passedBound(Buffer.from(`["${text}","${text}"]`), bounds), undefined, escape)
-      assert.equal(await passedBound(Buffer.from(`["${text}","${text}",0]`), bounds), 'valuesMax', escape)
+      assert.equal(await exceededBound(Buffer.from(`["${text}","${text}"]`), bounds), undefined, escape)
+      assert.equal(await exceededBound(Buffer.from(`["${text}","${text}",0]`), bounds), 'valuesMax', escape)
     }
   }
 })
@@ -41,10 +41,10 @@ test('bounds of JSON: brackets and commas in strings do not count, wherever a sl
 test('bounds of JSON: what is none is counted as far as a parser would read it', async () => {
   const bounds = { valuesMax: 10, depthMax: 10 }
   for (const text of ['', '"', '"\\', '{"a', ']]]]', '\u0000', '[\\"[\\"', 'nonsense', '}{']) {
-    assert.equal(await passedBound(Buffer.from(text), bounds), undefined, text)
+    assert.equal(await exceededBound(Buffer.from(text), bounds), undefined, text)
   }
   for (const unit of ['[', '{"a":', '[0,', '[[],', '{"a":1,"b":']) {
-    assert.notEqual(await passedBound(Buffer.from(unit.repeat(1000)), bounds), undefined, unit)
+    assert.notEqual(await exceededBound(Buffer.from(unit.repeat(1000)), bounds), undefined, unit)
   }
 })
 
@@ -57,7 +57,7 @@ test('bounds of JSON: others are served while a long text is looked through', as
     if (isLooking) setImmediate(count)
   }
   setImmediate(count)
-  await passedBound(json, { valuesMax: 10, depthMax: 10 })
+  await exceededBound(json, { valuesMax: 10, depthMax: 10 })
   isLooking = false
   assert.ok(rounds >= 60, `${rounds} rounds`)
 })

@@ -25,18 +25,18 @@ export interface JsonBounds {
   depthMax: number
 }
 
-/** How much is read before others are served: about a millisecond's work. */
+/** Read per iteration of the event loop: about a millisecond of work. */
 const sliceBytes = 256 * 1024
 
 /**
- * Says which bound a text in JSON passes, before its values are made, which weigh many times their bytes. Counts those of a
- * valid text exactly, and leaves it to the parser to find out whether this is one.
+ * Returns the bound that a JSON text exceeds, before a parser creates its values, which take many times the bytes. The count is exact for
+ * valid JSON; whether the text is valid is left to the parser.
  */
-export async function passedBound(json: Buffer, bounds: JsonBounds): Promise<keyof JsonBounds | undefined> {
+export async function exceededBound(json: Buffer, bounds: JsonBounds): Promise<keyof JsonBounds | undefined> {
   const counter = new ValueCounter(json, bounds)
   while (counter.at < json.length) {
-    const passed = counter.readSlice()
-    if (passed !== undefined) return passed
+    const exceeded = counter.readSlice()
+    if (exceeded !== undefined) return exceeded
     if (counter.at < json.length) await nextRound()
   }
   return undefined
@@ -46,11 +46,11 @@ class ValueCounter {
   at = 0
   readonly #json: Buffer
   readonly #bounds: JsonBounds
-  /** The outermost one. */
+  /** The outermost value. */
   #values = 1
   #depth = 0
   #isInString = false
-  /** Behind an opening bracket: the list or object may be empty. */
+  /** After an opening bracket: the list or object may be empty. */
   #isFirst = false
 
   constructor(json: Buffer, bounds: JsonBounds) {
@@ -79,7 +79,7 @@ class ValueCounter {
         at++
         break
       }
-      // What is escaped may lie behind the slice.
+      // The escaped character may lie beyond the slice.
       at += byte === backslash ? 2 : 1
     }
     this.at = at
