@@ -5,7 +5,7 @@ import { newId } from '../lib/id.ts'
 import { credentialPrefix, sha256 } from '../lib/secret.ts'
 import type { OrganisationStore } from '../organisation/index.ts'
 
-/** Makes the configured key the only one of the default organisation: whoever sets another has ended the one before. */
+/** Makes the configured key the only one of the default organisation, so a new value revokes the previous one. */
 export async function configureApiKey(organisations: OrganisationStore, configured: string): Promise<void> {
   const { id: orgId } = await organisations.defaultOrganisation()
   await insertApiKey(organisations, orgId, configured)
@@ -13,8 +13,8 @@ export async function configureApiKey(organisations: OrganisationStore, configur
 }
 
 /**
- * Makes a key where the default organisation has none, and returns it. It is shown before it is stored: a start that dies in
- * between leaves no key, and the next one shows another. In the other order it would leave a key that nobody has seen.
+ * Creates a key if the default organisation has none, and returns it. The key is printed before it is stored: a start that dies in
+ * between leaves no key, and the next start prints another. The opposite order would leave a key that nobody has seen.
  */
 export async function makeFirstApiKey(
   organisations: OrganisationStore,
@@ -34,10 +34,7 @@ async function insertApiKey(organisations: OrganisationStore, orgId: string, key
 
 const secretBytes = 32
 
-/**
- * The secret with which URLs are signed: made once, kept in the data directory with mode 0600, so that a signed URL
- * survives a restart.
- */
+/** The secret of signed URLs: created once, stored in the data directory with mode 0600, so signed URLs survive a restart. */
 export async function signingSecret(dataDir: string): Promise<string> {
   const path = join(dataDir, 'signing-secret')
   try {
@@ -45,7 +42,7 @@ export async function signingSecret(dataDir: string): Promise<string> {
   } catch (error) {
     if (!isCode(error, 'ENOENT')) throw error
   }
-  // Written whole under another name, synced, then linked: a crash leaves no empty secret, and a second writer loses.
+  // Written under another name, synced, then linked: a crash leaves no empty secret, and the second of two writers loses.
   const draft = `${path}.${process.pid}`
   const file = await open(draft, 'w', 0o600)
   try {

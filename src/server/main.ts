@@ -4,12 +4,12 @@ import { ServiceError, isServiceError } from '../errors.ts'
 import { startApp } from './app.ts'
 import { ConfigError, readConfig, type Config } from './config.ts'
 
-// Started as root for the sandboxes' sake, the server makes files that nobody else may write.
+// The server runs as root for the sandboxes; only root may write its files.
 process.umask(0o022)
 
 try {
   const config = readConfig(process.env)
-  // People read standard output; logs go to standard error, for whatever collects them.
+  // Standard output is for people; logs go to standard error.
   const log = pino({ level: config.logLevel }, pino.destination(2))
   const app = await startApp(config, log, {
     databaseGone(why, error) {
@@ -52,14 +52,14 @@ try {
   process.exit(known ? 2 : 1)
 }
 
-/** Throws when standard output does not take all of it. */
+/** Throws unless standard output takes all of it. */
 function print(text: string): void {
   writeFileSync(1, `${text}\n`)
 }
 
-/** What `npm start` prints once it serves: the address, the model, and a `curl` to paste, with a fresh key in it. */
+/** The output of a started server: the address, the model, and a `curl` to paste, with a new key in it. */
 function welcome(config: Config, freshKey: string | undefined): string {
-  // A key that was configured is a secret, and what is printed here may be kept in a log.
+  // A configured key is a secret, and this output may be kept in a log.
   const key = freshKey ?? (config.apiKey === undefined ? '<your key>' : '$ATOLL_API_KEY')
   const lines = [`Atoll serves at ${config.ownUrl} (reference at ${config.ownUrl}/docs)`]
   if (config.model === 'demo') {

@@ -4,14 +4,14 @@ import type { Claim, Creation, CreationNote } from '../lib/creation.ts'
 import type { Database } from './schema.ts'
 import { lenientJson, strict } from './text.ts'
 
-/** For this long a key replays its response (docs/api.md § Conventions). */
+/** How long a key replays its response (docs/api.md § Conventions). */
 const doneMs = 24 * 60 * 60 * 1000
-/** In one statement, so that others use the database meanwhile. */
+/** Rows per statement, so that other callers use the database in between. */
 const purgedAtOnce = 200
-/** How often `begin` looks again when the entry it collided with goes away under it. */
+/** Attempts of `begin` when a conflicting entry disappears concurrently. */
 const attemptsMax = 5
 
-/** Where PostgreSQL has a row: its key has two columns. */
+/** The physical location of a row: the primary key has two columns. */
 const row = sql<string>`ctid`
 
 export interface StoredResponse {
@@ -31,8 +31,8 @@ export type IdempotencyState =
   | { state: 'conflict' }
 
 /**
- * What became of requests, by `Idempotency-Key`, apart for each organisation. Who begins sees to it that no two runs of one
- * request go on at the same time; the store holds on to what outlives a run (`docs/store.md` § Keys of requests).
+ * The state of requests by organisation and `Idempotency-Key`. The caller of `begin` must prevent concurrent runs of one request; the store
+ * keeps the state that outlives a run (`docs/store.md` § Keys of requests).
  */
 export interface IdempotencyStore {
   /**
@@ -40,16 +40,16 @@ export interface IdempotencyStore {
    * `invalid_request` for a key with NUL characters.
    */
   begin(claim: Claim, requestHash: string, now: Date): Promise<IdempotencyState>
-  /** Keeps the response, of a request that is undone too, unless the key has another life by then. `requestHash` and `begun` are those of `begin`. */
+  /** Stores the response, also of an undone request, unless the key has another life by now. `requestHash` and `begun` are those of `begin`. */
   finish(claim: Claim, requestHash: string, begun: Date, response: StoredResponse): Promise<void>
-  /** Gives the key back after a failure that must not be replayed. An entry that has made something, or has a response, stays. */
+  /** Frees the key after a failure that must not be replayed. An entry that lists records, or has a response, stays. */
   abandon(claim: Claim): Promise<void>
-  /** Forgets all entries begun before the moment. Returns how many. */
+  /** Deletes all entries begun before the moment. Returns their number. */
   purge(before: Date): Promise<number>
 }
 
 export function idempotencyStore(db: Kysely<Database>): IdempotencyStore {
-  /** Inserts the entry, or takes over one that has expired. */
+  /** Inserts the entry, or takes over an expired one. */
   const claimed = async ({ orgId, key, seed }: Claim, requestHash: string, now: Date): Promise<boolean> => {
     const inserted = await db
       .insertInto('idempotencyKeys')
@@ -121,8 +121,9 @@ export function idempotencyStore(db: Kysely<Database>): IdempotencyStore {
 }
 
 /**
- * Writes into the key's row what this transaction makes. Throws `conflict`, so that it makes nothing, where another one has
- * made it: a commit whose end nobody heard of may still be under way in the database, and its lock on the row is waited for.
+ * Adds the id of a record to the row of the key, in the transaction that creates the record. Throws `conflict`, and the transaction creates
+ * nothing, when another transaction has created it. A commit with an unknown outcome may still run in the database; the update waits
+ * for its row lock.
  */
 export async function recordMade(
   transaction: Transaction<Database>,
@@ -138,7 +139,7 @@ export async function recordMade(
   throw new ServiceError('conflict', 'the first request with this Idempotency-Key is still running')
 }
 
-/** Takes note of what became of what has this id. With all that a request made the request is undone, and its key free again. */
+/** Records the outcome of a record. When everything that a request has created is undone, its key is free again. */
 export async function recordOutcome(
   transaction: Transaction<Database>,
   { creation, outcome }: CreationNote,

@@ -10,7 +10,7 @@ import { previewStore } from './previews.ts'
 import type { Database, SandboxTable } from './schema.ts'
 import { lenient, strict, strictJson } from './text.ts'
 
-/** All of the port; checkpoints, patches and previews have files of their own. */
+/** The whole port; checkpoints, patches and previews have their own files. */
 export function sandboxStore(db: Kysely<Database>): SandboxStore {
   return { ...sandboxesAlone(db), ...checkpointStore(db), ...patchStore(db), ...previewStore(db) }
 }
@@ -146,7 +146,7 @@ function sandboxesAlone(db: Kysely<Database>): SandboxesAlone {
   }
 }
 
-/** The columns of a change; clearing a map empties it. */
+/** The columns of a change. Clearing a map empties it. */
 function changed(change: SandboxChange): Updateable<SandboxTable> {
   const columns = cleared(change)
   for (const key of ['envs', 'metadata', 'tags'] as const) {

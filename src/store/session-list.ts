@@ -6,11 +6,11 @@ import type { Database } from './schema.ts'
 import { shortColumns, type ShortRow } from './session-rows.ts'
 import { strict } from './text.ts'
 
-/** Sessions that one page of a search looks into, and their histories together: on PGlite a mebibyte takes 10 to 14 ms. */
+/** Sessions per page of a search, and the bytes of their histories: PGlite searches a mebibyte in 10 to 14 ms. */
 const searchedMax = 500
 const searchedBytesMax = 32 * 1024 * 1024
 
-/** Rows read at once: each can have artifacts of a hundred kilobytes and more. */
+/** Rows per query: each can have artifacts of a hundred kilobytes and more. */
 const rowsAtOnce = 8
 
 interface ListedRows {
@@ -22,7 +22,7 @@ interface Measured extends Position {
   bytes: number
 }
 
-/** What an answer tells of a session. What it leaves out of the configuration is not read. */
+/** The bytes of a session in an answer. The unread part of the configuration does not count. */
 const toldBytes = sql<number>`history_bytes + octet_length(artifacts::text)`.as('bytes')
 
 /** One page of a list, newest first; see `SessionStore.listSessions`. */
@@ -47,7 +47,7 @@ export async function listedRows(db: Kysely<Database>, query: SessionQuery): Pro
   return { rows, ...(nextCursor === undefined ? {} : { nextCursor }) }
 }
 
-/** The sessions that one page of a search finds, one too many if there are so many, and where the next one goes on. */
+/** The sessions found by one page of a search, one more than the limit if possible, and the cursor of the next page. */
 async function searched(
   db: Kysely<Database>,
   query: SessionQuery,
@@ -61,7 +61,7 @@ async function searched(
   return { ids: await matching(db, items, { pattern, limit: query.limit + 1 }), ...next }
 }
 
-/** How many of the first rows hold no more than this together; at least one. */
+/** The number of first rows that hold at most `bytesMax` together; at least one. */
 function countWithin(rows: readonly Measured[], bytesMax: number): number {
   let bytes = 0
   const beyond = rows.findIndex((row, index) => (bytes += row.bytes) > bytesMax && index > 0)
@@ -87,23 +87,23 @@ function inOrder(
   return rows
 }
 
-/** Of histories that one statement looks into: the database, which may have one connection alone, has other work. */
+/** Bytes of history per statement: the database may have a single connection, and other callers need it. */
 const bytesAtOnce = 4 * 1024 * 1024
-/** Messages of one session that one statement looks into. */
+/** Messages of one session per statement. */
 const messagesAtOnce = 10_000
 
 interface Searched {
   id: string
-  /** Of its history. */
+  /** The bytes of its history. */
   bytes: number
 }
 
-/** Of all searches: one statement of one of them between two looks at what else there is to do. */
+/** Shared by all searches: one statement per iteration of the event loop. */
 const statements = new FairYield(1)
 
 /**
- * Those of the sessions whose title, or one of whose messages, matches the pattern; the first ones, up to `limit`. No index
- * helps, so it looks into them part by part.
+ * Returns the first sessions, up to `limit`, with a title or a message that matches the pattern. No index helps, so it searches the
+ * histories in bounded statements.
  */
 async function matching(
   db: Kysely<Database>,
@@ -124,7 +124,7 @@ async function matching(
 
 async function matchingShort(db: Kysely<Database>, group: readonly Searched[], pattern: string): Promise<Set<string>> {
   const ids = group.map(({ id }) => id)
-  // Not `title … or exists (…)`: for that PostgreSQL may look into the messages of all sessions that there are.
+  // Not `title … or exists (…)`: PostgreSQL might then read the messages of all sessions.
   const rows = await db
     .selectFrom('sessions')
     .select('id')
