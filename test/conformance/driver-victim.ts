@@ -1,7 +1,7 @@
 /** A server that does nothing but create, checkpoint, fork, hibernate and remove sandboxes, to be killed in the middle of it. */
 import { randomUUID } from 'node:crypto'
 import { createRuncDriver } from '../../src/runtime/index.ts'
-import { recordedIds } from '../../src/runtime/runc/records.ts'
+import { recordedIds } from '../../src/runtime/host/records.ts'
 import type { CheckpointKind } from '../../src/sandbox/ports/runtime-driver.ts'
 
 const { sandboxIds, cycled, ...options } = JSON.parse(process.argv[2] ?? '{}') as {

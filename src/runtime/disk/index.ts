@@ -12,7 +12,7 @@ import { Quota } from './quota.ts'
 
 export { mountOf, mountsBelow, unmountBelow } from './mounts.ts'
 export { removeRenumbered, renumber } from './renumber.ts'
-export { Seeds } from './seeds.ts'
+export { Seeds } from './inode-templates.ts'
 
 const poolShareOfFreeSpace = 0.8
 const poolBytesMax = 256 * 1024 ** 3

@@ -2,9 +2,9 @@ import { chmod, lstat, mkdtemp, readdir, realpath, rm } from 'node:fs/promises'
 import { basename, join } from 'node:path'
 import { unmountBelow } from '../disk/mounts.ts'
 import type { HostTool } from '../hostd/index.ts'
-import { Cgroups } from '../runc/cgroup.ts'
-import { isAlive, ownStartTicks } from '../runc/process.ts'
-import { endCriu, endStrayTools } from '../runc/strays.ts'
+import { Cgroups } from '../host/cgroups.ts'
+import { isAlive, ownStartTicks } from '../host/process.ts'
+import { endCriu, endStrayTools } from '../host/strays.ts'
 
 /** Not what TMPDIR names: that may be closed to others, and a trial finds what one with another TMPDIR has left. */
 const temporaryDir = '/var/tmp'

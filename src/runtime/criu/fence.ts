@@ -1,0 +1,82 @@
+import { rm } from 'node:fs/promises'
+import { ServiceError } from '../../errors.ts'
+import { bootId } from '../boot.ts'
+import type { DiskPool } from '../disk/index.ts'
+import type { Parts } from '../host/context.ts'
+import type { Records, SandboxRecord } from '../host/records.ts'
+
+/**
+ * Saved memory and its disk belong together until the processes go on: what they write makes the disk newer, and the same
+ * memory on it once more would damage files. CRIU leaves a mark for a disk in the last moment at which a restore can still
+ * be given up (`restore.ts`), and none can go on without it; the mark goes when the record has forgotten the memory.
+ *
+ * The mark outlives the server, and not a loss of power, before which processes may have synced what they wrote. So the record
+ * is a fence: it says in which boot of the machine a restore has begun, and is on the disk before it begins.
+ *
+ *     saved ── fence ──► resuming ── mark ──► processes go on ── record without memory ──► no mark
+ *       ▲                   │
+ *       └── restore fails ──┘
+ *
+ * Whoever finds memory in a record, this server or the next, gives it up where there is a mark, and where a restore has begun in
+ * another boot, as nobody knows then. The opposite is memory whose disk is older: while a record says that neither has been
+ * flushed since it was saved (`flush.ts`), it is given up in another boot too.
+ */
+export const marksFolder = 'memory/resumed'
+
+/** The mark of a sandbox's present disk, relative to the pool. */
+export function markOf({ id, disk }: SandboxRecord): string {
+  return `${marksFolder}/${disk ?? id}`
+}
+
+/** Harmless when there is none. To be called once the record names no memory, or the disk is gone. */
+export async function removeMark(pool: Pick<DiskPool, 'path'>, record: SandboxRecord): Promise<void> {
+  await rm(pool.path(markOf(record)), { force: true })
+}
+
+/** Gives up a saved memory that may not belong to the disk any more. Returns the record in force: without it, or as it was. */
+export async function giveUpStale(
+  { pool, log }: { pool: Pick<DiskPool, 'path' | 'has'>; log: Parts['log'] },
+  sandboxes: Records<SandboxRecord>,
+  record: SandboxRecord,
+): Promise<SandboxRecord> {
+  const { memory, ...diskAlone } = record
+  const why = await whyStale(pool, record)
+  if (memory === undefined || why === undefined) return record
+  log(`the memory of sandbox ${record.id} is given up, and its next start is anew on its disk: ${why}`)
+  await sandboxes.put(diskAlone)
+  await removeMark(pool, record)
+  return diskAlone
+}
+
+async function whyStale(pool: Pick<DiskPool, 'has'>, record: SandboxRecord): Promise<string | undefined> {
+  const { memory } = record
+  if (memory === undefined) return undefined
+  const { resuming, unflushed } = memory
+  if (await pool.has(markOf(record))) return 'its processes have gone on since it was saved'
+  if (resuming !== undefined && resuming !== bootId()) {
+    return 'the machine went down while it was brought back, and its processes may have gone on'
+  }
+  if (unflushed !== undefined && unflushed !== bootId()) {
+    return 'the machine went down before it and its disk had been flushed'
+  }
+  return undefined
+}
+
+/** A restore has failed before the processes went on, and has ended: also after a loss of power it may be tried again. */
+export async function removeFence(sandboxes: Records<SandboxRecord>, id: string): Promise<void> {
+  await sandboxes.update(id, (record) => {
+    if (record.memory?.resuming === undefined) return undefined
+    const { resuming: _, ...memory } = record.memory
+    return { ...record, memory }
+  })
+}
+
+/** The fault of a wake that failed when the processes had gone on already, which costs the memory. */
+export function onDiskAlone({ log }: Pick<Parts, 'log'>, id: string, error: unknown): ServiceError {
+  const known = error instanceof ServiceError
+  if (!known) log(`waking sandbox ${id} failed: ${String(error)}`)
+  const code = known ? error.code : 'unavailable'
+  const why = known ? error.message : 'the sandbox could not be started'
+  const message = `${why}; its processes had gone on already and were ended, the next wake starts it anew on its disk`
+  return new ServiceError(code, message, { cause: error, details: known ? error.details : {} })
+}

@@ -1,0 +1,103 @@
+import { ServiceError } from '../../errors.ts'
+import type { Semaphore } from '../../lib/async/semaphore.ts'
+import type { FreezeReason } from '../../sandbox/ports/runtime-driver.ts'
+import { bootId } from '../boot.ts'
+import { imagesBytes, linkImages } from './image-files.ts'
+import { diskOf, layerOf } from '../host/bundle.ts'
+import { idsPerSandbox } from '../oci/container-config.ts'
+import { dumpContainer } from './dump.ts'
+import type { Dump, DumpHost } from './dump.ts'
+import { checkpointMemory, savedMemory } from '../host/inventory.ts'
+import type { Parts } from '../host/context.ts'
+import type { CheckpointRecord, SandboxRecord } from '../host/records.ts'
+import { removeFolders } from '../host/remove-folder.ts'
+import { removeMark } from './fence.ts'
+import { cleanUp } from '../host/cleanup.ts'
+import { connectionsClosed } from './unconnected.ts'
+
+/** Saves the memory of sandboxes: for hibernation under the sandbox's own record, for a checkpoint under that one's. */
+export class Memory {
+  readonly #parts: Parts
+  /** Bounds the dumps that run at once, and the starts with them. */
+  readonly #gate: Semaphore
+
+  constructor(parts: Parts, gate: Semaphore) {
+    this.#parts = parts
+    this.#gate = gate
+  }
+
+  /** Ends a running sandbox and keeps its memory; a failure leaves it running. */
+  async save(host: DumpHost, record: SandboxRecord): Promise<void> {
+    const { pool, network, inventory, running } = this.#parts
+    const { id, slot } = record
+    const memory = {
+      folder: savedMemory(id),
+      address: network.address(slot),
+      keepConnections: true,
+      unflushed: bootId(),
+    }
+    const images = pool.path(memory.folder)
+    await removeMark(pool, record)
+    await inventory.sandboxes.put({ ...record, memory })
+    try {
+      await this.#dump(host, record, 'hibernate', { images, leaveRunning: false })
+    } catch (error) {
+      await cleanUp(this.#parts, id, () => removeFolders(host.hostd, [images]))
+      await cleanUp(this.#parts, id, () => inventory.sandboxes.put(record))
+      throw error
+    }
+    await inventory.sandboxes.put({ ...record, memory: { ...memory, bytes: await imagesBytes(images) } })
+    await cleanUp(this.#parts, id, () => running.stop(host.cgroups, id, slot))
+  }
+
+  /** Makes the layer and the memory of a full checkpoint, in step with each other. The caller removes them after a failure. */
+  async freeze(
+    host: DumpHost,
+    record: SandboxRecord,
+    checkpointId: string,
+  ): Promise<NonNullable<CheckpointRecord['memory']>> {
+    const { pool, network } = this.#parts
+    const folder = checkpointMemory(checkpointId)
+    const images = pool.path(folder)
+    if (record.memory?.bytes === undefined) {
+      const snapshot = { from: pool.path(diskOf(record)), to: pool.path(layerOf(checkpointId)) }
+      await this.#dump(host, record, 'checkpoint', { images, leaveRunning: true, snapshot })
+    } else {
+      const owner = { rangeStart: record.rangeStart, rangeCount: idsPerSandbox, hostname: record.id }
+      await linkImages(pool.path(record.memory.folder), images, owner)
+      await pool.snapshot(diskOf(record), layerOf(checkpointId))
+    }
+    const address = record.memory?.address ?? network.address(record.slot)
+    const { guest, agent, resolvConfBytes } = record
+    const memory = {
+      ...{ folder, address, bytes: await imagesBytes(images), keepConnections: false, guest },
+      unflushed: bootId(),
+    }
+    const etc = resolvConfBytes === undefined ? {} : { resolvConfBytes }
+    return { ...memory, ...(agent === undefined ? {} : { agent }), ...etc }
+  }
+
+  async #dump(host: DumpHost, { id, slot }: SandboxRecord, reason: FreezeReason, dump: Dump): Promise<void> {
+    const { names, hostd, network, running, lazy, connections } = this.#parts
+    await lazy.whole(id)
+    await this.#gate.use(async () => {
+      const pid = running.pidOf(id)
+      if (pid === undefined) throw new ServiceError('conflict', `sandbox ${id} does not run`)
+      const thaw = await connections.freeze(id, reason)
+      try {
+        await running.doubt(id)
+        await hostd.cut(names.guestSocket(id))
+        await connectionsClosed(hostd, pid)
+        // Processes that end must not tell their peers.
+        if (!dump.leaveRunning) await network.silence(slot, true)
+        await dumpContainer(host, id, dump)
+      } catch (error) {
+        if (!dump.leaveRunning) await cleanUp(this.#parts, id, () => network.silence(slot, false))
+        throw error
+      } finally {
+        thaw()
+        if (running.isUp(id)) await running.trust(id)
+      }
+    })
+  }
+}

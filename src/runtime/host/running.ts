@@ -1,0 +1,232 @@
+import { readdir, rm, writeFile } from 'node:fs/promises'
+import type { SandboxExit } from '../../sandbox/ports/runtime-driver.ts'
+import { exists } from '../exists.ts'
+import type { HostTool } from '../hostd/index.ts'
+import type { Network } from '../network/index.ts'
+import { closeGuestDir, mountRoot } from './bundle.ts'
+import type { BundleHost } from './bundle.ts'
+import type { Cgroups } from './cgroups.ts'
+import { findContainer, startContainer } from '../oci/container.ts'
+import { reseed, waitForGuest } from './dial.ts'
+import type { GuestRelay } from './dial.ts'
+import { withinRun } from './run-folders.ts'
+import type { LazyMemory } from '../criu/lazy-memory.ts'
+import { fitUpper } from '../disk/overlay-origins.ts'
+import type { HostNames } from './names.ts'
+import { end, isAlive } from './process.ts'
+import type { ProcessIdentity } from './process.ts'
+import type { SandboxRecord, SavedMemory } from './records.ts'
+import { removeFolders } from './remove-folder.ts'
+import { restoreContainer, stageImages } from '../criu/restore.ts'
+import { allDone } from './cleanup.ts'
+
+const guestStartTimeoutMs = 10_000
+/** For one of which it is not known that it ever answered: its start may have been cut off. */
+const adoptTimeoutMs = 10_000
+
+/** How a sandbox goes on. */
+export interface Resumption {
+  /** Path of the program. */
+  criu: string
+  cgroups: Cgroups
+  memory: SavedMemory
+  /** Whether it runs before all of its memory is there. */
+  lazy: boolean
+  /** Notes for whoever comes after a loss of power that its processes may have gone on. None does before it has returned. */
+  fence: () => Promise<void>
+}
+
+/**
+ * The sandboxes of this host that run. What one has besides its disk is made in one order (bundle, root mount, container,
+ * network) and removed in the opposite one; each removal is harmless when there is nothing.
+ */
+export class RunningSandboxes {
+  readonly #names: HostNames
+  readonly #hostd: GuestRelay & HostTool
+  readonly #network: Network
+  readonly #lazy: LazyMemory
+  readonly #processes = new Map<string, ProcessIdentity>()
+
+  constructor(names: HostNames, hostd: GuestRelay & HostTool, network: Network, lazy: LazyMemory) {
+    this.#names = names
+    this.#hostd = hostd
+    this.#network = network
+    this.#lazy = lazy
+  }
+
+  has(id: string): boolean {
+    return this.#processes.has(id)
+  }
+
+  /** The first process of each, ended ones included until they are stopped; another run is another object. */
+  get runs(): ReadonlyMap<string, ProcessIdentity> {
+    return this.#processes
+  }
+
+  isUp(id: string): boolean {
+    const process = this.#processes.get(id)
+    return process !== undefined && isAlive(process)
+  }
+
+  /** Those that have ended by themselves. */
+  ended(): string[] {
+    return [...this.#processes].filter(([, process]) => !isAlive(process)).map(([id]) => id)
+  }
+
+  /**
+   * Starts a sandbox whose disk and bundle exist and returns when its guest answers. The caller cleans up after a failure,
+   * which is `DiskBusy` before anything runs.
+   */
+  async start(host: BundleHost, record: SandboxRecord, signal?: AbortSignal): Promise<void> {
+    const { id } = record
+    signal?.throwIfAborted()
+    await mountFit(host, record)
+    signal?.throwIfAborted()
+    const process = await startContainer(this.#names, id)
+    const isUp = () => isAlive(process)
+    await allDone([
+      this.#network.attach(record.slot, process),
+      this.#guestAnswers(id, guestStartTimeoutMs, isUp, signal),
+    ])
+    await this.trust(id)
+    this.#processes.set(id, process)
+  }
+
+  /**
+   * Like `start`, but the processes are those of a saved memory. Images are left by a failure too: `stop` removes them. Once
+   * the restore has begun the signal is not looked at any more, as the processes may go on from then on (`resumed.ts`), and
+   * to end them then costs the memory; it ends by itself, at its own limits of time.
+   */
+  async resume(host: BundleHost, record: SandboxRecord, resumption: Resumption, signal?: AbortSignal): Promise<void> {
+    const { id, slot } = record
+    const { criu, cgroups, memory, lazy, fence } = resumption
+    // In another subnet nobody would answer what their peers send.
+    const keepConnections = memory.keepConnections && memory.address === this.#network.address(slot)
+    const stage = async () => {
+      const lazyMembers = lazy ? cgroups.memberFiles(this.#names.cgroup(id)) : []
+      await stageImages(host, record, memory, lazyMembers)
+      if (lazy) await this.#lazy.start(criu, cgroups, id)
+    }
+    signal?.throwIfAborted()
+    await allDone([mountFit(host, record), stage(), fence()])
+    signal?.throwIfAborted()
+    // No way back from here on.
+    const process = await restoreContainer(host, criu, id, lazy)
+    const isUp = () => isAlive(process)
+    await allDone([
+      ...(lazy ? [] : [this.#lazy.remove(id)]),
+      this.#network.attach(slot, process, { address: memory.address, keepConnections }),
+      this.#guestAnswers(id, guestStartTimeoutMs, isUp).then(() => reseed(this.#hostd, this.#names.guestSocket(id))),
+    ])
+    await this.trust(id)
+    this.#processes.set(id, process)
+  }
+
+  /** The first process of a sandbox that runs. */
+  pidOf(id: string): number | undefined {
+    return this.#processes.get(id)?.pid
+  }
+
+  /**
+   * Takes over a sandbox that an earlier server started, if it runs. One whose start or whose dump was cut off must answer.
+   * The others have, and are not waited for: should one not answer any more, the watch finds out. Whoever completes what was
+   * cut off then calls `trust`.
+   */
+  async adopt(cgroups: Cgroups, record: SandboxRecord): Promise<boolean> {
+    const process = await findContainer(this.#names, record.id)
+    if (process === undefined || !isAlive(process) || record.slot > this.#network.subnet.slots) return false
+    try {
+      // A server that died while it saved the memory has left it frozen, or parted from the network.
+      await cgroups.thaw(this.#names.cgroup(record.id))
+      if (!(await this.#lazy.adopt(record.id))) return false
+      const isTrusted = record.memory === undefined && (await this.isTrusted(record.id))
+      if (isTrusted) {
+        // Servers of earlier versions left it open.
+        await closeGuestDir(this.#names, record.id)
+      } else {
+        await this.#guestAnswers(record.id, adoptTimeoutMs, () => isAlive(process))
+      }
+    } catch {
+      return false
+    }
+    this.#processes.set(record.id, process)
+    return true
+  }
+
+  /**
+   * Ends a sandbox and removes everything of it but its disk. With `graceMs` its processes are asked to end first: the
+   * guest passes it on and ends when they have, or after two seconds.
+   */
+  async stop(cgroups: Cgroups, id: string, slot: number | undefined, graceMs = 0): Promise<void> {
+    this.#processes.delete(id)
+    const process = await findContainer(this.#names, id)
+    await this.#lazy.unwatch(id)
+    await this.doubt(id)
+    // What is frozen does not end.
+    await cgroups.thaw(this.#names.cgroup(id))
+    if (process !== undefined) await end(process, graceMs)
+    await cgroups.remove(this.#names.cgroup(id))
+    await allDone([
+      // A restore that was cut off has left the sandbox's root mounted in the former.
+      removeFolders(this.#hostd, [`${this.#names.runcRoot}/${id}`, this.#names.sandboxDir(id)]),
+      this.#lazy.remove(id),
+      ...(slot === undefined ? [] : [this.#network.detach(slot)]),
+    ])
+  }
+
+  /** Lets go of all; they run on. */
+  forget(): void {
+    this.#processes.clear()
+    this.#lazy.forget()
+  }
+
+  isTrusted(id: string): Promise<boolean> {
+    return exists(this.#trustFile(id))
+  }
+
+  /** Its guest has answered, it has its network, and nothing is done with its processes now. */
+  async trust(id: string): Promise<void> {
+    await withinRun(writeFile(this.#trustFile(id), ''))
+  }
+
+  /** What is done with its processes may be cut off: a server that adopts it then wants an answer of its guest. */
+  async doubt(id: string): Promise<void> {
+    await rm(this.#trustFile(id), { force: true })
+  }
+
+  /** Returns when its guest has answered; from then on nobody inside replaces its socket. */
+  async #guestAnswers(id: string, timeoutMs: number, isUp: () => boolean, signal?: AbortSignal): Promise<void> {
+    await waitForGuest(this.#hostd, this.#names.guestSocket(id), timeoutMs, isUp, signal)
+    await closeGuestDir(this.#names, id)
+  }
+
+  #trustFile(id: string): string {
+    return `${this.#names.sandboxDir(id)}/trusted`
+  }
+}
+
+async function mountFit(host: BundleHost, record: SandboxRecord): Promise<void> {
+  await fitUpper(host, record)
+  await mountRoot(host, record)
+}
+
+/** Whether any sandbox of this data directory runs, known to this process or not. */
+export async function anyRuns(names: HostNames): Promise<boolean> {
+  for (const id of await readdir(names.runcRoot).catch(() => [])) {
+    const process = await findContainer(names, id)
+    if (process !== undefined && isAlive(process)) return true
+  }
+  return false
+}
+
+/** Why a sandbox ended, as far as the kernel tells, or else we; asked before its control group is removed. */
+export async function exitOf(
+  cgroups: Cgroups,
+  names: HostNames,
+  sandboxId: string,
+  message = 'the first process of the sandbox ended',
+): Promise<SandboxExit> {
+  const oomKills = await cgroups.oomKills(names.cgroup(sandboxId))
+  if (oomKills > 0) return { sandboxId, reason: 'oom', message: 'the sandbox ran out of memory' }
+  return { sandboxId, reason: 'runtime_failed', message }
+}
