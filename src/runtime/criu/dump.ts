@@ -1,17 +1,19 @@
 import { mkdir, readFile, writeFile } from 'node:fs/promises'
+import { dirname } from 'node:path'
 import { ServiceError } from '../../errors.ts'
-import { faultOf } from './reason.ts'
-import { CommandError, run } from '../command.ts'
 import { poolIsFull } from '../disk/index.ts'
-import type { HostTool } from '../hostd/index.ts'
 import type { Cgroups } from '../host/cgroups.ts'
-import { freezeForDump } from './freeze.ts'
-import { withinRun } from '../host/run-folders.ts'
 import type { HostNames } from '../host/names.ts'
-import { runcCommand } from '../oci/runc.ts'
-import { endCriu } from '../host/strays.ts'
+import { withinRun } from '../host/run-folders.ts'
+import { endCriu, endStrayTools } from '../host/strays.ts'
+import type { HostTool } from '../hostd/index.ts'
+import { OciRuntimeError } from '../oci/oci-runtime.ts'
+import type { OciRuntime } from '../oci/oci-runtime.ts'
+import { faultOf } from './reason.ts'
 
 const dumpTimeoutMs = 120_000
+/** Longer than all attempts of `hostd/src/freeze.rs`. */
+const freezeTimeoutMs = 60_000
 /** Files that were removed while they are open are kept up to this size each. */
 const ghostFileLimit = '256M'
 const roomBytes = 1024 * 1024
@@ -21,6 +23,7 @@ const lastFile = 'stats-dump'
 export interface DumpHost {
   names: HostNames
   hostd: HostTool
+  runtime: OciRuntime
   cgroups: Cgroups
   /** Path of the program. */
   criu: string
@@ -40,34 +43,53 @@ export interface Dump {
  * in it cannot be saved, `no_capacity` when there is no room; it runs on then, and the caller removes the images.
  */
 export async function dumpContainer(host: DumpHost, id: string, dump: Dump): Promise<void> {
-  const { names, hostd, cgroups } = host
+  const { names, cgroups } = host
   const group = names.cgroup(id)
   await mkdir(dump.images, { mode: 0o700 })
   const config = await dumpConfig(dump)
   await withinRun(writeFile(criuConfigFile(names, id), config))
   try {
-    await freezeForDump(hostd, cgroups, group)
+    await freezeForDump(host, group)
     await runDump(host, id, dump)
   } finally {
     await cgroups.thaw(group)
   }
 }
 
-async function runDump({ names, hostd, criu }: DumpHost, id: string, { images, leaveRunning }: Dump): Promise<void> {
+async function runDump(host: DumpHost, id: string, { images, leaveRunning }: Dump): Promise<void> {
+  const { names, hostd, runtime, criu } = host
   try {
-    await run(
-      runcCommand(names, { criu, log: `${images}/runc.log` }, [
-        ...['checkpoint', '--image-path', images, '--work-path', images],
-        ...(leaveRunning ? ['--leave-running'] : []),
-        id,
-      ]),
-      { detached: true, timeoutMs: dumpTimeoutMs },
-    )
+    await runtime.checkpoint(id, { criu, images, leaveRunning, timeoutMs: dumpTimeoutMs })
   } catch (error) {
-    // A CRIU that has lost its runc must not hold the sandbox.
+    // A CRIU that has lost its parent must not hold the sandbox.
     await endCriu(hostd, [images])
     throw await refusal(names, images, error)
   }
+}
+
+/**
+ * Freezes a sandbox where CRIU can attach to every thread in it; the caller thaws, after an error too. Throws `conflict` when
+ * no such moment comes within a second or so: a dump would wait for one and hold the sandbox meanwhile.
+ */
+async function freezeForDump({ hostd, cgroups }: DumpHost, group: string): Promise<void> {
+  const folders = cgroups.memberFiles(group).map(dirname)
+  const args = folders.flatMap((folder) => ['--group', folder])
+  const met = await hostd.runTool(['freeze', ...args], { timeoutMs: freezeTimeoutMs }).catch(async (error: unknown) => {
+    // A `freeze` whose launcher has ended goes on, and would freeze the sandbox after the thaw.
+    await endStrayTools(hostd, folders)
+    throw error
+  })
+  if (met.trim() === 'frozen') return
+  const reason = 'one of its processes has borrowed its memory to a child (vfork) and does not get it back'
+  throw new ServiceError('conflict', `the memory of the sandbox cannot be saved: ${reason}`)
+}
+
+/**
+ * Waits until the guest, process `pid`, has closed its ends of connections too: CRIU refuses what leads out of the sandbox. Gives
+ * up after a second; then CRIU reports what it found.
+ */
+export async function connectionsClosed(hostd: HostTool, pid: number): Promise<void> {
+  await hostd.runTool(['await-unconnected', '--pid', String(pid)])
 }
 
 /** Whether a dump into this folder came to its end. */
@@ -120,9 +142,9 @@ async function refusal(names: HostNames, images: string, error: unknown): Promis
   if (noSpace || /No space left|quota exceeded/i.test(snapshot) || (await isFull(images))) {
     return poolIsFull(error)
   }
-  const late = error instanceof CommandError && error.message.includes('took too long')
-  const told = late ? `it took longer than ${dumpTimeoutMs / 1000} s` : reason
-  return new ServiceError('conflict', `the memory of the sandbox cannot be saved: ${told}`, { cause: error })
+  const reported =
+    error instanceof OciRuntimeError && error.isTimeout ? `it took longer than ${dumpTimeoutMs / 1000} s` : reason
+  return new ServiceError('conflict', `the memory of the sandbox cannot be saved: ${reported}`, { cause: error })
 }
 
 /** Whether a folder takes no more bytes. */

@@ -2,7 +2,7 @@ import { rm } from 'node:fs/promises'
 import { ServiceError } from '../../errors.ts'
 import { bootId } from '../boot.ts'
 import type { DiskPool } from '../disk/index.ts'
-import type { Parts } from '../host/context.ts'
+import type { DriverContext } from '../host/context.ts'
 import type { Records, SandboxRecord } from '../host/records.ts'
 
 /**
@@ -21,21 +21,21 @@ import type { Records, SandboxRecord } from '../host/records.ts'
  * another boot, as nobody knows then. The opposite is memory whose disk is older: while a record says that neither has been
  * flushed since it was saved (`flush.ts`), it is given up in another boot too.
  */
-export const marksFolder = 'memory/resumed'
+export const fencesFolder = 'memory/resumed'
 
 /** The mark of a sandbox's present disk, relative to the pool. */
-export function markOf({ id, disk }: SandboxRecord): string {
-  return `${marksFolder}/${disk ?? id}`
+export function fenceOf({ id, disk }: SandboxRecord): string {
+  return `${fencesFolder}/${disk ?? id}`
 }
 
 /** Harmless when there is none. To be called once the record names no memory, or the disk is gone. */
-export async function removeMark(pool: Pick<DiskPool, 'path'>, record: SandboxRecord): Promise<void> {
-  await rm(pool.path(markOf(record)), { force: true })
+export async function removeFence(pool: Pick<DiskPool, 'path'>, record: SandboxRecord): Promise<void> {
+  await rm(pool.path(fenceOf(record)), { force: true })
 }
 
 /** Gives up a saved memory that may not belong to the disk any more. Returns the record in force: without it, or as it was. */
-export async function giveUpStale(
-  { pool, log }: { pool: Pick<DiskPool, 'path' | 'has'>; log: Parts['log'] },
+export async function dropStaleMemory(
+  { pool, log }: { pool: Pick<DiskPool, 'path' | 'has'>; log: DriverContext['log'] },
   sandboxes: Records<SandboxRecord>,
   record: SandboxRecord,
 ): Promise<SandboxRecord> {
@@ -44,7 +44,7 @@ export async function giveUpStale(
   if (memory === undefined || why === undefined) return record
   log(`the memory of sandbox ${record.id} is given up, and its next start is anew on its disk: ${why}`)
   await sandboxes.put(diskAlone)
-  await removeMark(pool, record)
+  await removeFence(pool, record)
   return diskAlone
 }
 
@@ -52,7 +52,7 @@ async function whyStale(pool: Pick<DiskPool, 'has'>, record: SandboxRecord): Pro
   const { memory } = record
   if (memory === undefined) return undefined
   const { resuming, unflushed } = memory
-  if (await pool.has(markOf(record))) return 'its processes have gone on since it was saved'
+  if (await pool.has(fenceOf(record))) return 'its processes have gone on since it was saved'
   if (resuming !== undefined && resuming !== bootId()) {
     return 'the machine went down while it was brought back, and its processes may have gone on'
   }
@@ -63,7 +63,7 @@ async function whyStale(pool: Pick<DiskPool, 'has'>, record: SandboxRecord): Pro
 }
 
 /** A restore has failed before the processes went on, and has ended: also after a loss of power it may be tried again. */
-export async function removeFence(sandboxes: Records<SandboxRecord>, id: string): Promise<void> {
+export async function clearResuming(sandboxes: Records<SandboxRecord>, id: string): Promise<void> {
   await sandboxes.update(id, (record) => {
     if (record.memory?.resuming === undefined) return undefined
     const { resuming: _, ...memory } = record.memory
@@ -72,7 +72,7 @@ export async function removeFence(sandboxes: Records<SandboxRecord>, id: string)
 }
 
 /** The fault of a wake that failed when the processes had gone on already, which costs the memory. */
-export function onDiskAlone({ log }: Pick<Parts, 'log'>, id: string, error: unknown): ServiceError {
+export function onDiskAlone({ log }: Pick<DriverContext, 'log'>, id: string, error: unknown): ServiceError {
   const known = error instanceof ServiceError
   if (!known) log(`waking sandbox ${id} failed: ${String(error)}`)
   const code = known ? error.code : 'unavailable'

@@ -1,5 +1,5 @@
 import type { Inventory } from '../host/inventory.ts'
-import type { Parts } from '../host/context.ts'
+import type { DriverContext } from '../host/context.ts'
 import type { CheckpointRecord, SandboxRecord, SavedMemory } from '../host/records.ts'
 import { allDone } from '../host/cleanup.ts'
 
@@ -8,7 +8,7 @@ import { allDone } from '../host/cleanup.ts'
  * and records say so. Until then a loss of power costs the memory (`resumed.ts`, `whole.ts`). No work on a sandbox is
  * waited for: should it write down what it read before, that is flushed once more.
  */
-export async function flushMemory({ pool, inventory }: FlushParts): Promise<void> {
+export async function flushMemory({ pool, inventory }: FlushContext): Promise<void> {
   for (;;) {
     const { sandboxes, checkpoints } = inventory
     const saved = { sandboxes: sandboxes.all().filter(isSaved), checkpoints: checkpoints.all().filter(isSaved) }
@@ -21,8 +21,8 @@ export async function flushMemory({ pool, inventory }: FlushParts): Promise<void
   }
 }
 
-interface FlushParts {
-  pool: Pick<Parts['pool'], 'flush'>
+interface FlushContext {
+  pool: Pick<DriverContext['pool'], 'flush'>
   inventory: Pick<Inventory, 'sandboxes' | 'checkpoints'>
 }
 

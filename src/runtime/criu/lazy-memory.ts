@@ -10,7 +10,7 @@ import type { ContainerLimits } from '../oci/container-config.ts'
 import type { HostNames } from '../host/names.ts'
 import { end, isAlive } from '../host/process.ts'
 import type { SavedMemory } from '../host/records.ts'
-import { removeFolders } from '../host/remove-folder.ts'
+import { removeFolders } from '../host/cleanup.ts'
 import { runImagesOf } from './restore.ts'
 
 /** Below it a restore that waits for all pages is as fast as one that starts a daemon. */

@@ -2,17 +2,15 @@ import { writeFile } from 'node:fs/promises'
 import { ServiceError } from '../../errors.ts'
 import { linkImages } from './image-files.ts'
 import { faultOf } from './reason.ts'
-import { CommandError, run } from '../command.ts'
 import type { BundleHost } from '../host/bundle.ts'
 import { idsPerSandbox, networkSysctls } from '../oci/container-config.ts'
-import { findContainer } from '../oci/container.ts'
+import { OciRuntimeError } from '../oci/oci-runtime.ts'
 import { criuConfigFile, criuOptions } from './dump.ts'
 import { withinRun } from '../host/run-folders.ts'
 import type { ProcessIdentity } from '../host/process.ts'
 import { lazyProcessesFile } from './lazy-pages.ts'
 import type { SandboxRecord, SavedMemory } from '../host/records.ts'
-import { markOf } from './fence.ts'
-import { runcCommand } from '../oci/runc.ts'
+import { fenceOf } from './fence.ts'
 import { endCriu } from '../host/strays.ts'
 
 const restoreTimeoutMs = 120_000
@@ -38,7 +36,7 @@ export async function stageImages(
   await linkImages(pool.path(folder), images, owner)
   const script = `${images}/action`
   const sysctls = networkSysctls(traits.ipv6, record.rangeStart)
-  await writeFile(script, actionScript(pool.path(markOf(record)), address, sysctls, lazyMembers), { mode: 0o700 })
+  await writeFile(script, actionScript(pool.path(fenceOf(record)), address, sysctls, lazyMembers), { mode: 0o700 })
   // Without the root CRIU restores into the control group of the dump on version 2, and runs the fork within the source's limits.
   const options = [...criuOptions, `cgroup-root ${names.cgroup(record.id)}`, `action-script ${script}`]
   // In the place of the profile that the processes had, of an earlier version or another host; one that had none keeps none.
@@ -57,30 +55,19 @@ export async function restoreContainer(
   id: string,
   lazy: boolean,
 ): Promise<ProcessIdentity> {
-  const { names, hostd, pool } = host
+  const { names, hostd, pool, runtime } = host
   const images = pool.path(runImagesOf(id))
-  try {
-    await run(
-      runcCommand(names, { criu, log: `${images}/runc.log` }, [
-        ...['restore', '--detach', '--image-path', images, '--work-path', images],
-        ...(lazy ? ['--lazy-pages'] : []),
-        ...['--bundle', names.sandboxDir(id), id],
-      ]),
-      { detached: true, timeoutMs: restoreTimeoutMs },
-    )
-  } catch (error) {
+  const options = { criu, images, lazyPages: lazy, timeoutMs: restoreTimeoutMs }
+  return runtime.restore(id, names.sandboxDir(id), options).catch(async (cause: unknown) => {
     await endCriu(hostd, [images])
     const { reason, killed } = await faultOf(`${images}/restore.log`, [names.runDir, names.dataDir])
-    const options = { cause: error }
-    // What CRIU says then is only that it was ended.
-    const late = error instanceof CommandError && error.message.includes('took too long')
-    if (killed && !late) throw new ServiceError('conflict', 'the saved memory does not fit into memoryMB', options)
-    const told = late ? `it took longer than ${restoreTimeoutMs / 1000} s` : reason
-    throw new ServiceError('full_checkpoint_unavailable', `the memory cannot be restored: ${told}`, options)
-  }
-  const restored = await findContainer(names, id)
-  if (restored === undefined) throw new Error(`runc has no state of sandbox ${id}`)
-  return restored
+    // CRIU's log then says only that it was ended.
+    const isTimeout = cause instanceof OciRuntimeError && cause.isTimeout
+    if (killed && !isTimeout)
+      throw new ServiceError('conflict', 'the saved memory does not fit into memoryMB', { cause })
+    const reported = isTimeout ? `it took longer than ${restoreTimeoutMs / 1000} s` : reason
+    throw new ServiceError('full_checkpoint_unavailable', `the memory cannot be restored: ${reported}`, { cause })
+  })
 }
 
 /**

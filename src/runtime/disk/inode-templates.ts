@@ -3,9 +3,9 @@ import { run } from '../command.ts'
 import { exists } from '../exists.ts'
 import type { HostTool } from '../hostd/index.ts'
 
-/** Seeds begin at multiples of it. To make one takes a third of a second more than the one below it did. */
+/** InodeTemplates begin at multiples of it. To make one takes a third of a second more than the one below it did. */
 const step = 16_384
-/** A program that makes and removes files all day must not keep the host at work: above it there are no seeds. */
+/** A program that makes and removes files all day must not keep the host at work: above it there are no templates. */
 const inodeMax = 1_048_576
 const makeTimeoutMs = 120_000
 
@@ -14,7 +14,7 @@ const makeTimeoutMs = 120_000
  * together, but each subvolume of btrfs begins anew: a file above could have the inode number of another one below, and
  * `mv` and `cp` would take the two for one. So what stands on layers begins as a snapshot of a seed above all of them.
  */
-export class Seeds {
+export class InodeTemplates {
   /** Absolute. */
   readonly #folder: string
   readonly #hostd: HostTool

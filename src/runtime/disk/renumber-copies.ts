@@ -1,6 +1,6 @@
 import { stat } from 'node:fs/promises'
 import { mountsBelow, removeRenumbered, renumber } from './index.ts'
-import type { DiskPool, Seeds } from './index.ts'
+import type { DiskPool, InodeTemplates } from './index.ts'
 import type { HostTool } from '../hostd/index.ts'
 import { diskOf, layerOf } from '../host/bundle.ts'
 import type { Inventory } from '../host/inventory.ts'
@@ -9,7 +9,7 @@ import type { CheckpointRecord, Layer, SandboxRecord } from '../host/records.ts'
 
 export interface RenumberOptions {
   pool: DiskPool
-  seeds: Seeds
+  templates: InodeTemplates
   inventory: Pick<Inventory, 'sandboxes' | 'checkpoints'>
   hostd: HostTool
   names: HostNames
@@ -18,7 +18,7 @@ export interface RenumberOptions {
 
 /**
  * Layers and disks that were copied into the pool (`btrfs receive`, `cp`) number their files from the beginning, as layers below
- * them do, and programs take two files of one number for one (`Seeds`). The first folder of each tells: it has a lower number than
+ * them do, and programs take two files of one number for one (`InodeTemplates`). The first folder of each tells: it has a lower number than
  * the record says that files below have. Such a one is replaced by a copy with higher numbers before anything starts on it, from
  * the lowest layer up. What cannot be copied stays as it is. Must be called while nothing starts.
  */
@@ -61,12 +61,12 @@ async function numbersMeet(pool: DiskPool, path: string, end: number | undefined
 }
 
 async function replace(
-  { pool, seeds, hostd, log }: RenumberOptions,
+  { pool, templates, hostd, log }: RenumberOptions,
   { path, above, readOnly }: { path: string; above: number; readOnly: boolean },
   known: (inodeEnd: number) => Promise<void>,
 ): Promise<void> {
   try {
-    const seed = await seeds.above(above)
+    const seed = await templates.above(above)
     // So high that there is none: as where it was made.
     if (seed === undefined) return
     await renumber(pool, hostd, { path, seed, readOnly }, known)

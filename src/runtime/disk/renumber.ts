@@ -15,7 +15,7 @@ export async function removeRenumbered(pool: DiskPool): Promise<void> {
 
 /**
  * Puts a copy in the place of a subvolume with an `upper` folder that nobody uses (one to be written into gets a new `work`): the same files, which share their bytes, with
- * higher inode numbers, those of `seed` (see `Seeds`). `known` is told a number above all of them before the copy takes its place.
+ * higher inode numbers, those of `seed` (see `InodeTemplates`). `known` is told a number above all of them before the copy takes its place.
  */
 export async function renumber(
   pool: DiskPool,

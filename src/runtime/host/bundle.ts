@@ -4,8 +4,9 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { CommandError } from '../command.ts'
 import { gatewayName } from '../network/index.ts'
 import type { Subnet } from '../network/index.ts'
-import type { DiskPool, Seeds } from '../disk/index.ts'
+import type { DiskPool, InodeTemplates } from '../disk/index.ts'
 import type { HostTool } from '../hostd/index.ts'
+import type { OciRuntime } from '../oci/oci-runtime.ts'
 import { loadProfile } from '../oci/apparmor.ts'
 import { containerConfig, idsPerSandbox } from '../oci/container-config.ts'
 import type { ContainerLimits, HostTraits } from '../oci/container-config.ts'
@@ -26,17 +27,18 @@ export interface BundleHost {
   names: HostNames
   images: ImageFolder
   pool: DiskPool
-  seeds: Seeds
+  templates: InodeTemplates
   subnet: Subnet
   traits: HostTraits
   hostd: HostTool
+  runtime: OciRuntime
 }
 
 /** The disk of a new sandbox: an empty upper layer, without a limit yet. Overlay wants its work folder on the same file system. */
 export async function makeDisk(host: BundleHost, record: SandboxRecord): Promise<void> {
   const disk = diskOf(record)
   const above = record.layers[0]?.inodeEnd
-  await host.pool.createSubvolume(disk, above === undefined ? undefined : await host.seeds.above(above))
+  await host.pool.createSubvolume(disk, above === undefined ? undefined : await host.templates.above(above))
   const upper = host.pool.path(`${disk}/upper`)
   await Promise.all([mkdir(upper, { mode: 0o755 }), mkdir(host.pool.path(`${disk}/work`), { mode: 0o700 })])
   await chmod(upper, 0o755)

@@ -1,5 +1,6 @@
 import { readdir, readFile, rmdir, writeFile } from 'node:fs/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { ServiceError } from '../../errors.ts'
 import { CgroupV1, CgroupV2 } from './cgroup-hierarchy.ts'
 import type { CgroupHierarchy } from './cgroup-hierarchy.ts'
 
@@ -61,11 +62,13 @@ export class Cgroups {
   }
 
   /**
-   * Bytes of memory of a group that the kernel cannot take back, where it would end processes for a limit below that:
-   * version 2 does, version 1 refuses the limit instead. Absent with version 1, or without the group.
+   * Throws `conflict` when a group holds more memory than a new limit. Version 2 would kill its processes for that; version 1
+   * refuses such a limit itself, and is not asked here.
    */
-  heldBytes(group: string): Promise<number | undefined> {
-    return this.#first((hierarchy) => hierarchy.heldBytes(group))
+  async assertMemoryFits(group: string, limitBytes: number): Promise<void> {
+    const heldBytes = await this.#first((hierarchy) => hierarchy.heldBytes(group))
+    if (heldBytes === undefined || heldBytes <= limitBytes) return
+    throw new ServiceError('conflict', 'the processes of the sandbox hold more memory than that')
   }
 
   /** The processes of a group. */

@@ -8,11 +8,14 @@ import { guestPatience } from './liveness.ts'
 import type { GuestPatience } from './liveness.ts'
 import { ImageFolder } from './image-folder.ts'
 import { Inventory } from './inventory.ts'
+import type { CreateOciRuntime, OciRuntime } from '../oci/oci-runtime.ts'
 import { LazyMemory, lazyBytesMinDefault } from '../criu/lazy-memory.ts'
 import { HostNames } from './names.ts'
 import { RunningSandboxes } from './running.ts'
 
-export interface RuncDriverOptions {
+export interface OciDriverOptions {
+  /** What runs the containers: one of `ociRuntimes`. */
+  runtime: CreateOciRuntime
   /** Holds the disk pool and the records; made if absent. */
   dataDir: string
   /** `ATOLL_IMAGE_DIR`: `base`, `guest`, `hostd`, `agent`, each a link to an immutable folder. */
@@ -36,10 +39,11 @@ export interface RuncDriverOptions {
 }
 
 /** What a driver consists of, open or not. */
-export interface Parts {
+export interface DriverContext {
   images: ImageFolder
   names: HostNames
   hostd: Hostd
+  runtime: OciRuntime
   pool: DiskPool
   network: Network
   inventory: Inventory
@@ -55,7 +59,7 @@ export interface Parts {
 }
 
 /** Throws `invalid_request` for a subnet that is none. */
-export function makeParts(options: RuncDriverOptions): Parts {
+export function createContext(options: OciDriverOptions): DriverContext {
   const { imageDir, diskPoolBytes: bytes, lazyMemoryBytesMin = lazyBytesMinDefault, log = () => undefined } = options
   mkdirSync(options.dataDir, { recursive: true, mode: 0o700 })
   const names = new HostNames(options.dataDir)
@@ -64,15 +68,17 @@ export function makeParts(options: RuncDriverOptions): Parts {
   const pool = new DiskPool({ imageFile: poolFile, mountDir: poolDir, bytes })
   const network = new Network({ hash, subnet, runDir, leaveHostFirewall: options.leaveHostFirewall, log })
   const hostd = new Hostd({ socket: names.hostdSocket, log })
+  const runtime = options.runtime({ runDir, dataDir: names.dataDir, hostd })
   const lazy = new LazyMemory(names, hostd, pool, lazyMemoryBytesMin)
   return {
     images: new ImageFolder(imageDir),
     names,
     hostd,
+    runtime,
     pool,
     network,
     inventory: new Inventory({ names, hostd, pool, slots: subnet.slots, log }),
-    running: new RunningSandboxes(names, hostd, network, lazy),
+    running: new RunningSandboxes({ names, hostd, runtime, network, lazy }),
     lazy,
     connections: new Connections(),
     quarantineKeptMs: options.quarantineKeptMs,

@@ -1,11 +1,11 @@
-import type { Parts } from './context.ts'
+import type { DriverContext } from './context.ts'
 
 const expiryIntervalMs = 3_600_000
 /** The key of the lock under which items expire; no id of a sandbox looks like it. */
 const expiryKey = 'the quarantine'
 
 /** Removes for good what has lain in quarantine for as long as it is kept. Never throws: what cannot be removed is tried again. */
-export async function removeExpired({ inventory, quarantineKeptMs, log }: Parts): Promise<void> {
+export async function removeExpired({ inventory, quarantineKeptMs, log }: DriverContext): Promise<void> {
   if (quarantineKeptMs === undefined) return
   const until = Date.now() - quarantineKeptMs
   const expired = inventory.quarantine.items.filter(({ since }) => since.getTime() <= until)
@@ -22,7 +22,7 @@ export async function removeExpired({ inventory, quarantineKeptMs, log }: Parts)
 }
 
 /** Looks every hour, under a lock of the driver, whose close waits for it. */
-export function expireHourly(parts: Parts): NodeJS.Timeout {
-  const look = () => void parts.turns.run(expiryKey, () => removeExpired(parts))
+export function expireHourly(context: DriverContext): NodeJS.Timeout {
+  const look = () => void context.turns.run(expiryKey, () => removeExpired(context))
   return setInterval(look, expiryIntervalMs).unref()
 }

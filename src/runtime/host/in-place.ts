@@ -3,14 +3,14 @@ import type { SandboxSpec } from '../../sandbox/ports/runtime-driver.ts'
 import { bootId } from '../boot.ts'
 import { diskOf, limitDisk, makeDisk } from './bundle.ts'
 import { standsOn } from './records.ts'
-import { demandCriu } from './open-host.ts'
+import { assertCriu } from './open-host.ts'
 import type { OpenHost } from './open-host.ts'
-import type { Parts } from './context.ts'
+import type { DriverContext } from './context.ts'
 import type { SandboxRecord } from './records.ts'
-import type { Starts } from './launcher.ts'
-import { removeMark } from '../criu/fence.ts'
-import { cleanUp, toldAs } from './cleanup.ts'
-import { demandStartable } from './integrity.ts'
+import type { Launcher } from './launcher.ts'
+import { removeFence } from '../criu/fence.ts'
+import { cleanUp, asReported } from './cleanup.ts'
+import { assertStartable } from './integrity.ts'
 
 /**
  * Puts a sandbox back to a checkpoint: a new disk over the checkpoint's layers, then one write of the record that decides
@@ -19,18 +19,18 @@ import { demandStartable } from './integrity.ts'
  * old record back, and what ran is started on its old disk.
  */
 export async function restoreInPlace(
-  parts: Parts,
-  starts: Starts,
+  context: DriverContext,
+  launcher: Launcher,
   opened: OpenHost,
   { spec, checkpointId, signal }: { spec: SandboxSpec; checkpointId: string; signal?: AbortSignal | undefined },
 ): Promise<void> {
-  const { inventory, running, pool, images } = parts
+  const { inventory, running, pool, images } = context
   const { id } = spec
   const before = inventory.sandbox(id)
   const { slot, rangeStart } = before
   const from = inventory.checkpoint(checkpointId)
-  const criu = from.memory === undefined ? undefined : demandCriu(opened)
-  await demandStartable(pool, from, spec, criu)
+  const criu = from.memory === undefined ? undefined : assertCriu(opened)
+  await assertStartable(pool, from, spec, criu)
   const disk = await inventory.nextDisk(before)
   const after: SandboxRecord = { id, rangeStart, slot, disk, ...standsOn(from, before, bootId()) }
   await images.assertPresent(after)
@@ -48,42 +48,42 @@ export async function restoreInPlace(
     try {
       await running.stop(opened.cgroups, id, slot)
       await inventory.sandboxes.put(after)
-      await starts.again(opened, after, spec, signal)
+      await launcher.again(opened, after, spec, signal)
     } catch (error) {
       let startedAnew = false
-      await cleanUp(parts, id, async () => {
+      await cleanUp(context, id, async () => {
         await running.stop(opened.cgroups, id, slot)
         await inventory.sandboxes.put(before)
-        if (ran) await starts.again(opened, before, spec)
+        if (ran) await launcher.again(opened, before, spec)
         startedAnew = ran
       })
-      throw startedAnew && signal?.aborted !== true ? onOldDisk(parts, id, toldAs(error)) : error
+      throw startedAnew && signal?.aborted !== true ? onOldDisk(context, id, asReported(error)) : error
     } finally {
       releaseAfter()
     }
   } finally {
     release()
-    await removeOtherDisks(parts, [before, after])
+    await removeOtherDisks(context, [before, after])
   }
 }
 
 /** Ends all processes and starts the sandbox anew on its disk, without the memory that was saved. */
 export async function restartInPlace(
-  parts: Parts,
-  starts: Starts,
+  context: DriverContext,
+  launcher: Launcher,
   opened: OpenHost,
   { spec, graceMs, signal }: { spec: SandboxSpec; graceMs: number; signal?: AbortSignal | undefined },
 ): Promise<void> {
-  const { inventory, running, images } = parts
+  const { inventory, running, images } = context
   const { id } = spec
   const { memory, ...record } = inventory.sandbox(id)
   await images.assertPresent(record)
   await running.stop(opened.cgroups, id, record.slot, graceMs)
   if (memory !== undefined) await inventory.sandboxes.put(record)
   try {
-    await starts.again(opened, record, spec, signal)
+    await launcher.again(opened, record, spec, signal)
   } catch (error) {
-    await cleanUp(parts, id, () => running.stop(opened.cgroups, id, record.slot))
+    await cleanUp(context, id, () => running.stop(opened.cgroups, id, record.slot))
     throw error
   } finally {
     await inventory.removeUnused()
@@ -91,7 +91,7 @@ export async function restartInPlace(
 }
 
 /** The fault of a restore after which a sandbox that ran has its disk, and not its processes. */
-function onOldDisk({ log }: Parts, id: string, error: unknown): ServiceError {
+function onOldDisk({ log }: DriverContext, id: string, error: unknown): ServiceError {
   const known = error instanceof ServiceError
   if (!known) log(`restoring sandbox ${id} in place failed: ${String(error)}`)
   const code = known ? error.code : 'unavailable'
@@ -101,14 +101,14 @@ function onOldDisk({ log }: Parts, id: string, error: unknown): ServiceError {
 }
 
 /** Of the disks of these records only that of the record in force stays. What cannot be removed now goes with the next `open`. */
-async function removeOtherDisks(parts: Parts, records: readonly SandboxRecord[]): Promise<void> {
-  const { inventory, pool } = parts
+async function removeOtherDisks(context: DriverContext, records: readonly SandboxRecord[]): Promise<void> {
+  const { inventory, pool } = context
   for (const record of records) {
     const inForce = inventory.sandboxes.get(record.id)
     if (inForce !== undefined && diskOf(inForce) === diskOf(record)) continue
-    await cleanUp(parts, record.id, async () => {
+    await cleanUp(context, record.id, async () => {
       await pool.remove(diskOf(record))
-      await removeMark(pool, record)
+      await removeFence(pool, record)
     })
   }
   await inventory.removeUnused()

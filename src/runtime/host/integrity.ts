@@ -37,7 +37,7 @@ export async function hasMemory(pool: Pick<DiskPool, 'path'>, memory: SavedMemor
  * its disk is not whole, `full_checkpoint_unavailable` when its memory is not, or is of another processor, `conflict` when that
  * is too large for the sandbox. `criu` is the program that restores it.
  */
-export async function demandStartable(
+export async function assertStartable(
   pool: DiskPool,
   checkpoint: CheckpointRecord,
   { memoryMb }: Pick<SandboxSpec, 'memoryMb'>,

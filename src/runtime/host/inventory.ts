@@ -5,7 +5,7 @@ import type { DiskPool } from '../disk/index.ts'
 import { exists } from '../exists.ts'
 import type { HostTool } from '../hostd/index.ts'
 import { diskOf, layerOf } from './bundle.ts'
-import { Claims } from './allocator.ts'
+import { Allocator } from './allocator.ts'
 import { idsPerSandbox } from '../oci/container-config.ts'
 import type { HostNames } from './names.ts'
 import { Quarantine, sandboxOfDisk } from './quarantine.ts'
@@ -13,7 +13,7 @@ import type { QuarantineItem } from './quarantine.ts'
 import { readCheckpointRecord, readSandboxRecord, Records } from './records.ts'
 import type { CheckpointRecord, SandboxRecord } from './records.ts'
 import { References } from './references.ts'
-import { removeFolders } from './remove-folder.ts'
+import { removeFolders } from './cleanup.ts'
 
 /** Ids of the host from here on belong to sandboxes; distributions give users' ranges below. */
 const idRangeFirst = 1_000_000_000
@@ -47,8 +47,8 @@ export class Inventory {
   readonly #hostd: HostTool
   readonly #pool: DiskPool
   readonly #log: (message: string) => void
-  readonly #ranges: Claims
-  readonly #slots: Claims
+  readonly #ranges: Allocator
+  readonly #slots: Allocator
   /** Records that are not to be had yet or any more, but whose disk and memory may still be wanted. */
   readonly #held = new Set<{ record: SandboxRecord }>()
   /** Snapshots that no record names yet. */
@@ -68,8 +68,8 @@ export class Inventory {
     this.#pool = pool
     this.#log = log
     // Servers with other data directories begin elsewhere, so that their ranges seldom meet.
-    this.#ranges = new Claims('user ids for sandboxes and checkpoints', idRangeCount, parseInt(names.hash, 16))
-    this.#slots = new Claims('addresses of sandboxes (ATOLL_SUBNET)', slots, 0)
+    this.#ranges = new Allocator('user ids for sandboxes and checkpoints', idRangeCount, parseInt(names.hash, 16))
+    this.#slots = new Allocator('addresses of sandboxes (ATOLL_SUBNET)', slots, 0)
   }
 
   /** Reads all records and changes nothing. Returns those in force that cannot be read. */

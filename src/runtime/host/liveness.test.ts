@@ -3,9 +3,9 @@ import { test } from 'node:test'
 import { setImmediate as later } from 'node:timers/promises'
 import { RelayUnavailable } from '../hostd/index.ts'
 import { Connections } from './connections.ts'
-import { askGuest, GuestChecks, guestPatience } from './liveness.ts'
+import { askGuest, Liveness, guestPatience } from './liveness.ts'
 import type { Answer } from './liveness.ts'
-import type { Parts } from './context.ts'
+import type { DriverContext } from './context.ts'
 import type { ProcessIdentity } from './process.ts'
 
 /** One sandbox whose guest answers what the test says; each question takes as long as it says. */
@@ -13,7 +13,7 @@ function makeChecks() {
   const runs = new Map<string, ProcessIdentity>([['sb-1', { pid: 10, startTicks: 1 }]])
   const world = { nowMs: 1_000, answer: 'heard' as Answer, tookMs: 0, questions: 0 }
   const givenUp: ProcessIdentity[] = []
-  const checks = new GuestChecks({
+  const checks = new Liveness({
     patience: guestPatience,
     runs: () => runs,
     ask: async () => {
@@ -21,7 +21,7 @@ function makeChecks() {
       world.nowMs += world.tookMs
       return world.answer
     },
-    giveUp: (_, run) => givenUp.push(run),
+    declareDead: (_, run) => givenUp.push(run),
     now: () => world.nowMs,
   })
   /** Looks ten times a second for so long, as the clock of the test has it. */
@@ -44,7 +44,7 @@ test('a guest that answers is asked once in each interval', async () => {
 test('a guest that refuses every connection is given up after the time of silence, and not before', async () => {
   const { world, givenUp, checks, pass, runs } = makeChecks()
   world.answer = 'silent'
-  checks.suspect('sb-1')
+  checks.probeNow('sb-1')
   await pass(guestPatience.silenceMs - 1_000)
   assert.deepEqual(givenUp, [])
   assert.ok(world.questions >= guestPatience.questionsMin)
@@ -55,7 +55,7 @@ test('a guest that refuses every connection is given up after the time of silenc
 test('a guest that leaves each question without an answer is given up after as many as it takes', async () => {
   const { world, givenUp, checks, pass } = makeChecks()
   Object.assign(world, { answer: 'silent', tookMs: guestPatience.answerMs })
-  checks.suspect('sb-1')
+  checks.probeNow('sb-1')
   await pass(guestPatience.silenceMs - 1_000)
   assert.ok(world.questions <= guestPatience.questionsMin)
   while (givenUp.length === 0) await pass(100)
@@ -67,20 +67,20 @@ test('one answer makes good all silence before it', async () => {
   const run = runs.get('sb-1') as ProcessIdentity
   for (let round = 0; round < 5; round += 1) {
     world.answer = 'silent'
-    checks.suspect('sb-1')
+    checks.probeNow('sb-1')
     await pass(guestPatience.silenceMs - 1_000)
     world.answer = 'heard'
     await pass(guestPatience.pauseMs + 100)
   }
   assert.deepEqual(givenUp, [])
-  assert.equal(checks.isGivenUp('sb-1', run), false)
+  assert.equal(checks.isDead('sb-1', run), false)
 })
 
 test('a server that stood still for long gives up nobody for that', async () => {
   const { world, givenUp, checks, pass } = makeChecks()
   world.answer = 'silent'
   world.tookMs = 10 * guestPatience.silenceMs
-  checks.suspect('sb-1')
+  checks.probeNow('sb-1')
   await pass(100)
   assert.equal(world.questions, 1)
   Object.assign(world, { answer: 'heard', tookMs: 0 })
@@ -91,7 +91,7 @@ test('a server that stood still for long gives up nobody for that', async () => 
 test('while a sandbox is worked on its guest owes no answer', async () => {
   const { world, givenUp, checks, pass } = makeChecks()
   world.answer = 'unknown'
-  checks.suspect('sb-1')
+  checks.probeNow('sb-1')
   await pass(10 * guestPatience.silenceMs)
   assert.ok(world.questions > 10)
   assert.deepEqual(givenUp, [])
@@ -100,10 +100,10 @@ test('while a sandbox is worked on its guest owes no answer', async () => {
 test('the silence of one run does not count for the next', async () => {
   const { world, givenUp, checks, pass, runs } = makeChecks()
   world.answer = 'silent'
-  checks.suspect('sb-1')
+  checks.probeNow('sb-1')
   await pass(guestPatience.silenceMs - 1_000)
   runs.set('sb-1', { pid: 11, startTicks: 2 })
-  checks.suspect('sb-1')
+  checks.probeNow('sb-1')
   await pass(guestPatience.silenceMs - 1_000)
   assert.deepEqual(givenUp, [])
   runs.delete('sb-1')
@@ -118,20 +118,20 @@ test('a guest that the question did not reach is not silent: hostd is away, or w
     starts: 1,
     connect: (_path: string): Promise<never> => Promise.reject(new Error('no such guest')),
   }
-  const parts = {
+  const context = {
     names: { guestSocket: (id: string) => id },
     hostd,
     turns: { isBusy: () => false },
     connections: new Connections(),
-  } as unknown as Parts
-  assert.equal(await askGuest(parts, 'sb-1', 100), 'silent')
+  } as unknown as DriverContext
+  assert.equal(await askGuest(context, 'sb-1', 100), 'silent')
   hostd.connect = () => Promise.reject(new RelayUnavailable())
   hostd.isServing = false
-  assert.equal(await askGuest(parts, 'sb-1', 100), 'unknown')
+  assert.equal(await askGuest(context, 'sb-1', 100), 'unknown')
   hostd.isServing = true
   hostd.connect = async () => {
     hostd.starts += 1
     throw new Error('it ended')
   }
-  assert.equal(await askGuest(parts, 'sb-1', 100), 'unknown')
+  assert.equal(await askGuest(context, 'sb-1', 100), 'unknown')
 })

@@ -3,7 +3,7 @@ import { isServiceError } from '../../errors.ts'
 import { createGuest } from '../guest-client/index.ts'
 import { RelayUnavailable } from '../hostd/index.ts'
 import { dialSocket } from './dial.ts'
-import type { Parts } from './context.ts'
+import type { DriverContext } from './context.ts'
 import type { ProcessIdentity } from './process.ts'
 
 /** How long guests may leave the driver without an answer. */
@@ -38,13 +38,13 @@ const questionsAtOnce = 64
  */
 export type Answer = 'heard' | 'silent' | 'unknown'
 
-export interface GuestChecksOptions {
+export interface LivenessOptions {
   patience: GuestPatience
   /** The sandboxes that run, by id; a later run of the same sandbox has another identity. */
   runs: () => ReadonlyMap<string, ProcessIdentity>
   ask: (id: string, answerMs: number) => Promise<Answer>
   /** Called when a guest is given up; once more after the next questions if it still runs then. */
-  giveUp: (id: string, run: ProcessIdentity) => void
+  declareDead: (id: string, run: ProcessIdentity) => void
   now?: () => number
 }
 
@@ -65,13 +65,13 @@ interface Check {
  *
  * A guest that answers anything is there, were it nonsense.
  */
-export class GuestChecks {
-  readonly #options: GuestChecksOptions
+export class Liveness {
+  readonly #options: LivenessOptions
   readonly #checks = new Map<string, Check>()
   readonly #semaphore = new Semaphore({ permits: questionsAtOnce })
   readonly #now: () => number
 
-  constructor(options: GuestChecksOptions) {
+  constructor(options: LivenessOptions) {
     this.#options = options
     this.#now = options.now ?? (() => performance.now())
   }
@@ -87,7 +87,7 @@ export class GuestChecks {
   }
 
   /** Something makes it look as if this one did not answer: the next look asks. */
-  suspect(id: string): void {
+  probeNow(id: string): void {
     const run = this.#options.runs().get(id)
     if (run === undefined) return
     const check = this.#checkOf(id, run)
@@ -95,7 +95,7 @@ export class GuestChecks {
   }
 
   /** Whether all that makes a guest be given up is true of it now. */
-  isGivenUp(id: string, run: ProcessIdentity): boolean {
+  isDead(id: string, run: ProcessIdentity): boolean {
     const { silenceMs, questionsMin } = this.#options.patience
     const check = this.#checks.get(id)
     if (check?.run !== run || check.silentSinceMs === undefined) return false
@@ -113,7 +113,7 @@ export class GuestChecks {
   }
 
   async #ask(id: string, check: Check): Promise<void> {
-    const { patience, ask, giveUp } = this.#options
+    const { patience, ask, declareDead } = this.#options
     check.isAsking = true
     await this.#semaphore.use(async () => {
       const askedAtMs = this.#now()
@@ -128,13 +128,13 @@ export class GuestChecks {
       check.askAtMs = this.#now() + (answer === 'heard' ? patience.intervalMs : patience.pauseMs)
     })
     check.isAsking = false
-    if (this.isGivenUp(id, check.run)) giveUp(id, check.run)
+    if (this.isDead(id, check.run)) declareDead(id, check.run)
   }
 }
 
 /** Puts one question to a guest, whatever it answers. */
-export async function askGuest(parts: Parts, id: string, answerMs: number): Promise<Answer> {
-  const { names, hostd, turns, connections } = parts
+export async function askGuest(context: DriverContext, id: string, answerMs: number): Promise<Answer> {
+  const { names, hostd, turns, connections } = context
   if (turns.isLocked(id)) return 'unknown'
   const end = AbortSignal.timeout(answerMs)
   let isFrozen = false

@@ -28,10 +28,6 @@ export class HostNames {
     return `${this.runDir}/pool`
   }
 
-  get runcRoot(): string {
-    return `${this.runDir}/runc`
-  }
-
   get sandboxesDir(): string {
     return `${this.runDir}/sandboxes`
   }

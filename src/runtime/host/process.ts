@@ -12,20 +12,24 @@ export interface ProcessIdentity {
 }
 
 /** Reads one small kernel file without yielding: hundreds of sandboxes are looked at in a few milliseconds. */
-export function isAlive(identity: ProcessIdentity): boolean {
-  try {
-    const stat = readFileSync(`/proc/${identity.pid}/stat`, 'latin1')
-    const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ')
-    return fields[0] !== 'Z' && fields[0] !== 'X' && Number(fields[19]) === identity.startTicks
-  } catch {
-    return false
-  }
+export function isAlive({ pid, startTicks }: ProcessIdentity): boolean {
+  const fields = statOf(pid)
+  return fields[0] !== 'Z' && fields[0] !== 'X' && Number(fields[19]) === startTicks
 }
 
-/** When this process was started: field 22 of `/proc/self/stat`. */
-export function ownStartTicks(): number {
-  const stat = readFileSync('/proc/self/stat', 'latin1')
-  return Number(stat.slice(stat.lastIndexOf(')') + 2).split(' ')[19])
+/** When a process was started; `NaN` for one that has ended. */
+export function startTicksOf(pid: number | 'self'): number {
+  return Number(statOf(pid)[19])
+}
+
+/** The fields of `/proc/<pid>/stat` from the third, the state, on; empty for a process that has ended. */
+function statOf(pid: number | 'self'): string[] {
+  try {
+    const stat = readFileSync(`/proc/${pid}/stat`, 'latin1')
+    return stat.slice(stat.lastIndexOf(')') + 2).split(' ')
+  } catch {
+    return []
+  }
 }
 
 /**

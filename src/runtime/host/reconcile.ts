@@ -2,6 +2,7 @@ import { readdir, rm } from 'node:fs/promises'
 import { dirname } from 'node:path'
 import { Semaphore } from '../../lib/async/semaphore.ts'
 import type { KnownResources, Quarantined, ReconcileReport } from '../../sandbox/ports/runtime-driver.ts'
+import type { OciRuntime } from '../oci/oci-runtime.ts'
 import { imagesBytes } from '../criu/image-files.ts'
 import type { DiskPool } from '../disk/index.ts'
 import type { HostTool } from '../hostd/index.ts'
@@ -12,12 +13,12 @@ import type { HostNames } from './names.ts'
 import { isWhole as isWholeDump } from '../criu/dump.ts'
 import { sandboxOfDisk } from './quarantine.ts'
 import type { CheckpointRecord, Records, SandboxRecord } from './records.ts'
-import { removeFolders } from './remove-folder.ts'
+import { removeFolders } from './cleanup.ts'
 import { runImagesOf } from '../criu/restore.ts'
-import { giveUpStale, markOf, marksFolder, removeFence } from '../criu/fence.ts'
+import { dropStaleMemory, fenceOf, fencesFolder, clearResuming } from '../criu/fence.ts'
 import { allDone } from './cleanup.ts'
 import { assertFewStrangers, findStrangers } from './strangers.ts'
-import { awaitStrayDumps, endCriu, endStrayTools } from './strays.ts'
+import { endCriu, endStrayTools } from './strays.ts'
 import { hasDisk, hasMemory } from './integrity.ts'
 
 const strayDumpTimeoutMs = 60_000
@@ -27,6 +28,7 @@ const removalsMax = 16
 export interface ReconcileOptions {
   names: HostNames
   hostd: HostTool
+  runtime: OciRuntime
   pool: DiskPool
   cgroups: Cgroups
   inventory: Inventory
@@ -71,13 +73,13 @@ export async function reconcile(options: ReconcileOptions): Promise<ReconcileRep
   await settleCheckpoints(options, report)
   await removeLeftDisks(options)
   await removeRunImages(options, new Set([...report.running, ...stuck]))
-  await removeMarks(options)
+  await removeFences(options)
   return report
 }
 
 /** What a server that died has left at work: dumps and restores come to their end, all else is cut off. */
-async function endStrays({ names, hostd, cgroups, log }: ReconcileOptions): Promise<void> {
-  const dumps = await awaitStrayDumps(hostd, names.runcRoot, strayDumpTimeoutMs)
+async function endStrays({ names, hostd, runtime, cgroups, log }: ReconcileOptions): Promise<void> {
+  const dumps = await runtime.awaitStrays(strayDumpTimeoutMs)
   if (dumps > 0) log(`waited for ${dumps} dumps and restores that an earlier server had begun`)
   const groups = cgroups.memberFiles(names.cgroupRoot).map(dirname)
   const tools = await endStrayTools(hostd, [names.runDir, names.poolFile, ...groups])
@@ -126,12 +128,12 @@ async function removeLeftDisks({ pool, inventory, known, log }: ReconcileOptions
 }
 
 /** Those of sandboxes that run stay until their records have forgotten the memory. */
-async function removeMarks({ pool, inventory }: ReconcileOptions): Promise<void> {
+async function removeFences({ pool, inventory }: ReconcileOptions): Promise<void> {
   const { sandboxes, quarantine: quarantined } = inventory
-  const needed = new Set(sandboxes.all().flatMap((record) => (record.memory === undefined ? [] : markOf(record))))
-  for (const name of await pool.list(marksFolder)) {
-    const isNeeded = needed.has(`${marksFolder}/${name}`) || quarantined.has('sandbox', sandboxOfDisk(name))
-    if (!isNeeded) await rm(pool.path(`${marksFolder}/${name}`), { force: true })
+  const needed = new Set(sandboxes.all().flatMap((record) => (record.memory === undefined ? [] : fenceOf(record))))
+  for (const name of await pool.list(fencesFolder)) {
+    const isNeeded = needed.has(`${fencesFolder}/${name}`) || quarantined.has('sandbox', sandboxOfDisk(name))
+    if (!isNeeded) await rm(pool.path(`${fencesFolder}/${name}`), { force: true })
   }
 }
 
@@ -180,7 +182,7 @@ async function endSandboxes(options: ReconcileOptions, report: ReconcileReport):
   const { sandboxes } = options.inventory
   const found = new Set([
     ...sandboxes.all().map((record) => record.id),
-    ...(await readdir(names.runcRoot)),
+    ...(await options.runtime.list()),
     ...(await readdir(names.sandboxesDir)),
     ...(await cgroups.children(names.cgroupRoot)),
   ])
@@ -268,9 +270,9 @@ async function settleMemory(
   isStuck: boolean,
 ): Promise<boolean> {
   const { id } = found
-  const { memory, ...rest } = await giveUpStale({ pool, log }, sandboxes, found)
+  const { memory, ...rest } = await dropStaleMemory({ pool, log }, sandboxes, found)
   if (memory === undefined) return found.memory === undefined
-  if (!isStuck) await removeFence(sandboxes, id)
+  if (!isStuck) await clearResuming(sandboxes, id)
   if (memory.bytes === undefined && (await isWholeDump(pool.path(memory.folder)))) {
     const bytes = await imagesBytes(pool.path(memory.folder))
     await sandboxes.update(id, (record) => record.memory && { ...record, memory: { ...record.memory, bytes } })

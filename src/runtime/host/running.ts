@@ -1,4 +1,5 @@
-import { readdir, rm, writeFile } from 'node:fs/promises'
+import { rm, statfs, writeFile } from 'node:fs/promises'
+import { ServiceError } from '../../errors.ts'
 import type { SandboxExit } from '../../sandbox/ports/runtime-driver.ts'
 import { exists } from '../exists.ts'
 import type { HostTool } from '../hostd/index.ts'
@@ -6,23 +7,34 @@ import type { Network } from '../network/index.ts'
 import { closeGuestDir, mountRoot } from './bundle.ts'
 import type { BundleHost } from './bundle.ts'
 import type { Cgroups } from './cgroups.ts'
-import { findContainer, startContainer } from '../oci/container.ts'
+import { OciRuntimeError } from '../oci/oci-runtime.ts'
+import type { OciRuntime } from '../oci/oci-runtime.ts'
 import { reseed, waitForGuest } from './dial.ts'
 import type { GuestRelay } from './dial.ts'
-import { withinRun } from './run-folders.ts'
+import { runIsFull, withinRun } from './run-folders.ts'
 import type { LazyMemory } from '../criu/lazy-memory.ts'
 import { fitUpper } from '../disk/overlay-origins.ts'
 import type { HostNames } from './names.ts'
 import { end, isAlive } from './process.ts'
 import type { ProcessIdentity } from './process.ts'
 import type { SandboxRecord, SavedMemory } from './records.ts'
-import { removeFolders } from './remove-folder.ts'
+import { removeFolders } from './cleanup.ts'
 import { restoreContainer, stageImages } from '../criu/restore.ts'
 import { allDone } from './cleanup.ts'
 
+/** With less room than this on `/run` a start may have failed for the want of it: the runtime writes its state there. */
+const startBytesMin = 64 * 1024
 const guestStartTimeoutMs = 10_000
 /** For one of which it is not known that it ever answered: its start may have been cut off. */
 const adoptTimeoutMs = 10_000
+
+interface RunningOptions {
+  names: HostNames
+  hostd: GuestRelay & HostTool
+  runtime: OciRuntime
+  network: Network
+  lazy: LazyMemory
+}
 
 /** How a sandbox goes on. */
 export interface Resumption {
@@ -33,7 +45,7 @@ export interface Resumption {
   /** Whether it runs before all of its memory is there. */
   lazy: boolean
   /** Notes for whoever comes after a loss of power that its processes may have gone on. None does before it has returned. */
-  fence: () => Promise<void>
+  noteResuming: () => Promise<void>
 }
 
 /**
@@ -43,13 +55,15 @@ export interface Resumption {
 export class RunningSandboxes {
   readonly #names: HostNames
   readonly #hostd: GuestRelay & HostTool
+  readonly #runtime: OciRuntime
   readonly #network: Network
   readonly #lazy: LazyMemory
   readonly #processes = new Map<string, ProcessIdentity>()
 
-  constructor(names: HostNames, hostd: GuestRelay & HostTool, network: Network, lazy: LazyMemory) {
+  constructor({ names, hostd, runtime, network, lazy }: RunningOptions) {
     this.#names = names
     this.#hostd = hostd
+    this.#runtime = runtime
     this.#network = network
     this.#lazy = lazy
   }
@@ -74,7 +88,7 @@ export class RunningSandboxes {
   }
 
   /**
-   * Starts a sandbox whose disk and bundle exist and returns when its guest answers. The caller cleans up after a failure,
+   * Launcher a sandbox whose disk and bundle exist and returns when its guest answers. The caller cleans up after a failure,
    * which is `DiskBusy` before anything runs.
    */
   async start(host: BundleHost, record: SandboxRecord, signal?: AbortSignal): Promise<void> {
@@ -82,13 +96,13 @@ export class RunningSandboxes {
     signal?.throwIfAborted()
     await mountFit(host, record)
     signal?.throwIfAborted()
-    const process = await startContainer(this.#names, id)
+    const process = await this.#startContainer(id)
     const isUp = () => isAlive(process)
     await allDone([
       this.#network.attach(record.slot, process),
       this.#guestAnswers(id, guestStartTimeoutMs, isUp, signal),
     ])
-    await this.trust(id)
+    await this.markVerified(id)
     this.#processes.set(id, process)
   }
 
@@ -99,7 +113,7 @@ export class RunningSandboxes {
    */
   async resume(host: BundleHost, record: SandboxRecord, resumption: Resumption, signal?: AbortSignal): Promise<void> {
     const { id, slot } = record
-    const { criu, cgroups, memory, lazy, fence } = resumption
+    const { criu, cgroups, memory, lazy, noteResuming } = resumption
     // In another subnet nobody would answer what their peers send.
     const keepConnections = memory.keepConnections && memory.address === this.#network.address(slot)
     const stage = async () => {
@@ -108,7 +122,7 @@ export class RunningSandboxes {
       if (lazy) await this.#lazy.start(criu, cgroups, id)
     }
     signal?.throwIfAborted()
-    await allDone([mountFit(host, record), stage(), fence()])
+    await allDone([mountFit(host, record), stage(), noteResuming()])
     signal?.throwIfAborted()
     // No way back from here on.
     const process = await restoreContainer(host, criu, id, lazy)
@@ -118,7 +132,7 @@ export class RunningSandboxes {
       this.#network.attach(slot, process, { address: memory.address, keepConnections }),
       this.#guestAnswers(id, guestStartTimeoutMs, isUp).then(() => reseed(this.#hostd, this.#names.guestSocket(id))),
     ])
-    await this.trust(id)
+    await this.markVerified(id)
     this.#processes.set(id, process)
   }
 
@@ -133,14 +147,14 @@ export class RunningSandboxes {
    * cut off then calls `trust`.
    */
   async adopt(cgroups: Cgroups, record: SandboxRecord): Promise<boolean> {
-    const process = await findContainer(this.#names, record.id)
+    const process = await this.#runtime.state(record.id)
     if (process === undefined || !isAlive(process) || record.slot > this.#network.subnet.slots) return false
     try {
       // A server that died while it saved the memory has left it frozen, or parted from the network.
       await cgroups.thaw(this.#names.cgroup(record.id))
       if (!(await this.#lazy.adopt(record.id))) return false
-      const isTrusted = record.memory === undefined && (await this.isTrusted(record.id))
-      if (isTrusted) {
+      const isVerified = record.memory === undefined && (await this.isVerified(record.id))
+      if (isVerified) {
         // Servers of earlier versions left it open.
         await closeGuestDir(this.#names, record.id)
       } else {
@@ -159,16 +173,15 @@ export class RunningSandboxes {
    */
   async stop(cgroups: Cgroups, id: string, slot: number | undefined, graceMs = 0): Promise<void> {
     this.#processes.delete(id)
-    const process = await findContainer(this.#names, id)
+    const process = await this.#runtime.state(id)
     await this.#lazy.unwatch(id)
-    await this.doubt(id)
-    // What is frozen does not end.
+    await this.markUnverified(id)
+    // A frozen process ignores SIGKILL, so thaw first.
     await cgroups.thaw(this.#names.cgroup(id))
     if (process !== undefined) await end(process, graceMs)
     await cgroups.remove(this.#names.cgroup(id))
     await allDone([
-      // A restore that was cut off has left the sandbox's root mounted in the former.
-      removeFolders(this.#hostd, [`${this.#names.runcRoot}/${id}`, this.#names.sandboxDir(id)]),
+      this.#runtime.delete(id).then(() => removeFolders(this.#hostd, [this.#names.sandboxDir(id)])),
       this.#lazy.remove(id),
       ...(slot === undefined ? [] : [this.#network.detach(slot)]),
     ])
@@ -180,18 +193,31 @@ export class RunningSandboxes {
     this.#lazy.forget()
   }
 
-  isTrusted(id: string): Promise<boolean> {
-    return exists(this.#trustFile(id))
+  isVerified(id: string): Promise<boolean> {
+    return exists(this.#verifiedFile(id))
   }
 
   /** Its guest has answered, it has its network, and nothing is done with its processes now. */
-  async trust(id: string): Promise<void> {
-    await withinRun(writeFile(this.#trustFile(id), ''))
+  async markVerified(id: string): Promise<void> {
+    await withinRun(writeFile(this.#verifiedFile(id), ''))
   }
 
   /** What is done with its processes may be cut off: a server that adopts it then wants an answer of its guest. */
-  async doubt(id: string): Promise<void> {
-    await rm(this.#trustFile(id), { force: true })
+  async markUnverified(id: string): Promise<void> {
+    await rm(this.#verifiedFile(id), { force: true })
+  }
+
+  /** Throws `unavailable` with the reason, `no_capacity` when `/run` is full. */
+  async #startContainer(id: string): Promise<ProcessIdentity> {
+    try {
+      return await this.#runtime.run(id, this.#names.sandboxDir(id))
+    } catch (error) {
+      if (!(error instanceof OciRuntimeError)) throw error
+      // A runtime wraps what it cannot write in words of its own, or has no room for them.
+      const { bavail, bsize } = await statfs(this.#names.runDir)
+      if (bavail * bsize < startBytesMin) throw runIsFull(error)
+      throw new ServiceError('unavailable', `the sandbox cannot be started: ${error.reason}`, { cause: error })
+    }
   }
 
   /** Returns when its guest has answered; from then on nobody inside replaces its socket. */
@@ -200,7 +226,7 @@ export class RunningSandboxes {
     await closeGuestDir(this.#names, id)
   }
 
-  #trustFile(id: string): string {
+  #verifiedFile(id: string): string {
     return `${this.#names.sandboxDir(id)}/trusted`
   }
 }
@@ -211,9 +237,9 @@ async function mountFit(host: BundleHost, record: SandboxRecord): Promise<void> 
 }
 
 /** Whether any sandbox of this data directory runs, known to this process or not. */
-export async function anyRuns(names: HostNames): Promise<boolean> {
-  for (const id of await readdir(names.runcRoot).catch(() => [])) {
-    const process = await findContainer(names, id)
+export async function anyRuns(runtime: OciRuntime): Promise<boolean> {
+  for (const id of await runtime.list()) {
+    const process = await runtime.state(id)
     if (process !== undefined && isAlive(process)) return true
   }
   return false

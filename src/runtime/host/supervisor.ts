@@ -1,9 +1,9 @@
 import type { SandboxExit } from '../../sandbox/ports/runtime-driver.ts'
 import type { Cgroups } from './cgroups.ts'
 import { flushMemory } from '../criu/flush.ts'
-import { askGuest, GuestChecks } from './liveness.ts'
+import { askGuest, Liveness } from './liveness.ts'
 import type { OpenHost } from './open-host.ts'
-import type { Parts } from './context.ts'
+import type { DriverContext } from './context.ts'
 import type { ProcessIdentity } from './process.ts'
 import { exitOf } from './running.ts'
 
@@ -31,9 +31,9 @@ const firewallKey = 'the firewall'
  *
  *     idle ── start ──► watching ── stop ──► idle
  */
-export class Watch {
-  readonly #parts: Parts
-  readonly #checks: GuestChecks
+export class Supervisor {
+  readonly #context: DriverContext
+  readonly #checks: Liveness
   /** Keys of the turns that are asked for and have not ended. */
   readonly #attended = new Set<string>()
   #watching: { opened: OpenHost; timer: NodeJS.Timeout } | undefined
@@ -41,19 +41,19 @@ export class Watch {
   #flushedAt = 0
   #onExit: (exit: SandboxExit) => void = () => undefined
 
-  constructor(parts: Parts) {
-    this.#parts = parts
-    this.#checks = new GuestChecks({
-      patience: parts.guestPatience,
-      runs: () => parts.running.runs,
-      ask: (id, answerMs) => askGuest(parts, id, answerMs),
-      giveUp: (id, run) => this.#giveUp(id, run),
+  constructor(context: DriverContext) {
+    this.#context = context
+    this.#checks = new Liveness({
+      patience: context.guestPatience,
+      runs: () => context.running.runs,
+      ask: (id, answerMs) => askGuest(context, id, answerMs),
+      declareDead: (id, run) => this.#declareDead(id, run),
     })
   }
 
   start(opened: OpenHost): void {
     // What was adopted may not have answered for long.
-    for (const id of this.#parts.running.runs.keys()) this.#checks.suspect(id)
+    for (const id of this.#context.running.runs.keys()) this.#checks.probeNow(id)
     this.#watching = { opened, timer: setInterval(() => this.#look(), watchIntervalMs) }
   }
 
@@ -61,14 +61,14 @@ export class Watch {
   async stop(): Promise<void> {
     clearInterval(this.#watching?.timer)
     // Before the wait too: whoever stops the service may not wait for the end of it.
-    await Promise.all([this.#flushNow(), this.#parts.turns.allSettled()])
+    await Promise.all([this.#flushNow(), this.#context.turns.allSettled()])
     this.#watching = undefined
     await this.#flushNow()
   }
 
   async #flushNow(): Promise<void> {
-    const { log } = this.#parts
-    await flushMemory(this.#parts).catch((error: unknown) => log(`saved memory cannot be flushed: ${String(error)}`))
+    const { log } = this.#context
+    await flushMemory(this.#context).catch((error: unknown) => log(`saved memory cannot be flushed: ${String(error)}`))
   }
 
   onExit(listener: (exit: SandboxExit) => void): void {
@@ -76,14 +76,14 @@ export class Watch {
   }
 
   /** The guest of a sandbox seems not to answer: it is asked at the next look. Costs nothing, as clients can bring it about. */
-  suspect(id: string): void {
-    this.#checks.suspect(id)
+  probeNow(id: string): void {
+    this.#checks.probeNow(id)
   }
 
   #look(): void {
     if (this.#watching === undefined) return
     this.#checks.look()
-    const { running, lazy, names, network, pool } = this.#parts
+    const { running, lazy, names, network, pool } = this.#context
     for (const id of new Set([...running.ended(), ...lazy.ended()])) {
       this.#attend(id, async ({ cgroups }) => {
         const fault = await lazy.settle(id)
@@ -103,11 +103,11 @@ export class Watch {
     this.#attend(firewallKey, () => network.hostFirewall.tend())
   }
 
-  #giveUp(id: string, run: ProcessIdentity): void {
-    const { running, log } = this.#parts
+  #declareDead(id: string, run: ProcessIdentity): void {
+    const { running, log } = this.#context
     this.#attend(id, async ({ cgroups }) => {
       // Its turn may have come after something else was done with it, or after an answer.
-      if (running.runs.get(id) !== run || !this.#checks.isGivenUp(id, run)) return
+      if (running.runs.get(id) !== run || !this.#checks.isDead(id, run)) return
       log(`the guest of sandbox ${id} does not answer any more: the sandbox is ended`)
       const message = 'the guest of the sandbox stopped answering'
       await this.#end(cgroups, { sandboxId: id, reason: 'runtime_failed', message })
@@ -116,7 +116,7 @@ export class Watch {
 
   /** Told even if something of it cannot be removed now: from the first step on it does not count as one that runs. */
   async #end(cgroups: Cgroups, exit: SandboxExit): Promise<void> {
-    const { running, inventory } = this.#parts
+    const { running, inventory } = this.#context
     try {
       await running.stop(cgroups, exit.sandboxId, inventory.sandboxes.get(exit.sandboxId)?.slot)
     } finally {
@@ -126,20 +126,20 @@ export class Watch {
 
   /** Removes in the background what nobody needs any more. */
   removeUnused(): void {
-    this.#attend(unusedTurn, () => this.#parts.inventory.removeUnused())
+    this.#attend(unusedTurn, () => this.#context.inventory.removeUnused())
   }
 
   /** Brings saved memory to the disk in the background. */
   flush(): void {
     this.#flushedAt = Date.now()
-    this.#attend(flushTurn, () => flushMemory(this.#parts))
+    this.#attend(flushTurn, () => flushMemory(this.#context))
   }
 
   /** Does something beside the calls, in its turn; a second time only when the first has ended. */
   #attend(key: string, work: (opened: OpenHost) => Promise<void>): void {
     const opened = this.#watching?.opened
     if (opened === undefined || this.#attended.has(key)) return
-    const { turns, log } = this.#parts
+    const { turns, log } = this.#context
     this.#attended.add(key)
     turns
       .run(key, () => work(opened))

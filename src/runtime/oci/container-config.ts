@@ -166,8 +166,17 @@ export function containerConfig(
   }
 }
 
-/** The part of `linux.resources` that can change while a sandbox runs. */
-export function resourcesOf({ cpuCount, memoryMb }: ContainerLimits, { swapAccounting }: HostTraits) {
+/** The part of `linux.resources` that can change while a sandbox runs. Bytes; of the CPU, microseconds of each period. */
+export interface ContainerResources {
+  memory: { limit: number; swap?: number }
+  cpu: { quota: number; period: number }
+  pids: { limit: number }
+}
+
+export function resourcesOf(
+  { cpuCount, memoryMb }: ContainerLimits,
+  { swapAccounting }: HostTraits,
+): ContainerResources {
   const bytes = memoryMb * 1024 * 1024
   return {
     memory: { limit: bytes, ...(swapAccounting ? { swap: bytes } : {}) },

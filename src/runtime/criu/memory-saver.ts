@@ -8,27 +8,27 @@ import { idsPerSandbox } from '../oci/container-config.ts'
 import { dumpContainer } from './dump.ts'
 import type { Dump, DumpHost } from './dump.ts'
 import { checkpointMemory, savedMemory } from '../host/inventory.ts'
-import type { Parts } from '../host/context.ts'
+import type { DriverContext } from '../host/context.ts'
 import type { CheckpointRecord, SandboxRecord } from '../host/records.ts'
-import { removeFolders } from '../host/remove-folder.ts'
-import { removeMark } from './fence.ts'
+import { removeFolders } from '../host/cleanup.ts'
+import { removeFence } from './fence.ts'
 import { cleanUp } from '../host/cleanup.ts'
-import { connectionsClosed } from './unconnected.ts'
+import { connectionsClosed } from './dump.ts'
 
 /** Saves the memory of sandboxes: for hibernation under the sandbox's own record, for a checkpoint under that one's. */
-export class Memory {
-  readonly #parts: Parts
+export class MemorySaver {
+  readonly #context: DriverContext
   /** Bounds the dumps that run at once, and the starts with them. */
-  readonly #gate: Semaphore
+  readonly #semaphore: Semaphore
 
-  constructor(parts: Parts, gate: Semaphore) {
-    this.#parts = parts
-    this.#gate = gate
+  constructor(context: DriverContext, semaphore: Semaphore) {
+    this.#context = context
+    this.#semaphore = semaphore
   }
 
   /** Ends a running sandbox and keeps its memory; a failure leaves it running. */
   async save(host: DumpHost, record: SandboxRecord): Promise<void> {
-    const { pool, network, inventory, running } = this.#parts
+    const { pool, network, inventory, running } = this.#context
     const { id, slot } = record
     const memory = {
       folder: savedMemory(id),
@@ -37,17 +37,17 @@ export class Memory {
       unflushed: bootId(),
     }
     const images = pool.path(memory.folder)
-    await removeMark(pool, record)
+    await removeFence(pool, record)
     await inventory.sandboxes.put({ ...record, memory })
     try {
       await this.#dump(host, record, 'hibernate', { images, leaveRunning: false })
     } catch (error) {
-      await cleanUp(this.#parts, id, () => removeFolders(host.hostd, [images]))
-      await cleanUp(this.#parts, id, () => inventory.sandboxes.put(record))
+      await cleanUp(this.#context, id, () => removeFolders(host.hostd, [images]))
+      await cleanUp(this.#context, id, () => inventory.sandboxes.put(record))
       throw error
     }
     await inventory.sandboxes.put({ ...record, memory: { ...memory, bytes: await imagesBytes(images) } })
-    await cleanUp(this.#parts, id, () => running.stop(host.cgroups, id, slot))
+    await cleanUp(this.#context, id, () => running.stop(host.cgroups, id, slot))
   }
 
   /** Makes the layer and the memory of a full checkpoint, in step with each other. The caller removes them after a failure. */
@@ -56,7 +56,7 @@ export class Memory {
     record: SandboxRecord,
     checkpointId: string,
   ): Promise<NonNullable<CheckpointRecord['memory']>> {
-    const { pool, network } = this.#parts
+    const { pool, network } = this.#context
     const folder = checkpointMemory(checkpointId)
     const images = pool.path(folder)
     if (record.memory?.bytes === undefined) {
@@ -78,25 +78,25 @@ export class Memory {
   }
 
   async #dump(host: DumpHost, { id, slot }: SandboxRecord, reason: FreezeReason, dump: Dump): Promise<void> {
-    const { names, hostd, network, running, lazy, connections } = this.#parts
+    const { names, hostd, network, running, lazy, connections } = this.#context
     await lazy.whole(id)
-    await this.#gate.use(async () => {
+    await this.#semaphore.use(async () => {
       const pid = running.pidOf(id)
       if (pid === undefined) throw new ServiceError('conflict', `sandbox ${id} does not run`)
       const thaw = await connections.freeze(id, reason)
       try {
-        await running.doubt(id)
+        await running.markUnverified(id)
         await hostd.cut(names.guestSocket(id))
         await connectionsClosed(hostd, pid)
         // Processes that end must not tell their peers.
         if (!dump.leaveRunning) await network.silence(slot, true)
         await dumpContainer(host, id, dump)
       } catch (error) {
-        if (!dump.leaveRunning) await cleanUp(this.#parts, id, () => network.silence(slot, false))
+        if (!dump.leaveRunning) await cleanUp(this.#context, id, () => network.silence(slot, false))
         throw error
       } finally {
         thaw()
-        if (running.isUp(id)) await running.trust(id)
+        if (running.isUp(id)) await running.markVerified(id)
       }
     })
   }

@@ -4,7 +4,7 @@ import { mkdir, mkdtemp, readdir, readFile, rm, symlink, writeFile } from 'node:
 import { tmpdir } from 'node:os'
 import { after, before, test } from 'node:test'
 import { promisify } from 'node:util'
-import { removeFolders } from './remove-folder.ts'
+import { removeFolders } from './cleanup.ts'
 import { hostTool } from './testing/host-tool.ts'
 
 const runFile = promisify(execFile)
