@@ -12,7 +12,6 @@ const startTimeoutMs = 10_000
 const pollMs = 5
 const cgroupRoot = '/sys/fs/cgroup'
 const devices = { null: '1 3', zero: '1 5', full: '1 7', random: '1 8', urandom: '1 9', tty: '5 0' }
-const skippedTypes = ['cgroup', 'mqueue']
 
 interface Bundle {
   hostname: string
@@ -102,9 +101,10 @@ async function setLimits(groups: readonly string[], { memory, pids }: Partial<Co
 /** All paths are of this test's folders. */
 function startScript({ hostname, root, process: { args, env }, mounts, linux }: Bundle, groups: string[]): string {
   const lines = mounts
-    .filter(({ type }) => !skippedTypes.includes(type))
+    .filter(({ type }) => type !== 'mqueue')
     .map(({ destination, type, source, options = [] }) => {
       const target = `${root.path}${destination}`
+      if (type === 'cgroup') return groups.map((group) => showGroup(group, linux.cgroupsPath, target)).join('\n')
       const make = `[ -e '${target}' ] || if [ -f '${source}' ]; then mkdir -p "$(dirname '${target}')"; touch '${target}'; else mkdir -p '${target}'; fi`
       const kind = type === 'bind' ? '' : `-t ${type}`
       return `${make}\nmount ${kind} -o '${options.join(',') || 'rw'}' '${source}' '${target}'`
@@ -120,8 +120,15 @@ ${settings.join('\n')}
 hostname '${hostname}'
 ${lines.join('\n')}
 ${nodes.join('\n')}
-exec env -i ${env.map((line) => `'${line}'`).join(' ')} chroot '${root.path}' ${quoted}
+exec env -i ${env.map((line) => `'${line}'`).join(' ')} /usr/bin/unshare --cgroup /usr/sbin/chroot '${root.path}' ${quoted}
 `
+}
+
+/** Shows a group where its hierarchy would be mounted. */
+function showGroup(group: string, path: string, target: string): string {
+  const shown = `${target}${group.slice(cgroupRoot.length, -path.length)}`
+  if (shown === target) return `mount --bind '${group}' '${target}'`
+  return `mountpoint -q '${target}' || mount -t tmpfs cgroup '${target}'\nmkdir '${shown}'\nmount --bind '${group}' '${shown}'`
 }
 
 /** The child of `unshare`, once it runs `program`. */

@@ -53,8 +53,8 @@ export interface DriverContext {
   quarantineKeptMs: number | undefined
   mayQuarantineMany: boolean
   guestPatience: GuestPatience
-  /** Work on one sandbox is done in turns, by its id. */
-  turns: KeyedMutex
+  /** Work on one sandbox is done in locks, by its id. */
+  locks: KeyedMutex
   log: (message: string) => void
 }
 
@@ -84,7 +84,7 @@ export function createContext(options: OciDriverOptions): DriverContext {
     quarantineKeptMs: options.quarantineKeptMs,
     mayQuarantineMany: options.mayQuarantineMany ?? false,
     guestPatience: options.guestPatience ?? guestPatience,
-    turns: new KeyedMutex(),
+    locks: new KeyedMutex(),
     log,
   }
 }

@@ -23,6 +23,6 @@ export async function removeExpired({ inventory, quarantineKeptMs, log }: Driver
 
 /** Looks every hour, under a lock of the driver, whose close waits for it. */
 export function expireHourly(context: DriverContext): NodeJS.Timeout {
-  const look = () => void context.turns.run(expiryKey, () => removeExpired(context))
+  const look = () => void context.locks.run(expiryKey, () => removeExpired(context))
   return setInterval(look, expiryIntervalMs).unref()
 }

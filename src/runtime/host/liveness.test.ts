@@ -121,7 +121,7 @@ test('a guest that the question did not reach is not silent: hostd is away, or w
   const context = {
     names: { guestSocket: (id: string) => id },
     hostd,
-    turns: { isBusy: () => false },
+    locks: { isLocked: () => false },
     connections: new Connections(),
   } as unknown as DriverContext
   assert.equal(await askGuest(context, 'sb-1', 100), 'silent')

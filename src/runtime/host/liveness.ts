@@ -134,8 +134,8 @@ export class Liveness {
 
 /** Puts one question to a guest, whatever it answers. */
 export async function askGuest(context: DriverContext, id: string, answerMs: number): Promise<Answer> {
-  const { names, hostd, turns, connections } = context
-  if (turns.isLocked(id)) return 'unknown'
+  const { names, hostd, locks, connections } = context
+  if (locks.isLocked(id)) return 'unknown'
   const end = AbortSignal.timeout(answerMs)
   let isFrozen = false
   const { starts } = hostd
@@ -157,6 +157,6 @@ export async function askGuest(context: DriverContext, id: string, answerMs: num
     if (heard()) return 'heard'
     const isUnasked = isServiceError(error) && error.cause instanceof RelayUnavailable
     const isCutOff = isUnasked || hostd.starts !== starts || !hostd.isServing
-    return isFrozen || isCutOff || turns.isLocked(id) ? 'unknown' : 'silent'
+    return isFrozen || isCutOff || locks.isLocked(id) ? 'unknown' : 'silent'
   }
 }

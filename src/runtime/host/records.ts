@@ -138,8 +138,8 @@ export class Records<T extends { id: string }> {
   readonly #records = new Map<string, T>()
   /** As they are in the folder; others are on their way there. */
   readonly #written = new Map<string, T>()
-  /** Writes of one record are done in turns. */
-  readonly #turns = new KeyedMutex()
+  /** Writes of one record are done in locks. */
+  readonly #locks = new KeyedMutex()
 
   constructor(folder: string, read: ReadRecord<T>, keeper: RecordKeeper<T> = nobody) {
     this.#folder = folder
@@ -196,12 +196,12 @@ export class Records<T extends { id: string }> {
   async put(record: T): Promise<void> {
     this.#keeper.add(record)
     this.#records.set(record.id, record)
-    await this.#turns.run(record.id, () => this.#replace(record))
+    await this.#locks.run(record.id, () => this.#replace(record))
   }
 
   /** Changes a record that is there, once all that was put has been written; `change` returns undefined where it need not. */
   async update(id: string, change: (record: T) => T | undefined): Promise<void> {
-    await this.#turns.run(id, async () => {
+    await this.#locks.run(id, async () => {
       const written = this.#written.get(id)
       // What waits to be written decides for itself.
       if (written === undefined || written !== this.#records.get(id)) return
@@ -214,7 +214,7 @@ export class Records<T extends { id: string }> {
   }
 
   async remove(id: string): Promise<void> {
-    await this.#turns.run(id, async () => {
+    await this.#locks.run(id, async () => {
       await rm(this.file(id), { force: true })
       await syncFolder(this.#folder)
       this.release(id)

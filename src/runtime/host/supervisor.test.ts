@@ -36,7 +36,7 @@ function makeWatch(t: TestContext) {
       hostFirewall: { tend: async () => undefined },
     },
     pool: { tend: async () => undefined },
-    turns: new KeyedMutex(),
+    locks: new KeyedMutex(),
     guestPatience,
     log: (message: string) => world.said.push(message),
   }

@@ -14,11 +14,11 @@ const tendIntervalMs = 2_000
 /** How long saved memory whose callers expect forks of it at once may wait for the flush, which slows those. */
 const flushIntervalMs = 30_000
 /** The key of the turn that removes what nobody needs. */
-const unusedTurn = 'what is unused'
+const unusedKey = 'what is unused'
 /** The key of the turn that brings to the disk what was saved. */
-const flushTurn = 'the disk'
+const flushKey = 'the disk'
 /** The key of the turn that tends to the host; no id of a sandbox looks like it. */
-const hostTurn = 'the host'
+const hostKey = 'the host'
 /** The key under which the packet rules are looked after: no forwarder that is slow to start may keep them from it. */
 const rulesKey = 'the packet rules'
 /** The key under which the host's firewall is looked after: its programs may be slow. */
@@ -34,7 +34,7 @@ const firewallKey = 'the firewall'
 export class Supervisor {
   readonly #context: DriverContext
   readonly #checks: Liveness
-  /** Keys of the turns that are asked for and have not ended. */
+  /** Keys of the locks that are asked for and have not ended. */
   readonly #attended = new Set<string>()
   #watching: { opened: OpenHost; timer: NodeJS.Timeout } | undefined
   #tendedAt = 0
@@ -61,7 +61,7 @@ export class Supervisor {
   async stop(): Promise<void> {
     clearInterval(this.#watching?.timer)
     // Before the wait too: whoever stops the service may not wait for the end of it.
-    await Promise.all([this.#flushNow(), this.#context.turns.allSettled()])
+    await Promise.all([this.#flushNow(), this.#context.locks.allSettled()])
     this.#watching = undefined
     await this.#flushNow()
   }
@@ -95,7 +95,7 @@ export class Supervisor {
     if (Date.now() - this.#flushedAt >= flushIntervalMs) this.flush()
     if (Date.now() - this.#tendedAt < tendIntervalMs) return
     this.#tendedAt = Date.now()
-    this.#attend(hostTurn, async () => {
+    this.#attend(hostKey, async () => {
       await network.tendForwarder()
       await pool.tend()
     })
@@ -126,22 +126,22 @@ export class Supervisor {
 
   /** Removes in the background what nobody needs any more. */
   removeUnused(): void {
-    this.#attend(unusedTurn, () => this.#context.inventory.removeUnused())
+    this.#attend(unusedKey, () => this.#context.inventory.removeUnused())
   }
 
   /** Brings saved memory to the disk in the background. */
   flush(): void {
     this.#flushedAt = Date.now()
-    this.#attend(flushTurn, () => flushMemory(this.#context))
+    this.#attend(flushKey, () => flushMemory(this.#context))
   }
 
   /** Does something beside the calls, in its turn; a second time only when the first has ended. */
   #attend(key: string, work: (opened: OpenHost) => Promise<void>): void {
     const opened = this.#watching?.opened
     if (opened === undefined || this.#attended.has(key)) return
-    const { turns, log } = this.#context
+    const { locks, log } = this.#context
     this.#attended.add(key)
-    turns
+    locks
       .run(key, () => work(opened))
       .catch((error: unknown) => log(`attending to ${key} failed: ${String(error)}`))
       .finally(() => this.#attended.delete(key))

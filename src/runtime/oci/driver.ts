@@ -47,7 +47,7 @@ export function createOciDriver(options: OciDriverOptions): RuntimeDriver {
  *     new ── open ──► open ── close ──► new
  *
  * The record of a sandbox or checkpoint is written before anything else of it is made, and removed after everything else:
- * a crash between any two steps is mended by the next `open`. Work on one sandbox is done in turns.
+ * a crash between any two steps is mended by the next `open`. Work on one sandbox is done in locks.
  */
 class OciDriver implements RuntimeDriver {
   readonly name: string
@@ -93,7 +93,7 @@ class OciDriver implements RuntimeDriver {
 
   create(spec: SandboxSpec, signal?: AbortSignal): Promise<void> {
     const id = checkId(spec.id)
-    return this.#turn(id, async () => {
+    return this.#locked(id, async () => {
       const opened = this.#host()
       const { inventory, images } = this.#context
       signal?.throwIfAborted()
@@ -120,7 +120,7 @@ class OciDriver implements RuntimeDriver {
   }
 
   hibernate(sandboxId: string): Promise<{ sizeBytes: number }> {
-    return this.#turn(sandboxId, async () => {
+    return this.#locked(sandboxId, async () => {
       const { cgroups, criu } = this.#host()
       const { inventory, running, pool, log } = this.#context
       const record = inventory.sandbox(sandboxId)
@@ -142,7 +142,7 @@ class OciDriver implements RuntimeDriver {
   }
 
   wake(spec: SandboxSpec, signal?: AbortSignal): Promise<void> {
-    return this.#turn(spec.id, async () => {
+    return this.#locked(spec.id, async () => {
       const opened = this.#host()
       const { inventory, running } = this.#context
       const { slot } = inventory.sandbox(spec.id)
@@ -170,20 +170,20 @@ class OciDriver implements RuntimeDriver {
   }
 
   restore(spec: SandboxSpec, checkpointId: string, signal?: AbortSignal): Promise<void> {
-    return this.#turn(spec.id, () =>
+    return this.#locked(spec.id, () =>
       restoreInPlace(this.#context, this.#launcher, this.#host(), { spec, checkpointId, signal }),
     )
   }
 
   restart(spec: SandboxSpec, options: { graceMs?: number; signal?: AbortSignal } = {}): Promise<void> {
     const { graceMs = 0, signal } = options
-    return this.#turn(spec.id, () =>
+    return this.#locked(spec.id, () =>
       restartInPlace(this.#context, this.#launcher, this.#host(), { spec, graceMs, signal }),
     )
   }
 
   resize(spec: SandboxSpec): Promise<void> {
-    return this.#turn(spec.id, async () => {
+    return this.#locked(spec.id, async () => {
       const { bundles, cgroups } = this.#host()
       const { inventory, running, lazy, names, runtime } = this.#context
       const record = inventory.sandbox(spec.id)
@@ -199,12 +199,12 @@ class OciDriver implements RuntimeDriver {
   }
 
   delete(sandboxId: string): Promise<void> {
-    return this.#context.turns.run(sandboxId, () => this.#remove(sandboxId))
+    return this.#context.locks.run(sandboxId, () => this.#remove(sandboxId))
   }
 
   checkpoint(sandboxId: string, checkpointId: string, kind: CheckpointKind): Promise<{ sizeBytes: number }> {
     checkId(checkpointId)
-    return this.#turn(sandboxId, async () => {
+    return this.#locked(sandboxId, async () => {
       const { inventory, pool } = this.#context
       const { bundles } = this.#host()
       const record = inventory.sandbox(sandboxId)
@@ -270,9 +270,9 @@ class OciDriver implements RuntimeDriver {
   }
 
   /** Work on one sandbox, alone. A disk that fills up in the middle of it is told as such, and so is a sandbox that ends. */
-  #turn<Result>(id: string, work: () => Promise<Result>): Promise<Result> {
-    const { turns, running } = this.#context
-    return turns.run(id, async () => {
+  #locked<Result>(id: string, work: () => Promise<Result>): Promise<Result> {
+    const { locks, running } = this.#context
+    return locks.run(id, async () => {
       try {
         return await work()
       } catch (error) {
