@@ -1,9 +1,11 @@
 import { rm } from 'node:fs/promises'
 import { ServiceError } from '../../errors.ts'
-import { bootId } from '../boot.ts'
+import { bootId } from '../host/process.ts'
 import type { DiskPool } from '../disk/index.ts'
 import type { DriverContext } from '../host/context.ts'
-import type { Records, SandboxRecord } from '../host/records.ts'
+import { allDone } from '../host/cleanup.ts'
+import type { Inventory } from '../host/inventory.ts'
+import type { CheckpointRecord, Records, SandboxRecord, SavedMemory } from '../host/records.ts'
 
 /**
  * Saved memory and its disk belong together until the processes go on: what they write makes the disk newer, and the same
@@ -19,7 +21,7 @@ import type { Records, SandboxRecord } from '../host/records.ts'
  *
  * Whoever finds memory in a record, this server or the next, gives it up where there is a mark, and where a restore has begun in
  * another boot, as nobody knows then. The opposite is memory whose disk is older: while a record says that neither has been
- * flushed since it was saved (`flush.ts`), it is given up in another boot too.
+ * flushed since it was saved, it is given up in another boot too.
  */
 export const fencesFolder = 'memory/resumed'
 
@@ -79,4 +81,38 @@ export function onDiskAlone({ log }: Pick<DriverContext, 'log'>, id: string, err
   const why = known ? error.message : 'the sandbox could not be started'
   const message = `${why}; its processes had gone on already and were ended, the next wake starts it anew on its disk`
   return new ServiceError(code, message, { cause: error, details: known ? error.details : {} })
+}
+
+/**
+ * Returns when all saved memory is on the disk of the host with the disks that it belongs to, what is saved meanwhile included,
+ * and records say so. Until then a loss of power costs the memory . No work on a sandbox is
+ * waited for: should it write down what it read before, that is flushed once more.
+ */
+export async function flushMemory({ pool, inventory }: FlushContext): Promise<void> {
+  for (;;) {
+    const { sandboxes, checkpoints } = inventory
+    const saved = { sandboxes: sandboxes.all().filter(isSaved), checkpoints: checkpoints.all().filter(isSaved) }
+    if (saved.sandboxes.length === 0 && saved.checkpoints.length === 0) return
+    await pool.flush()
+    await allDone([
+      ...saved.sandboxes.map(({ id, memory }) => sandboxes.update(id, (record) => onDisk(record, memory))),
+      ...saved.checkpoints.map(({ id, memory }) => checkpoints.update(id, (record) => onDisk(record, memory))),
+    ])
+  }
+}
+
+interface FlushContext {
+  pool: Pick<DriverContext['pool'], 'flush'>
+  inventory: Pick<Inventory, 'sandboxes' | 'checkpoints'>
+}
+
+/** Written in full, and neither on the disk nor about to be used up. */
+function isSaved({ memory }: SandboxRecord | CheckpointRecord): boolean {
+  return memory?.unflushed !== undefined && memory.bytes !== undefined && memory.resuming === undefined
+}
+
+function onDisk<T extends { memory?: SavedMemory }>(record: T, flushed: SavedMemory | undefined): T | undefined {
+  if (record.memory?.unflushed === undefined || record.memory.folder !== flushed?.folder) return undefined
+  const { unflushed: _, ...memory } = record.memory
+  return { ...record, memory }
 }

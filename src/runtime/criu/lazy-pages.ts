@@ -26,7 +26,7 @@ export interface LazyPages {
 }
 
 /**
- * Launcher `criu lazy-pages` on a folder of images that is one restore's own, and returns when that may begin. It hands out
+ * Starts `criu lazy-pages` on a folder of images that is one restore's own, and returns when that may begin. It hands out
  * the pages that processes touch, then all others, and ends. It has a process session of its own and outlives this one.
  *
  * Where it dies before that, the kernel shows what is missing as zeros. So a shell that does nothing else waits for its end

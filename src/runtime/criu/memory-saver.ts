@@ -1,7 +1,8 @@
 import { ServiceError } from '../../errors.ts'
+import { defined } from '../../lib/defined.ts'
 import type { Semaphore } from '../../lib/async/semaphore.ts'
 import type { FreezeReason } from '../../sandbox/ports/runtime-driver.ts'
-import { bootId } from '../boot.ts'
+import { bootId } from '../host/process.ts'
 import { imagesBytes, linkImages } from './image-files.ts'
 import { diskOf, layerOf } from '../host/bundle.ts'
 import { idsPerSandbox } from '../oci/container-config.ts'
@@ -69,12 +70,9 @@ export class MemorySaver {
     }
     const address = record.memory?.address ?? network.address(record.slot)
     const { guest, agent, resolvConfBytes } = record
-    const memory = {
-      ...{ folder, address, bytes: await imagesBytes(images), keepConnections: false, guest },
-      unflushed: bootId(),
-    }
-    const etc = resolvConfBytes === undefined ? {} : { resolvConfBytes }
-    return { ...memory, ...(agent === undefined ? {} : { agent }), ...etc }
+    const bytes = await imagesBytes(images)
+    const saved = { folder, address, bytes, keepConnections: false, guest, unflushed: bootId() }
+    return { ...saved, ...defined({ agent, resolvConfBytes }) }
   }
 
   async #dump(host: DumpHost, { id, slot }: SandboxRecord, reason: FreezeReason, dump: Dump): Promise<void> {

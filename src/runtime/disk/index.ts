@@ -11,7 +11,6 @@ import { isMounted, mountsBelow, unmountBelow } from './mounts.ts'
 import { Quota } from './quota.ts'
 
 export { mountOf, mountsBelow, unmountBelow } from './mounts.ts'
-export { removeRenumbered, renumber } from './renumber.ts'
 export { InodeTemplates } from './inode-templates.ts'
 
 const poolShareOfFreeSpace = 0.8

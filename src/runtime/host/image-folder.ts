@@ -1,6 +1,7 @@
 import { access, realpath } from 'node:fs/promises'
 import { basename, dirname, normalize } from 'node:path'
 import { ServiceError } from '../../errors.ts'
+import { defined } from '../../lib/defined.ts'
 import type { Inventory } from './inventory.ts'
 import type { CheckpointRecord, SandboxRecord } from './records.ts'
 
@@ -45,7 +46,7 @@ export class ImageFolder {
     ])
     if (base === undefined) throw new ServiceError('not_found', `there is no image ${JSON.stringify(image)}`)
     if (guest === undefined) throw new ServiceError('unavailable', `no guest in ${this.path}: run npm run setup`)
-    return { base, guest, ...(agent === undefined ? {} : { agent }) }
+    return { base, guest, ...defined({ agent }) }
   }
 
   /** The absolute path of what is mounted of an image that a record names. */
@@ -64,7 +65,7 @@ export class ImageFolder {
 
   /** Throws `unavailable` with the name of an image that is not there. */
   async assertPresent({ base, guest, agent }: Images): Promise<void> {
-    const named = { base, guest, ...(agent === undefined ? {} : { agent }) }
+    const named = { base, guest, ...defined({ agent }) }
     for (const [kind, reference] of Object.entries(named)) {
       if (await isThere(this.pathOf(reference, kind as Kind))) continue
       const told = reference.startsWith('/')

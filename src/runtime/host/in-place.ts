@@ -1,6 +1,6 @@
 import { ServiceError } from '../../errors.ts'
 import type { SandboxSpec } from '../../sandbox/ports/runtime-driver.ts'
-import { bootId } from '../boot.ts'
+import { bootId } from './process.ts'
 import { diskOf, limitDisk, makeDisk } from './bundle.ts'
 import { standsOn } from './records.ts'
 import { assertCriu } from './open-host.ts'

@@ -174,6 +174,23 @@ export class Inventory {
     await this.quarantine.remove(item)
   }
 
+  /** Removes for good what has lain in quarantine for `keptMs`. Never throws: what cannot be removed is logged and stays for the next call. */
+  async removeExpired(keptMs: number | undefined): Promise<void> {
+    if (keptMs === undefined) return
+    const until = Date.now() - keptMs
+    const expired = this.quarantine.items.filter(({ since }) => since.getTime() <= until)
+    for (const item of expired) {
+      const { kind, id, since } = item
+      try {
+        await this.removeFromQuarantine(item)
+        this.#log(`${kind} ${id}, in quarantine since ${since.toISOString()}, is removed`)
+      } catch (error) {
+        this.#log(`${kind} ${id} cannot be removed from quarantine now: ${String(error)}`)
+      }
+    }
+    if (expired.length > 0) await this.removeUnused()
+  }
+
   /** Runs `make`, which makes a layer and the checkpoint's record; if it fails neither is left. Throws `conflict`. */
   async addCheckpoint(checkpointId: string, make: () => Promise<CheckpointRecord>): Promise<CheckpointRecord> {
     if (this.checkpoints.get(checkpointId) !== undefined || this.#pendingLayers.has(checkpointId)) {

@@ -1,7 +1,7 @@
 import { availableParallelism } from 'node:os'
 import { Semaphore } from '../../lib/async/semaphore.ts'
 import type { SandboxSpec } from '../../sandbox/ports/runtime-driver.ts'
-import { bootId } from '../boot.ts'
+import { bootId } from './process.ts'
 import { assertProcessorFits } from '../criu/processor.ts'
 import { DiskBusy, limitDisk, makeBundle, makeDisk } from './bundle.ts'
 import { moveDisk } from '../disk/move-disk.ts'
@@ -16,7 +16,7 @@ import type { Supervisor } from './supervisor.ts'
 /** More sandboxes than this do not start faster together, they only wait longer for their guests. */
 const startsAtOnce = Math.max(4, 2 * availableParallelism())
 
-/** Launcher sandboxes whose records are written. The caller cleans up after a failure. */
+/** Starts sandboxes whose records are written. The caller cleans up after a failure. */
 export class Launcher {
   /** Passed by dumps too: they are as much work. */
   readonly semaphore = new Semaphore({ permits: startsAtOnce })
@@ -44,7 +44,7 @@ export class Launcher {
   }
 
   /**
-   * Launcher a sandbox on the disk that it has; it goes on with the memory that its record names, if it names one. The limit of
+   * Starts a sandbox on the disk that it has; it goes on with the memory that its record names, if it names one. The limit of
    * the disk comes first: it can take long and fail, and must not do so when the memory is already used up. Where someone
    * holds the disk it goes on with a copy.
    */

@@ -6,7 +6,6 @@ import { allowUserfaultfd } from '../criu/userfaultfd.ts'
 import { templatesFolder, InodeTemplates } from '../disk/index.ts'
 import type { BundleHost } from './bundle.ts'
 import { Cgroups } from './cgroups.ts'
-import { removeExpired } from './expiry.ts'
 import { findTraits, makeRunFolders, removeRunFolders } from './run-folders.ts'
 import { nameImages, resolveHostTool } from './image-folder.ts'
 import { rememberLowers } from '../disk/overlay-origins.ts'
@@ -14,7 +13,7 @@ import { lockName } from '../../lib/process-lock.ts'
 import type { HostNames } from './names.ts'
 import type { DriverContext } from './context.ts'
 import { reconcile } from './reconcile.ts'
-import { renumberCopies } from '../disk/renumber-copies.ts'
+import { renumberCopies } from '../disk/renumber.ts'
 import { removeFence } from '../criu/fence.ts'
 import { anyRuns } from './running.ts'
 import { assertPoolIsThere } from './strangers.ts'
@@ -75,7 +74,7 @@ export async function openHost(
     const slots = report.running.flatMap((id) => sandboxes.get(id)?.slot ?? [])
     await network.open(slots, hostd)
     for (const id of report.running) await rejoin(context, id)
-    await removeExpired(context)
+    await inventory.removeExpired(context.quarantineKeptMs)
     await inventory.removeAllUnused()
     return { opened: { bundles, cgroups, criu, lock }, report }
   } catch (error) {

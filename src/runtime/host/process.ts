@@ -4,6 +4,14 @@ import { setTimeout as sleep } from 'node:timers/promises'
 const pollMs = 2
 const endTimeoutMs = 10_000
 
+let currentBoot: string | undefined
+
+/** Names this boot of the machine; the next one has another. */
+export function bootId(): string {
+  currentBoot ??= readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim()
+  return currentBoot
+}
+
 /** A process that cannot be mistaken for a later one with the same number. */
 export interface ProcessIdentity {
   pid: number

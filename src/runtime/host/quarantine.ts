@@ -1,4 +1,5 @@
 import { mkdir, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises'
+import { defined } from '../../lib/defined.ts'
 import type { Quarantined, QuarantineReason } from '../../sandbox/ports/runtime-driver.ts'
 import { readCheckpointRecord, readSandboxRecord } from './records.ts'
 import type { CheckpointRecord, RecordKeeper, SandboxRecord } from './records.ts'
@@ -30,7 +31,7 @@ export async function quarantinedIn(dataDir: string): Promise<QuarantineItem[]> 
     if (kind === undefined) continue
     const item = { kind, reason, id, since: new Date(since), file: `${folder}/${name}` } as QuarantineItem
     const record = await recordOf(item)
-    items.push(record === undefined ? item : { ...item, record })
+    items.push({ ...item, ...defined({ record }) })
   }
   return items
 }
@@ -93,7 +94,7 @@ export class Quarantine {
     await mkdir(folder, { recursive: true, mode: 0o700 })
     const since = new Date(Math.floor(Date.now() / 1000) * 1000)
     const name = `${since.toISOString().replace('.000Z', 'Z')}.${what.kind}.${what.reason}.${what.id}`
-    const item = { ...what, since, file: `${folder}/${name}`, ...(record === undefined ? {} : { record }) }
+    const item = { ...what, since, file: `${folder}/${name}`, ...defined({ record }) }
     if (file === undefined) await writeFile(item.file, '', { mode: 0o600 })
     else await rename(file, item.file)
     this.#add(item)

@@ -1,4 +1,5 @@
 import { mkdir, open, readdir, readFile, rename, rm } from 'node:fs/promises'
+import { defined } from '../../lib/defined.ts'
 import { KeyedMutex } from '../../lib/async/mutex.ts'
 import type { CheckpointKind } from '../../sandbox/ports/runtime-driver.ts'
 import { isImageReference } from './image-folder.ts'
@@ -80,12 +81,11 @@ export function standsOn(
   const { base, layers, memory } = from
   const { guest, agent } = memory ?? images
   const { resolvConfBytes } = memory ?? freshEtc
-  const etc = resolvConfBytes === undefined ? {} : { resolvConfBytes }
-  const stands = { base, layers, guest, ...(agent === undefined ? {} : { agent }), ...etc }
+  const stands = { base, layers, guest, ...defined({ agent, resolvConfBytes }) }
   if (memory === undefined) return stands
   const { folder, address, bytes, keepConnections, unflushed } = memory
-  const onDisk = unflushed === undefined ? {} : { unflushed }
-  return { ...stands, memory: { folder, address, bytes, keepConnections, resuming: boot, ...onDisk } }
+  const restored = { folder, address, bytes, keepConnections, resuming: boot }
+  return { ...stands, memory: { ...restored, ...defined({ unflushed }) } }
 }
 
 /** What a record file says, if it can be read and is one of `id`. */

@@ -88,7 +88,7 @@ export class RunningSandboxes {
   }
 
   /**
-   * Launcher a sandbox whose disk and bundle exist and returns when its guest answers. The caller cleans up after a failure,
+   * Starts a sandbox whose disk and bundle exist and returns when its guest answers. The caller cleans up after a failure,
    * which is `DiskBusy` before anything runs.
    */
   async start(host: BundleHost, record: SandboxRecord, signal?: AbortSignal): Promise<void> {

@@ -1,6 +1,6 @@
 import type { SandboxExit } from '../../sandbox/ports/runtime-driver.ts'
 import type { Cgroups } from './cgroups.ts'
-import { flushMemory } from '../criu/flush.ts'
+import { flushMemory } from '../criu/fence.ts'
 import { askGuest, Liveness } from './liveness.ts'
 import type { OpenHost } from './open-host.ts'
 import type { DriverContext } from './context.ts'
@@ -13,6 +13,10 @@ const watchIntervalMs = 250
 const tendIntervalMs = 2_000
 /** How long saved memory whose callers expect forks of it at once may wait for the flush, which slows those. */
 const flushIntervalMs = 30_000
+/** How often the quarantine is. */
+const expiryIntervalMs = 3_600_000
+/** The key of the lock for that; no id of a sandbox looks like one of these. */
+const expiryKey = 'the quarantine'
 /** The key of the turn that removes what nobody needs. */
 const unusedKey = 'what is unused'
 /** The key of the turn that brings to the disk what was saved. */
@@ -39,6 +43,7 @@ export class Supervisor {
   #watching: { opened: OpenHost; timer: NodeJS.Timeout } | undefined
   #tendedAt = 0
   #flushedAt = 0
+  #expiredAt = 0
   #onExit: (exit: SandboxExit) => void = () => undefined
 
   constructor(context: DriverContext) {
@@ -54,6 +59,8 @@ export class Supervisor {
   start(opened: OpenHost): void {
     // What was adopted may not have answered for long.
     for (const id of this.#context.running.runs.keys()) this.#checks.probeNow(id)
+    // `open` has just removed what had expired.
+    this.#expiredAt = Date.now()
     this.#watching = { opened, timer: setInterval(() => this.#look(), watchIntervalMs) }
   }
 
@@ -83,7 +90,7 @@ export class Supervisor {
   #look(): void {
     if (this.#watching === undefined) return
     this.#checks.look()
-    const { running, lazy, names, network, pool } = this.#context
+    const { running, lazy, names, network, pool, inventory, quarantineKeptMs } = this.#context
     for (const id of new Set([...running.ended(), ...lazy.ended()])) {
       this.#attend(id, async ({ cgroups }) => {
         const fault = await lazy.settle(id)
@@ -99,6 +106,10 @@ export class Supervisor {
       await network.tendForwarder()
       await pool.tend()
     })
+    if (Date.now() - this.#expiredAt >= expiryIntervalMs) {
+      this.#expiredAt = Date.now()
+      this.#attend(expiryKey, () => inventory.removeExpired(quarantineKeptMs))
+    }
     this.#attend(rulesKey, () => network.tendRules())
     this.#attend(firewallKey, () => network.hostFirewall.tend())
   }

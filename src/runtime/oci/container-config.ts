@@ -1,3 +1,4 @@
+import { defined } from '../../lib/defined.ts'
 import { seccompProfile } from './seccomp.ts'
 import type { Images } from '../host/image-folder.ts'
 import type { HostNames } from '../host/names.ts'
@@ -104,7 +105,7 @@ export function containerConfig(
         { type: 'RLIMIT_MSGQUEUE', soft: messageQueueBytes, hard: messageQueueBytes },
       ],
       noNewPrivileges: true,
-      ...(host.apparmorProfile === undefined ? {} : { apparmorProfile: host.apparmorProfile }),
+      ...defined({ apparmorProfile: host.apparmorProfile }),
       oomScoreAdj: oomScoreAdjust,
     },
     root: { path: `${folder}/root`, readonly: false },

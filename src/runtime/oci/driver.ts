@@ -1,5 +1,6 @@
 import type { Duplex } from 'node:stream'
 import { ServiceError, isServiceError } from '../../errors.ts'
+import { defined } from '../../lib/defined.ts'
 import type {
   CheckpointKind,
   DriverCapabilities,
@@ -9,13 +10,12 @@ import type {
   SandboxExit,
   SandboxSpec,
 } from '../../sandbox/ports/runtime-driver.ts'
-import { bootId } from '../boot.ts'
+import { bootId } from '../host/process.ts'
 import { gatewayName, gatewayPort } from '../network/index.ts'
 import { diskOf, layerOf, limitDisk } from '../host/bundle.ts'
 import { resourcesOf } from './container-config.ts'
 import { dialSocket } from '../host/dial.ts'
 import type { DumpHost } from '../criu/dump.ts'
-import { expireHourly } from '../host/expiry.ts'
 import { restartInPlace, restoreInPlace } from '../host/in-place.ts'
 import { MemorySaver } from '../criu/memory-saver.ts'
 import { checkId } from '../host/names.ts'
@@ -58,7 +58,6 @@ class OciDriver implements RuntimeDriver {
   readonly #launcher: Launcher
   readonly #memory: MemorySaver
   #opened: OpenHost | undefined
-  #expiry: NodeJS.Timeout | undefined
 
   constructor(context: DriverContext) {
     this.#context = context
@@ -78,14 +77,12 @@ class OciDriver implements RuntimeDriver {
         : { fullCheckpoints: true }
     this.#opened = opened
     this.#supervisor.start(opened)
-    this.#expiry = expireHourly(this.#context)
     return report
   }
 
   async close(): Promise<void> {
     const opened = this.#opened
     if (opened === undefined) return
-    clearInterval(this.#expiry)
     await this.#supervisor.stop()
     this.#opened = undefined
     await releaseHost(this.#context, opened.lock)
@@ -218,12 +215,12 @@ class OciDriver implements RuntimeDriver {
         const bytes = await pool.referencedBytes(layerOf(checkpointId))
         const { base, rangeStart } = record
         const inodeEnd = await pool.nextInode(diskOf(record))
-        const layer = { checkpointId, rangeStart, ...(inodeEnd === undefined ? {} : { inodeEnd }) }
+        const layer = { checkpointId, rangeStart, ...defined({ inodeEnd }) }
         // Made now, it is there when the first fork starts.
         if (inodeEnd !== undefined) await bundles.templates.above(inodeEnd)
         const layers = [layer, ...record.layers]
-        const whole = { id: checkpointId, kind, sandboxId, base, layers, sizeBytes: bytes + (memory?.bytes ?? 0) }
-        return memory === undefined ? whole : { ...whole, memory }
+        const sizes = { sizeBytes: bytes + (memory?.bytes ?? 0) }
+        return { id: checkpointId, kind, sandboxId, base, layers, ...sizes, ...defined({ memory }) }
       })
       return { sizeBytes }
     })

@@ -34,7 +34,7 @@ export interface OciRuntime {
   checkpoint(id: string, options: CriuCall & { leaveRunning: boolean }): Promise<void>
 
   /**
-   * Launcher the container of a bundle with the processes in `images`. Returns its first process; all of them run by then. With
+   * Starts the container of a bundle with the processes in `images`. Returns its first process; all of them run by then. With
    * `lazyPages` their memory comes from a daemon that listens in that folder. Throws like `checkpoint` (`restore.log`).
    */
   restore(id: string, bundle: string, options: CriuCall & { lazyPages: boolean }): Promise<ProcessIdentity>

@@ -3,7 +3,7 @@ import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { test } from 'node:test'
 import type { TestContext } from 'node:test'
-import { flushMemory } from './flush.ts'
+import { flushMemory } from './fence.ts'
 import { readCheckpointRecord, readSandboxRecord, Records } from '../host/records.ts'
 import type { CheckpointRecord, SandboxRecord, SavedMemory } from '../host/records.ts'
 
