@@ -41,12 +41,12 @@ const fillStepBytesMin = 64 * 1024 ** 2
 const poolBytes = 4 * 1024 ** 3
 const draftWaitMs = 2_000
 /** Sooner than in earnest, so that tests see it, and all the more for those that load a sandbox or freeze it. */
-const guestPatience = {
+const livenessTimes = {
   intervalMs: 1_000,
   answerMs: 5_000 * slowness,
   pauseMs: 500,
   silenceMs: 15_000 * slowness,
-  questionsMin: 3,
+  probesMin: 3,
 }
 /** First id that may belong to a sandbox. */
 const sandboxIdMin = 1_000_000_000
@@ -75,7 +75,7 @@ export async function makeRuncFixture(given: Partial<RuncFixtureOptions> = {}): 
   const options = { imageDir, subnet: runcSubnet, runtime: ociRuntimes.runc, ...given, dataDir }
   const runtime = options.runtime({ runDir: names.runDir, dataDir, hostd: hostTool })
   const makeDriver: RuncFixture['makeDriver'] = (more) =>
-    createOciDriver({ ...options, ...more, diskPoolBytes: poolBytes, guestPatience })
+    createOciDriver({ ...options, ...more, diskPoolBytes: poolBytes, livenessTimes })
   const tcp = createServer((connection) => connection.destroy())
   const hostSocket = { path: `${dataDir}/host.sock`, connections: 0 }
   const unix = createServer((connection) => {

@@ -17,7 +17,7 @@ const freezeTimeoutMs = 60_000
 /** Files that were removed while they are open are kept up to this size each. */
 const ghostFileLimit = '256M'
 const roomBytes = 1024 * 1024
-/** CRIU writes its statistics last, and only when the dump is whole. */
+/** CRIU writes its statistics last, and only when the dump is complete. */
 const lastFile = 'stats-dump'
 
 export interface DumpHost {
@@ -39,8 +39,8 @@ export interface Dump {
 }
 
 /**
- * Saves the memory of a running sandbox. Nobody is connected to its guest. Throws `conflict` with the reason when something
- * in it cannot be saved, `no_capacity` when there is no room; it runs on then, and the caller removes the images.
+ * Saves the memory of a running sandbox. Its guest has no connections. Throws `conflict` with the reason when something in it
+ * cannot be saved, `no_capacity` when there is no room; the sandbox runs on then, and the caller removes the images.
  */
 export async function dumpContainer(host: DumpHost, id: string, dump: Dump): Promise<void> {
   const { names, cgroups } = host
@@ -92,25 +92,25 @@ export async function connectionsClosed(hostd: HostTool, pid: number): Promise<v
   await hostd.runTool(['await-unconnected', '--pid', String(pid)])
 }
 
-/** Whether a dump into this folder came to its end. */
+/** Whether the dump into this folder is complete. */
 export async function isWhole(images: string): Promise<boolean> {
   return (await readFile(`${images}/${lastFile}`).catch(() => undefined)) !== undefined
 }
 
-/** CRIU reads its options from here; the path is fixed when the sandbox starts, the content is what is done next. */
+/** CRIU reads its options from this file. The path is fixed when the sandbox starts; each dump and restore writes the content. */
 export function criuConfigFile(names: HostNames, id: string): string {
   return `${names.sandboxDir(id)}/criu.conf`
 }
 
 /**
- * Options for both directions. Connections are saved as they are; whether they live on is decided at the restore. CRIU takes
- * an option whose argument is optional only as `name=value` from its configuration file: what stands behind a blank is lost.
+ * Options of dumps and restores. Connections are saved as they are; the restore decides whether they live on. CRIU reads an
+ * option with an optional argument only as `name=value`: it ignores a value after a blank.
  */
 export const criuOptions = [
   'tcp-established',
   'file-locks',
   'link-remap',
-  // The host's own rules are not CRIU's to change, nor does it have their programs.
+  // CRIU must not change the packet rules of the host, and lacks the programs for it.
   'network-lock skip',
   // `ignore` is refused at the restore: CRIU could not mount the control groups inside.
   'manage-cgroups=soft',
@@ -127,7 +127,7 @@ async function dumpConfig({ images, snapshot }: Dump): Promise<string> {
   return `${lines.join('\n')}\n`
 }
 
-/** CRIU calls it at each stage; after the dump all is still as it was saved. The paths are ours, of checked ids. */
+/** CRIU calls it at each stage; at `post-dump` no process has moved since the dump. The paths consist of checked ids. */
 function snapshotScript({ from, to }: { from: string; to: string }): string {
   return `#!/bin/sh
 [ "$CRTOOLS_SCRIPT_ACTION" = post-dump ] || exit 0
@@ -138,7 +138,7 @@ exec btrfs subvolume snapshot -r '${from}' '${to}' >snapshot.log 2>&1
 async function refusal(names: HostNames, images: string, error: unknown): Promise<ServiceError> {
   const { reason, noSpace } = await faultOf(`${images}/dump.log`, [names.runDir, names.dataDir])
   const snapshot = await readFile(`${images}/snapshot.log`, 'utf8').catch(() => '')
-  // Nor may there have been room to say so.
+  // The log may lack the reason for the same want of room.
   if (noSpace || /No space left|quota exceeded/i.test(snapshot) || (await isFull(images))) {
     return poolIsFull(error)
   }
@@ -147,7 +147,7 @@ async function refusal(names: HostNames, images: string, error: unknown): Promis
   return new ServiceError('conflict', `the memory of the sandbox cannot be saved: ${reported}`, { cause: error })
 }
 
-/** Whether a folder takes no more bytes. */
+/** Whether the file system of a folder is full. */
 async function isFull(folder: string): Promise<boolean> {
   try {
     await writeFile(`${folder}/room`, Buffer.alloc(roomBytes), { flush: true })

@@ -8,24 +8,25 @@ import type { Inventory } from '../host/inventory.ts'
 import type { CheckpointRecord, Records, SandboxRecord, SavedMemory } from '../host/records.ts'
 
 /**
- * Saved memory and its disk belong together until the processes go on: what they write makes the disk newer, and the same
- * memory on it once more would damage files. CRIU leaves a mark for a disk in the last moment at which a restore can still
- * be given up (`restore.ts`), and none can go on without it; the mark goes when the record has forgotten the memory.
+ * Saved memory and its disk belong together until the processes go on: their writes make the disk newer, and a second restore
+ * of the same memory on it would damage files. A *fence*, a file per disk, says that the processes have gone on. CRIU makes it
+ * at the last stage at which a restore can still fail (`restore.ts`), and no process goes on without it. It is removed when the
+ * record no longer names the memory.
  *
- * The mark outlives the server, and not a loss of power, before which processes may have synced what they wrote. So the record
- * is a fence: it says in which boot of the machine a restore has begun, and is on the disk before it begins.
+ * The fence survives the server but not a loss of power, before which processes may have synced their writes. So the record
+ * says in `resuming` in which boot of the machine a restore has begun, and is on the disk before the restore begins.
  *
- *     saved ── fence ──► resuming ── mark ──► processes go on ── record without memory ──► no mark
- *       ▲                   │
- *       └── restore fails ──┘
+ *     saved ── resuming ──► restoring ── fence ──► processes go on ── record without memory ──► no fence
+ *       ▲                      │
+ *       └──── restore fails ───┘
  *
- * Whoever finds memory in a record, this server or the next, gives it up where there is a mark, and where a restore has begun in
- * another boot, as nobody knows then. The opposite is memory whose disk is older: while a record says that neither has been
- * flushed since it was saved, it is given up in another boot too.
+ * This server, or a later one, drops memory that has a fence, and memory whose restore has begun in another boot, since nobody
+ * knows its outcome. `unflushed` guards against the opposite, memory whose disk is older: memory that was not flushed in the
+ * boot in which it was saved is dropped too.
  */
 export const fencesFolder = 'memory/resumed'
 
-/** The mark of a sandbox's present disk, relative to the pool. */
+/** The fence of a sandbox's present disk, relative to the pool. */
 export function fenceOf({ id, disk }: SandboxRecord): string {
   return `${fencesFolder}/${disk ?? id}`
 }
@@ -35,7 +36,7 @@ export async function removeFence(pool: Pick<DiskPool, 'path'>, record: SandboxR
   await rm(pool.path(fenceOf(record)), { force: true })
 }
 
-/** Gives up a saved memory that may not belong to the disk any more. Returns the record in force: without it, or as it was. */
+/** Drops saved memory that may not belong to the disk any more. Returns the record in force: without it, or unchanged. */
 export async function dropStaleMemory(
   { pool, log }: { pool: Pick<DiskPool, 'path' | 'has'>; log: DriverContext['log'] },
   sandboxes: Records<SandboxRecord>,
@@ -64,7 +65,7 @@ async function whyStale(pool: Pick<DiskPool, 'has'>, record: SandboxRecord): Pro
   return undefined
 }
 
-/** A restore has failed before the processes went on, and has ended: also after a loss of power it may be tried again. */
+/** To be called when a restore has failed and ended before the processes went on: it may be tried again, after a loss of power too. */
 export async function clearResuming(sandboxes: Records<SandboxRecord>, id: string): Promise<void> {
   await sandboxes.update(id, (record) => {
     if (record.memory?.resuming === undefined) return undefined
@@ -73,7 +74,7 @@ export async function clearResuming(sandboxes: Records<SandboxRecord>, id: strin
   })
 }
 
-/** The fault of a wake that failed when the processes had gone on already, which costs the memory. */
+/** The error of a wake that failed after the processes had gone on, which costs the memory. */
 export function onDiskAlone({ log }: Pick<DriverContext, 'log'>, id: string, error: unknown): ServiceError {
   const known = error instanceof ServiceError
   if (!known) log(`waking sandbox ${id} failed: ${String(error)}`)
@@ -106,7 +107,7 @@ interface FlushContext {
   inventory: Pick<Inventory, 'sandboxes' | 'checkpoints'>
 }
 
-/** Written in full, and neither on the disk nor about to be used up. */
+/** Complete, not flushed, and not being restored. */
 function isSaved({ memory }: SandboxRecord | CheckpointRecord): boolean {
   return memory?.unflushed !== undefined && memory.bytes !== undefined && memory.resuming === undefined
 }

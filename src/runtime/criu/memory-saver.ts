@@ -19,7 +19,7 @@ import { connectionsClosed } from './dump.ts'
 /** Saves the memory of sandboxes: for hibernation under the sandbox's own record, for a checkpoint under that one's. */
 export class MemorySaver {
   readonly #context: DriverContext
-  /** Bounds the dumps that run at once, and the starts with them. */
+  /** Bounds dumps and starts together. */
   readonly #semaphore: Semaphore
 
   constructor(context: DriverContext, semaphore: Semaphore) {
@@ -86,7 +86,7 @@ export class MemorySaver {
         await running.markUnverified(id)
         await hostd.cut(names.guestSocket(id))
         await connectionsClosed(hostd, pid)
-        // Processes that end must not tell their peers.
+        // Ending processes must not reset their connections.
         if (!dump.leaveRunning) await network.silence(slot, true)
         await dumpContainer(host, id, dump)
       } catch (error) {

@@ -5,9 +5,9 @@ import type { SandboxRecord } from '../host/records.ts'
 import { cleanUp } from '../host/cleanup.ts'
 
 /**
- * Puts a snapshot in the place of a disk that someone holds: a process of the host in the root of the sandbox, or in its mount
- * namespace. Overlay refuses to mount one upper layer twice. Inode numbers and limit are those
- * of before. Returns the record in force. The old disk is removed, and its space comes back when nobody holds it any more.
+ * Replaces a disk that a process of the host holds, in the root of the sandbox or in its mount namespace, by a snapshot: overlay
+ * refuses to mount one upper layer twice. Inode numbers and limit stay. Returns the record in force. The old disk is removed;
+ * its space comes back when its last holder ends.
  */
 export async function moveDisk(
   context: DriverContext,

@@ -10,7 +10,7 @@ import type { CheckpointRecord, Layer, SandboxRecord } from '../host/records.ts'
 
 /** Of a subvolume with an `upper` folder. A few hundred thousand files take a minute. */
 const copyTimeoutMs = 600_000
-/** The copy that is made. One that nobody may write into changes places within its folder alone. */
+/** The copy. A read-only subvolume can be renamed within its folder alone. */
 const drafts = { readOnly: 'layers/.renumbered', writable: 'renumbered' }
 
 export interface RenumberOptions {
@@ -23,10 +23,10 @@ export interface RenumberOptions {
 }
 
 /**
- * Layers and disks that were copied into the pool (`btrfs receive`, `cp`) number their files from the beginning, as layers below
- * them do, and programs take two files of one number for one (`InodeTemplates`). The first folder of each tells: it has a lower number than
- * the record says that files below have. Such a one is replaced by a copy with higher numbers before anything starts on it, from
- * the lowest layer up. What cannot be copied stays as it is. Must be called while nothing starts.
+ * Replaces layers and disks whose inode numbers collide with those of layers below (see `InodeTemplates`), because they were
+ * copied into the pool (`btrfs receive`, `cp`). Their `upper` folder has a lower number than the record says of the layer
+ * below. Each is replaced by a copy with higher numbers, from the lowest layer up. One that cannot be copied stays as it is.
+ * Must be called while nothing starts.
  */
 export async function renumberCopies(options: RenumberOptions): Promise<void> {
   const { pool, inventory, names, log } = options
@@ -59,7 +59,7 @@ export async function renumberCopies(options: RenumberOptions): Promise<void> {
   }
 }
 
-/** The number above which files of a subvolume should be, where they are not. */
+/** The lowest number that files of a subvolume should have, where they have lower ones. */
 async function numbersMeet(pool: DiskPool, path: string, end: number | undefined): Promise<number | undefined> {
   if (end === undefined) return undefined
   const first = await stat(pool.path(`${path}/upper`)).catch(() => undefined)
@@ -102,7 +102,7 @@ function layersOf(records: readonly (SandboxRecord | CheckpointRecord)[]): { id:
   return [...found.values()].toSorted((one, other) => one.depth - other.depth)
 }
 
-/** Written before a copy takes its place: too high a number does no harm. */
+/** Written before the exchange: too high a number does no harm. */
 async function writeEnds(
   { inventory: { sandboxes, checkpoints } }: RenumberOptions,
   ends: ReadonlyMap<string, number>,
@@ -125,14 +125,14 @@ function idOf({ checkpointId }: Layer): string {
   return checkpointId
 }
 
-/** Removes what a server left that died. */
+/** Removes drafts of a dead server. */
 async function removeRenumbered(pool: DiskPool): Promise<void> {
   for (const draft of Object.values(drafts)) await pool.remove(draft)
 }
 
 /**
- * Puts a copy in the place of a subvolume with an `upper` folder that nobody uses (one to be written into gets a new `work`): the same files, which share their bytes, with
- * higher inode numbers, those of `seed` (see `InodeTemplates`). `known` is told a number above all of them before the copy takes its place.
+ * Replaces an unused subvolume with an `upper` folder by a copy (a writable one gets a new `work`): the same files, with shared
+ * bytes and the higher inode numbers of the template `seed`. `known` gets a number above all of them before the exchange.
  */
 async function renumber(
   pool: DiskPool,

@@ -1,6 +1,6 @@
 import { ServiceError } from '../../errors.ts'
 
-/** Numbers `0..count-1`, given out round and round, so that one that was given back rests before it comes again. */
+/** Allocates numbers `0..count-1` round robin, so that a released number is reused as late as possible. */
 export class Allocator {
   readonly #what: string
   readonly #count: number

@@ -49,7 +49,7 @@ export function limitDisk(host: BundleHost, record: SandboxRecord, diskMb: numbe
   return host.pool.limit(diskOf(record), diskMb * mebibyte)
 }
 
-/** The folder in `/run` from which runc starts the sandbox. The disk must exist when `mountRoot` is called. */
+/** The folder in `/run` from which the runtime starts the sandbox. The disk must exist when `mountRoot` is called. */
 export async function makeBundle(host: BundleHost, record: SandboxRecord, limits: ContainerLimits): Promise<void> {
   if (host.traits.apparmorProfile !== undefined) await loadProfile()
   await withinRun(writeBundle(host, record, limits))
@@ -60,7 +60,7 @@ async function writeBundle(host: BundleHost, record: SandboxRecord, limits: Cont
   const programs = await images.programs(record)
   const folder = names.sandboxDir(record.id)
   await mkdir(folder, { mode: 0o710 })
-  // runc looks up the root as the sandbox's own root user, and nobody else has business here.
+  // runc looks up the root as the root user of the sandbox; no other id may enter.
   await chown(folder, 0, record.rangeStart)
   await Promise.all(['root', 'run', 'etc'].map((name) => mkdir(`${folder}/${name}`, { mode: 0o755 })))
   const etc = etcFiles(record, subnet)
@@ -79,12 +79,12 @@ async function writeBundle(host: BundleHost, record: SandboxRecord, limits: Cont
   ])
 }
 
-/** The guest has bound its socket: nobody inside, whose ids these are not, puts anything else in its place. */
+/** To be called when the guest has bound its socket: no id of the sandbox can replace it from then on. */
 export async function closeGuestDir(names: HostNames, sandboxId: string): Promise<void> {
   await chown(names.guestDir(sandboxId), 0, 0)
 }
 
-/** The disk of a sandbox is still that of an earlier root, which someone outside the sandbox holds. */
+/** A process outside the sandbox holds an earlier root mount of its disk. */
 export class DiskBusy extends Error {}
 
 /**
@@ -107,8 +107,8 @@ export async function mountRoot(host: BundleHost, record: SandboxRecord): Promis
 }
 
 /**
- * False when the disk is busy: the root of the last run, though unmounted, lives on until its last user has let go of it. On a
- * busy host the kernel does that for a process a moment after its end.
+ * False when the disk is busy: the root of the last run, though unmounted, exists until its last user releases it. On a busy
+ * host the kernel does that for a process a moment after its end.
  */
 async function mounts(hostd: HostTool, command: [string, ...string[]], mayBeBusy: boolean): Promise<boolean> {
   try {

@@ -6,7 +6,7 @@ import type { CgroupHierarchy } from './cgroup-hierarchy.ts'
 
 const removeAttempts = 200
 const removePauseMs = 5
-/** Of the processes that the kernel can have, how many the sandboxes of a server have together: the rest is the host's. */
+/** Share of the kernel's processes that all sandboxes of a server may have together; the rest is the host's. */
 const processShare = 0.75
 const root = '/sys/fs/cgroup'
 
@@ -85,7 +85,7 @@ export class Cgroups {
     return this.#hierarchies.map(({ path }) => `${path}${group}/cgroup.procs`)
   }
 
-  /** Lets go on what someone has frozen, by whichever freezer. Harmless when nothing is. */
+  /** Thaws a group in every freezer. Harmless when it is not frozen. */
   async thaw(group: string): Promise<void> {
     for (const hierarchy of this.#hierarchies) {
       const freezer = await hierarchy.freezer(group)
@@ -93,7 +93,7 @@ export class Cgroups {
     }
   }
 
-  /** Kills what is in a group and in those below it and removes them everywhere. Harmless when there is none. */
+  /** Kills all processes in a group and below it and removes the groups. Harmless when there is none. */
   async remove(group: string): Promise<void> {
     await Promise.all(this.#hierarchies.map(({ path }) => removeTree(`${path}${group}`)))
   }

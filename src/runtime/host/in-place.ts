@@ -2,7 +2,7 @@ import { ServiceError } from '../../errors.ts'
 import type { SandboxSpec } from '../../sandbox/ports/runtime-driver.ts'
 import { bootId } from './process.ts'
 import { diskOf, limitDisk, makeDisk } from './bundle.ts'
-import { standsOn } from './records.ts'
+import { basedOn } from './records.ts'
 import { assertCriu } from './open-host.ts'
 import type { OpenHost } from './open-host.ts'
 import type { DriverContext } from './context.ts'
@@ -13,10 +13,10 @@ import { cleanUp, asReported } from './cleanup.ts'
 import { assertStartable } from './integrity.ts'
 
 /**
- * Puts a sandbox back to a checkpoint: a new disk over the checkpoint's layers, then one write of the record that decides
- * between before and after. All that can be looked at is looked at before, since the processes of a sandbox that runs end
- * first: to save them for the case of a failure would cost each restore as much as itself. A failure behind that brings the
- * old record back, and what ran is started on its old disk.
+ * Puts a sandbox back to a checkpoint: a new disk over the checkpoint's layers, then one write of the record, which is the
+ * commit point. All checks come before that, since the processes of a running sandbox end first: to save them in case of a
+ * failure would double the cost of each restore. A later failure puts the old record back, and a sandbox that ran boots on its
+ * old disk.
  */
 export async function restoreInPlace(
   context: DriverContext,
@@ -32,16 +32,16 @@ export async function restoreInPlace(
   const criu = from.memory === undefined ? undefined : assertCriu(opened)
   await assertStartable(pool, from, spec, criu)
   const disk = await inventory.nextDisk(before)
-  const after: SandboxRecord = { id, rangeStart, slot, disk, ...standsOn(from, before, bootId()) }
+  const after: SandboxRecord = { id, rangeStart, slot, disk, ...basedOn(from, before, bootId()) }
   await images.assertPresent(after)
   const release = inventory.hold(before)
   try {
     await makeDisk(opened.bundles, after)
-    // Its record reaches the disk of the host at once, and may name nothing that does not.
+    // The record reaches the disk of the host at once, so the disk that it names must be there before.
     await pool.settle(diskOf(after))
-    // A server that is killed from here on may find it in use.
+    // A server that is killed from here on may find the disk in use.
     await limitDisk(opened.bundles, after, spec.diskMb)
-    // It may have been removed meanwhile. From here to `put` nothing waits that others could use for that.
+    // The checkpoint may have been deleted meanwhile. Nothing from here to `put` lets another call delete it.
     inventory.checkpoint(checkpointId)
     const releaseAfter = inventory.hold(after)
     const ran = running.isUp(id)
@@ -90,7 +90,7 @@ export async function restartInPlace(
   }
 }
 
-/** The fault of a restore after which a sandbox that ran has its disk, and not its processes. */
+/** The error of a restore after which a sandbox that ran has booted on its old disk. */
 function onOldDisk({ log }: DriverContext, id: string, error: unknown): ServiceError {
   const known = error instanceof ServiceError
   if (!known) log(`restoring sandbox ${id} in place failed: ${String(error)}`)
@@ -100,7 +100,7 @@ function onOldDisk({ log }: DriverContext, id: string, error: unknown): ServiceE
   return new ServiceError(code, message, { cause: error, details: { startedAnew: true } })
 }
 
-/** Of the disks of these records only that of the record in force stays. What cannot be removed now goes with the next `open`. */
+/** Removes the disks of these records but that of the record in force. The next `open` retries a failed removal. */
 async function removeOtherDisks(context: DriverContext, records: readonly SandboxRecord[]): Promise<void> {
   const { inventory, pool } = context
   for (const record of records) {

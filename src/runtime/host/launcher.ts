@@ -13,13 +13,13 @@ import { removeFence } from '../criu/fence.ts'
 import { allDone } from './cleanup.ts'
 import type { Supervisor } from './supervisor.ts'
 
-/** More sandboxes than this do not start faster together, they only wait longer for their guests. */
-const startsAtOnce = Math.max(4, 2 * availableParallelism())
+/** More boots than this at once only wait longer for their guests. */
+const bootsAtOnce = Math.max(4, 2 * availableParallelism())
 
 /** Starts sandboxes whose records are written. The caller cleans up after a failure. */
 export class Launcher {
-  /** Passed by dumps too: they are as much work. */
-  readonly semaphore = new Semaphore({ permits: startsAtOnce })
+  /** Dumps take permits too: they are as much work. */
+  readonly semaphore = new Semaphore({ permits: bootsAtOnce })
   readonly #context: DriverContext
   readonly #supervisor: Supervisor
 
@@ -29,8 +29,7 @@ export class Launcher {
   }
 
   /**
-   * Makes the disk of a sandbox, and starts it. The limit of a new disk takes a moment, in which processes are made that could
-   * write; none is used before it holds.
+   * Makes the disk of a sandbox, and starts it. The disk limit is set meanwhile; no caller uses the sandbox before it holds.
    */
   async first(opened: OpenHost, record: SandboxRecord, spec: SandboxSpec, signal?: AbortSignal): Promise<void> {
     await this.#assertRestorable(opened, record)
@@ -44,9 +43,9 @@ export class Launcher {
   }
 
   /**
-   * Starts a sandbox on the disk that it has; it goes on with the memory that its record names, if it names one. The limit of
-   * the disk comes first: it can take long and fail, and must not do so when the memory is already used up. Where someone
-   * holds the disk it goes on with a copy.
+   * Starts a sandbox on its disk, from the memory that its record names, if any. The disk limit comes first: it can take long
+   * and fail, and must not do so when the memory is already used up. Where a process of the host holds the disk, the sandbox
+   * goes on with a copy.
    */
   async again(opened: OpenHost, record: SandboxRecord, spec: SandboxSpec, signal?: AbortSignal): Promise<void> {
     await this.#assertRestorable(opened, record)
@@ -68,13 +67,13 @@ export class Launcher {
     await this.semaphore.use(startOrMove, { signal })
   }
 
-  /** Throws `full_checkpoint_unavailable` while nothing is touched. */
+  /** Throws `full_checkpoint_unavailable` before anything is touched. */
   async #assertRestorable(opened: OpenHost, { memory }: SandboxRecord): Promise<void> {
     if (memory === undefined) return
     await assertProcessorFits(assertCriu(opened), this.#context.pool.path(memory.folder))
   }
 
-  /** The processes that the memory was of have gone on. */
+  /** The processes have gone on, so the saved memory no longer fits the disk. */
   async #forgetMemory(record: SandboxRecord): Promise<void> {
     const { inventory, pool } = this.#context
     const { memory, ...started } = record
@@ -98,7 +97,7 @@ export class Launcher {
     await running.resume(opened.bundles, record, resumption, signal)
   }
 
-  /** Returns when the disk says that a restore has begun (`resumed.ts`). */
+  /** Returns when the record on disk says that a restore has begun (`criu/fence.ts`). */
   async #noteResuming(record: SandboxRecord): Promise<void> {
     const { memory } = record
     const resuming = bootId()

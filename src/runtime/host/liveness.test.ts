@@ -3,7 +3,7 @@ import { test } from 'node:test'
 import { setImmediate as later } from 'node:timers/promises'
 import { RelayUnavailable } from '../hostd/index.ts'
 import { Connections } from './connections.ts'
-import { askGuest, Liveness, guestPatience } from './liveness.ts'
+import { probeGuest, Liveness, livenessTimes } from './liveness.ts'
 import type { Answer } from './liveness.ts'
 import type { DriverContext } from './context.ts'
 import type { ProcessIdentity } from './process.ts'
@@ -14,9 +14,9 @@ function makeChecks() {
   const world = { nowMs: 1_000, answer: 'heard' as Answer, tookMs: 0, questions: 0 }
   const givenUp: ProcessIdentity[] = []
   const checks = new Liveness({
-    patience: guestPatience,
+    times: livenessTimes,
     runs: () => runs,
-    ask: async () => {
+    probe: async () => {
       world.questions += 1
       world.nowMs += world.tookMs
       return world.answer
@@ -36,7 +36,7 @@ function makeChecks() {
 
 test('a guest that answers is asked once in each interval', async () => {
   const { world, givenUp, pass } = makeChecks()
-  await pass(10 * guestPatience.intervalMs)
+  await pass(10 * livenessTimes.intervalMs)
   assert.ok(world.questions === 10 || world.questions === 9, String(world.questions))
   assert.deepEqual(givenUp, [])
 })
@@ -45,21 +45,21 @@ test('a guest that refuses every connection is given up after the time of silenc
   const { world, givenUp, checks, pass, runs } = makeChecks()
   world.answer = 'silent'
   checks.probeNow('sb-1')
-  await pass(guestPatience.silenceMs - 1_000)
+  await pass(livenessTimes.silenceMs - 1_000)
   assert.deepEqual(givenUp, [])
-  assert.ok(world.questions >= guestPatience.questionsMin)
-  await pass(guestPatience.pauseMs + 1_000)
+  assert.ok(world.questions >= livenessTimes.probesMin)
+  await pass(livenessTimes.pauseMs + 1_000)
   assert.deepEqual(givenUp[0], runs.get('sb-1'))
 })
 
 test('a guest that leaves each question without an answer is given up after as many as it takes', async () => {
   const { world, givenUp, checks, pass } = makeChecks()
-  Object.assign(world, { answer: 'silent', tookMs: guestPatience.answerMs })
+  Object.assign(world, { answer: 'silent', tookMs: livenessTimes.answerMs })
   checks.probeNow('sb-1')
-  await pass(guestPatience.silenceMs - 1_000)
-  assert.ok(world.questions <= guestPatience.questionsMin)
+  await pass(livenessTimes.silenceMs - 1_000)
+  assert.ok(world.questions <= livenessTimes.probesMin)
   while (givenUp.length === 0) await pass(100)
-  assert.equal(world.questions, guestPatience.questionsMin)
+  assert.equal(world.questions, livenessTimes.probesMin)
 })
 
 test('one answer makes good all silence before it', async () => {
@@ -68,9 +68,9 @@ test('one answer makes good all silence before it', async () => {
   for (let round = 0; round < 5; round += 1) {
     world.answer = 'silent'
     checks.probeNow('sb-1')
-    await pass(guestPatience.silenceMs - 1_000)
+    await pass(livenessTimes.silenceMs - 1_000)
     world.answer = 'heard'
-    await pass(guestPatience.pauseMs + 100)
+    await pass(livenessTimes.pauseMs + 100)
   }
   assert.deepEqual(givenUp, [])
   assert.equal(checks.isDead('sb-1', run), false)
@@ -79,12 +79,12 @@ test('one answer makes good all silence before it', async () => {
 test('a server that stood still for long gives up nobody for that', async () => {
   const { world, givenUp, checks, pass } = makeChecks()
   world.answer = 'silent'
-  world.tookMs = 10 * guestPatience.silenceMs
+  world.tookMs = 10 * livenessTimes.silenceMs
   checks.probeNow('sb-1')
   await pass(100)
   assert.equal(world.questions, 1)
   Object.assign(world, { answer: 'heard', tookMs: 0 })
-  await pass(guestPatience.intervalMs)
+  await pass(livenessTimes.intervalMs)
   assert.deepEqual(givenUp, [])
 })
 
@@ -92,7 +92,7 @@ test('while a sandbox is worked on its guest owes no answer', async () => {
   const { world, givenUp, checks, pass } = makeChecks()
   world.answer = 'unknown'
   checks.probeNow('sb-1')
-  await pass(10 * guestPatience.silenceMs)
+  await pass(10 * livenessTimes.silenceMs)
   assert.ok(world.questions > 10)
   assert.deepEqual(givenUp, [])
 })
@@ -101,14 +101,14 @@ test('the silence of one run does not count for the next', async () => {
   const { world, givenUp, checks, pass, runs } = makeChecks()
   world.answer = 'silent'
   checks.probeNow('sb-1')
-  await pass(guestPatience.silenceMs - 1_000)
+  await pass(livenessTimes.silenceMs - 1_000)
   runs.set('sb-1', { pid: 11, startTicks: 2 })
   checks.probeNow('sb-1')
-  await pass(guestPatience.silenceMs - 1_000)
+  await pass(livenessTimes.silenceMs - 1_000)
   assert.deepEqual(givenUp, [])
   runs.delete('sb-1')
   const { questions } = world
-  await pass(guestPatience.silenceMs)
+  await pass(livenessTimes.silenceMs)
   assert.equal(world.questions, questions, 'what does not run is not asked')
 })
 
@@ -124,14 +124,14 @@ test('a guest that the question did not reach is not silent: hostd is away, or w
     locks: { isLocked: () => false },
     connections: new Connections(),
   } as unknown as DriverContext
-  assert.equal(await askGuest(context, 'sb-1', 100), 'silent')
+  assert.equal(await probeGuest(context, 'sb-1', 100), 'silent')
   hostd.connect = () => Promise.reject(new RelayUnavailable())
   hostd.isServing = false
-  assert.equal(await askGuest(context, 'sb-1', 100), 'unknown')
+  assert.equal(await probeGuest(context, 'sb-1', 100), 'unknown')
   hostd.isServing = true
   hostd.connect = async () => {
     hostd.starts += 1
     throw new Error('it ended')
   }
-  assert.equal(await askGuest(context, 'sb-1', 100), 'unknown')
+  assert.equal(await probeGuest(context, 'sb-1', 100), 'unknown')
 })

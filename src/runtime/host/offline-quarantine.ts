@@ -7,11 +7,11 @@ import { createContext } from './context.ts'
 import type { DriverContext, OciDriverOptions } from './context.ts'
 import type { QuarantineItem } from './quarantine.ts'
 
-/** The quarantine of a data directory that no driver has open, for an operator. Sandboxes may run meanwhile. */
+/** The quarantine of a data directory that no driver has open. Sandboxes may run meanwhile. */
 export class OfflineQuarantine implements AsyncDisposable {
   readonly #context: DriverContext
   readonly #lock: AsyncDisposable
-  /** Records in force that cannot be read: nobody can tell from them which disk is theirs. */
+  /** Records in force that cannot be read: their disks are unknown. */
   readonly #unreadable: readonly Quarantined[]
 
   private constructor(context: DriverContext, lock: AsyncDisposable, unreadable: readonly Quarantined[]) {
@@ -40,7 +40,7 @@ export class OfflineQuarantine implements AsyncDisposable {
     await this.#context.inventory.takeBack(item)
   }
 
-  /** Removes items with their disks. Layers and memory that nobody stands on any more go with the next start of a server. */
+  /** Removes items with their disks. Layers and memory without a reference go with the next start of a server. */
   async remove(items: readonly QuarantineItem[]): Promise<void> {
     const { names, runtime, pool, inventory, images } = this.#context
     for (const { id } of items) {

@@ -8,7 +8,7 @@ import type { BundleHost } from './bundle.ts'
 import { Cgroups } from './cgroups.ts'
 import { findTraits, makeRunFolders, removeRunFolders } from './run-folders.ts'
 import { nameImages, resolveHostTool } from './image-folder.ts'
-import { rememberLowers } from '../disk/overlay-origins.ts'
+import { noteCurrentLowers } from '../disk/overlay-origins.ts'
 import { lockName } from '../../lib/process-lock.ts'
 import type { HostNames } from './names.ts'
 import type { DriverContext } from './context.ts'
@@ -18,7 +18,7 @@ import { removeFence } from '../criu/fence.ts'
 import { anyRuns } from './running.ts'
 import { assertPoolIsThere } from './strangers.ts'
 
-/** What is known of the host while the driver is open, and what keeps others from its data. */
+/** State that exists while the driver is open. */
 export interface OpenHost {
   bundles: BundleHost
   cgroups: Cgroups
@@ -27,7 +27,7 @@ export interface OpenHost {
 }
 
 /**
- * Prepares the host and brings it in line with what is known; a failure lets go of everything that nothing needs.
+ * Prepares the host and reconciles it with the known sandboxes; a failure releases everything that is not needed.
  * Throws `unavailable` with what to do.
  */
 export async function openHost(
@@ -67,7 +67,7 @@ export async function openHost(
       stop: (id) => running.stop(cgroups, id, sandboxes.get(id)?.slot),
       log: context.log,
     })
-    await nameImages(inventory, context.images, (record) => rememberLowers(bundles, record), context.log)
+    await nameImages(inventory, context.images, (record) => noteCurrentLowers(bundles, record), context.log)
     const { templates } = bundles
     await renumberCopies({ pool, templates, inventory, hostd, names, log: context.log })
     await cgroups.limitProcesses(names.cgroupRoot)
@@ -79,7 +79,7 @@ export async function openHost(
     return { opened: { bundles, cgroups, criu, lock }, report }
   } catch (error) {
     await releaseHost(context, lock).catch((fault: unknown) =>
-      context.log(`letting go of the host failed: ${String(fault)}`),
+      context.log(`releasing the host failed: ${String(fault)}`),
     )
     throw error
   }
@@ -92,13 +92,13 @@ export async function lockHost({ hash, dataDir }: HostNames): Promise<AsyncDispo
   throw new ServiceError('unavailable', `another server runs on the data directory ${dataDir}`)
 }
 
-/** Shared things of the host go when no sandbox needs them; then others may have the data. */
+/** Removes what sandboxes share unless one still runs, then releases the data directory. */
 export async function releaseHost(
   { names, hostd, runtime, network, pool, running }: DriverContext,
   lock: AsyncDisposable,
 ): Promise<void> {
   try {
-    // Not only what was adopted: an `open` that failed early has adopted nothing.
+    // Asks the runtime, since an `open` that failed early has adopted nothing.
     if (await anyRuns(runtime)) return
     await network.close()
     await (await Cgroups.find()).remove(names.cgroupRoot)
@@ -118,13 +118,13 @@ async function criuOf({ runtime, images, lazy, log }: DriverContext): Promise<Cr
   return { ...criu, lazyPages: { ok: false, reason: 'the kernel refuses userfaultfd' } }
 }
 
-/** Path of the program that saves memory. Throws `full_checkpoint_unavailable` where there is none that works. */
+/** Path of CRIU. Throws `full_checkpoint_unavailable` where none works. */
 export function assertCriu({ criu }: OpenHost): string {
   if (criu.path !== undefined) return criu.path
   throw new ServiceError('full_checkpoint_unavailable', criu.reason)
 }
 
-/** Completes what a server that died had not: the network of a sandbox that runs, and its record. */
+/** Completes a restore that a dead server had begun: the network of a running sandbox, and its record. */
 async function rejoin({ inventory, running, network, pool }: DriverContext, id: string): Promise<void> {
   const { memory, ...record } = inventory.sandbox(id)
   const process = running.runs.get(id)

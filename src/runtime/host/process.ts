@@ -12,7 +12,7 @@ export function bootId(): string {
   return currentBoot
 }
 
-/** A process that cannot be mistaken for a later one with the same number. */
+/** Distinguishes a process from a later one with the same number. */
 export interface ProcessIdentity {
   pid: number
   /** Field 22 of `/proc/<pid>/stat`: clock ticks from boot to its start. */
@@ -42,7 +42,7 @@ function statOf(pid: number | 'self'): string[] {
 
 /**
  * Ends a process and returns when it has ended, with all its children if it is the init of a pid namespace. With `graceMs`
- * it is asked first (SIGTERM) and killed after that time.
+ * it gets SIGTERM first and SIGKILL after that time.
  */
 export async function end(identity: ProcessIdentity, graceMs = 0): Promise<void> {
   if (graceMs > 0 && isAlive(identity)) {

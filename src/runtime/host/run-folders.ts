@@ -8,8 +8,8 @@ import type { HostTraits } from '../oci/container-config.ts'
 import type { HostNames } from './names.ts'
 
 /**
- * Makes the folders in `/run`. Only names that are known can be reached through the outer ones, and what is mounted below them
- * shows in no mount namespace that there is already.
+ * Makes the folders in `/run`. Outer folders cannot be listed (mode 0711), and mounts below them appear in no other mount
+ * namespace that exists by then.
  */
 export async function makeRunFolders(names: HostNames, stateDir: string, hostTool: string): Promise<void> {
   const folders = [
@@ -61,8 +61,8 @@ export async function findTraits(cgroups: Cgroups, log: (message: string) => voi
 }
 
 /**
- * Process numbers that were noted before the last boot mean nothing, and `/run` is not emptied by a boot everywhere.
- * Removes them. Throws `unavailable` when something is still mounted there, which no boot can have left.
+ * Removes process numbers from before the last boot: not every machine empties `/run` then. Throws `unavailable` when the folder
+ * cannot be written.
  */
 async function forgetEarlierBoot(names: HostNames, stateDir: string): Promise<void> {
   const file = `${names.runDir}/boot-id`

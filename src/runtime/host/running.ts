@@ -13,7 +13,7 @@ import { reseed, waitForGuest } from './dial.ts'
 import type { GuestRelay } from './dial.ts'
 import { runIsFull, withinRun } from './run-folders.ts'
 import type { LazyMemory } from '../criu/lazy-memory.ts'
-import { fitUpper } from '../disk/overlay-origins.ts'
+import { adaptUpper } from '../disk/overlay-origins.ts'
 import type { HostNames } from './names.ts'
 import { end, isAlive } from './process.ts'
 import type { ProcessIdentity } from './process.ts'
@@ -25,7 +25,7 @@ import { allDone } from './cleanup.ts'
 /** With less room than this on `/run` a start may have failed for the want of it: the runtime writes its state there. */
 const startBytesMin = 64 * 1024
 const guestStartTimeoutMs = 10_000
-/** For one of which it is not known that it ever answered: its start may have been cut off. */
+/** For a guest that may never have answered, as its start may have been cut off. */
 const adoptTimeoutMs = 10_000
 
 interface RunningOptions {
@@ -36,7 +36,7 @@ interface RunningOptions {
   lazy: LazyMemory
 }
 
-/** How a sandbox goes on. */
+/** How a sandbox is restored from saved memory. */
 export interface Resumption {
   /** Path of the program. */
   criu: string
@@ -49,8 +49,8 @@ export interface Resumption {
 }
 
 /**
- * The sandboxes of this host that run. What one has besides its disk is made in one order (bundle, root mount, container,
- * network) and removed in the opposite one; each removal is harmless when there is nothing.
+ * The running sandboxes of this host. All that one has besides its disk is made in one order (bundle, root mount, container,
+ * network) and removed in the opposite order; each removal is harmless when there is nothing.
  */
 export class RunningSandboxes {
   readonly #names: HostNames
@@ -82,7 +82,7 @@ export class RunningSandboxes {
     return process !== undefined && isAlive(process)
   }
 
-  /** Those that have ended by themselves. */
+  /** Sandboxes that have ended by themselves. */
   ended(): string[] {
     return [...this.#processes].filter(([, process]) => !isAlive(process)).map(([id]) => id)
   }
@@ -94,7 +94,7 @@ export class RunningSandboxes {
   async start(host: BundleHost, record: SandboxRecord, signal?: AbortSignal): Promise<void> {
     const { id } = record
     signal?.throwIfAborted()
-    await mountFit(host, record)
+    await mountAdapted(host, record)
     signal?.throwIfAborted()
     const process = await this.#startContainer(id)
     const isUp = () => isAlive(process)
@@ -108,8 +108,8 @@ export class RunningSandboxes {
 
   /**
    * Like `start`, but the processes are those of a saved memory. Images are left by a failure too: `stop` removes them. Once
-   * the restore has begun the signal is not looked at any more, as the processes may go on from then on (`resumed.ts`), and
-   * to end them then costs the memory; it ends by itself, at its own limits of time.
+   * the restore has begun the signal is ignored: the processes may go on from then on (`criu/fence.ts`), and an abort would
+   * cost the memory. The restore has timeouts of its own.
    */
   async resume(host: BundleHost, record: SandboxRecord, resumption: Resumption, signal?: AbortSignal): Promise<void> {
     const { id, slot } = record
@@ -122,9 +122,9 @@ export class RunningSandboxes {
       if (lazy) await this.#lazy.start(criu, cgroups, id)
     }
     signal?.throwIfAborted()
-    await allDone([mountFit(host, record), stage(), noteResuming()])
+    await allDone([mountAdapted(host, record), stage(), noteResuming()])
     signal?.throwIfAborted()
-    // No way back from here on.
+    // The memory may be used up from here on.
     const process = await restoreContainer(host, criu, id, lazy)
     const isUp = () => isAlive(process)
     await allDone([
@@ -142,15 +142,15 @@ export class RunningSandboxes {
   }
 
   /**
-   * Takes over a sandbox that an earlier server started, if it runs. One whose start or whose dump was cut off must answer.
-   * The others have, and are not waited for: should one not answer any more, the watch finds out. Whoever completes what was
-   * cut off then calls `trust`.
+   * Takes over a sandbox that an earlier server started, if it runs. An unverified guest, whose start or dump was cut off,
+   * must answer. A verified one has answered before and is not waited for: liveness probes find out if it is dead. The caller
+   * completes what was cut off and calls `markVerified`.
    */
   async adopt(cgroups: Cgroups, record: SandboxRecord): Promise<boolean> {
     const process = await this.#runtime.state(record.id)
     if (process === undefined || !isAlive(process) || record.slot > this.#network.subnet.slots) return false
     try {
-      // A server that died while it saved the memory has left it frozen, or parted from the network.
+      // A server that died during a dump has left the sandbox frozen, or without its network.
       await cgroups.thaw(this.#names.cgroup(record.id))
       if (!(await this.#lazy.adopt(record.id))) return false
       const isVerified = record.memory === undefined && (await this.isVerified(record.id))
@@ -168,8 +168,8 @@ export class RunningSandboxes {
   }
 
   /**
-   * Ends a sandbox and removes everything of it but its disk. With `graceMs` its processes are asked to end first: the
-   * guest passes it on and ends when they have, or after two seconds.
+   * Ends a sandbox and removes everything of it but its disk. With `graceMs` its processes get SIGTERM first: the guest passes it
+   * on and ends when they have, or after two seconds.
    */
   async stop(cgroups: Cgroups, id: string, slot: number | undefined, graceMs = 0): Promise<void> {
     this.#processes.delete(id)
@@ -187,7 +187,7 @@ export class RunningSandboxes {
     ])
   }
 
-  /** Lets go of all; they run on. */
+  /** Forgets all sandboxes; they run on. */
   forget(): void {
     this.#processes.clear()
     this.#lazy.forget()
@@ -197,12 +197,12 @@ export class RunningSandboxes {
     return exists(this.#verifiedFile(id))
   }
 
-  /** Its guest has answered, it has its network, and nothing is done with its processes now. */
+  /** To be called when the guest has answered, the network is attached, and no dump, start or end is under way. */
   async markVerified(id: string): Promise<void> {
     await withinRun(writeFile(this.#verifiedFile(id), ''))
   }
 
-  /** What is done with its processes may be cut off: a server that adopts it then wants an answer of its guest. */
+  /** To be called before a dump or an end, which may be cut off: a server that adopts the sandbox then waits for an answer. */
   async markUnverified(id: string): Promise<void> {
     await rm(this.#verifiedFile(id), { force: true })
   }
@@ -220,7 +220,7 @@ export class RunningSandboxes {
     }
   }
 
-  /** Returns when its guest has answered; from then on nobody inside replaces its socket. */
+  /** Returns when the guest has answered; from then on no process inside can replace its socket. */
   async #guestAnswers(id: string, timeoutMs: number, isUp: () => boolean, signal?: AbortSignal): Promise<void> {
     await waitForGuest(this.#hostd, this.#names.guestSocket(id), timeoutMs, isUp, signal)
     await closeGuestDir(this.#names, id)
@@ -231,8 +231,8 @@ export class RunningSandboxes {
   }
 }
 
-async function mountFit(host: BundleHost, record: SandboxRecord): Promise<void> {
-  await fitUpper(host, record)
+async function mountAdapted(host: BundleHost, record: SandboxRecord): Promise<void> {
+  await adaptUpper(host, record)
   await mountRoot(host, record)
 }
 

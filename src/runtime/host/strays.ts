@@ -2,7 +2,7 @@ import type { HostTool } from '../hostd/index.ts'
 
 const endTimeoutMs = 30_000
 
-/** Ends the CRIUs that work in one of `folders`, whoever started them. Those that bring memory are at it for longer than a server lives. */
+/** Ends all CRIU processes that work in one of `folders`. Lazy-pages daemons may outlive a server, and be wanted. */
 export async function endCriu(
   hostd: HostTool,
   folders: readonly string[],
@@ -12,7 +12,7 @@ export async function endCriu(
   await hostd.runTool(['end-criu', '--lazy-pages', lazyPages, ...each('--dir', folders)], { timeoutMs: endTimeoutMs })
 }
 
-/** Ends what a server that died left running of its own tools, which work on one of `paths` or below. Returns how many there were. */
+/** Ends programs of a dead server that work on one of `paths` or below. Returns how many there were. */
 export async function endStrayTools(hostd: HostTool, paths: readonly string[]): Promise<number> {
   return Number(await hostd.runTool(['end-tools', ...each('--path', paths)], { timeoutMs: endTimeoutMs }))
 }

@@ -3,7 +3,7 @@ import { test, type TestContext } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { KeyedMutex } from '../../lib/async/mutex.ts'
 import type { SandboxExit } from '../../sandbox/ports/runtime-driver.ts'
-import { guestPatience } from './liveness.ts'
+import { livenessTimes } from './liveness.ts'
 import type { OpenHost } from './open-host.ts'
 import type { DriverContext } from './context.ts'
 import type { ProcessIdentity } from './process.ts'
@@ -37,7 +37,7 @@ function makeWatch(t: TestContext) {
     },
     pool: { tend: async () => undefined },
     locks: new KeyedMutex(),
-    guestPatience,
+    livenessTimes,
     log: (message: string) => world.said.push(message),
   }
   const watch = new Supervisor(context as unknown as DriverContext)

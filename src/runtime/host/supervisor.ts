@@ -1,44 +1,39 @@
 import type { SandboxExit } from '../../sandbox/ports/runtime-driver.ts'
 import type { Cgroups } from './cgroups.ts'
 import { flushMemory } from '../criu/fence.ts'
-import { askGuest, Liveness } from './liveness.ts'
+import { probeGuest, Liveness } from './liveness.ts'
 import type { OpenHost } from './open-host.ts'
 import type { DriverContext } from './context.ts'
 import type { ProcessIdentity } from './process.ts'
 import { exitOf } from './running.ts'
 
-/** How often the first processes of sandboxes are looked at. */
+/** Interval of the check for ended first processes. */
 const watchIntervalMs = 250
-/** How often the network and the disk pool are. */
+/** Interval of the checks of network and disk pool. */
 const tendIntervalMs = 2_000
-/** How long saved memory whose callers expect forks of it at once may wait for the flush, which slows those. */
+/** A flush slows forks of memory that was just saved, so it waits up to this long. */
 const flushIntervalMs = 30_000
-/** How often the quarantine is. */
 const expiryIntervalMs = 3_600_000
-/** The key of the lock for that; no id of a sandbox looks like one of these. */
+
+// Keys of the locks under which background work runs. No sandbox id contains a blank. Rules and firewall have locks of their
+// own: a forwarder or a firewall program that is slow must not delay the packet rules.
 const expiryKey = 'the quarantine'
-/** The key of the turn that removes what nobody needs. */
 const unusedKey = 'what is unused'
-/** The key of the turn that brings to the disk what was saved. */
 const flushKey = 'the disk'
-/** The key of the turn that tends to the host; no id of a sandbox looks like it. */
 const hostKey = 'the host'
-/** The key under which the packet rules are looked after: no forwarder that is slow to start may keep them from it. */
 const rulesKey = 'the packet rules'
-/** The key under which the host's firewall is looked after: its programs may be slow. */
 const firewallKey = 'the firewall'
 
 /**
- * What the driver does without being asked: it looks for sandboxes that ended by themselves, ends those whose guests do
- * not answer any more, clears up after them and tells; it tends to what all sandboxes share; and it finishes what callers
- * need not wait for.
+ * The driver's background work. It detects sandboxes that ended, ends those whose guests stopped answering, cleans up after
+ * both and reports their exits; it maintains what all sandboxes share; and it finishes work that callers need not wait for.
  *
  *     idle ── start ──► watching ── stop ──► idle
  */
 export class Supervisor {
   readonly #context: DriverContext
-  readonly #checks: Liveness
-  /** Keys of the locks that are asked for and have not ended. */
+  readonly #liveness: Liveness
+  /** Keys of the work that is queued or running. */
   readonly #attended = new Set<string>()
   #watching: { opened: OpenHost; timer: NodeJS.Timeout } | undefined
   #tendedAt = 0
@@ -48,26 +43,26 @@ export class Supervisor {
 
   constructor(context: DriverContext) {
     this.#context = context
-    this.#checks = new Liveness({
-      patience: context.guestPatience,
+    this.#liveness = new Liveness({
+      times: context.livenessTimes,
       runs: () => context.running.runs,
-      ask: (id, answerMs) => askGuest(context, id, answerMs),
+      probe: (id, answerMs) => probeGuest(context, id, answerMs),
       declareDead: (id, run) => this.#declareDead(id, run),
     })
   }
 
   start(opened: OpenHost): void {
-    // What was adopted may not have answered for long.
-    for (const id of this.#context.running.runs.keys()) this.#checks.probeNow(id)
+    // The guest of an adopted sandbox may have been silent for long.
+    for (const id of this.#context.running.runs.keys()) this.#liveness.probeNow(id)
     // `open` has just removed what had expired.
     this.#expiredAt = Date.now()
     this.#watching = { opened, timer: setInterval(() => this.#look(), watchIntervalMs) }
   }
 
-  /** Returns when nobody, callers included, works on anything. */
+  /** Returns when no work is left, that of callers included. */
   async stop(): Promise<void> {
     clearInterval(this.#watching?.timer)
-    // Before the wait too: whoever stops the service may not wait for the end of it.
+    // Flushed before the wait too: the service may be killed during it.
     await Promise.all([this.#flushNow(), this.#context.locks.allSettled()])
     this.#watching = undefined
     await this.#flushNow()
@@ -82,14 +77,14 @@ export class Supervisor {
     this.#onExit = listener
   }
 
-  /** The guest of a sandbox seems not to answer: it is asked at the next look. Costs nothing, as clients can bring it about. */
+  /** Has the guest of a sandbox probed at the next look. Cheap, since clients can cause it. */
   probeNow(id: string): void {
-    this.#checks.probeNow(id)
+    this.#liveness.probeNow(id)
   }
 
   #look(): void {
     if (this.#watching === undefined) return
-    this.#checks.look()
+    this.#liveness.look()
     const { running, lazy, names, network, pool, inventory, quarantineKeptMs } = this.#context
     for (const id of new Set([...running.ended(), ...lazy.ended()])) {
       this.#attend(id, async ({ cgroups }) => {
@@ -117,15 +112,15 @@ export class Supervisor {
   #declareDead(id: string, run: ProcessIdentity): void {
     const { running, log } = this.#context
     this.#attend(id, async ({ cgroups }) => {
-      // Its turn may have come after something else was done with it, or after an answer.
-      if (running.runs.get(id) !== run || !this.#checks.isDead(id, run)) return
+      // Other work, or an answer, may have come before this lock was free.
+      if (running.runs.get(id) !== run || !this.#liveness.isDead(id, run)) return
       log(`the guest of sandbox ${id} does not answer any more: the sandbox is ended`)
       const message = 'the guest of the sandbox stopped answering'
       await this.#end(cgroups, { sandboxId: id, reason: 'runtime_failed', message })
     })
   }
 
-  /** Told even if something of it cannot be removed now: from the first step on it does not count as one that runs. */
+  /** Reports the exit even if something cannot be removed now: the sandbox counts as ended from the first step on. */
   async #end(cgroups: Cgroups, exit: SandboxExit): Promise<void> {
     const { running, inventory } = this.#context
     try {
@@ -135,18 +130,18 @@ export class Supervisor {
     }
   }
 
-  /** Removes in the background what nobody needs any more. */
+  /** Removes unused layers and memory in the background. */
   removeUnused(): void {
     this.#attend(unusedKey, () => this.#context.inventory.removeUnused())
   }
 
-  /** Brings saved memory to the disk in the background. */
+  /** Flushes saved memory in the background. */
   flush(): void {
     this.#flushedAt = Date.now()
     this.#attend(flushKey, () => flushMemory(this.#context))
   }
 
-  /** Does something beside the calls, in its turn; a second time only when the first has ended. */
+  /** Runs work in the background under the lock of `key`, unless the same is queued or running. */
   #attend(key: string, work: (opened: OpenHost) => Promise<void>): void {
     const opened = this.#watching?.opened
     if (opened === undefined || this.#attended.has(key)) return

@@ -23,7 +23,7 @@ import { assertCriu, openHost, releaseHost } from '../host/open-host.ts'
 import type { OpenHost } from '../host/open-host.ts'
 import { createContext } from '../host/context.ts'
 import type { DriverContext, OciDriverOptions } from '../host/context.ts'
-import { freshEtc, standsOn } from '../host/records.ts'
+import { freshEtc, basedOn } from '../host/records.ts'
 import type { SandboxRecord } from '../host/records.ts'
 import { dropStaleMemory, onDiskAlone, removeFence, clearResuming } from '../criu/fence.ts'
 import { Launcher } from '../host/launcher.ts'
@@ -32,22 +32,21 @@ import { Supervisor } from '../host/supervisor.ts'
 
 /** A bound below the 500 layers that overlay takes. */
 const layersMax = 450
-/** While memory is not kept, processes may put their affairs in order before a hibernation. */
+/** Where memory is not kept, processes get this long to end by themselves before a hibernation. */
 const hibernateGraceMs = 3_000
 
-/** Throws `invalid_request` for a subnet that is none. */
+/** Throws `invalid_request` for an illegal subnet. */
 export function createOciDriver(options: OciDriverOptions): RuntimeDriver {
   return new OciDriver(createContext(options))
 }
 
 /**
- * Sandboxes of one host as OCI containers: what the port asks for. What the driver does by itself is in `watch.ts`. Its
- * states:
+ * The sandboxes of one host as OCI containers. `supervisor.ts` has what the driver does unasked. States:
  *
  *     new ── open ──► open ── close ──► new
  *
  * The record of a sandbox or checkpoint is written before anything else of it is made, and removed after everything else:
- * a crash between any two steps is mended by the next `open`. Work on one sandbox is done in locks.
+ * the next `open` repairs what a crash between any two steps leaves. A lock per sandbox serialises work on it.
  */
 class OciDriver implements RuntimeDriver {
   readonly name: string
@@ -96,14 +95,14 @@ class OciDriver implements RuntimeDriver {
       signal?.throwIfAborted()
       const current = await images.current(spec.image)
       const disk = await inventory.freshDisk(id)
-      // From here to `put` nothing waits: what is claimed cannot be claimed twice, nor the checkpoint's layers be removed.
+      // Nothing awaits from here to `put`: no other call can claim the same numbers or remove the checkpoint's layers.
       if (inventory.sandboxes.get(id) !== undefined) throw new ServiceError('conflict', `sandbox ${id} exists`)
       const from = spec.from === undefined ? undefined : inventory.checkpoint(spec.from.checkpointId)
       const record: SandboxRecord = {
         id,
         ...disk,
         ...inventory.claim(),
-        ...(from === undefined ? { ...current, layers: [], ...freshEtc } : standsOn(from, current, bootId())),
+        ...(from === undefined ? { ...current, layers: [], ...freshEtc } : basedOn(from, current, bootId())),
       }
       const recorded = inventory.sandboxes.put(record)
       try {
@@ -121,17 +120,17 @@ class OciDriver implements RuntimeDriver {
       const { cgroups, criu } = this.#host()
       const { inventory, running, pool, log } = this.#context
       const record = inventory.sandbox(sandboxId)
-      // It has ended by itself, which must be told; with its memory gone it is not what hibernates.
+      // A sandbox that ended by itself is reported as an exit; its memory is gone, so it cannot hibernate.
       const isUp = running.isUp(sandboxId)
       if (running.has(sandboxId) && !isUp) throw hasEnded(sandboxId)
       if (isUp && criu.path !== undefined) await this.#memory.save(this.#dumpHost(), record)
       else await running.stop(cgroups, sandboxId, record.slot, hibernateGraceMs)
       const { memory } = inventory.sandbox(sandboxId)
-      // A gigabyte takes seconds to reach the disk, and who wakes the sandbox must not wait for that.
+      // A gigabyte takes seconds to reach the disk, and a wake must not wait for that.
       if (memory !== undefined) this.#supervisor.flush()
       const diskBytes = await pool.referencedBytes(diskOf(record), memory === undefined).catch((error: unknown) => {
-        // It hibernates already, whatever its size is.
-        log(`how much the disk of sandbox ${sandboxId} takes is not known: ${String(error)}`)
+        // The sandbox hibernates already: an unknown size is no failure.
+        log(`the disk size of sandbox ${sandboxId} is not known: ${String(error)}`)
         return 0
       })
       return { sizeBytes: diskBytes + (memory?.bytes ?? 0) }
@@ -145,18 +144,18 @@ class OciDriver implements RuntimeDriver {
       const { slot } = inventory.sandbox(spec.id)
       if (running.isUp(spec.id)) return
       const stop = () => running.stop(opened.cgroups, spec.id, slot)
-      const giveUpMemory = () => dropStaleMemory(this.#context, inventory.sandboxes, inventory.sandbox(spec.id))
+      const dropStale = () => dropStaleMemory(this.#context, inventory.sandboxes, inventory.sandbox(spec.id))
       await stop()
-      // A failure of an earlier wake may not have been written down.
-      const record = await giveUpMemory()
+      // An earlier wake may have failed without writing that down.
+      const record = await dropStale()
       try {
         await this.#launcher.again(opened, record, spec, signal)
       } catch (error) {
-        await cleanUp(this.#context, spec.id, async () => void (await giveUpMemory()))
+        await cleanUp(this.#context, spec.id, async () => void (await dropStale()))
         await cleanUp(this.#context, spec.id, async () => {
           await stop()
-          // Until it has ended CRIU may leave its mark.
-          await giveUpMemory()
+          // CRIU may set its fence until it has ended.
+          await dropStale()
           await clearResuming(inventory.sandboxes, spec.id)
         })
         if (record.memory === undefined || inventory.sandbox(spec.id).memory !== undefined) throw error
@@ -185,7 +184,7 @@ class OciDriver implements RuntimeDriver {
       const { inventory, running, lazy, names, runtime } = this.#context
       const record = inventory.sandbox(spec.id)
       if (running.isUp(spec.id)) {
-        // What is still to come counts too.
+        // Pages that are still to come count too.
         await lazy.whole(spec.id)
         const resources = resourcesOf(spec, bundles.traits)
         await cgroups.assertMemoryFits(names.cgroup(spec.id), resources.memory.limit)
@@ -207,7 +206,10 @@ class OciDriver implements RuntimeDriver {
       const record = inventory.sandbox(sandboxId)
       if (kind === 'full') this.#assertSavable(record)
       if (record.layers.length >= layersMax) {
-        throw new ServiceError('conflict', `this disk stands on ${record.layers.length} checkpoints, which is the most`)
+        throw new ServiceError(
+          'conflict',
+          `this disk is based on ${record.layers.length} checkpoints, which is the most`,
+        )
       }
       const { sizeBytes } = await inventory.addCheckpoint(checkpointId, async () => {
         const memory = kind === 'full' ? await this.#memory.freeze(this.#dumpHost(), record, checkpointId) : undefined
@@ -216,7 +218,7 @@ class OciDriver implements RuntimeDriver {
         const { base, rangeStart } = record
         const inodeEnd = await pool.nextInode(diskOf(record))
         const layer = { checkpointId, rangeStart, ...defined({ inodeEnd }) }
-        // Made now, it is there when the first fork starts.
+        // Made now, so that the first fork need not wait for it.
         if (inodeEnd !== undefined) await bundles.templates.above(inodeEnd)
         const layers = [layer, ...record.layers]
         const sizes = { sizeBytes: bytes + (memory?.bytes ?? 0) }
@@ -266,15 +268,15 @@ class OciDriver implements RuntimeDriver {
     return inventory.sandboxes.all().find((record) => network.subnet.address(record.slot) === peerAddress)?.id
   }
 
-  /** Work on one sandbox, alone. A disk that fills up in the middle of it is told as such, and so is a sandbox that ends. */
+  /** Runs work under the lock of one sandbox. Reports a disk that fills up meanwhile as `no_capacity`, a sandbox that ends as `unavailable`. */
   #locked<Result>(id: string, work: () => Promise<Result>): Promise<Result> {
     const { locks, running } = this.#context
     return locks.run(id, async () => {
       try {
         return await work()
       } catch (error) {
-        const told = asReported(error)
-        if (told !== error) throw told
+        const reported = asReported(error)
+        if (reported !== error) throw reported
         const isOfProcesses = !isServiceError(error) || error.code === 'conflict'
         if (!isOfProcesses || !running.has(id) || running.isUp(id)) throw error
         throw hasEnded(id, error)
@@ -282,7 +284,7 @@ class OciDriver implements RuntimeDriver {
     })
   }
 
-  /** Throws unless the memory of a sandbox can be frozen. */
+  /** Throws unless the memory of a sandbox can be saved. */
   #assertSavable({ id, memory }: SandboxRecord): void {
     assertCriu(this.#host())
     if (!this.#context.running.isUp(id) && memory?.bytes === undefined) {
