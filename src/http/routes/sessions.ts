@@ -1,0 +1,184 @@
+import type { z } from 'zod'
+import type { CreateAgentConfig, Message, SessionEvent, SessionView } from '../../session/index.ts'
+import { sessions as wire } from '../../protocol/http/index.ts'
+import { jsonElements, JsonText } from '../server/json-text.ts'
+import { closed } from '../server/once-closed.ts'
+import { route } from '../server/route.ts'
+import type { Answer } from '../server/route.ts'
+import { milliseconds } from '../server/time.ts'
+
+const tag = 'Sessions'
+
+export const sessionRoutes = [
+  route({
+    method: 'POST',
+    path: '/v1/sessions',
+    tag,
+    summary: 'Create a session: an agent starts on the prompt in a sandbox of its own',
+    description: 'Answers before the sandbox has booted; follow the event stream.',
+    auth: 'key',
+    body: wire.createSession,
+    bodyLimit: 'sessionBodyBytesMax',
+    creates: true,
+    answers: { 201: { description: 'The session', body: wire.session } },
+    errors: ['not_found', 'conflict', 'no_capacity', 'unavailable'],
+    async handle({ orgId, body, creation, reply, deps }) {
+      const input = {
+        prompt: body.prompt,
+        userId: body.user_id,
+        // Many a client sends all fields of its form: an empty one is none.
+        ...(body.user_email ? { userEmail: body.user_email } : {}),
+        ...(body.user_name ? { userName: body.user_name } : {}),
+        ...(body.checkpoint_id === undefined ? {} : { checkpointId: body.checkpoint_id }),
+        ...(body.agent_config === undefined ? {} : { agentConfig: agentConfig(body.agent_config) }),
+      }
+      const options = { creation, sent: closed(reply.raw) }
+      return sessionAnswer(201, await deps.sessions.create(orgId, input, options))
+    },
+  }),
+  route({
+    method: 'GET',
+    path: '/v1/sessions',
+    tag,
+    summary: 'List and search sessions, newest first',
+    description: 'A page of a search may hold less than `limit`, even nothing, and still have a `nextCursor`.',
+    auth: 'key',
+    query: wire.listSessionsQuery,
+    answers: { 200: { description: 'One page', body: wire.sessionList } },
+    async handle({ orgId, query, reply, deps }) {
+      const wanted = {
+        ...(query.user_id === undefined ? {} : { userId: query.user_id }),
+        ...(query.search === undefined ? {} : { search: query.search }),
+        ...(query.limit === undefined ? {} : { limit: query.limit }),
+        ...(query.cursor === undefined ? {} : { cursor: query.cursor }),
+      }
+      const { items, nextCursor } = await deps.sessions.list(orgId, wanted, { sent: closed(reply.raw) })
+      return { statusCode: 200, body: new JsonText(() => listTexts(items, nextCursor)) }
+    },
+  }),
+  route({
+    method: 'GET',
+    path: '/v1/sessions/:sessionId',
+    tag,
+    summary: 'Read a session with its messages and events',
+    auth: 'key',
+    token: 'read',
+    query: wire.ownerQuery,
+    answers: { 200: { description: 'The session', body: wire.session } },
+    errors: ['not_found'],
+    async handle({ orgId, params, query, reply, deps }) {
+      const sent = closed(reply.raw)
+      return sessionAnswer(200, await deps.sessions.get(orgId, params.sessionId, query.user_id, { sent }))
+    },
+  }),
+  route({
+    method: 'DELETE',
+    path: '/v1/sessions/:sessionId',
+    tag,
+    summary: 'End a session and kill its sandbox',
+    description: 'Repeating it is harmless.',
+    auth: 'key',
+    query: wire.ownerQuery,
+    answers: { 200: { description: 'It has ended', body: wire.endedSession } },
+    errors: ['not_found'],
+    async handle({ orgId, params, query, deps }) {
+      await deps.sessions.delete(orgId, params.sessionId, query.user_id)
+      return { statusCode: 200, body: { id: params.sessionId, status: 'ended' } }
+    },
+  }),
+  route({
+    method: 'POST',
+    path: '/v1/sessions/:sessionId/interrupt',
+    tag,
+    summary: 'End the current turn',
+    description: 'It ends with a `result` of subtype `interrupted`. While the agent is idle nothing happens.',
+    auth: 'key',
+    token: 'steer',
+    body: wire.interrupt,
+    answers: { 200: { description: 'The session', body: wire.session } },
+    errors: ['not_found', 'forbidden', 'conflict'],
+    async handle({ orgId, params, body, reply, deps }) {
+      await deps.sessions.interrupt(orgId, params.sessionId, body.user_id)
+      const sent = closed(reply.raw)
+      return sessionAnswer(200, await deps.sessions.get(orgId, params.sessionId, undefined, { sent }))
+    },
+  }),
+]
+
+function agentConfig(config: z.output<typeof wire.agentConfig>): CreateAgentConfig {
+  return {
+    ...(config.system_prompt === undefined ? {} : { systemPrompt: config.system_prompt }),
+    ...(config.skills === undefined ? {} : { skills: config.skills }),
+    ...(config.allowed_tools === undefined ? {} : { allowedTools: config.allowed_tools }),
+    ...(config.cwd === undefined ? {} : { cwd: config.cwd }),
+    ...(config.model === undefined ? {} : { model: config.model }),
+    ...(config.harness === undefined ? {} : { harness: config.harness }),
+    ...(config.max_turns === undefined ? {} : { maxTurns: config.max_turns }),
+    ...(config.max_tokens === undefined ? {} : { maxTokens: config.max_tokens }),
+    ...(config.max_cost_usd === undefined ? {} : { maxCostUsd: config.max_cost_usd }),
+    ...(config.envs === undefined ? {} : { envs: config.envs }),
+  }
+}
+
+export function sessionAnswer(statusCode: number, view: SessionView): Answer {
+  return { statusCode, body: sessionText(view), sessionId: view.session.id }
+}
+
+/** What `sessionBody` is as JSON. */
+export function sessionText(view: SessionView): JsonText {
+  return new JsonText(() => sessionTexts(view))
+}
+
+function* sessionTexts(view: SessionView): Generator<string> {
+  const { messages: _messages, events: _events, ...rest } = sessionBody({ ...view, messages: [], events: [] })
+  yield `${JSON.stringify(rest).slice(0, -1)},"messages":[`
+  yield* jsonElements(view.messages, (message) => [JSON.stringify(messageBody(message))])
+  yield '],"events":['
+  yield* jsonElements(view.events, (event) => [JSON.stringify(eventBody(event))])
+  yield ']}'
+}
+
+function* listTexts(views: readonly SessionView[], nextCursor: string | undefined): Generator<string> {
+  yield '{"data":['
+  yield* jsonElements(views, sessionTexts)
+  yield `],"nextCursor":${JSON.stringify(nextCursor ?? null)}}`
+}
+
+export function sessionBody({
+  session,
+  messages,
+  events,
+  previewUrl,
+  costUsd,
+}: SessionView): z.output<typeof wire.session> {
+  return {
+    id: session.id,
+    status: session.status,
+    activity: session.activity,
+    sandboxId: session.sandboxId,
+    previewUrl,
+    project: { title: session.title, framework: session.framework, artifacts: session.artifacts },
+    messages: messages.map(messageBody),
+    events: events.map(eventBody),
+    userId: session.userId,
+    usage: {
+      inputTokens: session.inputTokens,
+      cacheReadTokens: session.cacheReadTokens,
+      cacheWriteTokens: session.cacheWriteTokens,
+      outputTokens: session.outputTokens,
+      ...(costUsd === undefined ? {} : { totalCostUsd: costUsd }),
+    },
+    ...(session.userEmail === undefined ? {} : { userEmail: session.userEmail }),
+    ...(session.userName === undefined ? {} : { userName: session.userName }),
+    createdAt: milliseconds(session.createdAt),
+    updatedAt: milliseconds(session.updatedAt),
+  }
+}
+
+export function messageBody({ id, role, content, state, createdAt }: Message): z.output<typeof wire.message> {
+  return { id, role, content, ...(state === undefined ? {} : { state }), createdAt: milliseconds(createdAt) }
+}
+
+export function eventBody({ id, type, level, message, createdAt }: SessionEvent): z.output<typeof wire.event> {
+  return { id, type, level, message, createdAt: milliseconds(createdAt) }
+}
