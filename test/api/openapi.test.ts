@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs'
 import { test } from 'node:test'
 import { errorCodes } from '../../src/errors.ts'
 import { statusByCode } from '../../src/http/server/errors.ts'
-import { openApiDocument, openApiFile, openApiText } from '../../src/http/server/openapi-file.ts'
+import { openApiDocument, openApiFile, openApiText } from '../../src/http/server/openapi.ts'
 import { routes } from '../../src/http/routes/index.ts'
 
 test('openapi.json is what the routes say now', () => {

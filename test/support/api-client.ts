@@ -3,7 +3,7 @@ import { request as httpRequest } from 'node:http'
 import type { IncomingHttpHeaders } from 'node:http'
 import { Ajv2020 } from 'ajv/dist/2020.js'
 import type { JsonObject, OpenApi } from '../../src/http/server/openapi.ts'
-import { openApiDocument } from '../../src/http/server/openapi-file.ts'
+import { openApiDocument } from '../../src/http/server/openapi.ts'
 
 export interface ApiRequest {
   /** Sent as JSON, or as it is when it is bytes. */

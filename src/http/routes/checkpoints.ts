@@ -1,12 +1,13 @@
 import { z } from 'zod'
 import type { Checkpoint, StartedSandbox, StartFromCheckpoint } from '../../sandbox/index.ts'
 import { checkpoints as wire, common, sandboxes } from '../../protocol/http/index.ts'
-import { refuseNotBuilt } from '../server/body.ts'
+import { refuseNotBuilt } from '../server/validation.ts'
 import type { HttpDeps } from '../server/config.ts'
 import { asServiceError, sandboxErrorBody } from '../server/errors.ts'
 import { emptyObject, noContent, route, wakingErrors } from '../server/route.ts'
 import { startResult } from './sandboxes.ts'
 import { seconds } from '../server/time.ts'
+import { defined } from '../../lib/defined.ts'
 
 const tag = 'Checkpoints'
 export const checkpointRoutes = [
@@ -26,8 +27,7 @@ export const checkpointRoutes = [
     async handle({ orgId, params, body, creation, deps }) {
       const input = {
         name: body.name,
-        ...(body.kind === undefined ? {} : { kind: body.kind }),
-        ...(body.retentionPolicy === undefined ? {} : { retentionPolicy: body.retentionPolicy }),
+        ...defined({ kind: body.kind, retentionPolicy: body.retentionPolicy }),
       }
       const checkpoint = await deps.sandboxes.checkpoints.create(orgId, params.id, input, { creation })
       return { statusCode: 201, body: checkpointBody(checkpoint) }
@@ -102,9 +102,7 @@ export const checkpointRoutes = [
     async handle({ orgId, params, body, creation, deps }) {
       refuseNotBuilt(body, ['secretStore'])
       const input: StartFromCheckpoint = {
-        ...(body.timeout === undefined ? {} : { timeoutSeconds: body.timeout }),
-        ...(body.envs === undefined ? {} : { envs: body.envs }),
-        ...(body.memoryMB === undefined ? {} : { memoryMb: body.memoryMB }),
+        ...defined({ timeoutSeconds: body.timeout, envs: body.envs, memoryMb: body.memoryMB }),
       }
       const { checkpointId } = params
       if (body.count !== undefined) {
@@ -143,6 +141,6 @@ function checkpointBody(checkpoint: Checkpoint): z.output<typeof wire.checkpoint
       envs: sandboxConfig.envs,
     },
     createdAt: seconds(checkpoint.createdAt),
-    ...(checkpoint.error === undefined ? {} : { error: checkpoint.error }),
+    ...defined({ error: checkpoint.error }),
   }
 }

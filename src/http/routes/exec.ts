@@ -1,10 +1,11 @@
 import { z } from 'zod'
+import { common, exec as wire } from '../../protocol/http/index.ts'
 import type { ProcessInfo, RunCommand } from '../../sandbox/index.ts'
-import { exec as wire } from '../../protocol/http/index.ts'
-import { attach, carryExec, wantsUpgrade } from '../server/exec-socket.ts'
+import { attach, carryExec, carryPty, wantsUpgrade } from '../server/exec-socket.ts'
 import { closed } from '../server/once-closed.ts'
-import { noContent, route, wakingErrors } from '../server/route.ts'
+import { emptyObject, noContent, route, wakingErrors } from '../server/route.ts'
 import { reportedSeconds } from '../server/time.ts'
+import { defined } from '../../lib/defined.ts'
 
 const tag = 'Exec'
 
@@ -74,7 +75,7 @@ export const execRoutes = [
       const { maxRunAfterDisconnect } = body
       const input = {
         ...runCommand(body),
-        ...(maxRunAfterDisconnect === undefined ? {} : { maxRunAfterDisconnectSeconds: maxRunAfterDisconnect }),
+        ...defined({ maxRunAfterDisconnectSeconds: maxRunAfterDisconnect }),
       }
       const info = await deps.sandboxes.exec.start(orgId, params.id, input, { creation })
       return { statusCode: 201, body: execBody(params.id, info) }
@@ -122,16 +123,72 @@ export const execRoutes = [
       return noContent
     },
   }),
+  route({
+    method: 'POST',
+    path: '/api/sandboxes/:id/pty',
+    tag: 'Terminals',
+    summary: 'Start a terminal',
+    auth: 'key',
+    body: wire.startPty,
+    creates: true,
+    answers: { 201: { description: 'It runs', body: wire.ptySession } },
+    errors: wakingErrors,
+    async handle({ orgId, params, body, creation, deps }) {
+      const input = {
+        cols: body.cols,
+        rows: body.rows,
+        ...defined({ shell: body.shell, cwd: body.cwd, envs: body.envs, user: body.user }),
+      }
+      const info = await deps.sandboxes.exec.startPty(orgId, params.id, input, { creation })
+      return { statusCode: 201, body: { sessionID: info.id, sandboxID: params.id } }
+    },
+  }),
+  route({
+    method: 'GET',
+    path: '/api/sandboxes/:id/pty/:ptyId',
+    tag: 'Terminals',
+    summary: 'Attach to a terminal (WebSocket)',
+    description: 'Raw bytes both ways. Kept output comes first, from `offset` on.',
+    auth: 'key_or_query',
+    query: wire.attachQuery,
+    answers: { 101: { description: 'Attached' } },
+    errors: wakingErrors,
+    handle: wantsUpgrade,
+    upgrade: async (call) => attach(call, call.params.ptyId, carryPty, 'pty'),
+  }),
+  route({
+    method: 'POST',
+    path: '/api/sandboxes/:id/pty/:ptyId/resize',
+    tag: 'Terminals',
+    summary: 'Resize a terminal',
+    auth: 'key',
+    body: wire.resizePty,
+    answers: { 200: { description: 'Resized', body: common.empty } },
+    errors: wakingErrors,
+    async handle({ orgId, params, body, deps }) {
+      await deps.sandboxes.exec.resizePty(orgId, params.id, params.ptyId, body.cols, body.rows)
+      return emptyObject
+    },
+  }),
+  route({
+    method: 'DELETE',
+    path: '/api/sandboxes/:id/pty/:ptyId',
+    tag: 'Terminals',
+    summary: 'End a terminal',
+    auth: 'key',
+    answers: { 204: { description: 'It has ended' } },
+    errors: wakingErrors,
+    async handle({ orgId, params, deps }) {
+      await deps.sandboxes.exec.deletePty(orgId, params.id, params.ptyId)
+      return noContent
+    },
+  }),
 ]
 
 function runCommand(body: z.output<typeof wire.runCommand>): RunCommand {
   return {
     cmd: body.cmd,
-    ...(body.args === undefined ? {} : { args: body.args }),
-    ...(body.envs === undefined ? {} : { envs: body.envs }),
-    ...(body.cwd === undefined ? {} : { cwd: body.cwd }),
-    ...(body.user === undefined ? {} : { user: body.user }),
-    ...(body.timeout === undefined ? {} : { timeoutSeconds: body.timeout }),
+    ...defined({ args: body.args, envs: body.envs, cwd: body.cwd, user: body.user, timeoutSeconds: body.timeout }),
   }
 }
 

@@ -3,6 +3,7 @@ import type { Patch } from '../../sandbox/index.ts'
 import { checkpoints as wire } from '../../protocol/http/index.ts'
 import { noContent, route } from '../server/route.ts'
 import { seconds } from '../server/time.ts'
+import { defined } from '../../lib/defined.ts'
 
 const tag = 'Patches'
 
@@ -24,7 +25,7 @@ export const patchRoutes = [
       const input = {
         script: body.script,
         strategy: body.strategy,
-        ...(body.description === undefined ? {} : { description: body.description }),
+        ...defined({ description: body.description }),
       }
       const patch = await deps.sandboxes.patches.create(orgId, params.checkpointId, input, { creation })
       return { statusCode: 201, body: { patch: patchBody(patch) } }

@@ -6,6 +6,7 @@ import type { HttpDeps } from '../server/config.ts'
 import { noContent, route } from '../server/route.ts'
 import { previewAuthOf } from './sandboxes.ts'
 import { seconds } from '../server/time.ts'
+import { defined } from '../../lib/defined.ts'
 
 const tag = 'Previews'
 
@@ -33,7 +34,7 @@ export const previewRoutes = [
       const { scheme, token } = authConfig ?? {}
       const input = {
         port,
-        ...(domain === undefined ? {} : { domain }),
+        ...defined({ domain }),
         ...(authConfig === null ? { auth: null } : {}),
         ...(scheme === undefined && token === undefined ? {} : { auth: previewAuthOf({ token }) }),
       }
@@ -92,8 +93,7 @@ function previewBody(preview: Preview, { sandboxes }: HttpDeps): z.output<typeof
     sandboxId: preview.sandboxId,
     orgId: preview.orgId,
     hostname: sandboxes.previews.hostname(preview.sandboxId, preview.port),
-    ...(preview.customHostname === undefined ? {} : { customHostname: preview.customHostname }),
-    ...(verification === undefined ? {} : { verification }),
+    ...defined({ customHostname: preview.customHostname, verification }),
     port: preview.port,
     sslStatus: preview.sslStatus,
     authConfig: preview.authScheme === undefined ? {} : { scheme: preview.authScheme },

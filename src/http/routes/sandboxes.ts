@@ -1,13 +1,17 @@
-import type { Sandbox, StartedSandbox } from '../../sandbox/index.ts'
-import { sandboxes as wire } from '../../protocol/http/index.ts'
-import { refuseNotBuilt } from '../server/body.ts'
-import type { HttpConfig, HttpDeps } from '../server/config.ts'
-import { noContent, route, wakingErrors } from '../server/route.ts'
-import { seconds } from '../server/time.ts'
 import { z } from 'zod'
+import { common, sandboxes as wire } from '../../protocol/http/index.ts'
+import type { Sandbox, StartedSandbox } from '../../sandbox/index.ts'
+import { refuseNotBuilt } from '../server/validation.ts'
+import type { HttpConfig, HttpDeps } from '../server/config.ts'
+import { emptyObject, noContent, route, wakingErrors } from '../server/route.ts'
+import type { Answer, Route } from '../server/route.ts'
+import { seconds } from '../server/time.ts'
+import { defined } from '../../lib/defined.ts'
 
 const tag = 'Sandboxes'
 const notBuiltFields = ['image', 'snapshot', 'secretStore', 'webhooks'] as const
+
+const errors = ['not_found', 'conflict', 'sandbox_stopped', 'no_capacity', 'unavailable'] as const
 
 export const sandboxRoutes = [
   route({
@@ -24,12 +28,14 @@ export const sandboxRoutes = [
       refuseNotBuilt(body, notBuiltFields)
       const input = {
         image: body.templateID,
-        ...(body.timeout === undefined ? {} : { timeoutSeconds: body.timeout }),
-        ...(body.cpuCount === undefined ? {} : { cpuCount: body.cpuCount }),
-        ...(body.memoryMB === undefined ? {} : { memoryMb: body.memoryMB }),
-        ...(body.diskMB === undefined ? {} : { diskMb: body.diskMB }),
-        ...(body.envs === undefined ? {} : { envs: body.envs }),
-        ...(body.metadata === undefined ? {} : { metadata: body.metadata }),
+        ...defined({
+          timeoutSeconds: body.timeout,
+          cpuCount: body.cpuCount,
+          memoryMb: body.memoryMB,
+          diskMb: body.diskMB,
+          envs: body.envs,
+          metadata: body.metadata,
+        }),
         ...(body.previewAuth === undefined ? {} : { previewAuth: previewAuthOf(body.previewAuth) }),
       }
       const started = await deps.sandboxes.create(orgId, input, { creation })
@@ -53,9 +59,9 @@ export const sandboxRoutes = [
     },
     async handle({ orgId, query, deps }) {
       const page = await deps.sandboxes.list(orgId, {
-        ...(query.status === undefined ? {} : { status: query.status }),
+        ...defined({ status: query.status }),
         limit: query.limit ?? 1000,
-        ...(query.cursor === undefined ? {} : { cursor: query.cursor }),
+        ...defined({ cursor: query.cursor }),
       })
       return {
         statusCode: 200,
@@ -119,6 +125,76 @@ export const sandboxRoutes = [
       return { statusCode: 200, body: startResult({ sandbox }, deps.config) }
     },
   }),
+  startAgain('reboot', 'End all processes and start a sandbox again on its disk', 'reboot'),
+  startAgain('power-cycle', 'The same without asking its processes', 'powerCycle'),
+  route({
+    method: 'POST',
+    path: '/api/sandboxes/:id/scale',
+    tag,
+    summary: 'Change memory, and CPU in step, while it runs',
+    description: 'One CPU for each 4096 MB, and never fewer than it has.',
+    auth: 'key',
+    body: wire.scaleBody,
+    answers: { 200: { description: 'What it has now', body: wire.scaled } },
+    errors,
+    async handle({ orgId, params, body, deps }) {
+      const { id, memoryMb, cpuCount } = await deps.sandboxes.scale(orgId, params.id, body.memoryMB)
+      return { statusCode: 200, body: { sandboxID: id, memoryMB: memoryMb, cpuPercent: cpuCount * 100 } }
+    },
+  }),
+  route({
+    method: 'POST',
+    path: '/api/sandboxes/:id/timeout',
+    tag: 'Sandboxes',
+    summary: 'Set the idle timeout of a sandbox',
+    description: 'Whole seconds; replaces the current value and restarts its clock. 0 means never.',
+    auth: 'key',
+    body: wire.setTimeoutBody,
+    answers: { 200: { description: 'Set', body: common.empty } },
+    errors: ['not_found', 'conflict', 'sandbox_stopped'],
+    async handle({ orgId, params, body, deps }) {
+      await deps.sandboxes.setTimeout(orgId, params.id, body.timeout)
+      return emptyObject
+    },
+  }),
+  route({
+    method: 'GET',
+    path: '/api/sandboxes/:id/tags',
+    tag: 'Tags',
+    summary: 'Read the tags of a sandbox',
+    auth: 'key',
+    answers: { 200: { description: 'Its tags', body: wire.tags } },
+    errors: ['not_found'],
+    async handle({ orgId, params, deps }) {
+      return tagsAnswer(await deps.sandboxes.get(orgId, params.id))
+    },
+  }),
+  route({
+    method: 'PUT',
+    path: '/api/sandboxes/:id/tags',
+    tag: 'Tags',
+    summary: 'Replace the tags of a sandbox',
+    description:
+      'The body is the bare map: at most 50 keys of 1 to 128 characters `A–Z a–z 0–9 _ . - :`, values up to 256.',
+    auth: 'key',
+    body: wire.putTags,
+    answers: { 200: { description: 'Its tags', body: wire.tags } },
+    errors: ['not_found', 'sandbox_stopped'],
+    async handle({ orgId, params, body, deps }) {
+      return tagsAnswer(await deps.sandboxes.setTags(orgId, params.id, body))
+    },
+  }),
+  route({
+    method: 'GET',
+    path: '/api/tags',
+    tag: 'Tags',
+    summary: 'List the tag keys in use',
+    auth: 'key',
+    answers: { 200: { description: 'Keys of all sandboxes that are not stopped', body: wire.tagKeys } },
+    async handle({ orgId, deps }) {
+      return { statusCode: 200, body: { keys: await deps.sandboxes.tagKeys(orgId) } }
+    },
+  }),
 ]
 
 /** The parts that every answer about a sandbox has. */
@@ -140,7 +216,7 @@ function startFields(
 export function startResult(started: StartedSandbox, config: HttpConfig): z.output<typeof wire.startResult> {
   return {
     ...startFields(started.sandbox, config),
-    ...(started.previewAuthToken === undefined ? {} : { previewAuthToken: started.previewAuthToken }),
+    ...defined({ previewAuthToken: started.previewAuthToken }),
   }
 }
 
@@ -154,11 +230,30 @@ function sandboxBody(sandbox: Sandbox, { config, sandboxes }: HttpDeps): z.outpu
     tagsLastUpdatedAt: seconds(sandbox.tagsUpdatedAt),
     startedAt: seconds(sandbox.startedAt),
     endAt: seconds(sandboxes.endAt(sandbox)),
-    ...(sandbox.reason === undefined ? {} : { reason: sandbox.reason }),
-    ...(sandbox.reasonMessage === undefined ? {} : { reasonMessage: sandbox.reasonMessage }),
+    ...defined({ reason: sandbox.reason, reasonMessage: sandbox.reasonMessage }),
   }
 }
 
 export function previewAuthOf(auth: { token?: string | undefined }): { scheme: 'bearer'; token?: string } {
   return { scheme: 'bearer', ...(auth.token === undefined ? {} : { token: auth.token }) }
+}
+
+function startAgain(button: string, summary: string, operation: 'reboot' | 'powerCycle'): Route {
+  return route({
+    method: 'POST',
+    path: `/api/sandboxes/:id/${button}`,
+    tag,
+    summary,
+    auth: 'key',
+    answers: { 200: { description: 'It runs again', body: common.empty } },
+    errors,
+    async handle({ orgId, params, deps }) {
+      await deps.sandboxes[operation](orgId, params.id)
+      return emptyObject
+    },
+  })
+}
+
+function tagsAnswer(sandbox: Sandbox): Answer {
+  return { statusCode: 200, body: { tags: sandbox.tags, tagsLastUpdatedAt: seconds(sandbox.tagsUpdatedAt) } }
 }

@@ -7,7 +7,7 @@ import type { ExportRecord, SessionExport } from '../../session/index.ts'
 import { onceClosed } from '../server/once-closed.ts'
 import { route } from '../server/route.ts'
 import { eventBody, messageBody, sessionBody } from './sessions.ts'
-import { exportCaps } from '../server/stream-caps.ts'
+import { exportCaps } from '../server/streams.ts'
 import { milliseconds } from '../server/time.ts'
 
 /** A client that takes nothing for this long is dropped. */

@@ -1,11 +1,12 @@
 import type { z } from 'zod'
-import type { CreateAgentConfig, Message, SessionEvent, SessionView } from '../../session/index.ts'
 import { sessions as wire } from '../../protocol/http/index.ts'
+import type { CreateAgentConfig, Message, SessionEvent, SessionView } from '../../session/index.ts'
 import { jsonElements, JsonText } from '../server/json-text.ts'
 import { closed } from '../server/once-closed.ts'
-import { route } from '../server/route.ts'
+import { route, wakingErrors } from '../server/route.ts'
 import type { Answer } from '../server/route.ts'
 import { milliseconds } from '../server/time.ts'
+import { defined } from '../../lib/defined.ts'
 
 const tag = 'Sessions'
 
@@ -29,7 +30,7 @@ export const sessionRoutes = [
         // Many a client sends all fields of its form: an empty one is none.
         ...(body.user_email ? { userEmail: body.user_email } : {}),
         ...(body.user_name ? { userName: body.user_name } : {}),
-        ...(body.checkpoint_id === undefined ? {} : { checkpointId: body.checkpoint_id }),
+        ...defined({ checkpointId: body.checkpoint_id }),
         ...(body.agent_config === undefined ? {} : { agentConfig: agentConfig(body.agent_config) }),
       }
       const options = { creation, sent: closed(reply.raw) }
@@ -47,10 +48,7 @@ export const sessionRoutes = [
     answers: { 200: { description: 'One page', body: wire.sessionList } },
     async handle({ orgId, query, reply, deps }) {
       const wanted = {
-        ...(query.user_id === undefined ? {} : { userId: query.user_id }),
-        ...(query.search === undefined ? {} : { search: query.search }),
-        ...(query.limit === undefined ? {} : { limit: query.limit }),
-        ...(query.cursor === undefined ? {} : { cursor: query.cursor }),
+        ...defined({ userId: query.user_id, search: query.search, limit: query.limit, cursor: query.cursor }),
       }
       const { items, nextCursor } = await deps.sessions.list(orgId, wanted, { sent: closed(reply.raw) })
       return { statusCode: 200, body: new JsonText(() => listTexts(items, nextCursor)) }
@@ -103,20 +101,119 @@ export const sessionRoutes = [
       return sessionAnswer(200, await deps.sessions.get(orgId, params.sessionId, undefined, { sent }))
     },
   }),
+  route({
+    method: 'POST',
+    path: '/v1/sessions/:sessionId/messages',
+    tag: 'Sessions',
+    summary: 'Send a message to the agent',
+    description: 'Answers at once. While the agent works the message waits its turn, in order; none is lost.',
+    auth: 'key',
+    token: 'steer',
+    body: wire.sendMessage,
+    creates: true,
+    answers: { 200: { description: 'The session with the message appended', body: wire.session } },
+    errors: ['not_found', 'forbidden', 'conflict'],
+    async handle({ orgId, params, body, creation, reply, deps }) {
+      const input = { message: body.message, userId: body.user_id }
+      const options = { creation, sent: closed(reply.raw) }
+      return sessionAnswer(200, await deps.sessions.sendMessage(orgId, params.sessionId, input, options))
+    },
+  }),
+  route({
+    method: 'DELETE',
+    path: '/v1/sessions/:sessionId/messages/:messageId',
+    tag: 'Sessions',
+    summary: 'Take a message back that still waits',
+    description: 'Only while its `state` is `queued`; the agent never hears of it.',
+    auth: 'key',
+    token: 'steer',
+    query: wire.ownerQuery,
+    answers: { 200: { description: 'The session, in which the message is `cancelled`', body: wire.session } },
+    errors: ['not_found', 'conflict'],
+    async handle({ orgId, params, query, reply, deps }) {
+      const { sessionId, messageId } = params
+      const sent = closed(reply.raw)
+      return sessionAnswer(200, await deps.sessions.cancelMessage(orgId, sessionId, messageId, query.user_id, { sent }))
+    },
+  }),
+  route({
+    method: 'POST',
+    path: '/v1/sessions/:sessionId/fork',
+    tag: 'Sessions',
+    summary: 'Make a session that goes on from where this one stands',
+    description:
+      'It has the messages, the conversation and the files of this moment, a sandbox and an event stream of its own, and a ' +
+      'budget of its own. Only an idle session can be forked; 409 while it works.',
+    auth: 'key',
+    body: wire.fork,
+    creates: true,
+    answers: { 201: { description: 'The new session', body: wire.session } },
+    errors: [...wakingErrors, 'forbidden'],
+    async handle({ orgId, params, body, creation, reply, deps }) {
+      const options = { creation, sent: closed(reply.raw) }
+      return sessionAnswer(201, await deps.sessions.fork(orgId, params.sessionId, body.user_id, options))
+    },
+  }),
+  route({
+    method: 'POST',
+    path: '/v1/sessions/:sessionId/restart',
+    tag: 'Sessions',
+    summary: 'Give a session whose sandbox was lost a new one',
+    description:
+      'The new sandbox has another id and preview URL. It starts from `checkpoint_id`, with the conversation and files of ' +
+      'then, or bare. Messages that wait go on in it. 409 while the sandbox is there.',
+    auth: 'key',
+    body: wire.restart,
+    creates: true,
+    answers: { 200: { description: 'The session with its new sandbox', body: wire.session } },
+    errors: ['not_found', 'forbidden', 'conflict'],
+    async handle({ orgId, params, body, creation, reply, deps }) {
+      const input = {
+        userId: body.user_id,
+        ...defined({ checkpointId: body.checkpoint_id }),
+      }
+      const options = { creation, sent: closed(reply.raw) }
+      return sessionAnswer(200, await deps.sessions.restart(orgId, params.sessionId, input, options))
+    },
+  }),
+  route({
+    method: 'POST',
+    path: '/v1/sessions/:sessionId/tokens',
+    tag: 'Sessions',
+    summary: 'Make a token with which a browser reads or steers this session',
+    description:
+      'It goes into the URL as `?token=`. `read` opens the session and its event stream; `steer` also messages, their ' +
+      'cancellation and interrupts. When the session has ended only the rest of the stream is left.',
+    auth: 'key',
+    body: wire.createToken,
+    creates: true,
+    answers: { 201: { description: 'The token, shown this once', body: wire.accessToken } },
+    errors: ['not_found', 'forbidden', 'conflict'],
+    async handle({ orgId, params, body, deps }) {
+      const { token, expiresAt } = await deps.sessions.createToken(orgId, params.sessionId, {
+        userId: body.user_id,
+        scope: body.scope,
+        ...defined({ ttlSeconds: body.ttl }),
+      })
+      return { statusCode: 201, body: { token, expiresAt: milliseconds(expiresAt) } }
+    },
+  }),
 ]
 
 function agentConfig(config: z.output<typeof wire.agentConfig>): CreateAgentConfig {
   return {
-    ...(config.system_prompt === undefined ? {} : { systemPrompt: config.system_prompt }),
-    ...(config.skills === undefined ? {} : { skills: config.skills }),
-    ...(config.allowed_tools === undefined ? {} : { allowedTools: config.allowed_tools }),
-    ...(config.cwd === undefined ? {} : { cwd: config.cwd }),
-    ...(config.model === undefined ? {} : { model: config.model }),
-    ...(config.harness === undefined ? {} : { harness: config.harness }),
-    ...(config.max_turns === undefined ? {} : { maxTurns: config.max_turns }),
-    ...(config.max_tokens === undefined ? {} : { maxTokens: config.max_tokens }),
-    ...(config.max_cost_usd === undefined ? {} : { maxCostUsd: config.max_cost_usd }),
-    ...(config.envs === undefined ? {} : { envs: config.envs }),
+    ...defined({
+      systemPrompt: config.system_prompt,
+      skills: config.skills,
+      allowedTools: config.allowed_tools,
+      cwd: config.cwd,
+      model: config.model,
+      harness: config.harness,
+      maxTurns: config.max_turns,
+      maxTokens: config.max_tokens,
+      maxCostUsd: config.max_cost_usd,
+      envs: config.envs,
+    }),
   }
 }
 
@@ -166,10 +263,9 @@ export function sessionBody({
       cacheReadTokens: session.cacheReadTokens,
       cacheWriteTokens: session.cacheWriteTokens,
       outputTokens: session.outputTokens,
-      ...(costUsd === undefined ? {} : { totalCostUsd: costUsd }),
+      ...defined({ totalCostUsd: costUsd }),
     },
-    ...(session.userEmail === undefined ? {} : { userEmail: session.userEmail }),
-    ...(session.userName === undefined ? {} : { userName: session.userName }),
+    ...defined({ userEmail: session.userEmail, userName: session.userName }),
     createdAt: milliseconds(session.createdAt),
     updatedAt: milliseconds(session.updatedAt),
   }

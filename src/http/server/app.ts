@@ -1,5 +1,5 @@
 import type { EventEmitter } from 'node:events'
-import type { RequestListener, Server } from 'node:http'
+import type { RequestListener, Server, ServerResponse } from 'node:http'
 import type { Duplex } from 'node:stream'
 import websocket from '@fastify/websocket'
 import Fastify from 'fastify'
@@ -7,7 +7,7 @@ import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { ServiceError } from '../../errors.ts'
 import { Authentication } from './auth.ts'
 import type { Caller } from './auth.ts'
-import { bodyBudget, check, parseJson, readBody } from './body.ts'
+import { registerBodies } from './bodies.ts'
 import { headerBytesMax } from './config.ts'
 import type { HttpDeps, HttpLimits } from './config.ts'
 import { asServiceError, errorAnswer } from './errors.ts'
@@ -18,17 +18,14 @@ import { closed } from './once-closed.ts'
 import type { OpenApi } from './openapi.ts'
 import type { Answer, Call, Route, WebSocketLike } from './route.ts'
 import { sessionText } from '../routes/sessions.ts'
-import { dropWhenStalled } from './stalled.ts'
 import type { Streams } from './streams.ts'
-import type { BodyBudget } from '../../lib/held-body.ts'
+import { schemaOf, validateWithZod } from './validation.ts'
 import { lingerOnClose } from '../../lib/linger.ts'
+import { defined } from '../../lib/defined.ts'
 import { TokenBuckets } from '../../lib/token-bucket.ts'
 
-/** One message of input from a WebSocket client. */
+/** Bounds one message of a WebSocket client. */
 const messageBytesMax = 8 * 1024 * 1024
-/** What an id in a path can look like; anything else names nothing. */
-const idPattern = /^[A-Za-z0-9_.-]{1,128}$/
-
 export interface AppOptions {
   deps: HttpDeps
   limits: HttpLimits
@@ -45,20 +42,20 @@ export interface AppOptions {
 declare module 'fastify' {
   interface FastifyRequest {
     caller?: Caller
-    takeSocket?: (socket: WebSocketLike) => void
+    takeSocket?: ((socket: WebSocketLike) => void) | undefined
   }
 }
 
-/** Fastify routes, and nothing more: bodies, checks, errors and logs are ours, so that each is in one place. */
 export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   const { deps, limits, metrics, routes } = options
   const app = Fastify({
     serverFactory: (listener) => options.createServer(listener),
     trustProxy: deps.config.trustProxy ?? false,
+    bodyLimit: limits.bodyBytesMax,
     exposeHeadRoutes: false,
     return503OnClosing: false,
     clientErrorHandler: (error, socket) => refuseMalformed(error, socket),
-    // No parameter of a request is longer than its head: what an id can be is told by `idPattern`.
+    // Fastify must not refuse a long parameter: `validation.ts` answers it.
     routerOptions: { maxParamLength: headerBytesMax },
     frameworkErrors: (error, request, reply) => {
       let refusal: unknown = error
@@ -70,17 +67,14 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
       void sendError(options, refusal, request, reply)
     },
   })
-  const bodies = bodyBudget(limits)
   const idempotency = new Idempotency(deps.idempotency)
   const buckets = new TokenBuckets({ perSecond: limits.requestsPerSecond, burst: limits.requestBurst })
   const authentication = new Authentication(deps, buckets)
 
-  // Handlers read the request themselves: as JSON with a limit of their own, or as a stream.
-  app.removeAllContentTypeParsers()
-  app.addContentTypeParser('*', (_request, _payload, done) => done(null))
-
+  registerBodies(app, limits)
+  validateWithZod(app)
   await app.register(websocket, {
-    // The plugin only listens to upgrades on it; those of previews never get here.
+    // The plugin only listens to `upgrade`; upgrades of previews do not reach it.
     options: { server: options.upgrades as Server, maxPayload: messageBytesMax },
     preClose: (done) => done(),
     errorHandler: (error, socket) => {
@@ -91,8 +85,6 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
 
   app.addHook('onRequest', async (request, reply) => {
     reply.headers(openToBrowsers)
-    // Bodies are read for what the route says they are. Fastify would refuse a type that it cannot parse.
-    delete request.raw.headers['content-type']
     if (request.method === 'OPTIONS') await reply.code(204).headers(preflight).send()
   })
   app.addHook('onResponse', async (request, reply) => {
@@ -120,118 +112,80 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
     )
   })
 
-  const handling: Handling = { ...options, bodies, idempotency }
   for (const route of routes) {
+    const { body, bodyLimit, upgrade } = route
     app.route({
       method: route.method,
       url: route.path,
-      // Fastify would otherwise answer a websocket request on a plain route by opening and closing it.
-      preHandler: async (request, reply) => {
+      schema: schemaOf(route),
+      config: defined({ body }),
+      ...defined({ bodyLimit: bodyLimit && limits[bodyLimit] }),
+      onRequest: async (request) => {
         const caller = await authentication.admit(request, route)
         if (caller !== undefined) request.caller = caller
-        if (!request.ws) return
-        if (route.upgrade === undefined) throw new ServiceError('invalid_request', 'this address takes no WebSockets')
-        request.takeSocket = await route.upgrade(call(options, route, request, reply))
+        // Without this error the plugin would open and close a WebSocket.
+        if (request.ws && upgrade === undefined) {
+          throw new ServiceError('invalid_request', 'this address takes no WebSockets')
+        }
       },
-      handler: async (request, reply) => await handle(handling, route, request, reply),
-      ...(route.upgrade === undefined
-        ? {}
-        : { wsHandler: (socket: WebSocketLike, request: FastifyRequest) => request.takeSocket?.(socket) }),
+      preHandler: async (request, reply) => {
+        if (request.ws) request.takeSocket = await upgrade?.(callOf(options, request, reply))
+      },
+      handler: async (request, reply) => {
+        const answer = await run(route, callOf(options, request, reply), idempotency)
+        if (answer !== undefined) sendAnswer(answer, reply, limits)
+      },
+      ...defined({
+        wsHandler: upgrade && ((socket: WebSocketLike, request: FastifyRequest) => request.takeSocket?.(socket)),
+      }),
     })
   }
   await app.ready()
   return app
 }
 
-interface Handling extends AppOptions {
-  bodies: BodyBudget
-  idempotency: Idempotency
-}
-
-async function handle(options: Handling, route: Route, request: FastifyRequest, reply: FastifyReply): Promise<void> {
-  const { deps } = options
-  const { body, hash } = await receive(options, route, request)
-  const ready = call(options, route, request, reply, body)
-  const key = request.headers['idempotency-key']
-  const answer =
-    typeof key === 'string' && request.caller !== undefined && hash !== undefined
-      ? await options.idempotency.once(
-          { orgId: request.caller.organisation.id, key, caller: request.caller, hash },
-          {
-            run: async (creation) => (await route.handle({ ...ready, creation })) ?? { statusCode: 204 },
-            failed: (error) => errorAnswer(error, pathOf(request)),
-            session: async (id) =>
-              sessionText(await deps.sessions.get(ready.orgId, id, undefined, { sent: closed(reply.raw) })),
-          },
-        )
-      : await route.handle(ready)
-  if (answer !== undefined) sendAnswer(answer, reply, options.limits)
-}
-
-interface Received {
-  body?: unknown
-  /** Of the whole request, where a repeat must be known from another one. */
-  hash?: string
-}
-
-/** Reads and parses a body. Its bytes are let go of here: what comes of the request may take hours. */
-async function receive({ limits, bodies }: Handling, route: Route, request: FastifyRequest): Promise<Received> {
-  if (route.body === undefined || route.body === 'raw') return {}
-  using share = bodies.open(request.caller?.organisation.id)
-  const raw = await readBody(request.raw, limits[route.bodyLimit ?? 'bodyBytesMax'], share)
-  const isRepeatable = route.creates && request.headers['idempotency-key'] !== undefined
-  return {
-    body: await parseJson(raw),
-    ...(isRepeatable ? { hash: hashOf(request.method, pathOf(request), raw) } : {}),
-  }
-}
-
-/** Checks all that the client sent. */
-function call(
+/** Fastify has validated params, query and body with the schemas of the route. */
+function callOf(
   { deps, limits, streams, metrics, openapi }: AppOptions,
-  route: Route,
   request: FastifyRequest,
   reply: FastifyReply,
-  sent?: unknown,
 ): Call {
-  const params = request.params as Record<string, string>
-  for (const value of Object.values(params)) {
-    if (!idPattern.test(value))
-      throw new ServiceError('not_found', `${JSON.stringify(value.slice(0, 40))} does not exist`)
-  }
-  if (route.headers !== undefined) check(route.headers, sentHeaders(request), 'headers')
-  const query = route.query === undefined ? undefined : check(route.query, sentValues(request.query), 'query')
-  const body =
-    sent === undefined || route.body === undefined || route.body === 'raw' ? undefined : check(route.body, sent, 'body')
   const orgId = request.caller?.organisation.id ?? ''
+  const { query, body } = request
+  const params = request.params as Record<string, string>
   return { orgId, params, query, body, creation: undefined, request, reply, deps, limits, streams, metrics, openapi }
 }
 
-/**
- * A parameter that is repeated counts once, the first time. An empty one is none, but for an owner: whoever asks for the
- * sessions of a user without a name must not get those of all.
- */
-function sentValues(query: unknown): Record<string, unknown> {
-  return Object.fromEntries(
-    Object.entries(query as Record<string, unknown>)
-      .map(([name, value]): [string, unknown] => [name, Array.isArray(value) ? value[0] : value])
-      .filter(([name, value]) => value !== '' || name === 'user_id'),
+/** Runs the handler, once per `Idempotency-Key` on routes that create. */
+async function run(route: Route, call: Call, idempotency: Idempotency): Promise<Answer | undefined> {
+  const { request, reply, deps, orgId } = call
+  const key = request.headers['idempotency-key']
+  if (!route.creates || typeof key !== 'string' || request.caller === undefined) return await route.handle(call)
+  const hash = request.hash ?? hashOf(request, Buffer.alloc(0))
+  return await idempotency.once(
+    { orgId, key, caller: request.caller, hash },
+    {
+      run: async (creation) => (await route.handle({ ...call, creation })) ?? { statusCode: 204 },
+      failed: (error) => errorAnswer(error, pathOf(request)),
+      session: async (id) => sessionText(await deps.sessions.get(orgId, id, undefined, { sent: closed(reply.raw) })),
+    },
   )
 }
 
-/** An empty header is none. */
-function sentHeaders(request: FastifyRequest): Record<string, unknown> {
-  return Object.fromEntries(Object.entries(request.headers).filter(([, value]) => value !== ''))
-}
-
-/** Nobody waits until it was sent: whoever did would keep the answer in memory as it was before it became text. */
+/** Does not wait until the answer was sent: a waiting caller would keep the body in memory beside its text. */
 function sendAnswer({ statusCode, body, headers = {} }: Answer, reply: FastifyReply, limits: HttpLimits): void {
   dropWhenStalled(reply.raw, limits.streamStallMs)
   reply.code(statusCode).headers(headers)
-  if (body === undefined) void reply.send()
-  else if (typeof body === 'string' && headers['content-type'] !== undefined) void reply.send(body)
-  else if (body instanceof JsonText) body.send(reply)
-  else void reply.type('application/json; charset=utf-8').send(JSON.stringify(body))
+  if (body instanceof JsonText) body.send(reply)
+  else void reply.send(body)
+}
+
+/** Resets the connection of a client that takes nothing of its answer for `stallMs`: the answer is in memory until it was sent. */
+function dropWhenStalled(response: ServerResponse, stallMs: number): void {
+  // After an orderly end the kernel would keep the unsent bytes for minutes.
+  response.setTimeout(stallMs, () => response.socket?.resetAndDestroy())
+  // Must run before Node gives the connection to the next answer.
+  response.prependOnceListener('finish', () => response.setTimeout(0))
 }
 
 async function sendError(
@@ -241,12 +195,12 @@ async function sendError(
   reply: FastifyReply,
 ): Promise<void> {
   const answer = errorAnswer(error, pathOf(request))
-  // What ran for a client that hung up was ended because of that: no failure.
+  // The client hung up and that aborted its request: not a failure.
   const isGivenUp = reply.raw.destroyed && error instanceof Error && error.name === 'AbortError'
   if (asServiceError(error).code === 'internal_error' && !isGivenUp) {
     deps.log.error({ err: error, method: request.method, path: pathOf(request) }, 'a request failed')
   }
-  // What is left of a body that nobody wants must not be read as the next request.
+  // The unread rest of a body must not be parsed as the next request.
   if (
     !request.raw.complete &&
     (request.headers['content-length'] ?? request.headers['transfer-encoding']) !== undefined
@@ -262,7 +216,7 @@ const malformed: Record<string, [statusCode: number, reason: string]> = {
   ERR_HTTP_REQUEST_TIMEOUT: [408, 'Request Timeout'],
 }
 
-/** What is no HTTP has no path, so the answer has the shape of the sandbox API. */
+/** Answers bytes that are not HTTP. They have no path, so the answer has the shape of the sandbox API. */
 function refuseMalformed({ code = '' }: NodeJS.ErrnoException, socket: Duplex): void {
   if (code === 'ECONNRESET' || !socket.writable) {
     socket.destroy()
@@ -274,13 +228,13 @@ function refuseMalformed({ code = '' }: NodeJS.ErrnoException, socket: Duplex): 
   socket.end(`${head}\r\ncontent-length: ${body.length}\r\nconnection: close\r\n\r\n${body}`)
 }
 
-/** Without the query, which may hold a key or a signature and must not reach a log. */
+/** Without the query: it may hold a key or a signature, which must not reach a log. */
 function pathOf(request: FastifyRequest): string {
   const [path = '/'] = request.url.split('?', 1)
   return path
 }
 
-/** Browsers are clients too. The API has no cookies, so any page may ask with the key that it has. */
+/** The API has no cookies, so any page may call it with a key that it has. */
 const openToBrowsers = {
   'access-control-allow-origin': '*',
   'access-control-expose-headers': 'X-Next-Cursor, Retry-After, Content-Range, Content-Length, Content-Disposition',

@@ -1,4 +1,5 @@
 import { createCipheriv, createDecipheriv, createHash, randomBytes } from 'node:crypto'
+import type { FastifyRequest } from 'fastify'
 import { ServiceError } from '../../errors.ts'
 import { type Claim, Creation } from '../../lib/creation.ts'
 import type { Caller } from './auth.ts'
@@ -49,8 +50,9 @@ export interface Answering {
   session: (id: string) => Promise<unknown>
 }
 
-/** Tells whether two requests are the same. */
-export function hashOf(method: string, path: string, body: Buffer): string {
+/** Two requests with the same hash are the same request. */
+export function hashOf({ method, url }: Pick<FastifyRequest, 'method' | 'url'>, body: Buffer): string {
+  const [path = '/'] = url.split('?', 1)
   return createHash('sha256').update(`${method} ${path}\n`).update(body).digest('hex')
 }
 

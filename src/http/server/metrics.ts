@@ -1,9 +1,6 @@
 import { collectDefaultMetrics, Counter, Gauge, Histogram, Registry } from 'prom-client'
-import { ServiceError } from '../../errors.ts'
 import { singleFlight } from '../../lib/async/single-flight.ts'
 import type { HttpDeps } from './config.ts'
-import { isPassedOn } from './passed-on.ts'
-import { route } from './route.ts'
 import type { StreamKind, Streams } from './streams.ts'
 
 export interface Metrics {
@@ -13,7 +10,6 @@ export interface Metrics {
   text(): Promise<string>
 }
 
-const metricsType = 'text/plain; version=0.0.4; charset=utf-8'
 const streamKinds: readonly StreamKind[] = ['events', 'exec', 'pty', 'export']
 
 /** A registry of its own for each server, so that two in one process do not meet. */
@@ -82,20 +78,3 @@ function gauge(
   })
   registry.registerMetric(made)
 }
-
-export const metricsRoutes = [
-  route({
-    method: 'GET',
-    path: '/metrics',
-    tag: 'Operations',
-    summary: 'Metrics for Prometheus',
-    description: 'Without a key, so not for what a proxy passes on: to that it does not exist.',
-    auth: 'probe',
-    answers: { 200: { description: 'The exposition format', content: 'text/plain' } },
-    errors: ['not_found'],
-    async handle({ request, metrics }) {
-      if (isPassedOn(request)) throw new ServiceError('not_found', 'GET /metrics does not exist')
-      return { statusCode: 200, body: await metrics.text(), headers: { 'content-type': metricsType } }
-    },
-  }),
-]

@@ -1,8 +1,11 @@
+import { readFileSync } from 'node:fs'
 import { z } from 'zod'
 import type { ErrorCode } from '../../errors.ts'
 import { common } from '../../protocol/http/index.ts'
+import { routes as allRoutes } from '../routes/index.ts'
 import { isSessionPath, statusByCode } from './errors.ts'
 import type { AnswerSpec, Route } from './route.ts'
+import { defined } from '../../lib/defined.ts'
 
 export type Json = null | boolean | number | string | Json[] | JsonObject
 export type JsonObject = { [key: string]: Json }
@@ -52,7 +55,7 @@ function operation(route: Route, schemas: JsonObject): JsonObject {
     operationId: operationId(route),
     tags: [route.tag],
     summary: route.summary,
-    ...(route.description === undefined ? {} : { description: route.description }),
+    ...defined({ description: route.description }),
     security: security(route),
     parameters: parameters(route, schemas),
     ...requestBody(route, schemas),
@@ -171,4 +174,18 @@ function pointed(value: Json): Json {
       key === '$ref' && typeof item === 'string' ? item.replace('#/$defs/', '#/components/schemas/') : pointed(item),
     ])
   return Object.fromEntries(entries)
+}
+
+/** The committed document, for readers and client generators; a test fails when it is stale. */
+export const openApiFile = new URL('../../../openapi.json', import.meta.url)
+
+const packageFile = new URL('../../../package.json', import.meta.url)
+
+export function openApiDocument(): OpenApi {
+  const { version } = JSON.parse(readFileSync(packageFile, 'utf8')) as { version: string }
+  return openApi(allRoutes, version)
+}
+
+export function openApiText(): string {
+  return `${JSON.stringify(openApiDocument(), null, 2)}\n`
 }

@@ -13,12 +13,12 @@ import { createApp } from './app.ts'
 import { defaultHttpLimits, headerBytesMax } from './config.ts'
 import type { HttpDeps } from './config.ts'
 import { createMetrics } from './metrics.ts'
-import { openApiDocument } from './openapi-file.ts'
+import { openApiDocument } from './openapi.ts'
 import { routes } from '../routes/index.ts'
 import { Streams } from './streams.ts'
 
 export type { HttpConfig, HttpDeps, HttpLimits } from './config.ts'
-export type { PreviewPort } from './preview-port.ts'
+export type { PreviewPort } from './config.ts'
 
 /** Longer than the idle time of the usual load balancers, so that they and not we close a connection first. */
 const keepAliveMs = 75_000

@@ -6,7 +6,7 @@ import { WebSocket, WebSocketServer } from 'ws'
 import type { Log } from '../../lib/log.ts'
 import type { Attachment } from '../../sandbox/index.ts'
 import { carryExec, carryPty } from './exec-socket.ts'
-import { inputWeightMax, messageOverheadBytes } from './socket-input.ts'
+import { inputWeightMax, messageOverheadBytes } from './exec-socket.ts'
 import { Streams } from './streams.ts'
 
 let server: WebSocketServer

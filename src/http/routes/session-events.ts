@@ -2,9 +2,10 @@ import { sessions as wire } from '../../protocol/http/index.ts'
 import { sendEvents } from '../server/event-writer.ts'
 import { onceClosed } from '../server/once-closed.ts'
 import { noContent, route } from '../server/route.ts'
-import { eventStreamCaps } from '../server/stream-caps.ts'
+import { eventStreamCaps } from '../server/streams.ts'
+import { defined } from '../../lib/defined.ts'
 
-export const eventRoutes = [
+export const sessionEventRoutes = [
   route({
     method: 'GET',
     path: '/v1/sessions/:sessionId/events',
@@ -37,7 +38,7 @@ export const eventRoutes = [
       const expiry = atExpiry(request.caller?.expiresAt, close)
       try {
         const stream = await deps.sessions.stream(orgId, params.sessionId, {
-          ...(query.user_id === undefined ? {} : { userId: query.user_id }),
+          ...defined({ userId: query.user_id }),
           after,
           signal: gone.signal,
         })

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { parseRange } from './range.ts'
+import { parseRange } from './file-body.ts'
 
 test('ranges of RFC 9110 are read against the size of the file', () => {
   assert.deepEqual(parseRange('bytes=0-3', 10), { start: 0, end: 3 })

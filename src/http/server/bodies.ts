@@ -1,43 +1,81 @@
+/**
+ * Request bodies. Fastify's own parsers do not fit, for three reasons:
+ * - It answers 415 for a missing parser or a malformed `Content-Type`; this API takes JSON under any type.
+ * - Its limit bounds one body. Slow clients that send many large ones are bounded by `BodyBudget`, over all requests.
+ * - `JSON.parse` of a hostile body blocks the process, so its values are counted first.
+ * Routes with a raw body (uploads) read the stream themselves. Routes without a body leave it unread.
+ */
 import type { IncomingMessage } from 'node:http'
 import { setImmediate as nextRound } from 'node:timers/promises'
+import type { FastifyInstance, FastifyRequest } from 'fastify'
 import type { z } from 'zod'
 import { ServiceError } from '../../errors.ts'
-import { BodyBudget, readBody as holdBody } from '../../lib/held-body.ts'
+import { BodyBudget, readBody as readHeld } from '../../lib/held-body.ts'
 import type { BodyShare } from '../../lib/held-body.ts'
 import { passedBound } from '../../lib/json-bounds.ts'
 import type { JsonBounds } from '../../lib/json-bounds.ts'
 import type { HttpLimits } from './config.ts'
+import { hashOf } from './idempotency.ts'
 
-/** A body that is checked before use must arrive whole within this time. */
+declare module 'fastify' {
+  interface FastifyRequest {
+    /** Of method, path and body, where a body was read and the request has an `Idempotency-Key`. */
+    hash?: string
+  }
+  interface FastifyContextConfig {
+    /** The body's schema; `raw` or absent: the parser leaves the body alone. */
+    body?: z.ZodType | 'raw'
+  }
+}
+
+/** A JSON body must arrive whole within this time. */
 const bodyMs = 60_000
-/** Bodies of one organisation that are on their way at one time, or two of the largest. */
+/** Bodies of one organisation in memory at one time; at least two of the largest. */
 const organisationBytesMax = 32 * 1024 * 1024
-/** So many organisations may have all of theirs at one time. */
+/** The total is this many times the bound of one organisation. */
 const fullOrganisationsMax = 4
-/** Headers may be larger: bodies up to this size are taken whatever others send. */
+/** Bodies up to this size pass whatever others send; the headers of a request may be larger. */
 const smallBodyBytes = 16 * 1024
-/** Many times what any request has; as many take some ten milliseconds to parse and check. */
+/** Many times what a request needs. Parsing and checking this much takes about ten milliseconds. */
 const jsonBounds: JsonBounds = { valuesMax: 10_000, depthMax: 100 }
-/** What is told back of what a client sent is a part that a person can read. */
-const messageCharactersMax = 300
+/** Decoding and parsing a longer body are separate steps of the event loop. */
 const longBodyBytes = 1024 * 1024
 const decoder = new TextDecoder('utf-8', { fatal: true })
 
-/** Where bodies are held from their first byte until they are parsed. */
-export function bodyBudget({ bodyBytesMax, sessionBodyBytesMax }: HttpLimits): BodyBudget {
+/** Registers the one content type parser. Call it on the root instance. */
+export function registerBodies(app: FastifyInstance, limits: HttpLimits): void {
+  const budget = bodyBudget(limits)
+  app.removeAllContentTypeParsers()
+  app.addHook('onRequest', async (request) => {
+    // Without a type Fastify asks the parser for `*`; with a malformed one it would answer 415.
+    delete request.raw.headers['content-type']
+  })
+  app.addContentTypeParser('*', async (request: FastifyRequest, payload: IncomingMessage) => {
+    const { config, bodyLimit = limits.bodyBytesMax } = request.routeOptions
+    if (config.body === undefined || config.body === 'raw') return undefined
+    // Releases the bytes before the handler runs, which may take hours.
+    using share = budget.open(request.caller?.organisation.id)
+    const raw = await readBody(payload, bodyLimit, share)
+    if (request.headers['idempotency-key'] !== undefined) request.hash = hashOf(request, raw)
+    return await parseJson(raw)
+  })
+}
+
+/** Bounds the bodies of all requests from their first byte until they are parsed. */
+function bodyBudget({ bodyBytesMax, sessionBodyBytesMax }: HttpLimits): BodyBudget {
   const ownerBytesMax = Math.max(organisationBytesMax, 2 * Math.max(bodyBytesMax, sessionBodyBytesMax))
   return new BodyBudget(fullOrganisationsMax * ownerBytesMax, { ownerBytesMax, freeBytes: smallBodyBytes })
 }
 
 /** Reads a body into its share. Throws `too_large`, `unavailable`, and `invalid_request` when it breaks off or drips too slowly. */
-export async function readBody(request: IncomingMessage, bytesMax: number, share: BodyShare): Promise<Buffer> {
+async function readBody(request: IncomingMessage, bytesMax: number, share: BodyShare): Promise<Buffer> {
   const timer = setTimeout(() => request.destroy(new Error('the body took too long')), bodyMs)
   const refuse = (why: 'too_large' | 'no_room') =>
     why === 'too_large'
       ? new ServiceError('too_large', `the body is larger than ${bytesMax} bytes`)
       : new ServiceError('unavailable', 'too many large requests at the same time')
   try {
-    return await holdBody(request, { bytesMax, share, refuse })
+    return await readHeld(request, { bytesMax, share, refuse })
   } catch (error) {
     if (error instanceof ServiceError) throw error
     throw new ServiceError('invalid_request', 'the body broke off', { cause: error })
@@ -46,11 +84,8 @@ export async function readBody(request: IncomingMessage, bytesMax: number, share
   }
 }
 
-/**
- * No body at all is `{}`: the SDK sends a JSON content type without one. Throws `too_large` and `invalid_request`, the former
- * before any value is made.
- */
-export async function parseJson(body: Buffer): Promise<unknown> {
+/** Throws `invalid_request`, and `too_large` before it makes any value. An empty body is `{}`. */
+async function parseJson(body: Buffer): Promise<unknown> {
   if (body.length === 0) return {}
   const passed = await passedBound(body, jsonBounds)
   if (passed === 'valuesMax')
@@ -71,7 +106,7 @@ export async function parseJson(body: Buffer): Promise<unknown> {
   return value
 }
 
-/** The schemas would drop this key without a word, and objects made from others would lose it. */
+/** A schema would drop this key silently. */
 const badKey = '__proto__'
 
 function refuseProto(body: unknown): void {
@@ -94,36 +129,4 @@ function holdsProto(value: unknown): boolean {
     }
   }
   return false
-}
-
-/** Throws `invalid_request` that names the first field at fault. */
-export function check(schema: z.ZodType, value: unknown, where: 'body' | 'query' | 'headers'): unknown {
-  const result = schema.safeParse(value)
-  if (result.success) return result.data
-  const [issue] = result.error.issues
-  const field = shortened(issue === undefined ? '' : issue.path.map(String).join('.'))
-  const message = shortened(issue?.message ?? 'invalid')
-  throw new ServiceError('invalid_request', `${field === '' ? where : field}: ${message}`, {
-    details: field === '' ? {} : { field },
-  })
-}
-
-function shortened(text: string): string {
-  return text.length <= messageCharactersMax ? text : `${text.slice(0, messageCharactersMax)}…`
-}
-
-/** Answers 501 for a field of the OpenComputer API that is not built yet, unless it is empty. */
-export function refuseNotBuilt(body: Record<string, unknown>, fields: readonly string[], prefix = ''): void {
-  for (const field of fields) {
-    if (!isEmpty(body[field])) {
-      throw new ServiceError('not_implemented', `${prefix}${field} is not implemented yet`, {
-        details: { field: `${prefix}${field}` },
-      })
-    }
-  }
-}
-
-function isEmpty(value: unknown): boolean {
-  if (value === undefined || value === null || value === '' || value === false) return true
-  return typeof value === 'object' && Object.keys(value).length === 0
 }
