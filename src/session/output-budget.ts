@@ -1,5 +1,5 @@
 import type { SessionLimits } from './config.ts'
-import type { Progress } from './draft.ts'
+import type { Progress } from './transaction.ts'
 
 /** What ran out: the turn's share, the share outside of turns, or the session's as a whole. */
 export type Overdraft = 'turn' | 'idle' | 'session'

@@ -1,7 +1,7 @@
 import type { SandboxService } from '../sandbox/index.ts'
 import { previewPort, type SessionTimings } from './config.ts'
 import { withTimeout } from '../lib/async/timeout.ts'
-import type { Ledger } from './ledger.ts'
+import type { Ledger } from './repository.ts'
 import { PreviewWatch } from './preview-watch.ts'
 import { detectFramework, inspectionMs } from './project.ts'
 

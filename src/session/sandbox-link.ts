@@ -2,9 +2,9 @@ import { isServiceError } from '../errors.ts'
 import type { SandboxService, SandboxStatus } from '../sandbox/index.ts'
 import type { WorkerDeps } from './agent-link.ts'
 import { bootSandbox, endAgents, findSandbox, runningAgents } from './boot.ts'
-import { hasWork, type Progress } from './draft.ts'
+import { hasWork, type Progress } from './transaction.ts'
 import { dropForkCheckpoint } from './fork-checkpoints.ts'
-import type { Ledger } from './ledger.ts'
+import type { Ledger } from './repository.ts'
 import type { Session } from './session.ts'
 
 /** What the worker of the session does for this link. */

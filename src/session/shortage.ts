@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { type ErrorCode, isServiceError, type ServiceError } from '../errors.ts'
 import { backOffMs } from '../lib/async/retry.ts'
 import type { SessionLimits, SessionTimings } from './config.ts'
-import type { Ledger } from './ledger.ts'
+import type { Ledger } from './repository.ts'
 import type { RetryMember, RetryQueues } from './retry-queues.ts'
 import type { Session } from './session.ts'
 

@@ -25,7 +25,7 @@ import type {
   StreamEvent,
 } from './session.ts'
 import type { SessionChange } from './store.ts'
-import { advance, agentExitedCode, newTurn, type Turn } from './turn.ts'
+import { advance, agentExitedCode, newTurn, type Turn } from './state.ts'
 
 /** What is known of a session besides its record. */
 export interface Progress {

@@ -1,11 +1,11 @@
 import { ServiceError } from '../errors.ts'
 import type { EventBus } from '../events/bus.ts'
 import { KeyedMutex } from '../lib/async/mutex.ts'
-import { Draft, noted, type Progress } from './draft.ts'
+import { Draft, noted, type Progress } from './transaction.ts'
 import type { OutputLimits } from './output-budget.ts'
 import type { Session } from './session.ts'
 import type { SessionHead, SessionStore } from './store.ts'
-import { loadTurn } from './turn.ts'
+import { loadTurn } from './state.ts'
 
 /**
  * The progress of one session as the store has it, and the only way to change it. Writes follow one another; each is one

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { defaultSessionLimits } from './config.ts'
-import { Ledger } from './ledger.ts'
+import { Ledger } from './repository.ts'
 import type { Artifact, Message, Session } from './session.ts'
 import type { SessionChange } from './store.ts'
 import { memorySessionStore } from './testing/memory-session-store.ts'
