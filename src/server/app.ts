@@ -15,7 +15,6 @@ import { createSandboxService, defaultSandboxLimits } from '../sandbox/index.ts'
 import { createSessionService } from '../session/index.ts'
 import { cachedSandboxStore } from '../store/index.ts'
 import type { Store } from '../store/index.ts'
-import { agentCodec } from './agent-codec.ts'
 import { configureApiKey, makeFirstApiKey } from './api-key.ts'
 import type { Config } from './config.ts'
 import { gatewayPorts } from './gateway-ports.ts'
@@ -124,7 +123,6 @@ export async function startApp(config: Config, log: Logger, events: AppEvents): 
     store: store.sessions,
     sandboxes,
     bus,
-    codec: agentCodec,
     signingSecret: secret,
     log,
     config: {

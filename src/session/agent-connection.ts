@@ -1,11 +1,21 @@
 import type { Attachment, AttachmentEvent } from '../sandbox/index.ts'
 import type { Log } from '../lib/log.ts'
-import type { AgentCodec, AgentCommand, AgentLineSplitter, AgentOutput } from './agent-codec.ts'
+import {
+  type AgentCommandInput,
+  type AgentEvent,
+  agentLineBytesMax,
+  encodeAgentLine,
+  parseAgentEvent,
+} from '../protocol/agent.ts'
+import { LineSplitter } from '../protocol/line-splitter.ts'
 
 /** Attachment events dealt with in one commit. */
 const batchEventsMax = 256
 /** Of what the agent process last wrote to its standard error, in characters, for the log. */
 const stderrTailLength = 2000
+
+/** One line of the agent. Invalid lines count against its bounds; the first of an attachment is reported as an `error`. */
+export type AgentOutput = AgentEvent | { type: 'invalid' }
 
 export interface AgentConnectionHandlers {
   /**
@@ -34,10 +44,9 @@ export class AgentConnection {
   interruptedMessageId: string | undefined
   configureSent = false
   readonly #attachment: Attachment
-  readonly #codec: AgentCodec
   readonly #handlers: AgentConnectionHandlers
   readonly #log: Log
-  readonly #splitter: AgentLineSplitter
+  readonly #splitter = new LineSplitter()
   readonly #decoder = new TextDecoder()
   #isLive = false
   #closed = false
@@ -50,18 +59,11 @@ export class AgentConnection {
   #prefix = '\n'
   #writes: Promise<void> = Promise.resolve()
 
-  constructor(
-    attachment: Attachment,
-    offset: number,
-    handlers: AgentConnectionHandlers,
-    { codec, log }: { codec: AgentCodec; log: Log },
-  ) {
+  constructor(attachment: Attachment, offset: number, handlers: AgentConnectionHandlers, { log }: { log: Log }) {
     this.#attachment = attachment
     this.#offset = offset
     this.#handlers = handlers
-    this.#codec = codec
     this.#log = log
-    this.#splitter = codec.splitter()
   }
 
   get isLive(): boolean {
@@ -89,9 +91,9 @@ export class AgentConnection {
   }
 
   /** Writes a command behind those before it. A failure ends the connection; whoever connects next sends again. */
-  send(command: AgentCommand): void {
+  send(command: AgentCommandInput): void {
     if (this.#closed) return
-    const line = Buffer.from(this.#prefix + this.#codec.encode(command))
+    const line = Buffer.from(this.#prefix + encodeAgentLine(command))
     this.#prefix = ''
     this.#writes = this.#writes.then(async () => {
       if (this.#closed) return
@@ -133,7 +135,7 @@ export class AgentConnection {
   #takeStdout(data: Buffer, offset: number, output: AgentOutput[]): void {
     const lines = this.#splitter.push(data, offset)
     for (const line of lines) {
-      const parsed = line.type === 'line' ? this.#codec.parse(line.text) : { ok: false as const, reason: 'too long' }
+      const parsed = line.type === 'line' ? parseAgentEvent(line.text) : { ok: false as const, reason: 'too long' }
       output.push(parsed.ok ? parsed.value : this.#invalid(parsed.reason))
     }
     const lastNewline = data.lastIndexOf(10)
@@ -144,7 +146,7 @@ export class AgentConnection {
       this.#pendingBytes += data.length
     }
     // The splitter has dropped a line beyond the bound: the process must be able to go on writing it.
-    if (this.#pendingBytes === 0 || this.#pendingBytes > this.#codec.lineBytesMax) this.#offset = offset + data.length
+    if (this.#pendingBytes === 0 || this.#pendingBytes > agentLineBytesMax) this.#offset = offset + data.length
   }
 
   #invalid(reason: string): AgentOutput {

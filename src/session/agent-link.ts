@@ -4,8 +4,7 @@ import type { EventBus } from '../events/bus.ts'
 import { newId } from '../lib/id.ts'
 import type { Log } from '../lib/log.ts'
 import type { SandboxService } from '../sandbox/index.ts'
-import type { AgentCodec, AgentOutput } from './agent-codec.ts'
-import { AgentConnection, type ConnectionEnd } from './agent-connection.ts'
+import { AgentConnection, type AgentOutput, type ConnectionEnd } from './agent-connection.ts'
 import { backOff } from '../lib/async/retry.ts'
 import { configureCommand, endAgents, findSandbox, runningAgents, startAgent, writeSkills } from './boot.ts'
 import { retryBackOff, type SessionConfig, type SessionLimits, type SessionTimings } from './config.ts'
@@ -23,7 +22,6 @@ export interface WorkerDeps {
   store: SessionStore
   sandboxes: SandboxService
   bus: EventBus
-  codec: AgentCodec
   config: SessionConfig
   limits: SessionLimits
   timings: SessionTimings

@@ -2,8 +2,8 @@ import { constants } from 'node:os'
 import { Readable } from 'node:stream'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { isServiceError, ServiceError } from '../errors.ts'
+import { type AgentCommandInput, agentEnvironment, agentLineBytesMax } from '../protocol/agent.ts'
 import type { CreateSandbox, Sandbox, SandboxService } from '../sandbox/index.ts'
-import type { AgentCodec, ConfigureAgent } from './agent-codec.ts'
 import { defaultAgentCommand, type SessionConfig, skillsDir } from './config.ts'
 import { splitModel } from './input.ts'
 import type { Session } from './session.ts'
@@ -68,20 +68,19 @@ export async function writeSkills(
 
 /** Starts the agent's program under the id and with the token of `Draft.beginAgent`. */
 export async function startAgent(
-  deps: { sandboxes: SandboxService; codec: AgentCodec; config: SessionConfig },
+  deps: { sandboxes: SandboxService; config: SessionConfig },
   session: Session,
   agent: { processId: string; token: string },
 ): Promise<void> {
   const [cmd, ...args] = deps.config.agentCommand ?? defaultAgentCommand
-  const { environment, lineBytesMax } = deps.codec
   await deps.sandboxes.exec.start(session.orgId, session.sandboxId, {
     id: agent.processId,
     internal: true,
     keep: 'lossless',
-    keepBytes: lineBytesMax + agentKeepSlackBytes,
+    keepBytes: agentLineBytesMax + agentKeepSlackBytes,
     cmd,
     args: [...args, session.agentConfig.harness],
-    envs: { [environment.gatewayUrl]: deps.config.gatewayUrl, [environment.gatewayToken]: agent.token },
+    envs: { [agentEnvironment.gatewayUrl]: deps.config.gatewayUrl, [agentEnvironment.gatewayToken]: agent.token },
     timeoutSeconds: 0,
   })
 }
@@ -90,7 +89,7 @@ export function configureCommand(
   session: Session,
   { systemPrompt, skillPaths }: Instructions,
   config: SessionConfig,
-): ConfigureAgent {
+): Extract<AgentCommandInput, { type: 'configure' }> {
   const { harness, model, cwd, allowedTools, maxTurns } = session.agentConfig
   const skillFiles = skillPaths.filter((path) => path.endsWith('/SKILL.md') && !path.startsWith(`${skillsDir}/`))
   const price = config.prices?.get(model)

@@ -11,7 +11,6 @@ import {
   type AccessUse,
   type SessionAccess,
 } from './access-token.ts'
-import type { AgentCodec } from './agent-codec.ts'
 import type {
   CreateSession,
   CreateToken,
@@ -48,7 +47,6 @@ export interface SessionDeps {
   store: SessionStore
   sandboxes: SandboxService
   bus: EventBus
-  codec: AgentCodec
   config: SessionConfig
   /** Signs tokens of sessions; the same after a restart. */
   signingSecret: string

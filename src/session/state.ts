@@ -1,4 +1,4 @@
-import type { ResultSubtype } from './agent-codec.ts'
+import type { ResultSubtype } from '../protocol/agent.ts'
 import { type TurnOutput, weightOf } from './output-budget.ts'
 import type { StreamEvent } from './session.ts'
 import type { SessionStore } from './store.ts'

@@ -4,7 +4,8 @@ import type { Creation } from '../lib/creation.ts'
 import { newId } from '../lib/id.ts'
 import { sha256 } from '../lib/secret.ts'
 import { withArtifact } from './artifacts.ts'
-import { type AgentEvent, type AgentOutput, type ResultSubtype, streamData } from './agent-codec.ts'
+import type { AgentEvent, ResultSubtype, StreamEventData } from '../protocol/agent.ts'
+import type { AgentOutput } from './agent-connection.ts'
 import {
   counted,
   type IdleOutput,
@@ -15,15 +16,7 @@ import {
   overdraftText,
   weightOf,
 } from './output-budget.ts'
-import type {
-  Artifact,
-  Message,
-  Session,
-  SessionActivity,
-  SessionEvent,
-  SessionEventType,
-  StreamEvent,
-} from './session.ts'
+import type { Artifact, Message, Session, SessionActivity, SessionEvent, SessionEventType } from './session.ts'
 import type { SessionChange } from './store.ts'
 import { advance, agentExitedCode, newTurn, type Turn } from './state.ts'
 
@@ -121,24 +114,24 @@ export class Draft {
       case 'ready':
         if (idle.ready) return
         this.progress = { ...this.progress, idle: { ...idle, ready: true } }
-        return this.stream(streamData(event))
+        return this.stream(event)
       case 'configured':
         // A repeat answers a `configure` that a restarted server had to send again.
         if (session.activity !== 'starting') return
-        this.stream(streamData(event))
+        this.stream(event)
         this.note('agent_ready', 'info', `The agent is ready with model ${event.model}.`)
         return this.#settle()
       case 'assistant':
       case 'tool_use_summary':
       case 'result':
-        if (inTurn) this.stream(streamData(event))
+        if (inTurn) this.stream(event)
         return
       case 'turn_complete':
-        if (turn && event.message_id === turn.messageId) this.endTurn(streamData(event))
+        if (turn && event.message_id === turn.messageId) this.endTurn(event)
         return
       case 'error':
         if (lineErrors.has(event.code)) return
-        this.stream(streamData(event))
+        this.stream(event)
         if (configureErrors.has(event.code) && session.activity === 'starting') this.configureError = event
         return
       case 'artifact':
@@ -172,7 +165,7 @@ export class Draft {
   }
 
   /** Ends the turn with the agent's own `turn_complete`, or with one of ours; a `result` that is missing is added. */
-  endTurn(complete?: StreamEvent['data'], subtype: ResultSubtype = 'error_during_execution', text?: string): void {
+  endTurn(complete?: StreamEventData, subtype: ResultSubtype = 'error_during_execution', text?: string): void {
     const { turn } = this.progress
     if (!turn) return
     if (!turn.result) this.stream(missingResult(turn, subtype, text ?? 'The turn ended without a result.'))
@@ -315,7 +308,7 @@ export class Draft {
     this.progress = { ...this.#grown(event), ...noted(type) }
   }
 
-  stream(data: StreamEvent['data']): void {
+  stream(data: StreamEventData): void {
     this.change.addStream.push(data)
     const { turn, streamBytes } = this.progress
     this.progress = { ...this.progress, streamBytes: streamBytes + weightOf(data) }
@@ -392,7 +385,7 @@ function newToken(): string {
   return randomBytes(32).toString('base64url')
 }
 
-function missingResult(turn: Turn, subtype: ResultSubtype, text: string): StreamEvent['data'] {
+function missingResult(turn: Turn, subtype: ResultSubtype, text: string): StreamEventData {
   return {
     type: 'result',
     subtype,
