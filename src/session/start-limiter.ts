@@ -1,49 +1,49 @@
-import { Semaphore } from '../lib/async/semaphore.ts'
+import { type Release, Semaphore } from '../lib/async/semaphore.ts'
 
 /**
  * Lets agents start a few at a time. Many that start at once would share the processors until none is ready in time, and
  * each would be killed and started again.
  */
-export class Starts {
-  readonly gate: Semaphore
-  /** A start keeps its place no longer than this. */
-  readonly turnMs: number
+export class AgentStartLimiter {
+  readonly semaphore: Semaphore
+  /** A start keeps its permit no longer than this. */
+  readonly permitMs: number
 
-  constructor({ atOnce, turnMs }: { atOnce: number; turnMs: number }) {
-    this.gate = new Semaphore({ permits: atOnce })
-    this.turnMs = turnMs
+  constructor({ atOnce, permitMs }: { atOnce: number; permitMs: number }) {
+    this.semaphore = new Semaphore({ permits: atOnce })
+    this.permitMs = permitMs
   }
 }
 
-/** One session's place among them: free ──enter──► held ──leave, or `turnMs` later──► free. */
-export class StartSlot {
-  readonly #starts: Starts
+/** The permit of one session: none ──acquire──► held ──release, or `permitMs` later──► none. */
+export class StartPermit {
+  readonly #limiter: AgentStartLimiter
   readonly #signal: AbortSignal
-  #leave: (() => void) | undefined
+  #release: Release | undefined
   #timer: NodeJS.Timeout | undefined
 
-  constructor(starts: Starts, signal: AbortSignal) {
-    this.#starts = starts
+  constructor(limiter: AgentStartLimiter, signal: AbortSignal) {
+    this.#limiter = limiter
     this.#signal = signal
   }
 
   get isHeld(): boolean {
-    return this.#leave !== undefined
+    return this.#release !== undefined
   }
 
-  /** Waits for a place, which is kept until `leave`, and not for long. Without one after `signal` has aborted. */
-  async enter(): Promise<void> {
+  /** Waits for a permit. Returns without one after `signal` has aborted. */
+  async acquire(): Promise<void> {
     if (this.isHeld || this.#signal.aborted) return
-    this.#leave = await this.#starts.gate.acquire({ signal: this.#signal }).catch(() => undefined)
+    this.#release = await this.#limiter.semaphore.acquire({ signal: this.#signal }).catch(() => undefined)
     if (!this.isHeld) return
-    // From here on, so that a sandbox that is slow to take the skills holds up nobody either.
-    this.#timer = setTimeout(() => this.leave(), this.#starts.turnMs)
+    // From here on, so that a sandbox that is slow to take the skills holds up no other session either.
+    this.#timer = setTimeout(() => this.release(), this.#limiter.permitMs)
     this.#timer.unref()
   }
 
-  leave(): void {
+  release(): void {
     clearTimeout(this.#timer)
-    this.#leave?.()
-    this.#leave = undefined
+    this.#release?.()
+    this.#release = undefined
   }
 }

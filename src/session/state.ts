@@ -1,7 +1,134 @@
+import type { ServiceError } from '../errors.ts'
 import type { ResultSubtype } from '../protocol/agent.ts'
-import { type TurnOutput, weightOf } from './output-budget.ts'
-import type { StreamEvent } from './session.ts'
-import type { SessionStore } from './store.ts'
+import { type IdleOutput, type TurnOutput, weightOf } from './output-budget.ts'
+import type { StepName } from './reducer.ts'
+import type { Session, SessionEventType, StreamEvent } from './session.ts'
+import type { SessionHead, SessionStore } from './store.ts'
+
+/** All that the server knows of one session. Everything but `run` is read back from the store. */
+export interface SessionState {
+  session: Session
+  turn: Turn | undefined
+  /** Messages that wait, oldest first. */
+  queuedIds: readonly string[]
+  /** Of all its stream events. */
+  streamBytes: number
+  /** Of all its messages and session events. */
+  historyBytes: number
+  idle: IdleOutput
+  /** How often the artifacts have changed since the last turn ended; see `artifactWritesMax`. */
+  artifactWrites: number
+  /** The sandbox has run: from here on its loss is not a failed boot. */
+  sandboxReady: boolean
+  /** Skills are written and an agent has run. */
+  agentReady: boolean
+  previewReady: boolean
+  /** The last recorded event of the sandbox says that it hibernates. */
+  hibernated: boolean
+  run: RunState
+}
+
+/** What is under way in this server. A server that starts, or takes up a session that rested, begins with `initialRun`. */
+export interface RunState {
+  step: StepName | undefined
+  /** The attachment to the agent; the step is `attach` as long as it exists. */
+  connection: ConnectionState | undefined
+  /**
+   * Requests that may wake a hibernated sandbox, and how many of them the agent has been given. They are counted, so that a
+   * request that comes while an attachment is made outlives that attachment.
+   */
+  wakesWanted: number
+  wakesServed: number
+  /** No turn begins; messages wait. */
+  isPaused: boolean
+  isEnding: boolean
+  /** Failures after which the next step waits; 0 for none. */
+  backOffFailures: number
+  /** Each counts failures in a row; the reducer holds the bounds. */
+  failedStarts: number
+  idleRestarts: number
+  attachFailures: number
+  failedSteps: number
+  shortage: { failures: number; isDue: boolean; error: ServiceError | undefined }
+  forkCheckpointTried: boolean
+  /** The sandbox whose loss is reported: until another one replaces it, messages are refused. */
+  lostSandboxId: string | undefined
+}
+
+export interface ConnectionState {
+  /** All output that was waiting is taken: the state of the turn is the agent's own. */
+  isLive: boolean
+  configureSent: boolean
+  /** The last message sent through this attachment; an earlier attachment may have lost it. */
+  sentMessageId: string | undefined
+  interruptedMessageId: string | undefined
+  /** Signals that the interrupted agent has ignored. */
+  escalation: number
+}
+
+/** Agents that end without work, until the next one waits for a message. */
+export const idleRestartsMax = 3
+
+export const initialRun: RunState = {
+  step: undefined,
+  connection: undefined,
+  wakesWanted: 0,
+  wakesServed: 0,
+  isPaused: false,
+  isEnding: false,
+  backOffFailures: 0,
+  failedStarts: 0,
+  idleRestarts: 0,
+  attachFailures: 0,
+  failedSteps: 0,
+  shortage: { failures: 0, isDue: false, error: undefined },
+  forkCheckpointTried: false,
+  lostSandboxId: undefined,
+}
+
+/** Whether the sandbox must stay awake: a boot, a turn, or messages that wait. */
+export function hasWork({ session, turn, queuedIds }: Pick<SessionState, 'session' | 'turn' | 'queuedIds'>): boolean {
+  return session.activity === 'starting' || turn !== undefined || queuedIds.length > 0
+}
+
+/** What a session event says about the state, when it is recorded or read back. */
+export function noted(type: SessionEventType): Partial<SessionState> {
+  if (type === 'session_started') {
+    return { sandboxReady: false, agentReady: false, previewReady: false, hibernated: false }
+  }
+  if (type === 'sandbox_ready') return { sandboxReady: true }
+  if (type === 'agent_ready') return { agentReady: true }
+  if (type === 'preview_ready') return { previewReady: true }
+  if (type === 'sandbox_hibernated') return { hibernated: true }
+  if (type === 'sandbox_resumed') return { hibernated: false }
+  return {}
+}
+
+/** Reads everything but `run`. */
+export async function loadState(
+  store: SessionStore,
+  session: Session,
+  { streamBytes, historyBytes }: SessionHead,
+): Promise<Omit<SessionState, 'run'>> {
+  // The server forgets what an agent said outside of turns, except `ready`, which the agent says first.
+  const ready = session.agentOffset > 0 || session.activity !== 'starting'
+  let state: Omit<SessionState, 'run'> = {
+    session,
+    turn: await loadTurn(store, session.id),
+    queuedIds: await store.queuedMessageIds(session.id),
+    streamBytes,
+    historyBytes,
+    idle: { ready: ready && session.agentProcessId !== undefined, lines: 0, errors: 0 },
+    artifactWrites: 0,
+    sandboxReady: false,
+    agentReady: false,
+    previewReady: false,
+    hibernated: false,
+  }
+  // An event says no less than all events of its type before it.
+  for (const type of await store.eventTypes(session.id)) state = { ...state, ...noted(type) }
+  return state
+}
 
 /**
  * The agent's work on one message, from its state `started` to `consumed`. All of it can be read back from the store, so
