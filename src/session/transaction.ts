@@ -1,46 +1,21 @@
-import { randomBytes } from 'node:crypto'
 import type { ErrorCode } from '../errors.ts'
 import type { Creation } from '../lib/creation.ts'
-import { newId } from '../lib/id.ts'
-import { sha256 } from '../lib/secret.ts'
-import { withArtifact } from './artifacts.ts'
+import type { IdPrefix } from '../lib/id.ts'
 import type { AgentEvent, ResultSubtype, StreamEventData } from '../protocol/agent.ts'
 import type { AgentOutput } from './agent-connection.ts'
 import {
   counted,
-  type IdleOutput,
   type Overdraft,
   overdraft,
   outputLimitCode,
   type OutputLimits,
   overdraftText,
   weightOf,
+  withArtifact,
 } from './output-budget.ts'
 import type { Artifact, Message, Session, SessionActivity, SessionEvent, SessionEventType } from './session.ts'
+import { advance, agentExitedCode, newTurn, noted, type RunState, type SessionState, type Turn } from './state.ts'
 import type { SessionChange } from './store.ts'
-import { advance, agentExitedCode, newTurn, type Turn } from './turn.ts'
-
-/** What is known of a session besides its record. */
-export interface Progress {
-  session: Session
-  turn: Turn | undefined
-  /** Messages that wait. */
-  queued: number
-  /** Of all of its stream events. */
-  streamBytes: number
-  /** Of all of its messages and session events. */
-  historyBytes: number
-  idle: IdleOutput
-  /** How often the artifacts have changed since the last turn ended; see `artifactWritesMax`. */
-  artifactWrites: number
-  /** The sandbox has run: from here on its loss is not a failed boot. */
-  sandboxReady: boolean
-  /** Skills are written and an agent has run. */
-  agentReady: boolean
-  previewReady: boolean
-  /** The last that was recorded of the sandbox is that it hibernates. */
-  hibernated: boolean
-}
 
 /**
  * Commits until the end of a turn that write artifacts: a short line makes each write all of them anew. Beyond, what an agent
@@ -59,16 +34,22 @@ const configureErrors = new Set(['configure_failed', 'unknown_harness', 'not_con
 /** Errors about what the server wrote; clients can do nothing with them. */
 const lineErrors = new Set(['invalid_command', 'busy'])
 
-type DraftChange = SessionChange &
+export interface TransactionContext {
+  limits: OutputLimits
+  now: Date
+  newId: (prefix: IdPrefix) => string
+}
+
+type Change = SessionChange &
   Required<Pick<SessionChange, 'addStream' | 'addEvents' | 'addMessages' | 'setMessages' | 'session'>>
 
 /**
- * One commit in the making: methods say what happened, and the draft works out rows, stream events and the progress that
- * holds once the commit is done. It holds all rules about which event may follow which.
+ * One commit in the making. Its methods say what happened; it works out the rows, the stream events and the state after the
+ * commit. It holds all rules about which event may follow which.
  */
-export class Draft {
-  progress: Progress
-  readonly change: DraftChange = {
+export class Transaction {
+  state: SessionState
+  readonly change: Change = {
     when: 'running',
     addStream: [],
     addEvents: [],
@@ -78,13 +59,13 @@ export class Draft {
   }
   /** The agent said that it cannot be configured. */
   configureError: { code: string; message: string } | undefined
-  /** The agent said more than it may; what it said from there on is left out. */
+  /** The agent said more than it may; the rest of its output is left out. */
   overdraft: Overdraft | undefined
-  readonly #limits: OutputLimits
+  readonly #context: TransactionContext
 
-  constructor(progress: Progress, limits: OutputLimits) {
-    this.progress = progress
-    this.#limits = limits
+  constructor(state: SessionState, context: TransactionContext) {
+    this.state = state
+    this.#context = context
   }
 
   get isEmpty(): boolean {
@@ -93,27 +74,31 @@ export class Draft {
     return lists.every((list) => list.length === 0) && Object.keys(session).length === 0
   }
 
+  setRun(fields: Partial<RunState>): void {
+    this.state = { ...this.state, run: { ...this.state.run, ...fields } }
+  }
+
   set(fields: NonNullable<SessionChange['session']>): void {
     Object.assign(this.change.session, fields)
-    this.progress = { ...this.progress, session: { ...this.progress.session, ...(fields as Partial<Session>) } }
+    this.state = { ...this.state, session: { ...this.state.session, ...(fields as Partial<Session>) } }
   }
 
   /** One line of the agent. What is out of order (a second `result`, an event outside of a turn) is left out. */
   take(line: AgentOutput): void {
     if (this.overdraft) return
     const bytes = weightOf(line)
-    this.progress = counted(this.progress, line, bytes)
-    this.overdraft = overdraft(this.progress, this.#limits, bytes)
+    this.state = counted(this.state, line, bytes)
+    this.overdraft = overdraft(this.state, this.#context.limits, bytes)
     if (!this.overdraft && line.type !== 'invalid') this.#accept(line)
   }
 
   #accept(event: AgentEvent): void {
-    const { turn, session, idle } = this.progress
+    const { turn, session, idle } = this.state
     const inTurn = turn !== undefined && turn.result === undefined
     switch (event.type) {
       case 'ready':
         if (idle.ready) return
-        this.progress = { ...this.progress, idle: { ...idle, ready: true } }
+        this.state = { ...this.state, idle: { ...idle, ready: true } }
         return this.stream(event)
       case 'configured':
         // A repeat answers a `configure` that a restarted server had to send again.
@@ -142,87 +127,83 @@ export class Draft {
   }
 
   addUserMessage(content: string, creation?: Creation): void {
-    const id = newId('msg_')
-    this.#addMessage({ id, role: 'user', content, state: 'queued', createdAt: new Date() })
+    const id = this.#context.newId('msg_')
+    this.#addMessage({ id, role: 'user', content, state: 'queued', createdAt: this.#context.now })
     if (creation) this.change.made = { creation, id }
-    this.progress = { ...this.progress, queued: this.progress.queued + 1 }
-    const { activity } = this.progress.session
-    if (activity === 'idle') this.#move('working')
-    if (activity === 'failed') this.#move('starting')
+    this.state = { ...this.state, queuedIds: [...this.state.queuedIds, id] }
+    const { activity } = this.state.session
+    if (activity === 'idle') this.#transition('working')
+    if (activity === 'failed') this.#transition('starting')
   }
 
-  /** A message that waits will not be dealt with. */
   cancelMessage(id: string): void {
     this.change.setMessages.push({ id, state: 'cancelled' })
-    this.progress = { ...this.progress, queued: this.progress.queued - 1 }
-    if (this.progress.session.activity === 'working') this.#settle()
+    this.state = { ...this.state, queuedIds: this.state.queuedIds.filter((queued) => queued !== id) }
+    if (this.state.session.activity === 'working') this.#settle()
   }
 
-  /** Of a message that waited. */
-  startTurn({ id }: Message): void {
-    this.#beginTurn(id)
-    this.#move('working')
+  startTurn(messageId: string): void {
+    this.#beginTurn(messageId)
+    this.#transition('working')
   }
 
   /** Ends the turn with the agent's own `turn_complete`, or with one of ours; a `result` that is missing is added. */
   endTurn(complete?: StreamEventData, subtype: ResultSubtype = 'error_during_execution', text?: string): void {
-    const { turn } = this.progress
+    const { turn } = this.state
     if (!turn) return
     if (!turn.result) this.stream(missingResult(turn, subtype, text ?? 'The turn ended without a result.'))
-    const { result, messageId, agentSessionId, text: said } = this.progress.turn!
+    const { result, messageId, agentSessionId, text: said } = this.state.turn!
     this.stream(complete ?? { type: 'turn_complete', message_id: messageId, session_id: agentSessionId })
     this.change.setMessages.push({ id: messageId, state: 'consumed' })
     const answer = said === '' && result?.subtype === 'success' ? result.text : said
     if (answer !== '') this.#addAnswer(answer)
     if (result?.subtype === 'success') this.note('turn_completed', 'info', 'The agent finished a message.')
     else this.note('turn_completed', 'warning', `The agent's turn ended: ${result?.subtype}.`)
-    const { idle, artifactWrites, session } = this.progress
+    const { idle, artifactWrites, session } = this.state
     if (artifactWrites > artifactWritesMax) this.set({ artifacts: session.artifacts })
-    this.progress = { ...this.progress, turn: undefined, idle: { ...idle, lines: 0, errors: 0 }, artifactWrites: 0 }
-    if (this.progress.session.interruptedMessageId !== undefined) this.set({ interruptedMessageId: undefined })
-    if (this.progress.session.activity === 'working') this.#settle()
+    this.state = { ...this.state, turn: undefined, idle: { ...idle, lines: 0, errors: 0 }, artifactWrites: 0 }
+    if (this.state.session.interruptedMessageId !== undefined) this.set({ interruptedMessageId: undefined })
+    if (this.state.session.activity === 'working') this.#settle()
   }
 
   /**
-   * The running turn is to end: its agent has to be made to, and where none works on it, it ends here. Without one, that of
-   * `next`, the first message that waits for a boot or a wake, ends before any agent hears of it.
+   * Marks the running turn as interrupted, if an agent works on it, or ends it here. Without a turn, the turn of the first
+   * message that waits for a boot or a wake ends before an agent hears of it.
    */
-  interrupt(next?: Message): void {
-    const { turn, session } = this.progress
+  interrupt(): void {
+    const { turn, session, queuedIds } = this.state
     if (!turn) {
+      const [next] = queuedIds
       if (next === undefined || session.activity === 'failed') return
-      this.#beginTurn(next.id)
+      this.#beginTurn(next)
       return this.endTurn(undefined, 'interrupted', interruptedText)
     }
     const works = session.agentProcessId !== undefined && session.activity !== 'starting'
     if (works && session.waitingFor === undefined) return this.set({ interruptedMessageId: turn.messageId })
     this.endTurn(undefined, 'interrupted', interruptedText)
-    // Its agent sleeps in a sandbox that cannot be woken for now, and must not go on with the turn when it can: the next one ends it.
+    // The agent sleeps in a sandbox that cannot be woken for now. It must not go on with the turn later: the next start kills it.
     if (works) this.dropAgent()
   }
 
-  /** The session has no agent process any more; the next one is read from its beginning. */
+  /** The session has no agent process any more. The output of the next one is read from its beginning. */
   dropAgent(): void {
     this.set({ agentProcessId: undefined, agentOffset: 0 })
   }
 
-  /** A new agent process under this id; returns its token for the model gateway, of which only the hash is kept. */
-  beginAgent(agentProcessId: string): string {
-    const token = newToken()
-    this.set({ agentProcessId, agentOffset: 0, gatewayTokenHash: sha256(token) })
-    this.progress = { ...this.progress, idle: { ready: false, lines: 0, errors: 0 } }
-    this.#move('starting')
-    return token
+  beginAgent(agentProcessId: string, gatewayTokenHash: string): void {
+    this.set({ agentProcessId, agentOffset: 0, gatewayTokenHash })
+    this.state = { ...this.state, idle: { ready: false, lines: 0, errors: 0 } }
+    this.#transition('starting')
   }
 
   /**
-   * The agent process is gone. A turn goes on in the next process, which finds the conversation on the sandbox's disk;
-   * one that has lost three processes ends, and one whose result is known is complete. A process that was not configured
-   * yet has had no message: the turn has lost nothing with it, and perhaps it never ran, since its server died over the start.
+   * The agent process is gone. The turn goes on in the next process, which finds the conversation on the sandbox's disk. A turn
+   * whose result is known is complete; a turn that has lost three processes ends. A process that was not configured yet had no
+   * message, so the turn has lost nothing with it.
    */
   agentGone(detail: string): void {
     this.dropAgent()
-    const { turn, session } = this.progress
+    const { turn, session } = this.state
     if (!turn) return
     if (turn.result) return this.endTurn()
     if (session.interruptedMessageId === turn.messageId) return this.endTurn(undefined, 'interrupted', interruptedText)
@@ -232,7 +213,7 @@ export class Draft {
     this.endTurn(undefined, 'error_during_execution', `The agent process ended ${agentExitsMax} times in this turn.`)
   }
 
-  /** The agent said more than it may: its process is to be killed, its turn ends, and so may the session. */
+  /** The agent said more than it may: its turn ends, or the session fails. The caller kills the process. */
   stopOutput(over: Overdraft): void {
     this.dropAgent()
     const text = overdraftText(over)
@@ -242,37 +223,37 @@ export class Draft {
   }
 
   /**
-   * The next step lacks this for the moment and is tried again. Told under the type of the step before it: that is where the session
-   * still stands.
+   * The next step lacks capacity and is tried again. The event has the type of the last step that was done, since the session
+   * still stands there.
    */
   wait(code: ErrorCode, message: string): void {
-    const { session, sandboxReady, hibernated } = this.progress
+    const { session, sandboxReady, hibernated } = this.state
     const text = message.slice(0, errorLengthMax)
-    this.set({ waitingFor: code, waitingSince: session.waitingSince ?? new Date() })
+    this.set({ waitingFor: code, waitingSince: session.waitingSince ?? this.#context.now })
     this.stream({ type: 'error', message: text, code, fatal: false })
     if (!sandboxReady) this.note('session_started', 'warning', text)
     else this.note(hibernated ? 'sandbox_hibernated' : 'sandbox_ready', 'warning', text)
   }
 
-  /** The session waits for nothing any more. */
+  /** The wait for capacity is over. */
   waited(): void {
-    if (this.progress.session.waitingFor === undefined) return
+    if (this.state.session.waitingFor === undefined) return
     this.set({ waitingFor: undefined, waitingSince: undefined })
   }
 
-  /** The session cannot go on by itself: the running turn ends, waiting messages stay. */
+  /** The running turn ends; waiting messages stay. */
   fail(code: string, message: string): void {
     const text = message.slice(0, errorLengthMax)
     this.waited()
     this.stream({ type: 'error', message: text, code, fatal: false })
     this.endTurn(undefined, 'error_during_execution', text)
     this.note('session_failed', 'error', text)
-    this.#move('failed')
+    this.#transition('failed')
   }
 
-  /** The sandbox is that of a checkpoint again, for the nth time: the turn is lost, and whoever worked on it. */
+  /** A client restored the sandbox to a checkpoint, for the nth time: the turn and its agent are lost. */
   restored(times: number): void {
-    const { turn, session } = this.progress
+    const { turn, session } = this.state
     const isInterrupted = turn !== undefined && session.interruptedMessageId === turn.messageId
     this.set({ sandboxRestores: times })
     this.dropAgent()
@@ -281,108 +262,90 @@ export class Draft {
     this.note('sandbox_resumed', 'warning', restoredText)
   }
 
-  /** Another sandbox takes the place of a lost one; nothing of the old one is left, and messages that wait go on. */
+  /** A new sandbox replaces a lost one. Messages that wait go on. */
   restart(sandboxId: string, checkpointId: string | undefined, creation?: Creation): void {
     if (creation) this.change.made = { creation, id: sandboxId }
     this.set({ sandboxId, sandboxRestores: 0, checkpointId, forkedFrom: undefined, forkCheckpointOf: undefined })
     this.dropAgent()
     this.waited()
     this.note('session_started', 'info', 'The session goes on in a new sandbox.')
-    this.#move('starting')
+    this.#transition('starting')
   }
 
-  /** For good: waiting messages are cancelled and the token of the model gateway dies. */
-  end(queuedIds: readonly string[]): void {
+  /** `gatewayTokenHash` is the hash of a token that nobody has. */
+  end(gatewayTokenHash: string): void {
     this.endTurn(undefined, 'interrupted', 'The session was deleted.')
-    for (const id of queuedIds) this.change.setMessages.push({ id, state: 'cancelled' })
+    for (const id of this.state.queuedIds) this.change.setMessages.push({ id, state: 'cancelled' })
     this.waited()
     this.note('session_ended', 'info', 'The session has ended.')
-    this.set({ status: 'ended', agentProcessId: undefined, gatewayTokenHash: unusedTokenHash() })
-    this.#move('ended')
-    this.progress = { ...this.progress, queued: 0 }
+    this.set({ status: 'ended', agentProcessId: undefined, gatewayTokenHash })
+    this.#transition('ended')
+    this.state = { ...this.state, queuedIds: [] }
   }
 
   note(type: SessionEventType, level: SessionEvent['level'], message: string): void {
-    const event: SessionEvent = { id: newId('evt_'), type, level, message, createdAt: new Date() }
+    const event: SessionEvent = { id: this.#context.newId('evt_'), type, level, message, createdAt: this.#context.now }
     this.change.addEvents.push(event)
-    this.progress = { ...this.#grown(event), ...noted(type) }
+    this.state = { ...this.#grown(event), ...noted(type) }
   }
 
   stream(data: StreamEventData): void {
     this.change.addStream.push(data)
-    const { turn, streamBytes } = this.progress
-    this.progress = { ...this.progress, streamBytes: streamBytes + weightOf(data) }
-    if (turn) this.progress = { ...this.progress, turn: advance(turn, data) }
+    const { turn, streamBytes } = this.state
+    this.state = { ...this.state, streamBytes: streamBytes + weightOf(data) }
+    if (turn) this.state = { ...this.state, turn: advance(turn, data) }
   }
 
   #beginTurn(messageId: string): void {
     this.change.setMessages.push({ id: messageId, state: 'started' })
-    this.progress = { ...this.progress, turn: newTurn(messageId), queued: this.progress.queued - 1 }
+    this.state = {
+      ...this.state,
+      turn: newTurn(messageId),
+      queuedIds: this.state.queuedIds.filter((id) => id !== messageId),
+    }
     this.note('turn_started', 'info', 'The agent works on a message.')
   }
 
   #addArtifact(artifact: Artifact): void {
-    const { session, artifactWrites } = this.progress
+    const { session, artifactWrites } = this.state
     const [newest] = session.artifacts
     if (newest?.path === artifact.path && newest.summary === artifact.summary) return
     const artifacts = withArtifact(session.artifacts, artifact)
     const isWritten = this.change.session.artifacts !== undefined
-    if (!isWritten) this.progress = { ...this.progress, artifactWrites: artifactWrites + 1 }
+    if (!isWritten) this.state = { ...this.state, artifactWrites: artifactWrites + 1 }
     if (isWritten || artifactWrites < artifactWritesMax) this.set({ artifacts })
-    else this.progress = { ...this.progress, session: { ...session, artifacts } }
+    else this.state = { ...this.state, session: { ...session, artifacts } }
   }
 
-  /** Of a session without room for more only the beginning is kept beside the stream, which has all of it. */
+  /** A session without room for the answer keeps its beginning; the stream has all of it. */
   #addAnswer(text: string): void {
-    const message: Message = { id: newId('msg_'), role: 'assistant', content: text, createdAt: new Date() }
-    const fits = this.#grown(message).historyBytes <= this.#limits.historyBytesMax
+    const message: Message = {
+      id: this.#context.newId('msg_'),
+      role: 'assistant',
+      content: text,
+      createdAt: this.#context.now,
+    }
+    const fits = this.#grown(message).historyBytes <= this.#context.limits.historyBytesMax
     const beginning = `${text.slice(0, cutAnswerLength).toWellFormed()}…`
     this.#addMessage(fits || text.length <= cutAnswerLength ? message : { ...message, content: beginning })
   }
 
   #addMessage(message: Message): void {
     this.change.addMessages.push(message)
-    this.progress = this.#grown(message)
+    this.state = this.#grown(message)
   }
 
-  #grown(by: Message | SessionEvent): Progress {
-    return { ...this.progress, historyBytes: this.progress.historyBytes + weightOf(by) }
+  #grown(by: Message | SessionEvent): SessionState {
+    return { ...this.state, historyBytes: this.state.historyBytes + weightOf(by) }
   }
 
   #settle(): void {
-    this.#move(this.progress.turn || this.progress.queued > 0 ? 'working' : 'idle')
+    this.#transition(this.state.turn || this.state.queuedIds.length > 0 ? 'working' : 'idle')
   }
 
-  #move(activity: SessionActivity): void {
-    if (this.progress.session.activity !== activity) this.set({ activity })
+  #transition(activity: SessionActivity): void {
+    if (this.state.session.activity !== activity) this.set({ activity })
   }
-}
-
-/** Whether the sandbox must stay awake: a boot, a turn, or messages that wait. */
-export function hasWork({ session, turn, queued }: Progress): boolean {
-  return session.activity === 'starting' || turn !== undefined || queued > 0
-}
-
-/** What a session event, when it is recorded or read back, says about the progress. */
-export function noted(type: SessionEventType): Partial<Progress> {
-  if (type === 'session_started') {
-    return { sandboxReady: false, agentReady: false, previewReady: false, hibernated: false }
-  }
-  if (type === 'sandbox_ready') return { sandboxReady: true }
-  if (type === 'agent_ready') return { agentReady: true }
-  if (type === 'preview_ready') return { previewReady: true }
-  if (type === 'sandbox_hibernated') return { hibernated: true }
-  if (type === 'sandbox_resumed') return { hibernated: false }
-  return {}
-}
-
-/** The hash of a token that nobody holds: before an agent runs, and after the session has ended. */
-export function unusedTokenHash(): string {
-  return sha256(newToken())
-}
-
-function newToken(): string {
-  return randomBytes(32).toString('base64url')
 }
 
 function missingResult(turn: Turn, subtype: ResultSubtype, text: string): StreamEventData {

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { PreviewWatch } from './preview-watch.ts'
+import { PreviewWatch } from './project-watch.ts'
 
-test('a server that takes long to listen is seen, and looked for no more', async () => {
+test('preview: a server that takes long to listen is seen, and looked for no more', async () => {
   const settled = Promise.withResolvers<void>()
   let looks = 0
   const watch = new PreviewWatch(1, async () => {

@@ -1,19 +1,20 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { defaultSessionLimits } from './config.ts'
-import { Ledger } from './ledger.ts'
+import { defaultSessionLimits, defaultSessionTimings } from './config.ts'
+import { SessionRepository } from './repository.ts'
+import type { AgentOutput } from './agent-connection.ts'
 import type { Artifact, Message, Session } from './session.ts'
 import type { SessionChange } from './store.ts'
 import { memorySessionStore } from './testing/memory-session-store.ts'
 
 const createdAt = new Date()
-const message: Message = { id: 'msg_1', role: 'user', content: 'x', state: 'queued', createdAt }
+const message: Message = { id: 'msg_1', role: 'user', content: 'x', state: 'started', createdAt }
 const session: Session = {
   id: 'session_1',
   orgId: 'org_1',
   userId: 'u1',
   status: 'running',
-  activity: 'idle',
+  activity: 'working',
   sandboxId: 'sb-1',
   title: '',
   framework: '',
@@ -27,6 +28,7 @@ const session: Session = {
     envs: {},
   },
   gatewayTokenHash: '',
+  agentProcessId: 'ag-1',
   agentOffset: 0,
   sandboxRestores: 0,
   inputTokens: 0,
@@ -38,13 +40,13 @@ const session: Session = {
   updatedAt: createdAt,
 }
 
-/** A ledger over one session with a turn that has begun, and all that it has committed since. */
+/** A repository of one session with a turn, and all that it has committed. */
 async function begun() {
   const store = memorySessionStore()
   const changes: SessionChange[] = []
   await store.createSession(session, [message], {
     id: 'evt_1',
-    type: 'turn_started',
+    type: 'sandbox_ready',
     level: 'info',
     message: '',
     createdAt,
@@ -54,32 +56,30 @@ async function begun() {
     return await store.commit(id, change)
   }
   const bus = { publish() {}, subscribe: () => () => {}, async close() {} }
-  const open = () => new Ledger({ store: { ...store, commit }, bus, limits: defaultSessionLimits }, session.id)
-  const ledger = open()
-  await ledger.write((draft) => draft.startTurn(message))
-  changes.length = 0
-  let agentOffset = 0
-  const tell = (...artifacts: Artifact[]) =>
-    ledger.write((draft) => {
-      for (const artifact of artifacts) draft.take({ type: 'artifact', ...artifact })
-      draft.set({ agentOffset: ++agentOffset })
-    })
+  const repository = new SessionRepository(
+    { store: { ...store, commit }, bus, limits: defaultSessionLimits, timings: defaultSessionTimings },
+    session.id,
+  )
+  let offset = 0
+  const say = (...output: AgentOutput[]) =>
+    repository.apply({ type: 'agent_output', processId: 'ag-1', output, offset: ++offset })
+  const tell = (...artifacts: Artifact[]) => say(...artifacts.map((one) => ({ type: 'artifact' as const, ...one })))
   const kept = async () => (await store.session(session.id))!.artifacts
   const written = () => changes.filter((change) => change.session?.artifacts !== undefined).length
-  return { ledger, open, tell, kept, written }
+  return { repository, say, tell, kept, written }
 }
 
-test('a ledger holds no texts of the configuration, read or written', async () => {
-  const { ledger, open } = await begun()
-  for (const one of [ledger, open()]) {
-    const progress = await one.read()
-    assert.equal(progress.session.id, session.id)
-    assert.equal(progress.turn?.messageId, message.id)
-    assert.equal(JSON.stringify(progress).includes('a long text'), false)
+test('repository: holds no texts of the configuration, read or committed', async () => {
+  const { repository, tell } = await begun()
+  for (const read of [() => repository.read(), () => tell({ path: '/a', summary: 's' })]) {
+    const state = await read()
+    assert.equal(state.session.id, session.id)
+    assert.equal(state.turn?.messageId, message.id)
+    assert.equal(JSON.stringify(state).includes('a long text'), false)
   }
 })
 
-test('artifacts have room for two hundred of the usual and few of the longest; the oldest give way', async () => {
+test('artifacts: there is room for two hundred of the usual and few of the longest; the oldest give way', async () => {
   const { tell, kept } = await begun()
   const usual = Array.from({ length: 300 }, (_, index) => ({
     path: `/workspace/app/src/components/${'x'.repeat(100)}/${index}.tsx`,
@@ -102,7 +102,7 @@ test('artifacts have room for two hundred of the usual and few of the longest; t
   assert.ok(Buffer.byteLength(JSON.stringify(after)) <= 128 * 1024)
 })
 
-test('artifacts are written when they change, each at once, so that a server that dies loses none', async () => {
+test('artifacts: they are written when they change, each at once, so that a server that dies loses none', async () => {
   const { tell, kept, written } = await begun()
   for (let n = 1; n <= 100; n++) {
     await tell({ path: `/${n}`, summary: 's' })
@@ -118,21 +118,19 @@ test('artifacts are written when they change, each at once, so that a server tha
 })
 
 for (const end of ['ends', 'is cut off'] as const) {
-  test(`an agent that tells artifacts on and on has them written a bounded number of times, and when its turn ${end}`, async () => {
-    const { ledger, tell, kept, written } = await begun()
+  test(`artifacts: an agent that reports them on and on has them written a bounded number of times, and when its turn ${end}`, async () => {
+    const { repository, say, tell, kept, written } = await begun()
     for (let n = 1; n <= 1000; n++) await tell({ path: `/${n}`, summary: 's' })
     assert.equal(written(), 200)
     if (end === 'ends') {
-      await ledger.write((draft) => draft.take({ type: 'turn_complete', message_id: message.id, session_id: 's' }))
+      await say({ type: 'turn_complete', message_id: message.id, session_id: 's' })
     } else {
-      await ledger.write((draft) => draft.fail('oom', 'The sandbox is lost.'))
+      await repository.apply({ type: 'sandbox_changed', sandboxId: 'sb-1', status: 'stopped', sandbox: undefined })
     }
     assert.equal(written(), 201)
     assert.deepEqual(
       (await kept()).map(({ path }) => path),
       Array.from({ length: 200 }, (_, index) => `/${1000 - index}`),
     )
-    await tell({ path: '/next', summary: 's' })
-    assert.equal((await kept())[0]?.path, '/next')
   })
 }

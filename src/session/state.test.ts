@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import type { Message, Session, StreamEvent } from './session.ts'
 import { memorySessionStore } from './testing/memory-session-store.ts'
-import { loadTurn } from './turn.ts'
+import { loadTurn } from './state.ts'
 
 test('a turn is read back whole, one page at a time, however large its events are', async () => {
   const store = memorySessionStore()
