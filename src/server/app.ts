@@ -11,18 +11,17 @@ import {
   startDemoModel,
   type Gateway,
 } from '../gateway/index.ts'
-import { createHttpServer } from '../http/server.ts'
+import { createHttpServer } from '../http/server/server.ts'
 import { defined } from '../lib/defined.ts'
 import { sha256 } from '../lib/secret.ts'
 import { createPreviewProxy } from '../preview/index.ts'
 import { createGuest } from '../runtime/guest-client/index.ts'
 import { exists } from '../runtime/exists.ts'
 import { hostToolIn, unmetRequirements } from '../runtime/doctor/index.ts'
-import { createRuncDriver } from '../runtime/index.ts'
+import { createOciDriver, ociRuntimes } from '../runtime/index.ts'
 import { createSandboxService, defaultSandboxLimits, type RuntimeDriver } from '../sandbox/index.ts'
 import { createSessionService } from '../session/index.ts'
 import { cachedSandboxStore, type Store } from '../store/index.ts'
-import { agentCodec } from './agent-codec.ts'
 import { configureApiKey, makeFirstApiKey, signingSecret } from './credentials.ts'
 import type { Config } from './config.ts'
 import { lockDataDir, openOwnStore } from './installation.ts'
@@ -98,7 +97,6 @@ export async function startApp(config: Config, log: Logger, events: AppEvents): 
     store: store.sessions,
     sandboxes,
     bus,
-    codec: agentCodec,
     signingSecret: secret,
     log,
     config: {
@@ -189,7 +187,8 @@ async function openDatabase(config: Config, log: Logger, { databaseGone }: AppEv
 }
 
 function createDriver(config: Config, log: Logger): RuntimeDriver {
-  return createRuncDriver({
+  return createOciDriver({
+    runtime: ociRuntimes[config.runtime],
     dataDir: config.dataDir,
     imageDir: config.imageDir,
     subnet: config.subnet,
