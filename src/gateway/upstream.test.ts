@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { GatewaySetup, hello, messages, completions } from './testing/gateway-setup.ts'
 
-test('failures that may pass are tried again until one passes', async () => {
+test('upstream: transient failures are retried until one call succeeds', async () => {
   const failures: (number | 'reset')[] = [529, 503, 'reset', 500, 502, 504, 520, 522, 524, 408, 429]
   await using setup = await GatewaySetup.create((request, response) => {
     const failure = failures.shift()
@@ -21,7 +21,7 @@ test('failures that may pass are tried again until one passes', async () => {
   assert.ok(setup.requests.every((request) => request.body === JSON.stringify(hello)))
 })
 
-test('what does not pass is passed on: other statuses at once, the others when the time is over', async () => {
+test('upstream: final statuses are forwarded at once, transient ones after the retry window', async () => {
   const statuses = [400, 401, 404, 409, 501, 505]
   for (const status of statuses) {
     await using setup = await GatewaySetup.create((_request, response) => {
@@ -57,7 +57,7 @@ test('what does not pass is passed on: other statuses at once, the others when t
   assert.equal(poor.requests.length, 1)
 })
 
-test('an upstream that is silent ends in 504, one that breaks off in the middle breaks off the answer', async () => {
+test('upstream: a silent API is 504, one that breaks off breaks off the answer', async () => {
   await using silent = await GatewaySetup.create(() => {}, { upstreamFirstByteMs: 100 })
   assert.equal((await silent.post(messages, hello)).status, 504)
   // It may have been at work.

@@ -4,7 +4,7 @@ import { Readable } from 'node:stream'
 import { test } from 'node:test'
 import { BodyBudget, readBody } from './body-budget.ts'
 
-test('bodies of all requests together have a bound, which is given back', () => {
+test('body budget: the bytes of all requests are bounded and returned', () => {
   const budget = new BodyBudget(100)
   const one = budget.open()
   assert.ok(one.take(60))
@@ -19,7 +19,7 @@ test('bodies of all requests together have a bound, which is given back', () => 
   assert.ok(budget.open().take(100))
 })
 
-test('one owner has no more than a part of it, which others do not feel', () => {
+test('body budget: one owner gets a part of it, and the parts of others are unaffected', () => {
   const budget = new BodyBudget(100, { ownerBytesMax: 50 })
   const one = budget.open('a')
   assert.ok(one.take(30))
@@ -33,7 +33,7 @@ test('one owner has no more than a part of it, which others do not feel', () => 
   assert.ok(two.take(30))
 })
 
-test('small bodies are taken when all is full, and pay from where they are no longer small', () => {
+test('body budget: small bodies are accepted when it is exhausted, and are charged beyond the free bytes', () => {
   const budget = new BodyBudget(100, { freeBytes: 10 })
   const large = budget.open()
   assert.ok(large.take(110))
@@ -45,7 +45,7 @@ test('small bodies are taken when all is full, and pay from where they are no lo
   assert.ok(!budget.open().take(11))
 })
 
-test('a body costs by its parts too: many tiny ones weigh more than their bytes', async () => {
+test('body budget: many tiny chunks are charged more than their bytes', async () => {
   const parts = (count: number) => Object.assign(Readable.from(Array(count).fill(Buffer.of(0))), { headers: {} })
   const read = async (count: number) => {
     using share = new BodyBudget(100_000).open()

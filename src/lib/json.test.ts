@@ -38,7 +38,7 @@ test('bounds of JSON: brackets and commas in strings do not count, wherever a sl
   }
 })
 
-test('bounds of JSON: what is none is counted as far as a parser would read it', async () => {
+test('bounds of JSON: invalid text is counted as far as a parser would read it', async () => {
   const bounds = { valuesMax: 10, depthMax: 10 }
   for (const text of ['', '"', '"\\', '{"a', ']]]]', '\u0000', '[\\"[\\"', 'nonsense', '}{']) {
     assert.equal(await exceededBound(Buffer.from(text), bounds), undefined, text)
@@ -48,7 +48,7 @@ test('bounds of JSON: what is none is counted as far as a parser would read it',
   }
 })
 
-test('bounds of JSON: others are served while a long text is looked through', async () => {
+test('bounds of JSON: the check of a long text yields to the event loop', async () => {
   const json = Buffer.from(`"${'x'.repeat(16 * 1024 * 1024)}"`)
   let isLooking = true
   let rounds = 0

@@ -6,7 +6,7 @@ import { makeFirstApiKey } from '../server/credentials.ts'
 import { AccessTokens } from '../session/access-token.ts'
 import { looksLikeCredential } from './secret.ts'
 
-test('credential: every one that the server makes is known by its looks', async () => {
+test('credential: every form that the server creates is recognised', async () => {
   const store = {
     defaultOrganisation: async () => ({ id: 'org_1', name: 'default' }),
     countApiKeys: async () => 0,
@@ -23,7 +23,7 @@ test('credential: every one that the server makes is known by its looks', async 
   }
 })
 
-test('credential: other texts are not taken for one', () => {
+test('credential: other texts are not recognised', () => {
   for (const text of ['', 'atoll_theme=dark', 'atoll_', 'st.read', 'mine', randomBytes(32).toString('base64url')]) {
     assert.equal(looksLikeCredential(text), false, text)
   }

@@ -21,7 +21,7 @@ function emptyStore(): { hashes: Set<string>; store: OrganisationStore } {
   return { hashes, store }
 }
 
-test('a first start makes a key and shows it, a later one neither', async () => {
+test('first key: a first start creates and prints a key, a later start does not', async () => {
   const { hashes, store } = emptyStore()
   const shown: string[] = []
   const key = await makeFirstApiKey(store, (made) => void shown.push(made))
@@ -31,7 +31,7 @@ test('a first start makes a key and shows it, a later one neither', async () => 
   assert.deepEqual([shown.length, hashes.size], [1, 1])
 })
 
-test('a key that could not be shown is not stored', async () => {
+test('first key: a key that could not be printed is not stored', async () => {
   const { hashes, store } = emptyStore()
   const refuse = () => {
     throw new Error('closed')
@@ -40,7 +40,7 @@ test('a key that could not be shown is not stored', async () => {
   assert.equal(hashes.size, 0)
 })
 
-test('a key that could not be stored is followed by another, which is shown too', async () => {
+test('first key: after a failed write the next start prints another key', async () => {
   const { hashes, store } = emptyStore()
   const shown: string[] = []
   const show = (key: string) => void shown.push(key)
@@ -51,7 +51,7 @@ test('a key that could not be stored is followed by another, which is shown too'
   assert.deepEqual([...hashes], [sha256(key ?? '')])
 })
 
-test('a configured key is the only one, so that another value ends one that got out', async () => {
+test('configured key: it is the only one, so a new value revokes the previous one', async () => {
   const { hashes, store } = emptyStore()
   const show = () => {}
   await makeFirstApiKey(store, show)

@@ -4,13 +4,13 @@ import fc from 'fast-check'
 import { isServiceError } from '../errors.ts'
 import { decodeCursor, encodeCursor } from './rows.ts'
 
-test('a cursor reads back as the position that it was made of', () => {
+test('cursor: it decodes to its position', () => {
   const position = { createdAt: new Date('2026-01-15T10:30:00.123Z'), id: 'session_0a1b2c3d4e5f' }
   assert.deepEqual(decodeCursor(encodeCursor(position)), position)
   assert.match(encodeCursor(position), /^[\w-]+$/)
 })
 
-test('any other text is refused as a bad cursor or is a whole position', () => {
+test('cursor: any other text is refused or decodes to a complete position', () => {
   fc.assert(
     fc.property(
       fc.oneof(

@@ -13,7 +13,7 @@ export function checkpointTests(store: Store): void {
   }
 
   suite('checkpoints', () => {
-    test('a checkpoint is read as it was written', async () => {
+    test('checkpoint: it is read as it was written', async () => {
       const sandbox = await newSandbox(store)
       const full = checkpointOf(sandbox, { kind: 'full', status: 'failed', error: 'why', sizeBytes: 2 ** 40 })
       const bare = checkpointOf(sandbox)
@@ -25,14 +25,14 @@ export function checkpointTests(store: Store): void {
       assert.equal(await sandboxes.checkpoint(newId('cp-')), undefined)
     })
 
-    test('a name is taken once in a sandbox and free in another', async () => {
+    test('checkpoint: a name is unique in a sandbox and free in another', async () => {
       const sandbox = await newSandbox(store)
       await sandboxes.insertCheckpoint(checkpointOf(sandbox, { name: 'a' }))
       await refuses(sandboxes.insertCheckpoint(checkpointOf(sandbox, { name: 'a' })), 'conflict', /name/)
       await sandboxes.insertCheckpoint(checkpointOf(await newSandbox(store), { name: 'a' }))
     })
 
-    test('lists are of one sandbox and organisation, oldest first', async () => {
+    test('checkpoint: lists hold one sandbox and organisation, oldest first', async () => {
       const sandbox = await newSandbox(store)
       const later = checkpointOf(sandbox, { createdAt: new Date('2026-03-01') })
       const earlier = checkpointOf(sandbox, { createdAt: new Date('2026-02-01') })
@@ -44,7 +44,7 @@ export function checkpointTests(store: Store): void {
       assert.ok(ids.includes(earlier.id) && ids.includes(later.id))
     })
 
-    test('those whose name begins so are found in all sandboxes, oldest first; no character stands for others', async () => {
+    test('checkpoint: a prefix of names is found in all sandboxes, oldest first, without wildcards', async () => {
       const marker = newId('pa-')
       const [one, two] = [await newSandbox(store), await newSandbox(store)]
       const later = checkpointOf(one, { name: `${marker} b`, createdAt: new Date('2026-01-02') })
@@ -56,7 +56,7 @@ export function checkpointTests(store: Store): void {
       assert.deepEqual(await sandboxes.checkpointsNamed('%'), [])
     })
 
-    test('checkpoints are found by state and updated', async () => {
+    test('checkpoint: it is found by state and updated', async () => {
       const sandbox = await newSandbox(store)
       const checkpoint = checkpointOf(sandbox, { status: 'processing' })
       await sandboxes.insertCheckpoint(checkpoint)
@@ -75,7 +75,7 @@ export function checkpointTests(store: Store): void {
       assert.equal(await sandboxes.updateCheckpoint(newId('cp-'), { status: 'ready' }), undefined)
     })
 
-    test('deleting a checkpoint removes its patches and tells whether there was one', async () => {
+    test('checkpoint: a delete removes its patches and returns whether it existed', async () => {
       const { id } = await newCheckpoint()
       await sandboxes.insertPatch(patchOf(id))
       assert.equal(await sandboxes.deleteCheckpoint(id), true)
@@ -84,7 +84,7 @@ export function checkpointTests(store: Store): void {
       assert.deepEqual(await sandboxes.listPatches(id), [])
     })
 
-    test('a deleted checkpoint is remembered until it is forgotten', async () => {
+    test('checkpoint: a deleted one is listed until it is forgotten', async () => {
       const [one, other] = [await newCheckpoint(), await newCheckpoint()]
       for (const { id } of [one, other]) await sandboxes.deleteCheckpoint(id)
       const deleted = async () => {
@@ -98,7 +98,7 @@ export function checkpointTests(store: Store): void {
   })
 
   suite('patches', () => {
-    test('a patch gets the next number and is read as it was written', async () => {
+    test('patch: it gets the next number and is read as it was written', async () => {
       const { id } = await newCheckpoint()
       const first = { ...patchOf(id, 'echo "€" && exit 0\n'), description: 'd', strategy: 'on_resume' as const }
       const second = patchOf(id)
@@ -110,7 +110,7 @@ export function checkpointTests(store: Store): void {
       ])
     })
 
-    test('the number of a deleted patch is never given again', async () => {
+    test('patch: the number of a deleted patch is not reused', async () => {
       const { id } = await newCheckpoint()
       await sandboxes.insertPatch(patchOf(id))
       const last = await sandboxes.insertPatch(patchOf(id))
@@ -119,7 +119,7 @@ export function checkpointTests(store: Store): void {
       assert.equal((await sandboxes.insertPatch(patchOf(id))).sequence, 3)
     })
 
-    test('patches made at the same time get numbers of their own', async () => {
+    test('patch: concurrent patches get distinct numbers', async () => {
       const { id } = await newCheckpoint()
       const patches = await Promise.all(Array.from({ length: 20 }, () => sandboxes.insertPatch(patchOf(id))))
       const sequences = patches.map(({ sequence }) => sequence).toSorted((a, b) => a - b)
@@ -129,7 +129,7 @@ export function checkpointTests(store: Store): void {
       )
     })
 
-    test('a patch belongs to its checkpoint', async () => {
+    test('patch: it belongs to its checkpoint', async () => {
       const [one, other] = [await newCheckpoint(), await newCheckpoint()]
       const patch = await sandboxes.insertPatch(patchOf(one.id))
       assert.equal(await sandboxes.deletePatch(other.id, patch.id), false)
@@ -137,7 +137,7 @@ export function checkpointTests(store: Store): void {
       assert.deepEqual(await sandboxes.listPatches(one.id), [patch])
     })
 
-    test('a patch of an unknown or deleted checkpoint is not found', async () => {
+    test('patch: an unknown or deleted checkpoint is not found', async () => {
       const { id } = await newCheckpoint()
       await sandboxes.deleteCheckpoint(id)
       for (const checkpointId of [id, newId('cp-')]) {
@@ -145,7 +145,7 @@ export function checkpointTests(store: Store): void {
       }
     })
 
-    test('a patch id that is taken is a conflict and uses up no number', async () => {
+    test('patch: a taken id is a conflict and uses no number', async () => {
       const { id } = await newCheckpoint()
       const patch = patchOf(id)
       await sandboxes.insertPatch(patch)

@@ -41,7 +41,7 @@ suite('durability of the embedded database', () => {
     }
   }
 
-  test('every acknowledged commit survives kill -9, round after round', async () => {
+  test('commit: every acknowledged one survives kill -9, in several rounds', async () => {
     let store = await openStore({ dataDir })
     const { id: sessionId } = await newSession(store, (await newOrganisation(store)).id)
     const acknowledged: string[] = []
@@ -65,7 +65,7 @@ suite('durability of the embedded database', () => {
     await store.close()
   })
 
-  test('what a request made under its key is known after the end of its server', async () => {
+  test('idempotency: the records of a key are known after a restart', async () => {
     let store = await openStore({ dataDir })
     const { id: orgId } = await newOrganisation(store)
     const now = new Date()
@@ -85,7 +85,7 @@ suite('durability of the embedded database', () => {
     await store.close()
   })
 
-  test('a first start that is killed leaves nothing in the way of the next', async () => {
+  test('first start: a killed one does not block the next', async () => {
     const fresh = join(dataDir, 'fresh')
     const child = startChild('write', fresh, 'session_none')
     const unfinished = join(fresh, 'db.unfinished')

@@ -19,7 +19,7 @@ suite('the embedded database', () => {
   })
   afterEach(() => rm(dataDir, { recursive: true, force: true }))
 
-  test('a search through long histories leaves the event loop to others', async () => {
+  test('embedded database: a search through long histories does not block the event loop', async () => {
     const store = await openStore({ dataDir, imageDir })
     const { id: orgId } = await newOrganisation(store)
     const { id: sessionId } = await newSession(store, orgId)
@@ -41,7 +41,7 @@ suite('the embedded database', () => {
     assert.ok(turns > 1000, `the event loop went round ${turns} times`)
   })
 
-  test('a new one is a copy of the empty one that setup made for this version, and of no other', async () => {
+  test("embedded database: a new one is a copy of setup's empty database of the same version", async () => {
     const images = join(dataDir, 'images')
     await cp(await realpath(join(imageDir, 'database')), join(images, 'database'), { recursive: true })
     await writeFile(join(images, 'database/db/copied'), '')
@@ -56,7 +56,7 @@ suite('the embedded database', () => {
     assert.deepEqual(copied, [true, false])
   })
 
-  test('one that PostgreSQL gives up is told with the reason, and nobody waits for it', async () => {
+  test('embedded database: a panic of PostgreSQL is reported with its reason and rejects all calls', async () => {
     const deaths: Error[] = []
     const store = await openStore({ dataDir, imageDir }, { died: (error) => deaths.push(error) })
     const { id: orgId } = await newOrganisation(store)
@@ -82,7 +82,7 @@ suite('the embedded database', () => {
     assert.match(String(deaths[0]), /could not create file "pg_wal/)
   })
 
-  test('a process ends that has an open store and nothing else to do, and not before its calls are answered', async () => {
+  test('embedded database: an open store keeps the process alive only for its calls', async () => {
     const output = await startChild('query', dataDir, imageDir).stdout.toArray()
     assert.equal(Buffer.concat(output).toString(), 'opened\nanswered\n')
   })

@@ -33,7 +33,7 @@ export function idempotencyTests(store: Store): void {
     idempotency.finish(claim, hash, now, response)
 
   suite('idempotency keys', () => {
-    test('a key is claimed, and done with the response as it was', async () => {
+    test('idempotency key: it is claimed, then done with its response', async () => {
       const claim = await newClaim()
       assert.deepEqual(await begin(claim), made(claim))
       const response = { statusCode: 201, body: '{"id":"sb-1"}\n', headers: { 'x-next-cursor': 'é' } }
@@ -41,20 +41,20 @@ export function idempotencyTests(store: Store): void {
       assert.deepEqual(await begin(claim, 'hash', later(1)), { state: 'done', ...response })
     })
 
-    test('a response without headers or body comes back so', async () => {
+    test('idempotency key: a response without headers or body is replayed unchanged', async () => {
       const claim = await newClaim()
       await begin(claim)
       await finish(claim, { statusCode: 204, body: '' })
       assert.deepEqual(await begin(claim), { state: 'done', statusCode: 204, body: '' })
     })
 
-    test('a request that was never answered is claimed again with the seed of the first', async () => {
+    test('idempotency key: an unanswered request is claimed again with the first seed', async () => {
       const claim = await newClaim()
       await begin(claim)
       assert.deepEqual(await begin({ ...claim, seed: 'another' }), made(claim))
     })
 
-    test('another request with the same key is a conflict, before and after the answer', async () => {
+    test('idempotency key: another request is a conflict, before and after the answer', async () => {
       const claim = await newClaim()
       await begin(claim)
       assert.deepEqual(await begin(claim, 'other'), { state: 'conflict' })
@@ -62,14 +62,14 @@ export function idempotencyTests(store: Store): void {
       assert.deepEqual(await begin(claim, 'other'), { state: 'conflict' })
     })
 
-    test('the same key of another organisation is another key', async () => {
+    test('idempotency key: organisations have separate keys', async () => {
       const claim = await newClaim()
       await begin(claim)
       const other = { ...(await newClaim()), key: claim.key, seed: 'theirs' }
       assert.deepEqual(await begin(other, 'other'), made(other))
     })
 
-    test('an abandoned key is free again, and a finished one is not abandoned', async () => {
+    test('idempotency key: an abandoned one is free again, and a finished one is not abandoned', async () => {
       const claim = await newClaim()
       await begin(claim)
       await idempotency.abandon(claim)
@@ -82,7 +82,7 @@ export function idempotencyTests(store: Store): void {
       assert.equal((await begin(next, 'other')).state, 'done')
     })
 
-    test('an entry expires after a day, answered or not, and the next life of its key knows nothing of it', async () => {
+    test('idempotency key: an entry expires after a day, answered or not, and the next life is empty', async () => {
       const day = 24 * 60
       for (const isAnswered of [true, false]) {
         const claim = await newClaim()
@@ -98,14 +98,14 @@ export function idempotencyTests(store: Store): void {
       }
     })
 
-    test('of requests that begin at the same time all get one seed', async () => {
+    test('idempotency key: concurrent requests get one seed', async () => {
       const claim = await newClaim()
       const seeds = Array.from({ length: 20 }, (_, index) => `seed ${index}`)
       const states = await Promise.all(seeds.map((seed) => begin({ ...claim, seed })))
       assert.equal(new Set(states.map((state) => state.state === 'claimed' && state.seed)).size, 1)
     })
 
-    test('abandoning what never began does nothing, and the response of what is undone is kept', async () => {
+    test('idempotency key: an abandon without an entry does nothing, and the response of an undone request is kept', async () => {
       const claim = await newClaim()
       await idempotency.abandon(claim)
       await begin(claim)
@@ -115,7 +115,7 @@ export function idempotencyTests(store: Store): void {
       assert.deepEqual(await begin(claim, 'other'), { state: 'conflict' })
     })
 
-    test('a purge forgets the entries begun before the moment', async () => {
+    test('idempotency key: a purge deletes the entries begun before the moment', async () => {
       const [old, young] = [await newClaim(), await newClaim()]
       await begin(old, 'hash', new Date('2001-01-01'))
       await begin(young)
@@ -163,7 +163,7 @@ export function idempotencyTests(store: Store): void {
       },
     }
 
-    test('it is in the entry of the key, which no failure gives back, and it is made once', async () => {
+    test('created record: its id is in the entry of the key, survives failures, and is created once', async () => {
       for (const [kind, make] of Object.entries(kinds)) {
         const claim = await newClaim()
         await begin(claim)
@@ -175,7 +175,7 @@ export function idempotencyTests(store: Store): void {
       }
     })
 
-    test('what cannot be made is not in the entry, and what would be made twice is not there', async () => {
+    test('created record: a failed creation is not in the entry, and a second creation leaves nothing', async () => {
       const claim = await newClaim()
       await begin(claim)
       const session = await newSession(store, claim.orgId)
@@ -194,7 +194,7 @@ export function idempotencyTests(store: Store): void {
       assert.equal(await sessions.commit(session.id, { when: 'ended', addMessages: [] }), undefined)
     })
 
-    test('a life of the key that is over makes nothing', async () => {
+    test('created record: an expired life of the key creates nothing', async () => {
       const claim = await newClaim()
       await begin(claim)
       const day = 24 * 60
@@ -204,7 +204,7 @@ export function idempotencyTests(store: Store): void {
       }
     })
 
-    test('a sandbox that is undone gives the key back; one of several is only taken from the list', async () => {
+    test('created record: an undone sandbox frees the key; one of several is only removed from the list', async () => {
       const claim = await newClaim()
       await begin(claim)
       const whole = creationOf(claim)

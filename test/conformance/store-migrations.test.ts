@@ -47,7 +47,7 @@ suite('migrations: records of an earlier version', () => {
   beforeEach(async () => ({ url, drop } = await freshDatabase()))
   afterEach(() => drop())
 
-  test('a domain of before was never proven: it waits for its record, and other organisations may claim it', async () => {
+  test('custom domain: an existing one waits for its proof, and other organisations may claim it', async () => {
     await migrateUpTo(url, '0006-installation')
     await execute(
       url,
@@ -78,7 +78,7 @@ suite('migrations: records of an earlier version', () => {
     }
   })
 
-  test('of a session that an older version has counted the cost is not known, unless it has used nothing', async () => {
+  test('session cost: it is unknown for an older session unless that has used nothing', async () => {
     const store = await openStore({ databaseUrl: url })
     const { id: orgId } = await newOrganisation(store)
     const used = await newSession(store, orgId, { inputTokens: 7, outputTokens: 1 })
@@ -95,7 +95,7 @@ suite('migrations: records of an earlier version', () => {
     }
   })
 
-  test('what an older version left unanswered is not done again under its key, and what it answered is replayed', async () => {
+  test('idempotency key: an older unanswered request is a conflict, and an older answer is replayed', async () => {
     const store = await openStore({ databaseUrl: url })
     const { id: orgId } = await newOrganisation(store)
     const now = new Date()
@@ -156,7 +156,7 @@ async function hasTable(backend: Backend, name: string): Promise<boolean> {
 
 function migrationTests(name: string, place: () => Promise<string>): void {
   suite(`migrations: ${name}`, () => {
-    test('a backfill that is killed goes on with its last batch, and what comes after it waits', async () => {
+    test('backfill: a killed one continues with its last batch, and later migrations wait', async () => {
       const where = await place()
       const child = startChild('migrate', where)
       const begun: string[] = []
@@ -188,7 +188,7 @@ function migrationTests(name: string, place: () => Promise<string>): void {
       }
     })
 
-    test('a backfill that fails names its migration, and keeps the batches before', async () => {
+    test('backfill: a failed one names its migration and keeps the earlier batches', async () => {
       const backend = await openBackend(await place())
       try {
         let batches = 0
@@ -206,7 +206,7 @@ function migrationTests(name: string, place: () => Promise<string>): void {
       }
     })
 
-    test('nothing is committed any more once the database is another server’s', async () => {
+    test('migration: nothing is committed once another server has the database', async () => {
       const backend = await openBackend(await place())
       try {
         let isOurs = true
@@ -230,7 +230,7 @@ function migrationTests(name: string, place: () => Promise<string>): void {
       }
     })
 
-    test('each migration of a database that is in use is logged, with its backfill', async () => {
+    test('migration: each one of a used database is logged, with its backfill', async () => {
       const backend = await openBackend(await place())
       const lines: string[] = []
       const log: Log = {
@@ -291,7 +291,7 @@ suite('migrations of a database on a server', () => {
   before(async () => ({ url, drop } = await freshDatabase()))
   after(() => drop())
 
-  test('one that takes longer than a statement may take runs to its end', async () => {
+  test('migration: it may take longer than the statement timeout', async () => {
     // As an administrator may have set it for all.
     await execute(
       url,
@@ -324,7 +324,7 @@ suite('migrations of a database on a server', () => {
     }
   })
 
-  test('one whose connection is cut leaves nothing of itself, and the next start does it', async () => {
+  test('migration: a cut connection leaves nothing, and the next start applies it', async () => {
     const fresh = await freshDatabase()
     drops.push(fresh.drop)
     const backend = await openBackend(fresh.url)
@@ -345,7 +345,7 @@ suite('migrations of a database on a server', () => {
     }
   })
 
-  test('a store that is open has no connection of a migration left', async () => {
+  test('migration: an open store has no connection for migrations left', async () => {
     const fresh = await freshDatabase()
     drops.push(fresh.drop)
     const store = await openStore({ databaseUrl: fresh.url })

@@ -15,13 +15,13 @@ export function organisationTests(store: Store): void {
       createdAt: new Date(),
     })
 
-    test('the default organisation is made once, also by callers at the same time', async () => {
+    test('organisation: the default one is created once, also by concurrent callers', async () => {
       const all = await Promise.all([1, 2, 3, 4].map(() => organisations.defaultOrganisation()))
       const again = await organisations.defaultOrganisation()
       for (const organisation of all) assert.deepEqual(organisation, again)
     })
 
-    test('a key finds its organisation, and an unknown one finds none', async () => {
+    test('API key: it finds its organisation, and an unknown key finds none', async () => {
       const organisation = await newOrganisation(store)
       const { keyHash, ...rest } = key(organisation.id)
       await organisations.insertApiKey({ keyHash, ...rest })
@@ -29,7 +29,7 @@ export function organisationTests(store: Store): void {
       assert.equal(await organisations.organisationByKey(newId('key_')), undefined)
     })
 
-    test('the same key of the same organisation is kept once and counted', async () => {
+    test('API key: the same key of the same organisation is stored once and counted', async () => {
       const { id: orgId } = await newOrganisation(store)
       assert.equal(await organisations.countApiKeys(orgId), 0)
       const first = key(orgId)
@@ -42,7 +42,7 @@ export function organisationTests(store: Store): void {
       assert.ok((await organisations.apiKeyHashes()).includes(first.keyHash))
     })
 
-    test('the other keys of an organisation end, and those of others stay', async () => {
+    test('API key: the other keys of an organisation are deleted, those of others stay', async () => {
       const [mine, theirs] = [await newOrganisation(store), await newOrganisation(store)]
       const [old, kept, foreign] = [key(mine.id), key(mine.id), key(theirs.id)]
       for (const each of [old, kept, foreign]) await organisations.insertApiKey(each)
@@ -52,7 +52,7 @@ export function organisationTests(store: Store): void {
       assert.deepEqual(await organisations.organisationByKey(foreign.keyHash), theirs)
     })
 
-    test('a key of another organisation is a conflict', async () => {
+    test('API key: a key of another organisation is a conflict', async () => {
       const first = key((await newOrganisation(store)).id)
       await organisations.insertApiKey(first)
       const { id: orgId } = await newOrganisation(store)
@@ -60,7 +60,7 @@ export function organisationTests(store: Store): void {
       assert.equal(await organisations.countApiKeys(orgId), 0)
     })
 
-    test('an organisation id that is taken is a conflict', async () => {
+    test('organisation: a taken id is a conflict', async () => {
       const organisation = await newOrganisation(store)
       await refuses(organisations.insertOrganisation(organisation), 'conflict')
     })

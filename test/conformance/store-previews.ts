@@ -12,7 +12,7 @@ export function previewTests(store: Store): void {
     const at = new Date('2026-06-06T06:06:06.006Z')
     const hostname = () => `${newId('pv-')}.example.com`
 
-    test('a new preview is read as it was written, by port and by host name', async () => {
+    test('preview: a new one is read as it was written, by port and by host name', async () => {
       const sandbox = await newSandbox(store)
       const customHostname = hostname()
       const full = previewOf(sandbox, 3000, {
@@ -34,7 +34,7 @@ export function previewTests(store: Store): void {
       assert.equal(await sandboxes.previewByHostname(customHostname), undefined, 'it is not verified')
     })
 
-    test('a verified host name stays so while the preview has it, and is found without its organisation', async () => {
+    test('preview: a verified host name stays verified while the preview has it, and is found without its organisation', async () => {
       const sandbox = await newSandbox(store)
       const customHostname = hostname()
       const declared = previewOf(sandbox, 3000, { customHostname })
@@ -57,7 +57,7 @@ export function previewTests(store: Store): void {
       }
     })
 
-    test('many may claim a host name, and one is verified for it: the next takes it from the one that is named', async () => {
+    test('preview: several may claim a host name, one is verified, and the next takes it from the named holder', async () => {
       const customHostname = hostname()
       const [one, other, third] = [await newSandbox(store), await newSandbox(store), await newSandbox(store)].map(
         (sandbox) => previewOf(sandbox, 3000, { customHostname, sslStatus: 'active' }),
@@ -75,7 +75,7 @@ export function previewTests(store: Store): void {
       assert.deepEqual(await sandboxes.preview(one.sandboxId, 3000), { ...one, sslStatus: 'pending' })
     })
 
-    test('previews whose host name is not verified are listed, oldest first, without those of stopped sandboxes', async () => {
+    test('preview: unverified host names are listed, oldest first, without stopped sandboxes', async () => {
       const { id: orgId } = await newOrganisation(store)
       const [running, stopped] = [sandboxOf(orgId), sandboxOf(orgId, { status: 'stopped' })]
       for (const sandbox of [running, stopped]) await sandboxes.insertSandbox(sandbox)
@@ -93,7 +93,7 @@ export function previewTests(store: Store): void {
       assert.ok(all.every(({ id }) => others.every((other) => other.id !== id)))
     })
 
-    test('the same port again changes what it names, clears what is undefined and leaves the rest', async () => {
+    test('preview: a second declaration of a port changes its fields, clears undefined ones and leaves the rest', async () => {
       const sandbox = await newSandbox(store)
       const guard = { authScheme: 'bearer', tokenHash: 'ff' } as const
       const first = previewOf(sandbox, 3000, { customHostname: hostname(), ...guard })
@@ -115,7 +115,7 @@ export function previewTests(store: Store): void {
       await again(guard, { ...open, customHostname: other, ...guard })
     })
 
-    test('the status of a certificate stays with its host name and starts anew with another', async () => {
+    test('preview: the certificate status stays with its host name and is reset for another', async () => {
       const sandbox = await newSandbox(store)
       const customHostname = hostname()
       const declare = async (change: Partial<PreviewDeclaration>) => {
@@ -135,7 +135,7 @@ export function previewTests(store: Store): void {
       assert.equal(await declare({ customHostname: hostname() }), 'pending')
     })
 
-    test('changes of one port at the same time lose nothing of each other', async () => {
+    test('preview: concurrent changes of one port lose nothing', async () => {
       for (let round = 0; round < 20; round++) {
         const sandbox = await newSandbox(store)
         const customHostname = hostname()
@@ -149,7 +149,7 @@ export function previewTests(store: Store): void {
       }
     })
 
-    test('the status of a certificate changes only for the host name and from the statuses it was told for', async () => {
+    test('preview: the certificate status changes only for its host name and from the given statuses', async () => {
       const sandbox = await newSandbox(store)
       const customHostname = hostname()
       const named = previewOf(sandbox, 3000, { customHostname, sslStatus: 'pending' })
@@ -171,7 +171,7 @@ export function previewTests(store: Store): void {
       assert.deepEqual(await sandboxes.preview(sandbox.id, 3001), expected[1])
     })
 
-    test('a host name of another preview of the organisation is a conflict, for a new preview and for an update', async () => {
+    test('preview: a host name of another preview of the organisation is a conflict, for inserts and updates', async () => {
       const one = await newSandbox(store)
       const other = sandboxOf(one.orgId)
       await sandboxes.insertSandbox(other)
@@ -185,7 +185,7 @@ export function previewTests(store: Store): void {
       assert.deepEqual(await sandboxes.listPreviews(other.id), [untouched])
     })
 
-    test('a preview keeps its own host name, and gives it free when it goes', async () => {
+    test('preview: it keeps its own host name, and frees it when it is deleted', async () => {
       const one = await newSandbox(store)
       const other = sandboxOf(one.orgId)
       await sandboxes.insertSandbox(other)
@@ -197,7 +197,7 @@ export function previewTests(store: Store): void {
       assert.equal((await sandboxes.putPreview(previewOf(other, 80, { customHostname }))).created, true)
     })
 
-    test('a preview of an unknown sandbox is not found', async () => {
+    test('preview: an unknown sandbox is not found', async () => {
       const { id } = await newOrganisation(store)
       await refuses(sandboxes.putPreview(previewOf(sandboxOf(id), 3000)), 'not_found')
     })

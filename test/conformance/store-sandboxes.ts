@@ -41,7 +41,7 @@ export function sandboxTests(store: Store): void {
       for (const sandbox of all) await sandboxes.insertSandbox(sandbox)
     }
 
-    test('a sandbox is read as it was written, with and without its optional fields', async () => {
+    test('sandbox: it is read as it was written, with and without its optional fields', async () => {
       const { id: orgId } = await newOrganisation(store)
       const full = fullSandbox(orgId)
       const bare = sandboxOf(orgId)
@@ -50,7 +50,7 @@ export function sandboxTests(store: Store): void {
       assert.deepEqual(await sandboxes.sandbox(bare.id, orgId), bare)
     })
 
-    test('an unknown sandbox and one of another organisation are not found', async () => {
+    test('sandbox: an unknown one and one of another organisation are not found', async () => {
       const { id: orgId } = await newOrganisation(store)
       const sandbox = sandboxOf(orgId)
       await insert(sandbox)
@@ -58,12 +58,12 @@ export function sandboxTests(store: Store): void {
       assert.equal(await sandboxes.sandbox(sandbox.id, newId('org_')), undefined)
     })
 
-    test('an id that is taken is a conflict', async () => {
+    test('sandbox: a taken id is a conflict', async () => {
       const sandbox = await newSandbox(store)
       await refuses(insert(sandbox), 'conflict')
     })
 
-    test('a list pages newest first through equal creation times and skips other organisations and states', async () => {
+    test('sandbox list: it pages newest first through equal creation times, without other organisations and states', async () => {
       const { id: orgId } = await newOrganisation(store)
       const listed = Array.from({ length: 7 }, (_, index) =>
         sandboxOf(orgId, { createdAt: new Date(Date.UTC(2026, 0, 1, 0, 0, index < 5 ? 1 : index)) }),
@@ -79,7 +79,7 @@ export function sandboxTests(store: Store): void {
       assert.equal(pages.length, 4)
     })
 
-    test('a page that ends exactly at the last sandbox names no next one', async () => {
+    test('sandbox list: a page that ends at the last sandbox has no next page', async () => {
       const { id: orgId } = await newOrganisation(store)
       await insert(sandboxOf(orgId), sandboxOf(orgId))
       const page = await sandboxes.listSandboxes({ orgId, statuses: sandboxStatuses, limit: 2 })
@@ -87,7 +87,7 @@ export function sandboxTests(store: Store): void {
       assert.ok(!('nextCursor' in page))
     })
 
-    test('a list of no states is empty', async () => {
+    test('sandbox list: it is empty for no states', async () => {
       const { id: orgId } = await newOrganisation(store)
       await insert(sandboxOf(orgId))
       assert.deepEqual(await sandboxes.listSandboxes({ orgId, statuses: [], limit: 2 }), { items: [] })
@@ -95,7 +95,7 @@ export function sandboxTests(store: Store): void {
       assert.equal(await sandboxes.countSandboxes(orgId, []), 0)
     })
 
-    test('a cursor that this list did not write is refused by name', async () => {
+    test('sandbox list: a foreign cursor is refused by name', async () => {
       const { id: orgId } = await newOrganisation(store)
       const cursors = [
         '',
@@ -114,7 +114,7 @@ export function sandboxTests(store: Store): void {
       }
     })
 
-    test('sandboxes are found and counted by state', async () => {
+    test('sandbox: it is found and counted by state', async () => {
       const { id: orgId } = await newOrganisation(store)
       const [running, hibernated, stopped] = (['running', 'hibernated', 'stopped'] as const).map((status) =>
         sandboxOf(orgId, { status }),
@@ -129,7 +129,7 @@ export function sandboxTests(store: Store): void {
       assert.equal(await sandboxes.countSandboxes(orgId, sandboxStatuses), 3)
     })
 
-    test('sandboxes of all organisations are counted by state', async () => {
+    test('sandbox: those of all organisations are counted by state', async () => {
       const before = await sandboxes.sandboxCounts()
       const states = ['running', 'running', 'error'] as const
       for (const status of states) await insert(sandboxOf((await newOrganisation(store)).id, { status }))
@@ -138,7 +138,7 @@ export function sandboxTests(store: Store): void {
       assert.deepEqual(Object.keys(after).toSorted(), sandboxStatuses.toSorted())
     })
 
-    test('an update sets what it names, clears what it names as undefined, and leaves the rest', async () => {
+    test('sandbox update: it sets its fields, clears undefined ones, and leaves the rest', async () => {
       const sandbox = fullSandbox((await newOrganisation(store)).id)
       await insert(sandbox)
       const updated = await sandboxes.updateSandbox(sandbox.id, {
@@ -154,7 +154,7 @@ export function sandboxTests(store: Store): void {
       assert.deepEqual(await sandboxes.sandbox(sandbox.id), updated)
     })
 
-    test('an update from another state changes nothing', async () => {
+    test('sandbox update: from another state it changes nothing', async () => {
       const sandbox = await newSandbox(store)
       assert.equal(
         await sandboxes.updateSandbox(sandbox.id, { status: 'running', memoryMb: 1 }, ['hibernated']),
@@ -165,14 +165,14 @@ export function sandboxTests(store: Store): void {
       assert.deepEqual(await sandboxes.sandbox(sandbox.id), sandbox)
     })
 
-    test('an update without changes is a check of the state', async () => {
+    test('sandbox update: without changes it checks the state', async () => {
       const sandbox = await newSandbox(store)
       assert.deepEqual(await sandboxes.updateSandbox(sandbox.id, {}), sandbox)
       assert.deepEqual(await sandboxes.updateSandbox(sandbox.id, {}, ['running']), sandbox)
       assert.equal(await sandboxes.updateSandbox(sandbox.id, {}, ['stopped']), undefined)
     })
 
-    test('of many that compare and set at the same time one wins', async () => {
+    test('sandbox update: of concurrent compare-and-set calls one wins', async () => {
       const sandbox = await newSandbox(store)
       const results = await Promise.all(
         Array.from({ length: 20 }, () => sandboxes.updateSandbox(sandbox.id, { status: 'hibernated' }, ['running'])),
@@ -180,7 +180,7 @@ export function sandboxTests(store: Store): void {
       assert.equal(results.filter((result) => result !== undefined).length, 1)
     })
 
-    test('a purge forgets those that are stopped, with their previews, and keeps checkpoints', async () => {
+    test('sandbox purge: it deletes stopped ones with their previews, and keeps checkpoints', async () => {
       const { id: orgId } = await newOrganisation(store)
       const old = sandboxOf(orgId, { status: 'stopped', stoppedAt: new Date('2001-01-01T00:00:00Z') })
       const recent = sandboxOf(orgId, { status: 'stopped', stoppedAt: new Date('2001-01-03T00:00:00Z') })
@@ -201,7 +201,7 @@ export function sandboxTests(store: Store): void {
       assert.ok(await sandboxes.sandbox(running.id))
     })
 
-    test('tag keys count sandboxes and values of those that are not stopped', async () => {
+    test('tag keys: they count sandboxes and values that are not stopped', async () => {
       const { id: orgId } = await newOrganisation(store)
       await insert(
         sandboxOf(orgId, { tags: { team: 'web', stage: 'test' } }),

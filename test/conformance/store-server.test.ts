@@ -39,7 +39,7 @@ suite('a store on a PostgreSQL server', () => {
   before(async () => ({ url, drop } = await freshDatabase()))
   after(() => drop())
 
-  test('of servers that start together one gets the database, and the others are refused in words', async () => {
+  test('database lock: of servers that start together one gets it, and the others are refused with a message', async () => {
     const opening = await Promise.allSettled([1, 2, 3].map(() => openStore({ databaseUrl: url })))
     const refused: unknown[] = opening.flatMap((result) => (result.status === 'rejected' ? [result.reason] : []))
     const stores = opening.flatMap((result) => (result.status === 'fulfilled' ? [result.value] : []))
@@ -51,14 +51,14 @@ suite('a store on a PostgreSQL server', () => {
     }
   })
 
-  test('a server that was killed leaves the database to the next', async () => {
+  test('database lock: a killed server releases it', async () => {
     const child = startChild('hold', url)
     await once(child.stdout, 'data')
     await killed(child)
     await (await openStore({ databaseUrl: url })).close()
   })
 
-  test('a server that loses the lock’s connection takes it again, and lets no call through before', async () => {
+  test('database lock: a lost connection takes it again, and calls fail until then', async () => {
     const states: LockState[] = []
     const store = await openStore({ databaseUrl: url }, { lockChanged: (state) => states.push(state) })
     // Waits in PostgreSQL's own queue, so it has the lock as soon as the server loses it.
@@ -78,7 +78,7 @@ suite('a store on a PostgreSQL server', () => {
     assert.deepEqual(states, ['lost', 'held'])
   })
 
-  test('a server whose database another one had meanwhile is told that it is gone', async () => {
+  test('database lock: it is gone once another server had it meanwhile', async () => {
     const states: LockState[] = []
     const store = await openStore({ databaseUrl: url }, { lockChanged: (state) => states.push(state) })
     const next = await queueForLock(url)
@@ -94,7 +94,7 @@ suite('a store on a PostgreSQL server', () => {
     await (await openStore({ databaseUrl: url })).close()
   })
 
-  test('commits to one session over several connections get dense numbers', async () => {
+  test('session commit: several connections get dense numbers', async () => {
     const store = await openStore({ databaseUrl: url })
     try {
       const { id } = await newSession(store, (await newOrganisation(store)).id)
@@ -111,7 +111,7 @@ suite('a store on a PostgreSQL server', () => {
     }
   })
 
-  test('connections that the server cuts are replaced, idle ones and working ones', async () => {
+  test('connections: cut ones are replaced, idle and busy', async () => {
     const store = await openStore({ databaseUrl: url })
     try {
       const { id: orgId } = await newOrganisation(store)
@@ -129,7 +129,7 @@ suite('a store on a PostgreSQL server', () => {
     }
   })
 
-  test('a database of a newer version is refused in words and left as it is', async () => {
+  test('newer database: it is refused with a message and left unchanged', async () => {
     await execute(
       url,
       `insert into schema_migrations (name, timestamp) values ('9999-future', '2099-01-01T00:00:00.000Z')`,
@@ -142,7 +142,7 @@ suite('a store on a PostgreSQL server', () => {
     await (await openStore({ databaseUrl: url })).close()
   })
 
-  test('who opens a database hears whose it is, and one that is refused is left as it is', async () => {
+  test('admit: it gets the installation, and a refused database is left unchanged', async () => {
     const fresh = await freshDatabase()
     const heard: unknown[] = []
     const admit = (installation: string | undefined) => {
@@ -162,7 +162,7 @@ suite('a store on a PostgreSQL server', () => {
     }
   })
 
-  test('a server that does not answer is unavailable', async () => {
+  test('unreachable server: opening it is unavailable', async () => {
     await refuses(openStore({ databaseUrl: 'postgres://nobody@127.0.0.1:1/none' }), 'unavailable')
   })
 })

@@ -13,7 +13,7 @@ export function sessionCommitTests(store: Store): void {
     const newOne = async (fields = {}) => await newSession(store, (await newOrganisation(store)).id, fields)
     const numbered = (count: number, from = 1) => Array.from({ length: count }, (_, index) => index + from)
 
-    test('all parts of a change are there afterwards', async () => {
+    test('commit: all parts of a change are applied', async () => {
       const session = await newOne({ userName: 'Ada', agentProcessId: 'es-1' })
       const [first] = await sessions.messages(session.id)
       const [firstEvent] = await sessions.events(session.id)
@@ -83,7 +83,7 @@ export function sessionCommitTests(store: Store): void {
       assert.equal(await sessions.historyBytes(session.id), historyBytes)
     })
 
-    test('a cost that is not known makes that of the session unknown, whatever comes after it', async () => {
+    test('commit: an unknown cost makes the cost of the session unknown for good', async () => {
       const session = await newOne()
       const tokens = { inputTokens: 3, cacheReadTokens: 1, cacheWriteTokens: 2, outputTokens: 4 }
       for (const [costNanoUsd, sum] of [
@@ -99,7 +99,7 @@ export function sessionCommitTests(store: Store): void {
       assert.deepEqual([read?.inputTokens, read?.cacheWriteTokens, read?.costNanoUsd], [12, 8, undefined])
     })
 
-    test('a change for another status changes nothing', async () => {
+    test('commit: a change for another status changes nothing', async () => {
       const session = await newOne({ status: 'ended' })
       const change: SessionChange = {
         when: 'running',
@@ -113,7 +113,7 @@ export function sessionCommitTests(store: Store): void {
       assert.equal(await sessions.lastSequence(session.id), 0)
     })
 
-    test('a change that fails half way leaves nothing, and the numbers go on without a gap', async () => {
+    test('commit: a failed change leaves nothing, and the numbers continue without a gap', async () => {
       const session = await newOne()
       const [message] = await sessions.messages(session.id)
       const [event] = await sessions.events(session.id)
@@ -139,7 +139,7 @@ export function sessionCommitTests(store: Store): void {
       assert.equal(committed?.lastSequence, 1)
     })
 
-    test('a message of another session is not changed', async () => {
+    test('commit: a message of another session is not changed', async () => {
       const [one, other] = [await newOne(), await newOne()]
       const [foreign] = await sessions.messages(other.id)
       assert.ok(foreign)
@@ -148,7 +148,7 @@ export function sessionCommitTests(store: Store): void {
       assert.deepEqual(await sessions.messages(other.id), [foreign])
     })
 
-    test('a read of the stream ends with the event that makes it large, and the next one goes on from there', async () => {
+    test('stream: a read ends with the event that reaches the bound, and the next read continues there', async () => {
       const session = await newOne()
       const lengths = [10, 10, 700_000, 700_000, 10, 3_000_000, 3_000_000, 10]
       await sessions.commit(session.id, {
@@ -165,7 +165,7 @@ export function sessionCommitTests(store: Store): void {
       assert.deepEqual(await sessions.stream(session.id, lengths.length, 32), [])
     })
 
-    test('fifty commits at the same time get dense numbers, in the order of what they wrote', async () => {
+    test('commit: fifty concurrent ones get dense numbers, in the order of their rows', async () => {
       const session = await newOne()
       const committed = await Promise.all(
         numbered(50, 0).map((writer) =>
@@ -209,7 +209,7 @@ export function sessionCommitTests(store: Store): void {
       )
     })
 
-    test('commits of many sessions at the same time do not mix', async () => {
+    test('commit: concurrent ones of several sessions do not mix', async () => {
       const made = [await newOne(), await newOne(), await newOne()]
       await Promise.all(
         made.flatMap(({ id }) =>
@@ -226,7 +226,7 @@ export function sessionCommitTests(store: Store): void {
       }
     })
 
-    test('a stream of thousands of events is written in one commit and read in pages', async () => {
+    test('stream: thousands of events are written in one commit and read in pages', async () => {
       const session = await newOne()
       const data = numbered(2500).map((part) => ({ type: 'assistant', part }))
       const committed = await sessions.commit(session.id, { addStream: data })
@@ -243,7 +243,7 @@ export function sessionCommitTests(store: Store): void {
       assert.deepEqual(await sessions.stream(session.id, 2500, 10), [])
     })
 
-    test('a replayed event shows its keys in the order in which they were sent', async () => {
+    test('stream: a replayed event keeps the order of its keys', async () => {
       const session = await newOne()
       const data = { type: 'assistant', zebra: 1.5, a: [true, null], message: { role: 'x', content: [] } }
       await sessions.commit(session.id, { addStream: [data] })
@@ -251,7 +251,7 @@ export function sessionCommitTests(store: Store): void {
       assert.equal(JSON.stringify(replayed[0]?.data), JSON.stringify(data))
     })
 
-    test('the first message of a state is the oldest of the user', async () => {
+    test('messages: the first of a state is the oldest of the user', async () => {
       const session = await newOne()
       const [first] = await sessions.messages(session.id)
       assert.ok(first)
@@ -265,7 +265,7 @@ export function sessionCommitTests(store: Store): void {
       assert.equal(await sessions.firstMessage(session.id, 'cancelled'), undefined)
     })
 
-    test('one message is found in its session alone, and those that wait are told without their texts', async () => {
+    test('messages: one is found in its session alone, and queued ones are listed by id', async () => {
       const [session, other] = [await newOne(), await newOne()]
       const [first] = await sessions.messages(session.id)
       assert.ok(first)
@@ -279,7 +279,7 @@ export function sessionCommitTests(store: Store): void {
       assert.deepEqual(await sessions.queuedMessageIds(session.id), ids)
     })
 
-    test('a field set to undefined is cleared, for all that may be absent', async () => {
+    test('commit: every optional field set to undefined is cleared', async () => {
       const session = await newOne({ userName: 'Ada', userEmail: 'a@b', checkpointId: 'cp-1', agentProcessId: 'es-1' })
       const committed = await sessions.commit(session.id, {
         session: { userName: undefined, userEmail: undefined, checkpointId: undefined, agentProcessId: undefined },

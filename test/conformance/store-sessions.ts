@@ -45,7 +45,7 @@ export function sessionTests(store: Store): void {
   const { sessions } = store
 
   suite('sessions', () => {
-    test('a session is read as it was written, with its first message and event', async () => {
+    test('session: it is read as it was written, with its first message and event', async () => {
       const { id: orgId } = await newOrganisation(store)
       for (const session of [fullSession(orgId), sessionOf(orgId)]) {
         const [message, event] = [messageOf('build a page'), eventOf('Session started')]
@@ -66,7 +66,7 @@ export function sessionTests(store: Store): void {
       }
     })
 
-    test('unknown and foreign sessions are not found', async () => {
+    test('session: unknown and foreign ones are not found', async () => {
       const { id: orgId } = await newOrganisation(store)
       const { id } = await newSession(store, orgId)
       const unknown = newId('session_')
@@ -90,7 +90,7 @@ export function sessionTests(store: Store): void {
       assert.deepEqual(await sessions.queuedMessageIds(unknown), [])
     })
 
-    test('a creation that fails leaves nothing', async () => {
+    test('session: a failed creation leaves nothing', async () => {
       const { id: orgId } = await newOrganisation(store)
       const existing = await newSession(store, orgId)
       const [taken] = await sessions.messages(existing.id)
@@ -101,7 +101,7 @@ export function sessionTests(store: Store): void {
       await refuses(sessions.createSession(existing, [messageOf('x')], eventOf('x')), 'conflict')
     })
 
-    test('a list pages newest first through equal creation times, of one organisation and of one user', async () => {
+    test('session list: it pages newest first through equal creation times, by organisation and by user', async () => {
       const { id: orgId } = await newOrganisation(store)
       const mine: Session[] = []
       for (let index = 0; index < 5; index++) mine.push(await newSession(store, orgId, { userId: 'me' }))
@@ -116,7 +116,7 @@ export function sessionTests(store: Store): void {
       await refuses(sessions.listSessions({ orgId, limit: 1, cursor: 'nonsense' }), 'invalid_request', /cursor/)
     })
 
-    test('a page ends before its histories are too large together, and the next one goes on from there', async () => {
+    test('session list: a page ends before its histories exceed the bound, and the next one continues there', async () => {
       const { id: orgId } = await newOrganisation(store)
       const ids: string[] = []
       for (const bytes of [10, 5000, 10, 10, 10]) {
@@ -134,7 +134,7 @@ export function sessionTests(store: Store): void {
       }
     })
 
-    test('what the agent made counts among what a page of a list holds', async () => {
+    test('session list: artifacts count among the bytes of a page', async () => {
       const { id: orgId } = await newOrganisation(store)
       const artifacts = [{ path: `/${'x'.repeat(3000)}`, summary: '' }]
       for (let index = 0; index < 3; index++) await newSession(store, orgId, { artifacts })
@@ -144,7 +144,7 @@ export function sessionTests(store: Store): void {
       assert.ok(page.nextCursor)
     })
 
-    test('a search finds titles and messages, in whatever case, and takes every character for itself', async () => {
+    test('session search: it finds titles and messages in any case, without wildcards', async () => {
       const { id: orgId } = await newOrganisation(store)
       const titled = await newSession(store, orgId, { title: 'Coral reefs', userId: 'ann' })
       const told = await newSession(store, orgId, { title: 'Other', userId: 'bob' })
@@ -160,7 +160,7 @@ export function sessionTests(store: Store): void {
       await refuses(found('a\0'), 'invalid_request')
     })
 
-    test('a search pages on past sessions that do not match, a bounded number of them for each page', async () => {
+    test('session search: it pages past sessions without a match, a bounded number per page', async () => {
       const { id: orgId } = await newOrganisation(store)
       const wanted: string[] = []
       for (let index = 0; index < 1010; index++) {
@@ -173,7 +173,7 @@ export function sessionTests(store: Store): void {
       assert.ok(pages.length >= 3 && pages.length <= 6, `${pages.length} pages`)
     })
 
-    test('a search looks into so much at a time as the database has time for, and goes on from there', async () => {
+    test('session search: it reads a bounded number of bytes per page and continues there', async () => {
       const { id: orgId } = await newOrganisation(store)
       const addMessages = Array.from({ length: 60 }, () => messageOf('x'.repeat(256 * 1024)))
       const ids: string[] = []
@@ -194,7 +194,7 @@ export function sessionTests(store: Store): void {
       assert.deepEqual([idsOf(second.items), second.nextCursor], [[ids[0]], undefined])
     })
 
-    test('a search looks into the whole of a long session, which others come between', async () => {
+    test('session search: it reads the whole of a long session and yields to other calls', async () => {
       const { id: orgId } = await newOrganisation(store)
       const { id } = await newSession(store, orgId, { title: 'other' })
       const contents = Array.from({ length: 80 }, (_, index) => `${index} ${'x'.repeat(200_000)}`)
@@ -219,7 +219,7 @@ export function sessionTests(store: Store): void {
       assert.ok(others >= 12, `${others} times somebody else`)
     })
 
-    test('messages and events are read in pages, oldest first, each session by itself', async () => {
+    test('history: messages and events are read in pages, oldest first, per session', async () => {
       const { id: orgId } = await newOrganisation(store)
       const [session, other] = [await newSession(store, orgId), await newSession(store, orgId)]
       for (let index = 0; index < 4; index++) {
@@ -238,7 +238,7 @@ export function sessionTests(store: Store): void {
       }
     })
 
-    test('sessions are found by status', async () => {
+    test('session: it is found by status', async () => {
       const { id: orgId } = await newOrganisation(store)
       const running = await newSession(store, orgId)
       const ended = await newSession(store, orgId, { status: 'ended', activity: 'ended' })
@@ -246,7 +246,7 @@ export function sessionTests(store: Store): void {
       assert.ok(ids.includes(running.id) && !ids.includes(ended.id))
     })
 
-    test('sessions with megabytes of skills are read whole', async () => {
+    test('skills: megabytes of them are read completely', async () => {
       const { id: orgId } = await newOrganisation(store)
       const skills = Object.fromEntries(
         Array.from({ length: 20 }, (_, index) => [`/workspace/agent/${index}.md`, `${index}\n`.repeat(100_000)]),
@@ -257,7 +257,7 @@ export function sessionTests(store: Store): void {
       assert.deepEqual(paths?.toSorted(), Object.keys(skills).toSorted())
     })
 
-    test('a skill longer than what is made into text at a time keeps every character, and half a character is none', async () => {
+    test('skills: a long text keeps every character, and a lone surrogate is replaced', async () => {
       const { id: orgId } = await newOrganisation(store)
       const odd = 256 * 1024 - 1
       const skills = {
@@ -276,7 +276,7 @@ export function sessionTests(store: Store): void {
       await refuses(newSession(store, orgId, { agentConfig: nul }), 'invalid_request')
     })
 
-    test('a session gets the configuration of another, with all of its texts', async () => {
+    test('session: it can take the whole configuration of another', async () => {
       const { id: orgId } = await newOrganisation(store)
       const source = fullSession(orgId)
       await sessions.createSession(source, [], eventOf('started'))
@@ -288,7 +288,7 @@ export function sessionTests(store: Store): void {
       assert.deepEqual(one?.agentConfig, other?.agentConfig)
     })
 
-    test('the head of a session is its record without artifacts and configuration, with its sizes', async () => {
+    test('session head: it is the record without artifacts and configuration, with its sizes', async () => {
       const { id: orgId } = await newOrganisation(store)
       const session = fullSession(orgId)
       const [message, event] = [messageOf('build a page'), eventOf('Session started')]
@@ -306,7 +306,7 @@ export function sessionTests(store: Store): void {
       })
     })
 
-    test('what is metered of a session is its use, its model and its limits, and no text', async () => {
+    test('metered session: it has usage, model and limits, and no text', async () => {
       const { id: orgId } = await newOrganisation(store)
       const session = fullSession(orgId)
       await sessions.createSession(session, [], eventOf('started'))
@@ -317,7 +317,7 @@ export function sessionTests(store: Store): void {
       assert.deepEqual(await sessions.meteredByGatewayToken(session.gatewayTokenHash), metered)
     })
 
-    test('the types of events are told once each, in the order of their last ones', async () => {
+    test('events: each type is listed once, in the order of the last event', async () => {
       const session = await newSession(store, (await newOrganisation(store)).id)
       const types = ['sandbox_ready', 'sandbox_hibernated', 'sandbox_resumed', 'sandbox_hibernated'] as const
       await sessions.commit(session.id, { addEvents: types.map((type) => eventOf(type, { type })) })
@@ -329,7 +329,7 @@ export function sessionTests(store: Store): void {
       ])
     })
 
-    test('a page of messages ends with the one that makes it large', async () => {
+    test('history: a page of messages ends with the one that reaches the bound', async () => {
       const session = await newSession(store, (await newOrganisation(store)).id)
       const lengths = [10, 400_000, 200_000, 700_000, 10, 10]
       await sessions.commit(session.id, {
@@ -352,7 +352,7 @@ export function sessionTests(store: Store): void {
       )
     })
 
-    test('what a server takes up of each session, and what a commit returns, is without megabytes of texts', async () => {
+    test('session: the list at start and the result of a commit have no large texts', async () => {
       const { id: orgId } = await newOrganisation(store)
       const session = fullSession(orgId)
       await sessions.createSession(session, [], eventOf('started'))
@@ -363,7 +363,7 @@ export function sessionTests(store: Store): void {
       assert.deepEqual(['agentConfig' in committed, 'artifacts' in committed], [false, false])
     })
 
-    test('a list leaves out system prompt and skills, and nothing else', async () => {
+    test('session list: it leaves out system prompt and skills alone', async () => {
       const { id: orgId } = await newOrganisation(store)
       const session = fullSession(orgId)
       await sessions.createSession(session, [messageOf('hello')], eventOf('started'))
@@ -373,7 +373,7 @@ export function sessionTests(store: Store): void {
       assert.deepEqual(await sessions.listSessions({ orgId: newId('org_'), limit: 10 }), { items: [] })
     })
 
-    test('a purge forgets what ended long ago, and configurations that nobody has any more', async () => {
+    test('session delete: expired sessions and unused configurations are deleted', async () => {
       const { id: orgId } = await newOrganisation(store)
       const long = new Date('2001-01-01T00:00:00Z')
       const shared = { ...fullSession(orgId).agentConfig, systemPrompt: newId('org_') }
@@ -403,7 +403,7 @@ export function sessionTests(store: Store): void {
       assert.equal((await sessions.instructions(again.id))?.systemPrompt, alone.agentConfig.systemPrompt)
     })
 
-    test('a purge takes large sessions apart, and small ones together with them', async () => {
+    test('session delete: large sessions are deleted in parts, small ones together', async () => {
       const { id: orgId } = await newOrganisation(store)
       const updatedAt = new Date('1998-01-01T00:00:00Z')
       // Those of other tests.
@@ -440,7 +440,7 @@ export function sessionTests(store: Store): void {
       assert.equal(await sessions.lastSequence(alive.id), tiny.length)
     })
 
-    test('a purge leaves alone the configuration that a new session is about to have', async () => {
+    test('session delete: it keeps the configuration of a concurrently created session', async () => {
       const { id: orgId } = await newOrganisation(store)
       for (let round = 0; round < 10; round++) {
         const updatedAt = new Date('1999-01-01T00:00:00Z')

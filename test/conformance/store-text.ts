@@ -26,7 +26,7 @@ export function textTests(store: Store): void {
   suite('text that PostgreSQL does not take', () => {
     const refused = (call: Promise<unknown>, field: string) => refuses(call, 'invalid_request', /NUL/, field)
 
-    test('NUL from a client is refused in every field of a sandbox, also by an update', async () => {
+    test('NUL: it is refused in every field of a sandbox, also by an update', async () => {
       const { id: orgId } = await newOrganisation(store)
       await refused(sandboxes.insertSandbox(sandboxOf(orgId, { envs: { A: nul } })), 'envs')
       await refused(sandboxes.insertSandbox(sandboxOf(orgId, { metadata: { [nul]: '' } })), 'metadata')
@@ -40,7 +40,7 @@ export function textTests(store: Store): void {
       assert.deepEqual(await sandboxes.sandbox(sandbox.id), sandbox)
     })
 
-    test('NUL from a client is refused in checkpoints, patches, previews, sessions and keys', async () => {
+    test('NUL: it is refused in checkpoints, patches, previews, sessions and keys', async () => {
       const { id: orgId } = await newOrganisation(store)
       const sandbox = sandboxOf(orgId)
       await sandboxes.insertSandbox(sandbox)
@@ -62,13 +62,13 @@ export function textTests(store: Store): void {
       await refused(organisations.insertOrganisation({ id: orgId, name: nul }), 'name')
     })
 
-    test('a lookup by an id with NUL answers the client and does not break', async () => {
+    test('NUL: a lookup by an id with NUL is an invalid request', async () => {
       await refused(sandboxes.sandbox('sb-\0'), 'id')
       await refused(sessions.session('session_\0'), 'id')
       await refused(sandboxes.previewByHostname('\0'), 'host')
     })
 
-    test('NUL and lone surrogates in what an agent says become replacement characters', async () => {
+    test('text of an agent: NUL and lone surrogates become replacement characters', async () => {
       const session = await newSession(store, (await newOrganisation(store)).id)
       const dirty = nul + lone + harmless
       const clean = 'a\ufffdb' + whole + harmless
@@ -91,7 +91,7 @@ export function textTests(store: Store): void {
       assert.equal((await sessions.events(session.id))[1]?.message, clean)
     })
 
-    test('NUL in the reasons that a sandbox gives becomes a replacement character', async () => {
+    test('text of a sandbox: NUL in its reasons becomes a replacement character', async () => {
       const sandbox = sandboxOf((await newOrganisation(store)).id, { reasonMessage: nul })
       await sandboxes.insertSandbox(sandbox)
       assert.equal((await sandboxes.sandbox(sandbox.id))?.reasonMessage, 'a\ufffdb')
@@ -103,7 +103,7 @@ export function textTests(store: Store): void {
       assert.equal((await sandboxes.updateCheckpoint(checkpoint.id, { error: lone }))?.error, whole)
     })
 
-    test('lone surrogates from a client become replacement characters, and all other text stays', async () => {
+    test('text of a client: lone surrogates become replacement characters, and other text stays', async () => {
       const { id: orgId } = await newOrganisation(store)
       const sandbox = sandboxOf(orgId, { envs: { [lone]: lone, ok: harmless }, metadata: { a: lone } })
       await sandboxes.insertSandbox(sandbox)
@@ -121,7 +121,7 @@ export function textTests(store: Store): void {
       assert.equal((await sessions.messages(session.id))[0]?.content, whole + harmless)
     })
 
-    test('a number that no column holds is refused', async () => {
+    test('number: one that no column holds is refused', async () => {
       const { id: orgId } = await newOrganisation(store)
       await refuses(sandboxes.insertSandbox(sandboxOf(orgId, { memoryMb: 2 ** 40 })), 'invalid_request')
     })

@@ -43,7 +43,7 @@ function sandboxStoreTests(store: Store): void {
 
 function wholeTests(open: () => Promise<Store>): void {
   suite('store: life cycle', () => {
-    test('ping answers while it is open, and close may be called again', async () => {
+    test('store: ping answers while it is open, and close may be repeated', async () => {
       const store = await open()
       await store.ping()
       await store.close()
@@ -51,7 +51,7 @@ function wholeTests(open: () => Promise<Store>): void {
       await refuses(store.ping(), 'unavailable')
     })
 
-    test('a close waits for the calls that run and refuses later ones', async () => {
+    test('store: close waits for the calls in flight and refuses later ones', async () => {
       const store = await open()
       const { id: orgId } = await newOrganisation(store)
       const session = await newSession(store, orgId)
