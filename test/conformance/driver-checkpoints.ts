@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { isServiceError } from '../../src/errors.ts'
 import type { DriverUnderTest } from './driver.ts'
-import { freshId, shell, specOf, succeed } from './driver-shell.ts'
+import { create, freshId, shell, specOf, succeed } from './driver-shell.ts'
 
 const forkDepth = 3
 
@@ -164,8 +164,7 @@ export function checkpointConformance(under: () => DriverUnderTest): void {
     const { driver } = under()
     if (driver.capabilities.fullCheckpoints) return
     assert.match(driver.capabilities.fullCheckpointsReason ?? '', /./)
-    const id = freshId('sb')
-    await driver.create(specOf(id))
+    const id = await create(driver)
     const full = driver.checkpoint(id, freshId('cp'), 'full')
     await assert.rejects(full, (error) => isServiceError(error, 'full_checkpoint_unavailable'))
     await driver.delete(id)
