@@ -203,11 +203,11 @@ export function memoryFaultConformance(under: () => DriverUnderTest): void {
     }
     for (const delayMs of deleteAfterMs) {
       const [id, controller] = [freshId('sb'), new AbortController()]
-      const create = driver.create(specOf(id, { from: { checkpointId: cp } }), controller.signal).catch(() => undefined)
+      const creation = driver.create(specOf(id, { from: { checkpointId: cp } }), controller.signal).catch(() => undefined)
       await sleep(delayMs)
       controller.abort(new Error('no longer wanted'))
       await driver.delete(id)
-      await create
+      await creation
       assert.deepEqual(things(await fixture.trace()), things(before), `create, aborted after ${delayMs} ms`)
     }
     const racing = Array.from({ length: 5 }, () => freshId('sb'))
