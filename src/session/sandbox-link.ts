@@ -65,7 +65,7 @@ export class SandboxLink {
   /** Awake from here on while there is work; without any it is free to fall asleep. */
   hold(progress: Progress): void {
     if (!hasWork(progress) || this.#life.signal.aborted) return this.letSleep()
-    this.#release ??= this.#deps.sandboxes.previews.hold(progress.session.sandboxId)
+    this.#release ??= this.#deps.sandboxes.previews.keepAlive(progress.session.sandboxId)
   }
 
   letSleep(): void {

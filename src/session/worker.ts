@@ -126,7 +126,7 @@ export class SessionWorker {
       this.#agent.pause()
       try {
         const { session, turn } = await this.#ledger.read()
-        release = sandboxes.previews.hold(session.sandboxId)
+        release = sandboxes.previews.keepAlive(session.sandboxId)
         if (turn || session.activity !== 'idle') {
           throw new ServiceError('conflict', `the session is ${session.activity}; it has to be idle`)
         }

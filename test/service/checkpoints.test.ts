@@ -6,6 +6,7 @@ import { after, before, test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { ServiceError } from '../../src/errors.ts'
 import { newId } from '../../src/lib/id.ts'
+import { RestartedOnDiskError } from '../../src/sandbox/index.ts'
 import { type Store, openStore } from '../../src/store/index.ts'
 import { makeWorld, throwsCode } from './world.ts'
 
@@ -267,8 +268,7 @@ test('a restore is counted before it happens, and one that touched nothing is no
   assert.equal(await restores(), 1)
 
   // What ran has ended: only its disk is what it was.
-  const details = { startedAnew: true }
-  machines.before.restore = () => Promise.reject(new ServiceError('unavailable', 'the guest is mute', { details }))
+  machines.before.restore = () => Promise.reject(new RestartedOnDiskError('unavailable', 'the guest is mute'))
   await assert.rejects(service.checkpoints.restore(orgId, sandbox.id, id), throwsCode('unavailable'))
   assert.equal(await restores(), 2)
 

@@ -44,12 +44,17 @@ export class FakeMachines implements RuntimeDriver {
   #exit: (exit: SandboxExit) => void = () => {}
   readonly #spawned = new Set<string>()
 
+  capabilitiesOf(): DriverCapabilities {
+    return this.capabilities
+  }
+
   async open(known: KnownResources): Promise<ReconcileReport> {
     this.opened = known
     const nothing = {
       running: [],
       dormant: [],
       lost: [],
+      unreachable: [],
       lostCheckpoints: [],
       removed: [],
       quarantined: [],

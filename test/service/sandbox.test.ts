@@ -6,7 +6,7 @@ import { after, before, test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { ServiceError } from '../../src/errors.ts'
 import { newId } from '../../src/lib/id.ts'
-import type { Sandbox } from '../../src/sandbox/index.ts'
+import { RestartedOnDiskError, type Sandbox } from '../../src/sandbox/index.ts'
 import { type Store, openStore } from '../../src/store/index.ts'
 import { imageDir } from '../support/images.ts'
 import { makeWorld, throwsCode } from './world.ts'
@@ -176,7 +176,7 @@ test('an idle sandbox that waits for its turn to sleep serves its users, and doe
   await asked.promise
   await sleep(20)
   await service.files.list(orgId, id, '/')
-  const release = service.previews.hold(id)
+  const release = service.previews.keepAlive(id)
   end()
   // Its turn comes after that of the sandbox which waited.
   await service.create(orgId, {})
@@ -224,7 +224,7 @@ test('a delete is final, can be repeated, and ends every operation with sandbox_
   await assert.rejects(service.files.list(orgId, sandbox.id, '/'), throwsCode('sandbox_stopped'))
   await assert.rejects(service.wake(orgId, sandbox.id), throwsCode('sandbox_stopped'))
   await assert.rejects(service.setTimeout(orgId, sandbox.id, 5), throwsCode('sandbox_stopped'))
-  const signing = service.files.sign(orgId, sandbox.id, { operation: 'upload', path: '/a' })
+  const signing = service.files.sign(orgId, sandbox.id, { operation: 'upload', path: '/a', expiresInSeconds: 3600 })
   await assert.rejects(signing, throwsCode('sandbox_stopped'))
   await assert.rejects(
     service.checkpoints.create(orgId, sandbox.id, { name: 'x', kind: 'disk_only' }),
@@ -336,7 +336,7 @@ test('a sandbox that a patch keeps from waking and that ends as it is put back t
 test('a held sandbox and one that runs a client process do not hibernate', async () => {
   const { service, machines, orgId } = await makeWorld(store)
   const { sandbox } = await service.create(orgId, { timeoutSeconds: 1 })
-  const release = service.previews.hold(sandbox.id)
+  const release = service.previews.keepAlive(sandbox.id)
   await sleep(1300)
   assert.equal(machines.state(sandbox.id), 'running')
   machines.clientProcesses = [
@@ -397,7 +397,7 @@ test('records are read and the timeout is set without a wake; what only the sand
   await previews.list(orgId, id)
   await service.setTags(orgId, id, { team: 'a' })
   await service.setTimeout(orgId, id, 60)
-  await files.sign(orgId, id, { operation: 'upload', path: '/a' })
+  await files.sign(orgId, id, { operation: 'upload', path: '/a', expiresInSeconds: 3600 })
   for (const input of [
     { cmd: 'ls', cwd: 'relative' },
     { cmd: 'ls', envs: { 'A=B': 'c' } },
@@ -410,7 +410,7 @@ test('records are read and the timeout is set without a wake; what only the sand
     await assert.rejects(exec.runAsync(orgId, id, input), throwsCode('invalid_request'))
     await assert.rejects(exec.start(orgId, id, input), throwsCode('invalid_request'))
   }
-  await assert.rejects(exec.startPty(orgId, id, { cwd: 'relative' }), throwsCode('invalid_request'))
+  await assert.rejects(exec.startPty(orgId, id, { cols: 80, rows: 24, cwd: 'relative' }), throwsCode('invalid_request'))
   await assert.rejects(exec.kill(orgId, id, newId('ps-')), throwsCode('not_found'))
   await assert.rejects(exec.attach(orgId, id, newId('ps-')), throwsCode('not_found'))
   assert.equal(machines.state(id), 'hibernated')
@@ -512,7 +512,7 @@ test('a sandbox that ends by itself is in error with the reason, and all that ca
     service.scale(orgId, sandbox.id, 2048),
     service.previews.put(orgId, sandbox.id, { port: 3000 }),
     service.previews.rotate(orgId, sandbox.id),
-    service.files.sign(orgId, sandbox.id, { operation: 'download', path: '/a' }),
+    service.files.sign(orgId, sandbox.id, { operation: 'download', path: '/a', expiresInSeconds: 3600 }),
   ]) {
     await assert.rejects(operation, throwsCode('conflict', /out of memory/))
   }
@@ -743,7 +743,12 @@ test('a rotated token guards the ports that have none of their own', async () =>
 test('a signed URL authorises one operation on one path until it expires', async () => {
   const { service, orgId } = await makeWorld(store)
   const { sandbox } = await service.create(orgId, {})
-  const signed = await service.files.sign(orgId, sandbox.id, { operation: 'upload', path: '/a b', bytesMax: 5 })
+  const signed = await service.files.sign(orgId, sandbox.id, {
+    operation: 'upload',
+    path: '/a b',
+    expiresInSeconds: 3600,
+    bytesMax: 5,
+  })
   const query = Object.fromEntries(new URLSearchParams(signed.query))
   assert.deepEqual(await service.files.verify('upload', sandbox.id, query), { orgId, bytesMax: 5 })
   const altered = [
@@ -880,8 +885,7 @@ test('a restore after which the sandbox was started anew on its old disk is a re
   const { sandbox } = await service.create(orgId, {})
   const { id } = await service.checkpoints.create(orgId, sandbox.id, { name: 'x', kind: 'disk_only' })
   const message = 'the memory cannot be restored; the sandbox was started anew'
-  machines.before.restore = () =>
-    Promise.reject(new ServiceError('full_checkpoint_unavailable', message, { details: { startedAnew: true } }))
+  machines.before.restore = () => Promise.reject(new RestartedOnDiskError('full_checkpoint_unavailable', message))
   await assert.rejects(service.checkpoints.restore(orgId, sandbox.id, id), throwsCode('full_checkpoint_unavailable'))
   const anew = await service.get(orgId, sandbox.id)
   assert.deepEqual([anew.status, anew.reason, anew.reasonMessage], ['running', 'runtime_failed', message])

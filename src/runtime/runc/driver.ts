@@ -68,6 +68,10 @@ class RuncDriver implements RuntimeDriver {
     this.#memory = new Memory(parts, this.#starts.gate)
   }
 
+  capabilitiesOf(): DriverCapabilities {
+    return this.capabilities
+  }
+
   async open(known: KnownResources): Promise<ReconcileReport> {
     if (this.#opened !== undefined) throw new ServiceError('conflict', 'the runtime is open already')
     const { opened, report } = await openHost(this.#parts, known)

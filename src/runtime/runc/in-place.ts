@@ -1,5 +1,5 @@
 import { ServiceError } from '../../errors.ts'
-import type { SandboxSpec } from '../../sandbox/ports/runtime-driver.ts'
+import { type SandboxSpec, RestartedOnDiskError } from '../../sandbox/ports/runtime-driver.ts'
 import { bootId } from '../boot.ts'
 import { diskOf, limitDisk, makeDisk } from './bundle.ts'
 import { standsOn } from './records.ts'
@@ -50,14 +50,14 @@ export async function restoreInPlace(
       await inventory.sandboxes.put(after)
       await starts.again(opened, after, spec, signal)
     } catch (error) {
-      let startedAnew = false
+      let isRestarted = false
       await cleanUp(parts, id, async () => {
         await running.stop(opened.cgroups, id, slot)
         await inventory.sandboxes.put(before)
         if (ran) await starts.again(opened, before, spec)
-        startedAnew = ran
+        isRestarted = ran
       })
-      throw startedAnew && signal?.aborted !== true ? onOldDisk(parts, id, toldAs(error)) : error
+      throw isRestarted && signal?.aborted !== true ? onOldDisk(parts, id, toldAs(error)) : error
     } finally {
       releaseAfter()
     }
@@ -91,13 +91,13 @@ export async function restartInPlace(
 }
 
 /** The fault of a restore after which a sandbox that ran has its disk, and not its processes. */
-function onOldDisk({ log }: Parts, id: string, error: unknown): ServiceError {
+function onOldDisk({ log }: Parts, id: string, error: unknown): RestartedOnDiskError {
   const known = error instanceof ServiceError
   if (!known) log(`restoring sandbox ${id} in place failed: ${String(error)}`)
   const code = known ? error.code : 'unavailable'
   const why = known ? error.message : 'the checkpoint could not be started'
   const message = `${why}; the sandbox was started anew on the disk that it had`
-  return new ServiceError(code, message, { cause: error, details: { startedAnew: true } })
+  return new RestartedOnDiskError(code, message, { cause: error })
 }
 
 /** Of the disks of these records only that of the record in force stays. What cannot be removed now goes with the next `open`. */
