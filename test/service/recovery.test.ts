@@ -154,7 +154,7 @@ test('a purge deletes each stopped sandbox once more, and keeps the record of on
   await purgeSandboxes({ store: store.sandboxes, driver: machines, log: recording(warnings) }, new Date(1))
   assert.deepEqual(await store.sandboxes.stoppedSandboxIds(), [ids[0]])
   assert.deepEqual([...machines.machines.keys()], [ids[0]])
-  assert.deepEqual(warnings, ['what is left of a stopped sandbox cannot be removed'])
+  assert.deepEqual(warnings, ['remains of a stopped sandbox cannot be removed'])
   machines.before = {}
   await service.close()
 })
