@@ -26,7 +26,7 @@ export interface Preview {
   /** When the TXT record was seen that proves the host name. Until then the name leads nowhere. */
   verifiedAt?: Date
   sslStatus: SslStatus
-  /** Present when this port demands a token of its own, which overrides the sandbox's. */
+  /** Present when this port requires a token of its own, which overrides the sandbox's. */
   authScheme?: 'bearer'
   /** SHA-256 in hex. */
   tokenHash?: string

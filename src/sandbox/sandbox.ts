@@ -50,7 +50,7 @@ export interface Sandbox {
   tagsUpdatedAt?: Date
   /** The checkpoint it was started from, whose patches run at its transitions. */
   fromCheckpointId?: string
-  /** SHA-256 in hex of the token that previews of this sandbox demand. */
+  /** SHA-256 in hex of the token that previews of this sandbox require. */
   previewTokenHash?: string
   createdAt: Date
   /** When it was last created or woken. */
