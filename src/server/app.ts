@@ -4,7 +4,7 @@ import type { Logger } from 'pino'
 import { createMemoryBus } from '../events/in-process-bus.ts'
 import { ServiceError } from '../errors.ts'
 import { anthropicBaseUrlDefault, createGateway, openaiBaseUrlDefault, startDemoModel } from '../gateway/index.ts'
-import { createHttpServer } from '../http/server.ts'
+import { createHttpServer } from '../http/server/server.ts'
 import { sha256 } from '../lib/secret.ts'
 import { createPreviewProxy } from '../preview/index.ts'
 import { createGuest } from '../runtime/guest-client/index.ts'
@@ -15,7 +15,6 @@ import { createSandboxService, defaultSandboxLimits } from '../sandbox/index.ts'
 import { createSessionService } from '../session/index.ts'
 import { cachedSandboxStore } from '../store/index.ts'
 import type { Store } from '../store/index.ts'
-import { agentCodec } from './agent-codec.ts'
 import { configureApiKey, makeFirstApiKey } from './api-key.ts'
 import type { Config } from './config.ts'
 import { gatewayPorts } from './gateway-ports.ts'
@@ -125,7 +124,6 @@ export async function startApp(config: Config, log: Logger, events: AppEvents): 
     store: store.sessions,
     sandboxes,
     bus,
-    codec: agentCodec,
     signingSecret: secret,
     log,
     config: {
