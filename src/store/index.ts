@@ -15,6 +15,7 @@ import type { LockState } from './dialect/postgres-lock.ts'
 import { postgresBackend } from './dialect/postgres.ts'
 import { rethrowTranslated, translated } from './errors.ts'
 import { idempotencyStore, type IdempotencyStore } from './idempotency.ts'
+import { insertInstallation, readInstallation } from './installation.ts'
 import { migrate } from './migrations/index.ts'
 import { organisationStore } from './organisations.ts'
 import { sandboxStore } from './sandboxes.ts'
@@ -173,19 +174,4 @@ class Calls {
   #resolveWhenIdle(): void {
     if (this.#inFlight === 0) this.#drained?.resolve()
   }
-}
-
-/** The installation of a database, which may be empty or of a version without this table. */
-async function readInstallation(db: Kysely<Database>): Promise<string | undefined> {
-  const { rows } = await sql<{ exists: boolean }>`select to_regclass('installation') is not null as exists`.execute(db)
-  if (rows[0]?.exists !== true) return undefined
-  return (await db.selectFrom('installation').select('id').executeTakeFirst())?.id
-}
-
-async function insertInstallation(db: Kysely<Database>, id: string): Promise<void> {
-  await db
-    .insertInto('installation')
-    .values({ id })
-    .onConflict((conflict) => conflict.doNothing())
-    .execute()
 }

@@ -4,6 +4,7 @@ import type { SandboxChange } from '../sandbox/sandbox.ts'
 import type { SandboxCounts, SandboxStore, TagKey } from '../sandbox/ports/sandbox-store.ts'
 import { checkpointStore } from './checkpoints.ts'
 import { recordOutcome } from './idempotency.ts'
+import { ownHost } from './installation.ts'
 import { decodeCursor, page, anyOf, cleared, present } from './rows.ts'
 import { patchStore } from './patches.ts'
 import { previewStore } from './previews.ts'
@@ -45,6 +46,7 @@ function sandboxesAlone(db: Kysely<Database>): SandboxesAlone {
         .insertInto('sandboxes')
         .values({
           ...rest,
+          hostId: ownHost,
           image: strict(image, 'image'),
           envs: strictJson(envs, 'envs'),
           metadata: strictJson(metadata, 'metadata'),

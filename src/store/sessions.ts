@@ -5,6 +5,7 @@ import type { MeteredSession, SessionStore } from '../session/store.ts'
 import { agentConfigRow, putAgentConfig, readAgentConfigs, readInstructions, readSkills } from './agent-configs.ts'
 import { bytesOf, committer, insertMessages, insertSessionEvents } from './commit.ts'
 import { recordMade } from './idempotency.ts'
+import { ownHost } from './installation.ts'
 import { sessionHistory } from './session-history.ts'
 import { present } from './rows.ts'
 import type { Database } from './schema.ts'
@@ -43,7 +44,7 @@ export function sessionStore(db: Kysely<Database>): SessionStore {
         const agentConfigHash = config?.hash ?? hashOfSession(configOf)
         await transaction
           .insertInto('sessions')
-          .values({ ...rest, ...text, agentConfigHash, historyBytes: bytesOf([...messages, event]) })
+          .values({ ...rest, ...text, hostId: ownHost, agentConfigHash, historyBytes: bytesOf([...messages, event]) })
           .execute()
         await insertMessages(transaction, session.id, messages)
         await insertSessionEvents(transaction, session.id, [event])

@@ -12,7 +12,7 @@ import { isServiceError, ServiceError } from '../../src/errors.ts'
 import { silentLog, type Log } from '../../src/lib/log.ts'
 import type { Backend } from '../../src/store/dialect/index.ts'
 import { translated } from '../../src/store/errors.ts'
-import { openStore } from '../../src/store/index.ts'
+import { openStore, type Store } from '../../src/store/index.ts'
 import { migrations as released } from '../../src/store/migrations/index.ts'
 import { killed, startChild } from './store-child.ts'
 import { cutConnections, execute, freshDatabase, newOrganisation, newSession, refuses } from './store-kit.ts'
@@ -95,6 +95,22 @@ suite('migrations: records of an earlier version', () => {
     }
   })
 
+  test('host: records name the installation, also those of an older version', async () => {
+    const store = await openStore({ databaseUrl: url })
+    const { id: orgId } = await newOrganisation(store)
+    const hostOf = async ({ sessions }: Store, id: string) => (await sessions.session(id))?.hostId
+    const early = await newSession(store, orgId)
+    assert.equal(await hostOf(store, early.id), undefined)
+    await store.joinInstallation('host-1')
+    const late = await newSession(store, orgId)
+    for (const { id } of [early, late]) assert.equal(await hostOf(store, id), 'host-1')
+    await store.close()
+    await makeOlder(url)
+    const newer = await openStore({ databaseUrl: url })
+    for (const { id } of [early, late]) assert.equal(await hostOf(newer, id), 'host-1')
+    await newer.close()
+  })
+
   test('idempotency key: an older unanswered request is a conflict, and an older answer is replayed', async () => {
     const store = await openStore({ databaseUrl: url })
     const { id: orgId } = await newOrganisation(store)
@@ -125,8 +141,10 @@ async function makeOlder(url: string): Promise<void> {
       'waiting_for',
       'waiting_since',
       'sandbox_restores',
+      'host_id',
     ],
-    sandboxes: ['restores'],
+    sandboxes: ['restores', 'host_id'],
+    checkpoints: ['host_id'],
     idempotency_keys: ['seed', 'made'],
   }
   for (const [table, columns] of Object.entries(added)) {

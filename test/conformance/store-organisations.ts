@@ -64,12 +64,5 @@ export function organisationTests(store: Store): void {
       const organisation = await newOrganisation(store)
       await refuses(organisations.insertOrganisation(organisation), 'conflict')
     })
-
-    test('installation: a database belongs to the first installation that joins it', async () => {
-      const before = await store.installation()
-      await store.joinInstallation('one')
-      await store.joinInstallation('other')
-      assert.equal(await store.installation(), before ?? 'one')
-    })
   })
 }

@@ -22,6 +22,8 @@ export async function storeConformance(name: string, open: () => Promise<Store>)
     sessionCommitTests(store)
     idempotencyTests(store)
     textTests(store)
+    // Late, because it sets the host of all records.
+    installationTests(store)
     wholeTests(open)
   })
 }
@@ -39,6 +41,17 @@ function sandboxStoreTests(store: Store): void {
   sandboxTests(store)
   checkpointTests(store)
   previewTests(store)
+}
+
+function installationTests(store: Store): void {
+  suite('installation', () => {
+    test('installation: a database belongs to the first installation that joins it', async () => {
+      const before = await store.installation()
+      await store.joinInstallation('one')
+      await store.joinInstallation('other')
+      assert.equal(await store.installation(), before ?? 'one')
+    })
+  })
 }
 
 function wholeTests(open: () => Promise<Store>): void {

@@ -5,6 +5,7 @@ import { isServiceError } from '../../errors.ts'
 import { silentLog } from '../../lib/log.ts'
 import type { Log } from '../../lib/log.ts'
 import { rethrowTranslated, translated } from '../errors.ts'
+import { up as hosts } from './0011-hosts.ts'
 import { beginBackfill, runBackfill } from './backfill.ts'
 import type { Backfill } from './backfill.ts'
 import { migrationStatements } from './statements.ts'
@@ -21,9 +22,15 @@ export interface Migration {
 export type Migrations = Readonly<Record<string, Migration>>
 
 /** All migrations by name, in order. */
-export const migrations: Migrations = Object.fromEntries(
-  Object.entries(migrationStatements).map(([name, statements]) => [name, { up: (db) => executeAll(db, statements) }]),
-)
+export const migrations: Migrations = {
+  ...Object.fromEntries(
+    Object.entries(migrationStatements).map(([name, statements]) => [
+      name,
+      { up: (db: Kysely<unknown>) => executeAll(db, statements) },
+    ]),
+  ),
+  '0011-hosts': { up: hosts },
+}
 
 /** PGlite takes one statement per call. */
 async function executeAll(db: Kysely<unknown>, statements: readonly string[]): Promise<void> {

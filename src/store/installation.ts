@@ -1,0 +1,27 @@
+import { sql } from 'kysely'
+import type { Kysely } from 'kysely'
+import type { Database } from './schema.ts'
+
+/** The installation of a database, which may be empty or of a version without this table. */
+export async function readInstallation(db: Kysely<Database>): Promise<string | undefined> {
+  const { rows } = await sql<{ there: boolean }>`select to_regclass('installation') is not null as there`.execute(db)
+  if (rows[0]?.there !== true) return undefined
+  return (await db.selectFrom('installation').select('id').executeTakeFirst())?.id
+}
+
+/** Does nothing when the database has an installation. Records of an earlier version, without a host, get it as their host. */
+export async function insertInstallation(db: Kysely<Database>, id: string): Promise<void> {
+  await db.transaction().execute(async (transaction) => {
+    await transaction
+      .insertInto('installation')
+      .values({ id })
+      .onConflict((conflict) => conflict.doNothing())
+      .execute()
+    for (const table of ['sandboxes', 'checkpoints', 'sessions'] as const) {
+      await transaction.updateTable(table).set({ hostId: ownHost }).where('hostId', 'is', null).execute()
+    }
+  })
+}
+
+/** The `hostId` of a new record: this installation; null until the database has one. */
+export const ownHost = sql<string | null>`(select id from installation)`
