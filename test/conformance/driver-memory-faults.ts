@@ -203,7 +203,9 @@ export function memoryFaultConformance(under: () => DriverUnderTest): void {
     }
     for (const delayMs of deleteAfterMs) {
       const [id, controller] = [freshId('sb'), new AbortController()]
-      const creation = driver.create(specOf(id, { from: { checkpointId: cp } }), controller.signal).catch(() => undefined)
+      const creation = driver
+        .create(specOf(id, { from: { checkpointId: cp } }), controller.signal)
+        .catch(() => undefined)
       await sleep(delayMs)
       controller.abort(new Error('no longer wanted'))
       await driver.delete(id)
