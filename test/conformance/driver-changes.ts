@@ -2,6 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { isServiceError } from '../../src/errors.ts'
+import { RestartedOnDiskError } from '../../src/sandbox/ports/runtime-driver.ts'
 import type { DriverUnderTest } from './driver.ts'
 import { count, startLoad, createLoaded } from './driver-memory-load.ts'
 import { create, freshId, specOf, succeed } from './driver-shell.ts'
@@ -101,9 +102,9 @@ export function changeConformance(under: () => DriverUnderTest): void {
     const before = await fixture.trace()
     const mend = await fixture.garbleMemory(cp)
     const failed = (error: unknown) => isServiceError(error, 'full_checkpoint_unavailable')
-    const startedAnew = (error: unknown) =>
-      failed(error) && error.details['startedAnew'] === true && /disk that it had/.test(String(error))
-    await assert.rejects(driver.restore(specOf(id), cp), startedAnew)
+    const isRestarted = (error: unknown) =>
+      failed(error) && error instanceof RestartedOnDiskError && /disk that it had/.test(String(error))
+    await assert.rejects(driver.restore(specOf(id), cp), isRestarted)
     assert.equal(await succeed(guest(id), 'cat /workspace/mine; pgrep -c node || true'), 'mine\n0')
     // Of the runtime's own notes one says that there was a checkpoint.
     const things = (lines: string[]) => lines.filter((line) => !/^process|\/checkpoint$/.test(line))
@@ -111,7 +112,7 @@ export function changeConformance(under: () => DriverUnderTest): void {
     await startLoad(guest(id))
     await driver.hibernate(id)
     const asleep = driver.restore(specOf(id), cp)
-    await assert.rejects(asleep, (error) => failed(error) && !startedAnew(error))
+    await assert.rejects(asleep, (error) => failed(error) && !isRestarted(error))
     await driver.wake(specOf(id))
     assert.equal(await count(guest(id)), 2)
     await assert.rejects(driver.create(specOf(other, { from: { checkpointId: cp } })), failed)
