@@ -2,53 +2,26 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { defaultSessionLimits } from './config.ts'
 import { Ledger } from './ledger.ts'
-import type { Artifact, Message, Session } from './session.ts'
+import type { Artifact, Message } from './session.ts'
 import type { SessionChange } from './store.ts'
-import { memorySessionStore } from './testing/memory-session-store.ts'
+import { emptySessionStore, insertSession } from './testing/store.ts'
 
 const createdAt = new Date()
 const message: Message = { id: 'msg_1', role: 'user', content: 'x', state: 'queued', createdAt }
-const session: Session = {
-  id: 'session_1',
-  orgId: 'org_1',
-  userId: 'u1',
-  status: 'running',
-  activity: 'idle',
-  sandboxId: 'sb-1',
-  title: '',
-  framework: '',
-  artifacts: [],
-  agentConfig: {
-    harness: 'pi',
-    model: 'demo',
-    cwd: '/workspace/app',
-    systemPrompt: 'a long text',
-    skills: { '/workspace/agent/SKILL.md': 'a long text' },
-    envs: {},
-  },
-  gatewayTokenHash: '',
-  agentOffset: 0,
-  sandboxRestores: 0,
-  inputTokens: 0,
-  cacheReadTokens: 0,
-  cacheWriteTokens: 0,
-  outputTokens: 0,
-  costNanoUsd: 0,
-  createdAt,
-  updatedAt: createdAt,
+const agentConfig = {
+  harness: 'pi',
+  model: 'demo',
+  cwd: '/workspace/app',
+  systemPrompt: 'a long text',
+  skills: { '/workspace/agent/SKILL.md': 'a long text' },
+  envs: {},
 }
 
 /** A ledger over one session with a turn that has begun, and all that it has committed since. */
 async function begun() {
-  const store = memorySessionStore()
+  const store = emptySessionStore()
   const changes: SessionChange[] = []
-  await store.createSession(session, [message], {
-    id: 'evt_1',
-    type: 'turn_started',
-    level: 'info',
-    message: '',
-    createdAt,
-  })
+  const session = await insertSession(store, { agentConfig }, [message])
   const commit: typeof store.commit = async (id, change) => {
     changes.push(change)
     return await store.commit(id, change)
@@ -66,11 +39,11 @@ async function begun() {
     })
   const kept = async () => (await store.session(session.id))!.artifacts
   const written = () => changes.filter((change) => change.session?.artifacts !== undefined).length
-  return { ledger, open, tell, kept, written }
+  return { session, ledger, open, tell, kept, written }
 }
 
 test('a ledger holds no texts of the configuration, read or written', async () => {
-  const { ledger, open } = await begun()
+  const { session, ledger, open } = await begun()
   for (const one of [ledger, open()]) {
     const progress = await one.read()
     assert.equal(progress.session.id, session.id)
