@@ -10,14 +10,14 @@ import { after, before, describe, test } from 'node:test'
 import { promisify } from 'node:util'
 import { isServiceError } from '../../src/errors.ts'
 import { createGuest } from '../../src/runtime/guest-client/index.ts'
-import { createRuncDriver } from '../../src/runtime/index.ts'
+import { createOciDriver, ociRuntimes } from '../../src/runtime/index.ts'
 import type { RuntimeDriver } from '../../src/sandbox/ports/runtime-driver.ts'
 import type { Guest } from '../../src/sandbox/ports/guest.ts'
 import { imageDir } from '../support/images.ts'
 import { knowing } from './driver-known.ts'
 import { eventually, makeRuncFixture, runcSubnet } from './driver-runc-host.ts'
 import type { RuncFixture } from './driver-runc-host.ts'
-import { freshId, python, shell, specOf, succeed } from './driver-shell.ts'
+import { create, freshId, python, shell, specOf, succeed } from './driver-shell.ts'
 
 const runFile = promisify(execFile)
 /** Stands for an address of the internet: public, and routed by this host alone while the test runs. */
@@ -50,8 +50,7 @@ describe('the runc driver on its host', () => {
   test('a sandbox reaches the internet under the host’s address, and the internet does not reach a sandbox', async () => {
     const outside = await makeInternet()
     try {
-      const id = freshId('sb')
-      await driver.create(specOf(id))
+      const id = await create(driver)
       const told = await succeed(guest(id), `cat < /dev/tcp/${internet.address}/${internet.port}`)
       assert.equal(told, internet.host)
       const server = `import socket\ns = socket.create_server(("0.0.0.0", 80))\nwhile True: s.accept()[0].close()`
@@ -96,8 +95,7 @@ for _ in range(5000):
     const gateway = createServer((connection) => connection.end())
     gateway.listen(listenPort, listenHost)
     await once(gateway, 'listening')
-    const id = freshId('sb')
-    await driver.create(specOf(id))
+    const id = await create(driver)
     const inside = ['nsenter', `--net=/proc/${await fixture.pidOf(id)}/ns/net`]
     const own = await succeed(guest(id), 'hostname -I')
     assert.equal(await connects(listenHost, listenPort, inside, own), true)
@@ -112,8 +110,7 @@ for _ in range(5000):
   })
 
   test('a restart waits for the last user of the root from before', async () => {
-    const id = freshId('sb')
-    await driver.create(specOf(id))
+    const id = await create(driver)
     await succeed(guest(id), 'echo kept > /root/file')
     spawn('sleep', ['0.5'], { cwd: `${fixture.names.sandboxDir(id)}/root` })
     await driver.restart(specOf(id))
@@ -122,12 +119,11 @@ for _ in range(5000):
   })
 
   test('the root that a restore left mounted when it was cut off goes without the files in it', async () => {
-    const id = freshId('sb')
-    await driver.create(specOf(id))
+    const id = await create(driver)
     await succeed(guest(id), 'echo kept > /root/file')
     await driver.hibernate(id)
     // Where runc has it for CRIU.
-    const left = `${fixture.names.runcRoot}/${id}/criu-root`
+    const left = `${fixture.names.runDir}/runc/${id}/criu-root`
     await mkdir(left, { recursive: true })
     await runFile('mount', ['--bind', `${fixture.names.poolDir}/sandboxes/${id}`, left])
     await driver.wake(specOf(id))
@@ -138,8 +134,7 @@ for _ in range(5000):
 
   test('a server that is killed when the processes of a wake have gone on leaves nobody their memory on a newer disk', async () => {
     if (!driver.capabilities.fullCheckpoints) return
-    const id = freshId('sb')
-    await driver.create(specOf(id))
+    const id = await create(driver)
     const loop = 'while :; do echo > /root/loop; sleep 0.05; done'
     await guest(id).spawn({ id: 'loop', argv: ['/bin/sh', '-c', loop], envs: { PATH: '/usr/bin' } })
     await succeed(guest(id), 'until test -e /root/loop; do sleep 0.02; done')
@@ -163,8 +158,7 @@ for _ in range(5000):
 
   test('a sandbox hibernates again while what was saved of it before is still on its way out', async () => {
     if (!driver.capabilities.fullCheckpoints) return
-    const id = freshId('sb')
-    await driver.create(specOf(id))
+    const id = await create(driver)
     await driver.hibernate(id)
     const saved = `${fixture.names.poolDir}/memory/saved`
     const [first = ''] = await readdir(saved)
@@ -181,8 +175,7 @@ for _ in range(5000):
   })
 
   test('what CRIU left mounted among the images when it was cut off goes with them, at a start of the server too', async () => {
-    const id = freshId('sb')
-    await driver.create(specOf(id))
+    const id = await create(driver)
     await driver.hibernate(id)
     const leave = async (owner: string): Promise<string> => {
       const left = `${fixture.names.poolDir}/memory/runs/${owner}/.criu.cgyard.x`
@@ -281,7 +274,7 @@ for _ in range(5000):
     const { dataDir } = fixture.names
     const options = { dataDir, imageDir: images, subnet: runcSubnet }
     await driver.close()
-    const own = createRuncDriver(options)
+    const own = createOciDriver({ runtime: ociRuntimes.runc, ...options })
     await own.open(await knowing(fixture))
     const id = freshId('sb')
     await own.create(specOf(id))
@@ -309,11 +302,15 @@ for _ in range(5000):
   })
 
   test('a start that fails leaves running sandboxes alone', async () => {
-    const id = freshId('sb')
-    await driver.create(specOf(id))
+    const id = await create(driver)
     await guest(id).spawn({ id: 'counter', argv: ['/bin/sleep', '1000'], envs: {} })
     await driver.close()
-    const broken = createRuncDriver({ dataDir: fixture.names.dataDir, imageDir: '/no-such-folder', subnet: runcSubnet })
+    const broken = createOciDriver({
+      runtime: ociRuntimes.runc,
+      dataDir: fixture.names.dataDir,
+      imageDir: '/no-such-folder',
+      subnet: runcSubnet,
+    })
     const known = await knowing(fixture, { sandboxIds: [id] })
     await assert.rejects(
       broken.open(known),
@@ -326,8 +323,7 @@ for _ in range(5000):
   })
 
   test('after a reboot sandboxes are dormant with their disk', async () => {
-    const id = freshId('sb')
-    await driver.create(specOf(id))
+    const id = await create(driver)
     await succeed(guest(id), 'echo kept > /root/file')
     const pid = await fixture.pidOf(id)
     await driver.close()

@@ -1,0 +1,41 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import type { CheckpointRecord, SandboxRecord } from './records.ts'
+import { References } from './references.ts'
+
+const start = { base: '/', guest: '/', slot: 3, rangeStart: 5 }
+
+test('references: a path is unused from its last reference until another, or until it is gone', () => {
+  const references = new References()
+  const layers = [{ checkpointId: 'cp-1', rangeStart: 7 }]
+  const memory = { folder: 'memory/saved/sb-1.a', address: '', keepConnections: true }
+  const sandbox: SandboxRecord = { ...start, id: 'sb-1', layers, memory }
+  const checkpoint: CheckpointRecord = { id: 'cp-1', kind: 'disk_only', base: '/', layers, sizeBytes: 1 }
+  references.add(sandbox)
+  references.add(checkpoint)
+  references.remove(sandbox)
+  assert.deepEqual(references.unused, ['memory/saved/sb-1.a'])
+  assert.deepEqual([references.slots.has(3), references.ranges.has(5), references.ranges.has(7)], [false, false, true])
+  references.remove(checkpoint)
+  assert.deepEqual(references.unused, ['memory/saved/sb-1.a', 'layers/cp-1'])
+  references.add(sandbox)
+  assert.deepEqual(references.unused, [])
+  references.remove(sandbox)
+  references.forget('layers/cp-1')
+  references.found('layers/cp-2')
+  assert.deepEqual(references.unused, ['memory/saved/sb-1.a', 'layers/cp-2'])
+})
+
+test('references: paths other than layers and memory are never removed', () => {
+  const references = new References()
+  for (const name of ['..', '.', '', 'cp/../..', '../sandboxes/sb-2']) {
+    const folders = [`memory/saved/${name}`, `memory/${name}`, name, `sandboxes/sb-2`, '/etc', 'memory/runs/sb-2']
+    for (const folder of folders) {
+      const memory = { folder, address: '', keepConnections: true }
+      const record = { ...start, id: 'sb-1', layers: [{ checkpointId: name, rangeStart: 7 }], memory }
+      references.add(record)
+      references.remove(record)
+    }
+  }
+  assert.deepEqual(references.unused, [])
+})
