@@ -4,11 +4,11 @@ import { test, type TestContext } from 'node:test'
 import { randomInt } from 'node:crypto'
 import { AtollServer } from './server.ts'
 import { settled } from './settled.ts'
-import { Host } from './session-soak/host.ts'
-import { Killer } from './session-soak/killer.ts'
-import { Random } from './session-soak/random.ts'
-import { User } from './session-soak/user.ts'
-import { assertWholeSession } from './session-soak/whole.ts'
+import { Host } from './host.ts'
+import { Killer } from './soak/killer.ts'
+import { Random } from './soak/random.ts'
+import { User } from './soak/session-user.ts'
+import { assertWholeSession } from './soak/session-integrity.ts'
 
 /** A minute in every run of the tests; `npm run test:soak` asks for half an hour. */
 const seconds = Number(process.env['ATOLL_SOAK_SECONDS'] || 60)

@@ -1,6 +1,6 @@
 import type { AtollServer } from '../server.ts'
-import type { Box, Saving } from './box.ts'
-import { Windows } from './windows.ts'
+import type { Box, Saving } from './sandbox.ts'
+import { Windows } from './intervals.ts'
 
 /** All clients share it. */
 export class World {

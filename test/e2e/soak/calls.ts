@@ -1,7 +1,7 @@
 import { request } from 'node:http'
 import type { IncomingMessage } from 'node:http'
 import { setTimeout as sleep } from 'node:timers/promises'
-import type { Box } from './box.ts'
+import type { Box } from './sandbox.ts'
 import type { World } from './world.ts'
 
 /** The service itself waits up to thirty seconds for a wake; whatever takes longer than this hangs. */

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict'
 import type { StreamedEvent } from '../event-stream.ts'
 import type { Session } from '../session-client.ts'
-import { callUntil } from './calls.ts'
-import type { User } from './user.ts'
+import { callUntil } from './session-calls.ts'
+import type { User } from './session-user.ts'
 
 /** Codes of `error` events that say which crash a turn met. */
 const crashCodes = new Set(['agent_exited', 'host_lost', 'runtime_failed', 'sandbox_stopped', 'unavailable'])

@@ -1,9 +1,9 @@
 import { readFile } from 'node:fs/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
-import type { Host } from '../session-soak/host.ts'
-import type { Box } from './box.ts'
+import type { Host } from '../host.ts'
+import type { Box } from './sandbox.ts'
 import type { Client } from './client.ts'
-import { restart } from './moves.ts'
+import { restart } from './lifecycle.ts'
 import { noProgram } from './program.ts'
 
 const pauseMs = { min: 1500, max: 5000 }

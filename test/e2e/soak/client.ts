@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-import type { Random } from '../session-soak/random.ts'
-import type { Box, Saving } from './box.ts'
+import type { Random } from './random.ts'
+import type { Box, Saving } from './sandbox.ts'
 import { type Answer, type CallOptions, call } from './calls.ts'
 import type { World } from './world.ts'
 

@@ -1,6 +1,6 @@
 /** What clients do in a sandbox: commands, files, the program that counts. */
 import { setTimeout as sleep } from 'node:timers/promises'
-import type { Box } from './box.ts'
+import type { Box } from './sandbox.ts'
 import { Excuses } from './calls.ts'
 import type { Client } from './client.ts'
 import { parseSaid, programCommand, programPort } from './program.ts'

@@ -1,8 +1,8 @@
 /** What clients do to a sandbox as a whole. */
-import { type Beginnings, Box } from './box.ts'
+import { type Beginnings, Box } from './sandbox.ts'
 import type { Answer } from './calls.ts'
 import type { Client } from './client.ts'
-import type { Outcome } from './files.ts'
+import type { Outcome } from './file-ranges.ts'
 import { noProgram } from './program.ts'
 
 interface Shown {

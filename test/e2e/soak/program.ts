@@ -1,5 +1,5 @@
-import { type Outcome, type Range, type Ranges, copyRanges } from './files.ts'
-import { Windows } from './windows.ts'
+import { type Outcome, type Range, type Ranges, copyRanges } from './file-ranges.ts'
+import { Windows } from './intervals.ts'
 
 /** What the program says of itself. */
 export interface Said {

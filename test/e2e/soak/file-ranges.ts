@@ -1,4 +1,4 @@
-import { Windows } from './windows.ts'
+import { Windows } from './intervals.ts'
 
 /** What a number that only grows may be: at least what was acknowledged, at most what was asked for. */
 export interface Range {

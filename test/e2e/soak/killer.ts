@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { AtollServer } from '../server.ts'
-import type { Host, HostProcess } from './host.ts'
+import type { Host, HostProcess } from '../host.ts'
 import type { Random } from './random.ts'
 
 const pauseMsMin = 2000

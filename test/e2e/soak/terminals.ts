@@ -2,10 +2,10 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { IncomingMessage } from 'node:http'
 import { WebSocket } from 'ws'
-import type { Box } from './box.ts'
+import type { Box } from './sandbox.ts'
 import { Excuses } from './calls.ts'
 import type { Client } from './client.ts'
-import { hibernate } from './moves.ts'
+import { hibernate } from './lifecycle.ts'
 
 const showMsMax = 30_000
 const frame = { stdin: 0, stdout: 1 }

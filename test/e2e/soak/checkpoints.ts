@@ -1,11 +1,11 @@
 /** Checkpoints: taken, restored in place, started from, patched, deleted. */
 import { setTimeout as sleep } from 'node:timers/promises'
-import type { Box, CheckpointKind, KnownPatch, Saving } from './box.ts'
+import type { Box, CheckpointKind, KnownPatch, Saving } from './sandbox.ts'
 import { type Answer, Excuses } from './calls.ts'
 import type { Client } from './client.ts'
-import { anyTimeout, enter, outcomeOf } from './moves.ts'
+import { anyTimeout, enter, outcomeOf } from './lifecycle.ts'
 import { noProgram } from './program.ts'
-import { askProgram, readFile, run, writeFile } from './uses.ts'
+import { askProgram, readFile, run, writeFile } from './commands.ts'
 
 const settleMsMax = 45_000
 const kindLimits = { full: 3, disk_only: 5 }

@@ -1,6 +1,6 @@
-import { type Ranges, Files } from './files.ts'
+import { type Ranges, Files } from './file-ranges.ts'
 import { type ProgramState, Program } from './program.ts'
-import { Windows } from './windows.ts'
+import { Windows } from './intervals.ts'
 
 const traceLinesMax = 60
 
