@@ -51,11 +51,17 @@ export class Host {
   async tracesAtRest(): Promise<Record<string, string[]>> {
     let traces = await this.traces()
     for (let tries = 0; tries < restTriesMax; tries += 1) {
-      if (traces['processes']?.every((command) => command.startsWith('dnsmasq '))) break
+      if (traces['processes']?.every((command) => /^\S*(dnsmasq|atoll-hostd) /.test(command))) break
       await sleep(100)
       traces = await this.traces()
     }
     return traces
+  }
+
+  /** All that is left on the host of a server that has ended and whose data is removed. */
+  async leftovers(): Promise<string[]> {
+    const runDirs = (await readdir('/run')).filter((name) => name.includes(this.#names.hash))
+    return [...runDirs, ...Object.values(await this.traces()).flat()]
   }
 
   /** What the server has on its host, as lines to compare. Its database is not part of it. */
@@ -68,14 +74,16 @@ export class Host {
       run('losetup', ['--list', '--noheadings', '--output', 'BACK-FILE']),
       run('nft', ['list', 'ruleset']),
     ])
-    const files = await readdir(this.#server.dataDir, { recursive: true })
+    const files = await readdir(this.#server.dataDir, { recursive: true }).catch(() => [])
     return {
       mounts: own(mounts).toSorted(),
       links: own(links.stdout).map((line) => line.split(/[\s@]/, 1)[0] ?? ''),
       loops: own(loops.stdout),
       rules: tableOf(rules.stdout, hash),
       // The pool keeps the few seeds that were ever needed; how high the numbers of files come is chance.
-      run: (await readdir(runDir, { recursive: true })).filter((name) => !/pool\/seeds\/\d/.test(name)).toSorted(),
+      run: (await readdir(runDir, { recursive: true }).catch(() => []))
+        .filter((name) => !/pool\/seeds\/\d/.test(name))
+        .toSorted(),
       files: files.filter((name) => !name.startsWith('db')).toSorted(),
       groups: await this.#cgroups.children(cgroupRoot),
       processes: await this.#processes(),

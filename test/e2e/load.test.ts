@@ -2,9 +2,8 @@ import assert from 'node:assert/strict'
 import { readFile } from 'node:fs/promises'
 import { after, test, type TestContext } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { HostNames } from '../../src/runtime/runc/names.ts'
 import { Crowd, type CrowdClient } from './crowd.ts'
-import { hostState } from './host-state.ts'
+import { Host } from './host.ts'
 import { AtollServer } from './server.ts'
 import { createSession, getSession } from './session-client.ts'
 
@@ -97,11 +96,7 @@ test('a thousand clients of one session get each event once, whoever comes, goes
 
 test(`${sessionsCount} sessions are open and ${workingCount} of them work at a time, and each stream is whole`, async (t) => {
   const server = await loadedServer()
-  const { hash } = new HostNames(server.dataDir)
-  const ofThisServer = async () =>
-    Object.values(await hostState())
-      .flat()
-      .filter((line) => line.includes(hash) || line.includes(server.dataDir))
+  const host = await Host.of(server)
   let isOver = false
   after(async () => {
     if (!isOver) await server[Symbol.asyncDispose]()
@@ -172,10 +167,10 @@ test(`${sessionsCount} sessions are open and ${workingCount} of them work at a t
     left.filter(({ status }) => status !== 'stopped'),
     [],
   )
-  assert.ok((await ofThisServer()).length > 0)
+  assert.ok((await host.leftovers()).length > 0)
   isOver = true
   await server[Symbol.asyncDispose]()
-  assert.deepEqual(await ofThisServer(), [])
+  assert.deepEqual(await host.leftovers(), [])
 })
 
 async function loadedServer(): Promise<AtollServer> {

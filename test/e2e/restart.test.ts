@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { hostState } from './host-state.ts'
+import { Host } from './host.ts'
 import { AtollServer } from './server.ts'
 
 interface Started {
@@ -21,9 +21,10 @@ async function count(server: AtollServer, sandboxId: string): Promise<number> {
 }
 
 test('sandboxes outlive a stop and a crash of the server, and nothing of a deleted one is left on the host', async () => {
-  const before = await hostState()
+  let host: Host
   {
     await using server = await AtollServer.start()
+    host = await Host.of(server)
     const { sandboxID: id } = (await server.json('POST', '/api/sandboxes', { timeout: 0 })) as Started
     const { sandboxID: doomed } = (await server.json('POST', '/api/sandboxes', { timeout: 0 })) as Started
     const loop =
@@ -65,15 +66,12 @@ test('sandboxes outlive a stop and a crash of the server, and nothing of a delet
       assert.ok(sandbox.status === 'running' || sandbox.reason !== undefined, JSON.stringify(sandbox))
     }
     assert.ok((await count(server, id)) > afterCrash)
-    const running = list.filter((sandbox) => sandbox.status === 'running').length
-    const guests = (await hostState()).processes.filter((command) => command.startsWith('/.atoll/guest'))
-    assert.equal(
-      guests.length - before.processes.filter((command) => command.startsWith('/.atoll/guest')).length,
-      running,
-    )
+    const running = list.filter((sandbox) => sandbox.status === 'running').map((sandbox) => sandbox.sandboxID)
+    assert.deepEqual(await host.sandboxes(), running.toSorted())
+    assert.ok((await host.leftovers()).some((line) => line.includes('atoll-hostd')))
     await server.json('DELETE', `/api/sandboxes/${id}/checkpoints/${checkpoint.id}`)
   }
-  assert.deepEqual(await hostState(), before)
+  assert.deepEqual(await host.leftovers(), [])
 })
 
 test('two servers run side by side on one machine and see nothing of each other', async () => {

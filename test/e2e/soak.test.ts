@@ -1,135 +1,64 @@
-/** Several clients do anything with a few sandboxes, while the server and sandboxes are killed: whatever was acknowledged holds. */
+/**
+ * Clients of sandboxes and users of sessions act at random on one server, while it, agents and sandboxes are killed. Whatever was
+ * acknowledged holds, and the host is as before in the end.
+ */
 import assert from 'node:assert/strict'
 import { randomInt } from 'node:crypto'
 import { test, type TestContext } from 'node:test'
-import { setTimeout as sleep } from 'node:timers/promises'
-import type { Box } from './soak/sandbox.ts'
-import { makeChaos } from './soak/chaos.ts'
-import { Client } from './soak/client.ts'
-import * as moves from './soak/lifecycle.ts'
-import * as saves from './soak/checkpoints.ts'
-import * as terminals from './soak/terminals.ts'
-import * as uses from './soak/commands.ts'
-import { watchStates } from './soak/state-watch.ts'
-import { World } from './soak/world.ts'
+import { Host } from './host.ts'
 import { AtollServer } from './server.ts'
 import { settled } from './settled.ts'
-import { Host } from './host.ts'
+import { checkSandboxes, runClient } from './soak/actions.ts'
+import { runChaos } from './soak/chaos.ts'
+import { Client, World } from './soak/client.ts'
 import { Random } from './soak/random.ts'
+import { assertWholeSession } from './soak/session-integrity.ts'
+import { User } from './soak/session-user.ts'
+import { watchStates } from './soak/state-watch.ts'
 
-/** Forty seconds, or as many as asked. */
-const seconds = Number(process.env['ATOLL_RANDOM_SECONDS'] || 40)
+/** `npm run test:soak` asks for longer and for more clients. */
+const seconds = Number(process.env['ATOLL_SOAK_SECONDS'] || 25)
 /** Given again, each client makes the same choices again; which of two comes first is up to the machine. */
-const seed = Number(process.env['ATOLL_RANDOM_SEED'] || randomInt(2 ** 31))
-const clientsAtOnce = 6
-const boxesMax = 8
-const boxesMin = 3
+const seed = Number(process.env['ATOLL_SOAK_SEED'] || randomInt(2 ** 31))
+const clientsCount = Number(process.env['ATOLL_SOAK_CLIENTS'] || 3)
+const usersCount = Number(process.env['ATOLL_SOAK_USERS'] || 2)
 const portOfFirst = 9000
-
-const weights = {
-  create: 3,
-  fork: 4,
-  delete: 2,
-  hibernate: 4,
-  wake: 3,
-  reboot: 1,
-  'power-cycle': 1,
-  scale: 2,
-  timeout: 2,
-  checkpoint: 4,
-  restore: 3,
-  patch: 2,
-  'delete checkpoint': 1,
-  preview: 2,
-  exec: 3,
-  pty: 2,
-  who: 4,
-  write: 12,
-  read: 12,
-  program: 14,
-}
-
-async function act(client: Client, place: number): Promise<void> {
-  const { world, random } = client
-  let what = random.weighed(weights)
-  if (world.boxes.length < boxesMin && what === 'delete') what = 'create'
-  if (world.boxes.length >= boxesMax && (what === 'create' || what === 'fork')) what = 'delete'
-  const box = client.box()
-  world.count(what)
-  if (what === 'create' || box === undefined) return await moves.create(client)
-  if (what === 'fork') return await saves.fork(client, Math.min(3, boxesMax - world.boxes.length))
-  if (what === 'patch') return await saves.makePatch(client)
-  // What is in `error` stays so.
-  if (box.wasKilled && !box.kills.isOpen && random.next() < 0.3) return await moves.remove(client, box)
-  await actOn(client, box, what, portOfFirst + place)
-}
-
-type OnBox = Exclude<keyof typeof weights, 'create' | 'fork' | 'patch'>
-
-async function actOn(client: Client, box: Box, what: OnBox, port: number): Promise<void> {
-  const saving = client.saving()
-  switch (what) {
-    case 'delete':
-      return await moves.remove(client, box)
-    case 'hibernate':
-      return await moves.hibernate(client, box)
-    case 'wake':
-      return await moves.wake(client, box)
-    case 'reboot':
-    case 'power-cycle':
-      return await moves.restart(client, box, what)
-    case 'scale':
-      return await moves.scale(client, box)
-    case 'timeout':
-      return await moves.setIdleTimeout(client, box)
-    case 'checkpoint':
-      return await saves.checkpoint(client, box)
-    case 'restore':
-      return await saves.restore(client, box)
-    case 'delete checkpoint':
-      return saving === undefined ? undefined : await saves.removeSaving(client, saving)
-    case 'preview':
-      return await moves.declarePreview(client, box, port)
-    case 'exec':
-      return await terminals.useExec(client, box)
-    case 'pty':
-      return await terminals.usePty(client, box)
-    case 'who':
-      return await uses.askWho(client, box)
-    case 'write':
-      return await uses.writeFile(client, box)
-    case 'read':
-      return await uses.readFile(client, box)
-    case 'program':
-      return await uses.askProgram(client, box)
-  }
-}
-
-async function live(client: Client, place: number): Promise<void> {
-  while (!client.world.over.aborted) {
-    // Now and then somebody calls a server that is away.
-    if (client.world.down.isOpen && client.random.next() < 0.9) await sleep(50)
-    else await act(client, place)
-    await client.rest()
-  }
-}
-
-/** When all is quiet, every sandbox that is left has all of its files, its program and its own name. */
-async function demandWhole(client: Client): Promise<void> {
-  for (const box of client.world.boxes.filter(({ isUsable }) => isUsable)) {
-    await uses.askWho(client, box)
-    await uses.askProgram(client, box)
-    for (const name of box.files.names) await uses.readFile(client, box, name)
-  }
-}
+const linesTold = 150
 
 interface Listed {
   sandboxID: string
+  status: string
 }
 
-/** Also what nobody knows of, because the answer was lost. */
-async function deleteAll({ server, ids }: World): Promise<void> {
-  for (const { sandboxID } of (await server.json('GET', '/api/sandboxes')) as Listed[]) ids.add(sandboxID)
+/** One user, session after session: acts, rests, compares the session with what the service says, and deletes it. */
+async function runUser({ server, over }: World, name: string, users: Map<string, User>): Promise<void> {
+  for (let life = 0; ; life += 1) {
+    const user = new User(server, `${name}${life}`, new Random(seed, `${name}${life}`), over)
+    users.set(name, user)
+    await user.begin()
+    await user.act(over)
+    // The last session of each is checked without chaos.
+    if (over.aborted) return
+    await assertWholeSession(user, await user.settle())
+    await user.end()
+  }
+}
+
+async function sessionSandboxes(server: AtollServer): Promise<string[]> {
+  const { data } = (await server.json('GET', '/v1/sessions?limit=100')) as {
+    data: { sandboxId: string; status: string }[]
+  }
+  return data.flatMap(({ status, sandboxId }) => (status === 'running' ? [sandboxId] : [])).toSorted()
+}
+
+async function listSandboxes(server: AtollServer): Promise<Listed[]> {
+  return (await server.json('GET', '/api/sandboxes')) as Listed[]
+}
+
+/** Deletes the sandboxes of the clients, with those of which the answer was lost, and their checkpoints. */
+async function deleteSandboxes({ server, ids }: World): Promise<void> {
+  const kept = new Set(await sessionSandboxes(server))
+  for (const { sandboxID } of await listSandboxes(server)) if (!kept.has(sandboxID)) ids.add(sandboxID)
   for (const id of ids) {
     await server.json('DELETE', `/api/sandboxes/${id}`)
     const path = `/api/sandboxes/${id}/checkpoints`
@@ -138,46 +67,77 @@ async function deleteAll({ server, ids }: World): Promise<void> {
   }
 }
 
-/** What stays for good after a first use is there afterwards: sets of rules, folders of the pool. */
-async function warmUp(world: World): Promise<void> {
-  const { server } = world
-  const { sandboxID } = (await server.json('POST', '/api/sandboxes', {})) as Listed
-  const { id } = (await server.json('POST', `/api/sandboxes/${sandboxID}/checkpoints`, { name: 'first' })) as {
-    id: string
-  }
-  await server.json('POST', `/api/sandboxes/${sandboxID}/checkpoints/${id}/restore`)
-  await server.json('POST', `/api/sandboxes/${sandboxID}/hibernate`)
-  await server.json('POST', `/api/sandboxes/${sandboxID}/wake`)
-  world.ids.add(sandboxID)
-  await deleteAll(world)
+/** Every sandbox has an open session and every open session a sandbox, in the records and on the host. */
+async function assertPairs(server: AtollServer, host: Host): Promise<void> {
+  const sandboxes = await listSandboxes(server)
+  const ids = (listed: Listed[]) => listed.map(({ sandboxID }) => sandboxID).toSorted()
+  assert.deepEqual(ids(sandboxes), await sessionSandboxes(server))
+  assert.deepEqual(await host.sandboxes(), ids(sandboxes.filter(({ status }) => status === 'running')))
 }
 
-function tell(context: TestContext, world: World): void {
+/** What stays for good after a first use is there afterwards: kernel modules, sets of rules, folders of the pool. */
+async function warmUp(world: World): Promise<void> {
+  const { server } = world
+  const user = new User(server, 'first', new Random(seed, 'first'), AbortSignal.abort())
+  await user.begin()
+  const { sandboxId } = await user.settle()
+  await server.json('POST', `/v1/sessions/${user.sessionId}/fork`, { user_id: user.id })
+  const path = `/api/sandboxes/${sandboxId}`
+  const { id } = (await server.json('POST', `${path}/checkpoints`, { name: 'first' })) as { id: string }
+  const forks = await server.json('POST', `/api/sandboxes/from-checkpoint/${id}`, { count: 1 })
+  const [fork] = (forks as { sandboxes: Listed[] }).sandboxes
+  await server.json('POST', `/api/sandboxes/${fork?.sandboxID}/checkpoints`, { name: 'second' }).then(async (made) => {
+    const { id: second } = made as { id: string }
+    await server.json('POST', `/api/sandboxes/${fork?.sandboxID}/checkpoints/${second}/restore`)
+  })
+  await server.json('POST', `${path}/hibernate`)
+  await assertWholeSession(user, await user.settle())
+  await user.end()
+  await deleteSandboxes(world)
+}
+
+test(`soak: ${seconds} seconds of random operations and kills lose nothing that was acknowledged (ATOLL_SOAK_SEED=${seed})`, async (context) => {
+  await using server = await AtollServer.start({ env: { ATOLL_REQUESTS_PER_SECOND: '10000' } })
+  const host = await Host.of(server)
+  const world = new World(server)
+  const clientNamed = (name: string) => new Client(world, name, new Random(seed, name))
+  await warmUp(world)
+  const before = await host.tracesAtRest()
+
+  const users = new Map<string, User>()
+  const timer = setTimeout(() => world.end(), seconds * 1000)
+  const running = [
+    runChaos(clientNamed('chaos'), host),
+    watchStates(world),
+    ...Array.from({ length: clientsCount }, (_, index) => runClient(clientNamed(`c${index}`), portOfFirst + index)),
+    ...Array.from({ length: usersCount }, (_, index) => runUser(world, `u${index}s`, users)),
+  ]
+  try {
+    await Promise.all(running)
+    tellCounts(context, world)
+    assert.deepEqual(world.violations, [])
+    await checkSandboxes(clientNamed('last'))
+    assert.deepEqual(world.violations, [])
+    for (const user of users.values()) await assertWholeSession(user, await user.settle())
+    await deleteSandboxes(world)
+    await assertPairs(server, host)
+    for (const user of users.values()) await user.end()
+    assert.deepEqual(await settled(() => host.traces(), before), before)
+  } catch (error) {
+    for (const line of world.log) context.diagnostic(line)
+    context.diagnostic(server.output.split('\n').slice(-linesTold).join('\n'))
+    throw error
+  } finally {
+    // The first fault ends all: what follows it is of no use.
+    clearTimeout(timer)
+    world.end()
+    await Promise.allSettled(running)
+    for (const user of users.values()) await user.leave()
+  }
+})
+
+function tellCounts(context: TestContext, world: World): void {
   const counts = [...world.counts].toSorted(([one], [other]) => one.localeCompare(other))
   context.diagnostic(counts.map(([what, count]) => `${what}: ${count}`).join(', '))
   context.diagnostic(`slowest start of the server: ${world.slowestStartMs} ms`)
 }
-
-test(`${seconds} seconds of random operations keep what was acknowledged (ATOLL_RANDOM_SEED=${seed})`, async (context) => {
-  await using server = await AtollServer.start({ env: { ATOLL_REQUESTS_PER_SECOND: '10000' } })
-  const host = await Host.of(server)
-  const world = new World(server)
-  await warmUp(world)
-  const before = await host.tracesAtRest()
-
-  const clients = Array.from({ length: clientsAtOnce }, (_, place) => {
-    return new Client(world, `c${place}`, new Random(seed, `client ${place}`))
-  })
-  const timer = setTimeout(() => world.end(), seconds * 1000)
-  const chaos = makeChaos(new Client(world, 'chaos', new Random(seed, 'chaos')), host)
-  await Promise.all([chaos, watchStates(world), ...clients.map((client, place) => live(client, place))])
-  clearTimeout(timer)
-  tell(context, world)
-  assert.deepEqual(world.violations, [])
-
-  await demandWhole(new Client(world, 'last', new Random(seed, 'last')))
-  assert.deepEqual(world.violations, [])
-
-  await deleteAll(world)
-  assert.deepEqual(await settled(() => host.traces(), before), before)
-})

@@ -1,11 +1,15 @@
 import { request } from 'node:http'
 import type { IncomingMessage } from 'node:http'
 import { setTimeout as sleep } from 'node:timers/promises'
-import type { Box } from './sandbox.ts'
-import type { World } from './world.ts'
+import type { AtollServer } from '../server.ts'
+import type { SandboxModel } from './sandbox.ts'
+import type { World } from './client.ts'
 
 /** The service itself waits up to thirty seconds for a wake; whatever takes longer than this hangs. */
 const answerMsMax = 45_000
+const retryMs = 100
+/** Longer than any restart of the server takes. */
+const retriesMax = 1200
 
 export interface Answer {
   status: number
@@ -29,19 +33,19 @@ export interface CallOptions {
 /** What excuses an error is asked about the whole time of a call, so it is begun before and asked after. */
 export class Excuses {
   readonly #world: World
-  readonly #box: Box | undefined
+  readonly #sandbox: SandboxModel | undefined
   readonly #wasDown: () => boolean
   readonly #wasCut: () => boolean
   readonly #wasKilled: () => boolean
   readonly #wasDeleted: boolean
 
-  constructor(world: World, box: Box | undefined) {
+  constructor(world: World, sandbox: SandboxModel | undefined) {
     this.#world = world
-    this.#box = box
+    this.#sandbox = sandbox
     this.#wasDown = world.down.watch()
-    this.#wasCut = box?.cuts.watch() ?? (() => false)
-    this.#wasKilled = box?.kills.watch() ?? (() => false)
-    this.#wasDeleted = box?.deletion === 'done'
+    this.#wasCut = sandbox?.cuts.watch() ?? (() => false)
+    this.#wasKilled = sandbox?.kills.watch() ?? (() => false)
+    this.#wasDeleted = sandbox?.deletion === 'done'
   }
 
   /** Whether the connection may break. */
@@ -51,7 +55,7 @@ export class Excuses {
 
   /** Whether what ran in the sandbox may have been cut off. */
   get forCut(): boolean {
-    return this.#wasDown() || this.#wasCut() || (this.#box !== undefined && !this.#box.isUsable)
+    return this.#wasDown() || this.#wasCut() || (this.#sandbox !== undefined && !this.#sandbox.isUsable)
   }
 
   /** What is wrong with an answer; undefined for nothing. */
@@ -60,43 +64,43 @@ export class Excuses {
     if (status < 400) return this.#wasDeleted && !allow.includes('stopped') ? `${said} after the deletion` : undefined
     if (allow.includes(code)) return undefined
     if (code === 'unavailable' && this.forCut) return undefined
-    if (code === 'conflict' && (this.#box?.wasKilled === true || this.#wasKilled())) return undefined
+    if (code === 'conflict' && (this.#sandbox?.wasKilled === true || this.#wasKilled())) return undefined
     // A process that is just being restored can be killed too.
     if (code === 'full_checkpoint_unavailable' && this.#wasKilled()) return undefined
-    if (code === 'sandbox_stopped' && this.#box !== undefined && this.#box.deletion !== 'none') return undefined
+    if (code === 'sandbox_stopped' && this.#sandbox !== undefined && this.#sandbox.deletion !== 'none') return undefined
     return said
   }
 
   async report(text: string): Promise<void> {
     // What explains it may be told a moment later: a kill is noted before it is done, but a connection breaks at once.
     await sleep(0)
-    this.#world.violated(text, this.#box)
+    this.#world.violated(text, this.#sandbox)
   }
 }
 
 /** One call; undefined when nobody knows whether it was heard. What must not be answered is told to the world. */
 export async function call(
   world: World,
-  box: Box | undefined,
+  sandbox: SandboxModel | undefined,
   method: string,
   path: string,
   options: CallOptions = {},
 ): Promise<Answer | undefined> {
   const what = `${method} ${options.host ?? ''}${path}`
-  const excuses = new Excuses(world, box)
-  box?.note(`> ${what} ${options.body === undefined ? '' : JSON.stringify(options.body).slice(0, 200)}`)
+  const excuses = new Excuses(world, sandbox)
+  sandbox?.note(`> ${what} ${options.body === undefined ? '' : JSON.stringify(options.body).slice(0, 200)}`)
   const began = Date.now()
   let answer: Answer
   try {
-    answer = await send(world, method, path, options)
+    answer = await send(world.server, method, path, options)
   } catch (error) {
-    box?.note(`< ${what} broke after ${Date.now() - began} ms: ${String(error)}`)
+    sandbox?.note(`< ${what} broke after ${Date.now() - began} ms: ${String(error)}`)
     if (Date.now() - began >= answerMsMax) await excuses.report(`${what} did not answer in ${answerMsMax} ms`)
     else if (!excuses.forBreak) await excuses.report(`${what} broke: ${String(error)}`)
     else await sleep(50)
     return undefined
   }
-  box?.note(`< ${what} ${answer.status} ${answer.text.slice(0, 200)} (${Date.now() - began} ms)`)
+  sandbox?.note(`< ${what} ${answer.status} ${answer.text.slice(0, 200)} (${Date.now() - began} ms)`)
   world.count(`${answer.status} ${answer.code}`)
   const { allow = [] } = options
   const fault = excuses.fault(what, answer, typeof allow === 'function' ? allow() : allow)
@@ -104,8 +108,37 @@ export async function call(
   return answer
 }
 
-async function send(world: World, method: string, path: string, options: CallOptions): Promise<Answer> {
-  const { server } = world
+/** One call without excuses; undefined when the connection failed or broke, so that the server may or may not have acted on it. */
+export async function tryCall(
+  server: AtollServer,
+  method: string,
+  path: string,
+  body?: unknown,
+): Promise<Answer | undefined> {
+  return await send(server, method, path, { body }).catch(() => undefined)
+}
+
+/** Repeats a call that is safe to repeat until it is answered with one of these statuses. */
+export async function callUntil(
+  server: AtollServer,
+  statuses: readonly number[],
+  method: string,
+  path: string,
+  body?: unknown,
+): Promise<Answer> {
+  let last: Answer | undefined
+  for (let retry = 0; retry < retriesMax; retry += 1) {
+    const answer = await tryCall(server, method, path, body)
+    if (answer && statuses.includes(answer.status)) return answer
+    // The server is away or has just come back. Any other answer is a fault.
+    if (answer && answer.status !== 503) throw new Error(`${method} ${path}: ${answer.status} ${answer.text}`)
+    last = answer ?? last
+    await sleep(retryMs)
+  }
+  throw new Error(`${method} ${path} does not answer: ${JSON.stringify(last)}`)
+}
+
+async function send(server: AtollServer, method: string, path: string, options: CallOptions): Promise<Answer> {
   const { body, raw, host, headers } = options
   const content = raw ?? (body === undefined ? undefined : Buffer.from(JSON.stringify(body)))
   const { promise, resolve, reject } = Promise.withResolvers<IncomingMessage>()

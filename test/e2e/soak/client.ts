@@ -1,12 +1,69 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-import type { Random } from './random.ts'
-import type { Box, Saving } from './sandbox.ts'
+import type { AtollServer } from '../server.ts'
 import { type Answer, type CallOptions, call } from './calls.ts'
-import type { World } from './world.ts'
+import { Intervals } from './intervals.ts'
+import type { Random } from './random.ts'
+import type { CheckpointModel, SandboxModel } from './sandbox.ts'
 
 const restMsMax = 80
 /** How many of the sandboxes half of all is done to, so that clients meet. */
 const busyMax = 2
+
+/** The state that all clients share. */
+export class World {
+  readonly server: AtollServer
+  readonly sandboxes: SandboxModel[] = []
+  readonly checkpoints: CheckpointModel[] = []
+  /** Every sandbox that ever was. */
+  readonly ids = new Set<string>()
+  /** Intervals in which the server is away, or on its way out. */
+  readonly down = new Intervals()
+  readonly violations: string[] = []
+  /** Kills and restarts, with their times. */
+  readonly log: string[] = []
+  readonly counts = new Map<string, number>()
+  /** Of the server, after it was away. */
+  slowestStartMs = 0
+  readonly #over = new AbortController()
+  #numbers = 0
+
+  constructor(server: AtollServer) {
+    this.server = server
+  }
+
+  /** Aborts when time is up or a rule was broken. */
+  get over(): AbortSignal {
+    return this.#over.signal
+  }
+
+  end(): void {
+    this.#over.abort()
+  }
+
+  /** One that was not there before. */
+  number(): number {
+    this.#numbers += 1
+    return this.#numbers
+  }
+
+  /** The server's own word on what happened is worth more than a guess, so all stops here. */
+  violated(text: string, sandbox?: SandboxModel): void {
+    const lines = this.server.output.split('\n').filter((line) => sandbox !== undefined && line.includes(sandbox.id))
+    const log = lines.slice(-12).join('\n')
+    const at = new Date().toISOString().slice(11, 23)
+    this.violations.push([`${at} ${text}`, ...(sandbox === undefined ? [] : [sandbox.trace, log])].join('\n'))
+    this.end()
+  }
+
+  note(text: string): void {
+    this.log.push(`${new Date().toISOString()} ${text}`)
+    for (const sandbox of this.sandboxes) sandbox.note(`! ${text}`)
+  }
+
+  count(what: string): void {
+    this.counts.set(what, (this.counts.get(what) ?? 0) + 1)
+  }
+}
 
 /** One client: does one thing after the other, each chosen by its own random numbers. */
 export class Client {
@@ -31,22 +88,27 @@ export class Client {
     this.#generation += 1
   }
 
-  async call(box: Box | undefined, method: string, path: string, options?: CallOptions): Promise<Answer | undefined> {
-    return await call(this.world, box, method, path, options)
+  async call(
+    sandbox: SandboxModel | undefined,
+    method: string,
+    path: string,
+    options?: CallOptions,
+  ): Promise<Answer | undefined> {
+    return await call(this.world, sandbox, method, path, options)
   }
 
   /** On the path of a sandbox. */
-  async ask(box: Box, method: string, path: string, options?: CallOptions): Promise<Answer | undefined> {
-    return await this.call(box, method, `/api/sandboxes/${box.id}${path}`, options)
+  async ask(sandbox: SandboxModel, method: string, path: string, options?: CallOptions): Promise<Answer | undefined> {
+    return await this.call(sandbox, method, `/api/sandboxes/${sandbox.id}${path}`, options)
   }
 
-  box(): Box | undefined {
-    const { boxes } = this.world
-    return this.#any(this.random.next() < 0.5 ? boxes.slice(0, busyMax) : boxes)
+  sandbox(): SandboxModel | undefined {
+    const { sandboxes } = this.world
+    return this.#any(this.random.next() < 0.5 ? sandboxes.slice(0, busyMax) : sandboxes)
   }
 
-  saving(of?: Box): Saving | undefined {
-    return this.#any(this.world.savings.filter((saving) => of === undefined || saving.box === of))
+  checkpoint(of?: SandboxModel): CheckpointModel | undefined {
+    return this.#any(this.world.checkpoints.filter((checkpoint) => of === undefined || checkpoint.sandbox === of))
   }
 
   async rest(): Promise<void> {

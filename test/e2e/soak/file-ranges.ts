@@ -1,4 +1,4 @@
-import { Windows } from './intervals.ts'
+import { Intervals } from './intervals.ts'
 
 /** What a number that only grows may be: at least what was acknowledged, at most what was asked for. */
 export interface Range {
@@ -22,10 +22,10 @@ export function copyRanges(ranges: Ranges): Map<string, Range> {
 export class Files {
   readonly #ranges: Map<string, Range>
   readonly #abandoned = new Set<string>()
-  readonly #writes = new Map<string, Windows>()
+  readonly #writes = new Map<string, Intervals>()
   /** The lowest numbers since each capture began that is under way. */
   readonly #captures = new Set<Map<string, number>>()
-  readonly #restores = new Windows()
+  readonly #restores = new Intervals()
 
   constructor(ranges: Ranges) {
     this.#ranges = copyRanges(ranges)
@@ -107,8 +107,8 @@ export class Files {
     return range
   }
 
-  #writesOf(name: string): Windows {
-    const writes = this.#writes.get(name) ?? new Windows()
+  #writesOf(name: string): Intervals {
+    const writes = this.#writes.get(name) ?? new Intervals()
     this.#writes.set(name, writes)
     return writes
   }

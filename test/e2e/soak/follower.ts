@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { streamEvents, type StreamedEvent } from '../event-stream.ts'
 import type { AtollServer } from '../server.ts'
-import type { Patience } from './patience.ts'
+import type { Patience } from './intervals.ts'
 import type { Random } from './random.ts'
 
 const connectedMsMax = 8000

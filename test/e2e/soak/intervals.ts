@@ -1,5 +1,5 @@
-/** Stretches of time of one kind, so that one can tell whether any of them fell into a stretch of one's own. */
-export class Windows {
+/** Intervals of one kind, so that one can tell whether any of them fell into an interval of the caller. */
+export class Intervals {
   #open = 0
   #begun = 0
 
@@ -26,5 +26,23 @@ export class Windows {
     const wasOpen = this.isOpen
     const begun = this.#begun
     return () => wasOpen || this.#begun !== begun
+  }
+}
+
+/** How long something may take, counted from when nobody kills any more: before that a server may be away half of the time. */
+export class Patience {
+  readonly #killing: AbortSignal
+  readonly #ms: number
+  #since = Date.now()
+
+  /** `killing` aborts when the last one was killed. */
+  constructor(killing: AbortSignal, ms: number) {
+    this.#killing = killing
+    this.#ms = ms
+  }
+
+  get isOver(): boolean {
+    if (!this.#killing.aborted) this.#since = Date.now()
+    return Date.now() - this.#since > this.#ms
   }
 }

@@ -1,11 +1,11 @@
 import { type Ranges, Files } from './file-ranges.ts'
 import { type ProgramState, Program } from './program.ts'
-import { Windows } from './intervals.ts'
+import { Intervals } from './intervals.ts'
 
 const traceLinesMax = 60
 
 /** What a sandbox is known to start with. */
-export interface Beginnings {
+export interface InitialState {
   files: Ranges
   program: ProgramState
   /** Of the variable `BOX`. */
@@ -13,15 +13,15 @@ export interface Beginnings {
 }
 
 /** One sandbox and all that is known of it. What several clients do to it is told here before and after. */
-export class Box {
+export class SandboxModel {
   readonly id: string
   readonly mark: string
   readonly files: Files
   readonly program: Program
-  /** Stretches of time in which an operation under way may be cut off: hibernations by call, and all that ends processes. */
-  readonly cuts = new Windows()
-  /** Stretches of time in which its first process was killed and nobody knows yet what becomes of it. */
-  readonly kills = new Windows()
+  /** Intervals in which an operation under way may be cut off: hibernations by call, and all that ends processes. */
+  readonly cuts = new Intervals()
+  /** Intervals in which its first process was killed and nobody knows yet what becomes of it. */
+  readonly kills = new Intervals()
   /** Its first process was killed: it may be in `error`, and if it is, for good. */
   wasKilled = false
   deletion: 'none' | 'asked' | 'done' = 'none'
@@ -30,7 +30,7 @@ export class Box {
   revivedMs = 0
   readonly #trace: string[] = []
 
-  constructor(id: string, { files, program, mark }: Beginnings) {
+  constructor(id: string, { files, program, mark }: InitialState) {
     this.id = id
     this.mark = mark
     this.files = new Files(files)
@@ -63,9 +63,9 @@ export interface KnownPatch {
 }
 
 /** A checkpoint that was seen `ready`. */
-export interface Saving {
+export interface CheckpointModel {
   id: string
-  box: Box
+  sandbox: SandboxModel
   kind: CheckpointKind
   files: Ranges
   program: ProgramState
