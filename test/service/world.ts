@@ -8,7 +8,7 @@ import { silentLog } from '../../src/lib/log.ts'
 import { type SandboxLimits, createSandboxService, defaultSandboxLimits } from '../../src/sandbox/index.ts'
 import { type Store, cachedSandboxStore } from '../../src/store/index.ts'
 import { FakeTxtRecords } from '../support/fake-txt-records.ts'
-import { FakeMachines } from './fake-machines.ts'
+import { FakeMachines } from '../support/fake-machines.ts'
 
 /** What a server finds again after a restart, beside its store. */
 interface Kept {
