@@ -140,3 +140,13 @@ function tableOf(ruleset: string, hash: string): string[] {
   const table = ruleset.split(/^(?=table )/m).find((part) => part.split('\n', 1)[0]?.includes(hash)) ?? ''
   return table.split('\n').filter((line) => line !== '' && !/expires |\d ct count over/.test(line))
 }
+
+/** Waits for a state for a bounded time, as space of removed disks and dying processes goes a moment after the answer. */
+export async function settled<State extends object>(look: () => Promise<State>, wanted: State): Promise<State> {
+  for (let tries = 0; tries < restTriesMax; tries += 1) {
+    const now = await look()
+    if (JSON.stringify(now) === JSON.stringify(wanted)) return now
+    await sleep(100)
+  }
+  return await look()
+}

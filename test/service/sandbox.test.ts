@@ -598,7 +598,7 @@ test('a full checkpoint is refused with the reason where memory cannot be kept',
   const { sandbox } = await service.create(orgId, {})
   await assert.rejects(
     service.checkpoints.create(orgId, sandbox.id, { name: 'x' }),
-    throwsCode('full_checkpoint_unavailable', /it is a fake/),
+    throwsCode('full_checkpoint_unavailable', /this is a test/),
   )
 })
 

@@ -1,11 +1,10 @@
-import { request } from 'node:http'
-import type { IncomingMessage } from 'node:http'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { exchange } from '../../support/api-client.ts'
 import type { AtollServer } from '../server.ts'
 import type { SandboxModel } from './sandbox.ts'
 import type { World } from './client.ts'
 
-/** The service itself waits up to thirty seconds for a wake; whatever takes longer than this hangs. */
+/** The service itself waits up to thirty seconds for a wake, so a longer call hangs. */
 const answerMsMax = 45_000
 const retryMs = 100
 /** Longer than any restart of the server takes. */
@@ -23,14 +22,14 @@ export interface Answer {
 export interface CallOptions {
   body?: unknown
   raw?: Buffer
-  /** Codes that this call may meet beside those that any call on the sandbox may; asked for when the answer is there. */
+  /** Codes that this call may answer beside those of any call on the sandbox; evaluated after the answer. */
   allow?: readonly string[] | (() => readonly string[])
   /** For requests to a preview. */
   host?: string
   headers?: Record<string, string>
 }
 
-/** What excuses an error is asked about the whole time of a call, so it is begun before and asked after. */
+/** The reasons for which a call may fail. They cover its whole duration: made before the call, asked after it. */
 export class Excuses {
   readonly #world: World
   readonly #sandbox: SandboxModel | undefined
@@ -72,13 +71,13 @@ export class Excuses {
   }
 
   async report(text: string): Promise<void> {
-    // What explains it may be told a moment later: a kill is noted before it is done, but a connection breaks at once.
+    // A connection breaks at once, and the interval that excuses it may be reported a moment later.
     await sleep(0)
     this.#world.violated(text, this.#sandbox)
   }
 }
 
-/** One call; undefined when nobody knows whether it was heard. What must not be answered is told to the world. */
+/** One call; undefined when the server may or may not have acted on it. An answer without an excuse is a violation. */
 export async function call(
   world: World,
   sandbox: SandboxModel | undefined,
@@ -140,30 +139,15 @@ export async function callUntil(
 
 async function send(server: AtollServer, method: string, path: string, options: CallOptions): Promise<Answer> {
   const { body, raw, host, headers } = options
-  const content = raw ?? (body === undefined ? undefined : Buffer.from(JSON.stringify(body)))
-  const { promise, resolve, reject } = Promise.withResolvers<IncomingMessage>()
-  const signal = AbortSignal.timeout(answerMsMax)
-  request({
-    host: '127.0.0.1',
-    port: server.port,
+  const answer = await exchange(server.url + path, {
     method,
-    path,
-    signal,
-    agent: false,
+    signal: AbortSignal.timeout(answerMsMax),
     headers: {
       ...(host === undefined ? { 'X-API-Key': server.key, 'Content-Type': 'application/json' } : { Host: host }),
-      ...(content === undefined ? {} : { 'Content-Length': content.length }),
       ...headers,
     },
+    payload: raw ?? (body === undefined ? undefined : JSON.stringify(body)),
   })
-    .on('response', resolve)
-    .on('error', reject)
-    .end(content)
-  const response = await promise
-  const text = Buffer.concat(await response.toArray()).toString()
-  if (!response.complete) throw new Error('the answer broke off')
-  const isJson = response.headers['content-type']?.startsWith('application/json') === true
-  const parsed: unknown = isJson && text !== '' ? JSON.parse(text) : undefined
-  const { code = '' } = (parsed ?? {}) as { code?: string }
-  return { status: response.statusCode ?? 0, code: response.statusCode === undefined ? '' : code, text, body: parsed }
+  const { code = '' } = (answer.body ?? {}) as { code?: string }
+  return { status: answer.status, code, text: answer.text, body: answer.body as unknown }
 }

@@ -191,7 +191,7 @@ export async function deleteCheckpoint(client: Client): Promise<void> {
   if (checkpoints.includes(checkpoint)) checkpoints.splice(checkpoints.indexOf(checkpoint), 1)
 }
 
-/** Only what somebody deletes may be unknown. */
+/** Only a deleted checkpoint may be unknown to the server. */
 function assertKnown(client: Client, checkpoint: CheckpointModel, answer: Answer | undefined): void {
   if (answer?.status !== 404 || checkpoint.deletion !== 'none') return
   client.world.violated(`checkpoint ${checkpoint.id} is lost: ${answer.text}`, checkpoint.sandbox)

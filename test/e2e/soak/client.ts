@@ -6,7 +6,7 @@ import type { Random } from './random.ts'
 import type { CheckpointModel, SandboxModel } from './sandbox.ts'
 
 const restMsMax = 80
-/** How many of the sandboxes half of all is done to, so that clients meet. */
+/** Half of all operations go to this many sandboxes, so that clients meet. */
 const busyMax = 2
 
 /** The state that all clients share. */
@@ -14,15 +14,14 @@ export class World {
   readonly server: AtollServer
   readonly sandboxes: SandboxModel[] = []
   readonly checkpoints: CheckpointModel[] = []
-  /** Every sandbox that ever was. */
+  /** All sandboxes that ever existed. */
   readonly ids = new Set<string>()
-  /** Intervals in which the server is away, or on its way out. */
+  /** In these the server is away or about to be. */
   readonly down = new Intervals()
   readonly violations: string[] = []
   /** Kills and restarts, with their times. */
   readonly log: string[] = []
   readonly counts = new Map<string, number>()
-  /** Of the server, after it was away. */
   slowestStartMs = 0
   readonly #over = new AbortController()
   #numbers = 0
@@ -40,13 +39,13 @@ export class World {
     this.#over.abort()
   }
 
-  /** One that was not there before. */
+  /** Unique. */
   number(): number {
     this.#numbers += 1
     return this.#numbers
   }
 
-  /** The server's own word on what happened is worth more than a guess, so all stops here. */
+  /** Stops everything, so that the log of the server ends near the cause. */
   violated(text: string, sandbox?: SandboxModel): void {
     const lines = this.server.output.split('\n').filter((line) => sandbox !== undefined && line.includes(sandbox.id))
     const log = lines.slice(-12).join('\n')
@@ -65,7 +64,7 @@ export class World {
   }
 }
 
-/** One client: does one thing after the other, each chosen by its own random numbers. */
+/** A client runs one operation after the other, chosen by its own random numbers. */
 export class Client {
   readonly world: World
   readonly name: string
@@ -83,7 +82,7 @@ export class Client {
     return `${this.name}-${this.#generation}`
   }
 
-  /** From now on it writes another file: of the last one nobody knows what is in it. */
+  /** Switches to a new file, as the content of the last one is unknown. */
   nextFile(): void {
     this.#generation += 1
   }

@@ -1,4 +1,3 @@
-/** What clients do in a sandbox: commands, files, the program that counts. */
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { SandboxModel } from './sandbox.ts'
 import { Excuses } from './calls.ts'

@@ -1,6 +1,6 @@
 import { Intervals } from './intervals.ts'
 
-/** What a number that only grows may be: at least what was acknowledged, at most what was asked for. */
+/** The bounds of a number that only grows: at least the acknowledged one, at most the requested one. */
 export interface Range {
   lo: number
   hi: number
@@ -8,7 +8,7 @@ export interface Range {
 
 export type Ranges = ReadonlyMap<string, Range>
 
-/** How a call ended, as far as its caller knows. */
+/** The end of a call as its caller knows it. */
 export type Outcome = 'done' | 'refused' | 'unknown'
 
 export function copyRanges(ranges: Ranges): Map<string, Range> {
@@ -62,7 +62,7 @@ export class Files {
     }
   }
 
-  /** Nobody writes it any more, and nobody knows what it holds: a write of unknown outcome may still come. */
+  /** Its content is unknown from now on: a write of unknown outcome may still happen. */
   abandon(name: string): void {
     this.#ranges.delete(name)
     this.#abandoned.add(name)

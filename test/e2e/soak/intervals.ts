@@ -1,9 +1,9 @@
-/** Intervals of one kind, so that one can tell whether any of them fell into an interval of the caller. */
+/** Intervals of one kind. Tells a caller whether any of them overlapped an interval of its own. */
 export class Intervals {
   #open = 0
   #begun = 0
 
-  /** Opens one. The result closes it, and says whether another was open meanwhile. More often is harmless. */
+  /** Opens one. The result closes it and says whether another overlapped it; repeated calls are harmless. */
   begin(): () => boolean {
     const wasOpen = this.isOpen
     this.#open += 1
@@ -21,7 +21,7 @@ export class Intervals {
     return this.#open > 0
   }
 
-  /** The result says whether one was open at any moment from now until it is asked. */
+  /** The result says whether one was open at any moment between this call and its own. */
   watch(): () => boolean {
     const wasOpen = this.isOpen
     const begun = this.#begun
@@ -29,13 +29,13 @@ export class Intervals {
   }
 }
 
-/** How long something may take, counted from when nobody kills any more: before that a server may be away half of the time. */
-export class Patience {
+/** A time limit that starts to run when the kills have ended: before that the server is away up to half of the time. */
+export class Deadline {
   readonly #killing: AbortSignal
   readonly #ms: number
   #since = Date.now()
 
-  /** `killing` aborts when the last one was killed. */
+  /** `killing` aborts after the last kill. */
   constructor(killing: AbortSignal, ms: number) {
     this.#killing = killing
     this.#ms = ms

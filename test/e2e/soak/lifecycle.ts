@@ -1,4 +1,3 @@
-/** What clients do to a sandbox as a whole. */
 import { type InitialState, SandboxModel } from './sandbox.ts'
 import type { Answer } from './calls.ts'
 import type { Client } from './client.ts'
@@ -29,7 +28,7 @@ export async function create(client: Client): Promise<void> {
   if (answer?.status === 201) track(client, answer.body, { files: new Map(), program: noProgram, mark })
 }
 
-/** A sandbox that has started is everybody's. */
+/** Makes a started sandbox known to all clients. */
 export function track(client: Client, body: unknown, initial: InitialState): SandboxModel {
   const { sandboxID } = body as Shown
   const sandbox = new SandboxModel(sandboxID, initial)

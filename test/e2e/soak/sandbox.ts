@@ -4,7 +4,7 @@ import { Intervals } from './intervals.ts'
 
 const traceLinesMax = 60
 
-/** What a sandbox is known to start with. */
+/** The known state in which a sandbox starts. */
 export interface InitialState {
   files: Ranges
   program: ProgramState
@@ -12,21 +12,21 @@ export interface InitialState {
   mark: string
 }
 
-/** One sandbox and all that is known of it. What several clients do to it is told here before and after. */
+/** A sandbox with the known bounds of its state. Clients report each of their operations before and after it. */
 export class SandboxModel {
   readonly id: string
   readonly mark: string
   readonly files: Files
   readonly program: Program
-  /** Intervals in which an operation under way may be cut off: hibernations by call, and all that ends processes. */
+  /** In these an operation under way may be cut off: hibernations by call, and everything that ends processes. */
   readonly cuts = new Intervals()
-  /** Intervals in which its first process was killed and nobody knows yet what becomes of it. */
+  /** In these its first process is dead and the state that it settles in is not known yet. */
   readonly kills = new Intervals()
-  /** Its first process was killed: it may be in `error`, and if it is, for good. */
+  /** Its first process was killed, so it may be in `error`, and stays there. */
   wasKilled = false
   deletion: 'none' | 'asked' | 'done' = 'none'
 
-  /** When the last restart or restore was asked for that came to its end; 0 before. */
+  /** The time at which the last successful restart or restore was requested; 0 before. */
   revivedMs = 0
   readonly #trace: string[] = []
 
@@ -55,9 +55,9 @@ export type CheckpointKind = 'full' | 'disk_only'
 
 export interface KnownPatch {
   id: string
-  /** What it writes into `/var/patches`; undefined for one that fails. */
+  /** The line that it writes into `/var/patches`; absent for a patch that fails. */
   line?: string
-  /** Absent while nobody knows whether it exists. */
+  /** Absent until the server has confirmed that it exists. */
   sequence?: number
   deletion: 'none' | 'asked' | 'done'
 }
@@ -71,6 +71,6 @@ export interface CheckpointModel {
   program: ProgramState
   mark: string
   deletion: 'none' | 'asked' | 'done'
-  /** One is here from the moment at which it may exist. */
+  /** A patch is listed from the moment at which it may exist. */
   patches: KnownPatch[]
 }

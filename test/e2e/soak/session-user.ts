@@ -4,7 +4,7 @@ import type { AtollServer } from '../server.ts'
 import type { Session } from '../session-client.ts'
 import { type Answer, callUntil, tryCall } from './calls.ts'
 import { Follower } from './follower.ts'
-import { Patience } from './intervals.ts'
+import { Deadline } from './intervals.ts'
 import type { Random } from './random.ts'
 
 const actsMin = 4
@@ -128,14 +128,14 @@ export class User {
 
   /** The first events of the stream, as the client saw them come. More may follow: an idle agent is killed, too. */
   async followed(count: number): Promise<StreamedEvent[]> {
-    await this.follower.reach(count, new Patience(this.#killing, streamMsMax))
+    await this.follower.reach(count, new Deadline(this.#killing, streamMsMax))
     return this.follower.events.slice(0, count)
   }
 
   /** The same, read anew. */
   async replayed(count: number): Promise<StreamedEvent[]> {
     const last = (event: StreamedEvent) => event.id >= count
-    for (const patience = new Patience(this.#killing, streamMsMax); !patience.isOver; await sleep(100)) {
+    for (const deadline = new Deadline(this.#killing, streamMsMax); !deadline.isOver; await sleep(100)) {
       const events = await readEvents(this.server, this.#sessionId, last).catch(() => [])
       if (events.length > 0) return events
     }
@@ -209,14 +209,14 @@ export class User {
   }
 
   async #settle(id: string): Promise<Session> {
-    for (const patience = new Patience(this.#killing, settleMsMax); ; await sleep(200)) {
+    for (const deadline = new Deadline(this.#killing, settleMsMax); ; await sleep(200)) {
       const session = id === this.#sessionId ? await this.session() : await this.#get(id)
       const open = session.messages.some(({ state }) => state === 'queued' || state === 'started')
       if (session.activity === 'idle' && !open) return session
       if (session.activity === 'failed') await this.#revive(session)
       // Its user put it to sleep in the middle of a turn, and nobody else may wake it.
       if (this.#hibernated.delete(session.sandboxId)) await this.#wake(session.sandboxId)
-      if (patience.isOver) throw new Error(`the session does not settle: ${JSON.stringify(session)}`)
+      if (deadline.isOver) throw new Error(`the session does not settle: ${JSON.stringify(session)}`)
     }
   }
 

@@ -10,7 +10,7 @@ interface Listed {
   reason?: string
 }
 
-/** What may be seen after a state was seen, at any later time. */
+/** The states that may be seen at any later time. */
 const after: Record<string, readonly string[]> = {
   creating: ['creating', 'running', 'hibernated', 'error', 'stopped'],
   running: ['running', 'hibernated', 'error', 'stopped'],
@@ -19,7 +19,7 @@ const after: Record<string, readonly string[]> = {
   stopped: ['stopped'],
 }
 
-/** Looks at all sandboxes all the time: they move along the allowed edges, and none is in `error` without a reason. */
+/** Polls all sandboxes: their transitions are legal, and none is in `error` without a reason. */
 export async function watchStates(world: World): Promise<void> {
   const seen = new Map<string, string>()
   while (!world.over.aborted) {
