@@ -15,7 +15,8 @@ const after: Record<string, readonly string[]> = {
   creating: ['creating', 'running', 'hibernated', 'error', 'stopped'],
   running: ['running', 'hibernated', 'error', 'stopped'],
   hibernated: ['running', 'hibernated', 'error', 'stopped'],
-  error: ['error', 'stopped'],
+  // A session repeats the creation of its sandbox, under the same id, when the server ended in the middle of it.
+  error: ['error', 'stopped', 'creating'],
   stopped: ['stopped'],
 }
 
@@ -31,7 +32,9 @@ export async function watchStates(world: World): Promise<void> {
       for (const { sandboxID, status, reason } of listed.values()) {
         const before = seen.get(sandboxID) ?? 'creating'
         const sandbox = world.sandboxes.find(({ id }) => id === sandboxID)
-        if (after[before]?.includes(status) !== true || wasGone.includes(sandboxID)) {
+        const isRepeated = before === 'error' && status === 'creating'
+        const isLegal = after[before]?.includes(status) === true && (sandbox === undefined || !isRepeated)
+        if (!isLegal || wasGone.includes(sandboxID)) {
           world.violated(`${sandboxID} moved from ${before} to ${status}`, sandbox)
         }
         if (status === 'error' && reason === undefined)
