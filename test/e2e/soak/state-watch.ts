@@ -15,8 +15,7 @@ const after: Record<string, readonly string[]> = {
   creating: ['creating', 'running', 'hibernated', 'error', 'stopped'],
   running: ['running', 'hibernated', 'error', 'stopped'],
   hibernated: ['running', 'hibernated', 'error', 'stopped'],
-  // A session repeats the creation of its sandbox, under the same id, when the server ended in the middle of it.
-  error: ['error', 'stopped', 'creating'],
+  error: ['error', 'stopped'],
   stopped: ['stopped'],
 }
 
@@ -32,8 +31,9 @@ export async function watchStates(world: World): Promise<void> {
       for (const { sandboxID, status, reason } of listed.values()) {
         const before = seen.get(sandboxID) ?? 'creating'
         const sandbox = world.sandboxes.find(({ id }) => id === sandboxID)
-        const isRepeated = before === 'error' && status === 'creating'
-        const isLegal = after[before]?.includes(status) === true && (sandbox === undefined || !isRepeated)
+        // A session repeats the creation of its sandbox, under the same id, when the server ended in the middle of it.
+        const isRepeated = sandbox === undefined && before === 'error'
+        const isLegal = after[isRepeated ? 'creating' : before]?.includes(status) === true
         if (!isLegal || wasGone.includes(sandboxID)) {
           world.violated(`${sandboxID} moved from ${before} to ${status}`, sandbox)
         }
