@@ -58,33 +58,39 @@ export class Host {
     return traces
   }
 
-  /** All that is left on the host of a server that has ended and whose data is removed. */
+  /** Lines for all that carries the server's name outside of its data: none once it has ended and its data is removed. */
   async leftovers(): Promise<string[]> {
     const runDirs = (await readdir('/run')).filter((name) => name.includes(this.#names.hash))
-    return [...runDirs, ...Object.values(await this.traces()).flat()]
+    return [...runDirs, ...Object.values(await this.#named()).flat()]
   }
 
-  /** What the server has on its host, as lines to compare. Its database is not part of it. */
+  /** What the server has on its host, as lines to compare, while no sandbox has a root below its folders. Without its database. */
   async traces(): Promise<Record<string, string[]>> {
-    const { hash, runDir, dataDir, cgroupRoot } = this.#names
-    const own = (text: string) => text.split('\n').filter((line) => line.includes(hash) || line.includes(dataDir))
+    const files = await readdir(this.#server.dataDir, { recursive: true })
+    const runFiles = await readdir(this.#names.runDir, { recursive: true })
+    return {
+      ...(await this.#named()),
+      // The pool keeps the few seeds that were ever needed; how high the numbers of files come is chance.
+      run: runFiles.filter((name) => !/pool\/seeds\/\d/.test(name)).toSorted(),
+      files: files.filter((name) => !name.startsWith('db')).toSorted(),
+    }
+  }
+
+  async #named(): Promise<Record<string, string[]>> {
+    const { hash, cgroupRoot } = this.#names
+    const own = (text: string) =>
+      text.split('\n').filter((line) => line.includes(hash) || line.includes(this.#server.dataDir))
     const [mounts, links, loops, rules] = await Promise.all([
       readFile('/proc/mounts', 'utf8'),
       run('ip', ['-o', '-brief', 'link']),
       run('losetup', ['--list', '--noheadings', '--output', 'BACK-FILE']),
       run('nft', ['list', 'ruleset']),
     ])
-    const files = await readdir(this.#server.dataDir, { recursive: true }).catch(() => [])
     return {
       mounts: own(mounts).toSorted(),
       links: own(links.stdout).map((line) => line.split(/[\s@]/, 1)[0] ?? ''),
       loops: own(loops.stdout),
       rules: tableOf(rules.stdout, hash),
-      // The pool keeps the few seeds that were ever needed; how high the numbers of files come is chance.
-      run: (await readdir(runDir, { recursive: true }).catch(() => []))
-        .filter((name) => !/pool\/seeds\/\d/.test(name))
-        .toSorted(),
-      files: files.filter((name) => !name.startsWith('db')).toSorted(),
       groups: await this.#cgroups.children(cgroupRoot),
       processes: await this.#processes(),
     }
