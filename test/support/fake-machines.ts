@@ -10,7 +10,7 @@ type MachineState = 'running' | 'hibernated'
 /** Longer than any test: what waits for it waits for something else. */
 const hangMs = 24 * 3600 * 1000
 
-/** A machine park in memory: what the sandbox service asked for is there to look at, and what happens next can be said. */
+/** A driver in memory. Tests read what the service asked for and choose what happens next. */
 export class FakeMachines extends TestDriver implements RuntimeDriver {
   readonly name = 'fake'
   readonly machines = new Map<string, { state: MachineState; spec: SandboxSpec }>()
@@ -133,6 +133,7 @@ export class FakeMachines extends TestDriver implements RuntimeDriver {
       },
       processes: async () => {
         await this.before.processes?.()
+        if (!this.machines.has(sandboxId)) throw new ServiceError('unavailable', 'the guest does not answer')
         return this.clientProcesses
       },
       process: async (id, _waitMs, signal) => {

@@ -10,12 +10,17 @@ export abstract class TestDriver {
   opened: KnownResources | undefined
   #exit: (exit: SandboxExit) => void = () => {}
 
+  capabilitiesOf(): DriverCapabilities {
+    return this.capabilities
+  }
+
   async open(known: KnownResources): Promise<ReconcileReport> {
     this.opened = known
     return {
       running: [],
       dormant: [],
       lost: [],
+      unreachable: [],
       lostCheckpoints: [],
       removed: [],
       quarantined: [],
