@@ -37,7 +37,7 @@ export function emptySessionStore(): SessionStore {
 
 async function empty(): Promise<void> {
   for (const { id } of await sessions.sessionsIn('running')) await sessions.commit(id, { session: { status: 'ended' } })
-  await sessions.purgeSessions(new Date(Date.now() + 60_000))
+  await sessions.deleteSessions(await sessions.expiredSessions(new Date(Date.now() + 60_000), 1000))
 }
 
 /** A session as the service creates it. */

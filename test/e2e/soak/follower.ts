@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { streamEvents, type StreamedEvent } from '../event-stream.ts'
 import type { AtollServer } from '../server.ts'
-import type { Patience } from './patience.ts'
+import type { Deadline } from './intervals.ts'
 import type { Random } from './random.ts'
 
 const connectedMsMax = 8000
@@ -32,8 +32,8 @@ export class Follower {
   }
 
   /** Returns once an event of this number has come. Throws a gap or a repeat that was seen. */
-  async reach(id: number, patience: Patience): Promise<void> {
-    while (this.lastId < id && !patience.isOver) await Promise.race([sleep(50), this.#ended])
+  async reach(id: number, deadline: Deadline): Promise<void> {
+    while (this.lastId < id && !deadline.isOver) await Promise.race([sleep(50), this.#ended])
     if (this.lastId < id) throw new Error(`the stream of ${this.#sessionId} stays at ${this.lastId}, not ${id}`)
   }
 

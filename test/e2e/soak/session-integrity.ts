@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import type { StreamedEvent } from '../event-stream.ts'
 import type { Session } from '../session-client.ts'
 import { callUntil } from './calls.ts'
-import type { User } from './user.ts'
+import type { User } from './session-user.ts'
 
 /** Codes of `error` events that say which crash a turn met. */
 const crashCodes = new Set(['agent_exited', 'host_lost', 'runtime_failed', 'sandbox_stopped', 'unavailable'])
@@ -37,8 +37,8 @@ export async function assertWholeSession(user: User, session: Session): Promise<
 }
 
 async function exportOf(user: User): Promise<ExportLine[]> {
-  const { body } = await callUntil(user.server, [200], 'GET', `/v1/sessions/${user.sessionId}/export`)
-  return String(body)
+  const { text } = await callUntil(user.server, [200], 'GET', `/v1/sessions/${user.sessionId}/export`)
+  return text
     .split('\n')
     .filter((line) => line !== '')
     .map((line) => JSON.parse(line) as ExportLine)

@@ -1,6 +1,6 @@
-import { Windows } from './windows.ts'
+import { Intervals } from './intervals.ts'
 
-/** What a number that only grows may be: at least what was acknowledged, at most what was asked for. */
+/** The bounds of a number that only grows: at least the acknowledged one, at most the requested one. */
 export interface Range {
   lo: number
   hi: number
@@ -8,7 +8,7 @@ export interface Range {
 
 export type Ranges = ReadonlyMap<string, Range>
 
-/** How a call ended, as far as its caller knows. */
+/** The end of a call as its caller knows it. */
 export type Outcome = 'done' | 'refused' | 'unknown'
 
 export function copyRanges(ranges: Ranges): Map<string, Range> {
@@ -22,10 +22,10 @@ export function copyRanges(ranges: Ranges): Map<string, Range> {
 export class Files {
   readonly #ranges: Map<string, Range>
   readonly #abandoned = new Set<string>()
-  readonly #writes = new Map<string, Windows>()
+  readonly #writes = new Map<string, Intervals>()
   /** The lowest numbers since each capture began that is under way. */
   readonly #captures = new Set<Map<string, number>>()
-  readonly #restores = new Windows()
+  readonly #restores = new Intervals()
 
   constructor(ranges: Ranges) {
     this.#ranges = copyRanges(ranges)
@@ -62,7 +62,7 @@ export class Files {
     }
   }
 
-  /** Nobody writes it any more, and nobody knows what it holds: a write of unknown outcome may still come. */
+  /** Its content is unknown from now on: a write of unknown outcome may still happen. */
   abandon(name: string): void {
     this.#ranges.delete(name)
     this.#abandoned.add(name)
@@ -107,8 +107,8 @@ export class Files {
     return range
   }
 
-  #writesOf(name: string): Windows {
-    const writes = this.#writes.get(name) ?? new Windows()
+  #writesOf(name: string): Intervals {
+    const writes = this.#writes.get(name) ?? new Intervals()
     this.#writes.set(name, writes)
     return writes
   }

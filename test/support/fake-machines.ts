@@ -1,16 +1,8 @@
 import { type Duplex, Readable } from 'node:stream'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { ServiceError } from '../../src/errors.ts'
-import type {
-  DriverCapabilities,
-  Guest,
-  KnownResources,
-  ProcessInfo,
-  ReconcileReport,
-  RuntimeDriver,
-  SandboxExit,
-  SandboxSpec,
-} from '../../src/sandbox/index.ts'
+import type { Guest, ProcessInfo, RuntimeDriver, SandboxExit, SandboxSpec } from '../../src/sandbox/index.ts'
+import { TestDriver } from './test-driver.ts'
 
 type Step = 'create' | 'wake' | 'hibernate' | 'checkpoint' | 'restart' | 'restore' | 'processes'
 type MachineState = 'running' | 'hibernated'
@@ -19,11 +11,9 @@ type MachineState = 'running' | 'hibernated'
 const hangMs = 24 * 3600 * 1000
 
 /** A driver in memory. Tests read what the service asked for and choose what happens next. */
-export class FakeMachines implements RuntimeDriver {
+export class FakeMachines extends TestDriver implements RuntimeDriver {
   readonly name = 'fake'
-  capabilities: DriverCapabilities = { fullCheckpoints: false, fullCheckpointsReason: 'it is a fake' }
   readonly machines = new Map<string, { state: MachineState; spec: SandboxSpec }>()
-  readonly checkpoints = new Set<string>()
   /** Scripts that patches ran, in order, as `<sandbox id>: <script>`. */
   readonly scripts: string[] = []
   /** Scripts like those that run right now. */
@@ -39,30 +29,7 @@ export class FakeMachines implements RuntimeDriver {
     delete?: (sandboxId: string) => Promise<void>
     deleteCheckpoint?: () => Promise<void>
   } = {}
-  report: Partial<ReconcileReport> = {}
-  opened: KnownResources | undefined
-  #exit: (exit: SandboxExit) => void = () => {}
   readonly #spawned = new Set<string>()
-
-  capabilitiesOf(): DriverCapabilities {
-    return this.capabilities
-  }
-
-  async open(known: KnownResources): Promise<ReconcileReport> {
-    this.opened = known
-    const nothing = {
-      running: [],
-      dormant: [],
-      lost: [],
-      unreachable: [],
-      lostCheckpoints: [],
-      removed: [],
-      quarantined: [],
-      takenBack: [],
-      forgotten: [],
-    }
-    return { ...nothing, ...this.report }
-  }
 
   async close(): Promise<void> {}
 
@@ -117,23 +84,11 @@ export class FakeMachines implements RuntimeDriver {
     throw new ServiceError('unavailable', 'a fake has no guest to dial')
   }
 
-  onExit(listener: (exit: SandboxExit) => void): void {
-    this.#exit = listener
-  }
-
   /** A machine that ends leaves its disk, like one that hibernates. */
-  exit(exit: SandboxExit): void {
+  override exit(exit: SandboxExit): void {
     const machine = this.machines.get(exit.sandboxId)
     if (machine) machine.state = 'hibernated'
-    this.#exit(exit)
-  }
-
-  gateway() {
-    return { listenHost: '127.0.0.1', listenPort: 0, insideHost: 'gateway.test' }
-  }
-
-  sandboxAt(): undefined {
-    return undefined
+    super.exit(exit)
   }
 
   state(sandboxId: string): MachineState | undefined {

@@ -1,5 +1,5 @@
-import { type Outcome, type Range, type Ranges, copyRanges } from './files.ts'
-import { Windows } from './windows.ts'
+import { type Outcome, type Range, type Ranges, copyRanges } from './file-ranges.ts'
+import { Intervals } from './intervals.ts'
 
 /** What the program says of itself. */
 export interface Said {
@@ -57,14 +57,14 @@ export function parseSaid(text: string): Said | undefined {
 }
 
 /**
- * The program of one sandbox that counts in memory. `ends` are the stretches of time in which something may end it or put
+ * The program of one sandbox that counts in memory. `ends` are the intervals in which something may end it or put
  * another in its place: a reboot, a restore, a kill. Outside of them it neither goes nor counts back.
  */
 export class Program {
-  readonly ends = new Windows()
+  readonly ends = new Intervals()
   readonly #id: string
-  readonly #starts = new Windows()
-  readonly #asks = new Windows()
+  readonly #starts = new Intervals()
+  readonly #asks = new Intervals()
   /** States that captures under way may have seen. */
   readonly #captures = new Set<{ possible: Map<string, Range>; mayBeGone: boolean }>()
   #possible: Map<string, Range>

@@ -1,36 +1,36 @@
-import { type Ranges, Files } from './files.ts'
+import { type Ranges, Files } from './file-ranges.ts'
 import { type ProgramState, Program } from './program.ts'
-import { Windows } from './windows.ts'
+import { Intervals } from './intervals.ts'
 
 const traceLinesMax = 60
 
-/** What a sandbox is known to start with. */
-export interface Beginnings {
+/** The known state in which a sandbox starts. */
+export interface InitialState {
   files: Ranges
   program: ProgramState
   /** Of the variable `BOX`. */
   mark: string
 }
 
-/** One sandbox and all that is known of it. What several clients do to it is told here before and after. */
-export class Box {
+/** A sandbox with the known bounds of its state. Clients report each of their operations before and after it. */
+export class SandboxModel {
   readonly id: string
   readonly mark: string
   readonly files: Files
   readonly program: Program
-  /** Stretches of time in which an operation under way may be cut off: hibernations by call, and all that ends processes. */
-  readonly cuts = new Windows()
-  /** Stretches of time in which its first process was killed and nobody knows yet what becomes of it. */
-  readonly kills = new Windows()
-  /** Its first process was killed: it may be in `error`, and if it is, for good. */
+  /** In these an operation under way may be cut off: hibernations by call, and everything that ends processes. */
+  readonly cuts = new Intervals()
+  /** In these its first process is dead and the state that it settles in is not known yet. */
+  readonly kills = new Intervals()
+  /** Its first process was killed, so it may be in `error`, and stays there. */
   wasKilled = false
   deletion: 'none' | 'asked' | 'done' = 'none'
 
-  /** When the last restart or restore was asked for that came to its end; 0 before. */
+  /** The time at which the last successful restart or restore was requested; 0 before. */
   revivedMs = 0
   readonly #trace: string[] = []
 
-  constructor(id: string, { files, program, mark }: Beginnings) {
+  constructor(id: string, { files, program, mark }: InitialState) {
     this.id = id
     this.mark = mark
     this.files = new Files(files)
@@ -55,22 +55,22 @@ export type CheckpointKind = 'full' | 'disk_only'
 
 export interface KnownPatch {
   id: string
-  /** What it writes into `/var/patches`; undefined for one that fails. */
+  /** The line that it writes into `/var/patches`; absent for a patch that fails. */
   line?: string
-  /** Absent while nobody knows whether it exists. */
+  /** Absent until the server has confirmed that it exists. */
   sequence?: number
   deletion: 'none' | 'asked' | 'done'
 }
 
 /** A checkpoint that was seen `ready`. */
-export interface Saving {
+export interface CheckpointModel {
   id: string
-  box: Box
+  sandbox: SandboxModel
   kind: CheckpointKind
   files: Ranges
   program: ProgramState
   mark: string
   deletion: 'none' | 'asked' | 'done'
-  /** One is here from the moment at which it may exist. */
+  /** A patch is listed from the moment at which it may exist. */
   patches: KnownPatch[]
 }

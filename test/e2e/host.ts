@@ -2,9 +2,9 @@ import { execFile } from 'node:child_process'
 import { readdir, readFile } from 'node:fs/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { promisify } from 'node:util'
-import { Cgroups } from '../../../src/runtime/host/cgroups.ts'
-import { HostNames } from '../../../src/runtime/host/names.ts'
-import type { AtollServer } from '../server.ts'
+import { Cgroups } from '../../src/runtime/host/cgroups.ts'
+import { HostNames } from '../../src/runtime/host/names.ts'
+import type { AtollServer } from './server.ts'
 
 const run = promisify(execFile)
 const restTriesMax = 600
@@ -51,32 +51,46 @@ export class Host {
   async tracesAtRest(): Promise<Record<string, string[]>> {
     let traces = await this.traces()
     for (let tries = 0; tries < restTriesMax; tries += 1) {
-      if (traces['processes']?.every((command) => command.startsWith('dnsmasq '))) break
+      if (traces['processes']?.every((command) => /^\S*(dnsmasq|atoll-hostd) /.test(command))) break
       await sleep(100)
       traces = await this.traces()
     }
     return traces
   }
 
-  /** What the server has on its host, as lines to compare. Its database is not part of it. */
+  /** Lines for all that carries the server's name outside of its data: none once it has ended and its data is removed. */
+  async leftovers(): Promise<string[]> {
+    const runDirs = (await readdir('/run')).filter((name) => name.includes(this.#names.hash))
+    return [...runDirs, ...Object.values(await this.#named()).flat()]
+  }
+
+  /** What the server has on its host, as lines to compare, while no sandbox has a root below its folders. Without its database. */
   async traces(): Promise<Record<string, string[]>> {
-    const { hash, runDir, dataDir, cgroupRoot } = this.#names
-    const own = (text: string) => text.split('\n').filter((line) => line.includes(hash) || line.includes(dataDir))
+    const files = await readdir(this.#server.dataDir, { recursive: true })
+    const runFiles = await readdir(this.#names.runDir, { recursive: true })
+    return {
+      ...(await this.#named()),
+      // The pool keeps the few seeds that were ever needed; how high the numbers of files come is chance.
+      run: runFiles.filter((name) => !/pool\/seeds\/\d/.test(name)).toSorted(),
+      files: files.filter((name) => !name.startsWith('db')).toSorted(),
+    }
+  }
+
+  async #named(): Promise<Record<string, string[]>> {
+    const { hash, cgroupRoot } = this.#names
+    const own = (text: string) =>
+      text.split('\n').filter((line) => line.includes(hash) || line.includes(this.#server.dataDir))
     const [mounts, links, loops, rules] = await Promise.all([
       readFile('/proc/mounts', 'utf8'),
       run('ip', ['-o', '-brief', 'link']),
       run('losetup', ['--list', '--noheadings', '--output', 'BACK-FILE']),
       run('nft', ['list', 'ruleset']),
     ])
-    const files = await readdir(this.#server.dataDir, { recursive: true })
     return {
       mounts: own(mounts).toSorted(),
       links: own(links.stdout).map((line) => line.split(/[\s@]/, 1)[0] ?? ''),
       loops: own(loops.stdout),
       rules: tableOf(rules.stdout, hash),
-      // The pool keeps the few seeds that were ever needed; how high the numbers of files come is chance.
-      run: (await readdir(runDir, { recursive: true })).filter((name) => !/pool\/seeds\/\d/.test(name)).toSorted(),
-      files: files.filter((name) => !name.startsWith('db')).toSorted(),
       groups: await this.#cgroups.children(cgroupRoot),
       processes: await this.#processes(),
     }
@@ -131,4 +145,14 @@ async function parentOf(pid: number): Promise<number> {
 function tableOf(ruleset: string, hash: string): string[] {
   const table = ruleset.split(/^(?=table )/m).find((part) => part.split('\n', 1)[0]?.includes(hash)) ?? ''
   return table.split('\n').filter((line) => line !== '' && !/expires |\d ct count over/.test(line))
+}
+
+/** Waits for a state for a bounded time, as space of removed disks and dying processes goes a moment after the answer. */
+export async function settled<State extends object>(look: () => Promise<State>, wanted: State): Promise<State> {
+  for (let tries = 0; tries < restTriesMax; tries += 1) {
+    const now = await look()
+    if (JSON.stringify(now) === JSON.stringify(wanted)) return now
+    await sleep(100)
+  }
+  return await look()
 }

@@ -2,9 +2,9 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { readEvents, type StreamedEvent } from '../event-stream.ts'
 import type { AtollServer } from '../server.ts'
 import type { Session } from '../session-client.ts'
-import { type Answer, call, callUntil } from './calls.ts'
+import { type Answer, callUntil, tryCall } from './calls.ts'
 import { Follower } from './follower.ts'
-import { Patience } from './patience.ts'
+import { Deadline } from './intervals.ts'
 import type { Random } from './random.ts'
 
 const actsMin = 4
@@ -72,7 +72,7 @@ export class User {
   async begin(): Promise<void> {
     const first = this.#message('quick')
     for (;;) {
-      const answer = await call(this.server, 'POST', '/v1/sessions', { prompt: first.content, user_id: this.id })
+      const answer = await tryCall(this.server, 'POST', '/v1/sessions', { prompt: first.content, user_id: this.id })
       if (answer && answer.status !== 201 && answer.status !== 503) throw new Error(JSON.stringify(answer))
       const created = answer?.status === 201 ? (answer.body as Session) : (await this.sessions())[0]
       if (created) {
@@ -128,14 +128,14 @@ export class User {
 
   /** The first events of the stream, as the client saw them come. More may follow: an idle agent is killed, too. */
   async followed(count: number): Promise<StreamedEvent[]> {
-    await this.follower.reach(count, new Patience(this.#killing, streamMsMax))
+    await this.follower.reach(count, new Deadline(this.#killing, streamMsMax))
     return this.follower.events.slice(0, count)
   }
 
   /** The same, read anew. */
   async replayed(count: number): Promise<StreamedEvent[]> {
     const last = (event: StreamedEvent) => event.id >= count
-    for (const patience = new Patience(this.#killing, streamMsMax); !patience.isOver; await sleep(100)) {
+    for (const deadline = new Deadline(this.#killing, streamMsMax); !deadline.isOver; await sleep(100)) {
       const events = await readEvents(this.server, this.#sessionId, last).catch(() => [])
       if (events.length > 0) return events
     }
@@ -150,7 +150,7 @@ export class User {
         return await this.#send(this.#message(act))
       case 'interrupt':
         this.interrupts += 1
-        await call(this.server, 'POST', `${this.#path()}/interrupt`, { user_id: this.id })
+        await tryCall(this.server, 'POST', `${this.#path()}/interrupt`, { user_id: this.id })
         return
       case 'cancel':
         return await this.#cancel()
@@ -161,18 +161,18 @@ export class User {
       case 'hibernate':
         return await this.#hibernate()
       case 'fork':
-        await call(this.server, 'POST', `${this.#path()}/fork`, { user_id: this.id })
+        await tryCall(this.server, 'POST', `${this.#path()}/fork`, { user_id: this.id })
     }
   }
 
   async #hibernate(): Promise<void> {
     const { sandboxId } = await this.session()
     this.#hibernated.add(sandboxId)
-    await call(this.server, 'POST', `/api/sandboxes/${sandboxId}/hibernate`)
+    await tryCall(this.server, 'POST', `/api/sandboxes/${sandboxId}/hibernate`)
   }
 
   async #wake(sandboxId: string): Promise<void> {
-    const answer = await call(this.server, 'POST', `/api/sandboxes/${sandboxId}/wake`, {})
+    const answer = await tryCall(this.server, 'POST', `/api/sandboxes/${sandboxId}/wake`, {})
     // 404, 409, 410: it is gone by now, and the session says so.
     if (answer === undefined || ![200, 404, 409, 410].includes(answer.status)) this.#hibernated.add(sandboxId)
   }
@@ -191,32 +191,32 @@ export class User {
     const session = await this.session()
     if (session.activity === 'failed') await this.#revive(session)
     const body = { message: message.content, user_id: this.id }
-    this.#note(message, await call(this.server, 'POST', `${this.#path()}/messages`, body))
+    this.#note(message, await tryCall(this.server, 'POST', `${this.#path()}/messages`, body))
   }
 
   async #cancel(): Promise<void> {
     const queued = (await this.session()).messages.findLast(({ state }) => state === 'queued')
     if (!queued) return
     this.cancels += 1
-    await call(this.server, 'DELETE', `${this.#path()}/messages/${queued.id}?user_id=${this.id}`)
+    await tryCall(this.server, 'DELETE', `${this.#path()}/messages/${queued.id}?user_id=${this.id}`)
   }
 
   async #checkpoint(kind: 'full' | 'disk_only'): Promise<void> {
     const { sandboxId } = await this.session()
     const path = `/api/sandboxes/${sandboxId}/checkpoints`
-    const answer = await call(this.server, 'POST', path, { name: `${this.id} ${this.said.length} ${kind}`, kind })
+    const answer = await tryCall(this.server, 'POST', path, { name: `${this.id} ${this.said.length} ${kind}`, kind })
     if (answer?.status === 201) this.#checkpointId = (answer.body as { id: string }).id
   }
 
   async #settle(id: string): Promise<Session> {
-    for (const patience = new Patience(this.#killing, settleMsMax); ; await sleep(200)) {
+    for (const deadline = new Deadline(this.#killing, settleMsMax); ; await sleep(200)) {
       const session = id === this.#sessionId ? await this.session() : await this.#get(id)
       const open = session.messages.some(({ state }) => state === 'queued' || state === 'started')
       if (session.activity === 'idle' && !open) return session
       if (session.activity === 'failed') await this.#revive(session)
       // Its user put it to sleep in the middle of a turn, and nobody else may wake it.
       if (this.#hibernated.delete(session.sandboxId)) await this.#wake(session.sandboxId)
-      if (patience.isOver) throw new Error(`the session does not settle: ${JSON.stringify(session)}`)
+      if (deadline.isOver) throw new Error(`the session does not settle: ${JSON.stringify(session)}`)
     }
   }
 
@@ -226,7 +226,10 @@ export class User {
     if (!why) throw new Error(`the session does not say why it failed: ${JSON.stringify(session)}`)
     const mine = session.id === this.#sessionId
     const from = mine && this.#checkpointId !== undefined ? { checkpoint_id: this.#checkpointId } : {}
-    const answer = await call(this.server, 'POST', `/v1/sessions/${session.id}/restart`, { user_id: this.id, ...from })
+    const answer = await tryCall(this.server, 'POST', `/v1/sessions/${session.id}/restart`, {
+      user_id: this.id,
+      ...from,
+    })
     if (answer === undefined || answer.status === 503) return
     if (answer.status === 200) {
       if (mine) this.restarts += 1
@@ -244,7 +247,7 @@ export class User {
   async #again({ id }: Session): Promise<void> {
     const message = this.#message('quick')
     const body = { message: message.content, user_id: this.id }
-    const answer = await call(this.server, 'POST', `/v1/sessions/${id}/messages`, body)
+    const answer = await tryCall(this.server, 'POST', `/v1/sessions/${id}/messages`, body)
     if (id === this.#sessionId) this.#note(message, answer)
   }
 
