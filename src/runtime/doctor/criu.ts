@@ -7,7 +7,7 @@ import { hostToolIn } from '../host/image-folder.ts'
 import { runSetup } from './check.ts'
 import { dumpAndRestoreAlone } from './criu-alone.ts'
 import type { LazyPagesTest } from './criu-alone.ts'
-import { dumpAndRestoreContainer } from './criu-container.ts'
+import { dumpAndRestoreContainer } from './criu-trial.ts'
 import { openCriuPlace } from './criu-place.ts'
 
 export interface CriuSelfTest {

@@ -5,7 +5,7 @@ import { containerCheck, kernelCheck, userNamespaceCheck } from './machine.ts'
 import { nftablesCheck } from './network.ts'
 import { hostToolIn } from '../host/image-folder.ts'
 import { overlayCheck } from './overlay.ts'
-import { dataFolderCheck, imageFolderCheck } from './places.ts'
+import { dataFolderCheck, imageFolderCheck } from './folders.ts'
 
 /**
  * What a machine must offer before anything of Atoll is made on it. Each takes some milliseconds and leaves nothing. In this

@@ -15,7 +15,7 @@ import { HostNames } from '../host/names.ts'
 import { recordedIds } from '../host/records.ts'
 import { oneLine, runSetup, type CheckReport, type CheckResult, type HostPlaces } from './check.ts'
 import { confinement } from './confinement.ts'
-import { tryNetwork } from './trial-network.ts'
+import { tryNetwork } from './network-trial.ts'
 
 const forwardingFile = '/proc/sys/net/ipv4/ip_forward'
 const trialFolder = '.atoll-doctor'
