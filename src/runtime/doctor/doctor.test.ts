@@ -5,7 +5,7 @@ import { join } from 'node:path'
 import { afterEach, beforeEach, test } from 'node:test'
 import { run } from '../command.ts'
 import { exists } from '../exists.ts'
-import { openCriuPlace } from './criu-place.ts'
+import { openCriuWorkspace } from './criu-workspace.ts'
 import { criuSelfTest } from './criu.ts'
 import { checkHost } from './index.ts'
 import type { CheckReport } from './index.ts'
@@ -15,7 +15,7 @@ const usualTmpdir = tmpdir()
 let folder: string
 beforeEach(async () => {
   folder = await mkdtemp(join(usualTmpdir, 'atoll-host-check-'))
-  // What the checks leave behind then shows here, whatever else runs on the machine.
+  // What the checks leave behind is seen here, whatever else runs on the machine.
   process.env['TMPDIR'] = folder
 })
 afterEach(async () => {
@@ -32,14 +32,14 @@ async function program(name: string, script: string): Promise<string> {
 
 const says = (version: string) => `[ "$1" = --version ] && { echo 'Version: ${version}'; exit 0; }`
 
-test('a CRIU that is missing or is another program fails the self-test with a reason', async () => {
+test('CRIU self-test: a missing CRIU and another program fail with a reason', async () => {
   const missing = await criuSelfTest(join(folder, 'nowhere'))
   assert.equal(missing.ok, false)
   assert.match(missing.reason ?? '', /nowhere/)
   assert.deepEqual(await criuSelfTest('/bin/true'), { ok: false, version: '', reason: '/bin/true is not CRIU' })
 })
 
-test('a failed dump is told by the first cause in its log', async () => {
+test('CRIU self-test: a failed dump is reported by the first cause in its log', async () => {
   const log = `echo 'Error (criu/a.c:1): exited, status=1
 Error (criu/vdso.c:381): vdso: Unexpected rt vDSO area bounds
 Error (criu/cr-dump.c:2): Dumping FAILED.' > "$5/dump.log"; exit 1`
@@ -52,7 +52,7 @@ Error (criu/cr-dump.c:2): Dumping FAILED.' > "$5/dump.log"; exit 1`
   assert.deepEqual(await readdir(folder), ['criu'])
 })
 
-test('a CRIU that claims success without a dump is found out', async () => {
+test('CRIU self-test: a CRIU that exits 0 without a dump fails', async () => {
   const criu = await program('criu', `${says('9.9')}\nexit 0`)
   const result = await criuSelfTest(criu)
   assert.deepEqual(result, { ok: false, version: '9.9', reason: result.reason })
@@ -60,7 +60,7 @@ test('a CRIU that claims success without a dump is found out', async () => {
   assert.deepEqual(await readdir(folder), ['criu'])
 })
 
-test('a trial of CRIU removes the folder of one that was killed, not what anybody else has made under such a name', async () => {
+test('CRIU workspace: the folder of a killed trial is removed, those of other users and links are not', async () => {
   // No process has number 0.
   const name = (what: string) => `/var/tmp/atoll-criu-0-1-${what}`
   const [abandoned, foreign, link] = [name('abandoned'), name('foreign'), name('link')]
@@ -69,8 +69,8 @@ test('a trial of CRIU removes the folder of one that was killed, not what anybod
   await symlink(folder, link)
   await chown(foreign, 65_534, 65_534)
   try {
-    await using place = await openCriuPlace(undefined)
-    assert.deepEqual([await exists(abandoned), await exists(place.path)], [false, true])
+    await using workspace = await openCriuWorkspace(undefined)
+    assert.deepEqual([await exists(abandoned), await exists(workspace.path)], [false, true])
     assert.equal((await lstat(foreign)).uid, 65_534)
     assert.ok((await lstat(link)).isSymbolicLink())
     assert.deepEqual(await readdir(folder), ['precious'])
@@ -79,7 +79,7 @@ test('a trial of CRIU removes the folder of one that was killed, not what anybod
   }
 })
 
-test('a machine without images is reported whole: each check has a row, and what is missing has advice', async () => {
+test('doctor: on a machine without images each check has a row, and each missing image has advice', async () => {
   const reports: CheckReport[] = []
   for await (const report of checkHost({ imageDir: join(folder, 'none'), dataDir: folder })) reports.push(report)
   const states = new Map(reports.map((report) => [report.name, report]))
@@ -99,7 +99,7 @@ test('a machine without images is reported whole: each check has a row, and what
   assert.deepEqual(await readdir(folder), [])
 })
 
-test('a scratch folder is not removed through a mount that could not be undone', async () => {
+test('scratch folder: it is not removed through a mount that stayed', async () => {
   const kept = join(folder, 'kept')
   await mkdir(kept)
   await writeFile(join(kept, 'image'), 'precious')

@@ -13,21 +13,30 @@ import { findContainer } from '../oci/container.ts'
 import { createRuncDriver } from '../oci/driver.ts'
 import { HostNames } from '../host/names.ts'
 import { recordedIds } from '../host/records.ts'
-import { oneLine, runSetup, type CheckReport, type CheckResult, type HostPlaces } from './check.ts'
-import { confinement } from './confinement.ts'
+import {
+  fails,
+  missing,
+  oneLine,
+  runSetup,
+  works,
+  type CheckReport,
+  type CheckResult,
+  type DoctorOptions,
+} from './check.ts'
+import { confinementAdvice } from './confinement.ts'
 import { tryNetwork } from './network-trial.ts'
 
 const forwardingFile = '/proc/sys/net/ipv4/ip_forward'
 const trialFolder = '.atoll-doctor'
-/** Of the data of a driver. */
+/** The data of a driver. */
 const ownEntries = /^(pool\.img(\.new)?|sandboxes|checkpoints|quarantine)$/
 const mebibyte = 1024 * 1024
 const poolBytes = 1024 * mebibyte
 const sizes = { image: 'base', cpuCount: 1, memoryMb: 256, diskMb: 256 } as const
-/** Runs on in a fork and over a hibernation. */
+/** Must survive a fork and a hibernation. */
 const witness = { id: 'witness', argv: ['/bin/sleep', '3600'], envs: {} }
 
-/** What the attempts share. */
+/** The state that the attempts share. */
 interface Trial {
   driver: RuntimeDriver
   names: HostNames
@@ -44,7 +53,7 @@ interface Attempt {
   run: (trial: Trial) => Promise<CheckResult>
 }
 
-/** In this order: each stands on those before it, but for the network, without which the others work. */
+/** Each needs the required ones before it. */
 const attempts: readonly Attempt[] = [
   { name: 'start', required: true, run: tryStart },
   {
@@ -58,38 +67,39 @@ const attempts: readonly Attempt[] = [
 ]
 
 /**
- * Starts, forks, hibernates and wakes a sandbox by the driver that the server uses, over data of its own, and yields a row
- * for each. Its data has a fixed place: what a trial that was killed has left is removed by the next, as by a server's start.
+ * Starts, forks, hibernates and wakes a sandbox with the driver that the server uses, on data of its own, and yields a row for
+ * each. The path of the data is fixed, so that the next trial removes what a killed one left, as a server's start does.
  */
-export async function* tryDriver(places: HostPlaces): AsyncGenerator<CheckReport> {
-  const prepared = await prepare(places).catch(oneLine)
+export async function* tryDriver(options: DoctorOptions): AsyncGenerator<CheckReport> {
+  const prepared = await prepare(options).catch(oneLine)
   if (typeof prepared === 'string') {
-    yield { name: 'start', required: true, state: 'fails', found: prepared }
+    yield { name: 'start', required: true, ...fails(prepared) }
     return
   }
   await using trial = prepared
   let broken: string | undefined
   for (const { name, required, run } of attempts) {
-    const result = broken === undefined ? await outcomeOf(() => run(trial)) : notTried(broken)
+    const result =
+      broken === undefined ? await outcomeOf(() => run(trial)) : missing(`not tried, since the ${broken} failed`)
     if (result.state !== 'works' && required) broken ??= name
     yield { name, required, ...result }
   }
 }
 
-/** Throws when another trial is under way, or where there is no place for one. */
+/** Throws while another trial runs, or when the data cannot be made. */
 async function prepare({
   imageDir,
   dataDir: givenDir,
   leaveHostFirewall = false,
-}: HostPlaces): Promise<Trial & AsyncDisposable> {
+}: DoctorOptions): Promise<Trial & AsyncDisposable> {
   await using made = new AsyncDisposableStack()
   const dataDir = await trialDir(givenDir)
   const names = new HostNames(dataDir)
   const lock = await lockName(`atoll-doctor-${names.hash}`)
   if (lock === undefined) throw new Error('another doctor is at its trial')
   made.use(lock)
-  made.defer(await settingsAsFound())
-  // What is still mounted or runs is for the next trial, which finds it by its data.
+  made.defer(await saveForwarding())
+  // Keep the data while something is mounted or runs: the next trial finds it by the data.
   made.defer(async () => {
     if (!(await exists(names.runDir))) await rm(dataDir, { recursive: true, force: true })
   })
@@ -115,7 +125,7 @@ async function prepare({
   return { ...trial, [Symbol.asyncDispose]: () => release.disposeAsync() }
 }
 
-/** Below the data directory, or beside it by default. What is there already must be a trial's, since it will be removed. */
+/** Below the data directory, or in /var/lib without one. All its content must be a trial's, since it is removed. */
 async function trialDir(dataDir: string): Promise<string> {
   const folder = (await exists(dataDir)) ? join(await realpath(dataDir), trialFolder) : join('/var/lib', trialFolder)
   await mkdir(folder, { recursive: true, mode: 0o700 })
@@ -125,7 +135,7 @@ async function trialDir(dataDir: string): Promise<string> {
 }
 
 async function tryStart({ driver, names, source }: Trial): Promise<CheckResult> {
-  // Whatever is there is of a trial that was killed.
+  // Everything in it is of a killed trial.
   const abandoned = {
     sandboxIds: await recordedIds(`${names.dataDir}/sandboxes`),
     checkpointIds: await recordedIds(`${names.dataDir}/checkpoints`),
@@ -136,31 +146,31 @@ async function tryStart({ driver, names, source }: Trial): Promise<CheckResult> 
   const tookMs = Math.round(performance.now() - startedAt)
   await assertOwnGroup(driver, names, source)
   await guestOf(driver, source).spawn(witness)
-  return { state: 'works', found: `a sandbox started in ${tookMs} ms, in a control group of its own` }
+  return works(`a sandbox started in ${tookMs} ms, in a control group of its own`)
 }
 
 async function tryFork({ driver, names, source, checkpoint, fork }: Trial): Promise<CheckResult> {
   const { fullCheckpoints, fullCheckpointsReason = '' } = driver.capabilities
   await driver.checkpoint(source, checkpoint, fullCheckpoints ? 'full' : 'disk_only')
   await driver.create({ id: fork, ...sizes, from: { checkpointId: checkpoint } })
-  // It must stand without its source.
+  // The fork must not need its source.
   await driver.delete(source)
   await assertOwnGroup(driver, names, fork)
-  if (!fullCheckpoints) return { state: 'works', found: `of the disk alone: ${fullCheckpointsReason}` }
+  if (!fullCheckpoints) return works(`of the disk alone: ${fullCheckpointsReason}`)
   await assertWitness(driver, fork)
-  return { state: 'works', found: 'its processes go on in a control group of their own, also without the source' }
+  return works('its processes go on in a control group of their own, also without the source')
 }
 
 async function tryWake({ driver, names, fork }: Trial): Promise<CheckResult> {
   await driver.hibernate(fork)
   await driver.wake({ id: fork, ...sizes })
   await assertOwnGroup(driver, names, fork)
-  if (!driver.capabilities.fullCheckpoints) return { state: 'works', found: 'on the disk alone, without its processes' }
+  if (!driver.capabilities.fullCheckpoints) return works('on the disk alone, without its processes')
   await assertWitness(driver, fork)
-  return { state: 'works', found: 'its processes go on after a hibernation' }
+  return works('its processes go on after a hibernation')
 }
 
-/** Both its processes and its limit must be its own, or what happens to one sandbox happens to another. */
+/** Processes and limit must be the sandbox's own, or a limit or a freeze of one hits another. */
 async function assertOwnGroup(driver: RuntimeDriver, names: HostNames, id: string): Promise<void> {
   const process = await findContainer(names, id)
   const members = await (await Cgroups.find()).members(names.cgroup(id))
@@ -181,29 +191,24 @@ async function outcomeOf(attempt: () => Promise<CheckResult>): Promise<CheckResu
     return await attempt()
   } catch (error) {
     const found = oneLine(error)
-    const advice = found.includes(runSetup) ? undefined : await confinement()
-    return { state: 'fails', found, ...(advice === undefined ? {} : { advice }) }
+    return fails(found, found.includes(runSetup) ? undefined : await confinementAdvice())
   }
 }
 
-function notTried(broken: string): CheckResult {
-  return { state: 'missing', found: `not tried, since the ${broken} failed` }
-}
-
-/** Whatever of it was made. What stays in spite of that is removed by the next trial. */
+/** Deletes what the trial made. The next trial removes what stays. */
 async function end({ driver, source, fork, checkpoint }: Trial): Promise<void> {
   try {
     await driver.delete(source)
     await driver.delete(fork)
     await driver.deleteCheckpoint(checkpoint)
   } catch {
-    // Never opened, or as broken as its row says.
+    // The driver was never opened, or its row reports the failure.
   }
   await driver.close().catch(() => undefined)
 }
 
-/** Notes what a driver switches on for the whole host; the function that it returns switches it back unless a server needs it. */
-async function settingsAsFound(): Promise<() => Promise<void>> {
+/** Reads what a driver switches on for the whole host. The returned function switches it back unless a server needs it. */
+async function saveForwarding(): Promise<() => Promise<void>> {
   const before = await readFile(forwardingFile, 'utf8')
   return async () => {
     const gateways = (await readdir('/sys/class/net')).filter((name) => /^atl[0-9a-f]{8}$/.test(name))
@@ -211,14 +216,14 @@ async function settingsAsFound(): Promise<() => Promise<void>> {
   }
 }
 
-/** The smallest there is, of those that meet no address of this machine. */
+/** The smallest kind of subnet, one that meets no address of this machine. */
 function freeSubnet(): string {
   const taken = Object.values(networkInterfaces()).flatMap((infos = []) => infos.flatMap(({ cidr }) => cidr ?? []))
   for (let third = 255; third >= 0; third -= 1) {
     const subnet = new Subnet(`10.254.${third}.240/28`)
     if (!taken.some((address) => subnet.meets(address))) return subnet.cidr
   }
-  // All of 10.254.0.0/16 is taken; the driver says by what.
+  // All of 10.254.0.0/16 is taken; the error of the driver names the link.
   return '10.254.255.240/28'
 }
 

@@ -1,24 +1,38 @@
+/** What a sandbox reaches of the network: its name server, the model gateway, the outside. */
+import { lookup } from 'node:dns/promises'
 import { once } from 'node:events'
-import { createServer } from 'node:net'
+// oxlint-disable-next-line no-restricted-imports -- dials the internet, no guest
+import { BlockList, connect, createServer } from 'node:net'
+import { withTimeout } from '../../lib/async/timeout.ts'
 import type { Guest } from '../../sandbox/ports/guest.ts'
 import { run } from '../command.ts'
 import { gatewayName } from '../network/index.ts'
-import type { CheckResult } from './check.ts'
+import { deniedNetworks } from '../network/rules.ts'
+import { fails, works, type CheckResult } from './check.ts'
 import { firewallAdvice, firewallsWithRulesFor } from './firewall.ts'
-import { hostInternet, outsideNames, outsidePort, type Internet } from './trial-internet.ts'
 
 /**
- * They stand for the internet: of the host, and of a network namespace behind it. They must be none that sandboxes are kept
- * from, so they are public ones, which this host reaches there, and not where they belong, for as long as the attempt lasts.
+ * A stand-in for the internet: an address of the host, and one of a network namespace behind it. Sandboxes are denied private
+ * networks, so these are public ones; for as long as the trial lasts, this host routes them to the namespace.
  */
 const outside = { host: '11.255.255.253', address: '11.255.255.254' }
 const closedPort = 9
 const waitMs = 30_000
+/** The source of setup's packages, and names made for examples. */
+const outsideNames = ['example.com', 'debian.org', 'iana.org'] as const
+const outsidePort = 443
+const lookupMs = 5_000
+const dialMs = 3_000
+
+const denied = new BlockList()
+for (const network of deniedNetworks) {
+  const [base = '', prefix] = network.split('/')
+  denied.addSubnet(base, Number(prefix))
+}
 
 /**
- * Asks the name server for its own name and, if there is one, for a name outside, connects to the gateway and to hosts outside,
- * and prints what did not work. A refused connection has arrived; a firewall drops it, or answers that the host cannot be
- * reached.
+ * Asks the name server for its own name and, if given, for a name outside, connects to the gateway and to hosts outside, and
+ * prints what failed. A refused connection has arrived: a firewall drops it, or answers that the host is unreachable.
  */
 const program = `
 import socket, struct, sys
@@ -52,7 +66,7 @@ for what, attempt in work:
 
 type Loss = 'dns' | 'name' | 'gateway' | 'standin' | 'address'
 
-/** What a sandbox reaches of all that it should: a firewall of the machine may stand in between. */
+/** Finds what a sandbox cannot reach: a firewall of the machine may drop its packets. */
 export async function tryNetwork(
   { hash, leaveHostFirewall }: { hash: string; leaveHostFirewall: boolean },
   { listenHost, listenPort }: { listenHost: string; listenPort: number },
@@ -70,16 +84,12 @@ export async function tryNetwork(
     await guest.spawn({ id: 'network', argv, envs: {} })
     const { running, exitCode } = await guest.process('network', waitMs)
     const { stdout, stderr } = await guest.output('network')
-    if (running || exitCode !== 0)
-      return { state: 'fails', found: `no attempt was possible: ${stderr.toString().slice(-200)}` }
+    if (running || exitCode !== 0) return fails(`no attempt was possible: ${stderr.toString().slice(-200)}`)
     const losses = lossesIn(new Set(stdout.toString().trim().split('\n')), internet)
-    if (losses.length > 0) return { state: 'fails', found: losses.join('; '), advice: await advice(leaveHostFirewall) }
-    const places = await firewallsWithRulesFor(hash)
-    const added = places.length === 0 ? '' : `; Atoll has added rules to ${places.join(', ')}`
-    return {
-      state: 'works',
-      found: `a sandbox reaches DNS, the model gateway and the outside (${outsideWas(internet)})${added}`,
-    }
+    if (losses.length > 0) return fails(losses.join('; '), await advice(leaveHostFirewall))
+    const chains = await firewallsWithRulesFor(hash)
+    const added = chains.length === 0 ? '' : `; Atoll has added rules to ${chains.join(', ')}`
+    return works(`a sandbox reaches DNS, the model gateway and the outside (${outsideWas(internet)})${added}`)
   } finally {
     await removeOutside(linkName)
     await new Promise((resolve) => gateway.close(resolve))
@@ -126,8 +136,48 @@ async function makeOutside(name: string): Promise<void> {
   })
 }
 
-/** Also what an attempt that was killed has left. */
+/** Also removes what a killed trial left. */
 async function removeOutside(name: string): Promise<void> {
   await run(['ip', 'link', 'delete', name]).catch(() => undefined)
   await run(['ip', 'netns', 'delete', name]).catch(() => undefined)
+}
+
+/** What this machine reaches of the internet now; a sandbox must reach as much. */
+interface Internet {
+  /** A name that resolves to addresses open to sandboxes. */
+  name?: string
+  /** An address that accepts connections. */
+  address?: string
+}
+
+async function hostInternet(): Promise<Internet> {
+  const found = (await Promise.all(outsideNames.map(resolved))).flat()
+  const reached = await Promise.all(found.map(async (host) => ((await arrives(host.address)) ? [host] : [])))
+  const [first] = found
+  return reached.flat()[0] ?? (first === undefined ? {} : { name: first.name })
+}
+
+/** Leaves out a name with a denied address: sandboxes do not get its addresses either. */
+async function resolved(name: string): Promise<Required<Internet>[]> {
+  const answer = await withTimeout(
+    lookupMs,
+    lookup(name, { family: 4, all: true }).catch(() => undefined),
+  )
+  const [first] = answer ?? []
+  if (first === undefined || answer?.some(({ address }) => denied.check(address))) return []
+  return [{ name, address: first.address }]
+}
+
+/** A refused connection has arrived, too. */
+function arrives(host: string): Promise<boolean> {
+  return new Promise((resolve) => {
+    const socket = connect({ host, port: outsidePort, timeout: dialMs })
+    const end = (hasArrived: boolean) => {
+      socket.destroy()
+      resolve(hasArrived)
+    }
+    socket.once('connect', () => end(true))
+    socket.once('timeout', () => end(false))
+    socket.once('error', (error: NodeJS.ErrnoException) => end(error.code === 'ECONNREFUSED'))
+  })
 }
