@@ -20,11 +20,11 @@ pub fn pass(time: Duration) {
 }
 
 /// Measures steps one after the other.
-pub struct Steps(Instant);
+pub struct Stopwatch(Instant);
 
-impl Steps {
-    pub fn new() -> Steps {
-        Steps(Instant::now())
+impl Stopwatch {
+    pub fn new() -> Stopwatch {
+        Stopwatch(Instant::now())
     }
 
     /// The time since the last call, at most `expected` and a little; a clock that went back counts as nothing.
@@ -42,10 +42,11 @@ mod tests {
 
     #[test]
     fn a_step_counts_no_longer_than_expected_and_never_backwards() {
-        let mut steps = Steps(Instant::now().checked_sub(Duration::from_secs(3600)).unwrap_or_else(Instant::now));
-        assert!(steps.next(Duration::from_secs(1)) <= Duration::from_secs(1) + SLACK);
-        let mut steps = Steps(Instant::now() + Duration::from_secs(3600));
-        assert_eq!(steps.next(Duration::from_secs(1)), Duration::from_secs(0));
-        assert!(steps.next(Duration::from_secs(1)) < Duration::from_secs(1));
+        let mut stopwatch =
+            Stopwatch(Instant::now().checked_sub(Duration::from_secs(3600)).unwrap_or_else(Instant::now));
+        assert!(stopwatch.next(Duration::from_secs(1)) <= Duration::from_secs(1) + SLACK);
+        let mut stopwatch = Stopwatch(Instant::now() + Duration::from_secs(3600));
+        assert_eq!(stopwatch.next(Duration::from_secs(1)), Duration::from_secs(0));
+        assert!(stopwatch.next(Duration::from_secs(1)) < Duration::from_secs(1));
     }
 }

@@ -1,8 +1,8 @@
 //! What a sandbox must not share with the one that it was forked from, and what a restore leaves undone.
 
-use crate::fault::{Fault, Outcome};
-use crate::json::{object, Value};
-use crate::request::Request;
+use crate::protocol::fault::{Fault, Outcome};
+use crate::protocol::json::{object, Value};
+use crate::protocol::request::Request;
 use crate::sys;
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;

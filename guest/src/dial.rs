@@ -1,6 +1,6 @@
 //! Ports of the sandbox: which are listened on, and connections to them.
 
-use crate::fault::{Fault, Outcome};
+use crate::protocol::fault::{Fault, Outcome};
 use crate::sys::{self, PollFd, POLLERR, POLLHUP, POLLIN, POLLOUT};
 use std::collections::BTreeSet;
 use std::fs::File;

@@ -1,10 +1,14 @@
 //! Files of the sandbox, in streams: memory stays constant whatever their size.
 
-use crate::fault::{Fault, Outcome};
-use crate::frames::{self, kind, Entries};
-use crate::json::{object, Value};
+pub mod protected;
+pub mod remove;
+pub mod uploads;
+
+use crate::files::uploads::{random_hex, Temporary, Uploads};
+use crate::protocol::fault::{Fault, Outcome};
+use crate::protocol::frame::{self, kind, Entries};
+use crate::protocol::json::{object, Value};
 use crate::sys;
-use crate::uploads::{random_hex, Temporary, Uploads};
 use crate::users::User;
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, Metadata, OpenOptions, Permissions};
@@ -35,7 +39,7 @@ pub fn mkdir(path: &Path) -> Outcome<()> {
 
 pub fn list(path: &Path, writer: &mut impl Write) -> Outcome<()> {
     let folder = fs::read_dir(path).map_err(|error| about(error, path))?;
-    frames::write_line(writer, &object([("ok", true.into())]))?;
+    frame::write_line(writer, &object([("ok", true.into())]))?;
     let mut entries = Entries::new(writer);
     for (count, entry) in folder.enumerate() {
         let entry = entry.map_err(|error| about(error, path))?;
@@ -84,7 +88,7 @@ pub fn read(path: &Path, start: Option<u64>, end: Option<u64>, writer: &mut impl
         ("length", length.into()),
         ("version", Value::Text(version(&metadata, size))),
     ];
-    frames::write_line(writer, &object(answer))?;
+    frame::write_line(writer, &object(answer))?;
 
     if metadata.len() == 0 {
         send(&mut &sizeless[start as usize..], length, path, writer)
@@ -101,20 +105,20 @@ fn version(metadata: &Metadata, size: u64) -> String {
 
 fn send(source: &mut impl Read, length: u64, path: &Path, writer: &mut impl Write) -> Outcome<()> {
     let mut left = length;
-    let mut buffer = vec![0; frames::HEADER_BYTES + CHUNK_BYTES.min(length as usize)];
+    let mut buffer = vec![0; frame::HEADER_BYTES + CHUNK_BYTES.min(length as usize)];
     while left > 0 {
-        let most = (buffer.len() - frames::HEADER_BYTES).min(left as usize);
-        let count = match source.read(&mut buffer[frames::HEADER_BYTES..frames::HEADER_BYTES + most]) {
+        let most = (buffer.len() - frame::HEADER_BYTES).min(left as usize);
+        let count = match source.read(&mut buffer[frame::HEADER_BYTES..frame::HEADER_BYTES + most]) {
             Ok(0) => return Err(Fault::conflict(format!("{}: became shorter while it was read", path.display()))),
             Ok(count) => count,
             Err(error) if error.kind() == ErrorKind::Interrupted => continue,
             Err(error) => return Err(about(error, path)),
         };
-        buffer[..frames::HEADER_BYTES].copy_from_slice(&frames::header(kind::DATA, count));
-        writer.write_all(&buffer[..frames::HEADER_BYTES + count])?;
+        buffer[..frame::HEADER_BYTES].copy_from_slice(&frame::header(kind::DATA, count));
+        writer.write_all(&buffer[..frame::HEADER_BYTES + count])?;
         left -= count as u64;
     }
-    Ok(frames::write_frame(writer, kind::END, &[])?)
+    Ok(frame::write_frame(writer, kind::END, &[])?)
 }
 
 // ── Writing ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -153,11 +157,11 @@ pub fn write(upload: &Upload, uploads: &Uploads, reader: &mut impl Read, writer:
             create_temporary(folder, name.as_bytes(), &target)?
         }
     };
-    frames::write_line(writer, &object([("ok", true.into()), ("bytes", temporary.bytes.into())]))?;
+    frame::write_line(writer, &object([("ok", true.into()), ("bytes", temporary.bytes.into())]))?;
 
     let mut payload = Vec::new();
     loop {
-        match frames::read_frame(reader, &mut payload)? {
+        match frame::read_frame(reader, &mut payload)? {
             Some(kind::DATA) => {
                 let bytes = temporary.bytes + payload.len() as u64;
                 if upload.bytes_max.map_or(false, |max| bytes > max) {

@@ -3,13 +3,21 @@
 //! States: *running* (the leader lives) → *draining* (the leader was reaped, its output is still read) → *ended* (the exit
 //! code is told, after all output). The thread that reads the output is the only one that moves a process to *ended*.
 
-use crate::clock::{self, Steps};
-use crate::inlet::Inlets;
-use crate::json::{object, Value};
-use crate::pause::Pauses;
-use crate::ring::{Log, Stream};
+pub mod attach;
+pub mod log;
+mod pause;
+pub mod private_ports;
+pub mod spawn;
+mod stdin_cursor;
+pub mod table;
+
+use crate::clock::{self, Stopwatch};
+use crate::process::log::{Log, Stream};
+use crate::process::pause::Pauses;
+use crate::process::stdin_cursor::StdinCursors;
+use crate::process::table::Table;
+use crate::protocol::json::{object, Value};
 use crate::sys::{self, Event, PollFd, POLLERR, POLLHUP, POLLIN};
-use crate::table::Table;
 use std::fs::File;
 use std::io::Read;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -59,7 +67,7 @@ pub struct State {
     /// A client got all output after that, or the end behind all output.
     pub taken: bool,
     pub clients: usize,
-    pub inlets: Inlets,
+    pub stdin_cursors: StdinCursors,
     pub pauses: Pauses,
     /// Write end of standard input (or the terminal), until end of input.
     pub input: Option<Arc<File>>,
@@ -102,7 +110,7 @@ impl Process {
             end_told: false,
             taken: false,
             clients: 0,
-            inlets: Inlets::default(),
+            stdin_cursors: StdinCursors::default(),
             pauses: Pauses::default(),
             input: None,
             terminal: None,
@@ -202,7 +210,7 @@ pub fn supervise(
 ) {
     let mut buffer = vec![0; READ_BYTES];
     let mut drain: Option<Drain> = None;
-    let mut steps = Steps::new();
+    let mut stopwatch = Stopwatch::new();
     loop {
         let mut fds = vec![PollFd::new(wake, POLLIN)];
         let mut polled = Vec::new();
@@ -231,7 +239,7 @@ pub fn supervise(
             None => deadlines.step(connected),
         };
         sys::poll(&mut fds, step);
-        let passed = steps.next(step.unwrap_or(STEP_MAX));
+        let passed = stopwatch.next(step.unwrap_or(STEP_MAX));
         if paused {
             process.state().change_pauses(|pauses| pauses.pass(passed));
         }

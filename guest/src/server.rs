@@ -1,22 +1,21 @@
 //! The socket: one connection, one thread, one operation.
 
-use crate::attach::{self, wait_for_end};
 use crate::configure::configure;
 use crate::dial;
-use crate::fault::{Fault, Outcome};
+use crate::files::protected::ProtectedDirectory;
+use crate::files::remove::remove;
+use crate::files::uploads::Uploads;
 use crate::files::{self, Upload, Written};
-use crate::frames::{self, kind, Entries};
-use crate::json::{self, object, Value};
-use crate::memory::memory;
-use crate::own::OwnFolder;
+use crate::process::attach::{self, wait_for_end};
+use crate::process::log::Stream;
+use crate::process::spawn::{spawn, Inheritance};
+use crate::process::table::Table;
 use crate::process::Process;
-use crate::remove::remove;
-use crate::request::Request;
-use crate::ring::Stream;
-use crate::spawn::{spawn, Inheritance};
+use crate::protocol::fault::{Fault, Outcome};
+use crate::protocol::frame::{self, kind, Entries};
+use crate::protocol::json::{self, object, Value};
+use crate::protocol::request::Request;
 use crate::sys;
-use crate::table::Table;
-use crate::uploads::Uploads;
 use crate::users;
 use std::fs;
 use std::io::{self, BufReader, Read, Write};
@@ -43,23 +42,28 @@ const CLIENT_BYTES_MAX: usize = 64;
 pub struct Guest {
     pub table: Arc<Table>,
     pub uploads: Arc<Uploads>,
-    own: OwnFolder,
+    protected: ProtectedDirectory,
     pub inheritance: Inheritance,
     connections: AtomicUsize,
 }
 
-/// One place among the connections; free again when it is dropped, after a panic of the thread too.
-struct Place(Arc<Guest>);
+/// Counts as one connection until it is dropped, after a panic of the thread too.
+struct ConnectionPermit(Arc<Guest>);
 
-impl Drop for Place {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         self.0.connections.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
 impl Guest {
-    pub fn new(table: Arc<Table>, uploads: Arc<Uploads>, own: OwnFolder, inheritance: Inheritance) -> Guest {
-        Guest { table, uploads, own, inheritance, connections: AtomicUsize::new(0) }
+    pub fn new(
+        table: Arc<Table>,
+        uploads: Arc<Uploads>,
+        protected: ProtectedDirectory,
+        inheritance: Inheritance,
+    ) -> Guest {
+        Guest { table, uploads, protected, inheritance, connections: AtomicUsize::new(0) }
     }
 }
 
@@ -85,15 +89,15 @@ pub fn accept(guest: &Arc<Guest>, listener: &UnixListener) {
                 continue;
             }
         };
-        let place = Place(guest.clone());
+        let permit = ConnectionPermit(guest.clone());
         if guest.connections.fetch_add(1, Ordering::SeqCst) >= CONNECTIONS_MAX {
             let fault = Fault::unavailable(format!("more than {} connections to the guest", CONNECTIONS_MAX));
             let _ = sys::set_nonblocking(&stream)
-                .and_then(|_| frames::write_line(&mut &stream, &frames::fault_value(&fault)));
+                .and_then(|_| frame::write_line(&mut &stream, &frame::fault_value(&fault)));
             continue;
         }
         // When no thread can be made, the connection is closed.
-        let _ = thread::Builder::new().stack_size(STACK_BYTES).spawn(move || serve(&place.0, stream));
+        let _ = thread::Builder::new().stack_size(STACK_BYTES).spawn(move || serve(&permit.0, stream));
     }
 }
 
@@ -102,8 +106,8 @@ fn serve(guest: &Guest, stream: UnixStream) {
     let (mut answered, mut lingering) = (false, true);
     let written = match handle(guest, &stream, &mut reader, &mut answered, &mut lingering) {
         Ok(()) => Ok(()),
-        Err(fault) if answered => frames::write_value(&mut &stream, kind::RESULT, &frames::fault_value(&fault)),
-        Err(fault) => frames::write_line(&mut &stream, &frames::fault_value(&fault)),
+        Err(fault) if answered => frame::write_value(&mut &stream, kind::RESULT, &frame::fault_value(&fault)),
+        Err(fault) => frame::write_line(&mut &stream, &frame::fault_value(&fault)),
     };
     if written.is_ok() && lingering {
         linger(&stream, &mut reader);
@@ -133,7 +137,7 @@ fn handle(
     lingering: &mut bool,
 ) -> Outcome<()> {
     stream.set_read_timeout(Some(REQUEST_TIMEOUT))?;
-    let line = match frames::read_line(reader)? {
+    let line = match frame::read_line(reader)? {
         Some(line) => line,
         None => return Ok(()),
     };
@@ -206,13 +210,13 @@ fn handle(
         "list" => return files::list(&request.path()?, &mut writer),
         "mkdir" => {
             let path = request.path()?;
-            guest.own.refuse_inside(&path)?;
+            guest.protected.refuse_inside(&path)?;
             files::mkdir(&path)?;
             ok()
         }
         "remove" => {
             let path = request.path()?;
-            guest.own.refuse_holding(&path)?;
+            guest.protected.refuse_holding(&path)?;
             remove(&path)?;
             ok()
         }
@@ -225,7 +229,6 @@ fn handle(
             let ports = dial::ports().into_iter().map(|port| u64::from(port).into()).collect();
             object([("ok", true.into()), ("ports", Value::List(ports))])
         }
-        "memory" => memory(),
         "dial" => {
             let port = request.integer("port", 1, 65535)? as u16;
             let server = dial::connect(port)?;
@@ -233,14 +236,14 @@ fn handle(
             if table.keeps_private(port) {
                 return Err(Fault::forbidden(format!("port {} belongs to the agent", port)));
             }
-            frames::write_line(&mut writer, &ok())?;
+            frame::write_line(&mut writer, &ok())?;
             // From here the bytes are the client's and the server's own; a fault ends the connection.
             let _ = dial::relay(stream, &server, reader.buffer());
             return Ok(());
         }
         other => return Err(Fault::invalid(format!("op: unknown operation '{}'", other))),
     };
-    Ok(frames::write_line(&mut writer, &answer)?)
+    Ok(frame::write_line(&mut writer, &answer)?)
 }
 
 /// Remembers that the answer line is out: a later fault goes into a frame.
@@ -275,7 +278,7 @@ fn with_process(info: Value) -> Value {
 
 fn processes(table: &Table, writer: &mut impl Write) -> Outcome<()> {
     table.forget_old();
-    frames::write_line(writer, &object([("ok", true.into())]))?;
+    frame::write_line(writer, &object([("ok", true.into())]))?;
     let mut entries = Entries::new(writer);
     for process in table.all() {
         entries.push(&process.info())?;
@@ -292,7 +295,7 @@ fn output(process: &Process, bytes_max: Option<u64>, writer: &mut impl Write) ->
     if bytes_max.map_or(false, |most| bytes > most) {
         return Err(Fault::too_large(format!("process '{}' has {} bytes of output", process.id, bytes)));
     }
-    frames::write_line(writer, &object([("ok", true.into())]))?;
+    frame::write_line(writer, &object([("ok", true.into())]))?;
     for (stream, kind) in [(Stream::Stdout, kind::STDOUT), (Stream::Stderr, kind::STDERR)] {
         let mut cursor = 0;
         loop {
@@ -302,13 +305,13 @@ fn output(process: &Process, bytes_max: Option<u64>, writer: &mut impl Write) ->
                 None => break,
             };
             let mut frame = Vec::new();
-            frames::push(&mut frame, kind, &offset.to_be_bytes(), &data);
+            frame::push(&mut frame, kind, &offset.to_be_bytes(), &data);
             writer.write_all(&frame)?;
             cursor = reached;
         }
     }
     let truncated = process.state().log.truncated();
-    frames::write_value(writer, kind::END, &object([("truncated", truncated.into())]))?;
+    frame::write_value(writer, kind::END, &object([("truncated", truncated.into())]))?;
     process.state().taken |= last;
     Ok(())
 }
@@ -327,7 +330,7 @@ fn resize(process: &Process, cols: u16, rows: u16) -> Outcome<()> {
 
 fn write(request: &Request, guest: &Guest, reader: &mut impl Read, writer: &mut impl Write) -> Outcome<()> {
     let path = request.path()?;
-    guest.own.refuse_inside(&files::follow_links(&path)?)?;
+    guest.protected.refuse_inside(&files::follow_links(&path)?)?;
     let upload = Upload {
         path: &path,
         resume: request.optional_text("resume")?,
@@ -344,5 +347,5 @@ fn write(request: &Request, guest: &Guest, reader: &mut impl Read, writer: &mut 
     if let Some(token) = paused {
         result.push(("paused", Value::Text(token)));
     }
-    Ok(frames::write_value(writer, kind::RESULT, &object(result))?)
+    Ok(frame::write_value(writer, kind::RESULT, &object(result))?)
 }

@@ -20,23 +20,18 @@
 //!     atoll-hostd remove  --dir DIR [--dir DIR …]
 //!     atoll-hostd version
 
-mod args;
-mod frame;
-mod freeze;
-mod launch;
+mod inode_numbers;
 mod network;
-mod number;
-mod origins;
 mod overlay;
-mod overlay_index;
+mod process;
+mod protocol;
 mod relay;
 mod remove;
 mod run_folder;
-mod strays;
 mod sys;
-mod unconnected;
 
-use args::Args;
+use process::{freeze, launch, strays, unconnected};
+use protocol::args::Args;
 use sys::Error;
 
 fn main() {
@@ -73,16 +68,16 @@ fn run() -> Result<(), Error> {
             // A memory that was saved where it was shared only comes back where it is. Nothing is ever mounted in it.
             sys::make_shared(&target)
         }
-        "adopt-index" => overlay_index::adopt(&args.only_path("work")?),
+        "adopt-index" => overlay::index::adopt(&args.only_path("work")?),
         "run-folder" => run_folder::make_own(&args.only_path("dir")?),
         "source" => run_folder::make_source(&args.only_path("dir")?),
         "number" => {
             let dir = args.path("dir")?;
             let from: u64 = args.number("from")?;
             args.finish()?;
-            number::count_up(&dir, from)
+            inode_numbers::count_up(&dir, from)
         }
-        "forget-origins" => origins::forget(&args.only_path("dir")?),
+        "forget-origins" => overlay::origins::forget(&args.only_path("dir")?),
         "exchange" => {
             let one = args.path("one")?;
             let other = args.path("other")?;

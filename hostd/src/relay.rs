@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use crate::frame;
+use crate::protocol::frame;
 use crate::sys::poll::{self, GONE, IN, OUT};
 use crate::sys::socket::{bind_private, connect_without_rights};
 use crate::sys::{self, Error};

@@ -6,7 +6,7 @@ use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::args::Args;
+use crate::protocol::args::Args;
 use crate::sys::folder::Folder;
 use crate::sys::Error;
 

@@ -4,7 +4,7 @@ import type { HostTool } from '../hostd/index.ts'
 import type { Cgroups } from '../host/cgroups.ts'
 import { endStrayTools } from '../host/strays.ts'
 
-/** Longer than all attempts of `hostd/src/freeze.rs`. */
+/** Longer than all attempts of `hostd/src/process/freeze.rs`. */
 const freezeTimeoutMs = 60_000
 
 /**

@@ -4,7 +4,7 @@ import { exists } from '../exists.ts'
 /** What the kernel drops or writes back before it ends a process: fields of `memory.stat` (cgroup-v2.rst). */
 const droppable = ['active_file', 'inactive_file', 'slab_reclaimable']
 
-/** What lets a frozen group go on; `hostd/src/freeze.rs` freezes. */
+/** What lets a frozen group go on; `hostd/src/process/freeze.rs` freezes. */
 interface Freezer {
   /** Absolute. */
   file: string

@@ -29,7 +29,7 @@ export interface LaunchAnswer {
 const statuses = ['exited', 'signalled', 'not_started', 'too_much'] as const
 
 /**
- * One life of `atoll-hostd serve` (`hostd/src/launch.rs` has its frames).
+ * One life of `atoll-hostd serve` (`hostd/src/process/launch.rs` has its frames).
  *
  *     starting ──► serving ──► ended (by `close`, or by itself: the programs that it had started are lost)
  */

@@ -13,7 +13,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use crate::args::Args;
+use crate::protocol::args::Args;
 use crate::sys::pidfd::Pidfd;
 use crate::sys::Error;
 

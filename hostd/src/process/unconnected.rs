@@ -10,7 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use crate::args::Args;
+use crate::protocol::args::Args;
 use crate::sys::Error;
 
 const TABLE: &str = "/proc/self/net/unix";

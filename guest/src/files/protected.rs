@@ -1,25 +1,25 @@
 //! The folder that the host gives to the guest, `/.atoll`: file operations leave it alone. Root in the sandbox may still
 //! break it; a client of the server does not do so by mistake.
 
-use crate::fault::{Fault, Outcome};
+use crate::protocol::fault::{Fault, Outcome};
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
 const NAME: &str = ".atoll";
 
 /// Absent where the socket lies elsewhere.
-pub struct OwnFolder(Option<PathBuf>);
+pub struct ProtectedDirectory(Option<PathBuf>);
 
-impl OwnFolder {
-    pub fn of_socket(socket: &Path) -> OwnFolder {
+impl ProtectedDirectory {
+    pub fn of_socket(socket: &Path) -> ProtectedDirectory {
         let folder = socket.ancestors().find(|folder| folder.file_name().map_or(false, |name| name == NAME));
-        OwnFolder(folder.map(resolve))
+        ProtectedDirectory(folder.map(resolve))
     }
 
     /// For what is about to be made or replaced.
     pub fn refuse_inside(&self, path: &Path) -> Outcome<()> {
         match &self.0 {
-            Some(own) if place_of(path).starts_with(own) => Err(refusal(path)),
+            Some(own) if location_of(path).starts_with(own) => Err(refusal(path)),
             _ => Ok(()),
         }
     }
@@ -27,7 +27,7 @@ impl OwnFolder {
     /// For what is about to be removed with all below.
     pub fn refuse_holding(&self, path: &Path) -> Outcome<()> {
         match &self.0 {
-            Some(own) if own.starts_with(place_of(path)) => Err(refusal(path)),
+            Some(own) if own.starts_with(location_of(path)) => Err(refusal(path)),
             _ => self.refuse_inside(path),
         }
     }
@@ -38,7 +38,7 @@ fn refusal(path: &Path) -> Fault {
 }
 
 /// Where an entry stands: links of its folder are followed, itself is not.
-fn place_of(path: &Path) -> PathBuf {
+fn location_of(path: &Path) -> PathBuf {
     match (path.parent(), path.file_name()) {
         (Some(parent), Some(name)) => resolve(parent).join(name),
         _ => resolve(path),
@@ -70,7 +70,7 @@ fn resolve(path: &Path) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::uploads::random_hex;
+    use crate::files::uploads::random_hex;
     use std::os::unix::fs::symlink;
 
     #[test]
@@ -78,7 +78,7 @@ mod tests {
         let root = std::env::temp_dir().join(format!("atoll-own-{}", random_hex(8).unwrap()));
         fs::create_dir_all(root.join(".atoll/run")).unwrap();
         symlink(root.join(".atoll"), root.join("link")).unwrap();
-        let own = OwnFolder::of_socket(&root.join(".atoll/run/guest.sock"));
+        let own = ProtectedDirectory::of_socket(&root.join(".atoll/run/guest.sock"));
         for name in [
             ".atoll",
             ".atoll/run",
@@ -97,7 +97,9 @@ mod tests {
             assert!(own.refuse_holding(&root.join(name)).is_ok(), "{}", name);
         }
         assert!(own.refuse_inside(&root).is_ok() && own.refuse_holding(&root).is_err());
-        assert!(OwnFolder::of_socket(Path::new("/tmp/guest.sock")).refuse_inside(Path::new("/.atoll")).is_ok());
+        assert!(ProtectedDirectory::of_socket(Path::new("/tmp/guest.sock"))
+            .refuse_inside(Path::new("/.atoll"))
+            .is_ok());
         fs::remove_dir_all(root).unwrap();
     }
 }

@@ -1,12 +1,12 @@
 //! Starts a process: its user, environment, folder, session, pipes or terminal, and the thread that supervises it.
 
-use crate::fault::{Fault, Outcome};
-use crate::json::Value;
+use crate::process::log::{Log, Retention, Stream};
+use crate::process::table::{Place, Table};
 use crate::process::{supervise, About, Deadlines, Process};
-use crate::request::{absolute_path, no_zero, Request};
-use crate::ring::{Keep, Log, Stream};
+use crate::protocol::fault::{Fault, Outcome};
+use crate::protocol::json::Value;
+use crate::protocol::request::{absolute_path, no_zero, Request};
 use crate::sys::{self, ChildSetup, Event, FileLimit};
-use crate::table::{Place, Table};
 use crate::users::{self, User};
 use std::collections::BTreeMap;
 use std::ffi::CString;
@@ -44,7 +44,7 @@ struct Plan {
     terminal: Option<(u16, u16)>,
     stdin: bool,
     private_ports: bool,
-    keep: Keep,
+    keep: Retention,
     keep_bytes: usize,
     deadlines: Deadlines,
 }
@@ -119,8 +119,8 @@ fn plan(inheritance: &Inheritance, request: &Request) -> Outcome<Plan> {
     let cwd = absolute_path("cwd", request.optional_text("cwd")?.unwrap_or("/"))?;
     let terminal = terminal_size(request)?;
     let keep = match request.optional_text("keep")? {
-        None | Some("tail") => Keep::Tail,
-        Some("lossless") => Keep::Lossless,
+        None | Some("tail") => Retention::Tail,
+        Some("lossless") => Retention::Lossless,
         Some(_) => return Err(Fault::invalid("keep: must be 'tail' or 'lossless'")),
     };
     // 0 is like absent: never.

@@ -1,7 +1,7 @@
 //! Removes a tree without following symbolic links, at any depth and width, with two open folders at a time.
 
-use crate::fault::{Fault, Outcome};
 use crate::files::about;
+use crate::protocol::fault::{Fault, Outcome};
 use crate::sys;
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};

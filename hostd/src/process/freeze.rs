@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime};
 
-use crate::args::Args;
+use crate::protocol::args::Args;
 use crate::sys::{self, Error};
 
 const ATTEMPTS_MAX: u32 = 200;

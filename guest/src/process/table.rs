@@ -4,9 +4,9 @@
 //! is held, the pid of a leader that was not reaped yet is still that leader's.
 
 use crate::clock;
-use crate::fault::{Fault, Outcome};
-use crate::private_ports;
+use crate::process::private_ports;
 use crate::process::{Ended, Process};
+use crate::protocol::fault::{Fault, Outcome};
 use crate::sys;
 use std::collections::HashMap;
 use std::fs;

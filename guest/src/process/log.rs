@@ -3,9 +3,9 @@
 //! Each stream keeps its own last bytes, so a chatty stdout does not push out the one line of stderr that matters. What
 //! was dropped leaves a gap: a reader goes on at the next byte that is kept.
 
-mod kept;
+mod retained;
 
-use kept::Kept;
+use retained::Retained;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Stream {
@@ -14,7 +14,7 @@ pub enum Stream {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Keep {
+pub enum Retention {
     /// Drops the oldest bytes.
     Tail,
     /// Drops only what was acknowledged; the reader of the process asks `room` first.
@@ -22,16 +22,16 @@ pub enum Keep {
 }
 
 pub struct Log {
-    streams: [Kept; 2],
+    streams: [Retained; 2],
     end: u64,
-    keep: Keep,
+    keep: Retention,
     keep_bytes: usize,
     /// A tail drops nothing from here on, and takes no more than it can keep.
     hold: Option<u64>,
 }
 
 impl Log {
-    pub fn new(keep: Keep, keep_bytes: usize) -> Log {
+    pub fn new(keep: Retention, keep_bytes: usize) -> Log {
         Log { streams: Default::default(), end: 0, keep, keep_bytes, hold: None }
     }
 
@@ -47,7 +47,7 @@ impl Log {
 
     /// Whether a reader at this place has lost nothing yet and `hold` can keep what is to come.
     pub fn can_hold(&self, cursor: u64) -> bool {
-        self.keep == Keep::Tail && self.end.saturating_sub(cursor) <= self.keep_bytes as u64
+        self.keep == Retention::Tail && self.end.saturating_sub(cursor) <= self.keep_bytes as u64
     }
 
     /// What is kept of both streams.
@@ -62,7 +62,7 @@ impl Log {
 
     /// Whether nothing of it waits for an acknowledgement.
     pub fn settled(&self) -> bool {
-        self.keep == Keep::Tail || self.streams.iter().all(|kept| kept.bytes() == 0)
+        self.keep == Retention::Tail || self.streams.iter().all(|kept| kept.bytes() == 0)
     }
 
     pub fn truncated(&self) -> bool {
@@ -72,12 +72,12 @@ impl Log {
     /// How many bytes of a stream may be appended now.
     pub fn room(&self, stream: Stream) -> usize {
         match self.keep {
-            Keep::Tail => match self.hold {
+            Retention::Tail => match self.hold {
                 // The other stream's bytes count too: less room than there is, never more.
                 Some(hold) => self.keep_bytes.saturating_sub(self.end.saturating_sub(hold) as usize),
                 None => usize::MAX,
             },
-            Keep::Lossless => self.keep_bytes.saturating_sub(self.streams[stream as usize].bytes()),
+            Retention::Lossless => self.keep_bytes.saturating_sub(self.streams[stream as usize].bytes()),
         }
     }
 
@@ -88,7 +88,7 @@ impl Log {
     }
 
     fn drop_excess(&mut self) {
-        if self.keep != Keep::Tail {
+        if self.keep != Retention::Tail {
             return;
         }
         let hold = self.hold.unwrap_or(u64::MAX);
@@ -100,7 +100,7 @@ impl Log {
 
     /// Drops everything before `offset` of a lossless log.
     pub fn acknowledge(&mut self, offset: u64) {
-        if self.keep != Keep::Lossless {
+        if self.keep != Retention::Lossless {
             return;
         }
         for kept in &mut self.streams {
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn both_streams_are_read_in_order() {
-        let mut log = Log::new(Keep::Tail, 100);
+        let mut log = Log::new(Retention::Tail, 100);
         log.append(Stdout, b"one ");
         log.append(Stdout, b"two ");
         log.append(Stderr, b"oops ");
@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn a_tail_keeps_the_last_bytes_of_each_stream() {
-        let mut log = Log::new(Keep::Tail, 4);
+        let mut log = Log::new(Retention::Tail, 4);
         log.append(Stderr, b"err");
         log.append(Stdout, b"0123456789");
         assert_eq!(all(&log, 0), vec![(Stderr, 0, "err".into()), (Stdout, 9, "6789".into())]);
@@ -187,7 +187,7 @@ mod tests {
 
     #[test]
     fn a_lossless_log_waits_for_acknowledgement() {
-        let mut log = Log::new(Keep::Lossless, 8);
+        let mut log = Log::new(Retention::Lossless, 8);
         log.append(Stdout, b"12345678");
         assert_eq!((log.room(Stdout), log.room(Stderr)), (0, 8));
         log.acknowledge(3);
@@ -201,7 +201,7 @@ mod tests {
 
     #[test]
     fn a_held_tail_drops_only_what_lies_before() {
-        let mut log = Log::new(Keep::Tail, 4);
+        let mut log = Log::new(Retention::Tail, 4);
         log.append(Stdout, b"0123");
         log.append(Stderr, b"ab");
         assert!(log.can_hold(2) && !log.can_hold(1));
@@ -219,7 +219,7 @@ mod tests {
     #[test]
     fn each_stream_keeps_its_bytes_and_their_order_however_finely_they_alternate() {
         const KEEP: usize = 20_000;
-        let mut log = Log::new(Keep::Tail, KEEP);
+        let mut log = Log::new(Retention::Tail, KEEP);
         for _ in 0..KEEP {
             log.append(Stdout, b"o");
             log.append(Stderr, b"ee");
@@ -235,7 +235,7 @@ mod tests {
 
     #[test]
     fn a_lossless_log_is_full_by_bytes_alone() {
-        let mut log = Log::new(Keep::Lossless, 100_000);
+        let mut log = Log::new(Retention::Lossless, 100_000);
         for _ in 0..99_999 {
             log.append(Stdout, b"o");
             log.append(Stderr, b"e");
@@ -245,7 +245,7 @@ mod tests {
 
     #[test]
     fn one_stream_is_gathered_across_what_the_other_wrote() {
-        let mut log = Log::new(Keep::Tail, 5);
+        let mut log = Log::new(Retention::Tail, 5);
         for data in [b"ab", b"cd", b"ef"] {
             log.append(Stdout, data);
             log.append(Stderr, b"-");
@@ -259,7 +259,7 @@ mod tests {
 
     #[test]
     fn reading_is_cut_at_max() {
-        let mut log = Log::new(Keep::Tail, 100);
+        let mut log = Log::new(Retention::Tail, 100);
         log.append(Stdout, b"abcdef");
         assert_eq!(log.read(1, 2), Some((Stdout, 1, &b"bc"[..])));
     }

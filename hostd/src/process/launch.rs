@@ -19,7 +19,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 
-use crate::frame;
+use crate::protocol::frame;
 use crate::sys::{self, Error};
 
 const REQUEST_BYTES_MAX: usize = 16 * 1024 * 1024;

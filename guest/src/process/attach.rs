@@ -4,12 +4,12 @@
 //! control frames nor anybody else. Input is buffered up to one window, so that a process which does not read its input
 //! holds up neither acknowledgements nor credit.
 
-use crate::fault::{Fault, Outcome};
-use crate::frames::{self, kind};
-use crate::inlet::{Progress, Turn};
-use crate::json::object;
+use crate::process::log::Stream;
+use crate::process::stdin_cursor::{Generation, Progress};
 use crate::process::{Process, State};
-use crate::ring::Stream;
+use crate::protocol::fault::{Fault, Outcome};
+use crate::protocol::frame::{self, kind};
+use crate::protocol::json::object;
 use crate::sys::{self, Event, PollFd, POLLERR, POLLHUP, POLLIN, POLLOUT};
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
@@ -20,7 +20,7 @@ use std::sync::{Arc, MutexGuard};
 const OUTPUT_BYTES: usize = 64 * 1024;
 const RECEIVE_BYTES: usize = 64 * 1024;
 /// The client holds back input beyond this until it was taken.
-const INPUT_BYTES_MAX: usize = 2 * frames::PAYLOAD_BYTES_MAX;
+const INPUT_BYTES_MAX: usize = 2 * frame::PAYLOAD_BYTES_MAX;
 const END_OF_TRANSMISSION: u8 = 4;
 
 /// What a client asks for when it attaches.
@@ -33,30 +33,30 @@ pub struct Request<'a> {
     pub input_offset: u64,
 }
 
-/// Counts as an attached client as long as it lives.
-struct Watch<'a> {
+/// Counts as an attached client until it is dropped.
+struct Subscription<'a> {
     process: &'a Process,
     event: Arc<Event>,
-    turn: Turn,
+    generation: Generation,
 }
 
-impl<'a> Watch<'a> {
-    fn new(process: &'a Process, request: &Request) -> Outcome<(Watch<'a>, Progress)> {
+impl<'a> Subscription<'a> {
+    fn new(process: &'a Process, request: &Request) -> Outcome<(Subscription<'a>, Progress)> {
         let event = Arc::new(Event::new()?);
         let mut state = process.state();
         state.watch(&event);
         state.clients += 1;
-        let progress = state.inlets.join(request.client, request.input_offset);
+        let progress = state.stdin_cursors.join(request.client, request.input_offset);
         state.wake_supervisor();
-        Ok((Watch { process, event, turn: progress.turn }, progress))
+        Ok((Subscription { process, event, generation: progress.generation }, progress))
     }
 }
 
-impl Drop for Watch<'_> {
+impl Drop for Subscription<'_> {
     fn drop(&mut self) {
         let mut state = self.process.state();
         state.unwatch(&self.event);
-        state.inlets.leave(self.turn);
+        state.stdin_cursors.leave(self.generation);
         state.clients -= 1;
         state.wake_supervisor();
     }
@@ -65,7 +65,7 @@ impl Drop for Watch<'_> {
 struct Client<'a> {
     process: &'a Process,
     name: Option<&'a str>,
-    turn: Turn,
+    generation: Generation,
     cursor: u64,
     /// Where live output begins; absent once that was told.
     replay_end: Option<u64>,
@@ -88,7 +88,7 @@ pub fn attach(
     early: &[u8],
     request: &Request,
 ) -> Outcome<()> {
-    let (watch, progress) = Watch::new(process, request)?;
+    let (subscription, progress) = Subscription::new(process, request)?;
     let (end, input) = {
         let state = process.state();
         (state.log.end(), state.input.is_some())
@@ -97,11 +97,11 @@ pub fn attach(
     if request.client.is_some() {
         answer.extend([("taken", progress.taken.into()), ("inputEnded", progress.ended.into())]);
     }
-    frames::write_line(writer, &object(answer))?;
+    frame::write_line(writer, &object(answer))?;
     let mut client = Client {
         process,
         name: request.client,
-        turn: progress.turn,
+        generation: progress.generation,
         cursor: request.offset.min(end),
         replay_end: Some(end),
         credit: request.credit,
@@ -124,12 +124,12 @@ pub fn attach(
         if client.sent == client.outgoing.len() {
             if client.finished {
                 process.state().taken = true;
-                drop(watch);
+                drop(subscription);
                 return wait_for_close(stream);
             }
             client.next_output();
         }
-        let mut fds = vec![PollFd::new(&*watch.event, POLLIN)];
+        let mut fds = vec![PollFd::new(&*subscription.event, POLLIN)];
         let sending = client.sent < client.outgoing.len();
         fds.push(PollFd::new(stream, if sending { POLLIN | POLLOUT } else { POLLIN }));
         if let Some(input) = &input {
@@ -137,7 +137,7 @@ pub fn attach(
         }
         sys::poll(&mut fds, None);
         if fds[0].ready(POLLIN) {
-            watch.event.clear();
+            subscription.event.clear();
         }
         if fds[1].ready(POLLOUT) {
             client.send(stream)?;
@@ -173,7 +173,7 @@ impl<'a> Client<'a> {
         self.outgoing.clear();
         self.sent = 0;
         if self.taken > 0 {
-            frames::push(&mut self.outgoing, kind::TAKEN, &self.taken.to_be_bytes(), &[]);
+            frame::push(&mut self.outgoing, kind::TAKEN, &self.taken.to_be_bytes(), &[]);
             self.taken = 0;
         }
         let mut state = self.process.state();
@@ -187,7 +187,7 @@ impl<'a> Client<'a> {
                 && (before_replay_end == 0 || next.map_or(true, |it| it.1 >= replay_end)) =>
             {
                 self.cursor = self.cursor.max(replay_end);
-                frames::push(&mut self.outgoing, kind::REPLAYED, &self.cursor.to_be_bytes(), &[]);
+                frame::push(&mut self.outgoing, kind::REPLAYED, &self.cursor.to_be_bytes(), &[]);
                 self.replay_end = None;
                 // It has seen all that was kept for it.
                 if let Some(name) = self.name.filter(|_| state.pauses.any()) {
@@ -199,13 +199,13 @@ impl<'a> Client<'a> {
                 // What was dropped may have moved the start towards the end of the replay.
                 let data = &data[..data.len().min(replay_end.saturating_sub(offset) as usize)];
                 let kind = if stream == Stream::Stdout { kind::STDOUT } else { kind::STDERR };
-                frames::push(&mut self.outgoing, kind, &offset.to_be_bytes(), data);
+                frame::push(&mut self.outgoing, kind, &offset.to_be_bytes(), data);
                 self.cursor = offset + data.len() as u64;
                 self.credit -= data.len() as u64;
             }
             None => {
                 if let Some(code) = state.exit {
-                    frames::push(&mut self.outgoing, kind::EXIT, &code.to_be_bytes(), &[]);
+                    frame::push(&mut self.outgoing, kind::EXIT, &code.to_be_bytes(), &[]);
                     self.finished = true;
                 }
             }
@@ -240,7 +240,7 @@ impl<'a> Client<'a> {
     fn handle_frames(&mut self) -> Outcome<()> {
         let mut done = 0;
         let incoming = std::mem::take(&mut self.incoming);
-        while let Some((kind, payload, length)) = frames::first_frame(&incoming[done..])? {
+        while let Some((kind, payload, length)) = frame::first_frame(&incoming[done..])? {
             self.handle(kind, payload)?;
             done += length;
         }
@@ -265,16 +265,16 @@ impl<'a> Client<'a> {
             }
             kind::ACKNOWLEDGE => {
                 let mut state = self.process.state();
-                state.log.acknowledge(frames::integer(payload)?);
+                state.log.acknowledge(frame::integer(payload)?);
                 state.wake_supervisor();
                 Ok(())
             }
             kind::CREDIT => {
-                self.credit = self.credit.saturating_add(frames::integer(payload)?);
+                self.credit = self.credit.saturating_add(frame::integer(payload)?);
                 Ok(())
             }
             kind::PAUSE => {
-                let reached = frames::integer(payload)?;
+                let reached = frame::integer(payload)?;
                 let name = self.name.ok_or_else(|| Fault::invalid("a client without a name cannot pause"))?;
                 let mut state = self.process.state();
                 let hold = Some(reached).filter(|&it| state.log.can_hold(it));
@@ -323,7 +323,7 @@ impl<'a> Client<'a> {
     fn take(&mut self, state: &mut State, count: usize) {
         self.input.drain(..count);
         self.taken += count as u64;
-        state.inlets.take(self.turn, count);
+        state.stdin_cursors.take(self.generation, count);
     }
 
     /// End of input: closes the pipe, or types what a terminal takes for an end.
@@ -332,7 +332,7 @@ impl<'a> Client<'a> {
             return Ok(());
         }
         let mut state = self.lock_input()?;
-        state.inlets.end(self.turn);
+        state.stdin_cursors.end(self.generation);
         if self.process.has_terminal {
             if let Some(terminal) = &state.input {
                 let _ = (&**terminal).write(&[END_OF_TRANSMISSION]);
@@ -347,7 +347,7 @@ impl<'a> Client<'a> {
     fn lock_input(&self) -> Outcome<MutexGuard<'a, State>> {
         let process: &'a Process = self.process;
         let state = process.state();
-        if !state.inlets.holds(self.turn) {
+        if !state.stdin_cursors.holds(self.generation) {
             return Err(Fault::conflict("the client goes on on another connection"));
         }
         Ok(state)

@@ -1,6 +1,6 @@
 //! Uploads that their client interrupted for a memory dump. Their temporary files wait for it, by name: no file is open.
 
-use crate::fault::{Fault, Outcome};
+use crate::protocol::fault::{Fault, Outcome};
 use crate::sys;
 use std::fs::{self, File, OpenOptions};
 use std::io::Read;

@@ -12,7 +12,7 @@ const DATA_BYTES_MAX: usize = 32 * 1024;
 const BREAKS_BYTES_MAX: usize = 1024;
 
 #[derive(Default)]
-pub struct Kept {
+pub struct Retained {
     blocks: VecDeque<Block>,
     bytes: usize,
     memory: usize,
@@ -38,7 +38,7 @@ struct Run {
     length: usize,
 }
 
-impl Kept {
+impl Retained {
     /// Bytes that can be read.
     pub fn bytes(&self) -> usize {
         self.bytes
@@ -197,13 +197,13 @@ mod tests {
     }
 
     /// Every byte beside its offset.
-    fn all(kept: &Kept) -> Vec<(u64, u8)> {
+    fn all(kept: &Retained) -> Vec<(u64, u8)> {
         kept.runs_from(0).flat_map(|(offset, data)| (offset..).zip(data.iter().copied())).collect()
     }
 
     #[test]
     fn runs_and_gaps_of_any_length_are_told_and_dropped_to_the_byte() {
-        let mut kept = Kept::default();
+        let mut kept = Retained::default();
         let (mut expected, mut offset) = (VecDeque::new(), 0_u64);
         // Lengths and gaps that take one to four bytes to tell, over many blocks.
         for round in 0..6000_u64 {
@@ -237,7 +237,7 @@ mod tests {
 
     #[test]
     fn a_run_costs_two_bytes_beside_its_own_however_many_there_are() {
-        let mut kept = Kept::default();
+        let mut kept = Retained::default();
         for index in 0..1_000_000 {
             kept.append(index * 2, b"x");
         }
