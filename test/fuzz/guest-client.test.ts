@@ -9,7 +9,7 @@ import { createGuest } from '../../src/runtime/guest-client/index.ts'
 import type { Guest } from '../../src/sandbox/ports/guest.ts'
 import { drain, type Ending, frame, hostile, json, line, ok, stat, timeouts, uint64 } from './hostile-guest.ts'
 
-/** A call that has not ended by then hangs; the client's own patience is far shorter. */
+/** A call that has not ended by then hangs; the client's own wait is far shorter. */
 const hangMs = 20_000
 
 const process = {
@@ -88,7 +88,6 @@ const operations: Record<string, { call: (guest: Guest) => Promise<unknown>; ans
     answer: [line(ok), frame(frameKind.result, json({ ok: true, bytes: 5 }))],
   },
   ports: { call: (guest) => guest.ports(), answer: [line({ ok: true, ports: [80, 22] })] },
-  memory: { call: (guest) => guest.memory(), answer: [line({ ok: true, usedBytes: 1, limitBytes: 2 })] },
   dial: { call: async (guest) => (await guest.dial(80)).destroy(), answer: [line(ok), Buffer.from('raw')] },
 }
 const names = Object.keys(operations)
@@ -317,7 +316,7 @@ test('no answer of a guest is a fault of the server', async () => {
   }
 })
 
-/** A guest that sends `start` and then `drop` again and again, far more often than the client loses patience. */
+/** A guest that sends `start` and then `drop` again and again, far more often than the client loses wait. */
 function dripping(start: Buffer, drop: Buffer): { guest: Guest; stop: () => void } {
   const timers: NodeJS.Timeout[] = []
   const guest = createGuest(
@@ -331,7 +330,7 @@ function dripping(start: Buffer, drop: Buffer): { guest: Guest; stop: () => void
       server.resume()
       return client
     },
-    { answerTimeoutMs: 40, idleTimeoutMs: 40, wholeTimeoutMs: 100 },
+    { answerTimeoutMs: 40, idleTimeoutMs: 40, collectTimeoutMs: 100 },
   )
   return { guest, stop: () => timers.forEach((timer) => clearInterval(timer)) }
 }

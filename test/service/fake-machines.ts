@@ -205,7 +205,6 @@ export class FakeMachines implements RuntimeDriver {
         return 0
       },
       ports: async () => [],
-      memory: nothing,
       dial: nothing,
     }
   }

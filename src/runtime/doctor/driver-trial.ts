@@ -1,4 +1,4 @@
-import { randomBytes } from 'node:crypto'
+import { randomBytes, randomUUID } from 'node:crypto'
 import { mkdir, readdir, readFile, realpath, rm, writeFile } from 'node:fs/promises'
 import { networkInterfaces } from 'node:os'
 import { join } from 'node:path'
@@ -31,6 +31,7 @@ const trialFolder = '.atoll-doctor'
 /** The data of a driver. */
 const ownEntries = /^(pool\.img(\.new)?|sandboxes|checkpoints|quarantine)$/
 const mebibyte = 1024 * 1024
+const waitMs = 30_000
 const poolBytes = 1024 * mebibyte
 const sizes = { image: 'base', cpuCount: 1, memoryMb: 256, diskMb: 256 } as const
 /** Must survive a fork and a hibernation. */
@@ -177,8 +178,19 @@ async function assertOwnGroup(driver: RuntimeDriver, names: HostNames, id: strin
   if (process === undefined || !members.includes(process.pid)) {
     throw new Error(`the processes of a sandbox are not in its control group ${names.cgroup(id)}`)
   }
-  const { limitBytes } = await guestOf(driver, id).memory()
+  const limitBytes = await memoryLimitBytes(guestOf(driver, id))
   if (limitBytes !== sizes.memoryMb * mebibyte) throw new Error(`a sandbox has a memory limit of ${limitBytes} bytes`)
+}
+
+/** The limit that the sandbox sees, in version 2 or 1 of control groups. */
+async function memoryLimitBytes(guest: Guest): Promise<number> {
+  const id = randomUUID()
+  const script = `cd /sys/fs/cgroup; cat memory.max 2>/dev/null || cat memory/memory.limit_in_bytes`
+  await guest.spawn({ id, argv: ['/bin/sh', '-c', script], envs: {} })
+  await guest.process(id, waitMs)
+  const { stdout } = await guest.output(id)
+  await guest.release(id)
+  return Number(stdout.toString())
 }
 
 async function assertWitness(driver: RuntimeDriver, id: string): Promise<void> {

@@ -1,64 +1,50 @@
 import { z } from 'zod'
-import { entrySchema, frameKind, type GuestEntry, type GuestStat, okSchema } from '../../protocol/guest.ts'
-import type { DirectoryEntry, FileStat } from '../../sandbox/ports/guest.ts'
-import { check, type GuestConnection, nonsense, parseAnswer, parseValue, type Patience } from './connection.ts'
+import { entrySchema, frameKind, type GuestEntry, okSchema } from '../../protocol/guest.ts'
+import type { DirectoryEntry } from '../../sandbox/ports/guest.ts'
+import {
+  check,
+  guestYield,
+  type GuestConnection,
+  nonsense,
+  parseAnswer,
+  parseValue,
+  type Timeouts,
+  type WaitOptions,
+} from './connection.ts'
 import { ServiceError } from '../../errors.ts'
 import { BodyBudget } from '../../lib/held-body.ts'
-import { isoSeconds } from './time.ts'
-import { guestYield } from './guest-yield.ts'
+import { fileStat } from './port-values.ts'
 
 const entriesMax = 100_000
-/** As many entries with paths and names of some 250 bytes together; the guest refuses what is longer with `too_large`. */
+/** Room for that many entries with paths and names of some 250 bytes; the guest refuses longer lists with `too_large`. */
 const listBytesMax = 32 * 1024 * 1024
 const listSchema = z.array(z.unknown())
-/** Of JSON that is being collected, all sandboxes together; what is made of it takes a few times as much. */
+/** JSON that is being collected, of all sandboxes together; its parsed values take a few times as much. */
 const listingsBytesMax = 192 * 1024 * 1024
-/** So that small listings always pass. */
+/** Small listings always pass. */
 const listingFreeBytes = 64 * 1024
 
-/** One for the whole process: whoever is root in a sandbox may send longest lists to many calls at once, and never end them. */
+/** One for the process: root in a sandbox can answer many calls at once with the longest lists and never end them. */
 export const processListings = new BodyBudget(listingsBytesMax, {
   ownerBytesMax: listBytesMax,
   freeBytes: listingFreeBytes,
 })
 
-/** Opens a connection for what may be asked again after a freeze. */
-export type Reopen = <T>(use: (connection: GuestConnection) => Promise<T>) => Promise<T>
-
-export interface Timeouts {
-  /** For the answer line. */
-  answerMs: number
-  /** For one frame of a stream, while we are ready to take or give it. */
-  idleMs: number
-  /** For all frames of an answer that is collected here. */
-  wholeMs: number
-}
-
-/** How a listing is collected. */
+/** The bounds of a collected listing. */
 export interface Collection {
   timeouts: Timeouts
   listings: BodyBudget
-  /** Whose share of `listings` it is. */
+  /** The owner of the share of `listings`. */
   sandboxId: string
 }
 
-/** The patience for each next frame of an answer that is collected from now on. */
-export function collecting({ idleMs, wholeMs }: Timeouts): () => Patience {
-  const until = performance.now() + wholeMs
+/** Returns the wait for the next frame of an answer whose collection begins now. */
+export function collecting({ idleMs, collectMs }: Timeouts): () => WaitOptions {
+  const until = performance.now() + collectMs
   return () => ({ timeoutMs: Math.max(0, Math.min(idleMs, until - performance.now())) })
 }
 
-export function fileStat(stat: GuestStat): FileStat {
-  return {
-    path: stat.path,
-    isDir: stat.isDir,
-    size: stat.size,
-    mode: stat.mode,
-    modifiedAt: isoSeconds(stat.modifiedSeconds),
-  }
-}
-
-/** What the items of a list are: `schema` checks one, `convert` makes ours of it, and there are at most `countMax`. */
+/** The items of a list: `schema` checks one, `convert` makes a value of the port, `countMax` bounds their number. */
 export interface Items<G, T> {
   schema: z.ZodType<G>
   convert: (item: G) => T
@@ -66,8 +52,8 @@ export interface Items<G, T> {
 }
 
 /**
- * Collects the frames of a listing, checked item by item and frame by frame in turns with everything else, as far as the
- * bounds allow. Throws `unavailable` beyond them.
+ * Collects the frames of a listing and checks each item; yields to other work between frames. Throws `unavailable` beyond the
+ * bounds.
  */
 export async function readEntries<G, T>(
   connection: GuestConnection,
@@ -76,10 +62,10 @@ export async function readEntries<G, T>(
 ): Promise<T[]> {
   using share = listings.open(sandboxId)
   const entries: T[] = []
-  const patience = collecting(timeouts)
+  const wait = collecting(timeouts)
   let bytes = 0
   for (;;) {
-    const frame = await connection.readFrame(patience())
+    const frame = await connection.readFrame(wait())
     if (frame.kind === frameKind.end) return entries
     if (frame.kind === frameKind.result) parseAnswer(frame.payload, z.never())
     if (frame.kind !== frameKind.entries) throw nonsense('a frame of another operation')
