@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { connectionBounds, ownConnections } from '../../src/runtime/network/bounds.ts'
+import { connectionBounds, ownConnections } from '../../src/runtime/network/rules.ts'
 import { echoClient, echoServer, NetworkWorld, type Namespace, type Outside } from './network-world.ts'
 
 const port = 8_078

@@ -1,8 +1,7 @@
 /** Checks of the programs that make the network of sandboxes: nft, ip, dnsmasq. */
 import { run } from '../command.ts'
-import { connectionBounds } from '../network/bounds.ts'
 import { Layout } from '../network/layout.ts'
-import { rulesFile } from '../network/rules.ts'
+import { connectionBounds, rulesFile } from '../network/rules.ts'
 import { Subnet } from '../network/subnet.ts'
 import { missing, runSetup, versionText, works, type HostCheck } from './check.ts'
 

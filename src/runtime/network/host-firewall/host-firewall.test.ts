@@ -7,7 +7,7 @@ import { join } from 'node:path'
 import { type TestContext, test } from 'node:test'
 import { promisify } from 'node:util'
 import { legacyChanges } from './iptables-legacy.ts'
-import { passesOf } from './passes.ts'
+import { acceptRulesFor } from './accept-rules.ts'
 import type { Seen } from '../testing/host-firewall-steps.ts'
 
 const runFile = promisify(execFile)
@@ -353,14 +353,14 @@ test('a firewalld that cannot be asked gets the rules into its chains, and loses
 })
 
 test('in rules of the older iptables passes stand behind those of the operator and before what denies everything', () => {
-  const passes = passesOf({ hash: own, cidr: '10.200.0.0/16', hostAddress: '10.200.0.1', gatewayPort: 4180 })
+  const acceptRules = acceptRulesFor({ hash: own, cidr: '10.200.0.0/16', hostAddress: '10.200.0.1', gatewayPort: 4180 })
   const pass = (words: string, comment: string) =>
     `FORWARD ${words} -m comment --comment "atoll ${own} ${comment} 10.200.0.0/16" -j ACCEPT`
   const from = pass(`-i atl${own}+ -s 10.200.0.0/16`, 'from')
   const to = pass(`-o atl${own}+ -d 10.200.0.0/16`, 'to')
   const saved = (policy: string, ...rules: string[]) =>
     ['*filter', ':INPUT ACCEPT [0:0]', `:FORWARD ${policy} [0:0]`, ...rules, 'COMMIT', ''].join('\n')
-  const changes = (text: string) => legacyChanges(text, own, passes).changes
+  const changes = (text: string) => legacyChanges(text, own, acceptRules).changes
   const at = (number: number) => [from, to].map((rule) => rule.replace('FORWARD', `-I FORWARD ${number}`))
 
   const user = ['-A FORWARD -j DOCKER-USER', '-A DOCKER-USER -s 10.200.0.0/16 -d 11.0.0.0/8 -j DROP']
