@@ -1,16 +1,16 @@
-//! Time in which the sandbox ran. The kernel's clocks go on, jump or start anew while a sandbox is frozen or restored, so
-//! nothing here compares two points of theirs that a freeze can lie between: time is summed up in short steps, each
-//! counted as no longer than it was asked to be.
+//! Time in which the sandbox ran. The kernel's clocks go on, jump or restart while a sandbox is frozen or restored, so nothing
+//! here compares clock values across a possible freeze: time is the sum of short steps, each counted with at most its
+//! expected length.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 static RUN_MICROSECONDS: AtomicU64 = AtomicU64::new(0);
 
-/// How much longer than asked a step may take on a busy machine and still count whole.
+/// A step on a busy machine counts with up to this much more than its expected length.
 const SLACK: Duration = Duration::from_millis(250);
 
-/// The time since the start, as far as `pass` was told: exact to one step of the main thread.
+/// The time since the start that `pass` has counted: exact to one step of the main thread.
 pub fn now() -> Duration {
     Duration::from_micros(RUN_MICROSECONDS.load(Ordering::Relaxed))
 }

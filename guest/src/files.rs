@@ -25,7 +25,7 @@ const ENTRIES_MAX: usize = 100_000;
 const LIST_BYTES_MAX: usize = 32 << 20;
 const NAME_BYTES_MAX: usize = 255;
 const LINKS_MAX: usize = 40;
-/// Sparse files and odd times go beyond what the wire can tell.
+/// Sizes of sparse files and odd times can exceed the integers of the wire.
 const INTEGER_MAX: u64 = (1 << 53) - 1;
 
 pub fn stat(path: &Path) -> Outcome<Value> {
@@ -46,7 +46,7 @@ pub fn list(path: &Path, writer: &mut impl Write) -> Outcome<()> {
         if count >= ENTRIES_MAX {
             return Err(Fault::too_large(format!("{}: more than {} entries", path.display(), ENTRIES_MAX)));
         }
-        // A link is shown as what it leads to, or as itself when that is missing; what vanished meanwhile is left out.
+        // A link is shown as its target, a dangling one as itself; entries that vanished meanwhile are left out.
         let metadata = match fs::metadata(entry.path()).or_else(|_| entry.metadata()) {
             Ok(metadata) => metadata,
             Err(_) => continue,
@@ -98,7 +98,7 @@ pub fn read(path: &Path, start: Option<u64>, end: Option<u64>, writer: &mut impl
     }
 }
 
-/// Another text for another file or other contents, so that a client knows what it goes on reading.
+/// Changes with the file and its content, so that a client can continue to read the same one.
 fn version(metadata: &Metadata, size: u64) -> String {
     format!("{}-{}-{}-{}.{:09}", metadata.dev(), metadata.ino(), size, metadata.mtime(), metadata.mtime_nsec())
 }

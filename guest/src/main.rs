@@ -27,10 +27,10 @@ use std::time::Duration;
 
 /// Enough for the connections and for four files of each process.
 const OPEN_FILES_WANTED: u64 = 8192;
-/// How often what is kept for a while only is looked through.
+/// Interval of the search for expired uploads and processes.
 const TICK: Duration = Duration::from_secs(20);
 const GENTLE_END: Duration = Duration::from_secs(2);
-/// Thousandths of the memory: so much more than a child must the guest hold to be killed before it.
+/// Thousandths of the memory: the kernel kills the guest before a child only if the guest holds this much more.
 const OOM_SCORE_STEP: i32 = 200;
 const OOM_SCORE_MAX: i32 = 1000;
 
@@ -99,7 +99,7 @@ fn close_inherited_files_on_exec() {
     }
 }
 
-/// Where the guest is hidden from the OOM killer its children are not; else they are preferred to it by far.
+/// Children are killed before the guest; a guest that is exempt does not exempt them.
 fn oom_score_of_children() -> i32 {
     let score = fs::read_to_string("/proc/self/oom_score_adj").unwrap_or_default();
     match score.trim().parse::<i32>() {

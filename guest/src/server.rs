@@ -67,7 +67,7 @@ impl Guest {
     }
 }
 
-/// Makes the socket anew, for root alone.
+/// Creates the socket, for root alone; replaces a stale one.
 pub fn listen(path: &Path) -> io::Result<UnixListener> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -83,7 +83,7 @@ pub fn accept(guest: &Arc<Guest>, listener: &UnixListener) {
     loop {
         let stream = match listener.accept() {
             Ok((stream, _)) => stream,
-            // Out of files or memory: others end meanwhile.
+            // Out of files or memory: other connections end meanwhile.
             Err(_) => {
                 thread::sleep(Duration::from_millis(20));
                 continue;
@@ -114,8 +114,8 @@ fn serve(guest: &Guest, stream: UnixStream) {
     }
 }
 
-/// A socket that is closed with unread bytes in it resets the connection, and the client may lose the answer: so reads on
-/// for a while what the client still sends.
+/// A close with unread bytes resets the connection, and the client may lose the answer. So read and drop later bytes of the
+/// client for a while.
 fn linger(stream: &UnixStream, reader: &mut impl Read) {
     let _ = stream.shutdown(Shutdown::Write);
     let _ = stream.set_nonblocking(false);
@@ -150,7 +150,7 @@ fn handle(
     let mut writer = Answering { stream, answered };
     let answer = match request.text("op")? {
         "hello" => {
-            // So that the client sees the end of the connection when it is closed here, not before: a memory dump may follow.
+            // The client must see the end of the connection only when this side is closed: a memory dump may follow.
             *lingering = !request.flag("close")?;
             hello(guest)
         }
@@ -232,12 +232,12 @@ fn handle(
         "dial" => {
             let port = request.integer("port", 1, 65535)? as u16;
             let server = dial::connect(port)?;
-            // Once it stands, so that a listener that came just before it is seen; nothing has been said yet.
+            // After the connect, so that a listener that appeared just before is seen; no byte has passed yet.
             if table.keeps_private(port) {
                 return Err(Fault::forbidden(format!("port {} belongs to the agent", port)));
             }
             frame::write_line(&mut writer, &ok())?;
-            // From here the bytes are the client's and the server's own; a fault ends the connection.
+            // From here on raw bytes follow; a fault ends the connection.
             let _ = dial::relay(stream, &server, reader.buffer());
             return Ok(());
         }
@@ -246,7 +246,7 @@ fn handle(
     Ok(frame::write_line(&mut writer, &answer)?)
 }
 
-/// Remembers that the answer line is out: a later fault goes into a frame.
+/// Records that the answer line is sent: a later fault goes into a frame.
 struct Answering<'a> {
     stream: &'a UnixStream,
     answered: &'a mut bool,
@@ -286,7 +286,7 @@ fn processes(table: &Table, writer: &mut impl Write) -> Outcome<()> {
     Ok(entries.end()?)
 }
 
-/// Sends one stream after the other, each without a frame for every time that the process turned to the other one.
+/// Sends one stream after the other, and joins the pieces of each.
 fn output(process: &Process, bytes_max: Option<u64>, writer: &mut impl Write) -> Outcome<()> {
     let (end, last, bytes) = {
         let state = process.state();
@@ -320,7 +320,7 @@ fn resize(process: &Process, cols: u16, rows: u16) -> Outcome<()> {
     if !process.has_terminal {
         return Err(Fault::invalid(format!("id: process '{}' has no terminal", process.id)));
     }
-    // After the end there is nothing to resize.
+    // An ended process has no terminal.
     let terminal = process.state().terminal.clone();
     match terminal {
         Some(terminal) => sys::resize_terminal(&*terminal, cols, rows).map_err(|error| Fault::own(error, "resize")),

@@ -1,4 +1,4 @@
-//! Makes a file system that counts its files up, and never back, go on from a higher number.
+//! Raises the next inode number of a btrfs subvolume.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -6,11 +6,10 @@ use std::path::Path;
 
 use crate::sys::{Error, O_TMPFILE};
 
-/// What stays: without a file of such a number, btrfs would begin again below it after its next mount.
+/// Stays: without a file of such a number, btrfs would continue below it after its next mount.
 const MARK: &str = "mark";
 
-/// Leaves a file `mark` in a folder of btrfs whose number is `from` at least. Each number below it is used up, by a file that
-/// never gets a name.
+/// Leaves a file `mark` with an inode number of at least `from` in a folder of btrfs. Unnamed files use up each number below it.
 pub fn count_up(dir: &Path, from: u64) -> Result<(), Error> {
     let failed = |error| Error::io("count files up in", dir.display(), error);
     loop {
@@ -19,7 +18,7 @@ pub fn count_up(dir: &Path, from: u64) -> Result<(), Error> {
             break;
         }
     }
-    // Under another name first: the folder may begin as a copy of one that has a mark.
+    // Under another name first: the folder may be a copy of one with a mark.
     let fresh = dir.join(format!("{MARK}.new"));
     File::create(&fresh).and_then(|_| fs::rename(&fresh, dir.join(MARK))).map_err(failed)
 }

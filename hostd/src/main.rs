@@ -1,6 +1,6 @@
-//! `atoll-hostd` works for the server on its host: it is small, so that it forks fast, and a sandbox may hold up one of its
-//! threads. `serve` is resident; the other commands do one thing and end. Every argument is taken as it is; there is no shell
-//! and no configuration. A failure prints one line that names the path, exits 1 and leaves no mount behind.
+//! `atoll-hostd` works for the server on its host: it is small, so that it forks fast, and a sandbox can block only one of its
+//! threads. `serve` is resident; each other command does one thing and ends. It uses no shell and no configuration. A failure
+//! prints one line that names the path, exits 1 and leaves no mount behind.
 //!
 //!     atoll-hostd serve   --socket PATH
 //!     atoll-hostd overlay --target DIR --upper DIR --work DIR --range START:COUNT --lower START:DIR [--lower START:DIR …]
@@ -61,11 +61,11 @@ fn run() -> Result<(), Error> {
             let inodes: u64 = args.number("inodes")?;
             let owner: u32 = args.number("owner")?;
             args.finish()?;
-            // The folder is writable from inside a sandbox for a moment: no symbolic link in it may lead the host anywhere.
+            // A sandbox can write to the folder for a moment: the host must follow no symbolic link in it.
             let flags = sys::MS_NOSUID | sys::MS_NODEV | sys::MS_NOEXEC | sys::MS_NOSYMFOLLOW;
             let data = format!("size={size},nr_inodes={inodes},mode=0700,uid={owner},gid={owner}");
             sys::mount_at("tmpfs", &target, flags, &data)?;
-            // A memory that was saved where it was shared only comes back where it is. Nothing is ever mounted in it.
+            // Memory saved with a shared mount needs one at the restore. Nothing is ever mounted in it.
             sys::make_shared(&target)
         }
         "adopt-index" => overlay::index::adopt(&args.only_path("work")?),

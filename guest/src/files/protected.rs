@@ -1,5 +1,5 @@
-//! The folder that the host gives to the guest, `/.atoll`: file operations leave it alone. Root in the sandbox may still
-//! break it; a client of the server does not do so by mistake.
+//! The protected directory `/.atoll`, which the host gives to the guest: file operations refuse it. Root in the sandbox can
+//! still break it; a client of the server cannot do so by mistake.
 
 use crate::protocol::fault::{Fault, Outcome};
 use std::fs;
@@ -16,7 +16,7 @@ impl ProtectedDirectory {
         ProtectedDirectory(folder.map(resolve))
     }
 
-    /// For what is about to be made or replaced.
+    /// For a path that is about to be created or replaced.
     pub fn refuse_inside(&self, path: &Path) -> Outcome<()> {
         match &self.0 {
             Some(own) if location_of(path).starts_with(own) => Err(refusal(path)),
@@ -24,7 +24,7 @@ impl ProtectedDirectory {
         }
     }
 
-    /// For what is about to be removed with all below.
+    /// For a path that is about to be removed with its content.
     pub fn refuse_holding(&self, path: &Path) -> Outcome<()> {
         match &self.0 {
             Some(own) if own.starts_with(location_of(path)) => Err(refusal(path)),
@@ -37,7 +37,7 @@ fn refusal(path: &Path) -> Fault {
     Fault::invalid(format!("{}: belongs to the sandbox itself", path.display()))
 }
 
-/// Where an entry stands: links of its folder are followed, itself is not.
+/// The location of an entry: follows links of its parents, not the entry itself.
 fn location_of(path: &Path) -> PathBuf {
     match (path.parent(), path.file_name()) {
         (Some(parent), Some(name)) => resolve(parent).join(name),
@@ -45,7 +45,7 @@ fn location_of(path: &Path) -> PathBuf {
     }
 }
 
-/// The path without links and dots; what does not exist is taken as it is written.
+/// The path without links and dots; missing parts are taken literally.
 fn resolve(path: &Path) -> PathBuf {
     for ancestor in path.ancestors() {
         if let (Ok(mut real), Ok(rest)) = (fs::canonicalize(ancestor), path.strip_prefix(ancestor)) {
@@ -60,7 +60,7 @@ fn resolve(path: &Path) -> PathBuf {
                     _ => {}
                 }
             }
-            // Behind `missing/..` there may be links again; without `..` there are none left.
+            // After `missing/..` there may be links again; without `..` there are none left.
             return if back { resolve(&real) } else { real };
         }
     }

@@ -67,7 +67,7 @@ fn remove_folder(path: &Path) -> io::Result<()> {
         };
         let parent = open_folder(&inside(&folder).join(".."))?;
         if identity(&parent)? != step.parent {
-            // Moved meanwhile: what is above now is not ours to remove.
+            // The folder was moved meanwhile: its new parent is not ours to remove.
             return Err(io::Error::new(io::ErrorKind::Other, "moved while it was removed"));
         }
         fs::remove_dir(inside(&parent).join(&step.name))?;
@@ -100,7 +100,7 @@ fn is_no_folder(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(2 | 20 | 40)) // ENOENT, ENOTDIR, ELOOP
 }
 
-/// Paths through an open folder are not led astray by who renames its parents.
+/// A path through an open folder stays valid when its parents are renamed.
 fn inside(folder: &File) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", folder.as_raw_fd()))
 }

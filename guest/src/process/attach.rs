@@ -1,8 +1,7 @@
 //! One attached client: output from an offset, and input, over one non-blocking connection.
 //!
-//! Output is sent against credit that the client gives, so that a client which stops reading holds up neither its own
-//! control frames nor anybody else. Input is buffered up to one window, so that a process which does not read its input
-//! holds up neither acknowledgements nor credit.
+//! Output needs credit of the client, so a client that stops reading delays neither its own control frames nor other clients.
+//! Input is buffered up to one window, so a process that does not read its input delays neither acknowledgements nor credit.
 
 use crate::process::log::Stream;
 use crate::process::stdin_cursor::{Generation, Progress};
@@ -23,13 +22,13 @@ const RECEIVE_BYTES: usize = 64 * 1024;
 const INPUT_BYTES_MAX: usize = 2 * frame::PAYLOAD_BYTES_MAX;
 const END_OF_TRANSMISSION: u8 = 4;
 
-/// What a client asks for when it attaches.
+/// The fields of the request.
 pub struct Request<'a> {
     pub offset: u64,
     pub credit: u64,
-    /// The name under which it goes on after its connection ended.
+    /// The name under which the client comes back after its connection ended.
     pub client: Option<&'a str>,
-    /// Where its input goes on when it is not known by name.
+    /// The input offset of an unknown client.
     pub input_offset: u64,
 }
 
@@ -67,7 +66,7 @@ struct Client<'a> {
     name: Option<&'a str>,
     generation: Generation,
     cursor: u64,
-    /// Where live output begins; absent once that was told.
+    /// The offset at which live output begins; absent after `replayed` was sent.
     replay_end: Option<u64>,
     credit: u64,
     finished: bool,
@@ -80,7 +79,7 @@ struct Client<'a> {
     taken: u64,
 }
 
-/// Serves one client until the process ends or the connection does. `early` is what came behind the request line.
+/// Serves one client until the process or the connection ends. `early` holds the bytes behind the request line.
 pub fn attach(
     process: &Process,
     stream: &UnixStream,
@@ -151,7 +150,7 @@ pub fn attach(
     }
 }
 
-/// The client may still be sending: were the connection closed now, that would break it before it has read the exit.
+/// The client may still be sending: a close with unread bytes would reset the connection before it reads the exit.
 fn wait_for_close(mut stream: &UnixStream) -> Outcome<()> {
     stream.shutdown(Shutdown::Write)?;
     let mut buffer = [0; 4096];
@@ -168,7 +167,7 @@ fn wait_for_close(mut stream: &UnixStream) -> Outcome<()> {
 }
 
 impl<'a> Client<'a> {
-    /// Prepares what is to be sent next, if there is anything.
+    /// Prepares the next frames to send, if any.
     fn next_output(&mut self) {
         self.outgoing.clear();
         self.sent = 0;
@@ -182,21 +181,21 @@ impl<'a> Client<'a> {
         let max = (OUTPUT_BYTES as u64).min(before_replay_end).min(self.credit) as usize;
         let next = state.log.read(self.cursor, max);
         match next {
-            // Reached, or everything up to it was dropped.
+            // The cursor has reached it, or everything up to it was dropped.
             _ if self.replay_end.is_some()
                 && (before_replay_end == 0 || next.map_or(true, |it| it.1 >= replay_end)) =>
             {
                 self.cursor = self.cursor.max(replay_end);
                 frame::push(&mut self.outgoing, kind::REPLAYED, &self.cursor.to_be_bytes(), &[]);
                 self.replay_end = None;
-                // It has seen all that was kept for it.
+                // The client has caught up.
                 if let Some(name) = self.name.filter(|_| state.pauses.any()) {
                     state.change_pauses(|pauses| pauses.end(name));
                 }
             }
             Some((_, _, [])) => {} // No credit.
             Some((stream, offset, data)) => {
-                // What was dropped may have moved the start towards the end of the replay.
+                // A drop may have moved the start towards the end of the replay.
                 let data = &data[..data.len().min(replay_end.saturating_sub(offset) as usize)];
                 let kind = if stream == Stream::Stdout { kind::STDOUT } else { kind::STDERR };
                 frame::push(&mut self.outgoing, kind, &offset.to_be_bytes(), data);
@@ -298,14 +297,14 @@ impl<'a> Client<'a> {
         Ok(input)
     }
 
-    /// The lock is held while the input is written, so that what was taken is known exactly when the client comes back on
-    /// another connection.
+    /// Holds the lock while it writes, so that the number of taken bytes is exact when the client comes back on another
+    /// connection.
     fn feed(&mut self, mut input: &File) -> Outcome<()> {
         let mut state = self.lock_input()?;
         match input.write(&self.input) {
             Ok(count) => self.take(&mut state, count),
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
-            // Nobody reads it any more: the rest is lost, as in a pipe of a shell.
+            // The pipe has no reader: the rest is lost, as in a pipe of a shell.
             Err(_) => self.take(&mut state, self.input.len()),
         }
         drop(state);
@@ -326,7 +325,7 @@ impl<'a> Client<'a> {
         state.stdin_cursors.take(self.generation, count);
     }
 
-    /// End of input: closes the pipe, or types what a terminal takes for an end.
+    /// End of input: closes the pipe, or types control-D on a terminal.
     fn finish_input(&mut self) -> Outcome<()> {
         if !self.input_ended || !self.input.is_empty() {
             return Ok(());
@@ -343,7 +342,7 @@ impl<'a> Client<'a> {
         Ok(())
     }
 
-    /// The process, as long as this connection is the one on which its client feeds it.
+    /// Fails when the client has attached again on another connection.
     fn lock_input(&self) -> Outcome<MutexGuard<'a, State>> {
         let process: &'a Process = self.process;
         let state = process.state();

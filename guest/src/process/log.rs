@@ -1,7 +1,7 @@
 //! The output log of a process: both streams in one order, with absolute byte offsets.
 //!
-//! Each stream keeps its own last bytes, so a chatty stdout does not push out the one line of stderr that matters. What
-//! was dropped leaves a gap: a reader goes on at the next byte that is kept.
+//! Each stream retains its own last bytes, so a chatty stdout does not push out an important line of stderr. Dropped bytes
+//! leave a gap: a reader continues at the next retained byte.
 
 mod retained;
 
@@ -17,7 +17,7 @@ pub enum Stream {
 pub enum Retention {
     /// Drops the oldest bytes.
     Tail,
-    /// Drops only what was acknowledged; the reader of the process asks `room` first.
+    /// Drops only acknowledged bytes; the reader of the process asks `room` first.
     Lossless,
 }
 
@@ -26,7 +26,7 @@ pub struct Log {
     end: u64,
     keep: Retention,
     keep_bytes: usize,
-    /// A tail drops nothing from here on, and takes no more than it can keep.
+    /// A tail drops nothing from this offset on, and takes no more than it can retain.
     hold: Option<u64>,
 }
 
@@ -39,28 +39,28 @@ impl Log {
         self.end
     }
 
-    /// Keeps everything from this offset on, as far as `room` was heeded; absent: no longer.
+    /// Retains everything from this offset on, as long as callers respect `room`; `None` ends that.
     pub fn hold(&mut self, offset: Option<u64>) {
         self.hold = offset;
         self.drop_excess();
     }
 
-    /// Whether a reader at this place has lost nothing yet and `hold` can keep what is to come.
+    /// Whether a reader at this offset has lost nothing yet and `hold` can retain later output.
     pub fn can_hold(&self, cursor: u64) -> bool {
         self.keep == Retention::Tail && self.end.saturating_sub(cursor) <= self.keep_bytes as u64
     }
 
-    /// What is kept of both streams.
+    /// Retained bytes of both streams.
     pub fn bytes(&self) -> usize {
         self.streams[0].bytes() + self.streams[1].bytes()
     }
 
-    /// What it costs of memory: its bytes, and where they stood.
+    /// Memory of the log: its bytes and their positions.
     pub fn memory(&self) -> usize {
         self.streams[0].memory() + self.streams[1].memory()
     }
 
-    /// Whether nothing of it waits for an acknowledgement.
+    /// Whether no output waits for an acknowledgement.
     pub fn settled(&self) -> bool {
         self.keep == Retention::Tail || self.streams.iter().all(|kept| kept.bytes() == 0)
     }

@@ -1,6 +1,6 @@
-//! Clients that let go of a process for a memory dump and will be back at once. Until then the process counts as attended,
-//! and no output that such a client has not seen is dropped: a process that writes more waits. A client that stays away
-//! (in a fork it always does) is forgotten after a while.
+//! Clients that disconnected for a memory dump and come back at once. Until then the process counts as attended, and the log
+//! drops no output that such a client has not seen: a process that writes more waits. A client that stays away, as in a
+//! fork, is forgotten after a while.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ pub struct Pauses(Vec<Pause>);
 
 struct Pause {
     client: String,
-    /// Output from here on must be kept; absent for one that could not follow before either.
+    /// Output from here on must be retained; absent for a client that had lost output before.
     hold: Option<u64>,
     left: Duration,
 }
@@ -38,7 +38,7 @@ impl Pauses {
         !self.0.is_empty()
     }
 
-    /// The earliest output that must be kept.
+    /// The earliest output that must be retained.
     pub fn hold(&self) -> Option<u64> {
         self.0.iter().filter_map(|it| it.hold).min()
     }

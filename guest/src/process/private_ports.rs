@@ -1,4 +1,4 @@
-//! Ports that nobody may dial: those that an agent and what belongs to it listen on.
+//! Ports that cannot be dialled: the listeners of an agent and of the programs that belong to it.
 //!
 //! An agent starts two kinds of processes. Programs that it works with share its process group, or are spoken to over their
 //! standard input: they belong to it. Commands of the model lead a group of their own and are given no input: what they serve
@@ -10,7 +10,7 @@ use std::fs;
 
 /// As many as a sandbox may have.
 const PROCESSES_MAX: usize = 4096;
-/// Whoever opens more spoils what is kept for itself alone.
+/// A process with more descriptors than this loses its privacy.
 const SOCKETS_MAX: usize = 64 * 1024;
 
 struct Socket {
@@ -19,7 +19,7 @@ struct Socket {
     inode: u64,
 }
 
-/// Whether a process or what belongs to it listens on a port.
+/// Whether a process, or one that belongs to it, listens on a port.
 pub fn holds(leader: i32, port: u16) -> bool {
     let mut unsure = Vec::new();
     for socket in belonging_to(leader).into_iter().flat_map(sockets).take(SOCKETS_MAX) {
@@ -29,7 +29,7 @@ pub fn holds(leader: i32, port: u16) -> bool {
             Err(_) => unsure.push(socket.inode),
         }
     }
-    // The kernel's table tells the same, but takes milliseconds on a machine with much memory.
+    // The kernel's table has the same answer, but takes milliseconds on a machine with much memory.
     !unsure.is_empty() && listens_among(&dial::listeners(), port, &unsure)
 }
 
@@ -76,7 +76,7 @@ fn sockets(pid: i32) -> impl Iterator<Item = Socket> {
     })
 }
 
-/// Of what a descriptor of a socket leads to: `socket:[1234]`.
+/// The inode in the link target of a socket's descriptor: `socket:[1234]`.
 fn inode_of(name: &str) -> Option<u64> {
     name.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
 }

@@ -176,7 +176,7 @@ fn terminal_size(request: &Request) -> Outcome<Option<(u16, u16)>> {
     }
 }
 
-/// Defaults that programs expect, then what the request sets.
+/// The usual variables, then those of the request.
 fn environment(request: &Request, user: &User, terminal: bool) -> Outcome<BTreeMap<String, String>> {
     let mut environment = BTreeMap::new();
     let defaults = [

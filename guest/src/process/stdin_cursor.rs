@@ -1,8 +1,8 @@
-//! How much of its input each client of a process has got through. This outlives the client's connections: when one
-//! breaks, what was received on it but not taken by the process is dropped, and the client goes on, on the next, with the
-//! first byte that was not taken. So no byte is lost or doubled, whenever and however a connection ends.
+//! The input offset that each client of a process has reached. It outlives the client's connections: when one breaks, the guest drops
+//! input that the process did not take, and on the next the client continues with the first byte that was not taken. So no byte is
+//! lost or doubled, however a connection ends.
 
-/// Clients that are gone and may come back, per process.
+/// Disconnected clients that may come back, per process.
 const GONE_MAX: usize = 64;
 
 #[derive(Default)]
@@ -19,8 +19,8 @@ struct StdinCursor {
     connected: bool,
 }
 
-/// The right of one connection to feed the process; lost when the same client joins again. 0 is a client without a name,
-/// which cannot come back.
+/// One attachment of a client. Only its latest generation can feed the process. 0 is a client without a name, which cannot
+/// come back.
 #[derive(Clone, Copy, PartialEq)]
 pub struct Generation(u64);
 
@@ -31,7 +31,7 @@ pub struct Progress {
 }
 
 impl StdinCursors {
-    /// A client that is not known (any more) starts at `offset`.
+    /// An unknown client starts at `offset`.
     pub fn join(&mut self, client: Option<&str>, offset: u64) -> Progress {
         let name = match client {
             Some(name) => name,
@@ -66,7 +66,7 @@ impl StdinCursors {
         }
     }
 
-    /// Keeps those that left last.
+    /// Drops the cursor of the client that left first when there are too many.
     pub fn leave(&mut self, generation: Generation) {
         if let Some(index) = self.known.iter().position(|it| it.generation == generation.0) {
             let mut cursor = self.known.remove(index);
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_client_goes_on_where_it_was_and_its_old_connection_may_not() {
+    fn a_client_continues_at_its_offset_and_its_old_connection_cannot_feed() {
         let mut cursors = StdinCursors::default();
         let first = cursors.join(Some("a"), 0);
         cursors.take(first.generation, 10);
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn clients_that_left_long_ago_are_forgotten_and_start_where_they_say() {
+    fn a_client_that_left_long_ago_starts_at_its_own_offset() {
         let mut cursors = StdinCursors::default();
         let here = cursors.join(Some("here"), 3);
         for index in 0..=GONE_MAX {

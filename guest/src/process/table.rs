@@ -1,4 +1,4 @@
-//! The table of processes: who is known, who is reaped, who is killed, who is forgotten.
+//! The table of processes: lookup, reaping, killing and expiry.
 //!
 //! Its lock is held while a process is forked and while children are reaped. So no end is missed, and as long as the lock
 //! is held, the pid of a leader that was not reaped yet is still that leader's.
@@ -149,7 +149,7 @@ impl Table {
         }
     }
 
-    /// Forgets a process; one that runs is killed.
+    /// Removes a process from the table and kills it if it runs.
     pub fn release(&self, id: &str) -> Outcome<()> {
         let process = self.lock().by_id.remove(id).ok_or_else(|| Fault::not_found(format!("no process '{}'", id)))?;
         self.kill(&process, sys::SIGKILL, false);
@@ -161,7 +161,7 @@ impl Table {
         Ok(())
     }
 
-    /// Nobody who was attached before comes back: this sandbox was restored.
+    /// Drops all paused clients: this sandbox was restored, and they belong to its source.
     pub fn end_pauses(&self) {
         for process in self.all() {
             process.state().change_pauses(|pauses| pauses.clear());

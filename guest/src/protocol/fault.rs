@@ -1,4 +1,4 @@
-//! Faults that are told to the client: a code of the protocol and a message for a person.
+//! Faults for the client: a code of the protocol and a message for a person.
 
 use std::io;
 
@@ -35,13 +35,13 @@ impl Fault {
         Fault { code: "unavailable", message: message.into() }
     }
 
-    /// What came of something that the client named. The code follows from the errno; an unusual one, such as EIO of a
-    /// special file, tells of the choice: nothing that a client names is a fault of the guest.
+    /// An error about a path or id of the client. The code follows from the errno. An unusual one, such as EIO of a special file,
+    /// is `invalid_request`: it is never a fault of the guest.
     pub fn of(error: io::Error, about: &str) -> Fault {
         let code = match error.raw_os_error() {
             // ENOENT ESRCH
             Some(2 | 3) => "not_found",
-            // EBUSY ESTALE, and what the guest itself found to have changed.
+            // EBUSY ESTALE, and changes that the guest itself detects.
             Some(16 | 116) | None => "conflict",
             // EFBIG ENOSPC EDQUOT
             Some(27 | 28 | 122) => "too_large",
@@ -52,7 +52,7 @@ impl Fault {
         Fault { code, message: format!("{}: {}", about, error) }
     }
 
-    /// What the guest itself needs and did not get, or what became of a connection.
+    /// An error about a resource of the guest itself, or about a connection.
     pub fn own(error: io::Error, about: &str) -> Fault {
         Fault::unavailable(format!("{}: {}", about, error))
     }
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_error_about_what_a_client_named_is_a_fault_of_the_guest() {
+    fn an_error_about_a_name_of_the_client_is_never_a_fault_of_the_guest() {
         for number in 1..200 {
             let code = Fault::of(io::Error::from_raw_os_error(number), "x").code;
             assert!(

@@ -104,8 +104,7 @@ fn payload_length(head: &[u8]) -> Outcome<usize> {
     Ok(length)
 }
 
-/// Takes the first whole frame out of what a non-blocking connection brought so far: its type and payload, and the bytes
-/// that it took.
+/// The first complete frame in the bytes of a non-blocking connection: its type, its payload and its length.
 pub fn first_frame(bytes: &[u8]) -> Outcome<Option<(u8, &[u8], usize)>> {
     if bytes.len() < HEADER_BYTES {
         return Ok(None);
@@ -117,7 +116,7 @@ pub fn first_frame(bytes: &[u8]) -> Outcome<Option<(u8, &[u8], usize)>> {
     Ok(Some((bytes[0], &bytes[HEADER_BYTES..end], end)))
 }
 
-/// The one unsigned integer that is the whole payload.
+/// The payload as one unsigned integer.
 pub fn integer(payload: &[u8]) -> Outcome<u64> {
     let mut bytes = [0; 8];
     if payload.len() != bytes.len() {

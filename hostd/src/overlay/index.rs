@@ -1,6 +1,6 @@
-//! The index of an overlay whose upper layer and work folder are a copy, such as a btrfs snapshot. It says of which upper
-//! layer it is, by a handle of the original, and the kernel refuses it for any other (ESTALE). Its entries for files keep
-//! hard links of lower layers together and hold for the copy too; those for folders are handles of the original again.
+//! The index of an overlay whose upper layer and work folder are a copy, such as a btrfs snapshot. It names its upper layer by a
+//! handle of the original, and the kernel refuses it for another layer (ESTALE). Its entries for files join hard links of lower
+//! layers and are valid for the copy too; those for folders are handles of the original.
 
 use std::ffi::CStr;
 use std::fs;
@@ -9,7 +9,7 @@ use std::path::Path;
 
 use crate::sys::{self, Error};
 
-/// Makes the index one that the kernel takes as that of the copy. Harmless where there is none, or when that is done.
+/// Makes the kernel accept the index for the copy. Harmless without an index, and on a repeat.
 pub fn adopt(work: &Path) -> Result<(), Error> {
     let index = work.join("index");
     let entries = match fs::read_dir(&index) {

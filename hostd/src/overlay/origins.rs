@@ -1,6 +1,6 @@
-//! What overlay notes in an upper layer about the layers below: of each file and folder that it copied up, the place on the disk of
-//! what it was copied from. Below layers that lie elsewhere these notes are wrong, and overlay hides the lower half of a folder
-//! whose note is wrong. It makes those of folders anew where there are none.
+//! The origin attributes of an upper layer: for each file and folder that overlay copied up, the position of the original on the
+//! disk. They are wrong above lower layers at another position, and overlay hides the lower half of a folder with a wrong
+//! attribute. It creates missing ones of folders again.
 
 use std::env;
 use std::ffi::{CString, OsString};
@@ -13,8 +13,8 @@ use crate::sys::{self, Error};
 
 const ORIGIN: &str = "trusted.overlay.origin";
 
-/// Removes the notes in a folder and all below it. Nobody may change the tree meanwhile. Whoever made it may have made it deeper
-/// than the longest path, so it is walked step by step.
+/// Removes the attributes of a folder and its content. The tree must not change meanwhile. A hostile tree can be deeper than the
+/// longest path, so the walk goes folder by folder.
 pub fn forget(dir: &Path) -> Result<(), Error> {
     let failed = |error| Error::io("forget origins in", dir.display(), error);
     let origin = CString::new(ORIGIN).expect("constant");
@@ -34,7 +34,7 @@ pub fn forget(dir: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Removes the notes of the current folder and of what is in it, and returns the folders in it.
+/// Removes the attributes of the current folder and its entries, and returns its folders.
 fn forget_here(origin: &CString) -> io::Result<Vec<OsString>> {
     let mut folders = Vec::new();
     sys::remove_attribute(&CString::new(".").expect("constant"), origin)?;

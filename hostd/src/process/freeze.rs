@@ -1,7 +1,6 @@
-//! Freezes a sandbox where CRIU can take hold of all that runs in it. A sandbox has thousands of threads, each of which is looked
-//! at in each attempt: a process of its own does that, and not the server's main thread. Prints `frozen`, or `vfork` where no
-//! such moment came and nothing is frozen. After a failure, and when this process is killed, the group may be frozen: whoever
-//! started it thaws.
+//! Freezes a sandbox at a moment at which CRIU can seize all its threads. Each attempt looks at thousands of threads, so a process of its
+//! own does it, not the server's main thread. Prints `frozen`, or `vfork` when no such moment came and nothing is frozen. After
+//! a failure or a kill the group may be frozen, so the caller thaws it.
 
 use std::collections::HashSet;
 use std::fs::{self, OpenOptions};
@@ -14,7 +13,7 @@ use crate::protocol::args::Args;
 use crate::sys::{self, Error};
 
 const ATTEMPTS_MAX: u32 = 200;
-/// Of all attempts: with thousands of threads each takes its time, in which the sandbox stands still.
+/// Bound of all attempts together: the sandbox stands still during each.
 const ATTEMPTS_TIME: Duration = Duration::from_secs(30);
 const PAUSE_MAX_NANOS: u32 = 5_000_000;
 const FREEZE_TIME: Duration = Duration::from_secs(10);
@@ -28,7 +27,7 @@ const VFORK_CALLS: [&str; 3] = ["56", "58", "435"];
 #[derive(Debug, PartialEq)]
 enum Met {
     Frozen,
-    /// A process has borrowed its memory to a child (vfork) and does not get it back.
+    /// A process has lent its memory to a child (vfork) and does not get it back.
     Vfork,
 }
 
@@ -49,12 +48,12 @@ fn freeze_for_dump(groups: &[PathBuf]) -> Result<Met, Error> {
     let until = Instant::now() + ATTEMPTS_TIME;
     for _ in 0..ATTEMPTS_MAX {
         let stopped: HashSet<i32> = members(groups).into_iter().filter(|pid| is_stopped(*pid)).collect();
-        // CRIU freezes too, but looks only ten times a second whether it has worked.
+        // CRIU freezes too, but checks only ten times a second whether it has worked.
         freezer.freeze()?;
         let frozen = members(groups);
         if !frozen.iter().any(|pid| is_vforking(*pid)) {
-            // The kernel lets no debugger at a process that is both frozen and stopped. The second signal waits until the
-            // process can run again, here and wherever it is restored.
+            // The kernel does not let a debugger seize a process that is both frozen and stopped. The second signal stays pending
+            // until the process runs again, here or after a restore.
             for pid in frozen.iter().filter(|pid| stopped.contains(pid)) {
                 sys::continue_and_stop(*pid);
             }
@@ -69,7 +68,7 @@ fn freeze_for_dump(groups: &[PathBuf]) -> Result<Met, Error> {
     Ok(Met::Vfork)
 }
 
-/// What starts programs in a rhythm is not met at the same beat again.
+/// A random pause: a process that starts programs periodically must not be met at the same phase again.
 fn pause() {
     let nanos = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |now| now.subsec_nanos());
     // The clock of a virtual machine may count in thousands; the quotient varies all the same.

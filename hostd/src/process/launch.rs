@@ -32,14 +32,14 @@ const SIGNALLED: u8 = 1;
 const NOT_STARTED: u8 = 2;
 const TOO_MUCH: u8 = 3;
 
-/// What was asked for and has not been answered yet, by the id of its request.
+/// The programs of unanswered requests, by request id.
 type Programs = Arc<Mutex<HashMap<u32, Program>>>;
 
 enum Program {
     Starting,
     /// A kill came before it ran.
     Killed,
-    /// Its pid, which belongs to it as long as this is in the table.
+    /// The pid, which no other process can have while this is in the table.
     Running(i32),
 }
 
@@ -57,11 +57,11 @@ pub fn serve(version: &str) -> Result<(), Error> {
             kill(&programs, request.id);
             continue;
         }
-        // Here, so that a kill which follows finds it.
+        // Before the thread starts, so that a following kill finds it.
         lock(&programs).insert(request.id, Program::Starting);
         let (id, of_thread, to_thread) = (request.id, Arc::clone(&programs), Arc::clone(&output));
         let work = move || {
-            // When nobody reads any more the server has ended, and the main thread sees the end of its input.
+            // A failed write means that the server has ended; the main thread sees the end of its input.
             let _ = request.run(&of_thread).send(request.id, &to_thread);
         };
         if let Err(error) = thread::Builder::new().stack_size(STACK_BYTES).spawn(work) {
@@ -120,7 +120,7 @@ impl Request {
         let input = if self.input.is_empty() { Stdio::null() } else { Stdio::piped() };
         let mut command = Command::new(words.next().unwrap_or_default());
         command.args(words).stdin(input).stdout(output()).stderr(output());
-        // A group of its own: what a killed program has started would keep its pipes open, and run on without an owner.
+        // A process group of its own: children of a killed program would keep the pipes open and run on without an owner.
         unsafe { command.pre_exec(sys::lead_group) };
         let child = command.spawn()?;
         let pid = child.id() as i32;
@@ -135,7 +135,7 @@ impl Request {
         let (mut stdin, mut stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let helper = || thread::Builder::new().stack_size(STACK_BYTES);
         let gathered = thread::scope(|scope| {
-            // A program that exits before it has read its input is judged by its exit status.
+            // The exit status decides for a program that exits before it reads its input.
             let fed = helper().spawn_scoped(scope, move || stdin.take().map(|mut stdin| stdin.write_all(&self.input)));
             let errors = helper().spawn_scoped(scope, move || {
                 stderr.map(|mut stderr| read_bounded(&mut stderr, pid)).unwrap_or_default()
@@ -198,7 +198,7 @@ impl Answer {
     }
 }
 
-/// Reads to the end, or kills the program once it has written more than anybody will read.
+/// Reads to the end, or kills the program when it has written more than the bound.
 fn read_bounded(stream: &mut impl Read, pid: i32) -> (Vec<u8>, bool) {
     let mut bytes = Vec::new();
     let _ = stream.take(OUTPUT_BYTES_MAX + 1).read_to_end(&mut bytes);

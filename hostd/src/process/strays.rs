@@ -1,10 +1,10 @@
-//! Programs of a server that died, and those that have lost who watched them. They are told by what they are called and which
-//! folders they were given, which anybody can imitate: so a process counts only if it is in the pid namespace of this one. What
-//! runs in a sandbox never is, and nothing else of it is looked at: to read its arguments would be to wait for its memory.
+//! Programs of a dead server, and programs without a supervisor. Their names and arguments identify them, which any process can imitate,
+//! so a process counts only in the pid namespace of this one. A process of a sandbox never is in it, and nothing else of it is
+//! read: a read of its arguments could wait for its memory.
 //!
 //!     await-dumps  prints how many dumps and restores it has waited for
 //!     end-tools    prints how many programs it has ended
-//!     end-criu     what a restore was making goes with its control group
+//!     end-criu     the processes of an unfinished restore end with their control group
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -21,8 +21,7 @@ use crate::sys::Error;
 const OWN_PROGRAMS: [&[u8]; 7] = [b"runc", b"atoll-hostd", b"btrfs", b"mkfs.btrfs", b"mount", b"umount", b"cp"];
 const END_TIME: Duration = Duration::from_secs(10);
 
-/// Waits, not for ever, for dumps and restores that a server which died has begun: the processes in them would not outlive
-/// their interruption.
+/// Waits, up to the timeout, for dumps and restores of a dead server: their processes would not survive an interruption.
 pub fn await_dumps(mut args: Args) -> Result<(), Error> {
     let root = args.path("runc-root")?;
     let timeout_ms: u64 = args.number("timeout-ms")?;
@@ -51,8 +50,7 @@ pub fn end_tools(mut args: Args) -> Result<(), Error> {
     Ok(())
 }
 
-/// Ends the CRIUs that work in one of these folders or below, whoever started them. Those that bring memory are at it for longer
-/// than a server lives.
+/// Ends every CRIU that works in one of these folders or below. One that serves lazy pages can outlive a server.
 pub fn end_criu(mut args: Args) -> Result<(), Error> {
     let folders = args.paths("dir")?;
     let lazy_pages_too = match args.text("lazy-pages")?.as_str() {
@@ -74,7 +72,7 @@ fn is_dump(argv: &[Vec<u8>], root: &Path) -> bool {
 }
 
 fn is_tool(argv: &[Vec<u8>], paths: &[PathBuf]) -> bool {
-    // What is installed below such a path may work for another server; one that is resident ends with its own.
+    // A resident program below such a path may belong to another server, and ends with that server.
     let is_resident = argv.get(1).map_or(false, |word| word == b"serve");
     let names = |word: &Vec<u8>| is_within(Path::new(OsStr::from_bytes(word)), paths);
     OWN_PROGRAMS.contains(&name_of(argv)) && !is_resident && argv.iter().skip(1).any(names)
@@ -108,7 +106,7 @@ fn of_this_host(is_wanted: impl Fn(&[Vec<u8>], &Path) -> bool) -> Result<Vec<Str
     Ok(pids.filter(|pid| *pid != own).filter_map(|pid| stray(pid, &is_wanted)).collect())
 }
 
-/// None for one that ends meanwhile, too.
+/// None also for a process that ends meanwhile.
 fn stray(pid: i32, is_wanted: &impl Fn(&[Vec<u8>], &Path) -> bool) -> Option<Stray> {
     if !is_of_this_host(pid) {
         return None;

@@ -1,8 +1,8 @@
-//! Waits until a guest has closed its ends of connections too: CRIU refuses what leads out of the sandbox. Gives up after a
-//! while without a word; then CRIU says what it found.
+//! Waits until a guest has closed its ends of connections: CRIU refuses sockets that lead out of the sandbox. Gives up silently after
+//! a while; then CRIU reports what it found.
 //!
-//! Ends that the guest has accepted belong to the network namespace of who connected, this one, and carry the name of the guest's
-//! socket. Which sandbox's they are, its open files tell.
+//! An accepted end belongs to the network namespace of the connecting process, this one, and has the name of the guest's
+//! socket. The open files of the guest show to which sandbox it belongs.
 
 use std::collections::HashSet;
 use std::fs;

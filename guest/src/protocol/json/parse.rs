@@ -1,4 +1,4 @@
-//! The parser, for text of whoever connects: bounded in depth, strict otherwise.
+//! The parser, for untrusted text: bounded in depth, otherwise strict.
 
 use super::Value;
 use std::collections::BTreeMap;
