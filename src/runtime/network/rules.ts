@@ -1,7 +1,7 @@
 import type { Subnet } from './subnet.ts'
 
 /**
- * Where no sandbox may connect to, whatever the routing table says: this host's neighbourhood, other private networks,
+ * Networks to which no sandbox can connect, whatever the routing table says: this host's own and other private networks,
  * carrier-grade NAT, link-local with the clouds' metadata services, documentation, benchmarks, multicast, reserved.
  */
 export const deniedNetworks = [
@@ -22,44 +22,44 @@ export const deniedNetworks = [
   '240.0.0.0/4',
 ] as const
 
-/** The gateway's connections are all sandboxes': one that holds them open must not keep the others from their models. */
+/** All sandboxes share the connections of the gateway: one sandbox must not keep the others from their models. */
 const gatewayConnectionsPerSandbox = 64
-/** One forwarder answers all sandboxes, with few processes for TCP. A burst is a program that looks up all its peers at once. */
+/** One forwarder answers all sandboxes, with few processes for TCP. A program that looks up all its peers at once makes a burst. */
 const dnsConnectionsPerSandbox = 4
 const dnsQueriesPerSecond = 50
 const dnsQueriesBurst = 500
 /** RFC 5382, REQ-5: no translator may forget an idle connection before two hours and four minutes. The kernel's five days outlive its sandbox. */
 const idleSeconds = 7_440
 
-/** Of a table whose size is not known or has no limit. */
+/** The size of a table that is unknown or unlimited. */
 const tableDefault = 262_144
-/** Each look at a count walks all that are counted. */
+/** Each check of a count visits all counted connections. */
 const sandboxConnectionsMax = 4_096
 
-/** What sandboxes may take of the host's table of connections, by the size of that. */
+/** The share of sandboxes in the host's table of connections, by its size. */
 export interface ConnectionBounds {
-  /** Of one sandbox, all told. */
+  /** Of one sandbox. */
   perSandbox: number
-  /** New ones of one sandbox in a second. Those that have ended stay in the table for a while and are counted no more. */
+  /** New ones of one sandbox in a second. Ended connections stay in the table for a while but leave the count. */
   perSandboxPerSecond: number
-  /** Of the sandboxes of one group together, beyond what each has for itself. */
+  /** Of the sandboxes of one group together, beyond the own connections of each. */
   perGroup: number
-  /** New ones of all sandboxes in a second, beyond what each has for itself. */
+  /** New ones of all sandboxes in a second, beyond the own connections of each. */
   perSecond: number
 }
 
-/** How many groups there are: sandboxes fall into them by the end of their address. */
+/** Number of groups; the end of its address decides the group of a sandbox. */
 export const connectionGroups = 16
-/** What each sandbox has for itself, however much the others take. */
+/** Own connections of each sandbox, independent of the others. */
 export const ownConnections = 32
 export const ownConnectionsPerSecond = 2
 export const ownConnectionsBurst = 20
-/** For how long the table keeps a connection that has ended. */
+/** An ended connection stays in the table for this long. */
 export const endedSeconds = 10
 
 /**
- * A quarter of the table is for what sandboxes hold open, an eighth for what they have closed, and what they have for
- * themselves comes on top: with a sandbox for every two hundred entries the host keeps a quarter in any case.
+ * A quarter of the table is for open connections of sandboxes, an eighth for closed ones, and the own connections come on top:
+ * with a sandbox for every two hundred entries the host always keeps a quarter.
  */
 export function connectionBounds(tableMax: number | undefined): ConnectionBounds {
   const size = tableMax === undefined || tableMax === 0 ? tableDefault : tableMax
@@ -77,7 +77,7 @@ export function connectionBounds(tableMax: number | undefined): ConnectionBounds
 
 export interface RulesOptions {
   table: string
-  /** What the names of all links of sandboxes begin with. */
+  /** The prefix of all link names of sandboxes. */
   linkPrefix: string
   subnet: Subnet
   gatewayPort: number
@@ -85,8 +85,8 @@ export interface RulesOptions {
 }
 
 /**
- * The whole rule set as one `nft -f` transaction; loading it again replaces it. Nothing in it changes when a sandbox comes or
- * goes: who may speak on a link is told by the route, of which there is one to each sandbox.
+ * The rule set as one `nft -f` transaction; loading it again replaces it. It does not change when a sandbox starts or ends: the
+ * route to each sandbox decides which source address a link may use.
  *
  * The decision is taken before the host's own address translation (`raw`), so that a port which the host forwards to a
  * container of its own is not a way around, and once more after it (`forward`). From outside nothing gets in: answers are
