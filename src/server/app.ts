@@ -4,19 +4,18 @@ import type { Logger } from 'pino'
 import { createMemoryBus } from '../events/in-process-bus.ts'
 import { ServiceError } from '../errors.ts'
 import { anthropicBaseUrlDefault, createGateway, openaiBaseUrlDefault, startDemoModel } from '../gateway/index.ts'
-import { createHttpServer } from '../http/server.ts'
+import { createHttpServer } from '../http/server/server.ts'
 import { sha256 } from '../lib/secret.ts'
 import { createPreviewProxy } from '../preview/index.ts'
 import { createGuest } from '../runtime/guest-client/index.ts'
 import { exists } from '../runtime/exists.ts'
 import { unmetRequirements } from '../runtime/doctor/index.ts'
 import { hostToolIn } from '../runtime/host/image-folder.ts'
-import { createRuncDriver } from '../runtime/index.ts'
+import { createOciDriver, ociRuntimes } from '../runtime/index.ts'
 import { createSandboxService, defaultSandboxLimits } from '../sandbox/index.ts'
 import { createSessionService } from '../session/index.ts'
 import { cachedSandboxStore } from '../store/index.ts'
 import type { Store } from '../store/index.ts'
-import { agentCodec } from './agent-codec.ts'
 import { configureApiKey, makeFirstApiKey } from './api-key.ts'
 import type { Config } from './config.ts'
 import { gatewayPorts } from './gateway-ports.ts'
@@ -73,7 +72,8 @@ export async function startApp(config: Config, log: Logger, events: AppEvents): 
   started.defer(() => bus.close())
 
   const secret = config.signingSecret ?? (await signingSecret(config.dataDir))
-  const driver = createRuncDriver({
+  const driver = createOciDriver({
+    runtime: ociRuntimes[config.runtime],
     dataDir: config.dataDir,
     imageDir: config.imageDir,
     subnet: config.subnet,
@@ -125,7 +125,6 @@ export async function startApp(config: Config, log: Logger, events: AppEvents): 
     store: store.sessions,
     sandboxes,
     bus,
-    codec: agentCodec,
     signingSecret: secret,
     log,
     config: {

@@ -51,7 +51,8 @@ describe('the runc driver among other processes', () => {
   test('programs in a sandbox that are called like tools of the host are neither waited for nor ended', async () => {
     const id = freshId('sb')
     await driver.create(specOf(id))
-    const { runDir, runcRoot, poolFile, poolDir } = fixture.names
+    const { runDir, poolFile, poolDir } = fixture.names
+    const runcRoot = `${runDir}/runc`
     const imitations = [
       ['runc', '--root', runcRoot, 'checkpoint', id],
       ['/usr/sbin/runc', '--root', runcRoot, 'restore', id],

@@ -1,6 +1,6 @@
 import { chown, link, mkdir, readdir, stat, writeFile } from 'node:fs/promises'
 
-/** Whose processes a copy of images is to become. */
+/** The sandbox that a copy of images becomes. */
 export interface ImageOwner {
   /** The first of its ids on the host, and how many. */
   rangeStart: number
@@ -13,8 +13,8 @@ const userNamespaceFile = /^userns-\d+\.img$/
 const hostNameFile = /^utsns-\d+\.img$/
 
 /**
- * Makes `to` a folder of images from which another sandbox is restored: those of `from`, hard-linked, but for the two that
- * say who it is. The restored processes open images as their own root user, so that must be able to enter the folder.
+ * Makes `to` a folder of images for another sandbox: hard links of those in `from`, but for the two with its identity. The
+ * restored processes open images as their own root user, which must be able to enter the folder.
  */
 export async function linkImages(from: string, to: string, owner: ImageOwner): Promise<void> {
   await mkdir(to, { mode: 0o710 })
@@ -34,7 +34,7 @@ export async function imagesBytes(folder: string): Promise<number> {
   return sizes.reduce((sum, size) => sum + size, 0)
 }
 
-/** There is a file for each thread: to begin with all at once would keep everybody else waiting. */
+/** There is a file for each thread: all at once would delay other work. */
 async function ofEach<Result>(names: readonly string[], work: (name: string) => Promise<Result>): Promise<Result[]> {
   const results: Result[] = []
   for (let start = 0; start < names.length; start += filesAtOnce) {

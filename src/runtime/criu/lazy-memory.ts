@@ -10,26 +10,26 @@ import type { ContainerLimits } from '../oci/container-config.ts'
 import type { HostNames } from '../host/names.ts'
 import { end, isAlive } from '../host/process.ts'
 import type { SavedMemory } from '../host/records.ts'
-import { removeFolders } from '../host/remove-folder.ts'
+import { removeFolders } from '../host/cleanup.ts'
 import { runImagesOf } from './restore.ts'
 
-/** Below it a restore that waits for all pages is as fast as one that starts a daemon. */
+/** Smaller memory is restored at once as fast as with a daemon. */
 export const lazyBytesMinDefault = 128 * 1024 * 1024
-/** Of the limit of a sandbox: a process that forks while its memory comes has what is missing twice. */
+/** Share of the memory limit: a process that forks while its memory comes gets the missing pages twice. */
 const lazyLimitShare = 0.75
 const wholeTimeoutMs = 120_000
 const wholePollMs = 5
-/** Between the end of a daemon and its watcher's word. */
+/** Between the end of a daemon and the status file of its watcher. */
 const statusTimeoutMs = 2_000
 const statusPollMs = 2
 
 /**
- * Sandboxes that run while their memory still comes from images, each by a daemon of CRIU's. Its states, by sandbox:
+ * Sandboxes that run while a CRIU daemon still brings their memory from images. States of each:
  *
  *     whole ── start ──► coming ──► the daemon has ended ── settle ──► whole, or failed ── remove ──► whole
  *
- * All that must be known is in the folder of the images, which is the sandbox's own: a later process of ours goes on with
- * it. Whatever becomes of the checkpoint or the saved memory meanwhile, the daemon reads its own links of the images.
+ * All state is in the folder of the images, which is the sandbox's own, so that a later server continues. The daemon reads its
+ * own links of the images: the checkpoint or the saved memory may be deleted meanwhile.
  */
 export class LazyMemory {
   readonly #names: HostNames
@@ -63,7 +63,7 @@ export class LazyMemory {
     this.#coming.set(id, await startLazyPages(criu, this.#images(id), members))
   }
 
-  /** Goes on with what an earlier server started. False when memory is missing that nobody brings any more. */
+  /** Takes over the daemon of an earlier server. False when memory is missing and no daemon brings it. */
   async adopt(id: string): Promise<boolean> {
     const pages = await findLazyPages(this.#images(id))
     if (pages !== undefined) {
@@ -93,7 +93,7 @@ export class LazyMemory {
     return undefined
   }
 
-  /** Returns when the memory of a sandbox is its own. Throws `conflict` when it does not come. */
+  /** Returns when the memory of a sandbox is complete. Throws `conflict` when it does not come. */
   async whole(id: string): Promise<void> {
     const until = Date.now() + wholeTimeoutMs
     for (let pages = this.#coming.get(id); pages !== undefined; pages = this.#coming.get(id)) {
@@ -104,7 +104,7 @@ export class LazyMemory {
     }
   }
 
-  /** Before a sandbox is ended: nobody else shall do it at a later moment, when another may run under its name. */
+  /** Ends the watcher before a sandbox is ended: it must not kill a later run of the same id. */
   async unwatch(id: string): Promise<void> {
     const pages = await this.#find(id)
     if (pages !== undefined) await end(pages.watcher)
@@ -121,7 +121,7 @@ export class LazyMemory {
     await removeFolders(this.#hostd, [this.#images(id)])
   }
 
-  /** Lets go of all; they go on. */
+  /** Forgets all daemons; they run on. */
   forget(): void {
     this.#coming.clear()
   }

@@ -2,17 +2,15 @@ import { writeFile } from 'node:fs/promises'
 import { ServiceError } from '../../errors.ts'
 import { linkImages } from './image-files.ts'
 import { faultOf } from './reason.ts'
-import { CommandError, run } from '../command.ts'
 import type { BundleHost } from '../host/bundle.ts'
 import { idsPerSandbox, networkSysctls } from '../oci/container-config.ts'
-import { findContainer } from '../oci/container.ts'
+import { OciRuntimeError } from '../oci/oci-runtime.ts'
 import { criuConfigFile, criuOptions } from './dump.ts'
 import { withinRun } from '../host/run-folders.ts'
 import type { ProcessIdentity } from '../host/process.ts'
 import { lazyProcessesFile } from './lazy-pages.ts'
 import type { SandboxRecord, SavedMemory } from '../host/records.ts'
-import { markOf } from './fence.ts'
-import { runcCommand } from '../oci/runc.ts'
+import { fenceOf } from './fence.ts'
 import { endCriu } from '../host/strays.ts'
 
 const restoreTimeoutMs = 120_000
@@ -23,8 +21,8 @@ export function runImagesOf(sandboxId: string): string {
 }
 
 /**
- * Makes the images of a saved memory those of a sandbox whose bundle exists. `lazyMembers` are the `cgroup.procs` files that
- * a daemon which brings its memory is to join, none where it comes at once.
+ * Prepares images of saved memory for the sandbox of an existing bundle. `lazyMembers` are the `cgroup.procs` files that its
+ * lazy-pages daemon is to join; empty where memory comes at once.
  */
 export async function stageImages(
   host: BundleHost,
@@ -38,18 +36,18 @@ export async function stageImages(
   await linkImages(pool.path(folder), images, owner)
   const script = `${images}/action`
   const sysctls = networkSysctls(traits.ipv6, record.rangeStart)
-  await writeFile(script, actionScript(pool.path(markOf(record)), address, sysctls, lazyMembers), { mode: 0o700 })
+  await writeFile(script, actionScript(pool.path(fenceOf(record)), address, sysctls, lazyMembers), { mode: 0o700 })
   // Without the root CRIU restores into the control group of the dump on version 2, and runs the fork within the source's limits.
   const options = [...criuOptions, `cgroup-root ${names.cgroup(record.id)}`, `action-script ${script}`]
-  // In the place of the profile that the processes had, of an earlier version or another host; one that had none keeps none.
+  // Replaces the profile of an earlier version or another host. A process that had none keeps none.
   if (traits.apparmorProfile !== undefined) options.push(`lsm-profile apparmor:${traits.apparmorProfile}`)
   await withinRun(writeFile(criuConfigFile(names, record.id), `${options.join('\n')}\n`))
 }
 
 /**
  * Restores the processes of staged images into a prepared bundle and returns the first of them. They run when it returns,
- * without a network; with `lazy` what they have not touched yet comes from a daemon that waits. Throws `conflict` when
- * the memory is larger than the limit allows, `full_checkpoint_unavailable` with the reason when it cannot be restored otherwise.
+ * without a network; with `lazy` a waiting daemon serves pages that they have not touched yet. Throws `conflict` when the memory
+ * exceeds the limit, otherwise `full_checkpoint_unavailable` with the reason.
  */
 export async function restoreContainer(
   host: BundleHost,
@@ -57,45 +55,34 @@ export async function restoreContainer(
   id: string,
   lazy: boolean,
 ): Promise<ProcessIdentity> {
-  const { names, hostd, pool } = host
+  const { names, hostd, pool, runtime } = host
   const images = pool.path(runImagesOf(id))
-  try {
-    await run(
-      runcCommand(names, { criu, log: `${images}/runc.log` }, [
-        ...['restore', '--detach', '--image-path', images, '--work-path', images],
-        ...(lazy ? ['--lazy-pages'] : []),
-        ...['--bundle', names.sandboxDir(id), id],
-      ]),
-      { detached: true, timeoutMs: restoreTimeoutMs },
-    )
-  } catch (error) {
+  const options = { criu, images, lazyPages: lazy, timeoutMs: restoreTimeoutMs }
+  return runtime.restore(id, names.sandboxDir(id), options).catch(async (cause: unknown) => {
     await endCriu(hostd, [images])
     const { reason, killed } = await faultOf(`${images}/restore.log`, [names.runDir, names.dataDir])
-    const options = { cause: error }
-    // What CRIU says then is only that it was ended.
-    const late = error instanceof CommandError && error.message.includes('took too long')
-    if (killed && !late) throw new ServiceError('conflict', 'the saved memory does not fit into memoryMB', options)
-    const told = late ? `it took longer than ${restoreTimeoutMs / 1000} s` : reason
-    throw new ServiceError('full_checkpoint_unavailable', `the memory cannot be restored: ${told}`, options)
-  }
-  const restored = await findContainer(names, id)
-  if (restored === undefined) throw new Error(`runc has no state of sandbox ${id}`)
-  return restored
+    // CRIU's log then says only that it was ended.
+    const isTimeout = cause instanceof OciRuntimeError && cause.isTimeout
+    if (killed && !isTimeout)
+      throw new ServiceError('conflict', 'the saved memory does not fit into memoryMB', { cause })
+    const reported = isTimeout ? `it took longer than ${restoreTimeoutMs / 1000} s` : reason
+    throw new ServiceError('full_checkpoint_unavailable', `the memory cannot be restored: ${reported}`, { cause })
+  })
 }
 
 /**
- * CRIU calls it at each stage, and gives up where it fails at these two.
+ * CRIU calls it at each stage, and aborts when it fails at one of these two.
  *
- * `setup-namespaces`: what CRIU finds in the new network namespace are the settings that sockets were opened under, and the
- * address that connections were made from, on the loopback alone, so that nothing of them is heard outside. And a daemon
- * that brings memory joins the control group, which CRIU is in by now: how much work it has is up to what runs in there.
+ * `setup-namespaces`: gives the new network namespace the settings that sockets were opened under, and the address that
+ * connections were made from, on the loopback alone, so that no packet of theirs leaves it. A lazy-pages daemon joins the
+ * control group, in which CRIU is by now: the sandbox pays for its work.
  *
- * `post-restore`, the last at which CRIU can give up: `mark` says from now on that the processes have gone on.
+ * `post-restore`, the last stage at which CRIU can abort: makes the `fence`.
  *
- * The values are ours.
+ * No value comes from the sandbox.
  */
 function actionScript(
-  mark: string,
+  fence: string,
   address: string,
   sysctls: Record<string, string>,
   lazyMembers: readonly string[],
@@ -104,7 +91,7 @@ function actionScript(
     ([name, value]) => `echo ${value} > /proc/sys/${name.replaceAll('.', '/')}`,
   )
   return `#!/bin/sh
-[ "$CRTOOLS_SCRIPT_ACTION" != post-restore ] || exec >'${mark}'
+[ "$CRTOOLS_SCRIPT_ACTION" != post-restore ] || exec >'${fence}'
 [ "$CRTOOLS_SCRIPT_ACTION" = setup-namespaces ] || exit 0
 ${lazyMembers.length > 0 ? joinScript(lazyMembers) : ''}exec nsenter --net="/proc/$CRTOOLS_INIT_PID/ns/net" sh -ec '
 ${settings.join('\n')}

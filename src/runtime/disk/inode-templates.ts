@@ -3,18 +3,18 @@ import { run } from '../command.ts'
 import { exists } from '../exists.ts'
 import type { HostTool } from '../hostd/index.ts'
 
-/** Seeds begin at multiples of it. To make one takes a third of a second more than the one below it did. */
+/** Templates begin at multiples of it. Each takes a third of a second more to make than the one below. */
 const step = 16_384
-/** A program that makes and removes files all day must not keep the host at work: above it there are no seeds. */
+/** There is no template above it: a program that makes and removes files all day must not keep the host busy. */
 const inodeMax = 1_048_576
 const makeTimeoutMs = 120_000
 
 /**
- * Empty subvolumes that number their files from higher up. Overlay takes all layers on one file system to number files
- * together, but each subvolume of btrfs begins anew: a file above could have the inode number of another one below, and
- * `mv` and `cp` would take the two for one. So what stands on layers begins as a snapshot of a seed above all of them.
+ * Empty subvolumes whose next inode number is high. Overlay assumes that all layers on one file system share inode numbers, but
+ * each btrfs subvolume starts anew: a file could have the number of another in a layer below, and `mv` and `cp` would take the
+ * two for one. So a disk over layers starts as a snapshot of a template whose numbers are above all of theirs.
  */
-export class Seeds {
+export class InodeTemplates {
   /** Absolute. */
   readonly #folder: string
   readonly #hostd: HostTool
@@ -28,7 +28,7 @@ export class Seeds {
   }
 
   /**
-   * Path of a seed whose snapshots give new files `inode` or a higher number; undefined when it would have to be too high, and
+   * Path of a template whose snapshots give new files `inode` or a higher number; undefined when it would have to be too high, and
    * when it cannot be made, as in a full pool.
    */
   async above(inode: number): Promise<string | undefined> {

@@ -1,21 +1,21 @@
 import { diskOf, limitDisk } from '../host/bundle.ts'
 import type { BundleHost } from '../host/bundle.ts'
-import type { Parts } from '../host/context.ts'
+import type { DriverContext } from '../host/context.ts'
 import type { SandboxRecord } from '../host/records.ts'
 import { cleanUp } from '../host/cleanup.ts'
 
 /**
- * Puts a snapshot in the place of a disk that someone holds: a process of the host in the root of the sandbox, or in its mount
- * namespace. Overlay refuses to mount one upper layer twice. Inode numbers and limit are those
- * of before. Returns the record in force. The old disk is removed, and its space comes back when nobody holds it any more.
+ * Replaces a disk that a process of the host holds, in the root of the sandbox or in its mount namespace, by a snapshot: overlay
+ * refuses to mount one upper layer twice. Inode numbers and limit stay. Returns the record in force. The old disk is removed;
+ * its space comes back when its last holder ends.
  */
 export async function moveDisk(
-  parts: Parts,
+  context: DriverContext,
   host: BundleHost,
   record: SandboxRecord,
   diskMb: number,
 ): Promise<SandboxRecord> {
-  const { inventory, pool, log } = parts
+  const { inventory, pool, log } = context
   const moved: SandboxRecord = { ...record, disk: await inventory.nextDisk(record) }
   try {
     await pool.copySubvolume(diskOf(record), diskOf(moved))
@@ -23,10 +23,10 @@ export async function moveDisk(
     await limitDisk(host, moved, diskMb)
     await inventory.sandboxes.put(moved)
   } catch (error) {
-    await cleanUp(parts, record.id, () => pool.remove(diskOf(moved)))
+    await cleanUp(context, record.id, () => pool.remove(diskOf(moved)))
     throw error
   }
   log(`someone on the host holds the root that sandbox ${record.id} had: it goes on with a copy of its disk`)
-  await cleanUp(parts, record.id, () => pool.remove(diskOf(record)))
+  await cleanUp(context, record.id, () => pool.remove(diskOf(record)))
   return moved
 }

@@ -4,14 +4,14 @@ import type { HostTool } from '../hostd/index.ts'
 import { diskOf, layerOf } from '../host/bundle.ts'
 import type { ImageFolder } from '../host/image-folder.ts'
 import type { SandboxRecord } from '../host/records.ts'
-import { removeFolders } from '../host/remove-folder.ts'
+import { removeFolders } from '../host/cleanup.ts'
 
 const forgetTimeoutMs = 120_000
 
 /**
- * Overlay notes in an upper layer where on the disk the layers below it lie, and refuses it, or hides what is in their folders,
- * once they lie elsewhere: an image folder or a layer that was copied is no longer what it was. So a file beside the upper
- * layer says what it was last mounted over, and where that is something else, all notes go first.
+ * Overlay stores in an upper layer the file handles of the layers below. When those are copied, as with a moved image folder,
+ * overlay refuses the upper layer, or hides the contents of their folders. So a file beside the upper layer identifies what it
+ * was last mounted over; when that has changed, the stored handles are removed before the mount.
  */
 export interface LowersHost {
   pool: DiskPool
@@ -19,27 +19,27 @@ export interface LowersHost {
   hostd: HostTool
 }
 
-/** Makes the disk of a sandbox that does not run fit what it stands on now. */
-export async function fitUpper(host: LowersHost, record: SandboxRecord): Promise<void> {
+/** Adapts the disk of a stopped sandbox to its present layers and base. */
+export async function adaptUpper(host: LowersHost, record: SandboxRecord): Promise<void> {
   const { pool, hostd } = host
   const disk = pool.path(diskOf(record))
   const lowers = await lowersOf(host, record)
   if ((await readFile(fileOf(host, record), 'utf8').catch(() => '')) === lowers) return
   if ((await readdir(`${disk}/upper`)).length > 0) {
     await hostd.runTool(['forget-origins', '--dir', `${disk}/upper`], { timeoutMs: forgetTimeoutMs })
-    // Its index goes by the same places.
+    // The index of overlay holds the same handles.
     await removeFolders(hostd, [`${disk}/work`])
     await mkdir(`${disk}/work`, { mode: 0o700 })
   }
   await noteLowers(host, record, lowers)
 }
 
-/** Notes of a disk, of which earlier versions have not, that it was mounted over what it stands on now. */
-export async function rememberLowers(host: LowersHost, record: SandboxRecord): Promise<void> {
+/** Records the present layers and base of a disk; disks of earlier versions lack that. */
+export async function noteCurrentLowers(host: LowersHost, record: SandboxRecord): Promise<void> {
   await noteLowers(host, record, await lowersOf(host, record))
 }
 
-/** The disk may be full. Without the note it is made to fit once more. */
+/** The disk may be full. Without the file it is adapted once more. */
 async function noteLowers(host: LowersHost, record: SandboxRecord, lowers: string): Promise<void> {
   await writeFile(fileOf(host, record), lowers).catch(() => undefined)
 }

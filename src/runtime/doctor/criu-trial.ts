@@ -2,12 +2,12 @@
 import { chmod, mkdir, readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { defined } from '../../lib/defined.ts'
 import { CommandError, run } from '../command.ts'
 import { criuOptions } from '../criu/dump.ts'
 import { exists } from '../exists.ts'
 import { isAlive, type ProcessIdentity } from '../host/process.ts'
-import { findContainer } from '../oci/container.ts'
-import { runcCommand, runcFault } from '../oci/runc.ts'
+import { runcCommand, runcFault, runcState } from '../oci/runc.ts'
 import type { CriuWorkspace } from './criu-workspace.ts'
 import { trialConfig } from './scratch.ts'
 
@@ -155,22 +155,21 @@ async function runc(
 ): Promise<void> {
   const [call] = args
   const log = join(workspace.path, `${call}.log`)
-  const names = { runcRoot: join(workspace.path, 'runc'), runDir: workspace.path, dataDir: workspace.path }
   try {
     // A detached container would keep the pipes open.
-    await run(runcCommand(names, { log, ...(criu === undefined ? {} : { criu }) }, args), {
+    await run(runcCommand(join(workspace.path, 'runc'), { log, ...defined({ criu }) }, args), {
       ...{ detached: args.includes('--detach'), timeoutMs },
     })
   } catch (error) {
     const criuLog = join(workspace.path, 'images', call === 'checkpoint' ? 'dump.log' : 'restore.log')
     const cause = firstCause(await readFile(criuLog, 'utf8').catch(() => ''))
-    const reason = cause ?? ((await runcFault(log, names)) || outcomeOf(error))
+    const reason = cause ?? ((await runcFault(log, [workspace.path])) || outcomeOf(error))
     throw new Error(`runc ${call} failed: ${reason}`, { cause: error })
   }
 }
 
 async function processOf(workspace: CriuWorkspace): Promise<ProcessIdentity> {
-  const found = await findContainer({ runcRoot: join(workspace.path, 'runc') }, id)
+  const found = await runcState(join(workspace.path, 'runc'), id)
   if (found === undefined) throw new Error('runc has no state of the container that it started')
   return found
 }

@@ -3,7 +3,7 @@ import { basename, join } from 'node:path'
 import { unmountBelow } from '../disk/mounts.ts'
 import type { HostTool } from '../hostd/index.ts'
 import { Cgroups } from '../host/cgroups.ts'
-import { isAlive, ownStartTicks } from '../host/process.ts'
+import { isAlive, startTicksOf } from '../host/process.ts'
 import { endCriu, endStrayTools } from '../host/strays.ts'
 
 /** Not TMPDIR: that folder may be closed to other users, and a trial must find what one with another TMPDIR left. */
@@ -26,7 +26,7 @@ export interface CriuWorkspace extends AsyncDisposable {
 export async function openCriuWorkspace(hostd: HostTool | undefined): Promise<CriuWorkspace> {
   const parent = await realpath(temporaryDir)
   await removeAbandoned(hostd, parent)
-  const path = await mkdtemp(join(parent, `atoll-criu-${process.pid}-${ownStartTicks()}-`))
+  const path = await mkdtemp(join(parent, `atoll-criu-${process.pid}-${startTicksOf('self')}-`))
   await chmod(path, 0o711)
   return {
     path,

@@ -9,8 +9,8 @@ import { exists } from '../exists.ts'
 import { createGuest } from '../guest-client/index.ts'
 import { Subnet } from '../network/index.ts'
 import { Cgroups } from '../host/cgroups.ts'
-import { findContainer } from '../oci/container.ts'
-import { createRuncDriver } from '../oci/driver.ts'
+import { createOciDriver } from '../oci/driver.ts'
+import { createRunc, runcState } from '../oci/runc.ts'
 import { HostNames } from '../host/names.ts'
 import { recordedIds } from '../host/records.ts'
 import {
@@ -112,7 +112,7 @@ async function prepare({
     diskPoolBytes: poolBytes,
     lazyMemoryBytesMin: 0,
   }
-  const driver = createRuncDriver({ ...options, mayQuarantineMany: true })
+  const driver = createOciDriver({ runtime: createRunc, ...options, mayQuarantineMany: true })
   const trial = {
     driver,
     names,
@@ -173,7 +173,7 @@ async function tryWake({ driver, names, fork }: Trial): Promise<CheckResult> {
 
 /** Processes and limit must be the sandbox's own, or a limit or a freeze of one hits another. */
 async function assertOwnGroup(driver: RuntimeDriver, names: HostNames, id: string): Promise<void> {
-  const process = await findContainer(names, id)
+  const process = await runcState(`${names.runDir}/runc`, id)
   const members = await (await Cgroups.find()).members(names.cgroup(id))
   if (process === undefined || !members.includes(process.pid)) {
     throw new Error(`the processes of a sandbox are not in its control group ${names.cgroup(id)}`)

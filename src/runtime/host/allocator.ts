@@ -1,7 +1,7 @@
 import { ServiceError } from '../../errors.ts'
 
-/** Numbers `0..count-1`, given out round and round, so that one that was given back rests before it comes again. */
-export class Claims {
+/** Allocates numbers `0..count-1` round robin, so that a released number is reused as late as possible. */
+export class Allocator {
   readonly #what: string
   readonly #count: number
   #next: number

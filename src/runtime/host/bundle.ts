@@ -4,8 +4,9 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { CommandError } from '../command.ts'
 import { gatewayName } from '../network/index.ts'
 import type { Subnet } from '../network/index.ts'
-import type { DiskPool, Seeds } from '../disk/index.ts'
+import type { DiskPool, InodeTemplates } from '../disk/index.ts'
 import type { HostTool } from '../hostd/index.ts'
+import type { OciRuntime } from '../oci/oci-runtime.ts'
 import { loadProfile } from '../oci/apparmor.ts'
 import { containerConfig, idsPerSandbox } from '../oci/container-config.ts'
 import type { ContainerLimits, HostTraits } from '../oci/container-config.ts'
@@ -26,17 +27,18 @@ export interface BundleHost {
   names: HostNames
   images: ImageFolder
   pool: DiskPool
-  seeds: Seeds
+  templates: InodeTemplates
   subnet: Subnet
   traits: HostTraits
   hostd: HostTool
+  runtime: OciRuntime
 }
 
 /** The disk of a new sandbox: an empty upper layer, without a limit yet. Overlay wants its work folder on the same file system. */
 export async function makeDisk(host: BundleHost, record: SandboxRecord): Promise<void> {
   const disk = diskOf(record)
   const above = record.layers[0]?.inodeEnd
-  await host.pool.createSubvolume(disk, above === undefined ? undefined : await host.seeds.above(above))
+  await host.pool.createSubvolume(disk, above === undefined ? undefined : await host.templates.above(above))
   const upper = host.pool.path(`${disk}/upper`)
   await Promise.all([mkdir(upper, { mode: 0o755 }), mkdir(host.pool.path(`${disk}/work`), { mode: 0o700 })])
   await chmod(upper, 0o755)
@@ -47,7 +49,7 @@ export function limitDisk(host: BundleHost, record: SandboxRecord, diskMb: numbe
   return host.pool.limit(diskOf(record), diskMb * mebibyte)
 }
 
-/** The folder in `/run` from which runc starts the sandbox. The disk must exist when `mountRoot` is called. */
+/** The folder in `/run` from which the runtime starts the sandbox. The disk must exist when `mountRoot` is called. */
 export async function makeBundle(host: BundleHost, record: SandboxRecord, limits: ContainerLimits): Promise<void> {
   if (host.traits.apparmorProfile !== undefined) await loadProfile()
   await withinRun(writeBundle(host, record, limits))
@@ -58,7 +60,7 @@ async function writeBundle(host: BundleHost, record: SandboxRecord, limits: Cont
   const programs = await images.programs(record)
   const folder = names.sandboxDir(record.id)
   await mkdir(folder, { mode: 0o710 })
-  // runc looks up the root as the sandbox's own root user, and nobody else has business here.
+  // runc looks up the root as the root user of the sandbox; no other id may enter.
   await chown(folder, 0, record.rangeStart)
   await Promise.all(['root', 'run', 'etc'].map((name) => mkdir(`${folder}/${name}`, { mode: 0o755 })))
   const etc = etcFiles(record, subnet)
@@ -77,12 +79,12 @@ async function writeBundle(host: BundleHost, record: SandboxRecord, limits: Cont
   ])
 }
 
-/** The guest has bound its socket: nobody inside, whose ids these are not, puts anything else in its place. */
+/** To be called when the guest has bound its socket: no id of the sandbox can replace it from then on. */
 export async function closeGuestDir(names: HostNames, sandboxId: string): Promise<void> {
   await chown(names.guestDir(sandboxId), 0, 0)
 }
 
-/** The disk of a sandbox is still that of an earlier root, which someone outside the sandbox holds. */
+/** A process outside the sandbox holds an earlier root mount of its disk. */
 export class DiskBusy extends Error {}
 
 /**
@@ -105,8 +107,8 @@ export async function mountRoot(host: BundleHost, record: SandboxRecord): Promis
 }
 
 /**
- * False when the disk is busy: the root of the last run, though unmounted, lives on until its last user has let go of it. On a
- * busy host the kernel does that for a process a moment after its end.
+ * False when the disk is busy: the root of the last run, though unmounted, exists until its last user releases it. On a busy
+ * host the kernel does that for a process a moment after its end.
  */
 async function mounts(hostd: HostTool, command: [string, ...string[]], mayBeBusy: boolean): Promise<boolean> {
   try {

@@ -1,10 +1,10 @@
 import { mkdir, readdir, readFile, writeFile } from 'node:fs/promises'
 import { exists } from '../exists.ts'
 
-/** What the kernel drops or writes back before it ends a process: fields of `memory.stat` (cgroup-v2.rst). */
+/** Fields of `memory.stat` (cgroup-v2.rst): memory that the kernel reclaims before it kills a process. */
 const droppable = ['active_file', 'inactive_file', 'slab_reclaimable']
 
-/** What lets a frozen group go on; `hostd/src/process/freeze.rs` freezes. */
+/** How to thaw a group; `hostd/src/process/freeze.rs` freezes. */
 interface Freezer {
   /** Absolute. */
   file: string

@@ -6,13 +6,6 @@ import { test } from 'node:test'
 import { isServiceError } from '../../errors.ts'
 import { Cgroups } from './cgroups.ts'
 import { CgroupV1, CgroupV2 } from './cgroup-hierarchy.ts'
-import { CommandError } from '../command.ts'
-import { resourcesOf } from '../oci/container-config.ts'
-import { updateContainer } from '../oci/container.ts'
-import { HostNames } from './names.ts'
-
-const mebibyte = 1024 * 1024
-const traits = { filesMax: 1024, swapAccounting: true, ipv6: true }
 
 /** A folder tree that looks like hierarchies; files as given, by their paths in it. */
 async function withTree(files: Record<string, string>, work: (folder: string) => Promise<void>): Promise<void> {
@@ -30,7 +23,7 @@ async function withTree(files: Record<string, string>, work: (folder: string) =>
 
 const stat = 'anon 600\nfile 350\nshmem 50\nactive_file 100\ninactive_file 200\nslab_reclaimable 40\nworkingset_x 7\n'
 
-test('memory that a group of version 2 holds is what the kernel cannot take back; version 1 looks itself', () =>
+test('a memory limit: less than a group of version 2 holds and the kernel cannot reclaim is refused; version 1 checks itself', () =>
   withTree(
     {
       'two/a/memory.current': '1000\n',
@@ -40,9 +33,10 @@ test('memory that a group of version 2 holds is what the kernel cannot take back
     },
     async (folder) => {
       const both = new Cgroups([new CgroupV1(`${folder}/one`), new CgroupV2(`${folder}/two`)])
-      assert.equal(await both.heldBytes('/a'), 660)
-      assert.equal(await both.heldBytes('/missing'), undefined)
-      assert.equal(await new Cgroups([new CgroupV1(`${folder}/one`)]).heldBytes('/a'), undefined)
+      await both.assertMemoryFits('/a', 660)
+      await assert.rejects(both.assertMemoryFits('/a', 659), (error) => isServiceError(error, 'conflict'))
+      await both.assertMemoryFits('/missing', 1)
+      await new Cgroups([new CgroupV1(`${folder}/one`)]).assertMemoryFits('/a', 1)
     },
   ))
 
@@ -129,20 +123,3 @@ test('what is frozen is thawed by the files of each version', () =>
 
 test('a group that has gone is thawed without harm', () =>
   withTree({ 'two/cgroup.controllers': '\n' }, (folder) => new Cgroups([new CgroupV2(`${folder}/two`)]).thaw('/a')))
-
-test('less memory than a sandbox holds is refused before anything is changed', async () => {
-  const dataDir = await mkdtemp(join(tmpdir(), 'atoll-cgroup-'))
-  const names = new HostNames(dataDir)
-  try {
-    const cgroups = { heldBytes: async () => 200 * mebibyte }
-    const update = (memoryMb: number) =>
-      updateContainer(names, cgroups, 'sb', resourcesOf({ memoryMb, cpuCount: 1 }, traits))
-    await assert.rejects(update(199), (error) => isServiceError(error, 'conflict') && error.cause === undefined)
-    // This is as far as it gets without a container.
-    await assert.rejects(update(200), (error) => error instanceof CommandError && error.argv[0] === 'runc')
-  } finally {
-    await rm(dataDir, { recursive: true })
-    // runc makes its folder even for that.
-    await rm(names.runDir, { recursive: true, force: true })
-  }
-})

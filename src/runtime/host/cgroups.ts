@@ -1,11 +1,12 @@
 import { readdir, readFile, rmdir, writeFile } from 'node:fs/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { ServiceError } from '../../errors.ts'
 import { CgroupV1, CgroupV2 } from './cgroup-hierarchy.ts'
 import type { CgroupHierarchy } from './cgroup-hierarchy.ts'
 
 const removeAttempts = 200
 const removePauseMs = 5
-/** Of the processes that the kernel can have, how many the sandboxes of a server have together: the rest is the host's. */
+/** Share of the kernel's processes that all sandboxes of a server may have together; the rest is the host's. */
 const processShare = 0.75
 const root = '/sys/fs/cgroup'
 
@@ -61,11 +62,13 @@ export class Cgroups {
   }
 
   /**
-   * Bytes of memory of a group that the kernel cannot take back, where it would end processes for a limit below that:
-   * version 2 does, version 1 refuses the limit instead. Absent with version 1, or without the group.
+   * Throws `conflict` when a group holds more memory than a new limit. Version 2 would kill its processes for that; version 1
+   * refuses such a limit itself, and is not asked here.
    */
-  heldBytes(group: string): Promise<number | undefined> {
-    return this.#first((hierarchy) => hierarchy.heldBytes(group))
+  async assertMemoryFits(group: string, limitBytes: number): Promise<void> {
+    const heldBytes = await this.#first((hierarchy) => hierarchy.heldBytes(group))
+    if (heldBytes === undefined || heldBytes <= limitBytes) return
+    throw new ServiceError('conflict', 'the processes of the sandbox hold more memory than that')
   }
 
   /** The processes of a group. */
@@ -82,7 +85,7 @@ export class Cgroups {
     return this.#hierarchies.map(({ path }) => `${path}${group}/cgroup.procs`)
   }
 
-  /** Lets go on what someone has frozen, by whichever freezer. Harmless when nothing is. */
+  /** Thaws a group in every freezer. Harmless when it is not frozen. */
   async thaw(group: string): Promise<void> {
     for (const hierarchy of this.#hierarchies) {
       const freezer = await hierarchy.freezer(group)
@@ -90,7 +93,7 @@ export class Cgroups {
     }
   }
 
-  /** Kills what is in a group and in those below it and removes them everywhere. Harmless when there is none. */
+  /** Kills all processes in a group and below it and removes the groups. Harmless when there is none. */
   async remove(group: string): Promise<void> {
     await Promise.all(this.#hierarchies.map(({ path }) => removeTree(`${path}${group}`)))
   }

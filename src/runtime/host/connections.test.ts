@@ -24,9 +24,9 @@ async function connect(): Promise<Socket> {
 test('a freeze tells open connections, and returns when all are closed', async () => {
   const connections = new Connections()
   const socket = await connections.open('sb-1', connect)
-  const told = once(socket, 'freeze')
+  const reported = once(socket, 'freeze')
   const freezing = connections.freeze('sb-1', 'checkpoint')
-  assert.deepEqual(await told, ['checkpoint'])
+  assert.deepEqual(await reported, ['checkpoint'])
   let isFrozen = false
   void freezing.then(() => (isFrozen = true))
   await later()
@@ -43,9 +43,9 @@ test('a dial during a checkpoint waits for its end, and the next freeze knows th
   await later()
   thaw()
   const socket = await dial
-  const told = once(socket, 'freeze')
+  const reported = once(socket, 'freeze')
   const freezing = connections.freeze('sb-1', 'checkpoint')
-  await told
+  await reported
   socket.destroy()
   const thawAgain = await freezing
   thawAgain()

@@ -3,13 +3,13 @@ import { ServiceError } from '../../errors.ts'
 import { freezeGraceMs } from '../../sandbox/ports/runtime-driver.ts'
 import type { FreezeReason } from '../../sandbox/ports/runtime-driver.ts'
 
-/** Of one sandbox. More dials than this do not wait for the end of a checkpoint, they fail. */
+/** Per sandbox. Further dials fail instead of waiting for the end of a checkpoint. */
 const waitingDialsMax = 4_096
 
 /**
  * The connections to one sandbox's guest. Its states:
  *
- *     open ── freeze ──► frozen: what is open ends, what comes waits (checkpoint) or fails (hibernate) ── thaw ──► open
+ *     open ── freeze ──► frozen: open connections end, dials wait (checkpoint) or fail (hibernate) ── thaw ──► open
  */
 class GuestConnections {
   readonly #open = new Set<Socket>()
@@ -18,7 +18,7 @@ class GuestConnections {
   #waiting = 0
   #opening = 0
 
-  /** A dial that waits counts: forgotten, it would open its connection where the next freeze does not look. */
+  /** A waiting dial counts: its connection would otherwise escape the next freeze. */
   get unused(): boolean {
     return this.#open.size === 0 && this.#opening === 0 && this.#frozen === undefined
   }
@@ -43,7 +43,7 @@ class GuestConnections {
         socket.once('close', () => this.#open.delete(socket))
         return socket
       }
-      // The freeze began meanwhile, and nobody has seen this one yet.
+      // A freeze began meanwhile and does not know this socket.
       socket.destroy()
     }
   }
@@ -91,8 +91,8 @@ export class Connections {
   }
 
   /**
-   * Tells the owners of all connections to end them, and ends what is left after the grace time. When it returns there is
-   * none, and none comes until the returned function is called.
+   * Emits `freeze` on all connections, and destroys those that are left after the grace time. When it returns there is no
+   * connection, and none opens until the returned function is called.
    */
   async freeze(id: string, reason: FreezeReason): Promise<() => void> {
     const thaw = await this.#use(id, (guest) => guest.freeze(reason))

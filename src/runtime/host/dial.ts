@@ -10,7 +10,7 @@ const retryPauseMs = 3
 const retryPauseMsMax = 100
 const seedBytes = 64
 
-/** What connects to guests. */
+/** Connects to guests; implemented by hostd. */
 export interface GuestRelay {
   /** Throws an error with the `code` of connect(2), or `RelayUnavailable`, after five seconds at most. */
   connect(path: string): Promise<Socket>
@@ -27,7 +27,7 @@ export async function dialSocket(relay: GuestRelay, path: string, signal?: Abort
       return await connect(relay, path, signal)
     } catch (error) {
       signal?.throwIfAborted()
-      // The guest's queue of connections is full: for a moment, or for good, where nobody inside takes any.
+      // The guest's queue of connections is full: for a moment, or for good when the guest hangs.
       const isFull = (error as NodeJS.ErrnoException).code === 'EAGAIN'
       if ((isFull || error instanceof RelayUnavailable) && Date.now() < until) await sleep(pauseMs)
       else throw new ServiceError('unavailable', 'the sandbox does not answer', { cause: error })
@@ -61,17 +61,17 @@ export async function waitForGuest(
       if (timeUp.aborted) throw new ServiceError('unavailable', 'the guest did not answer in time', { cause: error })
     }
     await sleep(pauseMs)
-    // Slower with time, as one that answers nonsense at once is asked until the time is up.
+    // Back off: a guest that answers nonsense at once is asked until the timeout.
     pauseMs = Math.min(pauseMs * 1.02, retryPauseMsMax)
   }
 }
 
-/** Processes that are started from now on draw other random numbers than those of another restore. */
+/** Gives the guest fresh random bytes, so that processes started from now on differ from those of another restore. */
 export async function reseed(relay: GuestRelay, path: string): Promise<void> {
   await configureGuest((signal) => dialSocket(relay, path, signal), { seed: randomBytes(seedBytes).toString('hex') })
 }
 
-/** An abort waits for the relay's answer, which is a moment away: abandoned before it, a connection would be made after all. */
+/** An abort takes effect after the relay's answer, so that no connection is left open. */
 async function connect(relay: GuestRelay, path: string, signal?: AbortSignal): Promise<Socket> {
   signal?.throwIfAborted()
   const socket = await relay.connect(path)

@@ -72,13 +72,13 @@ test('a name leads into the image folder, and one that could lead elsewhere is n
 test('an image that is not there is named with its folder', async (t) => {
   const { images, folder } = await makeImages(t)
   await folder.assertPresent({ base: 'base-1', guest: 'guest-1' })
-  const told = (pattern: RegExp) => (error: unknown) =>
+  const reported = (pattern: RegExp) => (error: unknown) =>
     isServiceError(error, 'unavailable') && pattern.test(error.message)
   const missing = folder.assertPresent({ base: 'base-1', guest: 'guest-1', agent: 'agent-2' })
-  await assert.rejects(missing, told(new RegExp(`image agent-2 is not in ${images}: `)))
+  await assert.rejects(missing, reported(new RegExp(`image agent-2 is not in ${images}: `)))
   await assert.rejects(
     folder.assertPresent({ base: '/gone/rootfs', guest: 'guest-1' }),
-    told(/no image at \/gone\/rootfs: /),
+    reported(/no image at \/gone\/rootfs: /),
   )
 })
 

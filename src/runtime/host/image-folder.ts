@@ -1,11 +1,12 @@
 import { access, realpath } from 'node:fs/promises'
 import { basename, dirname, normalize } from 'node:path'
 import { ServiceError } from '../../errors.ts'
+import { defined } from '../../lib/defined.ts'
 import type { Inventory } from './inventory.ts'
 import type { CheckpointRecord, SandboxRecord } from './records.ts'
 
 const namePattern = /^[a-z0-9][a-z0-9._-]{0,63}$/
-/** What of an image is mounted. */
+/** The part of an image that is mounted. */
 const insides = { base: 'rootfs', guest: 'guest', agent: '' } as const
 type Kind = keyof typeof insides
 
@@ -19,7 +20,7 @@ export interface Images {
   agent?: string
 }
 
-/** Whether a record may name an image so. A name leads nowhere but into the image folder. */
+/** Whether a value is a legal image reference. A name cannot lead out of the image folder. */
 export function isImageReference(value: unknown): value is string {
   if (typeof value !== 'string') return false
   return value.startsWith('/') ? normalize(value) === value : namePattern.test(value)
@@ -45,7 +46,7 @@ export class ImageFolder {
     ])
     if (base === undefined) throw new ServiceError('not_found', `there is no image ${JSON.stringify(image)}`)
     if (guest === undefined) throw new ServiceError('unavailable', `no guest in ${this.path}: run npm run setup`)
-    return { base, guest, ...(agent === undefined ? {} : { agent }) }
+    return { base, guest, ...defined({ agent }) }
   }
 
   /** The absolute path of what is mounted of an image that a record names. */
@@ -54,8 +55,8 @@ export class ImageFolder {
   }
 
   /**
-   * The same for the programs of a sandbox, without links: CRIU mounts them as the sandbox's own root, who may not look into all
-   * folders on the way.
+   * The same for the programs of a sandbox, without links: CRIU mounts them as the sandbox's own root user, which may not enter
+   * all folders on the way.
    */
   async programs({ guest, agent }: Omit<Images, 'base'>): Promise<Omit<Images, 'base'>> {
     const real = (reference: string, kind: Kind) => realpath(this.pathOf(reference, kind))
@@ -64,13 +65,13 @@ export class ImageFolder {
 
   /** Throws `unavailable` with the name of an image that is not there. */
   async assertPresent({ base, guest, agent }: Images): Promise<void> {
-    const named = { base, guest, ...(agent === undefined ? {} : { agent }) }
+    const named = { base, guest, ...defined({ agent }) }
     for (const [kind, reference] of Object.entries(named)) {
       if (await isThere(this.pathOf(reference, kind as Kind))) continue
-      const told = reference.startsWith('/')
+      const reported = reference.startsWith('/')
         ? `there is no image at ${reference}: put it back`
         : `image ${reference} is not in ${this.path}: put it back, or copy it from a machine that has it`
-      throw new ServiceError('unavailable', told)
+      throw new ServiceError('unavailable', reported)
     }
   }
 
@@ -93,9 +94,8 @@ export class ImageFolder {
 }
 
 /**
- * Puts names in the place of paths in records of earlier versions, so that the data directory can be used with another image
- * folder. What cannot be changed now is logged and stays as it is, which works. `settle` is done first with each sandbox whose
- * record changes.
+ * Replaces paths by names in records of earlier versions, so that the data directory can be used with another image folder. A
+ * failure is logged and leaves the path, which works. `settle` is called before the record of a sandbox changes.
  */
 export async function nameImages(
   { sandboxes, checkpoints }: Pick<Inventory, 'sandboxes' | 'checkpoints'>,
@@ -128,7 +128,7 @@ export async function nameImages(
   }
 }
 
-/** The program of the host, by the link that setup keeps. */
+/** The program `atoll-hostd`, by the link that setup maintains. */
 export function hostToolIn(imageDir: string): string {
   return `${imageDir}/hostd/atoll-hostd`
 }

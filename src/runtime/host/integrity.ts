@@ -4,7 +4,7 @@ import type { SandboxSpec } from '../../sandbox/ports/runtime-driver.ts'
 import { imagesBytes } from '../criu/image-files.ts'
 import { assertProcessorFits } from '../criu/processor.ts'
 import type { DiskPool } from '../disk/index.ts'
-import { bootId } from '../boot.ts'
+import { bootId } from './process.ts'
 import { layerOf } from './bundle.ts'
 import type { CheckpointRecord, SandboxRecord, SavedMemory } from './records.ts'
 
@@ -33,11 +33,11 @@ export async function hasMemory(pool: Pick<DiskPool, 'path'>, memory: SavedMemor
 }
 
 /**
- * Looks for what would make a start from a checkpoint fail, as far as that can be seen before it. Throws `not_found` when
- * its disk is not whole, `full_checkpoint_unavailable` when its memory is not, or is of another processor, `conflict` when that
- * is too large for the sandbox. `criu` is the program that restores it.
+ * Checks all that would make a start from a checkpoint fail and can be seen before it. Throws `not_found` when its disk is not
+ * whole, `full_checkpoint_unavailable` when its memory is not, or comes from another processor, `conflict` when the memory is
+ * too large for the sandbox. `criu` is the program that restores it.
  */
-export async function demandStartable(
+export async function assertStartable(
   pool: DiskPool,
   checkpoint: CheckpointRecord,
   { memoryMb }: Pick<SandboxSpec, 'memoryMb'>,
@@ -59,7 +59,7 @@ export async function demandStartable(
   }
 }
 
-/** What processes hold that come back from these images. */
+/** Bytes of memory that the processes of these images hold. */
 async function pagesBytes(folder: string): Promise<number> {
   const names = (await readdir(folder)).filter((name) => pagesFile.test(name))
   const sizes = await Promise.all(names.map(async (name) => (await stat(`${folder}/${name}`)).size))

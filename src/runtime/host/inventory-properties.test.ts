@@ -11,7 +11,7 @@ import type { HostTool } from '../hostd/index.ts'
 import { layerOf } from './bundle.ts'
 import { checkpointMemory, Inventory, savedMemory } from './inventory.ts'
 import type { HostNames } from './names.ts'
-import { standsOn } from './records.ts'
+import { basedOn } from './records.ts'
 import type { CheckpointRecord, SandboxRecord } from './records.ts'
 
 const slots = 6
@@ -76,7 +76,7 @@ class World {
 
   /** Whether nothing keeps what is unused from being removed: no record that nobody can read, and nothing stuck. */
   get isClear(): boolean {
-    return !this.inventory.quarantine.isBlind && this.#stuck.size === 0
+    return !this.inventory.quarantine.hasUnreadable && this.#stuck.size === 0
   }
 
   /** Addresses and ranges that are taken. */
@@ -108,7 +108,7 @@ class World {
       case 'restore': {
         if (sandbox === undefined || checkpoint === undefined) break
         const release = inventory.hold(sandbox)
-        await sandboxes.put({ ...sandbox, ...standsOn(checkpoint, sandbox, 'boot') })
+        await sandboxes.put({ ...sandbox, ...basedOn(checkpoint, sandbox, 'boot') })
         // It fails now and then.
         if (one % 2 === 0) await sandboxes.put(sandbox)
         release()
@@ -174,7 +174,7 @@ class World {
         // Where the new record would be written first.
         const inTheWay = `${sandboxes.file(sandbox.id)}.new`
         await mkdir(inTheWay)
-        const standing = checkpoint === undefined ? { layers: [] } : standsOn(checkpoint, sandbox, 'boot')
+        const standing = checkpoint === undefined ? { layers: [] } : basedOn(checkpoint, sandbox, 'boot')
         const put = assert.rejects(sandboxes.put({ ...sandbox, ...standing }), { code: 'EISDIR' })
         await inventory.removeUnused()
         await put
@@ -230,7 +230,7 @@ class World {
     }
     assert.ok(!taken.slots.has(claimed.slot) && !taken.ranges.has(claimed.rangeStart))
     const images = { base: '/', guest: '/' }
-    const stands = from === undefined ? { ...images, layers: [] } : standsOn(from, images, 'boot')
+    const stands = from === undefined ? { ...images, layers: [] } : basedOn(from, images, 'boot')
     await inventory.sandboxes.put({ id: this.#freshId('sb'), ...claimed, ...stands })
   }
 
@@ -290,7 +290,7 @@ test('nothing goes that a record names, and all goes that none does, whatever ha
             `${step.kind} removed what a record names`,
           )
           for (const path of [...before, ...after].filter((found) => found.startsWith('layers/'))) {
-            assert.equal(world.inventory.isStoodOn(path.slice('layers/'.length)), needed.has(path))
+            assert.equal(world.inventory.isReferenced(path.slice('layers/'.length)), needed.has(path))
           }
         }
         await world.settle()

@@ -87,7 +87,7 @@ test('what is removed, claimed or asked for is not looked for in all that there 
     const own = { id: 'sb-1', ...inventory.claim(), base: '/', guest: '/', layers: layersOf(manyRecords) }
     inventory.sandboxes.adopt(own)
     looks = 0
-    assert.equal(inventory.isStoodOn(`cp-${manyRecords}`), true)
+    assert.equal(inventory.isReferenced(`cp-${manyRecords}`), true)
     await inventory.sandboxes.remove('sb-1')
     await inventory.removeUnused()
     inventory.claim()

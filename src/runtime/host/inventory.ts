@@ -5,7 +5,7 @@ import type { DiskPool } from '../disk/index.ts'
 import { exists } from '../exists.ts'
 import type { HostTool } from '../hostd/index.ts'
 import { diskOf, layerOf } from './bundle.ts'
-import { Claims } from './allocator.ts'
+import { Allocator } from './allocator.ts'
 import { idsPerSandbox } from '../oci/container-config.ts'
 import type { HostNames } from './names.ts'
 import { Quarantine, sandboxOfDisk } from './quarantine.ts'
@@ -13,7 +13,7 @@ import type { QuarantineItem } from './quarantine.ts'
 import { readCheckpointRecord, readSandboxRecord, Records } from './records.ts'
 import type { CheckpointRecord, SandboxRecord } from './records.ts'
 import { References } from './references.ts'
-import { removeFolders } from './remove-folder.ts'
+import { removeFolders } from './cleanup.ts'
 
 /** Ids of the host from here on belong to sandboxes; distributions give users' ranges below. */
 const idRangeFirst = 1_000_000_000
@@ -24,7 +24,7 @@ export function checkpointMemory(checkpointId: string): string {
   return `memory/checkpoints/${checkpointId}`
 }
 
-/** Another folder each time: that of the last one may still be on its way out. */
+/** A new folder each time: the removal of the last one may still be under way. */
 export function savedMemory(sandboxId: string): string {
   return `memory/saved/${sandboxId}.${randomBytes(4).toString('hex')}`
 }
@@ -38,7 +38,7 @@ export interface InventoryOptions {
   log: (message: string) => void
 }
 
-/** What exists and what it holds: records, in force and in quarantine, id ranges, address slots, layers. */
+/** All records, in force and in quarantine, and what they own: id ranges, address slots, layers, memory. */
 export class Inventory {
   readonly sandboxes: Records<SandboxRecord>
   readonly checkpoints: Records<CheckpointRecord>
@@ -47,13 +47,13 @@ export class Inventory {
   readonly #hostd: HostTool
   readonly #pool: DiskPool
   readonly #log: (message: string) => void
-  readonly #ranges: Claims
-  readonly #slots: Claims
-  /** Records that are not to be had yet or any more, but whose disk and memory may still be wanted. */
+  readonly #ranges: Allocator
+  readonly #slots: Allocator
+  /** Records that are not in force (yet, or any more), but whose disk and memory must stay. */
   readonly #held = new Set<{ record: SandboxRecord }>()
   /** Snapshots that no record names yet. */
   readonly #pendingLayers = new Set<string>()
-  /** What is on its way out, by its path. */
+  /** Removals under way, by path. */
   readonly #removing = new Map<string, Promise<void>>()
 
   constructor({ names, hostd, pool, slots, log }: InventoryOptions) {
@@ -68,8 +68,8 @@ export class Inventory {
     this.#pool = pool
     this.#log = log
     // Servers with other data directories begin elsewhere, so that their ranges seldom meet.
-    this.#ranges = new Claims('user ids for sandboxes and checkpoints', idRangeCount, parseInt(names.hash, 16))
-    this.#slots = new Claims('addresses of sandboxes (ATOLL_SUBNET)', slots, 0)
+    this.#ranges = new Allocator('user ids for sandboxes and checkpoints', idRangeCount, parseInt(names.hash, 16))
+    this.#slots = new Allocator('addresses of sandboxes (ATOLL_SUBNET)', slots, 0)
   }
 
   /** Reads all records and changes nothing. Returns those in force that cannot be read. */
@@ -96,12 +96,12 @@ export class Inventory {
   }
 
   /**
-   * A range and a place that nobody has. The caller puts its record before it waits for anything. Ranges of layers count:
-   * no later sandbox may own files of a checkpoint. Throws `no_capacity`.
+   * An id range and an address slot that are free. The caller puts its record before it awaits anything. Ranges of layers
+   * count as taken: no later sandbox may own files of a checkpoint. Throws `no_capacity`.
    */
   claim(): { rangeStart: number; slot: number } {
     const { slots, ranges } = this.#references
-    // Place 0 of the subnet is the gateway's.
+    // Slot 0 of the subnet is the gateway's.
     const slotOf = (number: number) => 1 + number
     const rangeOf = (number: number) => idRangeFirst + number * idsPerSandbox
     const slot = slotOf(this.#slots.take({ has: (number) => slots.has(slotOf(number)) }))
@@ -113,7 +113,7 @@ export class Inventory {
     return this.quarantine.has('sandbox', id) ? { disk: await this.nextDisk({ id }) } : {}
   }
 
-  /** A name that no disk has, for one that takes the place of the sandbox's own. */
+  /** An unused name, for a disk that replaces the sandbox's own. */
   async nextDisk({ id, disk }: Pick<SandboxRecord, 'id' | 'disk'>): Promise<string> {
     const taken = new Set(await this.#pool.list('sandboxes'))
     let number = Number(disk?.slice(id.length + 1) ?? 0) + 1
@@ -121,7 +121,7 @@ export class Inventory {
     return `${id}.${number}`
   }
 
-  /** Whether a disk of the pool stays: it is that of a record, or carries an id that is in quarantine, `but` one item there. */
+  /** Whether a disk of the pool must stay: a record names it, or its id is in quarantine (item `but` not counted). */
   keepsDisk(name: string, but?: QuarantineItem): boolean {
     const id = sandboxOfDisk(name)
     if (this.quarantine.has('sandbox', id, but)) return true
@@ -130,7 +130,7 @@ export class Inventory {
     return [...this.#held].some((held) => diskOf(held.record) === `sandboxes/${name}`)
   }
 
-  /** Takes a record out of force, or what there is without one, into quarantine. What it stands on stays. */
+  /** Moves a record, or a disk or layer without one, to quarantine. All that it references stays. */
   async moveToQuarantine(what: Quarantined): Promise<void> {
     const records = what.kind === 'sandbox' ? this.sandboxes : this.checkpoints
     const file = what.reason === 'unrecorded' ? undefined : records.file(what.id)
@@ -138,7 +138,7 @@ export class Inventory {
     records.release(what.id)
   }
 
-  /** Returns the record of an item that can be put in force again. Throws `conflict` with the reason why it cannot. */
+  /** Returns the record of an item that can be put in force again. Throws `conflict` with the reason otherwise. */
   async recordToTakeBack({ kind, id, file, record }: QuarantineItem): Promise<SandboxRecord | CheckpointRecord> {
     if (record === undefined) throw new ServiceError('conflict', `the record in ${file} cannot be read`)
     const records = kind === 'sandbox' ? this.sandboxes : this.checkpoints
@@ -164,7 +164,7 @@ export class Inventory {
     }
   }
 
-  /** Removes an item with its disks. The layers and the memory that it stood on go with the next `removeUnused`. */
+  /** Removes an item with its disks. Layers and memory that it referenced go with the next `removeUnused`. */
   async removeFromQuarantine(item: QuarantineItem): Promise<void> {
     const names = item.kind === 'sandbox' ? await this.#pool.list('sandboxes') : []
     for (const name of names) {
@@ -174,7 +174,24 @@ export class Inventory {
     await this.quarantine.remove(item)
   }
 
-  /** Runs `make`, which makes a layer and the checkpoint's record; if it fails neither is left. Throws `conflict`. */
+  /** Removes for good what has lain in quarantine for `keptMs`. Never throws: what cannot be removed is logged and stays for the next call. */
+  async removeExpired(keptMs: number | undefined): Promise<void> {
+    if (keptMs === undefined) return
+    const until = Date.now() - keptMs
+    const expired = this.quarantine.items.filter(({ since }) => since.getTime() <= until)
+    for (const item of expired) {
+      const { kind, id, since } = item
+      try {
+        await this.removeFromQuarantine(item)
+        this.#log(`${kind} ${id}, in quarantine since ${since.toISOString()}, is removed`)
+      } catch (error) {
+        this.#log(`${kind} ${id} cannot be removed from quarantine now: ${String(error)}`)
+      }
+    }
+    if (expired.length > 0) await this.removeUnused()
+  }
+
+  /** Runs `make`, which makes a layer and returns the checkpoint's record; a failure leaves neither. Throws `conflict`. */
   async addCheckpoint(checkpointId: string, make: () => Promise<CheckpointRecord>): Promise<CheckpointRecord> {
     if (this.checkpoints.get(checkpointId) !== undefined || this.#pendingLayers.has(checkpointId)) {
       throw new ServiceError('conflict', `checkpoint ${checkpointId} exists`)
@@ -182,8 +199,8 @@ export class Inventory {
     if (this.quarantine.has('checkpoint', checkpointId)) {
       throw new ServiceError('conflict', `checkpoint ${checkpointId} is in quarantine`)
     }
-    if (this.isStoodOn(checkpointId)) {
-      throw new ServiceError('conflict', `checkpoint ${checkpointId} was removed and sandboxes still stand on it`)
+    if (this.isReferenced(checkpointId)) {
+      throw new ServiceError('conflict', `checkpoint ${checkpointId} was removed and sandboxes are still based on it`)
     }
     this.#pendingLayers.add(checkpointId)
     const made = [layerOf(checkpointId), checkpointMemory(checkpointId)]
@@ -205,11 +222,11 @@ export class Inventory {
   }
 
   /** Whether any record names the layer of a checkpoint. */
-  isStoodOn(checkpointId: string): boolean {
+  isReferenced(checkpointId: string): boolean {
     return this.#references.has(layerOf(checkpointId))
   }
 
-  /** What a sandbox stands on stays until the returned function is called, whatever becomes of its record. */
+  /** Keeps all that a sandbox references until the returned function is called, whatever becomes of its record. */
   hold(record: SandboxRecord): () => void {
     // One record may be held more than once.
     const held = { record }
@@ -221,15 +238,14 @@ export class Inventory {
   }
 
   /**
-   * Of what was let go of since `open` and is still there, all that nobody stands on: a layer, or a saved memory, stays while a
-   * checkpoint or a sandbox needs it, and every layer while a record in quarantine cannot be read. Never throws: what cannot be
-   * removed is logged, keeps nothing else from it, and is tried again by the next call.
+   * Removes layers and saved memory whose last reference went since `open`. Every layer stays while a record in quarantine
+   * cannot be read. Never throws: a failed removal is logged, stops no other, and is tried again by the next call.
    */
   async removeUnused(): Promise<void> {
     for (const path of this.#references.unused) await this.#removeOnce(path)
   }
 
-  /** The same for all that is there, once everything has been loaded. */
+  /** The same for all that lies in the pool, once all records have been loaded. */
   async removeAllUnused(): Promise<void> {
     for (const folder of ['layers', 'memory/checkpoints', 'memory/saved']) {
       for (const name of await this.#list(folder)) this.#references.found(`${folder}/${name}`)
@@ -237,7 +253,7 @@ export class Inventory {
     await this.removeUnused()
   }
 
-  /** Whoever asks for it a second time waits for the first. */
+  /** A second call for the same path waits for the first. */
   async #removeOnce(path: string): Promise<void> {
     const begun = this.#removing.get(path)
     if (begun !== undefined || !this.#isUnused(path)) return begun
@@ -251,7 +267,7 @@ export class Inventory {
     const isLayer = path === layerOf(name)
     const isPending = this.#pendingLayers.has(name) && (isLayer || path === checkpointMemory(name))
     const { quarantine } = this
-    const mayBeQuarantined = isLayer ? quarantine.isBlind : quarantine.ownsName(name)
+    const mayBeQuarantined = isLayer ? quarantine.hasUnreadable : quarantine.ownsName(name)
     return !isPending && !mayBeQuarantined && !this.#references.has(path)
   }
 
@@ -267,7 +283,7 @@ export class Inventory {
 
   async #list(folder: string): Promise<string[]> {
     return this.#pool.list(folder).catch((error: unknown) => {
-      this.#log(`what is unused in ${folder} cannot be looked for now: ${String(error)}`)
+      this.#log(`unused entries of ${folder} cannot be listed now: ${String(error)}`)
       return []
     })
   }

@@ -3,9 +3,9 @@ import { test } from 'node:test'
 import { setImmediate as later } from 'node:timers/promises'
 import { RelayUnavailable } from '../hostd/index.ts'
 import { Connections } from './connections.ts'
-import { askGuest, GuestChecks, guestPatience } from './liveness.ts'
+import { probeGuest, Liveness, livenessTimes } from './liveness.ts'
 import type { Answer } from './liveness.ts'
-import type { Parts } from './context.ts'
+import type { DriverContext } from './context.ts'
 import type { ProcessIdentity } from './process.ts'
 
 /** One sandbox whose guest answers what the test says; each question takes as long as it says. */
@@ -13,15 +13,15 @@ function makeChecks() {
   const runs = new Map<string, ProcessIdentity>([['sb-1', { pid: 10, startTicks: 1 }]])
   const world = { nowMs: 1_000, answer: 'heard' as Answer, tookMs: 0, questions: 0 }
   const givenUp: ProcessIdentity[] = []
-  const checks = new GuestChecks({
-    patience: guestPatience,
+  const checks = new Liveness({
+    times: livenessTimes,
     runs: () => runs,
-    ask: async () => {
+    probe: async () => {
       world.questions += 1
       world.nowMs += world.tookMs
       return world.answer
     },
-    giveUp: (_, run) => givenUp.push(run),
+    declareDead: (_, run) => givenUp.push(run),
     now: () => world.nowMs,
   })
   /** Looks ten times a second for so long, as the clock of the test has it. */
@@ -36,7 +36,7 @@ function makeChecks() {
 
 test('a guest that answers is asked once in each interval', async () => {
   const { world, givenUp, pass } = makeChecks()
-  await pass(10 * guestPatience.intervalMs)
+  await pass(10 * livenessTimes.intervalMs)
   assert.ok(world.questions === 10 || world.questions === 9, String(world.questions))
   assert.deepEqual(givenUp, [])
 })
@@ -44,22 +44,22 @@ test('a guest that answers is asked once in each interval', async () => {
 test('a guest that refuses every connection is given up after the time of silence, and not before', async () => {
   const { world, givenUp, checks, pass, runs } = makeChecks()
   world.answer = 'silent'
-  checks.suspect('sb-1')
-  await pass(guestPatience.silenceMs - 1_000)
+  checks.probeNow('sb-1')
+  await pass(livenessTimes.silenceMs - 1_000)
   assert.deepEqual(givenUp, [])
-  assert.ok(world.questions >= guestPatience.questionsMin)
-  await pass(guestPatience.pauseMs + 1_000)
+  assert.ok(world.questions >= livenessTimes.probesMin)
+  await pass(livenessTimes.pauseMs + 1_000)
   assert.deepEqual(givenUp[0], runs.get('sb-1'))
 })
 
 test('a guest that leaves each question without an answer is given up after as many as it takes', async () => {
   const { world, givenUp, checks, pass } = makeChecks()
-  Object.assign(world, { answer: 'silent', tookMs: guestPatience.answerMs })
-  checks.suspect('sb-1')
-  await pass(guestPatience.silenceMs - 1_000)
-  assert.ok(world.questions <= guestPatience.questionsMin)
+  Object.assign(world, { answer: 'silent', tookMs: livenessTimes.answerMs })
+  checks.probeNow('sb-1')
+  await pass(livenessTimes.silenceMs - 1_000)
+  assert.ok(world.questions <= livenessTimes.probesMin)
   while (givenUp.length === 0) await pass(100)
-  assert.equal(world.questions, guestPatience.questionsMin)
+  assert.equal(world.questions, livenessTimes.probesMin)
 })
 
 test('one answer makes good all silence before it', async () => {
@@ -67,32 +67,32 @@ test('one answer makes good all silence before it', async () => {
   const run = runs.get('sb-1') as ProcessIdentity
   for (let round = 0; round < 5; round += 1) {
     world.answer = 'silent'
-    checks.suspect('sb-1')
-    await pass(guestPatience.silenceMs - 1_000)
+    checks.probeNow('sb-1')
+    await pass(livenessTimes.silenceMs - 1_000)
     world.answer = 'heard'
-    await pass(guestPatience.pauseMs + 100)
+    await pass(livenessTimes.pauseMs + 100)
   }
   assert.deepEqual(givenUp, [])
-  assert.equal(checks.isGivenUp('sb-1', run), false)
+  assert.equal(checks.isDead('sb-1', run), false)
 })
 
 test('a server that stood still for long gives up nobody for that', async () => {
   const { world, givenUp, checks, pass } = makeChecks()
   world.answer = 'silent'
-  world.tookMs = 10 * guestPatience.silenceMs
-  checks.suspect('sb-1')
+  world.tookMs = 10 * livenessTimes.silenceMs
+  checks.probeNow('sb-1')
   await pass(100)
   assert.equal(world.questions, 1)
   Object.assign(world, { answer: 'heard', tookMs: 0 })
-  await pass(guestPatience.intervalMs)
+  await pass(livenessTimes.intervalMs)
   assert.deepEqual(givenUp, [])
 })
 
 test('while a sandbox is worked on its guest owes no answer', async () => {
   const { world, givenUp, checks, pass } = makeChecks()
   world.answer = 'unknown'
-  checks.suspect('sb-1')
-  await pass(10 * guestPatience.silenceMs)
+  checks.probeNow('sb-1')
+  await pass(10 * livenessTimes.silenceMs)
   assert.ok(world.questions > 10)
   assert.deepEqual(givenUp, [])
 })
@@ -100,15 +100,15 @@ test('while a sandbox is worked on its guest owes no answer', async () => {
 test('the silence of one run does not count for the next', async () => {
   const { world, givenUp, checks, pass, runs } = makeChecks()
   world.answer = 'silent'
-  checks.suspect('sb-1')
-  await pass(guestPatience.silenceMs - 1_000)
+  checks.probeNow('sb-1')
+  await pass(livenessTimes.silenceMs - 1_000)
   runs.set('sb-1', { pid: 11, startTicks: 2 })
-  checks.suspect('sb-1')
-  await pass(guestPatience.silenceMs - 1_000)
+  checks.probeNow('sb-1')
+  await pass(livenessTimes.silenceMs - 1_000)
   assert.deepEqual(givenUp, [])
   runs.delete('sb-1')
   const { questions } = world
-  await pass(guestPatience.silenceMs)
+  await pass(livenessTimes.silenceMs)
   assert.equal(world.questions, questions, 'what does not run is not asked')
 })
 
@@ -118,20 +118,20 @@ test('a guest that the question did not reach is not silent: hostd is away, or w
     starts: 1,
     connect: (_path: string): Promise<never> => Promise.reject(new Error('no such guest')),
   }
-  const parts = {
+  const context = {
     names: { guestSocket: (id: string) => id },
     hostd,
-    turns: { isBusy: () => false },
+    locks: { isLocked: () => false },
     connections: new Connections(),
-  } as unknown as Parts
-  assert.equal(await askGuest(parts, 'sb-1', 100), 'silent')
+  } as unknown as DriverContext
+  assert.equal(await probeGuest(context, 'sb-1', 100), 'silent')
   hostd.connect = () => Promise.reject(new RelayUnavailable())
   hostd.isServing = false
-  assert.equal(await askGuest(parts, 'sb-1', 100), 'unknown')
+  assert.equal(await probeGuest(context, 'sb-1', 100), 'unknown')
   hostd.isServing = true
   hostd.connect = async () => {
     hostd.starts += 1
     throw new Error('it ended')
   }
-  assert.equal(await askGuest(parts, 'sb-1', 100), 'unknown')
+  assert.equal(await probeGuest(context, 'sb-1', 100), 'unknown')
 })

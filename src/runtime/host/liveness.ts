@@ -3,48 +3,48 @@ import { isServiceError } from '../../errors.ts'
 import { createGuest } from '../guest-client/index.ts'
 import { RelayUnavailable } from '../hostd/index.ts'
 import { dialSocket } from './dial.ts'
-import type { Parts } from './context.ts'
+import type { DriverContext } from './context.ts'
 import type { ProcessIdentity } from './process.ts'
 
-/** How long guests may leave the driver without an answer. */
-export interface GuestPatience {
-  /** How often each is asked while it answers. */
+/** When guests are probed, and when they are declared dead. */
+export interface LivenessTimes {
+  /** Interval of probes of a guest that answers. */
   intervalMs: number
-  /** The longest wait for one answer. */
+  /** Timeout of one probe. */
   answerMs: number
-  /** From a question without an answer to the next. */
+  /** From a probe without an answer to the next. */
   pauseMs: number
-  /** One is given up that has left all questions of so long a time without an answer, … */
+  /** A guest is dead when it has answered no probe for this long, … */
   silenceMs: number
-  /** … and at least so many: a host that stood still itself, or was asleep, has not waited. */
-  questionsMin: number
+  /** … and at least this many: a host that was suspended itself has not waited. */
+  probesMin: number
 }
 
-/** Longer than any load keeps a guest from its one line: it needs a few milliseconds of its sandbox's share. */
-export const guestPatience: GuestPatience = {
+/** Longer than any load delays the one line of a guest, which takes a few milliseconds of its sandbox's CPU share. */
+export const livenessTimes: LivenessTimes = {
   intervalMs: 30_000,
   answerMs: 20_000,
   pauseMs: 5_000,
   silenceMs: 60_000,
-  questionsMin: 3,
+  probesMin: 3,
 }
 
-/** So many guests that do not answer hold up no question to others. */
-const questionsAtOnce = 64
+/** Up to this many silent guests delay no probe of another. */
+const probesAtOnce = 64
 
 /**
- * `unknown` when the sandbox was worked on meanwhile, since what is frozen cannot answer, or when the question may not have
+ * `unknown` when other work held the sandbox meanwhile, since a frozen guest cannot answer, or when the probe may not have
  * reached it.
  */
 export type Answer = 'heard' | 'silent' | 'unknown'
 
-export interface GuestChecksOptions {
-  patience: GuestPatience
+export interface LivenessOptions {
+  times: LivenessTimes
   /** The sandboxes that run, by id; a later run of the same sandbox has another identity. */
   runs: () => ReadonlyMap<string, ProcessIdentity>
-  ask: (id: string, answerMs: number) => Promise<Answer>
-  /** Called when a guest is given up; once more after the next questions if it still runs then. */
-  giveUp: (id: string, run: ProcessIdentity) => void
+  probe: (id: string, answerMs: number) => Promise<Answer>
+  /** Called for a dead guest, and again after the next probe if it still runs then. */
+  declareDead: (id: string, run: ProcessIdentity) => void
   now?: () => number
 }
 
@@ -52,72 +52,72 @@ interface Check {
   run: ProcessIdentity
   askAtMs: number
   isAsking: boolean
-  /** When the first of the questions without an answer was put. */
+  /** Time of the first probe since the last answer. */
   silentSinceMs: number | undefined
   unanswered: number
 }
 
 /**
- * Asks the guests of all running sandboxes, now and then and on suspicion, whether they are there. For each run of one:
+ * Probes the guests of all running sandboxes, at intervals and on request. States of each run:
  *
  *     heard ── no answer ──► silent ── any answer ──► heard
- *                              └── silenceMs and questionsMin ──► given up
+ *                              └── silenceMs and probesMin ──► dead
  *
- * A guest that answers anything is there, were it nonsense.
+ * Any answer counts, nonsense too.
  */
-export class GuestChecks {
-  readonly #options: GuestChecksOptions
-  readonly #checks = new Map<string, Check>()
-  readonly #semaphore = new Semaphore({ permits: questionsAtOnce })
+export class Liveness {
+  readonly #options: LivenessOptions
+  readonly #liveness = new Map<string, Check>()
+  readonly #semaphore = new Semaphore({ permits: probesAtOnce })
   readonly #now: () => number
 
-  constructor(options: GuestChecksOptions) {
+  constructor(options: LivenessOptions) {
     this.#options = options
     this.#now = options.now ?? (() => performance.now())
   }
 
-  /** Asks those whose time has come; to be called many times a second. */
+  /** Probes the guests that are due; to be called many times a second. */
   look(): void {
     const runs = this.#options.runs()
-    for (const id of this.#checks.keys()) if (!runs.has(id)) this.#checks.delete(id)
+    for (const id of this.#liveness.keys()) if (!runs.has(id)) this.#liveness.delete(id)
     for (const [id, run] of runs) {
       const check = this.#checkOf(id, run)
-      if (!check.isAsking && check.askAtMs <= this.#now()) void this.#ask(id, check)
+      if (!check.isAsking && check.askAtMs <= this.#now()) void this.#probe(id, check)
     }
   }
 
-  /** Something makes it look as if this one did not answer: the next look asks. */
-  suspect(id: string): void {
+  /** Has the next look probe this guest. */
+  probeNow(id: string): void {
     const run = this.#options.runs().get(id)
     if (run === undefined) return
     const check = this.#checkOf(id, run)
     if (check.silentSinceMs === undefined) check.askAtMs = this.#now()
   }
 
-  /** Whether all that makes a guest be given up is true of it now. */
-  isGivenUp(id: string, run: ProcessIdentity): boolean {
-    const { silenceMs, questionsMin } = this.#options.patience
-    const check = this.#checks.get(id)
+  /** Whether this run of a guest is dead now. */
+  isDead(id: string, run: ProcessIdentity): boolean {
+    const { silenceMs, probesMin } = this.#options.times
+    const check = this.#liveness.get(id)
     if (check?.run !== run || check.silentSinceMs === undefined) return false
-    return check.unanswered >= questionsMin && this.#now() - check.silentSinceMs >= silenceMs
+    return check.unanswered >= probesMin && this.#now() - check.silentSinceMs >= silenceMs
   }
 
   #checkOf(id: string, run: ProcessIdentity): Check {
-    const known = this.#checks.get(id)
+    const known = this.#liveness.get(id)
     if (known?.run === run) return known
-    // Spread, so that sandboxes which started together are not asked together for ever.
-    const askAtMs = this.#now() + Math.random() * this.#options.patience.intervalMs
+    // Spread, so that guests that started together are not probed together for ever.
+    const askAtMs = this.#now() + Math.random() * this.#options.times.intervalMs
     const check: Check = { run, askAtMs, isAsking: false, silentSinceMs: undefined, unanswered: 0 }
-    this.#checks.set(id, check)
+    this.#liveness.set(id, check)
     return check
   }
 
-  async #ask(id: string, check: Check): Promise<void> {
-    const { patience, ask, giveUp } = this.#options
+  async #probe(id: string, check: Check): Promise<void> {
+    const { times, probe, declareDead } = this.#options
     check.isAsking = true
     await this.#semaphore.use(async () => {
       const askedAtMs = this.#now()
-      const answer = await ask(id, patience.answerMs)
+      const answer = await probe(id, times.answerMs)
       if (answer === 'heard') {
         check.silentSinceMs = undefined
         check.unanswered = 0
@@ -125,17 +125,17 @@ export class GuestChecks {
         check.silentSinceMs ??= askedAtMs
         check.unanswered += 1
       }
-      check.askAtMs = this.#now() + (answer === 'heard' ? patience.intervalMs : patience.pauseMs)
+      check.askAtMs = this.#now() + (answer === 'heard' ? times.intervalMs : times.pauseMs)
     })
     check.isAsking = false
-    if (this.isGivenUp(id, check.run)) giveUp(id, check.run)
+    if (this.isDead(id, check.run)) declareDead(id, check.run)
   }
 }
 
-/** Puts one question to a guest, whatever it answers. */
-export async function askGuest(parts: Parts, id: string, answerMs: number): Promise<Answer> {
-  const { names, hostd, turns, connections } = parts
-  if (turns.isLocked(id)) return 'unknown'
+/** Probes a guest once; any answer counts. */
+export async function probeGuest(context: DriverContext, id: string, answerMs: number): Promise<Answer> {
+  const { names, hostd, locks, connections } = context
+  if (locks.isLocked(id)) return 'unknown'
   const end = AbortSignal.timeout(answerMs)
   let isFrozen = false
   const { starts } = hostd
@@ -157,6 +157,6 @@ export async function askGuest(parts: Parts, id: string, answerMs: number): Prom
     if (heard()) return 'heard'
     const isUnasked = isServiceError(error) && error.cause instanceof RelayUnavailable
     const isCutOff = isUnasked || hostd.starts !== starts || !hostd.isServing
-    return isFrozen || isCutOff || turns.isLocked(id) ? 'unknown' : 'silent'
+    return isFrozen || isCutOff || locks.isLocked(id) ? 'unknown' : 'silent'
   }
 }

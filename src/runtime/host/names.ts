@@ -6,7 +6,7 @@ const idPattern = /^[a-z0-9][a-z0-9-]{0,47}$/
 
 /**
  * Every name that a data directory has on the host. All carry the hash of its real path, so that servers with different
- * data directories do not meet. What must be short (sockets) or free of odd characters (overlay options) lies in `/run`.
+ * data directories do not collide. Paths that must be short (sockets) or free of special characters (overlay options) lie in `/run`.
  */
 export class HostNames {
   readonly dataDir: string
@@ -26,10 +26,6 @@ export class HostNames {
 
   get poolDir(): string {
     return `${this.runDir}/pool`
-  }
-
-  get runcRoot(): string {
-    return `${this.runDir}/runc`
   }
 
   get sandboxesDir(): string {

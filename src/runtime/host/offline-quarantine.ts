@@ -2,60 +2,59 @@ import { ServiceError } from '../../errors.ts'
 import type { Quarantined } from '../../sandbox/ports/runtime-driver.ts'
 import { makeRunFolders } from './run-folders.ts'
 import { resolveHostTool } from './image-folder.ts'
-import { lockDataDir } from './lock.ts'
-import { releaseHost } from './open-host.ts'
-import { makeParts } from './context.ts'
-import type { Parts, RuncDriverOptions } from './context.ts'
+import { lockHost, releaseHost } from './open-host.ts'
+import { createContext } from './context.ts'
+import type { DriverContext, OciDriverOptions } from './context.ts'
 import type { QuarantineItem } from './quarantine.ts'
 
-/** The quarantine of a data directory that no driver has open, for an operator. Sandboxes may run meanwhile. */
+/** The quarantine of a data directory that no driver has open. Sandboxes may run meanwhile. */
 export class OfflineQuarantine implements AsyncDisposable {
-  readonly #parts: Parts
+  readonly #context: DriverContext
   readonly #lock: AsyncDisposable
-  /** Records in force that cannot be read: nobody can tell from them which disk is theirs. */
+  /** Records in force that cannot be read: their disks are unknown. */
   readonly #unreadable: readonly Quarantined[]
 
-  private constructor(parts: Parts, lock: AsyncDisposable, unreadable: readonly Quarantined[]) {
-    this.#parts = parts
+  private constructor(context: DriverContext, lock: AsyncDisposable, unreadable: readonly Quarantined[]) {
+    this.#context = context
     this.#lock = lock
     this.#unreadable = unreadable
   }
 
   /** Throws `unavailable` when a driver has the data directory. */
-  static async open(options: RuncDriverOptions): Promise<OfflineQuarantine> {
-    const parts = makeParts(options)
-    const lock = await lockDataDir(parts.names)
-    return new OfflineQuarantine(parts, lock, await parts.inventory.load())
+  static async open(options: OciDriverOptions): Promise<OfflineQuarantine> {
+    const context = createContext(options)
+    const lock = await lockHost(context.names)
+    return new OfflineQuarantine(context, lock, await context.inventory.load())
   }
 
   get items(): readonly QuarantineItem[] {
-    return this.#parts.inventory.quarantine.items
+    return this.#context.inventory.quarantine.items
   }
 
   /** Throws `conflict` with the reason why an item cannot be put in force again. */
   async assertRestorable(item: QuarantineItem): Promise<void> {
-    await this.#parts.inventory.recordToTakeBack(item)
+    await this.#context.inventory.recordToTakeBack(item)
   }
 
   async restore(item: QuarantineItem): Promise<void> {
-    await this.#parts.inventory.takeBack(item)
+    await this.#context.inventory.takeBack(item)
   }
 
-  /** Removes items with their disks. Layers and memory that nobody stands on any more go with the next start of a server. */
+  /** Removes items with their disks. Layers and memory without a reference go with the next start of a server. */
   async remove(items: readonly QuarantineItem[]): Promise<void> {
-    const { names, pool, inventory, images } = this.#parts
+    const { names, runtime, pool, inventory, images } = this.#context
     for (const { id } of items) {
       const twin = this.#unreadable.find((record) => record.id === id)
       if (twin !== undefined) {
         throw new ServiceError('conflict', `the other record of ${id} cannot be read: start the server first`)
       }
     }
-    await makeRunFolders(names, await resolveHostTool(images.path))
+    await makeRunFolders(names, runtime.stateDir, await resolveHostTool(images.path))
     await pool.open()
     for (const item of items) await inventory.removeFromQuarantine(item)
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    await releaseHost(this.#parts, this.#lock)
+    await releaseHost(this.#context, this.#lock)
   }
 }

@@ -3,22 +3,22 @@ import type { KnownResources, ReconcileReport } from '../../sandbox/ports/runtim
 import { findCriu } from '../criu/program.ts'
 import type { CriuProgram } from '../criu/program.ts'
 import { allowUserfaultfd } from '../criu/userfaultfd.ts'
-import { seedFolder, Seeds } from '../disk/index.ts'
+import { templatesFolder, InodeTemplates } from '../disk/index.ts'
 import type { BundleHost } from './bundle.ts'
 import { Cgroups } from './cgroups.ts'
-import { removeExpired } from './expiry.ts'
 import { findTraits, makeRunFolders, removeRunFolders } from './run-folders.ts'
 import { nameImages, resolveHostTool } from './image-folder.ts'
-import { rememberLowers } from '../disk/overlay-origins.ts'
-import { lockDataDir } from './lock.ts'
-import type { Parts } from './context.ts'
+import { noteCurrentLowers } from '../disk/overlay-origins.ts'
+import { lockName } from '../../lib/process-lock.ts'
+import type { HostNames } from './names.ts'
+import type { DriverContext } from './context.ts'
 import { reconcile } from './reconcile.ts'
-import { renumberCopies } from '../disk/renumber-copies.ts'
-import { removeMark } from '../criu/fence.ts'
+import { renumberCopies } from '../disk/renumber.ts'
+import { removeFence } from '../criu/fence.ts'
 import { anyRuns } from './running.ts'
 import { assertPoolIsThere } from './strangers.ts'
 
-/** What is known of the host while the driver is open, and what keeps others from its data. */
+/** State that exists while the driver is open. */
 export interface OpenHost {
   bundles: BundleHost
   cgroups: Cgroups
@@ -27,70 +27,79 @@ export interface OpenHost {
 }
 
 /**
- * Prepares the host and brings it in line with what is known; a failure lets go of everything that nothing needs.
+ * Prepares the host and reconciles it with the known sandboxes; a failure releases everything that is not needed.
  * Throws `unavailable` with what to do.
  */
 export async function openHost(
-  parts: Parts,
+  context: DriverContext,
   known: KnownResources,
 ): Promise<{ opened: OpenHost; report: ReconcileReport }> {
-  const { names, hostd, pool, network, inventory, running } = parts
-  const lock = await lockDataDir(names)
+  const { names, hostd, runtime, pool, network, inventory, running } = context
+  const lock = await lockHost(names)
   try {
-    const hostTool = await resolveHostTool(parts.images.path)
-    await makeRunFolders(names, hostTool)
-    const [cgroups, criu] = await Promise.all([Cgroups.find(), criuOf(parts)])
+    const hostTool = await resolveHostTool(context.images.path)
+    await makeRunFolders(names, runtime.stateDir, hostTool)
+    const [cgroups, criu] = await Promise.all([Cgroups.find(), criuOf(context)])
     const bundles: BundleHost = {
       names,
-      images: parts.images,
+      images: context.images,
       pool,
-      seeds: new Seeds(pool.path(seedFolder), hostd, parts.log),
+      templates: new InodeTemplates(pool.path(templatesFolder), hostd, context.log),
       subnet: network.subnet,
-      traits: await findTraits(cgroups, parts.log),
+      traits: await findTraits(cgroups, context.log),
       hostd,
+      runtime,
     }
     await hostd.open(hostTool)
-    if (!parts.mayQuarantineMany) await assertPoolIsThere(names.dataDir)
+    if (!context.mayQuarantineMany) await assertPoolIsThere(names.dataDir)
     await pool.open()
     const { sandboxes } = inventory
     const report = await reconcile({
       names,
       hostd,
+      runtime,
       pool,
       cgroups,
       inventory,
       known,
-      mayQuarantineMany: parts.mayQuarantineMany,
+      mayQuarantineMany: context.mayQuarantineMany,
       adopt: (record) => running.adopt(cgroups, record),
       stop: (id) => running.stop(cgroups, id, sandboxes.get(id)?.slot),
-      log: parts.log,
+      log: context.log,
     })
-    await nameImages(inventory, parts.images, (record) => rememberLowers(bundles, record), parts.log)
-    const { seeds } = bundles
-    await renumberCopies({ pool, seeds, inventory, hostd, names, log: parts.log })
+    await nameImages(inventory, context.images, (record) => noteCurrentLowers(bundles, record), context.log)
+    const { templates } = bundles
+    await renumberCopies({ pool, templates, inventory, hostd, names, log: context.log })
     await cgroups.limitProcesses(names.cgroupRoot)
     const slots = report.running.flatMap((id) => sandboxes.get(id)?.slot ?? [])
     await network.open(slots, hostd)
-    for (const id of report.running) await rejoin(parts, id)
-    await removeExpired(parts)
+    for (const id of report.running) await rejoin(context, id)
+    await inventory.removeExpired(context.quarantineKeptMs)
     await inventory.removeAllUnused()
     return { opened: { bundles, cgroups, criu, lock }, report }
   } catch (error) {
-    await releaseHost(parts, lock).catch((fault: unknown) =>
-      parts.log(`letting go of the host failed: ${String(fault)}`),
+    await releaseHost(context, lock).catch((fault: unknown) =>
+      context.log(`releasing the host failed: ${String(fault)}`),
     )
     throw error
   }
 }
 
-/** Shared things of the host go when no sandbox needs them; then others may have the data. */
+/** Makes this process the only driver of a data directory. Throws `unavailable` when another server has it. */
+export async function lockHost({ hash, dataDir }: HostNames): Promise<AsyncDisposable> {
+  const lock = await lockName(`atoll-${hash}`)
+  if (lock !== undefined) return lock
+  throw new ServiceError('unavailable', `another server runs on the data directory ${dataDir}`)
+}
+
+/** Removes what sandboxes share unless one still runs, then releases the data directory. */
 export async function releaseHost(
-  { names, hostd, network, pool, running }: Parts,
+  { names, hostd, runtime, network, pool, running }: DriverContext,
   lock: AsyncDisposable,
 ): Promise<void> {
   try {
-    // Not only what was adopted: an `open` that failed early has adopted nothing.
-    if (await anyRuns(names)) return
+    // Asks the runtime, since an `open` that failed early has adopted nothing.
+    if (await anyRuns(runtime)) return
     await network.close()
     await (await Cgroups.find()).remove(names.cgroupRoot)
     await pool.close()
@@ -102,28 +111,29 @@ export async function releaseHost(
   }
 }
 
-async function criuOf({ images, lazy, log }: Parts): Promise<CriuProgram> {
+async function criuOf({ runtime, images, lazy, log }: DriverContext): Promise<CriuProgram> {
+  if (!runtime.canCheckpoint) return { path: undefined, reason: `the runtime ${runtime.name} saves no memory` }
   const criu = await findCriu(images.path)
   if (criu.path === undefined || !criu.lazyPages.ok || !lazy.isWanted || (await allowUserfaultfd(log))) return criu
   return { ...criu, lazyPages: { ok: false, reason: 'the kernel refuses userfaultfd' } }
 }
 
-/** Path of the program that saves memory. Throws `full_checkpoint_unavailable` where there is none that works. */
-export function demandCriu({ criu }: OpenHost): string {
+/** Path of CRIU. Throws `full_checkpoint_unavailable` where none works. */
+export function assertCriu({ criu }: OpenHost): string {
   if (criu.path !== undefined) return criu.path
   throw new ServiceError('full_checkpoint_unavailable', criu.reason)
 }
 
-/** Completes what a server that died had not: the network of a sandbox that runs, and its record. */
-async function rejoin({ inventory, running, network, pool }: Parts, id: string): Promise<void> {
+/** Completes a restore that a dead server had begun: the network of a running sandbox, and its record. */
+async function rejoin({ inventory, running, network, pool }: DriverContext, id: string): Promise<void> {
   const { memory, ...record } = inventory.sandbox(id)
   const process = running.runs.get(id)
   if (process === undefined) return
-  if (memory === undefined && (await running.isTrusted(id))) return
+  if (memory === undefined && (await running.isVerified(id))) return
   await network.attach(record.slot, process, memory)
   if (memory !== undefined) {
     await inventory.sandboxes.put(record)
-    await removeMark(pool, record)
+    await removeFence(pool, record)
   }
-  await running.trust(id)
+  await running.markVerified(id)
 }

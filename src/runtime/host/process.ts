@@ -4,7 +4,15 @@ import { setTimeout as sleep } from 'node:timers/promises'
 const pollMs = 2
 const endTimeoutMs = 10_000
 
-/** A process that cannot be mistaken for a later one with the same number. */
+let currentBoot: string | undefined
+
+/** Names this boot of the machine; the next one has another. */
+export function bootId(): string {
+  currentBoot ??= readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim()
+  return currentBoot
+}
+
+/** Distinguishes a process from a later one with the same number. */
 export interface ProcessIdentity {
   pid: number
   /** Field 22 of `/proc/<pid>/stat`: clock ticks from boot to its start. */
@@ -12,25 +20,29 @@ export interface ProcessIdentity {
 }
 
 /** Reads one small kernel file without yielding: hundreds of sandboxes are looked at in a few milliseconds. */
-export function isAlive(identity: ProcessIdentity): boolean {
-  try {
-    const stat = readFileSync(`/proc/${identity.pid}/stat`, 'latin1')
-    const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ')
-    return fields[0] !== 'Z' && fields[0] !== 'X' && Number(fields[19]) === identity.startTicks
-  } catch {
-    return false
-  }
+export function isAlive({ pid, startTicks }: ProcessIdentity): boolean {
+  const fields = statOf(pid)
+  return fields[0] !== 'Z' && fields[0] !== 'X' && Number(fields[19]) === startTicks
 }
 
-/** When this process was started: field 22 of `/proc/self/stat`. */
-export function ownStartTicks(): number {
-  const stat = readFileSync('/proc/self/stat', 'latin1')
-  return Number(stat.slice(stat.lastIndexOf(')') + 2).split(' ')[19])
+/** When a process was started; `NaN` for one that has ended. */
+export function startTicksOf(pid: number | 'self'): number {
+  return Number(statOf(pid)[19])
+}
+
+/** The fields of `/proc/<pid>/stat` from the third, the state, on; empty for a process that has ended. */
+function statOf(pid: number | 'self'): string[] {
+  try {
+    const stat = readFileSync(`/proc/${pid}/stat`, 'latin1')
+    return stat.slice(stat.lastIndexOf(')') + 2).split(' ')
+  } catch {
+    return []
+  }
 }
 
 /**
  * Ends a process and returns when it has ended, with all its children if it is the init of a pid namespace. With `graceMs`
- * it is asked first (SIGTERM) and killed after that time.
+ * it gets SIGTERM first and SIGKILL after that time.
  */
 export async function end(identity: ProcessIdentity, graceMs = 0): Promise<void> {
   if (graceMs > 0 && isAlive(identity)) {

@@ -2,9 +2,7 @@ import assert from 'node:assert/strict'
 import { mkdir, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises'
 import { test, type TestContext } from 'node:test'
 import { isServiceError } from '../../errors.ts'
-import { removeExpired } from './expiry.ts'
 import { Inventory } from './inventory.ts'
-import type { Parts } from './context.ts'
 import { quarantinedIn } from './quarantine.ts'
 import { reconcile } from './reconcile.ts'
 import { assertPoolIsThere } from './strangers.ts'
@@ -181,8 +179,7 @@ test('what has been in quarantine for long enough is removed, with what nobody e
   const host = await makeHost(t, [...manySandboxes, ...strangers], [checkpointOf('cp-1')])
   await mkdir(host.path('layers/cp-2/upper'), { recursive: true })
   await host.start({ known: { sandboxIds: host.allIds.slice(0, 20) } })
-  const expire = (quarantineKeptMs?: number) =>
-    removeExpired({ inventory: host.inventory(), quarantineKeptMs, log: () => undefined } as Partial<Parts> as Parts)
+  const expire = (keptMs?: number) => host.inventory().removeExpired(keptMs)
   for (const keptMs of [undefined, 3_600_000]) await expire(keptMs)
   assert.equal((await host.quarantined()).length, 2)
   await expire(0)

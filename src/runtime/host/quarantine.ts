@@ -1,4 +1,5 @@
 import { mkdir, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises'
+import { defined } from '../../lib/defined.ts'
 import type { Quarantined, QuarantineReason } from '../../sandbox/ports/runtime-driver.ts'
 import { readCheckpointRecord, readSandboxRecord } from './records.ts'
 import type { CheckpointRecord, RecordKeeper, SandboxRecord } from './records.ts'
@@ -12,15 +13,15 @@ export interface QuarantineItem extends Quarantined {
   record?: SandboxRecord | CheckpointRecord
 }
 
-/** `2026-11-22T12:37:17Z.sandbox.unknown.sb-…`: one rename says all that is to be said. */
+/** `2026-11-22T12:37:17Z.sandbox.unknown.sb-…`: one rename records everything. */
 const namePattern =
   /^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ)\.(sandbox|checkpoint)\.(unknown|unreadable|unrecorded|damaged)\.(.+)$/
 
-/** What lies in the quarantine of a data directory, oldest first. Wants no lock: files come and go whole. */
+/** The items in the quarantine of a data directory, oldest first. Needs no lock: files appear and vanish by one rename. */
 export async function quarantinedIn(dataDir: string): Promise<QuarantineItem[]> {
   const folder = folderOf(dataDir)
   const names = await readdir(folder).catch((error: NodeJS.ErrnoException) => {
-    // Taken for empty in any other case, it would give up what it keeps.
+    // A folder that cannot be read must not count as empty: what its items own would be removed.
     if (error.code === 'ENOENT') return []
     throw error
   })
@@ -30,7 +31,7 @@ export async function quarantinedIn(dataDir: string): Promise<QuarantineItem[]> 
     if (kind === undefined) continue
     const item = { kind, reason, id, since: new Date(since), file: `${folder}/${name}` } as QuarantineItem
     const record = await recordOf(item)
-    items.push(record === undefined ? item : { ...item, record })
+    items.push({ ...item, ...defined({ record }) })
   }
   return items
 }
@@ -50,8 +51,8 @@ export function sandboxOfDisk(name: string): string {
 }
 
 /**
- * Records that were taken out of force, as files in one folder. What they stand on stays where it is and is theirs; while one
- * cannot be read, all that carries its id is, and any layer may be.
+ * Records that are not in force any more, as files in one folder. They own all that they reference, where it is. A record that
+ * cannot be read owns everything that carries its id, and may reference any layer.
  */
 export class Quarantine {
   readonly #dataDir: string
@@ -77,23 +78,23 @@ export class Quarantine {
     return this.#items.some((item) => item !== but && item.kind === kind && item.id === id)
   }
 
-  /** Whether nobody knows what all of them stand on. */
-  get isBlind(): boolean {
+  /** Whether the references of any item are unknown. */
+  get hasUnreadable(): boolean {
     return this.#items.some(({ record }) => record === undefined)
   }
 
-  /** Whether the id of one that cannot be read stands in front of a name, such as `<id>.<random>`. */
+  /** Whether a name, such as `<id>.<random>`, begins with the id of an unreadable item. */
   ownsName(name: string): boolean {
     return this.#items.some(({ id, record }) => record === undefined && (name === id || name.startsWith(`${id}.`)))
   }
 
-  /** Moves a record file here. Where `file` is undefined there is none, and an empty one stands for it. */
+  /** Moves a record file here; without a `file` it makes an empty one. */
   async put(what: Quarantined, file: string | undefined, record: QuarantineItem['record']): Promise<void> {
     const folder = folderOf(this.#dataDir)
     await mkdir(folder, { recursive: true, mode: 0o700 })
     const since = new Date(Math.floor(Date.now() / 1000) * 1000)
     const name = `${since.toISOString().replace('.000Z', 'Z')}.${what.kind}.${what.reason}.${what.id}`
-    const item = { ...what, since, file: `${folder}/${name}`, ...(record === undefined ? {} : { record }) }
+    const item = { ...what, since, file: `${folder}/${name}`, ...defined({ record }) }
     if (file === undefined) await writeFile(item.file, '', { mode: 0o600 })
     else await rename(file, item.file)
     this.#add(item)
@@ -121,10 +122,10 @@ export class Quarantine {
   }
 }
 
-/** In words, for a table. */
+/** For a table. */
 export const quarantineReasons: Record<QuarantineReason, string> = {
   unknown: 'the database does not know it',
   unreadable: 'its record cannot be read',
   unrecorded: 'it has no record',
-  damaged: 'something that it stands on is gone',
+  damaged: 'its disk, a layer or its memory is gone',
 }

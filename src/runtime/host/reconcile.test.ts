@@ -2,10 +2,11 @@ import assert from 'node:assert/strict'
 import { mkdir, mkdtemp, readdir, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { test } from 'node:test'
-import { bootId } from '../boot.ts'
+import { bootId } from './process.ts'
 import type { DiskPool } from '../disk/index.ts'
 import type { Cgroups } from './cgroups.ts'
 import { Inventory } from './inventory.ts'
+import { createRunc } from '../oci/runc.ts'
 import { HostNames } from './names.ts'
 import { adoptAll, reconcile } from './reconcile.ts'
 import { readSandboxRecord, Records } from './records.ts'
@@ -39,8 +40,8 @@ test('a sandbox that cannot be stopped keeps its record and disk, and keeps no o
   const dataDir = await mkdtemp(`${tmpdir()}/atoll-reconcile-`)
   t.after(() => rm(dataDir, { recursive: true }))
   const names = new HostNames(dataDir)
-  const runDir = { runcRoot: `${dataDir}/runc`, sandboxesDir: `${dataDir}/run` }
-  for (const folder of Object.values(runDir)) await mkdir(folder)
+  const sandboxesDir = `${dataDir}/run`
+  for (const folder of [`${dataDir}/runc`, sandboxesDir]) await mkdir(folder)
   const written = new Records(`${dataDir}/sandboxes`, readSandboxRecord)
   await written.load()
   const ids = ['sb-known-stuck', 'sb-known', 'sb-stuck', 'sb-other']
@@ -57,7 +58,11 @@ test('a sandbox that cannot be stopped keeps its record and disk, and keeps no o
   const log = (message: string) => void said.push(message)
   const abandoned = { sandboxIds: ['sb-stuck', 'sb-other'], checkpointIds: [] }
   const report = await reconcile({
-    names: { ...runDir, runDir: `${dataDir}/run`, dataDir, poolFile: names.poolFile, cgroupRoot: '/a' } as HostNames,
+    names: {
+      ...{ sandboxesDir, runDir: sandboxesDir, dataDir },
+      ...{ poolFile: names.poolFile, cgroupRoot: '/a' },
+    } as unknown as HostNames,
+    runtime: createRunc({ runDir: dataDir, dataDir, hostd: hostTool }),
     pool: pool as unknown as DiskPool,
     hostd: hostTool,
     cgroups: { children: async () => [], memberFiles: () => [] } as unknown as Cgroups,

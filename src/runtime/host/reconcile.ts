@@ -2,6 +2,7 @@ import { readdir, rm } from 'node:fs/promises'
 import { dirname } from 'node:path'
 import { Semaphore } from '../../lib/async/semaphore.ts'
 import type { KnownResources, Quarantined, ReconcileReport } from '../../sandbox/ports/runtime-driver.ts'
+import type { OciRuntime } from '../oci/oci-runtime.ts'
 import { imagesBytes } from '../criu/image-files.ts'
 import type { DiskPool } from '../disk/index.ts'
 import type { HostTool } from '../hostd/index.ts'
@@ -12,12 +13,12 @@ import type { HostNames } from './names.ts'
 import { isWhole as isWholeDump } from '../criu/dump.ts'
 import { sandboxOfDisk } from './quarantine.ts'
 import type { CheckpointRecord, Records, SandboxRecord } from './records.ts'
-import { removeFolders } from './remove-folder.ts'
+import { removeFolders } from './cleanup.ts'
 import { runImagesOf } from '../criu/restore.ts'
-import { giveUpStale, markOf, marksFolder, removeFence } from '../criu/fence.ts'
+import { dropStaleMemory, fenceOf, fencesFolder, clearResuming } from '../criu/fence.ts'
 import { allDone } from './cleanup.ts'
 import { assertFewStrangers, findStrangers } from './strangers.ts'
-import { awaitStrayDumps, endCriu, endStrayTools } from './strays.ts'
+import { endCriu, endStrayTools } from './strays.ts'
 import { hasDisk, hasMemory } from './integrity.ts'
 
 const strayDumpTimeoutMs = 60_000
@@ -27,13 +28,14 @@ const removalsMax = 16
 export interface ReconcileOptions {
   names: HostNames
   hostd: HostTool
+  runtime: OciRuntime
   pool: DiskPool
   cgroups: Cgroups
   inventory: Inventory
   known: KnownResources
   /** More than a tenth of what is there may be moved to quarantine. */
   mayQuarantineMany: boolean
-  /** Takes over a sandbox that runs; false when it does not, or never answered. */
+  /** Takes over a running sandbox; false when it does not run, or never answered. */
   adopt: (record: SandboxRecord) => Promise<boolean>
   /** Removes everything of a sandbox but its disk and record. */
   stop: (id: string) => Promise<void>
@@ -41,10 +43,10 @@ export interface ReconcileOptions {
 }
 
 /**
- * Brings the host in line with what is known. It trusts nothing but records that are known, disks that exist and guests
- * that answer or have answered; whatever else of this data directory runs is stopped. What is abandoned is removed, with
- * disks of records that have another by now. All other records, disks and layers are kept: what nobody knows, or cannot be
- * read, or is not whole goes to quarantine. The pool is mounted; nothing else runs yet.
+ * Brings the host in line with the known sandboxes and checkpoints. It relies only on known records, disks that exist and guests
+ * that answer or have answered, and stops everything else of this data directory. It removes what is abandoned, and disks
+ * that their records have replaced. All other records, disks and layers stay: unknown, unreadable and damaged ones go to
+ * quarantine. The pool is mounted; nothing else runs yet.
  */
 export async function reconcile(options: ReconcileOptions): Promise<ReconcileReport> {
   const { names, pool, inventory, known } = options
@@ -71,13 +73,13 @@ export async function reconcile(options: ReconcileOptions): Promise<ReconcileRep
   await settleCheckpoints(options, report)
   await removeLeftDisks(options)
   await removeRunImages(options, new Set([...report.running, ...stuck]))
-  await removeMarks(options)
+  await removeFences(options)
   return report
 }
 
-/** What a server that died has left at work: dumps and restores come to their end, all else is cut off. */
-async function endStrays({ names, hostd, cgroups, log }: ReconcileOptions): Promise<void> {
-  const dumps = await awaitStrayDumps(hostd, names.runcRoot, strayDumpTimeoutMs)
+/** Waits for dumps and restores of a dead server, and kills its other programs. */
+async function endStrays({ names, hostd, runtime, cgroups, log }: ReconcileOptions): Promise<void> {
+  const dumps = await runtime.awaitStrays(strayDumpTimeoutMs)
   if (dumps > 0) log(`waited for ${dumps} dumps and restores that an earlier server had begun`)
   const groups = cgroups.memberFiles(names.cgroupRoot).map(dirname)
   const tools = await endStrayTools(hostd, [names.runDir, names.poolFile, ...groups])
@@ -90,7 +92,7 @@ async function quarantine({ inventory }: ReconcileOptions, report: ReconcileRepo
   report.quarantined.push(what)
 }
 
-/** What is known, and whole as it lies in quarantine, as after a start with the wrong database. The newest of several counts. */
+/** Takes back known and whole items, as after a start with the wrong database; of several, the newest. */
 async function takeBackKnown(
   { inventory, pool, known, log }: ReconcileOptions,
   report: ReconcileReport,
@@ -114,7 +116,7 @@ async function isWhole(pool: DiskPool, record: SandboxRecord | CheckpointRecord)
   return record.memory === undefined || hasMemory(pool, record.memory)
 }
 
-/** Of abandoned sandboxes, and of known ones that have another disk by now. What a record in quarantine may need stays. */
+/** Removes disks of abandoned sandboxes, and those that a record has replaced. Disks of records in quarantine stay. */
 async function removeLeftDisks({ pool, inventory, known, log }: ReconcileOptions): Promise<void> {
   const { sandboxes } = inventory
   const abandoned = new Set(known.abandoned.sandboxIds)
@@ -125,17 +127,17 @@ async function removeLeftDisks({ pool, inventory, known, log }: ReconcileOptions
   await eachRemoved(left, (name) => pool.remove(`sandboxes/${name}`), log)
 }
 
-/** Those of sandboxes that run stay until their records have forgotten the memory. */
-async function removeMarks({ pool, inventory }: ReconcileOptions): Promise<void> {
+/** Removes fences whose memory no record names any more. */
+async function removeFences({ pool, inventory }: ReconcileOptions): Promise<void> {
   const { sandboxes, quarantine: quarantined } = inventory
-  const needed = new Set(sandboxes.all().flatMap((record) => (record.memory === undefined ? [] : markOf(record))))
-  for (const name of await pool.list(marksFolder)) {
-    const isNeeded = needed.has(`${marksFolder}/${name}`) || quarantined.has('sandbox', sandboxOfDisk(name))
-    if (!isNeeded) await rm(pool.path(`${marksFolder}/${name}`), { force: true })
+  const needed = new Set(sandboxes.all().flatMap((record) => (record.memory === undefined ? [] : fenceOf(record))))
+  for (const name of await pool.list(fencesFolder)) {
+    const isNeeded = needed.has(`${fencesFolder}/${name}`) || quarantined.has('sandbox', sandboxOfDisk(name))
+    if (!isNeeded) await rm(pool.path(`${fencesFolder}/${name}`), { force: true })
   }
 }
 
-/** What runs may still read its memory from images. */
+/** Removes images of earlier restores. Running sandboxes may still read theirs. */
 async function removeRunImages({ hostd, pool, log }: ReconcileOptions, needed: ReadonlySet<string>): Promise<void> {
   const left = (await pool.list('memory/runs')).filter((id) => !needed.has(id))
   if (left.length > 0)
@@ -147,8 +149,8 @@ async function removeRunImages({ hostd, pool, log }: ReconcileOptions, needed: R
 }
 
 /**
- * Removes something of each of `ids`, side by side, and returns those of which it cannot be done now. Whoever is root in a
- * sandbox may have a process in it that does not end for long, which must not keep the server from all others.
+ * Calls `remove` for each id, in parallel, and returns the ids for which it fails. Root in a sandbox may have a process that
+ * does not end for long, which must not keep the server from all other sandboxes.
  */
 async function eachRemoved(
   ids: Iterable<string>,
@@ -168,19 +170,19 @@ async function eachRemoved(
 }
 
 interface Ended {
-  /** All that was found and does not run any more, whatever is left of it. */
+  /** All ids that were found and are not adopted. */
   ended: string[]
-  /** Of those, what cannot be stopped now: their records stay, and what these claim with them. */
+  /** Those of them that cannot be stopped now: their records stay, with all that they claim. */
   stuck: Set<string>
 }
 
-/** Adopts what is known and runs, and stops everything else that carries this data directory's name. */
+/** Adopts known sandboxes that run, and stops everything else that carries the data directory's hash. */
 async function endSandboxes(options: ReconcileOptions, report: ReconcileReport): Promise<Ended> {
   const { names, pool, cgroups, known } = options
   const { sandboxes } = options.inventory
   const found = new Set([
     ...sandboxes.all().map((record) => record.id),
-    ...(await readdir(names.runcRoot)),
+    ...(await options.runtime.list()),
     ...(await readdir(names.sandboxesDir)),
     ...(await cgroups.children(names.cgroupRoot)),
   ])
@@ -190,7 +192,7 @@ async function endSandboxes(options: ReconcileOptions, report: ReconcileReport):
   return { ended, stuck: await eachRemoved(ended, options.stop, options.log) }
 }
 
-/** Strangers are in quarantine by now, but for those that are stuck. */
+/** To be called when strangers are in quarantine, but for stuck ones. */
 async function settleSandboxes(
   options: ReconcileOptions,
   report: ReconcileReport,
@@ -220,14 +222,13 @@ async function settleSandboxes(
   report.removed.push(...ended.filter((id) => !isKept(id)))
 }
 
-/** What adoption needs of it all. */
 interface Adoption {
   pool: Pick<DiskPool, 'has'>
   sandboxes: Pick<Records<SandboxRecord>, 'get'>
   adopt: ReconcileOptions['adopt']
 }
 
-/** Side by side, so that sandboxes which let the server wait for their answer do so at the same time. */
+/** Adopts in parallel: a guest that is slow to answer delays no other. */
 export async function adoptAll({ pool, sandboxes, adopt }: Adoption, ids: Iterable<string>): Promise<Set<string>> {
   const semaphore = new Semaphore({ permits: adoptionsMax })
   const adopted = new Set<string>()
@@ -259,8 +260,8 @@ async function settleCheckpoints(options: ReconcileOptions, report: ReconcileRep
 }
 
 /**
- * A dump that a dying server left is as good as any when it came to its end; what is left of another is of no use. Returns whether the
- * sandbox has all the memory that its record named. What is `stuck` may still be on its way back.
+ * Completes the record of a dump that ended after its server died, and drops memory that is incomplete or stale. Returns whether
+ * the sandbox has all the memory that its record named. A restore of a stuck sandbox may still be under way.
  */
 async function settleMemory(
   { pool, inventory: { sandboxes }, log }: ReconcileOptions,
@@ -268,9 +269,9 @@ async function settleMemory(
   isStuck: boolean,
 ): Promise<boolean> {
   const { id } = found
-  const { memory, ...rest } = await giveUpStale({ pool, log }, sandboxes, found)
+  const { memory, ...rest } = await dropStaleMemory({ pool, log }, sandboxes, found)
   if (memory === undefined) return found.memory === undefined
-  if (!isStuck) await removeFence(sandboxes, id)
+  if (!isStuck) await clearResuming(sandboxes, id)
   if (memory.bytes === undefined && (await isWholeDump(pool.path(memory.folder)))) {
     const bytes = await imagesBytes(pool.path(memory.folder))
     await sandboxes.update(id, (record) => record.memory && { ...record, memory: { ...record.memory, bytes } })

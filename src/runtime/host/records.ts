@@ -1,4 +1,5 @@
 import { mkdir, open, readdir, readFile, rename, rm } from 'node:fs/promises'
+import { defined } from '../../lib/defined.ts'
 import { KeyedMutex } from '../../lib/async/mutex.ts'
 import type { CheckpointKind } from '../../sandbox/ports/runtime-driver.ts'
 import { isImageReference } from './image-folder.ts'
@@ -11,12 +12,12 @@ export interface Layer {
   inodeEnd?: number
 }
 
-/** What a sandbox stands on. It is written before anything is made and removed after everything is gone. */
+/** All that a sandbox owns and references. Written before anything is made, removed after everything is gone. */
 export interface SandboxRecord {
   id: string
   /** The first of its ids on the host. */
   rangeStart: number
-  /** Its place in the subnet. */
+  /** Index of its address in the subnet. */
   slot: number
   /** See `Images`: a later upgrade of the images does not change a sandbox. */
   base: string
@@ -26,7 +27,7 @@ export interface SandboxRecord {
   layers: Layer[]
   /** Name of its own subvolume; its id when absent. A restore in place gives it another. */
   disk?: string
-  /** What the next start goes on with. Absent while it runs, and when it shall start anew. */
+  /** What the next start restores. Absent while it runs, and when the next start boots. */
   memory?: SavedMemory
   /** See `freshEtc`. */
   resolvConfBytes?: number
@@ -40,9 +41,9 @@ export interface SavedMemory {
   address: string
   /** What the images hold. Absent while they are written. */
   bytes?: number
-  /** Its connections to the outside may still have their peers: it goes on under the same address. */
+  /** Connections to the outside may still have their peers: a wake keeps the address. */
   keepConnections: boolean
-  /** The boot of the machine in which a restore of it has begun; see `resumed.ts`. */
+  /** The boot of the machine in which a restore of it has begun; see `criu/fence.ts`. */
   resuming?: string
   /** The boot of the machine in which it was saved. Absent when it and its disk have reached the disk of the host. */
   unflushed?: string
@@ -72,7 +73,7 @@ export const freshEtc = { resolvConfBytes: 64 }
  * What a sandbox that starts from a checkpoint, at once and in this `boot`, takes over from it. Mapped programs must be those of
  * the saved memory.
  */
-export function standsOn(
+export function basedOn(
   from: CheckpointRecord,
   images: Pick<SandboxRecord, 'guest' | 'agent'>,
   boot: string,
@@ -80,12 +81,11 @@ export function standsOn(
   const { base, layers, memory } = from
   const { guest, agent } = memory ?? images
   const { resolvConfBytes } = memory ?? freshEtc
-  const etc = resolvConfBytes === undefined ? {} : { resolvConfBytes }
-  const stands = { base, layers, guest, ...(agent === undefined ? {} : { agent }), ...etc }
+  const stands = { base, layers, guest, ...defined({ agent, resolvConfBytes }) }
   if (memory === undefined) return stands
   const { folder, address, bytes, keepConnections, unflushed } = memory
-  const onDisk = unflushed === undefined ? {} : { unflushed }
-  return { ...stands, memory: { folder, address, bytes, keepConnections, resuming: boot, ...onDisk } }
+  const restored = { folder, address, bytes, keepConnections, resuming: boot }
+  return { ...stands, memory: { ...restored, ...defined({ unflushed }) } }
 }
 
 /** What a record file says, if it can be read and is one of `id`. */
@@ -93,13 +93,13 @@ export type ReadRecord<T> = (text: string, id: string) => T | undefined
 
 export const readSandboxRecord: ReadRecord<SandboxRecord> = (text, id) => {
   const record = parse<SandboxRecord>(text)
-  if (record?.id !== id || !standsOnLayers(record) || !areImages(record)) return undefined
+  if (record?.id !== id || !hasLayers(record) || !areImages(record)) return undefined
   return Number.isInteger(record.rangeStart) && Number.isInteger(record.slot) ? record : undefined
 }
 
 export const readCheckpointRecord: ReadRecord<CheckpointRecord> = (text, id) => {
   const record = parse<CheckpointRecord>(text)
-  if (record?.id !== id || !standsOnLayers(record)) return undefined
+  if (record?.id !== id || !hasLayers(record)) return undefined
   return record.memory === undefined || areImages(record.memory) ? record : undefined
 }
 
@@ -107,7 +107,7 @@ function areImages({ guest, agent }: Pick<SandboxRecord, 'guest' | 'agent'>): bo
   return isImageReference(guest) && (agent === undefined || isImageReference(agent))
 }
 
-function standsOnLayers({ base, layers, memory }: SandboxRecord | CheckpointRecord): boolean {
+function hasLayers({ base, layers, memory }: SandboxRecord | CheckpointRecord): boolean {
   const areLayers =
     Array.isArray(layers) && layers.every((layer: Partial<Layer> | null) => typeof layer?.checkpointId === 'string')
   return isImageReference(base) && areLayers && (memory === undefined || typeof memory.folder === 'string')
@@ -122,7 +122,7 @@ export async function recordedIds(folder: string): Promise<string[]> {
   return names.filter((name) => name.endsWith(fileEnding)).map((name) => name.slice(0, -fileEnding.length))
 }
 
-/** Told of each record that comes into force or is to, and of each that is neither in force nor in the folder any more. */
+/** Called for each record before it comes into force, and when it is neither in force nor in the folder any more. */
 export interface RecordKeeper<T> {
   add(record: T): void
   remove(record: T): void
@@ -130,16 +130,16 @@ export interface RecordKeeper<T> {
 
 const nobody: RecordKeeper<unknown> = { add: () => undefined, remove: () => undefined }
 
-/** One JSON file per record in one folder; all are kept in memory too. What was written or removed stays so after a loss of power. */
+/** One JSON file per record in one folder; all are kept in memory too. Writes and removals survive a loss of power. */
 export class Records<T extends { id: string }> {
   readonly #folder: string
   readonly #read: ReadRecord<T>
   readonly #keeper: RecordKeeper<T>
   readonly #records = new Map<string, T>()
-  /** As they are in the folder; others are on their way there. */
+  /** The records as they are in the folder; a `put` may be on its way there. */
   readonly #written = new Map<string, T>()
-  /** Writes of one record are done in turns. */
-  readonly #turns = new KeyedMutex()
+  /** Serialise writes of one record. */
+  readonly #locks = new KeyedMutex()
 
   constructor(folder: string, read: ReadRecord<T>, keeper: RecordKeeper<T> = nobody) {
     this.#folder = folder
@@ -162,20 +162,20 @@ export class Records<T extends { id: string }> {
     return unreadable
   }
 
-  /** Removes what writes that were cut off have left. What they were to replace is in force. */
+  /** Removes drafts of writes that were cut off. The records that they were to replace are in force. */
   async removeDrafts(): Promise<void> {
     const drafts = (await readdir(this.#folder)).filter((name) => name.endsWith(draftEnding))
     for (const name of drafts) await rm(`${this.#folder}/${name}`, { force: true })
   }
 
-  /** Knows a record from here on whose file has come into the folder. */
+  /** Adds a record whose file has come into the folder. */
   adopt(record: T): void {
     this.#keeper.add(record)
     this.#records.set(record.id, record)
     this.#setWritten(record.id, record)
   }
 
-  /** Knows a record no more whose file has left the folder. */
+  /** Drops a record whose file has left the folder. */
   release(id: string): void {
     this.#records.delete(id)
     this.#setWritten(id, undefined)
@@ -190,20 +190,20 @@ export class Records<T extends { id: string }> {
   }
 
   /**
-   * Takes effect in memory at once, so that what it claims is taken when the next caller looks. When it cannot be written,
-   * what was written before is in force again, unless another was put meanwhile.
+   * Takes effect in memory at once, so that the next caller sees its claims as taken. When the write fails, the record that
+   * was written before is in force again, unless another was put meanwhile.
    */
   async put(record: T): Promise<void> {
     this.#keeper.add(record)
     this.#records.set(record.id, record)
-    await this.#turns.run(record.id, () => this.#replace(record))
+    await this.#locks.run(record.id, () => this.#replace(record))
   }
 
-  /** Changes a record that is there, once all that was put has been written; `change` returns undefined where it need not. */
+  /** Changes an existing record, once all that was put has been written; `change` returns undefined to leave it. */
   async update(id: string, change: (record: T) => T | undefined): Promise<void> {
-    await this.#turns.run(id, async () => {
+    await this.#locks.run(id, async () => {
       const written = this.#written.get(id)
-      // What waits to be written decides for itself.
+      // A newer record waits to be written.
       if (written === undefined || written !== this.#records.get(id)) return
       const changed = change(written)
       if (changed === undefined) return
@@ -214,7 +214,7 @@ export class Records<T extends { id: string }> {
   }
 
   async remove(id: string): Promise<void> {
-    await this.#turns.run(id, async () => {
+    await this.#locks.run(id, async () => {
       await rm(this.file(id), { force: true })
       await syncFolder(this.#folder)
       this.release(id)
@@ -241,7 +241,7 @@ export class Records<T extends { id: string }> {
     }
   }
 
-  /** What was written before was to be had again until now. */
+  /** Releases the record that was written before, which a failed write would have put back. */
   #setWritten(id: string, record: T | undefined): void {
     const before = this.#written.get(id)
     if (record === undefined) this.#written.delete(id)
@@ -264,7 +264,7 @@ export class Records<T extends { id: string }> {
   }
 }
 
-/** Brings the names in a folder to the disk. */
+/** Flushes the names in a folder. */
 async function syncFolder(path: string): Promise<void> {
   const folder = await open(path)
   try {

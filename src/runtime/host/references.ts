@@ -1,10 +1,10 @@
 import { layerOf } from './bundle.ts'
 import type { CheckpointRecord, SandboxRecord } from './records.ts'
 
-/** What nobody stands on any more is removed by these names alone, whatever a damaged record says. */
+/** Only paths of this form are ever removed, whatever a damaged record says. */
 const removable = /^(?:layers|memory\/checkpoints|memory\/saved)\/(?!\.\.?$)[^/]+$/
 
-/** How many records name each of many things. */
+/** How many records name each thing. */
 class Counts<Name> {
   readonly #counts = new Map<Name, number>()
 
@@ -26,13 +26,13 @@ class Counts<Name> {
 }
 
 /**
- * What the records of a data directory stand on, counted as they come and go, so that nobody has to look through all of them:
+ * Reference counts of layers, memory, id ranges and address slots, kept as records come and go:
  *
  *     named ── the last record that names it goes ──► unused ── it is gone from the disk ──► forgotten
  *       ▲                                                │
  *       └───────────── a record names it ────────────────┘
  *
- * A record that is replaced is put before the other one goes, so that what both name is never unused. Records do not change.
+ * A new record is added before the one that it replaces is removed, so that what both name is never unused. Records are immutable.
  */
 export class References {
   /** Layers and folders of memory, relative to the pool. */
@@ -63,17 +63,17 @@ export class References {
     return this.#paths.has(path)
   }
 
-  /** What may still be there, in the order in which it was let go of. */
+  /** Paths without a reference that may still exist, oldest first. */
   get unused(): string[] {
     return [...this.#unused]
   }
 
-  /** It is in the pool. */
+  /** The path exists in the pool. */
   found(path: string): void {
     if (!this.#paths.has(path)) this.#unused.add(path)
   }
 
-  /** It is in the pool no more. */
+  /** The path is gone from the pool. */
   forget(path: string): void {
     this.#unused.delete(path)
   }

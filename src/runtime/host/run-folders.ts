@@ -8,18 +8,18 @@ import type { HostTraits } from '../oci/container-config.ts'
 import type { HostNames } from './names.ts'
 
 /**
- * Makes the folders in `/run`. Only names that are known can be reached through the outer ones, and what is mounted below them
- * shows in no mount namespace that there is already.
+ * Makes the folders in `/run`. Outer folders cannot be listed (mode 0711), and mounts below them appear in no other mount
+ * namespace that exists by then.
  */
-export async function makeRunFolders(names: HostNames, hostTool: string): Promise<void> {
+export async function makeRunFolders(names: HostNames, stateDir: string, hostTool: string): Promise<void> {
   const folders = [
     [names.runDir, 0o711],
     [names.sandboxesDir, 0o711],
-    [names.runcRoot, 0o700],
+    [stateDir, 0o700],
   ] as const
   await mkdir(names.runDir, { recursive: true })
   await run([hostTool, 'run-folder', '--dir', names.runDir])
-  await forgetEarlierBoot(names)
+  await forgetEarlierBoot(names, stateDir)
   for (const [folder, mode] of folders) {
     await mkdir(folder, { recursive: true })
     await chmod(folder, mode)
@@ -61,14 +61,14 @@ export async function findTraits(cgroups: Cgroups, log: (message: string) => voi
 }
 
 /**
- * Process numbers that were noted before the last boot mean nothing, and `/run` is not emptied by a boot everywhere.
- * Removes them. Throws `unavailable` when something is still mounted there, which no boot can have left.
+ * Removes process numbers from before the last boot: not every machine empties `/run` then. Throws `unavailable` when the folder
+ * cannot be written.
  */
-async function forgetEarlierBoot(names: HostNames): Promise<void> {
+async function forgetEarlierBoot(names: HostNames, stateDir: string): Promise<void> {
   const file = `${names.runDir}/boot-id`
   const boot = await readFile('/proc/sys/kernel/random/boot_id', 'utf8')
   if ((await readFile(file, 'utf8').catch(() => boot)) !== boot) {
-    await rm(names.runcRoot, { recursive: true, force: true })
+    await rm(stateDir, { recursive: true, force: true })
     await rm(`${names.runDir}/dnsmasq.pid`, { force: true })
   }
   await writeFile(file, boot).catch((error: unknown) => {

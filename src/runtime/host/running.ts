@@ -1,4 +1,5 @@
-import { readdir, rm, writeFile } from 'node:fs/promises'
+import { rm, statfs, writeFile } from 'node:fs/promises'
+import { ServiceError } from '../../errors.ts'
 import type { SandboxExit } from '../../sandbox/ports/runtime-driver.ts'
 import { exists } from '../exists.ts'
 import type { HostTool } from '../hostd/index.ts'
@@ -6,25 +7,36 @@ import type { Network } from '../network/index.ts'
 import { closeGuestDir, mountRoot } from './bundle.ts'
 import type { BundleHost } from './bundle.ts'
 import type { Cgroups } from './cgroups.ts'
-import { findContainer, startContainer } from '../oci/container.ts'
+import { OciRuntimeError } from '../oci/oci-runtime.ts'
+import type { OciRuntime } from '../oci/oci-runtime.ts'
 import { reseed, waitForGuest } from './dial.ts'
 import type { GuestRelay } from './dial.ts'
-import { withinRun } from './run-folders.ts'
+import { runIsFull, withinRun } from './run-folders.ts'
 import type { LazyMemory } from '../criu/lazy-memory.ts'
-import { fitUpper } from '../disk/overlay-origins.ts'
+import { adaptUpper } from '../disk/overlay-origins.ts'
 import type { HostNames } from './names.ts'
 import { end, isAlive } from './process.ts'
 import type { ProcessIdentity } from './process.ts'
 import type { SandboxRecord, SavedMemory } from './records.ts'
-import { removeFolders } from './remove-folder.ts'
+import { removeFolders } from './cleanup.ts'
 import { restoreContainer, stageImages } from '../criu/restore.ts'
 import { allDone } from './cleanup.ts'
 
+/** With less room than this on `/run` a start may have failed for the want of it: the runtime writes its state there. */
+const startBytesMin = 64 * 1024
 const guestStartTimeoutMs = 10_000
-/** For one of which it is not known that it ever answered: its start may have been cut off. */
+/** For a guest that may never have answered, as its start may have been cut off. */
 const adoptTimeoutMs = 10_000
 
-/** How a sandbox goes on. */
+interface RunningOptions {
+  names: HostNames
+  hostd: GuestRelay & HostTool
+  runtime: OciRuntime
+  network: Network
+  lazy: LazyMemory
+}
+
+/** How a sandbox is restored from saved memory. */
 export interface Resumption {
   /** Path of the program. */
   criu: string
@@ -33,23 +45,25 @@ export interface Resumption {
   /** Whether it runs before all of its memory is there. */
   lazy: boolean
   /** Notes for whoever comes after a loss of power that its processes may have gone on. None does before it has returned. */
-  fence: () => Promise<void>
+  noteResuming: () => Promise<void>
 }
 
 /**
- * The sandboxes of this host that run. What one has besides its disk is made in one order (bundle, root mount, container,
- * network) and removed in the opposite one; each removal is harmless when there is nothing.
+ * The running sandboxes of this host. All that one has besides its disk is made in one order (bundle, root mount, container,
+ * network) and removed in the opposite order; each removal is harmless when there is nothing.
  */
 export class RunningSandboxes {
   readonly #names: HostNames
   readonly #hostd: GuestRelay & HostTool
+  readonly #runtime: OciRuntime
   readonly #network: Network
   readonly #lazy: LazyMemory
   readonly #processes = new Map<string, ProcessIdentity>()
 
-  constructor(names: HostNames, hostd: GuestRelay & HostTool, network: Network, lazy: LazyMemory) {
+  constructor({ names, hostd, runtime, network, lazy }: RunningOptions) {
     this.#names = names
     this.#hostd = hostd
+    this.#runtime = runtime
     this.#network = network
     this.#lazy = lazy
   }
@@ -68,7 +82,7 @@ export class RunningSandboxes {
     return process !== undefined && isAlive(process)
   }
 
-  /** Those that have ended by themselves. */
+  /** Sandboxes that have ended by themselves. */
   ended(): string[] {
     return [...this.#processes].filter(([, process]) => !isAlive(process)).map(([id]) => id)
   }
@@ -80,26 +94,26 @@ export class RunningSandboxes {
   async start(host: BundleHost, record: SandboxRecord, signal?: AbortSignal): Promise<void> {
     const { id } = record
     signal?.throwIfAborted()
-    await mountFit(host, record)
+    await mountAdapted(host, record)
     signal?.throwIfAborted()
-    const process = await startContainer(this.#names, id)
+    const process = await this.#startContainer(id)
     const isUp = () => isAlive(process)
     await allDone([
       this.#network.attach(record.slot, process),
       this.#guestAnswers(id, guestStartTimeoutMs, isUp, signal),
     ])
-    await this.trust(id)
+    await this.markVerified(id)
     this.#processes.set(id, process)
   }
 
   /**
    * Like `start`, but the processes are those of a saved memory. Images are left by a failure too: `stop` removes them. Once
-   * the restore has begun the signal is not looked at any more, as the processes may go on from then on (`resumed.ts`), and
-   * to end them then costs the memory; it ends by itself, at its own limits of time.
+   * the restore has begun the signal is ignored: the processes may go on from then on (`criu/fence.ts`), and an abort would
+   * cost the memory. The restore has timeouts of its own.
    */
   async resume(host: BundleHost, record: SandboxRecord, resumption: Resumption, signal?: AbortSignal): Promise<void> {
     const { id, slot } = record
-    const { criu, cgroups, memory, lazy, fence } = resumption
+    const { criu, cgroups, memory, lazy, noteResuming } = resumption
     // In another subnet nobody would answer what their peers send.
     const keepConnections = memory.keepConnections && memory.address === this.#network.address(slot)
     const stage = async () => {
@@ -108,9 +122,9 @@ export class RunningSandboxes {
       if (lazy) await this.#lazy.start(criu, cgroups, id)
     }
     signal?.throwIfAborted()
-    await allDone([mountFit(host, record), stage(), fence()])
+    await allDone([mountAdapted(host, record), stage(), noteResuming()])
     signal?.throwIfAborted()
-    // No way back from here on.
+    // The memory may be used up from here on.
     const process = await restoreContainer(host, criu, id, lazy)
     const isUp = () => isAlive(process)
     await allDone([
@@ -118,7 +132,7 @@ export class RunningSandboxes {
       this.#network.attach(slot, process, { address: memory.address, keepConnections }),
       this.#guestAnswers(id, guestStartTimeoutMs, isUp).then(() => reseed(this.#hostd, this.#names.guestSocket(id))),
     ])
-    await this.trust(id)
+    await this.markVerified(id)
     this.#processes.set(id, process)
   }
 
@@ -128,19 +142,19 @@ export class RunningSandboxes {
   }
 
   /**
-   * Takes over a sandbox that an earlier server started, if it runs. One whose start or whose dump was cut off must answer.
-   * The others have, and are not waited for: should one not answer any more, the watch finds out. Whoever completes what was
-   * cut off then calls `trust`.
+   * Takes over a sandbox that an earlier server started, if it runs. An unverified guest, whose start or dump was cut off,
+   * must answer. A verified one has answered before and is not waited for: liveness probes find out if it is dead. The caller
+   * completes what was cut off and calls `markVerified`.
    */
   async adopt(cgroups: Cgroups, record: SandboxRecord): Promise<boolean> {
-    const process = await findContainer(this.#names, record.id)
+    const process = await this.#runtime.state(record.id)
     if (process === undefined || !isAlive(process) || record.slot > this.#network.subnet.slots) return false
     try {
-      // A server that died while it saved the memory has left it frozen, or parted from the network.
+      // A server that died during a dump has left the sandbox frozen, or without its network.
       await cgroups.thaw(this.#names.cgroup(record.id))
       if (!(await this.#lazy.adopt(record.id))) return false
-      const isTrusted = record.memory === undefined && (await this.isTrusted(record.id))
-      if (isTrusted) {
+      const isVerified = record.memory === undefined && (await this.isVerified(record.id))
+      if (isVerified) {
         // Servers of earlier versions left it open.
         await closeGuestDir(this.#names, record.id)
       } else {
@@ -154,66 +168,78 @@ export class RunningSandboxes {
   }
 
   /**
-   * Ends a sandbox and removes everything of it but its disk. With `graceMs` its processes are asked to end first: the
-   * guest passes it on and ends when they have, or after two seconds.
+   * Ends a sandbox and removes everything of it but its disk. With `graceMs` its processes get SIGTERM first: the guest passes it
+   * on and ends when they have, or after two seconds.
    */
   async stop(cgroups: Cgroups, id: string, slot: number | undefined, graceMs = 0): Promise<void> {
     this.#processes.delete(id)
-    const process = await findContainer(this.#names, id)
+    const process = await this.#runtime.state(id)
     await this.#lazy.unwatch(id)
-    await this.doubt(id)
-    // What is frozen does not end.
+    await this.markUnverified(id)
+    // A frozen process ignores SIGKILL, so thaw first.
     await cgroups.thaw(this.#names.cgroup(id))
     if (process !== undefined) await end(process, graceMs)
     await cgroups.remove(this.#names.cgroup(id))
     await allDone([
-      // A restore that was cut off has left the sandbox's root mounted in the former.
-      removeFolders(this.#hostd, [`${this.#names.runcRoot}/${id}`, this.#names.sandboxDir(id)]),
+      this.#runtime.delete(id).then(() => removeFolders(this.#hostd, [this.#names.sandboxDir(id)])),
       this.#lazy.remove(id),
       ...(slot === undefined ? [] : [this.#network.detach(slot)]),
     ])
   }
 
-  /** Lets go of all; they run on. */
+  /** Forgets all sandboxes; they run on. */
   forget(): void {
     this.#processes.clear()
     this.#lazy.forget()
   }
 
-  isTrusted(id: string): Promise<boolean> {
-    return exists(this.#trustFile(id))
+  isVerified(id: string): Promise<boolean> {
+    return exists(this.#verifiedFile(id))
   }
 
-  /** Its guest has answered, it has its network, and nothing is done with its processes now. */
-  async trust(id: string): Promise<void> {
-    await withinRun(writeFile(this.#trustFile(id), ''))
+  /** To be called when the guest has answered, the network is attached, and no dump, start or end is under way. */
+  async markVerified(id: string): Promise<void> {
+    await withinRun(writeFile(this.#verifiedFile(id), ''))
   }
 
-  /** What is done with its processes may be cut off: a server that adopts it then wants an answer of its guest. */
-  async doubt(id: string): Promise<void> {
-    await rm(this.#trustFile(id), { force: true })
+  /** To be called before a dump or an end, which may be cut off: a server that adopts the sandbox then waits for an answer. */
+  async markUnverified(id: string): Promise<void> {
+    await rm(this.#verifiedFile(id), { force: true })
   }
 
-  /** Returns when its guest has answered; from then on nobody inside replaces its socket. */
+  /** Throws `unavailable` with the reason, `no_capacity` when `/run` is full. */
+  async #startContainer(id: string): Promise<ProcessIdentity> {
+    try {
+      return await this.#runtime.run(id, this.#names.sandboxDir(id))
+    } catch (error) {
+      if (!(error instanceof OciRuntimeError)) throw error
+      // A runtime wraps what it cannot write in words of its own, or has no room for them.
+      const { bavail, bsize } = await statfs(this.#names.runDir)
+      if (bavail * bsize < startBytesMin) throw runIsFull(error)
+      throw new ServiceError('unavailable', `the sandbox cannot be started: ${error.reason}`, { cause: error })
+    }
+  }
+
+  /** Returns when the guest has answered; from then on no process inside can replace its socket. */
   async #guestAnswers(id: string, timeoutMs: number, isUp: () => boolean, signal?: AbortSignal): Promise<void> {
     await waitForGuest(this.#hostd, this.#names.guestSocket(id), timeoutMs, isUp, signal)
     await closeGuestDir(this.#names, id)
   }
 
-  #trustFile(id: string): string {
+  #verifiedFile(id: string): string {
     return `${this.#names.sandboxDir(id)}/trusted`
   }
 }
 
-async function mountFit(host: BundleHost, record: SandboxRecord): Promise<void> {
-  await fitUpper(host, record)
+async function mountAdapted(host: BundleHost, record: SandboxRecord): Promise<void> {
+  await adaptUpper(host, record)
   await mountRoot(host, record)
 }
 
 /** Whether any sandbox of this data directory runs, known to this process or not. */
-export async function anyRuns(names: HostNames): Promise<boolean> {
-  for (const id of await readdir(names.runcRoot).catch(() => [])) {
-    const process = await findContainer(names, id)
+export async function anyRuns(runtime: OciRuntime): Promise<boolean> {
+  for (const id of await runtime.list()) {
+    const process = await runtime.state(id)
     if (process !== undefined && isAlive(process)) return true
   }
   return false

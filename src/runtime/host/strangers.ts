@@ -6,14 +6,14 @@ import type { Inventory } from './inventory.ts'
 import { sandboxOfDisk } from './quarantine.ts'
 import { recordedIds } from './records.ts'
 
-/** Of a start: more than this share of what is there is not moved to quarantine unasked. */
+/** `open` refuses to move more than this share of all sandboxes and checkpoints to quarantine. */
 const movedShareMax = 0.1
 const namedMax = 5
 
 export interface Stock {
-  /** What must go to quarantine: unknown, unreadable or unrecorded. */
+  /** Items for quarantine: unknown, unreadable or unrecorded. */
   strangers: Quarantined[]
-  /** How many sandboxes and checkpoints are there, strangers included. */
+  /** All sandboxes and checkpoints, strangers included. */
   count: number
 }
 
@@ -30,7 +30,7 @@ export async function assertPoolIsThere(dataDir: string): Promise<void> {
   )
 }
 
-/** Looks for what no database row, or no readable record, stands for. Touches nothing. */
+/** Finds sandboxes and checkpoints without a database row or without a readable record. Changes nothing. */
 export async function findStrangers(
   inventory: Inventory,
   pool: Pick<DiskPool, 'list'>,
@@ -58,14 +58,14 @@ export async function findStrangers(
   }
   const layers = new Set(await pool.list('layers'))
   for (const id of known.checkpointIds) {
-    if (!layers.has(id) || hasFile('checkpoint', id) || inventory.isStoodOn(id)) continue
+    if (!layers.has(id) || hasFile('checkpoint', id) || inventory.isReferenced(id)) continue
     if (!inventory.quarantine.has('checkpoint', id)) unrecorded.push({ kind: 'checkpoint', id, reason: 'unrecorded' })
   }
   const strangers = [...unknown, ...illegible, ...unrecorded]
   return { strangers, count: recorded.length + illegible.length + unrecorded.length }
 }
 
-/** Throws `unavailable` when so much would be moved that the database is more likely to be the wrong one. */
+/** Throws `unavailable` when so many are strangers that the database is more likely to be the wrong one. */
 export function assertFewStrangers({ strangers, count }: Stock, dataDir: string): void {
   if (strangers.length <= count * movedShareMax) return
   const of = (reason: Quarantined['reason']) => strangers.filter((stranger) => stranger.reason === reason).length

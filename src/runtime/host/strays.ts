@@ -2,7 +2,7 @@ import type { HostTool } from '../hostd/index.ts'
 
 const endTimeoutMs = 30_000
 
-/** Ends the CRIUs that work in one of `folders`, whoever started them. Those that bring memory are at it for longer than a server lives. */
+/** Ends all CRIU processes that work in one of `folders`. Lazy-pages daemons may outlive a server, and be wanted. */
 export async function endCriu(
   hostd: HostTool,
   folders: readonly string[],
@@ -12,16 +12,7 @@ export async function endCriu(
   await hostd.runTool(['end-criu', '--lazy-pages', lazyPages, ...each('--dir', folders)], { timeoutMs: endTimeoutMs })
 }
 
-/**
- * Waits, not for ever, for dumps and restores that a server which died has begun: the processes in them would not outlive
- * their interruption. Returns how many there were.
- */
-export async function awaitStrayDumps(hostd: HostTool, runcRoot: string, timeoutMs: number): Promise<number> {
-  const args = ['await-dumps', '--runc-root', runcRoot, '--timeout-ms', String(timeoutMs)] as const
-  return Number(await hostd.runTool(args, { timeoutMs: timeoutMs + endTimeoutMs }))
-}
-
-/** Ends what a server that died left running of its own tools, which work on one of `paths` or below. Returns how many there were. */
+/** Ends programs of a dead server that work on one of `paths` or below. Returns how many there were. */
 export async function endStrayTools(hostd: HostTool, paths: readonly string[]): Promise<number> {
   return Number(await hostd.runTool(['end-tools', ...each('--path', paths)], { timeoutMs: endTimeoutMs }))
 }

@@ -3,17 +3,17 @@ import { test, type TestContext } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { KeyedMutex } from '../../lib/async/mutex.ts'
 import type { SandboxExit } from '../../sandbox/ports/runtime-driver.ts'
-import { guestPatience } from './liveness.ts'
+import { livenessTimes } from './liveness.ts'
 import type { OpenHost } from './open-host.ts'
-import type { Parts } from './context.ts'
+import type { DriverContext } from './context.ts'
 import type { ProcessIdentity } from './process.ts'
-import { Watch } from './supervisor.ts'
+import { Supervisor } from './supervisor.ts'
 
 /** A watch over `sb-1`, which runs until the test says that it has ended; nothing of it can be removed. */
 function makeWatch(t: TestContext) {
   const processes = new Map<string, ProcessIdentity>([['sb-1', { pid: 10, startTicks: 1 }]])
   const world = { ended: [] as string[], looks: 0, exits: [] as SandboxExit[], said: [] as string[] }
-  const parts = {
+  const context = {
     running: {
       runs: processes,
       has: (id: string) => processes.has(id),
@@ -36,11 +36,11 @@ function makeWatch(t: TestContext) {
       hostFirewall: { tend: async () => undefined },
     },
     pool: { tend: async () => undefined },
-    turns: new KeyedMutex(),
-    guestPatience,
+    locks: new KeyedMutex(),
+    livenessTimes,
     log: (message: string) => world.said.push(message),
   }
-  const watch = new Watch(parts as unknown as Parts)
+  const watch = new Supervisor(context as unknown as DriverContext)
   watch.onExit((exit) => world.exits.push(exit))
   watch.start({ cgroups: { oomKills: async () => 0 } } as unknown as OpenHost)
   t.after(() => watch.stop())
@@ -60,6 +60,6 @@ test('the end of a sandbox is told though something of it cannot be removed', as
 
 test('however often a guest is suspected, no sandbox is looked at for that', (t) => {
   const { watch, world } = makeWatch(t)
-  for (let count = 0; count < 1_000; count += 1) watch.suspect('sb-1')
+  for (let count = 0; count < 1_000; count += 1) watch.probeNow('sb-1')
   assert.equal(world.looks, 0)
 })

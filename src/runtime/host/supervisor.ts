@@ -1,89 +1,91 @@
 import type { SandboxExit } from '../../sandbox/ports/runtime-driver.ts'
 import type { Cgroups } from './cgroups.ts'
-import { flushMemory } from '../criu/flush.ts'
-import { askGuest, GuestChecks } from './liveness.ts'
+import { flushMemory } from '../criu/fence.ts'
+import { probeGuest, Liveness } from './liveness.ts'
 import type { OpenHost } from './open-host.ts'
-import type { Parts } from './context.ts'
+import type { DriverContext } from './context.ts'
 import type { ProcessIdentity } from './process.ts'
 import { exitOf } from './running.ts'
 
-/** How often the first processes of sandboxes are looked at. */
+/** Interval of the check for ended first processes. */
 const watchIntervalMs = 250
-/** How often the network and the disk pool are. */
+/** Interval of the checks of network and disk pool. */
 const tendIntervalMs = 2_000
-/** How long saved memory whose callers expect forks of it at once may wait for the flush, which slows those. */
+/** A flush slows forks of memory that was just saved, so it waits up to this long. */
 const flushIntervalMs = 30_000
-/** The key of the turn that removes what nobody needs. */
-const unusedTurn = 'what is unused'
-/** The key of the turn that brings to the disk what was saved. */
-const flushTurn = 'the disk'
-/** The key of the turn that tends to the host; no id of a sandbox looks like it. */
-const hostTurn = 'the host'
-/** The key under which the packet rules are looked after: no forwarder that is slow to start may keep them from it. */
+const expiryIntervalMs = 3_600_000
+
+// Keys of the locks under which background work runs. No sandbox id contains a blank. Rules and firewall have locks of their
+// own: a forwarder or a firewall program that is slow must not delay the packet rules.
+const expiryKey = 'the quarantine'
+const unusedKey = 'what is unused'
+const flushKey = 'the disk'
+const hostKey = 'the host'
 const rulesKey = 'the packet rules'
-/** The key under which the host's firewall is looked after: its programs may be slow. */
 const firewallKey = 'the firewall'
 
 /**
- * What the driver does without being asked: it looks for sandboxes that ended by themselves, ends those whose guests do
- * not answer any more, clears up after them and tells; it tends to what all sandboxes share; and it finishes what callers
- * need not wait for.
+ * The driver's background work. It detects sandboxes that ended, ends those whose guests stopped answering, cleans up after
+ * both and reports their exits; it maintains what all sandboxes share; and it finishes work that callers need not wait for.
  *
  *     idle ── start ──► watching ── stop ──► idle
  */
-export class Watch {
-  readonly #parts: Parts
-  readonly #checks: GuestChecks
-  /** Keys of the turns that are asked for and have not ended. */
+export class Supervisor {
+  readonly #context: DriverContext
+  readonly #liveness: Liveness
+  /** Keys of the work that is queued or running. */
   readonly #attended = new Set<string>()
   #watching: { opened: OpenHost; timer: NodeJS.Timeout } | undefined
   #tendedAt = 0
   #flushedAt = 0
+  #expiredAt = 0
   #onExit: (exit: SandboxExit) => void = () => undefined
 
-  constructor(parts: Parts) {
-    this.#parts = parts
-    this.#checks = new GuestChecks({
-      patience: parts.guestPatience,
-      runs: () => parts.running.runs,
-      ask: (id, answerMs) => askGuest(parts, id, answerMs),
-      giveUp: (id, run) => this.#giveUp(id, run),
+  constructor(context: DriverContext) {
+    this.#context = context
+    this.#liveness = new Liveness({
+      times: context.livenessTimes,
+      runs: () => context.running.runs,
+      probe: (id, answerMs) => probeGuest(context, id, answerMs),
+      declareDead: (id, run) => this.#declareDead(id, run),
     })
   }
 
   start(opened: OpenHost): void {
-    // What was adopted may not have answered for long.
-    for (const id of this.#parts.running.runs.keys()) this.#checks.suspect(id)
+    // The guest of an adopted sandbox may have been silent for long.
+    for (const id of this.#context.running.runs.keys()) this.#liveness.probeNow(id)
+    // `open` has just removed what had expired.
+    this.#expiredAt = Date.now()
     this.#watching = { opened, timer: setInterval(() => this.#look(), watchIntervalMs) }
   }
 
-  /** Returns when nobody, callers included, works on anything. */
+  /** Returns when no work is left, that of callers included. */
   async stop(): Promise<void> {
     clearInterval(this.#watching?.timer)
-    // Before the wait too: whoever stops the service may not wait for the end of it.
-    await Promise.all([this.#flushNow(), this.#parts.turns.allSettled()])
+    // Flushed before the wait too: the service may be killed during it.
+    await Promise.all([this.#flushNow(), this.#context.locks.allSettled()])
     this.#watching = undefined
     await this.#flushNow()
   }
 
   async #flushNow(): Promise<void> {
-    const { log } = this.#parts
-    await flushMemory(this.#parts).catch((error: unknown) => log(`saved memory cannot be flushed: ${String(error)}`))
+    const { log } = this.#context
+    await flushMemory(this.#context).catch((error: unknown) => log(`saved memory cannot be flushed: ${String(error)}`))
   }
 
   onExit(listener: (exit: SandboxExit) => void): void {
     this.#onExit = listener
   }
 
-  /** The guest of a sandbox seems not to answer: it is asked at the next look. Costs nothing, as clients can bring it about. */
-  suspect(id: string): void {
-    this.#checks.suspect(id)
+  /** Has the guest of a sandbox probed at the next look. Cheap, since clients can cause it. */
+  probeNow(id: string): void {
+    this.#liveness.probeNow(id)
   }
 
   #look(): void {
     if (this.#watching === undefined) return
-    this.#checks.look()
-    const { running, lazy, names, network, pool } = this.#parts
+    this.#liveness.look()
+    const { running, lazy, names, network, pool, inventory, quarantineKeptMs } = this.#context
     for (const id of new Set([...running.ended(), ...lazy.ended()])) {
       this.#attend(id, async ({ cgroups }) => {
         const fault = await lazy.settle(id)
@@ -95,28 +97,32 @@ export class Watch {
     if (Date.now() - this.#flushedAt >= flushIntervalMs) this.flush()
     if (Date.now() - this.#tendedAt < tendIntervalMs) return
     this.#tendedAt = Date.now()
-    this.#attend(hostTurn, async () => {
+    this.#attend(hostKey, async () => {
       await network.tendForwarder()
       await pool.tend()
     })
+    if (Date.now() - this.#expiredAt >= expiryIntervalMs) {
+      this.#expiredAt = Date.now()
+      this.#attend(expiryKey, () => inventory.removeExpired(quarantineKeptMs))
+    }
     this.#attend(rulesKey, () => network.tendRules())
     this.#attend(firewallKey, () => network.hostFirewall.tend())
   }
 
-  #giveUp(id: string, run: ProcessIdentity): void {
-    const { running, log } = this.#parts
+  #declareDead(id: string, run: ProcessIdentity): void {
+    const { running, log } = this.#context
     this.#attend(id, async ({ cgroups }) => {
-      // Its turn may have come after something else was done with it, or after an answer.
-      if (running.runs.get(id) !== run || !this.#checks.isGivenUp(id, run)) return
+      // Other work, or an answer, may have come before this lock was free.
+      if (running.runs.get(id) !== run || !this.#liveness.isDead(id, run)) return
       log(`the guest of sandbox ${id} does not answer any more: the sandbox is ended`)
       const message = 'the guest of the sandbox stopped answering'
       await this.#end(cgroups, { sandboxId: id, reason: 'runtime_failed', message })
     })
   }
 
-  /** Told even if something of it cannot be removed now: from the first step on it does not count as one that runs. */
+  /** Reports the exit even if something cannot be removed now: the sandbox counts as ended from the first step on. */
   async #end(cgroups: Cgroups, exit: SandboxExit): Promise<void> {
-    const { running, inventory } = this.#parts
+    const { running, inventory } = this.#context
     try {
       await running.stop(cgroups, exit.sandboxId, inventory.sandboxes.get(exit.sandboxId)?.slot)
     } finally {
@@ -124,24 +130,24 @@ export class Watch {
     }
   }
 
-  /** Removes in the background what nobody needs any more. */
+  /** Removes unused layers and memory in the background. */
   removeUnused(): void {
-    this.#attend(unusedTurn, () => this.#parts.inventory.removeUnused())
+    this.#attend(unusedKey, () => this.#context.inventory.removeUnused())
   }
 
-  /** Brings saved memory to the disk in the background. */
+  /** Flushes saved memory in the background. */
   flush(): void {
     this.#flushedAt = Date.now()
-    this.#attend(flushTurn, () => flushMemory(this.#parts))
+    this.#attend(flushKey, () => flushMemory(this.#context))
   }
 
-  /** Does something beside the calls, in its turn; a second time only when the first has ended. */
+  /** Runs work in the background under the lock of `key`, unless the same is queued or running. */
   #attend(key: string, work: (opened: OpenHost) => Promise<void>): void {
     const opened = this.#watching?.opened
     if (opened === undefined || this.#attended.has(key)) return
-    const { turns, log } = this.#parts
+    const { locks, log } = this.#context
     this.#attended.add(key)
-    turns
+    locks
       .run(key, () => work(opened))
       .catch((error: unknown) => log(`attending to ${key} failed: ${String(error)}`))
       .finally(() => this.#attended.delete(key))

@@ -1,7 +1,7 @@
 /**
- * What AppArmor adds around a sandbox, where the kernel has it: a second wall behind user namespace, capabilities and
- * system call filter. The profile's name carries the hash of its text, so that versions of Atoll and several servers do not
- * meet, and a profile that is loaded is never replaced by another.
+ * The AppArmor profile of sandboxes: a second line of defence behind user namespace, capabilities and system call filter. Its
+ * name carries the hash of its text, so that versions of Atoll and several servers do not collide, and a loaded profile is
+ * never replaced by another.
  */
 import { createHash } from 'node:crypto'
 import { readFile } from 'node:fs/promises'
@@ -16,8 +16,8 @@ const abiFile = '/etc/apparmor.d/abi/3.0'
 const parserTimeoutMs = 60_000
 
 /**
- * What a sandbox does to itself is allowed, as far as the other walls allow it; of the kernel's files it changes none but
- * those of its own processes. `/proc` and `/sys` are named by their paths inside.
+ * The profile allows all that a sandbox does to itself. Of the kernel's files it may change those of its own processes alone.
+ * `/proc` and `/sys` are the paths inside.
  */
 const rules = `
   file,
@@ -47,7 +47,7 @@ const body = `flags=(attach_disconnected,mediate_deleted) {${rules}}\n`
 
 export const profileName = `atoll-sandbox-${createHash('sha256').update(body).digest('hex').slice(0, 8)}`
 
-/** Why a kernel confines nothing by profiles; undefined when it does. */
+/** Why the kernel confines nothing by profiles; undefined when it does. */
 export async function whyUnconfined(): Promise<string | undefined> {
   if (!(await text(enabledFile)).startsWith('Y')) return 'not in this kernel'
   return (await exists(loadedFile)) ? undefined : `${loadedFile} is not there`
@@ -59,8 +59,8 @@ export async function isLoaded(): Promise<boolean> {
 }
 
 /**
- * Has the kernel know the profile, which a reload of the host's own profiles may have taken away; harmless when it does. A
- * name that it does not know is refused, at a start as at a restore. Throws `unavailable`.
+ * Loads the profile unless the kernel has it: a reload of the host's own profiles may have removed it, and starts and restores
+ * fail for an unknown name. Throws `unavailable`.
  */
 export async function loadProfile(): Promise<void> {
   if (await isLoaded()) return
@@ -73,7 +73,7 @@ export async function loadProfile(): Promise<void> {
   )
 }
 
-/** The profile of all sandboxes that start from now on; undefined, with the reason in the log, where there can be none. */
+/** The profile for all later starts; undefined, with the reason in the log, where there can be none. */
 export async function findProfile(log: (message: string) => void): Promise<string | undefined> {
   if ((await whyUnconfined()) !== undefined) return undefined
   try {

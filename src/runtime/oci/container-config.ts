@@ -1,3 +1,4 @@
+import { defined } from '../../lib/defined.ts'
 import { seccompProfile } from './seccomp.ts'
 import type { Images } from '../host/image-folder.ts'
 import type { HostNames } from '../host/names.ts'
@@ -8,18 +9,15 @@ const cpuPeriodUs = 100_000
 const processesMax = 4_096
 const filesSoft = 65_536
 const filesHard = 1_048_576
-/**
- * The kernel counts terminals for all sandboxes together, and what follows also for root on the host, who makes their user
- * namespaces: each sandbox has its share.
- */
+/** The kernel counts terminals for all sandboxes together, and signals and queues for root on the host too: each sandbox has its share. */
 const terminalsMax = 256
 const signalsQueuedMax = 4_096
 /** One queue of the default size, which takes 83 000. */
 const messageQueueBytes = 98_304
-/** When the host runs out of memory, sandboxes go before it. Children inherit it. */
+/** When the host runs out of memory, the kernel kills sandboxes first. Children inherit it. */
 const oomScoreAdjust = 500
 
-/** What package managers, language tools and development servers need of root; nothing that reaches beyond the sandbox. */
+/** The privileges of root that package managers and development servers need; none reaches beyond the sandbox. */
 const capabilities = [
   'CAP_AUDIT_WRITE',
   'CAP_CHOWN',
@@ -36,8 +34,8 @@ const capabilities = [
 ]
 
 /**
- * What tells of the host or of other sandboxes, such as their use of the disk, or takes requests of the kernel: each trigger
- * of `/proc/pressure` holds up the end of its process. runc leaves out what the host does not have.
+ * Files that expose the host or other sandboxes, such as their use of the disk, or that take requests to the kernel: each
+ * trigger of `/proc/pressure` delays the end of its process. runc skips paths that the host does not have.
  */
 const maskedPaths = [
   '/proc/acpi',
@@ -68,7 +66,7 @@ export interface ContainerLimits {
   memoryMb: number
 }
 
-/** What the host offers, found once. */
+/** Features of the host, detected once. */
 export interface HostTraits {
   /** Hard limit of open files of this process; a higher one can be refused. */
   filesMax: number
@@ -104,7 +102,7 @@ export function containerConfig(
         { type: 'RLIMIT_MSGQUEUE', soft: messageQueueBytes, hard: messageQueueBytes },
       ],
       noNewPrivileges: true,
-      ...(host.apparmorProfile === undefined ? {} : { apparmorProfile: host.apparmorProfile }),
+      ...defined({ apparmorProfile: host.apparmorProfile }),
       oomScoreAdj: oomScoreAdjust,
     },
     root: { path: `${folder}/root`, readonly: false },
@@ -166,8 +164,17 @@ export function containerConfig(
   }
 }
 
-/** The part of `linux.resources` that can change while a sandbox runs. */
-export function resourcesOf({ cpuCount, memoryMb }: ContainerLimits, { swapAccounting }: HostTraits) {
+/** The part of `linux.resources` that can change while a sandbox runs. Bytes; of the CPU, microseconds of each period. */
+export interface ContainerResources {
+  memory: { limit: number; swap?: number }
+  cpu: { quota: number; period: number }
+  pids: { limit: number }
+}
+
+export function resourcesOf(
+  { cpuCount, memoryMb }: ContainerLimits,
+  { swapAccounting }: HostTraits,
+): ContainerResources {
   const bytes = memoryMb * 1024 * 1024
   return {
     memory: { limit: bytes, ...(swapAccounting ? { swap: bytes } : {}) },
@@ -177,8 +184,8 @@ export function resourcesOf({ cpuCount, memoryMb }: ContainerLimits, { swapAccou
 }
 
 /**
- * Settings of the network namespace. CRIU does not save them. `firstGroup` is that of the sandbox as whoever writes them
- * counts: 0 from inside.
+ * Settings of the network namespace, which CRIU does not save. `firstGroup` is the sandbox's first group id as the writer counts:
+ * 0 from inside.
  */
 export function networkSysctls(ipv6: boolean, firstGroup = 0): Record<string, string> {
   return {

@@ -1,5 +1,6 @@
 import type { Duplex } from 'node:stream'
 import { ServiceError, isServiceError } from '../../errors.ts'
+import { defined } from '../../lib/defined.ts'
 import type {
   CheckpointKind,
   DriverCapabilities,
@@ -9,132 +10,127 @@ import type {
   SandboxExit,
   SandboxSpec,
 } from '../../sandbox/ports/runtime-driver.ts'
-import { bootId } from '../boot.ts'
+import { bootId } from '../host/process.ts'
 import { gatewayName, gatewayPort } from '../network/index.ts'
 import { diskOf, layerOf, limitDisk } from '../host/bundle.ts'
 import { resourcesOf } from './container-config.ts'
-import { updateContainer } from './container.ts'
 import { dialSocket } from '../host/dial.ts'
 import type { DumpHost } from '../criu/dump.ts'
-import { expireHourly } from '../host/expiry.ts'
 import { restartInPlace, restoreInPlace } from '../host/in-place.ts'
-import { Memory } from '../criu/save-memory.ts'
+import { MemorySaver } from '../criu/memory-saver.ts'
 import { checkId } from '../host/names.ts'
-import { demandCriu, openHost, releaseHost } from '../host/open-host.ts'
+import { assertCriu, openHost, releaseHost } from '../host/open-host.ts'
 import type { OpenHost } from '../host/open-host.ts'
-import { makeParts } from '../host/context.ts'
-import type { Parts, RuncDriverOptions } from '../host/context.ts'
-import { freshEtc, standsOn } from '../host/records.ts'
+import { createContext } from '../host/context.ts'
+import type { DriverContext, OciDriverOptions } from '../host/context.ts'
+import { freshEtc, basedOn } from '../host/records.ts'
 import type { SandboxRecord } from '../host/records.ts'
-import { giveUpStale, onDiskAlone, removeFence, removeMark } from '../criu/fence.ts'
-import { Starts } from '../host/launcher.ts'
-import { cleanUp, toldAs } from '../host/cleanup.ts'
-import { Watch } from '../host/supervisor.ts'
+import { dropStaleMemory, onDiskAlone, removeFence, clearResuming } from '../criu/fence.ts'
+import { Launcher } from '../host/launcher.ts'
+import { cleanUp, asReported } from '../host/cleanup.ts'
+import { Supervisor } from '../host/supervisor.ts'
 
 /** A bound below the 500 layers that overlay takes. */
 const layersMax = 450
-/** While memory is not kept, processes may put their affairs in order before a hibernation. */
+/** Where memory is not kept, processes get this long to end by themselves before a hibernation. */
 const hibernateGraceMs = 3_000
 
-/** Throws `invalid_request` for a subnet that is none. */
-export function createRuncDriver(options: RuncDriverOptions): RuntimeDriver {
-  return new RuncDriver(makeParts(options))
+/** Throws `invalid_request` for an illegal subnet. */
+export function createOciDriver(options: OciDriverOptions): RuntimeDriver {
+  return new OciDriver(createContext(options))
 }
 
 /**
- * Sandboxes of one host as OCI containers: what the port asks for. What the driver does by itself is in `watch.ts`. Its
- * states:
+ * The sandboxes of one host as OCI containers. `supervisor.ts` has what the driver does unasked. States:
  *
  *     new ── open ──► open ── close ──► new
  *
  * The record of a sandbox or checkpoint is written before anything else of it is made, and removed after everything else:
- * a crash between any two steps is mended by the next `open`. Work on one sandbox is done in turns.
+ * the next `open` repairs what a crash between any two steps leaves. A lock per sandbox serialises work on it.
  */
-class RuncDriver implements RuntimeDriver {
-  readonly name = 'runc'
+class OciDriver implements RuntimeDriver {
+  readonly name: string
   capabilities: DriverCapabilities = { fullCheckpoints: false, fullCheckpointsReason: 'the runtime is not open' }
 
-  readonly #parts: Parts
-  readonly #watch: Watch
-  readonly #starts: Starts
-  readonly #memory: Memory
+  readonly #context: DriverContext
+  readonly #supervisor: Supervisor
+  readonly #launcher: Launcher
+  readonly #memory: MemorySaver
   #opened: OpenHost | undefined
-  #expiry: NodeJS.Timeout | undefined
 
-  constructor(parts: Parts) {
-    this.#parts = parts
-    this.#watch = new Watch(parts)
-    this.#starts = new Starts(parts, this.#watch)
-    this.#memory = new Memory(parts, this.#starts.gate)
+  constructor(context: DriverContext) {
+    this.#context = context
+    this.name = context.runtime.name
+    this.#supervisor = new Supervisor(context)
+    this.#launcher = new Launcher(context, this.#supervisor)
+    this.#memory = new MemorySaver(context, this.#launcher.semaphore)
   }
 
   async open(known: KnownResources): Promise<ReconcileReport> {
     if (this.#opened !== undefined) throw new ServiceError('conflict', 'the runtime is open already')
-    const { opened, report } = await openHost(this.#parts, known)
+    const { opened, report } = await openHost(this.#context, known)
     const { criu } = opened
     this.capabilities =
       criu.path === undefined
         ? { fullCheckpoints: false, fullCheckpointsReason: criu.reason }
         : { fullCheckpoints: true }
     this.#opened = opened
-    this.#watch.start(opened)
-    this.#expiry = expireHourly(this.#parts)
+    this.#supervisor.start(opened)
     return report
   }
 
   async close(): Promise<void> {
     const opened = this.#opened
     if (opened === undefined) return
-    clearInterval(this.#expiry)
-    await this.#watch.stop()
+    await this.#supervisor.stop()
     this.#opened = undefined
-    await releaseHost(this.#parts, opened.lock)
+    await releaseHost(this.#context, opened.lock)
   }
 
   create(spec: SandboxSpec, signal?: AbortSignal): Promise<void> {
     const id = checkId(spec.id)
-    return this.#turn(id, async () => {
+    return this.#locked(id, async () => {
       const opened = this.#host()
-      const { inventory, images } = this.#parts
+      const { inventory, images } = this.#context
       signal?.throwIfAborted()
       const current = await images.current(spec.image)
       const disk = await inventory.freshDisk(id)
-      // From here to `put` nothing waits: what is claimed cannot be claimed twice, nor the checkpoint's layers be removed.
+      // Nothing awaits from here to `put`: no other call can claim the same numbers or remove the checkpoint's layers.
       if (inventory.sandboxes.get(id) !== undefined) throw new ServiceError('conflict', `sandbox ${id} exists`)
       const from = spec.from === undefined ? undefined : inventory.checkpoint(spec.from.checkpointId)
       const record: SandboxRecord = {
         id,
         ...disk,
         ...inventory.claim(),
-        ...(from === undefined ? { ...current, layers: [], ...freshEtc } : standsOn(from, current, bootId())),
+        ...(from === undefined ? { ...current, layers: [], ...freshEtc } : basedOn(from, current, bootId())),
       }
       const recorded = inventory.sandboxes.put(record)
       try {
         await recorded
-        await this.#starts.first(opened, record, spec, signal)
+        await this.#launcher.first(opened, record, spec, signal)
       } catch (error) {
-        await cleanUp(this.#parts, id, () => this.#remove(id))
+        await cleanUp(this.#context, id, () => this.#remove(id))
         throw error
       }
     })
   }
 
   hibernate(sandboxId: string): Promise<{ sizeBytes: number }> {
-    return this.#turn(sandboxId, async () => {
+    return this.#locked(sandboxId, async () => {
       const { cgroups, criu } = this.#host()
-      const { inventory, running, pool, log } = this.#parts
+      const { inventory, running, pool, log } = this.#context
       const record = inventory.sandbox(sandboxId)
-      // It has ended by itself, which must be told; with its memory gone it is not what hibernates.
+      // A sandbox that ended by itself is reported as an exit; its memory is gone, so it cannot hibernate.
       const isUp = running.isUp(sandboxId)
       if (running.has(sandboxId) && !isUp) throw hasEnded(sandboxId)
       if (isUp && criu.path !== undefined) await this.#memory.save(this.#dumpHost(), record)
       else await running.stop(cgroups, sandboxId, record.slot, hibernateGraceMs)
       const { memory } = inventory.sandbox(sandboxId)
-      // A gigabyte takes seconds to reach the disk, and who wakes the sandbox must not wait for that.
-      if (memory !== undefined) this.#watch.flush()
+      // A gigabyte takes seconds to reach the disk, and a wake must not wait for that.
+      if (memory !== undefined) this.#supervisor.flush()
       const diskBytes = await pool.referencedBytes(diskOf(record), memory === undefined).catch((error: unknown) => {
-        // It hibernates already, whatever its size is.
-        log(`how much the disk of sandbox ${sandboxId} takes is not known: ${String(error)}`)
+        // The sandbox hibernates already: an unknown size is no failure.
+        log(`the disk size of sandbox ${sandboxId} is not known: ${String(error)}`)
         return 0
       })
       return { sizeBytes: diskBytes + (memory?.bytes ?? 0) }
@@ -142,71 +138,78 @@ class RuncDriver implements RuntimeDriver {
   }
 
   wake(spec: SandboxSpec, signal?: AbortSignal): Promise<void> {
-    return this.#turn(spec.id, async () => {
+    return this.#locked(spec.id, async () => {
       const opened = this.#host()
-      const { inventory, running } = this.#parts
+      const { inventory, running } = this.#context
       const { slot } = inventory.sandbox(spec.id)
       if (running.isUp(spec.id)) return
       const stop = () => running.stop(opened.cgroups, spec.id, slot)
-      const giveUpMemory = () => giveUpStale(this.#parts, inventory.sandboxes, inventory.sandbox(spec.id))
+      const dropStale = () => dropStaleMemory(this.#context, inventory.sandboxes, inventory.sandbox(spec.id))
       await stop()
-      // A failure of an earlier wake may not have been written down.
-      const record = await giveUpMemory()
+      // An earlier wake may have failed without writing that down.
+      const record = await dropStale()
       try {
-        await this.#starts.again(opened, record, spec, signal)
+        await this.#launcher.again(opened, record, spec, signal)
       } catch (error) {
-        await cleanUp(this.#parts, spec.id, async () => void (await giveUpMemory()))
-        await cleanUp(this.#parts, spec.id, async () => {
+        await cleanUp(this.#context, spec.id, async () => void (await dropStale()))
+        await cleanUp(this.#context, spec.id, async () => {
           await stop()
-          // Until it has ended CRIU may leave its mark.
-          await giveUpMemory()
-          await removeFence(inventory.sandboxes, spec.id)
+          // CRIU may set its fence until it has ended.
+          await dropStale()
+          await clearResuming(inventory.sandboxes, spec.id)
         })
         if (record.memory === undefined || inventory.sandbox(spec.id).memory !== undefined) throw error
-        this.#watch.removeUnused()
-        throw onDiskAlone(this.#parts, spec.id, toldAs(error))
+        this.#supervisor.removeUnused()
+        throw onDiskAlone(this.#context, spec.id, asReported(error))
       }
     })
   }
 
   restore(spec: SandboxSpec, checkpointId: string, signal?: AbortSignal): Promise<void> {
-    return this.#turn(spec.id, () =>
-      restoreInPlace(this.#parts, this.#starts, this.#host(), { spec, checkpointId, signal }),
+    return this.#locked(spec.id, () =>
+      restoreInPlace(this.#context, this.#launcher, this.#host(), { spec, checkpointId, signal }),
     )
   }
 
   restart(spec: SandboxSpec, options: { graceMs?: number; signal?: AbortSignal } = {}): Promise<void> {
     const { graceMs = 0, signal } = options
-    return this.#turn(spec.id, () => restartInPlace(this.#parts, this.#starts, this.#host(), { spec, graceMs, signal }))
+    return this.#locked(spec.id, () =>
+      restartInPlace(this.#context, this.#launcher, this.#host(), { spec, graceMs, signal }),
+    )
   }
 
   resize(spec: SandboxSpec): Promise<void> {
-    return this.#turn(spec.id, async () => {
+    return this.#locked(spec.id, async () => {
       const { bundles, cgroups } = this.#host()
-      const { inventory, running, lazy, names } = this.#parts
+      const { inventory, running, lazy, names, runtime } = this.#context
       const record = inventory.sandbox(spec.id)
       if (running.isUp(spec.id)) {
-        // What is still to come counts too.
+        // Pages that are still to come count too.
         await lazy.whole(spec.id)
-        await updateContainer(names, cgroups, spec.id, resourcesOf(spec, bundles.traits))
+        const resources = resourcesOf(spec, bundles.traits)
+        await cgroups.assertMemoryFits(names.cgroup(spec.id), resources.memory.limit)
+        await runtime.update(spec.id, resources)
       }
       await limitDisk(bundles, record, spec.diskMb)
     })
   }
 
   delete(sandboxId: string): Promise<void> {
-    return this.#parts.turns.run(sandboxId, () => this.#remove(sandboxId))
+    return this.#context.locks.run(sandboxId, () => this.#remove(sandboxId))
   }
 
   checkpoint(sandboxId: string, checkpointId: string, kind: CheckpointKind): Promise<{ sizeBytes: number }> {
     checkId(checkpointId)
-    return this.#turn(sandboxId, async () => {
-      const { inventory, pool } = this.#parts
+    return this.#locked(sandboxId, async () => {
+      const { inventory, pool } = this.#context
       const { bundles } = this.#host()
       const record = inventory.sandbox(sandboxId)
-      if (kind === 'full') this.#demandMemory(record)
+      if (kind === 'full') this.#assertSavable(record)
       if (record.layers.length >= layersMax) {
-        throw new ServiceError('conflict', `this disk stands on ${record.layers.length} checkpoints, which is the most`)
+        throw new ServiceError(
+          'conflict',
+          `this disk is based on ${record.layers.length} checkpoints, which is the most`,
+        )
       }
       const { sizeBytes } = await inventory.addCheckpoint(checkpointId, async () => {
         const memory = kind === 'full' ? await this.#memory.freeze(this.#dumpHost(), record, checkpointId) : undefined
@@ -214,12 +217,12 @@ class RuncDriver implements RuntimeDriver {
         const bytes = await pool.referencedBytes(layerOf(checkpointId))
         const { base, rangeStart } = record
         const inodeEnd = await pool.nextInode(diskOf(record))
-        const layer = { checkpointId, rangeStart, ...(inodeEnd === undefined ? {} : { inodeEnd }) }
-        // Made now, it is there when the first fork starts.
-        if (inodeEnd !== undefined) await bundles.seeds.above(inodeEnd)
+        const layer = { checkpointId, rangeStart, ...defined({ inodeEnd }) }
+        // Made now, so that the first fork need not wait for it.
+        if (inodeEnd !== undefined) await bundles.templates.above(inodeEnd)
         const layers = [layer, ...record.layers]
-        const whole = { id: checkpointId, kind, sandboxId, base, layers, sizeBytes: bytes + (memory?.bytes ?? 0) }
-        return memory === undefined ? whole : { ...whole, memory }
+        const sizes = { sizeBytes: bytes + (memory?.bytes ?? 0) }
+        return { id: checkpointId, kind, sandboxId, base, layers, ...sizes, ...defined({ memory }) }
       })
       return { sizeBytes }
     })
@@ -227,13 +230,13 @@ class RuncDriver implements RuntimeDriver {
 
   async deleteCheckpoint(checkpointId: string): Promise<void> {
     this.#host()
-    const { inventory } = this.#parts
+    const { inventory } = this.#context
     await inventory.checkpoints.remove(checkId(checkpointId))
     await inventory.removeUnused()
   }
 
   async dial(sandboxId: string, signal?: AbortSignal): Promise<Duplex> {
-    const { running, names, hostd, connections } = this.#parts
+    const { running, names, hostd, connections } = this.#context
     const connect = async () => {
       if (!running.has(sandboxId)) throw new ServiceError('unavailable', `sandbox ${sandboxId} does not run`)
       return dialSocket(hostd, names.guestSocket(sandboxId), signal)
@@ -243,37 +246,37 @@ class RuncDriver implements RuntimeDriver {
       const { bytesWritten, bytesRead } = socket
       socket.once('close', () => {
         const isUnanswered = socket.bytesWritten > bytesWritten && socket.bytesRead === bytesRead
-        if (isUnanswered) this.#watch.suspect(sandboxId)
+        if (isUnanswered) this.#supervisor.probeNow(sandboxId)
       })
       return socket
     } catch (error) {
-      this.#watch.suspect(sandboxId)
+      this.#supervisor.probeNow(sandboxId)
       throw error
     }
   }
 
   onExit(listener: (exit: SandboxExit) => void): void {
-    this.#watch.onExit(listener)
+    this.#supervisor.onExit(listener)
   }
 
   gateway(): { listenHost: string; listenPort: number; insideHost: string } {
-    return { listenHost: this.#parts.network.subnet.gatewayAddress, listenPort: gatewayPort, insideHost: gatewayName }
+    return { listenHost: this.#context.network.subnet.gatewayAddress, listenPort: gatewayPort, insideHost: gatewayName }
   }
 
   sandboxAt(peerAddress: string): string | undefined {
-    const { network, inventory } = this.#parts
+    const { network, inventory } = this.#context
     return inventory.sandboxes.all().find((record) => network.subnet.address(record.slot) === peerAddress)?.id
   }
 
-  /** Work on one sandbox, alone. A disk that fills up in the middle of it is told as such, and so is a sandbox that ends. */
-  #turn<Result>(id: string, work: () => Promise<Result>): Promise<Result> {
-    const { turns, running } = this.#parts
-    return turns.run(id, async () => {
+  /** Runs work under the lock of one sandbox. Reports a disk that fills up meanwhile as `no_capacity`, a sandbox that ends as `unavailable`. */
+  #locked<Result>(id: string, work: () => Promise<Result>): Promise<Result> {
+    const { locks, running } = this.#context
+    return locks.run(id, async () => {
       try {
         return await work()
       } catch (error) {
-        const told = toldAs(error)
-        if (told !== error) throw told
+        const reported = asReported(error)
+        if (reported !== error) throw reported
         const isOfProcesses = !isServiceError(error) || error.code === 'conflict'
         if (!isOfProcesses || !running.has(id) || running.isUp(id)) throw error
         throw hasEnded(id, error)
@@ -281,28 +284,28 @@ class RuncDriver implements RuntimeDriver {
     })
   }
 
-  /** Throws unless the memory of a sandbox can be frozen. */
-  #demandMemory({ id, memory }: SandboxRecord): void {
-    demandCriu(this.#host())
-    if (!this.#parts.running.isUp(id) && memory?.bytes === undefined) {
+  /** Throws unless the memory of a sandbox can be saved. */
+  #assertSavable({ id, memory }: SandboxRecord): void {
+    assertCriu(this.#host())
+    if (!this.#context.running.isUp(id) && memory?.bytes === undefined) {
       throw new ServiceError('conflict', `sandbox ${id} does not run`)
     }
   }
 
   #dumpHost(): DumpHost {
     const opened = this.#host()
-    const { names, hostd } = this.#parts
-    return { names, hostd, cgroups: opened.cgroups, criu: demandCriu(opened) }
+    const { names, hostd, runtime } = this.#context
+    return { names, hostd, runtime, cgroups: opened.cgroups, criu: assertCriu(opened) }
   }
 
   async #remove(id: string): Promise<void> {
     const { cgroups } = this.#host()
-    const { inventory, running, pool } = this.#parts
+    const { inventory, running, pool } = this.#context
     const record = inventory.sandboxes.get(id)
     if (record === undefined) return
     await running.stop(cgroups, id, record.slot)
     await pool.remove(diskOf(record))
-    await removeMark(pool, record)
+    await removeFence(pool, record)
     await inventory.sandboxes.remove(id)
     await inventory.removeUnused()
   }

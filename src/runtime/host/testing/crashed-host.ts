@@ -3,6 +3,7 @@ import { tmpdir } from 'node:os'
 import type { TestContext } from 'node:test'
 import type { DiskPool } from '../../disk/index.ts'
 import { exists } from '../../exists.ts'
+import { createRunc } from '../../oci/runc.ts'
 import type { Cgroups } from '../cgroups.ts'
 import { Inventory } from '../inventory.ts'
 import type { HostNames } from '../names.ts'
@@ -46,14 +47,13 @@ export async function makeCrashed(
     remove: (relative: string) => rm(path(relative), { recursive: true }),
   }
   const names = {
-    runcRoot: `${dataDir}/runc`,
     sandboxesDir: `${dataDir}/run`,
     runDir: `${dataDir}/run`,
     poolFile: `${dataDir}/pool.img`,
     dataDir,
     hash: '00000000',
     cgroupRoot: '/atoll-00000000',
-  } as HostNames
+  } as unknown as HostNames
   const log = (message: string) => void said.push(message)
   const inventory = new Inventory({ names, hostd: hostTool, pool: pool as unknown as DiskPool, slots: 10, log })
   const known = {
@@ -64,6 +64,7 @@ export async function makeCrashed(
   const options = {
     names,
     hostd: hostTool,
+    runtime: createRunc({ runDir: dataDir, dataDir, hostd: hostTool }),
     pool: pool as unknown as DiskPool,
     cgroups: { children: async () => [], memberFiles: () => [] } as unknown as Cgroups,
     inventory,
