@@ -33,7 +33,7 @@ export interface PreviewProxyOptions {
   log: Log
 }
 
-/** See `http/preview-port.ts`, which this implements. */
+/** See `http/config.ts`, which this implements. */
 export interface PreviewProxy {
   claims(host: string | undefined): boolean | Promise<boolean>
   mayHaveCertificate(hostname: string, peer: string): Promise<boolean>

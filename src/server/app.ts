@@ -4,13 +4,13 @@ import type { Logger } from 'pino'
 import { createMemoryBus } from '../events/in-process-bus.ts'
 import { ServiceError } from '../errors.ts'
 import { anthropicBaseUrlDefault, createGateway, openaiBaseUrlDefault, startDemoModel } from '../gateway/index.ts'
-import { createHttpServer } from '../http/server.ts'
+import { createHttpServer } from '../http/server/server.ts'
 import { sha256 } from '../lib/secret.ts'
 import { createPreviewProxy } from '../preview/index.ts'
 import { createGuest } from '../runtime/guest-client/index.ts'
 import { exists } from '../runtime/exists.ts'
 import { hostToolIn, unmetRequirements } from '../runtime/doctor/index.ts'
-import { createRuncDriver } from '../runtime/index.ts'
+import { createOciDriver, ociRuntimes } from '../runtime/index.ts'
 import { createSandboxService, defaultSandboxLimits } from '../sandbox/index.ts'
 import { createSessionService } from '../session/index.ts'
 import { cachedSandboxStore } from '../store/index.ts'
@@ -71,7 +71,8 @@ export async function startApp(config: Config, log: Logger, events: AppEvents): 
   started.defer(() => bus.close())
 
   const secret = config.signingSecret ?? (await signingSecret(config.dataDir))
-  const driver = createRuncDriver({
+  const driver = createOciDriver({
+    runtime: ociRuntimes[config.runtime],
     dataDir: config.dataDir,
     imageDir: config.imageDir,
     subnet: config.subnet,

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { readFile } from 'node:fs/promises'
 import { test } from 'node:test'
-import { defaultHttpLimits } from '../http/config.ts'
+import { defaultHttpLimits } from '../http/server/config.ts'
 import { defaultSandboxLimits } from '../sandbox/index.ts'
 import { defaultSessionLimits } from '../session/index.ts'
 import { readConfig } from './config.ts'

@@ -1,5 +1,5 @@
 import { z } from 'zod'
-import type { HttpLimits } from '../http/config.ts'
+import type { HttpLimits } from '../http/server/config.ts'
 import type { SandboxLimits } from '../sandbox/index.ts'
 import type { SessionLimits } from '../session/index.ts'
 

@@ -19,11 +19,11 @@ export type AgentOutput = AgentEvent | { type: 'invalid' }
 
 export interface AgentConnectionHandlers {
   /**
-   * Commits what the agent said together with the offset from which the log is to be read after a crash. Only then is the output
-   * acknowledged, so that none is lost; the offset is part of the commit, so that none is taken twice.
+   * Commits what the agent said together with the offset from which the log is read after a crash. The output is acknowledged
+   * only then, so that none is lost; the offset is part of the commit, so that none is taken twice.
    */
   take(output: AgentOutput[], offset: number): Promise<void>
-  /** All output that was waiting has been taken: from now on the state of the turn is the agent's own. */
+  /** All output that was waiting is taken: from now on the state of the turn is the agent's own. */
   live(): Promise<void>
 }
 
@@ -38,11 +38,6 @@ export type ConnectionEnd = { type: 'exited'; exitCode: number; stderr: string }
  * input must not keep its output from being taken.
  */
 export class AgentConnection {
-  /** The last message sent through this attachment; the one before may have been lost with its attachment. */
-  sentMessageId: string | undefined
-  /** The message whose turn was asked to end through this attachment. */
-  interruptedMessageId: string | undefined
-  configureSent = false
   readonly #attachment: Attachment
   readonly #handlers: AgentConnectionHandlers
   readonly #log: Log
@@ -66,8 +61,8 @@ export class AgentConnection {
     this.#log = log
   }
 
-  get isLive(): boolean {
-    return this.#isLive && !this.#closed
+  get isOpen(): boolean {
+    return !this.#closed
   }
 
   /** Reads until the process or the attachment ends. Throws what a handler throws. */
@@ -90,14 +85,18 @@ export class AgentConnection {
     }
   }
 
-  /** Writes a command behind those before it. A failure ends the connection; whoever connects next sends again. */
-  send(command: AgentCommandInput): void {
-    if (this.#closed) return
-    const line = Buffer.from(this.#prefix + encodeAgentLine(command))
-    this.#prefix = ''
+  /**
+   * Writes a command after the commands before it; `read` gets its text first. A failure ends the connection, and the next one
+   * sends the command again.
+   */
+  send(read: () => Promise<AgentCommandInput | undefined>): void {
     this.#writes = this.#writes.then(async () => {
       if (this.#closed) return
       try {
+        const command = await read()
+        if (command === undefined) return
+        const line = Buffer.from(this.#prefix + encodeAgentLine(command))
+        this.#prefix = ''
         await this.#attachment.write(line)
       } catch (error) {
         this.#log.debug({ err: error }, 'a command did not reach the agent')
@@ -106,7 +105,7 @@ export class AgentConnection {
     })
   }
 
-  /** Runs `done` once the sandbox has taken all that was sent so far; never, when the connection ends first. */
+  /** Runs `done` once the sandbox has taken all commands sent so far; never, when the connection ends first. */
   afterSent(done: () => void): void {
     this.#writes = this.#writes.then(() => {
       if (!this.#closed) done()
@@ -198,7 +197,7 @@ async function* batches(attachment: Attachment, log: Log): AsyncGenerator<Attach
   }
 }
 
-/** The events of an attachment; one that breaks just ends, since whoever reads it attaches again. */
+/** The events of an attachment. A broken one just ends, since the caller attaches again. */
 async function* arrivals(attachment: Attachment, log: Log): AsyncGenerator<AttachmentEvent, void> {
   try {
     yield* attachment

@@ -1,7 +1,10 @@
 import { constants } from 'node:os'
+import { randomBytes } from 'node:crypto'
 import { Readable } from 'node:stream'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { isServiceError, ServiceError } from '../errors.ts'
+import { defined } from '../lib/defined.ts'
+import { sha256 } from '../lib/secret.ts'
 import { type AgentCommandInput, agentEnvironment, agentLineBytesMax } from '../protocol/agent.ts'
 import type { CreateSandbox, Sandbox, SandboxService } from '../sandbox/index.ts'
 import { defaultAgentCommand, type SessionConfig, skillsDir } from './config.ts'
@@ -66,7 +69,7 @@ export async function writeSkills(
   }
 }
 
-/** Starts the agent's program under the id and with the token of `Draft.beginAgent`. */
+/** Starts the agent's program under this id, with this token for the model gateway. */
 export async function startAgent(
   deps: { sandboxes: SandboxService; config: SessionConfig },
   session: Session,
@@ -99,11 +102,8 @@ export function configureCommand(
     harness,
     model: splitModel(model) ?? { provider: model, id: model },
     cwd,
-    ...(systemPrompt === undefined ? {} : { systemPrompt }),
-    ...(allowedTools === undefined ? {} : { allowedTools }),
-    ...(maxTurns === undefined ? {} : { maxTurns }),
-    ...(price === undefined ? {} : { price }),
-    ...(skillFiles.length === 0 ? {} : { skillFiles }),
+    ...defined({ systemPrompt, allowedTools, maxTurns, price }),
+    ...defined({ skillFiles: skillFiles.length === 0 ? undefined : skillFiles }),
   }
 }
 
@@ -133,4 +133,26 @@ export async function findSandbox(
     if (isServiceError(error, 'not_found')) return undefined
     throw error
   }
+}
+
+/** A repeat is harmless. */
+export async function deleteSandbox(
+  sandboxes: SandboxService,
+  session: { orgId: string; sandboxId: string },
+): Promise<void> {
+  try {
+    await sandboxes.delete(session.orgId, session.sandboxId)
+  } catch (error) {
+    if (!isServiceError(error, 'not_found')) throw error
+  }
+}
+
+/** For the model gateway. The store has only its hash. */
+export function newGatewayToken(): string {
+  return randomBytes(32).toString('base64url')
+}
+
+/** The hash of a token that nobody has: before an agent runs, and after the session has ended. */
+export function unusedTokenHash(): string {
+  return sha256(newGatewayToken())
 }

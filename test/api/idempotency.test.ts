@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { after, before, test } from 'node:test'
 import { ServiceError } from '../../src/errors.ts'
-import { routes } from '../../src/http/routes.ts'
+import { routes } from '../../src/http/routes/index.ts'
 import { newId } from '../../src/lib/id.ts'
 import type { CreateSandbox } from '../../src/sandbox/index.ts'
 import type { SessionActivity } from '../../src/session/index.ts'

@@ -2,9 +2,9 @@ import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'
 import { test } from 'node:test'
 import { errorCodes } from '../../src/errors.ts'
-import { statusByCode } from '../../src/http/errors.ts'
-import { openApiDocument, openApiFile, openApiText } from '../../src/http/openapi-file.ts'
-import { routes } from '../../src/http/routes.ts'
+import { statusByCode } from '../../src/http/server/errors.ts'
+import { openApiDocument, openApiFile, openApiText } from '../../src/http/server/openapi.ts'
+import { routes } from '../../src/http/routes/index.ts'
 
 test('openapi.json is what the routes say now', () => {
   assert.ok(readFileSync(openApiFile, 'utf8') === openApiText(), 'openapi.json is stale: run `npm run openapi`')

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import { after, before, test } from 'node:test'
 import { ServiceError } from '../../src/errors.ts'
-import { Idempotency } from '../../src/http/idempotency.ts'
+import { Idempotency } from '../../src/http/server/idempotency.ts'
 import type { Creation } from '../../src/lib/creation.ts'
 import { sha256 } from '../../src/lib/secret.ts'
 import type { CheckpointService } from '../../src/sandbox/index.ts'

@@ -2,8 +2,8 @@ import assert from 'node:assert/strict'
 import { request as httpRequest } from 'node:http'
 import type { IncomingHttpHeaders } from 'node:http'
 import { Ajv2020 } from 'ajv/dist/2020.js'
-import type { JsonObject, OpenApi } from '../../src/http/openapi.ts'
-import { openApiDocument } from '../../src/http/openapi-file.ts'
+import type { JsonObject, OpenApi } from '../../src/http/server/openapi.ts'
+import { openApiDocument } from '../../src/http/server/openapi.ts'
 
 export interface ApiRequest {
   /** Sent as JSON, or as it is when it is bytes. */

@@ -1,0 +1,146 @@
+import { z } from 'zod'
+import type { Checkpoint, StartedSandbox, StartFromCheckpoint } from '../../sandbox/index.ts'
+import { checkpoints as wire, common, sandboxes } from '../../protocol/http/index.ts'
+import { refuseNotBuilt } from '../server/validation.ts'
+import type { HttpDeps } from '../server/config.ts'
+import { asServiceError, sandboxErrorBody } from '../server/errors.ts'
+import { emptyObject, noContent, route, wakingErrors } from '../server/route.ts'
+import { startResult } from './sandboxes.ts'
+import { seconds } from '../server/time.ts'
+import { defined } from '../../lib/defined.ts'
+
+const tag = 'Checkpoints'
+export const checkpointRoutes = [
+  route({
+    method: 'POST',
+    path: '/api/sandboxes/:id/checkpoints',
+    tag,
+    summary: 'Checkpoint a sandbox',
+    description:
+      'Answers at once; the list shows when it is `ready`. `full` (default) keeps disk and memory, `disk_only` the disk. ' +
+      'At most 10 full and 100 disk-only ones, unless `retentionPolicy` deletes the oldest.',
+    auth: 'key',
+    body: wire.createCheckpoint,
+    creates: true,
+    answers: { 201: { description: 'It is being made', body: wire.checkpoint } },
+    errors: [...wakingErrors, 'full_checkpoint_unavailable'],
+    async handle({ orgId, params, body, creation, deps }) {
+      const input = {
+        name: body.name,
+        ...defined({ kind: body.kind, retentionPolicy: body.retentionPolicy }),
+      }
+      const checkpoint = await deps.sandboxes.checkpoints.create(orgId, params.id, input, { creation })
+      return { statusCode: 201, body: checkpointBody(checkpoint) }
+    },
+  }),
+  route({
+    method: 'GET',
+    path: '/api/sandboxes/:id/checkpoints',
+    tag,
+    summary: 'List the checkpoints of a sandbox',
+    auth: 'key',
+    answers: { 200: { description: 'Oldest first', body: z.array(wire.checkpoint) } },
+    errors: ['not_found'],
+    async handle({ orgId, params, deps }) {
+      const checkpoints = await deps.sandboxes.checkpoints.list(orgId, params.id)
+      return { statusCode: 200, body: checkpoints.map(checkpointBody) }
+    },
+  }),
+  route({
+    method: 'DELETE',
+    path: '/api/sandboxes/:id/checkpoints/:checkpointId',
+    tag,
+    summary: 'Delete a checkpoint with its patches',
+    description: 'Sandboxes started from it run on.',
+    auth: 'key',
+    answers: { 204: { description: 'It is gone' } },
+    errors: ['not_found', 'conflict'],
+    async handle({ orgId, params, deps }) {
+      await deps.sandboxes.checkpoints.delete(orgId, params.id, params.checkpointId)
+      return noContent
+    },
+  }),
+  route({
+    method: 'POST',
+    path: '/api/sandboxes/:id/checkpoints/:checkpointId/restore',
+    tag,
+    summary: 'Put a sandbox back to its checkpoint, in place',
+    auth: 'key',
+    answers: { 200: { description: 'It is back', body: common.empty } },
+    errors: ['not_found', 'conflict', 'sandbox_stopped', 'full_checkpoint_unavailable', 'no_capacity', 'unavailable'],
+    async handle({ orgId, params, deps }) {
+      await deps.sandboxes.checkpoints.restore(orgId, params.id, params.checkpointId)
+      return emptyObject
+    },
+  }),
+  route({
+    method: 'POST',
+    path: '/api/sandboxes/from-checkpoint/:checkpointId',
+    tag,
+    summary: 'Start a sandbox from a checkpoint',
+    description:
+      'Waits for a checkpoint that is still `processing` and runs its patches in sequence order before it answers. ' +
+      'A patch that exits non-zero fails the start (422) and nothing is left running.',
+    auth: 'key',
+    body: sandboxes.fromCheckpoint,
+    creates: true,
+    answers: {
+      201: {
+        description: 'It runs; with `count`, each has its own result or error',
+        body: sandboxes.startedFromCheckpoint,
+      },
+    },
+    errors: [
+      'not_found',
+      'conflict',
+      'patch_failed',
+      'not_implemented',
+      'full_checkpoint_unavailable',
+      'no_capacity',
+      'unavailable',
+    ],
+    async handle({ orgId, params, body, creation, deps }) {
+      refuseNotBuilt(body, ['secretStore'])
+      const input: StartFromCheckpoint = {
+        ...defined({ timeoutSeconds: body.timeout, envs: body.envs, memoryMb: body.memoryMB }),
+      }
+      const { checkpointId } = params
+      if (body.count !== undefined) {
+        const { checkpoints } = deps.sandboxes
+        const results = await checkpoints.startMany(orgId, checkpointId, input, body.count, { creation })
+        return { statusCode: 201, body: { sandboxes: results.map((result) => outcome(deps, checkpointId, result)) } }
+      }
+      const started = await deps.sandboxes.checkpoints.start(orgId, checkpointId, input, { creation })
+      return { statusCode: 201, body: startResult(started, deps.config) }
+    },
+  }),
+]
+
+function outcome(deps: HttpDeps, checkpointId: string, result: PromiseSettledResult<StartedSandbox>): object {
+  if (result.status === 'fulfilled') return startResult(result.value, deps.config)
+  const error: unknown = result.reason
+  if (asServiceError(error).code === 'internal_error') deps.log.error({ err: error, checkpointId }, 'a start failed')
+  return sandboxErrorBody(error)
+}
+
+function checkpointBody(checkpoint: Checkpoint): z.output<typeof wire.checkpoint> {
+  const { sandboxConfig } = checkpoint
+  return {
+    id: checkpoint.id,
+    sandboxId: checkpoint.sandboxId,
+    orgId: checkpoint.orgId,
+    name: checkpoint.name,
+    kind: checkpoint.kind,
+    status: checkpoint.status,
+    sizeBytes: checkpoint.sizeBytes,
+    sandboxConfig: {
+      templateID: sandboxConfig.image,
+      cpuCount: sandboxConfig.cpuCount,
+      memoryMB: sandboxConfig.memoryMb,
+      diskMB: sandboxConfig.diskMb,
+      envs: sandboxConfig.envs,
+    },
+    createdAt: seconds(checkpoint.createdAt),
+    ...defined({ error: checkpoint.error }),
+  }
+}

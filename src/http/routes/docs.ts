@@ -1,0 +1,56 @@
+import { z } from 'zod'
+import { pagePolicy } from '../../lib/html.ts'
+import { landingPage } from '../server/landing-page.ts'
+import { referencePage } from '../server/reference-page.ts'
+import { route } from '../server/route.ts'
+
+const tag = 'Operations'
+const html = 'text/html; charset=utf-8'
+const pageHeaders = { 'content-type': html, 'content-security-policy': pagePolicy, 'x-content-type-options': 'nosniff' }
+const addresses = z.object({ name: z.literal('atoll'), version: z.string(), docs: z.string(), openapi: z.string() })
+
+export const docsRoutes = [
+  route({
+    method: 'GET',
+    path: '/',
+    tag,
+    summary: 'Where to go from here',
+    description: 'To a browser it is a page.',
+    auth: 'none',
+    answers: { 200: { description: 'Addresses', body: addresses } },
+    async handle({ openapi, request, deps }) {
+      const version = typeof openapi.info['version'] === 'string' ? openapi.info['version'] : ''
+      if ((request.headers.accept ?? '').includes('text/html')) {
+        const origin = deps.config.publicUrl ?? `${request.protocol}://${request.host}`
+        const headers = { ...pageHeaders, vary: 'accept' }
+        return { statusCode: 200, body: landingPage(version, origin), headers }
+      }
+      return {
+        statusCode: 200,
+        body: { name: 'atoll', version, docs: '/docs', openapi: '/openapi.json' },
+      }
+    },
+  }),
+  route({
+    method: 'GET',
+    path: '/openapi.json',
+    tag,
+    summary: 'This reference as OpenAPI 3.1',
+    auth: 'none',
+    answers: { 200: { description: 'The document', body: z.looseObject({ openapi: z.string() }) } },
+    async handle({ openapi }) {
+      return { statusCode: 200, body: openapi }
+    },
+  }),
+  route({
+    method: 'GET',
+    path: '/docs',
+    tag,
+    summary: 'This reference as a page',
+    auth: 'none',
+    answers: { 200: { description: 'The page', content: 'text/html' } },
+    async handle({ openapi }) {
+      return { statusCode: 200, body: referencePage(openapi), headers: pageHeaders }
+    },
+  }),
+]

@@ -1,0 +1,207 @@
+import { z } from 'zod'
+import { common, exec as wire } from '../../protocol/http/index.ts'
+import type { ProcessInfo, RunCommand } from '../../sandbox/index.ts'
+import { attach, carryExec, carryPty, wantsUpgrade } from '../server/exec-socket.ts'
+import { closed } from '../server/once-closed.ts'
+import { emptyObject, noContent, route, wakingErrors } from '../server/route.ts'
+import { reportedSeconds } from '../server/time.ts'
+import { defined } from '../../lib/defined.ts'
+
+const tag = 'Exec'
+
+export const execRoutes = [
+  route({
+    method: 'POST',
+    path: '/api/sandboxes/:id/exec/run',
+    tag,
+    summary: 'Run a command to its end',
+    description:
+      'Past `timeout` its whole process group dies and `exitCode` is 124. It also dies when the client goes away.',
+    auth: 'key',
+    body: wire.runCommand,
+    answers: { 200: { description: 'What came of it', body: wire.runResult } },
+    errors: wakingErrors,
+    async handle({ orgId, params, body, reply, deps }) {
+      const gone = new AbortController()
+      const sent = closed(reply.raw)
+      void sent.then(() => gone.abort())
+      const result = await deps.sandboxes.exec.run(orgId, params.id, runCommand(body), { signal: gone.signal, sent })
+      return { statusCode: 200, body: result }
+    },
+  }),
+  route({
+    method: 'POST',
+    path: '/api/sandboxes/:id/exec/run-async',
+    tag,
+    summary: 'Run a command in the background',
+    auth: 'key',
+    body: wire.runCommand,
+    creates: true,
+    answers: { 202: { description: 'It runs', body: wire.runHandle } },
+    errors: wakingErrors,
+    async handle({ orgId, params, body, creation, deps }) {
+      const { execId } = await deps.sandboxes.exec.runAsync(orgId, params.id, runCommand(body), { creation })
+      return { statusCode: 202, body: { execId } }
+    },
+  }),
+  route({
+    method: 'GET',
+    path: '/api/sandboxes/:id/exec/:execId/result',
+    tag,
+    summary: 'Read what came of a command in the background',
+    description: 'Waits for its end up to one second. Results are kept for ten minutes.',
+    auth: 'key',
+    query: wire.resultQuery,
+    answers: { 200: { description: 'As far as it is', body: wire.runState } },
+    errors: wakingErrors,
+    async handle({ orgId, params, query, reply, deps }) {
+      const options = { waitMs: (query.wait ?? 1) * 1000, sent: closed(reply.raw) }
+      const result = await deps.sandboxes.exec.result(orgId, params.id, params.execId, options)
+      return { statusCode: 200, body: result }
+    },
+  }),
+  route({
+    method: 'POST',
+    path: '/api/sandboxes/:id/exec',
+    tag,
+    summary: 'Start an exec session',
+    description: 'It lives in the sandbox: clients attach and detach as they like.',
+    auth: 'key',
+    body: wire.startExec,
+    creates: true,
+    answers: { 201: { description: 'It runs', body: wire.execSession } },
+    errors: wakingErrors,
+    async handle({ orgId, params, body, creation, deps }) {
+      const { maxRunAfterDisconnect } = body
+      const input = {
+        ...runCommand(body),
+        ...defined({ maxRunAfterDisconnectSeconds: maxRunAfterDisconnect }),
+      }
+      const info = await deps.sandboxes.exec.start(orgId, params.id, input, { creation })
+      return { statusCode: 201, body: execBody(params.id, info) }
+    },
+  }),
+  route({
+    method: 'GET',
+    path: '/api/sandboxes/:id/exec',
+    tag,
+    summary: 'List exec sessions',
+    auth: 'key',
+    answers: { 200: { description: 'Those that run, and those that ended lately', body: z.array(wire.execSession) } },
+    errors: wakingErrors,
+    async handle({ orgId, params, deps }) {
+      const sessions = await deps.sandboxes.exec.list(orgId, params.id)
+      return { statusCode: 200, body: sessions.map((info) => execBody(params.id, info)) }
+    },
+  }),
+  route({
+    method: 'GET',
+    path: '/api/sandboxes/:id/exec/:execId',
+    tag,
+    summary: 'Attach to an exec session (WebSocket)',
+    description:
+      'Binary frames whose first byte is the stream: 0 input (empty: end of input), 1 output, 2 errors, 3 exit (int32, big-endian; the ' +
+      'last one), 4 end of what was kept (int64, the offset reached). Kept output comes first, from `offset` on.',
+    auth: 'key_or_query',
+    query: wire.attachQuery,
+    answers: { 101: { description: 'Attached' } },
+    errors: wakingErrors,
+    handle: wantsUpgrade,
+    upgrade: async (call) => attach(call, call.params.execId, carryExec),
+  }),
+  route({
+    method: 'POST',
+    path: '/api/sandboxes/:id/exec/:execId/kill',
+    tag,
+    summary: 'Send a signal to the process group of an exec session',
+    auth: 'key',
+    body: wire.killExec,
+    answers: { 204: { description: 'Sent' } },
+    errors: wakingErrors,
+    async handle({ orgId, params, body, deps }) {
+      await deps.sandboxes.exec.kill(orgId, params.id, params.execId, body.signal)
+      return noContent
+    },
+  }),
+  route({
+    method: 'POST',
+    path: '/api/sandboxes/:id/pty',
+    tag: 'Terminals',
+    summary: 'Start a terminal',
+    auth: 'key',
+    body: wire.startPty,
+    creates: true,
+    answers: { 201: { description: 'It runs', body: wire.ptySession } },
+    errors: wakingErrors,
+    async handle({ orgId, params, body, creation, deps }) {
+      const input = {
+        cols: body.cols,
+        rows: body.rows,
+        ...defined({ shell: body.shell, cwd: body.cwd, envs: body.envs, user: body.user }),
+      }
+      const info = await deps.sandboxes.exec.startPty(orgId, params.id, input, { creation })
+      return { statusCode: 201, body: { sessionID: info.id, sandboxID: params.id } }
+    },
+  }),
+  route({
+    method: 'GET',
+    path: '/api/sandboxes/:id/pty/:ptyId',
+    tag: 'Terminals',
+    summary: 'Attach to a terminal (WebSocket)',
+    description: 'Raw bytes both ways. Kept output comes first, from `offset` on.',
+    auth: 'key_or_query',
+    query: wire.attachQuery,
+    answers: { 101: { description: 'Attached' } },
+    errors: wakingErrors,
+    handle: wantsUpgrade,
+    upgrade: async (call) => attach(call, call.params.ptyId, carryPty, 'pty'),
+  }),
+  route({
+    method: 'POST',
+    path: '/api/sandboxes/:id/pty/:ptyId/resize',
+    tag: 'Terminals',
+    summary: 'Resize a terminal',
+    auth: 'key',
+    body: wire.resizePty,
+    answers: { 200: { description: 'Resized', body: common.empty } },
+    errors: wakingErrors,
+    async handle({ orgId, params, body, deps }) {
+      await deps.sandboxes.exec.resizePty(orgId, params.id, params.ptyId, body.cols, body.rows)
+      return emptyObject
+    },
+  }),
+  route({
+    method: 'DELETE',
+    path: '/api/sandboxes/:id/pty/:ptyId',
+    tag: 'Terminals',
+    summary: 'End a terminal',
+    auth: 'key',
+    answers: { 204: { description: 'It has ended' } },
+    errors: wakingErrors,
+    async handle({ orgId, params, deps }) {
+      await deps.sandboxes.exec.deletePty(orgId, params.id, params.ptyId)
+      return noContent
+    },
+  }),
+]
+
+function runCommand(body: z.output<typeof wire.runCommand>): RunCommand {
+  return {
+    cmd: body.cmd,
+    ...defined({ args: body.args, envs: body.envs, cwd: body.cwd, user: body.user, timeoutSeconds: body.timeout }),
+  }
+}
+
+function execBody(sandboxId: string, info: ProcessInfo): z.output<typeof wire.execSession> {
+  const [command = '', ...args] = info.argv
+  return {
+    sessionID: info.id,
+    sandboxID: sandboxId,
+    command,
+    args,
+    running: info.running,
+    exitCode: info.exitCode ?? null,
+    startedAt: reportedSeconds(info.startedAt),
+    attachedClients: info.attachedClients,
+  }
+}

@@ -1,0 +1,29 @@
+import { checkpointRoutes } from './checkpoints.ts'
+import { docsRoutes } from './docs.ts'
+import { execRoutes } from './exec.ts'
+import { fileRoutes } from './files.ts'
+import { notImplementedRoutes } from './not-implemented.ts'
+import { operationRoutes } from './operations.ts'
+import { patchRoutes } from './patches.ts'
+import { previewRoutes } from './previews.ts'
+import { sandboxRoutes } from './sandboxes.ts'
+import { sessionEventRoutes } from './session-events.ts'
+import { sessionExportRoutes } from './session-export.ts'
+import { sessionRoutes } from './sessions.ts'
+import type { Route } from '../server/route.ts'
+
+/** Every endpoint, in the order of the reference. */
+export const routes: readonly Route[] = [
+  ...sandboxRoutes,
+  ...checkpointRoutes,
+  ...patchRoutes,
+  ...previewRoutes,
+  ...fileRoutes,
+  ...execRoutes,
+  ...sessionRoutes,
+  ...sessionEventRoutes,
+  ...sessionExportRoutes,
+  ...operationRoutes,
+  ...docsRoutes,
+  ...notImplementedRoutes,
+]

@@ -1,0 +1,79 @@
+import type { IncomingMessage } from 'node:http'
+import { z } from 'zod'
+import { ServiceError } from '../../errors.ts'
+import { route } from '../server/route.ts'
+
+const tag = 'Operations'
+const state = z.object({ status: z.literal('ok') }).meta({ id: 'Health' })
+
+const metricsType = 'text/plain; version=0.0.4; charset=utf-8'
+
+export const operationRoutes = [
+  route({
+    method: 'GET',
+    path: '/healthz',
+    tag,
+    summary: 'Whether the process is alive',
+    auth: 'probe',
+    answers: { 200: { description: 'It is', body: state } },
+    async handle() {
+      return { statusCode: 200, body: { status: 'ok' } }
+    },
+  }),
+  route({
+    method: 'GET',
+    path: '/readyz',
+    tag,
+    summary: 'Whether requests should come here',
+    auth: 'probe',
+    answers: { 200: { description: 'They should', body: state } },
+    async handle({ deps, streams }) {
+      if (streams.draining.aborted) throw new ServiceError('unavailable', 'the server is stopping')
+      await deps.ready()
+      return { statusCode: 200, body: { status: 'ok' } }
+    },
+  }),
+  route({
+    method: 'GET',
+    path: '/metrics',
+    tag: 'Operations',
+    summary: 'Metrics for Prometheus',
+    description: 'Without a key, so not for what a proxy passes on: to that it does not exist.',
+    auth: 'probe',
+    answers: { 200: { description: 'The exposition format', content: 'text/plain' } },
+    errors: ['not_found'],
+    async handle({ request, metrics }) {
+      if (isPassedOn(request)) throw new ServiceError('not_found', 'GET /metrics does not exist')
+      return { statusCode: 200, body: await metrics.text(), headers: { 'content-type': metricsType } }
+    },
+  }),
+  route({
+    method: 'GET',
+    path: '/internal/tls-ask',
+    tag: 'Operations',
+    summary: 'Whether the proxy in front may get a certificate for a host name',
+    description:
+      'For Caddy’s on-demand TLS. Answers 200 only to the proxy itself, on this machine or among the trusted ones; to everybody ' +
+      'else, and to requests that it passes on, it does not exist.',
+    auth: 'probe',
+    query: z.object({ domain: z.string().min(1).max(253) }),
+    answers: { 200: { description: 'It may' } },
+    errors: ['not_found', 'rate_limited'],
+    async handle({ query, request, deps }) {
+      const peer = request.raw.socket.remoteAddress ?? ''
+      // The proxy's own question has no marks of one.
+      if (isPassedOn(request) || !(await deps.preview.mayHaveCertificate(query.domain, peer))) {
+        throw new ServiceError('not_found', 'no certificate may be issued for this name')
+      }
+      return { statusCode: 200 }
+    },
+  }),
+]
+
+/** What proxies add to a request of somebody else. */
+const marks = ['x-forwarded-for', 'x-forwarded-host', 'forwarded', 'via']
+
+/** Whether a proxy passed the request on: what is for this machine alone does not exist for it. */
+export function isPassedOn({ headers }: Pick<IncomingMessage, 'headers'>): boolean {
+  return marks.some((name) => headers[name] !== undefined)
+}

@@ -1,0 +1,72 @@
+import { z } from 'zod'
+import type { Patch } from '../../sandbox/index.ts'
+import { checkpoints as wire } from '../../protocol/http/index.ts'
+import { noContent, route } from '../server/route.ts'
+import { seconds } from '../server/time.ts'
+import { defined } from '../../lib/defined.ts'
+
+const tag = 'Patches'
+
+export const patchRoutes = [
+  route({
+    method: 'POST',
+    path: '/api/sandboxes/checkpoints/:checkpointId/patches',
+    tag,
+    summary: 'Attach a script to a checkpoint',
+    description:
+      'It runs as root with bash in each sandbox started from the checkpoint (`on_wake`), with `on_resume` also at each wake ' +
+      'from hibernation.',
+    auth: 'key',
+    body: wire.createPatch,
+    creates: true,
+    answers: { 201: { description: 'Attached', body: wire.createdPatch } },
+    errors: ['not_found', 'too_large'],
+    async handle({ orgId, params, body, creation, deps }) {
+      const input = {
+        script: body.script,
+        strategy: body.strategy,
+        ...defined({ description: body.description }),
+      }
+      const patch = await deps.sandboxes.patches.create(orgId, params.checkpointId, input, { creation })
+      return { statusCode: 201, body: { patch: patchBody(patch) } }
+    },
+  }),
+  route({
+    method: 'GET',
+    path: '/api/sandboxes/checkpoints/:checkpointId/patches',
+    tag,
+    summary: 'List the patches of a checkpoint',
+    auth: 'key',
+    answers: { 200: { description: 'In sequence order', body: z.array(wire.patch) } },
+    errors: ['not_found'],
+    async handle({ orgId, params, deps }) {
+      const patches = await deps.sandboxes.patches.list(orgId, params.checkpointId)
+      return { statusCode: 200, body: patches.map(patchBody) }
+    },
+  }),
+  route({
+    method: 'DELETE',
+    path: '/api/sandboxes/checkpoints/:checkpointId/patches/:patchId',
+    tag,
+    summary: 'Detach a patch',
+    auth: 'key',
+    answers: { 204: { description: 'It is gone; its number is never used again' } },
+    errors: ['not_found'],
+    async handle({ orgId, params, deps }) {
+      await deps.sandboxes.patches.delete(orgId, params.checkpointId, params.patchId)
+      return noContent
+    },
+  }),
+]
+
+function patchBody(patch: Patch): z.output<typeof wire.patch> {
+  return {
+    id: patch.id,
+    checkpointId: patch.checkpointId,
+    script: patch.script,
+    description: patch.description,
+    strategy: patch.strategy,
+    sequence: patch.sequence,
+    createdAt: seconds(patch.createdAt),
+  }
+}

@@ -1,0 +1,79 @@
+import { Readable } from 'node:stream'
+import { pipeline } from 'node:stream/promises'
+import { FairYield } from '../../lib/async/fair-yield.ts'
+import { sessions as wire } from '../../protocol/http/index.ts'
+import { eventText } from '../../session/index.ts'
+import type { ExportRecord, SessionExport } from '../../session/index.ts'
+import { onceClosed } from '../server/once-closed.ts'
+import { route } from '../server/route.ts'
+import { eventBody, messageBody, sessionBody } from './sessions.ts'
+import { exportCaps } from '../server/streams.ts'
+import { milliseconds } from '../server/time.ts'
+
+/** A client that takes nothing for this long is dropped. */
+const stalledMs = 60_000
+/** A line can have as much as an agent says at once. */
+const partBytes = 64 * 1024
+/** Of all exports together between two looks at what else there is to do. */
+const parts = new FairYield(8)
+
+export const sessionExportRoutes = [
+  route({
+    method: 'GET',
+    path: '/v1/sessions/:sessionId/export',
+    tag: 'Sessions',
+    summary: 'Take all of a session out, as JSON lines',
+    description:
+      'Each line has a `type`: first `session`, then each `message`, each `event`, and each event of the `stream` with its ' +
+      'number, all under a key of that name (`stream` has `sequence`, `createdAt` and `data`).',
+    auth: 'key',
+    query: wire.ownerQuery,
+    answers: { 200: { description: 'One JSON object a line', content: 'application/x-ndjson' } },
+    errors: ['not_found'],
+    async handle(call) {
+      const { orgId, params, query, reply, deps, streams } = call
+      const response = reply.raw
+      onceClosed(response, streams.open('export', exportCaps(call)))
+      const whole = await deps.sessions.export(orgId, params.sessionId, query.user_id)
+      reply.hijack()
+      response.setTimeout(stalledMs, () => response.destroy())
+      response.writeHead(200, {
+        ...(reply.getHeaders() as Record<string, string>),
+        'content-type': 'application/x-ndjson; charset=utf-8',
+        'cache-control': 'no-store',
+        'content-disposition': `attachment; filename="${params.sessionId}.jsonl"`,
+      })
+      try {
+        // It takes the next line when the client has taken the last; cut off rather than ended when it fails.
+        await pipeline(Readable.from(lines(whole), { highWaterMark: 1 }), response)
+      } catch (error) {
+        deps.log.debug({ err: error, sessionId: params.sessionId }, 'an export broke')
+      } finally {
+        response.setTimeout(0)
+      }
+      return undefined
+    },
+  }),
+]
+
+async function* lines({ view, records }: SessionExport): AsyncGenerator<Buffer> {
+  const { messages: _messages, events: _events, ...session } = sessionBody(view)
+  yield Buffer.from(`${JSON.stringify({ type: 'session', session })}\n`)
+  for await (const record of records) yield* inParts(Buffer.from(`${recordText(record)}\n`))
+}
+
+async function* inParts(line: Buffer): AsyncGenerator<Buffer> {
+  yield line.subarray(0, partBytes)
+  for (let sent = partBytes; sent < line.length; sent += partBytes) {
+    await parts.next()
+    yield line.subarray(sent, sent + partBytes)
+  }
+}
+
+function recordText(record: ExportRecord): string {
+  if (record.type === 'message') return JSON.stringify({ type: 'message', message: messageBody(record.message) })
+  if (record.type === 'event') return JSON.stringify({ type: 'event', event: eventBody(record.event) })
+  const { sequence, createdAt } = record.event
+  const head = JSON.stringify({ sequence, createdAt: milliseconds(createdAt) }).slice(0, -1)
+  return `{"type":"stream","stream":${head},"data":${eventText(record.event)}}}`
+}

@@ -1,0 +1,247 @@
+import type { EventEmitter } from 'node:events'
+import type { RequestListener, Server, ServerResponse } from 'node:http'
+import type { Duplex } from 'node:stream'
+import websocket from '@fastify/websocket'
+import Fastify from 'fastify'
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
+import { ServiceError } from '../../errors.ts'
+import { Authentication } from './auth.ts'
+import type { Caller } from './auth.ts'
+import { registerBodies } from './bodies.ts'
+import { headerBytesMax } from './config.ts'
+import type { HttpDeps, HttpLimits } from './config.ts'
+import { asServiceError, errorAnswer } from './errors.ts'
+import { hashOf, Idempotency } from './idempotency.ts'
+import { JsonText } from './json-text.ts'
+import type { Metrics } from './metrics.ts'
+import { closed } from './once-closed.ts'
+import type { OpenApi } from './openapi.ts'
+import type { Answer, Call, Route, WebSocketLike } from './route.ts'
+import { sessionText } from '../routes/sessions.ts'
+import type { Streams } from './streams.ts'
+import { schemaOf, validateWithZod } from './validation.ts'
+import { lingerOnClose } from '../../lib/linger.ts'
+import { defined } from '../../lib/defined.ts'
+import { TokenBuckets } from '../../lib/token-bucket.ts'
+
+/** Bounds one message of a WebSocket client. */
+const messageBytesMax = 8 * 1024 * 1024
+export interface AppOptions {
+  deps: HttpDeps
+  limits: HttpLimits
+  streams: Streams
+  metrics: Metrics
+  openapi: OpenApi
+  routes: readonly Route[]
+  /** Makes the Node server around Fastify's listener. */
+  createServer(listener: RequestListener): Server
+  /** Emits `upgrade` for each WebSocket that is for the API. */
+  upgrades: EventEmitter
+}
+
+declare module 'fastify' {
+  interface FastifyRequest {
+    caller?: Caller
+    takeSocket?: ((socket: WebSocketLike) => void) | undefined
+  }
+}
+
+export async function createApp(options: AppOptions): Promise<FastifyInstance> {
+  const { deps, limits, metrics, routes } = options
+  const app = Fastify({
+    serverFactory: (listener) => options.createServer(listener),
+    trustProxy: deps.config.trustProxy ?? false,
+    bodyLimit: limits.bodyBytesMax,
+    exposeHeadRoutes: false,
+    return503OnClosing: false,
+    clientErrorHandler: (error, socket) => refuseMalformed(error, socket),
+    // Fastify must not refuse a long parameter: `validation.ts` answers it.
+    routerOptions: { maxParamLength: headerBytesMax },
+    frameworkErrors: (error, request, reply) => {
+      let refusal: unknown = error
+      try {
+        authentication.limitAddress(request)
+      } catch (limit) {
+        refusal = limit
+      }
+      void sendError(options, refusal, request, reply)
+    },
+  })
+  const idempotency = new Idempotency(deps.idempotency)
+  const buckets = new TokenBuckets({ perSecond: limits.requestsPerSecond, burst: limits.requestBurst })
+  const authentication = new Authentication(deps, buckets)
+
+  registerBodies(app, limits)
+  validateWithZod(app)
+  await app.register(websocket, {
+    // The plugin only listens to `upgrade`; upgrades of previews do not reach it.
+    options: { server: options.upgrades as Server, maxPayload: messageBytesMax },
+    preClose: (done) => done(),
+    errorHandler: (error, socket) => {
+      deps.log.debug({ err: error }, 'a WebSocket broke')
+      socket.terminate()
+    },
+  })
+
+  app.addHook('onRequest', async (request, reply) => {
+    reply.headers(openToBrowsers)
+    if (request.method === 'OPTIONS') await reply.code(204).headers(preflight).send()
+  })
+  app.addHook('onResponse', async (request, reply) => {
+    const seconds = reply.elapsedTime / 1000
+    const route = request.routeOptions.url ?? 'unknown'
+    metrics.requested({ method: request.method, route, statusCode: reply.statusCode, seconds })
+    const facts = {
+      method: request.method,
+      path: pathOf(request),
+      statusCode: reply.statusCode,
+      ms: Math.round(reply.elapsedTime),
+      orgId: request.caller?.organisation.id,
+      address: request.ip,
+    }
+    deps.log.debug(facts, 'request')
+  })
+  app.setErrorHandler((error, request, reply) => sendError(options, error, request, reply))
+  app.setNotFoundHandler(async (request, reply) => {
+    authentication.limitAddress(request)
+    await sendError(
+      options,
+      new ServiceError('not_found', `${request.method} ${pathOf(request)} does not exist`),
+      request,
+      reply,
+    )
+  })
+
+  for (const route of routes) {
+    const { body, bodyLimit, upgrade } = route
+    app.route({
+      method: route.method,
+      url: route.path,
+      schema: schemaOf(route),
+      config: defined({ body }),
+      ...defined({ bodyLimit: bodyLimit && limits[bodyLimit] }),
+      onRequest: async (request) => {
+        const caller = await authentication.admit(request, route)
+        if (caller !== undefined) request.caller = caller
+        // Without this error the plugin would open and close a WebSocket.
+        if (request.ws && upgrade === undefined) {
+          throw new ServiceError('invalid_request', 'this address takes no WebSockets')
+        }
+      },
+      preHandler: async (request, reply) => {
+        if (request.ws) request.takeSocket = await upgrade?.(callOf(options, request, reply))
+      },
+      handler: async (request, reply) => {
+        const answer = await run(route, callOf(options, request, reply), idempotency)
+        if (answer !== undefined) sendAnswer(answer, reply, limits)
+      },
+      ...defined({
+        wsHandler: upgrade && ((socket: WebSocketLike, request: FastifyRequest) => request.takeSocket?.(socket)),
+      }),
+    })
+  }
+  await app.ready()
+  return app
+}
+
+/** Fastify has validated params, query and body with the schemas of the route. */
+function callOf(
+  { deps, limits, streams, metrics, openapi }: AppOptions,
+  request: FastifyRequest,
+  reply: FastifyReply,
+): Call {
+  const orgId = request.caller?.organisation.id ?? ''
+  const { query, body } = request
+  const params = request.params as Record<string, string>
+  return { orgId, params, query, body, creation: undefined, request, reply, deps, limits, streams, metrics, openapi }
+}
+
+/** Runs the handler, once per `Idempotency-Key` on routes that create. */
+async function run(route: Route, call: Call, idempotency: Idempotency): Promise<Answer | undefined> {
+  const { request, reply, deps, orgId } = call
+  const key = request.headers['idempotency-key']
+  if (!route.creates || typeof key !== 'string' || request.caller === undefined) return await route.handle(call)
+  const hash = request.hash ?? hashOf(request, Buffer.alloc(0))
+  return await idempotency.once(
+    { orgId, key, caller: request.caller, hash },
+    {
+      run: async (creation) => (await route.handle({ ...call, creation })) ?? { statusCode: 204 },
+      failed: (error) => errorAnswer(error, pathOf(request)),
+      session: async (id) => sessionText(await deps.sessions.get(orgId, id, undefined, { sent: closed(reply.raw) })),
+    },
+  )
+}
+
+/** Does not wait until the answer was sent: a waiting caller would keep the body in memory beside its text. */
+function sendAnswer({ statusCode, body, headers = {} }: Answer, reply: FastifyReply, limits: HttpLimits): void {
+  dropWhenStalled(reply.raw, limits.streamStallMs)
+  reply.code(statusCode).headers(headers)
+  if (body instanceof JsonText) body.send(reply)
+  else void reply.send(body)
+}
+
+/** Resets the connection of a client that takes nothing of its answer for `stallMs`: the answer is in memory until it was sent. */
+function dropWhenStalled(response: ServerResponse, stallMs: number): void {
+  // After an orderly end the kernel would keep the unsent bytes for minutes.
+  response.setTimeout(stallMs, () => response.socket?.resetAndDestroy())
+  // Must run before Node gives the connection to the next answer.
+  response.prependOnceListener('finish', () => response.setTimeout(0))
+}
+
+async function sendError(
+  { deps, limits }: Pick<AppOptions, 'deps' | 'limits'>,
+  error: unknown,
+  request: FastifyRequest,
+  reply: FastifyReply,
+): Promise<void> {
+  const answer = errorAnswer(error, pathOf(request))
+  // The client hung up and that aborted its request: not a failure.
+  const isGivenUp = reply.raw.destroyed && error instanceof Error && error.name === 'AbortError'
+  if (asServiceError(error).code === 'internal_error' && !isGivenUp) {
+    deps.log.error({ err: error, method: request.method, path: pathOf(request) }, 'a request failed')
+  }
+  // The unread rest of a body must not be parsed as the next request.
+  if (
+    !request.raw.complete &&
+    (request.headers['content-length'] ?? request.headers['transfer-encoding']) !== undefined
+  ) {
+    reply.header('connection', 'close')
+    lingerOnClose(request.raw.socket)
+  }
+  sendAnswer(answer, reply, limits)
+}
+
+const malformed: Record<string, [statusCode: number, reason: string]> = {
+  HPE_HEADER_OVERFLOW: [431, 'Request Header Fields Too Large'],
+  ERR_HTTP_REQUEST_TIMEOUT: [408, 'Request Timeout'],
+}
+
+/** Answers bytes that are not HTTP. They have no path, so the answer has the shape of the sandbox API. */
+function refuseMalformed({ code = '' }: NodeJS.ErrnoException, socket: Duplex): void {
+  if (code === 'ECONNRESET' || !socket.writable) {
+    socket.destroy()
+    return
+  }
+  const [statusCode, reason] = malformed[code] ?? [400, 'Bad Request']
+  const body = JSON.stringify({ error: 'the request is malformed', code: 'invalid_request' })
+  const head = `HTTP/1.1 ${statusCode} ${reason}\r\ncontent-type: application/json; charset=utf-8`
+  socket.end(`${head}\r\ncontent-length: ${body.length}\r\nconnection: close\r\n\r\n${body}`)
+}
+
+/** Without the query: it may hold a key or a signature, which must not reach a log. */
+function pathOf(request: FastifyRequest): string {
+  const [path = '/'] = request.url.split('?', 1)
+  return path
+}
+
+/** The API has no cookies, so any page may call it with a key that it has. */
+const openToBrowsers = {
+  'access-control-allow-origin': '*',
+  'access-control-expose-headers': 'X-Next-Cursor, Retry-After, Content-Range, Content-Length, Content-Disposition',
+}
+const preflight = {
+  'access-control-allow-methods': 'GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS',
+  'access-control-allow-headers':
+    'X-API-Key, Authorization, Content-Type, Idempotency-Key, Last-Event-ID, Range, If-Range, X-OSB-Async-Wake',
+  'access-control-max-age': '86400',
+}

@@ -1,0 +1,122 @@
+import type { FastifyRequest } from 'fastify'
+import { isServiceError, ServiceError } from '../../errors.ts'
+import type { Organisation, OrganisationStore } from '../../organisation/index.ts'
+import { sha256 } from '../../lib/secret.ts'
+import type { TokenBuckets } from '../../lib/token-bucket.ts'
+import type { SessionService } from '../../session/index.ts'
+import type { Route } from './route.ts'
+
+/** How long a known key is believed without asking the store again. */
+const cacheMs = 10_000
+const cachedKeysMax = 1000
+const keyLengthMax = 512
+
+export interface Caller {
+  organisation: Pick<Organisation, 'id'>
+  /** The key, or the token of a session, as sent. It must not be kept or logged. */
+  apiKey: string
+  /** Of a token: its session, and when it ends. */
+  sessionId?: string
+  expiresAt?: Date
+}
+
+interface AuthenticationDeps {
+  organisations: OrganisationStore
+  sessions: Pick<SessionService, 'access'>
+}
+
+/** Says who asks, and holds them to the rate limit: per key or token, or per remote address where there is none known. */
+export class Authentication {
+  readonly #deps: AuthenticationDeps
+  readonly #buckets: TokenBuckets
+  readonly #cache = new Map<string, { organisation: Organisation; untilMs: number }>()
+
+  constructor(deps: AuthenticationDeps, buckets: TokenBuckets) {
+    this.#deps = deps
+    this.#buckets = buckets
+  }
+
+  /** Throws `unauthorized` or `rate_limited`, and what `SessionService.access` throws. Undefined on routes without a key. */
+  async admit(
+    request: FastifyRequest,
+    { auth, token: use }: Pick<Route, 'auth' | 'token'>,
+  ): Promise<Caller | undefined> {
+    if (auth === 'probe') return undefined
+    if (auth === 'none' || auth === 'signed') {
+      this.limitAddress(request)
+      return undefined
+    }
+    const apiKey = sentKey(request, auth === 'key_or_query')
+    const token = apiKey === undefined && use !== undefined ? inQuery(request, 'token') : undefined
+    if (token !== undefined && use !== undefined) return await this.#admitToken(request, token, use)
+    if (apiKey === undefined || apiKey.length > keyLengthMax) {
+      this.limitAddress(request)
+      throw new ServiceError(
+        'unauthorized',
+        apiKey === undefined ? 'an API key is required' : 'the API key is not known',
+      )
+    }
+    const keyHash = sha256(apiKey)
+    const organisation = this.#cached(keyHash) ?? (await this.#lookUp(keyHash, request))
+    this.#limit(`key:${keyHash}`)
+    return { organisation, apiKey }
+  }
+
+  limitAddress(request: FastifyRequest): void {
+    this.#limit(`address:${request.ip}`)
+  }
+
+  async #admitToken(request: FastifyRequest, token: string, use: NonNullable<Route['token']>): Promise<Caller> {
+    if (token.length > keyLengthMax) {
+      this.limitAddress(request)
+      throw new ServiceError('unauthorized', 'the token is not known')
+    }
+    const { sessionId = '' } = request.params as { sessionId?: string }
+    // Before the store is asked: also what a token may not do counts.
+    this.#limit(`token:${sha256(token)}`)
+    try {
+      const { orgId, expiresAt } = await this.#deps.sessions.access(token, sessionId, use)
+      return { organisation: { id: orgId }, apiKey: token, sessionId, expiresAt }
+    } catch (error) {
+      if (isServiceError(error, 'unauthorized')) this.limitAddress(request)
+      throw error
+    }
+  }
+
+  #limit(name: string): void {
+    const waitMs = this.#buckets.take(name)
+    if (waitMs === 0) return
+    throw new ServiceError('rate_limited', 'too many requests', { details: { retryAfterSeconds: waitMs / 1000 } })
+  }
+
+  #cached(keyHash: string): Organisation | undefined {
+    const entry = this.#cache.get(keyHash)
+    if (entry === undefined) return undefined
+    if (entry.untilMs > Date.now()) return entry.organisation
+    this.#cache.delete(keyHash)
+    return undefined
+  }
+
+  /** An address that guesses keys runs dry before it loads the store. */
+  async #lookUp(keyHash: string, request: FastifyRequest): Promise<Organisation> {
+    this.limitAddress(request)
+    const organisation = await this.#deps.organisations.organisationByKey(keyHash)
+    if (organisation === undefined) throw new ServiceError('unauthorized', 'the API key is not known')
+    if (this.#cache.size >= cachedKeysMax) this.#cache.clear()
+    this.#cache.set(keyHash, { organisation, untilMs: Date.now() + cacheMs })
+    return organisation
+  }
+}
+
+function sentKey(request: FastifyRequest, isInQuery: boolean): string | undefined {
+  const header = request.headers['x-api-key']
+  if (typeof header === 'string' && header !== '') return header
+  const bearer = /^Bearer +(\S+)$/i.exec(request.headers.authorization ?? '')?.[1]
+  if (bearer !== undefined) return bearer
+  return isInQuery ? inQuery(request, 'api_key') : undefined
+}
+
+function inQuery(request: FastifyRequest, name: string): string | undefined {
+  const value = (request.query as Record<string, unknown>)[name]
+  return typeof value === 'string' && value !== '' ? value : undefined
+}

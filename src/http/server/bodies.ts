@@ -1,0 +1,132 @@
+/**
+ * Request bodies. Fastify's own parsers do not fit, for three reasons:
+ * - It answers 415 for a missing parser or a malformed `Content-Type`; this API takes JSON under any type.
+ * - Its limit bounds one body. Slow clients that send many large ones are bounded by `BodyBudget`, over all requests.
+ * - `JSON.parse` of a hostile body blocks the process, so its values are counted first.
+ * Routes with a raw body (uploads) read the stream themselves. Routes without a body leave it unread.
+ */
+import type { IncomingMessage } from 'node:http'
+import { setImmediate as nextRound } from 'node:timers/promises'
+import type { FastifyInstance, FastifyRequest } from 'fastify'
+import type { z } from 'zod'
+import { ServiceError } from '../../errors.ts'
+import { BodyBudget, readBody as readHeld } from '../../lib/held-body.ts'
+import type { BodyShare } from '../../lib/held-body.ts'
+import { passedBound } from '../../lib/json-bounds.ts'
+import type { JsonBounds } from '../../lib/json-bounds.ts'
+import type { HttpLimits } from './config.ts'
+import { hashOf } from './idempotency.ts'
+
+declare module 'fastify' {
+  interface FastifyRequest {
+    /** Of method, path and body, where a body was read and the request has an `Idempotency-Key`. */
+    hash?: string
+  }
+  interface FastifyContextConfig {
+    /** The body's schema; `raw` or absent: the parser leaves the body alone. */
+    body?: z.ZodType | 'raw'
+  }
+}
+
+/** A JSON body must arrive whole within this time. */
+const bodyMs = 60_000
+/** Bodies of one organisation in memory at one time; at least two of the largest. */
+const organisationBytesMax = 32 * 1024 * 1024
+/** The total is this many times the bound of one organisation. */
+const fullOrganisationsMax = 4
+/** Bodies up to this size pass whatever others send; the headers of a request may be larger. */
+const smallBodyBytes = 16 * 1024
+/** Many times what a request needs. Parsing and checking this much takes about ten milliseconds. */
+const jsonBounds: JsonBounds = { valuesMax: 10_000, depthMax: 100 }
+/** Decoding and parsing a longer body are separate steps of the event loop. */
+const longBodyBytes = 1024 * 1024
+const decoder = new TextDecoder('utf-8', { fatal: true })
+
+/** Registers the one content type parser. Call it on the root instance. */
+export function registerBodies(app: FastifyInstance, limits: HttpLimits): void {
+  const budget = bodyBudget(limits)
+  app.removeAllContentTypeParsers()
+  app.addHook('onRequest', async (request) => {
+    // Without a type Fastify asks the parser for `*`; with a malformed one it would answer 415.
+    delete request.raw.headers['content-type']
+  })
+  app.addContentTypeParser('*', async (request: FastifyRequest, payload: IncomingMessage) => {
+    const { config, bodyLimit = limits.bodyBytesMax } = request.routeOptions
+    if (config.body === undefined || config.body === 'raw') return undefined
+    // Releases the bytes before the handler runs, which may take hours.
+    using share = budget.open(request.caller?.organisation.id)
+    const raw = await readBody(payload, bodyLimit, share)
+    if (request.headers['idempotency-key'] !== undefined) request.hash = hashOf(request, raw)
+    return await parseJson(raw)
+  })
+}
+
+/** Bounds the bodies of all requests from their first byte until they are parsed. */
+function bodyBudget({ bodyBytesMax, sessionBodyBytesMax }: HttpLimits): BodyBudget {
+  const ownerBytesMax = Math.max(organisationBytesMax, 2 * Math.max(bodyBytesMax, sessionBodyBytesMax))
+  return new BodyBudget(fullOrganisationsMax * ownerBytesMax, { ownerBytesMax, freeBytes: smallBodyBytes })
+}
+
+/** Reads a body into its share. Throws `too_large`, `unavailable`, and `invalid_request` when it breaks off or drips too slowly. */
+async function readBody(request: IncomingMessage, bytesMax: number, share: BodyShare): Promise<Buffer> {
+  const timer = setTimeout(() => request.destroy(new Error('the body took too long')), bodyMs)
+  const refuse = (why: 'too_large' | 'no_room') =>
+    why === 'too_large'
+      ? new ServiceError('too_large', `the body is larger than ${bytesMax} bytes`)
+      : new ServiceError('unavailable', 'too many large requests at the same time')
+  try {
+    return await readHeld(request, { bytesMax, share, refuse })
+  } catch (error) {
+    if (error instanceof ServiceError) throw error
+    throw new ServiceError('invalid_request', 'the body broke off', { cause: error })
+  } finally {
+    clearTimeout(timer)
+  }
+}
+
+/** Throws `invalid_request`, and `too_large` before it makes any value. An empty body is `{}`. */
+async function parseJson(body: Buffer): Promise<unknown> {
+  if (body.length === 0) return {}
+  const passed = await passedBound(body, jsonBounds)
+  if (passed === 'valuesMax')
+    throw new ServiceError('too_large', `the body has more than ${jsonBounds.valuesMax} values`)
+  if (passed === 'depthMax') {
+    throw new ServiceError('too_large', `the body is nested deeper than ${jsonBounds.depthMax} levels`)
+  }
+  let value: unknown
+  try {
+    const text = decoder.decode(body)
+    // Each of the two takes long enough for the largest bodies.
+    if (body.length > longBodyBytes) await nextRound()
+    value = JSON.parse(text)
+  } catch (error) {
+    throw new ServiceError('invalid_request', 'the body is not valid JSON', { cause: error })
+  }
+  refuseProto(value)
+  return value
+}
+
+/** A schema would drop this key silently. */
+const badKey = '__proto__'
+
+function refuseProto(body: unknown): void {
+  // No schema of a body takes an array.
+  if (typeof body !== 'object' || body === null || Array.isArray(body)) return
+  const field = Object.hasOwn(body, badKey) ? badKey : Object.entries(body).find(([, value]) => holdsProto(value))?.[0]
+  if (field === undefined) return
+  throw new ServiceError('invalid_request', `${field}: no key may be ${badKey}`, { details: { field } })
+}
+
+/** Not by recursion: JSON may be nested deeper than the stack. */
+function holdsProto(value: unknown): boolean {
+  const open = [value]
+  while (open.length > 0) {
+    const next = open.pop()
+    if (typeof next !== 'object' || next === null) continue
+    if (Object.hasOwn(next, badKey)) return true
+    for (const inner of Array.isArray(next) ? (next as unknown[]) : Object.values(next)) {
+      if (typeof inner === 'object' && inner !== null) open.push(inner)
+    }
+  }
+  return false
+}

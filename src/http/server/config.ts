@@ -1,0 +1,96 @@
+import type { IncomingMessage, ServerResponse } from 'node:http'
+import type { Duplex } from 'node:stream'
+import type { Log } from '../../lib/log.ts'
+import type { OrganisationStore } from '../../organisation/index.ts'
+import type { SandboxCounts, SandboxService } from '../../sandbox/index.ts'
+import type { SessionService } from '../../session/index.ts'
+import type { IdempotencyPort } from './idempotency.ts'
+
+/** The head of a request: its address and headers. */
+export const headerBytesMax = 32 * 1024
+
+/** Bounds of the HTTP half (`ATOLL_LIMITS`); the services have their own. */
+export interface HttpLimits {
+  bodyBytesMax: number
+  /** Session creation carries skills. */
+  sessionBodyBytesMax: number
+  uploadBytesMax: number
+  requestsPerSecond: number
+  requestBurst: number
+  /**
+   * A client that takes no part of an answer for this long is dropped; that of an event stream comes back with `Last-Event-ID`. The kernel
+   * tells of what a client takes in steps of up to a third of a send buffer (`tcp_wmem`: 4 MiB).
+   */
+  streamStallMs: number
+  /** Event streams that are open with one token of a session, of one session, of one organisation, and all together. */
+  eventStreamsPerTokenMax: number
+  eventStreamsPerSessionMax: number
+  eventStreamsPerOrganisationMax: number
+  eventStreamsMax: number
+  /** WebSockets to commands and terminals of one sandbox, and of all sandboxes of one organisation. */
+  socketsPerSandboxMax: number
+  socketsPerOrganisationMax: number
+  /** Each holds a page of the stream, of some megabytes. */
+  exportsPerOrganisationMax: number
+}
+
+export const defaultHttpLimits: HttpLimits = {
+  bodyBytesMax: 1024 * 1024,
+  sessionBodyBytesMax: 16 * 1024 * 1024,
+  uploadBytesMax: 5 * 1024 * 1024 * 1024,
+  requestsPerSecond: 100,
+  requestBurst: 200,
+  // At 25 kB/s a step takes as long.
+  streamStallMs: 60_000,
+  eventStreamsPerTokenMax: 32,
+  eventStreamsPerSessionMax: 256,
+  eventStreamsPerOrganisationMax: 2048,
+  eventStreamsMax: 8192,
+  socketsPerSandboxMax: 64,
+  socketsPerOrganisationMax: 512,
+  exportsPerOrganisationMax: 32,
+}
+
+export interface HttpConfig {
+  /** Origin under which clients reach the API, for signed URLs; without it the request's own `Host` serves. */
+  publicUrl?: string
+  /** Origin whose host previews lie under. */
+  previewUrl: string
+  region: string
+  workerId: string
+  /** Proxies whose `X-Forwarded-*` headers are believed: addresses or CIDR blocks, or all. Default none. */
+  trustProxy?: boolean | string[]
+  limits?: Partial<HttpLimits>
+}
+
+/** What the server stands on. */
+export interface HttpDeps {
+  sandboxes: SandboxService
+  sessions: SessionService
+  organisations: OrganisationStore
+  idempotency: IdempotencyPort
+  preview: PreviewPort
+  config: HttpConfig
+  log: Log
+  /** Throws when the server cannot serve: asked by `/readyz`. */
+  ready(): Promise<void>
+  /** Sandboxes of all organisations by state: asked at each scrape of `/metrics`. */
+  sandboxCounts(): Promise<SandboxCounts>
+}
+
+/** What the server hands requests over to when their `Host` names a preview; `preview/` implements it. */
+export interface PreviewPort {
+  /** Whether this host name (as sent, with or without port) belongs to a preview. Asks the database for names not our own. */
+  claims(host: string | undefined): boolean | Promise<boolean>
+  /**
+   * Whether the proxy in front may get a certificate for this name. `peer` is the address of who asks; only a proxy on this
+   * machine or a trusted one hears of any name. Throws `rate_limited`, since the names are its clients' choice.
+   */
+  mayHaveCertificate(hostname: string, peer: string): Promise<boolean>
+  handle(request: IncomingMessage, response: ServerResponse): void
+  upgrade(request: IncomingMessage, socket: Duplex, head: Buffer): void
+  /** Registers the one listener that learns of each answer's status, for metrics. */
+  onAnswer(listener: (statusCode: number) => void): void
+  /** Ends upgraded sockets and lets go of all that is not a request under way, which finishes. The last call. */
+  drain(): void
+}

@@ -1,0 +1,82 @@
+import type { Writable } from 'node:stream'
+import { FairYield } from '../../lib/async/fair-yield.ts'
+import { eventText } from '../../session/index.ts'
+import type { StreamEvent } from '../../session/index.ts'
+
+/** What a reconnecting `EventSource` waits (docs/api.md § Conventions). */
+const retryMs = 3000
+const commentMs = 15_000
+/** Large events are sent in parts, so that a client which takes them slowly is told from one that takes nothing. */
+const partBytes = 64 * 1024
+
+/** Of all clients together between two looks at what else there is to do: the kernel takes megabytes of each at once. */
+const parts = new FairYield(16)
+
+const head = Buffer.from(`retry: ${retryMs}\n\n`)
+const comment = Buffer.from(':\n\n')
+
+/** The bytes of events that streams hold at the moment: all clients of a session get the same objects. */
+const encodings = new WeakMap<StreamEvent, Buffer>()
+
+function encoded(event: StreamEvent): Buffer {
+  const known = encodings.get(event)
+  if (known !== undefined) return known
+  // JSON has no raw line breaks, so one `data` line carries it.
+  const bytes = Buffer.from(`id: ${event.sequence}\ndata: ${eventText(event)}\n\n`)
+  encodings.set(event, bytes)
+  return bytes
+}
+
+/** `gone`: the connection has closed or `signal` has aborted. `stalled`: the client took nothing for too long. */
+export type EventsEnd = 'all_sent' | 'gone' | 'stalled'
+
+/** `gone`: the client's connection has closed or must be. `stallMs`: how long the client may take nothing. */
+interface Sending {
+  gone: AbortSignal
+  stallMs: number
+}
+
+/** Sends a stream's events; at most one part waits in the response for a client that is slow. Throws what the stream throws. */
+export async function sendEvents(
+  events: AsyncIterable<StreamEvent>,
+  response: Writable,
+  sending: Sending,
+): Promise<EventsEnd> {
+  let isWithin = false
+  const beat = setInterval(() => {
+    if (!isWithin && !response.writableNeedDrain) response.write(comment)
+  }, commentMs)
+  try {
+    response.write(head)
+    for await (const event of events) {
+      const bytes = encoded(event)
+      for (let sent = 0; sent < bytes.length; sent += partBytes) {
+        if (response.destroyed) return 'gone'
+        isWithin = sent + partBytes < bytes.length
+        const end = response.write(bytes.subarray(sent, sent + partBytes))
+          ? undefined
+          : await drained(response, sending)
+        if (end !== undefined) return end
+        if (isWithin) await parts.next()
+      }
+    }
+    return sending.gone.aborted ? 'gone' : 'all_sent'
+  } finally {
+    clearInterval(beat)
+  }
+}
+
+async function drained(response: Writable, { gone, stallMs }: Sending): Promise<EventsEnd | undefined> {
+  if (gone.aborted) return 'gone'
+  const { promise, resolve } = Promise.withResolvers<EventsEnd | undefined>()
+  const onDrain = () => resolve(undefined)
+  const onGone = () => resolve('gone')
+  response.once('drain', onDrain)
+  gone.addEventListener('abort', onGone)
+  const timer = setTimeout(() => resolve('stalled'), stallMs)
+  const end = await promise
+  clearTimeout(timer)
+  gone.removeEventListener('abort', onGone)
+  response.off('drain', onDrain)
+  return end
+}

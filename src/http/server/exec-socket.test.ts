@@ -1,0 +1,126 @@
+import assert from 'node:assert/strict'
+import { once } from 'node:events'
+import type { AddressInfo } from 'node:net'
+import { after, before, test } from 'node:test'
+import { WebSocket, WebSocketServer } from 'ws'
+import type { Log } from '../../lib/log.ts'
+import type { Attachment } from '../../sandbox/index.ts'
+import { carryExec, carryPty } from './exec-socket.ts'
+import { inputWeightMax, messageOverheadBytes } from './exec-socket.ts'
+import { Streams } from './streams.ts'
+
+let server: WebSocketServer
+
+before(async () => {
+  server = new WebSocketServer({ host: '127.0.0.1', port: 0 })
+  await once(server, 'listening')
+})
+
+after(() => {
+  for (const client of server.clients) client.terminate()
+  server.close()
+})
+
+const log: Log = { debug() {}, info() {}, warn() {}, error() {} }
+/** One read of a socket, full of the smallest frames that are not dropped: seven bytes each. */
+const inHandMax = 65_536 / 7
+
+/** A process that takes no input until `open` is called. */
+function deafProcess() {
+  const gate = Promise.withResolvers<void>()
+  const closed = Promise.withResolvers<void>()
+  const taken: Buffer[] = []
+  let ends = 0
+  const attachment: Attachment = {
+    async write(data) {
+      await gate.promise
+      taken.push(Buffer.from(data))
+    },
+    async end() {
+      await gate.promise
+      ends++
+    },
+    async acknowledge() {},
+    close: () => closed.resolve(),
+    async [Symbol.asyncDispose]() {},
+    [Symbol.asyncIterator]: () => ({
+      async next() {
+        await closed.promise
+        return { done: true, value: undefined }
+      },
+    }),
+  }
+  return {
+    attachment,
+    open: gate.resolve,
+    bytes: () => Buffer.concat(taken),
+    count: () => taken.length,
+    ends: () => ends,
+  }
+}
+
+async function connected(): Promise<{ client: WebSocket; served: WebSocket }> {
+  const { port } = server.address() as AddressInfo
+  const accepted = once(server, 'connection')
+  const client = new WebSocket(`ws://127.0.0.1:${port}`)
+  await once(client, 'open')
+  const [served] = (await accepted) as [WebSocket]
+  return { client, served }
+}
+
+/** Sends all of it and waits until the server reads no more of it. */
+async function flood(client: WebSocket, served: WebSocket, count: number, message: (index: number) => Buffer) {
+  const heard = { now: 0, earlier: -1 }
+  served.on('message', () => heard.now++)
+  for (let index = 0; index < count; index++) client.send(message(index))
+  do {
+    heard.earlier = heard.now
+    await new Promise((resolve) => setTimeout(resolve, 100))
+  } while (heard.now === 0 || heard.now !== heard.earlier)
+  return () => heard.now
+}
+
+test('two hundred thousand tiny frames for a process that reads nothing hold the socket back, and arrive in order later', async () => {
+  const { client, served } = await connected()
+  const deaf = deafProcess()
+  carryExec(served, deaf.attachment, new Streams(), log)
+  const heard = await flood(client, served, 200_000, (index) => Buffer.of(0, index % 251))
+  assert.equal(served.isPaused, true)
+  const messagesMax = inputWeightMax / messageOverheadBytes
+  assert.ok(heard() <= messagesMax + inHandMax, `${heard()} messages were read`)
+  assert.equal(deaf.count(), 0)
+
+  deaf.open()
+  while (deaf.count() < 200_000) await new Promise((resolve) => setTimeout(resolve, 20))
+  assert.equal(served.isPaused, false)
+  assert.ok(deaf.bytes().equals(Buffer.from(Array.from({ length: 200_000 }, (_, index) => index % 251))))
+  client.terminate()
+})
+
+test('frames that mean nothing do not wait: empty messages, other streams, input after its end', async () => {
+  const { client, served } = await connected()
+  const deaf = deafProcess()
+  carryExec(served, deaf.attachment, new Streams(), log)
+  client.send(Buffer.from([0, 7]))
+  client.send(Buffer.of(0))
+  const nothings = [Buffer.alloc(0), Buffer.from([9, 1]), Buffer.of(0), Buffer.from([0, 8])]
+  const heard = await flood(client, served, 50_000, (index) => nothings[index % nothings.length] ?? Buffer.alloc(0))
+  assert.equal(heard(), 50_002)
+  assert.equal(served.isPaused, false)
+  deaf.open()
+  while (deaf.ends() === 0) await new Promise((resolve) => setTimeout(resolve, 5))
+  assert.deepEqual([deaf.bytes(), deaf.ends()], [Buffer.of(7), 1])
+  client.terminate()
+})
+
+test('a terminal drops empty messages and holds back a flood of small ones', async () => {
+  const { client, served } = await connected()
+  const deaf = deafProcess()
+  carryPty(served, deaf.attachment, new Streams(), log)
+  const empty = await flood(client, served, 20_000, () => Buffer.alloc(0))
+  assert.equal(empty(), 20_000)
+  assert.equal(served.isPaused, false)
+  await flood(client, served, 20_000, () => Buffer.of(1))
+  assert.equal(served.isPaused, true)
+  client.terminate()
+})

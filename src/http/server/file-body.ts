@@ -1,0 +1,174 @@
+import type { FastifyReply, FastifyRequest } from 'fastify'
+import mime from 'mime'
+import type { IncomingMessage } from 'node:http'
+import { Transform } from 'node:stream'
+import { pipeline } from 'node:stream/promises'
+import { ServiceError } from '../../errors.ts'
+import type { FileService } from '../../sandbox/index.ts'
+import type { Answer } from './route.ts'
+
+/** An upload or download on which nothing moves for this long is cut off. */
+const stalledMs = 5 * 60_000
+const unknownType = 'application/octet-stream'
+
+export interface SendFile {
+  files: FileService
+  orgId: string
+  sandboxId: string
+  path: string
+  request: FastifyRequest
+  reply: FastifyReply
+  /** Makes browsers save the file instead of showing it. */
+  isAttachment?: boolean
+}
+
+/**
+ * Answers with a file, or the part that `Range` asks for, as a stream. Errors come before the first byte; a file that
+ * shrinks while it is sent breaks the connection, since its `Content-Length` is out already.
+ */
+export async function sendFile(options: SendFile): Promise<Answer | undefined> {
+  const { files, orgId, sandboxId, path, request, reply } = options
+  const header = request.headers.range
+  const isHead = request.method === 'HEAD'
+  if (isHead) {
+    const { isDir, size, modifiedAt } = await files.stat(orgId, sandboxId, path)
+    if (isDir) throw new ServiceError('invalid_request', 'path: is a directory', { details: { field: 'path' } })
+    return { statusCode: 200, headers: { ...fileHeaders(options, modifiedAt), 'content-length': String(size) } }
+  }
+  // The size must be known before the part of it can be, and most requests ask for no part.
+  const before = header === undefined ? undefined : await files.stat(orgId, sandboxId, path)
+  const range =
+    before === undefined || before.isDir ? undefined : parseRange(rangeHeader(request, before.modifiedAt), before.size)
+  if (range === 'unsatisfiable') {
+    const headers = { 'content-range': `bytes */${before?.size ?? 0}`, 'accept-ranges': 'bytes' }
+    const body = { error: 'the file is shorter than the range', code: 'invalid_request' }
+    return { statusCode: 416, headers, body }
+  }
+  const { stat, body } = await files.read(orgId, sandboxId, path, range)
+  const bytes = range === undefined ? stat.size : range.end - range.start + 1
+  reply.hijack()
+  const response = reply.raw
+  response.setTimeout(stalledMs, () => response.destroy())
+  response.writeHead(range === undefined ? 200 : 206, {
+    ...(reply.getHeaders() as Record<string, string>),
+    ...fileHeaders(options, stat.modifiedAt),
+    'content-length': String(bytes),
+    ...(range === undefined ? {} : { 'content-range': `bytes ${range.start}-${range.end}/${before?.size ?? 0}` }),
+  })
+  try {
+    await pipeline(body, exactly(bytes), response)
+  } catch {
+    // The client went away, or the file did: `pipeline` has destroyed all three, and no answer can be given any more.
+  } finally {
+    body.destroy()
+    response.setTimeout(0)
+  }
+  return undefined
+}
+
+/** With `If-Range`, a part is sent only of the very file that the client has. */
+function rangeHeader(request: FastifyRequest, modifiedAt: string): string | undefined {
+  const condition = request.headers['if-range']
+  return condition === undefined || condition === lastModified(modifiedAt)?.['last-modified']
+    ? request.headers.range
+    : undefined
+}
+
+/** Files are the user's: browsers must neither guess at their type nor run them with the rights of this origin. */
+function fileHeaders({ path, isAttachment }: SendFile, modifiedAt: string): Record<string, string> {
+  const name = path.slice(path.lastIndexOf('/') + 1)
+  return {
+    'content-type': contentType(name),
+    'accept-ranges': 'bytes',
+    ...lastModified(modifiedAt),
+    'x-content-type-options': 'nosniff',
+    'content-security-policy': 'sandbox',
+    ...(isAttachment ? { 'content-disposition': attachment(name) } : {}),
+  }
+}
+
+function lastModified(modifiedAt: string): { 'last-modified': string } | undefined {
+  const date = new Date(modifiedAt)
+  return Number.isNaN(date.getTime()) ? undefined : { 'last-modified': date.toUTCString() }
+}
+
+export function contentType(name: string): string {
+  const type = mime.getType(name) ?? unknownType
+  return type.startsWith('text/') || type === 'application/json' ? `${type}; charset=utf-8` : type
+}
+
+/** RFC 6266: a name that every client can take, and the real one percent-encoded (RFC 8187). */
+export function attachment(name: string): string {
+  const plain = name.replaceAll(/[^\w.\- ]/g, '_') || 'file'
+  const encoded = encodeURIComponent(name.toWellFormed()).replaceAll(/['()*!]/g, (character) => {
+    return `%${character.charCodeAt(0).toString(16).toUpperCase()}`
+  })
+  return `attachment; filename="${plain}"; filename*=UTF-8''${encoded}`
+}
+
+/** Passes so many bytes, drops what a growing file has more, and fails when there are less. */
+function exactly(bytes: number): Transform {
+  let left = bytes
+  return new Transform({
+    transform(chunk: Buffer, _encoding, callback) {
+      const part = chunk.length > left ? chunk.subarray(0, left) : chunk
+      left -= part.length
+      callback(null, part)
+    },
+    flush(callback) {
+      callback(left > 0 ? new Error(`the file ended ${left} bytes early`) : null)
+    },
+  })
+}
+
+export interface ReceiveFile {
+  files: FileService
+  orgId: string
+  sandboxId: string
+  path: string
+  request: IncomingMessage
+  bytesMax: number
+}
+
+/** Streams the request's body into a file, as fast as the sandbox takes it. */
+export async function receiveFile({ files, orgId, sandboxId, path, request, bytesMax }: ReceiveFile): Promise<void> {
+  if (Number(request.headers['content-length'] ?? 0) > bytesMax) {
+    throw new ServiceError('too_large', `the file is larger than ${bytesMax} bytes`)
+  }
+  request.setTimeout(stalledMs, () => request.destroy(new Error('the upload stalled')))
+  try {
+    await files.write(orgId, sandboxId, path, request, bytesMax)
+  } finally {
+    request.setTimeout(0)
+  }
+}
+
+/** A part of a file, both ends inclusive. */
+export interface ByteRange {
+  start: number
+  end: number
+}
+
+/** Room for two numbers and some blanks; what is longer is malformed. */
+const headerLengthMax = 100
+const numberPattern = /^\d{0,15}$/
+
+/**
+ * Reads a `Range` header (RFC 9110 § 14.2) against the size of a file. `undefined`: send it whole, which is right for no
+ * header, for another unit, for several ranges and for what is malformed. `unsatisfiable`: answer 416.
+ */
+export function parseRange(header: string | undefined, size: number): ByteRange | 'unsatisfiable' | undefined {
+  if (header === undefined || header.length > headerLengthMax) return undefined
+  // Blanks are trimmed and not matched: where two of a pattern's parts take the same blanks, it tries all ways to share them.
+  const [, first = '', last = ''] = /^bytes=([^-]*)-([^-]*)$/i.exec(header)?.map((part) => part.trim()) ?? []
+  if (first === '' && last === '') return undefined
+  if (!numberPattern.test(first) || !numberPattern.test(last)) return undefined
+  if (first === '') {
+    const length = Math.min(Number(last), size)
+    return length === 0 ? 'unsatisfiable' : { start: size - length, end: size - 1 }
+  }
+  const start = Number(first)
+  if (last !== '' && Number(last) < start) return undefined
+  if (start >= size) return 'unsatisfiable'
+  return { start, end: last === '' ? size - 1 : Math.min(Number(last), size - 1) }
+}

@@ -1,0 +1,189 @@
+import { createCipheriv, createDecipheriv, createHash, randomBytes } from 'node:crypto'
+import type { FastifyRequest } from 'fastify'
+import { ServiceError } from '../../errors.ts'
+import { type Claim, Creation } from '../../lib/creation.ts'
+import type { Caller } from './auth.ts'
+import { asServiceError } from './errors.ts'
+import { JsonText } from './json-text.ts'
+import type { Answer } from './route.ts'
+
+/** The part of the store that remembers requests; see `store/idempotency.ts`. */
+export interface IdempotencyPort {
+  begin(claim: Claim, requestHash: string, now: Date): Promise<IdempotencyState>
+  finish(claim: Claim, requestHash: string, begun: Date, response: StoredResponse): Promise<void>
+  abandon(claim: Claim): Promise<void>
+}
+
+export interface StoredResponse {
+  statusCode: number
+  body: string
+  headers?: Record<string, string>
+}
+
+export type IdempotencyState =
+  | { state: 'claimed'; seed: string; made: string[] }
+  | { state: 'conflict' }
+  | ({ state: 'done' } & StoredResponse)
+
+/**
+ * Of an answer's JSON text. Larger ones are sessions with much said in them, which every message to them is answered with: kept whole,
+ * a message of one byte would cost megabytes.
+ */
+const keptBytesMax = 64 * 1024
+const seedBytes = 32
+const keyPattern = /^[\x21-\x7e]{1,255}$/
+
+export interface IdempotentRequest {
+  orgId: string
+  /** The header `Idempotency-Key`. */
+  key: string
+  caller: Pick<Caller, 'apiKey' | 'sessionId'>
+  /** See `hashOf`. */
+  hash: string
+}
+
+export interface Answering {
+  run: (creation: Creation) => Promise<Answer>
+  /** The answer for what `run` threw. */
+  failed: (error: unknown) => Answer
+  /** The body of a session's answer, as the session is now. */
+  session: (id: string) => Promise<unknown>
+}
+
+/** Two requests with the same hash are the same request. */
+export function hashOf({ method, url }: Pick<FastifyRequest, 'method' | 'url'>, body: Buffer): string {
+  const [path = '/'] = url.split('?', 1)
+  return createHash('sha256').update(`${method} ${path}\n`).update(body).digest('hex')
+}
+
+/**
+ * Lets creating requests have their effect once per key. The same request again gets the first answer, another one with the same
+ * key `idempotency_key_conflict`, and one that comes while the first still runs `conflict`. A request that was cut off before its
+ * answer was kept is run again with what it has made (`Creation`). What says "not now" is no answer to keep: a failure of the
+ * server, too many requests, a state that does not allow it.
+ *
+ * Answers may hold tokens that are shown once, and the seed makes them, so what is stored can be read only with the caller's key.
+ * A session too large to be kept is answered as it is by then. The token of a session is renewed, and opens nothing that shows
+ * one: keys that come with it are apart for each session, and what is kept for them is sealed with its id.
+ */
+export class Idempotency {
+  readonly #port: IdempotencyPort
+  /** Hashes of requests that run, by key. A database has one server, so what does not run here does not run. */
+  readonly #running = new Map<string, string>()
+
+  constructor(port: IdempotencyPort) {
+    this.#port = port
+  }
+
+  async once(request: IdempotentRequest, answering: Answering): Promise<Answer> {
+    const { orgId, caller } = request
+    if (!keyPattern.test(request.key)) {
+      throw new ServiceError('invalid_request', 'Idempotency-Key must be 1 to 255 printable ASCII characters')
+    }
+    // No key holds a space, so none of the organisation's is one of a session's.
+    const key = caller.sessionId === undefined ? request.key : `${caller.sessionId} ${request.key}`
+    const name = `${orgId} ${key}`
+    const running = this.#running.get(name)
+    if (running === request.hash) {
+      throw new ServiceError('conflict', 'the first request with this Idempotency-Key is still running')
+    }
+    if (running !== undefined) throw otherRequest()
+    this.#running.set(name, request.hash)
+    try {
+      return await this.#run(request, key, answering)
+    } finally {
+      this.#running.delete(name)
+    }
+  }
+
+  async #run({ orgId, caller, hash }: IdempotentRequest, key: string, answering: Answering): Promise<Answer> {
+    const sealing = sealKey(caller.sessionId ?? caller.apiKey, key)
+    const fresh = seal(randomBytes(seedBytes).toString('base64'), sealing)
+    const begun = new Date()
+    const state = await this.#port.begin({ orgId, key, seed: fresh }, hash, begun)
+    if (state.state === 'conflict') throw otherRequest()
+    if (state.state === 'done') return replayed(await kept(state, sealing, answering.session))
+    const claim: Claim = { orgId, key, seed: state.seed }
+    const creation = new Creation(claim, state.made, unseal(state.seed, sealing))
+    const answer = await this.#answer(creation, answering, state.seed === fresh)
+    const { statusCode, headers = {} } = answer
+    await this.#port.finish(claim, hash, begun, { statusCode, body: seal(keptText(answer), sealing), headers })
+    return creation.made.length === 0 ? answer : replayed(answer)
+  }
+
+  /** Throws what is no answer to keep. */
+  async #answer(creation: Creation, { run, failed }: Answering, isFirstRun: boolean): Promise<Answer> {
+    try {
+      return await run(creation)
+    } catch (error) {
+      const answer = failed(error)
+      if (!mayPass(answer.statusCode)) return answer
+      // A refusal says what this run has not done. An earlier one may have done it in a guest, where the seed alone leads back to it.
+      // A repeat takes up a row that cannot be removed now.
+      if (isFirstRun && isRefusal(error)) await this.#port.abandon(creation.claim).catch(() => undefined)
+      throw error
+    }
+  }
+}
+
+/** Statuses of errors that a repeat may not meet. */
+function mayPass(statusCode: number): boolean {
+  return statusCode >= 500 || statusCode === 429 || statusCode === 409
+}
+
+/** Whether it is certain that nothing was done. After other failures the key stays with its request, which may be half done. */
+function isRefusal(error: unknown): boolean {
+  const { code } = asServiceError(error)
+  return code !== 'unavailable' && code !== 'internal_error'
+}
+
+/** JSON of the body, which is never a text, or of the id of a session to be read again. */
+function keptText({ body = null, sessionId }: Answer): string {
+  const text = body instanceof JsonText ? body.within(keptBytesMax) : JSON.stringify(body)
+  const isKept = text !== undefined && (sessionId === undefined || Buffer.byteLength(text) <= keptBytesMax)
+  return isKept ? text : JSON.stringify(sessionId)
+}
+
+async function kept(stored: StoredResponse, key: Buffer, session: Answering['session']): Promise<Answer> {
+  const text: unknown = JSON.parse(unseal(stored.body, key))
+  const body = typeof text === 'string' ? await session(text) : text
+  return { statusCode: stored.statusCode, ...(body === null ? {} : { body }), headers: stored.headers ?? {} }
+}
+
+function replayed(answer: Answer): Answer {
+  return { ...answer, headers: { ...answer.headers, 'idempotent-replayed': 'true' } }
+}
+
+function otherRequest(): ServiceError {
+  return keyConflict('this Idempotency-Key was used with another request')
+}
+
+function keyConflict(message: string): ServiceError {
+  return new ServiceError('idempotency_key_conflict', message)
+}
+
+function sealKey(secret: string, key: string): Buffer {
+  return createHash('sha256').update(`atoll idempotency\n${key}\n${secret}`).digest()
+}
+
+const cipher = 'aes-256-gcm'
+const ivBytes = 12
+const tagBytes = 16
+
+function seal(text: string, key: Buffer): string {
+  const iv = randomBytes(ivBytes)
+  const sealing = createCipheriv(cipher, key, iv)
+  const sealed = Buffer.concat([sealing.update(text, 'utf8'), sealing.final()])
+  return Buffer.concat([iv, sealing.getAuthTag(), sealed]).toString('base64')
+}
+
+function unseal(text: string, key: Buffer): string {
+  const bytes = Buffer.from(text, 'base64')
+  const opening = createDecipheriv(cipher, key, bytes.subarray(0, ivBytes), { authTagLength: tagBytes })
+  opening.setAuthTag(bytes.subarray(ivBytes, ivBytes + tagBytes))
+  try {
+    return Buffer.concat([opening.update(bytes.subarray(ivBytes + tagBytes)), opening.final()]).toString('utf8')
+  } catch {
+    throw keyConflict('this Idempotency-Key was used with another API key')
+  }
+}

@@ -1,0 +1,80 @@
+import { collectDefaultMetrics, Counter, Gauge, Histogram, Registry } from 'prom-client'
+import { singleFlight } from '../../lib/async/single-flight.ts'
+import type { HttpDeps } from './config.ts'
+import type { StreamKind, Streams } from './streams.ts'
+
+export interface Metrics {
+  requested(facts: { method: string; route: string; statusCode: number; seconds: number }): void
+  previewed(statusCode: number): void
+  /** The exposition format of Prometheus. */
+  text(): Promise<string>
+}
+
+const streamKinds: readonly StreamKind[] = ['events', 'exec', 'pty', 'export']
+
+/** A registry of its own for each server, so that two in one process do not meet. */
+export function createMetrics(deps: Pick<HttpDeps, 'sandboxCounts'>, streams: Streams): Metrics {
+  const registry = new Registry()
+  collectDefaultMetrics({ register: registry })
+  const registers = [registry]
+  const duration = new Histogram({
+    name: 'atoll_http_request_duration_seconds',
+    help: 'Requests of the API by route template',
+    labelNames: ['method', 'route', 'status'],
+    buckets: [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10],
+    registers,
+  })
+  const previews = new Counter({
+    name: 'atoll_preview_requests_total',
+    help: 'Requests to previews by status',
+    labelNames: ['status'],
+    registers,
+  })
+  gauge(registry, 'atoll_open_streams', 'Event streams, WebSockets and exports that are open', ['kind'], (set) => {
+    for (const kind of streamKinds) set(streams.count(kind), { kind })
+  })
+  // Of one scrape, both ask at the same time.
+  const sandboxCounts = singleFlight(() => deps.sandboxCounts())
+  gauge(registry, 'atoll_sandboxes', 'Sandboxes by state', ['status'], async (set) => {
+    for (const [status, count] of Object.entries(await sandboxCounts())) set(count, { status })
+  })
+  gauge(registry, 'atoll_running_sandboxes', 'Sandboxes in the state running', [], async (set) => {
+    set((await sandboxCounts()).running)
+  })
+  return {
+    requested({ method, route: template, statusCode, seconds }) {
+      duration.observe({ method, route: template, status: statusCode }, seconds)
+    },
+    previewed(statusCode) {
+      previews.inc({ status: statusCode })
+    },
+    text: singleFlight(() => registry.metrics()),
+  }
+}
+
+/** Asked at each scrape; one that fails is absent from it and fails nothing else. */
+function gauge(
+  registry: Registry,
+  name: string,
+  help: string,
+  labelNames: string[],
+  measure: (set: (value: number, labels?: Record<string, string>) => void) => void | Promise<void>,
+): void {
+  const made = new Gauge({
+    name,
+    help,
+    labelNames,
+    registers: [],
+    async collect() {
+      // Without labels a reset would set 0.
+      if (labelNames.length === 0) this.remove()
+      else this.reset()
+      try {
+        await measure((value, labels = {}) => this.set(labels, value))
+      } catch {
+        // A database that does not answer is told by `/readyz`.
+      }
+    },
+  })
+  registry.registerMetric(made)
+}

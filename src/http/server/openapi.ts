@@ -1,0 +1,191 @@
+import { readFileSync } from 'node:fs'
+import { z } from 'zod'
+import type { ErrorCode } from '../../errors.ts'
+import { common } from '../../protocol/http/index.ts'
+import { routes as allRoutes } from '../routes/index.ts'
+import { isSessionPath, statusByCode } from './errors.ts'
+import type { AnswerSpec, Route } from './route.ts'
+import { defined } from '../../lib/defined.ts'
+
+export type Json = null | boolean | number | string | Json[] | JsonObject
+export type JsonObject = { [key: string]: Json }
+
+export interface OpenApi extends JsonObject {
+  openapi: string
+  info: JsonObject
+  paths: Record<string, JsonObject>
+  components: { schemas: JsonObject; securitySchemes: JsonObject }
+}
+
+const description = `Atoll runs cloud sandboxes and AI-agent sessions.
+
+Errors of the sandbox API (\`/api\`) are \`{"error": "message", "code": "machine_code"}\`, those of the Sessions API (\`/v1\`)
+\`{"error": {"type": "…", "message": "…"}}\`. 429 and 503 carry \`Retry-After\`. Unknown fields and parameters are ignored,
+and so are empty parameters other than \`user_id\`. Every POST that creates takes \`Idempotency-Key\`: for 24 hours the same key and body have one effect and get the first
+answer again; one that says "not now" (409, 429, 5xx) is not kept. A repeat whose first answer was lost is answered with what was made, as it is by then.`
+
+/** The OpenAPI 3.1 document of a route table. Schemas with an id become components. */
+export function openApi(routes: readonly Route[], version: string): OpenApi {
+  const schemas: JsonObject = {}
+  const paths: Record<string, JsonObject> = {}
+  for (const route of routes) {
+    const path = route.path.replaceAll(/:(\w+)/g, '{$1}')
+    const item = (paths[path] ??= {})
+    item[route.method.toLowerCase()] = operation(route, schemas)
+  }
+  return {
+    openapi: '3.1.0',
+    info: { title: 'Atoll', version, description, license: { name: 'Apache-2.0', identifier: 'Apache-2.0' } },
+    servers: [{ url: '/' }],
+    paths,
+    components: {
+      schemas: Object.fromEntries(Object.entries(schemas).toSorted(([a], [b]) => (a < b ? -1 : 1))),
+      securitySchemes: {
+        apiKey: { type: 'apiKey', in: 'header', name: 'X-API-Key' },
+        bearer: { type: 'http', scheme: 'bearer' },
+        apiKeyInQuery: { type: 'apiKey', in: 'query', name: 'api_key' },
+        sessionToken: { type: 'apiKey', in: 'query', name: 'token' },
+      },
+    },
+  }
+}
+
+function operation(route: Route, schemas: JsonObject): JsonObject {
+  return {
+    operationId: operationId(route),
+    tags: [route.tag],
+    summary: route.summary,
+    ...defined({ description: route.description }),
+    security: security(route),
+    parameters: parameters(route, schemas),
+    ...requestBody(route, schemas),
+    responses: responses(route, schemas),
+  }
+}
+
+/** `GET /api/sandboxes/:id/files/list` → `getSandboxesIdFilesList`: stable, and unique since method and path are. */
+function operationId({ method, path }: Route): string {
+  const words = path.split(/[^A-Za-z0-9]+/).filter((word) => word !== '' && word !== 'api' && word !== 'v1')
+  return method.toLowerCase() + words.map((word) => word.slice(0, 1).toUpperCase() + word.slice(1)).join('')
+}
+
+function security({ auth, token }: Route): Json {
+  const session = token === undefined ? [] : [{ sessionToken: [] }]
+  if (auth === 'key') return [{ apiKey: [] }, { bearer: [] }, ...session]
+  if (auth === 'key_or_query') return [{ apiKey: [] }, { bearer: [] }, { apiKeyInQuery: [] }, ...session]
+  return []
+}
+
+function parameters(route: Route, schemas: JsonObject): Json {
+  const inPath = [...route.path.matchAll(/:(\w+)/g)].map(([, name = '']): Json => ({
+    name,
+    in: 'path',
+    required: true,
+    schema: { type: 'string' },
+  }))
+  const key: Json[] = route.creates
+    ? [{ name: 'Idempotency-Key', in: 'header', schema: { type: 'string', maxLength: 255 } }]
+    : []
+  return [...inPath, ...fields(route.query, 'query', schemas), ...fields(route.headers, 'header', schemas), ...key]
+}
+
+function fields(type: z.ZodType | undefined, where: 'query' | 'header', schemas: JsonObject): Json[] {
+  if (type === undefined) return []
+  const { properties = {}, required = [] } = jsonSchema(type, 'input', schemas) as {
+    properties?: JsonObject
+    required?: string[]
+  }
+  return Object.entries(properties).map(([name, schema]) => {
+    return { name, in: where, required: required.includes(name), schema }
+  })
+}
+
+function requestBody(route: Route, schemas: JsonObject): JsonObject {
+  if (route.body === undefined) return {}
+  const content: JsonObject =
+    route.body === 'raw'
+      ? { '*/*': { schema: { type: 'string', format: 'binary' } } }
+      : { 'application/json': { schema: jsonSchema(route.body, 'input', schemas) } }
+  return { requestBody: { required: route.body === 'raw' || !route.body.safeParse({}).success, content } }
+}
+
+function responses(route: Route, schemas: JsonObject): JsonObject {
+  const result: JsonObject = {}
+  for (const [status, answer] of Object.entries(route.answers)) result[status] = response(answer, schemas)
+  const error = isSessionPath(route.path) ? common.sessionError : common.sandboxError
+  for (const [status, codes] of errorsByStatus(route)) {
+    result[status] ??= response({ description: codes.map((code) => `\`${code}\``).join(', '), body: error }, schemas)
+  }
+  return result
+}
+
+/** What the route names, and what every request can meet before it gets there. */
+function errorsByStatus(route: Route): Map<number, ErrorCode[]> {
+  const codes = new Set<ErrorCode>(['invalid_request', ...(route.errors ?? []), 'internal_error'])
+  if (route.auth === 'key' || route.auth === 'key_or_query') codes.add('unauthorized')
+  if (route.token !== undefined) codes.add('not_found')
+  if (route.token === 'steer') codes.add('forbidden')
+  if (route.auth !== 'probe') codes.add('rate_limited').add('unavailable')
+  if (route.auth === 'probe') codes.add('unavailable')
+  if (route.body !== undefined) codes.add('too_large')
+  if (route.creates) codes.add('conflict').add('idempotency_key_conflict')
+  const byStatus = new Map<number, ErrorCode[]>()
+  for (const code of codes) byStatus.set(statusByCode[code], [...(byStatus.get(statusByCode[code]) ?? []), code])
+  return byStatus
+}
+
+function response(answer: AnswerSpec, schemas: JsonObject): JsonObject {
+  const headers = Object.entries(answer.headers ?? {}).map(([name, text]): [string, Json] => {
+    return [name, { description: text, schema: { type: 'string' } }]
+  })
+  return {
+    description: answer.description,
+    ...(headers.length === 0 ? {} : { headers: Object.fromEntries(headers) }),
+    ...(answer.body === undefined
+      ? {}
+      : { content: { 'application/json': { schema: jsonSchema(answer.body, 'output', schemas) } } }),
+    ...(answer.content === undefined ? {} : { content: { [answer.content]: { schema: { type: 'string' } } } }),
+  }
+}
+
+/** Moves named schemas to the components and points there. */
+function jsonSchema(type: z.ZodType, io: 'input' | 'output', schemas: JsonObject): JsonObject {
+  const {
+    $schema: _dialect,
+    $defs = {},
+    ...schema
+  } = z.toJSONSchema(type, { io }) as unknown as JsonObject & {
+    $defs?: JsonObject
+  }
+  for (const [name, definition] of Object.entries($defs)) schemas[name] = pointed(definition) as JsonObject
+  const { id } = schema
+  if (typeof id !== 'string') return pointed(schema) as JsonObject
+  schemas[id] = pointed(schema)
+  return { $ref: `#/components/schemas/${id}` }
+}
+
+function pointed(value: Json): Json {
+  if (Array.isArray(value)) return value.map(pointed)
+  if (value === null || typeof value !== 'object') return value
+  const entries = Object.entries(value)
+    .filter(([key, item]) => !(key === 'id' && typeof item === 'string'))
+    .map(([key, item]): [string, Json] => [
+      key,
+      key === '$ref' && typeof item === 'string' ? item.replace('#/$defs/', '#/components/schemas/') : pointed(item),
+    ])
+  return Object.fromEntries(entries)
+}
+
+/** The committed document, for readers and client generators; a test fails when it is stale. */
+export const openApiFile = new URL('../../../openapi.json', import.meta.url)
+
+const packageFile = new URL('../../../package.json', import.meta.url)
+
+export function openApiDocument(): OpenApi {
+  const { version } = JSON.parse(readFileSync(packageFile, 'utf8')) as { version: string }
+  return openApi(allRoutes, version)
+}
+
+export function openApiText(): string {
+  return `${JSON.stringify(openApiDocument(), null, 2)}\n`
+}

@@ -1,0 +1,121 @@
+import type { FastifyReply, FastifyRequest } from 'fastify'
+import type { WebSocket } from 'ws'
+import type { z } from 'zod'
+import type { ErrorCode } from '../../errors.ts'
+import type { Creation } from '../../lib/creation.ts'
+import type { AccessUse } from '../../session/index.ts'
+import type { HttpDeps, HttpLimits } from './config.ts'
+import type { Metrics } from './metrics.ts'
+import type { OpenApi } from './openapi.ts'
+import type { Streams } from './streams.ts'
+
+/**
+ * One endpoint: what clients may send, what it answers, and the code that does it. `openapi.json`, the checks of requests and
+ * the routing all come from this value.
+ */
+export interface Route {
+  method: 'GET' | 'HEAD' | 'POST' | 'PUT' | 'DELETE' | 'PATCH'
+  /** With parameters as `:name`. */
+  path: string
+  tag: string
+  summary: string
+  description?: string
+  /**
+   * `key`: the API key in a header. `key_or_query`: also as `?api_key=`, for clients that cannot set headers.
+   * `signed`: the handler checks a signature. `none`: open to all. `probe`: open and not rate limited.
+   */
+  auth: 'key' | 'key_or_query' | 'signed' | 'none' | 'probe'
+  /** Where there is no key, `?token=` of the session in the path opens it for this use. */
+  token?: AccessUse
+  query?: z.ZodType
+  headers?: z.ZodType
+  /** A Zod type is read as JSON. `raw`: the handler reads the request itself. Absent: a body is ignored. */
+  body?: z.ZodType | 'raw'
+  /** Takes an `Idempotency-Key`: the handler passes `creation` to what makes something. */
+  creates?: boolean
+  bodyLimit?: 'sessionBodyBytesMax'
+  answers: Record<number, AnswerSpec>
+  errors?: readonly ErrorCode[]
+  /** Runs after authentication and checks. `undefined`: it has answered through `reply` itself. */
+  handle(call: Call): Promise<Answer | undefined>
+  /** For a WebSocket: runs before the upgrade, may throw, and returns what takes the socket over. */
+  upgrade?(call: Call): Promise<(socket: WebSocketLike) => void>
+}
+
+/** What an operation on a sandbox may meet which wakes a hibernated one first. */
+export const wakingErrors = [
+  'not_found',
+  'conflict',
+  'sandbox_stopped',
+  'patch_failed',
+  'no_capacity',
+  'unavailable',
+] as const satisfies readonly ErrorCode[]
+
+export interface AnswerSpec {
+  description: string
+  /** JSON body. */
+  body?: z.ZodType
+  /** Media type of a body that is not JSON. */
+  content?: string
+  headers?: Record<string, string>
+}
+
+export interface Answer {
+  statusCode: number
+  /** Sent as JSON, which a `JsonText` is by itself; a text whose `content-type` is among the headers is sent as it is. */
+  body?: unknown
+  headers?: Record<string, string>
+  /** The body is this session, and can be read again. */
+  sessionId?: string
+}
+
+export type WebSocketLike = WebSocket
+
+export interface Call<Params = Record<string, string>, Query = unknown, Body = unknown> {
+  /** Owner of the key; empty on routes without one. */
+  orgId: string
+  params: Params
+  query: Query
+  body: Body
+  /** Of a request that `creates` and has an `Idempotency-Key`; whatever it makes is made with it. */
+  creation: Creation | undefined
+  request: FastifyRequest
+  reply: FastifyReply
+  deps: HttpDeps
+  limits: HttpLimits
+  streams: Streams
+  metrics: Metrics
+  openapi: OpenApi
+}
+
+type PathParams<Path extends string> = Path extends `${string}:${infer Name}/${infer Rest}`
+  ? Record<Name, string> & PathParams<`/${Rest}`>
+  : Path extends `${string}:${infer Name}`
+    ? Record<Name, string>
+    : unknown
+
+type Output<Type> = Type extends z.ZodType ? z.output<Type> : undefined
+
+type TypedCall<Path extends string, Query, Body> = Call<PathParams<Path>, Output<Query>, Output<Body>>
+
+/** Types the handler's call by the path and the schemas. */
+export function route<
+  const Path extends string,
+  Query extends z.ZodType | undefined = undefined,
+  Body extends z.ZodType | 'raw' | undefined = undefined,
+>(
+  spec: Omit<Route, 'path' | 'query' | 'body' | 'handle' | 'upgrade'> & {
+    path: Path
+    query?: Query
+    body?: Body
+    handle(call: TypedCall<Path, Query, Body>): Promise<Answer | undefined>
+    upgrade?(call: TypedCall<Path, Query, Body>): Promise<(socket: WebSocketLike) => void>
+  },
+): Route {
+  // The registration checks params, query and body by these very schemas before it calls the handler.
+  return spec as unknown as Route
+}
+
+export const noContent: Answer = { statusCode: 204 }
+export const emptyObject: Answer = { statusCode: 200, body: {} }

@@ -1,0 +1,90 @@
+import type { FastifyInstance, FastifySchema } from 'fastify'
+import { z } from 'zod'
+import { ServiceError } from '../../errors.ts'
+import type { Route } from './route.ts'
+import { defined } from '../../lib/defined.ts'
+
+/** Ids in a path. An id of another shape does not exist. */
+const idPattern = /^[A-Za-z0-9_.-]{1,128}$/
+/** Bounds what an error message repeats of a request. */
+const messageCharactersMax = 300
+
+/** Says that a route has parameters; the validator checks them with `idPattern`. */
+const params = z.record(z.string(), z.string())
+
+/** The Zod schemas of a route as Fastify takes them. */
+export function schemaOf({ path, query, headers, body }: Route): FastifySchema {
+  return {
+    ...(path.includes(':') ? { params } : {}),
+    ...defined({ querystring: query, headers }),
+    ...(body === undefined || body === 'raw' ? {} : { body }),
+  }
+}
+
+/** Makes Fastify validate with Zod. A failure is `invalid_request` that names the first field at fault. */
+export function validateWithZod(app: FastifyInstance): void {
+  app.setValidatorCompiler<z.ZodType>(({ schema, httpPart }) => {
+    switch (httpPart) {
+      case 'params':
+        return (value: Record<string, string>) => {
+          const unknown = Object.values(value).find((id) => !idPattern.test(id))
+          return unknown === undefined
+            ? { value }
+            : { error: new ServiceError('not_found', `${JSON.stringify(unknown.slice(0, 40))} does not exist`) }
+        }
+      case 'querystring':
+        return (value: Record<string, unknown>) => check(schema, queryValues(value), 'query')
+      case 'headers':
+        return (value: Record<string, unknown>) => {
+          const result = check(schema, withoutEmpty(value), 'headers')
+          // The other headers stay readable.
+          return 'error' in result ? result : { value: { ...value, ...(result.value as object) } }
+        }
+      default:
+        // No body at all is `{}`: the SDK sends a JSON content type without one.
+        return (value: unknown) => check(schema, value === undefined ? {} : value, 'body')
+    }
+  })
+}
+
+function check(schema: z.ZodType, value: unknown, part: string): { value: unknown } | { error: ServiceError } {
+  const result = schema.safeParse(value)
+  if (result.success) return { value: result.data }
+  const [issue] = result.error.issues
+  const field = shortened(issue === undefined ? '' : issue.path.map(String).join('.'))
+  const message = `${field === '' ? part : field}: ${shortened(issue?.message ?? 'invalid')}`
+  return { error: new ServiceError('invalid_request', message, { details: field === '' ? {} : { field } }) }
+}
+
+/**
+ * The first value of a repeated parameter counts. An empty parameter is absent, except `user_id`: a query for a user without a
+ * name must not answer the sessions of all users.
+ */
+function queryValues(query: Record<string, unknown>): Record<string, unknown> {
+  const first = Object.entries(query).map(([name, value]) => [name, Array.isArray(value) ? value[0] : value] as const)
+  return Object.fromEntries(first.filter(([name, value]) => value !== '' || name === 'user_id'))
+}
+
+function withoutEmpty(headers: Record<string, unknown>): Record<string, unknown> {
+  return Object.fromEntries(Object.entries(headers).filter(([, value]) => value !== ''))
+}
+
+function shortened(text: string): string {
+  return text.length <= messageCharactersMax ? text : `${text.slice(0, messageCharactersMax)}…`
+}
+
+/** Answers 501 for a field of the OpenComputer API that is not built yet, unless it is empty. */
+export function refuseNotBuilt(body: Record<string, unknown>, fields: readonly string[], prefix = ''): void {
+  for (const field of fields) {
+    if (!isEmpty(body[field])) {
+      throw new ServiceError('not_implemented', `${prefix}${field} is not implemented yet`, {
+        details: { field: `${prefix}${field}` },
+      })
+    }
+  }
+}
+
+function isEmpty(value: unknown): boolean {
+  if (value === undefined || value === null || value === '' || value === false) return true
+  return typeof value === 'object' && Object.keys(value).length === 0
+}
