@@ -11,6 +11,7 @@ const createdAt = new Date()
 const message: Message = { id: 'msg_1', role: 'user', content: 'x', state: 'started', createdAt }
 const fields: Partial<Session> = {
   activity: 'working',
+  sandboxId: 'sb-1',
   agentConfig: {
     harness: 'pi',
     model: 'demo',
