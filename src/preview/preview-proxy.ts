@@ -89,7 +89,7 @@ export function createPreviewProxy(options: PreviewProxyOptions): PreviewProxy {
     // Its client has gone while the name was looked up: no reason to wake a sandbox.
     if (response.destroyed) return
     const { target } = entry
-    response.once('close', previews.hold(target.sandbox.id))
+    response.once('close', previews.keepAlive(target.sandbox.id))
     forward({ request, response, target, ...headFor(target, request), previewHost, connections, log })
   }
 
@@ -102,7 +102,7 @@ export function createPreviewProxy(options: PreviewProxyOptions): PreviewProxy {
     }
     if (socket.destroyed) return
     const { target } = entry
-    const release = previews.hold(target.sandbox.id)
+    const release = previews.keepAlive(target.sandbox.id)
     upgraded.add(socket)
     socket.once('close', () => {
       upgraded.delete(socket)

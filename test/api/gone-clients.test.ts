@@ -144,7 +144,7 @@ test('a WebSocket client that resets while it is attached leaves no attachment',
 
 test('a preview whose client is gone before its name is known wakes nothing', async () => {
   const { previews } = world.sandboxes
-  const { resolve: lookUp, hold } = previews
+  const { resolve: lookUp, keepAlive } = previews
   const asked = Promise.withResolvers<void>()
   const goOn = Promise.withResolvers<void>()
   const resolved = Promise.withResolvers<void>()
@@ -157,9 +157,9 @@ test('a preview whose client is gone before its name is known wakes nothing', as
     setImmediate(resolved.resolve)
     return target
   }
-  previews.hold = (sandboxId) => {
+  previews.keepAlive = (sandboxId) => {
     held++
-    return hold.call(previews, sandboxId)
+    return keepAlive.call(previews, sandboxId)
   }
   try {
     const started = published<{ response: ServerResponse }>('http.server.request.start')
@@ -174,7 +174,7 @@ test('a preview whose client is gone before its name is known wakes nothing', as
     await resolved.promise
     assert.equal(held, 0)
   } finally {
-    Object.assign(previews, { resolve: lookUp, hold })
+    Object.assign(previews, { resolve: lookUp, keepAlive })
   }
 })
 
