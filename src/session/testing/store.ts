@@ -74,7 +74,7 @@ export async function insertSession(
   messages: Message[] = [],
 ): Promise<Session> {
   const session = sessionOf(fields)
-  const event = { type: 'session_started', level: 'info', message: '', createdAt } as const
+  const event = { type: 'sandbox_ready', level: 'info', message: '', createdAt } as const
   await store.createSession(session, messages, { id: newId('evt_'), ...event })
   return session
 }
