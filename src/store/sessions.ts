@@ -1,7 +1,6 @@
 import { sql } from 'kysely'
 import type { Kysely } from 'kysely'
-import { storedEvent } from '../session/event-text.ts'
-import type { Session } from '../session/session.ts'
+import { type Session, storedEvent } from '../session/session.ts'
 import { streamPageBytes } from '../session/store.ts'
 import type { MeteredSession, SessionStore } from '../session/store.ts'
 import {

@@ -2,6 +2,7 @@ import { Semaphore } from '../lib/async/semaphore.ts'
 import type { ViewOptions } from './api.ts'
 import type { Artifact, Session } from './session.ts'
 import type { SessionStore } from './store.ts'
+import { ServiceError } from '../errors.ts'
 
 /** Views up to this size wait in no line: a connection's own buffers take them, however slowly its client reads. */
 const smallViewBytes = 64 * 1024
@@ -62,4 +63,23 @@ export class ViewMemory {
 
 function lengthOf(artifacts: readonly Artifact[]): number {
   return artifacts.reduce((sum, { path, summary }) => sum + path.length + summary.length, 0)
+}
+
+/** Of one organisation: searches that wait for the one that runs. */
+const waitingMax = 8
+/** What one takes, about, when it looks into as much as it may. */
+const searchSeconds = 1
+
+/** Runs one search of an organisation at a time: each looks into megabytes. */
+export class Searches {
+  readonly #semaphore = new Semaphore({ permitsPerKey: 1 })
+
+  /** Throws `rate_limited` when too many wait already. */
+  async run<Result>(orgId: string, search: () => Promise<Result>): Promise<Result> {
+    if (this.#semaphore.users(orgId) > waitingMax) {
+      const details = { limit: waitingMax, retryAfterSeconds: searchSeconds * waitingMax }
+      throw new ServiceError('rate_limited', `${waitingMax} searches of the organisation wait already`, { details })
+    }
+    return await this.#semaphore.use(search, { key: orgId })
+  }
 }
