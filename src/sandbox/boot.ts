@@ -9,7 +9,7 @@ import type { RunningSandboxQuota } from './quota.ts'
 import { type Sandbox, type SandboxChange, type SandboxStatus, specOf } from './sandbox.ts'
 import { type InFlightBoots, deletedDuringBoot } from './transition-queue.ts'
 
-/** Work in a fresh or woken sandbox before clients may use it. A failure undoes the start. */
+/** Prepares a started or woken sandbox for clients. A failure undoes the start. */
 export type Prepare = (guest: Guest, sandbox: Sandbox, signal: AbortSignal) => Promise<void>
 
 export interface BootOptions extends CreateOptions {
@@ -27,9 +27,8 @@ interface BootContext {
   boots: InFlightBoots
   /** By organisation. */
   permits: Semaphore
-  /** Runs a transition of one sandbox after those before it. */
   transition: <Result>(sandboxId: string, work: () => Promise<Result>) => Promise<Result>
-  /** Writes a new state and announces it; undefined when the sandbox was in none of `from`. */
+  /** See `Lifecycle.#set`. */
   set: (
     sandboxId: string,
     change: SandboxChange & { status: SandboxStatus },
@@ -39,8 +38,8 @@ interface BootContext {
 }
 
 /**
- * Boots a sandbox whose record is complete but for its state. After a failure nothing runs and the record says why. For a request
- * with an idempotency key the sandbox counts as made when it runs; until then a repeat starts over under the same id.
+ * Boots a sandbox of this record. After a failure nothing runs and the record has the reason. With an idempotency key the sandbox
+ * counts as made when it runs; until then a repeat starts over under the same id.
  */
 export async function bootSandbox(context: BootContext, sandbox: Sandbox, options: BootOptions): Promise<Sandbox> {
   const { driver, guest, boots, permits, transition, set } = context
@@ -74,8 +73,7 @@ async function insert({ store, quota }: BootContext, sandbox: Sandbox, creation?
     const earlier = await store.sandbox(sandbox.id, sandbox.orgId)
     // An earlier run of the request undid it, or a client deleted it while that run booted it.
     if (creation && earlier?.status === 'stopped') throw deletedDuringBoot(sandbox.id)
-    // A boot is retried under an announced or derived id. A derived one is still `creating` when an earlier run could not record
-    // its end.
+    // A derived id is still `creating` when an earlier run could not record its end.
     const retryable = creation ? (['error', 'creating'] as const) : (['error'] as const)
     const isRetry = earlier && (await store.updateSandbox(sandbox.id, retriedRecord(sandbox), retryable))
     if (!isRetry) await store.insertSandbox(sandbox)

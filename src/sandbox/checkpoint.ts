@@ -75,10 +75,7 @@ interface Startable {
   patches: Patch[]
 }
 
-/**
- * States of a checkpoint: `processing ──► ready | failed`. The dump runs in the background; `#dumps` holds those of this process.
- * The next start of the server marks a dump that a crash cut off as failed.
- */
+/** `processing ──► ready | failed`. Dumps run in the background; the next start of the server fails those that a crash cut off. */
 export class Checkpoints {
   readonly #context: CheckpointsContext
   readonly #dumps = new Map<string, Promise<void>>()
@@ -305,8 +302,8 @@ export class Checkpoints {
   }
 
   /**
-   * Throws `conflict` for a taken name, and when the sandbox's quota of the kind is used up. Failed checkpoints hold no data and are
-   * removed to free their unit. With a retention policy ready ones do not count; they go once the new one is ready.
+   * Throws `conflict` for a taken name and for a used-up quota of the kind. Failed checkpoints hold no data and are removed to free
+   * their unit. With a retention policy ready ones do not count: they go once the new one is ready.
    */
   async #claim(checkpoint: Checkpoint, isRetained: boolean): Promise<void> {
     const { orgId, sandboxId, name, kind } = checkpoint

@@ -20,10 +20,7 @@ const hostnamePattern = /^(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z](?:[a-
 /** Names without meaning on the internet. They can lead into the operator's own network. */
 const reservedPattern = /\.(?:internal|local|localhost|localdomain|lan|home|corp|arpa)$/
 
-/**
- * Parses a client's domain: lower case, without a final dot. Throws `invalid_request` unless it is a host name outside private
- * networks, and for `ownHosts` and names under them.
- */
+/** Lower case, without a final dot. Throws `invalid_request` for other than host names, private networks, and `ownHosts`. */
 export function readCustomHostname(domain: string, ownHosts: readonly string[]): string {
   const hostname = domain.toLowerCase().replace(/\.$/, '')
   assertInput(hostname.length <= hostnameLengthMax, 'domain', `must be at most ${hostnameLengthMax} characters`)
@@ -35,10 +32,7 @@ export function readCustomHostname(domain: string, ownHosts: readonly string[]):
   return hostname
 }
 
-/**
- * The record by which an organisation proves a domain. Each organisation has its own value, so a stale record proves nothing for
- * another one. The value does not depend on the preview.
- */
+/** Each organisation has its own value, so a stale record proves nothing for another one. It does not depend on the preview. */
 export function verificationRecord(secret: string, orgId: string, hostname: string): VerificationRecord {
   const proof = createHmac('sha256', secret).update(`custom domain\0${orgId}\n${hostname}`).digest('hex')
   return { name: `${recordLabel}.${hostname}`, value: `atoll-verification=${proof}` }

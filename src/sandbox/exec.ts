@@ -26,10 +26,7 @@ export interface StartExec extends RunCommand {
   keep?: 'tail' | 'lossless'
   /** An internal process, such as an agent: not listed, no activity, and its ports are private. */
   internal?: boolean
-  /**
-   * Id of an internal process (`newId('ag-')`), for callers that record it before the start. A repeat with the id of a process that
-   * the sandbox knows throws `conflict`.
-   */
+  /** Of an internal process (`newId('ag-')`), for callers that record it before the start. Throws `conflict` for a known one. */
   id?: string
   /** Retained bytes of each stream; see `SpawnRequest.keepBytes`. */
   keepBytes?: number
@@ -82,10 +79,7 @@ const argumentsMax = 4096
 const userPattern = /^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}$/
 const resultWaitMsMax = 1000
 
-/**
- * Requests are checked before a wake, so they hold the command alone; the sandbox's environment is added inside the sandbox. Bounds
- * of numbers are those of the schemas in `protocol/http/exec.ts`.
- */
+/** Requests are checked before a wake; the sandbox's environment is added after it. `protocol/http/exec.ts` bounds numbers. */
 export class Exec {
   readonly #lifecycle: Lifecycle
   readonly #outputs = new BoundedOutputs()
@@ -284,10 +278,7 @@ const smallBytesMax = 64 * 1024
 /** Bounds the reads from sandboxes, and as many large outputs that are unsent. An output has at most 8 MiB of each stream. */
 const outputPermits = { permitsPerKey: 4, permits: 16 }
 
-/**
- * Bounds the outputs in memory from the guest's answer until they are sent. Clients that read slowly delay large outputs alone, those
- * of their own organisation first.
- */
+/** Bounds outputs in memory until they are sent. Slow clients delay large outputs alone, their own organisation's first. */
 class BoundedOutputs {
   readonly #reads = new Semaphore(outputPermits)
   readonly #unsent = new Semaphore(outputPermits)

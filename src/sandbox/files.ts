@@ -3,7 +3,7 @@ import type { Readable } from 'node:stream'
 import { ServiceError } from '../errors.ts'
 import { equalSecrets } from '../lib/secret.ts'
 import { defined } from '../lib/defined.ts'
-import type { DirectoryEntry, FileStat } from './ports/guest.ts'
+import type { DirectoryEntry, FileStat, Guest } from './ports/guest.ts'
 import { assertInput, assertPath } from './input.ts'
 import type { Lifecycle } from './lifecycle.ts'
 import { assertAlive } from './sandbox.ts'
@@ -63,30 +63,25 @@ export class Files {
   }
 
   async stat(orgId: string, sandboxId: string, path: string): Promise<FileStat> {
-    assertPath(path)
-    return await this.#context.lifecycle.use(orgId, sandboxId, (guest) => guest.stat(path))
+    return await this.#use(orgId, sandboxId, path, (guest) => guest.stat(path))
   }
 
   async write(orgId: string, sandboxId: string, path: string, body: Readable, bytesMax?: number): Promise<void> {
-    assertPath(path)
     assertInput(!path.endsWith('/'), 'path', 'must name a file, not a directory')
-    await this.#context.lifecycle.use(orgId, sandboxId, (guest) => guest.writeFile(path, body, defined({ bytesMax })))
+    await this.#use(orgId, sandboxId, path, (guest) => guest.writeFile(path, body, defined({ bytesMax })))
   }
 
   async list(orgId: string, sandboxId: string, path: string): Promise<DirectoryEntry[]> {
-    assertPath(path)
-    return await this.#context.lifecycle.use(orgId, sandboxId, (guest) => guest.list(path))
+    return await this.#use(orgId, sandboxId, path, (guest) => guest.list(path))
   }
 
   async mkdir(orgId: string, sandboxId: string, path: string): Promise<void> {
-    assertPath(path)
-    await this.#context.lifecycle.use(orgId, sandboxId, (guest) => guest.mkdir(path))
+    await this.#use(orgId, sandboxId, path, (guest) => guest.mkdir(path))
   }
 
   async remove(orgId: string, sandboxId: string, path: string): Promise<void> {
-    assertPath(path)
     assertInput(!/^\/+$/.test(path), 'path', 'must not be the root directory')
-    await this.#context.lifecycle.use(orgId, sandboxId, (guest) => guest.remove(path))
+    await this.#use(orgId, sandboxId, path, (guest) => guest.remove(path))
   }
 
   /** The query string (without `?`) that authorises one operation on one path until `expiresAt`. */
@@ -103,9 +98,7 @@ export class Files {
     return { query: query.toString(), expiresAt: new Date(Number(expires) * 1000) }
   }
 
-  /**
-   * Checks a signed query and returns its owner. Throws `signature_invalid` or `signature_expired`. `bytesMax` bounds an upload.
-   */
+  /** Returns the owner of a signed query. Throws `signature_invalid` or `signature_expired`. */
   async verify(
     operation: FileOperation,
     sandboxId: string,
@@ -124,6 +117,11 @@ export class Files {
     if (!sandbox) throw new ServiceError('not_found', `no sandbox ${sandboxId}`)
     const bytesMax = maxBytes === undefined ? undefined : Number(maxBytes)
     return { orgId: sandbox.orgId, ...defined({ bytesMax }) }
+  }
+
+  async #use<Result>(orgId: string, sandboxId: string, path: string, work: (guest: Guest) => Promise<Result>) {
+    assertPath(path)
+    return await this.#context.lifecycle.use(orgId, sandboxId, work)
   }
 
   // NUL separates the fields: a path holds any other character.

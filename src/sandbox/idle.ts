@@ -12,13 +12,8 @@ interface Clock {
 }
 
 /**
- * The rolling idle timeouts of running sandboxes (docs/ARCHITECTURE.md § The life of a sandbox). A clock exists while its
- * sandbox runs:
- *
- *     start ──► ticking ⇄ kept alive          stop ends it from either
- *
- * `touch` restarts it. A keep-alive lease stops it until its release. `onIdle` is called once when it runs out; the callee stops,
- * touches or postpones the clock. Clocks live in memory: a restart of the server restarts them all.
+ * The rolling idle timeouts of running sandboxes. A clock is ticking, or kept alive while a lease is held. When it runs out, `onIdle`
+ * is called once; the callee stops, touches or postpones it. Clocks live in memory: a restart of the server restarts them all.
  */
 export class IdleClocks {
   readonly #clocks = new Map<string, Clock>()
@@ -46,7 +41,6 @@ export class IdleClocks {
     for (const sandboxId of [...this.#clocks.keys()]) this.stop(sandboxId)
   }
 
-  /** Restarts the clock. */
   touch(sandboxId: string): void {
     const clock = this.#clocks.get(sandboxId)
     if (!clock) return
@@ -54,16 +48,15 @@ export class IdleClocks {
     if (!clock.timer) this.#arm(sandboxId, clock)
   }
 
-  /** Restarts the clock as of an earlier moment. False when it would have run out since. */
-  touchAt(sandboxId: string, atMs: number): boolean {
+  /** Restarts the clock as of an earlier moment, unless it would have run out since. */
+  touchAt(sandboxId: string, atMs: number): void {
     const clock = this.#clocks.get(sandboxId)
-    if (!clock || atMs <= clock.activeAtMs || atMs + clock.timeoutMs <= Date.now()) return false
+    if (!clock || atMs <= clock.activeAtMs || atMs + clock.timeoutMs <= Date.now()) return
     clock.activeAtMs = atMs
     this.#arm(sandboxId, clock)
-    return true
   }
 
-  /** Makes the clock run out again after `delayMs` at the earliest, for a caller that could not hibernate the sandbox. */
+  /** Makes the clock run out again after `delayMs` at the earliest. */
   postpone(sandboxId: string, delayMs: number): void {
     const clock = this.#clocks.get(sandboxId)
     if (!clock) return
@@ -71,7 +64,7 @@ export class IdleClocks {
     this.#arm(sandboxId, clock)
   }
 
-  /** Takes a keep-alive lease, which outlasts restarts of the clock. Call the result to release it; a repeat is harmless. */
+  /** Takes a lease, which outlasts restarts of the clock. The result releases it; a repeat is harmless. */
   keepAlive(sandboxId: string): () => void {
     this.#count(sandboxId, 1)
     let isReleased = false
@@ -127,7 +120,7 @@ export class IdleClocks {
 
 const recordEveryMs = 30_000
 
-/** Records when sandboxes were last active. People read it, so it is written once in a while, not at every operation. */
+/** Records when sandboxes were last active; for people, so not at every operation. */
 export class ActivityRecorder {
   readonly #store: SandboxStore
   readonly #log: Log

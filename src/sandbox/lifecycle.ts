@@ -26,12 +26,11 @@ const answerWaitMs = 5000
 const idleRetryMs = 60_000
 
 /**
- * Carries out the transitions of sandboxes. The row in the store is the truth. A transition that ends something (delete) changes the
- * row before the machine; one that starts something (create, wake) changes it after the machine. A crash in between then leaves a row
- * that says less than what runs, and the next reconciliation cleans up.
+ * Carries out the transitions of sandboxes. A deletion changes the row before the machine; a create or wake changes it after the
+ * machine. A crash in between leaves a row that says less than what runs, and the next reconciliation cleans up.
  *
  * Transitions of one sandbox run one after another (`TransitionQueue`). Plain operations wait for the one under way and delay none.
- * `#set` is the one place that writes a state and announces its event.
+ * `#set` alone writes states and announces their events.
  */
 export class Lifecycle {
   readonly clocks: IdleClocks
@@ -72,7 +71,6 @@ export class Lifecycle {
     return id !== undefined && creation?.made.includes(id) ? await this.#known(id, orgId) : undefined
   }
 
-  /** See {@link bootSandbox}. */
   async create(sandbox: Sandbox, options: BootOptions): Promise<Sandbox> {
     const context = {
       ...this.#context,
@@ -187,9 +185,8 @@ export class Lifecycle {
   }
 
   /**
-   * Replaces the processes of a sandbox (a restart, or a checkpoint's state) and leaves it running. After a failure of the driver the
-   * record becomes `hibernated` with the reason, or has the reason while the sandbox runs on without its processes. Its clock stands
-   * still meanwhile, because its guest cannot answer.
+   * Replaces the processes of a sandbox (restart, restore) and leaves it running. After a failure the record is `hibernated` with the
+   * reason, or has the reason while the sandbox runs on. Its clock stands still meanwhile, because its guest cannot answer.
    */
   async replace(sandboxId: string, work: (spec: SandboxSpec) => Promise<void>): Promise<Sandbox> {
     const release = this.keepAlive(sandboxId)

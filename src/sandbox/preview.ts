@@ -95,10 +95,7 @@ export class Previews {
     this.#context = context
   }
 
-  /**
-   * `created` is false when the port had a preview, which is then updated. `token` is the one that this call has set. A domain leads
-   * to the port once its record is seen. Throws `conflict` when the domain belongs to another preview.
-   */
+  /** Creates or updates the preview of a port. A domain leads to it once its record is seen. `conflict`: another preview has it. */
   async put(
     orgId: string,
     sandboxId: string,
@@ -160,10 +157,7 @@ export class Previews {
     return customHostname === undefined ? undefined : this.#context.domains.record(orgId, customHostname)
   }
 
-  /**
-   * Finds the target of a host name (lower case, without port); undefined when there is none. It wakes nothing and needs no key: the
-   * proxy checks the token.
-   */
+  /** Finds the target of a host name (lower case, without port). Wakes nothing and needs no key: the proxy checks the token. */
   async resolve(hostname: string): Promise<PreviewTarget | undefined> {
     const { store, domain } = this.#context
     const own = hostname.endsWith(`.${domain.host}`)
@@ -184,10 +178,7 @@ export class Previews {
     }
   }
 
-  /**
-   * Records the outcome of a certificate: `active` when one was served, `failed` when none came. Host names without a declared
-   * preview are ignored.
-   */
+  /** Records whether a certificate was served. Host names without a declared preview are ignored. */
   async recordCertificate(hostname: string, status: 'active' | 'failed'): Promise<void> {
     const { store, domain } = this.#context
     if (!domain.tls) return
@@ -195,10 +186,7 @@ export class Previews {
     if (preview) await store.setSslStatus(preview, status, statusesBefore[status])
   }
 
-  /**
-   * Opens a connection to the port, waking the sandbox (up to 30 s). Throws `nothing_listening`, `sandbox_stopped`, and `forbidden`
-   * for a port of an internal process.
-   */
+  /** Connects to the port, waking the sandbox. Throws `nothing_listening`, `sandbox_stopped`, and `forbidden` for a private port. */
   async dial(target: PreviewTarget, signal?: AbortSignal): Promise<Duplex> {
     await this.#context.lifecycle.awake(target.sandbox.id)
     return await this.#context.guest(target.sandbox.id).dial(target.port, signal)

@@ -8,8 +8,8 @@ export interface SandboxLimits {
   /** Sandboxes of one organisation in `creating` or `running`. */
   runningSandboxesMax: number
   /**
-   * Driver permits of one organisation: its boots, wakes, dumps and restores at a time. More wait. Keep it below what the runtime does
-   * for all together, so that slow work of one organisation leaves capacity to the others.
+   * Boots, wakes, dumps and restores of one organisation at a time; more wait. Keep it below what the runtime does for all, so that
+   * slow work of one organisation leaves capacity to others.
    */
   startsAtOnce: number
   timeoutSecondsMax: number
@@ -53,8 +53,8 @@ export const defaultSandboxLimits: SandboxLimits = {
 const retryAfterSeconds = 10
 
 /**
- * The quota of running sandboxes of each organisation. Check and claim are one step under the organisation's lock; otherwise
- * concurrent calls would all find the last unit free. Throws `rate_limited` when the quota is used up.
+ * The running sandboxes of each organisation; beyond the quota it throws `rate_limited`. Check and claim share the organisation's
+ * lock; otherwise concurrent calls would all find the last unit free.
  */
 export class RunningSandboxQuota {
   readonly #store: SandboxStore

@@ -27,10 +27,10 @@ import {
 } from './sandbox.ts'
 
 /**
- * All operations on sandboxes. Each call names the calling organisation; a resource of another one is `not_found`. A call that needs a
- * running sandbox wakes a hibernated one first and counts as activity. On a stopped sandbox it throws `sandbox_stopped`, in `error`
- * `conflict`, and `unavailable` while its host does not answer. HTTP checks the shape of input with the schemas in `protocol/http/`;
- * the service checks the rules that depend on configuration, on state, or that sessions need too (`input.ts`).
+ * All operations on sandboxes. A resource of another organisation is `not_found`. A call that needs a running sandbox wakes a
+ * hibernated one and counts as activity; it throws `sandbox_stopped` after a stop, `conflict` in `error`, and `unavailable` while the
+ * host does not answer. HTTP checks shapes (`protocol/http/`); the service checks what depends on configuration or state, and what
+ * sessions need too (`input.ts`).
  */
 export interface SandboxService {
   create(orgId: string, input: CreateSandbox, options?: CreateOptions): Promise<StartedSandbox>
@@ -69,13 +69,11 @@ export interface ListSandboxes {
 export interface SandboxServiceDeps {
   store: SandboxStore
   driver: RuntimeDriver
-  /** Speaks to the program inside one sandbox. */
   guest: (sandboxId: string) => Guest
   bus: EventBus
   log: Log
   limits: SandboxLimits
   previewDomain: PreviewDomain
-  /** For the TXT records of custom domains. */
   txtResolver: TxtResolver
   signingSecret: string
 }
@@ -202,7 +200,8 @@ export function createSandboxService(deps: SandboxServiceDeps): RunningSandboxSe
     async scale(orgId, sandboxId, memoryMb) {
       assertInteger(memoryMb, 'memoryMB', limits.memoryMbMin, limits.memoryMbMax)
       const { cpuCount } = await lifecycle.get(orgId, sandboxId)
-      return await lifecycle.resize(sandboxId, { memoryMb, cpuCount: Math.max(cpuCount, cpusFor(memoryMb)) })
+      const sizes = { memoryMb, cpuCount: Math.max(cpuCount, Math.ceil(memoryMb / memoryMbPerCpu)) }
+      return await lifecycle.resize(sandboxId, sizes)
     },
 
     endAt(sandbox) {
@@ -225,11 +224,6 @@ export function createSandboxService(deps: SandboxServiceDeps): RunningSandboxSe
     assertAlive(sandbox)
     return sandbox
   }
-}
-
-/** Memory and CPU grow together, as users of the public SDK expect of a scale. */
-function cpusFor(memoryMb: number): number {
-  return Math.ceil(memoryMb / memoryMbPerCpu)
 }
 
 function draftOf(orgId: string, input: CreateSandbox, limits: SandboxLimits, creation?: Creation): Sandbox {

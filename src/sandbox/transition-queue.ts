@@ -1,6 +1,7 @@
 import { ServiceError } from '../errors.ts'
 import { KeyedMutex } from '../lib/async/mutex.ts'
 import { Semaphore } from '../lib/async/semaphore.ts'
+import { withTimeout } from '../lib/async/timeout.ts'
 import { type Sandbox, assertAlive } from './sandbox.ts'
 
 /**
@@ -106,18 +107,15 @@ export class InFlightBoots {
   }
 }
 
-/** Waits for a wake until the deadline. The wake goes on after it. Throws `unavailable` then. */
+/** Throws `unavailable` past the deadline; the wake goes on. */
 export async function withinWakeDeadline<Result>(work: Promise<Result>, wakeWaitMs: number): Promise<Result> {
-  const deadline = Promise.withResolvers<never>()
-  const timer = setTimeout(() => {
-    const message = 'the sandbox is still waking; try again'
-    deadline.reject(new ServiceError('unavailable', message, { details: { waking: true, retryAfterSeconds: 1 } }))
-  }, wakeWaitMs)
-  try {
-    return await Promise.race([work, deadline.promise])
-  } finally {
-    clearTimeout(timer)
-  }
+  const done = await withTimeout(
+    wakeWaitMs,
+    work.then((result) => ({ result })),
+  )
+  if (done) return done.result
+  const details = { waking: true, retryAfterSeconds: 1 }
+  throw new ServiceError('unavailable', 'the sandbox is still waking; try again', { details })
 }
 
 export function deletedDuringBoot(sandboxId: string): ServiceError {

@@ -1,22 +1,19 @@
+import { Semaphore } from '../lib/async/semaphore.ts'
 import type { TxtResolver } from './ports/txt-resolver.ts'
 
-/** Lookups at a time, of one organisation and of all. A lookup beyond them is refused; the caller asks again later. */
-const ofOneMax = 8
-const ofAllMax = 64
+/** Lookups at a time, by organisation. A lookup beyond them is refused; the caller asks again later. */
+const lookupPermits = { permitsPerKey: 8, permits: 64 }
 /** Names whose last answer is remembered. */
 const answersMax = 1000
 
 type Texts = readonly string[] | undefined
 
-/**
- * Looks up TXT records of names that tenants choose. Answers are cached, concurrent lookups are bounded, and no caller waits in a
- * queue.
- */
+/** Looks up TXT records of names that tenants choose. Answers are cached, lookups are bounded, and no caller waits in a queue. */
 export class TxtLookups {
   readonly #resolver: TxtResolver
   readonly #freshMs: number
   readonly #running = new Map<string, Promise<Texts>>()
-  readonly #counts = new Map<string, number>()
+  readonly #permits = new Semaphore(lookupPermits)
   /** In order of lookup: the oldest is evicted first. */
   readonly #answers = new Map<string, { texts: Texts; untilMs: number }>()
   readonly #closing = new AbortController()
@@ -33,9 +30,8 @@ export class TxtLookups {
     if (answer !== undefined && answer.untilMs > performance.now()) return answer.texts
     const running = this.#running.get(name)
     if (running !== undefined) return await running
-    const count = this.#counts.get(orgId) ?? 0
-    if (this.#closing.signal.aborted || count >= ofOneMax || this.#running.size >= ofAllMax) return undefined
-    this.#counts.set(orgId, count + 1)
+    const release = this.#closing.signal.aborted ? undefined : this.#permits.tryAcquire({ key: orgId })
+    if (release === undefined) return undefined
     const lookup = this.#resolver.resolveTxt(name, this.#closing.signal).catch(() => undefined)
     this.#running.set(name, lookup)
     try {
@@ -44,9 +40,7 @@ export class TxtLookups {
       return texts
     } finally {
       this.#running.delete(name)
-      const left = (this.#counts.get(orgId) ?? 1) - 1
-      if (left > 0) this.#counts.set(orgId, left)
-      else this.#counts.delete(orgId)
+      release()
     }
   }
 

@@ -186,6 +186,7 @@ test('patches of nothing, without a script, too large, or of a stranger are refu
   }
   const large = await api.post(path, { script: `#${'x'.repeat(256 * 1024)}` })
   assert.deepEqual([large.status, large.body.code], [413, 'too_large'])
+  assert.match(large.body.error, /script/)
   assert.equal((await api.post('/api/sandboxes/checkpoints/cp-unknown00000/patches', { script: 'x' })).status, 404)
   for (const [method, target, body] of [
     ['POST', path, { script: 'x' }],

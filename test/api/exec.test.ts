@@ -36,6 +36,10 @@ test('a command runs to its end and answers what came of it', async () => {
   ]) {
     assert.equal((await api.post(path('/run'), body)).status, 400, JSON.stringify(body))
   }
+  for (const suffix of ['/run-async', '']) {
+    const { status, body } = await api.post(path(suffix), { cmd: 'x', timeout: -1 })
+    assert.deepEqual([status, body.field], [400, 'timeout'], suffix)
+  }
 })
 
 test('output past 8 MiB is cut, and said to be', async () => {

@@ -152,12 +152,14 @@ test('tags are replaced as a whole and counted by key', async () => {
   assert.deepEqual((await api.get(`/api/sandboxes/${id}/tags`)).body, { tags: {}, tagsLastUpdatedAt: null })
   const put = await api.put(`/api/sandboxes/${id}/tags`, { team: 'red', 'a.b:c-d_e': '' })
   assert.deepEqual([put.status, put.body.tags], [200, { team: 'red', 'a.b:c-d_e': '' }])
+  assert.ok(put.body.tagsLastUpdatedAt)
   assert.deepEqual((await api.get(`/api/sandboxes/${id}/tags`)).body, put.body)
   const { keys } = (await api.get('/api/tags')).body
   assert.deepEqual(
     keys.find(({ key }: { key: string }) => key === 'team'),
     { key: 'team', sandboxCount: 1, valueCount: 1 },
   )
+  assert.ok(keys.some(({ key }: { key: string }) => key === 'a.b:c-d_e'))
   const tooMany = Object.fromEntries(Array.from({ length: 51 }, (_, index) => [`k${index}`, 'v']))
   for (const tags of [{ 'a b': 'x' }, { a: 5 }, { '': 'x' }, { a: 'x'.repeat(257) }, tooMany]) {
     assert.equal((await api.put(`/api/sandboxes/${id}/tags`, tags)).status, 400)

@@ -139,6 +139,8 @@ test('quota: failed checkpoints do not count', async () => {
   for (const name of ['d', 'e']) await checkpoint(name)
   assert.deepEqual(await names(), ['d ready', 'e ready'])
   await assert.rejects(checkpoint('f'), throwsCode('conflict'))
+  await checkpoint('f', { retentionPolicy: { mode: 'delete_oldest', maxCount: 2 } })
+  assert.deepEqual(await names(), ['e ready', 'f ready'], 'a retention policy frees its own unit')
 })
 
 test('quota: 10 full and 100 disk-only checkpoints, for concurrent calls too', async () => {
@@ -161,14 +163,14 @@ test('quota: 10 full and 100 disk-only checkpoints, for concurrent calls too', a
 
 test('checkpoint: a stopped sandbox and one in error have none, and a failed one starts nothing', async () => {
   const { service, machines, orgId, sandbox, checkpoint } = await makeSandbox()
-  machines.before.checkpoint = () => Promise.reject(new ServiceError('conflict', 'an io_uring is open'))
+  machines.before.checkpoint = () => Promise.reject(new ServiceError('no_capacity', 'the disk is full'))
   const failed = await checkpoint('x')
-  assert.deepEqual([failed.status, failed.error], ['failed', 'an io_uring is open'])
+  assert.deepEqual([failed.status, failed.error], ['failed', 'the disk is full'])
   for (const start of [
     () => service.checkpoints.start(orgId, failed.id, {}),
     () => service.checkpoints.startMany(orgId, failed.id, {}, 2),
   ]) {
-    await assert.rejects(start(), throwsCode('conflict', /io_uring/))
+    await assert.rejects(start(), throwsCode('conflict', /disk is full/))
   }
   await service.delete(orgId, sandbox.id)
   await assert.rejects(checkpoint('y'), throwsCode('sandbox_stopped'))

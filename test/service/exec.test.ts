@@ -1,15 +1,14 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { newId } from '../../src/lib/id.ts'
-import { throwsCode, worlds } from './world.ts'
+import { guestProcess, throwsCode, worlds } from './world.ts'
 
 const { makeWorld, makeSandbox } = worlds()
 
 test('process: an exec session, a terminal and an internal process is found under its own kind alone', async () => {
   const { service, machines, orgId, sandbox } = await makeSandbox()
   const ids = { exec: newId('es-'), pty: newId('ps-'), internal: newId('ag-') }
-  const process = { pid: 9, argv: ['sh'], running: true, startedAt: '', attachedClients: 0, pty: false }
-  machines.clientProcesses = Object.values(ids).map((id) => ({ id, ...process }))
+  machines.clientProcesses = Object.values(ids).map((id) => guestProcess(id))
   const kinds = ['exec', 'pty', 'internal'] as const
   const { exec } = service
   for (const kind of kinds) {

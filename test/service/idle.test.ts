@@ -3,7 +3,7 @@ import { test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { ServiceError } from '../../src/errors.ts'
 import { newId } from '../../src/lib/id.ts'
-import { throwsCode, until, worlds } from './world.ts'
+import { guestProcess, throwsCode, until, worlds } from './world.ts'
 
 const { makeWorld, makeSandbox } = worlds()
 const disk = { kind: 'disk_only' } as const
@@ -23,9 +23,7 @@ test('idle timeout: a keep-alive lease and a client process prevent hibernation'
   const release = service.previews.keepAlive(sandbox.id)
   await sleep(1300)
   assert.equal(machines.state(sandbox.id), 'running')
-  machines.clientProcesses = [
-    { id: newId('es-'), pid: 9, argv: ['sleep'], running: true, startedAt: '', attachedClients: 0, pty: false },
-  ]
+  machines.clientProcesses = [guestProcess(newId('es-'))]
   release()
   await sleep(1300)
   assert.equal(machines.state(sandbox.id), 'running')
@@ -36,16 +34,7 @@ test('idle timeout: a keep-alive lease and a client process prevent hibernation'
 test('idle timeout: the clock begins at the end of a client process, to the second', async () => {
   const { service, machines, orgId } = await makeWorld()
   const endedAt = `${new Date().toISOString().slice(0, 19)}Z`
-  const process = {
-    pid: 9,
-    argv: ['true'],
-    running: false,
-    exitCode: 0,
-    startedAt: endedAt,
-    attachedClients: 0,
-    pty: false,
-  }
-  machines.clientProcesses = [{ ...process, id: newId('es-'), endedAt }]
+  machines.clientProcesses = [guestProcess(newId('es-'), { running: false, exitCode: 0, endedAt })]
   const slept = Promise.withResolvers<number>()
   machines.before.hibernate = async () => slept.resolve(Date.now())
   await service.create(orgId, { timeoutSeconds: 1 })

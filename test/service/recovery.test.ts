@@ -4,7 +4,6 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { test } from 'node:test'
 import { ServiceError } from '../../src/errors.ts'
-import { newId } from '../../src/lib/id.ts'
 import { type Log, silentLog } from '../../src/lib/log.ts'
 import type { ReconcileReport } from '../../src/sandbox/index.ts'
 import { purgeSandboxes } from '../../src/sandbox/recovery.ts'
@@ -22,30 +21,6 @@ async function emptyStore() {
     },
   })
 }
-
-test('boot: a delete aborts it without an error in the log', async () => {
-  await using store = await emptyStore()
-  const { service, machines, errors, orgId } = await makeWorld(store)
-  const begun = Promise.withResolvers<void>()
-  machines.before.create = (signal) => {
-    begun.resolve()
-    return new Promise((_resolve, reject) => signal?.addEventListener('abort', () => reject(signal.reason as Error)))
-  }
-  const id = newId('sb-')
-  const created = assert.rejects(
-    service.create(orgId, { id }),
-    throwsCode('sandbox_stopped', /deleted while it started/),
-  )
-  await begun.promise
-  await service.delete(orgId, id)
-  await created
-  assert.equal((await service.get(orgId, id)).status, 'stopped')
-  assert.deepEqual(errors, [])
-  machines.before.create = () => Promise.reject(new Error('a bug'))
-  await assert.rejects(service.create(orgId, {}), /a bug/)
-  assert.deepEqual(errors, ['a sandbox could not be started'])
-  await service.close()
-})
 
 test('recovery: every record says what became of its machine', async () => {
   await using store = await emptyStore()

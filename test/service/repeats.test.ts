@@ -1,4 +1,4 @@
-/** Requests of the sandbox API that are repeated under their key, after faults of the database and ends of the server at each call. */
+/** Repeats of sandbox API requests under their key, after a database fault or an end of the server at each call. */
 import assert from 'node:assert/strict'
 import { after, before, test } from 'node:test'
 import { ServiceError } from '../../src/errors.ts'
@@ -15,10 +15,10 @@ type World = Awaited<ReturnType<typeof makeWorld>>
 
 interface Story {
   name: string
-  /** What there is to begin with. */
+  /** Makes the state before the request and returns an id for it. */
   prepare(world: World): Promise<string>
   work(world: World, id: string, creation: Creation): Promise<unknown>
-  /** Throws unless the request had its effect once, and its answer tells of it. */
+  /** Throws unless the request had its effect once and its answer shows it. */
   check(world: World, id: string, answer: unknown): Promise<void>
 }
 
@@ -30,7 +30,6 @@ after(async () => {
   for (const one of opened) await one[Symbol.asyncDispose]()
 })
 
-const modes = ['before', 'after'] as const
 const previewAuth = { scheme: 'bearer' } as const
 const diskOnly = { kind: 'disk_only' } as const
 
@@ -53,7 +52,7 @@ async function sandbox({ service, orgId }: World): Promise<string> {
   return (await service.create(orgId, {})).sandbox.id
 }
 
-/** Of a sandbox that is stopped: those that are started from it are all that there is. */
+/** Of a stopped sandbox, so that all listed sandboxes are started from it. */
 async function checkpoint(world: World): Promise<string> {
   const { service, orgId } = world
   const id = await sandbox(world)
@@ -65,7 +64,7 @@ async function checkpoint(world: World): Promise<string> {
 
 const stories: Story[] = [
   {
-    name: 'a sandbox',
+    name: 'sandbox',
     prepare: async () => '',
     work: ({ service, orgId }, _id, creation) => service.create(orgId, { previewAuth }, { creation }),
     async check(world, _id, answer) {
@@ -76,7 +75,7 @@ const stories: Story[] = [
     },
   },
   {
-    name: 'a sandbox from a checkpoint',
+    name: 'start from a checkpoint',
     prepare: checkpoint,
     work: ({ service, orgId }, id, creation) => service.checkpoints.start(orgId, id, {}, { creation }),
     async check(world, _id, answer) {
@@ -85,7 +84,7 @@ const stories: Story[] = [
     },
   },
   {
-    name: 'three sandboxes from a checkpoint',
+    name: 'three starts from a checkpoint',
     prepare: checkpoint,
     work: ({ service, orgId }, id, creation) => service.checkpoints.startMany(orgId, id, {}, 3, { creation }),
     async check(world, _id, answer) {
@@ -97,7 +96,7 @@ const stories: Story[] = [
     },
   },
   {
-    name: 'a checkpoint',
+    name: 'checkpoint',
     prepare: sandbox,
     work: ({ service, orgId }, id, creation) =>
       service.checkpoints.create(orgId, id, { name: 'a', ...diskOnly }, { creation }),
@@ -110,7 +109,7 @@ const stories: Story[] = [
     },
   },
   {
-    name: 'a patch',
+    name: 'patch',
     prepare: checkpoint,
     work: ({ service, orgId }, id, creation) => service.patches.create(orgId, id, { script: 'true' }, { creation }),
     async check({ service, orgId }, id, answer) {
@@ -119,7 +118,7 @@ const stories: Story[] = [
     },
   },
   {
-    name: 'a preview',
+    name: 'preview',
     prepare: sandbox,
     work: ({ service, orgId }, id, creation) =>
       service.previews.put(orgId, id, { port: 80, auth: previewAuth, domain: `${id}.example.com` }, { creation }),
@@ -171,22 +170,19 @@ async function surviveEnd(store: Store, story: Story, at: number, mode: Mode): P
 }
 
 for (const story of stories) {
-  for (const mode of modes) {
-    test(`${story.name} is made once when a call of the database fails, ${mode} it has happened`, async () => {
-      for (const { store, name } of opened) {
-        let at = 1
-        while (await named(`${name}, call ${at}`, surviveFault(store, story, at, mode))) at += 1
-        assert.ok(at > 4, `only ${at} calls`)
-      }
-    })
-
-    test(`${story.name} is made once when the server ends at a call of the database, ${mode} it has happened`, async () => {
-      for (const { store, name } of opened) {
-        let at = 1
-        while (await named(`${name}, call ${at}`, surviveEnd(store, story, at, mode))) at += 1
-        assert.ok(at > 4, `only ${at} calls`)
-      }
-    })
+  for (const mode of ['before', 'after'] as const) {
+    for (const [event, survive] of [
+      ['a database call fails', surviveFault],
+      ['the server ends at a database call', surviveEnd],
+    ] as const) {
+      test(`${story.name}: it is made once when ${event}, ${mode} the call has happened`, async () => {
+        for (const { store, name } of opened) {
+          let at = 1
+          while (await named(`${name}, call ${at}`, survive(store, story, at, mode))) at += 1
+          assert.ok(at > 4, `only ${at} calls`)
+        }
+      })
+    }
   }
 }
 
@@ -198,7 +194,7 @@ async function named<Result>(what: string, work: Promise<Result>): Promise<Resul
   }
 }
 
-test('a process is started once under its key, for as long as the sandbox knows it', async () => {
+test('process: it is started once under its key, while the sandbox knows it', async () => {
   const { store } = opened[0]!
   const world = await makeWorld(store)
   const { service, orgId } = world
@@ -226,7 +222,7 @@ test('a process is started once under its key, for as long as the sandbox knows 
   await service.close()
 })
 
-test('a repeat that is refused keeps the key, so that the next one finds what the first has started', async () => {
+test('process: a refused repeat keeps the key, and the next one finds the process of the first', async () => {
   const { store } = opened[0]!
   const world = await makeWorld(store)
   const { service, orgId } = world
@@ -253,7 +249,7 @@ function idOf(started: unknown): unknown {
   return id ?? execId
 }
 
-test('a creation that is refused or undone is free to be made anew, and a client that deletes what starts is told so', async () => {
+test('sandbox: a refused or undone creation can be repeated under its key', async () => {
   const { store } = opened[0]!
   const world = await makeWorld(store)
   const { service, orgId, machines: park } = world

@@ -76,18 +76,22 @@ test('boot: a retry keeps tags, timeout and preview token that were set in betwe
   assert.deepEqual([sandbox.tags, sandbox.timeoutSeconds], [{ team: 'reef' }, 7])
 })
 
-test('boot: a delete aborts it and leaves nothing', async () => {
-  const { service, machines, orgId, store } = await makeWorld()
+test('boot: a delete aborts it, leaves nothing and logs no error; a fault is logged', async () => {
+  const { service, machines, orgId, store, errors } = await makeWorld()
   const id = newId('sb-')
   machines.before.create = (signal) =>
     new Promise((_resolve, reject) => signal?.addEventListener('abort', () => reject(new Error('aborted'))))
   const creating = service.create(orgId, { id })
   await until(async () => (await store.sandboxes.sandbox(id)) !== undefined)
-  const outcome = assert.rejects(creating, throwsCode('sandbox_stopped'))
+  const outcome = assert.rejects(creating, throwsCode('sandbox_stopped', /deleted while it started/))
   await service.delete(orgId, id)
   await outcome
   assert.equal((await service.get(orgId, id)).status, 'stopped')
   assert.equal(machines.machines.size, 0)
+  assert.deepEqual(errors, [])
+  machines.before.create = () => Promise.reject(new Error('a bug'))
+  await assert.rejects(service.create(orgId, {}), /a bug/)
+  assert.deepEqual(errors, ['a sandbox could not be started'])
 })
 
 test('delete: it is final, repeatable, and ends every operation with sandbox_stopped', async () => {
@@ -136,6 +140,22 @@ test('quota: the limit of running sandboxes holds for concurrent wakes and resta
   await service.delete(orgId, first!.id)
   const left = (await service.list(orgId, { status: 'hibernated' })).items
   await service.wake(orgId, left[0]!.id)
+})
+
+test('preview host: it resolves to sandbox, port and the token last rotated; a hostile one resolves to nothing', async () => {
+  const { service, orgId, sandbox } = await makeSandbox()
+  const resolve = () => service.previews.resolve(service.previews.hostname(sandbox.id, 3000))
+  const target = await resolve()
+  assert.deepEqual([target?.sandbox.id, target?.port, target?.tokenHash], [sandbox.id, 3000, undefined])
+  await service.previews.rotate(orgId, sandbox.id)
+  const rotated = (await resolve())?.tokenHash
+  await service.previews.rotate(orgId, sandbox.id)
+  const again = (await resolve())?.tokenHash
+  assert.ok(rotated && again && rotated !== again)
+  const labels = ['-p0', '-p65536', '-p03000', ''].map((end) => `${sandbox.id}${end}.`)
+  for (const label of [...labels, `x.${sandbox.id}-p1.`, '', `${newId('sb-')}-p80.`]) {
+    assert.equal(await service.previews.resolve(`${label}preview.test`), undefined, label)
+  }
 })
 
 test('scale: it changes memory, with CPU in step, at once or at the next wake', async () => {

@@ -3,7 +3,7 @@ import { test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { ServiceError } from '../../src/errors.ts'
 import { newId } from '../../src/lib/id.ts'
-import { throwsCode, until, worlds } from './world.ts'
+import { guestProcess, throwsCode, until, worlds } from './world.ts'
 
 const { makeWorld, makeSandbox } = worlds()
 
@@ -76,8 +76,7 @@ test('driver permits: an idle sandbox that waits for one is checked again for cl
   machines.before.processes = async () => asked.resolve()
   await asked.promise
   await sleep(20)
-  const process = { pid: 9, argv: ['sleep'], running: true, startedAt: '', attachedClients: 0, pty: false }
-  machines.clientProcesses = [{ id: newId('es-'), ...process }]
+  machines.clientProcesses = [guestProcess(newId('es-'))]
   end()
   await service.create(orgId, {})
   assert.equal(machines.state(id), 'running')

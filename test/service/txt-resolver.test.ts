@@ -48,7 +48,7 @@ test('TXT record: an answer that is too long for a datagram comes whole', async 
   assert.deepEqual([texts.length, texts.at(-1)], [200, `${'x'.repeat(250)}199`])
 })
 
-test('TXT record: what a name server cannot or will not tell is no answer', async () => {
+test('TXT record: a failing, refusing or silent name server causes an error', async () => {
   dns.texts.set(name, [['there']])
   // Refusals by their codes: FORMERR, SERVFAIL, NOTIMP, REFUSED.
   for (const fault of [1, 2, 4, 5, 'garbage', 'silent'] as const) {
@@ -60,7 +60,7 @@ test('TXT record: what a name server cannot or will not tell is no answer', asyn
   assert.ok(dns.asked.length <= 12, 'nobody is asked more than twice')
 })
 
-test('TXT record: who is not interested any more waits no longer', async () => {
+test('TXT record: an abort ends the wait', async () => {
   dns.fault = 'silent'
   const leaving = new AbortController()
   const looked = createTxtResolver({ servers: [dns.address], tryMs: 60_000 }).resolveTxt(name, leaving.signal)

@@ -6,7 +6,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import type { ErrorCode } from '../../src/errors.ts'
 import { isServiceError } from '../../src/errors.ts'
 import type { ServiceEvent } from '../../src/events/index.ts'
-import type { SandboxLimits } from '../../src/sandbox/index.ts'
+import type { ProcessInfo, SandboxLimits } from '../../src/sandbox/index.ts'
 import { type Store, cachedSandboxStore, openStore } from '../../src/store/index.ts'
 import { FakeMachines } from '../support/fake-machines.ts'
 import type { FakeTxtRecords } from '../support/fake-txt-records.ts'
@@ -89,6 +89,11 @@ export function worlds() {
       }
     },
   }
+}
+
+/** A process as a guest lists it, running unless `more` says otherwise. */
+export function guestProcess(id: string, more: Partial<ProcessInfo> = {}): ProcessInfo {
+  return { id, pid: 9, argv: ['sleep'], running: true, startedAt: '', attachedClients: 0, pty: false, ...more }
 }
 
 export async function until(condition: () => boolean | Promise<boolean>): Promise<void> {

@@ -24,7 +24,7 @@ export const signFile = z.object({
 
 export const signedUrl = z.object({ url: z.string(), expiresAt: secondTime }).meta({ id: 'SignedUrl' })
 
-/** Checked by its signature, not by its shape: whatever is wrong with it is 403. */
+/** Its signature is checked, not its shape: any fault is 403. */
 export const signedQuery = z.object({
   path: z.string().optional(),
   expires: z.string().optional().meta({ description: 'Unix seconds' }),

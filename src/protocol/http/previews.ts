@@ -1,7 +1,7 @@
 import { z } from 'zod'
 import { port, secondTime } from './common.ts'
 
-/** `{}`, which the SDK sends when it is given nothing, says as little as an absent value. */
+/** The SDK sends `{}` for an absent value. */
 export const authConfig = z.object({
   scheme: z.literal('bearer').optional(),
   token: z.string().optional().meta({ description: '`auto` (default), or 16 and more characters' }),

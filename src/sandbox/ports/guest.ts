@@ -1,66 +1,58 @@
 import type { Duplex, Readable } from 'node:stream'
 
 /**
- * What the domain asks of the program inside a sandbox. One value of this type speaks to one sandbox; every method opens
- * its own connection, so values are cheap and hold nothing. `runtime/guest-client` implements it over `RuntimeDriver.dial`.
- *
- * All methods throw `unavailable` when the sandbox does not answer, or too slowly, or with nonsense, `not_found` for an
- * unknown process or path, and `invalid_request` for a path or argument that the guest refuses.
+ * The port to the guest, the program inside a sandbox. A value speaks to one sandbox and holds nothing: each method opens its own
+ * connection. All methods throw `unavailable` when the answer is late, malformed or missing, `not_found` for an unknown process or
+ * path, and `invalid_request` for a path or argument that the guest refuses.
  */
 export interface Guest {
   /** Resolves when the guest answers. */
   hello(signal?: AbortSignal): Promise<GuestInfo>
 
-  /** Starts a process under a caller-chosen id, unique in this sandbox. A repeat with a live id throws `conflict`. */
+  /** Starts a process. Throws `conflict` for an id that the sandbox knows. */
   spawn(request: SpawnRequest): Promise<ProcessInfo>
 
   processes(): Promise<ProcessInfo[]>
 
-  /** State of one process; with `waitMs` it returns at its end, or after that time, whichever is first. */
+  /** State of a process, after its end or after `waitMs`. */
   process(processId: string, waitMs?: number, signal?: AbortSignal): Promise<ProcessInfo>
 
-  /**
-   * The kept output of a process, both streams apart, and whether anything of it was dropped. One that has more than `bytesMax` is
-   * `too_large` and stays retained. A guest of an earlier version sends it all the same.
-   */
+  /** The retained output. Above `bytesMax` it throws `too_large` and keeps it; a guest of an earlier version sends it all the same. */
   output(processId: string, bytesMax?: number): Promise<ProcessOutput>
 
-  /** Follows the output log of a process from an offset and writes to its input. */
+  /** Follows the output of a process from an offset and writes to its input. */
   attach(processId: string, options?: AttachOptions): Promise<Attachment>
 
-  /** Sends a signal to the whole process group. Harmless after the end. */
+  /** Signals the process group. Harmless after its end. */
   signal(processId: string, signal: number): Promise<void>
 
   resize(processId: string, cols: number, rows: number): Promise<void>
 
-  /** Forgets a process and its output; one that runs is killed first. */
+  /** Kills a process that runs and forgets it with its output. */
   release(processId: string): Promise<void>
 
   stat(path: string): Promise<FileStat>
   list(path: string): Promise<DirectoryEntry[]>
   mkdir(path: string): Promise<void>
-  /** Removes a file or a directory with all below it. */
+  /** Removes a file, or a directory with its content. */
   remove(path: string): Promise<void>
 
   /**
-   * Opens a file for reading. `start` and `end` are byte offsets, `end` inclusive (as in RFC 9110 ranges). The file's stat
-   * comes first, then its bytes. A directory throws `invalid_request`. The caller destroys the stream.
+   * Opens a file. `start` and `end` are byte offsets, both inclusive (RFC 9110 ranges). Throws `invalid_request` for a directory.
+   * The caller destroys the stream.
    */
   readFile(path: string, range?: { start?: number; end?: number }): Promise<{ stat: FileStat; body: Readable }>
 
   /**
-   * Writes a file under a temporary name beside it and renames it at the end of `body`; parents are made. A body that
-   * breaks off or passes `bytesMax` (`too_large`) leaves the old file. Returns the bytes written.
+   * Writes a temporary file and renames it at the end of `body`; creates parents. A body that breaks off or exceeds `bytesMax`
+   * (`too_large`) leaves the old file. Returns the bytes written.
    */
   writeFile(path: string, body: Readable, options?: WriteFileOptions): Promise<number>
 
-  /** TCP ports on which something inside listens, ascending. */
+  /** TCP ports with a listener, ascending. */
   ports(): Promise<number[]>
 
-  /**
-   * A connection to what listens on a port of the sandbox, its loopback first. Throws `nothing_listening`, and `forbidden` for a
-   * port of a process with `privatePorts`.
-   */
+  /** Connects to a port of the sandbox, loopback first. Throws `nothing_listening`; `forbidden` for a port under `privatePorts`. */
   dial(port: number, signal?: AbortSignal): Promise<Duplex>
 }
 
@@ -76,24 +68,21 @@ export interface SpawnRequest {
   cwd?: string
   /** A user name or numeric id of the sandbox. Default root. */
   user?: string
-  /** Kills the process group after this time; its exit code is then 124. 0 or absent: never. */
+  /** Kills the process group after this time, with exit code 124. 0 or absent: never. */
   timeoutMs?: number
-  /** Kills the process group when no client has been attached for this long. Absent: never. */
+  /** Kills the process group after this time without an attached client. Absent: never. */
   maxRunAfterDisconnectMs?: number
   pty?: { cols: number; rows: number }
-  /** Whether standard input stays open for `attach`; otherwise it is empty. */
+  /** Keeps standard input open for `attach`; otherwise it is empty. */
   stdin?: boolean
   /**
-   * `dial` refuses what the process listens on, and what belongs to it: its process group, and children that it has given a pipe as
-   * standard input. A guest of an earlier version refuses nothing.
+   * `dial` refuses the ports of the process, of its process group, and of children that have a pipe from it as standard input. A
+   * guest of an earlier version refuses none.
    */
   privatePorts?: boolean
-  /** Bytes kept of each stream. Default 1 MiB. */
+  /** Retained bytes of each stream. Default 1 MiB. */
   keepBytes?: number
-  /**
-   * `tail` (default) drops the oldest output beyond `keepBytes`. `lossless` drops only what was acknowledged and stops
-   * reading the process while `keepBytes` are waiting.
-   */
+  /** `tail` (default) drops the oldest output; `lossless` drops acknowledged output alone and stops reading at `keepBytes`. */
   keep?: 'tail' | 'lossless'
 }
 
@@ -118,21 +107,18 @@ export interface ProcessOutput {
 }
 
 export interface AttachOptions {
-  /** Absolute byte offset in the log of both streams; bytes before what is kept are skipped. Default 0. */
+  /** Absolute byte offset in the log of both streams; dropped bytes are skipped. Default 0. */
   offset?: number
   signal?: AbortSignal
 }
 
-/**
- * Reading it yields, in order: kept output, `replayed`, live output, and `exit` last. A reader that stops reading stops the
- * guest from sending; it costs nothing but the kept output.
- */
+/** Yields retained output, `replayed`, live output, and `exit` last. The guest stops sending while the reader does not read. */
 export interface Attachment extends AsyncIterable<AttachmentEvent>, AsyncDisposable {
   /** Resolves when the guest has taken the bytes. */
   write(data: Uint8Array): Promise<void>
   /** End of input. */
   end(): Promise<void>
-  /** Tells a `lossless` process that everything before this offset may be dropped. */
+  /** Lets a `lossless` process drop the output before this offset. */
   acknowledge(offset: number): Promise<void>
   close(): void
 }

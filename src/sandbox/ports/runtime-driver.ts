@@ -7,10 +7,8 @@ import { ServiceError } from '../../errors.ts'
  * Terms. A *sandbox* is a machine with a disk and a guest as PID 1. A *checkpoint* is a frozen disk (`disk_only`), or disk
  * and memory (`full`), from which any number of sandboxes can start.
  *
- * Hosts. The port names sandboxes, checkpoints and images by id only. Callers know no path, pid, root file system or address, and do
- * not assume that sandboxes run on this machine: a driver may place them on several hosts. So capabilities are asked per sandbox,
- * the gateway's address is what hosts can reach, `sandboxAt` maps an address that the driver vouches for, and the report of `open`
- * tells sandboxes on hosts that do not answer (`unreachable`) from lost ones.
+ * Hosts. A driver may run sandboxes on several hosts, so the port names sandboxes, checkpoints and images by id only: callers know
+ * no path, pid or address, and ask for capabilities per sandbox.
  *
  * Life cycle of a sandbox:
  *
@@ -35,103 +33,89 @@ export interface RuntimeDriver {
   capabilitiesOf(sandboxId: string): DriverCapabilities
 
   /**
-   * Prepares the host (disk pool, links, packet rules, DNS) and reconciles it with the records: sandboxes in
-   * `known` that still run are adopted, abandoned ones are removed, and unknown ones are stopped and moved to quarantine with the
-   * disks below them. Known ones in quarantine are taken back. Sandboxes on hosts that do not answer are reported as `unreachable`
-   * and left alone. Throws `unavailable` with a remedy when the host cannot run sandboxes, and, before anything is stopped or removed,
-   * when a large part of its data would go to quarantine.
+   * Prepares the host (disk pool, links, packet rules, DNS) and reconciles it with the records: adopts known sandboxes that run,
+   * removes abandoned ones, and stops unknown ones and moves them to quarantine with the disks below them. Known ones in quarantine
+   * are taken back; those on hosts that do not answer are left alone. Throws `unavailable` with a remedy when the host cannot run
+   * sandboxes, or, before it stops or removes anything, when a large part of its data would go to quarantine.
    */
   open(known: KnownResources): Promise<ReconcileReport>
 
-  /** Releases the host. Running sandboxes run on and are adopted by the next `open`; shared host resources go when none runs. */
+  /** Releases the host. Sandboxes run on for the next `open`; shared host resources go when none runs. */
   close(): Promise<void>
 
   /**
-   * Creates a sandbox and returns when its guest answers. Throws `no_capacity` when the host is out of ids, addresses or
-   * disk, `not_found` for an unknown image or checkpoint, `full_checkpoint_unavailable` where memory cannot be
-   * restored, `conflict` where it does not fit into `memoryMb` (a `wake` likewise).
-   * After a failure or an abort nothing of it is left.
+   * Creates a sandbox and returns when its guest answers. Throws `no_capacity` when the host is out of ids, addresses or disk,
+   * `not_found` for an unknown image or checkpoint, `full_checkpoint_unavailable` when memory cannot be restored, and `conflict` when
+   * it exceeds `memoryMb` (a `wake` likewise). A failure or an abort leaves nothing.
    */
   create(spec: SandboxSpec, signal?: AbortSignal): Promise<void>
 
   /**
-   * Releases CPU and memory and keeps the disk; with `capabilities.fullCheckpoints` the memory is kept too. Repeating it is
-   * harmless. A failure leaves the sandbox running: `conflict` with the reason when its memory cannot be saved,
-   * `no_capacity` when there is no room for it; `unavailable` when it ends by itself before its exit was reported. `sizeBytes` is what the state takes on disk.
+   * Releases CPU and memory and keeps the disk, and the memory with `capabilities.fullCheckpoints`. Repeating it is harmless.
+   * `sizeBytes` is the size of the state on disk. A failure leaves the sandbox running: `conflict` with the reason when its memory
+   * cannot be saved, `no_capacity` when the disk is full. `unavailable`: it ended by itself, and its exit was not reported yet.
    */
   hibernate(sandboxId: string): Promise<{ sizeBytes: number }>
 
   /**
-   * Brings a hibernated or exited sandbox back and returns when its guest answers: one whose memory was saved goes on where
-   * it was, under the same address; any other starts on its disk. On a running one it does nothing. A failure keeps the saved state, to be tried again; `full_checkpoint_unavailable` with the reason when
-   * the memory could not be restored. One that comes when its processes have gone on already costs the memory, as the disk is
-   * newer by then: the error says so, and the next wake starts on the disk. An abort costs it never: it may come too late.
+   * Starts a hibernated or exited sandbox and returns when its guest answers: from its saved memory under the same address, else on
+   * its disk. Does nothing to a running one. A failure or an abort keeps the saved state for a retry; `full_checkpoint_unavailable`
+   * with the reason when the memory cannot be restored. A failure after its processes have resumed loses the memory, because the
+   * disk is newer by then: the error says so, and the next wake starts on the disk. An abort never loses it; it may come too late.
    */
   wake(spec: SandboxSpec, signal?: AbortSignal): Promise<void>
 
   /**
-   * Puts a running, hibernated or exited sandbox back to a checkpoint of its own, in place: the same id and address, the
-   * disk (and memory, for a full one) of the checkpoint. Returns when its guest answers. What it wrote since is gone.
-   * Throws `not_found`, `no_capacity`, `full_checkpoint_unavailable`, and `conflict` for a memory larger than the sandbox may
-   * have, before anything is touched. A failure after that, or an abort, leaves its disk as it was. A sandbox that ran is restarted on
-   * it ({@link RestartedOnDiskError}); a hibernated one stays so with its memory. The checkpoint
-   * stays whatever happens; a repeat restores once more. After a crash in the middle it is dormant, before or after the restore but never between.
+   * Restores a running, hibernated or exited sandbox to a checkpoint of its own, under the same id and address, and returns when its
+   * guest answers. Before it touches anything, it throws `not_found`, `no_capacity`, `full_checkpoint_unavailable`, and `conflict` for
+   * a memory above the sandbox's limit. A later failure or an abort leaves the disk as it was: a sandbox that ran is restarted on it
+   * ({@link RestartedOnDiskError}), a hibernated one keeps its memory. After a crash it is dormant, restored wholly or not at all.
+   * The checkpoint always stays; a repeat restores again.
    */
   restore(spec: SandboxSpec, checkpointId: string, signal?: AbortSignal): Promise<void>
 
   /**
-   * Ends all processes and starts the sandbox anew on its disk; a saved memory is given up. Returns when its guest answers.
-   * With `graceMs` processes are asked first (SIGTERM) and killed after that time. A failure leaves it stopped with its
-   * disk, for `wake`. A repeat restarts it once more.
+   * Ends all processes, discards a saved memory, starts the sandbox on its disk, and returns when its guest answers. With `graceMs`
+   * processes get SIGTERM and that time first. A failure leaves it stopped with its disk, for `wake`. A repeat restarts it again.
    */
   restart(spec: SandboxSpec, options?: { graceMs?: number; signal?: AbortSignal }): Promise<void>
 
   /**
-   * Gives a sandbox new limits of CPU, memory and disk; a running one at once and without a pause. `conflict` when its
-   * processes hold more memory than the new limit; nothing has changed then. Repeating it is harmless. The limits of a
-   * sandbox that does not run are those that `wake` is given.
+   * Sets CPU, memory and disk limits of a running sandbox without a pause; others get theirs from `wake`. Throws `conflict` and
+   * changes nothing when its processes hold more memory than the new limit. Repeating it is harmless.
    */
   resize(spec: SandboxSpec): Promise<void>
 
-  /** Removes the sandbox with all that it holds. Repeating it, or naming an unknown id, is harmless. */
+  /** Removes the sandbox with all its data. Repeating it, or an unknown id, is harmless. */
   delete(sandboxId: string): Promise<void>
 
   /**
-   * Freezes the state of a sandbox under a new checkpoint id; the sandbox runs on, `full` pauses it for the dump alone. A
-   * failure leaves nothing. `full` throws `full_checkpoint_unavailable` without `capabilities.fullCheckpoints`, and
-   * `conflict` with the reason when the sandbox does not run or holds what cannot be saved; both throw `conflict` for an
-   * id that is taken and `no_capacity` when the disk pool is full. `sizeBytes` counts disk and memory.
+   * Saves the state of a sandbox under a new id; only `full` pauses it, for the dump. A failure leaves nothing. Throws `conflict` for
+   * a taken id and `no_capacity` when the disk pool is full; `full` also throws `full_checkpoint_unavailable` without
+   * `capabilities.fullCheckpoints`, and `conflict` with the reason when the sandbox does not run or its memory cannot be saved.
+   * `sizeBytes` counts disk and memory.
    */
   checkpoint(sandboxId: string, checkpointId: string, kind: CheckpointKind): Promise<{ sizeBytes: number }>
 
-  /** Removes a checkpoint; disks that other sandboxes still stand on stay until the last of them goes. Repeating is harmless. */
+  /** Removes a checkpoint; its disk stays while other sandboxes use it. Repeating it is harmless. */
   deleteCheckpoint(checkpointId: string): Promise<void>
 
   /**
-   * Opens one connection to the guest of a running sandbox. The caller destroys it. Throws `unavailable`.
+   * Opens a connection to the guest of a running sandbox, which the caller destroys. Throws `unavailable`. A dial during a
+   * checkpoint waits for its end; during a hibernation it fails.
    *
-   * Memory cannot be saved while a connection is open, so before a full checkpoint or a hibernation with memory the driver
-   * emits `freeze` on each open connection, with a {@link FreezeReason}. Its owner has `freezeGraceMs` to finish and close
-   * it; then the driver destroys it. A dial that comes during a checkpoint waits for its end; during a hibernation it fails.
+   * Memory cannot be saved while a connection is open, so the driver first emits `freeze` on each with a {@link FreezeReason}, and
+   * destroys those that their owners have not closed within `freezeGraceMs`.
    */
   dial(sandboxId: string, signal?: AbortSignal): Promise<Duplex>
 
-  /**
-   * Registers the one listener for sandboxes that ended by themselves (not by `delete` or `hibernate`), or that the driver ended because
-   * their guest had not answered for long without an operation under way.
-   */
+  /** Registers the one listener for sandboxes that ended by themselves, or that the driver ended after a long silence of their guest. */
   onExit(listener: (exit: SandboxExit) => void): void
 
-  /**
-   * Where the model gateway listens so that the hosts of this driver reach it, and the name under which sandboxes reach it. With
-   * sandboxes on other hosts this is an address that those hosts forward to.
-   */
+  /** Where the model gateway listens for the hosts of this driver (others forward to it), and its host name inside sandboxes. */
   gateway(): { listenHost: string; listenPort: number; insideHost: string }
 
-  /**
-   * The sandbox behind the peer address of a connection to the gateway's listener. The driver vouches for it: its network, or its
-   * forwarder on another host, lets no sandbox use the address of another.
-   */
+  /** The sandbox at the peer address of a gateway connection. The driver lets no sandbox use the address of another. */
   sandboxAt(peerAddress: string): string | undefined
 }
 
@@ -142,15 +126,12 @@ export interface DriverCapabilities {
   fullCheckpointsReason?: string
 }
 
-/** What a connection's `freeze` event carries: after a checkpoint the sandbox goes on at once, after a hibernation it does not. */
+/** After a checkpoint the sandbox goes on at once; after a hibernation it does not. */
 export type FreezeReason = 'checkpoint' | 'hibernate'
 
 export const freezeGraceMs = 2000
 
-/**
- * A `restore` failed after it had ended the processes of a running sandbox. The driver has restarted the sandbox on the disk that it
- * had; its memory is lost.
- */
+/** A `restore` failed after it had ended the processes of a sandbox. The driver has restarted it on its old disk, without memory. */
 export class RestartedOnDiskError extends ServiceError {}
 
 export type CheckpointKind = 'full' | 'disk_only'
@@ -159,7 +140,7 @@ export interface SandboxSpec {
   id: string
   /** Name of an installed image, such as `base`. */
   image: string
-  /** Start from this checkpoint's disk (and memory, for a full one) instead of from the bare image. */
+  /** Starts from this checkpoint's disk (and memory, for a full one) instead of the image. */
   from?: { checkpointId: string }
   cpuCount: number
   memoryMb: number
@@ -177,18 +158,15 @@ export interface KnownResources {
 export interface ReconcileReport {
   /** Known sandboxes that run. A guest that stopped answering is reported later, as an exit. */
   running: string[]
-  /** Known sandboxes that do not run but whose disk (and memory, if hibernated with it) is whole. */
+  /** Known sandboxes that do not run; their disk, and memory if it was saved, are intact. */
   dormant: string[]
   /** Dormant ones whose memory was lost: they start anew on their disks. */
   forgotten: string[]
-  /**
-   * Known sandboxes whose host does not answer. They are neither running nor lost: their records stay as they are, and their
-   * operations throw `unavailable`. A driver for this machine alone reports none.
-   */
+  /** Known sandboxes whose host does not answer: neither running nor lost. Their operations throw `unavailable`. */
   unreachable: string[]
-  /** Known sandboxes of which nothing usable is left. */
+  /** Known sandboxes without usable data. */
   lost: string[]
-  /** Known checkpoints of which nothing usable is left. */
+  /** Known checkpoints without usable data. */
   lostCheckpoints: string[]
   /** Ids of abandoned ones whose remains were removed, for the log. */
   removed: string[]
@@ -204,7 +182,7 @@ export interface Quarantined {
   reason: QuarantineReason
 }
 
-/** Why it is in quarantine: the database does not know it, its record is unreadable, it has none, or a disk below it is not whole. */
+/** The database does not know it, its driver record is unreadable or missing, or a disk below it is incomplete. */
 export type QuarantineReason = 'unknown' | 'unreadable' | 'unrecorded' | 'damaged'
 
 export interface SandboxExit {

@@ -5,28 +5,26 @@ import type { Preview, PreviewDeclaration, SslStatus } from '../preview.ts'
 import type { Sandbox, SandboxChange, SandboxStatus } from '../sandbox.ts'
 
 /**
- * The port behind which sandboxes and what belongs to them are kept. Stores only read and write: rules are the service's.
- * Every method is one transaction: it happens whole or not at all, and what it acknowledged survives a crash.
- * A lookup with `orgId` answers `undefined` for a row of another organisation.
+ * The port to the records of sandboxes, checkpoints, patches and previews. A store reads and writes; the service has the rules. Each
+ * method is one transaction, durable when it returns. A lookup with `orgId` returns `undefined` for a row of another organisation.
  *
- * With a creation, the same transaction writes into the row of its `Idempotency-Key` what was made. Throws `conflict` when an earlier
- * run of the request has made it, and makes nothing.
+ * With a creation, the same transaction records the result under the request's `Idempotency-Key`. It throws `conflict` and writes
+ * nothing when an earlier run of the request has recorded one.
  */
 export interface SandboxStore {
   /** Throws `conflict` when the id is taken. */
   insertSandbox(sandbox: Sandbox): Promise<void>
   sandbox(id: string, orgId?: string): Promise<Sandbox | undefined>
-  /** Newest first; see {@link SandboxQuery}. */
+  /** Newest first. */
   listSandboxes(query: SandboxQuery): Promise<Page<Sandbox>>
-  /** All of them in any of these states, for reconciliation and timers. */
+  /** Of all organisations. */
   sandboxesIn(statuses: readonly SandboxStatus[]): Promise<Sandbox[]>
   countSandboxes(orgId: string, statuses: readonly SandboxStatus[]): Promise<number>
   /** Of all organisations, every state. */
   sandboxCounts(): Promise<SandboxCounts>
   /**
-   * Compare and set: applies the change when the sandbox is in one of `from` (any state when absent), else returns
-   * `undefined` and changes nothing. A key whose value is `undefined` clears the field; an absent key leaves it. The note says what
-   * the change means for the request that makes the sandbox: it is made, or what was made of it is undone.
+   * Compare and set: changes a sandbox in one of the states `from` (default: any), else returns `undefined`. A key with the value
+   * `undefined` clears its field. The note records that the creating request has made the sandbox, or undone it.
    */
   updateSandbox(
     id: string,
@@ -34,11 +32,11 @@ export interface SandboxStore {
     from?: readonly SandboxStatus[],
     note?: CreationNote,
   ): Promise<Sandbox | undefined>
-  /** Ids of stopped sandboxes: of those that stopped before the moment, or of all. */
+  /** Those that stopped before the moment, or all. */
   stoppedSandboxIds(stoppedBefore?: Date): Promise<string[]>
-  /** Forgets those of these sandboxes that are stopped, with their previews. Checkpoints stay. Returns how many. */
+  /** Deletes the stopped ones among these, with their previews. Checkpoints stay. Returns how many. */
   purgeSandboxes(ids: readonly string[]): Promise<number>
-  /** Keys of the tags of an organisation's sandboxes that are not stopped, by key. */
+  /** Of sandboxes that are not stopped, by key. */
   tagKeys(orgId: string): Promise<TagKey[]>
 
   /** Throws `conflict` when the sandbox has a checkpoint of this name. */
@@ -46,42 +44,39 @@ export interface SandboxStore {
   checkpoint(id: string, orgId?: string): Promise<Checkpoint | undefined>
   /** Of one sandbox, oldest first. */
   listCheckpoints(sandboxId: string, orgId: string): Promise<Checkpoint[]>
-  /** Of all sandboxes, those whose name begins so, oldest first. */
+  /** Of all sandboxes, oldest first. */
   checkpointsNamed(prefix: string): Promise<Checkpoint[]>
-  /** Ids of all checkpoints, for reconciliation. */
   checkpointIds(): Promise<string[]>
   checkpointsIn(status: Checkpoint['status']): Promise<Checkpoint[]>
   updateCheckpoint(id: string, change: CheckpointChange): Promise<Checkpoint | undefined>
-  /** Removes it with its patches; false when there was none. Its id is remembered until `forgetCheckpoint`. */
+  /** Deletes it with its patches; false when there was none. Its id stays in `deletedCheckpointIds` until `forgetCheckpoints`. */
   deleteCheckpoint(id: string): Promise<boolean>
-  /** Ids of deleted checkpoints of which the driver may still have something. */
+  /** Deleted checkpoints whose data the driver may still have. */
   deletedCheckpointIds(): Promise<string[]>
-  /** The driver has nothing of these deleted checkpoints any more. */
   forgetCheckpoints(ids: readonly string[]): Promise<void>
 
-  /** Assigns the next `sequence` of the checkpoint, also above deleted ones. Throws `not_found` for an unknown checkpoint. */
+  /** Assigns the next `sequence` of the checkpoint; never reuses one. Throws `not_found` for an unknown checkpoint. */
   insertPatch(patch: Omit<Patch, 'sequence'>, creation?: Creation): Promise<Patch>
   /** In sequence order. */
   listPatches(checkpointId: string): Promise<Patch[]>
   deletePatch(checkpointId: string, patchId: string): Promise<boolean>
 
   /**
-   * Inserts the preview, or, where the sandbox has one for this port, updates that one and keeps its id and creation time.
-   * The given `sslStatus` is for a new host name: a preview whose custom host name stays keeps its own, and keeps it verified.
-   * Throws `conflict` when another preview of the organisation has the custom host name.
+   * Inserts the preview of this port, or updates it and keeps its id and creation time. With an unchanged custom host name it also
+   * keeps `sslStatus` and `verifiedAt`. Throws `conflict` when another preview of the organisation has the host name.
    */
   putPreview(declaration: PreviewDeclaration, creation?: Creation): Promise<{ preview: Preview; created: boolean }>
-  /** Sets the status of a preview that still has this (or no) custom host name and one of the statuses `from`; says whether. */
+  /** Compare and set, for a preview with this (or no) custom host name and a status in `from`; returns whether it was set. */
   setSslStatus(preview: PreviewDomainKey, sslStatus: SslStatus, from: readonly SslStatus[]): Promise<boolean>
   /**
-   * Marks a preview that still has this custom host name as verified; says whether it has. The `holder`, verified for the same
-   * name so far, loses that. Throws `conflict` when yet another preview is verified for it.
+   * Verifies a preview that still has this custom host name and unverifies its `holder`; returns whether it has. Throws `conflict`
+   * when a third preview is verified for the name.
    */
   verifyPreview(preview: PreviewDomainKey, verifiedAt: Date, holder?: PreviewDomainKey): Promise<boolean>
   preview(sandboxId: string, port: number): Promise<Preview | undefined>
-  /** The one that is verified for it; with an organisation, the one of that organisation, verified or not. */
+  /** The preview verified for the name; with `orgId`, that organisation's, verified or not. */
   previewByHostname(customHostname: string, orgId?: string): Promise<Preview | undefined>
-  /** Those with a custom host name that is not verified, of sandboxes that are not stopped, oldest first. */
+  /** Unverified custom domains of sandboxes that are not stopped, oldest first. */
   unverifiedPreviews(limit: number, orgId?: string): Promise<Preview[]>
   /** By port. */
   listPreviews(sandboxId: string): Promise<Preview[]>
@@ -96,7 +91,7 @@ export interface SandboxQuery {
   orgId: string
   statuses: readonly SandboxStatus[]
   limit: number
-  /** The `nextCursor` of the page before; an unreadable one throws `invalid_request`. */
+  /** `nextCursor` of the previous page; an unreadable one throws `invalid_request`. */
   cursor?: string
 }
 
