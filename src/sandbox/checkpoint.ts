@@ -20,7 +20,6 @@ export type SandboxConfig = Pick<Sandbox, 'image' | 'cpuCount' | 'memoryMb' | 'd
 
 export interface Checkpoint {
   id: string
-  /** The owner. */
   orgId: string
   /** The installation whose host has its data; see `Sandbox.hostId`. */
   hostId?: string
@@ -32,7 +31,6 @@ export interface Checkpoint {
   status: CheckpointStatus
   sizeBytes: number
   sandboxConfig: SandboxConfig
-  /** Why it failed. */
   error?: string
   createdAt: Date
 }
@@ -67,12 +65,6 @@ interface CheckpointsContext {
   patches: Patches
   limits: SandboxLimits
   log: Log
-}
-
-/** A checkpoint with the patches that its starts run. */
-interface Startable {
-  checkpoint: Checkpoint
-  patches: Patch[]
 }
 
 /** `processing ──► ready | failed`. Dumps run in the background; the next start of the server fails those that a crash cut off. */
@@ -154,7 +146,6 @@ export class Checkpoints {
     await this.#remove(checkpointId)
   }
 
-  /** Puts the sandbox back to the checkpoint, in place. */
   async restore(orgId: string, sandboxId: string, checkpointId: string): Promise<void> {
     const { lifecycle, driver } = this.#context
     assertReady(await this.#ofSandbox(orgId, sandboxId, checkpointId))
@@ -213,7 +204,7 @@ export class Checkpoints {
   }
 
   /** Reads the patches once for the call: a patch that is created later applies to the next call. */
-  async #startable(orgId: string, checkpointId: string, input: StartFromCheckpoint): Promise<Startable> {
+  async #startable(orgId: string, checkpointId: string, input: StartFromCheckpoint) {
     const { limits, store } = this.#context
     const { timeoutSeconds, memoryMb, envs } = input
     if (timeoutSeconds !== undefined) assertInteger(timeoutSeconds, 'timeout', 0, limits.timeoutSecondsMax)
@@ -226,7 +217,7 @@ export class Checkpoints {
   }
 
   async #start(
-    { checkpoint, patches }: Startable,
+    { checkpoint, patches }: { checkpoint: Checkpoint; patches: Patch[] },
     input: StartFromCheckpoint,
     creation?: Creation,
   ): Promise<StartedSandbox> {

@@ -8,7 +8,7 @@ import type { TxtResolver } from './ports/txt-resolver.ts'
 import type { Preview } from './preview.ts'
 import { TxtLookups } from './txt-lookups.ts'
 
-/** The TXT record that proves a domain. */
+/** The TXT record by which an organisation proves a domain. */
 export interface VerificationRecord {
   name: string
   value: string
@@ -59,13 +59,12 @@ interface DomainVerificationContext {
 type Claim = Preview & { customHostname: string }
 
 /**
- * Verifies custom domains. A claim is a preview with a custom host name:
+ * Verifies claims, which are previews with a custom host name:
  *
  *     unverified ── its record is seen ──► verified ── another organisation's record is there, its own is gone ──► unverified
  *
- * Any number of organisations may claim a name; at most one claim is verified and serves it. A claim is checked when it is made,
- * declared again or listed, and at growing intervals in between. It ends with its preview. A verified claim is not checked until
- * another organisation's record appears.
+ * Of all claims to a name at most one is verified and serves it. An unverified claim is checked when it is declared or listed, and at
+ * growing intervals; a verified one when another organisation's record appears. A claim ends with its preview.
  */
 export class DomainVerification {
   readonly #context: DomainVerificationContext
@@ -85,7 +84,6 @@ export class DomainVerification {
     for (const preview of await this.#context.store.unverifiedPreviews(watchedMax)) this.watch(preview)
   }
 
-  /** Ends all timers and lookups. */
   async close(): Promise<void> {
     this.#isClosed = true
     for (const timer of this.#timers.values()) clearTimeout(timer)
@@ -98,10 +96,7 @@ export class DomainVerification {
     return verificationRecord(this.#context.secret, orgId, hostname)
   }
 
-  /**
-   * Throws `conflict`, with this organisation's record, when another organisation serves the host name. It passes when this
-   * organisation's record is in DNS and the other's is gone.
-   */
+  /** Throws `conflict` when another organisation serves the host name, unless only this organisation's record is in DNS. */
   async assertFree(orgId: string, hostname: string): Promise<void> {
     const holder = await this.#context.store.previewByHostname(hostname)
     if (holder === undefined || holder.orgId === orgId || !(await this.#isAlive(holder))) return

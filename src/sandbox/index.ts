@@ -1,7 +1,4 @@
-/**
- * The domain of sandboxes: records, rules, and the ports behind which sandboxes run and records are stored. Routes and sessions call
- * the service; drivers and stores implement the ports.
- */
+/** Routes and sessions call the service; drivers and stores implement the ports. */
 export type * from './checkpoint.ts'
 export type * from './exec.ts'
 export type * from './files.ts'

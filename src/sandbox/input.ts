@@ -4,10 +4,7 @@ import { credentialPrefix } from '../lib/secret.ts'
 import type { Creation } from '../lib/creation.ts'
 import type { PreviewAuth } from './sandbox.ts'
 
-/**
- * Rules that HTTP and sessions share, and rules whose bounds are configuration. Schemas in `protocol/http/` have the rest.
- * Throws `invalid_request` with the field unless the condition holds.
- */
+/** Throws `invalid_request` with the field unless the condition holds. Schemas in `protocol/http/` check shapes and fixed bounds. */
 export function assertInput(condition: boolean, field: string, rule: string): asserts condition {
   if (!condition) throw new ServiceError('invalid_request', `${field} ${rule}`, { details: { field } })
 }

@@ -13,7 +13,7 @@ import type { Sandbox } from './sandbox.ts'
 /** Where patches run: at a start from the checkpoint, or at a wake of a sandbox that was started from it. */
 export type PatchHook = 'start' | 'wake'
 
-/** When each strategy runs. A new strategy is a line here, its name in `protocol/`, and, for a new hook, one call of `Patches.run`. */
+/** When each strategy runs. Its names are also in `protocol/http/checkpoints.ts`. */
 const hooksOf = {
   on_wake: ['start'],
   on_resume: ['start', 'wake'],
@@ -88,10 +88,7 @@ export class Patches {
     return sandbox.fromCheckpointId === undefined ? [] : await this.#store.listPatches(sandbox.fromCheckpointId)
   }
 
-  /**
-   * Runs the patches of this hook one after another. Throws `patch_failed` with `patchId`, `exitCode`, `stderr` at the first failure.
-   * An abort kills the running one.
-   */
+  /** Runs them in order; `patch_failed` with `patchId`, `exitCode`, `stderr` at the first failure. An abort kills the running one. */
   async run(hook: PatchHook, guest: Guest, sandbox: Sandbox, patches: Patch[], signal: AbortSignal): Promise<void> {
     for (const patch of patches) {
       signal.throwIfAborted()

@@ -117,10 +117,7 @@ async function settle(
   }
 }
 
-/**
- * Records a sandbox whose disk is back from quarantine and returns its state. An unknown one gets a row with default sizes for the
- * given organisation. Throws `conflict` for a deleted one.
- */
+/** Records a sandbox whose disk is back from quarantine; an unknown one gets default sizes. Throws `conflict` for a deleted one. */
 export async function readmitSandbox(store: SandboxStore, orgId: string, id: string): Promise<SandboxStatus> {
   const known = await store.sandbox(id)
   if (known?.status === 'stopped') throw new ServiceError('conflict', `sandbox ${id} was deleted`)
@@ -163,8 +160,8 @@ export async function readmitCheckpoint(
 }
 
 /**
- * Deletes the records of sandboxes that stopped before the moment. Their driver deletion may have failed, and a machine without a row
- * is unknown to the next start, so each is deleted again first. A failure keeps the row.
+ * Deletes records of stopped sandboxes. Their driver deletion may have failed and a machine without a row is unknown to the next start,
+ * so each machine is deleted again first; a failure keeps the row.
  */
 export async function purgeSandboxes(
   { store, driver, log }: Omit<RecoveryContext, 'lifecycle'>,

@@ -3,10 +3,7 @@ import { defined } from '../lib/defined.ts'
 import { newId } from '../lib/id.ts'
 import type { SandboxSpec } from './ports/runtime-driver.ts'
 
-/**
- * States of a sandbox (docs/ARCHITECTURE.md § The life of a sandbox). `stopped` is final; the record is kept for 24 hours so that
- * clients can read it.
- */
+/** See docs/ARCHITECTURE.md § The life of a sandbox. `stopped` is final; its record stays readable for 24 hours. */
 export const sandboxStatuses = ['creating', 'running', 'hibernated', 'stopped', 'error'] as const
 export type SandboxStatus = (typeof sandboxStatuses)[number]
 
@@ -28,14 +25,12 @@ export type SandboxReason = 'oom' | 'disk_full' | 'runtime_failed' | 'host_lost'
 
 export interface Sandbox {
   id: string
-  /** The owner. */
   orgId: string
   /** The installation whose host has its disk. The store fills it in; absent only until the installation has an id. */
   hostId?: string
   status: SandboxStatus
   /** Why it is in `error`, or why the last hibernation was refused. */
   reason?: SandboxReason
-  /** The reason in words, for the client. */
   reasonMessage?: string
   /** The image it was made from, `templateID` on the wire. */
   image: string

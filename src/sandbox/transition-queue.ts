@@ -95,12 +95,11 @@ export class InFlightBoots {
     }
   }
 
-  /** Because the sandbox is deleted. */
   abort(sandboxId: string): void {
     this.#boots.get(sandboxId)?.abort(deletedDuringBoot(sandboxId))
   }
 
-  /** Because the server ends. Later boots are refused. */
+  /** At the end of the server. Later boots are refused. */
   abortAll(): void {
     this.#isClosed = true
     for (const boot of this.#boots.values()) boot.abort(serverStops())

@@ -38,8 +38,8 @@ test('checkpoint: a full one is refused with the reason where memory cannot be k
 })
 
 test('restore: it keeps the id, and a failure before the switch changes nothing', async () => {
-  const { service, machines, orgId, sandbox } = await makeSandbox()
-  const { id } = await service.checkpoints.create(orgId, sandbox.id, { name: 'x', kind: 'disk_only' })
+  const { service, machines, orgId, sandbox, checkpoint } = await makeSandbox()
+  const { id } = await checkpoint('x')
   await service.checkpoints.restore(orgId, sandbox.id, id)
   assert.equal(machines.machines.get(sandbox.id)?.spec.from?.checkpointId, id)
   await service.hibernate(orgId, sandbox.id)
@@ -53,8 +53,8 @@ test('restore: it keeps the id, and a failure before the switch changes nothing'
 })
 
 test('restore: a failure with a restart on the old disk is a reason on the record until the next success', async () => {
-  const { service, machines, orgId, sandbox } = await makeSandbox()
-  const { id } = await service.checkpoints.create(orgId, sandbox.id, { name: 'x', kind: 'disk_only' })
+  const { service, machines, orgId, sandbox, checkpoint } = await makeSandbox()
+  const { id } = await checkpoint('x')
   const message = 'the memory cannot be restored; the sandbox was started anew'
   machines.before.restore = () => Promise.reject(new RestartedOnDiskError('full_checkpoint_unavailable', message))
   await assert.rejects(service.checkpoints.restore(orgId, sandbox.id, id), throwsCode('full_checkpoint_unavailable'))
@@ -119,13 +119,8 @@ test('retention policy: the oldest go once the new one is ready; a failed dump d
 })
 
 test('retention policy: it never deletes a checkpoint of the service itself', async () => {
-  const { service, orgId, sandbox, checkpoint, names } = await makeSandbox()
-  await service.checkpoints.create(orgId, sandbox.id, {
-    id: 'cp-0123456789abcdef',
-    name: 'fork session_0123456789abcdef',
-    ...disk,
-  })
-  await service.checkpoints.settled(orgId, 'cp-0123456789abcdef')
+  const { checkpoint, names } = await makeSandbox()
+  await checkpoint('fork session_0123456789abcdef', { id: 'cp-0123456789abcdef' })
   for (const name of ['a', 'b']) await checkpoint(name, { retentionPolicy: { mode: 'delete_oldest', maxCount: 1 } })
   assert.deepEqual(await names(), ['fork session_0123456789abcdef ready', 'b ready'])
 })

@@ -99,15 +99,14 @@ test('delete: it is final, repeatable, and ends every operation with sandbox_sto
   await service.delete(orgId, sandbox.id)
   await service.delete(orgId, sandbox.id)
   assert.equal(machines.machines.size, 0)
-  await assert.rejects(service.files.list(orgId, sandbox.id, '/'), throwsCode('sandbox_stopped'))
-  await assert.rejects(service.wake(orgId, sandbox.id), throwsCode('sandbox_stopped'))
-  await assert.rejects(service.setTimeout(orgId, sandbox.id, 5), throwsCode('sandbox_stopped'))
-  const signing = service.files.sign(orgId, sandbox.id, { operation: 'upload', path: '/a', expiresInSeconds: 3600 })
-  await assert.rejects(signing, throwsCode('sandbox_stopped'))
-  await assert.rejects(
+  const operations = [
+    service.files.list(orgId, sandbox.id, '/'),
+    service.wake(orgId, sandbox.id),
+    service.setTimeout(orgId, sandbox.id, 5),
+    service.files.sign(orgId, sandbox.id, { operation: 'upload', path: '/a', expiresInSeconds: 3600 }),
     service.checkpoints.create(orgId, sandbox.id, { name: 'x', kind: 'disk_only' }),
-    throwsCode('sandbox_stopped'),
-  )
+  ]
+  await Promise.all(operations.map((operation) => assert.rejects(operation, throwsCode('sandbox_stopped'))))
   await until(() => events.length >= 2)
   const statuses = events.map((event) => event.type === 'sandbox_changed' && event.status)
   assert.deepEqual(statuses, ['running', 'stopped'])

@@ -168,12 +168,11 @@ test('hibernate: a failure that ended the processes leaves the sandbox hibernate
 })
 
 test('wake: a failed patch keeps the sandbox hibernated, also when the machine ends meanwhile', async () => {
-  const { service, machines, orgId } = await makeWorld()
-  const source = await service.create(orgId, {})
-  const checkpoint = await service.checkpoints.create(orgId, source.sandbox.id, { name: 'x', kind: 'disk_only' })
-  const { sandbox } = await service.checkpoints.start(orgId, checkpoint.id, {})
+  const { service, machines, orgId, checkpoint } = await makeSandbox()
+  const { id } = await checkpoint('x')
+  const { sandbox } = await service.checkpoints.start(orgId, id, {})
   await service.hibernate(orgId, sandbox.id)
-  await service.patches.create(orgId, checkpoint.id, { script: 'exit 3', strategy: 'on_resume' })
+  await service.patches.create(orgId, id, { script: 'exit 3', strategy: 'on_resume' })
   machines.before.hibernate = async () => {
     machines.machines.get(sandbox.id)!.state = 'hibernated'
     throw new Error('the disk could not be measured')
