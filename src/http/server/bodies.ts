@@ -102,6 +102,8 @@ async function parseJson(body: Buffer): Promise<unknown> {
   } catch (error) {
     throw new ServiceError('invalid_request', 'the body is not valid JSON', { cause: error })
   }
+  // Fastify's own `null` means that there was no body.
+  if (value === null) throw new ServiceError('invalid_request', 'body: must not be null')
   refuseProto(value)
   return value
 }

@@ -42,7 +42,7 @@ export function validateWithZod(app: FastifyInstance): void {
         }
       default:
         // No body at all is `{}`: the SDK sends a JSON content type without one.
-        return (value: unknown) => check(schema, value === undefined ? {} : value, 'body')
+        return (value: unknown) => check(schema, value ?? {}, 'body')
     }
   })
 }
