@@ -51,7 +51,7 @@ export function registerBodies(app: FastifyInstance, limits: HttpLimits): void {
     delete request.raw.headers['content-type']
   })
   app.addContentTypeParser('*', async (request: FastifyRequest, payload: IncomingMessage) => {
-    const { config, bodyLimit = limits.bodyBytesMax } = request.routeOptions
+    const { config, bodyLimit } = request.routeOptions
     if (config.body === undefined || config.body === 'raw') return undefined
     // Releases the bytes before the handler runs, which may take hours.
     using share = budget.open(request.caller?.organisation.id)
