@@ -5,7 +5,6 @@ import {
   agentLineDepthMax,
   agentLineValuesMax,
   encodeAgentLine,
-  isStreamEvent,
   parseAgentCommand,
   parseAgentEvent,
   type AgentEvent,
@@ -36,10 +35,6 @@ test('what is encoded is parsed to the same event', () => {
     assert.equal(line.indexOf('\n'), line.length - 1)
     assert.deepEqual(parseAgentEvent(line), { ok: true, value: event })
   }
-  assert.deepEqual(
-    events.map((event) => isStreamEvent(event)),
-    [true, true, true, true, false, false],
-  )
 })
 
 test('a configure command has defaults and keeps to its bounds', () => {

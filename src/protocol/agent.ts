@@ -1,5 +1,4 @@
 import { z } from 'zod'
-import { storable } from './storable.ts'
 
 /**
  * The JSON lines between the server and the agent process of a session: commands on its standard input, events on its
@@ -200,7 +199,10 @@ export const errorEventSchema = z.object({
   fatal: z.boolean(),
 })
 
-/** The events that clients see. */
+/**
+ * The events that clients see. All come from the agent; the session service emits `error`, `result` and `turn_complete` too, where the
+ * agent cannot. A new type is added here, and `session/` says in which state it accepts it.
+ */
 export const streamEventSchema = z.discriminatedUnion('type', [
   readyEventSchema,
   configuredEventSchema,
@@ -235,15 +237,11 @@ export type MessageCommand = z.output<typeof messageCommandSchema>
 /** A command as it is written: fields with defaults may be left out. */
 export type AgentCommandInput = z.input<typeof agentCommandSchema>
 export type AgentCommand = z.output<typeof agentCommandSchema>
-export type StreamEvent = z.output<typeof streamEventSchema>
+/** The JSON object of one stream event, as clients get it. */
+export type StreamEventData = z.output<typeof streamEventSchema>
 export type AgentEvent = z.output<typeof agentEventSchema>
 export type AgentEventOf<Type extends AgentEvent['type']> = Extract<AgentEvent, { type: Type }>
 export type ResultSubtype = (typeof resultSubtypes)[number]
-
-/** Whether clients see the event; the others are for the server. */
-export function isStreamEvent(event: AgentEvent): event is StreamEvent {
-  return event.type !== 'turn_started' && event.type !== 'artifact'
-}
 
 /** One line, with its newline, ready for the other side's input. */
 export function encodeAgentLine(line: AgentCommandInput | AgentEvent): string {
@@ -265,7 +263,7 @@ export function parseAgentCommand(line: string): ParsedLine<AgentCommand> {
 function parseLine<T>(line: string, schema: z.ZodType<T>): ParsedLine<T> {
   let value: unknown
   try {
-    value = storable(JSON.parse(line), { depthMax: agentLineDepthMax, valuesMax: agentLineValuesMax })
+    value = storable(JSON.parse(line))
   } catch (error) {
     return {
       ok: false,
@@ -279,4 +277,30 @@ function parseLine<T>(line: string, schema: z.ZodType<T>): ParsedLine<T> {
     ok: false,
     reason: `${issue?.path.join('.') || 'line'}: ${issue?.message ?? 'invalid'}`.slice(0, 500),
   }
+}
+
+/**
+ * A copy that PostgreSQL accepts and a browser can read: no NUL, no lone surrogate, no `__proto__` key. Throws a `RangeError` for
+ * too deep a nesting, and for too many values (arrays, objects and their items together).
+ */
+function storable(root: unknown): unknown {
+  let valuesLeft = agentLineValuesMax
+  return copyOf(root, agentLineDepthMax)
+
+  function copyOf(value: unknown, depthLeft: number): unknown {
+    if (valuesLeft-- === 0) throw new RangeError(`more than ${agentLineValuesMax} values`)
+    if (typeof value === 'string') return storableText(value)
+    if (typeof value !== 'object' || value === null) return value
+    if (depthLeft === 0) throw new RangeError(`nested deeper than ${agentLineDepthMax}`)
+    if (Array.isArray(value)) return value.map((item) => copyOf(item, depthLeft - 1))
+    const copy: Record<string, unknown> = {}
+    for (const [key, item] of Object.entries(value)) {
+      if (key !== '__proto__') copy[storableText(key)] = copyOf(item, depthLeft - 1)
+    }
+    return copy
+  }
+}
+
+function storableText(text: string): string {
+  return text.toWellFormed().replaceAll('\0', '\u{fffd}')
 }

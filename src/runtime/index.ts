@@ -1,6 +1,13 @@
-/** The drivers behind the `RuntimeDriver` port. Each has a folder of its own; `network/` and `disk/` are shared by those of one host. */
-export { createRuncDriver } from './runc/driver.ts'
-export type { RuncDriverOptions } from './runc/parts.ts'
-export { OfflineQuarantine } from './runc/offline-quarantine.ts'
-export { quarantinedIn, quarantineReasons } from './runc/quarantine.ts'
-export type { QuarantineItem } from './runc/quarantine.ts'
+/** The driver behind the `RuntimeDriver` port, and the programs that it can run containers with. */
+import type { CreateOciRuntime } from './oci/oci-runtime.ts'
+import { createRunc } from './oci/runc.ts'
+
+export type { OciDriverOptions } from './host/context.ts'
+export { OfflineQuarantine } from './host/offline-quarantine.ts'
+export { quarantinedIn, quarantineReasons } from './host/quarantine.ts'
+export type { QuarantineItem } from './host/quarantine.ts'
+export { createOciDriver } from './oci/driver.ts'
+
+/** By the value of `ATOLL_RUNTIME`. */
+export const ociRuntimes = { runc: createRunc } satisfies Record<string, CreateOciRuntime>
+export type OciRuntimeName = keyof typeof ociRuntimes

@@ -10,12 +10,11 @@ import { createPreviewProxy } from '../preview/preview-proxy.ts'
 import { createGuest } from '../runtime/guest-client/index.ts'
 import { exists } from '../runtime/exists.ts'
 import { hostToolIn, unmetRequirements } from '../runtime/doctor/index.ts'
-import { createRuncDriver } from '../runtime/index.ts'
+import { createOciDriver, ociRuntimes } from '../runtime/index.ts'
 import { createSandboxService, defaultSandboxLimits } from '../sandbox/index.ts'
 import { createSessionService } from '../session/index.ts'
 import { cachedSandboxStore } from '../store/index.ts'
 import type { Store } from '../store/index.ts'
-import { agentCodec } from './agent-codec.ts'
 import { configureApiKey, makeFirstApiKey } from './api-key.ts'
 import type { Config } from './config.ts'
 import { gatewayPorts } from './gateway-ports.ts'
@@ -72,7 +71,8 @@ export async function startApp(config: Config, log: Logger, events: AppEvents): 
   started.defer(() => bus.close())
 
   const secret = config.signingSecret ?? (await signingSecret(config.dataDir))
-  const driver = createRuncDriver({
+  const driver = createOciDriver({
+    runtime: ociRuntimes[config.runtime],
     dataDir: config.dataDir,
     imageDir: config.imageDir,
     subnet: config.subnet,
@@ -124,7 +124,6 @@ export async function startApp(config: Config, log: Logger, events: AppEvents): 
     store: store.sessions,
     sandboxes,
     bus,
-    codec: agentCodec,
     signingSecret: secret,
     log,
     config: {

@@ -2,6 +2,8 @@ import { isIP } from 'node:net'
 import { hostname } from 'node:os'
 import { z } from 'zod'
 import type { ModelPrice } from '../lib/model-price.ts'
+import { ociRuntimes } from '../runtime/index.ts'
+import type { OciRuntimeName } from '../runtime/index.ts'
 import { Subnet } from '../runtime/network/index.ts'
 import { type GivenLimits, readLimits } from './limits.ts'
 import { modelPattern, readModels, readPrices } from './models.ts'
@@ -59,7 +61,7 @@ export const environment = z.object({
       .transform((value, context) => readTrustProxy(value) ?? refuse(context, trustProxyRule)),
   ),
   DATABASE_URL: z.preprocess(flagless, z.url({ protocol: /^postgres(ql)?$/ }).optional()),
-  ATOLL_RUNTIME: z.preprocess(flagless, z.enum(['runc']).default('runc')),
+  ATOLL_RUNTIME: z.preprocess(flagless, z.enum(Object.keys(ociRuntimes) as OciRuntimeName[]).default('runc')),
   ATOLL_REGION: z.preprocess(
     flagless,
     z
@@ -121,7 +123,7 @@ export interface Config {
   /** All peers, none, or addresses and CIDR blocks. */
   trustProxy: boolean | string[]
   databaseUrl?: string
-  runtime: 'runc'
+  runtime: OciRuntimeName
   region: string
   subnet: string
   /** No rules are added to firewalls of the host. */

@@ -4,7 +4,13 @@
  * is started with.
  */
 import { isServiceError, ServiceError } from '../errors.ts'
-import { OfflineQuarantine, quarantinedIn, quarantineReasons, type QuarantineItem } from '../runtime/index.ts'
+import {
+  ociRuntimes,
+  OfflineQuarantine,
+  quarantinedIn,
+  quarantineReasons,
+  type QuarantineItem,
+} from '../runtime/index.ts'
 import { readmitCheckpoint, readmitSandbox } from '../sandbox/index.ts'
 import type { Store } from '../store/index.ts'
 import { type Config, ConfigError, readConfig } from './config.ts'
@@ -57,9 +63,10 @@ function list(items: readonly QuarantineItem[], { dataDir, quarantineKeptMs }: C
 
 async function change(config: Config, command: string, id: string): Promise<void> {
   const { dataDir, imageDir, subnet } = config
+  const runtime = ociRuntimes[config.runtime]
   await using held = new AsyncDisposableStack()
   held.use(await lockStopped(dataDir))
-  const quarantine = held.use(await OfflineQuarantine.open({ dataDir, imageDir, subnet }))
+  const quarantine = held.use(await OfflineQuarantine.open({ runtime, dataDir, imageDir, subnet }))
   const chosen = quarantine.items.filter((item) => id === all || item.id === id)
   if (chosen.length === 0) throw new ServiceError('not_found', `nothing with the id ${id} is in quarantine`)
   if (command === 'remove') {

@@ -1,19 +1,29 @@
 import type { Attachment, AttachmentEvent } from '../sandbox/index.ts'
 import type { Log } from '../lib/log.ts'
-import type { AgentCodec, AgentCommand, AgentLineSplitter, AgentOutput } from './agent-codec.ts'
+import {
+  type AgentCommandInput,
+  type AgentEvent,
+  agentLineBytesMax,
+  encodeAgentLine,
+  parseAgentEvent,
+} from '../protocol/agent.ts'
+import { LineSplitter } from '../protocol/line-splitter.ts'
 
 /** Attachment events dealt with in one commit. */
 const batchEventsMax = 256
 /** Of what the agent process last wrote to its standard error, in characters, for the log. */
 const stderrTailLength = 2000
 
+/** One line of the agent. Invalid lines count against its bounds; the first of an attachment is reported as an `error`. */
+export type AgentOutput = AgentEvent | { type: 'invalid' }
+
 export interface AgentConnectionHandlers {
   /**
-   * Commits what the agent said together with the offset from which the log is to be read after a crash. Only then is the output
-   * acknowledged, so that none is lost; the offset is part of the commit, so that none is taken twice.
+   * Commits what the agent said together with the offset from which the log is read after a crash. The output is acknowledged
+   * only then, so that none is lost; the offset is part of the commit, so that none is taken twice.
    */
   take(output: AgentOutput[], offset: number): Promise<void>
-  /** All output that was waiting has been taken: from now on the state of the turn is the agent's own. */
+  /** All output that was waiting is taken: from now on the state of the turn is the agent's own. */
   live(): Promise<void>
 }
 
@@ -28,16 +38,10 @@ export type ConnectionEnd = { type: 'exited'; exitCode: number; stderr: string }
  * input must not keep its output from being taken.
  */
 export class AgentConnection {
-  /** The last message sent through this attachment; the one before may have been lost with its attachment. */
-  sentMessageId: string | undefined
-  /** The message whose turn was asked to end through this attachment. */
-  interruptedMessageId: string | undefined
-  configureSent = false
   readonly #attachment: Attachment
-  readonly #codec: AgentCodec
   readonly #handlers: AgentConnectionHandlers
   readonly #log: Log
-  readonly #splitter: AgentLineSplitter
+  readonly #splitter = new LineSplitter()
   readonly #decoder = new TextDecoder()
   #isLive = false
   #closed = false
@@ -50,22 +54,15 @@ export class AgentConnection {
   #prefix = '\n'
   #writes: Promise<void> = Promise.resolve()
 
-  constructor(
-    attachment: Attachment,
-    offset: number,
-    handlers: AgentConnectionHandlers,
-    { codec, log }: { codec: AgentCodec; log: Log },
-  ) {
+  constructor(attachment: Attachment, offset: number, handlers: AgentConnectionHandlers, { log }: { log: Log }) {
     this.#attachment = attachment
     this.#offset = offset
     this.#handlers = handlers
-    this.#codec = codec
     this.#log = log
-    this.#splitter = codec.splitter()
   }
 
-  get isLive(): boolean {
-    return this.#isLive && !this.#closed
+  get isOpen(): boolean {
+    return !this.#closed
   }
 
   /** Reads until the process or the attachment ends. Throws what a handler throws. */
@@ -88,14 +85,18 @@ export class AgentConnection {
     }
   }
 
-  /** Writes a command behind those before it. A failure ends the connection; whoever connects next sends again. */
-  send(command: AgentCommand): void {
-    if (this.#closed) return
-    const line = Buffer.from(this.#prefix + this.#codec.encode(command))
-    this.#prefix = ''
+  /**
+   * Writes a command after the commands before it; `read` gets its text first. A failure ends the connection, and the next one
+   * sends the command again.
+   */
+  send(read: () => Promise<AgentCommandInput | undefined>): void {
     this.#writes = this.#writes.then(async () => {
       if (this.#closed) return
       try {
+        const command = await read()
+        if (command === undefined) return
+        const line = Buffer.from(this.#prefix + encodeAgentLine(command))
+        this.#prefix = ''
         await this.#attachment.write(line)
       } catch (error) {
         this.#log.debug({ err: error }, 'a command did not reach the agent')
@@ -104,7 +105,7 @@ export class AgentConnection {
     })
   }
 
-  /** Runs `done` once the sandbox has taken all that was sent so far; never, when the connection ends first. */
+  /** Runs `done` once the sandbox has taken all commands sent so far; never, when the connection ends first. */
   afterSent(done: () => void): void {
     this.#writes = this.#writes.then(() => {
       if (!this.#closed) done()
@@ -133,7 +134,7 @@ export class AgentConnection {
   #takeStdout(data: Buffer, offset: number, output: AgentOutput[]): void {
     const lines = this.#splitter.push(data, offset)
     for (const line of lines) {
-      const parsed = line.type === 'line' ? this.#codec.parse(line.text) : { ok: false as const, reason: 'too long' }
+      const parsed = line.type === 'line' ? parseAgentEvent(line.text) : { ok: false as const, reason: 'too long' }
       output.push(parsed.ok ? parsed.value : this.#invalid(parsed.reason))
     }
     const lastNewline = data.lastIndexOf(10)
@@ -144,7 +145,7 @@ export class AgentConnection {
       this.#pendingBytes += data.length
     }
     // The splitter has dropped a line beyond the bound: the process must be able to go on writing it.
-    if (this.#pendingBytes === 0 || this.#pendingBytes > this.#codec.lineBytesMax) this.#offset = offset + data.length
+    if (this.#pendingBytes === 0 || this.#pendingBytes > agentLineBytesMax) this.#offset = offset + data.length
   }
 
   #invalid(reason: string): AgentOutput {
@@ -196,7 +197,7 @@ async function* batches(attachment: Attachment, log: Log): AsyncGenerator<Attach
   }
 }
 
-/** The events of an attachment; one that breaks just ends, since whoever reads it attaches again. */
+/** The events of an attachment. A broken one just ends, since the caller attaches again. */
 async function* arrivals(attachment: Attachment, log: Log): AsyncGenerator<AttachmentEvent, void> {
   try {
     yield* attachment

@@ -1,9 +1,12 @@
 import { constants } from 'node:os'
+import { randomBytes } from 'node:crypto'
 import { Readable } from 'node:stream'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { isServiceError, ServiceError } from '../errors.ts'
+import { defined } from '../lib/defined.ts'
+import { sha256 } from '../lib/secret.ts'
+import { type AgentCommandInput, agentEnvironment, agentLineBytesMax } from '../protocol/agent.ts'
 import type { CreateSandbox, Sandbox, SandboxService } from '../sandbox/index.ts'
-import type { AgentCodec, ConfigureAgent } from './agent-codec.ts'
 import { defaultAgentCommand, type SessionConfig, skillsDir } from './config.ts'
 import { splitModel } from './input.ts'
 import type { Session } from './session.ts'
@@ -66,22 +69,21 @@ export async function writeSkills(
   }
 }
 
-/** Starts the agent's program under the id and with the token of `Draft.beginAgent`. */
+/** Starts the agent's program under this id, with this token for the model gateway. */
 export async function startAgent(
-  deps: { sandboxes: SandboxService; codec: AgentCodec; config: SessionConfig },
+  deps: { sandboxes: SandboxService; config: SessionConfig },
   session: Session,
   agent: { processId: string; token: string },
 ): Promise<void> {
   const [cmd, ...args] = deps.config.agentCommand ?? defaultAgentCommand
-  const { environment, lineBytesMax } = deps.codec
   await deps.sandboxes.exec.start(session.orgId, session.sandboxId, {
     id: agent.processId,
     internal: true,
     keep: 'lossless',
-    keepBytes: lineBytesMax + agentKeepSlackBytes,
+    keepBytes: agentLineBytesMax + agentKeepSlackBytes,
     cmd,
     args: [...args, session.agentConfig.harness],
-    envs: { [environment.gatewayUrl]: deps.config.gatewayUrl, [environment.gatewayToken]: agent.token },
+    envs: { [agentEnvironment.gatewayUrl]: deps.config.gatewayUrl, [agentEnvironment.gatewayToken]: agent.token },
     timeoutSeconds: 0,
   })
 }
@@ -90,7 +92,7 @@ export function configureCommand(
   session: Session,
   { systemPrompt, skillPaths }: Instructions,
   config: SessionConfig,
-): ConfigureAgent {
+): Extract<AgentCommandInput, { type: 'configure' }> {
   const { harness, model, cwd, allowedTools, maxTurns } = session.agentConfig
   const skillFiles = skillPaths.filter((path) => path.endsWith('/SKILL.md') && !path.startsWith(`${skillsDir}/`))
   const price = config.prices?.get(model)
@@ -100,11 +102,8 @@ export function configureCommand(
     harness,
     model: splitModel(model) ?? { provider: model, id: model },
     cwd,
-    ...(systemPrompt === undefined ? {} : { systemPrompt }),
-    ...(allowedTools === undefined ? {} : { allowedTools }),
-    ...(maxTurns === undefined ? {} : { maxTurns }),
-    ...(price === undefined ? {} : { price }),
-    ...(skillFiles.length === 0 ? {} : { skillFiles }),
+    ...defined({ systemPrompt, allowedTools, maxTurns, price }),
+    ...defined({ skillFiles: skillFiles.length === 0 ? undefined : skillFiles }),
   }
 }
 
@@ -134,4 +133,26 @@ export async function findSandbox(
     if (isServiceError(error, 'not_found')) return undefined
     throw error
   }
+}
+
+/** A repeat is harmless. */
+export async function deleteSandbox(
+  sandboxes: SandboxService,
+  session: { orgId: string; sandboxId: string },
+): Promise<void> {
+  try {
+    await sandboxes.delete(session.orgId, session.sandboxId)
+  } catch (error) {
+    if (!isServiceError(error, 'not_found')) throw error
+  }
+}
+
+/** For the model gateway. The store has only its hash. */
+export function newGatewayToken(): string {
+  return randomBytes(32).toString('base64url')
+}
+
+/** The hash of a token that nobody has: before an agent runs, and after the session has ended. */
+export function unusedTokenHash(): string {
+  return sha256(newGatewayToken())
 }

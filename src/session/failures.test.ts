@@ -202,8 +202,7 @@ test('an agent that dies between result and turn_complete leaves a complete turn
   const service = world.serve()
   world.sandboxes.script = {
     turn: (agent) => {
-      const result = { subtype: 'success', result: 'ok', num_turns: 1, duration_ms: 1, usage: {}, session_id: 's' }
-      agent.emit({ type: 'result', ...result })
+      agent.result()
       agent.process.exit(1)
     },
   }

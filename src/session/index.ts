@@ -4,7 +4,6 @@
  */
 export { AccessTokens } from './access-token.ts'
 export type * from './access-token.ts'
-export type * from './agent-codec.ts'
 export * from './api.ts'
 export * from './config.ts'
 export { sessionCostUsd } from './cost.ts'

@@ -111,8 +111,7 @@ test('an agent that ignores everything and never stops talking is killed, howeve
 
 test('an agent that says its result and never ends the turn can be interrupted', async () => {
   const service = world.serve({ timings })
-  const result = { type: 'result', subtype: 'success', result: 'ok', num_turns: 1, duration_ms: 1, session_id: 's' }
-  world.sandboxes.script = { turn: (agent) => agent.emit(result), interrupt: () => false }
+  world.sandboxes.script = { turn: (agent) => agent.result(), interrupt: () => false }
   const { session } = await service.create(orgId, simple)
   await world.eventually('the result', async () => assert.ok((await world.types(session.id)).includes('result')))
   await service.interrupt(orgId, session.id, 'u1')

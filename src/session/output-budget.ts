@@ -1,5 +1,6 @@
 import type { SessionLimits } from './config.ts'
-import type { Progress } from './draft.ts'
+import type { Artifact } from './session.ts'
+import type { SessionState } from './state.ts'
 
 /** What ran out: the turn's share, the share outside of turns, or the session's as a whole. */
 export type Overdraft = 'turn' | 'idle' | 'session'
@@ -25,26 +26,29 @@ export type OutputLimits = Pick<
 >
 
 export const outputLimitCode = 'output_limit'
+const artifactsMax = 200
+/** Of all paths and summaries, in characters: a commit writes all of them, of which each can be three bytes. */
+const artifactCharactersMax = 40 * 1024
 
 /** Bytes of the JSON text, which is what a store keeps. */
 export function weightOf(data: object): number {
   return Buffer.byteLength(JSON.stringify(data))
 }
 
-/** The progress with one more line of the agent counted, whether it is kept or not. */
-export function counted(progress: Progress, line: { type: string }, bytes: number): Progress {
-  const { turn, idle } = progress
+/** The state with one more line of the agent counted, whether it is kept or not. */
+export function counted(state: SessionState, line: { type: string }, bytes: number): SessionState {
+  const { turn, idle } = state
   if (turn) {
     const output = { lines: turn.output.lines + 1, bytes: turn.output.bytes + bytes }
-    return { ...progress, turn: { ...turn, output } }
+    return { ...state, turn: { ...turn, output } }
   }
   const errors = idle.errors + (line.type === 'error' ? 1 : 0)
-  return { ...progress, idle: { ...idle, lines: idle.lines + 1, errors } }
+  return { ...state, idle: { ...idle, lines: idle.lines + 1, errors } }
 }
 
 /** Which limit a line of `bytes` that has been counted goes beyond. The disk of the server is everybody's. */
-export function overdraft(progress: Progress, limits: OutputLimits, bytes: number): Overdraft | undefined {
-  const { turn, idle, streamBytes } = progress
+export function overdraft(state: SessionState, limits: OutputLimits, bytes: number): Overdraft | undefined {
+  const { turn, idle, streamBytes } = state
   if (streamBytes + bytes > limits.streamBytesMax) return 'session'
   if (turn) {
     const { output } = turn
@@ -57,4 +61,15 @@ export function overdraftText(over: Overdraft): string {
   if (over === 'session') return 'The session has said as much as a session may; its sandbox still has the files.'
   if (over === 'turn') return 'The agent said more than it may in one turn; its process was killed.'
   return 'The agent said more than it may outside of a turn; its process was killed.'
+}
+
+/** Newest first, one entry a path; the oldest give way. */
+export function withArtifact(artifacts: readonly Artifact[], artifact: Artifact): Artifact[] {
+  const all = [artifact, ...artifacts.filter(({ path }) => path !== artifact.path)].slice(0, artifactsMax)
+  let characters = 0
+  const beyond = all.findIndex(({ path, summary }) => {
+    characters += path.length + summary.length
+    return characters > artifactCharactersMax
+  })
+  return beyond < 0 ? all : all.slice(0, beyond)
 }

@@ -1,61 +1,115 @@
 import type { SandboxService } from '../sandbox/index.ts'
 import { previewPort, type SessionTimings } from './config.ts'
 import { withTimeout } from '../lib/async/timeout.ts'
-import type { Ledger } from './ledger.ts'
-import { PreviewWatch } from './preview-watch.ts'
 import { detectFramework, inspectionMs } from './project.ts'
+import type { Input } from './reducer.ts'
+import type { SessionState } from './state.ts'
 
-/** What an agent makes in its sandbox, as far as clients are told: what it is built with, and when its preview answers. */
+/** Looks after each call of `watch`; the last `slowLooks` are further apart: one minute in all at one look a second. */
+const looksMax = 20
+const slowLooks = 10
+const slowFactor = 5
+
+interface ProjectSource {
+  sandboxes: SandboxService
+  timings: SessionTimings
+  read(): Promise<SessionState>
+  apply(input: Input): Promise<void>
+}
+
+/** Finds out what an agent makes in its sandbox: with which framework, and when its preview answers. */
 export class ProjectWatch {
-  readonly #sandboxes: SandboxService
-  readonly #ledger: Ledger
-  readonly #orgId: string
-  readonly #preview: PreviewWatch
+  readonly #source: ProjectSource
+  readonly preview: PreviewWatch
 
-  constructor(deps: { sandboxes: SandboxService; timings: SessionTimings }, ledger: Ledger, orgId: string) {
-    this.#sandboxes = deps.sandboxes
-    this.#ledger = ledger
-    this.#orgId = orgId
-    this.#preview = new PreviewWatch(deps.timings.previewPollMs, () => this.#lookForPreview())
+  constructor(source: ProjectSource) {
+    this.#source = source
+    this.preview = new PreviewWatch(source.timings.previewPollMs, () => this.#lookForPreview())
   }
 
-  /** Looks for the preview for a while. */
-  watch(): void {
-    this.#preview.watch()
-  }
-
-  pause(): void {
-    this.#preview.pause()
-  }
-
-  stop(): void {
-    this.#preview.stop()
-  }
-
-  /** Looks at what a turn has left in the sandbox; what it is built with, if that is known in time. */
+  /** Looks at what a turn has left in the sandbox. The framework is undefined when the sandbox does not answer in time. */
   async inspect(): Promise<string | undefined> {
-    const [framework] = await Promise.all([this.#framework(), withTimeout(inspectionMs, this.#preview.lookNow())])
+    const { session } = await this.#source.read()
+    const { orgId, sandboxId, agentConfig } = session
+    const [framework] = await Promise.all([
+      detectFramework({ files: this.#source.sandboxes.files, orgId, sandboxId, cwd: agentConfig.cwd }),
+      withTimeout(inspectionMs, this.preview.lookNow()),
+    ])
     return framework
   }
 
-  async #framework(): Promise<string | undefined> {
-    const { session } = await this.#ledger.read()
-    const { sandboxId, agentConfig } = session
-    const { files } = this.#sandboxes
-    return await detectFramework({ files, orgId: this.#orgId, sandboxId, cwd: agentConfig.cwd })
+  /** Records that the preview answers, once. True when nothing is left to look for. */
+  async #lookForPreview(): Promise<boolean> {
+    const { session, previewReady } = await this.#source.read()
+    if (previewReady || session.status === 'ended') return true
+    const { orgId, sandboxId } = session
+    const ports = await this.#source.sandboxes.exec.ports(orgId, sandboxId)
+    if (!ports.includes(previewPort)) return false
+    await this.#source.apply({ type: 'preview_ready', sandboxId })
+    return (await this.#source.read()).previewReady
+  }
+}
+
+/**
+ * Looks whether the preview answers, for a while after each call of `watch`, until `look` says that this is settled. One look
+ * runs at a time.
+ */
+export class PreviewWatch {
+  readonly #pollMs: number
+  readonly #look: () => Promise<boolean>
+  #timer: NodeJS.Timeout | undefined
+  #looksLeft = 0
+  #settled = false
+  #stopped = false
+  #looking = false
+
+  constructor(pollMs: number, look: () => Promise<boolean>) {
+    this.#pollMs = pollMs
+    this.#look = look
   }
 
-  /** Records that the preview answers, once; true when that is done. */
-  async #lookForPreview(): Promise<boolean> {
-    const { session, previewReady } = await this.#ledger.read()
-    if (previewReady || session.status === 'ended') return true
-    const ports = await this.#sandboxes.exec.ports(this.#orgId, session.sandboxId)
-    if (!ports.includes(previewPort)) return false
-    return await this.#ledger.write((draft) => {
-      // It may have taken so long that the session has another one.
-      if (draft.progress.session.sandboxId !== session.sandboxId) return false
-      if (!draft.progress.previewReady) draft.note('preview_ready', 'info', 'The preview answers.')
-      return true
-    })
+  watch(): void {
+    if (this.#stopped) return
+    this.#looksLeft = looksMax
+    // The session may have another sandbox by now.
+    this.#settled = false
+    this.#timer ??= this.#arm()
+  }
+
+  /** A failure counts as a preview that does not answer yet. */
+  async lookNow(): Promise<void> {
+    if (this.#stopped || this.#settled || this.#looking) return
+    this.#looking = true
+    try {
+      this.#settled = await this.#look()
+    } catch {
+      // The next turn looks again.
+    } finally {
+      this.#looking = false
+    }
+  }
+
+  /** Until the next `watch`. */
+  pause(): void {
+    clearTimeout(this.#timer)
+    this.#timer = undefined
+    this.#looksLeft = 0
+  }
+
+  stop(): void {
+    this.#stopped = true
+    this.pause()
+  }
+
+  #arm(): NodeJS.Timeout {
+    const pauseMs = this.#looksLeft > slowLooks ? this.#pollMs : this.#pollMs * slowFactor
+    const timer = setTimeout(() => void this.#tick(), pauseMs)
+    return timer.unref()
+  }
+
+  async #tick(): Promise<void> {
+    await this.lookNow()
+    this.#looksLeft -= 1
+    this.#timer = this.#settled || this.#looksLeft <= 0 ? undefined : this.#arm()
   }
 }

@@ -82,7 +82,7 @@ test('the token of the gateway is in the agent alone, known by its hash, and dea
   const { session } = await service.create(orgId, simple)
   await world.until(session.id, 'idle')
   const { createHash } = await import('node:crypto')
-  const token = world.sandboxes.agent.process.envs['GATEWAY_TOKEN']!
+  const token = world.sandboxes.agent.process.envs['ATOLL_GATEWAY_TOKEN']!
   const hash = createHash('sha256').update(token).digest('hex')
   assert.equal((await world.store.meteredByGatewayToken(hash))?.id, session.id)
   assert.equal(JSON.stringify(await service.get(orgId, session.id)).includes(token), false)

@@ -11,7 +11,6 @@ import {
   type AccessUse,
   type SessionAccess,
 } from './access-token.ts'
-import type { AgentCodec } from './agent-codec.ts'
 import type {
   CreateSession,
   CreateToken,
@@ -26,29 +25,28 @@ import type {
 } from './api.ts'
 import { defaultSessionLimits, defaultSessionTimings, previewPort, type SessionConfig } from './config.ts'
 import { sessionCostUsd } from './cost.ts'
-import { unusedTokenHash } from './draft.ts'
+import { unusedTokenHash } from './boot.ts'
 import { exportRecords } from './export.ts'
 import { ForkCheckpoints } from './fork-checkpoints.ts'
 import { forkSession } from './fork.ts'
 import { readHistory } from './history.ts'
 import { withTimeout } from '../lib/async/timeout.ts'
 import { checkCreate, checkText } from './input.ts'
-import { demandQueued, hasEnded } from './ledger.ts'
-import { RetryQueues } from './retry-queues.ts'
-import { shortagePauseMs } from './shortage.ts'
+import { hasEnded } from './reducer.ts'
+import { assertQueued } from './repository.ts'
+import { RetryQueues, shortagePauseMs } from './shortage.ts'
 import type { Message, Session, SessionEvent } from './session.ts'
 import type { SessionHead, SessionPlace, SessionStore } from './store.ts'
 import { Searches } from './searches.ts'
-import { Starts } from './starts.ts'
+import { AgentStartLimiter } from './start-limiter.ts'
 import { SessionStreams } from './stream.ts'
 import { ViewMemory } from './view-memory.ts'
-import { SessionWorker } from './worker.ts'
+import { SessionRunner } from './runner.ts'
 
 export interface SessionDeps {
   store: SessionStore
   sandboxes: SandboxService
   bus: EventBus
-  codec: AgentCodec
   config: SessionConfig
   /** Signs tokens of sessions; the same after a restart. */
   signingSecret: string
@@ -80,16 +78,16 @@ class Sessions implements RunningSessionService {
   readonly #deps: SessionDeps
   readonly #limits
   readonly #timings
-  readonly #workers = new Map<string, SessionWorker>()
+  readonly #workers = new Map<string, SessionRunner>()
   /** Sandbox → session, for what the bus tells. */
-  readonly #bySandbox = new Map<string, string>()
+  readonly #bySandbox = new Map<string, SessionPlace>()
   readonly #tokens: AccessTokens
   readonly #closing = new AbortController()
   readonly #pages = new FairYield(pagesPerTick)
   readonly #streams: SessionStreams
   readonly #viewMemory: ViewMemory
   readonly #searches = new Searches()
-  readonly #starts: Starts
+  readonly #starts: AgentStartLimiter
   readonly #queues: RetryQueues
   readonly #forkCheckpoints: ForkCheckpoints
   readonly #unsubscribe: () => void
@@ -107,9 +105,9 @@ class Sessions implements RunningSessionService {
       pages: new FairYield(streamPagesPerTick),
     })
     this.#viewMemory = new ViewMemory(store, this.#limits.historyBytesMax)
-    this.#starts = new Starts({
+    this.#starts = new AgentStartLimiter({
       atOnce: this.#limits.agentStartsAtOnce,
-      turnMs: this.#timings.agentStartTurnMs,
+      permitMs: this.#timings.agentStartTurnMs,
     })
     this.#queues = new RetryQueues(this.#timings.shortageAttemptMs, (failures, shortage) =>
       shortagePauseMs(failures, shortage, this.#timings),
@@ -121,7 +119,7 @@ class Sessions implements RunningSessionService {
   }
 
   async start(): Promise<void> {
-    for (const place of await this.#deps.store.sessionsIn('running')) this.#worker(place)
+    for (const place of await this.#deps.store.sessionsIn('running')) this.#worker(place).start()
     this.#forkCheckpoints.start(this.#timings.forkSweepMs)
   }
 
@@ -182,7 +180,7 @@ class Sessions implements RunningSessionService {
       createdAt: now,
     }
     await this.#deps.store.createSession(session, [message], event, { creation: options?.creation })
-    if (!this.#closing.signal.aborted) this.#worker(session)
+    if (!this.#closing.signal.aborted) this.#worker(session).start()
     return this.#view(session, [message], [event])
   }
 
@@ -225,11 +223,11 @@ class Sessions implements RunningSessionService {
     } catch (error) {
       // It has stopped driving the session, which is not over: another one goes on.
       if (this.#workers.get(sessionId) === worker) this.#workers.delete(sessionId)
-      if (!this.#closing.signal.aborted) this.#worker(session)
+      if (!this.#closing.signal.aborted) this.#worker(session).start()
       throw error
     }
     this.#workers.delete(sessionId)
-    for (const [sandboxId, id] of this.#bySandbox) if (id === sessionId) this.#bySandbox.delete(sandboxId)
+    for (const [sandboxId, { id }] of this.#bySandbox) if (id === sessionId) this.#bySandbox.delete(sandboxId)
   }
 
   async sendMessage(
@@ -262,7 +260,7 @@ class Sessions implements RunningSessionService {
     options?: ViewOptions,
   ): Promise<SessionView> {
     const session = await this.#owned(orgId, sessionId, userId)
-    await demandQueued(this.#deps.store, sessionId, messageId)
+    await assertQueued(this.#deps.store, sessionId, messageId)
     this.#demandOpen()
     await this.#worker(session).cancelMessage(messageId)
     return await this.get(orgId, sessionId, undefined, options)
@@ -278,7 +276,7 @@ class Sessions implements RunningSessionService {
     const fork = await this.#worker(session).whileIdle((source) =>
       forkSession({ store, forkCheckpoints, pages }, source, options?.creation),
     )
-    if (!this.#closing.signal.aborted) this.#worker(fork)
+    if (!this.#closing.signal.aborted) this.#worker(fork).start()
     return await this.get(orgId, fork.id, undefined, options)
   }
 
@@ -294,7 +292,7 @@ class Sessions implements RunningSessionService {
     if (checkpointId !== undefined) await this.#demandCheckpoint(orgId, checkpointId)
     this.#demandOpen()
     const sandboxId = newId('sb-')
-    this.#bySandbox.set(sandboxId, sessionId)
+    this.#bySandbox.set(sandboxId, { ...session, sandboxId })
     try {
       await this.#worker(session).restart(sandboxId, checkpointId, options?.creation)
     } catch (error) {
@@ -337,28 +335,30 @@ class Sessions implements RunningSessionService {
     if (madeId === undefined) return undefined
     const view = await this.get(orgId, sessionId ?? madeId, undefined, options)
     if (view.session.status === 'running' && !this.#closing.signal.aborted) {
-      this.#bySandbox.set(view.session.sandboxId, view.session.id)
+      this.#bySandbox.set(view.session.sandboxId, view.session)
       await this.#worker(view.session).goOn()
     }
     return view
   }
 
-  #worker(session: SessionPlace): SessionWorker {
+  #worker(session: SessionPlace): SessionRunner {
     const existing = this.#workers.get(session.id)
     if (existing) return existing
     const [limits, timings] = [this.#limits, this.#timings]
     const shared = { starts: this.#starts, queues: this.#queues }
-    const worker = new SessionWorker({ ...this.#deps, ...shared, limits, timings }, session)
+    const worker = new SessionRunner({ ...this.#deps, ...shared, limits, timings }, session, () => {
+      if (this.#workers.get(session.id) === worker) this.#workers.delete(session.id)
+    })
     this.#workers.set(session.id, worker)
-    this.#bySandbox.set(session.sandboxId, session.id)
-    worker.start()
+    this.#bySandbox.set(session.sandboxId, session)
     return worker
   }
 
   async #sandboxChanged(sandboxId: string, status: string, reason?: string): Promise<void> {
-    const worker = this.#workers.get(this.#bySandbox.get(sandboxId) ?? '')
+    const session = this.#bySandbox.get(sandboxId)
+    if (!session) return
     try {
-      await worker?.sandboxChanged(sandboxId, status, reason)
+      await this.#worker(session).sandboxChanged(sandboxId, status, reason)
     } catch (error) {
       // The worker meets the sandbox's state again at its next step.
       this.#deps.log.warn({ err: error, sandboxId }, 'a change of a sandbox was not recorded in its session')

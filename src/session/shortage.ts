@@ -1,127 +1,84 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { type ErrorCode, isServiceError, type ServiceError } from '../errors.ts'
 import { backOffMs } from '../lib/async/retry.ts'
-import type { SessionLimits, SessionTimings } from './config.ts'
-import type { Ledger } from './ledger.ts'
-import type { RetryMember, RetryQueues } from './retry-queues.ts'
-import type { Session } from './session.ts'
+import { Semaphore } from '../lib/async/semaphore.ts'
+import type { SessionTimings } from './config.ts'
 
 /** What passes by itself: a quota, a full machine, something that does not answer for the moment. */
 const passing = new Set<ErrorCode>(['rate_limited', 'no_capacity', 'unavailable'])
-/** Those that all sessions of an organisation meet alike, and for which they queue. */
-const shared = new Set<ErrorCode>(['rate_limited', 'no_capacity'])
 
 export function isShortage(error: unknown): error is ServiceError {
   return isServiceError(error) && passing.has(error.code)
 }
 
-interface ShortageDeps {
-  ledger: Ledger
+/** All sessions of an organisation meet this one alike, and queue for it. */
+export function isShared(code: ErrorCode): boolean {
+  return code === 'rate_limited' || code === 'no_capacity'
+}
+
+interface CapacityDeps {
   queues: RetryQueues
-  limits: SessionLimits
   timings: SessionTimings
   orgId: string
   /** Aborts when the session ends or the server leaves it. */
   signal: AbortSignal
 }
 
-/**
- * What a step of a session lacks for the moment. The wait is kept with the session, so that the next server goes on with it, and
- * ends at a deadline that is counted from its beginning:
- *
- *     (none) ──met──► waiting ──pause──► due ──met──► waiting …
- *                        due ──over──► (none)      due ──met, behind the deadline──► the step has failed
- */
-export class ShortageWait {
-  readonly #deps: ShortageDeps
+/** One session's pauses between attempts, and its place in the queue of its organisation. */
+export class CapacityWait {
+  readonly #deps: CapacityDeps
   #member: RetryMember | undefined
-  /** Of those that are this session's alone, in this wait: so two that take turns are not told more and more often either. */
-  #failures = 0
-  #pauseMs = 0
-  #isDue = false
-  #pausing: AbortController | undefined
+  #pause: AbortController | undefined
 
-  constructor(deps: ShortageDeps) {
+  constructor(deps: CapacityDeps) {
     this.#deps = deps
   }
 
-  /** The session waits, and it is not yet time to try again. */
-  isWaiting({ waitingFor }: Session): boolean {
-    return waitingFor !== undefined && !this.#isDue
+  /** Throws what other sessions of the organisation wait for, so that a session that has not tried yet queues behind them. */
+  assertFree(): void {
+    const shortage = this.#deps.queues.lacking(this.#deps.orgId)
+    if (shortage) throw shortage
   }
 
-  /** What other sessions of the organisation wait for already: who has not tried yet queues up behind them. */
-  get lacking(): ServiceError | undefined {
-    return this.#isDue ? undefined : this.#deps.queues.lacking(this.#deps.orgId)
-  }
-
-  /** Waits until the next attempt, or until the deadline, behind which there is one more. */
-  async pause({ waitingFor, waitingSince }: Session): Promise<void> {
-    const { queues, orgId, limits, signal } = this.#deps
-    const left = (waitingSince?.getTime() ?? 0) + limits.shortageWaitMs - Date.now()
-    const pausing = new AbortController()
-    this.#pausing = pausing
-    const deadline = setTimeout(() => pausing.abort(), Math.max(0, left))
+  /** Returns when the next attempt is due, at `until` at the latest. `error` is what the last attempt met, if it was ours. */
+  async pause(wait: {
+    isShared: boolean
+    error: ServiceError | undefined
+    failures: number
+    until: Date
+  }): Promise<void> {
+    const { queues, orgId, signal, timings } = this.#deps
+    const { error, failures } = wait
+    const pause = new AbortController()
+    this.#pause = pause
+    const deadline = setTimeout(() => pause.abort(), Math.max(0, wait.until.getTime() - Date.now()))
     deadline.unref()
-    const over = AbortSignal.any([signal, pausing.signal])
+    const over = AbortSignal.any([signal, pause.signal])
     try {
-      if (waitingFor !== undefined && shared.has(waitingFor)) {
+      if (wait.isShared) {
         this.#member ??= queues.join(orgId)
+        if (error) this.#member.failed(error)
         await this.#member.acquire(over)
       } else {
-        await sleep(this.#pauseMs, undefined, { signal: over })
+        this.leave(false)
+        await sleep(error ? shortagePauseMs(failures, error, timings) : 0, undefined, { signal: over })
       }
-    } catch (error) {
-      if (!over.aborted) throw error
+    } catch (failure) {
+      if (!over.aborted) throw failure
     } finally {
       clearTimeout(deadline)
-      this.#pausing = undefined
+      this.#pause = undefined
     }
-    this.#isDue = !signal.aborted
   }
 
-  /** Something has changed: the next attempt is made at once. */
-  cutShort(): void {
-    this.#pausing?.abort()
+  /** The next attempt is due now. */
+  endPause(): void {
+    this.#pause?.abort()
   }
 
-  /** Takes note of what a step met, and says whether it is to be tried again; `what` is the step in words. */
-  async met(error: unknown, what: string): Promise<boolean> {
-    if (!isShortage(error)) return false
-    const { ledger, limits, timings } = this.#deps
-    const { waitingSince, waitingFor } = (await ledger.read()).session
-    const until = new Date((waitingSince?.getTime() ?? Date.now()) + limits.shortageWaitMs)
-    if (until.getTime() <= Date.now()) return false
-    this.#isDue = false
-    if (shared.has(error.code)) {
-      this.#member ??= this.#deps.queues.join(this.#deps.orgId)
-      this.#member.failed(error)
-    } else {
-      this.leave()
-      this.#failures += 1
-      this.#pauseMs = shortagePauseMs(this.#failures, error, timings)
-    }
-    if (waitingFor !== error.code) {
-      const message = `${what} yet: ${error.message}. It is tried again until ${until.toISOString()}.`
-      await ledger.write((draft) => draft.wait(error.code, message))
-    }
-    return true
-  }
-
-  /** What was lacking is there, or needed no more (`succeeded` says which). */
-  async over(succeeded: boolean): Promise<void> {
-    this.leave(succeeded)
-    this.#failures = 0
-    const { ledger } = this.#deps
-    if ((await ledger.read()).session.waitingFor === undefined) return
-    await ledger.write((draft) => draft.waited())
-  }
-
-  /** For now; what the session waits for stays with it. */
-  leave(succeeded = false): void {
+  leave(succeeded: boolean): void {
     this.#member?.leave(succeeded)
     this.#member = undefined
-    this.#isDue = false
   }
 }
 
@@ -131,4 +88,119 @@ export function shortagePauseMs(failures: number, { details }: ServiceError, tim
   const named = typeof details['retryAfterSeconds'] === 'number' ? details['retryAfterSeconds'] * 1000 : 0
   const grown = backOffMs(failures, { firstMs: shortageFirstMs, maxMs: shortageMaxMs })
   return Math.max(named, grown) * (1 + Math.random() / 4)
+}
+
+type PauseMs = (failures: number, shortage: ServiceError) => number
+
+interface Queue {
+  readonly semaphore: Semaphore
+  members: number
+  /** In a row; the pause grows with them. */
+  failures: number
+  /** Nobody tries before, on the clock of `performance`. */
+  notBefore: number
+  /** What the last attempt met. */
+  shortage?: ServiceError
+}
+
+/**
+ * Sessions of one organisation that lack the same (a quota, room on the machine) try again one after another, and who failed queues up
+ * behind the others. So what comes free goes to those that wait, in turn, as fast as it can be taken; while nothing does, all
+ * of them together cost one attempt per pause.
+ */
+export class RetryQueues {
+  readonly #queues = new Map<string, Queue>()
+  readonly #pauseMs: PauseMs
+  readonly #attemptMs: number
+
+  /** An attempt that takes longer than `attemptMs` lets the next one begin beside it. */
+  constructor(attemptMs: number, pauseMs: PauseMs) {
+    this.#attemptMs = attemptMs
+    this.#pauseMs = pauseMs
+  }
+
+  /** What the sessions of this organisation wait for; undefined when none waits. */
+  lacking(orgId: string): ServiceError | undefined {
+    return this.#queues.get(orgId)?.shortage
+  }
+
+  join(orgId: string): RetryMember {
+    const queue = this.#queues.get(orgId) ?? {
+      semaphore: new Semaphore({ permits: 1 }),
+      members: 0,
+      failures: 0,
+      notBefore: 0,
+    }
+    this.#queues.set(orgId, queue)
+    queue.members += 1
+    const forget = () => {
+      queue.members -= 1
+      if (queue.members === 0) this.#queues.delete(orgId)
+    }
+    return new RetryMember(queue, { pauseMs: this.#pauseMs, attemptMs: this.#attemptMs, forget })
+  }
+}
+
+interface Rules {
+  pauseMs: PauseMs
+  attemptMs: number
+  forget: () => void
+}
+
+/** One session among them: waiting ──acquire──► trying ──failed──► waiting        any ──leave──► gone */
+export class RetryMember {
+  readonly #queue: Queue
+  readonly #rules: Rules
+  #release: (() => void) | undefined
+  #timer: NodeJS.Timeout | undefined
+  #isTrying = false
+  #hasLeft = false
+
+  constructor(queue: Queue, rules: Rules) {
+    this.#queue = queue
+    this.#rules = rules
+  }
+
+  /** Waits until it is this session's turn to try. Throws the signal's reason when that aborts. */
+  async acquire(signal: AbortSignal): Promise<void> {
+    const release = await this.#queue.semaphore.acquire({ signal })
+    try {
+      const pause = this.#queue.notBefore - performance.now()
+      if (pause > 0) await sleep(Math.ceil(pause), undefined, { signal })
+    } catch (error) {
+      release()
+      throw error
+    }
+    this.#release = release
+    this.#isTrying = true
+    this.#timer = setTimeout(release, this.#rules.attemptMs)
+    this.#timer.unref()
+  }
+
+  /** The attempt met this; or, before any attempt of its own, this session knows of it from the others. */
+  failed(shortage: ServiceError): void {
+    const queue = this.#queue
+    if (this.#isTrying || queue.shortage === undefined) {
+      queue.shortage = shortage
+      queue.failures += 1
+      queue.notBefore = performance.now() + this.#rules.pauseMs(queue.failures, shortage)
+    }
+    this.#end()
+  }
+
+  /** It needs nothing any more. After a success the next one tries at once. */
+  leave(succeeded: boolean): void {
+    if (this.#hasLeft) return
+    this.#hasLeft = true
+    if (succeeded && this.#isTrying) Object.assign(this.#queue, { failures: 0, notBefore: 0 })
+    this.#end()
+    this.#rules.forget()
+  }
+
+  #end(): void {
+    clearTimeout(this.#timer)
+    this.#isTrying = false
+    this.#release?.()
+    this.#release = undefined
+  }
 }

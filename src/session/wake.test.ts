@@ -1,4 +1,4 @@
-/** Messages and sandboxes that fall asleep: no wish to wake is lost between the look and the wait. */
+/** Messages to sandboxes that hibernate at the same moment: no wake-up is lost. */
 import assert from 'node:assert/strict'
 import { afterEach, beforeEach, test } from 'node:test'
 import type { SandboxService } from '../sandbox/index.ts'
@@ -76,10 +76,30 @@ test('a turn of a later message that is hibernated by hand stays asleep until so
   await world.eventually('the event', async () => {
     assert.equal((await world.eventTypes(session.id)).at(-1), 'sandbox_hibernated')
   })
-  for (let tick = 0; tick < 50; tick++) await new Promise((resolve) => setImmediate(resolve))
+  await ticks()
   assert.equal(world.sandboxes.machine(session.sandboxId).sandbox.status, 'hibernated')
   world.sandboxes.set(session.sandboxId, 'running')
   const [, second] = (await world.store.messages(session.id)).filter(({ role }) => role === 'user')
   agent.emit({ type: 'turn_complete', message_id: second!.id, session_id: 'agent-1' })
   await dealtWith(session.id)
 })
+
+test('message: one that comes while its session is forked wakes the sandbox that hibernates before the fork is made', async () => {
+  const service = world.serve()
+  const { session } = await service.create(orgId, simple)
+  await world.until(session.id, 'idle')
+  world.sandboxes.beforeCheckpoint = async () => {
+    await service.sendMessage(orgId, session.id, { message: 'b', userId: 'u1' })
+    await ticks()
+    world.sandboxes.set(session.sandboxId, 'hibernated')
+    await world.eventually('the event', async () => {
+      assert.ok((await world.eventTypes(session.id)).includes('sandbox_hibernated'))
+    })
+  }
+  await service.fork(orgId, session.id, 'u1')
+  await dealtWith(session.id)
+})
+
+async function ticks(): Promise<void> {
+  for (let tick = 0; tick < 50; tick++) await new Promise((resolve) => setImmediate(resolve))
+}

@@ -21,15 +21,16 @@ import { networkInterfaces, tmpdir } from 'node:os'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { promisify } from 'node:util'
 import { createGuest } from '../../src/runtime/guest-client/index.ts'
-import { createRuncDriver, quarantinedIn } from '../../src/runtime/index.ts'
-import type { RuncDriverOptions } from '../../src/runtime/runc/parts.ts'
+import { createOciDriver, ociRuntimes, quarantinedIn } from '../../src/runtime/index.ts'
+import type { OciDriverOptions } from '../../src/runtime/host/context.ts'
 import type { RuntimeDriver } from '../../src/sandbox/ports/runtime-driver.ts'
-import { Cgroups } from '../../src/runtime/runc/cgroup.ts'
-import { HostNames } from '../../src/runtime/runc/names.ts'
-import { recordedIds } from '../../src/runtime/runc/records.ts'
-import type { SavedMemory } from '../../src/runtime/runc/records.ts'
-import { hostTool } from '../../src/runtime/runc/testing/host-tool.ts'
-import { connectionsClosed } from '../../src/runtime/runc/unconnected.ts'
+import type { CreateOciRuntime } from '../../src/runtime/oci/oci-runtime.ts'
+import { Cgroups } from '../../src/runtime/host/cgroups.ts'
+import { HostNames } from '../../src/runtime/host/names.ts'
+import { recordedIds } from '../../src/runtime/host/records.ts'
+import type { SavedMemory } from '../../src/runtime/host/records.ts'
+import { hostTool } from '../../src/runtime/host/testing/host-tool.ts'
+import { connectionsClosed } from '../../src/runtime/criu/dump.ts'
 import { imageDir } from '../support/images.ts'
 import { slowness } from './driver-shell.ts'
 import type { DriverFixture } from './driver.ts'
@@ -40,12 +41,12 @@ const fillStepBytesMin = 64 * 1024 ** 2
 const poolBytes = 4 * 1024 ** 3
 const draftWaitMs = 2_000
 /** Sooner than in earnest, so that tests see it, and all the more for those that load a sandbox or freeze it. */
-const guestPatience = {
+const livenessTimes = {
   intervalMs: 1_000,
   answerMs: 5_000 * slowness,
   pauseMs: 500,
   silenceMs: 15_000 * slowness,
-  questionsMin: 3,
+  probesMin: 3,
 }
 /** First id that may belong to a sandbox. */
 const sandboxIdMin = 1_000_000_000
@@ -53,7 +54,7 @@ const sandboxIdMin = 1_000_000_000
 export const runcSubnet = '10.231.0.0/20'
 
 export interface RuncFixture extends DriverFixture {
-  makeDriver(more?: Pick<RuncDriverOptions, 'mayQuarantineMany' | 'log'>): RuntimeDriver
+  makeDriver(more?: Pick<OciDriverOptions, 'mayQuarantineMany' | 'log'>): RuntimeDriver
   names: HostNames
   pidOf(sandboxId: string): Promise<number>
   /** The processes in the control group of a sandbox, by their numbers on the host. */
@@ -61,6 +62,7 @@ export interface RuncFixture extends DriverFixture {
 }
 
 interface RuncFixtureOptions {
+  runtime: CreateOciRuntime
   subnet: string
   imageDir: string
   /** The driver's; absent for its default. */
@@ -70,9 +72,10 @@ interface RuncFixtureOptions {
 export async function makeRuncFixture(given: Partial<RuncFixtureOptions> = {}): Promise<RuncFixture> {
   const dataDir = realpathSync(mkdtempSync(`${tmpdir()}/atoll-driver-`))
   const names = new HostNames(dataDir)
-  const options = { imageDir, subnet: runcSubnet, ...given, dataDir }
+  const options = { imageDir, subnet: runcSubnet, runtime: ociRuntimes.runc, ...given, dataDir }
+  const runtime = options.runtime({ runDir: names.runDir, dataDir, hostd: hostTool })
   const makeDriver: RuncFixture['makeDriver'] = (more) =>
-    createRuncDriver({ ...options, ...more, diskPoolBytes: poolBytes, guestPatience })
+    createOciDriver({ ...options, ...more, diskPoolBytes: poolBytes, livenessTimes })
   const tcp = createServer((connection) => connection.destroy())
   const hostSocket = { path: `${dataDir}/host.sock`, connections: 0 }
   const unix = createServer((connection) => {
@@ -83,10 +86,8 @@ export async function makeRuncFixture(given: Partial<RuncFixtureOptions> = {}): 
   await listen(unix, { path: hostSocket.path })
   const { port } = tcp.address() as AddressInfo
   const pidOf = async (sandboxId: string) => {
-    const state = JSON.parse(await readFile(`${names.runcRoot}/${sandboxId}/state.json`, 'utf8')) as {
-      init_process_pid: number
-    }
-    return state.init_process_pid
+    const init = await runtime.state(sandboxId)
+    return init?.pid ?? assert.fail(`${sandboxId} was never started`)
   }
   return {
     names,

@@ -10,7 +10,7 @@ import { after, before, describe, test } from 'node:test'
 import { promisify } from 'node:util'
 import { isServiceError } from '../../src/errors.ts'
 import { createGuest } from '../../src/runtime/guest-client/index.ts'
-import { createRuncDriver } from '../../src/runtime/index.ts'
+import { createOciDriver, ociRuntimes } from '../../src/runtime/index.ts'
 import type { RuntimeDriver } from '../../src/sandbox/ports/runtime-driver.ts'
 import type { Guest } from '../../src/sandbox/ports/guest.ts'
 import { imageDir } from '../support/images.ts'
@@ -127,7 +127,7 @@ for _ in range(5000):
     await succeed(guest(id), 'echo kept > /root/file')
     await driver.hibernate(id)
     // Where runc has it for CRIU.
-    const left = `${fixture.names.runcRoot}/${id}/criu-root`
+    const left = `${fixture.names.runDir}/runc/${id}/criu-root`
     await mkdir(left, { recursive: true })
     await runFile('mount', ['--bind', `${fixture.names.poolDir}/sandboxes/${id}`, left])
     await driver.wake(specOf(id))
@@ -281,7 +281,7 @@ for _ in range(5000):
     const { dataDir } = fixture.names
     const options = { dataDir, imageDir: images, subnet: runcSubnet }
     await driver.close()
-    const own = createRuncDriver(options)
+    const own = createOciDriver({ runtime: ociRuntimes.runc, ...options })
     await own.open(await knowing(fixture))
     const id = freshId('sb')
     await own.create(specOf(id))
@@ -313,7 +313,12 @@ for _ in range(5000):
     await driver.create(specOf(id))
     await guest(id).spawn({ id: 'counter', argv: ['/bin/sleep', '1000'], envs: {} })
     await driver.close()
-    const broken = createRuncDriver({ dataDir: fixture.names.dataDir, imageDir: '/no-such-folder', subnet: runcSubnet })
+    const broken = createOciDriver({
+      runtime: ociRuntimes.runc,
+      dataDir: fixture.names.dataDir,
+      imageDir: '/no-such-folder',
+      subnet: runcSubnet,
+    })
     const known = await knowing(fixture, { sandboxIds: [id] })
     await assert.rejects(
       broken.open(known),

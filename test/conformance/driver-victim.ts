@@ -1,7 +1,7 @@
 /** A server that does nothing but create, checkpoint, fork, hibernate and remove sandboxes, to be killed in the middle of it. */
 import { randomUUID } from 'node:crypto'
-import { createRuncDriver } from '../../src/runtime/index.ts'
-import { recordedIds } from '../../src/runtime/runc/records.ts'
+import { createOciDriver, ociRuntimes } from '../../src/runtime/index.ts'
+import { recordedIds } from '../../src/runtime/host/records.ts'
 import type { CheckpointKind } from '../../src/sandbox/ports/runtime-driver.ts'
 
 const { sandboxIds, cycled, ...options } = JSON.parse(process.argv[2] ?? '{}') as {
@@ -13,7 +13,7 @@ const { sandboxIds, cycled, ...options } = JSON.parse(process.argv[2] ?? '{}') a
   /** Instead, this one is saved and brought back again and again. */
   cycled?: string
 }
-const driver = createRuncDriver(options)
+const driver = createOciDriver({ runtime: ociRuntimes.runc, ...options })
 const abandoned = {
   sandboxIds: (await recordedIds(`${options.dataDir}/sandboxes`)).filter((id) => !sandboxIds.includes(id)),
   checkpointIds: await recordedIds(`${options.dataDir}/checkpoints`),

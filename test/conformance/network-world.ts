@@ -8,7 +8,7 @@ import { join } from 'node:path'
 import { createInterface, type Interface } from 'node:readline'
 import { promisify } from 'node:util'
 import { Network, Subnet } from '../../src/runtime/network/index.ts'
-import { hostTool } from '../../src/runtime/runc/testing/host-tool.ts'
+import { hostTool } from '../../src/runtime/host/testing/host-tool.ts'
 
 export const run = promisify(execFile)
 

@@ -7,7 +7,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, afterEach, before, describe, test } from 'node:test'
 import { promisify } from 'node:util'
-import { createRuncDriver } from '../../src/runtime/index.ts'
+import { createOciDriver, ociRuntimes } from '../../src/runtime/index.ts'
 import type { RuntimeDriver } from '../../src/sandbox/ports/runtime-driver.ts'
 import type { Guest } from '../../src/sandbox/ports/guest.ts'
 import { imageDir } from '../support/images.ts'
@@ -221,7 +221,7 @@ setInterval(() => undefined, 1000)`
       return blocks * bsize
     }
     const bytes = (await stat(file)).size + gibibyte
-    driver = createRuncDriver({ dataDir, imageDir, subnet, diskPoolBytes: bytes })
+    driver = createOciDriver({ runtime: ociRuntimes.runc, dataDir, imageDir, subnet, diskPoolBytes: bytes })
     await driver.open(await knowing(fixture, { sandboxIds: [id] }))
     assert.equal(await devices(), device)
     assert.equal(await sizeBytes(), bytes)

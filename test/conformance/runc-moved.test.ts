@@ -8,7 +8,7 @@ import { after, before, describe, test } from 'node:test'
 import { promisify } from 'node:util'
 import { isServiceError } from '../../src/errors.ts'
 import { createGuest } from '../../src/runtime/guest-client/index.ts'
-import { createRuncDriver } from '../../src/runtime/index.ts'
+import { createOciDriver, ociRuntimes } from '../../src/runtime/index.ts'
 import type { RuntimeDriver } from '../../src/sandbox/ports/runtime-driver.ts'
 import { imageDir } from '../support/images.ts'
 import { freshId, python, specOf, succeed } from './driver-shell.ts'
@@ -55,7 +55,7 @@ describe('a data directory that is moved', () => {
   const guest = (id: string) => createGuest((signal) => driver.dial(id, signal))
   const open = async (name: string, { images, subnet, isNew }: { images: string; subnet: string; isNew?: boolean }) => {
     const options = { dataDir: `${root}/${name}`, imageDir: `${root}/${images}`, subnet, diskPoolBytes: poolBytes }
-    driver = createRuncDriver(options)
+    driver = createOciDriver({ runtime: ociRuntimes.runc, ...options })
     const nothing = { sandboxIds: [], checkpointIds: [] }
     const known = isNew === true ? nothing : { sandboxIds: [slept, onLayer], checkpointIds: [full, disk] }
     return driver.open({ ...known, abandoned: nothing })

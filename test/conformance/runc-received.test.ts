@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os'
 import { after, before, describe, test } from 'node:test'
 import { promisify } from 'node:util'
 import { createGuest } from '../../src/runtime/guest-client/index.ts'
-import { createRuncDriver } from '../../src/runtime/index.ts'
+import { createOciDriver, ociRuntimes } from '../../src/runtime/index.ts'
 import type { RuntimeDriver } from '../../src/sandbox/ports/runtime-driver.ts'
 import { imageDir } from '../support/images.ts'
 import { freshId, python, specOf, succeed } from './driver-shell.ts'
@@ -56,7 +56,14 @@ describe('a data directory whose layers were received', () => {
   const none = { sandboxIds: [], checkpointIds: [] }
   const open = async (name: string, known: { sandboxIds: string[]; checkpointIds: string[] } = none) => {
     const log = (message: string) => void said.push(message)
-    driver = createRuncDriver({ dataDir: `${root}/${name}`, imageDir, subnet, diskPoolBytes: poolBytes, log })
+    driver = createOciDriver({
+      runtime: ociRuntimes.runc,
+      dataDir: `${root}/${name}`,
+      imageDir,
+      subnet,
+      diskPoolBytes: poolBytes,
+      log,
+    })
     return driver.open({ ...known, abandoned: none })
   }
   const mounted = async (name: string, work: (pool: string) => Promise<void>) => {
@@ -135,7 +142,13 @@ describe('a data directory whose layers were received', () => {
   after(async () => {
     await driver.close()
     for (const name of ['copy', 'source']) {
-      driver = createRuncDriver({ dataDir: `${root}/${name}`, imageDir, subnet, mayQuarantineMany: true })
+      driver = createOciDriver({
+        runtime: ociRuntimes.runc,
+        dataDir: `${root}/${name}`,
+        imageDir,
+        subnet,
+        mayQuarantineMany: true,
+      })
       await driver.open({ ...none, abandoned: none })
       await driver.close()
     }

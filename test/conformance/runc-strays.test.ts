@@ -7,8 +7,8 @@ import { dirname } from 'node:path'
 import { after, before, describe, test } from 'node:test'
 import type { RuntimeDriver } from '../../src/sandbox/ports/runtime-driver.ts'
 import type { Guest } from '../../src/sandbox/ports/guest.ts'
-import { Cgroups } from '../../src/runtime/runc/cgroup.ts'
-import { hostTool } from '../../src/runtime/runc/testing/host-tool.ts'
+import { Cgroups } from '../../src/runtime/host/cgroups.ts'
+import { hostTool } from '../../src/runtime/host/testing/host-tool.ts'
 import { imageDir } from '../support/images.ts'
 import { knowing } from './driver-known.ts'
 import { eventually, makeRuncFixture } from './driver-runc-host.ts'
@@ -51,7 +51,8 @@ describe('the runc driver among other processes', () => {
   test('programs in a sandbox that are called like tools of the host are neither waited for nor ended', async () => {
     const id = freshId('sb')
     await driver.create(specOf(id))
-    const { runDir, runcRoot, poolFile, poolDir } = fixture.names
+    const { runDir, poolFile, poolDir } = fixture.names
+    const runcRoot = `${runDir}/runc`
     const imitations = [
       ['runc', '--root', runcRoot, 'checkpoint', id],
       ['/usr/sbin/runc', '--root', runcRoot, 'restore', id],

@@ -9,8 +9,8 @@ import { readdir, readFile, readlink, writeFile } from 'node:fs/promises'
 import { describe, test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { promisify } from 'node:util'
-import { findContainer } from '../../src/runtime/runc/container.ts'
-import { HostNames } from '../../src/runtime/runc/names.ts'
+import { runcState } from '../../src/runtime/oci/runc.ts'
+import { HostNames } from '../../src/runtime/host/names.ts'
 import { type ApiAnswer, ApiClient } from '../support/api-client.ts'
 import { followReadme } from '../e2e/readme.ts'
 
@@ -197,7 +197,7 @@ os.system('pkill -9 -f "made < 6000" 2>/dev/null')`
       timeout: 300,
     })
     assert.match(await setting(id, 'memory.events'), /^oom_kill [1-9]/m)
-    process.kill((await findContainer(names, id))?.pid ?? assert.fail('it runs'), 'SIGKILL')
+    process.kill((await runcState(`${names.runDir}/runc`, id))?.pid ?? assert.fail('it runs'), 'SIGKILL')
     for (;;) {
       const { status, reason } = await ok(api.get(`/api/sandboxes/${id}`))
       if (status === 'running') await sleep(200)

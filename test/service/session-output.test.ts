@@ -1,8 +1,6 @@
-/** What a hostile agent may write, through the real line protocol. */
 import assert from 'node:assert/strict'
 import { afterEach, beforeEach, test } from 'node:test'
 import { agentLineBytesMax } from '../../src/protocol/agent.ts'
-import { agentCodec } from '../../src/server/agent-codec.ts'
 import type { FakeAgent } from '../../src/session/testing/fake-agent.ts'
 import { assertWhole, orgId, simple, World } from '../../src/session/testing/world.ts'
 
@@ -11,7 +9,6 @@ const mib = 1024 * 1024
 let world: World
 beforeEach(() => {
   world = new World()
-  world.codec = agentCodec
 })
 afterEach(() => world.close())
 

@@ -11,8 +11,7 @@ import { isMounted, mountsBelow, unmountBelow } from './mounts.ts'
 import { Quota } from './quota.ts'
 
 export { mountOf, mountsBelow, unmountBelow } from './mounts.ts'
-export { removeRenumbered, renumber } from './renumber.ts'
-export { Seeds } from './seeds.ts'
+export { InodeTemplates } from './inode-templates.ts'
 
 const poolShareOfFreeSpace = 0.8
 const poolBytesMax = 256 * 1024 ** 3
@@ -21,8 +20,8 @@ const poolBytesMin = 1024 ** 3
 const removalsPerSweep = 32
 const quotaTimeoutMs = 120_000
 const flushTimeoutMs = 300_000
-/** See `Seeds`. */
-export const seedFolder = 'seeds'
+/** See `InodeTemplates`. */
+export const templatesFolder = 'templates'
 
 export interface DiskPoolOptions {
   imageFile: string
@@ -66,7 +65,7 @@ export class DiskPool {
       await this.#quota.keepCounting()
       await mkdir(`${mountDir}/sandboxes`, { recursive: true, mode: 0o700 })
       await mkdir(`${mountDir}/layers`, { recursive: true, mode: 0o700 })
-      await mkdir(this.path(seedFolder), { recursive: true, mode: 0o700 })
+      await mkdir(this.path(templatesFolder), { recursive: true, mode: 0o700 })
       await this.#openMemory()
       await this.#quota.removeStale()
     } catch (error) {

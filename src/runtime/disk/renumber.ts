@@ -1,23 +1,140 @@
-import { mkdir } from 'node:fs/promises'
+import { mountsBelow } from './mounts.ts'
+import { mkdir, stat } from 'node:fs/promises'
 import { run } from '../command.ts'
+import type { DiskPool, InodeTemplates } from './index.ts'
 import type { HostTool } from '../hostd/index.ts'
-import type { DiskPool } from './index.ts'
+import { diskOf, layerOf } from '../host/bundle.ts'
+import type { Inventory } from '../host/inventory.ts'
+import type { HostNames } from '../host/names.ts'
+import type { CheckpointRecord, Layer, SandboxRecord } from '../host/records.ts'
 
 /** Of a subvolume with an `upper` folder. A few hundred thousand files take a minute. */
 const copyTimeoutMs = 600_000
-/** The copy that is made. One that nobody may write into changes places within its folder alone. */
+/** The copy. A read-only subvolume can be renamed within its folder alone. */
 const drafts = { readOnly: 'layers/.renumbered', writable: 'renumbered' }
 
-/** Removes what a server left that died. */
-export async function removeRenumbered(pool: DiskPool): Promise<void> {
+export interface RenumberOptions {
+  pool: DiskPool
+  templates: InodeTemplates
+  inventory: Pick<Inventory, 'sandboxes' | 'checkpoints'>
+  hostd: HostTool
+  names: HostNames
+  log: (message: string) => void
+}
+
+/**
+ * Replaces layers and disks whose inode numbers collide with those of layers below (see `InodeTemplates`), because they were
+ * copied into the pool (`btrfs receive`, `cp`). Their `upper` folder has a lower number than the record says of the layer
+ * below. Each is replaced by a copy with higher numbers, from the lowest layer up. One that cannot be copied stays as it is.
+ * Must be called while nothing starts.
+ */
+export async function renumberCopies(options: RenumberOptions): Promise<void> {
+  const { pool, inventory, names, log } = options
+  await removeRenumbered(pool)
+  const sandboxes = inventory.sandboxes.all()
+  const records = [...sandboxes, ...inventory.checkpoints.all()]
+  const ends = endsOf(records)
+  const mounts = await mountsBelow(names.sandboxesDir)
+  const mounted = new Set(mounts.map(({ target }) => target.slice(names.sandboxesDir.length + 1).split('/', 1)[0]))
+  const isMounted = ({ id }: SandboxRecord) => mounted.has(id)
+  const inUse = new Set(sandboxes.filter(isMounted).flatMap(({ layers }) => layers.map(idOf)))
+  for (const { id, below } of layersOf(records)) {
+    const isLow = await numbersMeet(pool, layerOf(id), below === undefined ? undefined : ends.get(below))
+    if (!isLow) continue
+    if (inUse.has(id)) {
+      log(`layer ${id} numbers its files as layers below it do; a start while no sandbox runs on it mends that`)
+      continue
+    }
+    await replace(options, { path: layerOf(id), above: isLow, readOnly: true }, async (inodeEnd) => {
+      ends.set(id, Math.max(inodeEnd, ends.get(id) ?? 0))
+      await writeEnds(options, ends)
+    })
+  }
+  await writeEnds(options, ends)
+  for (const record of sandboxes.filter((sandbox) => !isMounted(sandbox))) {
+    const [top] = record.layers
+    const isLow = await numbersMeet(pool, diskOf(record), top === undefined ? undefined : ends.get(top.checkpointId))
+    if (!isLow) continue
+    await replace(options, { path: diskOf(record), above: isLow, readOnly: false }, async () => undefined)
+  }
+}
+
+/** The lowest number that files of a subvolume should have, where they have lower ones. */
+async function numbersMeet(pool: DiskPool, path: string, end: number | undefined): Promise<number | undefined> {
+  if (end === undefined) return undefined
+  const first = await stat(pool.path(`${path}/upper`)).catch(() => undefined)
+  return first !== undefined && first.ino < end ? end : undefined
+}
+
+async function replace(
+  { pool, templates, hostd, log }: RenumberOptions,
+  { path, above, readOnly }: { path: string; above: number; readOnly: boolean },
+  known: (inodeEnd: number) => Promise<void>,
+): Promise<void> {
+  try {
+    const seed = await templates.above(above)
+    // So high that there is none: as where it was made.
+    if (seed === undefined) return
+    await renumber(pool, hostd, { path, seed, readOnly }, known)
+    log(`${path} was copied into the pool: its files have numbers of their own now`)
+  } catch (error) {
+    log(`files of ${path} may have the inode numbers of others: ${String(error)}`)
+  }
+}
+
+/** For each layer what is known to be above all of its numbers; records that were copied at different times may differ. */
+function endsOf(records: readonly (SandboxRecord | CheckpointRecord)[]): Map<string, number> {
+  const ends = new Map<string, number>()
+  for (const { checkpointId, inodeEnd } of records.flatMap(({ layers }) => layers)) {
+    if (inodeEnd !== undefined) ends.set(checkpointId, Math.max(inodeEnd, ends.get(checkpointId) ?? 0))
+  }
+  return ends
+}
+
+/** All layers that records name, each after those that it stands on. */
+function layersOf(records: readonly (SandboxRecord | CheckpointRecord)[]): { id: string; below: string | undefined }[] {
+  const found = new Map<string, { id: string; below: string | undefined; depth: number }>()
+  for (const { layers } of records) {
+    for (const [index, { checkpointId: id }] of layers.entries()) {
+      found.set(id, { id, below: layers[index + 1]?.checkpointId, depth: layers.length - index })
+    }
+  }
+  return [...found.values()].toSorted((one, other) => one.depth - other.depth)
+}
+
+/** Written before the exchange: too high a number does no harm. */
+async function writeEnds(
+  { inventory: { sandboxes, checkpoints } }: RenumberOptions,
+  ends: ReadonlyMap<string, number>,
+): Promise<void> {
+  const corrected = (layers: readonly Layer[]): Layer[] | undefined => {
+    if (layers.every(({ checkpointId, inodeEnd }) => inodeEnd === ends.get(checkpointId))) return undefined
+    return layers.map((layer) => ({ ...layer, inodeEnd: ends.get(layer.checkpointId) }) as Layer)
+  }
+  for (const record of sandboxes.all()) {
+    const layers = corrected(record.layers)
+    if (layers !== undefined) await sandboxes.put({ ...record, layers })
+  }
+  for (const record of checkpoints.all()) {
+    const layers = corrected(record.layers)
+    if (layers !== undefined) await checkpoints.put({ ...record, layers })
+  }
+}
+
+function idOf({ checkpointId }: Layer): string {
+  return checkpointId
+}
+
+/** Removes drafts of a dead server. */
+async function removeRenumbered(pool: DiskPool): Promise<void> {
   for (const draft of Object.values(drafts)) await pool.remove(draft)
 }
 
 /**
- * Puts a copy in the place of a subvolume with an `upper` folder that nobody uses (one to be written into gets a new `work`): the same files, which share their bytes, with
- * higher inode numbers, those of `seed` (see `Seeds`). `known` is told a number above all of them before the copy takes its place.
+ * Replaces an unused subvolume with an `upper` folder by a copy (a writable one gets a new `work`): the same files, with shared
+ * bytes and the higher inode numbers of the template `seed`. `known` gets a number above all of them before the exchange.
  */
-export async function renumber(
+async function renumber(
   pool: DiskPool,
   hostd: HostTool,
   { path, seed, readOnly }: { path: string; seed: string; readOnly: boolean },

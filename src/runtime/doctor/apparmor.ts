@@ -1,4 +1,4 @@
-import { isLoaded, loadProfile, profileName, whyUnconfined } from '../runc/apparmor.ts'
+import { isLoaded, loadProfile, profileName, whyUnconfined } from '../oci/apparmor.ts'
 import { oneLine, type HostCheck } from './check.ts'
 
 /** Sandboxes start without it too. */

@@ -3,11 +3,10 @@ import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { CommandError, run } from '../command.ts'
 import { exists } from '../exists.ts'
-import { findContainer } from '../runc/container.ts'
-import { criuOptions } from '../runc/dump.ts'
-import { isAlive } from '../runc/process.ts'
-import type { ProcessIdentity } from '../runc/process.ts'
-import { runcCommand, runcFault } from '../runc/runc.ts'
+import { criuOptions } from '../criu/dump.ts'
+import { isAlive } from '../host/process.ts'
+import type { ProcessIdentity } from '../host/process.ts'
+import { runcCommand, runcFault, runcState } from '../oci/runc.ts'
 import { trialConfig } from './container.ts'
 import { firstCause } from './criu-alone.ts'
 import type { CriuPlace } from './criu-place.ts'
@@ -77,22 +76,21 @@ export async function dumpAndRestoreContainer(criuPath: string, base: string, pl
 async function runc(place: CriuPlace, criu: string | undefined, args: readonly [string, ...string[]]): Promise<void> {
   const [call] = args
   const log = join(place.path, `${call}.log`)
-  const names = { runcRoot: join(place.path, 'runc'), runDir: place.path, dataDir: place.path }
   try {
     // Only what ends with this call may have pipes: the container would hold them.
-    await run(runcCommand(names, { log, ...(criu === undefined ? {} : { criu }) }, args), {
+    await run(runcCommand(join(place.path, 'runc'), { log, ...(criu === undefined ? {} : { criu }) }, args), {
       ...{ detached: args.includes('--detach'), timeoutMs },
     })
   } catch (error) {
     const criuLog = join(place.path, 'images', call === 'checkpoint' ? 'dump.log' : 'restore.log')
     const cause = firstCause(await readFile(criuLog, 'utf8').catch(() => ''))
-    const reason = cause ?? ((await runcFault(log, names)) || outcomeOf(error))
+    const reason = cause ?? ((await runcFault(log, [place.path])) || outcomeOf(error))
     throw new Error(`runc ${call} failed: ${reason}`, { cause: error })
   }
 }
 
 async function processOf(place: CriuPlace): Promise<ProcessIdentity> {
-  const found = await findContainer({ runcRoot: join(place.path, 'runc') }, id)
+  const found = await runcState(join(place.path, 'runc'), id)
   if (found === undefined) throw new Error('runc has no state of the container that it started')
   return found
 }

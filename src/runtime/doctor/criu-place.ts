@@ -2,9 +2,9 @@ import { chmod, lstat, mkdtemp, readdir, realpath, rm } from 'node:fs/promises'
 import { basename, join } from 'node:path'
 import { unmountBelow } from '../disk/mounts.ts'
 import type { HostTool } from '../hostd/index.ts'
-import { Cgroups } from '../runc/cgroup.ts'
-import { isAlive, ownStartTicks } from '../runc/process.ts'
-import { endCriu, endStrayTools } from '../runc/strays.ts'
+import { Cgroups } from '../host/cgroups.ts'
+import { isAlive, startTicksOf } from '../host/process.ts'
+import { endCriu, endStrayTools } from '../host/strays.ts'
 
 /** Not what TMPDIR names: that may be closed to others, and a trial finds what one with another TMPDIR has left. */
 const temporaryDir = '/var/tmp'
@@ -26,7 +26,7 @@ export interface CriuPlace extends AsyncDisposable {
 export async function openCriuPlace(hostd: HostTool | undefined): Promise<CriuPlace> {
   const parent = await realpath(temporaryDir)
   await removeAbandoned(hostd, parent)
-  const path = await mkdtemp(join(parent, `atoll-criu-${process.pid}-${ownStartTicks()}-`))
+  const path = await mkdtemp(join(parent, `atoll-criu-${process.pid}-${startTicksOf('self')}-`))
   await chmod(path, 0o711)
   return { path, cgroup: `/${basename(path)}`, [Symbol.asyncDispose]: () => removePlace(hostd, parent, basename(path)) }
 }

@@ -22,7 +22,7 @@ import { runcCheck } from './runc.ts'
 import { tryDriver } from './trial.ts'
 
 export type { CheckReport, HostPlaces } from './check.ts'
-export { hostToolIn } from '../runc/images.ts'
+export { hostToolIn } from '../host/image-folder.ts'
 export { unmetRequirements } from './requirements.ts'
 
 /** Checkpoints with memory need it; everything else works without. */

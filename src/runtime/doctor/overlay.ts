@@ -2,7 +2,7 @@ import { chown, mkdir, realpath, stat } from 'node:fs/promises'
 import { join } from 'node:path'
 import { run } from '../command.ts'
 import { exists } from '../exists.ts'
-import { hostToolIn } from '../runc/images.ts'
+import { hostToolIn } from '../host/image-folder.ts'
 import { oneLine, runSetup, type HostCheck } from './check.ts'
 import { openScratch } from './scratch.ts'
 

@@ -1,4 +1,4 @@
-import { quarantinedIn } from '../runc/quarantine.ts'
+import { quarantinedIn } from '../host/quarantine.ts'
 import type { HostCheck } from './check.ts'
 
 /** What starts of the server have moved out of the way. It is no fault of the machine. */

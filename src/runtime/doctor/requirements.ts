@@ -3,7 +3,7 @@ import { cgroupCheck } from './cgroup.ts'
 import { oneLine, type CheckResult, type HostCheck, type HostPlaces } from './check.ts'
 import { containerCheck, kernelCheck, userNamespaceCheck } from './machine.ts'
 import { nftablesCheck } from './network.ts'
-import { hostToolIn } from '../runc/images.ts'
+import { hostToolIn } from '../host/image-folder.ts'
 import { overlayCheck } from './overlay.ts'
 import { dataFolderCheck, imageFolderCheck } from './places.ts'
 

@@ -8,11 +8,11 @@ import type { Guest } from '../../sandbox/ports/guest.ts'
 import { exists } from '../exists.ts'
 import { createGuest } from '../guest-client/index.ts'
 import { Subnet } from '../network/index.ts'
-import { Cgroups } from '../runc/cgroup.ts'
-import { findContainer } from '../runc/container.ts'
-import { createRuncDriver } from '../runc/driver.ts'
-import { HostNames } from '../runc/names.ts'
-import { recordedIds } from '../runc/records.ts'
+import { Cgroups } from '../host/cgroups.ts'
+import { createOciDriver } from '../oci/driver.ts'
+import { createRunc, runcState } from '../oci/runc.ts'
+import { HostNames } from '../host/names.ts'
+import { recordedIds } from '../host/records.ts'
 import { oneLine, runSetup, type CheckReport, type CheckResult, type HostPlaces } from './check.ts'
 import { confinement } from './confinement.ts'
 import { tryNetwork } from './trial-network.ts'
@@ -101,7 +101,7 @@ async function prepare({
     diskPoolBytes: poolBytes,
     lazyMemoryBytesMin: 0,
   }
-  const driver = createRuncDriver({ ...options, mayQuarantineMany: true })
+  const driver = createOciDriver({ runtime: createRunc, ...options, mayQuarantineMany: true })
   const trial = {
     driver,
     names,
@@ -162,7 +162,7 @@ async function tryWake({ driver, names, fork }: Trial): Promise<CheckResult> {
 
 /** Both its processes and its limit must be its own, or what happens to one sandbox happens to another. */
 async function assertOwnGroup(driver: RuntimeDriver, names: HostNames, id: string): Promise<void> {
-  const process = await findContainer(names, id)
+  const process = await runcState(`${names.runDir}/runc`, id)
   const members = await (await Cgroups.find()).members(names.cgroup(id))
   if (process === undefined || !members.includes(process.pid)) {
     throw new Error(`the processes of a sandbox are not in its control group ${names.cgroup(id)}`)

@@ -38,13 +38,17 @@ export class FakeAgent {
     })
   }
 
+  result(subtype = 'success', result = 'done'): void {
+    const usage = { input_tokens: 3, output_tokens: 2 }
+    this.emit({ type: 'result', subtype, result, num_turns: 1, duration_ms: 5, usage, session_id: 'agent-1' })
+  }
+
   /** Ends the running turn. */
   finish(subtype = 'success', result = 'done'): void {
     const messageId = this.#running
     if (messageId === undefined) return
     this.#running = undefined
-    const usage = { input_tokens: 3, output_tokens: 2 }
-    this.emit({ type: 'result', subtype, result, num_turns: 1, duration_ms: 5, usage, session_id: 'agent-1' })
+    this.result(subtype, result)
     this.#journal.set(messageId, 'finished')
     this.emit({ type: 'turn_complete', message_id: messageId, session_id: 'agent-1' })
   }

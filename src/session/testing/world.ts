@@ -3,7 +3,6 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import type { EventBus, ServiceEvent } from '../../events/bus.ts'
 import { silentLog } from '../../lib/log.ts'
 import type { SandboxService } from '../../sandbox/index.ts'
-import type { AgentCodec, AgentEvent } from '../agent-codec.ts'
 import type { CreateSession } from '../api.ts'
 import type { SessionConfig } from '../config.ts'
 import { createSessionService, type RunningSessionService } from '../service.ts'
@@ -14,42 +13,6 @@ import { memorySessionStore } from './memory-session-store.ts'
 
 export const orgId = 'org_1'
 const waitMs = 10_000
-
-/** Lines as JSON, checked no further than the tests need; garbage is garbage. */
-export function plainCodec(lineBytesMax = 4096): AgentCodec {
-  return {
-    environment: { gatewayUrl: 'GATEWAY_URL', gatewayToken: 'GATEWAY_TOKEN' },
-    lineBytesMax,
-    encode: (command) => `${JSON.stringify(command)}\n`,
-    parse(line) {
-      try {
-        return { ok: true, value: JSON.parse(line) as AgentEvent }
-      } catch {
-        return { ok: false, reason: 'not JSON' }
-      }
-    },
-    splitter: () => new PlainSplitter(lineBytesMax),
-  }
-}
-
-class PlainSplitter {
-  readonly #lineBytesMax: number
-  #held = ''
-
-  constructor(lineBytesMax: number) {
-    this.#lineBytesMax = lineBytesMax
-  }
-
-  push(chunk: Uint8Array, offset: number) {
-    const parts = (this.#held + Buffer.from(chunk).toString()).split('\n')
-    this.#held = parts.pop() ?? ''
-    return parts.map((text) =>
-      text.length > this.#lineBytesMax
-        ? { type: 'too_long' as const, byteLength: text.length, endOffset: offset }
-        : { type: 'line' as const, text, endOffset: offset },
-    )
-  }
-}
 
 /** A bus that delivers after the publisher's current work. */
 function directBus(): EventBus {
@@ -75,7 +38,6 @@ export class World {
   readonly bus = directBus()
   readonly store: SessionStore
   readonly sandboxes = new FakeSandboxes(this.bus)
-  codec = plainCodec()
   readonly #running: RunningSessionService[] = []
 
   constructor(store: SessionStore = memorySessionStore()) {
@@ -88,7 +50,6 @@ export class World {
       store: wrap(this.store),
       sandboxes: wrap<SandboxService>(this.sandboxes.service()),
       bus: this.bus,
-      codec: this.codec,
       signingSecret: 'secret',
       log: silentLog,
       config: {

@@ -1,0 +1,158 @@
+import { mkdir, readFile, writeFile } from 'node:fs/promises'
+import { dirname } from 'node:path'
+import { ServiceError } from '../../errors.ts'
+import { poolIsFull } from '../disk/index.ts'
+import type { Cgroups } from '../host/cgroups.ts'
+import type { HostNames } from '../host/names.ts'
+import { withinRun } from '../host/run-folders.ts'
+import { endCriu, endStrayTools } from '../host/strays.ts'
+import type { HostTool } from '../hostd/index.ts'
+import { OciRuntimeError } from '../oci/oci-runtime.ts'
+import type { OciRuntime } from '../oci/oci-runtime.ts'
+import { faultOf } from './reason.ts'
+
+const dumpTimeoutMs = 120_000
+/** Longer than all attempts of `hostd/src/freeze.rs`. */
+const freezeTimeoutMs = 60_000
+/** Files that were removed while they are open are kept up to this size each. */
+const ghostFileLimit = '256M'
+const roomBytes = 1024 * 1024
+/** CRIU writes its statistics last, and only when the dump is complete. */
+const lastFile = 'stats-dump'
+
+export interface DumpHost {
+  names: HostNames
+  hostd: HostTool
+  runtime: OciRuntime
+  cgroups: Cgroups
+  /** Path of the program. */
+  criu: string
+}
+
+export interface Dump {
+  /** Absolute path of a folder that does not exist yet. */
+  images: string
+  /** Whether the processes go on; otherwise they end. */
+  leaveRunning: boolean
+  /** Absolute paths of a subvolume and of the snapshot to take of it while the processes stand where the dump saw them. */
+  snapshot?: { from: string; to: string }
+}
+
+/**
+ * Saves the memory of a running sandbox. Its guest has no connections. Throws `conflict` with the reason when something in it
+ * cannot be saved, `no_capacity` when there is no room; the sandbox runs on then, and the caller removes the images.
+ */
+export async function dumpContainer(host: DumpHost, id: string, dump: Dump): Promise<void> {
+  const { names, cgroups } = host
+  const group = names.cgroup(id)
+  await mkdir(dump.images, { mode: 0o700 })
+  const config = await dumpConfig(dump)
+  await withinRun(writeFile(criuConfigFile(names, id), config))
+  try {
+    await freezeForDump(host, group)
+    await runDump(host, id, dump)
+  } finally {
+    await cgroups.thaw(group)
+  }
+}
+
+async function runDump(host: DumpHost, id: string, { images, leaveRunning }: Dump): Promise<void> {
+  const { names, hostd, runtime, criu } = host
+  try {
+    await runtime.checkpoint(id, { criu, images, leaveRunning, timeoutMs: dumpTimeoutMs })
+  } catch (error) {
+    // A CRIU that has lost its parent must not hold the sandbox.
+    await endCriu(hostd, [images])
+    throw await refusal(names, images, error)
+  }
+}
+
+/**
+ * Freezes a sandbox where CRIU can attach to every thread in it; the caller thaws, after an error too. Throws `conflict` when
+ * no such moment comes within a second or so: a dump would wait for one and hold the sandbox meanwhile.
+ */
+async function freezeForDump({ hostd, cgroups }: DumpHost, group: string): Promise<void> {
+  const folders = cgroups.memberFiles(group).map(dirname)
+  const args = folders.flatMap((folder) => ['--group', folder])
+  const met = await hostd.runTool(['freeze', ...args], { timeoutMs: freezeTimeoutMs }).catch(async (error: unknown) => {
+    // A `freeze` whose launcher has ended goes on, and would freeze the sandbox after the thaw.
+    await endStrayTools(hostd, folders)
+    throw error
+  })
+  if (met.trim() === 'frozen') return
+  const reason = 'one of its processes has borrowed its memory to a child (vfork) and does not get it back'
+  throw new ServiceError('conflict', `the memory of the sandbox cannot be saved: ${reason}`)
+}
+
+/**
+ * Waits until the guest, process `pid`, has closed its ends of connections too: CRIU refuses what leads out of the sandbox. Gives
+ * up after a second; then CRIU reports what it found.
+ */
+export async function connectionsClosed(hostd: HostTool, pid: number): Promise<void> {
+  await hostd.runTool(['await-unconnected', '--pid', String(pid)])
+}
+
+/** Whether the dump into this folder is complete. */
+export async function isWhole(images: string): Promise<boolean> {
+  return (await readFile(`${images}/${lastFile}`).catch(() => undefined)) !== undefined
+}
+
+/** CRIU reads its options from this file. The path is fixed when the sandbox starts; each dump and restore writes the content. */
+export function criuConfigFile(names: HostNames, id: string): string {
+  return `${names.sandboxDir(id)}/criu.conf`
+}
+
+/**
+ * Options of dumps and restores. Connections are saved as they are; the restore decides whether they live on. CRIU reads an
+ * option with an optional argument only as `name=value`: it ignores a value after a blank.
+ */
+export const criuOptions = [
+  'tcp-established',
+  'file-locks',
+  'link-remap',
+  // CRIU must not change the packet rules of the host, and lacks the programs for it.
+  'network-lock skip',
+  // `ignore` is refused at the restore: CRIU could not mount the control groups inside.
+  'manage-cgroups=soft',
+  'verbosity=2',
+]
+
+async function dumpConfig({ images, snapshot }: Dump): Promise<string> {
+  const lines = [...criuOptions, 'skip-in-flight', `ghost-limit ${ghostFileLimit}`, 'cpu-cap=ins']
+  if (snapshot !== undefined) {
+    const script = `${images}/action`
+    await writeFile(script, snapshotScript(snapshot), { mode: 0o700 })
+    lines.push(`action-script ${script}`)
+  }
+  return `${lines.join('\n')}\n`
+}
+
+/** CRIU calls it at each stage; at `post-dump` no process has moved since the dump. The paths consist of checked ids. */
+function snapshotScript({ from, to }: { from: string; to: string }): string {
+  return `#!/bin/sh
+[ "$CRTOOLS_SCRIPT_ACTION" = post-dump ] || exit 0
+exec btrfs subvolume snapshot -r '${from}' '${to}' >snapshot.log 2>&1
+`
+}
+
+async function refusal(names: HostNames, images: string, error: unknown): Promise<ServiceError> {
+  const { reason, noSpace } = await faultOf(`${images}/dump.log`, [names.runDir, names.dataDir])
+  const snapshot = await readFile(`${images}/snapshot.log`, 'utf8').catch(() => '')
+  // The log may lack the reason for the same want of room.
+  if (noSpace || /No space left|quota exceeded/i.test(snapshot) || (await isFull(images))) {
+    return poolIsFull(error)
+  }
+  const reported =
+    error instanceof OciRuntimeError && error.isTimeout ? `it took longer than ${dumpTimeoutMs / 1000} s` : reason
+  return new ServiceError('conflict', `the memory of the sandbox cannot be saved: ${reported}`, { cause: error })
+}
+
+/** Whether the file system of a folder is full. */
+async function isFull(folder: string): Promise<boolean> {
+  try {
+    await writeFile(`${folder}/room`, Buffer.alloc(roomBytes), { flush: true })
+    return false
+  } catch (error) {
+    return (error as NodeJS.ErrnoException).code === 'ENOSPC'
+  }
+}

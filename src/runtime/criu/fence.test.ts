@@ -1,0 +1,92 @@
+import assert from 'node:assert/strict'
+import { mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { test } from 'node:test'
+import type { TestContext } from 'node:test'
+import { flushMemory } from './fence.ts'
+import { readCheckpointRecord, readSandboxRecord, Records } from '../host/records.ts'
+import type { CheckpointRecord, SandboxRecord, SavedMemory } from '../host/records.ts'
+
+const memory = { folder: 'memory/saved/a', address: '', bytes: 5, keepConnections: true, unflushed: 'this boot' }
+const sandbox = (id: string, saved: SavedMemory = memory): SandboxRecord => ({
+  ...{ id, rangeStart: 65_536, slot: 1, base: '/', guest: '/', layers: [], memory: saved },
+})
+const checkpoint = (id: string): CheckpointRecord => ({
+  ...{ id, kind: 'full', base: '/', layers: [], sizeBytes: 5, memory: { ...memory, guest: '/' } },
+})
+
+async function makeHost(t: TestContext, onFlush: () => Promise<void>) {
+  const folder = await mkdtemp(`${tmpdir()}/atoll-flush-`)
+  t.after(() => rm(folder, { recursive: true }))
+  const sandboxes = new Records(`${folder}/sandboxes`, readSandboxRecord)
+  const checkpoints = new Records(`${folder}/checkpoints`, readCheckpointRecord)
+  for (const records of [sandboxes, checkpoints]) await records.load()
+  const flush = () => flushMemory({ pool: { flush: onFlush }, inventory: { sandboxes, checkpoints } })
+  /** Ids of those that the files say are not on the disk. */
+  const unflushed = async () => {
+    const all = [
+      new Records(`${folder}/sandboxes`, readSandboxRecord),
+      new Records(`${folder}/checkpoints`, readCheckpointRecord),
+    ]
+    for (const records of all) await records.load()
+    return all.flatMap((records) =>
+      records.all().flatMap((record) => (record.memory?.unflushed === undefined ? [] : record.id)),
+    )
+  }
+  return { sandboxes, checkpoints, flush, unflushed }
+}
+
+test('what is saved while a flush runs is not covered by it, and gets one of its own', async (t) => {
+  let flushes = 0
+  const seen: string[][] = []
+  const host = await makeHost(t, async () => {
+    flushes += 1
+    if (flushes === 1) await host.sandboxes.put(sandbox('sb-late'))
+    seen.push((await host.unflushed()).toSorted())
+  })
+  await host.sandboxes.put(sandbox('sb-1'))
+  await host.checkpoints.put(checkpoint('cp-1'))
+  await host.flush()
+  assert.deepEqual(seen, [['cp-1', 'sb-1', 'sb-late'], ['sb-late']])
+  assert.deepEqual(await host.unflushed(), [])
+  await host.flush()
+  assert.equal(flushes, 2, 'where nothing waits nothing is flushed')
+})
+
+test('memory that is being written, or used up, waits for another flush', async (t) => {
+  const host = await makeHost(t, async () => assert.fail('nothing is to be flushed'))
+  const { bytes: _, ...written } = memory
+  await host.sandboxes.put(sandbox('sb-1', written))
+  await host.sandboxes.put(sandbox('sb-2', { ...memory, resuming: 'this boot' }))
+  await host.flush()
+  assert.equal((await host.unflushed()).length, 2)
+})
+
+test('a flush that fails leaves everything unflushed', async (t) => {
+  const host = await makeHost(t, () => Promise.reject(new Error('input/output error')))
+  await host.sandboxes.put(sandbox('sb-1'))
+  await assert.rejects(host.flush(), /input\/output/)
+  assert.deepEqual(await host.unflushed(), ['sb-1'])
+})
+
+test('what was removed or saved anew meanwhile is not touched', async (t) => {
+  const newer = { ...memory, folder: 'memory/saved/b' }
+  let flushes = 0
+  const host = await makeHost(t, async () => {
+    flushes += 1
+    if (flushes > 1) return
+    await host.checkpoints.remove('cp-1')
+    await host.sandboxes.put(sandbox('sb-1', newer))
+    assert.deepEqual(await host.unflushed(), ['sb-1', 'sb-2'])
+    // What waits to be written decides what its record says.
+    void host.sandboxes.put({ ...sandbox('sb-2', newer), disk: 'sb-2.1' })
+  })
+  for (const id of ['sb-1', 'sb-2']) await host.sandboxes.put(sandbox(id))
+  await host.checkpoints.put(checkpoint('cp-1'))
+  await host.flush()
+  assert.equal(flushes, 2)
+  assert.equal(host.checkpoints.get('cp-1'), undefined)
+  assert.deepEqual(host.sandboxes.get('sb-1')?.memory?.folder, newer.folder)
+  assert.equal(host.sandboxes.get('sb-2')?.disk, 'sb-2.1')
+  assert.deepEqual(await host.unflushed(), [])
+})

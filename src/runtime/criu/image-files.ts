@@ -1,0 +1,89 @@
+import { chown, link, mkdir, readdir, stat, writeFile } from 'node:fs/promises'
+
+/** The sandbox that a copy of images becomes. */
+export interface ImageOwner {
+  /** The first of its ids on the host, and how many. */
+  rangeStart: number
+  rangeCount: number
+  hostname: string
+}
+
+const filesAtOnce = 64
+const userNamespaceFile = /^userns-\d+\.img$/
+const hostNameFile = /^utsns-\d+\.img$/
+
+/**
+ * Makes `to` a folder of images for another sandbox: hard links of those in `from`, but for the two with its identity. The
+ * restored processes open images as their own root user, which must be able to enter the folder.
+ */
+export async function linkImages(from: string, to: string, owner: ImageOwner): Promise<void> {
+  await mkdir(to, { mode: 0o710 })
+  await chown(to, 0, owner.rangeStart)
+  const names = (await readdir(from)).filter(isImage)
+  await ofEach(names, (name) => {
+    if (userNamespaceFile.test(name)) return writeFile(`${to}/${name}`, userNamespaceImage(owner))
+    if (hostNameFile.test(name)) return writeFile(`${to}/${name}`, hostNameImage(owner.hostname))
+    return link(`${from}/${name}`, `${to}/${name}`)
+  })
+}
+
+/** What the images of a folder hold, logs not counted; 0 for a folder that is not there. */
+export async function imagesBytes(folder: string): Promise<number> {
+  const names = (await readdir(folder).catch(() => [])).filter(isImage)
+  const sizes = await ofEach(names, async (name) => (await stat(`${folder}/${name}`)).size)
+  return sizes.reduce((sum, size) => sum + size, 0)
+}
+
+/** There is a file for each thread: all at once would delay other work. */
+async function ofEach<Result>(names: readonly string[], work: (name: string) => Promise<Result>): Promise<Result[]> {
+  const results: Result[] = []
+  for (let start = 0; start < names.length; start += filesAtOnce) {
+    results.push(...(await Promise.all(names.slice(start, start + filesAtOnce).map(work))))
+  }
+  return results
+}
+
+/** `descriptors.json` is runc's own: where the standard streams led. */
+function isImage(name: string): boolean {
+  return name.endsWith('.img') || name === 'descriptors.json'
+}
+
+// The format: magic numbers of CRIU's criu/include/magic.h, then entries of a length and a protobuf message
+// (images/userns.proto, images/utsns.proto).
+const namespaceMagic = 0x54_56_43_19
+const userNamespaceMagic = 0x55_47_49_06
+const hostNameMagic = 0x54_47_32_03
+
+/** One mapping, ids from 0 inside, for users and groups alike. */
+export function userNamespaceImage({ rangeStart, rangeCount }: ImageOwner): Buffer {
+  const mapping = [...number(1, 0), ...number(2, rangeStart), ...number(3, rangeCount)]
+  return image(userNamespaceMagic, [...bytes(1, mapping), ...bytes(2, mapping)])
+}
+
+export function hostNameImage(hostname: string): Buffer {
+  return image(hostNameMagic, [...bytes(1, [...Buffer.from(hostname)]), ...bytes(2, [...Buffer.from('(none)')])])
+}
+
+function image(magic: number, message: number[]): Buffer {
+  const header = Buffer.alloc(12)
+  header.writeUInt32LE(namespaceMagic, 0)
+  header.writeUInt32LE(magic, 4)
+  header.writeUInt32LE(message.length, 8)
+  return Buffer.concat([header, Buffer.from(message)])
+}
+
+function number(field: number, value: number): number[] {
+  return [field << 3, ...varint(value)]
+}
+
+function bytes(field: number, value: number[]): number[] {
+  return [(field << 3) | 2, ...varint(value.length), ...value]
+}
+
+function varint(value: number): number[] {
+  const groups: number[] = []
+  for (let rest = value; ; rest = Math.floor(rest / 128)) {
+    if (rest < 128) return [...groups, rest]
+    groups.push((rest % 128) | 128)
+  }
+}

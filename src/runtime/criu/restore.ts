@@ -1,0 +1,113 @@
+import { writeFile } from 'node:fs/promises'
+import { ServiceError } from '../../errors.ts'
+import { linkImages } from './image-files.ts'
+import { faultOf } from './reason.ts'
+import type { BundleHost } from '../host/bundle.ts'
+import { idsPerSandbox, networkSysctls } from '../oci/container-config.ts'
+import { OciRuntimeError } from '../oci/oci-runtime.ts'
+import { criuConfigFile, criuOptions } from './dump.ts'
+import { withinRun } from '../host/run-folders.ts'
+import type { ProcessIdentity } from '../host/process.ts'
+import { lazyProcessesFile } from './lazy-pages.ts'
+import type { SandboxRecord, SavedMemory } from '../host/records.ts'
+import { fenceOf } from './fence.ts'
+import { endCriu } from '../host/strays.ts'
+
+const restoreTimeoutMs = 120_000
+
+/** The folder of the images that one restore uses. */
+export function runImagesOf(sandboxId: string): string {
+  return `memory/runs/${sandboxId}`
+}
+
+/**
+ * Prepares images of saved memory for the sandbox of an existing bundle. `lazyMembers` are the `cgroup.procs` files that its
+ * lazy-pages daemon is to join; empty where memory comes at once.
+ */
+export async function stageImages(
+  host: BundleHost,
+  record: SandboxRecord,
+  { folder, address }: SavedMemory,
+  lazyMembers: readonly string[],
+): Promise<void> {
+  const { names, pool, traits } = host
+  const images = pool.path(runImagesOf(record.id))
+  const owner = { rangeStart: record.rangeStart, rangeCount: idsPerSandbox, hostname: record.id }
+  await linkImages(pool.path(folder), images, owner)
+  const script = `${images}/action`
+  const sysctls = networkSysctls(traits.ipv6, record.rangeStart)
+  await writeFile(script, actionScript(pool.path(fenceOf(record)), address, sysctls, lazyMembers), { mode: 0o700 })
+  // Without the root CRIU restores into the control group of the dump on version 2, and runs the fork within the source's limits.
+  const options = [...criuOptions, `cgroup-root ${names.cgroup(record.id)}`, `action-script ${script}`]
+  // Replaces the profile of an earlier version or another host. A process that had none keeps none.
+  if (traits.apparmorProfile !== undefined) options.push(`lsm-profile apparmor:${traits.apparmorProfile}`)
+  await withinRun(writeFile(criuConfigFile(names, record.id), `${options.join('\n')}\n`))
+}
+
+/**
+ * Restores the processes of staged images into a prepared bundle and returns the first of them. They run when it returns,
+ * without a network; with `lazy` a waiting daemon serves pages that they have not touched yet. Throws `conflict` when the memory
+ * exceeds the limit, otherwise `full_checkpoint_unavailable` with the reason.
+ */
+export async function restoreContainer(
+  host: BundleHost,
+  criu: string,
+  id: string,
+  lazy: boolean,
+): Promise<ProcessIdentity> {
+  const { names, hostd, pool, runtime } = host
+  const images = pool.path(runImagesOf(id))
+  const options = { criu, images, lazyPages: lazy, timeoutMs: restoreTimeoutMs }
+  return runtime.restore(id, names.sandboxDir(id), options).catch(async (cause: unknown) => {
+    await endCriu(hostd, [images])
+    const { reason, killed } = await faultOf(`${images}/restore.log`, [names.runDir, names.dataDir])
+    // CRIU's log then says only that it was ended.
+    const isTimeout = cause instanceof OciRuntimeError && cause.isTimeout
+    if (killed && !isTimeout)
+      throw new ServiceError('conflict', 'the saved memory does not fit into memoryMB', { cause })
+    const reported = isTimeout ? `it took longer than ${restoreTimeoutMs / 1000} s` : reason
+    throw new ServiceError('full_checkpoint_unavailable', `the memory cannot be restored: ${reported}`, { cause })
+  })
+}
+
+/**
+ * CRIU calls it at each stage, and aborts when it fails at one of these two.
+ *
+ * `setup-namespaces`: gives the new network namespace the settings that sockets were opened under, and the address that
+ * connections were made from, on the loopback alone, so that no packet of theirs leaves it. A lazy-pages daemon joins the
+ * control group, in which CRIU is by now: the sandbox pays for its work.
+ *
+ * `post-restore`, the last stage at which CRIU can abort: makes the `fence`.
+ *
+ * No value comes from the sandbox.
+ */
+function actionScript(
+  fence: string,
+  address: string,
+  sysctls: Record<string, string>,
+  lazyMembers: readonly string[],
+): string {
+  const settings = Object.entries(sysctls).map(
+    ([name, value]) => `echo ${value} > /proc/sys/${name.replaceAll('.', '/')}`,
+  )
+  return `#!/bin/sh
+[ "$CRTOOLS_SCRIPT_ACTION" != post-restore ] || exec >'${fence}'
+[ "$CRTOOLS_SCRIPT_ACTION" = setup-namespaces ] || exit 0
+${lazyMembers.length > 0 ? joinScript(lazyMembers) : ''}exec nsenter --net="/proc/$CRTOOLS_INIT_PID/ns/net" sh -ec '
+${settings.join('\n')}
+ip -batch - <<END
+link set lo up
+address add ${address}/32 dev lo
+route add default dev lo
+END
+'
+`
+}
+
+/** CRIU calls it in the folder of the images. */
+function joinScript(members: readonly string[]): string {
+  const files = members.map((path) => `'${path}'`).join(' ')
+  return `{ read -r watcher; read -r daemon rest; } <${lazyProcessesFile} || exit
+for members in ${files}; do [ ! -e "$members" ] || echo "$daemon" >"$members" || exit; done
+`
+}

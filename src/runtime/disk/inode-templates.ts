@@ -1,0 +1,61 @@
+import { readdir, rename } from 'node:fs/promises'
+import { run } from '../command.ts'
+import { exists } from '../exists.ts'
+import type { HostTool } from '../hostd/index.ts'
+
+/** Templates begin at multiples of it. Each takes a third of a second more to make than the one below. */
+const step = 16_384
+/** There is no template above it: a program that makes and removes files all day must not keep the host busy. */
+const inodeMax = 1_048_576
+const makeTimeoutMs = 120_000
+
+/**
+ * Empty subvolumes whose next inode number is high. Overlay assumes that all layers on one file system share inode numbers, but
+ * each btrfs subvolume starts anew: a file could have the number of another in a layer below, and `mv` and `cp` would take the
+ * two for one. So a disk over layers starts as a snapshot of a template whose numbers are above all of theirs.
+ */
+export class InodeTemplates {
+  /** Absolute. */
+  readonly #folder: string
+  readonly #hostd: HostTool
+  readonly #log: (message: string) => void
+  #making: Promise<unknown> = Promise.resolve()
+
+  constructor(folder: string, hostd: HostTool, log: (message: string) => void) {
+    this.#folder = folder
+    this.#hostd = hostd
+    this.#log = log
+  }
+
+  /**
+   * Path of a template whose snapshots give new files `inode` or a higher number; undefined when it would have to be too high, and
+   * when it cannot be made, as in a full pool.
+   */
+  async above(inode: number): Promise<string | undefined> {
+    const from = Math.ceil(inode / step) * step
+    if (from > inodeMax) return undefined
+    const made = this.#making.then(() => this.#make(from))
+    this.#making = made.catch(() => undefined)
+    return made.catch((error: unknown) => {
+      this.#log(`files of a fork may have the inode numbers of others: ${String(error)}`)
+      return undefined
+    })
+  }
+
+  async #make(from: number): Promise<string> {
+    const path = `${this.#folder}/${from}`
+    if (await exists(path)) return path
+    const draft = `${this.#folder}/draft`
+    // Of a server that died.
+    if (await exists(draft)) await run(['btrfs', 'subvolume', 'delete', draft])
+    const below = Math.max(...(await readdir(this.#folder)).map(Number).filter((start) => start < from))
+    await run(
+      below > 0
+        ? ['btrfs', 'subvolume', 'snapshot', `${this.#folder}/${below}`, draft]
+        : ['btrfs', 'subvolume', 'create', draft],
+    )
+    await this.#hostd.runTool(['number', '--dir', draft, '--from', String(from)], { timeoutMs: makeTimeoutMs })
+    await rename(draft, path)
+    return path
+  }
+}

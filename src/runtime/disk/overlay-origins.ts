@@ -1,0 +1,59 @@
+import { mkdir, readdir, readFile, stat, writeFile } from 'node:fs/promises'
+import type { DiskPool } from './index.ts'
+import type { HostTool } from '../hostd/index.ts'
+import { diskOf, layerOf } from '../host/bundle.ts'
+import type { ImageFolder } from '../host/image-folder.ts'
+import type { SandboxRecord } from '../host/records.ts'
+import { removeFolders } from '../host/cleanup.ts'
+
+const forgetTimeoutMs = 120_000
+
+/**
+ * Overlay stores in an upper layer the file handles of the layers below. When those are copied, as with a moved image folder,
+ * overlay refuses the upper layer, or hides the contents of their folders. So a file beside the upper layer identifies what it
+ * was last mounted over; when that has changed, the stored handles are removed before the mount.
+ */
+export interface LowersHost {
+  pool: DiskPool
+  images: ImageFolder
+  hostd: HostTool
+}
+
+/** Adapts the disk of a stopped sandbox to its present layers and base. */
+export async function adaptUpper(host: LowersHost, record: SandboxRecord): Promise<void> {
+  const { pool, hostd } = host
+  const disk = pool.path(diskOf(record))
+  const lowers = await lowersOf(host, record)
+  if ((await readFile(fileOf(host, record), 'utf8').catch(() => '')) === lowers) return
+  if ((await readdir(`${disk}/upper`)).length > 0) {
+    await hostd.runTool(['forget-origins', '--dir', `${disk}/upper`], { timeoutMs: forgetTimeoutMs })
+    // The index of overlay holds the same handles.
+    await removeFolders(hostd, [`${disk}/work`])
+    await mkdir(`${disk}/work`, { mode: 0o700 })
+  }
+  await noteLowers(host, record, lowers)
+}
+
+/** Records the present layers and base of a disk; disks of earlier versions lack that. */
+export async function noteCurrentLowers(host: LowersHost, record: SandboxRecord): Promise<void> {
+  await noteLowers(host, record, await lowersOf(host, record))
+}
+
+/** The disk may be full. Without the file it is adapted once more. */
+async function noteLowers(host: LowersHost, record: SandboxRecord, lowers: string): Promise<void> {
+  await writeFile(fileOf(host, record), lowers).catch(() => undefined)
+}
+
+function fileOf({ pool }: LowersHost, record: SandboxRecord): string {
+  return pool.path(`${diskOf(record)}/lowers`)
+}
+
+/** A copy is born at another time than what it is a copy of; both times and numbers stay over boots and mounts. */
+async function lowersOf({ pool, images }: LowersHost, { base, layers }: SandboxRecord): Promise<string> {
+  const paths = layers.map((layer) => pool.path(`${layerOf(layer.checkpointId)}/upper`))
+  const births = [...paths, images.pathOf(base, 'base')].map(async (path) => {
+    const { ino, birthtimeNs } = await stat(path, { bigint: true })
+    return `${ino} ${birthtimeNs}\n`
+  })
+  return (await Promise.all(births)).join('')
+}

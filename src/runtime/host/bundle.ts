@@ -1,0 +1,150 @@
+import { createHash } from 'node:crypto'
+import { chmod, chown, mkdir, writeFile } from 'node:fs/promises'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { CommandError } from '../command.ts'
+import { gatewayName } from '../network/index.ts'
+import type { Subnet } from '../network/index.ts'
+import type { DiskPool, InodeTemplates } from '../disk/index.ts'
+import type { HostTool } from '../hostd/index.ts'
+import type { OciRuntime } from '../oci/oci-runtime.ts'
+import { loadProfile } from '../oci/apparmor.ts'
+import { containerConfig, idsPerSandbox } from '../oci/container-config.ts'
+import type { ContainerLimits, HostTraits } from '../oci/container-config.ts'
+import { withinRun } from './run-folders.ts'
+import type { ImageFolder } from './image-folder.ts'
+import type { HostNames } from './names.ts'
+import type { SandboxRecord } from './records.ts'
+import { allDone } from './cleanup.ts'
+
+const guestDirBytes = 65_536
+const guestDirInodes = 64
+const hostsBytes = 256
+const mebibyte = 1024 * 1024
+const busyTimeoutMs = 1_000
+const busyPollMs = 10
+
+export interface BundleHost {
+  names: HostNames
+  images: ImageFolder
+  pool: DiskPool
+  templates: InodeTemplates
+  subnet: Subnet
+  traits: HostTraits
+  hostd: HostTool
+  runtime: OciRuntime
+}
+
+/** The disk of a new sandbox: an empty upper layer, without a limit yet. Overlay wants its work folder on the same file system. */
+export async function makeDisk(host: BundleHost, record: SandboxRecord): Promise<void> {
+  const disk = diskOf(record)
+  const above = record.layers[0]?.inodeEnd
+  await host.pool.createSubvolume(disk, above === undefined ? undefined : await host.templates.above(above))
+  const upper = host.pool.path(`${disk}/upper`)
+  await Promise.all([mkdir(upper, { mode: 0o755 }), mkdir(host.pool.path(`${disk}/work`), { mode: 0o700 })])
+  await chmod(upper, 0o755)
+  await chown(upper, record.rangeStart, record.rangeStart)
+}
+
+export function limitDisk(host: BundleHost, record: SandboxRecord, diskMb: number): Promise<void> {
+  return host.pool.limit(diskOf(record), diskMb * mebibyte)
+}
+
+/** The folder in `/run` from which the runtime starts the sandbox. The disk must exist when `mountRoot` is called. */
+export async function makeBundle(host: BundleHost, record: SandboxRecord, limits: ContainerLimits): Promise<void> {
+  if (host.traits.apparmorProfile !== undefined) await loadProfile()
+  await withinRun(writeBundle(host, record, limits))
+}
+
+async function writeBundle(host: BundleHost, record: SandboxRecord, limits: ContainerLimits): Promise<void> {
+  const { names, images, subnet, traits, hostd } = host
+  const programs = await images.programs(record)
+  const folder = names.sandboxDir(record.id)
+  await mkdir(folder, { mode: 0o710 })
+  // runc looks up the root as the root user of the sandbox; no other id may enter.
+  await chown(folder, 0, record.rangeStart)
+  await Promise.all(['root', 'run', 'etc'].map((name) => mkdir(`${folder}/${name}`, { mode: 0o755 })))
+  const etc = etcFiles(record, subnet)
+  await allDone([
+    hostd.runTool(['source', '--dir', `${folder}/etc`]),
+    writeFile(`${folder}/config.json`, JSON.stringify(containerConfig(record, limits, { names, programs, traits })), {
+      mode: 0o600,
+    }),
+    // Must be there from the first start on; each dump and restore writes what it needs.
+    writeFile(`${folder}/criu.conf`, '', { mode: 0o600 }),
+    ...Object.entries(etc).map(([name, text]) => writeFile(`${folder}/etc/${name}`, text, { mode: 0o444 })),
+    hostd.runTool([
+      ...(['tmpfs', '--target', `${folder}/run`, '--owner', String(record.rangeStart)] as const),
+      ...['--size', String(guestDirBytes), '--inodes', String(guestDirInodes)],
+    ]),
+  ])
+}
+
+/** To be called when the guest has bound its socket: no id of the sandbox can replace it from then on. */
+export async function closeGuestDir(names: HostNames, sandboxId: string): Promise<void> {
+  await chown(names.guestDir(sandboxId), 0, 0)
+}
+
+/** A process outside the sandbox holds an earlier root mount of its disk. */
+export class DiskBusy extends Error {}
+
+/**
+ * Mounts the root: the sandbox's own writes over its layers over the base, all shown in the sandbox's id range. Throws
+ * `DiskBusy`.
+ */
+export async function mountRoot(host: BundleHost, record: SandboxRecord): Promise<void> {
+  const { names, pool, images, hostd } = host
+  const lowers = record.layers.map(
+    (layer) => `${layer.rangeStart}:${pool.path(`${layerOf(layer.checkpointId)}/upper`)}`,
+  )
+  const command: [string, ...string[]] = [
+    ...(['overlay', '--target', `${names.sandboxDir(record.id)}/root`] as const),
+    ...['--upper', pool.path(`${diskOf(record)}/upper`), '--work', pool.path(`${diskOf(record)}/work`)],
+    ...['--range', `${record.rangeStart}:${idsPerSandbox}`],
+    ...[...lowers, `0:${images.pathOf(record.base, 'base')}`].flatMap((lower) => ['--lower', lower]),
+  ]
+  const until = Date.now() + busyTimeoutMs
+  while (!(await mounts(hostd, command, Date.now() < until))) await sleep(busyPollMs)
+}
+
+/**
+ * False when the disk is busy: the root of the last run, though unmounted, exists until its last user releases it. On a busy
+ * host the kernel does that for a process a moment after its end.
+ */
+async function mounts(hostd: HostTool, command: [string, ...string[]], mayBeBusy: boolean): Promise<boolean> {
+  try {
+    await hostd.runTool(command)
+    return true
+  } catch (error) {
+    if (!(error instanceof CommandError) || !/resource busy/.test(error.stderr)) throw error
+    if (mayBeBusy) return false
+    throw new DiskBusy('the disk is in use', { cause: error })
+  }
+}
+
+export function diskOf(record: SandboxRecord): string {
+  return `sandboxes/${record.disk ?? record.id}`
+}
+
+export function layerOf(checkpointId: string): string {
+  return `layers/${checkpointId}`
+}
+
+/** Files that differ from sandbox to sandbox. They are mounted read-only, never written through a hostile root. */
+function etcFiles(record: SandboxRecord, subnet: Subnet): Record<string, string> {
+  return {
+    // `localhost` is IPv4 alone, so that every server that binds it is found at the same address.
+    hosts: [
+      '127.0.0.1 localhost',
+      '::1 ip6-localhost ip6-loopback',
+      `${subnet.address(record.slot)} ${record.id}`,
+      `${subnet.gatewayAddress} ${gatewayName}`,
+      '',
+    ]
+      .join('\n')
+      // A process that holds it open is only restored where the file is as long as it was.
+      .padEnd(hostsBytes, '\n'),
+    hostname: `${record.id}\n`,
+    'resolv.conf': `nameserver ${subnet.gatewayAddress}\n`.padEnd(record.resolvConfBytes ?? 0, '\n'),
+    'machine-id': `${createHash('sha256').update(`machine ${record.id} ${record.rangeStart}`).digest('hex').slice(0, 32)}\n`,
+  }
+}

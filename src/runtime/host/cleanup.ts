@@ -1,0 +1,41 @@
+import { poolIsFull } from '../disk/index.ts'
+import { exists } from '../exists.ts'
+import type { HostTool } from '../hostd/index.ts'
+
+/** Gigabytes of saved memory take their time. */
+const removeTimeoutMs = 300_000
+
+/**
+ * Waits for parallel steps and throws the first error only when all have ended: a clean-up that follows must not meet a step
+ * that still makes something.
+ */
+export async function allDone(steps: readonly Promise<unknown>[]): Promise<void> {
+  for (const result of await Promise.allSettled(steps)) {
+    if (result.status === 'rejected') throw result.reason
+  }
+}
+
+/** The error to report for one that was thrown: a disk that filled up in the middle of work is `no_capacity`. */
+export function asReported(error: unknown): unknown {
+  const code = error instanceof Error && 'code' in error ? error.code : undefined
+  return code === 'ENOSPC' || code === 'EDQUOT' ? poolIsFull(error) : error
+}
+
+/** Cleans up after an error, which is the one to report: another is only logged. `delete` and `open` remove what is left. */
+export async function cleanUp(
+  { log }: { log: (message: string) => void },
+  id: string,
+  work: () => Promise<void>,
+): Promise<void> {
+  await work().catch((error: unknown) => log(`clearing up after sandbox ${id} failed: ${String(error)}`))
+}
+
+/**
+ * Removes folders and first detaches what is mounted at or in them: runc and CRIU leave mounts of a sandbox's root when a restore
+ * is cut off. Harmless when there is nothing.
+ */
+export async function removeFolders(hostd: HostTool, folders: readonly string[]): Promise<void> {
+  const areThere = await Promise.all(folders.map(exists))
+  const args = folders.filter((_, index) => areThere[index]).flatMap((folder) => ['--dir', folder])
+  if (args.length > 0) await hostd.runTool(['remove', ...args], { timeoutMs: removeTimeoutMs })
+}

@@ -1,0 +1,61 @@
+import assert from 'node:assert/strict'
+import { once } from 'node:events'
+import { createServer, connect as connectSocket, type AddressInfo, type Socket } from 'node:net'
+import { after, before, test } from 'node:test'
+import { setImmediate as later } from 'node:timers/promises'
+import { isServiceError } from '../../errors.ts'
+import { Connections } from './connections.ts'
+
+const listener = createServer((socket) => socket.resume())
+
+before(async () => {
+  listener.listen(0, '127.0.0.1')
+  await once(listener, 'listening')
+})
+
+after(() => void listener.close())
+
+async function connect(): Promise<Socket> {
+  const socket = connectSocket((listener.address() as AddressInfo).port, '127.0.0.1')
+  await once(socket, 'connect')
+  return socket
+}
+
+test('a freeze tells open connections, and returns when all are closed', async () => {
+  const connections = new Connections()
+  const socket = await connections.open('sb-1', connect)
+  const reported = once(socket, 'freeze')
+  const freezing = connections.freeze('sb-1', 'checkpoint')
+  assert.deepEqual(await reported, ['checkpoint'])
+  let isFrozen = false
+  void freezing.then(() => (isFrozen = true))
+  await later()
+  assert.equal(isFrozen, false)
+  socket.destroy()
+  const thaw = await freezing
+  thaw()
+})
+
+test('a dial during a checkpoint waits for its end, and the next freeze knows the connection', async () => {
+  const connections = new Connections()
+  const thaw = await connections.freeze('sb-1', 'checkpoint')
+  const dial = connections.open('sb-1', connect)
+  await later()
+  thaw()
+  const socket = await dial
+  const reported = once(socket, 'freeze')
+  const freezing = connections.freeze('sb-1', 'checkpoint')
+  await reported
+  socket.destroy()
+  const thawAgain = await freezing
+  thawAgain()
+})
+
+test('a dial during a hibernation fails, and sandboxes do not hear of each other', async () => {
+  const connections = new Connections()
+  const thaw = await connections.freeze('sb-1', 'hibernate')
+  await assert.rejects(connections.open('sb-1', connect), (error) => isServiceError(error, 'unavailable'))
+  const other = await connections.open('sb-2', connect)
+  other.destroy()
+  thaw()
+})

@@ -1,0 +1,123 @@
+import assert from 'node:assert/strict'
+import { mkdir, mkdtemp, readFile, realpath, rm, symlink, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { test, type TestContext } from 'node:test'
+import { isServiceError } from '../../errors.ts'
+import { ImageFolder, isImageReference, nameImages } from './image-folder.ts'
+import { readCheckpointRecord, readSandboxRecord, Records } from './records.ts'
+import type { CheckpointRecord, SandboxRecord } from './records.ts'
+
+/** An image folder with one image of each kind, and a folder beside it. */
+async function makeImages(t: TestContext) {
+  const root = await realpath(await mkdtemp(`${tmpdir()}/atoll-image-folder-`))
+  t.after(() => rm(root, { recursive: true }))
+  const images = `${root}/images`
+  for (const [name, inside] of [
+    ['base', 'rootfs'],
+    ['guest', 'guest'],
+    ['agent', 'app'],
+  ] as const) {
+    await mkdir(`${images}/${name}-1/${inside}`, { recursive: true })
+    await symlink(`${name}-1`, `${images}/${name}`)
+  }
+  return { root, images, folder: new ImageFolder(images) }
+}
+
+test('the current images are known by the names of their folders, and by a path where a link leads out', async (t) => {
+  const { root, images, folder } = await makeImages(t)
+  assert.deepEqual(await folder.current('base'), { base: 'base-1', guest: 'guest-1', agent: 'agent-1' })
+  await mkdir(`${root}/elsewhere/rootfs`, { recursive: true })
+  await symlink(`${root}/elsewhere`, `${images}/other`)
+  assert.equal((await folder.current('other')).base, `${root}/elsewhere/rootfs`)
+  await symlink(`${root}/elsewhere`, `${images}/elsewhere`)
+  assert.equal((await folder.current('other')).base, 'elsewhere')
+  for (const name of ['none', '../elsewhere', '..', '/', '']) {
+    await assert.rejects(folder.current(name), (error) => isServiceError(error, 'not_found'), name)
+  }
+})
+
+test('a name leads into the image folder, and one that could lead elsewhere is no name', async (t) => {
+  const { images, folder } = await makeImages(t)
+  assert.equal(folder.pathOf('base-1', 'base'), `${images}/base-1/rootfs`)
+  assert.equal(folder.pathOf('/srv/old/base-0/rootfs', 'base'), '/srv/old/base-0/rootfs')
+  for (const name of ['base-1', 'criu-4.2.1-x', '/', '/srv/old/base-0/rootfs']) assert.ok(isImageReference(name), name)
+  const hostile = [
+    '',
+    '.',
+    '..',
+    '../base-1',
+    'base-1/..',
+    'a/b',
+    '-x',
+    '/srv/../etc',
+    '/srv//x',
+    'x\n',
+    'x'.repeat(65),
+    1,
+    null,
+  ]
+  for (const name of hostile) assert.ok(!isImageReference(name), JSON.stringify(name))
+  const record = { id: 'sb-1', rangeStart: 65_536, slot: 1, base: 'base-1', guest: 'guest-1', layers: [] }
+  assert.deepEqual(readSandboxRecord(JSON.stringify(record), 'sb-1'), record)
+  for (const change of [{ base: '../base-1' }, { guest: 'a/b' }, { agent: '..' }]) {
+    assert.equal(readSandboxRecord(JSON.stringify({ ...record, ...change }), 'sb-1'), undefined)
+  }
+  const memory = { folder: 'memory/x', address: '', bytes: 1, keepConnections: false, guest: 'guest-1' }
+  const checkpoint = { id: 'cp-1', kind: 'full', base: 'base-1', layers: [], sizeBytes: 1, memory }
+  assert.deepEqual(readCheckpointRecord(JSON.stringify(checkpoint), 'cp-1'), checkpoint)
+  const climbing = { ...checkpoint, memory: { ...memory, guest: '../guest-1' } }
+  assert.equal(readCheckpointRecord(JSON.stringify(climbing), 'cp-1'), undefined)
+})
+
+test('an image that is not there is named with its folder', async (t) => {
+  const { images, folder } = await makeImages(t)
+  await folder.assertPresent({ base: 'base-1', guest: 'guest-1' })
+  const reported = (pattern: RegExp) => (error: unknown) =>
+    isServiceError(error, 'unavailable') && pattern.test(error.message)
+  const missing = folder.assertPresent({ base: 'base-1', guest: 'guest-1', agent: 'agent-2' })
+  await assert.rejects(missing, reported(new RegExp(`image agent-2 is not in ${images}: `)))
+  await assert.rejects(
+    folder.assertPresent({ base: '/gone/rootfs', guest: 'guest-1' }),
+    reported(/no image at \/gone\/rootfs: /),
+  )
+})
+
+test('records of earlier versions get names for paths into the image folder and keep other paths', async (t) => {
+  const { root, images, folder } = await makeImages(t)
+  const sandboxes = new Records<SandboxRecord>(`${root}/sandboxes`, readSandboxRecord)
+  const checkpoints = new Records<CheckpointRecord>(`${root}/checkpoints`, readCheckpointRecord)
+  const old = { base: `${images}/base-1/rootfs`, guest: `${images}/guest-1/guest`, agent: `${images}/agent-1` }
+  const elsewhere = { base: '/srv/base-1/rootfs', guest: `${images}/guest-1/deeper/guest`, agent: images }
+  const claims = { rangeStart: 65_536, slot: 1, layers: [] }
+  for (const [id, paths] of [
+    ['sb-stuck', old],
+    ['sb-old', old],
+    ['sb-elsewhere', elsewhere],
+    ['sb-new', { base: 'base-1', guest: 'guest-1' }],
+  ] as const) {
+    await mkdir(`${root}/sandboxes`, { recursive: true })
+    await writeFile(`${root}/sandboxes/${id}.json`, JSON.stringify({ id, ...claims, ...paths }))
+  }
+  const { base, guest, agent } = old
+  const memory = { folder: 'memory/x', address: '', bytes: 1, keepConnections: false, guest, agent }
+  const written = { id: 'cp-old', kind: 'full', base, layers: [], sizeBytes: 1, memory }
+  await mkdir(`${root}/checkpoints`)
+  await writeFile(`${root}/checkpoints/cp-old.json`, JSON.stringify(written))
+  assert.deepEqual([await sandboxes.load(), await checkpoints.load()], [[], []])
+  const settled: string[] = []
+  const said: string[] = []
+  const settle = async ({ id }: SandboxRecord) => {
+    if (id === 'sb-stuck') throw new Error('its base is gone')
+    settled.push(id)
+  }
+  await nameImages({ sandboxes, checkpoints }, folder, settle, (message) => said.push(message))
+  assert.deepEqual(settled, ['sb-old'])
+  assert.deepEqual(said, ['the record of sb-stuck keeps paths of images: Error: its base is gone'])
+  assert.equal(sandboxes.get('sb-stuck')?.base, old.base, 'one that cannot be changed keeps no other from it')
+  const names = { base: 'base-1', guest: 'guest-1', agent: 'agent-1' }
+  const read = async (file: string) => JSON.parse(await readFile(`${root}/${file}.json`, 'utf8')) as object
+  assert.deepEqual(await read('sandboxes/sb-old'), { id: 'sb-old', ...claims, ...names })
+  assert.deepEqual(await read('sandboxes/sb-elsewhere'), { id: 'sb-elsewhere', ...claims, ...elsewhere })
+  const named = { ...memory, guest: 'guest-1', agent: 'agent-1' }
+  assert.deepEqual(await read('checkpoints/cp-old'), { ...written, base: 'base-1', memory: named })
+})

@@ -1,0 +1,152 @@
+import { access, realpath } from 'node:fs/promises'
+import { basename, dirname, normalize } from 'node:path'
+import { ServiceError } from '../../errors.ts'
+import { defined } from '../../lib/defined.ts'
+import type { Inventory } from './inventory.ts'
+import type { CheckpointRecord, SandboxRecord } from './records.ts'
+
+const namePattern = /^[a-z0-9][a-z0-9._-]{0,63}$/
+/** The part of an image that is mounted. */
+const insides = { base: 'rootfs', guest: 'guest', agent: '' } as const
+type Kind = keyof typeof insides
+
+/**
+ * Root file system, guest and agent: each the name of a folder in the image folder, such as `base-<hash>`. In records of earlier
+ * versions, and where a link of the image folder leads out of it, each is the absolute path of what is mounted.
+ */
+export interface Images {
+  base: string
+  guest: string
+  agent?: string
+}
+
+/** Whether a value is a legal image reference. A name cannot lead out of the image folder. */
+export function isImageReference(value: unknown): value is string {
+  if (typeof value !== 'string') return false
+  return value.startsWith('/') ? normalize(value) === value : namePattern.test(value)
+}
+
+/** The immutable images of one host, in one folder, and the links there to the current ones. */
+export class ImageFolder {
+  readonly path: string
+
+  constructor(path: string) {
+    this.path = path
+  }
+
+  /**
+   * The images that `image` and the links for guest and agent stand for now. Throws `not_found` for an unknown image and
+   * `unavailable` when the guest is missing.
+   */
+  async current(image: string): Promise<Images> {
+    const [base, guest, agent] = await Promise.all([
+      namePattern.test(image) ? this.#linked(image, 'base') : undefined,
+      this.#linked('guest', 'guest'),
+      this.#linked('agent', 'agent'),
+    ])
+    if (base === undefined) throw new ServiceError('not_found', `there is no image ${JSON.stringify(image)}`)
+    if (guest === undefined) throw new ServiceError('unavailable', `no guest in ${this.path}: run npm run setup`)
+    return { base, guest, ...defined({ agent }) }
+  }
+
+  /** The absolute path of what is mounted of an image that a record names. */
+  pathOf(reference: string, kind: Kind): string {
+    return reference.startsWith('/') ? reference : inside(`${this.path}/${reference}`, kind)
+  }
+
+  /**
+   * The same for the programs of a sandbox, without links: CRIU mounts them as the sandbox's own root user, which may not enter
+   * all folders on the way.
+   */
+  async programs({ guest, agent }: Omit<Images, 'base'>): Promise<Omit<Images, 'base'>> {
+    const real = (reference: string, kind: Kind) => realpath(this.pathOf(reference, kind))
+    return { guest: await real(guest, 'guest'), ...(agent === undefined ? {} : { agent: await real(agent, 'agent') }) }
+  }
+
+  /** Throws `unavailable` with the name of an image that is not there. */
+  async assertPresent({ base, guest, agent }: Images): Promise<void> {
+    const named = { base, guest, ...defined({ agent }) }
+    for (const [kind, reference] of Object.entries(named)) {
+      if (await isThere(this.pathOf(reference, kind as Kind))) continue
+      const reported = reference.startsWith('/')
+        ? `there is no image at ${reference}: put it back`
+        : `image ${reference} is not in ${this.path}: put it back, or copy it from a machine that has it`
+      throw new ServiceError('unavailable', reported)
+    }
+  }
+
+  /** A reference without a path where it has one that leads into the image folder. */
+  async named(reference: string, kind: Kind): Promise<string> {
+    const folder = insides[kind] === '' ? reference : dirname(reference)
+    if (!reference.startsWith('/') || inside(folder, kind) !== reference) return reference
+    const name = basename(folder)
+    return namePattern.test(name) && dirname(folder) === (await realpath(this.path)) ? name : reference
+  }
+
+  async #linked(link: string, kind: Kind): Promise<string | undefined> {
+    const folder = await realpath(`${this.path}/${link}`).catch(() => undefined)
+    if (folder === undefined || !(await isThere(inside(folder, kind)))) return undefined
+    const name = basename(folder)
+    // The link may lead out of the image folder, to an image that has no name in there.
+    const isNamed = namePattern.test(name) && (await realpath(`${this.path}/${name}`).catch(() => '')) === folder
+    return isNamed ? name : inside(folder, kind)
+  }
+}
+
+/**
+ * Replaces paths by names in records of earlier versions, so that the data directory can be used with another image folder. A
+ * failure is logged and leaves the path, which works. `settle` is called before the record of a sandbox changes.
+ */
+export async function nameImages(
+  { sandboxes, checkpoints }: Pick<Inventory, 'sandboxes' | 'checkpoints'>,
+  images: ImageFolder,
+  settle: (record: SandboxRecord) => Promise<void>,
+  log: (message: string) => void,
+): Promise<void> {
+  const attempt = (id: string, work: () => Promise<void>) =>
+    work().catch((error: unknown) => log(`the record of ${id} keeps paths of images: ${String(error)}`))
+  const agentOf = async (agent: string | undefined) =>
+    agent === undefined ? {} : { agent: await images.named(agent, 'agent') }
+  for (const record of sandboxes.all()) {
+    const base = await images.named(record.base, 'base')
+    const guest = await images.named(record.guest, 'guest')
+    const named: SandboxRecord = { ...record, base, guest, ...(await agentOf(record.agent)) }
+    if (named.base === record.base && named.guest === record.guest && named.agent === record.agent) continue
+    await attempt(record.id, async () => {
+      await settle(record)
+      await sandboxes.put(named)
+    })
+  }
+  for (const record of checkpoints.all()) {
+    const base = await images.named(record.base, 'base')
+    const { memory } = record
+    const named: CheckpointRecord = { ...record, base }
+    if (memory !== undefined) {
+      named.memory = { ...memory, guest: await images.named(memory.guest, 'guest'), ...(await agentOf(memory.agent)) }
+    }
+    if (JSON.stringify(named) !== JSON.stringify(record)) await attempt(record.id, () => checkpoints.put(named))
+  }
+}
+
+/** The program `atoll-hostd`, by the link that setup maintains. */
+export function hostToolIn(imageDir: string): string {
+  return `${imageDir}/hostd/atoll-hostd`
+}
+
+/** The real path of that program: an upgrade does not change it. Throws `unavailable`. */
+export async function resolveHostTool(imageDir: string): Promise<string> {
+  const tool = await realpath(hostToolIn(imageDir)).catch(() => undefined)
+  if (tool === undefined) throw new ServiceError('unavailable', `no atoll-hostd in ${imageDir}: run npm run setup`)
+  return tool
+}
+
+function inside(folder: string, kind: Kind): string {
+  return insides[kind] === '' ? folder : `${folder}/${insides[kind]}`
+}
+
+async function isThere(path: string): Promise<boolean> {
+  return access(path).then(
+    () => true,
+    () => false,
+  )
+}

@@ -1,0 +1,67 @@
+import { readdir, stat } from 'node:fs/promises'
+import { ServiceError } from '../../errors.ts'
+import type { SandboxSpec } from '../../sandbox/ports/runtime-driver.ts'
+import { imagesBytes } from '../criu/image-files.ts'
+import { assertProcessorFits } from '../criu/processor.ts'
+import type { DiskPool } from '../disk/index.ts'
+import { bootId } from './process.ts'
+import { layerOf } from './bundle.ts'
+import type { CheckpointRecord, SandboxRecord, SavedMemory } from './records.ts'
+
+const mebibyte = 1024 * 1024
+const pagesFile = /^pages-\d+\.img$/
+
+/** Whether a disk and all the layers below it are there. */
+export async function hasDisk(
+  pool: Pick<DiskPool, 'has'>,
+  disk: string,
+  record: Pick<SandboxRecord | CheckpointRecord, 'layers'>,
+): Promise<boolean> {
+  for (const path of [disk, ...record.layers.map((layer) => layerOf(layer.checkpointId))]) {
+    if (!(await pool.has(`${path}/upper`))) return false
+  }
+  return true
+}
+
+/**
+ * Whether the images of a memory are all there. Sizes alone do not tell it after a loss of power: btrfs gives a file its whole
+ * length when the first part of it reaches the disk.
+ */
+export async function hasMemory(pool: Pick<DiskPool, 'path'>, memory: SavedMemory): Promise<boolean> {
+  if (memory.unflushed !== undefined && memory.unflushed !== bootId()) return false
+  return memory.bytes !== undefined && (await imagesBytes(pool.path(memory.folder))) === memory.bytes
+}
+
+/**
+ * Checks all that would make a start from a checkpoint fail and can be seen before it. Throws `not_found` when its disk is not
+ * whole, `full_checkpoint_unavailable` when its memory is not, or comes from another processor, `conflict` when the memory is
+ * too large for the sandbox. `criu` is the program that restores it.
+ */
+export async function assertStartable(
+  pool: DiskPool,
+  checkpoint: CheckpointRecord,
+  { memoryMb }: Pick<SandboxSpec, 'memoryMb'>,
+  criu?: string,
+): Promise<void> {
+  const { id, memory } = checkpoint
+  if (!(await hasDisk(pool, layerOf(id), checkpoint))) {
+    throw new ServiceError('not_found', `the disk of checkpoint ${id} is no longer whole`)
+  }
+  if (memory === undefined) return
+  if (!(await hasMemory(pool, memory))) {
+    throw new ServiceError('full_checkpoint_unavailable', `the memory of checkpoint ${id} is no longer whole`)
+  }
+  if (criu !== undefined) await assertProcessorFits(criu, pool.path(memory.folder))
+  const pagesMb = Math.ceil((await pagesBytes(pool.path(memory.folder))) / mebibyte)
+  if (pagesMb > memoryMb) {
+    const message = `checkpoint ${id} holds ${pagesMb} MB of memory, and the sandbox may have ${memoryMb} MB`
+    throw new ServiceError('conflict', message)
+  }
+}
+
+/** Bytes of memory that the processes of these images hold. */
+async function pagesBytes(folder: string): Promise<number> {
+  const names = (await readdir(folder)).filter((name) => pagesFile.test(name))
+  const sizes = await Promise.all(names.map(async (name) => (await stat(`${folder}/${name}`)).size))
+  return sizes.reduce((sum, size) => sum + size, 0)
+}

@@ -1,0 +1,310 @@
+/** The counts of an inventory against a look at all records, over whatever happens to these. */
+import assert from 'node:assert/strict'
+import { mkdir, mkdtemp, readdir, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { test } from 'node:test'
+import fc from 'fast-check'
+import { isServiceError } from '../../errors.ts'
+import type { DiskPool } from '../disk/index.ts'
+import { exists } from '../exists.ts'
+import type { HostTool } from '../hostd/index.ts'
+import { layerOf } from './bundle.ts'
+import { checkpointMemory, Inventory, savedMemory } from './inventory.ts'
+import type { HostNames } from './names.ts'
+import { basedOn } from './records.ts'
+import type { CheckpointRecord, SandboxRecord } from './records.ts'
+
+const slots = 6
+const kinds = [
+  ...['create', 'fork', 'restore', 'restore', 'save', 'forget', 'delete', 'checkpoint', 'checkpoint', 'fullCheckpoint'],
+  ...['failedCheckpoint', 'deleteCheckpoint', 'quarantine', 'quarantineCheckpoint', 'spoil', 'takeBack', 'expire'],
+  ...['unwritable', 'stick', 'unstick', 'hold', 'release', 'removeUnused', 'reload', 'twoAtOnce'],
+] as const
+
+interface Step {
+  kind: (typeof kinds)[number]
+  /** Which of those that there are. */
+  one: number
+  other: number
+}
+
+const anyStep = fc.record({ kind: fc.constantFrom(...kinds), one: fc.nat(20), other: fc.nat(20) })
+
+/** A data directory whose pool is plain folders, and what has been done to it. */
+class World {
+  readonly #pool: Pick<DiskPool, 'path' | 'list' | 'remove'>
+  readonly inventory: Inventory
+  /** Folders that cannot be removed now. */
+  readonly #stuck = new Set<string>()
+  readonly #held: { record: SandboxRecord; release: () => void }[] = []
+  #ids = 0
+
+  constructor(dataDir: string) {
+    const path = (relative: string) => `${dataDir}/pool/${relative}`
+    const remove = async (relative: string) => {
+      if (this.#stuck.has(relative)) throw new Error('took too long')
+      await rm(path(relative), { recursive: true, force: true })
+    }
+    this.#pool = { path, list: (relative) => readdir(path(relative)), remove }
+    const hostd: HostTool = {
+      runTool: async ([, , folder = '']) => {
+        await remove(folder.slice(path('').length))
+        return ''
+      },
+    }
+    const names = { dataDir, hash: '00000000' } as HostNames
+    this.inventory = new Inventory({ names, hostd, pool: this.#pool as DiskPool, slots, log: () => undefined })
+  }
+
+  /** What a look at all records says: the paths that any of them names. */
+  needed(): Set<string> {
+    return new Set(
+      this.#owners().flatMap(({ layers, memory }) => [
+        ...layers.map(({ checkpointId }) => layerOf(checkpointId)),
+        ...(memory === undefined ? [] : [memory.folder]),
+      ]),
+    )
+  }
+
+  async inPool(): Promise<string[]> {
+    const folders = ['layers', 'memory/checkpoints', 'memory/saved']
+    const names = await Promise.all(
+      folders.map(async (folder) => (await this.#pool.list(folder)).map((name) => `${folder}/${name}`)),
+    )
+    return names.flat()
+  }
+
+  /** Whether nothing keeps what is unused from being removed: no record that nobody can read, and nothing stuck. */
+  get isClear(): boolean {
+    return !this.inventory.quarantine.hasUnreadable && this.#stuck.size === 0
+  }
+
+  /** Addresses and ranges that are taken. */
+  taken(): { slots: Set<number>; ranges: Set<number> } {
+    const owners = this.#owners()
+    const sandboxes = owners.filter((owner) => 'slot' in owner)
+    const ranges = [...sandboxes, ...owners.flatMap(({ layers }) => layers)].map(({ rangeStart }) => rangeStart)
+    return { slots: new Set(sandboxes.map(({ slot }) => slot)), ranges: new Set(ranges) }
+  }
+
+  async settle(): Promise<void> {
+    this.#stuck.clear()
+    await this.inventory.removeUnused()
+  }
+
+  async do({ kind, one, other }: Step): Promise<void> {
+    const { inventory } = this
+    const { sandboxes, checkpoints, quarantine } = inventory
+    const sandbox = pick(sandboxes.all(), one)
+    const checkpoint = pick(checkpoints.all(), other)
+    const item = pick(quarantine.items, one)
+    switch (kind) {
+      case 'create':
+        await this.#create(undefined)
+        break
+      case 'fork':
+        await this.#create(checkpoint)
+        break
+      case 'restore': {
+        if (sandbox === undefined || checkpoint === undefined) break
+        const release = inventory.hold(sandbox)
+        await sandboxes.put({ ...sandbox, ...basedOn(checkpoint, sandbox, 'boot') })
+        // It fails now and then.
+        if (one % 2 === 0) await sandboxes.put(sandbox)
+        release()
+        await inventory.removeUnused()
+        break
+      }
+      case 'save': {
+        if (sandbox === undefined) break
+        const memory = { folder: savedMemory(sandbox.id), address: '', keepConnections: true }
+        await sandboxes.put({ ...sandbox, memory })
+        await mkdir(this.#pool.path(memory.folder))
+        await sandboxes.put({ ...sandbox, memory: { ...memory, bytes: 1 } })
+        break
+      }
+      case 'forget': {
+        if (sandbox === undefined) break
+        const { memory: _, ...rest } = sandbox
+        await sandboxes.put(rest)
+        await inventory.removeUnused()
+        break
+      }
+      case 'delete':
+        if (sandbox === undefined) break
+        await sandboxes.remove(sandbox.id)
+        await inventory.removeUnused()
+        break
+      case 'checkpoint':
+      case 'fullCheckpoint':
+        if (sandbox !== undefined) await this.#checkpoint(sandbox, kind === 'fullCheckpoint', false)
+        break
+      case 'failedCheckpoint':
+        if (sandbox !== undefined) await this.#checkpoint(sandbox, other % 2 === 0, true)
+        break
+      case 'deleteCheckpoint':
+        if (checkpoint === undefined) break
+        await checkpoints.remove(checkpoint.id)
+        await inventory.removeUnused()
+        break
+      case 'quarantine':
+        if (sandbox !== undefined)
+          await inventory.moveToQuarantine({ kind: 'sandbox', id: sandbox.id, reason: 'unknown' })
+        break
+      case 'quarantineCheckpoint':
+        if (checkpoint === undefined) break
+        await inventory.moveToQuarantine({ kind: 'checkpoint', id: checkpoint.id, reason: 'unknown' })
+        break
+      case 'spoil': {
+        const id = this.#freshId('sb')
+        await writeFile(sandboxes.file(id), '{')
+        await inventory.moveToQuarantine({ kind: 'sandbox', id, reason: 'unreadable' })
+        break
+      }
+      case 'takeBack':
+        if (item !== undefined) await inventory.takeBack(item).catch(isConflict)
+        break
+      case 'expire':
+        if (item === undefined) break
+        await mkdir(this.#pool.path('sandboxes'), { recursive: true })
+        await inventory.removeFromQuarantine(item)
+        break
+      case 'unwritable': {
+        if (sandbox === undefined) break
+        // Where the new record would be written first.
+        const inTheWay = `${sandboxes.file(sandbox.id)}.new`
+        await mkdir(inTheWay)
+        const standing = checkpoint === undefined ? { layers: [] } : basedOn(checkpoint, sandbox, 'boot')
+        const put = assert.rejects(sandboxes.put({ ...sandbox, ...standing }), { code: 'EISDIR' })
+        await inventory.removeUnused()
+        await put
+        await rm(inTheWay, { recursive: true })
+        break
+      }
+      case 'stick': {
+        const path = pick(await this.inPool(), one)
+        if (path !== undefined) this.#stuck.add(path)
+        break
+      }
+      case 'unstick':
+        this.#stuck.clear()
+        break
+      case 'hold':
+        if (sandbox !== undefined) this.#held.push({ record: sandbox, release: inventory.hold(sandbox) })
+        break
+      case 'release': {
+        const held = this.#held.pop()
+        held?.release()
+        held?.release()
+        break
+      }
+      case 'removeUnused':
+        await inventory.removeUnused()
+        break
+      case 'reload':
+        // What nobody stands on and was forgotten by a server that ended.
+        await mkdir(this.#pool.path(`layers/${this.#freshId('cp')}`))
+        await inventory.load()
+        await inventory.removeAllUnused()
+        break
+      case 'twoAtOnce':
+        await Promise.all([
+          checkpoint === undefined ? undefined : checkpoints.remove(checkpoint.id).then(() => inventory.removeUnused()),
+          sandbox === undefined ? undefined : sandboxes.remove(sandbox.id).then(() => inventory.removeUnused()),
+          this.#create(checkpoint),
+        ])
+        break
+    }
+  }
+
+  async #create(from: CheckpointRecord | undefined): Promise<void> {
+    const { inventory } = this
+    const taken = this.taken()
+    let claimed: ReturnType<Inventory['claim']>
+    try {
+      claimed = inventory.claim()
+    } catch (error) {
+      assert.ok(isServiceError(error, 'no_capacity'))
+      assert.equal(taken.slots.size, slots)
+      return
+    }
+    assert.ok(!taken.slots.has(claimed.slot) && !taken.ranges.has(claimed.rangeStart))
+    const images = { base: '/', guest: '/' }
+    const stands = from === undefined ? { ...images, layers: [] } : basedOn(from, images, 'boot')
+    await inventory.sandboxes.put({ id: this.#freshId('sb'), ...claimed, ...stands })
+  }
+
+  async #checkpoint(sandbox: SandboxRecord, full: boolean, fails: boolean): Promise<void> {
+    const id = this.#freshId('cp')
+    const made = this.inventory.addCheckpoint(id, async () => {
+      await mkdir(this.#pool.path(layerOf(id)))
+      if (full) await mkdir(this.#pool.path(checkpointMemory(id)))
+      await this.inventory.removeUnused()
+      assert.ok(await exists(this.#pool.path(layerOf(id))), 'what is on its way stays')
+      if (fails) throw new Error('no such luck')
+      const memory = { folder: checkpointMemory(id), address: '', bytes: 1, keepConnections: false, guest: '/' }
+      const layers = [{ checkpointId: id, rangeStart: sandbox.rangeStart }, ...sandbox.layers]
+      return { id, kind: full ? 'full' : 'disk_only', base: '/', layers, sizeBytes: 1, ...(full ? { memory } : {}) }
+    })
+    if (!fails) await made
+    else await assert.rejects(made, /no such luck/)
+  }
+
+  #owners(): (SandboxRecord | CheckpointRecord)[] {
+    const { sandboxes, checkpoints, quarantine } = this.inventory
+    const quarantined = quarantine.items.flatMap(({ record }) => record ?? [])
+    return [...sandboxes.all(), ...checkpoints.all(), ...quarantined, ...this.#held.map(({ record }) => record)]
+  }
+
+  #freshId(prefix: string): string {
+    this.#ids += 1
+    return `${prefix}-${this.#ids}`
+  }
+}
+
+function pick<T>(all: readonly T[], index: number): T | undefined {
+  return all[index % Math.max(1, all.length)]
+}
+
+function isConflict(error: unknown): void {
+  assert.ok(isServiceError(error, 'conflict'), String(error))
+}
+
+test('nothing goes that a record names, and all goes that none does, whatever happens', async () => {
+  await fc.assert(
+    fc.asyncProperty(fc.array(anyStep, { minLength: 10, maxLength: 60 }), async (steps) => {
+      const dataDir = await mkdtemp(`${tmpdir()}/atoll-inventory-`)
+      try {
+        for (const folder of ['layers', 'memory/checkpoints', 'memory/saved', 'sandboxes']) {
+          await mkdir(`${dataDir}/pool/${folder}`, { recursive: true })
+        }
+        const world = new World(dataDir)
+        await world.inventory.load()
+        for (const step of steps) {
+          const before = await world.inPool()
+          await world.do(step)
+          const [needed, after] = [world.needed(), new Set(await world.inPool())]
+          assert.deepEqual(
+            before.filter((path) => needed.has(path) && !after.has(path)),
+            [],
+            `${step.kind} removed what a record names`,
+          )
+          for (const path of [...before, ...after].filter((found) => found.startsWith('layers/'))) {
+            assert.equal(world.inventory.isReferenced(path.slice('layers/'.length)), needed.has(path))
+          }
+        }
+        await world.settle()
+        if (!world.isClear) return
+        const needed = world.needed()
+        assert.deepEqual(
+          (await world.inPool()).filter((path) => !needed.has(path)),
+          [],
+          'something is left that no record names',
+        )
+      } finally {
+        await rm(dataDir, { recursive: true })
+      }
+    }),
+    { numRuns: 60 },
+  )
+})

@@ -1,0 +1,137 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { setImmediate as later } from 'node:timers/promises'
+import { RelayUnavailable } from '../hostd/index.ts'
+import { Connections } from './connections.ts'
+import { probeGuest, Liveness, livenessTimes } from './liveness.ts'
+import type { Answer } from './liveness.ts'
+import type { DriverContext } from './context.ts'
+import type { ProcessIdentity } from './process.ts'
+
+/** One sandbox whose guest answers what the test says; each question takes as long as it says. */
+function makeChecks() {
+  const runs = new Map<string, ProcessIdentity>([['sb-1', { pid: 10, startTicks: 1 }]])
+  const world = { nowMs: 1_000, answer: 'heard' as Answer, tookMs: 0, questions: 0 }
+  const givenUp: ProcessIdentity[] = []
+  const checks = new Liveness({
+    times: livenessTimes,
+    runs: () => runs,
+    probe: async () => {
+      world.questions += 1
+      world.nowMs += world.tookMs
+      return world.answer
+    },
+    declareDead: (_, run) => givenUp.push(run),
+    now: () => world.nowMs,
+  })
+  /** Looks ten times a second for so long, as the clock of the test has it. */
+  const pass = async (ms: number) => {
+    for (const until = world.nowMs + ms; world.nowMs < until; world.nowMs += 100) {
+      checks.look()
+      await later()
+    }
+  }
+  return { runs, world, givenUp, checks, pass }
+}
+
+test('a guest that answers is asked once in each interval', async () => {
+  const { world, givenUp, pass } = makeChecks()
+  await pass(10 * livenessTimes.intervalMs)
+  assert.ok(world.questions === 10 || world.questions === 9, String(world.questions))
+  assert.deepEqual(givenUp, [])
+})
+
+test('a guest that refuses every connection is given up after the time of silence, and not before', async () => {
+  const { world, givenUp, checks, pass, runs } = makeChecks()
+  world.answer = 'silent'
+  checks.probeNow('sb-1')
+  await pass(livenessTimes.silenceMs - 1_000)
+  assert.deepEqual(givenUp, [])
+  assert.ok(world.questions >= livenessTimes.probesMin)
+  await pass(livenessTimes.pauseMs + 1_000)
+  assert.deepEqual(givenUp[0], runs.get('sb-1'))
+})
+
+test('a guest that leaves each question without an answer is given up after as many as it takes', async () => {
+  const { world, givenUp, checks, pass } = makeChecks()
+  Object.assign(world, { answer: 'silent', tookMs: livenessTimes.answerMs })
+  checks.probeNow('sb-1')
+  await pass(livenessTimes.silenceMs - 1_000)
+  assert.ok(world.questions <= livenessTimes.probesMin)
+  while (givenUp.length === 0) await pass(100)
+  assert.equal(world.questions, livenessTimes.probesMin)
+})
+
+test('one answer makes good all silence before it', async () => {
+  const { world, givenUp, checks, pass, runs } = makeChecks()
+  const run = runs.get('sb-1') as ProcessIdentity
+  for (let round = 0; round < 5; round += 1) {
+    world.answer = 'silent'
+    checks.probeNow('sb-1')
+    await pass(livenessTimes.silenceMs - 1_000)
+    world.answer = 'heard'
+    await pass(livenessTimes.pauseMs + 100)
+  }
+  assert.deepEqual(givenUp, [])
+  assert.equal(checks.isDead('sb-1', run), false)
+})
+
+test('a server that stood still for long gives up nobody for that', async () => {
+  const { world, givenUp, checks, pass } = makeChecks()
+  world.answer = 'silent'
+  world.tookMs = 10 * livenessTimes.silenceMs
+  checks.probeNow('sb-1')
+  await pass(100)
+  assert.equal(world.questions, 1)
+  Object.assign(world, { answer: 'heard', tookMs: 0 })
+  await pass(livenessTimes.intervalMs)
+  assert.deepEqual(givenUp, [])
+})
+
+test('while a sandbox is worked on its guest owes no answer', async () => {
+  const { world, givenUp, checks, pass } = makeChecks()
+  world.answer = 'unknown'
+  checks.probeNow('sb-1')
+  await pass(10 * livenessTimes.silenceMs)
+  assert.ok(world.questions > 10)
+  assert.deepEqual(givenUp, [])
+})
+
+test('the silence of one run does not count for the next', async () => {
+  const { world, givenUp, checks, pass, runs } = makeChecks()
+  world.answer = 'silent'
+  checks.probeNow('sb-1')
+  await pass(livenessTimes.silenceMs - 1_000)
+  runs.set('sb-1', { pid: 11, startTicks: 2 })
+  checks.probeNow('sb-1')
+  await pass(livenessTimes.silenceMs - 1_000)
+  assert.deepEqual(givenUp, [])
+  runs.delete('sb-1')
+  const { questions } = world
+  await pass(livenessTimes.silenceMs)
+  assert.equal(world.questions, questions, 'what does not run is not asked')
+})
+
+test('a guest that the question did not reach is not silent: hostd is away, or was started again meanwhile', async () => {
+  const hostd = {
+    isServing: true,
+    starts: 1,
+    connect: (_path: string): Promise<never> => Promise.reject(new Error('no such guest')),
+  }
+  const context = {
+    names: { guestSocket: (id: string) => id },
+    hostd,
+    locks: { isLocked: () => false },
+    connections: new Connections(),
+  } as unknown as DriverContext
+  assert.equal(await probeGuest(context, 'sb-1', 100), 'silent')
+  hostd.connect = () => Promise.reject(new RelayUnavailable())
+  hostd.isServing = false
+  assert.equal(await probeGuest(context, 'sb-1', 100), 'unknown')
+  hostd.isServing = true
+  hostd.connect = async () => {
+    hostd.starts += 1
+    throw new Error('it ended')
+  }
+  assert.equal(await probeGuest(context, 'sb-1', 100), 'unknown')
+})

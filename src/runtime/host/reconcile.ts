@@ -1,0 +1,284 @@
+import { readdir, rm } from 'node:fs/promises'
+import { dirname } from 'node:path'
+import { Semaphore } from '../../lib/async/semaphore.ts'
+import type { KnownResources, Quarantined, ReconcileReport } from '../../sandbox/ports/runtime-driver.ts'
+import type { OciRuntime } from '../oci/oci-runtime.ts'
+import { imagesBytes } from '../criu/image-files.ts'
+import type { DiskPool } from '../disk/index.ts'
+import type { HostTool } from '../hostd/index.ts'
+import { diskOf, layerOf } from './bundle.ts'
+import type { Cgroups } from './cgroups.ts'
+import type { Inventory } from './inventory.ts'
+import type { HostNames } from './names.ts'
+import { isWhole as isWholeDump } from '../criu/dump.ts'
+import { sandboxOfDisk } from './quarantine.ts'
+import type { CheckpointRecord, Records, SandboxRecord } from './records.ts'
+import { removeFolders } from './cleanup.ts'
+import { runImagesOf } from '../criu/restore.ts'
+import { dropStaleMemory, fenceOf, fencesFolder, clearResuming } from '../criu/fence.ts'
+import { allDone } from './cleanup.ts'
+import { assertFewStrangers, findStrangers } from './strangers.ts'
+import { endCriu, endStrayTools } from './strays.ts'
+import { hasDisk, hasMemory } from './integrity.ts'
+
+const strayDumpTimeoutMs = 60_000
+const adoptionsMax = 64
+const removalsMax = 16
+
+export interface ReconcileOptions {
+  names: HostNames
+  hostd: HostTool
+  runtime: OciRuntime
+  pool: DiskPool
+  cgroups: Cgroups
+  inventory: Inventory
+  known: KnownResources
+  /** More than a tenth of what is there may be moved to quarantine. */
+  mayQuarantineMany: boolean
+  /** Takes over a running sandbox; false when it does not run, or never answered. */
+  adopt: (record: SandboxRecord) => Promise<boolean>
+  /** Removes everything of a sandbox but its disk and record. */
+  stop: (id: string) => Promise<void>
+  log: (message: string) => void
+}
+
+/**
+ * Brings the host in line with the known sandboxes and checkpoints. It relies only on known records, disks that exist and guests
+ * that answer or have answered, and stops everything else of this data directory. It removes what is abandoned, and disks
+ * that their records have replaced. All other records, disks and layers stay: unknown, unreadable and damaged ones go to
+ * quarantine. The pool is mounted; nothing else runs yet.
+ */
+export async function reconcile(options: ReconcileOptions): Promise<ReconcileReport> {
+  const { names, pool, inventory, known } = options
+  const { sandboxes, checkpoints } = inventory
+  const unreadable = await inventory.load()
+  const stock = await findStrangers(inventory, pool, known, unreadable)
+  if (!options.mayQuarantineMany) assertFewStrangers(stock, names.dataDir)
+  await endStrays(options)
+  const lists = { running: [], dormant: [], forgotten: [], lost: [], lostCheckpoints: [] }
+  const report: ReconcileReport = { ...lists, removed: [], quarantined: [], takenBack: [] }
+  await sandboxes.removeDrafts()
+  await checkpoints.removeDrafts()
+  await takeBackKnown(options, report)
+  const { ended, stuck } = await endSandboxes(options, report)
+  for (const stranger of stock.strangers) {
+    const isInForce = stranger.kind === 'sandbox' && sandboxes.get(stranger.id) !== undefined
+    if (!isInForce || !stuck.has(stranger.id)) await quarantine(options, report, stranger)
+  }
+  for (const { kind, id } of unreadable) {
+    const records = kind === 'sandbox' ? sandboxes : checkpoints
+    if (!stock.strangers.some((stranger) => stranger.kind === kind && stranger.id === id)) await records.remove(id)
+  }
+  await settleSandboxes(options, report, ended, stuck)
+  await settleCheckpoints(options, report)
+  await removeLeftDisks(options)
+  await removeRunImages(options, new Set([...report.running, ...stuck]))
+  await removeFences(options)
+  return report
+}
+
+/** Waits for dumps and restores of a dead server, and kills its other programs. */
+async function endStrays({ names, hostd, runtime, cgroups, log }: ReconcileOptions): Promise<void> {
+  const dumps = await runtime.awaitStrays(strayDumpTimeoutMs)
+  if (dumps > 0) log(`waited for ${dumps} dumps and restores that an earlier server had begun`)
+  const groups = cgroups.memberFiles(names.cgroupRoot).map(dirname)
+  const tools = await endStrayTools(hostd, [names.runDir, names.poolFile, ...groups])
+  if (tools > 0) log(`ended ${tools} programs that an earlier server had started`)
+  await endCriu(hostd, [names.runDir], { lazyPagesToo: false })
+}
+
+async function quarantine({ inventory }: ReconcileOptions, report: ReconcileReport, what: Quarantined): Promise<void> {
+  await inventory.moveToQuarantine(what)
+  report.quarantined.push(what)
+}
+
+/** Takes back known and whole items, as after a start with the wrong database; of several, the newest. */
+async function takeBackKnown(
+  { inventory, pool, known, log }: ReconcileOptions,
+  report: ReconcileReport,
+): Promise<void> {
+  const knownIds = { sandbox: new Set(known.sandboxIds), checkpoint: new Set(known.checkpointIds) }
+  for (const item of inventory.quarantine.items.toReversed()) {
+    const { kind, id, record } = item
+    if (record === undefined || !knownIds[kind].has(id) || !(await isWhole(pool, record))) continue
+    try {
+      await inventory.takeBack(item)
+      report.takenBack.push(id)
+    } catch (error) {
+      log(`${kind} ${id} stays in quarantine: ${String(error)}`)
+    }
+  }
+}
+
+async function isWhole(pool: DiskPool, record: SandboxRecord | CheckpointRecord): Promise<boolean> {
+  if ('slot' in record) return hasDisk(pool, diskOf(record), record)
+  if (!(await hasDisk(pool, layerOf(record.id), record))) return false
+  return record.memory === undefined || hasMemory(pool, record.memory)
+}
+
+/** Removes disks of abandoned sandboxes, and those that a record has replaced. Disks of records in quarantine stay. */
+async function removeLeftDisks({ pool, inventory, known, log }: ReconcileOptions): Promise<void> {
+  const { sandboxes } = inventory
+  const abandoned = new Set(known.abandoned.sandboxIds)
+  const left = (await pool.list('sandboxes')).filter((name) => {
+    const id = sandboxOfDisk(name)
+    return !inventory.keepsDisk(name) && (abandoned.has(id) || sandboxes.get(id) !== undefined)
+  })
+  await eachRemoved(left, (name) => pool.remove(`sandboxes/${name}`), log)
+}
+
+/** Removes fences whose memory no record names any more. */
+async function removeFences({ pool, inventory }: ReconcileOptions): Promise<void> {
+  const { sandboxes, quarantine: quarantined } = inventory
+  const needed = new Set(sandboxes.all().flatMap((record) => (record.memory === undefined ? [] : fenceOf(record))))
+  for (const name of await pool.list(fencesFolder)) {
+    const isNeeded = needed.has(`${fencesFolder}/${name}`) || quarantined.has('sandbox', sandboxOfDisk(name))
+    if (!isNeeded) await rm(pool.path(`${fencesFolder}/${name}`), { force: true })
+  }
+}
+
+/** Removes images of earlier restores. Running sandboxes may still read theirs. */
+async function removeRunImages({ hostd, pool, log }: ReconcileOptions, needed: ReadonlySet<string>): Promise<void> {
+  const left = (await pool.list('memory/runs')).filter((id) => !needed.has(id))
+  if (left.length > 0)
+    await endCriu(
+      hostd,
+      left.map((id) => pool.path(runImagesOf(id))),
+    )
+  await eachRemoved(left, (id) => removeFolders(hostd, [pool.path(runImagesOf(id))]), log)
+}
+
+/**
+ * Calls `remove` for each id, in parallel, and returns the ids for which it fails. Root in a sandbox may have a process that
+ * does not end for long, which must not keep the server from all other sandboxes.
+ */
+async function eachRemoved(
+  ids: Iterable<string>,
+  remove: (id: string) => Promise<void>,
+  log: (message: string) => void,
+): Promise<Set<string>> {
+  const semaphore = new Semaphore({ permits: removalsMax })
+  const stuck = new Set<string>()
+  const removeOne = async (id: string): Promise<void> => {
+    await remove(id).catch((error: unknown) => {
+      stuck.add(id)
+      log(`what is left of sandbox ${id} cannot be removed before the next start: ${String(error)}`)
+    })
+  }
+  await allDone([...ids].map((id) => semaphore.use(() => removeOne(id))))
+  return stuck
+}
+
+interface Ended {
+  /** All ids that were found and are not adopted. */
+  ended: string[]
+  /** Those of them that cannot be stopped now: their records stay, with all that they claim. */
+  stuck: Set<string>
+}
+
+/** Adopts known sandboxes that run, and stops everything else that carries the data directory's hash. */
+async function endSandboxes(options: ReconcileOptions, report: ReconcileReport): Promise<Ended> {
+  const { names, pool, cgroups, known } = options
+  const { sandboxes } = options.inventory
+  const found = new Set([
+    ...sandboxes.all().map((record) => record.id),
+    ...(await options.runtime.list()),
+    ...(await readdir(names.sandboxesDir)),
+    ...(await cgroups.children(names.cgroupRoot)),
+  ])
+  const adopted = await adoptAll({ pool, sandboxes, adopt: options.adopt }, new Set(known.sandboxIds))
+  report.running.push(...adopted)
+  const ended = [...found].filter((id) => !adopted.has(id))
+  return { ended, stuck: await eachRemoved(ended, options.stop, options.log) }
+}
+
+/** To be called when strangers are in quarantine, but for stuck ones. */
+async function settleSandboxes(
+  options: ReconcileOptions,
+  report: ReconcileReport,
+  ended: readonly string[],
+  stuck: ReadonlySet<string>,
+): Promise<void> {
+  const { pool, known, inventory } = options
+  const { sandboxes } = inventory
+  const running = new Set(report.running)
+  const knownIds = new Set(known.sandboxIds)
+  for (const id of knownIds) {
+    if (running.has(id)) continue
+    const record = sandboxes.get(id)
+    if (record !== undefined && (await isWhole(pool, record))) {
+      if (!(await settleMemory(options, record, stuck.has(id)))) report.forgotten.push(id)
+      report.dormant.push(id)
+      continue
+    }
+    report.lost.push(id)
+    if (record !== undefined && !stuck.has(id)) {
+      await quarantine(options, report, { kind: 'sandbox', id, reason: 'damaged' })
+    }
+  }
+  const abandoned = new Set(known.abandoned.sandboxIds)
+  for (const { id } of sandboxes.all()) if (abandoned.has(id) && !stuck.has(id)) await sandboxes.remove(id)
+  const isKept = (id: string) => knownIds.has(id) || stuck.has(id) || inventory.quarantine.has('sandbox', id)
+  report.removed.push(...ended.filter((id) => !isKept(id)))
+}
+
+interface Adoption {
+  pool: Pick<DiskPool, 'has'>
+  sandboxes: Pick<Records<SandboxRecord>, 'get'>
+  adopt: ReconcileOptions['adopt']
+}
+
+/** Adopts in parallel: a guest that is slow to answer delays no other. */
+export async function adoptAll({ pool, sandboxes, adopt }: Adoption, ids: Iterable<string>): Promise<Set<string>> {
+  const semaphore = new Semaphore({ permits: adoptionsMax })
+  const adopted = new Set<string>()
+  const adoptOne = async (id: string): Promise<void> => {
+    const record = sandboxes.get(id)
+    if (record === undefined || !(await hasDisk(pool, diskOf(record), record))) return
+    if (await adopt(record)) adopted.add(id)
+  }
+  await allDone([...ids].map((id) => semaphore.use(() => adoptOne(id))))
+  return adopted
+}
+
+async function settleCheckpoints(options: ReconcileOptions, report: ReconcileReport): Promise<void> {
+  const { pool, known, inventory } = options
+  const { checkpoints } = inventory
+  const knownIds = new Set(known.checkpointIds)
+  for (const id of knownIds) {
+    const record = checkpoints.get(id)
+    if (record !== undefined && (await isWhole(pool, record))) continue
+    report.lostCheckpoints.push(id)
+    if (record !== undefined) await quarantine(options, report, { kind: 'checkpoint', id, reason: 'damaged' })
+  }
+  const abandoned = new Set(known.abandoned.checkpointIds)
+  for (const { id } of checkpoints.all()) {
+    if (!abandoned.has(id)) continue
+    await checkpoints.remove(id)
+    report.removed.push(id)
+  }
+}
+
+/**
+ * Completes the record of a dump that ended after its server died, and drops memory that is incomplete or stale. Returns whether
+ * the sandbox has all the memory that its record named. A restore of a stuck sandbox may still be under way.
+ */
+async function settleMemory(
+  { pool, inventory: { sandboxes }, log }: ReconcileOptions,
+  found: SandboxRecord,
+  isStuck: boolean,
+): Promise<boolean> {
+  const { id } = found
+  const { memory, ...rest } = await dropStaleMemory({ pool, log }, sandboxes, found)
+  if (memory === undefined) return found.memory === undefined
+  if (!isStuck) await clearResuming(sandboxes, id)
+  if (memory.bytes === undefined && (await isWholeDump(pool.path(memory.folder)))) {
+    const bytes = await imagesBytes(pool.path(memory.folder))
+    await sandboxes.update(id, (record) => record.memory && { ...record, memory: { ...record.memory, bytes } })
+    return true
+  }
+  if (await hasMemory(pool, memory)) return true
+  log(`the memory of sandbox ${id} is given up, and its next start is anew on its disk: its images are not whole`)
+  await sandboxes.put(rest)
+  return false
+}

@@ -1,0 +1,283 @@
+import { mkdir, open, readdir, readFile, rename, rm } from 'node:fs/promises'
+import { defined } from '../../lib/defined.ts'
+import { KeyedMutex } from '../../lib/async/mutex.ts'
+import type { CheckpointKind } from '../../sandbox/ports/runtime-driver.ts'
+import { isImageReference } from './image-folder.ts'
+
+/** A frozen disk: the snapshot taken for a checkpoint, and the first id of the range that owns its files. */
+export interface Layer {
+  checkpointId: string
+  rangeStart: number
+  /** All files in it, and in those below it, have lower inode numbers. Absent where that is not known. */
+  inodeEnd?: number
+}
+
+/** All that a sandbox owns and references. Written before anything is made, removed after everything is gone. */
+export interface SandboxRecord {
+  id: string
+  /** The first of its ids on the host. */
+  rangeStart: number
+  /** Index of its address in the subnet. */
+  slot: number
+  /** See `Images`: a later upgrade of the images does not change a sandbox. */
+  base: string
+  guest: string
+  agent?: string
+  /** Newest first, above the base. */
+  layers: Layer[]
+  /** Name of its own subvolume; its id when absent. A restore in place gives it another. */
+  disk?: string
+  /** What the next start restores. Absent while it runs, and when the next start boots. */
+  memory?: SavedMemory
+  /** See `freshEtc`. */
+  resolvConfBytes?: number
+}
+
+/** Memory on disk, in step with the disk that the record names. */
+export interface SavedMemory {
+  /** Folder of the images, relative to the pool. */
+  folder: string
+  /** The address that its connections were made from. */
+  address: string
+  /** What the images hold. Absent while they are written. */
+  bytes?: number
+  /** Connections to the outside may still have their peers: a wake keeps the address. */
+  keepConnections: boolean
+  /** The boot of the machine in which a restore of it has begun; see `criu/fence.ts`. */
+  resuming?: string
+  /** The boot of the machine in which it was saved. Absent when it and its disk have reached the disk of the host. */
+  unflushed?: string
+}
+
+export interface CheckpointRecord {
+  id: string
+  kind: CheckpointKind
+  /** Its source. Absent in those of earlier versions. */
+  sandboxId?: string
+  base: string
+  /** Newest first; the first is the checkpoint's own. */
+  layers: Layer[]
+  sizeBytes: number
+  /** Of a full one: its memory, and what its processes have mapped besides the disk. */
+  memory?: SavedMemory & { bytes: number; guest: string; agent?: string; resolvConfBytes?: number }
+}
+
+/**
+ * Of a sandbox that starts anew: the length of its `/etc/resolv.conf`. A process that holds it open is only restored where the
+ * file is as long as it was, also in another subnet. Sandboxes of earlier versions, and what stems from their memory, have none:
+ * theirs is as long as its text.
+ */
+export const freshEtc = { resolvConfBytes: 64 }
+
+/**
+ * What a sandbox that starts from a checkpoint, at once and in this `boot`, takes over from it. Mapped programs must be those of
+ * the saved memory.
+ */
+export function basedOn(
+  from: CheckpointRecord,
+  images: Pick<SandboxRecord, 'guest' | 'agent'>,
+  boot: string,
+): Omit<SandboxRecord, 'id' | 'rangeStart' | 'slot'> {
+  const { base, layers, memory } = from
+  const { guest, agent } = memory ?? images
+  const { resolvConfBytes } = memory ?? freshEtc
+  const stands = { base, layers, guest, ...defined({ agent, resolvConfBytes }) }
+  if (memory === undefined) return stands
+  const { folder, address, bytes, keepConnections, unflushed } = memory
+  const restored = { folder, address, bytes, keepConnections, resuming: boot }
+  return { ...stands, memory: { ...restored, ...defined({ unflushed }) } }
+}
+
+/** What a record file says, if it can be read and is one of `id`. */
+export type ReadRecord<T> = (text: string, id: string) => T | undefined
+
+export const readSandboxRecord: ReadRecord<SandboxRecord> = (text, id) => {
+  const record = parse<SandboxRecord>(text)
+  if (record?.id !== id || !hasLayers(record) || !areImages(record)) return undefined
+  return Number.isInteger(record.rangeStart) && Number.isInteger(record.slot) ? record : undefined
+}
+
+export const readCheckpointRecord: ReadRecord<CheckpointRecord> = (text, id) => {
+  const record = parse<CheckpointRecord>(text)
+  if (record?.id !== id || !hasLayers(record)) return undefined
+  return record.memory === undefined || areImages(record.memory) ? record : undefined
+}
+
+function areImages({ guest, agent }: Pick<SandboxRecord, 'guest' | 'agent'>): boolean {
+  return isImageReference(guest) && (agent === undefined || isImageReference(agent))
+}
+
+function hasLayers({ base, layers, memory }: SandboxRecord | CheckpointRecord): boolean {
+  const areLayers =
+    Array.isArray(layers) && layers.every((layer: Partial<Layer> | null) => typeof layer?.checkpointId === 'string')
+  return isImageReference(base) && areLayers && (memory === undefined || typeof memory.folder === 'string')
+}
+
+const fileEnding = '.json'
+const draftEnding = '.json.new'
+
+/** The ids that record files of a folder carry, whether they can be read or not. */
+export async function recordedIds(folder: string): Promise<string[]> {
+  const names = await readdir(folder).catch(() => [])
+  return names.filter((name) => name.endsWith(fileEnding)).map((name) => name.slice(0, -fileEnding.length))
+}
+
+/** Called for each record before it comes into force, and when it is neither in force nor in the folder any more. */
+export interface RecordKeeper<T> {
+  add(record: T): void
+  remove(record: T): void
+}
+
+const nobody: RecordKeeper<unknown> = { add: () => undefined, remove: () => undefined }
+
+/** One JSON file per record in one folder; all are kept in memory too. Writes and removals survive a loss of power. */
+export class Records<T extends { id: string }> {
+  readonly #folder: string
+  readonly #read: ReadRecord<T>
+  readonly #keeper: RecordKeeper<T>
+  readonly #records = new Map<string, T>()
+  /** The records as they are in the folder; a `put` may be on its way there. */
+  readonly #written = new Map<string, T>()
+  /** Serialise writes of one record. */
+  readonly #locks = new KeyedMutex()
+
+  constructor(folder: string, read: ReadRecord<T>, keeper: RecordKeeper<T> = nobody) {
+    this.#folder = folder
+    this.#read = read
+    this.#keeper = keeper
+  }
+
+  /** Reads the folder and changes nothing in it. Returns the ids of those that cannot be read. */
+  async load(): Promise<string[]> {
+    await mkdir(this.#folder, { recursive: true, mode: 0o700 })
+    for (const id of this.#written.keys()) this.release(id)
+    this.#records.clear()
+    const unreadable: string[] = []
+    for (const id of await recordedIds(this.#folder)) {
+      const text = await readFile(this.file(id), 'utf8').catch(() => '')
+      const record = this.#read(text, id)
+      if (record === undefined) unreadable.push(id)
+      else this.adopt(record)
+    }
+    return unreadable
+  }
+
+  /** Removes drafts of writes that were cut off. The records that they were to replace are in force. */
+  async removeDrafts(): Promise<void> {
+    const drafts = (await readdir(this.#folder)).filter((name) => name.endsWith(draftEnding))
+    for (const name of drafts) await rm(`${this.#folder}/${name}`, { force: true })
+  }
+
+  /** Adds a record whose file has come into the folder. */
+  adopt(record: T): void {
+    this.#keeper.add(record)
+    this.#records.set(record.id, record)
+    this.#setWritten(record.id, record)
+  }
+
+  /** Drops a record whose file has left the folder. */
+  release(id: string): void {
+    this.#records.delete(id)
+    this.#setWritten(id, undefined)
+  }
+
+  get(id: string): T | undefined {
+    return this.#records.get(id)
+  }
+
+  all(): T[] {
+    return [...this.#records.values()]
+  }
+
+  /**
+   * Takes effect in memory at once, so that the next caller sees its claims as taken. When the write fails, the record that
+   * was written before is in force again, unless another was put meanwhile.
+   */
+  async put(record: T): Promise<void> {
+    this.#keeper.add(record)
+    this.#records.set(record.id, record)
+    await this.#locks.run(record.id, () => this.#replace(record))
+  }
+
+  /** Changes an existing record, once all that was put has been written; `change` returns undefined to leave it. */
+  async update(id: string, change: (record: T) => T | undefined): Promise<void> {
+    await this.#locks.run(id, async () => {
+      const written = this.#written.get(id)
+      // A newer record waits to be written.
+      if (written === undefined || written !== this.#records.get(id)) return
+      const changed = change(written)
+      if (changed === undefined) return
+      this.#keeper.add(changed)
+      this.#records.set(id, changed)
+      await this.#replace(changed)
+    })
+  }
+
+  async remove(id: string): Promise<void> {
+    await this.#locks.run(id, async () => {
+      await rm(this.file(id), { force: true })
+      await syncFolder(this.#folder)
+      this.release(id)
+    })
+  }
+
+  file(id: string): string {
+    return `${this.#folder}/${id}${fileEnding}`
+  }
+
+  async #replace(record: T): Promise<void> {
+    const { id } = record
+    try {
+      await this.#write(record)
+      this.#setWritten(id, record)
+    } catch (error) {
+      const before = this.#written.get(id)
+      if (this.#records.get(id) === record) {
+        if (before === undefined) this.#records.delete(id)
+        else this.#records.set(id, before)
+      }
+      this.#keeper.remove(record)
+      throw error
+    }
+  }
+
+  /** Releases the record that was written before, which a failed write would have put back. */
+  #setWritten(id: string, record: T | undefined): void {
+    const before = this.#written.get(id)
+    if (record === undefined) this.#written.delete(id)
+    else this.#written.set(id, record)
+    if (before !== undefined) this.#keeper.remove(before)
+  }
+
+  async #write(record: T): Promise<void> {
+    const path = this.file(record.id)
+    const draftPath = `${this.#folder}/${record.id}${draftEnding}`
+    const draft = await open(draftPath, 'w', 0o600)
+    try {
+      await draft.writeFile(JSON.stringify(record))
+      await draft.datasync()
+    } finally {
+      await draft.close()
+    }
+    await rename(draftPath, path)
+    await syncFolder(this.#folder)
+  }
+}
+
+/** Flushes the names in a folder. */
+async function syncFolder(path: string): Promise<void> {
+  const folder = await open(path)
+  try {
+    await folder.sync()
+  } finally {
+    await folder.close()
+  }
+}
+
+function parse<T>(text: string): T | undefined {
+  try {
+    return JSON.parse(text) as T
+  } catch {
+    return undefined
+  }
+}

@@ -1,0 +1,85 @@
+import { ServiceError } from '../../errors.ts'
+import type { KnownResources, Quarantined } from '../../sandbox/ports/runtime-driver.ts'
+import type { DiskPool } from '../disk/index.ts'
+import { exists } from '../exists.ts'
+import type { Inventory } from './inventory.ts'
+import { sandboxOfDisk } from './quarantine.ts'
+import { recordedIds } from './records.ts'
+
+/** `open` refuses to move more than this share of all sandboxes and checkpoints to quarantine. */
+const movedShareMax = 0.1
+const namedMax = 5
+
+export interface Stock {
+  /** Items for quarantine: unknown, unreadable or unrecorded. */
+  strangers: Quarantined[]
+  /** All sandboxes and checkpoints, strangers included. */
+  count: number
+}
+
+/** Throws `unavailable` where a new pool would be made although records name disks in one. */
+export async function assertPoolIsThere(dataDir: string): Promise<void> {
+  if (await exists(`${dataDir}/pool.img`)) return
+  const kinds = await Promise.all(['sandboxes', 'checkpoints'].map((kind) => recordedIds(`${dataDir}/${kind}`)))
+  const count = kinds.flat().length
+  if (count === 0) return
+  throw new ServiceError(
+    'unavailable',
+    `${dataDir}/pool.img is gone, in which the files of ${count} sandboxes and checkpoints are: put it back. ` +
+      'ATOLL_ALLOW_QUARANTINE=1 makes an empty one and keeps the records in quarantine',
+  )
+}
+
+/** Finds sandboxes and checkpoints without a database row or without a readable record. Changes nothing. */
+export async function findStrangers(
+  inventory: Inventory,
+  pool: Pick<DiskPool, 'list'>,
+  known: KnownResources,
+  unreadable: readonly Quarantined[],
+): Promise<Stock> {
+  const sandboxes = { known: new Set(known.sandboxIds), abandoned: new Set(known.abandoned.sandboxIds) }
+  const checkpoints = { known: new Set(known.checkpointIds), abandoned: new Set(known.abandoned.checkpointIds) }
+  const idsOf = { sandbox: sandboxes, checkpoint: checkpoints }
+  const recorded = [
+    ...inventory.sandboxes.all().map(({ id }) => ({ kind: 'sandbox', id, reason: 'unknown' }) as const),
+    ...inventory.checkpoints.all().map(({ id }) => ({ kind: 'checkpoint', id, reason: 'unknown' }) as const),
+  ].filter(({ kind, id }) => !idsOf[kind].abandoned.has(id))
+  const unknown = recorded.filter(({ kind, id }) => !idsOf[kind].known.has(id))
+  const illegible = unreadable.filter(({ kind, id }) => !idsOf[kind].abandoned.has(id))
+  const hasFile = (what: Quarantined['kind'], id: string) =>
+    inventory[what === 'sandbox' ? 'sandboxes' : 'checkpoints'].get(id) !== undefined ||
+    unreadable.some((item) => item.kind === what && item.id === id)
+
+  const unrecorded: Quarantined[] = []
+  const disks = (await pool.list('sandboxes')).filter((name) => !inventory.keepsDisk(name))
+  for (const id of new Set(disks.map(sandboxOfDisk))) {
+    if (hasFile('sandbox', id) || sandboxes.abandoned.has(id)) continue
+    unrecorded.push({ kind: 'sandbox', id, reason: 'unrecorded' })
+  }
+  const layers = new Set(await pool.list('layers'))
+  for (const id of known.checkpointIds) {
+    if (!layers.has(id) || hasFile('checkpoint', id) || inventory.isReferenced(id)) continue
+    if (!inventory.quarantine.has('checkpoint', id)) unrecorded.push({ kind: 'checkpoint', id, reason: 'unrecorded' })
+  }
+  const strangers = [...unknown, ...illegible, ...unrecorded]
+  return { strangers, count: recorded.length + illegible.length + unrecorded.length }
+}
+
+/** Throws `unavailable` when so many are strangers that the database is more likely to be the wrong one. */
+export function assertFewStrangers({ strangers, count }: Stock, dataDir: string): void {
+  if (strangers.length <= count * movedShareMax) return
+  const of = (reason: Quarantined['reason']) => strangers.filter((stranger) => stranger.reason === reason).length
+  const faults = [
+    ...(of('unknown') > 0 ? [`${of('unknown')} that the database does not know`] : []),
+    ...(of('unreadable') > 0 ? [`${of('unreadable')} whose record cannot be read`] : []),
+    ...(of('unrecorded') > 0 ? [`${of('unrecorded')} without a record`] : []),
+  ]
+  const named = strangers.slice(0, namedMax).map(({ id }) => id)
+  const more = strangers.length > namedMax ? `, and ${strangers.length - namedMax} more` : ''
+  throw new ServiceError(
+    'unavailable',
+    `of ${count} sandboxes and checkpoints in ${dataDir} there are ${faults.join(', ')} (${named.join(', ')}${more}). ` +
+      'Nothing was stopped or removed. If this is the wrong database or an old copy of it, start with the right one. ' +
+      'ATOLL_ALLOW_QUARANTINE=1 starts in spite of it and moves them to quarantine, from where they can be restored',
+  )
+}

@@ -1,0 +1,65 @@
+import assert from 'node:assert/strict'
+import { test, type TestContext } from 'node:test'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { KeyedMutex } from '../../lib/async/mutex.ts'
+import type { SandboxExit } from '../../sandbox/ports/runtime-driver.ts'
+import { livenessTimes } from './liveness.ts'
+import type { OpenHost } from './open-host.ts'
+import type { DriverContext } from './context.ts'
+import type { ProcessIdentity } from './process.ts'
+import { Supervisor } from './supervisor.ts'
+
+/** A watch over `sb-1`, which runs until the test says that it has ended; nothing of it can be removed. */
+function makeWatch(t: TestContext) {
+  const processes = new Map<string, ProcessIdentity>([['sb-1', { pid: 10, startTicks: 1 }]])
+  const world = { ended: [] as string[], looks: 0, exits: [] as SandboxExit[], said: [] as string[] }
+  const context = {
+    running: {
+      runs: processes,
+      has: (id: string) => processes.has(id),
+      isUp: () => false,
+      ended: () => {
+        world.looks += 1
+        return world.ended.filter((id) => processes.has(id))
+      },
+      stop: async (_: unknown, id: string) => {
+        processes.delete(id)
+        throw new Error('a mount is busy')
+      },
+    },
+    lazy: { ended: () => [], settle: async () => undefined },
+    inventory: { sandboxes: { get: () => undefined } },
+    names: { cgroup: (id: string) => id },
+    network: {
+      tendForwarder: async () => undefined,
+      tendRules: async () => undefined,
+      hostFirewall: { tend: async () => undefined },
+    },
+    pool: { tend: async () => undefined },
+    locks: new KeyedMutex(),
+    livenessTimes,
+    log: (message: string) => world.said.push(message),
+  }
+  const watch = new Supervisor(context as unknown as DriverContext)
+  watch.onExit((exit) => world.exits.push(exit))
+  watch.start({ cgroups: { oomKills: async () => 0 } } as unknown as OpenHost)
+  t.after(() => watch.stop())
+  return { watch, world }
+}
+
+test('the end of a sandbox is told though something of it cannot be removed', async (t) => {
+  const { world } = makeWatch(t)
+  world.ended = ['sb-1']
+  while (world.said.length === 0) await sleep(5)
+  assert.match(world.said.join('\n'), /attending to sb-1 failed.*a mount is busy/)
+  assert.deepEqual(
+    world.exits.map((exit) => [exit.sandboxId, exit.reason]),
+    [['sb-1', 'runtime_failed']],
+  )
+})
+
+test('however often a guest is suspected, no sandbox is looked at for that', (t) => {
+  const { watch, world } = makeWatch(t)
+  for (let count = 0; count < 1_000; count += 1) watch.probeNow('sb-1')
+  assert.equal(world.looks, 0)
+})

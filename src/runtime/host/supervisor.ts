@@ -1,0 +1,155 @@
+import type { SandboxExit } from '../../sandbox/ports/runtime-driver.ts'
+import type { Cgroups } from './cgroups.ts'
+import { flushMemory } from '../criu/fence.ts'
+import { probeGuest, Liveness } from './liveness.ts'
+import type { OpenHost } from './open-host.ts'
+import type { DriverContext } from './context.ts'
+import type { ProcessIdentity } from './process.ts'
+import { exitOf } from './running.ts'
+
+/** Interval of the check for ended first processes. */
+const watchIntervalMs = 250
+/** Interval of the checks of network and disk pool. */
+const tendIntervalMs = 2_000
+/** A flush slows forks of memory that was just saved, so it waits up to this long. */
+const flushIntervalMs = 30_000
+const expiryIntervalMs = 3_600_000
+
+// Keys of the locks under which background work runs. No sandbox id contains a blank. Rules and firewall have locks of their
+// own: a forwarder or a firewall program that is slow must not delay the packet rules.
+const expiryKey = 'the quarantine'
+const unusedKey = 'what is unused'
+const flushKey = 'the disk'
+const hostKey = 'the host'
+const rulesKey = 'the packet rules'
+const firewallKey = 'the firewall'
+
+/**
+ * The driver's background work. It detects sandboxes that ended, ends those whose guests stopped answering, cleans up after
+ * both and reports their exits; it maintains what all sandboxes share; and it finishes work that callers need not wait for.
+ *
+ *     idle ── start ──► watching ── stop ──► idle
+ */
+export class Supervisor {
+  readonly #context: DriverContext
+  readonly #liveness: Liveness
+  /** Keys of the work that is queued or running. */
+  readonly #attended = new Set<string>()
+  #watching: { opened: OpenHost; timer: NodeJS.Timeout } | undefined
+  #tendedAt = 0
+  #flushedAt = 0
+  #expiredAt = 0
+  #onExit: (exit: SandboxExit) => void = () => undefined
+
+  constructor(context: DriverContext) {
+    this.#context = context
+    this.#liveness = new Liveness({
+      times: context.livenessTimes,
+      runs: () => context.running.runs,
+      probe: (id, answerMs) => probeGuest(context, id, answerMs),
+      declareDead: (id, run) => this.#declareDead(id, run),
+    })
+  }
+
+  start(opened: OpenHost): void {
+    // The guest of an adopted sandbox may have been silent for long.
+    for (const id of this.#context.running.runs.keys()) this.#liveness.probeNow(id)
+    // `open` has just removed what had expired.
+    this.#expiredAt = Date.now()
+    this.#watching = { opened, timer: setInterval(() => this.#look(), watchIntervalMs) }
+  }
+
+  /** Returns when no work is left, that of callers included. */
+  async stop(): Promise<void> {
+    clearInterval(this.#watching?.timer)
+    // Flushed before the wait too: the service may be killed during it.
+    await Promise.all([this.#flushNow(), this.#context.locks.allSettled()])
+    this.#watching = undefined
+    await this.#flushNow()
+  }
+
+  async #flushNow(): Promise<void> {
+    const { log } = this.#context
+    await flushMemory(this.#context).catch((error: unknown) => log(`saved memory cannot be flushed: ${String(error)}`))
+  }
+
+  onExit(listener: (exit: SandboxExit) => void): void {
+    this.#onExit = listener
+  }
+
+  /** Has the guest of a sandbox probed at the next look. Cheap, since clients can cause it. */
+  probeNow(id: string): void {
+    this.#liveness.probeNow(id)
+  }
+
+  #look(): void {
+    if (this.#watching === undefined) return
+    this.#liveness.look()
+    const { running, lazy, names, network, pool, inventory, quarantineKeptMs } = this.#context
+    for (const id of new Set([...running.ended(), ...lazy.ended()])) {
+      this.#attend(id, async ({ cgroups }) => {
+        const fault = await lazy.settle(id)
+        if (!running.has(id) || (running.isUp(id) && fault === undefined)) return
+        const exit = await exitOf(cgroups, names, id, fault)
+        await this.#end(cgroups, exit)
+      })
+    }
+    if (Date.now() - this.#flushedAt >= flushIntervalMs) this.flush()
+    if (Date.now() - this.#tendedAt < tendIntervalMs) return
+    this.#tendedAt = Date.now()
+    this.#attend(hostKey, async () => {
+      await network.tendForwarder()
+      await pool.tend()
+    })
+    if (Date.now() - this.#expiredAt >= expiryIntervalMs) {
+      this.#expiredAt = Date.now()
+      this.#attend(expiryKey, () => inventory.removeExpired(quarantineKeptMs))
+    }
+    this.#attend(rulesKey, () => network.tendRules())
+    this.#attend(firewallKey, () => network.hostFirewall.tend())
+  }
+
+  #declareDead(id: string, run: ProcessIdentity): void {
+    const { running, log } = this.#context
+    this.#attend(id, async ({ cgroups }) => {
+      // Other work, or an answer, may have come before this lock was free.
+      if (running.runs.get(id) !== run || !this.#liveness.isDead(id, run)) return
+      log(`the guest of sandbox ${id} does not answer any more: the sandbox is ended`)
+      const message = 'the guest of the sandbox stopped answering'
+      await this.#end(cgroups, { sandboxId: id, reason: 'runtime_failed', message })
+    })
+  }
+
+  /** Reports the exit even if something cannot be removed now: the sandbox counts as ended from the first step on. */
+  async #end(cgroups: Cgroups, exit: SandboxExit): Promise<void> {
+    const { running, inventory } = this.#context
+    try {
+      await running.stop(cgroups, exit.sandboxId, inventory.sandboxes.get(exit.sandboxId)?.slot)
+    } finally {
+      this.#onExit(exit)
+    }
+  }
+
+  /** Removes unused layers and memory in the background. */
+  removeUnused(): void {
+    this.#attend(unusedKey, () => this.#context.inventory.removeUnused())
+  }
+
+  /** Flushes saved memory in the background. */
+  flush(): void {
+    this.#flushedAt = Date.now()
+    this.#attend(flushKey, () => flushMemory(this.#context))
+  }
+
+  /** Runs work in the background under the lock of `key`, unless the same is queued or running. */
+  #attend(key: string, work: (opened: OpenHost) => Promise<void>): void {
+    const opened = this.#watching?.opened
+    if (opened === undefined || this.#attended.has(key)) return
+    const { locks, log } = this.#context
+    this.#attended.add(key)
+    locks
+      .run(key, () => work(opened))
+      .catch((error: unknown) => log(`attending to ${key} failed: ${String(error)}`))
+      .finally(() => this.#attended.delete(key))
+  }
+}

@@ -1,0 +1,201 @@
+import { defined } from '../../lib/defined.ts'
+import { seccompProfile } from './seccomp.ts'
+import type { Images } from '../host/image-folder.ts'
+import type { HostNames } from '../host/names.ts'
+import type { SandboxRecord } from '../host/records.ts'
+
+export const idsPerSandbox = 65_536
+const cpuPeriodUs = 100_000
+const processesMax = 4_096
+const filesSoft = 65_536
+const filesHard = 1_048_576
+/** The kernel counts terminals for all sandboxes together, and signals and queues for root on the host too: each sandbox has its share. */
+const terminalsMax = 256
+const signalsQueuedMax = 4_096
+/** One queue of the default size, which takes 83 000. */
+const messageQueueBytes = 98_304
+/** When the host runs out of memory, the kernel kills sandboxes first. Children inherit it. */
+const oomScoreAdjust = 500
+
+/** The privileges of root that package managers and development servers need; none reaches beyond the sandbox. */
+const capabilities = [
+  'CAP_AUDIT_WRITE',
+  'CAP_CHOWN',
+  'CAP_DAC_OVERRIDE',
+  'CAP_FOWNER',
+  'CAP_FSETID',
+  'CAP_KILL',
+  'CAP_NET_BIND_SERVICE',
+  'CAP_SETFCAP',
+  'CAP_SETGID',
+  'CAP_SETPCAP',
+  'CAP_SETUID',
+  'CAP_SYS_CHROOT',
+]
+
+/**
+ * Files that expose the host or other sandboxes, such as their use of the disk, or that take requests to the kernel: each
+ * trigger of `/proc/pressure` delays the end of its process. runc skips paths that the host does not have.
+ */
+const maskedPaths = [
+  '/proc/acpi',
+  '/proc/asound',
+  '/proc/cmdline',
+  '/proc/diskstats',
+  '/proc/interrupts',
+  '/proc/kcore',
+  '/proc/keys',
+  '/proc/latency_stats',
+  '/proc/pressure',
+  '/proc/sched_debug',
+  '/proc/scsi',
+  '/proc/timer_list',
+  '/proc/timer_stats',
+  '/sys/block',
+  '/sys/devices/virtual/block',
+  '/sys/devices/virtual/powercap',
+  '/sys/firmware',
+  '/sys/fs/btrfs',
+  '/sys/fs/ext4',
+]
+
+const readonlyPaths = ['/proc/bus', '/proc/fs', '/proc/irq', '/proc/sys', '/proc/sysrq-trigger']
+
+export interface ContainerLimits {
+  cpuCount: number
+  memoryMb: number
+}
+
+/** Features of the host, detected once. */
+export interface HostTraits {
+  /** Hard limit of open files of this process; a higher one can be refused. */
+  filesMax: number
+  /** Whether the kernel counts swap; without it a limit on swap cannot be set and none is needed. */
+  swapAccounting: boolean
+  ipv6: boolean
+  /** Absent where the kernel has no AppArmor, or takes no profile of ours. */
+  apparmorProfile?: string | undefined
+}
+
+/** The OCI runtime configuration of one sandbox (runtime-spec 1.0.2). */
+export function containerConfig(
+  record: SandboxRecord,
+  limits: ContainerLimits,
+  { names, programs, traits: host }: { names: HostNames; programs: Omit<Images, 'base'>; traits: HostTraits },
+) {
+  const folder = names.sandboxDir(record.id)
+  const range = [{ containerID: 0, hostID: record.rangeStart, size: idsPerSandbox }]
+  const files = Math.min(filesHard, host.filesMax)
+  return {
+    ociVersion: '1.0.2',
+    process: {
+      terminal: false,
+      user: { uid: 0, gid: 0 },
+      args: ['/.atoll/guest', '--socket', '/.atoll/run/guest.sock'],
+      env: ['PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin', 'HOME=/root'],
+      cwd: '/',
+      capabilities: { bounding: capabilities, effective: capabilities, permitted: capabilities },
+      rlimits: [
+        { type: 'RLIMIT_NOFILE', soft: Math.min(filesSoft, files), hard: files },
+        { type: 'RLIMIT_CORE', soft: 0, hard: 0 },
+        { type: 'RLIMIT_SIGPENDING', soft: signalsQueuedMax, hard: signalsQueuedMax },
+        { type: 'RLIMIT_MSGQUEUE', soft: messageQueueBytes, hard: messageQueueBytes },
+      ],
+      noNewPrivileges: true,
+      ...defined({ apparmorProfile: host.apparmorProfile }),
+      oomScoreAdj: oomScoreAdjust,
+    },
+    root: { path: `${folder}/root`, readonly: false },
+    hostname: record.id,
+    mounts: [
+      { destination: '/proc', type: 'proc', source: 'proc', options: ['nosuid', 'noexec', 'nodev'] },
+      {
+        destination: '/dev',
+        type: 'tmpfs',
+        source: 'tmpfs',
+        options: ['nosuid', 'strictatime', 'mode=755', 'size=64k'],
+      },
+      {
+        destination: '/dev/pts',
+        type: 'devpts',
+        source: 'devpts',
+        options: ['nosuid', 'noexec', 'newinstance', 'ptmxmode=0666', 'mode=0620', 'gid=5', `max=${terminalsMax}`],
+      },
+      {
+        destination: '/dev/shm',
+        type: 'tmpfs',
+        source: 'shm',
+        options: ['nosuid', 'noexec', 'nodev', 'mode=1777', 'size=256m'],
+      },
+      { destination: '/dev/mqueue', type: 'mqueue', source: 'mqueue', options: ['nosuid', 'noexec', 'nodev'] },
+      { destination: '/sys', type: 'sysfs', source: 'sysfs', options: ['nosuid', 'noexec', 'nodev', 'ro'] },
+      {
+        destination: '/sys/fs/cgroup',
+        type: 'cgroup',
+        source: 'cgroup',
+        options: ['nosuid', 'noexec', 'nodev', 'relatime', 'ro'],
+      },
+      bind('/.atoll/guest', programs.guest),
+      {
+        destination: '/.atoll/run',
+        type: 'bind',
+        source: names.guestDir(record.id),
+        options: ['bind', 'nosuid', 'nodev', 'noexec'],
+      },
+      ...(programs.agent === undefined ? [] : [bind('/.atoll/agent', programs.agent)]),
+      // Distributions mount `/run` noexec. A user namespace locks that flag, so a bind from there that lacks it is refused.
+      ...['hosts', 'hostname', 'resolv.conf', 'machine-id'].map((name) =>
+        bind(`/etc/${name}`, `${folder}/etc/${name}`, 'noexec'),
+      ),
+    ],
+    // CRIU reads its options from here; the annotation must be there from the first start on.
+    annotations: { 'org.criu.config': `${folder}/criu.conf` },
+    linux: {
+      namespaces: ['user', 'pid', 'mount', 'ipc', 'uts', 'cgroup', 'network'].map((type) => ({ type })),
+      uidMappings: range,
+      gidMappings: range,
+      cgroupsPath: names.cgroup(record.id),
+      resources: { devices: [{ allow: false, access: 'rwm' }], ...resourcesOf(limits, host) },
+      sysctl: networkSysctls(host.ipv6),
+      seccomp: seccompProfile(),
+      maskedPaths,
+      readonlyPaths,
+    },
+  }
+}
+
+/** The part of `linux.resources` that can change while a sandbox runs. Bytes; of the CPU, microseconds of each period. */
+export interface ContainerResources {
+  memory: { limit: number; swap?: number }
+  cpu: { quota: number; period: number }
+  pids: { limit: number }
+}
+
+export function resourcesOf(
+  { cpuCount, memoryMb }: ContainerLimits,
+  { swapAccounting }: HostTraits,
+): ContainerResources {
+  const bytes = memoryMb * 1024 * 1024
+  return {
+    memory: { limit: bytes, ...(swapAccounting ? { swap: bytes } : {}) },
+    cpu: { quota: Math.max(1_000, Math.round(cpuCount * cpuPeriodUs)), period: cpuPeriodUs },
+    pids: { limit: processesMax },
+  }
+}
+
+/**
+ * Settings of the network namespace, which CRIU does not save. `firstGroup` is the sandbox's first group id as the writer counts:
+ * 0 from inside.
+ */
+export function networkSysctls(ipv6: boolean, firstGroup = 0): Record<string, string> {
+  return {
+    'net.ipv4.ip_unprivileged_port_start': '0',
+    'net.ipv4.ping_group_range': `${firstGroup} ${firstGroup + idsPerSandbox - 1}`,
+    // The loopback keeps ::1; interfaces that come later have no IPv6.
+    ...(ipv6 ? { 'net.ipv6.conf.default.disable_ipv6': '1' } : {}),
+  }
+}
+
+function bind(destination: string, source: string, ...options: string[]) {
+  return { destination, type: 'bind', source, options: ['bind', 'ro', 'nosuid', 'nodev', ...options] }
+}

@@ -1,0 +1,321 @@
+import type { Duplex } from 'node:stream'
+import { ServiceError, isServiceError } from '../../errors.ts'
+import { defined } from '../../lib/defined.ts'
+import type {
+  CheckpointKind,
+  DriverCapabilities,
+  KnownResources,
+  ReconcileReport,
+  RuntimeDriver,
+  SandboxExit,
+  SandboxSpec,
+} from '../../sandbox/ports/runtime-driver.ts'
+import { bootId } from '../host/process.ts'
+import { gatewayName, gatewayPort } from '../network/index.ts'
+import { diskOf, layerOf, limitDisk } from '../host/bundle.ts'
+import { resourcesOf } from './container-config.ts'
+import { dialSocket } from '../host/dial.ts'
+import type { DumpHost } from '../criu/dump.ts'
+import { restartInPlace, restoreInPlace } from '../host/in-place.ts'
+import { MemorySaver } from '../criu/memory-saver.ts'
+import { checkId } from '../host/names.ts'
+import { assertCriu, openHost, releaseHost } from '../host/open-host.ts'
+import type { OpenHost } from '../host/open-host.ts'
+import { createContext } from '../host/context.ts'
+import type { DriverContext, OciDriverOptions } from '../host/context.ts'
+import { freshEtc, basedOn } from '../host/records.ts'
+import type { SandboxRecord } from '../host/records.ts'
+import { dropStaleMemory, onDiskAlone, removeFence, clearResuming } from '../criu/fence.ts'
+import { Launcher } from '../host/launcher.ts'
+import { cleanUp, asReported } from '../host/cleanup.ts'
+import { Supervisor } from '../host/supervisor.ts'
+
+/** A bound below the 500 layers that overlay takes. */
+const layersMax = 450
+/** Where memory is not kept, processes get this long to end by themselves before a hibernation. */
+const hibernateGraceMs = 3_000
+
+/** Throws `invalid_request` for an illegal subnet. */
+export function createOciDriver(options: OciDriverOptions): RuntimeDriver {
+  return new OciDriver(createContext(options))
+}
+
+/**
+ * The sandboxes of one host as OCI containers. `supervisor.ts` has what the driver does unasked. States:
+ *
+ *     new ── open ──► open ── close ──► new
+ *
+ * The record of a sandbox or checkpoint is written before anything else of it is made, and removed after everything else:
+ * the next `open` repairs what a crash between any two steps leaves. A lock per sandbox serialises work on it.
+ */
+class OciDriver implements RuntimeDriver {
+  readonly name: string
+  capabilities: DriverCapabilities = { fullCheckpoints: false, fullCheckpointsReason: 'the runtime is not open' }
+
+  readonly #context: DriverContext
+  readonly #supervisor: Supervisor
+  readonly #launcher: Launcher
+  readonly #memory: MemorySaver
+  #opened: OpenHost | undefined
+
+  constructor(context: DriverContext) {
+    this.#context = context
+    this.name = context.runtime.name
+    this.#supervisor = new Supervisor(context)
+    this.#launcher = new Launcher(context, this.#supervisor)
+    this.#memory = new MemorySaver(context, this.#launcher.semaphore)
+  }
+
+  async open(known: KnownResources): Promise<ReconcileReport> {
+    if (this.#opened !== undefined) throw new ServiceError('conflict', 'the runtime is open already')
+    const { opened, report } = await openHost(this.#context, known)
+    const { criu } = opened
+    this.capabilities =
+      criu.path === undefined
+        ? { fullCheckpoints: false, fullCheckpointsReason: criu.reason }
+        : { fullCheckpoints: true }
+    this.#opened = opened
+    this.#supervisor.start(opened)
+    return report
+  }
+
+  async close(): Promise<void> {
+    const opened = this.#opened
+    if (opened === undefined) return
+    await this.#supervisor.stop()
+    this.#opened = undefined
+    await releaseHost(this.#context, opened.lock)
+  }
+
+  create(spec: SandboxSpec, signal?: AbortSignal): Promise<void> {
+    const id = checkId(spec.id)
+    return this.#locked(id, async () => {
+      const opened = this.#host()
+      const { inventory, images } = this.#context
+      signal?.throwIfAborted()
+      const current = await images.current(spec.image)
+      const disk = await inventory.freshDisk(id)
+      // Nothing awaits from here to `put`: no other call can claim the same numbers or remove the checkpoint's layers.
+      if (inventory.sandboxes.get(id) !== undefined) throw new ServiceError('conflict', `sandbox ${id} exists`)
+      const from = spec.from === undefined ? undefined : inventory.checkpoint(spec.from.checkpointId)
+      const record: SandboxRecord = {
+        id,
+        ...disk,
+        ...inventory.claim(),
+        ...(from === undefined ? { ...current, layers: [], ...freshEtc } : basedOn(from, current, bootId())),
+      }
+      const recorded = inventory.sandboxes.put(record)
+      try {
+        await recorded
+        await this.#launcher.first(opened, record, spec, signal)
+      } catch (error) {
+        await cleanUp(this.#context, id, () => this.#remove(id))
+        throw error
+      }
+    })
+  }
+
+  hibernate(sandboxId: string): Promise<{ sizeBytes: number }> {
+    return this.#locked(sandboxId, async () => {
+      const { cgroups, criu } = this.#host()
+      const { inventory, running, pool, log } = this.#context
+      const record = inventory.sandbox(sandboxId)
+      // A sandbox that ended by itself is reported as an exit; its memory is gone, so it cannot hibernate.
+      const isUp = running.isUp(sandboxId)
+      if (running.has(sandboxId) && !isUp) throw hasEnded(sandboxId)
+      if (isUp && criu.path !== undefined) await this.#memory.save(this.#dumpHost(), record)
+      else await running.stop(cgroups, sandboxId, record.slot, hibernateGraceMs)
+      const { memory } = inventory.sandbox(sandboxId)
+      // A gigabyte takes seconds to reach the disk, and a wake must not wait for that.
+      if (memory !== undefined) this.#supervisor.flush()
+      const diskBytes = await pool.referencedBytes(diskOf(record), memory === undefined).catch((error: unknown) => {
+        // The sandbox hibernates already: an unknown size is no failure.
+        log(`the disk size of sandbox ${sandboxId} is not known: ${String(error)}`)
+        return 0
+      })
+      return { sizeBytes: diskBytes + (memory?.bytes ?? 0) }
+    })
+  }
+
+  wake(spec: SandboxSpec, signal?: AbortSignal): Promise<void> {
+    return this.#locked(spec.id, async () => {
+      const opened = this.#host()
+      const { inventory, running } = this.#context
+      const { slot } = inventory.sandbox(spec.id)
+      if (running.isUp(spec.id)) return
+      const stop = () => running.stop(opened.cgroups, spec.id, slot)
+      const dropStale = () => dropStaleMemory(this.#context, inventory.sandboxes, inventory.sandbox(spec.id))
+      await stop()
+      // An earlier wake may have failed without writing that down.
+      const record = await dropStale()
+      try {
+        await this.#launcher.again(opened, record, spec, signal)
+      } catch (error) {
+        await cleanUp(this.#context, spec.id, async () => void (await dropStale()))
+        await cleanUp(this.#context, spec.id, async () => {
+          await stop()
+          // CRIU may set its fence until it has ended.
+          await dropStale()
+          await clearResuming(inventory.sandboxes, spec.id)
+        })
+        if (record.memory === undefined || inventory.sandbox(spec.id).memory !== undefined) throw error
+        this.#supervisor.removeUnused()
+        throw onDiskAlone(this.#context, spec.id, asReported(error))
+      }
+    })
+  }
+
+  restore(spec: SandboxSpec, checkpointId: string, signal?: AbortSignal): Promise<void> {
+    return this.#locked(spec.id, () =>
+      restoreInPlace(this.#context, this.#launcher, this.#host(), { spec, checkpointId, signal }),
+    )
+  }
+
+  restart(spec: SandboxSpec, options: { graceMs?: number; signal?: AbortSignal } = {}): Promise<void> {
+    const { graceMs = 0, signal } = options
+    return this.#locked(spec.id, () =>
+      restartInPlace(this.#context, this.#launcher, this.#host(), { spec, graceMs, signal }),
+    )
+  }
+
+  resize(spec: SandboxSpec): Promise<void> {
+    return this.#locked(spec.id, async () => {
+      const { bundles, cgroups } = this.#host()
+      const { inventory, running, lazy, names, runtime } = this.#context
+      const record = inventory.sandbox(spec.id)
+      if (running.isUp(spec.id)) {
+        // Pages that are still to come count too.
+        await lazy.whole(spec.id)
+        const resources = resourcesOf(spec, bundles.traits)
+        await cgroups.assertMemoryFits(names.cgroup(spec.id), resources.memory.limit)
+        await runtime.update(spec.id, resources)
+      }
+      await limitDisk(bundles, record, spec.diskMb)
+    })
+  }
+
+  delete(sandboxId: string): Promise<void> {
+    return this.#context.locks.run(sandboxId, () => this.#remove(sandboxId))
+  }
+
+  checkpoint(sandboxId: string, checkpointId: string, kind: CheckpointKind): Promise<{ sizeBytes: number }> {
+    checkId(checkpointId)
+    return this.#locked(sandboxId, async () => {
+      const { inventory, pool } = this.#context
+      const { bundles } = this.#host()
+      const record = inventory.sandbox(sandboxId)
+      if (kind === 'full') this.#assertSavable(record)
+      if (record.layers.length >= layersMax) {
+        throw new ServiceError(
+          'conflict',
+          `this disk is based on ${record.layers.length} checkpoints, which is the most`,
+        )
+      }
+      const { sizeBytes } = await inventory.addCheckpoint(checkpointId, async () => {
+        const memory = kind === 'full' ? await this.#memory.freeze(this.#dumpHost(), record, checkpointId) : undefined
+        if (memory === undefined) await pool.snapshot(diskOf(record), layerOf(checkpointId))
+        const bytes = await pool.referencedBytes(layerOf(checkpointId))
+        const { base, rangeStart } = record
+        const inodeEnd = await pool.nextInode(diskOf(record))
+        const layer = { checkpointId, rangeStart, ...defined({ inodeEnd }) }
+        // Made now, so that the first fork need not wait for it.
+        if (inodeEnd !== undefined) await bundles.templates.above(inodeEnd)
+        const layers = [layer, ...record.layers]
+        const sizes = { sizeBytes: bytes + (memory?.bytes ?? 0) }
+        return { id: checkpointId, kind, sandboxId, base, layers, ...sizes, ...defined({ memory }) }
+      })
+      return { sizeBytes }
+    })
+  }
+
+  async deleteCheckpoint(checkpointId: string): Promise<void> {
+    this.#host()
+    const { inventory } = this.#context
+    await inventory.checkpoints.remove(checkId(checkpointId))
+    await inventory.removeUnused()
+  }
+
+  async dial(sandboxId: string, signal?: AbortSignal): Promise<Duplex> {
+    const { running, names, hostd, connections } = this.#context
+    const connect = async () => {
+      if (!running.has(sandboxId)) throw new ServiceError('unavailable', `sandbox ${sandboxId} does not run`)
+      return dialSocket(hostd, names.guestSocket(sandboxId), signal)
+    }
+    try {
+      const socket = await connections.open(sandboxId, connect, signal)
+      const { bytesWritten, bytesRead } = socket
+      socket.once('close', () => {
+        const isUnanswered = socket.bytesWritten > bytesWritten && socket.bytesRead === bytesRead
+        if (isUnanswered) this.#supervisor.probeNow(sandboxId)
+      })
+      return socket
+    } catch (error) {
+      this.#supervisor.probeNow(sandboxId)
+      throw error
+    }
+  }
+
+  onExit(listener: (exit: SandboxExit) => void): void {
+    this.#supervisor.onExit(listener)
+  }
+
+  gateway(): { listenHost: string; listenPort: number; insideHost: string } {
+    return { listenHost: this.#context.network.subnet.gatewayAddress, listenPort: gatewayPort, insideHost: gatewayName }
+  }
+
+  sandboxAt(peerAddress: string): string | undefined {
+    const { network, inventory } = this.#context
+    return inventory.sandboxes.all().find((record) => network.subnet.address(record.slot) === peerAddress)?.id
+  }
+
+  /** Runs work under the lock of one sandbox. Reports a disk that fills up meanwhile as `no_capacity`, a sandbox that ends as `unavailable`. */
+  #locked<Result>(id: string, work: () => Promise<Result>): Promise<Result> {
+    const { locks, running } = this.#context
+    return locks.run(id, async () => {
+      try {
+        return await work()
+      } catch (error) {
+        const reported = asReported(error)
+        if (reported !== error) throw reported
+        const isOfProcesses = !isServiceError(error) || error.code === 'conflict'
+        if (!isOfProcesses || !running.has(id) || running.isUp(id)) throw error
+        throw hasEnded(id, error)
+      }
+    })
+  }
+
+  /** Throws unless the memory of a sandbox can be saved. */
+  #assertSavable({ id, memory }: SandboxRecord): void {
+    assertCriu(this.#host())
+    if (!this.#context.running.isUp(id) && memory?.bytes === undefined) {
+      throw new ServiceError('conflict', `sandbox ${id} does not run`)
+    }
+  }
+
+  #dumpHost(): DumpHost {
+    const opened = this.#host()
+    const { names, hostd, runtime } = this.#context
+    return { names, hostd, runtime, cgroups: opened.cgroups, criu: assertCriu(opened) }
+  }
+
+  async #remove(id: string): Promise<void> {
+    const { cgroups } = this.#host()
+    const { inventory, running, pool } = this.#context
+    const record = inventory.sandboxes.get(id)
+    if (record === undefined) return
+    await running.stop(cgroups, id, record.slot)
+    await pool.remove(diskOf(record))
+    await removeFence(pool, record)
+    await inventory.sandboxes.remove(id)
+    await inventory.removeUnused()
+  }
+
+  #host(): OpenHost {
+    if (this.#opened === undefined) throw new ServiceError('unavailable', 'the runtime is not open')
+    return this.#opened
+  }
+}
+
+function hasEnded(id: string, cause?: unknown): ServiceError {
+  return new ServiceError('unavailable', `sandbox ${id} has just ended`, { cause })
+}

@@ -1,0 +1,132 @@
+import { readdir, readFile } from 'node:fs/promises'
+import { dirname } from 'node:path'
+import { ServiceError } from '../../errors.ts'
+import { CommandError, commandEnvironment, run } from '../command.ts'
+import { removeFolders } from '../host/cleanup.ts'
+import type { ProcessIdentity } from '../host/process.ts'
+import { OciRuntimeError } from './oci-runtime.ts'
+import type { OciHost, OciRuntime } from './oci-runtime.ts'
+
+const startTimeoutMs = 30_000
+/** How much longer the wait for stray calls may take than the calls themselves. */
+const strayGraceMs = 30_000
+const reasonCharsMax = 500
+
+/** runc (1.1 or newer). Each call is one process; what it started does not depend on it, nor on this process. */
+export function createRunc({ runDir, dataDir, hostd }: OciHost): OciRuntime {
+  const stateDir = `${runDir}/runc`
+
+  /** `detached`: without pipes, which a container would inherit and hold. */
+  const call = async (options: RuncOptions & { log: string; timeoutMs: number }, args: readonly string[]) => {
+    try {
+      await run(runcCommand(stateDir, options, args), { detached: true, timeoutMs: options.timeoutMs })
+    } catch (cause) {
+      const outcome = cause instanceof CommandError ? cause.outcome : 'runc gave no reason'
+      const reason = (await runcFault(options.log, [runDir, dataDir])) || outcome
+      const isTimeout = cause instanceof CommandError && cause.message.includes('took too long')
+      throw new OciRuntimeError(`runc ${args[0]}`, reason, { cause, isTimeout })
+    }
+  }
+  const started = async (id: string): Promise<ProcessIdentity> => {
+    const found = await runcState(stateDir, id)
+    if (found === undefined) throw new Error(`runc has no state of sandbox ${id}`)
+    return found
+  }
+
+  return {
+    name: 'runc',
+    stateDir,
+    canCheckpoint: true,
+
+    run: async (id, bundle) => {
+      const options = { log: `${bundle}/runc.log`, timeoutMs: startTimeoutMs }
+      await call(options, ['run', '--detach', '--bundle', bundle, id])
+      return started(id)
+    },
+
+    checkpoint: async (id, { criu, images, timeoutMs, leaveRunning }) => {
+      const keep = leaveRunning ? ['--leave-running'] : []
+      const options = { criu, log: `${images}/runc.log`, timeoutMs }
+      await call(options, ['checkpoint', '--image-path', images, '--work-path', images, ...keep, id])
+    },
+
+    restore: async (id, bundle, { criu, images, timeoutMs, lazyPages }) => {
+      const lazy = lazyPages ? ['--lazy-pages'] : []
+      const options = { criu, log: `${images}/runc.log`, timeoutMs }
+      const files = ['--image-path', images, '--work-path', images]
+      await call(options, ['restore', '--detach', ...files, ...lazy, '--bundle', bundle, id])
+      return started(id)
+    },
+
+    update: async (id, resources) => {
+      const input = JSON.stringify(resources)
+      await run(runcCommand(stateDir, {}, ['update', '--resources', '-', id]), { input }).catch((cause: unknown) => {
+        if (!(cause instanceof CommandError) || !/busy|memory/i.test(cause.stderr)) throw cause
+        throw new ServiceError('conflict', 'the processes of the sandbox hold more memory than that', { cause })
+      })
+    },
+
+    // A restore that was cut off leaves the root of the sandbox mounted here.
+    delete: (id) => removeFolders(hostd, [`${stateDir}/${id}`]),
+    state: (id) => runcState(stateDir, id),
+    list: () => readdir(stateDir).catch(() => []),
+
+    awaitStrays: async (timeoutMs) => {
+      const args = ['await-dumps', '--runc-root', stateDir, '--timeout-ms', String(timeoutMs)] as const
+      return Number(await hostd.runTool(args, { timeoutMs: timeoutMs + strayGraceMs }))
+    },
+  }
+}
+
+/** Where runc finds CRIU, for the calls that need it, and where it writes what went wrong. */
+export interface RuncOptions {
+  /** Path of CRIU. */
+  criu?: string
+  /** Absolute path of a file that this call appends to. */
+  log?: string
+}
+
+/**
+ * The command line of one call of runc. `PATH` names the folder of CRIU: runc 1.1 looks there unless `--criu` says otherwise,
+ * and runc 1.2 and newer ignore that option.
+ */
+export function runcCommand(
+  stateDir: string,
+  { criu, log }: RuncOptions,
+  args: readonly string[],
+): [string, ...string[]] {
+  const path = criu === undefined ? [] : ['env', `PATH=${dirname(criu)}:${commandEnvironment()['PATH'] ?? ''}`]
+  const logging = log === undefined ? [] : ['--log', log, '--log-format', 'json']
+  return [...path, 'runc', '--root', stateDir, ...logging, ...args] as [string, ...string[]]
+}
+
+/** The last message in a log of runc, as one bounded line without `hostFolders`; empty when there is none. */
+export async function runcFault(log: string, hostFolders: readonly string[]): Promise<string> {
+  const lines = (await readFile(log, 'utf8').catch(() => '')).trim().split('\n')
+  const message = messageOf(lines.at(-1) ?? '')
+  const text = hostFolders.reduce((rest, folder) => rest.replaceAll(folder, ''), message)
+  return text.replaceAll(/[^\x20-\x7e]+/g, ' ').slice(0, reasonCharsMax)
+}
+
+function messageOf(line: string): string {
+  try {
+    const { msg } = JSON.parse(line) as { msg?: unknown }
+    return typeof msg === 'string' ? msg : line
+  } catch {
+    return line
+  }
+}
+
+/** The first process of a container as runc recorded it, whether it still runs or not. */
+export async function runcState(stateDir: string, id: string): Promise<ProcessIdentity | undefined> {
+  try {
+    const state = JSON.parse(await readFile(`${stateDir}/${id}/state.json`, 'utf8')) as {
+      init_process_pid?: number
+      init_process_start?: number
+    }
+    const { init_process_pid: pid, init_process_start: startTicks } = state
+    return pid !== undefined && pid > 1 && startTicks !== undefined ? { pid, startTicks } : undefined
+  } catch {
+    return undefined
+  }
+}

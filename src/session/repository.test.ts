@@ -1,0 +1,136 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { defaultSessionLimits, defaultSessionTimings } from './config.ts'
+import { SessionRepository } from './repository.ts'
+import type { AgentOutput } from './agent-connection.ts'
+import type { Artifact, Message, Session } from './session.ts'
+import type { SessionChange } from './store.ts'
+import { memorySessionStore } from './testing/memory-session-store.ts'
+
+const createdAt = new Date()
+const message: Message = { id: 'msg_1', role: 'user', content: 'x', state: 'started', createdAt }
+const session: Session = {
+  id: 'session_1',
+  orgId: 'org_1',
+  userId: 'u1',
+  status: 'running',
+  activity: 'working',
+  sandboxId: 'sb-1',
+  title: '',
+  framework: '',
+  artifacts: [],
+  agentConfig: {
+    harness: 'pi',
+    model: 'demo',
+    cwd: '/workspace/app',
+    systemPrompt: 'a long text',
+    skills: { '/workspace/agent/SKILL.md': 'a long text' },
+    envs: {},
+  },
+  gatewayTokenHash: '',
+  agentProcessId: 'ag-1',
+  agentOffset: 0,
+  sandboxRestores: 0,
+  inputTokens: 0,
+  cacheReadTokens: 0,
+  cacheWriteTokens: 0,
+  outputTokens: 0,
+  costNanoUsd: 0,
+  createdAt,
+  updatedAt: createdAt,
+}
+
+/** A repository of one session with a turn, and all that it has committed. */
+async function begun() {
+  const store = memorySessionStore()
+  const changes: SessionChange[] = []
+  await store.createSession(session, [message], {
+    id: 'evt_1',
+    type: 'sandbox_ready',
+    level: 'info',
+    message: '',
+    createdAt,
+  })
+  const commit: typeof store.commit = async (id, change) => {
+    changes.push(change)
+    return await store.commit(id, change)
+  }
+  const bus = { publish() {}, subscribe: () => () => {}, async close() {} }
+  const repository = new SessionRepository(
+    { store: { ...store, commit }, bus, limits: defaultSessionLimits, timings: defaultSessionTimings },
+    session.id,
+  )
+  let offset = 0
+  const say = (...output: AgentOutput[]) =>
+    repository.apply({ type: 'agent_output', processId: 'ag-1', output, offset: ++offset })
+  const tell = (...artifacts: Artifact[]) => say(...artifacts.map((one) => ({ type: 'artifact' as const, ...one })))
+  const kept = async () => (await store.session(session.id))!.artifacts
+  const written = () => changes.filter((change) => change.session?.artifacts !== undefined).length
+  return { repository, say, tell, kept, written }
+}
+
+test('repository: holds no texts of the configuration, read or committed', async () => {
+  const { repository, tell } = await begun()
+  for (const read of [() => repository.read(), () => tell({ path: '/a', summary: 's' })]) {
+    const state = await read()
+    assert.equal(state.session.id, session.id)
+    assert.equal(state.turn?.messageId, message.id)
+    assert.equal(JSON.stringify(state).includes('a long text'), false)
+  }
+})
+
+test('artifacts: there is room for two hundred of the usual and few of the longest; the oldest give way', async () => {
+  const { tell, kept } = await begun()
+  const usual = Array.from({ length: 300 }, (_, index) => ({
+    path: `/workspace/app/src/components/${'x'.repeat(100)}/${index}.tsx`,
+    summary: 'Created or changed',
+  }))
+  await tell(...usual)
+  assert.deepEqual(await kept(), usual.slice(-200).toReversed())
+  const longest = Array.from({ length: 100 }, (_, index) => ({
+    path: `/${index}`.padEnd(4096, '\u6f22'),
+    summary: '\u5b57'.repeat(1000),
+  }))
+  for (const artifact of longest) await tell(artifact)
+  const after = await kept()
+  const numbers = after.map(({ path }) => Number.parseInt(path.slice(1), 10))
+  assert.deepEqual(
+    numbers,
+    after.map((_artifact, index) => 99 - index),
+  )
+  assert.ok(after.length >= 8)
+  assert.ok(Buffer.byteLength(JSON.stringify(after)) <= 128 * 1024)
+})
+
+test('artifacts: they are written when they change, each at once, so that a server that dies loses none', async () => {
+  const { tell, kept, written } = await begun()
+  for (let n = 1; n <= 100; n++) {
+    await tell({ path: `/${n}`, summary: 's' })
+    assert.equal((await kept()).length, n)
+  }
+  await tell({ path: '/100', summary: 's' })
+  await tell()
+  assert.equal(written(), 100)
+  await tell({ path: '/1', summary: 's' })
+  await tell({ path: '/1', summary: 'another' })
+  assert.equal(written(), 102)
+  assert.deepEqual((await kept())[0], { path: '/1', summary: 'another' })
+})
+
+for (const end of ['ends', 'is cut off'] as const) {
+  test(`artifacts: an agent that reports them on and on has them written a bounded number of times, and when its turn ${end}`, async () => {
+    const { repository, say, tell, kept, written } = await begun()
+    for (let n = 1; n <= 1000; n++) await tell({ path: `/${n}`, summary: 's' })
+    assert.equal(written(), 200)
+    if (end === 'ends') {
+      await say({ type: 'turn_complete', message_id: message.id, session_id: 's' })
+    } else {
+      await repository.apply({ type: 'sandbox_changed', sandboxId: 'sb-1', status: 'stopped', sandbox: undefined })
+    }
+    assert.equal(written(), 201)
+    assert.deepEqual(
+      (await kept()).map(({ path }) => path),
+      Array.from({ length: 200 }, (_, index) => `/${1000 - index}`),
+    )
+  })
+}
