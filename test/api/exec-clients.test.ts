@@ -1,15 +1,13 @@
 /** Exec sessions and terminals with clients that read nothing, leave, or are several. */
 import assert from 'node:assert/strict'
 import type { Socket } from 'node:net'
-import { before, test } from 'node:test'
+import { test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { WebSocket } from 'ws'
 import { useWorld } from '../support/use-world.ts'
 
-const world = useWorld()
 let id: string
-
-before(async () => {
+const world = useWorld({}, async () => {
   id = await world.sandbox({ timeout: 0 })
 })
 

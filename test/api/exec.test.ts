@@ -1,12 +1,10 @@
 import assert from 'node:assert/strict'
-import { before, test } from 'node:test'
+import { test } from 'node:test'
 import { WebSocket } from 'ws'
 import { useWorld } from '../support/use-world.ts'
 
-const world = useWorld()
 let id: string
-
-before(async () => {
+const world = useWorld({}, async () => {
   id = await world.sandbox({ envs: { GREETING: 'hello' } })
 })
 

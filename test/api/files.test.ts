@@ -3,16 +3,14 @@ import { createHash, randomBytes } from 'node:crypto'
 import { existsSync, mkdirSync, readFileSync, readdirSync, symlinkSync, truncateSync, writeFileSync } from 'node:fs'
 import { request as httpRequest } from 'node:http'
 import { join } from 'node:path'
-import { before, test } from 'node:test'
+import { test } from 'node:test'
 import { exchange } from '../support/api-client.ts'
 import { useWorld } from '../support/use-world.ts'
 import { makeWorld } from '../support/world.ts'
 
-const world = useWorld({ limits: { uploadBytesMax: 3_000_000 } })
 let id: string
 let folder: string
-
-before(async () => {
+const world = useWorld({ limits: { uploadBytesMax: 3_000_000 } }, async () => {
   id = await world.sandbox()
   folder = join(world.machines.folder(id), 'files')
   mkdirSync(folder)

@@ -6,15 +6,13 @@ import { once } from 'node:events'
 import type { ServerResponse } from 'node:http'
 import { connect } from 'node:net'
 import type { Socket } from 'node:net'
-import { before, test } from 'node:test'
+import { test } from 'node:test'
 import { newId } from '../../src/lib/id.ts'
 import { useWorld } from '../support/use-world.ts'
 import { previewHost } from '../support/world.ts'
 
-const world = useWorld()
 let id: string
-
-before(async () => {
+const world = useWorld({}, async () => {
   id = await world.sandbox({ timeout: 0 })
 })
 

@@ -6,7 +6,7 @@ import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
 import { Readable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
-import { before, test } from 'node:test'
+import { test } from 'node:test'
 import { useWorld } from '../support/use-world.ts'
 import { previewHost } from '../support/world.ts'
 
@@ -15,10 +15,8 @@ const bodyBytes = 256 * 1024 * 1024
 const growthBytesMax = bodyBytes / 2
 const chunk = Buffer.alloc(64 * 1024, 'x')
 
-const world = useWorld()
 let id: string
-
-before(async () => {
+const world = useWorld({}, async () => {
   id = await world.sandbox()
 })
 

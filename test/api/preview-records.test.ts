@@ -1,14 +1,12 @@
 import assert from 'node:assert/strict'
-import { before, test } from 'node:test'
+import { test } from 'node:test'
 import { exchange } from '../support/api-client.ts'
 import { useWorld } from '../support/use-world.ts'
 import { previewHost } from '../support/world.ts'
 
-const world = useWorld({ publicUrl: 'http://api.test' })
 let id: string
 let path: string
-
-before(async () => {
+const world = useWorld({ publicUrl: 'http://api.test' }, async () => {
   id = await world.sandbox()
   path = `/api/sandboxes/${id}/preview`
 })

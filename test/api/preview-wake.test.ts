@@ -1,17 +1,15 @@
 /** Previews that refuse: a wake that fails, a body that still comes. */
 import assert from 'node:assert/strict'
 import { connect } from 'node:net'
-import { before, test } from 'node:test'
+import { test } from 'node:test'
 import { ServiceError } from '../../src/errors.ts'
 import type { ErrorCode } from '../../src/errors.ts'
 import { exchange } from '../support/api-client.ts'
 import { useWorld } from '../support/use-world.ts'
 import { previewHost } from '../support/world.ts'
 
-const world = useWorld()
 let host: string
-
-before(async () => {
+const world = useWorld({}, async () => {
   host = `${await world.sandbox()}-p3000.${previewHost}`
 })
 

@@ -1,15 +1,13 @@
 import assert from 'node:assert/strict'
 import { mkdirSync } from 'node:fs'
 import { join } from 'node:path'
-import { before, test } from 'node:test'
+import { test } from 'node:test'
 import { ExecTimeoutError, Sandbox } from '@opencomputer/sdk'
 import { exchange } from '../support/api-client.ts'
 import { useWorld } from '../support/use-world.ts'
 
-const world = useWorld({ hasCustomDomains: true })
 let connection: { apiUrl: string; apiKey: string }
-
-before(async () => {
+const world = useWorld({ hasCustomDomains: true }, async () => {
   connection = { apiUrl: world.origin, apiKey: world.api.key }
 })
 
