@@ -82,7 +82,7 @@ export function createPreviewProxy(options: PreviewProxyOptions) {
     // The client left while the name was looked up: do not wake the sandbox.
     if (response.destroyed) return
     const { target } = result
-    response.once('close', previews.hold(target.sandbox.id))
+    response.once('close', previews.keepAlive(target.sandbox.id))
     forward({ request, response, target, ...headFor(target, request), previewHost, connections, log })
   }
 
@@ -95,7 +95,7 @@ export function createPreviewProxy(options: PreviewProxyOptions) {
     }
     if (socket.destroyed) return
     const { target } = result
-    const release = previews.hold(target.sandbox.id)
+    const release = previews.keepAlive(target.sandbox.id)
     upgraded.add(socket)
     socket.once('close', () => {
       upgraded.delete(socket)

@@ -1,5 +1,17 @@
-import type { CheckpointKind } from './ports/runtime-driver.ts'
-import type { Sandbox } from './sandbox.ts'
+import { ServiceError } from '../errors.ts'
+import { KeyedMutex } from '../lib/async/mutex.ts'
+import { Semaphore } from '../lib/async/semaphore.ts'
+import type { CreateOptions, Creation } from '../lib/creation.ts'
+import { defined } from '../lib/defined.ts'
+import { newId } from '../lib/id.ts'
+import type { Log } from '../lib/log.ts'
+import { assertEnvs, assertInteger } from './input.ts'
+import type { Lifecycle } from './lifecycle.ts'
+import type { Patch, Patches } from './patch.ts'
+import { type CheckpointKind, type RuntimeDriver, RestartedOnDiskError } from './ports/runtime-driver.ts'
+import type { SandboxStore } from './ports/sandbox-store.ts'
+import type { SandboxLimits } from './quota.ts'
+import { type Sandbox, type StartedSandbox, newSandbox } from './sandbox.ts'
 
 export type CheckpointStatus = 'processing' | 'ready' | 'failed'
 
@@ -8,7 +20,10 @@ export type SandboxConfig = Pick<Sandbox, 'image' | 'cpuCount' | 'memoryMb' | 'd
 
 export interface Checkpoint {
   id: string
+  /** The owner. */
   orgId: string
+  /** The installation whose host has its data; see `Sandbox.hostId`. */
+  hostId?: string
   /** The source; it may be deleted long before the checkpoint. */
   sandboxId: string
   /** Unique among the checkpoints of its sandbox. */
@@ -22,12 +37,319 @@ export interface Checkpoint {
   createdAt: Date
 }
 
+export type CheckpointChange = Partial<Pick<Checkpoint, 'status' | 'sizeBytes'>> & { error?: string | undefined }
+
+export interface CreateCheckpoint {
+  /** For sessions, which recognise their own checkpoints by it. Clients never choose it. */
+  id?: string
+  name: string
+  kind?: CheckpointKind
+  /** Leaves at most `maxCount` of the kind once the new one is ready. A dump that fails deletes none. */
+  retentionPolicy?: { mode: 'delete_oldest'; maxCount: number }
+}
+
+export interface StartFromCheckpoint {
+  id?: string
+  timeoutSeconds?: number
+  envs?: Record<string, string>
+  memoryMb?: number
+}
+
+export type CheckpointService = Omit<Checkpoints, 'close'>
+
+/** Starts of one `startMany` call at a time. */
+const startsAtOnceMax = 10
+
+interface CheckpointsContext {
+  store: SandboxStore
+  driver: RuntimeDriver
+  lifecycle: Lifecycle
+  patches: Patches
+  limits: SandboxLimits
+  log: Log
+}
+
+/** A checkpoint with the patches that its starts run. */
+interface Startable {
+  checkpoint: Checkpoint
+  patches: Patch[]
+}
+
 /**
- * Whether the service itself has made it and has use of it yet: its name ends with what makes its id unique. Clients choose names,
- * but no ids.
+ * States of a checkpoint: `processing ──► ready | failed`. The dump runs in the background; `#dumps` holds those of this process.
+ * The next start of the server marks a dump that a crash cut off as failed.
  */
-export function isInternal({ id, name }: Pick<Checkpoint, 'id' | 'name'>): boolean {
+export class Checkpoints {
+  readonly #context: CheckpointsContext
+  readonly #dumps = new Map<string, Promise<void>>()
+  /** By sandbox. */
+  readonly #creations = new KeyedMutex()
+
+  constructor(context: CheckpointsContext) {
+    this.#context = context
+  }
+
+  /** Returns while the checkpoint is `processing`; `settled` waits for its end. */
+  async create(
+    orgId: string,
+    sandboxId: string,
+    input: CreateCheckpoint,
+    { creation }: CreateOptions = {},
+  ): Promise<Checkpoint> {
+    const { store, driver, lifecycle } = this.#context
+    const { name, kind = 'full', retentionPolicy } = input
+    if (retentionPolicy) assertInteger(retentionPolicy.maxCount, 'retentionPolicy.maxCount', 1, this.#countMax(kind))
+    const [madeId] = creation?.made ?? []
+    if (madeId !== undefined) return await this.#made(orgId, madeId, retentionPolicy?.maxCount)
+    await lifecycle.get(orgId, sandboxId)
+    const { fullCheckpoints, fullCheckpointsReason = 'the runtime cannot keep memory' } =
+      driver.capabilitiesOf(sandboxId)
+    if (kind === 'full' && !fullCheckpoints) {
+      const message = `no full checkpoint: ${fullCheckpointsReason}. Use kind "disk_only".`
+      throw new ServiceError('full_checkpoint_unavailable', message)
+    }
+    const release = lifecycle.keepAlive(sandboxId)
+    try {
+      const { image, cpuCount, memoryMb, diskMb, envs } = await lifecycle.awake(sandboxId, orgId)
+      const checkpoint: Checkpoint = {
+        id: input.id ?? newId('cp-'),
+        orgId,
+        sandboxId,
+        name,
+        kind,
+        status: 'processing',
+        sizeBytes: 0,
+        sandboxConfig: { image, cpuCount, memoryMb, diskMb, envs },
+        createdAt: new Date(),
+      }
+      // Check and insert under one lock; otherwise concurrent calls would all find the last unit of the quota free.
+      await this.#creations.run(sandboxId, async () => {
+        await this.#claim(checkpoint, retentionPolicy !== undefined)
+        await store.insertCheckpoint(checkpoint, creation)
+      })
+      this.#beginDump(checkpoint, retentionPolicy?.maxCount)
+      return checkpoint
+    } finally {
+      release()
+    }
+  }
+
+  /** The checkpoint once it is `ready` or `failed`. */
+  async settled(orgId: string, checkpointId: string): Promise<Checkpoint> {
+    await this.#dumps.get(checkpointId)
+    return await this.#known(orgId, checkpointId)
+  }
+
+  async list(orgId: string, sandboxId: string): Promise<Checkpoint[]> {
+    const checkpoints = await this.#context.store.listCheckpoints(sandboxId, orgId)
+    // Checkpoints outlive their sandbox, so only an empty list needs the sandbox's record.
+    if (checkpoints.length === 0) await this.#context.lifecycle.get(orgId, sandboxId)
+    return checkpoints
+  }
+
+  /** Of all sandboxes and organisations, those whose name begins with `prefix`: sessions look for their own. */
+  async named(prefix: string): Promise<Checkpoint[]> {
+    return await this.#context.store.checkpointsNamed(prefix)
+  }
+
+  async delete(orgId: string, sandboxId: string, checkpointId: string): Promise<void> {
+    await this.#ofSandbox(orgId, sandboxId, checkpointId)
+    await this.#remove(checkpointId)
+  }
+
+  /** Puts the sandbox back to the checkpoint, in place. */
+  async restore(orgId: string, sandboxId: string, checkpointId: string): Promise<void> {
+    const { lifecycle, driver } = this.#context
+    assertReady(await this.#ofSandbox(orgId, sandboxId, checkpointId))
+    await lifecycle.get(orgId, sandboxId)
+    await lifecycle.replace(sandboxId, async (spec) => {
+      const { restores } = await lifecycle.get(orgId, sandboxId)
+      // Count first: a client that reaches a process of the past must find the restore counted, also after a crash in between.
+      await lifecycle.change(sandboxId, { restores: restores + 1 })
+      try {
+        await driver.restore(spec, checkpointId)
+      } catch (error) {
+        const isUntouched = !(error instanceof RestartedOnDiskError) && (await lifecycle.answers(sandboxId))
+        if (isUntouched) await lifecycle.change(sandboxId, { restores })
+        throw error
+      }
+    })
+  }
+
+  /** Starts a sandbox from it; waits for one that is `processing`. Patches run before it returns (`patch_failed`). */
+  async start(
+    orgId: string,
+    checkpointId: string,
+    input: StartFromCheckpoint,
+    { creation }: CreateOptions = {},
+  ): Promise<StartedSandbox> {
+    const made = await this.#context.lifecycle.made(orgId, creation)
+    if (made) return { sandbox: made }
+    return await this.#start(await this.#startable(orgId, checkpointId, input), input, creation)
+  }
+
+  /** Starts `count` sandboxes, each with a result of its own; throws what would fail every one of them. */
+  async startMany(
+    orgId: string,
+    checkpointId: string,
+    input: StartFromCheckpoint,
+    count: number,
+    { creation }: CreateOptions = {},
+  ): Promise<PromiseSettledResult<StartedSandbox>[]> {
+    // Sandboxes that an earlier run of the request has made do not need the checkpoint any more.
+    const isRepeat = creation !== undefined && creation.made.length > 0
+    const [startable] = await Promise.allSettled([this.#startable(orgId, checkpointId, input)])
+    if (startable.status === 'rejected' && !isRepeat) throw startable.reason
+    const startOne = async (part?: Creation): Promise<StartedSandbox> => {
+      const made = await this.#context.lifecycle.made(orgId, part)
+      if (made) return { sandbox: made }
+      if (startable.status === 'rejected') throw startable.reason
+      return await this.#start(startable.value, input, part)
+    }
+    const semaphore = new Semaphore({ permits: startsAtOnceMax })
+    const starts = Array.from({ length: count }, (_, index) => semaphore.use(() => startOne(creation?.part(index))))
+    return await Promise.allSettled(starts)
+  }
+
+  async close(): Promise<void> {
+    await Promise.allSettled(this.#dumps.values())
+  }
+
+  /** Reads the patches once for the call: a patch that is created later applies to the next call. */
+  async #startable(orgId: string, checkpointId: string, input: StartFromCheckpoint): Promise<Startable> {
+    const { limits, store } = this.#context
+    const { timeoutSeconds, memoryMb, envs } = input
+    if (timeoutSeconds !== undefined) assertInteger(timeoutSeconds, 'timeout', 0, limits.timeoutSecondsMax)
+    if (memoryMb !== undefined) assertInteger(memoryMb, 'memoryMB', limits.memoryMbMin, limits.memoryMbMax)
+    if (envs !== undefined) assertEnvs(envs)
+    const patches = await store.listPatches(checkpointId)
+    const checkpoint = await this.settled(orgId, checkpointId)
+    assertReady(checkpoint)
+    return { checkpoint, patches }
+  }
+
+  async #start(
+    { checkpoint, patches }: Startable,
+    input: StartFromCheckpoint,
+    creation?: Creation,
+  ): Promise<StartedSandbox> {
+    const { id = creation?.id('sb-'), timeoutSeconds, memoryMb, envs } = input
+    const { sandboxConfig } = checkpoint
+    const draft = newSandbox(checkpoint.orgId, {
+      ...sandboxConfig,
+      ...defined({ id, timeoutSeconds, memoryMb }),
+      envs: { ...sandboxConfig.envs, ...envs },
+      fromCheckpointId: checkpoint.id,
+    })
+    const sandbox = await this.#context.lifecycle.create(draft, {
+      isAnnounced: input.id !== undefined,
+      creation,
+      prepare: (guest, starting, signal) => this.#context.patches.run('start', guest, starting, patches, signal),
+    })
+    return { sandbox }
+  }
+
+  /** The record of an earlier run of the request. That run may have failed before the dump, which then begins here. */
+  async #made(orgId: string, checkpointId: string, keepMax?: number): Promise<Checkpoint> {
+    const checkpoint = await this.#known(orgId, checkpointId)
+    if (checkpoint.status === 'processing' && !this.#dumps.has(checkpointId)) this.#beginDump(checkpoint, keepMax)
+    return checkpoint
+  }
+
+  async #ofSandbox(orgId: string, sandboxId: string, checkpointId: string): Promise<Checkpoint> {
+    const checkpoint = await this.settled(orgId, checkpointId)
+    if (checkpoint.sandboxId !== sandboxId) throw new ServiceError('not_found', `no checkpoint ${checkpointId}`)
+    return checkpoint
+  }
+
+  async #known(orgId: string, checkpointId: string): Promise<Checkpoint> {
+    const checkpoint = await this.#context.store.checkpoint(checkpointId, orgId)
+    if (!checkpoint) throw new ServiceError('not_found', `no checkpoint ${checkpointId}`)
+    return checkpoint
+  }
+
+  #beginDump(checkpoint: Checkpoint, keepMax?: number): void {
+    const release = this.#context.lifecycle.keepAlive(checkpoint.sandboxId)
+    const dump = this.#dump(checkpoint, keepMax)
+      .finally(() => this.#dumps.delete(checkpoint.id))
+      .finally(release)
+    this.#dumps.set(checkpoint.id, dump)
+  }
+
+  async #dump(checkpoint: Checkpoint, keepMax?: number): Promise<void> {
+    const { store, driver, lifecycle, log } = this.#context
+    const { id, sandboxId, kind } = checkpoint
+    try {
+      const { sizeBytes } = await lifecycle.withoutTransitions(sandboxId, () => driver.checkpoint(sandboxId, id, kind))
+      const ready = await store.updateCheckpoint(id, { status: 'ready', sizeBytes })
+      if (!ready) await driver.deleteCheckpoint(id)
+    } catch (error) {
+      if (!(error instanceof ServiceError)) log.error({ err: error, checkpointId: id }, 'a checkpoint failed')
+      const reason = error instanceof ServiceError ? error.message : 'the checkpoint could not be written'
+      await store.updateCheckpoint(id, { status: 'failed', error: reason }).catch((cause: unknown) => {
+        log.error({ err: cause, checkpointId: id }, 'the failure of a checkpoint could not be recorded')
+      })
+      return
+    }
+    if (keepMax === undefined) return
+    await this.#creations
+      .run(sandboxId, () => this.#removeOldest(checkpoint, keepMax))
+      .catch((error: unknown) => {
+        log.error({ err: error, checkpointId: id }, 'older checkpoints could not be removed')
+      })
+  }
+
+  #countMax(kind: CheckpointKind): number {
+    const { fullCheckpointsMax, diskOnlyCheckpointsMax } = this.#context.limits
+    return kind === 'full' ? fullCheckpointsMax : diskOnlyCheckpointsMax
+  }
+
+  /**
+   * Throws `conflict` for a taken name, and when the sandbox's quota of the kind is used up. Failed checkpoints hold no data and are
+   * removed to free their unit. With a retention policy ready ones do not count; they go once the new one is ready.
+   */
+  async #claim(checkpoint: Checkpoint, isRetained: boolean): Promise<void> {
+    const { orgId, sandboxId, name, kind } = checkpoint
+    const all = await this.#context.store.listCheckpoints(sandboxId, orgId)
+    if (all.some((other) => other.name === name)) {
+      throw new ServiceError('conflict', `sandbox ${sandboxId} has a checkpoint named ${JSON.stringify(name)}`)
+    }
+    const alike = all.filter((other) => other.kind === kind)
+    const max = this.#countMax(kind)
+    const failed = alike.filter(({ status }) => status === 'failed').slice(0, Math.max(0, alike.length - max + 1))
+    const counted = alike.filter(({ status }) => status === 'processing' || (status === 'ready' && !isRetained))
+    if (counted.length >= max) {
+      const count = `${counted.length} ${kind} checkpoints`
+      throw new ServiceError('conflict', `sandbox ${sandboxId} has ${count}, the most it may have`)
+    }
+    for (const { id } of failed) await this.#remove(id)
+  }
+
+  /** Leaves `keepMax` of a kind. Failed ones go first, then the oldest, never the newest. */
+  async #removeOldest({ id, orgId, sandboxId, kind }: Checkpoint, keepMax: number): Promise<void> {
+    const all = await this.#context.store.listCheckpoints(sandboxId, orgId)
+    const alike = all.filter((other) => other.kind === kind && other.status !== 'processing' && !isInternal(other))
+    const older = alike.filter((other) => other.id !== id)
+    const failedFirst = (['failed', 'ready'] as const).flatMap((status) => older.filter((it) => it.status === status))
+    for (const other of failedFirst.slice(0, Math.max(0, alike.length - keepMax))) await this.#remove(other.id)
+  }
+
+  // The record goes first, so that no call can name it. The store remembers the id for the next start, in case of a crash here.
+  async #remove(checkpointId: string): Promise<void> {
+    const { store, driver } = this.#context
+    if (!(await store.deleteCheckpoint(checkpointId))) return
+    await driver.deleteCheckpoint(checkpointId)
+    await store.forgetCheckpoints([checkpointId])
+  }
+}
+
+/** Whether the service made it for its own use. Its name then ends with the unique part of its id: clients choose names, never ids. */
+function isInternal({ id, name }: Checkpoint): boolean {
   return name.endsWith(id.slice('cp-'.length))
 }
 
-export type CheckpointChange = Partial<Pick<Checkpoint, 'status' | 'sizeBytes'>> & { error?: string | undefined }
+function assertReady(checkpoint: Checkpoint): void {
+  if (checkpoint.status === 'ready') return
+  const why = checkpoint.error ?? 'no reason known'
+  throw new ServiceError('conflict', `checkpoint ${checkpoint.id} has failed: ${why}`)
+}

@@ -1,5 +1,12 @@
 import { createHmac } from 'node:crypto'
-import { demand } from './input.ts'
+import { ServiceError, isServiceError } from '../errors.ts'
+import { withTimeout } from '../lib/async/timeout.ts'
+import type { Log } from '../lib/log.ts'
+import { assertInput } from './input.ts'
+import type { SandboxStore } from './ports/sandbox-store.ts'
+import type { TxtResolver } from './ports/txt-resolver.ts'
+import type { Preview } from './preview.ts'
+import { TxtLookups } from './txt-lookups.ts'
 
 /** The TXT record that proves a domain. */
 export interface VerificationRecord {
@@ -10,29 +17,188 @@ export interface VerificationRecord {
 const recordLabel = '_atoll'
 const hostnameLengthMax = 253 - `${recordLabel}.`.length
 const hostnamePattern = /^(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z](?:[a-z0-9-]{0,61}[a-z0-9])?$/
-/** Names that lead nowhere on the internet, but perhaps to something on the operator's own network. */
+/** Names without meaning on the internet. They can lead into the operator's own network. */
 const reservedPattern = /\.(?:internal|local|localhost|localdomain|lan|home|corp|arpa)$/
 
 /**
- * The host name of a domain as a client writes it, in lower case and without a final dot. Throws `invalid_request` for what is
- * no host name, leads to a private network, or is one of `ownHosts` or lies under it.
+ * Parses a client's domain: lower case, without a final dot. Throws `invalid_request` unless it is a host name outside private
+ * networks, and for `ownHosts` and names under them.
  */
 export function readCustomHostname(domain: string, ownHosts: readonly string[]): string {
   const hostname = domain.toLowerCase().replace(/\.$/, '')
-  demand(hostname.length <= hostnameLengthMax, 'domain', `must be at most ${hostnameLengthMax} characters`)
-  demand(hostnamePattern.test(hostname), 'domain', 'must be a host name such as app.example.com')
-  demand(!reservedPattern.test(hostname), 'domain', 'must not be a name of a private network')
+  assertInput(hostname.length <= hostnameLengthMax, 'domain', `must be at most ${hostnameLengthMax} characters`)
+  assertInput(hostnamePattern.test(hostname), 'domain', 'must be a host name such as app.example.com')
+  assertInput(!reservedPattern.test(hostname), 'domain', 'must not be a name of a private network')
   for (const own of ownHosts) {
-    demand(hostname !== own && !hostname.endsWith(`.${own}`), 'domain', `must not be ${own} or lie under it`)
+    assertInput(hostname !== own && !hostname.endsWith(`.${own}`), 'domain', `must not be ${own} or lie under it`)
   }
   return hostname
 }
 
 /**
- * The record by which an organisation shows that a domain is its own. Others have another value, so that a domain which one gives
- * up is not another's; the same organisation finds its record where it is, whatever preview has the domain.
+ * The record by which an organisation proves a domain. Each organisation has its own value, so a stale record proves nothing for
+ * another one. The value does not depend on the preview.
  */
 export function verificationRecord(secret: string, orgId: string, hostname: string): VerificationRecord {
   const proof = createHmac('sha256', secret).update(`custom domain\0${orgId}\n${hostname}`).digest('hex')
   return { name: `${recordLabel}.${hostname}`, value: `atoll-verification=${proof}` }
+}
+
+/** How long an answer waits for a lookup. A later result still counts. */
+const answerWaitMs = 2000
+/** Domains with a timer, of all organisations together. Others are looked up when a client lists or declares them. */
+const watchedMax = 10_000
+const intervalMsMax = 10 * 60_000
+/** Two days and some hours, at the longest interval. */
+const checksMax = 320
+
+interface DomainVerificationContext {
+  store: SandboxStore
+  resolver: TxtResolver
+  secret: string
+  log: Log
+  /** Before the first timed check of a domain (up to twice as long); doubled before each further one. No lookup is more frequent. */
+  intervalMs: number
+}
+
+/** A preview with a custom host name. */
+type Claim = Preview & { customHostname: string }
+
+/**
+ * Verifies custom domains. A claim is a preview with a custom host name:
+ *
+ *     unverified ── its record is seen ──► verified ── another organisation's record is there, its own is gone ──► unverified
+ *
+ * Any number of organisations may claim a name; at most one claim is verified and serves it. A claim is checked when it is made,
+ * declared again or listed, and at growing intervals in between. It ends with its preview. A verified claim is not checked until
+ * another organisation's record appears.
+ */
+export class DomainVerification {
+  readonly #context: DomainVerificationContext
+  readonly #lookups: TxtLookups
+  /** By id of the preview. */
+  readonly #timers = new Map<string, NodeJS.Timeout>()
+  readonly #running = new Set<Promise<unknown>>()
+  #isClosed = false
+
+  constructor(context: DomainVerificationContext) {
+    this.#context = context
+    this.#lookups = new TxtLookups(context.resolver, context.intervalMs)
+  }
+
+  /** Resumes the timers of an earlier process. */
+  async start(): Promise<void> {
+    for (const preview of await this.#context.store.unverifiedPreviews(watchedMax)) this.watch(preview)
+  }
+
+  /** Ends all timers and lookups. */
+  async close(): Promise<void> {
+    this.#isClosed = true
+    for (const timer of this.#timers.values()) clearTimeout(timer)
+    this.#timers.clear()
+    await this.#lookups.close()
+    await Promise.all(this.#running)
+  }
+
+  record(orgId: string, hostname: string): VerificationRecord {
+    return verificationRecord(this.#context.secret, orgId, hostname)
+  }
+
+  /**
+   * Throws `conflict`, with this organisation's record, when another organisation serves the host name. It passes when this
+   * organisation's record is in DNS and the other's is gone.
+   */
+  async assertFree(orgId: string, hostname: string): Promise<void> {
+    const holder = await this.#context.store.previewByHostname(hostname)
+    if (holder === undefined || holder.orgId === orgId || !(await this.#isAlive(holder))) return
+    const record = this.record(orgId, hostname)
+    const texts = await this.#lookups.texts(record.name, orgId)
+    if (texts?.includes(record.value) && !this.#hasRecord(holder, texts)) return
+    throw new ServiceError(
+      'conflict',
+      `this domain is taken by another preview. It is free when the TXT record ${record.name} has the value of ` +
+        '`verification` and no other that begins with "atoll-verification="',
+      { details: { field: 'domain', verification: record } },
+    )
+  }
+
+  /** Looks up the records of these previews; waits a moment for the results. */
+  async check(previews: readonly Preview[]): Promise<void> {
+    const unverified = previews.filter(isUnverified)
+    if (unverified.length === 0) return
+    await withTimeout(answerWaitMs, Promise.all(unverified.map((claim) => this.#run(claim, () => this.#verify(claim)))))
+  }
+
+  /** Checks this preview by timer until it is verified or gone. */
+  watch(preview: Preview): void {
+    if (!isUnverified(preview)) return
+    clearTimeout(this.#timers.get(preview.id))
+    this.#timers.delete(preview.id)
+    if (this.#timers.size < watchedMax) this.#checkLater(preview, 1)
+  }
+
+  #checkLater(claim: Claim, checks: number): void {
+    if (this.#isClosed || checks > checksMax) return
+    const dueMs = Math.min(this.#context.intervalMs * 2 ** (checks - 1), intervalMsMax)
+    // Spread the checks that a start of the server begins: all at once would pass the lookup bounds, always with the same ones first.
+    const spreadMs = dueMs * Math.random()
+    const check = async (): Promise<void> => {
+      this.#timers.delete(claim.id)
+      let isOver = false
+      try {
+        isOver = await this.#isOver(claim)
+      } finally {
+        // A new declaration in between has set a timer of its own.
+        if (!isOver && !this.#timers.has(claim.id)) this.#checkLater(claim, checks + 1)
+      }
+    }
+    this.#timers.set(claim.id, setTimeout(() => void this.#run(claim, check), dueMs + spreadMs).unref())
+  }
+
+  /** Whether the claim needs no further check. */
+  async #isOver({ id, sandboxId, port, customHostname }: Claim): Promise<boolean> {
+    const preview = await this.#context.store.preview(sandboxId, port)
+    if (preview?.id !== id || preview.customHostname !== customHostname || !isUnverified(preview)) return true
+    return !(await this.#isAlive(preview)) || (await this.#verify(preview))
+  }
+
+  /** True when the preview is verified now. */
+  async #verify(claim: Claim): Promise<boolean> {
+    const { store, log } = this.#context
+    const { id, orgId, sandboxId, customHostname: hostname } = claim
+    const texts = await this.#lookups.texts(this.record(orgId, hostname).name, orgId)
+    if (texts === undefined || !this.#hasRecord(claim, texts)) return false
+    const holder = await store.previewByHostname(hostname)
+    if (holder?.id === id) return true
+    if (holder !== undefined && this.#hasRecord(holder, texts) && (await this.#isAlive(holder))) return false
+    const isVerified = await store.verifyPreview(claim, new Date(), holder)
+    if (isVerified) log.info({ hostname, orgId, sandboxId, orgIdBefore: holder?.orgId }, 'a domain is verified')
+    return isVerified
+  }
+
+  /** A verified preview outlives its sandbox until the purge. */
+  async #isAlive({ sandboxId }: Preview): Promise<boolean> {
+    const sandbox = await this.#context.store.sandbox(sandboxId)
+    return sandbox !== undefined && sandbox.status !== 'stopped'
+  }
+
+  #hasRecord({ orgId, customHostname = '' }: Preview, texts: readonly string[]): boolean {
+    return texts.includes(this.record(orgId, customHostname).value)
+  }
+
+  /** Runs work that `close` waits for. The next check retries a failure. */
+  async #run({ customHostname }: Claim, work: () => Promise<unknown>): Promise<void> {
+    const running = work().catch((error: unknown) => {
+      // Another claim was verified in between.
+      if (isServiceError(error, 'conflict')) return
+      this.#context.log.warn({ err: error, hostname: customHostname }, 'a domain could not be checked')
+    })
+    this.#running.add(running)
+    await running
+    this.#running.delete(running)
+  }
+}
+
+function isUnverified(preview: Preview): preview is Claim {
+  return preview.customHostname !== undefined && preview.verifiedAt === undefined
 }

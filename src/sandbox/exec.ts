@@ -1,60 +1,112 @@
 import { isServiceError, ServiceError } from '../errors.ts'
+import { Semaphore } from '../lib/async/semaphore.ts'
 import type { CreateOptions, Creation } from '../lib/creation.ts'
+import { defined } from '../lib/defined.ts'
 import { newId } from '../lib/id.ts'
-import type {
-  AttachExec,
-  ExecService,
-  RunCommand,
-  ResultOptions,
-  RunOptions,
-  RunResult,
-  RunState,
-  StartExec,
-  StartPty,
-} from './api.ts'
-import { ExecOutputs } from './exec-outputs.ts'
-import type { Attachment, ProcessInfo, ProcessOutput, SpawnRequest } from './ports/guest.ts'
-import { demand, demandEnvs, demandInteger, demandPath } from './input.ts'
+import { assertEnvs, assertInput, assertPath } from './input.ts'
 import type { Lifecycle } from './lifecycle.ts'
-import { type ProcessKind, demandKind, newInternalProcessId, processKind } from './process-id.ts'
+import type { Attachment, AttachOptions, ProcessInfo, ProcessOutput, SpawnRequest } from './ports/guest.ts'
+import { type ProcessKind, assertKind, newInternalProcessId, processKind, runToEnd } from './process.ts'
 import type { Sandbox } from './sandbox.ts'
 
+export interface RunCommand {
+  /** Without `args`, a `cmd` with a space runs under `sh -c`. */
+  cmd: string
+  args?: string[]
+  envs?: Record<string, string>
+  cwd?: string
+  user?: string
+  /** 0 means none. Default 60 for `run` and `runAsync`, none for `start`. */
+  timeoutSeconds?: number
+}
+
+export interface StartExec extends RunCommand {
+  maxRunAfterDisconnectSeconds?: number
+  /** `lossless` retains all output that was not acknowledged; default `tail`. */
+  keep?: 'tail' | 'lossless'
+  /** An internal process, such as an agent: not listed, no activity, and its ports are private. */
+  internal?: boolean
+  /**
+   * Id of an internal process (`newId('ag-')`), for callers that record it before the start. A repeat with the id of a process that
+   * the sandbox knows throws `conflict`.
+   */
+  id?: string
+  /** Retained bytes of each stream; see `SpawnRequest.keepBytes`. */
+  keepBytes?: number
+}
+
+export interface StartPty extends Pick<RunCommand, 'cwd' | 'envs' | 'user'> {
+  cols: number
+  rows: number
+  shell?: string
+}
+
+export interface RunOptions {
+  /** Ends the command when it aborts. */
+  signal?: AbortSignal
+  /** Settles when the caller has sent the result. A large output counts against {@link outputPermits} until then. */
+  sent?: Promise<unknown>
+}
+
+export interface ResultOptions extends Pick<RunOptions, 'sent'> {
+  /** At most 1000, the default. */
+  waitMs?: number
+}
+
+export interface RunResult {
+  exitCode: number
+  stdout: string
+  stderr: string
+  /** Present and true when a stream passed 8 MiB and its beginning was dropped. */
+  truncated?: true
+}
+
+export interface RunState extends Partial<Pick<RunResult, 'exitCode' | 'truncated'>> {
+  running: boolean
+  stdout: string
+  stderr: string
+}
+
+export interface AttachExec extends AttachOptions {
+  /** The kind that the id must have. Default `exec`. */
+  kind?: ProcessKind
+  /** With `false` a sandbox that does not run is not woken: `conflict`. Default true. */
+  wake?: boolean
+}
+
+export type ExecService = Pick<Exec, keyof Exec>
+
 const runTimeoutSecondsDefault = 60
-const timeoutSecondsMax = 2_592_000
 const runKeepBytes = 8 * 1024 * 1024
 const argumentsMax = 4096
 const userPattern = /^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}$/
 const resultWaitMsMax = 1000
-const waitMs = 60_000
-const signalMax = 64
-const terminalSizeMax = 4096
 
-export class Exec implements ExecService {
+/**
+ * Requests are checked before a wake, so they hold the command alone; the sandbox's environment is added inside the sandbox. Bounds
+ * of numbers are those of the schemas in `protocol/http/exec.ts`.
+ */
+export class Exec {
   readonly #lifecycle: Lifecycle
-  readonly #outputs = new ExecOutputs()
+  readonly #outputs = new BoundedOutputs()
 
   constructor(lifecycle: Lifecycle) {
     this.#lifecycle = lifecycle
   }
 
+  /** Runs to the end. Past the timeout the process group dies and `exitCode` is 124. */
   async run(orgId: string, sandboxId: string, input: RunCommand, options: RunOptions = {}): Promise<RunResult> {
     const { signal, sent } = options
     const id = newId('es-')
     const request = runRequest(id, input)
     return await this.#lifecycle.use(orgId, sandboxId, async (guest, sandbox) => {
-      await guest.spawn(inside(sandbox, request))
-      try {
-        let process = await guest.process(id, waitMs, signal)
-        while (process.running) process = await guest.process(id, waitMs, signal)
-        const output = await this.#outputs.take(orgId, (bytesMax) => guest.output(id, bytesMax), sent)
-        return { exitCode: process.exitCode ?? 0, ...outputText(output) }
-      } finally {
-        // Also kills it when the caller has gone.
-        await guest.release(id).catch(() => undefined)
-      }
+      const read = () => this.#outputs.take(orgId, (bytesMax) => guest.output(id, bytesMax), sent)
+      const { exitCode, output } = await runToEnd(guest, withSandboxEnvs(sandbox, request), signal, read)
+      return { exitCode, ...outputText(output) }
     })
   }
 
+  /** Starts in the background. `result` has the outcome for ten minutes after the end. */
   async runAsync(
     orgId: string,
     sandboxId: string,
@@ -66,65 +118,64 @@ export class Exec implements ExecService {
     return { execId }
   }
 
+  /** Waits up to `waitMs` for the end. */
   async result(orgId: string, sandboxId: string, execId: string, options: ResultOptions = {}): Promise<RunState> {
-    const { waitMs: waitForMs = resultWaitMsMax, sent } = options
-    demandKind(execId, 'exec')
+    const { waitMs = resultWaitMsMax, sent } = options
+    assertKind(execId, 'exec')
     return await this.#lifecycle.use(orgId, sandboxId, async (guest) => {
-      const process = await guest.process(execId, Math.min(waitForMs, resultWaitMsMax))
+      const { running, exitCode } = await guest.process(execId, Math.min(waitMs, resultWaitMsMax))
       const output = await this.#outputs.take(orgId, (bytesMax) => guest.output(execId, bytesMax), sent)
-      const { running, exitCode } = process
-      return { running, ...(exitCode === undefined ? {} : { exitCode }), ...outputText(output) }
+      return { running, ...defined({ exitCode }), ...outputText(output) }
     })
   }
 
+  /** Starts an exec session that clients attach to. */
   async start(
     orgId: string,
     sandboxId: string,
     input: StartExec,
     { creation }: CreateOptions = {},
   ): Promise<ProcessInfo> {
-    const { maxRunAfterDisconnectSeconds, keep, keepBytes, internal } = input
-    if (maxRunAfterDisconnectSeconds !== undefined) {
-      demandInteger(maxRunAfterDisconnectSeconds, 'maxRunAfterDisconnect', 0, timeoutSecondsMax)
-    }
+    const { timeoutSeconds = 0, maxRunAfterDisconnectSeconds, keep, keepBytes, internal } = input
     const id = internal ? (input.id ?? newInternalProcessId()) : (creation?.id('es-') ?? newId('es-'))
     const request = {
       ...spawnRequest(id, input),
       stdin: true,
-      timeoutMs: (input.timeoutSeconds ?? 0) * 1000,
-      ...(internal ? { privatePorts: true } : {}),
-      ...(keep === undefined ? {} : { keep }),
-      ...(keepBytes === undefined ? {} : { keepBytes }),
+      timeoutMs: timeoutSeconds * 1000,
+      ...defined({ keep, keepBytes, privatePorts: internal ? true : undefined }),
       ...(maxRunAfterDisconnectSeconds ? { maxRunAfterDisconnectMs: maxRunAfterDisconnectSeconds * 1000 } : {}),
     }
     return await this.#spawn(orgId, sandboxId, request, creation)
   }
 
+  /** The processes of one kind. It wakes the sandbox: its memory alone knows them. */
   async list(orgId: string, sandboxId: string, kind: ProcessKind = 'exec'): Promise<ProcessInfo[]> {
     const processes = await this.#lifecycle.use(orgId, sandboxId, (guest) => guest.processes())
     return processes.filter((process) => processKind(process.id) === kind)
   }
 
+  /** The attachment keeps the sandbox alive until it is closed, except to an internal process. `not_found` for another kind. */
   async attach(orgId: string, sandboxId: string, processId: string, options: AttachExec = {}): Promise<Attachment> {
     const { wake = true, kind = 'exec', ...attachOptions } = options
-    demandKind(processId, kind)
+    assertKind(processId, kind)
     if (!wake) {
       const guest = await this.#lifecycle.guestIfRunning(orgId, sandboxId)
       if (!guest) throw new ServiceError('conflict', `sandbox ${sandboxId} does not run`)
       return await guest.attach(processId, attachOptions)
     }
     await this.#lifecycle.get(orgId, sandboxId)
-    // An agent's attachment lasts as long as its session and is no sign of work.
-    const release = kind === 'internal' ? undefined : this.#lifecycle.hold(sandboxId)
+    // The attachment of an agent lasts as long as its session and is no activity.
+    const release = kind === 'internal' ? undefined : this.#lifecycle.keepAlive(sandboxId)
     try {
       const attachment = await this.#lifecycle.use(orgId, sandboxId, (guest) => guest.attach(processId, attachOptions))
-      return release ? holding(attachment, release) : attachment
+      return release ? releasedAtEnd(attachment, release) : attachment
     } catch (error) {
       release?.()
       throw error
     }
   }
 
+  /** `not_found` for another kind. */
   async kill(
     orgId: string,
     sandboxId: string,
@@ -132,14 +183,8 @@ export class Exec implements ExecService {
     signal = 9,
     kind: ProcessKind = 'exec',
   ): Promise<void> {
-    demandInteger(signal, 'signal', 1, signalMax)
-    demandKind(processId, kind)
+    assertKind(processId, kind)
     await this.#lifecycle.use(orgId, sandboxId, (guest) => guest.signal(processId, signal))
-  }
-
-  async ports(orgId: string, sandboxId: string): Promise<number[]> {
-    const guest = await this.#lifecycle.guestIfRunning(orgId, sandboxId)
-    return guest ? await guest.ports() : []
   }
 
   async startPty(
@@ -148,31 +193,36 @@ export class Exec implements ExecService {
     input: StartPty,
     { creation }: CreateOptions = {},
   ): Promise<ProcessInfo> {
-    const { cols = 80, rows = 24, shell = '/bin/bash', envs = {}, cwd, user } = input
-    demandTerminalSize(cols, rows)
-    demand(shell.startsWith('/') && !shell.includes('\0'), 'shell', 'must be an absolute path')
-    const command = { cmd: shell, args: [], envs, ...(cwd === undefined ? {} : { cwd }), ...(user ? { user } : {}) }
+    const { cols, rows, shell = '/bin/bash', cwd, envs, user } = input
+    assertInput(shell.startsWith('/') && !shell.includes('\0'), 'shell', 'must be an absolute path')
+    // An empty user is the default one.
+    const command = { cmd: shell, args: [], ...defined({ cwd, envs, user: user || undefined }) }
     const id = creation?.id('ps-') ?? newId('ps-')
     const request = { ...spawnRequest(id, command), pty: { cols, rows }, stdin: true }
     return await this.#spawn(orgId, sandboxId, request, creation)
   }
 
   async resizePty(orgId: string, sandboxId: string, ptyId: string, cols: number, rows: number): Promise<void> {
-    demandTerminalSize(cols, rows)
-    demandKind(ptyId, 'pty')
+    assertKind(ptyId, 'pty')
     await this.#lifecycle.use(orgId, sandboxId, (guest) => guest.resize(ptyId, cols, rows))
   }
 
   async deletePty(orgId: string, sandboxId: string, ptyId: string): Promise<void> {
-    demandKind(ptyId, 'pty')
+    assertKind(ptyId, 'pty')
     await this.#lifecycle.use(orgId, sandboxId, (guest) => guest.release(ptyId))
+  }
+
+  /** TCP ports with a listener inside, ascending; none unless the sandbox runs. Wakes nothing and is no activity. */
+  async ports(orgId: string, sandboxId: string): Promise<number[]> {
+    const guest = await this.#lifecycle.guestIfRunning(orgId, sandboxId)
+    return guest ? await guest.ports() : []
   }
 
   /** A process that an earlier run of the request has started is answered as it is, for as long as the sandbox knows it. */
   async #spawn(orgId: string, sandboxId: string, request: SpawnRequest, creation?: Creation): Promise<ProcessInfo> {
     return await this.#lifecycle.use(orgId, sandboxId, async (guest, sandbox) => {
       try {
-        return await guest.spawn(inside(sandbox, request))
+        return await guest.spawn(withSandboxEnvs(sandbox, request))
       } catch (error) {
         if (creation === undefined || !isServiceError(error, 'conflict')) throw error
         return await guest.process(request.id, 0)
@@ -181,35 +231,24 @@ export class Exec implements ExecService {
   }
 }
 
-// What is asked is checked before the sandbox is woken for it, so requests know the command alone and get the rest inside.
 function runRequest(id: string, input: RunCommand): SpawnRequest {
-  const timeoutSeconds = input.timeoutSeconds ?? runTimeoutSecondsDefault
-  demandInteger(timeoutSeconds, 'timeout', 0, timeoutSecondsMax)
+  const { timeoutSeconds = runTimeoutSecondsDefault } = input
   return { ...spawnRequest(id, input), timeoutMs: timeoutSeconds * 1000, keepBytes: runKeepBytes }
 }
 
-function spawnRequest(id: string, input: RunCommand): SpawnRequest {
-  const { cmd, args, envs = {}, cwd, user, timeoutSeconds } = input
-  demand(cmd.trim() !== '', 'cmd', 'must not be empty')
-  demand(!cmd.includes('\0'), 'cmd', 'must not contain NUL')
-  demand((args?.length ?? 0) <= argumentsMax, 'args', `must be at most ${argumentsMax}`)
-  demand(!args?.some((argument) => argument.includes('\0')), 'args', 'must not contain NUL')
-  demandEnvs(envs)
-  if (cwd !== undefined) demandPath(cwd, 'cwd')
-  if (user !== undefined) demand(userPattern.test(user), 'user', 'must be a user name or id')
-  if (timeoutSeconds !== undefined) demandInteger(timeoutSeconds, 'timeout', 0, timeoutSecondsMax)
-  // A whole command line in `cmd` is a wish for a shell.
+function spawnRequest(id: string, { cmd, args, envs = {}, cwd, user }: RunCommand): SpawnRequest {
+  assertInput(cmd.trim() !== '', 'cmd', 'must not be empty')
+  assertInput(!cmd.includes('\0'), 'cmd', 'must not contain NUL')
+  assertInput((args?.length ?? 0) <= argumentsMax, 'args', `must be at most ${argumentsMax}`)
+  assertInput(!args?.some((argument) => argument.includes('\0')), 'args', 'must not contain NUL')
+  assertEnvs(envs)
+  if (cwd !== undefined) assertPath(cwd, 'cwd')
+  if (user !== undefined) assertInput(userPattern.test(user), 'user', 'must be a user name or id')
   const argv = args === undefined && cmd.includes(' ') ? ['sh', '-c', cmd] : [cmd, ...(args ?? [])]
-  return {
-    id,
-    argv,
-    envs,
-    ...(cwd === undefined ? {} : { cwd }),
-    ...(user === undefined ? {} : { user }),
-  }
+  return { id, argv, envs, ...defined({ cwd, user }) }
 }
 
-function inside(sandbox: Sandbox, request: SpawnRequest): SpawnRequest {
+function withSandboxEnvs(sandbox: Sandbox, request: SpawnRequest): SpawnRequest {
   return { ...request, envs: { ...sandbox.envs, ...request.envs } }
 }
 
@@ -217,7 +256,7 @@ function outputText({ stdout, stderr, truncated }: ProcessOutput): Omit<RunResul
   return { stdout: stdout.toString(), stderr: stderr.toString(), ...(truncated ? { truncated } : {}) }
 }
 
-function holding(attachment: Attachment, release: () => void): Attachment {
+function releasedAtEnd(attachment: Attachment, release: () => void): Attachment {
   const close = () => {
     release()
     attachment.close()
@@ -240,7 +279,66 @@ function holding(attachment: Attachment, release: () => void): Attachment {
   }
 }
 
-function demandTerminalSize(cols: number, rows: number): void {
-  demandInteger(cols, 'cols', 1, terminalSizeMax)
-  demandInteger(rows, 'rows', 1, terminalSizeMax)
+/** Outputs up to this size never wait: a connection's own buffers take them, however slowly its client reads. */
+const smallBytesMax = 64 * 1024
+/** Bounds the reads from sandboxes, and as many large outputs that are unsent. An output has at most 8 MiB of each stream. */
+const outputPermits = { permitsPerKey: 4, permits: 16 }
+
+/**
+ * Bounds the outputs in memory from the guest's answer until they are sent. Clients that read slowly delay large outputs alone, those
+ * of their own organisation first.
+ */
+class BoundedOutputs {
+  readonly #reads = new Semaphore(outputPermits)
+  readonly #unsent = new Semaphore(outputPermits)
+
+  /** Reads an output (see `Guest.output`). A large one holds a permit until `sent` settles. */
+  async take(
+    orgId: string,
+    read: (bytesMax?: number) => Promise<ProcessOutput>,
+    sent?: Promise<unknown>,
+  ): Promise<ProcessOutput> {
+    const releaseRead = await this.#reads.acquire({ key: orgId })
+    try {
+      if (sent === undefined) return await read()
+      const release = this.#unsent.tryAcquire({ key: orgId })
+      if (release !== undefined) return await readWithPermit(release, read, sent)
+      // A large output waits inside the guest: it must take no memory here, and the guest forgets what it has sent.
+      const output = await smallOutput(read)
+      if (output !== undefined) return output
+    } finally {
+      releaseRead()
+    }
+    return await readWithPermit(await this.#unsent.acquire({ key: orgId }), read, sent)
+  }
+}
+
+async function readWithPermit(
+  release: () => void,
+  read: () => Promise<ProcessOutput>,
+  sent: Promise<unknown>,
+): Promise<ProcessOutput> {
+  try {
+    const output = await read()
+    if (isSmall(output)) release()
+    else void sent.then(release, release)
+    return output
+  } catch (error) {
+    release()
+    throw error
+  }
+}
+
+async function smallOutput(read: (bytesMax: number) => Promise<ProcessOutput>): Promise<ProcessOutput | undefined> {
+  try {
+    const output = await read(smallBytesMax)
+    return isSmall(output) ? output : undefined
+  } catch (error) {
+    if (isServiceError(error, 'too_large')) return undefined
+    throw error
+  }
+}
+
+function isSmall({ stdout, stderr }: ProcessOutput): boolean {
+  return stdout.length + stderr.length <= smallBytesMax
 }

@@ -2,35 +2,57 @@ import { createHmac } from 'node:crypto'
 import type { Readable } from 'node:stream'
 import { ServiceError } from '../errors.ts'
 import { equalSecrets } from '../lib/secret.ts'
-import type { FileOperation, FileService, SignedQuery, SignFile } from './api.ts'
+import { defined } from '../lib/defined.ts'
 import type { DirectoryEntry, FileStat } from './ports/guest.ts'
-import { demand, demandInteger, demandPath } from './input.ts'
+import { assertInput, assertPath } from './input.ts'
 import type { Lifecycle } from './lifecycle.ts'
-import { demandAlive } from './sandbox.ts'
+import { assertAlive } from './sandbox.ts'
 import type { SandboxStore } from './ports/sandbox-store.ts'
 
-const expiresInSecondsDefault = 3600
-const expiresInSecondsMax = 86_400
+export type FileOperation = 'upload' | 'download'
 
-interface FilesDeps {
+export interface SignFile {
+  operation: FileOperation
+  path: string
+  expiresInSeconds: number
+  bytesMax?: number
+}
+
+/** As read from the URL, unchecked. */
+export interface SignedQuery {
+  path?: string | undefined
+  expires?: string | undefined
+  signature?: string | undefined
+  maxBytes?: string | undefined
+}
+
+export type FileService = Pick<Files, keyof Files>
+
+interface FilesContext {
   store: SandboxStore
   lifecycle: Lifecycle
   signingSecret: string
 }
 
-export class Files implements FileService {
-  readonly #deps: FilesDeps
+export class Files {
+  readonly #context: FilesContext
 
-  constructor(deps: FilesDeps) {
-    this.#deps = deps
+  constructor(context: FilesContext) {
+    this.#context = context
   }
 
-  async read(orgId: string, sandboxId: string, path: string, range?: { start?: number; end?: number }) {
-    demandPath(path)
-    await this.#deps.lifecycle.get(orgId, sandboxId)
-    const release = this.#deps.lifecycle.hold(sandboxId)
+  /** See `Guest.readFile`. The caller destroys the stream, which keeps the sandbox alive. */
+  async read(
+    orgId: string,
+    sandboxId: string,
+    path: string,
+    range?: { start?: number; end?: number },
+  ): Promise<{ stat: FileStat; body: Readable }> {
+    assertPath(path)
+    await this.#context.lifecycle.get(orgId, sandboxId)
+    const release = this.#context.lifecycle.keepAlive(sandboxId)
     try {
-      const file = await this.#deps.lifecycle.use(orgId, sandboxId, (guest) => guest.readFile(path, range))
+      const file = await this.#context.lifecycle.use(orgId, sandboxId, (guest) => guest.readFile(path, range))
       if (file.body.closed) release()
       else file.body.once('close', release)
       return file
@@ -41,40 +63,38 @@ export class Files implements FileService {
   }
 
   async stat(orgId: string, sandboxId: string, path: string): Promise<FileStat> {
-    demandPath(path)
-    return await this.#deps.lifecycle.use(orgId, sandboxId, (guest) => guest.stat(path))
+    assertPath(path)
+    return await this.#context.lifecycle.use(orgId, sandboxId, (guest) => guest.stat(path))
   }
 
   async write(orgId: string, sandboxId: string, path: string, body: Readable, bytesMax?: number): Promise<void> {
-    demandPath(path)
-    demand(!path.endsWith('/'), 'path', 'must name a file, not a directory')
-    const options = bytesMax === undefined ? {} : { bytesMax }
-    await this.#deps.lifecycle.use(orgId, sandboxId, (guest) => guest.writeFile(path, body, options))
+    assertPath(path)
+    assertInput(!path.endsWith('/'), 'path', 'must name a file, not a directory')
+    await this.#context.lifecycle.use(orgId, sandboxId, (guest) => guest.writeFile(path, body, defined({ bytesMax })))
   }
 
   async list(orgId: string, sandboxId: string, path: string): Promise<DirectoryEntry[]> {
-    demandPath(path)
-    return await this.#deps.lifecycle.use(orgId, sandboxId, (guest) => guest.list(path))
+    assertPath(path)
+    return await this.#context.lifecycle.use(orgId, sandboxId, (guest) => guest.list(path))
   }
 
   async mkdir(orgId: string, sandboxId: string, path: string): Promise<void> {
-    demandPath(path)
-    await this.#deps.lifecycle.use(orgId, sandboxId, (guest) => guest.mkdir(path))
+    assertPath(path)
+    await this.#context.lifecycle.use(orgId, sandboxId, (guest) => guest.mkdir(path))
   }
 
   async remove(orgId: string, sandboxId: string, path: string): Promise<void> {
-    demandPath(path)
-    demand(!/^\/+$/.test(path), 'path', 'must not be the root directory')
-    await this.#deps.lifecycle.use(orgId, sandboxId, (guest) => guest.remove(path))
+    assertPath(path)
+    assertInput(!/^\/+$/.test(path), 'path', 'must not be the root directory')
+    await this.#context.lifecycle.use(orgId, sandboxId, (guest) => guest.remove(path))
   }
 
+  /** The query string (without `?`) that authorises one operation on one path until `expiresAt`. */
   async sign(orgId: string, sandboxId: string, input: SignFile): Promise<{ query: string; expiresAt: Date }> {
-    const { operation, path, expiresInSeconds = expiresInSecondsDefault, bytesMax } = input
-    demandPath(path)
-    demandInteger(expiresInSeconds, 'expiresIn', 1, expiresInSecondsMax)
-    if (bytesMax !== undefined) demandInteger(bytesMax, 'maxBytes', 1, Number.MAX_SAFE_INTEGER)
-    demandAlive(await this.#deps.lifecycle.get(orgId, sandboxId))
-    // Rounded up: a URL lives as long as was asked for, or a moment longer.
+    const { operation, path, expiresInSeconds, bytesMax } = input
+    assertPath(path)
+    assertAlive(await this.#context.lifecycle.get(orgId, sandboxId))
+    // Rounded up: a URL lives for the requested time or a moment longer.
     const expires = String(Math.ceil(Date.now() / 1000) + expiresInSeconds)
     const maxBytes = bytesMax === undefined ? undefined : String(bytesMax)
     const query = new URLSearchParams({ path, expires })
@@ -83,24 +103,32 @@ export class Files implements FileService {
     return { query: query.toString(), expiresAt: new Date(Number(expires) * 1000) }
   }
 
-  async verify(operation: FileOperation, sandboxId: string, query: SignedQuery) {
+  /**
+   * Checks a signed query and returns its owner. Throws `signature_invalid` or `signature_expired`. `bytesMax` bounds an upload.
+   */
+  async verify(
+    operation: FileOperation,
+    sandboxId: string,
+    query: SignedQuery,
+  ): Promise<{ orgId: string; bytesMax?: number }> {
     const { path, expires, signature, maxBytes } = query
     if (path === undefined || expires === undefined || signature === undefined) {
       throw new ServiceError('signature_invalid', 'the URL is not signed: path, expires and signature must be given')
     }
-    // The signature first: nothing of an unsigned URL is worth reading.
+    // The signature first: never read the rest of a forged URL.
     if (!equalSecrets(signature, this.#signature(operation, sandboxId, path, expires, maxBytes))) {
       throw new ServiceError('signature_invalid', 'the signature does not match the URL')
     }
     if (Number(expires) * 1000 <= Date.now()) throw new ServiceError('signature_expired', 'the URL has expired')
-    const sandbox = await this.#deps.store.sandbox(sandboxId)
+    const sandbox = await this.#context.store.sandbox(sandboxId)
     if (!sandbox) throw new ServiceError('not_found', `no sandbox ${sandboxId}`)
-    return { orgId: sandbox.orgId, ...(maxBytes === undefined ? {} : { bytesMax: Number(maxBytes) }) }
+    const bytesMax = maxBytes === undefined ? undefined : Number(maxBytes)
+    return { orgId: sandbox.orgId, ...defined({ bytesMax }) }
   }
 
-  // A path may hold any character but NUL, which therefore keeps the fields apart.
+  // NUL separates the fields: a path holds any other character.
   #signature(operation: FileOperation, sandboxId: string, path: string, expires: string, maxBytes = ''): string {
     const text = [operation, sandboxId, path, expires, maxBytes].join('\0')
-    return createHmac('sha256', this.#deps.signingSecret).update(text).digest('hex')
+    return createHmac('sha256', this.#context.signingSecret).update(text).digest('hex')
   }
 }

@@ -1,10 +1,13 @@
+import type { Log } from '../lib/log.ts'
+import type { SandboxStore } from './ports/sandbox-store.ts'
+
 const timerMsMax = 2 ** 31 - 1
 
 interface Clock {
   /** 0 means never. */
   timeoutMs: number
   activeAtMs: number
-  holds: number
+  leases: number
   timer: NodeJS.Timeout | undefined
 }
 
@@ -12,14 +15,14 @@ interface Clock {
  * The rolling idle timeouts of running sandboxes (docs/ARCHITECTURE.md § The life of a sandbox). A clock exists while its
  * sandbox runs:
  *
- *     start ──► ticking ⇄ held          stop ends it from either
+ *     start ──► ticking ⇄ kept alive          stop ends it from either
  *
- * `touch` restarts it, `hold` stops it until released, and `onIdle` is called once when it runs out; whoever answers that
- * call stops the clock, touches it or postpones it. Clocks live in memory: a restart of the server restarts them all.
+ * `touch` restarts it. A keep-alive lease stops it until its release. `onIdle` is called once when it runs out; the callee stops,
+ * touches or postpones the clock. Clocks live in memory: a restart of the server restarts them all.
  */
 export class IdleClocks {
   readonly #clocks = new Map<string, Clock>()
-  readonly #holds = new Map<string, number>()
+  readonly #leases = new Map<string, number>()
   readonly #onIdle: (sandboxId: string) => void
 
   constructor(onIdle: (sandboxId: string) => void) {
@@ -28,8 +31,8 @@ export class IdleClocks {
 
   start(sandboxId: string, timeoutSeconds: number): void {
     this.stop(sandboxId)
-    const holds = this.#holds.get(sandboxId) ?? 0
-    const clock = { timeoutMs: timeoutSeconds * 1000, activeAtMs: Date.now(), holds, timer: undefined }
+    const leases = this.#leases.get(sandboxId) ?? 0
+    const clock = { timeoutMs: timeoutSeconds * 1000, activeAtMs: Date.now(), leases, timer: undefined }
     this.#clocks.set(sandboxId, clock)
     this.#arm(sandboxId, clock)
   }
@@ -51,7 +54,7 @@ export class IdleClocks {
     if (!clock.timer) this.#arm(sandboxId, clock)
   }
 
-  /** Restarts the clock as of an earlier moment; whether it runs on from there. */
+  /** Restarts the clock as of an earlier moment. False when it would have run out since. */
   touchAt(sandboxId: string, atMs: number): boolean {
     const clock = this.#clocks.get(sandboxId)
     if (!clock || atMs <= clock.activeAtMs || atMs + clock.timeoutMs <= Date.now()) return false
@@ -60,7 +63,7 @@ export class IdleClocks {
     return true
   }
 
-  /** Lets the clock run out again in `delayMs` at the earliest, for a caller that could not act on it. */
+  /** Makes the clock run out again after `delayMs` at the earliest, for a caller that could not hibernate the sandbox. */
   postpone(sandboxId: string, delayMs: number): void {
     const clock = this.#clocks.get(sandboxId)
     if (!clock) return
@@ -68,22 +71,22 @@ export class IdleClocks {
     this.#arm(sandboxId, clock)
   }
 
-  /** Keeps the sandbox from idling, also across its clock's restarts. Call the result once; more often is harmless. */
-  hold(sandboxId: string): () => void {
+  /** Takes a keep-alive lease, which outlasts restarts of the clock. Call the result to release it; a repeat is harmless. */
+  keepAlive(sandboxId: string): () => void {
     this.#count(sandboxId, 1)
-    let released = false
+    let isReleased = false
     return () => {
-      if (released) return
-      released = true
+      if (isReleased) return
+      isReleased = true
       this.#count(sandboxId, -1)
     }
   }
 
-  /** Whether it has run out and nobody holds it. Where that is not so any more, it runs on. */
+  /** Whether it has run out without a lease. Otherwise it runs on. */
   isOver(sandboxId: string): boolean {
     const clock = this.#clocks.get(sandboxId)
     if (!clock) return false
-    const isOver = clock.holds === 0 && clock.timeoutMs > 0 && Date.now() >= clock.activeAtMs + clock.timeoutMs
+    const isOver = clock.leases === 0 && clock.timeoutMs > 0 && Date.now() >= clock.activeAtMs + clock.timeoutMs
     if (!isOver && !clock.timer) this.#arm(sandboxId, clock)
     return isOver
   }
@@ -91,21 +94,20 @@ export class IdleClocks {
   activeAt(sandboxId: string): Date | undefined {
     const clock = this.#clocks.get(sandboxId)
     if (!clock) return undefined
-    return new Date(clock.holds > 0 ? Date.now() : clock.activeAtMs)
+    return new Date(clock.leases > 0 ? Date.now() : clock.activeAtMs)
   }
 
   #count(sandboxId: string, step: 1 | -1): void {
-    const holds = (this.#holds.get(sandboxId) ?? 0) + step
-    if (holds > 0) this.#holds.set(sandboxId, holds)
-    else this.#holds.delete(sandboxId)
+    const leases = (this.#leases.get(sandboxId) ?? 0) + step
+    if (leases > 0) this.#leases.set(sandboxId, leases)
+    else this.#leases.delete(sandboxId)
     const clock = this.#clocks.get(sandboxId)
     if (!clock) return
-    clock.holds = holds
+    clock.leases = leases
     this.touch(sandboxId)
   }
 
-  // One timer per clock, set for the moment at which the clock may run out and set again if it was touched meanwhile: a
-  // busy sandbox costs no timer churn.
+  // One timer per clock, set for the earliest end and set again if the clock was touched since: a busy sandbox causes no timer churn.
   #arm(sandboxId: string, clock: Clock): void {
     clearTimeout(clock.timer)
     clock.timer = undefined
@@ -117,8 +119,35 @@ export class IdleClocks {
 
   #ring(sandboxId: string, clock: Clock): void {
     clock.timer = undefined
-    if (clock.holds > 0) return
+    if (clock.leases > 0) return
     if (Date.now() < clock.activeAtMs + clock.timeoutMs) this.#arm(sandboxId, clock)
     else this.#onIdle(sandboxId)
+  }
+}
+
+const recordEveryMs = 30_000
+
+/** Records when sandboxes were last active. People read it, so it is written once in a while, not at every operation. */
+export class ActivityRecorder {
+  readonly #store: SandboxStore
+  readonly #log: Log
+  readonly #writtenMs = new Map<string, number>()
+
+  constructor(store: SandboxStore, log: Log) {
+    this.#store = store
+    this.#log = log
+  }
+
+  record(sandboxId: string): void {
+    const now = Date.now()
+    if (now - (this.#writtenMs.get(sandboxId) ?? 0) < recordEveryMs) return
+    this.#writtenMs.set(sandboxId, now)
+    this.#store.updateSandbox(sandboxId, { activeAt: new Date(now) }, ['running']).catch((error: unknown) => {
+      this.#log.warn({ err: error, sandboxId }, 'the last activity of a sandbox could not be recorded')
+    })
+  }
+
+  forget(sandboxId: string): void {
+    this.#writtenMs.delete(sandboxId)
   }
 }

@@ -1,16 +1,23 @@
 /**
- * The domain of sandboxes: their records, the ports behind which they run and are kept, and the service that decides.
- * Routes and sessions call the service; drivers and stores implement the ports.
+ * The domain of sandboxes: records, rules, and the ports behind which sandboxes run and records are stored. Routes and sessions call
+ * the service; drivers and stores implement the ports.
  */
-export * from './api.ts'
-export * from './checkpoint.ts'
-export * from './ports/runtime-driver.ts'
+export type * from './checkpoint.ts'
+export type * from './exec.ts'
+export type * from './files.ts'
 export * from './ports/guest.ts'
-export type { Patch, PatchStrategy } from './patch.ts'
-export * from './preview.ts'
-export { readmitCheckpoint, readmitSandbox } from './readmission.ts'
-export * from './sandbox.ts'
-export { defaultSandboxLimits, type SandboxLimits } from './limits.ts'
-export { createSandboxService, type RunningSandboxService, type SandboxServiceDeps } from './service.ts'
+export * from './ports/runtime-driver.ts'
 export * from './ports/sandbox-store.ts'
-export type { TxtResolver } from './txt-resolver.ts'
+export type { TxtResolver } from './ports/txt-resolver.ts'
+export type { CreatePatch, Patch, PatchService, PatchStrategy } from './patch.ts'
+export type * from './preview.ts'
+export { defaultSandboxLimits, type SandboxLimits } from './quota.ts'
+export { readmitCheckpoint, readmitSandbox } from './recovery.ts'
+export * from './sandbox.ts'
+export {
+  type ListSandboxes,
+  type RunningSandboxService,
+  type SandboxService,
+  type SandboxServiceDeps,
+  createSandboxService,
+} from './service.ts'

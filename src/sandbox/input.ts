@@ -2,62 +2,69 @@ import { randomBytes } from 'node:crypto'
 import { ServiceError } from '../errors.ts'
 import { credentialPrefix } from '../lib/credential.ts'
 import type { Creation } from '../lib/creation.ts'
-import type { PreviewAuth } from './api.ts'
+import type { PreviewAuth } from './sandbox.ts'
 
-/** Throws `invalid_request` naming the field unless it holds. */
-export function demand(condition: boolean, field: string, rule: string): asserts condition {
+/**
+ * Rules that HTTP and sessions share, and rules whose bounds are configuration. Schemas in `protocol/http/` have the rest.
+ * Throws `invalid_request` with the field unless the condition holds.
+ */
+export function assertInput(condition: boolean, field: string, rule: string): asserts condition {
   if (!condition) throw new ServiceError('invalid_request', `${field} ${rule}`, { details: { field } })
 }
 
-export function demandInteger(value: number, field: string, min: number, max: number): void {
-  demand(Number.isInteger(value) && value >= min && value <= max, field, `must be a whole number from ${min} to ${max}`)
+export function assertInteger(value: number, field: string, min: number, max: number): void {
+  assertInput(
+    Number.isInteger(value) && value >= min && value <= max,
+    field,
+    `must be a whole number from ${min} to ${max}`,
+  )
 }
 
 const envNamePattern = /^[A-Za-z_][A-Za-z0-9_]*$/
 const envsBytesMax = 128 * 1024
 
 /** Environment names are those of POSIX shells (XBD § 8.1), so that every program can read them. */
-export function demandEnvs(envs: Record<string, string>, field = 'envs'): void {
+export function assertEnvs(envs: Record<string, string>, field = 'envs'): void {
   let bytes = 0
   for (const [name, value] of Object.entries(envs)) {
-    demand(envNamePattern.test(name), field, `has a name that is no environment variable: ${JSON.stringify(name)}`)
-    demand(!value.includes('\0'), `${field}.${name}`, 'must not contain NUL')
+    assertInput(envNamePattern.test(name), field, `has a name that is no environment variable: ${JSON.stringify(name)}`)
+    assertInput(!value.includes('\0'), `${field}.${name}`, 'must not contain NUL')
     bytes += name.length + Buffer.byteLength(value) + 2
   }
-  demand(bytes <= envsBytesMax, field, `must be at most ${envsBytesMax} bytes together`)
+  assertInput(bytes <= envsBytesMax, field, `must be at most ${envsBytesMax} bytes together`)
 }
 
 const pathBytesMax = 4096
 
 /** An absolute path as the sandbox sees it; its own root bounds it, so `..` is harmless and left to the sandbox. */
-export function demandPath(path: string, field = 'path'): void {
-  demand(path.startsWith('/'), field, 'must be an absolute path')
-  demand(!path.includes('\0'), field, 'must not contain NUL')
-  demand(Buffer.byteLength(path) <= pathBytesMax, field, `must be at most ${pathBytesMax} bytes`)
+export function assertPath(path: string, field = 'path'): void {
+  assertInput(path.startsWith('/'), field, 'must be an absolute path')
+  assertInput(!path.includes('\0'), field, 'must not contain NUL')
+  assertInput(Buffer.byteLength(path) <= pathBytesMax, field, `must be at most ${pathBytesMax} bytes`)
 }
 
 const tagsMax = 50
 const tagKeyPattern = /^[A-Za-z0-9_.\-:]{1,128}$/
 const tagValueLengthMax = 256
 
-export function demandTags(tags: Record<string, string>): void {
-  demand(Object.keys(tags).length <= tagsMax, 'tags', `must have at most ${tagsMax} keys`)
+export function assertTags(tags: Record<string, string>): void {
+  assertInput(Object.keys(tags).length <= tagsMax, 'tags', `must have at most ${tagsMax} keys`)
   for (const [key, value] of Object.entries(tags)) {
-    demand(tagKeyPattern.test(key), 'tags', `has an invalid key: ${JSON.stringify(key.slice(0, 140))}`)
-    demand(value.length <= tagValueLengthMax, `tags.${key}`, `must be at most ${tagValueLengthMax} characters`)
+    assertInput(tagKeyPattern.test(key), 'tags', `has an invalid key: ${JSON.stringify(key.slice(0, 140))}`)
+    assertInput(value.length <= tagValueLengthMax, `tags.${key}`, `must be at most ${tagValueLengthMax} characters`)
   }
 }
 
 const tokenLengthMin = 16
 const tokenLengthMax = 512
 
-/** The token that a preview will demand: the caller's, or one of 256 bits that nobody can guess. */
+/** The token of a preview: the caller's, or a random one of 256 bits. */
 export function previewToken(auth: PreviewAuth, field: string, creation?: Creation): string {
   if (auth.token === undefined || auth.token === 'auto') {
     return `${credentialPrefix}${creation?.secret('preview token') ?? randomBytes(32).toString('base64url')}`
   }
   const { length } = auth.token
-  demand(
+  assertInput(
     length >= tokenLengthMin && length <= tokenLengthMax,
     `${field}.token`,
     `must be "auto" or ${tokenLengthMin} to ${tokenLengthMax} characters`,

@@ -1,23 +1,19 @@
 import { ServiceError, isServiceError } from '../errors.ts'
 import type { EventBus } from '../events/bus.ts'
 import type { Creation, CreationNote } from '../lib/creation.ts'
+import { defined } from '../lib/defined.ts'
 import type { Log } from '../lib/log.ts'
-import { ActivityNotes } from './activity-notes.ts'
-import { type CreationOptions, type Prepare, createSandbox } from './creation.ts'
-import type { RuntimeDriver, SandboxExit, SandboxSpec } from './ports/runtime-driver.ts'
+import { type BootOptions, type Prepare, bootSandbox, reasonOf } from './boot.ts'
+import { ActivityRecorder, IdleClocks } from './idle.ts'
 import type { Guest } from './ports/guest.ts'
-import { IdleClocks } from './idle.ts'
-import type { SandboxLimits } from './limits.ts'
-import { Moves } from './moves.ts'
-import { specOf } from './new-sandbox.ts'
-import { clientsActiveAtMs } from './process-id.ts'
-import { RunningPlaces } from './running-places.ts'
-import { type Sandbox, type SandboxChange, type SandboxStatus, notUsable, statusesBefore } from './sandbox.ts'
-import { Starts, stoppedMeanwhile } from './starts.ts'
+import { type RuntimeDriver, type SandboxExit, type SandboxSpec, RestartedOnDiskError } from './ports/runtime-driver.ts'
 import type { SandboxStore } from './ports/sandbox-store.ts'
-import { withinWakeWait } from './wake-wait.ts'
+import { clientsActiveAtMs } from './process.ts'
+import { RunningSandboxQuota, type SandboxLimits } from './quota.ts'
+import { type Sandbox, type SandboxChange, type SandboxStatus, notUsable, specOf, statusesBefore } from './sandbox.ts'
+import { InFlightBoots, TransitionQueue, deletedDuringBoot, withinWakeDeadline } from './transition-queue.ts'
 
-export interface LifecycleDeps {
+export interface LifecycleContext {
   store: SandboxStore
   driver: RuntimeDriver
   guest: (sandboxId: string) => Guest
@@ -30,36 +26,37 @@ const answerWaitMs = 5000
 const idleRetryMs = 60_000
 
 /**
- * Moves sandboxes through their states. The row in the store is the truth; a row is changed before the machine where that
- * ends something (delete), and after it where that starts something (create, wake), so that a crash between the two leaves
- * a row that says less than what runs, which reconciliation cleans up.
+ * Carries out the transitions of sandboxes. The row in the store is the truth. A transition that ends something (delete) changes the
+ * row before the machine; one that starts something (create, wake) changes it after the machine. A crash in between then leaves a row
+ * that says less than what runs, and the next reconciliation cleans up.
  *
- * Moves of one sandbox come one after the other (`Moves`); plain operations wait for one under way and hold up none.
+ * Transitions of one sandbox run one after another (`TransitionQueue`). Plain operations wait for the one under way and delay none.
+ * `#set` is the one place that writes a state and announces its event.
  */
 export class Lifecycle {
   readonly clocks: IdleClocks
-  readonly #deps: LifecycleDeps
-  readonly #places: RunningPlaces
-  readonly #moves: Moves
-  readonly #starts = new Starts()
-  /** Wakes that operations wait for: they share one, its failure included. */
+  readonly #context: LifecycleContext
+  readonly #quota: RunningSandboxQuota
+  readonly #transitions: TransitionQueue
+  readonly #boots = new InFlightBoots()
+  /** Wakes under way. Operations share one, its failure included. */
   readonly #wakes = new Map<string, Promise<Sandbox>>()
-  /** Sandboxes whose clock has run out, and that wait for their turn to sleep. */
+  /** Sandboxes whose clock has run out and that wait for a permit to hibernate. */
   readonly #idling = new Set<string>()
-  /** Sandboxes whose end was told, and neither written down nor overtaken by a new start. */
+  /** Sandboxes whose exit was reported, and neither recorded nor overtaken by a new start. */
   readonly #ended = new Set<string>()
-  readonly #activity: ActivityNotes
+  readonly #activity: ActivityRecorder
   readonly #wakePreparation: (sandbox: Sandbox) => Promise<Prepare>
 
-  /** `wakePreparation` is asked before a wake begins, and what it answers runs in the woken sandbox. */
-  constructor(deps: LifecycleDeps, wakePreparation: (sandbox: Sandbox) => Promise<Prepare>) {
-    this.#deps = deps
-    this.#activity = new ActivityNotes(deps.store, deps.log)
-    this.#places = new RunningPlaces(deps.store, deps.limits.runningSandboxesMax)
-    this.#moves = new Moves(deps.limits.startsAtOnce)
+  /** `wakePreparation` is called before a wake; its result runs in the woken sandbox. */
+  constructor(context: LifecycleContext, wakePreparation: (sandbox: Sandbox) => Promise<Prepare>) {
+    this.#context = context
+    this.#activity = new ActivityRecorder(context.store, context.log)
+    this.#quota = new RunningSandboxQuota(context.store, context.limits.runningSandboxesMax)
+    this.#transitions = new TransitionQueue(context.limits.startsAtOnce)
     this.#wakePreparation = wakePreparation
     this.clocks = new IdleClocks((sandboxId) => void this.#idle(sandboxId))
-    deps.driver.onExit((exit) => {
+    context.driver.onExit((exit) => {
       this.#ended.add(exit.sandboxId)
       void this.#exited(exit)
     })
@@ -69,23 +66,23 @@ export class Lifecycle {
     return await this.#known(sandboxId, orgId)
   }
 
-  /** The sandbox of a creation that has come to its end before, as it is now. Throws `not_found` when it is gone. */
+  /** The sandbox that an earlier run of the request has made, as it is now. Throws `not_found` when it is gone. */
   async made(orgId: string, creation: Creation | undefined): Promise<Sandbox | undefined> {
     const id = creation?.id('sb-')
     return id !== undefined && creation?.made.includes(id) ? await this.#known(id, orgId) : undefined
   }
 
-  /** See {@link createSandbox}. */
-  async create(sandbox: Sandbox, options: CreationOptions): Promise<Sandbox> {
-    const deps = {
-      ...this.#deps,
-      places: this.#places,
-      starts: this.#starts,
-      turns: this.#moves.turns,
-      move: this.#moves.run.bind(this.#moves),
+  /** See {@link bootSandbox}. */
+  async create(sandbox: Sandbox, options: BootOptions): Promise<Sandbox> {
+    const context = {
+      ...this.#context,
+      quota: this.#quota,
+      boots: this.#boots,
+      permits: this.#transitions.permits,
+      transition: this.#transitions.run.bind(this.#transitions),
       set: this.#set.bind(this),
     }
-    return await createSandbox(deps, sandbox, options)
+    return await bootSandbox(context, sandbox, options)
   }
 
   /** Runs an operation on a running sandbox, waking it first, and counts as activity until it ends. */
@@ -94,12 +91,12 @@ export class Lifecycle {
     sandboxId: string,
     work: (guest: Guest, sandbox: Sandbox) => Promise<Result>,
   ): Promise<Result> {
-    // Who may not use it does not keep it awake either.
+    // A call of another organisation must not keep it alive.
     await this.#known(sandboxId, orgId)
-    const release = this.hold(sandboxId)
+    const release = this.keepAlive(sandboxId)
     try {
       const sandbox = await this.awake(sandboxId, orgId)
-      return await work(this.#deps.guest(sandboxId), sandbox)
+      return await work(this.#context.guest(sandboxId), sandbox)
     } catch (error) {
       throw await this.#cause(sandboxId, error)
     } finally {
@@ -109,27 +106,28 @@ export class Lifecycle {
 
   /** The sandbox once it runs. Throws `sandbox_stopped`, `conflict` (in `error`), `unavailable` (the wake takes too long). */
   async awake(sandboxId: string, orgId?: string): Promise<Sandbox> {
-    const { wakeWaitMs } = this.#deps.limits
+    const { wakeWaitMs } = this.#context.limits
     const underWay = this.#wakes.get(sandboxId)
-    if (!underWay) await withinWakeWait(this.#moves.settled(sandboxId), wakeWaitMs)
+    if (!underWay) await withinWakeDeadline(this.#transitions.settled(sandboxId), wakeWaitMs)
     const sandbox = await this.#known(sandboxId, orgId)
     if (sandbox.status === 'running') return sandbox
-    if (sandbox.status === 'hibernated') return await withinWakeWait(underWay ?? this.wake(sandboxId), wakeWaitMs)
+    if (sandbox.status === 'hibernated') return await withinWakeDeadline(underWay ?? this.wake(sandboxId), wakeWaitMs)
     throw notUsable(sandbox)
   }
 
-  /** For looks that neither wake a sandbox nor count as activity. */
+  /** For reads that neither wake a sandbox nor count as activity. */
   async guestIfRunning(orgId: string, sandboxId: string): Promise<Guest | undefined> {
     const sandbox = await this.get(orgId, sandboxId)
-    return sandbox.status === 'running' ? this.#deps.guest(sandboxId) : undefined
+    return sandbox.status === 'running' ? this.#context.guest(sandboxId) : undefined
   }
 
-  hold(sandboxId: string): () => void {
-    if (this.clocks.activeAt(sandboxId)) this.#activity.note(sandboxId)
-    return this.clocks.hold(sandboxId)
+  /** Takes a keep-alive lease: the sandbox does not idle until the result is called. A repeat of that call is harmless. */
+  keepAlive(sandboxId: string): () => void {
+    if (this.clocks.activeAt(sandboxId)) this.#activity.record(sandboxId)
+    return this.clocks.keepAlive(sandboxId)
   }
 
-  /** Joins a wake that is under way, whoever began it. */
+  /** Joins a wake that is under way. */
   async wake(sandboxId: string, timeoutSeconds?: number): Promise<Sandbox> {
     const underWay = this.#wakes.get(sandboxId)
     const wake = underWay ?? this.#wake(sandboxId).finally(() => this.#wakes.delete(sandboxId))
@@ -147,43 +145,41 @@ export class Lifecycle {
         return sandbox
       }
       if (sandbox.status !== 'hibernated') throw notUsable(sandbox)
-      return await this.#places.forWake(sandbox.orgId, async () => {
+      return await this.#quota.claimWake(sandbox.orgId, async () => {
         const prepare = await this.#wakePreparation(sandbox)
-        await this.#moves.turns.use(() => this.#deps.driver.wake(specOf(sandbox), signal), {
-          key: sandbox.orgId,
-          signal,
-        })
+        const machineWake = () => this.#context.driver.wake(specOf(sandbox), signal)
+        await this.#transitions.permits.use(machineWake, { key: sandbox.orgId, signal })
         this.#ended.delete(sandboxId)
         try {
-          await prepare(this.#deps.guest(sandboxId), sandbox, signal)
+          await prepare(this.#context.guest(sandboxId), sandbox, signal)
         } catch (error) {
-          // A deletion waits for this move and removes the machine, and the next server puts it to sleep.
-          if (!signal.aborted) await this.#sleepAgain(sandbox, error, signal)
+          // After an abort a deletion waits for this transition and removes the machine, or the next server hibernates it.
+          if (!signal.aborted) await this.#hibernateAgain(sandbox, error, signal)
           throw error
         }
         const running = await this.#set(sandboxId, runningNow())
-        if (!running) throw stoppedMeanwhile(sandboxId)
+        if (!running) throw deletedDuringBoot(sandboxId)
         return running
       })
     }
-    return await this.#moves.run(sandboxId, () => this.#starts.run(sandboxId, wake))
+    return await this.#transitions.run(sandboxId, () => this.#boots.run(sandboxId, wake))
   }
 
-  /** With `ifIdle` it gives up, with undefined, when the sandbox was used while this waited for its turn, or still is. */
+  /** With `ifIdle` it returns undefined when the sandbox was used during the wait for a permit, or still is. */
   async hibernate(sandboxId: string, ifIdle = false): Promise<{ sizeBytes: number } | undefined> {
-    return await this.#moves.runInTurn(await this.#known(sandboxId), async () => {
+    return await this.#transitions.runWithPermit(await this.#known(sandboxId), async () => {
       if (ifIdle && !(this.clocks.isOver(sandboxId) && (await this.#isIdle(sandboxId)))) return undefined
       const sandbox = await this.#known(sandboxId)
-      // A repeat does nothing and says again what is kept.
-      if (sandbox.status === 'hibernated') return await this.#deps.driver.hibernate(sandboxId)
+      // A repeat changes nothing and reports the size again.
+      if (sandbox.status === 'hibernated') return await this.#context.driver.hibernate(sandboxId)
       if (sandbox.status !== 'running') throw notUsable(sandbox)
-      const saved = await this.#deps.driver.hibernate(sandboxId).catch(async (error: unknown) => {
-        // Where it ended by itself, that was told or will be, and is what the record must say.
+      const saved = await this.#context.driver.hibernate(sandboxId).catch(async (error: unknown) => {
+        // A sandbox that ended by itself is reported as an exit, and the record must say that.
         const hasEnded = this.#ended.has(sandboxId) || isServiceError(error, 'unavailable')
         if (!hasEnded) await this.#settleAfter(sandbox, error)
         throw error
       })
-      // What it had in memory is lost, and the record must say so.
+      // Its memory is lost, and the record must say so.
       if (this.#ended.has(sandboxId)) throw new ServiceError('unavailable', `sandbox ${sandboxId} has just ended`)
       await this.#set(sandboxId, { status: 'hibernated', reason: undefined, reasonMessage: undefined })
       return saved
@@ -191,13 +187,13 @@ export class Lifecycle {
   }
 
   /**
-   * Puts something else in the place of what a sandbox runs (its processes started again, or a checkpoint's state) and
-   * leaves it running. Where the driver fails it says what is left: the record becomes `hibernated` with the reason, or
-   * has the reason while the sandbox runs on without its processes. Its clock stands still meanwhile: no guest can be asked.
+   * Replaces the processes of a sandbox (a restart, or a checkpoint's state) and leaves it running. After a failure of the driver the
+   * record becomes `hibernated` with the reason, or has the reason while the sandbox runs on without its processes. Its clock stands
+   * still meanwhile, because its guest cannot answer.
    */
   async replace(sandboxId: string, work: (spec: SandboxSpec) => Promise<void>): Promise<Sandbox> {
-    const release = this.hold(sandboxId)
-    const move = async () => {
+    const release = this.keepAlive(sandboxId)
+    const transition = async () => {
       const sandbox = await this.#usable(sandboxId)
       const replaced = async () => {
         try {
@@ -211,159 +207,160 @@ export class Lifecycle {
         if (!running) throw new ServiceError('sandbox_stopped', `sandbox ${sandboxId} is stopped`)
         return running
       }
-      return sandbox.status === 'hibernated' ? await this.#places.forWake(sandbox.orgId, replaced) : await replaced()
+      return sandbox.status === 'hibernated' ? await this.#quota.claimWake(sandbox.orgId, replaced) : await replaced()
     }
     try {
-      return await this.#moves.runInTurn(await this.#known(sandboxId), move)
+      return await this.#transitions.runWithPermit(await this.#known(sandboxId), transition)
     } finally {
       release()
     }
   }
 
-  /** Changes the sizes of a sandbox: at once where it runs, else from its next wake on. */
+  /** Changes the sizes of a sandbox: at once when it runs, else from its next wake on. */
   async resize(sandboxId: string, sizes: Pick<Sandbox, 'cpuCount' | 'memoryMb'>): Promise<Sandbox> {
-    return await this.#moves.still(sandboxId, async () => {
+    return await this.#transitions.withoutTransitions(sandboxId, async () => {
       const sandbox = await this.#usable(sandboxId)
-      if (sandbox.status === 'running') await this.#deps.driver.resize({ ...specOf(sandbox), ...sizes })
+      if (sandbox.status === 'running') await this.#context.driver.resize({ ...specOf(sandbox), ...sizes })
       this.clocks.touch(sandboxId)
       return (await this.change(sandboxId, sizes)) ?? sandbox
     })
   }
 
-  /** Stops it for good: the record first, so that nobody uses it any more, then what starts it, then the machine. */
+  /** Stops it for good: first the record, so that no call uses it any more, then a boot under way, then the machine. */
   async delete(sandboxId: string): Promise<void> {
     await this.#set(sandboxId, { status: 'stopped', stoppedAt: new Date() })
-    this.#starts.cutOff(sandboxId)
-    await this.#moves.run(sandboxId, () => this.#deps.driver.delete(sandboxId))
+    this.#boots.abort(sandboxId)
+    await this.#transitions.run(sandboxId, () => this.#context.driver.delete(sandboxId))
   }
 
-  /** Runs work of the driver that needs the sandbox to run and to make no move meanwhile: a checkpoint. */
-  async still<Result>(sandboxId: string, work: () => Promise<Result>): Promise<Result> {
-    return await this.#moves.still(sandboxId, async () => {
+  /** Runs driver work on a running sandbox and keeps transitions out: a checkpoint. */
+  async withoutTransitions<Result>(sandboxId: string, work: () => Promise<Result>): Promise<Result> {
+    return await this.#transitions.withoutTransitions(sandboxId, async () => {
       const sandbox = await this.#known(sandboxId)
       if (sandbox.status !== 'running') throw notUsable(sandbox)
-      return await this.#moves.turns.use(work, { key: sandbox.orgId, signal: this.#moves.closing })
+      return await this.#transitions.permits.use(work, { key: sandbox.orgId, signal: this.#transitions.closing })
     })
   }
 
-  /** Changes fields that are no state. */
+  /** Changes fields other than the state. */
   async change(sandboxId: string, change: Omit<SandboxChange, 'status'>): Promise<Sandbox | undefined> {
-    const sandbox = await this.#deps.store.updateSandbox(sandboxId, change)
+    const sandbox = await this.#context.store.updateSandbox(sandboxId, change)
     if (sandbox?.status === 'running' && change.timeoutSeconds !== undefined) {
       this.clocks.start(sandboxId, sandbox.timeoutSeconds)
     }
     return sandbox
   }
 
-  /** Whether its guest does, within a few seconds; for work that holds its lock. */
+  /** Whether its guest answers within a few seconds; for the holder of its lock. */
   async answers(sandboxId: string): Promise<boolean> {
-    const hello = this.#deps.guest(sandboxId).hello(AbortSignal.timeout(answerWaitMs))
+    const hello = this.#context.guest(sandboxId).hello(AbortSignal.timeout(answerWaitMs))
     return await hello.then(
       () => true,
       () => false,
     )
   }
 
-  /** Takes a sandbox that was found running at the start of this process. */
+  /** Starts the clock of a sandbox that was found running at the start of this process. */
   adopt(sandbox: Sandbox): void {
     this.clocks.start(sandbox.id, sandbox.timeoutSeconds)
   }
 
-  /** Records what was found at the start of this process, without touching the machine. */
-  async found(sandboxId: string, change: SandboxChange & { status: SandboxStatus }): Promise<void> {
+  /** Records a state that was found at the start of this process, without touching the machine. */
+  async recordFound(sandboxId: string, change: SandboxChange & { status: SandboxStatus }): Promise<void> {
     await this.#set(sandboxId, change)
   }
 
-  /** Returns when all moves under way have ended and are written down. Those that wait for a turn give up. */
+  /** Returns when all transitions under way have ended and are recorded. Those that wait for a permit fail. */
   async close(): Promise<void> {
     this.clocks.stopAll()
-    this.#starts.cutOffAll()
-    await this.#moves.close()
+    this.#boots.abortAll()
+    await this.#transitions.close()
   }
 
-  /** A guest that does not answer says nothing of why: its sandbox may have been stopped in the middle of the operation. */
+  /** Finds the cause of `unavailable`: the sandbox may have stopped in the middle of the operation. */
   async #cause(sandboxId: string, error: unknown): Promise<unknown> {
     if (!isServiceError(error, 'unavailable')) return error
-    const sandbox = await this.#deps.store.sandbox(sandboxId)
+    const sandbox = await this.#context.store.sandbox(sandboxId)
     return sandbox?.status === 'stopped' || sandbox?.status === 'error' ? notUsable(sandbox) : error
   }
 
   async #known(sandboxId: string, orgId?: string): Promise<Sandbox> {
-    const sandbox = await this.#deps.store.sandbox(sandboxId, orgId)
+    const sandbox = await this.#context.store.sandbox(sandboxId, orgId)
     if (!sandbox) throw new ServiceError('not_found', `no sandbox ${sandboxId}`)
     return sandbox
   }
 
-  /** A sandbox that runs or could; for work that holds its lock. */
+  /** A sandbox that runs or hibernates; for the holder of its lock. */
   async #usable(sandboxId: string): Promise<Sandbox> {
     const sandbox = await this.#known(sandboxId)
     if (sandbox.status !== 'running' && sandbox.status !== 'hibernated') throw notUsable(sandbox)
     return sandbox
   }
 
-  /** After a failed replacement or sleep the machine itself knows whether the sandbox still runs. */
+  /** Records the outcome of a failed replacement or hibernation. Only the guest knows whether the sandbox still runs. */
   async #settleAfter(sandbox: Sandbox, error: unknown): Promise<void> {
     if (sandbox.status !== 'running') return
     if (await this.answers(sandbox.id)) {
-      if (!isServiceError(error) || error.details['startedAnew'] !== true) return
+      if (!(error instanceof RestartedOnDiskError)) return
       const change = { startedAt: new Date(), reason: 'runtime_failed', reasonMessage: error.message } as const
       await this.change(sandbox.id, change)
       return
     }
-    this.#deps.log.warn({ err: error, sandboxId: sandbox.id }, 'a sandbox does not run after a failure, and hibernates')
-    const reasonMessage =
-      error instanceof ServiceError ? error.message : 'its processes ended in a failure of the runtime'
+    this.#context.log.warn(
+      { err: error, sandboxId: sandbox.id },
+      'a sandbox does not run after a failure, and hibernates',
+    )
+    const { reasonMessage } = reasonOf(error, 'its processes ended in a failure of the runtime')
     await this.#set(sandbox.id, { status: 'hibernated', reason: 'runtime_failed', reasonMessage })
   }
 
-  /** What could not be prepared hibernates once more. Where that fails and it runs on, the record says so and why. */
-  async #sleepAgain({ id, orgId }: Sandbox, error: unknown, signal: AbortSignal): Promise<void> {
+  /** Hibernates a woken sandbox that could not be prepared. When that fails and it runs on, the record says so and why. */
+  async #hibernateAgain({ id, orgId }: Sandbox, error: unknown, signal: AbortSignal): Promise<void> {
     try {
-      await this.#moves.turns.use(() => this.#deps.driver.hibernate(id), { key: orgId, signal })
+      await this.#transitions.permits.use(() => this.#context.driver.hibernate(id), { key: orgId, signal })
     } catch (cause) {
       if (signal.aborted) return
-      this.#deps.log.warn({ err: cause, sandboxId: id }, 'a sandbox could not be put back to sleep')
-      const reason = isServiceError(error, 'patch_failed') ? 'patch_failed' : 'runtime_failed'
-      const reasonMessage = error instanceof ServiceError ? error.message : 'the sandbox could not be prepared'
-      if (await this.answers(id)) await this.#set(id, { ...runningNow(), reason, reasonMessage })
-      else await this.change(id, { reason, reasonMessage })
+      this.#context.log.warn({ err: cause, sandboxId: id }, 'a woken sandbox could not be hibernated again')
+      const why = reasonOf(error, 'the sandbox could not be prepared')
+      if (await this.answers(id)) await this.#set(id, { ...runningNow(), ...why })
+      else await this.change(id, why)
     }
   }
 
   async #idle(sandboxId: string): Promise<void> {
-    // Its clock began anew and ran out again while this waited for its turn, and is looked at once more then.
+    // The clock restarted and ran out again during the wait for a permit; the waiting call checks it once more.
     if (this.#idling.has(sandboxId)) return
     this.#idling.add(sandboxId)
-    const { log } = this.#deps
+    const { log } = this.#context
     try {
       if (await this.#isIdle(sandboxId)) await this.hibernate(sandboxId, true)
     } catch (error) {
-      // Stopped, or used again: its guest may have been asked in the middle of a restart.
+      // Stopped, or used again: the guest may have been called in the middle of a restart.
       if (!this.clocks.isOver(sandboxId)) return
       log.warn({ err: error, sandboxId }, 'an idle sandbox could not be hibernated')
       const reasonMessage = error instanceof Error ? error.message : String(error)
       this.clocks.postpone(sandboxId, idleRetryMs)
       const change = { reason: 'runtime_failed', reasonMessage } as const
-      await this.#deps.store.updateSandbox(sandboxId, change, ['running']).catch(() => undefined)
+      await this.#context.store.updateSandbox(sandboxId, change, ['running']).catch(() => undefined)
     } finally {
       this.#idling.delete(sandboxId)
     }
   }
 
-  /** Whether nobody uses a sandbox whose clock has run out. Where somebody does, the clock runs on. */
+  /** Whether a sandbox whose clock has run out is unused. A client process makes the clock run on. */
   async #isIdle(sandboxId: string): Promise<boolean> {
-    const activeAtMs = clientsActiveAtMs(await this.#deps.guest(sandboxId).processes())
+    const activeAtMs = clientsActiveAtMs(await this.#context.guest(sandboxId).processes())
     if (activeAtMs === Infinity) this.clocks.touch(sandboxId)
     else this.clocks.touchAt(sandboxId, Math.min(activeAtMs, Date.now()))
     return this.clocks.isOver(sandboxId)
   }
 
   async #exited(exit: SandboxExit): Promise<void> {
-    const { log } = this.#deps
+    const { log } = this.#context
     try {
-      await this.#moves.run(exit.sandboxId, async () => {
+      await this.#transitions.run(exit.sandboxId, async () => {
         this.#ended.delete(exit.sandboxId)
-        // While this waited for its turn, a restart or a restore may have started the sandbox again.
+        // A restart or a restore that ran before this transition may have started the sandbox again.
         if (await this.answers(exit.sandboxId)) return
         log.warn(exit, 'a sandbox ended by itself')
         const change = { status: 'error', reason: exit.reason, reasonMessage: exit.message } as const
@@ -374,22 +371,22 @@ export class Lifecycle {
     }
   }
 
-  /** Writes a new state and announces it; undefined when the sandbox was not in a state that leads there. */
+  /** Writes a new state and announces it; undefined when the current state has no transition to it. */
   async #set(
     sandboxId: string,
     change: SandboxChange & { status: SandboxStatus },
     from: readonly SandboxStatus[] = statusesBefore(change.status),
     note?: CreationNote,
   ): Promise<Sandbox | undefined> {
-    const sandbox = await this.#deps.store.updateSandbox(sandboxId, change, from, note)
+    const sandbox = await this.#context.store.updateSandbox(sandboxId, change, from, note)
     if (!sandbox) return undefined
     if (sandbox.status === 'running') this.clocks.start(sandboxId, sandbox.timeoutSeconds)
     else {
       this.clocks.stop(sandboxId)
       this.#activity.forget(sandboxId)
     }
-    const reason = sandbox.reason === undefined ? {} : { reason: sandbox.reason }
-    this.#deps.bus.publish({ type: 'sandbox_changed', sandboxId, status: sandbox.status, ...reason })
+    const { status, reason } = sandbox
+    this.#context.bus.publish({ type: 'sandbox_changed', sandboxId, status, ...defined({ reason }) })
     return sandbox
   }
 }

@@ -1,11 +1,13 @@
+import { ServiceError } from '../errors.ts'
+import { newId } from '../lib/id.ts'
 import type { Log } from '../lib/log.ts'
-import type { QuarantineReason, ReconcileReport, RuntimeDriver } from './ports/runtime-driver.ts'
+import type { Checkpoint } from './checkpoint.ts'
 import type { Lifecycle } from './lifecycle.ts'
-import { hibernateReturned } from './readmission.ts'
-import type { Sandbox } from './sandbox.ts'
+import type { QuarantineReason, ReconcileReport, RuntimeDriver } from './ports/runtime-driver.ts'
 import type { SandboxStore } from './ports/sandbox-store.ts'
+import { type Sandbox, type SandboxStatus, newSandbox } from './sandbox.ts'
 
-interface RecoveryDeps {
+interface RecoveryContext {
   store: SandboxStore
   driver: RuntimeDriver
   lifecycle: Lifecycle
@@ -13,29 +15,28 @@ interface RecoveryDeps {
 }
 
 /**
- * Brings records and machines in line after a start. Records are the truth about what should exist, machines about what
- * does:
+ * Reconciles records and machines after a start. Records say what should exist, machines what does:
  *
- * | record     | machine runs | only its disk is left               | nothing is left |
- * |------------|--------------|-------------------------------------|-----------------|
- * | creating   | a start was cut off: the machine goes, the record says `runtime_failed` in `error` |||
- * | running    | adopted      | `hibernated`, reason `host_lost`    | `error`, `host_lost` |
- * | hibernated | put to sleep, or adopted where that is refused | stays; `host_lost` when its memory is given up | `error`, `host_lost` |
- * | error, `host_lost` | –    | `hibernated`, reason `host_lost`    | stays           |
+ * | record     | machine runs | only its disk is left               | nothing is left | its host does not answer |
+ * |------------|--------------|-------------------------------------|-----------------|--------------------------|
+ * | creating   | an interrupted start: the machine is removed, the record becomes `error`, `runtime_failed` ||||
+ * | running    | adopted      | `hibernated`, reason `host_lost`    | `error`, `host_lost` | unchanged |
+ * | hibernated | hibernated, or adopted when that is refused | unchanged; `host_lost` when its memory is lost | `error`, `host_lost` | unchanged |
+ * | error, `host_lost` | –    | `hibernated`, reason `host_lost`    | unchanged       | unchanged                |
  *
- * Dumps that were cut off have failed. What a start, a dump or a deletion that was cut off has left is removed by the driver;
- * what no record names at all goes to quarantine. A failed checkpoint that is back from there is ready again.
+ * Interrupted dumps become `failed`. The driver removes remains of interrupted starts, dumps and deletions, and quarantines data that
+ * no record names. A failed checkpoint that returns from quarantine is `ready` again.
  */
-export async function recover(deps: RecoveryDeps): Promise<void> {
-  const { store, driver, log } = deps
-  const cutOff = await store.sandboxesIn(['creating'])
+export async function recover(context: RecoveryContext): Promise<void> {
+  const { store, driver, log } = context
+  const interrupted = await store.sandboxesIn(['creating'])
   const known = await store.sandboxesIn(['running', 'hibernated', 'error'])
   const dumping = await store.checkpointsIn('processing')
   const dumpingIds = new Set(dumping.map((checkpoint) => checkpoint.id))
   const checkpointIds = (await store.checkpointIds()).filter((id) => !dumpingIds.has(id))
   const deleted = await store.deletedCheckpointIds()
   const abandoned = {
-    sandboxIds: [...cutOff.map((sandbox) => sandbox.id), ...(await store.stoppedSandboxIds())],
+    sandboxIds: [...interrupted.map((sandbox) => sandbox.id), ...(await store.stoppedSandboxIds())],
     checkpointIds: [...dumpingIds, ...deleted],
   }
 
@@ -44,73 +45,139 @@ export async function recover(deps: RecoveryDeps): Promise<void> {
   await store.forgetCheckpoints(deleted)
   for (const { id } of dumping)
     await store.updateCheckpoint(id, { status: 'failed', error: 'the server stopped meanwhile' })
-  await settleCheckpoints(deps, report)
-  for (const sandbox of cutOff) {
+  await settleCheckpoints(context, report)
+  for (const sandbox of interrupted) {
     const reasonMessage = 'the server stopped while the sandbox started'
-    await deps.lifecycle.found(sandbox.id, { status: 'error', reason: 'runtime_failed', reasonMessage })
+    await context.lifecycle.recordFound(sandbox.id, { status: 'error', reason: 'runtime_failed', reasonMessage })
   }
-  for (const sandbox of known) await settle(deps, sandbox, report)
+  for (const sandbox of known) await settle(context, sandbox, report)
 
-  const { running, dormant, forgotten, lost, removed, quarantined, takenBack } = report
-  log.info(
-    { adopted: running.length, dormant: dormant.length, forgotten, lost, removed, takenBack, cutOff: cutOff.length },
-    'records and machines are in line',
-  )
+  const { running, dormant, forgotten, lost, unreachable, removed, quarantined, takenBack } = report
+  const counts = { adopted: running.length, dormant: dormant.length, interrupted: interrupted.length }
+  log.info({ ...counts, forgotten, lost, unreachable, removed, takenBack }, 'records and machines are reconciled')
   if (quarantined.length > 0)
     log.warn({ quarantined }, 'records were moved to quarantine; npm run quarantine lists them')
 }
 
-/** Why a checkpoint failed stays what it was, also when its data are looked for in vain again. */
-async function settleCheckpoints({ store }: RecoveryDeps, report: ReconcileReport): Promise<void> {
+/** A failed checkpoint keeps its first error, also when its data are missing again. */
+async function settleCheckpoints({ store }: RecoveryContext, report: ReconcileReport): Promise<void> {
   for (const id of report.lostCheckpoints) {
     if ((await store.checkpoint(id))?.status !== 'ready') continue
-    const error = inQuarantine(report, 'checkpoint', id) ?? 'its data is no longer on this host'
+    const error = quarantineMessage(report, 'checkpoint', id) ?? 'its data is no longer on this host'
     await store.updateCheckpoint(id, { status: 'failed', error })
   }
   for (const id of report.takenBack) {
-    if ((await store.checkpoint(id))?.status === 'failed') {
-      await store.updateCheckpoint(id, { status: 'ready', error: undefined })
-    }
+    if ((await store.checkpoint(id))?.status === 'failed') await store.updateCheckpoint(id, readyAgain)
   }
 }
 
-const whyLost: Record<QuarantineReason, string> = {
+const quarantineMessages: Record<QuarantineReason, string> = {
   unknown: 'it is in quarantine',
   unreadable: 'its record cannot be read; its disk is in quarantine',
   unrecorded: 'its record is gone; its disk is in quarantine',
   damaged: 'its disk or memory is not whole; what is left of it is in quarantine',
 }
 
-function inQuarantine(report: ReconcileReport, kind: 'sandbox' | 'checkpoint', lostId: string): string | undefined {
+function quarantineMessage(
+  report: ReconcileReport,
+  kind: 'sandbox' | 'checkpoint',
+  lostId: string,
+): string | undefined {
   const found = report.quarantined.find((item) => item.kind === kind && item.id === lostId)
-  return found && whyLost[found.reason]
+  return found && quarantineMessages[found.reason]
 }
 
 async function settle(
-  { store, lifecycle, driver, log }: RecoveryDeps,
+  { store, lifecycle, driver, log }: RecoveryContext,
   sandbox: Sandbox,
   report: ReconcileReport,
 ): Promise<void> {
   const { id, status } = sandbox
+  if (report.unreachable.includes(id)) return
   if (status === 'error') {
     if (sandbox.reason === 'host_lost' && report.dormant.includes(id)) await hibernateReturned(store, id)
   } else if (report.lost.includes(id)) {
-    const reasonMessage = inQuarantine(report, 'sandbox', id) ?? 'its disk is no longer on this host'
-    await lifecycle.found(id, { status: 'error', reason: 'host_lost', reasonMessage })
+    const reasonMessage = quarantineMessage(report, 'sandbox', id) ?? 'its disk is no longer on this host'
+    await lifecycle.recordFound(id, { status: 'error', reason: 'host_lost', reasonMessage })
   } else if (status === 'running' && report.running.includes(id)) {
     lifecycle.adopt(sandbox)
   } else if (status === 'running') {
     const reasonMessage = 'its processes ended with the host; the disk is whole and the next operation starts it again'
-    await lifecycle.found(id, { status: 'hibernated', reason: 'host_lost', reasonMessage })
+    await lifecycle.recordFound(id, { status: 'hibernated', reason: 'host_lost', reasonMessage })
   } else if (report.running.includes(id)) {
-    // The crash came between the machine's wake and the record of it: the record decides.
+    // The crash came between the wake of the machine and its record. The record decides.
     await driver.hibernate(id).catch(async (error: unknown) => {
       log.warn({ err: error, sandboxId: id }, 'a sandbox that should hibernate cannot, and runs on')
-      await lifecycle.found(id, { status: 'running', startedAt: new Date() })
+      await lifecycle.recordFound(id, { status: 'running', startedAt: new Date() })
     })
   } else if (report.forgotten.includes(id)) {
     const reasonMessage =
       'the host went down before its memory was safe; the disk is whole and the next operation starts it anew'
     await lifecycle.change(id, { reason: 'host_lost', reasonMessage })
   }
+}
+
+/**
+ * Records a sandbox whose disk is back from quarantine and returns its state. An unknown one gets a row with default sizes for the
+ * given organisation. Throws `conflict` for a deleted one.
+ */
+export async function readmitSandbox(store: SandboxStore, orgId: string, id: string): Promise<SandboxStatus> {
+  const known = await store.sandbox(id)
+  if (known?.status === 'stopped') throw new ServiceError('conflict', `sandbox ${id} was deleted`)
+  if (known === undefined) await store.insertSandbox({ ...newSandbox(orgId, { id }), status: 'hibernated' })
+  else if (known.reason === 'host_lost') await hibernateReturned(store, id)
+  return (await store.sandbox(id))?.status ?? 'hibernated'
+}
+
+/** A sandbox in `error` because its disk was missing hibernates again. */
+async function hibernateReturned(store: SandboxStore, id: string): Promise<void> {
+  const reasonMessage = 'its disk was gone and is back; the next operation starts it again'
+  await store.updateSandbox(id, { status: 'hibernated', reasonMessage }, ['error'])
+}
+
+const readyAgain = { status: 'ready', error: undefined } as const
+
+/** Likewise for a checkpoint. Without a known source it gets the id of a sandbox that does not exist. */
+export async function readmitCheckpoint(
+  store: SandboxStore,
+  orgId: string,
+  { id, kind, sizeBytes, sandboxId }: Pick<Checkpoint, 'id' | 'kind' | 'sizeBytes'> & { sandboxId?: string },
+): Promise<Checkpoint> {
+  const known = await store.checkpoint(id)
+  if (known?.status === 'failed') return (await store.updateCheckpoint(id, readyAgain)) ?? known
+  if (known !== undefined) return known
+  const { image, cpuCount, memoryMb, diskMb, envs } = newSandbox(orgId, {})
+  const checkpoint: Checkpoint = {
+    id,
+    orgId,
+    sandboxId: sandboxId ?? newId('sb-'),
+    name: `restored-${id}`,
+    kind,
+    status: 'ready',
+    sizeBytes,
+    sandboxConfig: { image, cpuCount, memoryMb, diskMb, envs },
+    createdAt: new Date(),
+  }
+  await store.insertCheckpoint(checkpoint)
+  return checkpoint
+}
+
+/**
+ * Deletes the records of sandboxes that stopped before the moment. Their driver deletion may have failed, and a machine without a row
+ * is unknown to the next start, so each is deleted again first. A failure keeps the row.
+ */
+export async function purgeSandboxes(
+  { store, driver, log }: Omit<RecoveryContext, 'lifecycle'>,
+  stoppedBefore: Date,
+): Promise<void> {
+  const gone: string[] = []
+  for (const id of await store.stoppedSandboxIds(stoppedBefore)) {
+    try {
+      await driver.delete(id)
+      gone.push(id)
+    } catch (error) {
+      log.warn({ err: error, sandboxId: id }, 'remains of a stopped sandbox cannot be removed')
+    }
+  }
+  if (gone.length > 0) await store.purgeSandboxes(gone)
 }

@@ -1,21 +1,37 @@
 import { ServiceError } from '../errors.ts'
+import { defined } from '../lib/defined.ts'
+import { newId } from '../lib/id.ts'
+import type { SandboxSpec } from './ports/runtime-driver.ts'
 
 /**
- * States of a sandbox (docs/ARCHITECTURE.md § The life of a sandbox):
- *
- *     creating ──► running ⇄ hibernated
- *         └──────────┴───────────┴──► stopped | error ──► stopped
- *
- * `stopped` is final and kept for 24 hours so that clients can read it.
+ * States of a sandbox (docs/ARCHITECTURE.md § The life of a sandbox). `stopped` is final; the record is kept for 24 hours so that
+ * clients can read it.
  */
 export const sandboxStatuses = ['creating', 'running', 'hibernated', 'stopped', 'error'] as const
 export type SandboxStatus = (typeof sandboxStatuses)[number]
+
+/** All legal transitions. An illegal one is the error of {@link notUsable}. */
+const transitions: Record<SandboxStatus, readonly SandboxStatus[]> = {
+  creating: ['running', 'stopped', 'error'],
+  running: ['hibernated', 'stopped', 'error'],
+  hibernated: ['running', 'stopped', 'error'],
+  error: ['stopped'],
+  stopped: [],
+}
+
+/** States with a transition to `to`, for a compare-and-set in the store. */
+export function statusesBefore(to: SandboxStatus): SandboxStatus[] {
+  return sandboxStatuses.filter((from) => transitions[from].includes(to))
+}
 
 export type SandboxReason = 'oom' | 'disk_full' | 'runtime_failed' | 'host_lost' | 'patch_failed'
 
 export interface Sandbox {
   id: string
+  /** The owner. */
   orgId: string
+  /** The installation whose host has its disk. The store fills it in; absent only until the installation has an id. */
+  hostId?: string
   status: SandboxStatus
   /** Why it is in `error`, or why the last hibernation was refused. */
   reason?: SandboxReason
@@ -32,48 +48,89 @@ export interface Sandbox {
   metadata: Record<string, string>
   tags: Record<string, string>
   tagsUpdatedAt?: Date
-  /** The checkpoint it was started from, whose `on_resume` patches run at each wake. */
+  /** The checkpoint it was started from, whose patches run at its transitions. */
   fromCheckpointId?: string
-  /** SHA-256 in hex of the token that previews of this sandbox demand. */
+  /** SHA-256 in hex of the token that previews of this sandbox require. */
   previewTokenHash?: string
   createdAt: Date
   /** When it was last created or woken. */
   startedAt: Date
-  /** The last operation, as far as it was written down; exact within a minute. */
+  /** The last operation, as far as it is recorded; exact within a minute. */
   activeAt: Date
   stoppedAt?: Date
-  /** How often it was put back to a checkpoint in place: processes in its memory may be of its past since the last time. */
+  /** How often it was restored in place. After a restore its memory holds processes of the past. */
   restores: number
 }
 
 /** What may change in a sandbox after its creation. */
 export type SandboxChange = {
-  [Key in keyof Omit<Sandbox, 'id' | 'orgId' | 'createdAt'>]?: Sandbox[Key] | undefined
+  [Key in keyof Omit<Sandbox, 'id' | 'orgId' | 'hostId' | 'createdAt'>]?: Sandbox[Key] | undefined
 }
 
-const transitions: Record<SandboxStatus, readonly SandboxStatus[]> = {
-  creating: ['running', 'stopped', 'error'],
-  running: ['hibernated', 'stopped', 'error'],
-  hibernated: ['running', 'stopped', 'error'],
-  error: ['stopped'],
-  stopped: [],
+export interface CreateSandbox {
+  /** An id allocated before (`newId('sb-')`), for callers that announce it before the boot. */
+  id?: string
+  image?: string
+  timeoutSeconds?: number
+  cpuCount?: number
+  memoryMb?: number
+  diskMb?: number
+  envs?: Record<string, string>
+  metadata?: Record<string, string>
+  previewAuth?: PreviewAuth
 }
 
-export function canMove(from: SandboxStatus, to: SandboxStatus): boolean {
-  return transitions[from].includes(to)
+/** `token` is chosen by the caller (16 or more characters) or made (`auto` or absent). */
+export interface PreviewAuth {
+  scheme: 'bearer'
+  token?: string
 }
 
-/** Statuses from which `to` may be reached, for a compare-and-set in the store. */
-export function statusesBefore(to: SandboxStatus): SandboxStatus[] {
-  return sandboxStatuses.filter((from) => canMove(from, to))
+export interface StartedSandbox {
+  sandbox: Sandbox
+  /** Shown this once. */
+  previewAuthToken?: string
 }
 
-/** Throws for what has ended: in `error` nothing is left to do but to delete it. */
-export function demandAlive(sandbox: Sandbox): void {
+type NewSandbox = {
+  [Key in keyof Omit<CreateSandbox, 'previewAuth'>]: CreateSandbox[Key] | undefined
+} & { fromCheckpointId?: string }
+
+/** A record in `creating`, with defaults for what is not given. */
+export function newSandbox(orgId: string, given: NewSandbox): Sandbox {
+  const now = new Date()
+  return {
+    id: given.id ?? newId('sb-'),
+    orgId,
+    status: 'creating',
+    image: given.image ?? 'base',
+    cpuCount: given.cpuCount ?? 1,
+    memoryMb: given.memoryMb ?? 1024,
+    diskMb: given.diskMb ?? 10_240,
+    timeoutSeconds: given.timeoutSeconds ?? 300,
+    envs: given.envs ?? {},
+    metadata: given.metadata ?? {},
+    tags: {},
+    ...defined({ fromCheckpointId: given.fromCheckpointId }),
+    createdAt: now,
+    startedAt: now,
+    activeAt: now,
+    restores: 0,
+  }
+}
+
+export function specOf(sandbox: Sandbox): SandboxSpec {
+  const { id, image, cpuCount, memoryMb, diskMb, fromCheckpointId } = sandbox
+  const from = fromCheckpointId === undefined ? undefined : { checkpointId: fromCheckpointId }
+  return { id, image, cpuCount, memoryMb, diskMb, ...defined({ from }) }
+}
+
+/** Throws {@link notUsable} for a sandbox that has ended: in `error` a delete alone is possible. */
+export function assertAlive(sandbox: Sandbox): void {
   if (sandbox.status === 'stopped' || sandbox.status === 'error') throw notUsable(sandbox)
 }
 
-/** The error that an operation answers when the sandbox cannot serve it: 410 after a stop, 409 otherwise. */
+/** The error of an operation that the state of the sandbox does not allow: `sandbox_stopped` after a stop, `conflict` otherwise. */
 export function notUsable(sandbox: Sandbox): ServiceError {
   if (sandbox.status === 'stopped') return new ServiceError('sandbox_stopped', `sandbox ${sandbox.id} is stopped`)
   const why = sandbox.reasonMessage ? `: ${sandbox.reasonMessage}` : ''

@@ -1,26 +1,70 @@
 import type { EventBus } from '../events/bus.ts'
-import type { Creation } from '../lib/creation.ts'
+import type { CreateOptions, Creation } from '../lib/creation.ts'
+import { defined } from '../lib/defined.ts'
 import type { Log } from '../lib/log.ts'
 import { sha256 } from '../lib/secret.ts'
-import type { CreateSandbox, ListSandboxes, SandboxService } from './api.ts'
-import { Checkpoints } from './checkpoints.ts'
-import { DomainProofs } from './domain-proofs.ts'
-import type { RuntimeDriver } from './ports/runtime-driver.ts'
-import { Exec } from './exec.ts'
-import { Files } from './files.ts'
-import type { Guest } from './ports/guest.ts'
-import { demand, demandEnvs, demandInteger, demandTags, previewToken } from './input.ts'
+import { type CheckpointService, Checkpoints } from './checkpoint.ts'
+import { DomainVerification } from './custom-domain.ts'
+import { Exec, type ExecService } from './exec.ts'
+import { type FileService, Files } from './files.ts'
+import { assertEnvs, assertInput, assertInteger, assertTags, previewToken } from './input.ts'
 import { Lifecycle } from './lifecycle.ts'
-import { newSandbox } from './new-sandbox.ts'
-import type { SandboxLimits } from './limits.ts'
-import { resumeStrategies } from './patch.ts'
-import { Patches } from './patches.ts'
-import { type PreviewDomain, Previews } from './previews.ts'
-import { purgeSandboxes } from './purge.ts'
-import { recover } from './recovery.ts'
-import { type Sandbox, demandAlive } from './sandbox.ts'
-import type { SandboxStore } from './ports/sandbox-store.ts'
-import type { TxtResolver } from './txt-resolver.ts'
+import { Patches, type PatchService } from './patch.ts'
+import type { Guest } from './ports/guest.ts'
+import type { RuntimeDriver } from './ports/runtime-driver.ts'
+import type { Page, SandboxStore, TagKey } from './ports/sandbox-store.ts'
+import type { TxtResolver } from './ports/txt-resolver.ts'
+import { type PreviewDomain, type PreviewService, Previews } from './preview.ts'
+import type { SandboxLimits } from './quota.ts'
+import { purgeSandboxes, recover } from './recovery.ts'
+import {
+  type CreateSandbox,
+  type Sandbox,
+  type SandboxStatus,
+  type StartedSandbox,
+  assertAlive,
+  newSandbox,
+} from './sandbox.ts'
+
+/**
+ * All operations on sandboxes. Each call names the calling organisation; a resource of another one is `not_found`. A call that needs a
+ * running sandbox wakes a hibernated one first and counts as activity. On a stopped sandbox it throws `sandbox_stopped`, in `error`
+ * `conflict`, and `unavailable` while its host does not answer. HTTP checks the shape of input with the schemas in `protocol/http/`;
+ * the service checks the rules that depend on configuration, on state, or that sessions need too (`input.ts`).
+ */
+export interface SandboxService {
+  create(orgId: string, input: CreateSandbox, options?: CreateOptions): Promise<StartedSandbox>
+  get(orgId: string, sandboxId: string): Promise<Sandbox>
+  list(orgId: string, query: ListSandboxes): Promise<Page<Sandbox>>
+  /** Stops it for good. Repeating it is harmless. */
+  delete(orgId: string, sandboxId: string): Promise<void>
+  /** Replaces the rolling idle timeout and restarts its clock. */
+  setTimeout(orgId: string, sandboxId: string, timeoutSeconds: number): Promise<void>
+  hibernate(orgId: string, sandboxId: string): Promise<{ sizeBytes: number }>
+  wake(orgId: string, sandboxId: string, timeoutSeconds?: number): Promise<Sandbox>
+  /** Ends all processes and starts the sandbox again on its disk; a `powerCycle` gives them no time to end by themselves. */
+  reboot(orgId: string, sandboxId: string): Promise<Sandbox>
+  powerCycle(orgId: string, sandboxId: string): Promise<Sandbox>
+  /** Changes memory, and CPU in step (one for each 4 GiB, at least what it has now), while it runs. */
+  scale(orgId: string, sandboxId: string, memoryMb: number): Promise<Sandbox>
+  /** When the idle timeout runs out without further activity; undefined when it never does. */
+  endAt(sandbox: Sandbox): Date | undefined
+  setTags(orgId: string, sandboxId: string, tags: Record<string, string>): Promise<Sandbox>
+  tagKeys(orgId: string): Promise<TagKey[]>
+
+  readonly checkpoints: CheckpointService
+  readonly patches: PatchService
+  readonly previews: PreviewService
+  readonly files: FileService
+  readonly exec: ExecService
+}
+
+export interface ListSandboxes {
+  /** Default: all that are not stopped. */
+  status?: SandboxStatus
+  limit?: number
+  cursor?: string
+}
 
 export interface SandboxServiceDeps {
   store: SandboxStore
@@ -31,22 +75,21 @@ export interface SandboxServiceDeps {
   log: Log
   limits: SandboxLimits
   previewDomain: PreviewDomain
-  /** Where proofs of custom domains are looked up. */
+  /** For the TXT records of custom domains. */
   txtResolver: TxtResolver
   signingSecret: string
 }
 
 export interface RunningSandboxService extends SandboxService {
-  /** Opens the driver, brings records and machines in line and starts the clocks. Call once before anything else. */
+  /** Opens the driver, reconciles records and machines, and starts the clocks. Call once before anything else. */
   start(): Promise<void>
-  /** Waits for dumps under way and lets go of the driver; sandboxes run on. */
+  /** Waits for dumps under way and closes the driver; sandboxes run on. */
   close(): Promise<void>
 }
 
 const listLimitDefault = 1000
-const listLimitMax = 1000
 const metadataBytesMax = 64 * 1024
-/** What processes have to end by themselves at a reboot. */
+/** Time for processes to end by themselves at a reboot. */
 const rebootGraceMs = 3000
 const memoryMbPerCpu = 4096
 const purgeAfterMs = 24 * 3600 * 1000
@@ -58,10 +101,10 @@ export function createSandboxService(deps: SandboxServiceDeps): RunningSandboxSe
   const patches = new Patches(store, limits, deps.bus)
   const lifecycle = new Lifecycle(deps, async (waking) => {
     const found = await patches.of(waking)
-    return (inside, sandbox, signal) => patches.run(inside, sandbox, found, resumeStrategies, signal)
+    return (inside, sandbox, signal) => patches.run('wake', inside, sandbox, found, signal)
   })
   const checkpoints = new Checkpoints({ store, driver, lifecycle, patches, limits, log })
-  const proofs = new DomainProofs({
+  const domains = new DomainVerification({
     store,
     resolver: deps.txtResolver,
     secret: deps.signingSecret,
@@ -73,7 +116,7 @@ export function createSandboxService(deps: SandboxServiceDeps): RunningSandboxSe
     lifecycle,
     guest,
     domain: deps.previewDomain,
-    proofs,
+    domains,
     unverifiedMax: limits.unverifiedDomainsMax,
   })
   const files = new Files({ store, lifecycle, signingSecret: deps.signingSecret })
@@ -89,17 +132,17 @@ export function createSandboxService(deps: SandboxServiceDeps): RunningSandboxSe
 
     async start() {
       await recover({ store, driver, lifecycle, log })
-      if (deps.previewDomain.isCustomAllowed) await proofs.start()
+      if (deps.previewDomain.isCustomAllowed) await domains.start()
       purge = setInterval(() => {
         purgeSandboxes(deps, new Date(Date.now() - purgeAfterMs)).catch((error: unknown) => {
-          log.warn({ err: error }, 'stopped sandboxes could not be forgotten')
+          log.warn({ err: error }, 'stopped sandboxes could not be purged')
         })
       }, purgeEveryMs).unref()
     },
 
     async close() {
       clearInterval(purge)
-      await proofs.close()
+      await domains.close()
       await lifecycle.close()
       await checkpoints.close()
       await driver.close()
@@ -107,12 +150,12 @@ export function createSandboxService(deps: SandboxServiceDeps): RunningSandboxSe
 
     async create(orgId, input, { creation } = {}) {
       const token = input.previewAuth && previewToken(input.previewAuth, 'previewAuth', creation)
-      const shown = token === undefined ? {} : { previewAuthToken: token }
+      const shown = defined({ previewAuthToken: token })
       const made = await lifecycle.made(orgId, creation)
       if (made) return { sandbox: made, ...shown }
       const draft = draftOf(orgId, input, limits, creation)
       if (token !== undefined) draft.previewTokenHash = sha256(token)
-      const sandbox = await lifecycle.create(draft, { announced: input.id !== undefined, creation })
+      const sandbox = await lifecycle.create(draft, { isAnnounced: input.id !== undefined, creation })
       return { sandbox, ...shown }
     },
 
@@ -120,9 +163,8 @@ export function createSandboxService(deps: SandboxServiceDeps): RunningSandboxSe
 
     async list(orgId, query: ListSandboxes) {
       const { status, limit = listLimitDefault, cursor } = query
-      demandInteger(limit, 'limit', 1, listLimitMax)
       const statuses = status === undefined ? (['creating', 'running', 'hibernated', 'error'] as const) : [status]
-      return await store.listSandboxes({ orgId, statuses, limit, ...(cursor === undefined ? {} : { cursor }) })
+      return await store.listSandboxes({ orgId, statuses, limit, ...defined({ cursor }) })
     },
 
     async delete(orgId, sandboxId) {
@@ -131,7 +173,7 @@ export function createSandboxService(deps: SandboxServiceDeps): RunningSandboxSe
     },
 
     async setTimeout(orgId, sandboxId, timeoutSeconds) {
-      demandInteger(timeoutSeconds, 'timeout', 0, limits.timeoutSecondsMax)
+      assertInteger(timeoutSeconds, 'timeout', 0, limits.timeoutSecondsMax)
       await alive(orgId, sandboxId)
       await lifecycle.change(sandboxId, { timeoutSeconds })
     },
@@ -142,7 +184,7 @@ export function createSandboxService(deps: SandboxServiceDeps): RunningSandboxSe
     },
 
     async wake(orgId, sandboxId, timeoutSeconds) {
-      if (timeoutSeconds !== undefined) demandInteger(timeoutSeconds, 'timeout', 0, limits.timeoutSecondsMax)
+      if (timeoutSeconds !== undefined) assertInteger(timeoutSeconds, 'timeout', 0, limits.timeoutSecondsMax)
       await lifecycle.get(orgId, sandboxId)
       return await lifecycle.wake(sandboxId, timeoutSeconds)
     },
@@ -158,7 +200,7 @@ export function createSandboxService(deps: SandboxServiceDeps): RunningSandboxSe
     },
 
     async scale(orgId, sandboxId, memoryMb) {
-      demandInteger(memoryMb, 'memoryMB', limits.memoryMbMin, limits.memoryMbMax)
+      assertInteger(memoryMb, 'memoryMB', limits.memoryMbMin, limits.memoryMbMax)
       const { cpuCount } = await lifecycle.get(orgId, sandboxId)
       return await lifecycle.resize(sandboxId, { memoryMb, cpuCount: Math.max(cpuCount, cpusFor(memoryMb)) })
     },
@@ -170,7 +212,7 @@ export function createSandboxService(deps: SandboxServiceDeps): RunningSandboxSe
     },
 
     async setTags(orgId, sandboxId, tags) {
-      demandTags(tags)
+      assertTags(tags)
       const sandbox = await alive(orgId, sandboxId)
       return (await lifecycle.change(sandboxId, { tags, tagsUpdatedAt: new Date() })) ?? sandbox
     },
@@ -180,7 +222,7 @@ export function createSandboxService(deps: SandboxServiceDeps): RunningSandboxSe
 
   async function alive(orgId: string, sandboxId: string): Promise<Sandbox> {
     const sandbox = await lifecycle.get(orgId, sandboxId)
-    demandAlive(sandbox)
+    assertAlive(sandbox)
     return sandbox
   }
 }
@@ -192,15 +234,15 @@ function cpusFor(memoryMb: number): number {
 
 function draftOf(orgId: string, input: CreateSandbox, limits: SandboxLimits, creation?: Creation): Sandbox {
   const { timeoutSeconds, cpuCount, memoryMb, diskMb, envs = {}, metadata = {} } = input
-  if (timeoutSeconds !== undefined) demandInteger(timeoutSeconds, 'timeout', 0, limits.timeoutSecondsMax)
-  if (cpuCount !== undefined) demandInteger(cpuCount, 'cpuCount', 1, limits.cpuCountMax)
-  if (memoryMb !== undefined) demandInteger(memoryMb, 'memoryMB', limits.memoryMbMin, limits.memoryMbMax)
-  if (diskMb !== undefined) demandInteger(diskMb, 'diskMB', limits.diskMbMin, limits.diskMbMax)
-  demandEnvs(envs)
+  if (timeoutSeconds !== undefined) assertInteger(timeoutSeconds, 'timeout', 0, limits.timeoutSecondsMax)
+  if (cpuCount !== undefined) assertInteger(cpuCount, 'cpuCount', 1, limits.cpuCountMax)
+  if (memoryMb !== undefined) assertInteger(memoryMb, 'memoryMB', limits.memoryMbMin, limits.memoryMbMax)
+  if (diskMb !== undefined) assertInteger(diskMb, 'diskMB', limits.diskMbMin, limits.diskMbMax)
+  assertEnvs(envs)
   const metadataBytes = Buffer.byteLength(JSON.stringify(metadata))
-  demand(metadataBytes <= metadataBytesMax, 'metadata', `must be at most ${metadataBytesMax} bytes of JSON`)
+  assertInput(metadataBytes <= metadataBytesMax, 'metadata', `must be at most ${metadataBytesMax} bytes of JSON`)
   const { id = creation?.id('sb-'), image } = input
   if (image !== undefined)
-    demand(/^[a-z0-9][a-z0-9._-]{0,63}$/.test(image), 'templateID', 'must be the name of an image')
+    assertInput(/^[a-z0-9][a-z0-9._-]{0,63}$/.test(image), 'templateID', 'must be the name of an image')
   return newSandbox(orgId, { id, image, timeoutSeconds, cpuCount, memoryMb, diskMb, envs, metadata })
 }

@@ -1,6 +1,6 @@
-import type { TxtResolver } from './txt-resolver.ts'
+import type { TxtResolver } from './ports/txt-resolver.ts'
 
-/** Lookups at a time, of one organisation and of all. What is beyond is not looked up: who wants to know asks again. */
+/** Lookups at a time, of one organisation and of all. A lookup beyond them is refused; the caller asks again later. */
 const ofOneMax = 8
 const ofAllMax = 64
 /** Names whose last answer is remembered. */
@@ -9,25 +9,25 @@ const answersMax = 1000
 type Texts = readonly string[] | undefined
 
 /**
- * Looks up TXT records for tenants, who choose the names: each name once in a while, whoever asks how often, and only so many
- * at a time. Nobody waits in a queue.
+ * Looks up TXT records of names that tenants choose. Answers are cached, concurrent lookups are bounded, and no caller waits in a
+ * queue.
  */
 export class TxtLookups {
   readonly #resolver: TxtResolver
   readonly #freshMs: number
   readonly #running = new Map<string, Promise<Texts>>()
   readonly #counts = new Map<string, number>()
-  /** The longest known go first. */
+  /** In order of lookup: the oldest is evicted first. */
   readonly #answers = new Map<string, { texts: Texts; untilMs: number }>()
   readonly #closing = new AbortController()
 
-  /** An answer, also that there is none, is not asked for again within `freshMs`. */
+  /** An answer, also an empty or failed one, is cached for `freshMs`. */
   constructor(resolver: TxtResolver, freshMs: number) {
     this.#resolver = resolver
     this.#freshMs = freshMs
   }
 
-  /** See `TxtResolver.resolveTxt`; undefined when nothing is known of the name. */
+  /** See `TxtResolver.resolveTxt`; undefined when the answer is unknown. */
   async texts(name: string, orgId: string): Promise<Texts> {
     const answer = this.#answers.get(name)
     if (answer !== undefined && answer.untilMs > performance.now()) return answer.texts
@@ -50,7 +50,7 @@ export class TxtLookups {
     }
   }
 
-  /** Ends what runs; from now on nothing is known of any name. */
+  /** Ends running lookups and refuses further ones. */
   async close(): Promise<void> {
     this.#closing.abort()
     await Promise.all(this.#running.values())

@@ -130,7 +130,7 @@ export class SessionRunner {
   async whileIdle<Result>(work: (session: Session) => Promise<Result>): Promise<Result> {
     const pausedRun = async (): Promise<Result> => {
       const { session } = await this.#apply({ type: 'pause' })
-      const release = this.#deps.sandboxes.previews.hold(session.sandboxId)
+      const release = this.#deps.sandboxes.previews.keepAlive(session.sandboxId)
       try {
         return await work(session)
       } finally {
@@ -504,7 +504,7 @@ export class SessionRunner {
     if (this.#lease?.sandboxId === sandboxId) return
     this.#lease?.release()
     this.#lease =
-      sandboxId === undefined ? undefined : { sandboxId, release: this.#deps.sandboxes.previews.hold(sandboxId) }
+      sandboxId === undefined ? undefined : { sandboxId, release: this.#deps.sandboxes.previews.keepAlive(sandboxId) }
   }
 
   /** No effect begins any more. Resolves when the step under way has ended. */

@@ -13,6 +13,8 @@ export type SessionActivity = 'starting' | 'working' | 'idle' | 'failed' | 'ende
 export interface Session {
   id: string
   orgId: string
+  /** The installation whose host runs it; see `Sandbox.hostId`. */
+  hostId?: string
   /** The owner. */
   userId: string
   userEmail?: string

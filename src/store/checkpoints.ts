@@ -3,6 +3,7 @@ import type { Kysely, Selectable, Updateable } from 'kysely'
 import type { Checkpoint } from '../sandbox/checkpoint.ts'
 import type { SandboxStore } from '../sandbox/ports/sandbox-store.ts'
 import { recordMade } from './creations.ts'
+import { ownHost } from './installation.ts'
 import { anyOf, cleared, present } from './rows.ts'
 import type { CheckpointTable, Database } from './schema.ts'
 import { lenient, strict, strictJson } from './text.ts'
@@ -26,6 +27,7 @@ export function checkpointStore(db: Kysely<Database>): CheckpointStore {
     async insertCheckpoint({ name, sandboxConfig, error, ...rest }, creation) {
       const values = {
         ...rest,
+        hostId: ownHost,
         name: strict(name, 'name'),
         sandboxConfig: strictJson(sandboxConfig, 'sandboxConfig'),
         error: error === undefined ? null : lenient(error),

@@ -9,11 +9,19 @@ export async function readInstallation(db: Kysely<Database>): Promise<string | u
   return (await db.selectFrom('installation').select('id').executeTakeFirst())?.id
 }
 
-/** Harmless when the database has one already, which stays. */
+/** Harmless when the database has one already, which stays. Records of an earlier version, without a host, get it as their host. */
 export async function insertInstallation(db: Kysely<Database>, id: string): Promise<void> {
-  await db
-    .insertInto('installation')
-    .values({ id })
-    .onConflict((conflict) => conflict.doNothing())
-    .execute()
+  await db.transaction().execute(async (transaction) => {
+    await transaction
+      .insertInto('installation')
+      .values({ id })
+      .onConflict((conflict) => conflict.doNothing())
+      .execute()
+    for (const table of ['sandboxes', 'checkpoints', 'sessions'] as const) {
+      await transaction.updateTable(table).set({ hostId: ownHost }).where('hostId', 'is', null).execute()
+    }
+  })
 }
+
+/** The `hostId` of a new record: this installation; null until the database has one. */
+export const ownHost = sql<string | null>`(select id from installation)`

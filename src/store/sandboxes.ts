@@ -5,6 +5,7 @@ import type { SandboxCounts, SandboxStore, TagKey } from '../sandbox/ports/sandb
 import { checkpointStore } from './checkpoints.ts'
 import { recordOutcome } from './creations.ts'
 import { decodeCursor, page } from './cursor.ts'
+import { ownHost } from './installation.ts'
 import { patchStore } from './patches.ts'
 import { previewStore } from './previews.ts'
 import { anyOf, cleared, present } from './rows.ts'
@@ -46,6 +47,7 @@ function sandboxesAlone(db: Kysely<Database>): SandboxesAlone {
         .insertInto('sandboxes')
         .values({
           ...rest,
+          hostId: ownHost,
           image: strict(image, 'image'),
           envs: strictJson(envs, 'envs'),
           metadata: strictJson(metadata, 'metadata'),

@@ -63,6 +63,7 @@ export interface ApiKeyTable {
 export interface SandboxTable {
   id: string
   orgId: string
+  hostId: string | null
   status: SandboxStatus
   reason: SandboxReason | null
   reasonMessage: string | null
@@ -87,6 +88,7 @@ export interface SandboxTable {
 export interface CheckpointTable {
   id: string
   orgId: string
+  hostId: string | null
   sandboxId: string
   name: string
   kind: CheckpointKind
@@ -138,6 +140,8 @@ export interface AgentConfigTable {
 export interface SessionTable {
   id: string
   orgId: string
+  /** The host whose server runs it. */
+  hostId: string | null
   userId: string
   userEmail: string | null
   userName: string | null

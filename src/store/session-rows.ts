@@ -16,6 +16,7 @@ export type ShortRow = HeadRow & Pick<Selectable<SessionTable>, 'artifacts' | 'a
 const head: Record<HeadColumn, true> = {
   id: true,
   orgId: true,
+  hostId: true,
   userId: true,
   userEmail: true,
   userName: true,

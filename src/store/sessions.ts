@@ -15,6 +15,7 @@ import {
 import { bytesOf, committer, insertMessages, insertSessionEvents } from './commit.ts'
 import { recordMade } from './creations.ts'
 import { eventPage, messagePage } from './history-pages.ts'
+import { ownHost } from './installation.ts'
 import { present } from './rows.ts'
 import type { Database } from './schema.ts'
 import { listedRows } from './session-list.ts'
@@ -50,7 +51,7 @@ export function sessionStore(db: Kysely<Database>): SessionStore {
         const agentConfigHash = config?.hash ?? hashOfSession(configOf)
         await transaction
           .insertInto('sessions')
-          .values({ ...rest, ...text, agentConfigHash, historyBytes: bytesOf([...messages, event]) })
+          .values({ ...rest, ...text, hostId: ownHost, agentConfigHash, historyBytes: bytesOf([...messages, event]) })
           .execute()
         await insertMessages(transaction, session.id, messages)
         await insertSessionEvents(transaction, session.id, [event])

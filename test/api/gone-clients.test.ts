@@ -143,7 +143,7 @@ test(
 
 test('gone client: a preview whose client is gone before its name is known wakes nothing', async () => {
   const { previews } = world.sandboxes
-  const { resolve: lookUp, hold } = previews
+  const { resolve: lookUp, keepAlive } = previews
   const asked = Promise.withResolvers<void>()
   const goOn = Promise.withResolvers<void>()
   const resolved = Promise.withResolvers<void>()
@@ -156,9 +156,9 @@ test('gone client: a preview whose client is gone before its name is known wakes
     setImmediate(resolved.resolve)
     return target
   }
-  previews.hold = (sandboxId) => {
+  previews.keepAlive = (sandboxId) => {
     held++
-    return hold.call(previews, sandboxId)
+    return keepAlive.call(previews, sandboxId)
   }
   try {
     const started = published<{ response: ServerResponse }>('http.server.request.start')
@@ -173,7 +173,7 @@ test('gone client: a preview whose client is gone before its name is known wakes
     await resolved.promise
     assert.equal(held, 0)
   } finally {
-    Object.assign(previews, { resolve: lookUp, hold })
+    Object.assign(previews, { resolve: lookUp, keepAlive })
   }
 })
 

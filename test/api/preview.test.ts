@@ -87,11 +87,11 @@ test('preview: the sandbox learns who asked through what, and clients cannot say
 test('answers stream: the first event arrives while the answer is open, and the hold ends with the client', async () => {
   const held = new Set<symbol>()
   const { previews } = preview.world.sandboxes
-  const { hold } = previews
-  previews.hold = (sandboxId) => {
-    const one = Symbol('hold')
+  const { keepAlive } = previews
+  previews.keepAlive = (sandboxId) => {
+    const one = Symbol('lease')
     held.add(one)
-    const release = hold.call(previews, sandboxId)
+    const release = keepAlive.call(previews, sandboxId)
     return () => {
       held.delete(one)
       release()
@@ -112,7 +112,7 @@ test('answers stream: the first event arrives while the answer is open, and the 
     await closed
     while (held.size > 0) await sleep(5)
   } finally {
-    previews.hold = hold
+    previews.keepAlive = keepAlive
   }
 })
 

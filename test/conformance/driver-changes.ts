@@ -2,9 +2,10 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { isServiceError } from '../../src/errors.ts'
+import { RestartedOnDiskError } from '../../src/sandbox/ports/runtime-driver.ts'
 import type { DriverUnderTest } from './driver.ts'
-import { count, startLoad } from './driver-memory-load.ts'
-import { freshId, specOf, succeed } from './driver-shell.ts'
+import { count, startLoad, createLoaded } from './driver-memory-load.ts'
+import { create, freshId, specOf, succeed } from './driver-shell.ts'
 
 const mebibyte = 1024 * 1024
 
@@ -12,8 +13,7 @@ const mebibyte = 1024 * 1024
 export function changeConformance(under: () => DriverUnderTest): void {
   test('a sandbox is put back to a checkpoint of its disk in place, running or hibernated', async () => {
     const { driver, guest, fixture } = under()
-    const [id, cp] = [freshId('sb'), freshId('cp')]
-    await driver.create(specOf(id))
+    const [id, cp] = [await create(driver), freshId('cp')]
     await succeed(guest(id), 'echo first > /workspace/a')
     const address = await succeed(guest(id), 'hostname -I')
     await driver.checkpoint(id, cp, 'disk_only')
@@ -40,9 +40,7 @@ export function changeConformance(under: () => DriverUnderTest): void {
   test('a sandbox is put back to a full checkpoint in place, with its memory', async () => {
     const { driver, guest, restart } = under()
     if (!driver.capabilities.fullCheckpoints) return
-    const [id, cp] = [freshId('sb'), freshId('cp')]
-    await driver.create(specOf(id))
-    await startLoad(guest(id))
+    const [id, cp] = [await createLoaded(under()), freshId('cp')]
     await succeed(guest(id), 'echo first > /workspace/a')
     await driver.checkpoint(id, cp, 'full')
     for (let round = 0; round < 2; round += 1) {
@@ -59,8 +57,7 @@ export function changeConformance(under: () => DriverUnderTest): void {
 
   test('a restore from an unknown checkpoint changes nothing', async () => {
     const { driver, guest, fixture } = under()
-    const id = freshId('sb')
-    await driver.create(specOf(id))
+    const id = await create(driver)
     await guest(id).spawn({ id: 'bystander', argv: ['/bin/sleep', '1000'], envs: {} })
     const before = await fixture.trace()
     await assert.rejects(driver.restore(specOf(id), freshId('cp')), (error) => isServiceError(error, 'not_found'))
@@ -105,9 +102,9 @@ export function changeConformance(under: () => DriverUnderTest): void {
     const before = await fixture.trace()
     const mend = await fixture.garbleMemory(cp)
     const failed = (error: unknown) => isServiceError(error, 'full_checkpoint_unavailable')
-    const startedAnew = (error: unknown) =>
-      failed(error) && error.details['startedAnew'] === true && /disk that it had/.test(String(error))
-    await assert.rejects(driver.restore(specOf(id), cp), startedAnew)
+    const isRestarted = (error: unknown) =>
+      failed(error) && error instanceof RestartedOnDiskError && /disk that it had/.test(String(error))
+    await assert.rejects(driver.restore(specOf(id), cp), isRestarted)
     assert.equal(await succeed(guest(id), 'cat /workspace/mine; pgrep -c node || true'), 'mine\n0')
     // Of the runtime's own notes one says that there was a checkpoint.
     const things = (lines: string[]) => lines.filter((line) => !/^process|\/checkpoint$/.test(line))
@@ -115,7 +112,7 @@ export function changeConformance(under: () => DriverUnderTest): void {
     await startLoad(guest(id))
     await driver.hibernate(id)
     const asleep = driver.restore(specOf(id), cp)
-    await assert.rejects(asleep, (error) => failed(error) && !startedAnew(error))
+    await assert.rejects(asleep, (error) => failed(error) && !isRestarted(error))
     await driver.wake(specOf(id))
     assert.equal(await count(guest(id)), 2)
     await assert.rejects(driver.create(specOf(other, { from: { checkpointId: cp } })), failed)
@@ -129,8 +126,7 @@ export function changeConformance(under: () => DriverUnderTest): void {
 
   test('a restart ends every process and keeps the disk; a saved memory is given up', async () => {
     const { driver, guest } = under()
-    const id = freshId('sb')
-    await driver.create(specOf(id))
+    const id = await create(driver)
     for (const graceMs of [0, 3_000]) {
       const tidy = `trap '' HUP; trap 'echo tidy > /root/end; exit' TERM; touch /root/ready; while :; do sleep 0.1; done`
       await succeed(guest(id), 'rm -f /root/end /root/ready')
@@ -152,8 +148,7 @@ export function changeConformance(under: () => DriverUnderTest): void {
 
   test('a running sandbox gets other limits without a pause, and less memory than it holds is refused', async () => {
     const { driver, guest } = under()
-    const id = freshId('sb')
-    await driver.create(specOf(id, { memoryMb: 256, diskMb: 64 }))
+    const id = await create(driver, { memoryMb: 256, diskMb: 64 })
     await guest(id).spawn({ id: 'bystander', argv: ['/bin/sleep', '1000'], envs: {} })
     await driver.resize(specOf(id, { memoryMb: 384, cpuCount: 2, diskMb: 256 }))
     assert.equal((await guest(id).memory()).limitBytes, 384 * mebibyte)
@@ -174,8 +169,7 @@ export function changeConformance(under: () => DriverUnderTest): void {
   test('a sandbox that ends while it gets other limits is told as such', async () => {
     const { driver, fixture } = under()
     for (const delayMs of [0, 5, 10, 20, 30]) {
-      const id = freshId('sb')
-      await driver.create(specOf(id, { memoryMb: 256 }))
+      const id = await create(driver, { memoryMb: 256 })
       const crash = sleep(delayMs).then(() => fixture.crash(id))
       const [outcome] = await Promise.allSettled([driver.resize(specOf(id, { memoryMb: 384 })), crash])
       if (outcome.status === 'rejected')

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { isServiceError } from '../../src/errors.ts'
 import type { DriverUnderTest } from './driver.ts'
-import { freshId, shell, specOf, succeed } from './driver-shell.ts'
+import { create, freshId, shell, specOf, succeed } from './driver-shell.ts'
 
 const forkDepth = 3
 
@@ -121,8 +121,8 @@ export function checkpointConformance(under: () => DriverUnderTest): void {
     await next.driver.create(specOf(late, { from: { checkpointId: cp } }))
     await next.driver.deleteCheckpoint(cp)
     await next.driver.deleteCheckpoint(cp)
-    const create = next.driver.create(specOf(freshId('sb'), { from: { checkpointId: cp } }))
-    await assert.rejects(create, (error) => isServiceError(error, 'not_found'))
+    const refused = next.driver.create(specOf(freshId('sb'), { from: { checkpointId: cp } }))
+    await assert.rejects(refused, (error) => isServiceError(error, 'not_found'))
     assert.equal(await succeed(next.guest(fork), 'cat /workspace/a'), 'kept')
     assert.equal(await succeed(next.guest(late), 'cat /workspace/a'), 'kept')
     for (const id of [fork, late]) await next.driver.delete(id)
@@ -164,8 +164,7 @@ export function checkpointConformance(under: () => DriverUnderTest): void {
     const { driver } = under()
     if (driver.capabilities.fullCheckpoints) return
     assert.match(driver.capabilities.fullCheckpointsReason ?? '', /./)
-    const id = freshId('sb')
-    await driver.create(specOf(id))
+    const id = await create(driver)
     const full = driver.checkpoint(id, freshId('cp'), 'full')
     await assert.rejects(full, (error) => isServiceError(error, 'full_checkpoint_unavailable'))
     await driver.delete(id)

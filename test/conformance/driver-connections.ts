@@ -5,8 +5,8 @@ import type { Socket } from 'node:net'
 import { test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { DriverUnderTest } from './driver.ts'
-import { count, startLoad } from './driver-memory-load.ts'
-import { freshId, specOf } from './driver-shell.ts'
+import { count, createLoaded } from './driver-memory-load.ts'
+import { create, freshId, specOf } from './driver-shell.ts'
 
 const goesOnWaitMs = 30_000
 const serverPort = 8_000
@@ -30,9 +30,7 @@ export function connectionConformance(under: () => DriverUnderTest): void {
     outside.listen(listenPort, listenHost)
     outside.unref()
     await once(outside, 'listening')
-    const id = freshId('sb')
-    await driver.create(specOf(id))
-    await startLoad(guest(id))
+    const id = await createLoaded(under())
     const program = `
 import socket
 kept = socket.create_connection(("${insideHost}", ${listenPort})); kept.sendall(b"kept")
@@ -74,8 +72,7 @@ except OSError as error:
   test('memory is saved while much is on its way to a server inside that reads nothing', async () => {
     const { driver, guest } = under()
     if (!driver.capabilities.fullCheckpoints) return
-    const id = freshId('sb')
-    await driver.create(specOf(id))
+    const id = await create(driver)
     const program = `
 import socket
 server = socket.create_server(("127.0.0.1", ${serverPort}))

@@ -7,7 +7,7 @@ import { isServiceError } from '../../src/errors.ts'
 import type { RuntimeDriver } from '../../src/sandbox/ports/runtime-driver.ts'
 import type { Guest } from '../../src/sandbox/ports/guest.ts'
 import type { DriverUnderTest } from './driver.ts'
-import { freshId, python, shell, specOf, succeed } from './driver-shell.ts'
+import { create, freshId, python, shell, specOf, succeed } from './driver-shell.ts'
 
 /** Metadata services and private networks; a packet to any of them must not even leave. */
 const deniedEverywhere = ['169.254.169.254', '10.255.255.254', '172.16.0.1', '192.168.0.1', '100.64.0.1', '127.0.0.1']
@@ -21,8 +21,7 @@ export function isolationConformance(under: () => DriverUnderTest): void {
     const gateway = createServer((connection) => connection.end('hello from the gateway\n'))
     gateway.listen(listenPort, listenHost)
     await once(gateway, 'listening')
-    const id = freshId('sb')
-    await driver.create(specOf(id))
+    const id = await create(driver)
     assert.equal(await succeed(guest(id), `cat < /dev/tcp/${insideHost}/${listenPort}`), 'hello from the gateway')
     assert.equal(await python(guest(id), nameQuery(insideHost)), listenHost)
     await driver.delete(id)
@@ -31,8 +30,7 @@ export function isolationConformance(under: () => DriverUnderTest): void {
 
   test('a sandbox reaches neither the host, nor private networks, nor metadata services', async () => {
     const { driver, guest, fixture } = under()
-    const id = freshId('sb')
-    await driver.create(specOf(id))
+    const id = await create(driver)
     const forbidden = fixture.forbidden()
     assert.ok(forbidden.length > 0)
     const endpoints = [...forbidden, ...deniedEverywhere.map((address) => ({ address, port: 80 }))]
@@ -97,8 +95,7 @@ if os.fork() == 0:
 
   test('root inside can neither mount, nor make namespaces or devices, nor touch the kernel', async () => {
     const { driver, guest } = under()
-    const id = freshId('sb')
-    await driver.create(specOf(id))
+    const id = await create(driver)
     const refused = [
       'mount -t tmpfs none /mnt',
       'mount --bind /root /mnt',
@@ -128,8 +125,7 @@ if os.fork() == 0:
 
   test('system calls that reach beyond a sandbox fail', async () => {
     const { driver, guest } = under()
-    const id = freshId('sb')
-    await driver.create(specOf(id))
+    const id = await create(driver)
     const told = await python(
       guest(id),
       `
@@ -167,8 +163,7 @@ for name, number in calls.items():
 
   test('a sandbox sees its own processes, devices and name alone', async () => {
     const { driver, guest } = under()
-    const id = freshId('sb')
-    await driver.create(specOf(id))
+    const id = await create(driver)
     const processes = await succeed(guest(id), 'ls -d /proc/[0-9]* | wc -l')
     assert.ok(Number(processes) < 10, processes)
     const devices = await succeed(guest(id), 'ls /dev')
@@ -198,8 +193,7 @@ for name, number in calls.items():
 
   test('what development needs of root works: owners, users, low ports, ping sockets, ptrace, sockets, threads', async () => {
     const { driver, guest } = under()
-    const id = freshId('sb')
-    await driver.create(specOf(id, { memoryMb: 512 }))
+    const id = await create(driver, { memoryMb: 512 })
     await succeed(guest(id), 'touch /root/f && chown 1000:1000 /root/f && chmod u+s /root/f')
     await succeed(guest(id), 'useradd -m dev && setpriv --reuid=dev --regid=dev --clear-groups true')
     const told = await python(
@@ -220,8 +214,7 @@ print("fine")`,
 
   test('a socket that was replaced by a link to one of the host leads the host nowhere', async () => {
     const { driver, guest, fixture } = under()
-    const id = freshId('sb')
-    await driver.create(specOf(id))
+    const id = await create(driver)
     const { path, connections } = fixture.hostSocket()
     // Replaced in one step, and only after the answer to this command is on its way.
     const replace = `sleep 0.5; cd /.atoll/run && ln -s ${path} link && mv -T link guest.sock`

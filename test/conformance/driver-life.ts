@@ -6,7 +6,7 @@ import type { SandboxExit } from '../../src/sandbox/ports/runtime-driver.ts'
 import type { Guest } from '../../src/sandbox/ports/guest.ts'
 import { knowing } from './driver-known.ts'
 import type { DriverUnderTest } from './driver.ts'
-import { freshId, shell, specOf, succeed } from './driver-shell.ts'
+import { create, freshId, shell, specOf, succeed } from './driver-shell.ts'
 
 const parallelCreates = 20
 /** Moments at which a create is aborted, from before its first step to after its last. */
@@ -21,8 +21,7 @@ export function lifeConformance(under: () => DriverUnderTest): void {
   test('a sandbox answers, runs commands and leaves nothing after its delete', async () => {
     const { driver, guest, fixture } = under()
     const before = await fixture.trace()
-    const id = freshId('sb')
-    await driver.create(specOf(id))
+    const id = await create(driver)
     assert.match((await guest(id).hello()).version, /./)
     assert.equal(await succeed(guest(id), 'id -u; hostname; cat /etc/hostname'), `0\n${id}\n${id}`)
     assert.notDeepEqual(await fixture.trace(), before)
@@ -34,8 +33,7 @@ export function lifeConformance(under: () => DriverUnderTest): void {
 
   test('a file survives hibernation, and a process where memory is kept', async () => {
     const { driver, guest } = under()
-    const id = freshId('sb')
-    await driver.create(specOf(id))
+    const id = await create(driver)
     await succeed(guest(id), 'echo kept > /workspace/file; (setsid sleep 1000 >/dev/null 2>&1 &)')
     const { sizeBytes } = await driver.hibernate(id)
     assert.ok(sizeBytes > 0)
@@ -51,8 +49,7 @@ export function lifeConformance(under: () => DriverUnderTest): void {
   test('processes that hibernation ends may put their affairs in order, and one that will not is ended all the same', async () => {
     const { driver, guest } = under()
     if (driver.capabilities.fullCheckpoints) return
-    const id = freshId('sb')
-    await driver.create(specOf(id))
+    const id = await create(driver)
     const tidy = `trap '' HUP; trap 'echo tidy > /root/end; exit' TERM; touch /root/ready; while :; do sleep 0.1; done`
     await guest(id).spawn({ id: 'tidy', argv: ['/bin/bash', '-c', tidy], envs: {} })
     await guest(id).spawn({ id: 'deaf', argv: ['/bin/bash', '-c', `trap '' TERM HUP; exec sleep 1000`], envs: {} })
@@ -65,8 +62,7 @@ export function lifeConformance(under: () => DriverUnderTest): void {
 
   test('a wake takes new sizes', async () => {
     const { driver, guest } = under()
-    const id = freshId('sb')
-    await driver.create(specOf(id, { memoryMb: 128 }))
+    const id = await create(driver, { memoryMb: 128 })
     assert.equal((await guest(id).memory()).limitBytes, 128 * 1024 * 1024)
     await driver.hibernate(id)
     await driver.wake(specOf(id, { memoryMb: 192 }))
@@ -76,8 +72,7 @@ export function lifeConformance(under: () => DriverUnderTest): void {
 
   test('an id that exists, an unknown image and an unknown checkpoint are refused and leave nothing', async () => {
     const { driver, fixture } = under()
-    const id = freshId('sb')
-    await driver.create(specOf(id))
+    const id = await create(driver)
     const before = await fixture.trace()
     await assert.rejects(driver.create(specOf(id)), (error) => isServiceError(error, 'conflict'))
     const other = freshId('sb')
@@ -135,8 +130,7 @@ export function lifeConformance(under: () => DriverUnderTest): void {
 
   test('a sandbox that has ended is not taken for one that hibernates before its end is told', async () => {
     const { driver, fixture } = under()
-    const id = freshId('sb')
-    await driver.create(specOf(id))
+    const id = await create(driver)
     const exits: SandboxExit[] = []
     driver.onExit((exit) => exits.push(exit))
     await fixture.crash(id)
@@ -151,8 +145,7 @@ export function lifeConformance(under: () => DriverUnderTest): void {
 
   test('a sandbox that ends by itself is told once, keeps its disk and wakes', async () => {
     const { driver, guest, fixture } = under()
-    const id = freshId('sb')
-    await driver.create(specOf(id))
+    const id = await create(driver)
     await succeed(guest(id), 'echo kept > /root/file')
     const exits: SandboxExit[] = []
     const exited = new Promise<void>((resolve) => {

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import type { DriverUnderTest } from './driver.ts'
-import { freshId, python, shell, specOf, succeed } from './driver-shell.ts'
+import { create, freshId, python, shell, specOf, succeed } from './driver-shell.ts'
 
 const sigkillExit = 137
 /** Python functions that take of one thing as much as they get, up to more than a share, and tell how much that was. */
@@ -44,8 +44,7 @@ export function limitConformance(under: () => DriverUnderTest): void {
 
   test('the folder of the guest’s socket is no way around the disk limit', async () => {
     const { driver, guest, fixture } = under()
-    const id = freshId('sb')
-    await driver.create(specOf(id))
+    const id = await create(driver)
     await fixture.giveSocketFolder(id)
     assert.notEqual((await shell(guest(id), 'dd if=/dev/zero of=/.atoll/run/big bs=1M count=2')).exitCode, 0)
     await succeed(guest(id), 'rm /.atoll/run/big')
@@ -65,8 +64,7 @@ export function limitConformance(under: () => DriverUnderTest): void {
 
   test('a program that writes in turns to both streams loses nothing below the bytes that are kept', async () => {
     const { driver, guest } = under()
-    const id = freshId('sb')
-    await driver.create(specOf(id))
+    const id = await create(driver)
     // The pauses let the guest read each line by itself: 40 000 pieces, and far less than 1 MiB.
     const program = `
 import os, time

@@ -1,10 +1,9 @@
 import assert from 'node:assert/strict'
-import { test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { isServiceError } from '../../src/errors.ts'
 import type { DriverUnderTest } from './driver.ts'
-import { count, startLoad } from './driver-memory-load.ts'
-import { freshId, shell, specOf, succeed } from './driver-shell.ts'
+import { count, startLoad, createLoaded, memoryTests } from './driver-memory-load.ts'
+import { create, freshId, shell, specOf, succeed } from './driver-shell.ts'
 
 const rounds = 10
 const busyRounds = 20
@@ -17,14 +16,14 @@ const cutOffAfterMs = [0, 20, 40, 60, 80, 100, 120, 140, 160]
 
 /** What goes wrong with memory, and that nothing is lost or left by it. */
 export function memoryFaultConformance(under: () => DriverUnderTest): void {
-  const keepsMemory = (): boolean => under().driver.capabilities.fullCheckpoints
+  const test = memoryTests(under)
 
-  test('a dump that is refused says why, leaves nothing, and the sandbox runs on; the next one succeeds', async () => {
-    if (!keepsMemory()) return
-    const { driver, guest, fixture } = under()
-    const [id, cp] = [freshId('sb'), freshId('cp')]
-    await driver.create(specOf(id))
-    await startLoad(guest(id))
+  test('a dump that is refused says why, leaves nothing, and the sandbox runs on; the next one succeeds', async ({
+    driver,
+    guest,
+    fixture,
+  }) => {
+    const [id, cp] = [await createLoaded(under()), freshId('cp')]
     const before = await fixture.trace()
     // A multipath TCP socket.
     const program = `import socket; s = socket.socket(2, 1, 262); s.bind(("127.0.0.1", 5999)); s.listen(); print("ready", flush=True); input()`
@@ -43,11 +42,8 @@ export function memoryFaultConformance(under: () => DriverUnderTest): void {
     for (const checkpoint of [cp, `${cp}-2`]) await driver.deleteCheckpoint(checkpoint)
   })
 
-  test('a sandbox that starts programs without pause is saved each time', async () => {
-    if (!keepsMemory()) return
-    const { driver, guest } = under()
-    const id = freshId('sb')
-    await driver.create(specOf(id))
+  test('a sandbox that starts programs without pause is saved each time', async ({ driver, guest }) => {
+    const id = await create(driver)
     // This shell lends its memory to each child until that runs its program (vfork): a moment at which CRIU hangs.
     await guest(id).spawn({ id: 'busy', argv: ['/bin/sh', '-c', 'while :; do /bin/true; done'], envs: {} })
     for (let round = 0; round < busyRounds; round += 1) {
@@ -58,11 +54,11 @@ export function memoryFaultConformance(under: () => DriverUnderTest): void {
     await driver.delete(id)
   })
 
-  test('a child that never gives its parent’s memory back is a refusal, and the sandbox runs on', async () => {
-    if (!keepsMemory()) return
-    const { driver, guest } = under()
-    const id = freshId('sb')
-    await driver.create(specOf(id))
+  test('a child that never gives its parent’s memory back is a refusal, and the sandbox runs on', async ({
+    driver,
+    guest,
+  }) => {
+    const id = await create(driver)
     const program = 'import ctypes, time; print("ready", flush=True); ctypes.CDLL(None).vfork() or time.sleep(1000)'
     await guest(id).spawn({ id: 'lender', argv: ['/usr/bin/python3', '-c', program], envs: {} })
     while (!(await guest(id).output('lender')).stdout.toString().includes('ready'));
@@ -74,12 +70,8 @@ export function memoryFaultConformance(under: () => DriverUnderTest): void {
     await driver.delete(id)
   })
 
-  test('during a dump connections wait and none fails; their owners are told', async () => {
-    if (!keepsMemory()) return
-    const { driver, guest } = under()
-    const [id, cp] = [freshId('sb'), freshId('cp')]
-    await driver.create(specOf(id))
-    await startLoad(guest(id))
+  test('during a dump connections wait and none fails; their owners are told', async ({ driver, guest }) => {
+    const [id, cp] = [await createLoaded(under()), freshId('cp')]
     const told: unknown[] = []
     const polite = await driver.dial(id)
     polite.on('freeze', (reason) => {
@@ -110,12 +102,8 @@ export function memoryFaultConformance(under: () => DriverUnderTest): void {
     for (const checkpoint of [cp, `${cp}-2`]) await driver.deleteCheckpoint(checkpoint)
   })
 
-  test('a wake that fails keeps the saved state and can be tried again', async () => {
-    if (!keepsMemory()) return
-    const { driver, guest, fixture } = under()
-    const id = freshId('sb')
-    await driver.create(specOf(id))
-    await startLoad(guest(id))
+  test('a wake that fails keeps the saved state and can be tried again', async ({ driver, guest, fixture }) => {
+    const id = await createLoaded(under())
     await driver.hibernate(id)
     const before = await fixture.trace()
     const mend = await fixture.spoilMemory(id)
@@ -130,12 +118,8 @@ export function memoryFaultConformance(under: () => DriverUnderTest): void {
     await driver.delete(id)
   })
 
-  test('a wake that is cut off at any moment loses no memory', async () => {
-    if (!keepsMemory()) return
-    const { driver, guest } = under()
-    const id = freshId('sb')
-    await driver.create(specOf(id))
-    await startLoad(guest(id))
+  test('a wake that is cut off at any moment loses no memory', async ({ driver, guest }) => {
+    const id = await createLoaded(under())
     for (const [round, delayMs] of cutOffAfterMs.entries()) {
       await driver.hibernate(id)
       const controller = new AbortController()
@@ -150,12 +134,12 @@ export function memoryFaultConformance(under: () => DriverUnderTest): void {
     await driver.delete(id)
   })
 
-  test('a wake that fails when the processes have gone on gives the memory up, as the disk is newer, and says so', async () => {
-    if (!keepsMemory()) return
-    const { driver, guest, fixture } = under()
-    const id = freshId('sb')
-    await driver.create(specOf(id))
-    await startLoad(guest(id))
+  test('a wake that fails when the processes have gone on gives the memory up, as the disk is newer, and says so', async ({
+    driver,
+    guest,
+    fixture,
+  }) => {
+    const id = await createLoaded(under())
     // Its guest stands still after the wake too, while the loop writes.
     await fixture.hang(id)
     await driver.hibernate(id)
@@ -171,9 +155,7 @@ export function memoryFaultConformance(under: () => DriverUnderTest): void {
     await driver.delete(id)
   })
 
-  test('a full disk during a dump is no capacity, and the sandbox runs on', async () => {
-    if (!keepsMemory()) return
-    const { driver, guest, fixture } = under()
+  test('a full disk during a dump is no capacity, and the sandbox runs on', async ({ driver, guest, fixture }) => {
     const [id, cp] = [freshId('sb'), freshId('cp')]
     await driver.create(specOf(id, { memoryMb: 512 }))
     await startLoad(guest(id))
@@ -193,9 +175,7 @@ export function memoryFaultConformance(under: () => DriverUnderTest): void {
     await driver.deleteCheckpoint(cp)
   })
 
-  test('a delete in the middle of each step leaves nothing', async () => {
-    if (!keepsMemory()) return
-    const { driver, guest, fixture } = under()
+  test('a delete in the middle of each step leaves nothing', async ({ driver, guest, fixture }) => {
     const [source, cp] = [freshId('sb'), freshId('cp')]
     await driver.create(specOf(source))
     await startLoad(guest(source))
@@ -223,11 +203,13 @@ export function memoryFaultConformance(under: () => DriverUnderTest): void {
     }
     for (const delayMs of deleteAfterMs) {
       const [id, controller] = [freshId('sb'), new AbortController()]
-      const create = driver.create(specOf(id, { from: { checkpointId: cp } }), controller.signal).catch(() => undefined)
+      const creation = driver
+        .create(specOf(id, { from: { checkpointId: cp } }), controller.signal)
+        .catch(() => undefined)
       await sleep(delayMs)
       controller.abort(new Error('no longer wanted'))
       await driver.delete(id)
-      await create
+      await creation
       assert.deepEqual(things(await fixture.trace()), things(before), `create, aborted after ${delayMs} ms`)
     }
     const racing = Array.from({ length: 5 }, () => freshId('sb'))
@@ -237,13 +219,13 @@ export function memoryFaultConformance(under: () => DriverUnderTest): void {
     for (const id of [source, ...racing]) await driver.delete(id)
   })
 
-  test('a server that is killed at any moment of a dump, a hibernation or a wake loses no memory', async () => {
-    if (!keepsMemory()) return
-    const { driver, guest, fixture, restart } = under()
+  test('a server that is killed at any moment of a dump, a hibernation or a wake loses no memory', async ({
+    driver,
+    fixture,
+    restart,
+  }) => {
     const before = await fixture.trace()
-    const id = freshId('sb')
-    await driver.create(specOf(id))
-    await startLoad(guest(id))
+    const id = await createLoaded(under())
     await driver.hibernate(id)
     for (const [round, delayMs] of killAfterMs.entries()) {
       await under().driver.close()
@@ -260,9 +242,11 @@ export function memoryFaultConformance(under: () => DriverUnderTest): void {
     assert.deepEqual(await fixture.trace(), before)
   })
 
-  test(`${rounds} rounds of create, checkpoint, fork, hibernate, wake and delete leave the host as before`, async () => {
-    if (!keepsMemory()) return
-    const { driver, guest, fixture } = under()
+  test(`${rounds} rounds of create, checkpoint, fork, hibernate, wake and delete leave the host as before`, async ({
+    driver,
+    guest,
+    fixture,
+  }) => {
     const before = await fixture.trace()
     for (let round = 0; round < rounds; round += 1) {
       const [source, fork, cp] = [freshId('sb'), freshId('sb'), freshId('cp')]

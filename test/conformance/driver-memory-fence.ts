@@ -1,17 +1,16 @@
 import assert from 'node:assert/strict'
-import { test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { isServiceError } from '../../src/errors.ts'
 import { bootId } from '../../src/runtime/host/process.ts'
 import type { DriverUnderTest } from './driver.ts'
-import { count, startLoad } from './driver-memory-load.ts'
+import { count, startLoad, createLoaded, memoryTests } from './driver-memory-load.ts'
 import { freshId, shell, specOf } from './driver-shell.ts'
 
 const otherBoot = 'another boot of the machine'
 
 /** Saved memory meets no disk of another moment, and no processor that lacks what its programs use. */
 export function memoryFenceConformance(under: () => DriverUnderTest): void {
-  const keepsMemory = (): boolean => under().driver.capabilities.fullCheckpoints
+  const test = memoryTests(under)
 
   /** Returns when a record says so, which is the last write of it. */
   const isFlushed = async (id: string): Promise<void> => {
@@ -20,10 +19,8 @@ export function memoryFenceConformance(under: () => DriverUnderTest): void {
 
   /** A hibernated sandbox, counting, as it is found by a start after its record was changed. */
   const found = async (fence: { resuming?: string; unflushed?: string }) => {
-    const { driver, guest, fixture, restart } = under()
-    const id = freshId('sb')
-    await driver.create(specOf(id))
-    await startLoad(guest(id))
+    const { driver, fixture, restart } = under()
+    const id = await createLoaded(under())
     await driver.hibernate(id)
     await driver.close()
     await fixture.changeMemory(id, fence)
@@ -33,7 +30,6 @@ export function memoryFenceConformance(under: () => DriverUnderTest): void {
   }
 
   test('memory whose restore was begun in this boot and did not get far is tried again, and has no fence any more', async () => {
-    if (!keepsMemory()) return
     const { id, isForgotten } = await found({ resuming: bootId() })
     assert.equal(isForgotten, false)
     assert.equal((await under().fixture.memoryOf(id))?.resuming, undefined)
@@ -47,7 +43,6 @@ export function memoryFenceConformance(under: () => DriverUnderTest): void {
     ['that was not flushed in another boot', { unflushed: otherBoot }],
   ] as const) {
     test(`memory ${state} is given up; the disk stays, and the start says so`, async () => {
-      if (!keepsMemory()) return
       const { id, isForgotten } = await found(fence)
       assert.equal(isForgotten, true)
       await under().driver.wake(specOf(id))
@@ -62,12 +57,8 @@ export function memoryFenceConformance(under: () => DriverUnderTest): void {
     })
   }
 
-  test('a wake that fails before the processes go on leaves no fence', async () => {
-    if (!keepsMemory()) return
-    const { driver, guest, fixture } = under()
-    const id = freshId('sb')
-    await driver.create(specOf(id))
-    await startLoad(guest(id))
+  test('a wake that fails before the processes go on leaves no fence', async ({ driver, fixture }) => {
+    const id = await createLoaded(under())
     await driver.hibernate(id)
     const mend = await fixture.spoilMemory(id)
     await assert.rejects(driver.wake(specOf(id)), (error) => isServiceError(error, 'full_checkpoint_unavailable'))
@@ -77,12 +68,11 @@ export function memoryFenceConformance(under: () => DriverUnderTest): void {
     await driver.delete(id)
   })
 
-  test('saved memory counts as unflushed until it is on the disk, that of a checkpoint too', async () => {
-    if (!keepsMemory()) return
-    const { driver, guest, fixture } = under()
-    const [id, cp] = [freshId('sb'), freshId('cp')]
-    await driver.create(specOf(id))
-    await startLoad(guest(id))
+  test('saved memory counts as unflushed until it is on the disk, that of a checkpoint too', async ({
+    driver,
+    fixture,
+  }) => {
+    const [id, cp] = [await createLoaded(under()), freshId('cp')]
     await driver.checkpoint(id, cp, 'full')
     assert.equal((await fixture.memoryOf(cp))?.unflushed, bootId())
     // The flush that a hibernation asks for is for all.
@@ -92,9 +82,12 @@ export function memoryFenceConformance(under: () => DriverUnderTest): void {
     await driver.deleteCheckpoint(cp)
   })
 
-  test('a full checkpoint that was not flushed in another boot is lost, and its sandbox and other checkpoints are not', async () => {
-    if (!keepsMemory()) return
-    const { driver, guest, fixture, restart } = under()
+  test('a full checkpoint that was not flushed in another boot is lost, and its sandbox and other checkpoints are not', async ({
+    driver,
+    guest,
+    fixture,
+    restart,
+  }) => {
     const [id, cut, kept] = [freshId('sb'), freshId('cp'), freshId('cp')]
     await driver.create(specOf(id))
     await startLoad(guest(id))
@@ -118,9 +111,11 @@ export function memoryFenceConformance(under: () => DriverUnderTest): void {
     await under().driver.deleteCheckpoint(cut)
   })
 
-  test('memory of a processor that had other instructions is refused in words, and costs nothing', async (t) => {
-    if (!keepsMemory()) return
-    const { driver, guest, fixture } = under()
+  test('memory of a processor that had other instructions is refused in words, and costs nothing', async ({
+    driver,
+    guest,
+    fixture,
+  }, t) => {
     const [id, cp, fork] = [freshId('sb'), freshId('cp'), freshId('sb')]
     await driver.create(specOf(id))
     await startLoad(guest(id))
@@ -147,12 +142,12 @@ export function memoryFenceConformance(under: () => DriverUnderTest): void {
     await driver.deleteCheckpoint(cp)
   })
 
-  test('memory of which no processor is noted, as earlier versions left it, comes back', async () => {
-    if (!keepsMemory()) return
-    const { driver, guest, fixture, restart } = under()
-    const id = freshId('sb')
-    await driver.create(specOf(id))
-    await startLoad(guest(id))
+  test('memory of which no processor is noted, as earlier versions left it, comes back', async ({
+    driver,
+    fixture,
+    restart,
+  }) => {
+    const id = await createLoaded(under())
     await driver.hibernate(id)
     await isFlushed(id)
     await fixture.forgetProcessor(id)

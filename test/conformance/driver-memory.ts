@@ -2,9 +2,8 @@ import assert from 'node:assert/strict'
 import { once } from 'node:events'
 import { createServer } from 'node:net'
 import type { Socket } from 'node:net'
-import { test } from 'node:test'
 import type { DriverUnderTest } from './driver.ts'
-import { count, counterPort, evaluate, loops, startLoad } from './driver-memory-load.ts'
+import { count, counterPort, evaluate, loops, startLoad, createLoaded, memoryTests } from './driver-memory-load.ts'
 import { freshId, python, specOf, succeed } from './driver-shell.ts'
 
 const forksAtOnce = 10
@@ -13,11 +12,13 @@ const clockToleranceSeconds = 2
 
 /** What full checkpoints and hibernation keep. A driver that declares that it cannot keep memory is not asked. */
 export function memoryConformance(under: () => DriverUnderTest): void {
-  const keepsMemory = (): boolean => under().driver.capabilities.fullCheckpoints
+  const test = memoryTests(under)
 
-  test(`${forksAtOnce} forks at once go on each by itself with the memory and the disk of the checkpoint`, async () => {
-    if (!keepsMemory()) return
-    const { driver, guest, fixture } = under()
+  test(`${forksAtOnce} forks at once go on each by itself with the memory and the disk of the checkpoint`, async ({
+    driver,
+    guest,
+    fixture,
+  }) => {
     const before = await fixture.trace()
     const [source, cp] = [freshId('sb'), freshId('cp')]
     await driver.create(specOf(source))
@@ -56,9 +57,7 @@ export function memoryConformance(under: () => DriverUnderTest): void {
     assert.deepEqual(await fixture.trace(), before)
   })
 
-  test('memory and disk are of the same moment', async () => {
-    if (!keepsMemory()) return
-    const { driver, guest } = under()
+  test('memory and disk are of the same moment', async ({ driver, guest }) => {
     const [source, cp] = [freshId('sb'), freshId('cp')]
     await driver.create(specOf(source))
     // Between its two writes nothing else happens: a snapshot of another moment than the memory shows a gap.
@@ -93,9 +92,11 @@ while True:
     await driver.delete(source)
   })
 
-  test(`a fork of a fork works ${generations} deep, with every sandbox and checkpoint before it removed`, async () => {
-    if (!keepsMemory()) return
-    const { driver, guest, fixture } = under()
+  test(`a fork of a fork works ${generations} deep, with every sandbox and checkpoint before it removed`, async ({
+    driver,
+    guest,
+    fixture,
+  }) => {
     const before = await fixture.trace()
     let id = freshId('sb')
     await driver.create(specOf(id))
@@ -116,12 +117,12 @@ while True:
     assert.deepEqual(await fixture.trace(), before)
   })
 
-  test('hibernation keeps processes, prompts, address and files, time and again', async () => {
-    if (!keepsMemory()) return
-    const { driver, guest, restart } = under()
-    const id = freshId('sb')
-    await driver.create(specOf(id))
-    await startLoad(guest(id))
+  test('hibernation keeps processes, prompts, address and files, time and again', async ({
+    driver,
+    guest,
+    restart,
+  }) => {
+    const id = await createLoaded(under())
     await evaluate(guest(id), '[x := 1]')
     const address = await succeed(guest(id), 'hostname -I')
     for (let round = 1; round <= 3; round += 1) {
@@ -144,9 +145,7 @@ while True:
     await under().driver.delete(id)
   })
 
-  test('a hibernated sandbox can be checkpointed whole', async () => {
-    if (!keepsMemory()) return
-    const { driver, guest } = under()
+  test('a hibernated sandbox can be checkpointed whole', async ({ driver, guest }) => {
     const [source, fork, cp] = [freshId('sb'), freshId('sb'), freshId('cp')]
     await driver.create(specOf(source))
     await startLoad(guest(source))
@@ -159,9 +158,10 @@ while True:
     await driver.deleteCheckpoint(cp)
   })
 
-  test('in a fork clocks are right, servers listen, the loopback is whole, and connections to the outside are closed', async () => {
-    if (!keepsMemory()) return
-    const { driver, guest } = under()
+  test('in a fork clocks are right, servers listen, the loopback is whole, and connections to the outside are closed', async ({
+    driver,
+    guest,
+  }) => {
     const [source, fork, cp] = [freshId('sb'), freshId('sb'), freshId('cp')]
     const peers: Socket[] = []
     const { listenHost, listenPort, insideHost } = driver.gateway()
@@ -216,9 +216,7 @@ except OSError as error:
     await new Promise((resolve) => gateway.close(resolve))
   })
 
-  test('jobs that are stopped, files that were removed while open, and locks are kept', async () => {
-    if (!keepsMemory()) return
-    const { driver, guest } = under()
+  test('jobs that are stopped, files that were removed while open, and locks are kept', async ({ driver, guest }) => {
     const [source, fork, cp] = [freshId('sb'), freshId('sb'), freshId('cp')]
     await driver.create(specOf(source))
     const program = `

@@ -17,7 +17,7 @@ import { imageDir } from '../support/images.ts'
 import { knowing } from './driver-known.ts'
 import { eventually, makeRuncFixture, runcSubnet } from './driver-runc-host.ts'
 import type { RuncFixture } from './driver-runc-host.ts'
-import { freshId, python, shell, specOf, succeed } from './driver-shell.ts'
+import { create, freshId, python, shell, specOf, succeed } from './driver-shell.ts'
 
 const runFile = promisify(execFile)
 /** Stands for an address of the internet: public, and routed by this host alone while the test runs. */
@@ -50,8 +50,7 @@ describe('the runc driver on its host', () => {
   test('a sandbox reaches the internet under the host’s address, and the internet does not reach a sandbox', async () => {
     const outside = await makeInternet()
     try {
-      const id = freshId('sb')
-      await driver.create(specOf(id))
+      const id = await create(driver)
       const told = await succeed(guest(id), `cat < /dev/tcp/${internet.address}/${internet.port}`)
       assert.equal(told, internet.host)
       const server = `import socket\ns = socket.create_server(("0.0.0.0", 80))\nwhile True: s.accept()[0].close()`
@@ -96,8 +95,7 @@ for _ in range(5000):
     const gateway = createServer((connection) => connection.end())
     gateway.listen(listenPort, listenHost)
     await once(gateway, 'listening')
-    const id = freshId('sb')
-    await driver.create(specOf(id))
+    const id = await create(driver)
     const inside = ['nsenter', `--net=/proc/${await fixture.pidOf(id)}/ns/net`]
     const own = await succeed(guest(id), 'hostname -I')
     assert.equal(await connects(listenHost, listenPort, inside, own), true)
@@ -112,8 +110,7 @@ for _ in range(5000):
   })
 
   test('a restart waits for the last user of the root from before', async () => {
-    const id = freshId('sb')
-    await driver.create(specOf(id))
+    const id = await create(driver)
     await succeed(guest(id), 'echo kept > /root/file')
     spawn('sleep', ['0.5'], { cwd: `${fixture.names.sandboxDir(id)}/root` })
     await driver.restart(specOf(id))
@@ -122,8 +119,7 @@ for _ in range(5000):
   })
 
   test('the root that a restore left mounted when it was cut off goes without the files in it', async () => {
-    const id = freshId('sb')
-    await driver.create(specOf(id))
+    const id = await create(driver)
     await succeed(guest(id), 'echo kept > /root/file')
     await driver.hibernate(id)
     // Where runc has it for CRIU.
@@ -138,8 +134,7 @@ for _ in range(5000):
 
   test('a server that is killed when the processes of a wake have gone on leaves nobody their memory on a newer disk', async () => {
     if (!driver.capabilities.fullCheckpoints) return
-    const id = freshId('sb')
-    await driver.create(specOf(id))
+    const id = await create(driver)
     const loop = 'while :; do echo > /root/loop; sleep 0.05; done'
     await guest(id).spawn({ id: 'loop', argv: ['/bin/sh', '-c', loop], envs: { PATH: '/usr/bin' } })
     await succeed(guest(id), 'until test -e /root/loop; do sleep 0.02; done')
@@ -163,8 +158,7 @@ for _ in range(5000):
 
   test('a sandbox hibernates again while what was saved of it before is still on its way out', async () => {
     if (!driver.capabilities.fullCheckpoints) return
-    const id = freshId('sb')
-    await driver.create(specOf(id))
+    const id = await create(driver)
     await driver.hibernate(id)
     const saved = `${fixture.names.poolDir}/memory/saved`
     const [first = ''] = await readdir(saved)
@@ -181,8 +175,7 @@ for _ in range(5000):
   })
 
   test('what CRIU left mounted among the images when it was cut off goes with them, at a start of the server too', async () => {
-    const id = freshId('sb')
-    await driver.create(specOf(id))
+    const id = await create(driver)
     await driver.hibernate(id)
     const leave = async (owner: string): Promise<string> => {
       const left = `${fixture.names.poolDir}/memory/runs/${owner}/.criu.cgyard.x`
@@ -309,8 +302,7 @@ for _ in range(5000):
   })
 
   test('a start that fails leaves running sandboxes alone', async () => {
-    const id = freshId('sb')
-    await driver.create(specOf(id))
+    const id = await create(driver)
     await guest(id).spawn({ id: 'counter', argv: ['/bin/sleep', '1000'], envs: {} })
     await driver.close()
     const broken = createOciDriver({
@@ -331,8 +323,7 @@ for _ in range(5000):
   })
 
   test('after a reboot sandboxes are dormant with their disk', async () => {
-    const id = freshId('sb')
-    await driver.create(specOf(id))
+    const id = await create(driver)
     await succeed(guest(id), 'echo kept > /root/file')
     const pid = await fixture.pidOf(id)
     await driver.close()

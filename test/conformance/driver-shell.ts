@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { randomUUID } from 'node:crypto'
-import type { SandboxSpec } from '../../src/sandbox/ports/runtime-driver.ts'
+import type { RuntimeDriver, SandboxSpec } from '../../src/sandbox/ports/runtime-driver.ts'
 import type { Guest } from '../../src/sandbox/ports/guest.ts'
 
 /** How many times longer things may take here than on a machine of today: more than once under emulation. */
@@ -15,6 +15,13 @@ export function specOf(id: string, more: Partial<SandboxSpec> = {}): SandboxSpec
 /** Ids are new in each test, so that no test meets what another left. */
 export function freshId(prefix: 'sb' | 'cp'): string {
   return `${prefix}-${randomUUID().replaceAll('-', '').slice(0, 12)}`
+}
+
+/** A running sandbox of a new id. */
+export async function create(driver: RuntimeDriver, more: Partial<SandboxSpec> = {}): Promise<string> {
+  const id = freshId('sb')
+  await driver.create(specOf(id, more))
+  return id
 }
 
 export interface ShellResult {

@@ -147,6 +147,27 @@ suite('a store on a PostgreSQL server', () => {
     }
   })
 
+  test('host: records name the installation, also those of an older version', async () => {
+    const fresh = await freshDatabase()
+    try {
+      const store = await openStore({ databaseUrl: fresh.url })
+      const { id: orgId } = await newOrganisation(store)
+      const hostOf = async ({ sessions }: Store, id: string) => (await sessions.session(id))?.hostId
+      const early = await newSession(store, orgId)
+      assert.equal(await hostOf(store, early.id), undefined)
+      await store.joinInstallation('host-1')
+      const late = await newSession(store, orgId)
+      for (const { id } of [early, late]) assert.equal(await hostOf(store, id), 'host-1')
+      await store.close()
+      await makeOlder(fresh.url)
+      const newer = await openStore({ databaseUrl: fresh.url })
+      for (const { id } of [early, late]) assert.equal(await hostOf(newer, id), 'host-1')
+      await newer.close()
+    } finally {
+      await fresh.drop()
+    }
+  })
+
   test('what an older version left unanswered is not done again under its key, and what it answered is replayed', async () => {
     const fresh = await freshDatabase()
     try {
@@ -221,8 +242,10 @@ async function makeOlder(url: string): Promise<void> {
       'waiting_for',
       'waiting_since',
       'sandbox_restores',
+      'host_id',
     ],
-    sandboxes: ['restores'],
+    sandboxes: ['restores', 'host_id'],
+    checkpoints: ['host_id'],
     idempotency_keys: ['seed', 'made'],
   }
   for (const [table, columns] of Object.entries(added)) {

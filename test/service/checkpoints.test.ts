@@ -1,129 +1,72 @@
 import assert from 'node:assert/strict'
-import { mkdtemp, rm } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
-import { after, before, test } from 'node:test'
+import { test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { ServiceError } from '../../src/errors.ts'
-import { newId } from '../../src/lib/id.ts'
-import { type Store, openStore } from '../../src/store/index.ts'
-import { makeWorld, throwsCode } from './world.ts'
+import { RestartedOnDiskError } from '../../src/sandbox/index.ts'
+import { throwsCode, worlds } from './world.ts'
 
-let dataDir: string
-let store: Store
-
-before(async () => {
-  dataDir = await mkdtemp(join(tmpdir(), 'atoll-service-'))
-  store = await openStore({ dataDir })
-})
-
-after(async () => {
-  await store.close()
-  await rm(dataDir, { recursive: true })
-})
-
+const { makeWorld, makeSandbox } = worlds()
 const disk = { kind: 'disk_only' } as const
 
-async function sandboxWorld(limits: Parameters<typeof makeWorld>[1] = {}) {
-  const world = await makeWorld(store, limits)
-  const { sandbox } = await world.service.create(world.orgId, {})
-  const { checkpoints } = world.service
-  return {
-    ...world,
-    sandbox,
-    /** Makes one and waits for its end. */
-    async checkpoint(name: string, more: object = {}) {
-      const { id } = await checkpoints.create(world.orgId, sandbox.id, { name, ...disk, ...more })
-      return await checkpoints.settled(world.orgId, id)
-    },
-    async names() {
-      return (await checkpoints.list(world.orgId, sandbox.id)).map(({ name, status }) => `${name} ${status}`)
-    },
-  }
-}
-
-test('a patch that is created while starts run applies to the next one', async () => {
-  const { service, machines, orgId, checkpoint } = await sandboxWorld()
-  const { id } = await checkpoint('x')
-  await service.patches.create(orgId, id, { script: 'echo first' })
-  let created = 0
-  machines.before.create = async () => {
-    if (created++ === 0) await service.patches.create(orgId, id, { script: 'echo second', strategy: 'on_resume' })
-  }
-  const results = await service.checkpoints.startMany(orgId, id, {}, 3)
-  const ids = results.map((result) => (result.status === 'fulfilled' ? result.value.sandbox.id : 'none'))
-  assert.deepEqual(machines.scripts.toSorted(), ids.map((sandboxId) => `${sandboxId}: echo first`).toSorted())
-
-  const later = await service.checkpoints.start(orgId, id, {})
-  assert.deepEqual(machines.scripts.slice(3), [`${later.sandbox.id}: echo first`, `${later.sandbox.id}: echo second`])
-
-  machines.scripts.length = 0
-  await service.hibernate(orgId, later.sandbox.id)
-  machines.before.wake = async () => {
-    machines.before = {}
-    await service.patches.create(orgId, id, { script: 'echo third', strategy: 'on_resume' })
-  }
-  await service.wake(orgId, later.sandbox.id)
-  assert.deepEqual(machines.scripts, [`${later.sandbox.id}: echo second`])
+test('checkpoint: it is processing, then ready, and outlives its sandbox', async () => {
+  const { service, machines, orgId } = await makeWorld()
+  const { sandbox } = await service.create(orgId, { envs: { A: '1' }, memoryMb: 512 })
+  const checkpoint = await service.checkpoints.create(orgId, sandbox.id, { name: 'one', kind: 'disk_only' })
+  assert.equal(checkpoint.status, 'processing')
+  const settled = await service.checkpoints.settled(orgId, checkpoint.id)
+  assert.deepEqual([settled.status, settled.sizeBytes], ['ready', 11])
+  await assert.rejects(
+    service.checkpoints.create(orgId, sandbox.id, { name: 'one', kind: 'disk_only' }),
+    throwsCode('conflict'),
+  )
+  const fork = await service.checkpoints.start(orgId, checkpoint.id, { envs: { B: '2' } })
+  assert.deepEqual(fork.sandbox.envs, { A: '1', B: '2' })
+  assert.deepEqual([fork.sandbox.memoryMb, fork.sandbox.timeoutSeconds], [512, 300])
+  assert.equal(machines.machines.get(fork.sandbox.id)?.spec.from?.checkpointId, checkpoint.id)
+  await service.delete(orgId, sandbox.id)
+  assert.equal((await service.checkpoints.list(orgId, sandbox.id)).length, 1)
+  await service.checkpoints.delete(orgId, sandbox.id, checkpoint.id)
+  assert.equal(machines.checkpoints.size, 0)
 })
 
-test('a delete in the middle of a patch ends it: nobody waits for it, and nothing of it stays', async () => {
-  const { service, machines, orgId, sandbox, checkpoint } = await sandboxWorld()
-  const { id } = await checkpoint('x')
-  const fork = await service.checkpoints.start(orgId, id, {})
-  await service.hibernate(orgId, fork.sandbox.id)
-  await service.patches.create(orgId, id, { script: 'hang', strategy: 'on_resume' })
-  await service.patches.create(orgId, id, { script: 'echo never', strategy: 'on_resume' })
-  machines.before.hibernate = () => Promise.reject(new Error('it was put to sleep'))
-  const forkId = fork.sandbox.id
-  const startedId = newId('sb-')
-  for (const [sandboxId, start] of [
-    [forkId, () => service.wake(orgId, forkId)],
-    [startedId, () => service.checkpoints.start(orgId, id, { id: startedId })],
-  ] as const) {
-    const outcome = assert.rejects(start(), throwsCode('sandbox_stopped'))
-    while (machines.running.size === 0) await sleep(5)
-    await service.delete(orgId, sandboxId)
-    await outcome
-    assert.equal(machines.running.size, 0)
-    assert.equal((await service.get(orgId, sandboxId)).status, 'stopped')
-  }
-  assert.deepEqual(machines.scripts, [`${forkId}: hang`, `${startedId}: hang`])
-  assert.deepEqual([...machines.machines.keys()], [sandbox.id])
+test('checkpoint: a full one is refused with the reason where memory cannot be kept', async () => {
+  const { service, orgId, sandbox } = await makeSandbox()
+  await assert.rejects(
+    service.checkpoints.create(orgId, sandbox.id, { name: 'x' }),
+    throwsCode('full_checkpoint_unavailable', /it is a fake/),
+  )
 })
 
-test('a server that stops in the middle of a patch ends it and waits for nobody', async () => {
-  const { service, machines, orgId, checkpoint } = await sandboxWorld()
-  const { id } = await checkpoint('x')
-  const fork = await service.checkpoints.start(orgId, id, {})
-  await service.hibernate(orgId, fork.sandbox.id)
-  await service.patches.create(orgId, id, { script: 'hang', strategy: 'on_resume' })
-  const starts = [service.wake(orgId, fork.sandbox.id), service.checkpoints.start(orgId, id, {})]
-  const outcomes = starts.map((start) => assert.rejects(start, throwsCode('unavailable', /the server stops/)))
-  while (machines.running.size < 2) await sleep(5)
-  await service.close()
-  await Promise.all(outcomes)
-  assert.equal(machines.running.size, 0)
-})
-
-test('a failed patch after which the sandbox cannot sleep again leaves it running, and the record says so', async () => {
-  const { service, machines, orgId, checkpoint } = await sandboxWorld()
-  const { id } = await checkpoint('x')
-  const { sandbox } = await service.checkpoints.start(orgId, id, {})
-  const patch = await service.patches.create(orgId, id, { script: 'exit 3', strategy: 'on_resume' })
+test('restore: it keeps the id, and a failure before the switch changes nothing', async () => {
+  const { service, machines, orgId, sandbox } = await makeSandbox()
+  const { id } = await service.checkpoints.create(orgId, sandbox.id, { name: 'x', kind: 'disk_only' })
+  await service.checkpoints.restore(orgId, sandbox.id, id)
+  assert.equal(machines.machines.get(sandbox.id)?.spec.from?.checkpointId, id)
   await service.hibernate(orgId, sandbox.id)
-  await assert.rejects(service.wake(orgId, sandbox.id), throwsCode('patch_failed'))
-  assert.equal((await service.get(orgId, sandbox.id)).status, 'hibernated')
-  machines.before.hibernate = () => Promise.reject(new ServiceError('conflict', 'an io_uring is open'))
-  await assert.rejects(service.wake(orgId, sandbox.id), throwsCode('patch_failed'))
-  const awake = await service.get(orgId, sandbox.id)
-  assert.deepEqual([awake.status, awake.reason], ['running', 'patch_failed'])
-  assert.match(awake.reasonMessage ?? '', new RegExp(patch.id))
-  assert.ok(service.endAt(awake), 'its clock runs')
+  await service.checkpoints.restore(orgId, sandbox.id, id)
+  assert.equal((await service.get(orgId, sandbox.id)).status, 'running')
+  machines.before.restore = () => Promise.reject(new ServiceError('no_capacity', 'the pool is full'))
+  await assert.rejects(service.checkpoints.restore(orgId, sandbox.id, id), throwsCode('no_capacity'))
+  assert.equal((await service.get(orgId, sandbox.id)).status, 'running')
+  const other = await service.create(orgId, {})
+  await assert.rejects(service.checkpoints.restore(orgId, other.sandbox.id, id), throwsCode('not_found'))
 })
 
-test('many starts at once each have their own result, and input that would fail all fails the call', async () => {
-  const { service, machines, orgId, checkpoint } = await sandboxWorld({ runningSandboxesMax: 4 })
+test('restore: a failure with a restart on the old disk is a reason on the record until the next success', async () => {
+  const { service, machines, orgId, sandbox } = await makeSandbox()
+  const { id } = await service.checkpoints.create(orgId, sandbox.id, { name: 'x', kind: 'disk_only' })
+  const message = 'the memory cannot be restored; the sandbox was started anew'
+  machines.before.restore = () => Promise.reject(new RestartedOnDiskError('full_checkpoint_unavailable', message))
+  await assert.rejects(service.checkpoints.restore(orgId, sandbox.id, id), throwsCode('full_checkpoint_unavailable'))
+  const anew = await service.get(orgId, sandbox.id)
+  assert.deepEqual([anew.status, anew.reason, anew.reasonMessage], ['running', 'runtime_failed', message])
+  machines.before = {}
+  await service.checkpoints.restore(orgId, sandbox.id, id)
+  assert.equal((await service.get(orgId, sandbox.id)).reason, undefined)
+})
+
+test('start: each of many has its own result, and input that would fail all fails the call', async () => {
+  const { service, machines, orgId, checkpoint } = await makeSandbox({ runningSandboxesMax: 4 })
   const { id } = await checkpoint('x')
   const results = await service.checkpoints.startMany(
     orgId,
@@ -144,8 +87,8 @@ test('many starts at once each have their own result, and input that would fail 
   await assert.rejects(refused, throwsCode('invalid_request', /memoryMB/))
 })
 
-test('a hundred starts of one call each have a sandbox of their own', async () => {
-  const { service, orgId, checkpoint } = await sandboxWorld()
+test('start: a hundred of one call each have a sandbox of their own', async () => {
+  const { service, orgId, checkpoint } = await makeSandbox()
   const { id } = await checkpoint('x')
   const results = await service.checkpoints.startMany(orgId, id, {}, 100)
   const ids = results.map((result) => (result.status === 'fulfilled' ? result.value.sandbox.id : 'none'))
@@ -153,8 +96,8 @@ test('a hundred starts of one call each have a sandbox of their own', async () =
   assert.equal(results.filter(({ status }) => status === 'fulfilled').length, 100)
 })
 
-test('a taken name is refused before anything makes room for it', async () => {
-  const { service, orgId, sandbox, checkpoint, names } = await sandboxWorld()
+test('checkpoint: a taken name is refused before the retention policy applies', async () => {
+  const { service, orgId, sandbox, checkpoint, names } = await makeSandbox()
   await checkpoint('a')
   const retentionPolicy = { mode: 'delete_oldest', maxCount: 1 } as const
   const again = service.checkpoints.create(orgId, sandbox.id, { name: 'a', ...disk, retentionPolicy })
@@ -162,8 +105,8 @@ test('a taken name is refused before anything makes room for it', async () => {
   assert.deepEqual(await names(), ['a ready'])
 })
 
-test('the oldest go once the new one is ready; a dump that fails costs none, and is the next to go', async () => {
-  const { machines, checkpoint, names } = await sandboxWorld({ diskOnlyCheckpointsMax: 3 })
+test('retention policy: the oldest go once the new one is ready; a failed dump deletes none and goes next', async () => {
+  const { machines, checkpoint, names } = await makeSandbox({ diskOnlyCheckpointsMax: 3 })
   const retentionPolicy = { mode: 'delete_oldest', maxCount: 2 } as const
   for (const name of ['a', 'b']) await checkpoint(name)
   machines.before.checkpoint = () => Promise.reject(new ServiceError('no_capacity', 'the disk is full'))
@@ -175,8 +118,8 @@ test('the oldest go once the new one is ready; a dump that fails costs none, and
   assert.equal(machines.checkpoints.size, 2)
 })
 
-test('one that the service has made for itself makes room for none of a client', async () => {
-  const { service, orgId, sandbox, checkpoint, names } = await sandboxWorld()
+test('retention policy: it never deletes a checkpoint of the service itself', async () => {
+  const { service, orgId, sandbox, checkpoint, names } = await makeSandbox()
   await service.checkpoints.create(orgId, sandbox.id, {
     id: 'cp-0123456789abcdef',
     name: 'fork session_0123456789abcdef',
@@ -187,8 +130,8 @@ test('one that the service has made for itself makes room for none of a client',
   assert.deepEqual(await names(), ['fork session_0123456789abcdef ready', 'b ready'])
 })
 
-test('checkpoints that failed take no place', async () => {
-  const { machines, checkpoint, names } = await sandboxWorld({ diskOnlyCheckpointsMax: 2 })
+test('quota: failed checkpoints do not count', async () => {
+  const { machines, checkpoint, names } = await makeSandbox({ diskOnlyCheckpointsMax: 2 })
   machines.before.checkpoint = () => Promise.reject(new ServiceError('no_capacity', 'the disk is full'))
   for (const name of ['a', 'b', 'c']) await checkpoint(name)
   assert.deepEqual(await names(), ['b failed', 'c failed'], 'they are few all the same')
@@ -198,8 +141,8 @@ test('checkpoints that failed take no place', async () => {
   await assert.rejects(checkpoint('f'), throwsCode('conflict'))
 })
 
-test('the limits are 10 full and 100 disk-only checkpoints, for calls at the same time too', async () => {
-  const { service, machines, orgId, sandbox } = await sandboxWorld()
+test('quota: 10 full and 100 disk-only checkpoints, for concurrent calls too', async () => {
+  const { service, machines, orgId, sandbox } = await makeSandbox()
   machines.capabilities = { fullCheckpoints: true }
   for (const [kind, max] of [
     ['full', 10],
@@ -216,26 +159,11 @@ test('the limits are 10 full and 100 disk-only checkpoints, for calls at the sam
   }
 })
 
-test('a checkpoint keeps its sandbox awake until it is ready, and its clock begins anew then', async () => {
-  const { service, machines, orgId, sandbox } = await sandboxWorld()
-  await service.setTimeout(orgId, sandbox.id, 1)
-  const dump = Promise.withResolvers<void>()
-  machines.before.checkpoint = () => dump.promise
-  const { id } = await service.checkpoints.create(orgId, sandbox.id, { name: 'x', ...disk })
-  machines.before.hibernate = () => Promise.reject(new Error('it was put to sleep'))
-  await sleep(1300)
-  assert.equal((await service.get(orgId, sandbox.id)).reasonMessage, undefined)
-  const readyAfter = Date.now()
-  dump.resolve()
-  await service.checkpoints.settled(orgId, id)
-  const end = service.endAt(await service.get(orgId, sandbox.id))
-  assert.ok(end && end.getTime() >= readyAfter + 1000)
-})
-
-test('a stopped sandbox and one in error are not checkpointed, and a failed checkpoint starts nothing', async () => {
-  const { service, machines, orgId, sandbox, checkpoint } = await sandboxWorld()
+test('checkpoint: a stopped sandbox and one in error have none, and a failed one starts nothing', async () => {
+  const { service, machines, orgId, sandbox, checkpoint } = await makeSandbox()
   machines.before.checkpoint = () => Promise.reject(new ServiceError('conflict', 'an io_uring is open'))
   const failed = await checkpoint('x')
+  assert.deepEqual([failed.status, failed.error], ['failed', 'an io_uring is open'])
   for (const start of [
     () => service.checkpoints.start(orgId, failed.id, {}),
     () => service.checkpoints.startMany(orgId, failed.id, {}, 2),
@@ -253,8 +181,8 @@ test('a stopped sandbox and one in error are not checkpointed, and a failed chec
   )
 })
 
-test('a restore is counted before it happens, and one that touched nothing is not counted', async () => {
-  const { service, machines, orgId, sandbox, checkpoint } = await sandboxWorld()
+test('restore: it is counted before it happens, and one that changed nothing is not counted', async () => {
+  const { service, machines, orgId, sandbox, checkpoint } = await makeSandbox()
   const { id } = await checkpoint('a')
   const restores = async () => (await service.get(orgId, sandbox.id)).restores
   const counted: number[] = []
@@ -267,8 +195,7 @@ test('a restore is counted before it happens, and one that touched nothing is no
   assert.equal(await restores(), 1)
 
   // What ran has ended: only its disk is what it was.
-  const details = { startedAnew: true }
-  machines.before.restore = () => Promise.reject(new ServiceError('unavailable', 'the guest is mute', { details }))
+  machines.before.restore = () => Promise.reject(new RestartedOnDiskError('unavailable', 'the guest is mute'))
   await assert.rejects(service.checkpoints.restore(orgId, sandbox.id, id), throwsCode('unavailable'))
   assert.equal(await restores(), 2)
 

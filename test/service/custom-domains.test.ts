@@ -1,48 +1,32 @@
-/** When domains that wait for their record are looked at. */
+/** When unverified domains are checked. */
 import assert from 'node:assert/strict'
 import { randomBytes } from 'node:crypto'
-import { mkdtemp, rm } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
-import { after, before, beforeEach, test } from 'node:test'
+import { beforeEach, test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { newId } from '../../src/lib/id.ts'
-import { type Store, openStore } from '../../src/store/index.ts'
 import { FakeTxtRecords } from '../support/fake-txt-records.ts'
-import { imageDir } from '../support/images.ts'
-import { makeWorld } from './world.ts'
+import { worlds } from './world.ts'
 
 const signingSecret = randomBytes(32).toString('hex')
 /** Longer than any test. */
 const never = 24 * 3600 * 1000
-let dataDir: string
-let store: Store
+const { makeWorld, sharedStore } = worlds()
 let records: FakeTxtRecords
 let domain: string
-
-before(async () => {
-  dataDir = await mkdtemp(join(tmpdir(), 'atoll-domains-'))
-  store = await openStore({ dataDir, imageDir })
-})
-
-after(async () => {
-  await store.close()
-  await rm(dataDir, { recursive: true })
-})
 
 beforeEach(() => {
   records = new FakeTxtRecords()
   domain = `${newId('pv-')}.example.com`
 })
 
-/** A server over the store of those before it; a domain that waits is first looked at after `domainCheckMs`. */
+/** A server over the shared store; the first timed check of a domain is after `domainCheckMs`. */
 async function newServer(domainCheckMs: number) {
-  const world = await makeWorld(store, { domainCheckMs }, { records, signingSecret })
+  const world = await makeWorld({ domainCheckMs }, { records, signingSecret })
   await world.service.start()
   return world
 }
 
-/** Leaves a domain behind that waits for its record, and sets that. */
+/** Leaves an unverified domain behind and publishes its record. */
 async function leaveWaiting(): Promise<{ orgId: string; sandboxId: string }> {
   const { service, orgId } = await newServer(never)
   const sandboxId = newId('sb-')
@@ -56,9 +40,9 @@ async function leaveWaiting(): Promise<{ orgId: string; sandboxId: string }> {
   return { orgId, sandboxId }
 }
 
-const isVerified = async () => (await store.sandboxes.previewByHostname(domain)) !== undefined
+const isVerified = async () => (await sharedStore().sandboxes.previewByHostname(domain)) !== undefined
 
-test('custom domain: a restarted server goes on to look, and stops when it has seen the record', async () => {
+test('custom domain: a restarted server resumes the checks, and stops when it has seen the record', async () => {
   await leaveWaiting()
   const { service } = await newServer(5)
   while (!(await isVerified())) await sleep(5)
@@ -68,7 +52,7 @@ test('custom domain: a restarted server goes on to look, and stops when it has s
   await service.close()
 })
 
-test('custom domain: a list looks, and so does another declaration of the port, whatever that is about', async () => {
+test('custom domain: a list checks it, and any new declaration of the port', async () => {
   for (const call of ['list', 'put'] as const) {
     records = new FakeTxtRecords()
     domain = `${newId('pv-')}.example.com`
@@ -84,7 +68,7 @@ test('custom domain: a list looks, and so does another declaration of the port, 
   }
 })
 
-test('custom domain: many that wait are all looked at after a restart, though few at a time', async () => {
+test('custom domain: many unverified ones are all checked after a restart, a few at a time', async () => {
   const { service, orgId } = await newServer(never)
   const { sandbox } = await service.create(orgId, {})
   const ports = Array.from({ length: 60 }, (_, index) => index + 1)
@@ -104,7 +88,7 @@ test('custom domain: many that wait are all looked at after a restart, though fe
   await second.service.close()
 })
 
-test('custom domain: it is looked at ever more seldom, and no more when its preview or sandbox has gone', async () => {
+test('custom domain: checks become less frequent, and end with its preview or sandbox', async () => {
   const { service, orgId } = await newServer(10)
   const { sandbox } = await service.create(orgId, {})
   const { sandbox: other } = await service.create(orgId, {})
@@ -128,7 +112,7 @@ test('custom domain: it is looked at ever more seldom, and no more when its prev
   await service.close()
 })
 
-test('custom domain: a server that closes waits for no name server and asks none any more', async () => {
+test('custom domain: a closing server waits for no name server and asks none any more', async () => {
   const { service, orgId, warnings } = await newServer(5)
   const { sandbox } = await service.create(orgId, {})
   records.delay = new Promise(() => {})
@@ -136,7 +120,7 @@ test('custom domain: a server that closes waits for no name server and asks none
   while (!records.asked.includes(`_atoll.${domain}`)) await sleep(1)
   await service.close()
   assert.equal(records.running, 0)
-  // Those of earlier tests wait in the store, and were looked at too.
+  // The store has unverified domains of earlier tests, which were checked too.
   const { length } = records.asked
   assert.equal((await declared).preview.customHostname, domain)
   await sleep(50)
@@ -144,7 +128,7 @@ test('custom domain: a server that closes waits for no name server and asks none
   assert.deepEqual(warnings, [])
 })
 
-test('custom domain: a name server that fails costs only that look', async () => {
+test('custom domain: a failing name server costs only that check', async () => {
   const { service, orgId, warnings } = await newServer(5)
   const { sandbox } = await service.create(orgId, {})
   const { preview } = await service.previews.put(orgId, sandbox.id, { port: 1, domain })

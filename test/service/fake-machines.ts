@@ -18,7 +18,7 @@ type MachineState = 'running' | 'hibernated'
 /** Longer than any test: what waits for it waits for something else. */
 const hangMs = 24 * 3600 * 1000
 
-/** A machine park in memory: what the sandbox service asked for is there to look at, and what happens next can be said. */
+/** A driver in memory. Tests read what the service asked for and choose what happens next. */
 export class FakeMachines implements RuntimeDriver {
   readonly name = 'fake'
   capabilities: DriverCapabilities = { fullCheckpoints: false, fullCheckpointsReason: 'it is a fake' }
@@ -44,12 +44,17 @@ export class FakeMachines implements RuntimeDriver {
   #exit: (exit: SandboxExit) => void = () => {}
   readonly #spawned = new Set<string>()
 
+  capabilitiesOf(): DriverCapabilities {
+    return this.capabilities
+  }
+
   async open(known: KnownResources): Promise<ReconcileReport> {
     this.opened = known
     const nothing = {
       running: [],
       dormant: [],
       lost: [],
+      unreachable: [],
       lostCheckpoints: [],
       removed: [],
       quarantined: [],
@@ -173,6 +178,7 @@ export class FakeMachines implements RuntimeDriver {
       },
       processes: async () => {
         await this.before.processes?.()
+        if (!this.machines.has(sandboxId)) throw new ServiceError('unavailable', 'the guest does not answer')
         return this.clientProcesses
       },
       process: async (id, _waitMs, signal) => {

@@ -7,7 +7,7 @@ import { ServiceError } from '../../src/errors.ts'
 import { newId } from '../../src/lib/id.ts'
 import { type Log, silentLog } from '../../src/lib/log.ts'
 import type { ReconcileReport } from '../../src/sandbox/index.ts'
-import { purgeSandboxes } from '../../src/sandbox/purge.ts'
+import { purgeSandboxes } from '../../src/sandbox/recovery.ts'
 import { openStore } from '../../src/store/index.ts'
 import { imageDir } from '../support/images.ts'
 import { makeWorld, throwsCode } from './world.ts'
@@ -23,7 +23,7 @@ async function emptyStore() {
   })
 }
 
-test('a sandbox that is deleted while it starts is no error of the server', async () => {
+test('boot: a delete aborts it without an error in the log', async () => {
   await using store = await emptyStore()
   const { service, machines, errors, orgId } = await makeWorld(store)
   const begun = Promise.withResolvers<void>()
@@ -47,7 +47,7 @@ test('a sandbox that is deleted while it starts is no error of the server', asyn
   await service.close()
 })
 
-test('after a restart every record says what became of its machine', async () => {
+test('recovery: every record says what became of its machine', async () => {
   await using store = await emptyStore()
   const first = await makeWorld(store)
   const { orgId } = first
@@ -108,7 +108,32 @@ test('after a restart every record says what became of its machine', async () =>
   await second.service.close()
 })
 
-test('what went to quarantine says so, and what is back from there can be used again', async () => {
+test('recovery: sandboxes on an unreachable host keep their records and answer unavailable', async () => {
+  await using store = await emptyStore()
+  const first = await makeWorld(store)
+  const { orgId } = first
+  const create = async () => (await first.service.create(orgId, {})).sandbox.id
+  const [running, hibernated] = [await create(), await create()]
+  await first.service.hibernate(orgId, hibernated)
+  await first.service.close()
+
+  const { service, machines, warnings } = await makeWorld(store)
+  machines.report = { unreachable: [running, hibernated] }
+  machines.before.wake = () => Promise.reject(new ServiceError('unavailable', 'the host does not answer'))
+  await service.start()
+  const states = () => Promise.all([running, hibernated].map(async (id) => (await service.get(orgId, id)).status))
+  assert.deepEqual(await states(), ['running', 'hibernated'])
+  // The fake has no machines now, so its guests do not answer.
+  for (const id of [running, hibernated]) {
+    await assert.rejects(service.exec.list(orgId, id), throwsCode('unavailable'))
+  }
+  assert.deepEqual(await states(), ['running', 'hibernated'])
+  const kept = await service.get(orgId, running)
+  assert.deepEqual([kept.reason, warnings], [undefined, []])
+  await service.close()
+})
+
+test('quarantine: a quarantined record says so, and a returned one can be used again', async () => {
   await using store = await emptyStore()
   const first = await makeWorld(store)
   const { orgId } = first
@@ -145,7 +170,7 @@ test('what went to quarantine says so, and what is back from there can be used a
   assert.deepEqual(back.checkpoint, ['ready', undefined])
 })
 
-test('a purge deletes each stopped sandbox once more, and keeps the record of one that cannot be removed', async () => {
+test('purge: each stopped sandbox is deleted again, and a failure keeps the record', async () => {
   await using store = await emptyStore()
   const { service, machines, orgId, warnings } = await makeWorld(store)
   const ids = [(await service.create(orgId, {})).sandbox.id, (await service.create(orgId, {})).sandbox.id] as const
@@ -154,7 +179,7 @@ test('a purge deletes each stopped sandbox once more, and keeps the record of on
   await purgeSandboxes({ store: store.sandboxes, driver: machines, log: recording(warnings) }, new Date(1))
   assert.deepEqual(await store.sandboxes.stoppedSandboxIds(), [ids[0]])
   assert.deepEqual([...machines.machines.keys()], [ids[0]])
-  assert.deepEqual(warnings, ['what is left of a stopped sandbox cannot be removed'])
+  assert.deepEqual(warnings, ['remains of a stopped sandbox cannot be removed'])
   machines.before = {}
   await service.close()
 })
@@ -163,7 +188,7 @@ function recording(warnings: string[]): Log {
   return { ...silentLog, warn: (_facts, message) => warnings.push(message) }
 }
 
-test('a machine that cannot be put to sleep again at a restart runs on, and is no obstacle', async () => {
+test('recovery: a machine that cannot be hibernated runs on', async () => {
   await using store = await emptyStore()
   const first = await makeWorld(store)
   const { sandbox } = await first.service.create(first.orgId, {})
@@ -180,7 +205,7 @@ test('a machine that cannot be put to sleep again at a restart runs on, and is n
   await second.service.close()
 })
 
-test('what a closing service has begun is written down before it lets go', async () => {
+test('close: transitions under way are recorded first', async () => {
   await using store = await emptyStore()
   const { service, machines, orgId } = await makeWorld(store)
   const { sandbox } = await service.create(orgId, {})

@@ -206,7 +206,7 @@ test('a process is started once under its key, for as long as the sandbox knows 
   const starts = [
     (creation: Creation) => service.exec.runAsync(orgId, id, { cmd: 'true' }, { creation }),
     (creation: Creation) => service.exec.start(orgId, id, { cmd: 'true' }, { creation }),
-    (creation: Creation) => service.exec.startPty(orgId, id, {}, { creation }),
+    (creation: Creation) => service.exec.startPty(orgId, id, { cols: 80, rows: 24 }, { creation }),
   ]
   for (const start of starts) {
     const earlier = world.machines.scripts.length

@@ -1,4 +1,9 @@
 import { randomBytes } from 'node:crypto'
+import { mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { after, before } from 'node:test'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { createMemoryBus } from '../../src/events/in-process-bus.ts'
 import type { ErrorCode } from '../../src/errors.ts'
 import { isServiceError } from '../../src/errors.ts'
@@ -6,8 +11,9 @@ import type { ServiceEvent } from '../../src/events/bus.ts'
 import { newId } from '../../src/lib/id.ts'
 import { silentLog } from '../../src/lib/log.ts'
 import { type SandboxLimits, createSandboxService, defaultSandboxLimits } from '../../src/sandbox/index.ts'
-import { type Store, cachedSandboxStore } from '../../src/store/index.ts'
+import { type Store, cachedSandboxStore, openStore } from '../../src/store/index.ts'
 import { FakeTxtRecords } from '../support/fake-txt-records.ts'
+import { imageDir } from '../support/images.ts'
 import { FakeMachines } from './fake-machines.ts'
 
 /** What a server finds again after a restart, beside its store. */
@@ -49,4 +55,49 @@ export async function makeWorld(store: Store, limits: Partial<SandboxLimits> = {
 
 export function throwsCode(code: ErrorCode, pattern = /./): (error: unknown) => boolean {
   return (error) => isServiceError(error, code) && pattern.test(error.message)
+}
+
+/** Worlds over one store for all tests of the calling file. Each has an organisation of its own unless one is kept. */
+export function worlds() {
+  let dataDir: string
+  let store: Store
+  before(async () => {
+    dataDir = await mkdtemp(join(tmpdir(), 'atoll-service-'))
+    store = await openStore({ dataDir, imageDir })
+  })
+  after(async () => {
+    await store.close()
+    await rm(dataDir, { recursive: true })
+  })
+
+  const makeWorldHere = (limits: Partial<SandboxLimits> = {}, kept: Kept = {}) => makeWorld(store, limits, kept)
+  return {
+    makeWorld: makeWorldHere,
+    sharedStore: () => store,
+
+    /** A world with one sandbox. */
+    async makeSandbox(limits: Partial<SandboxLimits> = {}) {
+      const world = await makeWorldHere(limits)
+      const { sandbox } = await world.service.create(world.orgId, {})
+      const { checkpoints } = world.service
+      return {
+        ...world,
+        sandbox,
+        /** Makes a disk-only checkpoint and waits for its end. */
+        async checkpoint(name: string, more: object = {}) {
+          const input = { name, kind: 'disk_only', ...more } as const
+          const { id } = await checkpoints.create(world.orgId, sandbox.id, input)
+          return await checkpoints.settled(world.orgId, id)
+        },
+        /** Names and states of the sandbox's checkpoints. */
+        async names() {
+          return (await checkpoints.list(world.orgId, sandbox.id)).map(({ name, status }) => `${name} ${status}`)
+        },
+      }
+    },
+  }
+}
+
+export async function until(condition: () => boolean | Promise<boolean>): Promise<void> {
+  while (!(await condition())) await sleep(20)
 }

@@ -22,12 +22,17 @@ export class GuestMachines implements RuntimeDriver {
   readonly checkpoints = new Set<string>()
   #exit: (exit: SandboxExit) => void = () => {}
 
+  capabilitiesOf(): DriverCapabilities {
+    return this.capabilities
+  }
+
   async open(_known: KnownResources): Promise<ReconcileReport> {
     return {
       running: [],
       dormant: [],
       forgotten: [],
       lost: [],
+      unreachable: [],
       lostCheckpoints: [],
       removed: [],
       quarantined: [],

@@ -4,7 +4,7 @@ import { envs, secondTime } from './common.ts'
 export const kind = z.enum(['full', 'disk_only'])
 
 export const createCheckpoint = z.object({
-  name: z.string().min(1),
+  name: z.string().max(128).regex(/\S/, 'must not be blank'),
   kind: kind.optional(),
   retentionPolicy: z.object({ mode: z.literal('delete_oldest'), maxCount: z.int().min(1) }).optional(),
   promoteToFull: z.boolean().optional().meta({ description: 'Accepted, without effect' }),
@@ -31,11 +31,12 @@ export const checkpoint = z
   })
   .meta({ id: 'Checkpoint' })
 
+/** When each runs is the table of `sandbox/patch.ts`. */
 export const strategy = z.enum(['on_wake', 'on_resume'])
 
 export const createPatch = z.object({
   script: z.string().min(1).meta({ description: 'Run as root with bash; at most 256 KiB' }),
-  description: z.string().optional(),
+  description: z.string().max(4096).optional(),
   strategy: strategy.default('on_wake'),
 })
 

@@ -13,7 +13,7 @@ export const milliTime = z
 
 export const envs = z.record(z.string(), z.string()).meta({ description: 'Environment variables' })
 
-/** Thirty days, the longest timeout. */
+/** Thirty days, the longest timeout. The operator may set a lower one (`ATOLL_LIMITS`), which the service checks. */
 export const timeoutSecondsMax = 2_592_000
 export const timeout = z
   .int()

@@ -1,9 +1,9 @@
 import { z } from 'zod'
-import { envs, secondTime } from './common.ts'
+import { envs, secondTime, timeoutSecondsMax } from './common.ts'
 
-const seconds = z.int().min(0).max(2_592_000)
+const seconds = z.int().min(0).max(timeoutSecondsMax)
 const command = {
-  cmd: z.string().min(1).meta({ description: 'Without `args`, one with a space runs under `sh -c`' }),
+  cmd: z.string().min(1).meta({ description: 'Without `args`, a `cmd` with a space runs under `sh -c`' }),
   args: z.array(z.string()).optional(),
   envs: envs.optional(),
   cwd: z.string().optional(),

@@ -9,7 +9,7 @@ export const previewAuth = z.object({
 export const createSandbox = z.object({
   templateID: z.string().min(1).default('base'),
   timeout: timeout.optional(),
-  cpuCount: z.number().positive().optional(),
+  cpuCount: z.int().positive().optional(),
   memoryMB: z.int().positive().optional(),
   diskMB: z.int().positive().optional(),
   envs: envs.optional(),

@@ -36,7 +36,7 @@ async function makeHost(t: TestContext, onFlush: () => Promise<void>) {
   return { sandboxes, checkpoints, flush, unflushed }
 }
 
-test('what is saved while a flush runs is not covered by it, and gets one of its own', async (t) => {
+test('flush: memory saved during a flush gets another one', async (t) => {
   let flushes = 0
   const seen: string[][] = []
   const host = await makeHost(t, async () => {
@@ -53,7 +53,7 @@ test('what is saved while a flush runs is not covered by it, and gets one of its
   assert.equal(flushes, 2, 'where nothing waits nothing is flushed')
 })
 
-test('memory that is being written, or used up, waits for another flush', async (t) => {
+test('flush: memory that is being written or restored waits for another one', async (t) => {
   const host = await makeHost(t, async () => assert.fail('nothing is to be flushed'))
   const { bytes: _, ...written } = memory
   await host.sandboxes.put(sandbox('sb-1', written))
@@ -62,14 +62,14 @@ test('memory that is being written, or used up, waits for another flush', async 
   assert.equal((await host.unflushed()).length, 2)
 })
 
-test('a flush that fails leaves everything unflushed', async (t) => {
+test('flush: a failure leaves everything unflushed', async (t) => {
   const host = await makeHost(t, () => Promise.reject(new Error('input/output error')))
   await host.sandboxes.put(sandbox('sb-1'))
   await assert.rejects(host.flush(), /input\/output/)
   assert.deepEqual(await host.unflushed(), ['sb-1'])
 })
 
-test('what was removed or saved anew meanwhile is not touched', async (t) => {
+test('flush: records that were removed or saved anew meanwhile are not touched', async (t) => {
   const newer = { ...memory, folder: 'memory/saved/b' }
   let flushes = 0
   const host = await makeHost(t, async () => {

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os'
 import { test } from 'node:test'
 import { hostNameImage, imagesBytes, linkImages, userNamespaceImage } from './image-files.ts'
 
-test('the two images that say whose processes they are have the bytes that CRIU writes itself', () => {
+test('images: the two with the identity have the bytes that CRIU writes itself', () => {
   // Taken from dumps by CRIU 4.2.1.
   const mapping = '0800108094ebdc0318808004'
   const message = `0a0c${mapping}120c${mapping}`
@@ -17,7 +17,7 @@ test('the two images that say whose processes they are have the bytes that CRIU 
   assert.equal(hostNameImage('sb-1').toString('hex'), `19435654033247540e0000000a04${name}1206${domain}`)
 })
 
-test('images are linked, but for those two and what is no image', async () => {
+test('linkImages: links all images but those two', async () => {
   const folder = await mkdtemp(`${tmpdir()}/atoll-images-test-`)
   try {
     await mkdir(`${folder}/from`)

@@ -8,7 +8,7 @@ ${errors}
 Error (criu/cr-dump.c:3): Dumping FAILED.
 `
 
-test('what CRIU knows under a name of its own is told in a sentence', () => {
+test('CRIU reason: known messages become a sentence', () => {
   const { reason } = faultIn(
     frame("Error (criu/files-reg.c:9): Can't dump ghost file /tmp/g of 300000000 size, increase limit"),
     [],
@@ -16,7 +16,7 @@ test('what CRIU knows under a name of its own is told in a sentence', () => {
   assert.equal(reason, 'an open file of 300000000 bytes was removed, which is too large to be kept')
 })
 
-test('anything else is its first error, bounded, printable, and without folders of the host', () => {
+test('CRIU reason: any other is the first error, bounded, printable, and without folders of the host', () => {
   const { reason, noSpace } = faultIn(frame(`Error (criu/a.c:1): odd /run/atoll-1/pool/x\u0007y ${'z'.repeat(900)}`), [
     '/run/atoll-1',
   ])
@@ -26,12 +26,12 @@ test('anything else is its first error, bounded, printable, and without folders 
   assert.equal(faultIn('', []).reason, 'CRIU gave no reason')
 })
 
-test('a restore that ran out of memory is told from others', () => {
+test('CRIU reason: a restore killed for memory is recognised', () => {
   assert.equal(faultIn(frame('Error (criu/cr-restore.c:1): 9 killed by signal 9: Killed'), []).killed, true)
   assert.equal(faultIn(frame('Error (criu/cr-restore.c:1): 9 exited, status=1'), []).killed, false)
 })
 
-test('a full disk is seen wherever in the log it shows', () => {
+test('CRIU reason: a full disk is recognised anywhere in the log', () => {
   const errors = 'Error (criu/page-xfer.c:5): a\nError (criu/page-xfer.c:6): Unable to spill: No space left on device'
   assert.equal(faultIn(frame(errors), []).noSpace, true)
 })

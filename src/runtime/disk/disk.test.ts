@@ -32,7 +32,7 @@ async function sizeOf(opened: DiskPool): Promise<number> {
   }
 }
 
-test('a pool grows to its size, also after a server that died between its file and its file system', async () => {
+test('pool: grows to its size, also after a crash between its file and its file system', async () => {
   assert.equal(await sizeOf(pool(gib)), gib)
   await truncate(join(folder, 'pool.img'), 2 * gib)
   assert.equal(await sizeOf(pool(2 * gib)), 2 * gib)
@@ -40,7 +40,7 @@ test('a pool grows to its size, also after a server that died between its file a
   assert.equal(await sizeOf(pool(gib)), 3 * gib)
 })
 
-test('a disk has a size though what was written does not reach it in time', async (t) => {
+test('pool: a disk has a size though a flush runs into the timeout', async (t) => {
   const path = process.env['PATH']
   t.after(() => {
     process.env['PATH'] = path

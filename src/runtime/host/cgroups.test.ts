@@ -40,7 +40,7 @@ test('a memory limit: less than a group of version 2 holds and the kernel cannot
     },
   ))
 
-test('all sandboxes together leave the host processes, in each version and nowhere else', () =>
+test('process limit: all sandboxes together leave processes to the host, in each version that counts them', () =>
   withTree(
     {
       'pids/cgroup.procs': '',
@@ -66,7 +66,7 @@ test('all sandboxes together leave the host processes, in each version and nowhe
     },
   ))
 
-test('kills for memory are read in each version, and are none where nobody counts', () =>
+test('oom kills: read in each version, and 0 where none counts them', () =>
   withTree(
     {
       'two/a/memory.events': 'low 0\noom 3\noom_kill 2\noom_group_kill 1\n',
@@ -85,7 +85,7 @@ test('kills for memory are read in each version, and are none where nobody count
     },
   ))
 
-test('swap is counted where memory is limited, whichever version that is', () =>
+test('swap accounting: read from the hierarchy that limits memory', () =>
   withTree(
     {
       'one/memory.limit_in_bytes': '1',
@@ -102,7 +102,7 @@ test('swap is counted where memory is limited, whichever version that is', () =>
     },
   ))
 
-test('what is frozen is thawed by the files of each version', () =>
+test('thaw: writes the freezer file of each version', () =>
   withTree(
     {
       'one/a/freezer.state': 'FROZEN',
@@ -121,5 +121,5 @@ test('what is frozen is thawed by the files of each version', () =>
     },
   ))
 
-test('a group that has gone is thawed without harm', () =>
+test('thaw: a group that is gone is harmless', () =>
   withTree({ 'two/cgroup.controllers': '\n' }, (folder) => new Cgroups([new CgroupV2(`${folder}/two`)]).thaw('/a')))

@@ -18,7 +18,7 @@ after(() => rm(folder, { recursive: true }))
 
 const mount = (...args: string[]) => runFile('mount', args)
 
-test('what is mounted at or in a folder is detached, whatever it is, and the files behind it stay', async () => {
+test('removeFolders: detaches every mount at or in a folder, and keeps the files behind it', async () => {
   const [gone, other, kept] = ['gone', 'other', 'kept'].map((name) => `${folder}/${name}`) as [string, string, string]
   for (const path of [`${gone}/a/b`, `${gone}/bound`, other, `${kept}/within`]) await mkdir(path, { recursive: true })
   await writeFile(`${kept}/file`, 'kept')
@@ -38,7 +38,7 @@ test('what is mounted at or in a folder is detached, whatever it is, and the fil
   assert.equal((await readFile('/proc/self/mountinfo', 'utf8')).includes(folder), false)
 })
 
-test('a folder that cannot be removed is named', async () => {
+test('removeFolders: the error names the folder', async () => {
   const stuck = `${folder}/stuck`
   await mkdir(stuck)
   await mount('-t', 'tmpfs', 'scratch', stuck)
@@ -49,7 +49,7 @@ test('a folder that cannot be removed is named', async () => {
   await assert.rejects(removeFolders(hostTool, ['/proc/self/fdinfo']), /remove \/proc\/self\/fdinfo/)
 })
 
-test('a fault of parallel steps is thrown only when all have ended', async () => {
+test('allDone: throws the first error when all steps have ended', async () => {
   let slowEnded = false
   const slow = later().then(() => {
     slowEnded = true

@@ -21,7 +21,7 @@ async function connect(): Promise<Socket> {
   return socket
 }
 
-test('a freeze tells open connections, and returns when all are closed', async () => {
+test('freeze: emits on open connections, and returns when all are closed', async () => {
   const connections = new Connections()
   const socket = await connections.open('sb-1', connect)
   const reported = once(socket, 'freeze')
@@ -36,7 +36,7 @@ test('a freeze tells open connections, and returns when all are closed', async (
   thaw()
 })
 
-test('a dial during a checkpoint waits for its end, and the next freeze knows the connection', async () => {
+test('dial: during a checkpoint it waits for the end, and the next freeze knows the connection', async () => {
   const connections = new Connections()
   const thaw = await connections.freeze('sb-1', 'checkpoint')
   const dial = connections.open('sb-1', connect)
@@ -51,7 +51,7 @@ test('a dial during a checkpoint waits for its end, and the next freeze knows th
   thawAgain()
 })
 
-test('a dial during a hibernation fails, and sandboxes do not hear of each other', async () => {
+test('dial: during a hibernation it fails, for this sandbox alone', async () => {
   const connections = new Connections()
   const thaw = await connections.freeze('sb-1', 'hibernate')
   await assert.rejects(connections.open('sb-1', connect), (error) => isServiceError(error, 'unavailable'))

@@ -55,7 +55,7 @@ async function assertGivenUp(wait: Promise<void>): Promise<void> {
   }
 }
 
-test('a sandbox whose answer drips is given up in time', async (t) => {
+test('waitForGuest: a guest whose answer drips runs into the timeout', async (t) => {
   const path = await listen(t, (socket) => {
     socket.write('{"ok":')
     const timer = setInterval(() => socket.write(' '), 10)
@@ -64,13 +64,13 @@ test('a sandbox whose answer drips is given up in time', async (t) => {
   await assertGivenUp(waitForGuest(direct, path, timeoutMs, () => true))
 })
 
-test('a sandbox that never answers, or answers nonsense at once, is given up in time', async (t) => {
+test('waitForGuest: a guest that never answers, or answers nonsense, runs into the timeout', async (t) => {
   const silent = await listen(t, () => undefined)
   const liar = await listen(t, (socket) => socket.end('{"ok":"perhaps"}\n'))
   await Promise.all([silent, liar].map((path) => assertGivenUp(waitForGuest(direct, path, timeoutMs, () => true))))
 })
 
-test('a guest that answers is waited for until it does', async (t) => {
+test('waitForGuest: returns when the guest answers', async (t) => {
   let calls = 0
   const path = await listen(t, (socket) => {
     calls += 1
@@ -90,7 +90,7 @@ print("up", flush=True)
 for _ in sys.stdin: server.accept()
 `
 
-test('a guest that takes no connection is asked more and more seldom, and reached once it takes one', async (t) => {
+test('dial: backs off while a guest takes no connection, and reaches it once it does', async (t) => {
   const folder = await mkdtemp(join(tmpdir(), 'atoll-dial-'))
   const path = join(folder, 'guest.sock')
   const guest = spawn('python3', ['-c', sleeper, path], { stdio: ['pipe', 'pipe', 'inherit'] })

@@ -23,7 +23,7 @@ async function makeImages(t: TestContext) {
   return { root, images, folder: new ImageFolder(images) }
 }
 
-test('the current images are known by the names of their folders, and by a path where a link leads out', async (t) => {
+test('image folder: current images go by folder name, and by path where a link leads out', async (t) => {
   const { root, images, folder } = await makeImages(t)
   assert.deepEqual(await folder.current('base'), { base: 'base-1', guest: 'guest-1', agent: 'agent-1' })
   await mkdir(`${root}/elsewhere/rootfs`, { recursive: true })
@@ -36,7 +36,7 @@ test('the current images are known by the names of their folders, and by a path 
   }
 })
 
-test('a name leads into the image folder, and one that could lead elsewhere is no name', async (t) => {
+test('image reference: a name that could lead out of the image folder is refused', async (t) => {
   const { images, folder } = await makeImages(t)
   assert.equal(folder.pathOf('base-1', 'base'), `${images}/base-1/rootfs`)
   assert.equal(folder.pathOf('/srv/old/base-0/rootfs', 'base'), '/srv/old/base-0/rootfs')
@@ -69,7 +69,7 @@ test('a name leads into the image folder, and one that could lead elsewhere is n
   assert.equal(readCheckpointRecord(JSON.stringify(climbing), 'cp-1'), undefined)
 })
 
-test('an image that is not there is named with its folder', async (t) => {
+test('image folder: the error for a missing image names it and the folder', async (t) => {
   const { images, folder } = await makeImages(t)
   await folder.assertPresent({ base: 'base-1', guest: 'guest-1' })
   const reported = (pattern: RegExp) => (error: unknown) =>
@@ -82,7 +82,7 @@ test('an image that is not there is named with its folder', async (t) => {
   )
 })
 
-test('records of earlier versions get names for paths into the image folder and keep other paths', async (t) => {
+test('image reference: paths of earlier versions into the image folder become names, others stay', async (t) => {
   const { root, images, folder } = await makeImages(t)
   const sandboxes = new Records<SandboxRecord>(`${root}/sandboxes`, readSandboxRecord)
   const checkpoints = new Records<CheckpointRecord>(`${root}/checkpoints`, readCheckpointRecord)

@@ -1,5 +1,5 @@
 import { ServiceError } from '../../errors.ts'
-import type { SandboxSpec } from '../../sandbox/ports/runtime-driver.ts'
+import { type SandboxSpec, RestartedOnDiskError } from '../../sandbox/ports/runtime-driver.ts'
 import { bootId } from './process.ts'
 import { diskOf, limitDisk, makeDisk } from './bundle.ts'
 import { basedOn } from './records.ts'
@@ -50,14 +50,14 @@ export async function restoreInPlace(
       await inventory.sandboxes.put(after)
       await launcher.again(opened, after, spec, signal)
     } catch (error) {
-      let startedAnew = false
+      let isRestarted = false
       await cleanUp(context, id, async () => {
         await running.stop(opened.cgroups, id, slot)
         await inventory.sandboxes.put(before)
         if (ran) await launcher.again(opened, before, spec)
-        startedAnew = ran
+        isRestarted = ran
       })
-      throw startedAnew && signal?.aborted !== true ? onOldDisk(context, id, asReported(error)) : error
+      throw isRestarted && signal?.aborted !== true ? onOldDisk(context, id, asReported(error)) : error
     } finally {
       releaseAfter()
     }
@@ -91,13 +91,13 @@ export async function restartInPlace(
 }
 
 /** The error of a restore after which a sandbox that ran has booted on its old disk. */
-function onOldDisk({ log }: DriverContext, id: string, error: unknown): ServiceError {
+function onOldDisk({ log }: DriverContext, id: string, error: unknown): RestartedOnDiskError {
   const known = error instanceof ServiceError
   if (!known) log(`restoring sandbox ${id} in place failed: ${String(error)}`)
   const code = known ? error.code : 'unavailable'
   const why = known ? error.message : 'the checkpoint could not be started'
   const message = `${why}; the sandbox was started anew on the disk that it had`
-  return new ServiceError(code, message, { cause: error, details: { startedAnew: true } })
+  return new RestartedOnDiskError(code, message, { cause: error })
 }
 
 /** Removes the disks of these records but that of the record in force. The next `open` retries a failed removal. */

@@ -270,7 +270,7 @@ function isConflict(error: unknown): void {
   assert.ok(isServiceError(error, 'conflict'), String(error))
 }
 
-test('nothing goes that a record names, and all goes that none does, whatever happens', async () => {
+test('inventory: removes exactly what no record names, in any order of operations', async () => {
   await fc.assert(
     fc.asyncProperty(fc.array(anyStep, { minLength: 10, maxLength: 60 }), async (steps) => {
       const dataDir = await mkdtemp(`${tmpdir()}/atoll-inventory-`)

@@ -12,7 +12,7 @@ import { hostTool } from './testing/host-tool.ts'
 
 const manyRecords = 2_000
 
-test('what cannot be removed is told of, keeps nothing else from it, and is tried again', async () => {
+test('removeUnused: a failed removal is logged, stops no other, and is tried again', async () => {
   const layers = new Set(['cp-stuck', 'cp-other'])
   const pool = {
     list: async (folder: string) => {
@@ -45,7 +45,7 @@ test('what cannot be removed is told of, keeps nothing else from it, and is trie
   assert.deepEqual([...layers], [])
 })
 
-test('the sandbox beyond the last address of the subnet is told what there is too little of', async () => {
+test('claim: the error beyond the last address names ATOLL_SUBNET', async () => {
   const hostd = { runTool: () => assert.fail('nothing is removed') }
   const names = { dataDir: '/nowhere', hash: '00000000' } as HostNames
   const { slots } = new Subnet('10.200.0.0/28')
@@ -61,7 +61,7 @@ test('the sandbox beyond the last address of the subnet is told what there is to
   )
 })
 
-test('what is removed, claimed or asked for is not looked for in all that there is', async () => {
+test('inventory: removals, claims and look-ups do not scan all records', async () => {
   const lists: string[] = []
   const removed: string[] = []
   const pool = {
@@ -101,6 +101,6 @@ test('what is removed, claimed or asked for is not looked for in all that there 
   }
 })
 
-test('memory that is saved never meets what is left of the last one', () => {
+test('saved memory: each has a folder of its own', () => {
   assert.notEqual(savedMemory('sb-1'), savedMemory('sb-1'))
 })

@@ -34,14 +34,14 @@ function makeChecks() {
   return { runs, world, givenUp, checks, pass }
 }
 
-test('a guest that answers is asked once in each interval', async () => {
+test('liveness: a guest that answers is probed once per interval', async () => {
   const { world, givenUp, pass } = makeChecks()
   await pass(10 * livenessTimes.intervalMs)
   assert.ok(world.questions === 10 || world.questions === 9, String(world.questions))
   assert.deepEqual(givenUp, [])
 })
 
-test('a guest that refuses every connection is given up after the time of silence, and not before', async () => {
+test('liveness: a guest that refuses every connection is dead after silenceMs, and not before', async () => {
   const { world, givenUp, checks, pass, runs } = makeChecks()
   world.answer = 'silent'
   checks.probeNow('sb-1')
@@ -52,7 +52,7 @@ test('a guest that refuses every connection is given up after the time of silenc
   assert.deepEqual(givenUp[0], runs.get('sb-1'))
 })
 
-test('a guest that leaves each question without an answer is given up after as many as it takes', async () => {
+test('liveness: a guest that hangs is dead after probesMin probes', async () => {
   const { world, givenUp, checks, pass } = makeChecks()
   Object.assign(world, { answer: 'silent', tookMs: livenessTimes.answerMs })
   checks.probeNow('sb-1')
@@ -62,7 +62,7 @@ test('a guest that leaves each question without an answer is given up after as m
   assert.equal(world.questions, livenessTimes.probesMin)
 })
 
-test('one answer makes good all silence before it', async () => {
+test('liveness: one answer ends the silence', async () => {
   const { world, givenUp, checks, pass, runs } = makeChecks()
   const run = runs.get('sb-1') as ProcessIdentity
   for (let round = 0; round < 5; round += 1) {
@@ -76,7 +76,7 @@ test('one answer makes good all silence before it', async () => {
   assert.equal(checks.isDead('sb-1', run), false)
 })
 
-test('a server that stood still for long gives up nobody for that', async () => {
+test('liveness: a server that was suspended declares no guest dead for that', async () => {
   const { world, givenUp, checks, pass } = makeChecks()
   world.answer = 'silent'
   world.tookMs = 10 * livenessTimes.silenceMs
@@ -88,7 +88,7 @@ test('a server that stood still for long gives up nobody for that', async () => 
   assert.deepEqual(givenUp, [])
 })
 
-test('while a sandbox is worked on its guest owes no answer', async () => {
+test('liveness: a probe during other work does not count', async () => {
   const { world, givenUp, checks, pass } = makeChecks()
   world.answer = 'unknown'
   checks.probeNow('sb-1')
@@ -97,7 +97,7 @@ test('while a sandbox is worked on its guest owes no answer', async () => {
   assert.deepEqual(givenUp, [])
 })
 
-test('the silence of one run does not count for the next', async () => {
+test('liveness: the silence of one run does not count for the next', async () => {
   const { world, givenUp, checks, pass, runs } = makeChecks()
   world.answer = 'silent'
   checks.probeNow('sb-1')
@@ -112,7 +112,7 @@ test('the silence of one run does not count for the next', async () => {
   assert.equal(world.questions, questions, 'what does not run is not asked')
 })
 
-test('a guest that the question did not reach is not silent: hostd is away, or was started again meanwhile', async () => {
+test('probeGuest: unknown when hostd is away, or was restarted meanwhile', async () => {
   const hostd = {
     isServing: true,
     starts: 1,

@@ -51,7 +51,7 @@ async function makeHost(t: TestContext, sandboxes: readonly SandboxRecord[], che
   }
 }
 
-test('a start with a database that knows nothing is refused in words before anything is stopped or removed', async (t) => {
+test('quarantine: open with an empty database is refused before anything is stopped or removed', async (t) => {
   const host = await makeHost(t, manySandboxes, [checkpointOf('cp-1')])
   const before = [await host.disks(), await host.layers(), await readdir(`${host.dataDir}/sandboxes`)]
   const nothing = { sandboxIds: [], checkpointIds: [] }
@@ -63,7 +63,7 @@ test('a start with a database that knows nothing is refused in words before anyt
   assert.equal((await host.start()).dormant.length, 20)
 })
 
-test('what the database does not know keeps its disk and layers in quarantine, and is back once it is known', async (t) => {
+test('quarantine: unknown records keep disk and layers, and are taken back once known', async (t) => {
   const forked = sandboxOf(21, ['cp-1', 'cp-deleted'])
   const host = await makeHost(t, [...manySandboxes, forked], [checkpointOf('cp-1'), checkpointOf('cp-2')])
   await mkdir(host.path('layers/cp-deleted/upper'), { recursive: true })
@@ -91,7 +91,7 @@ test('what the database does not know keeps its disk and layers in quarantine, a
   assert.deepEqual(await host.quarantined(), [])
 })
 
-test('what was abandoned is removed, whatever its record looks like', async (t) => {
+test('reconcile: abandoned sandboxes and checkpoints are removed, whatever their records hold', async (t) => {
   const host = await makeHost(t, manySandboxes, [checkpointOf('cp-1')])
   await writeFile(`${host.dataDir}/sandboxes/sb-1.json`, '')
   const abandoned = { sandboxIds: ['sb-1', 'sb-2'], checkpointIds: ['cp-1'] }
@@ -102,7 +102,7 @@ test('what was abandoned is removed, whatever its record looks like', async (t) 
   assert.equal((await readdir(`${host.dataDir}/sandboxes`)).length, 18)
 })
 
-test('a record that cannot be read loses neither its disk nor any layer, and is back when it is mended', async (t) => {
+test('quarantine: an unreadable record keeps its disk and all layers, and is taken back when repaired', async (t) => {
   const forked = sandboxOf(21, ['cp-deleted'])
   const host = await makeHost(t, [...manySandboxes, forked])
   await mkdir(host.path('layers/cp-deleted/upper'), { recursive: true })
@@ -130,7 +130,7 @@ test('a record that cannot be read loses neither its disk nor any layer, and is 
   assert.deepEqual([mended.takenBack, mended.dormant.length], [['sb-21'], 21])
 })
 
-test('a disk or a layer whose record is gone is kept', async (t) => {
+test('quarantine: a disk or layer without a record is kept', async (t) => {
   const host = await makeHost(t, manySandboxes, [checkpointOf('cp-1')])
   await rm(`${host.dataDir}/sandboxes/sb-1.json`)
   await rm(`${host.dataDir}/checkpoints/cp-1.json`)
@@ -142,7 +142,7 @@ test('a disk or a layer whose record is gone is kept', async (t) => {
   assert.deepEqual([disks.includes('sb-1'), disks.includes('sb-2.1'), await host.layers()], [true, false, ['cp-1']])
 })
 
-test('a known sandbox whose disk is gone for now is back when the disk is', async (t) => {
+test('quarantine: a known sandbox without its disk is taken back with the disk', async (t) => {
   const host = await makeHost(t, manySandboxes, [checkpointOf('cp-1')])
   await rename(host.path('sandboxes'), host.path('elsewhere'))
   await mkdir(host.path('sandboxes'))
@@ -154,7 +154,7 @@ test('a known sandbox whose disk is gone for now is back when the disk is', asyn
   assert.deepEqual([again.takenBack.length, again.dormant.length], [20, 20])
 })
 
-test('a pool that is gone is asked for where records name disks in it, and made where none does', async (t) => {
+test('pool: a missing one is refused when records name disks in it, and made otherwise', async (t) => {
   const empty = await makeHost(t, [])
   await assertPoolIsThere(empty.dataDir)
   const host = await makeHost(t, manySandboxes, [checkpointOf('cp-1')])
@@ -164,7 +164,7 @@ test('a pool that is gone is asked for where records name disks in it, and made 
   await assertPoolIsThere(host.dataDir)
 })
 
-test('a mark of memory in quarantine stays, or the memory would come back on a newer disk', async (t) => {
+test('fence: that of memory in quarantine stays', async (t) => {
   const memory = { folder: 'memory/saved/sb-21.a', address: '', bytes: 5, keepConnections: true }
   const host = await makeHost(t, [...manySandboxes, { ...sandboxOf(21), memory }])
   await writeFile(host.path('memory/resumed/sb-21'), '')
@@ -174,7 +174,7 @@ test('a mark of memory in quarantine stays, or the memory would come back on a n
   assert.equal(host.inventory().sandbox('sb-21').memory, undefined)
 })
 
-test('what has been in quarantine for long enough is removed, with what nobody else stands on', async (t) => {
+test('removeExpired: removes old items with all that only they reference', async (t) => {
   const strangers = [sandboxOf(21, ['cp-1', 'cp-2']), sandboxOf(22)]
   const host = await makeHost(t, [...manySandboxes, ...strangers], [checkpointOf('cp-1')])
   await mkdir(host.path('layers/cp-2/upper'), { recursive: true })
@@ -188,7 +188,7 @@ test('what has been in quarantine for long enough is removed, with what nobody e
   assert.deepEqual(await host.layers(), ['cp-1'])
 })
 
-test('a sandbox of the same id has a disk of its own, which what expires does not take along', async (t) => {
+test('quarantine: the removal of an item keeps the disk of a new sandbox with its id', async (t) => {
   const host = await makeHost(t, manySandboxes)
   await writeFile(`${host.dataDir}/sandboxes/sb-1.json`, '{')
   await host.start()
@@ -203,7 +203,7 @@ test('a sandbox of the same id has a disk of its own, which what expires does no
   assert.deepEqual([disks.includes('sb-1'), disks.includes('sb-1.1')], [false, true])
 })
 
-test('an item whose place was taken meanwhile stays in quarantine and says who has it', async (t) => {
+test('quarantine: an item whose slot is taken stays, and the error names the other sandbox', async (t) => {
   const host = await makeHost(t, [...manySandboxes, sandboxOf(21)])
   await host.start({ known: { sandboxIds: host.allIds.slice(0, 20) } })
   const { inventory } = host

@@ -14,7 +14,7 @@ import type { CheckpointRecord, SandboxRecord, SavedMemory } from './records.ts'
 import { makeCrashed } from './testing/crashed-host.ts'
 import { hostTool } from './testing/host-tool.ts'
 
-test('sandboxes that let the server wait do so at the same time, and hold up no other', async () => {
+test('adoptAll: waits for silent guests in parallel', async () => {
   const ids = Array.from({ length: 10 }, (_, index) => `sb-${index}`)
   const liars = ids.slice(0, 9)
   let waiting = 0
@@ -36,7 +36,7 @@ test('sandboxes that let the server wait do so at the same time, and hold up no 
   assert.deepEqual([...adopted], ['sb-9'])
 })
 
-test('a sandbox that cannot be stopped keeps its record and disk, and keeps no other from being removed', async (t) => {
+test('reconcile: a sandbox that cannot be stopped keeps record and disk, and delays no other', async (t) => {
   const dataDir = await mkdtemp(`${tmpdir()}/atoll-reconcile-`)
   t.after(() => rm(dataDir, { recursive: true }))
   const names = new HostNames(dataDir)
@@ -94,7 +94,7 @@ test('a sandbox that cannot be stopped keeps its record and disk, and keeps no o
   )
 })
 
-test('memory whose processes had gone on before the crash is given up, and other memory is kept', async (t) => {
+test('reconcile: memory with a fence is dropped, other memory is kept', async (t) => {
   const memoryOf = (id: string) => ({ folder: `memory/saved/${id}`, address: '', bytes: 5, keepConnections: true })
   const record = (id: string, slot: number, disk?: string): SandboxRecord => {
     const claims = { rangeStart: slot * 65_536, slot, ...(disk === undefined ? {} : { disk }) }
@@ -114,7 +114,7 @@ test('memory whose processes had gone on before the crash is given up, and other
   assert.equal(later.get('sb-ran')?.memory, undefined)
 })
 
-test('memory that another boot has left on its way to or from the disk is given up, and that of this boot is kept', async (t) => {
+test('reconcile: memory that another boot was restoring or had not flushed is dropped, that of this boot is kept', async (t) => {
   const saved = (id: string) => ({ folder: `memory/saved/${id}`, address: '', bytes: 5, keepConnections: true })
   const record = (id: string, slot: number, fence: Partial<SavedMemory>): SandboxRecord => {
     return {
@@ -171,7 +171,7 @@ test('memory that another boot has left on its way to or from the disk is given 
   assert.deepEqual(report.lostCheckpoints, ['cp-cut'])
 })
 
-test('a left disk that cannot be removed keeps neither the server from its start nor others from being removed', async (t) => {
+test('reconcile: a left disk that cannot be removed stops neither the start nor other removals', async (t) => {
   const { options, pool, path, said } = await makeCrashed(t, [])
   for (const disk of ['sb-stuck', 'sb-other']) await mkdir(path(`sandboxes/${disk}`))
   options.known.abandoned.sandboxIds = ['sb-stuck', 'sb-other']

@@ -55,7 +55,7 @@ export async function reconcile(options: ReconcileOptions): Promise<ReconcileRep
   const stock = await findStrangers(inventory, pool, known, unreadable)
   if (!options.mayQuarantineMany) assertFewStrangers(stock, names.dataDir)
   await endStrays(options)
-  const lists = { running: [], dormant: [], forgotten: [], lost: [], lostCheckpoints: [] }
+  const lists = { running: [], dormant: [], forgotten: [], lost: [], lostCheckpoints: [], unreachable: [] }
   const report: ReconcileReport = { ...lists, removed: [], quarantined: [], takenBack: [] }
   await sandboxes.removeDrafts()
   await checkpoints.removeDrafts()

@@ -15,7 +15,7 @@ const readWord: ReadRecord<Word> = (text, id) => {
   return word?.id === id ? word : undefined
 }
 
-test('records survive a restart; those that cannot be read are named, and reading removes nothing', async () => {
+test('records: survive a restart; load returns unreadable ids and removes nothing', async () => {
   const folder = await mkdtemp(`${tmpdir()}/atoll-records-`)
   try {
     const records = new Records(folder, readWord)
@@ -51,7 +51,7 @@ function unwritable(word: string) {
   return { id: 'sb-1', word, toJSON }
 }
 
-test('a record that cannot be written leaves what was written before in force', async (t) => {
+test('records: a failed write leaves the earlier record in force', async (t) => {
   const folder = await mkdtemp(`${tmpdir()}/atoll-records-`)
   t.after(() => rm(folder, { recursive: true }))
   const records = new Records(folder, readWord)
@@ -79,7 +79,7 @@ test('a record that cannot be written leaves what was written before in force', 
   assert.deepEqual(records.all(), [])
 })
 
-test('a change counts for what was written last, and brings nothing back that was removed', async (t) => {
+test('update: changes the record written last, and brings no removed one back', async (t) => {
   const folder = await mkdtemp(`${tmpdir()}/atoll-records-`)
   t.after(() => rm(folder, { recursive: true }))
   const records = new Records(folder, readWord)
@@ -104,7 +104,7 @@ test('a change counts for what was written last, and brings nothing back that wa
   assert.deepEqual([records.all(), again.all()], [[], []])
 })
 
-test('a record whose text is no whole record of its id is not read', () => {
+test('records: text that is no complete record of the id is unreadable', () => {
   const sandbox = { id: 'sb-1', rangeStart: 65_536, slot: 1, base: '/base', guest: '/guest', layers: [] }
   assert.deepEqual(readSandboxRecord(JSON.stringify(sandbox), 'sb-1'), sandbox)
   const broken = [

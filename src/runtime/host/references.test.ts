@@ -5,7 +5,7 @@ import { References } from './references.ts'
 
 const start = { base: '/', guest: '/', slot: 3, rangeStart: 5 }
 
-test('what the last record lets go of is unused until another names it or it is gone', () => {
+test('references: a path is unused from its last reference until another, or until it is gone', () => {
   const references = new References()
   const layers = [{ checkpointId: 'cp-1', rangeStart: 7 }]
   const memory = { folder: 'memory/saved/sb-1.a', address: '', keepConnections: true }
@@ -26,7 +26,7 @@ test('what the last record lets go of is unused until another names it or it is 
   assert.deepEqual(references.unused, ['memory/saved/sb-1.a', 'layers/cp-2'])
 })
 
-test('a record that names anything else than layers and memory has nothing removed', () => {
+test('references: paths other than layers and memory are never removed', () => {
   const references = new References()
   for (const name of ['..', '.', '', 'cp/../..', '../sandboxes/sb-2']) {
     const folders = [`memory/saved/${name}`, `memory/${name}`, name, `sandboxes/sb-2`, '/etc', 'memory/runs/sb-2']

@@ -47,7 +47,7 @@ function makeWatch(t: TestContext) {
   return { watch, world }
 }
 
-test('the end of a sandbox is told though something of it cannot be removed', async (t) => {
+test('supervisor: an exit is reported even if something cannot be removed', async (t) => {
   const { world } = makeWatch(t)
   world.ended = ['sb-1']
   while (world.said.length === 0) await sleep(5)
@@ -58,7 +58,7 @@ test('the end of a sandbox is told though something of it cannot be removed', as
   )
 })
 
-test('however often a guest is suspected, no sandbox is looked at for that', (t) => {
+test('probeNow: many calls cause no look at any sandbox', (t) => {
   const { watch, world } = makeWatch(t)
   for (let count = 0; count < 1_000; count += 1) watch.probeNow('sb-1')
   assert.equal(world.looks, 0)

@@ -7,7 +7,7 @@ import { profileName } from './apparmor.ts'
 import { containerConfig } from './container-config.ts'
 import { HostNames } from '../host/names.ts'
 
-test('a container has the AppArmor profile that its host has, and names none elsewhere', async () => {
+test('container config: names the AppArmor profile of the host, if any', async () => {
   const dataDir = await mkdtemp(join(tmpdir(), 'atoll-apparmor-'))
   try {
     const programs = { guest: '/guest' }

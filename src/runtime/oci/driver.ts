@@ -66,6 +66,10 @@ class OciDriver implements RuntimeDriver {
     this.#memory = new MemorySaver(context, this.#launcher.semaphore)
   }
 
+  capabilitiesOf(): DriverCapabilities {
+    return this.capabilities
+  }
+
   async open(known: KnownResources): Promise<ReconcileReport> {
     if (this.#opened !== undefined) throw new ServiceError('conflict', 'the runtime is open already')
     const { opened, report } = await openHost(this.#context, known)

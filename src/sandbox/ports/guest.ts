@@ -21,7 +21,7 @@ export interface Guest {
 
   /**
    * The kept output of a process, both streams apart, and whether anything of it was dropped. One that has more than `bytesMax` is
-   * `too_large`, and is kept for whoever asks again. A guest of an earlier version sends it all the same.
+   * `too_large` and stays retained. A guest of an earlier version sends it all the same.
    */
   output(processId: string, bytesMax?: number): Promise<ProcessOutput>
 

@@ -1,17 +1,22 @@
 import type { Duplex } from 'node:stream'
+import { ServiceError } from '../../errors.ts'
 
 /**
- * The port behind which sandboxes run.
+ * The port to the runtime: where sandboxes run.
  *
  * Terms. A *sandbox* is a machine with a disk and a guest as PID 1. A *checkpoint* is a frozen disk (`disk_only`), or disk
- * and memory (`full`), from which any number of sandboxes can start. The port names both by id only: nothing above it
- * knows a path, a pid or an address, so that the sandboxes of a driver may live on other machines.
+ * and memory (`full`), from which any number of sandboxes can start.
+ *
+ * Hosts. The port names sandboxes, checkpoints and images by id only. Callers know no path, pid, root file system or address, and do
+ * not assume that sandboxes run on this machine: a driver may place them on several hosts. So capabilities are asked per sandbox,
+ * the gateway's address is what hosts can reach, `sandboxAt` maps an address that the driver vouches for, and the report of `open`
+ * tells sandboxes on hosts that do not answer (`unreachable`) from lost ones.
  *
  * Life cycle of a sandbox:
  *
  *     create ──► running ⇄ hibernated        delete removes it from every state
  *                  │  hibernate / wake       restore puts running, hibernated and exited ones back to a checkpoint
- *                  └──► exited (told once through `onExit`; the disk stays until delete, `wake` starts it again)
+ *                  └──► exited (reported once through `onExit`; the disk stays until delete, `wake` starts it again)
  *
  * The caller serialises calls on one sandbox, except `dial`, which may come at any time and fails with `unavailable` when
  * the sandbox does not run. All methods are safe to repeat after a crash of this process at any moment.
@@ -23,18 +28,22 @@ export interface RuntimeDriver {
   /** The value of `ATOLL_RUNTIME` that selects this driver. */
   readonly name: string
 
+  /** What the host on which this process runs can do. */
   readonly capabilities: DriverCapabilities
 
+  /** What the host of this sandbox can do. */
+  capabilitiesOf(sandboxId: string): DriverCapabilities
+
   /**
-   * Prepares the host (disk pool, links, packet rules, DNS) and brings what runs in line with what is known: sandboxes in
-   * `known` that still run are adopted, what it calls abandoned is removed, and what it does not name at all is stopped and
-   * moved to quarantine, with what it stands on. Known ones that lie in quarantine are taken back.
-   * Throws `unavailable` with what to do when the host cannot run sandboxes, and, before anything is stopped or removed, when
-   * much of what is there would have to go to quarantine.
+   * Prepares the host (disk pool, links, packet rules, DNS) and reconciles it with the records: sandboxes in
+   * `known` that still run are adopted, abandoned ones are removed, and unknown ones are stopped and moved to quarantine with the
+   * disks below them. Known ones in quarantine are taken back. Sandboxes on hosts that do not answer are reported as `unreachable`
+   * and left alone. Throws `unavailable` with a remedy when the host cannot run sandboxes, and, before anything is stopped or removed,
+   * when a large part of its data would go to quarantine.
    */
   open(known: KnownResources): Promise<ReconcileReport>
 
-  /** Lets go of the host. Running sandboxes run on and are adopted by the next `open`; shared host resources go when none runs. */
+  /** Releases the host. Running sandboxes run on and are adopted by the next `open`; shared host resources go when none runs. */
   close(): Promise<void>
 
   /**
@@ -48,7 +57,7 @@ export interface RuntimeDriver {
   /**
    * Releases CPU and memory and keeps the disk; with `capabilities.fullCheckpoints` the memory is kept too. Repeating it is
    * harmless. A failure leaves the sandbox running: `conflict` with the reason when its memory cannot be saved,
-   * `no_capacity` when there is no room for it; `unavailable` when it ends by itself before its end was told. `sizeBytes` is what the state takes on disk.
+   * `no_capacity` when there is no room for it; `unavailable` when it ends by itself before its exit was reported. `sizeBytes` is what the state takes on disk.
    */
   hibernate(sandboxId: string): Promise<{ sizeBytes: number }>
 
@@ -64,8 +73,8 @@ export interface RuntimeDriver {
    * Puts a running, hibernated or exited sandbox back to a checkpoint of its own, in place: the same id and address, the
    * disk (and memory, for a full one) of the checkpoint. Returns when its guest answers. What it wrote since is gone.
    * Throws `not_found`, `no_capacity`, `full_checkpoint_unavailable`, and `conflict` for a memory larger than the sandbox may
-   * have, before anything is touched. A failure after that, or an abort, leaves its disk as it was: one that ran is started
-   * on it anew (the error's details say `startedAnew: true`), a hibernated one stays so with its memory. The checkpoint
+   * have, before anything is touched. A failure after that, or an abort, leaves its disk as it was. A sandbox that ran is restarted on
+   * it ({@link RestartedOnDiskError}); a hibernated one stays so with its memory. The checkpoint
    * stays whatever happens; a repeat restores once more. After a crash in the middle it is dormant, before or after the restore but never between.
    */
   restore(spec: SandboxSpec, checkpointId: string, signal?: AbortSignal): Promise<void>
@@ -108,15 +117,21 @@ export interface RuntimeDriver {
   dial(sandboxId: string, signal?: AbortSignal): Promise<Duplex>
 
   /**
-   * Registers the one listener that learns of sandboxes which ended by themselves (not by `delete` or `hibernate`), or were
-   * ended because their guest has not answered for long, though nothing was done with them meanwhile.
+   * Registers the one listener for sandboxes that ended by themselves (not by `delete` or `hibernate`), or that the driver ended because
+   * their guest had not answered for long without an operation under way.
    */
   onExit(listener: (exit: SandboxExit) => void): void
 
-  /** Where the model gateway must listen on the host so that sandboxes reach it, and the name under which they do. */
+  /**
+   * Where the model gateway listens so that the hosts of this driver reach it, and the name under which sandboxes reach it. With
+   * sandboxes on other hosts this is an address that those hosts forward to.
+   */
   gateway(): { listenHost: string; listenPort: number; insideHost: string }
 
-  /** Which sandbox a connection to the gateway's listener comes from, by the address of its peer; the network vouches for it. */
+  /**
+   * The sandbox behind the peer address of a connection to the gateway's listener. The driver vouches for it: its network, or its
+   * forwarder on another host, lets no sandbox use the address of another.
+   */
   sandboxAt(peerAddress: string): string | undefined
 }
 
@@ -131,6 +146,12 @@ export interface DriverCapabilities {
 export type FreezeReason = 'checkpoint' | 'hibernate'
 
 export const freezeGraceMs = 2000
+
+/**
+ * A `restore` failed after it had ended the processes of a running sandbox. The driver has restarted the sandbox on the disk that it
+ * had; its memory is lost.
+ */
+export class RestartedOnDiskError extends ServiceError {}
 
 export type CheckpointKind = 'full' | 'disk_only'
 
@@ -149,24 +170,29 @@ export interface KnownResources {
   /** Sandboxes that should exist: running ones are adopted, hibernated ones keep their disk. */
   sandboxIds: readonly string[]
   checkpointIds: readonly string[]
-  /** What was deleted, or never came into being, and of which a crash may have left something. */
+  /** Deleted sandboxes and checkpoints, and interrupted starts and dumps: a crash may have left remains of them. */
   abandoned: { sandboxIds: readonly string[]; checkpointIds: readonly string[] }
 }
 
 export interface ReconcileReport {
-  /** Known sandboxes that run. A guest that does not answer any more is told of later, as an exit. */
+  /** Known sandboxes that run. A guest that stopped answering is reported later, as an exit. */
   running: string[]
   /** Known sandboxes that do not run but whose disk (and memory, if hibernated with it) is whole. */
   dormant: string[]
-  /** Those of the dormant ones that had memory which could not be kept: they start anew on their disks. */
+  /** Dormant ones whose memory was lost: they start anew on their disks. */
   forgotten: string[]
+  /**
+   * Known sandboxes whose host does not answer. They are neither running nor lost: their records stay as they are, and their
+   * operations throw `unavailable`. A driver for this machine alone reports none.
+   */
+  unreachable: string[]
   /** Known sandboxes of which nothing usable is left. */
   lost: string[]
   /** Known checkpoints of which nothing usable is left. */
   lostCheckpoints: string[]
-  /** What was left of abandoned ones and is removed: ids, for the log. */
+  /** Ids of abandoned ones whose remains were removed, for the log. */
   removed: string[]
-  /** What was moved to quarantine. Known ones among them are lost too. */
+  /** Moved to quarantine. Known ones among them are lost too. */
   quarantined: Quarantined[]
   /** Known sandboxes and checkpoints that lay in quarantine and are back. */
   takenBack: string[]
@@ -178,10 +204,7 @@ export interface Quarantined {
   reason: QuarantineReason
 }
 
-/**
- * Why something is in quarantine: the database does not know it, its record cannot be read, it has none, or what it stands on is
- * not all there.
- */
+/** Why it is in quarantine: the database does not know it, its record is unreadable, it has none, or a disk below it is not whole. */
 export type QuarantineReason = 'unknown' | 'unreadable' | 'unrecorded' | 'damaged'
 
 export interface SandboxExit {

@@ -158,7 +158,7 @@ export class FakeSandboxes {
       },
       previews: {
         hostname: (sandboxId: string, port: number) => `${sandboxId}-p${port}.preview.test`,
-        hold: (sandboxId: string) => {
+        keepAlive: (sandboxId: string) => {
           const count = (step: number) => this.holds.set(sandboxId, (this.holds.get(sandboxId) ?? 0) + step)
           count(1)
           return () => void count(-1)

@@ -15,6 +15,7 @@ import { up as customDomains } from './0007-custom-domains.ts'
 import { up as modelUsage } from './0008-model-usage.ts'
 import { up as idempotencyEffects } from './0009-idempotency-effects.ts'
 import { up as sessionWaits } from './0010-session-waits.ts'
+import { up as hosts } from './0011-hosts.ts'
 import { beginBackfill, runBackfill } from './backfill.ts'
 import type { Backfill } from './backfill.ts'
 
@@ -41,6 +42,7 @@ export const migrations: Migrations = {
   '0008-model-usage': { up: modelUsage },
   '0009-idempotency-effects': { up: idempotencyEffects },
   '0010-session-waits': { up: sessionWaits },
+  '0011-hosts': { up: hosts },
 }
 
 export interface MigrateOptions {

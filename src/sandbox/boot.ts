@@ -1,0 +1,115 @@
+import { ServiceError, isServiceError } from '../errors.ts'
+import type { Semaphore } from '../lib/async/semaphore.ts'
+import type { CreateOptions, Creation, CreationNote } from '../lib/creation.ts'
+import type { Log } from '../lib/log.ts'
+import type { Guest } from './ports/guest.ts'
+import type { RuntimeDriver } from './ports/runtime-driver.ts'
+import type { SandboxStore } from './ports/sandbox-store.ts'
+import type { RunningSandboxQuota } from './quota.ts'
+import { type Sandbox, type SandboxChange, type SandboxStatus, specOf } from './sandbox.ts'
+import { type InFlightBoots, deletedDuringBoot } from './transition-queue.ts'
+
+/** Work in a fresh or woken sandbox before clients may use it. A failure undoes the start. */
+export type Prepare = (guest: Guest, sandbox: Sandbox, signal: AbortSignal) => Promise<void>
+
+export interface BootOptions extends CreateOptions {
+  prepare?: Prepare
+  /** The id was announced before the boot: a failure stays visible as `error`, and the boot may be retried under the same id. */
+  isAnnounced: boolean
+}
+
+interface BootContext {
+  store: SandboxStore
+  driver: RuntimeDriver
+  guest: (sandboxId: string) => Guest
+  log: Log
+  quota: RunningSandboxQuota
+  boots: InFlightBoots
+  /** By organisation. */
+  permits: Semaphore
+  /** Runs a transition of one sandbox after those before it. */
+  transition: <Result>(sandboxId: string, work: () => Promise<Result>) => Promise<Result>
+  /** Writes a new state and announces it; undefined when the sandbox was in none of `from`. */
+  set: (
+    sandboxId: string,
+    change: SandboxChange & { status: SandboxStatus },
+    from: readonly SandboxStatus[],
+    note?: CreationNote,
+  ) => Promise<Sandbox | undefined>
+}
+
+/**
+ * Boots a sandbox whose record is complete but for its state. After a failure nothing runs and the record says why. For a request
+ * with an idempotency key the sandbox counts as made when it runs; until then a repeat starts over under the same id.
+ */
+export async function bootSandbox(context: BootContext, sandbox: Sandbox, options: BootOptions): Promise<Sandbox> {
+  const { driver, guest, boots, permits, transition, set } = context
+  const { id } = sandbox
+  const { isAnnounced, creation } = options
+  try {
+    await insert(context, sandbox, creation)
+  } catch (error) {
+    // The commit may have happened. Nobody else knows this id, so undo it.
+    if (!isAnnounced && isServiceError(error, 'unavailable')) await undo(context, sandbox, error, options)
+    throw error
+  }
+  const boot = async (signal: AbortSignal) => {
+    await permits.use(() => driver.create(specOf(sandbox), signal), { key: sandbox.orgId, signal })
+    await options.prepare?.(guest(id), sandbox, signal)
+    const change = { status: 'running', startedAt: new Date() } as const
+    const running = await set(id, change, ['creating'], creation && { creation, outcome: 'made' })
+    if (!running) throw deletedDuringBoot(id)
+    return running
+  }
+  try {
+    return await boots.run(id, (signal) => transition(id, () => boot(signal)))
+  } catch (error) {
+    await undo(context, sandbox, error, options)
+    throw error
+  }
+}
+
+async function insert({ store, quota }: BootContext, sandbox: Sandbox, creation?: Creation): Promise<void> {
+  await quota.claimRecord(sandbox.orgId, async () => {
+    const earlier = await store.sandbox(sandbox.id, sandbox.orgId)
+    // An earlier run of the request undid it, or a client deleted it while that run booted it.
+    if (creation && earlier?.status === 'stopped') throw deletedDuringBoot(sandbox.id)
+    // A boot is retried under an announced or derived id. A derived one is still `creating` when an earlier run could not record
+    // its end.
+    const retryable = creation ? (['error', 'creating'] as const) : (['error'] as const)
+    const isRetry = earlier && (await store.updateSandbox(sandbox.id, retriedRecord(sandbox), retryable))
+    if (!isRetry) await store.insertSandbox(sandbox)
+  })
+}
+
+/** What a retry writes over the earlier record. Tags and timeout stay: clients may have set them during the boot. */
+function retriedRecord(sandbox: Sandbox): SandboxChange {
+  const { id: _id, orgId: _orgId, createdAt: _createdAt, tags: _tags, timeoutSeconds: _timeout, ...rest } = sandbox
+  return { ...rest, reason: undefined, reasonMessage: undefined, stoppedAt: undefined }
+}
+
+async function undo(
+  { driver, log, transition, set }: BootContext,
+  { id }: Sandbox,
+  error: unknown,
+  { isAnnounced, creation }: BootOptions,
+): Promise<void> {
+  // A fault of the host is for the operator: log all that the answer leaves out.
+  if (!isServiceError(error) || error.code === 'unavailable') {
+    log.error({ err: error, sandboxId: id }, 'a sandbox could not be started')
+  }
+  await transition(id, () => driver.delete(id)).catch((cause: unknown) => {
+    log.error({ err: cause, sandboxId: id }, 'remains of a failed start could not be removed')
+  })
+  const end = isAnnounced ? ({ status: 'error' } as const) : ({ status: 'stopped', stoppedAt: new Date() } as const)
+  const note = creation && ({ creation, outcome: 'undone' } as const)
+  await set(id, { ...end, ...reasonOf(error, 'the sandbox could not be started') }, ['creating', 'running'], note)
+}
+
+/** The reason that a failed transition leaves on the record. `message` stands in for errors that clients must not read. */
+export function reasonOf(error: unknown, message: string) {
+  return {
+    reason: isServiceError(error, 'patch_failed') ? 'patch_failed' : 'runtime_failed',
+    reasonMessage: error instanceof ServiceError ? error.message : message,
+  } as const
+}

@@ -1,0 +1,51 @@
+import { ServiceError } from '../errors.ts'
+import { newId } from '../lib/id.ts'
+import type { Guest, ProcessInfo, ProcessOutput, SpawnRequest } from './ports/guest.ts'
+
+/** An exec session or a terminal of a client, or an internal process such as an agent or a patch. The prefix of its id tells. */
+export type ProcessKind = 'exec' | 'pty' | 'internal'
+
+export function processKind(processId: string): ProcessKind {
+  if (processId.startsWith('es-')) return 'exec'
+  return processId.startsWith('ps-') ? 'pty' : 'internal'
+}
+
+export function newInternalProcessId(): string {
+  return newId('ag-')
+}
+
+/** Throws `not_found` for the id of another kind, as for an unknown id. */
+export function assertKind(processId: string, kind: ProcessKind): void {
+  if (processKind(processId) === kind) return
+  const noun = { exec: 'exec session', pty: 'PTY session', internal: 'internal process' }[kind]
+  throw new ServiceError('not_found', `no ${noun} ${processId}`)
+}
+
+/** The last activity of client processes: infinity while one runs, 0 when none is known. Internal processes do not count. */
+export function clientsActiveAtMs(processes: readonly ProcessInfo[]): number {
+  const ofClients = processes.filter((process) => processKind(process.id) !== 'internal')
+  if (ofClients.some((process) => process.running)) return Infinity
+  // The guest reports ends in whole seconds.
+  const ends = ofClients.map((process) => Date.parse(process.endedAt ?? '') + 1000).filter(Number.isFinite)
+  return Math.max(0, ...ends)
+}
+
+const waitMs = 60_000
+
+/** Runs a process to its end and releases it. An abort, or an error, kills it. */
+export async function runToEnd(
+  guest: Guest,
+  request: SpawnRequest,
+  signal: AbortSignal | undefined,
+  output: () => Promise<ProcessOutput>,
+): Promise<{ exitCode: number; output: ProcessOutput }> {
+  const { id } = request
+  try {
+    await guest.spawn(request)
+    let process = await guest.process(id, waitMs, signal)
+    while (process.running) process = await guest.process(id, waitMs, signal)
+    return { exitCode: process.exitCode ?? 0, output: await output() }
+  } finally {
+    await guest.release(id).catch(() => undefined)
+  }
+}

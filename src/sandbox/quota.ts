@@ -1,0 +1,105 @@
+import { availableParallelism } from 'node:os'
+import { ServiceError } from '../errors.ts'
+import { KeyedMutex } from '../lib/async/mutex.ts'
+import type { SandboxStore } from './ports/sandbox-store.ts'
+
+/** Bounds and quotas of sandboxes. All of them are configuration (`ATOLL_LIMITS`). */
+export interface SandboxLimits {
+  /** Sandboxes of one organisation in `creating` or `running`. */
+  runningSandboxesMax: number
+  /**
+   * Driver permits of one organisation: its boots, wakes, dumps and restores at a time. More wait. Keep it below what the runtime does
+   * for all together, so that slow work of one organisation leaves capacity to the others.
+   */
+  startsAtOnce: number
+  timeoutSecondsMax: number
+  cpuCountMax: number
+  memoryMbMin: number
+  memoryMbMax: number
+  diskMbMin: number
+  diskMbMax: number
+  patchScriptBytesMax: number
+  patchTimeoutMs: number
+  /** Of one sandbox. */
+  fullCheckpointsMax: number
+  /** Of one sandbox. */
+  diskOnlyCheckpointsMax: number
+  /** Custom domains of one organisation that wait for their TXT record. */
+  unverifiedDomainsMax: number
+  /** Time before the first repeated lookup of a domain's TXT record. Intervals grow, and no lookup is more frequent. */
+  domainCheckMs: number
+  /** How long an operation or a preview request waits for a sandbox to wake. */
+  wakeWaitMs: number
+}
+
+export const defaultSandboxLimits: SandboxLimits = {
+  runningSandboxesMax: 200,
+  startsAtOnce: Math.max(3, 2 * availableParallelism() - 1),
+  timeoutSecondsMax: 2_592_000,
+  cpuCountMax: 64,
+  memoryMbMin: 64,
+  memoryMbMax: 65_536,
+  diskMbMin: 64,
+  diskMbMax: 1_048_576,
+  patchScriptBytesMax: 256 * 1024,
+  patchTimeoutMs: 600_000,
+  fullCheckpointsMax: 10,
+  diskOnlyCheckpointsMax: 100,
+  unverifiedDomainsMax: 100,
+  domainCheckMs: 3000,
+  wakeWaitMs: 30_000,
+}
+
+const retryAfterSeconds = 10
+
+/**
+ * The quota of running sandboxes of each organisation. Check and claim are one step under the organisation's lock; otherwise
+ * concurrent calls would all find the last unit free. Throws `rate_limited` when the quota is used up.
+ */
+export class RunningSandboxQuota {
+  readonly #store: SandboxStore
+  readonly #max: number
+  readonly #locks = new KeyedMutex()
+  /** Wakes under way, which no record counts yet. */
+  readonly #waking = new Map<string, number>()
+
+  constructor(store: SandboxStore, max: number) {
+    this.#store = store
+    this.#max = max
+  }
+
+  /** For work that writes a record in `creating`: the record is the claim. */
+  async claimRecord<Result>(orgId: string, work: () => Promise<Result>): Promise<Result> {
+    return await this.#locks.run(orgId, async () => {
+      await this.#assertFree(orgId)
+      return await work()
+    })
+  }
+
+  /** For work that leaves a hibernated sandbox running, or fails. */
+  async claimWake<Result>(orgId: string, work: () => Promise<Result>): Promise<Result> {
+    await this.#locks.run(orgId, async () => {
+      await this.#assertFree(orgId)
+      this.#countWakes(orgId, 1)
+    })
+    try {
+      return await work()
+    } finally {
+      this.#countWakes(orgId, -1)
+    }
+  }
+
+  #countWakes(orgId: string, step: 1 | -1): void {
+    const wakes = (this.#waking.get(orgId) ?? 0) + step
+    if (wakes > 0) this.#waking.set(orgId, wakes)
+    else this.#waking.delete(orgId)
+  }
+
+  async #assertFree(orgId: string): Promise<void> {
+    const count = (await this.#store.countSandboxes(orgId, ['creating', 'running'])) + (this.#waking.get(orgId) ?? 0)
+    if (count < this.#max) return
+    throw new ServiceError('rate_limited', `the organisation has ${count} running sandboxes, the most it may have`, {
+      details: { limit: this.#max, retryAfterSeconds },
+    })
+  }
+}

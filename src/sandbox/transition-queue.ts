@@ -1,0 +1,129 @@
+import { ServiceError } from '../errors.ts'
+import { KeyedMutex } from '../lib/async/mutex.ts'
+import { Semaphore } from '../lib/async/semaphore.ts'
+import { type Sandbox, assertAlive } from './sandbox.ts'
+
+/**
+ * Orders transitions. Each sandbox has a lock, so its transitions run one after another. Expensive driver work also needs one of the
+ * driver permits of its organisation.
+ *
+ * | transition         | waits for a permit | operations on the sandbox           | its wait for a permit ends early on |
+ * |--------------------|--------------------|-------------------------------------|-------------------------------------|
+ * | create, wake       | with the lock      | wait, from the call on              | a deletion, the end of the server   |
+ * | hibernate, replace | without the lock   | wait, once it has permit and lock   | the end of the server               |
+ * | checkpoint         | with the lock      | go on                               | the end of the server               |
+ * | resize             | no permit          | go on                               |                                     |
+ * | delete, exit       | no permit          | wait, then find the recorded state  |                                     |
+ *
+ * A lock holder waits for a permit; a permit holder never waits for a lock. The reverse would deadlock.
+ */
+export class TransitionQueue {
+  readonly permits: Semaphore
+  readonly #locks = new KeyedMutex()
+  readonly #inTransition = new Set<string>()
+  readonly #closing = new AbortController()
+
+  constructor(permitsPerOrganisation: number) {
+    this.permits = new Semaphore({ permitsPerKey: permitsPerOrganisation })
+  }
+
+  /** Aborts when the server ends. */
+  get closing(): AbortSignal {
+    return this.#closing.signal
+  }
+
+  async run<Result>(sandboxId: string, work: () => Promise<Result>): Promise<Result> {
+    return await this.#locks.run(sandboxId, async () => {
+      this.#inTransition.add(sandboxId)
+      try {
+        return await work()
+      } finally {
+        this.#inTransition.delete(sandboxId)
+      }
+    })
+  }
+
+  /** Takes a permit before the lock: during the wait the sandbox can be used and deleted. */
+  async runWithPermit<Result>(sandbox: Sandbox, work: () => Promise<Result>): Promise<Result> {
+    assertAlive(sandbox)
+    for (;;) {
+      const release = await this.permits.acquire({ key: sandbox.orgId, signal: this.closing })
+      try {
+        this.closing.throwIfAborted()
+        if (!this.#locks.isLocked(sandbox.id)) return await this.run(sandbox.id, work)
+      } finally {
+        release()
+      }
+      await this.#locks.settled(sandbox.id)
+    }
+  }
+
+  /** Keeps transitions out during work that operations need not wait for. */
+  async withoutTransitions<Result>(sandboxId: string, work: () => Promise<Result>): Promise<Result> {
+    return await this.#locks.run(sandboxId, work)
+  }
+
+  /** Resolves when the transition under way has ended, and those that wait for it. */
+  async settled(sandboxId: string): Promise<void> {
+    if (this.#inTransition.has(sandboxId)) await this.#locks.settled(sandboxId)
+  }
+
+  /** Resolves when all transitions have ended. Waits for a permit without a signal of their own fail. */
+  async close(): Promise<void> {
+    this.#closing.abort(serverStops())
+    await this.#locks.allSettled()
+  }
+}
+
+/** Boots and wakes under way, their patches included. A deletion aborts them instead of waiting. */
+export class InFlightBoots {
+  readonly #boots = new Map<string, AbortController>()
+  #isClosed = false
+
+  /** Throws the abort reason after an abort, whatever error the abort has caused. */
+  async run<Result>(sandboxId: string, work: (signal: AbortSignal) => Promise<Result>): Promise<Result> {
+    if (this.#isClosed) throw serverStops()
+    const boot = new AbortController()
+    this.#boots.set(sandboxId, boot)
+    try {
+      return await work(boot.signal)
+    } catch (error) {
+      throw boot.signal.aborted ? boot.signal.reason : error
+    } finally {
+      if (this.#boots.get(sandboxId) === boot) this.#boots.delete(sandboxId)
+    }
+  }
+
+  /** Because the sandbox is deleted. */
+  abort(sandboxId: string): void {
+    this.#boots.get(sandboxId)?.abort(deletedDuringBoot(sandboxId))
+  }
+
+  /** Because the server ends. Later boots are refused. */
+  abortAll(): void {
+    this.#isClosed = true
+    for (const boot of this.#boots.values()) boot.abort(serverStops())
+  }
+}
+
+/** Waits for a wake until the deadline. The wake goes on after it. Throws `unavailable` then. */
+export async function withinWakeDeadline<Result>(work: Promise<Result>, wakeWaitMs: number): Promise<Result> {
+  const deadline = Promise.withResolvers<never>()
+  const timer = setTimeout(() => {
+    const message = 'the sandbox is still waking; try again'
+    deadline.reject(new ServiceError('unavailable', message, { details: { waking: true, retryAfterSeconds: 1 } }))
+  }, wakeWaitMs)
+  try {
+    return await Promise.race([work, deadline.promise])
+  } finally {
+    clearTimeout(timer)
+  }
+}
+
+export function deletedDuringBoot(sandboxId: string): ServiceError {
+  return new ServiceError('sandbox_stopped', `sandbox ${sandboxId} was deleted while it started`)
+}
+
+function serverStops(): ServiceError {
+  return new ServiceError('unavailable', 'the server stops')
+}
