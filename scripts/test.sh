@@ -2,8 +2,10 @@
 #
 # npm test: all suites, on a machine where `npm run setup` has run. `npm test -- unit api` runs some of them.
 # The last line is the tally of all; the exit status is 0 only when every suite ran tests and all of them passed.
+# Before it come the slowest tests and files.
 #
-# Those with real sandboxes mostly wait for the kernel, so the others run beside them; their output comes afterwards.
+# The suites of different lanes run side by side, as many of their tests wait for timers and for the kernel. The output of the last lane
+# is shown as it comes, the output of the others afterwards.
 
 set -uo pipefail
 export LC_ALL=C.UTF-8
@@ -21,17 +23,20 @@ for part in packages postgres; do
   source "$root/scripts/test/$part.sh"
 done
 
-# The names of folders below test/, beside those that live elsewhere.
-all_suites=(check guest hostd unit service agent conformance api fuzz e2e)
+# Suites are named after folders below test/; the tests of check, guest, hostd and unit live elsewhere. A lane runs its suites in order.
+lanes=('check guest hostd unit service agent api fuzz' 'conformance' 'e2e')
+read -ra all_suites <<<"${lanes[*]}"
 suites=("$@")
 [ ${#suites[@]} != 0 ] || suites=("${all_suites[@]}")
+
+slowest_count=10
 
 # One suite that hangs must not hang the rest; one test has less.
 suite_seconds_max=2400
 test_ms_max=300000
 
 test_dir=$(mktemp -d /tmp/atoll-test.XXXXXX)
-trap 'stop_others; stop_postgres; rm -rf "$test_dir"' EXIT
+trap 'stop_lanes; stop_postgres; rm -rf "$test_dir"' EXIT
 trap 'exit 130' INT TERM
 
 counts=$test_dir/counts
@@ -70,7 +75,7 @@ run_cargo() {
   count "$1" "$ok" "$bad" $((SECONDS - started))
 }
 
-# run_node SUITE CONCURRENCY PATTERN…: the files of node:test that match. What drives real sandboxes runs one file at a time.
+# run_node SUITE CONCURRENCY PATTERN…: the files of node:test that match, CONCURRENCY of them at a time.
 run_node() {
   local started=$SECONDS tally=$test_dir/$1.tally status=0 ok=0 bad=0 skipped=0 note=
   rm -f "$tally"
@@ -78,7 +83,7 @@ run_node() {
     --test-reporter=spec --test-reporter-destination=stdout \
     --test-reporter="$root/scripts/test/tally.mjs" --test-reporter-destination="$tally" "${@:3}" </dev/null || status=$?
   if [ -s "$tally" ]; then
-    read -r ok bad skipped <"$tally"
+    read -r ok bad skipped < <(sed -n 's/^counts //p' "$tally")
   else
     note="ended without a summary (exit $status)"
   fi
@@ -87,6 +92,12 @@ run_node() {
   bad=$((bad + skipped))
   if [ "$status" != 0 ] && [ "$bad" = 0 ]; then bad=1; fi
   count "$1" "$ok" "$bad" $((SECONDS - started)) "$note"
+}
+
+# slowest KIND: the slowest tests or files of all suites that ran.
+slowest() {
+  cat "$test_dir"/*.tally 2>/dev/null | sed -n "s/^$1 //p" | sort --numeric-sort --reverse | head -n "$slowest_count" |
+    awk '{ ms = $1; $1 = ""; printf "%8.1f s %s\n", ms / 1000, $0 }'
 }
 
 # The packages and the database are made once, for all suites that may ask for them.
@@ -105,26 +116,37 @@ run_suites() {
       check) run_check ;;
       guest | hostd) run_cargo "$suite" ;;
       unit) run_node unit 2 'src/**/*.test.ts' 'scripts/**/*.test.mjs' ;;
+      # Each server has a data directory, a subnet and ports of its own.
+      e2e) run_node e2e 2 'test/e2e/**/*.test.ts' ;;
       *) run_node "$suite" 1 "test/$suite/**/*.test.ts" ;;
     esac
   done
 }
 
-stop_others() {
-  [ -n "${others_pid:-}" ] || return 0
-  # It must start no other suite while the one under way is ended.
-  kill -STOP "$others_pid" && pkill --parent "$others_pid"
-  kill -KILL "$others_pid"
+lane_pids=()
+
+stop_lanes() {
+  local pid
+  for pid in ${lane_pids[@]+"${lane_pids[@]}"}; do
+    # A lane must start no other suite while its present one is ended.
+    kill -STOP "$pid" 2>/dev/null && pkill --parent "$pid"
+    kill -KILL "$pid" 2>/dev/null
+  done
 }
 
-with_sandboxes=()
-others=()
+# The suites of a lane that were asked for.
+wanted_of() {
+  local suite wanted=()
+  for suite in $1; do
+    if [[ " ${suites[*]} " == *" $suite "* ]]; then wanted+=("$suite"); fi
+  done
+  echo "${wanted[*]}"
+}
+
 services=no
 for suite in "${suites[@]}"; do
-  case $suite in
-    check | guest | hostd) others+=("$suite") ;;
-    unit | service | agent | api | fuzz) others+=("$suite") services=yes ;;
-    conformance | e2e) with_sandboxes+=("$suite") services=yes ;;
+  case " ${all_suites[*]} " in
+    *" $suite "*) [[ $suite =~ ^(check|guest|hostd)$ ]] || services=yes ;;
     *)
       echo "test: unknown suite $suite (known: ${all_suites[*]})" >&2
       count "$suite" 0 1 0 unknown
@@ -133,22 +155,35 @@ for suite in "${suites[@]}"; do
 done
 
 [ "$services" = no ] || prepare_services
-if [ ${#with_sandboxes[@]} = 0 ]; then
-  run_suites "${others[@]}"
-else
-  run_suites "${others[@]}" >"$test_dir/others.log" 2>&1 &
-  others_pid=$!
-  run_suites "${with_sandboxes[@]}"
-  wait "$others_pid"
-  others_pid=
-  cat "$test_dir/others.log"
-fi
+last_lane=
+logs=()
+for lane in "${lanes[@]}"; do
+  read -ra wanted <<<"$(wanted_of "$lane")"
+  [ ${#wanted[@]} != 0 ] || continue
+  if [ -n "$last_lane" ]; then
+    # shellcheck disable=SC2086
+    run_suites $last_lane >"$test_dir/lane-${#logs[@]}.log" 2>&1 &
+    lane_pids+=($!)
+    logs+=("$test_dir/lane-${#logs[@]}.log")
+  fi
+  last_lane=${wanted[*]}
+done
+# shellcheck disable=SC2086
+run_suites $last_lane
+[ ${#lane_pids[@]} = 0 ] || wait "${lane_pids[@]}"
+lane_pids=()
+[ ${#logs[@]} = 0 ] || cat "${logs[@]}"
 
 # A folder of tests that nobody runs would look like one that passes.
 for file in test/*/*.test.ts; do
   folder=$(basename "$(dirname "$file")")
   [[ " ${all_suites[*]} " == *" $folder "* ]] || count "$folder" 0 1 0 'scripts/test.sh knows no such suite'
 done
+
+heading 'slowest tests'
+slowest test
+heading 'slowest files'
+slowest file
 
 heading 'all suites'
 cat "$counts"

@@ -1,12 +1,23 @@
-// A reporter of node:test that yields one line of counts at the end: `passed failed skipped`. A test file that cannot be
-// loaded, or that ends early, counts as failed in the runner's own summary.
+// A reporter of node:test for scripts/test.sh. Its lines are `counts PASSED FAILED SKIPPED`, `file MS FILE` per test file and
+// `test MS FILE NAME` per test without subtests. Node counts a file that cannot be loaded, or that ends early, as failed.
+import { relative } from 'node:path'
 
 /** @param {AsyncIterable<{type: string, data: any}>} events */
 export default async function* tally(events) {
+  /** @type {Map<string, number>} The nesting of the last test that ended, by file. */
+  const nestings = new Map()
   for await (const { type, data } of events) {
-    // Each file has a summary of its own; the one without a file is that of the whole run.
-    if (type !== 'test:summary' || data.file !== undefined) continue
-    const { passed, failed, cancelled, skipped, todo } = data.counts
-    yield `${passed} ${failed + cancelled} ${skipped + todo}\n`
+    const file = data?.file === undefined ? undefined : relative(process.cwd(), data.file)
+    if (type === 'test:summary') {
+      const { passed, failed, cancelled, skipped, todo } = data.counts
+      if (file === undefined) yield `counts ${passed} ${failed + cancelled} ${skipped + todo}\n`
+      else yield `file ${Math.round(data.duration_ms)} ${file}\n`
+    } else if (type === 'test:pass' || type === 'test:fail') {
+      const { nesting, name, details } = data
+      // A test ends after its subtests, whose times its own includes.
+      const hasSubtests = (nestings.get(file ?? '') ?? 0) > nesting
+      nestings.set(file ?? '', nesting)
+      if (!hasSubtests) yield `test ${Math.round(details.duration_ms)} ${file} ${name.replaceAll('\n', ' ')}\n`
+    }
   }
 }

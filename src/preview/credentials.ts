@@ -1,6 +1,5 @@
 import type { IncomingHttpHeaders } from 'node:http'
-import { credentialPrefix, looksLikeCredential } from '../lib/credential.ts'
-import { hasHash, sha256 } from '../lib/secret.ts'
+import { credentialPrefix, looksLikeCredential, hasHash, sha256 } from '../lib/secret.ts'
 import type { PreviewTarget } from '../sandbox/index.ts'
 
 /** Query parameters in which the API takes a key or a token. */

@@ -1,6 +1,6 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Duplex } from 'node:stream'
-import type { EventBus } from '../events/bus.ts'
+import type { EventBus } from '../events/index.ts'
 import { defined } from '../lib/defined.ts'
 import type { Log } from '../lib/log.ts'
 import type { PreviewService, PreviewTarget } from '../sandbox/index.ts'

@@ -7,6 +7,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { WebSocket } from 'ws'
 import { askPreview } from './preview.ts'
 import { groupsOf, processesOf } from './sandbox-insides.ts'
+import { startSandbox } from './sandbox-calls.ts'
 import { AtollServer } from './server.ts'
 import { Terminal } from './sockets.ts'
 
@@ -24,9 +25,7 @@ interface Sandbox {
   reason?: string
 }
 
-async function create(timeout: number): Promise<string> {
-  return ((await server.json('POST', '/api/sandboxes', { timeout })) as Sandbox).sandboxID
-}
+const create = (timeout: number) => startSandbox(server, { timeout })
 
 /** Neither wakes it nor counts as activity. */
 async function status(id: string): Promise<string> {

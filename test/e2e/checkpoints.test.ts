@@ -1,11 +1,8 @@
 import assert from 'node:assert/strict'
 import { after, before, test } from 'node:test'
+import { forkOf, startSandbox, takeCheckpoint } from './sandbox-calls.ts'
 import { AtollServer } from './server.ts'
 import { Workload } from './workload.ts'
-
-interface Started {
-  sandboxID: string
-}
 
 let server: AtollServer
 let source: string
@@ -13,32 +10,14 @@ let workload: Workload
 
 before(async () => {
   server = await AtollServer.start()
-  const started = (await server.json('POST', '/api/sandboxes', { timeout: 0, memoryMB: 2048 })) as Started
-  source = started.sandboxID
+  source = await startSandbox(server, { memoryMB: 2048 })
   workload = await Workload.start(server, source)
 })
 
 after(() => server[Symbol.asyncDispose]())
 
-async function checkpoint(sandboxId: string, name: string): Promise<string> {
-  const path = `/api/sandboxes/${sandboxId}/checkpoints`
-  const { id } = (await server.json('POST', path, { name })) as { id: string }
-  for (;;) {
-    const list = (await server.json('GET', path)) as { id: string; status: string; error?: string; sizeBytes: number }[]
-    const found = list.find((item) => item.id === id)
-    if (found?.status === 'ready') {
-      assert.ok(found.sizeBytes > 0)
-      return id
-    }
-    assert.notEqual(found?.status, 'failed', found?.error)
-    await new Promise((resolve) => setTimeout(resolve, 50))
-  }
-}
-
-async function fork(checkpointId: string): Promise<string> {
-  const started = (await server.json('POST', `/api/sandboxes/from-checkpoint/${checkpointId}`, {})) as Started
-  return started.sandboxID
-}
+const checkpoint = (sandboxId: string, name: string) => takeCheckpoint(server, sandboxId, name)
+const fork = (checkpointId: string) => forkOf(server, checkpointId)
 
 async function remove(...ids: string[]): Promise<void> {
   await Promise.all(ids.map((id) => server.json('DELETE', `/api/sandboxes/${id}`)))
@@ -50,7 +29,7 @@ test('ten forks of one checkpoint each go on by themselves with the state of the
   const cp = await checkpoint(source, 'ten')
   assert.equal(await workload.count(source), counted + 1, 'the source goes on')
   const { sandboxes } = (await server.json('POST', `/api/sandboxes/from-checkpoint/${cp}`, { count: 10 })) as {
-    sandboxes: Started[]
+    sandboxes: { sandboxID: string }[]
   }
   const forks = sandboxes.map((started) => started.sandboxID)
   assert.equal(new Set(forks).size, 10)

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import { execFile } from 'node:child_process'
 import { before, test } from 'node:test'
-import { forkOf, fullCheckpoint, sh, startSandbox } from './sandbox-calls.ts'
+import { forkOf, takeCheckpoint, sh, startSandbox } from './sandbox-calls.ts'
 import { AtollServer } from './server.ts'
 
 /** A folder with that runc alone. */
@@ -23,7 +23,7 @@ test('with the newest runc a sandbox is checkpointed, forked, hibernated and wok
   await server.json('POST', `/api/sandboxes/${source}/exec`, { cmd: 'sleep', args: ['4711'] })
   const pid = await sh(server, source, 'pgrep --exact sleep')
   assert.match(pid, /^\d+$/)
-  const fork = await forkOf(server, await fullCheckpoint(server, source, 'one'))
+  const fork = await forkOf(server, await takeCheckpoint(server, source, 'one'))
   for (const id of [source, fork]) assert.equal(await sh(server, id, 'pgrep --exact sleep'), pid)
   await server.json('POST', `/api/sandboxes/${fork}/hibernate`)
   await server.json('POST', `/api/sandboxes/${fork}/wake`)

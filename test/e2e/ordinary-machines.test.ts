@@ -9,8 +9,8 @@ import { after, before, test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { imageDir } from '../support/images.ts'
 import { ApiClient } from '../support/api-client.ts'
-import { machine, ownNetwork, run } from './own-machine.ts'
-import { ownRun } from './own-run.ts'
+import { machine, ownNetwork, ownRun, run } from './own-machine.ts'
+import { forkOf, sh, startSandbox, takeCheckpoint } from './sandbox-calls.ts'
 import { AtollServer } from './server.ts'
 
 const noexecRun = ownRun()
@@ -21,33 +21,11 @@ before(async () => {
 })
 after(() => rm(folder, { recursive: true }))
 
-interface Started {
-  sandboxID: string
-}
-
-async function sh(server: AtollServer, sandboxId: string, cmd: string): Promise<string> {
-  const path = `/api/sandboxes/${sandboxId}/exec/run`
-  return ((await server.json('POST', path, { cmd: 'sh', args: ['-c', cmd] })) as { stdout: string }).stdout.trim()
-}
-
-async function ready(server: AtollServer, path: string, id: string): Promise<void> {
-  for (;;) {
-    const list = (await server.json('GET', path)) as { id: string; status: string; error?: string }[]
-    const { status, error } = list.find((item) => item.id === id) ?? {}
-    if (status === 'ready') return
-    assert.equal(status, 'processing', error)
-    await sleep(50)
-  }
-}
-
 test('a sandbox starts, forks with its memory and wakes where /run is mounted noexec', async () => {
   await using server = await AtollServer.start({ prefix: machine(noexecRun) })
-  const { sandboxID: source } = (await server.json('POST', '/api/sandboxes', { timeout: 0 })) as Started
+  const source = await startSandbox(server)
   await server.json('POST', `/api/sandboxes/${source}/exec`, { cmd: 'sleep', args: ['4711'] })
-  const path = `/api/sandboxes/${source}/checkpoints`
-  const { id } = (await server.json('POST', path, { name: 'one' })) as { id: string }
-  await ready(server, path, id)
-  const { sandboxID: fork } = (await server.json('POST', `/api/sandboxes/from-checkpoint/${id}`, {})) as Started
+  const fork = await forkOf(server, await takeCheckpoint(server, source, 'one'))
   for (const sandboxId of [source, fork]) {
     assert.match(await sh(server, sandboxId, 'pgrep --exact sleep'), /^\d+$/)
     assert.match(await sh(server, sandboxId, 'cat /etc/hosts'), new RegExp(` ${sandboxId}$`, 'm'))
@@ -128,7 +106,7 @@ test('a data directory behind a symbolic link, a umask of 077 and a short search
   await symlink(join(folder, 'target'), dataDir)
   const prefix = ['sh', '-c', 'umask 077; exec "$@"', 'sh']
   await using server = await AtollServer.start({ dataDir, prefix, env: { PATH: '/usr/bin:/bin' } })
-  const { sandboxID: id } = (await server.json('POST', '/api/sandboxes', { timeout: 0 })) as Started
+  const id = await startSandbox(server)
   assert.equal(await sh(server, id, 'echo kept > /root/file; id -u'), '0')
   assert.equal(await server.stop(), 0)
   await server.restart()

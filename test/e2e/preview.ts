@@ -1,5 +1,6 @@
-import { type IncomingHttpHeaders, type IncomingMessage, request } from 'node:http'
+import type { IncomingHttpHeaders } from 'node:http'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { exchange } from '../support/api-client.ts'
 
 export interface PreviewAnswer {
   status: number
@@ -14,12 +15,9 @@ export async function askPreview(
   path = '/',
   headers: Record<string, string> = {},
 ): Promise<PreviewAnswer> {
-  const { promise, resolve, reject } = Promise.withResolvers<IncomingMessage>()
-  const options = { host: '127.0.0.1', port: server.port, path, headers: { ...headers, Host: host } }
-  request(options, resolve).on('error', reject).end()
-  const response = await promise
-  const body = (await response.toArray()).map(String).join('')
-  return { status: response.statusCode ?? 0, headers: response.headers, body }
+  const url = `http://127.0.0.1:${server.port}${path}`
+  const { status, headers: answered, text } = await exchange(url, { headers: { ...headers, Host: host } })
+  return { status, headers: answered, body: text }
 }
 
 /** Asks until the answer pleases; the test's own time limit bounds it. */

@@ -2,27 +2,11 @@ import assert from 'node:assert/strict'
 import { cp, readdir, readFile, rename, rm, truncate, writeFile } from 'node:fs/promises'
 import { test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { type Checkpoint, forkOf, sh, startSandbox, takeCheckpoint } from './sandbox-calls.ts'
 import { AtollServer } from './server.ts'
 
 const allowed = { ATOLL_ALLOW_QUARANTINE: '1' }
 const quarantine = 'src/server/quarantine.ts'
-
-interface Checkpoint {
-  id: string
-  sandboxId: string
-  status: string
-}
-
-async function create(server: AtollServer): Promise<string> {
-  const { sandboxID } = (await server.json('POST', '/api/sandboxes', { timeout: 0 })) as { sandboxID: string }
-  return sandboxID
-}
-
-async function shell(server: AtollServer, id: string, cmd: string): Promise<string> {
-  const body = { cmd: 'sh', args: ['-c', cmd] }
-  const { stdout } = (await server.json('POST', `/api/sandboxes/${id}/exec/run`, body)) as { stdout: string }
-  return stdout.trim()
-}
 
 async function hibernate(server: AtollServer, id: string): Promise<void> {
   await server.json('POST', `/api/sandboxes/${id}/hibernate`)
@@ -32,37 +16,18 @@ async function status(server: AtollServer, id: string): Promise<string> {
   return ((await server.json('GET', `/api/sandboxes/${id}`)) as { status: string }).status
 }
 
-/** A ready one of the disk alone. */
-async function checkpoint(server: AtollServer, sandboxId: string, name = 'a'): Promise<string> {
-  const body = { name, kind: 'disk_only' }
-  const { id } = (await server.json('POST', `/api/sandboxes/${sandboxId}/checkpoints`, body)) as Checkpoint
-  for (;;) {
-    const all = (await server.json('GET', `/api/sandboxes/${sandboxId}/checkpoints`)) as Checkpoint[]
-    const found = all.find((one) => one.id === id)
-    assert.notEqual(found?.status, 'failed')
-    if (found?.status === 'ready') return id
-    await sleep(20)
-  }
-}
-
-async function fork(server: AtollServer, checkpointId: string): Promise<string> {
-  const path = `/api/sandboxes/from-checkpoint/${checkpointId}`
-  const { sandboxID } = (await server.json('POST', path, { timeout: 0 })) as { sandboxID: string }
-  return sandboxID
-}
-
 /** One that sleeps with a file, and a checkpoint with that file. */
 async function filled(server: AtollServer): Promise<{ id: string; checkpointId: string }> {
-  const id = await create(server)
-  await shell(server, id, 'echo kept > /root/file')
-  const checkpointId = await checkpoint(server, id)
+  const id = await startSandbox(server)
+  await sh(server, id, 'echo kept > /root/file')
+  const checkpointId = await takeCheckpoint(server, id, 'a', 'disk_only')
   await hibernate(server, id)
   return { id, checkpointId }
 }
 
 async function assertKept(server: AtollServer, { id, checkpointId }: { id: string; checkpointId: string }) {
-  assert.equal(await shell(server, id, 'cat /root/file'), 'kept')
-  assert.equal(await shell(server, await fork(server, checkpointId), 'cat /root/file'), 'kept')
+  assert.equal(await sh(server, id, 'cat /root/file'), 'kept')
+  assert.equal(await sh(server, await forkOf(server, checkpointId), 'cat /root/file'), 'kept')
 }
 
 test('a start with an empty or a foreign database is refused in words, and the right one finds everything as it was', async () => {
@@ -92,7 +57,7 @@ test('a start with an empty or a foreign database is refused in words, and the r
 
 test('an installation whose making was cut off is completed', async () => {
   await using server = await AtollServer.start()
-  const id = await create(server)
+  const id = await startSandbox(server)
   await hibernate(server, id)
   await server.stop()
   const [joined, begun] = [`${server.dataDir}/identity`, `${server.dataDir}/identity.new`]
@@ -123,7 +88,7 @@ test('a data directory that begins anew with an empty database is asked about wh
 
 test('what an older copy of the database lacks goes to quarantine if that is allowed, is listed, and can be restored', async () => {
   await using server = await AtollServer.start()
-  const known = await create(server)
+  const known = await startSandbox(server)
   await server.stop()
   const [db, older, newer] = ['db', 'db.older', 'db.newer'].map((name) => `${server.dataDir}/${name}`) as [
     string,
@@ -133,7 +98,7 @@ test('what an older copy of the database lacks goes to quarantine if that is all
   await cp(db, older, { recursive: true })
   await server.restart()
   const kept = await filled(server)
-  const awake = await create(server)
+  const awake = await startSandbox(server)
   await server.stop()
   await rename(db, newer)
   await cp(older, db, { recursive: true })
@@ -177,7 +142,7 @@ test('what an older copy of the database lacks goes to quarantine if that is all
   await rename(newer, db)
   await server.restart(allowed)
   assert.equal(await status(server, awake), 'error')
-  assert.equal(await shell(server, kept.id, 'cat /root/file'), 'kept')
+  assert.equal(await sh(server, kept.id, 'cat /root/file'), 'kept')
 })
 
 test('a sandbox whose record cannot be read says so, keeps its disk, and is restored once the record is mended', async () => {
@@ -229,10 +194,12 @@ test('what lies in quarantine for longer than it is kept is removed at a start',
 
 test('a server that is killed in the middle of starts, checkpoints and deletions finds nothing that it does not know', async () => {
   await using server = await AtollServer.start()
-  const source = await create(server)
+  const source = await startSandbox(server)
   for (const delayMs of [5, 20, 40, 80, 120, 200, 350]) {
-    const doomed = await Promise.all([create(server), create(server)])
-    const old = await Promise.all([`x-${delayMs}`, `y-${delayMs}`].map((name) => checkpoint(server, source, name)))
+    const doomed = await Promise.all([startSandbox(server), startSandbox(server)])
+    const old = await Promise.all(
+      [`x-${delayMs}`, `y-${delayMs}`].map((name) => takeCheckpoint(server, source, name, 'disk_only')),
+    )
     const retention = {
       name: `r-${delayMs}`,
       kind: 'disk_only',

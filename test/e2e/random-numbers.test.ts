@@ -5,7 +5,7 @@ import { release } from 'node:os'
 import { join } from 'node:path'
 import { test } from 'node:test'
 import { run } from '../../src/runtime/command.ts'
-import { forkOf, fullCheckpoint, sh, startSandbox } from './sandbox-calls.ts'
+import { forkOf, takeCheckpoint, sh, startSandbox } from './sandbox-calls.ts'
 import { AtollServer } from './server.ts'
 
 /** The first kernel with the function, by architecture. */
@@ -57,7 +57,7 @@ for (const { what, megabytes } of [
     await sh(server, source, `until [ -s ${lines} ]; do sleep 0.01; done`)
     assert.equal((await draw(server, source)).how, warm)
 
-    const checkpoint = await fullCheckpoint(server, source, 'one')
+    const checkpoint = await takeCheckpoint(server, source, 'one')
     const forks = await Promise.all([forkOf(server, checkpoint), forkOf(server, checkpoint)])
     const first = await Promise.all([source, ...forks].map((id) => draw(server, id)))
     assert.deepEqual(

@@ -4,6 +4,7 @@ import { after, before, test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { type ApiAnswer, ApiClient } from '../support/api-client.ts'
 import { heldOnHost } from './sandbox-insides.ts'
+import { type Checkpoint, settledCheckpoint, startSandbox } from './sandbox-calls.ts'
 import { AtollServer } from './server.ts'
 
 let server: AtollServer
@@ -16,31 +17,11 @@ before(async () => {
 
 after(() => server[Symbol.asyncDispose]())
 
-interface Checkpoint {
-  id: string
-  name: string
-  status: string
-  error?: string
-}
-
-async function create(body: object = {}): Promise<string> {
-  return ((await server.json('POST', '/api/sandboxes', { timeout: 0, ...body })) as { sandboxID: string }).sandboxID
-}
+const create = (body?: object) => startSandbox(server, body)
+const checkpoint = (id: string, name: string) => settledCheckpoint(server, id, name)
 
 async function run(id: string, cmd: string, args: string[] = []): Promise<string> {
   return ((await server.json('POST', `/api/sandboxes/${id}/exec/run`, { cmd, args })) as { stdout: string }).stdout
-}
-
-/** Waits for its end, whichever. */
-async function checkpoint(id: string, name: string): Promise<Checkpoint> {
-  const path = `/api/sandboxes/${id}/checkpoints`
-  const made = (await server.json('POST', path, { name })) as Checkpoint
-  for (;;) {
-    const found = ((await server.json('GET', path)) as Checkpoint[]).find((item) => item.id === made.id)
-    assert.ok(found)
-    if (found.status !== 'processing') return found
-    await sleep(30)
-  }
 }
 
 const remove = (id: string) => api.delete(`/api/sandboxes/${id}`)

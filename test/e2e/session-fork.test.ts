@@ -4,6 +4,7 @@ import { after, before, test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { isTurnComplete, readEvents, type StreamedEvent } from './event-stream.ts'
 import { askPreview } from './preview.ts'
+import { sh, takeCheckpoint } from './sandbox-calls.ts'
 import { AtollServer } from './server.ts'
 import { createSession, getSession, type Session } from './session-client.ts'
 
@@ -29,23 +30,9 @@ async function page({ previewUrl }: Session): Promise<string> {
   return body
 }
 
-async function run(sandboxId: string, script: string): Promise<string> {
-  const body = { cmd: 'bash', args: ['-c', script] }
-  const { stdout } = (await server.json('POST', `/api/sandboxes/${sandboxId}/exec/run`, body)) as { stdout: string }
-  return stdout.trim()
-}
-
-async function checkpoint(sandboxId: string, kind: 'full' | 'disk_only'): Promise<string> {
-  const path = `/api/sandboxes/${sandboxId}/checkpoints`
-  const { id } = (await server.json('POST', path, { name: `prepared ${kind}`, kind })) as { id: string }
-  for (;;) {
-    const list = (await server.json('GET', path)) as { id: string; status: string; error?: string }[]
-    const found = list.find((item) => item.id === id)
-    if (found?.status === 'ready') return id
-    assert.notEqual(found?.status, 'failed', found?.error)
-    await sleep(50)
-  }
-}
+const run = (sandboxId: string, script: string) => sh(server, sandboxId, script)
+const checkpoint = (sandboxId: string, kind: 'full' | 'disk_only') =>
+  takeCheckpoint(server, sandboxId, `prepared ${kind}`, kind)
 
 const lastId = (events: readonly StreamedEvent[]): number => events.at(-1)?.id ?? 0
 /** Tokens of the agents that live in the sandbox, one a line, as a hash. */

@@ -6,7 +6,7 @@ import { isTurnComplete, readEvents, type StreamedEvent } from './event-stream.t
 import { askPreview } from './preview.ts'
 import { AtollServer } from './server.ts'
 import { createSession, getSession, type Session } from './session-client.ts'
-import { Host } from './session-soak/host.ts'
+import { Host } from './host.ts'
 
 let server: AtollServer
 let host: Host

@@ -2,15 +2,9 @@
 import assert from 'node:assert/strict'
 import { after, before, test } from 'node:test'
 import { isTurnComplete, readEvents, type StreamedEvent } from './event-stream.ts'
+import { sh } from './sandbox-calls.ts'
 import { AtollServer } from './server.ts'
-
-interface Session {
-  id: string
-  status: string
-  activity: string
-  sandboxId: string
-  messages: { id: string; role: string; content: string; state?: string }[]
-}
+import { createSession } from './session-client.ts'
 
 let server: AtollServer
 
@@ -20,18 +14,11 @@ before(async () => {
 
 after(() => server[Symbol.asyncDispose]())
 
-async function create(prompt: string, more: Record<string, unknown> = {}): Promise<Session> {
-  return (await server.json('POST', '/v1/sessions', { prompt, user_id: 'ada', ...more })) as Session
-}
+const create = (prompt: string, more?: Record<string, unknown>) => createSession(server, prompt, more)
+const run = (sandboxId: string, script: string) => sh(server, sandboxId, script)
 
 async function send(id: string, message: string): Promise<void> {
   await server.json('POST', `/v1/sessions/${id}/messages`, { message, user_id: 'ada' })
-}
-
-async function run(sandboxId: string, script: string): Promise<string> {
-  const body = { cmd: 'bash', args: ['-c', script] }
-  const { stdout } = (await server.json('POST', `/api/sandboxes/${sandboxId}/exec/run`, body)) as { stdout: string }
-  return stdout
 }
 
 function ends(events: readonly StreamedEvent[]): unknown[] {

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { isServiceError } from '../../src/errors.ts'
-import { BodyBudget } from '../../src/lib/held-body.ts'
+import { BodyBudget } from '../../src/lib/body-budget.ts'
 import { frameKind } from '../../src/protocol/guest.ts'
 import { drain, type Ending, frame, hostile, json, line, ok, stat, uint64 } from './hostile-guest.ts'
 

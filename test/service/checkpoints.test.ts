@@ -33,7 +33,7 @@ test('checkpoint: a full one is refused with the reason where memory cannot be k
   const { service, orgId, sandbox } = await makeSandbox()
   await assert.rejects(
     service.checkpoints.create(orgId, sandbox.id, { name: 'x' }),
-    throwsCode('full_checkpoint_unavailable', /it is a fake/),
+    throwsCode('full_checkpoint_unavailable', /this is a test/),
   )
 })
 

@@ -8,7 +8,7 @@ import { sha256 } from '../../src/lib/secret.ts'
 import type { CheckpointService } from '../../src/sandbox/index.ts'
 import type { Store } from '../../src/store/index.ts'
 import { Crash } from '../../src/session/testing/crash.ts'
-import { Calls, Fault, type Mode, type OpenedStore, Request, stores } from './faults.ts'
+import { Calls, Fault, type Mode, type OpenedStore, Request, stores } from '../support/faults.ts'
 import { makeWorld } from './world.ts'
 
 type World = Awaited<ReturnType<typeof makeWorld>>

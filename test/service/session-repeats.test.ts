@@ -6,7 +6,7 @@ import type { RunningSessionService, Session, SessionView } from '../../src/sess
 import { Crash } from '../../src/session/testing/crash.ts'
 import { assertWhole, orgId, simple, World } from '../../src/session/testing/world.ts'
 import type { Store } from '../../src/store/index.ts'
-import { Calls, Fault, type Mode, type OpenedStore, Request, stores } from './faults.ts'
+import { Calls, Fault, type Mode, type OpenedStore, Request, stores } from '../support/faults.ts'
 
 interface Story {
   name: string

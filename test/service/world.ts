@@ -1,20 +1,17 @@
-import { randomBytes } from 'node:crypto'
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, before } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { createMemoryBus } from '../../src/events/in-process-bus.ts'
 import type { ErrorCode } from '../../src/errors.ts'
 import { isServiceError } from '../../src/errors.ts'
-import type { ServiceEvent } from '../../src/events/bus.ts'
-import { newId } from '../../src/lib/id.ts'
-import { silentLog } from '../../src/lib/log.ts'
-import { type SandboxLimits, createSandboxService, defaultSandboxLimits } from '../../src/sandbox/index.ts'
+import type { ServiceEvent } from '../../src/events/index.ts'
+import type { SandboxLimits } from '../../src/sandbox/index.ts'
 import { type Store, cachedSandboxStore, openStore } from '../../src/store/index.ts'
-import { FakeTxtRecords } from '../support/fake-txt-records.ts'
+import { FakeMachines } from '../support/fake-machines.ts'
+import type { FakeTxtRecords } from '../support/fake-txt-records.ts'
 import { imageDir } from '../support/images.ts'
-import { FakeMachines } from './fake-machines.ts'
+import { makeOrganisation, makeSandboxService } from '../support/sandbox-service.ts'
 
 /** What a server finds again after a restart, beside its store. */
 interface Kept {
@@ -27,30 +24,26 @@ interface Kept {
 /** The real sandbox service over a real store and machines in memory, for an organisation of its own unless one is kept. */
 export async function makeWorld(store: Store, limits: Partial<SandboxLimits> = {}, kept: Kept = {}) {
   const machines = kept.machines ?? new FakeMachines()
-  const records = kept.records ?? new FakeTxtRecords()
-  const bus = createMemoryBus()
-  const events: ServiceEvent[] = []
-  const errors: string[] = []
-  const warnings: string[] = []
-  bus.subscribe('*', (event) => events.push(event))
-  const service = createSandboxService({
+  const { service, bus, messages, records } = makeSandboxService({
     store: cachedSandboxStore(store.sandboxes),
     driver: machines,
     guest: (sandboxId) => machines.guest(sandboxId),
-    bus,
-    log: {
-      ...silentLog,
-      error: (_facts, message) => errors.push(message),
-      warn: (_facts, message) => warnings.push(message),
-    },
-    limits: { ...defaultSandboxLimits, ...limits },
-    previewDomain: { host: 'preview.test', tls: false, ownHosts: ['preview.test', 'api.test'], isCustomAllowed: true },
-    txtResolver: records,
-    signingSecret: kept.signingSecret ?? randomBytes(32).toString('hex'),
+    limits,
+    records: kept.records,
+    signingSecret: kept.signingSecret,
   })
-  const orgId = kept.orgId ?? newId('org_')
-  if (kept.orgId === undefined) await store.organisations.insertOrganisation({ id: orgId, name: 'test' })
-  return { service, machines, records, events, errors, warnings, orgId, store }
+  const events: ServiceEvent[] = []
+  bus.subscribe('*', (event) => events.push(event))
+  return {
+    service,
+    machines,
+    records,
+    events,
+    errors: messages.error,
+    warnings: messages.warn,
+    orgId: kept.orgId ?? (await makeOrganisation(store)).id,
+    store,
+  }
 }
 
 export function throwsCode(code: ErrorCode, pattern = /./): (error: unknown) => boolean {

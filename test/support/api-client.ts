@@ -4,6 +4,7 @@ import type { IncomingHttpHeaders } from 'node:http'
 import { Ajv2020 } from 'ajv/dist/2020.js'
 import type { JsonObject, OpenApi } from '../../src/http/server/openapi.ts'
 import { openApiDocument } from '../../src/http/server/openapi.ts'
+import { defined } from '../../src/lib/defined.ts'
 
 export interface ApiRequest {
   /** Sent as JSON, or as it is when it is bytes. */
@@ -84,18 +85,18 @@ export interface Exchange {
   payload?: string | Uint8Array | undefined
   /** Address of this machine to come from. */
   localAddress?: string
+  signal?: AbortSignal
 }
 
 /** One request over a connection of its own. `fetch` would not let us choose `Host`. */
 export async function exchange(
   url: string,
-  { method = 'GET', headers = {}, payload, localAddress }: Exchange = {},
+  { method = 'GET', headers = {}, payload, localAddress, signal }: Exchange = {},
 ): Promise<ApiAnswer> {
   return await new Promise((resolve, reject) => {
     const isChunked = headers['transfer-encoding'] !== undefined
     const length = payload === undefined || isChunked ? {} : { 'content-length': String(Buffer.byteLength(payload)) }
-    const from = localAddress === undefined ? {} : { localAddress }
-    const options = { method, agent: false, headers: { ...length, ...headers }, ...from }
+    const options = { method, agent: false, headers: { ...length, ...headers }, ...defined({ localAddress, signal }) }
     const outgoing = httpRequest(url, options, (incoming) => {
       const chunks: Buffer[] = []
       incoming.on('data', (chunk: Buffer) => chunks.push(chunk))

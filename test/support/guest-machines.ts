@@ -1,44 +1,16 @@
 import type { Duplex } from 'node:stream'
 import { ServiceError } from '../../src/errors.ts'
-import type {
-  CheckpointKind,
-  DriverCapabilities,
-  KnownResources,
-  ReconcileReport,
-  RuntimeDriver,
-  SandboxExit,
-  SandboxSpec,
-} from '../../src/sandbox/index.ts'
+import type { CheckpointKind, RuntimeDriver, SandboxSpec } from '../../src/sandbox/index.ts'
 import { GuestProcess } from '../../src/runtime/guest-client/testing/guest-process.ts'
+import { TestDriver } from './test-driver.ts'
 
 /**
  * Machines without walls: each sandbox is the real guest as an ordinary process of this machine. All is real but the container,
  * so paths in a "sandbox" are paths of the machine: tests keep to the guest's own folder.
  */
-export class GuestMachines implements RuntimeDriver {
+export class GuestMachines extends TestDriver implements RuntimeDriver {
   readonly name = 'guest-process'
-  readonly capabilities: DriverCapabilities = { fullCheckpoints: false, fullCheckpointsReason: 'this is a test' }
   readonly machines = new Map<string, GuestProcess>()
-  readonly checkpoints = new Set<string>()
-  #exit: (exit: SandboxExit) => void = () => {}
-
-  capabilitiesOf(): DriverCapabilities {
-    return this.capabilities
-  }
-
-  async open(_known: KnownResources): Promise<ReconcileReport> {
-    return {
-      running: [],
-      dormant: [],
-      forgotten: [],
-      lost: [],
-      unreachable: [],
-      lostCheckpoints: [],
-      removed: [],
-      quarantined: [],
-      takenBack: [],
-    }
-  }
 
   async close(): Promise<void> {
     await Promise.all([...this.machines.values()].map((machine) => machine[Symbol.asyncDispose]()))
@@ -93,22 +65,6 @@ export class GuestMachines implements RuntimeDriver {
     const machine = this.machines.get(sandboxId)
     if (machine === undefined) throw new ServiceError('unavailable', `sandbox ${sandboxId} does not run`)
     return await machine.dial()
-  }
-
-  onExit(listener: (exit: SandboxExit) => void): void {
-    this.#exit = listener
-  }
-
-  exit(exit: SandboxExit): void {
-    this.#exit(exit)
-  }
-
-  gateway() {
-    return { listenHost: '127.0.0.1', listenPort: 0, insideHost: 'gateway.test' }
-  }
-
-  sandboxAt(): undefined {
-    return undefined
   }
 
   /** A folder of this "sandbox" alone. */

@@ -1,26 +1,22 @@
-import { createHash, randomBytes } from 'node:crypto'
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { createMemoryBus } from '../../src/events/in-process-bus.ts'
 import type { HttpLimits } from '../../src/http/server/server.ts'
 import { createHttpServer } from '../../src/http/server/server.ts'
-import { newId } from '../../src/lib/id.ts'
-import type { Log } from '../../src/lib/log.ts'
 import { sha256 } from '../../src/lib/secret.ts'
 import { createPreviewProxy } from '../../src/preview/preview-proxy.ts'
 import { createGuest } from '../../src/runtime/guest-client/index.ts'
-import { createSandboxService, defaultSandboxLimits } from '../../src/sandbox/index.ts'
 import type { RunningSandboxService, SandboxLimits } from '../../src/sandbox/index.ts'
 import { openStore } from '../../src/store/index.ts'
 import type { Store } from '../../src/store/index.ts'
 import { ApiClient } from './api-client.ts'
 import { FakeSessions } from './fake-sessions.ts'
-import { FakeTxtRecords } from './fake-txt-records.ts'
+import type { FakeTxtRecords } from './fake-txt-records.ts'
 import { GuestMachines } from './guest-machines.ts'
 import { imageDir } from './images.ts'
+import { type LogLine, makeOrganisation, makeSandboxService, previewHost } from './sandbox-service.ts'
 
-export const previewHost = 'preview.test'
+export { previewHost } from './sandbox-service.ts'
 
 export interface WorldOptions {
   limits?: Partial<HttpLimits>
@@ -34,12 +30,6 @@ export interface WorldOptions {
   apiKey?: string
   /** Serves as behind a proxy with TLS at this port. */
   edge?: { port: number; probeAfterMs?: number }
-}
-
-export interface LogLine {
-  level: string
-  facts: object
-  message: string
 }
 
 /** The real HTTP server, preview proxy, sandbox service, database and guest; sessions in memory, and no containers. */
@@ -68,28 +58,23 @@ export interface World extends AsyncDisposable {
 export async function makeWorld(options: WorldOptions = {}): Promise<World> {
   const dataDir = await mkdtemp(join(tmpdir(), 'atoll-api-'))
   const store = await openStore({ dataDir, imageDir })
-  const logs: LogLine[] = []
-  const write = (level: string) => (facts: object, message: string) => void logs.push({ level, facts, message })
-  const log: Log = { debug: write('debug'), info: write('info'), warn: write('warn'), error: write('error') }
-  const bus = createMemoryBus()
   const machines = new GuestMachines()
   const sessions = new FakeSessions()
-  const records = new FakeTxtRecords()
-  const sandboxes = createSandboxService({
+  const {
+    service: sandboxes,
+    bus,
+    log,
+    logs,
+    records,
+  } = makeSandboxService({
     store: store.sandboxes,
     driver: machines,
     guest: (sandboxId) => createGuest(() => machines.dial(sandboxId)),
-    bus,
-    log,
-    limits: { ...defaultSandboxLimits, domainCheckMs: 20, ...options.sandboxLimits },
+    limits: { domainCheckMs: 20, ...options.sandboxLimits },
     previewDomain: {
-      host: previewHost,
       tls: options.edge !== undefined,
-      ownHosts: [previewHost, 'api.test'],
       isCustomAllowed: options.hasCustomDomains ?? options.publicUrl !== undefined,
     },
-    txtResolver: records,
-    signingSecret: randomBytes(32).toString('hex'),
   })
   await sandboxes.start()
   const { publicUrl, trustProxy = false } = options
@@ -122,8 +107,8 @@ export async function makeWorld(options: WorldOptions = {}): Promise<World> {
   })
   const { port } = await server.listen({ host: '127.0.0.1', port: 0 })
   const origin = `http://127.0.0.1:${port}`
-  const owner = await organisation(store)
-  const other = await organisation(store)
+  const owner = await makeOrganisation(store)
+  const other = await makeOrganisation(store)
   const api = new ApiClient(origin, owner.key)
   let isClosed = false
   const close = async (graceMs = 1000): Promise<void> => {
@@ -160,13 +145,4 @@ export async function makeWorld(options: WorldOptions = {}): Promise<World> {
     close,
     [Symbol.asyncDispose]: close,
   }
-}
-
-async function organisation(store: Store): Promise<{ id: string; key: string }> {
-  const id = newId('org_')
-  const key = `test-${randomBytes(16).toString('hex')}`
-  await store.organisations.insertOrganisation({ id, name: id })
-  const keyHash = createHash('sha256').update(key).digest('hex')
-  await store.organisations.insertApiKey({ id: newId('key_'), orgId: id, keyHash, createdAt: new Date() })
-  return { id, key }
 }

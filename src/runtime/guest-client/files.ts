@@ -3,7 +3,7 @@ import { entrySchema, frameKind, type GuestEntry, type GuestStat, okSchema } fro
 import type { DirectoryEntry, FileStat } from '../../sandbox/ports/guest.ts'
 import { check, type GuestConnection, nonsense, parseAnswer, parseValue, type Patience } from './connection.ts'
 import { ServiceError } from '../../errors.ts'
-import { BodyBudget } from '../../lib/held-body.ts'
+import { BodyBudget } from '../../lib/body-budget.ts'
 import { isoSeconds } from './time.ts'
 import { guestYield } from './guest-yield.ts'
 

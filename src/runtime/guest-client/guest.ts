@@ -25,7 +25,7 @@ import type {
   WriteFileOptions,
 } from '../../sandbox/ports/guest.ts'
 import { isServiceError } from '../../errors.ts'
-import type { BodyBudget } from '../../lib/held-body.ts'
+import type { BodyBudget } from '../../lib/body-budget.ts'
 import { GuestAttachment, type Join } from './attachment.ts'
 import { asleep, GuestConnection, nonsense, parseValue } from './connection.ts'
 import { openFile } from './download.ts'

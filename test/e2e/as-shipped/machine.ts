@@ -9,7 +9,7 @@ import { text } from 'node:stream/consumers'
 import { exists } from '../../../src/runtime/exists.ts'
 import { HostNames } from '../../../src/runtime/host/names.ts'
 import { imageDir } from '../../support/images.ts'
-import { ownRun } from '../own-run.ts'
+import { ownRun } from '../own-machine.ts'
 
 const projectDir = join(import.meta.dirname, '../../..')
 const groupsRoot = '/sys/fs/cgroup'

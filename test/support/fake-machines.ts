@@ -1,0 +1,179 @@
+import { type Duplex, Readable } from 'node:stream'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { ServiceError } from '../../src/errors.ts'
+import type { Guest, ProcessInfo, RuntimeDriver, SandboxExit, SandboxSpec } from '../../src/sandbox/index.ts'
+import { TestDriver } from './test-driver.ts'
+
+type Step = 'create' | 'wake' | 'hibernate' | 'checkpoint' | 'restart' | 'restore' | 'processes'
+type MachineState = 'running' | 'hibernated'
+
+/** Longer than any test: what waits for it waits for something else. */
+const hangMs = 24 * 3600 * 1000
+
+/** A driver in memory. Tests read what the service asked for and choose what happens next. */
+export class FakeMachines extends TestDriver implements RuntimeDriver {
+  readonly name = 'fake'
+  readonly machines = new Map<string, { state: MachineState; spec: SandboxSpec }>()
+  /** Scripts that patches ran, in order, as `<sandbox id>: <script>`. */
+  readonly scripts: string[] = []
+  /** Scripts like those that run right now. */
+  readonly running = new Set<string>()
+  /** What every process has written to its standard output. */
+  stdout = ''
+  /** How often an output of a process was sent. */
+  outputsSent = 0
+  /** Processes that a client seems to run. */
+  clientProcesses: ProcessInfo[] = []
+  /** Runs in the middle of the named call; what it throws, the call throws. */
+  before: Partial<Record<Step, (signal?: AbortSignal) => Promise<void>>> & {
+    delete?: (sandboxId: string) => Promise<void>
+    deleteCheckpoint?: () => Promise<void>
+  } = {}
+  readonly #spawned = new Set<string>()
+
+  async close(): Promise<void> {}
+
+  async create(spec: SandboxSpec, signal?: AbortSignal): Promise<void> {
+    await this.before.create?.(signal)
+    this.machines.set(spec.id, { state: 'running', spec })
+  }
+
+  async hibernate(sandboxId: string): Promise<{ sizeBytes: number }> {
+    await this.before.hibernate?.()
+    this.#machine(sandboxId).state = 'hibernated'
+    return { sizeBytes: 7 }
+  }
+
+  async wake(spec: SandboxSpec, signal?: AbortSignal): Promise<void> {
+    await this.before.wake?.(signal)
+    this.#machine(spec.id).state = 'running'
+  }
+
+  async restart(spec: SandboxSpec): Promise<void> {
+    await this.before.restart?.()
+    Object.assign(this.#machine(spec.id), { state: 'running', spec })
+  }
+
+  async resize(spec: SandboxSpec): Promise<void> {
+    this.#machine(spec.id).spec = spec
+  }
+
+  async restore(spec: SandboxSpec, checkpointId: string): Promise<void> {
+    await this.before.restore?.()
+    Object.assign(this.#machine(spec.id), { state: 'running', spec: { ...spec, from: { checkpointId } } })
+  }
+
+  async delete(sandboxId: string): Promise<void> {
+    await this.before.delete?.(sandboxId)
+    this.machines.delete(sandboxId)
+  }
+
+  async checkpoint(sandboxId: string, checkpointId: string): Promise<{ sizeBytes: number }> {
+    this.#machine(sandboxId)
+    await this.before.checkpoint?.()
+    this.checkpoints.add(checkpointId)
+    return { sizeBytes: 11 }
+  }
+
+  async deleteCheckpoint(checkpointId: string): Promise<void> {
+    await this.before.deleteCheckpoint?.()
+    this.checkpoints.delete(checkpointId)
+  }
+
+  async dial(): Promise<Duplex> {
+    throw new ServiceError('unavailable', 'a fake has no guest to dial')
+  }
+
+  /** A machine that ends leaves its disk, like one that hibernates. */
+  override exit(exit: SandboxExit): void {
+    const machine = this.machines.get(exit.sandboxId)
+    if (machine) machine.state = 'hibernated'
+    super.exit(exit)
+  }
+
+  state(sandboxId: string): MachineState | undefined {
+    return this.machines.get(sandboxId)?.state
+  }
+
+  /** A guest whose `bash` knows two commands: `exit <n>` ends with that status, `hang` when it is killed, any other with 0. */
+  guest(sandboxId: string): Guest {
+    const files = new Map<string, string>()
+    const statuses = new Map<string, number>()
+    const hanging = new Map<string, string>()
+    const nothing = async (): Promise<never> => {
+      throw new ServiceError('not_implemented', 'the fake guest cannot do that')
+    }
+    const info = (id: string): ProcessInfo => ({
+      id,
+      pid: 2,
+      argv: [],
+      running: hanging.has(id),
+      ...(hanging.has(id) ? {} : { exitCode: statuses.get(id) ?? 0 }),
+      startedAt: new Date().toISOString(),
+      attachedClients: 0,
+      pty: false,
+    })
+    return {
+      hello: async () => {
+        if (this.state(sandboxId) !== 'running') throw new ServiceError('unavailable', 'it does not run')
+        return { version: 'fake' }
+      },
+      spawn: async (request) => {
+        if (this.#spawned.has(request.id)) throw new ServiceError('conflict', `process ${request.id} exists`)
+        this.#spawned.add(request.id)
+        const script = files.get(request.argv[1] ?? '') ?? ''
+        const told = `${sandboxId}: ${script}`
+        this.scripts.push(told)
+        if (script === 'hang') {
+          hanging.set(request.id, told)
+          this.running.add(told)
+        }
+        statuses.set(request.id, Number(/^exit (\d+)$/.exec(script)?.[1] ?? 0))
+        return info(request.id)
+      },
+      processes: async () => {
+        await this.before.processes?.()
+        if (!this.machines.has(sandboxId)) throw new ServiceError('unavailable', 'the guest does not answer')
+        return this.clientProcesses
+      },
+      process: async (id, _waitMs, signal) => {
+        if (hanging.has(id)) await sleep(hangMs, undefined, { signal })
+        return info(id)
+      },
+      output: async (_id, bytesMax = Infinity) => {
+        const [stdout, stderr] = [Buffer.from(this.stdout), Buffer.from('told on stderr')]
+        if (stdout.length + stderr.length > bytesMax) throw new ServiceError('too_large', 'it has more output')
+        this.outputsSent += 1
+        return { stdout, stderr, truncated: false }
+      },
+      attach: nothing,
+      signal: nothing,
+      resize: nothing,
+      release: async (id) => {
+        this.running.delete(hanging.get(id) ?? '')
+        hanging.delete(id)
+      },
+      stat: nothing,
+      list: async () => [],
+      mkdir: nothing,
+      remove: async (path) => void files.delete(path),
+      readFile: async () => ({
+        stat: { path: '/', isDir: false, size: 0, mode: 0o644, modifiedAt: new Date().toISOString() },
+        body: Readable.from([]),
+      }),
+      writeFile: async (path, body) => {
+        files.set(path, (await body.toArray()).map(String).join(''))
+        return 0
+      },
+      ports: async () => [],
+      memory: nothing,
+      dial: nothing,
+    }
+  }
+
+  #machine(sandboxId: string): { state: MachineState; spec: SandboxSpec } {
+    const machine = this.machines.get(sandboxId)
+    if (!machine) throw new Error(`no machine ${sandboxId}`)
+    return machine
+  }
+}

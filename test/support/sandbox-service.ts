@@ -1,0 +1,66 @@
+import { randomBytes } from 'node:crypto'
+import { createInProcessBus } from '../../src/events/in-process-bus.ts'
+import { newId } from '../../src/lib/id.ts'
+import type { Log } from '../../src/lib/log.ts'
+import { sha256 } from '../../src/lib/secret.ts'
+import { createSandboxService, defaultSandboxLimits } from '../../src/sandbox/index.ts'
+import type { SandboxLimits, SandboxServiceDeps } from '../../src/sandbox/index.ts'
+import type { Store } from '../../src/store/index.ts'
+import { FakeTxtRecords } from './fake-txt-records.ts'
+
+export const previewHost = 'preview.test'
+
+export interface LogLine {
+  level: keyof Log
+  facts: object
+  message: string
+}
+
+interface SandboxServiceOptions extends Pick<SandboxServiceDeps, 'store' | 'driver' | 'guest'> {
+  limits?: Partial<SandboxLimits>
+  previewDomain?: Partial<SandboxServiceDeps['previewDomain']>
+  /** What a server finds again after a restart. */
+  records?: FakeTxtRecords | undefined
+  signingSecret?: string | undefined
+}
+
+/** The real sandbox service on a bus, a log and a DNS of its own. */
+export function makeSandboxService(options: SandboxServiceOptions) {
+  const { store, driver, guest, limits, previewDomain } = options
+  const bus = createInProcessBus()
+  const logs: LogLine[] = []
+  /** Messages alone, by level. */
+  const messages: Record<keyof Log, string[]> = { debug: [], info: [], warn: [], error: [] }
+  const write = (level: keyof Log) => (facts: object, message: string) => {
+    logs.push({ level, facts, message })
+    messages[level].push(message)
+  }
+  const log: Log = { debug: write('debug'), info: write('info'), warn: write('warn'), error: write('error') }
+  const records = options.records ?? new FakeTxtRecords()
+  const service = createSandboxService({
+    store,
+    driver,
+    guest,
+    bus,
+    log,
+    limits: { ...defaultSandboxLimits, ...limits },
+    previewDomain: {
+      host: previewHost,
+      tls: false,
+      ownHosts: [previewHost, 'api.test'],
+      isCustomAllowed: true,
+      ...previewDomain,
+    },
+    txtResolver: records,
+    signingSecret: options.signingSecret ?? randomBytes(32).toString('hex'),
+  })
+  return { service, bus, log, logs, messages, records }
+}
+
+export async function makeOrganisation(store: Store): Promise<{ id: string; key: string }> {
+  const id = newId('org_')
+  const key = `test-${randomBytes(16).toString('hex')}`
+  await store.organisations.insertOrganisation({ id, name: id })
+  await store.organisations.insertApiKey({ id: newId('key_'), orgId: id, keyHash: sha256(key), createdAt: new Date() })
+  return { id, key }
+}
