@@ -4,7 +4,7 @@
  */
 import { checkHost, unmetRequirements, type CheckReport } from '../runtime/doctor/index.ts'
 
-const places = {
+const options = {
   imageDir: process.env['ATOLL_IMAGE_DIR'] || '/var/lib/atoll/images',
   dataDir: process.env['ATOLL_DATA_DIR'] || '/var/lib/atoll',
   leaveHostFirewall: process.env['ATOLL_HOST_FIREWALL'] === 'leave',
@@ -26,7 +26,7 @@ async function table(): Promise<number> {
   // Remove the remains of a trial before the exit, also when the output is closed; a second signal ends at once.
   for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, stop)
   process.stdout.on('error', stop)
-  for await (const report of checkHost(places)) {
+  for await (const report of checkHost(options)) {
     if (isStopped) return 1
     console.log(row(report))
     if (report.required && report.state !== 'works') broken.push(report)
@@ -52,7 +52,7 @@ function row(report: CheckReport): string {
 }
 
 async function requirements(): Promise<number> {
-  const unmet = await unmetRequirements(places)
+  const unmet = await unmetRequirements(options)
   for (const sentence of unmet) console.log(sentence)
   return unmet.length === 0 ? 0 : 1
 }

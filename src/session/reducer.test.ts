@@ -248,7 +248,7 @@ test('reducer: in any order of inputs a session with work has a step under way, 
   const property = fc.property(fc.boolean(), names, (beginsIdle, happened) => {
     const simulation = new Simulation()
     simulation.apply({ type: 'resume' })
-    for (let tick = 0; beginsIdle && tick < 10; tick++) {
+    for (let tick = 0; tick < (beginsIdle ? 10 : 0); tick++) {
       simulation.finish()
       simulation.work()
     }

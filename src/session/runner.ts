@@ -23,7 +23,7 @@ import {
   writeSkills,
 } from './boot.ts'
 import { retryBackOff, type SessionConfig, type SessionLimits, type SessionTimings } from './config.ts'
-import { dropForkCheckpoint } from './fork-checkpoints.ts'
+import { dropForkCheckpoint } from './fork.ts'
 import { ProjectWatch } from './project-watch.ts'
 import {
   awakeSandboxId,

@@ -1,5 +1,5 @@
 import { sql, type Kysely } from 'kysely'
-import { storedEvent } from '../session/event-text.ts'
+import { storedEvent } from '../session/session.ts'
 import type { Message, SessionEvent } from '../session/session.ts'
 import { rowPageBytes, streamPageBytes, type RowPage, type SessionStore } from '../session/store.ts'
 import { present, type Present } from './rows.ts'

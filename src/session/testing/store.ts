@@ -18,7 +18,7 @@ const createdAt = new Date()
 const { sessions } = await open()
 
 /**
- * The embedded database of this test process, empty but for the organisations `org_1` and `org_2`. A process opens one database and the
+ * The embedded database of this test process, empty but for the organisations `org_1`, `org_2` and `org_3`. A process opens one database and the
  * next call empties it, so one test at a time may use it. Calls wait until it is empty.
  */
 export function emptySessionStore(): SessionStore {
@@ -74,7 +74,7 @@ export async function insertSession(
   messages: Message[] = [],
 ): Promise<Session> {
   const session = sessionOf(fields)
-  const event = { type: 'session_started', level: 'info', message: '', createdAt } as const
+  const event = { type: 'sandbox_ready', level: 'info', message: '', createdAt } as const
   await store.createSession(session, messages, { id: newId('evt_'), ...event })
   return session
 }
@@ -84,7 +84,7 @@ async function open(): Promise<Store> {
   process.once('exit', () => rmSync(dataDir, { recursive: true, force: true }))
   await cp(await migratedDatabase(), dataDir, { recursive: true })
   const store = await openStore({ dataDir })
-  for (const id of [orgId, 'org_2']) await store.organisations.insertOrganisation({ id, name: 'test' })
+  for (const id of [orgId, 'org_2', 'org_3']) await store.organisations.insertOrganisation({ id, name: 'test' })
   return store
 }
 
