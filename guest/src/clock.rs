@@ -1,16 +1,16 @@
-//! Time in which the sandbox ran. The kernel's clocks go on, jump or start anew while a sandbox is frozen or restored, so
-//! nothing here compares two points of theirs that a freeze can lie between: time is summed up in short steps, each
-//! counted as no longer than it was asked to be.
+//! Time in which the sandbox ran. The kernel's clocks go on, jump or restart while a sandbox is frozen or restored, so nothing
+//! here compares clock values across a possible freeze: time is the sum of short steps, each counted with at most its
+//! expected length.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 static RUN_MICROSECONDS: AtomicU64 = AtomicU64::new(0);
 
-/// How much longer than asked a step may take on a busy machine and still count whole.
+/// A step on a busy machine counts with up to this much more than its expected length.
 const SLACK: Duration = Duration::from_millis(250);
 
-/// The time since the start, as far as `pass` was told: exact to one step of the main thread.
+/// The time since the start that `pass` has counted: exact to one step of the main thread.
 pub fn now() -> Duration {
     Duration::from_micros(RUN_MICROSECONDS.load(Ordering::Relaxed))
 }
@@ -20,11 +20,11 @@ pub fn pass(time: Duration) {
 }
 
 /// Measures steps one after the other.
-pub struct Steps(Instant);
+pub struct Stopwatch(Instant);
 
-impl Steps {
-    pub fn new() -> Steps {
-        Steps(Instant::now())
+impl Stopwatch {
+    pub fn new() -> Stopwatch {
+        Stopwatch(Instant::now())
     }
 
     /// The time since the last call, at most `expected` and a little; a clock that went back counts as nothing.
@@ -42,10 +42,11 @@ mod tests {
 
     #[test]
     fn a_step_counts_no_longer_than_expected_and_never_backwards() {
-        let mut steps = Steps(Instant::now().checked_sub(Duration::from_secs(3600)).unwrap_or_else(Instant::now));
-        assert!(steps.next(Duration::from_secs(1)) <= Duration::from_secs(1) + SLACK);
-        let mut steps = Steps(Instant::now() + Duration::from_secs(3600));
-        assert_eq!(steps.next(Duration::from_secs(1)), Duration::from_secs(0));
-        assert!(steps.next(Duration::from_secs(1)) < Duration::from_secs(1));
+        let mut stopwatch =
+            Stopwatch(Instant::now().checked_sub(Duration::from_secs(3600)).unwrap_or_else(Instant::now));
+        assert!(stopwatch.next(Duration::from_secs(1)) <= Duration::from_secs(1) + SLACK);
+        let mut stopwatch = Stopwatch(Instant::now() + Duration::from_secs(3600));
+        assert_eq!(stopwatch.next(Duration::from_secs(1)), Duration::from_secs(0));
+        assert!(stopwatch.next(Duration::from_secs(1)) < Duration::from_secs(1));
     }
 }

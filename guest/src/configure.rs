@@ -1,8 +1,8 @@
-//! What a sandbox must not share with the one that it was forked from, and what a restore leaves undone.
+//! Replaces what a fork must not share with its source, and what a restore leaves undone.
 
-use crate::fault::{Fault, Outcome};
-use crate::json::{object, Value};
-use crate::request::Request;
+use crate::protocol::fault::{Fault, Outcome};
+use crate::protocol::json::{object, Value};
+use crate::protocol::request::Request;
 use crate::sys;
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
@@ -10,7 +10,7 @@ use std::io::Write;
 
 const SEED_BYTES_MAX: usize = 4096;
 
-/// Does what is asked as far as the sandbox is permitted to; what failed is told per field, the rest is done.
+/// Sets each field as far as the sandbox's rights allow; the answer names the fields that failed.
 pub fn configure(request: &Request) -> Outcome<Value> {
     let hostname = request.optional_text("hostname")?;
     if hostname.map_or(false, |name| name.is_empty() || name.len() > 64) {

@@ -1,6 +1,6 @@
 //! Ports of the sandbox: which are listened on, and connections to them.
 
-use crate::fault::{Fault, Outcome};
+use crate::protocol::fault::{Fault, Outcome};
 use crate::sys::{self, PollFd, POLLERR, POLLHUP, POLLIN, POLLOUT};
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -32,7 +32,7 @@ pub fn ports() -> Vec<u16> {
         .collect()
 }
 
-/// Connects to what listens on a port: loopback first, then the addresses that the listeners are bound to.
+/// Connects to a listener on a port: loopback first, then the addresses to which listeners are bound.
 pub fn connect(port: u16) -> Outcome<TcpStream> {
     let loopback: [IpAddr; 2] = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
     // The table of listeners is read only when it is needed.
@@ -41,7 +41,7 @@ pub fn connect(port: u16) -> Outcome<TcpStream> {
         bound.map(|listener| listener.address.ip()).filter(|ip| !ip.is_unspecified() && !loopback.contains(ip));
     for address in loopback.into_iter().chain(others).take(ADDRESSES_MAX) {
         if let Ok(stream) = TcpStream::connect_timeout(&SocketAddr::new(address, port), CONNECT_TIMEOUT) {
-            // With nobody there, a connection from an ephemeral port to itself succeeds (RFC 9293, simultaneous open).
+            // Without a listener, a connection from an ephemeral port to itself succeeds (RFC 9293, simultaneous open).
             if stream.local_addr().ok() != stream.peer_addr().ok() {
                 let _ = stream.set_nodelay(true);
                 return Ok(stream);
@@ -148,7 +148,7 @@ impl Flow {
         }
     }
 
-    /// Reads when empty and ready, writes what it has; false when a side failed.
+    /// Reads when empty and ready, writes the pending bytes; false when a side failed.
     fn step<S, T>(&mut self, source: &S, target: &T, source_fd: &PollFd, target_fd: &PollFd) -> bool
     where
         for<'a> &'a S: Read,

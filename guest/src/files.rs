@@ -1,10 +1,14 @@
 //! Files of the sandbox, in streams: memory stays constant whatever their size.
 
-use crate::fault::{Fault, Outcome};
-use crate::frames::{self, kind, Entries};
-use crate::json::{object, Value};
+pub mod protected;
+pub mod remove;
+pub mod uploads;
+
+use crate::files::uploads::{random_hex, Temporary, Uploads};
+use crate::protocol::fault::{Fault, Outcome};
+use crate::protocol::frame::{self, kind, Entries};
+use crate::protocol::json::{object, Value};
 use crate::sys;
-use crate::uploads::{random_hex, Temporary, Uploads};
 use crate::users::User;
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, Metadata, OpenOptions, Permissions};
@@ -21,7 +25,7 @@ const ENTRIES_MAX: usize = 100_000;
 const LIST_BYTES_MAX: usize = 32 << 20;
 const NAME_BYTES_MAX: usize = 255;
 const LINKS_MAX: usize = 40;
-/// Sparse files and odd times go beyond what the wire can tell.
+/// Sizes of sparse files and odd times can exceed the integers of the wire.
 const INTEGER_MAX: u64 = (1 << 53) - 1;
 
 pub fn stat(path: &Path) -> Outcome<Value> {
@@ -35,14 +39,14 @@ pub fn mkdir(path: &Path) -> Outcome<()> {
 
 pub fn list(path: &Path, writer: &mut impl Write) -> Outcome<()> {
     let folder = fs::read_dir(path).map_err(|error| about(error, path))?;
-    frames::write_line(writer, &object([("ok", true.into())]))?;
+    frame::write_line(writer, &object([("ok", true.into())]))?;
     let mut entries = Entries::new(writer);
     for (count, entry) in folder.enumerate() {
         let entry = entry.map_err(|error| about(error, path))?;
         if count >= ENTRIES_MAX {
             return Err(Fault::too_large(format!("{}: more than {} entries", path.display(), ENTRIES_MAX)));
         }
-        // A link is shown as what it leads to, or as itself when that is missing; what vanished meanwhile is left out.
+        // A link is shown as its target, a dangling one as itself; entries that vanished meanwhile are left out.
         let metadata = match fs::metadata(entry.path()).or_else(|_| entry.metadata()) {
             Ok(metadata) => metadata,
             Err(_) => continue,
@@ -84,7 +88,7 @@ pub fn read(path: &Path, start: Option<u64>, end: Option<u64>, writer: &mut impl
         ("length", length.into()),
         ("version", Value::Text(version(&metadata, size))),
     ];
-    frames::write_line(writer, &object(answer))?;
+    frame::write_line(writer, &object(answer))?;
 
     if metadata.len() == 0 {
         send(&mut &sizeless[start as usize..], length, path, writer)
@@ -94,27 +98,27 @@ pub fn read(path: &Path, start: Option<u64>, end: Option<u64>, writer: &mut impl
     }
 }
 
-/// Another text for another file or other contents, so that a client knows what it goes on reading.
+/// Changes with the file and its content, so that a client can continue to read the same one.
 fn version(metadata: &Metadata, size: u64) -> String {
     format!("{}-{}-{}-{}.{:09}", metadata.dev(), metadata.ino(), size, metadata.mtime(), metadata.mtime_nsec())
 }
 
 fn send(source: &mut impl Read, length: u64, path: &Path, writer: &mut impl Write) -> Outcome<()> {
     let mut left = length;
-    let mut buffer = vec![0; frames::HEADER_BYTES + CHUNK_BYTES.min(length as usize)];
+    let mut buffer = vec![0; frame::HEADER_BYTES + CHUNK_BYTES.min(length as usize)];
     while left > 0 {
-        let most = (buffer.len() - frames::HEADER_BYTES).min(left as usize);
-        let count = match source.read(&mut buffer[frames::HEADER_BYTES..frames::HEADER_BYTES + most]) {
+        let most = (buffer.len() - frame::HEADER_BYTES).min(left as usize);
+        let count = match source.read(&mut buffer[frame::HEADER_BYTES..frame::HEADER_BYTES + most]) {
             Ok(0) => return Err(Fault::conflict(format!("{}: became shorter while it was read", path.display()))),
             Ok(count) => count,
             Err(error) if error.kind() == ErrorKind::Interrupted => continue,
             Err(error) => return Err(about(error, path)),
         };
-        buffer[..frames::HEADER_BYTES].copy_from_slice(&frames::header(kind::DATA, count));
-        writer.write_all(&buffer[..frames::HEADER_BYTES + count])?;
+        buffer[..frame::HEADER_BYTES].copy_from_slice(&frame::header(kind::DATA, count));
+        writer.write_all(&buffer[..frame::HEADER_BYTES + count])?;
         left -= count as u64;
     }
-    Ok(frames::write_frame(writer, kind::END, &[])?)
+    Ok(frame::write_frame(writer, kind::END, &[])?)
 }
 
 // ── Writing ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -153,11 +157,11 @@ pub fn write(upload: &Upload, uploads: &Uploads, reader: &mut impl Read, writer:
             create_temporary(folder, name.as_bytes(), &target)?
         }
     };
-    frames::write_line(writer, &object([("ok", true.into()), ("bytes", temporary.bytes.into())]))?;
+    frame::write_line(writer, &object([("ok", true.into()), ("bytes", temporary.bytes.into())]))?;
 
     let mut payload = Vec::new();
     loop {
-        match frames::read_frame(reader, &mut payload)? {
+        match frame::read_frame(reader, &mut payload)? {
             Some(kind::DATA) => {
                 let bytes = temporary.bytes + payload.len() as u64;
                 if upload.bytes_max.map_or(false, |max| bytes > max) {

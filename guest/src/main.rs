@@ -2,49 +2,35 @@
 //!
 //! Usage: `atoll-guest --socket <path>`. Outside a pid namespace of its own it works the same for its descendants.
 
-mod attach;
 mod clock;
 mod configure;
 mod dial;
-mod fault;
 mod files;
-mod frames;
-mod inlet;
-mod json;
-mod memory;
-mod own;
-mod pause;
-mod private_ports;
 mod process;
-mod remove;
-mod request;
-mod ring;
+mod protocol;
 mod server;
-mod spawn;
 mod sys;
-mod table;
-mod uploads;
 mod users;
 
-use clock::Steps;
-use own::OwnFolder;
+use clock::Stopwatch;
+use files::protected::ProtectedDirectory;
+use files::uploads::Uploads;
+use process::spawn::Inheritance;
+use process::table::Table;
 use server::Guest;
-use spawn::Inheritance;
 use std::fs;
 use std::path::PathBuf;
 use std::process::exit;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
-use table::Table;
-use uploads::Uploads;
 
 /// Enough for the connections and for four files of each process.
 const OPEN_FILES_WANTED: u64 = 8192;
-/// How often what is kept for a while only is looked through.
+/// Interval of the search for expired uploads and processes.
 const TICK: Duration = Duration::from_secs(20);
 const GENTLE_END: Duration = Duration::from_secs(2);
-/// Thousandths of the memory: so much more than a child must the guest hold to be killed before it.
+/// Thousandths of the memory: the kernel kills the guest before a child only if the guest holds this much more.
 const OOM_SCORE_STEP: i32 = 200;
 const OOM_SCORE_MAX: i32 = 1000;
 
@@ -70,10 +56,11 @@ fn main() {
         eprintln!("atoll-guest: {}: {}", socket.display(), error);
         exit(1)
     });
-    let guest = Arc::new(Guest::new(table.clone(), uploads.clone(), OwnFolder::of_socket(&socket), inheritance));
+    let guest =
+        Arc::new(Guest::new(table.clone(), uploads.clone(), ProtectedDirectory::of_socket(&socket), inheritance));
     thread::spawn(move || server::accept(&guest, &listener));
 
-    let mut steps = Steps::new();
+    let mut stopwatch = Stopwatch::new();
     let mut since_tick = Duration::from_secs(0);
     loop {
         match signals.wait_at_most(TICK) {
@@ -81,7 +68,7 @@ fn main() {
             Some(_) => table.reap(),
             None => {}
         }
-        let passed = steps.next(TICK);
+        let passed = stopwatch.next(TICK);
         clock::pass(passed);
         since_tick += passed;
         if since_tick >= TICK {
@@ -112,7 +99,7 @@ fn close_inherited_files_on_exec() {
     }
 }
 
-/// Where the guest is hidden from the OOM killer its children are not; else they are preferred to it by far.
+/// Children are killed before the guest; a guest that is exempt does not exempt them.
 fn oom_score_of_children() -> i32 {
     let score = fs::read_to_string("/proc/self/oom_score_adj").unwrap_or_default();
     match score.trim().parse::<i32>() {

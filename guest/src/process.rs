@@ -1,15 +1,23 @@
 //! One process of the table and the thread that supervises it.
 //!
 //! States: *running* (the leader lives) → *draining* (the leader was reaped, its output is still read) → *ended* (the exit
-//! code is told, after all output). The thread that reads the output is the only one that moves a process to *ended*.
+//! code is reported, after all output). Only the thread that reads the output moves a process to *ended*.
 
-use crate::clock::{self, Steps};
-use crate::inlet::Inlets;
-use crate::json::{object, Value};
-use crate::pause::Pauses;
-use crate::ring::{Log, Stream};
+pub mod attach;
+pub mod log;
+mod pause;
+pub mod private_ports;
+pub mod spawn;
+mod stdin_cursor;
+pub mod table;
+
+use crate::clock::{self, Stopwatch};
+use crate::process::log::{Log, Stream};
+use crate::process::pause::Pauses;
+use crate::process::stdin_cursor::StdinCursors;
+use crate::process::table::Table;
+use crate::protocol::json::{object, Value};
 use crate::sys::{self, Event, PollFd, POLLERR, POLLHUP, POLLIN};
-use crate::table::Table;
 use std::fs::File;
 use std::io::Read;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,13 +25,13 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 const READ_BYTES: usize = 32 * 1024;
-/// After the leader's end, others may hold its pipes open for ever: its output counts as whole after this silence, …
+/// After the leader's end, other processes may hold its pipes open: its output is complete after this silence, …
 const DRAIN_IDLE: Duration = Duration::from_millis(250);
-/// … and in any case after this time.
+/// … and at the latest after this time.
 const DRAIN_MAX: Duration = Duration::from_secs(2);
-/// The most that is read past a full lossless log after the leader's end: what a pipe can hold.
+/// Bound of the reads past a full lossless log after the leader's end: the size of a pipe.
 const DRAIN_BYTES_MAX: usize = 1 << 20;
-/// Times are counted in steps of at most this, so that a freeze of the whole sandbox does not count.
+/// Times are counted in steps of at most this, so that a freeze of the sandbox does not count.
 const STEP_MAX: Duration = Duration::from_millis(1000);
 
 pub const TIMEOUT_EXIT_CODE: i32 = 124;
@@ -35,12 +43,12 @@ pub struct Process {
     pub pid: i32,
     pub started_seconds: u64,
     pub has_terminal: bool,
-    /// What it and its programs listen on is not for `dial`.
+    /// `dial` refuses the ports of the process and of the programs that belong to it.
     pub has_private_ports: bool,
     state: Mutex<State>,
 }
 
-/// What was asked for at its start and stays.
+/// Properties that are fixed at the start.
 #[derive(Clone, Copy)]
 pub struct About {
     pub has_terminal: bool,
@@ -49,17 +57,17 @@ pub struct About {
 
 pub struct State {
     pub log: Log,
-    /// Wait status of the leader, from the moment it is reaped. Until then its pid cannot be anybody else's.
+    /// Wait status of the leader, set when it is reaped. Until then no other process can have its pid.
     pub leader: Option<i32>,
     pub timed_out: bool,
     pub exit: Option<i32>,
     pub ended: Option<Ended>,
-    /// A client that asked for the process was told its end.
+    /// An answer to `process` has reported its end.
     pub end_told: bool,
-    /// A client got all output after that, or the end behind all output.
+    /// A client got all output after that, or `exit` after all output.
     pub taken: bool,
     pub clients: usize,
-    pub inlets: Inlets,
+    pub stdin_cursors: StdinCursors,
     pub pauses: Pauses,
     /// Write end of standard input (or the terminal), until end of input.
     pub input: Option<Arc<File>>,
@@ -72,18 +80,18 @@ pub struct State {
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ended {
-    /// Which process ended first is told by this, as time is too coarse.
+    /// The order of ends, as time is too coarse.
     pub order: u64,
     pub clock: Duration,
     /// Seconds since 1970.
     pub seconds: u64,
 }
 
-/// What is left of the times after which a process is killed.
+/// Remaining times after which the process is killed.
 pub struct Deadlines {
     timeout: Option<Duration>,
     after_disconnect: Option<Duration>,
-    /// What `after_disconnect` starts from again when a client has been there.
+    /// `after_disconnect` restarts from it when a client was attached.
     disconnect_max: Option<Duration>,
 }
 
@@ -102,7 +110,7 @@ impl Process {
             end_told: false,
             taken: false,
             clients: 0,
-            inlets: Inlets::default(),
+            stdin_cursors: StdinCursors::default(),
             pauses: Pauses::default(),
             input: None,
             terminal: None,
@@ -166,14 +174,14 @@ impl State {
         self.watchers.retain(|other| !Arc::ptr_eq(other, watcher));
     }
 
-    /// What may be dropped from the log follows from who is away.
+    /// The paused clients decide what the log can drop.
     pub fn change_pauses(&mut self, change: impl FnOnce(&mut Pauses)) {
         change(&mut self.pauses);
         self.log.hold(self.pauses.hold());
         self.wake_supervisor();
     }
 
-    /// Whether somebody may still come for its output or its end.
+    /// Whether a client may still ask for its output or its end.
     pub fn is_awaited(&self) -> bool {
         !self.taken || !self.log.settled()
     }
@@ -191,8 +199,8 @@ impl State {
     }
 }
 
-/// Reads the output of a process into its log, keeps its deadlines and reports its end; then reads on, without keeping,
-/// for what the process left behind in the background with its pipes.
+/// Reads the output of a process into its log, enforces its deadlines and reports its end. Then it reads and drops the output of
+/// background processes that still hold the pipes.
 pub fn supervise(
     table: &Table,
     process: &Process,
@@ -202,7 +210,7 @@ pub fn supervise(
 ) {
     let mut buffer = vec![0; READ_BYTES];
     let mut drain: Option<Drain> = None;
-    let mut steps = Steps::new();
+    let mut stopwatch = Stopwatch::new();
     loop {
         let mut fds = vec![PollFd::new(wake, POLLIN)];
         let mut polled = Vec::new();
@@ -231,7 +239,7 @@ pub fn supervise(
             None => deadlines.step(connected),
         };
         sys::poll(&mut fds, step);
-        let passed = steps.next(step.unwrap_or(STEP_MAX));
+        let passed = stopwatch.next(step.unwrap_or(STEP_MAX));
         if paused {
             process.state().change_pauses(|pauses| pauses.pass(passed));
         }
@@ -311,7 +319,7 @@ impl Deadlines {
         Some(left.min(STEP_MAX))
     }
 
-    /// Takes the time of one step off and kills what is due.
+    /// Subtracts the time of one step and kills the process when it is due.
     fn passed(&mut self, elapsed: Duration, connected: bool, table: &Table, process: &Process) -> bool {
         if connected {
             self.after_disconnect = self.disconnect_max;
@@ -335,12 +343,12 @@ impl Deadlines {
     }
 }
 
-/// The time after the leader's end, in which what it wrote last is read.
+/// The time after the leader's end in which its last output is read.
 struct Drain {
     left: Duration,
     idle_left: Duration,
     bytes: usize,
-    /// What the pipes held at the leader's end; all of it is read, however long that takes.
+    /// Bytes in the pipes at the leader's end; all of them are read, however long that takes.
     owed: usize,
     /// Whether the last look at the outputs found nothing.
     quiet: bool,

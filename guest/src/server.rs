@@ -1,22 +1,21 @@
 //! The socket: one connection, one thread, one operation.
 
-use crate::attach::{self, wait_for_end};
 use crate::configure::configure;
 use crate::dial;
-use crate::fault::{Fault, Outcome};
+use crate::files::protected::ProtectedDirectory;
+use crate::files::remove::remove;
+use crate::files::uploads::Uploads;
 use crate::files::{self, Upload, Written};
-use crate::frames::{self, kind, Entries};
-use crate::json::{self, object, Value};
-use crate::memory::memory;
-use crate::own::OwnFolder;
+use crate::process::attach::{self, wait_for_end};
+use crate::process::log::Stream;
+use crate::process::spawn::{spawn, Inheritance};
+use crate::process::table::Table;
 use crate::process::Process;
-use crate::remove::remove;
-use crate::request::Request;
-use crate::ring::Stream;
-use crate::spawn::{spawn, Inheritance};
+use crate::protocol::fault::{Fault, Outcome};
+use crate::protocol::frame::{self, kind, Entries};
+use crate::protocol::json::{self, object, Value};
+use crate::protocol::request::Request;
 use crate::sys;
-use crate::table::Table;
-use crate::uploads::Uploads;
 use crate::users;
 use std::fs;
 use std::io::{self, BufReader, Read, Write};
@@ -43,27 +42,32 @@ const CLIENT_BYTES_MAX: usize = 64;
 pub struct Guest {
     pub table: Arc<Table>,
     pub uploads: Arc<Uploads>,
-    own: OwnFolder,
+    protected: ProtectedDirectory,
     pub inheritance: Inheritance,
     connections: AtomicUsize,
 }
 
-/// One place among the connections; free again when it is dropped, after a panic of the thread too.
-struct Place(Arc<Guest>);
+/// Counts as one connection until it is dropped, after a panic of the thread too.
+struct ConnectionPermit(Arc<Guest>);
 
-impl Drop for Place {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         self.0.connections.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
 impl Guest {
-    pub fn new(table: Arc<Table>, uploads: Arc<Uploads>, own: OwnFolder, inheritance: Inheritance) -> Guest {
-        Guest { table, uploads, own, inheritance, connections: AtomicUsize::new(0) }
+    pub fn new(
+        table: Arc<Table>,
+        uploads: Arc<Uploads>,
+        protected: ProtectedDirectory,
+        inheritance: Inheritance,
+    ) -> Guest {
+        Guest { table, uploads, protected, inheritance, connections: AtomicUsize::new(0) }
     }
 }
 
-/// Makes the socket anew, for root alone.
+/// Creates the socket, for root alone; replaces a stale one.
 pub fn listen(path: &Path) -> io::Result<UnixListener> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -79,21 +83,21 @@ pub fn accept(guest: &Arc<Guest>, listener: &UnixListener) {
     loop {
         let stream = match listener.accept() {
             Ok((stream, _)) => stream,
-            // Out of files or memory: others end meanwhile.
+            // Out of files or memory: other connections end meanwhile.
             Err(_) => {
                 thread::sleep(Duration::from_millis(20));
                 continue;
             }
         };
-        let place = Place(guest.clone());
+        let permit = ConnectionPermit(guest.clone());
         if guest.connections.fetch_add(1, Ordering::SeqCst) >= CONNECTIONS_MAX {
             let fault = Fault::unavailable(format!("more than {} connections to the guest", CONNECTIONS_MAX));
             let _ = sys::set_nonblocking(&stream)
-                .and_then(|_| frames::write_line(&mut &stream, &frames::fault_value(&fault)));
+                .and_then(|_| frame::write_line(&mut &stream, &frame::fault_value(&fault)));
             continue;
         }
         // When no thread can be made, the connection is closed.
-        let _ = thread::Builder::new().stack_size(STACK_BYTES).spawn(move || serve(&place.0, stream));
+        let _ = thread::Builder::new().stack_size(STACK_BYTES).spawn(move || serve(&permit.0, stream));
     }
 }
 
@@ -102,16 +106,16 @@ fn serve(guest: &Guest, stream: UnixStream) {
     let (mut answered, mut lingering) = (false, true);
     let written = match handle(guest, &stream, &mut reader, &mut answered, &mut lingering) {
         Ok(()) => Ok(()),
-        Err(fault) if answered => frames::write_value(&mut &stream, kind::RESULT, &frames::fault_value(&fault)),
-        Err(fault) => frames::write_line(&mut &stream, &frames::fault_value(&fault)),
+        Err(fault) if answered => frame::write_value(&mut &stream, kind::RESULT, &frame::fault_value(&fault)),
+        Err(fault) => frame::write_line(&mut &stream, &frame::fault_value(&fault)),
     };
     if written.is_ok() && lingering {
         linger(&stream, &mut reader);
     }
 }
 
-/// A socket that is closed with unread bytes in it resets the connection, and the client may lose the answer: so reads on
-/// for a while what the client still sends.
+/// A close with unread bytes resets the connection, and the client may lose the answer. So read and drop later bytes of the
+/// client for a while.
 fn linger(stream: &UnixStream, reader: &mut impl Read) {
     let _ = stream.shutdown(Shutdown::Write);
     let _ = stream.set_nonblocking(false);
@@ -133,7 +137,7 @@ fn handle(
     lingering: &mut bool,
 ) -> Outcome<()> {
     stream.set_read_timeout(Some(REQUEST_TIMEOUT))?;
-    let line = match frames::read_line(reader)? {
+    let line = match frame::read_line(reader)? {
         Some(line) => line,
         None => return Ok(()),
     };
@@ -146,7 +150,7 @@ fn handle(
     let mut writer = Answering { stream, answered };
     let answer = match request.text("op")? {
         "hello" => {
-            // So that the client sees the end of the connection when it is closed here, not before: a memory dump may follow.
+            // The client must see the end of the connection only when this side is closed: a memory dump may follow.
             *lingering = !request.flag("close")?;
             hello(guest)
         }
@@ -206,13 +210,13 @@ fn handle(
         "list" => return files::list(&request.path()?, &mut writer),
         "mkdir" => {
             let path = request.path()?;
-            guest.own.refuse_inside(&path)?;
+            guest.protected.refuse_inside(&path)?;
             files::mkdir(&path)?;
             ok()
         }
         "remove" => {
             let path = request.path()?;
-            guest.own.refuse_holding(&path)?;
+            guest.protected.refuse_holding(&path)?;
             remove(&path)?;
             ok()
         }
@@ -225,25 +229,24 @@ fn handle(
             let ports = dial::ports().into_iter().map(|port| u64::from(port).into()).collect();
             object([("ok", true.into()), ("ports", Value::List(ports))])
         }
-        "memory" => memory(),
         "dial" => {
             let port = request.integer("port", 1, 65535)? as u16;
             let server = dial::connect(port)?;
-            // Once it stands, so that a listener that came just before it is seen; nothing has been said yet.
+            // After the connect, so that a listener that appeared just before is seen; no byte has passed yet.
             if table.keeps_private(port) {
                 return Err(Fault::forbidden(format!("port {} belongs to the agent", port)));
             }
-            frames::write_line(&mut writer, &ok())?;
-            // From here the bytes are the client's and the server's own; a fault ends the connection.
+            frame::write_line(&mut writer, &ok())?;
+            // From here on raw bytes follow; a fault ends the connection.
             let _ = dial::relay(stream, &server, reader.buffer());
             return Ok(());
         }
         other => return Err(Fault::invalid(format!("op: unknown operation '{}'", other))),
     };
-    Ok(frames::write_line(&mut writer, &answer)?)
+    Ok(frame::write_line(&mut writer, &answer)?)
 }
 
-/// Remembers that the answer line is out: a later fault goes into a frame.
+/// Records that the answer line is sent: a later fault goes into a frame.
 struct Answering<'a> {
     stream: &'a UnixStream,
     answered: &'a mut bool,
@@ -275,7 +278,7 @@ fn with_process(info: Value) -> Value {
 
 fn processes(table: &Table, writer: &mut impl Write) -> Outcome<()> {
     table.forget_old();
-    frames::write_line(writer, &object([("ok", true.into())]))?;
+    frame::write_line(writer, &object([("ok", true.into())]))?;
     let mut entries = Entries::new(writer);
     for process in table.all() {
         entries.push(&process.info())?;
@@ -283,7 +286,7 @@ fn processes(table: &Table, writer: &mut impl Write) -> Outcome<()> {
     Ok(entries.end()?)
 }
 
-/// Sends one stream after the other, each without a frame for every time that the process turned to the other one.
+/// Sends one stream after the other, and joins the pieces of each.
 fn output(process: &Process, bytes_max: Option<u64>, writer: &mut impl Write) -> Outcome<()> {
     let (end, last, bytes) = {
         let state = process.state();
@@ -292,7 +295,7 @@ fn output(process: &Process, bytes_max: Option<u64>, writer: &mut impl Write) ->
     if bytes_max.map_or(false, |most| bytes > most) {
         return Err(Fault::too_large(format!("process '{}' has {} bytes of output", process.id, bytes)));
     }
-    frames::write_line(writer, &object([("ok", true.into())]))?;
+    frame::write_line(writer, &object([("ok", true.into())]))?;
     for (stream, kind) in [(Stream::Stdout, kind::STDOUT), (Stream::Stderr, kind::STDERR)] {
         let mut cursor = 0;
         loop {
@@ -302,13 +305,13 @@ fn output(process: &Process, bytes_max: Option<u64>, writer: &mut impl Write) ->
                 None => break,
             };
             let mut frame = Vec::new();
-            frames::push(&mut frame, kind, &offset.to_be_bytes(), &data);
+            frame::push(&mut frame, kind, &offset.to_be_bytes(), &data);
             writer.write_all(&frame)?;
             cursor = reached;
         }
     }
     let truncated = process.state().log.truncated();
-    frames::write_value(writer, kind::END, &object([("truncated", truncated.into())]))?;
+    frame::write_value(writer, kind::END, &object([("truncated", truncated.into())]))?;
     process.state().taken |= last;
     Ok(())
 }
@@ -317,7 +320,7 @@ fn resize(process: &Process, cols: u16, rows: u16) -> Outcome<()> {
     if !process.has_terminal {
         return Err(Fault::invalid(format!("id: process '{}' has no terminal", process.id)));
     }
-    // After the end there is nothing to resize.
+    // An ended process has no terminal.
     let terminal = process.state().terminal.clone();
     match terminal {
         Some(terminal) => sys::resize_terminal(&*terminal, cols, rows).map_err(|error| Fault::own(error, "resize")),
@@ -327,7 +330,7 @@ fn resize(process: &Process, cols: u16, rows: u16) -> Outcome<()> {
 
 fn write(request: &Request, guest: &Guest, reader: &mut impl Read, writer: &mut impl Write) -> Outcome<()> {
     let path = request.path()?;
-    guest.own.refuse_inside(&files::follow_links(&path)?)?;
+    guest.protected.refuse_inside(&files::follow_links(&path)?)?;
     let upload = Upload {
         path: &path,
         resume: request.optional_text("resume")?,
@@ -344,5 +347,5 @@ fn write(request: &Request, guest: &Guest, reader: &mut impl Read, writer: &mut 
     if let Some(token) = paused {
         result.push(("paused", Value::Text(token)));
     }
-    Ok(frames::write_value(writer, kind::RESULT, &object(result))?)
+    Ok(frame::write_value(writer, kind::RESULT, &object(result))?)
 }

@@ -1,6 +1,6 @@
 //! Users and groups of the sandbox, from `/etc/passwd` and `/etc/group` (passwd(5), group(5)).
 
-use crate::fault::{Fault, Outcome};
+use crate::protocol::fault::{Fault, Outcome};
 use std::fs::File;
 use std::io::Read;
 

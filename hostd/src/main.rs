@@ -1,6 +1,6 @@
-//! `atoll-hostd` works for the server on its host: it is small, so that it forks fast, and a sandbox may hold up one of its
-//! threads. `serve` is resident; the other commands do one thing and end. Every argument is taken as it is; there is no shell
-//! and no configuration. A failure prints one line that names the path, exits 1 and leaves no mount behind.
+//! `atoll-hostd` works for the server on its host: it is small, so that it forks fast, and a sandbox can block only one of its
+//! threads. `serve` is resident; each other command does one thing and ends. It uses no shell and no configuration. A failure
+//! prints one line that names the path, exits 1 and leaves no mount behind.
 //!
 //!     atoll-hostd serve   --socket PATH
 //!     atoll-hostd overlay --target DIR --upper DIR --work DIR --range START:COUNT --lower START:DIR [--lower START:DIR …]
@@ -20,23 +20,18 @@
 //!     atoll-hostd remove  --dir DIR [--dir DIR …]
 //!     atoll-hostd version
 
-mod args;
-mod frame;
-mod freeze;
-mod launch;
+mod inode_numbers;
 mod network;
-mod number;
-mod origins;
 mod overlay;
-mod overlay_index;
+mod process;
+mod protocol;
 mod relay;
 mod remove;
 mod run_folder;
-mod strays;
 mod sys;
-mod unconnected;
 
-use args::Args;
+use process::{freeze, launch, strays, unconnected};
+use protocol::args::Args;
 use sys::Error;
 
 fn main() {
@@ -66,23 +61,23 @@ fn run() -> Result<(), Error> {
             let inodes: u64 = args.number("inodes")?;
             let owner: u32 = args.number("owner")?;
             args.finish()?;
-            // The folder is writable from inside a sandbox for a moment: no symbolic link in it may lead the host anywhere.
+            // A sandbox can write to the folder for a moment: the host must follow no symbolic link in it.
             let flags = sys::MS_NOSUID | sys::MS_NODEV | sys::MS_NOEXEC | sys::MS_NOSYMFOLLOW;
             let data = format!("size={size},nr_inodes={inodes},mode=0700,uid={owner},gid={owner}");
             sys::mount_at("tmpfs", &target, flags, &data)?;
-            // A memory that was saved where it was shared only comes back where it is. Nothing is ever mounted in it.
+            // Memory saved with a shared mount needs one at the restore. Nothing is ever mounted in it.
             sys::make_shared(&target)
         }
-        "adopt-index" => overlay_index::adopt(&args.only_path("work")?),
+        "adopt-index" => overlay::index::adopt(&args.only_path("work")?),
         "run-folder" => run_folder::make_own(&args.only_path("dir")?),
         "source" => run_folder::make_source(&args.only_path("dir")?),
         "number" => {
             let dir = args.path("dir")?;
             let from: u64 = args.number("from")?;
             args.finish()?;
-            number::count_up(&dir, from)
+            inode_numbers::count_up(&dir, from)
         }
-        "forget-origins" => origins::forget(&args.only_path("dir")?),
+        "forget-origins" => overlay::origins::forget(&args.only_path("dir")?),
         "exchange" => {
             let one = args.path("one")?;
             let other = args.path("other")?;

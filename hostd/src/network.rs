@@ -6,7 +6,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::io::AsRawFd;
 use std::process::{Child, Command, Stdio};
 
-use crate::args::Args;
+use crate::protocol::args::Args;
 use crate::sys::{self, Error};
 
 /// Stands in the batch for the host where `ip` wants the namespace of the sandbox.

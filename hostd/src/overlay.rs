@@ -5,12 +5,15 @@
 //! The idmapped copies of the layers exist in a mount namespace of this process only: the overlay keeps private clones of
 //! them, and a crash at any point leaves nothing on the host.
 
+pub mod index;
+pub mod origins;
+
 use std::collections::HashMap;
 use std::fs::File;
 use std::os::unix::io::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use crate::args::{split_start, Args};
+use crate::protocol::args::{split_start, Args};
 use crate::sys::{self, Error};
 
 /// mount(2) takes one page of options. The layers are named by number, so that hundreds of them fit.

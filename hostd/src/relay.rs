@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use crate::frame;
+use crate::protocol::frame;
 use crate::sys::poll::{self, GONE, IN, OUT};
 use crate::sys::socket::{bind_private, connect_without_rights};
 use crate::sys::{self, Error};
@@ -43,7 +43,7 @@ const STACK_BYTES: usize = 2 * BUFFER_BYTES;
 const IDLE_MAX: usize = 8;
 /// A relay that has not noticed for so long that the server has closed its side is held up.
 const HELD_UP_AFTER: Duration = Duration::from_secs(1);
-/// How long what the server sent before it closed may take to reach the guest.
+/// Bound of the delivery to the guest after the server has closed.
 const LINGER: Duration = Duration::from_secs(5);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 /// Error numbers of the answer (errno(3)).
@@ -60,7 +60,7 @@ pub fn serve(socket: &Path) -> Result<(), Error> {
     workers.start_one()?;
     let look = move || loop {
         thread::sleep(HELD_UP_AFTER);
-        workers.relays.interrupt_held_up();
+        workers.relays.interrupt_blocked();
         if workers.idle.load(Ordering::SeqCst) == 0 {
             let _ = workers.start_one();
         }
@@ -166,7 +166,7 @@ fn exchange(server: &UnixStream, guest: &UnixStream) {
         if of_server & GONE != 0 {
             // A guest that has ended its answer closes in its own time, and may read until then.
             let limit = if answered.ended { None } else { Some(LINGER) };
-            // What it still writes nobody reads.
+            // Its later bytes have no reader.
             let _ = guest.shutdown(Shutdown::Read);
             return asked.deliver(&mut buffer, limit);
         }

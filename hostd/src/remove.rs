@@ -6,12 +6,12 @@ use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::args::Args;
+use crate::protocol::args::Args;
 use crate::sys::folder::Folder;
 use crate::sys::Error;
 
 const DEPTH_MAX: usize = 128;
-/// Mounts on one entry, and rounds over a folder in which somebody makes files meanwhile.
+/// Bounds of the mounts on one entry, and of the rounds over a folder that grows meanwhile.
 const ROUNDS_MAX: usize = 1_000;
 /// Error numbers (errno(3)).
 const ENOENT: i32 = 2;

@@ -1,5 +1,5 @@
-//! The folder in `/run` as a mount of its own, whose mounts no other namespace receives. Where `/` is shared, as systemd
-//! makes it, each service with a namespace of its own would get every mount of every sandbox.
+//! The folder in `/run` as a private mount, whose mounts no other namespace receives. Where `/` is shared, as with systemd, each
+//! service with its own namespace would otherwise receive every mount of every sandbox.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 
 use crate::sys::{self, Error};
 
-/// Makes `folder` a mount that passes nothing on; harmless when it is one. What an earlier version has mounted below it is moved in, and
-/// leaves the namespaces that have received it.
+/// Makes `folder` a private mount; harmless on a repeat. Mounts below it, made by an earlier version, are moved in and leave the
+/// namespaces that have received them.
 pub fn make_own(folder: &Path) -> Result<(), Error> {
     let folder = folder.canonicalize().map_err(|error| Error::io("resolve", folder.display(), error))?;
     let mounts = mount_points()?;
@@ -19,11 +19,11 @@ pub fn make_own(folder: &Path) -> Result<(), Error> {
     }
     let below: Vec<&PathBuf> = mounts.iter().filter(|path| path.starts_with(&folder)).collect();
     let copies = below.iter().map(|path| sys::clone_tree(path)).collect::<Result<Vec<_>, Error>>()?;
-    // What is mounted there now is out of reach by its path from the moment that something lies on top.
+    // The old mounts cannot be reached by their path once the new mount is on top.
     let before = File::open(&folder).map_err(|error| Error::io("open", folder.display(), error))?;
     let own = sys::clone_tree(&folder)?;
     sys::attach_tree(&own, &folder)?;
-    // A mount that comes into a shared one is shared: each is changed where it has come to lie.
+    // A mount attached in a shared one becomes shared, so make each private after it is attached.
     sys::make_private(&folder)?;
     for path in below.iter().rev() {
         let inside = path.strip_prefix(&folder).expect("is below");
@@ -37,15 +37,15 @@ pub fn make_own(folder: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Makes `folder`, from which a sandbox gets its files, a mount with a group of peers, its own alone. A memory that was saved
-/// where its files came from a shared mount only comes back where they do: CRIU makes the new ones slaves of it.
+/// Makes `folder`, the source of a sandbox's files, a mount with its own peer group. A memory that was saved with files of a shared
+/// mount needs a shared mount at the restore: CRIU makes the new mounts slaves of it.
 pub fn make_source(folder: &Path) -> Result<(), Error> {
     sys::attach_tree(&sys::clone_tree(folder)?, folder)?;
     sys::make_private(folder)?;
     sys::make_shared(folder)
 }
 
-/// Of this namespace, each after the one that it lies on.
+/// The mount points of this namespace, each after its parent.
 fn mount_points() -> Result<Vec<PathBuf>, Error> {
     let table = "/proc/self/mountinfo";
     let text = std::fs::read(table).map_err(|error| Error::io("read", table, error))?;

@@ -1,4 +1,4 @@
-//! The few system calls that std does not have, each turned into an `Error` that names what it was done to.
+//! System calls that std lacks; an `Error` names the object of the failed call.
 
 use std::ffi::{CStr, CString};
 use std::fmt;
@@ -74,7 +74,7 @@ const MS_REC: c_ulong = 0x4000;
 const MS_PRIVATE: c_ulong = 1 << 18;
 const MS_SHARED: c_ulong = 1 << 20;
 
-/// What was tried, on what, and what the kernel said.
+/// The failed call, its object and the message of the kernel.
 pub struct Error(String);
 
 impl Error {
@@ -113,7 +113,7 @@ pub fn mount_at(kind: &str, target: &Path, flags: c_ulong, data: &str) -> Result
     Ok(())
 }
 
-/// Removes an extended attribute of what is at `path`, which may be a symbolic link. Harmless when there is none.
+/// Removes an extended attribute of `path`, which may be a symbolic link. Harmless when there is none.
 pub fn remove_attribute(path: &CStr, name: &CStr) -> io::Result<()> {
     const ENODATA: i32 = 61;
     if unsafe { lremovexattr(path.as_ptr(), name.as_ptr()) } == 0 {
@@ -126,7 +126,7 @@ pub fn remove_attribute(path: &CStr, name: &CStr) -> io::Result<()> {
     }
 }
 
-/// Lets two paths of one file system change places, at once.
+/// Exchanges two paths of one file system atomically.
 pub fn exchange(one: &Path, other: &Path) -> Result<(), Error> {
     const RENAME_EXCHANGE: c_uint = 2;
     let (one_c, other_c) = (c_path(one)?, c_path(other)?);
@@ -136,7 +136,7 @@ pub fn exchange(one: &Path, other: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Moves this process into a mount namespace of its own whose changes nobody outside sees.
+/// Moves this process into a private mount namespace.
 pub fn enter_private_mounts() -> Result<(), Error> {
     let root = CStr::from_bytes_with_nul(b"/\0").expect("constant");
     let none = CStr::from_bytes_with_nul(b"none\0").expect("constant");
@@ -188,7 +188,7 @@ pub fn attach_tree(tree: &OwnedFd, target: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// What is mounted in the mount at `path` from now on shows nowhere else, and nothing shows there.
+/// Ends the propagation of mounts from and to the mount at `path`.
 pub fn make_private(path: &Path) -> Result<(), Error> {
     propagate(path, MS_PRIVATE)
 }
@@ -207,7 +207,7 @@ fn propagate(path: &Path, kind: c_ulong) -> Result<(), Error> {
     Ok(())
 }
 
-/// Takes the mount at `path` out of sight; it ends with its last user.
+/// Detaches the mount at `path`; it ends with its last user.
 pub fn detach(path: &Path) -> Result<(), Error> {
     detach_at(&c_path(path)?).map_err(|error| Error::io("umount", path.display(), error))
 }
@@ -313,7 +313,7 @@ fn detach_at(path: &CStr) -> io::Result<()> {
     }
 }
 
-/// Of a process that is frozen: it goes on into a stop that waits.
+/// Sends SIGCONT and SIGSTOP to a frozen process: it continues into a pending stop.
 pub fn continue_and_stop(pid: i32) {
     const SIGCONT: c_int = 18;
     const SIGSTOP: c_int = 19;

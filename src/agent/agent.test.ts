@@ -18,7 +18,7 @@ import { agentLineBytesMax, parseAgentCommand, type AgentEvent } from '../protoc
 import { Agent } from './agent.ts'
 import type { Harness, HarnessEvent, Turn, TurnOutcome } from './harness.ts'
 import { fittingLine } from './output.ts'
-import { TurnJournal } from './turn-journal.ts'
+import { TurnJournal } from './state-dir.ts'
 
 type Run = (turn: Turn, emit: (event: HarnessEvent) => void, signal: AbortSignal) => Promise<TurnOutcome>
 
@@ -93,7 +93,7 @@ class Bench implements Disposable {
   }
 }
 
-test('a result tells what came from a cache and went into one, and costs it at its rates', async () => {
+test('agent: a result reports cached tokens, and its cost by their rates', async () => {
   const used = {
     inputTokens: 1000,
     cacheReadTokens: 700,
@@ -123,7 +123,7 @@ test('a result tells what came from a cache and went into one, and costs it at i
   assert.deepEqual(told, [0.0015225, 0.00324, 7])
 })
 
-test('messages are turns one after another, each with one result and one turn_complete', async () => {
+test('agent: messages run one after another, each with one result and one turn_complete', async () => {
   let running = 0
   using bench = new Bench(async () => {
     running += 1
@@ -147,7 +147,7 @@ test('messages are turns one after another, each with one result and one turn_co
   assert.equal(bench.turns.length, 2)
 })
 
-test('a harness that throws, or whose error nobody awaits, ends its turn and the next one gets a new session', async () => {
+test('agent: a harness that throws or leaves an unhandled error ends its turn, and the next turn gets a new session', async () => {
   const never = new Promise<TurnOutcome>(() => {})
   const runs: Run[] = [
     () => Promise.reject(new Error('boom')),
@@ -180,7 +180,7 @@ test('a harness that throws, or whose error nobody awaits, ends its turn and the
   assert.equal(bench.opened, 3)
 })
 
-test('an interrupt reaches the running turn alone, and only when it is meant', async () => {
+test('agent: an interrupt reaches only the turn that it names', async () => {
   using bench = new Bench(
     (_turn, _emit, signal) =>
       new Promise((resolve) => {
@@ -199,7 +199,7 @@ test('an interrupt reaches the running turn alone, and only when it is meant', a
   assert.deepEqual(bench.types().slice(3), ['result interrupted', 'turn_complete'])
 })
 
-test('an interrupt for a message that still waits ends its turn at the start', async () => {
+test('agent: an interrupt of a queued message ends its turn at the start', async () => {
   using bench = new Bench((_turn, _emit, signal) =>
     Promise.resolve({ ...success, subtype: signal.aborted ? 'interrupted' : 'success' }),
   )
@@ -214,7 +214,7 @@ test('an interrupt for a message that still waits ends its turn at the start', a
   )
 })
 
-test('a message after a configure that failed ends with its reason, and works after one that did not', async () => {
+test('agent: a message after a failed configure ends with its reason, and works after a successful one', async () => {
   using bench = new Bench(() => Promise.resolve(success))
   await bench.until('configured')
   bench.send({
@@ -242,7 +242,7 @@ test('a message after a configure that failed ends with its reason, and works af
   assert.equal(bench.types().at(-2), 'result success')
 })
 
-test('a turn that a dead process has begun is run again as resumed', async () => {
+test('agent: a turn of a dead process runs again as resumed', async () => {
   using bench = new Bench((turn) => (turn.resumed ? Promise.resolve(success) : new Promise(() => {})))
   bench.message('m1')
   await bench.until('turn_started')
@@ -255,7 +255,7 @@ test('a turn that a dead process has begun is run again as resumed', async () =>
   )
 })
 
-test('files that were changed in a turn are told at its end, oldest first, unless a tool has told them', async () => {
+test('agent: changed files are reported at the end of the turn, oldest first, unless a tool has reported them', async () => {
   const write = (path: string) => {
     mkdirSync(join(bench.cwd, path, '..'), { recursive: true })
     writeFileSync(join(bench.cwd, path), path)
@@ -288,7 +288,7 @@ test('files that were changed in a turn are told at its end, oldest first, unles
   assert.deepEqual(bench.types().slice(-3), ['artifact', 'result success', 'turn_complete'])
 })
 
-test('files of a turn whose process was killed are told by the one that takes it up', async () => {
+test('agent: changed files of a killed process are reported by the next process', async () => {
   using bench = new Bench((turn) => {
     if (turn.resumed) return Promise.resolve(success)
     writeFileSync(join(bench.cwd, 'before-the-kill.txt'), '')
@@ -302,7 +302,7 @@ test('files of a turn whose process was killed are told by the one that takes it
   assert.ok(bench.events.some((event) => event.type === 'artifact' && event.path.endsWith('before-the-kill.txt')))
 })
 
-test('a turn tells 200 files, the newest, and ends also when its folder is gone', async () => {
+test('agent: a turn reports the newest 200 files, and ends also when its folder is gone', async () => {
   using bench = new Bench((turn) => {
     if (turn.content.endsWith('m2')) rmSync(bench.cwd, { recursive: true })
     else for (let index = 0; index < 300; index++) writeFileSync(join(bench.cwd, `${index}.txt`), '')
@@ -316,7 +316,7 @@ test('a turn tells 200 files, the newest, and ends also when its folder is gone'
   assert.deepEqual(bench.types().slice(-3), ['turn_started', 'result success', 'turn_complete'])
 })
 
-test('more waiting messages than the bound are refused', async () => {
+test('agent: messages beyond the bound of the queue are refused', async () => {
   using bench = new Bench(() => new Promise(() => {}))
   await bench.until('configured')
   for (let index = 0; index < 30; index++) bench.message(`m${index}`)
@@ -324,7 +324,7 @@ test('more waiting messages than the bound are refused', async () => {
   assert.ok(busy.length > 0 && busy.length < 30)
 })
 
-test('the journal survives a torn last line', () => {
+test('turn journal: it survives a torn last line', () => {
   const folder = mkdtempSync(join(tmpdir(), 'atoll-journal-'))
   try {
     const journal = new TurnJournal(folder)
@@ -349,7 +349,7 @@ test('the journal survives a torn last line', () => {
   }
 })
 
-test('an event that is too large for a line is cut, not lost', () => {
+test('output: an event that is too large for a line is cut, not lost', () => {
   const content = [
     { type: 'tool_use' as const, id: 'c', name: 'write', input: { content: 'ü'.repeat(agentLineBytesMax) } },
   ]

@@ -1,19 +1,20 @@
 import { mkdirSync } from 'node:fs'
+import { defined } from '../lib/defined.ts'
 import { costNanoUsd, noTokens, usd } from '../lib/model-price.ts'
 import type { AgentCommand, ConfigureCommand, MessageCommand } from '../protocol/agent.ts'
 import { changedFiles } from './changed-files.ts'
 import type { Harness, HarnessSession, HarnessSettings, TurnOutcome } from './harness.ts'
 import type { Emit } from './output.ts'
-import { toldUsage } from './told-usage.ts'
-import { TurnJournal } from './turn-journal.ts'
+import { reportedUsage } from './summary.ts'
+import { TurnJournal } from './state-dir.ts'
 
-/** Messages that wait while a turn runs. The server sends one at a time, so more than a few is its bug. */
+/** Messages queued while a turn runs. The server sends one at a time, so more than a few is a bug of it. */
 const waitingCommandsMax = 16
 
 interface Configured {
   settings: HarnessSettings
   journal: TurnJournal
-  /** Absent after a turn that crashed: opened again before the next one. */
+  /** Absent after a turn that crashed; the next turn opens it again. */
   session: HarnessSession | undefined
   sessionId: string
 }
@@ -21,24 +22,24 @@ interface Configured {
 interface RunningTurn {
   messageId: string
   abort: AbortController
-  /** Ends the turn from outside: an error that nobody awaited. */
+  /** Ends the turn after an error that no `catch` received. */
   crash: (error: unknown) => void
 }
 
 /**
- * Turns commands into turns of a harness.
+ * Runs the commands of the server as turns of a harness.
  *
  *     unconfigured ──configure──► idle ──message──► running ──end of turn──► idle
  *                                   any ──shutdown──► closed
  *
- * `configure` and `message` are dealt with one after another; `interrupt` and `shutdown` at once.
+ * `configure` and `message` run one after another; `interrupt` and `shutdown` act at once.
  */
 export class Agent {
   readonly #harness: Harness
   readonly #gateway: HarnessSettings['gateway']
   readonly #emit: Emit
   readonly #waiting: (ConfigureCommand | MessageCommand)[] = []
-  /** Messages that wait and were interrupted already. */
+  /** Queued messages that were interrupted before their turn began. */
   readonly #interrupted = new Set<string>()
   #work: Promise<void> | undefined
   #configured: Configured | undefined
@@ -80,13 +81,13 @@ export class Agent {
     this.#emit({ type: 'error', message: message.slice(0, 4000), code, fatal })
   }
 
-  /** For errors that reached no `catch`: they belong to the running turn, if there is one. */
+  /** Takes errors that no `catch` received: they belong to the running turn, if there is one. */
   crash(error: unknown): void {
     if (this.#running) this.#running.crash(error)
     else this.error('agent_error', describe(error))
   }
 
-  /** Interrupts what runs and waits until it has been told. */
+  /** Interrupts the running turn and waits until its end is reported. */
   async close(): Promise<void> {
     this.#closed = true
     this.#waiting.length = 0
@@ -102,7 +103,7 @@ export class Agent {
     const wanted = messageId ?? current
     if (wanted === undefined) return
     if (this.#running?.messageId === wanted) this.#running.abort.abort()
-    // It may wait for `configure` still; then it is interrupted as soon as it starts.
+    // A message that still waits for `configure` is interrupted when its turn starts.
     else if (this.#holds(wanted)) this.#interrupted.add(wanted)
   }
 
@@ -166,9 +167,9 @@ export class Agent {
     if (state === 'new') this.#journal(() => journal.start(messageId, configured.sessionId))
     const since = journal.writtenMs
     this.#emit({ type: 'turn_started', message_id: messageId })
-    const told = new Set<string>()
-    const outcome = await this.#run(configured, command, state === 'started', told)
-    this.#tellChangedFiles(configured.settings.cwd, since, told)
+    const reported = new Set<string>()
+    const outcome = await this.#run(configured, command, state === 'started', reported)
+    this.#reportChangedFiles(configured.settings.cwd, since, reported)
     const { price } = configured.settings
     if (price) outcome.costUsd = usd(costNanoUsd(price, outcome.usage))
     this.#finish(messageId, configured.sessionId, outcome, startedAt, () => {
@@ -176,14 +177,14 @@ export class Agent {
     })
   }
 
-  /** What the tools that write files have not told: commands make files too. */
-  #tellChangedFiles(cwd: string, sinceMs: number, told: ReadonlySet<string>): void {
+  /** Reports files that no tool has reported: commands create files too. */
+  #reportChangedFiles(cwd: string, sinceMs: number, reported: ReadonlySet<string>): void {
     try {
       for (const path of changedFiles(cwd, sinceMs)) {
-        if (!told.has(path)) this.#emit({ type: 'artifact', path, summary: 'Created or changed' })
+        if (!reported.has(path)) this.#emit({ type: 'artifact', path, summary: 'Created or changed' })
       }
     } catch (error) {
-      // A command may have taken the folder away.
+      // A command may have removed the folder.
       console.error(error)
     }
   }
@@ -201,15 +202,15 @@ export class Agent {
       result: outcome.result,
       num_turns: outcome.turnCount,
       duration_ms: Math.round(performance.now() - startedAt),
-      usage: toldUsage(outcome.usage),
-      ...(outcome.costUsd === undefined ? {} : { total_cost_usd: outcome.costUsd }),
+      usage: reportedUsage(outcome.usage),
+      ...defined({ total_cost_usd: outcome.costUsd }),
       session_id: sessionId,
     })
     beforeComplete()
     this.#emit({ type: 'turn_complete', message_id: messageId, session_id: sessionId })
   }
 
-  /** A message that cannot be dealt with. After a failed `configure` it ends like any other turn; before one it is a bug of the server. */
+  /** Refuses a message without a configuration. After a failed `configure` it ends like any other turn; before, it is a bug of the server. */
   #refuse(messageId: string): void {
     if (this.#configureFailure === undefined) {
       this.error('not_configured', 'A message came before configure.')
@@ -220,7 +221,7 @@ export class Agent {
     this.#finish(messageId, '', failed(this.#configureFailure), performance.now())
   }
 
-  /** A full disk must not end a turn: it only makes a repeat of the message dearer. */
+  /** A full disk must not end a turn: it only means that a repeated message runs again. */
   #journal(write: () => void): void {
     try {
       write()
@@ -229,18 +230,18 @@ export class Agent {
     }
   }
 
-  /** Adds the paths of artifacts to `told`. */
+  /** Adds the paths of artifacts to `reported`. */
   async #run(
     configured: Configured,
     command: MessageCommand,
     resumed: boolean,
-    told: Set<string>,
+    reported: Set<string>,
   ): Promise<TurnOutcome> {
     const abort = new AbortController()
     const crashed = Promise.withResolvers<never>()
-    // Nobody may be listening when it rejects: the race below can be over.
+    // It can reject after the race below has ended.
     crashed.promise.catch(() => {})
-    // Events of a turn that was given up must not appear after its end, or in the next one.
+    // Late events of an abandoned turn must not appear after its end or in the next turn.
     let over = false
     const crash = (error: unknown) => {
       over = true
@@ -256,13 +257,13 @@ export class Agent {
         { content: command.content, resumed },
         (event) => {
           if (over) return
-          if (event.type === 'artifact') told.add(event.path)
+          if (event.type === 'artifact') reported.add(event.path)
           this.#emit(event.type === 'assistant' ? { ...event, session_id: session.sessionId } : event)
         },
         abort.signal,
       )
       const outcome = await Promise.race([run, crashed.promise])
-      // Some harnesses know the id of a new conversation only now.
+      // Some harnesses learn the id of a new conversation during its first turn.
       configured.sessionId = session.sessionId
       return outcome
     } catch (error) {

@@ -1,16 +1,16 @@
 import { lstatSync, opendirSync, statSync } from 'node:fs'
 import { join } from 'node:path'
 
-/** A session keeps no more artifacts. */
+/** The limit of a session's artifacts. */
 const filesMax = 200
 
-/** Entries of folders that are looked at. In a project with more, what lies nearer to its top is found. */
+/** Directory entries per scan, breadth first: in a larger project the files near its top are found. */
 const entriesMax = 5000
 
 /** The longest path of an artifact. */
 const pathCharactersMax = 4096
 
-/** Folders in which programs put what they fetch or make. Those whose name begins with a dot are left out as well. */
+/** Folders of fetched or generated files. Folders that begin with a dot are skipped as well. */
 const generatedFolders = new Set([
   'node_modules',
   'vendor',
@@ -28,9 +28,8 @@ interface ChangedFile {
 }
 
 /**
- * Files below a folder that were made, changed or moved there since a time, the newest last. Not those that programs keep
- * beside the work: logs, and what is in generated folders. By the change of the inode: a copy or an archive may bring any
- * time of modification along.
+ * Files below a folder that were created, changed or moved there since a time, the newest last. Logs and generated folders are left
+ * out. It compares the change time of the inode, because a copy or an archive can set any modification time.
  */
 export function changedFiles(folder: string, sinceMs: number): string[] {
   const found: ChangedFile[] = []
@@ -39,7 +38,7 @@ export function changedFiles(folder: string, sinceMs: number): string[] {
   let entriesLeft = entriesMax
   for (const path of folders) {
     try {
-      // Not into `/proc`, or into what somebody has mounted.
+      // Do not descend into `/proc` or other mounts.
       if (path !== folder && lstatSync(path).dev !== dev) continue
       using entries = opendirSync(path)
       for (let entry = entries.readSync(); entry; entry = entries.readSync()) {
@@ -52,7 +51,7 @@ export function changedFiles(folder: string, sinceMs: number): string[] {
         if (ctimeMs >= sinceMs) found.push({ path: inner, changedMs: ctimeMs })
       }
     } catch {
-      // It has gone meanwhile, or may not be read.
+      // It was removed meanwhile, or is not readable.
     }
   }
   return newest(found)

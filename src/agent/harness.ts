@@ -2,11 +2,11 @@ import type { TokenUsage } from '../lib/model-price.ts'
 import type { AgentEventOf, ConfigureCommand, ResultSubtype } from '../protocol/agent.ts'
 
 /**
- * The port behind which agent programs run. A folder of `src/agent/` holds one harness; `harnesses.ts` names them.
+ * The port of agent programs. Each folder of `src/agent/` holds one harness; `loadHarness` names them.
  *
  * A harness speaks to its model only through the gateway, keeps its conversation below `stateDir`, and names its tools
- * as `toolNames` of the protocol does. It knows nothing of message ids, of the journal of turns, or of lines: the `Agent`
- * around it adds ids and durations, tells the files that commands have changed, and guarantees one `result` and one
+ * as `toolNames` of the protocol does. It knows neither message ids nor the journal of turns nor lines: the `Agent`
+ * around it adds ids and durations, reports the files that commands have changed, and guarantees one `result` and one
  * `turn_complete` per message.
  *
  * Life cycle: `open` once, then `run` one turn at a time, then `close`. A session whose `run` has thrown is closed and
@@ -16,7 +16,7 @@ export interface Harness {
   readonly name: string
   readonly version: string
 
-  /** Opens the conversation kept in `stateDir`, or begins one. Throws when the configuration cannot work. */
+  /** Opens the conversation in `stateDir`, or begins one. Throws when the configuration cannot work. */
   open(settings: HarnessSettings): Promise<HarnessSession>
 }
 
@@ -29,12 +29,12 @@ export interface HarnessSession {
   readonly sessionId: string
   /** Names of the tools that the model is offered. */
   readonly tools: string[]
-  /** As told to clients: `demo`, or `provider/id`. */
+  /** As reported to clients: `demo`, or `provider/id`. */
   readonly model: string
 
   /**
-   * Runs one turn to its end and tells what happens through `emit`, in order. An aborted `signal` ends it soon with
-   * subtype `interrupted`; a failing model ends it with `error_during_execution` after an `error`. Throws for bugs alone.
+   * Runs one turn to its end and reports its events through `emit`, in order. An aborted `signal` ends it soon with subtype
+   * `interrupted`; a failing model ends it with `error_during_execution` after an `error`. Throws only for bugs.
    */
   run(turn: Turn, emit: (event: HarnessEvent) => void, signal: AbortSignal): Promise<TurnOutcome>
 
@@ -43,7 +43,7 @@ export interface HarnessSession {
 
 export interface Turn {
   content: string
-  /** A process that died has begun this turn: what the conversation on disk holds of it must not be done again. */
+  /** An earlier process has begun this turn and died: the part that the conversation on disk holds must not run again. */
   resumed: boolean
 }
 
@@ -55,10 +55,23 @@ export type HarnessEvent =
 
 export interface TurnOutcome {
   subtype: ResultSubtype
-  /** Text of the last answer; on an error, what went wrong. */
+  /** Text of the last answer; after an error, its message. */
   result: string
   /** Calls of the model. */
   turnCount: number
   usage: TokenUsage
   costUsd?: number
+}
+
+/** Loads a harness by its name in `agent_config.harness`. Only that harness is imported. */
+export async function loadHarness(name: string): Promise<Harness | undefined> {
+  switch (name) {
+    case 'pi':
+      return (await import('./pi/index.ts')).piHarness
+    case 'claude':
+      return (await import('./claude/index.ts')).claudeHarness
+    default:
+      if (name.startsWith('acp:')) return (await import('./acp/index.ts')).acpHarness(name)
+      return undefined
+  }
 }

@@ -1,12 +1,12 @@
 /**
  * The program inside a sandbox: `node start.mjs [harness]`. It reads commands from standard input and writes events to
- * standard output, one JSON object a line, as `protocol/agent.ts` says. Standard error is for people.
+ * standard output, one JSON object per line, as `protocol/agent.ts` defines. Standard error is for people.
  */
 import { agentEnvironment, parseAgentCommand } from '../protocol/agent.ts'
 import { LineSplitter, type SplitLine } from '../protocol/line-splitter.ts'
 import { Agent } from './agent.ts'
-import { loadHarness } from './harnesses.ts'
-import { endLeftGroups } from './left-groups.ts'
+import { loadHarness } from './harness.ts'
+import { killOrphanGroups } from './process-groups.ts'
 import { takeStandardOutput } from './output.ts'
 
 const emit = takeStandardOutput()
@@ -15,7 +15,7 @@ const gateway = {
   url: process.env[agentEnvironment.gatewayUrl] ?? '',
   token: process.env[agentEnvironment.gatewayToken] ?? '',
 }
-// The commands that the model runs have no use for it, and it must not end up in what they print.
+// The model's commands do not need the token, and it must not appear in their output.
 delete process.env[agentEnvironment.gatewayToken]
 
 const harnessName = process.argv[2] ?? 'pi'
@@ -29,7 +29,7 @@ if (!harness || gateway.url === '' || gateway.token === '') {
   process.exit(1)
 }
 
-endLeftGroups()
+killOrphanGroups()
 const agent = new Agent(harness, gateway, emit)
 
 process.on('uncaughtException', (error) => {
@@ -40,10 +40,10 @@ process.on('unhandledRejection', (error) => {
   console.error(error)
   agent.crash(error)
 })
-// The reader of the events is gone for good: nobody is left to work for.
+// The reader of the events has left for good.
 process.stdout.on('error', () => process.exit(1))
 process.on('SIGTERM', stop)
-// What the server sends when a turn does not end by itself.
+// The server sends it when an interrupted turn does not end.
 process.on('SIGINT', () => agent.handle({ type: 'interrupt' }))
 process.stdin.on('end', stop)
 

@@ -1,18 +1,17 @@
 import { randomBytes } from 'node:crypto'
-import { createServer, request as httpRequest, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
 import { once } from 'node:events'
+import { createServer, request as httpRequest, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { pipeline } from 'node:stream/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { backOffMs } from '../lib/async/retry.ts'
 import { addTokens, noTokens, type TokenUsage } from '../lib/model-price.ts'
 import { equalSecrets } from '../lib/secret.ts'
 import type { modelApis } from '../protocol/agent.ts'
 import { UsageTap, type AskedCall } from '../protocol/usage-tap.ts'
-import { keepSecret } from './output.ts'
-import { backOffMs } from '../lib/async/retry.ts'
-import { gatewayBackOff, gatewayRetryMs } from './gateway-retry.ts'
+import { concealSecret } from './output.ts'
 
-/** As the gateway's own bounds: what is larger it refuses anyway. */
+/** The bounds of the gateway, which refuses larger bodies. */
 const bodyBytesMax = 32 * 1024 * 1024
 const errorBytesMax = 256 * 1024
 const credentialBytes = 32
@@ -25,27 +24,26 @@ const wires: Readonly<Record<string, (typeof modelApis)[number]>> = {
   '/openai/v1/responses': 'openai-responses',
 }
 
-/** What passed in one turn. */
+/** The calls of one turn. */
 export interface ModelCalls {
   count: number
   usage: TokenUsage
-  /** Of the last call, when it failed. */
+  /** The failure of the last call. */
   failure: { code: 'budget_exceeded' | 'model_error'; message: string } | undefined
-  /** More calls were wanted than the turn may make. */
+  /** The program attempted more calls than the turn allows. */
   stoppedAtMax: boolean
 }
 
 /**
- * The way to the gateway for an agent program that is a process of its own: a listener on the loopback that puts the token
- * in, so that the program and the commands it starts are never given it, and that sees what such a program does not tell:
- * how many calls were made, what they used, and why one failed.
+ * The gateway for an agent program in a separate process: a listener on the loopback that adds the token, so the program and its
+ * commands never hold it. It also counts what such a program does not report: the calls, their usage, and the reason of a failure.
  *
- * Whoever asks it spends the model of the session, and others than the program reach the loopback. So each request must show
- * `credential`, which lives in the memory of this process and of the program, as the key of its client; and it must name this very
- * listener as its host, which neither a preview nor a page whose name was bent to the loopback does.
+ * A request spends the session's budget, and other programs can reach the loopback. So each request must carry `credential` as its
+ * API key, which only the memory of this process and of the program holds. It must also name this listener in its `Host` header, which
+ * neither a preview nor a page with a rebound DNS name does.
  */
 export class ModelProxy {
-  /** Of this listener alone. */
+  /** Valid for this listener alone. */
   readonly credential = randomBytes(credentialBytes).toString('base64url')
   readonly #server: Server
   readonly #gateway: { url: string; token: string }
@@ -53,7 +51,7 @@ export class ModelProxy {
   #calls = newCalls()
   #callsMax = Number.POSITIVE_INFINITY
   #onMax = () => {}
-  readonly #forgetSecret = keepSecret(this.credential)
+  readonly #endConcealment = concealSecret(this.credential)
 
   private constructor(gateway: { url: string; token: string }) {
     this.#gateway = gateway
@@ -78,7 +76,7 @@ export class ModelProxy {
     return `http://${this.#host}`
   }
 
-  /** Counts anew. `onMax` is called once more than `callsMax` calls are wanted; those are refused. */
+  /** Resets the counters. A call beyond `callsMax` is refused and calls `onMax`. */
   beginTurn(callsMax: number, onMax: () => void): ModelCalls {
     this.#calls = newCalls()
     this.#callsMax = callsMax
@@ -91,11 +89,11 @@ export class ModelProxy {
     this.#server.close()
     this.#server.closeAllConnections()
     await closed
-    this.#forgetSecret()
+    this.#endConcealment()
   }
 
   async #serve(request: IncomingMessage, response: ServerResponse): Promise<void> {
-    // Also for a method or a path that nobody serves: a stranger learns nothing.
+    // Before the method and the path are checked, so an unknown client learns nothing.
     if (request.headers.host !== this.#host) return refuse(response, 421, 'wrong_host')
     if (!this.#isKnown(request)) return refuse(response, 401, 'unauthorized', 'authentication_error')
     const path = (request.url ?? '').split('?', 1)[0] ?? ''
@@ -108,7 +106,7 @@ export class ModelProxy {
       return refuse(response, 403, 'error_max_turns')
     }
     calls.count += 1
-    const body = await readWhole(request, bodyBytesMax)
+    const body = await readBody(request, bodyBytesMax)
     if (!body) return refuse(response, 413, 'too_large')
     const call = { wire, requestBytes: body.length, askedAtMs: performance.now() }
     const gone = new AbortController()
@@ -150,7 +148,7 @@ export class ModelProxy {
         return await send(url, headers, body, signal)
       } catch (error) {
         const pauseMs = backOffMs(attempt + 1, gatewayBackOff)
-        // The server may be restarting.
+        // The gateway may be restarting.
         if (signal.aborted || performance.now() + pauseMs - startedAt > gatewayRetryMs) throw error
         await sleep(pauseMs, undefined, { signal })
       }
@@ -169,7 +167,7 @@ function send(
   signal: AbortSignal,
 ): Promise<IncomingMessage> {
   return new Promise((resolve, reject) => {
-    // A connection each: one that is kept breaks under a sandbox that is moved or woken.
+    // No keep-alive: an idle connection breaks when the sandbox hibernates or is restored.
     const request = httpRequest(url, { method: 'POST', headers, signal, agent: false })
     request.on('response', resolve)
     request.on('error', reject)
@@ -200,7 +198,7 @@ async function passAnswer(
 }
 
 async function passError(answer: IncomingMessage, response: ServerResponse, calls: ModelCalls): Promise<void> {
-  const body = (await readWhole(answer, errorBytesMax)) ?? Buffer.alloc(0)
+  const body = (await readBody(answer, errorBytesMax)) ?? Buffer.alloc(0)
   const text = body.toString('utf8')
   calls.failure = {
     code: text.includes('budget_exceeded') ? 'budget_exceeded' : 'model_error',
@@ -211,14 +209,14 @@ async function passError(answer: IncomingMessage, response: ServerResponse, call
   response.end(body)
 }
 
-/** In the shape of both wires: of Anthropic's clients some read the type, of OpenAI's some the code. */
+/** In the shape of both wires: some of Anthropic's clients read the type, some of OpenAI's the code. */
 function refuse(response: ServerResponse, status: number, code: string, type = code): void {
   const error = { type, code, message: code }
   response.writeHead(status, { 'content-type': 'application/json', 'x-should-retry': 'false', connection: 'close' })
   response.end(JSON.stringify({ type: 'error', error }))
 }
 
-async function readWhole(stream: IncomingMessage, bytesMax: number): Promise<Buffer | undefined> {
+async function readBody(stream: IncomingMessage, bytesMax: number): Promise<Buffer | undefined> {
   const chunks: Buffer[] = []
   let length = 0
   for await (const chunk of stream as AsyncIterable<Buffer>) {
@@ -228,3 +226,8 @@ async function readWhole(stream: IncomingMessage, bytesMax: number): Promise<Buf
   }
   return Buffer.concat(chunks)
 }
+
+/** How long calls of an unreachable gateway, or one that breaks off answers, are retried (docs/agent.md § Harness pi). */
+export const gatewayRetryMs = 60_000
+
+export const gatewayBackOff = { firstMs: 500, maxMs: 8000, jitter: 0.5 }

@@ -1,17 +1,16 @@
 import { agentLineBytesMax, encodeAgentLine, type AgentEvent } from '../protocol/agent.ts'
 
-/** What a string in an event that does not fit a line is cut to. */
+/** Strings of an oversized event are cut to this length. */
 const cutCharacters = 16 * 1024
 
-/** What stands in place of a secret. */
 const concealed = '[concealed]'
 const secrets = new Set<string>()
 
 export type Emit = (event: AgentEvent) => void
 
 /**
- * Takes standard output for the protocol: everything else that writes to it, `console` and libraries, goes to standard
- * error from now on. Writes to a pipe block, so a server that does not read stops the agent instead of filling memory.
+ * Reserves standard output for the protocol: `console` and libraries write to standard error from now on. Writes to a pipe block, so a
+ * server that does not read stops the agent instead of filling its memory.
  */
 export function takeStandardOutput(): Emit {
   const write = process.stdout.write.bind(process.stdout)
@@ -24,15 +23,15 @@ export function takeStandardOutput(): Emit {
 }
 
 /**
- * Keeps a secret out of all lines from now on: commands inherit the environment of the program that has it, and print it. It must
- * look the same in JSON. Returns what takes that back.
+ * Removes a secret from all later lines: commands inherit it in the environment of their program and can print it. The secret must need
+ * no escapes in JSON. Returns a function that ends this.
  */
-export function keepSecret(secret: string): () => void {
+export function concealSecret(secret: string): () => void {
   secrets.add(secret)
   return () => secrets.delete(secret)
 }
 
-/** The line of an event; one beyond the limit has its long strings cut. */
+/** The line of an event. Cuts the long strings of an oversized event. */
 export function fittingLine(event: AgentEvent): string {
   const line = encodeAgentLine(event)
   if (Buffer.byteLength(line) <= agentLineBytesMax) return line

@@ -1,16 +1,18 @@
 import { isAbsolute, relative } from 'node:path'
+import type { TokenUsage } from '../lib/model-price.ts'
+import type { AgentEventOf } from '../protocol/agent.ts'
 
 /** One short line, for a person. */
-export const summaryCharactersMax = 200
+const summaryCharactersMax = 200
 
-/** What a tool call did, in one line for a person. `args` come from the model and can be anything. */
+/** Describes a tool call in one line for a person. `args` come from the model and can be anything. */
 export function summarise(tool: string, args: unknown, result: unknown, isError: boolean, cwd: string): string {
   const did = describeCall(tool, args, cwd)
   const firstLine = isError ? resultText(result).trim().split('\n').at(-1) : undefined
   return oneLine(firstLine ? `${did}: ${firstLine}` : did)
 }
 
-export function resultText(result: unknown): string {
+function resultText(result: unknown): string {
   const content = field(result, 'content')
   if (!Array.isArray(content)) return ''
   return content.map((block: unknown) => text(block, 'text')).join('')
@@ -43,7 +45,7 @@ function describeCall(tool: string, args: unknown, cwd: string): string {
   }
 }
 
-/** The file that a call is about, whatever the harness calls the parameter. */
+/** The file of a call, by any of the parameter names that harnesses use. */
 export function pathOf(args: unknown): string {
   for (const key of ['path', 'file_path', 'filePath', 'absolute_path']) {
     const found = text(args, key)
@@ -52,7 +54,7 @@ export function pathOf(args: unknown): string {
   return ''
 }
 
-/** A script that begins with a comment says itself what it is for. */
+/** A leading comment is the title of its script. */
 function bashTitle(command: string): string {
   return /^#[ \t]*(\S[^\n]*)\n/.exec(command)?.[1] ?? command
 }
@@ -70,4 +72,14 @@ function text(value: unknown, key: string): string {
 
 function field(value: unknown, key: string): unknown {
   return typeof value === 'object' && value !== null ? (value as Record<string, unknown>)[key] : undefined
+}
+
+/** Usage in the form of events. */
+export function reportedUsage(usage: TokenUsage): AgentEventOf<'result'>['usage'] {
+  return {
+    input_tokens: usage.inputTokens,
+    cache_read_input_tokens: usage.cacheReadTokens,
+    cache_creation_input_tokens: usage.cacheWriteTokens,
+    output_tokens: usage.outputTokens,
+  }
 }

@@ -1,22 +1,22 @@
-import type { EventBus, ServiceEvent } from './bus.ts'
+import type { EventBus, ServiceEvent } from './index.ts'
 
-/** Events that wait for delivery. Beyond it the oldest are lost, which costs their subscribers delay and never data. */
+/** Undelivered events. Beyond it the oldest are dropped, which costs their subscribers delay and never data. */
 const pendingMax = 10_000
 
-const everything = '*'
+const allTopics = '*'
 
 type Listener = (event: ServiceEvent) => void
 
-export interface MemoryBusOptions {
-  /** Told of what a listener throws or rejects with. Default: a process warning. */
+export interface InProcessBusOptions {
+  /** Called with the error or rejection of a listener. Default: a process warning. */
   onListenerError?: (error: unknown) => void
 }
 
 /**
- * The bus of one server. `publish` queues; delivery follows in the order of publishing, after the publisher's current
- * work, so that no listener runs inside somebody's transaction. A listener that throws harms neither others nor publishers.
+ * The bus of one server. `publish` queues an event; delivery follows in the order of publishing on a later iteration of the event loop,
+ * so no listener runs inside the publisher's transaction. A listener that throws affects neither other listeners nor publishers.
  */
-export function createMemoryBus({ onListenerError = warn }: MemoryBusOptions = {}): EventBus {
+export function createInProcessBus({ onListenerError = warn }: InProcessBusOptions = {}): EventBus {
   const listeners = new Map<string, Set<Listener>>()
   let pending: ServiceEvent[] = []
   let scheduled: NodeJS.Immediate | undefined
@@ -26,11 +26,11 @@ export function createMemoryBus({ onListenerError = warn }: MemoryBusOptions = {
     const events = pending
     pending = []
     for (const event of events) {
-      for (const topic of [topicOf(event), everything]) {
+      for (const topic of [topicOf(event), allTopics]) {
         const subscribed = listeners.get(topic)
-        // A copy: what a listener subscribes while it is told hears later events only.
+        // A copy: a subscription made by a listener gets later events only.
         for (const listener of [...(subscribed ?? [])]) {
-          if (subscribed?.has(listener)) tell(listener, event, onListenerError)
+          if (subscribed?.has(listener)) notify(listener, event, onListenerError)
         }
       }
     }
@@ -38,14 +38,14 @@ export function createMemoryBus({ onListenerError = warn }: MemoryBusOptions = {
 
   return {
     publish(event) {
-      if (!listeners.has(topicOf(event)) && !listeners.has(everything)) return
+      if (!listeners.has(topicOf(event)) && !listeners.has(allTopics)) return
       if (pending.length >= pendingMax) pending.shift()
       pending.push(event)
       scheduled ??= setImmediate(deliver)
     },
 
     subscribe(topic, listener) {
-      // A function of its own, so that the same listener subscribed twice is two subscriptions.
+      // A new function, so that the same listener can have two subscriptions.
       const own: Listener = (event) => listener(event)
       const subscribed = listeners.get(topic) ?? new Set()
       listeners.set(topic, subscribed.add(own))
@@ -69,9 +69,9 @@ function topicOf(event: ServiceEvent): string {
   return event.type === 'session_changed' ? event.sessionId : event.sandboxId
 }
 
-function tell(listener: Listener, event: ServiceEvent, onError: (error: unknown) => void): void {
+function notify(listener: Listener, event: ServiceEvent, onError: (error: unknown) => void): void {
   try {
-    // An async function is a listener too, as far as types go; its rejection must not end the process.
+    // The type allows an async listener; its rejection must not end the process.
     const result: unknown = listener(event)
     if (result instanceof Promise) result.catch(onError)
   } catch (error) {

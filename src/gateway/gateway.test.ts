@@ -15,7 +15,7 @@ import {
   until,
 } from './testing/gateway-setup.ts'
 
-test('the token is exchanged for the key and no other header of the client passes', async () => {
+test('gateway: the token is replaced by the key and no other header of the client passes', async () => {
   await using setup = await GatewaySetup.create(answer({ usage: { input_tokens: 3, output_tokens: 4 } }))
   const response = await setup.post(messages, hello, {
     authorization: `Bearer ${token}`,
@@ -38,7 +38,7 @@ test('the token is exchanged for the key and no other header of the client passe
   for (const name of ['cookie', 'x-other', 'authorization']) assert.equal(request.headers[name], undefined)
 })
 
-test('both OpenAI paths get a bearer key below the base URL, and streams are asked for their usage', async () => {
+test('gateway: both OpenAI paths get a bearer key below the base URL, and streams request their usage', async () => {
   await using setup = await GatewaySetup.create(answer({}))
   await setup.post(
     completions,
@@ -58,7 +58,7 @@ test('both OpenAI paths get a bearer key below the base URL, and streams are ask
   assert.equal(second?.['stream_options'], undefined)
 })
 
-test('requests that may not pass are refused in the shape of their wire, and none reaches the model API', async () => {
+test('gateway: forbidden requests are refused in the shape of their wire, and none reaches the model API', async () => {
   await using setup = await GatewaySetup.create(answer({}), { bodyBytesMax: 1000 })
   setup.identity = { ...setup.identity, allowedModels: ['anthropic/m-1'] }
   const cases: [string, object | string, Record<string, string>, number, string][] = [
@@ -87,7 +87,7 @@ test('requests that may not pass are refused in the shape of their wire, and non
   assert.deepEqual(setup.requests, [])
 })
 
-test('a token opens nothing from another sandbox than its own', async () => {
+test('gateway: a token is invalid from another sandbox than its own', async () => {
   await using setup = await GatewaySetup.create(answer({}))
   for (const peer of ['sb-other', undefined]) {
     setup.peer = peer
@@ -96,7 +96,7 @@ test('a token opens nothing from another sandbox than its own', async () => {
   assert.equal(setup.requests.length, 0)
 })
 
-test('a body in which somebody else could read another model, or no wish for a stream, is refused', async () => {
+test('gateway: a body in which another parser could read another model, or no stream, is refused', async () => {
   await using setup = await GatewaySetup.create(answer({}))
   setup.identity = { ...setup.identity, allowedModels: ['anthropic/m-1', 'openai/m-1'] }
   const bodies = [
@@ -131,7 +131,7 @@ test('a body in which somebody else could read another model, or no wish for a s
   assert.deepEqual(setup.requests, [])
 })
 
-test('a body is sent on as it came, but for the wish for usage, and as nothing but JSON', async () => {
+test('gateway: a body is forwarded unchanged except for the request for usage, and always as JSON', async () => {
   await using setup = await GatewaySetup.create(answer({}))
   const given = (options: string) => `{ "model":"m-1",${options}\n"stream":true ,"x":[1e20, "\\u00e9é"] } `
   const headers = { 'content-type': 'application/x-www-form-urlencoded' }
@@ -151,7 +151,7 @@ test('a body is sent on as it came, but for the wish for usage, and as nothing b
   for (const request of setup.requests) assert.equal(request.headers['content-type'], 'application/json')
 })
 
-test('a spent budget ends in 402 and budget_exceeded, a budget that cannot be read in 503', async () => {
+test('gateway: a spent budget is 402 budget_exceeded, an unreadable budget 503', async () => {
   await using setup = await GatewaySetup.create(answer({}))
   setup.budget = () => Promise.reject(new ServiceError('rate_limited', 'spent'))
   const spent = await setup.post(completions, hello)
@@ -163,7 +163,7 @@ test('a spent budget ends in 402 and budget_exceeded, a budget that cannot be re
   assert.deepEqual(setup.requests, [])
 })
 
-test('a client that reads slowly slows the upstream instead of filling memory', async () => {
+test('gateway: a slow client slows the upstream instead of filling memory', async () => {
   let sentBytes = 0
   const chunk = Buffer.alloc(64 * 1024, 'x')
   const total = 512 * chunk.length
@@ -190,7 +190,7 @@ test('a client that reads slowly slows the upstream instead of filling memory', 
   assert.equal(received, total)
 })
 
-test('a body that is too large, whatever it says of its length, is refused in words', async () => {
+test('gateway: a body that is too large, whatever its declared length, is refused with a message', async () => {
   await using setup = await GatewaySetup.create(answer({}), { bodyBytesMax: 100_000 })
   for (const headers of [{ 'content-length': '8000000' }, { 'transfer-encoding': 'chunked' }]) {
     const { status, body } = await upload(setup.url, headers, 8_000_000)
@@ -202,7 +202,7 @@ test('a body that is too large, whatever it says of its length, is refused in wo
   assert.deepEqual([setup.requests.length, crowded.requests.length], [0, 0])
 })
 
-test('bodies on their way fill the share of their session and organisation, not that of others', async () => {
+test('gateway: incomplete bodies use the share of their session and organisation, not that of others', async () => {
   const bytes = 900_000
   await using setup = await GatewaySetup.create(answer({}), { heldBytesMax: 4 * 1024 * 1024, bodyBytesMax: 2 * bytes })
   const body = JSON.stringify({ model: 'm-1', pad: 'x'.repeat(bytes) })
@@ -239,7 +239,7 @@ test('bodies on their way fill the share of their session and organisation, not 
   assert.equal(statuses.at(-1), 200)
 })
 
-test('the demo model is not given more than it can read in a moment', async () => {
+test('gateway: the demo model gets bounded bodies', async () => {
   await using setup = await GatewaySetup.create(answer({}), { demoBytesMax: 1000, demoValuesMax: 100 })
   const long = { pad: 'x'.repeat(1000) }
   const wide = { pad: Array.from({ length: 100 }, () => 0) }
@@ -250,7 +250,7 @@ test('the demo model is not given more than it can read in a moment', async () =
   assert.deepEqual(statuses, [200, 200, 200, 200, 413, 413])
 })
 
-test('a body that is nested too deep is refused as a bad one', async () => {
+test('gateway: a body that is nested too deep is an invalid request', async () => {
   await using setup = await GatewaySetup.create(answer({}))
   const deep = `{"model":"m-1","messages":${'['.repeat(1_000_000)}${']'.repeat(1_000_000)}}`
   const refused = await setup.post(messages, deep)
@@ -259,7 +259,7 @@ test('a body that is nested too deep is refused as a bad one', async () => {
   assert.deepEqual(setup.logged, [])
 })
 
-test('a client that has gone before its token was looked up costs no call', async () => {
+test('gateway: a client that leaves during the lookup of its token costs no call', async () => {
   await using setup = await GatewaySetup.create(answer({ usage: { input_tokens: 1, output_tokens: 1 } }))
   const lookup = Promise.withResolvers<void>()
   const asked = Promise.withResolvers<void>()
@@ -282,7 +282,7 @@ test('a client that has gone before its token was looked up costs no call', asyn
   assert.deepEqual([setup.requests.length, setup.logged], [1, []])
 })
 
-test('one session cannot take all connections', async () => {
+test('gateway: one session cannot take all connections', async () => {
   const proceed = Promise.withResolvers<void>()
   await using setup = await GatewaySetup.create(
     async (_request, response) => {
@@ -299,7 +299,7 @@ test('one session cannot take all connections', async () => {
   assert.equal((await setup.post(messages, hello)).status, 200)
 })
 
-test('neither token nor key nor prompt is ever logged', async () => {
+test('gateway: neither token nor key nor prompt is logged', async () => {
   const failures = [500]
   await using setup = await GatewaySetup.create(
     (request, response) => {

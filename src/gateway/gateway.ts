@@ -2,39 +2,39 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import type { AddressInfo } from 'node:net'
 import { pipeline } from 'node:stream/promises'
 import { isServiceError } from '../errors.ts'
+import type { Log } from '../lib/log.ts'
 import { sha256 } from '../lib/secret.ts'
 import { estimatedUsage, UsageTap, type AnswerUsage } from '../protocol/usage-tap.ts'
 import { modelRequest } from './model-request.ts'
-import type { GatewayIdentity, GatewayLimits, GatewayLog, GatewayTokens, GatewayUsage, Upstream } from './ports.ts'
-import { defaultGatewayLimits } from './ports.ts'
+import { defaultGatewayLimits, type GatewayLimits } from './limits.ts'
 import { RequestBodies } from './request-body.ts'
 import { servedBetas } from './request-rules.ts'
+import { UsageRecorder, type GatewayIdentity, type SessionMeter } from './session-meter.ts'
 import { UpstreamCaller, UpstreamTimeout, type UpstreamAnswer } from './upstream.ts'
-import { UsageRecorder } from './usage-recorder.ts'
-import { demoBaseUrl, wires, type Wire, type WireError } from './wires.ts'
+import { demoBaseUrl, wires, type Upstream, type Wire, type WireError } from './wires.ts'
 
 export interface GatewayOptions {
-  tokens: GatewayTokens
-  usage: GatewayUsage
+  meter: SessionMeter
   /** Model APIs. `demo` serves the model name `demo` on every wire. */
   upstreams: { anthropic?: Upstream; openai?: Upstream; demo?: Upstream }
-  /** Which sandbox a peer address belongs to. A token is bound to its session's sandbox: elsewhere it opens nothing. */
+  /** The sandbox of a peer address. A token works only from the sandbox of its session. */
   sandboxAt: (peerAddress: string) => string | undefined
-  log: GatewayLog
+  /** Never given tokens, keys or bodies. */
+  log: Log
   limits?: Partial<GatewayLimits>
 }
 
 export interface Gateway {
   /** Returns the port in use, for `port: 0`. */
   listen(address: { host: string; port: number }): Promise<number>
-  /** Ends listening, breaks off what runs, and resolves when its usage is recorded. */
+  /** Stops listening, aborts requests in flight, and resolves when their usage is recorded. */
   close(): Promise<void>
 }
 
-/** Headers of the client that the upstream is given; all others stop here, its credentials first of all. */
+/** Headers of the client that reach the upstream. All others are dropped, above all its credentials. */
 const requestHeaders = ['accept', 'user-agent', 'anthropic-version', 'anthropic-beta', 'openai-beta']
 
-/** Headers of the upstream that say something about this connection, or about us, and not about the answer. */
+/** Headers of the upstream about its connection or our account instead of the answer. */
 const droppedAnswerHeaders = new Set([
   'connection',
   'keep-alive',
@@ -52,8 +52,8 @@ const droppedAnswerHeaders = new Set([
 ])
 
 /**
- * The listener between sandboxes and model APIs: it takes the token of a session, checks model and budget, puts the real
- * key in, and passes the answer on as it comes. Sandboxes are hostile clients; keys and bodies are never logged.
+ * The listener between sandboxes and model APIs. It checks the session's token, the model and the budget, replaces the token by the
+ * real key, and streams the answer. Sandboxes are hostile clients; keys and bodies are never logged.
  */
 export function createGateway(options: GatewayOptions): Gateway {
   const limits = { ...defaultGatewayLimits, ...options.limits }
@@ -94,7 +94,7 @@ function listen(server: Server, { host, port }: { host: string; port: number }):
   })
 }
 
-interface Asked {
+interface Answered {
   /** With its provider. */
   model: string
   requestBytes: number
@@ -107,7 +107,7 @@ class GatewayListener {
   readonly #caller: UpstreamCaller
   readonly #bodies: RequestBodies
   readonly #recorder: UsageRecorder
-  /** Requests that run, by session. */
+  /** Requests in flight, by session. */
   readonly #running = new Map<string, number>()
 
   constructor(options: GatewayOptions, limits: GatewayLimits) {
@@ -115,7 +115,7 @@ class GatewayListener {
     this.#limits = limits
     this.#caller = new UpstreamCaller(limits)
     this.#bodies = new RequestBodies(limits)
-    this.#recorder = new UsageRecorder(options.usage, options.log)
+    this.#recorder = new UsageRecorder(options.meter, options.log)
   }
 
   async close(): Promise<void> {
@@ -132,7 +132,7 @@ class GatewayListener {
       return
     }
     const token = clientToken(request)
-    const identity = token === undefined ? undefined : await this.#options.tokens.resolve(sha256(token))
+    const identity = token === undefined ? undefined : await this.#options.meter.identify(sha256(token))
     if (!identity || this.#options.sandboxAt(request.socket.remoteAddress ?? '') !== identity.sandboxId) {
       answerError(response, wire, { status: 401, code: 'unauthorized', message: 'The token is missing or not valid.' })
       return
@@ -171,29 +171,29 @@ class GatewayListener {
     const gone = new AbortController()
     // `close` also follows a complete answer; then there is nothing left to abort.
     response.once('close', () => gone.abort())
-    // While its token was looked up.
+    // The client may have left during the lookup of its token.
     if (response.destroyed) return
     try {
-      const asked = await this.#ask(wire, identity, request, gone.signal)
-      if ('code' in asked) answerError(response, wire, asked)
-      else await this.#pass(wire, identity, asked, response, gone.signal)
+      const answered = await this.#ask(wire, identity, request, gone.signal)
+      if ('code' in answered) answerError(response, wire, answered)
+      else await this.#pass(wire, identity, answered, response, gone.signal)
     } catch (error) {
-      // The client is gone: nobody is left to tell.
+      // The client has left: there is nothing to answer.
       if (!gone.signal.aborted) throw error
     }
   }
 
-  /** Up to the first byte of the answer. A method of its own, so that the body is not kept while the answer passes. */
+  /** Up to the first byte of the answer. Separate from `#pass`, so that the body can be freed while the answer streams. */
   async #ask(
     wire: Wire,
     identity: GatewayIdentity,
     request: IncomingMessage,
     signal: AbortSignal,
-  ): Promise<Asked | WireError> {
+  ): Promise<Answered | WireError> {
     using share = this.#bodies.open(identity)
     const body = await this.#bodies.read(request, share)
     const { model, pieces, byteCount, valueCount } = await modelRequest(wire, body)
-    // With its provider: another one's model of the same name has another price.
+    // With its provider: the same name has another price at another provider.
     const name = this.#isDemo(model) ? model : `${wire.provider}/${model}`
     if (identity.allowedModels && !identity.allowedModels.includes(name)) {
       return { status: 403, code: 'model_not_allowed', message: 'This session may not use that model.' }
@@ -206,7 +206,7 @@ class GatewayListener {
       return { status: 413, code: 'too_large', message }
     }
     if (!(await this.#hasBudget(identity.sessionId))) {
-      // Not 429: clients take that for a failure which passes.
+      // Not 429: clients retry that.
       return { status: 402, code: 'budget_exceeded', message: 'The budget of this session is spent.' }
     }
     const url = new URL(upstream.baseUrl.replace(/\/+$/, '') + wire.upstreamPath)
@@ -243,12 +243,12 @@ class GatewayListener {
   async #pass(
     wire: Wire,
     identity: GatewayIdentity,
-    { model, requestBytes, answer }: Asked,
+    { model, requestBytes, answer }: Answered,
     response: ServerResponse,
     signal: AbortSignal,
   ): Promise<void> {
     if (answer.kind === 'error') {
-      // It has been tried again for as long as it is worth.
+      // The gateway has retried it already.
       response.writeHead(answer.status, { ...answerHeaders(answer.headers), 'x-should-retry': 'false' })
       response.end(answer.body)
       return
@@ -262,10 +262,10 @@ class GatewayListener {
       isRecorded = true
       this.#recorder.record(identity.sessionId, { ...usage, model })
     }
-    // Before the client has it: it may call again at once.
+    // Record before the client has the end of the answer: it may call again at once.
     upstream.on('data', (chunk: Buffer) => {
       tap.push(chunk)
-      record(tap.told)
+      record(tap.reported)
     })
     upstream.on('end', () => record(tap.end()))
     upstream.pause()
@@ -286,8 +286,8 @@ function clientToken(request: IncomingMessage): string | undefined {
 }
 
 function passedHeaders(request: IncomingMessage): Record<string, string> {
-  // The answer is looked into as it passes, so it must not be compressed. What is read as JSON here is not to be read as
-  // anything else there, such as a form or other characters.
+  // The usage is read from the passing answer, so it must not be compressed. The body was checked as JSON, so the upstream must not
+  // parse it as anything else, such as a form or another character set.
   const headers: Record<string, string> = { 'accept-encoding': 'identity', 'content-type': 'application/json' }
   for (const name of requestHeaders) {
     const value = request.headers[name]
@@ -307,7 +307,7 @@ function answerHeaders(headers: IncomingMessage['headers']): Record<string, stri
   return passed
 }
 
-/** Some APIs repeat the key in the error that refuses it. */
+/** Some APIs repeat the key in the error about it. */
 function withoutKey(answer: UpstreamAnswer, key: string | undefined): UpstreamAnswer {
   if (answer.kind !== 'error' || !key || !answer.body.includes(key)) return answer
   return { ...answer, body: Buffer.from(answer.body.toString('utf8').replaceAll(key, '[key]')) }
@@ -319,13 +319,13 @@ function answerError(response: ServerResponse, wire: Wire, error: WireError): vo
     'content-type': 'application/json',
     'content-length': Buffer.byteLength(body),
     'x-should-retry': 'false',
-    // The rest of the request may be on its way still, and is not wanted.
+    // The rest of the request may still be arriving and is not read.
     connection: 'close',
   })
   response.end(body)
 }
 
-/** For paths that do not exist, the shape of errors that a client there would most likely understand. */
+/** The most likely wire of an unknown path, for the shape of its error. */
 function wireLike(path: string): Wire {
   const key = path.startsWith('/anthropic') ? '/anthropic/v1/messages' : '/openai/v1/chat/completions'
   return wires[key]!

@@ -1,13 +1,5 @@
-/** The model gateway: what sandboxes reach models through. `demo/` holds a model for those who have no key. */
-export { createGateway, type Gateway, type GatewayOptions } from './gateway.ts'
+/** The model gateway: the only way from a sandbox to a model API. `demo/` holds a model that needs no key. */
 export { startDemoModel, type DemoModel } from './demo/index.ts'
-export {
-  anthropicBaseUrlDefault,
-  openaiBaseUrlDefault,
-  type GatewayIdentity,
-  type GatewayLog,
-  type GatewayTokens,
-  type GatewayUsage,
-  type RecordedUsage,
-  type Upstream,
-} from './ports.ts'
+export { createGateway, type Gateway, type GatewayOptions } from './gateway.ts'
+export { sessionMeter, type GatewayIdentity, type RecordedUsage } from './session-meter.ts'
+export { anthropicBaseUrlDefault, openaiBaseUrlDefault } from './wires.ts'

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'
 import { isServiceError } from '../errors.ts'
-import { isRecord } from '../lib/record.ts'
+import { isRecord } from '../lib/json.ts'
 import type { JsonItem } from './json-items.ts'
 import { readJsonObject } from './json-object.ts'
 
@@ -73,7 +73,7 @@ function spelled(inner: unknown, random: () => number): string {
   return write(inner)
 }
 
-test('items of watched lists are told as JSON.parse finds them, however they are spelled', () =>
+test('json items: watched items are read as JSON.parse reads them, in any spelling', () =>
   fc.assert(
     fc.asyncProperty(body, fc.infiniteStream(fc.nat()), async (some, numbers) => {
       const text = spelled(some, () => numbers.next().value as number)
@@ -100,7 +100,7 @@ function expectedRefusal(some: Record<string, unknown>): boolean {
   })
 }
 
-test('what is taken of a text that a character or two were changed in is told as JSON.parse finds it', () => {
+test('json items: an accepted text with a few changed characters is read as JSON.parse reads it', () => {
   const pieces = ['{', '}', '[', ']', '"', ',', ':', '\\', '"type":', '"list":[', '{}', '0', ' ', '\\u0065', 'é']
   return fc.assert(
     fc.asyncProperty(
@@ -126,7 +126,7 @@ test('what is taken of a text that a character or two were changed in is told as
   )
 })
 
-test('a name that stands twice in an item is refused, at whatever place and in whatever letters', () =>
+test('json items: a repeated name is refused at any place and in any letter case', () =>
   fc.assert(
     fc.asyncProperty(
       fc.array(fc.tuple(fc.constantFrom('type', 'typ\\u0065', 'TYPE', 'Tools', 'tools', 'x'), value), { maxLength: 5 }),
@@ -143,7 +143,7 @@ test('a name that stands twice in an item is refused, at whatever place and in w
     ),
   ))
 
-test('a long text is told as something else, and millions of items take no memory', async () => {
+test('json items: a long text counts as another value, and millions of items take no memory', async () => {
   assert.deepEqual(await itemsOf(`{"list":[{"type":"${'x'.repeat(300)}"}]}`), [
     ['list', 0, { isObject: true, fields: new Map([['type', undefined]]) }],
   ])

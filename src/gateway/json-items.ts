@@ -1,31 +1,29 @@
 import { ServiceError } from '../errors.ts'
-import { folded } from './folded.ts'
 
-/** Lists among the outermost fields, and which names of the objects in them are looked at. */
+/** The inspected lists among the outermost fields, and the inspected names in their items. */
 export interface WatchedLists {
   lists: ReadonlySet<string>
   /** In lower case. */
   names: ReadonlySet<string>
-  /** Called behind each item, in their order. What it throws ends the reading. */
+  /** Called after each item, in order. An error that it throws ends the reading. */
   onItem: (list: string, index: number, item: JsonItem) => void
 }
 
 export interface JsonItem {
   isObject: boolean
-  /** By name, of those that are watched: the text of a short string, `undefined` for any other value. Emptied for the next item. */
+  /** Inspected fields by name: the text of a short string, `undefined` for any other value. Reused for the next item. */
   fields: ReadonlyMap<string, string | undefined>
 }
 
-/** Longer names are none that is watched: of six bytes for each character, when it is written as an escape. */
+/** Longer names are never inspected. An escaped character takes six bytes. */
 const watchedNameBytesMax = 100
 const textBytesMax = 200
-/** With an escape, or outside of ASCII. */
+/** Escaped, or outside of ASCII. */
 const needsParser = /[\\\x80-\xff]/
 
 /**
- * Follows the items of one list while the bytes are read, and keeps what is watched of the item at hand alone. Throws
- * `invalid_request` where two parsers may read an item differently: for a watched name that stands there twice, or in other
- * letters.
+ * Reads the items of one list byte by byte and keeps the inspected fields of the current item alone. Throws `invalid_request` where two
+ * parsers could read an item differently: for an inspected name that is repeated or has other letter case.
  */
 export class ItemReader {
   readonly #bytes: Buffer
@@ -34,7 +32,7 @@ export class ItemReader {
   #index = -1
   #isObject = false
   readonly #fields = new Map<string, string | undefined>()
-  /** Of the item's fields, the one whose value comes next, if it is watched. */
+  /** The field whose value comes next, if it is inspected. */
   #name: string | undefined
   #valueAt = 0
 
@@ -68,7 +66,7 @@ export class ItemReader {
     this.#name = name
   }
 
-  /** Of a field of the item, or of an item of an item that is a list. */
+  /** A field of the item, or an element of an item that is a list. */
   beginValue(at: number): void {
     this.#valueAt = at
   }
@@ -80,11 +78,16 @@ export class ItemReader {
 
   #text(start: number, end: number): string {
     const written = this.#bytes.toString('latin1', start + 1, end - 1)
-    // A body may hold millions of them, which mean what they say.
+    // Fast path: a body may hold millions of plain names.
     return needsParser.test(written) ? (JSON.parse(this.#bytes.toString('utf8', start, end)) as string) : written
   }
 
   #invalid(name: string, what: string): ServiceError {
     return new ServiceError('invalid_request', `${this.#list}[${this.#index}].${name}: ${what}`)
   }
+}
+
+/** Folds all spellings that a parser may treat as one name. Go also folds the long s and the Kelvin sign. */
+export function folded(name: string): string {
+  return name.toUpperCase().toLowerCase()
 }

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'
 import { isServiceError } from '../errors.ts'
-import { isRecord } from '../lib/record.ts'
+import { isRecord } from '../lib/json.ts'
 import { readJsonObject, type JsonObject } from './json-object.ts'
 
 /** What is found, or why nothing is. */
@@ -41,7 +41,7 @@ function valueCount(value: unknown): number {
   return Object.values(value).reduce((total: number, inner) => total + valueCount(inner), 1)
 }
 
-test('every object that JSON.parse takes is taken, with its fields', () => {
+test('json object: every object that JSON.parse accepts is accepted, with its fields', () => {
   const object = fc.dictionary(fc.string({ unit: 'binary' }), fc.jsonValue({ maxDepth: 4 }))
   return fc.assert(
     fc.asyncProperty(object, fc.constantFrom('', ' ', '\n\t'), async (value, space) => {
@@ -52,7 +52,7 @@ test('every object that JSON.parse takes is taken, with its fields', () => {
   )
 })
 
-test('what is no JSON, by a character or two, is not taken either', () => {
+test('json object: JSON with a few wrong characters is refused as by JSON.parse', () => {
   const characters = fc.constantFrom(
     ...'{}[]:,"\\ut0e1fn-+.E aA\0\n\u00a0\ufeff/*é😀'.split(''),
     'true',
@@ -77,7 +77,7 @@ test('what is no JSON, by a character or two, is not taken either', () => {
   )
 })
 
-test('the small things of the grammar are those of JSON.parse', async () => {
+test('json object: the details of the grammar are those of JSON.parse', async () => {
   const values = [
     '0',
     '-0',
@@ -118,7 +118,7 @@ test('the small things of the grammar are those of JSON.parse', async () => {
   assert.equal(await read(Buffer.from('{"a":"\xff"}', 'latin1')), 'The body is not JSON.')
 })
 
-test('repeats are found, and names by what they mean', async () => {
+test('json object: repeats are found, and names are unescaped', async () => {
   const object = await read('{"a":1,"\\u0061":[2]}')
   assert.deepEqual(object, {
     fields: [
@@ -130,7 +130,7 @@ test('repeats are found, and names by what they mean', async () => {
   })
 })
 
-test('bodies without bounds are refused by depth and by the number of fields', async () => {
+test('json object: depth and number of fields are bounded', async () => {
   const refused: [string, RegExp][] = [
     [`{"a":${'['.repeat(2000)}`, /too deep/],
     [`{${'"a":1,'.repeat(2000)}"a":1}`, /too many fields/],

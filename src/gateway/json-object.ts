@@ -1,11 +1,10 @@
 import { isUtf8 } from 'node:buffer'
-import { setImmediate as othersTurn } from 'node:timers/promises'
+import { setImmediate as yieldToEventLoop } from 'node:timers/promises'
 import { ServiceError } from '../errors.ts'
-import { closeList, closeObject, colon, comma, isBlank, openList, openObject, quote } from '../lib/json-bytes.ts'
+import { closeList, closeObject, colon, comma, isBlank, openList, openObject, quote, backslash } from '../lib/json.ts'
 import { ItemReader, type WatchedLists } from './json-items.ts'
-import { notJson, plainEnd, stringEnd } from './json-tokens.ts'
 
-/** A field of the outermost object: the bytes of its value are those from `start` to before `end`. */
+/** A field of the outermost object. The bytes of its value are `start` (inclusive) to `end` (exclusive). */
 export interface JsonField {
   name: string
   start: number
@@ -13,34 +12,34 @@ export interface JsonField {
 }
 
 export interface JsonObject {
-  /** In their order, and with repeats. */
+  /** In order, with repeats. */
   fields: JsonField[]
-  /** Where the outermost object is closed. */
+  /** Offset of the closing brace of the outermost object. */
   closedAt: number
-  /** Of all depths: what a parser makes of a value weighs many times its bytes. */
+  /** At all depths. A parsed value takes many times its bytes. */
   valueCount: number
 }
 
-/** Deeper than any request, and no deeper than parsers go that call themselves for each level. */
+/** Deeper than any real request, and within the stack of recursive parsers. */
 const depthMax = 1000
-/** Many times what any API has. */
+/** Many times the fields of any API. */
 const fieldsMax = 1000
 const nameBytesMax = 1000
-/** Inside a list among the outermost fields, and inside one of its items. */
+/** Depth inside a list among the outermost fields, and inside one of its items. */
 const listDepth = 2
 const itemDepth = 3
-/** How much is read before others have their turn: some milliseconds' work. */
+/** Read per iteration of the event loop: some milliseconds of work. */
 const sliceBytes = 256 * 1024
 
 /**
- * Checks as strictly as `JSON.parse` does that these bytes are a JSON object, and finds its fields, and of watched lists what is
- * watched. No other values are made, so that a body of millions of them costs no memory; and others have their turns, so that it
- * does not hold them up. Throws `invalid_request`, and what `watched.onItem` throws.
+ * Checks as strictly as `JSON.parse` that the bytes are a JSON object, and finds its fields and the inspected parts of `watched` lists. It
+ * creates no other values, so a body of millions of values costs no memory, and it yields between slices. Throws `invalid_request`, and
+ * the errors of `watched.onItem`.
  */
 export async function readJsonObject(bytes: Buffer, watched?: WatchedLists): Promise<JsonObject> {
   if (!isUtf8(bytes)) throw notJson()
   const reader = new ObjectReader(bytes, watched)
-  while (reader.readSlice()) await othersTurn()
+  while (reader.readSlice()) await yieldToEventLoop()
   return reader.end()
 }
 
@@ -50,19 +49,19 @@ class ObjectReader {
   readonly #bytes: Buffer
   readonly #watched: WatchedLists | undefined
   readonly #fields: JsonField[] = []
-  /** Of each list or object that is open, 1 for an object. */
+  /** Per open list or object: 1 for an object. */
   readonly #isObject = new Uint8Array(depthMax + 1)
   #at = 0
   #depth = 0
   #valueCount = 0
   #closedAt = -1
-  /** What comes next; `next` is a comma or the bracket that closes. */
+  /** The expected token; `next` is a comma or the closing bracket. */
   #expected: Expected = 'value'
-  /** Behind an opening bracket, where the closing one may stand instead of what is expected. */
+  /** After an opening bracket, where the closing one may follow. */
   #isFirst = false
-  /** Where the string begins that is under way, else -1. */
+  /** Offset of the open string, or -1. */
   #stringAt = -1
-  /** While a watched list is open. */
+  /** Set while a watched list is open. */
   #items: ItemReader | undefined
 
   constructor(bytes: Buffer, watched: WatchedLists | undefined) {
@@ -70,7 +69,7 @@ class ObjectReader {
     this.#watched = watched
   }
 
-  /** False when there is nothing left to read. */
+  /** False at the end of the bytes. */
   readSlice(): boolean {
     const until = this.#at + sliceBytes
     while (this.#at < until) {
@@ -166,4 +165,83 @@ class ObjectReader {
     if (this.#depth === 0) this.#closedAt = this.#at
     this.#endValue(this.#at + 1)
   }
+}
+
+const plus = 0x2b
+const minus = 0x2d
+const dot = 0x2e
+const zero = 0x30
+const nine = 0x39
+
+/** Characters of two-character escapes. */
+const escapes = new Set(Buffer.from('"\\/bfnrt'))
+const words = ['true', 'false', 'null'].map((word) => Buffer.from(word))
+
+/** The offset of the closing quote, or of the first character that begins at or after `until`. */
+function stringEnd(bytes: Buffer, from: number, until: number): number {
+  let at = from
+  while (at < until && bytes[at] !== quote) {
+    const byte = bytes[at]
+    if (byte === undefined || byte < 0x20) throw notJson()
+    at += byte === backslash ? escapeLength(bytes, at) : 1
+  }
+  return at
+}
+
+/** The offset after a number or a word. */
+function plainEnd(bytes: Buffer, from: number): number {
+  return bytes[from] === minus || isDigit(bytes[from]) ? numberEnd(bytes, from) : wordEnd(bytes, from)
+}
+
+function notJson(): ServiceError {
+  return new ServiceError('invalid_request', 'The body is not JSON.')
+}
+
+function escapeLength(bytes: Buffer, at: number): number {
+  const letter = bytes[at + 1] ?? 0
+  if (escapes.has(letter)) return 2
+  if (letter !== 0x75) throw notJson()
+  for (let digit = at + 2; digit < at + 6; digit++) if (!isHexDigit(bytes[digit])) throw notJson()
+  return 6
+}
+
+function numberEnd(bytes: Buffer, from: number): number {
+  let at = bytes[from] === minus ? from + 1 : from
+  at = bytes[at] === zero ? at + 1 : digitsEnd(bytes, at)
+  if (bytes[at] === dot) at = digitsEnd(bytes, at + 1)
+  if (lowerCase(bytes[at]) === 0x65) {
+    const sign = bytes[at + 1]
+    at = digitsEnd(bytes, sign === minus || sign === plus ? at + 2 : at + 1)
+  }
+  return at
+}
+
+/** The offset after one or more digits. */
+function digitsEnd(bytes: Buffer, from: number): number {
+  let at = from
+  while (isDigit(bytes[at])) at++
+  if (at === from) throw notJson()
+  return at
+}
+
+function wordEnd(bytes: Buffer, from: number): number {
+  for (const word of words) {
+    let length = 0
+    while (length < word.length && bytes[from + length] === word[length]) length++
+    if (length === word.length) return from + length
+  }
+  throw notJson()
+}
+
+function isDigit(byte: number | undefined): boolean {
+  return byte !== undefined && byte >= zero && byte <= nine
+}
+
+function isHexDigit(byte: number | undefined): boolean {
+  const letter = lowerCase(byte)
+  return isDigit(byte) || (letter >= 0x61 && letter <= 0x66)
+}
+
+function lowerCase(byte: number | undefined): number {
+  return byte === undefined ? 0 : byte | 0x20
 }

@@ -1,29 +1,29 @@
 import { ServiceError } from '../errors.ts'
-import { isRecord } from '../lib/record.ts'
-import { folded } from './folded.ts'
+import { isRecord } from '../lib/json.ts'
+import { folded } from './json-items.ts'
 import { readJsonObject, type JsonField } from './json-object.ts'
 import { assertServed, ruledNames, watchedLists } from './request-rules.ts'
 import type { Wire } from './wires.ts'
 
 export interface ModelRequest {
   model: string
-  /** What is sent on, one after another: pieces of the body that came, so that no second copy of it is held. */
+  /** The body to send: slices of the received body, so that no second copy is held. */
   pieces: readonly Buffer[]
   byteCount: number
   valueCount: number
 }
 
 const modelCharactersMax = 200
-/** Values that are read here are short, others are passed on unread. */
+/** Values that are parsed here are short; others are passed on unread. */
 const readBytesMax = 4096
 
-/** What is read here: behind the gateway nobody may find something else under these names. */
+/** Names that are parsed here. The upstream must not find another value under them. */
 const readNames = new Set(['model', 'models', 'fallbacks', 'background', 'stream', 'stream_options', ...ruledNames])
 
 /**
- * The model that a body asks for. The body is sent on as it came, so what two parsers may read differently is refused: a name
- * that stands twice, of which some take the first and some the last, and a name in other letters, which those of Go take too. So
- * is what costs more than its tokens (`request-rules.ts`). Throws `invalid_request`.
+ * Reads the model of a body. The body is sent on as it came, so anything that two parsers may read differently is refused: a repeated name,
+ * of which some parsers take the first and some the last, and a name in other letter case, which Go's parsers accept. Requests that cost
+ * more than their tokens are refused too (`request-rules.ts`). Throws `invalid_request`.
  */
 export async function modelRequest(wire: Wire, body: Buffer): Promise<ModelRequest> {
   const { fields, closedAt, valueCount } = await readJsonObject(body, watchedLists(wire.name))
@@ -37,18 +37,18 @@ export async function modelRequest(wire: Wire, body: Buffer): Promise<ModelReque
   if (typeof model !== 'string' || model === '' || model.length > modelCharactersMax) {
     throw invalid('model: must be the name of a model.')
   }
-  // Servers in front of several models take more names here, for when that model fails, and nobody has checked those.
+  // Routers in front of several models accept fallback models here, which would bypass the allow-list.
   for (const name of ['models', 'fallbacks']) {
     if ((read(name) ?? null) !== null) throw invalid(`${name}: only one model may be named.`)
   }
   assertServed(wire.name, body, fields, read)
-  // It is answered at once, and what it costs is told to those who ask for it later, which nobody can do here.
+  // A background response reports its usage only to later polls, which the gateway does not serve.
   if (wire.name === 'openai-responses' && read('background')) throw invalid('background: is not served here.')
 
   let pieces = [body]
   if (wire.name === 'openai-completions') {
     const stream = read('stream') ?? false
-    // Some servers take `1` or `"true"` for true.
+    // Some servers accept `1` or `"true"` as true.
     if (typeof stream !== 'boolean') throw invalid('stream: must be true or false.')
     if (stream) pieces = withUsage(body, closedAt, found.get('stream_options'), read('stream_options'))
   }
@@ -67,15 +67,15 @@ function readFields(fields: readonly JsonField[]): ReadonlyMap<string, JsonField
   return found
 }
 
-/** Of some servers the second tells it along with the text, where it is not that of the whole answer. */
+/** With the second option some servers report usage along with the text, before it is final. */
 const usageOptions = new Set(['include_usage', 'continuous_usage_stats'])
 
-/** OpenAI's streams tell their usage only to those who ask: the budget depends on it, whatever the client wants. */
+/** OpenAI's streams report usage only on request. The budget needs it, so it is always requested. */
 function withUsage(body: Buffer, closedAt: number, field: JsonField | undefined, value: unknown): Buffer[] {
   const others = Object.entries(isRecord(value) ? value : {}).filter(([name]) => !usageOptions.has(folded(name)))
   const options = JSON.stringify({ ...Object.fromEntries(others), include_usage: true })
   if (field) return [body.subarray(0, field.start), Buffer.from(options), body.subarray(field.end)]
-  // There is a field before it: the model.
+  // The comma is valid: at least the field `model` precedes.
   return [body.subarray(0, closedAt), Buffer.from(`,"stream_options":${options}`), body.subarray(closedAt)]
 }
 

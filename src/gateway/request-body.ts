@@ -1,16 +1,17 @@
 import type { IncomingMessage } from 'node:http'
 import { ServiceError } from '../errors.ts'
-import { BodyBudget, readBody as holdBody } from '../lib/held-body.ts'
-import type { BodyShare } from '../lib/held-body.ts'
-import type { GatewayIdentity, GatewayLimits } from './ports.ts'
+import { BodyBudget, readBody as holdBody } from '../lib/body-budget.ts'
+import type { BodyShare } from '../lib/body-budget.ts'
+import type { GatewayLimits } from './limits.ts'
+import type { GatewayIdentity } from './session-meter.ts'
 
-/** Bodies up to this size are taken whatever others send. */
+/** Bodies up to this size are always accepted. */
 const smallBodyBytes = 64 * 1024
-/** So many organisations, and so many sessions, may have all of theirs at one time. */
+/** How many organisations, and how many sessions, can use their full share at the same time. */
 const fullOrganisationsMax = 2
 const fullSessionsMax = 4
 
-/** Bounds the bodies that are held at one time: all together, those of one organisation, and those of one session. */
+/** Bounds the bodies in memory: in total, per organisation, and per session. */
 export class RequestBodies {
   readonly #bytesMax: number
   readonly #byOrganisation: BodyBudget
@@ -24,7 +25,7 @@ export class RequestBodies {
     this.#bySession = budget(fullSessionsMax)
   }
 
-  /** Room for one body, until it is disposed of. */
+  /** The share of one body, until it is disposed. */
   open({ orgId, sessionId }: GatewayIdentity): BodyShare {
     const shares = [this.#byOrganisation.open(orgId), this.#bySession.open(sessionId)]
     return {
@@ -35,7 +36,7 @@ export class RequestBodies {
     }
   }
 
-  /** Reads a whole body: it is sent again when the upstream fails. Throws `too_large` and `no_capacity`. */
+  /** Reads the whole body, so that it can be sent again after a failure. Throws `too_large` and `no_capacity`. */
   read(request: IncomingMessage, share: BodyShare): Promise<Buffer> {
     const bytesMax = this.#bytesMax
     const refuse = (why: 'too_large' | 'no_room') =>

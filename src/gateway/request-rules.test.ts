@@ -63,7 +63,7 @@ const client: Record<string, string[]> = {
   [responses]: ['function', 'custom', 'local_shell', 'apply_patch', 'computer', 'computer_use_preview'],
 }
 
-test('tools that run at the model API are refused, wherever they stand, and those of the client are not', async () => {
+test('request rules: tools of the model API are refused at any place, tools of the client are not', async () => {
   for (const path of paths) {
     const own = client[path]!.map((type) => ({ type, name: 'own', parameters: { type: 'web_search' } }))
     await assertServed(path, { tools: own })
@@ -84,7 +84,7 @@ test("a tool of Anthropic's wire needs no type; on OpenAI's some servers tell wh
   }
 })
 
-test('tools in which somebody else could read another type are refused', async () => {
+test('request rules: tools in which another parser could read another type are refused', async () => {
   const own = (path: string) => `"type":"${client[path]![0]}"`
   for (const path of paths) {
     const other = `"${hosted[path]![0]}"`
@@ -117,7 +117,7 @@ test('tools in which somebody else could read another type are refused', async (
   }
 })
 
-test('what a model API bills apart from tokens is refused on every wire', async () => {
+test('request rules: fields that are billed beside tokens are refused on every wire', async () => {
   const fields: Record<string, unknown> = {
     mcp_servers: [{ type: 'url', url: 'https://x.example' }],
     container: { skills: [] },
@@ -143,7 +143,7 @@ test('what a model API bills apart from tokens is refused on every wire', async 
   }
 })
 
-test('tiers and speeds at another price are refused', async () => {
+test('request rules: tiers and speeds at another price are refused', async () => {
   for (const path of paths) {
     for (const tier of ['auto', 'default', 'standard', 'standard_only', null])
       await assertServed(path, { service_tier: tier })
@@ -163,7 +163,7 @@ test('tiers and speeds at another price are refused', async () => {
   }
 })
 
-test('one answer is given to one request, and its usage is told at its end', async () => {
+test('request rules: a request gets one answer, with its usage at the end', async () => {
   for (const path of paths) {
     for (const name of ['n', 'best_of']) {
       for (const many of [2, 0, '1', true]) await assertRefused(path, { [name]: many }, name)
@@ -201,7 +201,7 @@ test("what an account keeps at OpenAI is nobody's in particular, so that a sessi
   await assertRefused(responses, { input: ['msg_1'] }, 'input[0]')
 })
 
-test('a refusal has the shape of its wire, and nothing reaches the model API', async () => {
+test('request rules: a refusal has the shape of its wire, and nothing reaches the model API', async () => {
   await using setup = await GatewaySetup.create(answer({}))
   for (const path of paths) {
     const response = await setup.post(path, { ...hello, tools: [{ type: 'mcp' }] })
@@ -213,7 +213,7 @@ test('a refusal has the shape of its wire, and nothing reaches the model API', a
   assert.deepEqual(setup.requests, [])
 })
 
-test('a header that asks for the dearer long context does not reach the model API, others of its list do', async () => {
+test('request rules: the beta header for long context is removed, the others of its list pass', async () => {
   assert.equal(servedBetas('a, Context-1M-2025-08-07,b ,'), 'a,b')
   assert.equal(servedBetas('context-1m-2025-08-07'), undefined)
   await using setup = await GatewaySetup.create(answer({}))
@@ -224,3 +224,30 @@ test('a header that asks for the dearer long context does not reach the model AP
     ['interleaved-thinking-2025-05-14', undefined],
   )
 })
+
+const wire = wires['/openai/v1/chat/completions']!
+
+test('model request: the check of a long body yields to the event loop, whatever the body holds', async () => {
+  const bytes = 4 * 1024 * 1024
+  for (const part of ['{},', '"",', ' ', '1e20,', '"a"    ,']) {
+    const parts = part.repeat(bytes / part.length)
+    assert.ok((await turnsDuring(`{"model":"m-1","a":[${parts}0]}`)) > 8, part)
+  }
+  for (const part of ['a', '\\"', 'é']) {
+    const parts = part.repeat(bytes / part.length)
+    assert.ok((await turnsDuring(`{"model":"m-1","a":"${parts}"}`)) > 8, part)
+  }
+})
+
+async function turnsDuring(text: string): Promise<number> {
+  let turns = 0
+  let isDone = false
+  const count = () => {
+    turns++
+    if (!isDone) setImmediate(count)
+  }
+  setImmediate(count)
+  await modelRequest(wire, Buffer.from(text))
+  isDone = true
+  return turns
+}

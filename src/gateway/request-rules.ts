@@ -1,38 +1,37 @@
 import { ServiceError } from '../errors.ts'
-import { folded } from './folded.ts'
-import type { JsonItem, WatchedLists } from './json-items.ts'
+import { folded, type JsonItem, type WatchedLists } from './json-items.ts'
 import type { JsonField } from './json-object.ts'
 import type { Wire } from './wires.ts'
 
 /**
- * What a request may ask for, so that its tokens are all that it costs, at the rates that the operator knows: tools of the
- * client's own, the usual tier and speed. The rest runs at the model API and is billed apart, or has another price.
+ * Rules that make tokens the only cost of a request, at rates that the operator knows: only tools that the client runs, the usual tier and
+ * the usual speed. Everything else is billed separately by the model API, or at another price.
  */
 
-/** Tools that the client runs. All others are the model API's own. */
+/** Tools that the client runs. All others run at the model API. */
 const clientTools: Record<Wire['name'], RegExp> = {
   'anthropic-messages': /^(custom|(bash|text_editor|computer|memory)_\d{8})$/,
   'openai-completions': /^(function|custom)$/,
   'openai-responses': /^(function|custom|local_shell|apply_patch|computer|computer_use_preview)$/,
 }
 
-/** Fields with values that have a price of their own: all of those that have not. */
+/** Allowed values of fields that can change the price. */
 const choices: Readonly<Record<string, readonly string[]>> = {
   service_tier: ['auto', 'default', 'standard', 'standard_only'],
   speed: ['standard'],
   inference_geo: ['global'],
 }
 
-/** Answers to one question. Of several, servers tell the usage of each, or of all together. */
+/** Answers per question. With several, servers report the usage of each, or of all together. */
 const counts = ['n', 'best_of'] as const
 
-/** Lists whose items are looked at. Tools can also come along with what was said before. */
+/** Lists with inspected items. Tools can also appear inside earlier messages. */
 const lists = ['tools', 'messages', 'input'] as const
 
-/** Names whose values are read here, and which therefore may stand there once and in these letters alone. */
+/** Names that are parsed here, and which must be unique and in these letters. */
 export const ruledNames: readonly string[] = [...lists, ...counts, 'modalities', ...Object.keys(choices)]
 
-/** Folded. Servers in front of several model APIs have most of them. */
+/** Folded. Most belong to routers in front of several model APIs. */
 const refusedNames = new Set(
   [
     'anthropic_beta',
@@ -54,13 +53,13 @@ const refusedNames = new Set(
   ].map(folded),
 )
 
-/** What the account keeps at OpenAI belongs to no session, and a kept prompt has tools of its own. */
+/** Objects stored in the account at OpenAI belong to no session, and a stored prompt has tools of its own. */
 const keptNames = new Set(['conversation', 'previous_response_id', 'prompt'])
 
-/** Longer values are something. */
+/** Longer values are not empty. */
 const nothingBytesMax = 16
 
-/** Checks the items of the body's lists while it is read. */
+/** Checks the items of the body's lists while the body is read. */
 export function watchedLists(wire: Wire['name']): WatchedLists {
   return {
     lists: new Set(lists),
@@ -68,13 +67,13 @@ export function watchedLists(wire: Wire['name']): WatchedLists {
     onItem(list, index, item) {
       const fault = list === 'tools' ? toolFault(wire, item) : list === 'input' ? inputFault(item) : undefined
       if (fault) throw invalid(`${list}[${index}]${fault.field}`, fault.what)
-      // Some models are offered further tools by what was said.
+      // Some models accept further tools inside messages.
       if (item.fields.has('tools')) throw invalid(`${list}[${index}].tools`, 'tools are served at the outside alone.')
     },
   }
 }
 
-/** Checks the outermost fields. `read` gives the value of one of `ruledNames`. Throws `invalid_request`. */
+/** Checks the outermost fields. `read` returns the value of one of `ruledNames`. Throws `invalid_request`. */
 export function assertServed(
   wire: Wire['name'],
   body: Buffer,
@@ -107,16 +106,16 @@ export function assertServed(
   }
 }
 
-/** Of Anthropic's beta features, those that leave the price of tokens as it is. */
+/** Anthropic's beta features that do not change the price of tokens. */
 export function servedBetas(header: string | undefined): string | undefined {
   const named = header?.split(',').map((name) => name.trim()) ?? []
-  // Where it has an effect, a long context costs twice as much. Clients that name it can do without.
+  // A long context doubles the price where it applies. Clients that name it work without it.
   const served = named.filter((name) => name !== '' && !/^context-1m-/i.test(name))
   return served.length === 0 ? undefined : served.join(',')
 }
 
 interface ItemFault {
-  /** Behind the item's place. */
+  /** Appended to the path of the item. */
   field: string
   what: string
 }
@@ -125,7 +124,7 @@ const noObject: ItemFault = { field: '', what: 'must be an object.' }
 
 function toolFault(wire: Wire['name'], { isObject, fields }: JsonItem): ItemFault | undefined {
   if (!isObject) return noObject
-  // On OpenAI's wire there are servers that tell their own tools by another name than `type`.
+  // Some servers on OpenAI's wire name their own tools by another field than `type`.
   if (!fields.has('type') && wire === 'anthropic-messages') return undefined
   const type = fields.get('type')
   if (type !== undefined && clientTools[wire].test(type)) return undefined
@@ -138,14 +137,14 @@ function toolFault(wire: Wire['name'], { isObject, fields }: JsonItem): ItemFaul
 function inputFault({ isObject, fields }: JsonItem): ItemFault | undefined {
   if (!isObject) return noObject
   const type = fields.get('type')
-  // A reference to something that the account keeps needs no type, but has no role either.
+  // A reference to an item stored in the account needs no type, but has no role either.
   const isReference = type === undefined ? !fields.has('role') : type === 'item_reference'
   return isReference
     ? { field: '.type', what: 'must be that of something said: what is kept is not served here.' }
     : undefined
 }
 
-/** In an object where a list is meant nobody has looked. */
+/** A list field with an object was not inspected, so it is refused. */
 function assertList(body: Buffer, { name, start, end }: JsonField): void {
   if (!(lists as readonly string[]).includes(name)) return
   const first = body.toString('latin1', start, start + 1)
@@ -154,7 +153,7 @@ function assertList(body: Buffer, { name, start, end }: JsonField): void {
   throw invalid(name, 'must be a list.')
 }
 
-/** Some clients send all fields that they know. */
+/** Some clients send every field that they know, empty. */
 function isNothing(body: Buffer, { start, end }: JsonField): boolean {
   if (end - start > nothingBytesMax) return false
   const value: unknown = JSON.parse(body.toString('utf8', start, end))

@@ -2,16 +2,17 @@ import { Agent as HttpAgent, request as httpRequest, type IncomingMessage, type 
 import { Agent as HttpsAgent, request as httpsRequest } from 'node:https'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { backOffMs } from '../lib/async/retry.ts'
-import type { GatewayLimits, GatewayLog } from './ports.ts'
+import type { Log } from '../lib/log.ts'
+import type { GatewayLimits } from './limits.ts'
 
-/** An error answer is read whole before it is passed on or tried again. */
+/** An error answer is read completely before it is passed on or retried. */
 const errorBytesMax = 256 * 1024
 const errorBodyMs = 10_000
 
 export interface UpstreamCall {
   url: URL
   headers: Record<string, string>
-  /** The body, one after another. */
+  /** The slices of the body, in order. */
   pieces: readonly Buffer[]
   byteCount: number
   /**
@@ -22,11 +23,11 @@ export interface UpstreamCall {
 }
 
 export type UpstreamAnswer =
-  /** `askedAtMs` is by `performance.now()`. */
+  /** `askedAtMs` is a `performance.now()`. */
   | { kind: 'stream'; response: IncomingMessage; askedAtMs: number }
   | { kind: 'error'; status: number; headers: IncomingMessage['headers']; body: Buffer }
 
-/** Connections to model APIs. One value for the life of a gateway; `close` drops the idle ones. */
+/** Connections to model APIs, for the life of a gateway. `close` drops the idle ones. */
 export class UpstreamCaller {
   readonly #limits: GatewayLimits
   readonly #http = new HttpAgent({ keepAlive: true })
@@ -45,7 +46,7 @@ export class UpstreamCaller {
    * Calls until an answer comes that is to be passed on, for at most `retryMs`; the pause between two calls doubles, has
    * jitter and is at least what `retry-after` says. Throws the last connection error, or the reason of `signal`.
    */
-  async call(call: UpstreamCall, signal: AbortSignal, log: GatewayLog, fields: object): Promise<UpstreamAnswer> {
+  async call(call: UpstreamCall, signal: AbortSignal, log: Log, fields: object): Promise<UpstreamAnswer> {
     const deadline = performance.now() + this.#limits.retryMs
     for (let attempt = 0; ; attempt++) {
       signal.throwIfAborted()
@@ -53,7 +54,7 @@ export class UpstreamCaller {
       let failure: unknown
       try {
         answer = await this.#once(call, signal)
-        if (answer.kind === 'stream' || !mayPass(answer)) return answer
+        if (answer.kind === 'stream' || !mayRetry(answer)) return answer
       } catch (error) {
         signal.throwIfAborted()
         if (!(error instanceof ConnectError)) throw error
@@ -88,11 +89,11 @@ export class UpstreamCaller {
       agent: isTls ? this.#https : this.#http,
     }
     const request = (isTls ? httpsRequest : httpRequest)(url, options)
-    // Nothing in here may hold on to the body: this lives for as long as the answer passes.
+    // No closure here may reference the body: they live until the end of the answer.
     const answered = new Promise<IncomingMessage>((resolve, reject) => {
       request.setTimeout(upstreamFirstByteMs, () => request.destroy(new UpstreamTimeout()))
       let isAwaited = false
-      // A request that is destroyed is called finished too.
+      // `finish` is also emitted for a destroyed request.
       request.on('finish', () => (isAwaited = !request.destroyed))
       request.on('error', (error) => {
         const isGivenUp = error instanceof UpstreamTimeout || signal.aborted
@@ -116,14 +117,14 @@ export class UpstreamCaller {
   }
 }
 
-/** The upstream took the connection but did not answer in time. Not tried again: it may still be at work. */
+/** The upstream accepted the request but did not answer in time. It may still be working, so the call is not retried. */
 export class UpstreamTimeout extends Error {
   constructor() {
     super('The model API did not answer in time.')
   }
 }
 
-/** No answer came: refused, unreachable, reset before the first byte. */
+/** No answer: refused, unreachable, or reset before the first byte. */
 class ConnectError extends Error {
   readonly reason: string
 
@@ -133,14 +134,14 @@ class ConnectError extends Error {
   }
 }
 
-/** Refused for now, or a fault of the API or of a proxy before it: but not of what it cannot do at all. */
-function isPassing(status: number): boolean {
+/** Refused for now, or a failure of the API or of a proxy before it, except for unsupported requests. */
+function isTransient(status: number): boolean {
   return status === 408 || status === 429 || (status >= 500 && status !== 501 && status !== 505)
 }
 
-function mayPass(answer: UpstreamAnswer & { kind: 'error' }): boolean {
-  if (!isPassing(answer.status) || answer.headers['x-should-retry'] === 'false') return false
-  // OpenAI's 429 for an account without money does not pass.
+function mayRetry(answer: UpstreamAnswer & { kind: 'error' }): boolean {
+  if (!isTransient(answer.status) || answer.headers['x-should-retry'] === 'false') return false
+  // OpenAI's 429 for an account without credit is final.
   return !answer.body.includes('insufficient_quota')
 }
 
@@ -164,7 +165,7 @@ async function errorBody(response: IncomingMessage): Promise<Buffer> {
       chunks.push(chunk)
     }
   } catch {
-    // Half an error is still an error.
+    // A partial error is still an error.
   }
   return Buffer.concat(chunks)
 }

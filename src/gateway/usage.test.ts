@@ -3,7 +3,7 @@ import { test } from 'node:test'
 import { noTokens } from '../lib/model-price.ts'
 import { answer, completions, GatewaySetup, hello, messages, responses, until } from './testing/gateway-setup.ts'
 
-test('an answer is streamed as it comes, byte for byte, and its usage is counted', async () => {
+test('usage: an answer is streamed byte for byte while its usage is counted', async () => {
   const proceed = Promise.withResolvers<void>()
   const first =
     'event: message_start\ndata: {"type":"message_start","message":{"usage":{"input_tokens":10,"cache_read_input_tokens":5,"cache_creation_input_tokens":1,"output_tokens":1}}}\n\n'
@@ -41,7 +41,7 @@ test('an answer is streamed as it comes, byte for byte, and its usage is counted
   })
 })
 
-test('usage is read from the JSON and the event streams of every wire', async () => {
+test('usage: it is read from the JSON and the event streams of every wire', async () => {
   const chat = { usage: { prompt_tokens: 7, completion_tokens: 8 } }
   const response = { usage: { input_tokens: 7, output_tokens: 8 } }
   const stream = (...events: object[]) => events.map((event) => `data: ${JSON.stringify(event)}\n\n`).join('')
@@ -70,7 +70,7 @@ test('usage is read from the JSON and the event streams of every wire', async ()
   }
 })
 
-test('an answer that says nothing of its cost is counted by its size', async () => {
+test('usage: an answer without usage is estimated by its size', async () => {
   await using setup = await GatewaySetup.create((_request, response) => {
     response.writeHead(200, { 'content-type': 'text/event-stream' })
     response.end(`data: {"usage": broken\n\ndata: ${'x'.repeat(4000)}\n\n`)
@@ -81,7 +81,7 @@ test('an answer that says nothing of its cost is counted by its size', async () 
   assert.ok(usage.outputTokens > 1000 && usage.inputTokens > 10)
 })
 
-test('a client that goes takes its upstream request along, and what came until then is recorded', async () => {
+test('usage: a client that leaves aborts its upstream request, and the answer so far is recorded', async () => {
   const gone = Promise.withResolvers<void>()
   const text = 'words '.repeat(500)
   await using setup = await GatewaySetup.create((_request, response) => {
@@ -101,7 +101,7 @@ test('a client that goes takes its upstream request along, and what came until t
   assert.ok(usage.outputTokens >= text.length / 3)
 })
 
-test('a client that goes before the first byte is counted, once the model API has its request', async () => {
+test('usage: a client that leaves before the first byte is charged once the model API has its request', async () => {
   const asked = Promise.withResolvers<void>()
   await using setup = await GatewaySetup.create(() => asked.resolve())
   const abort = new AbortController()
@@ -114,7 +114,7 @@ test('a client that goes before the first byte is counted, once the model API ha
   assert.deepEqual([usage.inputTokens, usage.estimated], [Math.ceil(JSON.stringify(prompt).length / 3), true])
 })
 
-test('a call that the model API has refused costs nothing, also when its client goes before it is made again', async () => {
+test('usage: a refused call costs nothing, also when its client leaves before the retry', async () => {
   await using setup = await GatewaySetup.create((_request, response) => {
     response.writeHead(503, { 'retry-after': '30' }).end()
   })
@@ -127,7 +127,7 @@ test('a call that the model API has refused costs nothing, also when its client 
   assert.deepEqual([setup.requests.length, setup.usage], [1, []])
 })
 
-test('an error that comes as the first event of a stream costs nothing', async () => {
+test('usage: an error as the first event of a stream costs nothing', async () => {
   const error = 'event: error\ndata: {"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}\n\n'
   await using setup = await GatewaySetup.create((_request, response) => {
     response.writeHead(200, { 'content-type': 'text/event-stream' }).end(error)
@@ -137,7 +137,7 @@ test('an error that comes as the first event of a stream costs nothing', async (
   assert.deepEqual(setup.usage, [])
 })
 
-test('usage is recorded when it is told, before the answer has ended', async () => {
+test('usage: it is recorded when it is reported, before the end of the answer', async () => {
   await using setup = await GatewaySetup.create((_request, response) => {
     response.writeHead(200, { 'content-type': 'text/event-stream' })
     response.write('data: {"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":8}}\n\n')
@@ -150,7 +150,7 @@ test('usage is recorded when it is told, before the answer has ended', async () 
   assert.deepEqual(setup.usage, [told])
 })
 
-test('a budget is checked when all that was used before is written', async () => {
+test('usage: the budget is checked after all earlier usage was written', async () => {
   await using setup = await GatewaySetup.create(answer({ usage: { input_tokens: 1, output_tokens: 1 } }))
   const written = Promise.withResolvers<void>()
   const usedAtCheck: number[] = []
@@ -165,7 +165,7 @@ test('a budget is checked when all that was used before is written', async () =>
   assert.deepEqual(usedAtCheck, [0, 1])
 })
 
-test('a gateway is closed when what it has broken off is recorded', async () => {
+test('usage: close waits until the usage of aborted answers is recorded', async () => {
   await using setup = await GatewaySetup.create((_request, response) => {
     response.writeHead(200, { 'content-type': 'text/event-stream' }).write('data: {}\n\n')
   })

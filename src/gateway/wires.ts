@@ -1,19 +1,29 @@
 import type { modelApis } from '../protocol/agent.ts'
-import type { Upstream } from './ports.ts'
+
+export const anthropicBaseUrlDefault = 'https://api.anthropic.com'
+export const openaiBaseUrlDefault = 'https://api.openai.com/v1'
+
+/** A model API behind the gateway. */
+export interface Upstream {
+  /** Without `/v1` for Anthropic's wire, with it for OpenAI's. */
+  baseUrl: string
+  /** Absent for servers without authentication. */
+  apiKey?: string
+}
 
 export interface Wire {
   name: (typeof modelApis)[number]
   provider: 'anthropic' | 'openai'
   /** Path below the upstream's base URL. */
   upstreamPath: string
-  /** An error as this wire's clients understand it. */
+  /** An error in the shape of this wire. */
   errorBody(error: WireError): object
   authHeaders(upstream: Upstream): Record<string, string>
 }
 
 export interface WireError {
   status: number
-  /** A word for programs: `budget_exceeded`, `model_not_allowed`. */
+  /** `budget_exceeded`, `model_not_allowed`, … */
   code: string
   message: string
 }
@@ -27,13 +37,13 @@ const openai = {
     apiKey === undefined ? {} : { authorization: `Bearer ${apiKey}` },
 } as const
 
-/** By path of the request. */
+/** By request path. */
 export const wires: Readonly<Record<string, Wire>> = {
   '/anthropic/v1/messages': {
     name: 'anthropic-messages',
     provider: 'anthropic',
     upstreamPath: '/v1/messages',
-    // Anthropic's shape has no code; clients ignore the field more than they miss it.
+    // Anthropic's shape has no code; its clients ignore the extra field.
     errorBody: ({ status, code, message }) => ({
       type: 'error',
       error: { type: anthropicErrorType(status), message: `${code}: ${message}`, code },
@@ -44,7 +54,7 @@ export const wires: Readonly<Record<string, Wire>> = {
   '/openai/v1/responses': { ...openai, name: 'openai-responses', upstreamPath: '/responses' },
 }
 
-/** The demo model speaks all wires at one address; OpenAI's base URL has its `/v1` already. */
+/** The demo model serves all wires at one address; OpenAI's base URL includes `/v1`. */
 export function demoBaseUrl(wire: Wire, baseUrl: string): string {
   return wire.provider === 'openai' ? `${baseUrl}/v1` : baseUrl
 }

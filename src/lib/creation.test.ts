@@ -5,7 +5,7 @@ import { Creation } from './creation.ts'
 const claim = { orgId: 'org_1', key: 'k', seed: 'sealed' }
 const creation = (seed = 'seed') => new Creation(claim, ['sb-1'], seed)
 
-test('a creation derives the same ids and secrets from the same seed, and others from another', () => {
+test('creation: the same seed derives the same ids and secrets, another seed others', () => {
   const derived = (one: Creation) => [one.id('sb-'), one.id('es-'), one.secret('a'), one.part(0).id('sb-')]
   assert.deepEqual(derived(creation()), derived(creation()))
   const all = [...derived(creation()), ...derived(creation('other'))]
@@ -15,7 +15,7 @@ test('a creation derives the same ids and secrets from the same seed, and others
   assert.notEqual(creation().secret('a'), creation().secret('b'))
 })
 
-test('a part of a creation has the claim and the made ids of the whole, and ids and secrets of its own', () => {
+test('creation: a part has the claim and the made ids of the whole, and its own ids and secrets', () => {
   const whole = creation()
   const parts = Array.from({ length: 100 }, (_, index) => whole.part(index))
   assert.equal(new Set([whole, ...parts].map((one) => one.id('sb-'))).size, 101)

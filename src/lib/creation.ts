@@ -1,28 +1,28 @@
 import { createHmac } from 'node:crypto'
 import { idFrom, type IdPrefix } from './id.ts'
 
-/** The row of an `Idempotency-Key`. The seed tells apart the lives of a key: each has a random one. */
+/** The row of an `Idempotency-Key`. Each life of a key has a random seed. */
 export interface Claim {
   orgId: string
   key: string
-  /** Sealed, as the row has it. */
+  /** Sealed, as in the row. */
   seed: string
 }
 
 /**
- * A request that creates, and may be repeated under its `Idempotency-Key`. Ids and secrets come from the seed, so a repeat of a
- * request that was cut off derives the same ones and finds what the first run has left where no transaction reaches: in a
- * machine or a guest. What the database holds of it is named by `made`, which is written in the transaction that makes it.
+ * A request that creates something and can be repeated under its `Idempotency-Key`. Ids and secrets are derived from the seed. So the
+ * repeat of an interrupted request derives the same ones and finds the remains of the first run outside the database, on a host or in a
+ * guest. `made` lists the records of the request; each is added in the transaction that creates the record.
  */
 export class Creation {
   readonly claim: Claim
-  /** Ids of what runs before this one have committed. */
+  /** Ids that earlier runs of the request have committed. */
   readonly made: readonly string[]
-  /** Whether the request makes several things, of which this is one. */
+  /** Whether the request creates several things and this is one of them. */
   readonly isPart: boolean
   readonly #seed: string | Buffer
 
-  /** `seed` is the opened one. */
+  /** `seed` is unsealed. */
   constructor(claim: Claim, made: readonly string[], seed: string | Buffer, isPart = false) {
     this.claim = claim
     this.made = made
@@ -35,12 +35,12 @@ export class Creation {
     return idFrom(prefix, () => this.#derive(`id ${prefix} ${block++}`))
   }
 
-  /** 256 bits that nobody knows who has the database alone. */
+  /** 256 bits that cannot be derived from the database alone. */
   secret(purpose: string): string {
     return this.#derive(`secret ${purpose}`).toString('base64url')
   }
 
-  /** One of several things that the request makes, with ids of its own. */
+  /** One of several things that the request creates, with its own ids. */
   part(index: number): Creation {
     return new Creation(this.claim, this.made, this.#derive(`part ${index}`), true)
   }
@@ -51,11 +51,11 @@ export class Creation {
 }
 
 export interface CreateOptions {
-  /** Of a request with an `Idempotency-Key`. What it has made before is not made again, and answered as it is now. */
+  /** Set for a request with an `Idempotency-Key`. A repeat creates nothing again and returns the current state. */
   creation?: Creation | undefined
 }
 
-/** Written down in the transaction that makes something, or takes it back. */
+/** Recorded in the transaction that creates something, or undoes it. */
 export interface CreationNote {
   creation: Creation
   outcome: 'made' | 'undone'

@@ -1,4 +1,4 @@
-/** The look of every page that the server shows: no script, nothing loaded from elsewhere, light or dark as the reader likes. */
+/** The style of every page of the server: no script, no external resources, light or dark by the reader's preference. */
 export const pageStyle = `
 :root{color-scheme:light dark;--ink:#12262b;--paper:#fbfcfc;--soft:#5b6f75;--line:#d9e2e4;--panel:#f0f5f6;--accent:#0a7384;--warn:#b4432f}
 @media(prefers-color-scheme:dark){:root{--ink:#e3edef;--paper:#0f1a1d;--soft:#93a8ae;--line:#26383d;--panel:#16252a;--accent:#4cc3d5;--warn:#f08a72}}
@@ -9,7 +9,7 @@ h1,h2,h3{line-height:1.2;text-wrap:balance}
 code,pre{font:.9em/1.5 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace}
 pre{margin:0;padding:1rem;overflow:auto;background:var(--panel);border:1px solid var(--line);border-radius:.5rem}`
 
-/** Source list of a page that has its own style and nothing else. */
+/** Content security policy of a page with an inline style and nothing else. */
 export const pagePolicy =
   "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
@@ -22,7 +22,7 @@ export function escapeHtml(text: string): string {
     .replaceAll("'", '&#39;')
 }
 
-/** A whole document. `title` is text, the rest is markup. */
+/** A complete document. `title` is text, the rest is markup. */
 export function htmlPage({ title, style = '', head = '', body }: HtmlPage): string {
   return `<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">${head}

@@ -3,7 +3,7 @@ import { randomBytes } from 'node:crypto'
 const alphabet = 'abcdefghijklmnopqrstuvwxyz0123456789'
 const suffixLength = 16
 
-/** What ids begin with (docs/api.md § Conventions). */
+/** Prefixes of ids (docs/api.md § Conventions). */
 export type IdPrefix =
   | 'sb-'
   | 'cp-'
@@ -23,7 +23,7 @@ export function newId(prefix: IdPrefix): string {
   return idFrom(prefix, () => randomBytes(suffixLength))
 }
 
-/** An id of that shape from bytes that look random: `nextBytes` is called until they are enough. */
+/** An id of that form from random bytes: calls `nextBytes` until there are enough. */
 export function idFrom(prefix: IdPrefix, nextBytes: () => Uint8Array): string {
   let suffix = ''
   while (suffix.length < suffixLength) {

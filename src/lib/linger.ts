@@ -1,31 +1,30 @@
 import type { Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
 
-/** How long a client may go on sending what nobody wants. */
+/** How long a client may continue to send after the answer. */
 const lingerMs = 10_000
 
 /**
- * Closes a connection after its answer in two steps (RFC 9112 § 9.6): ours ends at once, the client's is read and thrown
- * away until the client ends it or the time is over. Closed at once, it would be reset under a client that still sends, which
- * then never sees the answer.
+ * Closes a connection after its answer in two steps (RFC 9112 § 9.6): our side ends at once, and the client's data is discarded until the
+ * client ends or the timeout expires. An immediate close would reset a client that still sends, and it would never see the answer.
  */
 export function lingerOnClose(socket: Socket): void {
-  // What `node:http` calls after an answer with `connection: close`.
+  // `node:http` calls this after an answer with `connection: close`.
   socket.destroySoon = () => {
     socket.end()
-    // Nothing more is read as HTTP: neither the rest of the body nor requests behind it.
+    // Neither the rest of the body nor later requests are parsed as HTTP.
     socket.removeAllListeners('data')
     if (!socket.isPaused()) return linger(socket)
-    // A body that nobody has read for a while: `node:http` has stopped the socket below the stream, and only its own listener, which
-    // goes when another one takes the data, starts it again.
+    // `node:http` has paused the socket below the stream because the body was not read. Only its own `data` listener, which is removed
+    // here, would resume it.
     socket.once('resume', () => linger(socket))
     socket.resume()
   }
 }
 
 /**
- * The second step for a connection that was ended already. The sockets of `node:http` stay open while the client does, and
- * where nobody reads them the client's end is never seen.
+ * The second step for a connection whose own side has ended. Sockets of `node:http` stay open while the client's side is open, and without
+ * a reader the client's end is never seen.
  */
 export function linger(socket: Duplex, ms = lingerMs): void {
   socket.on('data', () => {})

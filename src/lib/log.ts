@@ -1,4 +1,4 @@
-/** What parts need of a logger; pino's is one. Facts first, then the sentence. */
+/** A logger, such as pino's. Facts come first, then the message. */
 export interface Log {
   debug(facts: object, message: string): void
   info(facts: object, message: string): void

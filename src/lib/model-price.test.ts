@@ -18,7 +18,7 @@ const none: TokenUsage = {
   outputTokens: 0,
 }
 
-test('each kind of token has its rate', () => {
+test('cost: each kind of token has its rate', () => {
   const cost = (usage: Partial<TokenUsage>) => costNanoUsd(price, { ...none, ...usage }) / 1e9
   assert.equal(cost({ inputTokens: million }), 3)
   assert.equal(cost({ inputTokens: million, cacheReadTokens: million }), 0.3)
@@ -32,7 +32,7 @@ test('each kind of token has its rate', () => {
   )
 })
 
-test('a cost is a whole number of billionths, and never less for more tokens', () => {
+test('cost: it is an integer of billionths, and never less for more tokens', () => {
   const count = fc.nat({ max: 1e9 })
   const rate = fc.double({ min: 0, max: 1000, noNaN: true })
   const prices = fc.record({

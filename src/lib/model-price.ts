@@ -1,17 +1,17 @@
-/** What calls of a model have used, in tokens. */
+/** The tokens that calls of a model have used. */
 export interface TokenUsage {
-  /** All that the model has read: fresh, from a cache, and written to one on the way. */
+  /** All input: fresh, read from a cache, and written to a cache. */
   inputTokens: number
   /** Part of the input. */
   cacheReadTokens: number
   /** Part of the input. */
   cacheWriteTokens: number
-  /** Part of those written: kept for an hour and not for minutes, for a higher price. */
+  /** Part of the cache writes: kept for an hour instead of minutes, at a higher price. */
   longCacheWriteTokens: number
   outputTokens: number
 }
 
-/** What a million tokens of a model cost, in US dollars. */
+/** Prices of a million tokens, in US dollars. */
 export interface ModelPrice {
   inputPerMillion: number
   cacheReadPerMillion: number
@@ -19,12 +19,12 @@ export interface ModelPrice {
   outputPerMillion: number
 }
 
-/** Anthropic takes 2 times the price of fresh input for a cache of an hour, and 1.25 times for one of five minutes. */
+/** Anthropic charges 2 times the price of fresh input for a cache of an hour, and 1.25 times for five minutes. */
 const longCacheWriteWeight = 2 / 1.25
 
 const nanosPerUsd = 1_000_000_000
 
-/** In billionths of a US dollar: whole numbers add up to the same sum in every order, in a database too. */
+/** In billionths of a US dollar: the sum of integers does not depend on their order. */
 export function costNanoUsd(price: ModelPrice, usage: TokenUsage): number {
   const { inputTokens, cacheReadTokens, cacheWriteTokens, longCacheWriteTokens, outputTokens } = usage
   const fresh = inputTokens - cacheReadTokens - cacheWriteTokens

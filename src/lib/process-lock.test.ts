@@ -3,7 +3,7 @@ import { randomUUID } from 'node:crypto'
 import { test } from 'node:test'
 import { lockName } from './process-lock.ts'
 
-test('a name is held by one until it is released', async () => {
+test('process lock: a name has one holder until it is released', async () => {
   const name = `atoll-test-${randomUUID()}`
   const first = await lockName(name)
   assert.ok(first)

@@ -2,8 +2,8 @@ import { once } from 'node:events'
 import { createServer } from 'node:net'
 
 /**
- * Makes this process the only holder of a name on this machine for as long as it lives: a listener on an abstract socket
- * (unix(7)), which the kernel takes away with the process however it ends. Undefined when another process has it.
+ * Locks a name on this machine for the life of the process: a listener on an abstract socket (unix(7)), which the kernel removes when the
+ * process ends for any reason. Undefined when another process holds the name.
  */
 export async function lockName(name: string): Promise<AsyncDisposable | undefined> {
   const server = createServer((connection) => connection.destroy())

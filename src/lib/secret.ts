@@ -1,16 +1,30 @@
 import { createHash, timingSafeEqual } from 'node:crypto'
 
-/** In hex. Keys and tokens are kept and looked up by this: they are random, so they need no salt. */
+/** In hex. Keys and tokens are stored and looked up by this hash. They are random, so they need no salt. */
 export function sha256(text: string): string {
   return createHash('sha256').update(text).digest('hex')
 }
 
-/** Whether a text is the one whose `sha256` was kept. */
+/** Whether a text has this `sha256`. */
 export function hasHash(text: string, hash: string): boolean {
   return equalSecrets(sha256(text), hash)
 }
 
-/** Compares two texts in a time that does not depend on where they differ. */
+/** Compares in constant time. */
 export function equalSecrets(a: string, b: string): boolean {
   return timingSafeEqual(createHash('sha256').update(a).digest(), createHash('sha256').update(b).digest())
+}
+
+/** The prefix of API keys and preview tokens. */
+export const credentialPrefix = 'atoll_'
+
+const made = new RegExp(`^${credentialPrefix}[A-Za-z0-9_-]{40,}$`)
+const sessionToken = /^st\.[a-z]+\.[0-9a-z]+\.session_[a-z0-9]+\.[A-Za-z0-9_-]{43}$/
+
+/**
+ * Whether a text has the form of an API key, a preview token or a session token, of any server and also when expired. No other text is
+ * likely to have it.
+ */
+export function looksLikeCredential(text: string): boolean {
+  return made.test(text) || sessionToken.test(text)
 }

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { TokenBuckets } from './token-bucket.ts'
 
-test('a bucket gives its burst at once, then one token per interval, and never more than the burst again', () => {
+test('token bucket: the burst passes at once, then one token per interval, and never more than the burst', () => {
   let ms = 0
   const buckets = new TokenBuckets({ perSecond: 10, burst: 3, now: () => ms })
   assert.deepEqual([0, 0, 0], [buckets.take('a'), buckets.take('a'), buckets.take('a')])
@@ -15,7 +15,7 @@ test('a bucket gives its burst at once, then one token per interval, and never m
   assert.deepEqual([0, 0, 0, 100], [buckets.take('a'), buckets.take('a'), buckets.take('a'), buckets.take('a')])
 })
 
-test('a flood of names does not grow the memory: the names used longest ago are forgotten', () => {
+test('token bucket: a flood of names drops the least recently used ones', () => {
   const buckets = new TokenBuckets({ perSecond: 1, burst: 1, now: () => 0 })
   assert.equal(buckets.take('first'), 0)
   assert.equal(buckets.take('first'), 1000)

@@ -1,15 +1,15 @@
 import type { TokenUsage } from '../lib/model-price.ts'
-import { isRecord } from '../lib/record.ts'
+import { isRecord } from '../lib/json.ts'
 import type { modelApis } from './agent.ts'
 
 type WireName = (typeof modelApis)[number]
 
-/** Far more than a model reads or writes in one call. A number beyond it is no count, and would fill counters. */
+/** Far more than a model reads or writes in one call. A larger number is invalid and would overflow counters. */
 export const tokensMax = 1_000_000_000
 
 /**
- * What an answer, or one event of a stream, says of its usage; `undefined` when it says nothing. The servers of models are
- * trusted with answers, not with numbers: what cannot be counts as not told.
+ * The usage that an answer, or one event of a stream, reports; `undefined` when it reports none. Model APIs are trusted with
+ * answers, not with numbers: an invalid number counts as absent.
  */
 export function usageOf(wire: WireName, event: Record<string, unknown>): TokenUsage | undefined {
   const usages = [event, event['message'], event['response']].map((part) =>
@@ -27,10 +27,10 @@ export function usageOf(wire: WireName, event: Record<string, unknown>): TokenUs
   }
 }
 
-/** What two events of one stream have said, both of them in sum. */
+/** Combines the usage of two events of one stream. */
 export function mergedUsage(earlier: TokenUsage | undefined, later: TokenUsage): TokenUsage {
   if (!earlier) return later
-  // As a whole, so that its parts stay parts: the later one often tells the input again, or only then knows of a cache.
+  // Take one input as a whole, so that its parts stay parts of it: the later event may repeat the input or add its cached tokens.
   const input = later.inputTokens >= earlier.inputTokens ? later : earlier
   const longCacheWriteTokens = Math.max(earlier.longCacheWriteTokens, later.longCacheWriteTokens)
   return {
@@ -40,18 +40,18 @@ export function mergedUsage(earlier: TokenUsage | undefined, later: TokenUsage):
   }
 }
 
-/** Anthropic's input is what came from no cache and went into none. */
+/** Anthropic's input excludes tokens read from or written to a cache. */
 function anthropicUsage(usage: Record<string, unknown>): TokenUsage {
-  const told = anthropicSample(usage)
+  const reported = anthropicSample(usage)
   const iterations = usage['iterations']
-  if (!Array.isArray(iterations)) return told
-  // With a compaction the model has been asked more than once, and the sum leaves that call out.
+  if (!Array.isArray(iterations)) return reported
+  // A compaction calls the model more than once, and the sum omits that call.
   const samples = iterations.filter(isRecord).map(anthropicSample)
   const sum = (of: keyof TokenUsage) => samples.reduce((total, sample) => total + sample[of], 0)
   const inputTokens = sum('inputTokens')
   const outputTokens = sum('outputTokens')
-  if (inputTokens + outputTokens <= told.inputTokens + told.outputTokens) return told
-  if (Math.max(inputTokens, outputTokens) > tokensMax) return told
+  if (inputTokens + outputTokens <= reported.inputTokens + reported.outputTokens) return reported
+  if (Math.max(inputTokens, outputTokens) > tokensMax) return reported
   return {
     inputTokens,
     cacheReadTokens: sum('cacheReadTokens'),
@@ -76,7 +76,7 @@ function anthropicSample(usage: Record<string, unknown>): TokenUsage {
   }
 }
 
-/** OpenAI's input is all of it, and its output has the reasoning in it. */
+/** OpenAI's input includes cached tokens, and its output includes the reasoning. */
 function openaiUsage(
   usage: Record<string, unknown>,
   [input, details, output]: readonly [string, string, string],

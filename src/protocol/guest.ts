@@ -104,7 +104,6 @@ export const writeSchema = okSchema.extend({ bytes: integer.optional() })
 /** With `paused` the upload waits, under that token, to go on. */
 export const writtenSchema = okSchema.extend({ bytes: integer, paused: z.string().min(1).max(64).optional() })
 export const portsSchema = okSchema.extend({ ports: z.array(integer.min(1).max(65_535)).max(65_535) })
-export const memorySchema = okSchema.extend({ usedBytes: integer, limitBytes: integer })
 
 export type AttachAnswer = z.infer<typeof attachSchema>
 export type GuestProcess = z.infer<typeof processSchema>

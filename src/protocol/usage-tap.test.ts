@@ -3,7 +3,7 @@ import { test } from 'node:test'
 import { noTokens } from '../lib/model-price.ts'
 import { UsageTap, type AskedCall } from './usage-tap.ts'
 
-/** A tap on an event stream that has been fed so many events, by a clock that the test moves. */
+/** A tap on an event stream, with a clock that the test moves. */
 class Stream {
   nowMs = 1000
   readonly tap: UsageTap
@@ -24,9 +24,9 @@ const words = 'three words here '.repeat(10)
 const textDelta = { type: 'content_block_delta', index: 0, delta: { type: 'text_delta', text: words } }
 const stop = { type: 'message_delta', delta: { stop_reason: 'end_turn' }, usage: { output_tokens: 400 } }
 
-test('an answer that breaks off is counted by the text that came, and not by what it said when it began', () => {
+test('usage tap: an answer that breaks off is estimated from its text, not from the usage that it began with', () => {
   const broken = new Stream('anthropic-messages').push(start, ...Array.from({ length: 100 }, () => textDelta))
-  assert.equal(broken.tap.told, undefined)
+  assert.equal(broken.tap.reported, undefined)
   assert.deepEqual(broken.tap.end(), {
     ...noTokens(),
     inputTokens: 25,
@@ -54,40 +54,40 @@ test('an answer that breaks off is counted by the text that came, and not by wha
   })
 })
 
-test('what an answer says of its usage counts when it comes with the end of the answer, or after it', () => {
-  const told = { ...noTokens(), inputTokens: 25, outputTokens: 400, estimated: false }
-  assert.deepEqual(new Stream('anthropic-messages').push(start, textDelta, stop).tap.told, told)
+test('usage tap: reported usage counts when it comes with the end of the answer or after it', () => {
+  const reported = { ...noTokens(), inputTokens: 25, outputTokens: 400, estimated: false }
+  assert.deepEqual(new Stream('anthropic-messages').push(start, textDelta, stop).tap.reported, reported)
 
   // Some servers count along in every event.
   const choice = (content: string, reason: string | null) => ({ index: 0, delta: { content }, finish_reason: reason })
   const usage = (tokens: number) => ({ prompt_tokens: 25, completion_tokens: tokens })
   const counting = new Stream('openai-completions').push({ choices: [choice(words, null)], usage: usage(1) })
-  assert.equal(counting.tap.told, undefined)
+  assert.equal(counting.tap.reported, undefined)
   counting.push({ choices: [choice('', 'stop')] }, { choices: [choice('', null)], usage: usage(400) })
-  assert.deepEqual(counting.tap.told, told)
+  assert.deepEqual(counting.tap.reported, reported)
   const apart = new Stream('openai-completions').push(
     { choices: [choice(words, null)] },
     { choices: [], usage: usage(400) },
   )
-  assert.deepEqual(apart.tap.end(), told)
+  assert.deepEqual(apart.tap.end(), reported)
 
   const response = { usage: { input_tokens: 25, output_tokens: 400 } }
   for (const type of ['response.completed', 'response.incomplete', 'response.failed']) {
-    assert.deepEqual(new Stream('openai-responses').push({ type, response }).tap.told, told)
+    assert.deepEqual(new Stream('openai-responses').push({ type, response }).tap.reported, reported)
   }
-  assert.equal(new Stream('openai-responses').push({ type: 'response.in_progress', response }).tap.told, undefined)
+  assert.equal(new Stream('openai-responses').push({ type: 'response.in_progress', response }).tap.reported, undefined)
 })
 
-test('an answer that says what it wrote, but nothing that can be of what it read, is estimated', () => {
+test('usage tap: an answer with an output but no valid input is estimated', () => {
   for (const input of [0, -5, '7', null, undefined]) {
     const usage = { prompt_tokens: input, completion_tokens: 400 }
     const stream = new Stream('openai-completions').push({ choices: [], usage })
-    assert.equal(stream.tap.told, undefined)
+    assert.equal(stream.tap.reported, undefined)
     assert.deepEqual(stream.tap.end(), { ...noTokens(), inputTokens: 100, outputTokens: 400, estimated: true })
   }
 })
 
-test('what was read of a cache is kept when an answer breaks off', () => {
+test('usage tap: cached tokens are kept when an answer breaks off', () => {
   const cached = { input_tokens: 25, cache_read_input_tokens: 1000, output_tokens: 1 }
   const broken = new Stream('anthropic-messages').push({ type: 'message_start', message: { usage: cached } }, textDelta)
   assert.deepEqual(broken.tap.end(), {
@@ -99,7 +99,7 @@ test('what was read of a cache is kept when an answer breaks off', () => {
   })
 })
 
-test('a model that was silent until its answer broke off may have been thinking', () => {
+test('usage tap: silence before an answer breaks off counts as thinking', () => {
   const silent = new Stream('anthropic-messages').push(start)
   silent.nowMs += 30_000
   assert.equal(silent.tap.end().outputTokens, 3000)
@@ -112,7 +112,7 @@ test('a model that was silent until its answer broke off may have been thinking'
   assert.equal(spoke.tap.end().outputTokens, 3000 + Math.ceil(170 / 3))
 })
 
-test('a model that falls silent in the middle of its answer may be thinking again', () => {
+test('usage tap: silence in the middle of an answer counts as thinking', () => {
   const stream = new Stream('anthropic-messages').push(start, textDelta)
   stream.nowMs += 60_000
   stream.push(textDelta)
@@ -122,7 +122,7 @@ test('a model that falls silent in the middle of its answer may be thinking agai
   assert.equal(stream.tap.end().outputTokens, 6000 + 170)
 })
 
-test('an API that fails before it has generated anything takes nothing for it', () => {
+test('usage tap: an API that fails before it has generated anything charges nothing', () => {
   const error = { type: 'error', error: { type: 'overloaded_error', message: 'Overloaded' } }
   assert.deepEqual(new Stream('anthropic-messages').push(error).tap.end(), { ...noTokens(), estimated: true })
   const failed = { type: 'response.failed', response: { error: { code: 'server_error' }, usage: null } }
@@ -131,7 +131,7 @@ test('an API that fails before it has generated anything takes nothing for it', 
   assert.deepEqual(later, { ...noTokens(), inputTokens: 25, outputTokens: Math.ceil(170 / 3), estimated: true })
 })
 
-test('what is no event counts as text', () => {
+test('usage tap: a line that is no event counts as text', () => {
   const stream = new Stream('openai-completions')
   stream.tap.push(Buffer.from(': a comment\nevent: x\n\ndata: [DONE]\n\ndata: {"torn'))
   assert.equal(stream.tap.end().outputTokens, Math.ceil('data: {"torn'.length / 3))
@@ -140,7 +140,7 @@ test('what is no event counts as text', () => {
   assert.equal(large.tap.end().outputTokens, Math.ceil((9 * 1024 * 1024) / 3))
 })
 
-test('a whole JSON answer is told once it has ended, and estimated when it says nothing of its usage', () => {
+test('usage tap: a JSON answer reports its usage at its end, and is estimated without', () => {
   const call = { wire: 'openai-completions', requestBytes: 300, askedAtMs: 0 } as const
   const tap = (body: object) => {
     const made = new UsageTap(call, 'application/json', () => 0)
@@ -149,7 +149,7 @@ test('a whole JSON answer is told once it has ended, and estimated when it says 
   }
   const usage = { prompt_tokens: 7, completion_tokens: 8 }
   assert.deepEqual(tap({ choices: [], usage }), { ...noTokens(), inputTokens: 7, outputTokens: 8, estimated: false })
-  const untold = tap({ choices: [{ message: { role: 'assistant', content: words } }] })
-  assert.deepEqual(untold, { ...noTokens(), inputTokens: 100, outputTokens: Math.ceil(170 / 3), estimated: true })
+  const unreported = tap({ choices: [{ message: { role: 'assistant', content: words } }] })
+  assert.deepEqual(unreported, { ...noTokens(), inputTokens: 100, outputTokens: Math.ceil(170 / 3), estimated: true })
   assert.deepEqual(tap({ error: { message: 'no' } }), { ...noTokens(), estimated: true })
 })

@@ -1,28 +1,28 @@
 import { noTokens, type TokenUsage } from '../lib/model-price.ts'
-import { isRecord } from '../lib/record.ts'
+import { isRecord } from '../lib/json.ts'
 import type { modelApis } from './agent.ts'
 import { mergedUsage, usageOf } from './answer-usage.ts'
 
 type WireName = (typeof modelApis)[number]
 
-/** Longest line of an event stream, or whole JSON answer, that is looked into. Beyond it the usage is estimated. */
+/** Longest line of an event stream, or whole JSON answer, that is parsed. Beyond it the usage is estimated. */
 const heldBytesMax = 8 * 1024 * 1024
 
-/** A token of text or code is seldom less. */
+/** A token of text or code is seldom shorter. */
 const bytesPerToken = 3
 
-/** A model that is silent may be thinking, which is paid for: few think faster. */
+/** A silent model may be thinking, and thoughts are billed. Few models think faster. */
 const thoughtTokensPerSecond = 100
 
-/** Between two parts of an answer that is being written; what lasts longer is silence. */
+/** A longer pause between two parts of an answer counts as silence. */
 const speakingPauseMs = 1000
 
 export interface AnswerUsage extends TokenUsage {
-  /** The answer did not say all of it: a guess that is rather too high. */
+  /** The answer did not report all of it: a guess, and rather too high. */
   estimated: boolean
 }
 
-/** A guess of what a call has cost: of the size of its request, of how long nothing came, and of the text that came. */
+/** Estimates the usage of a call from the size of its request, the silence of the model, and the text that it wrote. */
 export function estimatedUsage(requestBytes: number, silentMs: number, writtenBytes = 0): AnswerUsage {
   return {
     ...noTokens(),
@@ -40,7 +40,7 @@ export interface AskedCall {
   askedAtMs: number
 }
 
-/** Reads the usage out of an answer that passes by, in bounded memory. It never changes or delays a byte, and never throws. */
+/** Reads the usage from a passing answer, in bounded memory. It never changes or delays a byte, and never throws. */
 export class UsageTap {
   readonly #call: AskedCall
   readonly #isEventStream: boolean
@@ -49,7 +49,7 @@ export class UsageTap {
   #heldBytes = 0
   #textBytes = 0
   #lastTextAtMs: number
-  /** How long the model has said nothing before it said something, all pauses together. */
+  /** All pauses of the model before a part of its answer, added up. */
   #silentMs = 0
   #found: TokenUsage | undefined
   #hasStopped = false
@@ -77,20 +77,20 @@ export class UsageTap {
     this.#hold(chunk.subarray(start))
   }
 
-  /** What the answer cost, once it has said so itself. A stream says it before its end. */
-  get told(): AnswerUsage | undefined {
+  /** The usage that the answer has reported. A stream reports it before its end. */
+  get reported(): AnswerUsage | undefined {
     return this.#found && this.#isComplete ? { ...this.#found, estimated: false } : undefined
   }
 
-  /** What the answer cost, as far as it came: no more will be pushed. */
+  /** The usage of the answer as far as it came. Call `push` no more. */
   end(): AnswerUsage {
     this.#line()
-    if (this.told) return this.told
+    if (this.reported) return this.reported
     const found = this.#found ?? noTokens()
-    // An API that fails before it has generated anything takes nothing for it.
+    // An API that fails before it has generated anything charges nothing.
     if (this.#hasFailed && this.#textBytes === 0) return { ...found, estimated: true }
-    // A client that does not read has made the model no dearer, so what follows its last words is no silence of the model.
-    if (this.#textBytes === 0) this.#listen()
+    // A slow client costs nothing, so the time after the last text is no silence of the model.
+    if (this.#textBytes === 0) this.#addSilence()
     const guess = estimatedUsage(this.#call.requestBytes, this.#silentMs, this.#textBytes)
     return {
       ...(found.inputTokens > 0 ? found : guess),
@@ -116,7 +116,7 @@ export class UsageTap {
     try {
       this.#take(JSON.parse(json))
     } catch {
-      // Foreign, torn or too long: all of it counts as text.
+      // Foreign, torn or too long: the whole line counts as text.
       this.#generated(bytes)
     }
   }
@@ -128,9 +128,9 @@ export class UsageTap {
     if (hasFailed(event)) this.#hasFailed = true
     const usage = usageOf(wire, event)
     if (usage) {
-      // Anthropic tells the input first and the output, cumulated, later; the others tell both at once, at the end.
+      // Anthropic reports the input first and the cumulated output later; the others report both at the end.
       this.#found = mergedUsage(this.#found, usage)
-      // What was told while the model spoke, such as the 1 with which Anthropic begins, is not what it ended with.
+      // Usage reported while the model still writes, such as Anthropic's initial 1, is not final.
       this.#isComplete = this.#hasStopped && this.#found.inputTokens > 0 && this.#found.outputTokens > 0
     }
     if (this.#isEventStream)
@@ -140,12 +140,12 @@ export class UsageTap {
 
   #generated(bytes: number): void {
     if (bytes === 0) return
-    this.#listen()
+    this.#addSilence()
     this.#textBytes += bytes
   }
 
-  /** A model may think before it speaks and in the middle of it. */
-  #listen(): void {
+  /** Adds the pause since the last text: a model may think before and within its answer. */
+  #addSilence(): void {
     const now = this.#now()
     const pauseMs = now - this.#lastTextAtMs
     if (pauseMs > speakingPauseMs) this.#silentMs += pauseMs
@@ -155,7 +155,7 @@ export class UsageTap {
 
 const lastResponseEvents = new Set<unknown>(['response.completed', 'response.incomplete', 'response.failed'])
 
-/** Whether an event of a stream comes when the model has said its last: the usage that it brings, or that follows, is whole. */
+/** Whether an event ends the model's text: the usage in it, or after it, is final. */
 function hasStopped(wire: WireName, event: Record<string, unknown>): boolean {
   switch (wire) {
     case 'anthropic-messages': {
@@ -164,7 +164,7 @@ function hasStopped(wire: WireName, event: Record<string, unknown>): boolean {
     }
     case 'openai-completions': {
       const choices = Array.isArray(event['choices']) ? (event['choices'] as unknown[]) : []
-      // OpenAI tells the usage in an event of its own, without choices.
+      // OpenAI reports the usage in a separate event without choices.
       if (choices.length === 0) return isRecord(event['usage'])
       return choices.some((choice) => isRecord(choice) && typeof choice['finish_reason'] === 'string')
     }
@@ -177,10 +177,10 @@ function hasFailed(event: Record<string, unknown>): boolean {
   return event['type'] === 'error' || event['type'] === 'response.failed' || isRecord(event['error'])
 }
 
-/** Fields of parts of an answer that the model did not write. */
+/** Fields of an answer that the model did not write. */
 const framing = new Set(['type', 'role', 'stop_reason', 'finish_reason'])
 
-/** Bytes of what the model wrote in a part of an answer, whatever the fields are called. */
+/** Bytes of text in a part of an answer, whatever the names of its fields. */
 function textBytes(value: unknown): number {
   if (typeof value === 'string') return Buffer.byteLength(value)
   if (typeof value !== 'object' || value === null) return 0

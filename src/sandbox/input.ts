@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto'
 import { ServiceError } from '../errors.ts'
-import { credentialPrefix } from '../lib/credential.ts'
+import { credentialPrefix } from '../lib/secret.ts'
 import type { Creation } from '../lib/creation.ts'
 import type { PreviewAuth } from './sandbox.ts'
 

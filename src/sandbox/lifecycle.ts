@@ -1,5 +1,5 @@
 import { ServiceError, isServiceError } from '../errors.ts'
-import type { EventBus } from '../events/bus.ts'
+import type { EventBus } from '../events/index.ts'
 import type { Creation, CreationNote } from '../lib/creation.ts'
 import { defined } from '../lib/defined.ts'
 import type { Log } from '../lib/log.ts'

@@ -1,6 +1,6 @@
 import { Readable } from 'node:stream'
 import { ServiceError } from '../errors.ts'
-import type { EventBus } from '../events/bus.ts'
+import type { EventBus } from '../events/index.ts'
 import type { CreateOptions } from '../lib/creation.ts'
 import { newId } from '../lib/id.ts'
 import { assertInput } from './input.ts'

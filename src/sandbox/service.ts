@@ -1,4 +1,4 @@
-import type { EventBus } from '../events/bus.ts'
+import type { EventBus } from '../events/index.ts'
 import type { CreateOptions, Creation } from '../lib/creation.ts'
 import { defined } from '../lib/defined.ts'
 import type { Log } from '../lib/log.ts'

@@ -1,54 +1,57 @@
 import { mkdir } from 'node:fs/promises'
 import { hostname } from 'node:os'
 import type { Logger } from 'pino'
-import { createMemoryBus } from '../events/in-process-bus.ts'
+import { createInProcessBus } from '../events/in-process-bus.ts'
 import { ServiceError } from '../errors.ts'
-import { anthropicBaseUrlDefault, createGateway, openaiBaseUrlDefault, startDemoModel } from '../gateway/index.ts'
+import {
+  anthropicBaseUrlDefault,
+  createGateway,
+  openaiBaseUrlDefault,
+  sessionMeter,
+  startDemoModel,
+  type Gateway,
+} from '../gateway/index.ts'
 import { createHttpServer } from '../http/server/server.ts'
+import { defined } from '../lib/defined.ts'
 import { sha256 } from '../lib/secret.ts'
-import { createPreviewProxy } from '../preview/index.ts'
+import { createPreviewProxy } from '../preview/preview-proxy.ts'
 import { createGuest } from '../runtime/guest-client/index.ts'
 import { exists } from '../runtime/exists.ts'
-import { hostToolIn, unmetRequirements } from '../runtime/doctor/index.ts'
+import { unmetRequirements } from '../runtime/doctor/index.ts'
+import { hostToolIn } from '../runtime/host/image-folder.ts'
 import { createOciDriver, ociRuntimes } from '../runtime/index.ts'
-import { createSandboxService, defaultSandboxLimits } from '../sandbox/index.ts'
+import { createSandboxService, defaultSandboxLimits, type RuntimeDriver } from '../sandbox/index.ts'
 import { createSessionService } from '../session/index.ts'
-import { cachedSandboxStore } from '../store/index.ts'
-import type { Store } from '../store/index.ts'
-import { configureApiKey, makeFirstApiKey } from './api-key.ts'
+import { cachedSandboxStore, type Store } from '../store/index.ts'
+import { configureApiKey, makeFirstApiKey, signingSecret } from './credentials.ts'
 import type { Config } from './config.ts'
-import { gatewayPorts } from './gateway-ports.ts'
-import { lockDataDir } from './data-dir-lock.ts'
+import { lockDataDir, openOwnStore } from './installation.ts'
 import { missingHarness } from './harnesses.ts'
-import { openOwnStore } from './installation.ts'
-import { listen } from './listen.ts'
-import { signingSecret } from './secrets.ts'
+import { startRetention } from './retention.ts'
 import { createTxtResolver } from './txt-resolver.ts'
 
 export interface App {
-  /** The key that this start has made and shown. */
+  /** The first API key, when this start has created it. */
   freshKey: string | undefined
-  /** Ends requests, then lets go of everything; sandboxes run on. A repeat is harmless. */
+  /** Ends requests and closes everything; sandboxes run on. A repeat is harmless. */
   close(): Promise<void>
 }
 
 export interface AppEvents {
   /**
-   * The database is gone for good: another server has taken it and settled the records of our sandboxes, so that nothing that this
-   * process knows is true any more, or the embedded one has ended by itself (`error`).
+   * The database is lost for good. Either another server has taken it and changed the records of our sandboxes, so the state of this
+   * process is stale, or the embedded database has died (`error`).
    */
   databaseGone: (why: string, error?: Error) => void
-  /** Shows the key that a first start makes. When it throws, no key was made. */
+  /** Prints the key that a first start creates. When it throws, no key is stored. */
   showKey: (key: string) => void
 }
 
-const graceMs = 10_000
-const purgeEveryMs = 3_600_000
-const idempotencyKeptMs = 24 * 3_600_000
+const httpGraceMs = 10_000
 
 /**
- * Puts an implementation behind every port and starts them in the order in which they need one another. What was started is
- * closed in the opposite order, also when a later part cannot start.
+ * Wires an implementation to every port and starts the parts in the order of their dependencies. They are closed in the opposite
+ * order, also when a later part fails to start.
  */
 export async function startApp(config: Config, log: Logger, events: AppEvents): Promise<App> {
   await assertFitMachine(config)
@@ -56,33 +59,15 @@ export async function startApp(config: Config, log: Logger, events: AppEvents): 
   await mkdir(config.dataDir, { recursive: true, mode: 0o711 })
   started.use(await lockDataDir(config.dataDir))
 
-  const store = await openOwnStore(config, {
-    lockChanged(lock) {
-      if (lock === 'held') log.info('the database is held again')
-      if (lock === 'lost')
-        log.warn('the connection that holds the database is lost; nothing is served until it is back')
-      if (lock === 'gone') events.databaseGone('another server has taken the database')
-    },
-    died: (error) => events.databaseGone('the embedded database has ended', error),
-    log,
-  })
+  const store = await openDatabase(config, log, events)
   started.defer(() => store.close())
-  const bus = createMemoryBus({ onListenerError: (error) => log.error({ err: error }, 'a listener of the bus failed') })
-  started.defer(() => bus.close())
-
-  const secret = config.signingSecret ?? (await signingSecret(config.dataDir))
-  const driver = createOciDriver({
-    runtime: ociRuntimes[config.runtime],
-    dataDir: config.dataDir,
-    imageDir: config.imageDir,
-    subnet: config.subnet,
-    leaveHostFirewall: config.leaveHostFirewall,
-    lazyMemoryBytesMin: config.lazyMemoryBytesMin,
-    quarantineKeptMs: config.quarantineKeptMs,
-    mayQuarantineMany: config.mayQuarantineMany,
-    log: (message) => log.info(message),
-    ...(config.diskPoolBytes > 0 ? { diskPoolBytes: config.diskPoolBytes } : {}),
+  const bus = createInProcessBus({
+    onListenerError: (error) => log.error({ err: error }, 'a listener of the bus failed'),
   })
+  started.defer(() => bus.close())
+  const secret = config.signingSecret ?? (await signingSecret(config.dataDir))
+
+  const driver = createDriver(config, log)
   const sandboxes = createSandboxService({
     store: cachedSandboxStore(store.sandboxes),
     driver,
@@ -104,18 +89,7 @@ export async function startApp(config: Config, log: Logger, events: AppEvents): 
 
   const demo = await startDemoModel()
   started.defer(() => demo.close())
-  const { anthropic, openai } = config
-  const gateway = createGateway({
-    ...gatewayPorts(store.sessions, config.prices),
-    upstreams: {
-      demo: { baseUrl: demo.baseUrl },
-      ...(anthropic ? { anthropic: { baseUrl: anthropicBaseUrlDefault, ...anthropic } } : {}),
-      ...(openai ? { openai: { baseUrl: openaiBaseUrlDefault, ...openai } } : {}),
-    },
-    sandboxAt: (peerAddress) => driver.sandboxAt(peerAddress),
-    limits: { retryMs: config.modelRetryMs },
-    log,
-  })
+  const gateway = modelGateway(config, store, driver, demo.baseUrl, log)
   const { listenHost, listenPort, insideHost } = driver.gateway()
   await listen('the model gateway', gateway, { host: listenHost, port: listenPort })
   started.defer(() => gateway.close())
@@ -154,7 +128,7 @@ export async function startApp(config: Config, log: Logger, events: AppEvents): 
       apiHosts: config.apiHosts,
       ...(config.previewUrl.protocol === 'https:' ? { edge: { port: Number(config.previewUrl.port) || 443 } } : {}),
       trustProxy: config.trustProxy,
-      // Also one that was configured for an earlier start: it is good as long as no other one is.
+      // A key configured for an earlier start included: it is valid until another one replaces it.
       apiKeyHashes: [
         ...(config.apiKey === undefined ? [] : [sha256(config.apiKey)]),
         ...(await store.organisations.apiKeyHashes()),
@@ -162,7 +136,7 @@ export async function startApp(config: Config, log: Logger, events: AppEvents): 
       log,
     }),
     config: {
-      ...(config.publicUrl === undefined ? {} : { publicUrl: config.publicUrl }),
+      ...defined({ publicUrl: config.publicUrl }),
       previewUrl: config.previewUrl.origin,
       region: config.region,
       workerId: hostname(),
@@ -176,25 +150,20 @@ export async function startApp(config: Config, log: Logger, events: AppEvents): 
     },
     sandboxCounts: () => store.sandboxes.sandboxCounts(),
   })
-  started.defer(() => http.close(graceMs))
-  const removeOld = () => {
-    purge(store, config).catch((error: unknown) => log.warn({ err: error }, 'what is old could not be removed'))
-  }
-  removeOld()
-  const purging = setInterval(removeOld, purgeEveryMs).unref()
-  started.defer(() => clearInterval(purging))
+  started.defer(() => http.close(httpGraceMs))
+  started.use(startRetention(store, config, log))
 
-  // Before anybody is served: the key that this one ends would otherwise be let in, and believed for a while (http/auth.ts).
+  // Before the API listens: a key that this one replaces would otherwise be accepted, and cached for a while (http/auth.ts).
   if (config.apiKey !== undefined) await configureApiKey(store.organisations, config.apiKey)
   await listen('the API', http, config.listen)
-  // After all that can fail, since the key is shown this once.
+  // After everything that can fail, because the key is printed only once.
   const freshKey = config.apiKey === undefined ? await makeFirstApiKey(store.organisations, events.showKey) : undefined
   hasKeys = true
   const running = started.move()
   return { freshKey, close: () => running.disposeAsync() }
 }
 
-/** Throws `unavailable` with all that the machine lacks, before anything is made on it. */
+/** Throws `unavailable` with everything that the machine lacks, before anything is created on it. */
 async function assertFitMachine({ imageDir, dataDir }: Config): Promise<void> {
   if (!(await exists(hostToolIn(imageDir)))) {
     throw new ServiceError('unavailable', `nothing is installed in ${imageDir}: run npm run setup`)
@@ -205,9 +174,76 @@ async function assertFitMachine({ imageDir, dataDir }: Config): Promise<void> {
   throw new ServiceError('unavailable', `this machine cannot run sandboxes:\n${list}\nnpm run doctor tells more`)
 }
 
-async function purge(store: Store, { sessionsKeptMs }: Config): Promise<void> {
-  await store.idempotency.purge(new Date(Date.now() - idempotencyKeptMs))
-  if (sessionsKeptMs !== undefined) await store.sessions.purgeSessions(new Date(Date.now() - sessionsKeptMs))
+async function openDatabase(config: Config, log: Logger, { databaseGone }: AppEvents): Promise<Store> {
+  return await openOwnStore(config, {
+    lockChanged(lock) {
+      if (lock === 'held') log.info('the lock of the database is held again')
+      if (lock === 'lost')
+        log.warn('the connection that holds the lock of the database is lost; requests fail until it is back')
+      if (lock === 'gone') databaseGone('another server has taken the database')
+    },
+    died: (error) => databaseGone('the embedded database has ended', error),
+    log,
+  })
+}
+
+function createDriver(config: Config, log: Logger): RuntimeDriver {
+  return createOciDriver({
+    runtime: ociRuntimes[config.runtime],
+    dataDir: config.dataDir,
+    imageDir: config.imageDir,
+    subnet: config.subnet,
+    leaveHostFirewall: config.leaveHostFirewall,
+    lazyMemoryBytesMin: config.lazyMemoryBytesMin,
+    quarantineKeptMs: config.quarantineKeptMs,
+    mayQuarantineMany: config.mayQuarantineMany,
+    log: (message) => log.info(message),
+    ...defined({ diskPoolBytes: config.diskPoolBytes || undefined }),
+  })
+}
+
+function modelGateway(
+  { anthropic, openai, prices, modelRetryMs }: Config,
+  store: Store,
+  driver: RuntimeDriver,
+  demoBaseUrl: string,
+  log: Logger,
+): Gateway {
+  return createGateway({
+    meter: sessionMeter(store.sessions, prices),
+    upstreams: {
+      demo: { baseUrl: demoBaseUrl },
+      ...defined({
+        anthropic: anthropic && { baseUrl: anthropicBaseUrlDefault, ...anthropic },
+        openai: openai && { baseUrl: openaiBaseUrlDefault, ...openai },
+      }),
+    },
+    sandboxAt: (peerAddress) => driver.sandboxAt(peerAddress),
+    limits: { retryMs: modelRetryMs },
+    log,
+  })
+}
+
+interface Address {
+  host: string
+  port: number
+}
+
+/** Throws `unavailable` with the address and the reason. */
+async function listen(
+  name: string,
+  server: { listen(address: Address): Promise<unknown> },
+  address: Address,
+): Promise<void> {
+  try {
+    await server.listen(address)
+  } catch (error) {
+    const { code, message } = error as NodeJS.ErrnoException
+    const why = code === 'EADDRINUSE' ? 'another program listens there' : message
+    throw new ServiceError('unavailable', `${name} cannot listen at port ${address.port} of ${address.host}: ${why}`, {
+      cause: error,
+    })
+  }
 }
 
 function previewUrl(base: URL, host: string): string {

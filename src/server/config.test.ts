@@ -4,35 +4,35 @@ import { hostname } from 'node:os'
 import { test } from 'node:test'
 import { ConfigError, environment, readConfig } from './config.ts'
 
-test('without any variable the demo model serves on loopback', () => {
+test('configuration: without any variable the demo model serves on loopback', () => {
   const config = readConfig({})
   assert.deepEqual(config.listen, { host: '127.0.0.1', port: 4100 })
   assert.equal(config.model, 'demo')
   assert.equal(config.previewUrl.href, 'http://preview.localhost:4100/')
 })
 
-test('an empty variable counts as unset', () => {
+test('configuration: an empty variable counts as unset', () => {
   assert.equal(readConfig({ ANTHROPIC_API_KEY: '', ATOLL_LISTEN: '' }).model, 'demo')
 })
 
-test('ended sessions are kept for 90 days, for as many as asked, or for ever', () => {
+test('configuration: ended sessions are kept for 90 days, for the given days, or for ever', () => {
   const days = (value?: string) =>
     (readConfig({ ATOLL_SESSION_RETENTION_DAYS: value }).sessionsKeptMs ?? 0) / 86_400_000
   assert.deepEqual([days(), days('7'), days('0')], [90, 7, 0])
 })
 
-test('what is in quarantine is kept for 7 days, for as many as asked, or for ever', () => {
+test('configuration: quarantined items are kept for 7 days, for the given days, or for ever', () => {
   const days = (value?: string) => (readConfig({ ATOLL_QUARANTINE_DAYS: value }).quarantineKeptMs ?? 0) / 86_400_000
   assert.deepEqual([days(), days('30'), days('0')], [7, 30, 0])
   const many = (value?: string) => readConfig({ ATOLL_ALLOW_QUARANTINE: value }).mayQuarantineMany
   assert.deepEqual([many(), many('0'), many('1')], [false, false, true])
 })
 
-test('a base URL without a key counts as configured', () => {
+test('configuration: a base URL without a key counts as configured', () => {
   assert.equal(readConfig({ OPENAI_BASE_URL: 'http://127.0.0.1:1/v1' }).model, 'openai/gpt-5')
 })
 
-test('all faults are told together, each with its variable', () => {
+test('configuration: all faults are reported together, each with its variable', () => {
   for (const previewUrl of ['http://example.com', 'preview.example.com']) {
     const wrong = { ATOLL_LISTEN: 'nowhere', ATOLL_API_KEY: 'short', ATOLL_PREVIEW_URL: previewUrl }
     assert.throws(
@@ -43,7 +43,7 @@ test('all faults are told together, each with its variable', () => {
   }
 })
 
-test('faults of every kind are told together', () => {
+test('configuration: faults of every kind are reported together', () => {
   const wrong = {
     ATOLL_API_KEY: 'short',
     ATOLL_LISTEN: '127.0.0.1:70000',
@@ -68,20 +68,20 @@ test('faults of every kind are told together', () => {
   )
 })
 
-test('the subnet is one that the runtime takes', () => {
+test('configuration: the subnet must be valid for the runtime', () => {
   for (const wrong of ['10.0.0.0', '10.300.0.0/16', '10.0.0.0/8', '10.0.0.0/30', '10.0.0.1/16']) {
     assert.throws(() => readConfig({ ATOLL_SUBNET: wrong }), /ATOLL_SUBNET subnet /, wrong)
   }
   assert.equal(readConfig({ ATOLL_SUBNET: '10.243.0.0/20' }).subnet, '10.243.0.0/20')
 })
 
-test('requests are limited to 100 a second, to as many as asked, or not at all', () => {
+test('configuration: requests are limited to 100 a second, to the given rate, or not at all', () => {
   const limit = (value?: string) => readConfig({ ATOLL_REQUESTS_PER_SECOND: value }).requestsPerSecond
   assert.deepEqual([limit(), limit('7'), limit('0')], [100, 7, undefined])
   assert.throws(() => readConfig({ ATOLL_RUNNING_SANDBOXES_MAX: '0' }), /ATOLL_RUNNING_SANDBOXES_MAX/)
 })
 
-test('docs/operations.md has each variable, and README only such', async () => {
+test('configuration: docs/operations.md lists every variable, and README no other', async () => {
   const rows = async (file: string) => {
     const text = await readFile(new URL(`../../${file}`, import.meta.url), 'utf8')
     const section = text.split('\n## ').find((part) => part.startsWith('Configuration\n')) ?? ''
@@ -95,15 +95,15 @@ test('docs/operations.md has each variable, and README only such', async () => {
   for (const name of inReadme) assert.ok(variables.includes(String(name)), name)
 })
 
-test('a model whose provider is not configured is refused', () => {
+test('configuration: a model whose provider is not configured is refused', () => {
   assert.throws(() => readConfig({ ATOLL_MODEL: 'anthropic/claude-sonnet-4-5' }), /ANTHROPIC_API_KEY/)
 })
 
-test('a preview URL whose host does not begin with "preview." is refused', () => {
+test('configuration: a preview URL whose host does not begin with "preview." is refused', () => {
   assert.throws(() => readConfig({ ATOLL_PREVIEW_URL: 'https://previews.example.com' }), /ATOLL_PREVIEW_URL/)
 })
 
-test('the API is reached under its public host, the machine’s name, and what the operator lists', () => {
+test('configuration: the hosts of the API are the public one, the names of the machine, and the listed ones', () => {
   const env = { ATOLL_PUBLIC_URL: 'https://api.example.com:8443', ATOLL_API_HOSTS: 'LB.example.net, api2.example.com' }
   const { apiHosts } = readConfig(env)
   for (const host of ['api.example.com', 'lb.example.net', 'api2.example.com']) assert.ok(apiHosts.includes(host), host)
@@ -111,14 +111,14 @@ test('the API is reached under its public host, the machine’s name, and what t
   assert.throws(() => readConfig({ ATOLL_API_HOSTS: 'a b' }), /ATOLL_API_HOSTS/)
 })
 
-test('what clients call the API is known only where it is set; this machine reaches it in any case', () => {
+test('configuration: publicUrl is set only by the operator, ownUrl always', () => {
   const unset = readConfig({ ATOLL_LISTEN: '0.0.0.0:4711' })
   assert.deepEqual([unset.publicUrl, unset.ownUrl], [undefined, 'http://localhost:4711'])
   const set = readConfig({ ATOLL_PUBLIC_URL: 'https://api.example.com' })
   assert.deepEqual([set.publicUrl, set.ownUrl], ['https://api.example.com', 'https://api.example.com'])
 })
 
-test('trusted proxies are all, none, or addresses', () => {
+test('configuration: trusted proxies are all, none, or addresses', () => {
   assert.equal(readConfig({}).trustProxy, false)
   assert.equal(readConfig({ ATOLL_TRUST_PROXY: 'true' }).trustProxy, true)
   const { trustProxy } = readConfig({ ATOLL_TRUST_PROXY: 'loopback, 10.1.2.3,2001:db8::/32' })
@@ -128,7 +128,7 @@ test('trusted proxies are all, none, or addresses', () => {
   }
 })
 
-test('name servers are those of the machine, or up to three addresses', () => {
+test('configuration: name servers are those of the machine, or up to three addresses', () => {
   const servers = (value?: string) => readConfig({ ATOLL_DNS_SERVERS: value }).dnsServers
   assert.deepEqual([servers(), servers(''), servers(' ')], [[], [], []])
   assert.deepEqual(servers('127.0.0.1, 10.0.0.1:5353,[2001:db8::1]:53'), [
@@ -152,6 +152,6 @@ test('name servers are those of the machine, or up to three addresses', () => {
   }
 })
 
-test('a port above 65535 is refused', () => {
+test('configuration: a port above 65535 is refused', () => {
   assert.throws(() => readConfig({ ATOLL_LISTEN: '127.0.0.1:70000' }), /ATOLL_LISTEN/)
 })

@@ -16,7 +16,7 @@ const httpUrl = z.url({ protocol: /^https?$/ })
 
 const listenPattern = /^(?:\[([0-9a-fA-F:]+)\]|([^:[\]]+)):(\d{1,5})$/
 
-/** One key an environment variable; docs/operations.md explains each. Unset or empty, every one of them has a default. */
+/** One key per environment variable; docs/operations.md explains each. Every variable has a default when unset or empty. */
 export const environment = z.object({
   ATOLL_LISTEN: z.preprocess(flagless, z.string().regex(listenPattern, 'must be host:port').default('127.0.0.1:4100')),
   ATOLL_DATA_DIR: z.preprocess(
@@ -39,7 +39,7 @@ export const environment = z.object({
   ATOLL_PREVIEW_URL: z.preprocess(
     flagless,
     httpUrl
-      // Asked of what is no URL too; that is told already.
+      // Skip an invalid URL, which has an issue already.
       .refine(
         (url) => !URL.canParse(url) || new URL(url).hostname.startsWith('preview.'),
         'must have a host that begins with "preview."',
@@ -111,14 +111,14 @@ export interface Config {
   dataDir: string
   imageDir: string
   apiKey?: string
-  /** Origin under which clients reach the API, where the operator says so. */
+  /** The origin of the API for clients, if the operator has set it. */
   publicUrl?: string
-  /** That origin, else the one under which this machine reaches the listener. */
+  /** `publicUrl`, else the origin of the listener on this machine. */
   ownUrl: string
   previewUrl: URL
-  /** Lower case: the host of `ownUrl`, this machine's names, and those that the operator lists. */
+  /** Lower case: the host of `ownUrl`, the names of this machine, and the operator's list. */
   apiHosts: string[]
-  /** Name servers that are asked for proofs of custom domains; none: those of the machine. */
+  /** Name servers for the proofs of custom domains. Empty: those of the machine. */
   dnsServers: string[]
   /** All peers, none, or addresses and CIDR blocks. */
   trustProxy: boolean | string[]
@@ -126,31 +126,31 @@ export interface Config {
   runtime: OciRuntimeName
   region: string
   subnet: string
-  /** No rules are added to firewalls of the host. */
+  /** Add no rules to the firewalls of the host. */
   leaveHostFirewall: boolean
-  /** 0: what the driver thinks right for the disk. */
+  /** 0: the driver chooses a size for the disk. */
   diskPoolBytes: number
-  /** Saved memory of at least so much comes back while the sandbox runs already; 0: never. */
+  /** Saved memory of at least this size is restored lazily while the sandbox runs; 0: never. */
   lazyMemoryBytesMin: number
   runningSandboxesMax: number
-  /** Of one key; twice as many may come in a burst. Absent: as many as come. */
+  /** Per API key; a burst may be twice as large. Absent: no limit. */
   requestsPerSecond?: number
   limits: GivenLimits
-  /** How long an ended session can still be read; for ever when undefined. */
+  /** Retention of ended sessions. Absent: for ever. */
   sessionsKeptMs?: number
-  /** How long what was moved to quarantine is kept; for ever when undefined. */
+  /** Retention of quarantined items. Absent: for ever. */
   quarantineKeptMs?: number
-  /** A start may move more than a tenth of all sandboxes and checkpoints to quarantine. */
+  /** Allows a start to quarantine more than a tenth of all sandboxes and checkpoints. */
   mayQuarantineMany: boolean
-  /** How long a call of a model whose failure may pass is made again. */
+  /** How long transient failures of model calls are retried. */
   modelRetryMs: number
   signingSecret?: string
   logLevel: 'debug' | 'info' | 'warn' | 'error' | 'silent'
   /** `provider/model` or `demo`. */
   model: string
-  /** What a session may name; `model` is among them. */
+  /** The models of the sessions; `model` is among them. */
   models: string[]
-  /** By model; one without a price has costs that are unknown. */
+  /** By model. The cost of a model without a price is unknown. */
   prices: ReadonlyMap<string, ModelPrice>
   anthropic?: { baseUrl?: string; apiKey?: string }
   openai?: { baseUrl?: string; apiKey?: string }
@@ -160,11 +160,11 @@ const dayMs = 24 * 3_600_000
 const anthropicModelDefault = 'anthropic/claude-sonnet-4-5'
 const openaiModelDefault = 'openai/gpt-5'
 
-/** Reads the configuration. Throws one error that lists all faults together, each with its variable. */
+/** Reads the configuration. Throws one error that lists all faults, each with its variable. */
 export function readConfig(env: NodeJS.ProcessEnv): Config {
   const issues = environment.safeParse(env).error?.issues ?? []
   const faults = issues.map((issue) => `${issue.path.join('.')} ${issue.message}`)
-  // What is at fault counts as unset from here on, so that the faults of all others are found as well.
+  // From here on a faulty variable counts as unset, so that the faults of all others are found as well.
   const faulty = new Set(issues.map(({ path }) => path[0]))
   const given = environment.parse(Object.fromEntries(Object.entries(env).filter(([name]) => !faulty.has(name))))
   const [, ipv6, name, digits] = listenPattern.exec(given.ATOLL_LISTEN) ?? []
@@ -265,13 +265,13 @@ export class ConfigError extends Error {
   }
 }
 
-/** A base URL without a key counts as configured: many compatible servers want none. */
+/** A base URL without a key counts as configured: many compatible servers need no key. */
 function upstream(baseUrl: string | undefined, apiKey: string | undefined) {
   if (baseUrl === undefined && apiKey === undefined) return undefined
   return { ...(baseUrl === undefined ? {} : { baseUrl }), ...(apiKey === undefined ? {} : { apiKey }) }
 }
 
-/** The host under which a client on this machine reaches a listener. */
+/** The host of a listener for a client on this machine. */
 function reachable(host: string): string {
   if (host === '0.0.0.0' || host === '::') return 'localhost'
   return host.includes(':') ? `[${host}]` : host

@@ -1,11 +1,10 @@
 /**
- * `npm run doctor`: what this machine offers Atoll, tried for real. Exit status 1 when the default runtime cannot work. With
- * `--requirements` only what setup must know before it makes anything. It reads what it needs of the environment by itself,
- * since it must also help where the configuration is at fault.
+ * `npm run doctor`: tests what this machine offers. Exits with status 1 if the default runtime cannot work. `--requirements` checks only
+ * what setup must know before it installs anything. It reads the environment itself, because it must work with a faulty configuration.
  */
 import { checkHost, unmetRequirements, type CheckReport } from '../runtime/doctor/index.ts'
 
-const places = {
+const options = {
   imageDir: process.env['ATOLL_IMAGE_DIR'] || '/var/lib/atoll/images',
   dataDir: process.env['ATOLL_DATA_DIR'] || '/var/lib/atoll',
   leaveHostFirewall: process.env['ATOLL_HOST_FIREWALL'] === 'leave',
@@ -24,10 +23,10 @@ async function table(): Promise<number> {
   const broken: CheckReport[] = []
   let isStopped = false
   const stop = () => (isStopped = true)
-  // What a trial has made is removed before the end, also when nobody wants to read on; a second signal does not wait.
+  // Remove the remains of a trial before the exit, also when the output is closed; a second signal ends at once.
   for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, stop)
   process.stdout.on('error', stop)
-  for await (const report of checkHost(places)) {
+  for await (const report of checkHost(options)) {
     if (isStopped) return 1
     console.log(row(report))
     if (report.required && report.state !== 'works') broken.push(report)
@@ -42,7 +41,7 @@ async function table(): Promise<number> {
 }
 
 function row(report: CheckReport): string {
-  // What is optional and cannot be mended here is just not there.
+  // A missing optional part that cannot be fixed on this machine is shown as `no`.
   const state = report.required || report.state === 'works' || report.advice !== undefined ? report.state : 'no'
   const line = `${report.name.padEnd(nameWidth)}${state.padEnd(stateWidth)}${report.found}`
   const advice =
@@ -53,10 +52,10 @@ function row(report: CheckReport): string {
 }
 
 async function requirements(): Promise<number> {
-  const unmet = await unmetRequirements(places)
+  const unmet = await unmetRequirements(options)
   for (const sentence of unmet) console.log(sentence)
   return unmet.length === 0 ? 0 : 1
 }
 
-// At once: a killed program of the host may have left somebody who holds its output.
+// Exit at once: a killed program may have left a process that holds its output.
 process.exit(await (process.argv.includes('--requirements') ? requirements() : table()))

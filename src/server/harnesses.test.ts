@@ -18,7 +18,7 @@ function baseImage(context: TestContext) {
   return { add, missing: (harness: string) => missingHarness(imageDir, harness) }
 }
 
-test('claude is missing, with what to do, until the base image holds it', (context) => {
+test('harness: claude is missing, with instructions, until the base image holds it', (context) => {
   const { add, missing } = baseImage(context)
   assert.equal(missing('pi'), undefined)
   assert.match(missing('claude') ?? '', /npm install --global .* checkpoint_id/)
@@ -26,7 +26,7 @@ test('claude is missing, with what to do, until the base image holds it', (conte
   assert.equal(missing('claude'), undefined)
 })
 
-test('the program of an acp harness is missing, with what to do, until a folder of PATH holds it', (context) => {
+test('harness: the program of an acp harness is missing, with instructions, until a folder of PATH holds it', (context) => {
   const { add, missing } = baseImage(context)
   assert.match(missing('acp:qwen --acp') ?? '', /program qwen .* install it .* checkpoint_id/)
   add('usr/local/lib/qwen')

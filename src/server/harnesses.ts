@@ -1,13 +1,13 @@
 import { lstatSync } from 'node:fs'
 import { join } from 'node:path'
-import { acpCommand } from '../agent/acp/command.ts'
+import { acpCommand } from '../agent/acp/process.ts'
 
 const claudePackage = '@anthropic-ai/claude-agent-sdk'
 const moduleFolders = ['usr/local/lib/node_modules', 'usr/lib/node_modules']
-/** Of the sandbox's `PATH`. */
+/** The `PATH` of sandboxes. */
 const programFolders = ['usr/local/sbin', 'usr/local/bin', 'usr/sbin', 'usr/bin', 'sbin', 'bin']
 
-/** What to do about a harness that the base image lacks; `undefined` for one that it has, and for programs that only a sandbox knows. */
+/** Instructions for a harness that the base image lacks; `undefined` if it is installed, or if only the sandbox can tell. */
 export function missingHarness(imageDir: string, harness: string): string | undefined {
   const inBase = (path: string) => isThere(join(imageDir, 'base/rootfs', path))
   const checkpoint = 'in a sandbox, make a checkpoint of it, and start the session with its checkpoint_id'
@@ -21,7 +21,7 @@ export function missingHarness(imageDir: string, harness: string): string | unde
   return `the program ${program} of the harness is not installed: install it ${checkpoint}`
 }
 
-/** A link counts, wherever it leads: it means a path of the sandbox. */
+/** A link counts wherever it leads: its target is a path of the sandbox. */
 function isThere(path: string): boolean {
   return lstatSync(path, { throwIfNoEntry: false }) !== undefined
 }

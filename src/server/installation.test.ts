@@ -27,7 +27,7 @@ async function makePlaces(t: TestContext) {
   }
 }
 
-test('a first start gives directory and database an id in common, which only the owner reads', async (t) => {
+test('installation: a first start gives directory and database a common id that only the owner can read', async (t) => {
   const { open, id, file, dataDir } = await makePlaces(t)
   await open()
   const made = await id()
@@ -38,7 +38,7 @@ test('a first start gives directory and database an id in common, which only the
   assert.deepEqual((await readdir(dataDir)).toSorted(), ['db', 'identity'])
 })
 
-test('a joining that was cut off is completed, before and after the row', async (t) => {
+test('installation: an interrupted join is completed, before and after the row', async (t) => {
   const { open, id, file, inDatabase } = await makePlaces(t)
   await writeFile(file('identity.new'), 'begun\n')
   await open()
@@ -52,7 +52,7 @@ test('a joining that was cut off is completed, before and after the row', async 
   assert.equal(await id(), 'begun\n')
 })
 
-test('a directory and a database of an earlier version are joined', async (t) => {
+test('installation: a directory and a database of an earlier version are joined', async (t) => {
   const { open, id, file, inDatabase } = await makePlaces(t)
   await open()
   const first = await id()
@@ -71,7 +71,7 @@ test('a directory and a database of an earlier version are joined', async (t) =>
   assert.notEqual(await id(), first)
 })
 
-test('a directory whose database is gone makes no other', async (t) => {
+test('installation: a directory whose database is gone creates no other', async (t) => {
   const { open, refuses, file, dataDir } = await makePlaces(t)
   await open()
   await rename(file('db'), file('away'))
@@ -81,7 +81,7 @@ test('a directory whose database is gone makes no other', async (t) => {
   await open()
 })
 
-test('a database of another directory is refused as it is, with what joins the two', async (t) => {
+test('installation: a database of another directory is refused unchanged, with instructions', async (t) => {
   const [own, other] = [await makePlaces(t), await makePlaces(t)]
   for (const { open } of [own, other]) await open()
   const foreign = (await other.id()).trim()
@@ -99,7 +99,7 @@ test('a database of another directory is refused as it is, with what joins the t
   await own.open()
 })
 
-test('a database is named without its user and password', () => {
+test('installation: the name of a database has no user and no password', () => {
   const name = (databaseUrl: string) => databaseName({ dataDir: '/data', imageDir, databaseUrl })
   assert.equal(
     name('postgres://me:secret@db.example:5433/atoll?password=secret'),

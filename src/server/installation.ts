@@ -1,10 +1,10 @@
-import { randomUUID } from 'node:crypto'
-import { open, readFile, rename, rm } from 'node:fs/promises'
+import { randomUUID, createHash } from 'node:crypto'
+import { open, readFile, rename, rm, realpath } from 'node:fs/promises'
 import { join } from 'node:path'
 import { ServiceError } from '../errors.ts'
+import { lockName } from '../lib/process-lock.ts'
 import { run } from '../runtime/command.ts'
-import { openStore } from '../store/index.ts'
-import type { Store, StoreOptions } from '../store/index.ts'
+import { openStore, type Store, type StoreOptions } from '../store/index.ts'
 import type { Config } from './config.ts'
 
 const syncTimeoutMs = 300_000
@@ -12,13 +12,12 @@ const syncTimeoutMs = 300_000
 type Places = Pick<Config, 'dataDir' | 'imageDir' | 'databaseUrl'>
 
 /**
- * Opens the database of this data directory. Both hold the id of one installation, so that neither is ever used with the other
- * of another one:
+ * Opens the database of this data directory. Both store the id of one installation, so neither can be used with a wrong counterpart:
  *
  *     none ── identity.new ──► begun ── row in the database ── rename to identity ──► joined
  *
- * Whoever ends in between is gone on with by the next start. Throws `unavailable` with what to do where only one of them has an
- * id, or another than the other; the database is as it was then.
+ * The next start completes an interrupted one. Throws `unavailable` with instructions, and leaves the database unchanged, when only one of
+ * them has an id, or when the ids differ.
  */
 export async function openOwnStore(places: Places, events: Omit<StoreOptions, 'admit'> = {}): Promise<Store> {
   const { dataDir } = places
@@ -51,12 +50,12 @@ async function joinStore(
   const id = begun ?? randomUUID()
   if (begun === undefined) await writeId(files.begun, id)
   await store.joinInstallation(id)
-  // The embedded database does not wait for the disk: without its row the file would keep the next start from it.
+  // The embedded database does not sync to the disk: without its row, the renamed file would make the next start refuse the database.
   await run(['sync', '--file-system', dataDir], { timeoutMs: syncTimeoutMs })
   await rename(files.begun, files.joined)
 }
 
-/** The id in a file; undefined when there is no file. */
+/** The id in a file; undefined without the file. */
 async function idIn(file: string): Promise<string | undefined> {
   try {
     return (await readFile(file, 'utf8')).trim()
@@ -90,10 +89,21 @@ function refusal(places: Places, joined: string | undefined, found: string | und
   return new ServiceError('unavailable', lines.join('\n  '))
 }
 
-/** In words, without its password. */
+/** The database in words, without the password. */
 export function databaseName({ dataDir, databaseUrl }: Places): string {
   if (databaseUrl === undefined) return `the embedded database in ${join(dataDir, 'db')}`
   const { host, pathname, searchParams } = new URL(databaseUrl)
   const server = host === '' ? (searchParams.get('host') ?? 'localhost') : host
   return `the database ${decodeURIComponent(pathname.slice(1))} on ${server}`
+}
+
+/** Take it before the embedded database is opened. Throws `unavailable` when another server holds it. */
+export async function lockDataDir(dataDir: string): Promise<AsyncDisposable> {
+  const hash = createHash('sha256')
+    .update(await realpath(dataDir))
+    .digest('hex')
+    .slice(0, 16)
+  const lock = await lockName(`atoll-server-${hash}`)
+  if (!lock) throw new ServiceError('unavailable', `another server runs on the data directory ${dataDir}`)
+  return lock
 }

@@ -13,13 +13,13 @@ const defaults: Record<string, object> = {
   http: defaultHttpLimits,
 }
 
-test('limits are read by group, and what is not named keeps its default', () => {
+test('limits: they are read by group, and the others keep their defaults', () => {
   const given = { sandbox: { memoryMbMax: 8192 }, http: { uploadBytesMax: 1_000_000 } }
   assert.deepEqual(readConfig({ ATOLL_LIMITS: JSON.stringify(given) }).limits, { session: {}, ...given })
   assert.deepEqual(readConfig({}).limits, { sandbox: {}, session: {}, http: {} })
 })
 
-test('wrong limits are told with their place, all of them', () => {
+test('limits: all faults are reported with their path', () => {
   for (const [text, ...patterns] of [
     ['{', /ATOLL_LIMITS must be JSON/],
     ['[]', /ATOLL_LIMITS /],
@@ -37,7 +37,7 @@ test('wrong limits are told with their place, all of them', () => {
   }
 })
 
-test('each default is within its bounds', () => {
+test('limits: each default is within its bounds', () => {
   for (const [group, bounds] of Object.entries(limitBounds)) {
     for (const [name, [lowest, highest]] of Object.entries<readonly [number, number]>(bounds)) {
       const value = Number(Object.entries(defaults[group] ?? {}).find(([key]) => key === name)?.[1])
@@ -46,7 +46,7 @@ test('each default is within its bounds', () => {
   }
 })
 
-test('docs/operations.md has a row for each limit, with its default and its bounds', async () => {
+test('limits: docs/operations.md has a row for each, with its default and its bounds', async () => {
   const text = await readFile(new URL('../../docs/operations.md', import.meta.url), 'utf8')
   for (const [group, bounds] of Object.entries(limitBounds)) {
     for (const [name, [lowest, highest]] of Object.entries<readonly [number, number]>(bounds)) {

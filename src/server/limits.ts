@@ -11,8 +11,8 @@ const tib = 1024 * gib
 type Bounds = readonly [lowest: number, highest: number]
 
 /**
- * What `ATOLL_LIMITS` takes, with the lowest and the highest value of each. What a sandbox has by default stays allowed, what
- * must fit into one line to the agent or into memory stays so. A limit without a row here does not pass the type check.
+ * The limits of `ATOLL_LIMITS` with their lowest and highest value. The bounds keep the defaults of a sandbox allowed and everything that
+ * must fit into one line to the agent, or into memory, fitting. A limit without a row does not compile.
  */
 export const limitBounds = {
   sandbox: {
@@ -61,7 +61,7 @@ export const limitBounds = {
     exportsPerOrganisationMax: [1, 1000],
   },
 } as const satisfies {
-  /** What has a variable of its own is not here. */
+  /** Limits with a variable of their own are not here. */
   sandbox: Record<Exclude<keyof SandboxLimits, 'runningSandboxesMax'>, Bounds>
   session: Record<keyof SessionLimits, Bounds>
   http: Record<Exclude<keyof HttpLimits, 'requestsPerSecond'>, Bounds>
@@ -73,7 +73,7 @@ const limits = z.strictObject({
   http: shape(limitBounds.http).default({}),
 })
 
-/** Only what the operator has set. */
+/** The limits that the operator has set. */
 export type GivenLimits = z.infer<typeof limits>
 
 /** `ATOLL_LIMITS`: a JSON object of the three groups, each from limit to number. */

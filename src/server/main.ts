@@ -2,15 +2,14 @@ import { writeFileSync } from 'node:fs'
 import { pino } from 'pino'
 import { ServiceError, isServiceError } from '../errors.ts'
 import { startApp } from './app.ts'
-import { ConfigError, readConfig } from './config.ts'
-import { welcome } from './welcome.ts'
+import { ConfigError, readConfig, type Config } from './config.ts'
 
-// Started as root for the sandboxes' sake, the server makes files that nobody else may write.
+// The server runs as root for the sandboxes; only root may write its files.
 process.umask(0o022)
 
 try {
   const config = readConfig(process.env)
-  // People read standard output; logs go to standard error, for whatever collects them.
+  // Standard output is for people; logs go to standard error.
   const log = pino({ level: config.logLevel }, pino.destination(2))
   const app = await startApp(config, log, {
     databaseGone(why, error) {
@@ -53,7 +52,26 @@ try {
   process.exit(known ? 2 : 1)
 }
 
-/** Throws when standard output does not take all of it. */
+/** Throws unless standard output takes all of it. */
 function print(text: string): void {
   writeFileSync(1, `${text}\n`)
+}
+
+/** The output of a started server: the address, the model, and a `curl` to paste, with a new key in it. */
+function welcome(config: Config, freshKey: string | undefined): string {
+  // A configured key is a secret, and this output may be kept in a log.
+  const key = freshKey ?? (config.apiKey === undefined ? '<your key>' : '$ATOLL_API_KEY')
+  const lines = [`Atoll serves at ${config.ownUrl} (reference at ${config.ownUrl}/docs)`]
+  if (config.model === 'demo') {
+    lines.push('Model: demo, a local stand-in, since no model is configured (ANTHROPIC_API_KEY or OPENAI_API_KEY).')
+  } else lines.push(`Model: ${config.model}`)
+  lines.push(
+    '',
+    'Create a session:',
+    '',
+    `  curl -s ${config.ownUrl}/v1/sessions -H "X-API-Key: ${key}" \\`,
+    `    -H 'Content-Type: application/json' -d '{"prompt": "A page about coral reefs", "user_id": "ada"}'`,
+    '',
+  )
+  return lines.join('\n')
 }

@@ -2,19 +2,19 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { readConfig } from './config.ts'
 
-test('the default model alone is offered unless more are listed', () => {
+test('models: only the default model is offered unless more are listed', () => {
   assert.deepEqual(readConfig({}).models, ['demo'])
   assert.deepEqual(readConfig({ ANTHROPIC_API_KEY: 'k' }).models, ['anthropic/claude-sonnet-4-5'])
   const env = { ANTHROPIC_API_KEY: 'k', ATOLL_MODELS: ' anthropic/claude-haiku-4-5 ,demo,demo' }
   assert.deepEqual(readConfig(env).models, ['anthropic/claude-sonnet-4-5', 'anthropic/claude-haiku-4-5', 'demo'])
 })
 
-test('a listed model that is no model, or whose provider has no key, is a fault', () => {
+test('models: an invalid name, or a provider without a key, is a fault', () => {
   assert.throws(() => readConfig({ ATOLL_MODELS: 'gpt-5' }), /ATOLL_MODELS gpt-5/)
   assert.throws(() => readConfig({ ATOLL_MODELS: 'openai/gpt-5' }), /ATOLL_MODELS openai\/gpt-5 needs OPENAI_API_KEY/)
 })
 
-test('prices are read by model, and wrong ones are told with their place', () => {
+test('prices: they are read by model, and faults are reported with their path', () => {
   const price = { inputPerMillion: 3, cacheReadPerMillion: 0.2, cacheWritePerMillion: 4, outputPerMillion: 15 }
   const { prices } = readConfig({ ATOLL_PRICES: JSON.stringify({ 'anthropic/claude-sonnet-4-5': price }) })
   assert.deepEqual(prices.get('anthropic/claude-sonnet-4-5'), price)

@@ -5,7 +5,7 @@ export const modelPattern = /^(demo|(anthropic|openai)\/\S+)$/
 
 const modelsMax = 1000
 
-/** A dollar for a token: more is a slip, and costs must stay whole numbers. */
+/** A dollar per token. More is a typing error, and costs must stay safe integers. */
 const ratePerMillionMax = 1_000_000
 
 const rate = z.number().min(0).max(ratePerMillionMax)
@@ -20,7 +20,7 @@ const priceTable = z.record(
 )
 type GivenPrice = z.output<typeof priceTable>[string]
 
-/** `ATOLL_MODELS`: models with commas between. The default model is always among them, and comes first. */
+/** `ATOLL_MODELS`: models, comma-separated. The default model is always among them and comes first. */
 export function readModels(text: string, defaultModel: string, faults: string[]): string[] {
   const listed = text
     .split(',')
@@ -61,8 +61,8 @@ export function readPrices(text: string, faults: string[]): ReadonlyMap<string, 
 }
 
 /**
- * Rates that are not given. A write costs 1.25 times the fresh input at Anthropic and, since GPT-5.6, at OpenAI; what others
- * take off for a read is not known, so that it costs as much as fresh input.
+ * Fills in the missing rates. A cache write costs 1.25 times the fresh input at Anthropic and, since GPT-5.6, at OpenAI. The discount of
+ * other APIs for a cache read is unknown, so it costs as much as fresh input.
  */
 function wholePrice(model: string, given: GivenPrice): ModelPrice {
   const { inputPerMillion, outputPerMillion } = given

@@ -1,7 +1,6 @@
 /**
- * `npm run quarantine -- list | restore <id> | remove <id> | remove --all`: what a start has moved out of the way since no database
- * row or readable record stands for it. `list` works at any time; the others want the server stopped, and the environment that it
- * is started with.
+ * `npm run quarantine -- list | restore <id> | remove <id> | remove --all`: handles items that a start has quarantined because no database
+ * row or readable record belongs to them. `list` works at any time; the other commands need a stopped server and its environment.
  */
 import { isServiceError, ServiceError } from '../errors.ts'
 import {
@@ -13,9 +12,8 @@ import {
 } from '../runtime/index.ts'
 import { readmitCheckpoint, readmitSandbox } from '../sandbox/index.ts'
 import type { Store } from '../store/index.ts'
-import { type Config, ConfigError, readConfig } from './config.ts'
-import { lockDataDir } from './data-dir-lock.ts'
-import { openOwnStore } from './installation.ts'
+import { ConfigError, readConfig, type Config } from './config.ts'
+import { lockDataDir, openOwnStore } from './installation.ts'
 
 const usage = 'usage: npm run quarantine -- list | restore <id> | remove <id> | remove --all'
 const all = '--all'
@@ -74,11 +72,11 @@ async function change(config: Config, command: string, id: string): Promise<void
     for (const item of chosen) console.log(`removed ${item.kind} ${item.id}`)
     return
   }
-  // Of several of one id the newest.
+  // Several items can have one id: restore the newest.
   for (const item of chosen.slice(-1)) await restore(config, quarantine, item)
 }
 
-/** The row comes first: what is known and lies in quarantine is taken back by the next start in any case. */
+/** Insert the row first: the next start restores every quarantined item that has a row. */
 async function restore(config: Config, quarantine: OfflineQuarantine, item: QuarantineItem): Promise<void> {
   const { kind, id, file, record } = item
   if (record === undefined) {

@@ -2,25 +2,25 @@ import { Resolver } from 'node:dns/promises'
 import type { TxtResolver } from '../sandbox/index.ts'
 
 export interface TxtResolverOptions {
-  /** `address` or `address:port`, IPv6 in brackets when a port follows. Default those of the machine. */
+  /** `address` or `address:port`, IPv6 in brackets with a port. Default: the servers of the machine. */
   servers?: readonly string[]
-  /** For one server to answer; it is asked twice, the second time for twice as long. Default one second. */
+  /** Timeout of the first query per server; the second query has twice as long. Default one second. */
   tryMs?: number
 }
 
 const triesMax = 2
 const tryMsDefault = 1000
-/** With several servers each has its tries; the last ones may not come to it. */
+/** Bounds the lookup over all servers; the last servers may not be queried. */
 const triesPerLookup = 5
-/** What DNS calls an answer that there is nothing (RFC 2308 § 2). */
+/** DNS codes for an empty answer (RFC 2308 § 2). */
 const nothing = new Set(['ENOTFOUND', 'ENODATA'])
 
-/** See `TxtResolver`. An answer has 64 KiB at most, by the format itself, and what does not match the question is ignored. */
+/** See `TxtResolver`. The format limits an answer to 64 KiB, and answers to other questions are ignored. */
 export function createTxtResolver({ servers = [], tryMs = tryMsDefault }: TxtResolverOptions = {}): TxtResolver {
   return {
     async resolveTxt(name, signal) {
       signal.throwIfAborted()
-      // One for each lookup: it can be cancelled alone, it remembers no answers, and it reads the machine's servers anew.
+      // One resolver per lookup: it can be cancelled alone, has no cache, and reads the machine's current servers.
       const resolver = new Resolver({ timeout: tryMs, tries: triesMax })
       if (servers.length > 0) resolver.setServers(servers)
       const cancel = () => resolver.cancel()

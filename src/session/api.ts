@@ -1,6 +1,6 @@
 import type { CreateOptions } from '../lib/creation.ts'
 import type { AccessScope, AccessToken, AccessUse, SessionAccess } from './access-token.ts'
-import type { ExportRecord } from './export.ts'
+import type { ExportRecord } from './history.ts'
 import type { Message, Session, SessionEvent, StreamEvent } from './session.ts'
 
 /**

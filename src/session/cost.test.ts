@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { sessionCostUsd } from './cost.ts'
+import { sessionCostUsd } from './session.ts'
 
 const price = { inputPerMillion: 1, cacheReadPerMillion: 0.1, cacheWritePerMillion: 1.25, outputPerMillion: 10 }
 const used = { inputTokens: 1000, cacheReadTokens: 500, cacheWriteTokens: 100, outputTokens: 10 }

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { afterEach, beforeEach, test } from 'node:test'
-import type { ExportRecord } from './export.ts'
+import type { ExportRecord } from './history.ts'
 import { orgId, simple, World } from './testing/world.ts'
 
 let world: World

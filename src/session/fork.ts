@@ -1,9 +1,10 @@
+import { isServiceError, ServiceError } from '../errors.ts'
+import type { Log } from '../lib/log.ts'
 import type { Creation } from '../lib/creation.ts'
 import type { FairYield } from '../lib/async/fair-yield.ts'
 import { newId } from '../lib/id.ts'
-import type { Checkpoint } from '../sandbox/index.ts'
+import type { Checkpoint, CheckpointKind, SandboxService } from '../sandbox/index.ts'
 import { unusedTokenHash } from './boot.ts'
-import type { ForkCheckpoints } from './fork-checkpoints.ts'
 import { messagePages } from './history.ts'
 import type { Message, Session, SessionEvent } from './session.ts'
 import type { SessionStore } from './store.ts'
@@ -70,4 +71,137 @@ function copyOf(
     createdAt: now,
   }
   return { fork, messages, event }
+}
+
+const namePrefix = 'fork '
+
+interface ForkCheckpointDeps {
+  store: SessionStore
+  sandboxes: SandboxService
+  log: Log
+}
+
+type CheckpointRef = Pick<Checkpoint, 'orgId' | 'sandboxId' | 'id'>
+
+/**
+ * The checkpoints that forks are made of. Each belongs to a running fork, whose row names it, or to a fork that is being written
+ * down; id and name are made of the fork's id before anything is made, so that one whose server died is known by itself:
+ *
+ *     taken ──written down──► the fork's ──its sandbox stands, or it ends──► removed
+ *       └── no fork of it was written down, or that one has ended: `sweep` ──────┘
+ */
+export class ForkCheckpoints {
+  readonly #deps: ForkCheckpointDeps
+  /** Of forks that are being written down. */
+  readonly #taken = new Set<string>()
+  #timer: NodeJS.Timeout | undefined
+  #sweeping: Promise<void> | undefined
+
+  constructor(deps: ForkCheckpointDeps) {
+    this.#deps = deps
+  }
+
+  /** Takes one for the fork of this id, which `write` writes down. When anything fails none is left, or the next sweep removes it. */
+  async take<Result>(
+    source: Session,
+    forkId: string,
+    write: (checkpoint: Checkpoint) => Promise<Result>,
+  ): Promise<Result> {
+    const { orgId, sandboxId } = source
+    const id = checkpointIdOf(forkId)
+    await this.#removeUnowned(await this.#deps.sandboxes.checkpoints.list(orgId, sandboxId))
+    this.#taken.add(id)
+    try {
+      return await write(await this.#take(source, { id, name: `${namePrefix}${forkId}` }))
+    } catch (error) {
+      this.#taken.delete(id)
+      // A failure does not say whether the fork was written down.
+      await this.#removeUnowned([{ id, orgId, sandboxId, name: `${namePrefix}${forkId}` }])
+      throw error
+    } finally {
+      this.#taken.delete(id)
+    }
+  }
+
+  /** Sweeps now and every so often. */
+  start(everyMs: number): void {
+    this.#sweep()
+    this.#timer = setInterval(() => this.#sweep(), everyMs).unref()
+  }
+
+  /** Waits for the sweep that runs. */
+  async close(): Promise<void> {
+    clearInterval(this.#timer)
+    await this.#sweeping
+  }
+
+  #sweep(): void {
+    this.#sweeping ??= this.#removeAllUnowned().finally(() => (this.#sweeping = undefined))
+  }
+
+  /** Removes those that no fork has any use of. What fails is logged, and tried again by the next sweep. */
+  async #removeAllUnowned(): Promise<void> {
+    try {
+      await this.#removeUnowned(await this.#deps.sandboxes.checkpoints.named(namePrefix))
+    } catch (error) {
+      this.#deps.log.warn({ err: error }, 'the checkpoints of forks could not be looked at')
+    }
+  }
+
+  async #removeUnowned(checkpoints: readonly (CheckpointRef & Pick<Checkpoint, 'name'>)[]): Promise<void> {
+    for (const checkpoint of checkpoints) {
+      try {
+        if (!(await this.#isOwned(checkpoint))) await removeCheckpoint(this.#deps.sandboxes, checkpoint)
+      } catch (error) {
+        this.#deps.log.warn({ err: error, checkpointId: checkpoint.id }, 'the checkpoint of a fork was left behind')
+      }
+    }
+  }
+
+  /** Clients choose names but no ids: only one whose id and name are those of the same fork is ours to remove. */
+  async #isOwned({ id, orgId, name }: Pick<Checkpoint, 'id' | 'orgId' | 'name'>): Promise<boolean> {
+    const forkId = name.slice(namePrefix.length)
+    // In this order: a fork is written down before it leaves the set.
+    if (name !== `${namePrefix}${forkId}` || id !== checkpointIdOf(forkId) || this.#taken.has(id)) return true
+    const fork = await this.#deps.store.head(forkId, orgId)
+    return fork?.status === 'running' && fork.checkpointId === id
+  }
+
+  /** With memory where that can be had, so that servers of the source run on in the fork; else of the disk alone. */
+  async #take({ orgId, sandboxId }: Session, { id, name }: { id: string; name: string }): Promise<Checkpoint> {
+    const { checkpoints } = this.#deps.sandboxes
+    const take = async (kind: CheckpointKind): Promise<Checkpoint> => {
+      await checkpoints.create(orgId, sandboxId, { id, name, kind })
+      const checkpoint = await checkpoints.settled(orgId, id)
+      if (checkpoint.status === 'ready') return checkpoint
+      await removeCheckpoint(this.#deps.sandboxes, checkpoint)
+      throw new ServiceError('unavailable', `the session cannot be forked: ${checkpoint.error ?? 'no reason known'}`)
+    }
+    try {
+      return await take('full')
+    } catch (error) {
+      // No CRIU, memory that it cannot dump, or as many full checkpoints as there may be.
+      if (!isServiceError(error)) throw error
+      return await take('disk_only')
+    }
+  }
+}
+
+/** Removes the checkpoint that was made for this fork. A repeat is harmless. */
+export async function dropForkCheckpoint(sandboxes: SandboxService, session: Session): Promise<void> {
+  const { orgId, checkpointId, forkCheckpointOf } = session
+  if (checkpointId === undefined || forkCheckpointOf === undefined) return
+  await removeCheckpoint(sandboxes, { id: checkpointId, orgId, sandboxId: forkCheckpointOf })
+}
+
+async function removeCheckpoint(sandboxes: SandboxService, { orgId, sandboxId, id }: CheckpointRef): Promise<void> {
+  try {
+    await sandboxes.checkpoints.delete(orgId, sandboxId, id)
+  } catch (error) {
+    if (!isServiceError(error, 'not_found')) throw error
+  }
+}
+
+function checkpointIdOf(forkId: string): string {
+  return forkId.replace('session_', 'cp-')
 }

@@ -86,7 +86,7 @@ export type Input =
   | { type: 'start_turn' }
   /** Within the step `start_agent`: the process is about to be started. */
   | { type: 'agent_begun'; sandboxId: string; processId: string; tokenHash: string }
-  | { type: 'attached' }
+  | { type: 'attached'; processId: string }
   | { type: 'live' }
   | {
       type: 'agent_output'
@@ -309,6 +309,8 @@ class Reducer {
         }
         return
       case 'attached':
+        // The sandbox was lost meanwhile, and perhaps replaced.
+        if (session.agentProcessId !== input.processId) return void this.effects.push({ type: 'detach' })
         transaction.setRun({ connection: newConnection })
         if (session.activity === 'starting') this.#setTimer('late_start', this.#context.timings.agentStartMs)
         if (hibernated) transaction.note('sandbox_resumed', 'info', 'The sandbox runs again.')
@@ -489,8 +491,10 @@ class Reducer {
     return sandbox !== undefined && sandbox.restores !== this.#state.session.sandboxRestores
   }
 
+  /** A message with no turn before it always wakes the sandbox. A turn that was hibernated by hand waits for a request. */
   get #isWakeWanted(): boolean {
-    return this.#state.run.wakesWanted > this.#state.run.wakesServed
+    const { turn, queuedIds, run } = this.#state
+    return (!turn && queuedIds.length > 0) || run.wakesWanted > run.wakesServed
   }
 
   #wantWake(): void {
@@ -540,7 +544,6 @@ class Reducer {
     }
     const [next] = this.#state.queuedIds
     if (!this.#state.turn && next !== undefined) {
-      // The message is not given to the agent, so the wake that it wants stays.
       if (run.isPaused) return
       this.#transaction.startTurn(next)
     }
@@ -556,7 +559,7 @@ class Reducer {
       this.#setConnection({ interruptedMessageId: interruptedId, escalation: 0 })
       this.#setTimer('escalate', this.#context.timings.interruptAskMs)
     }
-    if (this.#isWakeWanted) this.effects.push({ type: 'report_sent', wakes: run.wakesWanted })
+    if (run.wakesWanted > run.wakesServed) this.effects.push({ type: 'report_sent', wakes: run.wakesWanted })
   }
 
   /** The message whose turn runs and is to end. */

@@ -1,6 +1,5 @@
 import { Semaphore } from '../lib/async/semaphore.ts'
-import { eventText } from './event-text.ts'
-import type { StreamEvent } from './session.ts'
+import { eventText, type StreamEvent } from './session.ts'
 import { streamPageBytes } from './store.ts'
 import type { SessionStore } from './store.ts'
 

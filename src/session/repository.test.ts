@@ -3,54 +3,27 @@ import { test } from 'node:test'
 import { defaultSessionLimits, defaultSessionTimings } from './config.ts'
 import { SessionRepository } from './repository.ts'
 import type { AgentOutput } from './agent-connection.ts'
-import type { Artifact, Message, Session } from './session.ts'
+import type { Artifact, Message } from './session.ts'
 import type { SessionChange } from './store.ts'
-import { memorySessionStore } from './testing/memory-session-store.ts'
+import { emptySessionStore, insertSession } from './testing/store.ts'
 
 const createdAt = new Date()
 const message: Message = { id: 'msg_1', role: 'user', content: 'x', state: 'started', createdAt }
-const session: Session = {
-  id: 'session_1',
-  orgId: 'org_1',
-  userId: 'u1',
-  status: 'running',
-  activity: 'working',
-  sandboxId: 'sb-1',
-  title: '',
-  framework: '',
-  artifacts: [],
-  agentConfig: {
-    harness: 'pi',
-    model: 'demo',
-    cwd: '/workspace/app',
-    systemPrompt: 'a long text',
-    skills: { '/workspace/agent/SKILL.md': 'a long text' },
-    envs: {},
-  },
-  gatewayTokenHash: '',
-  agentProcessId: 'ag-1',
-  agentOffset: 0,
-  sandboxRestores: 0,
-  inputTokens: 0,
-  cacheReadTokens: 0,
-  cacheWriteTokens: 0,
-  outputTokens: 0,
-  costNanoUsd: 0,
-  createdAt,
-  updatedAt: createdAt,
+const agentConfig = {
+  harness: 'pi',
+  model: 'demo',
+  cwd: '/workspace/app',
+  systemPrompt: 'a long text',
+  skills: { '/workspace/agent/SKILL.md': 'a long text' },
+  envs: {},
 }
 
 /** A repository of one session with a turn, and all that it has committed. */
 async function begun() {
-  const store = memorySessionStore()
+  const store = emptySessionStore()
   const changes: SessionChange[] = []
-  await store.createSession(session, [message], {
-    id: 'evt_1',
-    type: 'sandbox_ready',
-    level: 'info',
-    message: '',
-    createdAt,
-  })
+  const fields = { agentConfig, activity: 'working', agentProcessId: 'ag-1' } as const
+  const session = await insertSession(store, fields, [message])
   const commit: typeof store.commit = async (id, change) => {
     changes.push(change)
     return await store.commit(id, change)
@@ -66,11 +39,11 @@ async function begun() {
   const tell = (...artifacts: Artifact[]) => say(...artifacts.map((one) => ({ type: 'artifact' as const, ...one })))
   const kept = async () => (await store.session(session.id))!.artifacts
   const written = () => changes.filter((change) => change.session?.artifacts !== undefined).length
-  return { repository, say, tell, kept, written }
+  return { session, repository, say, tell, kept, written }
 }
 
 test('repository: holds no texts of the configuration, read or committed', async () => {
-  const { repository, tell } = await begun()
+  const { session, repository, tell } = await begun()
   for (const read of [() => repository.read(), () => tell({ path: '/a', summary: 's' })]) {
     const state = await read()
     assert.equal(state.session.id, session.id)
@@ -125,7 +98,7 @@ for (const end of ['ends', 'is cut off'] as const) {
     if (end === 'ends') {
       await say({ type: 'turn_complete', message_id: message.id, session_id: 's' })
     } else {
-      await repository.apply({ type: 'sandbox_changed', sandboxId: 'sb-1', status: 'stopped', sandbox: undefined })
+      await repository.apply({ type: 'end', tokenHash: 'unused' })
     }
     assert.equal(written(), 201)
     assert.deepEqual(

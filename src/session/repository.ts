@@ -1,5 +1,5 @@
 import { ServiceError } from '../errors.ts'
-import type { EventBus } from '../events/bus.ts'
+import type { EventBus } from '../events/index.ts'
 import { KeyedMutex } from '../lib/async/mutex.ts'
 import { newId } from '../lib/id.ts'
 import type { SessionLimits, SessionTimings } from './config.ts'

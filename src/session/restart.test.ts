@@ -135,6 +135,13 @@ test('a restart is refused while the sandbox is there, to others, and after the 
 test('of two restarts at once one wins, and no sandbox is left behind', async () => {
   const session = await idle()
   await lose(session)
+  // Each restart has read the session before one of them changes it.
+  const allBegun = Promise.withResolvers<void>()
+  let begun = 0
+  world.sandboxes.beforeDelete = async () => {
+    if (++begun === 3) allBegun.resolve()
+    await allBegun.promise
+  }
   const results = await Promise.allSettled([1, 2, 3].map(() => service.restart(orgId, session.id, owner)))
   assert.equal(results.filter(({ status }) => status === 'fulfilled').length, 1)
   await world.until(session.id, 'idle')

@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { isServiceError, ServiceError } from '../errors.ts'
-import type { EventBus } from '../events/bus.ts'
+import type { EventBus } from '../events/index.ts'
 import { KeyedMutex } from '../lib/async/mutex.ts'
 import { backOff } from '../lib/async/retry.ts'
 import type { Creation } from '../lib/creation.ts'
@@ -23,7 +23,7 @@ import {
   writeSkills,
 } from './boot.ts'
 import { retryBackOff, type SessionConfig, type SessionLimits, type SessionTimings } from './config.ts'
-import { dropForkCheckpoint } from './fork-checkpoints.ts'
+import { dropForkCheckpoint } from './fork.ts'
 import { ProjectWatch } from './project-watch.ts'
 import {
   awakeSandboxId,
@@ -369,8 +369,8 @@ export class SessionRunner {
       // Asked after the attachment, since a restore ends the attachments that were made before it.
       const sandbox = await this.#find(sandboxId)
       if (sandbox && sandbox.restores !== session.sandboxRestores) return await this.#result({ type: 'step_done' })
-      await this.#result({ type: 'attached' })
-      end = await connection.run()
+      await this.#result({ type: 'attached', processId })
+      end = connection.isOpen ? await connection.run() : { type: 'broken' }
     } finally {
       connection.close()
       this.#connection = undefined

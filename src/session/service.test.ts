@@ -10,6 +10,24 @@ beforeEach(() => {
 })
 afterEach(() => world.close())
 
+test('a session and its fields come back from the database as they were', async () => {
+  const service = world.serve()
+  const { session } = await service.create(orgId, {
+    ...simple,
+    userEmail: 'u@example.com',
+    userName: 'U',
+    agentConfig: { skills: { 'a/SKILL.md': 'text' }, allowedTools: ['bash'], maxTurns: 5, maxTokens: 1000 },
+  })
+  await world.until(session.id, 'idle')
+  await assertWhole(world, session.id)
+  const view = await service.get(orgId, session.id)
+  const { skills, ...config } = session.agentConfig
+  assert.deepEqual(view.session.agentConfig, { ...config, skills: {} })
+  assert.deepEqual(await world.store.skills(session.id), skills)
+  assert.equal(view.session.userEmail, 'u@example.com')
+  assert.deepEqual(view.session.artifacts, [{ path: '/workspace/app/a page.html', summary: 'a page' }])
+})
+
 test('a session becomes a finished turn: its events, its message, its project', async () => {
   const service = world.serve()
   const { session, messages, events, previewUrl } = await service.create(orgId, {

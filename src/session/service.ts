@@ -1,5 +1,5 @@
 import { ServiceError } from '../errors.ts'
-import type { EventBus } from '../events/bus.ts'
+import type { EventBus } from '../events/index.ts'
 import { newId } from '../lib/id.ts'
 import { FairYield } from '../lib/async/fair-yield.ts'
 import type { Log } from '../lib/log.ts'
@@ -24,23 +24,19 @@ import type {
   ViewOptions,
 } from './api.ts'
 import { defaultSessionLimits, defaultSessionTimings, previewPort, type SessionConfig } from './config.ts'
-import { sessionCostUsd } from './cost.ts'
 import { unusedTokenHash } from './boot.ts'
-import { exportRecords } from './export.ts'
-import { ForkCheckpoints } from './fork-checkpoints.ts'
-import { forkSession } from './fork.ts'
-import { readHistory } from './history.ts'
+import { ForkCheckpoints, forkSession } from './fork.ts'
+import { exportRecords, readHistory } from './history.ts'
 import { withTimeout } from '../lib/async/timeout.ts'
 import { checkCreate, checkText } from './input.ts'
 import { hasEnded } from './reducer.ts'
 import { assertQueued } from './repository.ts'
 import { RetryQueues, shortagePauseMs } from './shortage.ts'
-import type { Message, Session, SessionEvent } from './session.ts'
+import { type Message, type Session, type SessionEvent, sessionCostUsd } from './session.ts'
 import type { SessionHead, SessionPlace, SessionStore } from './store.ts'
-import { Searches } from './searches.ts'
 import { AgentStartLimiter } from './start-limiter.ts'
 import { SessionStreams } from './stream.ts'
-import { ViewMemory } from './view-memory.ts'
+import { Searches, ViewMemory } from './quotas.ts'
 import { SessionRunner } from './runner.ts'
 
 export interface SessionDeps {
@@ -73,12 +69,12 @@ export function createSessionService(deps: SessionDeps): RunningSessionService {
   return new Sessions(deps)
 }
 
-/** Decides who may do what, and keeps one worker for each running session. */
+/** Authorises requests, and keeps a runner for each session that has work. */
 class Sessions implements RunningSessionService {
   readonly #deps: SessionDeps
   readonly #limits
   readonly #timings
-  readonly #workers = new Map<string, SessionRunner>()
+  readonly #runners = new Map<string, SessionRunner>()
   /** Sandbox → session, for what the bus tells. */
   readonly #bySandbox = new Map<string, SessionPlace>()
   readonly #tokens: AccessTokens
@@ -119,7 +115,7 @@ class Sessions implements RunningSessionService {
   }
 
   async start(): Promise<void> {
-    for (const place of await this.#deps.store.sessionsIn('running')) this.#worker(place).start()
+    for (const place of await this.#deps.store.sessionsIn('running')) this.#runner(place).start()
     this.#forkCheckpoints.start(this.#timings.forkSweepMs)
   }
 
@@ -127,8 +123,8 @@ class Sessions implements RunningSessionService {
     this.#closing.abort()
     this.#unsubscribe()
     await this.#forkCheckpoints.close()
-    await Promise.all([...this.#workers.values()].map((worker) => worker.close()))
-    this.#workers.clear()
+    await Promise.all([...this.#runners.values()].map((runner) => runner.close()))
+    this.#runners.clear()
     this.#bySandbox.clear()
   }
 
@@ -180,7 +176,7 @@ class Sessions implements RunningSessionService {
       createdAt: now,
     }
     await this.#deps.store.createSession(session, [message], event, { creation: options?.creation })
-    if (!this.#closing.signal.aborted) this.#worker(session).start()
+    if (!this.#closing.signal.aborted) this.#runner(session).start()
     return this.#view(session, [message], [event])
   }
 
@@ -217,16 +213,16 @@ class Sessions implements RunningSessionService {
     const session = await this.#owned(orgId, sessionId, userId)
     if (session.status === 'ended') return
     this.#demandOpen()
-    const worker = this.#worker(session)
+    const runner = this.#runner(session)
     try {
-      await worker.end()
+      await runner.end()
     } catch (error) {
       // It has stopped driving the session, which is not over: another one goes on.
-      if (this.#workers.get(sessionId) === worker) this.#workers.delete(sessionId)
-      if (!this.#closing.signal.aborted) this.#worker(session).start()
+      if (this.#runners.get(sessionId) === runner) this.#runners.delete(sessionId)
+      if (!this.#closing.signal.aborted) this.#runner(session).start()
       throw error
     }
-    this.#workers.delete(sessionId)
+    this.#runners.delete(sessionId)
     for (const [sandboxId, { id }] of this.#bySandbox) if (id === sessionId) this.#bySandbox.delete(sandboxId)
   }
 
@@ -241,7 +237,7 @@ class Sessions implements RunningSessionService {
     const session = await this.#steerable(orgId, sessionId, input.userId)
     checkText(input.message, 'message', this.#limits)
     this.#demandOpen()
-    await this.#worker(session).enqueue(input.message, options?.creation)
+    await this.#runner(session).enqueue(input.message, options?.creation)
     return await this.get(orgId, sessionId, undefined, options)
   }
 
@@ -249,7 +245,7 @@ class Sessions implements RunningSessionService {
     const session = await this.#steered(orgId, sessionId, userId)
     if (session.status === 'ended') return
     this.#demandOpen()
-    await this.#worker(session).interrupt()
+    await this.#runner(session).interrupt()
   }
 
   async cancelMessage(
@@ -262,7 +258,7 @@ class Sessions implements RunningSessionService {
     const session = await this.#owned(orgId, sessionId, userId)
     await assertQueued(this.#deps.store, sessionId, messageId)
     this.#demandOpen()
-    await this.#worker(session).cancelMessage(messageId)
+    await this.#runner(session).cancelMessage(messageId)
     return await this.get(orgId, sessionId, undefined, options)
   }
 
@@ -273,10 +269,10 @@ class Sessions implements RunningSessionService {
     this.#demandOpen()
     const { store } = this.#deps
     const [forkCheckpoints, pages] = [this.#forkCheckpoints, this.#pages]
-    const fork = await this.#worker(session).whileIdle((source) =>
+    const fork = await this.#runner(session).whileIdle((source) =>
       forkSession({ store, forkCheckpoints, pages }, source, options?.creation),
     )
-    if (!this.#closing.signal.aborted) this.#worker(fork).start()
+    if (!this.#closing.signal.aborted) this.#runner(fork).start()
     return await this.get(orgId, fork.id, undefined, options)
   }
 
@@ -294,7 +290,7 @@ class Sessions implements RunningSessionService {
     const sandboxId = newId('sb-')
     this.#bySandbox.set(sandboxId, { ...session, sandboxId })
     try {
-      await this.#worker(session).restart(sandboxId, checkpointId, options?.creation)
+      await this.#runner(session).restart(sandboxId, checkpointId, options?.creation)
     } catch (error) {
       this.#bySandbox.delete(sandboxId)
       throw error
@@ -327,7 +323,7 @@ class Sessions implements RunningSessionService {
   }
 
   /**
-   * The session that an earlier run of the request has made or changed, as it is now. Its worker may not know of it: what that run
+   * The session that an earlier run of the request has made or changed, as it is now. Its runner may not know of it: what that run
    * committed may have looked like a failure.
    */
   async #made(orgId: string, options: CreateViewOptions = {}, sessionId?: string): Promise<SessionView | undefined> {
@@ -336,31 +332,31 @@ class Sessions implements RunningSessionService {
     const view = await this.get(orgId, sessionId ?? madeId, undefined, options)
     if (view.session.status === 'running' && !this.#closing.signal.aborted) {
       this.#bySandbox.set(view.session.sandboxId, view.session)
-      await this.#worker(view.session).goOn()
+      await this.#runner(view.session).goOn()
     }
     return view
   }
 
-  #worker(session: SessionPlace): SessionRunner {
-    const existing = this.#workers.get(session.id)
+  #runner(session: SessionPlace): SessionRunner {
+    const existing = this.#runners.get(session.id)
     if (existing) return existing
     const [limits, timings] = [this.#limits, this.#timings]
     const shared = { starts: this.#starts, queues: this.#queues }
-    const worker = new SessionRunner({ ...this.#deps, ...shared, limits, timings }, session, () => {
-      if (this.#workers.get(session.id) === worker) this.#workers.delete(session.id)
+    const runner = new SessionRunner({ ...this.#deps, ...shared, limits, timings }, session, () => {
+      if (this.#runners.get(session.id) === runner) this.#runners.delete(session.id)
     })
-    this.#workers.set(session.id, worker)
+    this.#runners.set(session.id, runner)
     this.#bySandbox.set(session.sandboxId, session)
-    return worker
+    return runner
   }
 
   async #sandboxChanged(sandboxId: string, status: string, reason?: string): Promise<void> {
     const session = this.#bySandbox.get(sandboxId)
     if (!session) return
     try {
-      await this.#worker(session).sandboxChanged(sandboxId, status, reason)
+      await this.#runner(session).sandboxChanged(sandboxId, status, reason)
     } catch (error) {
-      // The worker meets the sandbox's state again at its next step.
+      // The next step inspects the sandbox again.
       this.#deps.log.warn({ err: error, sandboxId }, 'a change of a sandbox was not recorded in its session')
     }
   }

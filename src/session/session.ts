@@ -1,4 +1,5 @@
 import type { ErrorCode } from '../errors.ts'
+import { costNanoUsd, usd, type ModelPrice } from '../lib/model-price.ts'
 
 /** `status` on the wire; nothing else exists there. */
 export type SessionStatus = 'running' | 'ended'
@@ -121,4 +122,37 @@ export interface StreamEvent {
   sequence: number
   data: Record<string, unknown> & { type: string }
   createdAt: Date
+}
+
+const texts = new WeakMap<StreamEvent, string>()
+
+/** An event as it is stored. Its data are parsed once somebody looks into them, which whoever passes them on does not. */
+export function storedEvent(sequence: number, text: string, createdAt: Date): StreamEvent {
+  let parsed: StreamEvent['data'] | undefined
+  const event: StreamEvent = {
+    sequence,
+    get data() {
+      return (parsed ??= JSON.parse(text) as StreamEvent['data'])
+    },
+    createdAt,
+  }
+  texts.set(event, text)
+  return event
+}
+
+/** The JSON text of the data, on one line. */
+export function eventText(event: StreamEvent): string {
+  return texts.get(event) ?? JSON.stringify(event.data)
+}
+
+type Used = Pick<Session, 'inputTokens' | 'cacheReadTokens' | 'cacheWriteTokens' | 'outputTokens' | 'costNanoUsd'>
+
+/**
+ * What the calls of a session have cost in US dollars: the sum of what each cost when it was made. Where that is not known of
+ * all of them, it is what their tokens would cost now, and `undefined` without a price.
+ */
+export function sessionCostUsd(session: Used, price: ModelPrice | undefined): number | undefined {
+  if (session.costNanoUsd !== undefined) return usd(session.costNanoUsd)
+  // How long a cache was to keep what was written is not known any more: as long as costs most.
+  return price && usd(costNanoUsd(price, { ...session, longCacheWriteTokens: session.cacheWriteTokens }))
 }

@@ -37,7 +37,6 @@ export interface SessionStore {
   head(id: string, orgId?: string): Promise<SessionHead | undefined>
   metered(id: string): Promise<MeteredSession | undefined>
   meteredByGatewayToken(tokenHash: string): Promise<MeteredSession | undefined>
-  sessionBySandbox(sandboxId: string): Promise<Session | undefined>
   /** What `session` leaves out, for the configuration of an agent: of the skills their paths. */
   instructions(id: string): Promise<Instructions | undefined>
   /** Absolute path in the sandbox → text; megabytes. */
@@ -79,8 +78,10 @@ export interface SessionStore {
   /** What all messages and events of these sessions hold together, in bytes of their JSON text. */
   historyBytes(...sessionIds: string[]): Promise<number>
 
-  /** Forgets the sessions that ended before this time, with all that belongs to them, and returns how many those were. */
-  purgeSessions(endedBefore: Date): Promise<number>
+  /** Ids of at most `limit` sessions that ended before this time. */
+  expiredSessions(endedBefore: Date, limit: number): Promise<string[]>
+  /** Deletes the sessions with their history, in several transactions. Unknown ids are ignored, so a repeat completes an interrupted call. */
+  deleteSessions(ids: readonly string[]): Promise<void>
 }
 
 /** A session without its configuration and its artifacts. */

@@ -2,31 +2,22 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { setImmediate as turn } from 'node:timers/promises'
 import fc from 'fast-check'
-import { createMemoryBus } from '../events/in-process-bus.ts'
+import { createInProcessBus } from '../events/in-process-bus.ts'
 import { FairYield } from '../lib/async/fair-yield.ts'
-import type { Session, StreamEvent } from './session.ts'
+import type { StreamEvent } from './session.ts'
 import type { SessionStore } from './store.ts'
 import { SessionStreams } from './stream.ts'
 import { SessionTail } from './tail.ts'
-import { memorySessionStore } from './testing/memory-session-store.ts'
+import { emptySessionStore, insertSession } from './testing/store.ts'
 
 const never = new AbortController().signal
 
 /** One session in a store that counts what is read of its stream; `say` commits events and tells of them, as a ledger does. */
 async function world(pollMs = 60_000) {
-  const id = 'session_1'
-  const store = memorySessionStore()
-  const now = new Date()
-  const session = { id, orgId: 'org', status: 'running', inputTokens: 0, outputTokens: 0 } as Session
-  await store.createSession(session, [], {
-    id: 'evt_1',
-    type: 'session_started',
-    level: 'info',
-    message: '',
-    createdAt: now,
-  })
+  const store = emptySessionStore()
+  const { id } = await insertSession(store)
   const reads = { count: 0, now: 0, most: 0, fail: false }
-  const bus = createMemoryBus()
+  const bus = createInProcessBus()
   const deps = {
     bus,
     pollMs,
@@ -148,12 +139,12 @@ test('whatever is said when, and wherever a follower begins, it gets all that fo
 test('a failing store ends all streams of the session, and the next one begins anew', async () => {
   const { say, end, follow, reads } = await world()
   await say(1)
-  const broken = [numbers(follow()), numbers(follow())]
+  const broken = [1, 2].map(() => assert.rejects(numbers(follow()), /the database is gone/))
   await turn()
   await turn()
   reads.fail = true
   await say(1)
-  for (const one of broken) await assert.rejects(one, /the database is gone/)
+  await Promise.all(broken)
   reads.fail = false
   await end()
   assert.deepEqual(await numbers(follow()), [1, 2])

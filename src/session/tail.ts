@@ -1,4 +1,4 @@
-import type { EventBus } from '../events/bus.ts'
+import type { EventBus } from '../events/index.ts'
 import type { FairYield } from '../lib/async/fair-yield.ts'
 import { isLastPage, pageEvents, textLength } from './replay.ts'
 import type { StreamEvent } from './session.ts'

@@ -2,28 +2,28 @@ import { createHash } from 'node:crypto'
 import { sql } from 'kysely'
 import type { ExpressionBuilder, Kysely } from 'kysely'
 import { FairYield } from '../lib/async/fair-yield.ts'
+import { defined } from '../lib/defined.ts'
 import type { AgentConfig } from '../session/session.ts'
 import type { Instructions } from '../session/store.ts'
 import type { Database } from './schema.ts'
 import { jsonTexts, strictJson } from './text.ts'
 
-/** Of megabytes each. */
-const purgedAtOnce = 16
-/** Configurations that come with the rows of sessions, each of which can have as many variables as fit into an environment. */
-const readAtOnce = 8
+/** Small, because a configuration can be megabytes. */
+const deleteBatchMax = 16
+/** Small, because each configuration can hold as many variables as fit into an environment. */
+const readBatchMax = 8
 
-/** What is inserted of a configuration. */
 export interface AgentConfigRow {
   hash: string
   config: string
   skills: string
 }
 
-/** Of the texts of new configurations: a piece takes some milliseconds. */
-const writing = new FairYield(1)
+/** Shared by all new configurations: one piece of text takes some milliseconds. */
+const textPieces = new FairYield(1)
 
 /**
- * The row of a configuration. Its skills, which can be megabytes, are made into text piece by piece; what they hold must not change
+ * Builds the row of a configuration. The skills can be megabytes and become text piece by piece, so the caller must not change them
  * meanwhile.
  */
 export async function agentConfigRow({ skills, ...rest }: AgentConfig): Promise<AgentConfigRow> {
@@ -33,30 +33,30 @@ export async function agentConfigRow({ skills, ...rest }: AgentConfig): Promise<
   for (const text of jsonTexts(skills, 'agent_config.skills')) {
     hash.update(text)
     texts.push(text)
-    await writing.next()
+    await textPieces.next()
   }
   return { hash: hash.digest('hex'), config, skills: texts.join('') }
 }
 
-/** Writes a configuration unless it is there. */
+/** Inserts a configuration unless it exists. */
 export async function putAgentConfig(db: Kysely<Database>, row: AgentConfigRow): Promise<void> {
   await db
     .insertInto('agentConfigs')
     .values(row)
-    // Not `do nothing`: the row is locked until the session that needs it is there, so that no purge takes it.
+    // Not `do nothing`: the update locks the row until the session that needs it is inserted, so no delete removes it.
     .onConflict((conflict) => conflict.column('hash').doUpdateSet({ hash: row.hash }))
     .execute()
 }
 
-/** Removes those that no session has any more, a few at a time: others use the database meanwhile. */
-export async function purgeAgentConfigs(db: Kysely<Database>): Promise<void> {
-  while (await purgeSome(db));
+/** Deletes in small batches, between which other callers use the database. */
+export async function deleteUnusedAgentConfigs(db: Kysely<Database>): Promise<void> {
+  while (await deleteUnusedBatch(db));
 }
 
-async function purgeSome(db: Kysely<Database>): Promise<boolean> {
+async function deleteUnusedBatch(db: Kysely<Database>): Promise<boolean> {
   return await db.transaction().execute(async (transaction) => {
-    const configs = transaction.selectFrom('agentConfigs').select('hash').where(isUnused).limit(purgedAtOnce)
-    // Locked first: whoever writes one of them anew meanwhile has its session by then, which the next statement sees.
+    const configs = transaction.selectFrom('agentConfigs').select('hash').where(isUnused).limit(deleteBatchMax)
+    // Lock first: a transaction that inserts one of them again has inserted its session when the lock is granted, and the delete sees it.
     const unused = await configs.forUpdate().execute()
     if (unused.length === 0) return false
     const hashes = unused.map(({ hash }) => hash)
@@ -65,15 +65,15 @@ async function purgeSome(db: Kysely<Database>): Promise<boolean> {
   })
 }
 
-/** Of many at once, by hash, without what can be megabytes: system prompt and skills. */
+/** By hash, without system prompt and skills, which can be megabytes. */
 export async function readAgentConfigs(
   db: Kysely<Database>,
   hashes: readonly string[],
 ): Promise<Map<string, AgentConfig>> {
   const short = sql<Omit<AgentConfig, 'skills'>>`config - 'systemPrompt'`.as('config')
   const configs = new Map<string, AgentConfig>()
-  for (let start = 0; start < hashes.length; start += readAtOnce) {
-    const some = hashes.slice(start, start + readAtOnce)
+  for (let start = 0; start < hashes.length; start += readBatchMax) {
+    const some = hashes.slice(start, start + readBatchMax)
     const rows = await db.selectFrom('agentConfigs').select(['hash', short]).where('hash', 'in', some).execute()
     for (const { hash, config } of rows) configs.set(hash, { ...config, skills: {} })
   }
@@ -89,7 +89,7 @@ export async function readInstructions(db: Kysely<Database>, sessionId: string):
     .executeTakeFirst()
   if (row === undefined) return undefined
   const { systemPrompt, skillPaths } = row
-  return { skillPaths, ...(systemPrompt === null ? {} : { systemPrompt }) }
+  return { skillPaths, ...defined({ systemPrompt: systemPrompt ?? undefined }) }
 }
 
 export async function readSkills(db: Kysely<Database>, sessionId: string): Promise<AgentConfig['skills']> {

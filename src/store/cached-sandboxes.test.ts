@@ -25,7 +25,7 @@ function slowStore() {
   return { store: cachedSandboxStore(store), reads: () => reads, hold: (until: Promise<void>) => void (gate = until) }
 }
 
-test('a sandbox is read once, and never shown to another organisation', async () => {
+test('sandbox cache: a sandbox is read once, and never returned to another organisation', async () => {
   const { store, reads } = slowStore()
   assert.equal(await store.sandbox('sb-1'), sandbox)
   assert.equal(await store.sandbox('sb-1', 'org_1'), sandbox)
@@ -33,14 +33,14 @@ test('a sandbox is read once, and never shown to another organisation', async ()
   assert.equal(reads(), 1)
 })
 
-test('a write is seen by the next read', async () => {
+test('sandbox cache: the next read sees a write', async () => {
   const { store } = slowStore()
   await store.sandbox('sb-1')
   await store.updateSandbox('sb-1', { status: 'stopped' })
   assert.equal((await store.sandbox('sb-1'))?.status, 'stopped')
 })
 
-test('a read that a write overtakes is not kept', async () => {
+test('sandbox cache: a read during a write is not cached', async () => {
   const { store, hold } = slowStore()
   const gate = Promise.withResolvers<void>()
   hold(gate.promise)

@@ -4,8 +4,8 @@ const sandboxesMax = 10_000
 const previewsMax = 10_000
 
 /**
- * Keeps what every operation and every preview request looks up, so that they cost no query. Right only while this process
- * is the database's single writer of sandboxes and previews; with several, each would need to hear of the others' writes.
+ * Caches the records that every operation and every preview request reads. Correct only while this process is the single writer of
+ * sandboxes and previews; several servers would have to invalidate each other's entries.
  */
 export function cachedSandboxStore(store: SandboxStore): SandboxStore {
   const sandboxes = new ReadCache<Sandbox>(sandboxesMax)
@@ -49,8 +49,8 @@ export function cachedSandboxStore(store: SandboxStore): SandboxStore {
 }
 
 /**
- * Values by key, the longest kept go first. A value that was read while its key may have been written is not kept: writes
- * are counted when they begin and when they end, and a read keeps its value only if the count stood still.
+ * Values by key; the oldest entry is evicted first. A value that was read during a write is not cached: writes are counted at their begin
+ * and end, and a read caches its value only if the count has not changed.
  */
 class ReadCache<Value> {
   readonly #values = new Map<string, Value>()

@@ -2,23 +2,23 @@ import type { Kysely, Transaction, Updateable } from 'kysely'
 import { ServiceError } from '../errors.ts'
 import type { Message, SessionEvent } from '../session/session.ts'
 import type { SessionChange, SessionStore } from '../session/store.ts'
-import { recordMade } from './creations.ts'
-import { cleared } from './rows.ts'
+import { recordMade } from './idempotency.ts'
+import { batches, cleared } from './rows.ts'
 import type { Database, SessionTable } from './schema.ts'
 import { headColumns, sessionOf } from './session-rows.ts'
 import type { HeadRow } from './session-rows.ts'
 import { lenient, lenientJson, strict } from './text.ts'
 
-/** Rows per insert, well below PostgreSQL's 65 535 parameters. */
-const rowsPerInsert = 1000
-/** In characters: what makes a statement takes the server's thread for as long. */
-const textPerInsert = 512 * 1024
+/** Well below PostgreSQL's 65 535 parameters per statement. */
+const insertRowsMax = 1000
+/** In characters: building a statement blocks the server's thread. */
+const insertTextMax = 512 * 1024
 
 type CommittedRow = HeadRow & { lastSequence: number }
 
 /**
- * The hot path of the event stream: one update, one insert per kind of row. The update comes first, and its lock on the
- * session's row makes commits of one session follow each other: that makes sequence numbers dense and orders positions.
+ * The hot path of the event stream: one update, then one insert per kind of row. The update locks the session's row, which
+ * serialises the commits of a session: sequence numbers are dense and positions grow in commit order.
  */
 export function committer(db: Kysely<Database>): SessionStore['commit'] {
   return async (sessionId, change) => {
@@ -34,8 +34,8 @@ export function committer(db: Kysely<Database>): SessionStore['commit'] {
       await insertSessionEvents(transaction, sessionId, change.addEvents ?? [])
       const first = row.lastSequence - stream.length + 1
       const events = stream.map((data, index) => ({ sessionId, sequence: first + index, data, createdAt: now }))
-      for (const some of chunks(events, ({ data }) => data.length)) {
-        await transaction.insertInto('streamEvents').values(some).execute()
+      for (const batch of insertBatches(events, ({ data }) => data.length)) {
+        await transaction.insertInto('streamEvents').values(batch).execute()
       }
       const { lastSequence, ...session } = row
       return { session: sessionOf(session), lastSequence }
@@ -76,7 +76,7 @@ async function lockAndUpdate(
 function columns(change: SessionChange['session'] = {}): Updateable<SessionTable> {
   const { artifacts, title, framework, ...rest } = change
   const set: Updateable<SessionTable> = cleared(rest)
-  // What a turn produced comes from the sandbox.
+  // These come from the sandbox, so they are stored leniently.
   if ('artifacts' in change) set.artifacts = lenientJson(artifacts ?? [])
   if ('title' in change) set.title = lenient(title ?? '')
   if ('framework' in change) set.framework = lenient(framework ?? '')
@@ -88,11 +88,11 @@ export async function insertMessages(
   sessionId: string,
   messages: readonly Message[],
 ): Promise<void> {
-  for (const some of chunks(messages, ({ content }) => content.length)) {
+  for (const batch of insertBatches(messages, ({ content }) => content.length)) {
     await transaction
       .insertInto('messages')
       .values(
-        some.map(({ id, role, content, state, createdAt }) => ({
+        batch.map(({ id, role, content, state, createdAt }) => ({
           id,
           sessionId,
           role,
@@ -110,11 +110,11 @@ export async function insertSessionEvents(
   sessionId: string,
   events: readonly SessionEvent[],
 ): Promise<void> {
-  for (const some of chunks(events, ({ message }) => message.length)) {
+  for (const batch of insertBatches(events, ({ message }) => message.length)) {
     await transaction
       .insertInto('sessionEvents')
       .values(
-        some.map(({ id, type, level, message, createdAt }) => ({
+        batch.map(({ id, type, level, message, createdAt }) => ({
           id,
           sessionId,
           type,
@@ -143,22 +143,11 @@ async function setMessageStates(
   }
 }
 
-/** Of messages and events, as `SessionStore.historyBytes` counts them. */
+/** The bytes of messages and events as `SessionStore.historyBytes` counts them. */
 export function bytesOf(history: readonly (Message | SessionEvent)[]): number {
   return history.reduce((sum, one) => sum + Buffer.byteLength(JSON.stringify(one)), 0)
 }
 
-/** Of so many rows, and so much text, as one statement should hold. */
-function* chunks<Item>(items: readonly Item[], lengthOf: (item: Item) => number): Generator<Item[]> {
-  let chunk: Item[] = []
-  let length = 0
-  for (const item of items) {
-    chunk.push(item)
-    length += lengthOf(item)
-    if (chunk.length < rowsPerInsert && length < textPerInsert) continue
-    yield chunk
-    chunk = []
-    length = 0
-  }
-  if (chunk.length > 0) yield chunk
+function insertBatches<Row>(rows: readonly Row[], textOf: (row: Row) => number): Generator<Row[]> {
+  return batches(rows, textOf, { sizeMax: insertTextMax, countMax: insertRowsMax })
 }

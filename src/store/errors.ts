@@ -1,7 +1,6 @@
 import { ServiceError } from '../errors.ts'
-import type { Calls } from './calls.ts'
 
-/** What a violated constraint means to a person, by its name in the migrations. */
+/** The message of a violated constraint, by the name that the migrations give it. */
 const conflicts: Record<string, string> = {
   organisations_pkey: 'an organisation with this id exists already',
   api_keys_pkey: 'an API key with this id exists already',
@@ -19,12 +18,12 @@ const conflicts: Record<string, string> = {
   session_events_pkey: 'an event with this id exists already',
 }
 
-/** Network faults of `pg`, as Node names them. */
+/** Node's codes of network failures of `pg`. */
 const unreachable = new Set(['ECONNREFUSED', 'ECONNRESET', 'ENOTFOUND', 'ETIMEDOUT', 'EPIPE', 'EHOSTUNREACH', 'ENOENT'])
 
 /**
- * The domain's error for a database's, by SQLSTATE (PostgreSQL manual, appendix A), which both drivers report as `code`.
- * What has no meaning to a client comes back as it is and ends as `internal_error`.
+ * Maps an error of the database to a `ServiceError` by its SQLSTATE (PostgreSQL manual, appendix A), which both drivers report as
+ * `code`. An error without a meaning for clients is returned as it is and becomes `internal_error`.
  */
 export function translated(error: unknown): unknown {
   if (error instanceof ServiceError || !(error instanceof Error)) return error
@@ -33,17 +32,13 @@ export function translated(error: unknown): unknown {
   const name = typeof constraint === 'string' ? constraint : ''
   switch (state) {
     case '23505':
-      return new ServiceError('conflict', conflicts[name] ?? 'this exists already', {
-        cause: error,
-      })
+      return new ServiceError('conflict', conflicts[name] ?? 'this exists already', { cause: error })
     case '23503':
       if (name !== 'previews_sandbox') return error
       return new ServiceError('not_found', 'the sandbox does not exist', { cause: error })
     case '22021':
     case '22P05':
-      return new ServiceError('invalid_request', 'text must not contain NUL characters', {
-        cause: error,
-      })
+      return new ServiceError('invalid_request', 'text must not contain NUL characters', { cause: error })
     case '22003':
       return new ServiceError('invalid_request', 'a number is out of range', { cause: error })
     default:
@@ -54,13 +49,13 @@ export function translated(error: unknown): unknown {
   }
 }
 
-/** What `pg` and Kysely say without a code, also when the store was closed while a request ran. */
+/** Messages of `pg` and Kysely that carry no code, also when the store was closed during a request. */
 const lostConnection = new RegExp(
   '^(?:Connection terminated|timeout exceeded when trying to connect|Query read timeout|Client .* is not queryable' +
     '|Cannot use a pool after|Postgres connection has been discarded|driver has already been destroyed)',
 )
 
-/** Connection faults (08), shutdowns and timeouts (57), too many connections or a full disk (53), and pg's own time limits. */
+/** Connection failures (08), shutdowns and timeouts (57), too many connections or a full disk (53), and pg's own timeouts. */
 function isUnavailable(state: string, error: Error): boolean {
   if (/^(?:08|57|53)...$/.test(state) || unreachable.has(state)) return true
   return lostConnection.test(error.message)
@@ -68,21 +63,4 @@ function isUnavailable(state: string, error: Error): boolean {
 
 export function rethrowTranslated(error: unknown): never {
   throw translated(error)
-}
-
-/** The same object, whose methods are counted as calls and throw {@link translated} errors. */
-export function translating<Port extends object>(port: Port, calls: Calls): Port {
-  return new Proxy(port, {
-    get(target, key, receiver): unknown {
-      const value: unknown = Reflect.get(target, key, receiver)
-      if (typeof value !== 'function') return value
-      return async (...parameters: unknown[]): Promise<unknown> => {
-        try {
-          return await calls.run(() => Reflect.apply(value, target, parameters) as Promise<unknown>)
-        } catch (error) {
-          throw translated(error)
-        }
-      }
-    },
-  })
 }

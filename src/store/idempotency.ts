@@ -1,18 +1,17 @@
-import { sql } from 'kysely'
-import type { Kysely } from 'kysely'
+import { sql, type Kysely, type Transaction } from 'kysely'
 import { ServiceError } from '../errors.ts'
-import type { Claim } from '../lib/creation.ts'
+import type { Claim, Creation, CreationNote } from '../lib/creation.ts'
 import type { Database } from './schema.ts'
 import { lenientJson, strict } from './text.ts'
 
-/** For this long a key replays its response (docs/api.md § Conventions). */
+/** How long a key replays its response (docs/api.md § Conventions). */
 const doneMs = 24 * 60 * 60 * 1000
-/** In one statement, so that others use the database meanwhile. */
+/** Rows per statement, so that other callers use the database in between. */
 const purgedAtOnce = 200
-/** How often `begin` looks again when the entry it collided with goes away under it. */
+/** Attempts of `begin` when a conflicting entry disappears concurrently. */
 const attemptsMax = 5
 
-/** Where PostgreSQL has a row: its key has two columns. */
+/** The physical location of a row: the primary key has two columns. */
 const row = sql<string>`ctid`
 
 export interface StoredResponse {
@@ -32,8 +31,8 @@ export type IdempotencyState =
   | { state: 'conflict' }
 
 /**
- * What became of requests, by `Idempotency-Key`, apart for each organisation. Who begins sees to it that no two runs of one
- * request go on at the same time; the store holds on to what outlives a run (`docs/store.md` § Keys of requests).
+ * The state of requests by organisation and `Idempotency-Key`. The caller of `begin` must prevent concurrent runs of one request; the store
+ * keeps the state that outlives a run (`docs/store.md` § Keys of requests).
  */
 export interface IdempotencyStore {
   /**
@@ -41,16 +40,16 @@ export interface IdempotencyStore {
    * `invalid_request` for a key with NUL characters.
    */
   begin(claim: Claim, requestHash: string, now: Date): Promise<IdempotencyState>
-  /** Keeps the response, of a request that is undone too, unless the key has another life by then. `requestHash` and `begun` are those of `begin`. */
+  /** Stores the response, also of an undone request, unless the key has another life by now. `requestHash` and `begun` are those of `begin`. */
   finish(claim: Claim, requestHash: string, begun: Date, response: StoredResponse): Promise<void>
-  /** Gives the key back after a failure that must not be replayed. An entry that has made something, or has a response, stays. */
+  /** Frees the key after a failure that must not be replayed. An entry that lists records, or has a response, stays. */
   abandon(claim: Claim): Promise<void>
-  /** Forgets all entries begun before the moment. Returns how many. */
+  /** Deletes all entries begun before the moment. Returns their number. */
   purge(before: Date): Promise<number>
 }
 
 export function idempotencyStore(db: Kysely<Database>): IdempotencyStore {
-  /** Inserts the entry, or takes over one that has expired. */
+  /** Inserts the entry, or takes over an expired one. */
   const claimed = async ({ orgId, key, seed }: Claim, requestHash: string, now: Date): Promise<boolean> => {
     const inserted = await db
       .insertInto('idempotencyKeys')
@@ -119,4 +118,53 @@ export function idempotencyStore(db: Kysely<Database>): IdempotencyStore {
       }
     },
   }
+}
+
+/**
+ * Adds the id of a record to the row of the key, in the transaction that creates the record. Throws `conflict`, and the transaction creates
+ * nothing, when another transaction has created it. A commit with an unknown outcome may still run in the database; the update waits
+ * for its row lock.
+ */
+export async function recordMade(
+  transaction: Transaction<Database>,
+  creation: Creation | undefined,
+  id: string,
+): Promise<void> {
+  if (creation === undefined) return
+  const { numUpdatedRows } = await rowOf(transaction, creation)
+    .set({ made: sql<string[]>`array_append(made, ${id}::text)` })
+    .where(creation.isPart ? sql<boolean>`${id}::text <> all(made)` : sql<boolean>`made = '{}'`)
+    .executeTakeFirstOrThrow()
+  if (numUpdatedRows > 0n) return
+  throw new ServiceError('conflict', 'the first request with this Idempotency-Key is still running')
+}
+
+/** Records the outcome of a record. When everything that a request has created is undone, its key is free again. */
+export async function recordOutcome(
+  transaction: Transaction<Database>,
+  { creation, outcome }: CreationNote,
+  id: string,
+): Promise<void> {
+  if (outcome === 'made') return await recordMade(transaction, creation, id)
+  if (creation.isPart) {
+    await rowOf(transaction, creation)
+      .set({ made: sql<string[]>`array_remove(made, ${id}::text)` })
+      .execute()
+    return
+  }
+  const { orgId, key, seed } = creation.claim
+  await transaction
+    .deleteFrom('idempotencyKeys')
+    .where('orgId', '=', orgId)
+    .where('key', '=', key)
+    .where('seed', '=', seed)
+    .execute()
+}
+
+function rowOf(transaction: Transaction<Database>, { claim: { orgId, key, seed } }: Creation) {
+  return transaction
+    .updateTable('idempotencyKeys')
+    .where('orgId', '=', orgId)
+    .where('key', '=', key)
+    .where('seed', '=', seed)
 }

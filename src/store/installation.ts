@@ -2,14 +2,14 @@ import { sql } from 'kysely'
 import type { Kysely } from 'kysely'
 import type { Database } from './schema.ts'
 
-/** The installation that a database belongs to; it may be empty, or of a version that knew none. */
+/** The installation of a database, which may be empty or of a version without this table. */
 export async function readInstallation(db: Kysely<Database>): Promise<string | undefined> {
   const { rows } = await sql<{ there: boolean }>`select to_regclass('installation') is not null as there`.execute(db)
   if (rows[0]?.there !== true) return undefined
   return (await db.selectFrom('installation').select('id').executeTakeFirst())?.id
 }
 
-/** Harmless when the database has one already, which stays. Records of an earlier version, without a host, get it as their host. */
+/** Does nothing when the database has an installation. Records of an earlier version, without a host, get it as their host. */
 export async function insertInstallation(db: Kysely<Database>, id: string): Promise<void> {
   await db.transaction().execute(async (transaction) => {
     await transaction

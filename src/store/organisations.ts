@@ -5,7 +5,7 @@ import type { OrganisationStore } from '../organisation/index.ts'
 import type { Database } from './schema.ts'
 import { strict } from './text.ts'
 
-/** Read at once. */
+/** Bound of one read. */
 const apiKeysMax = 10_000
 
 export function organisationStore(db: Kysely<Database>): OrganisationStore {
@@ -16,7 +16,7 @@ export function organisationStore(db: Kysely<Database>): OrganisationStore {
     async defaultOrganisation() {
       const found = await byDefault()
       if (found !== undefined) return found
-      // Servers that start together may both come here: one row stays, and both read it.
+      // Concurrent callers may both get here: one row is inserted, and both read it.
       await db
         .insertInto('organisations')
         .values({ id: newId('org_'), name: 'default', isDefault: true })

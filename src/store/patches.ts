@@ -1,7 +1,7 @@
 import type { Kysely } from 'kysely'
 import { ServiceError } from '../errors.ts'
 import type { SandboxStore } from '../sandbox/ports/sandbox-store.ts'
-import { recordMade } from './creations.ts'
+import { recordMade } from './idempotency.ts'
 import type { Database } from './schema.ts'
 import { strict } from './text.ts'
 
@@ -14,7 +14,7 @@ export function patchStore(db: Kysely<Database>): PatchStore {
       const description = strict(patch.description, 'description')
       return await db.transaction().execute(async (transaction) => {
         await recordMade(transaction, creation, patch.id)
-        // The counter in the checkpoint's row, not the highest patch, so that a deleted patch's number is not given again.
+        // A counter in the checkpoint's row instead of the highest patch, so that numbers of deleted patches are not reused.
         const counter = await transaction
           .updateTable('checkpoints')
           .set((set) => ({ lastPatchSequence: set('lastPatchSequence', '+', 1) }))

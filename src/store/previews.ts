@@ -2,7 +2,7 @@ import { sql } from 'kysely'
 import type { ExpressionBuilder, Kysely } from 'kysely'
 import type { PreviewDeclaration, SslStatus } from '../sandbox/preview.ts'
 import type { PreviewDomainKey, SandboxStore } from '../sandbox/ports/sandbox-store.ts'
-import { recordMade } from './creations.ts'
+import { recordMade } from './idempotency.ts'
 import { present } from './rows.ts'
 import type { Database } from './schema.ts'
 import { strict } from './text.ts'
@@ -20,7 +20,7 @@ export type PreviewStore = Pick<
 >
 
 const settings = ['customHostname', 'authScheme', 'tokenHash'] as const
-/** A certificate and a proof belong to the host name, so they last as long as that. */
+/** A certificate and a proof belong to the host name and last as long. */
 const sslStatusOfName = sql<SslStatus>`
   case when previews.custom_hostname is not distinct from excluded.custom_hostname
   then previews.ssl_status else excluded.ssl_status end`
@@ -41,7 +41,7 @@ export function previewStore(db: Kysely<Database>): PreviewStore {
           })
           .onConflict((conflict) => conflict.constraint('previews_port').doUpdateSet(updated(declaration)))
           .returningAll()
-          // A row version that nobody has locked or replaced was inserted by this statement.
+          // A row version with `xmax = 0` was inserted, not updated, by this statement.
           .returning(sql<boolean>`xmax = 0`.as('created'))
           .executeTakeFirstOrThrow()
         await recordMade(transaction, creation, put.id)
@@ -63,7 +63,7 @@ export function previewStore(db: Kysely<Database>): PreviewStore {
 
     async verifyPreview(preview, verifiedAt, holder) {
       return await db.transaction().execute(async (transaction) => {
-        // First, so that the holder loses nothing to a preview that is gone.
+        // Lock first: the holder must not lose its name to a deleted preview.
         const found = await transaction.selectFrom('previews').select('id').where(isOf(preview)).forUpdate().execute()
         if (found.length === 0) return false
         if (holder !== undefined) {
@@ -127,7 +127,7 @@ export function previewStore(db: Kysely<Database>): PreviewStore {
   }
 }
 
-/** The columns of an update. The row under it decides, so that updates of one port at the same time lose nothing of each other. */
+/** The columns of an update, computed from the stored row, so that concurrent updates of one port lose nothing. */
 function updated(declaration: PreviewDeclaration) {
   const named = settings.filter((column) => column in declaration)
   return {
@@ -137,7 +137,7 @@ function updated(declaration: PreviewDeclaration) {
   }
 }
 
-/** The preview of this port while it has this (or no) custom host name. */
+/** Matches the preview of this port while it has this (or no) custom host name. */
 function isOf({ sandboxId, port, customHostname }: PreviewDomainKey) {
   return (eb: ExpressionBuilder<Database, 'previews'>) =>
     eb.and([

@@ -1,7 +1,7 @@
-import { sql } from 'kysely'
-import type { RawBuilder } from 'kysely'
+import { sql, type RawBuilder } from 'kysely'
+import { ServiceError } from '../errors.ts'
 
-/** A row in which a column that is `null` is an absent key, as in the records of the domain. */
+/** A row as a record of the domain: a column that is `null` becomes an absent key. */
 export type Present<Row> = {
   [Key in keyof Row as null extends Row[Key] ? never : Key]: Row[Key]
 } & {
@@ -12,14 +12,61 @@ export function present<Row extends object>(row: Row): Present<Row> {
   return Object.fromEntries(Object.entries(row).filter(([, value]) => value !== null)) as Present<Row>
 }
 
-/** The columns of an update: a key that is there with the value `undefined` clears its column, an absent one leaves it. */
+/** The columns of an update: a key with the value `undefined` clears its column, an absent key leaves it. */
 export function cleared(change: object): Record<string, unknown> {
   return Object.fromEntries(
     Object.entries(change).map(([key, value]): [string, unknown] => [key, value === undefined ? null : value]),
   )
 }
 
-/** To compare with: a list as one parameter, however long it is. */
+/** `= any(…)`: passes a list of any length as one parameter. */
 export function anyOf(ids: readonly string[]): RawBuilder<string> {
   return sql<string>`any(${[...ids]}::text[])`
+}
+
+/** The last row of a page. The next page begins after it, also when rows were added or removed meanwhile. */
+export interface Position {
+  createdAt: Date
+  id: string
+}
+
+/** Opaque to clients: base64url of the milliseconds and the id. */
+export function encodeCursor({ createdAt, id }: Position): string {
+  return Buffer.from(`${createdAt.getTime()}:${id}`).toString('base64url')
+}
+
+export function decodeCursor(cursor: string): Position {
+  const [, milliseconds, id] = /^(\d{1,14}):([\w-]{1,64})$/.exec(Buffer.from(cursor, 'base64url').toString()) ?? []
+  if (milliseconds === undefined || id === undefined) {
+    throw new ServiceError('invalid_request', 'cursor is not one that this list answered with')
+  }
+  return { createdAt: new Date(Number(milliseconds)), id }
+}
+
+/** Cuts a page from `limit + 1` rows: the extra row shows that there is a next page. */
+export function page<Item extends Position>(rows: Item[], limit: number): { items: Item[]; nextCursor?: string } {
+  const items = rows.slice(0, limit)
+  const last = items.at(-1)
+  return rows.length > limit && last !== undefined ? { items, nextCursor: encodeCursor(last) } : { items }
+}
+
+/** Cuts a list into batches within both bounds, in order. An item larger than `sizeMax` is a batch of its own. */
+export function* batches<Item>(
+  items: readonly Item[],
+  sizeOf: (item: Item) => number,
+  { sizeMax, countMax = Infinity }: { sizeMax: number; countMax?: number },
+): Generator<Item[]> {
+  let batch: Item[] = []
+  let size = 0
+  for (const item of items) {
+    const itemSize = sizeOf(item)
+    if (batch.length > 0 && (size + itemSize > sizeMax || batch.length >= countMax)) {
+      yield batch
+      batch = []
+      size = 0
+    }
+    batch.push(item)
+    size += itemSize
+  }
+  if (batch.length > 0) yield batch
 }

@@ -3,16 +3,15 @@ import type { Kysely, Updateable } from 'kysely'
 import type { SandboxChange } from '../sandbox/sandbox.ts'
 import type { SandboxCounts, SandboxStore, TagKey } from '../sandbox/ports/sandbox-store.ts'
 import { checkpointStore } from './checkpoints.ts'
-import { recordOutcome } from './creations.ts'
-import { decodeCursor, page } from './cursor.ts'
+import { recordOutcome } from './idempotency.ts'
 import { ownHost } from './installation.ts'
+import { decodeCursor, page, anyOf, cleared, present } from './rows.ts'
 import { patchStore } from './patches.ts'
 import { previewStore } from './previews.ts'
-import { anyOf, cleared, present } from './rows.ts'
 import type { Database, SandboxTable } from './schema.ts'
 import { lenient, strict, strictJson } from './text.ts'
 
-/** All of the port; checkpoints, patches and previews have files of their own. */
+/** The whole port; checkpoints, patches and previews have their own files. */
 export function sandboxStore(db: Kysely<Database>): SandboxStore {
   return { ...sandboxesAlone(db), ...checkpointStore(db), ...patchStore(db), ...previewStore(db) }
 }
@@ -149,7 +148,7 @@ function sandboxesAlone(db: Kysely<Database>): SandboxesAlone {
   }
 }
 
-/** The columns of a change; clearing a map empties it. */
+/** The columns of a change. Clearing a map empties it. */
 function changed(change: SandboxChange): Updateable<SandboxTable> {
   const columns = cleared(change)
   for (const key of ['envs', 'metadata', 'tags'] as const) {

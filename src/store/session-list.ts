@@ -1,19 +1,16 @@
-import { sql } from 'kysely'
-import type { Kysely } from 'kysely'
+import { sql, type Kysely } from 'kysely'
+import { FairYield } from '../lib/async/fair-yield.ts'
 import type { SessionQuery } from '../session/store.ts'
-import { decodeCursor, page } from './cursor.ts'
-import type { Position } from './cursor.ts'
+import { batches, decodeCursor, page, type Position } from './rows.ts'
 import type { Database } from './schema.ts'
-import { shortColumns } from './session-rows.ts'
-import type { ShortRow } from './session-rows.ts'
-import { matching } from './session-search.ts'
+import { shortColumns, type ShortRow } from './session-rows.ts'
 import { strict } from './text.ts'
 
-/** Sessions that one page of a search looks into, and their histories together: on PGlite a mebibyte takes 10 to 14 ms. */
+/** Sessions per page of a search, and the bytes of their histories: PGlite searches a mebibyte in 10 to 14 ms. */
 const searchedMax = 500
 const searchedBytesMax = 32 * 1024 * 1024
 
-/** Rows read at once: each can have artifacts of a hundred kilobytes and more. */
+/** Rows per query: each can have artifacts of a hundred kilobytes and more. */
 const rowsAtOnce = 8
 
 interface ListedRows {
@@ -25,7 +22,7 @@ interface Measured extends Position {
   bytes: number
 }
 
-/** What an answer tells of a session. What it leaves out of the configuration is not read. */
+/** The bytes of a session in an answer. The unread part of the configuration does not count. */
 const toldBytes = sql<number>`history_bytes + octet_length(artifacts::text)`.as('bytes')
 
 /** One page of a list, newest first; see `SessionStore.listSessions`. */
@@ -50,7 +47,7 @@ export async function listedRows(db: Kysely<Database>, query: SessionQuery): Pro
   return { rows, ...(nextCursor === undefined ? {} : { nextCursor }) }
 }
 
-/** The sessions that one page of a search finds, one too many if there are so many, and where the next one goes on. */
+/** The sessions found by one page of a search, one more than the limit if possible, and the cursor of the next page. */
 async function searched(
   db: Kysely<Database>,
   query: SessionQuery,
@@ -64,7 +61,7 @@ async function searched(
   return { ids: await matching(db, items, { pattern, limit: query.limit + 1 }), ...next }
 }
 
-/** How many of the first rows hold no more than this together; at least one. */
+/** The number of first rows that hold at most `bytesMax` together; at least one. */
 function countWithin(rows: readonly Measured[], bytesMax: number): number {
   let bytes = 0
   const beyond = rows.findIndex((row, index) => (bytes += row.bytes) > bytesMax && index > 0)
@@ -88,4 +85,76 @@ function inOrder(
     rows = rows.where((eb) => eb(eb.refTuple('createdAt', 'id'), '<', eb.tuple(after.createdAt, after.id)))
   }
   return rows
+}
+
+/** Bytes of history per statement: the database may have a single connection, and other callers need it. */
+const bytesAtOnce = 4 * 1024 * 1024
+/** Messages of one session per statement. */
+const messagesAtOnce = 10_000
+
+interface Searched {
+  id: string
+  /** The bytes of its history. */
+  bytes: number
+}
+
+/** Shared by all searches: one statement per iteration of the event loop. */
+const statements = new FairYield(1)
+
+/**
+ * Returns the first sessions, up to `limit`, with a title or a message that matches the pattern. No index helps, so it searches the
+ * histories in bounded statements.
+ */
+async function matching(
+  db: Kysely<Database>,
+  sessions: readonly Searched[],
+  { pattern, limit }: { pattern: string; limit: number },
+): Promise<string[]> {
+  const found: string[] = []
+  for (const group of batches(sessions, ({ bytes }) => bytes, { sizeMax: bytesAtOnce })) {
+    const [first] = group
+    const isLong = first !== undefined && first.bytes > bytesAtOnce
+    const ids = isLong ? await matchingLong(db, first.id, pattern) : await matchingShort(db, group, pattern)
+    found.push(...group.map(({ id }) => id).filter((id) => ids.has(id)))
+    if (found.length >= limit) return found.slice(0, limit)
+    await statements.next()
+  }
+  return found
+}
+
+async function matchingShort(db: Kysely<Database>, group: readonly Searched[], pattern: string): Promise<Set<string>> {
+  const ids = group.map(({ id }) => id)
+  // Not `title … or exists (…)`: PostgreSQL might then read the messages of all sessions.
+  const rows = await db
+    .selectFrom('sessions')
+    .select('id')
+    .where('id', 'in', ids)
+    .where('title', 'ilike', pattern)
+    .union((eb) =>
+      eb
+        .selectFrom('messages')
+        .select('sessionId as id')
+        .where('sessionId', 'in', ids)
+        .where('content', 'ilike', pattern),
+    )
+    .execute()
+  return new Set(rows.map(({ id }) => id))
+}
+
+async function matchingLong(db: Kysely<Database>, id: string, pattern: string): Promise<Set<string>> {
+  const titled = db.selectFrom('sessions').select('id').where('id', '=', id).where('title', 'ilike', pattern)
+  if ((await titled.executeTakeFirst()) !== undefined) return new Set([id])
+  for (let last: number | null = 0; last !== null;) {
+    await statements.next()
+    const { rows } = await sql<{ found: boolean | null; last: number | null }>`
+      select bool_or(content ilike ${pattern}) as found, max(position) as last from (
+        select *, sum(octet_length(content)) over (order by position) - octet_length(content) as before from (
+          select position, content from messages
+          where session_id = ${id} and position > ${last} order by position limit ${messagesAtOnce}
+        ) as limited
+      ) as measured where before < ${bytesAtOnce}`.execute(db)
+    if (rows[0]?.found === true) return new Set([id])
+    last = rows[0]?.last ?? null
+  }
+  return new Set()
 }

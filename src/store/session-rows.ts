@@ -10,8 +10,8 @@ export type HeadRow = Pick<Selectable<SessionTable>, HeadColumn>
 export type ShortRow = HeadRow & Pick<Selectable<SessionTable>, 'artifacts' | 'agentConfigHash'>
 
 /**
- * All small columns that make a session: its artifacts and its configuration can take thousands of times as much. A record, so that
- * one which is missing does not pass the type check.
+ * The small columns of a session: its artifacts and its configuration can be thousands of times larger. A record, so a missing column
+ * does not compile.
  */
 const head: Record<HeadColumn, true> = {
   id: true,
@@ -47,14 +47,14 @@ const head: Record<HeadColumn, true> = {
 export const headColumns = Object.keys(head) as HeadColumn[]
 export const sizeColumns = ['lastSequence', 'streamBytes', 'historyBytes'] as const satisfies SizeColumn[]
 
-/** What a session is made of when its configuration is read beside it. */
+/** The columns of a session whose configuration is read separately. */
 export const shortColumns = [...headColumns, 'artifacts', 'agentConfigHash'] as const
 
 export function sessionOf(row: HeadRow): Omit<Session, 'agentConfig' | 'artifacts'> {
   return present(row)
 }
 
-/** `agentConfig` is what goes with the row's hash. */
+/** `agentConfig` is the configuration of the row's hash. */
 export function toSession(
   { agentConfigHash: _hash, artifacts, ...row }: ShortRow,
   agentConfig: AgentConfig | undefined,

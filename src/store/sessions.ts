@@ -1,25 +1,16 @@
 import { sql } from 'kysely'
 import type { Kysely } from 'kysely'
-import { storedEvent } from '../session/event-text.ts'
 import type { Session } from '../session/session.ts'
-import { streamPageBytes } from '../session/store.ts'
 import type { MeteredSession, SessionStore } from '../session/store.ts'
-import {
-  agentConfigRow,
-  purgeAgentConfigs,
-  putAgentConfig,
-  readAgentConfigs,
-  readInstructions,
-  readSkills,
-} from './agent-configs.ts'
+import { agentConfigRow, putAgentConfig, readAgentConfigs, readInstructions, readSkills } from './agent-configs.ts'
 import { bytesOf, committer, insertMessages, insertSessionEvents } from './commit.ts'
-import { recordMade } from './creations.ts'
-import { eventPage, messagePage } from './history-pages.ts'
+import { recordMade } from './idempotency.ts'
 import { ownHost } from './installation.ts'
+import { sessionHistory } from './session-history.ts'
 import { present } from './rows.ts'
 import type { Database } from './schema.ts'
 import { listedRows } from './session-list.ts'
-import { purgeSessions } from './session-purge.ts'
+import { deleteSessions } from './session-delete.ts'
 import { headColumns, sessionOf, shortColumns, sizeColumns, toSession } from './session-rows.ts'
 import type { HeadRow, ShortRow } from './session-rows.ts'
 import { lenientJson, strict } from './text.ts'
@@ -34,6 +25,8 @@ export function sessionStore(db: Kysely<Database>): SessionStore {
       .select([...headColumns, meteredConfig])
 
   return {
+    ...sessionHistory(db),
+
     async createSession(session, messages, event, { configOf, creation } = {}) {
       const { agentConfig, artifacts, userId, userEmail, userName, title, framework, ...rest } = session
       const text = {
@@ -84,16 +77,6 @@ export function sessionStore(db: Kysely<Database>): SessionStore {
       return meteredOf(await metered().where('gatewayTokenHash', '=', tokenHash).executeTakeFirst())
     },
 
-    async sessionBySandbox(sandboxId) {
-      const row = await db
-        .selectFrom('sessions')
-        .select(shortColumns)
-        .where('sandboxId', '=', sandboxId)
-        .orderBy('createdAt', 'desc')
-        .executeTakeFirst()
-      return await short(row)
-    },
-
     instructions: (id) => readInstructions(db, id),
     skills: (id) => readSkills(db, id),
 
@@ -118,88 +101,6 @@ export function sessionStore(db: Kysely<Database>): SessionStore {
 
     commit: committer(db),
 
-    async messages(sessionId, page) {
-      if (page !== undefined) return await messagePage(db, sessionId, page)
-      const rows = await db
-        .selectFrom('messages')
-        .select(['id', 'role', 'content', 'state', 'createdAt'])
-        .where('sessionId', '=', sessionId)
-        .orderBy('position')
-        .execute()
-      return rows.map(present)
-    },
-
-    async message(sessionId, id) {
-      const row = await db
-        .selectFrom('messages')
-        .select(['id', 'role', 'content', 'state', 'createdAt'])
-        .where('sessionId', '=', sessionId)
-        .where('id', '=', id)
-        .executeTakeFirst()
-      return row && present(row)
-    },
-
-    async queuedMessageIds(sessionId) {
-      const rows = await db
-        .selectFrom('messages')
-        .select('id')
-        .where('sessionId', '=', sessionId)
-        .where('role', '=', 'user')
-        .where('state', '=', 'queued')
-        .orderBy('position')
-        .execute()
-      return rows.map(({ id }) => id)
-    },
-
-    async firstMessage(sessionId, state) {
-      const row = await db
-        .selectFrom('messages')
-        .select(['id', 'role', 'content', 'state', 'createdAt'])
-        .where('sessionId', '=', sessionId)
-        .where('role', '=', 'user')
-        .where('state', '=', state)
-        .orderBy('position')
-        .limit(1)
-        .executeTakeFirst()
-      return row && present(row)
-    },
-
-    async events(sessionId, page) {
-      if (page !== undefined) return await eventPage(db, sessionId, page)
-      return await db
-        .selectFrom('sessionEvents')
-        .select(['id', 'type', 'level', 'message', 'createdAt'])
-        .where('sessionId', '=', sessionId)
-        .orderBy('position')
-        .execute()
-    },
-
-    async eventTypes(sessionId) {
-      const rows = await db
-        .selectFrom('sessionEvents')
-        .select('type')
-        .where('sessionId', '=', sessionId)
-        .groupBy('type')
-        .orderBy((eb) => eb.fn.max('position'))
-        .execute()
-      return rows.map(({ type }) => type)
-    },
-
-    async stream(sessionId, after, limit) {
-      // Numbers are dense, so that one event at a time is looked at and none behind the end of the page is read.
-      const { rows } = await sql<{ sequence: number; text: string; createdAt: Date }>`
-        with recursive page (sequence, text, created_at, bytes) as (
-          select sequence, data::text, created_at, octet_length(data::text) from stream_events
-          where session_id = ${sessionId} and sequence = ${after + 1}
-          union all
-          select next.sequence, next.data::text, next.created_at, page.bytes + octet_length(next.data::text) from page
-          join stream_events next on next.session_id = ${sessionId} and next.sequence = page.sequence + 1
-          where next.sequence <= ${after + limit} and page.bytes < ${streamPageBytes}
-        )
-        select sequence, text, created_at from page order by sequence`.execute(db)
-      return rows.map(({ sequence, text, createdAt }) => storedEvent(sequence, text, createdAt))
-    },
-
     async lastSequence(sessionId) {
       const row = await db.selectFrom('sessions').select('lastSequence').where('id', '=', sessionId).executeTakeFirst()
       return row?.lastSequence ?? 0
@@ -210,15 +111,22 @@ export function sessionStore(db: Kysely<Database>): SessionStore {
       return rows.reduce((sum, row) => sum + row.historyBytes, 0)
     },
 
-    async purgeSessions(endedBefore) {
-      const count = await purgeSessions(db, endedBefore)
-      if (count > 0) await purgeAgentConfigs(db)
-      return count
+    async expiredSessions(endedBefore, limit) {
+      const rows = await db
+        .selectFrom('sessions')
+        .select('id')
+        .where('status', '=', 'ended')
+        .where('updatedAt', '<', endedBefore)
+        .limit(limit)
+        .execute()
+      return rows.map(({ id }) => id)
     },
+
+    deleteSessions: (ids) => deleteSessions(db, ids),
   }
 }
 
-/** Nothing else of a configuration: the others can be long, and this is read with each call of a model. */
+/** The limits alone: each call of a model reads them, and the other fields can be megabytes. */
 const meteredConfig = sql<MeteredSession['agentConfig']>`jsonb_build_object(
   'model', config -> 'model', 'maxTokens', config -> 'maxTokens', 'maxCostUsd', config -> 'maxCostUsd'
 )`.as('agentConfig')

@@ -22,7 +22,7 @@ function namesIn(value: unknown): number {
   return Object.values(value).reduce((sum: number, inner) => sum + 1 + namesIn(inner), 0)
 }
 
-test('lenient text has neither NUL nor lone surrogates and is otherwise the same', () => {
+test('lenient text: it has neither NUL nor lone surrogates and is otherwise unchanged', () => {
   fc.assert(
     fc.property(anyText, (text) => {
       const kept = lenient(text)
@@ -32,7 +32,7 @@ test('lenient text has neither NUL nor lone surrogates and is otherwise the same
   )
 })
 
-test('strict text is refused for NUL alone, by the name of its field', () => {
+test('strict text: it is refused for NUL alone, with the name of its field', () => {
   fc.assert(
     fc.property(anyText, (text) => {
       if (!text.includes('\0')) return assert.equal(strict(text, 'script'), text.toWellFormed())
@@ -44,7 +44,7 @@ test('strict text is refused for NUL alone, by the name of its field', () => {
   )
 })
 
-test('lenient JSON reads as the value with lenient text in every key and value', () => {
+test('lenient JSON: it reads as the value with lenient text in every key and value', () => {
   fc.assert(
     fc.property(anyJson, (value) => {
       const wanted = everyText(value, lenient)
@@ -55,7 +55,7 @@ test('lenient JSON reads as the value with lenient text in every key and value',
   )
 })
 
-test('strict JSON is refused exactly when a key or value has a NUL', () => {
+test('strict JSON: it is refused exactly when a key or value has a NUL', () => {
   fc.assert(
     fc.property(anyJson, (value) => {
       let hasNul = false

@@ -1,9 +1,8 @@
 import { ServiceError } from '../errors.ts'
 
 /**
- * PostgreSQL keeps every character but NUL, and no lone surrogates. Lone surrogates become U+FFFD everywhere, as in any
- * UTF-8 encoder. NUL depends on who wrote the text: a client is told (`strict`, `strictJson`); output of a sandbox, which
- * nobody can be asked to correct, gets U+FFFD instead (`lenient`, `lenientJson`).
+ * PostgreSQL stores neither NUL nor lone surrogates. Lone surrogates always become U+FFFD, as in any UTF-8 encoder. NUL from a client is an
+ * error (`strict`, `strictJson`); in output of a sandbox, which nobody can correct, it becomes U+FFFD (`lenient`, `lenientJson`).
  */
 export function strict(text: string, field: string): string {
   if (text.includes('\0')) throw new ServiceError('invalid_request', `${field} must not contain NUL characters`)
@@ -22,10 +21,10 @@ export function lenientJson(value: object): string {
   return storable(JSON.stringify(value))
 }
 
-/** Of text that is made into JSON at a time. */
+/** Text that is converted to JSON at a time. */
 const pieceLength = 256 * 1024
 
-/** The text of `strictJson` for an object of texts, in pieces, of which none is much longer than `pieceLength`. */
+/** The text of `strictJson` for a record of texts, in pieces that are not much longer than `pieceLength`. */
 export function* jsonTexts(texts: Record<string, string>, field: string): Generator<string> {
   let piece = '{'
   let separator = ''
@@ -45,7 +44,7 @@ export function* jsonTexts(texts: Record<string, string>, field: string): Genera
   yield `${piece}}`
 }
 
-/** Never between two halves of a character, each of which would be taken for a lone one. */
+/** Never splits a surrogate pair: each half would count as a lone surrogate. */
 function endOfPiece(text: string, start: number): number {
   const end = Math.min(start + pieceLength, text.length)
   const isInside = end < text.length && /[\ud800-\udbff]/.test(text.charAt(end - 1))
@@ -53,8 +52,8 @@ function endOfPiece(text: string, start: number): number {
 }
 
 /**
- * `JSON.stringify` writes NUL and lone surrogates, in keys and values alike, as `\u` escapes, and pairs of surrogates as
- * they are. An escaped backslash is matched too, so that a `\\u0000` in the text of a string stays what it is.
+ * `JSON.stringify` escapes NUL and lone surrogates in keys and values as `\u…`, and writes pairs of surrogates as they are. An escaped
+ * backslash is matched too, so that a `\\u0000` in the text of a string stays unchanged.
  */
 const escapes = /\\(?:\\|u0000|ud[89a-f][0-9a-f]{2})/g
 

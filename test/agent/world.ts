@@ -3,13 +3,8 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { ServiceError } from '../../src/errors.ts'
-import {
-  createGateway,
-  startDemoModel,
-  type GatewayOptions,
-  type RecordedUsage,
-  type Upstream,
-} from '../../src/gateway/index.ts'
+import { createGateway, startDemoModel, type GatewayOptions, type RecordedUsage } from '../../src/gateway/index.ts'
+import { silentLog } from '../../src/lib/log.ts'
 import type { AgentCommandInput } from '../../src/protocol/agent.ts'
 import { freePort } from '../support/listen.ts'
 import { AgentProcess } from './agent-process.ts'
@@ -38,17 +33,15 @@ export class World implements AsyncDisposable {
     this.gateway = gateway
   }
 
-  static async create(upstreams: { anthropic?: Upstream } = {}): Promise<World> {
+  static async create(upstreams: Pick<GatewayOptions['upstreams'], 'anthropic'> = {}): Promise<World> {
     const pagePort = await freePort()
     const demo = await startDemoModel({ pagePort })
     const options: GatewayOptions = {
-      tokens: {
-        resolve() {
+      meter: {
+        identify() {
           world.asked += 1
           return Promise.resolve({ orgId: 'org-test', sessionId: 'session_test', sandboxId: 'sb-test' })
         },
-      },
-      usage: {
         checkBudget() {
           if (world.isBudgetSpent) return Promise.reject(new ServiceError('rate_limited', 'All 500 tokens are spent.'))
           return Promise.resolve()
@@ -60,7 +53,7 @@ export class World implements AsyncDisposable {
       },
       upstreams: { ...upstreams, demo: { baseUrl: demo.baseUrl } },
       sandboxAt: () => 'sb-test',
-      log: { info() {}, warn() {}, error() {} },
+      log: silentLog,
     }
     let gateway = createGateway(options)
     const port = await gateway.listen({ host: '127.0.0.1', port: 0 })

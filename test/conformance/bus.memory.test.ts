@@ -1,10 +1,10 @@
-import { createMemoryBus } from '../../src/events/in-process-bus.ts'
+import { createInProcessBus } from '../../src/events/in-process-bus.ts'
 import { busConformance } from './bus.ts'
 
 busConformance('memory', () => {
   const listenerErrors: unknown[] = []
   return Promise.resolve({
-    bus: createMemoryBus({ onListenerError: (error) => listenerErrors.push(error) }),
+    bus: createInProcessBus({ onListenerError: (error) => listenerErrors.push(error) }),
     listenerErrors,
   })
 })

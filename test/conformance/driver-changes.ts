@@ -5,7 +5,7 @@ import { isServiceError } from '../../src/errors.ts'
 import { RestartedOnDiskError } from '../../src/sandbox/ports/runtime-driver.ts'
 import type { DriverUnderTest } from './driver.ts'
 import { count, startLoad, createLoaded } from './driver-memory-load.ts'
-import { create, freshId, specOf, succeed } from './driver-shell.ts'
+import { create, freshId, memoryLimitBytes, specOf, succeed } from './driver-shell.ts'
 
 const mebibyte = 1024 * 1024
 
@@ -138,7 +138,7 @@ export function changeConformance(under: () => DriverUnderTest): void {
         graceMs > 0 ? 'end\nready\n0' : 'ready\n0',
       )
     }
-    assert.equal((await guest(id).memory()).limitBytes, 200 * mebibyte)
+    assert.equal(await memoryLimitBytes(guest(id)), 200 * mebibyte)
     await guest(id).spawn({ id: 'sleeper', argv: ['/bin/sleep', '1000'], envs: {} })
     await driver.hibernate(id)
     await driver.restart(specOf(id))
@@ -151,15 +151,15 @@ export function changeConformance(under: () => DriverUnderTest): void {
     const id = await create(driver, { memoryMb: 256, diskMb: 64 })
     await guest(id).spawn({ id: 'bystander', argv: ['/bin/sleep', '1000'], envs: {} })
     await driver.resize(specOf(id, { memoryMb: 384, cpuCount: 2, diskMb: 256 }))
-    assert.equal((await guest(id).memory()).limitBytes, 384 * mebibyte)
+    assert.equal(await memoryLimitBytes(guest(id)), 384 * mebibyte)
     await succeed(guest(id), 'head -c 100M /dev/urandom > /root/big')
     const hold = `b = bytearray(150 << 20); print("held", flush=True); input()`
     await guest(id).spawn({ id: 'holder', argv: ['/usr/bin/python3', '-c', hold], envs: {}, stdin: true })
     while (!(await guest(id).output('holder')).stdout.toString().includes('held'));
     await assert.rejects(driver.resize(specOf(id, { memoryMb: 100 })), (error) => isServiceError(error, 'conflict'))
-    assert.equal((await guest(id).memory()).limitBytes, 384 * mebibyte)
+    assert.equal(await memoryLimitBytes(guest(id)), 384 * mebibyte)
     await driver.resize(specOf(id, { memoryMb: 300 }))
-    assert.equal((await guest(id).memory()).limitBytes, 300 * mebibyte)
+    assert.equal(await memoryLimitBytes(guest(id)), 300 * mebibyte)
     for (const process of ['bystander', 'holder']) assert.equal((await guest(id).process(process)).running, true)
     const missing = driver.resize(specOf(freshId('sb')))
     await assert.rejects(missing, (error) => isServiceError(error, 'not_found'))

@@ -4,7 +4,7 @@ import { createServer } from 'node:net'
 import type { Socket } from 'node:net'
 import type { DriverUnderTest } from './driver.ts'
 import { count, counterPort, evaluate, loops, startLoad, createLoaded, memoryTests } from './driver-memory-load.ts'
-import { freshId, python, specOf, succeed } from './driver-shell.ts'
+import { freshId, memoryLimitBytes, python, specOf, succeed } from './driver-shell.ts'
 
 const forksAtOnce = 10
 const generations = 5
@@ -134,7 +134,7 @@ while True:
       assert.equal(await evaluate(guest(id), `[x := x + 1]`), `[${1 + round}]`)
       assert.equal(await succeed(guest(id), 'hostname -I'), address)
     }
-    assert.equal((await guest(id).memory()).limitBytes, 259 * 1024 * 1024)
+    assert.equal(await memoryLimitBytes(guest(id)), 259 * 1024 * 1024)
     await driver.hibernate(id)
     assert.deepEqual((await restart({ sandboxIds: [id] })).dormant, [id])
     const next = under()

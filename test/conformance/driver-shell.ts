@@ -52,6 +52,12 @@ export async function succeed(guest: Guest, script: string): Promise<string> {
   return result.stdout.trim()
 }
 
+/** The memory limit that a sandbox sees, in version 2 or 1 of control groups. */
+export async function memoryLimitBytes(guest: Guest): Promise<number> {
+  const root = '/sys/fs/cgroup'
+  return Number(await succeed(guest, `cat ${root}/memory.max 2>/dev/null || cat ${root}/memory/memory.limit_in_bytes`))
+}
+
 /** Runs a Python program inside and returns what it prints. */
 export async function python(guest: Guest, program: string): Promise<string> {
   return succeed(guest, `python3 - <<'PYTHON'\n${program}\nPYTHON`)

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { connectionBounds, ownConnections } from '../../src/runtime/network/bounds.ts'
+import { connectionBounds, ownConnections } from '../../src/runtime/network/rules.ts'
 import { echoClient, echoServer, NetworkWorld, type Namespace, type Outside } from './network-world.ts'
 
 const port = 8_078
@@ -8,7 +8,7 @@ const port = 8_078
 const smallTable = 6_400
 const bounds = connectionBounds(smallTable)
 
-test('one that floods others with packets to many ports fills its own share of the table and no more', async () => {
+test('connection bounds: a flood of packets to many ports fills only the share of its sandbox', async () => {
   await using world = await worldWith(smallTable)
   const counter = await countingServer(world.outside)
   const flooder = await world.sandbox(1)
@@ -17,7 +17,7 @@ test('one that floods others with packets to many ports fills its own share of t
   assert.ok(passed >= bounds.perSandbox - 1 && passed <= bounds.perSandbox, `${passed} passed`)
 })
 
-test('several that flood leave others what they have for themselves, other groups all of theirs, and the host its own', async () => {
+test('connection bounds: several floods leave other sandboxes their own connections, other groups their share, and the host its own', async () => {
   await using world = await worldWith(smallTable)
   const counter = await countingServer(world.outside)
   // Slots whose addresses end alike.
@@ -33,7 +33,7 @@ test('several that flood leave others what they have for themselves, other group
   assert.ok(ofStranger >= bounds.perSandbox - 1 && ofStranger <= bounds.perSandbox, `${ofStranger} passed`)
 })
 
-test('one that opens and ends connections, which are counted no more but stay in the table, is bounded by their rate', async () => {
+test('connection bounds: ended connections, which stay in the table uncounted, are bounded by their rate', async () => {
   await using world = await worldWith(smallTable)
   await world.outside.start(echoServer(world.outside.address, port))
   const sandbox = await world.sandbox(1)
@@ -55,7 +55,7 @@ print(made, time.monotonic() - began)`)
   assert.ok(made >= bounds.perSandbox && made <= most, `${made} in ${seconds} s`)
 })
 
-test('bounds follow the size of the table', async () => {
+test('connection bounds: they follow the size of the table', async () => {
   await using world = await worldWith(smallTable)
   const counter = await countingServer(world.outside)
   await world.setTableMax(2 * smallTable)
@@ -65,7 +65,7 @@ test('bounds follow the size of the table', async () => {
   assert.ok(passed > bounds.perSandbox && passed <= 2 * bounds.perSandbox, `${passed} passed`)
 })
 
-test('segments fit the smallest link on the way, in both directions', async () => {
+test('connection bounds: segments fit the smallest link on the way, in both directions', async () => {
   const mtu = 1_400
   await using world = await NetworkWorld.make()
   await world.outside.make(mtu)

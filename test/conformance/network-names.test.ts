@@ -45,7 +45,7 @@ before(async () => {
 
 after(() => cleanup.disposeAsync())
 
-test('who is who in networks that no sandbox reaches is not even asked', async () => {
+test('DNS: names in networks that no sandbox reaches are not even asked for', async () => {
   const internal = [
     '10.1.2.3',
     '100.64.0.1',
@@ -77,7 +77,7 @@ test('who is who in networks that no sandbox reaches is not even asked', async (
   }
 })
 
-test('a name that leads into such a network leads nowhere, and others lead where they do', async () => {
+test('DNS: a name with an address in such a network does not resolve, and others do', async () => {
   const internal = ['10.1.2.3', '100.100.0.1', '169.254.169.254', '172.20.0.1', '192.168.7.7', '11.9.5.5']
   for (const [index, target] of internal.entries()) server.addresses.set(`intern${index}.example`, ['8.8.8.8', target])
   server.addresses.set('public.example', ['11.8.8.8'])

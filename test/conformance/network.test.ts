@@ -12,7 +12,7 @@ import { echoClient, echoServer, NetworkWorld, run, type Namespace } from './net
 const bridgePortsMax = 1_023
 const echoPort = 8_079
 
-test('there are more links than a bridge has ports', async () => {
+test('network: it has more links than a bridge has ports', async () => {
   await using world = await NetworkWorld.make()
   await world.open()
   const layout = new Layout(world.hash, world.subnet)
@@ -31,7 +31,7 @@ test('there are more links than a bridge has ports', async () => {
   await elsewhere.end()
 })
 
-test('what stands behind a link is heard under its own address alone, and reaches no other', async () => {
+test('network: a sandbox can use only its own address, and reaches no other sandbox', async () => {
   await using world = await NetworkWorld.make()
   await world.open()
   const [one, other] = [await world.sandbox(1), await world.sandbox(2)]
@@ -51,7 +51,7 @@ test('what stands behind a link is heard under its own address alone, and reache
   gateway.close()
 })
 
-test('rules that somebody has removed are back with the next look at the host', async () => {
+test('network: removed rules are loaded again at the next look at the host', async () => {
   await using world = await NetworkWorld.make()
   await world.open()
   await run('nft', ['delete', 'table', 'inet', `atoll_${world.hash}`])
@@ -63,7 +63,7 @@ test('rules that somebody has removed are back with the next look at the host', 
   await server.end()
 })
 
-test('who asks on a link for addresses of the host gets no answer, and its errors carry the gateway’s address', async () => {
+test('network: ARP requests for addresses of the host get no answer, and its errors come from the gateway’s address', async () => {
   await using world = await NetworkWorld.make()
   await world.outside.make()
   await world.open()
@@ -94,7 +94,7 @@ print(socket.inet_ntoa(notes[0][2][20:24]))`)
   assert.equal(offender, gatewayAddress)
 })
 
-test('a connection outlives silence, and the address outside is the host’s', async () => {
+test('network: a connection outlives silence, and its outside address is the host’s', async () => {
   await using world = await NetworkWorld.make()
   await world.outside.make()
   await world.outside.start(echoServer(world.outside.address, echoPort))
@@ -109,7 +109,7 @@ test('a connection outlives silence, and the address outside is the host’s', a
   await talk.end()
 })
 
-test('a link forwards though the host tells it not to', async () => {
+test('network: a link forwards even if the host disables it for new links', async () => {
   await using world = await NetworkWorld.make()
   await world.outside.make()
   await world.outside.start(echoServer(world.outside.address, echoPort))
@@ -125,7 +125,7 @@ test('a link forwards though the host tells it not to', async () => {
   }
 })
 
-test('a process that started at another moment is another: its namespace is left alone, and words say so', async () => {
+test('network: the namespace of a later process with the same pid is left alone, with a reason', async () => {
   await using world = await NetworkWorld.make()
   await world.open()
   const { process, ...namespace } = await namespaceOf(world)
@@ -142,7 +142,7 @@ test('a process that started at another moment is another: its namespace is left
   await world.network.attach(1, process)
 })
 
-test('what versions before this one bridged is routed after an open, and its connections go on', async () => {
+test('network: bridged links of earlier versions are routed after an open, and their connections go on', async () => {
   await using world = await NetworkWorld.make()
   await world.outside.make()
   await world.outside.start(echoServer(world.outside.address, echoPort))
@@ -171,7 +171,7 @@ test('what versions before this one bridged is routed after an open, and its con
   for (const talk of talks) await talk.end()
 })
 
-test('nothing is left of a network that is closed', async () => {
+test('network: close leaves nothing', async () => {
   const world = await NetworkWorld.make()
   await world.open()
   await world.sandbox(1)

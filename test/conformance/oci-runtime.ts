@@ -7,7 +7,7 @@ import { after, before, describe, test } from 'node:test'
 import { promisify } from 'node:util'
 import { isServiceError } from '../../src/errors.ts'
 import { criuOptions } from '../../src/runtime/criu/dump.ts'
-import { trialConfig } from '../../src/runtime/doctor/container.ts'
+import { trialConfig } from '../../src/runtime/doctor/scratch.ts'
 import { Cgroups } from '../../src/runtime/host/cgroups.ts'
 import { end, isAlive } from '../../src/runtime/host/process.ts'
 import { hostTool } from '../../src/runtime/host/testing/host-tool.ts'
@@ -16,7 +16,7 @@ import type { CreateOciRuntime, OciRuntime } from '../../src/runtime/oci/oci-run
 import { imageDir } from '../support/images.ts'
 import { knowing } from './driver-known.ts'
 import { makeRuncFixture } from './driver-runc-host.ts'
-import { freshId, specOf, succeed } from './driver-shell.ts'
+import { freshId, memoryLimitBytes, specOf, succeed } from './driver-shell.ts'
 
 const runFile = promisify(execFile)
 const mebibyte = 1024 * 1024
@@ -149,7 +149,7 @@ export function ociRuntimeConformance(name: string, create: CreateOciRuntime): v
         const guest = fixture.guest(driver, id)
         assert.equal(await succeed(guest, 'echo kept >/workspace/file; hostname'), id)
         await driver.resize(specOf(id, { memoryMb: 320 }))
-        assert.equal((await guest.memory()).limitBytes, 320 * mebibyte)
+        assert.equal(await memoryLimitBytes(guest), 320 * mebibyte)
         if (!runtime.canCheckpoint) {
           const { fullCheckpoints, fullCheckpointsReason } = driver.capabilities
           assert.equal(fullCheckpoints, false)

@@ -1,20 +1,16 @@
 import assert from 'node:assert/strict'
-import { spawn } from 'node:child_process'
-import { once } from 'node:events'
 import { existsSync } from 'node:fs'
 import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { after, before, suite, test } from 'node:test'
-import { fileURLToPath } from 'node:url'
 import { setTimeout as delay } from 'node:timers/promises'
 import { Creation } from '../../src/lib/creation.ts'
 import type { StreamEvent } from '../../src/session/index.ts'
 import { openStore, type Store } from '../../src/store/index.ts'
-import { eventOf, newOrganisation, newSession, sessionOf } from './store-records.ts'
-
-const writer = fileURLToPath(import.meta.resolve('./store-writer.ts'))
+import { killed, startChild } from './store-child.ts'
+import { eventOf, newOrganisation, newSession, sessionOf } from './store-kit.ts'
 
 suite('durability of the embedded database', () => {
   let dataDir: string
@@ -25,13 +21,13 @@ suite('durability of the embedded database', () => {
 
   /** Lets a writer run until it has acknowledged so many commits, kills it in the middle of the next, and returns all. */
   async function acknowledgedBefore(kill: number, sessionId: string): Promise<string[]> {
-    const child = spawn(process.execPath, [writer, dataDir, sessionId], { stdio: ['ignore', 'pipe', 'inherit'] })
+    const child = startChild('write', dataDir, sessionId)
     const acknowledged: string[] = []
     for await (const line of createInterface({ input: child.stdout })) {
       acknowledged.push(line)
       if (acknowledged.length === kill) child.kill('SIGKILL')
     }
-    if (child.exitCode === null && child.signalCode === null) await once(child, 'exit')
+    await killed(child)
     assert.equal(child.signalCode, 'SIGKILL')
     return acknowledged
   }
@@ -45,7 +41,7 @@ suite('durability of the embedded database', () => {
     }
   }
 
-  test('every acknowledged commit survives kill -9, round after round', async () => {
+  test('commit: every acknowledged one survives kill -9, in several rounds', async () => {
     let store = await openStore({ dataDir })
     const { id: sessionId } = await newSession(store, (await newOrganisation(store)).id)
     const acknowledged: string[] = []
@@ -69,7 +65,7 @@ suite('durability of the embedded database', () => {
     await store.close()
   })
 
-  test('what a request made under its key is known after the end of its server', async () => {
+  test('idempotency: the records of a key are known after a restart', async () => {
     let store = await openStore({ dataDir })
     const { id: orgId } = await newOrganisation(store)
     const now = new Date()
@@ -89,13 +85,12 @@ suite('durability of the embedded database', () => {
     await store.close()
   })
 
-  test('a first start that is killed leaves nothing in the way of the next', async () => {
+  test('first start: a killed one does not block the next', async () => {
     const fresh = join(dataDir, 'fresh')
-    const child = spawn(process.execPath, [writer, fresh, 'session_none'], { stdio: ['ignore', 'pipe', 'inherit'] })
+    const child = startChild('write', fresh, 'session_none')
     const unfinished = join(fresh, 'db.unfinished')
     while (!existsSync(unfinished)) await delay(1)
-    child.kill('SIGKILL')
-    await once(child, 'exit')
+    await killed(child)
     // A kill a little later leaves the first files of a database too.
     await writeFile(join(unfinished, 'PG_VERSION'), '17\n')
     const store = await openStore({ dataDir: fresh })

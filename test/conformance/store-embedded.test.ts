@@ -1,20 +1,16 @@
-/** What only the embedded database does: it works beside the server's event loop, and it can die without it. */
+/** Behaviour of the embedded database alone: it runs beside the server's event loop, and it can die alone. */
 import assert from 'node:assert/strict'
-import { execFile } from 'node:child_process'
 import { randomBytes } from 'node:crypto'
 import { existsSync } from 'node:fs'
 import { appendFile, cp, mkdtemp, realpath, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, suite, test } from 'node:test'
-import { fileURLToPath } from 'node:url'
-import { promisify } from 'node:util'
 import { isServiceError } from '../../src/errors.ts'
 import { openStore } from '../../src/store/index.ts'
 import { imageDir } from '../support/images.ts'
-import { messageOf, newOrganisation, newSession } from './store-records.ts'
-
-const opener = fileURLToPath(import.meta.resolve('./store-opener.ts'))
+import { startChild } from './store-child.ts'
+import { messageOf, newOrganisation, newSession, refuses } from './store-kit.ts'
 
 suite('the embedded database', () => {
   let dataDir: string
@@ -23,7 +19,7 @@ suite('the embedded database', () => {
   })
   afterEach(() => rm(dataDir, { recursive: true, force: true }))
 
-  test('a search through long histories leaves the event loop to others', async () => {
+  test('embedded database: a search through long histories does not block the event loop', async () => {
     const store = await openStore({ dataDir, imageDir })
     const { id: orgId } = await newOrganisation(store)
     const { id: sessionId } = await newSession(store, orgId)
@@ -45,7 +41,7 @@ suite('the embedded database', () => {
     assert.ok(turns > 1000, `the event loop went round ${turns} times`)
   })
 
-  test('a new one is a copy of the empty one that setup made for this version, and of no other', async () => {
+  test("embedded database: a new one is a copy of setup's empty database of the same version", async () => {
     const images = join(dataDir, 'images')
     await cp(await realpath(join(imageDir, 'database')), join(images, 'database'), { recursive: true })
     await writeFile(join(images, 'database/db/copied'), '')
@@ -60,7 +56,7 @@ suite('the embedded database', () => {
     assert.deepEqual(copied, [true, false])
   })
 
-  test('one that PostgreSQL gives up is told with the reason, and nobody waits for it', async () => {
+  test('embedded database: a panic of PostgreSQL is reported with its reason and rejects all calls', async () => {
     const deaths: Error[] = []
     const store = await openStore({ dataDir, imageDir }, { died: (error) => deaths.push(error) })
     const { id: orgId } = await newOrganisation(store)
@@ -80,14 +76,14 @@ suite('the embedded database', () => {
       assert.equal(result.status, 'rejected')
       assert.ok(isServiceError(result.reason, 'unavailable'), String(result.reason))
     }
-    await assert.rejects(store.ping(), (error) => isServiceError(error, 'unavailable'))
+    await refuses(store.ping(), 'unavailable')
     await store.close()
     assert.equal(deaths.length, 1)
     assert.match(String(deaths[0]), /could not create file "pg_wal/)
   })
 
-  test('a process ends that has an open store and nothing else to do, and not before its calls are answered', async () => {
-    const { stdout } = await promisify(execFile)(process.execPath, [opener, dataDir, imageDir])
-    assert.equal(stdout, 'opened\nanswered\n')
+  test('embedded database: an open store keeps the process alive only for its calls', async () => {
+    const output = await startChild('query', dataDir, imageDir).stdout.toArray()
+    assert.equal(Buffer.concat(output).toString(), 'opened\nanswered\n')
   })
 })

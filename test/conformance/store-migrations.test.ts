@@ -1,20 +1,29 @@
-/** What becomes of the records of an earlier version. */
+/** Migrations of records of earlier versions, and migrations that take long, on a server and on the embedded database. */
 import assert from 'node:assert/strict'
-import { after, before, suite, test } from 'node:test'
-import { Kysely, PostgresDialect } from 'kysely'
-import { Migrator } from 'kysely/migration'
-import type { Migration } from 'kysely/migration'
+import { mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { createInterface } from 'node:readline'
+import { after, afterEach, before, beforeEach, suite, test } from 'node:test'
+import { Kysely, PostgresDialect, sql } from 'kysely'
+import { Migrator, type Migration } from 'kysely/migration'
 import pg from 'pg'
-import { openStore } from '../../src/store/index.ts'
-import { migrations } from '../../src/store/migrations/index.ts'
-import { execute, freshDatabase } from './store-databases.ts'
+import { isServiceError, ServiceError } from '../../src/errors.ts'
+import { silentLog, type Log } from '../../src/lib/log.ts'
+import type { Backend } from '../../src/store/dialect/index.ts'
+import { translated } from '../../src/store/errors.ts'
+import { openStore, type Store } from '../../src/store/index.ts'
+import { migrations as released } from '../../src/store/migrations/index.ts'
+import { killed, startChild } from './store-child.ts'
+import { cutConnections, execute, freshDatabase, newOrganisation, newSession, refuses } from './store-kit.ts'
+import { migrateOn, noteCount, noteMigrations, openBackend } from './store-notes.ts'
 
 /** Brings an empty database to the schema of the version whose last migration this is. */
 async function migrateUpTo(url: string, last: string): Promise<void> {
-  const names = Object.keys(migrations)
+  const names = Object.keys(released)
   const known = names
     .slice(0, names.indexOf(last) + 1)
-    .map((name): [string, Migration] => [name, migrations[name] as Migration])
+    .map((name): [string, Migration] => [name, released[name] as Migration])
   const db = new Kysely<unknown>({
     dialect: new PostgresDialect({ pool: new pg.Pool({ connectionString: url, max: 2 }) }),
   })
@@ -32,13 +41,13 @@ async function migrateUpTo(url: string, last: string): Promise<void> {
   }
 }
 
-suite('migrations', () => {
+suite('migrations: records of an earlier version', () => {
   let url: string
   let drop: () => Promise<void>
-  before(async () => ({ url, drop } = await freshDatabase()))
-  after(() => drop())
+  beforeEach(async () => ({ url, drop } = await freshDatabase()))
+  afterEach(() => drop())
 
-  test('a domain of before was never proven: it waits for its record, and other organisations may claim it', async () => {
+  test('custom domain: an existing one waits for its proof, and other organisations may claim it', async () => {
     await migrateUpTo(url, '0006-installation')
     await execute(
       url,
@@ -66,6 +75,307 @@ suite('migrations', () => {
       assert.equal(await sandboxes.verifyPreview(kept, new Date()), true)
     } finally {
       await close()
+    }
+  })
+
+  test('session cost: it is unknown for an older session unless that has used nothing', async () => {
+    const store = await openStore({ databaseUrl: url })
+    const { id: orgId } = await newOrganisation(store)
+    const used = await newSession(store, orgId, { inputTokens: 7, outputTokens: 1 })
+    const unused = await newSession(store, orgId)
+    await store.close()
+    await makeOlder(url)
+    const newer = await openStore({ databaseUrl: url })
+    try {
+      const { costNanoUsd: _cost, ...known } = used
+      assert.deepEqual(await newer.sessions.session(used.id), known)
+      assert.deepEqual(await newer.sessions.session(unused.id), unused)
+    } finally {
+      await newer.close()
+    }
+  })
+
+  test('host: records name the installation, also those of an older version', async () => {
+    const store = await openStore({ databaseUrl: url })
+    const { id: orgId } = await newOrganisation(store)
+    const hostOf = async ({ sessions }: Store, id: string) => (await sessions.session(id))?.hostId
+    const early = await newSession(store, orgId)
+    assert.equal(await hostOf(store, early.id), undefined)
+    await store.joinInstallation('host-1')
+    const late = await newSession(store, orgId)
+    for (const { id } of [early, late]) assert.equal(await hostOf(store, id), 'host-1')
+    await store.close()
+    await makeOlder(url)
+    const newer = await openStore({ databaseUrl: url })
+    for (const { id } of [early, late]) assert.equal(await hostOf(newer, id), 'host-1')
+    await newer.close()
+  })
+
+  test('idempotency key: an older unanswered request is a conflict, and an older answer is replayed', async () => {
+    const store = await openStore({ databaseUrl: url })
+    const { id: orgId } = await newOrganisation(store)
+    const now = new Date()
+    const claim = (key: string) => ({ orgId, key, seed: 'seed' })
+    await store.idempotency.begin(claim('unanswered'), 'hash', now)
+    await store.idempotency.begin(claim('answered'), 'hash', now)
+    await store.idempotency.finish(claim('answered'), 'hash', now, { statusCode: 201, body: 'x' })
+    await store.close()
+    await makeOlder(url)
+    const newer = await openStore({ databaseUrl: url })
+    try {
+      assert.deepEqual(await newer.idempotency.begin(claim('unanswered'), 'hash', now), { state: 'conflict' })
+      assert.equal((await newer.idempotency.begin(claim('answered'), 'hash', now)).state, 'done')
+    } finally {
+      await newer.close()
+    }
+  })
+})
+
+/** Takes away what migrations from 0008 on have added. */
+async function makeOlder(url: string): Promise<void> {
+  const added = {
+    sessions: [
+      'cache_read_tokens',
+      'cache_write_tokens',
+      'cost_nano_usd',
+      'waiting_for',
+      'waiting_since',
+      'sandbox_restores',
+      'host_id',
+    ],
+    sandboxes: ['restores', 'host_id'],
+    checkpoints: ['host_id'],
+    idempotency_keys: ['seed', 'made'],
+  }
+  for (const [table, columns] of Object.entries(added)) {
+    await execute(url, `alter table ${table} ${columns.map((name) => `drop column ${name}`).join(', ')}`)
+  }
+  await execute(url, `delete from schema_migrations where name >= '0008'`)
+}
+
+interface Note {
+  length: number
+  fillings: number
+}
+
+async function readNotes(backend: Backend): Promise<Note[]> {
+  const db = new Kysely<unknown>({ dialect: backend.unlimited() })
+  const { rows } = await sql<Note>`select length, fillings from notes order by id`.execute(db)
+  await db.destroy()
+  return rows
+}
+
+async function hasTable(backend: Backend, name: string): Promise<boolean> {
+  const db = new Kysely<unknown>({ dialect: backend.unlimited() })
+  const { rows } = await sql<{ there: boolean }>`select to_regclass(${name}) is not null as there`.execute(db)
+  await db.destroy()
+  return rows[0]?.there === true
+}
+
+function migrationTests(name: string, place: () => Promise<string>): void {
+  suite(`migrations: ${name}`, () => {
+    test('backfill: a killed one continues with its last batch, and later migrations wait', async () => {
+      const where = await place()
+      const child = startChild('migrate', where)
+      const begun: string[] = []
+      for await (const line of createInterface({ input: child.stdout })) {
+        begun.push(line)
+        if (begun.length === 4) child.kill('SIGKILL')
+      }
+      await killed(child)
+      assert.equal(child.signalCode, 'SIGKILL')
+      assert.deepEqual(begun.slice(0, 4), ['start', '00001000', '00002000', '00003000'])
+
+      const resumed: (string | undefined)[] = []
+      const backend = await openBackend(where)
+      try {
+        const migrations = noteMigrations((key) => void resumed.push(key))
+        await migrateOn(backend, { migrations })
+        // The batch that the kill met is done again, or was just committed.
+        assert.ok(Number(resumed[0]) >= 3000, `it went on after ${resumed[0]}`)
+        assert.equal(resumed.length, 10 - Number(resumed[0]) / 1000)
+        const rows = await readNotes(backend)
+        assert.equal(rows.length, noteCount)
+        assert.ok(rows.every(({ length, fillings }, index) => length === (index + 1) % 7 && fillings === 1))
+
+        resumed.length = 0
+        await migrateOn(backend, { migrations })
+        assert.deepEqual(resumed, [])
+      } finally {
+        await backend.stop()
+      }
+    })
+
+    test('backfill: a failed one names its migration and keeps the earlier batches', async () => {
+      const backend = await openBackend(await place())
+      try {
+        let batches = 0
+        const failing = noteMigrations(() => {
+          if (++batches === 3) throw new Error('no more')
+        })
+        await assert.rejects(migrateOn(backend, { migrations: failing }), /could not be migrated \(0002-lengths\)/)
+        const rows = await readNotes(backend)
+        assert.equal(rows.filter(({ fillings }) => fillings === 1).length, 2000)
+        const left: (string | undefined)[] = []
+        await migrateOn(backend, { migrations: noteMigrations((key) => void left.push(key)) })
+        assert.equal(left[0], '00002000')
+      } finally {
+        await backend.stop()
+      }
+    })
+
+    test('migration: nothing is committed once another server has the database', async () => {
+      const backend = await openBackend(await place())
+      try {
+        let isOurs = true
+        const check = () => {
+          if (!isOurs) throw new ServiceError('unavailable', 'it is of another')
+        }
+        const losing = noteMigrations((key) => {
+          if (key === '00001000') isOurs = false
+        })
+        await refuses(migrateOn(backend, { migrations: losing, check }), 'unavailable')
+        const rows = await readNotes(backend)
+        assert.equal(rows.filter(({ fillings }) => fillings === 1).length, 1000)
+        const more = { ...noteMigrations(() => undefined), '0004-more': { up: (db: Kysely<unknown>) => makeMore(db) } }
+        isOurs = true
+        await migrateOn(backend, { migrations: noteMigrations(() => undefined) })
+        isOurs = false
+        await assert.rejects(migrateOn(backend, { migrations: more, check }), /it is of another/)
+        assert.equal(await hasTable(backend, 'more'), false)
+      } finally {
+        await backend.stop()
+      }
+    })
+
+    test('migration: each one of a used database is logged, with its backfill', async () => {
+      const backend = await openBackend(await place())
+      const lines: string[] = []
+      const log: Log = {
+        ...silentLog,
+        info: (facts, message) => {
+          const { migration, backfill, rows } = facts as { migration?: string; backfill?: string; rows?: number }
+          lines.push([migration ?? backfill, rows, message].filter((part) => part !== undefined).join(' '))
+        },
+      }
+      try {
+        const migrations = noteMigrations(() => undefined)
+        const { '0001-notes': first, ...others } = migrations
+        assert.ok(first)
+        await migrateOn(backend, { migrations: { '0001-notes': first }, log })
+        assert.deepEqual(lines, [], 'a new database has nothing to tell')
+        await migrateOn(backend, { migrations: { '0001-notes': first, ...others }, log })
+      } finally {
+        await backend.stop()
+      }
+      assert.deepEqual(lines, [
+        '0002-lengths a migration of the database begins',
+        '0002-lengths a migration of the database is done',
+        '0002-lengths 1000 a backfill of the database runs',
+        '0002-lengths 8500 a backfill of the database is done',
+        '0003-all-have-a-length a migration of the database begins',
+        '0003-all-have-a-length a migration of the database is done',
+      ])
+    })
+  })
+}
+
+async function makeMore(db: Kysely<unknown>): Promise<void> {
+  await sql`create table more (id integer)`.execute(db)
+}
+
+const folders: string[] = []
+const drops: (() => Promise<void>)[] = []
+after(async () => {
+  for (const folder of folders) await rm(folder, { recursive: true })
+  for (const drop of drops) await drop()
+})
+
+migrationTests('PGlite', async () => {
+  const folder = await mkdtemp(join(tmpdir(), 'atoll-migrations-'))
+  folders.push(folder)
+  return folder
+})
+
+migrationTests('PostgreSQL', async () => {
+  const { url, drop } = await freshDatabase()
+  drops.push(drop)
+  return url
+})
+
+suite('migrations of a database on a server', () => {
+  let url: string
+  let drop: () => Promise<void>
+  before(async () => ({ url, drop } = await freshDatabase()))
+  after(() => drop())
+
+  test('migration: it may take longer than the statement timeout', async () => {
+    // As an administrator may have set it for all.
+    await execute(
+      url,
+      `do $$ begin execute format('alter database %I set statement_timeout = 50', current_database()); end $$`,
+    )
+    await execute(
+      url,
+      `do $$ begin execute format('alter database %I set lock_timeout = 50', current_database()); end $$`,
+    )
+    const backend = await openBackend(url, 50)
+    const db = new Kysely<unknown>({ dialect: backend.dialect })
+    const takeLong = async (on: Kysely<unknown>) => {
+      await sql`select pg_sleep(0.5)`.execute(on)
+    }
+    try {
+      await assert.rejects(takeLong(db), (error) => isServiceError(translated(error), 'unavailable'))
+      const between = {
+        up: async (on: Kysely<unknown>) => {
+          await takeLong(on)
+          // An idle transaction has no limit either.
+          await takeLong(db).catch(() => undefined)
+          await sql`create table long (id integer)`.execute(on)
+        },
+      }
+      await migrateOn(backend, { migrations: { '0001-long': between } })
+      assert.equal(await hasTable(backend, 'long'), true)
+    } finally {
+      await db.destroy()
+      await backend.stop()
+    }
+  })
+
+  test('migration: a cut connection leaves nothing, and the next start applies it', async () => {
+    const fresh = await freshDatabase()
+    drops.push(fresh.drop)
+    const backend = await openBackend(fresh.url)
+    try {
+      let isCut = false
+      const up = async (on: Kysely<unknown>) => {
+        await makeMore(on)
+        if (!isCut) await cutConnections(fresh.url, 'atoll migration')
+        isCut = true
+        await sql`insert into more values (1)`.execute(on)
+      }
+      await refuses(migrateOn(backend, { migrations: { '0001-more': { up } } }), 'unavailable')
+      assert.equal(await hasTable(backend, 'more'), false)
+      await migrateOn(backend, { migrations: { '0001-more': { up } } })
+      assert.equal(await hasTable(backend, 'more'), true)
+    } finally {
+      await backend.stop()
+    }
+  })
+
+  test('migration: an open store has no connection for migrations left', async () => {
+    const fresh = await freshDatabase()
+    drops.push(fresh.drop)
+    const store = await openStore({ databaseUrl: fresh.url })
+    try {
+      await execute(
+        fresh.url,
+        `do $$ begin assert not exists (
+          select 1 from pg_stat_activity where datname = current_database() and application_name = 'atoll migration'
+        ); end $$`,
+      )
+    } finally {
+      await store.close()
     }
   })
 })

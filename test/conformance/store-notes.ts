@@ -1,8 +1,4 @@
-/**
- * Migrations of a table with many rows, as tests of migrations want them. As a program it runs them and prints the key after
- * which each batch begins, until it is killed: `node store-notes.ts <data folder | database URL>`.
- */
-import { writeSync } from 'node:fs'
+/** Migrations of a table with many rows. */
 import { Kysely, sql } from 'kysely'
 import type { Backend } from '../../src/store/dialect/index.ts'
 import { pgliteBackend } from '../../src/store/dialect/pglite.ts'
@@ -11,10 +7,10 @@ import { migrate } from '../../src/store/migrations/index.ts'
 import type { MigrateOptions, Migrations } from '../../src/store/migrations/index.ts'
 import { imageDir } from '../support/images.ts'
 
-/** How many rows the backfill has to fill in: nine batches. */
+/** Nine batches of the backfill. */
 export const noteCount = 8500
 
-/** `begun` hears of each batch, before it is committed. */
+/** `begun` is called for each batch before its commit. */
 export function noteMigrations(begun: (after: string | undefined) => void | Promise<void>): Migrations {
   return {
     '0001-notes': {
@@ -51,12 +47,12 @@ export function noteMigrations(begun: (after: string | undefined) => void | Prom
   }
 }
 
-/** A database below a folder, or on a server. */
-export async function openBackend(place: string, statementTimeoutMs?: number): Promise<Backend> {
-  if (!place.startsWith('postgres:')) {
-    return await pgliteBackend(place, imageDir, { beforeMaking: () => undefined, died: () => undefined })
+/** Opens the database of a data folder or a database URL. */
+export async function openBackend(location: string, statementTimeoutMs?: number): Promise<Backend> {
+  if (!location.startsWith('postgres:')) {
+    return await pgliteBackend(location, imageDir, { beforeCreate: () => undefined, died: () => undefined })
   }
-  return await postgresBackend(place, statementTimeoutMs === undefined ? {} : { statementTimeoutMs })
+  return await postgresBackend(location, statementTimeoutMs === undefined ? {} : { statementTimeoutMs })
 }
 
 export async function migrateOn(backend: Backend, options: MigrateOptions): Promise<void> {
@@ -66,12 +62,4 @@ export async function migrateOn(backend: Backend, options: MigrateOptions): Prom
   } finally {
     await db.destroy()
   }
-}
-
-if (import.meta.main) {
-  const [place] = process.argv.slice(2)
-  if (place === undefined) throw new Error('usage: store-notes.ts <data folder | database URL>')
-  const backend = await openBackend(place)
-  await migrateOn(backend, { migrations: noteMigrations((after) => void writeSync(1, `${after ?? 'start'}\n`)) })
-  await backend.stop()
 }

@@ -1,23 +1,19 @@
 import assert from 'node:assert/strict'
 import { suite, test } from 'node:test'
-import { isServiceError } from '../../src/errors.ts'
 import { newId } from '../../src/lib/id.ts'
 import type { Preview, PreviewDeclaration } from '../../src/sandbox/preview.ts'
-import type { OpenedStore } from './store.ts'
-import { newOrganisation, previewOf, sandboxOf } from './store-records.ts'
+import type { Store } from '../../src/store/index.ts'
+import { newOrganisation, newSandbox, previewOf, refuses, sandboxOf } from './store-kit.ts'
 
-export function previewTests(store: OpenedStore): void {
+export function previewTests(store: Store): void {
+  const { sandboxes } = store
+
   suite('previews', () => {
-    const newSandbox = async () => {
-      const sandbox = sandboxOf((await newOrganisation(store())).id)
-      await store().sandboxes.insertSandbox(sandbox)
-      return sandbox
-    }
     const at = new Date('2026-06-06T06:06:06.006Z')
     const hostname = () => `${newId('pv-')}.example.com`
 
-    test('a new preview is read as it was written, by port and by host name', async () => {
-      const sandbox = await newSandbox()
+    test('preview: a new one is read as it was written, by port and by host name', async () => {
+      const sandbox = await newSandbox(store)
       const customHostname = hostname()
       const full = previewOf(sandbox, 3000, {
         customHostname,
@@ -26,21 +22,20 @@ export function previewTests(store: OpenedStore): void {
         sslStatus: 'pending',
       })
       const bare = previewOf(sandbox, 65_535)
-      assert.deepEqual(await store().sandboxes.putPreview(full), { preview: full, created: true })
-      assert.deepEqual(await store().sandboxes.putPreview(bare), { preview: bare, created: true })
-      assert.deepEqual(await store().sandboxes.preview(sandbox.id, 3000), full)
-      assert.deepEqual(await store().sandboxes.previewByHostname(customHostname, sandbox.orgId), full)
-      assert.deepEqual(await store().sandboxes.listPreviews(sandbox.id), [full, bare])
-      assert.equal(await store().sandboxes.preview(sandbox.id, 3001), undefined)
-      assert.equal(await store().sandboxes.preview(newId('sb-'), 3000), undefined)
-      assert.equal(await store().sandboxes.previewByHostname(hostname(), sandbox.orgId), undefined)
-      assert.equal(await store().sandboxes.previewByHostname(customHostname, newId('org_')), undefined)
-      assert.equal(await store().sandboxes.previewByHostname(customHostname), undefined, 'it is not verified')
+      assert.deepEqual(await sandboxes.putPreview(full), { preview: full, created: true })
+      assert.deepEqual(await sandboxes.putPreview(bare), { preview: bare, created: true })
+      assert.deepEqual(await sandboxes.preview(sandbox.id, 3000), full)
+      assert.deepEqual(await sandboxes.previewByHostname(customHostname, sandbox.orgId), full)
+      assert.deepEqual(await sandboxes.listPreviews(sandbox.id), [full, bare])
+      assert.equal(await sandboxes.preview(sandbox.id, 3001), undefined)
+      assert.equal(await sandboxes.preview(newId('sb-'), 3000), undefined)
+      assert.equal(await sandboxes.previewByHostname(hostname(), sandbox.orgId), undefined)
+      assert.equal(await sandboxes.previewByHostname(customHostname, newId('org_')), undefined)
+      assert.equal(await sandboxes.previewByHostname(customHostname), undefined, 'it is not verified')
     })
 
-    test('a verified host name stays so while the preview has it, and is found without its organisation', async () => {
-      const sandbox = await newSandbox()
-      const { sandboxes } = store()
+    test('preview: a verified host name stays verified while the preview has it, and is found without its organisation', async () => {
+      const sandbox = await newSandbox(store)
       const customHostname = hostname()
       const declared = previewOf(sandbox, 3000, { customHostname })
       await sandboxes.putPreview(declared)
@@ -62,19 +57,15 @@ export function previewTests(store: OpenedStore): void {
       }
     })
 
-    test('many may claim a host name, and one is verified for it: the next takes it from the one that is named', async () => {
-      const { sandboxes } = store()
+    test('preview: several may claim a host name, one is verified, and the next takes it from the named holder', async () => {
       const customHostname = hostname()
-      const [one, other, third] = [await newSandbox(), await newSandbox(), await newSandbox()].map((sandbox) =>
-        previewOf(sandbox, 3000, { customHostname, sslStatus: 'active' }),
+      const [one, other, third] = [await newSandbox(store), await newSandbox(store), await newSandbox(store)].map(
+        (sandbox) => previewOf(sandbox, 3000, { customHostname, sslStatus: 'active' }),
       ) as [Preview, Preview, Preview]
       for (const claim of [one, other, third]) await sandboxes.putPreview(claim)
       await sandboxes.verifyPreview(one, at)
-      await assert.rejects(
-        sandboxes.verifyPreview(other, at),
-        (error) => isServiceError(error, 'conflict') && error.message.includes('domain'),
-      )
-      await assert.rejects(sandboxes.verifyPreview(other, at, third), (error) => isServiceError(error, 'conflict'))
+      await refuses(sandboxes.verifyPreview(other, at), 'conflict', /domain/)
+      await refuses(sandboxes.verifyPreview(other, at, third), 'conflict')
       assert.deepEqual(await sandboxes.previewByHostname(customHostname), { ...one, verifiedAt: at })
       assert.equal(await sandboxes.verifyPreview({ ...other, port: 1 }, at, one), false, 'nobody loses it to nobody')
       assert.deepEqual(await sandboxes.previewByHostname(customHostname), { ...one, verifiedAt: at })
@@ -84,9 +75,8 @@ export function previewTests(store: OpenedStore): void {
       assert.deepEqual(await sandboxes.preview(one.sandboxId, 3000), { ...one, sslStatus: 'pending' })
     })
 
-    test('previews whose host name is not verified are listed, oldest first, without those of stopped sandboxes', async () => {
-      const { sandboxes } = store()
-      const { id: orgId } = await newOrganisation(store())
+    test('preview: unverified host names are listed, oldest first, without stopped sandboxes', async () => {
+      const { id: orgId } = await newOrganisation(store)
       const [running, stopped] = [sandboxOf(orgId), sandboxOf(orgId, { status: 'stopped' })]
       for (const sandbox of [running, stopped]) await sandboxes.insertSandbox(sandbox)
       const waiting = [2, 1, 0].map((day) =>
@@ -103,9 +93,8 @@ export function previewTests(store: OpenedStore): void {
       assert.ok(all.every(({ id }) => others.every((other) => other.id !== id)))
     })
 
-    test('the same port again changes what it names, clears what is undefined and leaves the rest', async () => {
-      const sandbox = await newSandbox()
-      const { sandboxes } = store()
+    test('preview: a second declaration of a port changes its fields, clears undefined ones and leaves the rest', async () => {
+      const sandbox = await newSandbox(store)
       const guard = { authScheme: 'bearer', tokenHash: 'ff' } as const
       const first = previewOf(sandbox, 3000, { customHostname: hostname(), ...guard })
       await sandboxes.putPreview(first)
@@ -126,9 +115,8 @@ export function previewTests(store: OpenedStore): void {
       await again(guard, { ...open, customHostname: other, ...guard })
     })
 
-    test('the status of a certificate stays with its host name and starts anew with another', async () => {
-      const sandbox = await newSandbox()
-      const { sandboxes } = store()
+    test('preview: the certificate status stays with its host name and is reset for another', async () => {
+      const sandbox = await newSandbox(store)
       const customHostname = hostname()
       const declare = async (change: Partial<PreviewDeclaration>) => {
         const declared = { ...previewOf(sandbox, 3000, { sslStatus: 'pending' }), ...change }
@@ -147,10 +135,9 @@ export function previewTests(store: OpenedStore): void {
       assert.equal(await declare({ customHostname: hostname() }), 'pending')
     })
 
-    test('changes of one port at the same time lose nothing of each other', async () => {
-      const { sandboxes } = store()
+    test('preview: concurrent changes of one port lose nothing', async () => {
       for (let round = 0; round < 20; round++) {
-        const sandbox = await newSandbox()
+        const sandbox = await newSandbox(store)
         const customHostname = hostname()
         const answers = await Promise.all([
           sandboxes.putPreview(previewOf(sandbox, 3000, { authScheme: 'bearer', tokenHash: 'ff' })),
@@ -162,12 +149,11 @@ export function previewTests(store: OpenedStore): void {
       }
     })
 
-    test('the status of a certificate changes only for the host name and from the statuses it was told for', async () => {
-      const sandbox = await newSandbox()
+    test('preview: the certificate status changes only for its host name and from the given statuses', async () => {
+      const sandbox = await newSandbox(store)
       const customHostname = hostname()
       const named = previewOf(sandbox, 3000, { customHostname, sslStatus: 'pending' })
       const bare = previewOf(sandbox, 3001, { sslStatus: 'pending' })
-      const { sandboxes } = store()
       await sandboxes.putPreview(named)
       await sandboxes.putPreview(bare)
       const { customHostname: _name, ...nameless } = named
@@ -185,40 +171,35 @@ export function previewTests(store: OpenedStore): void {
       assert.deepEqual(await sandboxes.preview(sandbox.id, 3001), expected[1])
     })
 
-    test('a host name of another preview of the organisation is a conflict, for a new preview and for an update', async () => {
-      const one = await newSandbox()
+    test('preview: a host name of another preview of the organisation is a conflict, for inserts and updates', async () => {
+      const one = await newSandbox(store)
       const other = sandboxOf(one.orgId)
-      await store().sandboxes.insertSandbox(other)
+      await sandboxes.insertSandbox(other)
       const customHostname = hostname()
-      await store().sandboxes.putPreview(previewOf(one, 3000, { customHostname }))
+      await sandboxes.putPreview(previewOf(one, 3000, { customHostname }))
       const untouched = previewOf(other, 4000)
-      await store().sandboxes.putPreview(untouched)
+      await sandboxes.putPreview(untouched)
       for (const port of [3000, 4000]) {
-        await assert.rejects(
-          store().sandboxes.putPreview(previewOf(other, port, { customHostname })),
-          (error) => isServiceError(error, 'conflict') && error.message.includes('domain'),
-        )
+        await refuses(sandboxes.putPreview(previewOf(other, port, { customHostname })), 'conflict', /domain/)
       }
-      assert.deepEqual(await store().sandboxes.listPreviews(other.id), [untouched])
+      assert.deepEqual(await sandboxes.listPreviews(other.id), [untouched])
     })
 
-    test('a preview keeps its own host name, and gives it free when it goes', async () => {
-      const one = await newSandbox()
+    test('preview: it keeps its own host name, and frees it when it is deleted', async () => {
+      const one = await newSandbox(store)
       const other = sandboxOf(one.orgId)
-      await store().sandboxes.insertSandbox(other)
+      await sandboxes.insertSandbox(other)
       const customHostname = hostname()
-      await store().sandboxes.putPreview(previewOf(one, 3000, { customHostname }))
-      assert.equal((await store().sandboxes.putPreview(previewOf(one, 3000, { customHostname }))).created, false)
-      assert.equal(await store().sandboxes.deletePreview(one.id, 3000), true)
-      assert.equal(await store().sandboxes.deletePreview(one.id, 3000), false)
-      assert.equal((await store().sandboxes.putPreview(previewOf(other, 80, { customHostname }))).created, true)
+      await sandboxes.putPreview(previewOf(one, 3000, { customHostname }))
+      assert.equal((await sandboxes.putPreview(previewOf(one, 3000, { customHostname }))).created, false)
+      assert.equal(await sandboxes.deletePreview(one.id, 3000), true)
+      assert.equal(await sandboxes.deletePreview(one.id, 3000), false)
+      assert.equal((await sandboxes.putPreview(previewOf(other, 80, { customHostname }))).created, true)
     })
 
-    test('a preview of an unknown sandbox is not found', async () => {
-      const { id } = await newOrganisation(store())
-      await assert.rejects(store().sandboxes.putPreview(previewOf(sandboxOf(id), 3000)), (error) =>
-        isServiceError(error, 'not_found'),
-      )
+    test('preview: an unknown sandbox is not found', async () => {
+      const { id } = await newOrganisation(store)
+      await refuses(sandboxes.putPreview(previewOf(sandboxOf(id), 3000)), 'not_found')
     })
   })
 }

@@ -1,11 +1,19 @@
 import assert from 'node:assert/strict'
 import { suite, test } from 'node:test'
-import { isServiceError } from '../../src/errors.ts'
 import { newId } from '../../src/lib/id.ts'
 import { sandboxStatuses } from '../../src/sandbox/sandbox.ts'
 import type { Sandbox } from '../../src/sandbox/sandbox.ts'
-import type { OpenedStore } from './store.ts'
-import { checkpointOf, newOrganisation, previewOf, sandboxOf } from './store-records.ts'
+import type { Store } from '../../src/store/index.ts'
+import {
+  allPages,
+  checkpointOf,
+  idsOf,
+  newOrganisation,
+  newSandbox,
+  previewOf,
+  refuses,
+  sandboxOf,
+} from './store-kit.ts'
 
 /** Every optional field is there, with values that a careless mapping would change. */
 function fullSandbox(orgId: string): Sandbox {
@@ -25,85 +33,70 @@ function fullSandbox(orgId: string): Sandbox {
   })
 }
 
-export function sandboxTests(store: OpenedStore): void {
+export function sandboxTests(store: Store): void {
+  const { sandboxes } = store
+
   suite('sandboxes', () => {
-    const insert = async (...sandboxes: Sandbox[]) => {
-      for (const sandbox of sandboxes) await store().sandboxes.insertSandbox(sandbox)
+    const insert = async (...all: Sandbox[]) => {
+      for (const sandbox of all) await sandboxes.insertSandbox(sandbox)
     }
 
-    test('a sandbox is read as it was written, with and without its optional fields', async () => {
-      const { id: orgId } = await newOrganisation(store())
+    test('sandbox: it is read as it was written, with and without its optional fields', async () => {
+      const { id: orgId } = await newOrganisation(store)
       const full = fullSandbox(orgId)
       const bare = sandboxOf(orgId)
       await insert(full, bare)
-      assert.deepEqual(await store().sandboxes.sandbox(full.id), full)
-      assert.deepEqual(await store().sandboxes.sandbox(bare.id, orgId), bare)
+      assert.deepEqual(await sandboxes.sandbox(full.id), full)
+      assert.deepEqual(await sandboxes.sandbox(bare.id, orgId), bare)
     })
 
-    test('an unknown sandbox and one of another organisation are not found', async () => {
-      const { id: orgId } = await newOrganisation(store())
+    test('sandbox: an unknown one and one of another organisation are not found', async () => {
+      const { id: orgId } = await newOrganisation(store)
       const sandbox = sandboxOf(orgId)
       await insert(sandbox)
-      assert.equal(await store().sandboxes.sandbox(newId('sb-')), undefined)
-      assert.equal(await store().sandboxes.sandbox(sandbox.id, newId('org_')), undefined)
+      assert.equal(await sandboxes.sandbox(newId('sb-')), undefined)
+      assert.equal(await sandboxes.sandbox(sandbox.id, newId('org_')), undefined)
     })
 
-    test('an id that is taken is a conflict', async () => {
-      const sandbox = sandboxOf((await newOrganisation(store())).id)
-      await insert(sandbox)
-      await assert.rejects(insert(sandbox), (error) => isServiceError(error, 'conflict'))
+    test('sandbox: a taken id is a conflict', async () => {
+      const sandbox = await newSandbox(store)
+      await refuses(insert(sandbox), 'conflict')
     })
 
-    test('a list pages newest first through equal creation times and skips other organisations and states', async () => {
-      const { id: orgId } = await newOrganisation(store())
-      const sandboxes = Array.from({ length: 7 }, (_, index) =>
+    test('sandbox list: it pages newest first through equal creation times, without other organisations and states', async () => {
+      const { id: orgId } = await newOrganisation(store)
+      const listed = Array.from({ length: 7 }, (_, index) =>
         sandboxOf(orgId, { createdAt: new Date(Date.UTC(2026, 0, 1, 0, 0, index < 5 ? 1 : index)) }),
       )
-      await insert(...sandboxes)
-      await insert(sandboxOf((await newOrganisation(store())).id), sandboxOf(orgId, { status: 'stopped' }))
-      const read: string[] = []
-      let cursor: string | undefined
-      let pages = 0
-      do {
-        const statuses = ['running', 'hibernated'] as const
-        const page = await store().sandboxes.listSandboxes({
-          orgId,
-          statuses,
-          limit: 2,
-          ...(cursor === undefined ? {} : { cursor }),
-        })
-        read.push(...page.items.map(({ id }) => id))
-        cursor = page.nextCursor
-        pages++
-      } while (cursor !== undefined)
-      const newestFirst = sandboxes.toSorted(
+      await insert(...listed)
+      await insert(sandboxOf((await newOrganisation(store)).id), sandboxOf(orgId, { status: 'stopped' }))
+      const statuses = ['running', 'hibernated'] as const
+      const pages = await allPages((page) => sandboxes.listSandboxes({ orgId, statuses, limit: 2, ...page }))
+      const newestFirst = listed.toSorted(
         (a, b) => b.createdAt.getTime() - a.createdAt.getTime() || (a.id < b.id ? 1 : -1),
       )
-      assert.deepEqual(
-        read,
-        newestFirst.map(({ id }) => id),
-      )
-      assert.equal(pages, 4)
+      assert.deepEqual(idsOf(pages.flat()), idsOf(newestFirst))
+      assert.equal(pages.length, 4)
     })
 
-    test('a page that ends exactly at the last sandbox names no next one', async () => {
-      const { id: orgId } = await newOrganisation(store())
+    test('sandbox list: a page that ends at the last sandbox has no next page', async () => {
+      const { id: orgId } = await newOrganisation(store)
       await insert(sandboxOf(orgId), sandboxOf(orgId))
-      const page = await store().sandboxes.listSandboxes({ orgId, statuses: sandboxStatuses, limit: 2 })
+      const page = await sandboxes.listSandboxes({ orgId, statuses: sandboxStatuses, limit: 2 })
       assert.equal(page.items.length, 2)
       assert.ok(!('nextCursor' in page))
     })
 
-    test('a list of no states is empty', async () => {
-      const { id: orgId } = await newOrganisation(store())
+    test('sandbox list: it is empty for no states', async () => {
+      const { id: orgId } = await newOrganisation(store)
       await insert(sandboxOf(orgId))
-      assert.deepEqual(await store().sandboxes.listSandboxes({ orgId, statuses: [], limit: 2 }), { items: [] })
-      assert.deepEqual(await store().sandboxes.sandboxesIn([]), [])
-      assert.equal(await store().sandboxes.countSandboxes(orgId, []), 0)
+      assert.deepEqual(await sandboxes.listSandboxes({ orgId, statuses: [], limit: 2 }), { items: [] })
+      assert.deepEqual(await sandboxes.sandboxesIn([]), [])
+      assert.equal(await sandboxes.countSandboxes(orgId, []), 0)
     })
 
-    test('a cursor that this list did not write is refused by name', async () => {
-      const { id: orgId } = await newOrganisation(store())
+    test('sandbox list: a foreign cursor is refused by name', async () => {
+      const { id: orgId } = await newOrganisation(store)
       const cursors = [
         '',
         'nonsense',
@@ -113,42 +106,42 @@ export function sandboxTests(store: OpenedStore): void {
         Buffer.from('999999999999999:sb-1').toString('base64url'),
       ]
       for (const cursor of cursors) {
-        await assert.rejects(
-          store().sandboxes.listSandboxes({ orgId, statuses: ['running'], limit: 2, cursor }),
-          (error) => isServiceError(error, 'invalid_request') && error.message.includes('cursor'),
-          cursor,
+        await refuses(
+          sandboxes.listSandboxes({ orgId, statuses: ['running'], limit: 2, cursor }),
+          'invalid_request',
+          /cursor/,
         )
       }
     })
 
-    test('sandboxes are found and counted by state', async () => {
-      const { id: orgId } = await newOrganisation(store())
+    test('sandbox: it is found and counted by state', async () => {
+      const { id: orgId } = await newOrganisation(store)
       const [running, hibernated, stopped] = (['running', 'hibernated', 'stopped'] as const).map((status) =>
         sandboxOf(orgId, { status }),
       ) as [Sandbox, Sandbox, Sandbox]
       await insert(running, hibernated, stopped)
-      const found = await store().sandboxes.sandboxesIn(['running', 'hibernated'])
+      const found = await sandboxes.sandboxesIn(['running', 'hibernated'])
       assert.deepEqual(
-        found.filter((sandbox) => sandbox.orgId === orgId).map(({ id }) => id),
+        idsOf(found.filter((sandbox) => sandbox.orgId === orgId)),
         [running.id, hibernated.id].toSorted(),
       )
-      assert.equal(await store().sandboxes.countSandboxes(orgId, ['running']), 1)
-      assert.equal(await store().sandboxes.countSandboxes(orgId, sandboxStatuses), 3)
+      assert.equal(await sandboxes.countSandboxes(orgId, ['running']), 1)
+      assert.equal(await sandboxes.countSandboxes(orgId, sandboxStatuses), 3)
     })
 
-    test('sandboxes of all organisations are counted by state', async () => {
-      const before = await store().sandboxes.sandboxCounts()
+    test('sandbox: those of all organisations are counted by state', async () => {
+      const before = await sandboxes.sandboxCounts()
       const states = ['running', 'running', 'error'] as const
-      for (const status of states) await insert(sandboxOf((await newOrganisation(store())).id, { status }))
-      const after = await store().sandboxes.sandboxCounts()
+      for (const status of states) await insert(sandboxOf((await newOrganisation(store)).id, { status }))
+      const after = await sandboxes.sandboxCounts()
       assert.deepEqual(after, { ...before, running: before.running + 2, error: before.error + 1 })
       assert.deepEqual(Object.keys(after).toSorted(), sandboxStatuses.toSorted())
     })
 
-    test('an update sets what it names, clears what it names as undefined, and leaves the rest', async () => {
-      const sandbox = fullSandbox((await newOrganisation(store())).id)
+    test('sandbox update: it sets its fields, clears undefined ones, and leaves the rest', async () => {
+      const sandbox = fullSandbox((await newOrganisation(store)).id)
       await insert(sandbox)
-      const updated = await store().sandboxes.updateSandbox(sandbox.id, {
+      const updated = await sandboxes.updateSandbox(sandbox.id, {
         status: 'running',
         reason: undefined,
         reasonMessage: undefined,
@@ -158,71 +151,66 @@ export function sandboxTests(store: OpenedStore): void {
       })
       const { reason: _reason, reasonMessage: _message, ...rest } = sandbox
       assert.deepEqual(updated, { ...rest, status: 'running', tags: { a: 'b' }, timeoutSeconds: 0, envs: {} })
-      assert.deepEqual(await store().sandboxes.sandbox(sandbox.id), updated)
+      assert.deepEqual(await sandboxes.sandbox(sandbox.id), updated)
     })
 
-    test('an update from another state changes nothing', async () => {
-      const sandbox = sandboxOf((await newOrganisation(store())).id)
-      await insert(sandbox)
+    test('sandbox update: from another state it changes nothing', async () => {
+      const sandbox = await newSandbox(store)
       assert.equal(
-        await store().sandboxes.updateSandbox(sandbox.id, { status: 'running', memoryMb: 1 }, ['hibernated']),
+        await sandboxes.updateSandbox(sandbox.id, { status: 'running', memoryMb: 1 }, ['hibernated']),
         undefined,
       )
-      assert.equal(await store().sandboxes.updateSandbox(sandbox.id, { memoryMb: 1 }, []), undefined)
-      assert.equal(await store().sandboxes.updateSandbox(newId('sb-'), { memoryMb: 1 }), undefined)
-      assert.deepEqual(await store().sandboxes.sandbox(sandbox.id), sandbox)
+      assert.equal(await sandboxes.updateSandbox(sandbox.id, { memoryMb: 1 }, []), undefined)
+      assert.equal(await sandboxes.updateSandbox(newId('sb-'), { memoryMb: 1 }), undefined)
+      assert.deepEqual(await sandboxes.sandbox(sandbox.id), sandbox)
     })
 
-    test('an update without changes is a check of the state', async () => {
-      const sandbox = sandboxOf((await newOrganisation(store())).id)
-      await insert(sandbox)
-      assert.deepEqual(await store().sandboxes.updateSandbox(sandbox.id, {}), sandbox)
-      assert.deepEqual(await store().sandboxes.updateSandbox(sandbox.id, {}, ['running']), sandbox)
-      assert.equal(await store().sandboxes.updateSandbox(sandbox.id, {}, ['stopped']), undefined)
+    test('sandbox update: without changes it checks the state', async () => {
+      const sandbox = await newSandbox(store)
+      assert.deepEqual(await sandboxes.updateSandbox(sandbox.id, {}), sandbox)
+      assert.deepEqual(await sandboxes.updateSandbox(sandbox.id, {}, ['running']), sandbox)
+      assert.equal(await sandboxes.updateSandbox(sandbox.id, {}, ['stopped']), undefined)
     })
 
-    test('of many that compare and set at the same time one wins', async () => {
-      const sandbox = sandboxOf((await newOrganisation(store())).id)
-      await insert(sandbox)
+    test('sandbox update: of concurrent compare-and-set calls one wins', async () => {
+      const sandbox = await newSandbox(store)
       const results = await Promise.all(
-        Array.from({ length: 20 }, () =>
-          store().sandboxes.updateSandbox(sandbox.id, { status: 'hibernated' }, ['running']),
-        ),
+        Array.from({ length: 20 }, () => sandboxes.updateSandbox(sandbox.id, { status: 'hibernated' }, ['running'])),
       )
       assert.equal(results.filter((result) => result !== undefined).length, 1)
     })
 
-    test('a purge forgets those that are stopped, with their previews, and keeps checkpoints', async () => {
-      const { id: orgId } = await newOrganisation(store())
+    test('sandbox purge: it deletes stopped ones with their previews, and keeps checkpoints', async () => {
+      const { id: orgId } = await newOrganisation(store)
       const old = sandboxOf(orgId, { status: 'stopped', stoppedAt: new Date('2001-01-01T00:00:00Z') })
       const recent = sandboxOf(orgId, { status: 'stopped', stoppedAt: new Date('2001-01-03T00:00:00Z') })
       const running = sandboxOf(orgId, { stoppedAt: new Date('2001-01-01T00:00:00Z') })
       await insert(old, recent, running)
-      await store().sandboxes.putPreview(previewOf(old, 3000))
+      await sandboxes.putPreview(previewOf(old, 3000))
       const checkpoint = checkpointOf(old)
-      await store().sandboxes.insertCheckpoint(checkpoint)
+      await sandboxes.insertCheckpoint(checkpoint)
       const before = new Date('2001-01-02T00:00:00Z')
-      assert.deepEqual(await store().sandboxes.stoppedSandboxIds(before), [old.id])
-      assert.ok((await store().sandboxes.stoppedSandboxIds()).includes(recent.id))
-      assert.equal(await store().sandboxes.purgeSandboxes([old.id, running.id, newId('sb-')]), 1)
-      assert.equal(await store().sandboxes.purgeSandboxes([]), 0)
-      assert.equal(await store().sandboxes.sandbox(old.id), undefined)
-      assert.deepEqual(await store().sandboxes.listPreviews(old.id), [])
-      assert.deepEqual(await store().sandboxes.checkpoint(checkpoint.id), checkpoint)
-      assert.ok(await store().sandboxes.sandbox(recent.id))
-      assert.ok(await store().sandboxes.sandbox(running.id))
+      assert.deepEqual(await sandboxes.stoppedSandboxIds(before), [old.id])
+      assert.ok((await sandboxes.stoppedSandboxIds()).includes(recent.id))
+      assert.equal(await sandboxes.purgeSandboxes([old.id, running.id, newId('sb-')]), 1)
+      assert.equal(await sandboxes.purgeSandboxes([]), 0)
+      assert.equal(await sandboxes.sandbox(old.id), undefined)
+      assert.deepEqual(await sandboxes.listPreviews(old.id), [])
+      assert.deepEqual(await sandboxes.checkpoint(checkpoint.id), checkpoint)
+      assert.ok(await sandboxes.sandbox(recent.id))
+      assert.ok(await sandboxes.sandbox(running.id))
     })
 
-    test('tag keys count sandboxes and values of those that are not stopped', async () => {
-      const { id: orgId } = await newOrganisation(store())
+    test('tag keys: they count sandboxes and values that are not stopped', async () => {
+      const { id: orgId } = await newOrganisation(store)
       await insert(
         sandboxOf(orgId, { tags: { team: 'web', stage: 'test' } }),
         sandboxOf(orgId, { tags: { team: 'web' }, status: 'hibernated' }),
         sandboxOf(orgId, { tags: { team: 'data', Team: 'x' } }),
         sandboxOf(orgId, { tags: { team: 'gone', only: 'here' }, status: 'stopped' }),
-        sandboxOf((await newOrganisation(store())).id, { tags: { foreign: 'x' } }),
+        sandboxOf((await newOrganisation(store)).id, { tags: { foreign: 'x' } }),
       )
-      assert.deepEqual(await store().sandboxes.tagKeys(orgId), [
+      assert.deepEqual(await sandboxes.tagKeys(orgId), [
         { key: 'Team', sandboxCount: 1, valueCount: 1 },
         { key: 'stage', sandboxCount: 1, valueCount: 1 },
         { key: 'team', sandboxCount: 3, valueCount: 2 },

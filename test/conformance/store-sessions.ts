@@ -1,11 +1,11 @@
 import assert from 'node:assert/strict'
 import { randomBytes } from 'node:crypto'
 import { suite, test } from 'node:test'
-import { isServiceError } from '../../src/errors.ts'
 import { newId } from '../../src/lib/id.ts'
 import type { Message, Session, StreamEvent } from '../../src/session/session.ts'
-import type { OpenedStore } from './store.ts'
-import { eventOf, messageOf, newOrganisation, newSession, sessionOf } from './store-records.ts'
+import { deleteExpiredSessions } from '../../src/server/retention.ts'
+import type { Store } from '../../src/store/index.ts'
+import { allPages, eventOf, idsOf, messageOf, newOrganisation, newSession, refuses, sessionOf } from './store-kit.ts'
 
 function fullSession(orgId: string): Session {
   return sessionOf(orgId, {
@@ -41,33 +41,34 @@ function fullSession(orgId: string): Session {
   })
 }
 
-export function sessionTests(store: OpenedStore): void {
+export function sessionTests(store: Store): void {
+  const { sessions } = store
+
   suite('sessions', () => {
-    test('a session is read as it was written, with its first message and event', async () => {
-      const { id: orgId } = await newOrganisation(store())
+    test('session: it is read as it was written, with its first message and event', async () => {
+      const { id: orgId } = await newOrganisation(store)
       for (const session of [fullSession(orgId), sessionOf(orgId)]) {
         const [message, event] = [messageOf('build a page'), eventOf('Session started')]
-        await store().sessions.createSession(session, [message], event)
+        await sessions.createSession(session, [message], event)
         const { systemPrompt, ...config } = session.agentConfig
         const short = { ...session, agentConfig: { ...config, skills: {} } }
-        assert.deepEqual(await store().sessions.session(session.id), short)
-        assert.deepEqual(await store().sessions.session(session.id, orgId), short)
-        assert.deepEqual(await store().sessions.instructions(session.id), {
+        assert.deepEqual(await sessions.session(session.id), short)
+        assert.deepEqual(await sessions.session(session.id, orgId), short)
+        assert.deepEqual(await sessions.instructions(session.id), {
           skillPaths: Object.keys(session.agentConfig.skills),
           ...(systemPrompt === undefined ? {} : { systemPrompt }),
         })
-        assert.deepEqual(await store().sessions.skills(session.id), session.agentConfig.skills)
-        assert.deepEqual(await store().sessions.messages(session.id), [message])
-        assert.deepEqual(await store().sessions.events(session.id), [event])
-        assert.deepEqual(await store().sessions.stream(session.id, 0, 10), [])
-        assert.equal(await store().sessions.lastSequence(session.id), 0)
+        assert.deepEqual(await sessions.skills(session.id), session.agentConfig.skills)
+        assert.deepEqual(await sessions.messages(session.id), [message])
+        assert.deepEqual(await sessions.events(session.id), [event])
+        assert.deepEqual(await sessions.stream(session.id, 0, 10), [])
+        assert.equal(await sessions.lastSequence(session.id), 0)
       }
     })
 
-    test('unknown and foreign sessions are not found', async () => {
-      const { id: orgId } = await newOrganisation(store())
-      const { id } = await newSession(store(), orgId)
-      const { sessions } = store()
+    test('session: unknown and foreign ones are not found', async () => {
+      const { id: orgId } = await newOrganisation(store)
+      const { id } = await newSession(store, orgId)
       const unknown = newId('session_')
       assert.equal(await sessions.session(unknown), undefined)
       assert.equal(await sessions.session(id, newId('org_')), undefined)
@@ -77,7 +78,6 @@ export function sessionTests(store: OpenedStore): void {
       assert.equal(await sessions.instructions(unknown), undefined)
       assert.deepEqual(await sessions.skills(unknown), {})
       assert.deepEqual(await sessions.eventTypes(unknown), [])
-      assert.equal(await sessions.sessionBySandbox(newId('sb-')), undefined)
       assert.equal(await sessions.meteredByGatewayToken(newId('key_')), undefined)
       assert.equal(await sessions.commit(unknown, { addMessages: [messageOf('hello')] }), undefined)
       assert.deepEqual(await sessions.messages(unknown), [])
@@ -90,168 +90,116 @@ export function sessionTests(store: OpenedStore): void {
       assert.deepEqual(await sessions.queuedMessageIds(unknown), [])
     })
 
-    test('a creation that fails leaves nothing', async () => {
-      const { id: orgId } = await newOrganisation(store())
-      const existing = await newSession(store(), orgId)
-      const [taken] = await store().sessions.messages(existing.id)
+    test('session: a failed creation leaves nothing', async () => {
+      const { id: orgId } = await newOrganisation(store)
+      const existing = await newSession(store, orgId)
+      const [taken] = await sessions.messages(existing.id)
       assert.ok(taken)
       const session = sessionOf(orgId)
-      await assert.rejects(store().sessions.createSession(session, [taken], eventOf('x')), (error) =>
-        isServiceError(error, 'conflict'),
-      )
-      assert.equal(await store().sessions.session(session.id), undefined)
-      await assert.rejects(store().sessions.createSession(existing, [messageOf('x')], eventOf('x')), (error) =>
-        isServiceError(error, 'conflict'),
-      )
+      await refuses(sessions.createSession(session, [taken], eventOf('x')), 'conflict')
+      assert.equal(await sessions.session(session.id), undefined)
+      await refuses(sessions.createSession(existing, [messageOf('x')], eventOf('x')), 'conflict')
     })
 
-    test('a session is found by its sandbox and by its gateway token', async () => {
-      const session = await newSession(store(), (await newOrganisation(store())).id)
-      assert.deepEqual(await store().sessions.sessionBySandbox(session.sandboxId), session)
-      assert.equal((await store().sessions.meteredByGatewayToken(session.gatewayTokenHash))?.id, session.id)
-    })
-
-    test('a sandbox that two sessions had belongs to the newer one', async () => {
-      const { id: orgId } = await newOrganisation(store())
-      const newer = await newSession(store(), orgId, { createdAt: new Date('2026-06-02') })
-      await newSession(store(), orgId, { createdAt: new Date('2026-06-01'), sandboxId: newer.sandboxId })
-      assert.equal((await store().sessions.sessionBySandbox(newer.sandboxId))?.id, newer.id)
-    })
-
-    test('a list pages newest first through equal creation times, of one organisation and of one user', async () => {
-      const { id: orgId } = await newOrganisation(store())
+    test('session list: it pages newest first through equal creation times, by organisation and by user', async () => {
+      const { id: orgId } = await newOrganisation(store)
       const mine: Session[] = []
-      for (let index = 0; index < 5; index++) mine.push(await newSession(store(), orgId, { userId: 'me' }))
-      await newSession(store(), orgId, { userId: 'you', createdAt: new Date('2027-01-01') })
-      await newSession(store(), (await newOrganisation(store())).id, { userId: 'me' })
-      const read: Session[] = []
-      let cursor: string | undefined
-      do {
-        const page = await store().sessions.listSessions({
-          orgId,
-          userId: 'me',
-          limit: 2,
-          ...(cursor === undefined ? {} : { cursor }),
-        })
-        read.push(...page.items)
-        cursor = page.nextCursor
-      } while (cursor !== undefined)
-      assert.deepEqual(
-        read,
-        mine.toSorted((a, b) => (a.id < b.id ? 1 : -1)),
-      )
-      const all = await store().sessions.listSessions({ orgId, limit: 100 })
+      for (let index = 0; index < 5; index++) mine.push(await newSession(store, orgId, { userId: 'me' }))
+      await newSession(store, orgId, { userId: 'you', createdAt: new Date('2027-01-01') })
+      await newSession(store, (await newOrganisation(store)).id, { userId: 'me' })
+      const pages = await allPages((page) => sessions.listSessions({ orgId, userId: 'me', limit: 2, ...page }))
+      const newestFirst = mine.toSorted((a, b) => (a.id < b.id ? 1 : -1))
+      assert.deepEqual(pages.flat(), newestFirst)
+      const all = await sessions.listSessions({ orgId, limit: 100 })
       assert.equal(all.items.length, 6)
       assert.equal(all.items[0]?.userId, 'you')
-      await assert.rejects(
-        store().sessions.listSessions({ orgId, limit: 1, cursor: 'nonsense' }),
-        (error) => isServiceError(error, 'invalid_request') && error.message.includes('cursor'),
-      )
+      await refuses(sessions.listSessions({ orgId, limit: 1, cursor: 'nonsense' }), 'invalid_request', /cursor/)
     })
 
-    test('a page ends before its histories are too large together, and the next one goes on from there', async () => {
-      const { id: orgId } = await newOrganisation(store())
+    test('session list: a page ends before its histories exceed the bound, and the next one continues there', async () => {
+      const { id: orgId } = await newOrganisation(store)
       const ids: string[] = []
       for (const bytes of [10, 5000, 10, 10, 10]) {
-        const session = await newSession(store(), orgId, {
+        const session = await newSession(store, orgId, {
           title: 'wanted',
           createdAt: new Date(2026, 1, ids.length + 1),
         })
-        await store().sessions.commit(session.id, { addMessages: [messageOf('x'.repeat(bytes))] })
+        await sessions.commit(session.id, { addMessages: [messageOf('x'.repeat(bytes))] })
         ids.unshift(session.id)
       }
       for (const search of [{}, { search: 'WANTED' }]) {
-        const pages: string[][] = []
-        let cursor: string | undefined
-        do {
-          const more = cursor === undefined ? search : { ...search, cursor }
-          const page = await store().sessions.listSessions({ orgId, limit: 2, historyBytesMax: 4000, ...more })
-          pages.push(page.items.map(({ id }) => id))
-          cursor = page.nextCursor
-        } while (cursor !== undefined)
-        assert.deepEqual(pages, [ids.slice(0, 2), [ids[2]], [ids[3]], [ids[4]]])
+        const query = { orgId, limit: 2, historyBytesMax: 4000, ...search }
+        const pages = await allPages((page) => sessions.listSessions({ ...query, ...page }))
+        assert.deepEqual(pages.map(idsOf), [ids.slice(0, 2), [ids[2]], [ids[3]], [ids[4]]])
       }
     })
 
-    test('what the agent made counts among what a page of a list holds', async () => {
-      const { id: orgId } = await newOrganisation(store())
+    test('session list: artifacts count among the bytes of a page', async () => {
+      const { id: orgId } = await newOrganisation(store)
       const artifacts = [{ path: `/${'x'.repeat(3000)}`, summary: '' }]
-      for (let index = 0; index < 3; index++) await newSession(store(), orgId, { artifacts })
-      const page = await store().sessions.listSessions({ orgId, limit: 3, historyBytesMax: 8000 })
+      for (let index = 0; index < 3; index++) await newSession(store, orgId, { artifacts })
+      const page = await sessions.listSessions({ orgId, limit: 3, historyBytesMax: 8000 })
       assert.equal(page.items.length, 2)
       assert.deepEqual(page.items[0]?.artifacts, artifacts)
       assert.ok(page.nextCursor)
     })
 
-    test('a search finds titles and messages, in whatever case, and takes every character for itself', async () => {
-      const { id: orgId } = await newOrganisation(store())
-      const titled = await newSession(store(), orgId, { title: 'Coral reefs', userId: 'ann' })
-      const told = await newSession(store(), orgId, { title: 'Other', userId: 'bob' })
-      await store().sessions.commit(told.id, { addMessages: [messageOf('About 100% of the_reefs \\ today')] })
-      await newSession(store(), (await newOrganisation(store())).id, { title: 'Coral reefs of others' })
+    test('session search: it finds titles and messages in any case, without wildcards', async () => {
+      const { id: orgId } = await newOrganisation(store)
+      const titled = await newSession(store, orgId, { title: 'Coral reefs', userId: 'ann' })
+      const told = await newSession(store, orgId, { title: 'Other', userId: 'bob' })
+      await sessions.commit(told.id, { addMessages: [messageOf('About 100% of the_reefs \\ today')] })
+      await newSession(store, (await newOrganisation(store)).id, { title: 'Coral reefs of others' })
       const found = async (search: string, more: object = {}) =>
-        (await store().sessions.listSessions({ orgId, search, limit: 10, ...more })).items
-          .map(({ id }) => id)
-          .toSorted()
+        idsOf((await sessions.listSessions({ orgId, search, limit: 10, ...more })).items).toSorted()
       assert.deepEqual(await found('REEFS'), [titled.id, told.id].toSorted())
       assert.deepEqual(await found('reefs', { userId: 'ann' }), [titled.id])
       assert.deepEqual(await found('100% of the_reefs \\'), [told.id])
       for (const nothing of ['100_', '%reefs%', 'reefs today', '\\\\'])
         assert.deepEqual(await found(nothing), [], nothing)
-      await assert.rejects(found('a\0'), (error) => isServiceError(error, 'invalid_request'))
+      await refuses(found('a\0'), 'invalid_request')
     })
 
-    test('a search pages on past sessions that do not match, a bounded number of them for each page', async () => {
-      const { id: orgId } = await newOrganisation(store())
+    test('session search: it pages past sessions without a match, a bounded number per page', async () => {
+      const { id: orgId } = await newOrganisation(store)
       const wanted: string[] = []
       for (let index = 0; index < 1010; index++) {
         const matches = index === 0 || index > 1007
-        const session = await newSession(store(), orgId, { title: matches ? 'wanted' : 'x' })
+        const session = await newSession(store, orgId, { title: matches ? 'wanted' : 'x' })
         if (matches) wanted.push(session.id)
       }
-      const pages: string[][] = []
-      let cursor: string | undefined
-      do {
-        const page = await store().sessions.listSessions({
-          orgId,
-          search: 'wanted',
-          limit: 1,
-          ...(cursor === undefined ? {} : { cursor }),
-        })
-        pages.push(page.items.map(({ id }) => id))
-        cursor = page.nextCursor
-      } while (cursor !== undefined)
-      assert.deepEqual(pages.flat().toSorted(), wanted.toSorted())
+      const pages = await allPages((page) => sessions.listSessions({ orgId, search: 'wanted', limit: 1, ...page }))
+      assert.deepEqual(idsOf(pages.flat()).toSorted(), wanted.toSorted())
       assert.ok(pages.length >= 3 && pages.length <= 6, `${pages.length} pages`)
     })
 
-    test('a search looks into so much at a time as the database has time for, and goes on from there', async () => {
-      const { id: orgId } = await newOrganisation(store())
+    test('session search: it reads a bounded number of bytes per page and continues there', async () => {
+      const { id: orgId } = await newOrganisation(store)
       const addMessages = Array.from({ length: 60 }, () => messageOf('x'.repeat(256 * 1024)))
       const ids: string[] = []
       for (let index = 0; index < 4; index++) {
-        const { id } = await newSession(store(), orgId, {
+        const { id } = await newSession(store, orgId, {
           title: index === 0 ? 'wanted' : 'other',
           createdAt: new Date(2026, 1, index + 1),
         })
-        await store().sessions.commit(id, { addMessages })
+        await sessions.commit(id, { addMessages })
         for (const message of addMessages) message.id = newId('msg_')
         ids.push(id)
       }
       const query = { orgId, search: 'wanted', limit: 10 }
-      const first = await store().sessions.listSessions(query)
+      const first = await sessions.listSessions(query)
       assert.deepEqual(first.items, [])
       assert.ok(first.nextCursor, 'fifteen mebibytes each: two sessions were looked into')
-      const second = await store().sessions.listSessions({ ...query, cursor: first.nextCursor })
-      assert.deepEqual([second.items.map(({ id }) => id), second.nextCursor], [[ids[0]], undefined])
+      const second = await sessions.listSessions({ ...query, cursor: first.nextCursor })
+      assert.deepEqual([idsOf(second.items), second.nextCursor], [[ids[0]], undefined])
     })
 
-    test('a search looks into the whole of a long session, which others come between', async () => {
-      const { id: orgId } = await newOrganisation(store())
-      const { id } = await newSession(store(), orgId, { title: 'other' })
+    test('session search: it reads the whole of a long session and yields to other calls', async () => {
+      const { id: orgId } = await newOrganisation(store)
+      const { id } = await newSession(store, orgId, { title: 'other' })
       const contents = Array.from({ length: 80 }, (_, index) => `${index} ${'x'.repeat(200_000)}`)
       contents.push('here is the NEEDLE', ...Array.from({ length: 1500 }, () => 'short'), 'and the pin')
-      await store().sessions.commit(id, { addMessages: contents.map((content) => messageOf(content)) })
+      await sessions.commit(id, { addMessages: contents.map((content) => messageOf(content)) })
       let others = 0
       let isSearching = true
       const between = () => {
@@ -260,61 +208,57 @@ export function sessionTests(store: OpenedStore): void {
       }
       setImmediate(between)
       for (const search of ['needle', 'the pin', '79 xxx']) {
-        const { items } = await store().sessions.listSessions({ orgId, search, limit: 1 })
+        const { items } = await sessions.listSessions({ orgId, search, limit: 1 })
         assert.deepEqual(
           items.map((one) => one.id),
           [id],
         )
       }
-      assert.deepEqual((await store().sessions.listSessions({ orgId, search: 'nowhere', limit: 1 })).items, [])
+      assert.deepEqual((await sessions.listSessions({ orgId, search: 'nowhere', limit: 1 })).items, [])
       isSearching = false
       assert.ok(others >= 12, `${others} times somebody else`)
     })
 
-    test('messages and events are read in pages, oldest first, each session by itself', async () => {
-      const { id: orgId } = await newOrganisation(store())
-      const [session, other] = [await newSession(store(), orgId), await newSession(store(), orgId)]
+    test('history: messages and events are read in pages, oldest first, per session', async () => {
+      const { id: orgId } = await newOrganisation(store)
+      const [session, other] = [await newSession(store, orgId), await newSession(store, orgId)]
       for (let index = 0; index < 4; index++) {
         for (const { id } of [session, other]) {
           const change = { addMessages: [messageOf(`m${index}`)], addEvents: [eventOf(`e${index}`)] }
-          await store().sessions.commit(id, change)
+          await sessions.commit(id, change)
         }
       }
-      const { sessions } = store()
       for (const kind of ['messages', 'events'] as const) {
-        const all = (await sessions[kind](session.id)).map(({ id }) => id)
+        const all = idsOf(await sessions[kind](session.id))
         assert.equal(all.length, 5)
         const first = await sessions[kind](session.id, { limit: 2 })
         const rest = await sessions[kind](session.id, { limit: 10, after: first[1]!.id })
-        assert.deepEqual(
-          [...first, ...rest].map(({ id }) => id),
-          all,
-        )
+        assert.deepEqual(idsOf([...first, ...rest]), all)
         assert.deepEqual(await sessions[kind](session.id, { limit: 2, after: all.at(-1)! }), [])
       }
     })
 
-    test('sessions are found by status', async () => {
-      const { id: orgId } = await newOrganisation(store())
-      const running = await newSession(store(), orgId)
-      const ended = await newSession(store(), orgId, { status: 'ended', activity: 'ended' })
-      const ids = (await store().sessions.sessionsIn('running')).map(({ id }) => id)
+    test('session: it is found by status', async () => {
+      const { id: orgId } = await newOrganisation(store)
+      const running = await newSession(store, orgId)
+      const ended = await newSession(store, orgId, { status: 'ended', activity: 'ended' })
+      const ids = idsOf(await sessions.sessionsIn('running'))
       assert.ok(ids.includes(running.id) && !ids.includes(ended.id))
     })
 
-    test('sessions with megabytes of skills are read whole', async () => {
-      const { id: orgId } = await newOrganisation(store())
+    test('skills: megabytes of them are read completely', async () => {
+      const { id: orgId } = await newOrganisation(store)
       const skills = Object.fromEntries(
         Array.from({ length: 20 }, (_, index) => [`/workspace/agent/${index}.md`, `${index}\n`.repeat(100_000)]),
       )
-      const { id } = await newSession(store(), orgId, { agentConfig: { ...sessionOf(orgId).agentConfig, skills } })
-      assert.deepEqual(await store().sessions.skills(id), skills)
-      const paths = (await store().sessions.instructions(id))?.skillPaths
+      const { id } = await newSession(store, orgId, { agentConfig: { ...sessionOf(orgId).agentConfig, skills } })
+      assert.deepEqual(await sessions.skills(id), skills)
+      const paths = (await sessions.instructions(id))?.skillPaths
       assert.deepEqual(paths?.toSorted(), Object.keys(skills).toSorted())
     })
 
-    test('a skill longer than what is made into text at a time keeps every character, and half a character is none', async () => {
-      const { id: orgId } = await newOrganisation(store())
+    test('skills: a long text keeps every character, and a lone surrogate is replaced', async () => {
+      const { id: orgId } = await newOrganisation(store)
       const odd = 256 * 1024 - 1
       const skills = {
         '/pair': `${'x'.repeat(odd)}\u{1f600}${'"\\\n\t\u0001é'.repeat(50_000)}`,
@@ -322,23 +266,20 @@ export function sessionTests(store: OpenedStore): void {
         '/half': `${'x'.repeat(odd)}\ud83dx`,
         '/"quoted"\n': '',
       }
-      const { id } = await newSession(store(), orgId, { agentConfig: { ...sessionOf(orgId).agentConfig, skills } })
-      assert.deepEqual(await store().sessions.skills(id), {
+      const { id } = await newSession(store, orgId, { agentConfig: { ...sessionOf(orgId).agentConfig, skills } })
+      assert.deepEqual(await sessions.skills(id), {
         ...skills,
         '/lone': skills['/lone'].toWellFormed(),
         '/half': skills['/half'].toWellFormed(),
       })
       const nul = { ...sessionOf(orgId).agentConfig, skills: { '/a': 'a', '/b': `${'x'.repeat(odd)}\0` } }
-      await assert.rejects(newSession(store(), orgId, { agentConfig: nul }), (error) =>
-        isServiceError(error, 'invalid_request'),
-      )
+      await refuses(newSession(store, orgId, { agentConfig: nul }), 'invalid_request')
     })
 
-    test('a session gets the configuration of another, with all of its texts', async () => {
-      const { id: orgId } = await newOrganisation(store())
+    test('session: it can take the whole configuration of another', async () => {
+      const { id: orgId } = await newOrganisation(store)
       const source = fullSession(orgId)
-      await store().sessions.createSession(source, [], eventOf('started'))
-      const { sessions } = store()
+      await sessions.createSession(source, [], eventOf('started'))
       const made = sessionOf(orgId)
       await sessions.createSession(made, [], eventOf('started'), { configOf: source.id })
       assert.deepEqual(await sessions.skills(made.id), source.agentConfig.skills)
@@ -347,15 +288,15 @@ export function sessionTests(store: OpenedStore): void {
       assert.deepEqual(one?.agentConfig, other?.agentConfig)
     })
 
-    test('the head of a session is its record without artifacts and configuration, with its sizes', async () => {
-      const { id: orgId } = await newOrganisation(store())
+    test('session head: it is the record without artifacts and configuration, with its sizes', async () => {
+      const { id: orgId } = await newOrganisation(store)
       const session = fullSession(orgId)
       const [message, event] = [messageOf('build a page'), eventOf('Session started')]
-      await store().sessions.createSession(session, [message], event)
+      await sessions.createSession(session, [message], event)
       const said = { type: 'ready', harness: 'pi' }
-      await store().sessions.commit(session.id, { addStream: [said, said] })
+      await sessions.commit(session.id, { addStream: [said, said] })
       const { agentConfig: _config, artifacts: _artifacts, updatedAt: _updated, ...record } = session
-      const { updatedAt, ...head } = (await store().sessions.head(session.id, orgId))!
+      const { updatedAt, ...head } = (await sessions.head(session.id, orgId))!
       assert.ok(updatedAt > session.updatedAt)
       assert.deepEqual(head, {
         ...record,
@@ -365,22 +306,22 @@ export function sessionTests(store: OpenedStore): void {
       })
     })
 
-    test('what is metered of a session is its use, its model and its limits, and no text', async () => {
-      const { id: orgId } = await newOrganisation(store())
+    test('metered session: it has usage, model and limits, and no text', async () => {
+      const { id: orgId } = await newOrganisation(store)
       const session = fullSession(orgId)
-      await store().sessions.createSession(session, [], eventOf('started'))
+      await sessions.createSession(session, [], eventOf('started'))
       const { agentConfig, artifacts: _artifacts, ...record } = session
       const { model, maxTokens } = agentConfig
       const metered = { ...record, agentConfig: { model, maxTokens } }
-      assert.deepEqual(await store().sessions.metered(session.id), metered)
-      assert.deepEqual(await store().sessions.meteredByGatewayToken(session.gatewayTokenHash), metered)
+      assert.deepEqual(await sessions.metered(session.id), metered)
+      assert.deepEqual(await sessions.meteredByGatewayToken(session.gatewayTokenHash), metered)
     })
 
-    test('the types of events are told once each, in the order of their last ones', async () => {
-      const session = await newSession(store(), (await newOrganisation(store())).id)
+    test('events: each type is listed once, in the order of the last event', async () => {
+      const session = await newSession(store, (await newOrganisation(store)).id)
       const types = ['sandbox_ready', 'sandbox_hibernated', 'sandbox_resumed', 'sandbox_hibernated'] as const
-      await store().sessions.commit(session.id, { addEvents: types.map((type) => eventOf(type, { type })) })
-      assert.deepEqual(await store().sessions.eventTypes(session.id), [
+      await sessions.commit(session.id, { addEvents: types.map((type) => eventOf(type, { type })) })
+      assert.deepEqual(await sessions.eventTypes(session.id), [
         'session_started',
         'sandbox_ready',
         'sandbox_resumed',
@@ -388,15 +329,15 @@ export function sessionTests(store: OpenedStore): void {
       ])
     })
 
-    test('a page of messages ends with the one that makes it large', async () => {
-      const session = await newSession(store(), (await newOrganisation(store())).id)
+    test('history: a page of messages ends with the one that reaches the bound', async () => {
+      const session = await newSession(store, (await newOrganisation(store)).id)
       const lengths = [10, 400_000, 200_000, 700_000, 10, 10]
-      await store().sessions.commit(session.id, {
+      await sessions.commit(session.id, {
         addMessages: lengths.map((length) => messageOf('é'.repeat(length / 2))),
       })
       const pages: number[][] = []
       for (let last: string | undefined; ;) {
-        const page = await store().sessions.messages(session.id, {
+        const page = await sessions.messages(session.id, {
           limit: 4,
           ...(last === undefined ? {} : { after: last }),
         })
@@ -411,29 +352,29 @@ export function sessionTests(store: OpenedStore): void {
       )
     })
 
-    test('what a server takes up of each session, and what a commit returns, is without megabytes of texts', async () => {
-      const { id: orgId } = await newOrganisation(store())
+    test('session: the list at start and the result of a commit have no large texts', async () => {
+      const { id: orgId } = await newOrganisation(store)
       const session = fullSession(orgId)
-      await store().sessions.createSession(session, [], eventOf('started'))
+      await sessions.createSession(session, [], eventOf('started'))
       const { id, sandboxId } = session
-      const places = (await store().sessions.sessionsIn('running')).filter((place) => place.id === id)
+      const places = (await sessions.sessionsIn('running')).filter((place) => place.id === id)
       assert.deepEqual(places, [{ id, orgId, sandboxId }])
-      const committed = (await store().sessions.commit(id, {}))!.session
+      const committed = (await sessions.commit(id, {}))!.session
       assert.deepEqual(['agentConfig' in committed, 'artifacts' in committed], [false, false])
     })
 
-    test('a list leaves out system prompt and skills, and nothing else', async () => {
-      const { id: orgId } = await newOrganisation(store())
+    test('session list: it leaves out system prompt and skills alone', async () => {
+      const { id: orgId } = await newOrganisation(store)
       const session = fullSession(orgId)
-      await store().sessions.createSession(session, [messageOf('hello')], eventOf('started'))
-      const { items } = await store().sessions.listSessions({ orgId, limit: 10 })
+      await sessions.createSession(session, [messageOf('hello')], eventOf('started'))
+      const { items } = await sessions.listSessions({ orgId, limit: 10 })
       const { systemPrompt: _prompt, ...agentConfig } = session.agentConfig
       assert.deepEqual(items, [{ ...session, agentConfig: { ...agentConfig, skills: {} } }])
-      assert.deepEqual(await store().sessions.listSessions({ orgId: newId('org_'), limit: 10 }), { items: [] })
+      assert.deepEqual(await sessions.listSessions({ orgId: newId('org_'), limit: 10 }), { items: [] })
     })
 
-    test('a purge forgets what ended long ago, and configurations that nobody has any more', async () => {
-      const { id: orgId } = await newOrganisation(store())
+    test('session delete: expired sessions and unused configurations are deleted', async () => {
+      const { id: orgId } = await newOrganisation(store)
       const long = new Date('2001-01-01T00:00:00Z')
       const shared = { ...fullSession(orgId).agentConfig, systemPrompt: newId('org_') }
       const old = sessionOf(orgId, { status: 'ended', updatedAt: long, agentConfig: shared })
@@ -445,29 +386,33 @@ export function sessionTests(store: OpenedStore): void {
       const recent = sessionOf(orgId, { status: 'ended', updatedAt: new Date('2001-01-03T00:00:00Z') })
       const running = sessionOf(orgId, { updatedAt: long, agentConfig: shared })
       for (const session of [old, alone, recent, running]) {
-        await store().sessions.createSession(session, [messageOf('hello')], eventOf('started'))
+        await sessions.createSession(session, [messageOf('hello')], eventOf('started'))
       }
-      assert.equal(await store().sessions.purgeSessions(new Date('2001-01-02T00:00:00Z')), 2)
-      assert.equal(await store().sessions.session(old.id), undefined)
-      assert.deepEqual(await store().sessions.messages(old.id), [])
-      assert.ok(await store().sessions.session(recent.id))
-      assert.equal((await store().sessions.instructions(running.id))?.systemPrompt, shared.systemPrompt)
+      const before = new Date('2001-01-02T00:00:00Z')
+      assert.deepEqual((await sessions.expiredSessions(before, 10)).toSorted(), [old.id, alone.id].toSorted())
+      assert.equal((await sessions.expiredSessions(before, 1)).length, 1)
+      await deleteExpiredSessions(store, before)
+      await sessions.deleteSessions([old.id, newId('session_')])
+      assert.equal(await sessions.session(old.id), undefined)
+      assert.deepEqual(await sessions.messages(old.id), [])
+      assert.ok(await sessions.session(recent.id))
+      assert.equal((await sessions.instructions(running.id))?.systemPrompt, shared.systemPrompt)
       // One that comes back is written again.
       const again = { ...alone, id: newId('session_'), gatewayTokenHash: newId('org_') }
-      await store().sessions.createSession(again, [], eventOf('started'))
-      assert.equal((await store().sessions.instructions(again.id))?.systemPrompt, alone.agentConfig.systemPrompt)
+      await sessions.createSession(again, [], eventOf('started'))
+      assert.equal((await sessions.instructions(again.id))?.systemPrompt, alone.agentConfig.systemPrompt)
     })
 
-    test('a purge takes large sessions apart, and small ones together with them', async () => {
-      const { id: orgId } = await newOrganisation(store())
+    test('session delete: large sessions are deleted in parts, small ones together', async () => {
+      const { id: orgId } = await newOrganisation(store)
       const updatedAt = new Date('1998-01-01T00:00:00Z')
       // Those of other tests.
-      await store().sessions.purgeSessions(new Date())
+      await deleteExpiredSessions(store, new Date())
       const old = async (streams: StreamEvent['data'][][], messages: Message[] = []) => {
         const session = sessionOf(orgId, { status: 'ended', updatedAt })
-        await store().sessions.createSession(session, messages, eventOf('started'))
-        for (const addStream of streams) await store().sessions.commit(session.id, { addStream })
-        await store().sessions.commit(session.id, { session: {}, addEvents: [eventOf('ended')] })
+        await sessions.createSession(session, messages, eventOf('started'))
+        for (const addStream of streams) await sessions.commit(session.id, { addStream })
+        await sessions.commit(session.id, { session: {}, addEvents: [eventOf('ended')] })
         return session.id
       }
       // Random, so that it is as large on disk.
@@ -480,44 +425,34 @@ export function sessionTests(store: OpenedStore): void {
         await old([], many),
       ]
       for (let index = 0; index < 30; index++) ids.push(await old([[{ type: 'assistant' }]]))
-      const alive = await newSession(store(), orgId)
-      await store().sessions.commit(alive.id, { addStream: tiny })
-      const purging = store().sessions.purgeSessions(new Date())
-      const pending = Symbol('pending')
-      let turns = 0
-      for (
-        ;
-        (await Promise.race([
-          purging,
-          store()
-            .ping()
-            .then(() => pending),
-        ])) === pending;
-        turns++
-      );
-      assert.equal(await purging, ids.length)
-      assert.ok(turns > 10, `others had ${turns} turns meanwhile`)
+      const alive = await newSession(store, orgId)
+      await sessions.commit(alive.id, { addStream: tiny })
+      const purging = deleteExpiredSessions(store, new Date())
+      const purged = purging.then(() => 'purged')
+      let pings = 0
+      while ((await Promise.race([purged, store.ping()])) !== 'purged') pings++
+      assert.ok(pings > 10, `${pings} other calls ran meanwhile`)
       for (const id of ids) {
-        assert.equal(await store().sessions.session(id), undefined)
-        assert.deepEqual(await store().sessions.stream(id, 0, 10), [])
-        assert.deepEqual(await store().sessions.messages(id), [])
+        assert.equal(await sessions.session(id), undefined)
+        assert.deepEqual(await sessions.stream(id, 0, 10), [])
+        assert.deepEqual(await sessions.messages(id), [])
       }
-      assert.equal(await store().sessions.lastSequence(alive.id), tiny.length)
+      assert.equal(await sessions.lastSequence(alive.id), tiny.length)
     })
 
-    test('a purge leaves alone the configuration that a new session is about to have', async () => {
-      const { id: orgId } = await newOrganisation(store())
+    test('session delete: it keeps the configuration of a concurrently created session', async () => {
+      const { id: orgId } = await newOrganisation(store)
       for (let round = 0; round < 10; round++) {
         const updatedAt = new Date('1999-01-01T00:00:00Z')
         const agentConfig = { ...sessionOf(orgId).agentConfig, systemPrompt: newId('org_') }
         const old = sessionOf(orgId, { status: 'ended', updatedAt, agentConfig })
-        await store().sessions.createSession(old, [], eventOf('started'))
+        await sessions.createSession(old, [], eventOf('started'))
         const session = sessionOf(orgId, { agentConfig })
         await Promise.all([
-          store().sessions.purgeSessions(new Date('1999-01-02T00:00:00Z')),
-          store().sessions.createSession(session, [], eventOf('started')),
+          deleteExpiredSessions(store, new Date('1999-01-02T00:00:00Z')),
+          sessions.createSession(session, [], eventOf('started')),
         ])
-        const { systemPrompt } = (await store().sessions.instructions(session.id))!
+        const { systemPrompt } = (await sessions.instructions(session.id))!
         assert.equal(systemPrompt, agentConfig.systemPrompt)
       }
     })

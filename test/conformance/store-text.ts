@@ -1,7 +1,6 @@
 import assert from 'node:assert/strict'
 import { suite, test } from 'node:test'
-import { isServiceError } from '../../src/errors.ts'
-import type { OpenedStore } from './store.ts'
+import type { Store } from '../../src/store/index.ts'
 import {
   checkpointOf,
   eventOf,
@@ -10,9 +9,10 @@ import {
   newSession,
   patchOf,
   previewOf,
+  refuses,
   sandboxOf,
   sessionOf,
-} from './store-records.ts'
+} from './store-kit.ts'
 
 const nul = 'a\0b'
 const lone = 'a\ud800b\udc00'
@@ -20,119 +20,110 @@ const whole = 'a\ufffdb\ufffd'
 /** Looks like escapes, is none; and characters beyond the basic plane. */
 const harmless = String.raw`\u0000 \\u0000 \ud800 😀 é "quoted"`
 
-export function textTests(store: OpenedStore): void {
-  suite('text that PostgreSQL does not take', () => {
-    const refused = async (promise: Promise<unknown>, field: string) => {
-      await assert.rejects(
-        promise,
-        (error) => isServiceError(error, 'invalid_request') && error.message.includes('NUL'),
-        field,
-      )
-    }
+export function textTests(store: Store): void {
+  const { sandboxes, sessions, organisations, idempotency } = store
 
-    test('NUL from a client is refused in every field of a sandbox, also by an update', async () => {
-      const { id: orgId } = await newOrganisation(store())
-      await refused(store().sandboxes.insertSandbox(sandboxOf(orgId, { envs: { A: nul } })), 'envs')
-      await refused(store().sandboxes.insertSandbox(sandboxOf(orgId, { metadata: { [nul]: '' } })), 'metadata')
-      await refused(store().sandboxes.insertSandbox(sandboxOf(orgId, { tags: { a: nul } })), 'tags')
-      await refused(store().sandboxes.insertSandbox(sandboxOf(orgId, { image: nul })), 'image')
-      await refused(store().sandboxes.insertSandbox(sandboxOf(orgId, { fromCheckpointId: nul })), 'fromCheckpointId')
+  suite('text that PostgreSQL does not take', () => {
+    const refused = (call: Promise<unknown>, field: string) => refuses(call, 'invalid_request', /NUL/, field)
+
+    test('NUL: it is refused in every field of a sandbox, also by an update', async () => {
+      const { id: orgId } = await newOrganisation(store)
+      await refused(sandboxes.insertSandbox(sandboxOf(orgId, { envs: { A: nul } })), 'envs')
+      await refused(sandboxes.insertSandbox(sandboxOf(orgId, { metadata: { [nul]: '' } })), 'metadata')
+      await refused(sandboxes.insertSandbox(sandboxOf(orgId, { tags: { a: nul } })), 'tags')
+      await refused(sandboxes.insertSandbox(sandboxOf(orgId, { image: nul })), 'image')
+      await refused(sandboxes.insertSandbox(sandboxOf(orgId, { fromCheckpointId: nul })), 'fromCheckpointId')
       const sandbox = sandboxOf(orgId)
-      await store().sandboxes.insertSandbox(sandbox)
-      await refused(store().sandboxes.updateSandbox(sandbox.id, { tags: { a: nul } }), 'tags')
-      await refused(store().sandboxes.updateSandbox(sandbox.id, { image: nul }), 'image')
-      assert.deepEqual(await store().sandboxes.sandbox(sandbox.id), sandbox)
+      await sandboxes.insertSandbox(sandbox)
+      await refused(sandboxes.updateSandbox(sandbox.id, { tags: { a: nul } }), 'tags')
+      await refused(sandboxes.updateSandbox(sandbox.id, { image: nul }), 'image')
+      assert.deepEqual(await sandboxes.sandbox(sandbox.id), sandbox)
     })
 
-    test('NUL from a client is refused in checkpoints, patches, previews, sessions and keys', async () => {
-      const { id: orgId } = await newOrganisation(store())
+    test('NUL: it is refused in checkpoints, patches, previews, sessions and keys', async () => {
+      const { id: orgId } = await newOrganisation(store)
       const sandbox = sandboxOf(orgId)
-      await store().sandboxes.insertSandbox(sandbox)
+      await sandboxes.insertSandbox(sandbox)
       const checkpoint = checkpointOf(sandbox)
-      await store().sandboxes.insertCheckpoint(checkpoint)
-      await refused(store().sandboxes.insertCheckpoint(checkpointOf(sandbox, { name: nul })), 'name')
-      await refused(store().sandboxes.insertPatch(patchOf(checkpoint.id, nul)), 'script')
-      await refused(store().sandboxes.insertPatch({ ...patchOf(checkpoint.id), description: nul }), 'description')
-      await refused(store().sandboxes.putPreview(previewOf(sandbox, 80, { customHostname: nul })), 'domain')
+      await sandboxes.insertCheckpoint(checkpoint)
+      await refused(sandboxes.insertCheckpoint(checkpointOf(sandbox, { name: nul })), 'name')
+      await refused(sandboxes.insertPatch(patchOf(checkpoint.id, nul)), 'script')
+      await refused(sandboxes.insertPatch({ ...patchOf(checkpoint.id), description: nul }), 'description')
+      await refused(sandboxes.putPreview(previewOf(sandbox, 80, { customHostname: nul })), 'domain')
       for (const fields of [{ userId: nul }, { userEmail: nul }, { userName: nul }, { title: nul }]) {
-        await refused(newSession(store(), orgId, fields), Object.keys(fields).join())
+        await refused(newSession(store, orgId, fields), Object.keys(fields).join())
       }
       const agentConfig = { ...sessionOf(orgId).agentConfig, skills: { '/a': nul } }
-      await refused(newSession(store(), orgId, { agentConfig }), 'skills')
-      await refused(store().sessions.createSession(sessionOf(orgId), [messageOf(nul)], eventOf('')), 'prompt')
-      const session = await newSession(store(), orgId)
-      await refused(store().sessions.commit(session.id, { addMessages: [messageOf(nul)] }), 'message')
-      await refused(store().idempotency.begin({ orgId, key: nul, seed: '' }, 'hash', new Date()), 'key')
-      await refused(store().organisations.insertOrganisation({ id: orgId, name: nul }), 'name')
+      await refused(newSession(store, orgId, { agentConfig }), 'skills')
+      await refused(sessions.createSession(sessionOf(orgId), [messageOf(nul)], eventOf('')), 'prompt')
+      const session = await newSession(store, orgId)
+      await refused(sessions.commit(session.id, { addMessages: [messageOf(nul)] }), 'message')
+      await refused(idempotency.begin({ orgId, key: nul, seed: '' }, 'hash', new Date()), 'key')
+      await refused(organisations.insertOrganisation({ id: orgId, name: nul }), 'name')
     })
 
-    test('a lookup by an id with NUL answers the client and does not break', async () => {
-      await refused(store().sandboxes.sandbox('sb-\0'), 'id')
-      await refused(store().sessions.session('session_\0'), 'id')
-      await refused(store().sandboxes.previewByHostname('\0'), 'host')
+    test('NUL: a lookup by an id with NUL is an invalid request', async () => {
+      await refused(sandboxes.sandbox('sb-\0'), 'id')
+      await refused(sessions.session('session_\0'), 'id')
+      await refused(sandboxes.previewByHostname('\0'), 'host')
     })
 
-    test('NUL and lone surrogates in what an agent says become replacement characters', async () => {
-      const session = await newSession(store(), (await newOrganisation(store())).id)
+    test('text of an agent: NUL and lone surrogates become replacement characters', async () => {
+      const session = await newSession(store, (await newOrganisation(store)).id)
       const dirty = nul + lone + harmless
       const clean = 'a\ufffdb' + whole + harmless
-      const committed = await store().sessions.commit(session.id, {
+      const committed = await sessions.commit(session.id, {
         session: { title: dirty, framework: dirty, artifacts: [{ path: dirty, summary: dirty }] },
         addMessages: [messageOf(dirty, { role: 'assistant' }), messageOf(dirty, { role: 'system' })],
         addEvents: [eventOf(dirty)],
         addStream: [{ type: 'assistant', [dirty]: { text: [dirty] } }],
       })
       assert.ok(committed)
-      assert.deepEqual((await store().sessions.session(session.id))?.artifacts, [{ path: clean, summary: clean }])
+      assert.deepEqual((await sessions.session(session.id))?.artifacts, [{ path: clean, summary: clean }])
       assert.deepEqual([committed.session.title, committed.session.framework], [clean, clean])
-      const [said] = await store().sessions.stream(session.id, 0, 1)
+      const [said] = await sessions.stream(session.id, 0, 1)
       assert.deepEqual(said?.data, { type: 'assistant', [clean]: { text: [clean] } })
-      const messages = await store().sessions.messages(session.id)
+      const messages = await sessions.messages(session.id)
       assert.deepEqual(
         messages.slice(1).map(({ content }) => content),
         [clean, clean],
       )
-      assert.equal((await store().sessions.events(session.id))[1]?.message, clean)
+      assert.equal((await sessions.events(session.id))[1]?.message, clean)
     })
 
-    test('NUL in the reasons that a sandbox gives becomes a replacement character', async () => {
-      const sandbox = sandboxOf((await newOrganisation(store())).id, { reasonMessage: nul })
-      await store().sandboxes.insertSandbox(sandbox)
-      assert.equal((await store().sandboxes.sandbox(sandbox.id))?.reasonMessage, 'a\ufffdb')
-      const updated = await store().sandboxes.updateSandbox(sandbox.id, { reasonMessage: `${nul}${lone}` })
+    test('text of a sandbox: NUL in its reasons becomes a replacement character', async () => {
+      const sandbox = sandboxOf((await newOrganisation(store)).id, { reasonMessage: nul })
+      await sandboxes.insertSandbox(sandbox)
+      assert.equal((await sandboxes.sandbox(sandbox.id))?.reasonMessage, 'a\ufffdb')
+      const updated = await sandboxes.updateSandbox(sandbox.id, { reasonMessage: `${nul}${lone}` })
       assert.equal(updated?.reasonMessage, `a\ufffdb${whole}`)
       const checkpoint = checkpointOf(sandbox, { error: nul })
-      await store().sandboxes.insertCheckpoint(checkpoint)
-      assert.equal((await store().sandboxes.checkpoint(checkpoint.id))?.error, 'a\ufffdb')
-      assert.equal((await store().sandboxes.updateCheckpoint(checkpoint.id, { error: lone }))?.error, whole)
+      await sandboxes.insertCheckpoint(checkpoint)
+      assert.equal((await sandboxes.checkpoint(checkpoint.id))?.error, 'a\ufffdb')
+      assert.equal((await sandboxes.updateCheckpoint(checkpoint.id, { error: lone }))?.error, whole)
     })
 
-    test('lone surrogates from a client become replacement characters, and all other text stays', async () => {
-      const { id: orgId } = await newOrganisation(store())
+    test('text of a client: lone surrogates become replacement characters, and other text stays', async () => {
+      const { id: orgId } = await newOrganisation(store)
       const sandbox = sandboxOf(orgId, { envs: { [lone]: lone, ok: harmless }, metadata: { a: lone } })
-      await store().sandboxes.insertSandbox(sandbox)
-      const read = await store().sandboxes.sandbox(sandbox.id)
+      await sandboxes.insertSandbox(sandbox)
+      const read = await sandboxes.sandbox(sandbox.id)
       assert.deepEqual(read?.envs, { [whole]: whole, ok: harmless })
       assert.deepEqual(read?.metadata, { a: whole })
       const checkpoint = checkpointOf(sandbox, {
         name: lone,
         sandboxConfig: { ...checkpointOf(sandbox).sandboxConfig, envs: {} },
       })
-      await store().sandboxes.insertCheckpoint(checkpoint)
-      assert.equal(
-        (await store().sandboxes.insertPatch(patchOf(checkpoint.id, lone + harmless))).script,
-        whole + harmless,
-      )
+      await sandboxes.insertCheckpoint(checkpoint)
+      assert.equal((await sandboxes.insertPatch(patchOf(checkpoint.id, lone + harmless))).script, whole + harmless)
       const session = sessionOf(orgId, { userId: lone })
-      await store().sessions.createSession(session, [messageOf(lone + harmless)], eventOf('x'))
-      assert.equal((await store().sessions.messages(session.id))[0]?.content, whole + harmless)
+      await sessions.createSession(session, [messageOf(lone + harmless)], eventOf('x'))
+      assert.equal((await sessions.messages(session.id))[0]?.content, whole + harmless)
     })
 
-    test('a number that no column holds is refused', async () => {
-      const { id: orgId } = await newOrganisation(store())
-      await assert.rejects(store().sandboxes.insertSandbox(sandboxOf(orgId, { memoryMb: 2 ** 40 })), (error) =>
-        isServiceError(error, 'invalid_request'),
-      )
+    test('number: one that no column holds is refused', async () => {
+      const { id: orgId } = await newOrganisation(store)
+      await refuses(sandboxes.insertSandbox(sandboxOf(orgId, { memoryMb: 2 ** 40 })), 'invalid_request')
     })
   })
 }

@@ -1,40 +1,92 @@
-import { after, before, suite } from 'node:test'
+import assert from 'node:assert/strict'
+import { after, suite, test } from 'node:test'
 import type { Store } from '../../src/store/index.ts'
 import { checkpointTests } from './store-checkpoints.ts'
 import { idempotencyTests } from './store-idempotency.ts'
-import { installationTests } from './store-installation.ts'
+import { newOrganisation, newSession, refuses, sandboxOf } from './store-kit.ts'
 import { organisationTests } from './store-organisations.ts'
 import { previewTests } from './store-previews.ts'
 import { sandboxTests } from './store-sandboxes.ts'
 import { sessionCommitTests } from './store-session-commits.ts'
 import { sessionTests } from './store-sessions.ts'
 import { textTests } from './store-text.ts'
-import { wholeTests } from './store-whole.ts'
 
-/** What every store promises. Each test works with organisations of its own, so one database serves them all. */
-export function storeConformance(name: string, open: () => Promise<Store>): void {
+/** The contract of every store. Each test creates its own organisations, so the tests share one database. */
+export async function storeConformance(name: string, open: () => Promise<Store>): Promise<void> {
+  const store = await open()
   suite(`store conformance: ${name}`, () => {
-    let opened: Store | undefined
-    const store = (): Store => {
-      if (opened === undefined) throw new Error('the store did not open')
-      return opened
-    }
-    before(async () => {
-      opened = await open()
-    })
-    after(() => opened?.close())
-
+    after(() => store.close())
     organisationTests(store)
-    sandboxTests(store)
-    checkpointTests(store)
-    previewTests(store)
+    sandboxStoreTests(store)
     sessionTests(store)
     sessionCommitTests(store)
     idempotencyTests(store)
-    installationTests(store)
     textTests(store)
+    // Late, because it sets the host of all records.
+    installationTests(store)
     wholeTests(open)
   })
 }
 
-export type OpenedStore = () => Store
+/** The contract of a `SandboxStore` alone. */
+export async function sandboxStoreConformance(name: string, open: () => Promise<Store>): Promise<void> {
+  const store = await open()
+  suite(`sandbox store conformance: ${name}`, () => {
+    after(() => store.close())
+    sandboxStoreTests(store)
+  })
+}
+
+function sandboxStoreTests(store: Store): void {
+  sandboxTests(store)
+  checkpointTests(store)
+  previewTests(store)
+}
+
+function installationTests(store: Store): void {
+  suite('installation', () => {
+    test('installation: a database belongs to the first installation that joins it', async () => {
+      const before = await store.installation()
+      await store.joinInstallation('one')
+      await store.joinInstallation('other')
+      assert.equal(await store.installation(), before ?? 'one')
+    })
+  })
+}
+
+function wholeTests(open: () => Promise<Store>): void {
+  suite('store: life cycle', () => {
+    test('store: ping answers while it is open, and close may be repeated', async () => {
+      const store = await open()
+      await store.ping()
+      await store.close()
+      await store.close()
+      await refuses(store.ping(), 'unavailable')
+    })
+
+    test('store: close waits for the calls in flight and refuses later ones', async () => {
+      const store = await open()
+      const { id: orgId } = await newOrganisation(store)
+      const session = await newSession(store, orgId)
+      const running = Promise.all(
+        Array.from({ length: 10 }, () => [
+          store.sandboxes.insertSandbox(sandboxOf(orgId)),
+          store.sessions.commit(session.id, { addStream: [{ type: 'ready' }] }),
+        ]).flat(),
+      )
+      const closed = store.close()
+      const late = [
+        () => store.sandboxes.insertSandbox(sandboxOf(orgId)),
+        () => store.sessions.commit(session.id, { addStream: [{ type: 'ready' }] }),
+        () => store.ping(),
+      ]
+      for (const call of late) await refuses(call(), 'unavailable')
+      const committed = (await running).filter((result) => result !== undefined)
+      assert.deepEqual(
+        committed.map(({ lastSequence }) => lastSequence).toSorted((a, b) => a - b),
+        [1, 2, 3, 4, 5, 6, 7, 8, 9, 10],
+      )
+      await closed
+    })
+  })
+}

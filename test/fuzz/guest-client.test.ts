@@ -9,7 +9,7 @@ import { createGuest } from '../../src/runtime/guest-client/index.ts'
 import type { Guest } from '../../src/sandbox/ports/guest.ts'
 import { drain, type Ending, frame, hostile, json, line, ok, stat, timeouts, uint64 } from './hostile-guest.ts'
 
-/** A call that has not ended by then hangs; the client's own patience is far shorter. */
+/** A call that has not ended by then hangs; the client's own wait is far shorter. */
 const hangMs = 20_000
 
 const process = {
@@ -88,7 +88,6 @@ const operations: Record<string, { call: (guest: Guest) => Promise<unknown>; ans
     answer: [line(ok), frame(frameKind.result, json({ ok: true, bytes: 5 }))],
   },
   ports: { call: (guest) => guest.ports(), answer: [line({ ok: true, ports: [80, 22] })] },
-  memory: { call: (guest) => guest.memory(), answer: [line({ ok: true, usedBytes: 1, limitBytes: 2 })] },
   dial: { call: async (guest) => (await guest.dial(80)).destroy(), answer: [line(ok), Buffer.from('raw')] },
 }
 const names = Object.keys(operations)
@@ -128,7 +127,7 @@ const anyName = fc.constantFrom(...names)
 const anySizes = fc.array(fc.nat(200), { minLength: 1, maxLength: 5 })
 const anyEnding = fc.constantFrom<Ending>('end', 'end', 'end', 'destroy', 'stall')
 
-test('every operation takes its answer, however it is cut', async () => {
+test('guest client: every operation takes its answer in any pieces', async () => {
   // An upload that is confirmed before it was sent is none.
   const prompt = names.filter((name) => name !== 'writeFile')
   assert.equal(await endsWell('writeFile', operations['writeFile']?.answer ?? [], 'end'), false)
@@ -144,7 +143,7 @@ test('every operation takes its answer, however it is cut', async () => {
   )
 })
 
-test('random answers end every operation with a ServiceError', async () => {
+test('guest client: random answers end every operation with a ServiceError', async () => {
   await fc.assert(
     fc.asyncProperty(
       anyName,
@@ -158,7 +157,7 @@ test('random answers end every operation with a ServiceError', async () => {
   )
 })
 
-test('random JSON answers end every operation', async () => {
+test('guest client: random JSON answers end every operation', async () => {
   await fc.assert(
     fc.asyncProperty(anyName, fc.jsonValue(), fc.jsonValue(), anyEnding, async (name, first, second, ending) => {
       const answer = { ok: true, process: second, stat: second, ports: second, length: second, input: second }
@@ -169,7 +168,7 @@ test('random JSON answers end every operation', async () => {
   )
 })
 
-test('mutated answers end every operation', async () => {
+test('guest client: mutated answers end every operation', async () => {
   const anyMutation = fc.record({
     at: fc.double({ min: 0, max: 1, noNaN: true }),
     remove: fc.nat(6),
@@ -194,7 +193,7 @@ test('mutated answers end every operation', async () => {
   )
 })
 
-test('a guest that never stops talking is cut off at the bounds', async () => {
+test('guest client: an endless answer is cut off at the bounds', async () => {
   const long = `/${'x'.repeat(1000)}`
   const streams: [name: string, stream: { start: Buffer; repeat: Buffer; bytesMax: number }][] = [
     ['hello', { start: Buffer.alloc(0), repeat: Buffer.alloc(65_536, 'x'), bytesMax: lineBytesMax }],
@@ -272,7 +271,7 @@ test('a guest that never stops talking is cut off at the bounds', async () => {
   }
 })
 
-test('all that a guest may keep is taken, also in tiny pieces', async () => {
+test('guest client: all retained output is taken, also in tiny pieces', async () => {
   // As guests send it whose processes write to both streams in turns: the offsets alone are megabytes.
   const [bytes, pieceBytes] = [16 << 20, 32]
   const pieces = frame(frameKind.stdout, uint64(0), Buffer.alloc(pieceBytes, 'x'))
@@ -284,7 +283,7 @@ test('all that a guest may keep is taken, also in tiny pieces', async () => {
   assert.equal(stderr.length, 0)
 })
 
-test('a fault of the guest is thrown with its code and nothing else of it is believed', async () => {
+test('guest client: a fault of the guest is thrown with its code, and nothing else of it is trusted', async () => {
   const { guest } = hostile([line({ ok: false, code: 'not_found', message: 'no such file' })], 'end')
   await assert.rejects(
     guest.stat('/x'),
@@ -303,7 +302,7 @@ test('a fault of the guest is thrown with its code and nothing else of it is bel
   }
 })
 
-test('no answer of a guest is a fault of the server', async () => {
+test('guest client: no answer of a guest is a fault of the server', async () => {
   const { guest } = hostile([line({ ok: false, code: 'internal_error', message: 'oops' })], 'end')
   await assert.rejects(
     guest.stat('/x'),
@@ -317,7 +316,7 @@ test('no answer of a guest is a fault of the server', async () => {
   }
 })
 
-/** A guest that sends `start` and then `drop` again and again, far more often than the client loses patience. */
+/** A guest that sends `start` and then `drop` again and again, far more often than the client loses wait. */
 function dripping(start: Buffer, drop: Buffer): { guest: Guest; stop: () => void } {
   const timers: NodeJS.Timeout[] = []
   const guest = createGuest(
@@ -331,7 +330,7 @@ function dripping(start: Buffer, drop: Buffer): { guest: Guest; stop: () => void
       server.resume()
       return client
     },
-    { answerTimeoutMs: 40, idleTimeoutMs: 40, wholeTimeoutMs: 100 },
+    { answerTimeoutMs: 40, idleTimeoutMs: 40, collectTimeoutMs: 100 },
   )
   return { guest, stop: () => timers.forEach((timer) => clearInterval(timer)) }
 }
@@ -354,11 +353,11 @@ async function givesUp(name: string, start: Buffer, drop: Buffer): Promise<void>
   }
 }
 
-test('an answer that drips is given up when its time is over, in every operation', async () => {
+test('guest client: an answer that arrives byte by byte times out in every operation', async () => {
   await Promise.all(names.map((name) => givesUp(name, Buffer.from('{"ok":'), Buffer.from(' '))))
 })
 
-test('a frame that drips is given up, and so is an answer of frames without end', async () => {
+test('guest client: a frame that arrives byte by byte times out, and so does an answer of endless frames', async () => {
   const half = frame(frameKind.entries, Buffer.alloc(200_000)).subarray(0, 10)
   const entry = frame(frameKind.entries, json([{ ...stat, name: 'x' }]))
   const oneByte = frame(frameKind.stdout, uint64(0), Buffer.from('x'))
@@ -369,7 +368,7 @@ test('a frame that drips is given up, and so is an answer of frames without end'
   ])
 })
 
-test('a connection that cannot be opened is the error of whoever opens it', async () => {
+test('guest client: a connection that cannot be opened fails with the error of the dial', async () => {
   const guest = createGuest(async () => {
     throw new Error('no route')
   })

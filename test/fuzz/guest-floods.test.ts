@@ -2,11 +2,11 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { isServiceError } from '../../src/errors.ts'
-import { BodyBudget } from '../../src/lib/held-body.ts'
+import { BodyBudget } from '../../src/lib/body-budget.ts'
 import { frameKind } from '../../src/protocol/guest.ts'
 import { drain, type Ending, frame, hostile, json, line, ok, stat, uint64 } from './hostile-guest.ts'
 
-test('what carries nothing where something belongs is nonsense of an attachment', async () => {
+test('guest floods: a frame without content is a violation of an attachment', async () => {
   for (const frames of [
     [frame(frameKind.taken, uint64(0))],
     [frame(frameKind.replayed, uint64(0)), frame(frameKind.replayed, uint64(0))],
@@ -21,7 +21,7 @@ test('what carries nothing where something belongs is nonsense of an attachment'
   }
 })
 
-test('guests that flood tiny frames are read in turns with everything else', async () => {
+test('guest floods: tiny frames are read alternately with other work', async () => {
   const [guests, frames] = [4, 5000]
   const tiny = Array.from({ length: frames }, (_, at) => frame(frameKind.stdout, uint64(at), Buffer.from('x')))
   const flood = [line({ ok: true, input: false }), Buffer.concat(tiny), frame(frameKind.exit, Buffer.alloc(4))]
@@ -44,7 +44,7 @@ test('guests that flood tiny frames are read in turns with everything else', asy
   assert.ok(most <= guests * 64, `${most} frames in a row`)
 })
 
-test('a long list is checked in turns with everything else', async () => {
+test('guest floods: a long list is checked alternately with other work', async () => {
   const page = frame(frameKind.entries, json(Array.from({ length: 1000 }, () => ({ ...stat, name: 'x' }))))
   const pages = Array.from({ length: 50 }, () => page)
   let [turns, over] = [0, false]
@@ -59,7 +59,7 @@ test('a long list is checked in turns with everything else', async () => {
   assert.ok(turns >= pages.length, `${turns} turns`)
 })
 
-test('long lists that never end take a bounded part of memory, of one sandbox and of all, and small ones pass', async () => {
+test('guest floods: endless lists take bounded memory, of one sandbox and of all, and small ones pass', async () => {
   const entry = { path: '/x', isDir: false, size: 1, mode: 0o644, modifiedSeconds: 0, name: 'x'.repeat(200) }
   const page = frame(frameKind.entries, json(Array.from({ length: 200 }, () => entry)))
   const listings = new BodyBudget(3 * page.length, { ownerBytesMax: 2 * page.length, freeBytes: 4096 })

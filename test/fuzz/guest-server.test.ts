@@ -80,7 +80,7 @@ function frame(kind: number, payload: Uint8Array): Buffer {
   return Buffer.concat([header, payload])
 }
 
-test('random bytes get a refusal or nothing', async () => {
+test('guest server: random bytes are refused or ignored', async () => {
   await fc.assert(
     fc.asyncProperty(fc.array(fc.uint8Array({ maxLength: 300 }), { maxLength: 5 }), async (chunks) => {
       const answer = answerOf(await converse(chunks))
@@ -90,7 +90,7 @@ test('random bytes get a refusal or nothing', async () => {
   )
 })
 
-test('random JSON gets a refusal', async () => {
+test('guest server: random JSON is refused', async () => {
   await fc.assert(
     fc.asyncProperty(fc.jsonValue({ maxDepth: 6 }), async (value) => {
       const answer = answerOf(await converse([line(value)]))
@@ -100,7 +100,7 @@ test('random JSON gets a refusal', async () => {
   )
 })
 
-test('lines past the bound and nesting without end are refused', async () => {
+test('guest server: lines past the bound and endless nesting are refused', async () => {
   const long = answerOf(await converse([Buffer.alloc(3 << 20, 'x')]))
   assert.ok(long === undefined || long.code === 'too_large')
   const deep = answerOf(await converse([Buffer.from(`${'['.repeat(500_000)}\n`)]))
@@ -176,7 +176,7 @@ const anyFrames = fc.array(
   { maxLength: 8 },
 )
 
-test('mutated requests, with any frames behind them, are answered and release all that they held', async () => {
+test('guest server: mutated requests with any frames are answered and release everything', async () => {
   await fc.assert(
     fc.asyncProperty(anyRequest, anyFrames, async (request, frames) => {
       const answer = answerOf(await converse([line(request), ...frames]))
@@ -187,7 +187,7 @@ test('mutated requests, with any frames behind them, are answered and release al
   )
 })
 
-test('any frames to a process and to an upload leave the guest well', async () => {
+test('guest server: any frames to a process and to an upload leave the guest working', async () => {
   let count = 0
   await fc.assert(
     fc.asyncProperty(anyFrames, fc.boolean(), fc.boolean(), async (frames, terminal, lossless) => {
@@ -209,7 +209,7 @@ test('any frames to a process and to an upload leave the guest well', async () =
   )
 })
 
-test('hundreds of idle connections are borne, more are refused, and all of them go', async () => {
+test('guest server: hundreds of idle connections are served, more are refused, and all of them close', async () => {
   const sockets: Socket[] = []
   for (let index = 0; index < 600; index++) {
     const socket = await machine.dial()

@@ -13,7 +13,7 @@ export type Ending = 'end' | 'destroy' | 'stall'
 export function hostile(
   chunks: Uint8Array[],
   ending: Ending,
-  patience: GuestClientOptions = ending === 'stall' ? timeouts : patient,
+  wait: GuestClientOptions = ending === 'stall' ? timeouts : patient,
 ): { guest: Guest; open: () => number } {
   const sides: Duplex[] = []
   const guest = createGuest(async () => {
@@ -27,7 +27,7 @@ export function hostile(
       if (ending === 'destroy') setImmediate(() => client.destroy())
     })
     return client
-  }, patience)
+  }, wait)
   return { guest, open: () => sides.filter((side) => !side.destroyed).length }
 }
 

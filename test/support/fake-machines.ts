@@ -166,7 +166,6 @@ export class FakeMachines extends TestDriver implements RuntimeDriver {
         return 0
       },
       ports: async () => [],
-      memory: nothing,
       dial: nothing,
     }
   }

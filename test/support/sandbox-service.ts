@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto'
-import { createMemoryBus } from '../../src/events/in-process-bus.ts'
+import { createInProcessBus } from '../../src/events/in-process-bus.ts'
 import { newId } from '../../src/lib/id.ts'
 import type { Log } from '../../src/lib/log.ts'
 import { sha256 } from '../../src/lib/secret.ts'
@@ -27,7 +27,7 @@ interface SandboxServiceOptions extends Pick<SandboxServiceDeps, 'store' | 'driv
 /** The real sandbox service on a bus, a log and a DNS of its own. */
 export function makeSandboxService(options: SandboxServiceOptions) {
   const { store, driver, guest, limits, previewDomain } = options
-  const bus = createMemoryBus()
+  const bus = createInProcessBus()
   const logs: LogLine[] = []
   /** Messages alone, by level. */
   const messages: Record<keyof Log, string[]> = { debug: [], info: [], warn: [], error: [] }

@@ -38,7 +38,7 @@ pub fn listening_port(pid: i32, fd: i32) -> io::Result<Option<u16>> {
     }
 }
 
-/// A descriptor of this process for what another one has open; closed on exec, as that of the process.
+/// A descriptor for an open file of another process; closed on exec.
 fn borrow(pid: i32, fd: i32) -> io::Result<File> {
     let process = file(unsafe { syscall(SYS_PIDFD_OPEN, pid, 0) })?;
     file(unsafe { syscall(SYS_PIDFD_GETFD, process.as_raw_fd(), fd, 0) })

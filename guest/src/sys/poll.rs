@@ -63,7 +63,7 @@ impl PollFd {
         PollFd { fd: fd.as_raw_fd(), events, revents: 0 }
     }
 
-    /// Is not looked at when nothing is asked of it: a hang-up, told unasked, would wake for ever.
+    /// Skipped without requested events: an unrequested hang-up would wake the caller for ever.
     pub fn unless_idle(fd: &impl AsRawFd, events: i16) -> PollFd {
         PollFd { fd: if events == 0 { -1 } else { fd.as_raw_fd() }, events, revents: 0 }
     }

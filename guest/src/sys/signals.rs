@@ -95,7 +95,7 @@ pub fn reap() -> Option<(i32, i32)> {
     }
 }
 
-/// 128 + n for a signal n, otherwise what the process exited with.
+/// 128 + n for a signal n, otherwise the exit status.
 pub fn exit_code(status: i32) -> i32 {
     match status & 0x7f {
         0 => (status >> 8) & 0xff,

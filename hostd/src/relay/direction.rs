@@ -16,7 +16,7 @@ pub struct Direction<'a> {
     to: &'a UnixStream,
     /// Read, and not taken yet.
     pending: Vec<u8>,
-    /// Nothing more comes, or nobody takes it.
+    /// The sender has ended, or the receiver has closed.
     pub ended: bool,
 }
 
@@ -39,7 +39,7 @@ impl<'a> Direction<'a> {
         }
     }
 
-    /// Moves what there is, without waiting. What is not taken at once stays pending, and nothing more is read meanwhile.
+    /// Moves the available bytes without waiting. Bytes that the receiver does not take stay pending and stop further reads.
     pub fn carry(&mut self, buffer: &mut [u8]) {
         if !self.pending.is_empty() {
             let pending = std::mem::take(&mut self.pending);
@@ -76,7 +76,7 @@ impl<'a> Direction<'a> {
                     self.pending = bytes[taken..].to_vec();
                     return;
                 }
-                // What the other direction still carries goes on.
+                // The other direction continues.
                 Err(_) => return self.end(),
             }
         }
@@ -87,7 +87,7 @@ impl<'a> Direction<'a> {
         let _ = self.to.shutdown(Shutdown::Write);
     }
 
-    /// Hands over what its sender has sent before it closed, until the receiver has it all or closes.
+    /// Delivers the bytes that the sender sent before it closed, until the receiver has them all or closes.
     pub fn deliver(&mut self, buffer: &mut [u8], limit: Option<Duration>) {
         let until = limit.map(|limit| Instant::now() + limit);
         loop {

@@ -1,4 +1,4 @@
-//! Which connections are relayed, and what ends one that is held up.
+//! The relayed connections, and the interruption of blocked ones.
 
 use std::collections::HashMap;
 use std::net::Shutdown;
@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 use crate::sys;
 use crate::sys::poll::{self, GONE};
 
-/// Twice what a guest serves. A sandbox that holds up its relays has no more threads than this.
+/// Twice the connections of a guest. A sandbox that blocks its relays takes no more threads than this.
 pub const RELAYS_PER_GUEST_MAX: usize = 1024;
-/// Of all guests together: threads and descriptors are left for programs.
+/// For all guests together: leaves threads and descriptors to programs.
 const RELAYS_MAX: usize = 16_384;
-/// How long a cut waits for connections to end, and how often it interrupts those that do not.
+/// A cut waits this long for connections to end, and interrupts the others after each pause.
 const CUT_TIMEOUT: Duration = Duration::from_secs(2);
 const CUT_PAUSE: Duration = Duration::from_millis(5);
 /// An error number (errno(3)).
@@ -89,8 +89,8 @@ impl Relays {
         0
     }
 
-    /// A thread that closes a descriptor for somebody inside does not notice the server's close; a signal ends its wait.
-    pub fn interrupt_held_up(&self) {
+    /// A thread that is blocked in the close of a sandbox's descriptor does not notice the server's close; a signal ends its wait.
+    pub fn interrupt_blocked(&self) {
         for relay in self.lock().relays.values_mut() {
             let [found] = poll::wait([(&relay.server, GONE)], Some(Duration::ZERO));
             let is_closed = found & GONE != 0;
@@ -128,7 +128,7 @@ impl Entry<'_> {
 
 impl Drop for Entry<'_> {
     fn drop(&mut self) {
-        // Without the lock, as a close may take its time; it can be interrupted while the relay is in the table.
+        // Without the lock, as a close can block; it can be interrupted while the relay is in the table.
         self.relays.close_guest(self.id);
         let mut table = self.relays.lock();
         if let Some(relay) = table.relays.remove(&self.id) {

@@ -38,7 +38,7 @@ struct Rights {
     padding: c_int,
 }
 
-/// Sends a descriptor behind more than the server takes, and closes it here: who reads on has the last one.
+/// Sends a descriptor behind more bytes than the server takes, and closes it here: the reader then has the last copy.
 fn answer_with(guest: &mut UnixStream, descriptor: TcpStream) {
     guest.set_nonblocking(true).expect("is set");
     let mut refusals = 0;
@@ -112,7 +112,7 @@ fn await_none(relays: &Relays) {
     while !relays.paths().is_empty() {
         assert!(Instant::now() < until, "a relay is held up");
         thread::sleep(Duration::from_millis(10));
-        relays.interrupt_held_up();
+        relays.interrupt_blocked();
     }
 }
 

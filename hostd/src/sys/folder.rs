@@ -1,4 +1,4 @@
-//! Folders by descriptor: what is done below one stays on its file system and follows no link.
+//! Folders by descriptor: operations below one stay on its file system and follow no link.
 
 use std::ffi::{CString, OsStr, OsString};
 use std::fs;
@@ -74,7 +74,7 @@ impl Folder {
         self.unlink_at(name, AT_REMOVEDIR)
     }
 
-    /// Detaches what is mounted last on an entry, with all that is mounted below; it ends with its last user.
+    /// Detaches the top mount of an entry with all mounts below it; it ends with its last user.
     pub fn unmount(&self, name: &OsStr) -> io::Result<()> {
         let mut path = self.path().into_bytes();
         path.push(b'/');

@@ -26,7 +26,7 @@ impl Pidfd {
         }
     }
 
-    /// False once its number may be another's: what was read under that number until now was this process's while it is true.
+    /// While true, everything that was read under its pid so far belongs to this process.
     pub fn exists(&self) -> bool {
         self.signal(0).is_ok()
     }

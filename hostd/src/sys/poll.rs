@@ -10,7 +10,7 @@ extern "C" {
 
 pub const IN: i16 = 0x1;
 pub const OUT: i16 = 0x4;
-/// The other side has closed. poll(2) reports it whatever is wanted of a stream.
+/// The other side has closed. poll(2) reports it for all requested events.
 pub const GONE: i16 = 0x8 | 0x10;
 
 #[repr(C)]
@@ -28,7 +28,7 @@ pub fn wait<S: AsRawFd, const N: usize>(streams: [(&S, i16); N], timeout: Option
         wanted,
         found: 0,
     });
-    // Rounded up, so that what is left of a time is never a busy wait.
+    // Rounded up, so that the rest of a timeout is never a busy wait.
     let timeout_ms = timeout.map_or(-1, |timeout| ((timeout.as_nanos() + 999_999) / 1_000_000) as c_int);
     if unsafe { poll(entries.as_mut_ptr(), N as c_ulong, timeout_ms) } < 0 {
         return [0; N];

@@ -1,4 +1,4 @@
-//! Unix sockets with what std leaves out.
+//! Operations of unix sockets that std lacks.
 
 use std::io;
 use std::mem::size_of;

@@ -10,14 +10,14 @@ import {
   type SessionUpdate,
 } from '@agentclientprotocol/sdk'
 import type { HarnessSettings } from '../harness.ts'
-import { SavedSession } from '../saved-session.ts'
+import { SavedSession } from '../state-dir.ts'
 import { AcpProcess } from './process.ts'
-import { protocolToolName } from './tools.ts'
+import { protocolToolName } from './events.ts'
 
-/** From the start of the program to its session: the first start of a large one is slow. */
+/** From the start of the program to its session. The first start of a large program is slow. */
 const startMs = 50_000
 
-/** Modes in which an agent asks for nothing: the sandbox is the boundary. */
+/** Modes without permission requests: the sandbox is the boundary. */
 const freeModes = ['yolo', 'bypassPermissions', 'full-access', 'danger-full-access']
 
 const authRequired = -32_000
@@ -26,12 +26,12 @@ export interface AcpConnection {
   readonly process: AcpProcess
   readonly agent: ClientContext
   readonly sessionId: string
-  /** The agent began with an empty conversation. */
+  /** The conversation is empty. */
   readonly isNew: boolean
   onUpdate: ((update: SessionUpdate) => void) | undefined
 }
 
-/** Starts the program and opens the conversation that is kept, or a new one. Throws in words for a person. */
+/** Starts the program and opens the saved conversation, or a new one. Its errors have messages for a person. */
 export async function connectAcp(
   command: readonly [string, ...string[]],
   settings: HarnessSettings,
@@ -47,11 +47,11 @@ export async function connectAcp(
   try {
     return await Promise.race([open(program, settings), failed, timeout.promise])
   } catch (error) {
-    // A program that ends closes its output too, and why it ended says more.
-    const end = isClosed(error) ? await program.endWords() : undefined
+    // An ended program has closed its output; the reason of its end says more than that.
+    const end = isClosed(error) ? await program.endReason() : undefined
     program.kill()
     if (end !== undefined) throw new Error(end, { cause: error })
-    throw inWords(error)
+    throw readable(error)
   } finally {
     clearTimeout(timer)
   }
@@ -69,7 +69,7 @@ async function open(program: AcpProcess, settings: HarnessSettings): Promise<Acp
     .connect(program.stream)
   const initialized = await agent.request(methods.agent.initialize, {
     protocolVersion: PROTOCOL_VERSION,
-    // The program runs on the same machine, with the same rights: it needs none of our files or terminals.
+    // The program runs in the same sandbox with the same rights, so it needs no file or terminal services.
     clientCapabilities: { fs: { readTextFile: false, writeTextFile: false }, terminal: false },
     clientInfo: { name: 'atoll', version: '1' },
   })
@@ -98,7 +98,7 @@ async function openConversation(
   let sessionId = saved.read()
   if (sessionId !== undefined && agentCapabilities?.loadSession) {
     try {
-      // Its answer follows the replay of the conversation, which nobody listens to.
+      // The answer follows a replay of the conversation, which is ignored.
       const loaded = await agent.request(methods.agent.session.load, { sessionId, cwd, mcpServers: [] })
       modes = loaded.modes
     } catch (error) {
@@ -116,7 +116,7 @@ async function openConversation(
     saved.write(sessionId)
   }
   const free = modes?.availableModes.find(({ id }) => freeModes.includes(id))
-  // With a list of allowed tools the agent has to ask, so that it can be refused.
+  // With a list of allowed tools the agent must ask for permission, so that calls can be refused.
   if (free && settings.allowedTools === undefined) {
     await agent.request(methods.agent.session.setMode, { sessionId, modeId: free.id })
   }
@@ -130,12 +130,12 @@ function permission(options: readonly PermissionOption[], isAllowed: boolean) {
   return { outcome: 'selected' as const, optionId: option.optionId }
 }
 
-/** Anything but an answer of the program. */
+/** Whether the error is anything but an answer of the program. */
 export function isClosed(error: unknown): boolean {
   return !(error instanceof RequestError)
 }
 
-function inWords(error: unknown): unknown {
+function readable(error: unknown): unknown {
   if (!(error instanceof RequestError) || error.code !== authRequired) return error
   return new Error('The agent wants a login: it must be one that takes its key from the environment.', { cause: error })
 }

@@ -1,32 +1,31 @@
 import { existsSync } from 'node:fs'
 import { resolve } from 'node:path'
 import type { SessionUpdate } from '@agentclientprotocol/sdk'
-import { isRecord } from '../../lib/record.ts'
-import type { AgentEventOf } from '../../protocol/agent.ts'
+import { isRecord } from '../../lib/json.ts'
+import { toolNames, type AgentEventOf } from '../../protocol/agent.ts'
 import type { HarnessEvent, HarnessSettings } from '../harness.ts'
 import { oneLine, pathOf, summarise } from '../summary.ts'
-import { protocolToolName, type AcpCall } from './tools.ts'
 
 type Block = AgentEventOf<'assistant'>['message']['content'][number]
 
-/** Calls of one turn, and text of one answer, that are held; an agent that exceeds them is not followed further. */
+/** Bounds for the calls of one turn and the text of one answer. Updates beyond them are ignored. */
 const openCallsMax = 1000
 const textCharactersMax = 2 * 1024 * 1024
 
 interface OpenCall extends AcpCall {
   startedAt: number
-  isTold: boolean
+  isReported: boolean
   existed: boolean
 }
 
-/** Maps the updates of one turn to events of the protocol. A call is told when its arguments are known, before its end. */
+/** Maps the updates of one turn to events of the protocol. A call is reported when its arguments are known, before its end. */
 export class AcpEvents {
   readonly #settings: HarnessSettings
   readonly #emit: (event: HarnessEvent) => void
   readonly #calls = new Map<string, OpenCall>()
   #text = ''
   #messageId: string | undefined
-  /** Of the last answer that said something. */
+  /** The text of the last answer that has text. */
   lastText = ''
 
   constructor(settings: HarnessSettings, emit: (event: HarnessEvent) => void) {
@@ -42,14 +41,14 @@ export class AcpEvents {
     if (sessionUpdate === 'tool_call' || sessionUpdate === 'tool_call_update') this.#callUpdated(update)
   }
 
-  /** The turn is over: tells what is left. A call without an end was cut off. */
+  /** Ends the turn: reports the rest. A call without an end counts as failed. */
   end(): void {
     for (const [id, call] of this.#calls) this.#callEnded(id, call, true, undefined)
-    this.#tell([])
+    this.#report([])
   }
 
   #chunk(text: string, messageId: string | undefined): void {
-    if (messageId !== undefined && this.#messageId !== undefined && messageId !== this.#messageId) this.#tell([])
+    if (messageId !== undefined && this.#messageId !== undefined && messageId !== this.#messageId) this.#report([])
     this.#messageId = messageId ?? this.#messageId
     this.#text = (this.#text + text).slice(0, textCharactersMax)
   }
@@ -58,7 +57,7 @@ export class AcpEvents {
     const id = update.toolCallId.slice(0, 1000)
     const known = this.#calls.get(id)
     if (!known && (this.#calls.size >= openCallsMax || update.sessionUpdate === 'tool_call_update')) return
-    const call: OpenCall = known ?? { startedAt: performance.now(), isTold: false, existed: false }
+    const call: OpenCall = known ?? { startedAt: performance.now(), isReported: false, existed: false }
     this.#calls.set(id, call)
     call.name = update.name ?? metaToolName(update) ?? call.name
     call.kind = update.kind ?? call.kind
@@ -67,19 +66,19 @@ export class AcpEvents {
     const path = update.locations?.[0]?.path
     if (path !== undefined) call.path = path
     const isOver = update.status === 'completed' || update.status === 'failed'
-    if (call.input || isOver || update.status === 'in_progress') this.#tellCall(id, call)
+    if (call.input || isOver || update.status === 'in_progress') this.#reportCall(id, call)
     if (isOver) this.#callEnded(id, call, update.status === 'failed' || hasFailed(update.rawOutput), update.content)
   }
 
-  #tellCall(id: string, call: OpenCall): void {
-    if (call.isTold) return
-    call.isTold = true
+  #reportCall(id: string, call: OpenCall): void {
+    if (call.isReported) return
+    call.isReported = true
     call.existed = existsSync(this.#file(call))
-    this.#tell([{ type: 'tool_use', id, name: protocolToolName(call).slice(0, 1000), input: inputOf(call) }])
+    this.#report([{ type: 'tool_use', id, name: protocolToolName(call).slice(0, 1000), input: inputOf(call) }])
   }
 
   #callEnded(id: string, call: OpenCall, isError: boolean, content: unknown): void {
-    this.#tellCall(id, call)
+    this.#reportCall(id, call)
     this.#calls.delete(id)
     const tool = protocolToolName(call)
     const result = { content: Array.isArray(content) ? content.map((item: unknown) => innerContent(item)) : [] }
@@ -100,7 +99,7 @@ export class AcpEvents {
     }
   }
 
-  #tell(calls: Block[]): void {
+  #report(calls: Block[]): void {
     const text: Block[] = this.#text.trim() === '' ? [] : [{ type: 'text', text: this.#text }]
     if (text.length > 0) this.lastText = this.#text
     this.#text = ''
@@ -119,14 +118,14 @@ function inputOf(call: AcpCall): Record<string, unknown> {
   return call.input ?? (call.path === undefined ? {} : { path: call.path })
 }
 
-/** Before ACP had a field for it, agents told the tool's name among their extensions. */
+/** Before ACP had a field for the tool's name, agents sent it as an extension. */
 function metaToolName(update: Record<string, unknown>): string | undefined {
   const meta = update['_meta']
   const name = isRecord(meta) ? meta['toolName'] : undefined
   return typeof name === 'string' && name !== '' ? name : undefined
 }
 
-/** Some agents call a command `completed` that ended with another status than 0. */
+/** Some agents report a command with a non-zero exit status as `completed`. */
 function hasFailed(rawOutput: unknown): boolean {
   const exitCode = isRecord(rawOutput) ? rawOutput['exitCode'] : undefined
   return typeof exitCode === 'number' && exitCode !== 0
@@ -134,4 +133,59 @@ function hasFailed(rawOutput: unknown): boolean {
 
 function innerContent(item: unknown): unknown {
   return isRecord(item) && item['type'] === 'content' ? item['content'] : item
+}
+
+/** A call as far as the agent has described it. */
+interface AcpCall {
+  /** The program's own name of the tool. */
+  name?: string | undefined
+  kind?: string | undefined
+  title?: string | undefined
+  input?: Record<string, unknown>
+  /** The path of its file. */
+  path?: string
+}
+
+/** Agents' names of the protocol's tools, in lower case without `_`, `-` and blanks. */
+const otherNames: Record<string, string> = {
+  runshellcommand: 'bash',
+  shell: 'bash',
+  terminal: 'bash',
+  execute: 'bash',
+  exec: 'bash',
+  readfile: 'read',
+  readmanyfiles: 'read',
+  writefile: 'write',
+  createfile: 'write',
+  replace: 'edit',
+  multiedit: 'edit',
+  strreplace: 'edit',
+  applypatch: 'edit',
+  find: 'glob',
+  findfiles: 'glob',
+  grepsearch: 'grep',
+  searchfilecontent: 'grep',
+  search: 'grep',
+  listdirectory: 'ls',
+  list: 'ls',
+}
+
+/** The protocol's name of a call's tool; the program's own name for a tool that the protocol does not know. */
+export function protocolToolName(call: AcpCall): string {
+  const name = (call.name ?? '').toLowerCase().replaceAll(/[_\-\s]/g, '')
+  if ((toolNames as readonly string[]).includes(name)) return name
+  const other = Object.hasOwn(otherNames, name) ? otherNames[name] : undefined
+  if (other !== undefined) return other
+  if (call.name !== undefined) return call.name
+  return nameOfKind(call)
+}
+
+/** Agents that send no tool name send at least its kind. */
+function nameOfKind({ kind, input = {} }: AcpCall): string {
+  if (kind === 'execute') return 'bash'
+  if (kind === 'read') return 'read'
+  if (kind === 'edit') return 'content' in input ? 'write' : 'edit'
+  if (kind === 'search')
+    return 'pattern' in input && !('include' in input) && !('output_mode' in input) ? 'glob' : 'grep'
+  return kind ?? 'other'
 }

@@ -1,12 +1,12 @@
 /**
  * Harness `acp:<command>`: any agent program that speaks the Agent Client Protocol on its standard input and output. The
- * program is a child of this process and lives from `open` to `close`; one that has died is started again by the next turn.
+ * program is a child of this process and lives from `open` to `close`. The next turn restarts a program that has died.
  */
 import type { Harness } from '../harness.ts'
-import { acpCommand } from './command.ts'
+import { acpCommand } from './process.ts'
 import { AcpSession } from './session.ts'
 
-/** The version of the protocol that is spoken; programs tell their own. */
+/** The version of the protocol. Programs report their own. */
 const acpVersion = '1'
 
 export function acpHarness(name: string): Harness {

@@ -3,22 +3,22 @@ import type { Readable, Writable } from 'node:stream'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { AnyMessage, Stream } from '@agentclientprotocol/sdk'
 import { LineSplitter } from '../../protocol/line-splitter.ts'
-import { noteGroup } from '../left-groups.ts'
+import type { ModelProxy } from '../model-proxy.ts'
+import { recordGroup } from '../process-groups.ts'
 
 const stderrCharactersMax = 4000
 
-/** Output closes a little before the end of a program is told, and the last of standard error comes a little after it. */
+/** The output closes a little before the `exit` event, and the last of standard error arrives a little after it. */
 const endMs = 500
 const stderrMs = 50
 
 /**
- * The agent program, in a process group of its own; that it has a pipe as input tells the guest that its ports are not for
- * previews. `stream` is what it says on standard output, line by line, without what
- * is no message: many programs greet, warn or log there.
+ * The agent program, in a process group of its own. Its input is a pipe, which tells the guest that its ports are not for previews.
+ * `stream` holds the messages of its standard output; lines that are no message, such as greetings and logs, are dropped.
  */
 export class AcpProcess {
   readonly stream: Stream
-  /** Resolves, with words, when the program has ended or could not be started. */
+  /** Resolves with the reason when the program has ended or could not be started. */
   readonly ended: Promise<string>
   readonly #child: ChildProcessByStdio<Writable, Readable, Readable>
   #stderr = ''
@@ -27,7 +27,7 @@ export class AcpProcess {
   constructor(command: readonly [string, ...string[]], cwd: string, env: NodeJS.ProcessEnv) {
     const [program, ...args] = command
     this.#child = spawn(program, args, { cwd, env, stdio: ['pipe', 'pipe', 'pipe'], detached: true })
-    const forgetGroup = noteGroup(this.#child.pid)
+    const forgetGroup = recordGroup(this.#child.pid)
     const ended = Promise.withResolvers<string>()
     this.ended = ended.promise
     this.#child.once('error', (error: NodeJS.ErrnoException) => {
@@ -44,7 +44,7 @@ export class AcpProcess {
       const end = `The agent ${program} ended with ${signal ?? `status ${code}`}.`
       ended.resolve(sleep(stderrMs).then(() => `${end} ${this.#stderr.slice(-1000).trim()}`))
     })
-    // The end of the program is told by `ended`; a message on its way to it is lost with it.
+    // `ended` reports the end of the program; a message on its way to it is lost.
     this.#child.stdin.on('error', () => {})
     this.#child.stderr.on('data', (chunk: Buffer) => {
       this.#stderr = (this.#stderr + chunk.toString('utf8')).slice(-stderrCharactersMax)
@@ -56,18 +56,18 @@ export class AcpProcess {
     return this.#isOver
   }
 
-  /** Why the program has ended, if it has or is about to. */
-  async endWords(): Promise<string | undefined> {
+  /** The reason of the program's end; undefined unless it ends within `endMs`. */
+  async endReason(): Promise<string | undefined> {
     return await Promise.race([this.ended, sleep(endMs, undefined)])
   }
 
-  /** Ends the program with all that it has in its process group. */
+  /** Kills the process group of the program. */
   kill(): void {
     if (this.#child.pid === undefined) return
     try {
       process.kill(-this.#child.pid, 'SIGKILL')
     } catch {
-      // It is gone already.
+      // It has ended already.
     }
   }
 }
@@ -94,7 +94,7 @@ function messages(stdout: Readable): ReadableStream<AnyMessage> {
     },
     cancel() {
       isWanted = false
-      // So that the program is not held up by a full pipe.
+      // A full pipe would block the program.
       stdout.resume()
     },
   })
@@ -116,4 +116,42 @@ function lines(stdin: Writable): WritableStream<AnyMessage> {
       return new Promise((resolve) => stdin.write(`${JSON.stringify(message)}\n`, () => resolve()))
     },
   })
+}
+
+/** Splits `acp:<command>` at blanks into a program and its arguments. Single and double quotes group words. */
+export function acpCommand(harness: string): [string, ...string[]] | undefined {
+  const words: string[] = []
+  for (const [, double, single, plain] of harness.slice('acp:'.length).matchAll(/"([^"]*)"|'([^']*)'|([^\s"']+)/g)) {
+    words.push(double ?? single ?? plain ?? '')
+  }
+  const [program, ...args] = words
+  return program ? [program, ...args] : undefined
+}
+
+/**
+ * The environment of an agent program, with the variables that Anthropic's and OpenAI's clients read. Variables of the session take
+ * precedence, but an address and its keys belong together: the proxy accepts only its own key, and no other server is sent that key.
+ */
+export function programEnvironment(
+  own: NodeJS.ProcessEnv,
+  modelId: string,
+  proxy: Pick<ModelProxy, 'url' | 'credential'>,
+): NodeJS.ProcessEnv {
+  const environment: NodeJS.ProcessEnv = {
+    OPENAI_MODEL: modelId,
+    ANTHROPIC_MODEL: modelId,
+    IS_SANDBOX: '1',
+    ...own,
+  }
+  if (!own['OPENAI_BASE_URL']) {
+    environment['OPENAI_BASE_URL'] = `${proxy.url}/openai/v1`
+    environment['OPENAI_API_KEY'] = proxy.credential
+  }
+  if (!own['ANTHROPIC_BASE_URL']) {
+    environment['ANTHROPIC_BASE_URL'] = `${proxy.url}/anthropic`
+    environment['ANTHROPIC_API_KEY'] = proxy.credential
+    // Clients prefer this token to the key.
+    delete environment['ANTHROPIC_AUTH_TOKEN']
+  }
+  return environment
 }

@@ -2,14 +2,13 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { methods, type ContentBlock } from '@agentclientprotocol/sdk'
 import type { HarnessEvent, HarnessSession, HarnessSettings, Turn, TurnOutcome } from '../harness.ts'
 import { ModelProxy, type ModelCalls } from '../model-proxy.ts'
-import { skillPaths } from '../skills.ts'
-import { surroundings } from '../surroundings.ts'
+import { skillPaths, sandboxPrompt } from '../instructions.ts'
 import { toolNames } from '../../protocol/agent.ts'
 import { connectAcp, isClosed, type AcpConnection } from './connection.ts'
-import { programEnvironment } from './environment.ts'
+import { programEnvironment } from './process.ts'
 import { AcpEvents } from './events.ts'
 
-/** A program that does not end its turn by then is killed; the server waits 400 ms before it kills us. */
+/** A program that has not ended its turn by then is killed. The server waits 400 ms before it kills this process. */
 const cancelMs = 250
 
 /** One conversation with an agent program. */
@@ -20,7 +19,7 @@ export class AcpSession implements HarnessSession {
   readonly #settings: HarnessSettings
   readonly #proxy: ModelProxy
   #connection: AcpConnection
-  /** What the program must be told once: ACP has no system prompt. */
+  /** Whether the program has had the introduction: ACP has no system prompt. */
   #isIntroduced: boolean
 
   static async open(command: readonly [string, ...string[]], settings: HarnessSettings): Promise<AcpSession> {
@@ -82,12 +81,12 @@ export class AcpSession implements HarnessSession {
     await this.#proxy.close()
   }
 
-  /** Returns why the turn failed, in words. A program that has died mid-turn is a failure as well. */
+  /** Returns the reason of a failed turn. The death of the program is a failure as well. */
   async #ask(connection: AcpConnection, turn: Turn, signal: AbortSignal): Promise<string | undefined> {
     const { agent, sessionId, process: program } = connection
     const asked = agent.request(methods.agent.session.prompt, { sessionId, prompt: this.#prompt(turn) }).then(
       ({ stopReason }) => (stopReason === 'refusal' ? 'The agent refuses to go on.' : undefined),
-      async (error: unknown) => (isClosed(error) ? await program.endWords() : undefined) ?? describe(error),
+      async (error: unknown) => (isClosed(error) ? await program.endReason() : undefined) ?? describe(error),
     )
     this.#isIntroduced = true
     const stop = Promise.withResolvers<undefined>()
@@ -131,7 +130,7 @@ before you do anything again.`
 function introduction({ systemPrompt, skillsDir, skillFiles }: HarnessSettings): string {
   const skills = skillPaths(skillsDir, skillFiles ?? [])
   const list = skills.length === 0 ? '' : `Read these skills when they fit the task:\n${skills.join('\n')}`
-  return [surroundings, systemPrompt ?? '', list].filter((part) => part !== '').join('\n\n')
+  return [sandboxPrompt, systemPrompt ?? '', list].filter((part) => part !== '').join('\n\n')
 }
 
 function reminder(text: string): string {

@@ -1,6 +1,6 @@
 import { existsSync } from 'node:fs'
 import { resolve } from 'node:path'
-import { isRecord } from '../../lib/record.ts'
+import { isRecord } from '../../lib/json.ts'
 import { toolNames, type AgentEventOf } from '../../protocol/agent.ts'
 import type { HarnessEvent, HarnessSettings } from '../harness.ts'
 import { oneLine, pathOf, summarise } from '../summary.ts'
@@ -22,10 +22,10 @@ export interface ClaudeResult {
   costUsd: number | undefined
 }
 
-/** Claude's names of tools that are not the protocol's in capitals. */
+/** Claude's names that are not a capitalised name of the protocol. */
 const otherNames: Record<string, string> = { multiedit: 'edit', notebookedit: 'edit' }
 
-/** Passes the SDK's messages of one turn on as events of the protocol, and makes the summaries of tools. */
+/** Maps the SDK's messages of one turn to events of the protocol. */
 export class ClaudeEvents {
   readonly #settings: HarnessSettings
   readonly #emit: (event: HarnessEvent) => void
@@ -39,7 +39,7 @@ export class ClaudeEvents {
     this.#emit = emit
   }
 
-  /** Anything may come: a newer SDK has messages that this does not know. */
+  /** Takes any value: a newer SDK may send unknown messages. */
   take(message: unknown): void {
     if (!isRecord(message)) return
     const { type, session_id: sessionId } = message
@@ -49,7 +49,7 @@ export class ClaudeEvents {
     if (type === 'result') this.result = resultOf(message)
   }
 
-  /** The turn is over: calls without an end were cut off. */
+  /** Ends the turn. A call without an end counts as failed. */
   end(): void {
     for (const id of [...this.#calls.keys()]) this.#callEnded(id, undefined, true)
   }
@@ -110,7 +110,7 @@ export class ClaudeEvents {
   }
 }
 
-/** `Bash` is `bash`; a tool that the protocol does not know keeps its name. */
+/** `Bash` is `bash`. A tool that the protocol does not know keeps its name. */
 function protocolToolName(name: string): string {
   const lower = name.toLowerCase()
   if ((toolNames as readonly string[]).includes(lower)) return lower

@@ -1,20 +1,22 @@
 /**
- * Harness `claude`: the Claude Agent SDK, when the operator has installed it in the sandbox. Its conversations are its own
- * files; the id of ours is in `<stateDir>/claude/session.json`.
+ * Harness `claude`: the Claude Agent SDK, if the operator has installed it in the sandbox. The SDK stores its conversations; the id of
+ * ours is in `<stateDir>/claude/session.json`.
  */
+import { existsSync, readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { pathToFileURL } from 'node:url'
+import { defined } from '../../lib/defined.ts'
 import { toolNames } from '../../protocol/agent.ts'
 import type { Harness, HarnessEvent, HarnessSession, HarnessSettings, Turn, TurnOutcome } from '../harness.ts'
+import { skillPaths, sandboxPrompt } from '../instructions.ts'
 import { ModelProxy } from '../model-proxy.ts'
-import { SavedSession } from '../saved-session.ts'
-import { skillPaths } from '../skills.ts'
-import { surroundings } from '../surroundings.ts'
+import { SavedSession } from '../state-dir.ts'
 import { ClaudeEvents } from './events.ts'
-import { loadClaudeSdk, type ClaudeSdk } from './sdk.ts'
 
 /** Its names of the protocol's tools. */
 const claudeTools = ['Bash', 'Read', 'Write', 'Edit', 'Glob', 'Grep', 'LS'] as const
 
-/** It asks the model API to search, which the gateway refuses. */
+/** This tool runs at the model API, so the gateway refuses it. */
 const hostedTool = 'WebSearch'
 
 export const claudeHarness: Harness = {
@@ -46,7 +48,7 @@ class ClaudeSession implements HarnessSession {
     this.tools = toolNames.filter((name) => settings.allowedTools?.includes(name) ?? true)
   }
 
-  /** Empty until the first turn: the SDK makes it. */
+  /** Empty until the first turn, in which the SDK creates it. */
   get sessionId(): string {
     return this.#sessionId ?? ''
   }
@@ -58,7 +60,7 @@ class ClaudeSession implements HarnessSession {
     try {
       if (!signal.aborted) await this.#query(turn, events, signal)
     } catch (error) {
-      // The SDK throws for an abort, and when its program ends: both are ends of the turn, not bugs.
+      // The SDK throws after an abort and when its program ends: both end the turn and are no bugs.
       failure = error instanceof Error ? error.message : String(error)
     }
     events.end()
@@ -66,7 +68,7 @@ class ClaudeSession implements HarnessSession {
     const common = {
       turnCount: result?.turnCount ?? calls.count,
       usage: { ...calls.usage },
-      ...(result?.costUsd === undefined ? {} : { costUsd: result.costUsd }),
+      ...defined({ costUsd: result?.costUsd }),
     }
     const text = result?.result || events.lastText
     if (signal.aborted) return { ...common, subtype: 'interrupted', result: text }
@@ -105,29 +107,28 @@ class ClaudeSession implements HarnessSession {
     const skills = skillPaths(skillsDir, skillFiles ?? [])
     const skillList =
       skills.length === 0 ? undefined : `Read these skills when they fit the task:\n${skills.join('\n')}`
-    const append = [surroundings, systemPrompt, skillList].filter((part) => part !== undefined).join('\n\n')
+    const append = [sandboxPrompt, systemPrompt, skillList].filter((part) => part !== undefined).join('\n\n')
     const refused = claudeTools.filter((name) => !(allowedTools?.includes(name.toLowerCase()) ?? true))
     return {
       cwd,
       model: model.id,
       systemPrompt: { type: 'preset', preset: 'claude_code', append },
-      // The sandbox is the boundary: nobody is there to be asked.
+      // The sandbox is the boundary, and there is no user to ask.
       permissionMode: 'bypassPermissions',
       allowDangerouslySkipPermissions: true,
       settingSources: ['project'],
       disallowedTools: [...refused, hostedTool],
-      ...(maxTurns === undefined ? {} : { maxTurns }),
-      ...(this.#sessionId === undefined ? {} : { resume: this.#sessionId }),
+      ...defined({ maxTurns, resume: this.#sessionId }),
       env: {
         ...process.env,
-        // As root it refuses to skip permissions unless it is told that it is in a sandbox.
+        // As root it refuses to skip permissions outside of a sandbox.
         IS_SANDBOX: '1',
         ANTHROPIC_BASE_URL: `${this.#proxy.url}/anthropic`,
         ANTHROPIC_API_KEY: this.#proxy.credential,
-        // It goes before the key, and the proxy takes none but its own.
+        // The SDK would prefer this token to the key, and the proxy accepts only its own key.
         ANTHROPIC_AUTH_TOKEN: undefined,
         ANTHROPIC_MODEL: model.id,
-        // The session may use one model alone, also for small things.
+        // The session may use one model alone, also for small tasks.
         ANTHROPIC_SMALL_FAST_MODEL: model.id,
         ANTHROPIC_DEFAULT_HAIKU_MODEL: model.id,
         CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC: '1',
@@ -145,4 +146,32 @@ class ClaudeSession implements HarnessSession {
 function promptOf(turn: Turn): string {
   if (!turn.resumed) return turn.content
   return `You were stopped in the middle of work on the following message; look at what is done before you repeat anything.\n\n${turn.content}`
+}
+
+const packageName = '@anthropic-ai/claude-agent-sdk'
+
+/** The folders of `npm install --global`, with the base image's Node and with Debian's. */
+const moduleFolders = ['/usr/local/lib/node_modules', '/usr/lib/node_modules']
+
+/** The used part of the Claude Agent SDK. The package is proprietary, so Atoll does not ship it. */
+interface ClaudeSdk {
+  version: string
+  query(options: { prompt: string; options: Record<string, unknown> }): AsyncIterable<unknown>
+}
+
+/** Loads the package from the sandbox. Throws with instructions when it is not installed. */
+async function loadClaudeSdk(): Promise<ClaudeSdk> {
+  const own = process.env['ATOLL_CLAUDE_MODULES']
+  for (const folder of own ? [own, ...moduleFolders] : moduleFolders) {
+    const root = join(folder, packageName)
+    if (!existsSync(join(root, 'package.json'))) continue
+    const about = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')) as { version?: string; main?: string }
+    const module = (await import(pathToFileURL(join(root, about.main ?? 'sdk.mjs')).href)) as Partial<ClaudeSdk>
+    if (typeof module.query !== 'function') throw new Error(`${root} has no query(): it is not the Claude Agent SDK.`)
+    return { version: about.version ?? '', query: module.query }
+  }
+  throw new Error(
+    `The Claude Agent SDK is not installed in this sandbox: run "npm install --global ${packageName}" in one, make a checkpoint ` +
+      'of it, and start sessions from that checkpoint (checkpoint_id).',
+  )
 }

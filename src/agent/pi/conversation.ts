@@ -5,8 +5,8 @@ export type AssistantMessage = Extract<Message, { role: 'assistant' }>
 type ToolResultMessage = Extract<Message, { role: 'toolResult' }>
 
 /**
- * How far a turn has come that an earlier process began: `absent` when its message is not in the conversation, `open`
- * when the model is to speak next, or the answer that ended it. Tool calls whose outcome was lost get a result that says so.
+ * The progress of a turn that an earlier process began: `absent` if its message is not in the conversation, `open` if the model must
+ * answer next, or the answer that ended it. Tool calls with a lost outcome get a result that says so.
  */
 export function conversationTail(session: AgentSession, content: string): 'absent' | 'open' | AssistantMessage {
   if (lastUserText(session.messages) !== content) return 'absent'
@@ -17,8 +17,7 @@ export function conversationTail(session: AgentSession, content: string): 'absen
 }
 
 /**
- * Takes answers that failed or were aborted off the end, so that the model can be asked again. On the disk each attempt has left
- * one.
+ * Removes failed and aborted answers from the end, so that the model can be called again. On disk each attempt has left one.
  */
 export function dropFailedAnswers(session: AgentSession): void {
   const { messages } = session.agent.state

@@ -5,8 +5,7 @@ import { addTokens, noTokens, type TokenUsage } from '../../lib/model-price.ts'
 import type { AgentEventOf } from '../../protocol/agent.ts'
 import type { HarnessEvent, HarnessSettings } from '../harness.ts'
 import type { AssistantMessage } from './conversation.ts'
-import { oneLine, summarise } from '../summary.ts'
-import { toldUsage } from '../told-usage.ts'
+import { oneLine, reportedUsage, summarise } from '../summary.ts'
 import { protocolToolName } from './tools.ts'
 
 type Block = AgentEventOf<'assistant'>['message']['content'][number]
@@ -17,7 +16,7 @@ interface OpenCall {
   existed: boolean
 }
 
-/** Maps pi's events of one turn to those of the protocol, and counts. */
+/** Maps pi's events of one turn to events of the protocol, and adds up calls, usage and cost. */
 export class PiEvents {
   readonly #settings: HarnessSettings
   readonly #emit: (event: HarnessEvent) => void
@@ -26,7 +25,7 @@ export class PiEvents {
   costUsd = 0
   readonly usage = noTokens()
   lastAnswer: AssistantMessage | undefined
-  /** Of the last answer that said something. */
+  /** The text of the last answer that has text. */
   lastText = ''
 
   constructor(settings: HarnessSettings, emit: (event: HarnessEvent) => void) {
@@ -48,14 +47,14 @@ export class PiEvents {
     addTokens(this.usage, usage)
     this.costUsd += Math.max(0, message.usage.cost.total || 0)
     if (message.stopReason !== 'error' && message.stopReason !== 'aborted') this.turnCount += 1
-    // Tool calls of an answer that broke off are not made, so they are not told.
-    const isWhole = message.stopReason !== 'error' && message.stopReason !== 'aborted'
-    const content = blocks(message).filter((block) => isWhole || block.type === 'text')
+    // pi does not run the tool calls of an incomplete answer, so they are not reported.
+    const isComplete = message.stopReason !== 'error' && message.stopReason !== 'aborted'
+    const content = blocks(message).filter((block) => isComplete || block.type === 'text')
     if (content.length === 0) return
     this.lastText = content.map((block) => (block.type === 'text' ? block.text : '')).join('') || this.lastText
     this.#emit({
       type: 'assistant',
-      message: { role: 'assistant', content, model: this.#settings.model.id, usage: toldUsage(usage) },
+      message: { role: 'assistant', content, model: this.#settings.model.id, usage: reportedUsage(usage) },
     })
   }
 
@@ -100,7 +99,7 @@ function blocks(message: AssistantMessage): Block[] {
   return content
 }
 
-/** pi counts each token once; here those of a cache are part of the input. */
+/** pi's input excludes cached tokens; here they are part of it. */
 function tokenUsage({ usage }: AssistantMessage): TokenUsage {
   const cacheReadTokens = whole(usage.cacheRead)
   const cacheWriteTokens = whole(usage.cacheWrite)
@@ -108,7 +107,7 @@ function tokenUsage({ usage }: AssistantMessage): TokenUsage {
     inputTokens: whole(usage.input) + cacheReadTokens + cacheWriteTokens,
     cacheReadTokens,
     cacheWriteTokens,
-    // pi writes for five minutes unless its environment says otherwise.
+    // pi's cache writes last five minutes unless its environment overrides that.
     longCacheWriteTokens: 0,
     outputTokens: whole(usage.output),
   }

@@ -9,11 +9,12 @@ import {
   SettingsManager,
   VERSION,
   type AgentSession,
+  type CreateAgentSessionOptions,
 } from '@earendil-works/pi-coding-agent'
+import type { modelApis } from '../../protocol/agent.ts'
+import { defined } from '../../lib/defined.ts'
 import type { Harness, HarnessSession, HarnessSettings } from '../harness.ts'
-import { piModel } from './model.ts'
-import { skillPaths } from '../skills.ts'
-import { surroundings } from '../surroundings.ts'
+import { skillPaths, sandboxPrompt } from '../instructions.ts'
 import { allowedToolNames, ownTools } from './tools.ts'
 import { PiTurn } from './turn.ts'
 
@@ -50,7 +51,7 @@ async function openSession(settings: HarnessSettings): Promise<AgentSession> {
   const authStorage = AuthStorage.inMemory()
   authStorage.setRuntimeApiKey(settings.model.provider, gateway.token)
   const settingsManager = SettingsManager.inMemory({
-    // The gateway tries again what may pass; PiTurn takes up answers that broke off. Nobody else shall.
+    // The gateway retries transient failures, and PiTurn continues answers that broke off. pi itself must not retry.
     retry: { enabled: false, provider: { maxRetries: 0 } },
     enableInstallTelemetry: false,
   })
@@ -63,8 +64,9 @@ async function openSession(settings: HarnessSettings): Promise<AgentSession> {
     noPromptTemplates: true,
     noThemes: true,
     additionalSkillPaths: skillPaths(settings.skillsDir, settings.skillFiles ?? []),
-    // Not `appendSystemPrompt`: that one takes a text which is the path of a file for the file.
-    appendSystemPromptOverride: () => (settings.systemPrompt ? [surroundings, settings.systemPrompt] : [surroundings]),
+    // Not `appendSystemPrompt`, which reads a file when the text is its path.
+    appendSystemPromptOverride: () =>
+      settings.systemPrompt ? [sandboxPrompt, settings.systemPrompt] : [sandboxPrompt],
   })
   await resourceLoader.reload()
   const { session } = await createAgentSession({
@@ -82,7 +84,7 @@ async function openSession(settings: HarnessSettings): Promise<AgentSession> {
   return session
 }
 
-/** A kill in the middle of a write leaves half a line, to which pi would glue the next one and lose both. */
+/** A kill during a write leaves half a line. pi would append the next line to it and lose both. */
 function dropTornLine(path: string): void {
   let content: Buffer
   try {
@@ -92,4 +94,50 @@ function dropTornLine(path: string): void {
   }
   const end = content.lastIndexOf(10) + 1
   if (end < content.length) truncateSync(path, end)
+}
+
+type PiModel = NonNullable<CreateAgentSessionOptions['model']>
+
+/** For models that pi does not know: the minimum of current models. */
+const contextWindowDefault = 128_000
+const maxTokensDefault = 16_384
+
+const noCost = { input: 0, output: 0, cacheRead: 0, cacheWrite: 0 }
+
+/**
+ * The model as pi needs it, with the gateway as its server. Context size, price and abilities come from pi's own table if it has the
+ * model. For an unknown model on OpenAI's wire, features of OpenAI's own servers are turned off.
+ */
+function piModel(settings: HarnessSettings, auth: AuthStorage): PiModel {
+  const { provider, id } = settings.model
+  const api = settings.model.api ?? (provider === 'openai' ? 'openai-completions' : 'anthropic-messages')
+  const known = ModelRegistry.inMemory(auth).find(provider, id)
+  return {
+    id,
+    name: id,
+    api,
+    provider,
+    baseUrl: settings.gateway.url.replace(/\/+$/, '') + gatewayPath(api),
+    reasoning: known?.reasoning ?? false,
+    ...defined({ thinkingLevelMap: known?.thinkingLevelMap }),
+    input: known?.input ?? ['text'],
+    cost: known?.cost ?? noCost,
+    // The demo model depends on messages that a compaction would remove.
+    contextWindow: known?.contextWindow ?? (provider === 'demo' ? 100_000_000 : contextWindowDefault),
+    maxTokens: known?.maxTokens ?? maxTokensDefault,
+    ...(api === 'openai-completions' &&
+      !known && {
+        compat: {
+          supportsStore: false,
+          supportsDeveloperRole: false,
+          supportsReasoningEffort: false,
+          maxTokensField: 'max_tokens',
+        },
+      }),
+  }
+}
+
+function gatewayPath(api: (typeof modelApis)[number]): string {
+  // Anthropic's client adds /v1/messages itself, OpenAI's only /chat/completions or /responses.
+  return api === 'anthropic-messages' ? '/anthropic' : '/openai/v1'
 }

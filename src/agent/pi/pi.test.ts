@@ -3,11 +3,10 @@ import { existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync 
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, test } from 'node:test'
-import { bashOperations } from './bash.ts'
-import { isPassingFailure } from './passing-failure.ts'
-import { skillPaths } from '../skills.ts'
+import { bashOperations, allowedToolNames, ownTools } from './tools.ts'
+import { isTransientFailure } from './turn.ts'
+import { skillPaths } from '../instructions.ts'
 import { summarise } from '../summary.ts'
-import { allowedToolNames, ownTools } from './tools.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'atoll-pi-unit-'))
 // Where commands put their output: no other test shall see it.
@@ -28,7 +27,7 @@ function outputFolders(): string[] {
   return existsSync(root) ? readdirSync(root).toSorted() : []
 }
 
-test('a summary is one line of at most 200 characters, whatever the model sent', () => {
+test('summary: it is one line of at most 200 characters, whatever the model sent', () => {
   const failed = { content: [{ type: 'text', text: 'first\n\nCommand exited with code 3' }] }
   const cases: [string, unknown, unknown, boolean, string][] = [
     ['bash', { command: 'npm\n test' }, {}, false, 'Ran npm test'],
@@ -48,13 +47,13 @@ test('a summary is one line of at most 200 characters, whatever the model sent',
   assert.ok(long.length <= 200 && long.isWellFormed())
 })
 
-test('allowed tools are those of the protocol, in its order, whatever case or alias they have', () => {
+test('pi tools: allowed tools are those of the protocol, in its order, in any case or alias', () => {
   assert.deepEqual(allowedToolNames(undefined), ['bash', 'read', 'write', 'edit', 'glob', 'grep', 'ls'])
   assert.deepEqual(allowedToolNames(['LS', 'find', 'Bash', 'web']), ['bash', 'glob', 'ls'])
   assert.deepEqual(allowedToolNames([]), [])
 })
 
-test('a command gives its output and exit code', async () => {
+test('pi bash: a command returns its output and exit code', async () => {
   assert.deepEqual(await bash('echo out; echo err >&2; exit 3'), { exitCode: 3, output: 'out\nerr\n' })
   assert.deepEqual(await bash('kill -9 $$'), { exitCode: 128, output: '' })
   assert.equal((await bash('cat')).output, '')
@@ -62,7 +61,7 @@ test('a command gives its output and exit code', async () => {
   assert.equal(big.output.length, 3_000_000)
 })
 
-test('a timeout and an interrupt kill the whole group, and pi is told in its own words', async () => {
+test('pi bash: a timeout and an interrupt kill the whole group, with the messages that pi expects', async () => {
   await assert.rejects(bash('echo a; sleep 61.5 & sleep 61.5', { timeout: 0.3 }), /^Error: timeout:0.3$/)
   const abort = new AbortController()
   setTimeout(() => abort.abort(), 100)
@@ -70,17 +69,17 @@ test('a timeout and an interrupt kill the whole group, and pi is told in its own
   await assert.rejects(bash('sleep 61.5', { signal: AbortSignal.abort() }), /^Error: aborted$/)
 })
 
-test('a model that gives a command a year gets a day, not nothing', async () => {
+test('pi bash: a timeout of a year becomes a day, not zero', async () => {
   assert.equal((await bash('sleep 0.3; echo done', { timeout: 366 * 24 * 3600 })).output, 'done\n')
 })
 
-test('a command that writes without end is killed', async () => {
+test('pi bash: a command with endless output is killed', async () => {
   const before = outputFolders()
   await assert.rejects(bash('yes'), /wrote more than/)
   assert.deepEqual(outputFolders(), before)
 })
 
-test('skills are found at any depth, and named ones only when they exist', () => {
+test('skills: they are found at any depth, and named ones only if they exist', () => {
   const root = join(folder, 'agent')
   for (const path of ['SKILL.md', 'a/b/c/SKILL.md', 'node_modules/x/SKILL.md', '.atoll/SKILL.md', 'a/OTHER.md']) {
     mkdirSync(join(root, path, '..'), { recursive: true })
@@ -97,7 +96,7 @@ test('skills are found at any depth, and named ones only when they exist', () =>
   assert.deepEqual(skillPaths('/missing', []), [])
 })
 
-test('glob finds files without any helper program', async () => {
+test('pi glob: it needs no helper program', async () => {
   mkdirSync(join(folder, 'tree/node_modules/m'), { recursive: true })
   for (const path of ['tree/a.ts', 'tree/b.txt', 'tree/node_modules/m/c.ts']) writeFileSync(join(folder, path), '')
   const glob = ownTools(join(folder, 'tree')).find((tool) => tool.name === 'glob')
@@ -106,7 +105,7 @@ test('glob finds files without any helper program', async () => {
   assert.deepEqual(result.content, [{ type: 'text', text: 'a.ts' }])
 })
 
-test('an answer is asked for again when it failed on its way, and not when the gateway has answered', () => {
+test('pi turn: an answer is retried after a transient failure, and not after an error of the gateway', () => {
   const passing = [
     'Connection error.',
     'Request timed out.',
@@ -128,5 +127,5 @@ test('an answer is asked for again when it failed on its way, and not when the g
     '{"type":"error","error":{"type":"invalid_request_error","message":"prompt is too long"}}',
     'Provider finish_reason: content_filter',
   ]
-  assert.deepEqual([...passing, ...final].filter(isPassingFailure), passing)
+  assert.deepEqual([...passing, ...final].filter(isTransientFailure), passing)
 })

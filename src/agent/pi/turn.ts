@@ -1,9 +1,9 @@
 import { setImmediate as nextTick, setTimeout as sleep } from 'node:timers/promises'
 import type { AgentSession, AgentSessionEvent } from '@earendil-works/pi-coding-agent'
-import type { HarnessEvent, HarnessSettings, Turn, TurnOutcome } from '../harness.ts'
 import { backOffMs } from '../../lib/async/retry.ts'
-import { gatewayBackOff, gatewayRetryMs } from '../gateway-retry.ts'
-import { isPassingFailure } from './passing-failure.ts'
+import { defined } from '../../lib/defined.ts'
+import type { HarnessEvent, HarnessSettings, Turn, TurnOutcome } from '../harness.ts'
+import { gatewayBackOff, gatewayRetryMs } from '../model-proxy.ts'
 import { conversationTail, dropFailedAnswers, type AssistantMessage } from './conversation.ts'
 import { PiEvents } from './events.ts'
 
@@ -54,7 +54,7 @@ export class PiTurn {
     let answered = this.#events.turnCount
     let failingSince: number | undefined
     for (let attempt = 0; this.#hasFailedForNow() && !this.#signal.aborted; attempt++) {
-      // Another answer in between means that the gateway was there again.
+      // A successful answer in between resets the retry window.
       if (this.#events.turnCount > answered) failingSince = undefined
       if (failingSince === undefined) attempt = 0
       failingSince ??= performance.now()
@@ -71,10 +71,10 @@ export class PiTurn {
   #hasFailedForNow(): boolean {
     const answer = this.#events.lastAnswer
     if (answer?.stopReason !== 'error') return false
-    return isPassingFailure(answer.errorMessage ?? '')
+    return isTransientFailure(answer.errorMessage ?? '')
   }
 
-  /** Asks, or takes a half-done turn up where the conversation on disk stands. */
+  /** Sends the message, or continues an interrupted turn from the conversation on disk. */
   async #begin(turn: Turn): Promise<void> {
     const tail = turn.resumed ? conversationTail(this.#session, turn.content) : 'absent'
     if (tail === 'absent') await this.#session.prompt(turn.content, { expandPromptTemplates: false })
@@ -83,12 +83,12 @@ export class PiTurn {
   }
 
   /**
-   * Waits for what pi does behind a run: it writes the conversation, compacts it when it has grown, and after an overflow
-   * asks again. All of that is told by events of the session, which follow those of the agent.
+   * Waits for pi's work after a run: it writes the conversation, compacts it when it has grown, and retries after an overflow. Events
+   * of the session report this work; they follow the events of the agent.
    */
   async #settled(work: () => Promise<void>): Promise<void> {
     let runs = 0
-    let told = 0
+    let ended = 0
     let compacting = false
     let willRetry = false
     let retryAwaitedSince = 0
@@ -100,7 +100,7 @@ export class PiTurn {
       }
     })
     const stopListening = this.#session.subscribe((event: AgentSessionEvent) => {
-      if (event.type === 'agent_end') told += 1
+      if (event.type === 'agent_end') ended += 1
       if (event.type === 'compaction_start') compacting = true
       if (event.type === 'compaction_end') {
         compacting = false
@@ -112,10 +112,10 @@ export class PiTurn {
     try {
       await work()
       for (;;) {
-        // A compaction begins right after `agent_end` has been told.
+        // A compaction begins right after `agent_end`.
         await nextTick()
         if (this.#signal.aborted || performance.now() - retryAwaitedSince > retryAwaitedMs) willRetry = false
-        if (told >= runs && !compacting && !willRetry) return
+        if (ended >= runs && !compacting && !willRetry) return
         const next = Promise.withResolvers<void>()
         wake = next.resolve
         await Promise.race([next.promise, sleep(settleCheckMs)])
@@ -131,7 +131,7 @@ export class PiTurn {
     const common = {
       turnCount: this.#events.turnCount,
       usage: this.#events.usage,
-      ...(this.#events.costUsd > 0 ? { costUsd: this.#events.costUsd } : {}),
+      ...defined({ costUsd: this.#events.costUsd || undefined }),
     }
     const text = this.#events.lastText || answerText(answer)
     if (this.#signal.aborted) return { ...common, subtype: 'interrupted', result: text }
@@ -146,12 +146,31 @@ export class PiTurn {
   }
 }
 
-/** How often the state is looked at while no event comes. */
+/** The interval of checks while no event comes. */
 const settleCheckMs = 1000
 
-/** pi asks again right after an overflow was compacted; when it does not by then, it will not. */
+/** pi retries right after the compaction of an overflow. After this time it will not retry. */
 const retryAwaitedMs = 5000
 
 function answerText(answer: AssistantMessage | undefined): string {
   return answer?.content.map((block) => (block.type === 'text' ? block.text : '')).join('') ?? ''
+}
+
+/**
+ * Messages of pi's clients about failures below HTTP: the gateway restarts, the sandbox was just restored (a connection in progress then
+ * times out), an answer broke off.
+ */
+const connectionFailure =
+  /connection error|fetch failed|econn|socket|timed out|other side closed|premature close|terminated|stream ended|ended without|network/i
+
+/** Errors inside an answer that began well: Anthropic's types, OpenAI's codes, and OpenAI's sentence. */
+const errorInAnswer =
+  /\b(overloaded_error|api_error|timeout_error|rate_limit_error|server_error|rate_limit_exceeded)\b|the server had an error/i
+
+/** An error with a status is final: the gateway has retried it already. */
+const statusFailure = /^\s*\d{3}\b/
+
+/** Whether the failure of an answer is transient, by its message. */
+export function isTransientFailure(message: string): boolean {
+  return (connectionFailure.test(message) || errorInAnswer.test(message)) && !statusFailure.test(message)
 }

@@ -1,14 +1,13 @@
 import type { FixtureResponse } from '@copilotkit/aimock'
-import type { Conversation } from './conversation.ts'
+import { ToolCalls, type Conversation, type ToolUse } from './conversation.ts'
 import { changeCard, changesMarker, page, plainText, styles, titleOf } from './page.ts'
-import { ToolCalls, type ToolUse } from './tool-calls.ts'
 
 interface Answer {
   text: string
   calls: (ToolUse | undefined)[]
 }
 
-/** How much of a command's output the final text repeats. */
+/** Characters of a command's output that the final text repeats. */
 const outputCharactersMax = 2000
 
 /** The next answer of the demo model: see docs/agent.md § The demo model for its steps. */
@@ -20,7 +19,7 @@ export function answerDemo(conversation: Conversation, pagePort: number): Fixtur
   const usage = { input_tokens: tokens(conversation.characterCount), output_tokens: tokens(outputCharacters) }
   const common = {
     model: 'demo',
-    // Both wires' names for the same numbers.
+    // Both wires' names of the same numbers.
     usage: { ...usage, prompt_tokens: usage.input_tokens, completion_tokens: usage.output_tokens },
   }
   if (calls.length === 0) return { content: answer.text, ...common }
@@ -31,7 +30,7 @@ function tokens(characters: number): number {
   return Math.max(1, Math.ceil(characters / 4))
 }
 
-/** `run: <command>` on a line of its own makes the model run that command. */
+/** `run: <command>` on its own line makes the model run that command. */
 function commandAnswer(conversation: Conversation, command: string): Answer {
   const result = conversation.steps.flat().at(-1)?.result
   if (conversation.steps.length === 0) {
@@ -81,7 +80,7 @@ function change(conversation: Conversation, tools: ToolCalls): Answer {
   return { text: 'I will work that into the page.', calls: [edit] }
 }
 
-/** The page as a whole, with all changes: for a page that somebody else has changed beyond the marker. */
+/** Writes the whole page with all changes, for a page whose marker is gone. */
 function rewrite(conversation: Conversation, tools: ToolCalls, title: string): Answer {
   const [first = '', ...later] = conversation.earlierPrompts.filter((text) => !isCommand(text))
   const content = page(title, first, [...later, conversation.prompt])
@@ -118,7 +117,7 @@ function servedWords(port: number): string {
   return `serving on port ${port}`
 }
 
-/** Starts a server unless one answers, in a session of its own, and waits for it. No input is part of the command. */
+/** Starts a server in its own process session unless one answers, and waits for it. The command contains no input. */
 function serveCommand(port: number): string {
   const url = `http://127.0.0.1:${port}/`
   return [

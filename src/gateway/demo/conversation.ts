@@ -1,31 +1,32 @@
+import { join } from 'node:path'
 import type { ChatCompletionRequest, ChatMessage } from '@copilotkit/aimock'
 
-/** What the demo model reads out of a request. */
+/** The parts of a request that the demo model uses. */
 export interface Conversation {
   /** The user's last message. */
   prompt: string
-  /** Tool calls since that message, in steps: one per answer of the model. */
+  /** Tool calls after that message, grouped by answer of the model. */
   steps: DemoCall[][]
-  /** The messages whose pages or changes are in the files by now, oldest first. */
+  /** Messages whose pages or changes are in the files already, oldest first. */
   earlierPrompts: string[]
-  /** Whether an earlier turn has written the page. */
+  /** An earlier turn has written the page. */
   hasPage: boolean
   tools: DemoTool[]
-  /** From the system prompt of the harness, for tools that want absolute paths. */
+  /** From the system prompt of the harness, for tools with absolute paths. */
   cwd: string | undefined
-  /** Characters of the whole request, for the usage that is told. */
+  /** Characters of the whole request, for the reported usage. */
   characterCount: number
 }
 
-export interface DemoCall {
+interface DemoCall {
   name: string
   args: Record<string, unknown>
   result: string
 }
 
-export interface DemoTool {
+interface DemoTool {
   name: string
-  /** Names of its parameters. */
+  /** The names of its parameters. */
   parameters: string[]
 }
 
@@ -45,7 +46,7 @@ export function readConversation(request: ChatCompletionRequest): Conversation {
       name: tool.function.name,
       parameters: parameterNames(tool.function.parameters),
     })),
-    // Some harnesses say it in a reminder of the first user message instead of in the system prompt.
+    // Some harnesses put it into a reminder of the first user message instead of the system prompt.
     cwd: workingDirectory.exec([...system, ...firstUser.map(contentText)].join('\n'))?.[1],
     characterCount: messages.reduce((total, message) => total + contentText(message).length, 0),
   }
@@ -55,7 +56,7 @@ const workingDirectory = /working (?:directory|in the directory):\s*(\/\S*)/i
 const reminderStart = '<system-reminder>'
 const reminderEnd = '</system-reminder>'
 
-/** One step per answer. OpenAI's newer wire has an item per call instead of a message: what stands together is one step. */
+/** One step per answer. OpenAI's responses wire has an item per call instead of a message: adjacent items are one step. */
 function steps(messages: readonly ChatMessage[], results: ReadonlyMap<string, string>): DemoCall[][] {
   const found: DemoCall[][] = []
   let isOpen = false
@@ -86,12 +87,12 @@ function contentText(message: ChatMessage | undefined): string {
   return typeof content === 'string' ? content : content.map((part) => part.text ?? '').join('\n')
 }
 
-/** What the user said, without what a harness puts beside it. */
+/** The text of the user without the reminders of the harness. */
 function promptText(message: ChatMessage | undefined): string {
   return withoutReminders(contentText(message)).trim()
 }
 
-/** Not by an expression: from each start that has no end it would search all the rest. */
+/** Not a regular expression: it would search the whole rest from each start without an end. */
 function withoutReminders(text: string): string {
   let kept = ''
   let from = 0
@@ -116,4 +117,70 @@ function jsonObject(text: string): Record<string, unknown> {
   } catch {
     return {}
   }
+}
+
+export interface ToolUse {
+  name: string
+  arguments: string
+}
+
+type Kind = 'write' | 'edit' | 'bash'
+
+/** Names of the tools in harnesses, in lower case. */
+const toolNames: Record<Kind, readonly string[]> = {
+  write: ['write', 'write_file'],
+  edit: ['edit', 'replace'],
+  bash: ['bash', 'run_shell_command', 'shell'],
+}
+
+/** Calls of the offered tools, with the parameter names of the harness. */
+export class ToolCalls {
+  readonly #tools: readonly DemoTool[]
+  readonly #cwd: string | undefined
+
+  constructor(conversation: Conversation) {
+    this.#tools = conversation.tools
+    this.#cwd = conversation.cwd
+  }
+
+  write(path: string, content: string): ToolUse | undefined {
+    const tool = this.#tool('write')
+    return tool && toolUse(tool, { ...this.#path(tool, path), content })
+  }
+
+  edit(path: string, oldText: string, newText: string): ToolUse | undefined {
+    const tool = this.#tool('edit')
+    if (!tool) return undefined
+    const target = this.#path(tool, path)
+    if (tool.parameters.includes('edits')) return toolUse(tool, { ...target, edits: [{ oldText, newText }] })
+    if (tool.parameters.includes('old_string')) {
+      return toolUse(tool, { ...target, old_string: oldText, new_string: newText })
+    }
+    if (tool.parameters.includes('oldString'))
+      return toolUse(tool, { ...target, oldString: oldText, newString: newText })
+    return toolUse(tool, { ...target, oldText, newText })
+  }
+
+  bash(command: string): ToolUse | undefined {
+    const tool = this.#tool('bash')
+    if (!tool) return undefined
+    const described = tool.parameters.includes('description') ? { description: 'Run a command' } : {}
+    // This parameter is required where it is offered.
+    const place = tool.parameters.includes('is_background') ? { is_background: false } : {}
+    return toolUse(tool, { command, ...described, ...place })
+  }
+
+  #tool(kind: Kind): DemoTool | undefined {
+    return this.#tools.find((tool) => toolNames[kind].includes(tool.name.toLowerCase()))
+  }
+
+  #path(tool: DemoTool, path: string): Record<string, string> {
+    const parameter = ['path', 'file_path', 'filePath'].find((name) => tool.parameters.includes(name)) ?? 'path'
+    // Harnesses with `file_path` require absolute paths.
+    return { [parameter]: parameter === 'path' || !this.#cwd ? path : join(this.#cwd, path) }
+  }
+}
+
+function toolUse(tool: DemoTool, args: object): ToolUse {
+  return { name: tool.name, arguments: JSON.stringify(args) }
 }

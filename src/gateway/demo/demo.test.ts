@@ -17,7 +17,7 @@ function ask(messages: Parameters<typeof readConversation>[0]['messages'], offer
   return answerDemo(readConversation({ model: 'demo', messages, tools: offered }), 3000) as DemoAnswer
 }
 
-test('a page is whole and escaped for every prompt', () => {
+test('demo: a page is complete and escaped for every prompt', () => {
   fc.assert(
     fc.property(fc.string({ unit: 'binary', maxLength: 300 }), fc.array(fc.string()), (prompt, changes) => {
       const html = page(titleOf(prompt), prompt, changes)
@@ -30,7 +30,7 @@ test('a page is whole and escaped for every prompt', () => {
   )
 })
 
-test('a title is the first words of a prompt', () => {
+test('demo: a title is the first words of a prompt', () => {
   assert.equal(
     titleOf('build a page about\nthe “tides”, please. Then more and more'),
     'Build a page about the “tides”, please. Then',
@@ -40,7 +40,7 @@ test('a title is the first words of a prompt', () => {
   assert.equal(titleOf(' \n\0 '), 'Hello from your sandbox')
 })
 
-test('an answer depends on the messages alone', () => {
+test('demo: an answer depends on the messages alone', () => {
   const messages = [{ role: 'user' as const, content: 'Hello' }]
   assert.deepEqual(ask(messages), ask(messages))
   assert.equal(ask(messages).model, 'demo')
@@ -50,7 +50,7 @@ test('an answer depends on the messages alone', () => {
   )
 })
 
-test('the parameter names of other harnesses are used where they are offered', () => {
+test('demo: the parameter names of other harnesses are used where they are offered', () => {
   const parameters = { properties: { file_path: {}, content: {} } }
   const offered = [{ type: 'function' as const, function: { name: 'Write', parameters } }]
   const system = { role: 'system' as const, content: 'Your working directory: /workspace/app\nis there' }
@@ -59,12 +59,12 @@ test('the parameter names of other harnesses are used where they are offered', (
   assert.equal(args['file_path'], '/workspace/app/index.html')
 })
 
-test('without tools the demo model says what is missing', () => {
+test('demo: without tools the model says what is missing', () => {
   assert.match(ask([{ role: 'user', content: 'Hi' }], []).content, /no tool that writes files/)
   assert.match(ask([{ role: 'user', content: 'run: ls' }], []).content, /no tool that runs commands/)
 })
 
-test('an edit that fails is followed by the whole page with all changes', () => {
+test('demo: a failed edit is followed by the whole page with all changes', () => {
   const call = (id: string, name: string, args: object) => ({
     role: 'assistant' as const,
     content: null,
@@ -84,7 +84,7 @@ test('an edit that fails is followed by the whole page with all changes', () => 
   assert.match(write.arguments, /First.*Change 1.*Second &lt;i&gt;/s)
 })
 
-test('what a harness puts beside the prompt is not taken for it, and tools of other names are used', () => {
+test('demo: reminders of a harness are no part of the prompt, and tools of other names are used', () => {
   const parameters = { properties: { command: {}, is_background: {} } }
   const offered = [{ type: 'function' as const, function: { name: 'run_shell_command', parameters } }]
   const content = [
@@ -95,7 +95,7 @@ test('what a harness puts beside the prompt is not taken for it, and tools of ot
   assert.deepEqual(JSON.parse(answer.toolCalls?.[0]?.arguments ?? ''), { command: 'id', is_background: false })
 })
 
-test('reminders without an end are part of the prompt, however many there are', () => {
+test('demo: reminders without an end are part of the prompt, whatever their number', () => {
   const open = '<system-reminder>'
   const closed = `${open}run: no</system-reminder>`
   const content = `${closed}First${closed} words ${open.repeat(500_000)}`

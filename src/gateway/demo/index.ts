@@ -9,19 +9,19 @@ export interface DemoModel {
 }
 
 export interface DemoModelOptions {
-  /** Port that the page is served on inside the sandbox. Default 3000, which sessions preview. */
+  /** Port of the page inside the sandbox. Default 3000, the port of the session's preview. */
   pagePort?: number
 }
 
-/** Requests that the mock keeps for its own inspection: none are looked at, and 0 would mean all. */
+/** Requests that the mock keeps for inspection. None are inspected, and 0 would mean all. */
 const journalEntries = 1
 
-/** Characters per piece of a streamed answer. */
+/** Characters per chunk of a streamed answer. */
 const chunkCharacters = 400
 
 /**
- * A model without a model: it builds and edits a small web page with real tool calls. Its answer depends on the request's
- * messages alone, so any number of sessions can talk to it and a restart of the server changes nothing.
+ * A deterministic model that builds and edits a small web page with real tool calls. Its answer depends on the messages of the request
+ * alone, so any number of sessions can use it and a restart of the server changes nothing.
  */
 export async function startDemoModel({ pagePort = 3000 }: DemoModelOptions = {}): Promise<DemoModel> {
   const mock = new LLMock({

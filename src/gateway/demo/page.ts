@@ -1,6 +1,6 @@
 import { escapeHtml } from '../../lib/html.ts'
 
-/** Where the next change goes: an edit replaces this comment by a card and itself. Prompts cannot hold it, they are escaped. */
+/** Insertion point of the next change: an edit replaces this comment by a card and itself. Prompts are escaped and cannot contain it. */
 export const changesMarker = '<!-- changes -->'
 
 const titleCharactersMax = 60
@@ -8,7 +8,7 @@ const titleWordsMax = 8
 const quoteCharactersMax = 600
 const changeCharactersMax = 4000
 
-/** The first words of a prompt, as a title. Plain text: escape it. */
+/** The first words of a prompt as a title. Plain text: escape it. */
 export function titleOf(prompt: string): string {
   const words = plainText(prompt, 400).split(' ').slice(0, titleWordsMax)
   let title = ''
@@ -32,7 +32,7 @@ export function plainText(text: string, charactersMax: number): string {
   return line.length <= charactersMax ? line : `${line.slice(0, charactersMax).toWellFormed()}…`
 }
 
-/** A card that tells of one follow-up message. */
+/** The card of one follow-up message. */
 export function changeCard(prompt: string, number: number): string {
   return `<article class="card change">
         <span class="tag">Change ${number}</span>
@@ -88,7 +88,7 @@ export function page(title: string, prompt: string, changes: readonly string[]):
 `
 }
 
-/** A style sheet whose colours come from the title, so that pages differ from one another. */
+/** A style sheet with colours from the title, so that pages differ. */
 export function styles(title: string): string {
   let hue = 7
   for (const character of title) hue = (hue * 31 + (character.codePointAt(0) ?? 0)) % 360

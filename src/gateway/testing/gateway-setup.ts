@@ -1,10 +1,11 @@
-import { createHash } from 'node:crypto'
 import { once } from 'node:events'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { defined } from '../../lib/defined.ts'
+import { sha256 } from '../../lib/secret.ts'
 import { createGateway, type GatewayIdentity, type GatewayOptions, type RecordedUsage } from '../index.ts'
-import type { GatewayLimits } from '../ports.ts'
+import type { GatewayLimits } from '../limits.ts'
 
 export const token = 'atoll-token-7d21'
 export const key = 'sk-real-key-93aa'
@@ -20,9 +21,9 @@ export class GatewaySetup implements AsyncDisposable {
   /** The sandbox that requests come from. */
   peer: string | undefined = 'sb-a'
   budget: () => Promise<void> = () => Promise.resolve()
-  /** How long it takes to find out whose token it is. */
+  /** Delays the lookup of a token. */
   lookup: () => Promise<void> = () => Promise.resolve()
-  /** How long it takes to write down what was used. */
+  /** Delays the write of usage. */
   saving: () => Promise<void> = () => Promise.resolve()
   url = ''
   #closers: (() => Promise<void>)[] = []
@@ -41,13 +42,11 @@ export class GatewaySetup implements AsyncDisposable {
     const upstreamUrl = `http://127.0.0.1:${(upstream.address() as AddressInfo).port}`
     const log = (fields: object, message: string) => setup.logged.push([fields, message])
     const options: GatewayOptions = {
-      tokens: {
-        resolve: async (hash) => {
+      meter: {
+        identify: async (hash) => {
           await setup.lookup()
-          return hash === createHash('sha256').update(token).digest('hex') ? setup.identity : undefined
+          return hash === sha256(token) ? setup.identity : undefined
         },
-      },
-      usage: {
         checkBudget: () => setup.budget(),
         record: async (_sessionId, usage) => {
           await setup.saving()
@@ -60,7 +59,7 @@ export class GatewaySetup implements AsyncDisposable {
         demo: { baseUrl: upstreamUrl },
       },
       sandboxAt: () => setup.peer,
-      log: { info: log, warn: log, error: log },
+      log: { debug: log, info: log, warn: log, error: log },
       limits: { retryPauseFirstMs: 1, retryPauseMaxMs: 5, ...limits },
     }
     const gateway = createGateway(options)
@@ -86,7 +85,7 @@ export class GatewaySetup implements AsyncDisposable {
       method: 'POST',
       headers: { 'content-type': 'application/json', 'x-api-key': token, ...headers },
       body: typeof body === 'string' || Buffer.isBuffer(body) ? body : JSON.stringify(body),
-      ...(signal ? { signal } : {}),
+      ...defined({ signal }),
     })
   }
 

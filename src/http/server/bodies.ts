@@ -10,10 +10,8 @@ import { setImmediate as nextRound } from 'node:timers/promises'
 import type { FastifyInstance, FastifyRequest } from 'fastify'
 import type { z } from 'zod'
 import { ServiceError } from '../../errors.ts'
-import { BodyBudget, readBody as readHeld } from '../../lib/held-body.ts'
-import type { BodyShare } from '../../lib/held-body.ts'
-import { passedBound } from '../../lib/json-bounds.ts'
-import type { JsonBounds } from '../../lib/json-bounds.ts'
+import { BodyBudget, readBody as readHeld, type BodyShare } from '../../lib/body-budget.ts'
+import { exceededBound, type JsonBounds } from '../../lib/json.ts'
 import type { HttpLimits } from './config.ts'
 import { hashOf } from './idempotency.ts'
 
@@ -51,7 +49,7 @@ export function registerBodies(app: FastifyInstance, limits: HttpLimits): void {
     delete request.raw.headers['content-type']
   })
   app.addContentTypeParser('*', async (request: FastifyRequest, payload: IncomingMessage) => {
-    const { config, bodyLimit = limits.bodyBytesMax } = request.routeOptions
+    const { config, bodyLimit } = request.routeOptions
     if (config.body === undefined || config.body === 'raw') return undefined
     // Releases the bytes before the handler runs, which may take hours.
     using share = budget.open(request.caller?.organisation.id)
@@ -87,7 +85,7 @@ async function readBody(request: IncomingMessage, bytesMax: number, share: BodyS
 /** Throws `invalid_request`, and `too_large` before it makes any value. An empty body is `{}`. */
 async function parseJson(body: Buffer): Promise<unknown> {
   if (body.length === 0) return {}
-  const passed = await passedBound(body, jsonBounds)
+  const passed = await exceededBound(body, jsonBounds)
   if (passed === 'valuesMax')
     throw new ServiceError('too_large', `the body has more than ${jsonBounds.valuesMax} values`)
   if (passed === 'depthMax') {
@@ -102,6 +100,8 @@ async function parseJson(body: Buffer): Promise<unknown> {
   } catch (error) {
     throw new ServiceError('invalid_request', 'the body is not valid JSON', { cause: error })
   }
+  // Fastify's own `null` means that there was no body.
+  if (value === null) throw new ServiceError('invalid_request', 'body: must not be null')
   refuseProto(value)
   return value
 }

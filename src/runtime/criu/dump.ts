@@ -12,7 +12,7 @@ import type { OciRuntime } from '../oci/oci-runtime.ts'
 import { faultOf } from './reason.ts'
 
 const dumpTimeoutMs = 120_000
-/** Longer than all attempts of `hostd/src/freeze.rs`. */
+/** Longer than all attempts of `hostd/src/process/freeze.rs`. */
 const freezeTimeoutMs = 60_000
 /** Files that were removed while they are open are kept up to this size each. */
 const ghostFileLimit = '256M'

@@ -2,7 +2,7 @@ import { access, constants, readFile, realpath, rename, stat, writeFile } from '
 import { join } from 'node:path'
 import { commandEnvironment } from '../command.ts'
 import { criuSelfTest, unfitForLazyPages } from '../doctor/criu.ts'
-import type { LazyPagesTest } from '../doctor/criu-alone.ts'
+import type { LazyPagesTest } from '../doctor/criu-trial.ts'
 
 /** Shared by all servers of this host, and emptied by a reboot. */
 const verdictFile = '/run/atoll-criu.json'

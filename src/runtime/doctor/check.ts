@@ -1,12 +1,12 @@
-import { CommandError } from '../command.ts'
+import { CommandError, run } from '../command.ts'
 
 /** One thing that Atoll needs, or can use, of this machine. */
 export interface HostCheck {
   name: string
   /** Without it the default runtime cannot work. */
   required: boolean
-  /** Tries it for real and leaves nothing behind. A throw counts as `fails`, with its message. */
-  run(places: HostPlaces): Promise<CheckResult>
+  /** Makes a real attempt and leaves nothing behind. A throw counts as `fails`, with its message. */
+  run(options: DoctorOptions): Promise<CheckResult>
 }
 
 export interface CheckResult {
@@ -23,7 +23,7 @@ export interface CheckReport extends CheckResult {
   required: boolean
 }
 
-export interface HostPlaces {
+export interface DoctorOptions {
   /** `ATOLL_IMAGE_DIR` */
   imageDir: string
   /** `ATOLL_DATA_DIR`; need not exist. */
@@ -34,7 +34,29 @@ export interface HostPlaces {
 
 export const runSetup = 'npm run setup'
 
-/** What a program said last, else the message, as one line of a table. */
+export function works(found: string): CheckResult {
+  return { state: 'works', found }
+}
+
+export function fails(found: string, advice?: string): CheckResult {
+  return advice === undefined ? { state: 'fails', found } : { state: 'fails', found, advice }
+}
+
+export function missing(found: string, advice?: string): CheckResult {
+  return { ...fails(found, advice), state: 'missing' }
+}
+
+/** Never throws: the error of a check is its result. */
+export function resultOf(check: HostCheck, options: DoctorOptions): Promise<CheckResult> {
+  return check.run(options).catch((error: unknown) => fails(oneLine(error)))
+}
+
+/** Output of a program that prints its version, undefined when it does not run. */
+export function versionText(...argv: [string, ...string[]]): Promise<string | undefined> {
+  return run(argv).catch(() => undefined)
+}
+
+/** The last line of a program's stderr, else the message, as one line of a table. */
 export function oneLine(error: unknown): string {
   if (error instanceof CommandError && error.stderr.trim() !== '') {
     return `${error.argv[0]}: ${error.stderr.trim().split('\n').at(-1)}`

@@ -1,20 +1,40 @@
 import { readFile } from 'node:fs/promises'
+import { isLoaded, loadProfile, profileName, whyUnconfined } from '../oci/apparmor.ts'
+import { fails, missing, oneLine, works, type HostCheck } from './check.ts'
 
 /** Programs whose confinement keeps sandboxes from starting. */
 const programs = ['runc', 'criu', 'dnsmasq'] as const
 
-/** What security modules may have to do with a failure, as advice; undefined when none is in force. */
-export async function confinement(): Promise<string | undefined> {
-  const words: string[] = []
+/** Not required: sandboxes start without it too. */
+export const apparmorCheck: HostCheck = {
+  name: 'AppArmor',
+  required: false,
+  async run() {
+    const reason = await whyUnconfined()
+    if (reason !== undefined) return missing(reason)
+    try {
+      await loadProfile()
+    } catch (error) {
+      const advice = 'sandboxes start without a profile; the Debian package apparmor brings apparmor_parser'
+      return fails(oneLine((error as Error).cause ?? error), advice)
+    }
+    if (!(await isLoaded())) return fails(`the kernel does not enforce ${profileName}`)
+    return works(`${profileName} is enforced`)
+  },
+}
+
+/** Names the security modules that may have caused a failure; undefined when none is in force. */
+export async function confinementAdvice(): Promise<string | undefined> {
+  const advice: string[] = []
   if ((await text('/sys/fs/selinux/enforce')).trim() === '1') {
-    words.push('SELinux is enforcing: look for denials with ausearch -m avc, or try setenforce 0')
+    advice.push('SELinux is enforcing: look for denials with ausearch -m avc, or try setenforce 0')
   }
   const profiles = await text('/sys/kernel/security/apparmor/profiles')
   const enforced = programs.filter((name) => new RegExp(`(^|/)${name} \\(enforce\\)$`, 'm').test(profiles))
   if (enforced.length > 0) {
-    words.push(`AppArmor confines ${enforced.join(', ')}: look for DENIED in the kernel's log, or try aa-complain`)
+    advice.push(`AppArmor confines ${enforced.join(', ')}: look for DENIED in the kernel's log, or try aa-complain`)
   }
-  return words.length === 0 ? undefined : words.join('; ')
+  return advice.length === 0 ? undefined : advice.join('; ')
 }
 
 function text(path: string): Promise<string> {

@@ -1,20 +1,19 @@
-import { realpath } from 'node:fs/promises'
+import { readlink, realpath } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import { run } from '../command.ts'
+import { userfaultfdIsAllowed } from '../criu/userfaultfd.ts'
 import { exists } from '../exists.ts'
 import type { HostTool } from '../hostd/index.ts'
 import { hostToolIn } from '../host/image-folder.ts'
-import { runSetup } from './check.ts'
-import { dumpAndRestoreAlone } from './criu-alone.ts'
-import type { LazyPagesTest } from './criu-alone.ts'
-import { dumpAndRestoreContainer } from './criu-container.ts'
-import { openCriuPlace } from './criu-place.ts'
+import { fails, missing, runSetup, works, type HostCheck } from './check.ts'
+import { dumpAndRestoreAlone, dumpAndRestoreContainer, type LazyPagesTest } from './criu-trial.ts'
+import { openCriuWorkspace } from './criu-workspace.ts'
 
 export interface CriuSelfTest {
   ok: boolean
-  /** Such as `4.2.1`; empty when the program did not say. */
+  /** Such as `4.2.1`; empty when unknown. */
   version: string
-  /** Why not, for the client and for `doctor`. */
+  /** Why it fails, for the client and for `doctor`. */
   reason?: string
   /** Whether restored processes can run before all of their memory is there; absent where nothing works. */
   lazyPages?: LazyPagesTest
@@ -26,25 +25,56 @@ export const unfitForLazyPages = 'this CRIU loses the memory of processes that g
 
 /**
  * Dumps and restores real processes with the CRIU at `criuPath`: by itself, then by runc in a container on the base image of
- * `imageDir`. Without that runc is not asked: in a chroot without control groups it starts nothing. `criu check` is no substitute:
- * 3.17 passes it on kernels on which each of its dumps fails. Nor is CRIU by itself, since runc finds it in its own way.
- * Needs root. Never throws, and leaves no process and no file behind; what a killed one left, the next removes.
+ * `imageDir`. Without `imageDir` runc is left out: it cannot start a container in a chroot without control groups. `criu check` is no
+ * substitute: 3.17 passes it on kernels on which all its dumps fail. Nor is CRIU by itself, since runc looks it up on its own.
+ * Needs root. Never throws, and leaves no process and no file behind; the next test removes what a killed one left.
  */
 export async function criuSelfTest(criuPath: string, imageDir?: string): Promise<CriuSelfTest> {
   let version = ''
   try {
     version = /^Version: (\S+)/m.exec(await run([criuPath, '--version']))?.[1] ?? ''
     if (version === '') throw new Error(`${criuPath} is not CRIU`)
-    await using place = await openCriuPlace(imageDir === undefined ? undefined : hostdIn(imageDir))
-    const lazyPages = await dumpAndRestoreAlone(criuPath, place)
-    if (imageDir !== undefined) await dumpAndRestoreContainer(criuPath, await baseIn(imageDir), place)
+    await using workspace = await openCriuWorkspace(imageDir === undefined ? undefined : hostdIn(imageDir))
+    const lazyPages = await dumpAndRestoreAlone(criuPath, workspace)
+    if (imageDir !== undefined) await dumpAndRestoreContainer(criuPath, await baseIn(imageDir), workspace)
     const fit = await exists(join(dirname(criuPath), lazyPagesMark))
     return { ok: true, version, lazyPages: fit ? lazyPages : { ok: false, reason: unfitForLazyPages } }
   } catch (thrown) {
-    // What went wrong in the end is of less interest than what did before.
+    // The first error is the cause; an error of the clean-up matters less.
     const error: unknown = thrown instanceof SuppressedError ? thrown.suppressed : thrown
     return { ok: false, version, reason: error instanceof Error ? error.message : String(error) }
   }
+}
+
+/** Needed by checkpoints with memory alone. */
+export const criuCheck: HostCheck = {
+  name: 'CRIU',
+  required: false,
+  async run({ imageDir }) {
+    const lost = 'full checkpoints are unavailable, disk-only ones work'
+    const advice = `${lost}; ${runSetup} builds one`
+    const result = await criuSelfTest(join(imageDir, 'criu', 'criu'), imageDir)
+    if (result.ok) {
+      const image = await readlink(join(imageDir, 'criu')).catch(() => 'not an image')
+      return works(`${result.version}, ${image}; runc saved a container and brought it back`)
+    }
+    const found = `${result.version} ${result.reason ?? ''}`.trim()
+    return result.version === '' ? missing(found, advice) : fails(found, advice)
+  },
+}
+
+/** Without lazy memory a sandbox waits until its saved memory is read in full. */
+export const lazyMemoryCheck: HostCheck = {
+  name: 'lazy memory',
+  required: false,
+  async run({ imageDir }) {
+    const { lazyPages } = await criuSelfTest(join(imageDir, 'criu', 'criu'), imageDir)
+    if (lazyPages === undefined) return missing('no CRIU that works')
+    if (!lazyPages.ok) return fails(lazyPages.reason, `${runSetup} builds one that can`)
+    const setting =
+      (await userfaultfdIsAllowed()) === false ? '; the server will set vm.unprivileged_userfaultfd to 1' : ''
+    return works(`a real restore ended after its processes ran${setting}`)
+  },
 }
 
 async function baseIn(imageDir: string): Promise<string> {
@@ -53,7 +83,7 @@ async function baseIn(imageDir: string): Promise<string> {
   })
 }
 
-/** Started by this process: at the start of a server no resident one serves yet. */
+/** Runs atoll-hostd as a child: at the start of a server no resident one serves yet. */
 function hostdIn(imageDir: string): HostTool {
   return { runTool: (args, options) => run([hostToolIn(imageDir), ...args], options) }
 }

@@ -1,7 +1,7 @@
 import { run } from '../command.ts'
 import { baseChains } from '../network/host-firewall/nftables.ts'
 
-/** Programs that fill the packet rules of a machine, how their rules are known, and what lets all of Atoll's links through. */
+/** Firewalls, the mark of each in the packet rules, and the commands that let Atoll's links through. */
 const firewalls = [
   {
     name: 'firewalld',
@@ -21,8 +21,8 @@ const firewalls = [
 ] as const
 
 /**
- * What to do so that a firewall of this machine lets sandboxes through. Rules of Atoll's own table cannot overrule it: what one
- * table accepts, another may still drop (nft(8)).
+ * The commands by which the firewall of this machine lets sandboxes through. Atoll's own table cannot overrule it: a packet that
+ * one table accepts may still be dropped by another (nft(8)).
  */
 export async function firewallAdvice(): Promise<string> {
   const rules = await ruleset()
@@ -33,7 +33,7 @@ export async function firewallAdvice(): Promise<string> {
   return found.length === 0 ? 'look for rules that drop: nft list ruleset' : found.join('; ')
 }
 
-/** For chains of programs that nobody knows. */
+/** For chains of unknown programs. */
 async function chainAdvice(): Promise<string[]> {
   const chains = await baseChains().catch(() => [])
   return chains.map(({ family, table, name, hook }) => {
@@ -44,21 +44,21 @@ async function chainAdvice(): Promise<string[]> {
   })
 }
 
-/** Where rules of the host's firewalls name the links of a data directory, beside Atoll's own table: `ip filter FORWARD`. */
+/** The chains beside Atoll's own table whose rules name the links of a data directory, such as `ip filter FORWARD`. */
 export async function firewallsWithRulesFor(hash: string): Promise<string[]> {
-  const places = new Set<string>()
+  const chains = new Set<string>()
   let table = ''
   let chain = ''
   for (const line of (await ruleset()).split('\n')) {
     table = /^table (\w+ \S+)/.exec(line)?.[1] ?? table
     chain = /^\s+chain (\S+)/.exec(line)?.[1] ?? chain
     const legacy = new RegExp(`^-A (\\w+) .*\\batl${hash}\\+`).exec(line)?.[1]
-    if (legacy !== undefined) places.add(`${legacy} of iptables-legacy`)
+    if (legacy !== undefined) chains.add(`${legacy} of iptables-legacy`)
     if (!line.includes(`"atl${hash}*"`) || / atoll_/.test(table)) continue
     const isZone = table === 'inet firewalld' && !line.includes(`comment "atoll ${hash}`)
-    places.add(isZone ? 'a zone of firewalld' : `${table} ${chain}`)
+    chains.add(isZone ? 'a zone of firewalld' : `${table} ${chain}`)
   }
-  return [...places]
+  return [...chains]
 }
 
 async function ruleset(): Promise<string> {

@@ -1,17 +1,17 @@
+/** Checks of the programs that make the network of sandboxes: nft, ip, dnsmasq. */
 import { run } from '../command.ts'
-import { connectionBounds } from '../network/bounds.ts'
 import { Layout } from '../network/layout.ts'
-import { rulesFile } from '../network/rules.ts'
+import { connectionBounds, rulesFile } from '../network/rules.ts'
 import { Subnet } from '../network/subnet.ts'
-import { runSetup, type HostCheck } from './check.ts'
+import { missing, runSetup, versionText, works, type HostCheck } from './check.ts'
 
-/** The very packet rules of the driver, in a network namespace that ends with the program. */
+/** Loads the packet rules of the driver in a network namespace that ends with the program. */
 export const nftablesCheck: HostCheck = {
   name: 'nftables',
   required: true,
   async run() {
-    const version = await run(['nft', '--version']).catch(() => undefined)
-    if (version === undefined) return { state: 'missing', found: 'no nft', advice: runSetup }
+    const version = await versionText('nft', '--version')
+    if (version === undefined) return missing('no nft', runSetup)
     const rules = rulesFile({
       table: 'doctor',
       linkPrefix: 'doctor',
@@ -19,20 +19,18 @@ export const nftablesCheck: HostCheck = {
       gatewayPort: 4180,
       bounds: connectionBounds(undefined),
     })
-    await run(['unshare', '--net', 'nft', '-f', '-'], {
-      input: `${rules}\ndelete table inet doctor\n`,
-    })
-    return { state: 'works', found: `${/v\S+/.exec(version)?.[0] ?? ''}; the rules of the network of sandboxes load` }
+    await run(['unshare', '--net', 'nft', '-f', '-'], { input: `${rules}\ndelete table inet doctor\n` })
+    return works(`${/v\S+/.exec(version)?.[0] ?? ''}; the rules of the network of sandboxes load`)
   },
 }
 
-/** The links of a sandbox as the driver lays them, in a network namespace that ends with the program. */
+/** Makes the links of a sandbox as the driver does, in a network namespace that ends with the program. */
 export const linksCheck: HostCheck = {
   name: 'links',
   required: true,
   async run() {
-    const version = await run(['ip', '-V']).catch(() => undefined)
-    if (version === undefined) return { state: 'missing', found: 'no ip', advice: runSetup }
+    const version = await versionText('ip', '-V')
+    if (version === undefined) return missing('no ip', runSetup)
     const layout = new Layout('00000000', new Subnet('10.200.0.0/16'))
     const port = layout.port(1)
     const lines = [
@@ -43,6 +41,18 @@ export const linksCheck: HostCheck = {
       ...layout.joinSandbox(port),
     ]
     await run(['unshare', '--net', 'ip', '-batch', '-'], { input: lines.join('\n') })
-    return { state: 'works', found: `iproute2 ${/iproute2-([^,\s]+)/.exec(version)?.[1] ?? ''}; a routed link` }
+    return works(`iproute2 ${/iproute2-([^,\s]+)/.exec(version)?.[1] ?? ''}; a routed link`)
+  },
+}
+
+/** The DNS forwarder of sandboxes, which reach no resolver on a private address themselves. */
+export const dnsmasqCheck: HostCheck = {
+  name: 'dnsmasq',
+  required: true,
+  async run() {
+    const version = await versionText('dnsmasq', '--version')
+    if (version === undefined) return missing('no dnsmasq', runSetup)
+    await run(['dnsmasq', '--test', '--conf-file=/dev/null', '--bind-dynamic', '--listen-address=127.0.0.1'])
+    return works(/version (\S+)/.exec(version)?.[1] ?? 'unknown version')
   },
 }

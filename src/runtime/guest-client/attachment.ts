@@ -8,18 +8,15 @@ import { asleep, type Frame, type GuestConnection, nonsense, parseAnswer } from 
 import { InputQueue } from './input-queue.ts'
 import { Signal } from './signal.ts'
 
-/** Output that may wait here for its reader; the guest sends no more than it has credit for. */
+/** Bound of the output that waits here for its reader; the guest sends no more than its credit. */
 const creditBytes = 512 * 1024
-/**
- * Events that may wait here: many tiny ones cost more than their bytes. What comes behind them waits in the guest, receipts
- * for input too.
- */
+/** Bound of the waiting events: many tiny ones cost more than their bytes. Later frames, receipts too, wait in the guest. */
 const eventsMax = 1024
-/** Credit goes back in portions, not byte by byte. */
+/** Credit is returned in portions. */
 const creditPortionBytes = 64 * 1024
-/** Input of all writes that wait here for their turn. */
+/** Input of all waiting writes. */
 const inputQueueBytesMax = 16 * 1024 * 1024
-/** What a freeze leaves to input on its way, and then to the guest for closing its end. */
+/** The part of a freeze's grace for input on its way, then for the guest to close its end. */
 const settleMs = freezeGraceMs / 2
 const closeMs = freezeGraceMs / 4
 
@@ -28,38 +25,38 @@ export interface Joined {
   answer: AttachAnswer
 }
 
-/** Attaches to the process, again and again as the same client. */
+/** Attaches to the process; a repeat attaches as the same client. */
 export type Join = (
-  place: { offset: number; credit: number; inputOffset: number },
+  position: { offset: number; credit: number; inputOffset: number },
   signal: AbortSignal | undefined,
 ) => Promise<Joined>
 
 /**
- * An attached client. States: *open* → *exited* (the exit event came; what waits is still read) or *failed* (the
- * connection broke, the guest talked nonsense, the sandbox was put to sleep, or the signal aborted) or *closed* (by us).
+ * An attached client. States: *open* → *exited* (the exit event came; waiting events are still read) or *failed* (the connection
+ * broke, the guest violated the protocol, the sandbox was put to sleep, or the signal aborted) or *closed* (by us).
  *
- * While it is open, one connection follows the other: when a checkpoint freezes the sandbox, the connection is given up,
- * and the next one, made after the thaw, goes on at the byte of output and of input that was reached. On each, one loop
- * always reads, so that the guest's receipts for input arrive also while nobody reads the output, and another sends.
+ * An open attachment uses one connection after the other: it gives one up when a checkpoint freezes the sandbox, and the next,
+ * made after the thaw, goes on at the byte of output and of input that was reached. On each connection one loop always reads,
+ * so that receipts for input arrive even if nobody reads the output, and another loop sends.
  */
 export class GuestAttachment implements Attachment {
   readonly #join: Join
   readonly #changed = new Signal()
   readonly #events: AttachmentEvent[] = []
   readonly #signal: AbortSignal | undefined
-  /** Ends a dial for the next connection. */
+  /** Aborts the dial of the next connection. */
   readonly #over = new AbortController()
   readonly #input = new InputQueue()
   #connection: GuestConnection | undefined
   #hasInput = false
   #credit = creditBytes
-  /** Output that waits for its reader, and output that was read but not told to the guest as credit. */
+  /** Output that waits for its reader, and read output that was not returned as credit yet. */
   #waitingBytes = 0
   #consumedBytes = 0
   #position = 0
   #resumeAt: number
   #replayed = false
-  /** Said on this connection. */
+  /** The guest has sent `replayed` on this connection. */
   #live = false
   #acknowledged = 0
   #acknowledgedSent = 0
@@ -178,14 +175,14 @@ export class GuestAttachment implements Attachment {
     this.#consumedBytes = 0
     this.#acknowledgedSent = 0
     this.#live = false
-    const place = { offset: this.#resumeAt, credit: this.#credit, inputOffset: this.#input.taken }
-    const joined = await this.#join(place, this.#over.signal)
+    const position = { offset: this.#resumeAt, credit: this.#credit, inputOffset: this.#input.taken }
+    const joined = await this.#join(position, this.#over.signal)
     this.#connection = joined.connection
     if (this.#state !== 'open') joined.connection.close()
     return joined
   }
 
-  /** False for a guest that cannot tell what input it took. */
+  /** False for an older guest, which does not report taken input. */
   #resumeInput({ taken, inputEnded = false }: AttachAnswer): boolean {
     if (taken === undefined) {
       if (!this.#input.settled || this.#input.endSent)
@@ -196,7 +193,7 @@ export class GuestAttachment implements Attachment {
     return true
   }
 
-  /** Lives through one connection: until the process or the attachment ends, or a freeze takes it. */
+  /** Serves one connection until the process or the attachment ends, or a freeze takes it. */
   async #converse(connection: GuestConnection, resumable: boolean): Promise<void> {
     const sending = this.#send(connection)
     let closing: Promise<void> | undefined
@@ -215,14 +212,14 @@ export class GuestAttachment implements Attachment {
     }
   }
 
-  /** Gives the connection up in the time that a freeze leaves for it. */
+  /** Gives the connection up within the grace of the freeze. */
   async #letGo(connection: GuestConnection, resumable: boolean): Promise<void> {
     this.#changed.notify()
     const comesBack = connection.frozen === 'checkpoint' && resumable
-    // What comes back finds out exactly what was taken; others do so only by waiting for it.
+    // A client that comes back is told what was taken; any other must wait for the receipts.
     if (!comesBack) await this.#atMost(settleMs, () => this.#input.settled || connection.closed)
     if (comesBack && !connection.closed) {
-      // The guest then closes its end, behind the output that is on its way.
+      // The guest then closes its end after the output on its way.
       await connection.send(frameKind.pause, uint64(this.#resumeAt), {}).catch(() => undefined)
       await this.#atMost(closeMs, () => connection.closed)
     }
@@ -239,33 +236,33 @@ export class GuestAttachment implements Attachment {
     enough.abort()
   }
 
-  /** Sends what there is to send until the connection is closed or freezes. */
+  /** Sends acknowledgements, credit and input until the connection is closed or freezes. */
   async #send(connection: GuestConnection): Promise<void> {
-    const patience = { signal: this.#over.signal }
+    const wait = { signal: this.#over.signal }
     try {
       while (this.#state === 'open' && !connection.closed && connection.frozen === undefined) {
         if (this.#acknowledged > this.#acknowledgedSent) {
           this.#acknowledgedSent = this.#acknowledged
-          await connection.send(frameKind.acknowledge, uint64(this.#acknowledged), patience)
+          await connection.send(frameKind.acknowledge, uint64(this.#acknowledged), wait)
         } else if (this.#consumedBytes >= creditPortionBytes) {
           const portion = this.#consumedBytes
           this.#consumedBytes = 0
           this.#credit += portion
-          await connection.send(frameKind.credit, uint64(portion), patience)
+          await connection.send(frameKind.credit, uint64(portion), wait)
         } else {
           const part = this.#input.next()
           if (part === 'end') {
-            await connection.send(frameKind.end, Buffer.alloc(0), patience)
+            await connection.send(frameKind.end, Buffer.alloc(0), wait)
             this.#changed.notify()
           } else if (part === undefined) {
             await this.#changed.wait()
           } else {
-            await connection.send(frameKind.data, part, patience)
+            await connection.send(frameKind.data, part, wait)
           }
         }
       }
     } catch {
-      // A broken connection is reported by the loop that reads it, after what it brought.
+      // The reading loop reports a broken connection, after its last frames.
     }
   }
 
@@ -293,14 +290,14 @@ export class GuestAttachment implements Attachment {
       this.#waitingBytes += data.length
       this.#events.push({ type: 'output', stream: kind === frameKind.stdout ? 'stdout' : 'stderr', offset, data })
     } else if (kind === frameKind.replayed) {
-      const offset = wholeInteger(payload)
+      const offset = integerPayload(payload)
       if (this.#live) throw nonsense('a second end of what was kept')
       this.#live = true
       this.#resumeAt = Math.max(this.#position, offset)
       if (!this.#replayed) this.#events.push({ type: 'replayed', offset })
       this.#replayed = true
     } else if (kind === frameKind.taken) {
-      const bytes = wholeInteger(payload)
+      const bytes = integerPayload(payload)
       if (bytes === 0 || !this.#input.take(bytes)) throw nonsense('no input taken, or more than sent')
     } else if (kind === frameKind.exit) {
       const exitCode = payload.length === 4 ? payload.readInt32BE(0) : -1
@@ -335,7 +332,7 @@ function uint64(value: number): Buffer {
   return payload
 }
 
-function wholeInteger(payload: Buffer): number {
+function integerPayload(payload: Buffer): number {
   if (payload.length !== 8) throw nonsense('a number of another size')
   return integer(payload, 0)
 }

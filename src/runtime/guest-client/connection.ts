@@ -1,36 +1,51 @@
 import type { Duplex } from 'node:stream'
 import type { z } from 'zod'
 import { ServiceError } from '../../errors.ts'
+import { FairYield } from '../../lib/async/fair-yield.ts'
 import type { FreezeReason } from '../../sandbox/ports/runtime-driver.ts'
 import { frameHeaderBytes, guestFaultSchema, lineBytesMax, payloadBytesMax } from '../../protocol/guest.ts'
-import { guestYield } from './guest-yield.ts'
 
 /** A chunk up to this size is joined with one behind it that is no smaller. */
 const joinedBytesMax = 4096
 /** Frames that are read in a row: tiny ones cost far more than their bytes. */
 const framesPerYield = 64
 
+/**
+ * One thread reads the answers of all guests, and guests are hostile. A long read yields here between two pieces; one reader goes
+ * on per iteration of the event loop, so guests that flood slow down each other and not the server.
+ */
+export const guestYield = new FairYield(1)
+
 export interface Frame {
   kind: number
   payload: Buffer
 }
 
-/**
- * How long to wait for one thing (an answer line, a frame) to be whole, however it trickles in, and what ends the wait
- * early.
- */
-export interface Patience {
+/** How long one wait for a complete answer line or frame lasts, even if it arrives byte by byte, and a signal that ends it early. */
+export interface WaitOptions {
   /** Absent: as long as the connection lives. */
   timeoutMs?: number | undefined
   signal?: AbortSignal | undefined
 }
 
+/** Opens a connection for a request that may be repeated after a freeze. */
+export type Reopen = <T>(use: (connection: GuestConnection) => Promise<T>) => Promise<T>
+
+export interface Timeouts {
+  /** For the answer line. */
+  answerMs: number
+  /** For one frame of a stream that this side is ready for. */
+  idleMs: number
+  /** For all frames of a collected answer. */
+  collectMs: number
+}
+
 /**
- * One connection to a guest, which may answer anything. Reads by need: at most one line or frame is held beside what the
- * stream itself buffers, so a guest that sends more than it is asked for is held back by the socket.
+ * One connection to a guest, which can answer anything. It reads on demand: it holds at most one line or frame besides the
+ * buffer of the stream, so the socket holds back a guest that sends too much.
  *
- * Throws `unavailable` when the connection ends, breaks or is too slow, and for what breaks the protocol: whoever is root
- * in the sandbox may answer nonsense, which is no fault of this server.
+ * Throws `unavailable` when the connection ends, breaks or is too slow, and for every violation of the protocol: root in the
+ * sandbox can answer nonsense, which is no fault of this server.
  */
 export class GuestConnection {
   readonly #duplex: Duplex
@@ -51,7 +66,7 @@ export class GuestConnection {
     duplex.on('freeze', this.#onFreeze)
   }
 
-  /** Why this connection has to go, from the moment at which the driver said so. */
+  /** The reason for which the driver wants this connection closed, once it has announced a freeze. */
   get frozen(): FreezeReason | undefined {
     return this.#frozen
   }
@@ -60,7 +75,7 @@ export class GuestConnection {
     return this.#duplex.destroyed
   }
 
-  /** Registers the one listener of `frozen`; called at once when that is known already. */
+  /** Registers the only listener of `frozen`; called at once after a freeze was announced. */
   onFreeze(listener: () => void): void {
     this.#freezeListener = listener
     if (this.#frozen !== undefined) listener()
@@ -85,7 +100,7 @@ export class GuestConnection {
     this.#duplex.destroy()
   }
 
-  /** Gives the stream away, with everything that was not read yet still in it. */
+  /** Hands the stream over, with all unread bytes in it. */
   detach(): Duplex {
     this.#duplex.off('readable', this.#onChange)
     this.#duplex.off('end', this.#onChange)
@@ -94,22 +109,22 @@ export class GuestConnection {
     if (this.#length > 0) this.#duplex.unshift(this.#take(this.#length))
     this.#duplex.off('error', this.#onError)
     this.#duplex.off('freeze', this.#onFreeze)
-    // Its new owner listens by then.
+    // By then the new owner listens.
     const frozen = this.#frozen
     if (frozen !== undefined) setImmediate(() => this.#duplex.emit('freeze', frozen))
     return this.#duplex
   }
 
-  /** Sends the request and reads the answer line. A fault that the guest tells is thrown as such. */
-  async ask<T>(request: object, schema: z.ZodType<T>, patience: Patience): Promise<T> {
+  /** Sends the request and reads the answer line. Throws the fault that the guest answers. */
+  async ask<T>(request: object, schema: z.ZodType<T>, wait: WaitOptions): Promise<T> {
     const line = Buffer.from(`${JSON.stringify(request)}\n`)
     if (line.length > lineBytesMax) throw new ServiceError('too_large', 'the request to the sandbox is too large')
-    const limit = new Limit(patience)
-    await this.#write([line], limit)
-    return parseAnswer(await this.#readLine(limit), schema)
+    const deadline = new Deadline(wait)
+    await this.#write([line], deadline)
+    return parseAnswer(await this.#readLine(deadline), schema)
   }
 
-  async #readLine(limit: Limit): Promise<Buffer> {
+  async #readLine(deadline: Deadline): Promise<Buffer> {
     let searched = 0
     for (;;) {
       let offset = 0
@@ -121,32 +136,32 @@ export class GuestConnection {
       }
       searched = this.#length
       if (searched > lineBytesMax) throw nonsense('its answer line is too long')
-      if (!(await this.#more(limit))) throw this.#gone()
+      if (!(await this.#more(deadline))) throw this.#gone()
     }
   }
 
-  async readFrame(patience: Patience): Promise<Frame> {
+  async readFrame(wait: WaitOptions): Promise<Frame> {
     if (++this.#frames % framesPerYield === 0) await guestYield.next()
-    const limit = new Limit(patience)
-    await this.#need(frameHeaderBytes, limit)
+    const deadline = new Deadline(wait)
+    await this.#need(frameHeaderBytes, deadline)
     const header = this.#take(frameHeaderBytes)
     const length = header.readUInt32BE(1)
     if (length > payloadBytesMax) throw nonsense('a frame is too large')
-    await this.#need(length, limit)
+    await this.#need(length, deadline)
     return { kind: header.readUInt8(0), payload: this.#take(length) }
   }
 
-  /** Sends one frame and waits while the guest takes none. `payload` has at most `payloadBytesMax` bytes. */
-  async send(kind: number, payload: Uint8Array, patience: Patience): Promise<void> {
+  /** Sends one frame and waits until the stream has room. `payload` has at most `payloadBytesMax` bytes. */
+  async send(kind: number, payload: Uint8Array, wait: WaitOptions): Promise<void> {
     const header = Buffer.allocUnsafe(frameHeaderBytes)
     header.writeUInt8(kind, 0)
     header.writeUInt32BE(payload.length, 1)
-    await this.#write([header, payload], new Limit(patience))
+    await this.#write([header, payload], new Deadline(wait))
   }
 
-  async #write(parts: Uint8Array[], limit: Limit): Promise<void> {
+  async #write(parts: Uint8Array[], deadline: Deadline): Promise<void> {
     const duplex = this.#duplex
-    const { signal } = limit
+    const { signal } = deadline
     signal?.throwIfAborted()
     if (this.#failure !== undefined || duplex.destroyed || !duplex.writable) throw this.#gone()
     duplex.cork()
@@ -155,7 +170,7 @@ export class GuestConnection {
     duplex.uncork()
     if (flowing) return
     await new Promise<void>((resolve) => {
-      const timer = limit.start(done)
+      const timer = deadline.start(done)
       function done(): void {
         clearTimeout(timer)
         duplex.off('drain', done)
@@ -169,20 +184,20 @@ export class GuestConnection {
     })
     signal?.throwIfAborted()
     if (duplex.destroyed) throw this.#gone()
-    if (duplex.writableNeedDrain) throw limit.error()
+    if (duplex.writableNeedDrain) throw deadline.error()
   }
 
-  async #need(count: number, limit: Limit): Promise<void> {
+  async #need(count: number, deadline: Deadline): Promise<void> {
     while (this.#length < count) {
-      if (!(await this.#more(limit))) throw this.#gone()
+      if (!(await this.#more(deadline))) throw this.#gone()
     }
   }
 
   /** Waits for more bytes; false at the end. */
-  async #more(limit: Limit): Promise<boolean> {
-    const { signal } = limit
+  async #more(deadline: Deadline): Promise<boolean> {
+    const { signal } = deadline
     const wake = (): void => this.#wake?.()
-    const timer = limit.start(wake)
+    const timer = deadline.start(wake)
     signal?.addEventListener('abort', wake, { once: true })
     try {
       for (;;) {
@@ -193,7 +208,7 @@ export class GuestConnection {
           return true
         }
         if (this.#failure !== undefined || this.#duplex.readableEnded || this.#duplex.destroyed) return false
-        if (limit.over) throw limit.error()
+        if (deadline.isOver) throw deadline.error()
         await new Promise<void>((resolve) => {
           this.#wake = resolve
         })
@@ -205,7 +220,7 @@ export class GuestConnection {
     }
   }
 
-  /** Joins small ones: many would cost more than their bytes, and each look for the end of a line passes all of them. */
+  /** Joins small chunks: many would cost more than their bytes, and each search for the end of a line visits all of them. */
   #keep(chunk: Buffer): void {
     this.#length += chunk.length
     let joined = chunk
@@ -241,26 +256,26 @@ export class GuestConnection {
   }
 }
 
-/** One patience, counted from its making on: what comes piece by piece does not renew it. */
-class Limit {
+/** The end of one wait, counted from its creation on: partial data does not renew it. */
+class Deadline {
   readonly signal: AbortSignal | undefined
   readonly #timeoutMs: number | undefined
   readonly #until: number
 
-  constructor({ timeoutMs, signal }: Patience) {
+  constructor({ timeoutMs, signal }: WaitOptions) {
     this.signal = signal
     this.#timeoutMs = timeoutMs
     this.#until = timeoutMs === undefined ? Infinity : performance.now() + timeoutMs
   }
 
-  get over(): boolean {
+  get isOver(): boolean {
     return performance.now() >= this.#until
   }
 
-  /** Calls `expire` when the time is over. */
+  /** Calls `expire` after the time. */
   start(expire: () => void): NodeJS.Timeout | undefined {
     if (this.#timeoutMs === undefined) return undefined
-    // Rounded up: timers count whole milliseconds and must not ring before the time is over.
+    // Rounded up: timers count whole milliseconds and must not fire early.
     return setTimeout(expire, Math.max(0, Math.ceil(this.#until - performance.now())) + 1)
   }
 
@@ -270,8 +285,8 @@ class Limit {
 }
 
 /**
- * Checks an answer: throws the fault that it tells, or `unavailable` when it is none of what it may be. A guest's own
- * `internal_error` is `unavailable` too: it is the sandbox's, not this server's.
+ * Checks an answer: throws its fault, or `unavailable` for an answer of another shape. A guest's `internal_error`, which only
+ * older guests send, is `unavailable` too: it is no fault of this server.
  */
 export function parseAnswer<T>(bytes: Buffer, schema: z.ZodType<T>): T {
   const value = parseJson(bytes)
@@ -302,7 +317,7 @@ function parseJson(bytes: Buffer): unknown {
   }
 }
 
-/** What an operation ends with that a hibernation cut off. */
+/** The error of an operation that a hibernation cut off. */
 export function asleep(): ServiceError {
   return new ServiceError('unavailable', 'the sandbox was put to sleep')
 }

@@ -3,12 +3,12 @@ import { z } from 'zod'
 import { ServiceError } from '../../errors.ts'
 import { frameKind, readSchema } from '../../protocol/guest.ts'
 import type { FileStat } from '../../sandbox/ports/guest.ts'
-import { asleep, type GuestConnection, nonsense, parseAnswer } from './connection.ts'
-import { fileStat, type Reopen, type Timeouts } from './files.ts'
+import { asleep, type GuestConnection, nonsense, parseAnswer, type Reopen, type Timeouts } from './connection.ts'
+import { fileStat } from './port-values.ts'
 
 /**
- * Opens a file; the stream owns its connection from here. A checkpoint takes the connection away at once; the stream goes on
- * with the first byte that was not read when it is read again, if the file is still the same.
+ * Opens a file; the stream then owns its connection. A checkpoint takes the connection away at once; the next read opens another
+ * one and goes on with the first unread byte, if the file is unchanged.
  */
 export async function openFile(
   reopen: Reopen,
@@ -26,25 +26,26 @@ export async function openFile(
   const end = Math.min(range.start ?? 0, stat.size) + length - 1
   let left = length
   let connection = first.connection
-  const follow = (next: GuestConnection): void => {
+  const use = (next: GuestConnection): void => {
     connection = next
     next.onFreeze(() => next.close())
   }
-  follow(connection)
+  use(connection)
 
-  const goOn = async (): Promise<void> => {
+  const resume = async (): Promise<void> => {
     const { answer, connection: next } = await ask(end + 1 - left, end)
     if (body.destroyed) {
       next.close()
       return
     }
-    const { stat: now } = answer
-    const same = now.size === stat.size && now.modifiedSeconds === stat.modifiedSeconds && answer.version === version
-    if (!same || answer.length !== left) {
+    const { stat: current } = answer
+    const isSame =
+      current.size === stat.size && current.modifiedSeconds === stat.modifiedSeconds && answer.version === version
+    if (!isSame || answer.length !== left) {
       next.close()
       throw new ServiceError('conflict', `${path}: changed while it was read`)
     }
-    follow(next)
+    use(next)
   }
 
   const pull = async (): Promise<Buffer | null> => {
@@ -62,14 +63,14 @@ export async function openFile(
         if (!connection.closed || connection.frozen === undefined) throw error
         if (connection.frozen === 'hibernate') throw asleep()
         if (left === 0) return null
-        await goOn()
+        await resume()
         if (body.destroyed) return null
       }
     }
   }
   const body = new Readable({
     read() {
-      // One frame a call: `push` asks for the next one.
+      // One frame for each call: `push` requests the next one.
       pull().then(
         (chunk) => body.push(chunk),
         (error: Error) => body.destroy(error),

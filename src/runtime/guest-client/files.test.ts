@@ -59,7 +59,7 @@ async function temporaries(): Promise<string[]> {
   return (await readdir(folder, { recursive: true })).filter((name) => name.includes('.atoll-'))
 }
 
-test('a file comes back as it was written, with its parents made', async () => {
+test('files: a written file is read unchanged, and its parents are created', async () => {
   const path = join(folder, 'a/b/c.txt')
   assert.equal(await guest.writeFile(path, bodyOf('hello', ' world')), 11)
   const { stat: found, body } = await guest.readFile(path)
@@ -70,13 +70,13 @@ test('a file comes back as it was written, with its parents made', async () => {
   assert.deepEqual(await temporaries(), [])
 })
 
-test('an empty file is a file', async () => {
+test('files: an empty file is written and read', async () => {
   const path = join(folder, 'empty')
   assert.equal(await guest.writeFile(path, Readable.from([])), 0)
   assert.equal(await read(path), '')
 })
 
-test('64 MiB go up and down byte by byte the same', async () => {
+test('files: 64 MiB are uploaded and downloaded unchanged', async () => {
   const path = join(folder, 'large')
   const chunk = Buffer.alloc(1_000_003, 'some longer text ')
   const sent = createHash('sha256')
@@ -93,7 +93,7 @@ test('64 MiB go up and down byte by byte the same', async () => {
   assert.equal(received.digest('hex'), sent.digest('hex'))
 })
 
-test('a range is read as asked, as far as the file reaches', async () => {
+test('files: a range is read up to the end of the file', async () => {
   const path = join(folder, 'digits')
   await writeFile(path, '0123456789')
   for (const [range, expected] of [
@@ -113,11 +113,11 @@ test('a range is read as asked, as far as the file reaches', async () => {
   await refuses(read(path, { end: 1.5 }), 'invalid_request', /^end/)
 })
 
-test('a file that says no size is read whole', async () => {
+test('files: a file without a size is read to its end', async () => {
   assert.match(await read('/proc/version'), /^Linux version /)
 })
 
-test('an existing file keeps its mode and owner, a new one gets what was asked', async () => {
+test('files: an existing file keeps its mode and owner, a new one gets those of the request', async () => {
   const path = join(folder, 'kept')
   await writeFile(path, 'old')
   await chown(path, 65_534, 12)
@@ -133,7 +133,7 @@ test('an existing file keeps its mode and owner, a new one gets what was asked',
   await refuses(guest.writeFile(made, bodyOf('x'), { user: 'no-such-user' }), 'invalid_request', /^user/)
 })
 
-test('a body that breaks off leaves the old file and nothing else', async () => {
+test('files: a body that breaks off leaves the old file and nothing else', async () => {
   const path = join(folder, 'broken')
   await writeFile(path, 'old')
   const body = new PassThrough()
@@ -146,7 +146,7 @@ test('a body that breaks off leaves the old file and nothing else', async () => 
   assert.equal(await readFile(path, 'utf8'), 'old')
 })
 
-test('a connection that breaks in an upload leaves the old file', async () => {
+test('files: a connection that breaks in an upload leaves the old file', async () => {
   const path = join(folder, 'cut')
   await writeFile(path, 'old')
   const socket = await machine.dial()
@@ -158,7 +158,7 @@ test('a connection that breaks in an upload leaves the old file', async () => {
   assert.equal(await readFile(path, 'utf8'), 'old')
 })
 
-test('a body past its bound is refused and left undestroyed', async () => {
+test('files: a body past its bound is refused and not destroyed', async () => {
   const path = join(folder, 'bounded')
   await writeFile(path, 'old')
   const body = new PassThrough()
@@ -178,7 +178,7 @@ test('a body past its bound is refused and left undestroyed', async () => {
   assert.deepEqual(await temporaries(), [])
 })
 
-test('a link is written through and stays a link', async () => {
+test('files: a link is written through and stays a link', async () => {
   await mkdir(join(folder, 'links'))
   const link = join(folder, 'links/link')
   await symlink('../target', link)
@@ -193,7 +193,7 @@ test('a link is written through and stays a link', async () => {
   await refuses(read(join(folder, 'links/loop')), 'invalid_request')
 })
 
-test('what is no regular file is neither read nor replaced', async () => {
+test('files: only a regular file is read or replaced', async () => {
   const fifo = join(folder, 'fifo')
   execFileSync('mkfifo', [fifo])
   const socket = join(folder, 'socket')
@@ -209,7 +209,7 @@ test('what is no regular file is neither read nor replaced', async () => {
   assert.ok((await stat('/dev/null')).isCharacterDevice())
 })
 
-test('what cannot be read or made is the fault of whoever named it', async () => {
+test('files: a path that cannot be read or created is a fault of the client', async () => {
   await refuses(read('/proc/self/mem'), 'invalid_request', /Input\/output error/)
   for (const path of ['/proc/self/none/x', '/proc/self/x', '/proc/sys/kernel/x']) {
     await assert.rejects(guest.writeFile(path, bodyOf('x')), (error) => {
@@ -218,7 +218,7 @@ test('what cannot be read or made is the fault of whoever named it', async () =>
   }
 })
 
-test('a file of an odd size and time is told as far as numbers go', async () => {
+test('files: an odd size and time are reported as the nearest integers', async () => {
   // A file system without bounds of its own.
   const odd = await mkdtemp('/dev/shm/atoll-odd-')
   execFileSync('touch', ['-d', '@99999999999999999', join(odd, 'late')])
@@ -231,7 +231,7 @@ test('a file of an odd size and time is told as far as numbers go', async () => 
   await rm(odd, { recursive: true })
 })
 
-test('the folder of the guest is neither removed nor written to, by whatever name', async () => {
+test('files: the protected directory is neither removed nor written to, by any name', async () => {
   await using other = await GuestProcess.start({ owning: true })
   const own = join(other.folder, '.atoll')
   await symlink(own, join(other.folder, 'link'))
@@ -255,7 +255,7 @@ test('the folder of the guest is neither removed nor written to, by whatever nam
   await other.guest.writeFile(join(other.folder, 'file'), bodyOf('x'))
 })
 
-test('a path is absolute, without NUL, not too long, and names something', async () => {
+test('files: a path is absolute, without NUL, not too long, and names something', async () => {
   for (const path of ['', 'a', './a', '../a', '/a\0b', `/${'x/'.repeat(3000)}`]) {
     await refuses(read(path), 'invalid_request', /^path/)
     await refuses(guest.writeFile(path, bodyOf('x')), 'invalid_request', /^path/)
@@ -275,13 +275,13 @@ test('a path is absolute, without NUL, not too long, and names something', async
   await refuses(guest.stat(join(folder, 'digits/below')), 'invalid_request')
 })
 
-test('a name of the longest legal length can be written', async () => {
+test('files: a name of the longest legal length can be written', async () => {
   const path = join(folder, 'n'.repeat(255))
   await guest.writeFile(path, bodyOf('long'))
   assert.equal(await read(path), 'long')
 })
 
-test('a folder is listed by name, with links followed and odd names shown', async () => {
+test('files: a folder is listed by name, with links followed and odd names shown', async () => {
   const place = join(folder, 'listed')
   await mkdir(join(place, 'sub'), { recursive: true })
   await writeFile(join(place, 'b'), '12')
@@ -305,7 +305,7 @@ test('a folder is listed by name, with links followed and odd names shown', asyn
   await refuses(guest.list(join(place, 'b')), 'invalid_request')
 })
 
-test('ten thousand entries are listed', async () => {
+test('files: ten thousand entries are listed', async () => {
   const place = join(folder, 'many')
   await mkdir(place)
   for (let index = 0; index < 10_000; index++) {
@@ -316,7 +316,7 @@ test('ten thousand entries are listed', async () => {
   assert.equal(entries[9999]?.name, 'file-09999')
 })
 
-test('folders are made with their parents, again and again', async () => {
+test('files: mkdir creates parents and can be repeated', async () => {
   const path = join(folder, 'm/n/o')
   await guest.mkdir(path)
   await guest.mkdir(path)
@@ -326,7 +326,7 @@ test('folders are made with their parents, again and again', async () => {
   await refuses(guest.mkdir(join(folder, 'digits/below')), 'invalid_request')
 })
 
-test('a tree is removed, and no link is followed', async () => {
+test('files: a tree is removed, and no link is followed', async () => {
   const place = join(folder, 'tree')
   await mkdir(join(place, 'a/b/c'), { recursive: true })
   await mkdir(join(folder, 'outside'))
@@ -346,14 +346,14 @@ test('a tree is removed, and no link is followed', async () => {
   for (const path of ['/', '//', '/..', `${folder}/..`]) await refuses(guest.remove(path), 'invalid_request')
 })
 
-test('a folder of very many folders is removed', { timeout: 60_000 }, async () => {
+test('files: a folder of very many folders is removed', { timeout: 60_000 }, async () => {
   const place = join(folder, 'wide')
   for (let index = 0; index < 50_000; index++) mkdirSync(join(place, String(index)), { recursive: true })
   await guest.remove(place)
   await refuses(guest.stat(place), 'not_found')
 })
 
-test('a tree far deeper than a path may be long is removed, without files left open', async () => {
+test('files: a tree deeper than the longest path is removed, without files left open', async () => {
   const place = join(folder, 'deep')
   // Built from its bottom up, so that no path gets long.
   await mkdir(place)
@@ -369,7 +369,7 @@ test('a tree far deeper than a path may be long is removed, without files left o
   await eventually('no file is left', async () => (await machine.openFiles()) <= files)
 })
 
-test('a reader that stops early leaves nothing open in the guest', async () => {
+test('files: a reader that stops early leaves nothing open in the guest', async () => {
   await guest.hello()
   const files = await machine.openFiles()
   for (let round = 0; round < 20; round++) {
@@ -382,7 +382,7 @@ test('a reader that stops early leaves nothing open in the guest', async () => {
   await eventually('no file is left', async () => (await machine.openFiles()) <= files)
 })
 
-test('a file that becomes shorter while it is read breaks the body', async () => {
+test('files: a file that becomes shorter while it is read breaks the body', async () => {
   const path = join(folder, 'shrinks')
   await writeFile(path, Buffer.alloc(8 << 20))
   const { body } = await guest.readFile(path)

@@ -110,7 +110,7 @@ for (const [name, graceMs] of [
   ['in peace', () => 2000],
   ['by force', (round: number) => (round % 2 === 0 ? 0 : 2000)],
 ] as const) {
-  test(`a flood of lossless output, frozen 20 times ${name}, is whole`, async () => {
+  test(`freeze: a flood of lossless output, frozen 20 times ${name}, is whole`, async () => {
     const id = `flood-${name.replace(' ', '-')}`
     const argv = ['sh', '-c', `sleep 0.1; ${flood}; sleep 0.5; exit 3`]
     await guest.spawn({ id, argv, envs: {}, keep: 'lossless' })
@@ -119,7 +119,7 @@ for (const [name, graceMs] of [
     assert.deepEqual(await reading, { sha: floodSha, bytes: floodBytes, replayed: 1, exits: [3] })
   })
 
-  test(`10 MiB of input, frozen 20 times ${name}, arrive once and in order`, async () => {
+  test(`freeze: 10 MiB of input, frozen 20 times ${name}, arrive once and in order`, async () => {
     const id = `cat-${name.replace(' ', '-')}`
     const input = randomBytes(10 << 20)
     await guest.spawn({ id, argv: ['cat'], envs: {}, stdin: true, keep: 'lossless' })
@@ -137,7 +137,7 @@ for (const [name, graceMs] of [
   })
 }
 
-test('a tail drops nothing that a client which pauses has not seen', async () => {
+test('freeze: a tail drops nothing that a paused client has not seen', async () => {
   const script = 'i=0; while [ $i -lt 300 ]; do printf %01000d $i; i=$((i+1)); sleep 0.002; done'
   await guest.spawn({ id: 'tail', argv: ['sh', '-c', script], envs: {}, keepBytes: 100_000 })
   const reading = follow(await guest.attach('tail'))
@@ -146,7 +146,7 @@ test('a tail drops nothing that a client which pauses has not seen', async () =>
   assert.deepEqual([bytes, exits], [300_000, [0]])
 })
 
-test('a terminal goes on', async () => {
+test('freeze: a terminal continues', async () => {
   await guest.spawn({ id: 'pty', argv: ['cat'], envs: {}, pty: { cols: 80, rows: 24 }, stdin: true })
   const attachment = await guest.attach('pty')
   let text = ''
@@ -162,7 +162,7 @@ test('a terminal goes on', async () => {
   for (let round = 0; round < 5; round++) assert.equal(text.split(`line ${round}\r\n`).length, 3)
 })
 
-test('an exit around a freeze is told once, after all output', async () => {
+test('freeze: an exit during it is reported once, after all output', async () => {
   for (let round = 0; round < 10; round++) {
     const id = `exit-${round}`
     await guest.spawn({ id, argv: ['sh', '-c', `sleep 0.0${round}; printf done; exit 5`], envs: {} })
@@ -174,7 +174,7 @@ test('an exit around a freeze is told once, after all output', async () => {
   }
 })
 
-test('a process that nobody may leave for long is not killed by freezes', async () => {
+test('freeze: it does not count as a disconnect', async () => {
   await guest.spawn({ id: 'left', argv: ['cat'], envs: {}, stdin: true, maxRunAfterDisconnectMs: 300 })
   await using attachment = await guest.attach('left')
   const reading = follow(attachment)
@@ -183,7 +183,7 @@ test('a process that nobody may leave for long is not killed by freezes', async 
   assert.deepEqual((await reading).exits, [0])
 })
 
-test('a wait for a process goes on after a freeze and ends with a hibernation', async () => {
+test('freeze: a wait for a process continues after it and ends with a hibernation', async () => {
   await guest.spawn({ id: 'waited', argv: ['sleep', '0.5'], envs: {} })
   const waiting = guest.process('waited', 20_000)
   await freezeTimes(3)
@@ -196,7 +196,7 @@ test('a wait for a process goes on after a freeze and ends with a hibernation', 
   await guest.release('slept')
 })
 
-test('an attachment ends with a hibernation, after what it got, and another goes on by offset', async () => {
+test('freeze: a hibernation ends an attachment after its received output, and another continues by offset', async () => {
   await guest.spawn({ id: 'asleep', argv: ['sh', '-c', 'printf 123; read x; printf 456'], envs: {}, stdin: true })
   const attachment = await guest.attach('asleep')
   let text = ''
@@ -213,7 +213,7 @@ test('an attachment ends with a hibernation, after what it got, and another goes
   assert.equal(text, '123456')
 })
 
-test('a download goes on behind a freeze, unless the file has changed', async () => {
+test('freeze: a download continues after it, unless the file has changed', async () => {
   const path = join(machine.folder, 'download')
   const content = randomBytes(30 << 20)
   await writeFile(path, content)
@@ -230,7 +230,7 @@ test('a download goes on behind a freeze, unless the file has changed', async ()
   await assert.rejects(changed.body.toArray(), (error) => isServiceError(error, 'conflict'))
 })
 
-test('a download that nobody reads on during a freeze is not asked for again', async () => {
+test('freeze: a download without a reader is not requested again', async () => {
   const path = join(machine.folder, 'left')
   await writeFile(path, randomBytes(4 << 20))
   const { body } = await guest.readFile(path)
@@ -246,7 +246,7 @@ test('a download that nobody reads on during a freeze is not asked for again', a
   assert.equal(freezer.dials, dialsBefore + 1)
 })
 
-test('an upload goes on behind freezes; one that is put to sleep leaves the old file', async () => {
+test('freeze: an upload continues after it; a hibernation leaves the old file', async () => {
   const path = join(machine.folder, 'upload')
   const content = randomBytes(20 << 20)
   const pieces = async function* (): AsyncGenerator<Buffer> {

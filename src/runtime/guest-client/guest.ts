@@ -7,7 +7,6 @@ import {
   frameKind,
   type GuestProcess,
   helloSchema,
-  memorySchema,
   okSchema,
   outputEndSchema,
   portsSchema,
@@ -25,24 +24,15 @@ import type {
   WriteFileOptions,
 } from '../../sandbox/ports/guest.ts'
 import { isServiceError } from '../../errors.ts'
-import type { BodyBudget } from '../../lib/held-body.ts'
+import type { BodyBudget } from '../../lib/body-budget.ts'
 import { GuestAttachment, type Join } from './attachment.ts'
-import { asleep, GuestConnection, nonsense, parseValue } from './connection.ts'
+import { asleep, GuestConnection, nonsense, parseValue, type Timeouts } from './connection.ts'
 import { openFile } from './download.ts'
-import {
-  type Collection,
-  collecting,
-  fileStat,
-  type Items,
-  listFolder,
-  processListings,
-  readEntries,
-  type Timeouts,
-} from './files.ts'
-import { isoSeconds } from './time.ts'
+import { type Collection, collecting, type Items, listFolder, processListings, readEntries } from './listings.ts'
+import { fileStat, processInfo } from './port-values.ts'
 import { storeFile } from './upload.ts'
 
-/** Opens one connection to the guest of a sandbox; throws `unavailable`. */
+/** Opens one connection to the guest of a sandbox. Throws `unavailable`. */
 export type GuestDial = (signal?: AbortSignal) => Promise<Duplex>
 
 export interface GuestClientOptions {
@@ -50,34 +40,34 @@ export interface GuestClientOptions {
   answerTimeoutMs?: number
   /** Longest wait for one frame of a stream that is ready for it. Default 60 s. */
   idleTimeoutMs?: number
-  /** Longest wait for the whole of an answer in frames that is collected (listings, kept output). Default 5 min. */
-  wholeTimeoutMs?: number
-  /** Whose guest it is: what is collected of its answers is bounded for each sandbox, and for all. Default one of no name. */
+  /** Longest wait for a collected answer in frames (a listing, retained output). Default 5 min. */
+  collectTimeoutMs?: number
+  /** The sandbox of the guest: collected answers are bounded for each sandbox, and for all together. Default `''`. */
   sandboxId?: string
-  /** Default one for the whole process. */
+  /** Default one for the process. */
   listings?: BodyBudget
 }
 
 const answerTimeoutMs = 30_000
 const idleTimeoutMs = 60_000
-const wholeTimeoutMs = 5 * 60_000
-/** Removing a large tree takes its time. */
+const collectTimeoutMs = 5 * 60_000
+/** The removal of a large tree takes minutes. */
 const removeTimeoutMs = 10 * 60_000
-/** What a guest keeps of a stream at most, and what it may read beyond at the end of a process. */
+/** The most that a guest retains of a stream, and the most that it reads beyond at the end of a process. */
 const outputBytesMax = 18 * 1024 * 1024
 const processItems: Items<GuestProcess, ProcessInfo> = {
   schema: processSchema,
   convert: processInfo,
-  // A guest has up to 1024 live ones, and keeps some 3300 that ended.
+  // A guest has up to 1024 live processes, and retains some 3300 ended ones.
   countMax: 8192,
 }
 
-/** Speaks to the guest of one sandbox; see the port for what each method promises. */
+/** The client of the guest of one sandbox. */
 export function createGuest(dial: GuestDial, options: GuestClientOptions = {}): Guest {
   const timeouts: Timeouts = {
     answerMs: options.answerTimeoutMs ?? answerTimeoutMs,
     idleMs: options.idleTimeoutMs ?? idleTimeoutMs,
-    wholeMs: options.wholeTimeoutMs ?? wholeTimeoutMs,
+    collectMs: options.collectTimeoutMs ?? collectTimeoutMs,
   }
 
   const collection: Collection = {
@@ -86,7 +76,7 @@ export function createGuest(dial: GuestDial, options: GuestClientOptions = {}): 
     sandboxId: options.sandboxId ?? '',
   }
 
-  /** Opens a connection for `use`, which keeps it; after a failure it is closed. */
+  /** Opens a connection for `use`, which owns it; a failure closes it. */
   async function open<T>(use: (connection: GuestConnection) => Promise<T>, signal?: AbortSignal): Promise<T> {
     signal?.throwIfAborted()
     const connection = new GuestConnection(await dial(signal))
@@ -113,9 +103,7 @@ export function createGuest(dial: GuestDial, options: GuestClientOptions = {}): 
     )
   }
 
-  /**
-   * Like `open`, for what may be asked again: a connection that a checkpoint takes away is made anew after the thaw.
-   */
+  /** Like `open`, for a repeatable request: after a freeze for a checkpoint it opens another connection. */
   async function reopen<T>(use: (connection: GuestConnection) => Promise<T>, signal?: AbortSignal): Promise<T> {
     for (;;) {
       let taken: GuestConnection | undefined
@@ -131,7 +119,7 @@ export function createGuest(dial: GuestDial, options: GuestClientOptions = {}): 
     }
   }
 
-  async function tell(request: object, extraMs = 0): Promise<void> {
+  async function command(request: object, extraMs = 0): Promise<void> {
     await ask(request, okSchema, undefined, extraMs)
   }
 
@@ -155,11 +143,11 @@ export function createGuest(dial: GuestDial, options: GuestClientOptions = {}): 
     async process(processId, waitMs = 0, signal) {
       const until = performance.now() + waitMs
       return reopen(async (connection) => {
-        const wait = Math.max(0, Math.round(until - performance.now()))
-        if (wait > 0) connection.onFreeze(() => connection.close())
-        const request = { op: 'process', id: processId, waitMs: wait }
-        const patience = { timeoutMs: timeouts.answerMs + wait, signal }
-        const { process } = await connection.ask(request, processAnswerSchema, patience)
+        const leftMs = Math.max(0, Math.round(until - performance.now()))
+        if (leftMs > 0) connection.onFreeze(() => connection.close())
+        const request = { op: 'process', id: processId, waitMs: leftMs }
+        const wait = { timeoutMs: timeouts.answerMs + leftMs, signal }
+        const { process } = await connection.ask(request, processAnswerSchema, wait)
         connection.close()
         return processInfo(process)
       }, signal)
@@ -169,26 +157,26 @@ export function createGuest(dial: GuestDial, options: GuestClientOptions = {}): 
 
     async attach(processId: string, { offset = 0, signal }: AttachOptions = {}): Promise<Attachment> {
       const client = randomUUID()
-      const join: Join = (place, end) =>
+      const join: Join = (position, end) =>
         reopen(async (connection) => {
-          const request = { op: 'attach', id: processId, client, ...place }
-          const patience = { timeoutMs: timeouts.answerMs, signal: end }
-          return { connection, answer: await connection.ask(request, attachSchema, patience) }
+          const request = { op: 'attach', id: processId, client, ...position }
+          const wait = { timeoutMs: timeouts.answerMs, signal: end }
+          return { connection, answer: await connection.ask(request, attachSchema, wait) }
         }, end)
       return GuestAttachment.open(join, offset, signal)
     },
 
-    signal: (processId, signal) => tell({ op: 'signal', id: processId, signal }),
-    resize: (processId, cols, rows) => tell({ op: 'resize', id: processId, cols, rows }),
-    release: (processId) => tell({ op: 'release', id: processId }),
+    signal: (processId, signal) => command({ op: 'signal', id: processId, signal }),
+    resize: (processId, cols, rows) => command({ op: 'resize', id: processId, cols, rows }),
+    release: (processId) => command({ op: 'release', id: processId }),
 
     async stat(path) {
       return fileStat((await ask({ op: 'stat', path }, statAnswerSchema)).stat)
     },
 
     list: (path) => once((connection) => listFolder(connection, path, collection)),
-    mkdir: (path) => tell({ op: 'mkdir', path }),
-    remove: (path) => tell({ op: 'remove', path }, removeTimeoutMs),
+    mkdir: (path) => command({ op: 'mkdir', path }),
+    remove: (path) => command({ op: 'remove', path }, removeTimeoutMs),
     readFile: (path, range = {}) => openFile(reopen, path, range, timeouts),
 
     writeFile: (path: string, body: Readable, writeOptions: WriteFileOptions = {}) =>
@@ -196,11 +184,6 @@ export function createGuest(dial: GuestDial, options: GuestClientOptions = {}): 
 
     async ports() {
       return (await ask({ op: 'ports' }, portsSchema)).ports.toSorted((a, b) => a - b)
-    },
-
-    async memory() {
-      const { usedBytes, limitBytes } = await ask({ op: 'memory' }, memorySchema)
-      return { usedBytes, limitBytes }
     },
 
     async dial(port, signal) {
@@ -218,13 +201,13 @@ export interface GuestConfiguration {
   seed?: string
   /** Brings `lo` up. */
   loopback?: boolean
-  /** The memory came from a checkpoint: clients and uploads that were paused for it do not come back. */
+  /** The memory came from a checkpoint: the clients and uploads that paused for it belong to the source. */
   restored?: boolean
 }
 
 /**
- * Gives a sandbox what it must not share with the one it was forked from; for drivers, after a start or a restore.
- * Returns what the sandbox's rights did not allow: field → why.
+ * Replaces what a fork must not share with its source; for drivers, after a start or a restore. Returns what the sandbox's
+ * rights did not allow: field → reason.
  */
 export async function configureGuest(
   dial: GuestDial,
@@ -234,42 +217,28 @@ export async function configureGuest(
   signal?.throwIfAborted()
   const connection = new GuestConnection(await dial(signal))
   try {
-    const patience = { timeoutMs: answerTimeoutMs, signal }
-    return (await connection.ask({ op: 'configure', ...configuration }, configureSchema, patience)).failed
+    const wait = { timeoutMs: answerTimeoutMs, signal }
+    return (await connection.ask({ op: 'configure', ...configuration }, configureSchema, wait)).failed
   } finally {
     connection.close()
   }
 }
 
 /**
- * Tells how many connections the guest serves, this one included, and returns when this one is closed on both sides. At 1,
- * with no other dialled meanwhile, memory can be saved. Throws as every operation does.
+ * Returns the number of connections that the guest serves, this one included, after this one is closed on both sides. At 1, with
+ * no other dialled meanwhile, memory can be saved.
  */
 export async function guestConnections(dial: GuestDial, signal?: AbortSignal): Promise<number> {
   signal?.throwIfAborted()
   const connection = new GuestConnection(await dial(signal))
   try {
-    const patience = { timeoutMs: answerTimeoutMs, signal }
-    const { connections } = await connection.ask({ op: 'hello', close: true }, helloSchema, patience)
+    const wait = { timeoutMs: answerTimeoutMs, signal }
+    const { connections } = await connection.ask({ op: 'hello', close: true }, helloSchema, wait)
     // The guest closes after its answer, so the end of the connection is the end of its side.
-    await connection.readFrame(patience).catch(() => undefined)
+    await connection.readFrame(wait).catch(() => undefined)
     return connections
   } finally {
     connection.close()
-  }
-}
-
-function processInfo(process: GuestProcess): ProcessInfo {
-  return {
-    id: process.id,
-    pid: process.pid,
-    argv: process.argv,
-    running: process.running,
-    ...(process.exitCode === undefined ? {} : { exitCode: process.exitCode }),
-    startedAt: isoSeconds(process.startedSeconds),
-    ...(process.endedSeconds === undefined ? {} : { endedAt: isoSeconds(process.endedSeconds) }),
-    attachedClients: process.attachedClients,
-    pty: process.pty,
   }
 }
 
@@ -282,22 +251,22 @@ async function readOutput(
   const request = { op: 'output', id: processId, bytesMax }
   await connection.ask(request, okSchema, { timeoutMs: timeouts.answerMs })
   const [stdout, stderr] = [new Gathered(), new Gathered()]
-  const patience = collecting(timeouts)
+  const wait = collecting(timeouts)
   for (;;) {
-    const { kind, payload } = await connection.readFrame(patience())
+    const { kind, payload } = await connection.readFrame(wait())
     if (kind === frameKind.end) {
       const { truncated } = parseValue(payload, outputEndSchema)
       return { stdout: stdout.bytes, stderr: stderr.bytes, truncated }
     }
     if (kind !== frameKind.stdout && kind !== frameKind.stderr) throw nonsense('a frame of another operation')
-    // Eight bytes of offset come first; a frame without data has no place here.
+    // Eight bytes of offset come first; a frame without data is a violation.
     if (payload.length <= 8) throw nonsense('output of an impossible size')
     const stream = kind === frameKind.stdout ? stdout : stderr
     stream.append(payload.subarray(8))
   }
 }
 
-/** Output that comes in pieces, in one place: as many tiny ones would cost far more than their bytes. */
+/** One buffer for output that arrives in pieces: many tiny ones would cost far more than their bytes. */
 class Gathered {
   #space = Buffer.alloc(0)
   #length = 0

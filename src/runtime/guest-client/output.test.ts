@@ -28,7 +28,7 @@ function text(events: AttachmentEvent[], stream?: string): string {
   return Buffer.concat(chunks).toString()
 }
 
-test('output is one log in order with absolute offsets, and the exit is last', async () => {
+test('output: it is one log in order with absolute offsets, and the exit is last', async () => {
   const expected = 'out1\nerr1\nout2\nerr2\nout3\nerr3\n'
   // Each line is asked for: of two pipes that hold something at once, the guest cannot know which was written to first.
   const script = 'for i in 1 2 3; do echo out$i; read go; echo err$i >&2; test $i = 3 || read go; done; exit 7'
@@ -51,7 +51,7 @@ test('output is one log in order with absolute offsets, and the exit is last', a
   assert.equal(events.filter((event) => event.type === 'replayed').length, 1)
 })
 
-test('what is kept is replayed from any offset', async () => {
+test('output: retained output is replayed from any offset', async () => {
   await guest.spawn({ id: 'replay', argv: ['sh', '-c', 'printf 0123456789; sleep 0.05; printf abc >&2'], envs: {} })
   await guest.process('replay', 10_000)
   for (const [offset, expected] of [
@@ -70,7 +70,7 @@ test('what is kept is replayed from any offset', async () => {
   }
 })
 
-test('a tail keeps the last bytes of each stream and says that it dropped some', async () => {
+test('output: a tail retains the last bytes of each stream and reports a drop', async () => {
   const script = 'echo first >&2; seq 1 100000; echo last >&2'
   await guest.spawn({ id: 'tail', argv: ['sh', '-c', script], envs: {}, keepBytes: 1000 })
   await guest.process('tail', 20_000)
@@ -85,7 +85,7 @@ test('a tail keeps the last bytes of each stream and says that it dropped some',
   assert.deepEqual(events.at(-2), { type: 'replayed', offset: 588_906 })
 })
 
-test('output that is larger than was asked for is refused, and does not count as fetched', async () => {
+test('output: more than bytesMax is refused and does not count as taken', async () => {
   const large = { argv: ['sh', '-c', 'head -c 8388608 /dev/zero; echo end >&2'], envs: {}, keepBytes: 8 << 20 }
   const ids = Array.from({ length: 8 }, (_, index) => `large-${index}`)
   for (const id of ids) {
@@ -101,7 +101,7 @@ test('output that is larger than was asked for is refused, and does not count as
   }
 })
 
-test('eight megabytes of each stream are kept when asked for', async () => {
+test('output: eight megabytes of each stream are retained on request', async () => {
   const script = 'head -c 8388608 /dev/zero; head -c 8388608 /dev/zero >&2'
   await guest.spawn({ id: 'eight', argv: ['sh', '-c', script], envs: {}, keepBytes: 8 << 20 })
   await guest.process('eight', 30_000)
@@ -110,7 +110,7 @@ test('eight megabytes of each stream are kept when asked for', async () => {
   await guest.release('eight')
 })
 
-test('a lossless process waits for acknowledgement and loses not one of 50 MiB', async () => {
+test('output: a lossless process waits for acknowledgements and loses no byte of 50 MiB', async () => {
   const bytes = 50 * 1024 * 1024
   const keepBytes = 256 * 1024
   const script = `openssl enc -aes-128-ctr -pass pass:x -nosalt -pbkdf2 < /dev/zero 2>/dev/null | head -c ${bytes}`
@@ -147,14 +147,14 @@ test('a lossless process waits for acknowledgement and loses not one of 50 MiB',
   assert.equal((await guest.process('lossless', 20_000)).exitCode, 0)
 })
 
-test('the end of a lossless process is seen although nobody acknowledges', async () => {
+test('output: a lossless process ends without acknowledgements', async () => {
   const script = 'head -c 1000 /dev/zero; head -c 60000 /dev/zero'
   await guest.spawn({ id: 'unread', argv: ['sh', '-c', script], envs: {}, keep: 'lossless', keepBytes: 1000 })
   assert.equal((await guest.process('unread', 20_000)).exitCode, 0)
   assert.equal((await guest.output('unread')).stdout.length, 61_000)
 })
 
-test('several clients follow a process, each at its own place', async () => {
+test('attachment: several clients follow a process, each at its own offset', async () => {
   await guest.spawn({ id: 'many', argv: ['sh', '-c', 'echo a; read x; echo b'], envs: {}, stdin: true })
   await eventually('the first line is there', async () => (await guest.output('many')).stdout.length === 2)
   const clients = await Promise.all([0, 0, 2].map((offset) => guest.attach('many', { offset })))
@@ -165,7 +165,7 @@ test('several clients follow a process, each at its own place', async () => {
   await eventually('all have left', async () => (await guest.process('many')).attachedClients === 0)
 })
 
-test('a client that does not read holds up neither the process nor other clients', async () => {
+test('attachment: a client that does not read delays neither the process nor other clients', async () => {
   await guest.spawn({ id: 'slow', argv: ['sh', '-c', 'read x; seq 1 2000000; echo end'], envs: {}, stdin: true })
   await using slow = await guest.attach('slow')
   await using fast = await guest.attach('slow')
@@ -183,7 +183,7 @@ test('a client that does not read holds up neither the process nor other clients
   )
 })
 
-test('input arrives in order, and its end too', async () => {
+test('input: it arrives in order, with its end', async () => {
   await guest.spawn({ id: 'cat', argv: ['cat'], envs: {}, stdin: true, keep: 'lossless' })
   await using attachment = await guest.attach('cat')
   const sent = Buffer.alloc(3 * 1024 * 1024, 'input ')
@@ -204,7 +204,7 @@ test('input arrives in order, and its end too', async () => {
   assert.equal(received.digest('hex'), hash)
 })
 
-test('input for a process that does not read it holds up neither output nor acknowledgement', async () => {
+test('input: a process that does not read it delays neither output nor acknowledgements', async () => {
   const script = 'seq 1 300000; sleep 1000'
   await guest.spawn({
     id: 'deaf',
@@ -228,7 +228,7 @@ test('input for a process that does not read it holds up neither output nor ackn
   await guest.release('deaf')
 })
 
-test('a process without open input takes none and reads its end at once', async () => {
+test('input: a process without open input takes none and reads its end at once', async () => {
   await guest.spawn({ id: 'closed', argv: ['sh', '-c', 'cat; sleep 1000'], envs: {} })
   await using attachment = await guest.attach('closed')
   await assert.rejects(attachment.write(Buffer.from('x')), (error) => isServiceError(error, 'conflict'))
@@ -237,7 +237,7 @@ test('a process without open input takes none and reads its end at once', async 
   assert.deepEqual((await all(attachment)).at(-1), { type: 'exit', exitCode: 137 })
 })
 
-test('an aborted attachment ends with the reason and leaves the guest', async () => {
+test('attachment: an abort ends it with the reason and disconnects it', async () => {
   await guest.spawn({ id: 'aborted', argv: ['sleep', '1000'], envs: {} })
   const controller = new AbortController()
   const attachment = await guest.attach('aborted', { signal: controller.signal })
@@ -247,14 +247,14 @@ test('an aborted attachment ends with the reason and leaves the guest', async ()
   await guest.release('aborted')
 })
 
-test('a reader that leaves its loop leaves the guest', async () => {
+test('attachment: the end of the reading loop disconnects it', async () => {
   await guest.spawn({ id: 'left', argv: ['sh', '-c', 'echo x; sleep 1000'], envs: {} })
   for await (const event of await guest.attach('left')) if (event.type === 'output') break
   await eventually('it has left', async () => (await guest.process('left')).attachedClients === 0)
   await guest.release('left')
 })
 
-test('a terminal has its size, takes a new one, and input as typed', async () => {
+test('terminal: it has its size, takes a new one, and input as typed', async () => {
   const script = 'stty size; read line; stty size; echo "got $line"; tty; echo err >&2'
   await guest.spawn({ id: 'pty', argv: ['sh', '-c', script], envs: {}, pty: { cols: 100, rows: 30 } })
   assert.equal((await guest.process('pty')).pty, true)
@@ -266,7 +266,7 @@ test('a terminal has its size, takes a new one, and input as typed', async () =>
   assert.match(output, /^30 100\r\nhello\r\n40 120\r\ngot hello\r\n\/dev\/pts\/\d+\r\nerr\r\n$/)
 })
 
-test('control-C typed on a terminal interrupts, and control-D ends', async () => {
+test('terminal: control-C interrupts, and control-D ends the input', async () => {
   await guest.spawn({ id: 'ctrl', argv: ['cat'], envs: {}, pty: { cols: 80, rows: 24 } })
   await using attachment = await guest.attach('ctrl')
   await attachment.write(Buffer.from('\u0003'))
@@ -281,14 +281,14 @@ test('control-C typed on a terminal interrupts, and control-D ends', async () =>
   assert.deepEqual(events.at(-1), { type: 'exit', exitCode: 0 })
 })
 
-test('a terminal belongs to the user and ends with its session', async () => {
+test('terminal: it belongs to the user and ends with its session', async () => {
   const argv = ['bash', '-ic', 'echo x > $(tty); sleep 1000 & kill -9 $$']
   await guest.spawn({ id: 'own', argv, envs: {}, pty: { cols: 80, rows: 24 }, user: 'nobody' })
   assert.equal((await guest.process('own', 20_000)).exitCode, 137)
   assert.match((await guest.output('own')).stdout.toString(), /x\r\n/)
 })
 
-test('a process without a terminal has no size', async () => {
+test('terminal: a process without one has no size', async () => {
   await guest.spawn({ id: 'plain', argv: ['true'], envs: {} })
   await assert.rejects(guest.resize('plain', 80, 24), (error) => isServiceError(error, 'invalid_request'))
 })

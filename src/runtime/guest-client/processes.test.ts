@@ -41,11 +41,11 @@ async function lives(pid: number): Promise<boolean> {
   return stat !== '' && !/\) Z /.test(stat)
 }
 
-test('the guest says its version', async () => {
+test('process: hello reports the version of the guest', async () => {
   assert.match((await guest.hello()).version, /^\d+\.\d+\.\d+$/)
 })
 
-test('a process has its output apart, its exit code and its times', async () => {
+test('process: it has its streams, its exit code and its times', async () => {
   const result = await shell('echo out; echo err >&2; exit 3')
   assert.deepEqual([result.stdout, result.stderr, result.exitCode, result.running], ['out\n', 'err\n', 3, false])
   assert.match(result.startedAt, /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$/)
@@ -53,13 +53,13 @@ test('a process has its output apart, its exit code and its times', async () => 
   assert.deepEqual(result.argv, ['sh', '-c', 'echo out; echo err >&2; exit 3'])
 })
 
-test('arguments reach the program untouched', async () => {
+test('process: arguments reach the program untouched', async () => {
   const words = ['', ' a  b ', '$HOME', "'", '"', '\\', '\n', '*', 'ä🐚']
   const result = await run(['sh', '-c', 'for w; do printf "[%s]" "$w"; done', 'sh', ...words])
   assert.equal(result.stdout, words.map((word) => `[${word}]`).join(''))
 })
 
-test('the environment is what was given on top of the usual', async () => {
+test('process: its environment is the request on top of the defaults', async () => {
   const result = await run(['env'], { envs: { A: 'x=y', LANG: 'de', EMPTY: '' } })
   const lines = result.stdout.trimEnd().split('\n').toSorted()
   assert.deepEqual(
@@ -77,13 +77,13 @@ test('the environment is what was given on top of the usual', async () => {
   )
 })
 
-test('a program is searched in the PATH that it gets', async () => {
+test('process: a program is looked up in its own PATH', async () => {
   await writeFile(join(machine.folder, 'own-tool'), '#!/bin/sh\necho mine\n', { mode: 0o755 })
   assert.equal((await run(['own-tool'], { envs: { PATH: `${machine.folder}:/bin` } })).stdout, 'mine\n')
   assert.equal((await run(['own-tool'])).exitCode, 127)
 })
 
-test('a child has a clean start: session, umask, signals, files and limits', async () => {
+test('process: it starts with a clean session, umask, signals, files and limits', async () => {
   const result = await shell('umask; ulimit -n; cat /proc/self/status; ls /proc/self/fd')
   const [umask, files, ...status] = result.stdout.trimEnd().split('\n')
   assert.equal(umask, '0022')
@@ -102,7 +102,7 @@ test('a child has a clean start: session, umask, signals, files and limits', asy
   assert.equal(Number(pid), stat.pid)
 })
 
-test('cwd defaults to the root and must exist', async () => {
+test('process: cwd defaults to the root and must exist', async () => {
   assert.equal((await run(['pwd'])).stdout, '/\n')
   assert.equal((await run(['pwd'], { cwd: '/usr/bin' })).stdout, '/usr/bin\n')
   for (const cwd of ['/nonexistent', 'usr', '', '/etc/passwd', '/usr\0']) {
@@ -110,7 +110,7 @@ test('cwd defaults to the root and must exist', async () => {
   }
 })
 
-test('a process runs as the user that was named, by name or number', async () => {
+test('process: it runs as the requested user, by name or number', async () => {
   const nobody = await shell('id -u; id -g; echo $HOME $USER; echo x > /dev/stdout', { user: 'nobody' })
   assert.equal(nobody.stdout, '65534\n65534\n/nonexistent nobody\nx\n')
   assert.equal((await run(['id', '-u'], { user: '65534' })).stdout, '65534\n')
@@ -122,7 +122,7 @@ test('a process runs as the user that was named, by name or number', async () =>
   }
 })
 
-test('what cannot be executed ends like in a shell', async () => {
+test('process: a program that cannot be executed ends as in a shell', async () => {
   const missing = await run(['no-such-program'])
   assert.deepEqual([missing.exitCode, missing.stderr, missing.pid], [127, 'no-such-program: command not found\n', 0])
   await writeFile(join(machine.folder, 'plain'), 'x', { mode: 0o644 })
@@ -131,7 +131,7 @@ test('what cannot be executed ends like in a shell', async () => {
   assert.match(plain.stderr, /cannot execute: Permission denied/)
 })
 
-test('a request that is wrong names its field and starts nothing', async () => {
+test('process: a wrong request names its field and starts nothing', async () => {
   const known = (await guest.processes()).length
   const wrong: [Partial<SpawnRequest>, RegExp][] = [
     [{ argv: [] }, /^argv/],
@@ -163,7 +163,7 @@ test('a request that is wrong names its field and starts nothing', async () => {
   assert.equal((await guest.processes()).length, known)
 })
 
-test('an id is taken until it is released', async () => {
+test('process: an id is taken until it is released', async () => {
   await guest.spawn({ id: 'once', argv: ['true'], envs: {} })
   await assert.rejects(guest.spawn({ id: 'once', argv: ['true'], envs: {} }), (error) =>
     isServiceError(error, 'conflict'),
@@ -177,7 +177,7 @@ test('an id is taken until it is released', async () => {
   await guest.release('once')
 })
 
-test('an unknown process is not found by any operation', async () => {
+test('process: an unknown process is not found by any operation', async () => {
   const calls = [
     () => guest.process('nobody'),
     () => guest.output('nobody'),
@@ -189,7 +189,7 @@ test('an unknown process is not found by any operation', async () => {
   for (const call of calls) await assert.rejects(call(), (error) => isServiceError(error, 'not_found'))
 })
 
-test('a timeout kills the whole group and answers 124', async () => {
+test('process: a timeout kills the whole group and answers 124', async () => {
   const file = join(machine.folder, 'grandchild')
   const result = await shell(`sleep 1000 & echo $! > ${file}; wait`, { timeoutMs: 300 })
   assert.equal(result.exitCode, 124)
@@ -197,7 +197,7 @@ test('a timeout kills the whole group and answers 124', async () => {
   await eventually('the grandchild is dead', async () => !(await lives(grandchild)))
 })
 
-test('a timeout also kills other groups of the session', async () => {
+test('process: a timeout also kills other groups of the session', async () => {
   const file = join(machine.folder, 'job')
   const result = await run(['bash', '-c', `set -m; sleep 1000 & echo $! > ${file}; wait`], { timeoutMs: 300 })
   assert.equal(result.exitCode, 124)
@@ -205,11 +205,11 @@ test('a timeout also kills other groups of the session', async () => {
   await eventually('the job is dead', async () => !(await lives(job)))
 })
 
-test('a process that ends in time is not touched by its timeout', async () => {
+test('process: its timeout does not touch it after its end', async () => {
   assert.equal((await shell('exit 5', { timeoutMs: 60_000 })).exitCode, 5)
 })
 
-test('signals reach the group; the exit code is 128 + n', async () => {
+test('process: signals reach the group; the exit code is 128 + n', async () => {
   await guest.spawn({ id: 'sig', argv: ['sh', '-c', 'sleep 1000 & wait'], envs: {} })
   assert.equal((await guest.process('sig', 50)).running, true)
   await guest.signal('sig', 15)
@@ -222,14 +222,14 @@ test('signals reach the group; the exit code is 128 + n', async () => {
   }
 })
 
-test('a released process is killed and forgotten', async () => {
+test('process: release kills and removes it', async () => {
   const { pid } = await guest.spawn({ id: 'gone', argv: ['sleep', '1000'], envs: {} })
   await guest.release('gone')
   await assert.rejects(guest.process('gone'), (error) => isServiceError(error, 'not_found'))
   await eventually('it is dead', async () => !(await lives(pid)))
 })
 
-test('a process without clients ends after maxRunAfterDisconnectMs, and not while one is attached', async () => {
+test('process: a process without clients ends after maxRunAfterDisconnectMs, and not while one is attached', async () => {
   await guest.spawn({ id: 'lonely', argv: ['sleep', '1000'], envs: {}, maxRunAfterDisconnectMs: 1500 })
   const attachment = await guest.attach('lonely')
   await sleep(2500)
@@ -239,7 +239,7 @@ test('a process without clients ends after maxRunAfterDisconnectMs, and not whil
   assert.equal((await guest.process('lonely', 20_000)).exitCode, 137)
 })
 
-test('what a process leaves in the background does not delay its end, and lives on', async () => {
+test('process: background children do not delay its end, and live on', async () => {
   const file = join(machine.folder, 'background')
   const result = await shell(`(sleep 0.6; echo late; touch ${file}) & echo started`)
   assert.deepEqual([result.exitCode, result.stdout], [0, 'started\n'])
@@ -247,7 +247,7 @@ test('what a process leaves in the background does not delay its end, and lives 
   await guest.release(result.id)
 })
 
-test('a wait ends after its time, and when it is aborted', async () => {
+test('process: a wait ends after its time, and when it is aborted', async () => {
   await guest.spawn({ id: 'waited', argv: ['sleep', '1000'], envs: {} })
   assert.equal((await guest.process('waited', 50)).running, true)
   const controller = new AbortController()
@@ -257,7 +257,7 @@ test('a wait ends after its time, and when it is aborted', async () => {
   await guest.release('waited')
 })
 
-test('a thousand short processes leave no zombie, no file and no thread', async () => {
+test('process: a thousand short processes leave no zombie, no file and no thread', async () => {
   await guest.hello()
   const files = await machine.openFiles()
   const threads = await machine.threads()
@@ -272,7 +272,7 @@ test('a thousand short processes leave no zombie, no file and no thread', async 
   await eventually('no thread is left', async () => (await machine.threads()) <= threads)
 })
 
-test('of the finished processes whose output was taken only so many are kept', async () => {
+test('process: the number of ended ones with taken output is bounded', async () => {
   await guest.spawn({ id: 'awaited', argv: ['echo', 'result'], envs: {} })
   for (let batch = 0; batch < 15; batch++) {
     const ids = Array.from({ length: 20 }, (_, index) => `kept-${batch}-${index}`)
@@ -286,7 +286,7 @@ test('of the finished processes whose output was taken only so many are kept', a
   assert.equal((await guest.output('awaited')).stdout.toString(), 'result\n')
 })
 
-test('output that nobody has fetched is kept; what nobody has room for is not started', async () => {
+test('process: output that was not taken is retained; beyond the bound none is started', async () => {
   await using other = await GuestProcess.start()
   const bytes = 8 * 1024 * 1024
   const spawn = (id: string): Promise<ProcessInfo> =>
@@ -304,7 +304,7 @@ test('output that nobody has fetched is kept; what nobody has room for is not st
   assert.equal((await other.guest.output('next')).stdout.length, bytes)
 })
 
-test('output of an end that nobody was told is kept, acknowledged or not', async () => {
+test('process: output of an unreported end is retained, acknowledged or not', async () => {
   await using other = await GuestProcess.start()
   const bytes = 16 * 1024 * 1024
   const request = { argv: ['head', '-c', String(bytes), '/dev/zero'], envs: {}, keepBytes: bytes }
@@ -325,14 +325,14 @@ test('output of an end that nobody was told is kept, acknowledged or not', async
   })
 })
 
-test('the OOM killer prefers any process to the guest', async () => {
+test('process: the OOM killer prefers it to the guest', async () => {
   const score = async (pid: number): Promise<number> => Number(await readFile(`/proc/${pid}/oom_score_adj`, 'utf8'))
   const { pid } = await guest.spawn({ id: 'victim', argv: ['sleep', '1000'], envs: {} })
   assert.ok((await score(pid)) > (await score(machine.pid)))
   await guest.release('victim')
 })
 
-test('a freeze of the whole sandbox does not count towards a timeout', async () => {
+test('process: a freeze of the sandbox does not count towards a timeout', async () => {
   await using other = await GuestProcess.start()
   const { pid } = await other.guest.spawn({ id: 'frozen', argv: ['sleep', '1000'], envs: {}, timeoutMs: 4000 })
   process.kill(other.pid, 'SIGSTOP')
@@ -343,7 +343,7 @@ test('a freeze of the whole sandbox does not count towards a timeout', async () 
   assert.equal((await other.guest.process('frozen', 20_000)).exitCode, 124)
 })
 
-test('as PID 1 it reaps orphans, and its end is the end of all', async () => {
+test('process: a guest as PID 1 reaps orphans, and its end ends all', async () => {
   await using other = await GuestProcess.start({ asInit: true })
   const argv = ['sh', '-c', '(setsid sleep 0.1 &) ; (setsid sleep 1000 &) ; echo $PPID']
   await other.guest.spawn({ id: 'orphans', argv, envs: {} })
@@ -369,7 +369,7 @@ test('as PID 1 it reaps orphans, and its end is the end of all', async () => {
   await eventually('it has ended', async () => !other.alive)
 })
 
-test('at its end, a program has time to finish, and a terminal hangs up', async () => {
+test('process: at the end of the guest a program has time to finish, and a terminal hangs up', async () => {
   for (const asInit of [false, true]) {
     const other = await GuestProcess.start({ asInit })
     const out = await mkdtemp(join(tmpdir(), 'atoll-end-'))
@@ -391,7 +391,7 @@ test('at its end, a program has time to finish, and a terminal hangs up', async 
   }
 })
 
-test('the end of the guest is the end of its processes', async () => {
+test('process: the end of the guest ends it', async () => {
   const other = await GuestProcess.start()
   const { pid } = await other.guest.spawn({
     id: 'x',

@@ -3,16 +3,14 @@ import type { z } from 'zod'
 import { ServiceError } from '../../errors.ts'
 import { frameKind, payloadBytesMax, writeSchema, writtenSchema } from '../../protocol/guest.ts'
 import type { WriteFileOptions } from '../../sandbox/ports/guest.ts'
-import { asleep, type GuestConnection, nonsense, parseAnswer } from './connection.ts'
-import type { Reopen, Timeouts } from './files.ts'
+import { asleep, type GuestConnection, nonsense, parseAnswer, type Reopen, type Timeouts } from './connection.ts'
 import { Signal } from './signal.ts'
 
 type Written = z.infer<typeof writtenSchema>
 
 /**
- * Stores a file, over as many connections as checkpoints make of it: at each the guest is told to keep what it has, and
- * the next connection goes on behind that. Leaves `body` as it is when the guest refuses: undestroyed, so that an HTTP
- * answer can still follow.
+ * Stores a file, over one connection more for each checkpoint: the guest then keeps the bytes that it has, and the next connection
+ * goes on behind them. A refusal of the guest does not destroy `body`, so that an HTTP answer can still follow.
  */
 export async function storeFile(
   reopen: Reopen,
@@ -45,14 +43,14 @@ export async function storeFile(
   }
 }
 
-/** Sends until the body ends or a freeze comes, and returns the guest's word on what it has. */
+/** Sends until the body ends or a freeze comes, and returns the guest's result. */
 async function sendOn(
   connection: GuestConnection,
   source: UploadSource,
   canPause: boolean,
   timeouts: Timeouts,
 ): Promise<Written> {
-  const patience = { timeoutMs: timeouts.idleMs }
+  const wait = { timeoutMs: timeouts.idleMs }
   let finish: 'end' | 'pause' | undefined
   connection.onFreeze(() => source.wake())
   const send = async (): Promise<void> => {
@@ -63,20 +61,20 @@ async function sendOn(
           : undefined
       if (part === 'end') {
         finish = 'end'
-        return connection.send(frameKind.end, Buffer.alloc(0), patience)
+        return connection.send(frameKind.end, Buffer.alloc(0), wait)
       }
       if (part !== undefined) {
-        await connection.send(frameKind.data, part, patience)
+        await connection.send(frameKind.data, part, wait)
       } else if (connection.frozen === 'hibernate') {
         throw asleep()
       } else if (connection.frozen !== undefined) {
         if (!canPause) throw new ServiceError('unavailable', 'the sandbox was saved during the upload')
         finish = 'pause'
-        return connection.send(frameKind.pause, Buffer.alloc(0), patience)
+        return connection.send(frameKind.pause, Buffer.alloc(0), wait)
       }
     }
   }
-  // As long as the body goes on, the guest speaks only to refuse it; the wait for its last word begins with the end.
+  // During the body the guest answers only to refuse it; the wait for the result begins at the end of the body.
   const refused = connection.readFrame({})
   let timer: NodeJS.Timeout | undefined
   try {
@@ -84,10 +82,10 @@ async function sendOn(
       refused.then(resolve, reject)
       send().then(
         () => {
-          // The guest's word can come before the last of the body is out.
+          // The result can arrive before the last bytes are sent.
           if (!connection.closed) timer = setTimeout(() => connection.close(), timeouts.answerMs)
         },
-        // The guest may have said why, so its word comes first; the connection's end makes `refused` fail otherwise.
+        // Prefer a fault of the guest to this error; without one the end of the connection rejects `refused`.
         (error: unknown) => {
           if (source.failure !== undefined || connection.frozen !== undefined) reject(error)
           connection.close()
@@ -96,7 +94,7 @@ async function sendOn(
     })
     if (frame.kind !== frameKind.result) throw nonsense('a frame of another operation')
     const written = parseAnswer(frame.payload, writtenSchema)
-    if (finish !== (written.paused === undefined ? 'end' : 'pause')) throw nonsense('a word nobody asked for')
+    if (finish !== (written.paused === undefined ? 'end' : 'pause')) throw nonsense('a result of another kind')
     return written
   } finally {
     clearTimeout(timer)
@@ -105,11 +103,11 @@ async function sendOn(
   }
 }
 
-/** The bytes of a body, taken by need and counted over all connections. */
+/** The bytes of a body, read on demand and counted over all connections. */
 class UploadSource {
   readonly #body: Readable
   readonly #changed = new Signal()
-  readonly #forget: () => void
+  readonly #stopWatching: () => void
   #rest: Uint8Array | undefined
   #ended = false
   #failure: Error | undefined
@@ -118,7 +116,7 @@ class UploadSource {
   constructor(body: Readable) {
     this.#body = body
     body.on('readable', this.wake)
-    this.#forget = finished(body, { writable: false }, (error) => {
+    this.#stopWatching = finished(body, { writable: false }, (error) => {
       this.#ended = true
       this.#failure = error ?? undefined
       this.wake()
@@ -137,7 +135,7 @@ class UploadSource {
     return this.#failure
   }
 
-  /** The next part, which counts as sent; nothing when `stopped` comes first. Throws what broke the body. */
+  /** The next part, which counts as sent; undefined when `stopped` comes first. Throws the error of the body. */
   async next(stopped: () => boolean): Promise<Uint8Array | 'end' | undefined> {
     for (;;) {
       if (stopped()) return undefined
@@ -158,7 +156,7 @@ class UploadSource {
   }
 
   release(): void {
-    this.#forget()
+    this.#stopWatching()
     this.#body.off('readable', this.wake)
   }
 }

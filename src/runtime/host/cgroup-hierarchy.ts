@@ -4,7 +4,7 @@ import { exists } from '../exists.ts'
 /** Fields of `memory.stat` (cgroup-v2.rst): memory that the kernel reclaims before it kills a process. */
 const droppable = ['active_file', 'inactive_file', 'slab_reclaimable']
 
-/** How to thaw a group; `hostd/src/freeze.rs` freezes. */
+/** How to thaw a group; `hostd/src/process/freeze.rs` freezes. */
 interface Freezer {
   /** Absolute. */
   file: string

@@ -81,6 +81,7 @@ test('reconcile: a sandbox that cannot be stopped keeps record and disk, and del
     forgotten: [],
     lost: [],
     lostCheckpoints: [],
+    unreachable: [],
     removed: ['sb-other'],
     quarantined: [],
     takenBack: [],

@@ -3,12 +3,12 @@ import type { Socket } from 'node:net'
 import type { Readable, Writable } from 'node:stream'
 
 const headerBytes = 13
-/** Standard output and error of 4 MiB each, the most that is kept of a program. */
+/** Room for standard output and error of 4 MiB each, the bounds of hostd. */
 const answerBytesMax = 9 * 1024 * 1024
-/** The id of what it says when it serves. */
+/** The id of the frame by which it reports that it serves. */
 const readyId = 0
 const startTimeoutMs = 10_000
-/** How long it may take to end, with the programs that run. */
+/** Bound of its end, running programs included. */
 const closeTimeoutMs = 10_000
 
 export interface LaunchRequest {
@@ -18,7 +18,7 @@ export interface LaunchRequest {
 }
 
 export interface LaunchAnswer {
-  /** `lost`: the process that had started it ended, and nobody knows what became of the program. */
+  /** `lost`: hostd ended, so the outcome of the program is unknown. */
   status: 'exited' | 'signalled' | 'not_started' | 'too_much' | 'lost'
   /** Exit status, signal number, or error number. */
   code: number
@@ -29,12 +29,12 @@ export interface LaunchAnswer {
 const statuses = ['exited', 'signalled', 'not_started', 'too_much'] as const
 
 /**
- * One life of `atoll-hostd serve` (`hostd/src/launch.rs` has its frames).
+ * One process of `atoll-hostd serve` (`hostd/src/process/launch.rs` documents its frames).
  *
  *     starting ──► serving ──► ended (by `close`, or by itself: the programs that it had started are lost)
  */
 export class HostdProcess {
-  /** Settled when it serves. Throws what kept it from that. */
+  /** Resolves when it serves; rejects with the reason when it cannot. */
   readonly serving: Promise<void>
   /** Why it ended, such as `was killed by SIGKILL`. */
   readonly ended: Promise<string>
@@ -47,7 +47,7 @@ export class HostdProcess {
   #hasEnded = false
 
   constructor(toolPath: string, socket: string, env: Record<string, string>) {
-    // In a session of its own, so that a signal from the terminal leaves it to the server's orderly end.
+    // In a session of its own: a signal from the terminal must not end it before the server.
     this.#process = spawn(toolPath, ['serve', '--socket', socket], {
       stdio: ['pipe', 'pipe', 'inherit'],
       env,
@@ -60,7 +60,7 @@ export class HostdProcess {
       end(signal === null ? `ended with status ${code}` : `was killed by ${signal}`),
     )
     void ended.then(() => this.#end())
-    // Without descriptors there are no streams.
+    // Streams are missing when no descriptors are left.
     this.#process.stdin?.on('error', () => undefined)
     this.#process.stdout?.on('data', (chunk: Buffer) => this.#take(chunk))
     this.#process.unref()
@@ -80,7 +80,7 @@ export class HostdProcess {
     return { answer, kill: () => this.#process.stdin.write(frame(id, 1, false, Buffer.alloc(0), [])) }
   }
 
-  /** Waits for the programs that run, but not for ever. */
+  /** Waits for running programs, up to a bound. */
   async close(): Promise<void> {
     this.#isServing = false
     this.#process.ref()
@@ -103,7 +103,7 @@ export class HostdProcess {
     const { promise: answer, resolve } = Promise.withResolvers<LaunchAnswer>()
     if (this.#hasEnded) resolve(lost)
     else this.#waiting.set(id, { answer, resolve })
-    this.#hold(true)
+    this.#setBusy(true)
     return answer
   }
 
@@ -127,7 +127,7 @@ export class HostdProcess {
     const status = statuses[answer.readUInt8(4)]
     if (waiting === undefined || status === undefined) return
     this.#waiting.delete(id)
-    this.#hold(this.#waiting.size > 0)
+    this.#setBusy(this.#waiting.size > 0)
     const stderrStart = headerBytes + answer.readUInt32BE(9)
     const [stdout, stderr] = [answer.subarray(headerBytes, stderrStart), answer.subarray(stderrStart)]
     waiting.resolve({ status, code: answer.readInt32BE(5), stdout: Buffer.from(stdout), stderr: Buffer.from(stderr) })
@@ -138,11 +138,11 @@ export class HostdProcess {
     this.#hasEnded = true
     for (const { resolve } of this.#waiting.values()) resolve(lost)
     this.#waiting.clear()
-    this.#hold(false)
+    this.#setBusy(false)
   }
 
-  /** While it is idle it does not keep this process alive; a program that runs does. */
-  #hold(busy: boolean): void {
+  /** A running program keeps this process alive; idle streams do not. */
+  #setBusy(busy: boolean): void {
     for (const stream of [this.#process.stdin, this.#process.stdout] as (Socket | undefined)[]) {
       if (busy) stream?.ref()
       else stream?.unref()

@@ -76,7 +76,7 @@ describe('hostd', () => {
     assert.ok((await buffer(connection)).equals(question.toReversed()))
   })
 
-  test('a guest that speaks first is heard from its first byte on', async () => {
+  test('a guest that sends first loses no byte', async () => {
     const path = await listen((guest) => guest.end('first'))
     assert.equal(await text(await hostd.connect(path)), 'first')
   })
@@ -90,7 +90,7 @@ describe('hostd', () => {
     await closed
   })
 
-  test('a guest that is not there, and one that does not listen, are reported by the code of connect', async () => {
+  test('a missing guest and one that does not listen are reported by the code of connect', async () => {
     await assert.rejects(hostd.connect(join(folder, 'none.sock')), { code: 'ENOENT' })
     const path = await listen(() => undefined)
     guests.pop()?.close()
@@ -100,7 +100,7 @@ describe('hostd', () => {
     await assert.rejects(hostd.connect(`/${'long'.repeat(30)}`), RelayUnavailable)
   })
 
-  test('nonsense on its socket ends that connection alone', async () => {
+  test('an invalid request on its socket ends that connection alone', async () => {
     const pid = await pidOfHostd()
     await fc.assert(
       fc.asyncProperty(fc.uint8Array({ minLength: 1, maxLength: 300 }), async (bytes) => {
@@ -114,7 +114,7 @@ describe('hostd', () => {
     assert.equal(await pidOfHostd(), pid)
   })
 
-  test('one that is killed is started again with a line in the log; its connections end and its programs are lost', async () => {
+  test('after a kill it is started again with a line in the log; its connections end and its programs are lost', async () => {
     const path = await listen((guest) => guest.pipe(guest))
     const connection = await hostd.connect(path)
     const pidFile = join(folder, 'lost.pid')
@@ -161,7 +161,7 @@ describe('hostd', () => {
     assert.equal(await text(other), 'still there')
   })
 
-  test('one that is closed waits for its programs and is not started again', async () => {
+  test('close waits for its programs and does not start it again', async () => {
     const path = join(folder, 'again.sock')
     const other = new Hostd({ socket: path, log: () => undefined })
     await other.open(toolPath)
@@ -182,7 +182,7 @@ describe('hostd', () => {
     await other.close()
   })
 
-  test('one that is closed leaves no process and no socket, and commands go on without it', async () => {
+  test('close leaves no process and no socket, and commands run without it', async () => {
     const other = new Hostd({ socket: join(folder, 'other.sock'), log: () => undefined })
     await other.open(toolPath)
     await access(join(folder, 'other.sock'))
@@ -192,7 +192,7 @@ describe('hostd', () => {
     assert.equal(await run(['echo', 'here']), 'here\n')
   })
 
-  test('one that cannot start is refused with the reason', async () => {
+  test('a program that cannot start is refused with the reason', async () => {
     const none = new Hostd({ socket: join(folder, 'none.sock'), log: () => undefined })
     await assert.rejects(none.open('/no/such/program'), (error: unknown) => {
       assert.ok(isServiceError(error, 'unavailable'))

@@ -2,26 +2,26 @@ import { rm } from 'node:fs/promises'
 import type { Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { ServiceError } from '../../errors.ts'
+import { backOffMs, type BackOff } from '../../lib/async/retry.ts'
 import { commandEnvironment, run, useLauncher } from '../command.ts'
 import type { CommandOptions } from '../command.ts'
 import { HostdProcess } from './hostd-process.ts'
 import type { LaunchAnswer, LaunchRequest } from './hostd-process.ts'
 import { Relay, RelayUnavailable } from './relay.ts'
 
-/** A process that ends sooner is started again after a pause, which doubles each time. */
+/** A process that ends sooner is started again after a growing pause. */
 const stableMs = 10_000
-const pauseMsMin = 100
-const pauseMsMax = 5_000
+const restartBackOff: BackOff = { firstMs: 100, maxMs: 5_000 }
 
-/** The program `atoll-hostd`, for the one thing that it does for each of its commands but `serve`. */
+/** Runs the commands of `atoll-hostd` other than `serve`. */
 export interface HostTool {
-  /** Runs it with a command and its arguments and returns what it prints. Throws `CommandError`. */
+  /** Runs one command and returns its output. Throws `CommandError`. */
   runTool(args: readonly [string, ...string[]], options?: CommandOptions): Promise<string>
 }
 
 /**
  * The resident helper of this server on its host. It relays every connection to a guest, so that this process never holds a
- * socket whose peer is in a sandbox, and it starts the programs of `run`.
+ * socket with a peer in a sandbox, and starts the programs of `run`.
  *
  *     closed ── open ──► serving ── its process ends ──► starting again ──► serving
  *                           └── close ──► closed             └── close ──► closed
@@ -44,7 +44,7 @@ export class Hostd implements HostTool {
     this.#log = log
   }
 
-  /** Starts the program at `toolPath` and returns when it serves. Throws `unavailable`. */
+  /** Starts the program at `toolPath` and waits until it serves. Throws `unavailable`. */
   async open(toolPath: string): Promise<void> {
     const open = new AbortController()
     this.#open = open
@@ -72,7 +72,7 @@ export class Hostd implements HostTool {
     return this.#process?.isServing === true
   }
 
-  /** How often its process was started: what it relayed has ended when this has changed. */
+  /** Number of starts of its process: a change means that all relayed connections have ended. */
   get starts(): number {
     return this.#starts
   }
@@ -82,7 +82,7 @@ export class Hostd implements HostTool {
     return this.#process.launch(request)
   }
 
-  /** By its own launcher, and while that does not serve by this process. */
+  /** Starts it through hostd, or directly while hostd does not serve. */
   runTool(args: readonly [string, ...string[]], options?: CommandOptions): Promise<string> {
     if (this.#toolPath === undefined) throw new Error('hostd is not open')
     return run([this.#toolPath, ...args], options)
@@ -93,7 +93,7 @@ export class Hostd implements HostTool {
     return this.#relay.connect(path)
   }
 
-  /** Ends all connections to the guest that listens at `path`, those included that are being closed. */
+  /** Ends all connections to the guest that listens at `path`, also those in their close. */
   async cut(path: string): Promise<void> {
     await this.#relay.cut(path).catch((error: unknown) => {
       // Its connections have ended with it.
@@ -101,7 +101,7 @@ export class Hostd implements HostTool {
     })
   }
 
-  async #start(toolPath: string, closed: AbortSignal, pauseMs: number): Promise<void> {
+  async #start(toolPath: string, closed: AbortSignal, failures: number): Promise<void> {
     const process = new HostdProcess(toolPath, this.#socket, commandEnvironment())
     this.#process = process
     this.#starts += 1
@@ -109,18 +109,18 @@ export class Hostd implements HostTool {
     const startedAt = performance.now()
     void process.ended.then((outcome) => {
       const isStable = performance.now() - startedAt >= stableMs
-      return this.#restart(toolPath, closed, outcome, isStable ? 0 : pauseMs)
+      return this.#restart(toolPath, closed, outcome, isStable ? 0 : failures)
     })
   }
 
-  async #restart(toolPath: string, closed: AbortSignal, outcome: string, pauseMs: number): Promise<void> {
+  async #restart(toolPath: string, closed: AbortSignal, outcome: string, failures: number): Promise<void> {
     if (closed.aborted) return
     this.#log(`atoll-hostd ${outcome}; it is started again`)
-    await sleep(pauseMs, undefined, { ref: false })
+    // At once after the first failure.
+    if (failures > 0) await sleep(backOffMs(failures, restartBackOff), undefined, { ref: false })
     if (closed.aborted) return
-    const nextPauseMs = Math.min(Math.max(2 * pauseMs, pauseMsMin), pauseMsMax)
-    await this.#start(toolPath, closed, nextPauseMs).catch((error: unknown) =>
-      this.#restart(toolPath, closed, (error as Error).message, nextPauseMs),
+    await this.#start(toolPath, closed, failures + 1).catch((error: unknown) =>
+      this.#restart(toolPath, closed, (error as Error).message, failures + 1),
     )
   }
 }

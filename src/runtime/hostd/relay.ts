@@ -5,10 +5,10 @@ import { getSystemErrorName } from 'node:util'
 const operations = { connect: 0, cut: 1 }
 const answerBytes = 4
 const answerTimeoutMs = 5_000
-/** A command in a sandbox takes so many connections, one after the other. */
+/** The connections that one command in a sandbox takes, one after the other. */
 const sparesMax = 4
 
-/** hostd does not answer, so nobody knows whether a guest would. It may a moment later. */
+/** hostd does not answer, so the state of the guest is unknown. A later attempt may succeed. */
 export class RelayUnavailable extends Error {
   constructor() {
     super('hostd does not answer')
@@ -17,8 +17,8 @@ export class RelayUnavailable extends Error {
 }
 
 /**
- * The connections to hostd's own socket, each for one request (`hostd/src/relay.rs` has the frames). Some are made in advance,
- * so that hostd has a thread for the next request already.
+ * The connections to hostd's own socket, each for one request (`hostd/src/relay.rs` documents the frames). Some are opened in
+ * advance, so that hostd has a thread ready for the next request.
  */
 export class Relay {
   readonly #path: string
@@ -60,7 +60,7 @@ export class Relay {
     const error = await readAnswer(socket)
     clearTimeout(late)
     if (error === undefined) throw new RelayUnavailable()
-    // After what the caller does with it.
+    // After the caller has used the connection.
     setImmediate(() => this.#prepare())
     return { socket, error }
   }
@@ -82,7 +82,7 @@ export class Relay {
 
   #open(): Socket {
     const socket = connect({ path: this.#path })
-    // An error of a connection must never end the server; its owner hears of the close that follows.
+    // An error of a connection must never end the server; its owner sees the close that follows.
     socket.on('error', () => undefined)
     return socket
   }

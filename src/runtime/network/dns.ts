@@ -3,22 +3,21 @@ import { open, readFile } from 'node:fs/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { ServiceError } from '../../errors.ts'
 import { commandEnvironment } from '../command.ts'
-import { reverseZones } from './reverse-zones.ts'
 import { deniedNetworks } from './rules.ts'
 
 const startTimeoutMs = 15_000
 const pollMs = 5
-/** An address in these says nothing of this host's neighbourhood, and programs use names for their own loopback. */
+/** Addresses in these reveal nothing of the host's network, and programs use names for their own loopback. */
 const harmlessNetworks: readonly string[] = ['0.0.0.0/8', '127.0.0.0/8']
 
 export interface ForwarderOptions {
   pidFile: string
   address: string
-  /** Of the sandboxes. */
+  /** The subnet of the sandboxes. */
   subnet: string
   /** Names that the forwarder answers itself, with its own address. */
   ownNames: readonly string[]
-  /** Lists the name servers that are asked. */
+  /** Lists the name servers to ask. */
   resolvFile?: string
 }
 
@@ -33,7 +32,7 @@ export class Forwarder {
     this.#options = options
   }
 
-  /** Adopts the running forwarder if it was started with these very arguments, otherwise replaces it. Throws `unavailable`. */
+  /** Adopts a running forwarder with the same arguments, replaces another one. Throws `unavailable`. */
   async ensure(): Promise<void> {
     const running = await this.#running()
     if (running?.argv.slice(1).join('\0') === this.#arguments().join('\0')) return
@@ -48,7 +47,7 @@ export class Forwarder {
 
   async #start(): Promise<void> {
     const { address, pidFile } = this.#options
-    // A file, not a pipe: it outlives this process, and would be ended by its next word to nobody.
+    // A file, not a pipe: dnsmasq outlives this process, and a write to a closed pipe would end it.
     const logFile = `${pidFile}.log`
     await using log = await open(logFile, 'w', 0o600)
     let failed: Promise<Error> | undefined
@@ -104,12 +103,12 @@ export class Forwarder {
       '--cache-size=1000',
       // More than many sandboxes together may have open: `rules.ts` bounds each, and each waits some ten seconds.
       '--dns-forward-max=20000',
-      // Says nothing of itself or of the host's own servers.
+      // Reveals nothing of itself or of the host's name servers.
       '--no-ident',
       // Sandboxes have no IPv6.
       '--filter-AAAA',
-      // Who is who in networks that no sandbox reaches is not told: neither the names of their addresses, which are not even asked
-      // for, nor the addresses of their names.
+      // Hides the networks that no sandbox reaches: it does not ask for the names of their addresses, and drops answers with such
+      // addresses.
       `--local=/${reverseZones(internal).join('/')}/`,
       ...internal
         .filter((network) => !harmlessNetworks.includes(network))
@@ -138,6 +137,39 @@ async function stop(pid: number): Promise<void> {
       await sleep(pollMs)
     }
   } catch {
-    // It is gone.
+    // The process has ended.
   }
+}
+
+/** Reverse zones of the IPv6 networks that are private or unassigned. */
+const privateZones6 = [
+  // ::, ::1 and IPv4-mapped addresses
+  '0.0.ip6.arpa',
+  // 64:ff9b:1::/48, 100::/64
+  '1.0.0.0.b.9.f.f.4.6.0.0.ip6.arpa',
+  '0.0.0.0.0.0.0.0.0.0.0.0.0.0.1.0.ip6.arpa',
+  // 2001:db8::/32
+  '8.b.d.0.1.0.0.2.ip6.arpa',
+  // fc00::/7
+  'c.f.ip6.arpa',
+  'd.f.ip6.arpa',
+  // fe80::/10, fec0::/10
+  ...'89abcdef'.split('').map((digit) => `${digit}.e.f.ip6.arpa`),
+  // ff00::/8
+  'f.f.ip6.arpa',
+]
+
+/** The reverse zones of IPv4 networks, such as `10.in-addr.arpa`. A prefix that is no multiple of 8 has several zones. */
+export function reverseZones(networks: readonly string[]): string[] {
+  const zones4 = networks.flatMap((network) => {
+    const [address = '', prefix = ''] = network.split('/')
+    const parts = Math.ceil(Number(prefix) / 8)
+    const octets = address.split('.').map(Number).slice(0, parts)
+    const last = octets.pop() ?? 0
+    const count = 2 ** (parts * 8 - Number(prefix))
+    return Array.from({ length: count }, (_, number) =>
+      [...octets, last + number].toReversed().join('.').concat('.in-addr.arpa'),
+    )
+  })
+  return [...new Set([...zones4, ...privateZones6])]
 }

@@ -1,17 +1,16 @@
 /**
  * The network of the sandboxes of one data directory: a routed link for each (`layout.ts`), packet rules, a DNS forwarder.
- * All names carry the hash of the data directory, so that several servers run side by side.
+ * All names carry the hash of the data directory, so that several servers can run side by side.
  */
 import { readdir, readFile, writeFile } from 'node:fs/promises'
 import { ServiceError } from '../../errors.ts'
 import { CommandError, run } from '../command.ts'
 import { exists } from '../exists.ts'
 import type { HostTool } from '../hostd/index.ts'
-import { connectionBounds } from './bounds.ts'
 import { Forwarder } from './dns.ts'
 import { HostFirewall } from './host-firewall/index.ts'
 import { Layout } from './layout.ts'
-import { rulesFile } from './rules.ts'
+import { connectionBounds, rulesFile } from './rules.ts'
 import type { Subnet } from './subnet.ts'
 
 export { Subnet } from './subnet.ts'
@@ -21,7 +20,7 @@ export const gatewayName = 'gateway.atoll.internal'
 const networksDir = '/sys/class/net'
 const settingsDir = '/proc/sys/net/ipv4'
 const tableMaxFile = '/proc/sys/net/netfilter/nf_conntrack_max'
-/** Moving a thousand ports off a bridge waits a thousand times for the kernel. */
+/** The kernel takes its time for each of a thousand ports of a bridge. */
 const joinTimeoutMs = 300_000
 
 export interface NetworkOptions {
@@ -30,14 +29,14 @@ export interface NetworkOptions {
   subnet: Subnet
   /** A folder of this data directory that a reboot empties. */
   runDir: string
-  /** The firewall of the host is the operator's alone. */
+  /** Adds no rules to the firewall of the host. */
   leaveHostFirewall?: boolean | undefined
   log: (message: string) => void
-  /** Where the size of the host's table of connections stands. */
+  /** Holds the size of the host's table of connections. */
   tableMaxFile?: string
 }
 
-/** A process that cannot be mistaken for a later one with the same number. */
+/** A process, distinct from a later one with the same pid. */
 export interface NamespaceOwner {
   pid: number
   /** Field 22 of `/proc/<pid>/stat`. */
@@ -53,7 +52,7 @@ export class Network {
   readonly #tableMaxFile: string
   readonly #log: (message: string) => void
   #hostd: HostTool | undefined
-  /** The size of the table of connections that the rules in force are made for. */
+  /** The size of the table of connections for which the loaded rules were made. */
   #tableMax: number | undefined
 
   constructor(options: NetworkOptions) {
@@ -79,7 +78,7 @@ export class Network {
   }
 
   /**
-   * Prepares all that is shared. `slots` are those of the sandboxes that run; `hostd` configures their namespaces. Throws
+   * Prepares the shared parts. `slots` are those of the running sandboxes; `hostd` configures their namespaces. Throws
    * `unavailable`.
    */
   async open(slots: readonly number[], hostd: HostTool): Promise<void> {
@@ -89,20 +88,20 @@ export class Network {
     await this.#loadRules()
     await this.hostFirewall.open()
     await this.#rejoin(slots)
-    // Only now: until then it keeps apart what is still on the bridge.
+    // Only now: until then these rules isolate the ports that are still on the bridge.
     await this.#removeBridgedRules()
     await this.#removeLinksBut(new Set(slots))
     await this.#forwarder.ensure()
   }
 
-  /** Starts the DNS forwarder again, should it have died. */
+  /** Starts a dead DNS forwarder again. */
   async tendForwarder(): Promise<void> {
     await this.#forwarder.ensure()
   }
 
   /**
-   * Loads the packet rules again where they do not fit the host any more, and where somebody has removed them: a
-   * `flush ruleset`, such as that of nftables.service, takes those of everybody.
+   * Loads the packet rules again after the size of the host's table changed, or after a removal: `flush ruleset`, such as that
+   * of nftables.service, removes the rules of all programs.
    */
   async tendRules(): Promise<void> {
     const areThere = await this.#hasRules()
@@ -111,7 +110,7 @@ export class Network {
     if (!areThere) this.#log('the packet rules of the sandboxes were removed by somebody and are loaded again')
   }
 
-  /** Removes all that is shared. Forwarding of packets stays on: others on this host may rely on it by now. */
+  /** Removes the shared parts. Forwarding of packets stays on: other programs of this host may rely on it by now. */
   async close(): Promise<void> {
     await this.hostFirewall.close()
     await this.#forwarder.stop()
@@ -122,12 +121,12 @@ export class Network {
   }
 
   /**
-   * Gives the network namespace of a process its interface, address and route. What is there already stays, so that it can be
-   * done again where a server died in the middle of it. Throws `unavailable` with the reason, also when the process has ended:
-   * the namespace of a later one with its number is left alone.
+   * Gives the network namespace of a process its interface, address and route. Existing parts stay, so a server can repeat it after a
+   * crash in the middle. Throws `unavailable` with the reason, also when the process has ended: the namespace of a later
+   * process with its pid stays untouched.
    *
-   * While processes were restored, their connections had the address that they were made from, on the loopback: `held`.
-   * That ends, and connections of it to the outside are closed unless they are to be kept.
+   * `held` is the address of restored connections, which is on the loopback during the restore. `attach` removes it from there
+   * and, without `keepConnections`, closes its connections to the outside.
    */
   async attach(
     slot: number,
@@ -142,7 +141,7 @@ export class Network {
       ...(held === undefined ? [] : [`address flush dev lo to ${held.address}/32`]),
       ...layout.joinSandbox(port),
     ]
-    // Closes what has a peer; what listens stays. The interface inside is still down.
+    // Closes connections, not listeners. The interface inside is still down.
     const close = held?.keepConnections === false ? ['--close', held.address] : []
     const process = ['--pid', String(pid), '--start', String(startTicks)]
     try {
@@ -158,7 +157,7 @@ export class Network {
     }
   }
 
-  /** Parts a running sandbox from the network, or joins it again; its connections do not notice but for the silence. */
+  /** Takes a running sandbox off the network, or back on; its connections see only silence. */
   async silence(slot: number, silent: boolean): Promise<void> {
     const port = this.#layout.port(slot)
     await batch(silent ? [`link set dev ${port.link} down`] : this.#layout.joinPort(port))
@@ -168,7 +167,7 @@ export class Network {
     return this.subnet.address(slot)
   }
 
-  /** Undoes `attach`; harmless when there is nothing to undo. The route and the entry of the neighbour go with the link. */
+  /** Undoes `attach`; a repeat is harmless. The route and the neighbour entry go with the link. */
   async detach(slot: number): Promise<void> {
     await this.#deleteLink(this.#layout.port(slot).link)
   }
@@ -241,13 +240,13 @@ export class Network {
     }
   }
 
-  /** Unknown as long as nothing has made the kernel track connections; these rules do. */
+  /** Unknown until something, such as these rules, makes the kernel track connections. */
   async #readTableMax(): Promise<number | undefined> {
     const max = Number(await readFile(this.#tableMaxFile, 'utf8').catch(() => 'unknown'))
     return Number.isSafeInteger(max) ? max : undefined
   }
 
-  /** Sandboxes that run may be ports of a bridge, as versions before this one made them, or be moved from it in part. */
+  /** Running sandboxes may be ports of a bridge, as in earlier versions, or half moved from it. */
   async #rejoin(slots: readonly number[]): Promise<void> {
     const layout = this.#layout
     const links = new Set(await readdir(networksDir))
@@ -258,7 +257,7 @@ export class Network {
       ...(isBridged(slot) ? layout.partFromBridge(layout.bridgedLink(slot), layout.port(slot)) : []),
       ...layout.joinPort(layout.port(slot)),
     ])
-    // One that ends meanwhile takes its link with it, and keeps no other from the network.
+    // A sandbox that ends meanwhile takes its link with it and does not stop the others.
     await run(['ip', '-force', '-batch', '-'], { input: lines.join('\n'), timeoutMs: joinTimeoutMs }).catch(
       (error: unknown) => this.#log(`not all sandboxes that run have joined the network: ${message(error)}`),
     )
@@ -266,15 +265,15 @@ export class Network {
       await forward(layout.port(slot).link).catch((error: unknown) => this.#log(message(error)))
   }
 
-  /** Those that earlier versions had beside `rulesFile`. */
+  /** The table that earlier versions had beside `rulesFile`. */
   async #removeBridgedRules(): Promise<void> {
-    // It fails where there are none, and where the kernel does not know the family.
+    // Fails without the table, and where the kernel does not know the family.
     await run(['nft', 'delete', 'table', 'bridge', this.#table]).catch(() => undefined)
   }
 
   async #removeLinksBut(slots: ReadonlySet<number>): Promise<void> {
     const layout = this.#layout
-    // One that could not be parted from the bridge may be at the next start.
+    // A link that could not leave the bridge may at the next start.
     const kept = new Set([...slots].flatMap((slot) => [layout.port(slot).link, layout.bridgedLink(slot)]))
     for (const link of await readdir(networksDir)) {
       const isPort = link.startsWith(layout.bridgedPrefix) || layout.isPortLink(link)
@@ -288,7 +287,7 @@ export class Network {
     try {
       await run(['ip', 'link', 'delete', 'dev', link])
     } catch (error) {
-      // It goes by itself when the namespace at its other end does.
+      // A link goes by itself with the namespace at its other end.
       if (await exists(file)) throw error
     }
   }
@@ -309,7 +308,7 @@ async function addresses(): Promise<{ link: string; address: string }[]> {
   )
 }
 
-/** A host may forward, and yet tell links that come later not to. One that has gone meanwhile needs nothing. */
+/** A host that forwards can still switch it off for new links. A link that has gone meanwhile needs nothing. */
 async function forward(link: string): Promise<void> {
   const file = `${settingsDir}/conf/${link}/forwarding`
   const isOff = (await readFile(file, 'utf8').catch(() => '1')).trim() === '0'

@@ -1,15 +1,7 @@
-import {
-  connectionGroups,
-  endedSeconds,
-  ownConnections,
-  ownConnectionsBurst,
-  ownConnectionsPerSecond,
-  type ConnectionBounds,
-} from './bounds.ts'
 import type { Subnet } from './subnet.ts'
 
 /**
- * Where no sandbox may connect to, whatever the routing table says: this host's neighbourhood, other private networks,
+ * Networks to which no sandbox can connect, whatever the routing table says: this host's own and other private networks,
  * carrier-grade NAT, link-local with the clouds' metadata services, documentation, benchmarks, multicast, reserved.
  */
 export const deniedNetworks = [
@@ -30,18 +22,62 @@ export const deniedNetworks = [
   '240.0.0.0/4',
 ] as const
 
-/** The gateway's connections are all sandboxes': one that holds them open must not keep the others from their models. */
+/** All sandboxes share the connections of the gateway: one sandbox must not keep the others from their models. */
 const gatewayConnectionsPerSandbox = 64
-/** One forwarder answers all sandboxes, with few processes for TCP. A burst is a program that looks up all its peers at once. */
+/** One forwarder answers all sandboxes, with few processes for TCP. A program that looks up all its peers at once makes a burst. */
 const dnsConnectionsPerSandbox = 4
 const dnsQueriesPerSecond = 50
 const dnsQueriesBurst = 500
 /** RFC 5382, REQ-5: no translator may forget an idle connection before two hours and four minutes. The kernel's five days outlive its sandbox. */
 const idleSeconds = 7_440
 
+/** The size of a table that is unknown or unlimited. */
+const tableDefault = 262_144
+/** Each check of a count visits all counted connections. */
+const sandboxConnectionsMax = 4_096
+
+/** The share of sandboxes in the host's table of connections, by its size. */
+export interface ConnectionBounds {
+  /** Of one sandbox. */
+  perSandbox: number
+  /** New ones of one sandbox in a second. Ended connections stay in the table for a while but leave the count. */
+  perSandboxPerSecond: number
+  /** Of the sandboxes of one group together, beyond the own connections of each. */
+  perGroup: number
+  /** New ones of all sandboxes in a second, beyond the own connections of each. */
+  perSecond: number
+}
+
+/** Number of groups; the end of its address decides the group of a sandbox. */
+export const connectionGroups = 16
+/** Own connections of each sandbox, independent of the others. */
+export const ownConnections = 32
+export const ownConnectionsPerSecond = 2
+export const ownConnectionsBurst = 20
+/** An ended connection stays in the table for this long. */
+export const endedSeconds = 10
+
+/**
+ * A quarter of the table is for open connections of sandboxes, an eighth for closed ones, and the own connections come on top:
+ * with a sandbox for every two hundred entries the host always keeps a quarter.
+ */
+export function connectionBounds(tableMax: number | undefined): ConnectionBounds {
+  const size = tableMax === undefined || tableMax === 0 ? tableDefault : tableMax
+  const part = (divisor: number) => Math.max(1, Math.floor(size / divisor))
+  const perGroup = part(4 * connectionGroups)
+  const perSecond = part(8 * endedSeconds)
+  return {
+    // One sandbox leaves the others of its group half of it, and 31 have to do their worst to take all there is.
+    perSandbox: Math.min(sandboxConnectionsMax, part(8 * connectionGroups)),
+    perSandboxPerSecond: Math.max(1, Math.floor(perSecond / connectionGroups)),
+    perGroup,
+    perSecond,
+  }
+}
+
 export interface RulesOptions {
   table: string
-  /** What the names of all links of sandboxes begin with. */
+  /** The prefix of all link names of sandboxes. */
   linkPrefix: string
   subnet: Subnet
   gatewayPort: number
@@ -49,8 +85,8 @@ export interface RulesOptions {
 }
 
 /**
- * The whole rule set as one `nft -f` transaction; loading it again replaces it. Nothing in it changes when a sandbox comes or
- * goes: who may speak on a link is told by the route, of which there is one to each sandbox.
+ * The rule set as one `nft -f` transaction; loading it again replaces it. It does not change when a sandbox starts or ends: the
+ * route to each sandbox decides which source address a link may use.
  *
  * The decision is taken before the host's own address translation (`raw`), so that a port which the host forwards to a
  * container of its own is not a way around, and once more after it (`forward`). From outside nothing gets in: answers are

@@ -57,8 +57,6 @@ export interface Guest {
   /** TCP ports on which something inside listens, ascending. */
   ports(): Promise<number[]>
 
-  memory(): Promise<{ usedBytes: number; limitBytes: number }>
-
   /**
    * A connection to what listens on a port of the sandbox, its loopback first. Throws `nothing_listening`, and `forbidden` for a
    * port of a process with `privatePorts`.

@@ -1,7 +1,6 @@
 import assert from 'node:assert/strict'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { assertWhole, orgId, simple, World } from './world.ts'
-import type { SessionStore } from '../store.ts'
 
 /** Calls that are no steps of their own: they answer at once and change nothing that outlives the server. */
 const uncounted = new Set(['hostname', 'hold', 'close'])
@@ -66,11 +65,11 @@ export class Crash {
  * accepted message has its turn, each thing the agent said is in the stream once, and one agent ran in one sandbox.
  * Returns false when the first server came to the end without that many calls.
  */
-export async function surviveCrash(store: SessionStore, at: number, mode: 'before' | 'after'): Promise<boolean> {
-  const world = new World(store)
+export async function surviveCrash(at: number, mode: 'before' | 'after'): Promise<boolean> {
+  const world = new World()
+  const { store } = world
   const crash = new Crash(at, mode)
   const first = world.serve({}, crash.wrap, true)
-  const known = new Set((await store.sessionsIn('running')).map(({ id }) => id))
   const story = (async () => {
     const { session } = await first.create(orgId, simple)
     await first.sendMessage(orgId, session.id, { message: 'b', userId: 'u1' })
@@ -81,7 +80,7 @@ export async function surviveCrash(store: SessionStore, at: number, mode: 'befor
   for (const { sandbox } of world.sandboxes.machines.values()) world.sandboxes.breakConnections(sandbox.id)
   const second = world.serve()
   await second.start()
-  const session = (await store.sessionsIn('running')).find(({ id }) => !known.has(id))
+  const [session] = await store.sessionsIn('running')
   if (session) {
     await world.until(session.id, 'idle')
     await assertWhole(world, session.id)

@@ -1,6 +1,6 @@
 import { Readable } from 'node:stream'
 import { ServiceError } from '../../errors.ts'
-import type { EventBus } from '../../events/bus.ts'
+import type { EventBus } from '../../events/index.ts'
 import { newId } from '../../lib/id.ts'
 import type { Checkpoint, CreateCheckpoint, Sandbox, SandboxService, SandboxStatus } from '../../sandbox/index.ts'
 import { type AgentScript, answering, FakeAgent } from './fake-agent.ts'

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { setTimeout as sleep } from 'node:timers/promises'
-import type { EventBus, ServiceEvent } from '../../events/bus.ts'
+import type { EventBus, ServiceEvent } from '../../events/index.ts'
 import { silentLog } from '../../lib/log.ts'
 import type { SandboxService } from '../../sandbox/index.ts'
 import type { CreateSession } from '../api.ts'
@@ -9,9 +9,9 @@ import { createSessionService, type RunningSessionService } from '../service.ts'
 import type { StreamEvent } from '../session.ts'
 import type { SessionStore } from '../store.ts'
 import { FakeSandboxes } from './fake-sandboxes.ts'
-import { memorySessionStore } from './memory-session-store.ts'
+import { emptySessionStore, orgId } from './store.ts'
 
-export const orgId = 'org_1'
+export { orgId }
 const waitMs = 10_000
 
 /** A bus that delivers after the publisher's current work. */
@@ -40,7 +40,7 @@ export class World {
   readonly sandboxes = new FakeSandboxes(this.bus)
   readonly #running: RunningSessionService[] = []
 
-  constructor(store: SessionStore = memorySessionStore()) {
+  constructor(store: SessionStore = emptySessionStore()) {
     this.store = store
   }
 

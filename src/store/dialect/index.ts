@@ -1,12 +1,12 @@
 import type { Dialect } from 'kysely'
 
-/** What differs between the embedded database and a server. */
+/** The differences between the embedded database and a server. */
 export interface Backend {
   dialect: Dialect
-  /** For migrations: a connection on which no statement and no transaction has a limit of time. */
+  /** For migrations: a connection without timeouts for statements and transactions. */
   unlimited(): Dialect
-  /** Throws `unavailable` while another server might be on the database, and when the database is gone. */
+  /** Throws `unavailable` while another server might use the database, and once the database has died. */
   check(): void
-  /** Ends what runs beside the callers' statements; called once, before the dialect's driver is destroyed. */
+  /** Releases the lock or the thread. Called once, before the dialect's driver is destroyed. */
   stop(): Promise<void>
 }

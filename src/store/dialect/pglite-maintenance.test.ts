@@ -30,7 +30,7 @@ async function value<Value>(sql: string): Promise<Value> {
   return rows[0].value
 }
 
-test('the write-ahead log is cut back once it has grown past its limit', async () => {
+test('maintenance: a checkpoint follows when the write-ahead log exceeds its limit', async () => {
   const stop = maintain(pglite, { checkMs: 5, walBytesMax: 100_000 })
   try {
     const distance =
@@ -45,7 +45,7 @@ test('the write-ahead log is cut back once it has grown past its limit', async (
   }
 })
 
-test('a vacuum tells the planner the sizes of the tables', async () => {
+test('maintenance: a vacuum gives the planner the sizes of the tables', async () => {
   await pglite.query(`insert into organisations (id, name) values ('org_vacuum', 'vacuum')`)
   await pglite.query(
     `insert into api_keys select 'key_' || n, 'org_vacuum', n::text, now() from generate_series(1, 500) n`,
@@ -60,7 +60,7 @@ test('a vacuum tells the planner the sizes of the tables', async () => {
   }
 })
 
-test('a round that fails is told as a warning and the next one runs', async () => {
+test('maintenance: a failed round is a warning, and the next round runs', async () => {
   const stop = maintain({ query: () => Promise.reject(new Error('disk full')) }, { checkMs: 5 })
   try {
     for (let round = 0; round < 2; round++) {

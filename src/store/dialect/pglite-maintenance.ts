@@ -1,20 +1,20 @@
 import type { PGlite } from '@electric-sql/pglite'
 
 export interface MaintenanceLimits {
-  /** Between two looks at the log. */
+  /** The interval of the checks. */
   checkMs?: number
-  /** The write-ahead log is cut back when it has grown by this much; a start after a crash reads little more than that. */
+  /** A checkpoint follows when the write-ahead log has grown by this much. A start after a crash replays little more. */
   walBytesMax?: number
-  /** Between two vacuums. */
+  /** The interval of vacuums. */
   vacuumMs?: number
 }
 
 const defaults = { checkMs: 60_000, walBytesMax: 64 * 1024 * 1024, vacuumMs: 60 * 60 * 1000 }
 
 /**
- * Does what a PostgreSQL server does by processes of its own, which PGlite does not have: without checkpoints the
- * write-ahead log grows for ever, without vacuum dead rows stay and the planner knows no sizes. Returns the function that
- * ends it and waits for what runs.
+ * Runs the maintenance for which a PostgreSQL server has processes and PGlite has none. Without checkpoints the write-ahead log grows
+ * for ever; without vacuum dead rows stay and the planner knows no table sizes. Returns a function that stops the maintenance and
+ * waits for a running round.
  */
 export function maintain(pglite: Pick<PGlite, 'query'>, limits: MaintenanceLimits = {}): () => Promise<void> {
   const { checkMs = defaults.checkMs, walBytesMax = defaults.walBytesMax, vacuumMs = defaults.vacuumMs } = limits
@@ -28,7 +28,7 @@ export function maintain(pglite: Pick<PGlite, 'query'>, limits: MaintenanceLimit
       [checkpointedAt],
     )
     const wal = rows[0]
-    // The first round of a process has no mark yet and checkpoints once.
+    // The first round knows no earlier checkpoint and makes one.
     if (wal !== undefined && wal.bytes > walBytesMax) {
       await pglite.query('checkpoint')
       checkpointedAt = wal.lsn

@@ -5,10 +5,8 @@ import { join } from 'node:path'
 import { after, before, beforeEach, suite, test } from 'node:test'
 import { Kysely, sql } from 'kysely'
 import { isServiceError } from '../../errors.ts'
-import { pgliteDialect } from './pglite-dialect.ts'
-import { EmbeddedDatabaseError } from './pglite-messages.ts'
-import { PgliteThread } from './pglite-thread.ts'
-import type { PgliteThreadOptions } from './pglite-thread.ts'
+import { pgliteDialect } from './pglite.ts'
+import { EmbeddedDatabaseError, PgliteThread, type PgliteThreadOptions } from './pglite-thread.ts'
 
 interface Tables {
   notes: { id: number; text: string }
@@ -44,7 +42,7 @@ suite('the thread of the embedded database', () => {
     return { thread, db }
   }
 
-  test('values arrive as what PostgreSQL keeps them', async () => {
+  test('PGlite thread: values arrive unchanged', async () => {
     const { db } = shared
     const day = new Date('2026-01-15T10:30:00.123Z')
     const { rows } =
@@ -66,7 +64,7 @@ suite('the thread of the embedded database', () => {
     ])
   })
 
-  test('an error keeps what PostgreSQL said, and none of the values that were sent', async () => {
+  test("PGlite thread: an error keeps PostgreSQL's fields, and no values of the statement", async () => {
     const { db } = shared
     const insert = () => db.insertInto('notes').values({ id: 1, text: 'a secret' }).execute()
     await insert()
@@ -81,7 +79,7 @@ suite('the thread of the embedded database', () => {
     })
   })
 
-  test('transactions that begin together follow each other, and one that throws leaves nothing', async () => {
+  test('PGlite thread: concurrent transactions run one after another, and one that throws leaves nothing', async () => {
     const { db } = shared
     const add = (id: number) =>
       db.transaction().execute(async (transaction) => {
@@ -108,7 +106,7 @@ suite('the thread of the embedded database', () => {
     ])
   })
 
-  test('a commit after an error within its transaction is no success', async () => {
+  test('PGlite thread: a commit after an error within its transaction fails', async () => {
     const { db } = shared
     const committed = db.transaction().execute(async (transaction) => {
       await transaction.insertInto('notes').values({ id: 1, text: '' }).execute()
@@ -118,7 +116,7 @@ suite('the thread of the embedded database', () => {
     assert.deepEqual(await db.selectFrom('notes').selectAll().execute(), [])
   })
 
-  test('maintenance waits for the transaction that is open', async () => {
+  test('PGlite thread: maintenance waits for the open transaction', async () => {
     const { thread, db } = await open({ maintenance: { checkMs: 1, vacuumMs: 0 } })
     const vacuums = async () => {
       const { rows } = await sql<{ count: number }>`select coalesce(sum(vacuum_count), 0)::integer as count
@@ -142,7 +140,7 @@ suite('the thread of the embedded database', () => {
     assert.equal(rows.length, 15)
   })
 
-  test('one that runs out of memory rejects what waits, says so once, and takes no more calls', async () => {
+  test('PGlite thread: out of memory, it rejects pending calls, reports its death once, and refuses more calls', async () => {
     const deaths: Error[] = []
     const { thread, db } = await open({ heapMbMax: 48, died: (error) => deaths.push(error) })
     const large = sql`select repeat(md5(n::text), 1000) from generate_series(1, 10000) n`
@@ -156,7 +154,7 @@ suite('the thread of the embedded database', () => {
     await thread.close()
   })
 
-  test('a folder that holds no database of this version is told at the start', async () => {
+  test('PGlite thread: a folder without a database of this version fails the start', async () => {
     const copy = join(folder, 'damaged')
     await cp(join(folder, 'empty'), copy, { recursive: true })
     await rm(join(copy, 'global'), { recursive: true })

@@ -1,12 +1,10 @@
 import { Worker } from 'node:worker_threads'
 import { ServiceError } from '../../errors.ts'
 import type { MaintenanceLimits } from './pglite-maintenance.ts'
-import { EmbeddedDatabaseError } from './pglite-messages.ts'
-import type { PgliteAnswer, PgliteRequest } from './pglite-messages.ts'
 
 /**
- * JavaScript's memory of the thread, in MiB: what one statement takes and answers, several times over. PostgreSQL's own memory
- * is beside it, and grows to 2 GiB at most.
+ * JavaScript's memory of the thread, in MiB: several times the largest statement with its rows. PostgreSQL's own memory comes on
+ * top and grows to at most 2 GiB.
  */
 const heapMbMax = 1024
 
@@ -16,27 +14,27 @@ export interface PgliteWorkerData {
 }
 
 export interface PgliteThreadOptions {
-  /** Hears, once, that the thread has ended by itself, after all that waited has been told. Not of one that did not start. */
+  /** Called once when the thread dies after its start, after all pending calls were rejected. */
   died?: (error: Error) => void
   maintenance?: MaintenanceLimits
   heapMbMax?: number
 }
 
-export interface PgliteRows {
+interface PgliteRows {
   rows: unknown[]
   affectedRows: number
 }
 
-type Asked = PgliteRequest extends infer Each ? (Each extends unknown ? Omit<Each, 'id'> : never) : never
+type RequestFields = PgliteRequest extends infer Each ? (Each extends unknown ? Omit<Each, 'id'> : never) : never
 
 /**
  * An embedded database in a worker thread.
  *
  *     starting ── ready ──► open ── close ──► closed
- *        │                   └── the thread ends by itself ──► dead
- *        └── it ends ──► the start throws
+ *        │                   └── the thread dies ──► dead
+ *        └── the thread dies ──► the start throws
  *
- * Keeps the process alive while a call runs, and only then. Once the thread is dead each call throws `unavailable`.
+ * Keeps the process alive only while a call runs. Every call on a dead thread throws `unavailable`.
  */
 export class PgliteThread {
   readonly #worker: Worker
@@ -61,14 +59,14 @@ export class PgliteThread {
     this.#worker.on('exit', (status) => this.#fail(new Error(`its thread ended with status ${status}`)))
   }
 
-  /** Opens a database, and makes one in a folder without. */
+  /** Opens the database of a folder. Creates one in an empty folder. */
   static async open(folder: string, options: PgliteThreadOptions = {}): Promise<PgliteThread> {
     const thread = new PgliteThread(folder, options)
     await thread.#started.promise
     return thread
   }
 
-  async call(asked: Asked): Promise<PgliteRows> {
+  async call(fields: RequestFields): Promise<PgliteRows> {
     if (this.#state !== 'open') throw gone()
     const id = ++this.#lastId
     const call = Promise.withResolvers<PgliteRows>()
@@ -76,7 +74,7 @@ export class PgliteThread {
     if (this.#calls.size === 1) this.#worker.ref()
     try {
       // oxlint-disable-next-line unicorn/require-post-message-target-origin -- a worker thread has none
-      this.#worker.postMessage({ id, ...asked })
+      this.#worker.postMessage({ id, ...fields })
       return await call.promise
     } finally {
       this.#calls.delete(id)
@@ -84,12 +82,12 @@ export class PgliteThread {
     }
   }
 
-  /** Throws `unavailable` once the thread has ended by itself. */
+  /** Throws `unavailable` once the thread has died. */
   check(): void {
     if (this.#state === 'dead') throw gone()
   }
 
-  /** After the calls that run. */
+  /** Waits for the calls in flight. */
   async close(): Promise<void> {
     if (this.#state !== 'open') return
     await this.call({ kind: 'close' })
@@ -129,4 +127,55 @@ export class PgliteThread {
 
 function gone(cause?: Error): ServiceError {
   return new ServiceError('unavailable', 'the embedded database has ended', { cause })
+}
+
+/**
+ * The messages between the main thread and the thread of the embedded database:
+ *
+ *     main                                    worker
+ *       ◄──────────────────────── ready ────────
+ *       ── request {id, …} ────────────────────►
+ *       ◄──────────── rows | failed {id, …} ────   one per request, in the order of the requests
+ *       ◄──────────────────── broken {why} ─────   the last one
+ *
+ * Rows carry parsed values, dates and JSON included: their structured clone costs the main thread less than parsing text.
+ */
+
+export type PgliteRequest = { id: number } & (
+  | { kind: 'query'; sql: string; parameters: readonly unknown[] }
+  | { kind: 'begin' | 'commit' | 'rollback' | 'close' }
+)
+
+export type PgliteAnswer =
+  | { kind: 'ready' }
+  | { kind: 'rows'; id: number; rows: unknown[]; affectedRows: number }
+  | { kind: 'failed'; id: number; error: ErrorFields }
+  | { kind: 'broken'; why: string }
+
+/** Fields of a PostgreSQL error (its manual, section 55.8). Values of the statement are left out: they do not belong in a log. */
+const fieldNames = ['severity', 'code', 'detail', 'hint', 'schema', 'table', 'column', 'constraint', 'routine'] as const
+
+type FieldName = (typeof fieldNames)[number]
+
+type ErrorFields = { message: string } & Partial<Record<FieldName, string>>
+
+/** A structured clone of an error would drop everything but its message. */
+export function fieldsOf(error: unknown): ErrorFields {
+  if (!(error instanceof Error)) return { message: String(error) }
+  const found = error as Error & Partial<Record<FieldName, unknown>>
+  const fields: ErrorFields = { message: error.message }
+  for (const name of fieldNames) {
+    const value = found[name]
+    if (typeof value === 'string') fields[name] = value
+  }
+  return fields
+}
+
+/** An error of the database, with the fields that `pg` gives its errors. */
+export class EmbeddedDatabaseError extends Error {
+  constructor({ message, ...fields }: ErrorFields) {
+    super(message)
+    this.name = 'EmbeddedDatabaseError'
+    Object.assign(this, fields)
+  }
 }

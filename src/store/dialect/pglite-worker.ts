@@ -1,13 +1,11 @@
-/** The thread of the embedded database: answers the requests of {@link PgliteThread}, one after another. */
+/** The worker thread of the embedded database. It answers the requests of {@link PgliteThread} one after another. */
 import { parentPort, workerData } from 'node:worker_threads'
 import { PGlite, types } from '@electric-sql/pglite'
 import type { Results, Transaction } from '@electric-sql/pglite'
 import { maintain } from './pglite-maintenance.ts'
-import { fieldsOf } from './pglite-messages.ts'
-import type { PgliteAnswer, PgliteRequest } from './pglite-messages.ts'
-import type { PgliteWorkerData } from './pglite-thread.ts'
+import { fieldsOf, type PgliteAnswer, type PgliteRequest, type PgliteWorkerData } from './pglite-thread.ts'
 
-/** What PGlite itself takes for the end of a statement, and no fault (`POSTGRES_MAIN_LONGJMP` in its sources). */
+/** PGlite's exit status for the normal end of a statement (`POSTGRES_MAIN_LONGJMP` in its sources). */
 const longjmpStatus = 100
 
 const port = parentPort
@@ -15,23 +13,23 @@ if (port === null) throw new Error('this is the entry of a worker thread')
 const { folder, maintenance } = workerData as PgliteWorkerData
 
 const pglite = await PGlite.create(folder, { parsers: { [types.INT8]: Number } })
-endWhenBroken()
+exitOnPanic()
 const stopMaintenance = maintain(pglite, maintenance)
-/** The transaction that is open; maintenance waits for its end. */
+/** The open transaction. Maintenance waits for its end. */
 let open: { transaction: Transaction; ending: PromiseWithResolvers<void>; ended: Promise<void> } | undefined
-/** What makes PGlite roll back. */
+/** Thrown inside a transaction to make PGlite roll back. */
 const rolledBack = new Error('rolled back')
 
 port.on('message', (request: PgliteRequest) => void serve(request))
-tell({ kind: 'ready' })
+send({ kind: 'ready' })
 
 async function serve(request: PgliteRequest): Promise<void> {
   const { id } = request
   try {
     const { rows = [], affectedRows = 0 } = (await run(request)) ?? {}
-    tell({ kind: 'rows', id, rows, affectedRows })
+    send({ kind: 'rows', id, rows, affectedRows })
   } catch (error) {
-    tell({ kind: 'failed', id, error: fieldsOf(error) })
+    send({ kind: 'failed', id, error: fieldsOf(error) })
   }
 }
 
@@ -74,16 +72,16 @@ async function end(how: 'commit' | 'rollback'): Promise<undefined> {
 }
 
 /**
- * Ends this thread when PostgreSQL has given up: after a panic or a trap PGlite goes on with what is left of it, which answers
- * nothing, or for ever runs in a circle. PGlite calls these two on each message of PostgreSQL's protocol.
+ * Ends this thread after a panic or trap of PostgreSQL: PGlite would continue with the remains, which hang or loop for ever. PGlite
+ * calls both wrapped functions for each message of PostgreSQL's protocol.
  */
-function endWhenBroken(): void {
+function exitOnPanic(): void {
   const postgres = pglite.Module
   const { _PostgresMainLoopOnce: runMessage } = postgres
   let fault: unknown
   // oxlint-disable-next-line no-underscore-dangle -- PGlite's own name
   postgres._PostgresMainLoopOnce = () => {
-    if (fault !== undefined) endThread(fault)
+    if (fault !== undefined) exitWith(fault)
     try {
       runMessage()
     } catch (error) {
@@ -98,18 +96,18 @@ function endWhenBroken(): void {
       if (fault === undefined) return results
     } catch (error) {
       if (fault === undefined) throw error
-      // What PostgreSQL said before it gave up.
+      // PostgreSQL's own message before the panic.
       fault = error
     }
-    return endThread(fault)
+    return exitWith(fault)
   }
 }
 
-function endThread(fault: unknown): never {
-  tell({ kind: 'broken', why: fault instanceof Error ? fault.message : String(fault) })
+function exitWith(fault: unknown): never {
+  send({ kind: 'broken', why: fault instanceof Error ? fault.message : String(fault) })
   process.exit(1)
 }
 
-function tell(answer: PgliteAnswer): void {
+function send(answer: PgliteAnswer): void {
   port?.postMessage(answer)
 }

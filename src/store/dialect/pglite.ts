@@ -1,33 +1,43 @@
 import { existsSync } from 'node:fs'
 import { cp, mkdir, readFile, realpath, rename, rm } from 'node:fs/promises'
 import { join } from 'node:path'
+import {
+  AbortedTransactionError,
+  PGliteAdapter,
+  PostgresIntrospector,
+  PostgresQueryCompiler,
+  type CompiledQuery,
+  type DatabaseConnection,
+  type Dialect,
+  type Driver,
+  type QueryResult,
+} from 'kysely'
 import type { Backend } from './index.ts'
-import { pgliteDialect } from './pglite-dialect.ts'
 import { PgliteThread } from './pglite-thread.ts'
 
-export interface PgliteOptions {
-  /** What it throws keeps a new database from being made. */
-  beforeMaking: () => void
-  /** Hears that the database has ended by itself. */
+interface PgliteOptions {
+  /** Called before a new database is created. An error that it throws prevents the creation. */
+  beforeCreate: () => void
+  /** Called when the database has died. */
   died: (error: Error) => void
 }
 
 /**
  * PostgreSQL compiled to WebAssembly, in a thread of this process, with one connection.
  *
- * Every write is in the kernel's hands when its promise resolves: an end of this process, however sudden, loses nothing.
- * A power failure may, because PGlite does not wait for the disk; who must survive that uses a server.
+ * A write has reached the kernel when its promise resolves, so a killed process loses nothing. A power failure can lose writes,
+ * because PGlite does not sync to the disk; use a server where that matters.
  *
- * A new database is a copy of the empty one that setup has put into `imageDir` for this version of PGlite, if it has.
+ * A new database is a copy of the empty one in `imageDir`, if setup has created it for this version of PGlite.
  */
 export async function pgliteBackend(
   dataDir: string,
   imageDir: string | undefined,
-  { beforeMaking, died }: PgliteOptions,
+  { beforeCreate, died }: PgliteOptions,
 ): Promise<Backend> {
   const folder = join(dataDir, 'db')
   if (!existsSync(join(folder, 'PG_VERSION'))) {
-    beforeMaking()
+    beforeCreate()
     await initialise(folder, imageDir)
   }
   const thread = await PgliteThread.open(folder, { died })
@@ -39,7 +49,7 @@ export async function pgliteBackend(
   }
 }
 
-/** Under another name first, so that a process that dies meanwhile leaves nothing that looks like a database. */
+/** Creates the database under another name and renames it, so a killed process leaves nothing that looks like a database. */
 async function initialise(folder: string, imageDir: string | undefined): Promise<void> {
   const unfinished = `${folder}.unfinished`
   await rm(unfinished, { recursive: true, force: true })
@@ -54,7 +64,7 @@ async function initialise(folder: string, imageDir: string | undefined): Promise
   await rename(unfinished, folder)
 }
 
-/** Folder of the empty database of an image folder, if it is one of this version of PGlite. */
+/** The folder of the empty database in the images, if it was created by this version of PGlite. */
 async function preparedDatabase(imageDir: string): Promise<string | undefined> {
   const image = await realpath(join(imageDir, 'database')).catch(() => '')
   const recipe = await readFile(join(image, 'recipe'), 'utf8').catch(() => '')
@@ -64,4 +74,73 @@ async function preparedDatabase(imageDir: string): Promise<string | undefined> {
 async function pgliteVersion(): Promise<string> {
   const file = new URL('../package.json', import.meta.resolve('@electric-sql/pglite'))
   return (JSON.parse(await readFile(file, 'utf8')) as { version: string }).version
+}
+
+/** SQLSTATE `in_failed_sql_transaction`: the commit of a transaction that an earlier error has aborted. */
+const failedTransaction = '25P02'
+
+/** One connection. Kysely gives it to one caller at a time, so transactions do not interleave. */
+export function pgliteDialect(thread: PgliteThread): Dialect {
+  return {
+    createAdapter: () => new PGliteAdapter(),
+    createDriver: () => new ThreadDriver(thread),
+    createIntrospector: (db) => new PostgresIntrospector(db),
+    createQueryCompiler: () => new PostgresQueryCompiler(),
+  }
+}
+
+/** Does not close the thread: its opener does. */
+class ThreadDriver implements Driver {
+  readonly #thread: PgliteThread
+  readonly #connection: DatabaseConnection
+
+  constructor(thread: PgliteThread) {
+    this.#thread = thread
+    this.#connection = new ThreadConnection(thread)
+  }
+
+  async init(): Promise<void> {}
+
+  async acquireConnection(): Promise<DatabaseConnection> {
+    return this.#connection
+  }
+
+  async beginTransaction(): Promise<void> {
+    await this.#thread.call({ kind: 'begin' })
+  }
+
+  async commitTransaction(): Promise<void> {
+    try {
+      await this.#thread.call({ kind: 'commit' })
+    } catch (error) {
+      if ((error as { code?: unknown }).code === failedTransaction) throw new AbortedTransactionError({ cause: error })
+      throw error
+    }
+  }
+
+  async rollbackTransaction(): Promise<void> {
+    await this.#thread.call({ kind: 'rollback' })
+  }
+
+  async releaseConnection(): Promise<void> {}
+
+  async destroy(): Promise<void> {}
+}
+
+class ThreadConnection implements DatabaseConnection {
+  readonly #thread: PgliteThread
+
+  constructor(thread: PgliteThread) {
+    this.#thread = thread
+  }
+
+  async executeQuery<Row>({ sql, parameters }: CompiledQuery): Promise<QueryResult<Row>> {
+    const { rows, affectedRows } = await this.#thread.call({ kind: 'query', sql, parameters })
+    return { rows: rows as Row[], numAffectedRows: BigInt(affectedRows) }
+  }
+
+  // oxlint-disable-next-line require-yield
+  async *streamQuery(): AsyncIterableIterator<never> {
+    throw new Error('the embedded database does not stream')
+  }
 }

@@ -4,30 +4,30 @@ import pg from 'pg'
 import { ServiceError } from '../../errors.ts'
 import { translated } from '../errors.ts'
 
-/** Of the advisory lock, which is one for each database: any number that nobody else takes. */
+/** The key of the advisory lock, one per database: any number that no other program uses. */
 export const databaseLockKey = 4_712_073_319
 
-/** How long a start waits for a server that ends, or that was killed and whose connection PostgreSQL still clears up. */
+/** How long a start waits for a server that is stopping, or for PostgreSQL to close the connection of a killed one. */
 const startWaitMs = 5000
 const retryMs = 250
 const connectTimeoutMs = 10_000
 const answerTimeoutMs = 10_000
-/** After silence of about half a minute PostgreSQL gives up a machine that has died; this side looks a little earlier. */
+/** PostgreSQL closes the connection of a dead machine after about 30 s of silence; this side detects it a little earlier. */
 const keepAliveMs = 10_000
 const keepAlive = 'set tcp_keepalives_idle = 10; set tcp_keepalives_interval = 5; set tcp_keepalives_count = 4'
-/** A setting that only newer versions have: the lock's connection is idle all its life. */
-const idleForEver = `select set_config(name, '0', false) from pg_settings where name = 'idle_session_timeout'`
+/** The connection of the lock is always idle. Only newer versions have this setting. */
+const noIdleTimeout = `select set_config(name, '0', false) from pg_settings where name = 'idle_session_timeout'`
 
-/** `gone`: another server has, or had, the database; this one must end without touching anything. */
+/** `gone`: another server has, or had, the database, so this one must end without touching anything. */
 export type LockState = 'held' | 'lost' | 'gone'
 
 /**
- * The right to be the only server of a database: an advisory lock on a connection of its own, which PostgreSQL releases when
- * the connection ends, however it ends. Whoever takes it writes its name into `database_holder`, so that a server which takes
- * the lock again knows whether another one was there meanwhile.
+ * Makes this process the only server of a database: an advisory lock on a separate connection, which PostgreSQL releases when the
+ * connection ends for any reason. The holder writes its id into `database_holder`, so that a server which takes the lock again knows
+ * whether another server held it meanwhile.
  *
- *     held ── the connection ends ──► lost ── taken again, the name is ours ──► held
- *                                      └───── the name is another's ──────────► gone
+ *     held ── the connection ends ──► lost ── taken again, the id is ours ──► held
+ *                                      └───── the id is another's ──────────► gone
  */
 export class DatabaseLock {
   readonly #databaseUrl: string
@@ -43,7 +43,7 @@ export class DatabaseLock {
     this.#changed = changed
   }
 
-  /** `changed` hears what happens after the lock was taken. Throws `unavailable`, also when another server has the database. */
+  /** `changed` is called for every later change of state. Throws `unavailable`, also when another server has the database. */
   static async take(databaseUrl: string, changed: (state: LockState) => void): Promise<DatabaseLock> {
     const lock = new DatabaseLock(databaseUrl, changed)
     const deadlineMs = performance.now() + startWaitMs
@@ -71,7 +71,7 @@ export class DatabaseLock {
     await holder?.end()
   }
 
-  /** Connects and tries once. `lost`: another connection holds the lock, and it may still let it go. */
+  /** Connects and tries once. `lost`: another connection holds the lock and may still release it. */
   async #attempt(time: 'first' | 'again'): Promise<LockState> {
     const client = new pg.Client({
       connectionString: this.#databaseUrl,
@@ -81,21 +81,21 @@ export class DatabaseLock {
       keepAlive: true,
       keepAliveInitialDelayMillis: keepAliveMs,
     })
-    // The end of the connection is what counts; without a listener the error would end the process.
+    // `end` follows every error; without a listener the error would end the process.
     client.on('error', () => undefined)
     const ended = new Promise<void>((resolve) => client.once('end', resolve))
     let state: LockState = 'lost'
     try {
       await client.connect()
       await client.query(keepAlive)
-      await client.query(idleForEver)
+      await client.query(noIdleTimeout)
       const isOurs = await tryLock(client)
       if (time === 'first') {
-        if (isOurs) await writeName(client, this.#serverId)
+        if (isOurs) await writeHolder(client, this.#serverId)
         state = isOurs ? 'held' : 'lost'
-      } else if ((await readName(client)) === this.#serverId) {
-        // Held by another connection it is our own old one, which PostgreSQL has not missed yet, or a server that is about to
-        // write its name.
+      } else if ((await readHolder(client)) === this.#serverId) {
+        // If another connection holds the lock, it is our own dead one that PostgreSQL has not closed yet, or a server that is about
+        // to write its id.
         state = isOurs ? 'held' : 'lost'
       } else state = 'gone'
     } catch (error) {
@@ -120,7 +120,7 @@ export class DatabaseLock {
   async #retake(): Promise<void> {
     const { signal } = this.#released
     while (!signal.aborted) {
-      // A database that does not answer is one more reason to look again.
+      // Retry a database that does not answer.
       const state = await this.#attempt('again').catch((): LockState => 'lost')
       if (state !== 'lost') {
         this.#changed(state)
@@ -138,12 +138,12 @@ async function tryLock(client: pg.Client): Promise<boolean> {
   return rows[0]?.locked === true
 }
 
-async function writeName(client: pg.Client, serverId: string): Promise<void> {
+async function writeHolder(client: pg.Client, serverId: string): Promise<void> {
   await client.query('create table if not exists database_holder (server_id text not null)')
   await client.query('with former as (delete from database_holder) insert into database_holder values ($1)', [serverId])
 }
 
-async function readName(client: pg.Client): Promise<string | undefined> {
+async function readHolder(client: pg.Client): Promise<string | undefined> {
   const { rows } = await client.query<{ serverId: string }>('select server_id as "serverId" from database_holder')
   return rows[0]?.serverId
 }

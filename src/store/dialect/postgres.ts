@@ -7,16 +7,16 @@ import { DatabaseLock, type LockState } from './postgres-lock.ts'
 const connectionsMax = 10
 const connectTimeoutMs = 10_000
 const statementTimeoutDefaultMs = 30_000
-/** Beyond the server's own limit: reached only when the server or the network is gone. */
+/** On top of the server's own timeout: reached only when the server or the network is gone. */
 const answerGraceMs = 5_000
-/** After silence the kernel asks for a sign of life, and gives up a connection that gives none. */
+/** After this silence the kernel probes the connection and closes a dead one. */
 const keepAliveMs = 10_000
 
 /**
- * Whatever the server's own configuration says, in the settings that its version has. PostgreSQL looks from time to time
- * whether the client is still there: a statement whose server was killed ends, and lets go of the tables.
+ * Overrides the server's configuration, as far as its version has these settings. PostgreSQL checks the client connection every ten
+ * seconds: the statement of a killed server ends and releases its table locks.
  */
-const noLimits = `select set_config(name, case name when 'client_connection_check_interval' then '10s' else '0' end, false)
+const noTimeouts = `select set_config(name, case name when 'client_connection_check_interval' then '10s' else '0' end, false)
   from pg_settings where name in ('statement_timeout', 'lock_timeout', 'transaction_timeout', 'idle_session_timeout',
     'idle_in_transaction_session_timeout', 'client_connection_check_interval')`
 
@@ -25,13 +25,13 @@ export interface PostgresOptions {
   statementTimeoutMs?: number
 }
 
-/** A bounded pool behind the lock of the database; no statement, idle transaction or connect waits for ever. */
+/** A bounded pool behind the lock of the database. Statements, idle transactions and connects have timeouts. */
 export async function postgresBackend(
   databaseUrl: string,
   { lockChanged = () => undefined, statementTimeoutMs = statementTimeoutDefaultMs }: PostgresOptions = {},
 ): Promise<Backend> {
   const lock = await DatabaseLock.take(databaseUrl, lockChanged)
-  const pool = listening({
+  const pool = poolOf({
     connectionString: databaseUrl,
     application_name: 'atoll',
     max: connectionsMax,
@@ -48,7 +48,7 @@ export async function postgresBackend(
 }
 
 function unlimitedDialect(databaseUrl: string): Dialect {
-  const pool = listening({
+  const pool = poolOf({
     connectionString: databaseUrl,
     application_name: 'atoll migration',
     max: 1,
@@ -58,12 +58,12 @@ function unlimitedDialect(databaseUrl: string): Dialect {
   return new PostgresDialect({
     pool,
     onCreateConnection: async (connection) => {
-      await connection.executeQuery(CompiledQuery.raw(noLimits))
+      await connection.executeQuery(CompiledQuery.raw(noTimeouts))
     },
   })
 }
 
-function listening(config: pg.PoolConfig): pg.Pool {
+function poolOf(config: pg.PoolConfig): pg.Pool {
   const pool = new pg.Pool({
     ...config,
     connectionTimeoutMillis: connectTimeoutMs,
@@ -71,8 +71,7 @@ function listening(config: pg.PoolConfig): pg.Pool {
       getTypeParser: (oid, format) => (oid === pg.types.builtins.INT8 ? Number : parserOf(oid, format)),
     },
   })
-  // A connection that dies, idle in the pool or between two statements of a transaction, is told to the next statement
-  // that wants it. Without listeners these events would end the process.
+  // The next statement on a dead connection reports the failure. Without listeners these events would end the process.
   pool.on('error', () => undefined)
   pool.on('connect', (client) => client.on('error', () => undefined))
   return pool

@@ -2,13 +2,13 @@ import { sql } from 'kysely'
 import type { Kysely } from 'kysely'
 import type { Log } from '../../lib/log.ts'
 
-/** Rows that one batch looks at: some hundred milliseconds' work, and what an end in between has done again. */
+/** Rows per batch: some hundred milliseconds of work, which an interrupted start repeats. */
 const batchRowsMax = 1000
 const progressMs = 10_000
 
 /**
- * Does one batch in the transaction that it gets: the rows whose keys come after `after`, in the order of the keys, at most
- * `limit` of them. Returns the last key and how many rows there were; undefined when there were none.
+ * Processes one batch inside the given transaction: at most `limit` rows with keys after `after`, in the order of the keys. Returns the last
+ * key and the number of rows; undefined when no rows are left.
  */
 export type Backfill = (
   db: Kysely<unknown>,
@@ -18,21 +18,21 @@ export type Backfill = (
 export interface BackfillRun {
   name: string
   backfill: Backfill
-  /** Throws when the database is not this server's any more. */
+  /** Throws when the database no longer belongs to this server. */
   check: () => void
   log: Log
 }
 
-/** What is left to do, since a transaction that has changed the schema: one row for each backfill that is not done. */
+/** The unfinished backfills, one row each. */
 const table = 'create table if not exists schema_backfills (name text primary key, key text, rows bigint not null)'
 
-/** In the transaction of the migration that it belongs to, so that neither is there without the other. */
+/** Runs in the transaction of the migration, so that neither is committed without the other. */
 export async function beginBackfill(transaction: Kysely<unknown>, name: string): Promise<void> {
   await sql.raw(table).execute(transaction)
   await sql`insert into schema_backfills (name, rows) values (${name}, 0)`.execute(transaction)
 }
 
-/** Goes on where the last committed batch has ended. Does nothing when the backfill was done before. */
+/** Continues after the last committed batch. Does nothing when the backfill is done. */
 export async function runBackfill(db: Kysely<unknown>, run: BackfillRun): Promise<void> {
   const { name, log } = run
   const { rows: tables } = await sql<{ there: boolean }>`
@@ -59,7 +59,7 @@ export async function runBackfill(db: Kysely<unknown>, run: BackfillRun): Promis
   }
 }
 
-/** Undefined when there is nothing to do. `rows` are those of all batches. */
+/** Undefined when there is nothing to do. `rows` counts all batches so far. */
 async function runBatch(
   transaction: Kysely<unknown>,
   { name, backfill, check }: BackfillRun,

@@ -5,56 +5,48 @@ import { isServiceError } from '../../errors.ts'
 import { silentLog } from '../../lib/log.ts'
 import type { Log } from '../../lib/log.ts'
 import { rethrowTranslated, translated } from '../errors.ts'
-import { up as initial } from './0001-initial.ts'
-import { up as sessionOutput } from './0002-session-output.ts'
-import { up as sessionForks } from './0003-session-forks.ts'
-import { up as sessionHistory } from './0004-session-history.ts'
-import { up as sessionPurge } from './0005-session-purge.ts'
-import { up as installation } from './0006-installation.ts'
-import { up as customDomains } from './0007-custom-domains.ts'
-import { up as modelUsage } from './0008-model-usage.ts'
-import { up as idempotencyEffects } from './0009-idempotency-effects.ts'
-import { up as sessionWaits } from './0010-session-waits.ts'
 import { up as hosts } from './0011-hosts.ts'
 import { beginBackfill, runBackfill } from './backfill.ts'
 import type { Backfill } from './backfill.ts'
+import { migrationStatements } from './statements.ts'
 
 const progressMs = 30_000
 
 export interface Migration {
-  /** Changes the schema, in one transaction with the other migrations that are missing up to the next backfill. */
+  /** Changes the schema, in one transaction with the other pending migrations up to the next backfill. */
   up(db: Kysely<unknown>): Promise<void>
-  /** Fills in what `up` left to do in large tables, in batches. The next migration begins when it is done. */
+  /** Fills large tables in batches after `up`. The next migration begins when it is done. */
   backfill?: Backfill
 }
 
 export type Migrations = Readonly<Record<string, Migration>>
 
-/** All migrations by name, in order. A migration that was released never changes: what follows is a new one. */
+/** All migrations by name, in order. */
 export const migrations: Migrations = {
-  '0001-initial': { up: initial },
-  '0002-session-output': { up: sessionOutput },
-  '0003-session-forks': { up: sessionForks },
-  '0004-session-history': { up: sessionHistory },
-  '0005-session-purge': { up: sessionPurge },
-  '0006-installation': { up: installation },
-  '0007-custom-domains': { up: customDomains },
-  '0008-model-usage': { up: modelUsage },
-  '0009-idempotency-effects': { up: idempotencyEffects },
-  '0010-session-waits': { up: sessionWaits },
+  ...Object.fromEntries(
+    Object.entries(migrationStatements).map(([name, statements]) => [
+      name,
+      { up: (db: Kysely<unknown>) => executeAll(db, statements) },
+    ]),
+  ),
   '0011-hosts': { up: hosts },
+}
+
+/** PGlite takes one statement per call. */
+async function executeAll(db: Kysely<unknown>, statements: readonly string[]): Promise<void> {
+  for (const statement of statements) await sql.raw(statement).execute(db)
 }
 
 export interface MigrateOptions {
   migrations?: Migrations
-  /** Throws when the database is not this server's any more; asked before each commit. */
+  /** Throws when the database no longer belongs to this server. Called before each commit. */
   check?: () => void
   log?: Log
 }
 
 /**
- * Brings the database to the newest schema. Whatever was committed before an early end, a batch of a backfill included, is not
- * done again by the next start. Throws `unavailable` when the database does not answer.
+ * Migrates the database to the newest schema. A start that is killed keeps what it has committed, batches of a backfill included,
+ * and the next start continues there. Throws `unavailable` when the database does not answer.
  */
 export async function migrate(
   db: Kysely<unknown>,
@@ -64,7 +56,7 @@ export async function migrate(
   if (applied.some((name) => !(name in wanted))) {
     throw new Error('the database was written by a newer version of Atoll; start that version instead')
   }
-  // A database that is being made has nothing to tell of.
+  // The creation of a new database is not logged.
   const context = { migrations: wanted, check, log: applied.length === 0 ? silentLog : log }
   const together: string[] = []
   for (const [name, { backfill }] of Object.entries(wanted)) {
@@ -86,7 +78,7 @@ async function appliedMigrations(db: Kysely<unknown>): Promise<string[]> {
   return rows.map(({ name }) => name)
 }
 
-/** All in one transaction. */
+/** Applies the migrations in one transaction. */
 async function apply(
   db: Kysely<unknown>,
   names: readonly string[],

@@ -1,10 +1,10 @@
 import { CommandError, run } from '../../command.ts'
 import type { BaseChain } from './nftables.ts'
-import { commentPrefix, linkPrefix } from './passes.ts'
+import { commentPrefix, linkPrefix } from './accept-rules.ts'
 
 /** It exists wherever firewalld does, and accepts. */
 const zone = 'trusted'
-/** What a query ends with whose answer is no. */
+/** Exit status of a query that is answered with no. */
 const isNotThere = 1
 const inZone = `--zone=${zone}`
 
@@ -14,7 +14,7 @@ export function isFirewalld({ family, table }: BaseChain): boolean {
   return family === 'inet' && table === 'firewalld'
 }
 
-/** How the links of a data directory stand in firewalld's table: in a zone, by rules of ours in its chains, or not at all. */
+/** Whether firewalld's table names the links of a data directory in a zone, in rules of ours, or not at all. */
 export async function standingInFirewalld(hash: string): Promise<'zone' | 'rules' | undefined> {
   const lines = (await run(['nft', 'list', 'table', 'inet', 'firewalld'])).split('\n')
   const about = lines.filter((line) => line.includes(`"${linkPrefix(hash)}*"`))
@@ -23,14 +23,14 @@ export async function standingInFirewalld(hash: string): Promise<'zone' | 'rules
 }
 
 /**
- * Has firewalld let the links through, until it is started again: since version 2.1 nobody else may change its table. A zone lets
- * all of a link through, of which Atoll's own rules leave what a pass would. Returns false where firewalld cannot be asked.
+ * Adds the links to a zone of firewalld until it restarts: since version 2.1 no other program can change its table. A zone accepts
+ * all packets of a link; Atoll's own rules then leave the same as an accept rule would. Returns false without an answer of firewalld.
  */
 export async function joinZone(hash: string): Promise<boolean> {
   return await ask(inZone, `--add-interface=${linkPrefix(hash)}+`)
 }
 
-/** Undoes it, but for what an operator has put into the zone for good, which is not Atoll's. */
+/** Removes the links from the zone unless an operator put them there permanently. */
 export async function leaveZone(hash: string): Promise<void> {
   const links = `${linkPrefix(hash)}+`
   if (await mayBePermanent(links)) return

@@ -7,7 +7,7 @@ import { join } from 'node:path'
 import { type TestContext, test } from 'node:test'
 import { promisify } from 'node:util'
 import { legacyChanges } from './iptables-legacy.ts'
-import { passesOf } from './passes.ts'
+import { acceptRulesFor } from './accept-rules.ts'
 import type { Seen } from '../testing/host-firewall-steps.ts'
 
 const runFile = promisify(execFile)
@@ -129,7 +129,7 @@ const ownInput = [
   `iifname "atl${own}*" ip daddr 10.200.0.1 udp dport 53 counter accept comment "atoll ${own} udp 53 of 10.200.0.1"`,
 ]
 
-test('a chain that drops gets accept rules behind those of the operator, once, and one that lets everything through gets none', async () => {
+test('host firewall: a chain that drops gets accept rules behind those of the operator, once, and one that lets everything through gets none', async () => {
   const { shown, said } = await steps(docker, [`open ${own}`, 'show', `open ${own}`, 'show'])
   for (const ruleset of shown) {
     assert.deepEqual(chain(ruleset, 'ip filter', 'FORWARD'), [...dockerForward, ...ownForward])
@@ -139,7 +139,7 @@ test('a chain that drops gets accept rules behind those of the operator, once, a
   assert.match(said[0] ?? '', new RegExp(`by rules for atl${own}\\* in ip filter FORWARD \\(`))
 })
 
-test('behind ufw what the operator denies comes first, and what it rejects by default last', async () => {
+test('host firewall: behind ufw what the operator denies comes first, and what it rejects by default last', async () => {
   const [denied, rejected] = await Promise.all(
     (['deny', 'reject'] as const).map((kind) => steps(ufw(kind), [`open ${own}`, 'show', `open ${own}`, 'show'])),
   )
@@ -152,7 +152,7 @@ test('behind ufw what the operator denies comes first, and what it rejects by de
   }
 })
 
-test('what a chain denies everything by at its end stands behind the accept rules, also where its policy accepts', async () => {
+test('host firewall: a final rule that denies everything stays behind the accept rules, also where the policy accepts', async () => {
   const rules = `
 table ip filter {
   chain FORWARD {
@@ -171,13 +171,13 @@ table ip filter {
   }
 })
 
-test('where only rules of the operator drop, none of them is passed by', async () => {
+test('host firewall: where only rules of the operator drop, none is bypassed', async () => {
   const { shown, said } = await steps(docker.replace('policy drop', 'policy accept'), [`show`, `open ${own}`, 'show'])
   assert.equal(shown[1], shown[0])
   assert.deepEqual(said, [])
 })
 
-test('rules before those of the operator are put behind them, of whichever server, and none is moved twice', async () => {
+test('host firewall: rules before those of the operator are moved behind them, for every server, and none is moved twice', async () => {
   const atHead = ownForward.map((rule) => `insert rule ip filter FORWARD ${rule}`).join('\n')
   const late = 'ip saddr 10.200.0.0/16 ip daddr 12.0.0.0/8 drop'
   const { shown } = await steps(docker, [
@@ -198,7 +198,7 @@ test('rules before those of the operator are put behind them, of whichever serve
   assert.deepEqual(forward[2], [...dockerForward, late, ...ownForward, ...forwardOf(other)])
 })
 
-test('a chain that does not drop any longer loses its rules', async () => {
+test('host firewall: a chain that no longer drops loses its rules', async () => {
   const mine = (policy: string) =>
     `table inet mine { chain through { type filter hook forward priority 0; policy ${policy}; }; }`
   const opened = `open ${own}`
@@ -212,13 +212,13 @@ test('a chain that does not drop any longer loses its rules', async () => {
   assert.deepEqual(chain(adopted[0], 'inet mine', 'through'), [])
 })
 
-test('of the host itself a firewall is opened for names and the model gateway alone', async () => {
+test('host firewall: the host itself is opened for DNS and the model gateway alone', async () => {
   const mine = `table inet mine { chain in { type filter hook input priority 0; policy drop; iifname "lo" accept; }; }`
   const { shown } = await steps(mine, [`open ${own}`, 'show'])
   assert.deepEqual(chain(shown[0], 'inet mine', 'in'), [...ownInput, 'iifname "lo" accept'])
 })
 
-test('rules that a reload has removed are added again', async () => {
+test('host firewall: rules that a reload removed are added again', async () => {
   const reload = `delete table ip filter\n${docker}`
   const { shown } = await steps(docker, [`open ${own}`, `load ${reload}`, 'show', `open ${own}`, 'show'])
   assert.deepEqual(
@@ -227,7 +227,7 @@ test('rules that a reload has removed are added again', async () => {
   )
 })
 
-test('of two servers each removes its own rules alone', async () => {
+test('host firewall: of two servers each removes its own rules alone', async () => {
   const { shown } = await steps(docker, [
     'show',
     `open ${own}`,
@@ -242,26 +242,26 @@ test('of two servers each removes its own rules alone', async () => {
   assert.equal(shown[3], shown[0])
 })
 
-test('rules of another subnet, which a killed server has left, are replaced', async () => {
+test('host firewall: rules of another subnet that a killed server left are replaced', async () => {
   const stale = `insert rule ip filter FORWARD iifname "atl${own}*" ip saddr 10.9.0.0/16 accept comment "atoll ${own} from 10.9.0.0/16"`
   const { shown } = await steps(docker, [`load ${stale}`, `open ${own}`, 'show'])
   assert.deepEqual(chain(shown[0], 'ip filter', 'FORWARD'), [...dockerForward, ...ownForward])
 })
 
-test('where the operator sees to the firewall nothing is added, and what was added before is removed', async () => {
+test('host firewall: with ATOLL_HOST_FIREWALL=leave nothing is added, and earlier rules are removed', async () => {
   const { shown, said } = await steps(docker, ['show', `leave ${own}`, 'show', `open ${own}`, `leave ${own}`, 'show'])
   assert.deepEqual(new Set(shown), new Set([shown[0]]))
   assert.equal(said.length, 1)
 })
 
-test('chains of programs that nobody knows stay as they are while they accept by themselves', async () => {
+test('host firewall: chains of unknown programs stay unchanged while they accept by policy', async () => {
   const mine = `table inet mine { chain through { type filter hook forward priority 0; policy accept; counter drop; }; }`
   const { shown, said } = await steps(mine, ['show', `open ${own}`, 'show'])
   assert.equal(shown[1], shown[0])
   assert.deepEqual(said, [])
 })
 
-test('what firewalld closes while it loads its rules stays closed', async () => {
+test('host firewall: the table by which firewalld drops everything while it loads stays unchanged', async () => {
   const closed = `table inet firewalld_policy_drop { chain in { type filter hook input priority 9; policy drop; }; }`
   const { shown, said } = await steps(closed, ['show', `open ${own}`, 'show'])
   assert.equal(shown[1], shown[0])
@@ -303,7 +303,7 @@ async function askedOf(bin: string): Promise<string[]> {
   return (await readFile(join(bin, 'asked'), 'utf8')).trim().split('\n')
 }
 
-test('firewalld is asked for a zone, once and after each reload, and its chains stay its own', async (t) => {
+test('host firewall: firewalld is asked for a zone, once and after each reload, and its chains stay its own', async (t) => {
   const bin = await daemon(t)
   const reload = `delete table inet firewalld\n${firewalld}`
   const { shown, said } = await steps(
@@ -325,7 +325,7 @@ test('firewalld is asked for a zone, once and after each reload, and its chains 
   ])
 })
 
-test('links that the operator has put into a zone of firewalld for good stay there, whoever sees to the firewall', async (t) => {
+test('host firewall: links that the operator put into a zone of firewalld permanently stay there', async (t) => {
   const bin = await daemon(t, { isPermanent: true })
   const byOperator = `insert rule inet firewalld filter_INPUT iifname "atl${own}*" accept`
   const { shown } = await steps(
@@ -338,7 +338,7 @@ test('links that the operator has put into a zone of firewalld for good stay the
   assert.deepEqual(await askedOf(bin), [query, query, query])
 })
 
-test('a firewalld that cannot be asked gets the rules into its chains, and loses them at the end', async (t) => {
+test('host firewall: a firewalld that cannot be asked gets the rules into its chains, and loses them at the end', async (t) => {
   const bin = await folder(t)
   await writeFile(join(bin, 'firewall-cmd'), '#!/bin/sh\nexit 252', { mode: 0o755 })
   const { shown } = await steps(
@@ -352,15 +352,15 @@ test('a firewalld that cannot be asked gets the rules into its chains, and loses
   assert.equal(shown[3], shown[0])
 })
 
-test('in rules of the older iptables passes stand behind those of the operator and before what denies everything', () => {
-  const passes = passesOf({ hash: own, cidr: '10.200.0.0/16', hostAddress: '10.200.0.1', gatewayPort: 4180 })
+test('host firewall: in legacy iptables accept rules are behind those of the operator and before a rule that denies everything', () => {
+  const acceptRules = acceptRulesFor({ hash: own, cidr: '10.200.0.0/16', hostAddress: '10.200.0.1', gatewayPort: 4180 })
   const pass = (words: string, comment: string) =>
     `FORWARD ${words} -m comment --comment "atoll ${own} ${comment} 10.200.0.0/16" -j ACCEPT`
   const from = pass(`-i atl${own}+ -s 10.200.0.0/16`, 'from')
   const to = pass(`-o atl${own}+ -d 10.200.0.0/16`, 'to')
   const saved = (policy: string, ...rules: string[]) =>
     ['*filter', ':INPUT ACCEPT [0:0]', `:FORWARD ${policy} [0:0]`, ...rules, 'COMMIT', ''].join('\n')
-  const changes = (text: string) => legacyChanges(text, own, passes).changes
+  const changes = (text: string) => legacyChanges(text, own, acceptRules).changes
   const at = (number: number) => [from, to].map((rule) => rule.replace('FORWARD', `-I FORWARD ${number}`))
 
   const user = ['-A FORWARD -j DOCKER-USER', '-A DOCKER-USER -s 10.200.0.0/16 -d 11.0.0.0/8 -j DROP']
@@ -374,14 +374,14 @@ test('in rules of the older iptables passes stand behind those of the operator a
   assert.deepEqual(changes(saved('DROP', `-A ${from}`, `-A ${to}`, ...user)), [`-D ${from}`, `-D ${to}`, ...at(2)])
 })
 
-test('on a machine without a firewall one program is started', async (t) => {
+test('host firewall: a machine without a firewall costs one program', async (t) => {
   const bin = await folder(t)
   await writeFile(join(bin, 'nft'), `#!/bin/sh\necho "$@" >>${bin}/started\nexec ${await nft()} "$@"`, { mode: 0o755 })
   await steps('', [`open ${own}`], bin)
   assert.equal(await readFile(join(bin, 'started'), 'utf8'), '--json list chains\n')
 })
 
-test('a firewall that cannot be changed is told, and does not keep the server from its work', async (t) => {
+test('host firewall: a firewall that cannot be changed is logged, and the server goes on', async (t) => {
   const bin = await folder(t)
   const script = `#!/bin/sh\n[ "$1" = -f ] && { echo Operation not permitted >&2; exit 1; }\nexec ${await nft()} "$@"`
   await writeFile(join(bin, 'nft'), script, { mode: 0o755 })

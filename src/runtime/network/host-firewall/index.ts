@@ -1,44 +1,43 @@
 /**
- * Sandboxes and the firewalls of the host. A packet that one chain accepts may still be dropped by another (nft(8)), so rules that
- * accept stand in the chains of those who drop: one file for each kind of firewall.
+ * Lets sandboxes through the firewalls of the host. A packet that one chain accepts may still be dropped by another (nft(8)), so the
+ * accept rules go into each chain that drops: one file for each kind of firewall.
  */
 import { firewalldZone, isFirewalld, joinZone, leaveZone, standingInFirewalld } from './firewalld.ts'
 import { fillLegacyChains } from './iptables-legacy.ts'
 import { type BaseChain, baseChains, fillChain, isIptables } from './nftables.ts'
-import { linkPrefix, type Pass, passesOf, type PassOptions } from './passes.ts'
-import type { Place } from './placement.ts'
+import { linkPrefix, type AcceptRule, acceptRulesFor, type AcceptRuleOptions, type Position } from './accept-rules.ts'
 
-/** How often it is looked whether a firewall was loaded meanwhile. */
+/** A firewall that was loaded again meanwhile is found after this time. */
 const lookIntervalMs = 15_000
 
-export interface HostFirewallOptions extends PassOptions {
-  /** The operator sees to the firewall: nothing is added. */
+export interface HostFirewallOptions extends AcceptRuleOptions {
+  /** The operator configures the firewall: add nothing. */
   isLeft: boolean
   log: (message: string) => void
 }
 
-/** The accept rules of one data directory. Another server adopts those that a killed one has left. */
+/** The accept rules of one data directory. A server adopts those that a killed one has left. */
 export class HostFirewall {
   readonly #options: HostFirewallOptions
-  readonly #passes: readonly Pass[]
+  readonly #acceptRules: readonly AcceptRule[]
   readonly #said = new Set<string>()
-  /** The nftables chains that may hold passes of ours, all of them before the first look. */
+  /** The nftables chains that may hold our rules; before the first look all may. */
   readonly #filled = new Set<string>()
   #hasLooked = false
   #lookedAt = 0
 
   constructor(options: HostFirewallOptions) {
     this.#options = options
-    this.#passes = passesOf(options)
+    this.#acceptRules = acceptRulesFor(options)
   }
 
-  /** Adds what is missing and removes what is stale. What cannot be added is logged: sandboxes work without the network. */
+  /** Adds missing rules and removes stale ones. A failure is logged: sandboxes work without the network. */
   async open(): Promise<void> {
     this.#lookedAt = Date.now()
-    await this.#fill(this.#options.isLeft ? [] : this.#passes)
+    await this.#fill(this.#options.isLeft ? [] : this.#acceptRules)
   }
 
-  /** The same from time to time: a firewall that is loaded again has forgotten the rules. */
+  /** Repeats `open` from time to time: a firewall that was loaded again has lost the rules. */
   async tend(): Promise<void> {
     if (this.#options.isLeft || Date.now() - this.#lookedAt < lookIntervalMs) return
     await this.open()
@@ -48,35 +47,35 @@ export class HostFirewall {
     await this.#fill([])
   }
 
-  async #fill(passes: readonly Pass[]): Promise<void> {
+  async #fill(acceptRules: readonly AcceptRule[]): Promise<void> {
     const { hash } = this.#options
     const chains = await this.#attempt('nftables', [], baseChains)
-    const { isIn, isNew } = await this.#attempt('firewalld', notInZone, () => zoneFor(chains, hash, passes))
-    const places = isNew ? [firewalldZone] : []
+    const { isIn, isNew } = await this.#attempt('firewalld', notInZone, () => zoneFor(chains, hash, acceptRules))
+    const changed = isNew ? [firewalldZone] : []
     for (const chain of chains) {
-      const wanted = wantedIn(chain, passes, isIn)
-      const place = `${chain.family} ${chain.table} ${chain.name}`
-      // What accepts by itself and was given none is not listed again and again, however long it is.
-      const mayHoldOurs = passes.length === 0 || !this.#hasLooked || this.#filled.has(place)
+      const wanted = wantedIn(chain, acceptRules, isIn)
+      const name = `${chain.family} ${chain.table} ${chain.name}`
+      // Do not list a chain without our rules again at each look, however long it is.
+      const mayHoldOurs = acceptRules.length === 0 || !this.#hasLooked || this.#filled.has(name)
       if (wanted.length === 0 && !mayHoldOurs) continue
-      this.#filled.add(place)
-      const hasFilled = await this.#attempt(place, false, async () => {
-        const put = await fillChain(chain, { hash, passes: wanted, place: placeIn(chain) })
-        if (wanted.length === 0) this.#filled.delete(place)
+      this.#filled.add(name)
+      const hasFilled = await this.#attempt(name, false, async () => {
+        const put = await fillChain(chain, { hash, acceptRules: wanted, position: positionIn(chain) })
+        if (wanted.length === 0) this.#filled.delete(name)
         return put
       })
-      if (hasFilled) places.push(place)
+      if (hasFilled) changed.push(name)
     }
     this.#hasLooked ||= chains.length > 0
-    places.push(...(await this.#attempt('iptables-legacy', [], () => fillLegacyChains(hash, passes))))
-    if (places.length === 0) return
+    changed.push(...(await this.#attempt('iptables-legacy', [], () => fillLegacyChains(hash, acceptRules))))
+    if (changed.length === 0) return
     this.#say(
-      `the firewall of this machine lets sandboxes through now, by rules for ${linkPrefix(hash)}* in ${places.join(', ')} ` +
+      `the firewall of this machine lets sandboxes through now, by rules for ${linkPrefix(hash)}* in ${changed.join(', ')} ` +
         '(ATOLL_HOST_FIREWALL=leave keeps it as it is)',
     )
   }
 
-  /** Where it fails this is logged, and `otherwise` holds. */
+  /** Logs a failure and returns `otherwise`. */
   async #attempt<T>(what: string, otherwise: T, work: () => Promise<T>): Promise<T> {
     try {
       return await work()
@@ -86,7 +85,7 @@ export class HostFirewall {
     }
   }
 
-  /** Once: what is loaded again and again would fill the log. */
+  /** Logs each message once: repeated loads would fill the log. */
   #say(message: string): void {
     if (this.#said.has(message)) return
     this.#said.add(message)
@@ -94,26 +93,30 @@ export class HostFirewall {
   }
 }
 
-/** The passes that are to stand in a chain, if it drops: only in those that are known, or that drop by their policy. */
-function wantedIn(chain: BaseChain, passes: readonly Pass[], isInZone: boolean): Pass[] {
+/** The rules for a chain: only chains of known firewalls, and those with a drop policy, get any. */
+function wantedIn(chain: BaseChain, acceptRules: readonly AcceptRule[], isInZone: boolean): AcceptRule[] {
   if (isFirewalld(chain) && isInZone) return []
   if (!isFirewalld(chain) && !isIptables(chain) && chain.policy === 'accept') return []
-  return passes.filter(({ hook }) => hook === chain.hook)
+  return acceptRules.filter(({ hook }) => hook === chain.hook)
 }
 
-/** Of the host itself passes open so little that nobody has a rule against it; in firewalld's chains its own decide deep inside. */
-function placeIn(chain: BaseChain): Place {
+/** In input chains at the head, as the rules open very little of the host; in firewalld too, whose rules decide in inner chains. */
+function positionIn(chain: BaseChain): Position {
   return chain.hook === 'input' || isFirewalld(chain) ? 'head' : 'last'
 }
 
 const notInZone = { isIn: false, isNew: false }
 
-/** Brings the links into firewalld's zone, or out of it where no passes are wanted. */
-async function zoneFor(chains: readonly BaseChain[], hash: string, passes: readonly Pass[]): Promise<typeof notInZone> {
+/** Moves the links into firewalld's zone, or out of it when no rules are wanted. */
+async function zoneFor(
+  chains: readonly BaseChain[],
+  hash: string,
+  acceptRules: readonly AcceptRule[],
+): Promise<typeof notInZone> {
   if (!chains.some(isFirewalld)) return notInZone
   const standing = await standingInFirewalld(hash)
-  if (passes.length === 0 && standing === 'zone') await leaveZone(hash)
-  if (passes.length === 0 || standing === 'rules') return notInZone
+  if (acceptRules.length === 0 && standing === 'zone') await leaveZone(hash)
+  if (acceptRules.length === 0 || standing === 'rules') return notInZone
   return standing === 'zone' ? { isIn: true, isNew: false } : await joined(hash)
 }
 

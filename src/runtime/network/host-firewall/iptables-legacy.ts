@@ -1,29 +1,28 @@
 import { readFile } from 'node:fs/promises'
 import { run } from '../../command.ts'
-import type { Pass } from './passes.ts'
-import { type Place, placementIn, type Rule, targetsOf, type Verdict } from './placement.ts'
+import { type AcceptRule, type Position, placementIn, type Rule, targetsOf, type Verdict } from './accept-rules.ts'
 
-/** The tables of this network namespace that are not nftables'; there is none unless somebody has used them. */
+/** Lists the legacy tables of this network namespace; a table exists after its first use. */
 const tablesFile = '/proc/self/net/ip_tables_names'
 const chains = { forward: 'FORWARD', input: 'INPUT' } as const
-const places: Record<Pass['hook'], Place> = { forward: 'last', input: 'head' }
+const positions: Record<AcceptRule['hook'], Position> = { forward: 'last', input: 'head' }
 
-/** The same as `fillChain`, for the two chains of the older iptables. Returns those that it has put passes into. */
-export async function fillLegacyChains(hash: string, passes: readonly Pass[]): Promise<string[]> {
+/** Like `fillChain`, for the two chains of the older iptables. Returns the chains to which it added rules. */
+export async function fillLegacyChains(hash: string, acceptRules: readonly AcceptRule[]): Promise<string[]> {
   const tables = await readFile(tablesFile, 'utf8').catch(() => '')
   if (!tables.split('\n').includes('filter')) return []
-  const { changes, filled } = legacyChanges(await run(['iptables-legacy-save', '-t', 'filter']), hash, passes)
+  const { changes, filled } = legacyChanges(await run(['iptables-legacy-save', '-t', 'filter']), hash, acceptRules)
   if (changes.length === 0) return []
   const input = ['*filter', ...changes, 'COMMIT', ''].join('\n')
   await run(['iptables-legacy-restore', '--noflush', '--wait', '5'], { input })
   return filled
 }
 
-/** For the output of `iptables-save`: what to change, and in which chains there are passes afterwards that were not there before. */
+/** The changes for the output of `iptables-save`, and the chains that get new rules by them. */
 export function legacyChanges(
   saved: string,
   hash: string,
-  passes: readonly Pass[],
+  acceptRules: readonly AcceptRule[],
 ): { changes: string[]; filled: string[] } {
   const lines = saved.split('\n')
   const changes: string[] = []
@@ -33,7 +32,11 @@ export function legacyChanges(
     const rules = rulesOf(lines, chain)
     const policy = lines.some((line) => line.startsWith(`:${chain} DROP `)) ? 'drop' : 'accept'
     const targets = new Map(targetsOf(rules).map((target) => [target, rulesOf(lines, target)]))
-    const wanted = { hash, passes: passes.filter((pass) => pass.hook === hook), place: places[hook] }
+    const wanted = {
+      hash,
+      acceptRules: acceptRules.filter((acceptRule) => acceptRule.hook === hook),
+      position: positions[hook],
+    }
     const placement = placementIn({ rules, policy, targets }, wanted)
     if (placement === undefined) continue
     const { removed, added, before } = placement
@@ -41,7 +44,10 @@ export function legacyChanges(
     const number = 1 + (before === undefined ? others.length : others.indexOf(before))
     changes.push(...removed.map(({ line }) => line.replace('-A', '-D')))
     changes.push(
-      ...added.map((pass) => `-I ${chain} ${number} ${pass.iptables} -m comment --comment "${pass.comment}" -j ACCEPT`),
+      ...added.map(
+        (acceptRule) =>
+          `-I ${chain} ${number} ${acceptRule.iptables} -m comment --comment "${acceptRule.comment}" -j ACCEPT`,
+      ),
     )
     if (added.length > 0) filled.push(`${chain} of iptables-legacy`)
   }

@@ -1,8 +1,7 @@
 import { run } from '../../command.ts'
-import type { Pass } from './passes.ts'
-import { type Place, placementIn, type Rule, targetsOf, type Verdict } from './placement.ts'
+import { type AcceptRule, type Position, placementIn, type Rule, targetsOf, type Verdict } from './accept-rules.ts'
 
-/** A chain of the kernel's that packets to the host, or through it, pass. */
+/** A base chain on the path of packets to the host or through it. */
 export interface BaseChain {
   family: 'ip' | 'inet'
   table: string
@@ -20,17 +19,17 @@ interface Listing {
 
 const families = ['ip', 'inet']
 const hooks = ['forward', 'input']
-/** What nft takes without quotes; whatever else a chain is called, it is none of the firewalls that are known. */
+/** A name that nft takes without quotes; chains of the known firewalls have no other. */
 const plainName = /^[A-Za-z_][\w.-]*$/
-/** Atoll's own, and what firewalld lets nothing pass by while it loads its table anew. */
+/** Atoll's own tables, and the one by which firewalld drops everything while it loads its rules. */
 const leftTables = /^(atoll|firewalld)_/
-/** A look is bounded, whatever others have made. */
+/** Bounds of one look at the rules of others. */
 const chainsMax = 64
 const targetsMax = 32
-/** Parts of a rule that ask nothing of a packet. */
-const notAsking = ['counter', 'log']
+/** Expressions without a condition. */
+const unconditional = ['counter', 'log']
 
-/** Those of all firewalls of the host. */
+/** The base chains of all firewalls of the host. */
 export async function baseChains(): Promise<BaseChain[]> {
   const { nftables } = await listing(['list', 'chains'])
   const chains = nftables.flatMap(({ chain }) => (chain === undefined ? [] : [chain as BaseChain & { type?: string }]))
@@ -46,32 +45,32 @@ export function isIptables({ family, table, name }: BaseChain): boolean {
 }
 
 /**
- * Puts the passes into a chain and removes all others of the hash from it, in one transaction; what is right stays. Returns whether
- * it has put them there.
+ * Puts the rules into a chain and removes all others of the hash, in one transaction; an up-to-date chain stays. Returns whether
+ * it added any.
  */
 export async function fillChain(
   { family, table, name, policy }: BaseChain,
-  wanted: { hash: string; passes: readonly Pass[]; place: Place },
+  wanted: { hash: string; acceptRules: readonly AcceptRule[]; position: Position },
 ): Promise<boolean> {
   const rules = await rulesOf(family, table, name)
   const targets = new Map<string, Rule[]>()
-  // At the head it does not matter what comes after.
-  const followed = wanted.place === 'head' ? [] : targetsOf(rules).slice(0, targetsMax)
-  // One that has just gone, or is too long to be looked at, is one that does not decide on everything.
+  // At the head the later rules do not matter.
+  const followed = wanted.position === 'head' ? [] : targetsOf(rules).slice(0, targetsMax)
+  // A chain that has just gone, or is too long to list, counts as one that does not decide on all packets.
   for (const target of followed) targets.set(target, await rulesOf(family, table, target).catch(() => []))
   const placement = placementIn({ rules, policy, targets }, wanted)
   if (placement === undefined) return false
   const { removed, added, before } = placement
   const where = `${family} ${table} ${name}`
   const put =
-    wanted.place === 'head'
+    wanted.position === 'head'
       ? `insert rule ${where}`
       : before === undefined
         ? `add rule ${where}`
         : `insert rule ${where} handle ${before.handle}`
   const changes = [
     ...removed.map(({ handle }) => `delete rule ${where} handle ${handle}\n`),
-    ...added.map((pass) => `${put} ${pass.nftables} counter accept comment "${pass.comment}"\n`),
+    ...added.map((acceptRule) => `${put} ${acceptRule.nftables} counter accept comment "${acceptRule.comment}"\n`),
   ]
   await run(['nft', '-f', '-'], { input: changes.join('') })
   return added.length > 0
@@ -85,8 +84,8 @@ async function rulesOf(family: string, table: string, chain: string): Promise<(R
 }
 
 function verdictOf(expressions: readonly Record<string, unknown>[]): Verdict {
-  const last = expressions.findLast((expression) => !isNotAsking(expression))
-  if (last === undefined || expressions.some((other) => other !== last && !isNotAsking(other))) return undefined
+  const last = expressions.findLast((expression) => !isUnconditional(expression))
+  if (last === undefined || expressions.some((other) => other !== last && !isUnconditional(other))) return undefined
   const { jump, goto, xt } = last as { jump?: Target; goto?: Target; xt?: Extension }
   if ('drop' in last || 'reject' in last || (xt?.type === 'target' && xt.name === 'REJECT')) return 'deny'
   if ('accept' in last || 'return' in last) return 'end'
@@ -98,15 +97,15 @@ interface Target {
   target: string
 }
 
-/** What iptables-nft has added to nftables' own language. */
+/** An expression of iptables-nft. */
 interface Extension {
   type: string
   name: string
 }
 
-function isNotAsking(expression: Record<string, unknown>): boolean {
+function isUnconditional(expression: Record<string, unknown>): boolean {
   const xt = expression['xt'] as Extension | undefined | null
-  return notAsking.some((kind) => kind in expression) || (xt?.type === 'match' && xt.name === 'comment')
+  return unconditional.some((kind) => kind in expression) || (xt?.type === 'match' && xt.name === 'comment')
 }
 
 async function listing(words: string[]): Promise<Listing> {

@@ -1,0 +1,157 @@
+//! Removes a tree without following symbolic links, at any depth and width, with two open folders at a time.
+
+use crate::files::about;
+use crate::protocol::fault::{Fault, Outcome};
+use crate::sys;
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::mem;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::io::AsRawFd;
+use std::path::{Component, Path, PathBuf};
+
+/// Names of folders that are remembered at a time, or each would cost a reading of all that lie beside it.
+const NAMES_MAX: usize = 16 * 1024;
+/// The part of the names left that one folder may have, so that folders below it have some too.
+const SHARE: usize = 16;
+
+/// A folder on the way down: its name in its parent, which folder the parent was, and what else is to be removed in that.
+struct Step {
+    name: OsString,
+    parent: (u64, u64),
+    siblings: Vec<OsString>,
+}
+
+pub fn remove(path: &Path) -> Outcome<()> {
+    match path.components().next_back() {
+        Some(Component::Normal(_)) => {}
+        _ => return Err(Fault::invalid("path: must name something below the root")),
+    }
+    let metadata = fs::symlink_metadata(path).map_err(|error| about(error, path))?;
+    if !metadata.is_dir() {
+        return fs::remove_file(path).map_err(|error| about(error, path));
+    }
+    remove_folder(path).map_err(|error| about(error, path))
+}
+
+fn remove_folder(path: &Path) -> io::Result<()> {
+    let mut folder = open_folder(path)?;
+    let mut steps: Vec<Step> = Vec::new();
+    // Of this folder; those of its parents are in the steps.
+    let mut names: Vec<OsString> = Vec::new();
+    let mut remembered = 0;
+    loop {
+        let fresh = names.is_empty();
+        if fresh {
+            names = remove_files(&folder, 1 + (NAMES_MAX - remembered) / SHARE)?;
+            remembered += names.len();
+        }
+        if let Some(name) = names.pop() {
+            remembered -= 1;
+            let parent = identity(&folder)?;
+            match open_folder(&inside(&folder).join(&name)) {
+                Ok(below) => {
+                    folder = below;
+                    steps.push(Step { name, parent, siblings: mem::take(&mut names) });
+                }
+                // Another has removed or replaced it since the folder was read, which is read again at the end.
+                Err(error) if !fresh && is_no_folder(&error) => {}
+                Err(error) => return Err(error),
+            }
+            continue;
+        }
+        let step = match steps.pop() {
+            Some(step) => step,
+            None => return fs::remove_dir(path),
+        };
+        let parent = open_folder(&inside(&folder).join(".."))?;
+        if identity(&parent)? != step.parent {
+            // The folder was moved meanwhile: its new parent is not ours to remove.
+            return Err(io::Error::new(io::ErrorKind::Other, "moved while it was removed"));
+        }
+        fs::remove_dir(inside(&parent).join(&step.name))?;
+        folder = parent;
+        names = step.siblings;
+    }
+}
+
+/// Removes all but folders; returns the names of up to so many of these.
+fn remove_files(folder: &File, most: usize) -> io::Result<Vec<OsString>> {
+    let path = inside(folder);
+    let mut folders = Vec::new();
+    for entry in fs::read_dir(&path)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            if folders.len() < most {
+                folders.push(entry.file_name());
+            }
+        } else {
+            match fs::remove_file(path.join(entry.file_name())) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+    }
+    Ok(folders)
+}
+
+fn is_no_folder(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(2 | 20 | 40)) // ENOENT, ENOTDIR, ELOOP
+}
+
+/// A path through an open folder stays valid when its parents are renamed.
+fn inside(folder: &File) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", folder.as_raw_fd()))
+}
+
+fn open_folder(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).custom_flags(sys::O_DIRECTORY | sys::O_NOFOLLOW).open(path)
+}
+
+fn identity(folder: &File) -> io::Result<(u64, u64)> {
+    let metadata = folder.metadata()?;
+    Ok((metadata.dev(), metadata.ino()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_folders_are_removed_than_are_remembered_at_any_level() {
+        let root = std::env::temp_dir().join(format!("atoll-remove-{}", std::process::id()));
+        let mut place = root.clone();
+        // Each level has more folders than the one above may remember of its own.
+        for level in 0..3 {
+            for index in 0..1500 {
+                fs::create_dir_all(place.join(index.to_string())).unwrap();
+            }
+            fs::write(place.join("file"), "").unwrap();
+            place = place.join((level * 700).to_string());
+        }
+        remove(&root).unwrap();
+        assert!(!root.exists());
+    }
+
+    #[test]
+    fn what_lies_beside_a_folder_is_not_read_again_for_each() {
+        let root = std::env::temp_dir().join(format!("atoll-remove-names-{}", std::process::id()));
+        for index in 0..100 {
+            fs::create_dir_all(root.join(index.to_string())).unwrap();
+        }
+        fs::write(root.join("file"), "").unwrap();
+        let folder = open_folder(&root).unwrap();
+        assert_eq!(remove_files(&folder, 40).unwrap().len(), 40);
+        assert_eq!(remove_files(&folder, 4000).unwrap().len(), 100);
+        assert!(!root.join("file").exists());
+        fs::remove_dir_all(&root).unwrap();
+    }
+
+    #[test]
+    fn the_root_and_dots_are_not_removed() {
+        for path in ["/", "//", "/..", "/tmp/.."] {
+            assert_eq!(remove(Path::new(path)).unwrap_err().code, "invalid_request", "{}", path);
+        }
+    }
+}

@@ -1,0 +1,375 @@
+//! One attached client: output from an offset, and input, over one non-blocking connection.
+//!
+//! Output needs credit of the client, so a client that stops reading delays neither its own control frames nor other clients.
+//! Input is buffered up to one window, so a process that does not read its input delays neither acknowledgements nor credit.
+
+use crate::process::log::Stream;
+use crate::process::stdin_cursor::{Generation, Progress};
+use crate::process::{Process, State};
+use crate::protocol::fault::{Fault, Outcome};
+use crate::protocol::frame::{self, kind};
+use crate::protocol::json::object;
+use crate::sys::{self, Event, PollFd, POLLERR, POLLHUP, POLLIN, POLLOUT};
+use std::fs::File;
+use std::io::{ErrorKind, Read, Write};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, MutexGuard};
+
+const OUTPUT_BYTES: usize = 64 * 1024;
+const RECEIVE_BYTES: usize = 64 * 1024;
+/// The client holds back input beyond this until it was taken.
+const INPUT_BYTES_MAX: usize = 2 * frame::PAYLOAD_BYTES_MAX;
+const END_OF_TRANSMISSION: u8 = 4;
+
+/// The fields of the request.
+pub struct Request<'a> {
+    pub offset: u64,
+    pub credit: u64,
+    /// The name under which the client comes back after its connection ended.
+    pub client: Option<&'a str>,
+    /// The input offset of an unknown client.
+    pub input_offset: u64,
+}
+
+/// Counts as an attached client until it is dropped.
+struct Subscription<'a> {
+    process: &'a Process,
+    event: Arc<Event>,
+    generation: Generation,
+}
+
+impl<'a> Subscription<'a> {
+    fn new(process: &'a Process, request: &Request) -> Outcome<(Subscription<'a>, Progress)> {
+        let event = Arc::new(Event::new()?);
+        let mut state = process.state();
+        state.watch(&event);
+        state.clients += 1;
+        let progress = state.stdin_cursors.join(request.client, request.input_offset);
+        state.wake_supervisor();
+        Ok((Subscription { process, event, generation: progress.generation }, progress))
+    }
+}
+
+impl Drop for Subscription<'_> {
+    fn drop(&mut self) {
+        let mut state = self.process.state();
+        state.unwatch(&self.event);
+        state.stdin_cursors.leave(self.generation);
+        state.clients -= 1;
+        state.wake_supervisor();
+    }
+}
+
+struct Client<'a> {
+    process: &'a Process,
+    name: Option<&'a str>,
+    generation: Generation,
+    cursor: u64,
+    /// The offset at which live output begins; absent after `replayed` was sent.
+    replay_end: Option<u64>,
+    credit: u64,
+    finished: bool,
+    paused: bool,
+    outgoing: Vec<u8>,
+    sent: usize,
+    incoming: Vec<u8>,
+    input: Vec<u8>,
+    input_ended: bool,
+    taken: u64,
+}
+
+/// Serves one client until the process or the connection ends. `early` holds the bytes behind the request line.
+pub fn attach(
+    process: &Process,
+    stream: &UnixStream,
+    writer: &mut impl Write,
+    early: &[u8],
+    request: &Request,
+) -> Outcome<()> {
+    let (subscription, progress) = Subscription::new(process, request)?;
+    let (end, input) = {
+        let state = process.state();
+        (state.log.end(), state.input.is_some())
+    };
+    let mut answer = vec![("ok", true.into()), ("input", input.into())];
+    if request.client.is_some() {
+        answer.extend([("taken", progress.taken.into()), ("inputEnded", progress.ended.into())]);
+    }
+    frame::write_line(writer, &object(answer))?;
+    let mut client = Client {
+        process,
+        name: request.client,
+        generation: progress.generation,
+        cursor: request.offset.min(end),
+        replay_end: Some(end),
+        credit: request.credit,
+        finished: false,
+        paused: false,
+        outgoing: Vec::new(),
+        sent: 0,
+        incoming: early.to_vec(),
+        input: Vec::new(),
+        input_ended: progress.ended,
+        taken: 0,
+    };
+    sys::set_nonblocking(stream)?;
+    client.handle_frames()?;
+    loop {
+        if client.paused {
+            return Ok(());
+        }
+        let input = client.open_input()?;
+        if client.sent == client.outgoing.len() {
+            if client.finished {
+                process.state().taken = true;
+                drop(subscription);
+                return wait_for_close(stream);
+            }
+            client.next_output();
+        }
+        let mut fds = vec![PollFd::new(&*subscription.event, POLLIN)];
+        let sending = client.sent < client.outgoing.len();
+        fds.push(PollFd::new(stream, if sending { POLLIN | POLLOUT } else { POLLIN }));
+        if let Some(input) = &input {
+            fds.push(PollFd::new(&**input, POLLOUT));
+        }
+        sys::poll(&mut fds, None);
+        if fds[0].ready(POLLIN) {
+            subscription.event.clear();
+        }
+        if fds[1].ready(POLLOUT) {
+            client.send(stream)?;
+        }
+        if fds[1].ready(POLLIN | POLLHUP | POLLERR) && !client.receive(stream)? {
+            return Ok(());
+        }
+        if let Some(input) = input.filter(|_| fds[2].ready(POLLOUT | POLLERR | POLLHUP)) {
+            client.feed(&input)?;
+        }
+    }
+}
+
+/// The client may still be sending: a close with unread bytes would reset the connection before it reads the exit.
+fn wait_for_close(mut stream: &UnixStream) -> Outcome<()> {
+    stream.shutdown(Shutdown::Write)?;
+    let mut buffer = [0; 4096];
+    loop {
+        sys::poll(&mut [PollFd::new(stream, POLLIN)], None);
+        match stream.read(&mut buffer) {
+            Ok(0) => return Ok(()),
+            Err(error) if !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
+                return Err(error.into())
+            }
+            _ => {}
+        }
+    }
+}
+
+impl<'a> Client<'a> {
+    /// Prepares the next frames to send, if any.
+    fn next_output(&mut self) {
+        self.outgoing.clear();
+        self.sent = 0;
+        if self.taken > 0 {
+            frame::push(&mut self.outgoing, kind::TAKEN, &self.taken.to_be_bytes(), &[]);
+            self.taken = 0;
+        }
+        let mut state = self.process.state();
+        let replay_end = self.replay_end.unwrap_or(u64::MAX);
+        let before_replay_end = replay_end.saturating_sub(self.cursor);
+        let max = (OUTPUT_BYTES as u64).min(before_replay_end).min(self.credit) as usize;
+        let next = state.log.read(self.cursor, max);
+        match next {
+            // The cursor has reached it, or everything up to it was dropped.
+            _ if self.replay_end.is_some()
+                && (before_replay_end == 0 || next.map_or(true, |it| it.1 >= replay_end)) =>
+            {
+                self.cursor = self.cursor.max(replay_end);
+                frame::push(&mut self.outgoing, kind::REPLAYED, &self.cursor.to_be_bytes(), &[]);
+                self.replay_end = None;
+                // The client has caught up.
+                if let Some(name) = self.name.filter(|_| state.pauses.any()) {
+                    state.change_pauses(|pauses| pauses.end(name));
+                }
+            }
+            Some((_, _, [])) => {} // No credit.
+            Some((stream, offset, data)) => {
+                // A drop may have moved the start towards the end of the replay.
+                let data = &data[..data.len().min(replay_end.saturating_sub(offset) as usize)];
+                let kind = if stream == Stream::Stdout { kind::STDOUT } else { kind::STDERR };
+                frame::push(&mut self.outgoing, kind, &offset.to_be_bytes(), data);
+                self.cursor = offset + data.len() as u64;
+                self.credit -= data.len() as u64;
+            }
+            None => {
+                if let Some(code) = state.exit {
+                    frame::push(&mut self.outgoing, kind::EXIT, &code.to_be_bytes(), &[]);
+                    self.finished = true;
+                }
+            }
+        }
+    }
+
+    fn send(&mut self, mut stream: &UnixStream) -> Outcome<()> {
+        match stream.write(&self.outgoing[self.sent..]) {
+            Ok(count) => self.sent += count,
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
+    }
+
+    /// False at the end of the connection.
+    fn receive(&mut self, mut stream: &UnixStream) -> Outcome<bool> {
+        let before = self.incoming.len();
+        self.incoming.resize(before + RECEIVE_BYTES, 0);
+        let result = stream.read(&mut self.incoming[before..]);
+        self.incoming.truncate(before + *result.as_ref().unwrap_or(&0));
+        match result {
+            Ok(0) => return Ok(false),
+            Ok(_) => {}
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => return Ok(true),
+            Err(error) => return Err(error.into()),
+        }
+        self.handle_frames()?;
+        Ok(true)
+    }
+
+    fn handle_frames(&mut self) -> Outcome<()> {
+        let mut done = 0;
+        let incoming = std::mem::take(&mut self.incoming);
+        while let Some((kind, payload, length)) = frame::first_frame(&incoming[done..])? {
+            self.handle(kind, payload)?;
+            done += length;
+        }
+        self.incoming = incoming;
+        self.incoming.drain(..done);
+        Ok(())
+    }
+
+    fn handle(&mut self, kind: u8, payload: &[u8]) -> Outcome<()> {
+        match kind {
+            kind::DATA if self.input_ended => Err(Fault::invalid("input after its end")),
+            kind::DATA if self.input.len() + payload.len() > INPUT_BYTES_MAX => {
+                Err(Fault::too_large("more input than was taken"))
+            }
+            kind::DATA => {
+                self.input.extend_from_slice(payload);
+                self.discard_without_input()
+            }
+            kind::END => {
+                self.input_ended = true;
+                self.finish_input()
+            }
+            kind::ACKNOWLEDGE => {
+                let mut state = self.process.state();
+                state.log.acknowledge(frame::integer(payload)?);
+                state.wake_supervisor();
+                Ok(())
+            }
+            kind::CREDIT => {
+                self.credit = self.credit.saturating_add(frame::integer(payload)?);
+                Ok(())
+            }
+            kind::PAUSE => {
+                let reached = frame::integer(payload)?;
+                let name = self.name.ok_or_else(|| Fault::invalid("a client without a name cannot pause"))?;
+                let mut state = self.process.state();
+                let hold = Some(reached).filter(|&it| state.log.can_hold(it));
+                state.change_pauses(|pauses| pauses.begin(name, hold));
+                self.paused = true;
+                Ok(())
+            }
+            _ => Err(Fault::invalid("unknown frame type")),
+        }
+    }
+
+    /// Standard input, when something waits to be written to it.
+    fn open_input(&mut self) -> Outcome<Option<Arc<File>>> {
+        if self.input.is_empty() {
+            return Ok(None);
+        }
+        let input = self.process.state().input.clone();
+        if input.is_none() {
+            self.discard_without_input()?;
+        }
+        Ok(input)
+    }
+
+    /// Holds the lock while it writes, so that the number of taken bytes is exact when the client comes back on another
+    /// connection.
+    fn feed(&mut self, mut input: &File) -> Outcome<()> {
+        let mut state = self.lock_input()?;
+        match input.write(&self.input) {
+            Ok(count) => self.take(&mut state, count),
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+            // The pipe has no reader: the rest is lost, as in a pipe of a shell.
+            Err(_) => self.take(&mut state, self.input.len()),
+        }
+        drop(state);
+        self.finish_input()
+    }
+
+    fn discard_without_input(&mut self) -> Outcome<()> {
+        let mut state = self.lock_input()?;
+        if state.input.is_none() {
+            self.take(&mut state, self.input.len());
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, state: &mut State, count: usize) {
+        self.input.drain(..count);
+        self.taken += count as u64;
+        state.stdin_cursors.take(self.generation, count);
+    }
+
+    /// End of input: closes the pipe, or types control-D on a terminal.
+    fn finish_input(&mut self) -> Outcome<()> {
+        if !self.input_ended || !self.input.is_empty() {
+            return Ok(());
+        }
+        let mut state = self.lock_input()?;
+        state.stdin_cursors.end(self.generation);
+        if self.process.has_terminal {
+            if let Some(terminal) = &state.input {
+                let _ = (&**terminal).write(&[END_OF_TRANSMISSION]);
+            }
+        } else {
+            state.input = None;
+        }
+        Ok(())
+    }
+
+    /// Fails when the client has attached again on another connection.
+    fn lock_input(&self) -> Outcome<MutexGuard<'a, State>> {
+        let process: &'a Process = self.process;
+        let state = process.state();
+        if !state.stdin_cursors.holds(self.generation) {
+            return Err(Fault::conflict("the client goes on on another connection"));
+        }
+        Ok(state)
+    }
+}
+
+/// Waits until the process ends, the time is over or the client is gone.
+pub fn wait_for_end(process: &Process, stream: &UnixStream, time: std::time::Duration) -> Outcome<()> {
+    let event = Arc::new(Event::new()?);
+    process.state().watch(&event);
+    let started = std::time::Instant::now();
+    loop {
+        event.clear();
+        let left = time.saturating_sub(started.elapsed());
+        if process.state().exit.is_some() || left.as_nanos() == 0 {
+            break;
+        }
+        let mut fds = [PollFd::new(&*event, POLLIN), PollFd::new(stream, POLLIN)];
+        sys::poll(&mut fds, Some(left));
+        if fds[1].ready(POLLIN | POLLHUP | POLLERR) {
+            break;
+        }
+    }
+    process.state().unwatch(&event);
+    Ok(())
+}

@@ -1,0 +1,6 @@
+//! The wire of docs/guest-protocol.md: JSON lines, frames, requests and faults.
+
+pub mod fault;
+pub mod frame;
+pub mod json;
+pub mod request;

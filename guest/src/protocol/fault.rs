@@ -1,0 +1,87 @@
+//! Faults for the client: a code of the protocol and a message for a person.
+
+use std::io;
+
+#[derive(Debug)]
+pub struct Fault {
+    pub code: &'static str,
+    pub message: String,
+}
+
+pub type Outcome<T> = Result<T, Fault>;
+
+impl Fault {
+    pub fn invalid(message: impl Into<String>) -> Fault {
+        Fault { code: "invalid_request", message: message.into() }
+    }
+
+    pub fn not_found(message: impl Into<String>) -> Fault {
+        Fault { code: "not_found", message: message.into() }
+    }
+
+    pub fn conflict(message: impl Into<String>) -> Fault {
+        Fault { code: "conflict", message: message.into() }
+    }
+
+    pub fn forbidden(message: impl Into<String>) -> Fault {
+        Fault { code: "forbidden", message: message.into() }
+    }
+
+    pub fn too_large(message: impl Into<String>) -> Fault {
+        Fault { code: "too_large", message: message.into() }
+    }
+
+    pub fn unavailable(message: impl Into<String>) -> Fault {
+        Fault { code: "unavailable", message: message.into() }
+    }
+
+    /// An error about a path or id of the client. The code follows from the errno. An unusual one, such as EIO of a special file,
+    /// is `invalid_request`: it is never a fault of the guest.
+    pub fn of(error: io::Error, about: &str) -> Fault {
+        let code = match error.raw_os_error() {
+            // ENOENT ESRCH
+            Some(2 | 3) => "not_found",
+            // EBUSY ESTALE, and changes that the guest itself detects.
+            Some(16 | 116) | None => "conflict",
+            // EFBIG ENOSPC EDQUOT
+            Some(27 | 28 | 122) => "too_large",
+            // EAGAIN ENOMEM ENFILE EMFILE ETIMEDOUT
+            Some(11 | 12 | 23 | 24 | 110) => "unavailable",
+            Some(_) => "invalid_request",
+        };
+        Fault { code, message: format!("{}: {}", about, error) }
+    }
+
+    /// An error about a resource of the guest itself, or about a connection.
+    pub fn own(error: io::Error, about: &str) -> Fault {
+        Fault::unavailable(format!("{}: {}", about, error))
+    }
+}
+
+impl From<io::Error> for Fault {
+    fn from(error: io::Error) -> Fault {
+        Fault::own(error, "connection")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_about_a_name_of_the_client_is_never_a_fault_of_the_guest() {
+        for number in 1..200 {
+            let code = Fault::of(io::Error::from_raw_os_error(number), "x").code;
+            assert!(
+                ["not_found", "conflict", "too_large", "unavailable", "invalid_request"].contains(&code),
+                "{}: {}",
+                number,
+                code
+            );
+        }
+        let code = |number| Fault::of(io::Error::from_raw_os_error(number), "x").code;
+        // EIO ENXIO ENODEV EPERM EOPNOTSUPP; ENOENT; ENOSPC; ENOMEM
+        assert!([5, 6, 19, 1, 95].iter().all(|&number| code(number) == "invalid_request"));
+        assert_eq!((code(2), code(28), code(12)), ("not_found", "too_large", "unavailable"));
+    }
+}

@@ -1,0 +1,6 @@
+//! Starting, finding, freezing and ending processes of the host.
+
+pub mod freeze;
+pub mod launch;
+pub mod strays;
+pub mod unconnected;

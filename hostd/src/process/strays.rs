@@ -1,0 +1,138 @@
+//! Programs of a dead server, and programs without a supervisor. Their names and arguments identify them, which any process can imitate,
+//! so a process counts only in the pid namespace of this one. A process of a sandbox never is in it, and nothing else of it is
+//! read: a read of its arguments could wait for its memory.
+//!
+//!     await-dumps  prints how many dumps and restores it has waited for
+//!     end-tools    prints how many programs it has ended
+//!     end-criu     the processes of an unfinished restore end with their control group
+
+use std::collections::HashSet;
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use crate::protocol::args::Args;
+use crate::sys::pidfd::Pidfd;
+use crate::sys::Error;
+
+/// Programs that the server starts on the host and that work for a moment.
+const OWN_PROGRAMS: [&[u8]; 7] = [b"runc", b"atoll-hostd", b"btrfs", b"mkfs.btrfs", b"mount", b"umount", b"cp"];
+const END_TIME: Duration = Duration::from_secs(10);
+
+/// Waits, up to the timeout, for dumps and restores of a dead server: their processes would not survive an interruption.
+pub fn await_dumps(mut args: Args) -> Result<(), Error> {
+    let root = args.path("runc-root")?;
+    let timeout_ms: u64 = args.number("timeout-ms")?;
+    args.finish()?;
+    let until = Instant::now() + Duration::from_millis(timeout_ms);
+    let mut waited_for = HashSet::new();
+    loop {
+        let dumps = of_this_host(|argv, _| is_dump(argv, &root))?;
+        waited_for.extend(dumps.iter().map(|dump| dump.pid));
+        let ended = dumps.iter().all(|dump| dump.pidfd.ends_before(until));
+        if dumps.is_empty() || !ended {
+            break;
+        }
+    }
+    println!("{}", waited_for.len());
+    Ok(())
+}
+
+/// Ends tools that work on one of these paths or below.
+pub fn end_tools(mut args: Args) -> Result<(), Error> {
+    let paths = args.paths("path")?;
+    args.finish()?;
+    let tools = of_this_host(|argv, _| is_tool(argv, &paths))?;
+    end(&tools)?;
+    println!("{}", tools.len());
+    Ok(())
+}
+
+/// Ends every CRIU that works in one of these folders or below. One that serves lazy pages can outlive a server.
+pub fn end_criu(mut args: Args) -> Result<(), Error> {
+    let folders = args.paths("dir")?;
+    let lazy_pages_too = match args.text("lazy-pages")?.as_str() {
+        "end" => true,
+        "leave" => false,
+        other => return Err(Error::new(format!("--lazy-pages {other} is neither end nor leave"))),
+    };
+    args.finish()?;
+    let works = |argv: &[Vec<u8>], cwd: &Path| {
+        let brings_memory = argv.get(1).map_or(false, |word| word == b"lazy-pages");
+        is_criu(argv) && is_within(cwd, &folders) && (lazy_pages_too || !brings_memory)
+    };
+    end(&of_this_host(works)?)
+}
+
+fn is_dump(argv: &[Vec<u8>], root: &Path) -> bool {
+    let has = |wanted: &[u8]| argv.iter().any(|word| word == wanted);
+    name_of(argv) == b"runc" && has(root.as_os_str().as_bytes()) && (has(b"checkpoint") || has(b"restore"))
+}
+
+fn is_tool(argv: &[Vec<u8>], paths: &[PathBuf]) -> bool {
+    // A resident program below such a path may belong to another server, and ends with that server.
+    let is_resident = argv.get(1).map_or(false, |word| word == b"serve");
+    let names = |word: &Vec<u8>| is_within(Path::new(OsStr::from_bytes(word)), paths);
+    OWN_PROGRAMS.contains(&name_of(argv)) && !is_resident && argv.iter().skip(1).any(names)
+}
+
+/// CRIU writes what it does over its arguments: `criu: dump --rpc …`.
+fn is_criu(argv: &[Vec<u8>]) -> bool {
+    name_of(argv) == b"criu" || argv.first().map_or(false, |word| word.starts_with(b"criu: "))
+}
+
+fn name_of(argv: &[Vec<u8>]) -> &[u8] {
+    let program = argv.first().map_or(&b""[..], |word| word.as_slice());
+    program.rsplit(|byte| *byte == b'/').next().unwrap_or_default()
+}
+
+/// By whole parts of the path, so that `/a/bc` is not within `/a/b`.
+fn is_within(path: &Path, folders: &[PathBuf]) -> bool {
+    folders.iter().any(|folder| path.starts_with(folder))
+}
+
+struct Stray {
+    pid: i32,
+    pidfd: Pidfd,
+}
+
+/// The processes of this pid namespace with such arguments in such a working folder, this one left out.
+fn of_this_host(is_wanted: impl Fn(&[Vec<u8>], &Path) -> bool) -> Result<Vec<Stray>, Error> {
+    let own = std::process::id() as i32;
+    let all = fs::read_dir("/proc").map_err(|error| Error::io("read", "/proc", error))?;
+    let pids = all.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    Ok(pids.filter(|pid| *pid != own).filter_map(|pid| stray(pid, &is_wanted)).collect())
+}
+
+/// None also for a process that ends meanwhile.
+fn stray(pid: i32, is_wanted: &impl Fn(&[Vec<u8>], &Path) -> bool) -> Option<Stray> {
+    if !is_of_this_host(pid) {
+        return None;
+    }
+    let pidfd = Pidfd::open(pid).ok()?;
+    let text = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+    let argv: Vec<Vec<u8>> = text.split(|byte| *byte == 0).map(<[u8]>::to_vec).collect();
+    let cwd = fs::read_link(format!("/proc/{pid}/cwd")).unwrap_or_default();
+    let is_it = is_wanted(&argv, &cwd) && is_of_this_host(pid) && pidfd.exists();
+    is_it.then_some(Stray { pid, pidfd })
+}
+
+fn is_of_this_host(pid: i32) -> bool {
+    let namespace = |who: &str| fs::read_link(format!("/proc/{who}/ns/pid")).ok();
+    let own = namespace("self");
+    own.is_some() && own == namespace(&pid.to_string())
+}
+
+fn end(strays: &[Stray]) -> Result<(), Error> {
+    strays.iter().for_each(|stray| stray.pidfd.kill());
+    let until = Instant::now() + END_TIME;
+    match strays.iter().find(|stray| !stray.pidfd.ends_before(until)) {
+        Some(stray) => Err(Error::new(format!("process {} does not end", stray.pid))),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,81 @@
+//! Waits until a guest has closed its ends of connections: CRIU refuses sockets that lead out of the sandbox. Gives up silently after
+//! a while; then CRIU reports what it found.
+//!
+//! An accepted end belongs to the network namespace of the connecting process, this one, and has the name of the guest's
+//! socket. The open files of the guest show to which sandbox it belongs.
+
+use std::collections::HashSet;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use crate::protocol::args::Args;
+use crate::sys::Error;
+
+const TABLE: &str = "/proc/self/net/unix";
+const GUEST_SOCKET: &[u8] = b"/.atoll/run/guest.sock";
+const CONNECTED: &[u8] = b"03";
+const WAIT: Duration = Duration::from_secs(1);
+const PAUSE_MIN: Duration = Duration::from_millis(1);
+/// The whole table of the host is read each time.
+const PAUSE_MAX: Duration = Duration::from_millis(16);
+
+pub fn command(mut args: Args) -> Result<(), Error> {
+    let pid: i32 = args.number("pid")?;
+    args.finish()?;
+    let until = Instant::now() + WAIT;
+    let mut pause = PAUSE_MIN;
+    while is_connected(pid)? && Instant::now() < until {
+        sleep(pause);
+        pause = PAUSE_MAX.min(pause * 2);
+    }
+    Ok(())
+}
+
+fn is_connected(pid: i32) -> Result<bool, Error> {
+    let own = sockets_of(pid);
+    let table = fs::read(TABLE).map_err(|error| Error::io("read", TABLE, error))?;
+    let is_among_them = guest_ends(&table).any(|inode| own.contains(inode));
+    Ok(is_among_them)
+}
+
+/// The inodes of a process's sockets, as text.
+fn sockets_of(pid: i32) -> HashSet<Vec<u8>> {
+    let files = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    let targets = files.filter_map(|file| fs::read_link(file.path()).ok());
+    let inode = |target: std::path::PathBuf| {
+        let inode = target.as_os_str().as_bytes().strip_prefix(b"socket:[")?.strip_suffix(b"]")?;
+        Some(inode.to_vec())
+    };
+    targets.filter_map(inode).collect()
+}
+
+/// The inodes of connected ends in a table like /proc/net/unix: address, count, protocol, flags, type, state, inode, name.
+fn guest_ends(table: &[u8]) -> impl Iterator<Item = &[u8]> {
+    table.split(|byte| *byte == b'\n').filter_map(|line| {
+        let mut words = line.split(|byte| *byte == b' ').filter(|word| !word.is_empty()).skip(5);
+        match (words.next(), words.next(), words.next(), words.next()) {
+            (Some(CONNECTED), Some(inode), Some(GUEST_SOCKET), None) => Some(inode),
+            _ => None,
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_all_sockets_those_that_a_guest_has_accepted_count() {
+        let table = b"Num       RefCount Protocol Flags    Type St Inode Path
+000000004d3b1bb5: 00000002 00000000 00010000 0001 01 301 /.atoll/run/guest.sock
+00000000d3b1bb54: 00000003 00000000 00000000 0001 03 302 /.atoll/run/guest.sock
+000000003b1bb54d: 00000003 00000000 00000000 0001 03 303
+00000000b1bb54d3: 00000003 00000000 00000000 0001 03 304 /.atoll/run/guest.sock.other
+000000001bb54d3b: 00000003 00000000 00000000 0001 03   305 /.atoll/run/guest.sock
+";
+        let found: Vec<&[u8]> = guest_ends(table).collect();
+        assert_eq!(found, [&b"302"[..], &b"305"[..]]);
+    }
+}

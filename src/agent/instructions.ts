@@ -1,0 +1,20 @@
+import { existsSync, globSync } from 'node:fs'
+import { join } from 'node:path'
+
+/** Tells the model where its work becomes visible. Without it a model rarely picks the port of the preview. */
+export const sandboxPrompt = `You work in a Linux sandbox of your own, as root. The user watches a live preview of port 3000 of this sandbox.
+- When the user asks for something with a web page, serve it on port 3000 before you finish, and check that it answers.
+- Start servers in the background (nohup … > server.log 2>&1 &); they go on running after your turn.
+- Work in the current directory unless you are asked otherwise.`
+
+/** As many as a session's configuration can hold. */
+const skillFilesMax = 200
+
+/** The existing ones of `skillFiles`, then all `SKILL.md` files below `skillsDir`. */
+export function skillPaths(skillsDir: string, skillFiles: readonly string[]): string[] {
+  const found = existsSync(skillsDir)
+    ? globSync('**/SKILL.md', { cwd: skillsDir, exclude: ['**/node_modules/**', '**/.atoll/**', '**/.git/**'] })
+    : []
+  const named = skillFiles.filter((path) => path.endsWith('/SKILL.md') && existsSync(path))
+  return [...new Set([...named, ...found.map((path) => join(skillsDir, path)).toSorted()])].slice(0, skillFilesMax)
+}

@@ -1,0 +1,67 @@
+import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { z } from 'zod'
+
+/** A process is identified by its id and its start in clock ticks since boot, because ids are reused. */
+const processSchema = z.object({ pid: z.int().min(2), start: z.string().min(1) })
+const recordSchema = z.object({ owner: processSchema, leader: processSchema })
+
+/**
+ * Records a process group that must not outlive this process: the command of a running tool call, or an agent program. If this process
+ * is killed, the next one ends the group. Returns a function that deletes the record.
+ */
+export function recordGroup(pid: number | undefined): () => void {
+  const start = pid === undefined ? undefined : startOf(pid)
+  const ownStart = startOf(process.pid)
+  if (pid === undefined || start === undefined || ownStart === undefined) return () => {}
+  const record = { owner: { pid: process.pid, start: ownStart }, leader: { pid, start } }
+  try {
+    const file = join(folder(), `${process.pid}-${pid}.json`)
+    writeFileSync(file, JSON.stringify(record), { mode: 0o600 })
+    return () => rmSync(file, { force: true })
+  } catch (error) {
+    // A full disk, or a temporary folder that the model's commands have broken, must not stop the command.
+    console.error(error)
+    return () => {}
+  }
+}
+
+/** Kills the groups of dead owners. Groups of living owners stay, and so does a process that has reused a recorded id. */
+export function killOrphanGroups(): void {
+  let names: string[]
+  try {
+    names = readdirSync(folder())
+  } catch (error) {
+    console.error(error)
+    return
+  }
+  for (const name of names) {
+    const file = join(folder(), name)
+    try {
+      const { owner, leader } = recordSchema.parse(JSON.parse(readFileSync(file, 'utf8')))
+      if (startOf(owner.pid) === owner.start) continue
+      if (startOf(leader.pid) === leader.start) process.kill(-leader.pid, 'SIGKILL')
+    } catch (error) {
+      console.error(error)
+    }
+    rmSync(file, { force: true })
+  }
+}
+
+function folder(): string {
+  const path = join(tmpdir(), 'atoll-agent', 'groups')
+  mkdirSync(path, { recursive: true })
+  return path
+}
+
+/** Field 22 of proc_pid_stat(5); the name before it may hold blanks and brackets. A zombie has ended. */
+function startOf(pid: number): string | undefined {
+  try {
+    const stat = readFileSync(`/proc/${pid}/stat`, 'utf8')
+    const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ')
+    return fields[0] === 'Z' ? undefined : fields[19]
+  } catch {
+    return undefined
+  }
+}

@@ -1,0 +1,17 @@
+/** Something has changed. Listeners get the ids and read the store for the state. */
+export type ServiceEvent =
+  | { type: 'sandbox_changed'; sandboxId: string; status: string; reason?: string }
+  /** `output` is the end of the script's output, both streams. */
+  | { type: 'patch_applied'; sandboxId: string; patchId: string; sequence: number; exitCode: number; output: string }
+  | { type: 'session_changed'; sessionId: string; lastSequence: number }
+
+/**
+ * Notifies subscribers of changes. Delivery is at most once: a subscriber reads the store for the state, so a lost event costs delay
+ * and never data. `publish` never throws and never waits for subscribers. `in-process-bus.ts` is the bus of a single server.
+ */
+export interface EventBus {
+  publish(event: ServiceEvent): void
+  /** Events of one topic (a sandbox or session id), or all events with `*`. Returns a function that ends the subscription. */
+  subscribe(topic: string, listener: (event: ServiceEvent) => void): () => void
+  close(): Promise<void>
+}

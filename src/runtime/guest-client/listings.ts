@@ -1,0 +1,98 @@
+import { z } from 'zod'
+import { entrySchema, frameKind, type GuestEntry, okSchema } from '../../protocol/guest.ts'
+import type { DirectoryEntry } from '../../sandbox/ports/guest.ts'
+import {
+  check,
+  guestYield,
+  type GuestConnection,
+  nonsense,
+  parseAnswer,
+  parseValue,
+  type Timeouts,
+  type WaitOptions,
+} from './connection.ts'
+import { ServiceError } from '../../errors.ts'
+import { BodyBudget } from '../../lib/body-budget.ts'
+import { fileStat } from './port-values.ts'
+
+const entriesMax = 100_000
+/** Room for that many entries with paths and names of some 250 bytes; the guest refuses longer lists with `too_large`. */
+const listBytesMax = 32 * 1024 * 1024
+const listSchema = z.array(z.unknown())
+/** JSON that is being collected, of all sandboxes together; its parsed values take a few times as much. */
+const listingsBytesMax = 192 * 1024 * 1024
+/** Small listings always pass. */
+const listingFreeBytes = 64 * 1024
+
+/** One for the process: root in a sandbox can answer many calls at once with the longest lists and never end them. */
+export const processListings = new BodyBudget(listingsBytesMax, {
+  ownerBytesMax: listBytesMax,
+  freeBytes: listingFreeBytes,
+})
+
+/** The bounds of a collected listing. */
+export interface Collection {
+  timeouts: Timeouts
+  listings: BodyBudget
+  /** The owner of the share of `listings`. */
+  sandboxId: string
+}
+
+/** Returns the wait for the next frame of an answer whose collection begins now. */
+export function collecting({ idleMs, collectMs }: Timeouts): () => WaitOptions {
+  const until = performance.now() + collectMs
+  return () => ({ timeoutMs: Math.max(0, Math.min(idleMs, until - performance.now())) })
+}
+
+/** The items of a list: `schema` checks one, `convert` makes a value of the port, `countMax` bounds their number. */
+export interface Items<G, T> {
+  schema: z.ZodType<G>
+  convert: (item: G) => T
+  countMax: number
+}
+
+/**
+ * Collects the frames of a listing and checks each item; yields to other work between frames. Throws `unavailable` beyond the
+ * bounds.
+ */
+export async function readEntries<G, T>(
+  connection: GuestConnection,
+  { schema, convert, countMax }: Items<G, T>,
+  { timeouts, listings, sandboxId }: Collection,
+): Promise<T[]> {
+  using share = listings.open(sandboxId)
+  const entries: T[] = []
+  const wait = collecting(timeouts)
+  let bytes = 0
+  for (;;) {
+    const frame = await connection.readFrame(wait())
+    if (frame.kind === frameKind.end) return entries
+    if (frame.kind === frameKind.result) parseAnswer(frame.payload, z.never())
+    if (frame.kind !== frameKind.entries) throw nonsense('a frame of another operation')
+    bytes += frame.payload.length
+    if (bytes > listBytesMax) throw nonsense('a listing is too long')
+    if (!share.take(frame.payload.length)) throw new ServiceError('unavailable', 'too many long lists at the moment')
+    await guestYield.next()
+    const found = parseValue(frame.payload, listSchema)
+    if (found.length === 0) throw nonsense('an empty list')
+    if (entries.length + found.length > countMax) throw nonsense('a listing is too long')
+    // One by one, so that the first that is wrong ends it: a check of all would collect what is wrong with each.
+    for (const item of found) entries.push(convert(check(item, schema)))
+  }
+}
+
+const entryItems: Items<GuestEntry, DirectoryEntry> = {
+  schema: entrySchema,
+  convert: (entry) => ({ ...fileStat(entry), name: entry.name }),
+  countMax: entriesMax,
+}
+
+export async function listFolder(
+  connection: GuestConnection,
+  path: string,
+  collection: Collection,
+): Promise<DirectoryEntry[]> {
+  await connection.ask({ op: 'list', path }, okSchema, { timeoutMs: collection.timeouts.answerMs })
+  const entries = await readEntries(connection, entryItems, collection)
+  return entries.toSorted((a, b) => (a.name < b.name ? -1 : a.name > b.name ? 1 : 0))
+}

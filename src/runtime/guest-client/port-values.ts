@@ -1,0 +1,39 @@
+/** Values of a guest as those of the `Guest` port. */
+import { defined } from '../../lib/defined.ts'
+import type { GuestProcess, GuestStat } from '../../protocol/guest.ts'
+import type { FileStat, ProcessInfo } from '../../sandbox/ports/guest.ts'
+
+const secondsMin = -62_167_219_200
+const secondsMax = 253_402_300_799
+
+/** ISO 8601 with second precision; times outside the years 0 to 9999 are moved to the nearest one inside. */
+function isoSeconds(seconds: number): string {
+  const inside = Math.min(Math.max(seconds, secondsMin), secondsMax)
+  return `${new Date(inside * 1000).toISOString().slice(0, 19)}Z`
+}
+
+export function processInfo({ startedSeconds, endedSeconds, ...process }: GuestProcess): ProcessInfo {
+  return {
+    id: process.id,
+    pid: process.pid,
+    argv: process.argv,
+    running: process.running,
+    ...defined({
+      exitCode: process.exitCode,
+      endedAt: endedSeconds === undefined ? undefined : isoSeconds(endedSeconds),
+    }),
+    startedAt: isoSeconds(startedSeconds),
+    attachedClients: process.attachedClients,
+    pty: process.pty,
+  }
+}
+
+export function fileStat(stat: GuestStat): FileStat {
+  return {
+    path: stat.path,
+    isDir: stat.isDir,
+    size: stat.size,
+    mode: stat.mode,
+    modifiedAt: isoSeconds(stat.modifiedSeconds),
+  }
+}

@@ -1,0 +1,66 @@
+import { randomBytes } from 'node:crypto'
+import { link, open, readFile, unlink } from 'node:fs/promises'
+import { join } from 'node:path'
+import { newId } from '../lib/id.ts'
+import { credentialPrefix, sha256 } from '../lib/secret.ts'
+import type { OrganisationStore } from '../organisation/index.ts'
+
+/** Makes the configured key the only one of the default organisation, so a new value revokes the previous one. */
+export async function configureApiKey(organisations: OrganisationStore, configured: string): Promise<void> {
+  const { id: orgId } = await organisations.defaultOrganisation()
+  await insertApiKey(organisations, orgId, configured)
+  await organisations.deleteOtherApiKeys(orgId, sha256(configured))
+}
+
+/**
+ * Creates a key if the default organisation has none, and returns it. The key is printed before it is stored: a start that dies in
+ * between leaves no key, and the next start prints another. The opposite order would leave a key that nobody has seen.
+ */
+export async function makeFirstApiKey(
+  organisations: OrganisationStore,
+  show: (key: string) => void,
+): Promise<string | undefined> {
+  const { id: orgId } = await organisations.defaultOrganisation()
+  if ((await organisations.countApiKeys(orgId)) > 0) return undefined
+  const key = `${credentialPrefix}${randomBytes(24).toString('hex')}`
+  show(key)
+  await insertApiKey(organisations, orgId, key)
+  return key
+}
+
+async function insertApiKey(organisations: OrganisationStore, orgId: string, key: string): Promise<void> {
+  await organisations.insertApiKey({ id: newId('key_'), orgId, keyHash: sha256(key), createdAt: new Date() })
+}
+
+const secretBytes = 32
+
+/** The secret of signed URLs: created once, stored in the data directory with mode 0600, so signed URLs survive a restart. */
+export async function signingSecret(dataDir: string): Promise<string> {
+  const path = join(dataDir, 'signing-secret')
+  try {
+    return (await readFile(path, 'utf8')).trim()
+  } catch (error) {
+    if (!isCode(error, 'ENOENT')) throw error
+  }
+  // Written under another name, synced, then linked: a crash leaves no empty secret, and the second of two writers loses.
+  const draft = `${path}.${process.pid}`
+  const file = await open(draft, 'w', 0o600)
+  try {
+    await file.writeFile(`${randomBytes(secretBytes).toString('hex')}\n`)
+    await file.sync()
+  } finally {
+    await file.close()
+  }
+  try {
+    await link(draft, path)
+  } catch (error) {
+    if (!isCode(error, 'EEXIST')) throw error
+  } finally {
+    await unlink(draft)
+  }
+  return (await readFile(path, 'utf8')).trim()
+}
+
+function isCode(error: unknown, code: string): boolean {
+  return error instanceof Error && 'code' in error && error.code === code
+}

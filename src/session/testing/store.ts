@@ -1,0 +1,103 @@
+import { createHash, randomUUID } from 'node:crypto'
+import { existsSync, rmSync } from 'node:fs'
+import { cp, mkdtemp, readdir, readFile, rename, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { openStore, type Store } from '../../store/index.ts'
+import { newId } from '../../lib/id.ts'
+import type { Message, Session } from '../session.ts'
+import type { SessionStore } from '../store.ts'
+
+const migrations = fileURLToPath(new URL('../../store/migrations', import.meta.url))
+const imageDir = process.env['ATOLL_IMAGE_DIR'] ?? '/var/lib/atoll/images'
+
+export const orgId = 'org_1'
+const createdAt = new Date()
+
+const { sessions } = await open()
+
+/**
+ * The embedded database of this test process, empty but for the organisations `org_1`, `org_2` and `org_3`. A process opens one database and the
+ * next call empties it, so one test at a time may use it. Calls wait until it is empty.
+ */
+export function emptySessionStore(): SessionStore {
+  const emptied = empty()
+  emptied.catch(() => {})
+  return new Proxy(sessions, {
+    get(target, name) {
+      const method = target[name as keyof SessionStore] as (...all: unknown[]) => Promise<unknown>
+      return async (...parameters: unknown[]) => {
+        await emptied
+        return await method(...parameters)
+      }
+    },
+  })
+}
+
+async function empty(): Promise<void> {
+  for (const { id } of await sessions.sessionsIn('running')) await sessions.commit(id, { session: { status: 'ended' } })
+  await sessions.deleteSessions(await sessions.expiredSessions(new Date(Date.now() + 60_000), 1000))
+}
+
+/** A session as the service creates it. */
+export function sessionOf(fields: Partial<Session> = {}): Session {
+  return {
+    id: newId('session_'),
+    orgId,
+    userId: 'u1',
+    status: 'running',
+    activity: 'idle',
+    sandboxId: newId('sb-'),
+    title: '',
+    framework: '',
+    artifacts: [],
+    agentConfig: { harness: 'pi', model: 'demo', cwd: '/workspace/app', skills: {}, envs: {} },
+    gatewayTokenHash: randomUUID(),
+    agentOffset: 0,
+    sandboxRestores: 0,
+    inputTokens: 0,
+    cacheReadTokens: 0,
+    cacheWriteTokens: 0,
+    outputTokens: 0,
+    costNanoUsd: 0,
+    createdAt,
+    updatedAt: createdAt,
+    ...fields,
+  }
+}
+
+/** Writes down a session with these messages and its first event. */
+export async function insertSession(
+  store: SessionStore,
+  fields: Partial<Session> = {},
+  messages: Message[] = [],
+): Promise<Session> {
+  const session = sessionOf(fields)
+  const event = { type: 'sandbox_ready', level: 'info', message: '', createdAt } as const
+  await store.createSession(session, messages, { id: newId('evt_'), ...event })
+  return session
+}
+
+async function open(): Promise<Store> {
+  const dataDir = await mkdtemp(join(tmpdir(), 'atoll-sessions-'))
+  process.once('exit', () => rmSync(dataDir, { recursive: true, force: true }))
+  await cp(await migratedDatabase(), dataDir, { recursive: true })
+  const store = await openStore({ dataDir })
+  for (const id of [orgId, 'org_2', 'org_3']) await store.organisations.insertOrganisation({ id, name: 'test' })
+  return store
+}
+
+/** Folder of a database with these migrations. The first process of a machine makes it, since the migrations take seconds. */
+async function migratedDatabase(): Promise<string> {
+  const hash = createHash('sha256')
+  for (const name of (await readdir(migrations)).toSorted()) hash.update(await readFile(join(migrations, name)))
+  hash.update(await readFile(new URL(import.meta.resolve('@electric-sql/pglite'))))
+  const folder = join(tmpdir(), `atoll-migrated-${hash.digest('hex').slice(0, 16)}`)
+  if (existsSync(folder)) return folder
+  const unfinished = await mkdtemp(`${folder}-`)
+  await (await openStore({ dataDir: unfinished, imageDir })).close()
+  // Another process may have been faster.
+  await rename(unfinished, folder).catch(() => rm(unfinished, { recursive: true }))
+  return folder
+}

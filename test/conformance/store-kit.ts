@@ -1,0 +1,218 @@
+/** Databases, child processes and records for the tests of stores. */
+import assert from 'node:assert/strict'
+import { randomBytes } from 'node:crypto'
+import { setTimeout as sleep } from 'node:timers/promises'
+import pg from 'pg'
+import { isServiceError, type ErrorCode } from '../../src/errors.ts'
+import { defined } from '../../src/lib/defined.ts'
+import { newId } from '../../src/lib/id.ts'
+import type { Organisation } from '../../src/organisation/index.ts'
+import type { Checkpoint } from '../../src/sandbox/checkpoint.ts'
+import type { Preview } from '../../src/sandbox/preview.ts'
+import type { Sandbox } from '../../src/sandbox/sandbox.ts'
+import type { Message, Session, SessionEvent } from '../../src/session/session.ts'
+import { databaseLockKey } from '../../src/store/dialect/postgres-lock.ts'
+import type { Store } from '../../src/store/index.ts'
+
+/** Asserts that a call throws a `ServiceError` of this code. */
+export async function refuses(call: Promise<unknown>, code: ErrorCode, words = /(?:)/, note?: string): Promise<void> {
+  await assert.rejects(call, (error) => isServiceError(error, code) && words.test(error.message), note)
+}
+
+/** Reads a list to its end, page by page. */
+export async function allPages<Item>(
+  list: (page: { cursor?: string }) => Promise<{ items: Item[]; nextCursor?: string }>,
+): Promise<Item[][]> {
+  const pages: Item[][] = []
+  let cursor: string | undefined
+  do {
+    const page = await list(defined({ cursor }))
+    pages.push(page.items)
+    cursor = page.nextCursor
+  } while (cursor !== undefined)
+  return pages
+}
+
+export function idsOf(records: readonly { id: string }[]): string[] {
+  return records.map(({ id }) => id)
+}
+
+export async function newOrganisation(store: Store): Promise<Organisation> {
+  const organisation = { id: newId('org_'), name: 'test' }
+  await store.organisations.insertOrganisation(organisation)
+  return organisation
+}
+
+export function sandboxOf(orgId: string, fields: Partial<Sandbox> = {}): Sandbox {
+  const now = new Date('2026-01-15T10:30:00.123Z')
+  return {
+    id: newId('sb-'),
+    orgId,
+    status: 'running',
+    image: 'base',
+    cpuCount: 1,
+    memoryMb: 1024,
+    diskMb: 10_240,
+    timeoutSeconds: 300,
+    envs: {},
+    metadata: {},
+    tags: {},
+    createdAt: now,
+    startedAt: now,
+    activeAt: now,
+    restores: 0,
+    ...fields,
+  }
+}
+
+export function checkpointOf(sandbox: Sandbox, fields: Partial<Checkpoint> = {}): Checkpoint {
+  const { image, cpuCount, memoryMb, diskMb, envs } = sandbox
+  const id = newId('cp-')
+  return {
+    id,
+    orgId: sandbox.orgId,
+    sandboxId: sandbox.id,
+    name: id,
+    kind: 'disk_only',
+    status: 'ready',
+    sizeBytes: 0,
+    sandboxConfig: { image, cpuCount, memoryMb, diskMb, envs },
+    createdAt: new Date('2026-01-15T10:31:00.456Z'),
+    ...fields,
+  }
+}
+
+export function patchOf(checkpointId: string, script = 'true') {
+  return {
+    id: newId('pa-'),
+    checkpointId,
+    script,
+    description: '',
+    strategy: 'on_wake' as const,
+    createdAt: new Date('2026-01-15T10:32:00.789Z'),
+  }
+}
+
+export function previewOf(sandbox: Sandbox, port: number, fields: Partial<Preview> = {}): Preview {
+  return {
+    id: newId('pv-'),
+    orgId: sandbox.orgId,
+    sandboxId: sandbox.id,
+    port,
+    sslStatus: 'disabled',
+    createdAt: new Date('2026-01-15T10:33:00.001Z'),
+    ...fields,
+  }
+}
+
+export function sessionOf(orgId: string, fields: Partial<Session> = {}): Session {
+  const now = new Date('2026-01-15T10:34:00.002Z')
+  return {
+    id: newId('session_'),
+    orgId,
+    userId: 'user-1',
+    status: 'running',
+    activity: 'starting',
+    sandboxId: newId('sb-'),
+    title: 'A page',
+    framework: '',
+    artifacts: [],
+    agentConfig: { harness: 'pi', model: 'demo', cwd: '/workspace/app', skills: {}, envs: {} },
+    gatewayTokenHash: newId('key_'),
+    agentOffset: 0,
+    sandboxRestores: 0,
+    inputTokens: 0,
+    cacheReadTokens: 0,
+    cacheWriteTokens: 0,
+    outputTokens: 0,
+    costNanoUsd: 0,
+    createdAt: now,
+    updatedAt: now,
+    ...fields,
+  }
+}
+
+export function messageOf(content: string, fields: Partial<Message> = {}): Message {
+  return {
+    id: newId('msg_'),
+    role: 'user',
+    content,
+    state: 'queued',
+    createdAt: new Date('2026-01-15T10:35:00.003Z'),
+    ...fields,
+  }
+}
+
+export function eventOf(message: string, fields: Partial<SessionEvent> = {}): SessionEvent {
+  return {
+    id: newId('evt_'),
+    type: 'session_started',
+    level: 'info',
+    message,
+    createdAt: new Date('2026-01-15T10:36:00.004Z'),
+    ...fields,
+  }
+}
+
+/** A stored session with its first message and event. */
+export async function newSession(store: Store, orgId: string, fields: Partial<Session> = {}): Promise<Session> {
+  const session = sessionOf(orgId, fields)
+  await store.sessions.createSession(session, [messageOf('hello')], eventOf('started'))
+  return session
+}
+
+export async function newSandbox(store: Store, fields: Partial<Sandbox> = {}): Promise<Sandbox> {
+  const sandbox = sandboxOf((await newOrganisation(store)).id, fields)
+  await store.sandboxes.insertSandbox(sandbox)
+  return sandbox
+}
+
+/** A new database on the server of `TEST_DATABASE_URL`; the caller removes it with `drop`. */
+export async function freshDatabase(): Promise<{ url: string; drop: () => Promise<void> }> {
+  const name = `atoll_test_${randomBytes(6).toString('hex')}`
+  const server = serverUrl()
+  await execute(server, `create database ${name}`)
+  const own = new URL(server)
+  own.pathname = `/${name}`
+  return { url: own.href, drop: () => execute(server, `drop database if exists ${name} with (force)`) }
+}
+
+export async function execute(url: string, statement: string): Promise<void> {
+  const client = new pg.Client({ connectionString: url })
+  await client.connect()
+  try {
+    await client.query(statement)
+  } finally {
+    await client.end()
+  }
+}
+
+/** Terminates connections on the server, by their application name. */
+export async function cutConnections(url: string, applicationName: string): Promise<void> {
+  const name = pg.escapeLiteral(applicationName)
+  const named = `select pid from pg_stat_activity where datname = current_database() and application_name = ${name}`
+  await execute(url, `select pg_terminate_backend(pid) from (${named}) as named`)
+}
+
+/** A connection that waits for the lock of the database in PostgreSQL's queue, ahead of every caller that polls. */
+export async function queueForLock(url: string): Promise<{ locked: Promise<unknown>; end: () => Promise<void> }> {
+  const client = new pg.Client({ connectionString: url })
+  await client.connect()
+  const { rows } = await client.query<{ pid: number }>('select pg_backend_pid() as pid')
+  const locked = client.query('select pg_advisory_lock($1)', [databaseLockKey])
+  const waiting = `select 1 from pg_locks where pid = ${rows[0]?.pid} and locktype = 'advisory' and not granted`
+  const watcher = new pg.Client({ connectionString: url })
+  await watcher.connect()
+  while ((await watcher.query(waiting)).rowCount === 0) await sleep(5)
+  await watcher.end()
+  return { locked, end: () => client.end() }
+}
+
+function serverUrl(): string {
+  const url = process.env['TEST_DATABASE_URL']
+  if (url !== undefined && url !== '') return url
+  throw new Error(
+    'TEST_DATABASE_URL is not set. `npm test` starts a PostgreSQL server and sets it; by hand, name one whose user may ' +
+      'create databases: TEST_DATABASE_URL=postgres://postgres@127.0.0.1:5432/postgres',
+  )
+}
