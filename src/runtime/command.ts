@@ -18,6 +18,10 @@ export interface CommandOptions {
   detached?: boolean
 }
 
+export function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error)
+}
+
 /** A program of the host that could not be started, failed, ran too long or said too much. */
 export class CommandError extends Error {
   readonly argv: readonly string[]

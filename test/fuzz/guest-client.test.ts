@@ -6,6 +6,7 @@ import fc from 'fast-check'
 import { isServiceError } from '../../src/errors.ts'
 import { frameKind, lineBytesMax, payloadBytesMax } from '../../src/protocol/guest.ts'
 import { createGuest } from '../../src/runtime/guest-client/index.ts'
+import { refuses } from '../../src/runtime/guest-client/testing/guest-process.ts'
 import type { Guest } from '../../src/sandbox/ports/guest.ts'
 import { drain, type Ending, frame, hostile, json, line, ok, stat, timeouts, uint64 } from './hostile-guest.ts'
 
@@ -195,59 +196,20 @@ test('guest client: mutated answers end every operation', async () => {
 
 test('guest client: an endless answer is cut off at the bounds', async () => {
   const long = `/${'x'.repeat(1000)}`
-  const streams: [name: string, stream: { start: Buffer; repeat: Buffer; bytesMax: number }][] = [
-    ['hello', { start: Buffer.alloc(0), repeat: Buffer.alloc(65_536, 'x'), bytesMax: lineBytesMax }],
-    [
-      'list',
-      {
-        start: line(ok),
-        repeat: frame(frameKind.entries, json(Array.from({ length: 500 }, () => ({ ...stat, name: 'x' })))),
-        bytesMax: 16 << 20,
-      },
-    ],
-    [
-      'list',
-      {
-        start: line(ok),
-        repeat: frame(frameKind.entries, json(Array.from({ length: 200 }, () => ({ ...stat, path: long, name: 'x' })))),
-        bytesMax: 32 << 20,
-      },
-    ],
-    [
-      'output',
-      {
-        start: line(ok),
-        repeat: frame(frameKind.stdout, uint64(0), Buffer.alloc(payloadBytesMax - 8)),
-        bytesMax: 18 << 20,
-      },
-    ],
-    [
-      'attach',
-      {
-        start: line({ ok: true, input: false }),
-        repeat: frame(frameKind.stdout, uint64(0), Buffer.alloc(1000)),
-        bytesMax: 512 << 10,
-      },
-    ],
-    [
-      'readFile',
-      {
-        start: line({ ok: true, stat, length: 6 }),
-        repeat: frame(frameKind.data, Buffer.alloc(5)),
-        bytesMax: 100,
-      },
-    ],
-    ['processes', { start: line(ok), repeat: frame(frameKind.entries, json([])), bytesMax: 100 }],
-    [
-      'processes',
-      {
-        start: line(ok),
-        repeat: frame(frameKind.entries, json(Array.from({ length: 256 }, () => process))),
-        bytesMax: 2 << 20,
-      },
-    ],
+  const entries = (count: number, entry: object) =>
+    frame(frameKind.entries, json(Array.from({ length: count }, () => entry)))
+  const file = { ...stat, name: 'x' }
+  const streams: [name: string, start: Buffer, repeat: Buffer, bytesMax: number][] = [
+    ['hello', Buffer.alloc(0), Buffer.alloc(65_536, 'x'), lineBytesMax],
+    ['list', line(ok), entries(500, file), 16 << 20],
+    ['list', line(ok), entries(200, { ...file, path: long }), 32 << 20],
+    ['output', line(ok), frame(frameKind.stdout, uint64(0), Buffer.alloc(payloadBytesMax - 8)), 18 << 20],
+    ['attach', line({ ok: true, input: false }), frame(frameKind.stdout, uint64(0), Buffer.alloc(1000)), 512 << 10],
+    ['readFile', line({ ok: true, stat, length: 6 }), frame(frameKind.data, Buffer.alloc(5)), 100],
+    ['processes', line(ok), entries(0, process), 100],
+    ['processes', line(ok), entries(256, process), 2 << 20],
   ]
-  for (const [name, { start, repeat, bytesMax }] of streams) {
+  for (const [name, start, repeat, bytesMax] of streams) {
     let sent = 0
     const guest = createGuest(async () => {
       const [client, server] = duplexPair()
@@ -295,24 +257,16 @@ test('guest client: a fault of the guest is thrown with its code, and nothing el
     { ok: false },
     { ok: 'true' },
   ]) {
-    await assert.rejects(
-      hostile([line(fault)], 'end').guest.stat('/x'),
-      (error: Error) => isServiceError(error, 'unavailable') && /answers nonsense/.test(error.message),
-    )
+    await refuses(hostile([line(fault)], 'end').guest.stat('/x'), 'unavailable', /answers nonsense/)
   }
 })
 
 test('guest client: no answer of a guest is a fault of the server', async () => {
   const { guest } = hostile([line({ ok: false, code: 'internal_error', message: 'oops' })], 'end')
-  await assert.rejects(
-    guest.stat('/x'),
-    (error: Error) => isServiceError(error, 'unavailable') && /oops/.test(error.message),
-  )
+  await refuses(guest.stat('/x'), 'unavailable', /oops/)
   for (const name of names) {
     const { guest: liar } = hostile([Buffer.from('{"ok":"perhaps"}\n')], 'end')
-    await assert.rejects(operations[name]?.call(liar) ?? Promise.resolve(), (error) => {
-      return isServiceError(error, 'unavailable')
-    })
+    await refuses(operations[name]?.call(liar) ?? Promise.resolve(), 'unavailable')
   }
 })
 
@@ -341,11 +295,7 @@ async function givesUp(name: string, start: Buffer, drop: Buffer): Promise<void>
   const call = operations[name]?.call(guest) ?? Promise.resolve()
   try {
     const hangs = sleep(hangMs / 4, undefined, { signal: timer.signal }).then(() => assert.fail(`${name} hangs`))
-    await assert.rejects(
-      Promise.race([call, hangs]),
-      (error: Error) => isServiceError(error, 'unavailable') && /did not answer within/.test(error.message),
-      name,
-    )
+    await refuses(Promise.race([call, hangs]), 'unavailable', /did not answer within/, name)
   } finally {
     timer.abort()
     stop()

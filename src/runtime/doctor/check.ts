@@ -1,4 +1,5 @@
-import { CommandError, run } from '../command.ts'
+import { defined } from '../../lib/defined.ts'
+import { CommandError, messageOf, run } from '../command.ts'
 
 /** One thing that Atoll needs, or can use, of this machine. */
 export interface HostCheck {
@@ -39,7 +40,7 @@ export function works(found: string): CheckResult {
 }
 
 export function fails(found: string, advice?: string): CheckResult {
-  return advice === undefined ? { state: 'fails', found } : { state: 'fails', found, advice }
+  return { state: 'fails', found, ...defined({ advice }) }
 }
 
 export function missing(found: string, advice?: string): CheckResult {
@@ -61,5 +62,5 @@ export function oneLine(error: unknown): string {
   if (error instanceof CommandError && error.stderr.trim() !== '') {
     return `${error.argv[0]}: ${error.stderr.trim().split('\n').at(-1)}`
   }
-  return String(error instanceof Error ? error.message : error).replaceAll(/\s+/g, ' ')
+  return messageOf(error).replaceAll(/\s+/g, ' ')
 }

@@ -26,22 +26,8 @@ export async function dumpAndRestoreAlone(criuPath: string, workspace: CriuWorks
   const images = join(workspace.path, 'alone')
   await mkdir(images)
   try {
-    await run(
-      [
-        'unshare',
-        '--pid',
-        '--fork',
-        '--mount-proc',
-        '--kill-child',
-        '/bin/sh',
-        '-c',
-        aloneScript,
-        'sh',
-        criuPath,
-        images,
-      ],
-      { timeoutMs },
-    )
+    const isolated = ['unshare', '--pid', '--fork', '--mount-proc', '--kill-child'] as const
+    await run([...isolated, '/bin/sh', '-c', aloneScript, 'sh', criuPath, images], { timeoutMs })
     return { ok: true }
   } catch (error) {
     if (!(error instanceof CommandError)) throw error
@@ -126,10 +112,9 @@ export async function dumpAndRestoreContainer(criuPath: string, base: string, wo
   await mkdir(images)
   await chmod(images, 0o711)
   await run(['mount', '-o', 'bind,ro', base, root])
-  const bundle = trialConfig({
-    ...{ root, hostname: 'criu', cgroup: workspace.cgroup, argv: ['/usr/bin/python3', '-c', containerProgram] },
-    annotations: { 'org.criu.config': config },
-  })
+  const argv = ['/usr/bin/python3', '-c', containerProgram] as const
+  const annotations = { 'org.criu.config': config }
+  const bundle = trialConfig({ root, hostname: 'criu', cgroup: workspace.cgroup, argv, annotations })
   await writeFile(folder('config.json'), JSON.stringify(bundle))
   await writeFile(config, `${criuOptions.join('\n')}\n`)
 
@@ -157,9 +142,8 @@ async function runc(
   const log = join(workspace.path, `${call}.log`)
   try {
     // A detached container would keep the pipes open.
-    await run(runcCommand(join(workspace.path, 'runc'), { log, ...defined({ criu }) }, args), {
-      ...{ detached: args.includes('--detach'), timeoutMs },
-    })
+    const command = runcCommand(join(workspace.path, 'runc'), { log, ...defined({ criu }) }, args)
+    await run(command, { detached: args.includes('--detach'), timeoutMs })
   } catch (error) {
     const criuLog = join(workspace.path, 'images', call === 'checkpoint' ? 'dump.log' : 'restore.log')
     const cause = firstCause(await readFile(criuLog, 'utf8').catch(() => ''))

@@ -1,6 +1,6 @@
 import { readlink, realpath } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
-import { run } from '../command.ts'
+import { messageOf, run } from '../command.ts'
 import { userfaultfdIsAllowed } from '../criu/userfaultfd.ts'
 import { exists } from '../exists.ts'
 import type { HostTool } from '../hostd/index.ts'
@@ -42,7 +42,7 @@ export async function criuSelfTest(criuPath: string, imageDir?: string): Promise
   } catch (thrown) {
     // The first error is the cause; an error of the clean-up matters less.
     const error: unknown = thrown instanceof SuppressedError ? thrown.suppressed : thrown
-    return { ok: false, version, reason: error instanceof Error ? error.message : String(error) }
+    return { ok: false, version, reason: messageOf(error) }
   }
 }
 

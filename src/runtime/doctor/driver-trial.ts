@@ -13,16 +13,8 @@ import { createOciDriver } from '../oci/driver.ts'
 import { createRunc, runcState } from '../oci/runc.ts'
 import { HostNames } from '../host/names.ts'
 import { recordedIds } from '../host/records.ts'
-import {
-  fails,
-  missing,
-  oneLine,
-  runSetup,
-  works,
-  type CheckReport,
-  type CheckResult,
-  type DoctorOptions,
-} from './check.ts'
+import { fails, missing, oneLine, runSetup, works } from './check.ts'
+import type { CheckReport, CheckResult, DoctorOptions } from './check.ts'
 import { confinementAdvice } from './confinement.ts'
 import { tryNetwork } from './network-trial.ts'
 
@@ -88,13 +80,10 @@ export async function* tryDriver(options: DoctorOptions): AsyncGenerator<CheckRe
 }
 
 /** Throws while another trial runs, or when the data cannot be made. */
-async function prepare({
-  imageDir,
-  dataDir: givenDir,
-  leaveHostFirewall = false,
-}: DoctorOptions): Promise<Trial & AsyncDisposable> {
+async function prepare({ imageDir, ...given }: DoctorOptions): Promise<Trial & AsyncDisposable> {
   await using made = new AsyncDisposableStack()
-  const dataDir = await trialDir(givenDir)
+  const dataDir = await trialDir(given.dataDir)
+  const { leaveHostFirewall = false } = given
   const names = new HostNames(dataDir)
   const lock = await lockName(`atoll-doctor-${names.hash}`)
   if (lock === undefined) throw new Error('another doctor is at its trial')
@@ -104,23 +93,11 @@ async function prepare({
   made.defer(async () => {
     if (!(await exists(names.runDir))) await rm(dataDir, { recursive: true, force: true })
   })
-  const options = {
-    dataDir,
-    imageDir,
-    subnet: freeSubnet(),
-    leaveHostFirewall,
-    diskPoolBytes: poolBytes,
-    lazyMemoryBytesMin: 0,
-  }
+  const folders = { dataDir, imageDir, diskPoolBytes: poolBytes }
+  const options = { ...folders, subnet: freeSubnet(), leaveHostFirewall, lazyMemoryBytesMin: 0 }
   const driver = createOciDriver({ runtime: createRunc, ...options, mayQuarantineMany: true })
-  const trial = {
-    driver,
-    names,
-    leaveHostFirewall,
-    source: freshId('sb'),
-    checkpoint: freshId('cp'),
-    fork: freshId('sb'),
-  }
+  const ids = { source: freshId('sb'), checkpoint: freshId('cp'), fork: freshId('sb') }
+  const trial = { driver, names, leaveHostFirewall, ...ids }
   made.defer(() => end(trial))
   const release = made.move()
   return { ...trial, [Symbol.asyncDispose]: () => release.disposeAsync() }

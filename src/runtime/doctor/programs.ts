@@ -39,10 +39,7 @@ export const runcCheck: HostCheck = {
 
 /** Nothing fails without these. */
 export const optionalChecks: HostCheck[] = [
-  optional('gVisor (runsc)', async () => {
-    const version = await versionText('runsc', '--version')
-    return version === undefined ? missing('not found') : works(version.split('\n')[0] ?? '')
-  }),
+  engine('gVisor (runsc)', ['runsc', '--version'], (version) => version.split('\n')[0] ?? ''),
   optional('KVM', async () => {
     const device = '/dev/kvm'
     try {
@@ -53,14 +50,18 @@ export const optionalChecks: HostCheck[] = [
     await run(['perl', '-e', kvmAttempt])
     return works(`${device}; a machine ran`)
   }),
-  optional('Incus', async () => {
-    const version = await versionText('incus', 'version')
-    return version === undefined ? missing('not found') : works(version.trim().replaceAll('\n', ', '))
-  }),
+  engine('Incus', ['incus', 'version'], (version) => version.trim().replaceAll('\n', ', ')),
 ]
 
 function optional(name: string, check: HostCheck['run']): HostCheck {
   return { name, required: false, run: check }
+}
+
+function engine(name: string, argv: [string, ...string[]], shown: (version: string) => string): HostCheck {
+  return optional(name, async () => {
+    const version = await versionText(...argv)
+    return version === undefined ? missing('not found') : works(shown(version))
+  })
 }
 
 async function startContainer(image: string): Promise<string> {

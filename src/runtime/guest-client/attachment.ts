@@ -6,7 +6,7 @@ import { freezeGraceMs } from '../../sandbox/ports/runtime-driver.ts'
 import type { Attachment, AttachmentEvent } from '../../sandbox/ports/guest.ts'
 import { asleep, type Frame, type GuestConnection, nonsense, parseAnswer } from './connection.ts'
 import { InputQueue } from './input-queue.ts'
-import { Signal } from './signal.ts'
+import { Condition } from './condition.ts'
 
 /** Bound of the output that waits here for its reader; the guest sends no more than its credit. */
 const creditBytes = 512 * 1024
@@ -41,7 +41,7 @@ export type Join = (
  */
 export class GuestAttachment implements Attachment {
   readonly #join: Join
-  readonly #changed = new Signal()
+  readonly #changed = new Condition()
   readonly #events: AttachmentEvent[] = []
   readonly #signal: AbortSignal | undefined
   /** Aborts the dial of the next connection. */

@@ -5,13 +5,12 @@ import { readdir, readFile, utimes, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { Duplex } from 'node:stream'
 import { Readable } from 'node:stream'
-import { after, before, test } from 'node:test'
+import { test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { isServiceError } from '../../errors.ts'
 import type { FreezeReason } from '../../sandbox/ports/runtime-driver.ts'
 import type { Attachment, Guest } from '../../sandbox/ports/guest.ts'
 import { createGuest, guestConnections } from './index.ts'
-import { eventually, GuestProcess } from './testing/guest-process.ts'
+import { eventually, GuestProcess, refuses } from './testing/guest-process.ts'
 
 /** Stands for a driver: a dump is a stop of the guest's process, and asks for what a real one does. */
 class Freezer {
@@ -53,25 +52,15 @@ class Freezer {
   }
 }
 
-let machine: GuestProcess
-let freezer: Freezer
-let guest: Guest
+const machine = await GuestProcess.startForFile()
+const freezer = new Freezer(machine)
+const { guest } = freezer
 
-before(async () => {
-  machine = await GuestProcess.start()
-  freezer = new Freezer(machine)
-  guest = freezer.guest
-})
-after(() => machine[Symbol.asyncDispose]())
-
-interface Followed {
-  sha: string
-  bytes: number
-  replayed: number
-  exits: number[]
+function sha256(data: string | Uint8Array): string {
+  return createHash('sha256').update(data).digest('hex')
 }
 
-async function follow(attachment: Attachment, acknowledge = false): Promise<Followed> {
+async function follow(attachment: Attachment, acknowledge = false) {
   const hash = createHash('sha256')
   const followed = { sha: '', bytes: 0, replayed: 0, exits: new Array<number>() }
   for await (const event of attachment) {
@@ -99,12 +88,7 @@ async function freezeTimes(count: number, graceMs?: (round: number) => number, l
 
 const floodBytes = 60_000_000
 const flood = `yes 'some line of output' | head -c ${floodBytes}`
-const floodSha = (() => {
-  const line = 'some line of output\n'
-  return createHash('sha256')
-    .update(line.repeat(floodBytes / line.length))
-    .digest('hex')
-})()
+const floodSha = sha256('some line of output\n'.repeat(floodBytes / 20))
 
 for (const [name, graceMs] of [
   ['in peace', () => 2000],
@@ -132,8 +116,7 @@ for (const [name, graceMs] of [
     }
     await freezing
     await attachment.end()
-    const sha = createHash('sha256').update(input).digest('hex')
-    assert.deepEqual(await reading, { sha, bytes: input.length, replayed: 1, exits: [0] })
+    assert.deepEqual(await reading, { sha: sha256(input), bytes: input.length, replayed: 1, exits: [0] })
   })
 }
 
@@ -189,7 +172,7 @@ test('freeze: a wait for a process continues after it and ends with a hibernatio
   await freezeTimes(3)
   assert.equal((await waiting).exitCode, 0)
   await guest.spawn({ id: 'slept', argv: ['sleep', '100'], envs: {} })
-  const refused = assert.rejects(guest.process('slept', 20_000), (error) => isServiceError(error, 'unavailable'))
+  const refused = refuses(guest.process('slept', 20_000), 'unavailable')
   await sleep(20)
   assert.ok(await freezer.freeze('hibernate'))
   await refused
@@ -227,7 +210,7 @@ test('freeze: a download continues after it, unless the file has changed', async
   const changed = await guest.readFile(path)
   await freezer.freeze()
   await utimes(path, 1, 1)
-  await assert.rejects(changed.body.toArray(), (error) => isServiceError(error, 'conflict'))
+  await refuses(changed.body.toArray(), 'conflict')
 })
 
 test('freeze: a download without a reader is not requested again', async () => {

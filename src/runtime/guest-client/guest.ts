@@ -76,42 +76,26 @@ export function createGuest(dial: GuestDial, options: GuestClientOptions = {}): 
     sandboxId: options.sandboxId ?? '',
   }
 
-  /** Opens a connection for `use`, which owns it; a failure closes it. */
-  async function open<T>(use: (connection: GuestConnection) => Promise<T>, signal?: AbortSignal): Promise<T> {
-    signal?.throwIfAborted()
-    const connection = new GuestConnection(await dial(signal))
-    try {
-      return await use(connection)
-    } catch (error) {
-      connection.close()
-      throw error
-    }
-  }
-
-  async function once<T>(use: (connection: GuestConnection) => Promise<T>, signal?: AbortSignal): Promise<T> {
-    return open(async (connection) => {
-      const result = await use(connection)
-      connection.close()
-      return result
-    }, signal)
-  }
+  const once = <T>(use: Use<T>) => connectOnce(dial, use)
 
   async function ask<T>(request: object, schema: z.ZodType<T>, signal?: AbortSignal, extraMs = 0): Promise<T> {
-    return once(
-      (connection) => connection.ask(request, schema, { timeoutMs: timeouts.answerMs + extraMs, signal }),
-      signal,
-    )
+    const wait = { timeoutMs: timeouts.answerMs + extraMs, signal }
+    return connectOnce(dial, (connection) => connection.ask(request, schema, wait), signal)
   }
 
-  /** Like `open`, for a repeatable request: after a freeze for a checkpoint it opens another connection. */
-  async function reopen<T>(use: (connection: GuestConnection) => Promise<T>, signal?: AbortSignal): Promise<T> {
+  /** Like `connect`, for a repeatable request: after a freeze for a checkpoint it opens another connection. */
+  async function reopen<T>(use: Use<T>, signal?: AbortSignal): Promise<T> {
     for (;;) {
       let taken: GuestConnection | undefined
       try {
-        return await open((connection) => {
-          taken = connection
-          return use(connection)
-        }, signal)
+        return await connect(
+          dial,
+          (connection) => {
+            taken = connection
+            return use(connection)
+          },
+          signal,
+        )
       } catch (error) {
         if (taken?.frozen === undefined || !isServiceError(error, 'unavailable')) throw error
         if (taken.frozen === 'hibernate') throw asleep()
@@ -187,10 +171,11 @@ export function createGuest(dial: GuestDial, options: GuestClientOptions = {}): 
     },
 
     async dial(port, signal) {
-      return open(async (connection) => {
+      const detached = async (connection: GuestConnection) => {
         await connection.ask({ op: 'dial', port }, okSchema, { timeoutMs: timeouts.answerMs, signal })
         return connection.detach()
-      }, signal)
+      }
+      return connect(dial, detached, signal)
     },
   }
 }
@@ -214,14 +199,9 @@ export async function configureGuest(
   configuration: GuestConfiguration,
   signal?: AbortSignal,
 ): Promise<Record<string, string>> {
-  signal?.throwIfAborted()
-  const connection = new GuestConnection(await dial(signal))
-  try {
-    const wait = { timeoutMs: answerTimeoutMs, signal }
-    return (await connection.ask({ op: 'configure', ...configuration }, configureSchema, wait)).failed
-  } finally {
-    connection.close()
-  }
+  const request = { op: 'configure', ...configuration }
+  const wait = { timeoutMs: answerTimeoutMs, signal }
+  return (await connectOnce(dial, (connection) => connection.ask(request, configureSchema, wait), signal)).failed
 }
 
 /**
@@ -229,17 +209,38 @@ export async function configureGuest(
  * no other dialled meanwhile, memory can be saved.
  */
 export async function guestConnections(dial: GuestDial, signal?: AbortSignal): Promise<number> {
-  signal?.throwIfAborted()
-  const connection = new GuestConnection(await dial(signal))
-  try {
-    const wait = { timeoutMs: answerTimeoutMs, signal }
+  const wait = { timeoutMs: answerTimeoutMs, signal }
+  const count = async (connection: GuestConnection) => {
     const { connections } = await connection.ask({ op: 'hello', close: true }, helloSchema, wait)
     // The guest closes after its answer, so the end of the connection is the end of its side.
     await connection.readFrame(wait).catch(() => undefined)
     return connections
-  } finally {
-    connection.close()
   }
+  return connectOnce(dial, count, signal)
+}
+
+type Use<T> = (connection: GuestConnection) => Promise<T>
+
+/** Opens a connection for `use`, which owns it; a failure closes it. */
+async function connect<T>(dial: GuestDial, use: Use<T>, signal?: AbortSignal): Promise<T> {
+  signal?.throwIfAborted()
+  const connection = new GuestConnection(await dial(signal))
+  try {
+    return await use(connection)
+  } catch (error) {
+    connection.close()
+    throw error
+  }
+}
+
+/** Like `connect`, and closes the connection at the end of `use`. */
+async function connectOnce<T>(dial: GuestDial, use: Use<T>, signal?: AbortSignal): Promise<T> {
+  const close = async (connection: GuestConnection) => {
+    const result = await use(connection)
+    connection.close()
+    return result
+  }
+  return connect(dial, close, signal)
 }
 
 async function readOutput(

@@ -81,11 +81,7 @@ export async function readEntries<G, T>(
   }
 }
 
-const entryItems: Items<GuestEntry, DirectoryEntry> = {
-  schema: entrySchema,
-  convert: (entry) => ({ ...fileStat(entry), name: entry.name }),
-  countMax: entriesMax,
-}
+const entryItems: Items<GuestEntry, DirectoryEntry> = { schema: entrySchema, convert: fileStat, countMax: entriesMax }
 
 export async function listFolder(
   connection: GuestConnection,

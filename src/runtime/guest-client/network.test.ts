@@ -4,20 +4,12 @@ import { stat } from 'node:fs/promises'
 import { Agent, createServer as createHttpServer, request } from 'node:http'
 import { type AddressInfo, createServer, type Server, type Socket } from 'node:net'
 import { networkInterfaces } from 'node:os'
-import { after, before, test } from 'node:test'
-import { isServiceError } from '../../errors.ts'
-import type { Guest } from '../../sandbox/ports/guest.ts'
+import { test } from 'node:test'
 import { configureGuest } from './guest.ts'
-import { eventually, GuestProcess } from './testing/guest-process.ts'
+import { eventually, GuestProcess, refuses } from './testing/guest-process.ts'
 
-let machine: GuestProcess
-let guest: Guest
-
-before(async () => {
-  machine = await GuestProcess.start()
-  guest = machine.guest
-})
-after(() => machine[Symbol.asyncDispose]())
+const machine = await GuestProcess.startForFile()
+const { guest } = machine
 
 async function listen(server: Server, host: string): Promise<number> {
   server.listen(0, host)
@@ -65,9 +57,9 @@ test('dial: a port without a listener is nothing_listening', async () => {
   const port = await listen(server, '127.0.0.1')
   server.close()
   await once(server, 'close')
-  await assert.rejects(guest.dial(port), (error) => isServiceError(error, 'nothing_listening'))
+  await refuses(guest.dial(port), 'nothing_listening')
   for (const wrong of [0, -1, 65_536, 1.5]) {
-    await assert.rejects(guest.dial(wrong), (error) => isServiceError(error, 'invalid_request'))
+    await refuses(guest.dial(wrong), 'invalid_request')
   }
 })
 
@@ -161,7 +153,7 @@ test('configure: permitted fields are set and invalid ones refused', async () =>
   // Run as root on a machine whose `lo` is up; nothing changes.
   assert.deepEqual(await configureGuest(dial, { seed: '00ff10', loopback: true }), {})
   for (const wrong of [{ seed: 'xyz' }, { seed: '0' }, { hostname: '' }, { hostname: 'x'.repeat(65) }]) {
-    await assert.rejects(configureGuest(dial, wrong), (error) => isServiceError(error, 'invalid_request'))
+    await refuses(configureGuest(dial, wrong), 'invalid_request')
   }
 })
 

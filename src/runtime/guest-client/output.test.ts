@@ -1,19 +1,12 @@
 import assert from 'node:assert/strict'
 import { createHash } from 'node:crypto'
-import { after, before, test } from 'node:test'
+import { test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { isServiceError } from '../../errors.ts'
-import type { Attachment, AttachmentEvent, Guest } from '../../sandbox/ports/guest.ts'
-import { eventually, GuestProcess } from './testing/guest-process.ts'
+import type { Attachment, AttachmentEvent } from '../../sandbox/ports/guest.ts'
+import { eventually, GuestProcess, refuses } from './testing/guest-process.ts'
 
-let machine: GuestProcess
-let guest: Guest
-
-before(async () => {
-  machine = await GuestProcess.start()
-  guest = machine.guest
-})
-after(() => machine[Symbol.asyncDispose]())
+const machine = await GuestProcess.startForFile()
+const { guest } = machine
 
 async function all(attachment: Attachment): Promise<AttachmentEvent[]> {
   const events: AttachmentEvent[] = []
@@ -52,8 +45,7 @@ test('output: it is one log in order with absolute offsets, and the exit is last
 })
 
 test('output: retained output is replayed from any offset', async () => {
-  await guest.spawn({ id: 'replay', argv: ['sh', '-c', 'printf 0123456789; sleep 0.05; printf abc >&2'], envs: {} })
-  await guest.process('replay', 10_000)
+  await machine.run(['sh', '-c', 'printf 0123456789; sleep 0.05; printf abc >&2'], { id: 'replay' })
   for (const [offset, expected] of [
     [0, '0123456789abc'],
     [4, '456789abc'],
@@ -72,9 +64,7 @@ test('output: retained output is replayed from any offset', async () => {
 
 test('output: a tail retains the last bytes of each stream and reports a drop', async () => {
   const script = 'echo first >&2; seq 1 100000; echo last >&2'
-  await guest.spawn({ id: 'tail', argv: ['sh', '-c', script], envs: {}, keepBytes: 1000 })
-  await guest.process('tail', 20_000)
-  const { stdout, stderr, truncated } = await guest.output('tail')
+  const { stdout, stderr, truncated } = await machine.run(['sh', '-c', script], { id: 'tail', keepBytes: 1000 })
   assert.equal(stdout.length, 1000)
   assert.ok(stdout.toString().endsWith('\n99999\n100000\n'))
   assert.deepEqual([stderr.toString(), truncated], ['first\nlast\n', true])
@@ -91,10 +81,10 @@ test('output: more than bytesMax is refused and does not count as taken', async 
   for (const id of ids) {
     await guest.spawn({ id, ...large })
     await guest.process(id, 30_000)
-    await assert.rejects(guest.output(id, (8 << 20) + 3), (error) => isServiceError(error, 'too_large'))
+    await refuses(guest.output(id, (8 << 20) + 3), 'too_large')
   }
   // 64 MiB that nobody has fetched.
-  await assert.rejects(guest.spawn({ id: 'more', ...large }), (error) => isServiceError(error, 'unavailable'))
+  await refuses(guest.spawn({ id: 'more', ...large }), 'unavailable')
   for (const id of ids) {
     assert.equal((await guest.output(id, (8 << 20) + 4)).stdout.length, 8 << 20)
     await guest.release(id)
@@ -103,21 +93,16 @@ test('output: more than bytesMax is refused and does not count as taken', async 
 
 test('output: eight megabytes of each stream are retained on request', async () => {
   const script = 'head -c 8388608 /dev/zero; head -c 8388608 /dev/zero >&2'
-  await guest.spawn({ id: 'eight', argv: ['sh', '-c', script], envs: {}, keepBytes: 8 << 20 })
-  await guest.process('eight', 30_000)
-  const { stdout, stderr, truncated } = await guest.output('eight')
+  const { id, stdout, stderr, truncated } = await machine.run(['sh', '-c', script], { keepBytes: 8 << 20 })
   assert.deepEqual([stdout.length, stderr.length, truncated], [8 << 20, 8 << 20, false])
-  await guest.release('eight')
+  await guest.release(id)
 })
 
 test('output: a lossless process waits for acknowledgements and loses no byte of 50 MiB', async () => {
   const bytes = 50 * 1024 * 1024
   const keepBytes = 256 * 1024
   const script = `openssl enc -aes-128-ctr -pass pass:x -nosalt -pbkdf2 < /dev/zero 2>/dev/null | head -c ${bytes}`
-  const expected = await guest
-    .spawn({ id: 'digest', argv: ['sh', '-c', `${script} | sha256sum`], envs: {} })
-    .then(() => guest.process('digest', 60_000))
-    .then(() => guest.output('digest'))
+  const expected = await machine.run(['sh', '-c', `${script} | sha256sum`])
   await guest.spawn({ id: 'lossless', argv: ['sh', '-c', script], envs: {}, keep: 'lossless', keepBytes })
 
   await eventually('the log is full', async () => (await guest.output('lossless')).stdout.length === keepBytes)
@@ -149,9 +134,8 @@ test('output: a lossless process waits for acknowledgements and loses no byte of
 
 test('output: a lossless process ends without acknowledgements', async () => {
   const script = 'head -c 1000 /dev/zero; head -c 60000 /dev/zero'
-  await guest.spawn({ id: 'unread', argv: ['sh', '-c', script], envs: {}, keep: 'lossless', keepBytes: 1000 })
-  assert.equal((await guest.process('unread', 20_000)).exitCode, 0)
-  assert.equal((await guest.output('unread')).stdout.length, 61_000)
+  const { exitCode, stdout } = await machine.run(['sh', '-c', script], { keep: 'lossless', keepBytes: 1000 })
+  assert.deepEqual([exitCode, stdout.length], [0, 61_000])
 })
 
 test('attachment: several clients follow a process, each at its own offset', async () => {
@@ -191,7 +175,7 @@ test('input: it arrives in order, with its end', async () => {
   const writing = (async () => {
     for (let at = 0; at < sent.length; at += 100_000) await attachment.write(sent.subarray(at, at + 100_000))
     await attachment.end()
-    await assert.rejects(attachment.write(Buffer.from('x')), (error) => isServiceError(error, 'conflict'))
+    await refuses(attachment.write(Buffer.from('x')), 'conflict')
   })()
   const received = createHash('sha256')
   for await (const event of attachment) {
@@ -206,17 +190,11 @@ test('input: it arrives in order, with its end', async () => {
 
 test('input: a process that does not read it delays neither output nor acknowledgements', async () => {
   const script = 'seq 1 300000; sleep 1000'
-  await guest.spawn({
-    id: 'deaf',
-    argv: ['sh', '-c', script],
-    envs: {},
-    stdin: true,
-    keep: 'lossless',
-    keepBytes: 65_536,
-  })
+  const argv = ['sh', '-c', script]
+  await guest.spawn({ id: 'deaf', argv, envs: {}, stdin: true, keep: 'lossless', keepBytes: 65_536 })
   await using attachment = await guest.attach('deaf')
   const writing = attachment.write(Buffer.alloc(2 << 20))
-  const refused = assert.rejects(writing, (error) => isServiceError(error, 'conflict'))
+  const refused = refuses(writing, 'conflict')
   let output = ''
   for await (const event of attachment) {
     if (event.type !== 'output') continue
@@ -231,8 +209,8 @@ test('input: a process that does not read it delays neither output nor acknowled
 test('input: a process without open input takes none and reads its end at once', async () => {
   await guest.spawn({ id: 'closed', argv: ['sh', '-c', 'cat; sleep 1000'], envs: {} })
   await using attachment = await guest.attach('closed')
-  await assert.rejects(attachment.write(Buffer.from('x')), (error) => isServiceError(error, 'conflict'))
-  await assert.rejects(attachment.end(), (error) => isServiceError(error, 'conflict'))
+  await refuses(attachment.write(Buffer.from('x')), 'conflict')
+  await refuses(attachment.end(), 'conflict')
   await guest.release('closed')
   assert.deepEqual((await all(attachment)).at(-1), { type: 'exit', exitCode: 137 })
 })
@@ -283,12 +261,12 @@ test('terminal: control-C interrupts, and control-D ends the input', async () =>
 
 test('terminal: it belongs to the user and ends with its session', async () => {
   const argv = ['bash', '-ic', 'echo x > $(tty); sleep 1000 & kill -9 $$']
-  await guest.spawn({ id: 'own', argv, envs: {}, pty: { cols: 80, rows: 24 }, user: 'nobody' })
-  assert.equal((await guest.process('own', 20_000)).exitCode, 137)
-  assert.match((await guest.output('own')).stdout.toString(), /x\r\n/)
+  const { exitCode, stdout } = await machine.run(argv, { pty: { cols: 80, rows: 24 }, user: 'nobody' })
+  assert.equal(exitCode, 137)
+  assert.match(stdout.toString(), /x\r\n/)
 })
 
 test('terminal: a process without one has no size', async () => {
   await guest.spawn({ id: 'plain', argv: ['true'], envs: {} })
-  await assert.rejects(guest.resize('plain', 80, 24), (error) => isServiceError(error, 'invalid_request'))
+  await refuses(guest.resize('plain', 80, 24), 'invalid_request')
 })

@@ -12,28 +12,11 @@ function isoSeconds(seconds: number): string {
   return `${new Date(inside * 1000).toISOString().slice(0, 19)}Z`
 }
 
-export function processInfo({ startedSeconds, endedSeconds, ...process }: GuestProcess): ProcessInfo {
-  return {
-    id: process.id,
-    pid: process.pid,
-    argv: process.argv,
-    running: process.running,
-    ...defined({
-      exitCode: process.exitCode,
-      endedAt: endedSeconds === undefined ? undefined : isoSeconds(endedSeconds),
-    }),
-    startedAt: isoSeconds(startedSeconds),
-    attachedClients: process.attachedClients,
-    pty: process.pty,
-  }
+export function processInfo({ startedSeconds, endedSeconds, exitCode, ...process }: GuestProcess): ProcessInfo {
+  const endedAt = endedSeconds === undefined ? undefined : isoSeconds(endedSeconds)
+  return { ...process, ...defined({ exitCode, endedAt }), startedAt: isoSeconds(startedSeconds) }
 }
 
-export function fileStat(stat: GuestStat): FileStat {
-  return {
-    path: stat.path,
-    isDir: stat.isDir,
-    size: stat.size,
-    mode: stat.mode,
-    modifiedAt: isoSeconds(stat.modifiedSeconds),
-  }
+export function fileStat<S extends GuestStat>({ modifiedSeconds, ...stat }: S): Omit<S, 'modifiedSeconds'> & FileStat {
+  return { ...stat, modifiedAt: isoSeconds(modifiedSeconds) }
 }

@@ -1,19 +1,12 @@
 import assert from 'node:assert/strict'
 import { once } from 'node:events'
 import { type AddressInfo, createServer } from 'node:net'
-import { after, before, test } from 'node:test'
+import { test } from 'node:test'
 import { isServiceError } from '../../errors.ts'
-import type { Guest } from '../../sandbox/ports/guest.ts'
 import { eventually, GuestProcess } from './testing/guest-process.ts'
 
-let machine: GuestProcess
-let guest: Guest
-
-before(async () => {
-  machine = await GuestProcess.start()
-  guest = machine.guest
-})
-after(() => machine[Symbol.asyncDispose]())
+const machine = await GuestProcess.startForFile()
+const { guest } = machine
 
 /**
  * A tree of processes, each with a server that says its part. The part decides what a process starts: in its own group, in a group

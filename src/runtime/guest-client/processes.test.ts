@@ -3,31 +3,19 @@ import { existsSync } from 'node:fs'
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { after, before, test } from 'node:test'
+import { test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { isServiceError } from '../../errors.ts'
-import type { Guest, ProcessInfo, SpawnRequest } from '../../sandbox/ports/guest.ts'
-import { eventually, GuestProcess } from './testing/guest-process.ts'
+import type { ProcessInfo, SpawnRequest } from '../../sandbox/ports/guest.ts'
+import { eventually, GuestProcess, refuses } from './testing/guest-process.ts'
 
-let machine: GuestProcess
-let guest: Guest
-let count = 0
+const machine = await GuestProcess.startForFile()
+const { guest } = machine
 
-before(async () => {
-  machine = await GuestProcess.start()
-  guest = machine.guest
-})
-after(() => machine[Symbol.asyncDispose]())
-
-/** Runs a process to its end. */
 async function run(
   argv: string[],
-  options: Partial<SpawnRequest> = {},
+  request?: Partial<SpawnRequest>,
 ): Promise<ProcessInfo & { stdout: string; stderr: string }> {
-  const id = `run-${++count}`
-  await guest.spawn({ id, argv, envs: {}, ...options })
-  const ended = await guest.process(id, 20_000)
-  const { stdout, stderr } = await guest.output(id)
+  const { stdout, stderr, ...ended } = await machine.run(argv, request)
   return { ...ended, stdout: stdout.toString(), stderr: stderr.toString() }
 }
 
@@ -106,19 +94,23 @@ test('process: cwd defaults to the root and must exist', async () => {
   assert.equal((await run(['pwd'])).stdout, '/\n')
   assert.equal((await run(['pwd'], { cwd: '/usr/bin' })).stdout, '/usr/bin\n')
   for (const cwd of ['/nonexistent', 'usr', '', '/etc/passwd', '/usr\0']) {
-    await assert.rejects(run(['pwd'], { cwd }), (error) => isServiceError(error, 'invalid_request'), cwd)
+    await refuses(run(['pwd'], { cwd }), 'invalid_request', undefined, cwd)
   }
 })
 
 test('process: it runs as the requested user, by name or number', async () => {
   const nobody = await shell('id -u; id -g; echo $HOME $USER; echo x > /dev/stdout', { user: 'nobody' })
   assert.equal(nobody.stdout, '65534\n65534\n/nonexistent nobody\nx\n')
-  assert.equal((await run(['id', '-u'], { user: '65534' })).stdout, '65534\n')
-  assert.equal((await run(['id', '-u'], { user: '4242' })).stdout, '4242\n')
-  assert.equal((await run(['id', '-G'], { user: '4242' })).stdout, '4242\n')
-  assert.equal((await run(['id', '-u'], { user: 'root' })).stdout, '0\n')
+  for (const [user, flag, printed] of [
+    ['65534', '-u', '65534'],
+    ['4242', '-u', '4242'],
+    ['4242', '-G', '4242'],
+    ['root', '-u', '0'],
+  ] as const) {
+    assert.equal((await run(['id', flag], { user })).stdout, `${printed}\n`)
+  }
   for (const user of ['no-such-user', '', '-1', '99999999999']) {
-    await assert.rejects(run(['id'], { user }), (error) => isServiceError(error, 'invalid_request'), user)
+    await refuses(run(['id'], { user }), 'invalid_request', undefined, user)
   }
 })
 
@@ -151,29 +143,25 @@ test('process: a wrong request names its field and starts nothing', async () => 
     [{ pty: { cols: 80, rows: 70_000 } }, /^rows/],
   ]
   for (const [request, message] of wrong) {
-    await assert.rejects(
+    await refuses(
       guest.spawn({ id: 'wrong', argv: ['true'], envs: {}, ...request }),
-      (error: Error) => isServiceError(error, 'invalid_request') && message.test(error.message),
+      'invalid_request',
+      message,
       JSON.stringify(request),
     )
   }
-  await assert.rejects(guest.spawn({ id: 'big', argv: ['true', 'x'.repeat(1 << 20)], envs: {} }), (error) =>
-    isServiceError(error, 'too_large'),
-  )
+  await refuses(run(['true', 'x'.repeat(1 << 20)]), 'too_large')
   assert.equal((await guest.processes()).length, known)
 })
 
 test('process: an id is taken until it is released', async () => {
-  await guest.spawn({ id: 'once', argv: ['true'], envs: {} })
-  await assert.rejects(guest.spawn({ id: 'once', argv: ['true'], envs: {} }), (error) =>
-    isServiceError(error, 'conflict'),
-  )
+  const spawn = () => guest.spawn({ id: 'once', argv: ['true'], envs: {} })
+  await spawn()
+  await refuses(spawn(), 'conflict')
   await guest.process('once', 10_000)
-  await assert.rejects(guest.spawn({ id: 'once', argv: ['true'], envs: {} }), (error) =>
-    isServiceError(error, 'conflict'),
-  )
+  await refuses(spawn(), 'conflict')
   await guest.release('once')
-  await guest.spawn({ id: 'once', argv: ['true'], envs: {} })
+  await spawn()
   await guest.release('once')
 })
 
@@ -186,26 +174,18 @@ test('process: an unknown process is not found by any operation', async () => {
     () => guest.resize('nobody', 80, 24),
     () => guest.release('nobody'),
   ]
-  for (const call of calls) await assert.rejects(call(), (error) => isServiceError(error, 'not_found'))
+  for (const call of calls) await refuses(call(), 'not_found')
 })
 
-test('process: a timeout kills the whole group and answers 124', async () => {
-  const file = join(machine.folder, 'grandchild')
-  const result = await shell(`sleep 1000 & echo $! > ${file}; wait`, { timeoutMs: 300 })
-  assert.equal(result.exitCode, 124)
-  const grandchild = Number(await readFile(file, 'utf8'))
-  await eventually('the grandchild is dead', async () => !(await lives(grandchild)))
-})
-
-test('process: a timeout also kills other groups of the session', async () => {
-  const file = join(machine.folder, 'job')
-  const result = await run(['bash', '-c', `set -m; sleep 1000 & echo $! > ${file}; wait`], { timeoutMs: 300 })
-  assert.equal(result.exitCode, 124)
-  const job = Number(await readFile(file, 'utf8'))
-  await eventually('the job is dead', async () => !(await lives(job)))
-})
-
-test('process: its timeout does not touch it after its end', async () => {
+test('process: a timeout kills its group and other groups of the session, and answers 124', async () => {
+  const file = join(machine.folder, 'child')
+  for (const start of ['', 'set -m; ']) {
+    const argv = ['bash', '-c', `${start}sleep 1000 & echo $! > ${file}; wait`]
+    assert.equal((await run(argv, { timeoutMs: 300 })).exitCode, 124)
+    const child = Number(await readFile(file, 'utf8'))
+    await eventually('the child is dead', async () => !(await lives(child)))
+  }
+  // A timeout that is not over leaves the exit code.
   assert.equal((await shell('exit 5', { timeoutMs: 60_000 })).exitCode, 5)
 })
 
@@ -218,14 +198,14 @@ test('process: signals reach the group; the exit code is 128 + n', async () => {
   await guest.signal('sig', 9)
   assert.equal((await guest.process('sig')).exitCode, 143)
   for (const wrong of [0, 65, -1, 1.5]) {
-    await assert.rejects(guest.signal('sig', wrong), (error) => isServiceError(error, 'invalid_request'))
+    await refuses(guest.signal('sig', wrong), 'invalid_request')
   }
 })
 
 test('process: release kills and removes it', async () => {
   const { pid } = await guest.spawn({ id: 'gone', argv: ['sleep', '1000'], envs: {} })
   await guest.release('gone')
-  await assert.rejects(guest.process('gone'), (error) => isServiceError(error, 'not_found'))
+  await refuses(guest.process('gone'), 'not_found')
   await eventually('it is dead', async () => !(await lives(pid)))
 })
 
@@ -294,14 +274,10 @@ test('process: output that was not taken is retained; beyond the bound none is s
   const ids = Array.from({ length: 10 }, (_, index) => `large-${index}`)
   await Promise.all(ids.map(spawn))
   for (const id of ids) assert.equal((await other.guest.process(id, 20_000)).exitCode, 0)
-  await assert.rejects(
-    spawn('refused'),
-    (error: Error) => isServiceError(error, 'unavailable') && /nobody has fetched/.test(error.message),
-  )
+  await refuses(spawn('refused'), 'unavailable', /nobody has fetched/)
   for (const id of ids) assert.equal((await other.guest.output(id)).stdout.length, bytes)
-  await spawn('next')
-  assert.equal((await other.guest.process('next', 20_000)).exitCode, 0)
-  assert.equal((await other.guest.output('next')).stdout.length, bytes)
+  const next = await other.run(['head', '-c', String(bytes), '/dev/zero'], { keepBytes: bytes })
+  assert.deepEqual([next.exitCode, next.stdout.length], [0, bytes])
 })
 
 test('process: output of an unreported end is retained, acknowledged or not', async () => {
@@ -314,7 +290,7 @@ test('process: output of an unreported end is retained, acknowledged or not', as
     await using attachment = await other.guest.attach(id)
     for await (const event of attachment) if (event.type === 'exit') break
   }
-  await assert.rejects(other.guest.spawn({ id: 'late', ...request }), (error) => isServiceError(error, 'unavailable'))
+  await refuses(other.guest.spawn({ id: 'late', ...request }), 'unavailable')
   await using attachment = await other.guest.attach('early-0')
   await attachment.acknowledge(bytes)
   await eventually('there is room', async () => {
@@ -346,23 +322,14 @@ test('process: a freeze of the sandbox does not count towards a timeout', async 
 test('process: a guest as PID 1 reaps orphans, and its end ends all', async () => {
   await using other = await GuestProcess.start({ asInit: true })
   const argv = ['sh', '-c', '(setsid sleep 0.1 &) ; (setsid sleep 1000 &) ; echo $PPID']
-  await other.guest.spawn({ id: 'orphans', argv, envs: {} })
-  assert.equal((await other.guest.process('orphans', 20_000)).exitCode, 0)
-  assert.equal((await other.guest.output('orphans')).stdout.toString(), '1\n')
-  let looks = 0
-  const inside = async (): Promise<string> => {
-    const id = `look-${++looks}`
-    await other.guest.spawn({ id, argv: ['sh', '-c', 'cat /proc/[0-9]*/stat'], envs: {} })
-    await other.guest.process(id, 20_000)
-    return (await other.guest.output(id)).stdout.toString()
-  }
+  const orphans = await other.run(argv)
+  assert.deepEqual([orphans.exitCode, orphans.stdout.toString()], [0, '1\n'])
   await eventually('the orphan is gone, not a zombie', async () => {
-    const stats = await inside()
+    const stats = (await other.run(['sh', '-c', 'cat /proc/[0-9]*/stat'])).stdout.toString()
     return stats.match(/\(sleep\) S 1 /g)?.length === 1 && !/\) Z /.test(stats)
   })
   // Signals from inside do not reach it, and from outside it goes down in order.
-  await other.guest.spawn({ id: 'attack', argv: ['sh', '-c', 'kill -9 1; kill -STOP 1; sleep 0.1'], envs: {} })
-  assert.equal((await other.guest.process('attack', 20_000)).exitCode, 0)
+  assert.equal((await other.run(['sh', '-c', 'kill -9 1; kill -STOP 1; sleep 0.1'])).exitCode, 0)
   const children = await other.children()
   assert.equal(children.length, 1)
   await other.guest.spawn({ id: 'term', argv: ['sh', '-c', 'kill -TERM 1; sleep 1000'], envs: {} })
@@ -393,15 +360,9 @@ test('process: at the end of the guest a program has time to finish, and a termi
 
 test('process: the end of the guest ends it', async () => {
   const other = await GuestProcess.start()
-  const { pid } = await other.guest.spawn({
-    id: 'x',
-    argv: ['sh', '-c', 'trap "" TERM HUP; while :; do sleep 1; done'],
-    envs: {},
-  })
+  const argv = ['sh', '-c', 'trap "" TERM HUP; while :; do sleep 1; done']
+  const { pid } = await other.guest.spawn({ id: 'x', argv, envs: {} })
   await other[Symbol.asyncDispose]()
   await eventually('it is dead', async () => !(await lives(pid)))
-  await assert.rejects(
-    other.dial().then(() => undefined),
-    /ENOENT/,
-  )
+  await assert.rejects(other.dial(), /ENOENT/)
 })

@@ -4,7 +4,7 @@ import { ServiceError } from '../../errors.ts'
 import { frameKind, payloadBytesMax, writeSchema, writtenSchema } from '../../protocol/guest.ts'
 import type { WriteFileOptions } from '../../sandbox/ports/guest.ts'
 import { asleep, type GuestConnection, nonsense, parseAnswer, type Reopen, type Timeouts } from './connection.ts'
-import { Signal } from './signal.ts'
+import { Condition } from './condition.ts'
 
 type Written = z.infer<typeof writtenSchema>
 
@@ -106,7 +106,7 @@ async function sendOn(
 /** The bytes of a body, read on demand and counted over all connections. */
 class UploadSource {
   readonly #body: Readable
-  readonly #changed = new Signal()
+  readonly #changed = new Condition()
   readonly #stopWatching: () => void
   #rest: Uint8Array | undefined
   #ended = false

@@ -4,7 +4,7 @@
  */
 import { readdir, readFile, writeFile } from 'node:fs/promises'
 import { ServiceError } from '../../errors.ts'
-import { CommandError, run } from '../command.ts'
+import { CommandError, messageOf, run } from '../command.ts'
 import { exists } from '../exists.ts'
 import type { HostTool } from '../hostd/index.ts'
 import { Forwarder } from './dns.ts'
@@ -83,7 +83,7 @@ export class Network {
    */
   async open(slots: readonly number[], hostd: HostTool): Promise<void> {
     this.#hostd = hostd
-    await this.#openGateway()
+    await this.#openGateway().catch(unavailable('the gateway of the sandboxes cannot be made'))
     await this.#openForwarding()
     await this.#loadRules()
     await this.hostFirewall.open()
@@ -144,17 +144,13 @@ export class Network {
     // Closes connections, not listeners. The interface inside is still down.
     const close = held?.keepConnections === false ? ['--close', held.address] : []
     const process = ['--pid', String(pid), '--start', String(startTicks)]
-    try {
+    const input = `${here.join('\n')}\n\n${inside.join('\n')}\n`
+    const join = async () => {
       if (this.#hostd === undefined) throw new Error('the network is not open')
-      await this.#hostd.runTool(['network', ...process, ...close], {
-        input: `${here.join('\n')}\n\n${inside.join('\n')}\n`,
-      })
+      await this.#hostd.runTool(['network', ...process, ...close], { input })
       await forward(port.link)
-    } catch (error) {
-      throw new ServiceError('unavailable', `the sandbox cannot be joined to the network: ${message(error)}`, {
-        cause: error,
-      })
     }
+    await join().catch(unavailable('the sandbox cannot be joined to the network'))
   }
 
   /** Takes a running sandbox off the network, or back on; its connections see only silence. */
@@ -174,40 +170,24 @@ export class Network {
 
   async #openGateway(): Promise<void> {
     const { gatewayLink } = this.#layout
-    try {
-      // A bridge without ports: all kernels have it, and it carries an address like a dummy.
-      if (!(await exists(`${networksDir}/${gatewayLink}`))) await batch([`link add name ${gatewayLink} type bridge`])
-      const wanted = `${this.subnet.gatewayAddress}/${this.subnet.prefix}`
-      for (const { link, address } of await addresses()) {
-        if (link === gatewayLink && address !== wanted) await batch([`address delete ${address} dev ${link}`])
-        if (link !== gatewayLink && this.subnet.meets(address)) throw this.#taken(link, address)
-      }
-      await disableIpv6(gatewayLink)
-      await batch(this.#layout.openGateway())
-    } catch (error) {
-      if (error instanceof ServiceError) throw error
-      throw new ServiceError('unavailable', `the gateway of the sandboxes cannot be made: ${message(error)}`, {
-        cause: error,
-      })
+    // A bridge without ports: all kernels have it, and it carries an address like a dummy.
+    if (!(await exists(`${networksDir}/${gatewayLink}`))) await batch([`link add name ${gatewayLink} type bridge`])
+    const wanted = `${this.subnet.gatewayAddress}/${this.subnet.prefix}`
+    for (const { link, address } of await addresses()) {
+      if (link === gatewayLink && address !== wanted) await batch([`address delete ${address} dev ${link}`])
+      if (link === gatewayLink || !this.subnet.meets(address)) continue
+      const meeting = `subnet ${this.subnet.cidr} meets ${address} on ${link} of this host`
+      throw new ServiceError('unavailable', `${meeting}: choose another one with ATOLL_SUBNET`)
     }
-  }
-
-  #taken(link: string, address: string): ServiceError {
-    const hint = 'choose another one with ATOLL_SUBNET'
-    return new ServiceError(
-      'unavailable',
-      `subnet ${this.subnet.cidr} meets ${address} on ${link} of this host: ${hint}`,
-    )
+    const disableIpv6 = `/proc/sys/net/ipv6/conf/${gatewayLink}/disable_ipv6`
+    if (await exists(disableIpv6)) await writeFile(disableIpv6, '1')
+    await batch(this.#layout.openGateway())
   }
 
   async #openForwarding(): Promise<void> {
     const file = `${settingsDir}/ip_forward`
     if ((await readFile(file, 'utf8')).trim() === '1') return
-    await writeFile(file, '1').catch((error: unknown) => {
-      throw new ServiceError('unavailable', `net.ipv4.ip_forward cannot be switched on: ${message(error)}`, {
-        cause: error,
-      })
-    })
+    await writeFile(file, '1').catch(unavailable('net.ipv4.ip_forward cannot be switched on'))
     this.#log('net.ipv4.ip_forward was off and is now on')
   }
 
@@ -220,13 +200,9 @@ export class Network {
       gatewayPort,
       bounds: connectionBounds(tableMax),
     })
-    await run(['nft', '-f', '-'], { input }).catch((error: unknown) => {
-      const hint =
-        'the kernel needs nf_tables (inet family), nft_masq, nft_fib_inet and connection tracking with limits and timeouts'
-      throw new ServiceError('unavailable', `the packet rules cannot be loaded (${hint}): ${message(error)}`, {
-        cause: error,
-      })
-    })
+    const hint =
+      'the kernel needs nf_tables (inet family), nft_masq, nft_fib_inet and connection tracking with limits and timeouts'
+    await run(['nft', '-f', '-'], { input }).catch(unavailable(`the packet rules cannot be loaded (${hint})`))
     this.#tableMax = tableMax
   }
 
@@ -259,10 +235,10 @@ export class Network {
     ])
     // A sandbox that ends meanwhile takes its link with it and does not stop the others.
     await run(['ip', '-force', '-batch', '-'], { input: lines.join('\n'), timeoutMs: joinTimeoutMs }).catch(
-      (error: unknown) => this.#log(`not all sandboxes that run have joined the network: ${message(error)}`),
+      (error: unknown) => this.#log(`not all sandboxes that run have joined the network: ${messageOf(error)}`),
     )
     for (const slot of joined)
-      await forward(layout.port(slot).link).catch((error: unknown) => this.#log(message(error)))
+      await forward(layout.port(slot).link).catch((error: unknown) => this.#log(messageOf(error)))
   }
 
   /** The table that earlier versions had beside `rulesFile`. */
@@ -315,11 +291,10 @@ async function forward(link: string): Promise<void> {
   if (isOff) await writeFile(file, '1')
 }
 
-async function disableIpv6(link: string): Promise<void> {
-  const file = `/proc/sys/net/ipv6/conf/${link}/disable_ipv6`
-  if (await exists(file)) await writeFile(file, '1')
-}
-
-function message(error: unknown): string {
-  return error instanceof Error ? error.message : String(error)
+/** For `catch`: throws `unavailable`, or the `ServiceError` itself. */
+function unavailable(failure: string): (error: unknown) => never {
+  return (error) => {
+    if (error instanceof ServiceError) throw error
+    throw new ServiceError('unavailable', `${failure}: ${messageOf(error)}`, { cause: error })
+  }
 }

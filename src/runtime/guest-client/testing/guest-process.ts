@@ -6,8 +6,10 @@ import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promis
 import { connect, type Socket } from 'node:net'
 import { arch, tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { after } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
-import type { Guest } from '../../../sandbox/ports/guest.ts'
+import { type ErrorCode, isServiceError } from '../../../errors.ts'
+import type { Guest, ProcessInfo, ProcessOutput, SpawnRequest } from '../../../sandbox/ports/guest.ts'
 import { createGuest } from '../guest.ts'
 
 const triple = `${arch() === 'arm64' ? 'aarch64' : 'x86_64'}-unknown-linux-gnu`
@@ -19,6 +21,7 @@ export class GuestProcess {
   readonly folder: string
   readonly socketPath: string
   readonly guest: Guest
+  #runs = 0
 
   private constructor(child: ChildProcess, folder: string, socketPath: string) {
     this.#child = child
@@ -58,6 +61,20 @@ export class GuestProcess {
         await sleep(5)
       }
     }
+  }
+
+  /** Ends after the last test of the file. */
+  static async startForFile(): Promise<GuestProcess> {
+    const started = await GuestProcess.start()
+    after(() => started[Symbol.asyncDispose]())
+    return started
+  }
+
+  /** Runs a process to its end. */
+  async run(argv: string[], request: Partial<SpawnRequest> = {}): Promise<ProcessInfo & ProcessOutput> {
+    const id = `run-${++this.#runs}`
+    await this.guest.spawn({ id, argv, envs: {}, ...request })
+    return { ...(await this.guest.process(request.id ?? id, 60_000)), ...(await this.guest.output(request.id ?? id)) }
   }
 
   get pid(): number {
@@ -112,4 +129,8 @@ export async function eventually(what: string, holds: () => Promise<boolean>): P
     await sleep(20)
   }
   assert.fail(`never came true: ${what}`)
+}
+
+export async function refuses(call: Promise<unknown>, code: ErrorCode, words = /(?:)/, note?: string): Promise<void> {
+  await assert.rejects(call, (error: Error) => isServiceError(error, code) && words.test(error.message), note)
 }

@@ -2,6 +2,7 @@
  * Lets sandboxes through the firewalls of the host. A packet that one chain accepts may still be dropped by another (nft(8)), so the
  * accept rules go into each chain that drops: one file for each kind of firewall.
  */
+import { messageOf } from '../../command.ts'
 import { firewalldZone, isFirewalld, joinZone, leaveZone, standingInFirewalld } from './firewalld.ts'
 import { fillLegacyChains } from './iptables-legacy.ts'
 import { type BaseChain, baseChains, fillChain, isIptables } from './nftables.ts'
@@ -80,7 +81,7 @@ export class HostFirewall {
     try {
       return await work()
     } catch (error) {
-      this.#say(`the firewall of this machine cannot be adapted to sandboxes (${what}): ${said(error)}`)
+      this.#say(`the firewall of this machine cannot be adapted to sandboxes (${what}): ${messageOf(error)}`)
       return otherwise
     }
   }
@@ -117,14 +118,7 @@ async function zoneFor(
   const standing = await standingInFirewalld(hash)
   if (acceptRules.length === 0 && standing === 'zone') await leaveZone(hash)
   if (acceptRules.length === 0 || standing === 'rules') return notInZone
-  return standing === 'zone' ? { isIn: true, isNew: false } : await joined(hash)
-}
-
-async function joined(hash: string): Promise<typeof notInZone> {
+  if (standing === 'zone') return { isIn: true, isNew: false }
   const isIn = await joinZone(hash)
   return { isIn, isNew: isIn }
-}
-
-function said(error: unknown): string {
-  return error instanceof Error ? error.message : String(error)
 }

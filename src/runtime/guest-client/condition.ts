@@ -1,5 +1,5 @@
-/** Lets several waiters go on whenever something has changed; each then looks for itself. */
-export class Signal {
+/** A condition variable: each waiter checks its own condition again after every `notify`. */
+export class Condition {
   #next = Promise.withResolvers<void>()
 
   wait(): Promise<void> {
