@@ -31,29 +31,14 @@ async function assertServed(path: string, body: string | object): Promise<void> 
 
 const hosted: Record<string, string[]> = {
   [messages]: [
-    'web_search_20250305',
-    'web_search_20260209',
-    'web_fetch_20250910',
-    'code_execution_20250825',
-    'tool_search_tool_regex_20251119',
-    'mcp_toolset',
-    'advisor_20260301',
-    'bash_code_execution_20250825',
-    'bash_',
+    ...'web_search_20250305 web_search_20260209 web_fetch_20250910 code_execution_20250825 advisor_20260301'.split(' '),
+    ...'tool_search_tool_regex_20251119 mcp_toolset bash_code_execution_20250825 bash_ function'.split(' '),
     'custom ',
-    'function',
   ],
   [completions]: ['web_search', 'builtin_function', 'openrouter:web_search', 'mcp', 'custom\u0000', 'Function'],
   [responses]: [
-    'web_search',
-    'web_search_preview',
-    'file_search',
-    'code_interpreter',
-    'image_generation',
-    'mcp',
-    'shell',
-    'tool_search',
-    'namespace',
+    ...'web_search web_search_preview file_search code_interpreter image_generation'.split(' '),
+    ...'mcp shell tool_search namespace'.split(' '),
   ],
 }
 
@@ -76,7 +61,7 @@ test('request rules: tools of the model API are refused at any place, tools of t
   }
 })
 
-test("a tool of Anthropic's wire needs no type; on OpenAI's some servers tell what it is by its other names", async () => {
+test("request rules: a tool of Anthropic's wire needs no type, one of OpenAI's wire does", async () => {
   await assertServed(messages, { tools: [{ name: 'x', input_schema: {} }, {}] })
   for (const path of [completions, responses]) {
     await assertRefused(path, { tools: [{ google_search: {} }] }, 'tools[0].type')
@@ -181,7 +166,7 @@ test('request rules: a request gets one answer, with its usage at the end', asyn
   assert.deepEqual(sent.stream_options, { include_obfuscation: false, include_usage: true })
 })
 
-test("what an account keeps at OpenAI is nobody's in particular, so that a session cannot ask for it", async () => {
+test('request rules: a session cannot refer to objects stored in the account at OpenAI', async () => {
   for (const [name, value] of Object.entries({
     previous_response_id: 'resp_1',
     conversation: { id: 'conv_1' },

@@ -1,7 +1,16 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { noTokens } from '../lib/model-price.ts'
-import { answer, completions, GatewaySetup, hello, messages, responses, until } from './testing/gateway-setup.ts'
+import {
+  answer,
+  completions,
+  GatewaySetup,
+  hello,
+  messages,
+  responses,
+  streaming,
+  until,
+} from './testing/gateway-setup.ts'
 
 test('usage: an answer is streamed byte for byte while its usage is counted', async () => {
   const proceed = Promise.withResolvers<void>()
@@ -71,10 +80,7 @@ test('usage: it is read from the JSON and the event streams of every wire', asyn
 })
 
 test('usage: an answer without usage is estimated by its size', async () => {
-  await using setup = await GatewaySetup.create((_request, response) => {
-    response.writeHead(200, { 'content-type': 'text/event-stream' })
-    response.end(`data: {"usage": broken\n\ndata: ${'x'.repeat(4000)}\n\n`)
-  })
+  await using setup = await GatewaySetup.create(streaming(`data: {"usage": broken\n\ndata: ${'x'.repeat(4000)}\n\n`))
   await (await setup.post(messages, { ...hello, stream: true })).text()
   const usage = await setup.recorded()
   assert.equal(usage.estimated, true)
@@ -129,19 +135,16 @@ test('usage: a refused call costs nothing, also when its client leaves before th
 
 test('usage: an error as the first event of a stream costs nothing', async () => {
   const error = 'event: error\ndata: {"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}\n\n'
-  await using setup = await GatewaySetup.create((_request, response) => {
-    response.writeHead(200, { 'content-type': 'text/event-stream' }).end(error)
-  })
+  await using setup = await GatewaySetup.create(streaming(error))
   assert.equal(await (await setup.post(messages, { ...hello, stream: true })).text(), error)
   await setup.close()
   assert.deepEqual(setup.usage, [])
 })
 
 test('usage: it is recorded when it is reported, before the end of the answer', async () => {
-  await using setup = await GatewaySetup.create((_request, response) => {
-    response.writeHead(200, { 'content-type': 'text/event-stream' })
-    response.write('data: {"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":8}}\n\n')
-  })
+  await using setup = await GatewaySetup.create(
+    streaming('data: {"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":8}}\n\n', true),
+  )
   const response = await setup.post(completions, { ...hello, stream: true })
   const told = { ...noTokens(), model: 'openai/m-1', inputTokens: 7, outputTokens: 8, estimated: false }
   assert.deepEqual(await setup.recorded(), told)
@@ -166,9 +169,7 @@ test('usage: the budget is checked after all earlier usage was written', async (
 })
 
 test('usage: close waits until the usage of aborted answers is recorded', async () => {
-  await using setup = await GatewaySetup.create((_request, response) => {
-    response.writeHead(200, { 'content-type': 'text/event-stream' }).write('data: {}\n\n')
-  })
+  await using setup = await GatewaySetup.create(streaming('data: {}\n\n', true))
   setup.saving = async () => {
     for (let i = 0; i < 10; i++) await new Promise(setImmediate)
   }

@@ -15,15 +15,18 @@ test('configuration: an empty variable counts as unset', () => {
   assert.equal(readConfig({ ANTHROPIC_API_KEY: '', ATOLL_LISTEN: '' }).model, 'demo')
 })
 
-test('configuration: ended sessions are kept for 90 days, for the given days, or for ever', () => {
-  const days = (value?: string) =>
-    (readConfig({ ATOLL_SESSION_RETENTION_DAYS: value }).sessionsKeptMs ?? 0) / 86_400_000
-  assert.deepEqual([days(), days('7'), days('0')], [90, 7, 0])
-})
-
-test('configuration: quarantined items are kept for 7 days, for the given days, or for ever', () => {
-  const days = (value?: string) => (readConfig({ ATOLL_QUARANTINE_DAYS: value }).quarantineKeptMs ?? 0) / 86_400_000
-  assert.deepEqual([days(), days('30'), days('0')], [7, 30, 0])
+test('configuration: a limit has a default, a given value, or none', () => {
+  const dayMs = 86_400_000
+  const cases = [
+    ['ATOLL_SESSION_RETENTION_DAYS', 'sessionsKeptMs', 90 * dayMs, 30 * dayMs],
+    ['ATOLL_QUARANTINE_DAYS', 'quarantineKeptMs', 7 * dayMs, 30 * dayMs],
+    ['ATOLL_REQUESTS_PER_SECOND', 'requestsPerSecond', 100, 30],
+  ] as const
+  for (const [variable, field, byDefault, ofThirty] of cases) {
+    const limit = (value?: string) => readConfig({ [variable]: value })[field]
+    assert.deepEqual([limit(), limit('30'), limit('0')], [byDefault, ofThirty, undefined], variable)
+  }
+  assert.throws(() => readConfig({ ATOLL_RUNNING_SANDBOXES_MAX: '0' }), /ATOLL_RUNNING_SANDBOXES_MAX/)
   const many = (value?: string) => readConfig({ ATOLL_ALLOW_QUARANTINE: value }).mayQuarantineMany
   assert.deepEqual([many(), many('0'), many('1')], [false, false, true])
 })
@@ -75,12 +78,6 @@ test('configuration: the subnet must be valid for the runtime', () => {
   assert.equal(readConfig({ ATOLL_SUBNET: '10.243.0.0/20' }).subnet, '10.243.0.0/20')
 })
 
-test('configuration: requests are limited to 100 a second, to the given rate, or not at all', () => {
-  const limit = (value?: string) => readConfig({ ATOLL_REQUESTS_PER_SECOND: value }).requestsPerSecond
-  assert.deepEqual([limit(), limit('7'), limit('0')], [100, 7, undefined])
-  assert.throws(() => readConfig({ ATOLL_RUNNING_SANDBOXES_MAX: '0' }), /ATOLL_RUNNING_SANDBOXES_MAX/)
-})
-
 test('configuration: docs/operations.md lists every variable, and README no other', async () => {
   const rows = async (file: string) => {
     const text = await readFile(new URL(`../../${file}`, import.meta.url), 'utf8')
@@ -93,14 +90,6 @@ test('configuration: docs/operations.md lists every variable, and README no othe
   const inReadme = await rows('README.md')
   assert.ok(inReadme.length > 10)
   for (const name of inReadme) assert.ok(variables.includes(String(name)), name)
-})
-
-test('configuration: a model whose provider is not configured is refused', () => {
-  assert.throws(() => readConfig({ ATOLL_MODEL: 'anthropic/claude-sonnet-4-5' }), /ANTHROPIC_API_KEY/)
-})
-
-test('configuration: a preview URL whose host does not begin with "preview." is refused', () => {
-  assert.throws(() => readConfig({ ATOLL_PREVIEW_URL: 'https://previews.example.com' }), /ATOLL_PREVIEW_URL/)
 })
 
 test('configuration: the hosts of the API are the public one, the names of the machine, and the listed ones', () => {
@@ -137,21 +126,8 @@ test('configuration: name servers are those of the machine, or up to three addre
     '[2001:db8::1]:53',
   ])
   assert.deepEqual(servers('2001:db8::1'), ['2001:db8::1'])
-  const wrong = [
-    'dns.example.com',
-    '1.2.3',
-    '1.2.3.4:0',
-    '1.2.3.4:65536',
-    '1.2.3.4,',
-    '[1.2.3.4]',
-    '2001:db8::1:x',
-    '1.1.1.1/8',
-  ]
+  const wrong = 'dns.example.com 1.2.3 1.2.3.4:0 1.2.3.4:65536 1.2.3.4, [1.2.3.4] 2001:db8::1:x 1.1.1.1/8'.split(' ')
   for (const value of [...wrong, '[::1', '1.1.1.1,2.2.2.2,3.3.3.3,4.4.4.4']) {
     assert.throws(() => readConfig({ ATOLL_DNS_SERVERS: value }), /ATOLL_DNS_SERVERS must be/, value)
   }
-})
-
-test('configuration: a port above 65535 is refused', () => {
-  assert.throws(() => readConfig({ ATOLL_LISTEN: '127.0.0.1:70000' }), /ATOLL_LISTEN/)
 })

@@ -1,6 +1,7 @@
 import { isIP } from 'node:net'
 import { hostname } from 'node:os'
 import { z } from 'zod'
+import { defined } from '../lib/defined.ts'
 import type { ModelPrice } from '../lib/model-price.ts'
 import { ociRuntimes } from '../runtime/index.ts'
 import type { OciRuntimeName } from '../runtime/index.ts'
@@ -8,81 +9,53 @@ import { Subnet } from '../runtime/network/index.ts'
 import { type GivenLimits, readLimits } from './limits.ts'
 import { modelPattern, readModels, readPrices } from './models.ts'
 
-const flagless = (value: unknown) => (value === '' ? undefined : value)
-const text = z.preprocess(flagless, z.string().optional())
-const wholeNumber = (fallback: number, lowest = 0) =>
-  z.preprocess(flagless, z.coerce.number().int().min(lowest).default(fallback))
+/** A variable that is set to nothing counts as unset. */
+const unlessEmpty = <Schema extends z.ZodType>(schema: Schema) =>
+  z.preprocess((value) => (value === '' ? undefined : value), schema)
+const text = unlessEmpty(z.string().optional())
+const secret = (charactersMin: number) =>
+  unlessEmpty(z.string().min(charactersMin, `must be at least ${charactersMin} characters`).optional())
+const folder = (fallback: string) =>
+  unlessEmpty(z.string().startsWith('/', 'must be an absolute path').default(fallback))
+const matching = (pattern: RegExp, rule: string, fallback: string) =>
+  unlessEmpty(z.string().regex(pattern, rule).default(fallback))
+const wholeNumber = (fallback: number, lowest = 0) => unlessEmpty(z.coerce.number().int().min(lowest).default(fallback))
 const httpUrl = z.url({ protocol: /^https?$/ })
+const parsed = <Value>(read: (given: string) => Value | undefined, rule: string, fallback: string) =>
+  unlessEmpty(
+    z
+      .string()
+      .default(fallback)
+      .transform((value, context) => read(value) ?? refuse(context, rule)),
+  )
 
 const listenPattern = /^(?:\[([0-9a-fA-F:]+)\]|([^:[\]]+)):(\d{1,5})$/
+const hostListPattern = /^[a-z0-9.-]+(\s*,\s*[a-z0-9.-]+)*$/i
+// An invalid URL has an issue already.
+const isPreviewUrl = (url: string) => !URL.canParse(url) || new URL(url).hostname.startsWith('preview.')
+const modelRule = 'must be "demo" or provider/model with provider anthropic or openai'
+const dnsServersRule =
+  'must be at most 3 IP addresses with commas between, each with or without a port (IPv6 in brackets then)'
+const trustProxyRule = 'must be "true", "false", or addresses, CIDR blocks and "loopback" with commas between'
 
 /** One key per environment variable; docs/operations.md explains each. Every variable has a default when unset or empty. */
 export const environment = z.object({
-  ATOLL_LISTEN: z.preprocess(flagless, z.string().regex(listenPattern, 'must be host:port').default('127.0.0.1:4100')),
-  ATOLL_DATA_DIR: z.preprocess(
-    flagless,
-    z.string().startsWith('/', 'must be an absolute path').default('/var/lib/atoll'),
+  ATOLL_LISTEN: matching(listenPattern, 'must be host:port', '127.0.0.1:4100'),
+  ATOLL_DATA_DIR: folder('/var/lib/atoll'),
+  ATOLL_IMAGE_DIR: folder('/var/lib/atoll/images'),
+  ATOLL_API_KEY: secret(16),
+  ATOLL_PUBLIC_URL: unlessEmpty(httpUrl.optional()),
+  ATOLL_API_HOSTS: unlessEmpty(z.string().regex(hostListPattern, 'must be host names with commas between').default('')),
+  ATOLL_PREVIEW_URL: unlessEmpty(
+    httpUrl.refine(isPreviewUrl, 'must have a host that begins with "preview."').optional(),
   ),
-  ATOLL_IMAGE_DIR: z.preprocess(
-    flagless,
-    z.string().startsWith('/', 'must be an absolute path').default('/var/lib/atoll/images'),
-  ),
-  ATOLL_API_KEY: z.preprocess(flagless, z.string().min(16, 'must be at least 16 characters').optional()),
-  ATOLL_PUBLIC_URL: z.preprocess(flagless, httpUrl.optional()),
-  ATOLL_API_HOSTS: z.preprocess(
-    flagless,
-    z
-      .string()
-      .regex(/^[a-z0-9.-]+(\s*,\s*[a-z0-9.-]+)*$/i, 'must be host names with commas between')
-      .default(''),
-  ),
-  ATOLL_PREVIEW_URL: z.preprocess(
-    flagless,
-    httpUrl
-      // Skip an invalid URL, which has an issue already.
-      .refine(
-        (url) => !URL.canParse(url) || new URL(url).hostname.startsWith('preview.'),
-        'must have a host that begins with "preview."',
-      )
-      .optional(),
-  ),
-  ATOLL_DNS_SERVERS: z.preprocess(
-    flagless,
-    z
-      .string()
-      .default('')
-      .transform((value, context) => readDnsServers(value) ?? refuse(context, dnsServersRule)),
-  ),
-  ATOLL_TRUST_PROXY: z.preprocess(
-    flagless,
-    z
-      .string()
-      .default('false')
-      .transform((value, context) => readTrustProxy(value) ?? refuse(context, trustProxyRule)),
-  ),
-  DATABASE_URL: z.preprocess(flagless, z.url({ protocol: /^postgres(ql)?$/ }).optional()),
-  ATOLL_RUNTIME: z.preprocess(flagless, z.enum(Object.keys(ociRuntimes) as OciRuntimeName[]).default('runc')),
-  ATOLL_REGION: z.preprocess(
-    flagless,
-    z
-      .string()
-      .regex(/^[a-z0-9-]{1,32}$/, 'must be a short code')
-      .default('local'),
-  ),
-  ATOLL_SUBNET: z.preprocess(
-    flagless,
-    z
-      .string()
-      .superRefine((value, context) => {
-        try {
-          void new Subnet(value)
-        } catch (error) {
-          refuse(context, (error as Error).message)
-        }
-      })
-      .default('10.200.0.0/16'),
-  ),
-  ATOLL_HOST_FIREWALL: z.preprocess(flagless, z.enum(['add', 'leave']).default('add')),
+  ATOLL_DNS_SERVERS: parsed(readDnsServers, dnsServersRule, ''),
+  ATOLL_TRUST_PROXY: parsed(readTrustProxy, trustProxyRule, 'false'),
+  DATABASE_URL: unlessEmpty(z.url({ protocol: /^postgres(ql)?$/ }).optional()),
+  ATOLL_RUNTIME: unlessEmpty(z.enum(Object.keys(ociRuntimes) as OciRuntimeName[]).default('runc')),
+  ATOLL_REGION: matching(/^[a-z0-9-]{1,32}$/, 'must be a short code', 'local'),
+  ATOLL_SUBNET: unlessEmpty(z.string().superRefine(checkSubnet).default('10.200.0.0/16')),
+  ATOLL_HOST_FIREWALL: unlessEmpty(z.enum(['add', 'leave']).default('add')),
   ATOLL_DISK_POOL_MB: wholeNumber(0),
   ATOLL_LAZY_MEMORY_MB: wholeNumber(128),
   ATOLL_RUNNING_SANDBOXES_MAX: wholeNumber(200, 1),
@@ -90,20 +63,17 @@ export const environment = z.object({
   ATOLL_LIMITS: text,
   ATOLL_SESSION_RETENTION_DAYS: wholeNumber(90),
   ATOLL_QUARANTINE_DAYS: wholeNumber(7),
-  ATOLL_ALLOW_QUARANTINE: z.preprocess(flagless, z.enum(['0', '1']).default('0')),
+  ATOLL_ALLOW_QUARANTINE: unlessEmpty(z.enum(['0', '1']).default('0')),
   ATOLL_MODEL_RETRY_SECONDS: wholeNumber(60),
-  ATOLL_SIGNING_SECRET: z.preprocess(flagless, z.string().min(32, 'must be at least 32 characters').optional()),
-  ATOLL_LOG_LEVEL: z.preprocess(flagless, z.enum(['debug', 'info', 'warn', 'error', 'silent']).default('info')),
-  ATOLL_MODEL: z.preprocess(
-    flagless,
-    z.string().regex(modelPattern, 'must be "demo" or provider/model with provider anthropic or openai').optional(),
-  ),
+  ATOLL_SIGNING_SECRET: secret(32),
+  ATOLL_LOG_LEVEL: unlessEmpty(z.enum(['debug', 'info', 'warn', 'error', 'silent']).default('info')),
+  ATOLL_MODEL: unlessEmpty(z.string().regex(modelPattern, modelRule).optional()),
   ATOLL_MODELS: text,
   ATOLL_PRICES: text,
   ANTHROPIC_API_KEY: text,
-  ANTHROPIC_BASE_URL: z.preprocess(flagless, httpUrl.optional()),
+  ANTHROPIC_BASE_URL: unlessEmpty(httpUrl.optional()),
   OPENAI_API_KEY: text,
-  OPENAI_BASE_URL: z.preprocess(flagless, httpUrl.optional()),
+  OPENAI_BASE_URL: unlessEmpty(httpUrl.optional()),
 })
 
 export interface Config {
@@ -145,7 +115,7 @@ export interface Config {
   /** How long transient failures of model calls are retried. */
   modelRetryMs: number
   signingSecret?: string
-  logLevel: 'debug' | 'info' | 'warn' | 'error' | 'silent'
+  logLevel: z.output<typeof environment>['ATOLL_LOG_LEVEL']
   /** `provider/model` or `demo`. */
   model: string
   /** The models of the sessions; `model` is among them. */
@@ -212,20 +182,20 @@ export function readConfig(env: NodeJS.ProcessEnv): Config {
     model,
     models,
     prices,
-    ...(given.ATOLL_REQUESTS_PER_SECOND > 0 ? { requestsPerSecond: given.ATOLL_REQUESTS_PER_SECOND } : {}),
-    ...(given.ATOLL_SESSION_RETENTION_DAYS > 0 ? { sessionsKeptMs: given.ATOLL_SESSION_RETENTION_DAYS * dayMs } : {}),
-    ...(given.ATOLL_QUARANTINE_DAYS > 0 ? { quarantineKeptMs: given.ATOLL_QUARANTINE_DAYS * dayMs } : {}),
-    ...(given.ATOLL_API_KEY === undefined ? {} : { apiKey: given.ATOLL_API_KEY }),
-    ...(given.ATOLL_PUBLIC_URL === undefined ? {} : { publicUrl: given.ATOLL_PUBLIC_URL }),
-    ...(given.DATABASE_URL === undefined ? {} : { databaseUrl: given.DATABASE_URL }),
-    ...(given.ATOLL_SIGNING_SECRET === undefined ? {} : { signingSecret: given.ATOLL_SIGNING_SECRET }),
-    ...(anthropic ? { anthropic } : {}),
-    ...(openai ? { openai } : {}),
+    ...defined({
+      requestsPerSecond: given.ATOLL_REQUESTS_PER_SECOND || undefined,
+      sessionsKeptMs: given.ATOLL_SESSION_RETENTION_DAYS * dayMs || undefined,
+      quarantineKeptMs: given.ATOLL_QUARANTINE_DAYS * dayMs || undefined,
+      apiKey: given.ATOLL_API_KEY,
+      publicUrl: given.ATOLL_PUBLIC_URL,
+      databaseUrl: given.DATABASE_URL,
+      signingSecret: given.ATOLL_SIGNING_SECRET,
+      anthropic,
+      openai,
+    }),
   }
 }
 
-const dnsServersRule =
-  'must be at most 3 IP addresses with commas between, each with or without a port (IPv6 in brackets then)'
 const dnsServersMax = 3
 
 function readDnsServers(value: string): string[] | undefined {
@@ -239,8 +209,6 @@ function readDnsServers(value: string): string[] | undefined {
   return servers.length <= dnsServersMax && servers.every(isServer) ? servers : undefined
 }
 
-const trustProxyRule = 'must be "true", "false", or addresses, CIDR blocks and "loopback" with commas between'
-
 function readTrustProxy(value: string): boolean | string[] | undefined {
   if (value === 'true' || value === 'false') return value === 'true'
   const parts = value.split(',').map((part) => part.trim())
@@ -251,6 +219,14 @@ function readTrustProxy(value: string): boolean | string[] | undefined {
   }
   if (!parts.every((part) => part === 'loopback' || isBlock(part))) return undefined
   return parts.flatMap((part) => (part === 'loopback' ? ['127.0.0.0/8', '::1'] : [part]))
+}
+
+function checkSubnet(value: string, context: z.RefinementCtx): void {
+  try {
+    void new Subnet(value)
+  } catch (error) {
+    refuse(context, (error as Error).message)
+  }
 }
 
 function refuse(context: z.RefinementCtx, message: string): never {
@@ -268,7 +244,7 @@ export class ConfigError extends Error {
 /** A base URL without a key counts as configured: many compatible servers need no key. */
 function upstream(baseUrl: string | undefined, apiKey: string | undefined) {
   if (baseUrl === undefined && apiKey === undefined) return undefined
-  return { ...(baseUrl === undefined ? {} : { baseUrl }), ...(apiKey === undefined ? {} : { apiKey }) }
+  return defined({ baseUrl, apiKey })
 }
 
 /** The host of a listener for a client on this machine. */

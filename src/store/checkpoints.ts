@@ -8,21 +8,10 @@ import { anyOf, cleared, present } from './rows.ts'
 import type { CheckpointTable, Database } from './schema.ts'
 import { lenient, strict, strictJson } from './text.ts'
 
-export type CheckpointStore = Pick<
-  SandboxStore,
-  | 'insertCheckpoint'
-  | 'checkpoint'
-  | 'listCheckpoints'
-  | 'checkpointsNamed'
-  | 'checkpointIds'
-  | 'checkpointsIn'
-  | 'updateCheckpoint'
-  | 'deleteCheckpoint'
-  | 'deletedCheckpointIds'
-  | 'forgetCheckpoints'
->
+export function checkpointStore(db: Kysely<Database>) {
+  const byId = (id: string) => db.selectFrom('checkpoints').selectAll().where('id', '=', id)
+  const oldestFirst = db.selectFrom('checkpoints').selectAll().orderBy('createdAt').orderBy('id')
 
-export function checkpointStore(db: Kysely<Database>): CheckpointStore {
   return {
     async insertCheckpoint({ name, sandboxConfig, error, ...rest }, creation) {
       const values = {
@@ -39,32 +28,19 @@ export function checkpointStore(db: Kysely<Database>): CheckpointStore {
     },
 
     async checkpoint(id, orgId) {
-      let query = db.selectFrom('checkpoints').selectAll().where('id', '=', id)
+      let query = byId(id)
       if (orgId !== undefined) query = query.where('orgId', '=', orgId)
       const row = await query.executeTakeFirst()
       return row && toCheckpoint(row)
     },
 
     async listCheckpoints(sandboxId, orgId) {
-      const rows = await db
-        .selectFrom('checkpoints')
-        .selectAll()
-        .where('sandboxId', '=', sandboxId)
-        .where('orgId', '=', orgId)
-        .orderBy('createdAt')
-        .orderBy('id')
-        .execute()
+      const rows = await oldestFirst.where('sandboxId', '=', sandboxId).where('orgId', '=', orgId).execute()
       return rows.map(toCheckpoint)
     },
 
     async checkpointsNamed(prefix) {
-      const rows = await db
-        .selectFrom('checkpoints')
-        .selectAll()
-        .where(sql<boolean>`starts_with(name, ${prefix})`)
-        .orderBy('createdAt')
-        .orderBy('id')
-        .execute()
+      const rows = await oldestFirst.where(sql<boolean>`starts_with(name, ${prefix})`).execute()
       return rows.map(toCheckpoint)
     },
 
@@ -74,21 +50,15 @@ export function checkpointStore(db: Kysely<Database>): CheckpointStore {
     },
 
     async checkpointsIn(status) {
-      const rows = await db
-        .selectFrom('checkpoints')
-        .selectAll()
-        .where('status', '=', status)
-        .orderBy('createdAt')
-        .orderBy('id')
-        .execute()
+      const rows = await oldestFirst.where('status', '=', status).execute()
       return rows.map(toCheckpoint)
     },
 
     async updateCheckpoint(id, change) {
-      if (Object.keys(change).length === 0) return await this.checkpoint(id)
       const set: Updateable<CheckpointTable> = cleared(change)
       if (change.error !== undefined) set.error = lenient(change.error)
-      const row = await db.updateTable('checkpoints').set(set).where('id', '=', id).returningAll().executeTakeFirst()
+      const update = db.updateTable('checkpoints').set(set).where('id', '=', id).returningAll()
+      const row = await (Object.keys(change).length === 0 ? byId(id) : update).executeTakeFirst()
       return row && toCheckpoint(row)
     },
 
@@ -116,7 +86,7 @@ export function checkpointStore(db: Kysely<Database>): CheckpointStore {
     async forgetCheckpoints(ids) {
       await db.deleteFrom('deletedCheckpoints').where('id', '=', anyOf(ids)).execute()
     },
-  }
+  } satisfies Partial<SandboxStore>
 }
 
 function toCheckpoint({ lastPatchSequence: _counter, ...row }: Selectable<CheckpointTable>): Checkpoint {

@@ -1,6 +1,7 @@
-import { sql, type Kysely, type Transaction } from 'kysely'
+import { sql, type ExpressionBuilder, type Kysely, type Transaction } from 'kysely'
 import { ServiceError } from '../errors.ts'
 import type { Claim, Creation, CreationNote } from '../lib/creation.ts'
+import { defined } from '../lib/defined.ts'
 import type { Database } from './schema.ts'
 import { lenientJson, strict } from './text.ts'
 
@@ -79,7 +80,7 @@ export function idempotencyStore(db: Kysely<Database>): IdempotencyStore {
         if (entry.requestHash !== requestHash) return { state: 'conflict' }
         const { seed, made, statusCode, body, headers } = entry
         if (statusCode === null) return { state: 'claimed', seed, made }
-        return { state: 'done', statusCode, body: body ?? '', ...(headers === null ? {} : { headers }) }
+        return { state: 'done', statusCode, body: body ?? '', ...defined({ headers: headers ?? undefined }) }
       }
       throw new ServiceError('unavailable', 'the entry of the Idempotency-Key keeps changing')
     },
@@ -95,12 +96,10 @@ export function idempotencyStore(db: Kysely<Database>): IdempotencyStore {
         .execute()
     },
 
-    async abandon({ orgId, key, seed }) {
+    async abandon(claim) {
       await db
         .deleteFrom('idempotencyKeys')
-        .where('orgId', '=', orgId)
-        .where('key', '=', key)
-        .where('seed', '=', seed)
+        .where(isOf(claim))
         .where('statusCode', 'is', null)
         .where(sql<boolean>`made = '{}'`)
         .execute()
@@ -152,19 +151,14 @@ export async function recordOutcome(
       .execute()
     return
   }
-  const { orgId, key, seed } = creation.claim
-  await transaction
-    .deleteFrom('idempotencyKeys')
-    .where('orgId', '=', orgId)
-    .where('key', '=', key)
-    .where('seed', '=', seed)
-    .execute()
+  await transaction.deleteFrom('idempotencyKeys').where(isOf(creation.claim)).execute()
 }
 
-function rowOf(transaction: Transaction<Database>, { claim: { orgId, key, seed } }: Creation) {
-  return transaction
-    .updateTable('idempotencyKeys')
-    .where('orgId', '=', orgId)
-    .where('key', '=', key)
-    .where('seed', '=', seed)
+function rowOf(transaction: Transaction<Database>, { claim }: Creation) {
+  return transaction.updateTable('idempotencyKeys').where(isOf(claim))
+}
+
+/** Matches the row of a key while it has the life of the claim. */
+function isOf({ orgId, key, seed }: Claim) {
+  return (eb: ExpressionBuilder<Database, 'idempotencyKeys'>) => eb.and({ orgId, key, seed })
 }

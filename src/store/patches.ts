@@ -5,9 +5,7 @@ import { recordMade } from './idempotency.ts'
 import type { Database } from './schema.ts'
 import { strict } from './text.ts'
 
-export type PatchStore = Pick<SandboxStore, 'insertPatch' | 'listPatches' | 'deletePatch'>
-
-export function patchStore(db: Kysely<Database>): PatchStore {
+export function patchStore(db: Kysely<Database>) {
   return {
     async insertPatch(patch, creation) {
       const script = strict(patch.script, 'script')
@@ -49,5 +47,5 @@ export function patchStore(db: Kysely<Database>): PatchStore {
         .executeTakeFirstOrThrow()
       return numDeletedRows > 0n
     },
-  }
+  } satisfies Partial<SandboxStore>
 }

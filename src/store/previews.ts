@@ -7,18 +7,6 @@ import { present } from './rows.ts'
 import type { Database } from './schema.ts'
 import { strict } from './text.ts'
 
-export type PreviewStore = Pick<
-  SandboxStore,
-  | 'putPreview'
-  | 'setSslStatus'
-  | 'verifyPreview'
-  | 'preview'
-  | 'previewByHostname'
-  | 'unverifiedPreviews'
-  | 'listPreviews'
-  | 'deletePreview'
->
-
 const settings = ['customHostname', 'authScheme', 'tokenHash'] as const
 /** A certificate and a proof belong to the host name and last as long. */
 const sslStatusOfName = sql<SslStatus>`
@@ -28,7 +16,7 @@ const sslStatusOfName = sql<SslStatus>`
 const verifiedAtOfName = sql<Date | null>`
   case when previews.custom_hostname is not distinct from excluded.custom_hostname then previews.verified_at end`
 
-export function previewStore(db: Kysely<Database>): PreviewStore {
+export function previewStore(db: Kysely<Database>) {
   return {
     async putPreview(declaration, creation) {
       const { customHostname } = declaration
@@ -124,7 +112,7 @@ export function previewStore(db: Kysely<Database>): PreviewStore {
         .executeTakeFirstOrThrow()
       return numDeletedRows > 0n
     },
-  }
+  } satisfies Partial<SandboxStore>
 }
 
 /** The columns of an update, computed from the stored row, so that concurrent updates of one port lose nothing. */

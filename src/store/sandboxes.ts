@@ -16,21 +16,7 @@ export function sandboxStore(db: Kysely<Database>): SandboxStore {
   return { ...sandboxesAlone(db), ...checkpointStore(db), ...patchStore(db), ...previewStore(db) }
 }
 
-type SandboxesAlone = Pick<
-  SandboxStore,
-  | 'insertSandbox'
-  | 'sandbox'
-  | 'listSandboxes'
-  | 'sandboxesIn'
-  | 'countSandboxes'
-  | 'sandboxCounts'
-  | 'updateSandbox'
-  | 'stoppedSandboxIds'
-  | 'purgeSandboxes'
-  | 'tagKeys'
->
-
-function sandboxesAlone(db: Kysely<Database>): SandboxesAlone {
+function sandboxesAlone(db: Kysely<Database>) {
   const sandbox: SandboxStore['sandbox'] = async (id, orgId) => {
     let query = db.selectFrom('sandboxes').selectAll().where('id', '=', id)
     if (orgId !== undefined) query = query.where('orgId', '=', orgId)
@@ -105,7 +91,7 @@ function sandboxesAlone(db: Kysely<Database>): SandboxesAlone {
     async updateSandbox(id, change, from, note) {
       if (note !== undefined) {
         return await db.transaction().execute(async (transaction) => {
-          const updated = await sandboxesAlone(transaction).updateSandbox(id, change, from)
+          const updated = await sandboxStore(transaction).updateSandbox(id, change, from)
           if (updated !== undefined) await recordOutcome(transaction, note, id)
           return updated
         })
@@ -145,7 +131,7 @@ function sandboxesAlone(db: Kysely<Database>): SandboxesAlone {
         order by tag.key collate "C"`.execute(db)
       return rows
     },
-  }
+  } satisfies Partial<SandboxStore>
 }
 
 /** The columns of a change. Clearing a map empties it. */

@@ -1,20 +1,9 @@
 import type { ColumnType, Generated, JSONColumnType } from 'kysely'
-import type { ErrorCode } from '../errors.ts'
-import type { CheckpointStatus, SandboxConfig } from '../sandbox/checkpoint.ts'
-import type { CheckpointKind } from '../sandbox/ports/runtime-driver.ts'
-import type { PatchStrategy } from '../sandbox/patch.ts'
-import type { SslStatus } from '../sandbox/preview.ts'
-import type { SandboxReason, SandboxStatus } from '../sandbox/sandbox.ts'
-import type {
-  AgentConfig,
-  Artifact,
-  MessageRole,
-  MessageState,
-  SessionActivity,
-  SessionEvent,
-  SessionStatus,
-  StreamEvent,
-} from '../session/session.ts'
+import type { Checkpoint, SandboxConfig } from '../sandbox/checkpoint.ts'
+import type { Patch } from '../sandbox/patch.ts'
+import type { Preview } from '../sandbox/preview.ts'
+import type { Sandbox } from '../sandbox/sandbox.ts'
+import type { AgentConfig, Artifact, Message, Session, SessionEvent, StreamEvent } from '../session/session.ts'
 
 /**
  * The tables as Kysely sees them, in camel case; in the database every name is in snake case (`CamelCasePlugin`).
@@ -27,14 +16,19 @@ export interface Database {
   sandboxes: SandboxTable
   checkpoints: CheckpointTable
   deletedCheckpoints: DeletedCheckpointTable
-  patches: PatchTable
-  previews: PreviewTable
+  patches: Row<Patch>
+  previews: Row<Preview>
   agentConfigs: AgentConfigTable
   sessions: SessionTable
   messages: MessageTable
   sessionEvents: SessionEventTable
   streamEvents: StreamEventTable
   idempotencyKeys: IdempotencyKeyTable
+}
+
+/** A record of the domain as a row: the column of an optional field can be `null`. */
+type Row<Fields> = {
+  [Key in keyof Fields]-?: undefined extends Fields[Key] ? Exclude<Fields[Key], undefined> | null : Fields[Key]
 }
 
 /** Parsed on the way out; on the way in a JSON text. */
@@ -60,73 +54,23 @@ export interface ApiKeyTable {
   createdAt: Date
 }
 
-export interface SandboxTable {
-  id: string
-  orgId: string
+export interface SandboxTable extends Omit<Row<Sandbox>, 'envs' | 'metadata' | 'tags'> {
   hostId: string | null
-  status: SandboxStatus
-  reason: SandboxReason | null
-  reasonMessage: string | null
-  image: string
-  cpuCount: number
-  memoryMb: number
-  diskMb: number
-  timeoutSeconds: number
-  envs: Json<Record<string, string>>
-  metadata: Json<Record<string, string>>
-  tags: Json<Record<string, string>>
-  tagsUpdatedAt: Date | null
-  fromCheckpointId: string | null
-  previewTokenHash: string | null
-  createdAt: Date
-  startedAt: Date
-  activeAt: Date
-  stoppedAt: Date | null
-  restores: number
+  envs: Json<Sandbox['envs']>
+  metadata: Json<Sandbox['metadata']>
+  tags: Json<Sandbox['tags']>
 }
 
-export interface CheckpointTable {
-  id: string
-  orgId: string
+export interface CheckpointTable extends Omit<Row<Checkpoint>, 'sandboxConfig'> {
   hostId: string | null
-  sandboxId: string
-  name: string
-  kind: CheckpointKind
-  status: CheckpointStatus
-  sizeBytes: number
   sandboxConfig: Json<SandboxConfig>
-  error: string | null
   /** The highest sequence given to a patch so far, deleted ones included. */
   lastPatchSequence: Generated<number>
-  createdAt: Date
 }
 
 /** Those of which the driver may still have something. */
 export interface DeletedCheckpointTable {
   id: string
-}
-
-export interface PatchTable {
-  id: string
-  checkpointId: string
-  script: string
-  description: string
-  strategy: PatchStrategy
-  sequence: number
-  createdAt: Date
-}
-
-export interface PreviewTable {
-  id: string
-  orgId: string
-  sandboxId: string
-  port: number
-  customHostname: string | null
-  verifiedAt: Date | null
-  sslStatus: SslStatus
-  authScheme: 'bearer' | null
-  tokenHash: string | null
-  createdAt: Date
 }
 
 /** Immutable and shared by sessions with the same configuration: the key is the SHA-256 of the JSON text. */
@@ -137,65 +81,28 @@ export interface AgentConfigTable {
   skills: Json<AgentConfig['skills']>
 }
 
-export interface SessionTable {
-  id: string
-  orgId: string
+export interface SessionTable extends Omit<Row<Session>, 'agentConfig' | 'artifacts'> {
   /** The host whose server runs it. */
   hostId: string | null
-  userId: string
-  userEmail: string | null
-  userName: string | null
-  status: SessionStatus
-  activity: SessionActivity
-  sandboxId: string
-  title: string
-  framework: string
   artifacts: ColumnType<Artifact[], string, string>
   agentConfigHash: string
-  checkpointId: string | null
-  forkedFrom: string | null
-  forkCheckpointOf: string | null
-  gatewayTokenHash: string
-  agentProcessId: string | null
-  agentOffset: number
-  interruptedMessageId: string | null
-  waitingFor: ErrorCode | null
-  waitingSince: Date | null
-  sandboxRestores: number
-  inputTokens: number
-  cacheReadTokens: number
-  cacheWriteTokens: number
-  outputTokens: number
-  costNanoUsd: number | null
   /** The number of the newest stream event. */
   lastSequence: Generated<number>
   /** Of the JSON texts of all its stream events. */
   streamBytes: Generated<number>
   /** Of the JSON texts of all its messages and events. */
   historyBytes: Generated<number>
-  createdAt: Date
-  updatedAt: Date
 }
 
-export interface MessageTable {
+export interface MessageTable extends Row<Message> {
   /** Total order, drawn while the session's row is locked. */
   position: Generated<number>
-  id: string
   sessionId: string
-  role: MessageRole
-  content: string
-  state: MessageState | null
-  createdAt: Date
 }
 
-export interface SessionEventTable {
+export interface SessionEventTable extends Row<SessionEvent> {
   position: Generated<number>
-  id: string
   sessionId: string
-  type: SessionEvent['type']
-  level: SessionEvent['level']
-  message: string
-  createdAt: Date
 }
 
 export interface StreamEventTable {

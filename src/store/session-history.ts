@@ -1,24 +1,30 @@
 import { sql, type Kysely } from 'kysely'
 import { storedEvent } from '../session/session.ts'
-import type { Message, SessionEvent } from '../session/session.ts'
+import type { SessionEvent } from '../session/session.ts'
 import { rowPageBytes, streamPageBytes, type RowPage, type SessionStore } from '../session/store.ts'
-import { present, type Present } from './rows.ts'
+import { present } from './rows.ts'
 import type { Database, MessageTable } from './schema.ts'
 
-export type SessionHistory = Pick<
-  SessionStore,
-  'messages' | 'message' | 'queuedMessageIds' | 'firstMessage' | 'events' | 'eventTypes' | 'stream'
->
+const messageColumns = ['id', 'role', 'content', 'state', 'createdAt'] as const
+const eventColumns = ['id', 'type', 'level', 'message', 'createdAt'] as const
+type MessageRow = Pick<MessageTable, (typeof messageColumns)[number]>
+
+/** The table, its columns, and the column whose length bounds a page. */
+type PagedTable = readonly [table: string, columns: readonly string[], text: string]
+const messagePages: PagedTable = ['messages', messageColumns, 'content']
+const eventPages: PagedTable = ['sessionEvents', eventColumns, 'message']
 
 /** Reads the messages, the session events and the stream events of a session. */
-export function sessionHistory(db: Kysely<Database>): SessionHistory {
+export function sessionHistory(db: Kysely<Database>) {
   const messagesOf = (sessionId: string) =>
-    db.selectFrom('messages').select(['id', 'role', 'content', 'state', 'createdAt']).where('sessionId', '=', sessionId)
+    db.selectFrom('messages').select(messageColumns).where('sessionId', '=', sessionId)
 
   return {
     async messages(sessionId, page) {
-      if (page !== undefined) return await messagePage(db, sessionId, page)
-      const rows = await messagesOf(sessionId).orderBy('position').execute()
+      const rows =
+        page === undefined
+          ? await messagesOf(sessionId).orderBy('position').execute()
+          : await pageOf<MessageRow>(db, messagePages, sessionId, page)
       return rows.map(present)
     },
 
@@ -50,10 +56,10 @@ export function sessionHistory(db: Kysely<Database>): SessionHistory {
     },
 
     async events(sessionId, page) {
-      if (page !== undefined) return await eventPage(db, sessionId, page)
+      if (page !== undefined) return await pageOf<SessionEvent>(db, eventPages, sessionId, page)
       return await db
         .selectFrom('sessionEvents')
-        .select(['id', 'type', 'level', 'message', 'createdAt'])
+        .select(eventColumns)
         .where('sessionId', '=', sessionId)
         .orderBy('position')
         .execute()
@@ -84,37 +90,25 @@ export function sessionHistory(db: Kysely<Database>): SessionHistory {
         select sequence, text, created_at from page order by sequence`.execute(db)
       return rows.map(({ sequence, text, createdAt }) => storedEvent(sequence, text, createdAt))
     },
-  }
+  } satisfies Partial<SessionStore>
 }
 
-type MessageRow = Pick<MessageTable, 'id' | 'role' | 'content' | 'state' | 'createdAt'>
-
-async function messagePage(db: Kysely<Database>, sessionId: string, page: RowPage): Promise<Message[]> {
-  // PostgreSQL knows the length of a text without reading it, so no text beyond the end of the page is read.
-  const { rows } = await sql<MessageRow>`
-    select id, role, content, state, created_at from (
-      select *, sum(octet_length(content)) over (order by position) - octet_length(content) as before from (
-        select * from messages
-        where session_id = ${sessionId} and position > ${positionOf('messages', page)}
-        order by position limit ${page.limit}
-      ) as limited
-    ) as measured where before < ${rowPageBytes} order by position`.execute(db)
-  return rows.map((row): Present<MessageRow> => present(row))
-}
-
-async function eventPage(db: Kysely<Database>, sessionId: string, page: RowPage): Promise<SessionEvent[]> {
-  const { rows } = await sql<SessionEvent>`
-    select id, type, level, message, created_at from (
-      select *, sum(octet_length(message)) over (order by position) - octet_length(message) as before from (
-        select * from session_events
-        where session_id = ${sessionId} and position > ${positionOf('session_events', page)}
-        order by position limit ${page.limit}
+/** PostgreSQL knows the length of a text without reading it, so no text beyond the end of the page is read. */
+async function pageOf<Row>(
+  db: Kysely<Database>,
+  [table, columns, text]: PagedTable,
+  sessionId: string,
+  { after, limit }: RowPage,
+): Promise<Row[]> {
+  const bytes = sql`octet_length(${sql.ref(text)})`
+  const start = after === undefined ? sql`0` : sql`(select position from ${sql.table(table)} where id = ${after})`
+  const { rows } = await sql<Row>`
+    select ${sql.join(columns.map((column) => sql.ref(column)))} from (
+      select *, sum(${bytes}) over (order by position) - ${bytes} as before from (
+        select * from ${sql.table(table)}
+        where session_id = ${sessionId} and position > ${start}
+        order by position limit ${limit}
       ) as limited
     ) as measured where before < ${rowPageBytes} order by position`.execute(db)
   return rows
-}
-
-function positionOf(table: 'messages' | 'session_events', { after }: RowPage) {
-  if (after === undefined) return sql`0`
-  return sql`(select position from ${sql.table(table)} where id = ${after})`
 }

@@ -1,5 +1,6 @@
 import { sql, type Kysely } from 'kysely'
 import { FairYield } from '../lib/async/fair-yield.ts'
+import { defined } from '../lib/defined.ts'
 import type { SessionQuery } from '../session/store.ts'
 import { batches, decodeCursor, page, type Position } from './rows.ts'
 import type { Database } from './schema.ts'
@@ -44,7 +45,7 @@ export async function listedRows(db: Kysely<Database>, query: SessionQuery): Pro
     const some = ids.slice(start, start + rowsAtOnce)
     rows.push(...(await inOrder(db, { orgId }, limit).select(shortColumns).where('id', 'in', some).execute()))
   }
-  return { rows, ...(nextCursor === undefined ? {} : { nextCursor }) }
+  return { rows, ...defined({ nextCursor }) }
 }
 
 /** The sessions found by one page of a search, one more than the limit if possible, and the cursor of the next page. */
@@ -92,12 +93,6 @@ const bytesAtOnce = 4 * 1024 * 1024
 /** Messages of one session per statement. */
 const messagesAtOnce = 10_000
 
-interface Searched {
-  id: string
-  /** The bytes of its history. */
-  bytes: number
-}
-
 /** Shared by all searches: one statement per iteration of the event loop. */
 const statements = new FairYield(1)
 
@@ -107,7 +102,7 @@ const statements = new FairYield(1)
  */
 async function matching(
   db: Kysely<Database>,
-  sessions: readonly Searched[],
+  sessions: readonly Omit<Measured, 'createdAt'>[],
   { pattern, limit }: { pattern: string; limit: number },
 ): Promise<string[]> {
   const found: string[] = []
@@ -122,7 +117,11 @@ async function matching(
   return found
 }
 
-async function matchingShort(db: Kysely<Database>, group: readonly Searched[], pattern: string): Promise<Set<string>> {
+async function matchingShort(
+  db: Kysely<Database>,
+  group: readonly Omit<Measured, 'createdAt'>[],
+  pattern: string,
+): Promise<Set<string>> {
   const ids = group.map(({ id }) => id)
   // Not `title … or exists (…)`: PostgreSQL might then read the messages of all sessions.
   const rows = await db

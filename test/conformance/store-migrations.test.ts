@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { after, afterEach, before, beforeEach, suite, test } from 'node:test'
-import { Kysely, PostgresDialect, sql } from 'kysely'
+import { Kysely, PostgresDialect, sql, type RawBuilder } from 'kysely'
 import { Migrator, type Migration } from 'kysely/migration'
 import pg from 'pg'
 import { isServiceError, ServiceError } from '../../src/errors.ts'
@@ -60,8 +60,7 @@ suite('migrations: records of an earlier version', () => {
         ('pv-1', 'org_1', 'sb-1', 80, 'shop.example.com', 'active', now()),
         ('pv-2', 'org_1', 'sb-1', 81, null, 'active', now())`,
     )
-    const { sandboxes, close } = await openStore({ databaseUrl: url })
-    try {
+    await withStore(url, async ({ sandboxes }) => {
       assert.equal(await sandboxes.previewByHostname('shop.example.com'), undefined)
       const waiting = await sandboxes.unverifiedPreviews(10)
       assert.deepEqual(
@@ -73,9 +72,7 @@ suite('migrations: records of an earlier version', () => {
       assert.ok(kept)
       await sandboxes.putPreview({ ...kept, id: 'pv-3', orgId: 'org_2', sandboxId: 'sb-2' })
       assert.equal(await sandboxes.verifyPreview(kept, new Date()), true)
-    } finally {
-      await close()
-    }
+    })
   })
 
   test('session cost: it is unknown for an older session unless that has used nothing', async () => {
@@ -85,14 +82,11 @@ suite('migrations: records of an earlier version', () => {
     const unused = await newSession(store, orgId)
     await store.close()
     await makeOlder(url)
-    const newer = await openStore({ databaseUrl: url })
-    try {
+    await withStore(url, async (newer) => {
       const { costNanoUsd: _cost, ...known } = used
       assert.deepEqual(await newer.sessions.session(used.id), known)
       assert.deepEqual(await newer.sessions.session(unused.id), unused)
-    } finally {
-      await newer.close()
-    }
+    })
   })
 
   test('host: records name the installation, also those of an older version', async () => {
@@ -121,15 +115,21 @@ suite('migrations: records of an earlier version', () => {
     await store.idempotency.finish(claim('answered'), 'hash', now, { statusCode: 201, body: 'x' })
     await store.close()
     await makeOlder(url)
-    const newer = await openStore({ databaseUrl: url })
-    try {
+    await withStore(url, async (newer) => {
       assert.deepEqual(await newer.idempotency.begin(claim('unanswered'), 'hash', now), { state: 'conflict' })
       assert.equal((await newer.idempotency.begin(claim('answered'), 'hash', now)).state, 'done')
-    } finally {
-      await newer.close()
-    }
+    })
   })
 })
+
+async function withStore(url: string, use: (store: Store) => Promise<void>): Promise<void> {
+  const store = await openStore({ databaseUrl: url })
+  try {
+    await use(store)
+  } finally {
+    await store.close()
+  }
+}
 
 /** Takes away what migrations from 0008 on have added. */
 async function makeOlder(url: string): Promise<void> {
@@ -158,18 +158,18 @@ interface Note {
   fillings: number
 }
 
-async function readNotes(backend: Backend): Promise<Note[]> {
+async function rowsOf<Row>(backend: Backend, query: RawBuilder<Row>): Promise<Row[]> {
   const db = new Kysely<unknown>({ dialect: backend.unlimited() })
-  const { rows } = await sql<Note>`select length, fillings from notes order by id`.execute(db)
+  const { rows } = await query.execute(db)
   await db.destroy()
   return rows
 }
 
+const readNotes = (backend: Backend) => rowsOf(backend, sql<Note>`select length, fillings from notes order by id`)
+
 async function hasTable(backend: Backend, name: string): Promise<boolean> {
-  const db = new Kysely<unknown>({ dialect: backend.unlimited() })
-  const { rows } = await sql<{ there: boolean }>`select to_regclass(${name}) is not null as there`.execute(db)
-  await db.destroy()
-  return rows[0]?.there === true
+  const [row] = await rowsOf(backend, sql<{ there: boolean }>`select to_regclass(${name}) is not null as there`)
+  return row?.there === true
 }
 
 function migrationTests(name: string, place: () => Promise<string>): void {
@@ -311,14 +311,10 @@ suite('migrations of a database on a server', () => {
 
   test('migration: it may take longer than the statement timeout', async () => {
     // As an administrator may have set it for all.
-    await execute(
-      url,
-      `do $$ begin execute format('alter database %I set statement_timeout = 50', current_database()); end $$`,
-    )
-    await execute(
-      url,
-      `do $$ begin execute format('alter database %I set lock_timeout = 50', current_database()); end $$`,
-    )
+    for (const timeout of ['statement_timeout', 'lock_timeout']) {
+      const set = `execute format('alter database %I set ${timeout} = 50', current_database())`
+      await execute(url, `do $$ begin ${set}; end $$`)
+    }
     const backend = await openBackend(url, 50)
     const db = new Kysely<unknown>({ dialect: backend.dialect })
     const takeLong = async (on: Kysely<unknown>) => {

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
 import { randomBytes } from 'node:crypto'
 import { suite, test } from 'node:test'
+import { defined } from '../../src/lib/defined.ts'
 import { newId } from '../../src/lib/id.ts'
 import type { Message, Session, StreamEvent } from '../../src/session/session.ts'
 import { deleteExpiredSessions } from '../../src/server/retention.ts'
@@ -43,6 +44,9 @@ function fullSession(orgId: string): Session {
 
 export function sessionTests(store: Store): void {
   const { sessions } = store
+  /** Stores a session with this record. */
+  const create = (session: Session, messages: Message[] = []) =>
+    sessions.createSession(session, messages, eventOf('started'))
 
   suite('sessions', () => {
     test('session: it is read as it was written, with its first message and event', async () => {
@@ -56,7 +60,7 @@ export function sessionTests(store: Store): void {
         assert.deepEqual(await sessions.session(session.id, orgId), short)
         assert.deepEqual(await sessions.instructions(session.id), {
           skillPaths: Object.keys(session.agentConfig.skills),
-          ...(systemPrompt === undefined ? {} : { systemPrompt }),
+          ...defined({ systemPrompt }),
         })
         assert.deepEqual(await sessions.skills(session.id), session.agentConfig.skills)
         assert.deepEqual(await sessions.messages(session.id), [message])
@@ -279,7 +283,7 @@ export function sessionTests(store: Store): void {
     test('session: it can take the whole configuration of another', async () => {
       const { id: orgId } = await newOrganisation(store)
       const source = fullSession(orgId)
-      await sessions.createSession(source, [], eventOf('started'))
+      await create(source)
       const made = sessionOf(orgId)
       await sessions.createSession(made, [], eventOf('started'), { configOf: source.id })
       assert.deepEqual(await sessions.skills(made.id), source.agentConfig.skills)
@@ -309,7 +313,7 @@ export function sessionTests(store: Store): void {
     test('metered session: it has usage, model and limits, and no text', async () => {
       const { id: orgId } = await newOrganisation(store)
       const session = fullSession(orgId)
-      await sessions.createSession(session, [], eventOf('started'))
+      await create(session)
       const { agentConfig, artifacts: _artifacts, ...record } = session
       const { model, maxTokens } = agentConfig
       const metered = { ...record, agentConfig: { model, maxTokens } }
@@ -339,7 +343,7 @@ export function sessionTests(store: Store): void {
       for (let last: string | undefined; ;) {
         const page = await sessions.messages(session.id, {
           limit: 4,
-          ...(last === undefined ? {} : { after: last }),
+          ...defined({ after: last }),
         })
         if (page.length === 0) break
         pages.push(page.map(({ content }) => Buffer.byteLength(content)))
@@ -355,7 +359,7 @@ export function sessionTests(store: Store): void {
     test('session: the list at start and the result of a commit have no large texts', async () => {
       const { id: orgId } = await newOrganisation(store)
       const session = fullSession(orgId)
-      await sessions.createSession(session, [], eventOf('started'))
+      await create(session)
       const { id, sandboxId } = session
       const places = (await sessions.sessionsIn('running')).filter((place) => place.id === id)
       assert.deepEqual(places, [{ id, orgId, sandboxId }])
@@ -366,7 +370,7 @@ export function sessionTests(store: Store): void {
     test('session list: it leaves out system prompt and skills alone', async () => {
       const { id: orgId } = await newOrganisation(store)
       const session = fullSession(orgId)
-      await sessions.createSession(session, [messageOf('hello')], eventOf('started'))
+      await create(session, [messageOf('hello')])
       const { items } = await sessions.listSessions({ orgId, limit: 10 })
       const { systemPrompt: _prompt, ...agentConfig } = session.agentConfig
       assert.deepEqual(items, [{ ...session, agentConfig: { ...agentConfig, skills: {} } }])
@@ -386,7 +390,7 @@ export function sessionTests(store: Store): void {
       const recent = sessionOf(orgId, { status: 'ended', updatedAt: new Date('2001-01-03T00:00:00Z') })
       const running = sessionOf(orgId, { updatedAt: long, agentConfig: shared })
       for (const session of [old, alone, recent, running]) {
-        await sessions.createSession(session, [messageOf('hello')], eventOf('started'))
+        await create(session, [messageOf('hello')])
       }
       const before = new Date('2001-01-02T00:00:00Z')
       assert.deepEqual((await sessions.expiredSessions(before, 10)).toSorted(), [old.id, alone.id].toSorted())
@@ -399,7 +403,7 @@ export function sessionTests(store: Store): void {
       assert.equal((await sessions.instructions(running.id))?.systemPrompt, shared.systemPrompt)
       // One that comes back is written again.
       const again = { ...alone, id: newId('session_'), gatewayTokenHash: newId('org_') }
-      await sessions.createSession(again, [], eventOf('started'))
+      await create(again)
       assert.equal((await sessions.instructions(again.id))?.systemPrompt, alone.agentConfig.systemPrompt)
     })
 
@@ -410,7 +414,7 @@ export function sessionTests(store: Store): void {
       await deleteExpiredSessions(store, new Date())
       const old = async (streams: StreamEvent['data'][][], messages: Message[] = []) => {
         const session = sessionOf(orgId, { status: 'ended', updatedAt })
-        await sessions.createSession(session, messages, eventOf('started'))
+        await create(session, messages)
         for (const addStream of streams) await sessions.commit(session.id, { addStream })
         await sessions.commit(session.id, { session: {}, addEvents: [eventOf('ended')] })
         return session.id
@@ -446,12 +450,9 @@ export function sessionTests(store: Store): void {
         const updatedAt = new Date('1999-01-01T00:00:00Z')
         const agentConfig = { ...sessionOf(orgId).agentConfig, systemPrompt: newId('org_') }
         const old = sessionOf(orgId, { status: 'ended', updatedAt, agentConfig })
-        await sessions.createSession(old, [], eventOf('started'))
+        await create(old)
         const session = sessionOf(orgId, { agentConfig })
-        await Promise.all([
-          deleteExpiredSessions(store, new Date('1999-01-02T00:00:00Z')),
-          sessions.createSession(session, [], eventOf('started')),
-        ])
+        await Promise.all([deleteExpiredSessions(store, new Date('1999-01-02T00:00:00Z')), create(session)])
         const { systemPrompt } = (await sessions.instructions(session.id))!
         assert.equal(systemPrompt, agentConfig.systemPrompt)
       }

@@ -105,6 +105,15 @@ export class GatewaySetup implements AsyncDisposable {
   }
 }
 
+/** An upstream that answers every request with the begin of an event stream, and ends it unless `isOpen`. */
+export const streaming =
+  (text: string, isOpen = false) =>
+  (_request: unknown, response: ServerResponse): void => {
+    response.writeHead(200, { 'content-type': 'text/event-stream' })
+    if (isOpen) response.write(text)
+    else response.end(text)
+  }
+
 export function answer(value: object): Handler {
   return (_request, response) => {
     response.writeHead(200, { 'content-type': 'application/json', 'x-request-id': 'req_1', 'set-cookie': 'a=b' })

@@ -96,7 +96,7 @@ class ThreadDriver implements Driver {
 
   constructor(thread: PgliteThread) {
     this.#thread = thread
-    this.#connection = new ThreadConnection(thread)
+    this.#connection = connectionOf(thread)
   }
 
   async init(): Promise<void> {}
@@ -127,20 +127,14 @@ class ThreadDriver implements Driver {
   async destroy(): Promise<void> {}
 }
 
-class ThreadConnection implements DatabaseConnection {
-  readonly #thread: PgliteThread
-
-  constructor(thread: PgliteThread) {
-    this.#thread = thread
-  }
-
-  async executeQuery<Row>({ sql, parameters }: CompiledQuery): Promise<QueryResult<Row>> {
-    const { rows, affectedRows } = await this.#thread.call({ kind: 'query', sql, parameters })
-    return { rows: rows as Row[], numAffectedRows: BigInt(affectedRows) }
-  }
-
-  // oxlint-disable-next-line require-yield
-  async *streamQuery(): AsyncIterableIterator<never> {
-    throw new Error('the embedded database does not stream')
+function connectionOf(thread: PgliteThread): DatabaseConnection {
+  return {
+    async executeQuery<Row>({ sql, parameters }: CompiledQuery): Promise<QueryResult<Row>> {
+      const { rows, affectedRows } = await thread.call({ kind: 'query', sql, parameters })
+      return { rows: rows as Row[], numAffectedRows: BigInt(affectedRows) }
+    },
+    streamQuery() {
+      throw new Error('the embedded database does not stream')
+    },
   }
 }
