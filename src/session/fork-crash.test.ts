@@ -28,7 +28,7 @@ async function survive(at: number, mode: 'before' | 'after', prepare: Story, sto
     await first.start()
     await story(first, session.id, world)
     const settled = async () => (await running(world)).every(({ activity }) => activity === 'idle')
-    while (!crash.happened && !(await settled())) await sleep(1)
+    while (!crash.happened && !(await settled())) await sleep(5)
   })()
   told.catch(() => {})
   await Promise.race([told, crash.died])
