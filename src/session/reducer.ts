@@ -300,6 +300,10 @@ class Reducer {
         return this.#sandboxChanged(input)
       case 'sandbox_lost':
         if (session.sandboxId !== input.sandboxId) return
+        // A boot under way may still create it: the next restart would delete nothing, and a crash would leave it without a session.
+        if (!input.sandbox && !this.#state.sandboxReady && session.activity === 'starting') {
+          throw new ServiceError('conflict', 'the sandbox of the session is being started')
+        }
         if (session.activity !== 'failed') return this.#lose(input.sandbox)
         return transaction.setRun({ lostSandboxId: session.sandboxId })
       case 'preview_ready':

@@ -149,6 +149,20 @@ test('of two restarts at once one wins, and no sandbox is left behind', async ()
   assert.equal(running.length, 1)
 })
 
+test('restart: a second one is refused until the sandbox of the first exists', async () => {
+  const session = await idle()
+  await lose(session)
+  const boot = Promise.withResolvers<void>()
+  world.sandboxes.beforeCreate = () => boot.promise
+  const first = await service.restart(orgId, session.id, owner)
+  await assert.rejects(service.restart(orgId, session.id, owner), refused('conflict'))
+  boot.resolve()
+  await world.until(session.id, 'idle')
+  assert.equal((await service.get(orgId, session.id)).session.sandboxId, first.session.sandboxId)
+  assert.deepEqual([...world.sandboxes.machines.keys()], [session.sandboxId, first.session.sandboxId])
+  assert.equal((await world.eventTypes(session.id)).filter((type) => type === 'session_failed').length, 1)
+})
+
 test('a restart whose boot fails is told, and the next message boots the new sandbox', async () => {
   const session = await idle()
   await lose(session)

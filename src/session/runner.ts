@@ -141,7 +141,7 @@ export class SessionRunner {
     return await this.#serve(() => this.#pauses.run(this.sessionId, pausedRun))
   }
 
-  /** Replaces a lost sandbox by one with another id. Throws `conflict` while the sandbox is there. */
+  /** Replaces a lost sandbox by one with another id. Throws `conflict` while the sandbox is there or is being started. */
   async restart(sandboxId: string, checkpointId: string | undefined, creation?: Creation): Promise<void> {
     await this.#serve(async () => {
       const { sandboxes } = this.#deps

@@ -3,7 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { assertWhole, orgId, simple, World } from './world.ts'
 
 /** Calls that are no steps of their own: they answer at once and change nothing that outlives the server. */
-const uncounted = new Set(['hostname', 'hold', 'close'])
+const uncounted = new Set(['hostname', 'keepAlive', 'close'])
 
 /**
  * A server that dies at its nth call of a port: `before` the call happens or `after` it has happened and nobody hears of
@@ -73,7 +73,7 @@ export async function surviveCrash(at: number, mode: 'before' | 'after'): Promis
   const story = (async () => {
     const { session } = await first.create(orgId, simple)
     await first.sendMessage(orgId, session.id, { message: 'b', userId: 'u1' })
-    while (!crash.happened && (await store.session(session.id))?.activity !== 'idle') await sleep(1)
+    while (!crash.happened && (await store.head(session.id))?.activity !== 'idle') await sleep(5)
   })()
   story.catch(() => {})
   await Promise.race([story, crash.died])

@@ -13,6 +13,7 @@ import { emptySessionStore, orgId } from './store.ts'
 
 export { orgId }
 const waitMs = 10_000
+const checkMs = 10
 
 /** A bus that delivers after the publisher's current work. */
 function directBus(): EventBus {
@@ -110,9 +111,17 @@ export class World {
         return await check()
       } catch (error) {
         if (performance.now() > until) throw new Error(`it never came: ${what}`, { cause: error })
-        await sleep(2)
+        await this.#changed()
       }
     }
+  }
+
+  /** Waits for an event of the bus, or a little: each check reads the database, so they are few. */
+  async #changed(): Promise<void> {
+    const waited = new AbortController()
+    const unsubscribe = this.bus.subscribe('*', () => waited.abort())
+    await sleep(checkMs, undefined, { signal: waited.signal }).catch(() => {})
+    unsubscribe()
   }
 }
 
