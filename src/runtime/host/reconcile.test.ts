@@ -20,16 +20,14 @@ test('adoptAll: waits for silent guests in parallel', async () => {
   let waiting = 0
   const everyLiar = Promise.withResolvers<void>()
   const adopted = await adoptAll(
-    {
-      pool: { has: async () => true },
-      sandboxes: { get: (id) => ({ id, layers: [] }) as unknown as SandboxRecord },
-      adopt: async ({ id }) => {
-        if (!liars.includes(id)) return true
-        waiting += 1
-        if (waiting === liars.length) everyLiar.resolve()
-        await everyLiar.promise
-        return false
-      },
+    { has: async () => true },
+    { get: (id) => ({ id, layers: [] }) as unknown as SandboxRecord },
+    async ({ id }) => {
+      if (!liars.includes(id)) return true
+      waiting += 1
+      if (waiting === liars.length) everyLiar.resolve()
+      await everyLiar.promise
+      return false
     },
     ids,
   )

@@ -18,9 +18,8 @@ import type { HostNames } from './names.ts'
 import { end, isAlive } from './process.ts'
 import type { ProcessIdentity } from './process.ts'
 import type { SandboxRecord, SavedMemory } from './records.ts'
-import { removeFolders } from './cleanup.ts'
 import { restoreContainer, stageImages } from '../criu/restore.ts'
-import { allDone } from './cleanup.ts'
+import { allDone, removeFolders } from './cleanup.ts'
 
 /** With less room than this on `/run` a start may have failed for the want of it: the runtime writes its state there. */
 const startBytesMin = 64 * 1024
