@@ -1,7 +1,6 @@
 /** What only a runc host shows: its network seen from both ends, its images, a reboot, a second server beside it. */
 import assert from 'node:assert/strict'
-import { execFile, spawn } from 'node:child_process'
-import type { ChildProcess } from 'node:child_process'
+import { execFile, spawn, type ChildProcess } from 'node:child_process'
 import { mkdir, mkdtemp, readdir, readFile, realpath, rm, stat, symlink, unlink, writeFile } from 'node:fs/promises'
 import { createServer } from 'node:net'
 import { once } from 'node:events'
@@ -15,8 +14,7 @@ import type { RuntimeDriver } from '../../src/sandbox/ports/runtime-driver.ts'
 import type { Guest } from '../../src/sandbox/ports/guest.ts'
 import { imageDir } from '../support/images.ts'
 import { knowing } from './driver-known.ts'
-import { eventually, makeRuncFixture, runcSubnet } from './driver-runc-host.ts'
-import type { RuncFixture } from './driver-runc-host.ts'
+import { eventually, makeRuncFixture, runcSubnet, type RuncFixture } from './driver-runc-host.ts'
 import { create, freshId, python, shell, specOf, succeed } from './driver-shell.ts'
 
 const runFile = promisify(execFile)

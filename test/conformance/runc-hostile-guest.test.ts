@@ -6,8 +6,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import type { RuntimeDriver } from '../../src/sandbox/ports/runtime-driver.ts'
 import type { Guest } from '../../src/sandbox/ports/guest.ts'
 import { knowing } from './driver-known.ts'
-import { eventually, makeRuncFixture } from './driver-runc-host.ts'
-import type { RuncFixture } from './driver-runc-host.ts'
+import { eventually, makeRuncFixture, type RuncFixture } from './driver-runc-host.ts'
 import { freshId, shell, specOf, succeed } from './driver-shell.ts'
 
 /** Longer than all else in a test takes, however slow the machine. */

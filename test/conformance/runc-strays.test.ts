@@ -11,8 +11,7 @@ import { Cgroups } from '../../src/runtime/host/cgroups.ts'
 import { hostTool } from '../../src/runtime/host/testing/host-tool.ts'
 import { imageDir } from '../support/images.ts'
 import { knowing } from './driver-known.ts'
-import { eventually, makeRuncFixture } from './driver-runc-host.ts'
-import type { RuncFixture } from './driver-runc-host.ts'
+import { eventually, makeRuncFixture, type RuncFixture } from './driver-runc-host.ts'
 import { freshId, specOf, succeed } from './driver-shell.ts'
 
 const threads = 500

@@ -8,8 +8,7 @@ import { withinRun } from '../host/run-folders.ts'
 import { endCriu, endStrayTools } from '../host/cleanup.ts'
 import { exists } from '../exists.ts'
 import type { HostTool } from '../hostd/index.ts'
-import { OciRuntimeError } from '../oci/oci-runtime.ts'
-import type { OciRuntime } from '../oci/oci-runtime.ts'
+import { OciRuntimeError, type OciRuntime } from '../oci/oci-runtime.ts'
 import { faultOf } from './reason.ts'
 
 const dumpTimeoutMs = 120_000

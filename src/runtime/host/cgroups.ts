@@ -1,8 +1,7 @@
 import { readdir, readFile, rmdir, writeFile } from 'node:fs/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { ServiceError } from '../../errors.ts'
-import { CgroupV1, CgroupV2 } from './cgroup-hierarchy.ts'
-import type { CgroupHierarchy } from './cgroup-hierarchy.ts'
+import { CgroupV1, CgroupV2, type CgroupHierarchy } from './cgroup-hierarchy.ts'
 import { send } from './process.ts'
 
 const removeAttempts = 200

@@ -11,8 +11,7 @@ import type { HostTool } from '../hostd/index.ts'
 import { layerOf } from './bundle.ts'
 import { checkpointMemory, Inventory, savedMemory } from './inventory.ts'
 import type { HostNames } from './names.ts'
-import { basedOn } from './records.ts'
-import type { CheckpointRecord, SandboxRecord } from './records.ts'
+import { basedOn, type CheckpointRecord, type SandboxRecord } from './records.ts'
 
 const slots = 6
 const kinds = [
