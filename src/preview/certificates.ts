@@ -3,21 +3,23 @@ import { ServiceError } from '../errors.ts'
 import type { Log } from '../lib/log.ts'
 import { TokenBuckets } from '../lib/token-bucket.ts'
 import type { PreviewService } from '../sandbox/index.ts'
+import type { PreviewHosts } from './host.ts'
 import { readHost } from './host.ts'
-import { trust } from './trust.ts'
+import { addressList } from './headers.ts'
 
-/** Issuing takes some seconds; by now a certificate that was asked for should be there. */
+/** Issuing takes seconds, so a requested certificate exists after this time. */
 const probeAfterMs = 60_000
-/** How long the edge may take to answer a handshake; it may be issuing meanwhile. */
+/** Bounds a handshake with the edge, which may issue the certificate meanwhile. */
 const probeMs = 30_000
-/** Host names whose certificate is looked at later, all sandboxes together; beyond it their first request tells. */
+/** Bounds the pending probes of all sandboxes. Beyond it the first request over TLS records the certificate. */
 const probesMax = 1000
-/** Questions a second, all names together: whoever connects to the edge chooses what it asks. */
+/** Questions of the edge a second, over all names: its clients choose the names. */
 const questions = { perSecond: 50, burst: 200 }
-const isLocal = trust(['127.0.0.0/8', '::1'])
+const isLocal = addressList(['127.0.0.0/8', '::1'])
 
 export interface CertificatesOptions {
-  previews: PreviewService
+  previews: Pick<PreviewService, 'recordCertificate'>
+  hosts: PreviewHosts
   /** Host names of the API, which need certificates too. */
   apiHosts: readonly string[]
   /** Port at which the edge serves TLS; undefined where there is none. */
@@ -29,7 +31,7 @@ export interface CertificatesOptions {
   log: Log
 }
 
-/** Tells the edge for which names it may get certificates, and finds out what became of them. */
+/** Decides for which names the edge may get certificates, and records whether they were issued. */
 export class Certificates {
   readonly #options: CertificatesOptions
   readonly #probes = new Map<string, NodeJS.Timeout>()
@@ -42,11 +44,11 @@ export class Certificates {
   }
 
   /**
-   * Whether a certificate may be issued for a name: the API's own, and previews of sandboxes that are not stopped. `edge` is
-   * the address of who asks; when nothing has been heard of an awaited certificate some time later, it is asked for it.
+   * Whether a certificate may be issued for a name: a host of the API, or a preview of a sandbox that is not stopped. `edge` is the
+   * peer's address. A probe asks it later for a certificate that is still awaited.
    */
   async mayBeIssued(name: string, edge: string): Promise<boolean> {
-    const { previews, apiHosts, edgePort, isTrusted } = this.#options
+    const { hosts, apiHosts, edgePort, isTrusted } = this.#options
     const hostname = readHost(name)
     if (edgePort === undefined || hostname === undefined || !(isLocal(edge) || isTrusted(edge))) return false
     const waitMs = this.#buckets.take('all')
@@ -54,13 +56,13 @@ export class Certificates {
       throw new ServiceError('rate_limited', 'too many questions', { details: { retryAfterSeconds: waitMs / 1000 } })
     }
     if (apiHosts.includes(hostname)) return true
-    const target = await previews.resolve(hostname)
+    const target = await hosts.find(hostname)
     if (target === undefined || target.sandbox.status === 'stopped') return false
     if (target.awaitsCertificate) this.#probeLater(hostname, edge, edgePort)
     return true
   }
 
-  /** A request came over TLS, so a certificate was served. */
+  /** Records a certificate as served, after a request over TLS. */
   served(hostname: string): void {
     if (this.#recording.has(hostname)) return
     this.#recording.add(hostname)
@@ -78,7 +80,7 @@ export class Certificates {
     if (this.#probes.has(hostname) || this.#probes.size >= probesMax) return
     const probe = async (): Promise<void> => {
       const fate = await handshake(hostname, edge, port)
-      // While it ran, a question of the edge about this very handshake must not have started another.
+      // Not earlier: the handshake makes the edge ask again, which must not start a second probe.
       this.#probes.delete(hostname)
       if (fate !== 'unknown') await this.#record(hostname, fate)
     }
@@ -97,7 +99,7 @@ export class Certificates {
   }
 }
 
-/** What the edge shows to a client that asks for the name. Who signed it is the clients' business. */
+/** Whether the edge serves a valid certificate for a name. Its issuer is not checked. */
 async function handshake(servername: string, host: string, port: number): Promise<'active' | 'failed' | 'unknown'> {
   return await new Promise((resolve) => {
     const socket = connect({ host, port, servername, rejectUnauthorized: false })
@@ -112,7 +114,7 @@ async function handshake(servername: string, host: string, port: number): Promis
       const isValid = checkServerIdentity(servername, certificate) === undefined
       settle(isValid && new Date(certificate.valid_to) > new Date() ? 'active' : 'failed')
     })
-    // A refused connection says nothing about certificates; an alert does.
+    // A TLS alert means no certificate; a refused connection means nothing.
     socket.once('error', ({ code = '' }: NodeJS.ErrnoException) => {
       settle(code.startsWith('ERR_SSL') || code === 'ECONNRESET' ? 'failed' : 'unknown')
     })

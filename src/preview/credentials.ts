@@ -1,24 +1,25 @@
+import type { IncomingHttpHeaders } from 'node:http'
 import { credentialPrefix, looksLikeCredential, hasHash, sha256 } from '../lib/secret.ts'
 import type { PreviewTarget } from '../sandbox/index.ts'
 
-/** Where the API takes a key from a query, and a token. */
+/** Query parameters in which the API takes a key or a token. */
 const keyParameters = new Set(['api_key', 'token'])
 
 /**
- * Takes Atoll's credentials out of requests on their way into a sandbox, whose owner must not learn them from clients that mix up
- * hosts. They are known by what they are, since pages have tokens and headers of the same names for themselves: by the looks of
- * those that the server makes, anywhere in the head of a request; the configured key, which may look like anything, where the
- * API would take it; the preview's own token, where the proxy would.
+ * Removes Atoll's credentials from requests before they enter a sandbox: its owner must not learn the key of a client that mixed up
+ * hosts. Pages use tokens and headers of the same names, so a value decides and not its name. Generated credentials have a known
+ * prefix and are removed anywhere in the head. The configured key may have any form and is removed where the API takes a key. The
+ * preview's token is removed where the proxy takes it.
  */
 export class Credentials {
   readonly #keyHashes: ReadonlySet<string>
 
-  /** `apiKeyHashes` are those of keys that may look like anything. */
+  /** `apiKeyHashes`: SHA-256 of configured keys. */
   constructor(apiKeyHashes: readonly string[] = []) {
     this.#keyHashes = new Set(apiKeyHashes)
   }
 
-  /** An address, absolute or not, without those parameters of its query that are credentials; the others stay byte for byte. */
+  /** A URL, absolute or not, without credentials in its query. Other parameters stay byte for byte. */
   strippedUrl(url: string): string {
     const [, path = '', query, fragment = ''] = /^([^?#]*)(?:\?([^#]*))?(#.*)?$/s.exec(url) ?? []
     if (query === undefined) return url
@@ -28,7 +29,7 @@ export class Credentials {
     return `${path}${kept.length === 0 ? '' : `?${kept.join('&')}`}${fragment}`
   }
 
-  /** What is left of a header, whose name is in lower case; undefined when it must not go on. */
+  /** The rest of a header's value, or undefined to remove the header. `name` is in lower case. */
   strippedHeader(name: string, value: string, target: PreviewTarget): string | undefined {
     const text = withoutScheme(value)
     switch (name) {
@@ -52,21 +53,21 @@ export class Credentials {
   #isCredentialParameter(parameter: string): boolean {
     const [name = '', ...rest] = parameter.split('=')
     const value = rest.join('=')
-    // What is encoded badly the API takes as it is, and a space may be a plus.
+    // The API takes badly encoded text as it is, and a plus may be a space.
     const readings = [decoded(value), decoded(value.replaceAll('+', ' '))]
     return keyParameters.has(decoded(name))
       ? readings.some((reading) => this.#isCredential(reading))
       : readings.some(looksLikeCredential)
   }
 
-  /** For places where the API takes a credential, in which also a cut or mistyped one shows that a key was meant. */
+  /** For places where the API takes a credential: there the prefix alone shows that a key was meant, even a mistyped one. */
   #isCredential(text: string): boolean {
     if (text.toLowerCase().startsWith(credentialPrefix) || looksLikeCredential(text)) return true
     return this.#keyHashes.has(sha256(text))
   }
 }
 
-/** Whether a text is the token that a preview demands, or that of its whole sandbox. */
+/** Whether a text is the token of a preview or of its sandbox. */
 function isTokenOf({ tokenHash, sandbox }: PreviewTarget, text: string): boolean {
   return [tokenHash, sandbox.previewTokenHash].some((hash) => hash !== undefined && hasHash(text, hash))
 }
@@ -83,10 +84,17 @@ function decoded(text: string): string {
   }
 }
 
-/** A list without the items that look like credentials; undefined when none is left. */
+/** A list without items that look like credentials, or undefined when none is left. */
 function strippedList(value: string, separator: string, textOf: (item: string) => string): string | undefined {
   const items = value.split(separator)
   const kept = items.filter((item) => !looksLikeCredential(decoded(textOf(item).trim().replaceAll('"', ''))))
   if (kept.length === items.length) return value
   return kept.length === 0 ? undefined : kept.join(separator).trim()
+}
+
+/** Whether a request has the token of its preview, if that needs one. Compares in constant time and does not wake the sandbox. */
+export function hasToken({ tokenHash }: PreviewTarget, headers: IncomingHttpHeaders): boolean {
+  if (tokenHash === undefined) return true
+  const bearer = /^Bearer +(\S+)$/i.exec(headers.authorization ?? '')?.[1]
+  return [bearer, headers['x-oc-preview-token']].some((token) => typeof token === 'string' && hasHash(token, tokenHash))
 }

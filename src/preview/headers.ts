@@ -1,4 +1,5 @@
 import type { IncomingMessage } from 'node:http'
+import { BlockList, isIP } from 'node:net'
 import { isUnder, readHost } from './host.ts'
 
 /** Headers of one connection alone (RFC 9110 § 7.6.1), in lower case. `expect` has been answered by this server already. */
@@ -16,7 +17,7 @@ const hopByHop = new Set([
   'http2-settings',
 ])
 
-/** What this server says itself. */
+/** Headers that this server sets itself. */
 const ownOfRequests = new Set([
   'x-forwarded-for',
   'x-forwarded-host',
@@ -25,13 +26,13 @@ const ownOfRequests = new Set([
   'content-length',
 ])
 
-/** What becomes of a header, whose name is given in lower case; without a value it does not go on. */
+/** The new value of a header, or undefined to remove it. `name` is in lower case. */
 type Rewrite = (name: string, value: string) => string | undefined
 
-/** Names and values as they came, in their order and with repeats, without those of one connection, each as `rewrite` has it. */
+/** The end-to-end headers as name, value, name, value …, in their order and with repeats, rewritten by `rewrite`. */
 function endToEnd(message: IncomingMessage, rewrite: Rewrite): string[] {
   const named = new Set((message.headers.connection ?? '').toLowerCase().split(/[\s,]+/))
-  // Where a message ends and whose it is may not be taken away by naming it.
+  // `Connection` must not remove the headers that frame the message and name its host.
   for (const name of ['content-length', 'host']) named.delete(name)
   const kept: string[] = []
   for (let index = 0; index + 1 < message.rawHeaders.length; index += 2) {
@@ -44,12 +45,12 @@ function endToEnd(message: IncomingMessage, rewrite: Rewrite): string[] {
   return kept
 }
 
-/** Whether a trusted proxy took the request over TLS. */
+/** Whether a trusted proxy received the request over TLS. */
 export function cameOverTls(request: IncomingMessage, isTrusted: (address: string) => boolean): boolean {
   return isTrusted(request.socket.remoteAddress ?? '') && request.headers['x-forwarded-proto'] === 'https'
 }
 
-/** The request's headers for the sandbox: its own, and who asked, through what. `framing` says where its body ends. */
+/** The headers that enter the sandbox: the request's own and `X-Forwarded-*`. `framing` adds the end of the body. */
 export function requestHeaders(
   request: IncomingMessage,
   rewrite: Rewrite,
@@ -74,8 +75,8 @@ export function requestHeaders(
 }
 
 /**
- * The header that says where the request's body ends (RFC 9112 § 6), made from what was parsed. Without it a body would follow its
- * head unframed, and the sandbox would take it for the next request of that connection, which is somebody else's.
+ * The header that frames the request's body (RFC 9112 § 6), made from the parsed request. Without it the sandbox would take the
+ * body for the next request of the connection, which belongs to another client.
  */
 export function framing({ method, headers }: IncomingMessage): string[] {
   if (headers['transfer-encoding'] !== undefined) return ['Transfer-Encoding', 'chunked']
@@ -84,19 +85,18 @@ export function framing({ method, headers }: IncomingMessage): string[] {
   return length === undefined ? [] : ['Content-Length', length]
 }
 
-/** Whether a body follows. */
 export function hasBody({ headers }: IncomingMessage): boolean {
   return headers['transfer-encoding'] !== undefined || Number(headers['content-length'] ?? 0) > 0
 }
 
-/** The answer's headers for the client; its cookies reach no other preview. */
+/** The answer's headers for the client. Its cookies must not reach other previews. */
 export function answerHeaders(answer: IncomingMessage, previewHost: string): string[] {
   return endToEnd(answer, (name, value) => (name === 'set-cookie' ? ownCookie(value, previewHost) : value))
 }
 
 /**
- * A cookie without a `Domain` that covers the host of all previews. Browsers read more spellings of a name than this, so what is no
- * plain host name goes too; the cookie is then for the very host that sets it. (RFC 6265 § 5.2.3)
+ * A cookie without a `Domain` that covers other previews; it is then for its own host only. Browsers accept more spellings of a name
+ * than `readHost`, so a `Domain` that is no plain host name is removed too. (RFC 6265 § 5.2.3)
  */
 function ownCookie(cookie: string, previewHost: string): string {
   const [pair = '', ...attributes] = cookie.split(';')
@@ -107,4 +107,20 @@ function ownCookie(cookie: string, previewHost: string): string {
     return domain !== undefined && domain !== previewHost && !isUnder(previewHost, domain)
   })
   return [pair, ...kept].join(';')
+}
+
+/** Tests peer addresses against a list of addresses and CIDR blocks; `true` matches all, `false` none. */
+export function addressList(proxies: boolean | readonly string[]): (address: string) => boolean {
+  if (typeof proxies === 'boolean') return () => proxies
+  const list = new BlockList()
+  for (const proxy of proxies) {
+    const [address = '', prefix] = proxy.split('/')
+    const family = isIP(address) === 6 ? 'ipv6' : 'ipv4'
+    list.addSubnet(address, prefix === undefined ? (family === 'ipv6' ? 128 : 32) : Number(prefix), family)
+  }
+  return (address) => {
+    // A dual-stack listener shows IPv4 peers as `::ffff:1.2.3.4`.
+    const plain = address.replace(/^::ffff:(?=\d+\.)/, '')
+    return isIP(plain) !== 0 && list.check(plain, isIP(plain) === 6 ? 'ipv6' : 'ipv4')
+  }
 }

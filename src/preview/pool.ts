@@ -4,11 +4,11 @@ import type { Duplex } from 'node:stream'
 import { Semaphore } from '../lib/async/semaphore.ts'
 import type { FreezeReason, PreviewTarget } from '../sandbox/index.ts'
 
-/** Connections to one port of a sandbox at the same time; more requests than that wait for one. */
+/** Bounds concurrent connections to one port of a sandbox. Further requests wait. */
 const connectionsMax = 256
-/** Connections to one port that are kept for the next request. */
+/** Bounds idle connections to one port. */
 const idleConnectionsMax = 8
-/** Connections kept over all sandboxes. */
+/** Bounds idle connections to all sandboxes. */
 const idleConnectionsTotalMax = 1024
 /** Shorter than the five seconds after which Node's own server, the usual one inside, closes an idle connection. */
 const idleMs = 4000
@@ -20,8 +20,8 @@ interface ConnectionOptions {
 }
 
 /**
- * Connections straight to ports of sandboxes, kept for a moment by sandbox and port. What `dial` gives is any duplex stream; the
- * calls that the agent would make of a `net.Socket` do nothing on another one.
+ * Connections to ports of sandboxes, kept for a moment by sandbox and port. `dial` gives any duplex stream; the methods of
+ * `net.Socket` that the agent calls do nothing on it.
  */
 export class Connections extends Agent {
   readonly #dial: Dial
@@ -32,7 +32,7 @@ export class Connections extends Agent {
   constructor(dial: Dial) {
     super({
       keepAlive: true,
-      // The agent counts connections only when they are made, not while they are dialled: `#permits` counts both.
+      // The agent does not count connections while they are dialled; `#permits` does.
       maxSockets: Infinity,
       maxFreeSockets: idleConnectionsMax,
       maxTotalSockets: Infinity,
@@ -64,14 +64,14 @@ export class Connections extends Agent {
       else stream.once('close', release)
     } catch (error) {
       release()
-      // The type asks for a stream even where there is none.
+      // The type wants a stream beside an error too.
       callback(error as Error, undefined as unknown as Duplex)
       return
     }
-    // A duplex stream stays half open unless told otherwise; a server that has ended is of no use to the next request.
+    // A duplex stream stays half open by default. A server that ended its side serves no further request.
     stream.once('end', () => setImmediate(() => stream.destroy()))
     stream.on('error', () => stream.destroy())
-    // A request under way has a moment to finish; a connection that waits for the next one is only in the way.
+    // A request in flight has a moment to finish; an idle connection delays the freeze for nothing.
     stream.once('freeze', (reason: FreezeReason) => {
       frozen.set(stream, reason)
       if (idleTimers.has(stream)) stream.destroy()
@@ -81,7 +81,7 @@ export class Connections extends Agent {
 
   override keepSocketAlive(stream: Duplex): boolean {
     if (this.#isClosed || stream.destroyed || stream.readableEnded || frozen.has(stream)) return false
-    // Others wait for its place.
+    // A request waits for this permit.
     if (this.#permits.users(nameOf.get(stream) ?? '') > connectionsMax) return false
     if (this.#idleCount() >= idleConnectionsTotalMax) return false
     const canBeKept = super.keepSocketAlive(stream) as unknown as boolean
@@ -97,12 +97,12 @@ export class Connections extends Agent {
     super.reuseSocket(stream, request)
   }
 
-  /** Closes the idle connections of one sandbox, which may be about to stop or to be frozen. */
+  /** Closes the idle connections of one sandbox, before it stops or freezes. */
   drop(sandboxId: string): void {
     this.#dropBy(`${sandboxId}:`)
   }
 
-  /** Closes all idle connections and keeps none from now on; those in use serve their request to its end. */
+  /** Closes all idle connections and keeps none from now on. Connections in use finish their request. */
   close(): void {
     this.#isClosed = true
     this.#dropBy('')
@@ -123,16 +123,16 @@ export class Connections extends Agent {
 }
 
 const nameOf = new WeakMap<Duplex, string>()
-/** Of connections that wait for their next request. */
+/** Timers of idle connections. */
 const idleTimers = new WeakMap<Duplex, NodeJS.Timeout>()
 const frozen = new WeakMap<object, FreezeReason>()
 
-/** Whether a connection went because its sandbox was checkpointed, so that it can be dialled again at once. */
-export function wentForCheckpoint(stream: object | null): boolean {
+/** Whether a connection was closed by a checkpoint of its sandbox, so that a new dial works at once. */
+export function closedForCheckpoint(stream: object | null): boolean {
   return stream !== null && frozen.get(stream) === 'checkpoint'
 }
 
-/** What the agent and its requests call on a socket that they keep. */
+/** Methods that the agent and its requests call on a socket. */
 const socketCalls = ['setKeepAlive', 'setNoDelay', 'setTimeout', 'ref', 'unref'] as const
 
 function likeSocket(stream: Duplex): Duplex {

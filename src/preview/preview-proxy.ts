@@ -1,59 +1,52 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Duplex } from 'node:stream'
 import type { EventBus } from '../events/index.ts'
+import { defined } from '../lib/defined.ts'
 import type { Log } from '../lib/log.ts'
 import type { PreviewService, PreviewTarget } from '../sandbox/index.ts'
 import { Certificates } from './certificates.ts'
 import { Credentials } from './credentials.ts'
-import { admits } from './gate.ts'
+import { hasToken } from './credentials.ts'
 import { cameOverTls, requestHeaders } from './headers.ts'
-import { isUnder, readHost } from './host.ts'
-import { refuse } from './page.ts'
-import type { Refusal } from './page.ts'
+import { PreviewHosts, readHost } from './host.ts'
+import { sendError } from './errors.ts'
+import type { PreviewError } from './errors.ts'
 import { Connections } from './pool.ts'
 import { forward } from './proxy.ts'
-import { internalError, stopped, unknownHost, wrongToken } from './refusals.ts'
-import { trust } from './trust.ts'
-import { carryUpgrade, refuseUpgrade } from './upgrade.ts'
+import { internalError, stopped, unknownHost, wrongToken } from './errors.ts'
+import { addressList } from './headers.ts'
+import { carryUpgrade, sendUpgradeError } from './upgrade.ts'
 
 export interface PreviewProxyOptions {
   previews: PreviewService
-  /** Tells when a sandbox stops or is frozen, so that no kept connection is in its way. */
+  /** Says when a sandbox leaves `running`; its idle connections are then closed. */
   bus: EventBus
-  /** `preview.localhost`: previews lie under it. */
+  /** Host of the previews, such as `preview.localhost`. */
   previewHost: string
-  /** Host names under which the API is reached; none of them is ever a preview. */
+  /** Host names of the API; none of them is a preview. */
   apiHosts?: readonly string[]
-  /** Proxies whose `X-Forwarded-*` headers are believed. Default none. */
+  /** Proxies whose `X-Forwarded-*` headers count. Default none. */
   trustProxy?: boolean | readonly string[]
-  /** SHA-256 in hex of API keys, which an operator may have chosen; those that the server makes are known by their looks too. */
+  /** SHA-256 in hex of API keys that an operator chose. Generated keys are recognised by their prefix. */
   apiKeyHashes?: readonly string[]
-  /** Where a proxy in front serves TLS; absent without one. */
+  /** The TLS proxy in front; absent without one. */
   edge?: { port: number; probeAfterMs?: number }
   log: Log
 }
 
-/** See `http/config.ts`, which this implements. */
-export interface PreviewProxy {
-  claims(host: string | undefined): boolean | Promise<boolean>
-  mayHaveCertificate(hostname: string, peer: string): Promise<boolean>
-  handle(request: IncomingMessage, response: ServerResponse): void
-  upgrade(request: IncomingMessage, socket: Duplex, head: Buffer): void
-  onAnswer(listener: (statusCode: number) => void): void
-  drain(): void
-}
-
-export function createPreviewProxy(options: PreviewProxyOptions): PreviewProxy {
+/** Implements `PreviewPort` of `http/server/config.ts`. */
+export function createPreviewProxy(options: PreviewProxyOptions) {
   const { previews, bus, previewHost, log } = options
   const apiHosts = options.apiHosts ?? []
-  const isTrusted = trust(options.trustProxy ?? false)
+  const isTrusted = addressList(options.trustProxy ?? false)
+  const hosts = new PreviewHosts({ previews, previewHost, apiHosts })
   const certificates = new Certificates({
     previews,
+    hosts,
     isTrusted,
     log,
     apiHosts,
-    ...(options.edge === undefined ? {} : { edgePort: options.edge.port }),
-    ...(options.edge?.probeAfterMs === undefined ? {} : { probeAfterMs: options.edge.probeAfterMs }),
+    ...defined({ edgePort: options.edge?.port, probeAfterMs: options.edge?.probeAfterMs }),
   })
   const credentials = new Credentials(options.apiKeyHashes)
   const connections = new Connections((target) => previews.dial(target))
@@ -64,44 +57,44 @@ export function createPreviewProxy(options: PreviewProxyOptions): PreviewProxy {
     if (event.type === 'sandbox_changed' && event.status !== 'running') connections.drop(event.sandboxId)
   })
 
-  /** The sandbox and port that a request asks for, or why it may not have them. */
-  const enter = async (request: IncomingMessage): Promise<Refusal | { target: PreviewTarget }> => {
+  /** The preview that a request may use, or the error that answers it. */
+  const authorise = async (request: IncomingMessage): Promise<PreviewError | { target: PreviewTarget }> => {
     const hostname = readHost(request.headers.host)
-    const target = hostname === undefined ? undefined : await previews.resolve(hostname)
+    const target = await hosts.find(hostname)
     if (hostname === undefined || target === undefined) return unknownHost
     if (target.awaitsCertificate && cameOverTls(request, isTrusted)) certificates.served(hostname)
     if (target.sandbox.status === 'stopped') return stopped
-    return admits(target, request.headers) ? { target } : wrongToken
+    return hasToken(target, request.headers) ? { target } : wrongToken
   }
 
-  /** What goes into the sandbox of the head of a request. */
+  /** The path and headers that enter the sandbox. */
   const headFor = (target: PreviewTarget, request: IncomingMessage) => ({
     path: credentials.strippedUrl(request.url ?? '/'),
     headers: requestHeaders(request, (name, value) => credentials.strippedHeader(name, value, target), isTrusted),
   })
 
   const serve = async (request: IncomingMessage, response: ServerResponse): Promise<void> => {
-    const entry = await enter(request)
-    if ('statusCode' in entry) {
-      refuse(request, response, entry)
+    const result = await authorise(request)
+    if ('statusCode' in result) {
+      sendError(request, response, result)
       return
     }
-    // Its client has gone while the name was looked up: no reason to wake a sandbox.
+    // The client left while the name was looked up: do not wake the sandbox.
     if (response.destroyed) return
-    const { target } = entry
+    const { target } = result
     response.once('close', previews.keepAlive(target.sandbox.id))
     forward({ request, response, target, ...headFor(target, request), previewHost, connections, log })
   }
 
   const carry = async (request: IncomingMessage, socket: Duplex, head: Buffer): Promise<void> => {
-    const entry = await enter(request)
-    if ('statusCode' in entry) {
-      answered(entry.statusCode)
-      refuseUpgrade(socket, entry)
+    const result = await authorise(request)
+    if ('statusCode' in result) {
+      answered(result.statusCode)
+      sendUpgradeError(socket, result)
       return
     }
     if (socket.destroyed) return
-    const { target } = entry
+    const { target } = result
     const release = previews.keepAlive(target.sandbox.id)
     upgraded.add(socket)
     socket.once('close', () => {
@@ -114,46 +107,30 @@ export function createPreviewProxy(options: PreviewProxyOptions): PreviewProxy {
   }
 
   return {
-    claims(host) {
-      const hostname = readHost(host)
-      if (hostname === undefined) return isNearly(host, previewHost)
-      if (isUnder(hostname, previewHost)) return true
-      if (apiHosts.includes(hostname) || hostname === previewHost || isLocal(hostname)) return false
-      return previews.resolve(hostname).then((target) => target !== undefined)
-    },
-    mayHaveCertificate: (hostname, peer) => certificates.mayBeIssued(hostname, peer),
-    handle(request, response) {
+    claims: (host: string | undefined) => hosts.claims(host),
+    mayHaveCertificate: (hostname: string, peer: string) => certificates.mayBeIssued(hostname, peer),
+    handle(request: IncomingMessage, response: ServerResponse): void {
       response.once('finish', () => answered(response.statusCode))
       serve(request, response).catch((error: unknown) => {
         log.error({ err: error }, 'a preview request failed')
-        refuse(request, response, internalError)
+        sendError(request, response, internalError)
       })
     },
-    upgrade(request, socket, head) {
+    upgrade(request: IncomingMessage, socket: Duplex, head: Buffer): void {
       socket.on('error', () => socket.destroy())
       carry(request, socket, head).catch((error: unknown) => {
         log.error({ err: error }, 'a preview socket failed')
-        refuseUpgrade(socket, internalError)
+        sendUpgradeError(socket, internalError)
       })
     },
-    onAnswer(listener) {
+    onAnswer(listener: (statusCode: number) => void): void {
       answered = listener
     },
-    drain() {
+    drain(): void {
       unsubscribe()
       certificates.close()
       connections.close()
       for (const socket of upgraded) socket.end()
     },
   }
-}
-
-/** What is no host name but means to be under ours must not fall through to the API. */
-function isNearly(host: string | undefined, previewHost: string): boolean {
-  return host !== undefined && host.toLowerCase().replace(/:\d*$/, '').endsWith(`.${previewHost}`)
-}
-
-/** Names without a dot are of this machine or its network; no custom domain is one. */
-function isLocal(hostname: string): boolean {
-  return !hostname.includes('.')
 }

@@ -3,31 +3,28 @@ import type { ClientRequest, IncomingMessage, ServerResponse } from 'node:http'
 import type { Log } from '../lib/log.ts'
 import type { PreviewTarget } from '../sandbox/index.ts'
 import { answerHeaders, framing, hasBody } from './headers.ts'
-import { refuse } from './page.ts'
-import { wentForCheckpoint } from './pool.ts'
+import { sendError } from './errors.ts'
+import { closedForCheckpoint } from './pool.ts'
 import type { Connections } from './pool.ts'
-import { badAnswer, boundInterim, internalError, refusalFor } from './refusals.ts'
+import { badAnswer, internalError, errorFor } from './errors.ts'
 
-/**
- * Methods whose repeat does no harm (RFC 9110 § 9.2.2), so that a kept connection which has died, or one that was cut for a
- * checkpoint, costs nobody a failure.
- */
+/** Safe to repeat (RFC 9110 § 9.2.2) when a kept connection has died or a checkpoint closed it. */
 const repeatable = new Set(['GET', 'HEAD', 'OPTIONS'])
 
 export interface Forward {
   request: IncomingMessage
   response: ServerResponse
   target: PreviewTarget
-  /** The address as the sandbox sees it. */
+  /** Path and query without credentials. */
   path: string
-  /** Names and values in turn. */
+  /** Name, value, name, value … */
   headers: string[]
   previewHost: string
   connections: Connections
   log: Log
 }
 
-/** Carries one request into the sandbox and its answer back, both as they come. */
+/** Streams one request into the sandbox and its answer back. */
 export function forward(job: Forward, isRepeat = false): void {
   const { request, response, target, connections } = job
   const upstream = httpRequest({
@@ -35,31 +32,31 @@ export function forward(job: Forward, isRepeat = false): void {
     method: request.method,
     path: job.path,
     headers: [...job.headers, ...framing(request)],
-    // Read by `Connections`; the type of the options does not know it.
+    // `Connections` reads it; the type of the options lacks it.
     ...({ target } as object),
   })
   const abort = () => upstream.destroy()
   response.once('close', abort)
 
   upstream.on('response', (answer) => sendBack(job, upstream, answer))
-  boundInterim(upstream)
-  // 101 was not asked for.
+  limitInterimAnswers(upstream)
+  // The request asked for no upgrade.
   upstream.on('upgrade', (_answer, stream) => {
     stream.destroy()
-    refuse(request, response, badAnswer)
+    sendError(request, response, badAnswer)
   })
   upstream.on('error', (error: NodeJS.ErrnoException) => {
     if (response.headersSent || response.destroyed) {
       response.destroy()
       return
     }
-    const isLost = upstream.reusedSocket || wentForCheckpoint(upstream.socket)
+    const isLost = upstream.reusedSocket || closedForCheckpoint(upstream.socket)
     if (isLost && !isRepeat && repeatable.has(request.method ?? '') && !hasBody(request)) {
       response.off('close', abort)
       forward(job, true)
       return
     }
-    refuseFor(job, error)
+    sendErrorFor(job, error)
   })
   if (hasBody(request)) {
     request.on('error', abort)
@@ -77,10 +74,10 @@ function sendBack(
   try {
     response.writeHead(answer.statusCode ?? 0, answer.statusMessage ?? '', answerHeaders(answer, previewHost))
   } catch (error) {
-    // A hostile status or header; Node refuses to send it on.
+    // Node refuses to send a hostile status or header.
     log.debug({ err: error }, 'a preview answered with headers that cannot be sent')
     upstream.destroy()
-    refuse(request, response, badAnswer)
+    sendError(request, response, badAnswer)
     return
   }
   // Event streams show their headers before their first event.
@@ -90,15 +87,31 @@ function sendBack(
   answer.pipe(response)
 }
 
-function refuseFor({ request, response, target, log }: Forward, error: unknown): void {
+function sendErrorFor({ request, response, target, log }: Forward, error: unknown): void {
   const { code } = error as NodeJS.ErrnoException
-  const refusal = refusalFor(error, target.port)
-  if (refusal !== undefined) {
-    refuse(request, response, refusal)
+  const known = errorFor(error, target.port)
+  if (known !== undefined) {
+    sendError(request, response, known)
   } else if (typeof code === 'string' && /^(?:HPE_|ECONN|EPIPE|ERR_STREAM|ERR_HTTP)/.test(code)) {
-    refuse(request, response, badAnswer)
+    sendError(request, response, badAnswer)
   } else {
     log.error({ err: error, sandboxId: target.sandbox.id, port: target.port }, 'a preview request failed')
-    refuse(request, response, internalError)
+    sendError(request, response, internalError)
   }
+}
+
+/** Bounds the interim answers (such as 103 Early Hints) to one request. They are dropped, but reading them costs. */
+const interimAnswersMax = 16
+
+/** Destroys a request that gets too many interim answers. */
+export function limitInterimAnswers(upstream: ClientRequest): void {
+  let count = 0
+  upstream.on('information', () => {
+    count++
+    if (count === interimAnswersMax + 1) upstream.destroy(new InterimFlood())
+  })
+}
+
+class InterimFlood extends Error {
+  readonly code = 'ERR_HTTP_INTERIM_FLOOD'
 }

@@ -1,20 +1,20 @@
 import { request as httpRequest } from 'node:http'
 import type { IncomingMessage } from 'node:http'
 import type { Duplex } from 'node:stream'
+import { limitInterimAnswers } from './proxy.ts'
 import { linger } from '../lib/linger.ts'
 import type { Log } from '../lib/log.ts'
 import type { PreviewTarget } from '../sandbox/index.ts'
-import { closeFrame, FrameBoundary } from './frame-boundary.ts'
 import { answerHeaders } from './headers.ts'
-import { refusalText } from './page.ts'
-import type { Refusal } from './page.ts'
-import { badAnswer, boundInterim, internalError, refusalFor } from './refusals.ts'
+import { errorText } from './errors.ts'
+import type { PreviewError } from './errors.ts'
+import { badAnswer, internalError, errorFor } from './errors.ts'
 
-/** The server in the sandbox must agree to the upgrade within this time. */
+/** The server in the sandbox must answer the upgrade within this time. */
 const upgradeMs = 60_000
 /** "Service restart": clients connect again (IANA's registry of RFC 6455 close codes). */
 const restarting = 1012
-/** A client that was told so, or refused, closes the connection itself, or it is closed then. */
+/** After a close frame or an error the client closes the connection; otherwise the server does after this time. */
 const lingerMs = 2000
 
 export interface Upgrade {
@@ -22,9 +22,9 @@ export interface Upgrade {
   socket: Duplex
   head: Buffer
   target: PreviewTarget
-  /** The address as the sandbox sees it. */
+  /** Path and query without credentials. */
   path: string
-  /** Names and values in turn. */
+  /** Name, value, name, value … */
   headers: string[]
   previewHost: string
   dial: (target: PreviewTarget) => Promise<Duplex>
@@ -32,20 +32,20 @@ export interface Upgrade {
   onAnswer: (statusCode: number) => void
 }
 
-/** Carries a WebSocket: the handshake as it is, then bytes both ways until either side ends. */
+/** Forwards a WebSocket: the handshake unchanged, then bytes both ways until a side ends. */
 export async function carryUpgrade(job: Upgrade): Promise<void> {
   const { request, socket, head, target, path, headers, previewHost, dial, log, onAnswer } = job
-  const refuse = (refusal: Refusal) => {
-    onAnswer(refusal.statusCode)
-    refuseUpgrade(socket, refusal)
+  const sendError = (error: PreviewError) => {
+    onAnswer(error.statusCode)
+    sendUpgradeError(socket, error)
   }
   let connection: Duplex
   try {
     connection = await dial(target)
   } catch (error) {
-    const refusal = refusalFor(error, target.port)
-    if (refusal === undefined) log.error({ err: error, sandboxId: target.sandbox.id }, 'a preview socket failed')
-    refuse(refusal ?? internalError)
+    const known = errorFor(error, target.port)
+    if (known === undefined) log.error({ err: error, sandboxId: target.sandbox.id }, 'a preview socket failed')
+    sendError(known ?? internalError)
     return
   }
   connection.on('error', () => connection.destroy())
@@ -59,7 +59,7 @@ export async function carryUpgrade(job: Upgrade): Promise<void> {
     return
   }
   const upstream = httpRequest({
-    // Without an agent: a connection of its own, which nobody reuses.
+    // No agent: a WebSocket's connection is not reused.
     createConnection: () => connection,
     method: request.method,
     path,
@@ -67,7 +67,7 @@ export async function carryUpgrade(job: Upgrade): Promise<void> {
   })
   const timer = setTimeout(() => upstream.destroy(new Error('no answer to the upgrade')), upgradeMs)
   let isAnswered = false
-  boundInterim(upstream)
+  limitInterimAnswers(upstream)
   upstream.on('upgrade', (answer, stream, streamHead) => {
     isAnswered = true
     clearTimeout(timer)
@@ -77,7 +77,7 @@ export async function carryUpgrade(job: Upgrade): Promise<void> {
     if (streamHead.length > 0) stream.unshift(streamHead)
     if (head.length > 0) stream.write(head)
     join(socket, stream)
-    giveWay(socket, stream, isFreezing)
+    closeBeforeFreeze(socket, stream, isFreezing)
   })
   upstream.on('response', (answer) => {
     isAnswered = true
@@ -85,7 +85,7 @@ export async function carryUpgrade(job: Upgrade): Promise<void> {
     onAnswer(answer.statusCode ?? 0)
     writeHead(socket, answer, [...answerHeaders(answer, previewHost), 'Connection', 'close'])
     answer.on('error', () => socket.destroy())
-    // Whoever ends before the answer does wants no more of it, as with requests that are no upgrades.
+    // A client that ends its side early wants no answer, as with plain requests.
     socket.once('end', () => socket.destroy())
     socket.resume()
     answer.pipe(socket)
@@ -94,53 +94,102 @@ export async function carryUpgrade(job: Upgrade): Promise<void> {
   upstream.on('error', () => {
     clearTimeout(timer)
     if (isAnswered) socket.destroy()
-    else refuse(badAnswer)
+    else sendError(badAnswer)
   })
   upstream.end()
 }
 
-export function refuseUpgrade(socket: Duplex, refusal: Refusal): void {
+export function sendUpgradeError(socket: Duplex, error: PreviewError): void {
   if (socket.destroyed) return
-  socket.end(refusalText(refusal))
+  socket.end(errorText(error))
   linger(socket, lingerMs)
 }
 
-/** `a` is the client's. */
+/** `a` is the client's side. */
 function join(a: Duplex, b: Duplex): void {
   a.pipe(b)
   b.pipe(a)
   a.once('close', () => b.destroy())
-  // What was written last still goes out.
+  // Bytes already written still reach the client.
   b.once('close', () => (a.writableEnded ? undefined : a.destroy()))
-  // A WebSocket that has ended on one side is over (RFC 6455 § 7.1.1), whether the other one says so too or never does.
+  // A WebSocket is over when one side has ended (RFC 6455 § 7.1.1), whether or not the other side ends too.
   a.once('end', () => linger(a))
   b.once('end', () => linger(a))
 }
 
-/** Before a freeze of the sandbox the client is told to connect again, as soon as no frame to it is half sent. */
-function giveWay(socket: Duplex, stream: Duplex, isFreezing: boolean): void {
+/** Before a freeze of the sandbox: sends the client a close frame (reconnect) as soon as no frame is half sent. */
+function closeBeforeFreeze(socket: Duplex, stream: Duplex, isFreezing: boolean): void {
   const boundary = new FrameBoundary()
-  let mustGo = isFreezing
-  const leave = () => {
+  let mustClose = isFreezing
+  const close = () => {
     stream.unpipe(socket)
     stream.destroy()
     socket.end(closeFrame(restarting))
     linger(socket, lingerMs)
   }
   stream.on('data', (chunk: Buffer) => {
-    boundary.pass(chunk)
-    if (mustGo && boundary.isBetween) leave()
+    boundary.read(chunk)
+    if (mustClose && boundary.isBetween) close()
   })
   stream.once('freeze', () => {
-    mustGo = true
-    if (boundary.isBetween) leave()
+    mustClose = true
+    if (boundary.isBetween) close()
   })
-  if (mustGo) leave()
+  if (mustClose) close()
 }
 
-/** The parser has let pass only what is legal in a head, so it is sent on as it came, byte for byte. */
+/** The parser accepted only legal characters, so the head is forwarded byte for byte. */
 function writeHead(socket: Duplex, answer: IncomingMessage, headers: string[]): void {
   let head = `HTTP/1.1 ${answer.statusCode ?? 502} ${answer.statusMessage ?? ''}\r\n`
   for (let index = 0; index < headers.length; index += 2) head += `${headers[index]}: ${headers[index + 1]}\r\n`
   socket.write(`${head}\r\n`, 'latin1')
+}
+
+/** The longest head of a WebSocket frame: two bytes, eight of length, four of mask (RFC 6455 § 5.2). */
+const headBytesMax = 14
+
+/** Tracks the frames of one direction of a WebSocket, to find where a frame of our own fits between two. */
+export class FrameBoundary {
+  readonly #head = Buffer.alloc(headBytesMax)
+  #headBytes = 0
+  #payloadBytes = 0n
+
+  /** Whether the bytes read so far end with a whole frame. */
+  get isBetween(): boolean {
+    return this.#headBytes === 0 && this.#payloadBytes === 0n
+  }
+
+  read(chunk: Buffer): void {
+    let at = 0
+    while (at < chunk.length) {
+      if (this.#payloadBytes > 0n) {
+        const left = BigInt(chunk.length - at)
+        const step = left < this.#payloadBytes ? left : this.#payloadBytes
+        this.#payloadBytes -= step
+        at += Number(step)
+        continue
+      }
+      this.#head[this.#headBytes++] = chunk[at++] ?? 0
+      if (this.#headBytes < 2 || this.#headBytes < headBytes(this.#head)) continue
+      this.#payloadBytes = payloadBytes(this.#head)
+      this.#headBytes = 0
+    }
+  }
+}
+
+function headBytes(head: Buffer): number {
+  const second = head.readUInt8(1)
+  const length = second & 0x7f
+  return 2 + (length === 126 ? 2 : length === 127 ? 8 : 0) + ((second & 0x80) === 0 ? 0 : 4)
+}
+
+function payloadBytes(head: Buffer): bigint {
+  const length = head.readUInt8(1) & 0x7f
+  if (length === 126) return BigInt(head.readUInt16BE(2))
+  return length === 127 ? head.readBigUInt64BE(2) : BigInt(length)
+}
+
+/** An unmasked close frame with a code and no reason. */
+export function closeFrame(code: number): Buffer {
+  return Buffer.from([0x88, 2, code >> 8, code & 0xff])
 }

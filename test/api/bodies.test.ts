@@ -4,27 +4,20 @@ import { subscribe, unsubscribe } from 'node:diagnostics_channel'
 import { once } from 'node:events'
 import { connect } from 'node:net'
 import type { Socket } from 'node:net'
-import { after, before, test } from 'node:test'
+import { test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { ApiAnswer, ApiClient } from '../support/api-client.ts'
-import { makeWorld } from '../support/world.ts'
-import type { World } from '../support/world.ts'
+import { useWorld } from '../support/use-world.ts'
 
 const mebibyte = 1024 * 1024
 
-let world: World
-
-before(async () => {
-  world = await makeWorld()
-})
-
-after(() => world.close())
+const world = useWorld()
 
 async function create(client: ApiClient, bytes: number): Promise<ApiAnswer> {
   return await client.post('/v1/sessions', { prompt: 'x', user_id: 'u', unknown: 'x'.repeat(bytes) })
 }
 
-test('large bodies that drip stop the large ones of their own organisation, no small ones, and nobody else', async () => {
+test('body: large bodies that drip stop the large ones of their own organisation, no small ones, and nobody else', async () => {
   const { api, stranger, port } = world
   const arriving: Socket[] = []
   const started = (message: unknown) => void arriving.push((message as { socket: Socket }).socket)
@@ -49,7 +42,7 @@ test('large bodies that drip stop the large ones of their own organisation, no s
   while ((await create(api, 4 * mebibyte)).status !== 201);
 })
 
-test('a body counts until it is parsed, not until its request is answered', async () => {
+test('body: a body counts until it is parsed, not until its request is answered', async () => {
   const { api, sessions } = world
   const { create: start } = sessions
   const goOn = Promise.withResolvers<void>()
@@ -73,7 +66,7 @@ test('a body counts until it is parsed, not until its request is answered', asyn
   }
 })
 
-test('a body of very many values, or nested very deep, is refused before they are made, and names the limit', async () => {
+test('body: a body of very many values, or nested very deep, is refused before they are made, and names the limit', async () => {
   const { api } = world
   const many = (count: number, value: string) => `[${Array.from({ length: count }, () => value).join(',')}]`
   const tiny = `{"unknown":${many(300_000, '[]')}}`
@@ -90,7 +83,7 @@ test('a body of very many values, or nested very deep, is refused before they ar
   assert.equal(deep.body.error, 'the body is nested deeper than 100 levels')
 })
 
-test('a body of as many values as any request has is taken', async () => {
+test('body: a body of as many values as any request has is taken', async () => {
   const { api } = world
   const unknown = Array.from({ length: 9990 }, () => 0)
   let nested: unknown = 0
@@ -104,7 +97,7 @@ test('a body of as many values as any request has is taken', async () => {
   assert.equal((await api.post('/v1/sessions', marked)).status, 201, 'a byte order mark is no fault')
 })
 
-test('what a client sent is told back to it no further than a person reads', async () => {
+test('body: what a client sent is told back to it no further than a person reads', async () => {
   const { api } = world
   const key = 'K'.repeat(100_000)
   const { status, text } = await api.put('/api/sandboxes/sb-unknown00000/tags', { [key]: 1 })

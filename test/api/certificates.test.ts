@@ -77,7 +77,7 @@ async function untilStatus(which: number, status: string): Promise<void> {
 const question = (domain: string) => `/internal/tls-ask?domain=${encodeURIComponent(domain)}`
 const mayHave = async (domain: string) => (await world.api.get(question(domain), { key: null })).status
 
-test('certificates may be had for previews of sandboxes, registered domains and the API, and for nothing else', async () => {
+test('certificate: certificates may be had for previews of sandboxes, registered domains and the API, and for nothing else', async () => {
   await declare('mine.example.com')
   const stopped = await world.sandbox()
   await world.api.delete(`/api/sandboxes/${stopped}`)
@@ -91,14 +91,14 @@ test('certificates may be had for previews of sandboxes, registered domains and 
   assert.equal((await world.api.get(question('x'.repeat(254)))).status, 400)
 })
 
-test('what the proxy passes on for others is not answered', async () => {
+test('certificate: what the proxy passes on for others is not answered', async () => {
   for (const name of ['x-forwarded-for', 'x-forwarded-host', 'forwarded', 'via']) {
     const { status } = await world.api.get(question('api.test'), { headers: { [name]: 'x' } })
     assert.equal(status, 404, name)
   }
 })
 
-test('a certificate that the edge serves is found out without a visit', async () => {
+test('certificate: a certificate that the edge serves is found out without a visit', async () => {
   const declared = await declare(covered)
   assert.equal(await mayHave(covered), 200)
   await untilStatus(declared, 'active')
@@ -110,7 +110,7 @@ test('a certificate that the edge serves is found out without a visit', async ()
   assert.equal(asked(), 1, 'what is known is not asked again')
 })
 
-test('issuance that failed is told, and a later success too', async () => {
+test('certificate: issuance that failed is told, and a later success too', async () => {
   const refused = await declare('uncovered.example.com')
   await mayHave('uncovered.example.com')
   await untilStatus(refused, 'failed')
@@ -131,7 +131,7 @@ test('issuance that failed is told, and a later success too', async () => {
   await untilStatus(wrong, 'active')
 })
 
-test('the first https request makes a preview active: its own name without a domain, else the domain', async () => {
+test('certificate: the first https request makes a preview active: its own name without a domain, else the domain', async () => {
   const visit = async (host: string) =>
     await exchange(world.origin, { localAddress: '127.0.0.2', headers: { host, 'x-forwarded-proto': 'https' } })
   const bare = await declare()
@@ -155,7 +155,7 @@ test('the first https request makes a preview active: its own name without a dom
   assert.deepEqual([removed.status, removed.body.sslStatus], [200, 'pending'], 'and so does its own')
 })
 
-test('questions are bounded, whatever names they are about', async () => {
+test('certificate: questions are bounded, whatever names they are about', async () => {
   const answers: number[] = []
   // A slow machine asks so slowly that the first three hundred may all be answered.
   while (!answers.includes(429)) {
@@ -168,7 +168,7 @@ test('questions are bounded, whatever names they are about', async () => {
   )
 })
 
-test('without TLS nothing is issued and every preview says so', async () => {
+test('certificate: without TLS nothing is issued and every preview says so', async () => {
   await using plain = await makeWorld({ publicUrl: 'http://api.test' })
   const sandboxId = await plain.sandbox()
   plain.prove('a.example.com')

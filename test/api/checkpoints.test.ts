@@ -1,18 +1,11 @@
 import assert from 'node:assert/strict'
 import { existsSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { after, before, test } from 'node:test'
+import { test } from 'node:test'
 import { ServiceError } from '../../src/errors.ts'
-import { makeWorld } from '../support/world.ts'
-import type { World } from '../support/world.ts'
+import { useWorld } from '../support/use-world.ts'
 
-let world: World
-
-before(async () => {
-  world = await makeWorld()
-})
-
-after(() => world.close())
+const world = useWorld()
 
 async function checkpoint(name = 'base'): Promise<{ sandboxId: string; id: string }> {
   const sandboxId = await world.sandbox({ memoryMB: 256, envs: { GREETING: 'hello' } })
@@ -21,7 +14,7 @@ async function checkpoint(name = 'base'): Promise<{ sandboxId: string; id: strin
   return { sandboxId, id: body.id }
 }
 
-test('a checkpoint answers at once, becomes ready, and keeps its name to itself', async () => {
+test('checkpoint: a checkpoint answers at once, becomes ready, and keeps its name to itself', async () => {
   const { api } = world
   const sandboxId = await world.sandbox({ envs: { A: 'b' } })
   const path = `/api/sandboxes/${sandboxId}/checkpoints`
@@ -55,7 +48,7 @@ test('a checkpoint answers at once, becomes ready, and keeps its name to itself'
   assert.equal((await api.get('/api/sandboxes/sb-unknown00000/checkpoints')).status, 404)
 })
 
-test('a sandbox started from a checkpoint inherits sizes and environment and runs its patches in sequence order', async () => {
+test('checkpoint: a sandbox started from a checkpoint inherits sizes and environment and runs its patches in sequence order', async () => {
   const { api } = world
   const { id } = await checkpoint()
   const path = `/api/sandboxes/checkpoints/${id}/patches`
@@ -86,7 +79,7 @@ test('a sandbox started from a checkpoint inherits sizes and environment and run
   )
 })
 
-test('a patch that exits 3 fails the start with what it said, and nothing is left running', async () => {
+test('checkpoint: a patch that exits 3 fails the start with what it said, and nothing is left running', async () => {
   const { api } = world
   const { id } = await checkpoint()
   const path = `/api/sandboxes/checkpoints/${id}/patches`
@@ -108,7 +101,7 @@ test('a patch that exits 3 fails the start with what it said, and nothing is lef
   assert.deepEqual([result.code, result.exitCode, result.patchId], ['patch_failed', 3, patch.id])
 })
 
-test('whatever wakes a sandbox tells of the patch that fails the wake, and leaves it asleep', async () => {
+test('checkpoint: whatever wakes a sandbox tells of the patch that fails the wake, and leaves it asleep', async () => {
   const { api } = world
   const checkpointId = (await checkpoint()).id
   const id = (await api.post(`/api/sandboxes/from-checkpoint/${checkpointId}`, {})).body.sandboxID
@@ -149,7 +142,7 @@ test('whatever wakes a sandbox tells of the patch that fails the wake, and leave
   assert.equal((await api.get(path)).body.status, 'hibernated')
 })
 
-test('count starts many at once, each with its own result', async () => {
+test('checkpoint: count starts many at once, each with its own result', async () => {
   const { id } = await checkpoint()
   const { status, body } = await world.api.post(`/api/sandboxes/from-checkpoint/${id}`, { count: 12, timeout: 10 })
   assert.equal(status, 201)
@@ -176,7 +169,7 @@ test('count starts many at once, each with its own result', async () => {
   }
 })
 
-test('patches of nothing, without a script, too large, or of a stranger are refused', async () => {
+test('checkpoint: patches of nothing, without a script, too large, or of a stranger are refused', async () => {
   const { api, stranger } = world
   const { id } = await checkpoint()
   const path = `/api/sandboxes/checkpoints/${id}/patches`

@@ -1,21 +1,15 @@
 /** Exec sessions and terminals with clients that read nothing, leave, or are several. */
 import assert from 'node:assert/strict'
 import type { Socket } from 'node:net'
-import { after, before, test } from 'node:test'
+import { test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { WebSocket } from 'ws'
-import { makeWorld } from '../support/world.ts'
-import type { World } from '../support/world.ts'
+import { useWorld } from '../support/use-world.ts'
 
-let world: World
 let id: string
-
-before(async () => {
-  world = await makeWorld()
+const world = useWorld({}, async () => {
   id = await world.sandbox({ timeout: 0 })
 })
-
-after(() => world.close())
 
 class Client {
   readonly socket: WebSocket
@@ -58,7 +52,7 @@ async function start(body: object): Promise<string> {
   return answer.body.sessionID as string
 }
 
-test('a client that reads nothing costs a bounded buffer, and holds up neither the process nor other clients', async () => {
+test('exec client: a client that reads nothing costs a bounded buffer, and holds up neither the process nor other clients', async () => {
   const { machines } = world
   const dialled: Socket[] = []
   const { dial } = machines
@@ -92,7 +86,7 @@ test('a client that reads nothing costs a bounded buffer, and holds up neither t
   }
 })
 
-test('maxRunAfterDisconnect ends a process that nobody is attached to, and not before the last one leaves', async () => {
+test('exec client: maxRunAfterDisconnect ends a process that nobody is attached to, and not before the last one leaves', async () => {
   const execId = await start({ cmd: 'sh', args: ['-c', 'echo up; sleep 1000'], maxRunAfterDisconnect: 1 })
   const one = await new Client(`exec/${execId}`).opened()
   const two = await new Client(`exec/${execId}`).opened()

@@ -1,22 +1,16 @@
 import assert from 'node:assert/strict'
-import { after, before, test } from 'node:test'
+import { test } from 'node:test'
 import { WebSocket } from 'ws'
-import { makeWorld } from '../support/world.ts'
-import type { World } from '../support/world.ts'
+import { useWorld } from '../support/use-world.ts'
 
-let world: World
 let id: string
-
-before(async () => {
-  world = await makeWorld()
+const world = useWorld({}, async () => {
   id = await world.sandbox({ envs: { GREETING: 'hello' } })
 })
 
-after(() => world.close())
-
 const path = (suffix: string) => `/api/sandboxes/${id}/exec${suffix}`
 
-test('a command runs to its end and answers what came of it', async () => {
+test('exec: a command runs to its end and answers what came of it', async () => {
   const { api } = world
   const run = await api.post(path('/run'), {
     cmd: 'echo "$GREETING $X"; pwd; echo no >&2; exit 4',
@@ -38,13 +32,13 @@ test('a command runs to its end and answers what came of it', async () => {
   }
 })
 
-test('output past 8 MiB is cut, and said to be', async () => {
+test('exec: output past 8 MiB is cut, and said to be', async () => {
   const { body } = await world.api.post(path('/run'), { cmd: 'head -c 9000000 /dev/zero | tr "\\0" x' })
   assert.deepEqual([body.truncated, body.exitCode], [true, 0])
   assert.ok(body.stdout.length <= 8 * 1024 * 1024)
 })
 
-test('a command in the background has its result read later', async () => {
+test('exec: a command in the background has its result read later', async () => {
   const { api } = world
   const started = await api.post(path('/run-async'), { cmd: 'sleep 0.3; echo done' })
   assert.equal(started.status, 202)
@@ -149,7 +143,7 @@ test('an exec session speaks frames: kept output, the offset reached, live outpu
   )
 })
 
-test('an empty frame 0 is the end of input, and unknown frames are ignored', async () => {
+test('exec: an empty frame 0 is the end of input, and unknown frames are ignored', async () => {
   const { body } = await world.api.post(path(''), { cmd: 'cat' })
   const { send, closed, frames, socket } = await attach(body.sessionID)
   socket.send('text')
@@ -161,7 +155,7 @@ test('an empty frame 0 is the end of input, and unknown frames are ignored', asy
   assert.equal(output(frames, 1), 'abc')
 })
 
-test('megabytes flow both ways, and a client that does not read holds the process up without filling the server', async () => {
+test('exec: megabytes flow both ways, and a client that does not read holds the process up without filling the server', async () => {
   const { body } = await world.api.post(path(''), { cmd: 'cat' })
   const { socket, send, closed, frames, until } = await attach(body.sessionID)
   await until((got) => got.some((frame) => frame[0] === 4))
@@ -177,7 +171,7 @@ test('megabytes flow both ways, and a client that does not read holds the proces
   assert.equal(frames.at(-1)?.[0], 3)
 })
 
-test('a process is killed by signal, through the API', async () => {
+test('exec: a process is killed by signal, through the API', async () => {
   const { api } = world
   const { body } = await api.post(path(''), { cmd: 'sleep', args: ['60'] })
   const { closed, frames } = await attach(body.sessionID)
@@ -201,7 +195,7 @@ async function refusedUpgrade(target: string, headers: Record<string, string> = 
   })
 }
 
-test('a WebSocket is refused before the upgrade: no key, a stranger, unknown ids, bad offsets, other addresses', async () => {
+test('exec: a WebSocket is refused before the upgrade: no key, a stranger, unknown ids, bad offsets, other addresses', async () => {
   const { body } = await world.api.post(path(''), { cmd: 'sleep 60' })
   const target = path(`/${body.sessionID}`)
   const key = `api_key=${world.api.key}`
@@ -223,7 +217,7 @@ test('a WebSocket is refused before the upgrade: no key, a stranger, unknown ids
   await world.api.post(path(`/${body.sessionID}/kill`), {})
 })
 
-test('a terminal carries raw bytes both ways, replays, resizes and ends', async () => {
+test('exec: a terminal carries raw bytes both ways, replays, resizes and ends', async () => {
   const { api } = world
   const pty = `/api/sandboxes/${id}/pty`
   const started = await api.post(pty, { cols: 90, rows: 30, shell: '/bin/sh' })

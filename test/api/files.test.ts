@@ -3,28 +3,23 @@ import { createHash, randomBytes } from 'node:crypto'
 import { existsSync, mkdirSync, readFileSync, readdirSync, symlinkSync, truncateSync, writeFileSync } from 'node:fs'
 import { request as httpRequest } from 'node:http'
 import { join } from 'node:path'
-import { after, before, test } from 'node:test'
+import { test } from 'node:test'
 import { exchange } from '../support/api-client.ts'
+import { useWorld } from '../support/use-world.ts'
 import { makeWorld } from '../support/world.ts'
-import type { World } from '../support/world.ts'
 
-let world: World
 let id: string
 let folder: string
-
-before(async () => {
-  world = await makeWorld({ limits: { uploadBytesMax: 3_000_000 } })
+const world = useWorld({ limits: { uploadBytesMax: 3_000_000 } }, async () => {
   id = await world.sandbox()
   folder = join(world.machines.folder(id), 'files')
   mkdirSync(folder)
 })
 
-after(() => world.close())
-
 const files = (path: string, suffix = '') => `/api/sandboxes/${id}/files${suffix}?path=${encodeURIComponent(path)}`
 const inFolder = (name: string, suffix = '') => files(join(folder, name), suffix)
 
-test('a file is written from raw bytes of any content type, read back, listed and removed', async () => {
+test('file: a file is written from raw bytes of any content type, read back, listed and removed', async () => {
   const { api } = world
   const bytes = randomBytes(100_000)
   for (const type of [
@@ -55,7 +50,7 @@ test('a file is written from raw bytes of any content type, read back, listed an
   assert.equal((await api.get(inFolder('empty'))).headers['content-length'], '0')
 })
 
-test('the content type goes by the extension, and browsers may neither guess nor run', async () => {
+test('file: the content type goes by the extension, and browsers may neither guess nor run', async () => {
   const cases: [string, string][] = [
     ['a.html', 'text/html; charset=utf-8'],
     ['a.json', 'application/json; charset=utf-8'],
@@ -71,14 +66,14 @@ test('the content type goes by the extension, and browsers may neither guess nor
   }
 })
 
-test('HEAD tells size and type without a body', async () => {
+test('file: HEAD tells size and type without a body', async () => {
   writeFileSync(join(folder, 'head.txt'), '0123456789')
   const head = await world.api.send('HEAD', inFolder('head.txt'))
   assert.deepEqual([head.status, head.headers['content-length'], head.text], [200, '10', ''])
   assert.equal((await world.api.send('HEAD', inFolder('none'))).status, 404)
 })
 
-test('ranges are honoured, suffixes too; one that cannot be satisfied is 416', async () => {
+test('file: ranges are honoured, suffixes too; one that cannot be satisfied is 416', async () => {
   writeFileSync(join(folder, 'range.txt'), '0123456789')
   const cases: [range: string, status: number, text: string, contentRange: string | undefined][] = [
     ['bytes=0-3', 206, '0123', 'bytes 0-3/10'],
@@ -115,7 +110,7 @@ test('bad paths are refused: none, relative, missing, a directory, with NUL', as
   assert.equal((await api.delete(files('/'))).status, 400)
 })
 
-test('dots and symbolic links stay within the root that the sandbox sees', async () => {
+test('file: dots and symbolic links stay within the root that the sandbox sees', async () => {
   // The wall is the container's; here the guest's own view of paths is what is tested.
   writeFileSync(join(folder, 'target'), 'linked')
   symlinkSync(join(folder, 'target'), join(folder, 'absolute'))
@@ -125,7 +120,7 @@ test('dots and symbolic links stay within the root that the sandbox sees', async
   assert.equal((await world.api.get(files(`/../../../..${folder}/target`))).text, 'linked')
 })
 
-test('an upload over the limit answers 413 and leaves the old file, said or streamed', async () => {
+test('file: an upload over the limit answers 413 and leaves the old file, said or streamed', async () => {
   const { api, origin } = world
   await api.put(inFolder('kept'), Buffer.from('old'))
   const large = Buffer.alloc(3_000_001)
@@ -144,7 +139,7 @@ test('an upload over the limit answers 413 and leaves the old file, said or stre
   )
 })
 
-test('an upload that breaks off leaves the old file and nothing else', async () => {
+test('file: an upload that breaks off leaves the old file and nothing else', async () => {
   await world.api.put(inFolder('broken/file'), Buffer.from('old'))
   const upload = httpRequest(world.origin + inFolder('broken/file'), {
     method: 'PUT',
@@ -159,7 +154,7 @@ test('an upload that breaks off leaves the old file and nothing else', async () 
   assert.equal(readFileSync(join(folder, 'broken/file'), 'utf8'), 'old')
 })
 
-test('a file that shrinks while it is sent breaks the connection instead of lying about its length', async () => {
+test('file: a file that shrinks while it is sent breaks the connection instead of lying about its length', async () => {
   const path = join(folder, 'shrinking')
   writeFileSync(path, Buffer.alloc(2))
   truncateSync(path, 400_000_000)
@@ -190,7 +185,7 @@ async function sign(operation: 'upload' | 'download', body: object): Promise<str
   return signed.url
 }
 
-test('signed URLs upload and download without a key, and name the server by its own Host', async () => {
+test('file: signed URLs upload and download without a key, and name the server by its own Host', async () => {
   const path = join(folder, 'sübdir "x"', "it's ünïcode;.txt")
   const up = await sign('upload', { path })
   assert.ok(up.startsWith(`${world.origin}/api/sandboxes/${id}/files/upload?`), up)
@@ -206,7 +201,7 @@ test('signed URLs upload and download without a key, and name the server by its 
   assert.equal((await exchange(down, { method: 'HEAD' })).headers['content-length'], '9')
 })
 
-test('a signed URL is refused when any part of it is altered, expired, or used for something else', async () => {
+test('file: a signed URL is refused when any part of it is altered, expired, or used for something else', async () => {
   const path = join(folder, 'signed.txt')
   writeFileSync(path, 'signed')
   const down = await sign('download', { path })
@@ -255,7 +250,7 @@ test('a signed URL is refused when any part of it is altered, expired, or used f
   assert.deepEqual([late.status, late.body.code], [403, 'signature_expired'])
 })
 
-test('a signed URL leads to where its client asked, or to where the operator says that the API is', async () => {
+test('file: a signed URL leads to where its client asked, or to where the operator says that the API is', async () => {
   const path = `/api/sandboxes/${id}/files/download-url`
   const asked = await world.api.post(path, { path: '/a' }, { host: 'box.lan:4713' })
   assert.match(asked.body.url, /^http:\/\/box\.lan:4713\/api\//)
@@ -265,7 +260,7 @@ test('a signed URL leads to where its client asked, or to where the operator say
   assert.match(answer.body.url, /^https:\/\/api\.test\/api\//)
 })
 
-test('signing is refused for bad input and unknown sandboxes', async () => {
+test('file: signing is refused for bad input and unknown sandboxes', async () => {
   for (const body of [
     {},
     { path: 'relative' },
@@ -282,7 +277,7 @@ test('signing is refused for bad input and unknown sandboxes', async () => {
   assert.equal((await world.api.post('/api/sandboxes/sb-unknown00000/files/download-url', { path: '/a' })).status, 404)
 })
 
-test('large bodies go up and down whole', async () => {
+test('file: large bodies go up and down whole', async () => {
   const bytes = randomBytes(2_900_000)
   assert.equal((await world.api.put(inFolder('large'), bytes)).status, 204)
   const { bytes: back } = await world.api.get(inFolder('large'))

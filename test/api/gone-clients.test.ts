@@ -6,20 +6,15 @@ import { once } from 'node:events'
 import type { ServerResponse } from 'node:http'
 import { connect } from 'node:net'
 import type { Socket } from 'node:net'
-import { after, before, test } from 'node:test'
+import { test } from 'node:test'
 import { newId } from '../../src/lib/id.ts'
-import { previewHost, makeWorld } from '../support/world.ts'
-import type { World } from '../support/world.ts'
+import { useWorld } from '../support/use-world.ts'
+import { previewHost } from '../support/world.ts'
 
-let world: World
 let id: string
-
-before(async () => {
-  world = await makeWorld()
+const world = useWorld({}, async () => {
   id = await world.sandbox({ timeout: 0 })
 })
-
-after(() => world.close())
 
 /** The next value that the server publishes on a channel of Node: what it holds of a client, which the client cannot see. */
 async function published<Value>(channel: string): Promise<Value> {
@@ -85,7 +80,7 @@ test(
   },
 )
 
-test('an event stream whose client is gone before it opens ends at once', async () => {
+test('gone client: an event stream whose client is gone before it opens ends at once', async () => {
   const { api, sessions } = world
   const session = (await api.post('/v1/sessions', { prompt: 'x', user_id: 'u' })).body.id as string
   const { stream } = sessions
@@ -102,47 +97,51 @@ test('an event stream whose client is gone before it opens ends at once', async 
   }
 })
 
-test('a WebSocket client that resets while it is attached leaves no attachment', { timeout: 60_000 }, async () => {
-  const { api } = world
-  const { exec } = world.sandboxes
-  const { attach } = exec
-  const execId = (await api.post(`/api/sandboxes/${id}/exec`, { cmd: 'cat' })).body.sessionID as string
-  const attaching = Promise.withResolvers<void>()
-  const gone = Promise.withResolvers<void>()
-  const left = Promise.withResolvers<void>()
-  exec.attach = async (...query) => {
-    const attachment = await attach.apply(exec, query)
-    const close = attachment.close.bind(attachment)
-    attachment.close = () => {
-      close()
-      left.resolve()
+test(
+  'gone client: a WebSocket client that resets while it is attached leaves no attachment',
+  { timeout: 60_000 },
+  async () => {
+    const { api } = world
+    const { exec } = world.sandboxes
+    const { attach } = exec
+    const execId = (await api.post(`/api/sandboxes/${id}/exec`, { cmd: 'cat' })).body.sessionID as string
+    const attaching = Promise.withResolvers<void>()
+    const gone = Promise.withResolvers<void>()
+    const left = Promise.withResolvers<void>()
+    exec.attach = async (...query) => {
+      const attachment = await attach.apply(exec, query)
+      const close = attachment.close.bind(attachment)
+      attachment.close = () => {
+        close()
+        left.resolve()
+      }
+      attaching.resolve()
+      // As long as a sandbox takes to wake.
+      await gone.promise
+      return attachment
     }
-    attaching.resolve()
-    // As long as a sandbox takes to wake.
-    await gone.promise
-    return attachment
-  }
-  try {
-    const accepted = published<{ socket: Socket }>('net.server.socket')
-    const client = connect(world.port, '127.0.0.1')
-    client.write(
-      `GET /api/sandboxes/${id}/exec/${execId} HTTP/1.1\r\nHost: a\r\nX-API-Key: ${api.key}\r\nConnection: Upgrade\r\n` +
-        'Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n',
-    )
-    const { socket } = await accepted
-    const closed = new Promise((resolve) => socket.once('close', resolve))
-    await attaching.promise
-    client.resetAndDestroy()
-    await closed
-    gone.resolve()
-    await left.promise
-  } finally {
-    exec.attach = attach
-  }
-  await api.post(`/api/sandboxes/${id}/exec/${execId}/kill`, {})
-})
+    try {
+      const accepted = published<{ socket: Socket }>('net.server.socket')
+      const client = connect(world.port, '127.0.0.1')
+      client.write(
+        `GET /api/sandboxes/${id}/exec/${execId} HTTP/1.1\r\nHost: a\r\nX-API-Key: ${api.key}\r\nConnection: Upgrade\r\n` +
+          'Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n',
+      )
+      const { socket } = await accepted
+      const closed = new Promise((resolve) => socket.once('close', resolve))
+      await attaching.promise
+      client.resetAndDestroy()
+      await closed
+      gone.resolve()
+      await left.promise
+    } finally {
+      exec.attach = attach
+    }
+    await api.post(`/api/sandboxes/${id}/exec/${execId}/kill`, {})
+  },
+)
 
-test('a preview whose client is gone before its name is known wakes nothing', async () => {
+test('gone client: a preview whose client is gone before its name is known wakes nothing', async () => {
   const { previews } = world.sandboxes
   const { resolve: lookUp, keepAlive } = previews
   const asked = Promise.withResolvers<void>()
@@ -178,7 +177,7 @@ test('a preview whose client is gone before its name is known wakes nothing', as
   }
 })
 
-test('a client that hangs up during its command is no failed request', { timeout: 60_000 }, async () => {
+test('gone client: a client that hangs up during its command is no failed request', { timeout: 60_000 }, async () => {
   const { api, logs } = world
   const { exec } = world.sandboxes
   const { run } = exec

@@ -2,22 +2,17 @@ import assert from 'node:assert/strict'
 import { subscribe, unsubscribe } from 'node:diagnostics_channel'
 import { once } from 'node:events'
 import { connect } from 'node:net'
-import { after, before, test } from 'node:test'
+import { test } from 'node:test'
 import { setImmediate } from 'node:timers/promises'
 import { ServiceError } from '../../src/errors.ts'
 import { exchange } from '../support/api-client.ts'
+import { useWorld } from '../support/use-world.ts'
 import { makeWorld } from '../support/world.ts'
 import type { World } from '../support/world.ts'
 
-let world: World
+const world = useWorld({ limits: { bodyBytesMax: 20_000, sessionBodyBytesMax: 60_000 } })
 
-before(async () => {
-  world = await makeWorld({ limits: { bodyBytesMax: 20_000, sessionBodyBytesMax: 60_000 } })
-})
-
-after(() => world.close())
-
-test('without a key, or with one that is not known, both halves answer 401 in their shape', async () => {
+test('http: without a key, or with one that is not known, both halves answer 401 in their shape', async () => {
   const { api } = world
   for (const key of [null, '', 'wrong', 'x'.repeat(600)]) {
     const sandboxes = await api.get('/api/sandboxes', { key })
@@ -27,7 +22,7 @@ test('without a key, or with one that is not known, both halves answer 401 in th
   }
 })
 
-test('a key is taken from X-API-Key and from Authorization, and not from the query of an ordinary request', async () => {
+test('http: a key is taken from X-API-Key and from Authorization, and not from the query of an ordinary request', async () => {
   const { api } = world
   assert.equal(
     (await api.get('/api/sandboxes', { key: null, headers: { authorization: `Bearer ${api.key}` } })).status,
@@ -40,7 +35,7 @@ test('a key is taken from X-API-Key and from Authorization, and not from the que
   assert.equal((await api.get(`/api/sandboxes?api_key=${api.key}`, { key: null })).status, 401)
 })
 
-test('unknown addresses answer 404 in the shape of their half', async () => {
+test('http: unknown addresses answer 404 in the shape of their half', async () => {
   const { api } = world
   for (const path of ['/api/nothing', '/nothing', '/api/sandboxes/sb-x/nothing', '/apiv1']) {
     const { status, body } = await api.raw('GET', path)
@@ -51,7 +46,7 @@ test('unknown addresses answer 404 in the shape of their half', async () => {
   assert.equal((await api.raw('PATCH', '/api/sandboxes')).status, 404)
 })
 
-test('ids that no id can be answer 404, whatever is in them', async () => {
+test('http: ids that no id can be answer 404, whatever is in them', async () => {
   const { api, logs } = world
   const long = [100, 101, 150, 16_000].map((length) => 'x'.repeat(length))
   for (const id of ['sb-unknown00000', '%00', '%2e%2e', '%ff', "'; drop table sandboxes; --", '🙂', ...long]) {
@@ -64,7 +59,7 @@ test('ids that no id can be answer 404, whatever is in them', async () => {
   assert.deepEqual(errors, [])
 })
 
-test('a malformed body answers 400 in the shape of its half', async () => {
+test('http: a malformed body answers 400 in the shape of its half', async () => {
   const { api } = world
   for (const body of ['{', '{"timeout":', 'nonsense', '"text"', '[]', '5', 'null', Buffer.from([0x7b, 0xff, 0x7d])]) {
     const { status, body: answer } = await api.post('/api/sandboxes', body)
@@ -74,7 +69,7 @@ test('a malformed body answers 400 in the shape of its half', async () => {
   }
 })
 
-test('a key __proto__, which no object keeps as others, is refused and named', async () => {
+test('http: a key __proto__, which no object keeps as others, is refused and named', async () => {
   const { api } = world
   const id = await world.sandbox()
   for (const [answer, field] of [
@@ -88,7 +83,7 @@ test('a key __proto__, which no object keeps as others, is refused and named', a
   assert.equal((await api.put(`/api/sandboxes/${id}/tags`, `{"a":${deep}}`)).status, 413)
 })
 
-test('what `openapi.json` allows, the service does not refuse: sizes of terminals and of uploads', async () => {
+test('http: what `openapi.json` allows, the service does not refuse: sizes of terminals and of uploads', async () => {
   const { api } = world
   const id = await world.sandbox()
   for (const [path, field, least, most] of [
@@ -105,7 +100,7 @@ test('what `openapi.json` allows, the service does not refuse: sizes of terminal
   }
 })
 
-test('a body over the limit answers 413, said or streamed, and sessions may be larger', async () => {
+test('http: a body over the limit answers 413, said or streamed, and sessions may be larger', async () => {
   const { api, origin } = world
   const large = JSON.stringify({ metadata: { a: 'x'.repeat(30_000) } })
   const said = await api.post('/api/sandboxes', large)
@@ -122,7 +117,7 @@ test('a body over the limit answers 413, said or streamed, and sessions may be l
   assert.deepEqual([session.status, session.body.error.type], [413, 'invalid_request'])
 })
 
-test('a client that sends all of a large body before it reads sees why it was refused, and nothing behind that body is heard', async () => {
+test('http: a client that sends all of a large body before it reads sees why it was refused, and nothing behind that body is heard', async () => {
   const { api } = world
   const bytes = 32 * 1024 * 1024
   const body = Buffer.alloc(bytes, 'x')
@@ -141,7 +136,7 @@ test('a client that sends all of a large body before it reads sees why it was re
   socket.end()
 })
 
-test('a client whose key is not known hears so too, though its body has waited for the look at the database', async () => {
+test('http: a client whose key is not known hears so too, though its body has waited for the look at the database', async () => {
   const bytes = 32 * 1024 * 1024
   const head = `POST /api/sandboxes HTTP/1.1\r\nHost: x\r\nX-API-Key: unknown\r\nContent-Length: ${bytes}\r\n\r\n`
   const socket = connect({ port: world.port, host: '127.0.0.1', allowHalfOpen: true })
@@ -156,7 +151,7 @@ test('a client whose key is not known hears so too, though its body has waited f
   socket.end()
 })
 
-test('a client that leaves in the middle of its body harms nobody', async () => {
+test('http: a client that leaves in the middle of its body harms nobody', async () => {
   const socket = connect(world.port, '127.0.0.1')
   socket.write(`POST /api/sandboxes HTTP/1.1\r\nHost: x\r\nX-API-Key: ${world.api.key}\r\nContent-Length: 100\r\n\r\n{`)
   await new Promise((resolve) => setTimeout(resolve, 50))
@@ -164,7 +159,7 @@ test('a client that leaves in the middle of its body harms nobody', async () => 
   assert.equal((await world.api.get('/healthz')).status, 200)
 })
 
-test('browsers of any origin may ask, with a preflight', async () => {
+test('http: browsers of any origin may ask, with a preflight', async () => {
   const preflight = await world.api.raw('OPTIONS', '/v1/sessions', {
     key: null,
     headers: { origin: 'http://a.example' },
@@ -177,7 +172,7 @@ test('browsers of any origin may ask, with a preflight', async () => {
   assert.equal(failed.headers['access-control-allow-origin'], '*')
 })
 
-test('an error that nobody foresaw is logged whole and answered without a word of it', async () => {
+test('http: an error that nobody foresaw is logged whole and answered without a word of it', async () => {
   const { sandboxes, api } = world
   const { get } = sandboxes
   sandboxes.get = () => Promise.reject(new Error('the secret is 1234'))
@@ -194,7 +189,7 @@ test('an error that nobody foresaw is logged whole and answered without a word o
   }
 })
 
-test('503 and 429 say when to come back, with the facts of the error and none of its own headers in the body', async () => {
+test('http: 503 and 429 say when to come back, with the facts of the error and none of its own headers in the body', async () => {
   const { sandboxes, api } = world
   const { get } = sandboxes
   sandboxes.get = () =>
@@ -208,7 +203,7 @@ test('503 and 429 say when to come back, with the facts of the error and none of
   }
 })
 
-test('keys, signatures and tokens in a query reach no log', async () => {
+test('http: keys, signatures and tokens in a query reach no log', async () => {
   const { api } = world
   await api.get(`/v1/sessions/session_none/events?api_key=${api.key}&token=tok-secret-1`, { key: null })
   await api.get('/api/sandboxes/sb-x/files/download?path=/a&expires=1&signature=abcdef123456', { key: null })
@@ -219,7 +214,7 @@ test('keys, signatures and tokens in a query reach no log', async () => {
   assert.ok(all.includes('/v1/sessions/session_none/events'))
 })
 
-test('the server tells of its health, its metrics and its reference', async () => {
+test('http: the server tells of its health, its metrics and its reference', async () => {
   const { api } = world
   const open = { key: null }
   assert.deepEqual((await api.get('/healthz', open)).body, { status: 'ok' })
@@ -254,7 +249,7 @@ test('the server tells of its health, its metrics and its reference', async () =
   for (const { text } of [home, page]) assert.doesNotMatch(text, /<script|<b>"|src=|@import|url\(/, 'nothing is loaded')
 })
 
-test('what is no HTTP is refused in the shape of the API', async () => {
+test('http: what is no HTTP is refused in the shape of the API', async () => {
   for (const [text, status] of [
     ['nonsense\r\n\r\n', 400],
     ['GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n', 400],
@@ -269,12 +264,12 @@ test('what is no HTTP is refused in the shape of the API', async () => {
   }
 })
 
-test('a plain upgrade request for something else than a WebSocket is answered as if it asked for nothing', async () => {
+test('http: a plain upgrade request for something else than a WebSocket is answered as if it asked for nothing', async () => {
   const headers = { connection: 'Upgrade, HTTP2-Settings', upgrade: 'h2c', 'http2-settings': 'AAMAAABkAAQAAP__' }
   assert.equal((await world.api.get('/healthz', { headers })).status, 200)
 })
 
-test('who asks at the same time whether the server is ready shares one look at the database', async () => {
+test('http: who asks at the same time whether the server is ready shares one look at the database', async () => {
   let looks = 0
   const looking = Promise.withResolvers<void>()
   const ready = () => {
@@ -298,14 +293,14 @@ test('who asks at the same time whether the server is ready shares one look at t
   assert.equal(looks, 1)
 })
 
-test('a server that is not ready says so', async () => {
+test('http: a server that is not ready says so', async () => {
   await using unready = await makeWorld({ ready: () => Promise.reject(new ServiceError('unavailable', 'no database')) })
   const { status, headers } = await unready.api.get('/readyz', { key: null })
   assert.deepEqual([status, headers['retry-after']], [503, '1'])
   assert.equal((await unready.api.get('/healthz')).status, 200)
 })
 
-test('a key may burst and is then held to its rate; others are not touched', async () => {
+test('http: a key may burst and is then held to its rate; others are not touched', async () => {
   await using limited = await makeWorld({ limits: { requestsPerSecond: 0.001, requestBurst: 5 } })
   const { api, stranger } = limited
   // One token of the address pays for looking a new key up.
@@ -323,7 +318,7 @@ test('a key may burst and is then held to its rate; others are not touched', asy
   assert.equal((await api.get('/healthz', { key: null })).status, 200, 'probes are not')
 })
 
-test('a stopping server finishes what is under way, ends streams, and takes no more connections', async () => {
+test('http: a stopping server finishes what is under way, ends streams, and takes no more connections', async () => {
   const stopping = await makeWorld()
   const { api, origin, sessions } = stopping
   const id = await stopping.sandbox()
@@ -346,7 +341,7 @@ test('a stopping server finishes what is under way, ends streams, and takes no m
   await assert.rejects(api.get('/healthz'))
 })
 
-test('a stream that is asked for on a kept connection while the server stops does not hold it up', async () => {
+test('http: a stream that is asked for on a kept connection while the server stops does not hold it up', async () => {
   const stopping = await makeWorld()
   const { api, port, sessions, logs } = stopping
   const { id } = (await api.post('/v1/sessions', { prompt: 'x', user_id: 'u' })).body

@@ -1,27 +1,20 @@
 import assert from 'node:assert/strict'
-import { after, before, test } from 'node:test'
+import { test } from 'node:test'
 import { ServiceError } from '../../src/errors.ts'
 import { routes } from '../../src/http/routes/index.ts'
 import { newId } from '../../src/lib/id.ts'
 import type { CreateSandbox } from '../../src/sandbox/index.ts'
 import type { SessionActivity } from '../../src/session/index.ts'
 import { ApiClient } from '../support/api-client.ts'
-import { makeWorld } from '../support/world.ts'
-import type { World } from '../support/world.ts'
+import { useWorld } from '../support/use-world.ts'
 
-let world: World
-
-before(async () => {
-  world = await makeWorld({ publicUrl: 'https://api.test' })
-})
-
-after(() => world.close())
+const world = useWorld({ publicUrl: 'https://api.test' })
 
 function keyed(key: string): { headers: Record<string, string> } {
   return { headers: { 'idempotency-key': key } }
 }
 
-test('the same key and body replay the first answer, tokens included; another body is a conflict', async () => {
+test('idempotency: the same key and body replay the first answer, tokens included; another body is a conflict', async () => {
   const { api } = world
   const body = { previewAuth: { scheme: 'bearer' }, timeout: 60 }
   const first = await api.post('/api/sandboxes', body, keyed('one'))
@@ -36,7 +29,7 @@ test('the same key and body replay the first answer, tokens included; another bo
   assert.deepEqual([session.status, session.body.error.type], [409, 'conflict'], 'another address is another request')
 })
 
-test('what is kept of an answer cannot be read from the database', async () => {
+test('idempotency: what is kept of an answer cannot be read from the database', async () => {
   const { body } = await world.api.post('/api/sandboxes', { previewAuth: {} }, keyed('secret'))
   const hash = await sha256('POST /api/sandboxes\n{"previewAuth":{}}')
   const kept = await world.store.idempotency.begin({ orgId: world.orgId, key: 'secret', seed: '' }, hash, new Date())
@@ -48,7 +41,7 @@ test('what is kept of an answer cannot be read from the database', async () => {
   }
 })
 
-test('a large session is not kept as an answer: a repeat gets it as it is by then, and does nothing again', async () => {
+test('idempotency: a large session is not kept as an answer: a repeat gets it as it is by then, and does nothing again', async () => {
   const { api, sessions } = world
   const { id } = (await api.post('/v1/sessions', { prompt: 'x', user_id: 'u' })).body
   const { messages } = sessions.kept.get(id)!
@@ -68,14 +61,14 @@ test('a large session is not kept as an answer: a repeat gets it as it is by the
   assert.deepEqual([again.body.id, again.body.messages[0].content, again.body.messages.length], [id, 'y', 2])
 })
 
-test('keys of one organisation are nothing to another', async () => {
+test('idempotency: keys of one organisation are nothing to another', async () => {
   const mine = await world.api.post('/api/sandboxes', {}, keyed('shared'))
   const theirs = await world.stranger.post('/api/sandboxes', {}, keyed('shared'))
   assert.equal(theirs.status, 201)
   assert.notEqual(theirs.body.sandboxID, mine.body.sandboxID)
 })
 
-test('keys that come with the token of a session are its own, and last longer than the token', async () => {
+test('idempotency: keys that come with the token of a session are its own, and last longer than the token', async () => {
   const { api } = world
   const create = async () => (await api.post('/v1/sessions', { prompt: 'x', user_id: 'u' })).body.id as string
   const [one, other] = [await create(), await create()]
@@ -94,7 +87,7 @@ test('keys that come with the token of a session are its own, and last longer th
   assert.equal((await api.post('/api/sandboxes', {}, keyed('1'))).status, 201, 'those of the organisation are apart')
 })
 
-test('of requests that come at the same time one runs, and the others are told so or get its answer', async () => {
+test('idempotency: of requests that come at the same time one runs, and the others are told so or get its answer', async () => {
   const answers = await Promise.all(
     Array.from({ length: 5 }, () => world.api.post('/api/sandboxes', { timeout: 33 }, keyed('together'))),
   )
@@ -180,7 +173,7 @@ async function creations(): Promise<{
   return { calls, counted }
 }
 
-test('every POST that creates takes a key: a repeat does nothing and answers the same', async () => {
+test('idempotency: every POST that creates takes a key: a repeat does nothing and answers the same', async () => {
   const { api } = world
   const { calls, counted } = await creations()
   const posts = routes.filter(({ method }) => method === 'POST')
@@ -214,7 +207,7 @@ test('every POST that creates takes a key: a repeat does nothing and answers the
   }
 })
 
-test('every POST that creates has its effect once where the answer was lost, and the repeat is answered as it would have been', async () => {
+test('idempotency: every POST that creates has its effect once where the answer was lost, and the repeat is answered as it would have been', async () => {
   const { api } = world
   const { calls, counted } = await creations()
   for (const [index, [, path, body]] of calls.entries()) {
@@ -232,7 +225,7 @@ test('every POST that creates has its effect once where the answer was lost, and
   }
 })
 
-test('a failure that may have had an effect leaves the key with its request, one that had none gives it back', async () => {
+test('idempotency: a failure that may have had an effect leaves the key with its request, one that had none gives it back', async () => {
   const { api, sandboxes } = world
   const { create } = sandboxes
   const told = (error: Error) => async (): Promise<never> => {
@@ -252,7 +245,7 @@ test('a failure that may have had an effect leaves the key with its request, one
   assert.equal((await api.post('/api/sandboxes', { timeout: 8 }, keyed('none'))).status, 201)
 })
 
-test('a token that is shown once comes again to who made it alone, also when its answer was lost', async () => {
+test('idempotency: a token that is shown once comes again to who made it alone, also when its answer was lost', async () => {
   const { api, store, orgId, origin } = world
   const key = 'another-key-of-the-same-organisation'
   const keyHash = await sha256(key)
@@ -282,7 +275,7 @@ async function losingAnswer(work: () => Promise<{ status: number }>): Promise<vo
   }
 }
 
-test('a key that is no key is refused', async () => {
+test('idempotency: a key that is no key is refused', async () => {
   for (const key of ['x'.repeat(256), 'a b', 'ä']) {
     const { status, body } = await world.api.post(
       '/api/sandboxes',

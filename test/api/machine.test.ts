@@ -1,16 +1,9 @@
 import assert from 'node:assert/strict'
-import { after, before, test } from 'node:test'
+import { test } from 'node:test'
 import { ServiceError } from '../../src/errors.ts'
-import { makeWorld } from '../support/world.ts'
-import type { World } from '../support/world.ts'
+import { useWorld } from '../support/use-world.ts'
 
-let world: World
-
-before(async () => {
-  world = await makeWorld()
-})
-
-after(() => world.close())
+const world = useWorld()
 
 const calls: [call: string, body: object][] = [
   ['reboot', {}],
@@ -18,7 +11,7 @@ const calls: [call: string, body: object][] = [
   ['scale', { memoryMB: 2048 }],
 ]
 
-test('a reboot and a power-cycle end all processes, and the sandbox runs on under its id', async () => {
+test('machine: a reboot and a power-cycle end all processes, and the sandbox runs on under its id', async () => {
   const { api } = world
   for (const call of ['reboot', 'power-cycle']) {
     const id = await world.sandbox()
@@ -35,7 +28,7 @@ test('a reboot and a power-cycle end all processes, and the sandbox runs on unde
   }
 })
 
-test('scale changes memory and CPU in step, and says what there is now', async () => {
+test('machine: scale changes memory and CPU in step, and says what there is now', async () => {
   const { api } = world
   const id = await world.sandbox({ memoryMB: 1024 })
   const path = `/api/sandboxes/${id}`
@@ -70,7 +63,7 @@ test('scale changes memory and CPU in step, and says what there is now', async (
   }
 })
 
-test('unknown, foreign and stopped sandboxes are refused', async () => {
+test('machine: unknown, foreign and stopped sandboxes are refused', async () => {
   const { api, stranger } = world
   const id = await world.sandbox()
   for (const [call, body] of calls) {

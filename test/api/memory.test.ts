@@ -6,24 +6,19 @@ import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
 import { Readable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
-import { after, before, test } from 'node:test'
-import { makeWorld, previewHost } from '../support/world.ts'
-import type { World } from '../support/world.ts'
+import { test } from 'node:test'
+import { useWorld } from '../support/use-world.ts'
+import { previewHost } from '../support/world.ts'
 
 const bodyBytes = 256 * 1024 * 1024
 /** Of the server, the client and the test together, which share this process; garbage that waits to be collected included. */
 const growthBytesMax = bodyBytes / 2
 const chunk = Buffer.alloc(64 * 1024, 'x')
 
-let world: World
 let id: string
-
-before(async () => {
-  world = await makeWorld()
+const world = useWorld({}, async () => {
   id = await world.sandbox()
 })
-
-after(() => world.close())
 
 function* chunks(): Generator<Buffer> {
   for (let sent = 0; sent < bodyBytes; sent += chunk.length) yield chunk

@@ -6,11 +6,11 @@ import { statusByCode } from '../../src/http/server/errors.ts'
 import { openApiDocument, openApiFile, openApiText } from '../../src/http/server/openapi.ts'
 import { routes } from '../../src/http/routes/index.ts'
 
-test('openapi.json is what the routes say now', () => {
+test('openapi: openapi.json is what the routes say now', () => {
   assert.ok(readFileSync(openApiFile, 'utf8') === openApiText(), 'openapi.json is stale: run `npm run openapi`')
 })
 
-test('every operation has an id of its own, a summary, and answers', () => {
+test('openapi: every operation has an id of its own, a summary, and answers', () => {
   const document = openApiDocument()
   const ids = new Set<unknown>()
   let operations = 0
@@ -26,7 +26,7 @@ test('every operation has an id of its own, a summary, and answers', () => {
   assert.equal(operations, routes.length)
 })
 
-test('every reference of the document leads somewhere', () => {
+test('openapi: every reference of the document leads somewhere', () => {
   const document = openApiDocument()
   const references = [...JSON.stringify(document).matchAll(/"\$ref":"#\/components\/schemas\/(\w+)"/g)].map(
     ([, name]) => name ?? '',
@@ -36,7 +36,7 @@ test('every reference of the document leads somewhere', () => {
   for (const name of references) assert.ok(document.components.schemas[name], name)
 })
 
-test('docs/errors.md explains every code with its status, and no other', () => {
+test('openapi: docs/errors.md explains every code with its status, and no other', () => {
   const text = readFileSync(new URL('../../docs/errors.md', import.meta.url), 'utf8')
   const rows = [...text.matchAll(/^\| `(\w+)` \| (\d{3}) \|/gm)].map(([, code, status]): [unknown, number] => [
     code,

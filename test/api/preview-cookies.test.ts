@@ -22,7 +22,7 @@ async function received(sent: string[], host = preview.host): Promise<string[]> 
   return (await preview.ask('/cookies', {}, host)).headers['set-cookie'] ?? []
 }
 
-test('a cookie loses a Domain that covers other previews, in whatever spelling, and nothing else', async () => {
+test('preview cookie: a cookie loses a Domain that covers other previews, in whatever spelling, and nothing else', async () => {
   const above = [
     previewHost,
     `.${previewHost}`,
@@ -45,7 +45,7 @@ test('a cookie loses a Domain that covers other previews, in whatever spelling, 
   )
 })
 
-test('all other cookies pass as they are', async () => {
+test('preview cookie: all other cookies pass as they are', async () => {
   const plain = [
     `a=1; Domain=${preview.host}; HttpOnly`,
     `b=2; Domain=.${preview.host.toUpperCase()}`,
@@ -56,7 +56,7 @@ test('all other cookies pass as they are', async () => {
   assert.deepEqual(await received(plain), plain)
 })
 
-test('a custom domain shares its cookies with its own names, and not with previews', async () => {
+test('preview cookie: a custom domain shares its cookies with its own names, and not with previews', async () => {
   const domain = 'app.example.com'
   const path = `/api/sandboxes/${preview.id}/preview`
   preview.world.prove(domain)
@@ -67,7 +67,7 @@ test('a custom domain shares its cookies with its own names, and not with previe
   ])
 })
 
-test('the cookies of an upgrade are held to the same', async () => {
+test('preview cookie: the cookies of an upgrade are held to the same', async () => {
   for (const status of ['101 Switching Protocols', '403 Forbidden']) {
     const server = createServer((socket) => {
       socket.on('error', () => {})

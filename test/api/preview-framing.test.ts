@@ -38,7 +38,7 @@ async function raw(text: string): Promise<string> {
   return (await socket.toArray()).map(String).join('')
 }
 
-test('a body is framed for the server inside as it was for us, so that it is never taken for the next request', async () => {
+test('preview framing: a body is framed for the server inside as it was for us, so that it is never taken for the next request', async () => {
   const hidden = 'GET /hidden HTTP/1.1\r\nHost: evil\r\n\r\n'
   const size = String(hidden.length)
   const bodies = [
@@ -79,7 +79,7 @@ test('a body is framed for the server inside as it was for us, so that it is nev
   assert.ok(new Set(preview.seen.map(({ socket }) => socket)).size < sent, 'connections were kept')
 })
 
-test('a body of no length is still said to be none, and none is made up', async () => {
+test('preview framing: a body of no length is still said to be none, and none is made up', async () => {
   const asked = async (head: string) => {
     await raw(`${head.replace(' ', ' /first ')}\r\nHost: ${preview.host}\r\nConnection: close, content-length\r\n\r\n`)
     return arrived.pop()?.framing
@@ -90,7 +90,7 @@ test('a body of no length is still said to be none, and none is made up', async 
   assert.deepEqual(await asked('POST HTTP/1.1'), ['0', undefined])
 })
 
-test('requests of unclear length are refused before they reach anybody', async () => {
+test('preview framing: requests of unclear length are refused before they reach anybody', async () => {
   const unclear = [
     'Content-Length: 5\r\nContent-Length: 6',
     'Content-Length: 5\r\nTransfer-Encoding: chunked',
@@ -111,7 +111,7 @@ test('requests of unclear length are refused before they reach anybody', async (
   assert.equal(preview.seen.length, seenBefore)
 })
 
-test('the head of an upgrade announces no body', async () => {
+test('preview framing: the head of an upgrade announces no body', async () => {
   let head = ''
   const server = createServer((socket) => {
     socket.on('error', () => {})

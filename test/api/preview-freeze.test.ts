@@ -14,7 +14,7 @@ before(async () => {
 
 after(() => preview[Symbol.asyncDispose]())
 
-test('idle connections give way to a freeze at once; requests under way finish and are not kept', async () => {
+test('preview freeze: idle connections give way to a freeze at once; requests under way finish and are not kept', async () => {
   await preview.watchingDials(async (dialled) => {
     const held: ServerResponse[] = []
     preview.answers['/slow'] = (_request, response) => void held.push(response)
@@ -36,7 +36,7 @@ test('idle connections give way to a freeze at once; requests under way finish a
   })
 })
 
-test('a request that is cut for a checkpoint is asked again where that does no harm; after a hibernation it is not', async () => {
+test('preview freeze: a request that is cut for a checkpoint is asked again where that does no harm; after a hibernation it is not', async () => {
   await preview.watchingDials(async (dialled) => {
     const hanging = { asked: 0 }
     preview.answers['/hangs'] = (_request, response) => {
@@ -61,7 +61,7 @@ test('a request that is cut for a checkpoint is asked again where that does no h
   })
 })
 
-test('a WebSocket is closed with 1012 before a freeze, between two frames, so that its client comes back', async () => {
+test('preview freeze: a WebSocket is closed with 1012 before a freeze, between two frames, so that its client comes back', async () => {
   await preview.watchingDials(async (dialled) => {
     const open = async () => {
       const socket = preview.webSocket()

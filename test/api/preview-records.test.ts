@@ -1,20 +1,15 @@
 import assert from 'node:assert/strict'
-import { after, before, test } from 'node:test'
+import { test } from 'node:test'
 import { exchange } from '../support/api-client.ts'
-import { makeWorld, previewHost } from '../support/world.ts'
-import type { World } from '../support/world.ts'
+import { useWorld } from '../support/use-world.ts'
+import { previewHost } from '../support/world.ts'
 
-let world: World
 let id: string
 let path: string
-
-before(async () => {
-  world = await makeWorld({ publicUrl: 'http://api.test' })
+const world = useWorld({ publicUrl: 'http://api.test' }, async () => {
   id = await world.sandbox()
   path = `/api/sandboxes/${id}/preview`
 })
-
-after(() => world.close())
 
 /** Port 1 has no server: 502 means that the name leads to the sandbox, 401 that its guard refuses, 200 that it leads to the API. */
 async function asks(host: string, token?: string): Promise<number> {
@@ -29,7 +24,7 @@ async function list(of = path): Promise<{ port: number; customHostname?: string;
   return body
 }
 
-test('previews are listed by port, each with what it was declared with and never a token', async () => {
+test('preview record: previews are listed by port, each with what it was declared with and never a token', async () => {
   assert.deepEqual(await list(), [])
   const third = await world.api.post(path, { port: 3, authConfig: { scheme: 'bearer' } })
   const first = await world.api.post(path, { port: 1, domain: 'one.example.com' })
@@ -56,7 +51,7 @@ test('previews are listed by port, each with what it was declared with and never
   assert.deepEqual(await list(), [])
 })
 
-test('declaring a port again keeps the guard and the domain that it does not name', async () => {
+test('preview record: declaring a port again keeps the guard and the domain that it does not name', async () => {
   const token = 'token-of-sixteen-characters'
   const domain = 'kept.example.com'
   world.prove(domain)
@@ -71,7 +66,7 @@ test('declaring a port again keeps the guard and the domain that it does not nam
   await world.api.delete(`${path}/1`)
 })
 
-test('declaring a port again changes what it names and leaves the rest', async () => {
+test('preview record: declaring a port again changes what it names and leaves the rest', async () => {
   world.prove('before.example.com')
   world.prove('next.example.com')
   const declared = await world.api.post(path, { port: 1, domain: 'before.example.com', authConfig: { token: 'auto' } })
@@ -96,7 +91,7 @@ test('declaring a port again changes what it names and leaves the rest', async (
   await world.api.delete(`${path}/1`)
 })
 
-test('null takes the guard or the domain away, and only that', async () => {
+test('preview record: null takes the guard or the domain away, and only that', async () => {
   const token = 'token-of-sixteen-characters'
   world.prove('gone.example.com')
   world.prove('open.example.com')
@@ -119,7 +114,7 @@ test('null takes the guard or the domain away, and only that', async () => {
   await world.api.delete(`${path}/1`)
 })
 
-test('a guard and a domain that are declared at the same time are both in force', async () => {
+test('preview record: a guard and a domain that are declared at the same time are both in force', async () => {
   for (let round = 0; round < 10; round++) {
     const domain = `both${round}.example.com`
     world.prove(domain)
@@ -133,7 +128,7 @@ test('a guard and a domain that are declared at the same time are both in force'
   }
 })
 
-test('a domain belongs to one preview, and is free again when that, or its sandbox, is gone', async () => {
+test('preview record: a domain belongs to one preview, and is free again when that, or its sandbox, is gone', async () => {
   const { api, stranger } = world
   const theirs = (await stranger.post('/api/sandboxes', {})).body.sandboxID as string
   const domain = 'wanted.example.com'
@@ -165,7 +160,7 @@ test('a domain belongs to one preview, and is free again when that, or its sandb
   assert.deepEqual([lost.customHostname, lost.sslStatus], [domain, 'pending'])
 })
 
-test('host names of our own are refused as domains, whatever their letters', async () => {
+test('preview record: host names of our own are refused as domains, whatever their letters', async () => {
   const own = [
     previewHost,
     'api.test',
@@ -189,7 +184,7 @@ test('host names of our own are refused as domains, whatever their letters', asy
   await world.api.delete(`${path}/1`)
 })
 
-test('previews of others, of nothing and of stopped sandboxes are refused', async () => {
+test('preview record: previews of others, of nothing and of stopped sandboxes are refused', async () => {
   const { api, stranger } = world
   await api.post(path, { port: 1 })
   assert.equal((await stranger.get(path)).status, 404)
@@ -207,7 +202,7 @@ test('previews of others, of nothing and of stopped sandboxes are refused', asyn
   assert.equal((await api.get('/api/sandboxes/sb-unknown00000/preview')).status, 404)
 })
 
-test('settings of previews wake nothing', async () => {
+test('preview record: settings of previews wake nothing', async () => {
   const { api } = world
   await api.post(`/api/sandboxes/${id}/hibernate`)
   await api.post(path, { port: 7 })
@@ -217,7 +212,7 @@ test('settings of previews wake nothing', async () => {
   assert.equal((await api.get(`/api/sandboxes/${id}`)).body.status, 'hibernated')
 })
 
-test('a repeat with the same Idempotency-Key shows the same token again', async () => {
+test('preview record: a repeat with the same Idempotency-Key shows the same token again', async () => {
   const headers = { 'idempotency-key': 'preview-once' }
   const body = { port: 9, authConfig: { scheme: 'bearer' } }
   const first = await world.api.post(path, body, { headers })
@@ -227,7 +222,7 @@ test('a repeat with the same Idempotency-Key shows the same token again', async 
   assert.deepEqual([other.status, other.body.code], [409, 'idempotency_key_conflict'])
 })
 
-test('bad ports and domains are refused', async () => {
+test('preview record: bad ports and domains are refused', async () => {
   const { api, stranger } = world
   const bare = `/api/sandboxes/${await world.sandbox()}/preview`
   for (const bad of [0, 65_536, -1, 1.5, '80', null, undefined]) {

@@ -19,7 +19,7 @@ after(() => preview[Symbol.asyncDispose]())
 /** However it ends; `once` would throw where it ends with an error. */
 const closed = (socket: WebSocket | Socket) => new Promise<void>((resolve) => socket.once('close', () => resolve()))
 
-test('answers that are no HTTP, or hold what may not be sent on, harm nobody', async () => {
+test('preview error: answers that are no HTTP, or hold what may not be sent on, harm nobody', async () => {
   const replies = [
     'nonsense\r\n\r\n',
     'HTTP/1.1 200 OK\r\nX-Bad: a\u0001b\r\nContent-Length: 0\r\n\r\n',
@@ -49,7 +49,7 @@ test('answers that are no HTTP, or hold what may not be sent on, harm nobody', a
   assert.equal((await preview.world.api.get('/healthz')).status, 200)
 })
 
-test('a server that answers with hints for ever is given up, and costs the rest nothing', async () => {
+test('preview error: a server that answers with hints for ever is given up, and costs the rest nothing', async () => {
   const sockets = new Set<Socket>()
   let sent = 0
   const flooding = createServer((socket) => {
@@ -76,7 +76,7 @@ test('a server that answers with hints for ever is given up, and costs the rest 
   assert.ok(sent > 0)
 })
 
-test('a request with two hosts is refused', async () => {
+test('preview error: a request with two hosts is refused', async () => {
   for (const upgrade of ['', 'Connection: Upgrade\r\nUpgrade: websocket\r\n']) {
     const socket = connect(preview.world.port, '127.0.0.1')
     socket.write(`GET / HTTP/1.1\r\nHost: ${preview.host}\r\nHost: localhost\r\n${upgrade}\r\n`)
@@ -99,7 +99,7 @@ test('nothing listening: 502 with a page for people that reloads itself, and JSO
   )
 })
 
-test('each refusal is a page to people, whole in itself, and JSON to programs, with the same status', async () => {
+test('preview error: each refusal is a page to people, whole in itself, and JSON to programs, with the same status', async () => {
   const stopped = await preview.world.sandbox()
   await preview.world.api.delete(`/api/sandboxes/${stopped}`)
   const locked = await preview.world.sandbox({ previewAuth: { scheme: 'bearer' } })
@@ -138,7 +138,7 @@ test('each refusal is a page to people, whole in itself, and JSON to programs, w
   }
 })
 
-test('a port of the agent answers 403, as a page that does not reload and to a WebSocket too, declared or not', async () => {
+test('preview error: a port of the agent answers 403, as a page that does not reload and to a WebSocket too, declared or not', async () => {
   const { api, machines } = preview.world
   const guest = machines.machines.get(preview.id)?.guest
   assert.ok(guest)
@@ -163,7 +163,7 @@ test('a port of the agent answers 403, as a page that does not reload and to a W
   assert.equal((await preview.ask('/', {}, host)).status, 502)
 })
 
-test('host names of no sandbox answer 404, hostile ones too, and never the API', async () => {
+test('preview error: host names of no sandbox answer 404, hostile ones too, and never the API', async () => {
   const hosts = [
     hostOf('sb-unknown00000', 3000),
     hostOf(preview.id, 0),
@@ -190,7 +190,7 @@ test('host names of no sandbox answer 404, hostile ones too, and never the API',
   assert.match(escaped.text, /No sandbox has this address/)
 })
 
-test('a stopped sandbox answers 410 under its host name', async () => {
+test('preview error: a stopped sandbox answers 410 under its host name', async () => {
   const other = await preview.world.sandbox()
   await preview.world.api.delete(`/api/sandboxes/${other}`)
   assert.equal((await preview.ask('/', {}, hostOf(other, preview.port))).status, 410)

@@ -45,7 +45,7 @@ async function refused(host: string, extra = ''): Promise<{ client: Socket; port
   return { client, port, text }
 }
 
-test('a refused upgrade leaves no connection, whether its client closes or stays', async () => {
+test('preview socket: a refused upgrade leaves no connection, whether its client closes or stays', async () => {
   const locked = await preview.world.sandbox({ previewAuth: { scheme: 'bearer' } })
   const stopped = await preview.world.sandbox()
   await preview.world.api.delete(`/api/sandboxes/${stopped}`)
@@ -84,14 +84,14 @@ test('a refused upgrade leaves no connection, whether its client closes or stays
   brief.close()
 })
 
-test('a client that stays after its upgrade was refused keeps no sandbox awake', async () => {
+test('preview socket: a client that stays after its upgrade was refused keeps no sandbox awake', async () => {
   const id = await preview.world.sandbox({ timeout: 1 })
   const { client } = await refused(hostOf(id, 1))
   await until(async () => (await preview.world.sandboxes.get(preview.world.orgId, id)).status === 'hibernated')
   client.destroy()
 })
 
-test('clients that are silent are asked whether they are there', async () => {
+test('preview socket: clients that are silent are asked whether they are there', async () => {
   const client = connect(preview.world.port, '127.0.0.1')
   await once(client, 'connect')
   const address = (port: number) => `0100007F:${port.toString(16).toUpperCase().padStart(4, '0')}`

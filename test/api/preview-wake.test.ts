@@ -1,24 +1,19 @@
 /** Previews that refuse: a wake that fails, a body that still comes. */
 import assert from 'node:assert/strict'
 import { connect } from 'node:net'
-import { after, before, test } from 'node:test'
+import { test } from 'node:test'
 import { ServiceError } from '../../src/errors.ts'
 import type { ErrorCode } from '../../src/errors.ts'
 import { exchange } from '../support/api-client.ts'
-import { makeWorld, previewHost } from '../support/world.ts'
-import type { World } from '../support/world.ts'
+import { useWorld } from '../support/use-world.ts'
+import { previewHost } from '../support/world.ts'
 
-let world: World
 let host: string
-
-before(async () => {
-  world = await makeWorld()
+const world = useWorld({}, async () => {
   host = `${await world.sandbox()}-p3000.${previewHost}`
 })
 
-after(() => world.close())
-
-test('a refused wake is answered with the status of its error, and is no fault of the server', async () => {
+test('preview wake: a refused wake is answered with the status of its error, and is no fault of the server', async () => {
   const { previews } = world.sandboxes
   const { dial } = previews
   const cases: [code: ErrorCode, status: number, retryAfter?: string][] = [
@@ -50,7 +45,7 @@ test('a refused wake is answered with the status of its error, and is no fault o
   assert.deepEqual(errors, [])
 })
 
-test('a preview that refuses while the body still comes is heard by a client that sends all of it first', async () => {
+test('preview wake: a preview that refuses while the body still comes is heard by a client that sends all of it first', async () => {
   const bytes = 32 * 1024 * 1024
   const socket = connect({ port: world.port, host: '127.0.0.1', allowHalfOpen: true })
   socket.pause()

@@ -13,7 +13,7 @@ before(async () => {
 
 after(() => preview[Symbol.asyncDispose]())
 
-test('WebSockets pass both ways, and a refused upgrade is answered as the server inside refuses it', async () => {
+test('preview socket: webSockets pass both ways, and a refused upgrade is answered as the server inside refuses it', async () => {
   const socket = preview.webSocket()
   await once(socket, 'open')
   socket.send('text')
@@ -27,7 +27,7 @@ test('WebSockets pass both ways, and a refused upgrade is answered as the server
   assert.equal(await preview.refusedWebSocket('/nowhere'), 400)
 })
 
-test('the head of an upgrade passes byte for byte', async () => {
+test('preview socket: the head of an upgrade passes byte for byte', async () => {
   const server = createServer((socket) => {
     socket.on('error', () => {})
     const head =

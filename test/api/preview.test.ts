@@ -29,14 +29,14 @@ before(async () => {
 
 after(() => preview[Symbol.asyncDispose]())
 
-test('every port answers under its host name, whatever its letters and port suffix', async () => {
+test('preview: every port answers under its host name, whatever its letters and port suffix', async () => {
   for (const host of [preview.host, preview.host.toUpperCase(), `${preview.host}:4100`, `${preview.host}.`]) {
     const { status, text } = await preview.ask('/a/b?c=d', {}, host)
     assert.deepEqual([status, text], [200, 'hello from /a/b?c=d'], host)
   }
 })
 
-test('methods, bodies, statuses and repeated headers pass; those of one connection do not', async () => {
+test('preview: methods, bodies, statuses and repeated headers pass; those of one connection do not', async () => {
   const posted = await preview.ask('/echo', { method: 'POST', payload: 'some text' })
   assert.equal(posted.text, 'some text')
   const chunked = await preview.ask('/echo', {
@@ -70,7 +70,7 @@ test('methods, bodies, statuses and repeated headers pass; those of one connecti
   assert.equal(got.headers.host, preview.host)
 })
 
-test('the sandbox learns who asked through what, and clients cannot say it for themselves', async () => {
+test('preview: the sandbox learns who asked through what, and clients cannot say it for themselves', async () => {
   const claimed = {
     'x-forwarded-for': '6.6.6.6',
     'x-forwarded-host': 'evil',
@@ -116,7 +116,7 @@ test('answers stream: the first event arrives while the answer is open, and the 
   }
 })
 
-test('a body streams into the sandbox while it is sent, and comes back meanwhile', async () => {
+test('preview: a body streams into the sandbox while it is sent, and comes back meanwhile', async () => {
   const request = httpRequest(`${preview.world.origin}/echo`, { method: 'POST', headers: { host: preview.host } })
   request.write('first')
   const [response] = (await once(request, 'response')) as [IncomingMessage]
@@ -127,13 +127,13 @@ test('a body streams into the sandbox while it is sent, and comes back meanwhile
   await ended
 })
 
-test('big bodies pass whole in both directions', async () => {
+test('preview: big bodies pass whole in both directions', async () => {
   const payload = Buffer.alloc(40_000_000, 'abcdefghij')
   const { bytes } = await preview.ask('/echo', { method: 'POST', payload })
   assert.ok(bytes.equals(payload))
 })
 
-test('connections into the sandbox are kept for the next request, and a kept one that died costs nothing', async () => {
+test('preview: connections into the sandbox are kept for the next request, and a kept one that died costs nothing', async () => {
   await preview.watchingDials(async (dialled) => {
     await preview.ask('/a')
     const made = dialled.length
@@ -144,7 +144,7 @@ test('connections into the sandbox are kept for the next request, and a kept one
   })
 })
 
-test('of a crowd that comes at once 256 have a connection, and the others follow', async () => {
+test('preview: of a crowd that comes at once 256 have a connection, and the others follow', async () => {
   const held: ServerResponse[] = []
   preview.answers['/hold'] = (_request, response) => void held.push(response)
   const crowd = Array.from({ length: 300 }, () => preview.ask('/hold'))
@@ -160,12 +160,12 @@ test('of a crowd that comes at once 256 have a connection, and the others follow
   for (const { status, text } of await Promise.all(crowd)) assert.deepEqual([status, text], [200, 'come in'])
 })
 
-test('what breaks off inside breaks off outside', async () => {
+test('preview: what breaks off inside breaks off outside', async () => {
   await assert.rejects(preview.ask('/break'), /aborted|hang up|ECONNRESET/)
   assert.equal((await preview.ask('/a')).status, 200)
 })
 
-test('a key of ours that was meant for the API does not enter the sandbox; what is the app’s own does', async () => {
+test('preview: a key of ours that was meant for the API does not enter the sandbox; what is the app’s own does', async () => {
   const key = 'atoll_0123456789abcdef'
   for (const sent of [{ 'x-api-key': key }, { authorization: `Bearer ${key}` }, { authorization: `bearer  ${key}` }]) {
     assert.doesNotMatch((await preview.ask('/headers', { headers: sent })).text, /atoll_/)
@@ -190,7 +190,7 @@ test('other hosts are the API: addresses, names of the machine, unknown names', 
   assert.match(text, /^HTTP\/1\.1 200/)
 })
 
-test('a declared port has a domain of its own and a token, which is asked for, stripped, and wakes nothing when wrong', async () => {
+test('preview: a declared port has a domain of its own and a token, which is asked for, stripped, and wakes nothing when wrong', async () => {
   const { api } = preview.world
   const path = `/api/sandboxes/${preview.id}/preview`
   const token = 'token-of-sixteen-characters'
@@ -246,7 +246,7 @@ test('a declared port has a domain of its own and a token, which is asked for, s
   assert.equal((await api.delete(`${path}/${preview.port}`)).status, 404)
 })
 
-test('preview requests are counted by status', async () => {
+test('preview: preview requests are counted by status', async () => {
   const counted = async (status: number) => {
     const { text } = await preview.world.api.get('/metrics')
     return Number(new RegExp(`atoll_preview_requests_total\\{status="${status}"\\} (\\d+)`).exec(text)?.[1] ?? 0)
@@ -275,7 +275,7 @@ test('preview requests are counted by status', async () => {
   }
 })
 
-test('behind a trusted proxy the chain it tells is believed', async () => {
+test('preview: behind a trusted proxy the chain it tells is believed', async () => {
   await using behind = await makeWorld({ trustProxy: ['127.0.0.0/8'] })
   const sandboxId = await behind.sandbox()
   const { text } = await exchange(`${behind.origin}/headers`, {

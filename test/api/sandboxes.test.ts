@@ -1,17 +1,10 @@
 import assert from 'node:assert/strict'
-import { after, before, test } from 'node:test'
-import { makeWorld } from '../support/world.ts'
-import type { World } from '../support/world.ts'
+import { test } from 'node:test'
+import { useWorld } from '../support/use-world.ts'
 
-let world: World
+const world = useWorld()
 
-before(async () => {
-  world = await makeWorld()
-})
-
-after(() => world.close())
-
-test('a sandbox is created, read, listed and deleted, with the shapes of the reference', async () => {
+test('sandbox: a sandbox is created, read, listed and deleted, with the shapes of the reference', async () => {
   const { api } = world
   const created = await api.post('/api/sandboxes', {
     timeout: 60,
@@ -45,7 +38,7 @@ test('a sandbox is created, read, listed and deleted, with the shapes of the ref
   assert.deepEqual([run.status, run.body.code], [410, 'sandbox_stopped'])
 })
 
-test('the list comes in pages, newest first', async () => {
+test('sandbox: the list comes in pages, newest first', async () => {
   const { api } = world
   const ids = [await world.sandbox(), await world.sandbox(), await world.sandbox()]
   const first = await api.get('/api/sandboxes?limit=2&status=running')
@@ -62,7 +55,7 @@ test('the list comes in pages, newest first', async () => {
   }
 })
 
-test('the timeout is required, whole and bounded, and the answer is an empty object', async () => {
+test('sandbox: the timeout is required, whole and bounded, and the answer is an empty object', async () => {
   const { api } = world
   const id = await world.sandbox()
   const set = await api.post(`/api/sandboxes/${id}/timeout`, { timeout: 90 })
@@ -78,7 +71,7 @@ test('the timeout is required, whole and bounded, and the answer is an empty obj
   }
 })
 
-test('wrong types and values name their field', async () => {
+test('sandbox: wrong types and values name their field', async () => {
   const cases: [body: object, field: string][] = [
     [{ timeout: 'long' }, 'timeout'],
     [{ memoryMB: 0 }, 'memoryMB'],
@@ -103,7 +96,7 @@ test('wrong types and values name their field', async () => {
   assert.equal((await world.api.post('/api/sandboxes', { templateID: 'none-such' })).status, 404)
 })
 
-test('unknown fields are ignored; fields that are not built answer 501 unless they are empty', async () => {
+test('sandbox: unknown fields are ignored; fields that are not built answer 501 unless they are empty', async () => {
   const id = await world.sandbox({ burst: true, nonsense: { a: 1 }, image: null, webhooks: [], secretStore: '' })
   assert.match(id, /^sb-/)
   for (const field of ['image', 'snapshot', 'secretStore', 'webhooks']) {
@@ -112,7 +105,7 @@ test('unknown fields are ignored; fields that are not built answer 501 unless th
   }
 })
 
-test('endpoints that are not built answer 501', async () => {
+test('sandbox: endpoints that are not built answer 501', async () => {
   const { api } = world
   const calls: [string, string][] = [
     ['GET', '/api/sandboxes/sb-x/autoscale'],
@@ -131,7 +124,7 @@ test('endpoints that are not built answer 501', async () => {
   }
 })
 
-test('hibernate and wake answer as the SDK expects, also with a JSON content type and no body', async () => {
+test('sandbox: hibernate and wake answer as the SDK expects, also with a JSON content type and no body', async () => {
   const { api } = world
   const id = await world.sandbox()
   const headers = { 'content-type': 'application/json' }
@@ -146,7 +139,7 @@ test('hibernate and wake answer as the SDK expects, also with a JSON content typ
   assert.deepEqual(run.body, { exitCode: 0, stdout: 'awake\n', stderr: '' })
 })
 
-test('tags are replaced as a whole and counted by key', async () => {
+test('sandbox: tags are replaced as a whole and counted by key', async () => {
   const { api } = world
   const id = await world.sandbox()
   assert.deepEqual((await api.get(`/api/sandboxes/${id}/tags`)).body, { tags: {}, tagsLastUpdatedAt: null })
@@ -165,7 +158,7 @@ test('tags are replaced as a whole and counted by key', async () => {
   assert.deepEqual((await api.get('/api/sandboxes/sb-unknown00000/tags')).status, 404)
 })
 
-test('another organisation sees nothing of a sandbox: every call answers 404', async () => {
+test('sandbox: another organisation sees nothing of a sandbox: every call answers 404', async () => {
   const { stranger } = world
   const id = await world.sandbox()
   const calls: [string, string, unknown?][] = [

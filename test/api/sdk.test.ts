@@ -1,23 +1,17 @@
 import assert from 'node:assert/strict'
 import { mkdirSync } from 'node:fs'
 import { join } from 'node:path'
-import { after, before, test } from 'node:test'
+import { test } from 'node:test'
 import { ExecTimeoutError, Sandbox } from '@opencomputer/sdk'
 import { exchange } from '../support/api-client.ts'
-import { makeWorld } from '../support/world.ts'
-import type { World } from '../support/world.ts'
+import { useWorld } from '../support/use-world.ts'
 
-let world: World
 let connection: { apiUrl: string; apiKey: string }
-
-before(async () => {
-  world = await makeWorld({ hasCustomDomains: true })
+const world = useWorld({ hasCustomDomains: true }, async () => {
   connection = { apiUrl: world.origin, apiKey: world.api.key }
 })
 
-after(() => world.close())
-
-test('the public SDK, unchanged: life, files, commands, checkpoints, patches, previews', async () => {
+test('sdk: the public SDK, unchanged: life, files, commands, checkpoints, patches, previews', async () => {
   const sandbox = await Sandbox.create({
     ...connection,
     timeout: 60,
@@ -79,7 +73,7 @@ test('the public SDK, unchanged: life, files, commands, checkpoints, patches, pr
   assert.equal(await sandbox.isRunning(), false)
 })
 
-test('the public SDK, unchanged: a port that is declared again keeps its guard and its domain', async () => {
+test('sdk: the public SDK, unchanged: a port that is declared again keeps its guard and its domain', async () => {
   const sandbox = await Sandbox.create(connection)
   const authConfig = { scheme: 'bearer', token: 'token-of-sixteen-characters' }
   world.prove('sdk.example.com')
@@ -91,7 +85,7 @@ test('the public SDK, unchanged: a port that is declared again keeps its guard a
   await sandbox.kill()
 })
 
-test('the public SDK, unchanged: exec sessions, a stateful shell, and a terminal over WebSockets', async () => {
+test('sdk: the public SDK, unchanged: exec sessions, a stateful shell, and a terminal over WebSockets', async () => {
   const sandbox = await Sandbox.create(connection)
   let text = ''
   const session = await sandbox.exec.start('cat', {

@@ -1,16 +1,10 @@
 /** Tokens with which a browser reads or steers one session. */
 import assert from 'node:assert/strict'
-import { after, before, test } from 'node:test'
+import { test } from 'node:test'
+import { useWorld } from '../support/use-world.ts'
 import { makeWorld } from '../support/world.ts'
-import type { World } from '../support/world.ts'
 
-let world: World
-
-before(async () => {
-  world = await makeWorld()
-})
-
-after(() => world.close())
+const world = useWorld()
 
 const keyless = { key: null }
 
@@ -30,7 +24,7 @@ async function stream(id: string, token: string, lastEventId = ''): Promise<Resp
   return await fetch(`${world.origin}/v1/sessions/${id}/events?token=${token}`, { headers })
 }
 
-test('a token says when it ends, an hour from now unless told otherwise; only the owner gets one', async () => {
+test('session token: a token says when it ends, an hour from now unless told otherwise; only the owner gets one', async () => {
   const { api, stranger } = world
   const id = await create()
   const path = `/v1/sessions/${id}/tokens`
@@ -62,7 +56,7 @@ test('a token says when it ends, an hour from now unless told otherwise; only th
   assert.equal((await api.post(`${path}?token=${token}`, { user_id: 'ann', scope: 'read' }, keyless)).status, 401)
 })
 
-test('a read token opens its session and nothing else', async () => {
+test('session token: a read token opens its session and nothing else', async () => {
   const { api } = world
   const [id, other] = [await create(), await create()]
   const token = await tokenOf(id, 'read')
@@ -93,7 +87,7 @@ test('a read token opens its session and nothing else', async () => {
   }
 })
 
-test('a steer token sends messages, takes them back and interrupts, for the owner alone', async () => {
+test('session token: a steer token sends messages, takes them back and interrupts, for the owner alone', async () => {
   const { api } = world
   const id = await create()
   const token = await tokenOf(id, 'steer')
@@ -112,7 +106,7 @@ test('a steer token sends messages, takes them back and interrupts, for the owne
   assert.equal((await api.post(interrupt, { user_id: 'bob' }, keyless)).status, 403)
 })
 
-test('an open stream ends with its token, and the next connection is refused', async () => {
+test('session token: an open stream ends with its token, and the next connection is refused', async () => {
   const { sessions } = world
   const id = await create()
   sessions.emit(id, { type: 'ready' })
@@ -124,7 +118,7 @@ test('an open stream ends with its token, and the next connection is refused', a
   assert.equal(sessions.reading, 0)
 })
 
-test('reconnects go on with the same token; after the end of the session it reads the rest and no more', async () => {
+test('session token: reconnects go on with the same token; after the end of the session it reads the rest and no more', async () => {
   const { api, sessions } = world
   const id = await create()
   const token = await tokenOf(id, 'steer')
@@ -146,7 +140,7 @@ test('reconnects go on with the same token; after the end of the session it read
   }
 })
 
-test('a token is held to its rate, whatever it asks for and whether it may', async () => {
+test('session token: a token is held to its rate, whatever it asks for and whether it may', async () => {
   await using limited = await makeWorld({ limits: { requestsPerSecond: 0.001, requestBurst: 8 } })
   const { api } = limited
   const id: string = (await api.post('/v1/sessions', { prompt: 'x', user_id: 'ann' })).body.id
@@ -163,7 +157,7 @@ test('a token is held to its rate, whatever it asks for and whether it may', asy
   }
 })
 
-test('no token reaches a log', async () => {
+test('session token: no token reaches a log', async () => {
   const id = await create()
   const token = await tokenOf(id, 'steer')
   await world.api.get(`/v1/sessions/${id}?token=${token}`, keyless)

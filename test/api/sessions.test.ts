@@ -1,16 +1,9 @@
 import assert from 'node:assert/strict'
 import { connect } from 'node:net'
-import { after, before, test } from 'node:test'
-import { makeWorld } from '../support/world.ts'
-import type { World } from '../support/world.ts'
+import { test } from 'node:test'
+import { useWorld } from '../support/use-world.ts'
 
-let world: World
-
-before(async () => {
-  world = await makeWorld()
-})
-
-after(() => world.close())
+const world = useWorld()
 
 async function create(): Promise<string> {
   const { status, body, text } = await world.api.post('/v1/sessions', { prompt: 'build a page', user_id: 'ann' })
@@ -18,7 +11,7 @@ async function create(): Promise<string> {
   return body.id
 }
 
-test('a session is created with ids, preview URL, prompt and first event in the answer', async () => {
+test('session: a session is created with ids, preview URL, prompt and first event in the answer', async () => {
   const answer = await world.api.post('/v1/sessions', {
     prompt: 'build a page',
     user_id: 'ann',
@@ -41,7 +34,7 @@ test('a session is created with ids, preview URL, prompt and first event in the 
   })
 })
 
-test('bad input names the field, and what is not built answers 501', async () => {
+test('session: bad input names the field, and what is not built answers 501', async () => {
   const cases: [body: object, status: number, pattern: RegExp][] = [
     [{ user_id: 'ann' }, 400, /^prompt: /],
     [{ prompt: '', user_id: 'ann' }, 400, /^prompt: /],
@@ -61,7 +54,7 @@ test('bad input names the field, and what is not built answers 501', async () =>
   }
 })
 
-test('a session is read and listed by its owner, and is nothing to others', async () => {
+test('session: a session is read and listed by its owner, and is nothing to others', async () => {
   const { api, stranger } = world
   const id = await create()
   assert.equal((await api.get(`/v1/sessions/${id}`)).body.id, id)
@@ -91,7 +84,7 @@ test('a session is read and listed by its owner, and is nothing to others', asyn
   assert.equal((await api.get(`/v1/sessions?search=${'x'.repeat(201)}`)).status, 400)
 })
 
-test('an empty parameter or optional field is none; an empty owner is nobody', async () => {
+test('session: an empty parameter or optional field is none; an empty owner is nobody', async () => {
   const { api } = world
   const body = { prompt: 'x', user_id: 'eve', user_email: '', user_name: '' }
   const { body: made } = await api.post('/v1/sessions', body)
@@ -105,7 +98,7 @@ test('an empty parameter or optional field is none; an empty owner is nobody', a
   assert.equal((await api.delete(`/v1/sessions/${made.id}?user_id=`)).status, 404)
 })
 
-test('messages are the owner’s; an ended session takes none', async () => {
+test('session: messages are the owner’s; an ended session takes none', async () => {
   const { api } = world
   const id = await create()
   const path = `/v1/sessions/${id}/messages`
@@ -131,7 +124,7 @@ test('messages are the owner’s; an ended session takes none', async () => {
   assert.deepEqual([late.status, late.body.error.type], [409, 'conflict'])
 })
 
-test('a message that waits can be taken back by its owner, once', async () => {
+test('session: a message that waits can be taken back by its owner, once', async () => {
   const { api, stranger } = world
   const id = await create()
   const sent = await api.post(`/v1/sessions/${id}/messages`, { message: 'and now red', user_id: 'ann' })
@@ -194,7 +187,7 @@ async function follow(id: string, query = '', headers: Record<string, string> = 
   return events
 }
 
-test('the stream replays what was, follows what comes, resumes by number, and ends with the session', async () => {
+test('session: the stream replays what was, follows what comes, resumes by number, and ends with the session', async () => {
   const { sessions, api } = world
   const id = await create()
   sessions.emit(id, { type: 'ready', harness: 'pi' })
@@ -235,7 +228,7 @@ test('the stream replays what was, follows what comes, resumes by number, and en
   }
 })
 
-test('numbers that are none are refused before the stream begins', async () => {
+test('session: numbers that are none are refused before the stream begins', async () => {
   const id = await create()
   for (const query of ['after=-1', 'after=x', 'after=1.5', 'after=99999999999999999999']) {
     const { status, body } = await world.api.get(`/v1/sessions/${id}/events?${query}`)
@@ -246,7 +239,7 @@ test('numbers that are none are refused before the stream begins', async () => {
   assert.equal((await world.api.get(`/v1/sessions/${id}/events`, { key: null })).status, 401)
 })
 
-test('a client that leaves ends its stream in the server', async () => {
+test('session: a client that leaves ends its stream in the server', async () => {
   const id = await create()
   const reading = world.sessions.reading
   const events = await follow(id)
@@ -258,7 +251,7 @@ test('a client that leaves ends its stream in the server', async () => {
   assert.match(metrics.text, /atoll_open_streams\{kind="events"\} 0/)
 })
 
-test('a client that does not read is held at its own buffer, costs what the socket holds, and slows nobody', async () => {
+test('session: a client that does not read is held at its own buffer, costs what the socket holds, and slows nobody', async () => {
   const { sessions } = world
   const id = await create()
   const socket = connect(world.port, '127.0.0.1')
@@ -274,4 +267,101 @@ test('a client that does not read is held at its own buffer, costs what the sock
   events.close()
   socket.destroy()
   while (sessions.reading > 0) await new Promise((resolve) => setTimeout(resolve, 5))
+})
+
+test('session: a fork answers 201 with a session of its own, once per idempotency key, and refuses what it must', async () => {
+  const { api, stranger, sessions } = world
+  const { id, sandboxId, messages } = (await api.post('/v1/sessions', { prompt: 'build a page', user_id: 'ann' })).body
+  const path = `/v1/sessions/${id}/fork`
+  const early = await api.post(path, { user_id: 'ann' })
+  assert.deepEqual([early.status, early.body.error.type], [409, 'conflict'])
+  sessions.kept.get(id)!.session.activity = 'idle'
+  assert.equal((await api.post(path, {})).status, 400)
+  assert.equal((await api.post(path, { user_id: 'bob' })).status, 403)
+  assert.equal((await stranger.post(path, { user_id: 'ann' })).status, 404)
+  assert.equal((await api.post(path, { user_id: 'ann' }, { key: null })).status, 401)
+  const { token } = (await api.post(`/v1/sessions/${id}/tokens`, { user_id: 'ann', scope: 'steer' })).body
+  assert.equal((await api.post(`${path}?token=${token}`, { user_id: 'ann' }, { key: null })).status, 401)
+  const options = { headers: { 'idempotency-key': 'once' } }
+  const forked = await api.post(path, { user_id: 'ann' }, options)
+  assert.equal(forked.status, 201)
+  assert.notEqual(forked.body.id, id)
+  assert.notEqual(forked.body.sandboxId, sandboxId)
+  assert.equal(forked.body.messages[0].content, messages[0].content)
+  const again = await api.post(path, { user_id: 'ann' }, options)
+  assert.deepEqual([again.status, again.body.id], [201, forked.body.id])
+})
+
+test('session: a restart answers the session with its new sandbox, and refuses what it must', async () => {
+  const { api, stranger, sessions } = world
+  const { id, sandboxId } = (await api.post('/v1/sessions', { prompt: 'build a page', user_id: 'ann' })).body
+  const path = `/v1/sessions/${id}/restart`
+  const early = await api.post(path, { user_id: 'ann' })
+  assert.deepEqual([early.status, early.body.error.type], [409, 'conflict'])
+  sessions.kept.get(id)!.session.activity = 'failed'
+  assert.equal((await api.post(path, {})).status, 400)
+  assert.equal((await api.post(path, { user_id: 'ann', checkpoint_id: 7 })).status, 400)
+  assert.equal((await api.post(path, { user_id: 'bob' })).status, 403)
+  assert.equal((await stranger.post(path, { user_id: 'ann' })).status, 404)
+  assert.equal((await api.post(path, { user_id: 'ann' }, { key: null })).status, 401)
+  const restarted = await api.post(path, { user_id: 'ann', checkpoint_id: 'cp-abc' })
+  assert.deepEqual([restarted.status, restarted.body.id], [200, id])
+  assert.notEqual(restarted.body.sandboxId, sandboxId)
+  assert.equal(sessions.kept.get(id)!.session.checkpointId, 'cp-abc')
+})
+
+test('session: an export has the session, its messages, its events and its stream, one JSON object a line', async () => {
+  const { api, sessions } = world
+  const id = await create()
+  sessions.emit(id, { type: 'ready', harness: 'pi' })
+  sessions.emit(id, { type: 'error', message: 'two\nlines', code: 'x', fatal: false })
+  const { status, headers, text } = await api.get(`/v1/sessions/${id}/export?user_id=ann`)
+  assert.deepEqual([status, headers['content-type']], [200, 'application/x-ndjson; charset=utf-8'])
+  assert.ok(text.endsWith('}\n'))
+  const lines = text
+    .trimEnd()
+    .split('\n')
+    .map((line) => JSON.parse(line) as Record<string, Record<string, unknown>>)
+  const whole = (await api.get(`/v1/sessions/${id}`)).body
+  const { messages, events, ...session } = whole
+  assert.deepEqual(lines.slice(0, 3), [
+    { type: 'session', session },
+    { type: 'message', message: messages[0] },
+    { type: 'event', event: events[0] },
+  ])
+  assert.deepEqual(
+    lines.slice(3).map((line) => [line['type'], line['stream']?.['sequence'], line['stream']?.['data']]),
+    [
+      ['stream', 1, { type: 'ready', harness: 'pi' }],
+      ['stream', 2, { type: 'error', message: 'two\nlines', code: 'x', fatal: false }],
+    ],
+  )
+})
+
+test('session: an export is its owner’s', async () => {
+  const id = await create()
+  for (const answer of [
+    await world.api.get(`/v1/sessions/${id}/export?user_id=bob`),
+    await world.stranger.get(`/v1/sessions/${id}/export`),
+    await world.api.get('/v1/sessions/session_unknown00000/export'),
+  ]) {
+    assert.deepEqual([answer.status, answer.body.error.type], [404, 'not_found'])
+  }
+  assert.equal((await world.api.get(`/v1/sessions/${id}/export`, { key: null })).status, 401)
+})
+
+test('session: a client that does not read is sent no more than its socket holds', async () => {
+  const { sessions, api } = world
+  const id = await create()
+  const text = 'x'.repeat(1_000_000)
+  for (let index = 0; index < 60; index++) sessions.emit(id, { type: 'assistant', text })
+  const socket = connect(world.port, '127.0.0.1')
+  socket.pause()
+  socket.write(`GET /v1/sessions/${id}/export HTTP/1.1\r\nHost: x\r\nX-API-Key: ${api.key}\r\n\r\n`)
+  while (sessions.yielded(id) === 0) await new Promise((resolve) => setTimeout(resolve, 5))
+  await new Promise((resolve) => setTimeout(resolve, 300))
+  assert.ok(sessions.yielded(id) < 40, `${sessions.yielded(id)} of 60 were taken`)
+  socket.destroy()
+  const { text: all } = await api.get(`/v1/sessions/${id}/export`)
+  assert.equal(all.split('\n').length, 1 + 1 + 1 + 60 + 1)
 })

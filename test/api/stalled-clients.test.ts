@@ -4,20 +4,13 @@ import { subscribe, unsubscribe } from 'node:diagnostics_channel'
 import { once } from 'node:events'
 import type { ServerResponse } from 'node:http'
 import { connect } from 'node:net'
-import { after, before, test } from 'node:test'
+import { test } from 'node:test'
 import type { SessionService } from '../../src/session/index.ts'
-import { makeWorld } from '../support/world.ts'
-import type { World } from '../support/world.ts'
+import { useWorld } from '../support/use-world.ts'
 
-let world: World
+const world = useWorld({ limits: { streamStallMs: 500 } })
 
-before(async () => {
-  world = await makeWorld({ limits: { streamStallMs: 500 } })
-})
-
-after(() => world.close())
-
-test('a client that takes nothing of its answer is dropped, and what it was answered is let go of', async () => {
+test('stalled client: a client that takes nothing of its answer is dropped, and what it was answered is let go of', async () => {
   const { api, sessions } = world
   const { id } = (await api.post('/v1/sessions', { prompt: 'x', user_id: 'u' })).body
   // More than the kernel takes for a client.
@@ -50,7 +43,7 @@ test('a client that takes nothing of its answer is dropped, and what it was answ
   }
 })
 
-test('a connection serves on after an answer that was taken, however long the next one takes', async () => {
+test('stalled client: a connection serves on after an answer that was taken, however long the next one takes', async () => {
   const { api, sessions } = world
   const { id } = (await api.post('/v1/sessions', { prompt: 'x', user_id: 'u' })).body
   const { get } = sessions

@@ -101,21 +101,25 @@ test(
   },
 )
 
-test('a stream that ends, that was never there, or that is refused takes no place', { timeout: 60_000 }, async () => {
-  const { api } = world
-  const id = await created()
-  const path = `/v1/sessions/${id}/events`
-  const socket = await opened(path, api.key)
-  socket.resume()
-  await api.delete(`/v1/sessions/${id}`)
-  await openNow('events', 0)
-  for (let index = 0; index < 10; index++) {
-    assert.equal((await api.get(path)).status, 204)
-    assert.equal((await api.get('/v1/sessions/session_unknown/events')).status, 404)
-  }
-  await openNow('events', 0)
-  socket.destroy()
-})
+test(
+  'stream bound: a stream that ends, that was never there, or that is refused takes no place',
+  { timeout: 60_000 },
+  async () => {
+    const { api } = world
+    const id = await created()
+    const path = `/v1/sessions/${id}/events`
+    const socket = await opened(path, api.key)
+    socket.resume()
+    await api.delete(`/v1/sessions/${id}`)
+    await openNow('events', 0)
+    for (let index = 0; index < 10; index++) {
+      assert.equal((await api.get(path)).status, 204)
+      assert.equal((await api.get('/v1/sessions/session_unknown/events')).status, 404)
+    }
+    await openNow('events', 0)
+    socket.destroy()
+  },
+)
 
 test(
   'WebSockets are so many of a sandbox and of an organisation; who leaves makes room',
@@ -161,7 +165,7 @@ test(
   },
 )
 
-test('exports are so many of an organisation; who leaves makes room', { timeout: 60_000 }, async () => {
+test('stream bound: exports are so many of an organisation; who leaves makes room', { timeout: 60_000 }, async () => {
   const { api, sessions } = world
   const id = await created()
   // More than the kernel takes for a client.

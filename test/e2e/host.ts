@@ -66,13 +66,14 @@ export class Host {
 
   /** What the server has on its host, as lines to compare, while no sandbox has a root below its folders. Without its database. */
   async traces(): Promise<Record<string, string[]>> {
-    const files = await readdir(this.#server.dataDir, { recursive: true })
-    const runFiles = await readdir(this.#names.runDir, { recursive: true })
+    // The pool keeps the few inode-offset templates that were ever needed; how high the numbers of files come is chance.
+    const list = async (folder: string) =>
+      (await readdir(folder, { recursive: true })).filter((name) => !/pool\/templates\/\d/.test(name)).toSorted()
+    const files = await list(this.#server.dataDir)
     return {
       ...(await this.#named()),
-      // The pool keeps the few seeds that were ever needed; how high the numbers of files come is chance.
-      run: runFiles.filter((name) => !/pool\/seeds\/\d/.test(name)).toSorted(),
-      files: files.filter((name) => !name.startsWith('db')).toSorted(),
+      run: await list(this.#names.runDir),
+      files: files.filter((name) => !name.startsWith('db')),
     }
   }
 

@@ -43,7 +43,7 @@ export const operationRoutes = [
     answers: { 200: { description: 'The exposition format', content: 'text/plain' } },
     errors: ['not_found'],
     async handle({ request, metrics }) {
-      if (isPassedOn(request)) throw new ServiceError('not_found', 'GET /metrics does not exist')
+      if (isForwarded(request)) throw new ServiceError('not_found', 'GET /metrics does not exist')
       return { statusCode: 200, body: await metrics.text(), headers: { 'content-type': metricsType } }
     },
   }),
@@ -61,8 +61,7 @@ export const operationRoutes = [
     errors: ['not_found', 'rate_limited'],
     async handle({ query, request, deps }) {
       const peer = request.raw.socket.remoteAddress ?? ''
-      // The proxy's own question has no marks of one.
-      if (isPassedOn(request) || !(await deps.preview.mayHaveCertificate(query.domain, peer))) {
+      if (isForwarded(request) || !(await deps.preview.mayHaveCertificate(query.domain, peer))) {
         throw new ServiceError('not_found', 'no certificate may be issued for this name')
       }
       return { statusCode: 200 }
@@ -70,10 +69,10 @@ export const operationRoutes = [
   }),
 ]
 
-/** What proxies add to a request of somebody else. */
-const marks = ['x-forwarded-for', 'x-forwarded-host', 'forwarded', 'via']
+/** Headers that a proxy adds to a forwarded request. */
+const proxyHeaders = ['x-forwarded-for', 'x-forwarded-host', 'forwarded', 'via']
 
-/** Whether a proxy passed the request on: what is for this machine alone does not exist for it. */
-export function isPassedOn({ headers }: Pick<IncomingMessage, 'headers'>): boolean {
-  return marks.some((name) => headers[name] !== undefined)
+/** Whether a proxy forwarded the request. Endpoints for this machine alone answer 404 then. */
+function isForwarded({ headers }: Pick<IncomingMessage, 'headers'>): boolean {
+  return proxyHeaders.some((name) => headers[name] !== undefined)
 }

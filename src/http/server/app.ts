@@ -113,7 +113,7 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   })
 
   for (const route of routes) {
-    const { body, bodyLimit, upgrade } = route
+    const { body, bodyLimit } = route
     app.route({
       method: route.method,
       url: route.path,
@@ -124,19 +124,19 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
         const caller = await authentication.admit(request, route)
         if (caller !== undefined) request.caller = caller
         // Without this error the plugin would open and close a WebSocket.
-        if (request.ws && upgrade === undefined) {
+        if (request.ws && route.upgrade === undefined) {
           throw new ServiceError('invalid_request', 'this address takes no WebSockets')
         }
       },
       preHandler: async (request, reply) => {
-        if (request.ws) request.takeSocket = await upgrade?.(callOf(options, request, reply))
+        if (request.ws) request.takeSocket = await route.upgrade?.(callOf(options, request, reply))
       },
       handler: async (request, reply) => {
         const answer = await run(route, callOf(options, request, reply), idempotency)
         if (answer !== undefined) sendAnswer(answer, reply, limits)
       },
       ...defined({
-        wsHandler: upgrade && ((socket: WebSocketLike, request: FastifyRequest) => request.takeSocket?.(socket)),
+        wsHandler: route.upgrade && ((socket: WebSocketLike, request: FastifyRequest) => request.takeSocket?.(socket)),
       }),
     })
   }

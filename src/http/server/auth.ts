@@ -6,7 +6,7 @@ import type { TokenBuckets } from '../../lib/token-bucket.ts'
 import type { SessionService } from '../../session/index.ts'
 import type { Route } from './route.ts'
 
-/** How long a known key is believed without asking the store again. */
+/** Lifetime of a cached key; a revoked key works until then. */
 const cacheMs = 10_000
 const cachedKeysMax = 1000
 const keyLengthMax = 512
@@ -25,7 +25,7 @@ interface AuthenticationDeps {
   sessions: Pick<SessionService, 'access'>
 }
 
-/** Says who asks, and holds them to the rate limit: per key or token, or per remote address where there is none known. */
+/** Finds the caller of a request and applies the rate limit: by key or token, or by remote address without a known one. */
 export class Authentication {
   readonly #deps: AuthenticationDeps
   readonly #buckets: TokenBuckets
@@ -72,7 +72,7 @@ export class Authentication {
       throw new ServiceError('unauthorized', 'the token is not known')
     }
     const { sessionId = '' } = request.params as { sessionId?: string }
-    // Before the store is asked: also what a token may not do counts.
+    // Before the store is asked, so that refused uses count too.
     this.#limit(`token:${sha256(token)}`)
     try {
       const { orgId, expiresAt } = await this.#deps.sessions.access(token, sessionId, use)
@@ -97,7 +97,7 @@ export class Authentication {
     return undefined
   }
 
-  /** An address that guesses keys runs dry before it loads the store. */
+  /** Limits the address first, so that guessing keys does not load the store. */
   async #lookUp(keyHash: string, request: FastifyRequest): Promise<Organisation> {
     this.limitAddress(request)
     const organisation = await this.#deps.organisations.organisationByKey(keyHash)

@@ -49,7 +49,7 @@ export function registerBodies(app: FastifyInstance, limits: HttpLimits): void {
     delete request.raw.headers['content-type']
   })
   app.addContentTypeParser('*', async (request: FastifyRequest, payload: IncomingMessage) => {
-    const { config, bodyLimit = limits.bodyBytesMax } = request.routeOptions
+    const { config, bodyLimit } = request.routeOptions
     if (config.body === undefined || config.body === 'raw') return undefined
     // Releases the bytes before the handler runs, which may take hours.
     using share = budget.open(request.caller?.organisation.id)
@@ -100,6 +100,8 @@ async function parseJson(body: Buffer): Promise<unknown> {
   } catch (error) {
     throw new ServiceError('invalid_request', 'the body is not valid JSON', { cause: error })
   }
+  // Fastify's own `null` means that there was no body.
+  if (value === null) throw new ServiceError('invalid_request', 'body: must not be null')
   refuseProto(value)
   return value
 }

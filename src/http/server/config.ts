@@ -6,7 +6,7 @@ import type { SandboxCounts, SandboxService } from '../../sandbox/index.ts'
 import type { SessionService } from '../../session/index.ts'
 import type { IdempotencyPort } from './idempotency.ts'
 
-/** The head of a request: its address and headers. */
+/** Bounds the request line and the headers together. */
 export const headerBytesMax = 32 * 1024
 
 /** Bounds of the HTTP half (`ATOLL_LIMITS`); the services have their own. */
@@ -30,7 +30,7 @@ export interface HttpLimits {
   /** WebSockets to commands and terminals of one sandbox, and of all sandboxes of one organisation. */
   socketsPerSandboxMax: number
   socketsPerOrganisationMax: number
-  /** Each holds a page of the stream, of some megabytes. */
+  /** An export holds one page of the stream, some megabytes. */
   exportsPerOrganisationMax: number
 }
 
@@ -63,7 +63,6 @@ export interface HttpConfig {
   limits?: Partial<HttpLimits>
 }
 
-/** What the server stands on. */
 export interface HttpDeps {
   sandboxes: SandboxService
   sessions: SessionService
@@ -78,19 +77,19 @@ export interface HttpDeps {
   sandboxCounts(): Promise<SandboxCounts>
 }
 
-/** What the server hands requests over to when their `Host` names a preview; `preview/` implements it. */
+/** Takes requests whose `Host` names a preview. `preview/` implements it. */
 export interface PreviewPort {
-  /** Whether this host name (as sent, with or without port) belongs to a preview. Asks the database for names not our own. */
+  /** Whether a `Host` header names a preview. Asks the database for names outside the preview host. */
   claims(host: string | undefined): boolean | Promise<boolean>
   /**
-   * Whether the proxy in front may get a certificate for this name. `peer` is the address of who asks; only a proxy on this
-   * machine or a trusted one hears of any name. Throws `rate_limited`, since the names are its clients' choice.
+   * Whether the proxy in front may get a certificate for this name. `peer` is the address of the asker; false unless it is a proxy
+   * on this machine or a trusted one. Throws `rate_limited`: the proxy's clients choose the names.
    */
   mayHaveCertificate(hostname: string, peer: string): Promise<boolean>
   handle(request: IncomingMessage, response: ServerResponse): void
   upgrade(request: IncomingMessage, socket: Duplex, head: Buffer): void
-  /** Registers the one listener that learns of each answer's status, for metrics. */
+  /** Sets the one listener for the status of each answer, for metrics. */
   onAnswer(listener: (statusCode: number) => void): void
-  /** Ends upgraded sockets and lets go of all that is not a request under way, which finishes. The last call. */
+  /** Ends WebSockets and idle connections; requests in flight finish. The last call. */
   drain(): void
 }

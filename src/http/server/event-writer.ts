@@ -6,16 +6,16 @@ import type { StreamEvent } from '../../session/index.ts'
 /** What a reconnecting `EventSource` waits (docs/api.md § Conventions). */
 const retryMs = 3000
 const commentMs = 15_000
-/** Large events are sent in parts, so that a client which takes them slowly is told from one that takes nothing. */
+/** Large events are sent in parts, to tell a slow client from a stalled one. */
 const partBytes = 64 * 1024
 
-/** Of all clients together between two looks at what else there is to do: the kernel takes megabytes of each at once. */
+/** Parts of all clients between two yields: the kernel takes megabytes at once. */
 const parts = new FairYield(16)
 
 const head = Buffer.from(`retry: ${retryMs}\n\n`)
 const comment = Buffer.from(':\n\n')
 
-/** The bytes of events that streams hold at the moment: all clients of a session get the same objects. */
+/** Encoded once for all clients of a session: they get the same event objects. */
 const encodings = new WeakMap<StreamEvent, Buffer>()
 
 function encoded(event: StreamEvent): Buffer {

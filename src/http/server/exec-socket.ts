@@ -7,9 +7,9 @@ import type { Call, WebSocketLike } from './route.ts'
 import { socketCaps } from './streams.ts'
 import type { Streams } from './streams.ts'
 
-/** Output waits in the sandbox while a client has this much unsent. */
+/** Output stays in the sandbox while this much is unsent to a client. */
 const unsentBytesMax = 1024 * 1024
-/** Or this many messages: a million tiny ones cost more than their bytes. */
+/** Bounds unsent messages too: a million tiny ones cost more than their bytes. */
 const unsentMessagesMax = 1024
 /** A client that does not answer a ping within this time is gone; its attachment must not keep the sandbox awake. */
 const pingMs = 30_000
@@ -21,7 +21,7 @@ const frame = { stdin: 0, stdout: 1, stderr: 2, exit: 3, replayed: 4 }
 
 type Carry = (socket: WebSocketLike, attachment: Attachment, streams: Streams, log: Log) => void
 
-/** Attaches to a process of the sandbox in the path before the upgrade, so that what is wrong is an answer of HTTP. */
+/** Attaches to a process before the upgrade, so that an error is an ordinary HTTP answer. */
 export async function attach(
   call: Call<{ id: string }, { offset?: string | undefined }>,
   processId: string,
@@ -40,12 +40,12 @@ export async function attach(
     release()
     throw error
   }
-  // Whatever becomes of the upgrade, the attachment goes with the connection, which may have gone while the sandbox woke.
+  // The attachment ends with the connection, which may be closed already: waking the sandbox takes time.
   onceClosed(request.raw.socket, () => attachment.close())
   return (socket) => carryBy(socket, attachment, streams, deps.log)
 }
 
-/** What answers where only WebSockets are taken. */
+/** Handles a plain request at an address that takes only WebSockets. */
 export async function wantsUpgrade(): Promise<never> {
   throw new ServiceError('invalid_request', 'this address takes WebSockets: ask for an upgrade')
 }
@@ -135,7 +135,7 @@ function keepAlive(socket: WebSocketLike): () => void {
     isAlive = true
   })
   const timer = setInterval(() => {
-    // A client whose input we hold back cannot be heard, so its silence says nothing.
+    // A paused socket receives no pong.
     if (!isAlive && !socket.isPaused) {
       socket.terminate()
       return
@@ -161,21 +161,21 @@ function exitFrame(exitCode: number): Buffer {
 }
 
 /**
- * A client's socket is not read while this much input waits for the sandbox. One read of the socket may still come on top:
- * what the parser has in hand it hands over.
+ * A client's socket is paused while this much input waits for the sandbox. The messages of one more read may come on top, which the
+ * parser holds already.
  */
 export const inputWeightMax = 1024 * 1024
-/** What a message costs beside its bytes, so that a million tiny ones do not weigh as little as one. */
+/** Added to the bytes of each message, so that a million tiny ones count. */
 export const messageOverheadBytes = 1024
 
 export interface SocketInput {
-  /** What of a message goes into the sandbox; undefined when it means nothing and need not wait. */
+  /** The part of a message that enters the sandbox; undefined to drop the message. */
   accept: (message: Buffer) => Buffer | undefined
-  /** Gives it to the sandbox and resolves when the next may follow; a failure loses this piece alone. */
+  /** Writes it to the sandbox and resolves when the next may follow. A failure loses this message alone. */
   take: (input: Buffer) => Promise<void>
 }
 
-/** Hands the messages of a socket on one after another, and holds the socket back while too many wait. */
+/** Writes the messages of a socket in order and pauses the socket while too much waits. */
 export function takeInput(socket: WebSocketLike, { accept, take }: SocketInput): void {
   const waiting: Buffer[] = []
   let weight = 0

@@ -7,7 +7,7 @@ import { ServiceError } from '../../errors.ts'
 import type { FileService } from '../../sandbox/index.ts'
 import type { Answer } from './route.ts'
 
-/** An upload or download on which nothing moves for this long is cut off. */
+/** An upload or download without progress for this long is cut off. */
 const stalledMs = 5 * 60_000
 const unknownType = 'application/octet-stream'
 
@@ -35,7 +35,7 @@ export async function sendFile(options: SendFile): Promise<Answer | undefined> {
     if (isDir) throw new ServiceError('invalid_request', 'path: is a directory', { details: { field: 'path' } })
     return { statusCode: 200, headers: { ...fileHeaders(options, modifiedAt), 'content-length': String(size) } }
   }
-  // The size must be known before the part of it can be, and most requests ask for no part.
+  // A range needs the size first; most requests have no range.
   const before = header === undefined ? undefined : await files.stat(orgId, sandboxId, path)
   const range =
     before === undefined || before.isDir ? undefined : parseRange(rangeHeader(request, before.modifiedAt), before.size)
@@ -58,7 +58,7 @@ export async function sendFile(options: SendFile): Promise<Answer | undefined> {
   try {
     await pipeline(body, exactly(bytes), response)
   } catch {
-    // The client went away, or the file did: `pipeline` has destroyed all three, and no answer can be given any more.
+    // The client left or the file shrank. `pipeline` destroyed all three streams; headers are sent, so there is no other answer.
   } finally {
     body.destroy()
     response.setTimeout(0)
@@ -74,7 +74,7 @@ function rangeHeader(request: FastifyRequest, modifiedAt: string): string | unde
     : undefined
 }
 
-/** Files are the user's: browsers must neither guess at their type nor run them with the rights of this origin. */
+/** Files are hostile: browsers must neither guess their type nor run them with the rights of this origin. */
 function fileHeaders({ path, isAttachment }: SendFile, modifiedAt: string): Record<string, string> {
   const name = path.slice(path.lastIndexOf('/') + 1)
   return {
@@ -97,7 +97,7 @@ export function contentType(name: string): string {
   return type.startsWith('text/') || type === 'application/json' ? `${type}; charset=utf-8` : type
 }
 
-/** RFC 6266: a name that every client can take, and the real one percent-encoded (RFC 8187). */
+/** RFC 6266: an ASCII name for every client, and the real name percent-encoded (RFC 8187). */
 export function attachment(name: string): string {
   const plain = name.replaceAll(/[^\w.\- ]/g, '_') || 'file'
   const encoded = encodeURIComponent(name.toWellFormed()).replaceAll(/['()*!]/g, (character) => {
@@ -106,7 +106,7 @@ export function attachment(name: string): string {
   return `attachment; filename="${plain}"; filename*=UTF-8''${encoded}`
 }
 
-/** Passes so many bytes, drops what a growing file has more, and fails when there are less. */
+/** Forwards exactly `bytes`: drops the excess of a growing file, fails on a short one. */
 function exactly(bytes: number): Transform {
   let left = bytes
   return new Transform({
@@ -149,7 +149,7 @@ export interface ByteRange {
   end: number
 }
 
-/** Room for two numbers and some blanks; what is longer is malformed. */
+/** Fits two numbers and blanks; a longer header is malformed. */
 const headerLengthMax = 100
 const numberPattern = /^\d{0,15}$/
 
@@ -159,7 +159,7 @@ const numberPattern = /^\d{0,15}$/
  */
 export function parseRange(header: string | undefined, size: number): ByteRange | 'unsatisfiable' | undefined {
   if (header === undefined || header.length > headerLengthMax) return undefined
-  // Blanks are trimmed and not matched: where two of a pattern's parts take the same blanks, it tries all ways to share them.
+  // Blanks are trimmed, not matched: a pattern in which two parts match the same blanks backtracks.
   const [, first = '', last = ''] = /^bytes=([^-]*)-([^-]*)$/i.exec(header)?.map((part) => part.trim()) ?? []
   if (first === '' && last === '') return undefined
   if (!numberPattern.test(first) || !numberPattern.test(last)) return undefined

@@ -26,8 +26,8 @@ export type IdempotencyState =
   | ({ state: 'done' } & StoredResponse)
 
 /**
- * Of an answer's JSON text. Larger ones are sessions with much said in them, which every message to them is answered with: kept whole,
- * a message of one byte would cost megabytes.
+ * Bounds a kept answer. Every message to a long session is answered with the whole session, so that a message of one byte would
+ * cost megabytes.
  */
 const keptBytesMax = 64 * 1024
 const seedBytes = 32
@@ -126,12 +126,12 @@ export class Idempotency {
   }
 }
 
-/** Statuses of errors that a repeat may not meet. */
+/** Whether a repeat may get another answer. */
 function mayPass(statusCode: number): boolean {
   return statusCode >= 500 || statusCode === 429 || statusCode === 409
 }
 
-/** Whether it is certain that nothing was done. After other failures the key stays with its request, which may be half done. */
+/** Whether it is certain that nothing was done. After other failures the key stays with its request. */
 function isRefusal(error: unknown): boolean {
   const { code } = asServiceError(error)
   return code !== 'unavailable' && code !== 'internal_error'

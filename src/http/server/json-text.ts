@@ -8,7 +8,7 @@ const pieceLength = 64 * 1024
 /** Pieces of all answers together between two looks at what else there is to do. */
 const pieces = new FairYield(4)
 
-/** A JSON document that is made while it is sent: all at once, one of megabytes would keep everybody else waiting. */
+/** A JSON document that is made while it is sent: `JSON.stringify` of megabytes would block the process. */
 export class JsonText {
   readonly #pieces: () => Iterable<string>
 
@@ -16,7 +16,7 @@ export class JsonText {
     this.#pieces = () => joined(texts())
   }
 
-  /** All of it, unless it is longer than so many characters. */
+  /** The whole text, or undefined if it is longer than `length` characters. */
   within(length: number): string | undefined {
     let text = ''
     for (const piece of this.#pieces()) {
@@ -26,7 +26,7 @@ export class JsonText {
     return text
   }
 
-  /** Answers with it. A long one is made as its client takes it. */
+  /** Sends it. A long document is made at the client's pace. */
   send(reply: FastifyReply): void {
     reply.type('application/json; charset=utf-8')
     const short = this.within(pieceLength)
@@ -37,7 +37,7 @@ export class JsonText {
     reply.hijack()
     reply.raw.writeHead(reply.statusCode, reply.getHeaders() as Record<string, string>)
     const long = Readable.from(inTurn(this.#pieces()), { highWaterMark: 1 })
-    // A client that is gone needs no answer.
+    // The client left.
     pipeline(long, reply.raw).catch(() => {})
   }
 }

@@ -12,7 +12,7 @@ export interface Metrics {
 
 const streamKinds: readonly StreamKind[] = ['events', 'exec', 'pty', 'export']
 
-/** A registry of its own for each server, so that two in one process do not meet. */
+/** Each server has its own registry, so that two work in one process. */
 export function createMetrics(deps: Pick<HttpDeps, 'sandboxCounts'>, streams: Streams): Metrics {
   const registry = new Registry()
   collectDefaultMetrics({ register: registry })
@@ -33,7 +33,7 @@ export function createMetrics(deps: Pick<HttpDeps, 'sandboxCounts'>, streams: St
   gauge(registry, 'atoll_open_streams', 'Event streams, WebSockets and exports that are open', ['kind'], (set) => {
     for (const kind of streamKinds) set(streams.count(kind), { kind })
   })
-  // Of one scrape, both ask at the same time.
+  // Both gauges of one scrape share a query.
   const sandboxCounts = singleFlight(() => deps.sandboxCounts())
   gauge(registry, 'atoll_sandboxes', 'Sandboxes by state', ['status'], async (set) => {
     for (const [status, count] of Object.entries(await sandboxCounts())) set(count, { status })
@@ -52,7 +52,7 @@ export function createMetrics(deps: Pick<HttpDeps, 'sandboxCounts'>, streams: St
   }
 }
 
-/** Asked at each scrape; one that fails is absent from it and fails nothing else. */
+/** A gauge that is measured at each scrape. A failed measurement is absent from the scrape. */
 function gauge(
   registry: Registry,
   name: string,
@@ -72,7 +72,7 @@ function gauge(
       try {
         await measure((value, labels = {}) => this.set(labels, value))
       } catch {
-        // A database that does not answer is told by `/readyz`.
+        // `/readyz` reports a database that does not answer.
       }
     },
   })

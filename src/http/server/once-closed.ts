@@ -1,8 +1,8 @@
 import type { EventEmitter } from 'node:events'
 
 /**
- * Tells once when a response has been sent or its client has gone, or when a socket is closed: also when that was before,
- * since `close` comes once, and whoever has awaited something since the request came may have missed it.
+ * Calls `tell` once when a response was sent, its client has left, or a socket is closed. Also when that was before: `close` is
+ * emitted once, and a handler that awaited something may have missed it.
  */
 export function onceClosed(stream: EventEmitter & { readonly destroyed: boolean }, tell: () => void): void {
   if (stream.destroyed) tell()

@@ -42,7 +42,7 @@ export interface Route {
   upgrade?(call: Call): Promise<(socket: WebSocketLike) => void>
 }
 
-/** What an operation on a sandbox may meet which wakes a hibernated one first. */
+/** Errors of operations that wake a hibernated sandbox first. */
 export const wakingErrors = [
   'not_found',
   'conflict',
@@ -63,10 +63,10 @@ export interface AnswerSpec {
 
 export interface Answer {
   statusCode: number
-  /** Sent as JSON, which a `JsonText` is by itself; a text whose `content-type` is among the headers is sent as it is. */
+  /** Sent as JSON. A string is sent as it is and needs a `content-type` header. */
   body?: unknown
   headers?: Record<string, string>
-  /** The body is this session, and can be read again. */
+  /** The body is this session; an idempotent replay may read it again. */
   sessionId?: string
 }
 
@@ -78,7 +78,7 @@ export interface Call<Params = Record<string, string>, Query = unknown, Body = u
   params: Params
   query: Query
   body: Body
-  /** Of a request that `creates` and has an `Idempotency-Key`; whatever it makes is made with it. */
+  /** Present on a request that `creates` with an `Idempotency-Key`; pass it to the service method that creates. */
   creation: Creation | undefined
   request: FastifyRequest
   reply: FastifyReply
@@ -113,7 +113,7 @@ export function route<
     upgrade?(call: TypedCall<Path, Query, Body>): Promise<(socket: WebSocketLike) => void>
   },
 ): Route {
-  // The registration checks params, query and body by these very schemas before it calls the handler.
+  // Fastify validates params, query and body with these schemas before it calls the handler.
   return spec as unknown as Route
 }
 

@@ -20,13 +20,13 @@ import { Streams } from './streams.ts'
 export type { HttpConfig, HttpDeps, HttpLimits } from './config.ts'
 export type { PreviewPort } from './config.ts'
 
-/** Longer than the idle time of the usual load balancers, so that they and not we close a connection first. */
+/** Longer than the idle time of common load balancers, so that they close a connection first. */
 const keepAliveMs = 75_000
 const headersMs = 30_000
 const sweepMs = 50
 /**
- * Clients vanish without a word: a laptop that is closed, a network that forgets. Asked after this much silence, they are
- * given up some ten seconds later; until then a WebSocket or a long poll of theirs keeps a sandbox awake.
+ * Clients vanish without closing: TCP keepalive probes start after this silence and drop the client some ten seconds later. Until then
+ * its WebSocket or long poll keeps a sandbox awake.
  */
 const probeAfterMs = 30_000
 
@@ -39,7 +39,7 @@ export interface HttpServer {
 
 export async function createHttpServer(deps: HttpDeps): Promise<HttpServer> {
   const { preview, log } = deps
-  // Whoever asks for it often, without a key, costs the database no more than one who does.
+  // `/readyz` needs no key: concurrent calls share one query.
   const sharing = { ...deps, ready: singleFlight(() => deps.ready()) }
   const limits = { ...defaultHttpLimits, ...deps.config.limits }
   const streams = new Streams()
@@ -84,7 +84,7 @@ export async function createHttpServer(deps: HttpDeps): Promise<HttpServer> {
         log.warn({ connections: sockets.size }, 'connections were cut off at the end of the grace time')
         for (const socket of sockets) socket.destroy()
       }, graceMs)
-      // `close` ends the connections that are idle now; those that become idle later wait for us.
+      // `close` ends connections that are idle now; the sweep ends connections that become idle later.
       const sweep = setInterval(() => node.closeIdleConnections(), sweepMs)
       await closed
       clearInterval(sweep)
@@ -98,7 +98,7 @@ function nodeServer(deps: HttpDeps, listener: RequestListener, upgrades: EventEm
   const { preview, log } = deps
   const server = createServer(
     {
-      // Bodies may take hours; those that are read into memory have a limit of their own.
+      // Uploads may take hours. JSON bodies have their own time limit.
       requestTimeout: 0,
       headersTimeout: headersMs,
       keepAliveTimeout: keepAliveMs,
@@ -145,7 +145,7 @@ function nodeServer(deps: HttpDeps, listener: RequestListener, upgrades: EventEm
   }
 }
 
-/** We would take the first and the sandbox perhaps the second (RFC 9112 § 3.2). */
+/** With two `Host` headers the server and a sandbox could disagree about the host (RFC 9112 § 3.2). */
 function hasTwoHosts({ rawHeaders }: IncomingMessage): boolean {
   let count = 0
   for (let index = 0; index < rawHeaders.length; index += 2) if (rawHeaders[index]?.toLowerCase() === 'host') count++

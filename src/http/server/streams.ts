@@ -5,9 +5,9 @@ import type { Call } from './route.ts'
 
 export type StreamKind = 'events' | 'exec' | 'pty' | 'export'
 
-/** So many may be open that have the same key. */
+/** Bounds the open streams with the same key. */
 export interface StreamCap {
-  /** What has the key, for the message: `this token`. */
+  /** The owner of the key, for the message: `this token`. */
   of: string
   key: string
   max: number
@@ -20,12 +20,11 @@ const names: Record<StreamKind, string> = {
   export: 'exports',
 }
 
-/** After which a place may be free: clients come and go. */
 const retryAfterSeconds = 5
 
 /**
- * Connections that last: event streams, WebSockets and exports. They take memory while they last, so that so many may be open.
- * Streams and WebSockets end when the server drains, so that clients reconnect elsewhere.
+ * Counts and bounds long connections: event streams, WebSockets and exports, which hold memory while they are open. When the server
+ * drains, event streams and WebSockets end and their clients reconnect elsewhere.
  */
 export class Streams {
   readonly #drain = new AbortController()
@@ -76,7 +75,7 @@ export class Streams {
 
 type Opened = Pick<Call, 'limits' | 'orgId' | 'request'>
 
-/** Narrow ones first, so that a client is told what it can do something about. */
+/** The narrowest bound first, so that the error names the one that a client can act on. */
 export function eventStreamCaps({ limits, orgId, request }: Opened, sessionId: string): StreamCap[] {
   const { caller } = request
   // An API key has no cap of its own: its organisation has.
@@ -85,17 +84,17 @@ export function eventStreamCaps({ limits, orgId, request }: Opened, sessionId: s
     ...(token === undefined
       ? []
       : [{ of: 'this token', key: `events of token ${token}`, max: limits.eventStreamsPerTokenMax }]),
-    // Whose session it is turns out later: whoever asks for that of others takes no place of theirs.
+    // The key has `orgId`, since the owner of the session is not checked yet: a stranger must not use up the owner's streams.
     { of: 'the session', key: `events of ${orgId} ${sessionId}`, max: limits.eventStreamsPerSessionMax },
     { of: 'the organisation', key: `events of ${orgId}`, max: limits.eventStreamsPerOrganisationMax },
     { of: 'the server', key: 'events', max: limits.eventStreamsMax },
   ]
 }
 
-/** Of WebSockets to commands and terminals together. */
+/** Bounds WebSockets to commands and terminals together. */
 export function socketCaps({ limits, orgId }: Opened, sandboxId: string): StreamCap[] {
   return [
-    // Whose sandbox it is turns out later: whoever asks for that of others takes no place of theirs.
+    // The key has `orgId`, since the owner of the sandbox is not checked yet: a stranger must not use up the owner's sockets.
     { of: 'the sandbox', key: `sockets of ${orgId} ${sandboxId}`, max: limits.socketsPerSandboxMax },
     { of: 'the organisation', key: `sockets of ${orgId}`, max: limits.socketsPerOrganisationMax },
   ]

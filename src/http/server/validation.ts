@@ -40,9 +40,11 @@ export function validateWithZod(app: FastifyInstance): void {
           // The other headers stay readable.
           return 'error' in result ? result : { value: { ...value, ...(result.value as object) } }
         }
+      case 'body':
+      case undefined:
       default:
         // No body at all is `{}`: the SDK sends a JSON content type without one.
-        return (value: unknown) => check(schema, value === undefined ? {} : value, 'body')
+        return (value: unknown) => check(schema, value ?? {}, 'body')
     }
   })
 }

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'
-import { FrameBoundary } from './frame-boundary.ts'
+import { FrameBoundary } from './upgrade.ts'
 
 /** A frame as RFC 6455 § 5.2 draws it, with the shortest or a longer form of its length. */
 function frame(payload: Buffer, form: 7 | 16 | 64, isMasked: boolean): Buffer {
@@ -34,7 +34,7 @@ test('however the bytes are cut, only whole frames leave it between two', () => 
       let at = 0
       for (let turn = 0; at < bytes.length; turn++) {
         const next = Math.min(bytes.length, at + (cuts[turn % cuts.length] ?? 1))
-        boundary.pass(bytes.subarray(at, next))
+        boundary.read(bytes.subarray(at, next))
         at = next
         assert.equal(boundary.isBetween, ends.has(at))
       }

@@ -1,0 +1,203 @@
+import { STATUS_CODES } from 'node:http'
+import type { IncomingMessage, ServerResponse } from 'node:http'
+import { isServiceError } from '../errors.ts'
+import type { ErrorCode, ServiceError } from '../errors.ts'
+import { escapeHtml, htmlPage, pagePolicy } from '../lib/html.ts'
+import { lingerOnClose } from '../lib/linger.ts'
+
+export const unknownHost: PreviewError = {
+  statusCode: 404,
+  code: 'not_found',
+  message: 'No sandbox has this address',
+  advice: 'Check the name: a preview is <sandbox>-p<port> and the host of the previews.',
+}
+export const stopped: PreviewError = {
+  statusCode: 410,
+  code: 'sandbox_stopped',
+  message: 'This sandbox is stopped',
+  advice: 'It was ended for good and will not come back under this address.',
+}
+export const wrongToken: PreviewError = {
+  statusCode: 401,
+  code: 'unauthorized',
+  message: 'This preview asks for a token',
+  advice: 'Send it as "Authorization: Bearer …" or as "X-OC-Preview-Token". Whoever declared the preview has it.',
+  headers: { 'www-authenticate': 'Bearer' },
+}
+export const badAnswer: PreviewError = {
+  statusCode: 502,
+  code: 'nothing_listening',
+  message: 'The server in the sandbox broke off, or answered what is no HTTP',
+  advice: 'Its own output says more.',
+}
+const unavailable: PreviewError = {
+  statusCode: 503,
+  code: 'unavailable',
+  message: 'The sandbox cannot be reached right now',
+  advice: 'It may be waking up, or the machine is busy.',
+  headers: { 'retry-after': '1' },
+  mayCome: true,
+}
+
+function nothingListens(port: number): PreviewError {
+  return {
+    statusCode: 502,
+    code: 'nothing_listening',
+    message: `Nothing listens on port ${port} of this sandbox`,
+    advice: 'Start a server on this port, or wait until it is up.',
+    mayCome: true,
+  }
+}
+
+function ofTheAgent(port: number): PreviewError {
+  return {
+    statusCode: 403,
+    code: 'forbidden',
+    message: `Port ${port} belongs to the agent of this sandbox`,
+    advice: 'Previews show what runs in the sandbox, not what the agent works with. Serve it on another port.',
+  }
+}
+
+type Known = (port: number, error: ServiceError) => PreviewError
+
+/** The answer for each error of a dial; null for errors that only a bug of ours can cause here. */
+const byCode: Record<ErrorCode, Known | null> = {
+  nothing_listening: nothingListens,
+  forbidden: ofTheAgent,
+  sandbox_stopped: () => stopped,
+  not_found: () => unknownHost,
+  conflict: () => ({
+    statusCode: 409,
+    code: 'conflict',
+    message: 'This sandbox is in a state in which it cannot answer',
+    advice: 'The API says what happened to it.',
+  }),
+  unavailable: () => unavailable,
+  no_capacity: () => ({
+    ...unavailable,
+    code: 'no_capacity',
+    message: 'There is no room to wake this sandbox right now',
+    advice: 'Others must stop or hibernate first.',
+  }),
+  rate_limited: (_port, { details }) => ({
+    ...unavailable,
+    statusCode: 429,
+    code: 'rate_limited',
+    message: 'This sandbox sleeps, and others of its organisation have all the places to run',
+    advice: 'Some must stop or hibernate first.',
+    headers: { 'retry-after': retryAfter(details['retryAfterSeconds']) },
+  }),
+  patch_failed: () => ({
+    statusCode: 422,
+    code: 'patch_failed',
+    message: 'A patch of this sandbox failed, so it was not woken',
+    advice: 'Whoever has its API key is told which one and why by any call that wakes it.',
+  }),
+  full_checkpoint_unavailable: () => ({
+    ...unavailable,
+    code: 'full_checkpoint_unavailable',
+    message: 'The memory of this sandbox cannot be brought back on this machine',
+    advice: 'The API says why.',
+    mayCome: false,
+  }),
+  invalid_request: null,
+  unauthorized: null,
+  signature_invalid: null,
+  signature_expired: null,
+  idempotency_key_conflict: null,
+  too_large: null,
+  not_implemented: null,
+  internal_error: null,
+}
+
+function retryAfter(seconds: unknown): string {
+  return String(typeof seconds === 'number' ? Math.max(1, Math.ceil(seconds)) : 1)
+}
+
+/** The answer when a sandbox cannot be reached; undefined for our own bugs. */
+export function errorFor(error: unknown, port: number): PreviewError | undefined {
+  return isServiceError(error) ? byCode[error.code]?.(port, error) : undefined
+}
+
+export const internalError: PreviewError = {
+  statusCode: 500,
+  code: 'internal_error',
+  message: 'Something went wrong here',
+}
+
+/** Time until a page of an error that may pass reloads. */
+const reloadSeconds = 2
+
+export interface PreviewError {
+  statusCode: number
+  code: string
+  /** For a person, without the final dot. */
+  message: string
+  /** Shown on the page: what the reader can do. */
+  advice?: string
+  headers?: Record<string, string>
+  /** The page reloads itself, since the error may pass. */
+  mayCome?: boolean
+}
+
+/** Answers with an error: a page for browsers, JSON for programs. */
+export function sendError(request: IncomingMessage, response: ServerResponse, error: PreviewError): void {
+  if (response.headersSent || response.destroyed) {
+    response.destroy()
+    return
+  }
+  const { statusCode, code, message, headers = {} } = error
+  const isPage = isForPerson(request)
+  const body = isPage ? page(error) : `${JSON.stringify({ error: message, code })}\n`
+  response.writeHead(statusCode, {
+    ...headers,
+    'content-type': isPage ? 'text/html; charset=utf-8' : 'application/json; charset=utf-8',
+    'content-length': String(Buffer.byteLength(body)),
+    'cache-control': 'no-store',
+    vary: 'accept',
+    ...(isPage ? { 'content-security-policy': pagePolicy } : {}),
+    // The unread rest of the body must not be parsed as the next request.
+    ...(request.complete ? {} : { connection: 'close' }),
+  })
+  if (!request.complete) lingerOnClose(request.socket)
+  response.end(request.method === 'HEAD' ? undefined : body)
+}
+
+/** The answer as text, for a socket that was not upgraded. */
+export function errorText({ statusCode, code, message, headers = {} }: PreviewError): string {
+  const body = `${JSON.stringify({ error: message, code })}\n`
+  const lines = Object.entries(headers).map(([name, value]) => `${name}: ${value}\r\n`)
+  return (
+    `HTTP/1.1 ${statusCode} ${STATUS_CODES[statusCode] ?? 'Error'}\r\n${lines.join('')}` +
+    `content-type: application/json; charset=utf-8\r\ncontent-length: ${Buffer.byteLength(body)}\r\nconnection: close\r\n\r\n${body}`
+  )
+}
+
+/** Browsers accept HTML when a person navigates; scripts and programs do not. */
+function isForPerson({ method, headers }: IncomingMessage): boolean {
+  return (method === 'GET' || method === 'HEAD') && (headers.accept ?? '').includes('text/html')
+}
+
+function page({ statusCode, message, advice, mayCome }: PreviewError): string {
+  const note = mayCome ? '<p class="wait" role="status"><i></i>This page looks again by itself.</p>' : ''
+  return htmlPage({
+    title: `${statusCode} ${message}`,
+    head: mayCome ? `<meta http-equiv="refresh" content="${reloadSeconds}">` : '',
+    style,
+    body: `<main><p class="status">${statusCode} ${STATUS_CODES[statusCode] ?? ''}</p>
+<h1>${escapeHtml(message)}.</h1>${advice === undefined ? '' : `<p>${escapeHtml(advice)}</p>`}${note}
+<footer>Atoll preview</footer></main>`,
+  })
+}
+
+const style = `
+body{min-height:100vh;display:grid;place-items:center;padding:1.5rem}
+main{width:100%;max-width:34rem}
+.status{margin:0 0 .6rem;color:var(--accent);font:600 .9rem/1.4 ui-monospace,Menlo,Consolas,monospace}
+h1{margin:0 0 .8rem;font-size:clamp(1.4rem,4.5vw,1.9rem);letter-spacing:-.01em}
+p{margin:0 0 1rem;color:var(--soft)}
+.wait{display:flex;align-items:center;gap:.6rem;padding:.6rem .8rem;background:var(--panel);border:1px solid var(--line);border-radius:.5rem}
+.wait i{flex:none;width:.6rem;height:.6rem;border-radius:50%;background:var(--accent);animation:wait 1.2s ease-in-out infinite alternate}
+@keyframes wait{from{opacity:.25}}
+@media(prefers-reduced-motion:reduce){.wait i{animation:none}}
+footer{margin-top:2.5rem;padding-top:.8rem;border-top:1px solid var(--line);color:var(--soft);font-size:.85rem}`
