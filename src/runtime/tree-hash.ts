@@ -1,7 +1,5 @@
-import { createHash } from 'node:crypto'
-import type { Hash } from 'node:crypto'
-import { lstatSync, readdirSync, readFileSync, readlinkSync } from 'node:fs'
-import type { Stats } from 'node:fs'
+import { createHash, type Hash } from 'node:crypto'
+import { lstatSync, readdirSync, readFileSync, readlinkSync, type Stats } from 'node:fs'
 
 const hexDigits = 32
 const end = Buffer.from([0])

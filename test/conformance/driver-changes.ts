@@ -5,13 +5,13 @@ import { isServiceError } from '../../src/errors.ts'
 import { RestartedOnDiskError } from '../../src/sandbox/ports/runtime-driver.ts'
 import type { DriverUnderTest } from './driver.ts'
 import { count, startLoad, createLoaded } from './driver-memory-load.ts'
-import { create, freshId, memoryLimitBytes, specOf, succeed } from './driver-shell.ts'
+import { create, freshId, memoryLimitBytes, specOf, succeed, startPython } from './driver-shell.ts'
 
 const mebibyte = 1024 * 1024
 
 /** Restore in place, restart and resize. */
 export function changeConformance(under: () => DriverUnderTest): void {
-  test('a sandbox is put back to a checkpoint of its disk in place, running or hibernated', async () => {
+  test('restore: to a disk checkpoint in place, running or hibernated', async () => {
     const { driver, guest, fixture } = under()
     const [id, cp] = [await create(driver), freshId('cp')]
     await succeed(guest(id), 'echo first > /workspace/a')
@@ -37,7 +37,7 @@ export function changeConformance(under: () => DriverUnderTest): void {
     await driver.deleteCheckpoint(cp)
   })
 
-  test('a sandbox is put back to a full checkpoint in place, with its memory', async () => {
+  test('restore: to a full checkpoint in place, with its memory', async () => {
     const { driver, guest, restart } = under()
     if (!driver.capabilities.fullCheckpoints) return
     const [id, cp] = [await createLoaded(under()), freshId('cp')]
@@ -55,7 +55,7 @@ export function changeConformance(under: () => DriverUnderTest): void {
     await under().driver.deleteCheckpoint(cp)
   })
 
-  test('a restore from an unknown checkpoint changes nothing', async () => {
+  test('restore: an unknown checkpoint changes nothing', async () => {
     const { driver, guest, fixture } = under()
     const id = await create(driver)
     await guest(id).spawn({ id: 'bystander', argv: ['/bin/sleep', '1000'], envs: {} })
@@ -66,7 +66,7 @@ export function changeConformance(under: () => DriverUnderTest): void {
     await driver.delete(id)
   })
 
-  test('a restore of a memory that is not whole, or larger than the sandbox, is refused before anything is touched', async () => {
+  test('restore: memory that is damaged or too large is refused before any change', async () => {
     const { driver, guest, fixture } = under()
     if (!driver.capabilities.fullCheckpoints) return
     const [id, cp, large] = [freshId('sb'), freshId('cp'), freshId('cp')]
@@ -74,8 +74,7 @@ export function changeConformance(under: () => DriverUnderTest): void {
     await startLoad(guest(id))
     await driver.checkpoint(id, cp, 'full')
     const hold = `import os; b = os.urandom(200 << 20); print("held", flush=True); input()`
-    await guest(id).spawn({ id: 'holder', argv: ['/usr/bin/python3', '-c', hold], envs: {}, stdin: true })
-    while (!(await guest(id).output('holder')).stdout.toString().includes('held'));
+    await startPython(guest(id), 'holder', hold)
     await driver.checkpoint(id, large, 'full')
     await guest(id).release('holder')
     const mend = await fixture.spoilMemory(cp)
@@ -91,12 +90,10 @@ export function changeConformance(under: () => DriverUnderTest): void {
     for (const checkpoint of [cp, large]) await driver.deleteCheckpoint(checkpoint)
   })
 
-  test('a restore that fails on the way starts what ran on its old disk and says so; what slept keeps its memory', async () => {
+  test('restore: a failure restarts a running sandbox on its old disk; a hibernated one keeps its memory', async () => {
     const { driver, guest, fixture } = under()
     if (!driver.capabilities.fullCheckpoints) return
-    const [id, other, cp] = [freshId('sb'), freshId('sb'), freshId('cp')]
-    await driver.create(specOf(id))
-    await startLoad(guest(id))
+    const [id, other, cp] = [await createLoaded(under()), freshId('sb'), freshId('cp')]
     await driver.checkpoint(id, cp, 'full')
     await succeed(guest(id), 'echo mine > /workspace/mine')
     const before = await fixture.trace()
@@ -124,7 +121,7 @@ export function changeConformance(under: () => DriverUnderTest): void {
     await driver.deleteCheckpoint(cp)
   })
 
-  test('a restart ends every process and keeps the disk; a saved memory is given up', async () => {
+  test('restart: ends every process, keeps the disk and drops saved memory', async () => {
     const { driver, guest } = under()
     const id = await create(driver)
     for (const graceMs of [0, 3_000]) {
@@ -146,7 +143,7 @@ export function changeConformance(under: () => DriverUnderTest): void {
     await driver.delete(id)
   })
 
-  test('a running sandbox gets other limits without a pause, and less memory than it holds is refused', async () => {
+  test('resize: takes effect without a pause; less memory than is held is refused', async () => {
     const { driver, guest } = under()
     const id = await create(driver, { memoryMb: 256, diskMb: 64 })
     await guest(id).spawn({ id: 'bystander', argv: ['/bin/sleep', '1000'], envs: {} })
@@ -154,8 +151,7 @@ export function changeConformance(under: () => DriverUnderTest): void {
     assert.equal(await memoryLimitBytes(guest(id)), 384 * mebibyte)
     await succeed(guest(id), 'head -c 100M /dev/urandom > /root/big')
     const hold = `b = bytearray(150 << 20); print("held", flush=True); input()`
-    await guest(id).spawn({ id: 'holder', argv: ['/usr/bin/python3', '-c', hold], envs: {}, stdin: true })
-    while (!(await guest(id).output('holder')).stdout.toString().includes('held'));
+    await startPython(guest(id), 'holder', hold)
     await assert.rejects(driver.resize(specOf(id, { memoryMb: 100 })), (error) => isServiceError(error, 'conflict'))
     assert.equal(await memoryLimitBytes(guest(id)), 384 * mebibyte)
     await driver.resize(specOf(id, { memoryMb: 300 }))
@@ -166,7 +162,7 @@ export function changeConformance(under: () => DriverUnderTest): void {
     await driver.delete(id)
   })
 
-  test('a sandbox that ends while it gets other limits is told as such', async () => {
+  test('resize: a sandbox that ends meanwhile is unavailable', async () => {
     const { driver, fixture } = under()
     for (const delayMs of [0, 5, 10, 20, 30]) {
       const id = await create(driver, { memoryMb: 256 })

@@ -7,7 +7,7 @@ import { create, freshId, shell, specOf, succeed } from './driver-shell.ts'
 const forkDepth = 3
 
 export function checkpointConformance(under: () => DriverUnderTest): void {
-  test('two forks of a running sandbox see its files of that moment and none sees the writes of another', async () => {
+  test('fork: two see the files of the checkpoint and no writes of others', async () => {
     const { driver, guest } = under()
     const [source, one, two, cp] = [freshId('sb'), freshId('sb'), freshId('sb'), freshId('cp')]
     await driver.create(specOf(source))
@@ -28,7 +28,7 @@ export function checkpointConformance(under: () => DriverUnderTest): void {
     await driver.deleteCheckpoint(cp)
   })
 
-  test('owners, modes, removals and replaced folders look the same in a fork', async () => {
+  test('fork: owners, modes, removals and replaced folders are the same', async () => {
     const { driver, guest } = under()
     const [source, fork, cp] = [freshId('sb'), freshId('sb'), freshId('cp')]
     const look = `
@@ -55,7 +55,7 @@ export function checkpointConformance(under: () => DriverUnderTest): void {
     await driver.deleteCheckpoint(cp)
   })
 
-  test('no two files of a fork, or of a restored sandbox, have one inode number', async () => {
+  test('inodes: no two files of a fork or a restored sandbox share a number', async () => {
     const { driver, guest } = under()
     const [source, fork, second] = [freshId('sb'), freshId('sb'), freshId('sb')]
     const [cp, later] = [freshId('cp'), freshId('cp')]
@@ -81,11 +81,10 @@ export function checkpointConformance(under: () => DriverUnderTest): void {
     for (const checkpoint of [cp, later]) await driver.deleteCheckpoint(checkpoint)
   })
 
-  test(`a fork of a fork works ${forkDepth} deep, with every sandbox and checkpoint before it removed`, async () => {
+  test(`fork: works ${forkDepth} deep with every ancestor removed`, async () => {
     const { driver, guest, fixture } = under()
     const before = await fixture.trace()
-    let id = freshId('sb')
-    await driver.create(specOf(id))
+    let id = await create(driver)
     for (let depth = 1; depth <= forkDepth; depth += 1) {
       await succeed(
         guest(id),
@@ -106,7 +105,7 @@ export function checkpointConformance(under: () => DriverUnderTest): void {
     assert.deepEqual(await fixture.trace(), before)
   })
 
-  test('a checkpoint outlives its source and a restart, and its removal does not disturb forks that run', async () => {
+  test('checkpoint: outlives its source and a restart; its removal leaves running forks alone', async () => {
     const { driver, guest, restart } = under()
     const [source, fork, late, cp] = [freshId('sb'), freshId('sb'), freshId('sb'), freshId('cp')]
     await driver.create(specOf(source))
@@ -128,7 +127,7 @@ export function checkpointConformance(under: () => DriverUnderTest): void {
     for (const id of [fork, late]) await next.driver.delete(id)
   })
 
-  test('a hibernated sandbox can be checkpointed', async () => {
+  test('checkpoint: of a hibernated sandbox works', async () => {
     const { driver, guest } = under()
     const [source, fork, cp] = [freshId('sb'), freshId('sb'), freshId('cp')]
     await driver.create(specOf(source))
@@ -141,7 +140,7 @@ export function checkpointConformance(under: () => DriverUnderTest): void {
     await driver.deleteCheckpoint(cp)
   })
 
-  test('a checkpoint of an unknown sandbox, a taken id and an illegal id are refused and leave nothing', async () => {
+  test('checkpoint: an unknown sandbox, a taken id and an illegal id are refused', async () => {
     const { driver, guest, fixture } = under()
     const [source, cp] = [freshId('sb'), freshId('cp')]
     await driver.create(specOf(source))
@@ -160,7 +159,7 @@ export function checkpointConformance(under: () => DriverUnderTest): void {
     await driver.deleteCheckpoint(cp)
   })
 
-  test('a full checkpoint is refused with the reason where memory cannot be kept', async () => {
+  test('checkpoint: a full one is refused with the reason where memory cannot be kept', async () => {
     const { driver } = under()
     if (driver.capabilities.fullCheckpoints) return
     assert.match(driver.capabilities.fullCheckpointsReason ?? '', /./)

@@ -1,19 +1,18 @@
 import assert from 'node:assert/strict'
 import { once } from 'node:events'
-import { createServer } from 'node:net'
-import type { Socket } from 'node:net'
+import { createServer, type Socket } from 'node:net'
 import { test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { DriverUnderTest } from './driver.ts'
 import { count, createLoaded } from './driver-memory-load.ts'
-import { create, freshId, specOf } from './driver-shell.ts'
+import { create, freshId, specOf, sendLine } from './driver-shell.ts'
 
 const goesOnWaitMs = 30_000
 const serverPort = 8_000
 
 /** What becomes of connections to the outside while a sandbox hibernates with its memory. */
 export function connectionConformance(under: () => DriverUnderTest): void {
-  test('after a wake connections to the outside go on, those that their peers gave up are reset, and servers listen', async () => {
+  test('wake: outside connections continue, abandoned ones are reset, servers listen', async () => {
     const { driver, guest } = under()
     if (!driver.capabilities.fullCheckpoints) return
     const { listenHost, listenPort, insideHost } = driver.gateway()
@@ -57,9 +56,7 @@ except OSError as error:
 
     assert.equal(await count(guest(id)), 2)
     assert.ok((await guest(id).ports()).includes(serverPort))
-    const attachment = await guest(id).attach('net')
-    await attachment.write(Buffer.from('\n'))
-    attachment.close()
+    await sendLine(guest(id), 'net')
     await guest(id).process('net', goesOnWaitMs)
     assert.match(await said(), /kept while it slept\nlost Connection reset by peer/)
     while (heard.length === 0) await sleep(10)
@@ -69,7 +66,7 @@ except OSError as error:
     await new Promise((resolve) => outside.close(resolve))
   })
 
-  test('memory is saved while much is on its way to a server inside that reads nothing', async () => {
+  test('dump: works while much is on its way to a server that reads nothing', async () => {
     const { driver, guest } = under()
     if (!driver.capabilities.fullCheckpoints) return
     const id = await create(driver)

@@ -1,6 +1,5 @@
 import assert from 'node:assert/strict'
-import { test } from 'node:test'
-import type { TestContext } from 'node:test'
+import { test, type TestContext } from 'node:test'
 import { isServiceError } from '../../src/errors.ts'
 import type { SandboxExit } from '../../src/sandbox/ports/runtime-driver.ts'
 import type { Guest } from '../../src/sandbox/ports/guest.ts'
@@ -115,7 +114,7 @@ export function lazyConformance(under: () => DriverUnderTest, host: LazyHost): v
     await comingTo(id)
   }
 
-  test('forks at once of a checkpoint that is removed at once have all of its memory, and so have forks of them', async (context) => {
+  test('lazy memory: forks of a removed checkpoint, and their forks, are complete', async (context) => {
     const { driver, guest, fixture } = under()
     const before = await fixture.trace()
     const { source, cp } = await start(holder)
@@ -136,7 +135,7 @@ export function lazyConformance(under: () => DriverUnderTest, host: LazyHost): v
     assert.deepEqual(await fixture.trace(), before)
   })
 
-  test('a wake, a restore in place, a hibernation and a restart of what is not whole yet are right', async (context) => {
+  test('lazy memory: wake, restore, hibernate and restart work before it is complete', async (context) => {
     const { driver, guest, fixture } = under()
     const before = await fixture.trace()
     const { source, cp } = await start(holder)
@@ -161,7 +160,7 @@ export function lazyConformance(under: () => DriverUnderTest, host: LazyHost): v
     assert.deepEqual(await fixture.trace(), before)
   })
 
-  test('a delete of a sandbox whose memory is not whole yet leaves nothing', async (context) => {
+  test('lazy memory: a delete before it is complete leaves nothing', async (context) => {
     const { driver, fixture } = under()
     const { source, cp } = await start(holder)
     await holdMemory(context)
@@ -173,7 +172,7 @@ export function lazyConformance(under: () => DriverUnderTest, host: LazyHost): v
     await driver.deleteCheckpoint(cp)
   })
 
-  test('when what brings the memory dies the sandbox ends with a reason, whether a server runs or not', async (context) => {
+  test('lazy memory: the sandbox ends with a reason when the daemon dies, with or without a server', async (context) => {
     const { driver, fixture, restart } = under()
     const before = await fixture.trace()
     const { source, cp } = await start(holder)
@@ -203,7 +202,7 @@ export function lazyConformance(under: () => DriverUnderTest, host: LazyHost): v
     assert.deepEqual(await fixture.trace(), before)
   })
 
-  test('a server that starts anew goes on with what is not whole yet', async (context) => {
+  test('lazy memory: a restarted server continues', async (context) => {
     const { driver, guest, fixture, restart } = under()
     const before = await fixture.trace()
     const { source, cp } = await start(holder)
@@ -222,7 +221,7 @@ export function lazyConformance(under: () => DriverUnderTest, host: LazyHost): v
     assert.deepEqual(await fixture.trace(), before)
   })
 
-  test('processes that give memory back, move it and fork before it is whole keep what they have', async () => {
+  test('lazy memory: processes that free, move and fork before it is complete lose nothing', async () => {
     const { driver, guest } = under()
     const { source, cp } = await start(restless)
     for (let round = 0; round < 5; round += 1) {
@@ -235,7 +234,7 @@ export function lazyConformance(under: () => DriverUnderTest, host: LazyHost): v
     await driver.deleteCheckpoint(cp)
   })
 
-  test('processes that came back lazily hold no userfaultfd and can make none', async (context) => {
+  test('lazy memory: restored processes hold no userfaultfd and can make none', async (context) => {
     const { driver, guest } = under()
     const { source, cp } = await start(holder)
     const letCome = await holdMemory(context)
@@ -252,7 +251,7 @@ export function lazyConformance(under: () => DriverUnderTest, host: LazyHost): v
     await driver.deleteCheckpoint(cp)
   })
 
-  test('more memory than the sandbox may have is refused as it is without laziness', async () => {
+  test('lazy memory: more than the limit is refused', async () => {
     const { driver, fixture } = under()
     const { source, cp } = await start(holder)
     const before = await fixture.trace()

@@ -29,7 +29,7 @@ def queues():
 `
 
 export function limitConformance(under: () => DriverUnderTest): void {
-  test('a full disk is an error inside, is freed again by removing files, and is nobody else’s', async () => {
+  test('disk limit: a full disk is an error inside and leaves others alone; removals free it', async () => {
     const { driver, guest } = under()
     const [full, other] = [freshId('sb'), freshId('sb')]
     await Promise.all([driver.create(specOf(full, { diskMb: 64 })), driver.create(specOf(other, { diskMb: 128 }))])
@@ -42,7 +42,7 @@ export function limitConformance(under: () => DriverUnderTest): void {
     for (const id of [full, other]) await driver.delete(id)
   })
 
-  test('the folder of the guest’s socket is no way around the disk limit', async () => {
+  test('disk limit: holds for the folder of the guest socket', async () => {
     const { driver, guest, fixture } = under()
     const id = await create(driver)
     await fixture.giveSocketFolder(id)
@@ -51,7 +51,7 @@ export function limitConformance(under: () => DriverUnderTest): void {
     await driver.delete(id)
   })
 
-  test('a process that takes too much memory is killed; its sandbox and the others go on', async () => {
+  test('memory limit: a process above it is killed; all sandboxes go on', async () => {
     const { driver, guest } = under()
     const [hungry, other] = [freshId('sb'), freshId('sb')]
     await Promise.all([driver.create(specOf(hungry, { memoryMb: 128 })), driver.create(specOf(other))])
@@ -62,7 +62,7 @@ export function limitConformance(under: () => DriverUnderTest): void {
     for (const id of [hungry, other]) await driver.delete(id)
   })
 
-  test('a program that writes in turns to both streams loses nothing below the bytes that are kept', async () => {
+  test('output: alternating writes to both streams lose nothing below the retained bytes', async () => {
     const { driver, guest } = under()
     const id = await create(driver)
     // The pauses let the guest read each line by itself: 40 000 pieces, and far less than 1 MiB.
@@ -93,7 +93,7 @@ for number in range(20000):
     await driver.delete(id)
   })
 
-  test('processes and threads are counted, and a sandbox that has no more of them leaves the others alone', async () => {
+  test('process limit: counts threads and leaves other sandboxes alone', async () => {
     const { driver, guest } = under()
     const [bomb, other] = [freshId('sb'), freshId('sb')]
     await Promise.all([driver.create(specOf(bomb, { memoryMb: 512 })), driver.create(specOf(other))])
@@ -118,7 +118,7 @@ print(made)`,
     for (const id of [bomb, other]) await driver.delete(id)
   })
 
-  test('what the kernel counts for all sandboxes together one sandbox does not use up', async () => {
+  test('shared kernel limits: one sandbox does not use them up', async () => {
     const { driver, guest } = under()
     const [greedy, other, cp] = [freshId('sb'), freshId('sb'), freshId('cp')]
     await Promise.all([driver.create(specOf(greedy)), driver.create(specOf(other))])

@@ -3,7 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { isServiceError } from '../../src/errors.ts'
 import type { DriverUnderTest } from './driver.ts'
 import { count, startLoad, createLoaded, memoryTests } from './driver-memory-load.ts'
-import { create, freshId, shell, specOf, succeed } from './driver-shell.ts'
+import { create, freshId, shell, specOf, succeed, startPython } from './driver-shell.ts'
 
 const rounds = 10
 const busyRounds = 20
@@ -18,17 +18,12 @@ const cutOffAfterMs = [0, 20, 40, 60, 80, 100, 120, 140, 160]
 export function memoryFaultConformance(under: () => DriverUnderTest): void {
   const test = memoryTests(under)
 
-  test('a dump that is refused says why, leaves nothing, and the sandbox runs on; the next one succeeds', async ({
-    driver,
-    guest,
-    fixture,
-  }) => {
+  test('dump: a refused one says why and the sandbox runs on', async ({ driver, guest, fixture }) => {
     const [id, cp] = [await createLoaded(under()), freshId('cp')]
     const before = await fixture.trace()
     // A multipath TCP socket.
     const program = `import socket; s = socket.socket(2, 1, 262); s.bind(("127.0.0.1", 5999)); s.listen(); print("ready", flush=True); input()`
-    await guest(id).spawn({ id: 'odd', argv: ['/usr/bin/python3', '-c', program], envs: {}, stdin: true })
-    while (!(await guest(id).output('odd')).stdout.toString().includes('ready'));
+    await startPython(guest(id), 'odd', program)
     const refused = (error: unknown) => isServiceError(error, 'conflict') && /multipath TCP/.test(error.message)
     await assert.rejects(driver.checkpoint(id, cp, 'full'), refused)
     await assert.rejects(driver.hibernate(id), refused)
@@ -42,7 +37,7 @@ export function memoryFaultConformance(under: () => DriverUnderTest): void {
     for (const checkpoint of [cp, `${cp}-2`]) await driver.deleteCheckpoint(checkpoint)
   })
 
-  test('a sandbox that starts programs without pause is saved each time', async ({ driver, guest }) => {
+  test('dump: a sandbox that starts programs without pause is saved', async ({ driver, guest }) => {
     const id = await create(driver)
     // This shell lends its memory to each child until that runs its program (vfork): a moment at which CRIU hangs.
     await guest(id).spawn({ id: 'busy', argv: ['/bin/sh', '-c', 'while :; do /bin/true; done'], envs: {} })
@@ -54,14 +49,10 @@ export function memoryFaultConformance(under: () => DriverUnderTest): void {
     await driver.delete(id)
   })
 
-  test('a child that never gives its parent’s memory back is a refusal, and the sandbox runs on', async ({
-    driver,
-    guest,
-  }) => {
+  test('dump: a vfork that never ends is refused and the sandbox runs on', async ({ driver, guest }) => {
     const id = await create(driver)
     const program = 'import ctypes, time; print("ready", flush=True); ctypes.CDLL(None).vfork() or time.sleep(1000)'
-    await guest(id).spawn({ id: 'lender', argv: ['/usr/bin/python3', '-c', program], envs: {} })
-    while (!(await guest(id).output('lender')).stdout.toString().includes('ready'));
+    await startPython(guest(id), 'lender', program)
     // It says so before it is: once its child is there, it has lent its memory.
     await succeed(guest(id), 'until test $(pgrep -c python3) = 2; do sleep 0.02; done')
     const refused = (error: unknown) => isServiceError(error, 'conflict') && /vfork/.test(error.message)
@@ -70,7 +61,7 @@ export function memoryFaultConformance(under: () => DriverUnderTest): void {
     await driver.delete(id)
   })
 
-  test('during a dump connections wait and none fails; their owners are told', async ({ driver, guest }) => {
+  test('dump: connections wait, none fails, and owners are notified', async ({ driver, guest }) => {
     const [id, cp] = [await createLoaded(under()), freshId('cp')]
     const told: unknown[] = []
     const polite = await driver.dial(id)
@@ -102,7 +93,7 @@ export function memoryFaultConformance(under: () => DriverUnderTest): void {
     for (const checkpoint of [cp, `${cp}-2`]) await driver.deleteCheckpoint(checkpoint)
   })
 
-  test('a wake that fails keeps the saved state and can be tried again', async ({ driver, guest, fixture }) => {
+  test('wake: a failed one keeps the memory and can be repeated', async ({ driver, guest, fixture }) => {
     const id = await createLoaded(under())
     await driver.hibernate(id)
     const before = await fixture.trace()
@@ -118,7 +109,7 @@ export function memoryFaultConformance(under: () => DriverUnderTest): void {
     await driver.delete(id)
   })
 
-  test('a wake that is cut off at any moment loses no memory', async ({ driver, guest }) => {
+  test('wake: one that is aborted at any moment loses no memory', async ({ driver, guest }) => {
     const id = await createLoaded(under())
     for (const [round, delayMs] of cutOffAfterMs.entries()) {
       await driver.hibernate(id)
@@ -134,11 +125,7 @@ export function memoryFaultConformance(under: () => DriverUnderTest): void {
     await driver.delete(id)
   })
 
-  test('a wake that fails when the processes have gone on gives the memory up, as the disk is newer, and says so', async ({
-    driver,
-    guest,
-    fixture,
-  }) => {
+  test('wake: a failure after the fence drops the memory and says so', async ({ driver, guest, fixture }) => {
     const id = await createLoaded(under())
     // Its guest stands still after the wake too, while the loop writes.
     await fixture.hang(id)
@@ -155,13 +142,12 @@ export function memoryFaultConformance(under: () => DriverUnderTest): void {
     await driver.delete(id)
   })
 
-  test('a full disk during a dump is no capacity, and the sandbox runs on', async ({ driver, guest, fixture }) => {
+  test('dump: a full disk is no_capacity and the sandbox runs on', async ({ driver, guest, fixture }) => {
     const [id, cp] = [freshId('sb'), freshId('cp')]
     await driver.create(specOf(id, { memoryMb: 512 }))
     await startLoad(guest(id))
     const hold = `import os; b = os.urandom(200 << 20); print("held", flush=True); input()`
-    await guest(id).spawn({ id: 'holder', argv: ['/usr/bin/python3', '-c', hold], envs: {}, stdin: true })
-    while (!(await guest(id).output('holder')).stdout.toString().includes('held'));
+    await startPython(guest(id), 'holder', hold)
     const free = await fixture.fillDisk()
     try {
       await assert.rejects(driver.checkpoint(id, cp, 'full'), (error) => isServiceError(error, 'no_capacity'))
@@ -175,10 +161,8 @@ export function memoryFaultConformance(under: () => DriverUnderTest): void {
     await driver.deleteCheckpoint(cp)
   })
 
-  test('a delete in the middle of each step leaves nothing', async ({ driver, guest, fixture }) => {
-    const [source, cp] = [freshId('sb'), freshId('cp')]
-    await driver.create(specOf(source))
-    await startLoad(guest(source))
+  test('delete: during any other operation leaves nothing', async ({ driver, fixture }) => {
+    const [source, cp] = [await createLoaded(under()), freshId('cp')]
     await driver.checkpoint(source, cp, 'full')
     const before = await fixture.trace()
     const fork = (id: string) => driver.create(specOf(id, { from: { checkpointId: cp } }))
@@ -219,11 +203,7 @@ export function memoryFaultConformance(under: () => DriverUnderTest): void {
     for (const id of [source, ...racing]) await driver.delete(id)
   })
 
-  test('a server that is killed at any moment of a dump, a hibernation or a wake loses no memory', async ({
-    driver,
-    fixture,
-    restart,
-  }) => {
+  test('server: killed during a dump or a wake loses no memory', async ({ driver, fixture, restart }) => {
     const before = await fixture.trace()
     const id = await createLoaded(under())
     await driver.hibernate(id)
@@ -242,11 +222,7 @@ export function memoryFaultConformance(under: () => DriverUnderTest): void {
     assert.deepEqual(await fixture.trace(), before)
   })
 
-  test(`${rounds} rounds of create, checkpoint, fork, hibernate, wake and delete leave the host as before`, async ({
-    driver,
-    guest,
-    fixture,
-  }) => {
+  test(`host: ${rounds} rounds of all operations leave it as before`, async ({ driver, guest, fixture }) => {
     const before = await fixture.trace()
     for (let round = 0; round < rounds; round += 1) {
       const [source, fork, cp] = [freshId('sb'), freshId('sb'), freshId('cp')]

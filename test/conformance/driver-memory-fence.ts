@@ -29,7 +29,7 @@ export function memoryFenceConformance(under: () => DriverUnderTest): void {
     return { id, isForgotten: report.forgotten.includes(id) }
   }
 
-  test('memory whose restore was begun in this boot and did not get far is tried again, and has no fence any more', async () => {
+  test('fence: a restore begun in this boot is tried again, without its fence', async () => {
     const { id, isForgotten } = await found({ resuming: bootId() })
     assert.equal(isForgotten, false)
     assert.equal((await under().fixture.memoryOf(id))?.resuming, undefined)
@@ -39,10 +39,10 @@ export function memoryFenceConformance(under: () => DriverUnderTest): void {
   })
 
   for (const [state, fence] of [
-    ['whose restore was begun in another boot', { resuming: otherBoot }],
-    ['that was not flushed in another boot', { unflushed: otherBoot }],
+    ['that another boot was restoring', { resuming: otherBoot }],
+    ['that another boot had not flushed', { unflushed: otherBoot }],
   ] as const) {
-    test(`memory ${state} is given up; the disk stays, and the start says so`, async () => {
+    test(`fence: memory ${state} is dropped; the disk stays`, async () => {
       const { id, isForgotten } = await found(fence)
       assert.equal(isForgotten, true)
       await under().driver.wake(specOf(id))
@@ -57,7 +57,7 @@ export function memoryFenceConformance(under: () => DriverUnderTest): void {
     })
   }
 
-  test('a wake that fails before the processes go on leaves no fence', async ({ driver, fixture }) => {
+  test('fence: a wake that fails before the processes go on leaves none', async ({ driver, fixture }) => {
     const id = await createLoaded(under())
     await driver.hibernate(id)
     const mend = await fixture.spoilMemory(id)
@@ -68,10 +68,7 @@ export function memoryFenceConformance(under: () => DriverUnderTest): void {
     await driver.delete(id)
   })
 
-  test('saved memory counts as unflushed until it is on the disk, that of a checkpoint too', async ({
-    driver,
-    fixture,
-  }) => {
+  test('flush: saved memory is unflushed until it is on the disk', async ({ driver, fixture }) => {
     const [id, cp] = [await createLoaded(under()), freshId('cp')]
     await driver.checkpoint(id, cp, 'full')
     assert.equal((await fixture.memoryOf(cp))?.unflushed, bootId())
@@ -82,15 +79,8 @@ export function memoryFenceConformance(under: () => DriverUnderTest): void {
     await driver.deleteCheckpoint(cp)
   })
 
-  test('a full checkpoint that was not flushed in another boot is lost, and its sandbox and other checkpoints are not', async ({
-    driver,
-    guest,
-    fixture,
-    restart,
-  }) => {
-    const [id, cut, kept] = [freshId('sb'), freshId('cp'), freshId('cp')]
-    await driver.create(specOf(id))
-    await startLoad(guest(id))
+  test('flush: a checkpoint that another boot had not flushed is lost', async ({ driver, fixture, restart }) => {
+    const [id, cut, kept] = [await createLoaded(under()), freshId('cp'), freshId('cp')]
     for (const cp of [cut, kept]) await driver.checkpoint(id, cp, 'full')
     await driver.close()
     assert.equal((await fixture.memoryOf(kept))?.unflushed, undefined, 'a server that ends has flushed')
@@ -111,14 +101,8 @@ export function memoryFenceConformance(under: () => DriverUnderTest): void {
     await under().driver.deleteCheckpoint(cut)
   })
 
-  test('memory of a processor that had other instructions is refused in words, and costs nothing', async ({
-    driver,
-    guest,
-    fixture,
-  }, t) => {
-    const [id, cp, fork] = [freshId('sb'), freshId('cp'), freshId('sb')]
-    await driver.create(specOf(id))
-    await startLoad(guest(id))
+  test('processor: memory of one with other instructions is refused', async ({ driver, guest, fixture }, t) => {
+    const [id, cp, fork] = [await createLoaded(under()), freshId('cp'), freshId('sb')]
     await driver.checkpoint(id, cp, 'full')
     const mends = [await fixture.otherProcessor(cp)]
     if (mends[0] === undefined) return t.diagnostic('CRIU notes no processor on this machine')
@@ -142,11 +126,7 @@ export function memoryFenceConformance(under: () => DriverUnderTest): void {
     await driver.deleteCheckpoint(cp)
   })
 
-  test('memory of which no processor is noted, as earlier versions left it, comes back', async ({
-    driver,
-    fixture,
-    restart,
-  }) => {
+  test('processor: memory without a recorded one is restored', async ({ driver, fixture, restart }) => {
     const id = await createLoaded(under())
     await driver.hibernate(id)
     await isFlushed(id)

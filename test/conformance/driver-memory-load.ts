@@ -1,6 +1,5 @@
 import assert from 'node:assert/strict'
-import { test } from 'node:test'
-import type { TestContext } from 'node:test'
+import { test, type TestContext } from 'node:test'
 import type { Guest } from '../../src/sandbox/ports/guest.ts'
 import { create, shell, succeed } from './driver-shell.ts'
 import type { DriverUnderTest } from './driver.ts'

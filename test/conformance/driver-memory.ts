@@ -1,10 +1,9 @@
 import assert from 'node:assert/strict'
 import { once } from 'node:events'
-import { createServer } from 'node:net'
-import type { Socket } from 'node:net'
+import { createServer, type Socket } from 'node:net'
 import type { DriverUnderTest } from './driver.ts'
 import { count, counterPort, evaluate, loops, startLoad, createLoaded, memoryTests } from './driver-memory-load.ts'
-import { freshId, memoryLimitBytes, python, specOf, succeed } from './driver-shell.ts'
+import { freshId, memoryLimitBytes, python, specOf, succeed, startPython, sendLine } from './driver-shell.ts'
 
 const forksAtOnce = 10
 const generations = 5
@@ -14,15 +13,13 @@ const clockToleranceSeconds = 2
 export function memoryConformance(under: () => DriverUnderTest): void {
   const test = memoryTests(under)
 
-  test(`${forksAtOnce} forks at once go on each by itself with the memory and the disk of the checkpoint`, async ({
+  test(`fork: ${forksAtOnce} at once have the memory and disk of the checkpoint`, async ({
     driver,
     guest,
     fixture,
   }) => {
     const before = await fixture.trace()
-    const [source, cp] = [freshId('sb'), freshId('cp')]
-    await driver.create(specOf(source))
-    await startLoad(guest(source))
+    const [source, cp] = [await createLoaded(under()), freshId('cp')]
     await evaluate(guest(source), '[x := 41]')
     await succeed(guest(source), 'echo checkpoint > /workspace/file')
     const { sizeBytes } = await driver.checkpoint(source, cp, 'full')
@@ -57,7 +54,7 @@ export function memoryConformance(under: () => DriverUnderTest): void {
     assert.deepEqual(await fixture.trace(), before)
   })
 
-  test('memory and disk are of the same moment', async ({ driver, guest }) => {
+  test('checkpoint: memory and disk are of the same moment', async ({ driver, guest }) => {
     const [source, cp] = [freshId('sb'), freshId('cp')]
     await driver.create(specOf(source))
     // Between its two writes nothing else happens: a snapshot of another moment than the memory shows a gap.
@@ -92,15 +89,9 @@ while True:
     await driver.delete(source)
   })
 
-  test(`a fork of a fork works ${generations} deep, with every sandbox and checkpoint before it removed`, async ({
-    driver,
-    guest,
-    fixture,
-  }) => {
+  test(`fork: works ${generations} deep with every ancestor removed`, async ({ driver, guest, fixture }) => {
     const before = await fixture.trace()
-    let id = freshId('sb')
-    await driver.create(specOf(id))
-    await startLoad(guest(id))
+    let id = await createLoaded(under())
     for (let generation = 1; generation <= generations; generation += 1) {
       await succeed(guest(id), `echo ${generation} >> /workspace/log`)
       const cp = freshId('cp')
@@ -117,11 +108,7 @@ while True:
     assert.deepEqual(await fixture.trace(), before)
   })
 
-  test('hibernation keeps processes, prompts, address and files, time and again', async ({
-    driver,
-    guest,
-    restart,
-  }) => {
+  test('hibernate: keeps processes, prompts, address and files', async ({ driver, guest, restart }) => {
     const id = await createLoaded(under())
     await evaluate(guest(id), '[x := 1]')
     const address = await succeed(guest(id), 'hostname -I')
@@ -145,10 +132,8 @@ while True:
     await under().driver.delete(id)
   })
 
-  test('a hibernated sandbox can be checkpointed whole', async ({ driver, guest }) => {
-    const [source, fork, cp] = [freshId('sb'), freshId('sb'), freshId('cp')]
-    await driver.create(specOf(source))
-    await startLoad(guest(source))
+  test('checkpoint: a full one of a hibernated sandbox works', async ({ driver, guest }) => {
+    const [source, fork, cp] = [await createLoaded(under()), freshId('sb'), freshId('cp')]
     await driver.hibernate(source)
     await driver.checkpoint(source, cp, 'full')
     await driver.create(specOf(fork, { from: { checkpointId: cp } }))
@@ -158,10 +143,7 @@ while True:
     await driver.deleteCheckpoint(cp)
   })
 
-  test('in a fork clocks are right, servers listen, the loopback is whole, and connections to the outside are closed', async ({
-    driver,
-    guest,
-  }) => {
+  test('fork: clock and loopback work; outside connections are closed', async ({ driver, guest }) => {
     const [source, fork, cp] = [freshId('sb'), freshId('sb'), freshId('cp')]
     const peers: Socket[] = []
     const { listenHost, listenPort, insideHost } = driver.gateway()
@@ -183,20 +165,11 @@ try:
     outer.sendall(b"x"); print("outer", outer.recv(1), flush=True)
 except OSError as error:
     print("outer", error.strerror, flush=True)`
-    await guest(source).spawn({
-      id: 'net',
-      argv: ['/usr/bin/python3', '-c', program],
-      envs: { PATH: '/usr/bin:/bin' },
-      stdin: true,
-    })
+    await startPython(guest(source), 'net', program)
     const saidBy = async (id: string) => (await guest(id).output('net')).stdout.toString()
-    while (!(await saidBy(source)).includes('ready'));
     await driver.checkpoint(source, cp, 'full')
     await driver.create(specOf(fork, { from: { checkpointId: cp } }))
-    const attachment = await guest(fork).attach('net')
-    await attachment.write(Buffer.from('\n'))
-    await attachment.end()
-    attachment.close()
+    await sendLine(guest(fork), 'net')
     await guest(fork).process('net', 10_000)
     assert.match(await saidBy(fork), /inner still here\nouter Software caused connection abort/)
     assert.equal((await guest(source).process('net')).running, true, 'those of the source are open')
@@ -216,7 +189,7 @@ except OSError as error:
     await new Promise((resolve) => gateway.close(resolve))
   })
 
-  test('jobs that are stopped, files that were removed while open, and locks are kept', async ({ driver, guest }) => {
+  test('fork: keeps stopped jobs, removed open files and locks', async ({ driver, guest }) => {
     const [source, fork, cp] = [freshId('sb'), freshId('sb'), freshId('cp')]
     await driver.create(specOf(source))
     const program = `
@@ -229,23 +202,15 @@ hosts = open("/etc/hosts")
 print(job.pid, flush=True)
 input()
 gone.seek(0); print(len(gone.read()), one.read())`
-    await guest(source).spawn({
-      id: 'holder',
-      argv: ['/usr/bin/python3', '-c', program],
-      envs: { PATH: '/usr/bin:/bin' },
-      stdin: true,
-    })
+    await startPython(guest(source), 'holder', program)
     const saidBy = async (id: string) => (await guest(id).output('holder')).stdout.toString()
-    while (!(await saidBy(source)).includes('\n'));
     const job = Number(await saidBy(source))
     await driver.checkpoint(source, cp, 'full')
     await driver.create(specOf(fork, { from: { checkpointId: cp } }))
     for (const id of [source, fork]) {
       assert.match(await succeed(guest(id), `cat /proc/${job}/stat`), /\) T /)
       assert.notEqual(await succeed(guest(id), 'flock --nonblock /root/lock true; echo $?'), '0')
-      const attachment = await guest(id).attach('holder')
-      await attachment.write(Buffer.from('\n'))
-      attachment.close()
+      await sendLine(guest(id), 'holder')
       await guest(id).process('holder', 10_000)
       assert.match(await saidBy(id), /3145728 linked/)
       await driver.delete(id)

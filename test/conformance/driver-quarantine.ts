@@ -10,7 +10,7 @@ const many = { mayQuarantineMany: true }
 
 /** Only what the caller calls abandoned is ever removed by a start. */
 export function quarantineConformance(under: () => DriverUnderTest): void {
-  test('a restarted server that knows nothing of what is there refuses before it stops or removes anything', async () => {
+  test('quarantine: a start with an empty database is refused before any change', async () => {
     const { driver, guest, fixture } = under()
     const [running, sleeping, cp] = [freshId('sb'), freshId('sb'), freshId('cp')]
     for (const id of [running, sleeping]) await driver.create(specOf(id))
@@ -31,7 +31,7 @@ export function quarantineConformance(under: () => DriverUnderTest): void {
     await next.driver.deleteCheckpoint(cp)
   })
 
-  test('what a restarted server does not know is stopped and kept in quarantine, until it is known again', async () => {
+  test('quarantine: unknown sandboxes are stopped and kept until known again', async () => {
     const { driver, guest, fixture, restart } = under()
     const before = await fixture.trace()
     const [running, sleeping, source, fork, cp] = [
@@ -71,7 +71,7 @@ export function quarantineConformance(under: () => DriverUnderTest): void {
     assert.deepEqual(await fixture.trace(), before)
   })
 
-  test('a sandbox whose record cannot be read is lost and keeps its disk and layers, also when what it stands on is deleted', async () => {
+  test('quarantine: an unreadable record keeps its disk and layers, even when their sources are deleted', async () => {
     const { driver, guest, fixture, restart } = under()
     const before = await fixture.trace()
     const [source, fork, cp] = [freshId('sb'), freshId('sb'), freshId('cp')]

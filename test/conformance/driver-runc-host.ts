@@ -15,23 +15,24 @@ import {
   truncate,
   writeFile,
 } from 'node:fs/promises'
-import { createServer } from 'node:net'
-import type { AddressInfo, Server } from 'node:net'
+import { createServer, type AddressInfo, type Server } from 'node:net'
 import { networkInterfaces, tmpdir } from 'node:os'
+import { after, before } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { promisify } from 'node:util'
 import { createGuest } from '../../src/runtime/guest-client/index.ts'
 import { createOciDriver, ociRuntimes, quarantinedIn } from '../../src/runtime/index.ts'
 import type { OciDriverOptions } from '../../src/runtime/host/context.ts'
-import type { RuntimeDriver } from '../../src/sandbox/ports/runtime-driver.ts'
+import type { Guest } from '../../src/sandbox/ports/guest.ts'
+import type { KnownResources, ReconcileReport, RuntimeDriver } from '../../src/sandbox/ports/runtime-driver.ts'
 import type { CreateOciRuntime } from '../../src/runtime/oci/oci-runtime.ts'
 import { Cgroups } from '../../src/runtime/host/cgroups.ts'
 import { HostNames } from '../../src/runtime/host/names.ts'
-import { recordedIds } from '../../src/runtime/host/records.ts'
-import type { SavedMemory } from '../../src/runtime/host/records.ts'
+import { recordedIds, type SavedMemory } from '../../src/runtime/host/records.ts'
 import { hostTool } from '../../src/runtime/host/testing/host-tool.ts'
 import { connectionsClosed } from '../../src/runtime/criu/dump.ts'
 import { imageDir } from '../support/images.ts'
+import { knowing } from './driver-known.ts'
 import { slowness } from './driver-shell.ts'
 import type { DriverFixture } from './driver.ts'
 
@@ -53,8 +54,10 @@ const sandboxIdMin = 1_000_000_000
 
 export const runcSubnet = '10.231.0.0/20'
 
+type DriverChanges = Pick<OciDriverOptions, 'mayQuarantineMany' | 'log'>
+
 export interface RuncFixture extends DriverFixture {
-  makeDriver(more?: Pick<OciDriverOptions, 'mayQuarantineMany' | 'log'>): RuntimeDriver
+  makeDriver(more?: DriverChanges): RuntimeDriver
   names: HostNames
   pidOf(sandboxId: string): Promise<number>
   /** The processes in the control group of a sandbox, by their numbers on the host. */
@@ -154,7 +157,7 @@ export async function makeRuncFixture(given: Partial<RuncFixtureOptions> = {}): 
         const { bavail, bsize } = await statfs(names.poolDir)
         return bavail * bsize
       }
-      const before = await freeBytes()
+      const freeBefore = await freeBytes()
       await mkdir(folder)
       for (let bytes = fillStepBytesMax, count = 0; bytes >= fillStepBytesMin; count += 1) {
         const filled = await runFile('fallocate', ['--length', String(bytes), `${folder}/${count}`]).catch(
@@ -168,7 +171,7 @@ export async function makeRuncFixture(given: Partial<RuncFixtureOptions> = {}): 
         await runFile('btrfs', ['subvolume', 'sync', names.poolDir])
         await runFile('btrfs', ['filesystem', 'sync', names.poolDir])
         // The file system gives it back in its own time, later on a machine that has much else to do.
-        assert.ok(await eventually(async () => (await freeBytes()) > before / 2))
+        assert.ok(await eventually(async () => (await freeBytes()) > freeBefore / 2))
       }
     },
     crash: async (sandboxId) => {
@@ -209,6 +212,36 @@ export async function makeRuncFixture(given: Partial<RuncFixtureOptions> = {}): 
       await rm(dataDir, { recursive: true, force: true })
     },
   }
+}
+
+/** A fixture whose driver is open during the tests of a suite. */
+interface OpenRunc {
+  fixture: RuncFixture
+  driver: RuntimeDriver
+  guest: (sandboxId: string) => Guest
+  /** Opens another driver over the same data, as a start of the server does. */
+  reopen: (known?: Partial<KnownResources>) => Promise<ReconcileReport>
+}
+
+/** Registers hooks that open a driver before the tests of a suite, and remove everything after them, also what a failed test left. */
+export function useRunc(options?: Partial<RuncFixtureOptions>, changes?: DriverChanges): OpenRunc {
+  const reopen: OpenRunc['reopen'] = async (known = {}) => {
+    runc.driver = runc.fixture.makeDriver(changes)
+    return runc.driver.open(await knowing(runc.fixture, known))
+  }
+  const guest: OpenRunc['guest'] = (sandboxId) => runc.fixture.guest(runc.driver, sandboxId)
+  const runc = { guest, reopen } as OpenRunc
+  before(async () => {
+    runc.fixture = await makeRuncFixture(options)
+    await reopen()
+  })
+  after(async () => {
+    await runc.driver.close()
+    await reopen()
+    await runc.driver.close()
+    await runc.fixture.dispose()
+  })
+  return runc
 }
 
 /** One without which no memory comes back: of the processes that there were. */

@@ -1,22 +1,18 @@
 /** What only a runc host shows: its network seen from both ends, its images, a reboot, a second server beside it. */
 import assert from 'node:assert/strict'
-import { execFile, spawn } from 'node:child_process'
-import type { ChildProcess } from 'node:child_process'
+import { execFile, spawn, type ChildProcess } from 'node:child_process'
 import { mkdir, mkdtemp, readdir, readFile, realpath, rm, stat, symlink, unlink, writeFile } from 'node:fs/promises'
 import { createServer } from 'node:net'
 import { once } from 'node:events'
 import { tmpdir } from 'node:os'
-import { after, before, describe, test } from 'node:test'
+import { describe, test } from 'node:test'
 import { promisify } from 'node:util'
 import { isServiceError } from '../../src/errors.ts'
 import { createGuest } from '../../src/runtime/guest-client/index.ts'
 import { createOciDriver, ociRuntimes } from '../../src/runtime/index.ts'
-import type { RuntimeDriver } from '../../src/sandbox/ports/runtime-driver.ts'
-import type { Guest } from '../../src/sandbox/ports/guest.ts'
 import { imageDir } from '../support/images.ts'
 import { knowing } from './driver-known.ts'
-import { eventually, makeRuncFixture, runcSubnet } from './driver-runc-host.ts'
-import type { RuncFixture } from './driver-runc-host.ts'
+import { eventually, makeRuncFixture, runcSubnet, type RuncFixture, useRunc } from './driver-runc-host.ts'
 import { create, freshId, python, shell, specOf, succeed } from './driver-shell.ts'
 
 const runFile = promisify(execFile)
@@ -30,27 +26,13 @@ const internet = {
 }
 
 describe('the runc driver on its host', () => {
-  let fixture: RuncFixture
-  let driver: RuntimeDriver
-  const guest = (id: string): Guest => fixture.guest(driver, id)
+  const runc = useRunc()
+  const { guest } = runc
 
-  before(async () => {
-    fixture = await makeRuncFixture()
-    driver = fixture.makeDriver()
-    await driver.open(await knowing(fixture))
-  })
-
-  after(async () => {
-    await driver.close()
-    await driver.open(await knowing(fixture))
-    await driver.close()
-    await fixture.dispose()
-  })
-
-  test('a sandbox reaches the internet under the host’s address, and the internet does not reach a sandbox', async () => {
+  test('network: a sandbox reaches the internet, and the internet no sandbox', async () => {
     const outside = await makeInternet()
     try {
-      const id = await create(driver)
+      const id = await create(runc.driver)
       const told = await succeed(guest(id), `cat < /dev/tcp/${internet.address}/${internet.port}`)
       assert.equal(told, internet.host)
       const server = `import socket\ns = socket.create_server(("0.0.0.0", 80))\nwhile True: s.accept()[0].close()`
@@ -58,19 +40,22 @@ describe('the runc driver on its host', () => {
       assert.ok(await eventually(async () => (await guest(id).ports()).includes(80)))
       const address = await succeed(guest(id), 'hostname -I')
       assert.equal(await connects(address, 80, ['ip', 'netns', 'exec', internet.namespace]), false)
-      assert.equal(await connects(driver.gateway().listenHost, 53, ['ip', 'netns', 'exec', internet.namespace]), false)
+      assert.equal(
+        await connects(runc.driver.gateway().listenHost, 53, ['ip', 'netns', 'exec', internet.namespace]),
+        false,
+      )
       assert.equal(await connects(address, 80, []), false, 'nor does the host itself')
-      await driver.delete(id)
+      await runc.driver.delete(id)
     } finally {
       await removeInternet(outside)
     }
   })
 
-  test('a sandbox that opens thousands of connections runs into its own limit and into nobody else’s', async () => {
+  test('network: a connection flood exhausts the limit of its own sandbox alone', async () => {
     const outside = await makeInternet()
     try {
       const [greedy, other] = [freshId('sb'), freshId('sb')]
-      await Promise.all([driver.create(specOf(greedy)), driver.create(specOf(other))])
+      await Promise.all([runc.driver.create(specOf(greedy)), runc.driver.create(specOf(other))])
       const dial = `timeout 3 cat < /dev/tcp/${internet.address}/${internet.port}`
       assert.equal(await succeed(guest(greedy), dial), internet.host)
       await python(
@@ -84,19 +69,19 @@ for _ in range(5000):
       )
       assert.notEqual((await shell(guest(greedy), `timeout 3 bash -c '${dial}'`)).exitCode, 0)
       assert.equal(await succeed(guest(other), dial), internet.host)
-      for (const id of [greedy, other]) await driver.delete(id)
+      for (const id of [greedy, other]) await runc.driver.delete(id)
     } finally {
       await removeInternet(outside)
     }
   })
 
-  test('a sandbox that takes another address or another MAC is not heard', async () => {
-    const { listenHost, listenPort } = driver.gateway()
+  test('network: packets with a foreign address or MAC are dropped', async () => {
+    const { listenHost, listenPort } = runc.driver.gateway()
     const gateway = createServer((connection) => connection.end())
     gateway.listen(listenPort, listenHost)
     await once(gateway, 'listening')
-    const id = await create(driver)
-    const inside = ['nsenter', `--net=/proc/${await fixture.pidOf(id)}/ns/net`]
+    const id = await create(runc.driver)
+    const inside = ['nsenter', `--net=/proc/${await runc.fixture.pidOf(id)}/ns/net`]
     const own = await succeed(guest(id), 'hostname -I')
     assert.equal(await connects(listenHost, listenPort, inside, own), true)
     const stolen = '10.231.7.7'
@@ -105,80 +90,79 @@ for _ in range(5000):
     assert.equal(await connects(listenHost, listenPort, inside, own), true)
     await runFile('nsenter', [...inside.slice(1), 'ip', 'link', 'set', 'eth0', 'address', '02:00:00:00:00:07'])
     assert.equal(await connects(listenHost, listenPort, inside, own), false)
-    await driver.delete(id)
+    await runc.driver.delete(id)
     await new Promise((resolve) => gateway.close(resolve))
   })
 
-  test('a restart waits for the last user of the root from before', async () => {
-    const id = await create(driver)
+  test('restart: waits for the last user of the previous root', async () => {
+    const id = await create(runc.driver)
     await succeed(guest(id), 'echo kept > /root/file')
-    spawn('sleep', ['0.5'], { cwd: `${fixture.names.sandboxDir(id)}/root` })
-    await driver.restart(specOf(id))
+    spawn('sleep', ['0.5'], { cwd: `${runc.fixture.names.sandboxDir(id)}/root` })
+    await runc.driver.restart(specOf(id))
     assert.equal(await succeed(guest(id), 'cat /root/file'), 'kept')
-    await driver.delete(id)
+    await runc.driver.delete(id)
   })
 
-  test('the root that a restore left mounted when it was cut off goes without the files in it', async () => {
-    const id = await create(driver)
+  test('wake: a root that a cut-off restore left mounted is detached, and its files stay', async () => {
+    const id = await create(runc.driver)
     await succeed(guest(id), 'echo kept > /root/file')
-    await driver.hibernate(id)
+    await runc.driver.hibernate(id)
     // Where runc has it for CRIU.
-    const left = `${fixture.names.runDir}/runc/${id}/criu-root`
+    const left = `${runc.fixture.names.runDir}/runc/${id}/criu-root`
     await mkdir(left, { recursive: true })
-    await runFile('mount', ['--bind', `${fixture.names.poolDir}/sandboxes/${id}`, left])
-    await driver.wake(specOf(id))
+    await runFile('mount', ['--bind', `${runc.fixture.names.poolDir}/sandboxes/${id}`, left])
+    await runc.driver.wake(specOf(id))
     assert.equal(await succeed(guest(id), 'cat /root/file'), 'kept')
-    await driver.delete(id)
+    await runc.driver.delete(id)
     assert.equal((await readFile('/proc/mounts', 'utf8')).includes(left), false)
   })
 
-  test('a server that is killed when the processes of a wake have gone on leaves nobody their memory on a newer disk', async () => {
-    if (!driver.capabilities.fullCheckpoints) return
-    const id = await create(driver)
+  test('fence: memory whose processes have gone on is never restored on the newer disk', async () => {
+    if (!runc.driver.capabilities.fullCheckpoints) return
+    const id = await create(runc.driver)
     const loop = 'while :; do echo > /root/loop; sleep 0.05; done'
     await guest(id).spawn({ id: 'loop', argv: ['/bin/sh', '-c', loop], envs: { PATH: '/usr/bin' } })
     await succeed(guest(id), 'until test -e /root/loop; do sleep 0.02; done')
     // The wake waits for its answer until the server is killed.
-    await fixture.hang(id)
-    await driver.hibernate(id)
-    const file = `${fixture.names.poolDir}/sandboxes/${id}/upper/root/loop`
+    await runc.fixture.hang(id)
+    await runc.driver.hibernate(id)
+    const file = `${runc.fixture.names.poolDir}/sandboxes/${id}/upper/root/loop`
     const writtenMs = async () => (await stat(file)).mtimeMs
     const savedMs = await writtenMs()
-    await driver.close()
-    const victim = await fixture.startVictim({ sandboxIds: [id], cycled: id })
+    await runc.driver.close()
+    const victim = await runc.fixture.startVictim({ sandboxIds: [id], cycled: id })
     assert.ok(await eventually(async () => (await writtenMs()) > savedMs))
     await victim.kill()
-    driver = fixture.makeDriver()
-    assert.deepEqual((await driver.open(await knowing(fixture, { sandboxIds: [id] }))).dormant, [id])
-    await driver.wake(specOf(id))
+    assert.deepEqual((await runc.reopen({ sandboxIds: [id] })).dormant, [id])
+    await runc.driver.wake(specOf(id))
     assert.equal((await shell(guest(id), 'pgrep --full loop')).stdout, '', 'it was started anew')
     assert.ok((await writtenMs()) > savedMs)
-    await driver.delete(id)
+    await runc.driver.delete(id)
   })
 
-  test('a sandbox hibernates again while what was saved of it before is still on its way out', async () => {
-    if (!driver.capabilities.fullCheckpoints) return
-    const id = await create(driver)
-    await driver.hibernate(id)
-    const saved = `${fixture.names.poolDir}/memory/saved`
+  test('hibernate: works while earlier saved memory is still being removed', async () => {
+    if (!runc.driver.capabilities.fullCheckpoints) return
+    const id = await create(runc.driver)
+    await runc.driver.hibernate(id)
+    const saved = `${runc.fixture.names.poolDir}/memory/saved`
     const [first = ''] = await readdir(saved)
     // Keeps its removal from coming to an end.
     const file = `${saved}/${first}/stays`
     await writeFile(file, '')
     await runFile('chattr', ['+i', file])
-    await driver.wake(specOf(id))
-    await driver.hibernate(id)
+    await runc.driver.wake(specOf(id))
+    await runc.driver.hibernate(id)
     await runFile('chattr', ['-i', file])
-    await driver.wake(specOf(id))
-    await driver.delete(id)
+    await runc.driver.wake(specOf(id))
+    await runc.driver.delete(id)
     assert.ok(await eventually(async () => (await readdir(saved)).length === 0))
   })
 
-  test('what CRIU left mounted among the images when it was cut off goes with them, at a start of the server too', async () => {
-    const id = await create(driver)
-    await driver.hibernate(id)
+  test('images: mounts that a cut-off CRIU left are removed with them, at open too', async () => {
+    const id = await create(runc.driver)
+    await runc.driver.hibernate(id)
     const leave = async (owner: string): Promise<string> => {
-      const left = `${fixture.names.poolDir}/memory/runs/${owner}/.criu.cgyard.x`
+      const left = `${runc.fixture.names.poolDir}/memory/runs/${owner}/.criu.cgyard.x`
       await mkdir(left, { recursive: true })
       await runFile('mount', ['-t', 'tmpfs', 'cgyard', left])
       await mkdir(`${left}/within`)
@@ -186,22 +170,21 @@ for _ in range(5000):
       return left
     }
     const lefts = [await leave(id)]
-    await driver.wake(specOf(id))
-    await driver.hibernate(id)
+    await runc.driver.wake(specOf(id))
+    await runc.driver.hibernate(id)
     lefts.push(await leave(id), await leave(freshId('sb')))
-    await driver.close()
-    driver = fixture.makeDriver()
-    assert.deepEqual((await driver.open(await knowing(fixture, { sandboxIds: [id] }))).dormant, [id])
+    await runc.driver.close()
+    assert.deepEqual((await runc.reopen({ sandboxIds: [id] })).dormant, [id])
     const mounts = await readFile('/proc/mounts', 'utf8')
     assert.deepEqual(
       lefts.filter((left) => mounts.includes(left)),
       [],
     )
-    await driver.wake(specOf(id))
-    await driver.delete(id)
+    await runc.driver.wake(specOf(id))
+    await runc.driver.delete(id)
   })
 
-  test('what tells of the host and of other sandboxes is masked, in a fork and after a wake too, and tools do without it', async () => {
+  test('masked paths: hidden in forks and after a wake, and tools work without them', async () => {
     const [id, fork, checkpoint] = [freshId('sb'), freshId('sb'), freshId('cp')]
     const demandMasked = async (sandboxId: string): Promise<void> => {
       for (const file of ['/proc/cmdline', '/proc/diskstats']) {
@@ -214,50 +197,50 @@ for _ in range(5000):
       await succeed(guest(sandboxId), 'node -e "process.exit(require(\'node:os\').cpus().length > 0 ? 0 : 1)"')
       await succeed(guest(sandboxId), 'ps aux && df && df /root && free && uptime')
     }
-    await driver.create(specOf(id, { memoryMb: 512 }))
+    await runc.driver.create(specOf(id, { memoryMb: 512 }))
     await demandMasked(id)
-    if (driver.capabilities.fullCheckpoints) {
-      await driver.checkpoint(id, checkpoint, 'full')
-      await driver.create(specOf(fork, { memoryMb: 512, from: { checkpointId: checkpoint } }))
+    if (runc.driver.capabilities.fullCheckpoints) {
+      await runc.driver.checkpoint(id, checkpoint, 'full')
+      await runc.driver.create(specOf(fork, { memoryMb: 512, from: { checkpointId: checkpoint } }))
       await demandMasked(fork)
-      await driver.hibernate(fork)
-      await driver.wake(specOf(fork, { memoryMb: 512 }))
+      await runc.driver.hibernate(fork)
+      await runc.driver.wake(specOf(fork, { memoryMb: 512 }))
       await demandMasked(fork)
-      await driver.delete(fork)
-      await driver.deleteCheckpoint(checkpoint)
+      await runc.driver.delete(fork)
+      await runc.driver.deleteCheckpoint(checkpoint)
     }
-    await driver.delete(id)
+    await runc.driver.delete(id)
   })
 
-  test('a fork runs in a control group of its own under its own limit, also after its source is gone', async () => {
-    if (!driver.capabilities.fullCheckpoints) return
+  test('fork: has its own control group and limit, also without its source', async () => {
+    if (!runc.driver.capabilities.fullCheckpoints) return
     const [source, fork, checkpoint] = [freshId('sb'), freshId('sb'), freshId('cp')]
-    await driver.create(specOf(source))
-    await driver.checkpoint(source, checkpoint, 'full')
-    await driver.create(specOf(fork, { memoryMb: 128, from: { checkpointId: checkpoint } }))
+    await runc.driver.create(specOf(source))
+    await runc.driver.checkpoint(source, checkpoint, 'full')
+    await runc.driver.create(specOf(fork, { memoryMb: 128, from: { checkpointId: checkpoint } }))
     await guest(fork).spawn({ id: 'child', argv: ['/bin/sleep', '1000'], envs: {} })
     const assertOwnGroup = async (id: string, memoryMb: number) => {
-      const pids = await fixture.membersOf(id)
-      assert.ok(pids.includes(await fixture.pidOf(id)), `${id}: its guest is in its group`)
+      const pids = await runc.fixture.membersOf(id)
+      assert.ok(pids.includes(await runc.fixture.pidOf(id)), `${id}: its guest is in its group`)
       assert.equal(pids.length, (await guest(id).processes()).length + 1, `${id}: nobody else is`)
-      for (const pid of pids) assert.deepEqual(await foreignGroups(pid, fixture.names.cgroup(id)), [], id)
-      assert.equal(await memoryLimitOf(fixture.names.cgroup(id)), memoryMb * 2 ** 20)
+      for (const pid of pids) assert.deepEqual(await foreignGroups(pid, runc.fixture.names.cgroup(id)), [], id)
+      assert.equal(await memoryLimitOf(runc.fixture.names.cgroup(id)), memoryMb * 2 ** 20)
     }
     await assertOwnGroup(source, 256)
     await assertOwnGroup(fork, 128)
-    await driver.delete(source)
+    await runc.driver.delete(source)
     await assertOwnGroup(fork, 128)
-    await driver.hibernate(fork)
-    await driver.wake(specOf(fork, { memoryMb: 128 }))
+    await runc.driver.hibernate(fork)
+    await runc.driver.wake(specOf(fork, { memoryMb: 128 }))
     await assertOwnGroup(fork, 128)
-    await driver.delete(fork)
-    await driver.deleteCheckpoint(checkpoint)
-    const left = (await fixture.trace()).filter((line) => line.includes(source) || line.includes(fork))
+    await runc.driver.delete(fork)
+    await runc.driver.deleteCheckpoint(checkpoint)
+    const left = (await runc.fixture.trace()).filter((line) => line.includes(source) || line.includes(fork))
     assert.deepEqual(left, [])
   })
 
-  test('a DNS forwarder that dies is started again', async () => {
-    const pidFile = `${fixture.names.runDir}/dnsmasq.pid`
+  test('DNS forwarder: restarted when it dies', async () => {
+    const pidFile = `${runc.fixture.names.runDir}/dnsmasq.pid`
     const pid = Number(await readFile(pidFile, 'utf8'))
     process.kill(pid, 'SIGKILL')
     const replaced = await eventually(async () => {
@@ -267,15 +250,15 @@ for _ in range(5000):
     assert.ok(replaced)
   })
 
-  test('an upgrade of the images does not change a sandbox', async () => {
+  test('images: an upgrade does not change a sandbox', async () => {
     const images = await mkdtemp(`${tmpdir()}/atoll-images-`)
     for (const name of ['base', 'guest', 'hostd'])
       await symlink(await realpath(`${imageDir}/${name}`), `${images}/${name}`)
-    const { dataDir } = fixture.names
+    const { dataDir } = runc.fixture.names
     const options = { dataDir, imageDir: images, subnet: runcSubnet }
-    await driver.close()
+    await runc.driver.close()
     const own = createOciDriver({ runtime: ociRuntimes.runc, ...options })
-    await own.open(await knowing(fixture))
+    await own.open(await knowing(runc.fixture))
     const id = freshId('sb')
     await own.create(specOf(id))
     // This image folder has no CRIU.
@@ -297,60 +280,57 @@ for _ in range(5000):
     await own.delete(id)
     await own.close()
     await rm(images, { recursive: true })
-    driver = fixture.makeDriver()
-    await driver.open(await knowing(fixture))
+    await runc.reopen()
   })
 
-  test('a start that fails leaves running sandboxes alone', async () => {
-    const id = await create(driver)
+  test('open: a failure leaves running sandboxes alone', async () => {
+    const id = await create(runc.driver)
     await guest(id).spawn({ id: 'counter', argv: ['/bin/sleep', '1000'], envs: {} })
-    await driver.close()
+    await runc.driver.close()
     const broken = createOciDriver({
       runtime: ociRuntimes.runc,
-      dataDir: fixture.names.dataDir,
+      dataDir: runc.fixture.names.dataDir,
       imageDir: '/no-such-folder',
       subnet: runcSubnet,
     })
-    const known = await knowing(fixture, { sandboxIds: [id] })
+    const known = await knowing(runc.fixture, { sandboxIds: [id] })
     await assert.rejects(
       broken.open(known),
       (error) => isServiceError(error, 'unavailable') && /setup/.test(error.message),
     )
-    driver = fixture.makeDriver()
-    assert.deepEqual((await driver.open(known)).running, [id])
+    assert.deepEqual((await runc.reopen({ sandboxIds: [id] })).running, [id])
     assert.equal((await guest(id).process('counter')).running, true)
-    await driver.delete(id)
+    await runc.driver.delete(id)
   })
 
-  test('after a reboot sandboxes are dormant with their disk', async () => {
-    const id = await create(driver)
+  test('reboot: sandboxes are dormant with their disks', async () => {
+    const id = await create(runc.driver)
     await succeed(guest(id), 'echo kept > /root/file')
-    const pid = await fixture.pidOf(id)
-    await driver.close()
-    await loseBoot(fixture, pid)
-    driver = fixture.makeDriver()
-    const report = await driver.open(await knowing(fixture, { sandboxIds: [id] }))
+    const pid = await runc.fixture.pidOf(id)
+    await runc.driver.close()
+    await loseBoot(runc.fixture, pid)
+    const report = await runc.reopen({ sandboxIds: [id] })
     assert.deepEqual([report.running, report.dormant, report.lost], [[], [id], []])
-    await driver.wake(specOf(id))
+    await runc.driver.wake(specOf(id))
     assert.equal(await succeed(guest(id), 'cat /root/file'), 'kept')
-    await driver.delete(id)
+    await runc.driver.delete(id)
   })
 
-  test('two servers run side by side, each on a subnet of its own', async () => {
+  test('servers: two run side by side on different subnets', async () => {
     const second = await makeRuncFixture({ subnet: '10.231.16.0/24' })
     const other = second.makeDriver()
     await other.open(await knowing(second))
     const [one, two] = [freshId('sb'), freshId('sb')]
-    await Promise.all([driver.create(specOf(one)), other.create(specOf(two))])
+    await Promise.all([runc.driver.create(specOf(one)), other.create(specOf(two))])
     await other.delete(two)
     await other.close()
     assert.deepEqual(await second.trace(), [])
     await second.dispose()
     assert.equal((await shell(guest(one), 'true')).exitCode, 0)
-    await driver.delete(one)
+    await runc.driver.delete(one)
   })
 
-  test('a subnet that the host uses is refused with what to do, and nothing is left', async () => {
+  test('subnet: one that the host uses is refused, and nothing is left', async () => {
     const second = await makeRuncFixture()
     const other = second.makeDriver()
     await assert.rejects(

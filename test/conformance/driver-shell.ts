@@ -62,3 +62,17 @@ export async function memoryLimitBytes(guest: Guest): Promise<number> {
 export async function python(guest: Guest, program: string): Promise<string> {
   return succeed(guest, `python3 - <<'PYTHON'\n${program}\nPYTHON`)
 }
+
+/** Starts a Python program that reads lines from standard input, and returns once it has printed one. */
+export async function startPython(guest: Guest, id: string, program: string): Promise<void> {
+  const envs = { PATH: '/usr/bin:/bin' }
+  await guest.spawn({ id, argv: ['/usr/bin/python3', '-c', program], envs, stdin: true })
+  while (!(await guest.output(id)).stdout.toString().includes('\n'));
+}
+
+/** Sends a line to the standard input of a process. */
+export async function sendLine(guest: Guest, id: string, line = ''): Promise<void> {
+  const attachment = await guest.attach(id)
+  await attachment.write(Buffer.from(`${line}\n`))
+  attachment.close()
+}

@@ -2,11 +2,9 @@ import { spawn } from 'node:child_process'
 import { mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { ServiceError } from '../../src/errors.ts'
-import { isAlive, startTicksOf } from '../../src/runtime/host/process.ts'
-import type { ProcessIdentity } from '../../src/runtime/host/process.ts'
+import { isAlive, startTicksOf, type ProcessIdentity } from '../../src/runtime/host/process.ts'
 import type { ContainerResources } from '../../src/runtime/oci/container-config.ts'
-import { OciRuntimeError } from '../../src/runtime/oci/oci-runtime.ts'
-import type { CreateOciRuntime } from '../../src/runtime/oci/oci-runtime.ts'
+import { OciRuntimeError, type CreateOciRuntime } from '../../src/runtime/oci/oci-runtime.ts'
 
 const startTimeoutMs = 10_000
 const pollMs = 5

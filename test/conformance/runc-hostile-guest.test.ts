@@ -1,13 +1,9 @@
 /** A root in a sandbox that answers in the place of the guest, with more than bytes. */
 import assert from 'node:assert/strict'
 import { readFile } from 'node:fs/promises'
-import { after, before, describe, test } from 'node:test'
+import { describe, test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
-import type { RuntimeDriver } from '../../src/sandbox/ports/runtime-driver.ts'
-import type { Guest } from '../../src/sandbox/ports/guest.ts'
-import { knowing } from './driver-known.ts'
-import { eventually, makeRuncFixture } from './driver-runc-host.ts'
-import type { RuncFixture } from './driver-runc-host.ts'
+import { eventually, useRunc } from './driver-runc-host.ts'
 import { freshId, shell, specOf, succeed } from './driver-shell.ts'
 
 /** Longer than all else in a test takes, however slow the machine. */
@@ -66,24 +62,12 @@ while True:
     threading.Thread(target=answer, args=(server.accept()[0],)).start()`
 
 describe('a hostile guest', () => {
-  let fixture: RuncFixture
-  let driver: RuntimeDriver
-  const guest = (id: string): Guest => fixture.guest(driver, id)
+  const runc = useRunc()
+  const { guest } = runc
 
-  before(async () => {
-    fixture = await makeRuncFixture()
-    driver = fixture.makeDriver()
-    await driver.open(await knowing(fixture))
-  })
-
-  after(async () => {
-    await driver.close()
-    await fixture.dispose()
-  })
-
-  test('the guest’s socket cannot be replaced from inside', async () => {
+  test('guest socket: cannot be replaced from inside', async () => {
     const id = freshId('sb')
-    await driver.create(specOf(id))
+    await runc.driver.create(specOf(id))
     for (const attempt of [
       'rm -f guest.sock',
       'mv guest.sock other.sock',
@@ -93,19 +77,19 @@ describe('a hostile guest', () => {
     ]) {
       assert.notEqual((await shell(guest(id), `cd /.atoll/run && ${attempt}`)).exitCode, 0, attempt)
     }
-    await driver.delete(id)
+    await runc.driver.delete(id)
   })
 
-  test('a descriptor that a guest sends holds up nobody, whatever its close waits for', async () => {
+  test('guest socket: a descriptor that a guest sends blocks no other work', async () => {
     const [hostile, other] = [freshId('sb'), freshId('sb')]
-    await Promise.all([driver.create(specOf(hostile)), driver.create(specOf(other))])
-    await fixture.giveSocketFolder(hostile)
+    await Promise.all([runc.driver.create(specOf(hostile)), runc.driver.create(specOf(other))])
+    await runc.fixture.giveSocketFolder(hostile)
     await guest(hostile).spawn({ id: 'usurper', argv: ['/usr/bin/python3', '-c', usurper], envs: {} })
-    const file = `${fixture.names.poolDir}/sandboxes/${hostile}/upper/root/answers`
+    const file = `${runc.fixture.names.poolDir}/sandboxes/${hostile}/upper/root/answers`
     const answers = async () => (await readFile(file, 'utf8').catch(() => '')).split('\n').slice(0, -1)
     assert.ok(await eventually(async () => (await answers()).length > 0))
 
-    const connections = await Promise.all(Array.from({ length: 8 }, () => driver.dial(hostile)))
+    const connections = await Promise.all(Array.from({ length: 8 }, () => runc.driver.dial(hostile)))
     for (const connection of connections) connection.on('error', () => undefined)
     assert.ok(await eventually(async () => (await answers()).length > connections.length))
     const [, ...made] = await answers()
@@ -119,7 +103,7 @@ describe('a hostile guest', () => {
     }
     assert.equal(await Promise.race([work(), over]), 'in time')
     for (const connection of connections) connection.destroy()
-    await driver.delete(hostile)
-    await driver.delete(other)
+    await runc.driver.delete(hostile)
+    await runc.driver.delete(other)
   })
 })

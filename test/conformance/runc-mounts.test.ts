@@ -5,15 +5,12 @@ import { once } from 'node:events'
 import { mkdtemp, readFile, readlink, rm, stat, statfs } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { after, afterEach, before, describe, test } from 'node:test'
+import { afterEach, describe, test } from 'node:test'
 import { promisify } from 'node:util'
 import { createOciDriver, ociRuntimes } from '../../src/runtime/index.ts'
-import type { RuntimeDriver } from '../../src/sandbox/ports/runtime-driver.ts'
-import type { Guest } from '../../src/sandbox/ports/guest.ts'
 import { imageDir } from '../support/images.ts'
 import { knowing } from './driver-known.ts'
-import { eventually, makeRuncFixture } from './driver-runc-host.ts'
-import type { RuncFixture } from './driver-runc-host.ts'
+import { eventually, type RuncFixture, useRunc } from './driver-runc-host.ts'
 import { freshId, python, shell, specOf, succeed } from './driver-shell.ts'
 
 const runFile = promisify(execFile)
@@ -57,33 +54,19 @@ async function letGo(): Promise<void> {
 }
 
 describe('mounts of the runc driver', () => {
-  let fixture: RuncFixture
-  let driver: RuntimeDriver
-  const guest = (id: string): Guest => fixture.guest(driver, id)
-
-  before(async () => {
-    fixture = await makeRuncFixture({ subnet })
-    driver = fixture.makeDriver()
-    await driver.open(await knowing(fixture))
-  })
+  const runc = useRunc({ subnet })
+  const { guest } = runc
 
   afterEach(letGo)
 
-  after(async () => {
-    await driver.close()
-    await driver.open(await knowing(fixture))
-    await driver.close()
-    await fixture.dispose()
-  })
-
   const diskOf = async (id: string): Promise<string> => {
-    const record = JSON.parse(await readFile(`${fixture.names.dataDir}/sandboxes/${id}.json`, 'utf8')) as {
+    const record = JSON.parse(await readFile(`${runc.fixture.names.dataDir}/sandboxes/${id}.json`, 'utf8')) as {
       disk?: string
     }
     return record.disk ?? id
   }
   const disks = async (id: string): Promise<string[]> => {
-    const { stdout } = await runFile('ls', [`${fixture.names.poolDir}/sandboxes`])
+    const { stdout } = await runFile('ls', [`${runc.fixture.names.poolDir}/sandboxes`])
     return stdout.split('\n').filter((name) => name.startsWith(id))
   }
   const counter = async (id: string) => {
@@ -97,88 +80,88 @@ for n in itertools.count():
   }
   const counts = async (id: string) => assert.equal((await guest(id).process('counter')).running, true)
 
-  test('the folder in /run is a mount of its own that passes nothing on, and goes with the last sandbox', async () => {
-    const { stdout } = await runFile('findmnt', ['--noheadings', '--output', 'PROPAGATION', fixture.names.runDir])
+  test('run folder: a private mount that is removed with the last sandbox', async () => {
+    const { stdout } = await runFile('findmnt', ['--noheadings', '--output', 'PROPAGATION', runc.fixture.names.runDir])
     assert.equal(stdout.trim(), 'private')
-    await driver.close()
-    await assert.rejects(stat(fixture.names.runDir), { code: 'ENOENT' })
-    await driver.open(await knowing(fixture))
+    await runc.driver.close()
+    await assert.rejects(stat(runc.fixture.names.runDir), { code: 'ENOENT' })
+    await runc.reopen()
   })
 
-  test('a namespace that copies all mounts while a sandbox runs holds nothing of its disk', async () => {
+  test('disk: a namespace that copied all mounts does not hold it', async () => {
     const id = freshId('sb')
-    await driver.create(specOf(id))
+    await runc.driver.create(specOf(id))
     await copyMounts()
     await succeed(guest(id), 'echo kept > /root/file')
-    await driver.restart(specOf(id))
+    await runc.driver.restart(specOf(id))
     await copyMounts()
     await counter(id)
-    await driver.hibernate(id)
-    await driver.wake(specOf(id))
+    await runc.driver.hibernate(id)
+    await runc.driver.wake(specOf(id))
     await counts(id)
     await copyMounts()
-    await driver.checkpoint(id, `cp-${id}`, 'full')
-    await driver.restore(specOf(id), `cp-${id}`)
+    await runc.driver.checkpoint(id, `cp-${id}`, 'full')
+    await runc.driver.restore(specOf(id), `cp-${id}`)
     const fork = freshId('sb')
-    await driver.create(specOf(fork, { from: { checkpointId: `cp-${id}` } }))
+    await runc.driver.create(specOf(fork, { from: { checkpointId: `cp-${id}` } }))
     await copyMounts()
     for (const one of [id, fork]) {
       await counts(one)
-      await driver.hibernate(one)
-      await driver.wake(specOf(one))
+      await runc.driver.hibernate(one)
+      await runc.driver.wake(specOf(one))
       await counts(one)
       assert.equal(await succeed(guest(one), 'cat /root/file'), 'kept')
     }
     assert.equal(await diskOf(fork), fork)
-    await driver.delete(id)
-    await driver.delete(fork)
-    await driver.deleteCheckpoint(`cp-${id}`)
-    assert.ok(await eventually(async () => !(await deletedDisks(fixture))))
+    await runc.driver.delete(id)
+    await runc.driver.delete(fork)
+    await runc.driver.deleteCheckpoint(`cp-${id}`)
+    assert.ok(await eventually(async () => !(await deletedDisks(runc.fixture))))
   })
 
-  test('a sandbox whose root is held by a process of the host wakes and restarts on a copy of its disk', async () => {
+  test('disk: one that a process of the host holds is replaced by a copy', async () => {
     const id = freshId('sb')
-    await driver.create(specOf(id))
+    await runc.driver.create(specOf(id))
     await counter(id)
     await succeed(guest(id), 'echo kept > /root/file; stat -c %i /root/file > /root/inode')
-    await holdRoot(await fixture.pidOf(id))
-    await driver.hibernate(id)
-    await driver.wake(specOf(id))
+    await holdRoot(await runc.fixture.pidOf(id))
+    await runc.driver.hibernate(id)
+    await runc.driver.wake(specOf(id))
     await counts(id)
     assert.equal(await diskOf(id), `${id}.1`)
     assert.deepEqual(await disks(id), [`${id}.1`])
-    await holdFolder(`/proc/${await fixture.pidOf(id)}/root/tmp`)
-    await driver.restart(specOf(id))
+    await holdFolder(`/proc/${await runc.fixture.pidOf(id)}/root/tmp`)
+    await runc.driver.restart(specOf(id))
     assert.equal(await diskOf(id), `${id}.2`)
     assert.equal(await succeed(guest(id), 'cat /root/file'), 'kept')
     assert.equal(
       await succeed(guest(id), 'stat -c %i /root/file; cat /root/inode').then((two) => new Set(two.split('\n')).size),
       1,
     )
-    await driver.checkpoint(id, `cp-${id}`, 'full')
-    await holdRoot(await fixture.pidOf(id))
-    await driver.restore(specOf(id), `cp-${id}`)
+    await runc.driver.checkpoint(id, `cp-${id}`, 'full')
+    await holdRoot(await runc.fixture.pidOf(id))
+    await runc.driver.restore(specOf(id), `cp-${id}`)
     assert.deepEqual(await disks(id), [await diskOf(id)])
     const full = await shell(guest(id), 'dd if=/dev/zero of=/root/big bs=1M count=400 conv=fsync')
     assert.match(full.stderr, /Disk quota exceeded/)
     await succeed(guest(id), 'rm /root/big')
-    await driver.delete(id)
-    await driver.deleteCheckpoint(`cp-${id}`)
-    assert.ok(await deletedDisks(fixture), 'what is held stays')
+    await runc.driver.delete(id)
+    await runc.driver.deleteCheckpoint(`cp-${id}`)
+    assert.ok(await deletedDisks(runc.fixture), 'what is held stays')
     await letGo()
-    assert.ok(await eventually(async () => !(await deletedDisks(fixture))), 'and goes with who holds it')
+    assert.ok(await eventually(async () => !(await deletedDisks(runc.fixture))), 'and goes with who holds it')
   })
 
-  test('the copy of a disk keeps hard links of lower layers together, and watches of files', async () => {
+  test('disk: a copy keeps hard links of lower layers, and file watches', async () => {
     const source = freshId('sb')
-    await driver.create(specOf(source))
+    await runc.driver.create(specOf(source))
     await succeed(
       guest(source),
       'mkdir -p /root/d/e && echo one > /root/d/a && ln /root/d/a /root/d/e/b && ln /root/d/a /root/d/c',
     )
-    await driver.checkpoint(source, `cp-${source}`, 'disk_only')
+    await runc.driver.checkpoint(source, `cp-${source}`, 'disk_only')
     const id = freshId('sb')
-    await driver.create(specOf(id, { from: { checkpointId: `cp-${source}` } }))
+    await runc.driver.create(specOf(id, { from: { checkpointId: `cp-${source}` } }))
     await succeed(guest(id), 'echo two > /root/d/a && touch /root/d/e/new && mv /root/d/c /root/d/e/c')
     const watch = `
 const { watch, writeFileSync } = require('node:fs')
@@ -187,30 +170,30 @@ writeFileSync('/root/ready', 'yes')
 setInterval(() => undefined, 1000)`
     await guest(id).spawn({ id: 'watch', argv: ['/usr/local/bin/node', '-e', watch], envs: {} })
     assert.ok(await eventually(async () => (await shell(guest(id), 'test -s /root/ready')).exitCode === 0))
-    await holdRoot(await fixture.pidOf(id))
-    await driver.hibernate(id)
-    await driver.wake(specOf(id))
+    await holdRoot(await runc.fixture.pidOf(id))
+    await runc.driver.hibernate(id)
+    await runc.driver.wake(specOf(id))
     assert.equal(await diskOf(id), `${id}.1`)
     assert.equal(await succeed(guest(id), 'cat /root/d/e/b /root/d/e/c; ls /root/d/e'), 'two\ntwo\nb\nc\nnew')
     await succeed(guest(id), 'rm -f /root/seen; echo three > /root/d/e/b; touch /root/d/watched')
     assert.equal(await succeed(guest(id), 'cat /root/d/a'), 'three')
     assert.equal(await succeed(guest(id), 'stat -c "%i %h" /root/d/a /root/d/e/b | sort -u | wc -l'), '1')
     assert.ok(await eventually(async () => (await shell(guest(id), 'test -s /root/seen')).exitCode === 0))
-    await driver.restart(specOf(id))
+    await runc.driver.restart(specOf(id))
     assert.equal(await succeed(guest(id), 'cat /root/d/a /root/d/e/b'), 'three\nthree')
     await python(guest(id), 'import shutil; shutil.rmtree("/root/d")')
-    for (const one of [id, source]) await driver.delete(one)
-    await driver.deleteCheckpoint(`cp-${source}`)
+    for (const one of [id, source]) await runc.driver.delete(one)
+    await runc.driver.deleteCheckpoint(`cp-${source}`)
   })
 
-  test('a pool that a process still has is opened again by the same device, and grows', async () => {
+  test('pool: one that a process still holds is reopened on its device, and grows', async () => {
     const id = freshId('sb')
-    await driver.create(specOf(id))
+    await runc.driver.create(specOf(id))
     await succeed(guest(id), 'echo kept > /root/file')
-    await holdFolder(fixture.names.poolDir)
-    await driver.hibernate(id)
-    await driver.close()
-    const { dataDir, poolDir } = fixture.names
+    await holdFolder(runc.fixture.names.poolDir)
+    await runc.driver.hibernate(id)
+    await runc.driver.close()
+    const { dataDir, poolDir } = runc.fixture.names
     const file = `${dataDir}/pool.img`
     const devices = async () =>
       (await runFile('losetup', ['--noheadings', '--output', 'NAME', '--associated', file])).stdout
@@ -221,21 +204,20 @@ setInterval(() => undefined, 1000)`
       return blocks * bsize
     }
     const bytes = (await stat(file)).size + gibibyte
-    driver = createOciDriver({ runtime: ociRuntimes.runc, dataDir, imageDir, subnet, diskPoolBytes: bytes })
-    await driver.open(await knowing(fixture, { sandboxIds: [id] }))
+    runc.driver = createOciDriver({ runtime: ociRuntimes.runc, dataDir, imageDir, subnet, diskPoolBytes: bytes })
+    await runc.driver.open(await knowing(runc.fixture, { sandboxIds: [id] }))
     assert.equal(await devices(), device)
     assert.equal(await sizeBytes(), bytes)
-    await driver.wake(specOf(id))
+    await runc.driver.wake(specOf(id))
     assert.equal(await succeed(guest(id), 'cat /root/file'), 'kept')
-    await driver.delete(id)
+    await runc.driver.delete(id)
     await letGo()
-    await driver.close()
+    await runc.driver.close()
     assert.ok(await eventually(async () => (await devices()) === ''))
-    driver = fixture.makeDriver()
-    await driver.open(await knowing(fixture))
+    await runc.reopen()
   })
 
-  test('what an earlier version has mounted moves into the folder’s own mount, out of all namespaces', async () => {
+  test('run folder: mounts of an earlier version move into it, out of all namespaces', async () => {
     const folder = await mkdtemp(join(tmpdir(), 'atoll-run-folder-'))
     const script = `
 mount -t tmpfs run "$1" && mount --make-shared "$1" && mkdir -p "$1/a b/pool" "$1/a b/box/root"

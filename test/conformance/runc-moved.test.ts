@@ -130,11 +130,11 @@ describe('a data directory that is moved', () => {
   const driverIds = async (kind: string) =>
     (await readdir(`${root}/after/${kind}`)).map((name) => name.replace(/\.json$/, ''))
 
-  test('its records name images and no path', async () => {
+  test('moved data: records name images and no path', async () => {
     for (const text of await records('after')) assert.doesNotMatch(text, /"\//)
   })
 
-  test('its sandboxes wake there with their memory, and its checkpoints are forked with theirs', async () => {
+  test('moved data: sandboxes wake and checkpoints fork with their memory', async () => {
     const report = await open('after', { images: 'later', subnet: subnetAfter })
     assert.deepEqual(report.dormant.toSorted(), [slept, onLayer].toSorted())
     for (const id of [slept, onLayer]) {
@@ -158,7 +158,7 @@ describe('a data directory that is moved', () => {
     assert.ok(mounts.includes(`${root}/later/guest-`), mounts)
   })
 
-  test('an image that is not there is named, whatever runs goes on, and all is as it was once the image is back', async () => {
+  test('missing image: the error names it, running sandboxes go on, and its return repairs all', async () => {
     await driver.hibernate(slept)
     const name = basename(await realpath(`${root}/later/base`))
     await rename(`${root}/later/${name}`, `${root}/away`)

@@ -155,7 +155,7 @@ describe('a data directory whose layers were received', () => {
     await rm(root, { recursive: true })
   })
 
-  test('files of stacked layers, of their forks and of what slept on them are nobody’s twins', async () => {
+  test('received layers: no two files of layers, forks and hibernated sandboxes share an inode number', async () => {
     const report = await open('copy', { sandboxIds: [hibernated], checkpointIds: [lower, upper] })
     assert.deepEqual([report.dormant, report.lostCheckpoints], [[hibernated], []])
     const [onLower, withMemory, onDisk] = [freshId('sb'), freshId('sb'), freshId('sb')]
@@ -179,7 +179,7 @@ describe('a data directory whose layers were received', () => {
     await driver.deleteCheckpoint(`${upper}-2`)
   })
 
-  test('a layer that was copied for that is what it was, and is copied once', async () => {
+  test('received layers: a renumbered copy has the same content, and is copied once', async () => {
     await driver.delete(hibernated)
     await driver.close()
     await mounted('copy', async (pool) => assert.equal(await contentOf(pool, upper), content))

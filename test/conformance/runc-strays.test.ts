@@ -4,54 +4,31 @@ import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { readdir, readFile } from 'node:fs/promises'
 import { dirname } from 'node:path'
-import { after, before, describe, test } from 'node:test'
-import type { RuntimeDriver } from '../../src/sandbox/ports/runtime-driver.ts'
-import type { Guest } from '../../src/sandbox/ports/guest.ts'
+import { describe, test } from 'node:test'
 import { Cgroups } from '../../src/runtime/host/cgroups.ts'
 import { hostTool } from '../../src/runtime/host/testing/host-tool.ts'
 import { imageDir } from '../support/images.ts'
-import { knowing } from './driver-known.ts'
-import { eventually, makeRuncFixture } from './driver-runc-host.ts'
-import type { RuncFixture } from './driver-runc-host.ts'
+import { eventually, useRunc } from './driver-runc-host.ts'
 import { freshId, specOf, succeed } from './driver-shell.ts'
 
 const threads = 500
 
 describe('the runc driver among other processes', () => {
-  let fixture: RuncFixture
-  let driver: RuntimeDriver
   const said: string[] = []
-  const guest = (id: string): Guest => fixture.guest(driver, id)
-
-  const open = async (sandboxIds: string[] = []) => {
-    driver = fixture.makeDriver({ log: (message) => said.push(message) })
-    return driver.open(await knowing(fixture, { sandboxIds }))
-  }
-
-  before(async () => {
-    fixture = await makeRuncFixture({ subnet: '10.238.0.0/20' })
-    await open()
-  })
-
-  after(async () => {
-    await driver.close()
-    // What a test that failed has left.
-    await open()
-    await driver.close()
-    await fixture.dispose()
-  })
+  const runc = useRunc({ subnet: '10.238.0.0/20' }, { log: (message) => said.push(message) })
+  const { guest } = runc
 
   /** In the order of the words, those of the processes of a sandbox. */
   async function linesOf(id: string): Promise<string[]> {
-    const pids = await fixture.membersOf(id)
+    const pids = await runc.fixture.membersOf(id)
     const texts = await Promise.all(pids.map((pid) => readFile(`/proc/${pid}/cmdline`, 'utf8').catch(() => '')))
     return texts.map((text, index) => `${pids[index]} ${text.replaceAll('\0', ' ').trim()}`)
   }
 
-  test('programs in a sandbox that are called like tools of the host are neither waited for nor ended', async () => {
+  test('strays: programs in a sandbox named like host tools are left alone', async () => {
     const id = freshId('sb')
-    await driver.create(specOf(id))
-    const { runDir, poolFile, poolDir } = fixture.names
+    await runc.driver.create(specOf(id))
+    const { runDir, poolFile, poolDir } = runc.fixture.names
     const runcRoot = `${runDir}/runc`
     const imitations = [
       ['runc', '--root', runcRoot, 'checkpoint', id],
@@ -76,59 +53,59 @@ describe('the runc driver among other processes', () => {
     assert.ok(await eventually(areCalledSo))
     const imitated = await imitate()
     assert.equal(imitated.length, imitations.length)
-    await driver.close()
-    assert.deepEqual((await open([id])).running, [id])
+    await runc.driver.close()
+    assert.deepEqual((await runc.reopen({ sandboxIds: [id] })).running, [id])
     assert.deepEqual(said, [], 'it waited for nothing and ended nothing')
     assert.deepEqual(await imitate(), imitated)
-    await driver.delete(id)
+    await runc.driver.delete(id)
   })
 
-  test('a freeze that a server has left at work is ended by the next start, and the sandbox goes on', async () => {
+  test('strays: a left freeze is ended by the next start, and the sandbox runs on', async () => {
     const id = freshId('sb')
-    await driver.create(specOf(id))
-    await driver.close()
-    const groups = (await Cgroups.find()).memberFiles(fixture.names.cgroup(id)).map(dirname)
+    await runc.driver.create(specOf(id))
+    await runc.driver.close()
+    const groups = (await Cgroups.find()).memberFiles(runc.fixture.names.cgroup(id)).map(dirname)
     const freeze = ['freeze', ...groups.flatMap((group) => ['--group', group])] as const
     const left = spawn(`${imageDir}/hostd/atoll-hostd`, freeze)
     left.kill('SIGSTOP')
     const ended = once(left, 'exit')
     assert.equal((await hostTool.runTool(freeze)).trim(), 'frozen')
-    assert.deepEqual((await open([id])).running, [id])
+    assert.deepEqual((await runc.reopen({ sandboxIds: [id] })).running, [id])
     // It may have come to its end before it was stopped.
     const [, signal] = (await ended) as [number | null, string | null]
     assert.deepEqual(said.splice(0), signal === null ? [] : ['ended 1 programs that an earlier server had started'])
     assert.equal(await succeed(guest(id), 'echo alive'), 'alive')
-    await driver.delete(id)
+    await runc.driver.delete(id)
   })
 
-  test('a freeze whose hostd is killed freezes nothing any more once the checkpoint has failed', async () => {
-    if (!driver.capabilities.fullCheckpoints) return
+  test('strays: a freeze whose hostd is killed ends with its checkpoint', async () => {
+    if (!runc.driver.capabilities.fullCheckpoints) return
     const id = freshId('sb')
-    await driver.create(specOf(id))
+    await runc.driver.create(specOf(id))
     // It lends its memory for good, so that the freeze tries again and again.
     const program = 'import ctypes, time; ctypes.CDLL(None).vfork() or time.sleep(1000)'
     await guest(id).spawn({ id: 'lender', argv: ['/usr/bin/python3', '-c', program], envs: {} })
     await succeed(guest(id), 'until test $(pgrep -c python3) = 2; do sleep 0.02; done')
-    const failed = assert.rejects(driver.checkpoint(id, freshId('cp'), 'full'), /freeze .*is lost/)
-    const [freezing, serving] = [`freeze --group`, `serve --socket ${fixture.names.hostdSocket}`]
+    const failed = assert.rejects(runc.driver.checkpoint(id, freshId('cp'), 'full'), /freeze .*is lost/)
+    const [freezing, serving] = [`freeze --group`, `serve --socket ${runc.fixture.names.hostdSocket}`]
     // It must not come to the end of its attempts before.
     const isHeld = async () => {
-      const [found] = await hostLines(freezing, fixture.names.cgroup(id))
+      const [found] = await hostLines(freezing, runc.fixture.names.cgroup(id))
       return found !== undefined && process.kill(found[0], 'SIGSTOP')
     }
     assert.ok(await eventually(isHeld))
     for (const [hostd] of await hostLines(serving)) process.kill(hostd, 'SIGKILL')
     await failed
-    assert.deepEqual(await hostLines(freezing, fixture.names.cgroup(id)), [])
+    assert.deepEqual(await hostLines(freezing, runc.fixture.names.cgroup(id)), [])
     assert.equal(await succeed(guest(id), 'echo alive'), 'alive')
-    await driver.delete(id)
+    await runc.driver.delete(id)
     said.splice(0)
   })
 
-  test('a checkpoint of many threads lets the helper look at them, and not the server', async () => {
-    if (!driver.capabilities.fullCheckpoints) return
+  test('checkpoint: hostd inspects the threads, not the server', async () => {
+    if (!runc.driver.capabilities.fullCheckpoints) return
     const [id, checkpoint] = [freshId('sb'), freshId('cp')]
-    await driver.create(specOf(id, { memoryMb: 512 }))
+    await runc.driver.create(specOf(id, { memoryMb: 512 }))
     const program = `
 import threading, time
 threading.stack_size(65536)
@@ -138,11 +115,11 @@ time.sleep(1000)`
     await guest(id).spawn({ id: 'threads', argv: ['/usr/bin/python3', '-c', program], envs: {} })
     await succeed(guest(id), 'until test -e /root/ready; do sleep 0.05; done')
     const readsBefore = await readsOfThisProcess()
-    await driver.checkpoint(id, checkpoint, 'full')
+    await runc.driver.checkpoint(id, checkpoint, 'full')
     const reads = (await readsOfThisProcess()) - readsBefore
     assert.ok(reads < threads, `${reads} reads for ${threads} threads`)
-    await driver.delete(id)
-    await driver.deleteCheckpoint(checkpoint)
+    await runc.driver.delete(id)
+    await runc.driver.deleteCheckpoint(checkpoint)
   })
 })
 

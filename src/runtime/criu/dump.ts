@@ -5,10 +5,10 @@ import { poolIsFull } from '../disk/index.ts'
 import type { Cgroups } from '../host/cgroups.ts'
 import type { HostNames } from '../host/names.ts'
 import { withinRun } from '../host/run-folders.ts'
-import { endCriu, endStrayTools } from '../host/strays.ts'
+import { endCriu, endStrayTools } from '../host/cleanup.ts'
+import { exists } from '../exists.ts'
 import type { HostTool } from '../hostd/index.ts'
-import { OciRuntimeError } from '../oci/oci-runtime.ts'
-import type { OciRuntime } from '../oci/oci-runtime.ts'
+import { OciRuntimeError, type OciRuntime } from '../oci/oci-runtime.ts'
 import { faultOf } from './reason.ts'
 
 const dumpTimeoutMs = 120_000
@@ -94,7 +94,7 @@ export async function connectionsClosed(hostd: HostTool, pid: number): Promise<v
 
 /** Whether the dump into this folder is complete. */
 export async function isWhole(images: string): Promise<boolean> {
-  return (await readFile(`${images}/${lastFile}`).catch(() => undefined)) !== undefined
+  return exists(`${images}/${lastFile}`)
 }
 
 /** CRIU reads its options from this file. The path is fixed when the sandbox starts; each dump and restore writes the content. */

@@ -86,8 +86,8 @@ export function onDiskAlone({ log }: Pick<DriverContext, 'log'>, id: string, err
 
 /**
  * Returns when all saved memory is on the disk of the host with the disks that it belongs to, what is saved meanwhile included,
- * and records say so. Until then a loss of power costs the memory . No work on a sandbox is
- * waited for: should it write down what it read before, that is flushed once more.
+ * and records say so. Until then a loss of power costs the memory. It does not wait for work on a
+ * sandbox: a record that such work writes back is flushed once more.
  */
 export async function flushMemory({ pool, inventory }: FlushContext): Promise<void> {
   for (;;) {

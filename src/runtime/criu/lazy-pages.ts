@@ -2,6 +2,7 @@ import { readFile, writeFile } from 'node:fs/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { run } from '../command.ts'
 import { exists } from '../exists.ts'
+import type { ProcessIdentity } from '../host/process.ts'
 
 const startTimeoutMs = 10_000
 const startPollMs = 1
@@ -13,16 +14,10 @@ export const lazyProcessesFile = 'lazy-pages.pids'
 const statusFile = 'lazy-pages.status'
 const logFile = 'lazy-pages.log'
 
-/** A process that may have ended; `startTicks` are clock ticks from boot to its start. */
-interface StartedProcess {
-  pid: number
-  startTicks: number
-}
-
 /** CRIU, which hands out pages, and the shell that watches it, its parent. */
 export interface LazyPages {
-  daemon: StartedProcess
-  watcher: StartedProcess
+  daemon: ProcessIdentity
+  watcher: ProcessIdentity
 }
 
 /**
@@ -67,7 +62,7 @@ async function logOf(images: string): Promise<string> {
 }
 
 /** Reads a line of `/proc/<pid>/stat`. */
-function processOf(stat: string): StartedProcess | undefined {
+function processOf(stat: string): ProcessIdentity | undefined {
   const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ')
   const [pid, startTicks] = [Number.parseInt(stat, 10), Number(fields[19])]
   return pid > 1 && startTicks > 0 ? { pid, startTicks } : undefined

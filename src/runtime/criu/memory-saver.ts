@@ -6,15 +6,12 @@ import { bootId } from '../host/process.ts'
 import { imagesBytes, linkImages } from './image-files.ts'
 import { diskOf, layerOf } from '../host/bundle.ts'
 import { idsPerSandbox } from '../oci/container-config.ts'
-import { dumpContainer } from './dump.ts'
-import type { Dump, DumpHost } from './dump.ts'
+import { connectionsClosed, dumpContainer, type Dump, type DumpHost } from './dump.ts'
 import { checkpointMemory, savedMemory } from '../host/inventory.ts'
 import type { DriverContext } from '../host/context.ts'
 import type { CheckpointRecord, SandboxRecord } from '../host/records.ts'
-import { removeFolders } from '../host/cleanup.ts'
 import { removeFence } from './fence.ts'
-import { cleanUp } from '../host/cleanup.ts'
-import { connectionsClosed } from './dump.ts'
+import { cleanUp, removeFolders } from '../host/cleanup.ts'
 
 /** Saves the memory of sandboxes: for hibernation under the sandbox's own record, for a checkpoint under that one's. */
 export class MemorySaver {

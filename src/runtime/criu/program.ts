@@ -1,6 +1,7 @@
 import { access, constants, readFile, realpath, rename, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { commandEnvironment } from '../command.ts'
+import { bootId } from '../host/process.ts'
 import { criuSelfTest, unfitForLazyPages } from '../doctor/criu.ts'
 import type { LazyPagesTest } from '../doctor/criu-trial.ts'
 
@@ -50,8 +51,7 @@ async function remember(verdict: Verdict): Promise<void> {
 }
 
 async function identityOf(path: string): Promise<string> {
-  const boot = await readFile('/proc/sys/kernel/random/boot_id', 'utf8')
-  return JSON.stringify([await fileOf(path), await fileOf(await pathOf('runc')), boot.trim()])
+  return JSON.stringify([await fileOf(path), await fileOf(await pathOf('runc')), bootId()])
 }
 
 async function fileOf(path: string | undefined) {

@@ -11,7 +11,7 @@ import type { ProcessIdentity } from '../host/process.ts'
 import { lazyProcessesFile } from './lazy-pages.ts'
 import type { SandboxRecord, SavedMemory } from '../host/records.ts'
 import { fenceOf } from './fence.ts'
-import { endCriu } from '../host/strays.ts'
+import { endCriu } from '../host/cleanup.ts'
 
 const restoreTimeoutMs = 120_000
 

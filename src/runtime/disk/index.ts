@@ -63,9 +63,8 @@ export class DiskPool {
       await run(['btrfs', 'quota', 'enable', mountDir], { timeoutMs: quotaTimeoutMs })
       this.#quota = await Quota.of(mountDir)
       await this.#quota.keepCounting()
-      await mkdir(`${mountDir}/sandboxes`, { recursive: true, mode: 0o700 })
-      await mkdir(`${mountDir}/layers`, { recursive: true, mode: 0o700 })
-      await mkdir(this.path(templatesFolder), { recursive: true, mode: 0o700 })
+      for (const folder of ['sandboxes', 'layers', templatesFolder])
+        await mkdir(this.path(folder), { recursive: true, mode: 0o700 })
       await this.#openMemory()
       await this.#quota.removeStale()
     } catch (error) {
@@ -108,16 +107,11 @@ export class DiskPool {
     return readdir(this.path(relative))
   }
 
-  /** Empty, or a writable snapshot of what lies at the absolute path `seed`. Throws `no_capacity` when the pool is full. */
+  /** Empty, or a writable snapshot of the subvolume at the absolute path `seed`, without its limit. Throws `no_capacity` when the pool is full. */
   async createSubvolume(relative: string, seed?: string): Promise<void> {
     const path = this.path(relative)
     const how = seed === undefined ? ['create'] : ['snapshot', seed]
     await run(['btrfs', 'subvolume', ...how, path]).catch(fullPool)
-  }
-
-  /** A writable snapshot of another, without its limit. Throws `no_capacity`. */
-  async copySubvolume(from: string, to: string): Promise<void> {
-    await this.createSubvolume(to, this.path(from))
   }
 
   /** A number that the subvolume gives to no file any more, above those of all that it has. Undefined when it takes no file. */
@@ -200,12 +194,8 @@ export class DiskPool {
     if (bytes < poolBytesMin)
       throw new ServiceError('unavailable', `the disk pool needs at least 1 GiB free in ${dirname(imageFile)}`)
     const draft = `${imageFile}.new`
-    const file = await open(draft, 'w', 0o600)
-    try {
-      await file.truncate(bytes)
-    } finally {
-      await file.close()
-    }
+    await writeFile(draft, '', { mode: 0o600 })
+    await truncate(draft, bytes)
     await run(['mkfs.btrfs', '--quiet', '--force', '--metadata', 'single', '--label', 'atoll', draft])
     await rename(draft, imageFile)
   }

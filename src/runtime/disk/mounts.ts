@@ -1,35 +1,36 @@
 import { readFile } from 'node:fs/promises'
 import { run } from '../command.ts'
 
-export interface MountEntry {
+interface MountEntry {
   target: string
+  options: string[]
   kind: string
   source: string
 }
 
+/** The mounts of this process's namespace. A later one lies on top of an earlier one at the same path. */
+async function mountTable(): Promise<MountEntry[]> {
+  const lines = (await readFile('/proc/self/mountinfo', 'utf8')).trimEnd().split('\n')
+  return lines.map((line) => {
+    const [left = '', right = ''] = line.split(' - ')
+    const [, , , , target = '', options = ''] = left.split(' ')
+    const [kind = '', source = ''] = right.split(' ')
+    return { target: unescape(target), options: options.split(','), kind, source: unescape(source) }
+  })
+}
+
 /** The mounts of this process's namespace at or below a path, deepest first; the order in which they can be unmounted. */
 export async function mountsBelow(path: string): Promise<MountEntry[]> {
-  const entries: MountEntry[] = []
-  for (const line of (await readFile('/proc/self/mountinfo', 'utf8')).split('\n')) {
-    const [left = '', right = ''] = line.split(' - ')
-    const target = unescape(left.split(' ')[4] ?? '')
-    const [kind = '', source = ''] = right.split(' ')
-    if (target === path || target.startsWith(`${path}/`)) entries.push({ target, kind, source: unescape(source) })
-  }
-  return entries.reverse()
+  const isBelow = ({ target }: MountEntry) => target === path || target.startsWith(`${path}/`)
+  return (await mountTable()).filter(isBelow).reverse()
 }
 
 /** The mount on which a real path lies, with its options: those that a bind of it inherits. */
 export async function mountOf(path: string): Promise<{ target: string; options: string[] }> {
   let found = { target: '', options: [] as string[] }
-  for (const line of (await readFile('/proc/self/mountinfo', 'utf8')).split('\n')) {
-    const fields = line.split(' ')
-    const target = unescape(fields[4] ?? '')
+  for (const { target, options } of await mountTable()) {
     const holds = target === path || path.startsWith(target === '/' ? '/' : `${target}/`)
-    // A later line lies on top of an earlier one of the same place.
-    if (target !== '' && holds && target.length >= found.target.length) {
-      found = { target, options: (fields[5] ?? '').split(',') }
-    }
+    if (holds && target.length >= found.target.length) found = { target, options }
   }
   return found
 }

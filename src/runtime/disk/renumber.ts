@@ -30,14 +30,15 @@ export interface RenumberOptions {
  */
 export async function renumberCopies(options: RenumberOptions): Promise<void> {
   const { pool, inventory, names, log } = options
-  await removeRenumbered(pool)
+  // Of a server that died.
+  for (const draft of Object.values(drafts)) await pool.remove(draft)
   const sandboxes = inventory.sandboxes.all()
   const records = [...sandboxes, ...inventory.checkpoints.all()]
   const ends = endsOf(records)
   const mounts = await mountsBelow(names.sandboxesDir)
   const mounted = new Set(mounts.map(({ target }) => target.slice(names.sandboxesDir.length + 1).split('/', 1)[0]))
   const isMounted = ({ id }: SandboxRecord) => mounted.has(id)
-  const inUse = new Set(sandboxes.filter(isMounted).flatMap(({ layers }) => layers.map(idOf)))
+  const inUse = new Set(sandboxes.filter(isMounted).flatMap(({ layers }) => layers.map((layer) => layer.checkpointId)))
   for (const { id, below } of layersOf(records)) {
     const isLow = await numbersMeet(pool, layerOf(id), below === undefined ? undefined : ends.get(below))
     if (!isLow) continue
@@ -119,15 +120,6 @@ async function writeEnds(
     const layers = corrected(record.layers)
     if (layers !== undefined) await checkpoints.put({ ...record, layers })
   }
-}
-
-function idOf({ checkpointId }: Layer): string {
-  return checkpointId
-}
-
-/** Removes drafts of a dead server. */
-async function removeRenumbered(pool: DiskPool): Promise<void> {
-  for (const draft of Object.values(drafts)) await pool.remove(draft)
 }
 
 /**

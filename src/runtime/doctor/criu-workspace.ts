@@ -4,7 +4,7 @@ import { unmountBelow } from '../disk/mounts.ts'
 import type { HostTool } from '../hostd/index.ts'
 import { Cgroups } from '../host/cgroups.ts'
 import { isAlive, startTicksOf } from '../host/process.ts'
-import { endCriu, endStrayTools } from '../host/strays.ts'
+import { endCriu, endStrayTools } from '../host/cleanup.ts'
 
 /** Not TMPDIR: that folder may be closed to other users, and a trial must find what one with another TMPDIR left. */
 const temporaryDir = '/var/tmp'

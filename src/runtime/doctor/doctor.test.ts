@@ -7,8 +7,7 @@ import { run } from '../command.ts'
 import { exists } from '../exists.ts'
 import { openCriuWorkspace } from './criu-workspace.ts'
 import { criuSelfTest } from './criu.ts'
-import { checkHost } from './index.ts'
-import type { CheckReport } from './index.ts'
+import { checkHost, type CheckReport } from './index.ts'
 import { openScratch } from './scratch.ts'
 
 const usualTmpdir = tmpdir()

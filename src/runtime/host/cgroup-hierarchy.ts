@@ -30,14 +30,25 @@ export interface CgroupHierarchy {
   freezer(group: string): Promise<Freezer | undefined>
 }
 
-/** One or a few controllers of version 1 (cgroup-v1/*.rst). A limit of memory below what is held is refused with EBUSY. */
-export class CgroupV1 implements CgroupHierarchy {
+class MountedTree {
   readonly path: string
 
   constructor(path: string) {
     this.path = path
   }
 
+  protected async limit(group: string, processes: number): Promise<void> {
+    await makeGroup(`${this.path}${group}`)
+    await writeFile(`${this.path}${group}/pids.max`, String(processes))
+  }
+
+  protected async freezerAt(file: string, thawed: string): Promise<Freezer | undefined> {
+    return (await exists(file)) ? { file, thawed } : undefined
+  }
+}
+
+/** One or a few controllers of version 1 (cgroup-v1/*.rst). A limit of memory below what is held is refused with EBUSY. */
+export class CgroupV1 extends MountedTree implements CgroupHierarchy {
   async countsSwap(): Promise<boolean | undefined> {
     if (!(await exists(`${this.path}/memory.limit_in_bytes`))) return undefined
     return exists(`${this.path}/memory.memsw.limit_in_bytes`)
@@ -46,8 +57,7 @@ export class CgroupV1 implements CgroupHierarchy {
   async limitProcesses(group: string, most: number): Promise<void> {
     // Only its name tells the controllers of a tree: its root has no limit of processes.
     if (!this.path.split('/').at(-1)?.split(',').includes('pids')) return
-    await makeGroup(`${this.path}${group}`)
-    await writeFile(`${this.path}${group}/pids.max`, String(most))
+    await this.limit(group, most)
   }
 
   oomKills(group: string): Promise<number | undefined> {
@@ -58,21 +68,13 @@ export class CgroupV1 implements CgroupHierarchy {
     return Promise.resolve(undefined)
   }
 
-  async freezer(group: string): Promise<Freezer | undefined> {
-    const file = `${this.path}${group}/freezer.state`
-    if (!(await exists(file))) return undefined
-    return { file, thawed: 'THAWED' }
+  freezer(group: string): Promise<Freezer | undefined> {
+    return this.freezerAt(`${this.path}${group}/freezer.state`, 'THAWED')
   }
 }
 
 /** Version 2 (cgroup-v2.rst), alone or beside controllers of version 1. A limit of memory below what is held kills for it. */
-export class CgroupV2 implements CgroupHierarchy {
-  readonly path: string
-
-  constructor(path: string) {
-    this.path = path
-  }
-
+export class CgroupV2 extends MountedTree implements CgroupHierarchy {
   async countsSwap(): Promise<boolean | undefined> {
     if (!(await this.#has('memory'))) return undefined
     // The root has no limits; any group with one of memory shows whether there is one of swap.
@@ -88,8 +90,7 @@ export class CgroupV2 implements CgroupHierarchy {
     const below = `${this.path}/cgroup.subtree_control`
     // In a container that may not divide what it has, the limit of the container holds.
     if (!(await isWritten(below, '+pids'))) return
-    await makeGroup(`${this.path}${group}`)
-    await writeFile(`${this.path}${group}/pids.max`, String(most))
+    await this.limit(group, most)
   }
 
   oomKills(group: string): Promise<number | undefined> {
@@ -107,10 +108,8 @@ export class CgroupV2 implements CgroupHierarchy {
     return Math.max(0, Number(usage) - cache)
   }
 
-  async freezer(group: string): Promise<Freezer | undefined> {
-    const file = `${this.path}${group}/cgroup.freeze`
-    if (!(await exists(file))) return undefined
-    return { file, thawed: '0' }
+  freezer(group: string): Promise<Freezer | undefined> {
+    return this.freezerAt(`${this.path}${group}/cgroup.freeze`, '0')
   }
 
   async #has(controller: string): Promise<boolean> {

@@ -1,8 +1,8 @@
 import { readdir, readFile, rmdir, writeFile } from 'node:fs/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { ServiceError } from '../../errors.ts'
-import { CgroupV1, CgroupV2 } from './cgroup-hierarchy.ts'
-import type { CgroupHierarchy } from './cgroup-hierarchy.ts'
+import { CgroupV1, CgroupV2, type CgroupHierarchy } from './cgroup-hierarchy.ts'
+import { send } from './process.ts'
 
 const removeAttempts = 200
 const removePauseMs = 5
@@ -130,11 +130,6 @@ async function removeTree(folder: string): Promise<void> {
 async function killMembers(folder: string): Promise<void> {
   const text = await readFile(`${folder}/cgroup.procs`, 'utf8').catch(() => '')
   for (const pid of text.split('\n').map(Number)) {
-    if (pid <= 1 || pid === process.pid) continue
-    try {
-      process.kill(pid, 'SIGKILL')
-    } catch {
-      // It has just ended.
-    }
+    if (pid > 1 && pid !== process.pid) send(pid, 'SIGKILL')
   }
 }

@@ -4,6 +4,7 @@ import type { HostTool } from '../hostd/index.ts'
 
 /** Gigabytes of saved memory take their time. */
 const removeTimeoutMs = 300_000
+const endStraysTimeoutMs = 30_000
 
 /**
  * Waits for parallel steps and throws the first error only when all have ended: a clean-up that follows must not meet a step
@@ -38,4 +39,25 @@ export async function removeFolders(hostd: HostTool, folders: readonly string[])
   const areThere = await Promise.all(folders.map(exists))
   const args = folders.filter((_, index) => areThere[index]).flatMap((folder) => ['--dir', folder])
   if (args.length > 0) await hostd.runTool(['remove', ...args], { timeoutMs: removeTimeoutMs })
+}
+
+/** Ends all CRIU processes that work in one of `folders`. Lazy-pages daemons may outlive a server, and be wanted. */
+export async function endCriu(
+  hostd: HostTool,
+  folders: readonly string[],
+  { lazyPagesToo = true } = {},
+): Promise<void> {
+  const lazyPages = lazyPagesToo ? 'end' : 'leave'
+  await hostd.runTool(['end-criu', '--lazy-pages', lazyPages, ...each('--dir', folders)], {
+    timeoutMs: endStraysTimeoutMs,
+  })
+}
+
+/** Ends programs of a dead server that work on one of `paths` or below. Returns how many there were. */
+export async function endStrayTools(hostd: HostTool, paths: readonly string[]): Promise<number> {
+  return Number(await hostd.runTool(['end-tools', ...each('--path', paths)], { timeoutMs: endStraysTimeoutMs }))
+}
+
+function each(name: string, values: readonly string[]): string[] {
+  return values.flatMap((value) => [name, value])
 }

@@ -1,7 +1,6 @@
 import type { Socket } from 'node:net'
 import { ServiceError } from '../../errors.ts'
-import { freezeGraceMs } from '../../sandbox/ports/runtime-driver.ts'
-import type { FreezeReason } from '../../sandbox/ports/runtime-driver.ts'
+import { freezeGraceMs, type FreezeReason } from '../../sandbox/ports/runtime-driver.ts'
 
 /** Per sandbox. Further dials fail instead of waiting for the end of a checkpoint. */
 const waitingDialsMax = 4_096

@@ -9,8 +9,7 @@ import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { isServiceError } from '../../errors.ts'
-import { dialSocket, waitForGuest } from './dial.ts'
-import type { GuestRelay } from './dial.ts'
+import { dialSocket, waitForGuest, type GuestRelay } from './dial.ts'
 
 /** Far beyond what the calls below may take. */
 const hangMs = 5_000

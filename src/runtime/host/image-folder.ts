@@ -1,7 +1,8 @@
-import { access, realpath } from 'node:fs/promises'
+import { realpath } from 'node:fs/promises'
 import { basename, dirname, normalize } from 'node:path'
 import { ServiceError } from '../../errors.ts'
 import { defined } from '../../lib/defined.ts'
+import { exists } from '../exists.ts'
 import type { Inventory } from './inventory.ts'
 import type { CheckpointRecord, SandboxRecord } from './records.ts'
 
@@ -60,14 +61,14 @@ export class ImageFolder {
    */
   async programs({ guest, agent }: Omit<Images, 'base'>): Promise<Omit<Images, 'base'>> {
     const real = (reference: string, kind: Kind) => realpath(this.pathOf(reference, kind))
-    return { guest: await real(guest, 'guest'), ...(agent === undefined ? {} : { agent: await real(agent, 'agent') }) }
+    return { guest: await real(guest, 'guest'), ...defined({ agent: agent && (await real(agent, 'agent')) }) }
   }
 
   /** Throws `unavailable` with the name of an image that is not there. */
   async assertPresent({ base, guest, agent }: Images): Promise<void> {
     const named = { base, guest, ...defined({ agent }) }
     for (const [kind, reference] of Object.entries(named)) {
-      if (await isThere(this.pathOf(reference, kind as Kind))) continue
+      if (await exists(this.pathOf(reference, kind as Kind))) continue
       const reported = reference.startsWith('/')
         ? `there is no image at ${reference}: put it back`
         : `image ${reference} is not in ${this.path}: put it back, or copy it from a machine that has it`
@@ -85,7 +86,7 @@ export class ImageFolder {
 
   async #linked(link: string, kind: Kind): Promise<string | undefined> {
     const folder = await realpath(`${this.path}/${link}`).catch(() => undefined)
-    if (folder === undefined || !(await isThere(inside(folder, kind)))) return undefined
+    if (folder === undefined || !(await exists(inside(folder, kind)))) return undefined
     const name = basename(folder)
     // The link may lead out of the image folder, to an image that has no name in there.
     const isNamed = namePattern.test(name) && (await realpath(`${this.path}/${name}`).catch(() => '')) === folder
@@ -105,8 +106,7 @@ export async function nameImages(
 ): Promise<void> {
   const attempt = (id: string, work: () => Promise<void>) =>
     work().catch((error: unknown) => log(`the record of ${id} keeps paths of images: ${String(error)}`))
-  const agentOf = async (agent: string | undefined) =>
-    agent === undefined ? {} : { agent: await images.named(agent, 'agent') }
+  const agentOf = async (agent: string | undefined) => defined({ agent: agent && (await images.named(agent, 'agent')) })
   for (const record of sandboxes.all()) {
     const base = await images.named(record.base, 'base')
     const guest = await images.named(record.guest, 'guest')
@@ -142,11 +142,4 @@ export async function resolveHostTool(imageDir: string): Promise<string> {
 
 function inside(folder: string, kind: Kind): string {
   return insides[kind] === '' ? folder : `${folder}/${insides[kind]}`
-}
-
-async function isThere(path: string): Promise<boolean> {
-  return access(path).then(
-    () => true,
-    () => false,
-  )
 }

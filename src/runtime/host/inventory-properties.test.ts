@@ -11,8 +11,7 @@ import type { HostTool } from '../hostd/index.ts'
 import { layerOf } from './bundle.ts'
 import { checkpointMemory, Inventory, savedMemory } from './inventory.ts'
 import type { HostNames } from './names.ts'
-import { basedOn } from './records.ts'
-import type { CheckpointRecord, SandboxRecord } from './records.ts'
+import { basedOn, type CheckpointRecord, type SandboxRecord } from './records.ts'
 
 const slots = 6
 const kinds = [
@@ -98,80 +97,49 @@ class World {
     const sandbox = pick(sandboxes.all(), one)
     const checkpoint = pick(checkpoints.all(), other)
     const item = pick(quarantine.items, one)
-    switch (kind) {
-      case 'create':
-        await this.#create(undefined)
-        break
-      case 'fork':
-        await this.#create(checkpoint)
-        break
-      case 'restore': {
-        if (sandbox === undefined || checkpoint === undefined) break
+    const steps: Record<Step['kind'], () => unknown> = {
+      create: () => this.#create(undefined),
+      fork: () => this.#create(checkpoint),
+      restore: async () => {
+        if (sandbox === undefined || checkpoint === undefined) return
         const release = inventory.hold(sandbox)
         await sandboxes.put({ ...sandbox, ...basedOn(checkpoint, sandbox, 'boot') })
-        // It fails now and then.
+        // Now and then it fails.
         if (one % 2 === 0) await sandboxes.put(sandbox)
         release()
         await inventory.removeUnused()
-        break
-      }
-      case 'save': {
-        if (sandbox === undefined) break
+      },
+      save: async () => {
+        if (sandbox === undefined) return
         const memory = { folder: savedMemory(sandbox.id), address: '', keepConnections: true }
         await sandboxes.put({ ...sandbox, memory })
         await mkdir(this.#pool.path(memory.folder))
         await sandboxes.put({ ...sandbox, memory: { ...memory, bytes: 1 } })
-        break
-      }
-      case 'forget': {
-        if (sandbox === undefined) break
+      },
+      forget: async () => {
+        if (sandbox === undefined) return
         const { memory: _, ...rest } = sandbox
         await sandboxes.put(rest)
         await inventory.removeUnused()
-        break
-      }
-      case 'delete':
-        if (sandbox === undefined) break
-        await sandboxes.remove(sandbox.id)
-        await inventory.removeUnused()
-        break
-      case 'checkpoint':
-      case 'fullCheckpoint':
-        if (sandbox !== undefined) await this.#checkpoint(sandbox, kind === 'fullCheckpoint', false)
-        break
-      case 'failedCheckpoint':
-        if (sandbox !== undefined) await this.#checkpoint(sandbox, other % 2 === 0, true)
-        break
-      case 'deleteCheckpoint':
-        if (checkpoint === undefined) break
-        await checkpoints.remove(checkpoint.id)
-        await inventory.removeUnused()
-        break
-      case 'quarantine':
-        if (sandbox !== undefined)
-          await inventory.moveToQuarantine({ kind: 'sandbox', id: sandbox.id, reason: 'unknown' })
-        break
-      case 'quarantineCheckpoint':
-        if (checkpoint === undefined) break
-        await inventory.moveToQuarantine({ kind: 'checkpoint', id: checkpoint.id, reason: 'unknown' })
-        break
-      case 'spoil': {
+      },
+      delete: () => this.#delete(sandboxes, sandbox),
+      deleteCheckpoint: () => this.#delete(checkpoints, checkpoint),
+      checkpoint: () => this.#checkpoint(sandbox, false, false),
+      fullCheckpoint: () => this.#checkpoint(sandbox, true, false),
+      failedCheckpoint: () => this.#checkpoint(sandbox, other % 2 === 0, true),
+      quarantine: () => sandbox && inventory.moveToQuarantine({ kind: 'sandbox', id: sandbox.id, reason: 'unknown' }),
+      quarantineCheckpoint: () =>
+        checkpoint && inventory.moveToQuarantine({ kind: 'checkpoint', id: checkpoint.id, reason: 'unknown' }),
+      spoil: async () => {
         const id = this.#freshId('sb')
         await writeFile(sandboxes.file(id), '{')
         await inventory.moveToQuarantine({ kind: 'sandbox', id, reason: 'unreadable' })
-        break
-      }
-      case 'takeBack':
-        if (item !== undefined) await inventory.takeBack(item).catch(isConflict)
-        break
-      case 'expire':
-        if (item === undefined) break
-        await mkdir(this.#pool.path('sandboxes'), { recursive: true })
-        await inventory.removeFromQuarantine(item)
-        break
-      case 'unwritable': {
-        if (sandbox === undefined) break
-        // Where the new record would be written first.
+      },
+      takeBack: () => item && inventory.takeBack(item).catch(isConflict),
+      expire: () => item && inventory.removeFromQuarantine(item),
+      unwritable: async () => {
+        if (sandbox === undefined) return
+        // The path of the draft of the new record.
         const inTheWay = `${sandboxes.file(sandbox.id)}.new`
         await mkdir(inTheWay)
         const standing = checkpoint === undefined ? { layers: [] } : basedOn(checkpoint, sandbox, 'boot')
@@ -179,42 +147,39 @@ class World {
         await inventory.removeUnused()
         await put
         await rm(inTheWay, { recursive: true })
-        break
-      }
-      case 'stick': {
+      },
+      stick: async () => {
         const path = pick(await this.inPool(), one)
         if (path !== undefined) this.#stuck.add(path)
-        break
-      }
-      case 'unstick':
-        this.#stuck.clear()
-        break
-      case 'hold':
-        if (sandbox !== undefined) this.#held.push({ record: sandbox, release: inventory.hold(sandbox) })
-        break
-      case 'release': {
+      },
+      unstick: () => this.#stuck.clear(),
+      hold: () => sandbox && this.#held.push({ record: sandbox, release: inventory.hold(sandbox) }),
+      release: () => {
         const held = this.#held.pop()
         held?.release()
         held?.release()
-        break
-      }
-      case 'removeUnused':
-        await inventory.removeUnused()
-        break
-      case 'reload':
-        // What nobody stands on and was forgotten by a server that ended.
+      },
+      removeUnused: () => inventory.removeUnused(),
+      reload: async () => {
+        // A layer without a reference, left by a server that died.
         await mkdir(this.#pool.path(`layers/${this.#freshId('cp')}`))
         await inventory.load()
         await inventory.removeAllUnused()
-        break
-      case 'twoAtOnce':
-        await Promise.all([
-          checkpoint === undefined ? undefined : checkpoints.remove(checkpoint.id).then(() => inventory.removeUnused()),
-          sandbox === undefined ? undefined : sandboxes.remove(sandbox.id).then(() => inventory.removeUnused()),
+      },
+      twoAtOnce: () =>
+        Promise.all([
+          this.#delete(checkpoints, checkpoint),
+          this.#delete(sandboxes, sandbox),
           this.#create(checkpoint),
-        ])
-        break
+        ]),
     }
+    await steps[kind]()
+  }
+
+  async #delete(records: { remove(id: string): Promise<void> }, record: { id: string } | undefined): Promise<void> {
+    if (record === undefined) return
+    await records.remove(record.id)
+    await this.inventory.removeUnused()
   }
 
   async #create(from: CheckpointRecord | undefined): Promise<void> {
@@ -234,7 +199,8 @@ class World {
     await inventory.sandboxes.put({ id: this.#freshId('sb'), ...claimed, ...stands })
   }
 
-  async #checkpoint(sandbox: SandboxRecord, full: boolean, fails: boolean): Promise<void> {
+  async #checkpoint(sandbox: SandboxRecord | undefined, full: boolean, fails: boolean): Promise<void> {
+    if (sandbox === undefined) return
     const id = this.#freshId('cp')
     const made = this.inventory.addCheckpoint(id, async () => {
       await mkdir(this.#pool.path(layerOf(id)))

@@ -3,14 +3,12 @@ import { Semaphore } from '../../lib/async/semaphore.ts'
 import type { SandboxSpec } from '../../sandbox/ports/runtime-driver.ts'
 import { bootId } from './process.ts'
 import { assertProcessorFits } from '../criu/processor.ts'
-import { DiskBusy, limitDisk, makeBundle, makeDisk } from './bundle.ts'
-import { moveDisk } from '../disk/move-disk.ts'
-import { assertCriu } from './open-host.ts'
-import type { OpenHost } from './open-host.ts'
+import { DiskBusy, diskOf, limitDisk, makeBundle, makeDisk, type BundleHost } from './bundle.ts'
+import { assertCriu, type OpenHost } from './open-host.ts'
 import type { DriverContext } from './context.ts'
 import type { SandboxRecord } from './records.ts'
 import { removeFence } from '../criu/fence.ts'
-import { allDone } from './cleanup.ts'
+import { allDone, cleanUp } from './cleanup.ts'
 import type { Supervisor } from './supervisor.ts'
 
 /** More boots than this at once only wait longer for their guests. */
@@ -104,4 +102,31 @@ export class Launcher {
     if (memory === undefined || memory.resuming === resuming) return
     await this.#context.inventory.sandboxes.put({ ...record, memory: { ...memory, resuming } })
   }
+}
+
+/**
+ * Replaces a disk that a process of the host holds, in the root of the sandbox or in its mount namespace, by a snapshot: overlay
+ * refuses to mount one upper layer twice. Inode numbers and limit stay. Returns the record in force. The old disk is removed;
+ * its space comes back when its last holder ends.
+ */
+async function moveDisk(
+  context: DriverContext,
+  host: BundleHost,
+  record: SandboxRecord,
+  diskMb: number,
+): Promise<SandboxRecord> {
+  const { inventory, pool, log } = context
+  const moved: SandboxRecord = { ...record, disk: await inventory.nextDisk(record) }
+  try {
+    await pool.createSubvolume(diskOf(moved), pool.path(diskOf(record)))
+    await host.hostd.runTool(['adopt-index', '--work', pool.path(`${diskOf(moved)}/work`)])
+    await limitDisk(host, moved, diskMb)
+    await inventory.sandboxes.put(moved)
+  } catch (error) {
+    await cleanUp(context, record.id, () => pool.remove(diskOf(moved)))
+    throw error
+  }
+  log(`someone on the host holds the root that sandbox ${record.id} had: it goes on with a copy of its disk`)
+  await cleanUp(context, record.id, () => pool.remove(diskOf(record)))
+  return moved
 }

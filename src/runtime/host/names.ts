@@ -13,23 +13,22 @@ export class HostNames {
   /** Eight hexadecimal digits. */
   readonly hash: string
   readonly runDir: string
+  readonly poolFile: string
+  readonly poolDir: string
+  readonly sandboxesDir: string
+  /** Where hostd takes connections. */
+  readonly hostdSocket: string
+  readonly cgroupRoot: string
 
   constructor(dataDir: string) {
     this.dataDir = realpathSync(dataDir)
     this.hash = createHash('sha256').update(this.dataDir).digest('hex').slice(0, 8)
     this.runDir = `/run/atoll-${this.hash}`
-  }
-
-  get poolFile(): string {
-    return `${this.dataDir}/pool.img`
-  }
-
-  get poolDir(): string {
-    return `${this.runDir}/pool`
-  }
-
-  get sandboxesDir(): string {
-    return `${this.runDir}/sandboxes`
+    this.poolFile = `${this.dataDir}/pool.img`
+    this.poolDir = `${this.runDir}/pool`
+    this.sandboxesDir = `${this.runDir}/sandboxes`
+    this.hostdSocket = `${this.runDir}/hostd.sock`
+    this.cgroupRoot = `/atoll-${this.hash}`
   }
 
   /** The folder of a sandbox that a reboot empties: its root mount, socket, pid and configuration. */
@@ -43,15 +42,6 @@ export class HostNames {
 
   guestSocket(sandboxId: string): string {
     return `${this.guestDir(sandboxId)}/guest.sock`
-  }
-
-  /** Where hostd takes connections. */
-  get hostdSocket(): string {
-    return `${this.runDir}/hostd.sock`
-  }
-
-  get cgroupRoot(): string {
-    return `/atoll-${this.hash}`
   }
 
   cgroup(sandboxId: string): string {

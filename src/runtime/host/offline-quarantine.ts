@@ -3,8 +3,7 @@ import type { Quarantined } from '../../sandbox/ports/runtime-driver.ts'
 import { makeRunFolders } from './run-folders.ts'
 import { resolveHostTool } from './image-folder.ts'
 import { lockHost, releaseHost } from './open-host.ts'
-import { createContext } from './context.ts'
-import type { DriverContext, OciDriverOptions } from './context.ts'
+import { createContext, type DriverContext, type OciDriverOptions } from './context.ts'
 import type { QuarantineItem } from './quarantine.ts'
 
 /** The quarantine of a data directory that no driver has open. Sandboxes may run meanwhile. */

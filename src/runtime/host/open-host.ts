@@ -1,7 +1,6 @@
 import { ServiceError } from '../../errors.ts'
 import type { KnownResources, ReconcileReport } from '../../sandbox/ports/runtime-driver.ts'
-import { findCriu } from '../criu/program.ts'
-import type { CriuProgram } from '../criu/program.ts'
+import { findCriu, type CriuProgram } from '../criu/program.ts'
 import { allowUserfaultfd } from '../criu/userfaultfd.ts'
 import { templatesFolder, InodeTemplates } from '../disk/index.ts'
 import type { BundleHost } from './bundle.ts'

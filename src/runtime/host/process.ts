@@ -63,7 +63,7 @@ async function endsWithin(identity: ProcessIdentity, timeoutMs: number): Promise
 }
 
 /** Sends a signal; harmless when the process has just ended. */
-function send(pid: number, name: 'SIGTERM' | 'SIGKILL'): void {
+export function send(pid: number, name: 'SIGTERM' | 'SIGKILL'): void {
   try {
     process.kill(pid, name)
   } catch {

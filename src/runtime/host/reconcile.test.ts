@@ -9,8 +9,7 @@ import { Inventory } from './inventory.ts'
 import { createRunc } from '../oci/runc.ts'
 import { HostNames } from './names.ts'
 import { adoptAll, reconcile } from './reconcile.ts'
-import { readSandboxRecord, Records } from './records.ts'
-import type { CheckpointRecord, SandboxRecord, SavedMemory } from './records.ts'
+import { readSandboxRecord, Records, type CheckpointRecord, type SandboxRecord, type SavedMemory } from './records.ts'
 import { makeCrashed } from './testing/crashed-host.ts'
 import { hostTool } from './testing/host-tool.ts'
 
@@ -20,16 +19,14 @@ test('adoptAll: waits for silent guests in parallel', async () => {
   let waiting = 0
   const everyLiar = Promise.withResolvers<void>()
   const adopted = await adoptAll(
-    {
-      pool: { has: async () => true },
-      sandboxes: { get: (id) => ({ id, layers: [] }) as unknown as SandboxRecord },
-      adopt: async ({ id }) => {
-        if (!liars.includes(id)) return true
-        waiting += 1
-        if (waiting === liars.length) everyLiar.resolve()
-        await everyLiar.promise
-        return false
-      },
+    { has: async () => true },
+    { get: (id) => ({ id, layers: [] }) as unknown as SandboxRecord },
+    async ({ id }) => {
+      if (!liars.includes(id)) return true
+      waiting += 1
+      if (waiting === liars.length) everyLiar.resolve()
+      await everyLiar.promise
+      return false
     },
     ids,
   )

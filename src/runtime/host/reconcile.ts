@@ -13,12 +13,10 @@ import type { HostNames } from './names.ts'
 import { isWhole as isWholeDump } from '../criu/dump.ts'
 import { sandboxOfDisk } from './quarantine.ts'
 import type { CheckpointRecord, Records, SandboxRecord } from './records.ts'
-import { removeFolders } from './cleanup.ts'
 import { runImagesOf } from '../criu/restore.ts'
 import { dropStaleMemory, fenceOf, fencesFolder, clearResuming } from '../criu/fence.ts'
-import { allDone } from './cleanup.ts'
+import { allDone, endCriu, endStrayTools, removeFolders } from './cleanup.ts'
 import { assertFewStrangers, findStrangers } from './strangers.ts'
-import { endCriu, endStrayTools } from './strays.ts'
 import { hasDisk, hasMemory } from './integrity.ts'
 
 const strayDumpTimeoutMs = 60_000
@@ -140,12 +138,9 @@ async function removeFences({ pool, inventory }: ReconcileOptions): Promise<void
 /** Removes images of earlier restores. Running sandboxes may still read theirs. */
 async function removeRunImages({ hostd, pool, log }: ReconcileOptions, needed: ReadonlySet<string>): Promise<void> {
   const left = (await pool.list('memory/runs')).filter((id) => !needed.has(id))
-  if (left.length > 0)
-    await endCriu(
-      hostd,
-      left.map((id) => pool.path(runImagesOf(id))),
-    )
-  await eachRemoved(left, (id) => removeFolders(hostd, [pool.path(runImagesOf(id))]), log)
+  const imagesOf = (id: string) => pool.path(runImagesOf(id))
+  if (left.length > 0) await endCriu(hostd, left.map(imagesOf))
+  await eachRemoved(left, (id) => removeFolders(hostd, [imagesOf(id)]), log)
 }
 
 /**
@@ -159,25 +154,20 @@ async function eachRemoved(
 ): Promise<Set<string>> {
   const semaphore = new Semaphore({ permits: removalsMax })
   const stuck = new Set<string>()
-  const removeOne = async (id: string): Promise<void> => {
-    await remove(id).catch((error: unknown) => {
+  const removeOne = (id: string) =>
+    remove(id).catch((error: unknown) => {
       stuck.add(id)
       log(`what is left of sandbox ${id} cannot be removed before the next start: ${String(error)}`)
     })
-  }
   await allDone([...ids].map((id) => semaphore.use(() => removeOne(id))))
   return stuck
 }
 
-interface Ended {
-  /** All ids that were found and are not adopted. */
-  ended: string[]
-  /** Those of them that cannot be stopped now: their records stay, with all that they claim. */
-  stuck: Set<string>
-}
-
-/** Adopts known sandboxes that run, and stops everything else that carries the data directory's hash. */
-async function endSandboxes(options: ReconcileOptions, report: ReconcileReport): Promise<Ended> {
+/**
+ * Adopts known sandboxes that run, and stops everything else that carries the data directory's hash. Returns all ids that were
+ * found and are not adopted, and those of them that cannot be stopped now: their records stay, with all that they claim.
+ */
+async function endSandboxes(options: ReconcileOptions, report: ReconcileReport) {
   const { names, pool, cgroups, known } = options
   const { sandboxes } = options.inventory
   const found = new Set([
@@ -186,7 +176,7 @@ async function endSandboxes(options: ReconcileOptions, report: ReconcileReport):
     ...(await readdir(names.sandboxesDir)),
     ...(await cgroups.children(names.cgroupRoot)),
   ])
-  const adopted = await adoptAll({ pool, sandboxes, adopt: options.adopt }, new Set(known.sandboxIds))
+  const adopted = await adoptAll(pool, sandboxes, options.adopt, new Set(known.sandboxIds))
   report.running.push(...adopted)
   const ended = [...found].filter((id) => !adopted.has(id))
   return { ended, stuck: await eachRemoved(ended, options.stop, options.log) }
@@ -222,14 +212,13 @@ async function settleSandboxes(
   report.removed.push(...ended.filter((id) => !isKept(id)))
 }
 
-interface Adoption {
-  pool: Pick<DiskPool, 'has'>
-  sandboxes: Pick<Records<SandboxRecord>, 'get'>
-  adopt: ReconcileOptions['adopt']
-}
-
 /** Adopts in parallel: a guest that is slow to answer delays no other. */
-export async function adoptAll({ pool, sandboxes, adopt }: Adoption, ids: Iterable<string>): Promise<Set<string>> {
+export async function adoptAll(
+  pool: Pick<DiskPool, 'has'>,
+  sandboxes: Pick<Records<SandboxRecord>, 'get'>,
+  adopt: ReconcileOptions['adopt'],
+  ids: Iterable<string>,
+): Promise<Set<string>> {
   const semaphore = new Semaphore({ permits: adoptionsMax })
   const adopted = new Set<string>()
   const adoptOne = async (id: string): Promise<void> => {

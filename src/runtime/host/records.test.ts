@@ -2,8 +2,7 @@ import assert from 'node:assert/strict'
 import { mkdtemp, readdir, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { test } from 'node:test'
-import { readCheckpointRecord, readSandboxRecord, Records } from './records.ts'
-import type { ReadRecord } from './records.ts'
+import { readCheckpointRecord, readSandboxRecord, Records, type ReadRecord } from './records.ts'
 
 interface Word {
   id: string

@@ -252,12 +252,10 @@ export class Records<T extends { id: string }> {
   async #write(record: T): Promise<void> {
     const path = this.file(record.id)
     const draftPath = `${this.#folder}/${record.id}${draftEnding}`
-    const draft = await open(draftPath, 'w', 0o600)
-    try {
+    {
+      await using draft = await open(draftPath, 'w', 0o600)
       await draft.writeFile(JSON.stringify(record))
       await draft.datasync()
-    } finally {
-      await draft.close()
     }
     await rename(draftPath, path)
     await syncFolder(this.#folder)
@@ -266,12 +264,8 @@ export class Records<T extends { id: string }> {
 
 /** Flushes the names in a folder. */
 async function syncFolder(path: string): Promise<void> {
-  const folder = await open(path)
-  try {
-    await folder.sync()
-  } finally {
-    await folder.close()
-  }
+  await using folder = await open(path)
+  await folder.sync()
 }
 
 function parse<T>(text: string): T | undefined {

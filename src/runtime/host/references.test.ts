@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
+import { isServiceError } from '../../errors.ts'
 import type { CheckpointRecord, SandboxRecord } from './records.ts'
-import { References } from './references.ts'
+import { Allocator, References } from './references.ts'
 
 const start = { base: '/', guest: '/', slot: 3, rangeStart: 5 }
 
@@ -38,4 +39,18 @@ test('references: paths other than layers and memory are never removed', () => {
     }
   }
   assert.deepEqual(references.unused, [])
+})
+
+test('allocator: a released number is reused after all others', () => {
+  const claims = new Allocator('places', 3, 4)
+  assert.deepEqual([claims.take(new Set()), claims.take(new Set()), claims.take(new Set())], [1, 2, 0])
+  assert.equal(claims.take(new Set([1])), 2)
+})
+
+test('allocator: no free number is no_capacity', () => {
+  const claims = new Allocator('places', 2, 0)
+  assert.throws(
+    () => claims.take(new Set([0, 1])),
+    (error) => isServiceError(error, 'no_capacity'),
+  )
 })

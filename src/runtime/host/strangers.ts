@@ -68,12 +68,15 @@ export async function findStrangers(
 /** Throws `unavailable` when so many are strangers that the database is more likely to be the wrong one. */
 export function assertFewStrangers({ strangers, count }: Stock, dataDir: string): void {
   if (strangers.length <= count * movedShareMax) return
-  const of = (reason: Quarantined['reason']) => strangers.filter((stranger) => stranger.reason === reason).length
-  const faults = [
-    ...(of('unknown') > 0 ? [`${of('unknown')} that the database does not know`] : []),
-    ...(of('unreadable') > 0 ? [`${of('unreadable')} whose record cannot be read`] : []),
-    ...(of('unrecorded') > 0 ? [`${of('unrecorded')} without a record`] : []),
-  ]
+  const words = {
+    unknown: 'that the database does not know',
+    unreadable: 'whose record cannot be read',
+    unrecorded: 'without a record',
+  }
+  const faults = Object.entries(words).flatMap(([reason, what]) => {
+    const found = strangers.filter((stranger) => stranger.reason === reason).length
+    return found > 0 ? `${found} ${what}` : []
+  })
   const named = strangers.slice(0, namedMax).map(({ id }) => id)
   const more = strangers.length > namedMax ? `, and ${strangers.length - namedMax} more` : ''
   throw new ServiceError(

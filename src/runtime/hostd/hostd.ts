@@ -3,10 +3,8 @@ import type { Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { ServiceError } from '../../errors.ts'
 import { backOffMs, type BackOff } from '../../lib/async/retry.ts'
-import { commandEnvironment, run, useLauncher } from '../command.ts'
-import type { CommandOptions } from '../command.ts'
-import { HostdProcess } from './hostd-process.ts'
-import type { LaunchAnswer, LaunchRequest } from './hostd-process.ts'
+import { commandEnvironment, run, useLauncher, type CommandOptions } from '../command.ts'
+import { HostdProcess, type LaunchAnswer, type LaunchRequest } from './hostd-process.ts'
 import { Relay, RelayUnavailable } from './relay.ts'
 
 /** A process that ends sooner is started again after a growing pause. */

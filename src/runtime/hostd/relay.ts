@@ -1,5 +1,4 @@
-import { connect } from 'node:net'
-import type { Socket } from 'node:net'
+import { connect, type Socket } from 'node:net'
 import { getSystemErrorName } from 'node:util'
 
 const operations = { connect: 0, cut: 1 }

@@ -11,6 +11,7 @@ const filesSoft = 65_536
 const filesHard = 1_048_576
 /** The kernel counts terminals for all sandboxes together, and signals and queues for root on the host too: each sandbox has its share. */
 const terminalsMax = 256
+const terminalOptions = 'nosuid noexec newinstance ptmxmode=0666 mode=0620 gid=5'
 const signalsQueuedMax = 4_096
 /** One queue of the default size, which takes 83 000. */
 const messageQueueBytes = 98_304
@@ -18,46 +19,18 @@ const messageQueueBytes = 98_304
 const oomScoreAdjust = 500
 
 /** The privileges of root that package managers and development servers need; none reaches beyond the sandbox. */
-const capabilities = [
-  'CAP_AUDIT_WRITE',
-  'CAP_CHOWN',
-  'CAP_DAC_OVERRIDE',
-  'CAP_FOWNER',
-  'CAP_FSETID',
-  'CAP_KILL',
-  'CAP_NET_BIND_SERVICE',
-  'CAP_SETFCAP',
-  'CAP_SETGID',
-  'CAP_SETPCAP',
-  'CAP_SETUID',
-  'CAP_SYS_CHROOT',
-]
+const capabilities = words(`
+  CAP_AUDIT_WRITE CAP_CHOWN CAP_DAC_OVERRIDE CAP_FOWNER CAP_FSETID CAP_KILL CAP_NET_BIND_SERVICE CAP_SETFCAP CAP_SETGID
+  CAP_SETPCAP CAP_SETUID CAP_SYS_CHROOT`)
 
 /**
  * Files that expose the host or other sandboxes, such as their use of the disk, or that take requests to the kernel: each
  * trigger of `/proc/pressure` delays the end of its process. runc skips paths that the host does not have.
  */
-const maskedPaths = [
-  '/proc/acpi',
-  '/proc/asound',
-  '/proc/cmdline',
-  '/proc/diskstats',
-  '/proc/interrupts',
-  '/proc/kcore',
-  '/proc/keys',
-  '/proc/latency_stats',
-  '/proc/pressure',
-  '/proc/sched_debug',
-  '/proc/scsi',
-  '/proc/timer_list',
-  '/proc/timer_stats',
-  '/sys/block',
-  '/sys/devices/virtual/block',
-  '/sys/devices/virtual/powercap',
-  '/sys/firmware',
-  '/sys/fs/btrfs',
-  '/sys/fs/ext4',
-]
+const maskedPaths = words(`
+  /proc/acpi /proc/asound /proc/cmdline /proc/diskstats /proc/interrupts /proc/kcore /proc/keys /proc/latency_stats
+  /proc/pressure /proc/sched_debug /proc/scsi /proc/timer_list /proc/timer_stats /sys/block /sys/devices/virtual/block
+  /sys/devices/virtual/powercap /sys/firmware /sys/fs/btrfs /sys/fs/ext4`)
 
 const readonlyPaths = ['/proc/bus', '/proc/fs', '/proc/irq', '/proc/sys', '/proc/sysrq-trigger']
 
@@ -108,40 +81,15 @@ export function containerConfig(
     root: { path: `${folder}/root`, readonly: false },
     hostname: record.id,
     mounts: [
-      { destination: '/proc', type: 'proc', source: 'proc', options: ['nosuid', 'noexec', 'nodev'] },
-      {
-        destination: '/dev',
-        type: 'tmpfs',
-        source: 'tmpfs',
-        options: ['nosuid', 'strictatime', 'mode=755', 'size=64k'],
-      },
-      {
-        destination: '/dev/pts',
-        type: 'devpts',
-        source: 'devpts',
-        options: ['nosuid', 'noexec', 'newinstance', 'ptmxmode=0666', 'mode=0620', 'gid=5', `max=${terminalsMax}`],
-      },
-      {
-        destination: '/dev/shm',
-        type: 'tmpfs',
-        source: 'shm',
-        options: ['nosuid', 'noexec', 'nodev', 'mode=1777', 'size=256m'],
-      },
-      { destination: '/dev/mqueue', type: 'mqueue', source: 'mqueue', options: ['nosuid', 'noexec', 'nodev'] },
-      { destination: '/sys', type: 'sysfs', source: 'sysfs', options: ['nosuid', 'noexec', 'nodev', 'ro'] },
-      {
-        destination: '/sys/fs/cgroup',
-        type: 'cgroup',
-        source: 'cgroup',
-        options: ['nosuid', 'noexec', 'nodev', 'relatime', 'ro'],
-      },
+      mount('/proc', 'proc', 'proc', 'nosuid noexec nodev'),
+      mount('/dev', 'tmpfs', 'tmpfs', 'nosuid strictatime mode=755 size=64k'),
+      mount('/dev/pts', 'devpts', 'devpts', `${terminalOptions} max=${terminalsMax}`),
+      mount('/dev/shm', 'tmpfs', 'shm', 'nosuid noexec nodev mode=1777 size=256m'),
+      mount('/dev/mqueue', 'mqueue', 'mqueue', 'nosuid noexec nodev'),
+      mount('/sys', 'sysfs', 'sysfs', 'nosuid noexec nodev ro'),
+      mount('/sys/fs/cgroup', 'cgroup', 'cgroup', 'nosuid noexec nodev relatime ro'),
       bind('/.atoll/guest', programs.guest),
-      {
-        destination: '/.atoll/run',
-        type: 'bind',
-        source: names.guestDir(record.id),
-        options: ['bind', 'nosuid', 'nodev', 'noexec'],
-      },
+      mount('/.atoll/run', 'bind', names.guestDir(record.id), 'bind nosuid nodev noexec'),
       ...(programs.agent === undefined ? [] : [bind('/.atoll/agent', programs.agent)]),
       // Distributions mount `/run` noexec. A user namespace locks that flag, so a bind from there that lacks it is refused.
       ...['hosts', 'hostname', 'resolv.conf', 'machine-id'].map((name) =>
@@ -196,6 +144,14 @@ export function networkSysctls(ipv6: boolean, firstGroup = 0): Record<string, st
   }
 }
 
-function bind(destination: string, source: string, ...options: string[]) {
-  return { destination, type: 'bind', source, options: ['bind', 'ro', 'nosuid', 'nodev', ...options] }
+function bind(destination: string, source: string, more = '') {
+  return mount(destination, 'bind', source, `bind ro nosuid nodev ${more}`)
+}
+
+function mount(destination: string, type: string, source: string, options: string) {
+  return { destination, type, source, options: words(options) }
+}
+
+function words(text: string): string[] {
+  return text.trim().split(/\s+/)
 }

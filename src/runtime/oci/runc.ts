@@ -4,8 +4,7 @@ import { ServiceError } from '../../errors.ts'
 import { CommandError, commandEnvironment, run } from '../command.ts'
 import { removeFolders } from '../host/cleanup.ts'
 import type { ProcessIdentity } from '../host/process.ts'
-import { OciRuntimeError } from './oci-runtime.ts'
-import type { OciHost, OciRuntime } from './oci-runtime.ts'
+import { OciRuntimeError, type OciHost, type OciRuntime } from './oci-runtime.ts'
 
 const startTimeoutMs = 30_000
 /** How much longer the wait for stray calls may take than the calls themselves. */
