@@ -41,8 +41,8 @@ export interface ReferenceScript {
 let script: Promise<ReferenceScript> | undefined
 
 /**
- * The script of the page. Scalar's package holds it as a string of 5 MB in a module, which Node could never unload: a worker
- * thread loads the module, and only the compressed script stays in memory.
+ * The script of the page. Scalar's package holds it as a string of 5 MB in a module, which Node never unloads: a worker thread
+ * loads the module, so the server's heap keeps the compressed script alone.
  */
 export function referenceScript(): Promise<ReferenceScript> {
   script ??= loadScript().catch((error: unknown) => {
