@@ -1,7 +1,10 @@
+import { promisify } from 'node:util'
+import { gunzip } from 'node:zlib'
 import { z } from 'zod'
 import { pagePolicy } from '../../lib/html.ts'
+import { defined } from '../../lib/defined.ts'
 import { landingPage } from '../server/landing-page.ts'
-import { referencePage } from '../server/reference-page.ts'
+import { referencePage, referencePolicy, referenceScript } from '../server/reference-page.ts'
 import { route } from '../server/route.ts'
 
 const tag = 'Operations'
@@ -49,8 +52,34 @@ export const docsRoutes = [
     summary: 'This reference as a page',
     auth: 'none',
     answers: { 200: { description: 'The page', content: 'text/html' } },
-    async handle({ openapi }) {
-      return { statusCode: 200, body: referencePage(openapi), headers: pageHeaders }
+    async handle() {
+      const headers = { ...pageHeaders, 'content-security-policy': referencePolicy }
+      return { statusCode: 200, body: referencePage, headers }
+    },
+  }),
+  route({
+    method: 'GET',
+    path: '/docs/scalar.js',
+    tag,
+    summary: 'The script of that page',
+    auth: 'none',
+    answers: { 200: { description: 'The script', content: 'text/javascript' }, 304: { description: 'Not modified' } },
+    async handle({ request }) {
+      const { gzip, etag } = await referenceScript()
+      const headers = { etag, 'cache-control': 'no-cache', vary: 'accept-encoding' }
+      if (request.headers['if-none-match'] === etag) return { statusCode: 304, headers }
+      const isCompressed = /\bgzip\b/.test(request.headers['accept-encoding'] ?? '')
+      const body = isCompressed ? gzip : await promisify(gunzip)(gzip)
+      return {
+        statusCode: 200,
+        body,
+        headers: {
+          ...headers,
+          ...defined({ 'content-encoding': isCompressed ? 'gzip' : undefined }),
+          'content-type': 'text/javascript; charset=utf-8',
+          'x-content-type-options': 'nosniff',
+        },
+      }
     },
   }),
 ]
