@@ -14,8 +14,8 @@ const deleteAfterMs = [0, 20, 60, 120, 200]
 /** Moments at which a wake is no longer wanted. */
 const cutOffAfterMs = [0, 20, 40, 60, 80, 100, 120, 140, 160]
 
-/** What goes wrong with memory, and that nothing is lost or left by it. */
-export function memoryFaultConformance(under: () => DriverUnderTest): void {
+/** Faults of a dump. A driver's way of restoring does not change them. */
+export function dumpFaultConformance(under: () => DriverUnderTest): void {
   const test = memoryTests(under)
 
   test('dump: a refused one says why and the sandbox runs on', async ({ driver, guest, fixture }) => {
@@ -93,6 +93,30 @@ export function memoryFaultConformance(under: () => DriverUnderTest): void {
     for (const checkpoint of [cp, `${cp}-2`]) await driver.deleteCheckpoint(checkpoint)
   })
 
+  test('dump: a full disk is no_capacity and the sandbox runs on', async ({ driver, guest, fixture }) => {
+    const [id, cp] = [freshId('sb'), freshId('cp')]
+    await driver.create(specOf(id, { memoryMb: 512 }))
+    await startLoad(guest(id))
+    const hold = `import os; b = os.urandom(200 << 20); print("held", flush=True); input()`
+    await startPython(guest(id), 'holder', hold)
+    const free = await fixture.fillDisk()
+    try {
+      await assert.rejects(driver.checkpoint(id, cp, 'full'), (error) => isServiceError(error, 'no_capacity'))
+      await assert.rejects(driver.hibernate(id), (error) => isServiceError(error, 'no_capacity'))
+    } finally {
+      await free()
+    }
+    assert.equal(await count(guest(id)), 2)
+    await driver.checkpoint(id, cp, 'full')
+    await driver.delete(id)
+    await driver.deleteCheckpoint(cp)
+  })
+}
+
+/** Faults of a restore, and of all steps together: nothing is lost or left behind. */
+export function memoryFaultConformance(under: () => DriverUnderTest): void {
+  const test = memoryTests(under)
+
   test('wake: a failed one keeps the memory and can be repeated', async ({ driver, guest, fixture }) => {
     const id = await createLoaded(under())
     await driver.hibernate(id)
@@ -140,25 +164,6 @@ export function memoryFaultConformance(under: () => DriverUnderTest): void {
     await driver.wake(specOf(id))
     assert.equal(await count(guest(id)), 2)
     await driver.delete(id)
-  })
-
-  test('dump: a full disk is no_capacity and the sandbox runs on', async ({ driver, guest, fixture }) => {
-    const [id, cp] = [freshId('sb'), freshId('cp')]
-    await driver.create(specOf(id, { memoryMb: 512 }))
-    await startLoad(guest(id))
-    const hold = `import os; b = os.urandom(200 << 20); print("held", flush=True); input()`
-    await startPython(guest(id), 'holder', hold)
-    const free = await fixture.fillDisk()
-    try {
-      await assert.rejects(driver.checkpoint(id, cp, 'full'), (error) => isServiceError(error, 'no_capacity'))
-      await assert.rejects(driver.hibernate(id), (error) => isServiceError(error, 'no_capacity'))
-    } finally {
-      await free()
-    }
-    assert.equal(await count(guest(id)), 2)
-    await driver.checkpoint(id, cp, 'full')
-    await driver.delete(id)
-    await driver.deleteCheckpoint(cp)
   })
 
   test('delete: during any other operation leaves nothing', async ({ driver, fixture }) => {

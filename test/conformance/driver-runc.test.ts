@@ -317,7 +317,7 @@ for _ in range(5000):
   })
 
   test('servers: two run side by side on different subnets', async () => {
-    const second = await makeRuncFixture({ subnet: '10.231.16.0/24' })
+    const second = await makeRuncFixture({ subnet: '10.231.112.0/24' })
     const other = second.makeDriver()
     await other.open(await knowing(second))
     const [one, two] = [freshId('sb'), freshId('sb')]

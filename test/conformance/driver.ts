@@ -12,7 +12,7 @@ import { knowing } from './driver-known.ts'
 import { lifeConformance } from './driver-life.ts'
 import { changeConformance } from './driver-changes.ts'
 import { limitConformance } from './driver-limits.ts'
-import { memoryFaultConformance } from './driver-memory-faults.ts'
+import { dumpFaultConformance, memoryFaultConformance } from './driver-memory-faults.ts'
 import { memoryFenceConformance } from './driver-memory-fence.ts'
 import { memoryConformance } from './driver-memory.ts'
 import { quarantineConformance } from './driver-quarantine.ts'
@@ -75,6 +75,7 @@ const everything: readonly Part[] = [
   quarantineConformance,
   checkpointConformance,
   memoryConformance,
+  dumpFaultConformance,
   memoryFaultConformance,
   memoryFenceConformance,
   connectionConformance,

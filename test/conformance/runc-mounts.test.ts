@@ -14,7 +14,7 @@ import { eventually, type RuncFixture, useRunc } from './driver-runc-host.ts'
 import { freshId, python, shell, specOf, succeed } from './driver-shell.ts'
 
 const runFile = promisify(execFile)
-const subnet = '10.231.64.0/20'
+const subnet = '10.231.80.0/20'
 const gibibyte = 1024 ** 3
 const holders: ChildProcess[] = []
 
