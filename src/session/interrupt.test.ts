@@ -47,6 +47,18 @@ test('an agent that ends its turn when it is asked gets no signal', async () => 
   assert.equal((await world.store.session(session.id))?.interruptedMessageId, undefined)
 })
 
+test('interrupt: an agent that has ended its turn gets no signal while its sandbox is slow to be inspected', async () => {
+  const service = world.serve({ timings })
+  world.sandboxes.script = stubborn({})
+  const { session } = await service.create(orgId, simple)
+  await thinking(session.id)
+  const { process } = world.sandboxes.agent
+  world.sandboxes.beforeList = async () => void (await sleep(200))
+  await service.interrupt(orgId, session.id, 'u1')
+  await world.until(session.id, 'idle')
+  assert.deepEqual(process.signals, [])
+})
+
 test('an agent that does not listen is interrupted by SIGINT, and the next one goes on', async () => {
   const service = world.serve({ timings: { ...timings, interruptSigintMs: 10_000 } })
   world.sandboxes.script = stubborn({ interrupt: () => false })

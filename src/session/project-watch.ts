@@ -108,8 +108,10 @@ export class PreviewWatch {
   }
 
   async #tick(): Promise<void> {
+    this.#timer = undefined
     await this.lookNow()
     this.#looksLeft -= 1
-    this.#timer = this.#settled || this.#looksLeft <= 0 ? undefined : this.#arm()
+    // A `watch` during the look has armed it already.
+    if (!this.#settled && this.#looksLeft > 0) this.#timer ??= this.#arm()
   }
 }

@@ -35,6 +35,7 @@ class Simulation {
   sandbox: SandboxView | undefined
   step: StepEffect | undefined
   #stepSandboxId = ''
+  #sandboxAtBegin: SandboxView | undefined
   isConnected = false
   /** The agent's own: none, started, configured, or the message that it works on. */
   #agent: string | undefined
@@ -71,6 +72,7 @@ class Simulation {
       assert.ok(hadStep === undefined || this.step === undefined, `${steps[0].type} began beside ${hadStep}`)
       this.step = steps[0]
       this.#stepSandboxId = this.state.session.sandboxId
+      this.#sandboxAtBegin = this.sandbox
     }
     assert.equal(this.state.run.step, this.step?.type)
     for (const effect of reduction.effects) {
@@ -92,6 +94,13 @@ class Simulation {
     assert.equal(this.sandbox?.status, 'hibernated', 'a session with work rests, and its sandbox does not sleep')
     assert.ok(turn !== undefined || queuedIds.length === 0, 'a message waits for nothing')
     assert.ok(run.wakesWanted <= run.wakesServed, 'a wake-up is lost')
+  }
+
+  /** The inspection under way answers with what it saw at its begin. */
+  answerLate(): void {
+    if (this.step?.type !== 'inspect_sandbox') return
+    this.step = undefined
+    this.apply({ type: 'inspected', sandboxId: this.#stepSandboxId, sandbox: this.#sandboxAtBegin })
   }
 
   /** The step under way ends: well, or with this error. */
@@ -236,6 +245,7 @@ const acts: Record<string, (simulation: Simulation) => void> = {
   disconnect: (one) => one.disconnect(),
   work: (one) => one.work(),
   finish: (one) => one.finish(),
+  answerLate: (one) => one.answerLate(),
   full: (one) => one.finish(new ServiceError('no_capacity', 'full')),
   mute: (one) => one.finish(new ServiceError('unavailable', 'no answer')),
   fail: (one) => one.finish(new ServiceError('internal_error', 'a fault')),
@@ -264,6 +274,20 @@ test('reducer: in any order of inputs a session with work has a step under way, 
     assert.deepEqual([session.activity, queuedIds, turn, run.step], ['idle', [], undefined, 'attach'])
   })
   fc.assert(property, { numRuns: 1000 })
+})
+
+test('reducer: an inspection from before a change of the sandbox does not decide', () => {
+  const simulation = new Simulation()
+  simulation.apply({ type: 'resume' })
+  while (!simulation.state.turn) {
+    simulation.finish()
+    simulation.work()
+  }
+  simulation.change('hibernated')
+  while (simulation.step?.type !== 'inspect_sandbox') simulation.finish()
+  simulation.change('running')
+  simulation.answerLate()
+  assert.equal(simulation.step?.type, 'inspect_sandbox')
 })
 
 test('reducer: a request that is refused and an input of an ended session change nothing', () => {

@@ -333,8 +333,10 @@ class Reducer {
         if (session.sandboxId !== input.sandboxId || session.activity === 'failed') return
         return transaction.beginAgent(input.processId, input.tokenHash)
       case 'recover':
+        this.effects.push({ type: 'release_start_permit' })
         return transaction.setRun({
           step: undefined,
+          isInspectionStale: false,
           connection: undefined,
           failedSteps: run.failedSteps + 1,
           backOffFailures: run.failedSteps + 1,
@@ -353,8 +355,10 @@ class Reducer {
       case 'step_failed':
         return this.#stepFailed(input)
       case 'inspected':
+        transaction.setRun({ isInspectionStale: false })
         // The session may have gone on, or have another sandbox by now.
         if (session.sandboxId !== input.sandboxId || run.isEnding || this.#stepBeforeInspection()) return
+        if (run.isInspectionStale) return
         this.#act(input.sandbox)
         return 'decided'
       case 'booted':
@@ -410,6 +414,8 @@ class Reducer {
   /** Begins the next step on a sandbox that is in this state now. Undefined stands for one that is gone. */
   #act(sandbox: SandboxView | undefined): void {
     const { session, run, sandboxReady, hibernated } = this.#state
+    // The loss of a sandbox that was replaced meanwhile.
+    if (run.lostSandboxId !== session.sandboxId) this.#transaction.setRun({ lostSandboxId: undefined })
     const status = sandbox?.status ?? 'stopped'
     const isLost = status === 'stopped' || status === 'error'
     if (session.activity === 'failed') {
@@ -466,6 +472,8 @@ class Reducer {
     const { session, sandboxReady, hibernated } = this.#state
     // A sandbox that was replaced does not concern the session.
     if (!sandboxReady || session.sandboxId !== sandboxId) return
+    // An inspection under way may have read the state before this change: its result must not decide.
+    if (this.#state.run.step === 'inspect_sandbox') this.#transaction.setRun({ isInspectionStale: true })
     if (status === 'hibernated') {
       if (!hibernated) this.#transaction.note('sandbox_hibernated', 'info', 'The sandbox hibernates.')
       this.effects.push({ type: 'detach' })
@@ -563,7 +571,10 @@ class Reducer {
       this.#setConnection({ interruptedMessageId: interruptedId, escalation: 0 })
       this.#setTimer('escalate', this.#context.timings.interruptAskMs)
     }
-    if (run.wakesWanted > run.wakesServed) this.effects.push({ type: 'report_sent', wakes: run.wakesWanted })
+    if (run.wakesWanted > Math.max(run.wakesServed, connection.wakesReported)) {
+      this.effects.push({ type: 'report_sent', wakes: run.wakesWanted })
+      this.#setConnection({ wakesReported: run.wakesWanted })
+    }
   }
 
   /** The message whose turn runs and is to end. */
@@ -696,6 +707,7 @@ const newConnection: ConnectionState = {
   sentMessageId: undefined,
   interruptedMessageId: undefined,
   escalation: 0,
+  wakesReported: 0,
 }
 
 /** Throws `rate_limited` when too many messages wait, `conflict` when the session holds as much as it may. */

@@ -3,6 +3,7 @@ import { isServiceError, ServiceError } from '../errors.ts'
 import type { EventBus } from '../events/index.ts'
 import { KeyedMutex } from '../lib/async/mutex.ts'
 import { backOff } from '../lib/async/retry.ts'
+import { singleFlight } from '../lib/async/single-flight.ts'
 import type { Creation } from '../lib/creation.ts'
 import { newId } from '../lib/id.ts'
 import type { Log } from '../lib/log.ts'
@@ -58,8 +59,9 @@ export interface RunnerDeps {
 
 /**
  * Carries out the effects of one session's reducer and feeds the results back. It decides nothing: all that matters is in the
- * state, so a runner can be dropped at any point and another one goes on. `onRest` is called, more than once perhaps, when the
- * session needs no runner: nothing is under way, no call is being served, and the store knows all of the state.
+ * state, so a runner can be dropped at any point and another one goes on. `onRest` is called once, when the session needs no
+ * runner: nothing is under way, no call is being served, and the store knows all of the state. The runner has stopped then, so
+ * that a late answer cannot make it drive beside its successor.
  */
 export class SessionRunner {
   readonly sessionId: string
@@ -90,7 +92,7 @@ export class SessionRunner {
       sandboxes,
       timings,
       read: () => this.#repository.read(),
-      apply: async (input) => void (await this.#apply(input)),
+      apply: (input) => this.#result(input),
     })
     this.#capacity = new CapacityWait({ queues, timings, orgId: session.orgId, signal })
     this.#permit = new StartPermit(starts, signal)
@@ -104,8 +106,8 @@ export class SessionRunner {
   /** Queues a message. Throws `conflict` when the session has ended or lost its sandbox. */
   async enqueue(content: string, creation?: Creation): Promise<void> {
     await this.#apply({ type: 'message', content, creation })
-    // Behind the start of its turn, so that the answer tells of it.
-    await this.#repository.read()
+    // Behind the start of its turn, so that the answer tells of it. The message is committed: a failure here is not its own.
+    await this.#repository.read().catch(() => undefined)
   }
 
   /** Sees to messages that wait, also one whose commit looked like a failure. */
@@ -159,9 +161,9 @@ export class SessionRunner {
     })
   }
 
-  /** Kills the sandbox and ends the session; nothing of it runs afterwards. */
-  async end(): Promise<void> {
-    await this.#serve(async () => {
+  /** Kills the sandbox and ends the session; nothing of it runs afterwards. Calls at the same time share one end, or its failure. */
+  readonly end = singleFlight(() =>
+    this.#serve(async () => {
       const { sandboxes, timings, log } = this.#deps
       const { session } = await this.#apply({ type: 'ending' })
       if (session.status === 'ended') return
@@ -177,8 +179,8 @@ export class SessionRunner {
       waited.abort()
       await this.#deleteForkCheckpoint(session)
       await this.#repository.apply({ type: 'end', tokenHash: unusedTokenHash() })
-    })
-  }
+    }),
+  )
 
   /** Leaves everything running; another runner can take over. */
   async close(): Promise<void> {
@@ -393,6 +395,7 @@ export class SessionRunner {
         const { turn } = await this.#repository.read()
         const ends = output.some((line) => line.type === 'turn_complete' && line.message_id === turn?.messageId)
         // Before the commit, so that a client that sees `turn_complete` sees the framework of that turn too.
+        if (ends) this.#clearTimer('escalate')
         const framework = ends ? await this.#project.inspect() : undefined
         await this.#apply({ type: 'agent_output', processId, output, offset, framework })
       },
@@ -484,7 +487,10 @@ export class SessionRunner {
       return await work()
     } finally {
       this.#callsServed -= 1
-      if (this.#callsServed === 0 && !this.#stop.signal.aborted && isAtRest(this.#repository.run)) this.#onRest()
+      if (this.#callsServed === 0 && !this.#stop.signal.aborted && isAtRest(this.#repository.run)) {
+        void this.#stopDriving()
+        this.#onRest()
+      }
     }
   }
 
@@ -494,9 +500,13 @@ export class SessionRunner {
     this.#timers.set(name, timer.unref())
   }
 
+  #clearTimer(name: TimerName): void {
+    clearTimeout(this.#timers.get(name))
+    this.#timers.delete(name)
+  }
+
   #clearTimers(): void {
-    for (const timer of this.#timers.values()) clearTimeout(timer)
-    this.#timers.clear()
+    for (const name of this.#timers.keys()) this.#clearTimer(name)
   }
 
   /** Holds a keep-alive lease of this sandbox and of no other. */

@@ -222,7 +222,7 @@ class Sessions implements RunningSessionService {
       if (!this.#closing.signal.aborted) this.#runner(session).start()
       throw error
     }
-    this.#runners.delete(sessionId)
+    if (this.#runners.get(sessionId) === runner) this.#runners.delete(sessionId)
     for (const [sandboxId, { id }] of this.#bySandbox) if (id === sessionId) this.#bySandbox.delete(sandboxId)
   }
 
@@ -338,6 +338,7 @@ class Sessions implements RunningSessionService {
   }
 
   #runner(session: SessionPlace): SessionRunner {
+    this.#bySandbox.set(session.sandboxId, session)
     const existing = this.#runners.get(session.id)
     if (existing) return existing
     const [limits, timings] = [this.#limits, this.#timings]
@@ -346,7 +347,6 @@ class Sessions implements RunningSessionService {
       if (this.#runners.get(session.id) === runner) this.#runners.delete(session.id)
     })
     this.#runners.set(session.id, runner)
-    this.#bySandbox.set(session.sandboxId, session)
     return runner
   }
 

@@ -51,6 +51,8 @@ export interface RunState {
   failedSteps: number
   shortage: { failures: number; isDue: boolean; error: ServiceError | undefined }
   forkCheckpointTried: boolean
+  /** The sandbox has changed since the inspection under way began. */
+  isInspectionStale: boolean
   /** The sandbox whose loss is reported: until another one replaces it, messages are refused. */
   lostSandboxId: string | undefined
 }
@@ -64,6 +66,8 @@ export interface ConnectionState {
   interruptedMessageId: string | undefined
   /** Signals that the interrupted agent has ignored. */
   escalation: number
+  /** The newest wake whose `report_sent` was asked for. */
+  wakesReported: number
 }
 
 /** Agents that end without work, until the next one waits for a message. */
@@ -83,6 +87,7 @@ export const initialRun: RunState = {
   failedSteps: 0,
   shortage: { failures: 0, isDue: false, error: undefined },
   forkCheckpointTried: false,
+  isInspectionStale: false,
   lostSandboxId: undefined,
 }
 

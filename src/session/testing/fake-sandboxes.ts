@@ -44,6 +44,8 @@ export class FakeSandboxes {
   beforeDelete: () => Promise<void> = async () => {}
   /** Asked before the working directory is made: for sandboxes that are slow to take files. */
   beforeMkdir: () => Promise<void> = async () => {}
+  /** Awaited before the files of a directory are listed. */
+  beforeList: () => Promise<void> = async () => {}
   /** Asked before it is told which ports listen. */
   beforePorts: () => Promise<void> = async () => {}
   readonly created: { id: string | undefined; envs: Record<string, string> | undefined; checkpointId?: string }[] = []
@@ -175,10 +177,12 @@ export class FakeSandboxes {
           const { files } = await running(sandboxId)
           files.set(path, Buffer.concat(chunks as Buffer[]).toString())
         },
-        list: async (_orgId: string, sandboxId: string, path: string) =>
-          [...(await running(sandboxId)).files]
+        list: async (_orgId: string, sandboxId: string, path: string) => {
+          await this.beforeList()
+          return [...(await running(sandboxId)).files]
             .filter(([name]) => name.startsWith(`${path}/`) && !name.endsWith('/'))
-            .map(([name, text]) => ({ name: name.slice(path.length + 1), isDir: false, size: text.length })),
+            .map(([name, text]) => ({ name: name.slice(path.length + 1), isDir: false, size: text.length }))
+        },
         read: async (_orgId: string, sandboxId: string, path: string) => ({
           body: Readable.from([Buffer.from((await running(sandboxId)).files.get(path) ?? '')]),
         }),
