@@ -1,5 +1,6 @@
 import { posix } from 'node:path'
 import { ServiceError } from '../errors.ts'
+import { defined } from '../lib/defined.ts'
 import type { CreateAgentConfig, CreateSession } from './api.ts'
 import { type SessionConfig, type SessionLimits, defaultSessionLimits, skillsDir } from './config.ts'
 import type { AgentConfig } from './session.ts'
@@ -16,7 +17,7 @@ const envsBytesMax = 128 * 1024
 const encodedSystemPromptBytesMax = 3 * 1024 * 1024
 
 /** Throws `invalid_request` naming the field (as the wire calls it) unless it holds. */
-function demand(condition: boolean, field: string, rule: string): asserts condition {
+function assertInput(condition: boolean, field: string, rule: string): asserts condition {
   if (!condition) throw new ServiceError('invalid_request', `${field} ${rule}`, { details: { field } })
 }
 
@@ -36,8 +37,8 @@ export function checkCreate(input: CreateSession, config: SessionConfig): { agen
 
 /** A prompt or a message. */
 export function checkText(text: string, field: 'prompt' | 'message', limits: SessionLimits): void {
-  demand(text.trim() !== '', field, 'must not be blank')
-  demand(!text.includes('\0'), field, 'must not contain NUL characters')
+  assertInput(text.trim() !== '', field, 'must not be blank')
+  assertInput(!text.includes('\0'), field, 'must not contain NUL characters')
   const bytes = Buffer.byteLength(text)
   if (bytes <= limits.messageBytesMax) return
   throw new ServiceError('too_large', `${field} must be at most ${limits.messageBytesMax} bytes`, {
@@ -64,11 +65,15 @@ export function splitModel(model: string): { provider: string; id: string } | un
 
 function checkAgentConfig(input: CreateAgentConfig, config: SessionConfig, limits: SessionLimits): AgentConfig {
   const harness = input.harness ?? defaultHarness
-  demand(isKnownHarness(harness, config.harnesses), 'agent_config.harness', `names no known harness`)
+  assertInput(isKnownHarness(harness, config.harnesses), 'agent_config.harness', `names no known harness`)
   const model = input.model ?? config.defaultModel
   const named = model.length <= 200 && /^[\x21-\x7e]+$/.test(model) && splitModel(model)
-  demand(Boolean(named), 'agent_config.model', 'must be "provider/model" or "demo"')
-  demand(config.models?.includes(model) ?? true, 'agent_config.model', 'names a model that this server does not offer')
+  assertInput(Boolean(named), 'agent_config.model', 'must be "provider/model" or "demo"')
+  assertInput(
+    config.models?.includes(model) ?? true,
+    'agent_config.model',
+    'names a model that this server does not offer',
+  )
   const cwd = checkPath(input.cwd ?? defaultCwd, 'agent_config.cwd')
   checkEnvs(input.envs ?? {})
   return {
@@ -77,13 +82,14 @@ function checkAgentConfig(input: CreateAgentConfig, config: SessionConfig, limit
     cwd,
     skills: checkSkills(input.skills ?? {}, cwd, limits),
     envs: { ...input.envs },
-    ...(input.systemPrompt === undefined ? {} : { systemPrompt: checkSystemPrompt(input.systemPrompt, limits) }),
-    ...(input.allowedTools === undefined ? {} : { allowedTools: checkTools(input.allowedTools) }),
-    ...(input.maxTurns === undefined ? {} : { maxTurns: checkCount(input.maxTurns, 'max_turns', turnsMax) }),
-    ...(input.maxTokens === undefined
-      ? {}
-      : { maxTokens: checkCount(input.maxTokens, 'max_tokens', Number.MAX_SAFE_INTEGER) }),
-    ...(input.maxCostUsd === undefined ? {} : { maxCostUsd: checkCost(input.maxCostUsd, model, config) }),
+    ...defined({
+      systemPrompt: input.systemPrompt === undefined ? undefined : checkSystemPrompt(input.systemPrompt, limits),
+      allowedTools: input.allowedTools && checkTools(input.allowedTools),
+      maxTurns: input.maxTurns === undefined ? undefined : checkCount(input.maxTurns, 'max_turns', turnsMax),
+      maxTokens:
+        input.maxTokens === undefined ? undefined : checkCount(input.maxTokens, 'max_tokens', Number.MAX_SAFE_INTEGER),
+      maxCostUsd: input.maxCostUsd === undefined ? undefined : checkCost(input.maxCostUsd, model, config),
+    }),
   }
 }
 
@@ -103,22 +109,22 @@ function namesProgram(command: string): boolean {
 function checkSkills(skills: Record<string, string>, cwd: string, limits: SessionLimits): Record<string, string> {
   const entries = Object.entries(skills)
   const field = 'agent_config.skills'
-  demand(entries.length <= limits.skillFilesMax, field, `must be at most ${limits.skillFilesMax} files`)
+  assertInput(entries.length <= limits.skillFilesMax, field, `must be at most ${limits.skillFilesMax} files`)
   const checked: Record<string, string> = {}
   let bytes = 0
   for (const [key, text] of entries) {
     const keyField = `${field}[${JSON.stringify(key.slice(0, 200))}]`
-    demand(key.trim() !== '' && !key.endsWith('/'), keyField, 'must be the path of a file')
+    assertInput(key.trim() !== '' && !key.endsWith('/'), keyField, 'must be the path of a file')
     const path = checkPath(key.startsWith('/') ? key : `${skillsDir}/${key}`, keyField)
-    demand(!Object.hasOwn(checked, path), keyField, 'names the same file as another key')
-    demand(!text.includes('\0'), keyField, 'must not hold NUL characters')
+    assertInput(!Object.hasOwn(checked, path), keyField, 'names the same file as another key')
+    assertInput(!text.includes('\0'), keyField, 'must not hold NUL characters')
     checked[path] = text
     bytes += Buffer.byteLength(text)
   }
   const inUse = [`${cwd}/`, `${skillsDir}/`, ...Object.keys(checked)]
   for (const path of Object.keys(checked)) {
     const isFolder = path === '/' || inUse.some((other) => other.startsWith(`${path}/`))
-    demand(!isFolder, field, `names the file ${path}, which has to be a folder`)
+    assertInput(!isFolder, field, `names the file ${path}, which has to be a folder`)
   }
   if (bytes <= limits.skillBytesMax) return checked
   throw new ServiceError('too_large', `${field} must be at most ${limits.skillBytesMax} bytes together`, {
@@ -127,16 +133,16 @@ function checkSkills(skills: Record<string, string>, cwd: string, limits: Sessio
 }
 
 function checkPath(path: string, field: string): string {
-  demand(path.startsWith('/'), field, 'must be an absolute path')
-  demand(!path.includes('\0'), field, 'must not contain NUL characters')
-  demand(!path.split('/').includes('..'), field, 'must not contain ".."')
-  demand(Buffer.byteLength(path) <= pathBytesMax, field, `must be at most ${pathBytesMax} bytes`)
+  assertInput(path.startsWith('/'), field, 'must be an absolute path')
+  assertInput(!path.includes('\0'), field, 'must not contain NUL characters')
+  assertInput(!path.split('/').includes('..'), field, 'must not contain ".."')
+  assertInput(Buffer.byteLength(path) <= pathBytesMax, field, `must be at most ${pathBytesMax} bytes`)
   return posix.normalize(path)
 }
 
 function checkSystemPrompt(text: string, limits: SessionLimits): string {
   const field = 'agent_config.system_prompt'
-  demand(!text.includes('\0'), field, 'must not contain NUL characters')
+  assertInput(!text.includes('\0'), field, 'must not contain NUL characters')
   const fits =
     Buffer.byteLength(text) <= limits.systemPromptBytesMax &&
     Buffer.byteLength(JSON.stringify(text)) <= encodedSystemPromptBytesMax
@@ -148,22 +154,22 @@ function checkSystemPrompt(text: string, limits: SessionLimits): string {
 
 function checkTools(tools: string[]): string[] {
   const field = 'agent_config.allowed_tools'
-  demand(tools.length <= allowedToolsMax, field, `must be at most ${allowedToolsMax} names`)
-  for (const tool of tools) demand(tool.length > 0 && tool.length <= 200, field, 'must hold names of tools')
+  assertInput(tools.length <= allowedToolsMax, field, `must be at most ${allowedToolsMax} names`)
+  for (const tool of tools) assertInput(tool.length > 0 && tool.length <= 200, field, 'must hold names of tools')
   return [...tools]
 }
 
 function checkCount(value: number, name: string, max: number): number {
   const rule = `must be a whole number from 1 to ${max}`
-  demand(Number.isInteger(value) && value >= 1 && value <= max, `agent_config.${name}`, rule)
+  assertInput(Number.isInteger(value) && value >= 1 && value <= max, `agent_config.${name}`, rule)
   return value
 }
 
 /** A limit in money for a model without a price could never be kept. */
 function checkCost(maxCostUsd: number, model: string, config: SessionConfig): number {
   const field = 'agent_config.max_cost_usd'
-  demand(Number.isFinite(maxCostUsd) && maxCostUsd > 0, field, 'must be more than 0')
-  demand(config.prices?.has(model) ?? false, field, `needs a price for ${model}, which the operator has not set`)
+  assertInput(Number.isFinite(maxCostUsd) && maxCostUsd > 0, field, 'must be more than 0')
+  assertInput(config.prices?.has(model) ?? false, field, `needs a price for ${model}, which the operator has not set`)
   return maxCostUsd
 }
 
@@ -172,15 +178,15 @@ function checkEnvs(envs: Record<string, string>): void {
   let bytes = 0
   for (const [name, value] of Object.entries(envs)) {
     const rule = `has a name that is no environment variable: ${JSON.stringify(name.slice(0, 200))}`
-    demand(/^[A-Za-z_][A-Za-z0-9_]*$/.test(name), field, rule)
-    demand(!value.includes('\0'), `${field}.${name}`, 'must not contain NUL characters')
+    assertInput(/^[A-Za-z_][A-Za-z0-9_]*$/.test(name), field, rule)
+    assertInput(!value.includes('\0'), `${field}.${name}`, 'must not contain NUL characters')
     bytes += name.length + Buffer.byteLength(value) + 2
   }
-  demand(bytes <= envsBytesMax, field, `must be at most ${envsBytesMax} bytes together`)
+  assertInput(bytes <= envsBytesMax, field, `must be at most ${envsBytesMax} bytes together`)
 }
 
 function checkName(value: string, field: string): void {
-  demand(value.trim() !== '', field, 'must not be blank')
-  demand(!value.includes('\0'), field, 'must not contain NUL characters')
-  demand(value.length <= nameLengthMax, field, `must be at most ${nameLengthMax} characters`)
+  assertInput(value.trim() !== '', field, 'must not be blank')
+  assertInput(!value.includes('\0'), field, 'must not contain NUL characters')
+  assertInput(value.length <= nameLengthMax, field, `must be at most ${nameLengthMax} characters`)
 }

@@ -131,9 +131,9 @@ class Sessions implements RunningSessionService {
   async create(orgId: string, input: CreateSession, options?: CreateViewOptions): Promise<SessionView> {
     const made = await this.#made(orgId, options)
     if (made) return made
-    this.#demandOpen()
+    this.#assertOpen()
     const { agentConfig, title } = checkCreate(input, this.#deps.config)
-    if (input.checkpointId !== undefined) await this.#demandCheckpoint(orgId, input.checkpointId)
+    if (input.checkpointId !== undefined) await this.#assertCheckpoint(orgId, input.checkpointId)
     const now = new Date()
     const { userId, userEmail, userName, checkpointId } = input
     const session: Session = {
@@ -212,7 +212,7 @@ class Sessions implements RunningSessionService {
   async delete(orgId: string, sessionId: string, userId?: string): Promise<void> {
     const session = await this.#owned(orgId, sessionId, userId)
     if (session.status === 'ended') return
-    this.#demandOpen()
+    this.#assertOpen()
     const runner = this.#runner(session)
     try {
       await runner.end()
@@ -236,7 +236,7 @@ class Sessions implements RunningSessionService {
     if (made) return made
     const session = await this.#steerable(orgId, sessionId, input.userId)
     checkText(input.message, 'message', this.#limits)
-    this.#demandOpen()
+    this.#assertOpen()
     await this.#runner(session).enqueue(input.message, options?.creation)
     return await this.get(orgId, sessionId, undefined, options)
   }
@@ -244,7 +244,7 @@ class Sessions implements RunningSessionService {
   async interrupt(orgId: string, sessionId: string, userId: string): Promise<void> {
     const session = await this.#steered(orgId, sessionId, userId)
     if (session.status === 'ended') return
-    this.#demandOpen()
+    this.#assertOpen()
     await this.#runner(session).interrupt()
   }
 
@@ -257,7 +257,7 @@ class Sessions implements RunningSessionService {
   ): Promise<SessionView> {
     const session = await this.#owned(orgId, sessionId, userId)
     await assertQueued(this.#deps.store, sessionId, messageId)
-    this.#demandOpen()
+    this.#assertOpen()
     await this.#runner(session).cancelMessage(messageId)
     return await this.get(orgId, sessionId, undefined, options)
   }
@@ -266,7 +266,7 @@ class Sessions implements RunningSessionService {
     const made = await this.#made(orgId, options)
     if (made) return made
     const session = await this.#steerable(orgId, sessionId, userId)
-    this.#demandOpen()
+    this.#assertOpen()
     const { store } = this.#deps
     const [forkCheckpoints, pages] = [this.#forkCheckpoints, this.#pages]
     const fork = await this.#runner(session).whileIdle((source) =>
@@ -285,8 +285,8 @@ class Sessions implements RunningSessionService {
     const made = await this.#made(orgId, options, sessionId)
     if (made) return made
     const session = await this.#steerable(orgId, sessionId, userId)
-    if (checkpointId !== undefined) await this.#demandCheckpoint(orgId, checkpointId)
-    this.#demandOpen()
+    if (checkpointId !== undefined) await this.#assertCheckpoint(orgId, checkpointId)
+    this.#assertOpen()
     const sandboxId = newId('sb-')
     this.#bySandbox.set(sandboxId, { ...session, sandboxId })
     try {
@@ -379,14 +379,14 @@ class Sessions implements RunningSessionService {
   }
 
   /** Throws `not_found` for a checkpoint that does not exist and `conflict` for one that failed; waits for none. */
-  async #demandCheckpoint(orgId: string, checkpointId: string): Promise<void> {
+  async #assertCheckpoint(orgId: string, checkpointId: string): Promise<void> {
     // Whoever starts from it hears of a later failure.
     const settled = this.#deps.sandboxes.checkpoints.settled(orgId, checkpointId)
     const checkpoint = await withTimeout(checkpointCheckMs, settled)
     if (checkpoint?.status === 'failed') throw new ServiceError('conflict', `checkpoint ${checkpointId} has failed`)
   }
 
-  #demandOpen(): void {
+  #assertOpen(): void {
     if (this.#closing.signal.aborted) throw new ServiceError('unavailable', 'the server is shutting down')
   }
 
