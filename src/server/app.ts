@@ -153,7 +153,7 @@ export async function startApp(config: Config, log: Logger, events: AppEvents): 
   started.defer(() => http.close(httpGraceMs))
   started.use(startRetention(store, config, log))
 
-  // Before the API listens: a key that this one replaces would otherwise be accepted, and cached for a while (http/auth.ts).
+  // Before the API listens: a key that this one replaces would otherwise be accepted, and cached for a while (http/server/auth.ts).
   if (config.apiKey !== undefined) await configureApiKey(store.organisations, config.apiKey)
   await listen('the API', http, config.listen)
   // After everything that can fail, because the key is printed only once.

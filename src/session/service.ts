@@ -33,7 +33,7 @@ import { hasEnded } from './reducer.ts'
 import { assertQueued } from './repository.ts'
 import { RetryQueues, shortagePauseMs } from './shortage.ts'
 import { type Message, type Session, type SessionEvent, sessionCostUsd } from './session.ts'
-import type { SessionHead, SessionPlace, SessionStore } from './store.ts'
+import type { SessionHead, SessionReference, SessionStore } from './store.ts'
 import { AgentStartLimiter } from './start-limiter.ts'
 import { SessionStreams } from './stream.ts'
 import { Searches, ViewMemory } from './quotas.ts'
@@ -76,7 +76,7 @@ class Sessions implements RunningSessionService {
   readonly #timings
   readonly #runners = new Map<string, SessionRunner>()
   /** Sandbox → session, for what the bus tells. */
-  readonly #bySandbox = new Map<string, SessionPlace>()
+  readonly #bySandbox = new Map<string, SessionReference>()
   readonly #tokens: AccessTokens
   readonly #closing = new AbortController()
   readonly #pages = new FairYield(pagesPerTick)
@@ -337,7 +337,7 @@ class Sessions implements RunningSessionService {
     return view
   }
 
-  #runner(session: SessionPlace): SessionRunner {
+  #runner(session: SessionReference): SessionRunner {
     this.#bySandbox.set(session.sandboxId, session)
     const existing = this.#runners.get(session.id)
     if (existing) return existing

@@ -49,7 +49,7 @@ export interface SessionStore {
    */
   listSessions(query: SessionQuery): Promise<{ items: Session[]; nextCursor?: string }>
   /** Oldest first, all at once: no more of each than its place. */
-  sessionsIn(status: SessionStatus): Promise<SessionPlace[]>
+  sessionsIn(status: SessionStatus): Promise<SessionReference[]>
 
   /**
    * Applies all of a change or nothing. Returns `undefined`, having changed nothing, when the session is unknown or not in
@@ -104,7 +104,7 @@ export interface Instructions {
   skillPaths: string[]
 }
 
-export type SessionPlace = Pick<Session, 'id' | 'orgId' | 'sandboxId'>
+export type SessionReference = Pick<Session, 'id' | 'orgId' | 'sandboxId'>
 
 export interface RowPage {
   /** Id of the row before the first; from the beginning without it. */

@@ -342,7 +342,7 @@ async function files(folder: string, depth = 3): Promise<string[]> {
   const found: string[] = []
   for (const entry of entries) {
     const path = `${folder}/${entry.name}`
-    // The pool makes seeds once and keeps them, and disks that began as one have its mark.
+    // The pool keeps its inode-offset templates, and disks that began as one have its mark.
     if (['pool.img', 'host.sock', 'seeds', 'mark'].includes(entry.name)) continue
     if (entry.isDirectory() && depth > 0) found.push(...(await files(path, depth - 1)))
     if (!entry.isDirectory() || depth === 0) found.push(`file ${path}`)

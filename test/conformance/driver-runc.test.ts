@@ -186,7 +186,7 @@ for _ in range(5000):
 
   test('masked paths: hidden in forks and after a wake, and tools work without them', async () => {
     const [id, fork, checkpoint] = [freshId('sb'), freshId('sb'), freshId('cp')]
-    const demandMasked = async (sandboxId: string): Promise<void> => {
+    const assertMasked = async (sandboxId: string): Promise<void> => {
       for (const file of ['/proc/cmdline', '/proc/diskstats']) {
         assert.equal(await succeed(guest(sandboxId), `cat ${file}`), '', file)
       }
@@ -198,14 +198,14 @@ for _ in range(5000):
       await succeed(guest(sandboxId), 'ps aux && df && df /root && free && uptime')
     }
     await runc.driver.create(specOf(id, { memoryMb: 512 }))
-    await demandMasked(id)
+    await assertMasked(id)
     if (runc.driver.capabilities.fullCheckpoints) {
       await runc.driver.checkpoint(id, checkpoint, 'full')
       await runc.driver.create(specOf(fork, { memoryMb: 512, from: { checkpointId: checkpoint } }))
-      await demandMasked(fork)
+      await assertMasked(fork)
       await runc.driver.hibernate(fork)
       await runc.driver.wake(specOf(fork, { memoryMb: 512 }))
-      await demandMasked(fork)
+      await assertMasked(fork)
       await runc.driver.delete(fork)
       await runc.driver.deleteCheckpoint(checkpoint)
     }

@@ -68,7 +68,7 @@ export class Host {
   async traces(): Promise<Record<string, string[]>> {
     // The pool keeps the few inode-offset templates that were ever needed; how high the numbers of files come is chance.
     const list = async (folder: string) =>
-      (await readdir(folder, { recursive: true })).filter((name) => !/pool\/templates\/\d/.test(name)).toSorted()
+      (await readdir(folder, { recursive: true })).filter((name) => !/pool\/seeds\/\d/.test(name)).toSorted()
     const files = await list(this.#server.dataDir)
     return {
       ...(await this.#named()),

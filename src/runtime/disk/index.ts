@@ -20,8 +20,8 @@ const poolBytesMin = 1024 ** 3
 const removalsPerSweep = 32
 const quotaTimeoutMs = 120_000
 const flushTimeoutMs = 300_000
-/** See `InodeTemplates`. */
-export const templatesFolder = 'templates'
+/** Of the `InodeTemplates`, under the name that existing pools have. */
+export const templatesFolder = 'seeds'
 
 export interface DiskPoolOptions {
   imageFile: string
