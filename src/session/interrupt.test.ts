@@ -53,7 +53,7 @@ test('interrupt: an agent that has ended its turn gets no signal while its sandb
   const { session } = await service.create(orgId, simple)
   await thinking(session.id)
   const { process } = world.sandboxes.agent
-  world.sandboxes.beforeList = async () => void (await sleep(200))
+  world.sandboxes.beforeList = () => sleep(200)
   await service.interrupt(orgId, session.id, 'u1')
   await world.until(session.id, 'idle')
   assert.deepEqual(process.signals, [])
