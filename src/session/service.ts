@@ -36,7 +36,7 @@ import { type Message, type Session, type SessionEvent, sessionCostUsd } from '.
 import type { SessionHead, SessionReference, SessionStore } from './store.ts'
 import { AgentStartLimiter } from './start-limiter.ts'
 import { SessionStreams } from './stream.ts'
-import { Searches, ViewMemory } from './quotas.ts'
+import { Searches, ViewMemory } from './read-limits.ts'
 import { SessionRunner } from './runner.ts'
 
 export interface SessionDeps {
