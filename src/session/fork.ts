@@ -6,7 +6,7 @@ import { newId } from '../lib/id.ts'
 import type { Checkpoint, CheckpointKind, SandboxService } from '../sandbox/index.ts'
 import { unusedTokenHash } from './boot.ts'
 import { messagePages } from './history.ts'
-import type { Message, Session, SessionEvent } from './session.ts'
+import { type Message, type Session, type SessionEvent, unusedCounters } from './session.ts'
 import type { SessionStore } from './store.ts'
 
 interface ForkDeps {
@@ -51,13 +51,7 @@ function copyOf(
     forkedFrom: source.id,
     forkCheckpointOf: source.sandboxId,
     gatewayTokenHash: unusedTokenHash(),
-    agentOffset: 0,
-    sandboxRestores: 0,
-    inputTokens: 0,
-    cacheReadTokens: 0,
-    cacheWriteTokens: 0,
-    outputTokens: 0,
-    costNanoUsd: 0,
+    ...unusedCounters,
     createdAt: now,
     updatedAt: now,
   }

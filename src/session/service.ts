@@ -1,5 +1,6 @@
 import { ServiceError } from '../errors.ts'
 import type { EventBus } from '../events/index.ts'
+import { defined } from '../lib/defined.ts'
 import { newId } from '../lib/id.ts'
 import { FairYield } from '../lib/async/fair-yield.ts'
 import type { Log } from '../lib/log.ts'
@@ -32,7 +33,7 @@ import { checkCreate, checkText } from './input.ts'
 import { hasEnded } from './reducer.ts'
 import { assertQueued } from './repository.ts'
 import { RetryQueues, shortagePauseMs } from './shortage.ts'
-import { type Message, type Session, type SessionEvent, sessionCostUsd } from './session.ts'
+import { type Message, type Session, type SessionEvent, sessionCostUsd, unusedCounters } from './session.ts'
 import type { SessionHead, SessionReference, SessionStore } from './store.ts'
 import { AgentStartLimiter } from './start-limiter.ts'
 import { SessionStreams } from './stream.ts'
@@ -140,9 +141,7 @@ class Sessions implements RunningSessionService {
       id: newId('session_'),
       orgId,
       userId,
-      ...(userEmail === undefined ? {} : { userEmail }),
-      ...(userName === undefined ? {} : { userName }),
-      ...(checkpointId === undefined ? {} : { checkpointId }),
+      ...defined({ userEmail, userName, checkpointId }),
       status: 'running',
       activity: 'starting',
       sandboxId: newId('sb-'),
@@ -151,13 +150,7 @@ class Sessions implements RunningSessionService {
       artifacts: [],
       agentConfig,
       gatewayTokenHash: unusedTokenHash(),
-      agentOffset: 0,
-      sandboxRestores: 0,
-      inputTokens: 0,
-      cacheReadTokens: 0,
-      cacheWriteTokens: 0,
-      outputTokens: 0,
-      costNanoUsd: 0,
+      ...unusedCounters,
       createdAt: now,
       updatedAt: now,
     }
@@ -206,7 +199,7 @@ class Sessions implements RunningSessionService {
       for (const session of items) loaded.push(await this.#loadView(session))
       return loaded
     })
-    return { items: views, ...(nextCursor === undefined ? {} : { nextCursor }) }
+    return { items: views, ...defined({ nextCursor }) }
   }
 
   async delete(orgId: string, sessionId: string, userId?: string): Promise<void> {
@@ -404,7 +397,7 @@ class Sessions implements RunningSessionService {
       messages,
       events,
       previewUrl: previewUrl(hostname),
-      ...(costUsd === undefined ? {} : { costUsd }),
+      ...defined({ costUsd }),
     }
   }
 }

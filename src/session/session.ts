@@ -62,6 +62,17 @@ export interface Session {
   updatedAt: Date
 }
 
+/** Positions and counters of a session in which no agent has run. */
+export const unusedCounters = {
+  agentOffset: 0,
+  sandboxRestores: 0,
+  inputTokens: 0,
+  cacheReadTokens: 0,
+  cacheWriteTokens: 0,
+  outputTokens: 0,
+  costNanoUsd: 0,
+} satisfies Partial<Session>
+
 export interface Artifact {
   path: string
   summary: string

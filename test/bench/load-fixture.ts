@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto'
 import { newId } from '../../src/lib/id.ts'
 import { sha256 } from '../../src/lib/secret.ts'
-import type { Message, Session } from '../../src/session/session.ts'
+import { type Message, type Session, unusedCounters } from '../../src/session/session.ts'
 import { openStore } from '../../src/store/index.ts'
 import type { AtollServer } from '../e2e/server.ts'
 import { imageDir } from '../support/images.ts'
@@ -71,12 +71,7 @@ function endedSession(orgId: string): Session {
     artifacts: [],
     agentConfig: { harness: 'pi', model: 'demo', cwd: '/workspace/app', skills: {}, envs: {} },
     gatewayTokenHash: sha256(newId('key_')),
-    agentOffset: 0,
-    sandboxRestores: 0,
-    inputTokens: 0,
-    cacheReadTokens: 0,
-    cacheWriteTokens: 0,
-    outputTokens: 0,
+    ...unusedCounters,
     createdAt: now,
     updatedAt: now,
   }

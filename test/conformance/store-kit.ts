@@ -10,7 +10,7 @@ import type { Organisation } from '../../src/organisation/index.ts'
 import type { Checkpoint } from '../../src/sandbox/checkpoint.ts'
 import type { Preview } from '../../src/sandbox/preview.ts'
 import type { Sandbox } from '../../src/sandbox/sandbox.ts'
-import type { Message, Session, SessionEvent } from '../../src/session/session.ts'
+import { type Message, type Session, type SessionEvent, unusedCounters } from '../../src/session/session.ts'
 import { databaseLockKey } from '../../src/store/dialect/postgres-lock.ts'
 import type { Store } from '../../src/store/index.ts'
 
@@ -119,13 +119,7 @@ export function sessionOf(orgId: string, fields: Partial<Session> = {}): Session
     artifacts: [],
     agentConfig: { harness: 'pi', model: 'demo', cwd: '/workspace/app', skills: {}, envs: {} },
     gatewayTokenHash: newId('key_'),
-    agentOffset: 0,
-    sandboxRestores: 0,
-    inputTokens: 0,
-    cacheReadTokens: 0,
-    cacheWriteTokens: 0,
-    outputTokens: 0,
-    costNanoUsd: 0,
+    ...unusedCounters,
     createdAt: now,
     updatedAt: now,
     ...fields,

@@ -2,7 +2,7 @@ import { EventEmitter, on } from 'node:events'
 import { ServiceError } from '../../src/errors.ts'
 import type { CreateOptions } from '../../src/lib/creation.ts'
 import { newId } from '../../src/lib/id.ts'
-import { AccessTokens } from '../../src/session/index.ts'
+import { AccessTokens, unusedCounters } from '../../src/session/index.ts'
 import type {
   AccessUse,
   CreateSession,
@@ -53,13 +53,7 @@ export class FakeSessions implements SessionService {
       artifacts: [],
       agentConfig: { harness: 'pi', model: 'demo', cwd: '/workspace/app', skills: {}, envs: {} },
       gatewayTokenHash: '',
-      agentOffset: 0,
-      sandboxRestores: 0,
-      inputTokens: 0,
-      cacheReadTokens: 0,
-      cacheWriteTokens: 0,
-      outputTokens: 0,
-      costNanoUsd: 0,
+      ...unusedCounters,
       createdAt: now,
       updatedAt: now,
     }

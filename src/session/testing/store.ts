@@ -6,7 +6,7 @@ import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { openStore, type Store } from '../../store/index.ts'
 import { newId } from '../../lib/id.ts'
-import type { Message, Session } from '../session.ts'
+import { type Message, type Session, unusedCounters } from '../session.ts'
 import type { SessionStore } from '../store.ts'
 
 const migrations = fileURLToPath(new URL('../../store/migrations', import.meta.url))
@@ -54,13 +54,7 @@ export function sessionOf(fields: Partial<Session> = {}): Session {
     artifacts: [],
     agentConfig: { harness: 'pi', model: 'demo', cwd: '/workspace/app', skills: {}, envs: {} },
     gatewayTokenHash: randomUUID(),
-    agentOffset: 0,
-    sandboxRestores: 0,
-    inputTokens: 0,
-    cacheReadTokens: 0,
-    cacheWriteTokens: 0,
-    outputTokens: 0,
-    costNanoUsd: 0,
+    ...unusedCounters,
     createdAt,
     updatedAt: createdAt,
     ...fields,
