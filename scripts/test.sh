@@ -39,6 +39,9 @@ test_dir=$(mktemp -d /tmp/atoll-test.XXXXXX)
 trap 'stop_lanes; stop_postgres; rm -rf "$test_dir"' EXIT
 trap 'exit 130' INT TERM
 
+# Hundreds of processes load the same modules: each compiles only what none has compiled before.
+export NODE_COMPILE_CACHE=$test_dir/compiled
+
 counts=$test_dir/counts
 : >"$counts"
 
