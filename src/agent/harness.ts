@@ -1,5 +1,5 @@
 import type { TokenUsage } from '../lib/model-price.ts'
-import type { AgentEventOf, ConfigureCommand, ResultSubtype } from '../protocol/agent.ts'
+import { toolNames, type AgentEventOf, type ConfigureCommand, type ResultSubtype } from '../protocol/agent.ts'
 
 /**
  * The port of agent programs. Each folder of `src/agent/` holds one harness; `loadHarness` names them.
@@ -29,7 +29,7 @@ export interface HarnessSession {
   readonly sessionId: string
   /** Names of the tools that the model is offered. */
   readonly tools: string[]
-  /** As reported to clients: `demo`, or `provider/id`. */
+  /** By `modelName`. */
   readonly model: string
 
   /**
@@ -61,6 +61,16 @@ export interface TurnOutcome {
   turnCount: number
   usage: TokenUsage
   costUsd?: number
+}
+
+/** As reported to clients: `demo`, or `provider/id`. */
+export function modelName({ model: { provider, id } }: HarnessSettings): string {
+  return provider === 'demo' ? 'demo' : `${provider}/${id}`
+}
+
+/** The protocol's tools that the configuration allows. */
+export function allowedTools(settings: HarnessSettings): string[] {
+  return toolNames.filter((name) => settings.allowedTools?.includes(name) ?? true)
 }
 
 /** Loads a harness by its name in `agent_config.harness`. Only that harness is imported. */

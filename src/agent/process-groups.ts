@@ -49,6 +49,16 @@ export function killOrphanGroups(): void {
   }
 }
 
+/** Kills the process group of a leader. */
+export function killGroup(pid: number | undefined): void {
+  if (pid === undefined) return
+  try {
+    process.kill(-pid, 'SIGKILL')
+  } catch {
+    // It has ended already.
+  }
+}
+
 function folder(): string {
   const path = join(tmpdir(), 'atoll-agent', 'groups')
   mkdirSync(path, { recursive: true })

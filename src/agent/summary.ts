@@ -1,6 +1,6 @@
 import { isAbsolute, relative } from 'node:path'
 import type { TokenUsage } from '../lib/model-price.ts'
-import type { AgentEventOf } from '../protocol/agent.ts'
+import { toolNames, type AgentEventOf } from '../protocol/agent.ts'
 
 /** One short line, for a person. */
 const summaryCharactersMax = 200
@@ -82,4 +82,36 @@ export function reportedUsage(usage: TokenUsage): AgentEventOf<'result'>['usage'
     cache_creation_input_tokens: usage.cacheWriteTokens,
     output_tokens: usage.outputTokens,
   }
+}
+
+/** Agents' names of the protocol's tools, in lower case without `_`, `-` and blanks. */
+const otherNames: Record<string, string> = {
+  runshellcommand: 'bash',
+  shell: 'bash',
+  terminal: 'bash',
+  execute: 'bash',
+  exec: 'bash',
+  readfile: 'read',
+  readmanyfiles: 'read',
+  writefile: 'write',
+  createfile: 'write',
+  replace: 'edit',
+  multiedit: 'edit',
+  notebookedit: 'edit',
+  strreplace: 'edit',
+  applypatch: 'edit',
+  find: 'glob',
+  findfiles: 'glob',
+  grepsearch: 'grep',
+  searchfilecontent: 'grep',
+  search: 'grep',
+  listdirectory: 'ls',
+  list: 'ls',
+}
+
+/** The protocol's name of an agent's tool. A tool that the protocol does not know keeps its name. */
+export function protocolToolName(name: string): string {
+  const plain = name.toLowerCase().replaceAll(/[_\-\s]/g, '')
+  if ((toolNames as readonly string[]).includes(plain)) return plain
+  return (Object.hasOwn(otherNames, plain) ? otherNames[plain] : undefined) ?? name
 }

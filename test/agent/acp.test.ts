@@ -3,7 +3,7 @@ import { join } from 'node:path'
 import { test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { acpCommand } from '../../src/agent/acp/process.ts'
-import { protocolToolName } from '../../src/agent/acp/events.ts'
+import { toolOf } from '../../src/agent/acp/events.ts'
 import { all, assertTurn, result } from './conformance.ts'
 import { processes, World } from './world.ts'
 
@@ -20,12 +20,12 @@ test('acp command: it is split at blanks and quotes, and needs a program', () =>
 })
 
 test('acp events: tools have the names of the protocol, by their own name or else by their kind', () => {
-  assert.equal(protocolToolName({ name: 'run_shell_command', kind: 'other' }), 'bash')
-  assert.equal(protocolToolName({ name: 'WriteFile' }), 'write')
-  assert.equal(protocolToolName({ kind: 'edit', input: { content: '' } }), 'write')
-  assert.equal(protocolToolName({ kind: 'edit', input: {} }), 'edit')
-  assert.equal(protocolToolName({ name: 'constructor' }), 'constructor')
-  assert.equal(protocolToolName({}), 'other')
+  assert.equal(toolOf({ name: 'run_shell_command', kind: 'other' }), 'bash')
+  assert.equal(toolOf({ name: 'WriteFile' }), 'write')
+  assert.equal(toolOf({ kind: 'edit', input: { content: '' } }), 'write')
+  assert.equal(toolOf({ kind: 'edit', input: {} }), 'edit')
+  assert.equal(toolOf({ name: 'constructor' }), 'constructor')
+  assert.equal(toolOf({}), 'other')
 })
 
 test(

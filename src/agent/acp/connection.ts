@@ -12,7 +12,7 @@ import {
 import type { HarnessSettings } from '../harness.ts'
 import { SavedSession } from '../state-dir.ts'
 import { AcpProcess } from './process.ts'
-import { protocolToolName } from './events.ts'
+import { toolOf } from './events.ts'
 
 /** From the start of the program to its session. The first start of a large program is slow. */
 const startMs = 50_000
@@ -63,7 +63,7 @@ async function open(program: AcpProcess, settings: HarnessSettings): Promise<Acp
     .onNotification(methods.client.session.update, ({ params }) => onUpdate?.(params.update))
     .onRequest(methods.client.session.requestPermission, ({ params }) => {
       const { name, kind, title } = params.toolCall
-      const tool = protocolToolName({ name: name ?? undefined, kind: kind ?? undefined, title: title ?? undefined })
+      const tool = toolOf({ name: name ?? undefined, kind: kind ?? undefined, title: title ?? undefined })
       return { outcome: permission(params.options, settings.allowedTools?.includes(tool) ?? true) }
     })
     .connect(program.stream)

@@ -4,7 +4,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import type { AnyMessage, Stream } from '@agentclientprotocol/sdk'
 import { LineSplitter } from '../../protocol/line-splitter.ts'
 import type { ModelProxy } from '../model-proxy.ts'
-import { recordGroup } from '../process-groups.ts'
+import { killGroup, recordGroup } from '../process-groups.ts'
 
 const stderrCharactersMax = 4000
 
@@ -63,12 +63,7 @@ export class AcpProcess {
 
   /** Kills the process group of the program. */
   kill(): void {
-    if (this.#child.pid === undefined) return
-    try {
-      process.kill(-this.#child.pid, 'SIGKILL')
-    } catch {
-      // It has ended already.
-    }
+    killGroup(this.#child.pid)
   }
 }
 

@@ -6,9 +6,17 @@ import { existsSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { pathToFileURL } from 'node:url'
 import { defined } from '../../lib/defined.ts'
-import { toolNames } from '../../protocol/agent.ts'
-import type { Harness, HarnessEvent, HarnessSession, HarnessSettings, Turn, TurnOutcome } from '../harness.ts'
-import { skillPaths, sandboxPrompt } from '../instructions.ts'
+import {
+  allowedTools,
+  modelName,
+  type Harness,
+  type HarnessEvent,
+  type HarnessSession,
+  type HarnessSettings,
+  type Turn,
+  type TurnOutcome,
+} from '../harness.ts'
+import { promptWithSkills } from '../instructions.ts'
 import { ModelProxy } from '../model-proxy.ts'
 import { SavedSession } from '../state-dir.ts'
 import { ClaudeEvents } from './events.ts'
@@ -43,9 +51,8 @@ class ClaudeSession implements HarnessSession {
     this.#proxy = proxy
     this.#saved = new SavedSession(settings.stateDir, 'claude')
     this.#sessionId = this.#saved.read()
-    const { provider, id } = settings.model
-    this.model = provider === 'demo' ? 'demo' : `${provider}/${id}`
-    this.tools = toolNames.filter((name) => settings.allowedTools?.includes(name) ?? true)
+    this.model = modelName(settings)
+    this.tools = allowedTools(settings)
   }
 
   /** Empty until the first turn, in which the SDK creates it. */
@@ -65,21 +72,22 @@ class ClaudeSession implements HarnessSession {
     }
     events.end()
     const { result } = events
-    const common = {
-      turnCount: result?.turnCount ?? calls.count,
-      usage: { ...calls.usage },
-      ...defined({ costUsd: result?.costUsd }),
-    }
     const text = result?.result || events.lastText
-    if (signal.aborted) return { ...common, subtype: 'interrupted', result: text }
-    if (result?.subtype === 'error_max_turns') return { ...common, subtype: 'error_max_turns', result: text }
-    if (result?.subtype === 'success' && !result.isError && !calls.failure) {
-      return { ...common, subtype: 'success', result: text }
-    }
-    const message = (calls.failure?.message ?? failure) || text || 'The Claude Agent SDK told no result.'
-    const code = calls.failure?.code ?? 'agent_error'
-    emit({ type: 'error', code, message: message.slice(0, 4000), fatal: false })
-    return { ...common, subtype: 'error_during_execution', result: message.slice(0, 4000) }
+    const hasSucceeded = result?.subtype === 'success' && !result.isError && !calls.failure
+    const message = (calls.failure?.message ?? failure) || text || 'The Claude Agent SDK returned no result.'
+    return events.outcome(
+      {
+        turnCount: result?.turnCount ?? calls.count,
+        usage: { ...calls.usage },
+        ...defined({ costUsd: result?.costUsd }),
+      },
+      text,
+      {
+        interrupted: signal.aborted,
+        stoppedAtMax: result?.subtype === 'error_max_turns',
+        failure: hasSucceeded ? undefined : { code: calls.failure?.code ?? 'agent_error', message },
+      },
+    )
   }
 
   async close(): Promise<void> {
@@ -103,16 +111,12 @@ class ClaudeSession implements HarnessSession {
   }
 
   #options(): Record<string, unknown> {
-    const { cwd, model, systemPrompt, maxTurns, skillsDir, skillFiles, allowedTools } = this.#settings
-    const skills = skillPaths(skillsDir, skillFiles ?? [])
-    const skillList =
-      skills.length === 0 ? undefined : `Read these skills when they fit the task:\n${skills.join('\n')}`
-    const append = [sandboxPrompt, systemPrompt, skillList].filter((part) => part !== undefined).join('\n\n')
-    const refused = claudeTools.filter((name) => !(allowedTools?.includes(name.toLowerCase()) ?? true))
+    const { cwd, model, maxTurns } = this.#settings
+    const refused = claudeTools.filter((name) => !this.tools.includes(name.toLowerCase()))
     return {
       cwd,
       model: model.id,
-      systemPrompt: { type: 'preset', preset: 'claude_code', append },
+      systemPrompt: { type: 'preset', preset: 'claude_code', append: promptWithSkills(this.#settings) },
       // The sandbox is the boundary, and there is no user to ask.
       permissionMode: 'bypassPermissions',
       allowDangerouslySkipPermissions: true,

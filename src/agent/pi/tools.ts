@@ -10,7 +10,7 @@ import {
   type BashOperations,
 } from '@earendil-works/pi-coding-agent'
 import { toolNames } from '../../protocol/agent.ts'
-import { recordGroup } from '../process-groups.ts'
+import { killGroup, recordGroup } from '../process-groups.ts'
 
 /** pi's names that differ from the protocol's. */
 const protocolNames: Record<string, string> = { find: 'glob' }
@@ -113,11 +113,10 @@ async function execute(
     stdio: ['ignore', output, output],
   })
   const forgetGroup = recordGroup(child.pid)
-  const kill = () => killGroup(child.pid)
   let failure: string | undefined
   const end = (reason: string) => {
     failure ??= reason
-    kill()
+    killGroup(child.pid)
   }
   // pi recognises an interrupt and a timeout by these messages.
   const onAbort = () => end('aborted')
@@ -152,15 +151,6 @@ function pass(output: number, onData: (data: Buffer) => void): void {
     if (length === 0) return
     onData(chunk.subarray(0, length))
     offset += length
-  }
-}
-
-function killGroup(pid: number | undefined): void {
-  if (pid === undefined) return
-  try {
-    process.kill(-pid, 'SIGKILL')
-  } catch {
-    // It is gone already.
   }
 }
 

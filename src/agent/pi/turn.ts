@@ -11,7 +11,6 @@ import { PiEvents } from './events.ts'
 export class PiTurn {
   readonly #session: AgentSession
   readonly #maxTurns: number
-  readonly #emit: (event: HarnessEvent) => void
   readonly #signal: AbortSignal
   readonly #events: PiEvents
   #stoppedAtMax = false
@@ -24,7 +23,6 @@ export class PiTurn {
   ) {
     this.#session = session
     this.#maxTurns = settings.maxTurns ?? Number.POSITIVE_INFINITY
-    this.#emit = emit
     this.#signal = signal
     this.#events = new PiEvents(settings, emit)
   }
@@ -127,22 +125,18 @@ export class PiTurn {
   }
 
   #outcome(): TurnOutcome {
-    const answer = this.#events.lastAnswer
-    const common = {
-      turnCount: this.#events.turnCount,
-      usage: this.#events.usage,
-      ...defined({ costUsd: this.#events.costUsd || undefined }),
-    }
-    const text = this.#events.lastText || answerText(answer)
-    if (this.#signal.aborted) return { ...common, subtype: 'interrupted', result: text }
-    if (this.#stoppedAtMax) return { ...common, subtype: 'error_max_turns', result: text }
-    if (answer?.stopReason === 'error') {
-      const message = answer.errorMessage ?? 'The model failed.'
-      const code = message.includes('budget_exceeded') ? 'budget_exceeded' : 'model_error'
-      this.#emit({ type: 'error', message: message.slice(0, 4000), code, fatal: false })
-      return { ...common, subtype: 'error_during_execution', result: message.slice(0, 4000) }
-    }
-    return { ...common, subtype: 'success', result: text }
+    const { lastAnswer: answer, turnCount, usage, costUsd, lastText } = this.#events
+    const message = answer?.errorMessage ?? 'The model failed.'
+    const code = message.includes('budget_exceeded') ? 'budget_exceeded' : 'model_error'
+    return this.#events.outcome(
+      { turnCount, usage, ...defined({ costUsd: costUsd || undefined }) },
+      lastText || answerText(answer),
+      {
+        interrupted: this.#signal.aborted,
+        stoppedAtMax: this.#stoppedAtMax,
+        failure: answer?.stopReason === 'error' ? { code, message } : undefined,
+      },
+    )
   }
 }
 
