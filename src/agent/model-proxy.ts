@@ -7,7 +7,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { backOffMs } from '../lib/async/retry.ts'
 import { addTokens, noTokens, type TokenUsage } from '../lib/model-price.ts'
 import { equalSecrets } from '../lib/secret.ts'
-import type { modelApis } from '../protocol/agent.ts'
+import type { ModelApi } from '../protocol/agent.ts'
 import { UsageTap, type AskedCall } from '../protocol/usage-tap.ts'
 import { concealSecret } from './output.ts'
 
@@ -18,7 +18,7 @@ const credentialBytes = 32
 
 const passedHeaders = ['content-type', 'accept', 'user-agent', 'anthropic-version', 'anthropic-beta', 'openai-beta']
 
-const wires: Readonly<Record<string, (typeof modelApis)[number]>> = {
+const wires: Readonly<Record<string, ModelApi>> = {
   '/anthropic/v1/messages': 'anthropic-messages',
   '/openai/v1/chat/completions': 'openai-completions',
   '/openai/v1/responses': 'openai-responses',

@@ -1,4 +1,5 @@
-import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
+import { once } from 'node:events'
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { pipeline } from 'node:stream/promises'
 import { isServiceError } from '../errors.ts'
@@ -11,7 +12,7 @@ import { RequestBodies } from './request-body.ts'
 import { servedBetas } from './request-rules.ts'
 import { UsageRecorder, type GatewayIdentity, type SessionMeter } from './session-meter.ts'
 import { UpstreamCaller, UpstreamTimeout, type UpstreamAnswer } from './upstream.ts'
-import { demoBaseUrl, wires, type Upstream, type Wire, type WireError } from './wires.ts'
+import { wires, type Upstream, type Wire, type WireError } from './wires.ts'
 
 export interface GatewayOptions {
   meter: SessionMeter
@@ -73,25 +74,20 @@ export function createGateway(options: GatewayOptions): Gateway {
   server.headersTimeout = Math.min(10_000, limits.requestMs)
   server.requestTimeout = limits.requestMs
   return {
-    listen: (address) => listen(server, address),
+    async listen({ host, port }) {
+      server.listen(port, host)
+      await once(server, 'listening')
+      return (server.address() as AddressInfo).port
+    },
     async close() {
-      const closed = new Promise<void>((resolve) => server.close(() => resolve()))
+      const closed = once(server, 'close')
+      server.close()
       server.closeAllConnections()
       await closed
       await Promise.all(handling)
       await listener.close()
     },
   }
-}
-
-function listen(server: Server, { host, port }: { host: string; port: number }): Promise<number> {
-  return new Promise((resolve, reject) => {
-    server.once('error', reject)
-    server.listen(port, host, () => {
-      server.off('error', reject)
-      resolve((server.address() as AddressInfo).port)
-    })
-  })
 }
 
 interface Answered {
@@ -236,8 +232,9 @@ class GatewayListener {
 
   #upstream(wire: Wire, model: string): Upstream | undefined {
     const { demo, anthropic, openai } = this.#options.upstreams
-    if (demo && this.#isDemo(model)) return { ...demo, baseUrl: demoBaseUrl(wire, demo.baseUrl.replace(/\/+$/, '')) }
-    return wire.provider === 'anthropic' ? anthropic : openai
+    if (!demo || !this.#isDemo(model)) return wire.provider === 'anthropic' ? anthropic : openai
+    // It serves all wires at one address; OpenAI's base URL includes `/v1`.
+    return { ...demo, baseUrl: demo.baseUrl.replace(/\/+$/, '') + (wire.provider === 'openai' ? '/v1' : '') }
   }
 
   async #pass(
@@ -299,12 +296,8 @@ function passedHeaders(request: IncomingMessage): Record<string, string> {
   return headers
 }
 
-function answerHeaders(headers: IncomingMessage['headers']): Record<string, string | string[]> {
-  const passed: Record<string, string | string[]> = {}
-  for (const [name, value] of Object.entries(headers)) {
-    if (value !== undefined && !droppedAnswerHeaders.has(name)) passed[name] = value
-  }
-  return passed
+function answerHeaders(headers: IncomingMessage['headers']): IncomingMessage['headers'] {
+  return Object.fromEntries(Object.entries(headers).filter(([name]) => !droppedAnswerHeaders.has(name)))
 }
 
 /** Some APIs repeat the key in the error about it. */
@@ -327,8 +320,7 @@ function answerError(response: ServerResponse, wire: Wire, error: WireError): vo
 
 /** The most likely wire of an unknown path, for the shape of its error. */
 function wireLike(path: string): Wire {
-  const key = path.startsWith('/anthropic') ? '/anthropic/v1/messages' : '/openai/v1/chat/completions'
-  return wires[key]!
+  return wires[path.startsWith('/anthropic') ? '/anthropic/v1/messages' : '/openai/v1/chat/completions']!
 }
 
 function wireError(error: unknown): WireError {

@@ -11,7 +11,7 @@ import {
   type AgentSession,
   type CreateAgentSessionOptions,
 } from '@earendil-works/pi-coding-agent'
-import type { modelApis } from '../../protocol/agent.ts'
+import type { ModelApi } from '../../protocol/agent.ts'
 import { defined } from '../../lib/defined.ts'
 import { modelName, type Harness, type HarnessSession, type HarnessSettings } from '../harness.ts'
 import { skillPaths, sandboxPrompt } from '../instructions.ts'
@@ -136,7 +136,7 @@ function piModel(settings: HarnessSettings, auth: AuthStorage): PiModel {
   }
 }
 
-function gatewayPath(api: (typeof modelApis)[number]): string {
+function gatewayPath(api: ModelApi): string {
   // Anthropic's client adds /v1/messages itself, OpenAI's only /chat/completions or /responses.
   return api === 'anthropic-messages' ? '/anthropic' : '/openai/v1'
 }
