@@ -16,7 +16,7 @@ async function assertCleanEnd(agent: AgentProcess): Promise<void> {
   assert.equal(await agent.shutdown(), 0)
 }
 
-test('agent: a follow-up changes the page of a prompt, and a repeated message does not run again', async () => {
+test('agent: follow-ups of any content change the page of a prompt, and a repeated message does not run again', async () => {
   await using world = await World.create()
   await using agent = await world.agent()
   assert.deepEqual(agent.events[1], {
@@ -54,20 +54,6 @@ test('agent: a follow-up changes the page of a prompt, and a repeated message do
     ['turn_complete'],
   )
   assert.equal(await world.page(), changed)
-  const sum = (counts: number[]) => counts.reduce((total, count) => total + count, 0)
-  const results = all(agent.events, 'result')
-  for (const [reported, recorded] of [
-    ['input_tokens', 'inputTokens'],
-    ['output_tokens', 'outputTokens'],
-  ] as const) {
-    assert.equal(sum(results.map(({ usage }) => usage[reported])), sum(world.usage.map((usage) => usage[recorded])))
-  }
-  await assertCleanEnd(agent)
-})
-
-test('agent: prompts with odd contents become pages too', async () => {
-  await using world = await World.create()
-  await using agent = await world.agent()
   const prompts = [
     `"quotes" 'n' $(touch /tmp/x) \`id\` \\ %s </script></title><!-- changes -->`,
     'line one\r\n\nline two\tand\u0007 a bell',
@@ -78,14 +64,22 @@ test('agent: prompts with odd contents become pages too', async () => {
     '!ls',
   ]
   for (const [index, prompt] of prompts.entries()) {
-    const events = await agent.turn(`msg_${index}`, prompt)
-    assertTurn(events, `msg_${index}`)
-    assert.equal(result(events).subtype, 'success', prompt.slice(0, 50))
-    assert.match(await world.page(), /<title>.*quotes.*<\/title>/)
+    const odd = await agent.turn(`msg_odd_${index}`, prompt)
+    assertTurn(odd, `msg_odd_${index}`)
+    assert.equal(result(odd).subtype, 'success', prompt.slice(0, 50))
   }
-  const page = await world.page()
-  assert.equal(page.split('<!-- changes -->').length, 2)
-  assert.match(page, /🐚🌊 emoji first/)
+  const last = await world.page()
+  assert.equal(last.split('<!-- changes -->').length, 2)
+  assert.match(last, /<title>A page about tides.*&quot;quotes&quot;.*🐚🌊 emoji first/s)
+
+  const sum = (counts: number[]) => counts.reduce((total, count) => total + count, 0)
+  const results = all(agent.events, 'result')
+  for (const [reported, recorded] of [
+    ['input_tokens', 'inputTokens'],
+    ['output_tokens', 'outputTokens'],
+  ] as const) {
+    assert.equal(sum(results.map(({ usage }) => usage[reported])), sum(world.usage.map((usage) => usage[recorded])))
+  }
   await assertCleanEnd(agent)
 })
 
@@ -105,17 +99,22 @@ test('agent: the page is built over both of the OpenAI wires as well, with the a
   }
 })
 
-test('agent: a killed process leaves a turn that the next one continues from its conversation', async () => {
+test('agent: a killed process leaves a turn that the next one continues, without its command but with its background processes', async () => {
   await using world = await World.create()
   {
     await using agent = await world.agent()
     assertTurn(await agent.turn('msg_1', 'A page about reefs'), 'msg_1')
+    await agent.turn('msg_background', 'run: sleep 41.625 &')
     agent.send({ type: 'message', messageId: 'msg_2', content: 'run: echo once >> log.txt; sleep 30.25' })
     while (processes('sleep\x0030.25').length === 0) await sleep(20)
     await agent.kill()
-    for (const pid of processes('sleep\x0030.25')) process.kill(pid, 'SIGKILL')
+    assert.equal(processes('sleep\x0030.25').length, 1)
   }
   await using agent = await world.agent()
+  while (processes('sleep\x0030.25').length > 0) await sleep(20)
+  const [background] = processes('sleep\x0041.625')
+  assert.ok(background)
+  process.kill(background, 'SIGKILL')
   const events = await agent.turn('msg_2', 'run: echo once >> log.txt; sleep 30.25')
   assertTurn(events, 'msg_2')
   assert.equal(result(events).subtype, 'success')
@@ -158,22 +157,6 @@ test('agent: background processes of a command run on after the turn and after t
   } finally {
     for (const pid of pids) process.kill(pid, 'SIGKILL')
   }
-})
-
-test('agent: the command of a killed agent ends when the next one starts; background processes of earlier calls run on', async () => {
-  await using world = await World.create()
-  const first = await world.agent()
-  await first.turn('msg_1', 'run: sleep 41.625 &')
-  first.send({ type: 'message', messageId: 'msg_2', content: 'run: sleep 41.375' })
-  while (processes('sleep\x0041.375').length === 0) await sleep(20)
-  await first.kill()
-  assert.equal(processes('sleep\x0041.375').length, 1)
-  await using second = await world.agent()
-  while (processes('sleep\x0041.375').length > 0) await sleep(20)
-  const [background] = processes('sleep\x0041.625')
-  assert.ok(background)
-  process.kill(background, 'SIGKILL')
-  await assertCleanEnd(second)
 })
 
 test('agent: each line that is no command is answered by an error, and the process continues', async () => {
