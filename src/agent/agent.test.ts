@@ -328,9 +328,9 @@ test('turn journal: it survives a torn last line', () => {
   const folder = mkdtempSync(join(tmpdir(), 'atoll-journal-'))
   try {
     const journal = new TurnJournal(folder)
-    journal.start('m1', 's')
-    journal.finish('m1', 's')
-    journal.start('m2', 's')
+    journal.write({ messageId: 'm1', state: 'started', sessionId: 's' })
+    journal.write({ messageId: 'm1', state: 'finished', sessionId: 's' })
+    journal.write({ messageId: 'm2', state: 'started', sessionId: 's' })
     journal.close()
     appendFileSync(join(folder, 'turns.jsonl'), '{"messageId":"m2","state":"fin')
     const again = new TurnJournal(folder)
@@ -338,7 +338,7 @@ test('turn journal: it survives a torn last line', () => {
       ['m1', 'm2', 'm3'].map((id) => again.state(id)),
       ['finished', 'started', 'new'],
     )
-    again.finish('m2', 's')
+    again.write({ messageId: 'm2', state: 'finished', sessionId: 's' })
     again.close()
     const last = new TurnJournal(folder)
     assert.equal(last.state('m2'), 'finished')

@@ -1,14 +1,12 @@
 import { lstatSync, opendirSync, statSync } from 'node:fs'
 import { join } from 'node:path'
+import { pathCharactersMax } from './turn-events.ts'
 
 /** The limit of a session's artifacts. */
 const filesMax = 200
 
 /** Directory entries per scan, breadth first: in a larger project the files near its top are found. */
 const entriesMax = 5000
-
-/** The longest path of an artifact. */
-const pathCharactersMax = 4096
 
 /** Folders of fetched or generated files. Folders that begin with a dot are skipped as well. */
 const generatedFolders = new Set([
@@ -22,27 +20,22 @@ const generatedFolders = new Set([
   'coverage',
 ])
 
-interface ChangedFile {
-  path: string
-  changedMs: number
-}
-
 /**
  * Files below a folder that were created, changed or moved there since a time, the newest last. Logs and generated folders are left
  * out. It compares the change time of the inode, because a copy or an archive can set any modification time.
  */
 export function changedFiles(folder: string, sinceMs: number): string[] {
-  const found: ChangedFile[] = []
+  const found: { path: string; changedMs: number }[] = []
   const { dev } = statSync(folder)
   const folders = [folder]
   let entriesLeft = entriesMax
   for (const path of folders) {
+    if (entriesLeft <= 0) break
     try {
       // Do not descend into `/proc` or other mounts.
       if (path !== folder && lstatSync(path).dev !== dev) continue
       using entries = opendirSync(path)
-      for (let entry = entries.readSync(); entry; entry = entries.readSync()) {
-        if (entriesLeft-- === 0) return newest(found)
+      for (let entry = entries.readSync(); entry && entriesLeft-- > 0; entry = entries.readSync()) {
         const inner = join(path, entry.name)
         if (inner.length > pathCharactersMax) continue
         if (entry.isDirectory() && !isGenerated(entry.name)) folders.push(inner)
@@ -54,16 +47,12 @@ export function changedFiles(folder: string, sinceMs: number): string[] {
       // It was removed meanwhile, or is not readable.
     }
   }
-  return newest(found)
+  return found
+    .toSorted((a, b) => a.changedMs - b.changedMs)
+    .slice(-filesMax)
+    .map(({ path }) => path)
 }
 
 function isGenerated(name: string): boolean {
   return name.startsWith('.') || generatedFolders.has(name)
-}
-
-function newest(files: ChangedFile[]): string[] {
-  return files
-    .toSorted((a, b) => a.changedMs - b.changedMs)
-    .slice(-filesMax)
-    .map(({ path }) => path)
 }

@@ -10,8 +10,6 @@ const entrySchema = z.object({
 
 type Entry = z.output<typeof entrySchema>
 
-type TurnState = 'new' | 'started' | 'finished'
-
 /**
  * The state of each message, in `turns.jsonl` of the state folder: `new`, then `started`, then `finished`. Each entry is synced to the
  * disk before it counts, so a repeated message is neither lost nor run twice.
@@ -30,7 +28,7 @@ export class TurnJournal {
     if (text !== '' && !text.endsWith('\n')) writeSync(this.#file, '\n')
   }
 
-  state(messageId: string): TurnState {
+  state(messageId: string): 'new' | Entry['state'] {
     return this.#entries.get(messageId)?.state ?? 'new'
   }
 
@@ -47,22 +45,14 @@ export class TurnJournal {
     return fstatSync(this.#file).mtimeMs
   }
 
-  start(messageId: string, sessionId: string): void {
-    this.#append({ messageId, state: 'started', sessionId })
-  }
-
-  finish(messageId: string, sessionId: string): void {
-    this.#append({ messageId, state: 'finished', sessionId })
+  write(entry: Entry): void {
+    writeSync(this.#file, `${JSON.stringify(entry)}\n`)
+    fsyncSync(this.#file)
+    this.#entries.set(entry.messageId, entry)
   }
 
   close(): void {
     closeSync(this.#file)
-  }
-
-  #append(entry: Entry): void {
-    writeSync(this.#file, `${JSON.stringify(entry)}\n`)
-    fsyncSync(this.#file)
-    this.#entries.set(entry.messageId, entry)
   }
 
   #load(line: string): void {

@@ -1,4 +1,5 @@
 import { isAbsolute, relative } from 'node:path'
+import { isRecord } from '../lib/json.ts'
 import type { TokenUsage } from '../lib/model-price.ts'
 import { toolNames, type AgentEventOf } from '../protocol/agent.ts'
 
@@ -13,7 +14,7 @@ export function summarise(tool: string, args: unknown, result: unknown, isError:
 }
 
 function resultText(result: unknown): string {
-  const content = field(result, 'content')
+  const content = isRecord(result) ? result['content'] : undefined
   if (!Array.isArray(content)) return ''
   return content.map((block: unknown) => text(block, 'text')).join('')
 }
@@ -66,12 +67,8 @@ function shortPath(path: string, cwd: string): string {
 }
 
 function text(value: unknown, key: string): string {
-  const found = field(value, key)
+  const found = isRecord(value) ? value[key] : undefined
   return typeof found === 'string' ? found : ''
-}
-
-function field(value: unknown, key: string): unknown {
-  return typeof value === 'object' && value !== null ? (value as Record<string, unknown>)[key] : undefined
 }
 
 /** Usage in the form of events. */

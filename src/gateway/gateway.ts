@@ -1,5 +1,5 @@
 import { once } from 'node:events'
-import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { pipeline } from 'node:stream/promises'
 import { isServiceError } from '../errors.ts'
@@ -25,13 +25,6 @@ export interface GatewayOptions {
   limits?: Partial<GatewayLimits>
 }
 
-export interface Gateway {
-  /** Returns the port in use, for `port: 0`. */
-  listen(address: { host: string; port: number }): Promise<number>
-  /** Stops listening, aborts requests in flight, and resolves when their usage is recorded. */
-  close(): Promise<void>
-}
-
 /** Headers of the client that reach the upstream. All others are dropped, above all its credentials. */
 const requestHeaders = ['accept', 'user-agent', 'anthropic-version', 'anthropic-beta', 'openai-beta']
 
@@ -52,44 +45,6 @@ const droppedAnswerHeaders = new Set([
   'anthropic-organization-id',
 ])
 
-/**
- * The listener between sandboxes and model APIs. It checks the session's token, the model and the budget, replaces the token by the
- * real key, and streams the answer. Sandboxes are hostile clients; keys and bodies are never logged.
- */
-export function createGateway(options: GatewayOptions): Gateway {
-  const limits = { ...defaultGatewayLimits, ...options.limits }
-  const listener = new GatewayListener(options, limits)
-  const handling = new Set<Promise<void>>()
-  const server = createServer((request, response) => {
-    const handled = listener
-      .handle(request, response)
-      .catch((error: unknown) => {
-        options.log.error({ err: error }, 'gateway request failed')
-        response.destroy()
-      })
-      .finally(() => handling.delete(handled))
-    handling.add(handled)
-  })
-  server.maxConnections = limits.connectionsMax
-  server.headersTimeout = Math.min(10_000, limits.requestMs)
-  server.requestTimeout = limits.requestMs
-  return {
-    async listen({ host, port }) {
-      server.listen(port, host)
-      await once(server, 'listening')
-      return (server.address() as AddressInfo).port
-    },
-    async close() {
-      const closed = once(server, 'close')
-      server.close()
-      server.closeAllConnections()
-      await closed
-      await Promise.all(handling)
-      await listener.close()
-    },
-  }
-}
-
 interface Answered {
   /** With its provider. */
   model: string
@@ -97,29 +52,60 @@ interface Answered {
   answer: UpstreamAnswer
 }
 
-class GatewayListener {
+/**
+ * The listener between sandboxes and model APIs. It checks the session's token, the model and the budget, replaces the token by the
+ * real key, and streams the answer. Sandboxes are hostile clients; keys and bodies are never logged.
+ */
+export class Gateway {
   readonly #options: GatewayOptions
   readonly #limits: GatewayLimits
   readonly #caller: UpstreamCaller
   readonly #bodies: RequestBodies
   readonly #recorder: UsageRecorder
+  readonly #server: Server
+  readonly #handling = new Set<Promise<void>>()
   /** Requests in flight, by session. */
   readonly #running = new Map<string, number>()
 
-  constructor(options: GatewayOptions, limits: GatewayLimits) {
+  constructor(options: GatewayOptions) {
     this.#options = options
-    this.#limits = limits
-    this.#caller = new UpstreamCaller(limits)
-    this.#bodies = new RequestBodies(limits)
+    this.#limits = { ...defaultGatewayLimits, ...options.limits }
+    this.#caller = new UpstreamCaller(this.#limits)
+    this.#bodies = new RequestBodies(this.#limits)
     this.#recorder = new UsageRecorder(options.meter, options.log)
+    this.#server = createServer((request, response) => {
+      const handled = this.#handle(request, response)
+        .catch((error: unknown) => {
+          options.log.error({ err: error }, 'gateway request failed')
+          response.destroy()
+        })
+        .finally(() => this.#handling.delete(handled))
+      this.#handling.add(handled)
+    })
+    this.#server.maxConnections = this.#limits.connectionsMax
+    this.#server.headersTimeout = Math.min(10_000, this.#limits.requestMs)
+    this.#server.requestTimeout = this.#limits.requestMs
   }
 
+  /** Returns the port in use, for `port: 0`. */
+  async listen({ host, port }: { host: string; port: number }): Promise<number> {
+    this.#server.listen(port, host)
+    await once(this.#server, 'listening')
+    return (this.#server.address() as AddressInfo).port
+  }
+
+  /** Stops listening, aborts requests in flight, and resolves when their usage is recorded. */
   async close(): Promise<void> {
+    const closed = once(this.#server, 'close')
+    this.#server.close()
+    this.#server.closeAllConnections()
+    await closed
+    await Promise.all(this.#handling)
     await this.#recorder.written()
     this.#caller.close()
   }
 
-  async handle(request: IncomingMessage, response: ServerResponse): Promise<void> {
+  async #handle(request: IncomingMessage, response: ServerResponse): Promise<void> {
     const path = (request.url ?? '').split('?', 1)[0] ?? ''
     const wire = Object.hasOwn(wires, path) ? wires[path] : undefined
     const fallbackWire = wire ?? wireLike(path)

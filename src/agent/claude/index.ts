@@ -102,7 +102,9 @@ class ClaudeSession implements HarnessSession {
       const options = { ...this.#options(), abortController }
       for await (const message of this.#sdk.query({ prompt: promptOf(turn), options })) {
         events.take(message)
-        this.#keep(events.sessionId)
+        const { sessionId } = events
+        if (sessionId !== undefined && sessionId !== this.#sessionId) this.#saved.write(sessionId)
+        this.#sessionId = sessionId ?? this.#sessionId
         if (signal.aborted) break
       }
     } finally {
@@ -139,12 +141,6 @@ class ClaudeSession implements HarnessSession {
       },
     }
   }
-
-  #keep(sessionId: string | undefined): void {
-    if (sessionId === undefined || sessionId === this.#sessionId) return
-    this.#sessionId = sessionId
-    this.#saved.write(sessionId)
-  }
 }
 
 function promptOf(turn: Turn): string {
@@ -159,7 +155,6 @@ const moduleFolders = ['/usr/local/lib/node_modules', '/usr/lib/node_modules']
 
 /** The used part of the Claude Agent SDK. The package is proprietary, so Atoll does not ship it. */
 interface ClaudeSdk {
-  version: string
   query(options: { prompt: string; options: Record<string, unknown> }): AsyncIterable<unknown>
 }
 
@@ -169,10 +164,10 @@ async function loadClaudeSdk(): Promise<ClaudeSdk> {
   for (const folder of own ? [own, ...moduleFolders] : moduleFolders) {
     const root = join(folder, packageName)
     if (!existsSync(join(root, 'package.json'))) continue
-    const about = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')) as { version?: string; main?: string }
+    const about = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')) as { main?: string }
     const module = (await import(pathToFileURL(join(root, about.main ?? 'sdk.mjs')).href)) as Partial<ClaudeSdk>
     if (typeof module.query !== 'function') throw new Error(`${root} has no query(): it is not the Claude Agent SDK.`)
-    return { version: about.version ?? '', query: module.query }
+    return { query: module.query }
   }
   throw new Error(
     `The Claude Agent SDK is not installed in this sandbox: run "npm install --global ${packageName}" in one, make a checkpoint ` +
