@@ -16,11 +16,11 @@ import { join, relative } from 'node:path'
 import { test } from 'node:test'
 import { agentLineBytesMax, parseAgentCommand, type AgentEvent } from '../protocol/agent.ts'
 import { Agent } from './agent.ts'
-import type { Harness, HarnessEvent, Turn, TurnOutcome } from './harness.ts'
+import type { Harness, HarnessEvent, TurnInput, TurnOutcome } from './harness.ts'
 import { fittingLine } from './output.ts'
 import { TurnJournal } from './state-dir.ts'
 
-type Run = (turn: Turn, emit: (event: HarnessEvent) => void, signal: AbortSignal) => Promise<TurnOutcome>
+type Run = (turn: TurnInput, emit: (event: HarnessEvent) => void, signal: AbortSignal) => Promise<TurnOutcome>
 
 const usage = { inputTokens: 1, cacheReadTokens: 0, cacheWriteTokens: 0, longCacheWriteTokens: 0, outputTokens: 2 }
 const success: TurnOutcome = { subtype: 'success', result: 'done', turnCount: 1, usage }
@@ -29,7 +29,7 @@ const success: TurnOutcome = { subtype: 'success', result: 'done', turnCount: 1,
 class Bench implements Disposable {
   readonly folder = mkdtempSync(join(tmpdir(), 'atoll-agent-unit-'))
   readonly events: AgentEvent[] = []
-  readonly turns: Turn[] = []
+  readonly turns: TurnInput[] = []
   readonly cwd = join(this.folder, 'app')
   opened = 0
   agent: Agent

@@ -19,13 +19,6 @@ interface Configured {
   sessionId: string
 }
 
-interface RunningTurn {
-  messageId: string
-  abort: AbortController
-  /** Ends the turn after an error that no `catch` received. */
-  crash: (error: unknown) => void
-}
-
 /**
  * Runs the commands of the server as turns of a harness.
  *
@@ -44,7 +37,8 @@ export class Agent {
   #work: Promise<void> | undefined
   #configured: Configured | undefined
   #configureFailure: string | undefined
-  #running: RunningTurn | undefined
+  /** `crash` ends the turn after an error that no `catch` received. */
+  #running: { messageId: string; abort: AbortController; crash: (error: unknown) => void } | undefined
   #closed = false
 
   constructor(harness: Harness, gateway: HarnessSettings['gateway'], emit: Emit) {

@@ -8,17 +8,8 @@ const filesMax = 200
 /** Directory entries per scan, breadth first: in a larger project the files near its top are found. */
 const entriesMax = 5000
 
-/** Folders of fetched or generated files. Folders that begin with a dot are skipped as well. */
-const generatedFolders = new Set([
-  'node_modules',
-  'vendor',
-  'venv',
-  '__pycache__',
-  'target',
-  'dist',
-  'build',
-  'coverage',
-])
+/** Hidden folders, and folders of fetched or generated files. */
+const skippedFolder = /^(\..*|node_modules|vendor|venv|__pycache__|target|dist|build|coverage)$/s
 
 /**
  * Files below a folder that were created, changed or moved there since a time, the newest last. Logs and generated folders are left
@@ -38,7 +29,7 @@ export function changedFiles(folder: string, sinceMs: number): string[] {
       for (let entry = entries.readSync(); entry && entriesLeft-- > 0; entry = entries.readSync()) {
         const inner = join(path, entry.name)
         if (inner.length > pathCharactersMax) continue
-        if (entry.isDirectory() && !isGenerated(entry.name)) folders.push(inner)
+        if (entry.isDirectory() && !skippedFolder.test(entry.name)) folders.push(inner)
         if (!entry.isFile() || entry.name.endsWith('.log')) continue
         const { ctimeMs } = lstatSync(inner)
         if (ctimeMs >= sinceMs) found.push({ path: inner, changedMs: ctimeMs })
@@ -51,8 +42,4 @@ export function changedFiles(folder: string, sinceMs: number): string[] {
     .toSorted((a, b) => a.changedMs - b.changedMs)
     .slice(-filesMax)
     .map(({ path }) => path)
-}
-
-function isGenerated(name: string): boolean {
-  return name.startsWith('.') || generatedFolders.has(name)
 }

@@ -36,12 +36,12 @@ export interface HarnessSession {
    * Runs one turn to its end and reports its events through `emit`, in order. An aborted `signal` ends it soon with subtype
    * `interrupted`; a failing model ends it with `error_during_execution` after an `error`. Throws only for bugs.
    */
-  run(turn: Turn, emit: (event: HarnessEvent) => void, signal: AbortSignal): Promise<TurnOutcome>
+  run(turn: TurnInput, emit: (event: HarnessEvent) => void, signal: AbortSignal): Promise<TurnOutcome>
 
   close(): Promise<void>
 }
 
-export interface Turn {
+export interface TurnInput {
   content: string
   /** An earlier process has begun this turn and died: the part that the conversation on disk holds must not run again. */
   resumed: boolean

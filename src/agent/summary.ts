@@ -8,7 +8,8 @@ const summaryCharactersMax = 200
 
 /** Describes a tool call in one line for a person. `args` come from the model and can be anything. */
 export function summarise(tool: string, args: unknown, result: unknown, isError: boolean, cwd: string): string {
-  const did = describeCall(tool, args, cwd)
+  const describe = Object.hasOwn(descriptions, tool) ? descriptions[tool] : undefined
+  const did = describe?.(shortPath(pathOf(args), cwd), args) ?? `Called ${tool}`
   const firstLine = isError ? resultText(result).trim().split('\n').at(-1) : undefined
   return oneLine(firstLine ? `${did}: ${firstLine}` : did)
 }
@@ -24,26 +25,14 @@ export function oneLine(value: string, charactersMax: number = summaryCharacters
   return line.length <= charactersMax ? line : `${line.slice(0, charactersMax - 1).toWellFormed()}…`
 }
 
-function describeCall(tool: string, args: unknown, cwd: string): string {
-  const path = shortPath(pathOf(args), cwd)
-  switch (tool) {
-    case 'bash':
-      return `Ran ${oneLine(bashTitle(text(args, 'command')), 120)}`
-    case 'read':
-      return `Read ${path}`
-    case 'write':
-      return `Wrote ${path} (${Buffer.byteLength(text(args, 'content'))} bytes)`
-    case 'edit':
-      return `Edited ${path}`
-    case 'glob':
-      return `Looked for files ${text(args, 'pattern')} in ${path}`
-    case 'grep':
-      return `Searched for ${text(args, 'pattern')} in ${path}`
-    case 'ls':
-      return `Listed ${path}`
-    default:
-      return `Called ${tool}`
-  }
+const descriptions: Readonly<Record<string, (path: string, args: unknown) => string>> = {
+  bash: (_path, args) => `Ran ${oneLine(bashTitle(text(args, 'command')), 120)}`,
+  read: (path) => `Read ${path}`,
+  write: (path, args) => `Wrote ${path} (${Buffer.byteLength(text(args, 'content'))} bytes)`,
+  edit: (path) => `Edited ${path}`,
+  glob: (path, args) => `Looked for files ${text(args, 'pattern')} in ${path}`,
+  grep: (path, args) => `Searched for ${text(args, 'pattern')} in ${path}`,
+  ls: (path) => `Listed ${path}`,
 }
 
 /** The file of a call, by any of the parameter names that harnesses use. */

@@ -5,8 +5,8 @@ import type { AgentEventOf } from '../protocol/agent.ts'
 import type { HarnessEvent, HarnessSettings, TurnOutcome } from './harness.ts'
 import { oneLine, pathOf, summarise } from './summary.ts'
 
-type Answer = AgentEventOf<'assistant'>['message']
-export type Block = Answer['content'][number]
+type AnswerMessage = AgentEventOf<'assistant'>['message']
+export type Block = AnswerMessage['content'][number]
 
 /** The longest path of an artifact. */
 export const pathCharactersMax = 4096
@@ -34,7 +34,7 @@ export abstract class TurnEvents {
     this.emit = emit
   }
 
-  protected answered(content: Block[], usage?: Answer['usage']): void {
+  protected answered(content: Block[], usage?: AnswerMessage['usage']): void {
     if (content.length === 0) return
     this.lastText = content.map((block) => (block.type === 'text' ? block.text : '')).join('') || this.lastText
     const model = this.settings.model.id

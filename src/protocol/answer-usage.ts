@@ -1,4 +1,4 @@
-import type { TokenUsage } from '../lib/model-price.ts'
+import { addTokens, noTokens, type TokenUsage } from '../lib/model-price.ts'
 import { isRecord } from '../lib/json.ts'
 import type { ModelApi } from './agent.ts'
 
@@ -44,19 +44,10 @@ function anthropicUsage(usage: Record<string, unknown>): TokenUsage {
   const iterations = usage['iterations']
   if (!Array.isArray(iterations)) return reported
   // A compaction calls the model more than once, and the sum omits that call.
-  const samples = iterations.filter(isRecord).map(anthropicSample)
-  const sum = (of: keyof TokenUsage) => samples.reduce((total, sample) => total + sample[of], 0)
-  const inputTokens = sum('inputTokens')
-  const outputTokens = sum('outputTokens')
-  if (inputTokens + outputTokens <= reported.inputTokens + reported.outputTokens) return reported
-  if (Math.max(inputTokens, outputTokens) > tokensMax) return reported
-  return {
-    inputTokens,
-    cacheReadTokens: sum('cacheReadTokens'),
-    cacheWriteTokens: sum('cacheWriteTokens'),
-    longCacheWriteTokens: sum('longCacheWriteTokens'),
-    outputTokens,
-  }
+  const sum = noTokens()
+  for (const iteration of iterations.filter(isRecord)) addTokens(sum, anthropicSample(iteration))
+  const isMore = sum.inputTokens + sum.outputTokens > reported.inputTokens + reported.outputTokens
+  return isMore && Math.max(sum.inputTokens, sum.outputTokens) <= tokensMax ? sum : reported
 }
 
 function anthropicSample(usage: Record<string, unknown>): TokenUsage {

@@ -11,7 +11,7 @@ import {
   type HarnessEvent,
   type HarnessSession,
   type HarnessSettings,
-  type Turn,
+  type TurnInput,
   type TurnOutcome,
 } from '../harness.ts'
 import { promptWithSkills } from '../instructions.ts'
@@ -75,7 +75,7 @@ class AcpSession implements HarnessSession {
     return this.#connection.sessionId.slice(0, 200)
   }
 
-  async run(turn: Turn, emit: (event: HarnessEvent) => void, signal: AbortSignal): Promise<TurnOutcome> {
+  async run(turn: TurnInput, emit: (event: HarnessEvent) => void, signal: AbortSignal): Promise<TurnOutcome> {
     const limit = new AbortController()
     const calls = this.#proxy.beginTurn(this.#settings.maxTurns ?? Number.POSITIVE_INFINITY, () => limit.abort())
     const events = new AcpEvents(this.#settings, emit)
@@ -105,7 +105,7 @@ class AcpSession implements HarnessSession {
   }
 
   /** Returns the reason of a failed turn. The death of the program is a failure as well. */
-  async #ask(connection: AcpConnection, turn: Turn, signal: AbortSignal): Promise<string | undefined> {
+  async #ask(connection: AcpConnection, turn: TurnInput, signal: AbortSignal): Promise<string | undefined> {
     const { agent, sessionId, process: program } = connection
     const asked = agent.request(methods.agent.session.prompt, { sessionId, prompt: this.#prompt(turn) }).then(
       ({ stopReason }) => (stopReason === 'refusal' ? 'The agent refuses to go on.' : undefined),
@@ -136,7 +136,7 @@ class AcpSession implements HarnessSession {
     this.#isIntroduced = !this.#connection.isNew
   }
 
-  #prompt(turn: Turn): ContentBlock[] {
+  #prompt(turn: TurnInput): ContentBlock[] {
     const texts = [turn.content]
     if (turn.resumed) texts.unshift(reminder(interruptedWork))
     if (!this.#isIntroduced) texts.unshift(reminder(promptWithSkills(this.#settings)))

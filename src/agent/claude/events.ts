@@ -2,19 +2,11 @@ import { isRecord } from '../../lib/json.ts'
 import { protocolToolName } from '../summary.ts'
 import { TurnEvents, type Block, type OpenCall } from '../turn-events.ts'
 
-export interface ClaudeResult {
-  subtype: string
-  isError: boolean
-  result: string
-  turnCount: number
-  costUsd: number | undefined
-}
-
 /** Maps the SDK's messages of one turn to events of the protocol. */
 export class ClaudeEvents extends TurnEvents {
   readonly #calls = new Map<string, OpenCall>()
   sessionId: string | undefined
-  result: ClaudeResult | undefined
+  result: ReturnType<typeof resultOf> | undefined
 
   /** Takes any value: a newer SDK may send unknown messages. */
   take(message: unknown): void {
@@ -70,7 +62,7 @@ export class ClaudeEvents extends TurnEvents {
   }
 }
 
-function resultOf(message: Record<string, unknown>): ClaudeResult {
+function resultOf(message: Record<string, unknown>) {
   const { subtype, is_error: isError, result, num_turns: turns, total_cost_usd: cost } = message
   return {
     subtype: typeof subtype === 'string' ? subtype : '',

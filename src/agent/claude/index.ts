@@ -13,7 +13,7 @@ import {
   type HarnessEvent,
   type HarnessSession,
   type HarnessSettings,
-  type Turn,
+  type TurnInput,
   type TurnOutcome,
 } from '../harness.ts'
 import { promptWithSkills } from '../instructions.ts'
@@ -60,7 +60,7 @@ class ClaudeSession implements HarnessSession {
     return this.#sessionId ?? ''
   }
 
-  async run(turn: Turn, emit: (event: HarnessEvent) => void, signal: AbortSignal): Promise<TurnOutcome> {
+  async run(turn: TurnInput, emit: (event: HarnessEvent) => void, signal: AbortSignal): Promise<TurnOutcome> {
     const calls = this.#proxy.beginTurn(Number.POSITIVE_INFINITY, () => {})
     const events = new ClaudeEvents(this.#settings, emit)
     let failure: string | undefined
@@ -94,7 +94,7 @@ class ClaudeSession implements HarnessSession {
     await this.#proxy.close()
   }
 
-  async #query(turn: Turn, events: ClaudeEvents, signal: AbortSignal): Promise<void> {
+  async #query(turn: TurnInput, events: ClaudeEvents, signal: AbortSignal): Promise<void> {
     const abortController = new AbortController()
     const onAbort = () => abortController.abort()
     signal.addEventListener('abort', onAbort, { once: true })
@@ -143,7 +143,7 @@ class ClaudeSession implements HarnessSession {
   }
 }
 
-function promptOf(turn: Turn): string {
+function promptOf(turn: TurnInput): string {
   if (!turn.resumed) return turn.content
   return `You were stopped in the middle of work on the following message; look at what is done before you repeat anything.\n\n${turn.content}`
 }

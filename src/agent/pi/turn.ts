@@ -2,7 +2,7 @@ import { setImmediate as nextTick, setTimeout as sleep } from 'node:timers/promi
 import type { AgentSession, AgentSessionEvent } from '@earendil-works/pi-coding-agent'
 import { backOffMs } from '../../lib/async/retry.ts'
 import { defined } from '../../lib/defined.ts'
-import type { HarnessEvent, HarnessSettings, Turn, TurnOutcome } from '../harness.ts'
+import type { HarnessEvent, HarnessSettings, TurnInput, TurnOutcome } from '../harness.ts'
 import { gatewayBackOff, gatewayRetryMs } from '../model-proxy.ts'
 import { conversationTail, dropFailedAnswers, type AssistantMessage } from './conversation.ts'
 import { PiEvents } from './events.ts'
@@ -27,7 +27,7 @@ export class PiTurn {
     this.#events = new PiEvents(settings, emit)
   }
 
-  async run(turn: Turn): Promise<TurnOutcome> {
+  async run(turn: TurnInput): Promise<TurnOutcome> {
     const stopListening = this.#session.agent.subscribe((event) => {
       this.#events.take(event)
       if (event.type !== 'turn_end' || this.#events.turnCount < this.#maxTurns) return
@@ -47,7 +47,7 @@ export class PiTurn {
     }
   }
 
-  async #ask(turn: Turn): Promise<void> {
+  async #ask(turn: TurnInput): Promise<void> {
     await this.#settled(() => this.#begin(turn))
     let answered = this.#events.turnCount
     let failingSince: number | undefined
@@ -73,7 +73,7 @@ export class PiTurn {
   }
 
   /** Sends the message, or continues an interrupted turn from the conversation on disk. */
-  async #begin(turn: Turn): Promise<void> {
+  async #begin(turn: TurnInput): Promise<void> {
     const tail = turn.resumed ? conversationTail(this.#session, turn.content) : 'absent'
     if (tail === 'absent') await this.#session.prompt(turn.content, { expandPromptTemplates: false })
     else if (tail === 'open') await this.#session.agent.continue()

@@ -2,7 +2,7 @@ import type { FixtureResponse } from '@copilotkit/aimock'
 import { ToolCalls, type Conversation, type ToolUse } from './conversation.ts'
 import { changeCard, changesMarker, page, plainText, styles, titleOf } from './page.ts'
 
-interface Answer {
+interface DemoAnswer {
   text: string
   calls: (ToolUse | undefined)[]
 }
@@ -32,7 +32,7 @@ function tokens(characters: number): number {
   return Math.max(1, Math.ceil(characters / 4))
 }
 
-function commandAnswer(conversation: Conversation, command: string): Answer {
+function commandAnswer(conversation: Conversation, command: string): DemoAnswer {
   if (conversation.steps.length > 0) {
     const result = conversation.steps.flat().at(-1)?.result ?? ''
     return { text: `I ran \`${command}\`. It said:\n\n${result.slice(0, outputCharactersMax)}`, calls: [] }
@@ -42,7 +42,7 @@ function commandAnswer(conversation: Conversation, command: string): Answer {
   return { text: `I will run \`${command}\`.`, calls: [call] }
 }
 
-function pageAnswer(conversation: Conversation, port: number): Answer {
+function pageAnswer(conversation: Conversation, port: number): DemoAnswer {
   const { prompt, steps, hasPage } = conversation
   const tools = new ToolCalls(conversation)
   const title = titleOf(hasPage ? (pagePrompts(conversation)[0] ?? prompt) : prompt)
@@ -57,7 +57,7 @@ function pageAnswer(conversation: Conversation, port: number): Answer {
   return { text: report(conversation, title, port), calls: [] }
 }
 
-function build({ prompt, tools: offered }: Conversation, tools: ToolCalls, title: string): Answer {
+function build({ prompt, tools: offered }: Conversation, tools: ToolCalls, title: string): DemoAnswer {
   const index = tools.write('index.html', page(title, prompt, []))
   if (!index) {
     const names = offered.map((tool) => tool.name).join(', ') || 'none'
@@ -69,7 +69,7 @@ function build({ prompt, tools: offered }: Conversation, tools: ToolCalls, title
   }
 }
 
-function change(conversation: Conversation, tools: ToolCalls): Answer {
+function change(conversation: Conversation, tools: ToolCalls): DemoAnswer {
   const card = changeCard(conversation.prompt, Math.max(1, pagePrompts(conversation).length))
   const edit = tools.edit('index.html', changesMarker, `${card}\n      ${changesMarker}`)
   if (!edit) return rewrite(conversation, tools, titleOf(conversation.earlierPrompts[0] ?? ''))
@@ -77,7 +77,7 @@ function change(conversation: Conversation, tools: ToolCalls): Answer {
 }
 
 /** Writes the whole page with all changes, for a page whose marker is gone. */
-function rewrite(conversation: Conversation, tools: ToolCalls, title: string): Answer {
+function rewrite(conversation: Conversation, tools: ToolCalls, title: string): DemoAnswer {
   const [first = '', ...later] = pagePrompts(conversation)
   const content = page(title, first, [...later, conversation.prompt])
   return { text: 'I will write the page anew.', calls: [tools.write('index.html', content)] }
