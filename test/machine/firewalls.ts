@@ -10,11 +10,12 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { promisify } from 'node:util'
 import { Subnet } from '../../src/runtime/network/index.ts'
 import { HostNames } from '../../src/runtime/host/names.ts'
-import { type ApiAnswer, ApiClient } from '../support/api-client.ts'
+import { ApiClient } from '../support/api-client.ts'
+import { key, ok, shell } from './service-client.ts'
 
 const runFile = promisify(execFile)
 const url = 'http://127.0.0.1:4100'
-const api = new ApiClient(url, process.env['ATOLL_MACHINE_KEY'] ?? '')
+const api = new ApiClient(url, key)
 const { hash } = new HostNames('/var/lib/atoll')
 const project = `${import.meta.dirname}/../..`
 
@@ -86,22 +87,13 @@ async function host(script: string, env: NodeJS.ProcessEnv = {}): Promise<string
   return stdout
 }
 
-async function ok(answer: Promise<ApiAnswer>): Promise<ApiAnswer['body']> {
-  const { status, body } = await answer
-  assert.ok(status < 300, `${status} ${JSON.stringify(body)}`)
-  return body
-}
-
 /** What a sandbox does not get: a name of outside, the model gateway, a host outside. */
 async function lostBy(id: string): Promise<string> {
   const script = `
     getent ahostsv4 ${internet.name} >/dev/null || echo names
     curl -s -m 10 -o /dev/null http://gateway.atoll.internal:4180/ || echo gateway
     curl -s -m 10 -o /dev/null http://${internet.name}/ || echo outside`
-  const { stdout } = await ok(
-    api.post(`/api/sandboxes/${id}/exec/run`, { cmd: 'bash', args: ['-c', script], timeout: 300 }),
-  )
-  return stdout.trim()
+  return await shell(api, id, script)
 }
 
 /** Nothing else of the machine answers a sandbox, whatever a firewall lets through: it has sshd on all addresses. */
@@ -111,10 +103,7 @@ async function assertHostIsClosed(id: string): Promise<void> {
       timeout 3 bash -c "</dev/tcp/$host/22" 2>/dev/null && echo "$host"
     done
     true`
-  const { stdout } = await ok(
-    api.post(`/api/sandboxes/${id}/exec/run`, { cmd: 'bash', args: ['-c', script], timeout: 300 }),
-  )
-  assert.equal(stdout, '')
+  assert.equal(await shell(api, id, script), '')
 }
 
 async function reachesAll(id: string): Promise<void> {

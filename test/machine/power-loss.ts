@@ -14,14 +14,14 @@ import { readFile } from 'node:fs/promises'
 import { after, before, describe, test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { promisify } from 'node:util'
-import { type ApiAnswer, ApiClient } from '../support/api-client.ts'
+import { ApiClient } from '../support/api-client.ts'
 import { freePort } from '../support/listen.ts'
+import { key, ok, shell } from './service-client.ts'
 
 const runFile = promisify(execFile)
 const script = `${import.meta.dirname}/machine.sh`
 const suite = process.env['SUITE'] ?? 'trixie'
 const folder = process.env['MACHINE'] ?? `/var/tmp/atoll-machine-${suite}`
-const key = process.env['ATOLL_MACHINE_KEY'] ?? ''
 /** Counts between two looks at whether a sandbox still counts. */
 const settledCounts = 5
 const largeFileMiB = 600
@@ -83,18 +83,7 @@ async function cut(): Promise<void> {
   await reach()
 }
 
-async function ok(answer: Promise<ApiAnswer>): Promise<ApiAnswer['body']> {
-  const { status, body } = await answer
-  assert.ok(status < 300, `${status} ${JSON.stringify(body)}`)
-  return body
-}
-
-async function sh(id: string, command: string): Promise<string> {
-  const body = { cmd: 'bash', args: ['-c', command], timeout: 300 }
-  const { exitCode, stdout, stderr } = await ok(api.post(`/api/sandboxes/${id}/exec/run`, body))
-  assert.equal(exitCode, 0, stderr)
-  return stdout.trim()
-}
+const sh = (id: string, command: string): Promise<string> => shell(api, id, command)
 
 const hibernate = (id: string) => ok(api.post(`/api/sandboxes/${id}/hibernate`))
 const wake = (id: string) => ok(api.post(`/api/sandboxes/${id}/wake`, {}))

@@ -11,13 +11,13 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { promisify } from 'node:util'
 import { runcState } from '../../src/runtime/oci/runc.ts'
 import { HostNames } from '../../src/runtime/host/names.ts'
-import { type ApiAnswer, ApiClient } from '../support/api-client.ts'
+import { ApiClient } from '../support/api-client.ts'
 import { followReadme } from '../e2e/readme.ts'
+import { key, ok, shell } from './service-client.ts'
 
 const runFile = promisify(execFile)
 const port = 4100
 const url = `http://127.0.0.1:${port}`
-const key = process.env['ATOLL_MACHINE_KEY'] ?? ''
 const notesFile = '/var/tmp/atoll-machine-notes.json'
 const isAfterRestart = process.env['ATOLL_MACHINE_BEFORE'] === 'restart'
 const names = new HostNames('/var/lib/atoll')
@@ -31,12 +31,6 @@ interface Notes {
   counted: number
 }
 
-async function ok(answer: Promise<ApiAnswer>): Promise<ApiAnswer['body']> {
-  const { status, body } = await answer
-  assert.ok(status < 300, `${status} ${JSON.stringify(body)}`)
-  return body
-}
-
 const create = async (body: object = {}): Promise<string> =>
   (await ok(api.post('/api/sandboxes', { timeout: 0, ...body }))).sandboxID
 
@@ -44,13 +38,7 @@ const remove = async (...ids: string[]) => {
   for (const id of ids) await ok(api.delete(`/api/sandboxes/${id}`))
 }
 
-async function sh(id: string, script: string): Promise<string> {
-  const { exitCode, stdout, stderr } = await ok(
-    api.post(`/api/sandboxes/${id}/exec/run`, { cmd: 'bash', args: ['-c', script], timeout: 300 }),
-  )
-  assert.equal(exitCode, 0, stderr)
-  return stdout.trim()
-}
+const sh = (id: string, script: string): Promise<string> => shell(api, id, script)
 
 /** A process in its memory that counts each time it is asked. */
 async function startCounter(id: string): Promise<void> {
