@@ -4,13 +4,11 @@ import { toolNames, type AgentEventOf, type ConfigureCommand, type ResultSubtype
 /**
  * The port of agent programs. Each folder of `src/agent/` holds one harness; `loadHarness` names them.
  *
- * A harness speaks to its model only through the gateway, keeps its conversation below `stateDir`, and names its tools
- * as `toolNames` of the protocol does. It knows neither message ids nor the journal of turns nor lines: the `Agent`
- * around it adds ids and durations, reports the files that commands have changed, and guarantees one `result` and one
+ * A harness calls its model only through the gateway, keeps its conversation below `stateDir`, and uses the protocol's `toolNames`. The
+ * `Agent` around it adds ids and durations, reports the files that commands have changed, and guarantees one `result` and one
  * `turn_complete` per message.
  *
- * Life cycle: `open` once, then `run` one turn at a time, then `close`. A session whose `run` has thrown is closed and
- * opened anew before the next turn.
+ * Life cycle: `open` once, then `run` one turn at a time, then `close`. A session whose `run` has thrown is closed and opened again.
  */
 export interface Harness {
   readonly name: string

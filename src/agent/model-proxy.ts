@@ -35,12 +35,11 @@ export interface ModelCalls {
 }
 
 /**
- * The gateway for an agent program in a separate process: a listener on the loopback that adds the token, so the program and its
- * commands never hold it. It also counts what such a program does not report: the calls, their usage, and the reason of a failure.
+ * The gateway for an agent program in a separate process: a loopback listener that adds the token, so the program and its commands never
+ * hold it. It also counts calls and usage and records the reason of a failure, which such a program does not report.
  *
- * A request spends the session's budget, and other programs can reach the loopback. So each request must carry `credential` as its
- * API key, which only the memory of this process and of the program holds. It must also name this listener in its `Host` header, which
- * neither a preview nor a page with a rebound DNS name does.
+ * Other programs can reach the loopback, and a request spends the session's budget. So each request must have `credential` as its API
+ * key, and this listener in its `Host` header, which neither a preview nor a page with a rebound DNS name has.
  */
 export class ModelProxy {
   /** Valid for this listener alone. */
@@ -116,10 +115,8 @@ export class ModelProxy {
       answer = await this.#ask(path, request, body, gone.signal)
     } catch (error) {
       if (gone.signal.aborted) return
-      calls.failure = {
-        code: 'model_error',
-        message: `The model gateway cannot be reached: ${(error as Error).message}`,
-      }
+      const message = `The model gateway cannot be reached: ${(error as Error).message}`
+      calls.failure = { code: 'model_error', message }
       return refuse(response, 502, 'model_unreachable')
     }
     if ((answer.statusCode ?? 502) >= 400) await passError(answer, response, calls)
@@ -133,10 +130,7 @@ export class ModelProxy {
   }
 
   async #ask(path: string, from: IncomingMessage, body: Buffer, signal: AbortSignal): Promise<IncomingMessage> {
-    const headers: Record<string, string> = {
-      'x-api-key': this.#gateway.token,
-      'content-length': String(body.length),
-    }
+    const headers: Record<string, string> = { 'x-api-key': this.#gateway.token, 'content-length': String(body.length) }
     for (const name of passedHeaders) {
       const value = from.headers[name]
       if (typeof value === 'string') headers[name] = value
@@ -160,13 +154,8 @@ function newCalls(): ModelCalls {
   return { count: 0, usage: noTokens(), failure: undefined, stoppedAtMax: false }
 }
 
-function send(
-  url: string,
-  headers: Record<string, string>,
-  body: Buffer,
-  signal: AbortSignal,
-): Promise<IncomingMessage> {
-  return new Promise((resolve, reject) => {
+function send(url: string, headers: Record<string, string>, body: Buffer, signal: AbortSignal) {
+  return new Promise<IncomingMessage>((resolve, reject) => {
     // No keep-alive: an idle connection breaks when the sandbox hibernates or is restored.
     const request = httpRequest(url, { method: 'POST', headers, signal, agent: false })
     request.on('response', resolve)

@@ -132,10 +132,8 @@ export class Gateway {
       if (response.headersSent || response.destroyed) response.destroy()
       else answerError(response, wire, wireError(error))
       if (!isServiceError(error) && !(error instanceof UpstreamTimeout)) {
-        this.#options.log.error(
-          { err: error, sessionId: identity.sessionId, wire: wire.name },
-          'gateway request failed',
-        )
+        const { sessionId } = identity
+        this.#options.log.error({ err: error, sessionId, wire: wire.name }, 'gateway request failed')
       }
     } finally {
       const left = (this.#running.get(identity.sessionId) ?? 1) - 1

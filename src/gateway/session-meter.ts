@@ -75,10 +75,7 @@ export function sessionMeter(
   }
 }
 
-/**
- * Records usage in the background. A client has the end of an answer before its usage is written, and its next call must wait for
- * that write: the budget check would miss the usage otherwise.
- */
+/** Records usage in the background. A client can call again before its usage is written, so the budget check waits for that write. */
 export class UsageRecorder {
   readonly #meter: SessionMeter
   readonly #log: Log

@@ -26,10 +26,7 @@ export function allowedToolNames(allowed: readonly string[] | undefined): string
   return toolNames.filter((name) => wanted.has(name))
 }
 
-/**
- * Replacements of pi's tools: `bash` with output that outlives the call, and `glob`, which is pi's `find` without the program `fd` that pi
- * would download.
- */
+/** Replacements of pi's tools: `bash` with output that outlives the call, and `glob`, pi's `find` without a download of `fd`. */
 export function ownTools(cwd: string): ToolDefinition[] {
   const bash = createBashToolDefinition(cwd, { operations: bashOperations })
   const find = createFindToolDefinition(cwd, {
@@ -67,10 +64,7 @@ const readChunkBytes = 64 * 1024
 
 type ExecOptions = Parameters<BashOperations['exec']>[2]
 
-/**
- * Runs a command with a file as its output instead of a pipe. Background processes (`npm run dev &`) keep the file and run on, where a
- * closed pipe would kill them, and the call ends with the command itself.
- */
+/** Runs a command with a file as its output, which background processes (`npm run dev &`) keep; a closed pipe would kill them. */
 export const bashOperations: BashOperations = {
   async exec(command, cwd, options) {
     if (!existsSync(cwd)) throw new Error(`Working directory does not exist: ${cwd}`)

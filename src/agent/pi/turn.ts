@@ -67,9 +67,8 @@ export class PiTurn {
   }
 
   #hasFailedForNow(): boolean {
-    const answer = this.#events.lastAnswer
-    if (answer?.stopReason !== 'error') return false
-    return isTransientFailure(answer.errorMessage ?? '')
+    const { lastAnswer: answer } = this.#events
+    return answer?.stopReason === 'error' && isTransientFailure(answer.errorMessage ?? '')
   }
 
   /** Sends the message, or continues an interrupted turn from the conversation on disk. */
@@ -80,10 +79,7 @@ export class PiTurn {
     else this.#events.lastAnswer = tail
   }
 
-  /**
-   * Waits for pi's work after a run: it writes the conversation, compacts it when it has grown, and retries after an overflow. Events
-   * of the session report this work; they follow the events of the agent.
-   */
+  /** Waits for pi's work after a run (writes, compaction, a retry after an overflow), which events of the session report later. */
   async #settled(work: () => Promise<void>): Promise<void> {
     let runs = 0
     let ended = 0
@@ -92,10 +88,9 @@ export class PiTurn {
     let retryAwaitedSince = 0
     let wake = () => {}
     const countRuns = this.#session.agent.subscribe((event) => {
-      if (event.type === 'agent_start') {
-        runs += 1
-        willRetry = false
-      }
+      if (event.type !== 'agent_start') return
+      runs += 1
+      willRetry = false
     })
     const stopListening = this.#session.subscribe((event: AgentSessionEvent) => {
       if (event.type === 'agent_end') ended += 1
@@ -150,10 +145,7 @@ function answerText(answer: AssistantMessage | undefined): string {
   return answer?.content.map((block) => (block.type === 'text' ? block.text : '')).join('') ?? ''
 }
 
-/**
- * Messages of pi's clients about failures below HTTP: the gateway restarts, the sandbox was just restored (a connection in progress then
- * times out), an answer broke off.
- */
+/** Messages of pi's clients about failures below HTTP: a restart of the gateway, a restored sandbox, an answer that broke off. */
 const connectionFailure =
   /connection error|fetch failed|econn|socket|timed out|other side closed|premature close|terminated|stream ended|ended without|network/i
 
