@@ -61,7 +61,7 @@ function readFields(fields: readonly JsonField[]): ReadonlyMap<string, JsonField
     const name = folded(field.name)
     if (!readNames.has(name)) continue
     if (field.name !== name) throw invalid(`${field.name}: must be written ${name}.`)
-    if (found.has(name)) throw invalid(`${name}: stands there twice.`)
+    if (found.has(name)) throw invalid(`${name}: is repeated.`)
     found.set(name, field)
   }
   return found

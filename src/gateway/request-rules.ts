@@ -68,7 +68,8 @@ export function watchedLists(wire: Wire['name']): WatchedLists {
       const fault = list === 'tools' ? toolFault(wire, item) : list === 'input' ? inputFault(item) : undefined
       if (fault) throw invalid(`${list}[${index}]${fault[0]}`, fault[1])
       // Some models accept further tools inside messages.
-      if (item.fields.has('tools')) throw invalid(`${list}[${index}].tools`, 'tools are served at the outside alone.')
+      if (item.fields.has('tools'))
+        throw invalid(`${list}[${index}].tools`, 'tools are served only in the outermost field.')
     },
   }
 }
@@ -87,8 +88,8 @@ export function assertServed(
     throw invalid(
       field.name,
       isKept
-        ? 'what is kept at the model API is not served here.'
-        : 'is not served here: what it costs is not told in tokens.',
+        ? 'is not served: it refers to an object in the account of the model API.'
+        : 'is not served: its cost is not reported in tokens.',
     )
   }
   for (const field of fields) assertList(body, field)
@@ -125,7 +126,7 @@ function toolFault(wire: Wire['name'], { isObject, fields }: JsonItem): ItemFaul
   if (!fields.has('type') && wire === 'anthropic-messages') return undefined
   const type = fields.get('type')
   if (type !== undefined && clientTools[wire].test(type)) return undefined
-  return ['.type', 'must be that of a tool which the client runs: what others cost is not told in tokens.']
+  return ['.type', 'must be a tool that the client runs: the cost of others is not reported in tokens.']
 }
 
 function inputFault({ isObject, fields }: JsonItem): ItemFault {
@@ -133,7 +134,9 @@ function inputFault({ isObject, fields }: JsonItem): ItemFault {
   const type = fields.get('type')
   // A reference to an item stored in the account needs no type, but has no role either.
   const isReference = type === undefined ? !fields.has('role') : type === 'item_reference'
-  return isReference ? ['.type', 'must be that of something said: what is kept is not served here.'] : undefined
+  return isReference
+    ? ['.type', 'must be an item of the conversation: references to stored items are not served.']
+    : undefined
 }
 
 /** A list field with an object was not inspected, so it is refused. */

@@ -11,7 +11,7 @@ import { z } from 'zod'
  * Fields of commands are camelCase; fields of events have the names that clients see, because events are passed on.
  */
 
-/** Longest line in either direction, without its newline. Both sides drop a longer one and go on. */
+/** Longest line in either direction, without its newline. Both sides drop longer lines. */
 export const agentLineBytesMax = 4 * 1024 * 1024
 
 /** Deepest nesting that is accepted of the agent: JSON and databases recurse. */

@@ -144,14 +144,14 @@ after(async () => {
   await host(`systemctl stop atoll-internet; ip link delete ${internet.link}; ip netns delete ${internet.link}`)
 })
 
-test('without a firewall nothing is lost, and no rules are added', async () => {
+test('firewall: without one a sandbox reaches everything, and no rules are added', async () => {
   await reachesAll(sandbox)
   const row = await doctor()
   assert.match(row, new RegExp(`^network +works +.*\\(${internet.name} at ${internet.address}\\)$`))
 })
 
 for (const firewall of firewalls) {
-  test(`behind ${firewall.package} a sandbox resolves names, reaches the model gateway and the outside`, async () => {
+  test(`firewall: behind ${firewall.package} a sandbox resolves names and reaches the model gateway and the internet`, async () => {
     await host(`apt-get update -q && apt-get install --yes -q ${firewall.package}`)
     try {
       await host(firewall.enable)

@@ -153,14 +153,14 @@ describe('a loss of power', () => {
     process.stdout.write(`${findings.join('\n')}\n`)
   })
 
-  test('right after the answer of a hibernation', async () => {
+  test('power loss: right after the answer of a hibernation', async () => {
     await prepare('awake')
     for (const { id } of sandboxes) await hibernate(id)
     await cut()
     await assertWhole('after a hibernation')
   })
 
-  test('when the images have reached the disk, and the files of the sandbox have not', async () => {
+  test('power loss: after the images have reached the disk and before the files of the sandbox have', async () => {
     await prepare('awake')
     const [synced, { id }] = sandboxes as [Counting, Counting]
     await hibernate(synced.id)
@@ -179,7 +179,7 @@ describe('a loss of power', () => {
     await sh(id, 'rm -f /root/large')
   })
 
-  test('right after the answers of a full and a disk-only checkpoint', async () => {
+  test('power loss: right after the answers of a full and a disk-only checkpoint', async () => {
     await prepare('awake')
     const [, { id }] = sandboxes as [Counting, Counting]
     const path = `/api/sandboxes/${id}/checkpoints`
@@ -213,7 +213,7 @@ describe('a loss of power', () => {
     await assertWhole('after checkpoints')
   })
 
-  test('when the processes of a wake have gone on, before its answer', async () => {
+  test('power loss: after the processes of a wake have resumed, before its answer', async () => {
     await prepare('asleep')
     const [{ id }] = sandboxes as [Counting]
     const waking = api.post(`/api/sandboxes/${id}/wake`, {}).catch(() => undefined)
@@ -225,14 +225,14 @@ describe('a loss of power', () => {
     await assertWhole('in a wake')
   })
 
-  test('right after the answer of a wake', async () => {
+  test('power loss: right after the answer of a wake', async () => {
     await prepare('asleep')
     for (const { id } of sandboxes) await wake(id)
     await cut()
     await assertWhole('after a wake')
   })
 
-  test('some seconds after a wake, with writes', async () => {
+  test('power loss: some seconds after a wake, with writes', async () => {
     await prepare('asleep')
     for (const { id } of sandboxes) await wake(id)
     for (const { id } of sandboxes) await settle(id)

@@ -13,7 +13,7 @@ const endMs = 500
 const stderrMs = 50
 
 /**
- * The agent program, in a process group of its own. Its input is a pipe, which tells the guest that its ports are not for previews.
+ * The agent program, in a process group of its own. Its input is a pipe, by which the guest knows that its ports are not for previews.
  * `stream` holds the messages of its standard output; lines that are no message, such as greetings and logs, are dropped.
  */
 export class AcpProcess {

@@ -47,7 +47,7 @@ function pageAnswer(conversation: Conversation, port: number): DemoAnswer {
   const tools = new ToolCalls(conversation)
   const title = titleOf(hasPage ? (pagePrompts(conversation)[0] ?? prompt) : prompt)
   if (steps.length === 0) return hasPage ? change(conversation, tools) : build(conversation, tools, title)
-  // A failed edit takes one step more: the page is written anew.
+  // After a failed edit the page is rewritten, which takes one more step.
   const isRewritten = hasPage && !hasChanged(conversation)
   if (isRewritten && steps.length === 1) return rewrite(conversation, tools, title)
   if (steps.length === (isRewritten ? 2 : 1)) {
