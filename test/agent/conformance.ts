@@ -47,7 +47,7 @@ export function assertTurn(events: readonly AgentEvent[], messageId: string): vo
   }
 }
 
-const testMs = 60_000
+const testMs = 120_000
 /** Some agents refuse to run `sleep`. The number is that of this process alone. */
 const longScript = `import time; time.sleep(31.${process.pid})`
 const longCommand = `run: python3 -c '${longScript}'`
