@@ -5,11 +5,10 @@ import { createInProcessBus } from '../events/in-process-bus.ts'
 import { ServiceError } from '../errors.ts'
 import {
   anthropicBaseUrlDefault,
-  createGateway,
+  Gateway,
   openaiBaseUrlDefault,
   sessionMeter,
   startDemoModel,
-  type Gateway,
 } from '../gateway/index.ts'
 import { createHttpServer } from '../http/server/server.ts'
 import { defined } from '../lib/defined.ts'
@@ -209,7 +208,7 @@ function modelGateway(
   demoBaseUrl: string,
   log: Logger,
 ): Gateway {
-  return createGateway({
+  return new Gateway({
     meter: sessionMeter(store.sessions, prices),
     upstreams: {
       demo: { baseUrl: demoBaseUrl },

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { answerWith, fakeAnthropic, sendEvents } from '../agent/fake-anthropic.ts'
+import { answerWith, fakeAnthropic } from '../agent/fake-anthropic.ts'
 import { isTurnComplete, readEvents } from './event-stream.ts'
 import { AtollServer } from './server.ts'
 import { createSession, getSession } from './session-client.ts'
@@ -20,13 +20,13 @@ END`
 test('a session costs its cached tokens at their rates, and no tool that is billed apart from tokens is reached', async () => {
   let calls = 0
   const cached = { input_tokens: 100, cache_read_input_tokens: 100_000, cache_creation_input_tokens: 2000 }
-  await using api = await fakeAnthropic((_body, response) => {
-    calls += 1
-    response.writeHead(200, { 'content-type': 'text/event-stream' })
-    sendEvents(response, answerWith({ ...cached, output_tokens: 1 }))
-    response.end()
-    return true
-  })
+  await using api = await fakeAnthropic(
+    () => {
+      calls += 1
+      return false
+    },
+    answerWith({ ...cached, output_tokens: 1 }),
+  )
   const env = {
     ANTHROPIC_BASE_URL: api.url,
     ATOLL_MODEL: model,
