@@ -10,7 +10,7 @@ import { describe, test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { promisify } from 'node:util'
 import { runcState } from '../../src/runtime/oci/runc.ts'
-import { HostNames } from '../../src/runtime/host/names.ts'
+import { HostNames } from '../../src/runtime/host-names.ts'
 import { type ApiAnswer, ApiClient } from '../support/api-client.ts'
 import { followReadme } from '../e2e/readme.ts'
 

@@ -2,7 +2,7 @@ import { readFile, writeFile } from 'node:fs/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { run } from '../command.ts'
 import { exists } from '../exists.ts'
-import type { ProcessIdentity } from '../host/process.ts'
+import type { ProcessIdentity } from '../process.ts'
 
 const startTimeoutMs = 10_000
 const startPollMs = 1

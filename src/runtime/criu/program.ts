@@ -1,7 +1,7 @@
 import { access, constants, readFile, realpath, rename, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { commandEnvironment } from '../command.ts'
-import { bootId } from '../host/process.ts'
+import { bootId } from '../process.ts'
 import { criuSelfTest, unfitForLazyPages } from '../doctor/criu.ts'
 import type { LazyPagesTest } from '../doctor/criu-trial.ts'
 

@@ -7,11 +7,11 @@ import { idsPerSandbox, networkSysctls } from '../oci/container-config.ts'
 import { OciRuntimeError } from '../oci/oci-runtime.ts'
 import { criuConfigFile, criuOptions } from './dump.ts'
 import { withinRun } from '../host/run-folders.ts'
-import type { ProcessIdentity } from '../host/process.ts'
+import type { ProcessIdentity } from '../process.ts'
 import { lazyProcessesFile } from './lazy-pages.ts'
 import type { SandboxRecord, SavedMemory } from '../host/records.ts'
-import { fenceOf } from './fence.ts'
-import { endCriu } from '../host/cleanup.ts'
+import { fenceOf } from '../host/fence.ts'
+import { endCriu } from '../cleanup.ts'
 
 const restoreTimeoutMs = 120_000
 

@@ -10,9 +10,9 @@ import { loadProfile } from '../oci/apparmor.ts'
 import { containerConfig, idsPerSandbox, type ContainerLimits, type HostTraits } from '../oci/container-config.ts'
 import { withinRun } from './run-folders.ts'
 import type { ImageFolder } from './image-folder.ts'
-import type { HostNames } from './names.ts'
+import type { HostNames } from '../host-names.ts'
 import type { SandboxRecord } from './records.ts'
-import { allDone } from './cleanup.ts'
+import { allDone } from '../cleanup.ts'
 
 const guestDirBytes = 65_536
 const guestDirInodes = 64

@@ -9,7 +9,7 @@ import { ImageFolder } from './image-folder.ts'
 import { Inventory } from './inventory.ts'
 import type { CreateOciRuntime, OciRuntime } from '../oci/oci-runtime.ts'
 import { LazyMemory, lazyBytesMinDefault } from '../criu/lazy-memory.ts'
-import { HostNames } from './names.ts'
+import { HostNames } from '../host-names.ts'
 import { RunningSandboxes } from './running.ts'
 
 export interface OciDriverOptions {

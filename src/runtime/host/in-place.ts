@@ -1,13 +1,13 @@
 import { ServiceError } from '../../errors.ts'
 import { type SandboxSpec, RestartedOnDiskError } from '../../sandbox/ports/runtime-driver.ts'
-import { bootId } from './process.ts'
+import { bootId } from '../process.ts'
 import { diskOf, limitDisk, makeDisk } from './bundle.ts'
 import { basedOn, type SandboxRecord } from './records.ts'
 import { assertCriu, type OpenHost } from './open-host.ts'
 import type { DriverContext } from './context.ts'
 import type { Launcher } from './launcher.ts'
-import { removeFence } from '../criu/fence.ts'
-import { cleanUp, asReported } from './cleanup.ts'
+import { removeFence } from './fence.ts'
+import { cleanUp, asReported } from '../cleanup.ts'
 import { assertStartable } from './integrity.ts'
 
 /**

@@ -4,7 +4,7 @@ import type { SandboxSpec } from '../../sandbox/ports/runtime-driver.ts'
 import { imagesBytes } from '../criu/image-files.ts'
 import { assertProcessorFits } from '../criu/processor.ts'
 import type { DiskPool } from '../disk/index.ts'
-import { bootId } from './process.ts'
+import { bootId } from '../process.ts'
 import { layerOf } from './bundle.ts'
 import type { CheckpointRecord, SandboxRecord, SavedMemory } from './records.ts'
 

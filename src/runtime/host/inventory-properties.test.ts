@@ -10,7 +10,7 @@ import { exists } from '../exists.ts'
 import type { HostTool } from '../hostd/index.ts'
 import { layerOf } from './bundle.ts'
 import { checkpointMemory, Inventory, savedMemory } from './inventory.ts'
-import type { HostNames } from './names.ts'
+import type { HostNames } from '../host-names.ts'
 import { basedOn, type CheckpointRecord, type SandboxRecord } from './records.ts'
 
 const slots = 6

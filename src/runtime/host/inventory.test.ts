@@ -6,7 +6,7 @@ import { isServiceError } from '../../errors.ts'
 import type { DiskPool } from '../disk/index.ts'
 import { Subnet } from '../network/index.ts'
 import { Inventory, savedMemory } from './inventory.ts'
-import type { HostNames } from './names.ts'
+import type { HostNames } from '../host-names.ts'
 import type { CheckpointRecord } from './records.ts'
 import { hostTool } from './testing/host-tool.ts'
 

@@ -1,14 +1,14 @@
 import { availableParallelism } from 'node:os'
 import { Semaphore } from '../../lib/async/semaphore.ts'
 import type { SandboxSpec } from '../../sandbox/ports/runtime-driver.ts'
-import { bootId } from './process.ts'
+import { bootId } from '../process.ts'
 import { assertProcessorFits } from '../criu/processor.ts'
 import { DiskBusy, diskOf, limitDisk, makeBundle, makeDisk, type BundleHost } from './bundle.ts'
 import { assertCriu, type OpenHost } from './open-host.ts'
 import type { DriverContext } from './context.ts'
 import type { SandboxRecord } from './records.ts'
-import { removeFence } from '../criu/fence.ts'
-import { allDone, cleanUp } from './cleanup.ts'
+import { removeFence } from './fence.ts'
+import { allDone, cleanUp } from '../cleanup.ts'
 import type { Supervisor } from './supervisor.ts'
 
 /** More boots than this at once only wait longer for their guests. */

@@ -5,7 +5,7 @@ import { RelayUnavailable } from '../hostd/index.ts'
 import { Connections } from './connections.ts'
 import { probeGuest, Liveness, livenessTimes, type Answer } from './liveness.ts'
 import type { DriverContext } from './context.ts'
-import type { ProcessIdentity } from './process.ts'
+import type { ProcessIdentity } from '../process.ts'
 
 /** One sandbox whose guest answers what the test says; each question takes as long as it says. */
 function makeChecks() {

@@ -4,7 +4,7 @@ import { createGuest } from '../guest-client/index.ts'
 import { RelayUnavailable } from '../hostd/index.ts'
 import { dialSocket } from './dial.ts'
 import type { DriverContext } from './context.ts'
-import type { ProcessIdentity } from './process.ts'
+import type { ProcessIdentity } from '../process.ts'
 
 /** When guests are probed, and when they are declared dead. */
 export interface LivenessTimes {

@@ -3,9 +3,9 @@ import { ServiceError } from '../../errors.ts'
 import { run } from '../command.ts'
 import { mountsBelow, unmountBelow } from '../disk/index.ts'
 import { findProfile } from '../oci/apparmor.ts'
-import type { Cgroups } from './cgroups.ts'
+import type { Cgroups } from '../cgroups/index.ts'
 import type { HostTraits } from '../oci/container-config.ts'
-import type { HostNames } from './names.ts'
+import type { HostNames } from '../host-names.ts'
 
 /**
  * Makes the folders in `/run`. Outer folders cannot be listed (mode 0711), and mounts below them appear in no other mount

@@ -6,7 +6,7 @@ import type { SandboxExit } from '../../sandbox/ports/runtime-driver.ts'
 import { livenessTimes } from './liveness.ts'
 import type { OpenHost } from './open-host.ts'
 import type { DriverContext } from './context.ts'
-import type { ProcessIdentity } from './process.ts'
+import type { ProcessIdentity } from '../process.ts'
 import { Supervisor } from './supervisor.ts'
 
 /** A watch over `sb-1`, which runs until the test says that it has ended; nothing of it can be removed. */

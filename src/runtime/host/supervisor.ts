@@ -1,10 +1,10 @@
 import type { SandboxExit } from '../../sandbox/ports/runtime-driver.ts'
-import type { Cgroups } from './cgroups.ts'
-import { flushMemory } from '../criu/fence.ts'
+import type { Cgroups } from '../cgroups/index.ts'
+import { flushMemory } from './fence.ts'
 import { probeGuest, Liveness } from './liveness.ts'
 import type { OpenHost } from './open-host.ts'
 import type { DriverContext } from './context.ts'
-import type { ProcessIdentity } from './process.ts'
+import type { ProcessIdentity } from '../process.ts'
 import { exitOf } from './running.ts'
 
 /** Interval of the check for ended first processes. */

@@ -5,7 +5,7 @@ import { join } from 'node:path'
 import { test } from 'node:test'
 import { profileName } from './apparmor.ts'
 import { containerConfig } from './container-config.ts'
-import { HostNames } from '../host/names.ts'
+import { HostNames } from '../host-names.ts'
 
 test('container config: names the AppArmor profile of the host, if any', async () => {
   const dataDir = await mkdtemp(join(tmpdir(), 'atoll-apparmor-'))

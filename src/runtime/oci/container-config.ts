@@ -1,7 +1,7 @@
 import { defined } from '../../lib/defined.ts'
 import { seccompProfile } from './seccomp.ts'
 import type { Images } from '../host/image-folder.ts'
-import type { HostNames } from '../host/names.ts'
+import type { HostNames } from '../host-names.ts'
 import type { SandboxRecord } from '../host/records.ts'
 
 export const idsPerSandbox = 65_536

@@ -10,21 +10,21 @@ import type {
   SandboxExit,
   SandboxSpec,
 } from '../../sandbox/ports/runtime-driver.ts'
-import { bootId } from '../host/process.ts'
+import { bootId } from '../process.ts'
 import { gatewayName, gatewayPort } from '../network/index.ts'
 import { diskOf, layerOf, limitDisk } from '../host/bundle.ts'
 import { resourcesOf } from './container-config.ts'
 import { dialSocket } from '../host/dial.ts'
 import type { DumpHost } from '../criu/dump.ts'
 import { restartInPlace, restoreInPlace } from '../host/in-place.ts'
-import { MemorySaver } from '../criu/memory-saver.ts'
-import { checkId } from '../host/names.ts'
+import { MemorySaver } from '../host/memory-saver.ts'
+import { checkId } from '../host-names.ts'
 import { assertCriu, openHost, releaseHost, type OpenHost } from '../host/open-host.ts'
 import { createContext, type DriverContext, type OciDriverOptions } from '../host/context.ts'
 import { freshEtc, basedOn, type SandboxRecord } from '../host/records.ts'
-import { dropStaleMemory, onDiskAlone, removeFence, clearResuming } from '../criu/fence.ts'
+import { dropStaleMemory, onDiskAlone, removeFence, clearResuming } from '../host/fence.ts'
 import { Launcher } from '../host/launcher.ts'
-import { cleanUp, asReported } from '../host/cleanup.ts'
+import { cleanUp, asReported } from '../cleanup.ts'
 import { Supervisor } from '../host/supervisor.ts'
 
 /** A bound below the 500 layers that overlay takes. */

@@ -1,5 +1,5 @@
 import type { HostTool } from '../hostd/index.ts'
-import type { ProcessIdentity } from '../host/process.ts'
+import type { ProcessIdentity } from '../process.ts'
 import type { ContainerResources } from './container-config.ts'
 
 /**

@@ -2,8 +2,8 @@ import { readdir, readFile } from 'node:fs/promises'
 import { dirname } from 'node:path'
 import { ServiceError } from '../../errors.ts'
 import { CommandError, commandEnvironment, run } from '../command.ts'
-import { removeFolders } from '../host/cleanup.ts'
-import type { ProcessIdentity } from '../host/process.ts'
+import { removeFolders } from '../cleanup.ts'
+import type { ProcessIdentity } from '../process.ts'
 import { OciRuntimeError, type OciHost, type OciRuntime } from './oci-runtime.ts'
 
 const startTimeoutMs = 30_000

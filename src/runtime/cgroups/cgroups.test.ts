@@ -4,8 +4,8 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { test } from 'node:test'
 import { isServiceError } from '../../errors.ts'
-import { Cgroups } from './cgroups.ts'
-import { CgroupV1, CgroupV2 } from './cgroup-hierarchy.ts'
+import { Cgroups } from './index.ts'
+import { CgroupV1, CgroupV2 } from './hierarchy.ts'
 
 /** A folder tree that looks like hierarchies; files as given, by their paths in it. */
 async function withTree(files: Record<string, string>, work: (folder: string) => Promise<void>): Promise<void> {

@@ -1,11 +1,11 @@
 import { rm } from 'node:fs/promises'
 import { ServiceError } from '../../errors.ts'
-import { bootId } from '../host/process.ts'
+import { bootId } from '../process.ts'
 import type { DiskPool } from '../disk/index.ts'
-import type { DriverContext } from '../host/context.ts'
-import { allDone } from '../host/cleanup.ts'
-import type { Inventory } from '../host/inventory.ts'
-import type { CheckpointRecord, Records, SandboxRecord, SavedMemory } from '../host/records.ts'
+import type { DriverContext } from './context.ts'
+import { allDone } from '../cleanup.ts'
+import type { Inventory } from './inventory.ts'
+import type { CheckpointRecord, Records, SandboxRecord, SavedMemory } from './records.ts'
 
 /**
  * Saved memory and its disk belong together until the processes go on: their writes make the disk newer, and a second restore

@@ -6,7 +6,7 @@ import { after, before, test } from 'node:test'
 import { setImmediate as later } from 'node:timers/promises'
 import { promisify } from 'node:util'
 import { allDone, removeFolders } from './cleanup.ts'
-import { hostTool } from './testing/host-tool.ts'
+import { hostTool } from './host/testing/host-tool.ts'
 
 const runFile = promisify(execFile)
 

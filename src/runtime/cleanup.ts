@@ -1,6 +1,6 @@
-import { poolIsFull } from '../disk/index.ts'
-import { exists } from '../exists.ts'
-import type { HostTool } from '../hostd/index.ts'
+import { poolIsFull } from './disk/index.ts'
+import { exists } from './exists.ts'
+import type { HostTool } from './hostd/index.ts'
 
 /** Gigabytes of saved memory take their time. */
 const removeTimeoutMs = 300_000

@@ -3,8 +3,8 @@ import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { test, type TestContext } from 'node:test'
 import { flushMemory } from './fence.ts'
-import { readCheckpointRecord, readSandboxRecord, Records } from '../host/records.ts'
-import type { CheckpointRecord, SandboxRecord, SavedMemory } from '../host/records.ts'
+import { readCheckpointRecord, readSandboxRecord, Records } from './records.ts'
+import type { CheckpointRecord, SandboxRecord, SavedMemory } from './records.ts'
 
 const memory = { folder: 'memory/saved/a', address: '', bytes: 5, keepConnections: true, unflushed: 'this boot' }
 const sandbox = (id: string, saved: SavedMemory = memory): SandboxRecord => ({
