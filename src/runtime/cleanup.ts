@@ -1,3 +1,4 @@
+import { ServiceError } from '../errors.ts'
 import { poolIsFull } from './disk/index.ts'
 import { exists } from './exists.ts'
 import type { HostTool } from './hostd/index.ts'
@@ -20,6 +21,19 @@ export async function allDone(steps: readonly Promise<unknown>[]): Promise<void>
 export function asReported(error: unknown): unknown {
   const code = error instanceof Error && 'code' in error ? error.code : undefined
   return code === 'ENOSPC' || code === 'EDQUOT' ? poolIsFull(error) : error
+}
+
+/** Waits for work that writes below `/run`, often a small file system. Throws `no_capacity` when that is full. */
+export async function withinRun<Result>(work: Promise<Result>): Promise<Result> {
+  try {
+    return await work
+  } catch (error) {
+    throw (error as NodeJS.ErrnoException).code === 'ENOSPC' ? runIsFull(error) : error
+  }
+}
+
+export function runIsFull(cause: unknown): ServiceError {
+  return new ServiceError('no_capacity', '/run is full', { cause, details: { retryAfterSeconds: 60 } })
 }
 
 /** Cleans up after an error, which is the one to report: another is only logged. `delete` and `open` remove what is left. */

@@ -41,15 +41,15 @@ export class CommandError extends Error {
 }
 
 /** Starts programs in the place of this process, whose forks copy the page tables of all its memory while nothing else runs. */
-export interface Launcher {
+export interface ProgramLauncher {
   readonly isServing: boolean
   launch(request: LaunchRequest): { answer: Promise<LaunchAnswer>; kill: () => void }
 }
 
-const launchers = new Set<Launcher>()
+const launchers = new Set<ProgramLauncher>()
 
 /** From here on commands are started by a launcher, until the returned function is called; while none serves, by this process. */
-export function useLauncher(launcher: Launcher): () => void {
+export function useProgramLauncher(launcher: ProgramLauncher): () => void {
   launchers.add(launcher)
   return () => void launchers.delete(launcher)
 }

@@ -30,6 +30,7 @@ export const createFakeOciRuntime: CreateOciRuntime = ({ runDir }) => {
     Promise.reject(new OciRuntimeError(`fake ${call}`, 'not implemented', { cause: undefined }))
   return {
     name: 'fake',
+    program: 'unshare',
     stateDir,
     canCheckpoint: false,
 

@@ -30,7 +30,7 @@ afterEach(async () => {
 
 test('a runc that cannot checkpoint fails the row of doctor with its reason, and the server refuses full checkpoints with it', async () => {
   // What was found with another runc must not count.
-  assert.notEqual((await findCriu(imageDir)).path, undefined)
+  assert.notEqual((await findCriu(imageDir, { program: 'runc' })).path, undefined)
   const script = `#!/bin/sh
 for word; do [ "$word" != checkpoint ] || { echo 'runc: no such luck' >&2; exit 1; }; done
 PATH=\${PATH#*${folder}:} exec runc "$@"

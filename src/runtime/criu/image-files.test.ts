@@ -8,10 +8,7 @@ test('images: the two with the identity have the bytes that CRIU writes itself',
   // Taken from dumps by CRIU 4.2.1.
   const mapping = '0800108094ebdc0318808004'
   const message = `0a0c${mapping}120c${mapping}`
-  assert.equal(
-    userNamespaceImage({ rangeStart: 1_000_000_000, rangeCount: 65_536, hostname: '' }).toString('hex'),
-    `19435654064947551c000000${message}`,
-  )
+  assert.equal(userNamespaceImage(1_000_000_000).toString('hex'), `19435654064947551c000000${message}`)
   const name = Buffer.from('sb-1').toString('hex')
   const domain = Buffer.from('(none)').toString('hex')
   assert.equal(hostNameImage('sb-1').toString('hex'), `19435654033247540e0000000a04${name}1206${domain}`)
@@ -27,7 +24,7 @@ test('linkImages: links all images but those two', async () => {
     assert.equal(await imagesBytes(`${folder}/from`), 48)
     assert.equal(await imagesBytes(`${folder}/missing`), 0)
     const [user = 0] = [process.getuid?.()]
-    await linkImages(`${folder}/from`, `${folder}/to`, { rangeStart: user, rangeCount: 65_536, hostname: 'sb-2' })
+    await linkImages(`${folder}/from`, `${folder}/to`, { id: 'sb-2', rangeStart: user })
     assert.deepEqual((await readdir(`${folder}/to`)).toSorted(), [
       'descriptors.json',
       'pages-1.img',

@@ -1,11 +1,12 @@
 import { chown, link, mkdir, readdir, stat, writeFile } from 'node:fs/promises'
+import { idsPerSandbox } from '../oci/container-config.ts'
 
 /** The sandbox that a copy of images becomes. */
 export interface ImageOwner {
-  /** The first of its ids on the host, and how many. */
+  /** Its host name too. */
+  id: string
+  /** The first of its ids on the host. */
   rangeStart: number
-  rangeCount: number
-  hostname: string
 }
 
 const filesAtOnce = 64
@@ -21,8 +22,8 @@ export async function linkImages(from: string, to: string, owner: ImageOwner): P
   await chown(to, 0, owner.rangeStart)
   const names = (await readdir(from)).filter(isImage)
   await ofEach(names, (name) => {
-    if (userNamespaceFile.test(name)) return writeFile(`${to}/${name}`, userNamespaceImage(owner))
-    if (hostNameFile.test(name)) return writeFile(`${to}/${name}`, hostNameImage(owner.hostname))
+    if (userNamespaceFile.test(name)) return writeFile(`${to}/${name}`, userNamespaceImage(owner.rangeStart))
+    if (hostNameFile.test(name)) return writeFile(`${to}/${name}`, hostNameImage(owner.id))
     return link(`${from}/${name}`, `${to}/${name}`)
   })
 }
@@ -55,8 +56,8 @@ const userNamespaceMagic = 0x55_47_49_06
 const hostNameMagic = 0x54_47_32_03
 
 /** One mapping, ids from 0 inside, for users and groups alike. */
-export function userNamespaceImage({ rangeStart, rangeCount }: ImageOwner): Buffer {
-  const mapping = [...number(1, 0), ...number(2, rangeStart), ...number(3, rangeCount)]
+export function userNamespaceImage(rangeStart: number): Buffer {
+  const mapping = [...number(1, 0), ...number(2, rangeStart), ...number(3, idsPerSandbox)]
   return image(userNamespaceMagic, [...bytes(1, mapping), ...bytes(2, mapping)])
 }
 

@@ -73,7 +73,7 @@ function watcherScript(members: readonly string[]): string {
   return `#!/bin/sh
 cd "$2" || exit 1
 "$1" lazy-pages --images-dir . --work-dir . --log-file ${logFile} -v1 &
-cat "/proc/$$/stat" "/proc/$!/stat" >${lazyProcessesFile}.draft && mv ${lazyProcessesFile}.draft ${lazyProcessesFile}
+cat "/proc/$$/stat" "/proc/$!/stat" >${lazyProcessesFile}.new && mv ${lazyProcessesFile}.new ${lazyProcessesFile}
 wait $!
 status=$?
 echo $status >${statusFile}

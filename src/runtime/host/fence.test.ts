@@ -20,7 +20,7 @@ async function makeHost(t: TestContext, onFlush: () => Promise<void>) {
   const sandboxes = new Records(`${folder}/sandboxes`, readSandboxRecord)
   const checkpoints = new Records(`${folder}/checkpoints`, readCheckpointRecord)
   for (const records of [sandboxes, checkpoints]) await records.load()
-  const flush = () => flushMemory({ pool: { flush: onFlush }, inventory: { sandboxes, checkpoints } })
+  const flush = () => flushMemory({ flush: onFlush }, { sandboxes, checkpoints })
   /** Ids of those that the files say are not on the disk. */
   const unflushed = async () => {
     const all = [

@@ -38,15 +38,14 @@ export async function removeFence(pool: Pick<DiskPool, 'path'>, record: SandboxR
 
 /** Drops saved memory that may not belong to the disk any more. Returns the record in force: without it, or unchanged. */
 export async function dropStaleMemory(
-  { pool, log }: { pool: Pick<DiskPool, 'path' | 'has'>; log: DriverContext['log'] },
-  sandboxes: Records<SandboxRecord>,
+  { pool, inventory, log }: Pick<DriverContext, 'pool' | 'inventory' | 'log'>,
   record: SandboxRecord,
 ): Promise<SandboxRecord> {
   const { memory, ...diskAlone } = record
   const why = await whyStale(pool, record)
   if (memory === undefined || why === undefined) return record
-  log(`the memory of sandbox ${record.id} is given up, and its next start is anew on its disk: ${why}`)
-  await sandboxes.put(diskAlone)
+  log(`the memory of sandbox ${record.id} is dropped, and its next start is anew on its disk: ${why}`)
+  await inventory.sandboxes.put(diskAlone)
   await removeFence(pool, record)
   return diskAlone
 }
@@ -86,12 +85,14 @@ export function onDiskAlone({ log }: Pick<DriverContext, 'log'>, id: string, err
 
 /**
  * Returns when all saved memory is on the disk of the host with the disks that it belongs to, what is saved meanwhile included,
- * and records say so. Until then a loss of power costs the memory. It does not wait for work on a
- * sandbox: a record that such work writes back is flushed once more.
+ * and records say so. Until then a loss of power costs the memory. It does not wait for work on a sandbox: a record that such
+ * work writes back is flushed once more.
  */
-export async function flushMemory({ pool, inventory }: FlushContext): Promise<void> {
+export async function flushMemory(
+  pool: Pick<DiskPool, 'flush'>,
+  { sandboxes, checkpoints }: Pick<Inventory, 'sandboxes' | 'checkpoints'>,
+): Promise<void> {
   for (;;) {
-    const { sandboxes, checkpoints } = inventory
     const saved = { sandboxes: sandboxes.all().filter(isSaved), checkpoints: checkpoints.all().filter(isSaved) }
     if (saved.sandboxes.length === 0 && saved.checkpoints.length === 0) return
     await pool.flush()
@@ -100,11 +101,6 @@ export async function flushMemory({ pool, inventory }: FlushContext): Promise<vo
       ...saved.checkpoints.map(({ id, memory }) => checkpoints.update(id, (record) => onDisk(record, memory))),
     ])
   }
-}
-
-interface FlushContext {
-  pool: Pick<DriverContext['pool'], 'flush'>
-  inventory: Pick<Inventory, 'sandboxes' | 'checkpoints'>
 }
 
 /** Complete, not flushed, and not being restored. */

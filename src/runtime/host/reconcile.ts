@@ -2,42 +2,34 @@ import { readdir, rm } from 'node:fs/promises'
 import { dirname } from 'node:path'
 import { Semaphore } from '../../lib/async/semaphore.ts'
 import type { KnownResources, Quarantined, ReconcileReport } from '../../sandbox/ports/runtime-driver.ts'
-import type { OciRuntime } from '../oci/oci-runtime.ts'
-import { imagesBytes } from '../criu/image-files.ts'
-import type { DiskPool } from '../disk/index.ts'
-import type { HostTool } from '../hostd/index.ts'
-import { diskOf, layerOf } from './bundle.ts'
-import type { Cgroups } from '../cgroups/index.ts'
-import type { Inventory } from './inventory.ts'
-import type { HostNames } from '../host-names.ts'
-import { isWhole as isWholeDump } from '../criu/dump.ts'
-import { sandboxOfDisk } from './quarantine.ts'
-import type { CheckpointRecord, Records, SandboxRecord } from './records.ts'
-import { runImagesOf } from '../criu/restore.ts'
-import { dropStaleMemory, fenceOf, fencesFolder, clearResuming } from './fence.ts'
 import { allDone, endCriu, endStrayTools, removeFolders } from '../cleanup.ts'
+import { isCompleteDump } from '../criu/dump.ts'
+import { imagesBytes } from '../criu/image-files.ts'
+import { runImagesOf } from '../criu/restore.ts'
+import type { HostTool } from '../hostd/index.ts'
+import type { OpenHost } from './context.ts'
+import { clearResuming, dropStaleMemory, fenceOf, fencesFolder } from './fence.ts'
+import { hasDisk, hasMemory, isIntact } from './integrity.ts'
+import { sandboxOfDisk } from './quarantine.ts'
+import type { SandboxRecord } from './records.ts'
 import { assertFewStrangers, findStrangers } from './strangers.ts'
-import { hasDisk, hasMemory } from './integrity.ts'
 
 const strayDumpTimeoutMs = 60_000
 const adoptionsMax = 64
 const removalsMax = 16
 
-export interface ReconcileOptions {
-  names: HostNames
+type ReconcileHost = Pick<
+  OpenHost,
+  'names' | 'runtime' | 'pool' | 'cgroups' | 'inventory' | 'mayQuarantineMany' | 'log'
+>
+
+interface ReconcileOptions extends ReconcileHost {
   hostd: HostTool
-  runtime: OciRuntime
-  pool: DiskPool
-  cgroups: Cgroups
-  inventory: Inventory
   known: KnownResources
-  /** More than a tenth of what is there may be moved to quarantine. */
-  mayQuarantineMany: boolean
   /** Takes over a running sandbox; false when it does not run, or never answered. */
   adopt: (record: SandboxRecord) => Promise<boolean>
   /** Removes everything of a sandbox but its disk and record. */
   stop: (id: string) => Promise<void>
-  log: (message: string) => void
 }
 
 /**
@@ -90,7 +82,7 @@ async function quarantine({ inventory }: ReconcileOptions, report: ReconcileRepo
   report.quarantined.push(what)
 }
 
-/** Takes back known and whole items, as after a start with the wrong database; of several, the newest. */
+/** Takes back known and intact items, as after a start with the wrong database; of several, the newest. */
 async function takeBackKnown(
   { inventory, pool, known, log }: ReconcileOptions,
   report: ReconcileReport,
@@ -98,7 +90,7 @@ async function takeBackKnown(
   const knownIds = { sandbox: new Set(known.sandboxIds), checkpoint: new Set(known.checkpointIds) }
   for (const item of inventory.quarantine.items.toReversed()) {
     const { kind, id, record } = item
-    if (record === undefined || !knownIds[kind].has(id) || !(await isWhole(pool, record))) continue
+    if (record === undefined || !knownIds[kind].has(id) || !(await isIntact(pool, record))) continue
     try {
       await inventory.takeBack(item)
       report.takenBack.push(id)
@@ -106,12 +98,6 @@ async function takeBackKnown(
       log(`${kind} ${id} stays in quarantine: ${String(error)}`)
     }
   }
-}
-
-async function isWhole(pool: DiskPool, record: SandboxRecord | CheckpointRecord): Promise<boolean> {
-  if ('slot' in record) return hasDisk(pool, diskOf(record), record)
-  if (!(await hasDisk(pool, layerOf(record.id), record))) return false
-  return record.memory === undefined || hasMemory(pool, record.memory)
 }
 
 /** Removes disks of abandoned sandboxes, and those that a record has replaced. Disks of records in quarantine stay. */
@@ -168,15 +154,14 @@ async function eachRemoved(
  * found and are not adopted, and those of them that cannot be stopped now: their records stay, with all that they claim.
  */
 async function endSandboxes(options: ReconcileOptions, report: ReconcileReport) {
-  const { names, pool, cgroups, known } = options
-  const { sandboxes } = options.inventory
+  const { names, cgroups, inventory } = options
   const found = new Set([
-    ...sandboxes.all().map((record) => record.id),
+    ...inventory.sandboxes.all().map((record) => record.id),
     ...(await options.runtime.list()),
     ...(await readdir(names.sandboxesDir)),
     ...(await cgroups.children(names.cgroupRoot)),
   ])
-  const adopted = await adoptAll(pool, sandboxes, options.adopt, new Set(known.sandboxIds))
+  const adopted = await adoptAll(options)
   report.running.push(...adopted)
   const ended = [...found].filter((id) => !adopted.has(id))
   return { ended, stuck: await eachRemoved(ended, options.stop, options.log) }
@@ -196,7 +181,7 @@ async function settleSandboxes(
   for (const id of knownIds) {
     if (running.has(id)) continue
     const record = sandboxes.get(id)
-    if (record !== undefined && (await isWhole(pool, record))) {
+    if (record !== undefined && (await isIntact(pool, record))) {
       if (!(await settleMemory(options, record, stuck.has(id)))) report.forgotten.push(id)
       report.dormant.push(id)
       continue
@@ -213,20 +198,14 @@ async function settleSandboxes(
 }
 
 /** Adopts in parallel: a guest that is slow to answer delays no other. */
-export async function adoptAll(
-  pool: Pick<DiskPool, 'has'>,
-  sandboxes: Pick<Records<SandboxRecord>, 'get'>,
-  adopt: ReconcileOptions['adopt'],
-  ids: Iterable<string>,
-): Promise<Set<string>> {
+async function adoptAll({ pool, inventory, known, adopt }: ReconcileOptions): Promise<Set<string>> {
   const semaphore = new Semaphore({ permits: adoptionsMax })
   const adopted = new Set<string>()
   const adoptOne = async (id: string): Promise<void> => {
-    const record = sandboxes.get(id)
-    if (record === undefined || !(await hasDisk(pool, diskOf(record), record))) return
-    if (await adopt(record)) adopted.add(id)
+    const record = inventory.sandboxes.get(id)
+    if (record !== undefined && (await hasDisk(pool, record)) && (await adopt(record))) adopted.add(id)
   }
-  await allDone([...ids].map((id) => semaphore.use(() => adoptOne(id))))
+  await allDone([...new Set(known.sandboxIds)].map((id) => semaphore.use(() => adoptOne(id))))
   return adopted
 }
 
@@ -236,7 +215,7 @@ async function settleCheckpoints(options: ReconcileOptions, report: ReconcileRep
   const knownIds = new Set(known.checkpointIds)
   for (const id of knownIds) {
     const record = checkpoints.get(id)
-    if (record !== undefined && (await isWhole(pool, record))) continue
+    if (record !== undefined && (await isIntact(pool, record))) continue
     report.lostCheckpoints.push(id)
     if (record !== undefined) await quarantine(options, report, { kind: 'checkpoint', id, reason: 'damaged' })
   }
@@ -252,22 +231,20 @@ async function settleCheckpoints(options: ReconcileOptions, report: ReconcileRep
  * Completes the record of a dump that ended after its server died, and drops memory that is incomplete or stale. Returns whether
  * the sandbox has all the memory that its record named. A restore of a stuck sandbox may still be under way.
  */
-async function settleMemory(
-  { pool, inventory: { sandboxes }, log }: ReconcileOptions,
-  found: SandboxRecord,
-  isStuck: boolean,
-): Promise<boolean> {
+async function settleMemory(host: ReconcileOptions, found: SandboxRecord, isStuck: boolean): Promise<boolean> {
   const { id } = found
-  const { memory, ...rest } = await dropStaleMemory({ pool, log }, sandboxes, found)
+  const { pool, inventory, log } = host
+  const { sandboxes } = inventory
+  const { memory, ...rest } = await dropStaleMemory(host, found)
   if (memory === undefined) return found.memory === undefined
   if (!isStuck) await clearResuming(sandboxes, id)
-  if (memory.bytes === undefined && (await isWholeDump(pool.path(memory.folder)))) {
+  if (memory.bytes === undefined && (await isCompleteDump(pool.path(memory.folder)))) {
     const bytes = await imagesBytes(pool.path(memory.folder))
     await sandboxes.update(id, (record) => record.memory && { ...record, memory: { ...record.memory, bytes } })
     return true
   }
   if (await hasMemory(pool, memory)) return true
-  log(`the memory of sandbox ${id} is given up, and its next start is anew on its disk: its images are not whole`)
+  log(`the memory of sandbox ${id} is dropped, and its next start is anew on its disk: its images are incomplete`)
   await sandboxes.put(rest)
   return false
 }

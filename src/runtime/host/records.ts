@@ -43,7 +43,7 @@ export interface SavedMemory {
   bytes?: number
   /** Connections to the outside may still have their peers: a wake keeps the address. */
   keepConnections: boolean
-  /** The boot of the machine in which a restore of it has begun; see `criu/fence.ts`. */
+  /** The boot of the machine in which a restore of it has begun; see `fence.ts`. */
   resuming?: string
   /** The boot of the machine in which it was saved. Absent when it and its disk have reached the disk of the host. */
   unflushed?: string

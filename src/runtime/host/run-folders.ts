@@ -26,19 +26,6 @@ export async function makeRunFolders(names: HostNames, stateDir: string, hostToo
   }
 }
 
-/** Waits for work that writes below `/run`, often a file system as small as a tenth of the memory. Throws `no_capacity` when that is full. */
-export async function withinRun<Result>(work: Promise<Result>): Promise<Result> {
-  try {
-    return await work
-  } catch (error) {
-    throw (error as NodeJS.ErrnoException).code === 'ENOSPC' ? runIsFull(error) : error
-  }
-}
-
-export function runIsFull(cause: unknown): ServiceError {
-  return new ServiceError('no_capacity', '/run is full', { cause, details: { retryAfterSeconds: 60 } })
-}
-
 export async function removeRunFolders(names: HostNames): Promise<void> {
   const [mount] = (await mountsBelow(names.runDir)).filter(({ target }) => target !== names.runDir)
   if (mount !== undefined) throw new Error(`${mount.target} is still mounted`)

@@ -2,8 +2,7 @@ import type { SandboxExit } from '../../sandbox/ports/runtime-driver.ts'
 import type { Cgroups } from '../cgroups/index.ts'
 import { flushMemory } from './fence.ts'
 import { probeGuest, Liveness } from './liveness.ts'
-import type { OpenHost } from './open-host.ts'
-import type { DriverContext } from './context.ts'
+import type { DriverContext, OpenHost } from './context.ts'
 import type { ProcessIdentity } from '../process.ts'
 import { exitOf } from './running.ts'
 
@@ -69,8 +68,10 @@ export class Supervisor {
   }
 
   async #flushNow(): Promise<void> {
-    const { log } = this.#context
-    await flushMemory(this.#context).catch((error: unknown) => log(`saved memory cannot be flushed: ${String(error)}`))
+    const { pool, inventory, log } = this.#context
+    await flushMemory(pool, inventory).catch((error: unknown) =>
+      log(`saved memory cannot be flushed: ${String(error)}`),
+    )
   }
 
   onExit(listener: (exit: SandboxExit) => void): void {
@@ -138,7 +139,7 @@ export class Supervisor {
   /** Flushes saved memory in the background. */
   flush(): void {
     this.#flushedAt = Date.now()
-    this.#attend(flushKey, () => flushMemory(this.#context))
+    this.#attend(flushKey, () => flushMemory(this.#context.pool, this.#context.inventory))
   }
 
   /** Runs work in the background under the lock of `key`, unless the same is queued or running. */

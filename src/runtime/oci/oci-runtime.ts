@@ -15,6 +15,9 @@ export interface OciRuntime {
   /** Used in messages and in `stateDir`. */
   readonly name: string
 
+  /** The command that runs containers: when its file changes, CRIU is tested again. */
+  readonly program: string
+
   /** Holds what the runtime knows of its containers. The driver makes it (mode 0700) and empties it after a reboot. */
   readonly stateDir: string
 

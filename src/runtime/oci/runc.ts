@@ -34,6 +34,7 @@ export function createRunc({ runDir, dataDir, hostd }: OciHost): OciRuntime {
 
   return {
     name: 'runc',
+    program: 'runc',
     stateDir,
     canCheckpoint: true,
 
