@@ -3,7 +3,7 @@ import type { CreateOciRuntime } from './oci/oci-runtime.ts'
 import { createRunc } from './oci/runc.ts'
 
 export type { OciDriverOptions } from './host/context.ts'
-export { OfflineQuarantine } from './host/offline-quarantine.ts'
+export { openOfflineQuarantine, type OfflineQuarantine } from './host/offline-quarantine.ts'
 export { quarantinedIn, quarantineReasons } from './host/quarantine.ts'
 export type { QuarantineItem } from './host/quarantine.ts'
 export { createOciDriver } from './oci/driver.ts'

@@ -4,51 +4,42 @@ import { exists } from '../exists.ts'
 /** Fields of `memory.stat` (cgroup-v2.rst): memory that the kernel reclaims before it kills a process. */
 const droppable = ['active_file', 'inactive_file', 'slab_reclaimable']
 
-/** How to thaw a group; `hostd/src/process/freeze.rs` freezes. */
-interface Freezer {
-  /** Absolute. */
-  file: string
-  thawed: string
-}
-
 /**
  * One mounted tree of control groups. Both versions of the kernel's interface have the same groups with other files; a group
  * need not be in each tree, nor does each tree have each controller: what it does not have is undefined there. Groups are
  * absolute paths within the tree.
  */
-export interface CgroupHierarchy {
+export abstract class CgroupHierarchy {
   /** Its mount point. */
-  readonly path: string
-  /** Whether limits of memory have one of swap beside them. */
-  countsSwap(): Promise<boolean | undefined>
-  /** Makes a group whose processes and threads, with those in groups below it, are `most` at a time, where they are counted. */
-  limitProcesses(group: string, most: number): Promise<void>
-  /** How many processes of a group the kernel has killed for memory. */
-  oomKills(group: string): Promise<number | undefined>
-  /** Bytes that a group holds and the kernel cannot take back; undefined too where it refuses a limit below that by itself. */
-  heldBytes(group: string): Promise<number | undefined>
-  freezer(group: string): Promise<Freezer | undefined>
-}
-
-class MountedTree {
   readonly path: string
 
   constructor(path: string) {
     this.path = path
   }
 
+  /** Whether limits of memory have one of swap beside them. */
+  abstract countsSwap(): Promise<boolean | undefined>
+  /** Makes a group whose processes and threads, with those in groups below it, are `most` at a time, where they are counted. */
+  abstract limitProcesses(group: string, most: number): Promise<void>
+  /** How many processes of a group the kernel has killed for memory. */
+  abstract oomKills(group: string): Promise<number | undefined>
+  /** Bytes that a group holds and the kernel cannot take back; undefined too where it refuses a limit below that by itself. */
+  abstract heldBytes(group: string): Promise<number | undefined>
+  /** Thaws a group, if it has a freezer; `hostd/src/process/freeze.rs` freezes. */
+  abstract thaw(group: string): Promise<void>
+
   protected async limit(group: string, processes: number): Promise<void> {
     await makeGroup(`${this.path}${group}`)
     await writeFile(`${this.path}${group}/pids.max`, String(processes))
   }
 
-  protected async freezerAt(file: string, thawed: string): Promise<Freezer | undefined> {
-    return (await exists(file)) ? { file, thawed } : undefined
+  protected async writeIfThere(file: string, text: string): Promise<void> {
+    if (await exists(file)) await writeFile(file, text)
   }
 }
 
 /** One or a few controllers of version 1 (cgroup-v1/*.rst). A limit of memory below what is held is refused with EBUSY. */
-export class CgroupV1 extends MountedTree implements CgroupHierarchy {
+export class CgroupV1 extends CgroupHierarchy {
   async countsSwap(): Promise<boolean | undefined> {
     if (!(await exists(`${this.path}/memory.limit_in_bytes`))) return undefined
     return exists(`${this.path}/memory.memsw.limit_in_bytes`)
@@ -56,8 +47,7 @@ export class CgroupV1 extends MountedTree implements CgroupHierarchy {
 
   async limitProcesses(group: string, most: number): Promise<void> {
     // Only its name tells the controllers of a tree: its root has no limit of processes.
-    if (!this.path.split('/').at(-1)?.split(',').includes('pids')) return
-    await this.limit(group, most)
+    if (this.path.split('/').at(-1)?.split(',').includes('pids')) await this.limit(group, most)
   }
 
   oomKills(group: string): Promise<number | undefined> {
@@ -68,28 +58,30 @@ export class CgroupV1 extends MountedTree implements CgroupHierarchy {
     return Promise.resolve(undefined)
   }
 
-  freezer(group: string): Promise<Freezer | undefined> {
-    return this.freezerAt(`${this.path}${group}/freezer.state`, 'THAWED')
+  thaw(group: string): Promise<void> {
+    return this.writeIfThere(`${this.path}${group}/freezer.state`, 'THAWED')
   }
 }
 
 /** Version 2 (cgroup-v2.rst), alone or beside controllers of version 1. A limit of memory below what is held kills for it. */
-export class CgroupV2 extends MountedTree implements CgroupHierarchy {
+export class CgroupV2 extends CgroupHierarchy {
   async countsSwap(): Promise<boolean | undefined> {
     if (!(await this.#has('memory'))) return undefined
     // The root has no limits; any group with one of memory shows whether there is one of swap.
-    for (const entry of await readdir(this.path, { withFileTypes: true })) {
-      if (!entry.isDirectory() || !(await exists(`${this.path}/${entry.name}/memory.max`))) continue
-      return exists(`${this.path}/${entry.name}/memory.swap.max`)
+    for (const name of await readdir(this.path)) {
+      if (await exists(`${this.path}/${name}/memory.max`)) return exists(`${this.path}/${name}/memory.swap.max`)
     }
     return exists('/proc/swaps')
   }
 
   async limitProcesses(group: string, most: number): Promise<void> {
     if (!(await this.#has('pids'))) return
-    const below = `${this.path}/cgroup.subtree_control`
-    // In a container that may not divide what it has, the limit of the container holds.
-    if (!(await isWritten(below, '+pids'))) return
+    try {
+      await writeFile(`${this.path}/cgroup.subtree_control`, '+pids', { flag: 'r+' })
+    } catch {
+      // In a container that may not divide what it has, the limit of the container holds.
+      return
+    }
     await this.limit(group, most)
   }
 
@@ -102,14 +94,12 @@ export class CgroupV2 extends MountedTree implements CgroupHierarchy {
     const stat = await read(`${this.path}${group}/memory.stat`)
     if (usage === undefined || stat === undefined) return undefined
     const fields = stat.split('\n').map((line) => line.split(' '))
-    const cache = fields
-      .filter(([name = '']) => droppable.includes(name))
-      .reduce((sum, [, value]) => sum + Number(value), 0)
+    const cache = fields.reduce((sum, [name = '', bytes]) => sum + (droppable.includes(name) ? Number(bytes) : 0), 0)
     return Math.max(0, Number(usage) - cache)
   }
 
-  freezer(group: string): Promise<Freezer | undefined> {
-    return this.freezerAt(`${this.path}${group}/cgroup.freeze`, '0')
+  thaw(group: string): Promise<void> {
+    return this.writeIfThere(`${this.path}${group}/cgroup.freeze`, '0')
   }
 
   async #has(controller: string): Promise<boolean> {
@@ -133,11 +123,4 @@ async function makeGroup(folder: string): Promise<void> {
 
 function read(file: string): Promise<string | undefined> {
   return readFile(file, 'utf8').catch(() => undefined)
-}
-
-function isWritten(file: string, text: string): Promise<boolean> {
-  return writeFile(file, text, { flag: 'r+' }).then(
-    () => true,
-    () => false,
-  )
 }

@@ -4,7 +4,6 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { allDone, withinRun } from '../cleanup.ts'
 import { CommandError } from '../command.ts'
 import type { HostNames } from '../host-names.ts'
-import type { HostTool } from '../hostd/index.ts'
 import { gatewayName, type Subnet } from '../network/index.ts'
 import { loadProfile } from '../oci/apparmor.ts'
 import { containerConfig, idsPerSandbox, type ContainerLimits } from '../oci/container-config.ts'
@@ -71,10 +70,7 @@ export async function closeGuestDir(names: HostNames, sandboxId: string): Promis
 /** A process outside the sandbox holds an earlier root mount of its disk. */
 export class DiskBusy extends Error {}
 
-/**
- * Mounts the root: the sandbox's own writes over its layers over the base, all shown in the sandbox's id range. Throws
- * `DiskBusy`.
- */
+/** Mounts the root: the sandbox's own writes over its layers over the base, all in the sandbox's id range. Throws `DiskBusy`. */
 export async function mountRoot(host: OpenHost, record: SandboxRecord): Promise<void> {
   const { names, pool, images, hostd } = host
   const lowers = record.layers.map(
@@ -86,22 +82,17 @@ export async function mountRoot(host: OpenHost, record: SandboxRecord): Promise<
     ...['--range', `${record.rangeStart}:${idsPerSandbox}`],
     ...[...lowers, `0:${images.pathOf(record.base, 'base')}`].flatMap((lower) => ['--lower', lower]),
   ]
-  const until = Date.now() + busyTimeoutMs
-  while (!(await mounts(hostd, command, Date.now() < until))) await sleep(busyPollMs)
-}
-
-/**
- * False when the disk is busy: the root of the last run, though unmounted, exists until its last user releases it. On a busy
- * host the kernel does that for a process a moment after its end.
- */
-async function mounts(hostd: HostTool, command: [string, ...string[]], mayBeBusy: boolean): Promise<boolean> {
-  try {
-    await hostd.runTool(command)
-    return true
-  } catch (error) {
-    if (!(error instanceof CommandError) || !/resource busy/.test(error.stderr)) throw error
-    if (mayBeBusy) return false
-    throw new DiskBusy('the disk is in use', { cause: error })
+  for (const until = Date.now() + busyTimeoutMs; ;) {
+    try {
+      await hostd.runTool(command)
+      return
+    } catch (error) {
+      if (!(error instanceof CommandError) || !/resource busy/.test(error.stderr)) throw error
+      // The unmounted root of the last run exists until its last user releases it. On a busy host the kernel does that for a
+      // process a moment after its end.
+      if (Date.now() >= until) throw new DiskBusy('the disk is in use', { cause: error })
+    }
+    await sleep(busyPollMs)
   }
 }
 

@@ -47,8 +47,7 @@ export async function reconcile(options: ReconcileOptions): Promise<ReconcileRep
   await endStrays(options)
   const lists = { running: [], dormant: [], forgotten: [], lost: [], lostCheckpoints: [], unreachable: [] }
   const report: ReconcileReport = { ...lists, removed: [], quarantined: [], takenBack: [] }
-  await sandboxes.removeDrafts()
-  await checkpoints.removeDrafts()
+  for (const records of [sandboxes, checkpoints]) await records.removeTemporaryFiles()
   await takeBackKnown(options, report)
   const { ended, stuck } = await endSandboxes(options, report)
   for (const stranger of stock.strangers) {
@@ -56,8 +55,8 @@ export async function reconcile(options: ReconcileOptions): Promise<ReconcileRep
     if (!isInForce || !stuck.has(stranger.id)) await quarantine(options, report, stranger)
   }
   for (const { kind, id } of unreadable) {
-    const records = kind === 'sandbox' ? sandboxes : checkpoints
-    if (!stock.strangers.some((stranger) => stranger.kind === kind && stranger.id === id)) await records.remove(id)
+    const isStranger = stock.strangers.some((stranger) => stranger.kind === kind && stranger.id === id)
+    if (!isStranger) await inventory.recordsOf(kind).remove(id)
   }
   await settleSandboxes(options, report, ended, stuck)
   await settleCheckpoints(options, report)

@@ -34,7 +34,7 @@ test('records: survive a restart; load returns unreadable ids and removes nothin
     assert.deepEqual(again.all(), [{ id: 'sb-1', word: 'changed' }])
     const all = ['notes.txt', 'sb-1.json', 'sb-3.json.new', 'sb-4.json', 'sb-5.json']
     assert.deepEqual((await readdir(folder)).toSorted(), all)
-    await again.removeDrafts()
+    await again.removeTemporaryFiles()
     const kept = all.filter((name) => name !== 'sb-3.json.new')
     assert.deepEqual((await readdir(folder)).toSorted(), kept)
   } finally {

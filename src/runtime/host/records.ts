@@ -1,4 +1,4 @@
-import { mkdir, open, readdir, readFile, rename, rm } from 'node:fs/promises'
+import { mkdir, open, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises'
 import { defined } from '../../lib/defined.ts'
 import { KeyedMutex } from '../../lib/async/mutex.ts'
 import type { CheckpointKind } from '../../sandbox/ports/runtime-driver.ts'
@@ -81,11 +81,11 @@ export function basedOn(
   const { base, layers, memory } = from
   const { guest, agent } = memory ?? images
   const { resolvConfBytes } = memory ?? freshEtc
-  const stands = { base, layers, guest, ...defined({ agent, resolvConfBytes }) }
-  if (memory === undefined) return stands
+  const onDisk = { base, layers, guest, ...defined({ agent, resolvConfBytes }) }
+  if (memory === undefined) return onDisk
   const { folder, address, bytes, keepConnections, unflushed } = memory
   const restored = { folder, address, bytes, keepConnections, resuming: boot }
-  return { ...stands, memory: { ...restored, ...defined({ unflushed }) } }
+  return { ...onDisk, memory: { ...restored, ...defined({ unflushed }) } }
 }
 
 /** What a record file says, if it can be read and is one of `id`. */
@@ -114,7 +114,7 @@ function hasLayers({ base, layers, memory }: SandboxRecord | CheckpointRecord): 
 }
 
 const fileEnding = '.json'
-const draftEnding = '.json.new'
+const temporaryEnding = '.json.new'
 
 /** The ids that record files of a folder carry, whether they can be read or not. */
 export async function recordedIds(folder: string): Promise<string[]> {
@@ -128,7 +128,7 @@ export interface RecordKeeper<T> {
   remove(record: T): void
 }
 
-const nobody: RecordKeeper<unknown> = { add: () => undefined, remove: () => undefined }
+const noKeeper: RecordKeeper<unknown> = { add: () => undefined, remove: () => undefined }
 
 /** One JSON file per record in one folder; all are kept in memory too. Writes and removals survive a loss of power. */
 export class Records<T extends { id: string }> {
@@ -141,7 +141,7 @@ export class Records<T extends { id: string }> {
   /** Serialise writes of one record. */
   readonly #locks = new KeyedMutex()
 
-  constructor(folder: string, read: ReadRecord<T>, keeper: RecordKeeper<T> = nobody) {
+  constructor(folder: string, read: ReadRecord<T>, keeper: RecordKeeper<T> = noKeeper) {
     this.#folder = folder
     this.#read = read
     this.#keeper = keeper
@@ -162,10 +162,10 @@ export class Records<T extends { id: string }> {
     return unreadable
   }
 
-  /** Removes drafts of writes that were cut off. The records that they were to replace are in force. */
-  async removeDrafts(): Promise<void> {
-    const drafts = (await readdir(this.#folder)).filter((name) => name.endsWith(draftEnding))
-    for (const name of drafts) await rm(`${this.#folder}/${name}`, { force: true })
+  /** Removes what writes that were cut off have left. The records that they were to replace are in force. */
+  async removeTemporaryFiles(): Promise<void> {
+    const names = (await readdir(this.#folder)).filter((name) => name.endsWith(temporaryEnding))
+    for (const name of names) await rm(`${this.#folder}/${name}`, { force: true })
   }
 
   /** Adds a record whose file has come into the folder. */
@@ -250,14 +250,9 @@ export class Records<T extends { id: string }> {
   }
 
   async #write(record: T): Promise<void> {
-    const path = this.file(record.id)
-    const draftPath = `${this.#folder}/${record.id}${draftEnding}`
-    {
-      await using draft = await open(draftPath, 'w', 0o600)
-      await draft.writeFile(JSON.stringify(record))
-      await draft.datasync()
-    }
-    await rename(draftPath, path)
+    const temporary = `${this.#folder}/${record.id}${temporaryEnding}`
+    await writeFile(temporary, JSON.stringify(record), { mode: 0o600, flush: true })
+    await rename(temporary, this.file(record.id))
     await syncFolder(this.#folder)
   }
 }

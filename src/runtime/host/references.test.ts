@@ -41,16 +41,13 @@ test('references: paths other than layers and memory are never removed', () => {
   assert.deepEqual(references.unused, [])
 })
 
-test('allocator: a released number is reused after all others', () => {
-  const claims = new Allocator('places', 3, 4)
-  assert.deepEqual([claims.take(new Set()), claims.take(new Set()), claims.take(new Set())], [1, 2, 0])
-  assert.equal(claims.take(new Set([1])), 2)
-})
-
-test('allocator: no free number is no_capacity', () => {
-  const claims = new Allocator('places', 2, 0)
+test('allocator: a released number is reused after all others, and no free number is no_capacity', () => {
+  const allocator = new Allocator('slots', 3, 4)
+  const take = (...taken: number[]) => allocator.take((number) => taken.includes(number))
+  assert.deepEqual([take(), take(), take()], [1, 2, 0])
+  assert.equal(take(1), 2)
   assert.throws(
-    () => claims.take(new Set([0, 1])),
+    () => take(0, 1, 2),
     (error) => isServiceError(error, 'no_capacity'),
   )
 })

@@ -103,11 +103,11 @@ export class Allocator {
   }
 
   /** The next number that is not taken. Throws `no_capacity`. */
-  take(taken: { has(number: number): boolean }): number {
+  take(isTaken: (number: number) => boolean): number {
     for (let tried = 0; tried < this.#count; tried += 1) {
       const candidate = this.#next
       this.#next = (candidate + 1) % this.#count
-      if (!taken.has(candidate)) return candidate
+      if (!isTaken(candidate)) return candidate
     }
     throw new ServiceError('no_capacity', `this host is out of ${this.#what}`, { details: { retryAfterSeconds: 60 } })
   }

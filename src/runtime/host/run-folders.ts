@@ -1,6 +1,7 @@
 import { chmod, mkdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { ServiceError } from '../../errors.ts'
 import { run } from '../command.ts'
+import { exists } from '../exists.ts'
 import { mountsBelow, unmountBelow } from '../disk/index.ts'
 import { findProfile } from '../oci/apparmor.ts'
 import type { Cgroups } from '../cgroups/index.ts'
@@ -40,17 +41,11 @@ export async function findTraits(cgroups: Cgroups, log: (message: string) => voi
     filesMax: files === undefined ? Number.MAX_SAFE_INTEGER : Number(files),
     swapAccounting: await cgroups.countsSwap(),
     apparmorProfile: await findProfile(log),
-    ipv6: await readFile('/proc/net/if_inet6').then(
-      () => true,
-      () => false,
-    ),
+    ipv6: await exists('/proc/net/if_inet6'),
   }
 }
 
-/**
- * Removes process numbers from before the last boot: not every machine empties `/run` then. Throws `unavailable` when the folder
- * cannot be written.
- */
+/** Removes process numbers of an earlier boot: not every machine empties `/run`. Throws `unavailable` when it cannot be written. */
 async function forgetEarlierBoot(names: HostNames, stateDir: string): Promise<void> {
   const file = `${names.runDir}/boot-id`
   const boot = await readFile('/proc/sys/kernel/random/boot_id', 'utf8')

@@ -47,8 +47,7 @@ export async function findStrangers(
   const unknown = recorded.filter(({ kind, id }) => !idsOf[kind].known.has(id))
   const illegible = unreadable.filter(({ kind, id }) => !idsOf[kind].abandoned.has(id))
   const hasFile = (what: Quarantined['kind'], id: string) =>
-    inventory[what === 'sandbox' ? 'sandboxes' : 'checkpoints'].get(id) !== undefined ||
-    unreadable.some((item) => item.kind === what && item.id === id)
+    inventory.recordsOf(what).get(id) !== undefined || unreadable.some((item) => item.kind === what && item.id === id)
 
   const unrecorded: Quarantined[] = []
   const disks = (await pool.list('sandboxes')).filter((name) => !inventory.keepsDisk(name))

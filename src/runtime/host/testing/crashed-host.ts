@@ -72,8 +72,8 @@ export async function makeCrashed(
       checkpointIds: checkpoints.map(({ id }) => id),
       abandoned: { sandboxIds: [] as string[], checkpointIds: [] as string[] },
     },
-    adopt: async (_: SandboxRecord) => false,
-    stop: async (_: string) => undefined,
+    adopt: (async () => false) as (record: SandboxRecord) => Promise<boolean>,
+    stop: (async () => undefined) as (id: string) => Promise<void>,
     log,
   }
   return { options, pool, sandboxes: inventory.sandboxes, path, logged }
