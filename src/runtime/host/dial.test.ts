@@ -2,13 +2,11 @@ import assert from 'node:assert/strict'
 import { spawn } from 'node:child_process'
 import { channel } from 'node:diagnostics_channel'
 import { once } from 'node:events'
-import { mkdtemp, rm } from 'node:fs/promises'
 import { connect, createServer, type Server, type Socket } from 'node:net'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { isServiceError } from '../../errors.ts'
+import { temporaryFolder } from '../testing/temporary-folder.ts'
 import { dialSocket, waitForGuest, type GuestRelay } from './dial.ts'
 
 /** Far beyond what the calls below may take. */
@@ -26,20 +24,19 @@ const direct: GuestRelay = {
 }
 
 async function listen(t: TestContext, serve: (socket: Socket) => void): Promise<string> {
-  const folder = await mkdtemp(join(tmpdir(), 'atoll-dial-'))
+  const folder = await temporaryFolder(t)
   const sockets = new Set<Socket>()
   const server: Server = createServer((socket) => {
     sockets.add(socket)
     socket.on('error', () => undefined)
     serve(socket)
   })
-  const path = join(folder, 'guest.sock')
+  const path = `${folder}/guest.sock`
   server.listen(path)
   await once(server, 'listening')
   t.after(async () => {
     for (const socket of sockets) socket.destroy()
     server.close()
-    await rm(folder, { recursive: true, force: true })
   })
   return path
 }
@@ -90,8 +87,8 @@ for _ in sys.stdin: server.accept()
 `
 
 test('dial: backs off while a guest takes no connection, and reaches it once it does', async (t) => {
-  const folder = await mkdtemp(join(tmpdir(), 'atoll-dial-'))
-  const path = join(folder, 'guest.sock')
+  const folder = await temporaryFolder(t)
+  const path = `${folder}/guest.sock`
   const guest = spawn('python3', ['-c', sleeper, path], { stdio: ['pipe', 'pipe', 'inherit'] })
   const waiting = new Set<Socket>()
   let dials = 0
@@ -102,7 +99,6 @@ test('dial: backs off while a guest takes no connection, and reaches it once it 
     channel('net.client.socket').unsubscribe(count)
     for (const socket of waiting) socket.destroy()
     guest.kill('SIGKILL')
-    await rm(folder, { recursive: true })
   })
   await once(guest.stdout, 'data')
   waiting.add(await dialSocket(direct, path))

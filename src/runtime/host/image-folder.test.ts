@@ -1,16 +1,15 @@
 import assert from 'node:assert/strict'
-import { mkdir, mkdtemp, readFile, realpath, rm, symlink, writeFile } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
+import { mkdir, readFile, symlink, writeFile } from 'node:fs/promises'
 import { test, type TestContext } from 'node:test'
 import { isServiceError } from '../../errors.ts'
+import { temporaryFolder } from '../testing/temporary-folder.ts'
 import { ImageFolder, isImageReference, nameImages } from './image-folder.ts'
 import { readCheckpointRecord, readSandboxRecord, Records } from './records.ts'
 import type { CheckpointRecord, SandboxRecord } from './records.ts'
 
 /** An image folder with one image of each kind, and a folder beside it. */
 async function makeImages(t: TestContext) {
-  const root = await realpath(await mkdtemp(`${tmpdir()}/atoll-image-folder-`))
-  t.after(() => rm(root, { recursive: true }))
+  const root = await temporaryFolder(t)
   const images = `${root}/images`
   for (const [name, inside] of [
     ['base', 'rootfs'],
@@ -41,21 +40,8 @@ test('image reference: a name that could lead out of the image folder is refused
   assert.equal(folder.pathOf('base-1', 'base'), `${images}/base-1/rootfs`)
   assert.equal(folder.pathOf('/srv/old/base-0/rootfs', 'base'), '/srv/old/base-0/rootfs')
   for (const name of ['base-1', 'criu-4.2.1-x', '/', '/srv/old/base-0/rootfs']) assert.ok(isImageReference(name), name)
-  const hostile = [
-    '',
-    '.',
-    '..',
-    '../base-1',
-    'base-1/..',
-    'a/b',
-    '-x',
-    '/srv/../etc',
-    '/srv//x',
-    'x\n',
-    'x'.repeat(65),
-    1,
-    null,
-  ]
+  const paths = ['', '.', '..', '../base-1', 'base-1/..', 'a/b', '/srv/../etc', '/srv//x']
+  const hostile = [...paths, '-x', 'x\n', 'x'.repeat(65), 1, null]
   for (const name of hostile) assert.ok(!isImageReference(name), JSON.stringify(name))
   const record = { id: 'sb-1', rangeStart: 65_536, slot: 1, base: 'base-1', guest: 'guest-1', layers: [] }
   assert.deepEqual(readSandboxRecord(JSON.stringify(record), 'sb-1'), record)
@@ -105,14 +91,14 @@ test('image reference: paths of earlier versions into the image folder become na
   await writeFile(`${root}/checkpoints/cp-old.json`, JSON.stringify(written))
   assert.deepEqual([await sandboxes.load(), await checkpoints.load()], [[], []])
   const settled: string[] = []
-  const said: string[] = []
+  const logged: string[] = []
   const settle = async ({ id }: SandboxRecord) => {
     if (id === 'sb-stuck') throw new Error('its base is gone')
     settled.push(id)
   }
-  await nameImages({ sandboxes, checkpoints }, folder, settle, (message) => said.push(message))
+  await nameImages({ sandboxes, checkpoints }, folder, settle, (message) => logged.push(message))
   assert.deepEqual(settled, ['sb-old'])
-  assert.deepEqual(said, ['the record of sb-stuck keeps paths of images: Error: its base is gone'])
+  assert.deepEqual(logged, ['the record of sb-stuck keeps paths of images: Error: its base is gone'])
   assert.equal(sandboxes.get('sb-stuck')?.base, old.base, 'one that cannot be changed keeps no other from it')
   const names = { base: 'base-1', guest: 'guest-1', agent: 'agent-1' }
   const read = async (file: string) => JSON.parse(await readFile(`${root}/${file}.json`, 'utf8')) as object

@@ -10,7 +10,6 @@ import { exists } from '../exists.ts'
 import type { HostTool } from '../hostd/index.ts'
 import { layerOf } from './bundle.ts'
 import { checkpointMemory, Inventory, savedMemory } from './inventory.ts'
-import type { HostNames } from '../host-names.ts'
 import { basedOn, type CheckpointRecord, type SandboxRecord } from './records.ts'
 
 const slots = 6
@@ -51,8 +50,8 @@ class World {
         return ''
       },
     }
-    const names = { dataDir, hash: '00000000' } as HostNames
-    this.inventory = new Inventory({ names, hostd, pool: this.#pool as DiskPool, slots, log: () => undefined })
+    const names = { dataDir, hash: '00000000' }
+    this.inventory = new Inventory({ names, hostd, pool: this.#pool, slots, log: () => undefined })
   }
 
   /** What a look at all records says: the paths that any of them names. */

@@ -1,11 +1,11 @@
-import { mkdir, mkdtemp, readdir, rm, writeFile } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
+import { mkdir, readdir, rm, writeFile } from 'node:fs/promises'
 import type { TestContext } from 'node:test'
 import type { Cgroups } from '../../cgroups/index.ts'
 import type { DiskPool } from '../../disk/index.ts'
 import { exists } from '../../exists.ts'
 import type { HostNames } from '../../host-names.ts'
 import { createRunc } from '../../oci/runc.ts'
+import { temporaryFolder } from '../../testing/temporary-folder.ts'
 import { Inventory } from '../inventory.ts'
 import { readCheckpointRecord, readSandboxRecord, Records } from '../records.ts'
 import type { CheckpointRecord, SandboxRecord } from '../records.ts'
@@ -17,8 +17,7 @@ export async function makeCrashed(
   sandboxes: readonly SandboxRecord[],
   checkpoints: readonly CheckpointRecord[] = [],
 ) {
-  const dataDir = await mkdtemp(`${tmpdir()}/atoll-reconcile-`)
-  t.after(() => rm(dataDir, { recursive: true }))
+  const dataDir = await temporaryFolder(t)
   const path = (relative: string) => `${dataDir}/pool/${relative}`
   for (const folder of ['sandboxes', 'layers', 'memory/checkpoints', 'memory/saved', 'memory/runs', 'memory/resumed']) {
     await mkdir(path(folder), { recursive: true })
