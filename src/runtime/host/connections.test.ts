@@ -8,11 +8,7 @@ import { Connections } from './connections.ts'
 
 const listener = createServer((socket) => socket.resume())
 
-before(async () => {
-  listener.listen(0, '127.0.0.1')
-  await once(listener, 'listening')
-})
-
+before(() => once(listener.listen(0, '127.0.0.1'), 'listening'))
 after(() => void listener.close())
 
 async function connect(): Promise<Socket> {
