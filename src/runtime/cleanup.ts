@@ -23,6 +23,17 @@ export function asReported(error: unknown): unknown {
   return code === 'ENOSPC' || code === 'EDQUOT' ? poolIsFull(error) : error
 }
 
+/** Code and message for a client. Of an error that is none of ours they are `unavailable` and `fallback`, and it is logged. */
+export function reportOf(
+  { log }: { log: (message: string) => void },
+  error: unknown,
+  { failed, fallback }: { failed: string; fallback: string },
+): Pick<ServiceError, 'code' | 'message'> {
+  if (error instanceof ServiceError) return error
+  log(`${failed} failed: ${String(error)}`)
+  return { code: 'unavailable', message: fallback }
+}
+
 /** Waits for work that writes below `/run`, often a small file system. Throws `no_capacity` when that is full. */
 export async function withinRun<Result>(work: Promise<Result>): Promise<Result> {
   try {

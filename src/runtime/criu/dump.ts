@@ -19,10 +19,14 @@ const probeBytes = 1024 * 1024
 /** CRIU writes its statistics last, and only when the dump is complete. */
 const lastFile = 'stats-dump'
 
-interface DumpHost {
+/** What CRIU's folder needs of a host. */
+export interface CriuHost {
   names: HostNames
   hostd: HostTool
   runtime: OciRuntime
+}
+
+interface DumpHost extends CriuHost {
   cgroups: Cgroups
 }
 

@@ -2,24 +2,19 @@ import { writeFile } from 'node:fs/promises'
 import { ServiceError } from '../../errors.ts'
 import { endCriu, withinRun } from '../cleanup.ts'
 import type { DiskPool } from '../disk/index.ts'
-import type { HostNames } from '../host-names.ts'
-import type { HostTool } from '../hostd/index.ts'
 import { networkSysctls, type HostTraits } from '../oci/container-config.ts'
-import { OciRuntimeError, type OciRuntime } from '../oci/oci-runtime.ts'
+import { OciRuntimeError } from '../oci/oci-runtime.ts'
 import type { ProcessIdentity } from '../process.ts'
-import { criuConfigFile, criuOptions } from './dump.ts'
+import { criuConfigFile, criuOptions, type CriuHost } from './dump.ts'
 import { linkImages, type ImageOwner } from './image-files.ts'
 import { lazyProcessesFile } from './lazy-pages.ts'
 import { faultOf } from './reason.ts'
 
 const restoreTimeoutMs = 120_000
 
-interface RestoreHost {
-  names: HostNames
+interface RestoreHost extends CriuHost {
   pool: DiskPool
   traits: HostTraits
-  hostd: HostTool
-  runtime: OciRuntime
 }
 
 export interface StagedMemory {

@@ -3,7 +3,7 @@ import { ServiceError } from '../../errors.ts'
 import { bootId } from '../process.ts'
 import type { DiskPool } from '../disk/index.ts'
 import type { DriverContext } from './context.ts'
-import { allDone } from '../cleanup.ts'
+import { allDone, reportOf } from '../cleanup.ts'
 import type { Inventory } from './inventory.ts'
 import type { CheckpointRecord, Records, SandboxRecord, SavedMemory } from './records.ts'
 
@@ -74,13 +74,12 @@ export async function clearResuming(sandboxes: Records<SandboxRecord>, id: strin
 }
 
 /** The error of a wake that failed after the processes had gone on, which costs the memory. */
-export function onDiskAlone({ log }: Pick<DriverContext, 'log'>, id: string, error: unknown): ServiceError {
-  const known = error instanceof ServiceError
-  if (!known) log(`waking sandbox ${id} failed: ${String(error)}`)
-  const code = known ? error.code : 'unavailable'
-  const why = known ? error.message : 'the sandbox could not be started'
-  const message = `${why}; its processes had gone on already and were ended, the next wake starts it anew on its disk`
-  return new ServiceError(code, message, { cause: error, details: known ? error.details : {} })
+export function onDiskAlone(host: Pick<DriverContext, 'log'>, id: string, error: unknown): ServiceError {
+  const words = { failed: `waking sandbox ${id}`, fallback: 'the sandbox could not be started' }
+  const { code, message } = reportOf(host, error, words)
+  const consequence = 'its processes had gone on already and were ended, the next wake starts it anew on its disk'
+  const details = error instanceof ServiceError ? error.details : {}
+  return new ServiceError(code, `${message}; ${consequence}`, { cause: error, details })
 }
 
 /**

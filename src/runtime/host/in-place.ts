@@ -1,6 +1,5 @@
-import { ServiceError } from '../../errors.ts'
 import { type SandboxSpec, RestartedOnDiskError } from '../../sandbox/ports/runtime-driver.ts'
-import { asReported, cleanUp } from '../cleanup.ts'
+import { asReported, cleanUp, reportOf } from '../cleanup.ts'
 import { assertCriu } from '../criu/program.ts'
 import { bootId } from '../process.ts'
 import { diskOf, limitDisk, makeDisk } from './bundle.ts'
@@ -87,13 +86,11 @@ export async function restartInPlace(
 }
 
 /** The error of a restore after which a sandbox that ran has booted on its old disk. */
-function onOldDisk({ log }: OpenHost, id: string, error: unknown): RestartedOnDiskError {
-  const known = error instanceof ServiceError
-  if (!known) log(`restoring sandbox ${id} in place failed: ${String(error)}`)
-  const code = known ? error.code : 'unavailable'
-  const why = known ? error.message : 'the checkpoint could not be started'
-  const message = `${why}; the sandbox was started anew on the disk that it had`
-  return new RestartedOnDiskError(code, message, { cause: error })
+function onOldDisk(host: OpenHost, id: string, error: unknown): RestartedOnDiskError {
+  const words = { failed: `restoring sandbox ${id} in place`, fallback: 'the checkpoint could not be started' }
+  const { code, message } = reportOf(host, error, words)
+  const consequence = 'the sandbox was started anew on the disk that it had'
+  return new RestartedOnDiskError(code, `${message}; ${consequence}`, { cause: error })
 }
 
 /** Removes the disks of these records but that of the record in force. The next `open` retries a failed removal. */

@@ -2,7 +2,7 @@ import { mkdir, open, readdir, readFile, rename, rm, writeFile } from 'node:fs/p
 import { defined } from '../../lib/defined.ts'
 import { KeyedMutex } from '../../lib/async/mutex.ts'
 import type { CheckpointKind } from '../../sandbox/ports/runtime-driver.ts'
-import { isImageReference } from './image-folder.ts'
+import { isImageReference, type Images } from './image-folder.ts'
 
 /** A frozen disk: the snapshot taken for a checkpoint, and the first id of the range that owns its files. */
 export interface Layer {
@@ -12,17 +12,16 @@ export interface Layer {
   inodeEnd?: number
 }
 
-/** All that a sandbox owns and references. Written before anything is made, removed after everything is gone. */
-export interface SandboxRecord {
+/**
+ * All that a sandbox owns and references. Written before anything is made, removed after everything is gone. A later upgrade of
+ * the images does not change it.
+ */
+export interface SandboxRecord extends Images {
   id: string
   /** The first of its ids on the host. */
   rangeStart: number
   /** Index of its address in the subnet. */
   slot: number
-  /** See `Images`: a later upgrade of the images does not change a sandbox. */
-  base: string
-  guest: string
-  agent?: string
   /** Newest first, above the base. */
   layers: Layer[]
   /** Name of its own subvolume; its id when absent. A restore in place gives it another. */

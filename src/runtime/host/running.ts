@@ -53,10 +53,6 @@ export class RunningSandboxes {
     this.#options = options
   }
 
-  has(id: string): boolean {
-    return this.#processes.has(id)
-  }
-
   /** The first process of each, ended ones included until they are stopped; another run is another object. */
   get runs(): ReadonlyMap<string, ProcessIdentity> {
     return this.#processes
@@ -117,11 +113,6 @@ export class RunningSandboxes {
     ])
     await this.markVerified(id)
     this.#processes.set(id, process)
-  }
-
-  /** The first process of a sandbox that runs. */
-  pidOf(id: string): number | undefined {
-    return this.#processes.get(id)?.pid
   }
 
   /**

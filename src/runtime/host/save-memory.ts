@@ -63,7 +63,7 @@ async function dump(
   const { names, hostd, network, running, lazy, connections } = host
   await lazy.loaded(id)
   await host.semaphore.use(async () => {
-    const pid = running.pidOf(id)
+    const pid = running.runs.get(id)?.pid
     if (pid === undefined) throw new ServiceError('conflict', `sandbox ${id} does not run`)
     const thaw = await connections.freeze(id, reason)
     try {

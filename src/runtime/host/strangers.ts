@@ -10,13 +10,6 @@ import { recordedIds } from './records.ts'
 const movedShareMax = 0.1
 const namedMax = 5
 
-export interface Stock {
-  /** Items for quarantine: unknown, unreadable or unrecorded. */
-  strangers: Quarantined[]
-  /** All sandboxes and checkpoints, strangers included. */
-  count: number
-}
-
 /** Throws `unavailable` where a new pool would be made although records name disks in one. */
 export async function assertPoolIsThere(dataDir: string): Promise<void> {
   if (await exists(`${dataDir}/pool.img`)) return
@@ -30,13 +23,16 @@ export async function assertPoolIsThere(dataDir: string): Promise<void> {
   )
 }
 
-/** Finds sandboxes and checkpoints without a database row or without a readable record. Changes nothing. */
+/**
+ * Finds sandboxes and checkpoints without a database row or without a readable record: items for quarantine. Counts all, these
+ * included. Changes nothing.
+ */
 export async function findStrangers(
   inventory: Inventory,
   pool: Pick<DiskPool, 'list'>,
   known: KnownResources,
   unreadable: readonly Quarantined[],
-): Promise<Stock> {
+) {
   const sandboxes = { known: new Set(known.sandboxIds), abandoned: new Set(known.abandoned.sandboxIds) }
   const checkpoints = { known: new Set(known.checkpointIds), abandoned: new Set(known.abandoned.checkpointIds) }
   const idsOf = { sandbox: sandboxes, checkpoint: checkpoints }
@@ -65,7 +61,8 @@ export async function findStrangers(
 }
 
 /** Throws `unavailable` when so many are strangers that the database is more likely to be the wrong one. */
-export function assertFewStrangers({ strangers, count }: Stock, dataDir: string): void {
+export function assertFewStrangers(found: Awaited<ReturnType<typeof findStrangers>>, dataDir: string): void {
+  const { strangers, count } = found
   if (strangers.length <= count * movedShareMax) return
   const words = {
     unknown: 'that the database does not know',
@@ -73,8 +70,8 @@ export function assertFewStrangers({ strangers, count }: Stock, dataDir: string)
     unrecorded: 'without a record',
   }
   const faults = Object.entries(words).flatMap(([reason, what]) => {
-    const found = strangers.filter((stranger) => stranger.reason === reason).length
-    return found > 0 ? `${found} ${what}` : []
+    const number = strangers.filter((stranger) => stranger.reason === reason).length
+    return number > 0 ? `${number} ${what}` : []
   })
   const named = strangers.slice(0, namedMax).map(({ id }) => id)
   const more = strangers.length > namedMax ? `, and ${strangers.length - namedMax} more` : ''

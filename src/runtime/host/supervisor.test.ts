@@ -15,7 +15,6 @@ function makeWatch(t: TestContext) {
   const context = {
     running: {
       runs: processes,
-      has: (id: string) => processes.has(id),
       isUp: () => false,
       ended: () => {
         world.looks += 1

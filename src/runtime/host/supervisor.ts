@@ -14,15 +14,6 @@ const tendIntervalMs = 2_000
 const flushIntervalMs = 30_000
 const expiryIntervalMs = 3_600_000
 
-// Keys of the locks under which background work runs. No sandbox id contains a blank. Rules and firewall have locks of their
-// own: a forwarder or a firewall program that is slow must not delay the packet rules.
-const expiryKey = 'the quarantine'
-const unusedKey = 'what is unused'
-const flushKey = 'the disk'
-const hostKey = 'the host'
-const rulesKey = 'the packet rules'
-const firewallKey = 'the firewall'
-
 /**
  * The driver's background work. It detects sandboxes that ended, ends those whose guests stopped answering, cleans up after
  * both and reports their exits; it maintains what all sandboxes share; and it finishes work that callers need not wait for.
@@ -90,7 +81,7 @@ export class Supervisor {
     for (const id of new Set([...running.ended(), ...lazy.ended()])) {
       this.#attend(id, async ({ cgroups }) => {
         const fault = await lazy.settle(id)
-        if (!running.has(id) || (running.isUp(id) && fault === undefined)) return
+        if (!running.runs.has(id) || (running.isUp(id) && fault === undefined)) return
         const exit = await exitOf(cgroups, names, id, fault)
         await this.#end(cgroups, exit)
       })
@@ -98,16 +89,17 @@ export class Supervisor {
     if (Date.now() - this.#flushedAt >= flushIntervalMs) this.flush()
     if (Date.now() - this.#tendedAt < tendIntervalMs) return
     this.#tendedAt = Date.now()
-    this.#attend(hostKey, async () => {
+    this.#attend('the host', async () => {
       await network.tendForwarder()
       await pool.tend()
     })
     if (Date.now() - this.#expiredAt >= expiryIntervalMs) {
       this.#expiredAt = Date.now()
-      this.#attend(expiryKey, () => inventory.removeExpired(quarantineKeptMs))
+      this.#attend('the quarantine', () => inventory.removeExpired(quarantineKeptMs))
     }
-    this.#attend(rulesKey, () => network.tendRules())
-    this.#attend(firewallKey, () => network.hostFirewall.tend())
+    // With locks of their own: a slow forwarder or firewall program must not delay the packet rules.
+    this.#attend('the packet rules', () => network.tendRules())
+    this.#attend('the firewall', () => network.hostFirewall.tend())
   }
 
   #declareDead(id: string, run: ProcessIdentity): void {
@@ -133,16 +125,19 @@ export class Supervisor {
 
   /** Removes unused layers and memory in the background. */
   removeUnused(): void {
-    this.#attend(unusedKey, () => this.#context.inventory.removeUnused())
+    this.#attend('what is unused', () => this.#context.inventory.removeUnused())
   }
 
   /** Flushes saved memory in the background. */
   flush(): void {
     this.#flushedAt = Date.now()
-    this.#attend(flushKey, () => flushMemory(this.#context.pool, this.#context.inventory))
+    this.#attend('the disk', () => flushMemory(this.#context.pool, this.#context.inventory))
   }
 
-  /** Runs work in the background under the lock of `key`, unless the same is queued or running. */
+  /**
+   * Runs work in the background under the lock of `key`, the id of a sandbox or words, unless the same is queued or running. No
+   * sandbox id contains a blank.
+   */
   #attend(key: string, work: (opened: OpenHost) => Promise<void>): void {
     const opened = this.#watching?.opened
     if (opened === undefined || this.#attended.has(key)) return

@@ -1,4 +1,5 @@
 import { defined } from '../../lib/defined.ts'
+import type { SandboxSpec } from '../../sandbox/ports/runtime-driver.ts'
 import { seccompProfile } from './seccomp.ts'
 import type { Images } from '../host/image-folder.ts'
 import type { HostNames } from '../host-names.ts'
@@ -34,10 +35,7 @@ const maskedPaths = words(`
 
 const readonlyPaths = ['/proc/bus', '/proc/fs', '/proc/irq', '/proc/sys', '/proc/sysrq-trigger']
 
-export interface ContainerLimits {
-  cpuCount: number
-  memoryMb: number
-}
+export type ContainerLimits = Pick<SandboxSpec, 'cpuCount' | 'memoryMb'>
 
 /** Features of the host, detected once. */
 export interface HostTraits {

@@ -118,7 +118,7 @@ class OciDriver implements RuntimeDriver {
       const record = inventory.sandbox(sandboxId)
       // A sandbox that ended by itself is reported as an exit; its memory is gone, so it cannot hibernate.
       const isUp = running.isUp(sandboxId)
-      if (running.has(sandboxId) && !isUp) throw hasEnded(sandboxId)
+      if (running.runs.has(sandboxId) && !isUp) throw hasEnded(sandboxId)
       if (isUp && criu.path !== undefined) await saveForHibernation(host, record)
       else await running.stop(cgroups, sandboxId, record.slot, hibernateGraceMs)
       const { memory } = inventory.sandbox(sandboxId)
@@ -226,7 +226,7 @@ class OciDriver implements RuntimeDriver {
   async dial(sandboxId: string, signal?: AbortSignal): Promise<Duplex> {
     const { running, names, hostd, connections } = this.#context
     const connect = async () => {
-      if (!running.has(sandboxId)) throw new ServiceError('unavailable', `sandbox ${sandboxId} does not run`)
+      if (!running.runs.has(sandboxId)) throw new ServiceError('unavailable', `sandbox ${sandboxId} does not run`)
       return dialSocket(hostd, names.guestSocket(sandboxId), signal)
     }
     try {
@@ -266,7 +266,7 @@ class OciDriver implements RuntimeDriver {
         const reported = asReported(error)
         if (reported !== error) throw reported
         const isOfProcesses = !isServiceError(error) || error.code === 'conflict'
-        if (!isOfProcesses || !running.has(id) || running.isUp(id)) throw error
+        if (!isOfProcesses || !running.runs.has(id) || running.isUp(id)) throw error
         throw hasEnded(id, error)
       }
     })
