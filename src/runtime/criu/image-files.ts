@@ -11,6 +11,7 @@ export interface ImageOwner {
 
 const filesAtOnce = 64
 const userNamespaceFile = /^userns-\d+\.img$/
+const pagesFile = /^pages-\d+\.img$/
 const hostNameFile = /^utsns-\d+\.img$/
 
 /**
@@ -29,8 +30,17 @@ export async function linkImages(from: string, to: string, owner: ImageOwner): P
 }
 
 /** What the images of a folder hold, logs not counted; 0 for a folder that is not there. */
-export async function imagesBytes(folder: string): Promise<number> {
-  const names = (await readdir(folder).catch(() => [])).filter(isImage)
+export function imagesBytes(folder: string): Promise<number> {
+  return bytesOf(folder, isImage)
+}
+
+/** Memory that the processes of these images hold. */
+export function pagesBytes(folder: string): Promise<number> {
+  return bytesOf(folder, (name) => pagesFile.test(name))
+}
+
+async function bytesOf(folder: string, counts: (name: string) => boolean): Promise<number> {
+  const names = (await readdir(folder).catch(() => [])).filter(counts)
   const sizes = await ofEach(names, async (name) => (await stat(`${folder}/${name}`)).size)
   return sizes.reduce((sum, size) => sum + size, 0)
 }

@@ -1,6 +1,7 @@
-import { writeFile } from 'node:fs/promises'
+import { readFile, writeFile } from 'node:fs/promises'
 import { ServiceError } from '../../errors.ts'
 import { endCriu, withinRun } from '../cleanup.ts'
+import { CommandError, run } from '../command.ts'
 import type { DiskPool } from '../disk/index.ts'
 import { networkSysctls, type HostTraits } from '../oci/container-config.ts'
 import { OciRuntimeError } from '../oci/oci-runtime.ts'
@@ -8,9 +9,15 @@ import type { ProcessIdentity } from '../process.ts'
 import { criuConfigFile, criuOptions, type CriuHost } from './dump.ts'
 import { linkImages, type ImageOwner } from './image-files.ts'
 import { lazyProcessesFile } from './lazy-pages.ts'
-import { faultOf } from './reason.ts'
+import { faultIn, faultOf } from './reason.ts'
 
 const restoreTimeoutMs = 120_000
+/** Where a dump says what its processor could. There is none in dumps of earlier versions, and on ARM64. */
+const processorFile = 'cpuinfo.img'
+const fittingMax = 256
+
+/** Contents of such files that fit this machine, whose processor stays the same as long as it runs. */
+const fitting = new Set<string>()
 
 interface RestoreHost extends CriuHost {
   pool: DiskPool
@@ -45,6 +52,25 @@ export async function stageImages(host: RestoreHost, owner: ImageOwner, memory: 
   // Replaces the profile of an earlier version or another host. A process that had none keeps none.
   if (traits.apparmorProfile !== undefined) options.push(`lsm-profile apparmor:${traits.apparmorProfile}`)
   await withinRun(writeFile(criuConfigFile(names, owner.id), `${options.join('\n')}\n`))
+}
+
+/**
+ * Whether processes that were saved in a folder of images find the instructions here that they had then. Programs look once for
+ * what the processor can, and go on with it. Throws `full_checkpoint_unavailable`.
+ */
+export async function assertProcessorFits(criu: string, images: string): Promise<void> {
+  const wanted = await readFile(`${images}/${processorFile}`, 'base64').catch(() => undefined)
+  if (wanted === undefined || fitting.has(wanted)) return
+  try {
+    await run([criu, 'cpuinfo', 'check', '--images-dir', images, '--work-dir', images, '--cpu-cap=ins'])
+  } catch (error) {
+    if (!(error instanceof CommandError) || error.exitCode === undefined) throw error
+    const { reason } = faultIn(error.stderr, [images])
+    const message = `the memory cannot be restored on this machine: ${reason}`
+    throw new ServiceError('full_checkpoint_unavailable', message, { cause: error })
+  }
+  if (fitting.size >= fittingMax) fitting.clear()
+  fitting.add(wanted)
 }
 
 /**

@@ -42,19 +42,16 @@ export async function dropStaleMemory(
   record: SandboxRecord,
 ): Promise<SandboxRecord> {
   const { memory, ...diskAlone } = record
-  const why = await whyStale(pool, record)
-  if (memory === undefined || why === undefined) return record
+  const why = memory && whyStale(memory, await pool.has(fenceOf(record)))
+  if (why === undefined) return record
   log(`the memory of sandbox ${record.id} is dropped, and its next start is anew on its disk: ${why}`)
   await inventory.sandboxes.put(diskAlone)
   await removeFence(pool, record)
   return diskAlone
 }
 
-async function whyStale(pool: Pick<DiskPool, 'has'>, record: SandboxRecord): Promise<string | undefined> {
-  const { memory } = record
-  if (memory === undefined) return undefined
-  const { resuming, unflushed } = memory
-  if (await pool.has(fenceOf(record))) return 'its processes have gone on since it was saved'
+function whyStale({ resuming, unflushed }: SavedMemory, hasFence: boolean): string | undefined {
+  if (hasFence) return 'its processes have gone on since it was saved'
   if (resuming !== undefined && resuming !== bootId()) {
     return 'the machine went down while it was brought back, and its processes may have gone on'
   }

@@ -1,15 +1,13 @@
-import { readdir, stat } from 'node:fs/promises'
 import { ServiceError } from '../../errors.ts'
 import type { SandboxSpec } from '../../sandbox/ports/runtime-driver.ts'
-import { imagesBytes } from '../criu/image-files.ts'
-import { assertProcessorFits } from '../criu/processor.ts'
+import { imagesBytes, pagesBytes } from '../criu/image-files.ts'
+import { assertProcessorFits } from '../criu/restore.ts'
 import type { DiskPool } from '../disk/index.ts'
 import { bootId } from '../process.ts'
 import { diskOf, layerOf } from './bundle.ts'
 import type { CheckpointRecord, SandboxRecord, SavedMemory } from './records.ts'
 
 const mebibyte = 1024 * 1024
-const pagesFile = /^pages-\d+\.img$/
 
 type IntegrityPool = Pick<DiskPool, 'has' | 'path'>
 
@@ -62,11 +60,4 @@ export async function assertStartable(
     const message = `checkpoint ${id} holds ${pagesMb} MB of memory, and the sandbox may have ${memoryMb} MB`
     throw new ServiceError('conflict', message)
   }
-}
-
-/** Bytes of memory that the processes of these images hold. */
-async function pagesBytes(folder: string): Promise<number> {
-  const names = (await readdir(folder)).filter((name) => pagesFile.test(name))
-  const sizes = await Promise.all(names.map(async (name) => (await stat(`${folder}/${name}`)).size))
-  return sizes.reduce((sum, size) => sum + size, 0)
 }

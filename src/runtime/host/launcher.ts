@@ -1,5 +1,5 @@
 import { allDone, cleanUp } from '../cleanup.ts'
-import { assertProcessorFits } from '../criu/processor.ts'
+import { assertProcessorFits } from '../criu/restore.ts'
 import { assertCriu } from '../criu/program.ts'
 import { bootId } from '../process.ts'
 import type { SandboxSpec } from '../../sandbox/ports/runtime-driver.ts'

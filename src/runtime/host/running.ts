@@ -9,13 +9,13 @@ import { restoreContainer, stageImages } from '../criu/restore.ts'
 import { adaptUpper } from '../disk/overlay-origins.ts'
 import { exists } from '../exists.ts'
 import type { HostNames } from '../host-names.ts'
-import type { HostTool } from '../hostd/index.ts'
+import type { Hostd } from '../hostd/index.ts'
 import type { Network } from '../network/index.ts'
 import { OciRuntimeError, type OciRuntime } from '../oci/oci-runtime.ts'
 import { end, isAlive, type ProcessIdentity } from '../process.ts'
 import { closeGuestDir, mountRoot } from './bundle.ts'
 import type { OpenHost } from './context.ts'
-import { reseed, waitForGuest, type GuestRelay } from './dial.ts'
+import { reseed, waitForGuest } from './dial.ts'
 import { fenceOf } from './fence.ts'
 import type { SandboxRecord, SavedMemory } from './records.ts'
 
@@ -26,7 +26,7 @@ const guestStartTimeoutMs = 10_000
 
 interface RunningOptions {
   names: HostNames
-  hostd: GuestRelay & HostTool
+  hostd: Hostd
   runtime: OciRuntime
   network: Network
   lazy: LazyMemory

@@ -193,9 +193,12 @@ class OciDriver implements RuntimeDriver {
     checkId(checkpointId)
     return this.#locked(sandboxId, async () => {
       const host = this.#host()
-      const { inventory, pool } = host
+      const { inventory, pool, running } = host
       const record = inventory.sandbox(sandboxId)
-      if (kind === 'full') this.#assertSavable(record)
+      if (kind === 'full') assertCriu(host)
+      if (kind === 'full' && !running.isUp(sandboxId) && record.memory?.bytes === undefined) {
+        throw new ServiceError('conflict', `sandbox ${sandboxId} does not run`)
+      }
       if (record.layers.length >= layersMax) {
         const message = `this disk is based on ${record.layers.length} checkpoints, which is the most`
         throw new ServiceError('conflict', message)
@@ -270,14 +273,6 @@ class OciDriver implements RuntimeDriver {
         throw hasEnded(id, error)
       }
     })
-  }
-
-  /** Throws unless the memory of a sandbox can be saved. */
-  #assertSavable({ id, memory }: SandboxRecord): void {
-    assertCriu(this.#host())
-    if (!this.#context.running.isUp(id) && memory?.bytes === undefined) {
-      throw new ServiceError('conflict', `sandbox ${id} does not run`)
-    }
   }
 
   async #remove(id: string): Promise<void> {
