@@ -127,20 +127,18 @@ export interface RecordKeeper<T> {
   remove(record: T): void
 }
 
-const noKeeper: RecordKeeper<unknown> = { add: () => undefined, remove: () => undefined }
-
 /** One JSON file per record in one folder; all are kept in memory too. Writes and removals survive a loss of power. */
 export class Records<T extends { id: string }> {
   readonly #folder: string
   readonly #read: ReadRecord<T>
-  readonly #keeper: RecordKeeper<T>
+  readonly #keeper: RecordKeeper<T> | undefined
   readonly #records = new Map<string, T>()
   /** The records as they are in the folder; a `put` may be on its way there. */
   readonly #written = new Map<string, T>()
   /** Serialise writes of one record. */
   readonly #locks = new KeyedMutex()
 
-  constructor(folder: string, read: ReadRecord<T>, keeper: RecordKeeper<T> = noKeeper) {
+  constructor(folder: string, read: ReadRecord<T>, keeper?: RecordKeeper<T>) {
     this.#folder = folder
     this.#read = read
     this.#keeper = keeper
@@ -169,7 +167,7 @@ export class Records<T extends { id: string }> {
 
   /** Adds a record whose file has come into the folder. */
   adopt(record: T): void {
-    this.#keeper.add(record)
+    this.#keeper?.add(record)
     this.#records.set(record.id, record)
     this.#setWritten(record.id, record)
   }
@@ -193,7 +191,7 @@ export class Records<T extends { id: string }> {
    * was written before is in force again, unless another was put meanwhile.
    */
   async put(record: T): Promise<void> {
-    this.#keeper.add(record)
+    this.#keeper?.add(record)
     this.#records.set(record.id, record)
     await this.#locks.run(record.id, () => this.#replace(record))
   }
@@ -206,7 +204,7 @@ export class Records<T extends { id: string }> {
       if (written === undefined || written !== this.#records.get(id)) return
       const changed = change(written)
       if (changed === undefined) return
-      this.#keeper.add(changed)
+      this.#keeper?.add(changed)
       this.#records.set(id, changed)
       await this.#replace(changed)
     })
@@ -227,7 +225,10 @@ export class Records<T extends { id: string }> {
   async #replace(record: T): Promise<void> {
     const { id } = record
     try {
-      await this.#write(record)
+      const temporary = `${this.#folder}/${id}${temporaryEnding}`
+      await writeFile(temporary, JSON.stringify(record), { mode: 0o600, flush: true })
+      await rename(temporary, this.file(id))
+      await syncFolder(this.#folder)
       this.#setWritten(id, record)
     } catch (error) {
       const before = this.#written.get(id)
@@ -235,7 +236,7 @@ export class Records<T extends { id: string }> {
         if (before === undefined) this.#records.delete(id)
         else this.#records.set(id, before)
       }
-      this.#keeper.remove(record)
+      this.#keeper?.remove(record)
       throw error
     }
   }
@@ -245,14 +246,7 @@ export class Records<T extends { id: string }> {
     const before = this.#written.get(id)
     if (record === undefined) this.#written.delete(id)
     else this.#written.set(id, record)
-    if (before !== undefined) this.#keeper.remove(before)
-  }
-
-  async #write(record: T): Promise<void> {
-    const temporary = `${this.#folder}/${record.id}${temporaryEnding}`
-    await writeFile(temporary, JSON.stringify(record), { mode: 0o600, flush: true })
-    await rename(temporary, this.file(record.id))
-    await syncFolder(this.#folder)
+    if (before !== undefined) this.#keeper?.remove(before)
   }
 }
 

@@ -23,36 +23,39 @@ export async function assertPoolIsThere(dataDir: string): Promise<void> {
   )
 }
 
+/** Ids of sandboxes and checkpoints that should exist, and of those that must not. */
+export type Ids = Record<'known' | 'abandoned', Record<Quarantined['kind'], ReadonlySet<string>>>
+
+export function idsOf(given: Omit<KnownResources, 'abandoned'>): Ids['known'] {
+  return { sandbox: new Set(given.sandboxIds), checkpoint: new Set(given.checkpointIds) }
+}
+
 /**
  * Finds sandboxes and checkpoints without a database row or without a readable record: items for quarantine. Counts all, these
  * included. Changes nothing.
  */
 export async function findStrangers(
-  inventory: Inventory,
-  pool: Pick<DiskPool, 'list'>,
-  known: KnownResources,
+  { inventory, pool, known, abandoned }: Ids & { inventory: Inventory; pool: Pick<DiskPool, 'list'> },
   unreadable: readonly Quarantined[],
 ) {
-  const sandboxes = { known: new Set(known.sandboxIds), abandoned: new Set(known.abandoned.sandboxIds) }
-  const checkpoints = { known: new Set(known.checkpointIds), abandoned: new Set(known.abandoned.checkpointIds) }
-  const idsOf = { sandbox: sandboxes, checkpoint: checkpoints }
+  const isKept = ({ kind, id }: Quarantined) => !abandoned[kind].has(id)
   const recorded = [
     ...inventory.sandboxes.all().map(({ id }) => ({ kind: 'sandbox', id, reason: 'unknown' }) as const),
     ...inventory.checkpoints.all().map(({ id }) => ({ kind: 'checkpoint', id, reason: 'unknown' }) as const),
-  ].filter(({ kind, id }) => !idsOf[kind].abandoned.has(id))
-  const unknown = recorded.filter(({ kind, id }) => !idsOf[kind].known.has(id))
-  const illegible = unreadable.filter(({ kind, id }) => !idsOf[kind].abandoned.has(id))
+  ].filter(isKept)
+  const unknown = recorded.filter(({ kind, id }) => !known[kind].has(id))
+  const illegible = unreadable.filter(isKept)
   const hasFile = (what: Quarantined['kind'], id: string) =>
     inventory.recordsOf(what).get(id) !== undefined || unreadable.some((item) => item.kind === what && item.id === id)
 
   const unrecorded: Quarantined[] = []
   const disks = (await pool.list('sandboxes')).filter((name) => !inventory.keepsDisk(name))
   for (const id of new Set(disks.map(sandboxOfDisk))) {
-    if (hasFile('sandbox', id) || sandboxes.abandoned.has(id)) continue
+    if (hasFile('sandbox', id) || abandoned.sandbox.has(id)) continue
     unrecorded.push({ kind: 'sandbox', id, reason: 'unrecorded' })
   }
   const layers = new Set(await pool.list('layers'))
-  for (const id of known.checkpointIds) {
+  for (const id of known.checkpoint) {
     if (!layers.has(id) || hasFile('checkpoint', id) || inventory.isReferenced(id)) continue
     if (!inventory.quarantine.has('checkpoint', id)) unrecorded.push({ kind: 'checkpoint', id, reason: 'unrecorded' })
   }
