@@ -11,6 +11,8 @@ const listener = createServer((socket) => socket.resume())
 before(() => once(listener.listen(0, '127.0.0.1'), 'listening'))
 after(() => void listener.close())
 
+const connections = new Connections()
+
 async function connect(): Promise<Socket> {
   const socket = connectSocket((listener.address() as AddressInfo).port, '127.0.0.1')
   await once(socket, 'connect')
@@ -18,7 +20,6 @@ async function connect(): Promise<Socket> {
 }
 
 test('freeze: emits on open connections, and returns when all are closed', async () => {
-  const connections = new Connections()
   const socket = await connections.open('sb-1', connect)
   const reported = once(socket, 'freeze')
   const freezing = connections.freeze('sb-1', 'checkpoint')
@@ -33,7 +34,6 @@ test('freeze: emits on open connections, and returns when all are closed', async
 })
 
 test('dial: during a checkpoint it waits for the end, and the next freeze knows the connection', async () => {
-  const connections = new Connections()
   const thaw = await connections.freeze('sb-1', 'checkpoint')
   const dial = connections.open('sb-1', connect)
   await later()
@@ -48,7 +48,6 @@ test('dial: during a checkpoint it waits for the end, and the next freeze knows 
 })
 
 test('dial: during a hibernation it fails, for this sandbox alone', async () => {
-  const connections = new Connections()
   const thaw = await connections.freeze('sb-1', 'hibernate')
   await assert.rejects(connections.open('sb-1', connect), (error) => isServiceError(error, 'unavailable'))
   const other = await connections.open('sb-2', connect)

@@ -3,6 +3,7 @@ import { readdir, writeFile } from 'node:fs/promises'
 import { test, type TestContext } from 'node:test'
 import { temporaryFolder } from '../testing/temporary-folder.ts'
 import { readCheckpointRecord, readSandboxRecord, Records, type ReadRecord } from './records.ts'
+import { checkpointRecord, sandboxRecord } from './testing/records.ts'
 
 interface Word {
   id: string
@@ -94,20 +95,15 @@ test('update: changes the record written last, and brings no removed one back', 
 })
 
 test('records: text that is no complete record of the id is unreadable', () => {
-  const sandbox = { id: 'sb-1', rangeStart: 65_536, slot: 1, base: '/base', guest: '/guest', layers: [] }
+  const sandbox = sandboxRecord('sb-1', 1)
   assert.deepEqual(readSandboxRecord(JSON.stringify(sandbox), 'sb-1'), sandbox)
-  const broken = [
-    { ...sandbox, layers: undefined },
-    { ...sandbox, slot: '1' },
-    { ...sandbox, layers: [null] },
-    {},
-    null,
-  ]
-  for (const value of broken) assert.equal(readSandboxRecord(JSON.stringify(value), 'sb-1'), undefined)
+  const changes = [{ layers: undefined }, { slot: '1' }, { layers: [null] }]
+  for (const value of [...changes.map((change) => ({ ...sandbox, ...change })), {}, null])
+    assert.equal(readSandboxRecord(JSON.stringify(value), 'sb-1'), undefined)
   for (const text of ['', '\0\0\0', '{"id":"sb-1"']) assert.equal(readSandboxRecord(text, 'sb-1'), undefined)
   assert.equal(readSandboxRecord(JSON.stringify(sandbox), 'sb-2'), undefined)
 
-  const checkpoint = { id: 'cp-1', kind: 'disk_only', base: '/base', layers: [], sizeBytes: 1 }
+  const checkpoint = checkpointRecord('cp-1')
   assert.deepEqual(readCheckpointRecord(JSON.stringify(checkpoint), 'cp-1'), checkpoint)
   assert.equal(readCheckpointRecord(JSON.stringify({ ...checkpoint, memory: {} }), 'cp-1'), undefined)
 })

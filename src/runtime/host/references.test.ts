@@ -1,17 +1,14 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { isServiceError } from '../../errors.ts'
-import type { CheckpointRecord, SandboxRecord } from './records.ts'
 import { Allocator, References } from './references.ts'
-
-const start = { base: '/', guest: '/', slot: 3, rangeStart: 5 }
+import { checkpointRecord, memoryOf, sandboxRecord } from './testing/records.ts'
 
 test('references: a path is unused from its last reference until another, or until it is gone', () => {
   const references = new References()
   const layers = [{ checkpointId: 'cp-1', rangeStart: 7 }]
-  const memory = { folder: 'memory/saved/sb-1.a', address: '', keepConnections: true }
-  const sandbox: SandboxRecord = { ...start, id: 'sb-1', layers, memory }
-  const checkpoint: CheckpointRecord = { id: 'cp-1', kind: 'disk_only', base: '/', layers, sizeBytes: 1 }
+  const sandbox = sandboxRecord('sb-1', 3, { rangeStart: 5, layers, memory: memoryOf('sb-1.a') })
+  const checkpoint = checkpointRecord('cp-1', { layers })
   references.add(sandbox)
   references.add(checkpoint)
   references.remove(sandbox)
@@ -32,8 +29,8 @@ test('references: paths other than layers and memory are never removed', () => {
   for (const name of ['..', '.', '', 'cp/../..', '../sandboxes/sb-2']) {
     const folders = [`memory/saved/${name}`, `memory/${name}`, name, `sandboxes/sb-2`, '/etc', 'memory/runs/sb-2']
     for (const folder of folders) {
-      const memory = { folder, address: '', keepConnections: true }
-      const record = { ...start, id: 'sb-1', layers: [{ checkpointId: name, rangeStart: 7 }], memory }
+      const layers = [{ checkpointId: name, rangeStart: 7 }]
+      const record = sandboxRecord('sb-1', 3, { layers, memory: memoryOf('', { folder }) })
       references.add(record)
       references.remove(record)
     }
