@@ -75,7 +75,7 @@ export class LazyMemory {
     if (pages !== undefined) {
       if (isAlive(pages.daemon)) return undefined
       const status = await this.#status(id, pages)
-      if (status !== 0) return 'its memory did not come back whole: what brought it ended too early'
+      if (status !== 0) return 'its memory is incomplete: the CRIU daemon that loaded it ended too early'
     }
     await this.remove(id)
     return undefined
@@ -100,11 +100,9 @@ export class LazyMemory {
 
   /** Ends the daemon of a sandbox that has all its memory or does not run, and removes its images. Harmless without one. */
   async remove(id: string): Promise<void> {
+    await this.unwatch(id)
     const pages = await this.#find(id)
-    if (pages !== undefined) {
-      await end(pages.watcher)
-      await end(pages.daemon)
-    }
+    if (pages !== undefined) await end(pages.daemon)
     this.#loading.delete(id)
     await removeFolders(this.#hostd, [this.#images(id)])
   }

@@ -38,7 +38,10 @@ export async function startLazyPages(criu: string, images: string, members: read
       if (started !== undefined) return started
     }
     const status = await lazyPagesStatus(images)
-    if (status !== undefined) throw new Error(`criu lazy-pages ended with status ${status}: ${await logOf(images)}`)
+    if (status !== undefined) {
+      const log = await readFile(`${images}/${logFile}`, 'utf8').catch(() => '')
+      throw new Error(`criu lazy-pages ended with status ${status}: ${log.trim()}`)
+    }
     if (Date.now() > until) throw new Error('criu lazy-pages does not listen')
     await sleep(startPollMs)
   }
@@ -55,10 +58,6 @@ export async function findLazyPages(images: string): Promise<LazyPages | undefin
 export async function lazyPagesStatus(images: string): Promise<number | undefined> {
   const text = await readFile(`${images}/${statusFile}`, 'latin1').catch(() => '')
   return text === '' ? undefined : Number(text)
-}
-
-async function logOf(images: string): Promise<string> {
-  return (await readFile(`${images}/${logFile}`, 'utf8').catch(() => '')).trim()
 }
 
 /** Reads a line of `/proc/<pid>/stat`. */

@@ -32,7 +32,12 @@ export async function findCriu(imageDir: string, { program }: Pick<OciRuntime, '
   if (!ok || lazyPages === undefined)
     return { path: undefined, reason: `CRIU does not work on this machine: ${reason}` }
   // Only success is remembered: what failed may be mended without a reboot.
-  if (lazyPages.ok || lazyPages.reason === unfitForLazyPages) await remember({ identity, lazyPages })
+  if (lazyPages.ok || lazyPages.reason === unfitForLazyPages) {
+    const temporary = `${verdictFile}.${process.pid}`
+    await writeFile(temporary, JSON.stringify({ identity, lazyPages } satisfies Verdict), { mode: 0o600 })
+      .then(() => rename(temporary, verdictFile))
+      .catch(() => undefined)
+  }
   return { path, lazyPages }
 }
 
@@ -49,13 +54,6 @@ async function verdictOn(identity: string): Promise<LazyPagesTest | undefined> {
   } catch {
     return undefined
   }
-}
-
-async function remember(verdict: Verdict): Promise<void> {
-  const temporary = `${verdictFile}.${process.pid}`
-  await writeFile(temporary, JSON.stringify(verdict), { mode: 0o600 })
-    .then(() => rename(temporary, verdictFile))
-    .catch(() => undefined)
 }
 
 async function fileOf(path: string | undefined) {

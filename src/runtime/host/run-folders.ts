@@ -1,11 +1,7 @@
 import { chmod, mkdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { ServiceError } from '../../errors.ts'
 import { run } from '../command.ts'
-import { exists } from '../exists.ts'
 import { mountsBelow, unmountBelow } from '../disk/index.ts'
-import { findProfile } from '../oci/apparmor.ts'
-import type { Cgroups } from '../cgroups/index.ts'
-import type { HostTraits } from '../oci/container-config.ts'
 import type { HostNames } from '../host-names.ts'
 
 /**
@@ -32,17 +28,6 @@ export async function removeRunFolders(names: HostNames): Promise<void> {
   if (mount !== undefined) throw new Error(`${mount.target} is still mounted`)
   await unmountBelow(names.runDir)
   await rm(names.runDir, { recursive: true, force: true })
-}
-
-export async function findTraits(cgroups: Cgroups, log: (message: string) => void): Promise<HostTraits> {
-  const limits = await readFile('/proc/self/limits', 'utf8')
-  const files = /^Max open files\s+\S+\s+(\d+)/m.exec(limits)?.[1]
-  return {
-    filesMax: files === undefined ? Number.MAX_SAFE_INTEGER : Number(files),
-    swapAccounting: await cgroups.countsSwap(),
-    apparmorProfile: await findProfile(log),
-    ipv6: await exists('/proc/net/if_inet6'),
-  }
 }
 
 /** Removes process numbers of an earlier boot: not every machine empties `/run`. Throws `unavailable` when it cannot be written. */
