@@ -70,12 +70,10 @@ export async function removeFolders(hostd: HostTool, folders: readonly string[])
 export async function endCriu(
   hostd: HostTool,
   folders: readonly string[],
-  { lazyPagesToo = true } = {},
+  lazyPages: 'end' | 'leave' = 'end',
 ): Promise<void> {
-  const lazyPages = lazyPagesToo ? 'end' : 'leave'
-  await hostd.runTool(['end-criu', '--lazy-pages', lazyPages, ...each('--dir', folders)], {
-    timeoutMs: endStraysTimeoutMs,
-  })
+  const args = ['end-criu', '--lazy-pages', lazyPages, ...each('--dir', folders)] as const
+  await hostd.runTool(args, { timeoutMs: endStraysTimeoutMs })
 }
 
 /** Ends programs of a dead server that work on one of `paths` or below. Returns how many there were. */

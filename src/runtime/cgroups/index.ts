@@ -34,10 +34,7 @@ export class Cgroups {
     return (await this.#first((hierarchy) => hierarchy.countsSwap())) ?? false
   }
 
-  /**
-   * Makes a group and leaves what is below it, however many groups that are, no more processes and threads than a share of
-   * what the kernel can have. Where processes are not counted nothing happens.
-   */
+  /** Makes a group that has, with all groups below it, a share of the kernel's processes and threads, where those are counted. */
   async limitProcesses(group: string): Promise<void> {
     const settings = ['/proc/sys/kernel/pid_max', '/proc/sys/kernel/threads-max']
     const most = Math.min(...(await Promise.all(settings.map((path) => readFile(path, 'utf8')))).map(Number))

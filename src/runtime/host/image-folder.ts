@@ -12,8 +12,9 @@ const insides = { base: 'rootfs', guest: 'guest', agent: '' } as const
 type Kind = keyof typeof insides
 
 /**
- * Root file system, guest and agent: each the name of a folder in the image folder, such as `base-<hash>`. In records of earlier
- * versions, and where a link of the image folder leads out of it, each is the absolute path of what is mounted.
+ * Root file system, guest and agent of a sandbox, which a later upgrade does not change: each the name of a folder in the image
+ * folder, such as `base-<hash>`. In records of earlier versions, and where a link of the image folder leads out of it, each is the
+ * absolute path of what is mounted.
  */
 export interface Images {
   base: string

@@ -7,10 +7,7 @@ import { makeRunFolders } from './run-folders.ts'
 
 export type OfflineQuarantine = Awaited<ReturnType<typeof openOfflineQuarantine>>
 
-/**
- * The quarantine of a data directory that no driver has open. Sandboxes may run meanwhile. Throws `unavailable` when a driver has
- * the data directory.
- */
+/** The quarantine of a data directory, whose sandboxes may run meanwhile. Throws `unavailable` when a driver has it open. */
 export async function openOfflineQuarantine(options: OciDriverOptions) {
   const context = createContext(options)
   const { names, runtime, pool, inventory, images } = context

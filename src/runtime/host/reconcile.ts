@@ -78,7 +78,7 @@ async function endStrays({ names, hostd, runtime, cgroups, log }: ReconcileOptio
   const groups = cgroups.memberFiles(names.cgroupRoot).map(dirname)
   const tools = await endStrayTools(hostd, [names.runDir, names.poolFile, ...groups])
   if (tools > 0) log(`ended ${tools} programs that an earlier server had started`)
-  await endCriu(hostd, [names.runDir], { lazyPagesToo: false })
+  await endCriu(hostd, [names.runDir], 'leave')
 }
 
 async function quarantine({ inventory, report }: Run, what: Quarantined): Promise<void> {

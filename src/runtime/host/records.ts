@@ -12,10 +12,7 @@ export interface Layer {
   inodeEnd?: number
 }
 
-/**
- * All that a sandbox owns and references. Written before anything is made, removed after everything is gone. A later upgrade of
- * the images does not change it.
- */
+/** All that a sandbox owns and references. Written before anything is made, removed after everything is gone. */
 export interface SandboxRecord extends Images {
   id: string
   /** The first of its ids on the host. */

@@ -23,19 +23,19 @@ export class References {
 
   add(record: SandboxRecord | CheckpointRecord): void {
     for (const path of pathsOf(record)) {
-      count(this.#paths, path, 1)
+      adjust(this.#paths, path, 1)
       this.#unused.delete(path)
     }
-    for (const range of rangesOf(record)) count(this.ranges, range, 1)
-    if ('slot' in record) count(this.slots, record.slot, 1)
+    for (const range of rangesOf(record)) adjust(this.ranges, range, 1)
+    if ('slot' in record) adjust(this.slots, record.slot, 1)
   }
 
   remove(record: SandboxRecord | CheckpointRecord): void {
     for (const path of pathsOf(record)) {
-      if (count(this.#paths, path, -1) <= 0 && removable.test(path)) this.#unused.add(path)
+      if (adjust(this.#paths, path, -1) <= 0 && removable.test(path)) this.#unused.add(path)
     }
-    for (const range of rangesOf(record)) count(this.ranges, range, -1)
-    if ('slot' in record) count(this.slots, record.slot, -1)
+    for (const range of rangesOf(record)) adjust(this.ranges, range, -1)
+    if ('slot' in record) adjust(this.slots, record.slot, -1)
   }
 
   /** Whether any record names a layer or a folder of memory. */
@@ -60,7 +60,7 @@ export class References {
 }
 
 /** Returns how many records name a thing after one more, or one less, does. */
-function count<Name>(counts: Map<Name, number>, name: Name, change: 1 | -1): number {
+function adjust<Name>(counts: Map<Name, number>, name: Name, change: 1 | -1): number {
   const now = (counts.get(name) ?? 0) + change
   if (now > 0) counts.set(name, now)
   else counts.delete(name)

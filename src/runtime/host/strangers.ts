@@ -30,10 +30,7 @@ export function idsOf(given: Omit<KnownResources, 'abandoned'>): Ids['known'] {
   return { sandbox: new Set(given.sandboxIds), checkpoint: new Set(given.checkpointIds) }
 }
 
-/**
- * Finds sandboxes and checkpoints without a database row or without a readable record: items for quarantine. Counts all, these
- * included. Changes nothing.
- */
+/** Finds items for quarantine, without a database row or a readable record, and counts all items. Changes nothing. */
 export async function findStrangers(
   { inventory, pool, known, abandoned }: Ids & { inventory: Inventory; pool: Pick<DiskPool, 'list'> },
   unreadable: readonly Quarantined[],

@@ -134,10 +134,7 @@ export class Supervisor {
     this.#attend('the disk', () => flushMemory(this.#context.pool, this.#context.inventory))
   }
 
-  /**
-   * Runs work in the background under the lock of `key`, the id of a sandbox or words, unless the same is queued or running. No
-   * sandbox id contains a blank.
-   */
+  /** Runs work in the background under the lock of `key`, a sandbox's id or words with a blank, unless it is queued or running. */
   #attend(key: string, work: (opened: OpenHost) => Promise<void>): void {
     const opened = this.#watching?.opened
     if (opened === undefined || this.#attended.has(key)) return

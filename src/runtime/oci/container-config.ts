@@ -132,10 +132,7 @@ export function resourcesOf({ cpuCount, memoryMb }: ContainerLimits, { swapAccou
   }
 }
 
-/**
- * Settings of the network namespace, which CRIU does not save. `firstGroup` is the sandbox's first group id as the writer counts:
- * 0 from inside.
- */
+/** Settings of the network namespace, which CRIU does not save. `firstGroup` is the sandbox's first group id, 0 from inside. */
 export function networkSysctls(ipv6: boolean, firstGroup = 0): Record<string, string> {
   return {
     'net.ipv4.ip_unprivileged_port_start': '0',
