@@ -2,7 +2,6 @@ import assert from 'node:assert/strict'
 import { mkdir, readFile, writeFile } from 'node:fs/promises'
 import { dirname } from 'node:path'
 import { test, type TestContext } from 'node:test'
-import { isServiceError } from '../../errors.ts'
 import { temporaryFolder } from '../testing/temporary-folder.ts'
 import { Cgroups } from './index.ts'
 import { CgroupV1, CgroupV2 } from './hierarchy.ts'
@@ -28,7 +27,7 @@ test('a memory limit: less than a group of version 2 holds and the kernel cannot
   })
   const both = new Cgroups([new CgroupV1(`${folder}/one`), new CgroupV2(`${folder}/two`)])
   await both.assertMemoryFits('/a', 660)
-  await assert.rejects(both.assertMemoryFits('/a', 659), (error) => isServiceError(error, 'conflict'))
+  await assert.rejects(both.assertMemoryFits('/a', 659), { code: 'conflict' })
   await both.assertMemoryFits('/missing', 1)
   await new Cgroups([new CgroupV1(`${folder}/one`)]).assertMemoryFits('/a', 1)
 })

@@ -3,7 +3,6 @@ import { once } from 'node:events'
 import { createServer, connect as connectSocket, type AddressInfo, type Socket } from 'node:net'
 import { after, before, test } from 'node:test'
 import { setImmediate as later } from 'node:timers/promises'
-import { isServiceError } from '../../errors.ts'
 import { Connections } from './connections.ts'
 
 const listener = createServer((socket) => socket.resume())
@@ -49,7 +48,7 @@ test('dial: during a checkpoint it waits for the end, and the next freeze knows 
 
 test('dial: during a hibernation it fails, for this sandbox alone', async () => {
   const thaw = await connections.freeze('sb-1', 'hibernate')
-  await assert.rejects(connections.open('sb-1', connect), (error) => isServiceError(error, 'unavailable'))
+  await assert.rejects(connections.open('sb-1', connect), { code: 'unavailable' })
   const other = await connections.open('sb-2', connect)
   other.destroy()
   thaw()

@@ -5,7 +5,6 @@ import { once } from 'node:events'
 import { connect, createServer, type Server, type Socket } from 'node:net'
 import { test, type TestContext } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { isServiceError } from '../../errors.ts'
 import { temporaryFolder } from '../testing/temporary-folder.ts'
 import { dialSocket, waitForGuest, type GuestRelay } from './dial.ts'
 
@@ -41,7 +40,7 @@ async function listen(t: TestContext, serve: (socket: Socket) => void): Promise<
   return path
 }
 
-const assertTimesOut = (wait: Promise<void>) => assert.rejects(wait, (error) => isServiceError(error, 'unavailable'))
+const assertTimesOut = (wait: Promise<void>) => assert.rejects(wait, { code: 'unavailable' })
 
 test('waitForGuest: a guest whose answer drips runs into the timeout', { timeout: hangMs }, async (t) => {
   const path = await listen(t, (socket) => {

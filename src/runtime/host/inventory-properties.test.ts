@@ -182,10 +182,7 @@ class World {
     const { inventory } = this
     const taken = this.taken()
     if (taken.slots.size === slots) {
-      assert.throws(
-        () => inventory.claim(),
-        (error) => isServiceError(error, 'no_capacity'),
-      )
+      assert.throws(() => inventory.claim(), { code: 'no_capacity' })
       return
     }
     const claimed = inventory.claim()
