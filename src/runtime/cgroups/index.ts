@@ -1,8 +1,8 @@
 import { readdir, readFile, rmdir } from 'node:fs/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { ServiceError } from '../../errors.ts'
-import { CgroupV1, CgroupV2, type CgroupHierarchy } from './hierarchy.ts'
 import { send } from '../process.ts'
+import { CgroupV1, CgroupV2, type CgroupHierarchy } from './hierarchy.ts'
 
 const removeAttempts = 200
 const removePauseMs = 5

@@ -48,11 +48,11 @@ export async function assertStartable(
 ): Promise<void> {
   const { id, memory } = checkpoint
   if (!(await hasDisk(pool, checkpoint))) {
-    throw new ServiceError('not_found', `the disk of checkpoint ${id} is no longer whole`)
+    throw new ServiceError('not_found', `the disk of checkpoint ${id} is incomplete`)
   }
   if (memory === undefined) return
   if (!(await hasMemory(pool, memory))) {
-    throw new ServiceError('full_checkpoint_unavailable', `the memory of checkpoint ${id} is no longer whole`)
+    throw new ServiceError('full_checkpoint_unavailable', `the memory of checkpoint ${id} is incomplete`)
   }
   if (criu !== undefined) await assertProcessorFits(criu, pool.path(memory.folder))
   const pagesMb = Math.ceil((await pagesBytes(pool.path(memory.folder))) / mebibyte)

@@ -5,14 +5,14 @@ import type { Quarantined } from '../../sandbox/ports/runtime-driver.ts'
 import type { DiskPool } from '../disk/index.ts'
 import { exists } from '../exists.ts'
 import type { HostTool } from '../hostd/index.ts'
-import { diskOf, layerOf } from './bundle.ts'
 import { idsPerSandbox } from '../oci/container-config.ts'
 import type { HostNames } from '../host-names.ts'
+import { removeFolders } from '../cleanup.ts'
+import { diskOf, layerOf } from './bundle.ts'
 import { Quarantine, sandboxOfDisk, type QuarantineItem } from './quarantine.ts'
 import { readCheckpointRecord, readSandboxRecord, Records } from './records.ts'
 import type { CheckpointRecord, SandboxRecord } from './records.ts'
 import { Allocator, References } from './references.ts'
-import { removeFolders } from '../cleanup.ts'
 
 /** Ids of the host from here on belong to sandboxes; distributions give users' ranges below. */
 const idRangeFirst = 1_000_000_000

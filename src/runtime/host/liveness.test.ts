@@ -2,10 +2,10 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { setImmediate as later } from 'node:timers/promises'
 import { RelayUnavailable } from '../hostd/index.ts'
+import type { ProcessIdentity } from '../process.ts'
 import { Connections } from './connections.ts'
 import { probeGuest, Liveness, livenessTimes, type Answer } from './liveness.ts'
 import type { DriverContext } from './context.ts'
-import type { ProcessIdentity } from '../process.ts'
 
 /** One sandbox whose guest answers as `world` says; each question takes `tookMs`. */
 function makeLiveness(given: { answer?: Answer; tookMs?: number } = {}) {

@@ -2,9 +2,9 @@ import { Semaphore } from '../../lib/async/semaphore.ts'
 import { isServiceError } from '../../errors.ts'
 import { createGuest } from '../guest-client/index.ts'
 import { RelayUnavailable } from '../hostd/index.ts'
+import type { ProcessIdentity } from '../process.ts'
 import { dialSocket } from './dial.ts'
 import type { DriverContext } from './context.ts'
-import type { ProcessIdentity } from '../process.ts'
 
 /**
  * When guests are probed, and when they are declared dead. Longer than any load delays the one line of a guest, which takes a few

@@ -3,9 +3,9 @@ import { test, type TestContext } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { KeyedMutex } from '../../lib/async/mutex.ts'
 import type { SandboxExit } from '../../sandbox/ports/runtime-driver.ts'
+import type { ProcessIdentity } from '../process.ts'
 import { livenessTimes } from './liveness.ts'
 import type { DriverContext, OpenHost } from './context.ts'
-import type { ProcessIdentity } from '../process.ts'
 import { Supervisor } from './supervisor.ts'
 
 /** A supervisor of `sb-1`, which runs until `world` says that it has ended; nothing of it can be removed. */

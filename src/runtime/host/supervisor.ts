@@ -1,9 +1,9 @@
 import type { SandboxExit } from '../../sandbox/ports/runtime-driver.ts'
 import type { Cgroups } from '../cgroups/index.ts'
+import type { ProcessIdentity } from '../process.ts'
 import { flushMemory } from './fence.ts'
 import { probeGuest, Liveness } from './liveness.ts'
 import type { DriverContext, OpenHost } from './context.ts'
-import type { ProcessIdentity } from '../process.ts'
 import { exitOf } from './running.ts'
 
 /** Interval of the check for ended first processes. */

@@ -3,11 +3,11 @@ import { defined } from '../../lib/defined.ts'
 import type { SandboxSpec } from '../../sandbox/ports/runtime-driver.ts'
 import type { Cgroups } from '../cgroups/index.ts'
 import { exists } from '../exists.ts'
-import { findProfile } from './apparmor.ts'
-import { seccompProfile } from './seccomp.ts'
 import type { Images } from '../host/image-folder.ts'
 import type { HostNames } from '../host-names.ts'
 import type { SandboxRecord } from '../host/records.ts'
+import { findProfile } from './apparmor.ts'
+import { seccompProfile } from './seccomp.ts'
 
 export const idsPerSandbox = 65_536
 const cpuPeriodUs = 100_000
