@@ -4,7 +4,7 @@ import { promisify } from 'node:util'
 import { idsPerSandbox } from '../../src/runtime/oci/container-config.ts'
 import { criuOptions } from '../../src/runtime/criu/dump.ts'
 import { ImageFolder, resolveHostTool } from '../../src/runtime/host/image-folder.ts'
-import { HostNames } from '../../src/runtime/host/names.ts'
+import { HostNames } from '../../src/runtime/host-names.ts'
 import { imageDir } from '../support/images.ts'
 import { BareContainers } from './bare-containers.ts'
 

@@ -9,7 +9,7 @@ import { after, before, test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { promisify } from 'node:util'
 import { Subnet } from '../../src/runtime/network/index.ts'
-import { HostNames } from '../../src/runtime/host/names.ts'
+import { HostNames } from '../../src/runtime/host-names.ts'
 import { ApiClient } from '../support/api-client.ts'
 import { key, ok, shell } from './service-client.ts'
 

@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto'
 import { realpathSync } from 'node:fs'
-import { ServiceError } from '../../errors.ts'
+import { ServiceError } from '../errors.ts'
 
 const idPattern = /^[a-z0-9][a-z0-9-]{0,47}$/
 

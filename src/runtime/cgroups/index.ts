@@ -1,8 +1,8 @@
-import { readdir, readFile, rmdir, writeFile } from 'node:fs/promises'
+import { readdir, readFile, rmdir } from 'node:fs/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { ServiceError } from '../../errors.ts'
-import { CgroupV1, CgroupV2, type CgroupHierarchy } from './cgroup-hierarchy.ts'
-import { send } from './process.ts'
+import { send } from '../process.ts'
+import { CgroupV1, CgroupV2, type CgroupHierarchy } from './hierarchy.ts'
 
 const removeAttempts = 200
 const removePauseMs = 5
@@ -34,10 +34,7 @@ export class Cgroups {
     return (await this.#first((hierarchy) => hierarchy.countsSwap())) ?? false
   }
 
-  /**
-   * Makes a group and leaves what is below it, however many groups that are, no more processes and threads than a share of
-   * what the kernel can have. Where processes are not counted nothing happens.
-   */
+  /** Makes a group that has, with all groups below it, a share of the kernel's processes and threads, where those are counted. */
   async limitProcesses(group: string): Promise<void> {
     const settings = ['/proc/sys/kernel/pid_max', '/proc/sys/kernel/threads-max']
     const most = Math.min(...(await Promise.all(settings.map((path) => readFile(path, 'utf8')))).map(Number))
@@ -73,9 +70,9 @@ export class Cgroups {
 
   /** The processes of a group. */
   async members(group: string): Promise<number[]> {
-    for (const { path } of this.#hierarchies) {
-      const text = await readFile(`${path}${group}/cgroup.procs`, 'utf8').catch(() => '')
-      if (text !== '') return text.trim().split('\n').map(Number)
+    for (const file of this.memberFiles(group)) {
+      const pids = await pidsIn(file)
+      if (pids.length > 0) return pids
     }
     return []
   }
@@ -88,8 +85,7 @@ export class Cgroups {
   /** Thaws a group in every freezer. Harmless when it is not frozen. */
   async thaw(group: string): Promise<void> {
     for (const hierarchy of this.#hierarchies) {
-      const freezer = await hierarchy.freezer(group)
-      if (freezer !== undefined) await writeFile(freezer.file, freezer.thawed)
+      await hierarchy.thaw(group)
     }
   }
 
@@ -128,8 +124,12 @@ async function removeTree(folder: string): Promise<void> {
 }
 
 async function killMembers(folder: string): Promise<void> {
-  const text = await readFile(`${folder}/cgroup.procs`, 'utf8').catch(() => '')
-  for (const pid of text.split('\n').map(Number)) {
+  for (const pid of await pidsIn(`${folder}/cgroup.procs`)) {
     if (pid > 1 && pid !== process.pid) send(pid, 'SIGKILL')
   }
+}
+
+async function pidsIn(file: string): Promise<number[]> {
+  const text = await readFile(file, 'utf8').catch(() => '')
+  return text.split('\n').filter(Boolean).map(Number)
 }

@@ -1,11 +1,11 @@
 import { rm } from 'node:fs/promises'
 import { ServiceError } from '../../errors.ts'
-import { bootId } from '../host/process.ts'
+import { bootId } from '../process.ts'
 import type { DiskPool } from '../disk/index.ts'
-import type { DriverContext } from '../host/context.ts'
-import { allDone } from '../host/cleanup.ts'
-import type { Inventory } from '../host/inventory.ts'
-import type { CheckpointRecord, Records, SandboxRecord, SavedMemory } from '../host/records.ts'
+import { allDone, reportOf } from '../cleanup.ts'
+import type { DriverContext } from './context.ts'
+import type { Inventory } from './inventory.ts'
+import type { CheckpointRecord, Records, SandboxRecord, SavedMemory } from './records.ts'
 
 /**
  * Saved memory and its disk belong together until the processes go on: their writes make the disk newer, and a second restore
@@ -38,24 +38,20 @@ export async function removeFence(pool: Pick<DiskPool, 'path'>, record: SandboxR
 
 /** Drops saved memory that may not belong to the disk any more. Returns the record in force: without it, or unchanged. */
 export async function dropStaleMemory(
-  { pool, log }: { pool: Pick<DiskPool, 'path' | 'has'>; log: DriverContext['log'] },
-  sandboxes: Records<SandboxRecord>,
+  { pool, inventory, log }: Pick<DriverContext, 'pool' | 'inventory' | 'log'>,
   record: SandboxRecord,
 ): Promise<SandboxRecord> {
   const { memory, ...diskAlone } = record
-  const why = await whyStale(pool, record)
-  if (memory === undefined || why === undefined) return record
-  log(`the memory of sandbox ${record.id} is given up, and its next start is anew on its disk: ${why}`)
-  await sandboxes.put(diskAlone)
+  const why = memory && whyStale(memory, await pool.has(fenceOf(record)))
+  if (why === undefined) return record
+  log(`the memory of sandbox ${record.id} is dropped, and its next start is anew on its disk: ${why}`)
+  await inventory.sandboxes.put(diskAlone)
   await removeFence(pool, record)
   return diskAlone
 }
 
-async function whyStale(pool: Pick<DiskPool, 'has'>, record: SandboxRecord): Promise<string | undefined> {
-  const { memory } = record
-  if (memory === undefined) return undefined
-  const { resuming, unflushed } = memory
-  if (await pool.has(fenceOf(record))) return 'its processes have gone on since it was saved'
+function whyStale({ resuming, unflushed }: SavedMemory, hasFence: boolean): string | undefined {
+  if (hasFence) return 'its processes have gone on since it was saved'
   if (resuming !== undefined && resuming !== bootId()) {
     return 'the machine went down while it was brought back, and its processes may have gone on'
   }
@@ -75,23 +71,24 @@ export async function clearResuming(sandboxes: Records<SandboxRecord>, id: strin
 }
 
 /** The error of a wake that failed after the processes had gone on, which costs the memory. */
-export function onDiskAlone({ log }: Pick<DriverContext, 'log'>, id: string, error: unknown): ServiceError {
-  const known = error instanceof ServiceError
-  if (!known) log(`waking sandbox ${id} failed: ${String(error)}`)
-  const code = known ? error.code : 'unavailable'
-  const why = known ? error.message : 'the sandbox could not be started'
-  const message = `${why}; its processes had gone on already and were ended, the next wake starts it anew on its disk`
-  return new ServiceError(code, message, { cause: error, details: known ? error.details : {} })
+export function onDiskAlone(host: Pick<DriverContext, 'log'>, id: string, error: unknown): ServiceError {
+  const words = { failed: `waking sandbox ${id}`, fallback: 'the sandbox could not be started' }
+  const { code, message } = reportOf(host, error, words)
+  const consequence = 'its processes had gone on already and were ended, the next wake starts it anew on its disk'
+  const details = error instanceof ServiceError ? error.details : {}
+  return new ServiceError(code, `${message}; ${consequence}`, { cause: error, details })
 }
 
 /**
  * Returns when all saved memory is on the disk of the host with the disks that it belongs to, what is saved meanwhile included,
- * and records say so. Until then a loss of power costs the memory. It does not wait for work on a
- * sandbox: a record that such work writes back is flushed once more.
+ * and records say so. Until then a loss of power costs the memory. It does not wait for work on a sandbox: a record that such
+ * work writes back is flushed once more.
  */
-export async function flushMemory({ pool, inventory }: FlushContext): Promise<void> {
+export async function flushMemory(
+  pool: Pick<DiskPool, 'flush'>,
+  { sandboxes, checkpoints }: Pick<Inventory, 'sandboxes' | 'checkpoints'>,
+): Promise<void> {
   for (;;) {
-    const { sandboxes, checkpoints } = inventory
     const saved = { sandboxes: sandboxes.all().filter(isSaved), checkpoints: checkpoints.all().filter(isSaved) }
     if (saved.sandboxes.length === 0 && saved.checkpoints.length === 0) return
     await pool.flush()
@@ -100,11 +97,6 @@ export async function flushMemory({ pool, inventory }: FlushContext): Promise<vo
       ...saved.checkpoints.map(({ id, memory }) => checkpoints.update(id, (record) => onDisk(record, memory))),
     ])
   }
-}
-
-interface FlushContext {
-  pool: Pick<DriverContext['pool'], 'flush'>
-  inventory: Pick<Inventory, 'sandboxes' | 'checkpoints'>
 }
 
 /** Complete, not flushed, and not being restored. */

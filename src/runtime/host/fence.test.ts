@@ -1,38 +1,31 @@
 import assert from 'node:assert/strict'
-import { mkdtemp, rm } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
 import { test, type TestContext } from 'node:test'
+import { temporaryFolder } from '../testing/temporary-folder.ts'
 import { flushMemory } from './fence.ts'
-import { readCheckpointRecord, readSandboxRecord, Records } from '../host/records.ts'
-import type { CheckpointRecord, SandboxRecord, SavedMemory } from '../host/records.ts'
+import { readCheckpointRecord, readSandboxRecord, Records } from './records.ts'
+import type { SandboxRecord, SavedMemory } from './records.ts'
+import { checkpointRecord, memoryOf, sandboxRecord } from './testing/records.ts'
 
-const memory = { folder: 'memory/saved/a', address: '', bytes: 5, keepConnections: true, unflushed: 'this boot' }
-const sandbox = (id: string, saved: SavedMemory = memory): SandboxRecord => ({
-  ...{ id, rangeStart: 65_536, slot: 1, base: '/', guest: '/', layers: [], memory: saved },
-})
-const checkpoint = (id: string): CheckpointRecord => ({
-  ...{ id, kind: 'full', base: '/', layers: [], sizeBytes: 5, memory: { ...memory, guest: '/' } },
-})
+const memory = memoryOf('a', { unflushed: 'this boot' })
+const sandbox = (id: string, saved: SavedMemory = memory): SandboxRecord => sandboxRecord(id, 1, { memory: saved })
+const checkpoint = checkpointRecord('cp-1', { kind: 'full', memory: { ...memory, guest: '/' } })
 
 async function makeHost(t: TestContext, onFlush: () => Promise<void>) {
-  const folder = await mkdtemp(`${tmpdir()}/atoll-flush-`)
-  t.after(() => rm(folder, { recursive: true }))
-  const sandboxes = new Records(`${folder}/sandboxes`, readSandboxRecord)
-  const checkpoints = new Records(`${folder}/checkpoints`, readCheckpointRecord)
-  for (const records of [sandboxes, checkpoints]) await records.load()
-  const flush = () => flushMemory({ pool: { flush: onFlush }, inventory: { sandboxes, checkpoints } })
+  const folder = await temporaryFolder(t)
+  const load = async () => {
+    const sandboxes = new Records(`${folder}/sandboxes`, readSandboxRecord)
+    const checkpoints = new Records(`${folder}/checkpoints`, readCheckpointRecord)
+    for (const records of [sandboxes, checkpoints]) await records.load()
+    return { sandboxes, checkpoints }
+  }
+  const inForce = await load()
   /** Ids of those that the files say are not on the disk. */
   const unflushed = async () => {
-    const all = [
-      new Records(`${folder}/sandboxes`, readSandboxRecord),
-      new Records(`${folder}/checkpoints`, readCheckpointRecord),
-    ]
-    for (const records of all) await records.load()
-    return all.flatMap((records) =>
-      records.all().flatMap((record) => (record.memory?.unflushed === undefined ? [] : record.id)),
-    )
+    const { sandboxes, checkpoints } = await load()
+    const all = [...sandboxes.all(), ...checkpoints.all()]
+    return all.filter((record) => record.memory?.unflushed !== undefined).map(({ id }) => id)
   }
-  return { sandboxes, checkpoints, flush, unflushed }
+  return { ...inForce, flush: () => flushMemory({ flush: onFlush }, inForce), unflushed }
 }
 
 test('flush: memory saved during a flush gets another one', async (t) => {
@@ -44,7 +37,7 @@ test('flush: memory saved during a flush gets another one', async (t) => {
     seen.push((await host.unflushed()).toSorted())
   })
   await host.sandboxes.put(sandbox('sb-1'))
-  await host.checkpoints.put(checkpoint('cp-1'))
+  await host.checkpoints.put(checkpoint)
   await host.flush()
   assert.deepEqual(seen, [['cp-1', 'sb-1', 'sb-late'], ['sb-late']])
   assert.deepEqual(await host.unflushed(), [])
@@ -81,7 +74,7 @@ test('flush: records that were removed or saved anew meanwhile are not touched',
     void host.sandboxes.put({ ...sandbox('sb-2', newer), disk: 'sb-2.1' })
   })
   for (const id of ['sb-1', 'sb-2']) await host.sandboxes.put(sandbox(id))
-  await host.checkpoints.put(checkpoint('cp-1'))
+  await host.checkpoints.put(checkpoint)
   await host.flush()
   assert.equal(flushes, 2)
   assert.equal(host.checkpoints.get('cp-1'), undefined)

@@ -1,6 +1,7 @@
-import { poolIsFull } from '../disk/index.ts'
-import { exists } from '../exists.ts'
-import type { HostTool } from '../hostd/index.ts'
+import { ServiceError } from '../errors.ts'
+import { poolIsFull } from './disk/index.ts'
+import { exists } from './exists.ts'
+import type { HostTool } from './hostd/index.ts'
 
 /** Gigabytes of saved memory take their time. */
 const removeTimeoutMs = 300_000
@@ -20,6 +21,30 @@ export async function allDone(steps: readonly Promise<unknown>[]): Promise<void>
 export function asReported(error: unknown): unknown {
   const code = error instanceof Error && 'code' in error ? error.code : undefined
   return code === 'ENOSPC' || code === 'EDQUOT' ? poolIsFull(error) : error
+}
+
+/** Code and message for a client. Of an error that is none of ours they are `unavailable` and `fallback`, and it is logged. */
+export function reportOf(
+  { log }: { log: (message: string) => void },
+  error: unknown,
+  { failed, fallback }: { failed: string; fallback: string },
+): Pick<ServiceError, 'code' | 'message'> {
+  if (error instanceof ServiceError) return error
+  log(`${failed} failed: ${String(error)}`)
+  return { code: 'unavailable', message: fallback }
+}
+
+/** Waits for work that writes below `/run`, often a small file system. Throws `no_capacity` when that is full. */
+export async function withinRun<Result>(work: Promise<Result>): Promise<Result> {
+  try {
+    return await work
+  } catch (error) {
+    throw (error as NodeJS.ErrnoException).code === 'ENOSPC' ? runIsFull(error) : error
+  }
+}
+
+export function runIsFull(cause: unknown): ServiceError {
+  return new ServiceError('no_capacity', '/run is full', { cause, details: { retryAfterSeconds: 60 } })
 }
 
 /** Cleans up after an error, which is the one to report: another is only logged. `delete` and `open` remove what is left. */
@@ -45,12 +70,10 @@ export async function removeFolders(hostd: HostTool, folders: readonly string[])
 export async function endCriu(
   hostd: HostTool,
   folders: readonly string[],
-  { lazyPagesToo = true } = {},
+  lazyPages: 'end' | 'leave' = 'end',
 ): Promise<void> {
-  const lazyPages = lazyPagesToo ? 'end' : 'leave'
-  await hostd.runTool(['end-criu', '--lazy-pages', lazyPages, ...each('--dir', folders)], {
-    timeoutMs: endStraysTimeoutMs,
-  })
+  const args = ['end-criu', '--lazy-pages', lazyPages, ...each('--dir', folders)] as const
+  await hostd.runTool(args, { timeoutMs: endStraysTimeoutMs })
 }
 
 /** Ends programs of a dead server that work on one of `paths` or below. Returns how many there were. */

@@ -1,24 +1,19 @@
 import assert from 'node:assert/strict'
 import { execFile } from 'node:child_process'
-import { mkdir, mkdtemp, readdir, readFile, rm, symlink, writeFile } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
-import { after, before, test } from 'node:test'
+import { mkdir, readdir, readFile, symlink, writeFile } from 'node:fs/promises'
+import { test } from 'node:test'
 import { setImmediate as later } from 'node:timers/promises'
 import { promisify } from 'node:util'
 import { allDone, removeFolders } from './cleanup.ts'
-import { hostTool } from './testing/host-tool.ts'
+import { temporaryFolder } from './testing/temporary-folder.ts'
+import { hostTool } from './host/testing/host-tool.ts'
 
 const runFile = promisify(execFile)
 
-let folder: string
-before(async () => {
-  folder = await mkdtemp(`${tmpdir()}/atoll-remove-`)
-})
-after(() => rm(folder, { recursive: true }))
-
 const mount = (...args: string[]) => runFile('mount', args)
 
-test('removeFolders: detaches every mount at or in a folder, and keeps the files behind it', async () => {
+test('removeFolders: detaches every mount at or in a folder, and keeps the files behind it', async (t) => {
+  const folder = await temporaryFolder(t)
   const [gone, other, kept] = ['gone', 'other', 'kept'].map((name) => `${folder}/${name}`) as [string, string, string]
   for (const path of [`${gone}/a/b`, `${gone}/bound`, other, `${kept}/within`]) await mkdir(path, { recursive: true })
   await writeFile(`${kept}/file`, 'kept')
@@ -38,14 +33,15 @@ test('removeFolders: detaches every mount at or in a folder, and keeps the files
   assert.equal((await readFile('/proc/self/mountinfo', 'utf8')).includes(folder), false)
 })
 
-test('removeFolders: the error names the folder', async () => {
+test('removeFolders: the error names the folder', async (t) => {
+  const folder = await temporaryFolder(t)
   const stuck = `${folder}/stuck`
   await mkdir(stuck)
   await mount('-t', 'tmpfs', 'scratch', stuck)
   await mkdir(`${stuck}/proc`)
   await mount('--bind', '/proc/self', `${stuck}/proc`)
   await removeFolders(hostTool, [stuck])
-  assert.deepEqual(await readdir(folder), ['kept'])
+  assert.deepEqual(await readdir(folder), [])
   await assert.rejects(removeFolders(hostTool, ['/proc/self/fdinfo']), /remove \/proc\/self\/fdinfo/)
 })
 
