@@ -1,18 +1,15 @@
 import type { IncomingMessage } from 'node:http'
 import { z } from 'zod'
 import { ServiceError } from '../../errors.ts'
-import { route } from '../server/route.ts'
+import { routesOf } from '../server/route.ts'
 
-const tag = 'Operations'
+const route = routesOf('Operations')
 const state = z.object({ status: z.literal('ok') }).meta({ id: 'Health' })
 
 const metricsType = 'text/plain; version=0.0.4; charset=utf-8'
 
 export const operationRoutes = [
-  route({
-    method: 'GET',
-    path: '/healthz',
-    tag,
+  route('GET', '/healthz', {
     summary: 'Whether the process is alive',
     auth: 'probe',
     answers: { 200: { description: 'It is', body: state } },
@@ -20,10 +17,7 @@ export const operationRoutes = [
       return { statusCode: 200, body: { status: 'ok' } }
     },
   }),
-  route({
-    method: 'GET',
-    path: '/readyz',
-    tag,
+  route('GET', '/readyz', {
     summary: 'Whether requests should come here',
     auth: 'probe',
     answers: { 200: { description: 'They should', body: state } },
@@ -33,10 +27,7 @@ export const operationRoutes = [
       return { statusCode: 200, body: { status: 'ok' } }
     },
   }),
-  route({
-    method: 'GET',
-    path: '/metrics',
-    tag: 'Operations',
+  route('GET', '/metrics', {
     summary: 'Metrics for Prometheus',
     description: 'Without a key, so not for what a proxy passes on: to that it does not exist.',
     auth: 'probe',
@@ -47,10 +38,7 @@ export const operationRoutes = [
       return { statusCode: 200, body: await metrics.text(), headers: { 'content-type': metricsType } }
     },
   }),
-  route({
-    method: 'GET',
-    path: '/internal/tls-ask',
-    tag: 'Operations',
+  route('GET', '/internal/tls-ask', {
     summary: 'Whether the proxy in front may get a certificate for a host name',
     description:
       'For Caddy’s on-demand TLS. Answers 200 only to the proxy itself, on this machine or among the trusted ones; to everybody ' +

@@ -123,10 +123,11 @@ function responses(route: Route, schemas: JsonObject): JsonObject {
 function errorsByStatus(route: Route): Map<number, ErrorCode[]> {
   const codes = new Set<ErrorCode>(['invalid_request', ...(route.errors ?? []), 'internal_error'])
   if (route.auth === 'key' || route.auth === 'key_or_query') codes.add('unauthorized')
-  if (route.token !== undefined) codes.add('not_found')
+  // An id of another shape, and of another organisation.
+  if (route.path.includes(':')) codes.add('not_found')
   if (route.token === 'steer') codes.add('forbidden')
-  if (route.auth !== 'probe') codes.add('rate_limited').add('unavailable')
-  if (route.auth === 'probe') codes.add('unavailable')
+  if (route.auth !== 'probe') codes.add('rate_limited')
+  codes.add('unavailable')
   if (route.body !== undefined) codes.add('too_large')
   if (route.creates) codes.add('conflict').add('idempotency_key_conflict')
   const byStatus = new Map<number, ErrorCode[]>()
