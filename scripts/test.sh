@@ -2,7 +2,7 @@
 #
 # npm test: all suites, on a machine where `npm run setup` has run. `npm test -- unit api` runs some of them.
 # The last line is the tally of all; the exit status is 0 only when every suite ran tests and all of them passed.
-# Before it come the slowest tests and files.
+# Before it come the failed tests with their errors, and the slowest tests and files.
 #
 # The suites of different lanes run side by side, as many of their tests wait for timers and for the kernel. The output of the last lane
 # is shown as it comes, the output of the others afterwards.
@@ -38,6 +38,9 @@ test_ms_max=300000
 test_dir=$(mktemp -d /tmp/atoll-test.XXXXXX)
 trap 'stop_lanes; stop_postgres; rm -rf "$test_dir"' EXIT
 trap 'exit 130' INT TERM
+
+# Hundreds of processes load the same modules: each compiles only what none has compiled before.
+export NODE_COMPILE_CACHE=$test_dir/compiled
 
 counts=$test_dir/counts
 : >"$counts"
@@ -180,6 +183,10 @@ for file in test/*/*.test.ts; do
   [[ " ${all_suites[*]} " == *" $folder "* ]] || count "$folder" 0 1 0 'scripts/test.sh knows no such suite'
 done
 
+if grep --quiet --no-messages '^failure ' "$test_dir"/*.tally; then
+  heading 'failed tests'
+  cat "$test_dir"/*.tally | sed -n 's/^failure //p'
+fi
 heading 'slowest tests'
 slowest test
 heading 'slowest files'

@@ -18,7 +18,10 @@ ip link set lo up`
  */
 export function ownRun(options = ''): string {
   return `
-awk '$2 ~ "^/run/" { print $2 }' /proc/self/mounts | tac | xargs --no-run-if-empty umount --lazy
+awk '$2 ~ "^/run/" { print $2 }' /proc/self/mounts | tac | while read -r mount; do
+  # It may end meanwhile: the tests beside this one make and remove mounts too.
+  umount --lazy "$mount" 2>/dev/null || ! mountpoint --quiet "$mount"
+done
 names=$(readlink --canonicalize /etc/resolv.conf)
 servers=$(cat "$names")
 mount -t tmpfs -o nosuid,nodev,noexec,mode=755${options} tmpfs /run

@@ -197,6 +197,7 @@ export class AtollServer {
     return {
       PATH: process.env['PATH'],
       HOME: process.env['HOME'],
+      NODE_COMPILE_CACHE: process.env['NODE_COMPILE_CACHE'],
       ATOLL_LISTEN: `127.0.0.1:${this.port}`,
       ATOLL_DATA_DIR: this.dataDir,
       ATOLL_IMAGE_DIR: process.env['ATOLL_IMAGE_DIR'] ?? '',

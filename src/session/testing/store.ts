@@ -1,15 +1,13 @@
-import { createHash, randomUUID } from 'node:crypto'
-import { existsSync, rmSync } from 'node:fs'
-import { cp, mkdtemp, readdir, readFile, rename, rm } from 'node:fs/promises'
+import { randomUUID } from 'node:crypto'
+import { rmSync } from 'node:fs'
+import { mkdtemp } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { fileURLToPath } from 'node:url'
 import { openStore, type Store } from '../../store/index.ts'
 import { newId } from '../../lib/id.ts'
 import { type Message, type Session, unusedCounters } from '../session.ts'
 import type { SessionStore } from '../store.ts'
 
-const migrations = fileURLToPath(new URL('../../store/migrations', import.meta.url))
 const imageDir = process.env['ATOLL_IMAGE_DIR'] ?? '/var/lib/atoll/images'
 
 export const orgId = 'org_1'
@@ -76,22 +74,7 @@ export async function insertSession(
 async function open(): Promise<Store> {
   const dataDir = await mkdtemp(join(tmpdir(), 'atoll-sessions-'))
   process.once('exit', () => rmSync(dataDir, { recursive: true, force: true }))
-  await cp(await migratedDatabase(), dataDir, { recursive: true })
-  const store = await openStore({ dataDir })
+  const store = await openStore({ dataDir, imageDir })
   for (const id of [orgId, 'org_2', 'org_3']) await store.organisations.insertOrganisation({ id, name: 'test' })
   return store
-}
-
-/** Folder of a database with these migrations. The first process of a machine makes it, since the migrations take seconds. */
-async function migratedDatabase(): Promise<string> {
-  const hash = createHash('sha256')
-  for (const name of (await readdir(migrations)).toSorted()) hash.update(await readFile(join(migrations, name)))
-  hash.update(await readFile(new URL(import.meta.resolve('@electric-sql/pglite'))))
-  const folder = join(tmpdir(), `atoll-migrated-${hash.digest('hex').slice(0, 16)}`)
-  if (existsSync(folder)) return folder
-  const unfinished = await mkdtemp(`${folder}-`)
-  await (await openStore({ dataDir: unfinished, imageDir })).close()
-  // Another process may have been faster.
-  await rename(unfinished, folder).catch(() => rm(unfinished, { recursive: true }))
-  return folder
 }

@@ -1,5 +1,6 @@
-import { existsSync } from 'node:fs'
-import { cp, mkdir, readFile, realpath, rename, rm } from 'node:fs/promises'
+import { createHash } from 'node:crypto'
+import { cpSync, existsSync } from 'node:fs'
+import { mkdir, readdir, readFile, realpath, rename, rm } from 'node:fs/promises'
 import { join } from 'node:path'
 import {
   AbortedTransactionError,
@@ -28,7 +29,7 @@ interface PgliteOptions {
  * A write has reached the kernel when its promise resolves, so a killed process loses nothing. A power failure can lose writes,
  * because PGlite does not sync to the disk; use a server where that matters.
  *
- * A new database is a copy of the empty one in `imageDir`, if setup has created it for this version of PGlite.
+ * A new database is a copy of the empty one in `imageDir`, if setup has created it by the same {@link databaseRecipe}.
  */
 export async function pgliteBackend(
   dataDir: string,
@@ -56,7 +57,8 @@ async function initialise(folder: string, imageDir: string | undefined): Promise
   await mkdir(unfinished, { recursive: true, mode: 0o700 })
   const prepared = imageDir === undefined ? undefined : await preparedDatabase(imageDir)
   if (prepared !== undefined) {
-    await cp(prepared, unfinished, { recursive: true })
+    // A thousand small files: ten times as fast as the asynchronous copy, and nothing is served yet.
+    cpSync(prepared, unfinished, { recursive: true })
   } else {
     const made = await PgliteThread.open(unfinished)
     await made.close()
@@ -64,16 +66,21 @@ async function initialise(folder: string, imageDir: string | undefined): Promise
   await rename(unfinished, folder)
 }
 
-/** The folder of the empty database in the images, if it was created by this version of PGlite. */
+/** The folder of the empty database in the images, if it is of this version of PGlite and of this schema. */
 async function preparedDatabase(imageDir: string): Promise<string | undefined> {
   const image = await realpath(join(imageDir, 'database')).catch(() => '')
   const recipe = await readFile(join(image, 'recipe'), 'utf8').catch(() => '')
-  return recipe.trim() === `pglite ${await pgliteVersion()}` ? join(image, 'db') : undefined
+  return recipe.trim() === (await databaseRecipe()) ? join(image, 'db') : undefined
 }
 
-async function pgliteVersion(): Promise<string> {
-  const file = new URL('../package.json', import.meta.resolve('@electric-sql/pglite'))
-  return (JSON.parse(await readFile(file, 'utf8')) as { version: string }).version
+/** What an empty database is made of: the version of PGlite and the hash of the migrations. */
+export async function databaseRecipe(): Promise<string> {
+  const packageFile = new URL('../package.json', import.meta.resolve('@electric-sql/pglite'))
+  const { version } = JSON.parse(await readFile(packageFile, 'utf8')) as { version: string }
+  const migrations = join(import.meta.dirname, '../migrations')
+  const schema = createHash('sha256')
+  for (const name of (await readdir(migrations)).toSorted()) schema.update(await readFile(join(migrations, name)))
+  return `pglite ${version}, schema ${schema.digest('hex').slice(0, 16)}`
 }
 
 /** SQLSTATE `in_failed_sql_transaction`: the commit of a transaction that an earlier error has aborted. */
