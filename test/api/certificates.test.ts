@@ -167,13 +167,3 @@ test('certificate: questions are bounded, whatever names they are about', async 
     [404, 429],
   )
 })
-
-test('certificate: without TLS nothing is issued and every preview says so', async () => {
-  await using plain = await makeWorld({ publicUrl: 'http://api.test' })
-  const sandboxId = await plain.sandbox()
-  plain.prove('a.example.com')
-  const { body } = await plain.api.post(`/api/sandboxes/${sandboxId}/preview`, { port: 80, domain: 'a.example.com' })
-  assert.equal(body.sslStatus, 'disabled')
-  assert.equal((await plain.api.get(question('a.example.com'))).status, 404)
-  assert.equal((await plain.api.get(question('api.test'))).status, 404)
-})

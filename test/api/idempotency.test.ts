@@ -6,7 +6,7 @@ import { newId } from '../../src/lib/id.ts'
 import type { CreateSandbox } from '../../src/sandbox/index.ts'
 import type { SessionActivity } from '../../src/session/index.ts'
 import { ApiClient } from '../support/api-client.ts'
-import { useWorld } from '../support/use-world.ts'
+import { useWorld } from '../support/world.ts'
 
 const world = useWorld({ publicUrl: 'https://api.test' })
 

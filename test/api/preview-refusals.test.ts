@@ -1,20 +1,15 @@
 import assert from 'node:assert/strict'
 import { connect, createServer } from 'node:net'
 import type { Socket } from 'node:net'
-import { after, before, test } from 'node:test'
+import { test } from 'node:test'
 import type { WebSocket } from 'ws'
 import { ServiceError } from '../../src/errors.ts'
+import type { ErrorCode } from '../../src/errors.ts'
 import { listen } from '../support/listen.ts'
-import { hostOf, PreviewWorld } from '../support/preview-world.ts'
+import { hostOf, usePreview } from '../support/preview-world.ts'
 import { previewHost } from '../support/world.ts'
 
-let preview: PreviewWorld
-
-before(async () => {
-  preview = await PreviewWorld.start()
-})
-
-after(() => preview[Symbol.asyncDispose]())
+const preview = usePreview()
 
 /** However it ends; `once` would throw where it ends with an error. */
 const closed = (socket: WebSocket | Socket) => new Promise<void>((resolve) => socket.once('close', () => resolve()))
@@ -195,4 +190,50 @@ test('preview error: a stopped sandbox answers 410 under its host name', async (
   await preview.world.api.delete(`/api/sandboxes/${other}`)
   assert.equal((await preview.ask('/', {}, hostOf(other, preview.port))).status, 410)
   assert.equal(await preview.refusedWebSocket('/', hostOf(other, preview.port)), 410)
+})
+
+test('preview wake: a refused wake is answered with the status of its error, and is no fault of the server', async () => {
+  const { previews } = preview.world.sandboxes
+  const { dial } = previews
+  const cases: [code: ErrorCode, status: number, retryAfter?: string][] = [
+    ['conflict', 409],
+    ['patch_failed', 422],
+    ['rate_limited', 429, '13'],
+    ['unavailable', 503, '1'],
+    ['no_capacity', 503, '1'],
+    ['full_checkpoint_unavailable', 503, '1'],
+  ]
+  try {
+    for (const [code, status, retryAfter] of cases) {
+      previews.dial = () =>
+        Promise.reject(
+          new ServiceError(code, 'what only the owner may know', {
+            details: { retryAfterSeconds: 12.5, stderr: 'no' },
+          }),
+        )
+      const json = await preview.ask('/')
+      assert.deepEqual([json.status, json.body.code, json.headers['retry-after']], [status, code, retryAfter])
+      const page = await preview.ask('/', { headers: { accept: 'text/html' } })
+      assert.equal(page.status, status)
+      for (const { text } of [json, page]) assert.doesNotMatch(text, /only the owner|stderr/)
+    }
+  } finally {
+    previews.dial = dial
+  }
+  const errors = preview.world.logs.filter(({ level }) => level === 'error')
+  assert.deepEqual(errors, [])
+})
+
+test('preview wake: a preview that refuses while the body still comes is heard by a client that sends all of it first', async () => {
+  const bytes = 32 * 1024 * 1024
+  const socket = connect({ port: preview.world.port, host: '127.0.0.1', allowHalfOpen: true })
+  socket.pause()
+  const sent = Promise.withResolvers<void>()
+  socket.on('error', sent.reject)
+  socket.write(`POST / HTTP/1.1\r\nHost: sb-unknown00000-p80.${previewHost}\r\nContent-Length: ${bytes}\r\n\r\n`)
+  socket.write(Buffer.alloc(bytes, 'x'), () => sent.resolve())
+  await sent.promise
+  const told = (await socket.toArray()).map(String).join('')
+  assert.match(told, /^HTTP\/1\.1 404 /)
+  socket.end()
 })

@@ -48,8 +48,8 @@ export const checkpointRoutes = [
     },
   }),
   route('POST', '/api/sandboxes/:id/checkpoints/:checkpointId/restore', {
-    summary: 'Put a sandbox back to its checkpoint, in place',
-    answers: { 200: { description: 'It is back', body: common.empty } },
+    summary: 'Restore a sandbox to a checkpoint, in place',
+    answers: { 200: { description: 'It is restored', body: common.empty } },
     errors: ['conflict', 'sandbox_stopped', 'full_checkpoint_unavailable', 'no_capacity', 'unavailable'],
     async handle({ orgId, params, deps }) {
       await deps.sandboxes.checkpoints.restore(orgId, params.id, params.checkpointId)

@@ -15,7 +15,7 @@ export const execRoutes = [
     description:
       'Past `timeout` its whole process group dies and `exitCode` is 124. It also dies when the client goes away.',
     body: wire.runCommand,
-    answers: { 200: { description: 'What came of it', body: wire.runResult } },
+    answers: { 200: { description: 'Its result', body: wire.runResult } },
     errors: wakingErrors,
     async handle({ orgId, params, body, reply, deps }) {
       const gone = new AbortController()
@@ -37,10 +37,10 @@ export const execRoutes = [
     },
   }),
   route('GET', '/api/sandboxes/:id/exec/:execId/result', {
-    summary: 'Read what came of a command in the background',
+    summary: 'Read the result of a background command',
     description: 'Waits for its end up to one second. Results are kept for ten minutes.',
     query: wire.resultQuery,
-    answers: { 200: { description: 'As far as it is', body: wire.runState } },
+    answers: { 200: { description: 'Its state and output so far', body: wire.runState } },
     errors: wakingErrors,
     async handle({ orgId, params, query, reply, deps }) {
       const options = { waitMs: (query.wait ?? 1) * 1000, sent: closed(reply.raw) }

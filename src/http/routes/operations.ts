@@ -18,7 +18,7 @@ export const operationRoutes = [
     },
   }),
   route('GET', '/readyz', {
-    summary: 'Whether requests should come here',
+    summary: 'Whether the server takes requests',
     auth: 'probe',
     answers: { 200: { description: 'They should', body: state } },
     async handle({ deps, streams }) {
@@ -29,7 +29,7 @@ export const operationRoutes = [
   }),
   route('GET', '/metrics', {
     summary: 'Metrics for Prometheus',
-    description: 'Without a key, so not for what a proxy passes on: to that it does not exist.',
+    description: 'Without a key; a request that a proxy forwarded gets 404.',
     auth: 'probe',
     answers: { 200: { description: 'The exposition format', content: 'text/plain' } },
     errors: ['not_found'],
@@ -41,8 +41,8 @@ export const operationRoutes = [
   route('GET', '/internal/tls-ask', {
     summary: 'Whether the proxy in front may get a certificate for a host name',
     description:
-      'For Caddy’s on-demand TLS. Answers 200 only to the proxy itself, on this machine or among the trusted ones; to everybody ' +
-      'else, and to requests that it passes on, it does not exist.',
+      'For Caddy’s on-demand TLS. Answers 200 only to the proxy itself, on this machine or among the trusted ones; ' +
+      'everybody else, and a forwarded request, gets 404.',
     auth: 'probe',
     query: z.object({ domain: z.string().min(1).max(253) }),
     answers: { 200: { description: 'It may' } },

@@ -80,7 +80,7 @@ export const sandboxRoutes = [
     },
   }),
   route('POST', '/api/sandboxes/:id/hibernate', {
-    summary: 'Keep a sandbox without CPU or memory',
+    summary: 'Hibernate a sandbox: it keeps its state and uses no CPU or memory',
     answers: { 200: { description: 'It is hibernated', body: wire.hibernated } },
     errors: ['conflict', 'sandbox_stopped', 'unavailable'],
     async handle({ orgId, params, deps }) {
@@ -100,7 +100,7 @@ export const sandboxRoutes = [
     },
   }),
   startAgain('reboot', 'End all processes and start a sandbox again on its disk', 'reboot'),
-  startAgain('power-cycle', 'The same without asking its processes', 'powerCycle'),
+  startAgain('power-cycle', 'Reboot without a signal to its processes', 'powerCycle'),
   route('POST', '/api/sandboxes/:id/scale', {
     summary: 'Change memory, and CPU in step, while it runs',
     description: 'One CPU for each 4096 MB, and never fewer than it has.',

@@ -21,7 +21,7 @@ const route = routesOf('Sessions')
 
 export const sessionExportRoutes = [
   route('GET', '/v1/sessions/:sessionId/export', {
-    summary: 'Take all of a session out, as JSON lines',
+    summary: 'Export a session as JSON lines',
     description:
       'Each line has a `type`: first `session`, then each `message`, each `event`, and each event of the `stream` with its ' +
       'number, all under a key of that name (`stream` has `sequence`, `createdAt` and `data`).',

@@ -23,7 +23,7 @@ export const sessionRoutes = [
       const input = {
         prompt: body.prompt,
         userId: body.user_id,
-        // Many a client sends all fields of its form: an empty one is none.
+        // Clients send all fields of a form: an empty one is absent.
         ...(body.user_email ? { userEmail: body.user_email } : {}),
         ...(body.user_name ? { userName: body.user_name } : {}),
         ...defined({ checkpointId: body.checkpoint_id }),
@@ -81,7 +81,7 @@ export const sessionRoutes = [
   }),
   route('POST', '/v1/sessions/:sessionId/messages', {
     summary: 'Send a message to the agent',
-    description: 'Answers at once. While the agent works the message waits its turn, in order; none is lost.',
+    description: 'Answers at once. Messages to a working agent are queued in order; none is lost.',
     token: 'steer',
     body: wire.sendMessage,
     creates: true,
@@ -94,8 +94,8 @@ export const sessionRoutes = [
     },
   }),
   route('DELETE', '/v1/sessions/:sessionId/messages/:messageId', {
-    summary: 'Take a message back that still waits',
-    description: 'Only while its `state` is `queued`; the agent never hears of it.',
+    summary: 'Cancel a queued message',
+    description: 'Only while its `state` is `queued`; the agent never receives it.',
     token: 'steer',
     query: wire.ownerQuery,
     answers: { 200: { description: 'The session, in which the message is `cancelled`', body: wire.session } },
@@ -107,7 +107,7 @@ export const sessionRoutes = [
     },
   }),
   route('POST', '/v1/sessions/:sessionId/fork', {
-    summary: 'Make a session that goes on from where this one stands',
+    summary: 'Fork a session: a new one continues from its current state',
     description:
       'It has the messages, the conversation and the files of this moment, a sandbox and an event stream of its own, and a ' +
       'budget of its own. Only an idle session can be forked; 409 while it works.',
@@ -121,10 +121,10 @@ export const sessionRoutes = [
     },
   }),
   route('POST', '/v1/sessions/:sessionId/restart', {
-    summary: 'Give a session whose sandbox was lost a new one',
+    summary: 'Restart a session whose sandbox was lost, in a new one',
     description:
       'The new sandbox has another id and preview URL. It starts from `checkpoint_id`, with the conversation and files of ' +
-      'then, or bare. Messages that wait go on in it. 409 while the sandbox is there.',
+      'then, or empty. Queued messages continue in it. 409 while the sandbox exists.',
     body: wire.restart,
     creates: true,
     answers: { 200: { description: 'The session with its new sandbox', body: wire.session } },

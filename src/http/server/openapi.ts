@@ -3,7 +3,7 @@ import { z } from 'zod'
 import type { ErrorCode } from '../../errors.ts'
 import { common } from '../../protocol/http/index.ts'
 import { routes as allRoutes } from '../routes/index.ts'
-import { isSessionPath, statusByCode } from './errors.ts'
+import { isSessionPath, statusOf } from './errors.ts'
 import type { AnswerSpec, Route } from './route.ts'
 import { defined } from '../../lib/defined.ts'
 
@@ -130,9 +130,7 @@ function errorsByStatus(route: Route): Map<number, ErrorCode[]> {
   codes.add('unavailable')
   if (route.body !== undefined) codes.add('too_large')
   if (route.creates) codes.add('conflict').add('idempotency_key_conflict')
-  const byStatus = new Map<number, ErrorCode[]>()
-  for (const code of codes) byStatus.set(statusByCode[code], [...(byStatus.get(statusByCode[code]) ?? []), code])
-  return byStatus
+  return Map.groupBy(codes, statusOf)
 }
 
 function response(answer: AnswerSpec, schemas: JsonObject): JsonObject {
