@@ -5,7 +5,7 @@ import type { SandboxExit } from '../../src/sandbox/ports/runtime-driver.ts'
 import type { Guest } from '../../src/sandbox/ports/guest.ts'
 import type { DriverUnderTest } from './driver.ts'
 import { eventually } from './driver-runc-host.ts'
-import { freshId, python, specOf, succeed } from './driver-shell.ts'
+import { freshId, python, roundsOf, specOf, succeed } from './driver-shell.ts'
 
 const heldMb = 160
 const limits = { memoryMb: 1024, cpuCount: 2 }
@@ -224,7 +224,7 @@ export function lazyConformance(under: () => DriverUnderTest, host: LazyHost): v
   test('lazy memory: processes that free, move and fork before it is complete lose nothing', async () => {
     const { driver, guest } = under()
     const { source, cp } = await start(restless)
-    for (let round = 0; round < 5; round += 1) {
+    for (let round = 0; round < roundsOf(2, 5); round += 1) {
       const id = await forkOf(cp)
       assert.ok(await eventually(async () => (await said(guest(id))).includes('done'), 30_000))
       assert.match(await said(guest(id)), /done \[\]/)
