@@ -105,7 +105,7 @@ export function createPreviewProxy(options: PreviewProxyOptions) {
   }
 
   return {
-    claims: (host: string | undefined) => hosts.claims(host),
+    claims: (request: IncomingMessage) => hosts.claims(request.headers.host),
     mayHaveCertificate: (hostname: string, peer: string) => certificates.mayBeIssued(hostname, peer),
     handle(request: IncomingMessage, response: ServerResponse): void {
       response.once('finish', () => answered(response.statusCode))

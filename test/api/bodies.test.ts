@@ -102,7 +102,7 @@ test('body: a body of as many values as any request has is taken', async () => {
   assert.equal((await api.post('/v1/sessions', marked)).status, 201, 'a byte order mark is no fault')
 })
 
-test('body: what a client sent is told back to it no further than a person reads', async () => {
+test('body: an error repeats little of what the client sent', async () => {
   const { api } = world
   const key = 'K'.repeat(100_000)
   const { status, text } = await api.put('/api/sandboxes/sb-unknown00000/tags', { [key]: 1 })

@@ -112,7 +112,7 @@ async function attach(execId: string, query = '', kind = 'exec', framesMax = Inf
 const output = (frames: Buffer[], stream: number): string =>
   Buffer.concat(frames.filter((frame) => frame[0] === stream).map((frame) => frame.subarray(1))).toString()
 
-test('an exec session speaks frames: kept output, the offset reached, live output, and the exit last', async () => {
+test('exec: a session speaks frames: kept output, the offset reached, live output, and the exit last', async () => {
   const { api } = world
   const cmd = 'echo before; echo problem >&2; read line; echo "got $line"; exit 7'
   const started = await api.post(path(''), { cmd })
@@ -309,7 +309,7 @@ test('exec client: maxRunAfterDisconnect ends a process that nobody is attached 
   }
 })
 
-test('a terminal has several clients: each may type, all see it, and one that left comes back by offset', async () => {
+test('terminal: it has several clients: each may type, all see it, and one that left comes back by offset', async () => {
   const pty = (await world.api.post(`/api/sandboxes/${id}/pty`, { shell: '/bin/sh' })).body.sessionID as string
   const one = await attach(pty, '', 'pty')
   const two = await attach(pty, '', 'pty')

@@ -89,7 +89,7 @@ test('http: a key __proto__, which no object keeps as others, is refused and nam
   assert.equal((await api.put(`/api/sandboxes/${id}/tags`, `{"a":${deep}}`)).status, 413)
 })
 
-test('http: what `openapi.json` allows, the service does not refuse: sizes of terminals and of uploads', async () => {
+test('http: the service accepts the bounds of `openapi.json`: sizes of terminals and of uploads', async () => {
   const { api } = world
   const id = await world.sandbox()
   for (const [path, field, least, most] of [
@@ -145,7 +145,7 @@ test('http: a client that sends all of a large body before it reads sees why it 
   }
 })
 
-test('http: a client that leaves in the middle of its body harms nobody', async () => {
+test('http: a client may leave in the middle of its body', async () => {
   const socket = connect(world.port, '127.0.0.1')
   socket.write(`POST /api/sandboxes HTTP/1.1\r\nHost: x\r\nX-API-Key: ${world.api.key}\r\nContent-Length: 100\r\n\r\n{`)
   await new Promise((resolve) => setTimeout(resolve, 50))
@@ -153,7 +153,7 @@ test('http: a client that leaves in the middle of its body harms nobody', async 
   assert.equal((await world.api.get('/healthz')).status, 200)
 })
 
-test('http: browsers of any origin may ask, with a preflight', async () => {
+test('http: browsers of any origin may send requests, with a preflight', async () => {
   const preflight = await world.api.raw('OPTIONS', '/v1/sessions', {
     key: null,
     headers: { origin: 'http://a.example' },
@@ -166,7 +166,7 @@ test('http: browsers of any origin may ask, with a preflight', async () => {
   assert.equal(failed.headers['access-control-allow-origin'], '*')
 })
 
-test('http: an error that nobody foresaw is logged whole and answered without a word of it', async () => {
+test('http: an unknown error is logged whole, and the answer reveals nothing of it', async () => {
   const { sandboxes, api } = world
   const { get } = sandboxes
   sandboxes.get = () => Promise.reject(new Error('the secret is 1234'))
@@ -208,7 +208,7 @@ test('http: keys, signatures and tokens in a query reach no log', async () => {
   assert.ok(all.includes('/v1/sessions/session_none/events'))
 })
 
-test('http: the server tells of its health, its metrics and its reference', async () => {
+test('http: the server answers its health, its metrics and its reference', async () => {
   const { api } = world
   const open = { key: null }
   assert.deepEqual((await api.get('/healthz', open)).body, { status: 'ok' })
@@ -253,7 +253,7 @@ test('http: the server tells of its health, its metrics and its reference', asyn
   assert.doesNotMatch(home.text, /<script|<b>"|src=|@import|url\(/, 'nothing is loaded')
 })
 
-test('http: what is no HTTP is refused in the shape of the API', async () => {
+test('http: malformed HTTP is refused in the shape of the API', async () => {
   for (const [text, status] of [
     ['nonsense\r\n\r\n', 400],
     ['GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n', 400],

@@ -96,7 +96,7 @@ test('idempotency: of requests that come at the same time one runs, and the othe
   for (const { status, body } of answers) assert.ok(status === 201 || body.code === 'conflict')
 })
 
-test('what may pass is not kept: a failure of the server, too much at once, a state; a refusal of the request is', async () => {
+test('idempotency: a failure of the server, a rate limit and a state are not kept; a refusal of the request is', async () => {
   const { api, sandboxes, sessions } = world
   const { create } = sandboxes
   const failures = [new ServiceError('no_capacity', 'full'), new ServiceError('rate_limited', 'too many run')]

@@ -14,7 +14,7 @@ const preview = usePreview()
 /** However it ends; `once` would throw where it ends with an error. */
 const closed = (socket: WebSocket | Socket) => new Promise<void>((resolve) => socket.once('close', () => resolve()))
 
-test('preview error: answers that are no HTTP, or hold what may not be sent on, harm nobody', async () => {
+test('preview error: an invalid answer of the server inside is 502', async () => {
   const replies = [
     'nonsense\r\n\r\n',
     'HTTP/1.1 200 OK\r\nX-Bad: a\u0001b\r\nContent-Length: 0\r\n\r\n',
@@ -44,7 +44,7 @@ test('preview error: answers that are no HTTP, or hold what may not be sent on, 
   assert.equal((await preview.world.api.get('/healthz')).status, 200)
 })
 
-test('preview error: a server that answers with hints for ever is given up, and costs the rest nothing', async () => {
+test('preview error: a server that sends interim answers for ever is disconnected', async () => {
   const sockets = new Set<Socket>()
   let sent = 0
   const flooding = createServer((socket) => {
@@ -80,7 +80,7 @@ test('preview error: a request with two hosts is refused', async () => {
   }
 })
 
-test('nothing listening: 502 with a page for people that reloads itself, and JSON for programs', async () => {
+test('preview error: nothing listening is 502 with a page for people that reloads itself, and JSON for programs', async () => {
   const host = hostOf(preview.id, 1)
   const page = await preview.ask('/', { headers: { accept: 'text/html,*/*' } }, host)
   assert.equal(page.status, 502)
@@ -224,7 +224,7 @@ test('preview wake: a refused wake is answered with the status of its error, and
   assert.deepEqual(errors, [])
 })
 
-test('preview wake: a preview that refuses while the body still comes is heard by a client that sends all of it first', async () => {
+test('preview error: a client that sends all of a large body before it reads gets the refusal', async () => {
   const bytes = 32 * 1024 * 1024
   const socket = connect({ port: preview.world.port, host: '127.0.0.1', allowHalfOpen: true })
   socket.pause()

@@ -42,7 +42,7 @@ test('preview socket: the head of an upgrade passes byte for byte', async () => 
   server.close()
 })
 
-test('preview freeze: idle connections give way to a freeze at once; requests under way finish and are not kept', async () => {
+test('preview freeze: idle connections close at once; requests under way finish and are not kept', async () => {
   await preview.watchingDials(async (dialled) => {
     const held: ServerResponse[] = []
     preview.answers['/slow'] = (_request, response) => void held.push(response)
@@ -64,7 +64,7 @@ test('preview freeze: idle connections give way to a freeze at once; requests un
   })
 })
 
-test('preview freeze: a request that is cut for a checkpoint is asked again where that does no harm; after a hibernation it is not', async () => {
+test('preview freeze: a safe request that a checkpoint cuts is repeated, one that a hibernation cuts is not', async () => {
   await preview.watchingDials(async (dialled) => {
     const hanging = { asked: 0 }
     preview.answers['/hangs'] = (_request, response) => {
@@ -194,7 +194,7 @@ test('preview socket: a client that stays after its upgrade was refused keeps no
   client.destroy()
 })
 
-test('preview socket: clients that are silent are asked whether they are there', async () => {
+test('preview socket: silent clients are probed', async () => {
   const client = connect(preview.world.port, '127.0.0.1')
   await once(client, 'connect')
   const address = (port: number) => `0100007F:${port.toString(16).toUpperCase().padStart(4, '0')}`

@@ -74,7 +74,7 @@ test('preview: methods, bodies, statuses and repeated headers pass; those of one
   assert.equal(got.headers.host, preview.host)
 })
 
-test('preview: the sandbox learns who asked through what, and clients cannot say it for themselves', async () => {
+test('preview: the server sets X-Forwarded-*, and clients cannot', async () => {
   const claimed = {
     'x-forwarded-for': '6.6.6.6',
     'x-forwarded-host': 'evil',
@@ -88,7 +88,7 @@ test('preview: the sandbox learns who asked through what, and clients cannot say
   assert.equal(headers.forwarded, undefined)
 })
 
-test('answers stream: the first event arrives while the answer is open, and the hold ends with the client', async () => {
+test('preview: answers stream: the first event arrives while the answer is open, and the keep-alive ends with the client', async () => {
   const held = new Set<symbol>()
   const { previews } = preview.world.sandboxes
   const { keepAlive } = previews
@@ -148,7 +148,7 @@ test('preview: connections into the sandbox are kept for the next request, and a
   })
 })
 
-test('preview: of a crowd that comes at once 256 have a connection, and the others follow', async () => {
+test('preview: 256 concurrent requests have a connection, and further ones wait', async () => {
   const held: ServerResponse[] = []
   preview.answers['/hold'] = (_request, response) => void held.push(response)
   const crowd = Array.from({ length: 300 }, () => preview.ask('/hold'))
@@ -164,12 +164,12 @@ test('preview: of a crowd that comes at once 256 have a connection, and the othe
   for (const { status, text } of await Promise.all(crowd)) assert.deepEqual([status, text], [200, 'come in'])
 })
 
-test('preview: what breaks off inside breaks off outside', async () => {
+test('preview: an answer that breaks off inside breaks off outside', async () => {
   await assert.rejects(preview.ask('/break'), /aborted|hang up|ECONNRESET/)
   assert.equal((await preview.ask('/a')).status, 200)
 })
 
-test('preview: a key of ours that was meant for the API does not enter the sandbox; what is the app’s own does', async () => {
+test('preview: an API key does not enter the sandbox; a header of the app does', async () => {
   const key = 'atoll_0123456789abcdef'
   for (const sent of [{ 'x-api-key': key }, { authorization: `Bearer ${key}` }, { authorization: `bearer  ${key}` }]) {
     assert.doesNotMatch((await preview.ask('/headers', { headers: sent })).text, /atoll_/)
@@ -180,7 +180,7 @@ test('preview: a key of ours that was meant for the API does not enter the sandb
   assert.deepEqual([own.headers['x-api-key'], own.headers.authorization], ['mine', 'Bearer mine'])
 })
 
-test('other hosts are the API: addresses, names of the machine, unknown names', async () => {
+test('preview: other hosts are the API: addresses, names of the machine, unknown names', async () => {
   for (const host of ['127.0.0.1', 'localhost:80', '[::1]:4100', 'atoll', 'other.example', previewHost]) {
     assert.equal((await preview.ask('/healthz', {}, host)).status, 200, host)
   }
@@ -283,7 +283,7 @@ test('preview: preview requests are counted by status', async () => {
   }
 })
 
-test('preview: behind a trusted proxy the chain it tells is believed', async () => {
+test('preview: the forwarded headers of a trusted proxy are kept', async () => {
   await using behind = await makeWorld({ trustProxy: ['127.0.0.0/8'] })
   const sandboxId = await behind.sandbox()
   const { text } = await exchange(`${behind.origin}/headers`, {

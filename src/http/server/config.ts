@@ -62,10 +62,10 @@ export interface HttpDeps {
   sandboxCounts(): Promise<SandboxCounts>
 }
 
-/** Takes requests whose `Host` names a preview. `preview/` implements it. */
+/** Takes requests that are for a preview. `preview/` implements it. */
 export interface PreviewPort {
-  /** Whether a `Host` header names a preview. Asks the database for names outside the preview host. */
-  claims(host: string | undefined): boolean | Promise<boolean>
+  /** Whether a request is for a preview, by its `Host` header. Asks the database for names outside the preview host. */
+  claims(request: IncomingMessage): boolean | Promise<boolean>
   /**
    * Whether the proxy in front may get a certificate for this name. `peer` is the address of the asker; false unless it is a proxy
    * on this machine or a trusted one. Throws `rate_limited`: the proxy's clients choose the names.
