@@ -12,7 +12,7 @@ import { pipeline } from 'node:stream/promises'
 import { test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { ApiAnswer, ApiClient } from '../support/api-client.ts'
-import { previewHost, useWorld } from '../support/world.ts'
+import { previewHost, restoring, useWorld } from '../support/world.ts'
 
 const mebibyte = 1024 * 1024
 
@@ -47,28 +47,25 @@ test('body: large bodies that drip stop the large ones of their own organisation
   while ((await create(api, 4 * mebibyte)).status !== 201);
 })
 
-test('body: a body counts until it is parsed, not until its request is answered', async () => {
+test('body: a body counts until it is parsed, not until its request is answered', async (t) => {
   const { api, sessions } = world
   const { create: start } = sessions
   const goOn = Promise.withResolvers<void>()
   let parsed = Promise.withResolvers<void>()
+  restoring(t, sessions, 'create')
   sessions.create = async (...query) => {
     parsed.resolve()
     await goOn.promise
     return await start.apply(sessions, query)
   }
-  try {
-    const slow: Promise<ApiAnswer>[] = []
-    for (let count = 0; count < 4; count++) {
-      parsed = Promise.withResolvers()
-      slow.push(create(api, 15 * mebibyte))
-      await parsed.promise
-    }
-    goOn.resolve()
-    for (const { status } of await Promise.all(slow)) assert.equal(status, 201)
-  } finally {
-    sessions.create = start
+  const slow: Promise<ApiAnswer>[] = []
+  for (let count = 0; count < 4; count++) {
+    parsed = Promise.withResolvers()
+    slow.push(create(api, 15 * mebibyte))
+    await parsed.promise
   }
+  goOn.resolve()
+  for (const { status } of await Promise.all(slow)) assert.equal(status, 201)
 })
 
 test('body: a body of very many values, or nested very deep, is refused before they are made, and names the limit', async () => {

@@ -1,6 +1,6 @@
 /** Clients that are gone before their request comes to its point, that read nothing, and that open more than they may. */
 import assert from 'node:assert/strict'
-import { createHash, randomBytes } from 'node:crypto'
+import { randomBytes } from 'node:crypto'
 import { subscribe, unsubscribe } from 'node:diagnostics_channel'
 import { once } from 'node:events'
 import { request as httpRequest } from 'node:http'
@@ -11,8 +11,9 @@ import { test } from 'node:test'
 import { setImmediate as yieldNow } from 'node:timers/promises'
 import { WebSocket } from 'ws'
 import { newId } from '../../src/lib/id.ts'
+import { sha256 } from '../../src/lib/secret.ts'
 import type { SessionService } from '../../src/session/index.ts'
-import { previewHost, useWorld } from '../support/world.ts'
+import { previewHost, restoring, useWorld } from '../support/world.ts'
 
 let sandboxId: string
 const limits = {
@@ -45,8 +46,12 @@ async function published<Value>(channel: string): Promise<Value> {
 async function hangUpDuringLookUp(method: string, path: string, body = ''): Promise<void> {
   const { organisations } = world.store
   const key = randomBytes(16).toString('hex')
-  const keyHash = createHash('sha256').update(key).digest('hex')
-  await organisations.insertApiKey({ id: newId('key_'), orgId: world.orgId, keyHash, createdAt: new Date() })
+  await organisations.insertApiKey({
+    id: newId('key_'),
+    orgId: world.orgId,
+    keyHash: sha256(key),
+    createdAt: new Date(),
+  })
   const lookUp = organisations.organisationByKey.bind(organisations)
   const asked = Promise.withResolvers<void>()
   const goOn = Promise.withResolvers<void>()
@@ -94,21 +99,18 @@ test(
   },
 )
 
-test('gone client: an event stream whose client is gone before it opens ends at once', async () => {
+test('gone client: an event stream whose client is gone before it opens ends at once', async (t) => {
   const { api, sessions } = world
   const session = (await api.post('/v1/sessions', { prompt: 'x', user_id: 'u' })).body.id as string
   const { stream } = sessions
   const isAborted = Promise.withResolvers<boolean>()
+  restoring(t, sessions, 'stream')
   sessions.stream = async (...query) => {
     isAborted.resolve(query[2].signal.aborted)
     return await stream.apply(sessions, query)
   }
-  try {
-    await hangUpDuringLookUp('GET', `/v1/sessions/${session}/events`)
-    assert.equal(await isAborted.promise, true)
-  } finally {
-    sessions.stream = stream
-  }
+  await hangUpDuringLookUp('GET', `/v1/sessions/${session}/events`)
+  assert.equal(await isAborted.promise, true)
 })
 
 test(
@@ -191,29 +193,26 @@ test('gone client: a preview whose client is gone before its name is known wakes
   }
 })
 
-test('gone client: a client that hangs up during its command is no failed request', { timeout: 60_000 }, async () => {
+test('gone client: a client that hangs up during its command is no failed request', { timeout: 60_000 }, async (t) => {
   const { api, logs } = world
   const { exec } = world.sandboxes
   const { run } = exec
   const running = Promise.withResolvers<void>()
   const failed = Promise.withResolvers<unknown>()
+  restoring(t, exec, 'run')
   exec.run = async (...query) => {
     const result = run.apply(exec, query)
     result.catch(failed.resolve)
     running.resolve()
     return await result
   }
-  try {
-    const socket = connect(world.port, '127.0.0.1')
-    const body = JSON.stringify({ cmd: 'sleep', args: ['1000'] })
-    const head = `POST /api/sandboxes/${sandboxId}/exec/run HTTP/1.1\r\nHost: a\r\nX-API-Key: ${api.key}`
-    socket.write(`${head}\r\nContent-Length: ${body.length}\r\n\r\n${body}`)
-    await running.promise
-    socket.destroy()
-    assert.equal(((await failed.promise) as Error).name, 'AbortError')
-  } finally {
-    exec.run = run
-  }
+  const socket = connect(world.port, '127.0.0.1')
+  const body = JSON.stringify({ cmd: 'sleep', args: ['1000'] })
+  const head = `POST /api/sandboxes/${sandboxId}/exec/run HTTP/1.1\r\nHost: a\r\nX-API-Key: ${api.key}`
+  socket.write(`${head}\r\nContent-Length: ${body.length}\r\n\r\n${body}`)
+  await running.promise
+  socket.destroy()
+  assert.equal(((await failed.promise) as Error).name, 'AbortError')
   // A whole request later, the failure has gone all its way.
   await api.get('/healthz')
   const errors = logs.filter(({ level }) => level === 'error')
@@ -253,26 +252,23 @@ test('stalled client: a client that takes nothing of its answer is dropped, and 
   }
 })
 
-test('stalled client: a connection serves on after an answer that was taken, however long the next one takes', async () => {
+test('stalled client: a connection serves on after an answer that was taken, however long the next one takes', async (t) => {
   const { api, sessions } = world
   const { id } = (await api.post('/v1/sessions', { prompt: 'x', user_id: 'u' })).body
   const { get } = sessions
   let asked = 0
+  restoring(t, sessions, 'get')
   sessions.get = async (...query) => {
     // Longer than a client may stall, for the second of two requests that come together.
     if (++asked === 2) await new Promise((resolve) => setTimeout(resolve, 1000))
     return await get.apply(sessions, query)
   }
-  try {
-    const client = connect(world.port, '127.0.0.1')
-    const request = `GET /v1/sessions/${id} HTTP/1.1\r\nHost: a\r\nX-API-Key: ${api.key}\r\n`
-    client.write(`${request}\r\n${request}Connection: close\r\n\r\n`)
-    let text = ''
-    for await (const chunk of client) text += String(chunk)
-    assert.equal(text.split('HTTP/1.1 200 OK').length - 1, 2)
-  } finally {
-    sessions.get = get
-  }
+  const client = connect(world.port, '127.0.0.1')
+  const request = `GET /v1/sessions/${id} HTTP/1.1\r\nHost: a\r\nX-API-Key: ${api.key}\r\n`
+  client.write(`${request}\r\n${request}Connection: close\r\n\r\n`)
+  let text = ''
+  for await (const chunk of client) text += String(chunk)
+  assert.equal(text.split('HTTP/1.1 200 OK').length - 1, 2)
 })
 
 const created = async (api = world.api) =>

@@ -4,7 +4,7 @@ import type { Socket } from 'node:net'
 import { test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { WebSocket } from 'ws'
-import { useWorld } from '../support/world.ts'
+import { restoring, useWorld } from '../support/world.ts'
 
 let id: string
 const world = useWorld({}, async () => {
@@ -252,40 +252,37 @@ test('exec: a terminal carries raw bytes both ways, replays, resizes and ends', 
   assert.equal((await api.post(`${pty}/ps-unknown00000/resize`, { cols: 1, rows: 1 })).status, 404)
 })
 
-test('exec client: a client that reads nothing costs a bounded buffer, and holds up neither the process nor other clients', async () => {
+test('exec client: a client that reads nothing costs a bounded buffer, and holds up neither the process nor other clients', async (t) => {
   const { machines } = world
   const dialled: Socket[] = []
   const { dial } = machines
+  restoring(t, machines, 'dial')
   machines.dial = async (sandboxId) => {
     const connection = await dial.call(machines, sandboxId)
     dialled.push(connection as Socket)
     return connection
   }
-  try {
-    const total = 300 * 1024 * 1024
-    const execId = (
-      await world.api.post(path(''), { cmd: 'sh', args: ['-c', `read go; head -c ${total} /dev/zero; echo done >&2`] })
-    ).body.sessionID as string
-    const first = dialled.length
-    const deaf = await attach(execId, '', 'exec', 100)
-    const deafConnections = dialled.slice(first)
-    assert.ok(deafConnections.length > 0)
-    deaf.socket.pause()
-    const reader = await attach(execId, '', 'exec', 100)
-    reader.socket.send(Buffer.from('\0go\n'))
-    await reader.closed
-    assert.deepEqual([reader.frames.at(-1)?.[0], reader.frames.at(-1)?.readInt32BE(1)], [3, 0])
-    const taken = deafConnections.reduce((sum, connection) => sum + connection.bytesRead, 0)
-    assert.ok(taken < total / 10, `${taken} bytes were taken from the sandbox for it`)
-    deaf.socket.resume()
-    await deaf.closed
-    assert.equal(deaf.frames.at(-1)?.[0], 3, 'it gets what is kept, and the end')
-    assert.ok(deaf.bytes < total / 10)
-    const { body } = await world.api.get(`/api/sandboxes/${id}/exec/${execId}/result`)
-    assert.deepEqual([body.stdout.length, body.stderr], [1024 * 1024, 'done\n'])
-  } finally {
-    machines.dial = dial
-  }
+  const total = 300 * 1024 * 1024
+  const execId = (
+    await world.api.post(path(''), { cmd: 'sh', args: ['-c', `read go; head -c ${total} /dev/zero; echo done >&2`] })
+  ).body.sessionID as string
+  const first = dialled.length
+  const deaf = await attach(execId, '', 'exec', 100)
+  const deafConnections = dialled.slice(first)
+  assert.ok(deafConnections.length > 0)
+  deaf.socket.pause()
+  const reader = await attach(execId, '', 'exec', 100)
+  reader.socket.send(Buffer.from('\0go\n'))
+  await reader.closed
+  assert.deepEqual([reader.frames.at(-1)?.[0], reader.frames.at(-1)?.readInt32BE(1)], [3, 0])
+  const taken = deafConnections.reduce((sum, connection) => sum + connection.bytesRead, 0)
+  assert.ok(taken < total / 10, `${taken} bytes were taken from the sandbox for it`)
+  deaf.socket.resume()
+  await deaf.closed
+  assert.equal(deaf.frames.at(-1)?.[0], 3, 'it gets what is kept, and the end')
+  assert.ok(deaf.bytes < total / 10)
+  const { body } = await world.api.get(`/api/sandboxes/${id}/exec/${execId}/result`)
+  assert.deepEqual([body.stdout.length, body.stderr], [1024 * 1024, 'done\n'])
 })
 
 test('exec client: maxRunAfterDisconnect ends a process that nobody is attached to, and not before the last one leaves', async () => {

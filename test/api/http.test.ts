@@ -8,7 +8,7 @@ import { setImmediate } from 'node:timers/promises'
 import { gunzipSync } from 'node:zlib'
 import { ServiceError } from '../../src/errors.ts'
 import { exchange } from '../support/api-client.ts'
-import { useWorld } from '../support/world.ts'
+import { restoring, useWorld } from '../support/world.ts'
 import { makeWorld } from '../support/world.ts'
 import type { World } from '../support/world.ts'
 
@@ -166,35 +166,27 @@ test('http: browsers of any origin may send requests, with a preflight', async (
   assert.equal(failed.headers['access-control-allow-origin'], '*')
 })
 
-test('http: an unknown error is logged whole, and the answer reveals nothing of it', async () => {
+test('http: an unknown error is logged whole, and the answer reveals nothing of it', async (t) => {
   const { sandboxes, api } = world
-  const { get } = sandboxes
+  restoring(t, sandboxes, 'get')
   sandboxes.get = () => Promise.reject(new Error('the secret is 1234'))
-  try {
-    const { status, text, body } = await api.get('/api/sandboxes/sb-abcdefghijklmnop')
-    assert.equal(status, 500)
-    assert.doesNotMatch(text, /1234/)
-    assert.deepEqual(body, { error: 'Internal Server Error', code: 'internal_error' })
-    const line = world.logs.find(({ level }) => level === 'error')
-    assert.ok(line)
-    assert.match(String((line.facts as { err: Error }).err), /1234/)
-  } finally {
-    sandboxes.get = get
-  }
+  const { status, text, body } = await api.get('/api/sandboxes/sb-abcdefghijklmnop')
+  assert.equal(status, 500)
+  assert.doesNotMatch(text, /1234/)
+  assert.deepEqual(body, { error: 'Internal Server Error', code: 'internal_error' })
+  const line = world.logs.find(({ level }) => level === 'error')
+  assert.ok(line)
+  assert.match(String((line.facts as { err: Error }).err), /1234/)
 })
 
-test('http: 503 and 429 say when to come back, with the facts of the error and none of its own headers in the body', async () => {
+test('http: 503 and 429 say when to come back, with the facts of the error and none of its own headers in the body', async (t) => {
   const { sandboxes, api } = world
-  const { get } = sandboxes
+  restoring(t, sandboxes, 'get')
   sandboxes.get = () =>
     Promise.reject(new ServiceError('no_capacity', 'full', { details: { retryAfterSeconds: 12.2, wanted: 3 } }))
-  try {
-    const { status, headers, body } = await api.get('/api/sandboxes/sb-abcdefghijklmnop')
-    assert.deepEqual([status, headers['retry-after']], [503, '13'])
-    assert.deepEqual(body, { error: 'full', code: 'no_capacity', wanted: 3 })
-  } finally {
-    sandboxes.get = get
-  }
+  const { status, headers, body } = await api.get('/api/sandboxes/sb-abcdefghijklmnop')
+  assert.deepEqual([status, headers['retry-after']], [503, '13'])
+  assert.deepEqual(body, { error: 'full', code: 'no_capacity', wanted: 3 })
 })
 
 test('http: keys, signatures and tokens in a query reach no log', async () => {

@@ -7,7 +7,7 @@ import { ServiceError } from '../../src/errors.ts'
 import type { ErrorCode } from '../../src/errors.ts'
 import { listen } from '../support/listen.ts'
 import { hostOf, usePreview } from '../support/preview-world.ts'
-import { previewHost } from '../support/world.ts'
+import { previewHost, restoring } from '../support/world.ts'
 
 const preview = usePreview()
 
@@ -94,12 +94,11 @@ test('preview error: nothing listening is 502 with a page for people that reload
   )
 })
 
-test('preview error: each refusal is a page to people, whole in itself, and JSON to programs, with the same status', async () => {
+test('preview error: each refusal is a page to people, whole in itself, and JSON to programs, with the same status', async (t) => {
   const stopped = await preview.world.sandbox()
   await preview.world.api.delete(`/api/sandboxes/${stopped}`)
   const locked = await preview.world.sandbox({ previewAuth: { scheme: 'bearer' } })
   const { machines } = preview.world
-  const dial = machines.dial.bind(machines)
   const cases: [status: number, code: string, host: string, reloads: boolean][] = [
     [401, 'unauthorized', hostOf(locked, preview.port), false],
     [404, 'not_found', hostOf('sb-unknown00000', 80), false],
@@ -107,29 +106,26 @@ test('preview error: each refusal is a page to people, whole in itself, and JSON
     [502, 'nothing_listening', hostOf(preview.id, 1), true],
     [503, 'unavailable', hostOf(preview.id, 2), true],
   ]
-  try {
-    for (const [status, code, host, reloads] of cases) {
-      if (status === 503) {
-        machines.dial = async () => {
-          throw new ServiceError('unavailable', 'it is waking')
-        }
+  restoring(t, machines, 'dial')
+  for (const [status, code, host, reloads] of cases) {
+    if (status === 503) {
+      machines.dial = async () => {
+        throw new ServiceError('unavailable', 'it is waking')
       }
-      const page = await preview.ask('/', { headers: { accept: 'text/html,application/xhtml+xml,*/*;q=0.8' } }, host)
-      assert.deepEqual([page.status, page.headers['content-type']], [status, 'text/html; charset=utf-8'])
-      assert.match(String(page.headers['content-security-policy']), /default-src 'none'/)
-      assert.match(page.text, new RegExp(`<p class="status">${status} `))
-      assert.doesNotMatch(page.text, /https?:|<script|src=/, 'nothing is loaded')
-      assert.equal(page.text.includes('http-equiv="refresh"'), reloads)
-      const json = await preview.ask('/', { headers: { accept: '*/*' } }, host)
-      assert.deepEqual([json.status, json.body.code, typeof json.body.error], [status, code, 'string'])
-      assert.equal(json.headers['cache-control'], 'no-store')
-      if (status === 401) assert.equal(json.headers['www-authenticate'], 'Bearer')
-      if (status === 503) assert.equal(json.headers['retry-after'], '1')
-      const head = await preview.ask('/', { method: 'HEAD', headers: { accept: 'text/html' } }, host)
-      assert.deepEqual([head.status, head.text], [status, ''])
     }
-  } finally {
-    machines.dial = dial
+    const page = await preview.ask('/', { headers: { accept: 'text/html,application/xhtml+xml,*/*;q=0.8' } }, host)
+    assert.deepEqual([page.status, page.headers['content-type']], [status, 'text/html; charset=utf-8'])
+    assert.match(String(page.headers['content-security-policy']), /default-src 'none'/)
+    assert.match(page.text, new RegExp(`<p class="status">${status} `))
+    assert.doesNotMatch(page.text, /https?:|<script|src=/, 'nothing is loaded')
+    assert.equal(page.text.includes('http-equiv="refresh"'), reloads)
+    const json = await preview.ask('/', { headers: { accept: '*/*' } }, host)
+    assert.deepEqual([json.status, json.body.code, typeof json.body.error], [status, code, 'string'])
+    assert.equal(json.headers['cache-control'], 'no-store')
+    if (status === 401) assert.equal(json.headers['www-authenticate'], 'Bearer')
+    if (status === 503) assert.equal(json.headers['retry-after'], '1')
+    const head = await preview.ask('/', { method: 'HEAD', headers: { accept: 'text/html' } }, host)
+    assert.deepEqual([head.status, head.text], [status, ''])
   }
 })
 
@@ -192,9 +188,8 @@ test('preview error: a stopped sandbox answers 410 under its host name', async (
   assert.equal(await preview.refusedWebSocket('/', hostOf(other, preview.port)), 410)
 })
 
-test('preview wake: a refused wake is answered with the status of its error, and is no fault of the server', async () => {
+test('preview wake: a refused wake is answered with the status of its error, and is no fault of the server', async (t) => {
   const { previews } = preview.world.sandboxes
-  const { dial } = previews
   const cases: [code: ErrorCode, status: number, retryAfter?: string][] = [
     ['conflict', 409],
     ['patch_failed', 422],
@@ -203,22 +198,19 @@ test('preview wake: a refused wake is answered with the status of its error, and
     ['no_capacity', 503, '1'],
     ['full_checkpoint_unavailable', 503, '1'],
   ]
-  try {
-    for (const [code, status, retryAfter] of cases) {
-      previews.dial = () =>
-        Promise.reject(
-          new ServiceError(code, 'what only the owner may know', {
-            details: { retryAfterSeconds: 12.5, stderr: 'no' },
-          }),
-        )
-      const json = await preview.ask('/')
-      assert.deepEqual([json.status, json.body.code, json.headers['retry-after']], [status, code, retryAfter])
-      const page = await preview.ask('/', { headers: { accept: 'text/html' } })
-      assert.equal(page.status, status)
-      for (const { text } of [json, page]) assert.doesNotMatch(text, /only the owner|stderr/)
-    }
-  } finally {
-    previews.dial = dial
+  restoring(t, previews, 'dial')
+  for (const [code, status, retryAfter] of cases) {
+    previews.dial = () =>
+      Promise.reject(
+        new ServiceError(code, 'what only the owner may know', {
+          details: { retryAfterSeconds: 12.5, stderr: 'no' },
+        }),
+      )
+    const json = await preview.ask('/')
+    assert.deepEqual([json.status, json.body.code, json.headers['retry-after']], [status, code, retryAfter])
+    const page = await preview.ask('/', { headers: { accept: 'text/html' } })
+    assert.equal(page.status, status)
+    for (const { text } of [json, page]) assert.doesNotMatch(text, /only the owner|stderr/)
   }
   const errors = preview.world.logs.filter(({ level }) => level === 'error')
   assert.deepEqual(errors, [])

@@ -8,7 +8,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { exchange } from '../support/api-client.ts'
 import { listen } from '../support/listen.ts'
 import { hostOf, usePreview } from '../support/preview-world.ts'
-import { makeWorld, previewHost } from '../support/world.ts'
+import { makeWorld, previewHost, restoring } from '../support/world.ts'
 
 const arrived: { method: unknown; url: unknown; host: unknown; framing: (string | undefined)[]; body: string }[] = []
 const preview = usePreview({
@@ -88,10 +88,11 @@ test('preview: the server sets X-Forwarded-*, and clients cannot', async () => {
   assert.equal(headers.forwarded, undefined)
 })
 
-test('preview: answers stream: the first event arrives while the answer is open, and the keep-alive ends with the client', async () => {
+test('preview: answers stream: the first event arrives while the answer is open, and the keep-alive ends with the client', async (t) => {
   const held = new Set<symbol>()
   const { previews } = preview.world.sandboxes
   const { keepAlive } = previews
+  restoring(t, previews, 'keepAlive')
   previews.keepAlive = (sandboxId) => {
     const one = Symbol('lease')
     held.add(one)
@@ -101,23 +102,19 @@ test('preview: answers stream: the first event arrives while the answer is open,
       release()
     }
   }
-  try {
-    const request = httpRequest(`${preview.world.origin}/events`, { headers: { host: preview.host } })
-    request.end()
-    const [response] = (await once(request, 'response')) as [IncomingMessage]
-    const [chunk] = (await once(response, 'data')) as [Buffer]
-    assert.equal(String(chunk), 'data: 1\n\n')
-    assert.equal(held.size, 1)
-    const upstream = preview.seen.at(-1)?.socket
-    assert.ok(upstream)
-    const closed = once(upstream, 'close')
-    request.on('error', () => {})
-    request.destroy()
-    await closed
-    while (held.size > 0) await sleep(5)
-  } finally {
-    previews.keepAlive = keepAlive
-  }
+  const request = httpRequest(`${preview.world.origin}/events`, { headers: { host: preview.host } })
+  request.end()
+  const [response] = (await once(request, 'response')) as [IncomingMessage]
+  const [chunk] = (await once(response, 'data')) as [Buffer]
+  assert.equal(String(chunk), 'data: 1\n\n')
+  assert.equal(held.size, 1)
+  const upstream = preview.seen.at(-1)?.socket
+  assert.ok(upstream)
+  const closed = once(upstream, 'close')
+  request.on('error', () => {})
+  request.destroy()
+  await closed
+  while (held.size > 0) await sleep(5)
 })
 
 test('preview: a body streams into the sandbox while it is sent, and comes back meanwhile', async () => {

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { ServiceError } from '../../src/errors.ts'
-import { useWorld } from '../support/world.ts'
+import { restoring, useWorld } from '../support/world.ts'
 
 const world = useWorld()
 
@@ -222,7 +222,7 @@ test('machine: a reboot and a power-cycle end all processes, and the sandbox run
   }
 })
 
-test('machine: scale changes memory and CPU in step, and says what there is now', async () => {
+test('machine: scale changes memory and CPU in step, and says what there is now', async (t) => {
   const { api } = world
   const id = await world.sandbox({ memoryMB: 1024 })
   const path = `/api/sandboxes/${id}`
@@ -244,17 +244,13 @@ test('machine: scale changes memory and CPU in step, and says what there is now'
     assert.deepEqual([refused.status, refused.body.code], [400, 'invalid_request'], JSON.stringify(body))
     assert.match(refused.body.error, /memoryMB/)
   }
-  const { resize } = world.machines
+  restoring(t, world.machines, 'resize')
   world.machines.resize = async () => {
     throw new ServiceError('conflict', 'its processes hold more')
   }
-  try {
-    const full = await api.post(`${path}/scale`, { memoryMB: 128 })
-    assert.deepEqual([full.status, full.body.code], [409, 'conflict'])
-    assert.equal((await api.get(path)).body.memoryMB, 512)
-  } finally {
-    world.machines.resize = resize
-  }
+  const full = await api.post(`${path}/scale`, { memoryMB: 128 })
+  assert.deepEqual([full.status, full.body.code], [409, 'conflict'])
+  assert.equal((await api.get(path)).body.memoryMB, 512)
 })
 
 test('machine: unknown, foreign and stopped sandboxes are refused', async () => {

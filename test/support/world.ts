@@ -2,6 +2,7 @@ import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, before } from 'node:test'
+import type { TestContext } from 'node:test'
 import type { HttpLimits } from '../../src/http/server/server.ts'
 import { createHttpServer } from '../../src/http/server/server.ts'
 import { sha256 } from '../../src/lib/secret.ts'
@@ -160,4 +161,10 @@ export function useWorld(options?: WorldOptions, setUp?: () => Promise<void>): W
   })
   after(() => world.close())
   return world
+}
+
+/** Puts methods that a test replaces back when it ends. */
+export function restoring<Target extends object>(t: TestContext, target: Target, ...names: (keyof Target)[]): void {
+  const originals = names.map((name) => [name, target[name]])
+  t.after(() => void Object.assign(target, Object.fromEntries(originals)))
 }
