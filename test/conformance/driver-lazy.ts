@@ -1,11 +1,12 @@
 import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
 import { isServiceError } from '../../src/errors.ts'
+import { roundsOf } from '../../src/lib/testing/thorough.ts'
 import type { SandboxExit } from '../../src/sandbox/ports/runtime-driver.ts'
 import type { Guest } from '../../src/sandbox/ports/guest.ts'
 import type { DriverUnderTest } from './driver.ts'
 import { eventually } from './driver-runc-host.ts'
-import { freshId, python, roundsOf, specOf, succeed } from './driver-shell.ts'
+import { freshId, python, specOf, succeed } from './driver-shell.ts'
 
 const heldMb = 160
 const limits = { memoryMb: 1024, cpuCount: 2 }

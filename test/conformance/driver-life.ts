@@ -2,11 +2,12 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { isServiceError } from '../../src/errors.ts'
+import { someOf } from '../../src/lib/testing/thorough.ts'
 import type { SandboxExit } from '../../src/sandbox/ports/runtime-driver.ts'
 import type { Guest } from '../../src/sandbox/ports/guest.ts'
 import { knowing } from './driver-known.ts'
 import type { DriverUnderTest } from './driver.ts'
-import { create, freshId, memoryLimitBytes, shell, someOf, specOf, succeed } from './driver-shell.ts'
+import { create, freshId, memoryLimitBytes, shell, specOf, succeed } from './driver-shell.ts'
 
 const parallelCreates = 20
 /** Moments at which a create is aborted, from before its first step to after its last. */

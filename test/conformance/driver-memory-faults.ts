@@ -1,9 +1,10 @@
 import assert from 'node:assert/strict'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { isServiceError } from '../../src/errors.ts'
+import { roundsOf, someOf } from '../../src/lib/testing/thorough.ts'
 import type { DriverUnderTest } from './driver.ts'
 import { count, startLoad, createLoaded, memoryTests } from './driver-memory-load.ts'
-import { create, freshId, roundsOf, shell, someOf, specOf, succeed, startPython } from './driver-shell.ts'
+import { create, freshId, shell, specOf, succeed, startPython } from './driver-shell.ts'
 
 const rounds = roundsOf(3, 10)
 const busyRounds = roundsOf(6, 20)

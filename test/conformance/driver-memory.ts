@@ -1,9 +1,10 @@
 import assert from 'node:assert/strict'
 import { once } from 'node:events'
 import { createServer, type Socket } from 'node:net'
+import { roundsOf } from '../../src/lib/testing/thorough.ts'
 import type { DriverUnderTest } from './driver.ts'
 import { count, counterPort, evaluate, loops, startLoad, createLoaded, memoryTests } from './driver-memory-load.ts'
-import { freshId, memoryLimitBytes, python, roundsOf, specOf, succeed, startPython, sendLine } from './driver-shell.ts'
+import { freshId, memoryLimitBytes, python, specOf, succeed, startPython, sendLine } from './driver-shell.ts'
 
 const forksAtOnce = 10
 const generations = roundsOf(3, 5)

@@ -1,25 +1,11 @@
 import assert from 'node:assert/strict'
-import { randomInt, randomUUID } from 'node:crypto'
+import { randomUUID } from 'node:crypto'
 import type { RuntimeDriver, SandboxSpec } from '../../src/sandbox/ports/runtime-driver.ts'
 import type { Guest } from '../../src/sandbox/ports/guest.ts'
 
 /** How many times longer things may take here than on a machine of today: more than once under emulation. */
 export const slowness = Number(process.env['ATOLL_TEST_SLOWNESS'] ?? 1)
 const shellWaitMs = 60_000 * slowness
-const isThorough = process.env['ATOLL_TEST_THOROUGH'] === '1'
-
-/** `few` rounds of a repeated step, `many` in a thorough run. */
-export function roundsOf(few: number, many: number): number {
-  return isThorough ? many : few
-}
-
-/** Three of these moments, in order, each run others; all in a thorough run. */
-export function someOf(momentsMs: readonly number[]): readonly number[] {
-  if (isThorough) return momentsMs
-  const left = [...momentsMs]
-  while (left.length > 3) left.splice(randomInt(left.length), 1)
-  return left
-}
 
 /** A small sandbox of the base image. */
 export function specOf(id: string, more: Partial<SandboxSpec> = {}): SandboxSpec {
