@@ -11,9 +11,7 @@ import type { Patch, Patches } from './patch.ts'
 import { type CheckpointKind, type RuntimeDriver, RestartedOnDiskError } from './ports/runtime-driver.ts'
 import type { SandboxStore } from './ports/sandbox-store.ts'
 import type { SandboxLimits } from './quota.ts'
-import { type Sandbox, type StartedSandbox, newSandbox } from './sandbox.ts'
-
-export type CheckpointStatus = 'processing' | 'ready' | 'failed'
+import { type CreateSandbox, type Sandbox, type StartedSandbox, newSandbox } from './sandbox.ts'
 
 /** Sizes and environment that a sandbox started from the checkpoint inherits. */
 export type SandboxConfig = Pick<Sandbox, 'image' | 'cpuCount' | 'memoryMb' | 'diskMb' | 'envs'>
@@ -28,7 +26,7 @@ export interface Checkpoint {
   /** Unique among the checkpoints of its sandbox. */
   name: string
   kind: CheckpointKind
-  status: CheckpointStatus
+  status: 'processing' | 'ready' | 'failed'
   sizeBytes: number
   sandboxConfig: SandboxConfig
   error?: string
@@ -46,12 +44,7 @@ export interface CreateCheckpoint {
   retentionPolicy?: { mode: 'delete_oldest'; maxCount: number }
 }
 
-export interface StartFromCheckpoint {
-  id?: string
-  timeoutSeconds?: number
-  envs?: Record<string, string>
-  memoryMb?: number
-}
+export type StartFromCheckpoint = Pick<CreateSandbox, 'id' | 'timeoutSeconds' | 'envs' | 'memoryMb'>
 
 export type CheckpointService = Omit<Checkpoints, 'close'>
 
@@ -99,7 +92,7 @@ export class Checkpoints {
     }
     const release = lifecycle.keepAlive(sandboxId)
     try {
-      const { image, cpuCount, memoryMb, diskMb, envs } = await lifecycle.awake(sandboxId, orgId)
+      const sandbox = await lifecycle.awake(sandboxId, orgId)
       const checkpoint: Checkpoint = {
         id: input.id ?? newId('cp-'),
         orgId,
@@ -108,7 +101,7 @@ export class Checkpoints {
         kind,
         status: 'processing',
         sizeBytes: 0,
-        sandboxConfig: { image, cpuCount, memoryMb, diskMb, envs },
+        sandboxConfig: configOf(sandbox),
         createdAt: new Date(),
       }
       // Check and insert under one lock; otherwise concurrent calls would all find the last unit of the quota free.
@@ -329,6 +322,10 @@ export class Checkpoints {
     await driver.deleteCheckpoint(checkpointId)
     await store.forgetCheckpoints([checkpointId])
   }
+}
+
+export function configOf({ image, cpuCount, memoryMb, diskMb, envs }: Sandbox): SandboxConfig {
+  return { image, cpuCount, memoryMb, diskMb, envs }
 }
 
 /** Whether the service made it for its own use. Its name then ends with the unique part of its id: clients choose names, never ids. */
