@@ -20,16 +20,12 @@ export interface RunCommand {
   timeoutSeconds?: number
 }
 
-export interface StartExec extends RunCommand {
+export interface StartExec extends RunCommand, Pick<SpawnRequest, 'keep' | 'keepBytes'> {
   maxRunAfterDisconnectSeconds?: number
-  /** `lossless` retains all output that was not acknowledged; default `tail`. */
-  keep?: 'tail' | 'lossless'
   /** An internal process, such as an agent: not listed, no activity, and its ports are private. */
   internal?: boolean
   /** Of an internal process (`newId('ag-')`), for callers that record it before the start. Throws `conflict` for a known one. */
   id?: string
-  /** Retained bytes of each stream; see `SpawnRequest.keepBytes`. */
-  keepBytes?: number
 }
 
 export interface StartPty extends Pick<RunCommand, 'cwd' | 'envs' | 'user'> {
@@ -50,18 +46,20 @@ export interface ResultOptions extends Pick<RunOptions, 'sent'> {
   waitMs?: number
 }
 
-export interface RunResult {
+export interface RunResult extends Output {
   exitCode: number
+}
+
+interface Output {
   stdout: string
   stderr: string
   /** Present and true when a stream passed 8 MiB and its beginning was dropped. */
   truncated?: true
 }
 
-export interface RunState extends Partial<Pick<RunResult, 'exitCode' | 'truncated'>> {
+export interface RunState extends Output {
   running: boolean
-  stdout: string
-  stderr: string
+  exitCode?: number
 }
 
 export interface AttachExec extends AttachOptions {
@@ -246,7 +244,7 @@ function withSandboxEnvs(sandbox: Sandbox, request: SpawnRequest): SpawnRequest 
   return { ...request, envs: { ...sandbox.envs, ...request.envs } }
 }
 
-function outputText({ stdout, stderr, truncated }: ProcessOutput): Omit<RunResult, 'exitCode'> {
+function outputText({ stdout, stderr, truncated }: ProcessOutput): Output {
   return { stdout: stdout.toString(), stderr: stderr.toString(), ...(truncated ? { truncated } : {}) }
 }
 
@@ -304,11 +302,7 @@ class BoundedOutputs {
   }
 }
 
-async function readWithPermit(
-  release: () => void,
-  read: () => Promise<ProcessOutput>,
-  sent: Promise<unknown>,
-): Promise<ProcessOutput> {
+async function readWithPermit(release: () => void, read: () => Promise<ProcessOutput>, sent: Promise<unknown>) {
   try {
     const output = await read()
     if (isSmall(output)) release()
