@@ -1,5 +1,6 @@
 /** Migrations of records of earlier versions, and migrations that take long, on a server and on the embedded database. */
 import assert from 'node:assert/strict'
+import { cpSync } from 'node:fs'
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -291,9 +292,24 @@ after(async () => {
   for (const drop of drops) await drop()
 })
 
-migrationTests('PGlite', async () => {
+/** A database without any table. The one of the images has the newest schema. */
+let empty: Promise<string> | undefined
+
+async function makeEmpty(): Promise<string> {
+  const folder = await newFolder()
+  await (await openBackend(folder)).stop()
+  return folder
+}
+
+async function newFolder(): Promise<string> {
   const folder = await mkdtemp(join(tmpdir(), 'atoll-migrations-'))
   folders.push(folder)
+  return folder
+}
+
+migrationTests('PGlite', async () => {
+  const folder = await newFolder()
+  cpSync(await (empty ??= makeEmpty()), folder, { recursive: true })
   return folder
 })
 

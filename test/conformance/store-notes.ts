@@ -5,7 +5,6 @@ import { pgliteBackend } from '../../src/store/dialect/pglite.ts'
 import { postgresBackend } from '../../src/store/dialect/postgres.ts'
 import { migrate } from '../../src/store/migrations/index.ts'
 import type { MigrateOptions, Migrations } from '../../src/store/migrations/index.ts'
-import { imageDir } from '../support/images.ts'
 
 /** Nine batches of the backfill. */
 export const noteCount = 8500
@@ -50,7 +49,7 @@ export function noteMigrations(begun: (after: string | undefined) => void | Prom
 /** Opens the database of a data folder or a database URL. */
 export async function openBackend(location: string, statementTimeoutMs?: number): Promise<Backend> {
   if (!location.startsWith('postgres:')) {
-    return await pgliteBackend(location, imageDir, { beforeCreate: () => undefined, died: () => undefined })
+    return await pgliteBackend(location, undefined, { beforeCreate: () => undefined, died: () => undefined })
   }
   return await postgresBackend(location, statementTimeoutMs === undefined ? {} : { statementTimeoutMs })
 }
