@@ -4,13 +4,10 @@ import { Semaphore } from '../lib/async/semaphore.ts'
 import type { CreateOptions, Creation } from '../lib/creation.ts'
 import { defined } from '../lib/defined.ts'
 import { newId } from '../lib/id.ts'
-import type { Log } from '../lib/log.ts'
 import { assertEnvs, assertInteger } from './input.ts'
-import type { Lifecycle } from './lifecycle.ts'
+import type { Lifecycle, LifecycleContext } from './lifecycle.ts'
 import type { Patch, Patches } from './patch.ts'
-import { type CheckpointKind, type RuntimeDriver, RestartedOnDiskError } from './ports/runtime-driver.ts'
-import type { SandboxStore } from './ports/sandbox-store.ts'
-import type { SandboxLimits } from './quota.ts'
+import { type CheckpointKind, RestartedOnDiskError } from './ports/runtime-driver.ts'
 import { type CreateSandbox, type Sandbox, type StartedSandbox, newSandbox } from './sandbox.ts'
 
 /** Sizes and environment that a sandbox started from the checkpoint inherits. */
@@ -51,13 +48,9 @@ export type CheckpointService = Omit<Checkpoints, 'close'>
 /** Starts of one `startMany` call at a time. */
 const startsAtOnceMax = 10
 
-interface CheckpointsContext {
-  store: SandboxStore
-  driver: RuntimeDriver
+interface CheckpointsContext extends Pick<LifecycleContext, 'store' | 'driver' | 'limits' | 'log'> {
   lifecycle: Lifecycle
   patches: Patches
-  limits: SandboxLimits
-  log: Log
 }
 
 /** `processing ──► ready | failed`. Dumps run in the background; the next start of the server fails those that a crash cut off. */

@@ -103,10 +103,10 @@ export class Exec {
     orgId: string,
     sandboxId: string,
     input: RunCommand,
-    { creation }: CreateOptions = {},
+    options: CreateOptions = {},
   ): Promise<{ execId: string }> {
-    const execId = creation?.id('es-') ?? newId('es-')
-    await this.#spawn(orgId, sandboxId, runRequest(execId, input), creation)
+    const execId = options.creation?.id('es-') ?? newId('es-')
+    await this.#spawn(orgId, sandboxId, runRequest(execId, input), options.creation)
     return { execId }
   }
 
@@ -122,14 +122,9 @@ export class Exec {
   }
 
   /** Starts an exec session that clients attach to. */
-  async start(
-    orgId: string,
-    sandboxId: string,
-    input: StartExec,
-    { creation }: CreateOptions = {},
-  ): Promise<ProcessInfo> {
+  async start(orgId: string, sandboxId: string, input: StartExec, options: CreateOptions = {}): Promise<ProcessInfo> {
     const { timeoutSeconds = 0, maxRunAfterDisconnectSeconds, keep, keepBytes, internal } = input
-    const id = internal ? (input.id ?? newInternalProcessId()) : (creation?.id('es-') ?? newId('es-'))
+    const id = internal ? (input.id ?? newInternalProcessId()) : (options.creation?.id('es-') ?? newId('es-'))
     const request = {
       ...spawnRequest(id, input),
       stdin: true,
@@ -137,7 +132,7 @@ export class Exec {
       ...defined({ keep, keepBytes, privatePorts: internal ? true : undefined }),
       ...(maxRunAfterDisconnectSeconds ? { maxRunAfterDisconnectMs: maxRunAfterDisconnectSeconds * 1000 } : {}),
     }
-    return await this.#spawn(orgId, sandboxId, request, creation)
+    return await this.#spawn(orgId, sandboxId, request, options.creation)
   }
 
   /** The processes of one kind. It wakes the sandbox: its memory alone knows them. */
@@ -179,19 +174,14 @@ export class Exec {
     await this.#lifecycle.use(orgId, sandboxId, (guest) => guest.signal(processId, signal))
   }
 
-  async startPty(
-    orgId: string,
-    sandboxId: string,
-    input: StartPty,
-    { creation }: CreateOptions = {},
-  ): Promise<ProcessInfo> {
+  async startPty(orgId: string, sandboxId: string, input: StartPty, options: CreateOptions = {}): Promise<ProcessInfo> {
     const { cols, rows, shell = '/bin/bash', cwd, envs, user } = input
     assertInput(shell.startsWith('/') && !shell.includes('\0'), 'shell', 'must be an absolute path')
     // An empty user is the default one.
     const command = { cmd: shell, args: [], ...defined({ cwd, envs, user: user || undefined }) }
-    const id = creation?.id('ps-') ?? newId('ps-')
+    const id = options.creation?.id('ps-') ?? newId('ps-')
     const request = { ...spawnRequest(id, command), pty: { cols, rows }, stdin: true }
-    return await this.#spawn(orgId, sandboxId, request, creation)
+    return await this.#spawn(orgId, sandboxId, request, options.creation)
   }
 
   async resizePty(orgId: string, sandboxId: string, ptyId: string, cols: number, rows: number): Promise<void> {

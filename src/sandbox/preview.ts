@@ -7,9 +7,7 @@ import { newId } from '../lib/id.ts'
 import { sha256 } from '../lib/secret.ts'
 import { type DomainVerification, type VerificationRecord, readCustomHostname } from './custom-domain.ts'
 import { assertInput, previewToken } from './input.ts'
-import type { Lifecycle } from './lifecycle.ts'
-import type { Guest } from './ports/guest.ts'
-import type { SandboxStore } from './ports/sandbox-store.ts'
+import type { Lifecycle, LifecycleContext } from './lifecycle.ts'
 import { type PreviewAuth, type Sandbox, assertAlive } from './sandbox.ts'
 
 export const sslStatuses = ['pending', 'active', 'failed', 'disabled'] as const
@@ -69,10 +67,8 @@ export interface PreviewDomain {
   isCustomAllowed: boolean
 }
 
-interface PreviewsContext {
-  store: SandboxStore
+interface PreviewsContext extends Pick<LifecycleContext, 'store' | 'guest'> {
   lifecycle: Lifecycle
-  guest: (sandboxId: string) => Guest
   domain: PreviewDomain
   domains: DomainVerification
   /** Custom domains of one organisation that are not verified. */

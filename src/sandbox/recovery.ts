@@ -1,17 +1,13 @@
 import { ServiceError } from '../errors.ts'
 import { newId } from '../lib/id.ts'
-import type { Log } from '../lib/log.ts'
 import { type Checkpoint, configOf } from './checkpoint.ts'
-import type { Lifecycle } from './lifecycle.ts'
-import type { QuarantineReason, ReconcileReport, RuntimeDriver } from './ports/runtime-driver.ts'
+import type { Lifecycle, LifecycleContext } from './lifecycle.ts'
+import type { QuarantineReason, ReconcileReport } from './ports/runtime-driver.ts'
 import type { SandboxStore } from './ports/sandbox-store.ts'
 import { type Sandbox, type SandboxStatus, newSandbox } from './sandbox.ts'
 
-interface RecoveryContext {
-  store: SandboxStore
-  driver: RuntimeDriver
+interface RecoveryContext extends Pick<LifecycleContext, 'store' | 'driver' | 'log'> {
   lifecycle: Lifecycle
-  log: Log
 }
 
 /**

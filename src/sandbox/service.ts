@@ -1,18 +1,14 @@
-import type { EventBus } from '../events/index.ts'
 import type { CreateOptions, Creation } from '../lib/creation.ts'
 import { defined } from '../lib/defined.ts'
-import type { Log } from '../lib/log.ts'
 import { sha256 } from '../lib/secret.ts'
 import { type CheckpointService, Checkpoints } from './checkpoint.ts'
 import { DomainVerification } from './custom-domain.ts'
 import { Exec, type ExecService } from './exec.ts'
 import { type FileService, Files } from './files.ts'
 import { assertEnvs, assertInput, assertInteger, assertTags, previewToken } from './input.ts'
-import { Lifecycle } from './lifecycle.ts'
+import { Lifecycle, type LifecycleContext } from './lifecycle.ts'
 import { Patches, type PatchService } from './patch.ts'
-import type { Guest } from './ports/guest.ts'
-import type { RuntimeDriver } from './ports/runtime-driver.ts'
-import type { Page, SandboxStore } from './ports/sandbox-store.ts'
+import type { Page } from './ports/sandbox-store.ts'
 import type { TxtResolver } from './ports/txt-resolver.ts'
 import { type PreviewDomain, type PreviewService, Previews } from './preview.ts'
 import type { SandboxLimits } from './quota.ts'
@@ -33,13 +29,7 @@ export interface ListSandboxes {
   cursor?: string
 }
 
-export interface SandboxServiceDeps {
-  store: SandboxStore
-  driver: RuntimeDriver
-  guest: (sandboxId: string) => Guest
-  bus: EventBus
-  log: Log
-  limits: SandboxLimits
+export interface SandboxServiceDeps extends LifecycleContext {
   previewDomain: PreviewDomain
   txtResolver: TxtResolver
   signingSecret: string

@@ -58,17 +58,18 @@ export async function startApp(config: Config, log: Logger, events: AppEvents): 
   await mkdir(config.dataDir, { recursive: true, mode: 0o711 })
   started.use(await lockDataDir(config.dataDir))
 
-  const store = await openOwnStore(config, {
-    lockChanged(lock) {
-      if (lock === 'held') log.info('the lock of the database is held again')
-      if (lock === 'lost')
-        log.warn('the connection that holds the lock of the database is lost; requests fail until it is back')
-      if (lock === 'gone') events.databaseGone('another server has taken the database')
-    },
-    died: (error) => events.databaseGone('the embedded database has ended', error),
-    log,
-  })
-  started.defer(() => store.close())
+  const store = started.use(
+    await openOwnStore(config, {
+      lockChanged(lock) {
+        if (lock === 'held') log.info('the lock of the database is held again')
+        if (lock === 'lost')
+          log.warn('the connection that holds the lock of the database is lost; requests fail until it is back')
+        if (lock === 'gone') events.databaseGone('another server has taken the database')
+      },
+      died: (error) => events.databaseGone('the embedded database has ended', error),
+      log,
+    }),
+  )
   const bus = createInProcessBus({
     onListenerError: (error) => log.error({ err: error }, 'a listener of the bus failed'),
   })

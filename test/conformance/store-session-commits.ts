@@ -11,6 +11,7 @@ export function sessionCommitTests(store: Store): void {
 
   suite('commits of a session', () => {
     const newOne = async (fields = {}) => await newSession(store, (await newOrganisation(store)).id, fields)
+    const sequencesOf = (stream: readonly { sequence: number }[]) => stream.map(({ sequence }) => sequence)
     const numbered = (count: number, from = 1) => Array.from({ length: count }, (_, index) => index + from)
 
     test('commit: all parts of a change are applied', async () => {
@@ -179,10 +180,7 @@ export function sessionCommitTests(store: Store): void {
       )
       const total = numbered(50, 0).reduce((sum, writer) => sum + (writer % 3) + 1, 0)
       const stream = await sessions.stream(session.id, 0, 1000)
-      assert.deepEqual(
-        stream.map(({ sequence }) => sequence),
-        numbered(total),
-      )
+      assert.deepEqual(sequencesOf(stream), numbered(total))
       // Each commit was told the number of its last event.
       const lasts = committed.map((result) => result?.lastSequence).toSorted((a, b) => Number(a) - Number(b))
       const parts = numbered(50, 0).map((writer) => stream.filter(({ data }) => data['writer'] === writer))
@@ -218,10 +216,7 @@ export function sessionCommitTests(store: Store): void {
       )
       for (const { id } of made) {
         const stream = await sessions.stream(id, 0, 100)
-        assert.deepEqual(
-          stream.map(({ sequence }) => sequence),
-          numbered(10),
-        )
+        assert.deepEqual(sequencesOf(stream), numbered(10))
         assert.ok(stream.every(({ data }) => data['id'] === id))
       }
     })

@@ -4,7 +4,7 @@ import { ServiceError } from '../../src/errors.ts'
 import { silentLog } from '../../src/lib/log.ts'
 import { type ReconcileReport, sandboxStatuses } from '../../src/sandbox/index.ts'
 import { purgeSandboxes } from '../../src/sandbox/recovery.ts'
-import { throwsCode, worlds } from './world.ts'
+import { hold, throwsCode, worlds } from './world.ts'
 
 const { makeWorld, sharedStore } = worlds()
 
@@ -172,16 +172,11 @@ test('recovery: a machine that cannot be hibernated runs on', async () => {
 test('close: transitions under way are recorded first', async () => {
   const { service, machines, orgId, store } = await makeWorld()
   const { sandbox } = await service.create(orgId, {})
-  const begun = Promise.withResolvers<void>()
-  const goOn = Promise.withResolvers<void>()
-  machines.before.hibernate = async () => {
-    begun.resolve()
-    await goOn.promise
-  }
+  const { begun, release } = hold(machines, 'hibernate')
   const hibernation = service.hibernate(orgId, sandbox.id)
-  await begun.promise
+  await begun
   const closing = service.close()
-  goOn.resolve()
+  release()
   await closing
   assert.equal((await store.sandboxes.sandbox(sandbox.id))?.status, 'hibernated')
   await hibernation
