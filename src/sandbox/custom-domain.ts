@@ -32,12 +32,6 @@ export function readCustomHostname(domain: string, ownHosts: readonly string[]):
   return hostname
 }
 
-/** Each organisation has its own value, so a stale record proves nothing for another one. It does not depend on the preview. */
-export function verificationRecord(secret: string, orgId: string, hostname: string): VerificationRecord {
-  const proof = createHmac('sha256', secret).update(`custom domain\0${orgId}\n${hostname}`).digest('hex')
-  return { name: `${recordLabel}.${hostname}`, value: `atoll-verification=${proof}` }
-}
-
 /** How long an answer waits for a lookup. A later result still counts. */
 const answerWaitMs = 2000
 /** Domains with a timer, of all organisations together. Others are looked up when a client lists or declares them. */
@@ -92,8 +86,10 @@ export class DomainVerification {
     await Promise.all(this.#running)
   }
 
+  /** Each organisation has its own value, so a stale record proves nothing for another one. It does not depend on the preview. */
   record(orgId: string, hostname: string): VerificationRecord {
-    return verificationRecord(this.#context.secret, orgId, hostname)
+    const hmac = createHmac('sha256', this.#context.secret).update(`custom domain\0${orgId}\n${hostname}`)
+    return { name: `${recordLabel}.${hostname}`, value: `atoll-verification=${hmac.digest('hex')}` }
   }
 
   /** Throws `conflict` when another organisation serves the host name, unless only this organisation's record is in DNS. */

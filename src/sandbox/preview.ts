@@ -217,17 +217,11 @@ export class Previews {
   }
 
   async #declare(declaration: PreviewDeclaration, creation?: Creation) {
-    const { lifecycle, domains } = this.#context
-    const { orgId, sandboxId, customHostname } = declaration
-    assertAlive(await lifecycle.get(orgId, sandboxId))
-    if (customHostname !== undefined) await domains.assertFree(orgId, customHostname)
-    return await this.#put(declaration, creation)
-  }
-
-  async #put(declaration: PreviewDeclaration, creation?: Creation): Promise<{ preview: Preview; created: boolean }> {
-    const { store, unverifiedMax } = this.#context
+    const { store, lifecycle, domains, unverifiedMax } = this.#context
     const { orgId, sandboxId, port, customHostname } = declaration
+    assertAlive(await lifecycle.get(orgId, sandboxId))
     if (customHostname === undefined) return await store.putPreview(declaration, creation)
+    await domains.assertFree(orgId, customHostname)
     return await this.#claiming.run(orgId, async () => {
       const unverified = await store.unverifiedPreviews(unverifiedMax, orgId)
       const isOneOfThem = unverified.some((preview) => preview.sandboxId === sandboxId && preview.port === port)
