@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { everyCall } from '../lib/testing/thorough.ts'
 import type { RunningSessionService } from './service.ts'
 import type { Session } from './session.ts'
 import { Crash, surviveCrash } from './testing/crash.ts'
@@ -8,10 +9,8 @@ import { assertWhole, orgId, simple, World } from './testing/world.ts'
 
 for (const mode of ['before', 'after'] as const) {
   test(`a server that dies ${mode} any of its calls loses nothing and repeats nothing`, async () => {
-    let at = 1
-    while (await surviveCrash(at, mode)) at += 1
     // The story has at least a creation, a boot, commits and acknowledgements.
-    assert.ok(at > 30, `only ${at} calls`)
+    await everyCall(30, (at) => surviveCrash(at, mode))
   })
 }
 
@@ -67,16 +66,13 @@ async function survive(at: number, mode: 'before' | 'after', prepare: Story, sto
 
 test('a server that dies at any of its calls while it forks leaves whole sessions and nothing of nobody', async () => {
   for (const mode of ['before', 'after'] as const) {
-    let at = 1
     const fork: Story = (service, id) => service.fork(orgId, id, 'u1')
-    while (await survive(at, mode, async () => {}, fork)) at += 1
-    assert.ok(at > 10, `only ${at} calls`)
+    await everyCall(10, (at) => survive(at, mode, async () => {}, fork))
   }
 })
 
 test('a server that dies at any of its calls while it restarts a session leaves one sandbox', async () => {
   for (const mode of ['before', 'after'] as const) {
-    let at = 1
     const restart: Story = (service, id) => service.restart(orgId, id, { userId: 'u1' })
     const lose: Story = async (service, id, { sandboxes }) => {
       const { session } = await service.get(orgId, id)
@@ -85,7 +81,6 @@ test('a server that dies at any of its calls while it restarts a session leaves 
         await new Promise((resolve) => setImmediate(resolve))
       }
     }
-    while (await survive(at, mode, lose, restart)) at += 1
-    assert.ok(at > 5, `only ${at} calls`)
+    await everyCall(5, (at) => survive(at, mode, lose, restart))
   }
 })

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
 import { isServiceError } from '../../src/errors.ts'
+import { roundsOf } from '../../src/lib/testing/thorough.ts'
 import type { SandboxExit } from '../../src/sandbox/ports/runtime-driver.ts'
 import type { Guest } from '../../src/sandbox/ports/guest.ts'
 import type { DriverUnderTest } from './driver.ts'
@@ -224,7 +225,7 @@ export function lazyConformance(under: () => DriverUnderTest, host: LazyHost): v
   test('lazy memory: processes that free, move and fork before it is complete lose nothing', async () => {
     const { driver, guest } = under()
     const { source, cp } = await start(restless)
-    for (let round = 0; round < 5; round += 1) {
+    for (let round = 0; round < roundsOf(2, 5); round += 1) {
       const id = await forkOf(cp)
       assert.ok(await eventually(async () => (await said(guest(id))).includes('done'), 30_000))
       assert.match(await said(guest(id)), /done \[\]/)

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { isServiceError } from '../../src/errors.ts'
+import { someOf } from '../../src/lib/testing/thorough.ts'
 import type { SandboxExit } from '../../src/sandbox/ports/runtime-driver.ts'
 import type { Guest } from '../../src/sandbox/ports/guest.ts'
 import { knowing } from './driver-known.ts'
@@ -10,9 +11,9 @@ import { create, freshId, memoryLimitBytes, shell, specOf, succeed } from './dri
 
 const parallelCreates = 20
 /** Moments at which a create is aborted, from before its first step to after its last. */
-const abortAfterMs = [0, 5, 15, 30, 45, 60, 80, 120]
+const abortAfterMs = [0, ...someOf([5, 15, 30, 45, 60, 80, 120])]
 /** Moments at which a server that creates and removes sandboxes is killed. */
-const killAfterMs = [30, 90, 170, 260, 400, 600, 800, 1000]
+const killAfterMs = someOf([30, 90, 170, 260, 400, 600, 800, 1000])
 const exitWaitMs = 10_000
 /** A driver takes its time before it gives up a guest. */
 const giveUpWaitMs = 120_000

@@ -1,18 +1,19 @@
 import assert from 'node:assert/strict'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { isServiceError } from '../../src/errors.ts'
+import { roundsOf, someOf } from '../../src/lib/testing/thorough.ts'
 import type { DriverUnderTest } from './driver.ts'
 import { count, startLoad, createLoaded, memoryTests } from './driver-memory-load.ts'
 import { create, freshId, shell, specOf, succeed, startPython } from './driver-shell.ts'
 
-const rounds = 10
-const busyRounds = 20
+const rounds = roundsOf(3, 10)
+const busyRounds = roundsOf(6, 20)
 /** Moments at which a server that wakes, checkpoints and hibernates one sandbox is killed. */
-const killAfterMs = [40, 110, 180, 250, 320, 390, 460, 530, 600, 670]
+const killAfterMs = someOf([40, 110, 180, 250, 320, 390, 460, 530, 600, 670])
 /** Moments at which a delete comes after the start of another step. */
 const deleteAfterMs = [0, 20, 60, 120, 200]
 /** Moments at which a wake is no longer wanted. */
-const cutOffAfterMs = [0, 20, 40, 60, 80, 100, 120, 140, 160]
+const cutOffAfterMs = someOf([0, 20, 40, 60, 80, 100, 120, 140, 160])
 
 /** Faults of a dump. A driver's way of restoring does not change them. */
 export function dumpFaultConformance(under: () => DriverUnderTest): void {
@@ -179,7 +180,7 @@ export function memoryFaultConformance(under: () => DriverUnderTest): void {
       restart: (id) => driver.restart(specOf(id)),
     }
     for (const [name, step] of Object.entries(steps)) {
-      for (const delayMs of deleteAfterMs) {
+      for (const delayMs of someOf(deleteAfterMs)) {
         const id = freshId('sb')
         await fork(id)
         const running = step(id).catch(() => undefined)
@@ -190,7 +191,7 @@ export function memoryFaultConformance(under: () => DriverUnderTest): void {
         assert.deepEqual(things(await fixture.trace()), things(before), `${name}, deleted after ${delayMs} ms`)
       }
     }
-    for (const delayMs of deleteAfterMs) {
+    for (const delayMs of someOf(deleteAfterMs)) {
       const [id, controller] = [freshId('sb'), new AbortController()]
       const creation = driver
         .create(specOf(id, { from: { checkpointId: cp } }), controller.signal)

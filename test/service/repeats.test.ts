@@ -6,6 +6,7 @@ import { Idempotency } from '../../src/http/server/idempotency.ts'
 import type { Creation } from '../../src/lib/creation.ts'
 import { sha256 } from '../../src/lib/secret.ts'
 import type { CheckpointService } from '../../src/sandbox/index.ts'
+import { everyCall } from '../../src/lib/testing/thorough.ts'
 import type { Store } from '../../src/store/index.ts'
 import { Crash } from '../../src/session/testing/crash.ts'
 import { Calls, Fault, type Mode, type OpenedStore, Request, stores } from '../support/faults.ts'
@@ -176,21 +177,9 @@ for (const story of stories) {
       ['the server ends at a database call', surviveEnd],
     ] as const) {
       test(`${story.name}: it is made once when ${event}, ${mode} the call has happened`, async () => {
-        for (const { store, name } of opened) {
-          let at = 1
-          while (await named(`${name}, call ${at}`, survive(store, story, at, mode))) at += 1
-          assert.ok(at > 4, `only ${at} calls`)
-        }
+        for (const { store, name } of opened) await everyCall(4, (at) => survive(store, story, at, mode), name)
       })
     }
-  }
-}
-
-async function named<Result>(what: string, work: Promise<Result>): Promise<Result> {
-  try {
-    return await work
-  } catch (cause) {
-    throw new Error(`${what}: ${String(cause)}`, { cause })
   }
 }
 

@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict'
 import { after, before, test } from 'node:test'
 import type { CreateOptions } from '../../src/lib/creation.ts'
+import { everyCall } from '../../src/lib/testing/thorough.ts'
 import type { RunningSessionService, Session, SessionView } from '../../src/session/index.ts'
 import { Crash } from '../../src/session/testing/crash.ts'
 import { assertWhole, orgId, simple, World } from '../../src/session/testing/world.ts'
@@ -180,21 +181,11 @@ async function surviveEnd(store: Store, story: Story, at: number, mode: Mode): P
 for (const story of stories) {
   for (const mode of modes) {
     test(`${story.name} once when a call of the database fails, ${mode} it has happened`, async () => {
-      for (const { store, name } of opened) await everyCall(name, (at) => surviveFault(store, story, at, mode))
+      for (const { store, name } of opened) await everyCall(4, (at) => surviveFault(store, story, at, mode), name)
     })
 
     test(`${story.name} once when the server ends at one of its calls, ${mode} it has happened`, async () => {
-      for (const { store, name } of opened) await everyCall(name, (at) => surviveEnd(store, story, at, mode))
+      for (const { store, name } of opened) await everyCall(4, (at) => surviveEnd(store, story, at, mode), name)
     })
   }
-}
-
-async function everyCall(name: string, survive: (at: number) => Promise<boolean>): Promise<void> {
-  let at = 1
-  try {
-    while (await survive(at)) at += 1
-  } catch (cause) {
-    throw new Error(`${name}, call ${at}: ${String(cause)}`, { cause })
-  }
-  assert.ok(at > 4, `only ${at} calls`)
 }
