@@ -85,11 +85,9 @@ async function restore(config: Config, quarantine: OfflineQuarantine, item: Quar
     throw new ServiceError('conflict', `${fault}: mend it in ${file} first`)
   }
   await quarantine.assertRestorable(item)
-  const store = await openOwnStore(config)
-  try {
+  {
+    await using store = await openOwnStore(config)
     console.log(await readmit(store, record))
-  } finally {
-    await store.close()
   }
   await quarantine.restore(item)
 }

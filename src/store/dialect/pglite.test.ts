@@ -1,12 +1,19 @@
 import assert from 'node:assert/strict'
+import { once } from 'node:events'
 import { cp, mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, before, beforeEach, suite, test } from 'node:test'
+import { setTimeout as delay } from 'node:timers/promises'
+import { PGlite } from '@electric-sql/pglite'
 import { Kysely, sql } from 'kysely'
 import { isServiceError } from '../../errors.ts'
+import { openStore } from '../index.ts'
+import { maintain } from './pglite-maintenance.ts'
 import { pgliteDialect } from './pglite.ts'
 import { EmbeddedDatabaseError, PgliteThread, type PgliteThreadOptions } from './pglite-thread.ts'
+
+const imageDir = process.env['ATOLL_IMAGE_DIR'] || '/var/lib/atoll/images'
 
 interface Tables {
   notes: { id: number; text: string }
@@ -17,14 +24,14 @@ interface Opened {
   db: Kysely<Tables>
 }
 
-suite('the thread of the embedded database', () => {
+suite('the embedded database', () => {
   let folder: string
   let copies = 0
   /** Of the tests that want no database of their own. */
   let shared: Opened
   before(async () => {
     folder = await mkdtemp(join(tmpdir(), 'atoll-thread-'))
-    await (await PgliteThread.open(join(folder, 'empty'))).close()
+    await (await openStore({ dataDir: folder, imageDir })).close()
     shared = await open()
   })
   beforeEach(() => shared.db.deleteFrom('notes').execute())
@@ -35,7 +42,7 @@ suite('the thread of the embedded database', () => {
 
   async function open(options: PgliteThreadOptions = {}): Promise<Opened> {
     const copy = join(folder, String(++copies))
-    await cp(join(folder, 'empty'), copy, { recursive: true })
+    await cp(join(folder, 'db'), copy, { recursive: true })
     const thread = await PgliteThread.open(copy, options)
     const db = new Kysely<Tables>({ dialect: pgliteDialect(thread) })
     await sql`create table notes (id integer constraint notes_pkey primary key, text text not null)`.execute(db)
@@ -156,10 +163,63 @@ suite('the thread of the embedded database', () => {
 
   test('PGlite thread: a folder without a database of this version fails the start', async () => {
     const copy = join(folder, 'damaged')
-    await cp(join(folder, 'empty'), copy, { recursive: true })
+    await cp(join(folder, 'db'), copy, { recursive: true })
     await rm(join(copy, 'global'), { recursive: true })
     const deaths: Error[] = []
     await assert.rejects(PgliteThread.open(copy, { died: (error) => deaths.push(error) }))
     assert.deepEqual(deaths, [])
+  })
+
+  suite('maintenance', () => {
+    let pglite: PGlite
+    before(async () => {
+      await cp(join(folder, 'db'), join(folder, 'maintained'), { recursive: true })
+      pglite = await PGlite.create(join(folder, 'maintained'))
+    })
+    after(() => pglite.close())
+
+    async function value(query: string): Promise<number> {
+      const { rows } = await pglite.query<{ value: number }>(query)
+      return rows[0]!.value
+    }
+
+    test('maintenance: a checkpoint follows when the write-ahead log exceeds its limit', async () => {
+      const stop = maintain(pglite, { checkMs: 5, walBytesMax: 100_000 })
+      try {
+        const distance =
+          'select pg_wal_lsn_diff(pg_current_wal_lsn(), checkpoint_lsn)::float8 as value from pg_control_checkpoint()'
+        await pglite.query('create table filler (text text)')
+        for (let round = 0; round < 3; round++) {
+          await pglite.query('insert into filler select repeat(md5(n::text), 40) from generate_series(1, 1000) n')
+          while ((await value(distance)) > 100_000) await delay(5)
+        }
+      } finally {
+        await stop()
+      }
+    })
+
+    test('maintenance: a vacuum gives the planner the sizes of the tables', async () => {
+      await pglite.query('create table vacuumed as select from generate_series(1, 500)')
+      const stop = maintain(pglite, { checkMs: 5, vacuumMs: 0 })
+      try {
+        while ((await value(`select reltuples as value from pg_class where relname = 'vacuumed'`)) !== 500) {
+          await delay(5)
+        }
+      } finally {
+        await stop()
+      }
+    })
+
+    test('maintenance: a failed round is a warning, and the next round runs', async () => {
+      const stop = maintain({ query: () => Promise.reject(new Error('disk full')) }, { checkMs: 5 })
+      try {
+        for (let round = 0; round < 2; round++) {
+          const [warning] = (await once(process, 'warning')) as [Error & { code?: string }]
+          assert.equal(warning.message, 'disk full')
+        }
+      } finally {
+        await stop()
+      }
+    })
   })
 })

@@ -2,7 +2,36 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'
 import { isServiceError } from '../errors.ts'
+import type { Sandbox, SandboxStore } from '../sandbox/index.ts'
+import { cachedSandboxStore } from './cached-sandboxes.ts'
+import { decodeCursor, encodeCursor } from './rows.ts'
 import { lenient, lenientJson, strict, strictJson } from './text.ts'
+
+test('cursor: it decodes to its position', () => {
+  const position = { createdAt: new Date('2026-01-15T10:30:00.123Z'), id: 'session_0a1b2c3d4e5f' }
+  assert.deepEqual(decodeCursor(encodeCursor(position)), position)
+  assert.match(encodeCursor(position), /^[\w-]+$/)
+})
+
+test('cursor: any other text is refused or decodes to a complete position', () => {
+  fc.assert(
+    fc.property(
+      fc.oneof(
+        fc.string(),
+        fc.base64String(),
+        fc.string().map((text) => btoa(encodeURI(text))),
+      ),
+      (text) => {
+        try {
+          const { createdAt, id } = decodeCursor(text)
+          assert.ok(createdAt.toISOString() && id)
+        } catch (error) {
+          assert.ok(isServiceError(error, 'invalid_request') && error.message.includes('cursor'))
+        }
+      },
+    ),
+  )
+})
 
 /** Strings of any UTF-16 code units, so also of lone surrogates, with many NULs and backslashes. */
 const anyText = fc
@@ -64,4 +93,52 @@ test('strict JSON: it is refused exactly when a key or value has a NUL', () => {
       else assert.equal(strictJson(value, 'envs'), lenientJson(value))
     }),
   )
+})
+
+const sandbox = { id: 'sb-1', orgId: 'org_1', status: 'running' } as Sandbox
+
+/** A store of one sandbox whose reads and writes wait until they are let go. */
+function slowStore() {
+  let row = sandbox
+  let reads = 0
+  let gate: Promise<void> = Promise.resolve()
+  const store = {
+    async sandbox() {
+      reads += 1
+      const seen = row
+      await gate
+      return seen
+    },
+    async updateSandbox(_id: string, change: Partial<Sandbox>) {
+      row = { ...row, ...change }
+      return row
+    },
+  } as unknown as SandboxStore
+  return { store: cachedSandboxStore(store), reads: () => reads, hold: (until: Promise<void>) => void (gate = until) }
+}
+
+test('sandbox cache: a sandbox is read once, and never returned to another organisation', async () => {
+  const { store, reads } = slowStore()
+  assert.equal(await store.sandbox('sb-1'), sandbox)
+  assert.equal(await store.sandbox('sb-1', 'org_1'), sandbox)
+  assert.equal(await store.sandbox('sb-1', 'org_2'), undefined)
+  assert.equal(reads(), 1)
+})
+
+test('sandbox cache: the next read sees a write', async () => {
+  const { store } = slowStore()
+  await store.sandbox('sb-1')
+  await store.updateSandbox('sb-1', { status: 'stopped' })
+  assert.equal((await store.sandbox('sb-1'))?.status, 'stopped')
+})
+
+test('sandbox cache: a read during a write is not cached', async () => {
+  const { store, hold } = slowStore()
+  const gate = Promise.withResolvers<void>()
+  hold(gate.promise)
+  const early = store.sandbox('sb-1')
+  await store.updateSandbox('sb-1', { status: 'stopped' })
+  gate.resolve()
+  assert.equal((await early)?.status, 'running')
+  assert.equal((await store.sandbox('sb-1'))?.status, 'stopped')
 })

@@ -1,7 +1,11 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { setImmediate as tick } from 'node:timers/promises'
+import { FairYield } from './fair-yield.ts'
+import { KeyedMutex } from './mutex.ts'
+import { backOffMs } from './retry.ts'
 import { Semaphore } from './semaphore.ts'
+import { singleFlight } from './single-flight.ts'
 
 test('semaphore: no more callers run than there are permits, and a failure returns its permit', async () => {
   const semaphore = new Semaphore({ permits: 2 })
@@ -140,4 +144,100 @@ test('semaphore: a weight above the share of a key takes all of the share', () =
   assert.equal(semaphore.tryAcquire({ key: 'a', weight: 1 }), undefined)
   release()
   assert.ok(semaphore.tryAcquire({ key: 'a', weight: 1 }))
+})
+
+test('mutex: holders of one key run in the order of the calls and never overlap', async () => {
+  const mutex = new KeyedMutex()
+  const log: string[] = []
+  const work = (name: string) => async () => {
+    log.push(`${name} begins`)
+    await tick()
+    log.push(`${name} ends`)
+  }
+  await Promise.all([mutex.run('k', work('a')), mutex.run('k', work('b'))])
+  assert.deepEqual(log, ['a begins', 'a ends', 'b begins', 'b ends'])
+})
+
+test('mutex: holders of different keys overlap', async () => {
+  const mutex = new KeyedMutex()
+  let release = () => {}
+  const first = mutex.run('a', () => new Promise<void>((resolve) => (release = resolve)))
+  await mutex.run('b', async () => {})
+  release()
+  await first
+})
+
+test('mutex: a failure reaches its caller alone and leaves no key behind', async () => {
+  const mutex = new KeyedMutex()
+  const failing = mutex.run('k', () => Promise.reject(new Error('no')))
+  const next = mutex.run('k', () => Promise.resolve(7))
+  await assert.rejects(failing, /no/)
+  assert.equal(await next, 7)
+  assert.equal(mutex.isLocked('k'), false)
+})
+
+test('mutex: allSettled waits for the holders of every key', async () => {
+  const mutex = new KeyedMutex()
+  let ended = 0
+  const works = ['a', 'a', 'b'].map((key) =>
+    mutex.run(key, async () => {
+      await tick()
+      ended += 1
+    }),
+  )
+  await mutex.allSettled()
+  assert.equal(ended, works.length)
+})
+
+test('a fair yield: so many go on at a time, in order, and the event loop has its turn in between', async () => {
+  const pieces = new FairYield(2)
+  const done: string[] = []
+  const workers = ['a', 'b', 'c', 'd', 'e'].map(async (name) => {
+    for (let piece = 1; piece <= 2; piece++) {
+      await pieces.next()
+      done.push(`${name}${piece}`)
+    }
+  })
+  const seen: number[] = []
+  while (done.length < 10) {
+    await tick()
+    seen.push(done.length)
+  }
+  await Promise.all(workers)
+  assert.deepEqual(done, ['a1', 'b1', 'c1', 'd1', 'e1', 'a2', 'b2', 'c2', 'd2', 'e2'])
+  const steps = seen.map((count, index) => count - (seen[index - 1] ?? 0))
+  assert.ok(
+    steps.every((step) => step <= 2),
+    steps.join(' '),
+  )
+})
+
+test('a shared call: those who ask while it runs get its result, the next one a new one', async () => {
+  let calls = 0
+  let running = Promise.withResolvers<number>()
+  const shared = singleFlight(() => {
+    calls++
+    return running.promise
+  })
+  const first = [shared(), shared(), shared()]
+  running.resolve(1)
+  assert.deepEqual(await Promise.all(first), [1, 1, 1])
+  assert.equal(calls, 1)
+  running = Promise.withResolvers()
+  const second = [shared(), shared()]
+  running.reject(new Error('away'))
+  for (const result of await Promise.allSettled(second)) assert.equal(result.status, 'rejected')
+  assert.equal(calls, 2)
+  running = Promise.withResolvers()
+  running.resolve(3)
+  assert.equal(await shared(), 3)
+})
+
+test('back-off: the pause doubles with each failure, up to its bound, and jitter only shortens it', () => {
+  const pauses = [1, 2, 3, 4, 50].map((failures) => backOffMs(failures, { firstMs: 100, maxMs: 500 }))
+  assert.deepEqual(pauses, [100, 200, 400, 500, 500])
+  for (let sample = 0; sample < 100; sample++) {
+    const pause = backOffMs(2, { firstMs: 100, maxMs: 500, jitter: 0.5 })
+    assert.ok(pause > 100 && pause <= 200, String(pause))
+  }
 })
