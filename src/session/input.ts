@@ -1,33 +1,26 @@
 import { posix } from 'node:path'
 import { ServiceError } from '../errors.ts'
 import { defined } from '../lib/defined.ts'
+import { assertEnvs, assertInput } from '../sandbox/index.ts'
 import type { CreateAgentConfig, CreateSession } from './api.ts'
 import { type SessionConfig, type SessionLimits, defaultSessionLimits, skillsDir } from './config.ts'
 import type { AgentConfig } from './session.ts'
 
 const defaultCwd = '/workspace/app'
 const defaultHarness = 'pi'
-const nameLengthMax = 1000
+const harnessLengthMax = 1000
 const pathBytesMax = 4096
 const titleLengthMax = 60
-const turnsMax = 10_000
-const allowedToolsMax = 100
-const envsBytesMax = 128 * 1024
 /** JSON may write one character as six: the line that configures an agent must stay below its bound all the same. */
 const encodedSystemPromptBytesMax = 3 * 1024 * 1024
 
-/** Throws `invalid_request` naming the field (as the wire calls it) unless it holds. */
-function assertInput(condition: boolean, field: string, rule: string): asserts condition {
-  if (!condition) throw new ServiceError('invalid_request', `${field} ${rule}`, { details: { field } })
-}
-
-/** Checks what a session is created from and applies the defaults. Throws `unavailable` for a harness that is not installed. */
+/**
+ * Checks what needs the configuration or another field, and applies the defaults; `protocol/http/sessions.ts` has checked the
+ * rest. Throws `unavailable` for a harness that is not installed.
+ */
 export function checkCreate(input: CreateSession, config: SessionConfig): { agentConfig: AgentConfig; title: string } {
   const limits = { ...defaultSessionLimits, ...config.limits }
   checkText(input.prompt, 'prompt', limits)
-  checkName(input.userId, 'user_id')
-  if (input.userEmail !== undefined) checkName(input.userEmail, 'user_email')
-  if (input.userName !== undefined) checkName(input.userName, 'user_name')
   const agentConfig = checkAgentConfig(input.agentConfig ?? {}, config, limits)
   // A checkpoint may hold what the image lacks; if it does not, the agent says so.
   const missing = input.checkpointId === undefined ? config.missingHarness?.(agentConfig.harness) : undefined
@@ -75,7 +68,7 @@ function checkAgentConfig(input: CreateAgentConfig, config: SessionConfig, limit
     'names a model that this server does not offer',
   )
   const cwd = checkPath(input.cwd ?? defaultCwd, 'agent_config.cwd')
-  checkEnvs(input.envs ?? {})
+  assertEnvs(input.envs ?? {}, 'agent_config.envs')
   return {
     harness,
     model,
@@ -84,17 +77,16 @@ function checkAgentConfig(input: CreateAgentConfig, config: SessionConfig, limit
     envs: { ...input.envs },
     ...defined({
       systemPrompt: input.systemPrompt === undefined ? undefined : checkSystemPrompt(input.systemPrompt, limits),
-      allowedTools: input.allowedTools && checkTools(input.allowedTools),
-      maxTurns: input.maxTurns === undefined ? undefined : checkCount(input.maxTurns, 'max_turns', turnsMax),
-      maxTokens:
-        input.maxTokens === undefined ? undefined : checkCount(input.maxTokens, 'max_tokens', Number.MAX_SAFE_INTEGER),
+      allowedTools: input.allowedTools,
+      maxTurns: input.maxTurns,
+      maxTokens: input.maxTokens,
       maxCostUsd: input.maxCostUsd === undefined ? undefined : checkCost(input.maxCostUsd, model, config),
     }),
   }
 }
 
 function isKnownHarness(harness: string, known: readonly string[]): boolean {
-  if (harness.length > nameLengthMax || harness.includes('\0')) return false
+  if (harness.length > harnessLengthMax || harness.includes('\0')) return false
   return known.some((name) =>
     name.endsWith(':') ? harness.startsWith(name) && namesProgram(harness.slice(name.length)) : name === harness,
   )
@@ -152,41 +144,9 @@ function checkSystemPrompt(text: string, limits: SessionLimits): string {
   })
 }
 
-function checkTools(tools: string[]): string[] {
-  const field = 'agent_config.allowed_tools'
-  assertInput(tools.length <= allowedToolsMax, field, `must be at most ${allowedToolsMax} names`)
-  for (const tool of tools) assertInput(tool.length > 0 && tool.length <= 200, field, 'must hold names of tools')
-  return [...tools]
-}
-
-function checkCount(value: number, name: string, max: number): number {
-  const rule = `must be a whole number from 1 to ${max}`
-  assertInput(Number.isInteger(value) && value >= 1 && value <= max, `agent_config.${name}`, rule)
-  return value
-}
-
 /** A limit in money for a model without a price could never be kept. */
 function checkCost(maxCostUsd: number, model: string, config: SessionConfig): number {
   const field = 'agent_config.max_cost_usd'
-  assertInput(Number.isFinite(maxCostUsd) && maxCostUsd > 0, field, 'must be more than 0')
   assertInput(config.prices?.has(model) ?? false, field, `needs a price for ${model}, which the operator has not set`)
   return maxCostUsd
-}
-
-function checkEnvs(envs: Record<string, string>): void {
-  const field = 'agent_config.envs'
-  let bytes = 0
-  for (const [name, value] of Object.entries(envs)) {
-    const rule = `has a name that is no environment variable: ${JSON.stringify(name.slice(0, 200))}`
-    assertInput(/^[A-Za-z_][A-Za-z0-9_]*$/.test(name), field, rule)
-    assertInput(!value.includes('\0'), `${field}.${name}`, 'must not contain NUL characters')
-    bytes += name.length + Buffer.byteLength(value) + 2
-  }
-  assertInput(bytes <= envsBytesMax, field, `must be at most ${envsBytesMax} bytes together`)
-}
-
-function checkName(value: string, field: string): void {
-  assertInput(value.trim() !== '', field, 'must not be blank')
-  assertInput(!value.includes('\0'), field, 'must not contain NUL characters')
-  assertInput(value.length <= nameLengthMax, field, `must be at most ${nameLengthMax} characters`)
 }

@@ -37,12 +37,9 @@ test('a session may name any model of the list and no other', () => {
   assert.equal(refusedField({ model: 'anthropic/claude-opus-4-5' }), 'agent_config.model')
 })
 
-test('a limit in money is taken for a model with a price alone, and is more than nothing', () => {
+test('limit in money: it needs a model with a price', () => {
   assert.equal(check({ maxCostUsd: 0.5 }).maxCostUsd, 0.5)
   assert.equal(refusedField({ maxCostUsd: 1, model: 'anthropic/claude-haiku-4-5' }), 'agent_config.max_cost_usd')
-  for (const wrong of [0, -1, Number.NaN, Number.POSITIVE_INFINITY]) {
-    assert.equal(refusedField({ maxCostUsd: wrong }), 'agent_config.max_cost_usd')
-  }
 })
 
 test('the agent is told the price of its model', () => {

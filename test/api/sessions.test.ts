@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { connect } from 'node:net'
 import { test } from 'node:test'
-import { useWorld } from '../support/use-world.ts'
+import { useWorld } from '../support/world.ts'
 
 const world = useWorld()
 
@@ -35,7 +35,9 @@ test('session: a session is created with ids, preview URL, prompt and first even
 })
 
 test('session: bad input names the field, and what is not built answers 501', async () => {
-  const cases: [body: object, status: number, pattern: RegExp][] = [
+  type Case = [body: object, status: number, pattern: RegExp]
+  const bad = (body: object, pattern: RegExp): Case => [{ prompt: 'x', user_id: 'u', ...body }, 400, pattern]
+  const cases: Case[] = [
     [{ user_id: 'ann' }, 400, /^prompt: /],
     [{ prompt: '', user_id: 'ann' }, 400, /^prompt: /],
     [{ prompt: 5, user_id: 'ann' }, 400, /^prompt: /],
@@ -44,8 +46,17 @@ test('session: bad input names the field, and what is not built answers 501', as
     [{ prompt: 'x', user_id: 7 }, 400, /^user_id: /],
     [{ prompt: 'x', user_id: 'u', agent_config: 'y' }, 400, /^agent_config: /],
     [{ prompt: 'x', user_id: 'u', agent_config: { skills: { a: 1 } } }, 400, /^agent_config\.skills\.a: /],
-    [{ prompt: 'x', user_id: 'u', agent_config: { max_turns: 0 } }, 400, /^agent_config\.max_turns: /],
-    [{ prompt: 'x', user_id: 'u', agent_config: { max_cost_usd: 0 } }, 400, /^agent_config\.max_cost_usd: /],
+    ...[' ', 'a\0b', 'x'.repeat(257)].map((user_id) => bad({ user_id }, /^user_id: /)),
+    ...[' ', 'a\0b', 'x'.repeat(1001)].flatMap((text) => [
+      bad({ user_email: text }, /^user_email: /),
+      bad({ user_name: text }, /^user_name: /),
+    ]),
+    ...[0, 1.5, 10_001].map((max_turns) => bad({ agent_config: { max_turns } }, /^agent_config\.max_turns: /)),
+    ...[0, 1e300].map((max_tokens) => bad({ agent_config: { max_tokens } }, /^agent_config\.max_tokens: /)),
+    ...[0, -1].map((max_cost_usd) => bad({ agent_config: { max_cost_usd } }, /^agent_config\.max_cost_usd: /)),
+    ...[[''], ['x'.repeat(201)], Array.from({ length: 101 }, () => 'x')].map((allowed_tools) =>
+      bad({ agent_config: { allowed_tools } }, /^agent_config\.allowed_tools: /),
+    ),
   ]
   for (const [body, status, pattern] of cases) {
     const answer = await world.api.post('/v1/sessions', body)

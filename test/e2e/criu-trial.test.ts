@@ -10,7 +10,7 @@ import { run } from '../../src/runtime/command.ts'
 import { findCriu } from '../../src/runtime/criu/program.ts'
 import { exists } from '../../src/runtime/exists.ts'
 import { criuSelfTest } from '../../src/runtime/doctor/criu.ts'
-import { Cgroups } from '../../src/runtime/host/cgroups.ts'
+import { Cgroups } from '../../src/runtime/cgroups/index.ts'
 import { ApiClient } from '../support/api-client.ts'
 import { sh, startSandbox } from './sandbox-calls.ts'
 import { AtollServer } from './server.ts'
@@ -30,7 +30,7 @@ afterEach(async () => {
 
 test('trial: a runc that cannot checkpoint fails the row of doctor with its reason, and the server refuses full checkpoints with it', async () => {
   // What was found with another runc must not count.
-  assert.notEqual((await findCriu(imageDir)).path, undefined)
+  assert.notEqual((await findCriu(imageDir, { program: 'runc' })).path, undefined)
   const script = `#!/bin/sh
 for word; do [ "$word" != checkpoint ] || { echo 'runc: no such luck' >&2; exit 1; }; done
 PATH=\${PATH#*${folder}:} exec runc "$@"

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { after, before, test } from 'node:test'
-import { answerWith, fakeAnthropic, sendEvents } from '../agent/fake-anthropic.ts'
+import { answerWith, fakeAnthropic } from '../agent/fake-anthropic.ts'
 import { isTurnComplete, readEvents, type StreamedEvent } from './event-stream.ts'
 import { sh } from './sandbox-calls.ts'
 import { AtollServer } from './server.ts'
@@ -24,13 +24,13 @@ let server: AtollServer
 
 before(async () => {
   const cached = { input_tokens: 100, cache_read_input_tokens: 100_000, cache_creation_input_tokens: 2000 }
-  api = await fakeAnthropic((_body, response) => {
-    calls += 1
-    response.writeHead(200, { 'content-type': 'text/event-stream' })
-    sendEvents(response, answerWith({ ...cached, output_tokens: 1 }))
-    response.end()
-    return true
-  })
+  api = await fakeAnthropic(
+    () => {
+      calls += 1
+      return false
+    },
+    answerWith({ ...cached, output_tokens: 1 }),
+  )
   const prices = {
     [model]: { inputPerMillion: 3, outputPerMillion: 15 },
     demo: { inputPerMillion: 10, outputPerMillion: 10 },

@@ -3,14 +3,28 @@ import { envs, milliTime } from './common.ts'
 
 const userId = z.string().min(1).max(256)
 
+/** Text that is kept to be shown: not blank, though it may be left empty, and without the character that no database holds. */
+const shown = (lengthMax: number) =>
+  z
+    .string()
+    .max(lengthMax)
+    .refine((text) => text === '' || text.trim() !== '', 'must not be blank')
+    .refine((text) => !text.includes('\0'), 'must not contain NUL characters')
+
+const toolName = z.string().min(1).max(200)
+
 export const agentConfig = z.object({
   system_prompt: z.string().optional(),
   skills: z.record(z.string(), z.string()).optional().meta({ description: 'Path in the sandbox → text of the file' }),
-  allowed_tools: z.array(z.string()).optional(),
+  allowed_tools: z
+    .array(z.string())
+    .max(100)
+    .refine((names) => names.every((name) => toolName.safeParse(name).success), 'must hold names of tools')
+    .optional(),
   cwd: z.string().optional(),
   model: z.string().optional(),
   harness: z.string().optional(),
-  max_turns: z.int().min(1).optional(),
+  max_turns: z.int().min(1).max(10_000).optional(),
   max_tokens: z.int().min(1).optional(),
   max_cost_usd: z.number().positive().optional().meta({ description: 'US dollars; needs a model with a price' }),
   envs: envs.optional(),
@@ -18,9 +32,9 @@ export const agentConfig = z.object({
 
 export const createSession = z.object({
   prompt: z.string().min(1).meta({ description: 'At most 256 KiB' }),
-  user_id: userId,
-  user_email: z.string().max(1024).optional(),
-  user_name: z.string().max(1024).optional(),
+  user_id: shown(256).min(1),
+  user_email: shown(1000).optional(),
+  user_name: shown(1000).optional(),
   agent_config: agentConfig.optional(),
   checkpoint_id: z.string().optional(),
 })
