@@ -3,6 +3,7 @@ import { isServiceError, ServiceError } from '../errors.ts'
 import type { EventBus } from '../events/index.ts'
 import { KeyedMutex } from '../lib/async/mutex.ts'
 import { backOff } from '../lib/async/retry.ts'
+import type { Semaphore } from '../lib/async/semaphore.ts'
 import { singleFlight } from '../lib/async/single-flight.ts'
 import type { Creation } from '../lib/creation.ts'
 import { newId } from '../lib/id.ts'
@@ -20,12 +21,13 @@ import {
   newGatewayToken,
   runningAgents,
   startAgent,
+  StartPermit,
   unusedTokenHash,
   writeSkills,
 } from './boot.ts'
 import { retryBackOff, type SessionConfig, type SessionLimits, type SessionTimings } from './config.ts'
 import { dropForkCheckpoint } from './fork.ts'
-import { ProjectWatch } from './project-watch.ts'
+import { ProjectWatch } from './project.ts'
 import {
   awakeSandboxId,
   type CommandRef,
@@ -40,7 +42,6 @@ import {
 import { assertQueued, SessionRepository } from './repository.ts'
 import type { Session } from './session.ts'
 import { CapacityWait, type RetryQueues } from './shortage.ts'
-import { type AgentStartLimiter, StartPermit } from './start-limiter.ts'
 import type { SessionState } from './state.ts'
 import type { SessionStore } from './store.ts'
 
@@ -52,7 +53,7 @@ export interface RunnerDeps {
   limits: SessionLimits
   timings: SessionTimings
   /** Shared by all sessions. */
-  starts: AgentStartLimiter
+  starts: Semaphore
   queues: RetryQueues
   log: Log
 }
@@ -85,7 +86,7 @@ export class SessionRunner {
     this.#deps = deps
     this.#orgId = session.orgId
     this.#onRest = onRest
-    const { sandboxes, queues, timings, starts } = deps
+    const { sandboxes, queues, limits, timings, starts } = deps
     const { signal } = this.#stop
     this.#repository = new SessionRepository(deps, session.id, (effects, state) => this.#perform(effects, state))
     this.#project = new ProjectWatch({
@@ -94,8 +95,8 @@ export class SessionRunner {
       read: () => this.#repository.read(),
       apply: (input) => this.#result(input),
     })
-    this.#capacity = new CapacityWait({ queues, timings, orgId: session.orgId, signal })
-    this.#permit = new StartPermit(starts, signal)
+    this.#capacity = new CapacityWait({ queues, limits, orgId: session.orgId, signal })
+    this.#permit = new StartPermit(starts, timings.agentStartTurnMs, signal)
   }
 
   /** Takes the session up where the server before, or its creation, left it. */

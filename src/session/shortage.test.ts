@@ -225,7 +225,7 @@ const slow = { shortageFirstMs: 60_000, shortageMaxMs: 60_000 }
 
 test('a deletion during the wait acts at once and leaves nothing', async () => {
   await service.close()
-  service = world.serve({ timings: slow })
+  service = world.serve({ limits: slow })
   const sleeping = await asleep()
   world.sandboxes.beforeCreate = never
   world.sandboxes.beforeWake = never
@@ -248,7 +248,7 @@ test('a deletion during the wait acts at once and leaves nothing', async () => {
 
 test('an interrupt during the wait ends the turn at once, of a sandbox that sleeps in a turn too', async () => {
   await service.close()
-  service = world.serve({ timings: slow })
+  service = world.serve({ limits: slow })
   const { script } = world.sandboxes
   const sleeping = await idle()
   const { agent } = world.sandboxes
@@ -309,7 +309,7 @@ test('the next server goes on waiting, tells it once, and counts from the beginn
 test('a server that comes back behind the deadline tries once more', async () => {
   const limits = { shortageWaitMs: 50 }
   await service.close()
-  service = world.serve({ limits, timings: slow })
+  service = world.serve({ limits: { ...slow, ...limits } })
   world.sandboxes.beforeCreate = never
   const { id } = await create()
   await waits(id)
@@ -335,7 +335,7 @@ test('an attempt is not made before the time that the refusal named', async () =
 
 test('of many that wait one tries at a time, each has its chance, and who comes later waits behind them', async () => {
   await service.close()
-  service = world.serve({ timings: { shortageFirstMs: 5, shortageMaxMs: 5 } })
+  service = world.serve({ limits: { shortageFirstMs: 5, shortageMaxMs: 5 } })
   let room = 0
   let trying = 0
   let most = 0
@@ -378,7 +378,7 @@ test('of many that wait one tries at a time, each has its chance, and who comes 
 
 test('organisations do not wait for each other, nor do sessions whose own sandbox does not answer', async () => {
   await service.close()
-  service = world.serve({ timings: slow })
+  service = world.serve({ limits: slow })
   world.sandboxes.beforeCreate = never
   const waiting = await create()
   await waits(waiting.id)
@@ -437,7 +437,7 @@ test('a message taken back ends the wait for its wake; the next one has a wait o
 
 test('a sandbox that wakes by itself during the wait is gone on with at once', async () => {
   await service.close()
-  service = world.serve({ timings: slow })
+  service = world.serve({ limits: slow })
   const { id, sandboxId } = await asleep()
   world.sandboxes.beforeWake = never
   await service.sendMessage(orgId, id, { message: 'b', userId: 'u1' })

@@ -59,11 +59,10 @@ export class World {
         gatewayUrl: 'http://gateway.test:4180',
         previewUrl: (hostname) => `http://${hostname}:4100`,
         ...config,
+        limits: { shortageFirstMs: 1, shortageMaxMs: 10, ...config.limits },
         timings: {
           retryFirstMs: 1,
           retryMaxMs: 10,
-          shortageFirstMs: 1,
-          shortageMaxMs: 10,
           previewPollMs: 5,
           bootStopMs: 2000,
           agentStartMs: 5000,
