@@ -20,7 +20,7 @@ const skillWritesAtOnce = 8
 const agentKeepSlackBytes = 4 * 1024 * 1024
 
 /** Sees to it that the sandbox exists and has come up, whatever an earlier attempt has left. A repeat is harmless. */
-export async function bootSandbox(sandboxes: SandboxService, session: Session, signal: AbortSignal): Promise<void> {
+export async function ensureSandbox(sandboxes: SandboxService, session: Session, signal: AbortSignal): Promise<void> {
   const { orgId, sandboxId } = session
   const found = await settledSandbox(sandboxes, orgId, sandboxId, signal)
   if (found?.status === 'running' || found?.status === 'hibernated') return

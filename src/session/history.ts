@@ -34,11 +34,9 @@ export async function readHistory(
   pages: FairYield,
   sessionId: string,
 ): Promise<{ messages: Message[]; events: SessionEvent[] }> {
-  const messages: Message[] = []
-  const events: SessionEvent[] = []
-  for await (const page of messagePages(store, pages, sessionId)) messages.push(...page)
-  for await (const page of eventPages(store, pages, sessionId)) events.push(...page)
-  return { messages, events }
+  const messages = await Array.fromAsync(messagePages(store, pages, sessionId))
+  const events = await Array.fromAsync(eventPages(store, pages, sessionId))
+  return { messages: messages.flat(), events: events.flat() }
 }
 
 async function* rowPages<Row extends { id: string }>(

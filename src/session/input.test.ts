@@ -4,7 +4,7 @@ import { type ErrorCode, isServiceError } from '../errors.ts'
 import type { CreateAgentConfig, CreateSession } from './api.ts'
 import { configureCommand } from './boot.ts'
 import type { SessionConfig } from './config.ts'
-import { checkCreate, splitModel, titleOf } from './input.ts'
+import { checkCreate, splitModel, sessionTitle } from './input.ts'
 import { type Session, sessionCostUsd } from './session.ts'
 
 const price = { inputPerMillion: 1, cacheReadPerMillion: 0.1, cacheWritePerMillion: 1.25, outputPerMillion: 10 }
@@ -24,7 +24,9 @@ function check(agentConfig: CreateAgentConfig = {}, rest: Partial<CreateSession>
 
 function refused(pattern: RegExp, code: ErrorCode = 'invalid_request') {
   return (error: unknown) =>
-    isServiceError(error, code) && pattern.test(error.message) && error.message.startsWith(`${error.details['field']} `)
+    isServiceError(error, code) &&
+    pattern.test(error.message) &&
+    error.message.startsWith(String(error.details['field']))
 }
 
 test('what is not given has its default', () => {
@@ -112,9 +114,9 @@ test('a system prompt that fits as text but not as a line is refused', () => {
 })
 
 test('a title is the first line, cut at 60 code points', () => {
-  assert.equal(titleOf('\n\n  Build a page \r\nwith buttons'), 'Build a page')
-  assert.equal(titleOf('😀'.repeat(80)), '😀'.repeat(60))
-  assert.equal(titleOf(`${'x'.repeat(59)} y`), 'x'.repeat(59))
+  assert.equal(sessionTitle('\n\n  Build a page \r\nwith buttons'), 'Build a page')
+  assert.equal(sessionTitle('😀'.repeat(80)), '😀'.repeat(60))
+  assert.equal(sessionTitle(`${'x'.repeat(59)} y`), 'x'.repeat(59))
 })
 
 test('a model name may hold slashes behind its provider', () => {

@@ -6,7 +6,7 @@ import type { AgentOutput } from './agent-connection.ts'
 import type { SessionLimits, SessionTimings } from './config.ts'
 import type { SessionChange } from './store.ts'
 import { isShared, isShortage } from './shortage.ts'
-import { hasWork, idleRestartsMax, type ConnectionState, type RunState, type SessionState } from './state.ts'
+import { hasWork, idleRestartsMax, type ConnectionState, type RunnerState, type SessionState } from './state.ts'
 import { Transaction, type TransactionContext } from './transaction.ts'
 
 /*
@@ -189,7 +189,7 @@ export function awakeSandboxId(state: SessionState): string | undefined {
  * Nothing is under way, and the store knows all that matters. What the store does not know: a loss that was reported, and that
  * the restarts of an idle agent are used up.
  */
-export function isAtRest(run: RunState): boolean {
+export function isAtRest(run: RunnerState): boolean {
   return run.step === undefined && run.lostSandboxId === undefined && run.idleRestarts < idleRestartsMax
 }
 

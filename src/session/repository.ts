@@ -4,7 +4,7 @@ import { KeyedMutex } from '../lib/async/mutex.ts'
 import { newId } from '../lib/id.ts'
 import type { SessionLimits, SessionTimings } from './config.ts'
 import { type Effect, hasEnded, type Input, reduce } from './reducer.ts'
-import { initialRun, loadState, type RunState, type SessionState } from './state.ts'
+import { initialRun, loadState, type RunnerState, type SessionState } from './state.ts'
 import type { SessionStore } from './store.ts'
 
 interface RepositoryDeps {
@@ -38,7 +38,7 @@ export class SessionRepository {
     this.#perform = perform
   }
 
-  get run(): RunState {
+  get run(): RunnerState {
     return this.#run
   }
 

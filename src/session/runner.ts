@@ -13,7 +13,7 @@ import type { AgentCommandInput } from '../protocol/agent.ts'
 import type { Sandbox, SandboxService } from '../sandbox/index.ts'
 import { AgentConnection, type AgentOutput, type ConnectionEnd } from './agent-connection.ts'
 import {
-  bootSandbox,
+  ensureSandbox,
   configureCommand,
   deleteSandbox,
   endAgents,
@@ -296,7 +296,7 @@ export class SessionRunner {
 
   async #boot(session: Session): Promise<Input> {
     const { sandboxes } = this.#deps
-    await bootSandbox(sandboxes, session, this.#stop.signal)
+    await ensureSandbox(sandboxes, session, this.#stop.signal)
     this.#stop.signal.throwIfAborted()
     if (session.checkpointId !== undefined) {
       await endAgents(sandboxes, session, await runningAgents(sandboxes, session))

@@ -34,7 +34,14 @@ import { checkCreate, checkText } from './input.ts'
 import { hasEnded } from './reducer.ts'
 import { assertQueued } from './repository.ts'
 import { RetryQueues } from './shortage.ts'
-import { type Message, type Session, type SessionEvent, sessionCostUsd, unusedCounters } from './session.ts'
+import {
+  type Message,
+  type Session,
+  type SessionEvent,
+  sessionCostUsd,
+  startedEvent,
+  unusedCounters,
+} from './session.ts'
 import type { SessionHead, SessionReference, SessionStore } from './store.ts'
 import { SessionStreams } from './stream.ts'
 import { SessionRunner } from './runner.ts'
@@ -57,8 +64,6 @@ export interface RunningSessionService extends SessionService {
 }
 
 const listLimitDefault = 50
-/** Sessions are listed whole, with all that was said in them. */
-const listLimitMax = 100
 /** Pages of histories, and of streams that are replayed, which all clients together read between two looks at what else there is to do. */
 const pagesPerTick = 1
 const streamPagesPerTick = 4
@@ -155,13 +160,7 @@ class Sessions implements RunningSessionService {
       state: 'queued',
       createdAt: now,
     }
-    const event: SessionEvent = {
-      id: newId('evt_'),
-      type: 'session_started',
-      level: 'info',
-      message: 'The session has started.',
-      createdAt: now,
-    }
+    const event = startedEvent('The session has started.', now)
     await this.#deps.store.createSession(session, [message], event, { creation: options?.creation })
     if (!this.#closing.signal.aborted) this.#runner(session).start()
     return this.#view(session, [message], [event])
@@ -177,12 +176,8 @@ class Sessions implements RunningSessionService {
     query: ListSessions,
     options?: ViewOptions,
   ): Promise<{ items: SessionView[]; nextCursor?: string }> {
-    const limit = query.limit ?? listLimitDefault
-    if (!Number.isInteger(limit) || limit < 1 || limit > listLimitMax) {
-      const message = `limit must be a whole number from 1 to ${listLimitMax}`
-      throw new ServiceError('invalid_request', message, { details: { field: 'limit' } })
-    }
-    const { search, ...page } = { ...query, orgId, limit, historyBytesMax: this.#limits.historyBytesMax }
+    const { historyBytesMax } = this.#limits
+    const { search, ...page } = { limit: listLimitDefault, ...query, orgId, historyBytesMax }
     const { store } = this.#deps
     const { items, nextCursor } =
       search === undefined
