@@ -16,11 +16,11 @@ import { join, relative } from 'node:path'
 import { test } from 'node:test'
 import { agentLineBytesMax, parseAgentCommand, type AgentEvent } from '../protocol/agent.ts'
 import { Agent } from './agent.ts'
-import type { Harness, HarnessEvent, Turn, TurnOutcome } from './harness.ts'
+import type { Harness, HarnessEvent, TurnInput, TurnOutcome } from './harness.ts'
 import { fittingLine } from './output.ts'
 import { TurnJournal } from './state-dir.ts'
 
-type Run = (turn: Turn, emit: (event: HarnessEvent) => void, signal: AbortSignal) => Promise<TurnOutcome>
+type Run = (turn: TurnInput, emit: (event: HarnessEvent) => void, signal: AbortSignal) => Promise<TurnOutcome>
 
 const usage = { inputTokens: 1, cacheReadTokens: 0, cacheWriteTokens: 0, longCacheWriteTokens: 0, outputTokens: 2 }
 const success: TurnOutcome = { subtype: 'success', result: 'done', turnCount: 1, usage }
@@ -29,7 +29,7 @@ const success: TurnOutcome = { subtype: 'success', result: 'done', turnCount: 1,
 class Bench implements Disposable {
   readonly folder = mkdtempSync(join(tmpdir(), 'atoll-agent-unit-'))
   readonly events: AgentEvent[] = []
-  readonly turns: Turn[] = []
+  readonly turns: TurnInput[] = []
   readonly cwd = join(this.folder, 'app')
   opened = 0
   agent: Agent
@@ -59,15 +59,13 @@ class Bench implements Disposable {
       },
     }
     this.agent = new Agent(harness, { url: 'http://gateway', token: 't' }, (event) => this.events.push(event))
-    this.send({
-      type: 'configure',
-      sessionId: 's',
-      harness: 'fake',
-      model: { provider: 'demo', id: 'demo' },
-      cwd: this.cwd,
-      stateDir: this.folder,
-    })
+    this.configure({ cwd: this.cwd, stateDir: this.folder })
     return this.agent
+  }
+
+  configure(fields: object): void {
+    const model = { provider: 'demo', id: 'demo' }
+    this.send({ type: 'configure', sessionId: 's', harness: 'fake', model, ...fields })
   }
 
   send(command: object): void {
@@ -102,14 +100,13 @@ test('agent: a result reports cached tokens, and its cost by their rates', async
     outputTokens: 10,
   }
   using bench = new Bench(() => Promise.resolve({ ...success, usage: used, costUsd: 7 }))
-  const told: unknown[] = []
+  const reported: unknown[] = []
   const fresh = { inputPerMillion: 3, outputPerMillion: 15 }
-  const configure = { type: 'configure', sessionId: 's', harness: 'fake', model: { provider: 'demo', id: 'demo' } }
   // The second price is that of a server which knows of no caches.
   for (const price of [{ ...fresh, cacheReadPerMillion: 0.3, cacheWritePerMillion: 3.75 }, fresh, undefined]) {
-    bench.send({ ...configure, cwd: bench.cwd, stateDir: bench.folder, ...(price ? { price } : {}) })
-    bench.message(`m${told.length}`)
-    await bench.until('turn_complete', told.length + 1)
+    bench.configure({ cwd: bench.cwd, stateDir: bench.folder, price })
+    bench.message(`m${reported.length}`)
+    await bench.until('turn_complete', reported.length + 1)
     const event = bench.events.findLast(({ type }) => type === 'result')
     assert.ok(event?.type === 'result')
     assert.deepEqual(event.usage, {
@@ -118,9 +115,9 @@ test('agent: a result reports cached tokens, and its cost by their rates', async
       cache_creation_input_tokens: 200,
       output_tokens: 10,
     })
-    told.push(event.total_cost_usd)
+    reported.push(event.total_cost_usd)
   }
-  assert.deepEqual(told, [0.0015225, 0.00324, 7])
+  assert.deepEqual(reported, [0.0015225, 0.00324, 7])
 })
 
 test('agent: messages run one after another, each with one result and one turn_complete', async () => {
@@ -217,25 +214,12 @@ test('agent: an interrupt of a queued message ends its turn at the start', async
 test('agent: a message after a failed configure ends with its reason, and works after a successful one', async () => {
   using bench = new Bench(() => Promise.resolve(success))
   await bench.until('configured')
-  bench.send({
-    type: 'configure',
-    sessionId: 's',
-    harness: 'fake',
-    model: { provider: 'd', id: 'd' },
-    cwd: '/dev/null/x',
-  })
+  bench.configure({ cwd: '/dev/null/x' })
   bench.message('m1')
   await bench.until('turn_complete')
   const types = bench.types().slice(1)
   assert.deepEqual(types, ['error', 'turn_started', 'error', 'result error_during_execution', 'turn_complete'])
-  bench.send({
-    type: 'configure',
-    sessionId: 's',
-    harness: 'fake',
-    model: { provider: 'd', id: 'd' },
-    cwd: bench.folder,
-    stateDir: join(bench.folder, 'full'),
-  })
+  bench.configure({ cwd: bench.folder, stateDir: join(bench.folder, 'full') })
   await bench.until('configured', 2)
   bench.message('m1')
   await bench.until('turn_complete', 2)
@@ -261,12 +245,12 @@ test('agent: changed files are reported at the end of the turn, oldest first, un
     writeFileSync(join(bench.cwd, path), path)
   }
   using bench = new Bench((_turn, emit) => {
-    for (const path of ['told.html', 'a/b/deep.ts', '.env', 'old.txt', 'moved-away.txt', 'server.log']) write(path)
+    for (const path of ['reported.html', 'a/b/deep.ts', '.env', 'old.txt', 'moved-away.txt', 'server.log']) write(path)
     for (const folder of ['node_modules/x', 'a/.git', 'dist', 'a/__pycache__']) write(`${folder}/file`)
     renameSync(join(bench.cwd, 'moved-away.txt'), join(bench.cwd, 'moved.txt'))
     utimesSync(join(bench.cwd, 'a/b/deep.ts'), 0, 0)
     symlinkSync('/etc', join(bench.cwd, 'link'))
-    emit({ type: 'artifact', path: join(bench.cwd, 'told.html'), summary: 'Created' })
+    emit({ type: 'artifact', path: join(bench.cwd, 'reported.html'), summary: 'Created' })
     return Promise.resolve(success)
   })
   await bench.until('configured')
@@ -276,7 +260,7 @@ test('agent: changed files are reported at the end of the turn, oldest first, un
   bench.message('m1')
   await bench.until('turn_complete')
   const artifacts = bench.events.flatMap((event) => (event.type === 'artifact' ? [event] : []))
-  assert.deepEqual(artifacts.shift(), { type: 'artifact', path: join(bench.cwd, 'told.html'), summary: 'Created' })
+  assert.deepEqual(artifacts.shift(), { type: 'artifact', path: join(bench.cwd, 'reported.html'), summary: 'Created' })
   assert.ok(artifacts.every(({ summary }) => summary === 'Created or changed'))
   const paths = artifacts.map(({ path }) => relative(bench.cwd, path))
   assert.deepEqual(paths.toSorted(), ['.env', 'a/b/deep.ts', 'moved.txt', 'old.txt'])
@@ -328,9 +312,9 @@ test('turn journal: it survives a torn last line', () => {
   const folder = mkdtempSync(join(tmpdir(), 'atoll-journal-'))
   try {
     const journal = new TurnJournal(folder)
-    journal.start('m1', 's')
-    journal.finish('m1', 's')
-    journal.start('m2', 's')
+    journal.write({ messageId: 'm1', state: 'started', sessionId: 's' })
+    journal.write({ messageId: 'm1', state: 'finished', sessionId: 's' })
+    journal.write({ messageId: 'm2', state: 'started', sessionId: 's' })
     journal.close()
     appendFileSync(join(folder, 'turns.jsonl'), '{"messageId":"m2","state":"fin')
     const again = new TurnJournal(folder)
@@ -338,7 +322,7 @@ test('turn journal: it survives a torn last line', () => {
       ['m1', 'm2', 'm3'].map((id) => again.state(id)),
       ['finished', 'started', 'new'],
     )
-    again.finish('m2', 's')
+    again.write({ messageId: 'm2', state: 'finished', sessionId: 's' })
     again.close()
     const last = new TurnJournal(folder)
     assert.equal(last.state('m2'), 'finished')

@@ -19,13 +19,6 @@ interface Configured {
   sessionId: string
 }
 
-interface RunningTurn {
-  messageId: string
-  abort: AbortController
-  /** Ends the turn after an error that no `catch` received. */
-  crash: (error: unknown) => void
-}
-
 /**
  * Runs the commands of the server as turns of a harness.
  *
@@ -44,7 +37,8 @@ export class Agent {
   #work: Promise<void> | undefined
   #configured: Configured | undefined
   #configureFailure: string | undefined
-  #running: RunningTurn | undefined
+  /** `crash` ends the turn after an error that no `catch` received. */
+  #running: { messageId: string; abort: AbortController; crash: (error: unknown) => void } | undefined
   #closed = false
 
   constructor(harness: Harness, gateway: HarnessSettings['gateway'], emit: Emit) {
@@ -93,6 +87,10 @@ export class Agent {
     this.#waiting.length = 0
     this.#running?.abort.abort()
     await this.#work
+    await this.#closeSession()
+  }
+
+  async #closeSession(): Promise<void> {
     await this.#configured?.session?.close()
     this.#configured?.journal.close()
     this.#configured = undefined
@@ -126,9 +124,7 @@ export class Agent {
 
   async #configure(command: ConfigureCommand): Promise<void> {
     const { type: _type, sessionId: _sessionId, harness, ...rest } = command
-    await this.#configured?.session?.close()
-    this.#configured?.journal.close()
-    this.#configured = undefined
+    await this.#closeSession()
     this.#configureFailure = undefined
     if (harness !== this.#harness.name) {
       this.#configureFailure = `This process runs ${this.#harness.name}, not ${harness}.`
@@ -164,7 +160,8 @@ export class Agent {
       return
     }
     const startedAt = performance.now()
-    if (state === 'new') this.#journal(() => journal.start(messageId, configured.sessionId))
+    if (state === 'new')
+      this.#journal(() => journal.write({ messageId, state: 'started', sessionId: configured.sessionId }))
     const since = journal.writtenMs
     this.#emit({ type: 'turn_started', message_id: messageId })
     const reported = new Set<string>()
@@ -172,9 +169,10 @@ export class Agent {
     this.#reportChangedFiles(configured.settings.cwd, since, reported)
     const { price } = configured.settings
     if (price) outcome.costUsd = usd(costNanoUsd(price, outcome.usage))
-    this.#finish(messageId, configured.sessionId, outcome, startedAt, () => {
-      this.#journal(() => journal.finish(messageId, configured.sessionId))
-    })
+    const { sessionId } = configured
+    this.#reportResult(sessionId, outcome, startedAt)
+    this.#journal(() => journal.write({ messageId, state: 'finished', sessionId }))
+    this.#emit({ type: 'turn_complete', message_id: messageId, session_id: sessionId })
   }
 
   /** Reports files that no tool has reported: commands create files too. */
@@ -189,13 +187,7 @@ export class Agent {
     }
   }
 
-  #finish(
-    messageId: string,
-    sessionId: string,
-    outcome: TurnOutcome,
-    startedAt: number,
-    beforeComplete = () => {},
-  ): void {
+  #reportResult(sessionId: string, outcome: TurnOutcome, startedAt: number): void {
     this.#emit({
       type: 'result',
       subtype: outcome.subtype,
@@ -206,8 +198,6 @@ export class Agent {
       ...defined({ total_cost_usd: outcome.costUsd }),
       session_id: sessionId,
     })
-    beforeComplete()
-    this.#emit({ type: 'turn_complete', message_id: messageId, session_id: sessionId })
   }
 
   /** Refuses a message without a configuration. After a failed `configure` it ends like any other turn; before, it is a bug of the server. */
@@ -218,7 +208,8 @@ export class Agent {
     }
     this.#emit({ type: 'turn_started', message_id: messageId })
     this.error('configure_failed', this.#configureFailure)
-    this.#finish(messageId, '', failed(this.#configureFailure), performance.now())
+    this.#reportResult('', failed(this.#configureFailure), performance.now())
+    this.#emit({ type: 'turn_complete', message_id: messageId, session_id: '' })
   }
 
   /** A full disk must not end a turn: it only means that a repeated message runs again. */

@@ -1,5 +1,6 @@
 import { lstatSync, opendirSync, statSync } from 'node:fs'
 import { join } from 'node:path'
+import { pathCharactersMax } from './turn-events.ts'
 
 /** The limit of a session's artifacts. */
 const filesMax = 200
@@ -7,45 +8,28 @@ const filesMax = 200
 /** Directory entries per scan, breadth first: in a larger project the files near its top are found. */
 const entriesMax = 5000
 
-/** The longest path of an artifact. */
-const pathCharactersMax = 4096
-
-/** Folders of fetched or generated files. Folders that begin with a dot are skipped as well. */
-const generatedFolders = new Set([
-  'node_modules',
-  'vendor',
-  'venv',
-  '__pycache__',
-  'target',
-  'dist',
-  'build',
-  'coverage',
-])
-
-interface ChangedFile {
-  path: string
-  changedMs: number
-}
+/** Hidden folders, and folders of fetched or generated files. */
+const skippedFolder = /^(\..*|node_modules|vendor|venv|__pycache__|target|dist|build|coverage)$/s
 
 /**
  * Files below a folder that were created, changed or moved there since a time, the newest last. Logs and generated folders are left
  * out. It compares the change time of the inode, because a copy or an archive can set any modification time.
  */
 export function changedFiles(folder: string, sinceMs: number): string[] {
-  const found: ChangedFile[] = []
+  const found: { path: string; changedMs: number }[] = []
   const { dev } = statSync(folder)
   const folders = [folder]
   let entriesLeft = entriesMax
   for (const path of folders) {
+    if (entriesLeft <= 0) break
     try {
       // Do not descend into `/proc` or other mounts.
       if (path !== folder && lstatSync(path).dev !== dev) continue
       using entries = opendirSync(path)
-      for (let entry = entries.readSync(); entry; entry = entries.readSync()) {
-        if (entriesLeft-- === 0) return newest(found)
+      for (let entry = entries.readSync(); entry && entriesLeft-- > 0; entry = entries.readSync()) {
         const inner = join(path, entry.name)
         if (inner.length > pathCharactersMax) continue
-        if (entry.isDirectory() && !isGenerated(entry.name)) folders.push(inner)
+        if (entry.isDirectory() && !skippedFolder.test(entry.name)) folders.push(inner)
         if (!entry.isFile() || entry.name.endsWith('.log')) continue
         const { ctimeMs } = lstatSync(inner)
         if (ctimeMs >= sinceMs) found.push({ path: inner, changedMs: ctimeMs })
@@ -54,15 +38,7 @@ export function changedFiles(folder: string, sinceMs: number): string[] {
       // It was removed meanwhile, or is not readable.
     }
   }
-  return newest(found)
-}
-
-function isGenerated(name: string): boolean {
-  return name.startsWith('.') || generatedFolders.has(name)
-}
-
-function newest(files: ChangedFile[]): string[] {
-  return files
+  return found
     .toSorted((a, b) => a.changedMs - b.changedMs)
     .slice(-filesMax)
     .map(({ path }) => path)

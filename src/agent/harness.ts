@@ -1,16 +1,14 @@
 import type { TokenUsage } from '../lib/model-price.ts'
-import type { AgentEventOf, ConfigureCommand, ResultSubtype } from '../protocol/agent.ts'
+import { toolNames, type AgentEventOf, type ConfigureCommand, type ResultSubtype } from '../protocol/agent.ts'
 
 /**
  * The port of agent programs. Each folder of `src/agent/` holds one harness; `loadHarness` names them.
  *
- * A harness speaks to its model only through the gateway, keeps its conversation below `stateDir`, and names its tools
- * as `toolNames` of the protocol does. It knows neither message ids nor the journal of turns nor lines: the `Agent`
- * around it adds ids and durations, reports the files that commands have changed, and guarantees one `result` and one
+ * A harness calls its model only through the gateway, keeps its conversation below `stateDir`, and uses the protocol's `toolNames`. The
+ * `Agent` around it adds ids and durations, reports the files that commands have changed, and guarantees one `result` and one
  * `turn_complete` per message.
  *
- * Life cycle: `open` once, then `run` one turn at a time, then `close`. A session whose `run` has thrown is closed and
- * opened anew before the next turn.
+ * Life cycle: `open` once, then `run` one turn at a time, then `close`. A session whose `run` has thrown is closed and opened again.
  */
 export interface Harness {
   readonly name: string
@@ -29,19 +27,19 @@ export interface HarnessSession {
   readonly sessionId: string
   /** Names of the tools that the model is offered. */
   readonly tools: string[]
-  /** As reported to clients: `demo`, or `provider/id`. */
+  /** By `modelName`. */
   readonly model: string
 
   /**
    * Runs one turn to its end and reports its events through `emit`, in order. An aborted `signal` ends it soon with subtype
    * `interrupted`; a failing model ends it with `error_during_execution` after an `error`. Throws only for bugs.
    */
-  run(turn: Turn, emit: (event: HarnessEvent) => void, signal: AbortSignal): Promise<TurnOutcome>
+  run(turn: TurnInput, emit: (event: HarnessEvent) => void, signal: AbortSignal): Promise<TurnOutcome>
 
   close(): Promise<void>
 }
 
-export interface Turn {
+export interface TurnInput {
   content: string
   /** An earlier process has begun this turn and died: the part that the conversation on disk holds must not run again. */
   resumed: boolean
@@ -61,6 +59,16 @@ export interface TurnOutcome {
   turnCount: number
   usage: TokenUsage
   costUsd?: number
+}
+
+/** As reported to clients: `demo`, or `provider/id`. */
+export function modelName({ model: { provider, id } }: HarnessSettings): string {
+  return provider === 'demo' ? 'demo' : `${provider}/${id}`
+}
+
+/** The protocol's tools that the configuration allows. */
+export function allowedTools(settings: HarnessSettings): string[] {
+  return toolNames.filter((name) => settings.allowedTools?.includes(name) ?? true)
 }
 
 /** Loads a harness by its name in `agent_config.harness`. Only that harness is imported. */

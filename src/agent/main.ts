@@ -32,14 +32,12 @@ if (!harness || gateway.url === '' || gateway.token === '') {
 killOrphanGroups()
 const agent = new Agent(harness, gateway, emit)
 
-process.on('uncaughtException', (error) => {
-  console.error(error)
-  agent.crash(error)
-})
-process.on('unhandledRejection', (error) => {
-  console.error(error)
-  agent.crash(error)
-})
+for (const fault of ['uncaughtException', 'unhandledRejection']) {
+  process.on(fault, (error: unknown) => {
+    console.error(error)
+    agent.crash(error)
+  })
+}
 // The reader of the events has left for good.
 process.stdout.on('error', () => process.exit(1))
 process.on('SIGTERM', stop)

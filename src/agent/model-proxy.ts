@@ -7,7 +7,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { backOffMs } from '../lib/async/retry.ts'
 import { addTokens, noTokens, type TokenUsage } from '../lib/model-price.ts'
 import { equalSecrets } from '../lib/secret.ts'
-import type { modelApis } from '../protocol/agent.ts'
+import type { ModelApi } from '../protocol/agent.ts'
 import { UsageTap, type AskedCall } from '../protocol/usage-tap.ts'
 import { concealSecret } from './output.ts'
 
@@ -18,7 +18,7 @@ const credentialBytes = 32
 
 const passedHeaders = ['content-type', 'accept', 'user-agent', 'anthropic-version', 'anthropic-beta', 'openai-beta']
 
-const wires: Readonly<Record<string, (typeof modelApis)[number]>> = {
+const wires: Readonly<Record<string, ModelApi>> = {
   '/anthropic/v1/messages': 'anthropic-messages',
   '/openai/v1/chat/completions': 'openai-completions',
   '/openai/v1/responses': 'openai-responses',
@@ -35,12 +35,11 @@ export interface ModelCalls {
 }
 
 /**
- * The gateway for an agent program in a separate process: a listener on the loopback that adds the token, so the program and its
- * commands never hold it. It also counts what such a program does not report: the calls, their usage, and the reason of a failure.
+ * The gateway for an agent program in a separate process: a loopback listener that adds the token, so the program and its commands never
+ * hold it. It also counts calls and usage and records the reason of a failure, which such a program does not report.
  *
- * A request spends the session's budget, and other programs can reach the loopback. So each request must carry `credential` as its
- * API key, which only the memory of this process and of the program holds. It must also name this listener in its `Host` header, which
- * neither a preview nor a page with a rebound DNS name does.
+ * Other programs can reach the loopback, and a request spends the session's budget. So each request must have `credential` as its API
+ * key, and this listener in its `Host` header, which neither a preview nor a page with a rebound DNS name has.
  */
 export class ModelProxy {
   /** Valid for this listener alone. */
@@ -116,10 +115,8 @@ export class ModelProxy {
       answer = await this.#ask(path, request, body, gone.signal)
     } catch (error) {
       if (gone.signal.aborted) return
-      calls.failure = {
-        code: 'model_error',
-        message: `The model gateway cannot be reached: ${(error as Error).message}`,
-      }
+      const message = `The model gateway cannot be reached: ${(error as Error).message}`
+      calls.failure = { code: 'model_error', message }
       return refuse(response, 502, 'model_unreachable')
     }
     if ((answer.statusCode ?? 502) >= 400) await passError(answer, response, calls)
@@ -133,10 +130,7 @@ export class ModelProxy {
   }
 
   async #ask(path: string, from: IncomingMessage, body: Buffer, signal: AbortSignal): Promise<IncomingMessage> {
-    const headers: Record<string, string> = {
-      'x-api-key': this.#gateway.token,
-      'content-length': String(body.length),
-    }
+    const headers: Record<string, string> = { 'x-api-key': this.#gateway.token, 'content-length': String(body.length) }
     for (const name of passedHeaders) {
       const value = from.headers[name]
       if (typeof value === 'string') headers[name] = value
@@ -160,13 +154,8 @@ function newCalls(): ModelCalls {
   return { count: 0, usage: noTokens(), failure: undefined, stoppedAtMax: false }
 }
 
-function send(
-  url: string,
-  headers: Record<string, string>,
-  body: Buffer,
-  signal: AbortSignal,
-): Promise<IncomingMessage> {
-  return new Promise((resolve, reject) => {
+function send(url: string, headers: Record<string, string>, body: Buffer, signal: AbortSignal) {
+  return new Promise<IncomingMessage>((resolve, reject) => {
     // No keep-alive: an idle connection breaks when the sandbox hibernates or is restored.
     const request = httpRequest(url, { method: 'POST', headers, signal, agent: false })
     request.on('response', resolve)

@@ -22,10 +22,7 @@ export function takeStandardOutput(): Emit {
   }
 }
 
-/**
- * Removes a secret from all later lines: commands inherit it in the environment of their program and can print it. The secret must need
- * no escapes in JSON. Returns a function that ends this.
- */
+/** Removes a secret, which needs no escapes in JSON, from all later lines: commands can print it. Returns a function that ends this. */
 export function concealSecret(secret: string): () => void {
   secrets.add(secret)
   return () => secrets.delete(secret)
@@ -41,10 +38,6 @@ export function fittingLine(event: AgentEvent): string {
       : value,
   )
   if (Buffer.byteLength(cut) < agentLineBytesMax) return `${cut}\n`
-  return encodeAgentLine({
-    type: 'error',
-    message: `An event of type ${event.type} was too large to be sent.`,
-    code: 'agent_error',
-    fatal: false,
-  })
+  const message = `An event of type ${event.type} was too large to be sent.`
+  return encodeAgentLine({ type: 'error', message, code: 'agent_error', fatal: false })
 }

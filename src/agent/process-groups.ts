@@ -7,10 +7,7 @@ import { z } from 'zod'
 const processSchema = z.object({ pid: z.int().min(2), start: z.string().min(1) })
 const recordSchema = z.object({ owner: processSchema, leader: processSchema })
 
-/**
- * Records a process group that must not outlive this process: the command of a running tool call, or an agent program. If this process
- * is killed, the next one ends the group. Returns a function that deletes the record.
- */
+/** Records a process group that the next process kills if this one is killed. Returns a function that deletes the record. */
 export function recordGroup(pid: number | undefined): () => void {
   const start = pid === undefined ? undefined : startOf(pid)
   const ownStart = startOf(process.pid)
@@ -46,6 +43,16 @@ export function killOrphanGroups(): void {
       console.error(error)
     }
     rmSync(file, { force: true })
+  }
+}
+
+/** Kills the process group of a leader. */
+export function killGroup(pid: number | undefined): void {
+  if (pid === undefined) return
+  try {
+    process.kill(-pid, 'SIGKILL')
+  } catch {
+    // It has ended already.
   }
 }
 

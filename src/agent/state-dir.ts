@@ -10,11 +10,9 @@ const entrySchema = z.object({
 
 type Entry = z.output<typeof entrySchema>
 
-type TurnState = 'new' | 'started' | 'finished'
-
 /**
- * The state of each message, in `turns.jsonl` of the state folder: `new`, then `started`, then `finished`. Each entry is synced to the
- * disk before it counts, so a repeated message is neither lost nor run twice.
+ * The state of each message: `new`, then `started`, then `finished`. Each entry of `turns.jsonl` is synced to the disk before it counts,
+ * so a repeated message is neither lost nor run twice.
  */
 export class TurnJournal {
   readonly #file: number
@@ -30,7 +28,7 @@ export class TurnJournal {
     if (text !== '' && !text.endsWith('\n')) writeSync(this.#file, '\n')
   }
 
-  state(messageId: string): TurnState {
+  state(messageId: string): 'new' | Entry['state'] {
     return this.#entries.get(messageId)?.state ?? 'new'
   }
 
@@ -39,30 +37,19 @@ export class TurnJournal {
     return this.#entries.get(messageId)?.sessionId ?? ''
   }
 
-  /**
-   * The time of the last entry, by the clock of the file system: a file that is created later is never older, which the clock of the
-   * process does not guarantee. During a turn it is the start of the turn, also after a kill.
-   */
+  /** The time of the last entry, during a turn its start, by the clock of the file system: later files are never older. */
   get writtenMs(): number {
     return fstatSync(this.#file).mtimeMs
   }
 
-  start(messageId: string, sessionId: string): void {
-    this.#append({ messageId, state: 'started', sessionId })
-  }
-
-  finish(messageId: string, sessionId: string): void {
-    this.#append({ messageId, state: 'finished', sessionId })
+  write(entry: Entry): void {
+    writeSync(this.#file, `${JSON.stringify(entry)}\n`)
+    fsyncSync(this.#file)
+    this.#entries.set(entry.messageId, entry)
   }
 
   close(): void {
     closeSync(this.#file)
-  }
-
-  #append(entry: Entry): void {
-    writeSync(this.#file, `${JSON.stringify(entry)}\n`)
-    fsyncSync(this.#file)
-    this.#entries.set(entry.messageId, entry)
   }
 
   #load(line: string): void {

@@ -1,19 +1,21 @@
 import { isAbsolute, relative } from 'node:path'
+import { isRecord } from '../lib/json.ts'
 import type { TokenUsage } from '../lib/model-price.ts'
-import type { AgentEventOf } from '../protocol/agent.ts'
+import { toolNames, type AgentEventOf } from '../protocol/agent.ts'
 
 /** One short line, for a person. */
 const summaryCharactersMax = 200
 
 /** Describes a tool call in one line for a person. `args` come from the model and can be anything. */
 export function summarise(tool: string, args: unknown, result: unknown, isError: boolean, cwd: string): string {
-  const did = describeCall(tool, args, cwd)
+  const describe = Object.hasOwn(descriptions, tool) ? descriptions[tool] : undefined
+  const did = describe?.(shortPath(pathOf(args), cwd), args) ?? `Called ${tool}`
   const firstLine = isError ? resultText(result).trim().split('\n').at(-1) : undefined
   return oneLine(firstLine ? `${did}: ${firstLine}` : did)
 }
 
 function resultText(result: unknown): string {
-  const content = field(result, 'content')
+  const content = isRecord(result) ? result['content'] : undefined
   if (!Array.isArray(content)) return ''
   return content.map((block: unknown) => text(block, 'text')).join('')
 }
@@ -23,26 +25,14 @@ export function oneLine(value: string, charactersMax: number = summaryCharacters
   return line.length <= charactersMax ? line : `${line.slice(0, charactersMax - 1).toWellFormed()}…`
 }
 
-function describeCall(tool: string, args: unknown, cwd: string): string {
-  const path = shortPath(pathOf(args), cwd)
-  switch (tool) {
-    case 'bash':
-      return `Ran ${oneLine(bashTitle(text(args, 'command')), 120)}`
-    case 'read':
-      return `Read ${path}`
-    case 'write':
-      return `Wrote ${path} (${Buffer.byteLength(text(args, 'content'))} bytes)`
-    case 'edit':
-      return `Edited ${path}`
-    case 'glob':
-      return `Looked for files ${text(args, 'pattern')} in ${path}`
-    case 'grep':
-      return `Searched for ${text(args, 'pattern')} in ${path}`
-    case 'ls':
-      return `Listed ${path}`
-    default:
-      return `Called ${tool}`
-  }
+const descriptions: Readonly<Record<string, (path: string, args: unknown) => string>> = {
+  bash: (_path, args) => `Ran ${oneLine(bashTitle(text(args, 'command')), 120)}`,
+  read: (path) => `Read ${path}`,
+  write: (path, args) => `Wrote ${path} (${Buffer.byteLength(text(args, 'content'))} bytes)`,
+  edit: (path) => `Edited ${path}`,
+  glob: (path, args) => `Looked for files ${text(args, 'pattern')} in ${path}`,
+  grep: (path, args) => `Searched for ${text(args, 'pattern')} in ${path}`,
+  ls: (path) => `Listed ${path}`,
 }
 
 /** The file of a call, by any of the parameter names that harnesses use. */
@@ -66,12 +56,8 @@ function shortPath(path: string, cwd: string): string {
 }
 
 function text(value: unknown, key: string): string {
-  const found = field(value, key)
+  const found = isRecord(value) ? value[key] : undefined
   return typeof found === 'string' ? found : ''
-}
-
-function field(value: unknown, key: string): unknown {
-  return typeof value === 'object' && value !== null ? (value as Record<string, unknown>)[key] : undefined
 }
 
 /** Usage in the form of events. */
@@ -82,4 +68,36 @@ export function reportedUsage(usage: TokenUsage): AgentEventOf<'result'>['usage'
     cache_creation_input_tokens: usage.cacheWriteTokens,
     output_tokens: usage.outputTokens,
   }
+}
+
+/** Agents' names of the protocol's tools, in lower case without `_`, `-` and blanks. */
+const otherNames: Record<string, string> = {
+  runshellcommand: 'bash',
+  shell: 'bash',
+  terminal: 'bash',
+  execute: 'bash',
+  exec: 'bash',
+  readfile: 'read',
+  readmanyfiles: 'read',
+  writefile: 'write',
+  createfile: 'write',
+  replace: 'edit',
+  multiedit: 'edit',
+  notebookedit: 'edit',
+  strreplace: 'edit',
+  applypatch: 'edit',
+  find: 'glob',
+  findfiles: 'glob',
+  grepsearch: 'grep',
+  searchfilecontent: 'grep',
+  search: 'grep',
+  listdirectory: 'ls',
+  list: 'ls',
+}
+
+/** The protocol's name of an agent's tool. A tool that the protocol does not know keeps its name. */
+export function protocolToolName(name: string): string {
+  const plain = name.toLowerCase().replaceAll(/[_\-\s]/g, '')
+  if ((toolNames as readonly string[]).includes(plain)) return plain
+  return (Object.hasOwn(otherNames, plain) ? otherNames[plain] : undefined) ?? name
 }

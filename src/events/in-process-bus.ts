@@ -80,7 +80,5 @@ function notify(listener: Listener, event: ServiceEvent, onError: (error: unknow
 }
 
 function warn(error: unknown): void {
-  process.emitWarning(error instanceof Error ? error : String(error), {
-    code: 'ATOLL_BUS_LISTENER',
-  })
+  process.emitWarning(error instanceof Error ? error : String(error), { code: 'ATOLL_BUS_LISTENER' })
 }

@@ -1,3 +1,4 @@
+import { once } from 'node:events'
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { pipeline } from 'node:stream/promises'
@@ -11,7 +12,7 @@ import { RequestBodies } from './request-body.ts'
 import { servedBetas } from './request-rules.ts'
 import { UsageRecorder, type GatewayIdentity, type SessionMeter } from './session-meter.ts'
 import { UpstreamCaller, UpstreamTimeout, type UpstreamAnswer } from './upstream.ts'
-import { demoBaseUrl, wires, type Upstream, type Wire, type WireError } from './wires.ts'
+import { wires, type Upstream, type Wire, type WireError } from './wires.ts'
 
 export interface GatewayOptions {
   meter: SessionMeter
@@ -22,13 +23,6 @@ export interface GatewayOptions {
   /** Never given tokens, keys or bodies. */
   log: Log
   limits?: Partial<GatewayLimits>
-}
-
-export interface Gateway {
-  /** Returns the port in use, for `port: 0`. */
-  listen(address: { host: string; port: number }): Promise<number>
-  /** Stops listening, aborts requests in flight, and resolves when their usage is recorded. */
-  close(): Promise<void>
 }
 
 /** Headers of the client that reach the upstream. All others are dropped, above all its credentials. */
@@ -51,49 +45,6 @@ const droppedAnswerHeaders = new Set([
   'anthropic-organization-id',
 ])
 
-/**
- * The listener between sandboxes and model APIs. It checks the session's token, the model and the budget, replaces the token by the
- * real key, and streams the answer. Sandboxes are hostile clients; keys and bodies are never logged.
- */
-export function createGateway(options: GatewayOptions): Gateway {
-  const limits = { ...defaultGatewayLimits, ...options.limits }
-  const listener = new GatewayListener(options, limits)
-  const handling = new Set<Promise<void>>()
-  const server = createServer((request, response) => {
-    const handled = listener
-      .handle(request, response)
-      .catch((error: unknown) => {
-        options.log.error({ err: error }, 'gateway request failed')
-        response.destroy()
-      })
-      .finally(() => handling.delete(handled))
-    handling.add(handled)
-  })
-  server.maxConnections = limits.connectionsMax
-  server.headersTimeout = Math.min(10_000, limits.requestMs)
-  server.requestTimeout = limits.requestMs
-  return {
-    listen: (address) => listen(server, address),
-    async close() {
-      const closed = new Promise<void>((resolve) => server.close(() => resolve()))
-      server.closeAllConnections()
-      await closed
-      await Promise.all(handling)
-      await listener.close()
-    },
-  }
-}
-
-function listen(server: Server, { host, port }: { host: string; port: number }): Promise<number> {
-  return new Promise((resolve, reject) => {
-    server.once('error', reject)
-    server.listen(port, host, () => {
-      server.off('error', reject)
-      resolve((server.address() as AddressInfo).port)
-    })
-  })
-}
-
 interface Answered {
   /** With its provider. */
   model: string
@@ -101,29 +52,60 @@ interface Answered {
   answer: UpstreamAnswer
 }
 
-class GatewayListener {
+/**
+ * The listener between sandboxes and model APIs. It checks the session's token, the model and the budget, replaces the token by the
+ * real key, and streams the answer. Sandboxes are hostile clients; keys and bodies are never logged.
+ */
+export class Gateway {
   readonly #options: GatewayOptions
   readonly #limits: GatewayLimits
   readonly #caller: UpstreamCaller
   readonly #bodies: RequestBodies
   readonly #recorder: UsageRecorder
+  readonly #server: Server
+  readonly #handling = new Set<Promise<void>>()
   /** Requests in flight, by session. */
   readonly #running = new Map<string, number>()
 
-  constructor(options: GatewayOptions, limits: GatewayLimits) {
+  constructor(options: GatewayOptions) {
     this.#options = options
-    this.#limits = limits
-    this.#caller = new UpstreamCaller(limits)
-    this.#bodies = new RequestBodies(limits)
+    this.#limits = { ...defaultGatewayLimits, ...options.limits }
+    this.#caller = new UpstreamCaller(this.#limits)
+    this.#bodies = new RequestBodies(this.#limits)
     this.#recorder = new UsageRecorder(options.meter, options.log)
+    this.#server = createServer((request, response) => {
+      const handled = this.#handle(request, response)
+        .catch((error: unknown) => {
+          options.log.error({ err: error }, 'gateway request failed')
+          response.destroy()
+        })
+        .finally(() => this.#handling.delete(handled))
+      this.#handling.add(handled)
+    })
+    this.#server.maxConnections = this.#limits.connectionsMax
+    this.#server.headersTimeout = Math.min(10_000, this.#limits.requestMs)
+    this.#server.requestTimeout = this.#limits.requestMs
   }
 
+  /** Returns the port in use, for `port: 0`. */
+  async listen({ host, port }: { host: string; port: number }): Promise<number> {
+    this.#server.listen(port, host)
+    await once(this.#server, 'listening')
+    return (this.#server.address() as AddressInfo).port
+  }
+
+  /** Stops listening, aborts requests in flight, and resolves when their usage is recorded. */
   async close(): Promise<void> {
+    const closed = once(this.#server, 'close')
+    this.#server.close()
+    this.#server.closeAllConnections()
+    await closed
+    await Promise.all(this.#handling)
     await this.#recorder.written()
     this.#caller.close()
   }
 
-  async handle(request: IncomingMessage, response: ServerResponse): Promise<void> {
+  async #handle(request: IncomingMessage, response: ServerResponse): Promise<void> {
     const path = (request.url ?? '').split('?', 1)[0] ?? ''
     const wire = Object.hasOwn(wires, path) ? wires[path] : undefined
     const fallbackWire = wire ?? wireLike(path)
@@ -150,10 +132,8 @@ class GatewayListener {
       if (response.headersSent || response.destroyed) response.destroy()
       else answerError(response, wire, wireError(error))
       if (!isServiceError(error) && !(error instanceof UpstreamTimeout)) {
-        this.#options.log.error(
-          { err: error, sessionId: identity.sessionId, wire: wire.name },
-          'gateway request failed',
-        )
+        const { sessionId } = identity
+        this.#options.log.error({ err: error, sessionId, wire: wire.name }, 'gateway request failed')
       }
     } finally {
       const left = (this.#running.get(identity.sessionId) ?? 1) - 1
@@ -236,8 +216,9 @@ class GatewayListener {
 
   #upstream(wire: Wire, model: string): Upstream | undefined {
     const { demo, anthropic, openai } = this.#options.upstreams
-    if (demo && this.#isDemo(model)) return { ...demo, baseUrl: demoBaseUrl(wire, demo.baseUrl.replace(/\/+$/, '')) }
-    return wire.provider === 'anthropic' ? anthropic : openai
+    if (!demo || !this.#isDemo(model)) return wire.provider === 'anthropic' ? anthropic : openai
+    // It serves all wires at one address; OpenAI's base URL includes `/v1`.
+    return { ...demo, baseUrl: demo.baseUrl.replace(/\/+$/, '') + (wire.provider === 'openai' ? '/v1' : '') }
   }
 
   async #pass(
@@ -299,12 +280,8 @@ function passedHeaders(request: IncomingMessage): Record<string, string> {
   return headers
 }
 
-function answerHeaders(headers: IncomingMessage['headers']): Record<string, string | string[]> {
-  const passed: Record<string, string | string[]> = {}
-  for (const [name, value] of Object.entries(headers)) {
-    if (value !== undefined && !droppedAnswerHeaders.has(name)) passed[name] = value
-  }
-  return passed
+function answerHeaders(headers: IncomingMessage['headers']): IncomingMessage['headers'] {
+  return Object.fromEntries(Object.entries(headers).filter(([name]) => !droppedAnswerHeaders.has(name)))
 }
 
 /** Some APIs repeat the key in the error about it. */
@@ -327,8 +304,7 @@ function answerError(response: ServerResponse, wire: Wire, error: WireError): vo
 
 /** The most likely wire of an unknown path, for the shape of its error. */
 function wireLike(path: string): Wire {
-  const key = path.startsWith('/anthropic') ? '/anthropic/v1/messages' : '/openai/v1/chat/completions'
-  return wires[key]!
+  return wires[path.startsWith('/anthropic') ? '/anthropic/v1/messages' : '/openai/v1/chat/completions']!
 }
 
 function wireError(error: unknown): WireError {

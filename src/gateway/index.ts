@@ -1,5 +1,5 @@
 /** The model gateway: the only way from a sandbox to a model API. `demo/` holds a model that needs no key. */
 export { startDemoModel, type DemoModel } from './demo/index.ts'
-export { createGateway, type Gateway, type GatewayOptions } from './gateway.ts'
+export { Gateway, type GatewayOptions } from './gateway.ts'
 export { sessionMeter, type GatewayIdentity, type RecordedUsage } from './session-meter.ts'
 export { anthropicBaseUrlDefault, openaiBaseUrlDefault } from './wires.ts'

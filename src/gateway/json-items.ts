@@ -61,7 +61,7 @@ export class ItemReader {
     const name = names.has(written) ? written : folded(written)
     if (!names.has(name)) return
     if (written !== name) throw this.#invalid(written, `must be written ${name}.`)
-    if (this.#fields.has(name)) throw this.#invalid(name, 'stands there twice.')
+    if (this.#fields.has(name)) throw this.#invalid(name, 'is repeated.')
     this.#fields.set(name, undefined)
     this.#name = name
   }

@@ -21,9 +21,9 @@ const readBytesMax = 4096
 const readNames = new Set(['model', 'models', 'fallbacks', 'background', 'stream', 'stream_options', ...ruledNames])
 
 /**
- * Reads the model of a body. The body is sent on as it came, so anything that two parsers may read differently is refused: a repeated name,
- * of which some parsers take the first and some the last, and a name in other letter case, which Go's parsers accept. Requests that cost
- * more than their tokens are refused too (`request-rules.ts`). Throws `invalid_request`.
+ * Reads the model of a body, which is forwarded unchanged. So anything that two parsers can read differently is refused: a repeated name,
+ * and a name in other letter case, which Go's parsers accept. `request-rules.ts` refuses requests that cost more than their tokens. Throws
+ * `invalid_request`.
  */
 export async function modelRequest(wire: Wire, body: Buffer): Promise<ModelRequest> {
   const { fields, closedAt, valueCount } = await readJsonObject(body, watchedLists(wire.name))
@@ -61,7 +61,7 @@ function readFields(fields: readonly JsonField[]): ReadonlyMap<string, JsonField
     const name = folded(field.name)
     if (!readNames.has(name)) continue
     if (field.name !== name) throw invalid(`${field.name}: must be written ${name}.`)
-    if (found.has(name)) throw invalid(`${name}: stands there twice.`)
+    if (found.has(name)) throw invalid(`${name}: is repeated.`)
     found.set(name, field)
   }
   return found

@@ -66,9 +66,10 @@ export function watchedLists(wire: Wire['name']): WatchedLists {
     names: new Set(['type', 'tools', 'role']),
     onItem(list, index, item) {
       const fault = list === 'tools' ? toolFault(wire, item) : list === 'input' ? inputFault(item) : undefined
-      if (fault) throw invalid(`${list}[${index}]${fault.field}`, fault.what)
+      if (fault) throw invalid(`${list}[${index}]${fault[0]}`, fault[1])
       // Some models accept further tools inside messages.
-      if (item.fields.has('tools')) throw invalid(`${list}[${index}].tools`, 'tools are served at the outside alone.')
+      if (item.fields.has('tools'))
+        throw invalid(`${list}[${index}].tools`, 'tools are served only in the outermost field.')
     },
   }
 }
@@ -87,8 +88,8 @@ export function assertServed(
     throw invalid(
       field.name,
       isKept
-        ? 'what is kept at the model API is not served here.'
-        : 'is not served here: what it costs is not told in tokens.',
+        ? 'is not served: it refers to an object in the account of the model API.'
+        : 'is not served: its cost is not reported in tokens.',
     )
   }
   for (const field of fields) assertList(body, field)
@@ -114,33 +115,27 @@ export function servedBetas(header: string | undefined): string | undefined {
   return served.length === 0 ? undefined : served.join(',')
 }
 
-interface ItemFault {
-  /** Appended to the path of the item. */
-  field: string
-  what: string
-}
+/** A field, appended to the path of its item, and what is wrong with it. */
+type ItemFault = [field: string, what: string] | undefined
 
-const noObject: ItemFault = { field: '', what: 'must be an object.' }
+const noObject: ItemFault = ['', 'must be an object.']
 
-function toolFault(wire: Wire['name'], { isObject, fields }: JsonItem): ItemFault | undefined {
+function toolFault(wire: Wire['name'], { isObject, fields }: JsonItem): ItemFault {
   if (!isObject) return noObject
   // Some servers on OpenAI's wire name their own tools by another field than `type`.
   if (!fields.has('type') && wire === 'anthropic-messages') return undefined
   const type = fields.get('type')
   if (type !== undefined && clientTools[wire].test(type)) return undefined
-  return {
-    field: '.type',
-    what: 'must be that of a tool which the client runs: what others cost is not told in tokens.',
-  }
+  return ['.type', 'must be a tool that the client runs: the cost of others is not reported in tokens.']
 }
 
-function inputFault({ isObject, fields }: JsonItem): ItemFault | undefined {
+function inputFault({ isObject, fields }: JsonItem): ItemFault {
   if (!isObject) return noObject
   const type = fields.get('type')
   // A reference to an item stored in the account needs no type, but has no role either.
   const isReference = type === undefined ? !fields.has('role') : type === 'item_reference'
   return isReference
-    ? { field: '.type', what: 'must be that of something said: what is kept is not served here.' }
+    ? ['.type', 'must be an item of the conversation: references to stored items are not served.']
     : undefined
 }
 

@@ -75,14 +75,12 @@ export function sessionMeter(
   }
 }
 
-/**
- * Records usage in the background. A client has the end of an answer before its usage is written, and its next call must wait for
- * that write: the budget check would miss the usage otherwise.
- */
+/** Records usage in the background. A client can call again before its usage is written, so the budget check waits for that write. */
 export class UsageRecorder {
   readonly #meter: SessionMeter
   readonly #log: Log
-  readonly #pending = new Map<string, Set<Promise<void>>>()
+  /** The last write of each session, after all earlier ones. */
+  readonly #pending = new Map<string, Promise<void>>()
 
   constructor(meter: SessionMeter, log: Log) {
     this.#meter = meter
@@ -92,26 +90,23 @@ export class UsageRecorder {
   /** Logs a failed write. */
   record(sessionId: string, usage: RecordedUsage): void {
     if (usage.inputTokens + usage.outputTokens === 0) return
-    const pending = this.#pending.get(sessionId) ?? new Set()
-    this.#pending.set(sessionId, pending)
-    const written = this.#meter
+    const write = this.#meter
       .record(sessionId, usage)
       .catch((error: unknown) => this.#log.error({ err: error, sessionId }, 'usage was not recorded'))
-      .finally(() => {
-        pending.delete(written)
-        if (pending.size === 0) this.#pending.delete(sessionId)
-      })
-    pending.add(written)
+    const written = Promise.all([this.#pending.get(sessionId), write]).then(() => {
+      if (this.#pending.get(sessionId) === written) this.#pending.delete(sessionId)
+    })
+    this.#pending.set(sessionId, written)
   }
 
   /** Throws as `SessionMeter.checkBudget` does. */
   async checkBudget(sessionId: string): Promise<void> {
-    await Promise.all([...(this.#pending.get(sessionId) ?? [])])
+    await this.#pending.get(sessionId)
     await this.#meter.checkBudget(sessionId)
   }
 
   /** Resolves when no write is pending. */
   async written(): Promise<void> {
-    await Promise.all([...this.#pending.values()].flatMap((pending) => [...pending]))
+    await Promise.all(this.#pending.values())
   }
 }

@@ -134,15 +134,11 @@ class ConnectError extends Error {
   }
 }
 
-/** Refused for now, or a failure of the API or of a proxy before it, except for unsupported requests. */
-function isTransient(status: number): boolean {
-  return status === 408 || status === 429 || (status >= 500 && status !== 501 && status !== 505)
-}
-
-function mayRetry(answer: UpstreamAnswer & { kind: 'error' }): boolean {
-  if (!isTransient(answer.status) || answer.headers['x-should-retry'] === 'false') return false
+/** Whether the API refused for now, or failed, itself or a proxy before it. Unsupported requests (501, 505) are final. */
+function mayRetry({ status, headers, body }: UpstreamAnswer & { kind: 'error' }): boolean {
+  const isTransient = status === 408 || status === 429 || (status >= 500 && status !== 501 && status !== 505)
   // OpenAI's 429 for an account without credit is final.
-  return !answer.body.includes('insufficient_quota')
+  return isTransient && headers['x-should-retry'] !== 'false' && !body.includes('insufficient_quota')
 }
 
 function retryAfterMs(answer: UpstreamAnswer | undefined): number {

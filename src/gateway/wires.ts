@@ -1,4 +1,5 @@
-import type { modelApis } from '../protocol/agent.ts'
+import { defined } from '../lib/defined.ts'
+import type { ModelApi } from '../protocol/agent.ts'
 
 export const anthropicBaseUrlDefault = 'https://api.anthropic.com'
 export const openaiBaseUrlDefault = 'https://api.openai.com/v1'
@@ -12,7 +13,7 @@ export interface Upstream {
 }
 
 export interface Wire {
-  name: (typeof modelApis)[number]
+  name: ModelApi
   provider: 'anthropic' | 'openai'
   /** Path below the upstream's base URL. */
   upstreamPath: string
@@ -31,7 +32,12 @@ export interface WireError {
 const openai = {
   provider: 'openai',
   errorBody: ({ status, code, message }: WireError) => ({
-    error: { message, type: openaiErrorType(status), param: null, code },
+    error: {
+      message,
+      type: openaiErrorTypes[status] ?? (status < 500 ? 'invalid_request_error' : 'server_error'),
+      param: null,
+      code,
+    },
   }),
   authHeaders: ({ apiKey }: Upstream): Record<string, string> =>
     apiKey === undefined ? {} : { authorization: `Bearer ${apiKey}` },
@@ -46,49 +52,26 @@ export const wires: Readonly<Record<string, Wire>> = {
     // Anthropic's shape has no code; its clients ignore the extra field.
     errorBody: ({ status, code, message }) => ({
       type: 'error',
-      error: { type: anthropicErrorType(status), message: `${code}: ${message}`, code },
+      error: { type: anthropicErrorTypes[status] ?? 'api_error', message: `${code}: ${message}`, code },
     }),
-    authHeaders: ({ apiKey }) => (apiKey === undefined ? {} : { 'x-api-key': apiKey }),
+    authHeaders: ({ apiKey }) => defined({ 'x-api-key': apiKey }),
   },
   '/openai/v1/chat/completions': { ...openai, name: 'openai-completions', upstreamPath: '/chat/completions' },
   '/openai/v1/responses': { ...openai, name: 'openai-responses', upstreamPath: '/responses' },
 }
 
-/** The demo model serves all wires at one address; OpenAI's base URL includes `/v1`. */
-export function demoBaseUrl(wire: Wire, baseUrl: string): string {
-  return wire.provider === 'openai' ? `${baseUrl}/v1` : baseUrl
+const anthropicErrorTypes: Readonly<Record<number, string>> = {
+  400: 'invalid_request_error',
+  401: 'authentication_error',
+  402: 'billing_error',
+  403: 'permission_error',
+  404: 'not_found_error',
+  413: 'request_too_large',
+  429: 'rate_limit_error',
 }
 
-function anthropicErrorType(status: number): string {
-  switch (status) {
-    case 400:
-      return 'invalid_request_error'
-    case 401:
-      return 'authentication_error'
-    case 402:
-      return 'billing_error'
-    case 403:
-      return 'permission_error'
-    case 404:
-      return 'not_found_error'
-    case 413:
-      return 'request_too_large'
-    case 429:
-      return 'rate_limit_error'
-    default:
-      return 'api_error'
-  }
-}
-
-function openaiErrorType(status: number): string {
-  switch (status) {
-    case 401:
-      return 'authentication_error'
-    case 402:
-      return 'insufficient_quota'
-    case 429:
-      return 'rate_limit_error'
-    default:
-      return status < 500 ? 'invalid_request_error' : 'server_error'
-  }
+const openaiErrorTypes: Readonly<Record<number, string>> = {
+  401: 'authentication_error',
+  402: 'insufficient_quota',
+  429: 'rate_limit_error',
 }

@@ -8,7 +8,7 @@ import { readHost } from './host.ts'
 import { addressList } from './headers.ts'
 
 /** Issuing takes seconds, so a requested certificate exists after this time. */
-const probeAfterMs = 60_000
+const defaultProbeAfterMs = 60_000
 /** Bounds a handshake with the edge, which may issue the certificate meanwhile. */
 const probeMs = 30_000
 /** Bounds the pending probes of all sandboxes. Beyond it the first request over TLS records the certificate. */
@@ -17,17 +17,22 @@ const probesMax = 1000
 const questions = { perSecond: 50, burst: 200 }
 const isLocal = addressList(['127.0.0.0/8', '::1'])
 
-export interface CertificatesOptions {
+export interface Edge {
+  /** At which it serves TLS. */
+  port: number
+  /** Default one minute. */
+  probeAfterMs?: number
+}
+
+interface CertificatesOptions {
   previews: Pick<PreviewService, 'recordCertificate'>
   hosts: PreviewHosts
   /** Host names of the API, which need certificates too. */
   apiHosts: readonly string[]
-  /** Port at which the edge serves TLS; undefined where there is none. */
-  edgePort?: number
+  /** The TLS proxy in front; absent without one. */
+  edge?: Edge
   /** Addresses of proxies on other machines. */
   isTrusted: (address: string) => boolean
-  /** Default one minute. */
-  probeAfterMs?: number
   log: Log
 }
 
@@ -44,13 +49,13 @@ export class Certificates {
   }
 
   /**
-   * Whether a certificate may be issued for a name: a host of the API, or a preview of a sandbox that is not stopped. `edge` is the
-   * peer's address. A probe asks it later for a certificate that is still awaited.
+   * Whether a certificate may be issued for a name: a host of the API, or a preview of a sandbox that is not stopped. `peer` is the
+   * edge's address. A probe asks it later for a certificate that is still awaited.
    */
-  async mayBeIssued(name: string, edge: string): Promise<boolean> {
-    const { hosts, apiHosts, edgePort, isTrusted } = this.#options
+  async mayBeIssued(name: string, peer: string): Promise<boolean> {
+    const { hosts, apiHosts, edge, isTrusted } = this.#options
     const hostname = readHost(name)
-    if (edgePort === undefined || hostname === undefined || !(isLocal(edge) || isTrusted(edge))) return false
+    if (edge === undefined || hostname === undefined || !(isLocal(peer) || isTrusted(peer))) return false
     const waitMs = this.#buckets.take('all')
     if (waitMs > 0) {
       throw new ServiceError('rate_limited', 'too many questions', { details: { retryAfterSeconds: waitMs / 1000 } })
@@ -58,7 +63,7 @@ export class Certificates {
     if (apiHosts.includes(hostname)) return true
     const target = await hosts.find(hostname)
     if (target === undefined || target.sandbox.status === 'stopped') return false
-    if (target.awaitsCertificate) this.#probeLater(hostname, edge, edgePort)
+    if (target.awaitsCertificate) this.#probeLater(hostname, peer, edge)
     return true
   }
 
@@ -76,15 +81,15 @@ export class Certificates {
     this.#probes.clear()
   }
 
-  #probeLater(hostname: string, edge: string, port: number): void {
+  #probeLater(hostname: string, address: string, { port, probeAfterMs = defaultProbeAfterMs }: Edge): void {
     if (this.#probes.has(hostname) || this.#probes.size >= probesMax) return
     const probe = async (): Promise<void> => {
-      const fate = await handshake(hostname, edge, port)
+      const fate = await handshake(hostname, address, port)
       // Not earlier: the handshake makes the edge ask again, which must not start a second probe.
       this.#probes.delete(hostname)
       if (fate !== 'unknown') await this.#record(hostname, fate)
     }
-    const timer = setTimeout(() => void probe(), this.#options.probeAfterMs ?? probeAfterMs)
+    const timer = setTimeout(() => void probe(), probeAfterMs)
     timer.unref()
     this.#probes.set(hostname, timer)
   }

@@ -15,20 +15,20 @@ export const stopped: PreviewError = {
   statusCode: 410,
   code: 'sandbox_stopped',
   message: 'This sandbox is stopped',
-  advice: 'It was ended for good and will not come back under this address.',
+  advice: 'It was stopped for good.',
 }
 export const wrongToken: PreviewError = {
   statusCode: 401,
   code: 'unauthorized',
-  message: 'This preview asks for a token',
-  advice: 'Send it as "Authorization: Bearer …" or as "X-OC-Preview-Token". Whoever declared the preview has it.',
+  message: 'This preview needs a token',
+  advice: 'Send it as "Authorization: Bearer …" or as "X-OC-Preview-Token". The owner of the sandbox has it.',
   headers: { 'www-authenticate': 'Bearer' },
 }
 export const badAnswer: PreviewError = {
   statusCode: 502,
   code: 'nothing_listening',
-  message: 'The server in the sandbox broke off, or answered what is no HTTP',
-  advice: 'Its own output says more.',
+  message: 'The server in the sandbox closed the connection or sent an invalid answer',
+  advice: 'See its output.',
 }
 const unavailable: PreviewError = {
   statusCode: 503,
@@ -36,7 +36,7 @@ const unavailable: PreviewError = {
   message: 'The sandbox cannot be reached right now',
   advice: 'It may be waking up, or the machine is busy.',
   headers: { 'retry-after': '1' },
-  mayCome: true,
+  reloads: true,
 }
 
 function nothingListens(port: number): PreviewError {
@@ -45,7 +45,7 @@ function nothingListens(port: number): PreviewError {
     code: 'nothing_listening',
     message: `Nothing listens on port ${port} of this sandbox`,
     advice: 'Start a server on this port, or wait until it is up.',
-    mayCome: true,
+    reloads: true,
   }
 }
 
@@ -54,7 +54,7 @@ function ofTheAgent(port: number): PreviewError {
     statusCode: 403,
     code: 'forbidden',
     message: `Port ${port} belongs to the agent of this sandbox`,
-    advice: 'Previews show what runs in the sandbox, not what the agent works with. Serve it on another port.',
+    advice: 'Previews do not reach the agent. Serve the page on another port.',
   }
 }
 
@@ -69,36 +69,36 @@ const byCode: Record<ErrorCode, Known | null> = {
   conflict: () => ({
     statusCode: 409,
     code: 'conflict',
-    message: 'This sandbox is in a state in which it cannot answer',
-    advice: 'The API says what happened to it.',
+    message: 'This sandbox cannot answer in its current state',
+    advice: 'The API shows the state and its reason.',
   }),
   unavailable: () => unavailable,
   no_capacity: () => ({
     ...unavailable,
     code: 'no_capacity',
-    message: 'There is no room to wake this sandbox right now',
-    advice: 'Others must stop or hibernate first.',
+    message: 'There is no capacity to wake this sandbox right now',
+    advice: 'Another sandbox must stop or hibernate first.',
   }),
   rate_limited: (_port, { details }) => ({
     ...unavailable,
     statusCode: 429,
     code: 'rate_limited',
-    message: 'This sandbox sleeps, and others of its organisation have all the places to run',
-    advice: 'Some must stop or hibernate first.',
+    message: 'This sandbox is hibernated, and its organisation runs as many sandboxes as it may',
+    advice: 'One of them must stop or hibernate first.',
     headers: { 'retry-after': retryAfter(details['retryAfterSeconds']) },
   }),
   patch_failed: () => ({
     statusCode: 422,
     code: 'patch_failed',
     message: 'A patch of this sandbox failed, so it was not woken',
-    advice: 'Whoever has its API key is told which one and why by any call that wakes it.',
+    advice: 'An API call that wakes the sandbox says which patch failed and why.',
   }),
   full_checkpoint_unavailable: () => ({
     ...unavailable,
     code: 'full_checkpoint_unavailable',
-    message: 'The memory of this sandbox cannot be brought back on this machine',
+    message: 'The memory of this sandbox cannot be restored on this machine',
     advice: 'The API says why.',
-    mayCome: false,
+    reloads: false,
   }),
   invalid_request: null,
   unauthorized: null,
@@ -137,7 +137,7 @@ export interface PreviewError {
   advice?: string
   headers?: Record<string, string>
   /** The page reloads itself, since the error may pass. */
-  mayCome?: boolean
+  reloads?: boolean
 }
 
 /** Answers with an error: a page for browsers, JSON for programs. */
@@ -178,11 +178,11 @@ function isForPerson({ method, headers }: IncomingMessage): boolean {
   return (method === 'GET' || method === 'HEAD') && (headers.accept ?? '').includes('text/html')
 }
 
-function page({ statusCode, message, advice, mayCome }: PreviewError): string {
-  const note = mayCome ? '<p class="wait" role="status"><i></i>This page looks again by itself.</p>' : ''
+function page({ statusCode, message, advice, reloads }: PreviewError): string {
+  const note = reloads ? '<p class="wait" role="status"><i></i>This page reloads by itself.</p>' : ''
   return htmlPage({
     title: `${statusCode} ${message}`,
-    head: mayCome ? `<meta http-equiv="refresh" content="${reloadSeconds}">` : '',
+    head: reloads ? `<meta http-equiv="refresh" content="${reloadSeconds}">` : '',
     style,
     body: `<main><p class="status">${statusCode} ${STATUS_CODES[statusCode] ?? ''}</p>
 <h1>${escapeHtml(message)}.</h1>${advice === undefined ? '' : `<p>${escapeHtml(advice)}</p>`}${note}

@@ -13,17 +13,17 @@ const idleConnectionsTotalMax = 1024
 /** Shorter than the five seconds after which Node's own server, the usual one inside, closes an idle connection. */
 const idleMs = 4000
 
-type Dial = (target: PreviewTarget, signal?: AbortSignal) => Promise<Duplex>
+export type Dial = (target: PreviewTarget) => Promise<Duplex>
 
 interface ConnectionOptions {
   target?: PreviewTarget
 }
 
 /**
- * Connections to ports of sandboxes, kept for a moment by sandbox and port. `dial` gives any duplex stream; the methods of
+ * An HTTP agent whose connections lead to ports of sandboxes, kept for a moment by sandbox and port. `dial` gives any duplex stream; the methods of
  * `net.Socket` that the agent calls do nothing on it.
  */
-export class Connections extends Agent {
+export class PreviewAgent extends Agent {
   readonly #dial: Dial
   /** By name. */
   readonly #permits = new Semaphore({ permitsPerKey: connectionsMax })

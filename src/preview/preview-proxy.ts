@@ -5,16 +5,14 @@ import { defined } from '../lib/defined.ts'
 import type { Log } from '../lib/log.ts'
 import type { PreviewService, PreviewTarget } from '../sandbox/index.ts'
 import { Certificates } from './certificates.ts'
-import { Credentials } from './credentials.ts'
-import { hasToken } from './credentials.ts'
-import { cameOverTls, requestHeaders } from './headers.ts'
-import { PreviewHosts, readHost } from './host.ts'
-import { sendError } from './errors.ts'
+import type { Edge } from './certificates.ts'
+import { Credentials, hasToken } from './credentials.ts'
+import { internalError, sendError, stopped, unknownHost, wrongToken } from './errors.ts'
 import type { PreviewError } from './errors.ts'
-import { Connections } from './pool.ts'
+import { addressList, cameOverTls, requestHeaders } from './headers.ts'
+import { PreviewHosts, readHost } from './host.ts'
+import { PreviewAgent } from './pool.ts'
 import { forward } from './proxy.ts'
-import { internalError, stopped, unknownHost, wrongToken } from './errors.ts'
-import { addressList } from './headers.ts'
 import { carryUpgrade, sendUpgradeError } from './upgrade.ts'
 
 export interface PreviewProxyOptions {
@@ -30,7 +28,7 @@ export interface PreviewProxyOptions {
   /** SHA-256 in hex of API keys that an operator chose. Generated keys are recognised by their prefix. */
   apiKeyHashes?: readonly string[]
   /** The TLS proxy in front; absent without one. */
-  edge?: { port: number; probeAfterMs?: number }
+  edge?: Edge
   log: Log
 }
 
@@ -46,15 +44,16 @@ export function createPreviewProxy(options: PreviewProxyOptions) {
     isTrusted,
     log,
     apiHosts,
-    ...defined({ edgePort: options.edge?.port, probeAfterMs: options.edge?.probeAfterMs }),
+    ...defined({ edge: options.edge }),
   })
   const credentials = new Credentials(options.apiKeyHashes)
-  const connections = new Connections((target) => previews.dial(target))
+  const dial = (target: PreviewTarget) => previews.dial(target)
+  const agent = new PreviewAgent(dial)
   const upgraded = new Set<Duplex>()
   let answered: (statusCode: number) => void = () => {}
 
   const unsubscribe = bus.subscribe('*', (event) => {
-    if (event.type === 'sandbox_changed' && event.status !== 'running') connections.drop(event.sandboxId)
+    if (event.type === 'sandbox_changed' && event.status !== 'running') agent.drop(event.sandboxId)
   })
 
   /** The preview that a request may use, or the error that answers it. */
@@ -83,7 +82,7 @@ export function createPreviewProxy(options: PreviewProxyOptions) {
     if (response.destroyed) return
     const { target } = result
     response.once('close', previews.keepAlive(target.sandbox.id))
-    forward({ request, response, target, ...headFor(target, request), previewHost, connections, log })
+    forward({ request, response, target, ...headFor(target, request), previewHost, agent, log })
   }
 
   const carry = async (request: IncomingMessage, socket: Duplex, head: Buffer): Promise<void> => {
@@ -101,13 +100,12 @@ export function createPreviewProxy(options: PreviewProxyOptions) {
       upgraded.delete(socket)
       release()
     })
-    const dial = (to: PreviewTarget) => previews.dial(to)
     const onAnswer = (code: number) => answered(code)
     await carryUpgrade({ request, socket, head, target, ...headFor(target, request), previewHost, dial, log, onAnswer })
   }
 
   return {
-    claims: (host: string | undefined) => hosts.claims(host),
+    claims: (request: IncomingMessage) => hosts.claims(request.headers.host),
     mayHaveCertificate: (hostname: string, peer: string) => certificates.mayBeIssued(hostname, peer),
     handle(request: IncomingMessage, response: ServerResponse): void {
       response.once('finish', () => answered(response.statusCode))
@@ -129,7 +127,7 @@ export function createPreviewProxy(options: PreviewProxyOptions) {
     drain(): void {
       unsubscribe()
       certificates.close()
-      connections.close()
+      agent.close()
       for (const socket of upgraded) socket.end()
     },
   }

@@ -3,10 +3,9 @@ import type { ClientRequest, IncomingMessage, ServerResponse } from 'node:http'
 import type { Log } from '../lib/log.ts'
 import type { PreviewTarget } from '../sandbox/index.ts'
 import { answerHeaders, framing, hasBody } from './headers.ts'
-import { sendError } from './errors.ts'
+import { badAnswer, errorFor, internalError, sendError } from './errors.ts'
 import { closedForCheckpoint } from './pool.ts'
-import type { Connections } from './pool.ts'
-import { badAnswer, internalError, errorFor } from './errors.ts'
+import type { PreviewAgent } from './pool.ts'
 
 /** Safe to repeat (RFC 9110 § 9.2.2) when a kept connection has died or a checkpoint closed it. */
 const repeatable = new Set(['GET', 'HEAD', 'OPTIONS'])
@@ -20,19 +19,19 @@ export interface Forward {
   /** Name, value, name, value … */
   headers: string[]
   previewHost: string
-  connections: Connections
+  agent: PreviewAgent
   log: Log
 }
 
 /** Streams one request into the sandbox and its answer back. */
 export function forward(job: Forward, isRepeat = false): void {
-  const { request, response, target, connections } = job
+  const { request, response, target, agent } = job
   const upstream = httpRequest({
-    agent: connections,
+    agent,
     method: request.method,
     path: job.path,
     headers: [...job.headers, ...framing(request)],
-    // `Connections` reads it; the type of the options lacks it.
+    // `PreviewAgent` reads it; the type of the options lacks it.
     ...({ target } as object),
   })
   const abort = () => upstream.destroy()

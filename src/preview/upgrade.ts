@@ -2,13 +2,12 @@ import { request as httpRequest } from 'node:http'
 import type { IncomingMessage } from 'node:http'
 import type { Duplex } from 'node:stream'
 import { limitInterimAnswers } from './proxy.ts'
+import type { Forward } from './proxy.ts'
 import { linger } from '../lib/linger.ts'
-import type { Log } from '../lib/log.ts'
-import type { PreviewTarget } from '../sandbox/index.ts'
 import { answerHeaders } from './headers.ts'
-import { errorText } from './errors.ts'
+import { badAnswer, errorFor, errorText, internalError } from './errors.ts'
 import type { PreviewError } from './errors.ts'
-import { badAnswer, internalError, errorFor } from './errors.ts'
+import type { Dial } from './pool.ts'
 
 /** The server in the sandbox must answer the upgrade within this time. */
 const upgradeMs = 60_000
@@ -17,18 +16,10 @@ const restarting = 1012
 /** After a close frame or an error the client closes the connection; otherwise the server does after this time. */
 const lingerMs = 2000
 
-export interface Upgrade {
-  request: IncomingMessage
+export interface Upgrade extends Omit<Forward, 'response' | 'agent'> {
   socket: Duplex
   head: Buffer
-  target: PreviewTarget
-  /** Path and query without credentials. */
-  path: string
-  /** Name, value, name, value … */
-  headers: string[]
-  previewHost: string
-  dial: (target: PreviewTarget) => Promise<Duplex>
-  log: Log
+  dial: Dial
   onAnswer: (statusCode: number) => void
 }
 

@@ -10,7 +10,7 @@ import {
   type AgentEvent,
 } from './agent.ts'
 
-test('what is encoded is parsed to the same event', () => {
+test('agent line: an encoded event is parsed to the same event', () => {
   const events: AgentEvent[] = [
     { type: 'ready', harness: 'pi', version: '1' },
     { type: 'configured', model: 'demo', tools: ['bash'], cwd: '/workspace/app' },
@@ -37,7 +37,7 @@ test('what is encoded is parsed to the same event', () => {
   }
 })
 
-test('a configure command has defaults and keeps to its bounds', () => {
+test('agent line: a configure command has defaults and bounds', () => {
   const least = { type: 'configure', sessionId: 's', harness: 'pi', model: { provider: 'demo', id: 'demo' } }
   assert.deepEqual(parseAgentCommand(JSON.stringify(least)), {
     ok: true,
@@ -48,7 +48,7 @@ test('a configure command has defaults and keeps to its bounds', () => {
   }
 })
 
-test('hostile lines are refused or made harmless, and never throw', () => {
+test('agent line: hostile lines are refused or sanitised, and never throw', () => {
   const text = (value: string) => `{"type":"artifact","path":"/a","summary":${JSON.stringify(value)}}`
   assert.deepEqual(parseAgentEvent(text('a\0b\u{d800}')), {
     ok: true,

@@ -1,8 +1,6 @@
-import type { TokenUsage } from '../lib/model-price.ts'
+import { addTokens, noTokens, type TokenUsage } from '../lib/model-price.ts'
 import { isRecord } from '../lib/json.ts'
-import type { modelApis } from './agent.ts'
-
-type WireName = (typeof modelApis)[number]
+import type { ModelApi } from './agent.ts'
 
 /** Far more than a model reads or writes in one call. A larger number is invalid and would overflow counters. */
 export const tokensMax = 1_000_000_000
@@ -11,7 +9,7 @@ export const tokensMax = 1_000_000_000
  * The usage that an answer, or one event of a stream, reports; `undefined` when it reports none. Model APIs are trusted with
  * answers, not with numbers: an invalid number counts as absent.
  */
-export function usageOf(wire: WireName, event: Record<string, unknown>): TokenUsage | undefined {
+export function usageOf(wire: ModelApi, event: Record<string, unknown>): TokenUsage | undefined {
   const usages = [event, event['message'], event['response']].map((part) =>
     isRecord(part) ? part['usage'] : undefined,
   )
@@ -46,19 +44,10 @@ function anthropicUsage(usage: Record<string, unknown>): TokenUsage {
   const iterations = usage['iterations']
   if (!Array.isArray(iterations)) return reported
   // A compaction calls the model more than once, and the sum omits that call.
-  const samples = iterations.filter(isRecord).map(anthropicSample)
-  const sum = (of: keyof TokenUsage) => samples.reduce((total, sample) => total + sample[of], 0)
-  const inputTokens = sum('inputTokens')
-  const outputTokens = sum('outputTokens')
-  if (inputTokens + outputTokens <= reported.inputTokens + reported.outputTokens) return reported
-  if (Math.max(inputTokens, outputTokens) > tokensMax) return reported
-  return {
-    inputTokens,
-    cacheReadTokens: sum('cacheReadTokens'),
-    cacheWriteTokens: sum('cacheWriteTokens'),
-    longCacheWriteTokens: sum('longCacheWriteTokens'),
-    outputTokens,
-  }
+  const sum = noTokens()
+  for (const iteration of iterations.filter(isRecord)) addTokens(sum, anthropicSample(iteration))
+  const isMore = sum.inputTokens + sum.outputTokens > reported.inputTokens + reported.outputTokens
+  return isMore && Math.max(sum.inputTokens, sum.outputTokens) <= tokensMax ? sum : reported
 }
 
 function anthropicSample(usage: Record<string, unknown>): TokenUsage {

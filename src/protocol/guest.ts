@@ -1,9 +1,6 @@
 import { z } from 'zod'
 
-/**
- * The wire between server and guest; `docs/guest-protocol.md` describes it. What a guest answers comes from a hostile
- * machine: every length is bounded here and every answer is checked by a schema before anything is believed.
- */
+/** The wire between server and guest (`docs/guest-protocol.md`). Guests are hostile: lengths are bounded, schemas check all answers. */
 
 /** Longest request and answer line, in bytes without the line end. */
 export const lineBytesMax = 1024 * 1024
@@ -58,7 +55,7 @@ export const helloSchema = okSchema.extend({
 })
 
 export const configureSchema = okSchema.extend({
-  /** What could not be done: field of the request → why. */
+  /** Failed fields of the request → reason. */
   failed: z.record(z.string().max(64), z.string().max(4000)),
 })
 
@@ -77,7 +74,7 @@ export const processSchema = z.object({
 export const processAnswerSchema = okSchema.extend({ process: processSchema })
 export const attachSchema = okSchema.extend({
   input: z.boolean(),
-  /** Input of this client that the process took so far; absent from guests that cannot be left and joined again. */
+  /** Bytes of this client's input that the process has taken; absent from guests that cannot be attached again. */
   taken: integer.optional(),
   inputEnded: z.boolean().optional(),
 })
@@ -99,9 +96,9 @@ export const readSchema = okSchema.extend({
   /** Another text for another file or other contents. */
   version: z.string().max(256).optional(),
 })
-/** `bytes`: those of the paused upload that goes on; absent from guests that cannot pause one. */
+/** `bytes`: of the continued upload; absent from guests that cannot pause one. */
 export const writeSchema = okSchema.extend({ bytes: integer.optional() })
-/** With `paused` the upload waits, under that token, to go on. */
+/** With `paused` the upload can be continued under that token. */
 export const writtenSchema = okSchema.extend({ bytes: integer, paused: z.string().min(1).max(64).optional() })
 export const portsSchema = okSchema.extend({ ports: z.array(integer.min(1).max(65_535)).max(65_535) })
 

@@ -4,7 +4,7 @@ import fc from 'fast-check'
 import { agentLineBytesMax } from './agent.ts'
 import { LineSplitter } from './line-splitter.ts'
 
-test('lines are the same however the stream is cut into chunks', () => {
+test('line splitter: lines do not depend on the chunks of the stream', () => {
   fc.assert(
     fc.property(
       fc.array(fc.stringMatching(/^[^\n]{0,30}$/)),
@@ -29,7 +29,7 @@ test('lines are the same however the stream is cut into chunks', () => {
   )
 })
 
-test('a line that is too long is dropped in bounded memory and the next one is read', () => {
+test('line splitter: a line that is too long is dropped in bounded memory, and the next one is read', () => {
   const splitter = new LineSplitter(10)
   assert.deepEqual(splitter.push(Buffer.from('0123456789\n')), [{ type: 'line', text: '0123456789', endOffset: 11 }])
   for (let round = 0; round < 1000; round++) assert.deepEqual(splitter.push(Buffer.alloc(100, 'x')), [])
@@ -40,7 +40,7 @@ test('a line that is too long is dropped in bounded memory and the next one is r
   assert.ok(agentLineBytesMax >= 1024 * 1024)
 })
 
-test('a line that comes byte by byte takes no more memory than its bytes', () => {
+test('line splitter: a line that arrives byte by byte takes no more memory than its bytes', () => {
   const splitter = new LineSplitter()
   const byte = Buffer.from('x')
   const held = () => process.memoryUsage().heapUsed + process.memoryUsage().arrayBuffers
@@ -52,7 +52,7 @@ test('a line that comes byte by byte takes no more memory than its bytes', () =>
   assert.ok(line?.type === 'line' && line.text.length === 2_000_000)
 })
 
-test('offsets follow the log of both streams, in which other output stands between two chunks', () => {
+test('line splitter: offsets are those of the log of both streams, with other output between two chunks', () => {
   const splitter = new LineSplitter()
   assert.deepEqual(splitter.push(Buffer.from('{"a"'), 100), [])
   assert.deepEqual(splitter.push(Buffer.from(':1}\nx'), 5000), [{ type: 'line', text: '{"a":1}', endOffset: 5004 }])

@@ -8,13 +8,12 @@ export type SplitLine =
   | { type: 'too_long'; byteLength: number; endOffset: number }
 
 /**
- * Splits chunks of one stream into lines, holding at most twice `lineBytesMax` bytes. `endOffset` is the offset just behind the
- * line's newline, counted as the offsets given to `push`: everything before it may be acknowledged once the line is dealt
- * with, also when the log of both streams has other output in between.
+ * Splits chunks of one stream into lines, and holds at most twice `lineBytesMax` bytes. `endOffset` is the offset after the line's newline,
+ * by the offsets given to `push`: once the line is handled, everything before it can be acknowledged.
  */
 export class LineSplitter {
   readonly #lineBytesMax: number
-  /** Holds `#heldBytes` and has room for more: a part by itself costs far more than its bytes, and may be one byte. */
+  /** Larger than `#heldBytes`: a list of parts would cost far more than its bytes, because a part can be one byte. */
   #held: Buffer = noBytes
   #heldBytes = 0
   #tooLong = false
@@ -24,7 +23,7 @@ export class LineSplitter {
     this.#lineBytesMax = lineBytesMax
   }
 
-  /** `offset` is where `chunk` begins; without it chunks follow one another from 0. Empty lines are left out. */
+  /** `offset` is where `chunk` begins; by default after the chunk before. Omits empty lines. */
   push(chunk: Uint8Array, offset: number = this.#offset): SplitLine[] {
     const lines: SplitLine[] = []
     let start = 0

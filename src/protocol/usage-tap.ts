@@ -1,9 +1,7 @@
 import { noTokens, type TokenUsage } from '../lib/model-price.ts'
 import { isRecord } from '../lib/json.ts'
-import type { modelApis } from './agent.ts'
+import type { ModelApi } from './agent.ts'
 import { mergedUsage, usageOf } from './answer-usage.ts'
-
-type WireName = (typeof modelApis)[number]
 
 /** Longest line of an event stream, or whole JSON answer, that is parsed. Beyond it the usage is estimated. */
 const heldBytesMax = 8 * 1024 * 1024
@@ -34,7 +32,7 @@ export function estimatedUsage(requestBytes: number, silentMs: number, writtenBy
 
 /** The call that an answer belongs to. */
 export interface AskedCall {
-  wire: WireName
+  wire: ModelApi
   requestBytes: number
   /** By `performance.now()`. */
   askedAtMs: number
@@ -156,7 +154,7 @@ export class UsageTap {
 const lastResponseEvents = new Set<unknown>(['response.completed', 'response.incomplete', 'response.failed'])
 
 /** Whether an event ends the model's text: the usage in it, or after it, is final. */
-function hasStopped(wire: WireName, event: Record<string, unknown>): boolean {
+function hasStopped(wire: ModelApi, event: Record<string, unknown>): boolean {
   switch (wire) {
     case 'anthropic-messages': {
       const delta = event['delta']

@@ -14,24 +14,16 @@ function commandTests(): void {
     assert.equal(await run(['printf', '%s', '']), '')
   })
 
-  test('arguments are not read by a shell', async () => {
+  test('arguments: not read by a shell, and one with a NUL does not become two', async () => {
     const odd = '$(id) "; rm -rf / \n *'
     assert.equal(await run(['printf', '%s', odd]), odd)
-  })
-
-  test('an argument with a NUL does not become two', async () => {
     await assert.rejects(run(['echo', 'a\0b']), /NUL/)
   })
 
-  test('a failure tells the exit status and what was said on standard error', async () => {
-    await assert.rejects(run(['sh', '-c', 'echo why >&2; exit 9']), (error: unknown) => {
-      assert.ok(error instanceof CommandError)
-      assert.deepEqual([error.exitCode, error.stderr], [9, 'why\n'])
-      return true
-    })
-  })
-
-  test('a program that is not there is not installed', async () => {
+  test('errors: exit status and standard error of a failure, and a missing program', async () => {
+    const failed = run(['sh', '-c', 'echo why >&2; exit 9'])
+    await assert.rejects(failed, (error) => error instanceof CommandError)
+    await assert.rejects(failed, { exitCode: 9, stderr: 'why\n' })
     await assert.rejects(run(['atoll-no-such-program']), /is not installed/)
   })
 

@@ -22,6 +22,15 @@ export function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error)
 }
 
+/** What a program says as one printable line for clients, without `hostFolders`. */
+export function reportable(text: string, hostFolders: readonly string[], charsMax: number): string {
+  const without = hostFolders.reduce((rest, folder) => rest.replaceAll(folder, ''), text)
+  return without
+    .replaceAll(/[^\x20-\x7e]+/g, ' ')
+    .trim()
+    .slice(0, charsMax)
+}
+
 /** A program of the host that could not be started, failed, ran too long or said too much. */
 export class CommandError extends Error {
   readonly argv: readonly string[]
@@ -41,15 +50,15 @@ export class CommandError extends Error {
 }
 
 /** Starts programs in the place of this process, whose forks copy the page tables of all its memory while nothing else runs. */
-export interface Launcher {
+export interface ProgramLauncher {
   readonly isServing: boolean
   launch(request: LaunchRequest): { answer: Promise<LaunchAnswer>; kill: () => void }
 }
 
-const launchers = new Set<Launcher>()
+const launchers = new Set<ProgramLauncher>()
 
 /** From here on commands are started by a launcher, until the returned function is called; while none serves, by this process. */
-export function useLauncher(launcher: Launcher): () => void {
+export function useProgramLauncher(launcher: ProgramLauncher): () => void {
   launchers.add(launcher)
   return () => void launchers.delete(launcher)
 }
@@ -72,7 +81,7 @@ export async function run(argv: readonly [string, ...string[]], options: Command
   const stop = (reason: Error) => {
     stopped ??= reason
     kill()
-    // Whoever it has handed its pipes to may hold them for ever.
+    // A process outside its group may hold its pipes for ever.
     grace ??= setTimeout(() => abandon(reason), killGraceMs)
   }
   const timer = setTimeout(() => stop(new CommandError(argv, 'took too long', '')), timeoutMs)
@@ -129,7 +138,7 @@ function launchHere({ argv, input, detached }: LaunchRequest): { answer: Promise
     } catch {
       // All of them have ended.
     }
-    // Whoever it has handed its output to may hold that for ever.
+    // A process outside its group may hold its output for ever.
     setTimeout(() => {
       child.stdout?.destroy()
       child.stderr?.destroy()

@@ -3,9 +3,8 @@ import type { CreateOciRuntime } from './oci/oci-runtime.ts'
 import { createRunc } from './oci/runc.ts'
 
 export type { OciDriverOptions } from './host/context.ts'
-export { OfflineQuarantine } from './host/offline-quarantine.ts'
-export { quarantinedIn, quarantineReasons } from './host/quarantine.ts'
-export type { QuarantineItem } from './host/quarantine.ts'
+export { openOfflineQuarantine, type OfflineQuarantine } from './host/offline-quarantine.ts'
+export { quarantinedIn, quarantineReasons, type QuarantineItem } from './host/quarantine.ts'
 export { createOciDriver } from './oci/driver.ts'
 
 /** By the value of `ATOLL_RUNTIME`. */

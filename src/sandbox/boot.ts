@@ -1,13 +1,10 @@
 import { ServiceError, isServiceError } from '../errors.ts'
-import type { Semaphore } from '../lib/async/semaphore.ts'
-import type { CreateOptions, Creation, CreationNote } from '../lib/creation.ts'
-import type { Log } from '../lib/log.ts'
+import type { CreateOptions, Creation } from '../lib/creation.ts'
+import type { Lifecycle, LifecycleContext } from './lifecycle.ts'
 import type { Guest } from './ports/guest.ts'
-import type { RuntimeDriver } from './ports/runtime-driver.ts'
-import type { SandboxStore } from './ports/sandbox-store.ts'
 import type { RunningSandboxQuota } from './quota.ts'
-import { type Sandbox, type SandboxChange, type SandboxStatus, specOf } from './sandbox.ts'
-import { type InFlightBoots, deletedDuringBoot } from './transition-queue.ts'
+import { type Sandbox, type SandboxChange, specOf } from './sandbox.ts'
+import { type InFlightBoots, type TransitionQueue, deletedDuringBoot } from './transition-queue.ts'
 
 /** Prepares a started or woken sandbox for clients. A failure undoes the start. */
 export type Prepare = (guest: Guest, sandbox: Sandbox, signal: AbortSignal) => Promise<void>
@@ -18,23 +15,11 @@ export interface BootOptions extends CreateOptions {
   isAnnounced: boolean
 }
 
-interface BootContext {
-  store: SandboxStore
-  driver: RuntimeDriver
-  guest: (sandboxId: string) => Guest
-  log: Log
+interface BootContext extends LifecycleContext {
+  lifecycle: Pick<Lifecycle, 'set'>
   quota: RunningSandboxQuota
   boots: InFlightBoots
-  /** By organisation. */
-  permits: Semaphore
-  transition: <Result>(sandboxId: string, work: () => Promise<Result>) => Promise<Result>
-  /** See `Lifecycle.#set`. */
-  set: (
-    sandboxId: string,
-    change: SandboxChange & { status: SandboxStatus },
-    from: readonly SandboxStatus[],
-    note?: CreationNote,
-  ) => Promise<Sandbox | undefined>
+  transitions: TransitionQueue
 }
 
 /**
@@ -42,7 +27,7 @@ interface BootContext {
  * counts as made when it runs; until then a repeat starts over under the same id.
  */
 export async function bootSandbox(context: BootContext, sandbox: Sandbox, options: BootOptions): Promise<Sandbox> {
-  const { driver, guest, boots, permits, transition, set } = context
+  const { driver, guest, boots, transitions, lifecycle } = context
   const { id } = sandbox
   const { isAnnounced, creation } = options
   try {
@@ -53,15 +38,15 @@ export async function bootSandbox(context: BootContext, sandbox: Sandbox, option
     throw error
   }
   const boot = async (signal: AbortSignal) => {
-    await permits.use(() => driver.create(specOf(sandbox), signal), { key: sandbox.orgId, signal })
+    await transitions.permits.use(() => driver.create(specOf(sandbox), signal), { key: sandbox.orgId, signal })
     await options.prepare?.(guest(id), sandbox, signal)
     const change = { status: 'running', startedAt: new Date() } as const
-    const running = await set(id, change, ['creating'], creation && { creation, outcome: 'made' })
+    const running = await lifecycle.set(id, change, ['creating'], creation && { creation, outcome: 'made' })
     if (!running) throw deletedDuringBoot(id)
     return running
   }
   try {
-    return await boots.run(id, (signal) => transition(id, () => boot(signal)))
+    return await boots.run(id, (signal) => transitions.run(id, () => boot(signal)))
   } catch (error) {
     await undo(context, sandbox, error, options)
     throw error
@@ -87,7 +72,7 @@ function retriedRecord(sandbox: Sandbox): SandboxChange {
 }
 
 async function undo(
-  { driver, log, transition, set }: BootContext,
+  { driver, log, transitions, lifecycle }: BootContext,
   { id }: Sandbox,
   error: unknown,
   { isAnnounced, creation }: BootOptions,
@@ -96,12 +81,19 @@ async function undo(
   if (!isServiceError(error) || error.code === 'unavailable') {
     log.error({ err: error, sandboxId: id }, 'a sandbox could not be started')
   }
-  await transition(id, () => driver.delete(id)).catch((cause: unknown) => {
-    log.error({ err: cause, sandboxId: id }, 'remains of a failed start could not be removed')
-  })
+  await transitions
+    .run(id, () => driver.delete(id))
+    .catch((cause: unknown) => {
+      log.error({ err: cause, sandboxId: id }, 'remains of a failed start could not be removed')
+    })
   const end = isAnnounced ? ({ status: 'error' } as const) : ({ status: 'stopped', stoppedAt: new Date() } as const)
   const note = creation && ({ creation, outcome: 'undone' } as const)
-  await set(id, { ...end, ...reasonOf(error, 'the sandbox could not be started') }, ['creating', 'running'], note)
+  await lifecycle.set(
+    id,
+    { ...end, ...reasonOf(error, 'the sandbox could not be started') },
+    ['creating', 'running'],
+    note,
+  )
 }
 
 /** The reason that a failed transition leaves on the record. `message` stands in for errors that clients must not read. */

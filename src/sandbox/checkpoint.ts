@@ -4,16 +4,11 @@ import { Semaphore } from '../lib/async/semaphore.ts'
 import type { CreateOptions, Creation } from '../lib/creation.ts'
 import { defined } from '../lib/defined.ts'
 import { newId } from '../lib/id.ts'
-import type { Log } from '../lib/log.ts'
 import { assertEnvs, assertInteger } from './input.ts'
-import type { Lifecycle } from './lifecycle.ts'
+import type { Lifecycle, LifecycleContext } from './lifecycle.ts'
 import type { Patch, Patches } from './patch.ts'
-import { type CheckpointKind, type RuntimeDriver, RestartedOnDiskError } from './ports/runtime-driver.ts'
-import type { SandboxStore } from './ports/sandbox-store.ts'
-import type { SandboxLimits } from './quota.ts'
-import { type Sandbox, type StartedSandbox, newSandbox } from './sandbox.ts'
-
-export type CheckpointStatus = 'processing' | 'ready' | 'failed'
+import { type CheckpointKind, RestartedOnDiskError } from './ports/runtime-driver.ts'
+import { type CreateSandbox, type Sandbox, type StartedSandbox, newSandbox } from './sandbox.ts'
 
 /** Sizes and environment that a sandbox started from the checkpoint inherits. */
 export type SandboxConfig = Pick<Sandbox, 'image' | 'cpuCount' | 'memoryMb' | 'diskMb' | 'envs'>
@@ -28,7 +23,7 @@ export interface Checkpoint {
   /** Unique among the checkpoints of its sandbox. */
   name: string
   kind: CheckpointKind
-  status: CheckpointStatus
+  status: 'processing' | 'ready' | 'failed'
   sizeBytes: number
   sandboxConfig: SandboxConfig
   error?: string
@@ -46,25 +41,16 @@ export interface CreateCheckpoint {
   retentionPolicy?: { mode: 'delete_oldest'; maxCount: number }
 }
 
-export interface StartFromCheckpoint {
-  id?: string
-  timeoutSeconds?: number
-  envs?: Record<string, string>
-  memoryMb?: number
-}
+export type StartFromCheckpoint = Pick<CreateSandbox, 'id' | 'timeoutSeconds' | 'envs' | 'memoryMb'>
 
 export type CheckpointService = Omit<Checkpoints, 'close'>
 
 /** Starts of one `startMany` call at a time. */
 const startsAtOnceMax = 10
 
-interface CheckpointsContext {
-  store: SandboxStore
-  driver: RuntimeDriver
+interface CheckpointsContext extends Pick<LifecycleContext, 'store' | 'driver' | 'limits' | 'log'> {
   lifecycle: Lifecycle
   patches: Patches
-  limits: SandboxLimits
-  log: Log
 }
 
 /** `processing ──► ready | failed`. Dumps run in the background; the next start of the server fails those that a crash cut off. */
@@ -99,7 +85,7 @@ export class Checkpoints {
     }
     const release = lifecycle.keepAlive(sandboxId)
     try {
-      const { image, cpuCount, memoryMb, diskMb, envs } = await lifecycle.awake(sandboxId, orgId)
+      const sandbox = await lifecycle.awake(sandboxId, orgId)
       const checkpoint: Checkpoint = {
         id: input.id ?? newId('cp-'),
         orgId,
@@ -108,7 +94,7 @@ export class Checkpoints {
         kind,
         status: 'processing',
         sizeBytes: 0,
-        sandboxConfig: { image, cpuCount, memoryMb, diskMb, envs },
+        sandboxConfig: configOf(sandbox),
         createdAt: new Date(),
       }
       // Check and insert under one lock; otherwise concurrent calls would all find the last unit of the quota free.
@@ -329,6 +315,10 @@ export class Checkpoints {
     await driver.deleteCheckpoint(checkpointId)
     await store.forgetCheckpoints([checkpointId])
   }
+}
+
+export function configOf({ image, cpuCount, memoryMb, diskMb, envs }: Sandbox): SandboxConfig {
+  return { image, cpuCount, memoryMb, diskMb, envs }
 }
 
 /** Whether the service made it for its own use. Its name then ends with the unique part of its id: clients choose names, never ids. */

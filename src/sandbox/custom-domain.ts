@@ -1,12 +1,12 @@
 import { createHmac } from 'node:crypto'
 import { ServiceError, isServiceError } from '../errors.ts'
+import { Semaphore } from '../lib/async/semaphore.ts'
 import { withTimeout } from '../lib/async/timeout.ts'
 import type { Log } from '../lib/log.ts'
 import { assertInput } from './input.ts'
 import type { SandboxStore } from './ports/sandbox-store.ts'
 import type { TxtResolver } from './ports/txt-resolver.ts'
 import type { Preview } from './preview.ts'
-import { TxtLookups } from './txt-lookups.ts'
 
 /** The TXT record by which an organisation proves a domain. */
 export interface VerificationRecord {
@@ -30,12 +30,6 @@ export function readCustomHostname(domain: string, ownHosts: readonly string[]):
     assertInput(hostname !== own && !hostname.endsWith(`.${own}`), 'domain', `must not be ${own} or lie under it`)
   }
   return hostname
-}
-
-/** Each organisation has its own value, so a stale record proves nothing for another one. It does not depend on the preview. */
-export function verificationRecord(secret: string, orgId: string, hostname: string): VerificationRecord {
-  const proof = createHmac('sha256', secret).update(`custom domain\0${orgId}\n${hostname}`).digest('hex')
-  return { name: `${recordLabel}.${hostname}`, value: `atoll-verification=${proof}` }
 }
 
 /** How long an answer waits for a lookup. A later result still counts. */
@@ -92,8 +86,10 @@ export class DomainVerification {
     await Promise.all(this.#running)
   }
 
+  /** Each organisation has its own value, so a stale record proves nothing for another one. It does not depend on the preview. */
   record(orgId: string, hostname: string): VerificationRecord {
-    return verificationRecord(this.#context.secret, orgId, hostname)
+    const hmac = createHmac('sha256', this.#context.secret).update(`custom domain\0${orgId}\n${hostname}`)
+    return { name: `${recordLabel}.${hostname}`, value: `atoll-verification=${hmac.digest('hex')}` }
   }
 
   /** Throws `conflict` when another organisation serves the host name, unless only this organisation's record is in DNS. */
@@ -190,4 +186,61 @@ export class DomainVerification {
 
 function isUnverified(preview: Preview): preview is Claim {
   return preview.customHostname !== undefined && preview.verifiedAt === undefined
+}
+
+/** Lookups at a time, by organisation. A lookup beyond them is refused; the caller asks again later. */
+const lookupPermits = { permitsPerKey: 8, permits: 64 }
+/** Names whose last answer is remembered. */
+const answersMax = 1000
+
+type Texts = readonly string[] | undefined
+
+/** Looks up TXT records of names that tenants choose. Answers are cached, lookups are bounded, and no caller waits in a queue. */
+class TxtLookups {
+  readonly #resolver: TxtResolver
+  readonly #freshMs: number
+  readonly #running = new Map<string, Promise<Texts>>()
+  readonly #permits = new Semaphore(lookupPermits)
+  /** In order of lookup: the oldest is evicted first. */
+  readonly #answers = new Map<string, { texts: Texts; untilMs: number }>()
+  readonly #closing = new AbortController()
+
+  /** An answer, also an empty or failed one, is cached for `freshMs`. */
+  constructor(resolver: TxtResolver, freshMs: number) {
+    this.#resolver = resolver
+    this.#freshMs = freshMs
+  }
+
+  /** See `TxtResolver.resolveTxt`; undefined when the answer is unknown. */
+  async texts(name: string, orgId: string): Promise<Texts> {
+    const answer = this.#answers.get(name)
+    if (answer !== undefined && answer.untilMs > performance.now()) return answer.texts
+    const running = this.#running.get(name)
+    if (running !== undefined) return await running
+    const release = this.#closing.signal.aborted ? undefined : this.#permits.tryAcquire({ key: orgId })
+    if (release === undefined) return undefined
+    const lookup = this.#resolver.resolveTxt(name, this.#closing.signal).catch(() => undefined)
+    this.#running.set(name, lookup)
+    try {
+      const texts = await lookup
+      this.#remember(name, texts)
+      return texts
+    } finally {
+      this.#running.delete(name)
+      release()
+    }
+  }
+
+  /** Ends running lookups and refuses further ones. */
+  async close(): Promise<void> {
+    this.#closing.abort()
+    await Promise.all(this.#running.values())
+  }
+
+  #remember(name: string, texts: Texts): void {
+    this.#answers.delete(name)
+    const [oldest] = this.#answers.keys()
+    if (this.#answers.size >= answersMax && oldest !== undefined) this.#answers.delete(oldest)
+    this.#answers.set(name, { texts, untilMs: performance.now() + this.#freshMs })
+  }
 }

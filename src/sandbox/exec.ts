@@ -20,16 +20,12 @@ export interface RunCommand {
   timeoutSeconds?: number
 }
 
-export interface StartExec extends RunCommand {
+export interface StartExec extends RunCommand, Pick<SpawnRequest, 'keep' | 'keepBytes'> {
   maxRunAfterDisconnectSeconds?: number
-  /** `lossless` retains all output that was not acknowledged; default `tail`. */
-  keep?: 'tail' | 'lossless'
   /** An internal process, such as an agent: not listed, no activity, and its ports are private. */
   internal?: boolean
   /** Of an internal process (`newId('ag-')`), for callers that record it before the start. Throws `conflict` for a known one. */
   id?: string
-  /** Retained bytes of each stream; see `SpawnRequest.keepBytes`. */
-  keepBytes?: number
 }
 
 export interface StartPty extends Pick<RunCommand, 'cwd' | 'envs' | 'user'> {
@@ -50,18 +46,20 @@ export interface ResultOptions extends Pick<RunOptions, 'sent'> {
   waitMs?: number
 }
 
-export interface RunResult {
+export interface RunResult extends Output {
   exitCode: number
+}
+
+interface Output {
   stdout: string
   stderr: string
   /** Present and true when a stream passed 8 MiB and its beginning was dropped. */
   truncated?: true
 }
 
-export interface RunState extends Partial<Pick<RunResult, 'exitCode' | 'truncated'>> {
+export interface RunState extends Output {
   running: boolean
-  stdout: string
-  stderr: string
+  exitCode?: number
 }
 
 export interface AttachExec extends AttachOptions {
@@ -105,10 +103,10 @@ export class Exec {
     orgId: string,
     sandboxId: string,
     input: RunCommand,
-    { creation }: CreateOptions = {},
+    options: CreateOptions = {},
   ): Promise<{ execId: string }> {
-    const execId = creation?.id('es-') ?? newId('es-')
-    await this.#spawn(orgId, sandboxId, runRequest(execId, input), creation)
+    const execId = options.creation?.id('es-') ?? newId('es-')
+    await this.#spawn(orgId, sandboxId, runRequest(execId, input), options.creation)
     return { execId }
   }
 
@@ -124,14 +122,9 @@ export class Exec {
   }
 
   /** Starts an exec session that clients attach to. */
-  async start(
-    orgId: string,
-    sandboxId: string,
-    input: StartExec,
-    { creation }: CreateOptions = {},
-  ): Promise<ProcessInfo> {
+  async start(orgId: string, sandboxId: string, input: StartExec, options: CreateOptions = {}): Promise<ProcessInfo> {
     const { timeoutSeconds = 0, maxRunAfterDisconnectSeconds, keep, keepBytes, internal } = input
-    const id = internal ? (input.id ?? newInternalProcessId()) : (creation?.id('es-') ?? newId('es-'))
+    const id = internal ? (input.id ?? newInternalProcessId()) : (options.creation?.id('es-') ?? newId('es-'))
     const request = {
       ...spawnRequest(id, input),
       stdin: true,
@@ -139,7 +132,7 @@ export class Exec {
       ...defined({ keep, keepBytes, privatePorts: internal ? true : undefined }),
       ...(maxRunAfterDisconnectSeconds ? { maxRunAfterDisconnectMs: maxRunAfterDisconnectSeconds * 1000 } : {}),
     }
-    return await this.#spawn(orgId, sandboxId, request, creation)
+    return await this.#spawn(orgId, sandboxId, request, options.creation)
   }
 
   /** The processes of one kind. It wakes the sandbox: its memory alone knows them. */
@@ -181,19 +174,14 @@ export class Exec {
     await this.#lifecycle.use(orgId, sandboxId, (guest) => guest.signal(processId, signal))
   }
 
-  async startPty(
-    orgId: string,
-    sandboxId: string,
-    input: StartPty,
-    { creation }: CreateOptions = {},
-  ): Promise<ProcessInfo> {
+  async startPty(orgId: string, sandboxId: string, input: StartPty, options: CreateOptions = {}): Promise<ProcessInfo> {
     const { cols, rows, shell = '/bin/bash', cwd, envs, user } = input
     assertInput(shell.startsWith('/') && !shell.includes('\0'), 'shell', 'must be an absolute path')
     // An empty user is the default one.
     const command = { cmd: shell, args: [], ...defined({ cwd, envs, user: user || undefined }) }
-    const id = creation?.id('ps-') ?? newId('ps-')
+    const id = options.creation?.id('ps-') ?? newId('ps-')
     const request = { ...spawnRequest(id, command), pty: { cols, rows }, stdin: true }
-    return await this.#spawn(orgId, sandboxId, request, creation)
+    return await this.#spawn(orgId, sandboxId, request, options.creation)
   }
 
   async resizePty(orgId: string, sandboxId: string, ptyId: string, cols: number, rows: number): Promise<void> {
@@ -246,7 +234,7 @@ function withSandboxEnvs(sandbox: Sandbox, request: SpawnRequest): SpawnRequest 
   return { ...request, envs: { ...sandbox.envs, ...request.envs } }
 }
 
-function outputText({ stdout, stderr, truncated }: ProcessOutput): Omit<RunResult, 'exitCode'> {
+function outputText({ stdout, stderr, truncated }: ProcessOutput): Output {
   return { stdout: stdout.toString(), stderr: stderr.toString(), ...(truncated ? { truncated } : {}) }
 }
 
@@ -304,11 +292,7 @@ class BoundedOutputs {
   }
 }
 
-async function readWithPermit(
-  release: () => void,
-  read: () => Promise<ProcessOutput>,
-  sent: Promise<unknown>,
-): Promise<ProcessOutput> {
+async function readWithPermit(release: () => void, read: () => Promise<ProcessOutput>, sent: Promise<unknown>) {
   try {
     const output = await read()
     if (isSmall(output)) release()

@@ -30,7 +30,7 @@ const idleRetryMs = 60_000
  * machine. A crash in between leaves a row that says less than what runs, and the next reconciliation cleans up.
  *
  * Transitions of one sandbox run one after another (`TransitionQueue`). Plain operations wait for the one under way and delay none.
- * `#set` alone writes states and announces their events.
+ * `set` alone writes states and announces their events.
  */
 export class Lifecycle {
   readonly clocks: IdleClocks
@@ -72,15 +72,8 @@ export class Lifecycle {
   }
 
   async create(sandbox: Sandbox, options: BootOptions): Promise<Sandbox> {
-    const context = {
-      ...this.#context,
-      quota: this.#quota,
-      boots: this.#boots,
-      permits: this.#transitions.permits,
-      transition: this.#transitions.run.bind(this.#transitions),
-      set: this.#set.bind(this),
-    }
-    return await bootSandbox(context, sandbox, options)
+    const context = { ...this.#context, quota: this.#quota, boots: this.#boots, transitions: this.#transitions }
+    return await bootSandbox({ ...context, lifecycle: this }, sandbox, options)
   }
 
   /** Runs an operation on a running sandbox, waking it first, and counts as activity until it ends. */
@@ -155,7 +148,7 @@ export class Lifecycle {
           if (!signal.aborted) await this.#hibernateAgain(sandbox, error, signal)
           throw error
         }
-        const running = await this.#set(sandboxId, runningNow())
+        const running = await this.set(sandboxId, runningNow())
         if (!running) throw deletedDuringBoot(sandboxId)
         return running
       })
@@ -179,7 +172,7 @@ export class Lifecycle {
       })
       // Its memory is lost, and the record must say so.
       if (this.#ended.has(sandboxId)) throw new ServiceError('unavailable', `sandbox ${sandboxId} has just ended`)
-      await this.#set(sandboxId, { status: 'hibernated', reason: undefined, reasonMessage: undefined })
+      await this.set(sandboxId, { status: 'hibernated', reason: undefined, reasonMessage: undefined })
       return saved
     })
   }
@@ -200,7 +193,7 @@ export class Lifecycle {
           await this.#settleAfter(sandbox, error)
           throw error
         }
-        const running = await this.#set(sandboxId, runningNow(), ['running', 'hibernated'])
+        const running = await this.set(sandboxId, runningNow(), ['running', 'hibernated'])
         if (!running) throw new ServiceError('sandbox_stopped', `sandbox ${sandboxId} is stopped`)
         return running
       }
@@ -225,7 +218,7 @@ export class Lifecycle {
 
   /** Stops it for good: first the record, so that no call uses it any more, then a boot under way, then the machine. */
   async delete(sandboxId: string): Promise<void> {
-    await this.#set(sandboxId, { status: 'stopped', stoppedAt: new Date() })
+    await this.set(sandboxId, { status: 'stopped', stoppedAt: new Date() })
     this.#boots.abort(sandboxId)
     await this.#transitions.run(sandboxId, () => this.#context.driver.delete(sandboxId))
   }
@@ -248,6 +241,25 @@ export class Lifecycle {
     return sandbox
   }
 
+  /** Writes a new state and announces it; undefined when the current state has no transition to it. */
+  async set(
+    sandboxId: string,
+    change: SandboxChange & { status: SandboxStatus },
+    from: readonly SandboxStatus[] = statusesBefore(change.status),
+    note?: CreationNote,
+  ): Promise<Sandbox | undefined> {
+    const sandbox = await this.#context.store.updateSandbox(sandboxId, change, from, note)
+    if (!sandbox) return undefined
+    if (sandbox.status === 'running') this.clocks.start(sandboxId, sandbox.timeoutSeconds)
+    else {
+      this.clocks.stop(sandboxId)
+      this.#activity.forget(sandboxId)
+    }
+    const { status, reason } = sandbox
+    this.#context.bus.publish({ type: 'sandbox_changed', sandboxId, status, ...defined({ reason }) })
+    return sandbox
+  }
+
   /** Whether its guest answers within a few seconds; for the holder of its lock. */
   async answers(sandboxId: string): Promise<boolean> {
     const hello = this.#context.guest(sandboxId).hello(AbortSignal.timeout(answerWaitMs))
@@ -255,16 +267,6 @@ export class Lifecycle {
       () => true,
       () => false,
     )
-  }
-
-  /** Starts the clock of a sandbox that was found running at the start of this process. */
-  adopt(sandbox: Sandbox): void {
-    this.clocks.start(sandbox.id, sandbox.timeoutSeconds)
-  }
-
-  /** Records a state that was found at the start of this process, without touching the machine. */
-  async recordFound(sandboxId: string, change: SandboxChange & { status: SandboxStatus }): Promise<void> {
-    await this.#set(sandboxId, change)
   }
 
   /** Returns when all transitions under way have ended and are recorded. Those that wait for a permit fail. */
@@ -308,7 +310,7 @@ export class Lifecycle {
       'a sandbox does not run after a failure, and hibernates',
     )
     const { reasonMessage } = reasonOf(error, 'its processes ended in a failure of the runtime')
-    await this.#set(sandbox.id, { status: 'hibernated', reason: 'runtime_failed', reasonMessage })
+    await this.set(sandbox.id, { status: 'hibernated', reason: 'runtime_failed', reasonMessage })
   }
 
   /** Hibernates a woken sandbox that could not be prepared. When that fails and it runs on, the record says so and why. */
@@ -319,7 +321,7 @@ export class Lifecycle {
       if (signal.aborted) return
       this.#context.log.warn({ err: cause, sandboxId: id }, 'a woken sandbox could not be hibernated again')
       const why = reasonOf(error, 'the sandbox could not be prepared')
-      if (await this.answers(id)) await this.#set(id, { ...runningNow(), ...why })
+      if (await this.answers(id)) await this.set(id, { ...runningNow(), ...why })
       else await this.change(id, why)
     }
   }
@@ -361,30 +363,11 @@ export class Lifecycle {
         if (await this.answers(exit.sandboxId)) return
         log.warn(exit, 'a sandbox ended by itself')
         const change = { status: 'error', reason: exit.reason, reasonMessage: exit.message } as const
-        await this.#set(exit.sandboxId, change, ['running'])
+        await this.set(exit.sandboxId, change, ['running'])
       })
     } catch (error) {
       log.error({ err: error, sandboxId: exit.sandboxId }, 'the end of a sandbox could not be recorded')
     }
-  }
-
-  /** Writes a new state and announces it; undefined when the current state has no transition to it. */
-  async #set(
-    sandboxId: string,
-    change: SandboxChange & { status: SandboxStatus },
-    from: readonly SandboxStatus[] = statusesBefore(change.status),
-    note?: CreationNote,
-  ): Promise<Sandbox | undefined> {
-    const sandbox = await this.#context.store.updateSandbox(sandboxId, change, from, note)
-    if (!sandbox) return undefined
-    if (sandbox.status === 'running') this.clocks.start(sandboxId, sandbox.timeoutSeconds)
-    else {
-      this.clocks.stop(sandboxId)
-      this.#activity.forget(sandboxId)
-    }
-    const { status, reason } = sandbox
-    this.#context.bus.publish({ type: 'sandbox_changed', sandboxId, status, ...defined({ reason }) })
-    return sandbox
   }
 }
 

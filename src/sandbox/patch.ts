@@ -54,13 +54,8 @@ export class Patches {
     this.#bus = bus
   }
 
-  async create(
-    orgId: string,
-    checkpointId: string,
-    input: CreatePatch,
-    { creation }: CreateOptions = {},
-  ): Promise<Patch> {
-    const [madeId] = creation?.made ?? []
+  async create(orgId: string, checkpointId: string, input: CreatePatch, options: CreateOptions = {}): Promise<Patch> {
+    const [madeId] = options.creation?.made ?? []
     if (madeId !== undefined) return await this.#made(orgId, checkpointId, madeId)
     const { script, description = '', strategy = 'on_wake' } = input
     assertInput(script.trim() !== '', 'script', 'must not be empty')
@@ -70,7 +65,7 @@ export class Patches {
     }
     await this.#assertCheckpoint(orgId, checkpointId)
     const patch = { id: newId('pa-'), checkpointId, script, description, strategy, createdAt: new Date() }
-    return await this.#store.insertPatch(patch, creation)
+    return await this.#store.insertPatch(patch, options.creation)
   }
 
   async list(orgId: string, checkpointId: string): Promise<Patch[]> {

@@ -7,9 +7,7 @@ import { newId } from '../lib/id.ts'
 import { sha256 } from '../lib/secret.ts'
 import { type DomainVerification, type VerificationRecord, readCustomHostname } from './custom-domain.ts'
 import { assertInput, previewToken } from './input.ts'
-import type { Lifecycle } from './lifecycle.ts'
-import type { Guest } from './ports/guest.ts'
-import type { SandboxStore } from './ports/sandbox-store.ts'
+import type { Lifecycle, LifecycleContext } from './lifecycle.ts'
 import { type PreviewAuth, type Sandbox, assertAlive } from './sandbox.ts'
 
 export const sslStatuses = ['pending', 'active', 'failed', 'disabled'] as const
@@ -69,10 +67,8 @@ export interface PreviewDomain {
   isCustomAllowed: boolean
 }
 
-interface PreviewsContext {
-  store: SandboxStore
+interface PreviewsContext extends Pick<LifecycleContext, 'store' | 'guest'> {
   lifecycle: Lifecycle
-  guest: (sandboxId: string) => Guest
   domain: PreviewDomain
   domains: DomainVerification
   /** Custom domains of one organisation that are not verified. */
@@ -221,17 +217,11 @@ export class Previews {
   }
 
   async #declare(declaration: PreviewDeclaration, creation?: Creation) {
-    const { lifecycle, domains } = this.#context
-    const { orgId, sandboxId, customHostname } = declaration
-    assertAlive(await lifecycle.get(orgId, sandboxId))
-    if (customHostname !== undefined) await domains.assertFree(orgId, customHostname)
-    return await this.#put(declaration, creation)
-  }
-
-  async #put(declaration: PreviewDeclaration, creation?: Creation): Promise<{ preview: Preview; created: boolean }> {
-    const { store, unverifiedMax } = this.#context
+    const { store, lifecycle, domains, unverifiedMax } = this.#context
     const { orgId, sandboxId, port, customHostname } = declaration
+    assertAlive(await lifecycle.get(orgId, sandboxId))
     if (customHostname === undefined) return await store.putPreview(declaration, creation)
+    await domains.assertFree(orgId, customHostname)
     return await this.#claiming.run(orgId, async () => {
       const unverified = await store.unverifiedPreviews(unverifiedMax, orgId)
       const isOneOfThem = unverified.some((preview) => preview.sandboxId === sandboxId && preview.port === port)

@@ -1,17 +1,13 @@
 import { ServiceError } from '../errors.ts'
 import { newId } from '../lib/id.ts'
-import type { Log } from '../lib/log.ts'
-import type { Checkpoint } from './checkpoint.ts'
-import type { Lifecycle } from './lifecycle.ts'
-import type { QuarantineReason, ReconcileReport, RuntimeDriver } from './ports/runtime-driver.ts'
+import { type Checkpoint, configOf } from './checkpoint.ts'
+import type { Lifecycle, LifecycleContext } from './lifecycle.ts'
+import type { QuarantineReason, ReconcileReport } from './ports/runtime-driver.ts'
 import type { SandboxStore } from './ports/sandbox-store.ts'
 import { type Sandbox, type SandboxStatus, newSandbox } from './sandbox.ts'
 
-interface RecoveryContext {
-  store: SandboxStore
-  driver: RuntimeDriver
+interface RecoveryContext extends Pick<LifecycleContext, 'store' | 'driver' | 'log'> {
   lifecycle: Lifecycle
-  log: Log
 }
 
 /**
@@ -48,7 +44,7 @@ export async function recover(context: RecoveryContext): Promise<void> {
   await settleCheckpoints(context, report)
   for (const sandbox of interrupted) {
     const reasonMessage = 'the server stopped while the sandbox started'
-    await context.lifecycle.recordFound(sandbox.id, { status: 'error', reason: 'runtime_failed', reasonMessage })
+    await context.lifecycle.set(sandbox.id, { status: 'error', reason: 'runtime_failed', reasonMessage })
   }
   for (const sandbox of known) await settle(context, sandbox, report)
 
@@ -98,17 +94,17 @@ async function settle(
     if (sandbox.reason === 'host_lost' && report.dormant.includes(id)) await hibernateReturned(store, id)
   } else if (report.lost.includes(id)) {
     const reasonMessage = quarantineMessage(report, 'sandbox', id) ?? 'its disk is no longer on this host'
-    await lifecycle.recordFound(id, { status: 'error', reason: 'host_lost', reasonMessage })
+    await lifecycle.set(id, { status: 'error', reason: 'host_lost', reasonMessage })
   } else if (status === 'running' && report.running.includes(id)) {
-    lifecycle.adopt(sandbox)
+    lifecycle.clocks.start(id, sandbox.timeoutSeconds)
   } else if (status === 'running') {
     const reasonMessage = 'its processes ended with the host; the disk is whole and the next operation starts it again'
-    await lifecycle.recordFound(id, { status: 'hibernated', reason: 'host_lost', reasonMessage })
+    await lifecycle.set(id, { status: 'hibernated', reason: 'host_lost', reasonMessage })
   } else if (report.running.includes(id)) {
     // The crash came between the wake of the machine and its record. The record decides.
     await driver.hibernate(id).catch(async (error: unknown) => {
       log.warn({ err: error, sandboxId: id }, 'a sandbox that should hibernate cannot, and runs on')
-      await lifecycle.recordFound(id, { status: 'running', startedAt: new Date() })
+      await lifecycle.set(id, { status: 'running', startedAt: new Date() })
     })
   } else if (report.forgotten.includes(id)) {
     const reasonMessage =
@@ -143,7 +139,6 @@ export async function readmitCheckpoint(
   const known = await store.checkpoint(id)
   if (known?.status === 'failed') return (await store.updateCheckpoint(id, readyAgain)) ?? known
   if (known !== undefined) return known
-  const { image, cpuCount, memoryMb, diskMb, envs } = newSandbox(orgId, {})
   const checkpoint: Checkpoint = {
     id,
     orgId,
@@ -152,7 +147,7 @@ export async function readmitCheckpoint(
     kind,
     status: 'ready',
     sizeBytes,
-    sandboxConfig: { image, cpuCount, memoryMb, diskMb, envs },
+    sandboxConfig: configOf(newSandbox(orgId, {})),
     createdAt: new Date(),
   }
   await store.insertCheckpoint(checkpoint)

@@ -1,18 +1,14 @@
-import type { EventBus } from '../events/index.ts'
 import type { CreateOptions, Creation } from '../lib/creation.ts'
 import { defined } from '../lib/defined.ts'
-import type { Log } from '../lib/log.ts'
 import { sha256 } from '../lib/secret.ts'
 import { type CheckpointService, Checkpoints } from './checkpoint.ts'
 import { DomainVerification } from './custom-domain.ts'
 import { Exec, type ExecService } from './exec.ts'
 import { type FileService, Files } from './files.ts'
 import { assertEnvs, assertInput, assertInteger, assertTags, previewToken } from './input.ts'
-import { Lifecycle } from './lifecycle.ts'
+import { Lifecycle, type LifecycleContext } from './lifecycle.ts'
 import { Patches, type PatchService } from './patch.ts'
-import type { Guest } from './ports/guest.ts'
-import type { RuntimeDriver } from './ports/runtime-driver.ts'
-import type { Page, SandboxStore, TagKey } from './ports/sandbox-store.ts'
+import type { Page } from './ports/sandbox-store.ts'
 import type { TxtResolver } from './ports/txt-resolver.ts'
 import { type PreviewDomain, type PreviewService, Previews } from './preview.ts'
 import type { SandboxLimits } from './quota.ts'
@@ -26,39 +22,6 @@ import {
   newSandbox,
 } from './sandbox.ts'
 
-/**
- * All operations on sandboxes. A resource of another organisation is `not_found`. A call that needs a running sandbox wakes a
- * hibernated one and counts as activity; it throws `sandbox_stopped` after a stop, `conflict` in `error`, and `unavailable` while the
- * host does not answer. HTTP checks shapes (`protocol/http/`); the service checks what depends on configuration or state, and what
- * sessions need too (`input.ts`).
- */
-export interface SandboxService {
-  create(orgId: string, input: CreateSandbox, options?: CreateOptions): Promise<StartedSandbox>
-  get(orgId: string, sandboxId: string): Promise<Sandbox>
-  list(orgId: string, query: ListSandboxes): Promise<Page<Sandbox>>
-  /** Stops it for good. Repeating it is harmless. */
-  delete(orgId: string, sandboxId: string): Promise<void>
-  /** Replaces the rolling idle timeout and restarts its clock. */
-  setTimeout(orgId: string, sandboxId: string, timeoutSeconds: number): Promise<void>
-  hibernate(orgId: string, sandboxId: string): Promise<{ sizeBytes: number }>
-  wake(orgId: string, sandboxId: string, timeoutSeconds?: number): Promise<Sandbox>
-  /** Ends all processes and starts the sandbox again on its disk; a `powerCycle` gives them no time to end by themselves. */
-  reboot(orgId: string, sandboxId: string): Promise<Sandbox>
-  powerCycle(orgId: string, sandboxId: string): Promise<Sandbox>
-  /** Changes memory, and CPU in step (one for each 4 GiB, at least what it has now), while it runs. */
-  scale(orgId: string, sandboxId: string, memoryMb: number): Promise<Sandbox>
-  /** When the idle timeout runs out without further activity; undefined when it never does. */
-  endAt(sandbox: Sandbox): Date | undefined
-  setTags(orgId: string, sandboxId: string, tags: Record<string, string>): Promise<Sandbox>
-  tagKeys(orgId: string): Promise<TagKey[]>
-
-  readonly checkpoints: CheckpointService
-  readonly patches: PatchService
-  readonly previews: PreviewService
-  readonly files: FileService
-  readonly exec: ExecService
-}
-
 export interface ListSandboxes {
   /** Default: all that are not stopped. */
   status?: SandboxStatus
@@ -66,24 +29,14 @@ export interface ListSandboxes {
   cursor?: string
 }
 
-export interface SandboxServiceDeps {
-  store: SandboxStore
-  driver: RuntimeDriver
-  guest: (sandboxId: string) => Guest
-  bus: EventBus
-  log: Log
-  limits: SandboxLimits
+export interface SandboxServiceDeps extends LifecycleContext {
   previewDomain: PreviewDomain
   txtResolver: TxtResolver
   signingSecret: string
 }
 
-export interface RunningSandboxService extends SandboxService {
-  /** Opens the driver, reconciles records and machines, and starts the clocks. Call once before anything else. */
-  start(): Promise<void>
-  /** Waits for dumps under way and closes the driver; sandboxes run on. */
-  close(): Promise<void>
-}
+export type RunningSandboxService = ReturnType<typeof createSandboxService>
+export type SandboxService = Omit<RunningSandboxService, 'start' | 'close'>
 
 const listLimitDefault = 1000
 const metadataBytesMax = 64 * 1024
@@ -93,8 +46,13 @@ const memoryMbPerCpu = 4096
 const purgeAfterMs = 24 * 3600 * 1000
 const purgeEveryMs = 10 * 60 * 1000
 
-/** See {@link SandboxService}. */
-export function createSandboxService(deps: SandboxServiceDeps): RunningSandboxService {
+/**
+ * All operations on sandboxes. A resource of another organisation is `not_found`. A call that needs a running sandbox wakes a
+ * hibernated one and counts as activity; it throws `sandbox_stopped` after a stop, `conflict` in `error`, and `unavailable` while the
+ * host does not answer. HTTP checks shapes (`protocol/http/`); the service checks what depends on configuration or state, and what
+ * sessions need too (`input.ts`).
+ */
+export function createSandboxService(deps: SandboxServiceDeps) {
   const { store, driver, guest, log, limits } = deps
   const patches = new Patches(store, limits, deps.bus)
   const lifecycle = new Lifecycle(deps, async (waking) => {
@@ -122,13 +80,14 @@ export function createSandboxService(deps: SandboxServiceDeps): RunningSandboxSe
   let purge: NodeJS.Timeout | undefined
 
   return {
-    checkpoints,
-    patches,
-    previews,
-    files,
-    exec,
+    checkpoints: checkpoints as CheckpointService,
+    patches: patches as PatchService,
+    previews: previews as PreviewService,
+    files: files as FileService,
+    exec: exec as ExecService,
 
-    async start() {
+    /** Opens the driver, reconciles records and machines, and starts the clocks. Call once before anything else. */
+    async start(): Promise<void> {
       await recover({ store, driver, lifecycle, log })
       if (deps.previewDomain.isCustomAllowed) await domains.start()
       purge = setInterval(() => {
@@ -138,7 +97,8 @@ export function createSandboxService(deps: SandboxServiceDeps): RunningSandboxSe
       }, purgeEveryMs).unref()
     },
 
-    async close() {
+    /** Waits for dumps under way and closes the driver; sandboxes run on. */
+    async close(): Promise<void> {
       clearInterval(purge)
       await domains.close()
       await lifecycle.close()
@@ -146,7 +106,7 @@ export function createSandboxService(deps: SandboxServiceDeps): RunningSandboxSe
       await driver.close()
     },
 
-    async create(orgId, input, { creation } = {}) {
+    async create(orgId: string, input: CreateSandbox, { creation }: CreateOptions = {}): Promise<StartedSandbox> {
       const token = input.previewAuth && previewToken(input.previewAuth, 'previewAuth', creation)
       const shown = defined({ previewAuthToken: token })
       const made = await lifecycle.made(orgId, creation)
@@ -157,66 +117,70 @@ export function createSandboxService(deps: SandboxServiceDeps): RunningSandboxSe
       return { sandbox, ...shown }
     },
 
-    get: (orgId, sandboxId) => lifecycle.get(orgId, sandboxId),
+    get: (orgId: string, sandboxId: string) => lifecycle.get(orgId, sandboxId),
 
-    async list(orgId, query: ListSandboxes) {
+    async list(orgId: string, query: ListSandboxes): Promise<Page<Sandbox>> {
       const { status, limit = listLimitDefault, cursor } = query
       const statuses = status === undefined ? (['creating', 'running', 'hibernated', 'error'] as const) : [status]
       return await store.listSandboxes({ orgId, statuses, limit, ...defined({ cursor }) })
     },
 
-    async delete(orgId, sandboxId) {
+    /** Stops it for good. Repeating it is harmless. */
+    async delete(orgId: string, sandboxId: string): Promise<void> {
       await lifecycle.get(orgId, sandboxId)
       await lifecycle.delete(sandboxId)
     },
 
-    async setTimeout(orgId, sandboxId, timeoutSeconds) {
+    /** Replaces the rolling idle timeout and restarts its clock. */
+    async setTimeout(orgId: string, sandboxId: string, timeoutSeconds: number): Promise<void> {
       assertInteger(timeoutSeconds, 'timeout', 0, limits.timeoutSecondsMax)
       await alive(orgId, sandboxId)
       await lifecycle.change(sandboxId, { timeoutSeconds })
     },
 
-    async hibernate(orgId, sandboxId) {
+    async hibernate(orgId: string, sandboxId: string): Promise<{ sizeBytes: number }> {
       await lifecycle.get(orgId, sandboxId)
       return (await lifecycle.hibernate(sandboxId)) ?? { sizeBytes: 0 }
     },
 
-    async wake(orgId, sandboxId, timeoutSeconds) {
+    async wake(orgId: string, sandboxId: string, timeoutSeconds?: number): Promise<Sandbox> {
       if (timeoutSeconds !== undefined) assertInteger(timeoutSeconds, 'timeout', 0, limits.timeoutSecondsMax)
       await lifecycle.get(orgId, sandboxId)
       return await lifecycle.wake(sandboxId, timeoutSeconds)
     },
 
-    async reboot(orgId, sandboxId) {
-      await lifecycle.get(orgId, sandboxId)
-      return await lifecycle.replace(sandboxId, (spec) => driver.restart(spec, { graceMs: rebootGraceMs }))
-    },
+    /** Ends all processes and starts the sandbox again on its disk. */
+    reboot: (orgId: string, sandboxId: string) => restart(orgId, sandboxId, { graceMs: rebootGraceMs }),
+    /** Likewise, without time for processes to end by themselves. */
+    powerCycle: (orgId: string, sandboxId: string) => restart(orgId, sandboxId, {}),
 
-    async powerCycle(orgId, sandboxId) {
-      await lifecycle.get(orgId, sandboxId)
-      return await lifecycle.replace(sandboxId, (spec) => driver.restart(spec))
-    },
-
-    async scale(orgId, sandboxId, memoryMb) {
+    /** Changes memory, and CPU in step (one for each 4 GiB, at least what it has now), while it runs. */
+    async scale(orgId: string, sandboxId: string, memoryMb: number): Promise<Sandbox> {
       assertInteger(memoryMb, 'memoryMB', limits.memoryMbMin, limits.memoryMbMax)
       const { cpuCount } = await lifecycle.get(orgId, sandboxId)
       const sizes = { memoryMb, cpuCount: Math.max(cpuCount, Math.ceil(memoryMb / memoryMbPerCpu)) }
       return await lifecycle.resize(sandboxId, sizes)
     },
 
-    endAt(sandbox) {
+    /** When the idle timeout runs out without further activity; undefined when it never does. */
+    endAt(sandbox: Sandbox): Date | undefined {
       if (sandbox.status !== 'running' || sandbox.timeoutSeconds === 0) return undefined
       const activeAt = lifecycle.clocks.activeAt(sandbox.id) ?? sandbox.activeAt
       return new Date(activeAt.getTime() + sandbox.timeoutSeconds * 1000)
     },
 
-    async setTags(orgId, sandboxId, tags) {
+    async setTags(orgId: string, sandboxId: string, tags: Record<string, string>): Promise<Sandbox> {
       assertTags(tags)
       const sandbox = await alive(orgId, sandboxId)
       return (await lifecycle.change(sandboxId, { tags, tagsUpdatedAt: new Date() })) ?? sandbox
     },
 
-    tagKeys: (orgId) => store.tagKeys(orgId),
+    tagKeys: (orgId: string) => store.tagKeys(orgId),
+  }
+
+  async function restart(orgId: string, sandboxId: string, options: { graceMs?: number }): Promise<Sandbox> {
+    await lifecycle.get(orgId, sandboxId)
+    return await lifecycle.replace(sandboxId, (spec) => driver.restart(spec, options))
   }
 
   async function alive(orgId: string, sandboxId: string): Promise<Sandbox> {

@@ -5,11 +5,10 @@ import { createInProcessBus } from '../events/in-process-bus.ts'
 import { ServiceError } from '../errors.ts'
 import {
   anthropicBaseUrlDefault,
-  createGateway,
+  Gateway,
   openaiBaseUrlDefault,
   sessionMeter,
   startDemoModel,
-  type Gateway,
 } from '../gateway/index.ts'
 import { createHttpServer } from '../http/server/server.ts'
 import { defined } from '../lib/defined.ts'
@@ -20,9 +19,9 @@ import { exists } from '../runtime/exists.ts'
 import { unmetRequirements } from '../runtime/doctor/index.ts'
 import { hostToolIn } from '../runtime/host/image-folder.ts'
 import { createOciDriver, ociRuntimes } from '../runtime/index.ts'
-import { createSandboxService, defaultSandboxLimits, type RuntimeDriver } from '../sandbox/index.ts'
+import { createSandboxService, defaultSandboxLimits } from '../sandbox/index.ts'
 import { createSessionService } from '../session/index.ts'
-import { cachedSandboxStore, type Store } from '../store/index.ts'
+import { cachedSandboxStore } from '../store/index.ts'
 import { configureApiKey, makeFirstApiKey, signingSecret } from './credentials.ts'
 import type { Config } from './config.ts'
 import { lockDataDir, openOwnStore } from './installation.ts'
@@ -59,15 +58,36 @@ export async function startApp(config: Config, log: Logger, events: AppEvents): 
   await mkdir(config.dataDir, { recursive: true, mode: 0o711 })
   started.use(await lockDataDir(config.dataDir))
 
-  const store = await openDatabase(config, log, events)
-  started.defer(() => store.close())
+  const store = started.use(
+    await openOwnStore(config, {
+      lockChanged(lock) {
+        if (lock === 'held') log.info('the lock of the database is held again')
+        if (lock === 'lost')
+          log.warn('the connection that holds the lock of the database is lost; requests fail until it is back')
+        if (lock === 'gone') events.databaseGone('another server has taken the database')
+      },
+      died: (error) => events.databaseGone('the embedded database has ended', error),
+      log,
+    }),
+  )
   const bus = createInProcessBus({
     onListenerError: (error) => log.error({ err: error }, 'a listener of the bus failed'),
   })
   started.defer(() => bus.close())
   const secret = config.signingSecret ?? (await signingSecret(config.dataDir))
 
-  const driver = createDriver(config, log)
+  const driver = createOciDriver({
+    runtime: ociRuntimes[config.runtime],
+    dataDir: config.dataDir,
+    imageDir: config.imageDir,
+    subnet: config.subnet,
+    leaveHostFirewall: config.leaveHostFirewall,
+    lazyMemoryBytesMin: config.lazyMemoryBytesMin,
+    quarantineKeptMs: config.quarantineKeptMs,
+    mayQuarantineMany: config.mayQuarantineMany,
+    log: (message) => log.info(message),
+    ...defined({ diskPoolBytes: config.diskPoolBytes || undefined }),
+  })
   const sandboxes = createSandboxService({
     store: cachedSandboxStore(store.sandboxes),
     driver,
@@ -89,7 +109,20 @@ export async function startApp(config: Config, log: Logger, events: AppEvents): 
 
   const demo = await startDemoModel()
   started.defer(() => demo.close())
-  const gateway = modelGateway(config, store, driver, demo.baseUrl, log)
+  const { anthropic, openai } = config
+  const gateway = new Gateway({
+    meter: sessionMeter(store.sessions, config.prices),
+    upstreams: {
+      demo: { baseUrl: demo.baseUrl },
+      ...defined({
+        anthropic: anthropic && { baseUrl: anthropicBaseUrlDefault, ...anthropic },
+        openai: openai && { baseUrl: openaiBaseUrlDefault, ...openai },
+      }),
+    },
+    sandboxAt: (peerAddress) => driver.sandboxAt(peerAddress),
+    limits: { retryMs: config.modelRetryMs },
+    log,
+  })
   const { listenHost, listenPort, insideHost } = driver.gateway()
   await listen('the model gateway', gateway, { host: listenHost, port: listenPort })
   started.defer(() => gateway.close())
@@ -174,66 +207,11 @@ async function assertFitMachine({ imageDir, dataDir }: Config): Promise<void> {
   throw new ServiceError('unavailable', `this machine cannot run sandboxes:\n${list}\nnpm run doctor tells more`)
 }
 
-async function openDatabase(config: Config, log: Logger, { databaseGone }: AppEvents): Promise<Store> {
-  return await openOwnStore(config, {
-    lockChanged(lock) {
-      if (lock === 'held') log.info('the lock of the database is held again')
-      if (lock === 'lost')
-        log.warn('the connection that holds the lock of the database is lost; requests fail until it is back')
-      if (lock === 'gone') databaseGone('another server has taken the database')
-    },
-    died: (error) => databaseGone('the embedded database has ended', error),
-    log,
-  })
-}
-
-function createDriver(config: Config, log: Logger): RuntimeDriver {
-  return createOciDriver({
-    runtime: ociRuntimes[config.runtime],
-    dataDir: config.dataDir,
-    imageDir: config.imageDir,
-    subnet: config.subnet,
-    leaveHostFirewall: config.leaveHostFirewall,
-    lazyMemoryBytesMin: config.lazyMemoryBytesMin,
-    quarantineKeptMs: config.quarantineKeptMs,
-    mayQuarantineMany: config.mayQuarantineMany,
-    log: (message) => log.info(message),
-    ...defined({ diskPoolBytes: config.diskPoolBytes || undefined }),
-  })
-}
-
-function modelGateway(
-  { anthropic, openai, prices, modelRetryMs }: Config,
-  store: Store,
-  driver: RuntimeDriver,
-  demoBaseUrl: string,
-  log: Logger,
-): Gateway {
-  return createGateway({
-    meter: sessionMeter(store.sessions, prices),
-    upstreams: {
-      demo: { baseUrl: demoBaseUrl },
-      ...defined({
-        anthropic: anthropic && { baseUrl: anthropicBaseUrlDefault, ...anthropic },
-        openai: openai && { baseUrl: openaiBaseUrlDefault, ...openai },
-      }),
-    },
-    sandboxAt: (peerAddress) => driver.sandboxAt(peerAddress),
-    limits: { retryMs: modelRetryMs },
-    log,
-  })
-}
-
-interface Address {
-  host: string
-  port: number
-}
-
 /** Throws `unavailable` with the address and the reason. */
 async function listen(
   name: string,
-  server: { listen(address: Address): Promise<unknown> },
-  address: Address,
+  server: { listen(address: Config['listen']): Promise<unknown> },
+  address: Config['listen'],
 ): Promise<void> {
   try {
     await server.listen(address)

@@ -2,7 +2,11 @@ import assert from 'node:assert/strict'
 import { readFile } from 'node:fs/promises'
 import { hostname } from 'node:os'
 import { test } from 'node:test'
+import { defaultHttpLimits } from '../http/server/config.ts'
+import { defaultSandboxLimits } from '../sandbox/index.ts'
+import { defaultSessionLimits } from '../session/index.ts'
 import { ConfigError, environment, readConfig } from './config.ts'
+import { limitBounds } from './limits.ts'
 
 test('configuration: without any variable the demo model serves on loopback', () => {
   const config = readConfig({})
@@ -129,5 +133,115 @@ test('configuration: name servers are those of the machine, or up to three addre
   const wrong = 'dns.example.com 1.2.3 1.2.3.4:0 1.2.3.4:65536 1.2.3.4, [1.2.3.4] 2001:db8::1:x 1.1.1.1/8'.split(' ')
   for (const value of [...wrong, '[::1', '1.1.1.1,2.2.2.2,3.3.3.3,4.4.4.4']) {
     assert.throws(() => readConfig({ ATOLL_DNS_SERVERS: value }), /ATOLL_DNS_SERVERS must be/, value)
+  }
+})
+
+test('models: only the default model is offered unless more are listed', () => {
+  assert.deepEqual(readConfig({}).models, ['demo'])
+  assert.deepEqual(readConfig({ ANTHROPIC_API_KEY: 'k' }).models, ['anthropic/claude-sonnet-4-5'])
+  const env = { ANTHROPIC_API_KEY: 'k', ATOLL_MODELS: ' anthropic/claude-haiku-4-5 ,demo,demo' }
+  assert.deepEqual(readConfig(env).models, ['anthropic/claude-sonnet-4-5', 'anthropic/claude-haiku-4-5', 'demo'])
+})
+
+test('models: an invalid name, or a provider without a key, is a fault', () => {
+  assert.throws(() => readConfig({ ATOLL_MODELS: 'gpt-5' }), /ATOLL_MODELS gpt-5/)
+  assert.throws(() => readConfig({ ATOLL_MODELS: 'openai/gpt-5' }), /ATOLL_MODELS openai\/gpt-5 needs OPENAI_API_KEY/)
+})
+
+test('prices: they are read by model, and faults are reported with their path', () => {
+  const price = { inputPerMillion: 3, cacheReadPerMillion: 0.2, cacheWritePerMillion: 4, outputPerMillion: 15 }
+  const { prices } = readConfig({ ATOLL_PRICES: JSON.stringify({ 'anthropic/claude-sonnet-4-5': price }) })
+  assert.deepEqual(prices.get('anthropic/claude-sonnet-4-5'), price)
+  const free = { inputPerMillion: 0, cacheReadPerMillion: 0, cacheWritePerMillion: 0, outputPerMillion: 0 }
+  assert.deepEqual([...readConfig({}).prices], [['demo', free]], 'the demo model costs nothing')
+  assert.deepEqual(readConfig({ ATOLL_PRICES: JSON.stringify({ demo: price }) }).prices.get('demo'), price)
+  for (const [text, pattern] of [
+    ['{', /ATOLL_PRICES must be JSON/],
+    ['[]', /ATOLL_PRICES /],
+    ['{"gpt-5":{"inputPerMillion":1,"outputPerMillion":1}}', /ATOLL_PRICES gpt-5: must be "demo" or provider\/model/],
+    ['{"demo":{"inputPerMillion":-1,"outputPerMillion":1}}', /ATOLL_PRICES demo\.inputPerMillion/],
+    ['{"demo":{"inputPerMillion":1}}', /ATOLL_PRICES demo\.outputPerMillion/],
+    ['{"demo":{"inputPerMillion":"1","outputPerMillion":-1}}', /demo\.inputPerMillion: .*\n.*demo\.outputPerMillion: /],
+    [
+      '{"openai/gpt-5":{"inputPerMillion":1,"outputPerMillion":1,"cacheReadPerMillion":"0"}}',
+      /ATOLL_PRICES openai\/gpt-5\.cacheReadPerMillion/,
+    ],
+    [
+      '{"demo":{"inputPerMillion":1,"outputPerMillion":1,"cacheWritePerMillion":-1}}',
+      /ATOLL_PRICES demo\.cacheWritePerMillion/,
+    ],
+    ['{"demo":{"inputPerMillion":1,"outputPerMillion":1,"cached":1}}', /ATOLL_PRICES demo.*cached/],
+    ['{"demo":{"inputPerMillion":1,"outputPerMillion":1e9}}', /ATOLL_PRICES demo\.outputPerMillion/],
+  ] as const) {
+    assert.throws(() => readConfig({ ATOLL_PRICES: text }), pattern, text)
+  }
+})
+
+test("rates of a cache that nobody gave are Anthropic's for its models, and never too low for others", () => {
+  const given = { inputPerMillion: 4, outputPerMillion: 8 }
+  const { prices } = readConfig({ ATOLL_PRICES: JSON.stringify({ 'anthropic/claude-x': given, 'openai/x': given }) })
+  assert.deepEqual(prices.get('anthropic/claude-x'), { ...given, cacheReadPerMillion: 0.4, cacheWritePerMillion: 5 })
+  assert.deepEqual(prices.get('openai/x'), { ...given, cacheReadPerMillion: 4, cacheWritePerMillion: 5 })
+})
+
+const defaults: Record<string, object> = {
+  sandbox: defaultSandboxLimits,
+  session: defaultSessionLimits,
+  http: defaultHttpLimits,
+}
+
+test('limits: they are read by group, and the others keep their defaults', () => {
+  const given = { sandbox: { memoryMbMax: 8192 }, http: { uploadBytesMax: 1_000_000 } }
+  assert.deepEqual(readConfig({ ATOLL_LIMITS: JSON.stringify(given) }).limits, { session: {}, ...given })
+  assert.deepEqual(readConfig({}).limits, { sandbox: {}, session: {}, http: {} })
+})
+
+test('limits: all faults are reported with their path', () => {
+  for (const [text, ...patterns] of [
+    ['{', /ATOLL_LIMITS must be JSON/],
+    ['[]', /ATOLL_LIMITS /],
+    ['{"memoryMbMax":8192}', /ATOLL_LIMITS .*"memoryMbMax"/],
+    ['{"sandbox":{"memoryMax":8192}}', /ATOLL_LIMITS sandbox: .*"memoryMax"/],
+    ['{"sandbox":{"runningSandboxesMax":1}}', /ATOLL_LIMITS sandbox: .*"runningSandboxesMax"/],
+    ['{"sandbox":{"memoryMbMax":0.5}}', /ATOLL_LIMITS sandbox\.memoryMbMax: must be a whole number from 1024 to /],
+    [
+      '{"http":{"bodyBytesMax":1e12},"session":{"queuedMessagesMax":"5"}}',
+      /ATOLL_LIMITS http\.bodyBytesMax: must be/,
+      /ATOLL_LIMITS session\.queuedMessagesMax: must be/,
+    ],
+  ] as const) {
+    for (const pattern of patterns) assert.throws(() => readConfig({ ATOLL_LIMITS: text }), pattern, text)
+  }
+})
+
+test('limits: each default is within its bounds', () => {
+  for (const [group, bounds] of Object.entries(limitBounds)) {
+    for (const [name, [lowest, highest]] of Object.entries<readonly [number, number]>(bounds)) {
+      const value = Number(Object.entries(defaults[group] ?? {}).find(([key]) => key === name)?.[1])
+      assert.ok(value >= lowest && value <= highest, `${group}.${name}: ${value}`)
+    }
+  }
+})
+
+test('limits: docs/operations.md has a row for each, with its default and its bounds', async () => {
+  const text = await readFile(new URL('../../docs/operations.md', import.meta.url), 'utf8')
+  for (const [group, bounds] of Object.entries(limitBounds)) {
+    for (const [name, [lowest, highest]] of Object.entries<readonly [number, number]>(bounds)) {
+      const row = text.split('\n').find((line) => line.startsWith(`| \`${group}.${name}\` |`))
+      assert.ok(row, `${group}.${name} has no row`)
+      const [value = '', range] = row
+        .split('|')
+        .slice(2)
+        .map((cell) => cell.trim())
+      assert.equal(range, `${lowest} to ${highest}`, row)
+      const expected = Object.entries(defaults[group] ?? {}).find(([key]) => key === name)?.[1] as number
+      // Where the default depends on the machine or on another variable, the row says how.
+      if (/^\d/.test(value)) assert.equal(Number.parseInt(value, 10), expected, row)
+      else
+        assert.ok(
+          ['sandbox.startsAtOnce', 'session.agentStartsAtOnce', 'http.requestBurst'].includes(`${group}.${name}`),
+          row,
+        )
+    }
   }
 })

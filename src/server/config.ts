@@ -2,11 +2,10 @@ import { isIP } from 'node:net'
 import { hostname } from 'node:os'
 import { z } from 'zod'
 import { defined } from '../lib/defined.ts'
-import type { ModelPrice } from '../lib/model-price.ts'
 import { ociRuntimes } from '../runtime/index.ts'
 import type { OciRuntimeName } from '../runtime/index.ts'
 import { Subnet } from '../runtime/network/index.ts'
-import { type GivenLimits, readLimits } from './limits.ts'
+import { readLimits } from './limits.ts'
 import { modelPattern, readModels, readPrices } from './models.ts'
 
 /** A variable that is set to nothing counts as unset. */
@@ -76,62 +75,14 @@ export const environment = z.object({
   OPENAI_BASE_URL: unlessEmpty(httpUrl.optional()),
 })
 
-export interface Config {
-  listen: { host: string; port: number }
-  dataDir: string
-  imageDir: string
-  apiKey?: string
-  /** The origin of the API for clients, if the operator has set it. */
-  publicUrl?: string
-  /** `publicUrl`, else the origin of the listener on this machine. */
-  ownUrl: string
-  previewUrl: URL
-  /** Lower case: the host of `ownUrl`, the names of this machine, and the operator's list. */
-  apiHosts: string[]
-  /** Name servers for the proofs of custom domains. Empty: those of the machine. */
-  dnsServers: string[]
-  /** All peers, none, or addresses and CIDR blocks. */
-  trustProxy: boolean | string[]
-  databaseUrl?: string
-  runtime: OciRuntimeName
-  region: string
-  subnet: string
-  /** Add no rules to the firewalls of the host. */
-  leaveHostFirewall: boolean
-  /** 0: the driver chooses a size for the disk. */
-  diskPoolBytes: number
-  /** Saved memory of at least this size is restored lazily while the sandbox runs; 0: never. */
-  lazyMemoryBytesMin: number
-  runningSandboxesMax: number
-  /** Per API key; a burst may be twice as large. Absent: no limit. */
-  requestsPerSecond?: number
-  limits: GivenLimits
-  /** Retention of ended sessions. Absent: for ever. */
-  sessionsKeptMs?: number
-  /** Retention of quarantined items. Absent: for ever. */
-  quarantineKeptMs?: number
-  /** Allows a start to quarantine more than a tenth of all sandboxes and checkpoints. */
-  mayQuarantineMany: boolean
-  /** How long transient failures of model calls are retried. */
-  modelRetryMs: number
-  signingSecret?: string
-  logLevel: z.output<typeof environment>['ATOLL_LOG_LEVEL']
-  /** `provider/model` or `demo`. */
-  model: string
-  /** The models of the sessions; `model` is among them. */
-  models: string[]
-  /** By model. The cost of a model without a price is unknown. */
-  prices: ReadonlyMap<string, ModelPrice>
-  anthropic?: { baseUrl?: string; apiKey?: string }
-  openai?: { baseUrl?: string; apiKey?: string }
-}
+export type Config = ReturnType<typeof readConfig>
 
 const dayMs = 24 * 3_600_000
 const anthropicModelDefault = 'anthropic/claude-sonnet-4-5'
 const openaiModelDefault = 'openai/gpt-5'
 
 /** Reads the configuration. Throws one error that lists all faults, each with its variable. */
-export function readConfig(env: NodeJS.ProcessEnv): Config {
+export function readConfig(env: NodeJS.ProcessEnv) {
   const issues = environment.safeParse(env).error?.issues ?? []
   const faults = issues.map((issue) => `${issue.path.join('.')} ${issue.message}`)
   // From here on a faulty variable counts as unset, so that the faults of all others are found as well.
@@ -157,32 +108,44 @@ export function readConfig(env: NodeJS.ProcessEnv): Config {
   const limits = readLimits(given.ATOLL_LIMITS ?? '{}', faults)
   if (faults.length > 0) throw new ConfigError(faults)
   const ownUrl = given.ATOLL_PUBLIC_URL ?? `http://${reachable(host)}:${port}`
-  const listed = given.ATOLL_API_HOSTS.split(',').map((apiHost) => apiHost.trim())
-  const apiHosts = [new URL(ownUrl).hostname, hostname(), ...listed].filter((apiHost) => apiHost !== '')
+  const named = given.ATOLL_API_HOSTS.split(',').map((apiHost) => apiHost.trim())
+  const apiHosts = [new URL(ownUrl).hostname, hostname(), ...named].filter((apiHost) => apiHost !== '')
   return {
+    /** Lower case: the host of `ownUrl`, the names of this machine, and the operator's list. */
     apiHosts: [...new Set(apiHosts.map((apiHost) => apiHost.toLowerCase()))],
     listen: { host, port },
     dataDir: given.ATOLL_DATA_DIR,
     imageDir: given.ATOLL_IMAGE_DIR,
+    /** `publicUrl`, else the origin of the listener on this machine. */
     ownUrl,
     previewUrl: new URL(given.ATOLL_PREVIEW_URL ?? `http://preview.localhost:${port}`),
+    /** Name servers for the proofs of custom domains. Empty: those of the machine. */
     dnsServers: given.ATOLL_DNS_SERVERS,
+    /** All peers, none, or addresses and CIDR blocks. */
     trustProxy: given.ATOLL_TRUST_PROXY,
     runtime: given.ATOLL_RUNTIME,
     region: given.ATOLL_REGION,
     subnet: given.ATOLL_SUBNET,
     leaveHostFirewall: given.ATOLL_HOST_FIREWALL === 'leave',
+    /** 0: the driver chooses a size for the disk. */
     diskPoolBytes: given.ATOLL_DISK_POOL_MB * 1024 * 1024,
+    /** Saved memory of at least this size is restored lazily while the sandbox runs; 0: never. */
     lazyMemoryBytesMin: given.ATOLL_LAZY_MEMORY_MB * 1024 * 1024,
     runningSandboxesMax: given.ATOLL_RUNNING_SANDBOXES_MAX,
     limits,
+    /** Allows a start to quarantine more than a tenth of all sandboxes and checkpoints. */
     mayQuarantineMany: given.ATOLL_ALLOW_QUARANTINE === '1',
     modelRetryMs: given.ATOLL_MODEL_RETRY_SECONDS * 1000,
     logLevel: given.ATOLL_LOG_LEVEL,
+    /** `provider/model` or `demo`. */
     model,
+    /** The models of the sessions; `model` is among them. */
     models,
+    /** By model. The cost of a model without a price is unknown. */
     prices,
+    // Absent: no limit, or for ever.
     ...defined({
+      /** Per API key; a burst may be twice as large. */
       requestsPerSecond: given.ATOLL_REQUESTS_PER_SECOND || undefined,
       sessionsKeptMs: given.ATOLL_SESSION_RETENTION_DAYS * dayMs || undefined,
       quarantineKeptMs: given.ATOLL_QUARANTINE_DAYS * dayMs || undefined,

@@ -75,24 +75,33 @@ const limits = z.strictObject({
   http: shape(limitBounds.http).default({}),
 })
 
-/** The limits that the operator has set. */
-export type GivenLimits = z.infer<typeof limits>
-
 /** `ATOLL_LIMITS`: a JSON object of the three groups, each from limit to number. */
-export function readLimits(text: string, faults: string[]): GivenLimits {
+export function readLimits(text: string, faults: string[]): z.output<typeof limits> {
+  return readJson('ATOLL_LIMITS', text, limits, faults) ?? limits.parse({})
+}
+
+/** A variable with a JSON value; undefined and the faults, each with its path, when it is wrong. */
+export function readJson<Schema extends z.ZodType>(
+  variable: string,
+  text: string,
+  schema: Schema,
+  faults: string[],
+): z.output<Schema> | undefined {
   let value: unknown
   try {
     value = JSON.parse(text)
   } catch {
-    faults.push('ATOLL_LIMITS must be JSON')
-    return limits.parse({})
+    faults.push(`${variable} must be JSON`)
+    return undefined
   }
-  const parsed = limits.safeParse(value)
+  const parsed = schema.safeParse(value)
   if (parsed.success) return parsed.data
-  for (const { path, message } of parsed.error.issues) {
-    faults.push(`ATOLL_LIMITS ${path.length === 0 ? '' : `${path.map(String).join('.')}: `}${message}`)
+  for (const issue of parsed.error.issues) {
+    const path = issue.path.map(String).join('.')
+    const message = issue.code === 'invalid_key' ? issue.issues[0]?.message : issue.message
+    faults.push(`${variable} ${path === '' ? '' : `${path}: `}${message ?? 'is wrong'}`)
   }
-  return limits.parse({})
+  return undefined
 }
 
 function shape<Name extends string>(bounds: Record<Name, Bounds>) {

@@ -1,5 +1,6 @@
 import { z } from 'zod'
 import type { ModelPrice } from '../lib/model-price.ts'
+import { readJson } from './limits.ts'
 
 export const modelPattern = /^(demo|(anthropic|openai)\/\S+)$/
 
@@ -40,24 +41,9 @@ const demoPrice: GivenPrice = { inputPerMillion: 0, outputPerMillion: 0 }
 
 /** `ATOLL_PRICES`: a JSON object from model to what a million tokens cost in US dollars. */
 export function readPrices(text: string, faults: string[]): ReadonlyMap<string, ModelPrice> {
-  let value: unknown
-  try {
-    value = JSON.parse(text)
-  } catch {
-    faults.push('ATOLL_PRICES must be JSON')
-    return new Map()
-  }
-  const parsed = priceTable.safeParse(value)
-  if (parsed.success) {
-    const given = Object.entries({ demo: demoPrice, ...parsed.data })
-    return new Map(given.map(([model, price]) => [model, wholePrice(model, price)]))
-  }
-  for (const issue of parsed.error.issues) {
-    const place = issue.path.map(String).join('.')
-    const message = issue.code === 'invalid_key' ? issue.issues[0]?.message : issue.message
-    faults.push(`ATOLL_PRICES ${place === '' ? '' : `${place}: `}${message ?? 'is wrong'}`)
-  }
-  return new Map()
+  const given = readJson('ATOLL_PRICES', text, priceTable, faults)
+  const priced = given === undefined ? [] : Object.entries({ demo: demoPrice, ...given })
+  return new Map(priced.map(([model, price]) => [model, wholePrice(model, price)]))
 }
 
 /**

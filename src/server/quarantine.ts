@@ -5,9 +5,10 @@
 import { isServiceError, ServiceError } from '../errors.ts'
 import {
   ociRuntimes,
-  OfflineQuarantine,
+  openOfflineQuarantine,
   quarantinedIn,
   quarantineReasons,
+  type OfflineQuarantine,
   type QuarantineItem,
 } from '../runtime/index.ts'
 import { readmitCheckpoint, readmitSandbox } from '../sandbox/index.ts'
@@ -64,7 +65,7 @@ async function change(config: Config, command: string, id: string): Promise<void
   const runtime = ociRuntimes[config.runtime]
   await using held = new AsyncDisposableStack()
   held.use(await lockStopped(dataDir))
-  const quarantine = held.use(await OfflineQuarantine.open({ runtime, dataDir, imageDir, subnet }))
+  const quarantine = held.use(await openOfflineQuarantine({ runtime, dataDir, imageDir, subnet }))
   const chosen = quarantine.items.filter((item) => id === all || item.id === id)
   if (chosen.length === 0) throw new ServiceError('not_found', `nothing with the id ${id} is in quarantine`)
   if (command === 'remove') {
@@ -84,11 +85,9 @@ async function restore(config: Config, quarantine: OfflineQuarantine, item: Quar
     throw new ServiceError('conflict', `${fault}: mend it in ${file} first`)
   }
   await quarantine.assertRestorable(item)
-  const store = await openOwnStore(config)
-  try {
+  {
+    await using store = await openOwnStore(config)
     console.log(await readmit(store, record))
-  } finally {
-    await store.close()
   }
   await quarantine.restore(item)
 }

@@ -4,7 +4,7 @@ import type { Checkpoint } from '../sandbox/checkpoint.ts'
 import type { SandboxStore } from '../sandbox/ports/sandbox-store.ts'
 import { recordMade } from './idempotency.ts'
 import { ownHost } from './installation.ts'
-import { anyOf, cleared, present } from './rows.ts'
+import { anyOf, cleared, ownedBy, present } from './rows.ts'
 import type { CheckpointTable, Database } from './schema.ts'
 import { lenient, strict, strictJson } from './text.ts'
 
@@ -28,9 +28,7 @@ export function checkpointStore(db: Kysely<Database>) {
     },
 
     async checkpoint(id, orgId) {
-      let query = byId(id)
-      if (orgId !== undefined) query = query.where('orgId', '=', orgId)
-      const row = await query.executeTakeFirst()
+      const row = await byId(id).where(ownedBy(orgId)).executeTakeFirst()
       return row && toCheckpoint(row)
     },
 

@@ -92,13 +92,10 @@ export async function insertMessages(
     await transaction
       .insertInto('messages')
       .values(
-        batch.map(({ id, role, content, state, createdAt }) => ({
-          id,
+        batch.map(({ content, ...message }) => ({
+          ...message,
           sessionId,
-          role,
-          content: role === 'user' ? strict(content, 'message') : lenient(content),
-          state: state ?? null,
-          createdAt,
+          content: message.role === 'user' ? strict(content, 'message') : lenient(content),
         })),
       )
       .execute()
@@ -113,16 +110,7 @@ export async function insertSessionEvents(
   for (const batch of insertBatches(events, ({ message }) => message.length)) {
     await transaction
       .insertInto('sessionEvents')
-      .values(
-        batch.map(({ id, type, level, message, createdAt }) => ({
-          id,
-          sessionId,
-          type,
-          level,
-          message: lenient(message),
-          createdAt,
-        })),
-      )
+      .values(batch.map((event) => ({ ...event, sessionId, message: lenient(event.message) })))
       .execute()
   }
 }

@@ -25,7 +25,7 @@ import { sessionStore } from './sessions.ts'
 export { cachedSandboxStore } from './cached-sandboxes.ts'
 export type { IdempotencyState, IdempotencyStore, StoredResponse } from './idempotency.ts'
 
-export interface Store {
+export interface Store extends AsyncDisposable {
   sandboxes: SandboxStore
   sessions: SessionStore
   organisations: OrganisationStore
@@ -100,7 +100,14 @@ async function migrateSchema(backend: Backend, log: Log | undefined): Promise<vo
 function storeOn(db: Kysely<Database>, backend: Backend): Store {
   const calls = new Calls(() => backend.check())
   let closed: Promise<void> | undefined
+  const close = () =>
+    (closed ??= calls
+      .drain()
+      .then(() => backend.stop())
+      .then(() => db.destroy()))
   return {
+    close,
+    [Symbol.asyncDispose]: close,
     sandboxes: calls.guard(sandboxStore(db)),
     sessions: calls.guard(sessionStore(db)),
     organisations: calls.guard(organisationStore(db)),
@@ -113,13 +120,6 @@ function storeOn(db: Kysely<Database>, backend: Backend): Store {
       } catch (error) {
         throw new ServiceError('unavailable', 'the database does not answer', { cause: error })
       }
-    },
-    close() {
-      closed ??= calls
-        .drain()
-        .then(() => backend.stop())
-        .then(() => db.destroy())
-      return closed
     },
   }
 }

@@ -19,6 +19,11 @@ export function cleared(change: object): Record<string, unknown> {
   )
 }
 
+/** Selects the rows of one organisation, or all. */
+export function ownedBy(orgId: string | undefined): RawBuilder<boolean> {
+  return orgId === undefined ? sql<boolean>`true` : sql<boolean>`org_id = ${orgId}`
+}
+
 /** `= any(…)`: passes a list of any length as one parameter. */
 export function anyOf(ids: readonly string[]): RawBuilder<string> {
   return sql<string>`any(${[...ids]}::text[])`

@@ -5,7 +5,7 @@ import type { SandboxCounts, SandboxStore, TagKey } from '../sandbox/ports/sandb
 import { checkpointStore } from './checkpoints.ts'
 import { recordOutcome } from './idempotency.ts'
 import { ownHost } from './installation.ts'
-import { decodeCursor, page, anyOf, cleared, present } from './rows.ts'
+import { decodeCursor, page, anyOf, cleared, ownedBy, present } from './rows.ts'
 import { patchStore } from './patches.ts'
 import { previewStore } from './previews.ts'
 import type { Database, SandboxTable } from './schema.ts'
@@ -18,8 +18,7 @@ export function sandboxStore(db: Kysely<Database>): SandboxStore {
 
 function sandboxesAlone(db: Kysely<Database>) {
   const sandbox: SandboxStore['sandbox'] = async (id, orgId) => {
-    let query = db.selectFrom('sandboxes').selectAll().where('id', '=', id)
-    if (orgId !== undefined) query = query.where('orgId', '=', orgId)
+    const query = db.selectFrom('sandboxes').selectAll().where('id', '=', id).where(ownedBy(orgId))
     const row = await query.executeTakeFirst()
     return row && present(row)
   }

@@ -1,4 +1,6 @@
 import type { ColumnType, Generated, JSONColumnType } from 'kysely'
+import type { Claim } from '../lib/creation.ts'
+import type { Organisation, OrganisationStore } from '../organisation/index.ts'
 import type { Checkpoint, SandboxConfig } from '../sandbox/checkpoint.ts'
 import type { Patch } from '../sandbox/patch.ts'
 import type { Preview } from '../sandbox/preview.ts'
@@ -10,19 +12,26 @@ import type { AgentConfig, Artifact, Message, Session, SessionEvent, StreamEvent
  * `null` stands for an absent field. JSON columns are read parsed and written as text made by `text.ts`.
  */
 export interface Database {
-  installation: InstallationTable
-  organisations: OrganisationTable
-  apiKeys: ApiKeyTable
+  /** One row. */
+  installation: { id: string }
+  organisations: Organisation & { isDefault: Generated<boolean>; createdAt: Generated<Date> }
+  apiKeys: Parameters<OrganisationStore['insertApiKey']>[0]
   sandboxes: SandboxTable
   checkpoints: CheckpointTable
-  deletedCheckpoints: DeletedCheckpointTable
-  patches: Row<Patch>
+  /** Those of which the driver may still have something. */
+  deletedCheckpoints: { id: string }
+  patches: Patch
   previews: Row<Preview>
   agentConfigs: AgentConfigTable
   sessions: SessionTable
   messages: MessageTable
-  sessionEvents: SessionEventTable
-  streamEvents: StreamEventTable
+  sessionEvents: PositionedTable & SessionEvent
+  streamEvents: {
+    sessionId: string
+    sequence: number
+    data: ColumnType<StreamEvent['data'], string, string>
+    createdAt: Date
+  }
   idempotencyKeys: IdempotencyKeyTable
 }
 
@@ -33,48 +42,21 @@ type Row<Fields> = {
 
 /** Parsed on the way out; on the way in a JSON text. */
 type Json<Value extends object> = JSONColumnType<Value>
-type NullableJson<Value extends object> = ColumnType<Value | null, string | null, string | null>
-
-/** One row. */
-export interface InstallationTable {
-  id: string
-}
-
-export interface OrganisationTable {
-  id: string
-  name: string
-  isDefault: Generated<boolean>
-  createdAt: Generated<Date>
-}
-
-export interface ApiKeyTable {
-  id: string
-  orgId: string
-  keyHash: string
-  createdAt: Date
-}
 
 export interface SandboxTable extends Omit<Row<Sandbox>, 'envs' | 'metadata' | 'tags'> {
-  hostId: string | null
   envs: Json<Sandbox['envs']>
   metadata: Json<Sandbox['metadata']>
   tags: Json<Sandbox['tags']>
 }
 
 export interface CheckpointTable extends Omit<Row<Checkpoint>, 'sandboxConfig'> {
-  hostId: string | null
   sandboxConfig: Json<SandboxConfig>
   /** The highest sequence given to a patch so far, deleted ones included. */
   lastPatchSequence: Generated<number>
 }
 
-/** Those of which the driver may still have something. */
-export interface DeletedCheckpointTable {
-  id: string
-}
-
 /** Immutable and shared by sessions with the same configuration: the key is the SHA-256 of the JSON text. */
-export interface AgentConfigTable {
+interface AgentConfigTable {
   hash: string
   /** Without the skills, which can be megabytes and which lists leave out. */
   config: Json<Omit<AgentConfig, 'skills'>>
@@ -82,8 +64,6 @@ export interface AgentConfigTable {
 }
 
 export interface SessionTable extends Omit<Row<Session>, 'agentConfig' | 'artifacts'> {
-  /** The host whose server runs it. */
-  hostId: string | null
   artifacts: ColumnType<Artifact[], string, string>
   agentConfigHash: string
   /** The number of the newest stream event. */
@@ -94,35 +74,21 @@ export interface SessionTable extends Omit<Row<Session>, 'agentConfig' | 'artifa
   historyBytes: Generated<number>
 }
 
-export interface MessageTable extends Row<Message> {
+interface PositionedTable {
   /** Total order, drawn while the session's row is locked. */
   position: Generated<number>
   sessionId: string
 }
 
-export interface SessionEventTable extends Row<SessionEvent> {
-  position: Generated<number>
-  sessionId: string
-}
+export type MessageTable = PositionedTable & Row<Message>
 
-export interface StreamEventTable {
-  sessionId: string
-  sequence: number
-  data: ColumnType<StreamEvent['data'], string, string>
-  createdAt: Date
-}
-
-export interface IdempotencyKeyTable {
-  orgId: string
-  key: string
+interface IdempotencyKeyTable extends Claim {
   requestHash: string
-  /** Sealed with the caller's key; another one in each life of the key. */
-  seed: string
   /** Ids of what the request has made, written in the transactions that made it. */
   made: Generated<string[]>
   /** `null` until the request is answered. */
   statusCode: number | null
   body: string | null
-  headers: NullableJson<Record<string, string>>
+  headers: ColumnType<Record<string, string> | null, string | null, string | null>
   createdAt: Date
 }

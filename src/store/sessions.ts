@@ -7,7 +7,7 @@ import { bytesOf, committer, insertMessages, insertSessionEvents } from './commi
 import { recordMade } from './idempotency.ts'
 import { ownHost } from './installation.ts'
 import { sessionHistory } from './session-history.ts'
-import { present } from './rows.ts'
+import { ownedBy, present } from './rows.ts'
 import type { Database } from './schema.ts'
 import { listedRows } from './session-list.ts'
 import { deleteSessions } from './session-delete.ts'
@@ -52,21 +52,15 @@ export function sessionStore(db: Kysely<Database>): SessionStore {
     },
 
     async session(id, orgId) {
-      let query = db.selectFrom('sessions').select(shortColumns).where('id', '=', id)
-      if (orgId !== undefined) query = query.where('orgId', '=', orgId)
+      const query = db.selectFrom('sessions').select(shortColumns).where('id', '=', id).where(ownedBy(orgId))
       return await short(await query.executeTakeFirst())
     },
 
     async head(id, orgId) {
-      let query = db
-        .selectFrom('sessions')
-        .select([...headColumns, ...sizeColumns])
-        .where('id', '=', id)
-      if (orgId !== undefined) query = query.where('orgId', '=', orgId)
+      const columns = [...headColumns, ...sizeColumns]
+      const query = db.selectFrom('sessions').select(columns).where('id', '=', id).where(ownedBy(orgId))
       const row = await query.executeTakeFirst()
-      if (row === undefined) return undefined
-      const { lastSequence, streamBytes, historyBytes, ...rest } = row
-      return { ...sessionOf(rest), lastSequence, streamBytes, historyBytes }
+      return row && present(row)
     },
 
     async metered(id) {

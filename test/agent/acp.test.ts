@@ -3,9 +3,8 @@ import { join } from 'node:path'
 import { test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { acpCommand } from '../../src/agent/acp/process.ts'
-import { protocolToolName } from '../../src/agent/acp/events.ts'
+import { toolOf } from '../../src/agent/acp/events.ts'
 import { all, assertTurn, result } from './conformance.ts'
-import { listeningConformance } from './listening.ts'
 import { processes, World } from './world.ts'
 
 const timeout = 60_000
@@ -14,25 +13,23 @@ function faulty(fault: string): string {
   return `acp:${process.execPath} "${join(import.meta.dirname, 'fake-acp-agent.mjs')}" ${fault}`
 }
 
-listeningConformance({ name: 'acp', harness: () => Promise.resolve(faulty('fine')), needsProxy: true })
-
-test('a command is split at blanks and quotes, and needs a program', () => {
+test('acp command: it is split at blanks and quotes, and needs a program', () => {
   assert.deepEqual(acpCommand('acp:qwen --acp'), ['qwen', '--acp'])
   assert.deepEqual(acpCommand(`acp:"/opt/my agent" 'a b'  c $(id)`), ['/opt/my agent', 'a b', 'c', '$(id)'])
   assert.equal(acpCommand('acp:  '), undefined)
 })
 
-test('tools have the names of the protocol, by their own name or else by their kind', () => {
-  assert.equal(protocolToolName({ name: 'run_shell_command', kind: 'other' }), 'bash')
-  assert.equal(protocolToolName({ name: 'WriteFile' }), 'write')
-  assert.equal(protocolToolName({ kind: 'edit', input: { content: '' } }), 'write')
-  assert.equal(protocolToolName({ kind: 'edit', input: {} }), 'edit')
-  assert.equal(protocolToolName({ name: 'constructor' }), 'constructor')
-  assert.equal(protocolToolName({}), 'other')
+test('acp events: tools have the names of the protocol, by their own name or else by their kind', () => {
+  assert.equal(toolOf({ name: 'run_shell_command', kind: 'other' }), 'bash')
+  assert.equal(toolOf({ name: 'WriteFile' }), 'write')
+  assert.equal(toolOf({ kind: 'edit', input: { content: '' } }), 'write')
+  assert.equal(toolOf({ kind: 'edit', input: {} }), 'edit')
+  assert.equal(toolOf({ name: 'constructor' }), 'constructor')
+  assert.equal(toolOf({}), 'other')
 })
 
 test(
-  'a program that is not there, ends, wants a login or is no agent fails the configuration in words',
+  'acp: a program that is absent, ends or wants a login fails the configuration with a message',
   { timeout },
   async () => {
     const cases = [
@@ -54,7 +51,7 @@ test(
   },
 )
 
-test('noise and nonsense of a program harm nothing, and a call without an end is closed', { timeout }, async () => {
+test('acp: invalid output of a program is ignored, and a call without an end is closed', { timeout }, async () => {
   await using world = await World.create()
   await using agent = await world.agent({ harness: faulty('noisy') })
   for (const message of ['one', 'two']) {
@@ -74,22 +71,26 @@ test('noise and nonsense of a program harm nothing, and a call without an end is
   assert.equal(await agent.shutdown(), 0)
 })
 
-test('a turn of a program that dies or fails ends with an error, and the next one works', { timeout }, async () => {
-  await using world = await World.create()
-  await using agent = await world.agent({ harness: faulty('fine') })
-  for (const [fault, words] of [
-    ['die', /ended with status 9/],
-    ['fail', /something broke/],
-  ] as const) {
-    const events = await agent.turn(`msg_${fault}`, fault)
-    assertTurn(events, `msg_${fault}`)
-    assert.equal(result(events).subtype, 'error_during_execution')
-    assert.match(all(events, 'error')[0]?.message ?? '', words)
-    assert.equal(result(await agent.turn(`msg_after_${fault}`, 'hello')).result, 'You said hello.')
-  }
-})
+test(
+  'acp: a turn of a program that dies or fails ends with an error, and the next one works',
+  { timeout },
+  async () => {
+    await using world = await World.create()
+    await using agent = await world.agent({ harness: faulty('fine') })
+    for (const [fault, words] of [
+      ['die', /ended with status 9/],
+      ['fail', /something broke/],
+    ] as const) {
+      const events = await agent.turn(`msg_${fault}`, fault)
+      assertTurn(events, `msg_${fault}`)
+      assert.equal(result(events).subtype, 'error_during_execution')
+      assert.match(all(events, 'error')[0]?.message ?? '', words)
+      assert.equal(result(await agent.turn(`msg_after_${fault}`, 'hello')).result, 'You said hello.')
+    }
+  },
+)
 
-test('a program that is deaf to an interrupt is killed, and the next turn starts it again', { timeout }, async () => {
+test('acp: a program that ignores an interrupt is killed, and the next turn restarts it', { timeout }, async () => {
   await using world = await World.create()
   await using agent = await world.agent({ harness: faulty('deaf-one') })
   const [before] = processes('fake-acp-agent.mjs\0deaf-one')

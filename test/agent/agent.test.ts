@@ -1,12 +1,14 @@
 import assert from 'node:assert/strict'
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
+import type { ServerResponse } from 'node:http'
 import { join } from 'node:path'
 import { test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { costNanoUsd, usd } from '../../src/lib/model-price.ts'
 import { agentLineBytesMax } from '../../src/protocol/agent.ts'
 import type { AgentProcess } from './agent-process.ts'
 import { all, assertTurn, result } from './conformance.ts'
-import { answerEvents, fakeAnthropic } from './fake-anthropic.ts'
+import { answerEvents, answerWith, fakeAnthropic } from './fake-anthropic.ts'
 import { processes, token, World } from './world.ts'
 
 async function assertCleanEnd(agent: AgentProcess): Promise<void> {
@@ -14,13 +16,9 @@ async function assertCleanEnd(agent: AgentProcess): Promise<void> {
   assert.equal(await agent.shutdown(), 0)
 }
 
-test('a prompt becomes a served page, a follow-up changes it, and a repeated message is not done again', async () => {
+test('agent: follow-ups of any content change the page of a prompt, and a repeated message does not run again', async () => {
   await using world = await World.create()
   await using agent = await world.agent()
-  assert.deepEqual(
-    agent.events.map((event) => event.type),
-    ['ready', 'configured'],
-  )
   assert.deepEqual(agent.events[1], {
     type: 'configured',
     model: 'demo',
@@ -30,7 +28,6 @@ test('a prompt becomes a served page, a follow-up changes it, and a repeated mes
 
   const events = await agent.turn('msg_1', 'A page about tides & <script>alert(1)</script>')
   assertTurn(events, 'msg_1')
-  assert.equal(result(events).subtype, 'success')
   const called = all(events, 'assistant').flatMap(({ message }) => message.content.filter((b) => b.type === 'tool_use'))
   const summaries = all(events, 'tool_use_summary')
   assert.deepEqual(
@@ -40,14 +37,7 @@ test('a prompt becomes a served page, a follow-up changes it, and a repeated mes
   // Calls of one answer run side by side and end in any order.
   assert.deepEqual(summaries.map((summary) => summary.tool_use_id).toSorted(), called.map((call) => call.id).toSorted())
   assert.ok(summaries.every((summary) => !summary.is_error && summary.summary.length <= 200))
-  assert.deepEqual(
-    all(events, 'artifact')
-      .map((artifact) => artifact.path)
-      .toSorted(),
-    [join(world.cwd, 'index.html'), join(world.cwd, 'styles.css')],
-  )
   assert.ok(all(events, 'assistant').every(({ message }) => message.model === 'demo'))
-  assert.ok(result(events).usage.input_tokens > 0 && result(events).usage.output_tokens > 0)
   const page = await world.page()
   assert.match(page, /A page about tides &amp; &lt;script&gt;alert\(1\)&lt;\/script&gt;/)
   assert.doesNotMatch(page, /<script>alert/)
@@ -64,26 +54,6 @@ test('a prompt becomes a served page, a follow-up changes it, and a repeated mes
     ['turn_complete'],
   )
   assert.equal(await world.page(), changed)
-  const { inputTokens, outputTokens } = world.usage.reduce((sum, usage) => ({
-    ...usage,
-    inputTokens: sum.inputTokens + usage.inputTokens,
-    outputTokens: sum.outputTokens + usage.outputTokens,
-  }))
-  const told = all(agent.events, 'result')
-  assert.equal(
-    told.reduce((sum, event) => sum + event.usage.input_tokens, 0),
-    inputTokens,
-  )
-  assert.equal(
-    told.reduce((sum, event) => sum + event.usage.output_tokens, 0),
-    outputTokens,
-  )
-  await assertCleanEnd(agent)
-})
-
-test('prompts with odd contents become pages too', async () => {
-  await using world = await World.create()
-  await using agent = await world.agent()
   const prompts = [
     `"quotes" 'n' $(touch /tmp/x) \`id\` \\ %s </script></title><!-- changes -->`,
     'line one\r\n\nline two\tand\u0007 a bell',
@@ -94,21 +64,33 @@ test('prompts with odd contents become pages too', async () => {
     '!ls',
   ]
   for (const [index, prompt] of prompts.entries()) {
-    const events = await agent.turn(`msg_${index}`, prompt)
-    assertTurn(events, `msg_${index}`)
-    assert.equal(result(events).subtype, 'success', prompt.slice(0, 50))
-    assert.match(await world.page(), /<title>.*quotes.*<\/title>/)
+    const odd = await agent.turn(`msg_odd_${index}`, prompt)
+    assertTurn(odd, `msg_odd_${index}`)
+    assert.equal(result(odd).subtype, 'success', prompt.slice(0, 50))
   }
-  const page = await world.page()
-  assert.equal(page.split('<!-- changes -->').length, 2)
-  assert.match(page, /🐚🌊 emoji first/)
+  const last = await world.page()
+  assert.equal(last.split('<!-- changes -->').length, 2)
+  assert.match(last, /<title>A page about tides.*&quot;quotes&quot;.*🐚🌊 emoji first/s)
+
+  const sum = (counts: number[]) => counts.reduce((total, count) => total + count, 0)
+  const results = all(agent.events, 'result')
+  for (const [reported, recorded] of [
+    ['input_tokens', 'inputTokens'],
+    ['output_tokens', 'outputTokens'],
+  ] as const) {
+    assert.equal(sum(results.map(({ usage }) => usage[reported])), sum(world.usage.map((usage) => usage[recorded])))
+  }
   await assertCleanEnd(agent)
 })
 
-test('the page is built over both of the OpenAI wires as well', async () => {
+test('agent: the page is built over both of the OpenAI wires as well, with the allowed tools', async () => {
   for (const api of ['openai-completions', 'openai-responses'] as const) {
     await using world = await World.create()
-    await using agent = await world.agent({ model: { provider: 'openai', id: 'demo', api } })
+    await using agent = await world.agent({
+      model: { provider: 'openai', id: 'demo', api },
+      allowedTools: ['Write', 'bash', 'unknown', 'find'],
+    })
+    assert.deepEqual(all(agent.events, 'configured')[0]?.tools, ['bash', 'write', 'glob'])
     const events = await agent.turn('msg_1', `Hello over ${api}`)
     assert.equal(result(events).subtype, 'success')
     assert.match(await world.page(), new RegExp(`Hello over ${api}`))
@@ -117,38 +99,22 @@ test('the page is built over both of the OpenAI wires as well', async () => {
   }
 })
 
-test('an interrupt ends the turn and the command, and the next message works', async () => {
-  await using world = await World.create()
-  await using agent = await world.agent()
-  const from = agent.events.length
-  agent.send({ type: 'message', messageId: 'msg_1', content: 'run: sleep 30.125' })
-  await agent.event('assistant')
-  while (processes('sleep\x0030.125').length === 0) await sleep(20)
-  agent.send({ type: 'interrupt' })
-  await agent.event('turn_complete')
-  const events = agent.events.slice(from)
-  assertTurn(events, 'msg_1')
-  assert.equal(result(events).subtype, 'interrupted')
-  assert.equal(processes('sleep\x0030.125').length, 0)
-  // While nothing runs an interrupt is nothing.
-  agent.send({ type: 'interrupt' })
-  const next = await agent.turn('msg_2', 'run: echo still "here"')
-  assert.equal(result(next).subtype, 'success')
-  assert.match(result(next).result, /still here/)
-  await assertCleanEnd(agent)
-})
-
-test('a killed process takes its turn up where it stood and remembers the conversation', async () => {
+test('agent: a killed process leaves a turn that the next one continues, without its command but with its background processes', async () => {
   await using world = await World.create()
   {
     await using agent = await world.agent()
     assertTurn(await agent.turn('msg_1', 'A page about reefs'), 'msg_1')
+    await agent.turn('msg_background', 'run: sleep 41.625 &')
     agent.send({ type: 'message', messageId: 'msg_2', content: 'run: echo once >> log.txt; sleep 30.25' })
     while (processes('sleep\x0030.25').length === 0) await sleep(20)
     await agent.kill()
-    for (const pid of processes('sleep\x0030.25')) process.kill(pid, 'SIGKILL')
+    assert.equal(processes('sleep\x0030.25').length, 1)
   }
   await using agent = await world.agent()
+  while (processes('sleep\x0030.25').length > 0) await sleep(20)
+  const [background] = processes('sleep\x0041.625')
+  assert.ok(background)
+  process.kill(background, 'SIGKILL')
   const events = await agent.turn('msg_2', 'run: echo once >> log.txt; sleep 30.25')
   assertTurn(events, 'msg_2')
   assert.equal(result(events).subtype, 'success')
@@ -164,7 +130,7 @@ test('a killed process takes its turn up where it stood and remembers the conver
   await assertCleanEnd(agent)
 })
 
-test('what a command leaves in the background runs on after the turn and after the agent', async () => {
+test('agent: background processes of a command run on after the turn and after the agent', async () => {
   await using world = await World.create()
   const script = `while :; do echo tick; echo t >> ${world.folder}/ticks; sleep 0.05; done`
   const ticks = () => readFileSync(join(world.folder, 'ticks'), 'utf8').length
@@ -193,23 +159,7 @@ test('what a command leaves in the background runs on after the turn and after t
   }
 })
 
-test('a command that runs while the agent is killed ends when the next one starts; what earlier calls left runs on', async () => {
-  await using world = await World.create()
-  const first = await world.agent()
-  await first.turn('msg_1', 'run: sleep 41.625 &')
-  first.send({ type: 'message', messageId: 'msg_2', content: 'run: sleep 41.375' })
-  while (processes('sleep\x0041.375').length === 0) await sleep(20)
-  await first.kill()
-  assert.equal(processes('sleep\x0041.375').length, 1)
-  await using second = await world.agent()
-  while (processes('sleep\x0041.375').length > 0) await sleep(20)
-  const [background] = processes('sleep\x0041.625')
-  assert.ok(background)
-  process.kill(background, 'SIGKILL')
-  await assertCleanEnd(second)
-})
-
-test('lines that are no commands are answered by an error each and stop nothing', async () => {
+test('agent: each line that is no command is answered by an error, and the process continues', async () => {
   await using world = await World.create()
   await using agent = world.process()
   await agent.event('ready')
@@ -227,33 +177,7 @@ test('lines that are no commands are answered by an error each and stop nothing'
   await assertCleanEnd(agent)
 })
 
-test('max_turns, allowed tools and a spent budget are kept to', async () => {
-  await using world = await World.create()
-  {
-    await using agent = await world.agent({ maxTurns: 2, allowedTools: ['Write', 'bash', 'unknown', 'find'] })
-    const [configured] = all(agent.events, 'configured')
-    assert.deepEqual(configured?.tools, ['bash', 'write', 'glob'])
-    const events = await agent.turn('msg_1', 'A page')
-    assertTurn(events, 'msg_1')
-    assert.equal(result(events).subtype, 'error_max_turns')
-    assert.equal(result(events).num_turns, 2)
-    await assertCleanEnd(agent)
-  }
-  await using agent = await world.agent()
-  world.isBudgetSpent = true
-  const events = await agent.turn('msg_2', 'More')
-  assertTurn(events, 'msg_2')
-  assert.equal(result(events).subtype, 'error_during_execution')
-  assert.deepEqual(
-    all(events, 'error').map((event) => [event.code, event.fatal]),
-    [['budget_exceeded', false]],
-  )
-  world.isBudgetSpent = false
-  assert.equal(result(await agent.turn('msg_3', 'Now it works')).subtype, 'success')
-  await assertCleanEnd(agent)
-})
-
-test('system prompt and skills reach the model, and the token reaches neither commands nor the disk', async () => {
+test('agent: system prompt and skills reach the model, and the token reaches neither commands nor the disk', async () => {
   const requests: string[] = []
   await using upstream = await fakeAnthropic((body) => {
     requests.push(body)
@@ -295,43 +219,7 @@ test('system prompt and skills reach the model, and the token reaches neither co
   await assertCleanEnd(demo)
 })
 
-test('an answer that breaks off in the middle is asked for again', async () => {
-  let calls = 0
-  await using upstream = await fakeAnthropic((_body, response) => {
-    calls += 1
-    if (calls > 2) return false
-    response.writeHead(200, { 'content-type': 'text/event-stream' })
-    response.write(`data: ${JSON.stringify(answerEvents[0])}\n\n`, () => response.destroy())
-    return true
-  })
-  await using world = await World.create({ anthropic: { baseUrl: upstream.url } })
-  await using agent = await world.agent({ model: { provider: 'anthropic', id: 'some-model' } })
-  const events = await agent.turn('msg_1', 'Hello')
-  assertTurn(events, 'msg_1')
-  assert.deepEqual([result(events).subtype, result(events).result, calls], ['success', 'Hi there', 3])
-  assert.equal(all(events, 'error').length, 0)
-  await assertCleanEnd(agent)
-})
-
-test('an answer that ends in an error of the API which may pass is asked for again', async () => {
-  const errors = ['overloaded_error', 'api_error']
-  await using upstream = await fakeAnthropic((_body, response) => {
-    const type = errors.shift()
-    if (type === undefined) return false
-    response.writeHead(200, { 'content-type': 'text/event-stream' })
-    response.end(`event: error\ndata: ${JSON.stringify({ type: 'error', error: { type, message: 'Later' } })}\n\n`)
-    return true
-  })
-  await using world = await World.create({ anthropic: { baseUrl: upstream.url } })
-  await using agent = await world.agent({ model: { provider: 'anthropic', id: 'some-model' } })
-  const events = await agent.turn('msg_1', 'Hello')
-  assertTurn(events, 'msg_1')
-  assert.deepEqual([result(events).subtype, result(events).result], ['success', 'Hi there'])
-  assert.equal(all(events, 'error').length, 0)
-  await assertCleanEnd(agent)
-})
-
-test('a turn lives through a restart of the gateway', async () => {
+test('agent: a turn survives a restart of the gateway', async () => {
   await using world = await World.create()
   await using agent = await world.agent()
   const flag = join(world.folder, 'flag')
@@ -354,7 +242,7 @@ test('a turn lives through a restart of the gateway', async () => {
   await assertCleanEnd(agent)
 })
 
-test('a process that is killed before the model has answered asks with the same message again, once', async () => {
+test('agent: a process that is killed before the model has answered leaves a message that is sent again, once', async () => {
   const bodies: string[] = []
   await using upstream = await fakeAnthropic((body) => {
     bodies.push(body)
@@ -377,7 +265,7 @@ test('a process that is killed before the model has answered asks with the same 
   await assertCleanEnd(agent)
 })
 
-test('a process that is killed while it asked again and again leaves a turn that the next one takes up', async () => {
+test('agent: a process that is killed during its retries leaves a turn that the next one continues', async () => {
   await using world = await World.create()
   const conversation = join(world.folder, 'agent/.atoll/pi/conversation.jsonl')
   const message = 'run: echo once'
@@ -400,16 +288,37 @@ test('a process that is killed while it asked again and again leaves a turn that
   await assertCleanEnd(agent)
 })
 
-test('a model API that refuses ends the turn with an error and its words', async () => {
-  await using upstream = await fakeAnthropic((_body, response) => {
+test('agent: an answer that breaks off or ends in a transient error is requested again, a refusal ends the turn', async () => {
+  const stream = { 'content-type': 'text/event-stream' }
+  const breakOff = (response: ServerResponse) => {
+    response.writeHead(200, stream)
+    response.write(`data: ${JSON.stringify(answerEvents[0])}\n\n`, () => response.destroy())
+  }
+  const failWith = (type: string) => (response: ServerResponse) => {
+    response.writeHead(200, stream)
+    response.end(`event: error\ndata: ${JSON.stringify({ type: 'error', error: { type, message: 'Later' } })}\n\n`)
+  }
+  const refuse = (response: ServerResponse) => {
     response.writeHead(400, { 'content-type': 'application/json' })
     response.end('{"type":"error","error":{"type":"invalid_request_error","message":"no such thing"}}')
-    return true
+  }
+  let failures: ((response: ServerResponse) => void)[] = []
+  await using upstream = await fakeAnthropic((_body, response) => {
+    const fail = failures.shift()
+    fail?.(response)
+    return fail !== undefined
   })
   await using world = await World.create({ anthropic: { baseUrl: upstream.url } })
   await using agent = await world.agent({ model: { provider: 'anthropic', id: 'some-model' } })
-  const events = await agent.turn('msg_1', 'Hello')
-  assertTurn(events, 'msg_1')
+  for (const transient of [[breakOff, breakOff], ['overloaded_error', 'api_error'].map(failWith)]) {
+    failures = transient
+    const events = await agent.turn(`msg_${agent.events.length}`, 'Hello')
+    assert.deepEqual([result(events).subtype, result(events).result, failures], ['success', 'Hi there', []])
+    assert.equal(all(events, 'error').length, 0)
+  }
+  failures = [refuse]
+  const events = await agent.turn('msg_refused', 'Hello')
+  assertTurn(events, 'msg_refused')
   assert.equal(result(events).subtype, 'error_during_execution')
   assert.match(result(events).result, /no such thing/)
   assert.deepEqual(
@@ -417,4 +326,30 @@ test('a model API that refuses ends the turn with an error and its words', async
     ['model_error'],
   )
   await assertCleanEnd(agent)
+})
+
+test('agent: its cached tokens are those that the gateway counts, and cost the same', async () => {
+  const usage = {
+    input_tokens: 12,
+    cache_read_input_tokens: 1000,
+    cache_creation_input_tokens: 200,
+    output_tokens: 1,
+  }
+  await using upstream = await fakeAnthropic(() => false, answerWith(usage))
+  await using world = await World.create({ anthropic: { baseUrl: upstream.url, apiKey: 'real-key' } })
+  const price = { inputPerMillion: 3, cacheReadPerMillion: 0.3, cacheWritePerMillion: 3.75, outputPerMillion: 15 }
+  await using agent = await world.agent({ model: { provider: 'anthropic', id: 'claude-sonnet-4-5' }, price })
+  const { usage: reported, total_cost_usd: cost } = result(await agent.turn('msg_1', 'Hello'))
+  assert.deepEqual(reported, {
+    input_tokens: 1212,
+    cache_read_input_tokens: 1000,
+    cache_creation_input_tokens: 200,
+    output_tokens: 5,
+  })
+  const [counted] = world.usage
+  assert.ok(counted && world.usage.length === 1)
+  const { model, estimated, ...tokens } = counted
+  assert.deepEqual([model, estimated], ['anthropic/claude-sonnet-4-5', false])
+  assert.deepEqual([tokens.inputTokens, tokens.cacheReadTokens, tokens.cacheWriteTokens], [1212, 1000, 200])
+  assert.equal(cost, usd(costNanoUsd(price, tokens)))
 })

@@ -1,18 +1,19 @@
 import assert from 'node:assert/strict'
-import { test } from 'node:test'
+import { readFileSync } from 'node:fs'
+import { after, before, test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { AgentEvent, AgentEventOf } from '../../src/protocol/agent.ts'
 import type { AgentProcess } from './agent-process.ts'
-import { listeningConformance } from './listening.ts'
-import { processes, World } from './world.ts'
+import { assertStrangersRefused, filesWith, keyNames } from './listening.ts'
+import { processes, token, World } from './world.ts'
 
-export interface HarnessUnderTest {
+interface HarnessUnderTest {
   /** As in the names of tests. */
   name: string
-  /** As `agent_config.harness` names it. */
+  /** As in `agent_config.harness`. */
   harness: () => Promise<string>
   env?: Record<string, string>
-  /** Its model is asked by a program that is no part of the agent's own process, through the proxy. */
+  /** A program outside of the agent's process calls the model, through the proxy. */
   needsProxy: boolean
 }
 
@@ -26,7 +27,7 @@ export function result(events: readonly AgentEvent[]): AgentEventOf<'result'> {
   return event
 }
 
-/** What holds of every turn of every harness, whatever happened in it. */
+/** What holds for every turn of every harness, whatever happened in it. */
 export function assertTurn(events: readonly AgentEvent[], messageId: string): void {
   assert.deepEqual(events[0], { type: 'turn_started', message_id: messageId })
   assert.deepEqual(
@@ -35,177 +36,125 @@ export function assertTurn(events: readonly AgentEvent[], messageId: string): vo
   )
   assert.equal(all(events, 'result').length, 1)
   assert.equal(all(events, 'turn_complete').length, 1)
-  const told = new Set<string>()
+  const reported = new Set<string>()
   for (const event of events) {
     if (event.type === 'assistant') {
-      for (const block of event.message.content) if (block.type === 'tool_use') told.add(block.id)
+      for (const block of event.message.content) if (block.type === 'tool_use') reported.add(block.id)
     }
     if (event.type === 'tool_use_summary') {
-      assert.ok(told.delete(event.tool_use_id), 'a call is told once before it is summed up, and summed up once')
+      assert.ok(reported.delete(event.tool_use_id), 'a call is reported before its summary, and summarised once')
     }
   }
 }
 
-/** Some agents refuse to run `sleep`. */
-const longCommand = `python3 -c 'import time; time.sleep(31.25)'`
-const testMs = 60_000
+const testMs = 120_000
+/** Some agents refuse to run `sleep`. The number is that of this process alone. */
+const longScript = `import time; time.sleep(31.${process.pid})`
+const longCommand = `run: python3 -c '${longScript}'`
 
-/** The tests that every harness passes, with the real process, the real gateway and the demo model. */
-export function harnessConformance(under: HarnessUnderTest): void {
-  const { name, env = {} } = under
-  listeningConformance(under)
+function isLongCommandRunning(): boolean {
+  return processes(`\0${longScript}\0`).length > 0
+}
 
-  async function start(world: World, configure: Parameters<World['agent']>[0] = {}): Promise<AgentProcess> {
-    return await world.agent({ harness: await under.harness(), ...configure }, env)
+/**
+ * The tests that every harness passes, with the real process, the real gateway and the demo model. They share one process, because
+ * real programs take seconds to start; the last test kills it.
+ */
+export function harnessConformance({ name, harness, env = {}, needsProxy }: HarnessUnderTest): void {
+  let world: World
+  let agent: AgentProcess
+  let messageCount = 0
+
+  // A registry can be slow, so programs are installed outside of the tests' timeouts.
+  before(async () => {
+    world = await World.create()
+    agent = await world.agent({ harness: await harness() }, env)
+  })
+
+  after(async () => {
+    await agent[Symbol.asyncDispose]()
+    await world[Symbol.asyncDispose]()
+  })
+
+  async function turn(content: string): Promise<AgentEvent[]> {
+    const messageId = `msg_${++messageCount}`
+    const events = await agent.turn(messageId, content)
+    assertTurn(events, messageId)
+    return events
   }
 
-  test(
-    `${name}: a prompt becomes a page, in order, with the tools' names and what was used`,
-    { timeout: testMs },
-    async () => {
-      await using world = await World.create()
-      await using agent = await start(world)
-      assert.deepEqual(
-        agent.events.map((event) => event.type),
-        ['ready', 'configured'],
-      )
-      const events = await agent.turn('msg_1', 'A page about tides')
-      assertTurn(events, 'msg_1')
-      assert.equal(result(events).subtype, 'success', JSON.stringify(result(events)))
-      const tools = all(events, 'tool_use_summary')
-      assert.deepEqual(tools.map(({ tool }) => tool).toSorted(), ['bash', 'bash', 'write', 'write'])
-      assert.ok(tools.every(({ is_error }) => !is_error))
-      assert.deepEqual(
-        all(events, 'artifact')
-          .map(({ path }) => path)
-          .toSorted(),
-        [`${world.cwd}/index.html`, `${world.cwd}/styles.css`],
-      )
-      assert.match(await world.page(), /A page about tides/)
-      const { usage, num_turns } = result(events)
-      assert.ok(usage.input_tokens > 0 && usage.output_tokens > 0)
-      assert.ok(num_turns >= 4)
-      assert.match(result(events).result, /live on port/)
-      assert.deepEqual(agent.rejected, [])
-      assert.equal(await agent.shutdown(), 0)
-    },
-  )
+  /** Runs a command that prints the environment. Returns the credential in it. */
+  async function credentialOfCommands(): Promise<string | undefined> {
+    await turn(`run: env; env > ${world.folder}/environment`)
+    const lines = readFileSync(`${world.folder}/environment`, 'utf8').split('\n')
+    const line = lines.find((candidate) => keyNames.some((key) => candidate.startsWith(`${key}=`)))
+    return line?.slice(line.indexOf('=') + 1)
+  }
 
-  test(`${name}: files that a command makes are told as artifacts`, { timeout: testMs }, async () => {
-    await using world = await World.create()
-    await using agent = await start(world)
-    const command = 'mkdir -p made/deep node_modules/x; echo 1 > made/deep/page.ts; echo 2 > node_modules/x/index.js'
-    const events = await agent.turn('msg_1', `run: ${command}`)
-    assertTurn(events, 'msg_1')
+  function check(what: string, run: () => Promise<void>): void {
+    test(`${name}: ${what}`, { timeout: testMs }, run)
+  }
+
+  // First: some programs call the model after a turn, which the check of the listeners would count.
+  check('its listeners refuse unknown clients; an interrupt or SIGINT ends the turn and its command', async () => {
     assert.deepEqual(
-      all(events, 'artifact').map(({ path }) => path),
+      agent.events.map((event) => event.type),
+      ['ready', 'configured'],
+    )
+    for (const how of ['interrupt', 'SIGINT'] as const) {
+      const from = agent.events.length
+      const messageId = `msg_${++messageCount}`
+      agent.send({ type: 'message', messageId, content: longCommand })
+      while (!isLongCommandRunning()) await sleep(20)
+      if (how === 'SIGINT') agent.signal('SIGINT')
+      else {
+        await assertStrangersRefused(world, agent, needsProxy)
+        agent.send({ type: 'interrupt', messageId: 'msg_unknown' })
+        agent.send({ type: 'interrupt', messageId })
+      }
+      await agent.event('turn_complete', undefined, from)
+      const events = agent.events.slice(from)
+      assertTurn(events, messageId)
+      assert.equal(result(events).subtype, 'interrupted')
+      while (isLongCommandRunning()) await sleep(20)
+      const next = result(await turn('run: echo again'))
+      assert.equal(next.subtype, 'success')
+      assert.match(next.result, /again/)
+    }
+  })
+
+  check("a prompt becomes a page, in order, with the protocol's tool names and the usage", async () => {
+    const events = await turn('A page about tides')
+    const { subtype, usage, num_turns, result: text } = result(events)
+    assert.equal(subtype, 'success', text)
+    const tools = all(events, 'tool_use_summary')
+    assert.deepEqual(tools.map(({ tool }) => tool).toSorted(), ['bash', 'bash', 'write', 'write'])
+    assert.ok(tools.every(({ is_error }) => !is_error))
+    assert.deepEqual(
+      all(events, 'artifact')
+        .map(({ path }) => path)
+        .toSorted(),
+      [`${world.cwd}/index.html`, `${world.cwd}/styles.css`],
+    )
+    assert.match(await world.page(), /A page about tides/)
+    assert.ok(usage.input_tokens > 0 && usage.output_tokens > 0)
+    assert.ok(num_turns >= 4)
+    assert.match(text, /live on port/)
+  })
+
+  check('files that a command creates are reported as artifacts', async () => {
+    const command = 'mkdir -p made/deep node_modules/x; echo 1 > made/deep/page.ts; echo 2 > node_modules/x/index.js'
+    assert.deepEqual(
+      all(await turn(`run: ${command}`), 'artifact').map(({ path }) => path),
       [`${world.cwd}/made/deep/page.ts`],
     )
-    // The clock of file systems moves on in steps of up to 10 ms.
+    // The clock of file systems advances in steps of up to 10 ms.
     await sleep(50)
-    assert.deepEqual(all(await agent.turn('msg_2', 'run: cat made/deep/page.ts'), 'artifact'), [])
+    assert.deepEqual(all(await turn('run: cat made/deep/page.ts'), 'artifact'), [])
   })
 
-  test(
-    `${name}: a killed process leaves a conversation that the next one goes on with`,
-    { timeout: testMs },
-    async () => {
-      await using world = await World.create()
-      const first = await start(world)
-      const { session_id: sessionId } = result(await first.turn('msg_1', 'A page about tides'))
-      await first.kill()
-      await using second = await start(world)
-      const repeated = await second.turn('msg_1', 'A page about tides')
-      assert.deepEqual(
-        repeated.map((event) => event.type),
-        ['turn_complete'],
-      )
-      const events = await second.turn('msg_2', 'Make the sea deeper')
-      assertTurn(events, 'msg_2')
-      assert.equal(result(events).subtype, 'success')
-      assert.equal(result(events).session_id, sessionId)
-      // The demo model knows the page from the conversation alone.
-      assert.match(result(events).result, /I changed the page “A page about tides”: Make the sea deeper/)
-    },
-  )
-
-  test(
-    `${name}: an interrupt ends the turn and its command, and the next message works`,
-    { timeout: testMs },
-    async () => {
-      await using world = await World.create()
-      await using agent = await start(world)
-      const from = agent.events.length
-      agent.send({ type: 'message', messageId: 'msg_1', content: `run: ${longCommand}` })
-      while (processes('\0import time; time.sleep(31.25)\0').length === 0) await sleep(20)
-      agent.send({ type: 'interrupt', messageId: 'msg_unknown' })
-      agent.send({ type: 'interrupt', messageId: 'msg_1' })
-      await agent.event('turn_complete')
-      const events = agent.events.slice(from)
-      assertTurn(events, 'msg_1')
-      assert.equal(result(events).subtype, 'interrupted')
-      while (processes('\0import time; time.sleep(31.25)\0').length > 0) await sleep(20)
-      const next = await agent.turn('msg_2', 'run: echo again')
-      assertTurn(next, 'msg_2')
-      assert.equal(result(next).subtype, 'success')
-      assert.match(result(next).result, /again/)
-    },
-  )
-
-  test(`${name}: SIGINT ends the turn as an interrupt does`, { timeout: testMs }, async () => {
-    await using world = await World.create()
-    await using agent = await start(world)
-    agent.send({ type: 'message', messageId: 'msg_1', content: `run: ${longCommand}` })
-    while (processes('\0import time; time.sleep(31.25)\0').length === 0) await sleep(20)
-    agent.signal('SIGINT')
-    assert.equal((await agent.event('result')).subtype, 'interrupted')
-    while (processes('\0import time; time.sleep(31.25)\0').length > 0) await sleep(20)
-    assert.equal(result(await agent.turn('msg_2', 'run: echo again')).subtype, 'success')
-  })
-
-  test(`${name}: an interrupt of a message that does not run changes nothing`, { timeout: testMs }, async () => {
-    await using world = await World.create()
-    await using agent = await start(world)
-    agent.send({ type: 'interrupt', messageId: 'msg_none' })
-    agent.send({ type: 'interrupt' })
-    const events = await agent.turn('msg_1', 'run: echo fine')
-    assertTurn(events, 'msg_1')
-    assert.equal(result(events).subtype, 'success')
-  })
-
-  test(`${name}: max_turns ends a turn that wants more calls of the model`, { timeout: testMs }, async () => {
-    await using world = await World.create()
-    await using agent = await start(world, { maxTurns: 2 })
-    const events = await agent.turn('msg_1', 'A page about tides')
-    assertTurn(events, 'msg_1')
-    assert.equal(result(events).subtype, 'error_max_turns')
-    assert.equal(result(events).num_turns, 2)
-  })
-
-  test(
-    `${name}: a spent budget ends the turn with its code, and the session lives on`,
-    { timeout: testMs },
-    async () => {
-      await using world = await World.create()
-      await using agent = await start(world)
-      world.isBudgetSpent = true
-      const events = await agent.turn('msg_1', 'A page about tides')
-      assertTurn(events, 'msg_1')
-      assert.equal(result(events).subtype, 'error_during_execution')
-      assert.deepEqual(
-        all(events, 'error').map(({ code, fatal }) => [code, fatal]),
-        [['budget_exceeded', false]],
-      )
-      world.isBudgetSpent = false
-      assert.equal(result(await agent.turn('msg_2', 'run: echo back')).subtype, 'success')
-    },
-  )
-
-  test(`${name}: a command that fails is told as an error, and the turn goes on`, { timeout: testMs }, async () => {
-    await using world = await World.create()
-    await using agent = await start(world)
-    const events = await agent.turn('msg_1', 'run: exit 3')
-    assertTurn(events, 'msg_1')
+  check('a command that fails is reported as an error, and the turn goes on', async () => {
+    const events = await turn('run: exit 3')
     assert.equal(result(events).subtype, 'success')
     assert.deepEqual(
       all(events, 'tool_use_summary').map(({ tool, is_error }) => [tool, is_error]),
@@ -213,11 +162,54 @@ export function harnessConformance(under: HarnessUnderTest): void {
     )
   })
 
-  test(`${name}: the token of the session reaches no command`, { timeout: testMs }, async () => {
-    await using world = await World.create()
-    await using agent = await start(world)
-    const events = await agent.turn('msg_1', 'run: env; cat /proc/self/environ')
-    assert.equal(result(events).subtype, 'success')
-    assert.doesNotMatch(JSON.stringify(events), /token-of-this-session/)
+  check('a spent budget ends the turn with its code, and the session continues', async () => {
+    world.isBudgetSpent = true
+    const events = await turn('More about tides')
+    assert.equal(result(events).subtype, 'error_during_execution')
+    assert.deepEqual(
+      all(events, 'error').map(({ code, fatal }) => [code, fatal]),
+      [['budget_exceeded', false]],
+    )
+    world.isBudgetSpent = false
+    assert.equal(result(await turn('run: echo back')).subtype, 'success')
   })
+
+  check('an interrupt of a message that does not run changes nothing', async () => {
+    agent.send({ type: 'interrupt', messageId: 'msg_none' })
+    agent.send({ type: 'interrupt' })
+    assert.equal(result(await turn('run: echo fine')).subtype, 'success')
+  })
+
+  check(
+    'a killed process leaves its conversation to the next, which has another credential and keeps max_turns',
+    async () => {
+      const credential = await credentialOfCommands()
+      assert.equal(credential !== undefined, needsProxy)
+      const written = JSON.stringify(agent.events) + agent.stderr
+      assert.ok(!written.includes(token))
+      assert.deepEqual(filesWith(world.folder, token), [], 'the token is on the disk')
+      if (credential !== undefined) {
+        assert.doesNotMatch(JSON.stringify(agent.events) + agent.stderr, new RegExp(credential))
+        assert.match(JSON.stringify(agent.events), /_API_KEY=\[[^\]]+\]/)
+      }
+      assert.deepEqual(agent.rejected, [])
+      const [{ session_id: sessionId }] = all(agent.events, 'result') as [AgentEventOf<'result'>]
+      await agent.kill()
+
+      agent = await world.agent({ harness: await harness(), maxTurns: 2 }, env)
+      const repeated = await agent.turn(`msg_${messageCount}`, 'not read')
+      assert.deepEqual(
+        repeated.map((event) => event.type),
+        ['turn_complete'],
+      )
+      const events = await turn('Make the sea deeper')
+      const { subtype, num_turns, session_id } = result(events)
+      assert.deepEqual([subtype, num_turns, session_id], ['error_max_turns', 2, sessionId])
+      // The demo model knows the page from the conversation alone.
+      assert.match(JSON.stringify(all(events, 'assistant')), /I will work that into the page/)
+      if (needsProxy) assert.notEqual(await credentialOfCommands(), credential)
+      assert.deepEqual(agent.rejected, [])
+      assert.equal(await agent.shutdown(), 0)
+    },
+  )
 }

@@ -1,7 +1,7 @@
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 
-/** What it says, unless told otherwise. */
+/** The default answer. */
 export const answerEvents = [
   {
     type: 'message_start',
@@ -20,21 +20,22 @@ export const answerEvents = [
   { type: 'message_stop' },
 ]
 
-/** What it says, with this usage before its first word. */
+/** The default answer, with this usage in its first event. */
 export function answerWith(usage: object) {
   const [start, ...rest] = answerEvents
   return [{ ...start, type: 'message_start', message: { ...start?.message, usage } }, ...rest]
 }
 
-/** An API that says “Hi there”, unless `intercept` says that it has dealt with the request. */
+/** An API that answers with `events`, unless `intercept` has handled the request. */
 export async function fakeAnthropic(
   intercept: (body: string, response: ServerResponse) => boolean,
+  events: readonly { type: string }[] = answerEvents,
 ): Promise<AsyncDisposable & { url: string }> {
   const answer = async (request: IncomingMessage, response: ServerResponse) => {
     const body = Buffer.concat(await request.toArray()).toString()
     if (intercept(body, response)) return
     response.writeHead(200, { 'content-type': 'text/event-stream' })
-    sendEvents(response, answerEvents)
+    for (const event of events) response.write(`event: ${event.type}\ndata: ${JSON.stringify(event)}\n\n`)
     response.end()
   }
   const server = createServer((request, response) => void answer(request, response))
@@ -46,8 +47,4 @@ export async function fakeAnthropic(
       await new Promise((resolve) => server.close(resolve))
     },
   }
-}
-
-export function sendEvents(response: ServerResponse, events: readonly { type: string }[]): void {
-  for (const event of events) response.write(`event: ${event.type}\ndata: ${JSON.stringify(event)}\n\n`)
 }

@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { ServiceError } from '../../src/errors.ts'
-import { createGateway, startDemoModel, type GatewayOptions, type RecordedUsage } from '../../src/gateway/index.ts'
+import { Gateway, startDemoModel, type GatewayOptions, type RecordedUsage } from '../../src/gateway/index.ts'
 import { silentLog } from '../../src/lib/log.ts'
 import type { AgentCommandInput } from '../../src/protocol/agent.ts'
 import { freePort } from '../support/listen.ts'
@@ -55,7 +55,7 @@ export class World implements AsyncDisposable {
       sandboxAt: () => 'sb-test',
       log: silentLog,
     }
-    let gateway = createGateway(options)
+    let gateway = new Gateway(options)
     const port = await gateway.listen({ host: '127.0.0.1', port: 0 })
     const world: World = new World(pagePort, `http://127.0.0.1:${port}`, {
       async close() {
@@ -64,7 +64,7 @@ export class World implements AsyncDisposable {
       },
       stop: () => gateway.close(),
       async start() {
-        gateway = createGateway(options)
+        gateway = new Gateway(options)
         await gateway.listen({ host: '127.0.0.1', port })
       },
     })

@@ -1,13 +1,18 @@
-/** Bodies that are held in memory: how many, whose, and for how long. */
+/** Bodies in memory: how many, whose, and for how long; those of files and previews never. */
 import assert from 'node:assert/strict'
 import { subscribe, unsubscribe } from 'node:diagnostics_channel'
 import { once } from 'node:events'
+import { createServer, request as httpRequest } from 'node:http'
+import type { IncomingMessage } from 'node:http'
 import { connect } from 'node:net'
-import type { Socket } from 'node:net'
+import type { AddressInfo, Socket } from 'node:net'
+import { join } from 'node:path'
+import { Readable } from 'node:stream'
+import { pipeline } from 'node:stream/promises'
 import { test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { ApiAnswer, ApiClient } from '../support/api-client.ts'
-import { useWorld } from '../support/use-world.ts'
+import { previewHost, restoring, useWorld } from '../support/world.ts'
 
 const mebibyte = 1024 * 1024
 
@@ -42,28 +47,25 @@ test('body: large bodies that drip stop the large ones of their own organisation
   while ((await create(api, 4 * mebibyte)).status !== 201);
 })
 
-test('body: a body counts until it is parsed, not until its request is answered', async () => {
+test('body: a body counts until it is parsed, not until its request is answered', async (t) => {
   const { api, sessions } = world
   const { create: start } = sessions
   const goOn = Promise.withResolvers<void>()
   let parsed = Promise.withResolvers<void>()
+  restoring(t, sessions, 'create')
   sessions.create = async (...query) => {
     parsed.resolve()
     await goOn.promise
     return await start.apply(sessions, query)
   }
-  try {
-    const slow: Promise<ApiAnswer>[] = []
-    for (let count = 0; count < 4; count++) {
-      parsed = Promise.withResolvers()
-      slow.push(create(api, 15 * mebibyte))
-      await parsed.promise
-    }
-    goOn.resolve()
-    for (const { status } of await Promise.all(slow)) assert.equal(status, 201)
-  } finally {
-    sessions.create = start
+  const slow: Promise<ApiAnswer>[] = []
+  for (let count = 0; count < 4; count++) {
+    parsed = Promise.withResolvers()
+    slow.push(create(api, 15 * mebibyte))
+    await parsed.promise
   }
+  goOn.resolve()
+  for (const { status } of await Promise.all(slow)) assert.equal(status, 201)
 })
 
 test('body: a body of very many values, or nested very deep, is refused before they are made, and names the limit', async () => {
@@ -97,10 +99,74 @@ test('body: a body of as many values as any request has is taken', async () => {
   assert.equal((await api.post('/v1/sessions', marked)).status, 201, 'a byte order mark is no fault')
 })
 
-test('body: what a client sent is told back to it no further than a person reads', async () => {
+test('body: an error repeats little of what the client sent', async () => {
   const { api } = world
   const key = 'K'.repeat(100_000)
   const { status, text } = await api.put('/api/sandboxes/sb-unknown00000/tags', { [key]: 1 })
   assert.equal(status, 400)
   assert.ok(text.length < 2000, `${text.length} characters`)
+})
+
+const bodyBytes = 256 * 1024 * 1024
+/** Of the server, the client and the test together, which share this process; garbage that waits to be collected included. */
+const growthBytesMax = bodyBytes / 2
+const chunk = Buffer.alloc(64 * 1024, 'x')
+
+function* chunks(): Generator<Buffer> {
+  for (let sent = 0; sent < bodyBytes; sent += chunk.length) yield chunk
+}
+
+async function send(method: string, path: string, headers: Record<string, string>, hasBody: boolean): Promise<number> {
+  const outgoing = httpRequest(world.origin + path, { method, headers, agent: false })
+  const answered = once(outgoing, 'response') as Promise<[IncomingMessage]>
+  if (hasBody) await pipeline(Readable.from(chunks()), outgoing)
+  else outgoing.end()
+  const [incoming] = await answered
+  assert.ok((incoming.statusCode ?? 0) < 300)
+  let bytes = 0
+  for await (const part of incoming) bytes += (part as Buffer).length
+  return bytes
+}
+
+/** The greatest resident memory while it runs, above that at its start. */
+async function growth(run: () => Promise<void>): Promise<number> {
+  const start = process.memoryUsage.rss()
+  let most = start
+  const timer = setInterval(() => {
+    most = Math.max(most, process.memoryUsage.rss())
+  }, 20)
+  await run()
+  clearInterval(timer)
+  return most - start
+}
+
+test('body: files and previews stream: a body of 256 MiB leaves the memory flat in both directions', async () => {
+  const inside = createServer((request, response) => {
+    let bytes = 0
+    request.on('data', (part: Buffer) => {
+      bytes += part.length
+    })
+    request.on('end', () => {
+      if (bytes > 0) response.end(String(bytes))
+      else Readable.from(chunks()).pipe(response)
+    })
+  })
+  inside.listen(0, '127.0.0.1')
+  await once(inside, 'listening')
+  const id = await world.sandbox()
+  const host = `${id}-p${(inside.address() as AddressInfo).port}.${previewHost}`
+  const key = { 'x-api-key': world.api.key }
+  const path = `/api/sandboxes/${id}/files?path=${join(world.machines.folder(id), 'large')}`
+  const run = async () => {
+    await send('PUT', path, { ...key, 'content-length': String(bodyBytes) }, true)
+    assert.equal(await send('GET', path, key, false), bodyBytes)
+    await send('POST', '/', { host, 'transfer-encoding': 'chunked' }, true)
+    assert.equal(await send('GET', '/', { host }, false), bodyBytes)
+  }
+  // The first gigabyte makes room that a later one uses again.
+  let grown = Infinity
+  for (let round = 0; round < 3 && grown >= growthBytesMax; round++) grown = await growth(run)
+  assert.ok(grown < growthBytesMax, `grew by ${Math.round(grown / 1024 / 1024)} MiB`)
+  inside.closeAllConnections()
+  inside.close()
 })

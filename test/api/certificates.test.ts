@@ -91,14 +91,14 @@ test('certificate: certificates may be had for previews of sandboxes, registered
   assert.equal((await world.api.get(question('x'.repeat(254)))).status, 400)
 })
 
-test('certificate: what the proxy passes on for others is not answered', async () => {
+test('certificate: a forwarded question is not answered', async () => {
   for (const name of ['x-forwarded-for', 'x-forwarded-host', 'forwarded', 'via']) {
     const { status } = await world.api.get(question('api.test'), { headers: { [name]: 'x' } })
     assert.equal(status, 404, name)
   }
 })
 
-test('certificate: a certificate that the edge serves is found out without a visit', async () => {
+test('certificate: one that the edge serves is recorded without a visit', async () => {
   const declared = await declare(covered)
   assert.equal(await mayHave(covered), 200)
   await untilStatus(declared, 'active')
@@ -110,7 +110,7 @@ test('certificate: a certificate that the edge serves is found out without a vis
   assert.equal(asked(), 1, 'what is known is not asked again')
 })
 
-test('certificate: issuance that failed is told, and a later success too', async () => {
+test('certificate: a failed issuance is recorded, and a later success too', async () => {
   const refused = await declare('uncovered.example.com')
   await mayHave('uncovered.example.com')
   await untilStatus(refused, 'failed')
@@ -166,14 +166,4 @@ test('certificate: questions are bounded, whatever names they are about', async 
     [...new Set(answers)].toSorted((a, b) => a - b),
     [404, 429],
   )
-})
-
-test('certificate: without TLS nothing is issued and every preview says so', async () => {
-  await using plain = await makeWorld({ publicUrl: 'http://api.test' })
-  const sandboxId = await plain.sandbox()
-  plain.prove('a.example.com')
-  const { body } = await plain.api.post(`/api/sandboxes/${sandboxId}/preview`, { port: 80, domain: 'a.example.com' })
-  assert.equal(body.sslStatus, 'disabled')
-  assert.equal((await plain.api.get(question('a.example.com'))).status, 404)
-  assert.equal((await plain.api.get(question('api.test'))).status, 404)
 })

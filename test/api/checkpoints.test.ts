@@ -3,7 +3,7 @@ import { existsSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { test } from 'node:test'
 import { ServiceError } from '../../src/errors.ts'
-import { useWorld } from '../support/use-world.ts'
+import { useWorld } from '../support/world.ts'
 
 const world = useWorld()
 
@@ -101,7 +101,7 @@ test('checkpoint: a patch that exits 3 fails the start with what it said, and no
   assert.deepEqual([result.code, result.exitCode, result.patchId], ['patch_failed', 3, patch.id])
 })
 
-test('checkpoint: whatever wakes a sandbox tells of the patch that fails the wake, and leaves it asleep', async () => {
+test('checkpoint: every call that wakes a sandbox answers with the patch that failed, and the sandbox stays hibernated', async () => {
   const { api } = world
   const checkpointId = (await checkpoint()).id
   const id = (await api.post(`/api/sandboxes/from-checkpoint/${checkpointId}`, {})).body.sandboxID

@@ -1,22 +1,16 @@
 /** A domain leads to a sandbox when DNS shows that its owner wants it to. */
 import assert from 'node:assert/strict'
-import { after, before, beforeEach, test } from 'node:test'
+import { beforeEach, test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { ApiAnswer, ApiClient } from '../support/api-client.ts'
-import { PreviewWorld } from '../support/preview-world.ts'
+import { usePreview } from '../support/preview-world.ts'
 import { makeWorld } from '../support/world.ts'
 
 /** Between two lookups of a name, also by the server itself. Long enough that a lookup is over before the next. */
 const domainCheckMs = 50
-let preview: PreviewWorld
 let count = 0
 let domain: string
-
-before(async () => {
-  preview = await PreviewWorld.start({}, { sandboxLimits: { domainCheckMs }, edge: { port: 1 } })
-})
-
-after(() => preview[Symbol.asyncDispose]())
+const preview = usePreview({}, { sandboxLimits: { domainCheckMs }, edge: { port: 1 } })
 
 beforeEach(() => {
   count++
@@ -78,18 +72,10 @@ test('custom domain: without its record it leads nowhere, gets no certificate, a
   assert.deepEqual([verified.sslStatus, verified.verification], ['pending', body.verification], 'no certificate yet')
 })
 
-test('custom domain: a record that is there already is seen at once, and without TLS there is no more to wait for', async () => {
+test('custom domain: a record that is there already is seen at once', async () => {
   preview.world.prove(domain)
   assert.equal((await declare(preview.world.api, await newSandbox(preview.world.api))).status, 201)
   assert.equal(await leadsInside(), true)
-
-  await using plain = await makeWorld({ publicUrl: 'http://api.test' })
-  const path = `/api/sandboxes/${await plain.sandbox()}/preview`
-  const waiting = await plain.api.post(path, { port: 1, domain: 'waiting.example.com' })
-  assert.equal(waiting.body.sslStatus, 'pending', 'it leads nowhere, and that is to be seen')
-  plain.prove('proven.example.com')
-  const proven = await plain.api.post(path, { port: 2, domain: 'proven.example.com' })
-  assert.equal(proven.body.sslStatus, 'disabled')
 })
 
 test('custom domain: only the very value counts, whatever else the name holds', async () => {
@@ -282,18 +268,6 @@ test('custom domain: an organisation has only so many that wait', async () => {
   assert.equal(other.status, 201, 'others have their own')
   world.prove('other.example.com')
   while ((await world.api.post(path, { port: 98, domain: 'next.example.com' })).status !== 201) await sleep(5)
-})
-
-test('custom domain: none is taken while the server does not know under which name clients reach its API', async () => {
-  await using world = await makeWorld()
-  const path = `/api/sandboxes/${await world.sandbox()}/preview`
-  world.prove(domain)
-  const { status, body } = await world.api.post(path, { port: 1, domain })
-  assert.deepEqual([status, body.code, body.field], [400, 'invalid_request', 'domain'])
-  assert.match(body.error, /^domain .*ATOLL_PUBLIC_URL/)
-  assert.deepEqual((await world.api.get(path)).body, [], 'nothing is left of it')
-  assert.equal((await world.api.post(path, { port: 1, domain: null })).status, 201)
-  assert.deepEqual(world.records.asked, [])
 })
 
 test('custom domain: a name is refused when its record could not have one', async () => {

@@ -1,11 +1,14 @@
 import assert from 'node:assert/strict'
+import { once } from 'node:events'
+import type { Socket } from 'node:net'
 import { test } from 'node:test'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { WebSocket } from 'ws'
-import { useWorld } from '../support/use-world.ts'
+import { restoring, useWorld } from '../support/world.ts'
 
 let id: string
 const world = useWorld({}, async () => {
-  id = await world.sandbox({ envs: { GREETING: 'hello' } })
+  id = await world.sandbox({ timeout: 0, envs: { GREETING: 'hello' } })
 })
 
 const path = (suffix: string) => `/api/sandboxes/${id}/exec${suffix}`
@@ -58,54 +61,58 @@ test('exec: a command in the background has its result read later', async () => 
 interface Attached {
   socket: WebSocket
   frames: Buffer[]
+  /** Of all frames, also those that are no longer kept. */
+  bytes: number
+  /** The code with which it closed. */
   closed: Promise<number>
   send(stream: number, data?: string | Buffer): void
   until(condition: (frames: Buffer[]) => boolean): Promise<void>
+  shows(text: string): Promise<void>
 }
 
-async function attach(execId: string, query = '', kind = 'exec'): Promise<Attached> {
+/** Keeps the last `framesMax` frames. */
+async function attach(execId: string, query = '', kind = 'exec', framesMax = Infinity): Promise<Attached> {
   const url = `${world.origin.replace('http', 'ws')}/api/sandboxes/${id}/${kind}/${execId}?api_key=${world.api.key}${query}`
   const socket = new WebSocket(url)
   const frames: Buffer[] = []
-  let told: () => void = () => {}
-  socket.on('message', (data: Buffer, isBinary: boolean) => {
-    assert.ok(isBinary)
-    frames.push(data)
-    told()
-  })
+  let changed: () => void = () => {}
   const closed = new Promise<number>((resolve) => {
     socket.on('close', (code) => {
       resolve(code)
-      told()
+      changed()
     })
   })
-  await new Promise<void>((resolve, reject) => {
-    socket.on('open', resolve)
-    socket.on('error', reject)
-  })
-  return {
+  const client: Attached = {
     socket,
     frames,
+    bytes: 0,
     closed,
     send: (stream, data = '') => socket.send(Buffer.concat([Buffer.of(stream), Buffer.from(data)])),
     async until(condition) {
       while (!condition(frames)) {
-        assert.ok(
-          socket.readyState === socket.OPEN || condition(frames),
-          `closed too early after ${frames.length} frames`,
-        )
+        assert.ok(socket.readyState === socket.OPEN, `closed too early after ${frames.length} frames`)
         await new Promise<void>((resolve) => {
-          told = resolve
+          changed = resolve
         })
       }
     },
+    shows: (text) => client.until(() => Buffer.concat(frames).includes(text)),
   }
+  socket.on('message', (data: Buffer, isBinary: boolean) => {
+    assert.ok(isBinary)
+    client.bytes += data.length
+    frames.push(data)
+    if (frames.length > framesMax) frames.shift()
+    changed()
+  })
+  await once(socket, 'open')
+  return client
 }
 
 const output = (frames: Buffer[], stream: number): string =>
   Buffer.concat(frames.filter((frame) => frame[0] === stream).map((frame) => frame.subarray(1))).toString()
 
-test('an exec session speaks frames: kept output, the offset reached, live output, and the exit last', async () => {
+test('exec: a session speaks frames: kept output, the offset reached, live output, and the exit last', async () => {
   const { api } = world
   const cmd = 'echo before; echo problem >&2; read line; echo "got $line"; exit 7'
   const started = await api.post(path(''), { cmd })
@@ -228,19 +235,104 @@ test('exec: a terminal carries raw bytes both ways, replays, resizes and ends', 
   assert.deepEqual([started.status, started.body.sandboxID], [201, id])
   const ptyId = started.body.sessionID as string
   assert.match(ptyId, /^ps-/)
-  const { socket, frames, until } = await attach(ptyId, '', 'pty')
-  const text = (got: Buffer[]) => Buffer.concat(got).toString()
+  const { socket, frames, shows } = await attach(ptyId, '', 'pty')
   socket.send('stty size; echo a$((1+1))b\n')
-  await until((got) => text(got).includes('30 90') && text(got).includes('a2b'))
+  await shows('30 90')
+  await shows('a2b')
   const resized = await api.post(`${pty}/${ptyId}/resize`, { cols: 100, rows: 40 })
   assert.deepEqual([resized.status, resized.body], [200, {}])
   socket.send(Buffer.from('stty size\n'))
-  await until((got) => text(got).includes('40 100'))
+  await shows('40 100')
   const second = await attach(ptyId, '', 'pty')
-  await second.until((got) => text(got).includes('40 100'))
+  await second.shows('40 100')
   assert.equal((await api.post(`${pty}/${ptyId}/resize`, { cols: 0, rows: 40 })).status, 400)
   assert.equal((await api.delete(`${pty}/${ptyId}`)).status, 204)
   await second.closed
   assert.ok(frames.length > 0)
   assert.equal((await api.post(`${pty}/ps-unknown00000/resize`, { cols: 1, rows: 1 })).status, 404)
+})
+
+test('exec client: a client that reads nothing costs a bounded buffer, and holds up neither the process nor other clients', async (t) => {
+  const { machines } = world
+  const dialled: Socket[] = []
+  const { dial } = machines
+  restoring(t, machines, 'dial')
+  machines.dial = async (sandboxId) => {
+    const connection = await dial.call(machines, sandboxId)
+    dialled.push(connection as Socket)
+    return connection
+  }
+  const total = 300 * 1024 * 1024
+  const execId = (
+    await world.api.post(path(''), { cmd: 'sh', args: ['-c', `read go; head -c ${total} /dev/zero; echo done >&2`] })
+  ).body.sessionID as string
+  const first = dialled.length
+  const deaf = await attach(execId, '', 'exec', 100)
+  const deafConnections = dialled.slice(first)
+  assert.ok(deafConnections.length > 0)
+  deaf.socket.pause()
+  const reader = await attach(execId, '', 'exec', 100)
+  reader.socket.send(Buffer.from('\0go\n'))
+  await reader.closed
+  assert.deepEqual([reader.frames.at(-1)?.[0], reader.frames.at(-1)?.readInt32BE(1)], [3, 0])
+  const taken = deafConnections.reduce((sum, connection) => sum + connection.bytesRead, 0)
+  assert.ok(taken < total / 10, `${taken} bytes were taken from the sandbox for it`)
+  deaf.socket.resume()
+  await deaf.closed
+  assert.equal(deaf.frames.at(-1)?.[0], 3, 'it gets what is kept, and the end')
+  assert.ok(deaf.bytes < total / 10)
+  const { body } = await world.api.get(`/api/sandboxes/${id}/exec/${execId}/result`)
+  assert.deepEqual([body.stdout.length, body.stderr], [1024 * 1024, 'done\n'])
+})
+
+test('exec client: maxRunAfterDisconnect ends a process that nobody is attached to, and not before the last one leaves', async () => {
+  const execId = (
+    await world.api.post(path(''), { cmd: 'sh', args: ['-c', 'echo up; sleep 1000'], maxRunAfterDisconnect: 1 })
+  ).body.sessionID as string
+  const one = await attach(execId)
+  const two = await attach(execId)
+  const state = async () => (await world.api.get(`/api/sandboxes/${id}/exec/${execId}/result?wait=0`)).body
+  one.socket.close()
+  await one.closed
+  await sleep(1500)
+  assert.equal((await state()).running, true)
+  two.socket.close()
+  await two.closed
+  while ((await state()).running) await sleep(50)
+  assert.equal((await state()).exitCode, 137)
+  for (const maxRunAfterDisconnect of [-1, 1.5, 'x']) {
+    const answer = await world.api.post(`/api/sandboxes/${id}/exec`, { cmd: 'true', maxRunAfterDisconnect })
+    assert.deepEqual([answer.status, answer.body.code], [400, 'invalid_request'])
+  }
+})
+
+test('terminal: it has several clients: each may type, all see it, and one that left comes back by offset', async () => {
+  const pty = (await world.api.post(`/api/sandboxes/${id}/pty`, { shell: '/bin/sh' })).body.sessionID as string
+  const one = await attach(pty, '', 'pty')
+  const two = await attach(pty, '', 'pty')
+  one.socket.send('echo fir$((1))st\n')
+  await Promise.all([one.shows('fir1st'), two.shows('fir1st')])
+  two.socket.send('echo sec$((2))ond\n')
+  await Promise.all([one.shows('sec2ond'), two.shows('sec2ond')])
+  await sleep(100)
+  const { bytes } = one
+  one.socket.close()
+  await one.closed
+  two.socket.send('echo th$((3))ird\n')
+  await two.shows('th3ird')
+  const again = await attach(pty, `&offset=${bytes}`, 'pty')
+  await again.shows('th3ird')
+  assert.ok(!Buffer.concat(again.frames).includes('sec2ond'))
+  const attachedClients = async () => {
+    const terminals = await world.sandboxes.exec.list(world.orgId, id, 'pty')
+    return terminals.find((terminal) => terminal.id === pty)?.attachedClients
+  }
+  // The guest notices by itself that a client has left.
+  while ((await attachedClients()) === 3) await sleep(10)
+  assert.equal(await attachedClients(), 2)
+  const listed = (await world.api.get(`/api/sandboxes/${id}/exec`)).body as { sessionID: string }[]
+  assert.ok(!listed.some(({ sessionID }) => sessionID === pty), 'a terminal is no exec session')
+  assert.equal((await world.api.post(`/api/sandboxes/${id}/exec/${pty}/kill`, {})).status, 404)
+  await world.api.delete(`/api/sandboxes/${id}/pty/${pty}`)
+  await Promise.all([two.closed, again.closed])
 })

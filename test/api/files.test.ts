@@ -5,7 +5,7 @@ import { request as httpRequest } from 'node:http'
 import { join } from 'node:path'
 import { test } from 'node:test'
 import { exchange } from '../support/api-client.ts'
-import { useWorld } from '../support/use-world.ts'
+import { useWorld } from '../support/world.ts'
 import { makeWorld } from '../support/world.ts'
 
 let id: string
@@ -96,7 +96,7 @@ test('file: ranges are honoured, suffixes too; one that cannot be satisfied is 4
   assert.deepEqual([same.status, other.status], [206, 200])
 })
 
-test('bad paths are refused: none, relative, missing, a directory, with NUL', async () => {
+test('file: bad paths are refused: none, relative, missing, a directory, with NUL', async () => {
   const { api } = world
   assert.equal((await api.get(`/api/sandboxes/${id}/files`)).status, 400)
   assert.equal((await api.get(files(''))).status, 400)

@@ -3,15 +3,20 @@ import { subscribe, unsubscribe } from 'node:diagnostics_channel'
 import { once } from 'node:events'
 import { connect } from 'node:net'
 import { test } from 'node:test'
+import type { TestContext } from 'node:test'
 import { setImmediate } from 'node:timers/promises'
 import { gunzipSync } from 'node:zlib'
 import { ServiceError } from '../../src/errors.ts'
 import { exchange } from '../support/api-client.ts'
-import { useWorld } from '../support/use-world.ts'
+import { restoring, useWorld } from '../support/world.ts'
 import { makeWorld } from '../support/world.ts'
 import type { World } from '../support/world.ts'
 
-const world = useWorld({ limits: { bodyBytesMax: 20_000, sessionBodyBytesMax: 60_000 } })
+let ready = () => world.store.ping()
+const world: World = useWorld({
+  limits: { bodyBytesMax: 20_000, sessionBodyBytesMax: 60_000 },
+  ready: () => ready(),
+})
 
 test('http: without a key, or with one that is not known, both halves answer 401 in their shape', async () => {
   const { api } = world
@@ -84,7 +89,7 @@ test('http: a key __proto__, which no object keeps as others, is refused and nam
   assert.equal((await api.put(`/api/sandboxes/${id}/tags`, `{"a":${deep}}`)).status, 413)
 })
 
-test('http: what `openapi.json` allows, the service does not refuse: sizes of terminals and of uploads', async () => {
+test('http: the service accepts the bounds of `openapi.json`: sizes of terminals and of uploads', async () => {
   const { api } = world
   const id = await world.sandbox()
   for (const [path, field, least, most] of [
@@ -119,40 +124,28 @@ test('http: a body over the limit answers 413, said or streamed, and sessions ma
 })
 
 test('http: a client that sends all of a large body before it reads sees why it was refused, and nothing behind that body is heard', async () => {
-  const { api } = world
   const bytes = 32 * 1024 * 1024
-  const body = Buffer.alloc(bytes, 'x')
-  const head = `POST /api/sandboxes HTTP/1.1\r\nHost: x\r\nX-API-Key: ${api.key}\r\nContent-Length: ${bytes}\r\n\r\n`
-  const socket = connect({ port: world.port, host: '127.0.0.1', allowHalfOpen: true })
-  socket.pause()
-  const sent = Promise.withResolvers<void>()
-  socket.on('error', sent.reject)
-  socket.write(head)
-  socket.write(body)
-  socket.write(`GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n`, () => sent.resolve())
-  await sent.promise
-  const told = (await socket.toArray()).map(String).join('')
-  assert.match(told, /^HTTP\/1\.1 413 /)
-  assert.equal(told.split('HTTP/1.1').length, 2, 'one answer')
-  socket.end()
+  for (const [key, status] of [
+    [world.api.key, 413],
+    // Its body waits while the database is asked for the key.
+    ['unknown', 401],
+  ] as const) {
+    const socket = connect({ port: world.port, host: '127.0.0.1', allowHalfOpen: true })
+    socket.pause()
+    const sent = Promise.withResolvers<void>()
+    socket.on('error', sent.reject)
+    socket.write(`POST /api/sandboxes HTTP/1.1\r\nHost: x\r\nX-API-Key: ${key}\r\nContent-Length: ${bytes}\r\n\r\n`)
+    socket.write(Buffer.alloc(bytes, 'x'))
+    socket.write(`GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n`, () => sent.resolve())
+    await sent.promise
+    const text = (await socket.toArray()).map(String).join('')
+    assert.match(text, new RegExp(`^HTTP/1\\.1 ${status} `))
+    assert.equal(text.split('HTTP/1.1').length, 2, 'one answer')
+    socket.end()
+  }
 })
 
-test('http: a client whose key is not known hears so too, though its body has waited for the look at the database', async () => {
-  const bytes = 32 * 1024 * 1024
-  const head = `POST /api/sandboxes HTTP/1.1\r\nHost: x\r\nX-API-Key: unknown\r\nContent-Length: ${bytes}\r\n\r\n`
-  const socket = connect({ port: world.port, host: '127.0.0.1', allowHalfOpen: true })
-  socket.pause()
-  const sent = Promise.withResolvers<void>()
-  socket.on('error', sent.reject)
-  socket.write(head)
-  socket.write(Buffer.alloc(bytes, 'x'), () => sent.resolve())
-  await sent.promise
-  const told = (await socket.toArray()).map(String).join('')
-  assert.match(told, /^HTTP\/1\.1 401 /)
-  socket.end()
-})
-
-test('http: a client that leaves in the middle of its body harms nobody', async () => {
+test('http: a client may leave in the middle of its body', async () => {
   const socket = connect(world.port, '127.0.0.1')
   socket.write(`POST /api/sandboxes HTTP/1.1\r\nHost: x\r\nX-API-Key: ${world.api.key}\r\nContent-Length: 100\r\n\r\n{`)
   await new Promise((resolve) => setTimeout(resolve, 50))
@@ -160,7 +153,7 @@ test('http: a client that leaves in the middle of its body harms nobody', async 
   assert.equal((await world.api.get('/healthz')).status, 200)
 })
 
-test('http: browsers of any origin may ask, with a preflight', async () => {
+test('http: browsers of any origin may send requests, with a preflight', async () => {
   const preflight = await world.api.raw('OPTIONS', '/v1/sessions', {
     key: null,
     headers: { origin: 'http://a.example' },
@@ -173,35 +166,27 @@ test('http: browsers of any origin may ask, with a preflight', async () => {
   assert.equal(failed.headers['access-control-allow-origin'], '*')
 })
 
-test('http: an error that nobody foresaw is logged whole and answered without a word of it', async () => {
+test('http: an unknown error is logged whole, and the answer reveals nothing of it', async (t) => {
   const { sandboxes, api } = world
-  const { get } = sandboxes
+  restoring(t, sandboxes, 'get')
   sandboxes.get = () => Promise.reject(new Error('the secret is 1234'))
-  try {
-    const { status, text, body } = await api.get('/api/sandboxes/sb-abcdefghijklmnop')
-    assert.equal(status, 500)
-    assert.doesNotMatch(text, /1234/)
-    assert.deepEqual(body, { error: 'Internal Server Error', code: 'internal_error' })
-    const line = world.logs.find(({ level }) => level === 'error')
-    assert.ok(line)
-    assert.match(String((line.facts as { err: Error }).err), /1234/)
-  } finally {
-    sandboxes.get = get
-  }
+  const { status, text, body } = await api.get('/api/sandboxes/sb-abcdefghijklmnop')
+  assert.equal(status, 500)
+  assert.doesNotMatch(text, /1234/)
+  assert.deepEqual(body, { error: 'Internal Server Error', code: 'internal_error' })
+  const line = world.logs.find(({ level }) => level === 'error')
+  assert.ok(line)
+  assert.match(String((line.facts as { err: Error }).err), /1234/)
 })
 
-test('http: 503 and 429 say when to come back, with the facts of the error and none of its own headers in the body', async () => {
+test('http: 503 and 429 say when to come back, with the facts of the error and none of its own headers in the body', async (t) => {
   const { sandboxes, api } = world
-  const { get } = sandboxes
+  restoring(t, sandboxes, 'get')
   sandboxes.get = () =>
     Promise.reject(new ServiceError('no_capacity', 'full', { details: { retryAfterSeconds: 12.2, wanted: 3 } }))
-  try {
-    const { status, headers, body } = await api.get('/api/sandboxes/sb-abcdefghijklmnop')
-    assert.deepEqual([status, headers['retry-after']], [503, '13'])
-    assert.deepEqual(body, { error: 'full', code: 'no_capacity', wanted: 3 })
-  } finally {
-    sandboxes.get = get
-  }
+  const { status, headers, body } = await api.get('/api/sandboxes/sb-abcdefghijklmnop')
+  assert.deepEqual([status, headers['retry-after']], [503, '13'])
+  assert.deepEqual(body, { error: 'full', code: 'no_capacity', wanted: 3 })
 })
 
 test('http: keys, signatures and tokens in a query reach no log', async () => {
@@ -215,7 +200,7 @@ test('http: keys, signatures and tokens in a query reach no log', async () => {
   assert.ok(all.includes('/v1/sessions/session_none/events'))
 })
 
-test('http: the server tells of its health, its metrics and its reference', async () => {
+test('http: the server answers its health, its metrics and its reference', async () => {
   const { api } = world
   const open = { key: null }
   assert.deepEqual((await api.get('/healthz', open)).body, { status: 'ok' })
@@ -260,7 +245,7 @@ test('http: the server tells of its health, its metrics and its reference', asyn
   assert.doesNotMatch(home.text, /<script|<b>"|src=|@import|url\(/, 'nothing is loaded')
 })
 
-test('http: what is no HTTP is refused in the shape of the API', async () => {
+test('http: malformed HTTP is refused in the shape of the API', async () => {
   for (const [text, status] of [
     ['nonsense\r\n\r\n', 400],
     ['GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n', 400],
@@ -280,21 +265,21 @@ test('http: a plain upgrade request for something else than a WebSocket is answe
   assert.equal((await world.api.get('/healthz', { headers })).status, 200)
 })
 
-test('http: who asks at the same time whether the server is ready shares one look at the database', async () => {
+test('http: requests at the same time whether the server is ready share one look at the database', async (t) => {
   let looks = 0
   const looking = Promise.withResolvers<void>()
-  const ready = () => {
+  restoreReady(t)
+  ready = () => {
     looks++
     return looking.promise
   }
-  await using asked = await makeWorld({ ready })
   const arrived = Promise.withResolvers<void>()
   let requests = 0
   const count = () => {
     if (++requests === 20) arrived.resolve()
   }
   subscribe('http.server.request.start', count)
-  const answers = Array.from({ length: 20 }, () => asked.api.get('/readyz', { key: null }))
+  const answers = Array.from({ length: 20 }, () => world.api.get('/readyz', { key: null }))
   await arrived.promise
   unsubscribe('http.server.request.start', count)
   // Each asks before anything else comes in.
@@ -304,16 +289,48 @@ test('http: who asks at the same time whether the server is ready shares one loo
   assert.equal(looks, 1)
 })
 
-test('http: a server that is not ready says so', async () => {
-  await using unready = await makeWorld({ ready: () => Promise.reject(new ServiceError('unavailable', 'no database')) })
-  const { status, headers } = await unready.api.get('/readyz', { key: null })
+test('http: a server that is not ready says so', async (t) => {
+  restoreReady(t)
+  ready = () => Promise.reject(new ServiceError('unavailable', 'no database'))
+  const { status, headers } = await world.api.get('/readyz', { key: null })
   assert.deepEqual([status, headers['retry-after']], [503, '1'])
-  assert.equal((await unready.api.get('/healthz')).status, 200)
+  assert.equal((await world.api.get('/healthz')).status, 200)
 })
 
-test('http: a key may burst and is then held to its rate; others are not touched', async () => {
-  await using limited = await makeWorld({ limits: { requestsPerSecond: 0.001, requestBurst: 5 } })
+function restoreReady(t: TestContext): void {
+  const before = ready
+  t.after(() => {
+    ready = before
+  })
+}
+
+test('http: no custom domain is taken while the server does not know under which name clients reach its API', async () => {
+  const path = `/api/sandboxes/${await world.sandbox()}/preview`
+  const domain = 'app.example.com'
+  world.prove(domain)
+  const { status, body } = await world.api.post(path, { port: 1, domain })
+  assert.deepEqual([status, body.code, body.field], [400, 'invalid_request', 'domain'])
+  assert.match(body.error, /^domain .*ATOLL_PUBLIC_URL/)
+  assert.deepEqual((await world.api.get(path)).body, [], 'nothing is left of it')
+  assert.equal((await world.api.post(path, { port: 1, domain: null })).status, 201)
+  assert.deepEqual(world.records.asked, [])
+})
+
+test('http: a key or a token may burst and is then held to its rate; others are not touched', async () => {
+  await using limited = await makeWorld({ limits: { requestsPerSecond: 0.001, requestBurst: 8 } })
   const { api, stranger } = limited
+  const { id } = (await api.post('/v1/sessions', { prompt: 'x', user_id: 'ann' })).body
+  for (const [ttl, path, status] of [
+    [60, `/v1/sessions/${id}/interrupt`, 403],
+    [120, '/v1/sessions/session_another0000/interrupt', 404],
+  ] as const) {
+    const { token } = (await api.post(`/v1/sessions/${id}/tokens`, { user_id: 'ann', scope: 'read', ttl })).body
+    const refusals: number[] = []
+    for (let index = 0; index < 9; index++) {
+      refusals.push((await api.post(`${path}?token=${token}`, { user_id: 'ann' }, { key: null })).status)
+    }
+    assert.deepEqual(refusals, [...Array.from({ length: 8 }, () => status), 429], 'a token has a rate of its own')
+  }
   // One token of the address pays for looking a new key up.
   const statuses: number[] = []
   for (let index = 0; index < 7; index++) statuses.push((await api.get('/api/tags')).status)
@@ -324,7 +341,7 @@ test('http: a key may burst and is then held to its rate; others are not touched
   assert.ok(Number(refused.headers['retry-after']) >= 1)
   assert.equal((await stranger.get('/api/tags')).status, 200)
   const open: number[] = []
-  for (let index = 0; index < 6; index++) open.push((await api.get('/', { key: null })).status)
+  for (let index = 0; index < 8; index++) open.push((await api.get('/', { key: null })).status)
   assert.ok(open.includes(429), 'addresses without a key are limited too')
   assert.equal((await api.get('/healthz', { key: null })).status, 200, 'probes are not')
 })

@@ -3,10 +3,11 @@ import { test } from 'node:test'
 import { ServiceError } from '../../src/errors.ts'
 import { routes } from '../../src/http/routes/index.ts'
 import { newId } from '../../src/lib/id.ts'
+import { sha256 } from '../../src/lib/secret.ts'
 import type { CreateSandbox } from '../../src/sandbox/index.ts'
 import type { SessionActivity } from '../../src/session/index.ts'
 import { ApiClient } from '../support/api-client.ts'
-import { useWorld } from '../support/use-world.ts'
+import { useWorld } from '../support/world.ts'
 
 const world = useWorld({ publicUrl: 'https://api.test' })
 
@@ -31,7 +32,7 @@ test('idempotency: the same key and body replay the first answer, tokens include
 
 test('idempotency: what is kept of an answer cannot be read from the database', async () => {
   const { body } = await world.api.post('/api/sandboxes', { previewAuth: {} }, keyed('secret'))
-  const hash = await sha256('POST /api/sandboxes\n{"previewAuth":{}}')
+  const hash = sha256('POST /api/sandboxes\n{"previewAuth":{}}')
   const kept = await world.store.idempotency.begin({ orgId: world.orgId, key: 'secret', seed: '' }, hash, new Date())
   assert.equal(kept.state, 'done')
   const text = kept.state === 'done' ? kept.body : ''
@@ -47,7 +48,7 @@ test('idempotency: a large session is not kept as an answer: a repeat gets it as
   const { messages } = sessions.kept.get(id)!
   const send = () => api.post(`/v1/sessions/${id}/messages`, { message: 'hello', user_id: 'u' }, keyed('large'))
   const kept = async () => {
-    const hash = await sha256(`POST /v1/sessions/${id}/messages\n{"message":"hello","user_id":"u"}`)
+    const hash = sha256(`POST /v1/sessions/${id}/messages\n{"message":"hello","user_id":"u"}`)
     const state = await world.store.idempotency.begin({ orgId: world.orgId, key: 'large', seed: '' }, hash, new Date())
     return state.state === 'done' ? state.body.length : undefined
   }
@@ -96,7 +97,7 @@ test('idempotency: of requests that come at the same time one runs, and the othe
   for (const { status, body } of answers) assert.ok(status === 201 || body.code === 'conflict')
 })
 
-test('what may pass is not kept: a failure of the server, too much at once, a state; a refusal of the request is', async () => {
+test('idempotency: a failure of the server, a rate limit and a state are not kept; a refusal of the request is', async () => {
   const { api, sandboxes, sessions } = world
   const { create } = sandboxes
   const failures = [new ServiceError('no_capacity', 'full'), new ServiceError('rate_limited', 'too many run')]
@@ -248,7 +249,7 @@ test('idempotency: a failure that may have had an effect leaves the key with its
 test('idempotency: a token that is shown once comes again to who made it alone, also when its answer was lost', async () => {
   const { api, store, orgId, origin } = world
   const key = 'another-key-of-the-same-organisation'
-  const keyHash = await sha256(key)
+  const keyHash = sha256(key)
   await store.organisations.insertApiKey({ id: newId('key_'), orgId, keyHash, createdAt: new Date() })
   const colleague = new ApiClient(origin, key)
   const call = ['/api/sandboxes', { previewAuth: {}, timeout: 77 }, keyed('shown-once')] as const
@@ -258,7 +259,7 @@ test('idempotency: a token that is shown once comes again to who made it alone, 
   const mine = await api.post(...call)
   assert.equal(mine.status, 201)
   const record = await store.sandboxes.sandbox(mine.body.sandboxID)
-  assert.equal(record?.previewTokenHash, await sha256(mine.body.previewAuthToken))
+  assert.equal(record?.previewTokenHash, sha256(mine.body.previewAuthToken))
 })
 
 /** The request is done and its answer goes nowhere, neither to the client nor into the database. */
@@ -280,16 +281,8 @@ test('idempotency: a key that is no key is refused', async () => {
     const { status, body } = await world.api.post(
       '/api/sandboxes',
       {},
-      { headers: { 'idempotency-key': encodeLatin1(key) } },
+      { headers: { 'idempotency-key': Buffer.from(key).toString('latin1') } },
     )
     assert.deepEqual([status, body.code], [400, 'invalid_request'])
   }
 })
-
-function encodeLatin1(text: string): string {
-  return Buffer.from(text, 'utf8').toString('latin1')
-}
-
-async function sha256(text: string): Promise<string> {
-  return Buffer.from(await crypto.subtle.digest('SHA-256', Buffer.from(text))).toString('hex')
-}

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { exchange } from '../support/api-client.ts'
-import { useWorld } from '../support/use-world.ts'
+import { useWorld } from '../support/world.ts'
 import { previewHost } from '../support/world.ts'
 
 let id: string
@@ -244,4 +244,17 @@ test('preview record: bad ports and domains are refused', async () => {
   })
   assert.deepEqual([taken.status, taken.body.code], [409, 'conflict'])
   assert.equal((await api.delete(`${bare}/x`)).status, 400)
+})
+
+test('preview record: without TLS nothing is issued, and a domain waits for its record alone', async () => {
+  const { api } = world
+  const bare = `/api/sandboxes/${await world.sandbox()}/preview`
+  const waiting = await api.post(bare, { port: 1, domain: 'waiting.example.com' })
+  assert.equal(waiting.body.sslStatus, 'pending', 'it leads nowhere, and that is to be seen')
+  world.prove('a.example.com')
+  const proven = await api.post(bare, { port: 80, domain: 'a.example.com' })
+  assert.equal(proven.body.sslStatus, 'disabled')
+  for (const name of ['a.example.com', 'api.test']) {
+    assert.equal((await api.get(`/internal/tls-ask?domain=${name}`)).status, 404)
+  }
 })

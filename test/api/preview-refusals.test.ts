@@ -1,25 +1,20 @@
 import assert from 'node:assert/strict'
 import { connect, createServer } from 'node:net'
 import type { Socket } from 'node:net'
-import { after, before, test } from 'node:test'
+import { test } from 'node:test'
 import type { WebSocket } from 'ws'
 import { ServiceError } from '../../src/errors.ts'
+import type { ErrorCode } from '../../src/errors.ts'
 import { listen } from '../support/listen.ts'
-import { hostOf, PreviewWorld } from '../support/preview-world.ts'
-import { previewHost } from '../support/world.ts'
+import { hostOf, usePreview } from '../support/preview-world.ts'
+import { previewHost, restoring } from '../support/world.ts'
 
-let preview: PreviewWorld
-
-before(async () => {
-  preview = await PreviewWorld.start()
-})
-
-after(() => preview[Symbol.asyncDispose]())
+const preview = usePreview()
 
 /** However it ends; `once` would throw where it ends with an error. */
 const closed = (socket: WebSocket | Socket) => new Promise<void>((resolve) => socket.once('close', () => resolve()))
 
-test('preview error: answers that are no HTTP, or hold what may not be sent on, harm nobody', async () => {
+test('preview error: an invalid answer of the server inside is 502', async () => {
   const replies = [
     'nonsense\r\n\r\n',
     'HTTP/1.1 200 OK\r\nX-Bad: a\u0001b\r\nContent-Length: 0\r\n\r\n',
@@ -49,7 +44,7 @@ test('preview error: answers that are no HTTP, or hold what may not be sent on, 
   assert.equal((await preview.world.api.get('/healthz')).status, 200)
 })
 
-test('preview error: a server that answers with hints for ever is given up, and costs the rest nothing', async () => {
+test('preview error: a server that sends interim answers for ever is disconnected', async () => {
   const sockets = new Set<Socket>()
   let sent = 0
   const flooding = createServer((socket) => {
@@ -85,7 +80,7 @@ test('preview error: a request with two hosts is refused', async () => {
   }
 })
 
-test('nothing listening: 502 with a page for people that reloads itself, and JSON for programs', async () => {
+test('preview error: nothing listening is 502 with a page for people that reloads itself, and JSON for programs', async () => {
   const host = hostOf(preview.id, 1)
   const page = await preview.ask('/', { headers: { accept: 'text/html,*/*' } }, host)
   assert.equal(page.status, 502)
@@ -99,12 +94,11 @@ test('nothing listening: 502 with a page for people that reloads itself, and JSO
   )
 })
 
-test('preview error: each refusal is a page to people, whole in itself, and JSON to programs, with the same status', async () => {
+test('preview error: each refusal is a page to people, whole in itself, and JSON to programs, with the same status', async (t) => {
   const stopped = await preview.world.sandbox()
   await preview.world.api.delete(`/api/sandboxes/${stopped}`)
   const locked = await preview.world.sandbox({ previewAuth: { scheme: 'bearer' } })
   const { machines } = preview.world
-  const dial = machines.dial.bind(machines)
   const cases: [status: number, code: string, host: string, reloads: boolean][] = [
     [401, 'unauthorized', hostOf(locked, preview.port), false],
     [404, 'not_found', hostOf('sb-unknown00000', 80), false],
@@ -112,29 +106,26 @@ test('preview error: each refusal is a page to people, whole in itself, and JSON
     [502, 'nothing_listening', hostOf(preview.id, 1), true],
     [503, 'unavailable', hostOf(preview.id, 2), true],
   ]
-  try {
-    for (const [status, code, host, reloads] of cases) {
-      if (status === 503) {
-        machines.dial = async () => {
-          throw new ServiceError('unavailable', 'it is waking')
-        }
+  restoring(t, machines, 'dial')
+  for (const [status, code, host, reloads] of cases) {
+    if (status === 503) {
+      machines.dial = async () => {
+        throw new ServiceError('unavailable', 'it is waking')
       }
-      const page = await preview.ask('/', { headers: { accept: 'text/html,application/xhtml+xml,*/*;q=0.8' } }, host)
-      assert.deepEqual([page.status, page.headers['content-type']], [status, 'text/html; charset=utf-8'])
-      assert.match(String(page.headers['content-security-policy']), /default-src 'none'/)
-      assert.match(page.text, new RegExp(`<p class="status">${status} `))
-      assert.doesNotMatch(page.text, /https?:|<script|src=/, 'nothing is loaded')
-      assert.equal(page.text.includes('http-equiv="refresh"'), reloads)
-      const json = await preview.ask('/', { headers: { accept: '*/*' } }, host)
-      assert.deepEqual([json.status, json.body.code, typeof json.body.error], [status, code, 'string'])
-      assert.equal(json.headers['cache-control'], 'no-store')
-      if (status === 401) assert.equal(json.headers['www-authenticate'], 'Bearer')
-      if (status === 503) assert.equal(json.headers['retry-after'], '1')
-      const head = await preview.ask('/', { method: 'HEAD', headers: { accept: 'text/html' } }, host)
-      assert.deepEqual([head.status, head.text], [status, ''])
     }
-  } finally {
-    machines.dial = dial
+    const page = await preview.ask('/', { headers: { accept: 'text/html,application/xhtml+xml,*/*;q=0.8' } }, host)
+    assert.deepEqual([page.status, page.headers['content-type']], [status, 'text/html; charset=utf-8'])
+    assert.match(String(page.headers['content-security-policy']), /default-src 'none'/)
+    assert.match(page.text, new RegExp(`<p class="status">${status} `))
+    assert.doesNotMatch(page.text, /https?:|<script|src=/, 'nothing is loaded')
+    assert.equal(page.text.includes('http-equiv="refresh"'), reloads)
+    const json = await preview.ask('/', { headers: { accept: '*/*' } }, host)
+    assert.deepEqual([json.status, json.body.code, typeof json.body.error], [status, code, 'string'])
+    assert.equal(json.headers['cache-control'], 'no-store')
+    if (status === 401) assert.equal(json.headers['www-authenticate'], 'Bearer')
+    if (status === 503) assert.equal(json.headers['retry-after'], '1')
+    const head = await preview.ask('/', { method: 'HEAD', headers: { accept: 'text/html' } }, host)
+    assert.deepEqual([head.status, head.text], [status, ''])
   }
 })
 
@@ -195,4 +186,46 @@ test('preview error: a stopped sandbox answers 410 under its host name', async (
   await preview.world.api.delete(`/api/sandboxes/${other}`)
   assert.equal((await preview.ask('/', {}, hostOf(other, preview.port))).status, 410)
   assert.equal(await preview.refusedWebSocket('/', hostOf(other, preview.port)), 410)
+})
+
+test('preview wake: a refused wake is answered with the status of its error, and is no fault of the server', async (t) => {
+  const { previews } = preview.world.sandboxes
+  const cases: [code: ErrorCode, status: number, retryAfter?: string][] = [
+    ['conflict', 409],
+    ['patch_failed', 422],
+    ['rate_limited', 429, '13'],
+    ['unavailable', 503, '1'],
+    ['no_capacity', 503, '1'],
+    ['full_checkpoint_unavailable', 503, '1'],
+  ]
+  restoring(t, previews, 'dial')
+  for (const [code, status, retryAfter] of cases) {
+    previews.dial = () =>
+      Promise.reject(
+        new ServiceError(code, 'what only the owner may know', {
+          details: { retryAfterSeconds: 12.5, stderr: 'no' },
+        }),
+      )
+    const json = await preview.ask('/')
+    assert.deepEqual([json.status, json.body.code, json.headers['retry-after']], [status, code, retryAfter])
+    const page = await preview.ask('/', { headers: { accept: 'text/html' } })
+    assert.equal(page.status, status)
+    for (const { text } of [json, page]) assert.doesNotMatch(text, /only the owner|stderr/)
+  }
+  const errors = preview.world.logs.filter(({ level }) => level === 'error')
+  assert.deepEqual(errors, [])
+})
+
+test('preview error: a client that sends all of a large body before it reads gets the refusal', async () => {
+  const bytes = 32 * 1024 * 1024
+  const socket = connect({ port: preview.world.port, host: '127.0.0.1', allowHalfOpen: true })
+  socket.pause()
+  const sent = Promise.withResolvers<void>()
+  socket.on('error', sent.reject)
+  socket.write(`POST / HTTP/1.1\r\nHost: sb-unknown00000-p80.${previewHost}\r\nContent-Length: ${bytes}\r\n\r\n`)
+  socket.write(Buffer.alloc(bytes, 'x'), () => sent.resolve())
+  await sent.promise
+  const told = (await socket.toArray()).map(String).join('')
+  assert.match(told, /^HTTP\/1\.1 404 /)
+  socket.end()
 })

@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { test } from 'node:test'
 import { ExecTimeoutError, Sandbox } from '@opencomputer/sdk'
 import { exchange } from '../support/api-client.ts'
-import { useWorld } from '../support/use-world.ts'
+import { useWorld } from '../support/world.ts'
 
 let connection: { apiUrl: string; apiKey: string }
 const world = useWorld({ hasCustomDomains: true }, async () => {

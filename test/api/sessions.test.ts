@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { connect } from 'node:net'
 import { test } from 'node:test'
-import { useWorld } from '../support/use-world.ts'
+import { useWorld } from '../support/world.ts'
 
 const world = useWorld()
 

@@ -1,5 +1,6 @@
 import { execFile } from 'node:child_process'
-import { mkdtemp, rm } from 'node:fs/promises'
+import { mkdtempSync } from 'node:fs'
+import { rm } from 'node:fs/promises'
 import { promisify } from 'node:util'
 import { imageDir } from '../support/images.ts'
 
@@ -8,30 +9,22 @@ export const criu = `${imageDir}/criu/criu`
 
 /** Containers started by hand from bundles in one folder, each with its root mounted at `root`. */
 export class BareContainers {
-  readonly dir: string
+  protected readonly dir = mkdtempSync('/var/tmp/atoll-bench-')
   readonly #running = new Set<string>()
   #count = 0
 
-  private constructor(dir: string) {
-    this.dir = dir
-  }
-
-  static async open(): Promise<BareContainers> {
-    return new BareContainers(await mkdtemp('/var/tmp/atoll-bench-'))
-  }
-
   /** Also the name of its bundle below `dir`. */
-  nextId(): string {
+  protected nextId(): string {
     this.#count += 1
     return `${this.dir.slice(this.dir.lastIndexOf('/') + 1)}-${this.#count}`
   }
 
-  started(id: string): void {
+  protected started(id: string): void {
     this.#running.add(id)
   }
 
   /** Starts a container in its prepared bundle from a dump; CRIU works in `restore` there. Returns its id. */
-  async restore(id: string, images: string): Promise<string> {
+  protected async restoreFrom(id: string, images: string): Promise<string> {
     const bundle = `${this.dir}/${id}`
     const folders = `--image-path ${images} --work-path ${bundle}/restore`
     const script = `exec runc --criu ${criu} restore --detach ${folders} --bundle "$0" "$1" </dev/null >/dev/null 2>&1`

@@ -10,21 +10,11 @@ const run = promisify(execFile)
  * runc as one would use it by hand: the same base image under an overlay, all namespaces but the user's, no network beside
  * `lo`, no limits. What Atoll adds on top of it (user namespace, quota, network, guest, database) is what the ratio shows.
  */
-export class BareRunc {
-  readonly #containers: BareContainers
-
-  private constructor(containers: BareContainers) {
-    this.#containers = containers
-  }
-
-  static async open(): Promise<BareRunc> {
-    return new BareRunc(await BareContainers.open())
-  }
-
+export class BareRunc extends BareContainers {
   /** Starts a container with this program as its only process. */
   async start(args: readonly string[] = ['sleep', 'infinity']): Promise<string> {
-    const { dir } = this.#containers
-    const id = this.#containers.nextId()
+    const { dir } = this
+    const id = this.nextId()
     const bundle = `${dir}/${id}`
     await Promise.all(['root', 'upper', 'work'].map((name) => mkdir(`${bundle}/${name}`, { recursive: true })))
     const layers = `lowerdir=${imageDir}/base/rootfs,upperdir=${bundle}/upper,workdir=${bundle}/work`
@@ -34,7 +24,7 @@ export class BareRunc {
     await writeFile(`${bundle}/criu.conf`, 'network-lock skip\ntcp-close\nfile-locks\n')
     // runc waits for its pipes to close, which the detached container would hold open.
     await run('sh', ['-c', 'exec runc run --detach --bundle "$0" "$1" </dev/null >/dev/null 2>&1', bundle, id])
-    this.#containers.started(id)
+    this.started(id)
     return id
   }
 
@@ -44,7 +34,7 @@ export class BareRunc {
 
   /** Dumps a container that runs on. */
   async checkpoint(id: string, images: string): Promise<void> {
-    const { dir } = this.#containers
+    const { dir } = this
     const folders = ['--image-path', `${dir}/${images}`, '--work-path', `${dir}/${images}.work`]
     await Promise.all([mkdir(folders[1] ?? ''), mkdir(folders[3] ?? '')])
     await run('runc', ['--criu', criu, 'checkpoint', '--leave-running', ...folders, id])
@@ -52,23 +42,15 @@ export class BareRunc {
 
   /** Starts another container from the dump, on a copy of the disk that a person would take before. */
   async restore(source: string, images: string): Promise<string> {
-    const { dir } = this.#containers
-    const id = this.#containers.nextId()
+    const { dir } = this
+    const id = this.nextId()
     const bundle = `${dir}/${id}`
     await Promise.all(['root', 'work', 'restore'].map((name) => mkdir(`${bundle}/${name}`, { recursive: true })))
     await run('cp', ['-a', `${dir}/${source}/upper`, `${bundle}/upper`])
     await run('cp', [`${dir}/${source}/config.json`, `${dir}/${source}/criu.conf`, bundle])
     const layers = `lowerdir=${imageDir}/base/rootfs,upperdir=${bundle}/upper,workdir=${bundle}/work`
     await run('mount', ['-t', 'overlay', 'overlay', '-o', layers, `${bundle}/root`])
-    return await this.#containers.restore(id, `${dir}/${images}`)
-  }
-
-  remove(id: string): Promise<void> {
-    return this.#containers.remove(id)
-  }
-
-  async [Symbol.asyncDispose](): Promise<void> {
-    await this.#containers[Symbol.asyncDispose]()
+    return await this.restoreFrom(id, `${dir}/${images}`)
   }
 }
 

@@ -4,7 +4,7 @@ import { promisify } from 'node:util'
 import { idsPerSandbox } from '../../src/runtime/oci/container-config.ts'
 import { criuOptions } from '../../src/runtime/criu/dump.ts'
 import { ImageFolder, resolveHostTool } from '../../src/runtime/host/image-folder.ts'
-import { HostNames } from '../../src/runtime/host/names.ts'
+import { HostNames } from '../../src/runtime/host-names.ts'
 import { imageDir } from '../support/images.ts'
 import { BareContainers } from './bare-containers.ts'
 
@@ -21,15 +21,14 @@ interface Origin {
  * seccomp filter, limits), the same base under an overlay. What Atoll does besides is what the ratio shows: records, a
  * quota, a network, fresh identities, the guest's answer, HTTP.
  */
-export class BareTwin {
-  readonly #containers: BareContainers
+export class BareTwin extends BareContainers {
   readonly #config: string
   readonly #hostTool: string
   readonly #rangeStart: number
   readonly #base: string
 
-  private constructor(containers: BareContainers, config: string, base: string, hostTool: string) {
-    this.#containers = containers
+  private constructor(config: string, base: string, hostTool: string) {
+    super()
     this.#config = config
     this.#base = base
     this.#hostTool = hostTool
@@ -39,18 +38,12 @@ export class BareTwin {
 
   static async open({ dataDir, sandboxId, checkpointId }: Origin): Promise<BareTwin> {
     const names = new HostNames(dataDir)
-    const containers = await BareContainers.open()
-    const { dir } = containers
-    await chmod(dir, 0o711)
     const source = names.sandboxDir(sandboxId)
     const config = (await readFile(`${source}/config.json`, 'utf8')).replaceAll(source, '{bundle}')
     const { base } = JSON.parse(await readFile(`${dataDir}/sandboxes/${sandboxId}.json`, 'utf8')) as { base: string }
-    const twin = new BareTwin(
-      containers,
-      config,
-      new ImageFolder(imageDir).pathOf(base, 'base'),
-      await resolveHostTool(imageDir),
-    )
+    const twin = new BareTwin(config, new ImageFolder(imageDir).pathOf(base, 'base'), await resolveHostTool(imageDir))
+    const { dir } = twin
+    await chmod(dir, 0o711)
     await run('cp', ['-a', `${names.poolDir}/memory/checkpoints/${checkpointId}`, `${dir}/images`])
     await run('cp', ['-a', `${names.poolDir}/layers/${checkpointId}/upper`, `${dir}/upper`])
     await run('cp', ['-a', `${source}/etc`, `${dir}/etc`])
@@ -61,8 +54,8 @@ export class BareTwin {
   }
 
   async restore(): Promise<string> {
-    const { dir } = this.#containers
-    const id = this.#containers.nextId()
+    const { dir } = this
+    const id = this.nextId()
     const bundle = `${dir}/${id}`
     await mkdir(bundle, { mode: 0o710 })
     await chown(bundle, 0, this.#rangeStart)
@@ -76,10 +69,6 @@ export class BareTwin {
     const linux = { ...config.linux, cgroupsPath: `/${id}` }
     await writeFile(`${bundle}/config.json`, JSON.stringify({ ...config, linux }))
     await writeFile(`${bundle}/criu.conf`, `${criuOptions.join('\n')}\n`)
-    return await this.#containers.restore(id, `${dir}/images`)
-  }
-
-  async [Symbol.asyncDispose](): Promise<void> {
-    await this.#containers[Symbol.asyncDispose]()
+    return await this.restoreFrom(id, `${dir}/images`)
   }
 }

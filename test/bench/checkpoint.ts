@@ -16,7 +16,7 @@ const program = [
  * images with the same isolation, and of the program alone in a container with next to none. Both copy the disk before.
  */
 export async function checkpointBench(server: AtollServer): Promise<Comparison[]> {
-  await using bare = await BareRunc.open()
+  await using bare = new BareRunc()
   const { sandboxID: source } = (await server.json('POST', '/api/sandboxes', { timeout: 0 })) as { sandboxID: string }
   await server.json('POST', `/api/sandboxes/${source}/exec`, { cmd: program[0], args: program.slice(1) })
   const bareSource = await bare.start(program)

@@ -24,7 +24,7 @@ const skills = Object.fromEntries(Array.from({ length: skillFilesCount }, (_, in
 const creation = JSON.stringify({ prompt: 'run: true', user_id: 'ada', agent_config: { skills } })
 
 const attacks: Record<string, Attack> = {
-  'searches for what is nowhere': loops((server) => ask(server, 'GET', '/v1/sessions?search=%21%21%21')),
+  'searches without a match': loops((server) => ask(server, 'GET', '/v1/sessions?search=%21%21%21')),
   'reads a session of 30 MiB': loops((server, { ended }) => ask(server, 'GET', `/v1/sessions/${ended}`)),
   'reads a session of 80 000 messages': loops((server, { talkative }) =>
     ask(server, 'GET', `/v1/sessions/${talkative}`),
@@ -42,7 +42,7 @@ const attacks: Record<string, Attack> = {
 }
 
 /**
- * How late the server's event loop is while one client does its worst, against the same server at rest. A loop that is never late
+ * How late the server's event loop is under the load of one client, against the same server at rest. A loop that is never late
  * shows ten milliseconds, in which it is looked at.
  */
 export async function loadBench(server: AtollServer): Promise<Comparison[]> {

@@ -6,7 +6,7 @@ const rounds = 15
 
 /** A new sandbox up to the answer of its first command, and one more command in it, against runc by hand. */
 export async function startBench(server: AtollServer): Promise<Comparison[]> {
-  await using bare = await BareRunc.open()
+  await using bare = new BareRunc()
   const ids: string[] = []
   const bareIds: string[] = []
   const exec = (id: string | undefined) =>

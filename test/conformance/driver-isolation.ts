@@ -15,7 +15,7 @@ const inPort = 9_321
 const replaceWaitMs = 10_000
 
 export function isolationConformance(under: () => DriverUnderTest): void {
-  test('a sandbox reaches the gateway’s port and the name server, by name and by address', async () => {
+  test('network: a sandbox reaches the gateway’s port and the name server, by name and by address', async () => {
     const { driver, guest } = under()
     const { listenHost, listenPort, insideHost } = driver.gateway()
     const gateway = createServer((connection) => connection.end('hello from the gateway\n'))
@@ -28,7 +28,7 @@ export function isolationConformance(under: () => DriverUnderTest): void {
     await new Promise((resolve) => gateway.close(resolve))
   })
 
-  test('a sandbox reaches neither the host, nor private networks, nor metadata services', async () => {
+  test('network: a sandbox reaches neither the host, nor private networks, nor metadata services', async () => {
     const { driver, guest, fixture } = under()
     const id = await create(driver)
     const forbidden = fixture.forbidden()
@@ -38,7 +38,7 @@ export function isolationConformance(under: () => DriverUnderTest): void {
     await driver.delete(id)
   })
 
-  test('no sandbox reaches another', async () => {
+  test('network: no sandbox reaches another', async () => {
     const { driver, guest } = under()
     const [one, two] = [freshId('sb'), freshId('sb')]
     await Promise.all([driver.create(specOf(one)), driver.create(specOf(two))])
@@ -57,7 +57,7 @@ while True: s.accept()[0].close()'`
     for (const id of [one, two]) await driver.delete(id)
   })
 
-  test('the gateway is all that a sandbox has on its link, after a wake and in a fork too', async () => {
+  test('network: the gateway is the only neighbour of a sandbox, after a wake and in a fork too', async () => {
     const { driver, guest } = under()
     const { listenHost } = driver.gateway()
     const [id, fork, cp] = [freshId('sb'), freshId('sb'), freshId('cp')]
@@ -70,7 +70,7 @@ while True: s.accept()[0].close()'`
     await driver.deleteCheckpoint(cp)
   })
 
-  test('a sandbox that holds connections to the name server keeps no other from it', async () => {
+  test('DNS: a sandbox that holds connections to the name server does not block others', async () => {
     const { driver, guest } = under()
     const { listenHost } = driver.gateway()
     const [greedy, other] = [freshId('sb'), freshId('sb')]
@@ -93,7 +93,7 @@ if os.fork() == 0:
     for (const id of [greedy, other]) await driver.delete(id)
   })
 
-  test('root inside can neither mount, nor make namespaces or devices, nor touch the kernel', async () => {
+  test('root: can neither mount, nor make namespaces or devices, nor touch the kernel', async () => {
     const { driver, guest } = under()
     const id = await create(driver)
     const refused = [
@@ -123,7 +123,7 @@ if os.fork() == 0:
     await driver.delete(id)
   })
 
-  test('system calls that reach beyond a sandbox fail', async () => {
+  test('system calls: those that reach beyond a sandbox fail', async () => {
     const { driver, guest } = under()
     const id = await create(driver)
     const told = await python(
@@ -161,7 +161,7 @@ for name, number in calls.items():
     await driver.delete(id)
   })
 
-  test('a sandbox sees its own processes, devices and name alone', async () => {
+  test('view: a sandbox sees only its own processes, devices and name', async () => {
     const { driver, guest } = under()
     const id = await create(driver)
     const processes = await succeed(guest(id), 'ls -d /proc/[0-9]* | wc -l')
@@ -191,7 +191,7 @@ for name, number in calls.items():
     await driver.delete(id)
   })
 
-  test('what development needs of root works: owners, users, low ports, ping sockets, ptrace, sockets, threads', async () => {
+  test('root: owners, users, low ports, ping sockets, ptrace, sockets and threads work', async () => {
     const { driver, guest } = under()
     const id = await create(driver, { memoryMb: 512 })
     await succeed(guest(id), 'touch /root/f && chown 1000:1000 /root/f && chmod u+s /root/f')
@@ -212,7 +212,7 @@ print("fine")`,
     await driver.delete(id)
   })
 
-  test('a socket that was replaced by a link to one of the host leads the host nowhere', async () => {
+  test('guest socket: the host does not follow one that was replaced by a link to a host socket', async () => {
     const { driver, guest, fixture } = under()
     const id = await create(driver)
     const { path, connections } = fixture.hostSocket()

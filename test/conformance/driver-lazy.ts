@@ -187,7 +187,7 @@ export function lazyConformance(under: () => DriverUnderTest, host: LazyHost): v
       exits.map(({ sandboxId, reason }) => ({ sandboxId, reason })),
       [{ sandboxId: one.id, reason: 'runtime_failed' }],
     )
-    assert.match(exits[0]?.message ?? '', /memory did not come back whole/)
+    assert.match(exits[0]?.message ?? '', /memory is incomplete/)
     const refused = (error: unknown) => isServiceError(error, 'conflict')
     await assert.rejects(driver.checkpoint(one.id, freshId('cp'), 'full'), refused)
 

@@ -19,7 +19,7 @@ const exitWaitMs = 10_000
 const giveUpWaitMs = 120_000
 
 export function lifeConformance(under: () => DriverUnderTest): void {
-  test('a sandbox answers, runs commands and leaves nothing after its delete', async () => {
+  test('create: the sandbox answers, runs commands and leaves nothing after its delete', async () => {
     const { driver, guest, fixture } = under()
     const before = await fixture.trace()
     const id = await create(driver)
@@ -32,7 +32,7 @@ export function lifeConformance(under: () => DriverUnderTest): void {
     await assert.rejects(driver.dial(id), (error) => isServiceError(error, 'unavailable'))
   })
 
-  test('a file survives hibernation, and a process where memory is kept', async () => {
+  test('hibernate: files survive, and processes where memory is kept', async () => {
     const { driver, guest } = under()
     const id = await create(driver)
     await succeed(guest(id), 'echo kept > /workspace/file; (setsid sleep 1000 >/dev/null 2>&1 &)')
@@ -47,7 +47,7 @@ export function lifeConformance(under: () => DriverUnderTest): void {
     await driver.delete(id)
   })
 
-  test('processes that hibernation ends may put their affairs in order, and one that will not is ended all the same', async () => {
+  test('hibernate: without saved memory, processes get SIGTERM and those that ignore it are killed', async () => {
     const { driver, guest } = under()
     if (driver.capabilities.fullCheckpoints) return
     const id = await create(driver)
@@ -61,7 +61,7 @@ export function lifeConformance(under: () => DriverUnderTest): void {
     await driver.delete(id)
   })
 
-  test('a wake takes new sizes', async () => {
+  test('wake: takes new sizes', async () => {
     const { driver, guest } = under()
     const id = await create(driver, { memoryMb: 128 })
     assert.equal(await memoryLimitBytes(guest(id)), 128 * 1024 * 1024)
@@ -71,7 +71,7 @@ export function lifeConformance(under: () => DriverUnderTest): void {
     await driver.delete(id)
   })
 
-  test('an id that exists, an unknown image and an unknown checkpoint are refused and leave nothing', async () => {
+  test('create: an existing id, an unknown image and an unknown checkpoint are refused and leave nothing', async () => {
     const { driver, fixture } = under()
     const id = await create(driver)
     const before = await fixture.trace()
@@ -88,7 +88,7 @@ export function lifeConformance(under: () => DriverUnderTest): void {
     await driver.delete(id)
   })
 
-  test('ids that are no names are refused', () => {
+  test('create: ids that are no names are refused', () => {
     const { driver } = under()
     for (const id of ['', '..', 'a/b', 'A', 'x'.repeat(64), '-a']) {
       assert.throws(
@@ -98,7 +98,7 @@ export function lifeConformance(under: () => DriverUnderTest): void {
     }
   })
 
-  test('an abort at any moment of a create leaves nothing', async () => {
+  test('create: an abort at any moment leaves nothing', async () => {
     const { driver, fixture } = under()
     const before = await fixture.trace()
     let aborted = 0
@@ -119,7 +119,7 @@ export function lifeConformance(under: () => DriverUnderTest): void {
     assert.ok(aborted > 0)
   })
 
-  test(`${parallelCreates} sandboxes are created at once, each with an address and a machine id of its own`, async () => {
+  test(`create: ${parallelCreates} at once have each their own address and machine id`, async () => {
     const { driver, guest } = under()
     const ids = Array.from({ length: parallelCreates }, () => freshId('sb'))
     await Promise.all(ids.map((id) => driver.create(specOf(id))))
@@ -129,7 +129,7 @@ export function lifeConformance(under: () => DriverUnderTest): void {
     await Promise.all(ids.map((id) => driver.delete(id)))
   })
 
-  test('a sandbox that has ended is not taken for one that hibernates before its end is told', async () => {
+  test('exit: an ended sandbox does not count as hibernated before its exit is reported', async () => {
     const { driver, fixture } = under()
     const id = await create(driver)
     const exits: SandboxExit[] = []
@@ -144,7 +144,7 @@ export function lifeConformance(under: () => DriverUnderTest): void {
     await driver.delete(id)
   })
 
-  test('a sandbox that ends by itself is told once, keeps its disk and wakes', async () => {
+  test('exit: a sandbox that ends by itself is reported once, keeps its disk and wakes', async () => {
     const { driver, guest, fixture } = under()
     const id = await create(driver)
     await succeed(guest(id), 'echo kept > /root/file')
@@ -168,7 +168,7 @@ export function lifeConformance(under: () => DriverUnderTest): void {
     driver.onExit(() => undefined)
   })
 
-  test('a restarted server does not wait for guests that answer no more; they are given up, and wake on their disks', async () => {
+  test('server: a restarted one does not wait for silent guests; it declares them dead, and they wake on their disks', async () => {
     const { driver, guest, fixture, restart } = under()
     const [gone, hung, well] = [freshId('sb'), freshId('sb'), freshId('sb')]
     for (const id of [gone, hung, well]) {
@@ -211,13 +211,13 @@ export function lifeConformance(under: () => DriverUnderTest): void {
     for (const id of [gone, hung, well]) await next.driver.delete(id)
   })
 
-  test('only one server has the data at a time', async () => {
+  test('server: a second one on the same data is refused', async () => {
     const { fixture } = under()
     const second = fixture.makeDriver()
     await assert.rejects(second.open(await knowing(fixture)), (error) => isServiceError(error, 'unavailable'))
   })
 
-  test('a restarted server adopts what runs, keeps what sleeps, and removes what was abandoned', async () => {
+  test('server: a restarted one adopts running sandboxes, keeps hibernated ones and removes abandoned ones', async () => {
     const { driver, guest, restart } = under()
     const [running, sleeping, orphan, gone] = [freshId('sb'), freshId('sb'), freshId('sb'), freshId('sb')]
     for (const id of [running, sleeping, orphan]) await driver.create(specOf(id))
@@ -241,7 +241,7 @@ export function lifeConformance(under: () => DriverUnderTest): void {
     for (const id of [running, sleeping, orphan]) await next.driver.delete(id)
   })
 
-  test('a server that is killed while it creates and removes sandboxes leaves nothing after the next start', async () => {
+  test('server: killed while it creates and removes sandboxes, it leaves nothing after the next start', async () => {
     const { driver, fixture, guest, restart } = under()
     const before = await fixture.trace()
     const kept = freshId('sb')

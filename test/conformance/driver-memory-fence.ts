@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { isServiceError } from '../../src/errors.ts'
-import { bootId } from '../../src/runtime/host/process.ts'
+import { bootId } from '../../src/runtime/process.ts'
 import type { DriverUnderTest } from './driver.ts'
 import { count, startLoad, createLoaded, memoryTests } from './driver-memory-load.ts'
 import { freshId, shell, specOf } from './driver-shell.ts'

@@ -2,7 +2,7 @@ import { spawn } from 'node:child_process'
 import { mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { ServiceError } from '../../src/errors.ts'
-import { isAlive, startTicksOf, type ProcessIdentity } from '../../src/runtime/host/process.ts'
+import { isAlive, startTicksOf, type ProcessIdentity } from '../../src/runtime/process.ts'
 import type { ContainerResources } from '../../src/runtime/oci/container-config.ts'
 import { OciRuntimeError, type CreateOciRuntime } from '../../src/runtime/oci/oci-runtime.ts'
 
@@ -30,6 +30,7 @@ export const createFakeOciRuntime: CreateOciRuntime = ({ runDir }) => {
     Promise.reject(new OciRuntimeError(`fake ${call}`, 'not implemented', { cause: undefined }))
   return {
     name: 'fake',
+    program: 'unshare',
     stateDir,
     canCheckpoint: false,
 

@@ -1,5 +1,6 @@
 /** Migrations of records of earlier versions, and migrations that take long, on a server and on the embedded database. */
 import assert from 'node:assert/strict'
+import { cpSync } from 'node:fs'
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -60,19 +61,19 @@ suite('migrations: records of an earlier version', () => {
         ('pv-1', 'org_1', 'sb-1', 80, 'shop.example.com', 'active', now()),
         ('pv-2', 'org_1', 'sb-1', 81, null, 'active', now())`,
     )
-    await withStore(url, async ({ sandboxes }) => {
-      assert.equal(await sandboxes.previewByHostname('shop.example.com'), undefined)
-      const waiting = await sandboxes.unverifiedPreviews(10)
-      assert.deepEqual(
-        waiting.map(({ id, sslStatus, verifiedAt }) => [id, sslStatus, verifiedAt]),
-        [['pv-1', 'pending', undefined]],
-      )
-      assert.equal((await sandboxes.preview('sb-1', 81))?.sslStatus, 'active', 'without a domain nothing changes')
-      const [kept] = waiting
-      assert.ok(kept)
-      await sandboxes.putPreview({ ...kept, id: 'pv-3', orgId: 'org_2', sandboxId: 'sb-2' })
-      assert.equal(await sandboxes.verifyPreview(kept, new Date()), true)
-    })
+    await using store = await openStore({ databaseUrl: url })
+    const { sandboxes } = store
+    assert.equal(await sandboxes.previewByHostname('shop.example.com'), undefined)
+    const waiting = await sandboxes.unverifiedPreviews(10)
+    assert.deepEqual(
+      waiting.map(({ id, sslStatus, verifiedAt }) => [id, sslStatus, verifiedAt]),
+      [['pv-1', 'pending', undefined]],
+    )
+    assert.equal((await sandboxes.preview('sb-1', 81))?.sslStatus, 'active', 'without a domain nothing changes')
+    const [kept] = waiting
+    assert.ok(kept)
+    await sandboxes.putPreview({ ...kept, id: 'pv-3', orgId: 'org_2', sandboxId: 'sb-2' })
+    assert.equal(await sandboxes.verifyPreview(kept, new Date()), true)
   })
 
   test('session cost: it is unknown for an older session unless that has used nothing', async () => {
@@ -82,11 +83,10 @@ suite('migrations: records of an earlier version', () => {
     const unused = await newSession(store, orgId)
     await store.close()
     await makeOlder(url)
-    await withStore(url, async (newer) => {
-      const { costNanoUsd: _cost, ...known } = used
-      assert.deepEqual(await newer.sessions.session(used.id), known)
-      assert.deepEqual(await newer.sessions.session(unused.id), unused)
-    })
+    await using newer = await openStore({ databaseUrl: url })
+    const { costNanoUsd: _cost, ...known } = used
+    assert.deepEqual(await newer.sessions.session(used.id), known)
+    assert.deepEqual(await newer.sessions.session(unused.id), unused)
   })
 
   test('host: records name the installation, also those of an older version', async () => {
@@ -100,9 +100,8 @@ suite('migrations: records of an earlier version', () => {
     for (const { id } of [early, late]) assert.equal(await hostOf(store, id), 'host-1')
     await store.close()
     await makeOlder(url)
-    const newer = await openStore({ databaseUrl: url })
+    await using newer = await openStore({ databaseUrl: url })
     for (const { id } of [early, late]) assert.equal(await hostOf(newer, id), 'host-1')
-    await newer.close()
   })
 
   test('idempotency key: an older unanswered request is a conflict, and an older answer is replayed', async () => {
@@ -115,21 +114,11 @@ suite('migrations: records of an earlier version', () => {
     await store.idempotency.finish(claim('answered'), 'hash', now, { statusCode: 201, body: 'x' })
     await store.close()
     await makeOlder(url)
-    await withStore(url, async (newer) => {
-      assert.deepEqual(await newer.idempotency.begin(claim('unanswered'), 'hash', now), { state: 'conflict' })
-      assert.equal((await newer.idempotency.begin(claim('answered'), 'hash', now)).state, 'done')
-    })
+    await using newer = await openStore({ databaseUrl: url })
+    assert.deepEqual(await newer.idempotency.begin(claim('unanswered'), 'hash', now), { state: 'conflict' })
+    assert.equal((await newer.idempotency.begin(claim('answered'), 'hash', now)).state, 'done')
   })
 })
-
-async function withStore(url: string, use: (store: Store) => Promise<void>): Promise<void> {
-  const store = await openStore({ databaseUrl: url })
-  try {
-    await use(store)
-  } finally {
-    await store.close()
-  }
-}
 
 /** Takes away what migrations from 0008 on have added. */
 async function makeOlder(url: string): Promise<void> {
@@ -187,69 +176,57 @@ function migrationTests(name: string, place: () => Promise<string>): void {
       assert.deepEqual(begun.slice(0, 4), ['start', '00001000', '00002000', '00003000'])
 
       const resumed: (string | undefined)[] = []
-      const backend = await openBackend(where)
-      try {
-        const migrations = noteMigrations((key) => void resumed.push(key))
-        await migrateOn(backend, { migrations })
-        // The batch that the kill met is done again, or was just committed.
-        assert.ok(Number(resumed[0]) >= 3000, `it went on after ${resumed[0]}`)
-        assert.equal(resumed.length, 10 - Number(resumed[0]) / 1000)
-        const rows = await readNotes(backend)
-        assert.equal(rows.length, noteCount)
-        assert.ok(rows.every(({ length, fillings }, index) => length === (index + 1) % 7 && fillings === 1))
+      await using backend = await openBackend(where)
+      const migrations = noteMigrations((key) => void resumed.push(key))
+      await migrateOn(backend, { migrations })
+      // The batch that the kill met is done again, or was just committed.
+      assert.ok(Number(resumed[0]) >= 3000, `it went on after ${resumed[0]}`)
+      assert.equal(resumed.length, 10 - Number(resumed[0]) / 1000)
+      const rows = await readNotes(backend)
+      assert.equal(rows.length, noteCount)
+      assert.ok(rows.every(({ length, fillings }, index) => length === (index + 1) % 7 && fillings === 1))
 
-        resumed.length = 0
-        await migrateOn(backend, { migrations })
-        assert.deepEqual(resumed, [])
-      } finally {
-        await backend.stop()
-      }
+      resumed.length = 0
+      await migrateOn(backend, { migrations })
+      assert.deepEqual(resumed, [])
     })
 
     test('backfill: a failed one names its migration and keeps the earlier batches', async () => {
-      const backend = await openBackend(await place())
-      try {
-        let batches = 0
-        const failing = noteMigrations(() => {
-          if (++batches === 3) throw new Error('no more')
-        })
-        await assert.rejects(migrateOn(backend, { migrations: failing }), /could not be migrated \(0002-lengths\)/)
-        const rows = await readNotes(backend)
-        assert.equal(rows.filter(({ fillings }) => fillings === 1).length, 2000)
-        const left: (string | undefined)[] = []
-        await migrateOn(backend, { migrations: noteMigrations((key) => void left.push(key)) })
-        assert.equal(left[0], '00002000')
-      } finally {
-        await backend.stop()
-      }
+      await using backend = await openBackend(await place())
+      let batches = 0
+      const failing = noteMigrations(() => {
+        if (++batches === 3) throw new Error('no more')
+      })
+      await assert.rejects(migrateOn(backend, { migrations: failing }), /could not be migrated \(0002-lengths\)/)
+      const rows = await readNotes(backend)
+      assert.equal(rows.filter(({ fillings }) => fillings === 1).length, 2000)
+      const left: (string | undefined)[] = []
+      await migrateOn(backend, { migrations: noteMigrations((key) => void left.push(key)) })
+      assert.equal(left[0], '00002000')
     })
 
     test('migration: nothing is committed once another server has the database', async () => {
-      const backend = await openBackend(await place())
-      try {
-        let isOurs = true
-        const check = () => {
-          if (!isOurs) throw new ServiceError('unavailable', 'it is of another')
-        }
-        const losing = noteMigrations((key) => {
-          if (key === '00001000') isOurs = false
-        })
-        await refuses(migrateOn(backend, { migrations: losing, check }), 'unavailable')
-        const rows = await readNotes(backend)
-        assert.equal(rows.filter(({ fillings }) => fillings === 1).length, 1000)
-        const more = { ...noteMigrations(() => undefined), '0004-more': { up: (db: Kysely<unknown>) => makeMore(db) } }
-        isOurs = true
-        await migrateOn(backend, { migrations: noteMigrations(() => undefined) })
-        isOurs = false
-        await assert.rejects(migrateOn(backend, { migrations: more, check }), /it is of another/)
-        assert.equal(await hasTable(backend, 'more'), false)
-      } finally {
-        await backend.stop()
+      await using backend = await openBackend(await place())
+      let isOurs = true
+      const check = () => {
+        if (!isOurs) throw new ServiceError('unavailable', 'it is of another')
       }
+      const losing = noteMigrations((key) => {
+        if (key === '00001000') isOurs = false
+      })
+      await refuses(migrateOn(backend, { migrations: losing, check }), 'unavailable')
+      const rows = await readNotes(backend)
+      assert.equal(rows.filter(({ fillings }) => fillings === 1).length, 1000)
+      const more = { ...noteMigrations(() => undefined), '0004-more': { up: (db: Kysely<unknown>) => makeMore(db) } }
+      isOurs = true
+      await migrateOn(backend, { migrations: noteMigrations(() => undefined) })
+      isOurs = false
+      await assert.rejects(migrateOn(backend, { migrations: more, check }), /it is of another/)
+      assert.equal(await hasTable(backend, 'more'), false)
     })
 
     test('migration: each one of a used database is logged, with its backfill', async () => {
-      const backend = await openBackend(await place())
+      await using backend = await openBackend(await place())
       const lines: string[] = []
       const log: Log = {
         ...silentLog,
@@ -258,16 +235,12 @@ function migrationTests(name: string, place: () => Promise<string>): void {
           lines.push([migration ?? backfill, rows, message].filter((part) => part !== undefined).join(' '))
         },
       }
-      try {
-        const migrations = noteMigrations(() => undefined)
-        const { '0001-notes': first, ...others } = migrations
-        assert.ok(first)
-        await migrateOn(backend, { migrations: { '0001-notes': first }, log })
-        assert.deepEqual(lines, [], 'a new database has nothing to tell')
-        await migrateOn(backend, { migrations: { '0001-notes': first, ...others }, log })
-      } finally {
-        await backend.stop()
-      }
+      const migrations = noteMigrations(() => undefined)
+      const { '0001-notes': first, ...others } = migrations
+      assert.ok(first)
+      await migrateOn(backend, { migrations: { '0001-notes': first }, log })
+      assert.deepEqual(lines, [], 'a new database has nothing to tell')
+      await migrateOn(backend, { migrations: { '0001-notes': first, ...others }, log })
       assert.deepEqual(lines, [
         '0002-lengths a migration of the database begins',
         '0002-lengths a migration of the database is done',
@@ -291,9 +264,24 @@ after(async () => {
   for (const drop of drops) await drop()
 })
 
-migrationTests('PGlite', async () => {
+/** A database without any table. The one of the images has the newest schema. */
+let empty: Promise<string> | undefined
+
+async function makeEmpty(): Promise<string> {
+  const folder = await newFolder()
+  await (await openBackend(folder)).stop()
+  return folder
+}
+
+async function newFolder(): Promise<string> {
   const folder = await mkdtemp(join(tmpdir(), 'atoll-migrations-'))
   folders.push(folder)
+  return folder
+}
+
+migrationTests('PGlite', async () => {
+  const folder = await newFolder()
+  cpSync(await (empty ??= makeEmpty()), folder, { recursive: true })
   return folder
 })
 
@@ -315,7 +303,7 @@ suite('migrations of a database on a server', () => {
       const set = `execute format('alter database %I set ${timeout} = 50', current_database())`
       await execute(url, `do $$ begin ${set}; end $$`)
     }
-    const backend = await openBackend(url, 50)
+    await using backend = await openBackend(url, 50)
     const db = new Kysely<unknown>({ dialect: backend.dialect })
     const takeLong = async (on: Kysely<unknown>) => {
       await sql`select pg_sleep(0.5)`.execute(on)
@@ -334,44 +322,36 @@ suite('migrations of a database on a server', () => {
       assert.equal(await hasTable(backend, 'long'), true)
     } finally {
       await db.destroy()
-      await backend.stop()
     }
   })
 
   test('migration: a cut connection leaves nothing, and the next start applies it', async () => {
     const fresh = await freshDatabase()
     drops.push(fresh.drop)
-    const backend = await openBackend(fresh.url)
-    try {
-      let isCut = false
-      const up = async (on: Kysely<unknown>) => {
-        await makeMore(on)
-        if (!isCut) await cutConnections(fresh.url, 'atoll migration')
-        isCut = true
-        await sql`insert into more values (1)`.execute(on)
-      }
-      await refuses(migrateOn(backend, { migrations: { '0001-more': { up } } }), 'unavailable')
-      assert.equal(await hasTable(backend, 'more'), false)
-      await migrateOn(backend, { migrations: { '0001-more': { up } } })
-      assert.equal(await hasTable(backend, 'more'), true)
-    } finally {
-      await backend.stop()
+    await using backend = await openBackend(fresh.url)
+    let isCut = false
+    const up = async (on: Kysely<unknown>) => {
+      await makeMore(on)
+      if (!isCut) await cutConnections(fresh.url, 'atoll migration')
+      isCut = true
+      await sql`insert into more values (1)`.execute(on)
     }
+    await refuses(migrateOn(backend, { migrations: { '0001-more': { up } } }), 'unavailable')
+    assert.equal(await hasTable(backend, 'more'), false)
+    await migrateOn(backend, { migrations: { '0001-more': { up } } })
+    assert.equal(await hasTable(backend, 'more'), true)
   })
 
   test('migration: an open store has no connection for migrations left', async () => {
     const fresh = await freshDatabase()
     drops.push(fresh.drop)
-    const store = await openStore({ databaseUrl: fresh.url })
-    try {
-      await execute(
-        fresh.url,
-        `do $$ begin assert not exists (
+    await using store = await openStore({ databaseUrl: fresh.url })
+    await store.ping()
+    await execute(
+      fresh.url,
+      `do $$ begin assert not exists (
           select 1 from pg_stat_activity where datname = current_database() and application_name = 'atoll migration'
         ); end $$`,
-      )
-    } finally {
-      await store.close()
-    }
+    )
   })
 })

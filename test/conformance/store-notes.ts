@@ -1,11 +1,11 @@
 /** Migrations of a table with many rows. */
 import { Kysely, sql } from 'kysely'
+import { defined } from '../../src/lib/defined.ts'
 import type { Backend } from '../../src/store/dialect/index.ts'
 import { pgliteBackend } from '../../src/store/dialect/pglite.ts'
 import { postgresBackend } from '../../src/store/dialect/postgres.ts'
 import { migrate } from '../../src/store/migrations/index.ts'
 import type { MigrateOptions, Migrations } from '../../src/store/migrations/index.ts'
-import { imageDir } from '../support/images.ts'
 
 /** Nine batches of the backfill. */
 export const noteCount = 8500
@@ -48,11 +48,11 @@ export function noteMigrations(begun: (after: string | undefined) => void | Prom
 }
 
 /** Opens the database of a data folder or a database URL. */
-export async function openBackend(location: string, statementTimeoutMs?: number): Promise<Backend> {
-  if (!location.startsWith('postgres:')) {
-    return await pgliteBackend(location, imageDir, { beforeCreate: () => undefined, died: () => undefined })
-  }
-  return await postgresBackend(location, statementTimeoutMs === undefined ? {} : { statementTimeoutMs })
+export async function openBackend(location: string, statementTimeoutMs?: number): Promise<Backend & AsyncDisposable> {
+  const backend = location.startsWith('postgres:')
+    ? await postgresBackend(location, defined({ statementTimeoutMs }))
+    : await pgliteBackend(location, undefined, { beforeCreate: () => undefined, died: () => undefined })
+  return Object.assign(backend, { [Symbol.asyncDispose]: () => backend.stop() })
 }
 
 export async function migrateOn(backend: Backend, options: MigrateOptions): Promise<void> {

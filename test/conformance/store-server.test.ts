@@ -11,7 +11,6 @@ import {
   execute,
   freshDatabase,
   newOrganisation,
-  newSession,
   queueForLock,
   refuses,
   sandboxOf,
@@ -94,39 +93,16 @@ suite('a store on a PostgreSQL server', () => {
     await (await openStore({ databaseUrl: url })).close()
   })
 
-  test('session commit: several connections get dense numbers', async () => {
-    const store = await openStore({ databaseUrl: url })
-    try {
-      const { id } = await newSession(store, (await newOrganisation(store)).id)
-      await Promise.all(
-        Array.from({ length: 60 }, () => store.sessions.commit(id, { addStream: [{ type: 'assistant' }] })),
-      )
-      const sequences = (await store.sessions.stream(id, 0, 100)).map(({ sequence }) => sequence)
-      assert.deepEqual(
-        sequences,
-        Array.from({ length: 60 }, (_, index) => index + 1),
-      )
-    } finally {
-      await store.close()
-    }
-  })
-
   test('connections: cut ones are replaced, idle and busy', async () => {
-    const store = await openStore({ databaseUrl: url })
-    try {
-      const { id: orgId } = await newOrganisation(store)
-      const writes = Promise.allSettled(
-        Array.from({ length: 50 }, () => store.sandboxes.insertSandbox(sandboxOf(orgId))),
-      )
-      await cutConnections(url, 'atoll')
-      for (const result of await writes) {
-        if (result.status === 'rejected') assert.ok(isServiceError(result.reason, 'unavailable'), String(result.reason))
-      }
-      // One that is being cut just now is told to the next call that wants it.
-      while (!(await answers(store))) await sleep(5)
-    } finally {
-      await store.close()
+    await using store = await openStore({ databaseUrl: url })
+    const { id: orgId } = await newOrganisation(store)
+    const writes = Promise.allSettled(Array.from({ length: 50 }, () => store.sandboxes.insertSandbox(sandboxOf(orgId))))
+    await cutConnections(url, 'atoll')
+    for (const result of await writes) {
+      if (result.status === 'rejected') assert.ok(isServiceError(result.reason, 'unavailable'), String(result.reason))
     }
+    // One that is being cut just now is told to the next call that wants it.
+    while (!(await answers(store))) await sleep(5)
   })
 
   test('newer database: it is refused with a message and left unchanged', async () => {

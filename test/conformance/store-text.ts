@@ -83,11 +83,8 @@ export function textTests(store: Store): void {
       assert.deepEqual([committed.session.title, committed.session.framework], [clean, clean])
       const [said] = await sessions.stream(session.id, 0, 1)
       assert.deepEqual(said?.data, { type: 'assistant', [clean]: { text: [clean] } })
-      const messages = await sessions.messages(session.id)
-      assert.deepEqual(
-        messages.slice(1).map(({ content }) => content),
-        [clean, clean],
-      )
+      const contents = (await sessions.messages(session.id)).map(({ content }) => content)
+      assert.deepEqual(contents.slice(1), [clean, clean])
       assert.equal((await sessions.events(session.id))[1]?.message, clean)
     })
 

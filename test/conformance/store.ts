@@ -82,10 +82,8 @@ function wholeTests(open: () => Promise<Store>): void {
       ]
       for (const call of late) await refuses(call(), 'unavailable')
       const committed = (await running).filter((result) => result !== undefined)
-      assert.deepEqual(
-        committed.map(({ lastSequence }) => lastSequence).toSorted((a, b) => a - b),
-        [1, 2, 3, 4, 5, 6, 7, 8, 9, 10],
-      )
+      const sequences = committed.map(({ lastSequence }) => lastSequence).toSorted((a, b) => a - b)
+      assert.deepEqual(sequences, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10])
       await closed
     })
   })

@@ -1,4 +1,4 @@
-/** Activity, sleep, waking and sizes of real sandboxes. */
+/** Activity, hibernation, waking and sizes of real sandboxes. */
 import assert from 'node:assert/strict'
 import { once } from 'node:events'
 import { readFile } from 'node:fs/promises'
@@ -7,7 +7,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { WebSocket } from 'ws'
 import { askPreview } from './preview.ts'
 import { groupsOf, processesOf } from './sandbox-insides.ts'
-import { startSandbox } from './sandbox-calls.ts'
+import { sh, startSandbox } from './sandbox-calls.ts'
 import { AtollServer } from './server.ts'
 import { Terminal } from './sockets.ts'
 
@@ -19,23 +19,11 @@ before(async () => {
 
 after(() => server[Symbol.asyncDispose]())
 
-interface Sandbox {
-  sandboxID: string
-  status: string
-  reason?: string
-}
-
 const create = (timeout: number) => startSandbox(server, { timeout })
 
 /** Neither wakes it nor counts as activity. */
 async function status(id: string): Promise<string> {
-  return ((await server.json('GET', `/api/sandboxes/${id}`)) as Sandbox).status
-}
-
-async function run(id: string, script: string): Promise<string> {
-  const body = { cmd: 'bash', args: ['-c', script] }
-  const result = (await server.json('POST', `/api/sandboxes/${id}/exec/run`, body)) as { stdout: string }
-  return result.stdout
+  return ((await server.json('GET', `/api/sandboxes/${id}`)) as { status: string }).status
 }
 
 async function start(id: string, cmd: string, args: string[]): Promise<string> {
@@ -60,7 +48,7 @@ async function follow(id: string, execId: string, offset: number, enough: (outpu
 
 const page = (id: string, port: number) => askPreview(server, `${id}-p${port}.preview.localhost`)
 
-test('a hibernated sandbox holds no process, no control group and no memory; its exec sessions go on by offset', async () => {
+test('hibernate: it leaves no process, no control group and no memory; exec sessions go on by offset', async () => {
   const id = await create(0)
   const script = 'i=0; while true; do i=$((i+1)); echo line $i; sleep 0.05; done'
   const loop = await start(id, 'bash', ['-c', script])
@@ -102,10 +90,11 @@ test('a hibernated sandbox holds no process, no control group and no memory; its
   await server.json('DELETE', `/api/sandboxes/${id}`)
 })
 
-test('a sandbox falls asleep by its timeout, and a preview request wakes it', async () => {
+test('hibernate: a sandbox does at its timeout, and a preview request wakes it', async () => {
   const id = await create(0)
   await server.fetch(`/api/sandboxes/${id}/files?path=/srv/index.html`, { method: 'PUT', body: 'still here' })
-  await run(
+  await sh(
+    server,
     id,
     'cd /srv && setsid python3 -m http.server 8000 >/dev/null 2>&1 & while ! curl -s localhost:8000; do sleep 0.1; done',
   )
@@ -117,7 +106,7 @@ test('a sandbox falls asleep by its timeout, and a preview request wakes it', as
   await server.json('DELETE', `/api/sandboxes/${id}`)
 })
 
-test('an attached client, a running exec session and an open preview keep a sandbox awake, each by itself', async () => {
+test('hibernate: an attached client, a running exec session and an open preview each prevent it', async () => {
   const ids = await Promise.all([create(1), create(1), create(1), create(1)])
   const [client, session, preview, idle] = ids
   const pty = (await server.json('POST', `/api/sandboxes/${client}/pty`, { shell: '/bin/sh' })) as { sessionID: string }
@@ -130,7 +119,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 http.server.HTTPServer(("127.0.0.1", 8000), Handler).serve_forever()`
   // Detached from every exec session, so that only the request counts.
   const listens = `until bash -c '</dev/tcp/127.0.0.1/8000' 2>/dev/null; do sleep 0.1; done`
-  await run(preview, `setsid python3 -c '${serve}' >/dev/null 2>&1 & ${listens}`)
+  await sh(server, preview, `setsid python3 -c '${serve}' >/dev/null 2>&1 & ${listens}`)
   page(preview, 8000).catch(() => {})
   while ((await status(idle)) !== 'hibernated') await sleep(50)
   await sleep(1500)
@@ -143,7 +132,7 @@ http.server.HTTPServer(("127.0.0.1", 8000), Handler).serve_forever()`
   await Promise.all(ids.map((id) => server.json('DELETE', `/api/sandboxes/${id}`)))
 })
 
-test('a running sandbox is scaled: memory and CPU of the same processes, at once, and asleep for its next wake', async () => {
+test('scale: it changes memory and CPU of the same processes at once, and of a hibernated sandbox at its next wake', async () => {
   const id = await create(0)
   const sleeper = await start(id, 'sleep', ['1000'])
   const pids = await processesOf(id)

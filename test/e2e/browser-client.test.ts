@@ -4,20 +4,19 @@ import { createServer } from 'node:http'
 import { join } from 'node:path'
 import { test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { chromium } from 'playwright-core'
 import { listen } from '../support/listen.ts'
+import { launchBrowser } from './browser.ts'
 import { isTurnComplete, readEvents } from './event-stream.ts'
 import { AtollServer } from './server.ts'
+import { createSession, endSession, sendMessage, turnsComplete } from './session-client.ts'
 
 const docPath = join(import.meta.dirname, '../../docs/browser-client.md')
 
-test('the browser client of the docs survives a restart of the server without a gap or a repeat, and ends with the session', async () => {
+test('browser client: the one of the docs survives a restart of the server without a gap or a repeat, and ends with the session', async () => {
   const html = /^```html\n(.*?)^```$/ms.exec(await readFile(docPath, 'utf8'))?.[1] ?? ''
   assert.match(html, /EventSource/)
   await using server = await AtollServer.start()
-  const { id } = (await server.json('POST', '/v1/sessions', { prompt: 'run: echo one', user_id: 'ada' })) as {
-    id: string
-  }
+  const { id } = await createSession(server, 'run: echo one')
   await readEvents(server, id, isTurnComplete)
   const { token } = (await server.json('POST', `/v1/sessions/${id}/tokens`, { user_id: 'ada', scope: 'read' })) as {
     token: string
@@ -28,10 +27,7 @@ test('the browser client of the docs survives a restart of the server without a 
     response.end(`<!doctype html>${given}${html}`)
   })
   const port = await listen(site)
-  const browser = await chromium.launch({
-    executablePath: '/usr/bin/chromium',
-    args: ['--no-sandbox', '--disable-gpu', '--disable-background-networking', '--no-first-run'],
-  })
+  const browser = await launchBrowser()
   try {
     const page = await browser.newPage()
     await page.clock.install()
@@ -45,8 +41,8 @@ test('the browser client of the docs survives a restart of the server without a 
     await shows(before)
     await server.kill()
     await server.restart()
-    await server.json('POST', `/v1/sessions/${id}/messages`, { message: 'run: echo two', user_id: 'ada' })
-    const after = await readEvents(server, id, (_event, all) => all.filter(isTurnComplete).length === 2)
+    await sendMessage(server, id, 'run: echo two')
+    const after = await readEvents(server, id, turnsComplete(2))
     assert.ok(after.length > before)
     await shows(after.length)
     assert.deepEqual(
@@ -56,7 +52,7 @@ test('the browser client of the docs survives a restart of the server without a 
 
     const refused = page.waitForResponse((response) => response.status() === 401)
     const ended = page.waitForResponse((response) => response.status() === 204)
-    await server.json('DELETE', `/v1/sessions/${id}`)
+    await endSession(server, id)
     await Promise.all([ended, refused])
     assert.equal((await numbers()).length, (await readEvents(server, id, () => false)).length)
     let asked = 0

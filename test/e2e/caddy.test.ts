@@ -10,6 +10,7 @@ import { WebSocket } from 'ws'
 import { Caddy } from '../support/caddy.ts'
 import { DnsServer } from '../support/dns-server.ts'
 import { freePort } from '../support/listen.ts'
+import { startSandbox } from './sandbox-calls.ts'
 import { AtollServer } from './server.ts'
 
 const customHost = 'shop.example.com'
@@ -55,8 +56,7 @@ before(async () => {
     },
   })
   caddy = await Caddy.start(`127.0.0.1:${atoll.port}`, port)
-  const started = (await atoll.json('POST', '/api/sandboxes', { timeout: 0 })) as { sandboxID: string }
-  id = started.sandboxID
+  id = await startSandbox(atoll)
   ownHost = `${id}-p3000.preview.example.org`
   const written = await atoll.fetch(`/api/sandboxes/${id}/files?path=/workspace/server.js`, {
     method: 'PUT',
@@ -119,7 +119,7 @@ async function untilActive(which: number): Promise<void> {
   while ((await previews()).find((preview) => preview.port === which)?.sslStatus !== 'active') await sleep(20)
 }
 
-test('a preview answers over https under its own name, and the sandbox learns of it', async () => {
+test('caddy: a preview answers over https under its own name, and the sandbox learns of it', async () => {
   const { text } = await askUntilServed(ownHost)
   const { headers } = JSON.parse(text)
   assert.equal(headers['x-forwarded-proto'], 'https')
@@ -132,16 +132,10 @@ test('a preview answers over https under its own name, and the sandbox learns of
   assert.equal(seen['x-forwarded-proto'], 'https')
 })
 
-test('a preview has all paths to itself, also those that the API keeps for this machine', async () => {
+test('caddy: a preview gets all paths, also those that the API answers to this machine alone', async () => {
   await askUntilServed(ownHost)
-  for (const path of [
-    '/metrics',
-    '/internal/tls-ask?domain=x',
-    '/healthz',
-    '/docs',
-    '/api/sandboxes',
-    '/v1/sessions',
-  ]) {
+  const api = ['/metrics', '/internal/tls-ask?domain=x', '/healthz', '/docs', '/api/sandboxes', '/v1/sessions']
+  for (const path of api) {
     const { status, text } = await ask(ownHost, path)
     assert.deepEqual([status, JSON.parse(text).url], [200, path])
   }
@@ -152,8 +146,8 @@ async function untilProven(host: string): Promise<void> {
   while ((await atoll.fetch(`/internal/tls-ask?domain=${host}`)).status !== 200) await sleep(20)
 }
 
-test('a custom domain gets its certificate once its record is there, and its status goes from pending to active', async () => {
-  await assert.rejects(ask(customHost, '/'), /alert|SSL/, 'nobody has registered it')
+test('caddy: a custom domain gets its certificate once its record is there, and its status goes from pending to active', async () => {
+  await assert.rejects(ask(customHost, '/'), /alert|SSL/, 'it is not registered')
   const body = { port: 3000, domain: customHost }
   const declared = (await atoll.json('POST', `/api/sandboxes/${id}/preview`, body)) as Preview
   assert.equal(declared.sslStatus, 'pending')
@@ -163,7 +157,7 @@ test('a custom domain gets its certificate once its record is there, and its sta
   dns.texts.set(name, [['atoll-verification=of-somebody-else'], [value.slice(0, -1)]])
   const { length } = dns.asked
   while (dns.asked.length <= length) await sleep(20)
-  await assert.rejects(ask(customHost, '/'), /alert|SSL/, 'nobody has proven it')
+  await assert.rejects(ask(customHost, '/'), /alert|SSL/, 'it is not proven')
 
   // As panels of providers store it: an alias elsewhere, and a text in two strings.
   dns.texts.delete(name)
@@ -181,7 +175,7 @@ test('a custom domain gets its certificate once its record is there, and its sta
   assert.equal(again.sslStatus, 'active', 'what is served stays served')
 })
 
-test('the edge speaks HTTP/2', async () => {
+test('caddy: a preview answers over HTTP/2', async () => {
   const session = connectHttp2(`https://127.0.0.1:${port}`, { servername: ownHost, ca: caddy.ca })
   await once(session, 'connect')
   assert.equal(session.alpnProtocol, 'h2')
@@ -192,15 +186,9 @@ test('the edge speaks HTTP/2', async () => {
   session.close()
 })
 
-test('events stream through it one by one', async () => {
-  const outgoing = request({
-    host: '127.0.0.1',
-    port,
-    servername: ownHost,
-    ca: caddy.ca,
-    path: '/events',
-    headers: { Host: ownHost },
-  })
+test('caddy: events of a preview stream one by one', async () => {
+  const address = { host: '127.0.0.1', port, servername: ownHost, ca: caddy.ca }
+  const outgoing = request({ ...address, path: '/events', headers: { Host: ownHost } })
   outgoing.end()
   const [incoming] = (await once(outgoing, 'response')) as [IncomingMessage]
   assert.equal(String((await once(incoming, 'data'))[0]), 'data: first\n\n')
@@ -208,7 +196,7 @@ test('events stream through it one by one', async () => {
   outgoing.destroy()
 })
 
-test('WebSockets pass through it', async () => {
+test('caddy: WebSockets reach a preview', async () => {
   const agent = new Agent({ servername: ownHost, ca: caddy.ca })
   const socket = new WebSocket(`wss://127.0.0.1:${port}/`, { agent, headers: { Host: ownHost } })
   const [message] = (await once(socket, 'message')) as [Buffer]
@@ -216,7 +204,7 @@ test('WebSockets pass through it', async () => {
   socket.terminate()
 })
 
-test('the API answers through it, without what is for this machine alone', async () => {
+test('caddy: the API answers, without the paths for this machine alone', async () => {
   const host = 'api.example.org'
   assert.equal((await ask(host, '/healthz')).status, 200)
   const listed = await ask(host, '/api/sandboxes', { 'x-api-key': atoll.key })
@@ -232,13 +220,13 @@ test('the API answers through it, without what is for this machine alone', async
   assert.equal((await atoll.fetch('/metrics')).status, 200)
 })
 
-test('names that are nobody’s get no certificate', async () => {
-  const stopped = (await atoll.json('POST', '/api/sandboxes', {})) as { sandboxID: string }
-  await atoll.json('DELETE', `/api/sandboxes/${stopped.sandboxID}`)
+test('caddy: unknown names get no certificate', async () => {
+  const stoppedId = await startSandbox(atoll)
+  await atoll.json('DELETE', `/api/sandboxes/${stoppedId}`)
   for (const name of [
     'evil.example.com',
     'sb-unknown00000-p3000.preview.example.org',
-    `${stopped.sandboxID}-p3000.preview.example.org`,
+    `${stoppedId}-p3000.preview.example.org`,
     'x.api.example.org',
     'preview.example.org',
   ]) {

@@ -23,7 +23,7 @@ async function remove(...ids: string[]): Promise<void> {
   await Promise.all(ids.map((id) => server.json('DELETE', `/api/sandboxes/${id}`)))
 }
 
-test('ten forks of one checkpoint each go on by themselves with the state of the dump', async () => {
+test('fork: ten of one checkpoint each go on by themselves with the state of the dump', async () => {
   const counted = await workload.count(source)
   const looped = await workload.loop(source)
   const cp = await checkpoint(source, 'ten')
@@ -69,7 +69,7 @@ test('forks of forks go on, five generations deep', async () => {
   await remove(id)
 })
 
-test('a restore in place brings back memory and files under the same id', async () => {
+test('restore: one in place brings back memory and files under the same id', async () => {
   const id = await fork(await checkpoint(source, 'before the restore'))
   const cp = await checkpoint(id, 'here')
   const counted = await workload.count(id)
@@ -83,7 +83,7 @@ test('a restore in place brings back memory and files under the same id', async 
   await remove(id)
 })
 
-test('a hibernated sandbox wakes with its processes, and the terminal is attached again', async () => {
+test('wake: a hibernated sandbox wakes with its processes, and the terminal is attached again', async () => {
   const id = await fork(await checkpoint(source, 'before the sleep'))
   const counted = await workload.count(id)
   {
@@ -99,7 +99,7 @@ test('a hibernated sandbox wakes with its processes, and the terminal is attache
   await remove(id)
 })
 
-test('clients of the source hardly notice a checkpoint', async () => {
+test('checkpoint: clients of the source lose no request and no terminal', async () => {
   const terminal = await workload.terminal(source)
   const stop = new AbortController()
   const counts: number[] = []
@@ -120,7 +120,7 @@ test('clients of the source hardly notice a checkpoint', async () => {
   terminal.close()
 })
 
-test('a restart of the server finds hibernated memory again', async () => {
+test('server: a restart finds hibernated memory again', async () => {
   const id = await fork(await checkpoint(source, 'before the crash'))
   const counted = await workload.count(id)
   await server.json('POST', `/api/sandboxes/${id}/hibernate`, {})

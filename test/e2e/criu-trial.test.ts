@@ -10,7 +10,7 @@ import { run } from '../../src/runtime/command.ts'
 import { findCriu } from '../../src/runtime/criu/program.ts'
 import { exists } from '../../src/runtime/exists.ts'
 import { criuSelfTest } from '../../src/runtime/doctor/criu.ts'
-import { Cgroups } from '../../src/runtime/host/cgroups.ts'
+import { Cgroups } from '../../src/runtime/cgroups/index.ts'
 import { ApiClient } from '../support/api-client.ts'
 import { sh, startSandbox } from './sandbox-calls.ts'
 import { AtollServer } from './server.ts'
@@ -28,9 +28,9 @@ afterEach(async () => {
   await rm(folder, { recursive: true })
 })
 
-test('a runc that cannot checkpoint fails the row of doctor with its reason, and the server refuses full checkpoints with it', async () => {
+test('trial: a runc that cannot checkpoint fails the row of doctor with its reason, and the server refuses full checkpoints with it', async () => {
   // What was found with another runc must not count.
-  assert.notEqual((await findCriu(imageDir)).path, undefined)
+  assert.notEqual((await findCriu(imageDir, { program: 'runc' })).path, undefined)
   const script = `#!/bin/sh
 for word; do [ "$word" != checkpoint ] || { echo 'runc: no such luck' >&2; exit 1; }; done
 PATH=\${PATH#*${folder}:} exec runc "$@"
@@ -55,7 +55,7 @@ PATH=\${PATH#*${folder}:} exec runc "$@"
   assert.match(output, /^fork +works +of the disk alone: CRIU does not work /m)
 })
 
-test('what a killed trial has left goes with the next: container, mount, control group and files', async () => {
+test('trial: the next one removes what a killed one has left: container, mount, control group and files', async () => {
   const program = `
     const { criuSelfTest } = await import('./src/runtime/doctor/criu.ts')
     await criuSelfTest(process.argv[1], process.argv[2])`
@@ -81,7 +81,7 @@ test('what a killed trial has left goes with the next: container, mount, control
   }
 })
 
-test('a CRIU that brings back memory which the kernel may drop does not pass', async () => {
+test('trial: a CRIU that brings back memory which the kernel may drop does not pass', async () => {
   const images = join(folder, 'images')
   const [root, upper, work] = [join(images, 'base/rootfs'), join(folder, 'upper'), join(folder, 'work')]
   for (const path of [root, upper, work]) await mkdir(path, { recursive: true })

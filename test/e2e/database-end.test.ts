@@ -4,20 +4,17 @@ import { randomBytes } from 'node:crypto'
 import { rename } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test } from 'node:test'
+import { startSandbox, takeCheckpoint } from './sandbox-calls.ts'
 import { AtollServer } from './server.ts'
 
 const mebibyte = 1024 * 1024
 /** Far more than PostgreSQL's log takes in the files that it has open. */
 const writesMax = 400
 
-test('a server whose database gives up ends at once with the reason, and the next start has all that was acknowledged', async () => {
+test('database: a server whose embedded one fails ends at once with the reason, and the next start has all that was acknowledged', async () => {
   await using server = await AtollServer.start()
   const log = join(server.dataDir, 'db', 'pg_wal')
-  const sandbox = (await server.json('POST', '/api/sandboxes', {})) as { sandboxID: string }
-  const path = `/api/sandboxes/${sandbox.sandboxID}`
-  const { id: checkpoint } = (await server.json('POST', `${path}/checkpoints`, { name: 'a', kind: 'disk_only' })) as {
-    id: string
-  }
+  const checkpoint = await takeCheckpoint(server, await startSandbox(server), 'a', 'disk_only')
   const patches = `/api/sandboxes/checkpoints/${checkpoint}/patches`
   await rename(log, `${log}.away`)
   const acknowledged: string[] = []

@@ -105,12 +105,19 @@ setpriv --pdeathsig KILL unshare --pid --fork --kill-child sh -c 'dnsmasq --keep
 echo nameserver 127.0.0.1 >"$SCRATCH/resolv.conf"
 mount --bind "$SCRATCH/resolv.conf" "$(readlink --canonicalize /etc/resolv.conf)"`
 
-/** What doctor says of the network, what rules it leaves, and what they were before. */
-async function doctorBehind(rules: string, { more = '', env = {} }: { more?: string; env?: NodeJS.ProcessEnv } = {}) {
+/** What doctor reports behind these rules, by default of the network alone, with the rules before and after it. */
+async function doctorBehind(
+  rules: string,
+  {
+    more = '',
+    env = {},
+    program = 'test/e2e/network-trial.ts',
+  }: { more?: string; env?: NodeJS.ProcessEnv; program?: string } = {},
+) {
   const scratch = await mkdtemp(join(folder, 'firewall-'))
   const script = `${ownNetwork}\nnft -f - <<'RULES'\n${rules}\nRULES\n${more}\nnft list ruleset >"$SCRATCH/before"`
   const look = '"$@"; nft list ruleset >"$SCRATCH/after"'
-  const command = [...machine(script, '--net'), 'sh', '-c', look, 'sh', process.execPath, 'src/server/doctor.ts']
+  const command = [...machine(script, '--net'), 'sh', '-c', look, 'sh', process.execPath, program]
   const { output } = await run(command, { SCRATCH: scratch, ATOLL_DATA_DIR: scratch, ...env })
   const [rulesBefore, rulesAfter] = await Promise.all(
     ['before', 'after'].map((name) => readFile(join(scratch, name), 'utf8')),
@@ -119,37 +126,36 @@ async function doctorBehind(rules: string, { more = '', env = {} }: { more?: str
 }
 
 for (const { name, rules, places, lost, advice } of firewalls) {
-  test(`a sandbox has what it needs behind the rules of ${name}, by rules of Atoll's that end with it`, async () => {
+  test(`network: a sandbox has what it needs behind the rules of ${name}, by rules of Atoll's that end with it`, async () => {
     const { output, rulesBefore, rulesAfter } = await doctorBehind(rules, { more: withInternet })
     const outcome = 'a sandbox reaches DNS, the model gateway and the outside (example.com at 11.255.254.2)'
     const row = /^network .*$/m.exec(output)?.[0]
-    assert.equal(row, `network           works     ${outcome}; Atoll has added rules to ${places}`, output)
-    assert.match(output, /^wake +works /m)
+    assert.equal(row, `network works ${outcome}; Atoll has added rules to ${places}`, output)
     assert.equal(rulesAfter, rulesBefore)
   })
 
-  test(`doctor names ${name} and what to do where Atoll adds no rules`, async () => {
+  test(`doctor: it names ${name} and what to do where Atoll adds no rules`, async () => {
     const { output, rulesBefore, rulesAfter } = await doctorBehind(rules, { env: { ATOLL_HOST_FIREWALL: 'leave' } })
     const row = new RegExp(`^network +fails +${lost}\n +→ ATOLL_HOST_FIREWALL is leave, .*: ${advice}`, 'm')
     assert.match(output, row)
-    assert.match(output, /^wake +works /m)
     assert.equal(rulesAfter, rulesBefore)
   })
 }
 
-test('what an operator keeps sandboxes from in a chain of Docker they do not reach', async () => {
+test('network: what an operator keeps sandboxes from in a chain of Docker they do not reach', async () => {
   const rules = firewalls[0].rules.replace('return', 'ip saddr 10.0.0.0/8 ip daddr 11.255.254.2 drop')
   const { output } = await doctorBehind(rules, { more: withInternet })
   assert.match(output, /^network +fails +11.255.254.2 is not reached, which this/m)
 })
 
-test('sandboxes have what they need where ufw rejects what nobody has asked for', async () => {
+test('doctor: forks and wakes work where ufw rejects what nobody has asked for', async () => {
   const rules = firewalls[1].rules.replace('chain ufw-reject-forward {', '$& reject')
-  const { output } = await doctorBehind(rules, { more: withInternet })
+  const { output } = await doctorBehind(rules, { more: withInternet, program: 'src/server/doctor.ts' })
   assert.match(output, /^network +works /m)
+  assert.match(output, /^wake +works /m)
 })
 
-test('doctor names what drops where nobody knows whose it is, and says what to type', async () => {
+test('doctor: it names a chain of an unknown program that drops, and says what to type', async () => {
   const rules = `
 table inet mine {
   chain through {
@@ -165,7 +171,7 @@ table inet mine {
   assert.match(mended, /^network +works /m)
 })
 
-test('a sandbox that does not resolve or reach what the machine does is told by doctor', async () => {
+test('doctor: it reports a sandbox that does not resolve or reach what the machine does', async () => {
   // What the forwarder asks is answered, but not to its user; what the machine itself sends passes.
   const rules = `
 table inet mine {

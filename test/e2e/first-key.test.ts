@@ -1,4 +1,4 @@
-/** What becomes of the first API key, which is shown once, when the first start fails. */
+/** The first API key, which is shown once, when first starts over the same data fail. */
 import assert from 'node:assert/strict'
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
@@ -6,7 +6,7 @@ import { mkdtemp, rm } from 'node:fs/promises'
 import { createServer } from 'node:net'
 import { join } from 'node:path'
 import { after, before, test } from 'node:test'
-import { freePort, listen } from '../support/listen.ts'
+import { listen } from '../support/listen.ts'
 import { AtollServer, freeSubnet } from './server.ts'
 
 let folder: string
@@ -26,30 +26,18 @@ async function failedStart(options: Parameters<typeof AtollServer.start>[0]): Pr
   return error.message
 }
 
-async function assertFreshKey(dataDir: string, port?: number): Promise<void> {
-  await using server = await AtollServer.start({ dataDir, key: '', ...(port === undefined ? {} : { port }) })
-  assert.match(server.key, /^atoll_[0-9a-f]{48}$/)
-  assert.equal((await server.fetch('/api/sandboxes')).status, 200)
-  await server.stop()
-  await server.restart()
-  assert.equal((await server.fetch('/api/sandboxes')).status, 200)
-  assert.equal(server.output.match(/API key, shown this once/g)?.length, 1, 'a later start shows none')
-}
+const dataDir = () => join(folder, 'data')
 
-test('a first start whose port is taken says so and shows no key, and the next start shows one that works', async () => {
-  const dataDir = join(folder, 'taken')
-  const port = await freePort()
+test('first key: a first start whose port is taken says so and shows no key', async () => {
   const other = createServer((socket) => socket.destroy())
-  await listen(other, port)
-  const output = await failedStart({ dataDir, port })
+  const port = await listen(other)
+  const output = await failedStart({ dataDir: dataDir(), port })
   other.close()
   assert.match(output, new RegExp(`^atoll: the API cannot listen at port ${port} of 127.0.0.1: another program `, 'm'))
   assert.doesNotMatch(output, /API key/)
-  await assertFreshKey(dataDir, port)
 })
 
-test('a first start whose gateway port is taken says so and shows no key, and the next start shows one that works', async () => {
-  const dataDir = join(folder, 'gateway')
+test('first key: a first start whose gateway port is taken says so and shows no key', async () => {
   const subnet = freeSubnet()
   const address = subnet.replace(/0\/24$/, '1')
   const program = `import socket, sys
@@ -61,17 +49,25 @@ print("listens", flush=True)
 sys.stdin.read()`
   const other = spawn('python3', ['-c', program], { stdio: ['pipe', 'pipe', 'inherit'] })
   await once(other.stdout, 'data')
-  const output = await failedStart({ dataDir, subnet })
+  const output = await failedStart({ dataDir: dataDir(), subnet })
   other.stdin.end()
   await once(other, 'exit')
   assert.match(output, new RegExp(`^atoll: the model gateway cannot listen at port 4180 of ${address}: another `, 'm'))
   assert.doesNotMatch(output, /API key/)
-  await assertFreshKey(dataDir)
 })
 
-test('a first key that cannot be printed is not stored, and the next start shows one that works', async () => {
-  const dataDir = join(folder, 'full')
-  const output = await failedStart({ dataDir, prefix: ['sh', '-c', 'exec "$@" >/dev/full', 'sh'] })
+test('first key: one that cannot be printed is not stored', async () => {
+  const output = await failedStart({ dataDir: dataDir(), prefix: ['sh', '-c', 'exec "$@" >/dev/full', 'sh'] })
   assert.match(output, /^atoll: the first API key cannot be printed: .*ENOSPC/m)
-  await assertFreshKey(dataDir)
+})
+
+// A key that any of the failed starts had stored would keep this one from showing one.
+test('first key: the first start that succeeds shows one that works, and later starts show none', async () => {
+  await using server = await AtollServer.start({ dataDir: dataDir(), key: '' })
+  assert.match(server.key, /^atoll_[0-9a-f]{48}$/)
+  assert.equal((await server.fetch('/api/sandboxes')).status, 200)
+  await server.stop()
+  await server.restart()
+  assert.equal((await server.fetch('/api/sandboxes')).status, 200)
+  assert.equal(server.output.match(/API key, shown this once/g)?.length, 1, 'a later start shows none')
 })

@@ -2,8 +2,8 @@ import { execFile } from 'node:child_process'
 import { readdir, readFile } from 'node:fs/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { promisify } from 'node:util'
-import { Cgroups } from '../../src/runtime/host/cgroups.ts'
-import { HostNames } from '../../src/runtime/host/names.ts'
+import { Cgroups } from '../../src/runtime/cgroups/index.ts'
+import { HostNames } from '../../src/runtime/host-names.ts'
 import type { AtollServer } from './server.ts'
 
 const run = promisify(execFile)

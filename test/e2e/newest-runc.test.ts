@@ -1,4 +1,4 @@
-/** The newest runc that Debian has in the place of the machine's own: from 1.2 on it finds CRIU in another way. */
+/** The newest runc of Debian instead of the machine's own: from 1.2 on it finds CRIU in another way. */
 import assert from 'node:assert/strict'
 import { execFile } from 'node:child_process'
 import { before, test } from 'node:test'
@@ -17,7 +17,7 @@ before(async () => {
   })
 })
 
-test('with the newest runc a sandbox is checkpointed, forked, hibernated and woken with its processes, and doctor says so', async () => {
+test('newest runc: a sandbox is checkpointed, forked, hibernated and woken with its processes, and doctor says so', async () => {
   await using server = await AtollServer.start({ env: { PATH: `${bin}:${process.env['PATH']}` } })
   const source = await startSandbox(server)
   await server.json('POST', `/api/sandboxes/${source}/exec`, { cmd: 'sleep', args: ['4711'] })

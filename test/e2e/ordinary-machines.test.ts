@@ -21,7 +21,7 @@ before(async () => {
 })
 after(() => rm(folder, { recursive: true }))
 
-test('a sandbox starts, forks with its memory and wakes where /run is mounted noexec', async () => {
+test('noexec /run: a sandbox starts, forks with its memory and wakes', async () => {
   await using server = await AtollServer.start({ prefix: machine(noexecRun) })
   const source = await startSandbox(server)
   await server.json('POST', `/api/sandboxes/${source}/exec`, { cmd: 'sleep', args: ['4711'] })
@@ -35,7 +35,7 @@ test('a sandbox starts, forks with its memory and wakes where /run is mounted no
   assert.match(await sh(server, fork, 'pgrep --exact sleep'), /^\d+$/)
 })
 
-test('doctor starts, forks and wakes a sandbox by itself, also where /run is mounted noexec, and leaves nothing', async () => {
+test('doctor: it starts, forks and wakes a sandbox, also where /run is mounted noexec, and leaves nothing', async () => {
   const dataDir = join(folder, 'doctored')
   await mkdir(dataDir)
   const { status, output } = await run([...machine(noexecRun), process.execPath, 'src/server/doctor.ts'], {
@@ -46,7 +46,7 @@ test('doctor starts, forks and wakes a sandbox by itself, also where /run is mou
   assert.deepEqual(await readdir(dataDir), [])
 })
 
-test('doctor says what runc said when no sandbox starts, and tries nothing that stands on a start', async () => {
+test('doctor: it reports the error of runc when no sandbox starts, and tries nothing that needs a start', async () => {
   const { status, output } = await run([process.execPath, 'src/server/doctor.ts'], {
     PATH: `${await refusingRunc()}:${process.env['PATH']}`,
     ATOLL_DATA_DIR: folder,
@@ -56,7 +56,7 @@ test('doctor says what runc said when no sandbox starts, and tries nothing that 
   assert.match(output, /^wake +missing +not tried, since the start failed$/m)
 })
 
-test('a name server that takes every address of the machine is named', async () => {
+test('doctor: it names a name server that takes every address of the machine', async () => {
   const scratch = await mkdtemp(join(folder, 'names-'))
   const pidFile = join(scratch, 'other.pid')
   const script = `${ownNetwork}
@@ -70,7 +70,7 @@ dnsmasq --conf-file=/dev/null --no-resolv --pid-file=${pidFile}`
   }
 })
 
-test('a start that runc refuses is told at once, is tried again, and fails a session with its reason', async () => {
+test('start: one that runc refuses is reported at once, is tried again, and fails a session with its reason', async () => {
   const env = {
     PATH: `${await refusingRunc()}:${process.env['PATH']}`,
     ATOLL_LIMITS: '{"session":{"shortageWaitMs":3000}}',
@@ -100,7 +100,7 @@ test('a start that runc refuses is told at once, is tried again, and fails a ses
   }
 })
 
-test('a data directory behind a symbolic link, a umask of 077 and a short search path do not matter', async () => {
+test('server: a data directory behind a symbolic link, a umask of 077 and a short search path do not matter', async () => {
   const dataDir = join(folder, 'link')
   await mkdir(join(folder, 'target'))
   await symlink(join(folder, 'target'), dataDir)
@@ -114,7 +114,7 @@ test('a data directory behind a symbolic link, a umask of 077 and a short search
   assert.equal(await sh(server, id, 'cat /root/file'), 'kept')
 })
 
-test('setup finds the programs of a base image whatever the search path of whoever runs it', async () => {
+test('setup: it finds the programs of a base image whatever the search path of its user', async () => {
   // A copy that takes what programs write: the image itself is never written to.
   const copy = `
 mount -t tmpfs tmpfs "$SCRATCH"
@@ -133,10 +133,8 @@ mount -t overlay -o "lowerdir=$BASE,upperdir=$SCRATCH/upper,workdir=$SCRATCH/wor
   assert.match(output, /^v24\./m)
 })
 
-test('a full /run is told as such, and sandboxes start again when there is room', async () => {
-  await using server = await AtollServer.start({
-    prefix: machine(ownRun(',size=512k')),
-  })
+test('full /run: it is reported, and sandboxes start again when there is space', async () => {
+  await using server = await AtollServer.start({ prefix: machine(ownRun(',size=512k')) })
   const api = new ApiClient(server.url, server.key)
   const started: string[] = []
   for (;;) {
@@ -199,29 +197,28 @@ const unfit: { what: string; script: string; says: RegExp; namespaces?: string[]
 ]
 
 for (const { what, script, says, namespaces = [] } of unfit) {
-  test(`${what} is refused in words, by start and by setup, before anything is made`, async () => {
-    const scratch = await mkdtemp(join(folder, 'unfit-'))
-    const env = { SCRATCH: scratch, ATOLL_DATA_DIR: join(scratch, 'data') }
-    const where = machine(script, ...namespaces)
+  test(`requirements: ${what} is refused with a reason, by start and by setup, before anything is made`, async () => {
+    const runThere = async (...command: string[]) => {
+      const scratch = await mkdtemp(join(folder, 'unfit-'))
+      const env = { SCRATCH: scratch, ATOLL_DATA_DIR: join(scratch, 'data') }
+      return await run([...machine(script, ...namespaces), ...command], env)
+    }
     // What is made there is seen there alone.
-    const serve = [
-      'sh',
-      '-c',
-      '"$@"; status=$?; echo "made: $(ls -d "$ATOLL_DATA_DIR" 2>/dev/null || echo nothing)"; exit $status',
-      'sh',
-    ]
-    const start = await run([...where, ...serve, process.execPath, 'src/server/main.ts'], env)
+    const listing = '"$@"; status=$?; echo "made: $(ls -d "$ATOLL_DATA_DIR" 2>/dev/null || echo nothing)"; exit $status'
+    const [start, check] = await Promise.all([
+      runThere('sh', '-c', listing, 'sh', process.execPath, 'src/server/main.ts'),
+      runThere(process.execPath, 'src/server/doctor.ts', '--requirements'),
+    ])
     assert.equal(start.status, 2, start.output)
     assert.match(start.output, /^atoll: this machine cannot run sandboxes:$/m)
     assert.match(start.output, says)
     assert.match(start.output, /^made: nothing$/m)
-    const check = await run([...where, process.execPath, 'src/server/doctor.ts', '--requirements'], env)
     assert.equal(check.status, 1)
     assert.match(check.output.replaceAll(/^/gm, '  '), says)
   })
 }
 
-test('setup says that a container will not do, and that a disk is full, before its first step', async () => {
+test('setup: it refuses a container and a full disk before its first step', async () => {
   const images = join(folder, 'images')
   const setup = ['bash', 'scripts/setup.sh']
   const inside = await run([...machine('true', '--pid', '--fork', '--mount-proc'), ...setup], {

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict'
 import { mkdtemp, readFile, rm } from 'node:fs/promises'
 import { release } from 'node:os'
 import { join } from 'node:path'
-import { test } from 'node:test'
+import { after, before, test } from 'node:test'
 import { run } from '../../src/runtime/command.ts'
 import { forkOf, takeCheckpoint, sh, startSandbox } from './sandbox-calls.ts'
 import { AtollServer } from './server.ts'
@@ -44,12 +44,21 @@ tail --lines=1 ${lines}`
   return { how, bytes }
 }
 
-for (const { what, megabytes } of [
-  { what: 'at once', megabytes: '100000' },
-  { what: 'lazily', megabytes: '0' },
+let server: AtollServer
+
+before(async () => {
+  server = await AtollServer.start()
+})
+
+after(() => server[Symbol.asyncDispose]())
+
+for (const { how, megabytes } of [
+  { how: 'at once', megabytes: '100000' },
+  { how: 'lazily', megabytes: '0' },
 ]) {
-  test(`forks whose memory comes ${what}, and their source, draw other bytes from the vDSO's getrandom`, async () => {
-    await using server = await AtollServer.start({ env: { ATOLL_LAZY_MEMORY_MB: megabytes } })
+  test(`random numbers: forks whose memory comes ${how}, and their source, draw other bytes from the vDSO's getrandom`, async () => {
+    await server.stop()
+    await server.restart({ ATOLL_LAZY_MEMORY_MB: megabytes })
     const source = await startSandbox(server)
     await upload(server, source)
     await sh(server, source, 'chmod +x /root/draw')
@@ -61,12 +70,12 @@ for (const { what, megabytes } of [
     const forks = await Promise.all([forkOf(server, checkpoint), forkOf(server, checkpoint)])
     const first = await Promise.all([source, ...forks].map((id) => draw(server, id)))
     assert.deepEqual(
-      first.map(({ how }) => how),
+      first.map((drawn) => drawn.how),
       [warm, renewed, renewed],
     )
     const second = await Promise.all([source, ...forks].map((id) => draw(server, id)))
     assert.deepEqual(
-      second.map(({ how }) => how),
+      second.map((drawn) => drawn.how),
       [warm, warm, warm],
     )
     assert.equal(new Set([...first, ...second].map(({ bytes }) => bytes)).size, 6)

@@ -1,10 +1,10 @@
-/** What real sandboxes refuse, and what becomes of them when somebody deletes them in the middle of something. */
+/** What real sandboxes refuse, and deletions in the middle of operations. */
 import assert from 'node:assert/strict'
 import { after, before, test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { type ApiAnswer, ApiClient } from '../support/api-client.ts'
 import { heldOnHost } from './sandbox-insides.ts'
-import { type Checkpoint, settledCheckpoint, startSandbox } from './sandbox-calls.ts'
+import { type Checkpoint, settledCheckpoint, sh, startSandbox } from './sandbox-calls.ts'
 import { AtollServer } from './server.ts'
 
 let server: AtollServer
@@ -20,20 +20,18 @@ after(() => server[Symbol.asyncDispose]())
 const create = (body?: object) => startSandbox(server, body)
 const checkpoint = (id: string, name: string) => settledCheckpoint(server, id, name)
 
-async function run(id: string, cmd: string, args: string[] = []): Promise<string> {
-  return ((await server.json('POST', `/api/sandboxes/${id}/exec/run`, { cmd, args })) as { stdout: string }).stdout
-}
+const run = (id: string, script: string) => sh(server, id, script)
 
 const remove = (id: string) => api.delete(`/api/sandboxes/${id}`)
 
-test('memory that cannot be saved: the checkpoint has failed with the reason, nothing starts from it, the sandbox runs on', async () => {
+test('checkpoint: where memory cannot be saved the checkpoint has failed with the reason, nothing starts from it, the sandbox runs on', async () => {
   const id = await create()
   // io_uring cannot be saved either, so that there is none here: programs fall back.
   const uring = 'import ctypes; c = ctypes.CDLL(None, use_errno=True); c.syscall(425, 8, 0); print(ctypes.get_errno())'
-  assert.equal(await run(id, 'python3', ['-c', uring]), '38\n')
+  assert.equal(await run(id, `python3 -c '${uring}'`), '38')
   const socket = 'import socket; s = socket.socket(2, 1, 262); s.bind(("127.0.0.1", 80)); s.listen(); input()'
   const { body: session } = await api.post(`/api/sandboxes/${id}/exec`, { cmd: 'python3', args: ['-c', socket] })
-  while (!(await run(id, 'cat', ['/proc/net/tcp'])).includes(':0050'));
+  while (!(await run(id, 'cat /proc/net/tcp')).includes(':0050'));
   const failed = await checkpoint(id, 'one')
   assert.deepEqual([failed.status, /multipath TCP/.test(failed.error ?? '')], ['failed', true])
   for (const body of [{}, { count: 2 }]) {
@@ -50,7 +48,7 @@ test('memory that cannot be saved: the checkpoint has failed with the reason, no
   assert.equal(listed.find(({ sessionID }) => sessionID === session.sessionID)?.running, true)
 
   assert.equal((await api.post(`/api/sandboxes/${id}/exec/${session.sessionID}/kill`, {})).status, 204)
-  while ((await run(id, 'cat', ['/proc/net/tcp'])).includes(':0050'));
+  while ((await run(id, 'cat /proc/net/tcp')).includes(':0050'));
   assert.equal((await checkpoint(id, 'two')).status, 'ready')
   const taken = await api.post(`/api/sandboxes/${id}/checkpoints`, { name: 'two' })
   assert.deepEqual([taken.status, taken.body.code], [409, 'conflict'])
@@ -59,7 +57,7 @@ test('memory that cannot be saved: the checkpoint has failed with the reason, no
   assert.deepEqual([stopped.status, stopped.body.code], [410, 'sandbox_stopped'])
 })
 
-test('memory that does not fit into memoryMB is not started, and a sandbox that sleeps with it is not lost', async () => {
+test('memory: more than memoryMB is not started, and a hibernated sandbox with more is not lost', async () => {
   const id = await create()
   const hold = 'import os; held = os.urandom(150 << 20); print("held", flush=True); input()'
   const { body: holder } = await api.post(`/api/sandboxes/${id}/exec`, { cmd: 'python3', args: ['-c', hold] })
@@ -81,7 +79,7 @@ test('memory that does not fit into memoryMB is not started, and a sandbox that 
   await remove(id)
 })
 
-test('a patch that fails leaves nothing of its sandbox', async () => {
+test('patch: one that fails leaves nothing of its sandbox', async () => {
   const id = await create()
   const { id: cp } = await checkpoint(id, 'base')
   const held = await heldOnHost(server.dataDir)
@@ -96,7 +94,7 @@ test('a patch that fails leaves nothing of its sandbox', async () => {
   await remove(id)
 })
 
-test('a checkpoint that is deleted while it starts sandboxes: each runs or was not found, and none is left behind', async () => {
+test('checkpoint: one that is deleted while it starts sandboxes: each runs or was not found, and none is left behind', async () => {
   const id = await create()
   const held = await heldOnHost(server.dataDir)
   const { id: cp } = await checkpoint(id, 'base')
@@ -109,14 +107,14 @@ test('a checkpoint that is deleted while it starts sandboxes: each runs or was n
   assert.deepEqual([status, results.length], [201, 12])
   for (const result of results) {
     if (result.sandboxID === undefined) assert.equal(result.code, 'not_found', JSON.stringify(result))
-    else assert.equal((await run(result.sandboxID, 'hostname')).trim(), result.sandboxID)
+    else assert.equal(await run(result.sandboxID, 'hostname'), result.sandboxID)
   }
   await Promise.all(results.flatMap(({ sandboxID }) => (sandboxID === undefined ? [] : [remove(sandboxID)])))
   assert.deepEqual(await heldOnHost(server.dataDir), held)
   await remove(id)
 })
 
-test('a sandbox that is deleted in the middle of anything leaves nothing, and nobody is told of an inner error', async () => {
+test('delete: in the middle of any operation it leaves nothing, and no answer is an internal error', async () => {
   const source = await create()
   const { id: cp } = await checkpoint(source, 'base')
   const held = await heldOnHost(server.dataDir)

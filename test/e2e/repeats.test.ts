@@ -6,6 +6,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import pg from 'pg'
 import { execute, freshDatabase } from '../conformance/store-kit.ts'
 import { isTurnComplete, readEvents } from './event-stream.ts'
+import { sh, startSandbox } from './sandbox-calls.ts'
 import { AtollServer } from './server.ts'
 import { createSession, getSession, type Session } from './session-client.ts'
 
@@ -96,22 +97,17 @@ async function killedAt({ event, when }: Statement, calls: readonly Call[], keys
   await server.restart()
 }
 
-async function run(sandboxId: string, script: string): Promise<string> {
-  const body = { cmd: 'sh', args: ['-c', script] }
-  return ((await post(`/api/sandboxes/${sandboxId}/exec/run`, body)) as { stdout: string }).stdout.trim()
-}
-
 async function idle(prompt: string, userId: string): Promise<Session> {
   const session = await createSession(server, prompt, { user_id: userId })
   await readEvents(server, session.id, isTurnComplete)
   return session
 }
 
-test('a request whose server is killed between the effect and the answer has its effect once, and is answered', async () => {
-  const id = (await post('/api/sandboxes', { timeout: 0 }))['sandboxID'] as string
+test('idempotency: a request whose server is killed between the effect and the answer has its effect once, and is answered', async () => {
+  const id = await startSandbox(server)
   const checkpoints = `/api/sandboxes/${id}/checkpoints`
   const checkpoint = (await post(checkpoints, { name: 'first', kind: 'disk_only' }))['id'] as string
-  await run(id, `printf '#!/bin/sh\\necho x >>/tmp/pty; exec sleep 1000\\n' >/tmp/shell; chmod +x /tmp/shell`)
+  await sh(server, id, `printf '#!/bin/sh\\necho x >>/tmp/pty; exec sleep 1000\\n' >/tmp/shell; chmod +x /tmp/shell`)
   const [talked, forked, lost] = await Promise.all([
     idle('A page about owls', 'talker'),
     idle('A page about elms', 'forker'),
@@ -124,7 +120,7 @@ test('a request whose server is killed between the effect and the answer has its
     (await get('/api/sandboxes')).filter((sandbox) => sandbox['timeout'] === timeout).length
   const sessionsOf = async (userId: string) =>
     (await get<{ data: Json[] }>(`/v1/sessions?user_id=${userId}`)).data.length
-  const lines = async (path: string) => Number(await run(id, `wc -l <${path}`))
+  const lines = async (path: string) => Number(await sh(server, id, `wc -l <${path}`))
   const patches = `/api/sandboxes/checkpoints/${checkpoint}/patches`
   const append = (path: string) => ({ cmd: 'sh', args: ['-c', `echo x >>${path}`] })
   const calls: Call[] = [
@@ -189,7 +185,7 @@ test('a request whose server is killed between the effect and the answer has its
   }
 })
 
-test('a sandbox whose server is killed while it starts is started by the repeat, and none is left beside it', async () => {
+test('idempotency: a sandbox whose server is killed while it starts is started by the repeat, and only one exists', async () => {
   const call: Call = { path: '/api/sandboxes', body: { timeout: 1003 }, count: async () => 1 }
   await killedAt(started, [call], ['midway'])
   const { status, body } = await send(call, 'midway')
@@ -199,5 +195,5 @@ test('a sandbox whose server is killed while it starts is started by the repeat,
     found.map((sandbox) => [sandbox['sandboxID'], sandbox['status']]),
     [[body['sandboxID'], 'running']],
   )
-  assert.equal(await run(body['sandboxID'] as string, 'echo ready'), 'ready')
+  assert.equal(await sh(server, body['sandboxID'] as string, 'echo ready'), 'ready')
 })

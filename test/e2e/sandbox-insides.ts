@@ -1,7 +1,7 @@
 import { execFile } from 'node:child_process'
 import { open, readdir, readFile } from 'node:fs/promises'
 import { promisify } from 'node:util'
-import { HostNames } from '../../src/runtime/host/names.ts'
+import { HostNames } from '../../src/runtime/host-names.ts'
 
 const run = promisify(execFile)
 const chunkBytes = 4 * 1024 * 1024

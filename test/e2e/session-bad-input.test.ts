@@ -1,10 +1,22 @@
-/** Sessions that must not be, and agents that must not be believed, in front of the real server. */
+/** Bad input of clients and of agents, in front of the real server. */
 import assert from 'node:assert/strict'
 import { after, before, test } from 'node:test'
 import { ApiClient } from '../support/api-client.ts'
 import { isTurnComplete, readEvents } from './event-stream.ts'
+import { sh, startSandbox, takeCheckpoint } from './sandbox-calls.ts'
 import { AtollServer } from './server.ts'
-import { createSession, getSession } from './session-client.ts'
+import {
+  createSession,
+  endSession,
+  ends,
+  errors,
+  getSession,
+  lastId,
+  resultOf,
+  sendAndRead,
+  sendMessage,
+  type Session,
+} from './session-client.ts'
 
 let server: AtollServer
 let api: ApiClient
@@ -20,7 +32,7 @@ after(() => server[Symbol.asyncDispose]())
 
 const mib = 1024 * 1024
 
-test('what no session may be made of is refused with the field, and no sandbox starts for it', async () => {
+test('session: bad values are refused with the field, and no sandbox starts for them', async () => {
   const refused: [status: number, type: string, pattern: RegExp, body: object][] = [
     [400, 'invalid_request', /skills\["\.\.\/x"\].*"\.\."/, { agent_config: { skills: { '../x': '' } } }],
     [400, 'invalid_request', /skills.*"\.\."/, { agent_config: { skills: { '/a/../../etc/passwd': '' } } }],
@@ -44,13 +56,13 @@ test('what no session may be made of is refused with the field, and no sandbox s
   assert.deepEqual((await api.get('/v1/sessions')).body.data, [])
 })
 
-test('a system prompt of 1 MiB is a system prompt; a message of 10 MiB is none, and a bad place in the stream is named', async () => {
+test('session: a system prompt of 1 MiB is taken; a message of 10 MiB and a bad last-event-id are refused', async () => {
   const { id } = await createSession(server, 'run: echo fine', {
     agent_config: { system_prompt: 'Be kind. '.repeat(116_508) },
   })
   const events = await readEvents(server, id, isTurnComplete)
   assert.match(JSON.stringify(events), /fine/)
-  assert.equal(events.find(({ data }) => data.type === 'result')?.data['subtype'], 'success')
+  assert.equal(resultOf(events)?.['subtype'], 'success')
   const path = `/v1/sessions/${id}`
   for (const bytes of [10 * mib, 256 * 1024 + 1]) {
     const answer = await api.post(`${path}/messages`, { message: 'x'.repeat(bytes), user_id: 'ada' })
@@ -65,8 +77,8 @@ test('a system prompt of 1 MiB is a system prompt; a message of 10 MiB is none, 
   await api.delete(path)
 })
 
-/** Speaks the line protocol, after it has said what nobody should. */
-const garbler = `#!/usr/bin/python3
+/** Speaks the line protocol, but for what a message asks for. */
+const evilAgent = `#!/usr/bin/python3
 import json, os, sys
 def say(**event): print(json.dumps(event), flush=True)
 say(type='ready', harness='evil', version='0')
@@ -78,17 +90,27 @@ for line in sys.stdin:
     out = sys.stdout.buffer
     if command['content'] == 'garbage': out.write(os.urandom(1 << 20).replace(b'\\n', b'') + b'\\n{"type":\\n[]\\nnull\\n' + b'[' * 100000 + b'\\n')
     if command['content'] == 'long line': out.write(b'x' * (50 << 20) + b'\\n')
+    if command['content'] == 'flood':
+        content = [{'type': 'text', 'text': 'x' * 100000}]
+        event = {'type': 'assistant', 'message': {'role': 'assistant', 'content': content}, 'session_id': 's'}
+        os.execv('/usr/bin/yes', ['yes', json.dumps(event)])
     out.flush()
     usage = {'input_tokens': 0, 'output_tokens': 0}
     say(type='result', subtype='success', result=command['content'], num_turns=1, duration_ms=1, usage=usage, session_id='s')
     say(type='turn_complete', message_id=command['messageId'], session_id='s')
+    while command['content'] == 'flood later': say(type='ready', harness='evil', version='0')
 `
 
-test('an agent that prints garbage or a line of 50 MiB is warned of once, one that says nothing keeps nobody', async () => {
-  const sandboxId = (await api.post('/api/sandboxes', {})).body.sandboxID as string
-  await server.fetch(`/api/sandboxes/${sandboxId}/files?path=/usr/local/bin/node`, { method: 'PUT', body: garbler })
-  const checkpoint = await api.post(`/api/sandboxes/${sandboxId}/checkpoints`, { name: 'evil', kind: 'disk_only' })
-  const { id } = await createSession(server, 'garbage', { checkpoint_id: checkpoint.body.id })
+/** Creates a session on a machine with that agent in place of Node. */
+async function createEvilSession(prompt: string): Promise<Session> {
+  const sandboxId = await startSandbox(server)
+  await server.fetch(`/api/sandboxes/${sandboxId}/files?path=/usr/local/bin/node`, { method: 'PUT', body: evilAgent })
+  const checkpoint_id = await takeCheckpoint(server, sandboxId, 'evil', 'disk_only')
+  return await createSession(server, prompt, { checkpoint_id })
+}
+
+test('agent: garbage or a line of 50 MiB gives one warning, and a silent agent can be interrupted', async () => {
+  const { id } = await createEvilSession('garbage')
   let last = 0
   const turn = async () => {
     const events = await readEvents(server, id, isTurnComplete, last)
@@ -113,4 +135,22 @@ test('an agent that prints garbage or a line of 50 MiB is warned of once, one th
   last = (interrupted?.id ?? 0) + 1
   assert.deepEqual(await turn(), ['hello'])
   await api.delete(`/v1/sessions/${id}`)
+})
+
+test('agent: one that floods is killed at the limit of its turn, and the session goes on with another process', async () => {
+  const created = await createEvilSession('flood')
+  const flooded = await readEvents(server, created.id, isTurnComplete)
+  assert.deepEqual(ends(flooded), ['error_during_execution', 'turn_complete'])
+  assert.deepEqual(errors(flooded), [['output_limit', false]])
+  const bytes = flooded.reduce((sum, { data }) => sum + JSON.stringify(data).length, 0)
+  assert.ok(bytes < 65 * 1024 * 1024, `${bytes} bytes were kept`)
+  // The next process ends its turn and then goes on talking; nothing of that is kept, and it is killed as well.
+  await sendMessage(server, created.id, 'flood later')
+  const later = await readEvents(server, created.id, ({ data }) => data['code'] === 'output_limit', lastId(flooded))
+  assert.deepEqual(ends(later), ['success', 'turn_complete'])
+  assert.ok(later.length < 10, `${later.length} events`)
+  const good = await sendAndRead(server, created.id, 'be good', later)
+  assert.deepEqual(ends(good), ['success', 'turn_complete'])
+  assert.equal(await sh(server, created.sandboxId, 'pgrep -xc yes'), '0')
+  await endSession(server, created.id)
 })

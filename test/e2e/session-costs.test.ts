@@ -1,12 +1,12 @@
 import assert from 'node:assert/strict'
-import { test } from 'node:test'
-import { answerWith, fakeAnthropic, sendEvents } from '../agent/fake-anthropic.ts'
-import { isTurnComplete, readEvents } from './event-stream.ts'
+import { after, before, test } from 'node:test'
+import { answerWith, fakeAnthropic } from '../agent/fake-anthropic.ts'
+import { isTurnComplete, readEvents, type StreamedEvent } from './event-stream.ts'
+import { sh } from './sandbox-calls.ts'
 import { AtollServer } from './server.ts'
-import { createSession, getSession } from './session-client.ts'
+import { createSession, errors, getSession, resultOf, sendAndRead } from './session-client.ts'
 
 const model = 'anthropic/some-model'
-const price = { inputPerMillion: 3, outputPerMillion: 15 }
 
 /** Asks the gateway as the session's agent does, from inside its sandbox, for a model with these tools. Returns the status. */
 const askFromInside = (tools: object[]) => `
@@ -17,26 +17,43 @@ const askFromInside = (tools: object[]) => `
 ${JSON.stringify({ model: 'some-model', max_tokens: 10, stream: true, messages: [{ role: 'user', content: 'x' }], tools })}
 END`
 
-test('a session costs its cached tokens at their rates, and no tool that is billed apart from tokens is reached', async () => {
-  let calls = 0
+/** Calls of the model that is not the demo model. */
+let calls = 0
+let api: Awaited<ReturnType<typeof fakeAnthropic>>
+let server: AtollServer
+
+before(async () => {
   const cached = { input_tokens: 100, cache_read_input_tokens: 100_000, cache_creation_input_tokens: 2000 }
-  await using api = await fakeAnthropic((_body, response) => {
-    calls += 1
-    response.writeHead(200, { 'content-type': 'text/event-stream' })
-    sendEvents(response, answerWith({ ...cached, output_tokens: 1 }))
-    response.end()
-    return true
-  })
+  api = await fakeAnthropic(
+    () => {
+      calls += 1
+      return false
+    },
+    answerWith({ ...cached, output_tokens: 1 }),
+  )
+  const prices = {
+    [model]: { inputPerMillion: 3, outputPerMillion: 15 },
+    demo: { inputPerMillion: 10, outputPerMillion: 10 },
+  }
   const env = {
     ANTHROPIC_BASE_URL: api.url,
     ATOLL_MODEL: model,
-    ATOLL_PRICES: JSON.stringify({ [model]: price }),
+    ATOLL_MODELS: `${model},demo`,
+    ATOLL_PRICES: JSON.stringify(prices),
   }
-  await using server = await AtollServer.start({ env })
+  server = await AtollServer.start({ env })
+})
+
+after(async () => {
+  await server[Symbol.asyncDispose]()
+  await api[Symbol.asyncDispose]()
+})
+
+test('session: cached tokens cost their rates, and no tool that is billed apart from tokens is reached', async () => {
   // A call costs 0.037875 USD; with all of its input fresh it would be 0.306375.
   const session = await createSession(server, 'Hello', { agent_config: { max_cost_usd: 0.1 } })
   const events = await readEvents(server, session.id, isTurnComplete)
-  const result = events.find((event) => event.data.type === 'result')?.data
+  const result = resultOf(events)
   const oneCall = {
     inputTokens: 102_100,
     cacheReadTokens: 100_000,
@@ -54,11 +71,7 @@ test('a session costs its cached tokens at their rates, and no tool that is bill
   })
   assert.equal(result?.['total_cost_usd'], oneCall.totalCostUsd)
 
-  const ask = async (tools: object[]) => {
-    const path = `/api/sandboxes/${session.sandboxId}/exec/run`
-    const body = { cmd: 'bash', args: ['-c', askFromInside(tools)] }
-    return ((await server.json('POST', path, body)) as { stdout: string }).stdout
-  }
+  const ask = (tools: object[]) => sh(server, session.sandboxId, askFromInside(tools))
   assert.equal(await ask([{ type: 'web_search_20250305', name: 'web_search' }]), '400')
   assert.equal(
     await ask([
@@ -73,4 +86,34 @@ test('a session costs its cached tokens at their rates, and no tool that is bill
   assert.equal(await ask([]), '402', 'three calls have spent the budget')
   assert.equal(calls, 3)
   assert.equal((await getSession(server, session.id)).usage.totalCostUsd, 3 * oneCall.totalCostUsd)
+})
+
+test('session: a budget in tokens or in money is checked before each call, and turn and session have what was used', async () => {
+  for (const budget of [{ max_tokens: 1 }, { max_cost_usd: 0.000001 }]) {
+    const session = await createSession(server, 'A page about tides', {
+      agent_config: { ...budget, model: 'demo' },
+    })
+    const events = await readEvents(server, session.id, isTurnComplete)
+    const isAnswer = ({ data }: StreamedEvent) => data.type === 'assistant'
+    assert.deepEqual(errors(events), [['budget_exceeded', false]])
+    assert.equal(events.filter(isAnswer).length, 1, 'one call was made with the budget untouched')
+    const result = resultOf(events)
+    assert.equal(result?.['subtype'], 'error_during_execution')
+    const ofTurn = result?.['usage'] as { input_tokens: number; output_tokens: number }
+    const { usage, activity } = await getSession(server, session.id)
+    assert.equal(activity, 'idle')
+    assert.ok(usage.inputTokens > 0 && usage.outputTokens > 0)
+    assert.deepEqual([ofTurn.input_tokens, ofTurn.output_tokens], [usage.inputTokens, usage.outputTokens])
+    assert.equal(usage.totalCostUsd, ((usage.inputTokens + usage.outputTokens) * 10) / 1e6)
+    assert.equal(result?.['total_cost_usd'], usage.totalCostUsd)
+
+    const next = await sendAndRead(server, session.id, 'More', events)
+    assert.deepEqual(
+      next.map((event) => event.data.type).slice(-3),
+      ['error', 'result', 'turn_complete'],
+      'the next turn makes no call at all',
+    )
+    assert.equal(next.filter(isAnswer).length, 0)
+    assert.deepEqual((await getSession(server, session.id)).usage, usage)
+  }
 })

@@ -1,12 +1,27 @@
-/** What a session lives through when something is killed with SIGKILL: see docs/sessions.md § When something breaks. */
+/** Sessions whose agent, sandbox or server is killed (docs/sessions.md § When something breaks), and agents that are interrupted. */
 import assert from 'node:assert/strict'
 import { after, before, test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { isTurnComplete, readEvents, type StreamedEvent } from './event-stream.ts'
-import { askPreview } from './preview.ts'
-import { AtollServer } from './server.ts'
-import { createSession, getSession, type Session } from './session-client.ts'
 import { Host } from './host.ts'
+import { sh, takeCheckpoint } from './sandbox-calls.ts'
+import { AtollServer } from './server.ts'
+import {
+  createSession,
+  endSession,
+  ends,
+  errors,
+  getSession,
+  isToolCall,
+  lastId,
+  resultOf,
+  sendAndRead,
+  sendMessage,
+  type Session,
+  sessionPage,
+  turnsComplete,
+  wholeStream,
+} from './session-client.ts'
 
 let server: AtollServer
 let host: Host
@@ -18,13 +33,6 @@ before(async () => {
 
 after(() => server[Symbol.asyncDispose]())
 
-const isToolCall = ({ data }: StreamedEvent) => JSON.stringify(data).includes('"tool_use"')
-const lastId = (events: readonly StreamedEvent[]): number => events.at(-1)?.id ?? 0
-
-async function send(id: string, message: string): Promise<void> {
-  await server.json('POST', `/v1/sessions/${id}/messages`, { message, user_id: 'ada' })
-}
-
 async function killIn(sandboxId: string, kind: 'agent' | 'sandbox'): Promise<void> {
   const all = kind === 'agent' ? await host.agents() : await host.guests()
   const [victim, ...others] = all.filter((process) => process.sandboxId === sandboxId)
@@ -32,36 +40,10 @@ async function killIn(sandboxId: string, kind: 'agent' | 'sandbox'): Promise<voi
   process.kill(victim.pid, 'SIGKILL')
 }
 
-async function page({ previewUrl }: Session): Promise<string> {
-  const { status, body } = await askPreview(server, new URL(previewUrl).host)
-  assert.equal(status, 200, body)
-  return body
-}
-
-function ends(events: readonly StreamedEvent[]): unknown[] {
-  return events
-    .filter(({ data }) => data.type === 'result' || data.type === 'turn_complete')
-    .map(({ data }) => data['subtype'] ?? data.type)
-}
-
-function errors(events: readonly StreamedEvent[]): unknown[] {
-  return events.filter(({ data }) => data.type === 'error').map(({ data }) => [data['code'], data['fatal']])
-}
-
-/** Its stream from the first event, which has no gap. */
-async function wholeStream(id: string, turns: number): Promise<StreamedEvent[]> {
-  const all = await readEvents(server, id, (_event, seen) => seen.filter(isTurnComplete).length === turns)
-  assert.deepEqual(
-    all.map((event) => event.id),
-    all.map((_event, index) => index + 1),
-  )
-  return all
-}
-
-test('an agent that is killed in a turn is started again: the turn is marked and ends once, the conversation is known', async () => {
+test('crash: an agent killed in a turn is started again, the turn is marked and ends once, the conversation goes on', async () => {
   const created = await createSession(server, 'A page about tide pools')
   const first = await readEvents(server, created.id, isTurnComplete)
-  await send(created.id, 'run: sleep 61.75')
+  await sendMessage(server, created.id, 'run: sleep 61.75')
   const begun = await readEvents(server, created.id, isToolCall, lastId(first))
   await killIn(created.sandboxId, 'agent')
   const rest = await readEvents(server, created.id, isTurnComplete, lastId(begun))
@@ -74,42 +56,39 @@ test('an agent that is killed in a turn is started again: the turn is marked and
   // The command is not run again: the model is told that nobody knows what became of it.
   assert.match(JSON.stringify(rest), /outcome is unknown/)
   assert.equal(rest.at(-1)?.data['session_id'], first.at(-1)?.data['session_id'])
-  await send(created.id, 'Add a section about sea stars')
-  const next = await readEvents(server, created.id, isTurnComplete, lastId(rest))
+  const next = await sendAndRead(server, created.id, 'Add a section about sea stars', rest)
   assert.deepEqual(ends(next), ['success', 'turn_complete'])
-  assert.match(await page(created), /tide pools[^]*sea stars/i)
-  await wholeStream(created.id, 3)
-  await server.json('DELETE', `/v1/sessions/${created.id}`)
+  assert.match(await sessionPage(server, created), /tide pools[^]*sea stars/i)
+  await wholeStream(server, created.id, 3)
+  await endSession(server, created.id)
 })
 
-test('what an agent said while the server was dead arrives afterwards, once', async () => {
+test('crash: what an agent said while the server was dead arrives afterwards, once', async () => {
   const created = await createSession(server, 'A page about dunes')
   const first = await readEvents(server, created.id, isTurnComplete)
-  await send(created.id, 'run: sleep 0.5; echo said to nobody')
+  await sendMessage(server, created.id, 'run: sleep 0.5; echo said to nobody')
   const begun = await readEvents(server, created.id, isToolCall, lastId(first))
   await server.kill()
   // The command ends meanwhile, and the agent says so to a server that is not there.
-  await sleep(1500)
+  await sleep(1000)
   await server.restart()
   const rest = await readEvents(server, created.id, isTurnComplete, lastId(begun))
   assert.deepEqual(errors(rest), [])
   assert.deepEqual(ends(rest), ['success', 'turn_complete'])
   assert.equal(rest.filter(({ data }) => data.type === 'tool_use_summary').length, 1)
-  assert.match(String(rest.find(({ data }) => data.type === 'result')?.data['result']), /said to nobody\n?$/)
-  await wholeStream(created.id, 2)
-  await server.json('DELETE', `/v1/sessions/${created.id}`)
+  assert.match(String(resultOf(rest)?.['result']), /said to nobody\n?$/)
+  assert.deepEqual(await wholeStream(server, created.id, 2), [...first, ...begun, ...rest])
+  assert.equal((await getSession(server, created.id)).messages.at(-2)?.state, 'consumed')
+  await endSession(server, created.id)
 })
 
-test('a sandbox that is killed in a turn fails its session, which says why and goes on from its last checkpoint', async () => {
+test('crash: a sandbox killed in a turn fails its session, which says why and goes on from its last checkpoint', async () => {
   const created = await createSession(server, 'A page about glaciers')
   const first = await readEvents(server, created.id, isTurnComplete)
-  const path = `/api/sandboxes/${created.sandboxId}/checkpoints`
-  const { id: checkpointId } = (await server.json('POST', path, { name: 'a', kind: 'full' })) as { id: string }
-  const status = async () => ((await server.json('GET', path)) as { status: string }[])[0]?.status
-  while ((await status()) === 'processing') await sleep(20)
-  await send(created.id, 'run: sleep 61')
+  const checkpointId = await takeCheckpoint(server, created.sandboxId, 'a')
+  await sendMessage(server, created.id, 'run: sleep 61')
   const begun = await readEvents(server, created.id, isToolCall, lastId(first))
-  await send(created.id, 'Add a section about icebergs')
+  await sendMessage(server, created.id, 'Add a section about icebergs')
   await killIn(created.sandboxId, 'sandbox')
   const lost = await readEvents(server, created.id, isTurnComplete, lastId(begun))
   assert.deepEqual(errors(lost), [['runtime_failed', false]])
@@ -133,32 +112,63 @@ test('a sandbox that is killed in a turn fails its session, which says why and g
   const restarted = (await server.json('POST', `/v1/sessions/${created.id}/restart`, body)) as Session
   const next = await readEvents(server, created.id, isTurnComplete, lastId(lost))
   assert.deepEqual(ends(next), ['success', 'turn_complete'])
-  assert.match(await page(restarted), /glaciers[^]*icebergs/i)
+  assert.match(await sessionPage(server, restarted), /glaciers[^]*icebergs/i)
   assert.deepEqual(await host.sandboxes(), [restarted.sandboxId])
-  await wholeStream(created.id, 3)
-  await server.json('DELETE', `/v1/sessions/${created.id}`)
+  await wholeStream(server, created.id, 3)
+  await endSession(server, created.id)
 })
 
-test('a sandbox that is killed while the server is dead goes on from its disk, turn and conversation included', async () => {
+test('crash: a sandbox killed while the server is dead goes on from its disk, turn and conversation included', async () => {
   const created = await createSession(server, 'A page about volcanoes')
   const first = await readEvents(server, created.id, isTurnComplete)
-  await send(created.id, 'run: sleep 61')
+  await sendMessage(server, created.id, 'run: sleep 61')
   const begun = await readEvents(server, created.id, isToolCall, lastId(first))
-  await send(created.id, 'Add a section about geysers')
+  await sendMessage(server, created.id, 'Add a section about geysers')
   await server.kill()
   await killIn(created.sandboxId, 'sandbox')
   await server.restart()
-  const rest = await readEvents(
-    server,
-    created.id,
-    (_event, seen) => seen.filter(isTurnComplete).length === 2,
-    lastId(begun),
-  )
+  const rest = await readEvents(server, created.id, turnsComplete(2), lastId(begun))
   assert.deepEqual(errors(rest), [['agent_exited', false]])
   assert.deepEqual(ends(rest), ['success', 'turn_complete', 'success', 'turn_complete'])
   const now = await getSession(server, created.id)
   assert.equal(now.sandboxId, created.sandboxId)
-  assert.match(await page(now), /volcanoes[^]*geysers/i)
-  await wholeStream(created.id, 3)
-  await server.json('DELETE', `/v1/sessions/${created.id}`)
+  assert.match(await sessionPage(server, now), /volcanoes[^]*geysers/i)
+  await wholeStream(server, created.id, 3)
+  await endSession(server, created.id)
+})
+
+test('interrupt: one in the middle of a tool call ends the turn, its command with it, and the conversation goes on', async () => {
+  const created = await createSession(server, 'run: sleep 61.25')
+  const begun = await readEvents(server, created.id, isToolCall)
+  const running = 'until pgrep -f "^sleep 61.25" >/dev/null; do sleep 0.05; done; pgrep -xf "sleep 61.25" | wc -l'
+  assert.equal(await sh(server, created.sandboxId, running), '1')
+  await server.json('POST', `/v1/sessions/${created.id}/interrupt`, { user_id: 'ada' })
+  const rest = await readEvents(server, created.id, isTurnComplete, lastId(begun))
+  assert.deepEqual(ends(rest), ['interrupted', 'turn_complete'])
+  assert.deepEqual(errors(rest), [])
+  assert.equal(await sh(server, created.sandboxId, 'pgrep -xf "sleep 61.25" | wc -l'), '0')
+  const next = await sendAndRead(server, created.id, 'run: echo still here', rest)
+  assert.deepEqual(ends(next), ['success', 'turn_complete'])
+  assert.match(JSON.stringify(next), /still here/)
+  await endSession(server, created.id)
+})
+
+test('interrupt: a stopped agent is killed, and the next one knows the conversation', async () => {
+  const created = await createSession(server, 'A page about tide pools')
+  const first = await readEvents(server, created.id, isTurnComplete)
+  await sendMessage(server, created.id, 'run: sleep 61.5')
+  const begun = await readEvents(server, created.id, isToolCall, lastId(first))
+  await sh(server, created.sandboxId, 'pkill -STOP -f agent/start.mjs')
+  await server.json('POST', `/v1/sessions/${created.id}/interrupt`, { user_id: 'ada' })
+  const rest = await readEvents(server, created.id, isTurnComplete, lastId(begun))
+  assert.deepEqual(ends(rest), ['interrupted', 'turn_complete'])
+  const next = await sendAndRead(server, created.id, 'Add a section about sea stars', rest)
+  assert.deepEqual(ends(next), ['success', 'turn_complete'])
+  assert.equal(next.filter(({ data }) => data.type === 'ready').length, 1)
+  const agentSession = (events: StreamedEvent[]) => events.at(-1)?.data['session_id']
+  assert.equal(agentSession(next), agentSession(first))
+  // The demo model edits the page that its conversation knows instead of building a new one.
+  assert.match(await sh(server, created.sandboxId, 'cat /workspace/app/index.html'), /tide pools[\s\S]*sea stars/i)
+  await wholeStream(server, created.id, 3)
+  await endSession(server, created.id)
 })

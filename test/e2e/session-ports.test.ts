@@ -9,8 +9,9 @@ import { DnsServer } from '../support/dns-server.ts'
 import { isTurnComplete, readEvents } from './event-stream.ts'
 import { ModelServer } from './model-server.ts'
 import { askPreview } from './preview.ts'
+import { sh, startSandbox, takeCheckpoint } from './sandbox-calls.ts'
 import { AtollServer } from './server.ts'
-import { createSession, type Session } from './session-client.ts'
+import { createSession, endSession, resultOf } from './session-client.ts'
 
 const agentFile = '/opt/agent.mjs'
 const body = JSON.stringify({
@@ -42,25 +43,21 @@ after(async () => {
   await dns[Symbol.asyncDispose]()
 })
 
-async function run(sandboxId: string, script: string): Promise<string> {
-  const command = { cmd: 'bash', args: ['-c', script] }
-  const { stdout } = (await server.json('POST', `/api/sandboxes/${sandboxId}/exec/run`, command)) as { stdout: string }
-  return stdout.trim()
-}
-
 /** A checkpoint of a machine on which an agent is installed that speaks ACP and has a server of its own. */
 async function machineWithAgent(): Promise<string> {
-  const { sandboxID } = (await server.json('POST', '/api/sandboxes', {})) as { sandboxID: string }
+  const sandboxId = await startSandbox(server)
   const program = await readFile(join(import.meta.dirname, '../agent/fake-acp-agent.mjs'))
-  await server.fetch(`/api/sandboxes/${sandboxID}/files?path=${agentFile}`, { method: 'PUT', body: program })
-  const checkpoint = { name: 'with-agent', kind: 'disk_only' }
-  const { id } = (await server.json('POST', `/api/sandboxes/${sandboxID}/checkpoints`, checkpoint)) as { id: string }
-  return id
+  await server.fetch(`/api/sandboxes/${sandboxId}/files?path=${agentFile}`, { method: 'PUT', body: program })
+  return await takeCheckpoint(server, sandboxId, 'with-agent', 'disk_only')
 }
 
 /** The ports on which anything listens inside, by the kernel's tables. */
 async function listeningPorts(sandboxId: string): Promise<number[]> {
-  const ports = await run(sandboxId, `awk '$4 == "0A" { sub(".*:", "", $2); print $2 }' /proc/net/tcp /proc/net/tcp6`)
+  const ports = await sh(
+    server,
+    sandboxId,
+    `awk '$4 == "0A" { sub(".*:", "", $2); print $2 }' /proc/net/tcp /proc/net/tcp6`,
+  )
   return [...new Set(ports.split('\n').map((port) => Number.parseInt(port, 16)))]
 }
 
@@ -89,7 +86,7 @@ async function proveDomain(sandboxId: string, port: number, domain: string): Pro
   while (await isPending()) await sleep(50)
 }
 
-/** What each port says to a stranger, and to one who has got hold of the credential. */
+/** What each port says to a stranger, and to a stranger with the credential. */
 async function knock(sandboxId: string, ports: readonly number[], credential: string): Promise<Map<number, number[]>> {
   const statuses = new Map<number, number[]>()
   for (const port of ports) {
@@ -100,18 +97,19 @@ async function knock(sandboxId: string, ports: readonly number[], credential: st
   return statuses
 }
 
-test('a stranger gets no answer of the model through previews, whatever listens inside; the page is there', async () => {
+test('previews: a stranger gets no answer of the model through previews, whatever listens inside; the page is there', async () => {
   const serve = 'echo tides > index.html; nohup python3 -m http.server 3000 >/dev/null 2>&1 &'
   const waits = 'until (echo > /dev/tcp/127.0.0.1/3000) 2>/dev/null; do sleep 0.05; done'
-  const session: Session = await createSession(server, `run: ${serve} ${waits}`, {
+  const session = await createSession(server, `run: ${serve} ${waits}`, {
     checkpoint_id: await machineWithAgent(),
     agent_config: { harness: `acp:node ${agentFile} serves` },
   })
   const { sandboxId } = session
   const events = await readEvents(server, session.id, isTurnComplete)
-  assert.equal(events.find(({ data }) => data.type === 'result')?.data['subtype'], 'success')
+  assert.equal(resultOf(events)?.['subtype'], 'success')
 
-  const credential = await run(
+  const credential = await sh(
+    server,
     sandboxId,
     `tr '\\0' '\\n' < /proc/$(pgrep -f '^node ${agentFile}')/environ | sed -n s/^ANTHROPIC_API_KEY=//p`,
   )
@@ -142,9 +140,9 @@ test('a stranger gets no answer of the model through previews, whatever listens 
   // From inside, by the address that the program has been given, the model answers.
   const asks = `printf '%s' '${body}' | curl -s -o /dev/null -w '%{http_code}' --data-binary @- -H "x-api-key: ${credential}"`
   const inside = await Promise.all(
-    agents.map((port) => run(sandboxId, `${asks} http://127.0.0.1:${port}/anthropic/v1/messages`)),
+    agents.map((port) => sh(server, sandboxId, `${asks} http://127.0.0.1:${port}/anthropic/v1/messages`)),
   )
   assert.deepEqual(inside, ['200', '200'])
   assert.deepEqual(model.answers, [200, 200])
-  await server.json('DELETE', `/v1/sessions/${session.id}`)
+  await endSession(server, session.id)
 })

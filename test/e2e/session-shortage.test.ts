@@ -1,10 +1,11 @@
-/** Sessions for whose sandboxes there is no place for the moment. */
+/** Sessions whose sandboxes exceed the quota for the moment. */
 import assert from 'node:assert/strict'
 import { after, before, test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { isTurnComplete, readEvents, type StreamedEvent } from './event-stream.ts'
+import { startSandbox } from './sandbox-calls.ts'
 import { AtollServer } from './server.ts'
-import { createSession, getSession, type Session } from './session-client.ts'
+import { createSession, endSession, getSession, lastId, resultOf, sendMessage, type Session } from './session-client.ts'
 
 let server: AtollServer
 
@@ -14,11 +15,9 @@ before(async () => {
 
 after(() => server[Symbol.asyncDispose]())
 
-type Event = Session['events'][number] & { level: string }
-
-async function warnings(id: string): Promise<Event[]> {
+async function warnings(id: string): Promise<Session['events']> {
   const { events } = await getSession(server, id)
-  return (events as Event[]).filter(({ level }) => level === 'warning')
+  return events.filter(({ level }) => level === 'warning')
 }
 
 async function waits(id: string): Promise<void> {
@@ -26,10 +25,9 @@ async function waits(id: string): Promise<void> {
 }
 
 const isShort = ({ data }: StreamedEvent) => data.type === 'error' && data['code'] === 'rate_limited'
-const lastId = (events: readonly StreamedEvent[]): number => events.at(-1)?.id ?? 0
 
-test('sessions without a place in the quota wait for it, through a crash of the server, and say so once', async () => {
-  const { sandboxID } = (await server.json('POST', '/api/sandboxes', { timeout: 0 })) as { sandboxID: string }
+test('session: one without quota waits for it, through a crash of the server, and warns once', async () => {
+  const sandboxId = await startSandbox(server)
   const first = await createSession(server, 'A page about storks')
   const second = await createSession(server, 'A page about herons')
   for (const { id } of [first, second]) {
@@ -42,11 +40,11 @@ test('sessions without a place in the quota wait for it, through a crash of the 
   assert.deepEqual([status, activity], ['running', 'starting'])
   // One ends while it waits, at once.
   const startedAt = performance.now()
-  await server.json('DELETE', `/v1/sessions/${second.id}`)
+  await endSession(server, second.id)
   assert.ok(performance.now() - startedAt < 2000)
-  await server.json('DELETE', `/api/sandboxes/${sandboxID}`)
+  await server.json('DELETE', `/api/sandboxes/${sandboxId}`)
   const events = await readEvents(server, first.id, isTurnComplete)
-  assert.equal(events.find(({ data }) => data.type === 'result')?.data['subtype'], 'success')
+  assert.equal(resultOf(events)?.['subtype'], 'success')
   assert.equal(events.filter(isShort).length, 1)
   const [told, ...others] = await warnings(first.id)
   assert.deepEqual(others, [])
@@ -55,8 +53,8 @@ test('sessions without a place in the quota wait for it, through a crash of the 
 
   // The same for a sandbox that sleeps: its message stays queued.
   await server.json('POST', `/api/sandboxes/${first.sandboxId}/hibernate`)
-  const other = (await server.json('POST', '/api/sandboxes', { timeout: 0 })) as { sandboxID: string }
-  await server.json('POST', `/v1/sessions/${first.id}/messages`, { message: 'Add cranes', user_id: 'ada' })
+  const otherId = await startSandbox(server)
+  await sendMessage(server, first.id, 'Add cranes')
   const short = await readEvents(server, first.id, isShort, lastId(events))
   const asleep = await getSession(server, first.id)
   assert.deepEqual([asleep.activity, asleep.messages.at(-1)?.state], ['working', 'queued'])
@@ -64,8 +62,8 @@ test('sessions without a place in the quota wait for it, through a crash of the 
     (await warnings(first.id)).map(({ type }) => type),
     ['session_started', 'sandbox_hibernated'],
   )
-  await server.json('DELETE', `/api/sandboxes/${other.sandboxID}`)
+  await server.json('DELETE', `/api/sandboxes/${otherId}`)
   const rest = await readEvents(server, first.id, isTurnComplete, lastId(short))
-  assert.equal(rest.find(({ data }) => data.type === 'result')?.data['subtype'], 'success')
-  await server.json('DELETE', `/v1/sessions/${first.id}`)
+  assert.equal(resultOf(rest)?.['subtype'], 'success')
+  await endSession(server, first.id)
 })

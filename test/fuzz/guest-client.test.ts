@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict'
-import { duplexPair, Readable } from 'node:stream'
+import { Readable } from 'node:stream'
 import { test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import fc from 'fast-check'
@@ -8,7 +8,19 @@ import { frameKind, lineBytesMax, payloadBytesMax } from '../../src/protocol/gue
 import { createGuest } from '../../src/runtime/guest-client/index.ts'
 import { refuses } from '../../src/runtime/guest-client/testing/guest-process.ts'
 import type { Guest } from '../../src/sandbox/ports/guest.ts'
-import { drain, type Ending, frame, hostile, json, line, ok, stat, timeouts, uint64 } from './hostile-guest.ts'
+import {
+  drain,
+  type Ending,
+  frame,
+  guestThat,
+  hostile,
+  json,
+  line,
+  ok,
+  stat,
+  timeouts,
+  uint64,
+} from './hostile-guest.ts'
 
 /** A call that has not ended by then hangs; the client's own wait is far shorter. */
 const hangMs = 20_000
@@ -211,22 +223,16 @@ test('guest client: an endless answer is cut off at the bounds', async () => {
   ]
   for (const [name, start, repeat, bytesMax] of streams) {
     let sent = 0
-    const guest = createGuest(async () => {
-      const [client, server] = duplexPair()
-      server.on('error', () => undefined)
-      server.once('data', () => {
-        server.write(start)
-        const more = (): void => {
-          while (!client.destroyed) {
-            sent += repeat.length
-            if (!server.write(repeat)) return
-          }
+    const { guest } = guestThat((server, client) => {
+      server.write(start)
+      const more = (): void => {
+        while (!client.destroyed) {
+          sent += repeat.length
+          if (!server.write(repeat)) return
         }
-        server.on('drain', more)
-        more()
-      })
-      server.resume()
-      return client
+      }
+      server.on('drain', more)
+      more()
     }, timeouts)
     await assert.rejects(operations[name]?.call(guest) ?? Promise.resolve(), (error) => isServiceError(error), name)
     assert.ok(sent <= bytesMax + 4 * Math.max(65_536, repeat.length), `${name} took ${sent} bytes`)
@@ -270,27 +276,16 @@ test('guest client: no answer of a guest is a fault of the server', async () => 
   }
 })
 
-/** A guest that sends `start` and then `drop` again and again, far more often than the client loses wait. */
-function dripping(start: Buffer, drop: Buffer): { guest: Guest; stop: () => void } {
-  const timers: NodeJS.Timeout[] = []
-  const guest = createGuest(
-    async () => {
-      const [client, server] = duplexPair()
-      server.on('error', () => undefined)
-      server.once('data', () => {
-        server.write(start)
-        timers.push(setInterval(() => server.write(drop), 5))
-      })
-      server.resume()
-      return client
-    },
-    { answerTimeoutMs: 40, idleTimeoutMs: 40, collectTimeoutMs: 100 },
-  )
-  return { guest, stop: () => timers.forEach((timer) => clearInterval(timer)) }
-}
-
+/** Asserts that the client gives up on a guest that sends `start` and then `drop` more often than the timeouts. */
 async function givesUp(name: string, start: Buffer, drop: Buffer): Promise<void> {
-  const { guest, stop } = dripping(start, drop)
+  const timers: NodeJS.Timeout[] = []
+  const { guest } = guestThat(
+    (server) => {
+      server.write(start)
+      timers.push(setInterval(() => server.write(drop), 5))
+    },
+    { ...timeouts, collectTimeoutMs: 100 },
+  )
   const timer = new AbortController()
   const call = operations[name]?.call(guest) ?? Promise.resolve()
   try {
@@ -298,7 +293,7 @@ async function givesUp(name: string, start: Buffer, drop: Buffer): Promise<void>
     await refuses(Promise.race([call, hangs]), 'unavailable', /did not answer within/, name)
   } finally {
     timer.abort()
-    stop()
+    for (const drips of timers) clearInterval(drips)
     await call.catch(() => undefined)
   }
 }

@@ -9,26 +9,34 @@ const patient = { answerTimeoutMs: 2000, idleTimeoutMs: 2000 }
 
 export type Ending = 'end' | 'destroy' | 'stall'
 
-/** A guest that answers every connection with these chunks, whatever it is asked. */
+/** A guest that answers the first bytes of every connection by `answer`, and the number of its open connections. */
+export function guestThat(
+  answer: (server: Duplex, client: Duplex) => void,
+  wait: GuestClientOptions,
+): { guest: Guest; open: () => number } {
+  const clients: Duplex[] = []
+  const guest = createGuest(async () => {
+    const [client, server] = duplexPair()
+    clients.push(client)
+    server.on('error', () => undefined)
+    server.once('data', () => answer(server, client))
+    server.resume()
+    return client
+  }, wait)
+  return { guest, open: () => clients.filter((client) => !client.destroyed).length }
+}
+
+/** A guest that answers every request with these chunks. */
 export function hostile(
   chunks: Uint8Array[],
   ending: Ending,
   wait: GuestClientOptions = ending === 'stall' ? timeouts : patient,
-): { guest: Guest; open: () => number } {
-  const sides: Duplex[] = []
-  const guest = createGuest(async () => {
-    const [client, server] = duplexPair()
-    sides.push(client)
-    server.on('error', () => undefined)
-    server.resume()
-    server.once('data', () => {
-      for (const chunk of chunks) server.write(chunk)
-      if (ending === 'end') server.end()
-      if (ending === 'destroy') setImmediate(() => client.destroy())
-    })
-    return client
+): ReturnType<typeof guestThat> {
+  return guestThat((server, client) => {
+    for (const chunk of chunks) server.write(chunk)
+    if (ending === 'end') server.end()
+    if (ending === 'destroy') setImmediate(() => client.destroy())
   }, wait)
-  return { guest, open: () => sides.filter((side) => !side.destroyed).length }
 }
 
 export function frame(kind: number, ...parts: Uint8Array[]): Buffer {

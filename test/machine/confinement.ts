@@ -45,7 +45,7 @@ describe('the AppArmor profile of sandboxes', () => {
     assert.match((await shell(guest(id), 'head -c 1 /proc/kallsyms')).stderr, /Permission denied/)
   }
 
-  test('it is enforced in whatever a sandbox is started from', async () => {
+  test('AppArmor: the profile is enforced after every kind of start', async () => {
     const result = await apparmorCheck.run({ imageDir, dataDir: fixture.names.dataDir })
     assert.deepEqual([result.state, result.found], ['works', `${profileName} is enforced`])
     const id = freshId('sb')
@@ -68,7 +68,7 @@ describe('the AppArmor profile of sandboxes', () => {
     await driver.deleteCheckpoint(`cp-${id}`)
   })
 
-  test('what a sandbox does to itself goes on: tracing, signals, terminals, npm, python, git', async () => {
+  test('AppArmor: tracing, signals, terminals, npm, python and git work inside a sandbox', async () => {
     const id = freshId('sb')
     await driver.create(specOf(id))
     const traced = `
@@ -92,7 +92,7 @@ print(os.WTERMSIG(os.waitpid(child, 0)[1]))`
     await driver.delete(id)
   })
 
-  test('a reload of the host’s profiles, or the loss of this one, ends nothing and confines what starts next', async () => {
+  test('AppArmor: a reload of the host’s profiles, or the loss of this one, ends no sandbox, and later starts are confined', async () => {
     const id = freshId('sb')
     await driver.create(specOf(id))
     await runFile('systemctl', ['reload', 'apparmor'])
@@ -105,7 +105,7 @@ print(os.WTERMSIG(os.waitpid(child, 0)[1]))`
     await driver.delete(id)
   })
 
-  test('a memory that was saved without a profile, or under another, comes back', async () => {
+  test('AppArmor: memory that was saved without a profile, or under another, is restored', async () => {
     const id = freshId('sb')
     await driver.create(specOf(id))
     const pids = await fixture.membersOf(id)

@@ -9,12 +9,13 @@ import { after, before, test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { promisify } from 'node:util'
 import { Subnet } from '../../src/runtime/network/index.ts'
-import { HostNames } from '../../src/runtime/host/names.ts'
-import { type ApiAnswer, ApiClient } from '../support/api-client.ts'
+import { HostNames } from '../../src/runtime/host-names.ts'
+import { ApiClient } from '../support/api-client.ts'
+import { key, ok, shell } from './service-client.ts'
 
 const runFile = promisify(execFile)
 const url = 'http://127.0.0.1:4100'
-const api = new ApiClient(url, process.env['ATOLL_MACHINE_KEY'] ?? '')
+const api = new ApiClient(url, key)
 const { hash } = new HostNames('/var/lib/atoll')
 const project = `${import.meta.dirname}/../..`
 
@@ -86,22 +87,13 @@ async function host(script: string, env: NodeJS.ProcessEnv = {}): Promise<string
   return stdout
 }
 
-async function ok(answer: Promise<ApiAnswer>): Promise<ApiAnswer['body']> {
-  const { status, body } = await answer
-  assert.ok(status < 300, `${status} ${JSON.stringify(body)}`)
-  return body
-}
-
 /** What a sandbox does not get: a name of outside, the model gateway, a host outside. */
 async function lostBy(id: string): Promise<string> {
   const script = `
     getent ahostsv4 ${internet.name} >/dev/null || echo names
     curl -s -m 10 -o /dev/null http://gateway.atoll.internal:4180/ || echo gateway
     curl -s -m 10 -o /dev/null http://${internet.name}/ || echo outside`
-  const { stdout } = await ok(
-    api.post(`/api/sandboxes/${id}/exec/run`, { cmd: 'bash', args: ['-c', script], timeout: 300 }),
-  )
-  return stdout.trim()
+  return await shell(api, id, script)
 }
 
 /** Nothing else of the machine answers a sandbox, whatever a firewall lets through: it has sshd on all addresses. */
@@ -111,10 +103,7 @@ async function assertHostIsClosed(id: string): Promise<void> {
       timeout 3 bash -c "</dev/tcp/$host/22" 2>/dev/null && echo "$host"
     done
     true`
-  const { stdout } = await ok(
-    api.post(`/api/sandboxes/${id}/exec/run`, { cmd: 'bash', args: ['-c', script], timeout: 300 }),
-  )
-  assert.equal(stdout, '')
+  assert.equal(await shell(api, id, script), '')
 }
 
 async function reachesAll(id: string): Promise<void> {
@@ -155,14 +144,14 @@ after(async () => {
   await host(`systemctl stop atoll-internet; ip link delete ${internet.link}; ip netns delete ${internet.link}`)
 })
 
-test('without a firewall nothing is lost, and no rules are added', async () => {
+test('firewall: without one a sandbox reaches everything, and no rules are added', async () => {
   await reachesAll(sandbox)
   const row = await doctor()
   assert.match(row, new RegExp(`^network +works +.*\\(${internet.name} at ${internet.address}\\)$`))
 })
 
 for (const firewall of firewalls) {
-  test(`behind ${firewall.package} a sandbox resolves names, reaches the model gateway and the outside`, async () => {
+  test(`firewall: behind ${firewall.package} a sandbox resolves names and reaches the model gateway and the internet`, async () => {
     await host(`apt-get update -q && apt-get install --yes -q ${firewall.package}`)
     try {
       await host(firewall.enable)

@@ -14,14 +14,14 @@ import { readFile } from 'node:fs/promises'
 import { after, before, describe, test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { promisify } from 'node:util'
-import { type ApiAnswer, ApiClient } from '../support/api-client.ts'
+import { ApiClient } from '../support/api-client.ts'
 import { freePort } from '../support/listen.ts'
+import { key, ok, shell } from './service-client.ts'
 
 const runFile = promisify(execFile)
 const script = `${import.meta.dirname}/machine.sh`
 const suite = process.env['SUITE'] ?? 'trixie'
 const folder = process.env['MACHINE'] ?? `/var/tmp/atoll-machine-${suite}`
-const key = process.env['ATOLL_MACHINE_KEY'] ?? ''
 /** Counts between two looks at whether a sandbox still counts. */
 const settledCounts = 5
 const largeFileMiB = 600
@@ -83,18 +83,7 @@ async function cut(): Promise<void> {
   await reach()
 }
 
-async function ok(answer: Promise<ApiAnswer>): Promise<ApiAnswer['body']> {
-  const { status, body } = await answer
-  assert.ok(status < 300, `${status} ${JSON.stringify(body)}`)
-  return body
-}
-
-async function sh(id: string, command: string): Promise<string> {
-  const body = { cmd: 'bash', args: ['-c', command], timeout: 300 }
-  const { exitCode, stdout, stderr } = await ok(api.post(`/api/sandboxes/${id}/exec/run`, body))
-  assert.equal(exitCode, 0, stderr)
-  return stdout.trim()
-}
+const sh = (id: string, command: string): Promise<string> => shell(api, id, command)
 
 const hibernate = (id: string) => ok(api.post(`/api/sandboxes/${id}/hibernate`))
 const wake = (id: string) => ok(api.post(`/api/sandboxes/${id}/wake`, {}))
@@ -164,14 +153,14 @@ describe('a loss of power', () => {
     process.stdout.write(`${findings.join('\n')}\n`)
   })
 
-  test('right after the answer of a hibernation', async () => {
+  test('power loss: right after the answer of a hibernation', async () => {
     await prepare('awake')
     for (const { id } of sandboxes) await hibernate(id)
     await cut()
     await assertWhole('after a hibernation')
   })
 
-  test('when the images have reached the disk, and the files of the sandbox have not', async () => {
+  test('power loss: after the images have reached the disk and before the files of the sandbox have', async () => {
     await prepare('awake')
     const [synced, { id }] = sandboxes as [Counting, Counting]
     await hibernate(synced.id)
@@ -190,7 +179,7 @@ describe('a loss of power', () => {
     await sh(id, 'rm -f /root/large')
   })
 
-  test('right after the answers of a full and a disk-only checkpoint', async () => {
+  test('power loss: right after the answers of a full and a disk-only checkpoint', async () => {
     await prepare('awake')
     const [, { id }] = sandboxes as [Counting, Counting]
     const path = `/api/sandboxes/${id}/checkpoints`
@@ -224,7 +213,7 @@ describe('a loss of power', () => {
     await assertWhole('after checkpoints')
   })
 
-  test('when the processes of a wake have gone on, before its answer', async () => {
+  test('power loss: after the processes of a wake have resumed, before its answer', async () => {
     await prepare('asleep')
     const [{ id }] = sandboxes as [Counting]
     const waking = api.post(`/api/sandboxes/${id}/wake`, {}).catch(() => undefined)
@@ -236,14 +225,14 @@ describe('a loss of power', () => {
     await assertWhole('in a wake')
   })
 
-  test('right after the answer of a wake', async () => {
+  test('power loss: right after the answer of a wake', async () => {
     await prepare('asleep')
     for (const { id } of sandboxes) await wake(id)
     await cut()
     await assertWhole('after a wake')
   })
 
-  test('some seconds after a wake, with writes', async () => {
+  test('power loss: some seconds after a wake, with writes', async () => {
     await prepare('asleep')
     for (const { id } of sandboxes) await wake(id)
     for (const { id } of sandboxes) await settle(id)

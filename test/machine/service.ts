@@ -10,14 +10,14 @@ import { describe, test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { promisify } from 'node:util'
 import { runcState } from '../../src/runtime/oci/runc.ts'
-import { HostNames } from '../../src/runtime/host/names.ts'
-import { type ApiAnswer, ApiClient } from '../support/api-client.ts'
+import { HostNames } from '../../src/runtime/host-names.ts'
+import { ApiClient } from '../support/api-client.ts'
 import { followReadme } from '../e2e/readme.ts'
+import { key, ok, shell } from './service-client.ts'
 
 const runFile = promisify(execFile)
 const port = 4100
 const url = `http://127.0.0.1:${port}`
-const key = process.env['ATOLL_MACHINE_KEY'] ?? ''
 const notesFile = '/var/tmp/atoll-machine-notes.json'
 const isAfterRestart = process.env['ATOLL_MACHINE_BEFORE'] === 'restart'
 const names = new HostNames('/var/lib/atoll')
@@ -31,12 +31,6 @@ interface Notes {
   counted: number
 }
 
-async function ok(answer: Promise<ApiAnswer>): Promise<ApiAnswer['body']> {
-  const { status, body } = await answer
-  assert.ok(status < 300, `${status} ${JSON.stringify(body)}`)
-  return body
-}
-
 const create = async (body: object = {}): Promise<string> =>
   (await ok(api.post('/api/sandboxes', { timeout: 0, ...body }))).sandboxID
 
@@ -44,13 +38,7 @@ const remove = async (...ids: string[]) => {
   for (const id of ids) await ok(api.delete(`/api/sandboxes/${id}`))
 }
 
-async function sh(id: string, script: string): Promise<string> {
-  const { exitCode, stdout, stderr } = await ok(
-    api.post(`/api/sandboxes/${id}/exec/run`, { cmd: 'bash', args: ['-c', script], timeout: 300 }),
-  )
-  assert.equal(exitCode, 0, stderr)
-  return stdout.trim()
-}
+const sh = (id: string, script: string): Promise<string> => shell(api, id, script)
 
 /** A process in its memory that counts each time it is asked. */
 async function startCounter(id: string): Promise<void> {
@@ -99,7 +87,7 @@ async function serves(): Promise<void> {
 const systemctl = (...words: string[]) => runFile('systemctl', words)
 
 describe('the service on a machine of its own', { skip: isAfterRestart }, () => {
-  test('doctor finds all that it needs, by a start, a fork and a wake', async () => {
+  test('doctor: all requirements work, with a start, a fork and a wake', async () => {
     const { stdout } = await runFile('npm', ['run', '--silent', 'doctor'], { cwd: `${import.meta.dirname}/../..` })
     for (const row of ['machine', 'cgroups', 'start', 'network', 'fork', 'wake']) {
       assert.match(stdout, new RegExp(`^${row} +works `, 'm'))
@@ -107,9 +95,9 @@ describe('the service on a machine of its own', { skip: isAfterRestart }, () => 
     assert.match(stdout, /^cgroups +works +v2,/m)
   })
 
-  test('the README works as written', () => followReadme({ url, key }))
+  test('README: its blocks work as written', () => followReadme({ url, key }))
 
-  test('ten forks of a full checkpoint each go on in a group and under limits of their own, also without their source', async () => {
+  test('forks: ten of a full checkpoint each have their own control group and limits, also without their source', async () => {
     const source = await create({ memoryMB: 256 })
     await startCounter(source)
     const counted = await count(source)
@@ -128,7 +116,7 @@ describe('the service on a machine of its own', { skip: isAfterRestart }, () => 
     assert.deepEqual(await groupsLeft([source, ...forks]), [])
   })
 
-  test('a sandbox hibernates and wakes with its processes, and takes another size', async () => {
+  test('hibernation: processes survive it, and the size can change', async () => {
     const id = await create({ memoryMB: 256 })
     await startCounter(id)
     const counted = await count(id)
@@ -144,7 +132,7 @@ describe('the service on a machine of its own', { skip: isAfterRestart }, () => 
     await remove(id)
   })
 
-  test('bombs of processes and of memory stay within their sandbox, in a fork too', async () => {
+  test('limits: fork bombs and memory bombs stay within their sandbox, in a fork too', async () => {
     const source = await create({ memoryMB: 256 })
     const checkpoint = await fullCheckpoint(source, 'bomb')
     const fork = (await ok(api.post(`/api/sandboxes/from-checkpoint/${checkpoint}`, { timeout: 0 })))
@@ -180,7 +168,7 @@ os.system('pkill -9 -f "made < 6000" 2>/dev/null')`
     assert.deepEqual(await groupsLeft([source, fork]), [])
   })
 
-  test('less memory than processes hold is refused and changes nothing; an end for memory is told as such', async () => {
+  test('limits: less memory than processes hold is refused and changes nothing; an OOM kill is reported as such', async () => {
     const id = await create({ memoryMB: 512 })
     const hold = `held = bytearray(b'1') * (300 << 20); print('holds', flush=True); import time; time.sleep(3600)`
     await ok(api.post(`/api/sandboxes/${id}/exec`, { cmd: 'python3', args: ['-c', hold] }))
@@ -209,7 +197,7 @@ os.system('pkill -9 -f "made < 6000" 2>/dev/null')`
     await remove(id)
   })
 
-  test('systemd and its services see nothing of a sandbox, and none of theirs is touched', async () => {
+  test('systemd: its services see no mount of a sandbox and keep their limits', async () => {
     const found = await servicesOf()
     const id = await create({ memoryMB: 256 })
     await startCounter(id)
@@ -234,7 +222,7 @@ os.system('pkill -9 -f "made < 6000" 2>/dev/null')`
     assert.deepEqual(await servicesOf(), found)
   })
 
-  test('a restart of the service leaves what runs running and what hibernates asleep, after a daemon-reload too', async () => {
+  test('service: a restart keeps running and hibernated sandboxes as they are, after a daemon-reload too', async () => {
     const [running, hibernated] = [await create({ memoryMB: 256 }), await create({ memoryMB: 256 })]
     for (const id of [running, hibernated]) await startCounter(id)
     await ok(api.post(`/api/sandboxes/${hibernated}/hibernate`))
@@ -254,7 +242,7 @@ os.system('pkill -9 -f "made < 6000" 2>/dev/null')`
 })
 
 describe('the service after a restart of its machine', { skip: !isAfterRestart }, () => {
-  test('what hibernated goes on with its memory, what ran is there with its disk, and new ones start', async () => {
+  test('machine restart: hibernated sandboxes keep their memory, running ones their disk, and new ones start', async () => {
     const { running, hibernated, counted } = JSON.parse(await readFile(notesFile, 'utf8')) as Notes
     assert.equal(await count(hibernated), counted + 1)
     assert.equal(await sh(running, 'cat /root/file'), 'kept')

@@ -141,15 +141,9 @@ test('quota: failed checkpoints do not count', async () => {
 test('quota: 10 full and 100 disk-only checkpoints, for concurrent calls too', async () => {
   const { service, machines, orgId, sandbox } = await makeSandbox()
   machines.capabilities = { fullCheckpoints: true }
-  for (const [kind, max] of [
-    ['full', 10],
-    ['disk_only', 100],
-  ] as const) {
-    const outcomes = await Promise.allSettled(
-      Array.from({ length: max + 5 }, (_, index) =>
-        service.checkpoints.create(orgId, sandbox.id, { name: `${kind} ${index}`, kind }),
-      ),
-    )
+  for (const [kind, max] of Object.entries({ full: 10, disk_only: 100 }) as ['full' | 'disk_only', number][]) {
+    const create = (index: number) => service.checkpoints.create(orgId, sandbox.id, { name: `${kind} ${index}`, kind })
+    const outcomes = await Promise.allSettled(Array.from({ length: max + 5 }, (_, index) => create(index)))
     const refused = outcomes.filter((outcome) => outcome.status === 'rejected')
     assert.equal(refused.length, 5)
     for (const { reason } of refused) assert.ok(throwsCode('conflict', new RegExp(`${max} ${kind}`))(reason))

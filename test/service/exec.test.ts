@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { newId } from '../../src/lib/id.ts'
+import type { ProcessKind } from '../../src/sandbox/process.ts'
 import { guestProcess, throwsCode, worlds } from './world.ts'
 
 const { makeWorld, makeSandbox } = worlds()
@@ -11,11 +12,9 @@ test('process: an exec session, a terminal and an internal process is found unde
   machines.clientProcesses = Object.values(ids).map((id) => guestProcess(id))
   const kinds = ['exec', 'pty', 'internal'] as const
   const { exec } = service
+  const listed = async (kind?: ProcessKind) => (await exec.list(orgId, sandbox.id, kind)).map(({ id }) => id)
   for (const kind of kinds) {
-    assert.deepEqual(
-      (await exec.list(orgId, sandbox.id, kind)).map(({ id }) => id),
-      [ids[kind]],
-    )
+    assert.deepEqual(await listed(kind), [ids[kind]])
     for (const other of kinds) {
       const attaching = exec.attach(orgId, sandbox.id, ids[other], { kind })
       const killing = exec.kill(orgId, sandbox.id, ids[other], 9, kind)
@@ -25,10 +24,7 @@ test('process: an exec session, a terminal and an internal process is found unde
       await assert.rejects(killing, throwsCode(code))
     }
   }
-  assert.deepEqual(
-    (await exec.list(orgId, sandbox.id)).map(({ id }) => id),
-    [ids.exec],
-  )
+  assert.deepEqual(await listed(), [ids.exec])
   await assert.rejects(exec.result(orgId, sandbox.id, ids.pty), throwsCode('not_found'))
   await assert.rejects(exec.deletePty(orgId, sandbox.id, ids.exec), throwsCode('not_found'))
 })

@@ -3,7 +3,7 @@ import { test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { ServiceError } from '../../src/errors.ts'
 import { newId } from '../../src/lib/id.ts'
-import { guestProcess, throwsCode, until, worlds } from './world.ts'
+import { guestProcess, hold, throwsCode, until, worlds } from './world.ts'
 
 const { makeWorld, makeSandbox } = worlds()
 const disk = { kind: 'disk_only' } as const
@@ -99,32 +99,26 @@ async function rebootedWhileIdle(answer: () => Promise<void>) {
   return { ...world, sandbox: await service.get(orgId, id) }
 }
 
-test('idle timeout: a clock that runs out during a reboot does not hibernate the sandbox', async () => {
-  const { sandbox, warnings } = await rebootedWhileIdle(async () => undefined)
-  assert.deepEqual([sandbox.status, sandbox.reason, warnings], ['running', undefined, []])
-})
-
-test('idle timeout: a guest that is silent during a reboot leaves no reason on the record', async () => {
-  const { sandbox, warnings } = await rebootedWhileIdle(() =>
-    Promise.reject(new ServiceError('unavailable', 'the guest does not answer')),
-  )
-  assert.deepEqual([sandbox.status, sandbox.reason, warnings], ['running', undefined, []])
-})
+const isSilent = () => Promise.reject(new ServiceError('unavailable', 'the guest does not answer'))
+for (const [guest, answer] of [
+  ['an answering', async () => undefined],
+  ['a silent', isSilent],
+] as const) {
+  test(`idle timeout: a clock that runs out during a reboot has no effect, with ${guest} guest`, async () => {
+    const { sandbox, warnings } = await rebootedWhileIdle(answer)
+    assert.deepEqual([sandbox.status, sandbox.reason, warnings], ['running', undefined, []])
+  })
+}
 
 test('idle timeout: the clock stands still during a reboot', async () => {
   const { service, machines, orgId, sandbox } = await makeSandbox()
-  const restart = Promise.withResolvers<void>()
-  const begun = Promise.withResolvers<void>()
-  machines.before.restart = () => {
-    begun.resolve()
-    return restart.promise
-  }
+  const { begun, release } = hold(machines, 'restart')
   const reboot = service.reboot(orgId, sandbox.id)
-  await begun.promise
+  await begun
   const beganMs = Date.now()
   await sleep(5)
   assert.ok(service.endAt(sandbox)!.getTime() > beganMs + 300_000)
-  restart.resolve()
+  release()
   await reboot
 })
 

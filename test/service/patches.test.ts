@@ -34,17 +34,8 @@ test('patch: all run in order at a start, and a failure leaves nothing running',
   assert.ok(!machines.scripts.some((script) => script.includes('never')))
   const told = () => events.filter((event) => event.type === 'patch_applied')
   await until(() => told().some((event) => event.patchId === failing.id))
-  assert.deepEqual(
-    told().map((event) => [event.sequence, event.exitCode]),
-    [
-      [1, 0],
-      [2, 0],
-      [2, 0],
-      [1, 0],
-      [2, 0],
-      [3, 3],
-    ],
-  )
+  const exits = told().map(({ sequence, exitCode }) => `${sequence}: ${exitCode}`)
+  assert.deepEqual(exits, ['1: 0', '2: 0', '2: 0', '1: 0', '2: 0', '3: 3'])
   assert.equal(told().at(-1)?.output, 'told on stderr')
   assert.deepEqual([...machines.machines.keys()].toSorted(), [sandbox.id, fork.sandbox.id].toSorted())
 })

@@ -1,41 +1,30 @@
 import assert from 'node:assert/strict'
-import { mkdtemp, rm } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
-import { test } from 'node:test'
+import { afterEach, test } from 'node:test'
 import { ServiceError } from '../../src/errors.ts'
-import { type Log, silentLog } from '../../src/lib/log.ts'
-import type { ReconcileReport } from '../../src/sandbox/index.ts'
+import { silentLog } from '../../src/lib/log.ts'
+import { type ReconcileReport, sandboxStatuses } from '../../src/sandbox/index.ts'
 import { purgeSandboxes } from '../../src/sandbox/recovery.ts'
-import { openStore } from '../../src/store/index.ts'
-import { imageDir } from '../support/images.ts'
-import { makeWorld, throwsCode } from './world.ts'
+import { hold, throwsCode, worlds } from './world.ts'
 
-async function emptyStore() {
-  const dataDir = await mkdtemp(join(tmpdir(), 'atoll-recovery-'))
-  const store = await openStore({ dataDir, imageDir })
-  return Object.assign(store, {
-    async [Symbol.asyncDispose]() {
-      await store.close()
-      await rm(dataDir, { recursive: true })
-    },
-  })
-}
+const { makeWorld, sharedStore } = worlds()
+
+/** A start reads the records of all organisations. */
+afterEach(async () => {
+  const { sandboxes } = sharedStore()
+  const stopped = { status: 'stopped', stoppedAt: new Date(0) } as const
+  for (const { id } of await sandboxes.sandboxesIn(sandboxStatuses)) await sandboxes.updateSandbox(id, stopped)
+  await sandboxes.purgeSandboxes(await sandboxes.stoppedSandboxIds())
+  for (const id of await sandboxes.checkpointIds()) await sandboxes.deleteCheckpoint(id)
+  await sandboxes.forgetCheckpoints(await sandboxes.deletedCheckpointIds())
+})
 
 test('recovery: every record says what became of its machine', async () => {
-  await using store = await emptyStore()
-  const first = await makeWorld(store)
-  const { orgId } = first
+  const first = await makeWorld()
+  const { orgId, store } = first
   const create = async () => (await first.service.create(orgId, {})).sandbox.id
-  const adopted = await create()
-  const asleep = await create()
-  const rebooted = await create()
-  const lost = await create()
-  const awakeByCrash = await create()
-  const forgotten = await create()
-  for (const id of [asleep, forgotten]) await first.service.hibernate(orgId, id)
-  await first.service.hibernate(orgId, awakeByCrash)
-  const cutOff = await create()
+  const [adopted, rebooted, lost, cutOff] = [await create(), await create(), await create(), await create()]
+  const [asleep, awakeByCrash, forgotten] = [await create(), await create(), await create()]
+  for (const id of [asleep, awakeByCrash, forgotten]) await first.service.hibernate(orgId, id)
   await store.sandboxes.updateSandbox(cutOff, { status: 'creating' })
   const ready = await first.service.checkpoints.create(orgId, adopted, { name: 'ready', kind: 'disk_only' })
   const dumping = await first.service.checkpoints.create(orgId, adopted, { name: 'dumping', kind: 'disk_only' })
@@ -49,7 +38,7 @@ test('recovery: every record says what became of its machine', async () => {
   await assert.rejects(first.service.checkpoints.delete(orgId, adopted, removed.id), /cut off/)
   await first.service.close()
 
-  const second = await makeWorld(store)
+  const second = await makeWorld()
   for (const [id, machine] of first.machines.machines)
     second.machines.machines.set(id, { ...machine, state: 'running' })
   second.machines.report = {
@@ -66,17 +55,18 @@ test('recovery: every record says what became of its machine', async () => {
   assert.deepEqual(known?.abandoned.sandboxIds.toSorted(), [cutOff, deleted].toSorted())
   assert.deepEqual(known?.abandoned.checkpointIds.toSorted(), [dumping.id, removed.id].toSorted())
   assert.deepEqual(await store.sandboxes.deletedCheckpointIds(), [])
-  const states = async (id: string) => {
+  for (const [id, ...expected] of [
+    [adopted, 'running', undefined],
+    [asleep, 'hibernated', undefined],
+    [forgotten, 'hibernated', 'host_lost'],
+    [rebooted, 'hibernated', 'host_lost'],
+    [lost, 'error', 'host_lost'],
+    [awakeByCrash, 'hibernated', undefined],
+    [cutOff, 'error', 'runtime_failed'],
+  ] as const) {
     const { status, reason } = await second.service.get(orgId, id)
-    return [status, reason]
+    assert.deepEqual([status, reason], expected)
   }
-  assert.deepEqual(await states(adopted), ['running', undefined])
-  assert.deepEqual(await states(asleep), ['hibernated', undefined])
-  assert.deepEqual(await states(forgotten), ['hibernated', 'host_lost'])
-  assert.deepEqual(await states(rebooted), ['hibernated', 'host_lost'])
-  assert.deepEqual(await states(lost), ['error', 'host_lost'])
-  assert.deepEqual(await states(awakeByCrash), ['hibernated', undefined])
-  assert.deepEqual(await states(cutOff), ['error', 'runtime_failed'])
   assert.equal(second.machines.state(awakeByCrash), 'hibernated')
   assert.equal((await second.service.checkpoints.settled(orgId, dumping.id)).status, 'failed')
   assert.equal((await second.service.checkpoints.settled(orgId, ready.id)).status, 'ready')
@@ -84,15 +74,14 @@ test('recovery: every record says what became of its machine', async () => {
 })
 
 test('recovery: sandboxes on an unreachable host keep their records and answer unavailable', async () => {
-  await using store = await emptyStore()
-  const first = await makeWorld(store)
+  const first = await makeWorld()
   const { orgId } = first
   const create = async () => (await first.service.create(orgId, {})).sandbox.id
   const [running, hibernated] = [await create(), await create()]
   await first.service.hibernate(orgId, hibernated)
   await first.service.close()
 
-  const { service, machines, warnings } = await makeWorld(store)
+  const { service, machines, warnings } = await makeWorld()
   machines.report = { unreachable: [running, hibernated] }
   machines.before.wake = () => Promise.reject(new ServiceError('unavailable', 'the host does not answer'))
   await service.start()
@@ -109,8 +98,7 @@ test('recovery: sandboxes on an unreachable host keep their records and answer u
 })
 
 test('quarantine: a quarantined record says so, and a returned one can be used again', async () => {
-  await using store = await emptyStore()
-  const first = await makeWorld(store)
+  const first = await makeWorld()
   const { orgId } = first
   const { sandbox } = await first.service.create(orgId, {})
   const other = (await first.service.create(orgId, {})).sandbox
@@ -120,7 +108,7 @@ test('quarantine: a quarantined record says so, and a returned one can be used a
   await first.service.close()
 
   const start = async (report: Partial<ReconcileReport>) => {
-    const { service, machines } = await makeWorld(store)
+    const { service, machines } = await makeWorld()
     machines.report = { dormant: [other.id], ...report }
     await service.start()
     const { status, reason, reasonMessage = '' } = await service.get(orgId, sandbox.id)
@@ -146,12 +134,18 @@ test('quarantine: a quarantined record says so, and a returned one can be used a
 })
 
 test('purge: each stopped sandbox is deleted again, and a failure keeps the record', async () => {
-  await using store = await emptyStore()
-  const { service, machines, orgId, warnings } = await makeWorld(store)
+  const { service, machines, orgId, store, warnings } = await makeWorld()
   const ids = [(await service.create(orgId, {})).sandbox.id, (await service.create(orgId, {})).sandbox.id] as const
   for (const id of ids) await store.sandboxes.updateSandbox(id, { status: 'stopped', stoppedAt: new Date(0) })
   machines.before.delete = (id) => (id === ids[0] ? Promise.reject(new Error('stuck')) : Promise.resolve())
-  await purgeSandboxes({ store: store.sandboxes, driver: machines, log: recording(warnings) }, new Date(1))
+  await purgeSandboxes(
+    {
+      store: store.sandboxes,
+      driver: machines,
+      log: { ...silentLog, warn: (_facts, message) => warnings.push(message) },
+    },
+    new Date(1),
+  )
   assert.deepEqual(await store.sandboxes.stoppedSandboxIds(), [ids[0]])
   assert.deepEqual([...machines.machines.keys()], [ids[0]])
   assert.deepEqual(warnings, ['remains of a stopped sandbox cannot be removed'])
@@ -159,18 +153,13 @@ test('purge: each stopped sandbox is deleted again, and a failure keeps the reco
   await service.close()
 })
 
-function recording(warnings: string[]): Log {
-  return { ...silentLog, warn: (_facts, message) => warnings.push(message) }
-}
-
 test('recovery: a machine that cannot be hibernated runs on', async () => {
-  await using store = await emptyStore()
-  const first = await makeWorld(store)
+  const first = await makeWorld()
   const { sandbox } = await first.service.create(first.orgId, {})
   await first.service.hibernate(first.orgId, sandbox.id)
   await first.service.close()
 
-  const second = await makeWorld(store)
+  const second = await makeWorld()
   second.machines.report = { running: [sandbox.id] }
   second.machines.before.hibernate = async () => {
     throw new ServiceError('conflict', 'its memory cannot be saved')
@@ -181,19 +170,13 @@ test('recovery: a machine that cannot be hibernated runs on', async () => {
 })
 
 test('close: transitions under way are recorded first', async () => {
-  await using store = await emptyStore()
-  const { service, machines, orgId } = await makeWorld(store)
+  const { service, machines, orgId, store } = await makeWorld()
   const { sandbox } = await service.create(orgId, {})
-  const begun = Promise.withResolvers<void>()
-  const goOn = Promise.withResolvers<void>()
-  machines.before.hibernate = async () => {
-    begun.resolve()
-    await goOn.promise
-  }
+  const { begun, release } = hold(machines, 'hibernate')
   const hibernation = service.hibernate(orgId, sandbox.id)
-  await begun.promise
+  await begun
   const closing = service.close()
-  goOn.resolve()
+  release()
   await closing
   assert.equal((await store.sandboxes.sandbox(sandbox.id))?.status, 'hibernated')
   await hibernation

@@ -3,7 +3,7 @@ import { test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { ServiceError } from '../../src/errors.ts'
 import { newId } from '../../src/lib/id.ts'
-import { guestProcess, throwsCode, until, worlds } from './world.ts'
+import { guestProcess, hold, throwsCode, until, worlds } from './world.ts'
 
 const { makeWorld, makeSandbox } = worlds()
 
@@ -11,11 +11,11 @@ test('driver permits: slow starts and dumps of one organisation leave permits to
   const { service, machines, orgId, store } = await makeWorld({ startsAtOnce: 2 })
   machines.capabilities = { fullCheckpoints: true }
   const { sandbox } = await service.create(orgId, {})
-  const hold = Promise.withResolvers<void>()
+  const held = Promise.withResolvers<void>()
   let under = 0
   const slow = async () => {
     under += 1
-    await hold.promise
+    await held.promise
   }
   machines.before = { create: slow, checkpoint: slow }
   const checkpoint = await service.checkpoints.create(orgId, sandbox.id, { name: 'slow' })
@@ -32,7 +32,7 @@ test('driver permits: slow starts and dumps of one organisation leave permits to
   const other = newId('org_')
   await store.organisations.insertOrganisation({ id: other, name: 'other' })
   assert.equal((await service.create(other, {})).sandbox.status, 'running')
-  hold.resolve()
+  held.resolve()
   assert.equal((await started).sandbox.status, 'running')
   assert.equal((await service.checkpoints.settled(orgId, checkpoint.id)).status, 'ready')
 })
@@ -43,15 +43,10 @@ async function busyWorld(timeoutSeconds: number) {
   const { service, machines, orgId } = world
   const dumped = (await service.create(orgId, {})).sandbox
   const { id } = (await service.create(orgId, { timeoutSeconds })).sandbox
-  const begun = Promise.withResolvers<void>()
-  const hold = Promise.withResolvers<void>()
-  machines.before.checkpoint = () => {
-    begun.resolve()
-    return hold.promise
-  }
+  const { begun, release } = hold(machines, 'checkpoint')
   const checkpoint = await service.checkpoints.create(orgId, dumped.id, { name: 'slow', kind: 'disk_only' })
-  await begun.promise
-  return { ...world, id, dumpedId: dumped.id, checkpointId: checkpoint.id, end: hold.resolve }
+  await begun
+  return { ...world, id, dumpedId: dumped.id, checkpointId: checkpoint.id, end: release }
 }
 
 test('driver permits: an idle sandbox that waits for one serves its users, and does not hibernate once it is used', async () => {
@@ -114,22 +109,13 @@ test('wake: concurrent operations share one', async () => {
 test('wake: past its deadline it answers unavailable and goes on', async () => {
   const { service, machines, orgId, sandbox } = await makeSandbox({ wakeWaitMs: 50 })
   await service.hibernate(orgId, sandbox.id)
-  const held = Promise.withResolvers<void>()
-  machines.before.wake = () => held.promise
+  const { release } = hold(machines, 'wake')
   await assert.rejects(service.files.list(orgId, sandbox.id, '/'), throwsCode('unavailable'))
-  held.resolve()
+  release()
   await until(async () => (await service.get(orgId, sandbox.id)).status === 'running')
 })
 
-test('wake: a failure keeps the sandbox hibernated', async () => {
-  const { service, machines, orgId, sandbox } = await makeSandbox()
-  await service.hibernate(orgId, sandbox.id)
-  machines.before.wake = () => Promise.reject(new ServiceError('no_capacity', 'no memory left'))
-  await assert.rejects(service.wake(orgId, sandbox.id), throwsCode('no_capacity'))
-  assert.equal((await service.get(orgId, sandbox.id)).status, 'hibernated')
-})
-
-test('wake: one failure is the answer of all that wait for it', async () => {
+test('wake: one failure is the answer of all that wait for it, and keeps the sandbox hibernated', async () => {
   const { service, machines, orgId, sandbox } = await makeSandbox()
   await service.hibernate(orgId, sandbox.id)
   const begun = Promise.withResolvers<void>()
@@ -149,6 +135,7 @@ test('wake: one failure is the answer of all that wait for it', async () => {
   held.resolve()
   await Promise.all([...first, ...then])
   assert.equal(wakes, 1)
+  assert.equal((await service.get(orgId, sandbox.id)).status, 'hibernated')
   machines.before = {}
   assert.equal((await service.wake(orgId, sandbox.id, 60)).timeoutSeconds, 60)
 })

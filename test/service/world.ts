@@ -8,7 +8,7 @@ import { isServiceError } from '../../src/errors.ts'
 import type { ServiceEvent } from '../../src/events/index.ts'
 import type { ProcessInfo, SandboxLimits } from '../../src/sandbox/index.ts'
 import { type Store, cachedSandboxStore, openStore } from '../../src/store/index.ts'
-import { FakeMachines } from '../support/fake-machines.ts'
+import { FakeMachines, type Step } from '../support/fake-machines.ts'
 import type { FakeTxtRecords } from '../support/fake-txt-records.ts'
 import { imageDir } from '../support/images.ts'
 import { makeOrganisation, makeSandboxService } from '../support/sandbox-service.ts'
@@ -98,4 +98,15 @@ export function guestProcess(id: string, more: Partial<ProcessInfo> = {}): Proce
 
 export async function until(condition: () => boolean | Promise<boolean>): Promise<void> {
   while (!(await condition())) await sleep(20)
+}
+
+/** Makes the next calls of a step wait for `release`; `begun` resolves at the first one. */
+export function hold(machines: FakeMachines, step: Step) {
+  const begun = Promise.withResolvers<void>()
+  const held = Promise.withResolvers<void>()
+  machines.before[step] = async () => {
+    begun.resolve()
+    await held.promise
+  }
+  return { begun: begun.promise, release: held.resolve }
 }

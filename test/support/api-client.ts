@@ -2,6 +2,7 @@ import assert from 'node:assert/strict'
 import { request as httpRequest } from 'node:http'
 import type { IncomingHttpHeaders } from 'node:http'
 import { Ajv2020 } from 'ajv/dist/2020.js'
+import type { ValidateFunction } from 'ajv/dist/2020.js'
 import type { JsonObject, OpenApi } from '../../src/http/server/openapi.ts'
 import { openApiDocument } from '../../src/http/server/openapi.ts'
 import { defined } from '../../src/lib/defined.ts'
@@ -118,13 +119,17 @@ const document: OpenApi = openApiDocument()
 const ajv = new Ajv2020({ strict: false, allErrors: true })
 ajv.addSchema(document, 'openapi')
 
-interface Template {
-  path: string
-  pattern: RegExp
-  parameters: number
+const validators = new Map<string, ValidateFunction>()
+
+/** The check of a schema in the document, compiled once. */
+function validatorAt(path: string[]): ValidateFunction {
+  const pointer = path.map((part) => encodeURIComponent(part.replaceAll('~', '~0').replaceAll('/', '~1'))).join('/')
+  const validate = validators.get(pointer) ?? ajv.compile({ $ref: `openapi#/${pointer}` })
+  validators.set(pointer, validate)
+  return validate
 }
 
-const templates: Template[] = Object.keys(document.paths).map((path) => ({
+const templates = Object.keys(document.paths).map((path) => ({
   path,
   pattern: new RegExp(`^${path.replaceAll(/\{\w+\}/g, '[^/]+')}$`),
   parameters: path.split('{').length - 1,
@@ -148,20 +153,15 @@ function checkAgainstDocument(method: string, target: string, answer: ApiAnswer)
   }
   if (content['application/json'] === undefined || content['*/*'] !== undefined) return
   assert.match(answer.headers['content-type'] ?? '', /^application\/json\b/, shown)
-  const pointer = [
+  const body = ['content', 'application/json', 'schema']
+  const validate = validatorAt([
     'paths',
     template.path,
     method.toLowerCase(),
     'responses',
     String(answer.status),
-    'content',
-    'application/json',
-    'schema',
-  ]
-    .map((part) => part.replaceAll('~', '~0').replaceAll('/', '~1'))
-    .map(encodeURIComponent)
-    .join('/')
-  const validate = ajv.compile({ $ref: `openapi#/${pointer}` })
+    ...body,
+  ])
   assert.ok(validate(answer.body), `${shown}: ${ajv.errorsText(validate.errors)}`)
   if (answer.status === 429 || answer.status === 503)
     assert.ok(answer.headers['retry-after'], `no Retry-After: ${shown}`)

@@ -4,7 +4,7 @@ import { ServiceError } from '../../src/errors.ts'
 import type { Guest, ProcessInfo, RuntimeDriver, SandboxExit, SandboxSpec } from '../../src/sandbox/index.ts'
 import { TestDriver } from './test-driver.ts'
 
-type Step = 'create' | 'wake' | 'hibernate' | 'checkpoint' | 'restart' | 'restore' | 'processes'
+export type Step = 'create' | 'wake' | 'hibernate' | 'checkpoint' | 'restart' | 'restore' | 'processes'
 type MachineState = 'running' | 'hibernated'
 
 /** Longer than any test: what waits for it waits for something else. */

@@ -1,6 +1,8 @@
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { after, before } from 'node:test'
+import type { TestContext } from 'node:test'
 import type { HttpLimits } from '../../src/http/server/server.ts'
 import { createHttpServer } from '../../src/http/server/server.ts'
 import { sha256 } from '../../src/lib/secret.ts'
@@ -145,4 +147,24 @@ export async function makeWorld(options: WorldOptions = {}): Promise<World> {
     close,
     [Symbol.asyncDispose]: close,
   }
+}
+
+/**
+ * A world for all tests of a file: made before the first test, closed after the last. `setUp` runs once it is made; hooks at the
+ * top level of a file run concurrently, so a second `before` would not wait.
+ */
+export function useWorld(options?: WorldOptions, setUp?: () => Promise<void>): World {
+  const world = {} as World
+  before(async () => {
+    Object.assign(world, await makeWorld(options))
+    await setUp?.()
+  })
+  after(() => world.close())
+  return world
+}
+
+/** Puts methods that a test replaces back when it ends. */
+export function restoring<Target extends object>(t: TestContext, target: Target, ...names: (keyof Target)[]): void {
+  const originals = names.map((name) => [name, target[name]])
+  t.after(() => void Object.assign(target, Object.fromEntries(originals)))
 }

@@ -5,14 +5,13 @@ import {
   RequestError,
   type ClientContext,
   type InitializeResponse,
-  type NewSessionResponse,
   type PermissionOption,
   type SessionUpdate,
 } from '@agentclientprotocol/sdk'
 import type { HarnessSettings } from '../harness.ts'
 import { SavedSession } from '../state-dir.ts'
 import { AcpProcess } from './process.ts'
-import { protocolToolName } from './events.ts'
+import { toolOf } from './events.ts'
 
 /** From the start of the program to its session. The first start of a large program is slow. */
 const startMs = 50_000
@@ -58,12 +57,12 @@ export async function connectAcp(
 }
 
 async function open(program: AcpProcess, settings: HarnessSettings): Promise<AcpConnection> {
-  let onUpdate: AcpConnection['onUpdate']
+  let connection: AcpConnection | undefined
   const { agent } = client({ name: 'atoll' })
-    .onNotification(methods.client.session.update, ({ params }) => onUpdate?.(params.update))
+    .onNotification(methods.client.session.update, ({ params }) => connection?.onUpdate?.(params.update))
     .onRequest(methods.client.session.requestPermission, ({ params }) => {
       const { name, kind, title } = params.toolCall
-      const tool = protocolToolName({ name: name ?? undefined, kind: kind ?? undefined, title: title ?? undefined })
+      const tool = toolOf({ name: name ?? undefined, kind: kind ?? undefined, title: title ?? undefined })
       return { outcome: permission(params.options, settings.allowedTools?.includes(tool) ?? true) }
     })
     .connect(program.stream)
@@ -73,54 +72,43 @@ async function open(program: AcpProcess, settings: HarnessSettings): Promise<Acp
     clientCapabilities: { fs: { readTextFile: false, writeTextFile: false }, terminal: false },
     clientInfo: { name: 'atoll', version: '1' },
   })
-  const conversation = await openConversation(agent, initialized, settings)
-  return {
+  connection = {
     process: program,
     agent,
-    ...conversation,
-    get onUpdate() {
-      return onUpdate
-    },
-    set onUpdate(listener) {
-      onUpdate = listener
-    },
+    ...(await openConversation(agent, initialized, settings)),
+    onUpdate: undefined,
   }
+  return connection
 }
 
 async function openConversation(
   agent: ClientContext,
   { agentCapabilities }: InitializeResponse,
   settings: HarnessSettings,
-): Promise<{ sessionId: string; isNew: boolean }> {
+): Promise<Pick<AcpConnection, 'sessionId' | 'isNew'>> {
   const { cwd } = settings
   const saved = new SavedSession(settings.stateDir, 'acp')
-  let modes: NewSessionResponse['modes']
-  let sessionId = saved.read()
-  if (sessionId !== undefined && agentCapabilities?.loadSession) {
-    try {
-      // The answer follows a replay of the conversation, which is ignored.
-      const loaded = await agent.request(methods.agent.session.load, { sessionId, cwd, mcpServers: [] })
-      modes = loaded.modes
-    } catch (error) {
-      console.error(error)
-      sessionId = undefined
-    }
-  } else {
-    sessionId = undefined
-  }
-  const isNew = sessionId === undefined
-  if (sessionId === undefined) {
-    const made = await agent.request(methods.agent.session.new, { cwd, mcpServers: [] })
-    sessionId = made.sessionId
-    modes = made.modes
-    saved.write(sessionId)
-  }
+  const savedId = agentCapabilities?.loadSession ? saved.read() : undefined
+  const loaded = savedId === undefined ? undefined : await load(agent, savedId, cwd)
+  const { sessionId, modes } = loaded ?? (await agent.request(methods.agent.session.new, { cwd, mcpServers: [] }))
+  if (!loaded) saved.write(sessionId)
   const free = modes?.availableModes.find(({ id }) => freeModes.includes(id))
   // With a list of allowed tools the agent must ask for permission, so that calls can be refused.
   if (free && settings.allowedTools === undefined) {
     await agent.request(methods.agent.session.setMode, { sessionId, modeId: free.id })
   }
-  return { sessionId, isNew }
+  return { sessionId, isNew: !loaded }
+}
+
+/** Loads a conversation. The answer follows a replay of it, which is ignored. Undefined if the program does not have it any more. */
+async function load(agent: ClientContext, sessionId: string, cwd: string) {
+  try {
+    const { modes } = await agent.request(methods.agent.session.load, { sessionId, cwd, mcpServers: [] })
+    return { sessionId, modes }
+  } catch (error) {
+    console.error(error)
+    return undefined
+  }
 }
 
 function permission(options: readonly PermissionOption[], isAllowed: boolean) {

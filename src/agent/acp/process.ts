@@ -4,7 +4,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import type { AnyMessage, Stream } from '@agentclientprotocol/sdk'
 import { LineSplitter } from '../../protocol/line-splitter.ts'
 import type { ModelProxy } from '../model-proxy.ts'
-import { recordGroup } from '../process-groups.ts'
+import { killGroup, recordGroup } from '../process-groups.ts'
 
 const stderrCharactersMax = 4000
 
@@ -13,7 +13,7 @@ const endMs = 500
 const stderrMs = 50
 
 /**
- * The agent program, in a process group of its own. Its input is a pipe, which tells the guest that its ports are not for previews.
+ * The agent program, in a process group of its own. Its input is a pipe, by which the guest knows that its ports are not for previews.
  * `stream` holds the messages of its standard output; lines that are no message, such as greetings and logs, are dropped.
  */
 export class AcpProcess {
@@ -63,12 +63,7 @@ export class AcpProcess {
 
   /** Kills the process group of the program. */
   kill(): void {
-    if (this.#child.pid === undefined) return
-    try {
-      process.kill(-this.#child.pid, 'SIGKILL')
-    } catch {
-      // It has ended already.
-    }
+    killGroup(this.#child.pid)
   }
 }
 

@@ -6,9 +6,17 @@ import { existsSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { pathToFileURL } from 'node:url'
 import { defined } from '../../lib/defined.ts'
-import { toolNames } from '../../protocol/agent.ts'
-import type { Harness, HarnessEvent, HarnessSession, HarnessSettings, Turn, TurnOutcome } from '../harness.ts'
-import { skillPaths, sandboxPrompt } from '../instructions.ts'
+import {
+  allowedTools,
+  modelName,
+  type Harness,
+  type HarnessEvent,
+  type HarnessSession,
+  type HarnessSettings,
+  type TurnInput,
+  type TurnOutcome,
+} from '../harness.ts'
+import { promptWithSkills } from '../instructions.ts'
 import { ModelProxy } from '../model-proxy.ts'
 import { SavedSession } from '../state-dir.ts'
 import { ClaudeEvents } from './events.ts'
@@ -43,9 +51,8 @@ class ClaudeSession implements HarnessSession {
     this.#proxy = proxy
     this.#saved = new SavedSession(settings.stateDir, 'claude')
     this.#sessionId = this.#saved.read()
-    const { provider, id } = settings.model
-    this.model = provider === 'demo' ? 'demo' : `${provider}/${id}`
-    this.tools = toolNames.filter((name) => settings.allowedTools?.includes(name) ?? true)
+    this.model = modelName(settings)
+    this.tools = allowedTools(settings)
   }
 
   /** Empty until the first turn, in which the SDK creates it. */
@@ -53,7 +60,7 @@ class ClaudeSession implements HarnessSession {
     return this.#sessionId ?? ''
   }
 
-  async run(turn: Turn, emit: (event: HarnessEvent) => void, signal: AbortSignal): Promise<TurnOutcome> {
+  async run(turn: TurnInput, emit: (event: HarnessEvent) => void, signal: AbortSignal): Promise<TurnOutcome> {
     const calls = this.#proxy.beginTurn(Number.POSITIVE_INFINITY, () => {})
     const events = new ClaudeEvents(this.#settings, emit)
     let failure: string | undefined
@@ -65,28 +72,29 @@ class ClaudeSession implements HarnessSession {
     }
     events.end()
     const { result } = events
-    const common = {
-      turnCount: result?.turnCount ?? calls.count,
-      usage: { ...calls.usage },
-      ...defined({ costUsd: result?.costUsd }),
-    }
     const text = result?.result || events.lastText
-    if (signal.aborted) return { ...common, subtype: 'interrupted', result: text }
-    if (result?.subtype === 'error_max_turns') return { ...common, subtype: 'error_max_turns', result: text }
-    if (result?.subtype === 'success' && !result.isError && !calls.failure) {
-      return { ...common, subtype: 'success', result: text }
-    }
-    const message = (calls.failure?.message ?? failure) || text || 'The Claude Agent SDK told no result.'
-    const code = calls.failure?.code ?? 'agent_error'
-    emit({ type: 'error', code, message: message.slice(0, 4000), fatal: false })
-    return { ...common, subtype: 'error_during_execution', result: message.slice(0, 4000) }
+    const hasSucceeded = result?.subtype === 'success' && !result.isError && !calls.failure
+    const message = (calls.failure?.message ?? failure) || text || 'The Claude Agent SDK returned no result.'
+    return events.outcome(
+      {
+        turnCount: result?.turnCount ?? calls.count,
+        usage: { ...calls.usage },
+        ...defined({ costUsd: result?.costUsd }),
+      },
+      text,
+      {
+        interrupted: signal.aborted,
+        stoppedAtMax: result?.subtype === 'error_max_turns',
+        failure: hasSucceeded ? undefined : { code: calls.failure?.code ?? 'agent_error', message },
+      },
+    )
   }
 
   async close(): Promise<void> {
     await this.#proxy.close()
   }
 
-  async #query(turn: Turn, events: ClaudeEvents, signal: AbortSignal): Promise<void> {
+  async #query(turn: TurnInput, events: ClaudeEvents, signal: AbortSignal): Promise<void> {
     const abortController = new AbortController()
     const onAbort = () => abortController.abort()
     signal.addEventListener('abort', onAbort, { once: true })
@@ -94,7 +102,9 @@ class ClaudeSession implements HarnessSession {
       const options = { ...this.#options(), abortController }
       for await (const message of this.#sdk.query({ prompt: promptOf(turn), options })) {
         events.take(message)
-        this.#keep(events.sessionId)
+        const { sessionId } = events
+        if (sessionId !== undefined && sessionId !== this.#sessionId) this.#saved.write(sessionId)
+        this.#sessionId = sessionId ?? this.#sessionId
         if (signal.aborted) break
       }
     } finally {
@@ -103,16 +113,12 @@ class ClaudeSession implements HarnessSession {
   }
 
   #options(): Record<string, unknown> {
-    const { cwd, model, systemPrompt, maxTurns, skillsDir, skillFiles, allowedTools } = this.#settings
-    const skills = skillPaths(skillsDir, skillFiles ?? [])
-    const skillList =
-      skills.length === 0 ? undefined : `Read these skills when they fit the task:\n${skills.join('\n')}`
-    const append = [sandboxPrompt, systemPrompt, skillList].filter((part) => part !== undefined).join('\n\n')
-    const refused = claudeTools.filter((name) => !(allowedTools?.includes(name.toLowerCase()) ?? true))
+    const { cwd, model, maxTurns } = this.#settings
+    const refused = claudeTools.filter((name) => !this.tools.includes(name.toLowerCase()))
     return {
       cwd,
       model: model.id,
-      systemPrompt: { type: 'preset', preset: 'claude_code', append },
+      systemPrompt: { type: 'preset', preset: 'claude_code', append: promptWithSkills(this.#settings) },
       // The sandbox is the boundary, and there is no user to ask.
       permissionMode: 'bypassPermissions',
       allowDangerouslySkipPermissions: true,
@@ -135,15 +141,9 @@ class ClaudeSession implements HarnessSession {
       },
     }
   }
-
-  #keep(sessionId: string | undefined): void {
-    if (sessionId === undefined || sessionId === this.#sessionId) return
-    this.#sessionId = sessionId
-    this.#saved.write(sessionId)
-  }
 }
 
-function promptOf(turn: Turn): string {
+function promptOf(turn: TurnInput): string {
   if (!turn.resumed) return turn.content
   return `You were stopped in the middle of work on the following message; look at what is done before you repeat anything.\n\n${turn.content}`
 }
@@ -155,7 +155,6 @@ const moduleFolders = ['/usr/local/lib/node_modules', '/usr/lib/node_modules']
 
 /** The used part of the Claude Agent SDK. The package is proprietary, so Atoll does not ship it. */
 interface ClaudeSdk {
-  version: string
   query(options: { prompt: string; options: Record<string, unknown> }): AsyncIterable<unknown>
 }
 
@@ -165,10 +164,10 @@ async function loadClaudeSdk(): Promise<ClaudeSdk> {
   for (const folder of own ? [own, ...moduleFolders] : moduleFolders) {
     const root = join(folder, packageName)
     if (!existsSync(join(root, 'package.json'))) continue
-    const about = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')) as { version?: string; main?: string }
+    const about = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')) as { main?: string }
     const module = (await import(pathToFileURL(join(root, about.main ?? 'sdk.mjs')).href)) as Partial<ClaudeSdk>
     if (typeof module.query !== 'function') throw new Error(`${root} has no query(): it is not the Claude Agent SDK.`)
-    return { version: about.version ?? '', query: module.query }
+    return { query: module.query }
   }
   throw new Error(
     `The Claude Agent SDK is not installed in this sandbox: run "npm install --global ${packageName}" in one, make a checkpoint ` +

@@ -1,8 +1,8 @@
 import type { AgentSession } from '@earendil-works/pi-coding-agent'
 
-export type Message = AgentSession['messages'][number]
-export type AssistantMessage = Extract<Message, { role: 'assistant' }>
-type ToolResultMessage = Extract<Message, { role: 'toolResult' }>
+export type PiMessage = AgentSession['messages'][number]
+export type AssistantMessage = Extract<PiMessage, { role: 'assistant' }>
+type ToolResultMessage = Extract<PiMessage, { role: 'toolResult' }>
 
 /**
  * The progress of a turn that an earlier process began: `absent` if its message is not in the conversation, `open` if the model must
@@ -25,11 +25,11 @@ export function dropFailedAnswers(session: AgentSession): void {
   if (last < messages.length - 1) session.agent.state.messages = messages.slice(0, last + 1)
 }
 
-function hasFailed(message: Message): boolean {
+function hasFailed(message: PiMessage): boolean {
   return message.role === 'assistant' && (message.stopReason === 'error' || message.stopReason === 'aborted')
 }
 
-function lastUserText(messages: readonly Message[]): string | undefined {
+function lastUserText(messages: readonly PiMessage[]): string | undefined {
   const message = messages.findLast((candidate) => candidate.role === 'user')
   if (message?.role !== 'user') return undefined
   if (typeof message.content === 'string') return message.content

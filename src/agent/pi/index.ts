@@ -11,9 +11,9 @@ import {
   type AgentSession,
   type CreateAgentSessionOptions,
 } from '@earendil-works/pi-coding-agent'
-import type { modelApis } from '../../protocol/agent.ts'
+import type { ModelApi } from '../../protocol/agent.ts'
 import { defined } from '../../lib/defined.ts'
-import type { Harness, HarnessSession, HarnessSettings } from '../harness.ts'
+import { modelName, type Harness, type HarnessSession, type HarnessSettings } from '../harness.ts'
 import { skillPaths, sandboxPrompt } from '../instructions.ts'
 import { allowedToolNames, ownTools } from './tools.ts'
 import { PiTurn } from './turn.ts'
@@ -27,11 +27,10 @@ export const piHarness: Harness = {
     // No downloads of helper programs, no checks for new versions.
     process.env['PI_OFFLINE'] = '1'
     const session = await openSession(settings)
-    const { provider, id } = settings.model
     return {
       sessionId: session.sessionId,
       tools: session.getActiveToolNames(),
-      model: provider === 'demo' ? 'demo' : `${provider}/${id}`,
+      model: modelName(settings),
       run: (turn, emit, signal) => new PiTurn(session, settings, emit, signal).run(turn),
       async close() {
         await session.abort()
@@ -137,7 +136,7 @@ function piModel(settings: HarnessSettings, auth: AuthStorage): PiModel {
   }
 }
 
-function gatewayPath(api: (typeof modelApis)[number]): string {
+function gatewayPath(api: ModelApi): string {
   // Anthropic's client adds /v1/messages itself, OpenAI's only /chat/completions or /responses.
   return api === 'anthropic-messages' ? '/anthropic' : '/openai/v1'
 }

@@ -10,7 +10,7 @@ import {
   type BashOperations,
 } from '@earendil-works/pi-coding-agent'
 import { toolNames } from '../../protocol/agent.ts'
-import { recordGroup } from '../process-groups.ts'
+import { killGroup, recordGroup } from '../process-groups.ts'
 
 /** pi's names that differ from the protocol's. */
 const protocolNames: Record<string, string> = { find: 'glob' }
@@ -26,10 +26,7 @@ export function allowedToolNames(allowed: readonly string[] | undefined): string
   return toolNames.filter((name) => wanted.has(name))
 }
 
-/**
- * Replacements of pi's tools: `bash` with output that outlives the call, and `glob`, which is pi's `find` without the program `fd` that pi
- * would download.
- */
+/** Replacements of pi's tools: `bash` with output that outlives the call, and `glob`, pi's `find` without a download of `fd`. */
 export function ownTools(cwd: string): ToolDefinition[] {
   const bash = createBashToolDefinition(cwd, { operations: bashOperations })
   const find = createFindToolDefinition(cwd, {
@@ -67,10 +64,7 @@ const readChunkBytes = 64 * 1024
 
 type ExecOptions = Parameters<BashOperations['exec']>[2]
 
-/**
- * Runs a command with a file as its output instead of a pipe. Background processes (`npm run dev &`) keep the file and run on, where a
- * closed pipe would kill them, and the call ends with the command itself.
- */
+/** Runs a command with a file as its output, which background processes (`npm run dev &`) keep; a closed pipe would kill them. */
 export const bashOperations: BashOperations = {
   async exec(command, cwd, options) {
     if (!existsSync(cwd)) throw new Error(`Working directory does not exist: ${cwd}`)
@@ -113,11 +107,10 @@ async function execute(
     stdio: ['ignore', output, output],
   })
   const forgetGroup = recordGroup(child.pid)
-  const kill = () => killGroup(child.pid)
   let failure: string | undefined
   const end = (reason: string) => {
     failure ??= reason
-    kill()
+    killGroup(child.pid)
   }
   // pi recognises an interrupt and a timeout by these messages.
   const onAbort = () => end('aborted')
@@ -152,15 +145,6 @@ function pass(output: number, onData: (data: Buffer) => void): void {
     if (length === 0) return
     onData(chunk.subarray(0, length))
     offset += length
-  }
-}
-
-function killGroup(pid: number | undefined): void {
-  if (pid === undefined) return
-  try {
-    process.kill(-pid, 'SIGKILL')
-  } catch {
-    // It is gone already.
   }
 }
 

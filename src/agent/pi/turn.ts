@@ -2,7 +2,7 @@ import { setImmediate as nextTick, setTimeout as sleep } from 'node:timers/promi
 import type { AgentSession, AgentSessionEvent } from '@earendil-works/pi-coding-agent'
 import { backOffMs } from '../../lib/async/retry.ts'
 import { defined } from '../../lib/defined.ts'
-import type { HarnessEvent, HarnessSettings, Turn, TurnOutcome } from '../harness.ts'
+import type { HarnessEvent, HarnessSettings, TurnInput, TurnOutcome } from '../harness.ts'
 import { gatewayBackOff, gatewayRetryMs } from '../model-proxy.ts'
 import { conversationTail, dropFailedAnswers, type AssistantMessage } from './conversation.ts'
 import { PiEvents } from './events.ts'
@@ -11,7 +11,6 @@ import { PiEvents } from './events.ts'
 export class PiTurn {
   readonly #session: AgentSession
   readonly #maxTurns: number
-  readonly #emit: (event: HarnessEvent) => void
   readonly #signal: AbortSignal
   readonly #events: PiEvents
   #stoppedAtMax = false
@@ -24,12 +23,11 @@ export class PiTurn {
   ) {
     this.#session = session
     this.#maxTurns = settings.maxTurns ?? Number.POSITIVE_INFINITY
-    this.#emit = emit
     this.#signal = signal
     this.#events = new PiEvents(settings, emit)
   }
 
-  async run(turn: Turn): Promise<TurnOutcome> {
+  async run(turn: TurnInput): Promise<TurnOutcome> {
     const stopListening = this.#session.agent.subscribe((event) => {
       this.#events.take(event)
       if (event.type !== 'turn_end' || this.#events.turnCount < this.#maxTurns) return
@@ -49,7 +47,7 @@ export class PiTurn {
     }
   }
 
-  async #ask(turn: Turn): Promise<void> {
+  async #ask(turn: TurnInput): Promise<void> {
     await this.#settled(() => this.#begin(turn))
     let answered = this.#events.turnCount
     let failingSince: number | undefined
@@ -69,23 +67,19 @@ export class PiTurn {
   }
 
   #hasFailedForNow(): boolean {
-    const answer = this.#events.lastAnswer
-    if (answer?.stopReason !== 'error') return false
-    return isTransientFailure(answer.errorMessage ?? '')
+    const { lastAnswer: answer } = this.#events
+    return answer?.stopReason === 'error' && isTransientFailure(answer.errorMessage ?? '')
   }
 
   /** Sends the message, or continues an interrupted turn from the conversation on disk. */
-  async #begin(turn: Turn): Promise<void> {
+  async #begin(turn: TurnInput): Promise<void> {
     const tail = turn.resumed ? conversationTail(this.#session, turn.content) : 'absent'
     if (tail === 'absent') await this.#session.prompt(turn.content, { expandPromptTemplates: false })
     else if (tail === 'open') await this.#session.agent.continue()
     else this.#events.lastAnswer = tail
   }
 
-  /**
-   * Waits for pi's work after a run: it writes the conversation, compacts it when it has grown, and retries after an overflow. Events
-   * of the session report this work; they follow the events of the agent.
-   */
+  /** Waits for pi's work after a run (writes, compaction, a retry after an overflow), which events of the session report later. */
   async #settled(work: () => Promise<void>): Promise<void> {
     let runs = 0
     let ended = 0
@@ -94,10 +88,9 @@ export class PiTurn {
     let retryAwaitedSince = 0
     let wake = () => {}
     const countRuns = this.#session.agent.subscribe((event) => {
-      if (event.type === 'agent_start') {
-        runs += 1
-        willRetry = false
-      }
+      if (event.type !== 'agent_start') return
+      runs += 1
+      willRetry = false
     })
     const stopListening = this.#session.subscribe((event: AgentSessionEvent) => {
       if (event.type === 'agent_end') ended += 1
@@ -127,22 +120,18 @@ export class PiTurn {
   }
 
   #outcome(): TurnOutcome {
-    const answer = this.#events.lastAnswer
-    const common = {
-      turnCount: this.#events.turnCount,
-      usage: this.#events.usage,
-      ...defined({ costUsd: this.#events.costUsd || undefined }),
-    }
-    const text = this.#events.lastText || answerText(answer)
-    if (this.#signal.aborted) return { ...common, subtype: 'interrupted', result: text }
-    if (this.#stoppedAtMax) return { ...common, subtype: 'error_max_turns', result: text }
-    if (answer?.stopReason === 'error') {
-      const message = answer.errorMessage ?? 'The model failed.'
-      const code = message.includes('budget_exceeded') ? 'budget_exceeded' : 'model_error'
-      this.#emit({ type: 'error', message: message.slice(0, 4000), code, fatal: false })
-      return { ...common, subtype: 'error_during_execution', result: message.slice(0, 4000) }
-    }
-    return { ...common, subtype: 'success', result: text }
+    const { lastAnswer: answer, turnCount, usage, costUsd, lastText } = this.#events
+    const message = answer?.errorMessage ?? 'The model failed.'
+    const code = message.includes('budget_exceeded') ? 'budget_exceeded' : 'model_error'
+    return this.#events.outcome(
+      { turnCount, usage, ...defined({ costUsd: costUsd || undefined }) },
+      lastText || answerText(answer),
+      {
+        interrupted: this.#signal.aborted,
+        stoppedAtMax: this.#stoppedAtMax,
+        failure: answer?.stopReason === 'error' ? { code, message } : undefined,
+      },
+    )
   }
 }
 
@@ -156,10 +145,7 @@ function answerText(answer: AssistantMessage | undefined): string {
   return answer?.content.map((block) => (block.type === 'text' ? block.text : '')).join('') ?? ''
 }
 
-/**
- * Messages of pi's clients about failures below HTTP: the gateway restarts, the sandbox was just restored (a connection in progress then
- * times out), an answer broke off.
- */
+/** Messages of pi's clients about failures below HTTP: a restart of the gateway, a restored sandbox, an answer that broke off. */
 const connectionFailure =
   /connection error|fetch failed|econn|socket|timed out|other side closed|premature close|terminated|stream ended|ended without|network/i
 

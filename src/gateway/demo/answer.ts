@@ -2,17 +2,20 @@ import type { FixtureResponse } from '@copilotkit/aimock'
 import { ToolCalls, type Conversation, type ToolUse } from './conversation.ts'
 import { changeCard, changesMarker, page, plainText, styles, titleOf } from './page.ts'
 
-interface Answer {
+interface DemoAnswer {
   text: string
   calls: (ToolUse | undefined)[]
 }
+
+/** `run: <command>` on its own line makes the model run that command. */
+const commandLine = /^[ \t]*run:[ \t]*(\S.*)$/m
 
 /** Characters of a command's output that the final text repeats. */
 const outputCharactersMax = 2000
 
 /** The next answer of the demo model: see docs/agent.md § The demo model for its steps. */
 export function answerDemo(conversation: Conversation, pagePort: number): FixtureResponse {
-  const command = /^[ \t]*run:[ \t]*(\S.*)$/m.exec(conversation.prompt)?.[1]
+  const command = commandLine.exec(conversation.prompt)?.[1]
   const answer = command === undefined ? pageAnswer(conversation, pagePort) : commandAnswer(conversation, command)
   const calls = answer.calls.filter((call) => call !== undefined)
   const outputCharacters = answer.text.length + calls.reduce((total, call) => total + call.arguments.length, 0)
@@ -22,46 +25,39 @@ export function answerDemo(conversation: Conversation, pagePort: number): Fixtur
     // Both wires' names of the same numbers.
     usage: { ...usage, prompt_tokens: usage.input_tokens, completion_tokens: usage.output_tokens },
   }
-  if (calls.length === 0) return { content: answer.text, ...common }
-  return { content: answer.text, toolCalls: calls, ...common }
+  return { content: answer.text, ...(calls.length > 0 && { toolCalls: calls }), ...common }
 }
 
 function tokens(characters: number): number {
   return Math.max(1, Math.ceil(characters / 4))
 }
 
-/** `run: <command>` on its own line makes the model run that command. */
-function commandAnswer(conversation: Conversation, command: string): Answer {
-  const result = conversation.steps.flat().at(-1)?.result
-  if (conversation.steps.length === 0) {
-    const call = new ToolCalls(conversation).bash(command)
-    if (!call) return { text: 'I have no tool that runs commands.', calls: [] }
-    return { text: `I will run \`${command}\`.`, calls: [call] }
+function commandAnswer(conversation: Conversation, command: string): DemoAnswer {
+  if (conversation.steps.length > 0) {
+    const result = conversation.steps.flat().at(-1)?.result ?? ''
+    return { text: `I ran \`${command}\`. It said:\n\n${result.slice(0, outputCharactersMax)}`, calls: [] }
   }
-  return { text: `I ran \`${command}\`. It said:\n\n${(result ?? '').slice(0, outputCharactersMax)}`, calls: [] }
+  const call = new ToolCalls(conversation).bash(command)
+  if (!call) return { text: 'I have no tool that runs commands.', calls: [] }
+  return { text: `I will run \`${command}\`.`, calls: [call] }
 }
 
-function pageAnswer(conversation: Conversation, port: number): Answer {
+function pageAnswer(conversation: Conversation, port: number): DemoAnswer {
   const { prompt, steps, hasPage } = conversation
   const tools = new ToolCalls(conversation)
-  const title = titleOf(hasPage ? (conversation.earlierPrompts.find((text) => !isCommand(text)) ?? prompt) : prompt)
-  switch (steps.length) {
-    case 0:
-      return hasPage ? change(conversation, tools) : build(conversation, tools, title)
-    case 1:
-      if (hasPage && !hasChanged(conversation)) return rewrite(conversation, tools, title)
-      return { text: `Now I will make sure that port ${port} serves it.`, calls: [tools.bash(serveCommand(port))] }
-    case 2:
-      if (hasPage && wasRewritten(conversation)) {
-        return { text: `Now I will make sure that port ${port} serves it.`, calls: [tools.bash(serveCommand(port))] }
-      }
-      return { text: 'Let me check what a visitor gets.', calls: [tools.bash(checkCommand(port))] }
-    default:
-      return { text: report(conversation, title, port), calls: [] }
+  const title = titleOf(hasPage ? (pagePrompts(conversation)[0] ?? prompt) : prompt)
+  if (steps.length === 0) return hasPage ? change(conversation, tools) : build(conversation, tools, title)
+  // After a failed edit the page is rewritten, which takes one more step.
+  const isRewritten = hasPage && !hasChanged(conversation)
+  if (isRewritten && steps.length === 1) return rewrite(conversation, tools, title)
+  if (steps.length === (isRewritten ? 2 : 1)) {
+    return { text: `Now I will make sure that port ${port} serves it.`, calls: [tools.bash(serveCommand(port))] }
   }
+  if (steps.length === 2) return { text: 'Let me check what a visitor gets.', calls: [tools.bash(checkCommand(port))] }
+  return { text: report(conversation, title, port), calls: [] }
 }
 
-function build({ prompt, tools: offered }: Conversation, tools: ToolCalls, title: string): Answer {
+function build({ prompt, tools: offered }: Conversation, tools: ToolCalls, title: string): DemoAnswer {
   const index = tools.write('index.html', page(title, prompt, []))
   if (!index) {
     const names = offered.map((tool) => tool.name).join(', ') || 'none'
@@ -73,34 +69,27 @@ function build({ prompt, tools: offered }: Conversation, tools: ToolCalls, title
   }
 }
 
-function change(conversation: Conversation, tools: ToolCalls): Answer {
-  const card = changeCard(conversation.prompt, changeNumber(conversation))
+function change(conversation: Conversation, tools: ToolCalls): DemoAnswer {
+  const card = changeCard(conversation.prompt, Math.max(1, pagePrompts(conversation).length))
   const edit = tools.edit('index.html', changesMarker, `${card}\n      ${changesMarker}`)
   if (!edit) return rewrite(conversation, tools, titleOf(conversation.earlierPrompts[0] ?? ''))
   return { text: 'I will work that into the page.', calls: [edit] }
 }
 
 /** Writes the whole page with all changes, for a page whose marker is gone. */
-function rewrite(conversation: Conversation, tools: ToolCalls, title: string): Answer {
-  const [first = '', ...later] = conversation.earlierPrompts.filter((text) => !isCommand(text))
+function rewrite(conversation: Conversation, tools: ToolCalls, title: string): DemoAnswer {
+  const [first = '', ...later] = pagePrompts(conversation)
   const content = page(title, first, [...later, conversation.prompt])
   return { text: 'I will write the page anew.', calls: [tools.write('index.html', content)] }
 }
 
-function changeNumber(conversation: Conversation): number {
-  return Math.max(1, conversation.earlierPrompts.filter((text) => !isCommand(text)).length)
+/** Earlier prompts that are in the page. */
+function pagePrompts({ earlierPrompts }: Conversation): string[] {
+  return earlierPrompts.filter((text) => !commandLine.test(text))
 }
 
-function isCommand(prompt: string): boolean {
-  return /^[ \t]*run:[ \t]*\S/m.test(prompt)
-}
-
-function hasChanged(conversation: Conversation): boolean {
-  return conversation.steps[0]?.some((call) => /success|updated|has been|wrote|written/i.test(call.result)) ?? false
-}
-
-function wasRewritten(conversation: Conversation): boolean {
-  return !hasChanged(conversation)
+function hasChanged({ steps }: Conversation): boolean {
+  return steps[0]?.some((call) => /success|updated|has been|wrote|written/i.test(call.result)) ?? false
 }
 
 function report(conversation: Conversation, title: string, port: number): string {

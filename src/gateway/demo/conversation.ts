@@ -1,5 +1,6 @@
 import { join } from 'node:path'
 import type { ChatCompletionRequest, ChatMessage } from '@copilotkit/aimock'
+import { isRecord } from '../../lib/json.ts'
 
 /** The parts of a request that the demo model uses. */
 export interface Conversation {
@@ -53,8 +54,6 @@ export function readConversation(request: ChatCompletionRequest): Conversation {
 }
 
 const workingDirectory = /working (?:directory|in the directory):\s*(\/\S*)/i
-const reminderStart = '<system-reminder>'
-const reminderEnd = '</system-reminder>'
 
 /** One step per answer. OpenAI's responses wire has an item per call instead of a message: adjacent items are one step. */
 function steps(messages: readonly ChatMessage[], results: ReadonlyMap<string, string>): DemoCall[][] {
@@ -92,12 +91,14 @@ function promptText(message: ChatMessage | undefined): string {
   return withoutReminders(contentText(message)).trim()
 }
 
+const reminderEnd = '</system-reminder>'
+
 /** Not a regular expression: it would search the whole rest from each start without an end. */
 function withoutReminders(text: string): string {
   let kept = ''
   let from = 0
   for (;;) {
-    const start = text.indexOf(reminderStart, from)
+    const start = text.indexOf('<system-reminder>', from)
     const end = start === -1 ? -1 : text.indexOf(reminderEnd, start)
     if (end === -1) return kept + text.slice(from)
     kept += text.slice(from, start)
@@ -106,14 +107,14 @@ function withoutReminders(text: string): string {
 }
 
 function parameterNames(schema: object | undefined): string[] {
-  const properties: unknown = schema && 'properties' in schema ? schema.properties : undefined
-  return typeof properties === 'object' && properties !== null ? Object.keys(properties) : []
+  const properties = isRecord(schema) ? schema['properties'] : undefined
+  return isRecord(properties) ? Object.keys(properties) : []
 }
 
 function jsonObject(text: string): Record<string, unknown> {
   try {
     const value: unknown = JSON.parse(text)
-    return typeof value === 'object' && value !== null ? (value as Record<string, unknown>) : {}
+    return isRecord(value) ? value : {}
   } catch {
     return {}
   }
@@ -132,6 +133,12 @@ const toolNames: Record<Kind, readonly string[]> = {
   edit: ['edit', 'replace'],
   bash: ['bash', 'run_shell_command', 'shell'],
 }
+
+/** Names of an edit's two texts in harnesses that do not call them `oldText` and `newText`. */
+const editNames = [
+  ['old_string', 'new_string'],
+  ['oldString', 'newString'],
+] as const
 
 /** Calls of the offered tools, with the parameter names of the harness. */
 export class ToolCalls {
@@ -153,21 +160,19 @@ export class ToolCalls {
     if (!tool) return undefined
     const target = this.#path(tool, path)
     if (tool.parameters.includes('edits')) return toolUse(tool, { ...target, edits: [{ oldText, newText }] })
-    if (tool.parameters.includes('old_string')) {
-      return toolUse(tool, { ...target, old_string: oldText, new_string: newText })
-    }
-    if (tool.parameters.includes('oldString'))
-      return toolUse(tool, { ...target, oldString: oldText, newString: newText })
-    return toolUse(tool, { ...target, oldText, newText })
+    const [oldName, newName] = editNames.find(([name]) => tool.parameters.includes(name)) ?? ['oldText', 'newText']
+    return toolUse(tool, { ...target, [oldName]: oldText, [newName]: newText })
   }
 
   bash(command: string): ToolUse | undefined {
     const tool = this.#tool('bash')
     if (!tool) return undefined
-    const described = tool.parameters.includes('description') ? { description: 'Run a command' } : {}
-    // This parameter is required where it is offered.
-    const place = tool.parameters.includes('is_background') ? { is_background: false } : {}
-    return toolUse(tool, { command, ...described, ...place })
+    return toolUse(tool, {
+      command,
+      ...(tool.parameters.includes('description') && { description: 'Run a command' }),
+      // This parameter is required where it is offered.
+      ...(tool.parameters.includes('is_background') && { is_background: false }),
+    })
   }
 
   #tool(kind: Kind): DemoTool | undefined {

@@ -8,11 +8,6 @@ export interface DemoModel {
   close(): Promise<void>
 }
 
-export interface DemoModelOptions {
-  /** Port of the page inside the sandbox. Default 3000, the port of the session's preview. */
-  pagePort?: number
-}
-
 /** Requests that the mock keeps for inspection. None are inspected, and 0 would mean all. */
 const journalEntries = 1
 
@@ -21,9 +16,10 @@ const chunkCharacters = 400
 
 /**
  * A deterministic model that builds and edits a small web page with real tool calls. Its answer depends on the messages of the request
- * alone, so any number of sessions can use it and a restart of the server changes nothing.
+ * alone, so any number of sessions can use it and a restart of the server changes nothing. `pagePort` is the port of the page inside the
+ * sandbox; 3000 is that of the session's preview.
  */
-export async function startDemoModel({ pagePort = 3000 }: DemoModelOptions = {}): Promise<DemoModel> {
+export async function startDemoModel({ pagePort = 3000 } = {}): Promise<DemoModel> {
   const mock = new LLMock({
     host: '127.0.0.1',
     port: 0,

@@ -4,7 +4,7 @@ import type { AddressInfo } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { defined } from '../../lib/defined.ts'
 import { sha256 } from '../../lib/secret.ts'
-import { createGateway, type GatewayIdentity, type GatewayOptions, type RecordedUsage } from '../index.ts'
+import { Gateway, type GatewayIdentity, type GatewayOptions, type RecordedUsage } from '../index.ts'
 import type { GatewayLimits } from '../limits.ts'
 
 export const token = 'atoll-token-7d21'
@@ -62,7 +62,7 @@ export class GatewaySetup implements AsyncDisposable {
       log: { debug: log, info: log, warn: log, error: log },
       limits: { retryPauseFirstMs: 1, retryPauseMaxMs: 5, ...limits },
     }
-    const gateway = createGateway(options)
+    const gateway = new Gateway(options)
     setup.url = `http://127.0.0.1:${await gateway.listen({ host: '127.0.0.1', port: 0 })}`
     setup.#closers = [
       () => gateway.close(),

@@ -4,22 +4,18 @@ import { checkpoints as wire, common, sandboxes } from '../../protocol/http/inde
 import { refuseNotBuilt } from '../server/validation.ts'
 import type { HttpDeps } from '../server/config.ts'
 import { asServiceError, sandboxErrorBody } from '../server/errors.ts'
-import { emptyObject, noContent, route, wakingErrors } from '../server/route.ts'
+import { emptyObject, noContent, routesOf, wakingErrors } from '../server/route.ts'
 import { startResult } from './sandboxes.ts'
 import { seconds } from '../server/time.ts'
 import { defined } from '../../lib/defined.ts'
 
-const tag = 'Checkpoints'
+const route = routesOf('Checkpoints')
 export const checkpointRoutes = [
-  route({
-    method: 'POST',
-    path: '/api/sandboxes/:id/checkpoints',
-    tag,
+  route('POST', '/api/sandboxes/:id/checkpoints', {
     summary: 'Checkpoint a sandbox',
     description:
       'Answers at once; the list shows when it is `ready`. `full` (default) keeps disk and memory, `disk_only` the disk. ' +
       'At most 10 full and 100 disk-only ones, unless `retentionPolicy` deletes the oldest.',
-    auth: 'key',
     body: wire.createCheckpoint,
     creates: true,
     answers: { 201: { description: 'It is being made', body: wire.checkpoint } },
@@ -33,55 +29,38 @@ export const checkpointRoutes = [
       return { statusCode: 201, body: checkpointBody(checkpoint) }
     },
   }),
-  route({
-    method: 'GET',
-    path: '/api/sandboxes/:id/checkpoints',
-    tag,
+  route('GET', '/api/sandboxes/:id/checkpoints', {
     summary: 'List the checkpoints of a sandbox',
-    auth: 'key',
     answers: { 200: { description: 'Oldest first', body: z.array(wire.checkpoint) } },
-    errors: ['not_found'],
     async handle({ orgId, params, deps }) {
       const checkpoints = await deps.sandboxes.checkpoints.list(orgId, params.id)
       return { statusCode: 200, body: checkpoints.map(checkpointBody) }
     },
   }),
-  route({
-    method: 'DELETE',
-    path: '/api/sandboxes/:id/checkpoints/:checkpointId',
-    tag,
+  route('DELETE', '/api/sandboxes/:id/checkpoints/:checkpointId', {
     summary: 'Delete a checkpoint with its patches',
     description: 'Sandboxes started from it run on.',
-    auth: 'key',
     answers: { 204: { description: 'It is gone' } },
-    errors: ['not_found', 'conflict'],
+    errors: ['conflict'],
     async handle({ orgId, params, deps }) {
       await deps.sandboxes.checkpoints.delete(orgId, params.id, params.checkpointId)
       return noContent
     },
   }),
-  route({
-    method: 'POST',
-    path: '/api/sandboxes/:id/checkpoints/:checkpointId/restore',
-    tag,
-    summary: 'Put a sandbox back to its checkpoint, in place',
-    auth: 'key',
-    answers: { 200: { description: 'It is back', body: common.empty } },
-    errors: ['not_found', 'conflict', 'sandbox_stopped', 'full_checkpoint_unavailable', 'no_capacity', 'unavailable'],
+  route('POST', '/api/sandboxes/:id/checkpoints/:checkpointId/restore', {
+    summary: 'Restore a sandbox to a checkpoint, in place',
+    answers: { 200: { description: 'It is restored', body: common.empty } },
+    errors: ['conflict', 'sandbox_stopped', 'full_checkpoint_unavailable', 'no_capacity', 'unavailable'],
     async handle({ orgId, params, deps }) {
       await deps.sandboxes.checkpoints.restore(orgId, params.id, params.checkpointId)
       return emptyObject
     },
   }),
-  route({
-    method: 'POST',
-    path: '/api/sandboxes/from-checkpoint/:checkpointId',
-    tag,
+  route('POST', '/api/sandboxes/from-checkpoint/:checkpointId', {
     summary: 'Start a sandbox from a checkpoint',
     description:
       'Waits for a checkpoint that is still `processing` and runs its patches in sequence order before it answers. ' +
       'A patch that exits non-zero fails the start (422) and nothing is left running.',
-    auth: 'key',
     body: sandboxes.fromCheckpoint,
     creates: true,
     answers: {

@@ -5,18 +5,15 @@ import { pagePolicy } from '../../lib/html.ts'
 import { defined } from '../../lib/defined.ts'
 import { landingPage } from '../server/landing-page.ts'
 import { referencePage, referencePolicy, referenceScript } from '../server/reference-page.ts'
-import { route } from '../server/route.ts'
+import { routesOf } from '../server/route.ts'
 
-const tag = 'Operations'
+const route = routesOf('Operations')
 const html = 'text/html; charset=utf-8'
 const pageHeaders = { 'content-type': html, 'content-security-policy': pagePolicy, 'x-content-type-options': 'nosniff' }
 const addresses = z.object({ name: z.literal('atoll'), version: z.string(), docs: z.string(), openapi: z.string() })
 
 export const docsRoutes = [
-  route({
-    method: 'GET',
-    path: '/',
-    tag,
+  route('GET', '/', {
     summary: 'Where to go from here',
     description: 'To a browser it is a page.',
     auth: 'none',
@@ -34,10 +31,7 @@ export const docsRoutes = [
       }
     },
   }),
-  route({
-    method: 'GET',
-    path: '/openapi.json',
-    tag,
+  route('GET', '/openapi.json', {
     summary: 'This reference as OpenAPI 3.1',
     auth: 'none',
     answers: { 200: { description: 'The document', body: z.looseObject({ openapi: z.string() }) } },
@@ -45,10 +39,7 @@ export const docsRoutes = [
       return { statusCode: 200, body: openapi }
     },
   }),
-  route({
-    method: 'GET',
-    path: '/docs',
-    tag,
+  route('GET', '/docs', {
     summary: 'This reference as a page',
     auth: 'none',
     answers: { 200: { description: 'The page', content: 'text/html' } },
@@ -57,10 +48,7 @@ export const docsRoutes = [
       return { statusCode: 200, body: referencePage, headers }
     },
   }),
-  route({
-    method: 'GET',
-    path: '/docs/scalar.js',
-    tag,
+  route('GET', '/docs/scalar.js', {
     summary: 'The script of that page',
     auth: 'none',
     answers: { 200: { description: 'The script', content: 'text/javascript' }, 304: { description: 'Not modified' } },

@@ -3,23 +3,19 @@ import { common, exec as wire } from '../../protocol/http/index.ts'
 import type { ProcessInfo, RunCommand } from '../../sandbox/index.ts'
 import { attach, carryExec, carryPty, wantsUpgrade } from '../server/exec-socket.ts'
 import { closed } from '../server/once-closed.ts'
-import { emptyObject, noContent, route, wakingErrors } from '../server/route.ts'
+import { emptyObject, noContent, routesOf, wakingErrors } from '../server/route.ts'
 import { reportedSeconds } from '../server/time.ts'
 import { defined } from '../../lib/defined.ts'
 
-const tag = 'Exec'
+const route = routesOf('Exec')
 
 export const execRoutes = [
-  route({
-    method: 'POST',
-    path: '/api/sandboxes/:id/exec/run',
-    tag,
+  route('POST', '/api/sandboxes/:id/exec/run', {
     summary: 'Run a command to its end',
     description:
       'Past `timeout` its whole process group dies and `exitCode` is 124. It also dies when the client goes away.',
-    auth: 'key',
     body: wire.runCommand,
-    answers: { 200: { description: 'What came of it', body: wire.runResult } },
+    answers: { 200: { description: 'Its result', body: wire.runResult } },
     errors: wakingErrors,
     async handle({ orgId, params, body, reply, deps }) {
       const gone = new AbortController()
@@ -29,12 +25,8 @@ export const execRoutes = [
       return { statusCode: 200, body: result }
     },
   }),
-  route({
-    method: 'POST',
-    path: '/api/sandboxes/:id/exec/run-async',
-    tag,
+  route('POST', '/api/sandboxes/:id/exec/run-async', {
     summary: 'Run a command in the background',
-    auth: 'key',
     body: wire.runCommand,
     creates: true,
     answers: { 202: { description: 'It runs', body: wire.runHandle } },
@@ -44,15 +36,11 @@ export const execRoutes = [
       return { statusCode: 202, body: { execId } }
     },
   }),
-  route({
-    method: 'GET',
-    path: '/api/sandboxes/:id/exec/:execId/result',
-    tag,
-    summary: 'Read what came of a command in the background',
+  route('GET', '/api/sandboxes/:id/exec/:execId/result', {
+    summary: 'Read the result of a background command',
     description: 'Waits for its end up to one second. Results are kept for ten minutes.',
-    auth: 'key',
     query: wire.resultQuery,
-    answers: { 200: { description: 'As far as it is', body: wire.runState } },
+    answers: { 200: { description: 'Its state and output so far', body: wire.runState } },
     errors: wakingErrors,
     async handle({ orgId, params, query, reply, deps }) {
       const options = { waitMs: (query.wait ?? 1) * 1000, sent: closed(reply.raw) }
@@ -60,13 +48,9 @@ export const execRoutes = [
       return { statusCode: 200, body: result }
     },
   }),
-  route({
-    method: 'POST',
-    path: '/api/sandboxes/:id/exec',
-    tag,
+  route('POST', '/api/sandboxes/:id/exec', {
     summary: 'Start an exec session',
     description: 'It lives in the sandbox: clients attach and detach as they like.',
-    auth: 'key',
     body: wire.startExec,
     creates: true,
     answers: { 201: { description: 'It runs', body: wire.execSession } },
@@ -81,12 +65,8 @@ export const execRoutes = [
       return { statusCode: 201, body: execBody(params.id, info) }
     },
   }),
-  route({
-    method: 'GET',
-    path: '/api/sandboxes/:id/exec',
-    tag,
+  route('GET', '/api/sandboxes/:id/exec', {
     summary: 'List exec sessions',
-    auth: 'key',
     answers: { 200: { description: 'Those that run, and those that ended lately', body: z.array(wire.execSession) } },
     errors: wakingErrors,
     async handle({ orgId, params, deps }) {
@@ -94,10 +74,7 @@ export const execRoutes = [
       return { statusCode: 200, body: sessions.map((info) => execBody(params.id, info)) }
     },
   }),
-  route({
-    method: 'GET',
-    path: '/api/sandboxes/:id/exec/:execId',
-    tag,
+  route('GET', '/api/sandboxes/:id/exec/:execId', {
     summary: 'Attach to an exec session (WebSocket)',
     description:
       'Binary frames whose first byte is the stream: 0 input (empty: end of input), 1 output, 2 errors, 3 exit (int32, big-endian; the ' +
@@ -109,12 +86,8 @@ export const execRoutes = [
     handle: wantsUpgrade,
     upgrade: async (call) => attach(call, call.params.execId, carryExec),
   }),
-  route({
-    method: 'POST',
-    path: '/api/sandboxes/:id/exec/:execId/kill',
-    tag,
+  route('POST', '/api/sandboxes/:id/exec/:execId/kill', {
     summary: 'Send a signal to the process group of an exec session',
-    auth: 'key',
     body: wire.killExec,
     answers: { 204: { description: 'Sent' } },
     errors: wakingErrors,
@@ -123,12 +96,9 @@ export const execRoutes = [
       return noContent
     },
   }),
-  route({
-    method: 'POST',
-    path: '/api/sandboxes/:id/pty',
+  route('POST', '/api/sandboxes/:id/pty', {
     tag: 'Terminals',
     summary: 'Start a terminal',
-    auth: 'key',
     body: wire.startPty,
     creates: true,
     answers: { 201: { description: 'It runs', body: wire.ptySession } },
@@ -143,9 +113,7 @@ export const execRoutes = [
       return { statusCode: 201, body: { sessionID: info.id, sandboxID: params.id } }
     },
   }),
-  route({
-    method: 'GET',
-    path: '/api/sandboxes/:id/pty/:ptyId',
+  route('GET', '/api/sandboxes/:id/pty/:ptyId', {
     tag: 'Terminals',
     summary: 'Attach to a terminal (WebSocket)',
     description: 'Raw bytes both ways. Kept output comes first, from `offset` on.',
@@ -156,12 +124,9 @@ export const execRoutes = [
     handle: wantsUpgrade,
     upgrade: async (call) => attach(call, call.params.ptyId, carryPty, 'pty'),
   }),
-  route({
-    method: 'POST',
-    path: '/api/sandboxes/:id/pty/:ptyId/resize',
+  route('POST', '/api/sandboxes/:id/pty/:ptyId/resize', {
     tag: 'Terminals',
     summary: 'Resize a terminal',
-    auth: 'key',
     body: wire.resizePty,
     answers: { 200: { description: 'Resized', body: common.empty } },
     errors: wakingErrors,
@@ -170,12 +135,9 @@ export const execRoutes = [
       return emptyObject
     },
   }),
-  route({
-    method: 'DELETE',
-    path: '/api/sandboxes/:id/pty/:ptyId',
+  route('DELETE', '/api/sandboxes/:id/pty/:ptyId', {
     tag: 'Terminals',
     summary: 'End a terminal',
-    auth: 'key',
     answers: { 204: { description: 'It has ended' } },
     errors: wakingErrors,
     async handle({ orgId, params, deps }) {

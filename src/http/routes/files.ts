@@ -1,15 +1,13 @@
-import type { FastifyRequest } from 'fastify'
 import type { z } from 'zod'
 import { files as wire } from '../../protocol/http/index.ts'
-import type { FileOperation, SignFile } from '../../sandbox/index.ts'
-import type { HttpDeps } from '../server/config.ts'
+import type { FileOperation } from '../../sandbox/index.ts'
 import { receiveFile, sendFile } from '../server/file-body.ts'
-import { noContent, route, wakingErrors } from '../server/route.ts'
-import type { Answer } from '../server/route.ts'
+import { noContent, routesOf, wakingErrors } from '../server/route.ts'
+import type { Answer, Call } from '../server/route.ts'
 import { reportedSeconds, seconds } from '../server/time.ts'
 import { defined } from '../../lib/defined.ts'
 
-const tag = 'Files'
+const route = routesOf('Files')
 const rangeHeaders = { 'Accept-Ranges': '`bytes`', 'Content-Length': 'Bytes of the body' }
 
 export const fileAnswers = {
@@ -22,19 +20,13 @@ export const fileAnswers = {
   416: { description: 'The file is shorter than the range', content: '*/*', headers: { 'Content-Range': 'The size' } },
 }
 
-const read = {
-  path: '/api/sandboxes/:id/files',
-  tag,
-  auth: 'key',
-  query: wire.pathQuery,
-  errors: wakingErrors,
-} as const
-
+const path = '/api/sandboxes/:id/files'
+const read = { query: wire.pathQuery, errors: wakingErrors }
 const signing = {
   tag: 'Signed URLs',
-  auth: 'key',
   body: wire.signFile,
-  errors: ['not_found', 'sandbox_stopped'],
+  answers: { 200: { description: 'The URL', body: wire.signedUrl } },
+  errors: ['sandbox_stopped'],
 } as const
 const signed = {
   tag: 'Signed URLs',
@@ -42,48 +34,38 @@ const signed = {
   query: wire.signedQuery,
   errors: ['signature_invalid', 'signature_expired', ...wakingErrors],
 } as const
+const upload = {
+  description:
+    'The body is taken as raw bytes whatever its type. Parents are made. A broken upload leaves the old file.',
+  body: 'raw',
+  answers: { 204: { description: 'Written' } },
+} as const
 
 export const fileRoutes = [
-  route({
+  route('GET', path, {
     ...read,
-    method: 'GET',
     summary: 'Read a file',
     answers: fileAnswers,
-    handle: ({ orgId, params, query, request, reply, deps }) =>
-      sendFile({ files: deps.sandboxes.files, orgId, sandboxId: params.id, path: query.path, request, reply }),
+    handle: (call) => sendFile(call, { orgId: call.orgId, path: call.query.path }),
   }),
-  route({
+  route('HEAD', path, {
     ...read,
-    method: 'HEAD',
     summary: 'Read size and type of a file',
     answers: { 200: { description: 'Headers alone', headers: rangeHeaders } },
-    handle: ({ orgId, params, query, request, reply, deps }) =>
-      sendFile({ files: deps.sandboxes.files, orgId, sandboxId: params.id, path: query.path, request, reply }),
+    handle: (call) => sendFile(call, { orgId: call.orgId, path: call.query.path }),
   }),
-  route({
+  route('PUT', path, {
     ...read,
-    method: 'PUT',
+    ...upload,
     summary: 'Write a file',
-    description:
-      'The body is taken as raw bytes whatever its type. Parents are made. A broken upload leaves the old file.',
-    body: 'raw',
-    answers: { 204: { description: 'Written' } },
     errors: [...wakingErrors, 'too_large'],
-    async handle({ orgId, params, query, request, deps, limits }) {
-      await receiveFile({
-        files: deps.sandboxes.files,
-        orgId,
-        sandboxId: params.id,
-        path: query.path,
-        request: request.raw,
-        bytesMax: limits.uploadBytesMax,
-      })
+    async handle(call) {
+      await receiveFile(call, { orgId: call.orgId, path: call.query.path })
       return noContent
     },
   }),
-  route({
+  route('DELETE', path, {
     ...read,
-    method: 'DELETE',
     summary: 'Remove a file, or a directory with all below it',
     answers: { 204: { description: 'It is gone' } },
     async handle({ orgId, params, query, deps }) {
@@ -91,29 +73,25 @@ export const fileRoutes = [
       return noContent
     },
   }),
-  route({
+  route('GET', `${path}/list`, {
     ...read,
-    method: 'GET',
-    path: '/api/sandboxes/:id/files/list',
     summary: 'List a directory',
     answers: { 200: { description: 'Its entries', body: wire.entries } },
     async handle({ orgId, params, query, deps }) {
       const entries = await deps.sandboxes.files.list(orgId, params.id, query.path)
-      const body = entries.map(({ name, isDir, size, path, mode, modifiedAt }) => ({
+      const body = entries.map(({ name, isDir, size, path: entryPath, mode, modifiedAt }) => ({
         name,
         isDir,
         size,
-        path,
+        path: entryPath,
         mode,
         modifiedAt: reportedSeconds(modifiedAt),
       })) satisfies z.output<typeof wire.entries>
       return { statusCode: 200, body }
     },
   }),
-  route({
+  route('POST', `${path}/mkdir`, {
     ...read,
-    method: 'POST',
-    path: '/api/sandboxes/:id/files/mkdir',
     summary: 'Make a directory and its parents',
     answers: { 204: { description: 'It exists' } },
     async handle({ orgId, params, query, deps }) {
@@ -121,98 +99,60 @@ export const fileRoutes = [
       return noContent
     },
   }),
-  route({
+  route('POST', `${path}/upload-url`, {
     ...signing,
-    method: 'POST',
-    path: '/api/sandboxes/:id/files/upload-url',
     summary: 'Make a URL that uploads one file without a key',
-    answers: { 200: { description: 'The URL', body: wire.signedUrl } },
-    handle: ({ orgId, params, body, request, deps }) =>
-      signedAnswer(deps, request, orgId, params.id, signFile('upload', body)),
+    handle: (call) => signedUrl(call, 'upload'),
   }),
-  route({
+  route('POST', `${path}/download-url`, {
     ...signing,
-    method: 'POST',
-    path: '/api/sandboxes/:id/files/download-url',
     summary: 'Make a URL that downloads one file without a key',
-    answers: { 200: { description: 'The URL', body: wire.signedUrl } },
-    handle: ({ orgId, params, body, request, deps }) =>
-      signedAnswer(deps, request, orgId, params.id, signFile('download', body)),
+    handle: (call) => signedUrl(call, 'download'),
   }),
-  route({
+  route('PUT', `${path}/upload`, {
     ...signed,
-    method: 'PUT',
-    path: '/api/sandboxes/:id/files/upload',
+    ...upload,
     summary: 'Upload with a signed URL',
-    description: 'The body is taken as raw bytes whatever its type. A broken upload leaves the old file.',
-    body: 'raw',
-    answers: { 204: { description: 'Written' } },
     errors: [...signed.errors, 'too_large'],
-    async handle({ params, query, request, deps, limits }) {
-      const { files } = deps.sandboxes
-      const { orgId, bytesMax = limits.uploadBytesMax } = await files.verify('upload', params.id, query)
-      await receiveFile({
-        files,
-        orgId,
-        sandboxId: params.id,
-        path: query.path ?? '',
-        request: request.raw,
-        bytesMax: Math.min(bytesMax, limits.uploadBytesMax),
-      })
+    async handle(call) {
+      const { params, query, deps } = call
+      const { orgId, bytesMax } = await deps.sandboxes.files.verify('upload', params.id, query)
+      await receiveFile(call, { orgId, path: query.path ?? '', ...defined({ bytesMax }) })
       return noContent
     },
   }),
-  route({
+  route('GET', `${path}/download`, {
     ...signed,
-    method: 'GET',
-    path: '/api/sandboxes/:id/files/download',
     summary: 'Download with a signed URL',
     answers: fileAnswers,
-    handle: ({ params, query, request, reply, deps }) => download(deps, params.id, query, request, reply),
+    handle: download,
   }),
-  route({
+  route('HEAD', `${path}/download`, {
     ...signed,
-    method: 'HEAD',
-    path: '/api/sandboxes/:id/files/download',
     summary: 'Read size and type with a signed URL',
     answers: { 200: { description: 'Headers alone' } },
-    handle: ({ params, query, request, reply, deps }) => download(deps, params.id, query, request, reply),
+    handle: download,
   }),
 ]
 
-async function download(
-  deps: HttpDeps,
-  sandboxId: string,
-  query: Parameters<HttpDeps['sandboxes']['files']['verify']>[2],
-  request: FastifyRequest,
-  reply: Parameters<typeof sendFile>[0]['reply'],
-): Promise<Answer | undefined> {
-  const { files } = deps.sandboxes
-  const { orgId } = await files.verify('download', sandboxId, query)
-  return await sendFile({ files, orgId, sandboxId, path: query.path ?? '', request, reply, isAttachment: true })
+async function download(call: Call<{ id: string }, z.output<typeof wire.signedQuery>>): Promise<Answer | undefined> {
+  const { params, query, deps } = call
+  const { orgId } = await deps.sandboxes.files.verify('download', params.id, query)
+  return await sendFile(call, { orgId, path: query.path ?? '', isAttachment: true })
 }
 
-function signFile(
+async function signedUrl(
+  { orgId, params, body, request, deps }: Call<{ id: string }, unknown, z.output<typeof wire.signFile>>,
   operation: FileOperation,
-  body: { path: string; expiresIn: number; maxBytes?: number | undefined },
-): SignFile {
-  return {
+): Promise<Answer> {
+  const input = {
     operation,
     path: body.path,
     expiresInSeconds: body.expiresIn,
     ...defined({ bytesMax: body.maxBytes }),
   }
-}
-
-async function signedAnswer(
-  deps: HttpDeps,
-  request: FastifyRequest,
-  orgId: string,
-  sandboxId: string,
-  input: SignFile,
-): Promise<Answer> {
-  const { query, expiresAt } = await deps.sandboxes.files.sign(orgId, sandboxId, input)
+  const { query, expiresAt } = await deps.sandboxes.files.sign(orgId, params.id, input)
   const origin = deps.config.publicUrl?.replace(/\/+$/, '') ?? `${request.protocol}://${request.host}`
-  const url = `${origin}/api/sandboxes/${sandboxId}/files/${input.operation}?${query}`
+  const url = `${origin}/api/sandboxes/${params.id}/files/${operation}?${query}`
   return { statusCode: 200, body: { url, expiresAt: seconds(expiresAt) } }
 }

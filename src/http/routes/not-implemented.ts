@@ -1,6 +1,6 @@
 import { ServiceError } from '../../errors.ts'
 import type { Route } from '../server/route.ts'
-import { route } from '../server/route.ts'
+import { routesOf } from '../server/route.ts'
 
 /** Endpoints of the OpenComputer API and its SDK that do not exist yet: they say so, and never nothing. */
 const endpoints: readonly [method: Route['method'], path: string, what: string][] = [
@@ -45,13 +45,11 @@ const endpoints: readonly [method: Route['method'], path: string, what: string][
   ['DELETE', '/api/secret-stores/:storeId/secrets/:name', 'secret stores'],
 ]
 
+const route = routesOf('Not built yet')
+
 export const notImplementedRoutes = endpoints.map(([method, path, what]) =>
-  route({
-    method,
-    path,
-    tag: 'Not built yet',
+  route(method, path, {
     summary: `Answers 501: ${what}`,
-    auth: 'key',
     answers: {},
     errors: ['not_implemented'],
     async handle() {

@@ -1,18 +1,15 @@
 import type { IncomingMessage } from 'node:http'
 import { z } from 'zod'
 import { ServiceError } from '../../errors.ts'
-import { route } from '../server/route.ts'
+import { routesOf } from '../server/route.ts'
 
-const tag = 'Operations'
+const route = routesOf('Operations')
 const state = z.object({ status: z.literal('ok') }).meta({ id: 'Health' })
 
 const metricsType = 'text/plain; version=0.0.4; charset=utf-8'
 
 export const operationRoutes = [
-  route({
-    method: 'GET',
-    path: '/healthz',
-    tag,
+  route('GET', '/healthz', {
     summary: 'Whether the process is alive',
     auth: 'probe',
     answers: { 200: { description: 'It is', body: state } },
@@ -20,11 +17,8 @@ export const operationRoutes = [
       return { statusCode: 200, body: { status: 'ok' } }
     },
   }),
-  route({
-    method: 'GET',
-    path: '/readyz',
-    tag,
-    summary: 'Whether requests should come here',
+  route('GET', '/readyz', {
+    summary: 'Whether the server takes requests',
     auth: 'probe',
     answers: { 200: { description: 'They should', body: state } },
     async handle({ deps, streams }) {
@@ -33,12 +27,9 @@ export const operationRoutes = [
       return { statusCode: 200, body: { status: 'ok' } }
     },
   }),
-  route({
-    method: 'GET',
-    path: '/metrics',
-    tag: 'Operations',
+  route('GET', '/metrics', {
     summary: 'Metrics for Prometheus',
-    description: 'Without a key, so not for what a proxy passes on: to that it does not exist.',
+    description: 'Without a key; a request that a proxy forwarded gets 404.',
     auth: 'probe',
     answers: { 200: { description: 'The exposition format', content: 'text/plain' } },
     errors: ['not_found'],
@@ -47,14 +38,11 @@ export const operationRoutes = [
       return { statusCode: 200, body: await metrics.text(), headers: { 'content-type': metricsType } }
     },
   }),
-  route({
-    method: 'GET',
-    path: '/internal/tls-ask',
-    tag: 'Operations',
+  route('GET', '/internal/tls-ask', {
     summary: 'Whether the proxy in front may get a certificate for a host name',
     description:
-      'For Caddy’s on-demand TLS. Answers 200 only to the proxy itself, on this machine or among the trusted ones; to everybody ' +
-      'else, and to requests that it passes on, it does not exist.',
+      'For Caddy’s on-demand TLS. Answers 200 only to the proxy itself, on this machine or among the trusted ones; ' +
+      'everybody else, and a forwarded request, gets 404.',
     auth: 'probe',
     query: z.object({ domain: z.string().min(1).max(253) }),
     answers: { 200: { description: 'It may' } },

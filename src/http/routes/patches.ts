@@ -1,26 +1,22 @@
 import { z } from 'zod'
 import type { Patch } from '../../sandbox/index.ts'
 import { checkpoints as wire } from '../../protocol/http/index.ts'
-import { noContent, route } from '../server/route.ts'
+import { noContent, routesOf } from '../server/route.ts'
 import { seconds } from '../server/time.ts'
 import { defined } from '../../lib/defined.ts'
 
-const tag = 'Patches'
+const route = routesOf('Patches')
 
 export const patchRoutes = [
-  route({
-    method: 'POST',
-    path: '/api/sandboxes/checkpoints/:checkpointId/patches',
-    tag,
+  route('POST', '/api/sandboxes/checkpoints/:checkpointId/patches', {
     summary: 'Attach a script to a checkpoint',
     description:
       'It runs as root with bash in each sandbox started from the checkpoint (`on_wake`), with `on_resume` also at each wake ' +
       'from hibernation.',
-    auth: 'key',
     body: wire.createPatch,
     creates: true,
     answers: { 201: { description: 'Attached', body: wire.createdPatch } },
-    errors: ['not_found', 'too_large'],
+    errors: ['too_large'],
     async handle({ orgId, params, body, creation, deps }) {
       const input = {
         script: body.script,
@@ -31,27 +27,17 @@ export const patchRoutes = [
       return { statusCode: 201, body: { patch: patchBody(patch) } }
     },
   }),
-  route({
-    method: 'GET',
-    path: '/api/sandboxes/checkpoints/:checkpointId/patches',
-    tag,
+  route('GET', '/api/sandboxes/checkpoints/:checkpointId/patches', {
     summary: 'List the patches of a checkpoint',
-    auth: 'key',
     answers: { 200: { description: 'In sequence order', body: z.array(wire.patch) } },
-    errors: ['not_found'],
     async handle({ orgId, params, deps }) {
       const patches = await deps.sandboxes.patches.list(orgId, params.checkpointId)
       return { statusCode: 200, body: patches.map(patchBody) }
     },
   }),
-  route({
-    method: 'DELETE',
-    path: '/api/sandboxes/checkpoints/:checkpointId/patches/:patchId',
-    tag,
+  route('DELETE', '/api/sandboxes/checkpoints/:checkpointId/patches/:patchId', {
     summary: 'Detach a patch',
-    auth: 'key',
     answers: { 204: { description: 'It is gone; its number is never used again' } },
-    errors: ['not_found'],
     async handle({ orgId, params, deps }) {
       await deps.sandboxes.patches.delete(orgId, params.checkpointId, params.patchId)
       return noContent

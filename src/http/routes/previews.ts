@@ -3,32 +3,28 @@ import { ServiceError } from '../../errors.ts'
 import type { Preview } from '../../sandbox/index.ts'
 import { previews as wire } from '../../protocol/http/index.ts'
 import type { HttpDeps } from '../server/config.ts'
-import { noContent, route } from '../server/route.ts'
+import { noContent, routesOf } from '../server/route.ts'
 import { previewAuthOf } from './sandboxes.ts'
 import { seconds } from '../server/time.ts'
 import { defined } from '../../lib/defined.ts'
 
-const tag = 'Previews'
+const route = routesOf('Previews')
 
 export const previewRoutes = [
-  route({
-    method: 'POST',
-    path: '/api/sandboxes/:id/preview',
-    tag,
+  route('POST', '/api/sandboxes/:id/preview', {
     summary: 'Declare a preview of a port',
     description:
       'Every port answers under its host name undeclared; declaring one makes it listable and gives it a domain of your own ' +
       'and a token to demand. Declaring it again changes what is named: what is absent or `{}` stays as it was, `null` removes it. ' +
       'A domain leads to the port when DNS has the TXT record `verification`. One that another preview serves is a `conflict`, whose ' +
       'answer has that record too.',
-    auth: 'key',
     body: wire.putPreview,
     creates: true,
     answers: {
       201: { description: 'Declared', body: wire.preview },
       200: { description: 'The port had one, now updated', body: wire.preview },
     },
-    errors: ['not_found', 'conflict', 'sandbox_stopped'],
+    errors: ['conflict', 'sandbox_stopped'],
     async handle({ orgId, params, body, creation, deps }) {
       const { port, domain, authConfig } = body
       const { scheme, token } = authConfig ?? {}
@@ -43,42 +39,28 @@ export const previewRoutes = [
       return { statusCode: created ? 201 : 200, body: { ...previewBody(preview, deps), ...shown } }
     },
   }),
-  route({
-    method: 'GET',
-    path: '/api/sandboxes/:id/preview',
-    tag,
+  route('GET', '/api/sandboxes/:id/preview', {
     summary: 'List the declared previews of a sandbox',
-    auth: 'key',
     answers: { 200: { description: 'By port', body: z.array(wire.preview) } },
-    errors: ['not_found'],
     async handle({ orgId, params, deps }) {
       const previews = await deps.sandboxes.previews.list(orgId, params.id)
       return { statusCode: 200, body: previews.map((preview) => previewBody(preview, deps)) }
     },
   }),
-  route({
-    method: 'DELETE',
-    path: '/api/sandboxes/:id/preview/:port',
-    tag,
+  route('DELETE', '/api/sandboxes/:id/preview/:port', {
     summary: 'Remove a declared preview',
-    auth: 'key',
     answers: { 204: { description: 'It is gone' } },
-    errors: ['not_found'],
     async handle({ orgId, params, deps }) {
       if (!/^\d{1,5}$/.test(params.port)) throw new ServiceError('invalid_request', 'port: must be a number')
       await deps.sandboxes.previews.delete(orgId, params.id, Number(params.port))
       return noContent
     },
   }),
-  route({
-    method: 'POST',
-    path: '/api/sandboxes/:id/preview/rotate',
-    tag,
+  route('POST', '/api/sandboxes/:id/preview/rotate', {
     summary: 'Make a new preview token for the whole sandbox',
     description: 'For all ports that have no token of their own. The old one stops working at once.',
-    auth: 'key',
     answers: { 200: { description: 'The new token, shown this once', body: wire.rotated } },
-    errors: ['not_found', 'sandbox_stopped'],
+    errors: ['sandbox_stopped'],
     async handle({ orgId, params, deps }) {
       const previewAuthToken = await deps.sandboxes.previews.rotate(orgId, params.id)
       return { statusCode: 200, body: { previewAuthToken, scheme: 'bearer' } }

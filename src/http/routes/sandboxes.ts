@@ -3,23 +3,19 @@ import { common, sandboxes as wire } from '../../protocol/http/index.ts'
 import type { Sandbox, StartedSandbox } from '../../sandbox/index.ts'
 import { refuseNotBuilt } from '../server/validation.ts'
 import type { HttpConfig, HttpDeps } from '../server/config.ts'
-import { emptyObject, noContent, route, wakingErrors } from '../server/route.ts'
+import { emptyObject, noContent, routesOf, wakingErrors } from '../server/route.ts'
 import type { Answer, Route } from '../server/route.ts'
 import { seconds } from '../server/time.ts'
 import { defined } from '../../lib/defined.ts'
 
-const tag = 'Sandboxes'
+const route = routesOf('Sandboxes')
 const notBuiltFields = ['image', 'snapshot', 'secretStore', 'webhooks'] as const
 
 const errors = ['not_found', 'conflict', 'sandbox_stopped', 'no_capacity', 'unavailable'] as const
 
 export const sandboxRoutes = [
-  route({
-    method: 'POST',
-    path: '/api/sandboxes',
-    tag,
+  route('POST', '/api/sandboxes', {
     summary: 'Start a sandbox from an image',
-    auth: 'key',
     body: wire.createSandbox,
     creates: true,
     answers: { 201: { description: 'The sandbox runs', body: wire.startResult } },
@@ -42,13 +38,9 @@ export const sandboxRoutes = [
       return { statusCode: 201, body: startResult(started, deps.config) }
     },
   }),
-  route({
-    method: 'GET',
-    path: '/api/sandboxes',
-    tag,
+  route('GET', '/api/sandboxes', {
     summary: 'List sandboxes, newest first',
     description: 'Those not stopped, unless `status` says which. The next page is named by the header `X-Next-Cursor`.',
-    auth: 'key',
     query: wire.listSandboxesQuery,
     answers: {
       200: {
@@ -70,53 +62,35 @@ export const sandboxRoutes = [
       }
     },
   }),
-  route({
-    method: 'GET',
-    path: '/api/sandboxes/:id',
-    tag,
+  route('GET', '/api/sandboxes/:id', {
     summary: 'Read a sandbox',
     description: 'A stopped one can be read for 24 hours.',
-    auth: 'key',
     answers: { 200: { description: 'The sandbox', body: wire.sandbox } },
-    errors: ['not_found'],
     async handle({ orgId, params, deps }) {
       return { statusCode: 200, body: sandboxBody(await deps.sandboxes.get(orgId, params.id), deps) }
     },
   }),
-  route({
-    method: 'DELETE',
-    path: '/api/sandboxes/:id',
-    tag,
+  route('DELETE', '/api/sandboxes/:id', {
     summary: 'Stop a sandbox for good',
     description: 'Repeating it is harmless. Its checkpoints stay.',
-    auth: 'key',
     answers: { 204: { description: 'It is stopped' } },
-    errors: ['not_found'],
     async handle({ orgId, params, deps }) {
       await deps.sandboxes.delete(orgId, params.id)
       return noContent
     },
   }),
-  route({
-    method: 'POST',
-    path: '/api/sandboxes/:id/hibernate',
-    tag,
-    summary: 'Keep a sandbox without CPU or memory',
-    auth: 'key',
+  route('POST', '/api/sandboxes/:id/hibernate', {
+    summary: 'Hibernate a sandbox: it keeps its state and uses no CPU or memory',
     answers: { 200: { description: 'It is hibernated', body: wire.hibernated } },
-    errors: ['not_found', 'conflict', 'sandbox_stopped', 'unavailable'],
+    errors: ['conflict', 'sandbox_stopped', 'unavailable'],
     async handle({ orgId, params, deps }) {
       const { sizeBytes } = await deps.sandboxes.hibernate(orgId, params.id)
       return { statusCode: 200, body: { sandboxID: params.id, status: 'hibernated', sizeBytes } }
     },
   }),
-  route({
-    method: 'POST',
-    path: '/api/sandboxes/:id/wake',
-    tag,
+  route('POST', '/api/sandboxes/:id/wake', {
     summary: 'Wake a hibernated sandbox',
     description: 'Without `timeout` it keeps its own.',
-    auth: 'key',
     body: wire.wakeBody,
     answers: { 200: { description: 'It runs', body: wire.startResult } },
     errors: wakingErrors,
@@ -126,14 +100,10 @@ export const sandboxRoutes = [
     },
   }),
   startAgain('reboot', 'End all processes and start a sandbox again on its disk', 'reboot'),
-  startAgain('power-cycle', 'The same without asking its processes', 'powerCycle'),
-  route({
-    method: 'POST',
-    path: '/api/sandboxes/:id/scale',
-    tag,
+  startAgain('power-cycle', 'Reboot without a signal to its processes', 'powerCycle'),
+  route('POST', '/api/sandboxes/:id/scale', {
     summary: 'Change memory, and CPU in step, while it runs',
     description: 'One CPU for each 4096 MB, and never fewer than it has.',
-    auth: 'key',
     body: wire.scaleBody,
     answers: { 200: { description: 'What it has now', body: wire.scaled } },
     errors,
@@ -142,54 +112,40 @@ export const sandboxRoutes = [
       return { statusCode: 200, body: { sandboxID: id, memoryMB: memoryMb, cpuPercent: cpuCount * 100 } }
     },
   }),
-  route({
-    method: 'POST',
-    path: '/api/sandboxes/:id/timeout',
-    tag: 'Sandboxes',
+  route('POST', '/api/sandboxes/:id/timeout', {
     summary: 'Set the idle timeout of a sandbox',
     description: 'Whole seconds; replaces the current value and restarts its clock. 0 means never.',
-    auth: 'key',
     body: wire.setTimeoutBody,
     answers: { 200: { description: 'Set', body: common.empty } },
-    errors: ['not_found', 'conflict', 'sandbox_stopped'],
+    errors: ['conflict', 'sandbox_stopped'],
     async handle({ orgId, params, body, deps }) {
       await deps.sandboxes.setTimeout(orgId, params.id, body.timeout)
       return emptyObject
     },
   }),
-  route({
-    method: 'GET',
-    path: '/api/sandboxes/:id/tags',
+  route('GET', '/api/sandboxes/:id/tags', {
     tag: 'Tags',
     summary: 'Read the tags of a sandbox',
-    auth: 'key',
     answers: { 200: { description: 'Its tags', body: wire.tags } },
-    errors: ['not_found'],
     async handle({ orgId, params, deps }) {
       return tagsAnswer(await deps.sandboxes.get(orgId, params.id))
     },
   }),
-  route({
-    method: 'PUT',
-    path: '/api/sandboxes/:id/tags',
+  route('PUT', '/api/sandboxes/:id/tags', {
     tag: 'Tags',
     summary: 'Replace the tags of a sandbox',
     description:
       'The body is the bare map: at most 50 keys of 1 to 128 characters `A–Z a–z 0–9 _ . - :`, values up to 256.',
-    auth: 'key',
     body: wire.putTags,
     answers: { 200: { description: 'Its tags', body: wire.tags } },
-    errors: ['not_found', 'sandbox_stopped'],
+    errors: ['sandbox_stopped'],
     async handle({ orgId, params, body, deps }) {
       return tagsAnswer(await deps.sandboxes.setTags(orgId, params.id, body))
     },
   }),
-  route({
-    method: 'GET',
-    path: '/api/tags',
+  route('GET', '/api/tags', {
     tag: 'Tags',
     summary: 'List the tag keys in use',
-    auth: 'key',
     answers: { 200: { description: 'Keys of all sandboxes that are not stopped', body: wire.tagKeys } },
     async handle({ orgId, deps }) {
       return { statusCode: 200, body: { keys: await deps.sandboxes.tagKeys(orgId) } }
@@ -239,12 +195,8 @@ export function previewAuthOf(auth: { token?: string | undefined }): { scheme: '
 }
 
 function startAgain(button: string, summary: string, operation: 'reboot' | 'powerCycle'): Route {
-  return route({
-    method: 'POST',
-    path: `/api/sandboxes/:id/${button}`,
-    tag,
+  return route('POST', `/api/sandboxes/:id/${button}`, {
     summary,
-    auth: 'key',
     answers: { 200: { description: 'It runs again', body: common.empty } },
     errors,
     async handle({ orgId, params, deps }) {

@@ -1,15 +1,14 @@
 import { sessions as wire } from '../../protocol/http/index.ts'
 import { sendEvents } from '../server/event-writer.ts'
 import { onceClosed } from '../server/once-closed.ts'
-import { noContent, route } from '../server/route.ts'
+import { noContent, routesOf } from '../server/route.ts'
 import { eventStreamCaps } from '../server/streams.ts'
 import { defined } from '../../lib/defined.ts'
 
+const route = routesOf('Sessions')
+
 export const sessionEventRoutes = [
-  route({
-    method: 'GET',
-    path: '/v1/sessions/:sessionId/events',
-    tag: 'Sessions',
+  route('GET', '/v1/sessions/:sessionId/events', {
     summary: 'Follow the event stream of a session',
     description:
       'Server-sent events: `id` is the number of the event in its session, `data` one JSON object with a `type`. All past ' +
@@ -22,7 +21,6 @@ export const sessionEventRoutes = [
       200: { description: 'The stream', content: 'text/event-stream' },
       204: { description: 'The session has ended and this was all' },
     },
-    errors: ['not_found'],
     async handle(call) {
       const { orgId, params, query, request, reply, deps, limits, streams } = call
       const release = streams.open('events', eventStreamCaps(call, params.sessionId))

@@ -5,7 +5,7 @@ import { sessions as wire } from '../../protocol/http/index.ts'
 import { eventText } from '../../session/index.ts'
 import type { ExportRecord, SessionExport } from '../../session/index.ts'
 import { onceClosed } from '../server/once-closed.ts'
-import { route } from '../server/route.ts'
+import { routesOf } from '../server/route.ts'
 import { eventBody, messageBody, sessionBody } from './sessions.ts'
 import { exportCaps } from '../server/streams.ts'
 import { milliseconds } from '../server/time.ts'
@@ -17,19 +17,16 @@ const partBytes = 64 * 1024
 /** Of all exports together between two looks at what else there is to do. */
 const parts = new FairYield(8)
 
+const route = routesOf('Sessions')
+
 export const sessionExportRoutes = [
-  route({
-    method: 'GET',
-    path: '/v1/sessions/:sessionId/export',
-    tag: 'Sessions',
-    summary: 'Take all of a session out, as JSON lines',
+  route('GET', '/v1/sessions/:sessionId/export', {
+    summary: 'Export a session as JSON lines',
     description:
       'Each line has a `type`: first `session`, then each `message`, each `event`, and each event of the `stream` with its ' +
       'number, all under a key of that name (`stream` has `sequence`, `createdAt` and `data`).',
-    auth: 'key',
     query: wire.ownerQuery,
     answers: { 200: { description: 'One JSON object a line', content: 'application/x-ndjson' } },
-    errors: ['not_found'],
     async handle(call) {
       const { orgId, params, query, reply, deps, streams } = call
       const response = reply.raw

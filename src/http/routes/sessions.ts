@@ -3,21 +3,17 @@ import { sessions as wire } from '../../protocol/http/index.ts'
 import type { CreateAgentConfig, Message, SessionEvent, SessionView } from '../../session/index.ts'
 import { jsonElements, JsonText } from '../server/json-text.ts'
 import { closed } from '../server/once-closed.ts'
-import { route, wakingErrors } from '../server/route.ts'
+import { routesOf, wakingErrors } from '../server/route.ts'
 import type { Answer } from '../server/route.ts'
 import { milliseconds } from '../server/time.ts'
 import { defined } from '../../lib/defined.ts'
 
-const tag = 'Sessions'
+const route = routesOf('Sessions')
 
 export const sessionRoutes = [
-  route({
-    method: 'POST',
-    path: '/v1/sessions',
-    tag,
+  route('POST', '/v1/sessions', {
     summary: 'Create a session: an agent starts on the prompt in a sandbox of its own',
     description: 'Answers before the sandbox has booted; follow the event stream.',
-    auth: 'key',
     body: wire.createSession,
     bodyLimit: 'sessionBodyBytesMax',
     creates: true,
@@ -27,7 +23,7 @@ export const sessionRoutes = [
       const input = {
         prompt: body.prompt,
         userId: body.user_id,
-        // Many a client sends all fields of its form: an empty one is none.
+        // Clients send all fields of a form: an empty one is absent.
         ...(body.user_email ? { userEmail: body.user_email } : {}),
         ...(body.user_name ? { userName: body.user_name } : {}),
         ...defined({ checkpointId: body.checkpoint_id }),
@@ -37,13 +33,9 @@ export const sessionRoutes = [
       return sessionAnswer(201, await deps.sessions.create(orgId, input, options))
     },
   }),
-  route({
-    method: 'GET',
-    path: '/v1/sessions',
-    tag,
+  route('GET', '/v1/sessions', {
     summary: 'List and search sessions, newest first',
     description: 'A page of a search may hold less than `limit`, even nothing, and still have a `nextCursor`.',
-    auth: 'key',
     query: wire.listSessionsQuery,
     answers: { 200: { description: 'One page', body: wire.sessionList } },
     async handle({ orgId, query, reply, deps }) {
@@ -54,97 +46,71 @@ export const sessionRoutes = [
       return { statusCode: 200, body: new JsonText(() => listTexts(items, nextCursor)) }
     },
   }),
-  route({
-    method: 'GET',
-    path: '/v1/sessions/:sessionId',
-    tag,
+  route('GET', '/v1/sessions/:sessionId', {
     summary: 'Read a session with its messages and events',
-    auth: 'key',
     token: 'read',
     query: wire.ownerQuery,
     answers: { 200: { description: 'The session', body: wire.session } },
-    errors: ['not_found'],
     async handle({ orgId, params, query, reply, deps }) {
       const sent = closed(reply.raw)
       return sessionAnswer(200, await deps.sessions.get(orgId, params.sessionId, query.user_id, { sent }))
     },
   }),
-  route({
-    method: 'DELETE',
-    path: '/v1/sessions/:sessionId',
-    tag,
+  route('DELETE', '/v1/sessions/:sessionId', {
     summary: 'End a session and kill its sandbox',
     description: 'Repeating it is harmless.',
-    auth: 'key',
     query: wire.ownerQuery,
     answers: { 200: { description: 'It has ended', body: wire.endedSession } },
-    errors: ['not_found'],
     async handle({ orgId, params, query, deps }) {
       await deps.sessions.delete(orgId, params.sessionId, query.user_id)
       return { statusCode: 200, body: { id: params.sessionId, status: 'ended' } }
     },
   }),
-  route({
-    method: 'POST',
-    path: '/v1/sessions/:sessionId/interrupt',
-    tag,
+  route('POST', '/v1/sessions/:sessionId/interrupt', {
     summary: 'End the current turn',
     description: 'It ends with a `result` of subtype `interrupted`. While the agent is idle nothing happens.',
-    auth: 'key',
     token: 'steer',
     body: wire.interrupt,
     answers: { 200: { description: 'The session', body: wire.session } },
-    errors: ['not_found', 'forbidden', 'conflict'],
+    errors: ['forbidden', 'conflict'],
     async handle({ orgId, params, body, reply, deps }) {
       await deps.sessions.interrupt(orgId, params.sessionId, body.user_id)
       const sent = closed(reply.raw)
       return sessionAnswer(200, await deps.sessions.get(orgId, params.sessionId, undefined, { sent }))
     },
   }),
-  route({
-    method: 'POST',
-    path: '/v1/sessions/:sessionId/messages',
-    tag: 'Sessions',
+  route('POST', '/v1/sessions/:sessionId/messages', {
     summary: 'Send a message to the agent',
-    description: 'Answers at once. While the agent works the message waits its turn, in order; none is lost.',
-    auth: 'key',
+    description: 'Answers at once. Messages to a working agent are queued in order; none is lost.',
     token: 'steer',
     body: wire.sendMessage,
     creates: true,
     answers: { 200: { description: 'The session with the message appended', body: wire.session } },
-    errors: ['not_found', 'forbidden', 'conflict'],
+    errors: ['forbidden', 'conflict'],
     async handle({ orgId, params, body, creation, reply, deps }) {
       const input = { message: body.message, userId: body.user_id }
       const options = { creation, sent: closed(reply.raw) }
       return sessionAnswer(200, await deps.sessions.sendMessage(orgId, params.sessionId, input, options))
     },
   }),
-  route({
-    method: 'DELETE',
-    path: '/v1/sessions/:sessionId/messages/:messageId',
-    tag: 'Sessions',
-    summary: 'Take a message back that still waits',
-    description: 'Only while its `state` is `queued`; the agent never hears of it.',
-    auth: 'key',
+  route('DELETE', '/v1/sessions/:sessionId/messages/:messageId', {
+    summary: 'Cancel a queued message',
+    description: 'Only while its `state` is `queued`; the agent never receives it.',
     token: 'steer',
     query: wire.ownerQuery,
     answers: { 200: { description: 'The session, in which the message is `cancelled`', body: wire.session } },
-    errors: ['not_found', 'conflict'],
+    errors: ['conflict'],
     async handle({ orgId, params, query, reply, deps }) {
       const { sessionId, messageId } = params
       const sent = closed(reply.raw)
       return sessionAnswer(200, await deps.sessions.cancelMessage(orgId, sessionId, messageId, query.user_id, { sent }))
     },
   }),
-  route({
-    method: 'POST',
-    path: '/v1/sessions/:sessionId/fork',
-    tag: 'Sessions',
-    summary: 'Make a session that goes on from where this one stands',
+  route('POST', '/v1/sessions/:sessionId/fork', {
+    summary: 'Fork a session: a new one continues from its current state',
     description:
       'It has the messages, the conversation and the files of this moment, a sandbox and an event stream of its own, and a ' +
       'budget of its own. Only an idle session can be forked; 409 while it works.',
-    auth: 'key',
     body: wire.fork,
     creates: true,
     answers: { 201: { description: 'The new session', body: wire.session } },
@@ -154,19 +120,15 @@ export const sessionRoutes = [
       return sessionAnswer(201, await deps.sessions.fork(orgId, params.sessionId, body.user_id, options))
     },
   }),
-  route({
-    method: 'POST',
-    path: '/v1/sessions/:sessionId/restart',
-    tag: 'Sessions',
-    summary: 'Give a session whose sandbox was lost a new one',
+  route('POST', '/v1/sessions/:sessionId/restart', {
+    summary: 'Restart a session whose sandbox was lost, in a new one',
     description:
       'The new sandbox has another id and preview URL. It starts from `checkpoint_id`, with the conversation and files of ' +
-      'then, or bare. Messages that wait go on in it. 409 while the sandbox is there.',
-    auth: 'key',
+      'then, or empty. Queued messages continue in it. 409 while the sandbox exists.',
     body: wire.restart,
     creates: true,
     answers: { 200: { description: 'The session with its new sandbox', body: wire.session } },
-    errors: ['not_found', 'forbidden', 'conflict'],
+    errors: ['forbidden', 'conflict'],
     async handle({ orgId, params, body, creation, reply, deps }) {
       const input = {
         userId: body.user_id,
@@ -176,19 +138,15 @@ export const sessionRoutes = [
       return sessionAnswer(200, await deps.sessions.restart(orgId, params.sessionId, input, options))
     },
   }),
-  route({
-    method: 'POST',
-    path: '/v1/sessions/:sessionId/tokens',
-    tag: 'Sessions',
+  route('POST', '/v1/sessions/:sessionId/tokens', {
     summary: 'Make a token with which a browser reads or steers this session',
     description:
       'It goes into the URL as `?token=`. `read` opens the session and its event stream; `steer` also messages, their ' +
       'cancellation and interrupts. When the session has ended only the rest of the stream is left.',
-    auth: 'key',
     body: wire.createToken,
     creates: true,
     answers: { 201: { description: 'The token, shown this once', body: wire.accessToken } },
-    errors: ['not_found', 'forbidden', 'conflict'],
+    errors: ['forbidden', 'conflict'],
     async handle({ orgId, params, body, deps }) {
       const { token, expiresAt } = await deps.sessions.createToken(orgId, params.sessionId, {
         userId: body.user_id,

@@ -10,46 +10,31 @@ import type { IdempotencyPort } from './idempotency.ts'
 export const headerBytesMax = 32 * 1024
 
 /** Bounds of the HTTP half (`ATOLL_LIMITS`); the services have their own. */
-export interface HttpLimits {
-  bodyBytesMax: number
-  /** Session creation carries skills. */
-  sessionBodyBytesMax: number
-  uploadBytesMax: number
-  requestsPerSecond: number
-  requestBurst: number
-  /**
-   * A client that takes no part of an answer for this long is dropped; that of an event stream comes back with `Last-Event-ID`. The kernel
-   * tells of what a client takes in steps of up to a third of a send buffer (`tcp_wmem`: 4 MiB).
-   */
-  streamStallMs: number
-  /** Event streams that are open with one token of a session, of one session, of one organisation, and all together. */
-  eventStreamsPerTokenMax: number
-  eventStreamsPerSessionMax: number
-  eventStreamsPerOrganisationMax: number
-  eventStreamsMax: number
-  /** WebSockets to commands and terminals of one sandbox, and of all sandboxes of one organisation. */
-  socketsPerSandboxMax: number
-  socketsPerOrganisationMax: number
-  /** An export holds one page of the stream, some megabytes. */
-  exportsPerOrganisationMax: number
-}
-
-export const defaultHttpLimits: HttpLimits = {
+export const defaultHttpLimits = {
   bodyBytesMax: 1024 * 1024,
+  /** Session creation carries skills. */
   sessionBodyBytesMax: 16 * 1024 * 1024,
   uploadBytesMax: 5 * 1024 * 1024 * 1024,
   requestsPerSecond: 100,
   requestBurst: 200,
-  // At 25 kB/s a step takes as long.
+  /**
+   * A client that takes no part of an answer for this long is dropped; that of an event stream comes back with `Last-Event-ID`. The
+   * kernel reports what a client takes in steps of up to a third of a send buffer (`tcp_wmem`: 4 MiB), so 25 kB/s are enough.
+   */
   streamStallMs: 60_000,
+  /** Event streams that are open with one token of a session, of one session, of one organisation, and all together. */
   eventStreamsPerTokenMax: 32,
   eventStreamsPerSessionMax: 256,
   eventStreamsPerOrganisationMax: 2048,
   eventStreamsMax: 8192,
+  /** WebSockets to commands and terminals of one sandbox, and of all sandboxes of one organisation. */
   socketsPerSandboxMax: 64,
   socketsPerOrganisationMax: 512,
+  /** An export holds one page of the stream, some megabytes. */
   exportsPerOrganisationMax: 32,
 }
+
+export type HttpLimits = typeof defaultHttpLimits
 
 export interface HttpConfig {
   /** Origin under which clients reach the API, for signed URLs; without it the request's own `Host` serves. */
@@ -77,10 +62,10 @@ export interface HttpDeps {
   sandboxCounts(): Promise<SandboxCounts>
 }
 
-/** Takes requests whose `Host` names a preview. `preview/` implements it. */
+/** Takes requests that are for a preview. `preview/` implements it. */
 export interface PreviewPort {
-  /** Whether a `Host` header names a preview. Asks the database for names outside the preview host. */
-  claims(host: string | undefined): boolean | Promise<boolean>
+  /** Whether a request is for a preview, by its `Host` header. Asks the database for names outside the preview host. */
+  claims(request: IncomingMessage): boolean | Promise<boolean>
   /**
    * Whether the proxy in front may get a certificate for this name. `peer` is the address of the asker; false unless it is a proxy
    * on this machine or a trusted one. Throws `rate_limited`: the proxy's clients choose the names.

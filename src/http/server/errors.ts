@@ -3,48 +3,30 @@ import { ServiceError } from '../../errors.ts'
 import type { ErrorCode } from '../../errors.ts'
 import type { SessionErrorType } from '../../protocol/http/common.ts'
 
-/** The status of each code (docs/errors.md). */
-export const statusByCode: Record<ErrorCode, number> = {
-  invalid_request: 400,
-  unauthorized: 401,
-  forbidden: 403,
-  signature_invalid: 403,
-  signature_expired: 403,
-  not_found: 404,
-  conflict: 409,
-  idempotency_key_conflict: 409,
-  sandbox_stopped: 410,
-  too_large: 413,
-  patch_failed: 422,
-  rate_limited: 429,
-  internal_error: 500,
-  not_implemented: 501,
-  nothing_listening: 502,
-  unavailable: 503,
-  no_capacity: 503,
-  full_checkpoint_unavailable: 503,
+/** The status of each code (docs/errors.md), and its type in the Sessions API, which has fewer. */
+const answers: Record<ErrorCode, readonly [statusCode: number, type: SessionErrorType]> = {
+  invalid_request: [400, 'invalid_request'],
+  unauthorized: [401, 'unauthorized'],
+  forbidden: [403, 'forbidden'],
+  signature_invalid: [403, 'forbidden'],
+  signature_expired: [403, 'forbidden'],
+  not_found: [404, 'not_found'],
+  conflict: [409, 'conflict'],
+  idempotency_key_conflict: [409, 'conflict'],
+  sandbox_stopped: [410, 'conflict'],
+  too_large: [413, 'invalid_request'],
+  patch_failed: [422, 'unavailable'],
+  rate_limited: [429, 'rate_limited'],
+  internal_error: [500, 'internal_error'],
+  not_implemented: [501, 'unavailable'],
+  nothing_listening: [502, 'unavailable'],
+  unavailable: [503, 'unavailable'],
+  no_capacity: [503, 'unavailable'],
+  full_checkpoint_unavailable: [503, 'unavailable'],
 }
 
-/** The Sessions API has fewer words for what went wrong. */
-export const sessionTypeByCode: Record<ErrorCode, SessionErrorType> = {
-  invalid_request: 'invalid_request',
-  unauthorized: 'unauthorized',
-  forbidden: 'forbidden',
-  signature_invalid: 'forbidden',
-  signature_expired: 'forbidden',
-  not_found: 'not_found',
-  conflict: 'conflict',
-  idempotency_key_conflict: 'conflict',
-  sandbox_stopped: 'conflict',
-  too_large: 'invalid_request',
-  patch_failed: 'unavailable',
-  rate_limited: 'rate_limited',
-  internal_error: 'internal_error',
-  not_implemented: 'unavailable',
-  nothing_listening: 'unavailable',
-  unavailable: 'unavailable',
-  no_capacity: 'unavailable',
-  full_checkpoint_unavailable: 'unavailable',
+export function statusOf(code: ErrorCode): number {
+  return answers[code][0]
 }
 
 /** Seconds after which a repeat may succeed, where the error does not say. */
@@ -59,11 +41,11 @@ export interface ErrorAnswer {
 /** What a client gets for an error, in the shape of the half that `path` belongs to. An unknown error tells nothing. */
 export function errorAnswer(error: unknown, path: string): ErrorAnswer {
   const known = asServiceError(error)
-  const statusCode = statusByCode[known.code]
+  const statusCode = statusOf(known.code)
   const headers: Record<string, string> = {}
   if (statusCode === 429 || statusCode === 503) headers['retry-after'] = retryAfter(known.details['retryAfterSeconds'])
   if (statusCode === 401) headers['www-authenticate'] = 'Bearer'
-  return { statusCode, headers, body: isSessionPath(path) ? sessionBody(known) : sandboxErrorBody(known) }
+  return { statusCode, headers, body: isSessionPath(path) ? sessionErrorBody(known) : sandboxErrorBody(known) }
 }
 
 export function sandboxErrorBody(error: unknown): { error: string; code: ErrorCode } & Record<string, unknown> {
@@ -72,8 +54,8 @@ export function sandboxErrorBody(error: unknown): { error: string; code: ErrorCo
   return { ...facts, error: message, code }
 }
 
-function sessionBody({ code, message }: ServiceError): object {
-  return { error: { type: sessionTypeByCode[code], message } }
+function sessionErrorBody({ code, message }: ServiceError): object {
+  return { error: { type: answers[code][1], message } }
 }
 
 /** Both halves' own errors, Fastify's as far as a client caused them, and nothing of the rest. */

@@ -80,7 +80,7 @@ async function flood(client: WebSocket, served: WebSocket, count: number, messag
   return () => heard.now
 }
 
-test('two hundred thousand tiny frames for a process that reads nothing hold the socket back, and arrive in order later', async () => {
+test('exec socket: two hundred thousand tiny frames for a process that reads nothing hold the socket back, and arrive in order later', async () => {
   const { client, served } = await connected()
   const deaf = deafProcess()
   carryExec(served, deaf.attachment, new Streams(), log)
@@ -97,7 +97,7 @@ test('two hundred thousand tiny frames for a process that reads nothing hold the
   client.terminate()
 })
 
-test('frames that mean nothing do not wait: empty messages, other streams, input after its end', async () => {
+test('exec socket: ignored frames are not queued: empty messages, other streams, input after its end', async () => {
   const { client, served } = await connected()
   const deaf = deafProcess()
   carryExec(served, deaf.attachment, new Streams(), log)
@@ -113,7 +113,7 @@ test('frames that mean nothing do not wait: empty messages, other streams, input
   client.terminate()
 })
 
-test('a terminal drops empty messages and holds back a flood of small ones', async () => {
+test('exec socket: a terminal drops empty messages and holds back a flood of small ones', async () => {
   const { client, served } = await connected()
   const deaf = deafProcess()
   carryPty(served, deaf.attachment, new Streams(), log)

@@ -1,23 +1,23 @@
-import type { FastifyReply, FastifyRequest } from 'fastify'
+import type { FastifyRequest } from 'fastify'
 import mime from 'mime'
-import type { IncomingMessage } from 'node:http'
 import { Transform } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 import { ServiceError } from '../../errors.ts'
-import type { FileService } from '../../sandbox/index.ts'
-import type { Answer } from './route.ts'
+import type { Answer, Call } from './route.ts'
 
 /** An upload or download without progress for this long is cut off. */
 const stalledMs = 5 * 60_000
 const unknownType = 'application/octet-stream'
 
-export interface SendFile {
-  files: FileService
+type FileCall = Pick<Call<{ id: string }>, 'params' | 'request' | 'reply' | 'deps' | 'limits'>
+
+interface FileInSandbox {
+  /** Owner of the sandbox: of the key, or of the signature. */
   orgId: string
-  sandboxId: string
   path: string
-  request: FastifyRequest
-  reply: FastifyReply
+}
+
+interface SentFile extends FileInSandbox {
   /** Makes browsers save the file instead of showing it. */
   isAttachment?: boolean
 }
@@ -26,14 +26,18 @@ export interface SendFile {
  * Answers with a file, or the part that `Range` asks for, as a stream. Errors come before the first byte; a file that
  * shrinks while it is sent breaks the connection, since its `Content-Length` is out already.
  */
-export async function sendFile(options: SendFile): Promise<Answer | undefined> {
-  const { files, orgId, sandboxId, path, request, reply } = options
+export async function sendFile(
+  { params: { id: sandboxId }, request, reply, deps }: FileCall,
+  file: SentFile,
+): Promise<Answer | undefined> {
+  const { files } = deps.sandboxes
+  const { orgId, path } = file
   const header = request.headers.range
   const isHead = request.method === 'HEAD'
   if (isHead) {
     const { isDir, size, modifiedAt } = await files.stat(orgId, sandboxId, path)
     if (isDir) throw new ServiceError('invalid_request', 'path: is a directory', { details: { field: 'path' } })
-    return { statusCode: 200, headers: { ...fileHeaders(options, modifiedAt), 'content-length': String(size) } }
+    return { statusCode: 200, headers: { ...fileHeaders(file, modifiedAt), 'content-length': String(size) } }
   }
   // A range needs the size first; most requests have no range.
   const before = header === undefined ? undefined : await files.stat(orgId, sandboxId, path)
@@ -51,7 +55,7 @@ export async function sendFile(options: SendFile): Promise<Answer | undefined> {
   response.setTimeout(stalledMs, () => response.destroy())
   response.writeHead(range === undefined ? 200 : 206, {
     ...(reply.getHeaders() as Record<string, string>),
-    ...fileHeaders(options, stat.modifiedAt),
+    ...fileHeaders(file, stat.modifiedAt),
     'content-length': String(bytes),
     ...(range === undefined ? {} : { 'content-range': `bytes ${range.start}-${range.end}/${before?.size ?? 0}` }),
   })
@@ -75,7 +79,7 @@ function rangeHeader(request: FastifyRequest, modifiedAt: string): string | unde
 }
 
 /** Files are hostile: browsers must neither guess their type nor run them with the rights of this origin. */
-function fileHeaders({ path, isAttachment }: SendFile, modifiedAt: string): Record<string, string> {
+function fileHeaders({ path, isAttachment }: SentFile, modifiedAt: string): Record<string, string> {
   const name = path.slice(path.lastIndexOf('/') + 1)
   return {
     'content-type': contentType(name),
@@ -121,23 +125,18 @@ function exactly(bytes: number): Transform {
   })
 }
 
-export interface ReceiveFile {
-  files: FileService
-  orgId: string
-  sandboxId: string
-  path: string
-  request: IncomingMessage
-  bytesMax: number
-}
-
 /** Streams the request's body into a file, as fast as the sandbox takes it. */
-export async function receiveFile({ files, orgId, sandboxId, path, request, bytesMax }: ReceiveFile): Promise<void> {
+export async function receiveFile(
+  { params, request: { raw: request }, deps, limits }: FileCall,
+  { orgId, path, bytesMax: signedMax = Infinity }: FileInSandbox & { bytesMax?: number },
+): Promise<void> {
+  const bytesMax = Math.min(signedMax, limits.uploadBytesMax)
   if (Number(request.headers['content-length'] ?? 0) > bytesMax) {
     throw new ServiceError('too_large', `the file is larger than ${bytesMax} bytes`)
   }
   request.setTimeout(stalledMs, () => request.destroy(new Error('the upload stalled')))
   try {
-    await files.write(orgId, sandboxId, path, request, bytesMax)
+    await deps.sandboxes.files.write(orgId, params.id, path, request, bytesMax)
   } finally {
     request.setTimeout(0)
   }

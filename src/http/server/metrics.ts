@@ -3,17 +3,20 @@ import { singleFlight } from '../../lib/async/single-flight.ts'
 import type { HttpDeps } from './config.ts'
 import type { StreamKind, Streams } from './streams.ts'
 
-export interface Metrics {
-  requested(facts: { method: string; route: string; statusCode: number; seconds: number }): void
-  previewed(statusCode: number): void
-  /** The exposition format of Prometheus. */
-  text(): Promise<string>
+export type Metrics = ReturnType<typeof createMetrics>
+
+interface RequestFacts {
+  method: string
+  /** The template of its path. */
+  route: string
+  statusCode: number
+  seconds: number
 }
 
 const streamKinds: readonly StreamKind[] = ['events', 'exec', 'pty', 'export']
 
 /** Each server has its own registry, so that two work in one process. */
-export function createMetrics(deps: Pick<HttpDeps, 'sandboxCounts'>, streams: Streams): Metrics {
+export function createMetrics(deps: Pick<HttpDeps, 'sandboxCounts'>, streams: Streams) {
   const registry = new Registry()
   collectDefaultMetrics({ register: registry })
   const registers = [registry]
@@ -42,12 +45,13 @@ export function createMetrics(deps: Pick<HttpDeps, 'sandboxCounts'>, streams: St
     set((await sandboxCounts()).running)
   })
   return {
-    requested({ method, route: template, statusCode, seconds }) {
-      duration.observe({ method, route: template, status: statusCode }, seconds)
+    requested({ method, route, statusCode, seconds }: RequestFacts): void {
+      duration.observe({ method, route, status: statusCode }, seconds)
     },
-    previewed(statusCode) {
+    previewed(statusCode: number): void {
       previews.inc({ status: statusCode })
     },
+    /** The exposition format of Prometheus. */
     text: singleFlight(() => registry.metrics()),
   }
 }

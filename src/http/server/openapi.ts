@@ -3,7 +3,7 @@ import { z } from 'zod'
 import type { ErrorCode } from '../../errors.ts'
 import { common } from '../../protocol/http/index.ts'
 import { routes as allRoutes } from '../routes/index.ts'
-import { isSessionPath, statusByCode } from './errors.ts'
+import { isSessionPath, statusOf } from './errors.ts'
 import type { AnswerSpec, Route } from './route.ts'
 import { defined } from '../../lib/defined.ts'
 
@@ -123,15 +123,14 @@ function responses(route: Route, schemas: JsonObject): JsonObject {
 function errorsByStatus(route: Route): Map<number, ErrorCode[]> {
   const codes = new Set<ErrorCode>(['invalid_request', ...(route.errors ?? []), 'internal_error'])
   if (route.auth === 'key' || route.auth === 'key_or_query') codes.add('unauthorized')
-  if (route.token !== undefined) codes.add('not_found')
+  // An id of another shape, and of another organisation.
+  if (route.path.includes(':')) codes.add('not_found')
   if (route.token === 'steer') codes.add('forbidden')
-  if (route.auth !== 'probe') codes.add('rate_limited').add('unavailable')
-  if (route.auth === 'probe') codes.add('unavailable')
+  if (route.auth !== 'probe') codes.add('rate_limited')
+  codes.add('unavailable')
   if (route.body !== undefined) codes.add('too_large')
   if (route.creates) codes.add('conflict').add('idempotency_key_conflict')
-  const byStatus = new Map<number, ErrorCode[]>()
-  for (const code of codes) byStatus.set(statusByCode[code], [...(byStatus.get(statusByCode[code]) ?? []), code])
-  return byStatus
+  return Map.groupBy(codes, statusOf)
 }
 
 function response(answer: AnswerSpec, schemas: JsonObject): JsonObject {

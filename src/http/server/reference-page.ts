@@ -33,18 +33,16 @@ export const referencePage = `<!doctype html>
 <script src="/docs/scalar.js"></script></body></html>
 `
 
-export interface ReferenceScript {
-  gzip: Buffer
-  etag: string
-}
+/** Loading takes a second. */
+const loadMs = 60_000
 
-let script: Promise<ReferenceScript> | undefined
+let script: ReturnType<typeof loadScript> | undefined
 
 /**
  * The script of the page. Scalar's package holds it as a string of 5 MB in a module, which Node never unloads: a worker thread
  * loads the module, so the server's heap keeps the compressed script alone.
  */
-export function referenceScript(): Promise<ReferenceScript> {
+export function referenceScript(): ReturnType<typeof loadScript> {
   script ??= loadScript().catch((error: unknown) => {
     script = undefined
     throw error
@@ -52,9 +50,11 @@ export function referenceScript(): Promise<ReferenceScript> {
   return script
 }
 
-async function loadScript(): Promise<ReferenceScript> {
+async function loadScript(): Promise<{ gzip: Buffer; etag: string }> {
   const worker = new Worker(new URL('./reference-script.ts', import.meta.url))
-  const [bytes] = (await once(worker, 'message')) as [Uint8Array]
+  const [bytes] = (await once(worker, 'message', { signal: AbortSignal.timeout(loadMs) }).finally(() => {
+    void worker.terminate()
+  })) as [Uint8Array]
   const gzip = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength)
   return { gzip, etag: `"${createHash('sha256').update(gzip).digest('base64url')}"` }
 }

@@ -35,6 +35,7 @@ export interface Route {
   creates?: boolean
   bodyLimit?: 'sessionBodyBytesMax'
   answers: Record<number, AnswerSpec>
+  /** Beside those that every route of its kind has (`errorsByStatus` in `openapi.ts`). */
   errors?: readonly ErrorCode[]
   /** Runs after authentication and checks. `undefined`: it has answered through `reply` itself. */
   handle(call: Call): Promise<Answer | undefined>
@@ -99,22 +100,28 @@ type Output<Type> = Type extends z.ZodType ? z.output<Type> : undefined
 
 type TypedCall<Path extends string, Query, Body> = Call<PathParams<Path>, Output<Query>, Output<Body>>
 
-/** Types the handler's call by the path and the schemas. */
-export function route<
-  const Path extends string,
-  Query extends z.ZodType | undefined = undefined,
-  Body extends z.ZodType | 'raw' | undefined = undefined,
->(
-  spec: Omit<Route, 'path' | 'query' | 'body' | 'handle' | 'upgrade'> & {
-    path: Path
-    query?: Query
-    body?: Body
-    handle(call: TypedCall<Path, Query, Body>): Promise<Answer | undefined>
-    upgrade?(call: TypedCall<Path, Query, Body>): Promise<(socket: WebSocketLike) => void>
-  },
-): Route {
-  // Fastify validates params, query and body with these schemas before it calls the handler.
-  return spec as unknown as Route
+/** Makes the `route` function of one section of the reference. It types the handler's call by the path and the schemas. */
+export function routesOf(tag: string) {
+  return <
+    const Path extends string,
+    Query extends z.ZodType | undefined = undefined,
+    Body extends z.ZodType | 'raw' | undefined = undefined,
+  >(
+    method: Route['method'],
+    path: Path,
+    spec: Omit<Route, 'method' | 'path' | 'tag' | 'auth' | 'query' | 'body' | 'handle' | 'upgrade'> & {
+      /** Default: that of the file. */
+      tag?: string
+      /** Default `key`. */
+      auth?: Route['auth']
+      query?: Query
+      body?: Body
+      handle(call: TypedCall<Path, Query, Body>): Promise<Answer | undefined>
+      upgrade?(call: TypedCall<Path, Query, Body>): Promise<(socket: WebSocketLike) => void>
+    },
+  ): Route =>
+    // Fastify validates params, query and body with these schemas before it calls the handler.
+    ({ method, path, tag, auth: 'key', ...spec }) as unknown as Route
 }
 
 export const noContent: Answer = { statusCode: 204 }

@@ -122,7 +122,7 @@ function nodeServer(deps: HttpDeps, listener: RequestListener, upgrades: EventEm
         response.writeHead(400, { connection: 'close' }).end()
         return
       }
-      if (await preview.claims(request.headers.host)) preview.handle(request, response)
+      if (await preview.claims(request)) preview.handle(request, response)
       else listener(request, response)
     } catch (error) {
       log.error({ err: error }, 'a host name was not looked up')
@@ -136,7 +136,7 @@ function nodeServer(deps: HttpDeps, listener: RequestListener, upgrades: EventEm
       if (hasTwoHosts(request)) {
         socket.end('HTTP/1.1 400 Bad Request\r\nconnection: close\r\n\r\n')
         linger(socket)
-      } else if (await preview.claims(request.headers.host)) preview.upgrade(request, socket, head)
+      } else if (await preview.claims(request)) preview.upgrade(request, socket, head)
       else upgrades.emit('upgrade', request, socket, head)
     } catch (error) {
       log.error({ err: error }, 'a host name was not looked up')

@@ -1,12 +1,11 @@
 import { mkdir, readFile, writeFile } from 'node:fs/promises'
 import { dirname } from 'node:path'
 import { ServiceError } from '../../errors.ts'
+import type { Cgroups } from '../cgroups/index.ts'
+import { endCriu, endStrayTools, withinRun } from '../cleanup.ts'
 import { poolIsFull } from '../disk/index.ts'
-import type { Cgroups } from '../host/cgroups.ts'
-import type { HostNames } from '../host/names.ts'
-import { withinRun } from '../host/run-folders.ts'
-import { endCriu, endStrayTools } from '../host/cleanup.ts'
 import { exists } from '../exists.ts'
+import type { HostNames } from '../host-names.ts'
 import type { HostTool } from '../hostd/index.ts'
 import { OciRuntimeError, type OciRuntime } from '../oci/oci-runtime.ts'
 import { faultOf } from './reason.ts'
@@ -16,20 +15,24 @@ const dumpTimeoutMs = 120_000
 const freezeTimeoutMs = 60_000
 /** Files that were removed while they are open are kept up to this size each. */
 const ghostFileLimit = '256M'
-const roomBytes = 1024 * 1024
+const probeBytes = 1024 * 1024
 /** CRIU writes its statistics last, and only when the dump is complete. */
 const lastFile = 'stats-dump'
 
-export interface DumpHost {
+/** What CRIU's folder needs of a host. */
+export interface CriuHost {
   names: HostNames
   hostd: HostTool
   runtime: OciRuntime
+}
+
+interface DumpHost extends CriuHost {
   cgroups: Cgroups
-  /** Path of the program. */
-  criu: string
 }
 
 export interface Dump {
+  /** Path of the program. */
+  criu: string
   /** Absolute path of a folder that does not exist yet. */
   images: string
   /** Whether the processes go on; otherwise they end. */
@@ -40,30 +43,26 @@ export interface Dump {
 
 /**
  * Saves the memory of a running sandbox. Its guest has no connections. Throws `conflict` with the reason when something in it
- * cannot be saved, `no_capacity` when there is no room; the sandbox runs on then, and the caller removes the images.
+ * cannot be saved, `no_capacity` when the disk is full; the sandbox runs on then, and the caller removes the images.
  */
 export async function dumpContainer(host: DumpHost, id: string, dump: Dump): Promise<void> {
-  const { names, cgroups } = host
+  const { names, hostd, runtime, cgroups } = host
+  const { criu, images, leaveRunning } = dump
   const group = names.cgroup(id)
-  await mkdir(dump.images, { mode: 0o700 })
+  await mkdir(images, { mode: 0o700 })
   const config = await dumpConfig(dump)
   await withinRun(writeFile(criuConfigFile(names, id), config))
   try {
     await freezeForDump(host, group)
-    await runDump(host, id, dump)
+    await runtime
+      .checkpoint(id, { criu, images, leaveRunning, timeoutMs: dumpTimeoutMs })
+      .catch(async (error: unknown) => {
+        // A CRIU that has lost its parent must not hold the sandbox.
+        await endCriu(hostd, [images])
+        throw await refusal(names, images, error)
+      })
   } finally {
     await cgroups.thaw(group)
-  }
-}
-
-async function runDump(host: DumpHost, id: string, { images, leaveRunning }: Dump): Promise<void> {
-  const { names, hostd, runtime, criu } = host
-  try {
-    await runtime.checkpoint(id, { criu, images, leaveRunning, timeoutMs: dumpTimeoutMs })
-  } catch (error) {
-    // A CRIU that has lost its parent must not hold the sandbox.
-    await endCriu(hostd, [images])
-    throw await refusal(names, images, error)
   }
 }
 
@@ -85,15 +84,15 @@ async function freezeForDump({ hostd, cgroups }: DumpHost, group: string): Promi
 }
 
 /**
- * Waits until the guest, process `pid`, has closed its ends of connections too: CRIU refuses what leads out of the sandbox. Gives
- * up after a second; then CRIU reports what it found.
+ * Waits, for a second at most, until the guest, process `pid`, has closed its ends of connections too: CRIU refuses what leads
+ * out of the sandbox.
  */
 export async function connectionsClosed(hostd: HostTool, pid: number): Promise<void> {
   await hostd.runTool(['await-unconnected', '--pid', String(pid)])
 }
 
 /** Whether the dump into this folder is complete. */
-export async function isWhole(images: string): Promise<boolean> {
+export function isCompleteDump(images: string): Promise<boolean> {
   return exists(`${images}/${lastFile}`)
 }
 
@@ -128,7 +127,7 @@ async function dumpConfig({ images, snapshot }: Dump): Promise<string> {
 }
 
 /** CRIU calls it at each stage; at `post-dump` no process has moved since the dump. The paths consist of checked ids. */
-function snapshotScript({ from, to }: { from: string; to: string }): string {
+function snapshotScript({ from, to }: NonNullable<Dump['snapshot']>): string {
   return `#!/bin/sh
 [ "$CRTOOLS_SCRIPT_ACTION" = post-dump ] || exit 0
 exec btrfs subvolume snapshot -r '${from}' '${to}' >snapshot.log 2>&1
@@ -138,19 +137,17 @@ exec btrfs subvolume snapshot -r '${from}' '${to}' >snapshot.log 2>&1
 async function refusal(names: HostNames, images: string, error: unknown): Promise<ServiceError> {
   const { reason, noSpace } = await faultOf(`${images}/dump.log`, [names.runDir, names.dataDir])
   const snapshot = await readFile(`${images}/snapshot.log`, 'utf8').catch(() => '')
-  // The log may lack the reason for the same want of room.
-  if (noSpace || /No space left|quota exceeded/i.test(snapshot) || (await isFull(images))) {
-    return poolIsFull(error)
-  }
-  const reported =
-    error instanceof OciRuntimeError && error.isTimeout ? `it took longer than ${dumpTimeoutMs / 1000} s` : reason
+  // On a full disk the log may lack the reason too.
+  if (noSpace || /No space left|quota exceeded/i.test(snapshot) || (await isFull(images))) return poolIsFull(error)
+  const isTimeout = error instanceof OciRuntimeError && error.isTimeout
+  const reported = isTimeout ? `it took longer than ${dumpTimeoutMs / 1000} s` : reason
   return new ServiceError('conflict', `the memory of the sandbox cannot be saved: ${reported}`, { cause: error })
 }
 
 /** Whether the file system of a folder is full. */
 async function isFull(folder: string): Promise<boolean> {
   try {
-    await writeFile(`${folder}/room`, Buffer.alloc(roomBytes), { flush: true })
+    await writeFile(`${folder}/probe`, Buffer.alloc(probeBytes), { flush: true })
     return false
   } catch (error) {
     return (error as NodeJS.ErrnoException).code === 'ENOSPC'

@@ -1,15 +1,17 @@
 import { chown, link, mkdir, readdir, stat, writeFile } from 'node:fs/promises'
+import { idsPerSandbox } from '../oci/container-config.ts'
 
 /** The sandbox that a copy of images becomes. */
 export interface ImageOwner {
-  /** The first of its ids on the host, and how many. */
+  /** Its host name too. */
+  id: string
+  /** The first of its ids on the host. */
   rangeStart: number
-  rangeCount: number
-  hostname: string
 }
 
 const filesAtOnce = 64
 const userNamespaceFile = /^userns-\d+\.img$/
+const pagesFile = /^pages-\d+\.img$/
 const hostNameFile = /^utsns-\d+\.img$/
 
 /**
@@ -21,15 +23,24 @@ export async function linkImages(from: string, to: string, owner: ImageOwner): P
   await chown(to, 0, owner.rangeStart)
   const names = (await readdir(from)).filter(isImage)
   await ofEach(names, (name) => {
-    if (userNamespaceFile.test(name)) return writeFile(`${to}/${name}`, userNamespaceImage(owner))
-    if (hostNameFile.test(name)) return writeFile(`${to}/${name}`, hostNameImage(owner.hostname))
+    if (userNamespaceFile.test(name)) return writeFile(`${to}/${name}`, userNamespaceImage(owner.rangeStart))
+    if (hostNameFile.test(name)) return writeFile(`${to}/${name}`, hostNameImage(owner.id))
     return link(`${from}/${name}`, `${to}/${name}`)
   })
 }
 
 /** What the images of a folder hold, logs not counted; 0 for a folder that is not there. */
-export async function imagesBytes(folder: string): Promise<number> {
-  const names = (await readdir(folder).catch(() => [])).filter(isImage)
+export function imagesBytes(folder: string): Promise<number> {
+  return bytesOf(folder, isImage)
+}
+
+/** Memory that the processes of these images hold. */
+export function pagesBytes(folder: string): Promise<number> {
+  return bytesOf(folder, (name) => pagesFile.test(name))
+}
+
+async function bytesOf(folder: string, counts: (name: string) => boolean): Promise<number> {
+  const names = (await readdir(folder).catch(() => [])).filter(counts)
   const sizes = await ofEach(names, async (name) => (await stat(`${folder}/${name}`)).size)
   return sizes.reduce((sum, size) => sum + size, 0)
 }
@@ -55,8 +66,8 @@ const userNamespaceMagic = 0x55_47_49_06
 const hostNameMagic = 0x54_47_32_03
 
 /** One mapping, ids from 0 inside, for users and groups alike. */
-export function userNamespaceImage({ rangeStart, rangeCount }: ImageOwner): Buffer {
-  const mapping = [...number(1, 0), ...number(2, rangeStart), ...number(3, rangeCount)]
+export function userNamespaceImage(rangeStart: number): Buffer {
+  const mapping = [...number(1, 0), ...number(2, rangeStart), ...number(3, idsPerSandbox)]
   return image(userNamespaceMagic, [...bytes(1, mapping), ...bytes(2, mapping)])
 }
 

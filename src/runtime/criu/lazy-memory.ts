@@ -1,44 +1,37 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { ServiceError } from '../../errors.ts'
-import type { CriuProgram } from './program.ts'
-import { findLazyPages, lazyPagesStatus, startLazyPages, type LazyPages } from './lazy-pages.ts'
+import { removeFolders } from '../cleanup.ts'
 import type { DiskPool } from '../disk/index.ts'
 import type { HostTool } from '../hostd/index.ts'
-import type { Cgroups } from '../host/cgroups.ts'
 import type { ContainerLimits } from '../oci/container-config.ts'
-import type { HostNames } from '../host/names.ts'
-import { end, isAlive } from '../host/process.ts'
-import type { SavedMemory } from '../host/records.ts'
-import { removeFolders } from '../host/cleanup.ts'
+import { end, isAlive } from '../process.ts'
+import { findLazyPages, lazyPagesStatus, startLazyPages, type LazyPages } from './lazy-pages.ts'
+import type { CriuProgram } from './program.ts'
 import { runImagesOf } from './restore.ts'
 
-/** Smaller memory is restored at once as fast as with a daemon. */
-export const lazyBytesMinDefault = 128 * 1024 * 1024
-/** Share of the memory limit: a process that forks while its memory comes gets the missing pages twice. */
+/** Share of the memory limit: a process that forks while its memory loads gets the missing pages twice. */
 const lazyLimitShare = 0.75
-const wholeTimeoutMs = 120_000
-const wholePollMs = 5
+const loadTimeoutMs = 120_000
+const loadPollMs = 5
 /** Between the end of a daemon and the status file of its watcher. */
 const statusTimeoutMs = 2_000
 const statusPollMs = 2
 
 /**
- * Sandboxes that run while a CRIU daemon still brings their memory from images. States of each:
+ * Sandboxes that run while a CRIU daemon still loads their memory from images. States of each:
  *
- *     whole ── start ──► coming ──► the daemon has ended ── settle ──► whole, or failed ── remove ──► whole
+ *     complete ── start ──► loading ──► the daemon has ended ── settle ──► complete, or failed ── remove ──► complete
  *
  * All state is in the folder of the images, which is the sandbox's own, so that a later server continues. The daemon reads its
  * own links of the images: the checkpoint or the saved memory may be deleted meanwhile.
  */
 export class LazyMemory {
-  readonly #names: HostNames
   readonly #hostd: HostTool
   readonly #pool: DiskPool
   readonly #bytesMin: number
-  readonly #coming = new Map<string, LazyPages>()
+  readonly #loading = new Map<string, LazyPages>()
 
-  constructor(names: HostNames, hostd: HostTool, pool: DiskPool, bytesMin: number) {
-    this.#names = names
+  constructor(hostd: HostTool, pool: DiskPool, bytesMin: number) {
     this.#hostd = hostd
     this.#pool = pool
     this.#bytesMin = bytesMin
@@ -50,31 +43,27 @@ export class LazyMemory {
   }
 
   /** Whether a saved memory is to come lazily. */
-  suits(criu: CriuProgram, { bytes = 0 }: SavedMemory, { memoryMb }: ContainerLimits): boolean {
+  suits(criu: CriuProgram, { bytes = 0 }: { bytes?: number }, { memoryMb }: ContainerLimits): boolean {
     const fits = bytes < memoryMb * 1024 * 1024 * lazyLimitShare
     const can = criu.path !== undefined && criu.lazyPages.ok
     return this.isWanted && can && bytes >= this.#bytesMin && fits
   }
 
   /** Prepares for a lazy restore from the staged images of a sandbox. A failure may leave something of it: `remove`. */
-  async start(criu: string, cgroups: Cgroups, id: string): Promise<void> {
-    const members = cgroups.memberFiles(this.#names.cgroup(id))
-    this.#coming.set(id, await startLazyPages(criu, this.#images(id), members))
+  async start(criu: string, id: string, members: readonly string[]): Promise<void> {
+    this.#loading.set(id, await startLazyPages(criu, this.#images(id), members))
   }
 
   /** Takes over the daemon of an earlier server. False when memory is missing and no daemon brings it. */
   async adopt(id: string): Promise<boolean> {
     const pages = await findLazyPages(this.#images(id))
-    if (pages !== undefined) {
-      this.#coming.set(id, pages)
-      if (isAlive(pages.daemon)) return true
-    }
+    if (pages !== undefined) this.#loading.set(id, pages)
     return (await this.settle(id)) === undefined
   }
 
   /** Sandboxes whose daemon has ended. */
   ended(): string[] {
-    return [...this.#coming].filter(([, pages]) => !isAlive(pages.daemon)).map(([id]) => id)
+    return [...this.#loading].filter(([, pages]) => !isAlive(pages.daemon)).map(([id]) => id)
   }
 
   /**
@@ -82,24 +71,24 @@ export class LazyMemory {
    * is wrong otherwise; undefined too while the daemon works.
    */
   async settle(id: string): Promise<string | undefined> {
-    const pages = this.#coming.get(id)
+    const pages = this.#loading.get(id)
     if (pages !== undefined) {
       if (isAlive(pages.daemon)) return undefined
       const status = await this.#status(id, pages)
-      if (status !== 0) return 'its memory did not come back whole: what brought it ended too early'
+      if (status !== 0) return 'its memory is incomplete: the CRIU daemon that loaded it ended too early'
     }
     await this.remove(id)
     return undefined
   }
 
   /** Returns when the memory of a sandbox is complete. Throws `conflict` when it does not come. */
-  async whole(id: string): Promise<void> {
-    const until = Date.now() + wholeTimeoutMs
-    for (let pages = this.#coming.get(id); pages !== undefined; pages = this.#coming.get(id)) {
-      const fault = isAlive(pages.daemon) ? undefined : await this.settle(id)
+  async loaded(id: string): Promise<void> {
+    const until = Date.now() + loadTimeoutMs
+    for (let pages = this.#loading.get(id); pages !== undefined; pages = this.#loading.get(id)) {
+      const fault = await this.settle(id)
       if (fault !== undefined) throw new ServiceError('conflict', fault)
       if (Date.now() > until) throw new ServiceError('conflict', 'the memory of the sandbox is still coming back')
-      await sleep(wholePollMs)
+      await sleep(loadPollMs)
     }
   }
 
@@ -109,20 +98,18 @@ export class LazyMemory {
     if (pages !== undefined) await end(pages.watcher)
   }
 
-  /** Ends the daemon of a sandbox that is whole or does not run and removes its images. Harmless when there is nothing. */
+  /** Ends the daemon of a sandbox that has all its memory or does not run, and removes its images. Harmless without one. */
   async remove(id: string): Promise<void> {
+    await this.unwatch(id)
     const pages = await this.#find(id)
-    if (pages !== undefined) {
-      await end(pages.watcher)
-      await end(pages.daemon)
-    }
-    this.#coming.delete(id)
+    if (pages !== undefined) await end(pages.daemon)
+    this.#loading.delete(id)
     await removeFolders(this.#hostd, [this.#images(id)])
   }
 
   /** Forgets all daemons; they run on. */
   forget(): void {
-    this.#coming.clear()
+    this.#loading.clear()
   }
 
   async #status(id: string, { watcher }: LazyPages): Promise<number | undefined> {
@@ -136,7 +123,7 @@ export class LazyMemory {
   }
 
   async #find(id: string): Promise<LazyPages | undefined> {
-    return this.#coming.get(id) ?? (await findLazyPages(this.#images(id)))
+    return this.#loading.get(id) ?? (await findLazyPages(this.#images(id)))
   }
 
   #images(id: string): string {

@@ -2,7 +2,7 @@ import { readFile, writeFile } from 'node:fs/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { run } from '../command.ts'
 import { exists } from '../exists.ts'
-import type { ProcessIdentity } from '../host/process.ts'
+import type { ProcessIdentity } from '../process.ts'
 
 const startTimeoutMs = 10_000
 const startPollMs = 1
@@ -38,7 +38,10 @@ export async function startLazyPages(criu: string, images: string, members: read
       if (started !== undefined) return started
     }
     const status = await lazyPagesStatus(images)
-    if (status !== undefined) throw new Error(`criu lazy-pages ended with status ${status}: ${await logOf(images)}`)
+    if (status !== undefined) {
+      const log = await readFile(`${images}/${logFile}`, 'utf8').catch(() => '')
+      throw new Error(`criu lazy-pages ended with status ${status}: ${log.trim()}`)
+    }
     if (Date.now() > until) throw new Error('criu lazy-pages does not listen')
     await sleep(startPollMs)
   }
@@ -57,10 +60,6 @@ export async function lazyPagesStatus(images: string): Promise<number | undefine
   return text === '' ? undefined : Number(text)
 }
 
-async function logOf(images: string): Promise<string> {
-  return (await readFile(`${images}/${logFile}`, 'utf8').catch(() => '')).trim()
-}
-
 /** Reads a line of `/proc/<pid>/stat`. */
 function processOf(stat: string): ProcessIdentity | undefined {
   const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ')
@@ -73,7 +72,7 @@ function watcherScript(members: readonly string[]): string {
   return `#!/bin/sh
 cd "$2" || exit 1
 "$1" lazy-pages --images-dir . --work-dir . --log-file ${logFile} -v1 &
-cat "/proc/$$/stat" "/proc/$!/stat" >${lazyProcessesFile}.draft && mv ${lazyProcessesFile}.draft ${lazyProcessesFile}
+cat "/proc/$$/stat" "/proc/$!/stat" >${lazyProcessesFile}.new && mv ${lazyProcessesFile}.new ${lazyProcessesFile}
 wait $!
 status=$?
 echo $status >${statusFile}

@@ -1,15 +1,17 @@
 import { access, constants, readFile, realpath, rename, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
+import { ServiceError } from '../../errors.ts'
 import { commandEnvironment } from '../command.ts'
-import { bootId } from '../host/process.ts'
 import { criuSelfTest, unfitForLazyPages } from '../doctor/criu.ts'
 import type { LazyPagesTest } from '../doctor/criu-trial.ts'
+import type { OciRuntime } from '../oci/oci-runtime.ts'
+import { bootId } from '../process.ts'
 
 /** Shared by all servers of this host, and emptied by a reboot. */
 const verdictFile = '/run/atoll-criu.json'
 
 interface Verdict {
-  /** Of CRIU, of runc, and of the boot. */
+  /** Of CRIU, of the program of the OCI runtime, and of the boot. */
   identity: string
   lazyPages: LazyPagesTest
 }
@@ -17,21 +19,32 @@ interface Verdict {
 export type CriuProgram = { path: string; lazyPages: LazyPagesTest } | { path: undefined; reason: string }
 
 /**
- * The CRIU of an image folder, if it can do its work on this kernel: by itself and through this
- * machine's runc it has dumped and restored real processes once since the machine was booted. Never throws.
+ * The CRIU of an image folder, if it works on this kernel: by itself and through the OCI runtime's program it has dumped and
+ * restored real processes once since the machine was booted. Never throws.
  */
-export async function findCriu(imageDir: string): Promise<CriuProgram> {
+export async function findCriu(imageDir: string, { program }: Pick<OciRuntime, 'program'>): Promise<CriuProgram> {
   const path = await realpath(`${imageDir}/criu/criu`).catch(() => undefined)
-  if (path === undefined) return { path: undefined, reason: `CRIU is not installed in ${imageDir}: run npm run setup` }
-  const identity = await identityOf(path)
+  if (path === undefined) return { path, reason: `CRIU is not installed in ${imageDir}: run npm run setup` }
+  const identity = JSON.stringify([await fileOf(path), await fileOf(await pathOf(program)), bootId()])
   const known = await verdictOn(identity)
   if (known !== undefined) return { path, lazyPages: known }
   const { ok, reason = '', lazyPages } = await criuSelfTest(path, imageDir)
   if (!ok || lazyPages === undefined)
     return { path: undefined, reason: `CRIU does not work on this machine: ${reason}` }
   // Only success is remembered: what failed may be mended without a reboot.
-  if (lazyPages.ok || lazyPages.reason === unfitForLazyPages) await remember({ identity, lazyPages })
+  if (lazyPages.ok || lazyPages.reason === unfitForLazyPages) {
+    const temporary = `${verdictFile}.${process.pid}`
+    await writeFile(temporary, JSON.stringify({ identity, lazyPages } satisfies Verdict), { mode: 0o600 })
+      .then(() => rename(temporary, verdictFile))
+      .catch(() => undefined)
+  }
   return { path, lazyPages }
+}
+
+/** Path of CRIU. Throws `full_checkpoint_unavailable` where none works. */
+export function assertCriu({ criu }: { criu: CriuProgram }): string {
+  if (criu.path !== undefined) return criu.path
+  throw new ServiceError('full_checkpoint_unavailable', criu.reason)
 }
 
 async function verdictOn(identity: string): Promise<LazyPagesTest | undefined> {
@@ -43,24 +56,13 @@ async function verdictOn(identity: string): Promise<LazyPagesTest | undefined> {
   }
 }
 
-async function remember(verdict: Verdict): Promise<void> {
-  const draft = `${verdictFile}.${process.pid}`
-  await writeFile(draft, JSON.stringify(verdict), { mode: 0o600 })
-    .then(() => rename(draft, verdictFile))
-    .catch(() => undefined)
-}
-
-async function identityOf(path: string): Promise<string> {
-  return JSON.stringify([await fileOf(path), await fileOf(await pathOf('runc')), bootId()])
-}
-
 async function fileOf(path: string | undefined) {
   if (path === undefined) return undefined
   const { dev, ino, size, mtimeMs } = await stat(path)
   return { path, dev, ino, size, mtimeMs }
 }
 
-/** The program that a command starts. */
+/** The file that a command starts. */
 async function pathOf(program: string): Promise<string | undefined> {
   for (const folder of (commandEnvironment()['PATH'] ?? '').split(':')) {
     const path = join(folder, program)

@@ -26,12 +26,9 @@ test('CRIU reason: any other is the first error, bounded, printable, and without
   assert.equal(faultIn('', []).reason, 'CRIU gave no reason')
 })
 
-test('CRIU reason: a restore killed for memory is recognised', () => {
-  assert.equal(faultIn(frame('Error (criu/cr-restore.c:1): 9 killed by signal 9: Killed'), []).killed, true)
-  assert.equal(faultIn(frame('Error (criu/cr-restore.c:1): 9 exited, status=1'), []).killed, false)
-})
-
-test('CRIU reason: a full disk is recognised anywhere in the log', () => {
+test('CRIU reason: a restore killed for memory and a full disk are recognised anywhere in the log', () => {
+  const killed = (error: string) => faultIn(frame(`Error (criu/cr-restore.c:1): 9 ${error}`), []).killed
+  assert.deepEqual([killed('killed by signal 9: Killed'), killed('exited, status=1')], [true, false])
   const errors = 'Error (criu/page-xfer.c:5): a\nError (criu/page-xfer.c:6): Unable to spill: No space left on device'
   assert.equal(faultIn(frame(errors), []).noSpace, true)
 })

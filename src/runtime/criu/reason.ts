@@ -1,4 +1,5 @@
 import { readFile } from 'node:fs/promises'
+import { reportable } from '../command.ts'
 
 const reasonCharsMax = 300
 /** A log is bounded by what a sandbox holds, which is its own choice. */
@@ -42,11 +43,6 @@ export function faultIn(log: string, hostFolders: readonly string[]): CriuFault 
   }
   // The first error names a cause; the later ones only repeat that it failed.
   const cause = errors.find((error) => !/exited, status=|FAILED|RLIMIT_NOFILE for self/.test(error)) ?? errors.at(-1)
-  const said = hostFolders.reduce((text, folder) => text.replaceAll(folder, ''), cause ?? 'CRIU gave no reason')
-  return { reason: printable(said).slice(0, reasonCharsMax), noSpace, killed }
-}
-
-/** File names in it are the sandbox's own choice. */
-function printable(text: string): string {
-  return text.replace(/[^\x20-\x7e]+/g, ' ').trim()
+  // File names in it are the sandbox's own choice.
+  return { reason: reportable(cause ?? 'CRIU gave no reason', hostFolders, reasonCharsMax), noSpace, killed }
 }

@@ -1,47 +1,76 @@
-import { writeFile } from 'node:fs/promises'
+import { readFile, writeFile } from 'node:fs/promises'
 import { ServiceError } from '../../errors.ts'
-import { linkImages } from './image-files.ts'
-import { faultOf } from './reason.ts'
-import type { BundleHost } from '../host/bundle.ts'
-import { idsPerSandbox, networkSysctls } from '../oci/container-config.ts'
+import { endCriu, withinRun } from '../cleanup.ts'
+import { CommandError, run } from '../command.ts'
+import type { DiskPool } from '../disk/index.ts'
+import { networkSysctls, type HostTraits } from '../oci/container-config.ts'
 import { OciRuntimeError } from '../oci/oci-runtime.ts'
-import { criuConfigFile, criuOptions } from './dump.ts'
-import { withinRun } from '../host/run-folders.ts'
-import type { ProcessIdentity } from '../host/process.ts'
+import type { ProcessIdentity } from '../process.ts'
+import { criuConfigFile, criuOptions, type CriuHost } from './dump.ts'
+import { linkImages, type ImageOwner } from './image-files.ts'
 import { lazyProcessesFile } from './lazy-pages.ts'
-import type { SandboxRecord, SavedMemory } from '../host/records.ts'
-import { fenceOf } from './fence.ts'
-import { endCriu } from '../host/cleanup.ts'
+import { faultIn, faultOf } from './reason.ts'
 
 const restoreTimeoutMs = 120_000
+/** Where a dump says what its processor could. There is none in dumps of earlier versions, and on ARM64. */
+const processorFile = 'cpuinfo.img'
+const fittingMax = 256
+
+/** Contents of such files that fit this machine, whose processor stays the same as long as it runs. */
+const fitting = new Set<string>()
+
+interface RestoreHost extends CriuHost {
+  pool: DiskPool
+  traits: HostTraits
+}
+
+export interface StagedMemory {
+  /** Folder of the images, and the file to make when the processes go on (`host/fence.ts`). Both relative to the pool. */
+  folder: string
+  fence: string
+  /** The address that its connections were made from. */
+  address: string
+  /** The `cgroup.procs` files that a lazy-pages daemon is to join; empty where memory comes at once. */
+  lazyMembers: readonly string[]
+}
 
 /** The folder of the images that one restore uses. */
 export function runImagesOf(sandboxId: string): string {
   return `memory/runs/${sandboxId}`
 }
 
-/**
- * Prepares images of saved memory for the sandbox of an existing bundle. `lazyMembers` are the `cgroup.procs` files that its
- * lazy-pages daemon is to join; empty where memory comes at once.
- */
-export async function stageImages(
-  host: BundleHost,
-  record: SandboxRecord,
-  { folder, address }: SavedMemory,
-  lazyMembers: readonly string[],
-): Promise<void> {
+/** Prepares images of saved memory for the sandbox of an existing bundle. */
+export async function stageImages(host: RestoreHost, owner: ImageOwner, memory: StagedMemory): Promise<void> {
   const { names, pool, traits } = host
-  const images = pool.path(runImagesOf(record.id))
-  const owner = { rangeStart: record.rangeStart, rangeCount: idsPerSandbox, hostname: record.id }
-  await linkImages(pool.path(folder), images, owner)
+  const images = pool.path(runImagesOf(owner.id))
+  await linkImages(pool.path(memory.folder), images, owner)
   const script = `${images}/action`
-  const sysctls = networkSysctls(traits.ipv6, record.rangeStart)
-  await writeFile(script, actionScript(pool.path(fenceOf(record)), address, sysctls, lazyMembers), { mode: 0o700 })
+  const sysctls = networkSysctls(traits.ipv6, owner.rangeStart)
+  await writeFile(script, actionScript(pool.path(memory.fence), memory, sysctls), { mode: 0o700 })
   // Without the root CRIU restores into the control group of the dump on version 2, and runs the fork within the source's limits.
-  const options = [...criuOptions, `cgroup-root ${names.cgroup(record.id)}`, `action-script ${script}`]
+  const options = [...criuOptions, `cgroup-root ${names.cgroup(owner.id)}`, `action-script ${script}`]
   // Replaces the profile of an earlier version or another host. A process that had none keeps none.
   if (traits.apparmorProfile !== undefined) options.push(`lsm-profile apparmor:${traits.apparmorProfile}`)
-  await withinRun(writeFile(criuConfigFile(names, record.id), `${options.join('\n')}\n`))
+  await withinRun(writeFile(criuConfigFile(names, owner.id), `${options.join('\n')}\n`))
+}
+
+/**
+ * Whether processes that were saved in a folder of images find the instructions here that they had then. Programs look once for
+ * what the processor can, and go on with it. Throws `full_checkpoint_unavailable`.
+ */
+export async function assertProcessorFits(criu: string, images: string): Promise<void> {
+  const wanted = await readFile(`${images}/${processorFile}`, 'base64').catch(() => undefined)
+  if (wanted === undefined || fitting.has(wanted)) return
+  try {
+    await run([criu, 'cpuinfo', 'check', '--images-dir', images, '--work-dir', images, '--cpu-cap=ins'])
+  } catch (error) {
+    if (!(error instanceof CommandError) || error.exitCode === undefined) throw error
+    const { reason } = faultIn(error.stderr, [images])
+    const message = `the memory cannot be restored on this machine: ${reason}`
+    throw new ServiceError('full_checkpoint_unavailable', message, { cause: error })
+  }
+  if (fitting.size >= fittingMax) fitting.clear()
+  fitting.add(wanted)
 }
 
 /**
@@ -50,12 +79,11 @@ export async function stageImages(
  * exceeds the limit, otherwise `full_checkpoint_unavailable` with the reason.
  */
 export async function restoreContainer(
-  host: BundleHost,
+  { names, hostd, pool, runtime }: RestoreHost,
   criu: string,
   id: string,
   lazy: boolean,
 ): Promise<ProcessIdentity> {
-  const { names, hostd, pool, runtime } = host
   const images = pool.path(runImagesOf(id))
   const options = { criu, images, lazyPages: lazy, timeoutMs: restoreTimeoutMs }
   return runtime.restore(id, names.sandboxDir(id), options).catch(async (cause: unknown) => {
@@ -83,9 +111,8 @@ export async function restoreContainer(
  */
 function actionScript(
   fence: string,
-  address: string,
-  sysctls: Record<string, string>,
-  lazyMembers: readonly string[],
+  { address, lazyMembers }: StagedMemory,
+  sysctls: ReturnType<typeof networkSysctls>,
 ): string {
   const settings = Object.entries(sysctls).map(
     ([name, value]) => `echo ${value} > /proc/sys/${name.replaceAll('.', '/')}`,

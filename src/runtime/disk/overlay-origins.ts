@@ -4,7 +4,7 @@ import type { HostTool } from '../hostd/index.ts'
 import { diskOf, layerOf } from '../host/bundle.ts'
 import type { ImageFolder } from '../host/image-folder.ts'
 import type { SandboxRecord } from '../host/records.ts'
-import { removeFolders } from '../host/cleanup.ts'
+import { removeFolders } from '../cleanup.ts'
 
 const forgetTimeoutMs = 120_000
 

@@ -5,7 +5,7 @@ import type { DiskPool, InodeTemplates } from './index.ts'
 import type { HostTool } from '../hostd/index.ts'
 import { diskOf, layerOf } from '../host/bundle.ts'
 import type { Inventory } from '../host/inventory.ts'
-import type { HostNames } from '../host/names.ts'
+import type { HostNames } from '../host-names.ts'
 import type { CheckpointRecord, Layer, SandboxRecord } from '../host/records.ts'
 
 /** Of a subvolume with an `upper` folder. A few hundred thousand files take a minute. */

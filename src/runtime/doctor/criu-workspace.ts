@@ -2,9 +2,9 @@ import { chmod, lstat, mkdtemp, readdir, realpath, rm } from 'node:fs/promises'
 import { basename, join } from 'node:path'
 import { unmountBelow } from '../disk/mounts.ts'
 import type { HostTool } from '../hostd/index.ts'
-import { Cgroups } from '../host/cgroups.ts'
-import { isAlive, startTicksOf } from '../host/process.ts'
-import { endCriu, endStrayTools } from '../host/cleanup.ts'
+import { Cgroups } from '../cgroups/index.ts'
+import { isAlive, startTicksOf } from '../process.ts'
+import { endCriu, endStrayTools } from '../cleanup.ts'
 
 /** Not TMPDIR: that folder may be closed to other users, and a trial must find what one with another TMPDIR left. */
 const temporaryDir = '/var/tmp'

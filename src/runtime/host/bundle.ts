@@ -1,18 +1,14 @@
 import { createHash } from 'node:crypto'
 import { chmod, chown, mkdir, writeFile } from 'node:fs/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { allDone, withinRun } from '../cleanup.ts'
 import { CommandError } from '../command.ts'
+import type { HostNames } from '../host-names.ts'
 import { gatewayName, type Subnet } from '../network/index.ts'
-import type { DiskPool, InodeTemplates } from '../disk/index.ts'
-import type { HostTool } from '../hostd/index.ts'
-import type { OciRuntime } from '../oci/oci-runtime.ts'
 import { loadProfile } from '../oci/apparmor.ts'
-import { containerConfig, idsPerSandbox, type ContainerLimits, type HostTraits } from '../oci/container-config.ts'
-import { withinRun } from './run-folders.ts'
-import type { ImageFolder } from './image-folder.ts'
-import type { HostNames } from './names.ts'
+import { containerConfig, idsPerSandbox, type ContainerLimits } from '../oci/container-config.ts'
+import type { OpenHost } from './context.ts'
 import type { SandboxRecord } from './records.ts'
-import { allDone } from './cleanup.ts'
 
 const guestDirBytes = 65_536
 const guestDirInodes = 64
@@ -21,19 +17,8 @@ const mebibyte = 1024 * 1024
 const busyTimeoutMs = 1_000
 const busyPollMs = 10
 
-export interface BundleHost {
-  names: HostNames
-  images: ImageFolder
-  pool: DiskPool
-  templates: InodeTemplates
-  subnet: Subnet
-  traits: HostTraits
-  hostd: HostTool
-  runtime: OciRuntime
-}
-
 /** The disk of a new sandbox: an empty upper layer, without a limit yet. Overlay wants its work folder on the same file system. */
-export async function makeDisk(host: BundleHost, record: SandboxRecord): Promise<void> {
+export async function makeDisk(host: OpenHost, record: SandboxRecord): Promise<void> {
   const disk = diskOf(record)
   const above = record.layers[0]?.inodeEnd
   await host.pool.createSubvolume(disk, above === undefined ? undefined : await host.templates.above(above))
@@ -43,25 +28,25 @@ export async function makeDisk(host: BundleHost, record: SandboxRecord): Promise
   await chown(upper, record.rangeStart, record.rangeStart)
 }
 
-export function limitDisk(host: BundleHost, record: SandboxRecord, diskMb: number): Promise<void> {
+export function limitDisk(host: OpenHost, record: SandboxRecord, diskMb: number): Promise<void> {
   return host.pool.limit(diskOf(record), diskMb * mebibyte)
 }
 
 /** The folder in `/run` from which the runtime starts the sandbox. The disk must exist when `mountRoot` is called. */
-export async function makeBundle(host: BundleHost, record: SandboxRecord, limits: ContainerLimits): Promise<void> {
+export async function makeBundle(host: OpenHost, record: SandboxRecord, limits: ContainerLimits): Promise<void> {
   if (host.traits.apparmorProfile !== undefined) await loadProfile()
   await withinRun(writeBundle(host, record, limits))
 }
 
-async function writeBundle(host: BundleHost, record: SandboxRecord, limits: ContainerLimits): Promise<void> {
-  const { names, images, subnet, traits, hostd } = host
+async function writeBundle(host: OpenHost, record: SandboxRecord, limits: ContainerLimits): Promise<void> {
+  const { names, images, network, traits, hostd } = host
   const programs = await images.programs(record)
   const folder = names.sandboxDir(record.id)
   await mkdir(folder, { mode: 0o710 })
   // runc looks up the root as the root user of the sandbox; no other id may enter.
   await chown(folder, 0, record.rangeStart)
   await Promise.all(['root', 'run', 'etc'].map((name) => mkdir(`${folder}/${name}`, { mode: 0o755 })))
-  const etc = etcFiles(record, subnet)
+  const etc = etcFiles(record, network.subnet)
   await allDone([
     hostd.runTool(['source', '--dir', `${folder}/etc`]),
     writeFile(`${folder}/config.json`, JSON.stringify(containerConfig(record, limits, { names, programs, traits })), {
@@ -85,11 +70,8 @@ export async function closeGuestDir(names: HostNames, sandboxId: string): Promis
 /** A process outside the sandbox holds an earlier root mount of its disk. */
 export class DiskBusy extends Error {}
 
-/**
- * Mounts the root: the sandbox's own writes over its layers over the base, all shown in the sandbox's id range. Throws
- * `DiskBusy`.
- */
-export async function mountRoot(host: BundleHost, record: SandboxRecord): Promise<void> {
+/** Mounts the root: the sandbox's own writes over its layers over the base, all in the sandbox's id range. Throws `DiskBusy`. */
+export async function mountRoot(host: OpenHost, record: SandboxRecord): Promise<void> {
   const { names, pool, images, hostd } = host
   const lowers = record.layers.map(
     (layer) => `${layer.rangeStart}:${pool.path(`${layerOf(layer.checkpointId)}/upper`)}`,
@@ -100,22 +82,17 @@ export async function mountRoot(host: BundleHost, record: SandboxRecord): Promis
     ...['--range', `${record.rangeStart}:${idsPerSandbox}`],
     ...[...lowers, `0:${images.pathOf(record.base, 'base')}`].flatMap((lower) => ['--lower', lower]),
   ]
-  const until = Date.now() + busyTimeoutMs
-  while (!(await mounts(hostd, command, Date.now() < until))) await sleep(busyPollMs)
-}
-
-/**
- * False when the disk is busy: the root of the last run, though unmounted, exists until its last user releases it. On a busy
- * host the kernel does that for a process a moment after its end.
- */
-async function mounts(hostd: HostTool, command: [string, ...string[]], mayBeBusy: boolean): Promise<boolean> {
-  try {
-    await hostd.runTool(command)
-    return true
-  } catch (error) {
-    if (!(error instanceof CommandError) || !/resource busy/.test(error.stderr)) throw error
-    if (mayBeBusy) return false
-    throw new DiskBusy('the disk is in use', { cause: error })
+  for (const until = Date.now() + busyTimeoutMs; ;) {
+    try {
+      await hostd.runTool(command)
+      return
+    } catch (error) {
+      if (!(error instanceof CommandError) || !/resource busy/.test(error.stderr)) throw error
+      // The unmounted root of the last run exists until its last user releases it. On a busy host the kernel does that for a
+      // process a moment after its end.
+      if (Date.now() >= until) throw new DiskBusy('the disk is in use', { cause: error })
+    }
+    await sleep(busyPollMs)
   }
 }
 

@@ -3,17 +3,14 @@ import { once } from 'node:events'
 import { createServer, connect as connectSocket, type AddressInfo, type Socket } from 'node:net'
 import { after, before, test } from 'node:test'
 import { setImmediate as later } from 'node:timers/promises'
-import { isServiceError } from '../../errors.ts'
 import { Connections } from './connections.ts'
 
 const listener = createServer((socket) => socket.resume())
 
-before(async () => {
-  listener.listen(0, '127.0.0.1')
-  await once(listener, 'listening')
-})
-
+before(() => once(listener.listen(0, '127.0.0.1'), 'listening'))
 after(() => void listener.close())
+
+const connections = new Connections()
 
 async function connect(): Promise<Socket> {
   const socket = connectSocket((listener.address() as AddressInfo).port, '127.0.0.1')
@@ -22,7 +19,6 @@ async function connect(): Promise<Socket> {
 }
 
 test('freeze: emits on open connections, and returns when all are closed', async () => {
-  const connections = new Connections()
   const socket = await connections.open('sb-1', connect)
   const reported = once(socket, 'freeze')
   const freezing = connections.freeze('sb-1', 'checkpoint')
@@ -37,7 +33,6 @@ test('freeze: emits on open connections, and returns when all are closed', async
 })
 
 test('dial: during a checkpoint it waits for the end, and the next freeze knows the connection', async () => {
-  const connections = new Connections()
   const thaw = await connections.freeze('sb-1', 'checkpoint')
   const dial = connections.open('sb-1', connect)
   await later()
@@ -52,9 +47,8 @@ test('dial: during a checkpoint it waits for the end, and the next freeze knows 
 })
 
 test('dial: during a hibernation it fails, for this sandbox alone', async () => {
-  const connections = new Connections()
   const thaw = await connections.freeze('sb-1', 'hibernate')
-  await assert.rejects(connections.open('sb-1', connect), (error) => isServiceError(error, 'unavailable'))
+  await assert.rejects(connections.open('sb-1', connect), { code: 'unavailable' })
   const other = await connections.open('sb-2', connect)
   other.destroy()
   thaw()

@@ -13,7 +13,7 @@ const waitingDialsMax = 4_096
 class GuestConnections {
   readonly #open = new Set<Socket>()
   readonly #dials = new Set<Promise<Socket>>()
-  #frozen: { reason: FreezeReason; ended: Promise<void>; end: () => void } | undefined
+  #frozen: { reason: FreezeReason; ended: Promise<void> } | undefined
   #waiting = 0
   #opening = 0
 
@@ -25,32 +25,28 @@ class GuestConnections {
   async open(connect: () => Promise<Socket>, signal?: AbortSignal): Promise<Socket> {
     this.#opening += 1
     try {
-      return await this.#connect(connect, signal)
+      for (;;) {
+        await this.#thawed(signal)
+        const dial = connect()
+        this.#dials.add(dial)
+        const socket = await dial.finally(() => this.#dials.delete(dial))
+        if (this.#frozen === undefined) {
+          this.#open.add(socket)
+          socket.once('close', () => this.#open.delete(socket))
+          return socket
+        }
+        // A freeze began meanwhile and does not know this socket.
+        socket.destroy()
+      }
     } finally {
       this.#opening -= 1
-    }
-  }
-
-  async #connect(connect: () => Promise<Socket>, signal?: AbortSignal): Promise<Socket> {
-    for (;;) {
-      await this.#thawed(signal)
-      const dial = connect()
-      this.#dials.add(dial)
-      const socket = await dial.finally(() => this.#dials.delete(dial))
-      if (this.#frozen === undefined) {
-        this.#open.add(socket)
-        socket.once('close', () => this.#open.delete(socket))
-        return socket
-      }
-      // A freeze began meanwhile and does not know this socket.
-      socket.destroy()
     }
   }
 
   async freeze(reason: FreezeReason): Promise<() => void> {
     if (this.#frozen !== undefined) throw new Error('frozen already')
     const { promise, resolve } = Promise.withResolvers<void>()
-    this.#frozen = { reason, ended: promise, end: resolve }
+    this.#frozen = { reason, ended: promise }
     const left = [...this.#open]
     const closed = left.map((socket) => new Promise<void>((done) => void socket.once('close', () => done())))
     for (const socket of left) socket.emit('freeze', reason)

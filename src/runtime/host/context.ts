@@ -1,16 +1,25 @@
 import { mkdirSync } from 'node:fs'
+import { availableParallelism } from 'node:os'
 import { KeyedMutex } from '../../lib/async/mutex.ts'
-import { DiskPool } from '../disk/index.ts'
+import { Semaphore } from '../../lib/async/semaphore.ts'
+import type { Cgroups } from '../cgroups/index.ts'
+import { LazyMemory } from '../criu/lazy-memory.ts'
+import type { CriuProgram } from '../criu/program.ts'
+import { DiskPool, type InodeTemplates } from '../disk/index.ts'
+import { HostNames } from '../host-names.ts'
 import { Hostd } from '../hostd/index.ts'
 import { Network, Subnet } from '../network/index.ts'
+import type { HostTraits } from '../oci/container-config.ts'
+import type { CreateOciRuntime } from '../oci/oci-runtime.ts'
 import { Connections } from './connections.ts'
-import { livenessTimes, type LivenessTimes } from './liveness.ts'
 import { ImageFolder } from './image-folder.ts'
 import { Inventory } from './inventory.ts'
-import type { CreateOciRuntime, OciRuntime } from '../oci/oci-runtime.ts'
-import { LazyMemory, lazyBytesMinDefault } from '../criu/lazy-memory.ts'
-import { HostNames } from './names.ts'
+import { livenessTimes, type LivenessTimes } from './liveness.ts'
 import { RunningSandboxes } from './running.ts'
+
+/** More boots than this at once only wait longer for their guests. */
+const bootsAtOnce = Math.max(4, 2 * availableParallelism())
+const lazyBytesMinDefault = 128 * 1024 ** 2
 
 export interface OciDriverOptions {
   /** What runs the containers: one of `ociRuntimes`. */
@@ -38,37 +47,29 @@ export interface OciDriverOptions {
 }
 
 /** The dependencies that the files of a driver share, open or not. */
-export interface DriverContext {
-  images: ImageFolder
-  names: HostNames
-  hostd: Hostd
-  runtime: OciRuntime
-  pool: DiskPool
-  network: Network
-  inventory: Inventory
-  running: RunningSandboxes
-  lazy: LazyMemory
-  connections: Connections
-  quarantineKeptMs: number | undefined
-  mayQuarantineMany: boolean
-  livenessTimes: LivenessTimes
-  /** Serialise work on one sandbox, by its id. */
-  locks: KeyedMutex
-  log: (message: string) => void
+export type DriverContext = ReturnType<typeof createContext>
+
+/** The same while the driver is open. */
+export interface OpenHost extends DriverContext {
+  cgroups: Cgroups
+  criu: CriuProgram
+  traits: HostTraits
+  templates: InodeTemplates
+  lock: AsyncDisposable
 }
 
 /** Throws `invalid_request` for an illegal subnet. */
-export function createContext(options: OciDriverOptions): DriverContext {
-  const { imageDir, diskPoolBytes: bytes, lazyMemoryBytesMin = lazyBytesMinDefault, log = () => undefined } = options
-  mkdirSync(options.dataDir, { recursive: true, mode: 0o700 })
-  const names = new HostNames(options.dataDir)
-  const { hash, poolFile, runDir, poolDir } = names
+export function createContext(options: OciDriverOptions) {
+  const { dataDir, imageDir, diskPoolBytes, leaveHostFirewall, log = () => undefined } = options
+  mkdirSync(dataDir, { recursive: true, mode: 0o700 })
+  const names = new HostNames(dataDir)
+  const { hash, runDir } = names
   const subnet = new Subnet(options.subnet)
-  const pool = new DiskPool({ imageFile: poolFile, mountDir: poolDir, bytes })
-  const network = new Network({ hash, subnet, runDir, leaveHostFirewall: options.leaveHostFirewall, log })
+  const pool = new DiskPool({ imageFile: names.poolFile, mountDir: names.poolDir, bytes: diskPoolBytes })
+  const network = new Network({ hash, subnet, runDir, leaveHostFirewall, log })
   const hostd = new Hostd({ socket: names.hostdSocket, log })
   const runtime = options.runtime({ runDir, dataDir: names.dataDir, hostd })
-  const lazy = new LazyMemory(names, hostd, pool, lazyMemoryBytesMin)
+  const lazy = new LazyMemory(hostd, pool, options.lazyMemoryBytesMin ?? lazyBytesMinDefault)
   return {
     images: new ImageFolder(imageDir),
     names,
@@ -83,7 +84,10 @@ export function createContext(options: OciDriverOptions): DriverContext {
     quarantineKeptMs: options.quarantineKeptMs,
     mayQuarantineMany: options.mayQuarantineMany ?? false,
     livenessTimes: options.livenessTimes ?? livenessTimes,
+    /** Serialise work on one sandbox, by its id. */
     locks: new KeyedMutex(),
+    /** Bounds starts and dumps together. */
+    semaphore: new Semaphore({ permits: bootsAtOnce }),
     log,
   }
 }

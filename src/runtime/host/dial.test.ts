@@ -2,13 +2,10 @@ import assert from 'node:assert/strict'
 import { spawn } from 'node:child_process'
 import { channel } from 'node:diagnostics_channel'
 import { once } from 'node:events'
-import { mkdtemp, rm } from 'node:fs/promises'
 import { connect, createServer, type Server, type Socket } from 'node:net'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { isServiceError } from '../../errors.ts'
+import { temporaryFolder } from '../testing/temporary-folder.ts'
 import { dialSocket, waitForGuest, type GuestRelay } from './dial.ts'
 
 /** Far beyond what the calls below may take. */
@@ -26,48 +23,45 @@ const direct: GuestRelay = {
 }
 
 async function listen(t: TestContext, serve: (socket: Socket) => void): Promise<string> {
-  const folder = await mkdtemp(join(tmpdir(), 'atoll-dial-'))
+  const folder = await temporaryFolder(t)
   const sockets = new Set<Socket>()
   const server: Server = createServer((socket) => {
     sockets.add(socket)
     socket.on('error', () => undefined)
     serve(socket)
   })
-  const path = join(folder, 'guest.sock')
+  const path = `${folder}/guest.sock`
   server.listen(path)
   await once(server, 'listening')
   t.after(async () => {
     for (const socket of sockets) socket.destroy()
     server.close()
-    await rm(folder, { recursive: true, force: true })
   })
   return path
 }
 
-async function assertGivenUp(wait: Promise<void>): Promise<void> {
-  const timer = new AbortController()
-  const hangs = sleep(hangMs, undefined, { signal: timer.signal }).then(() => assert.fail('it hangs'))
-  try {
-    await assert.rejects(Promise.race([wait, hangs]), (error) => isServiceError(error, 'unavailable'))
-  } finally {
-    timer.abort()
-  }
-}
+const assertTimesOut = (wait: Promise<void>) => assert.rejects(wait, { code: 'unavailable' })
 
-test('waitForGuest: a guest whose answer drips runs into the timeout', async (t) => {
+test('waitForGuest: a guest whose answer drips runs into the timeout', { timeout: hangMs }, async (t) => {
   const path = await listen(t, (socket) => {
     socket.write('{"ok":')
     const timer = setInterval(() => socket.write(' '), 10)
     socket.once('close', () => clearInterval(timer))
   })
-  await assertGivenUp(waitForGuest(direct, path, timeoutMs, () => true))
+  await assertTimesOut(waitForGuest(direct, path, timeoutMs, () => true))
 })
 
-test('waitForGuest: a guest that never answers, or answers nonsense, runs into the timeout', async (t) => {
-  const silent = await listen(t, () => undefined)
-  const liar = await listen(t, (socket) => socket.end('{"ok":"perhaps"}\n'))
-  await Promise.all([silent, liar].map((path) => assertGivenUp(waitForGuest(direct, path, timeoutMs, () => true))))
-})
+test(
+  'waitForGuest: a guest that never answers, or answers nonsense, runs into the timeout',
+  { timeout: hangMs },
+  async (t) => {
+    const silent = await listen(t, () => undefined)
+    const nonsense = await listen(t, (socket) => socket.end('{"ok":"perhaps"}\n'))
+    await Promise.all(
+      [silent, nonsense].map((path) => assertTimesOut(waitForGuest(direct, path, timeoutMs, () => true))),
+    )
+  },
+)
 
 test('waitForGuest: returns when the guest answers', async (t) => {
   let calls = 0
@@ -79,7 +73,7 @@ test('waitForGuest: returns when the guest answers', async (t) => {
   assert.equal(calls, 3)
 })
 
-/** Listens, and takes the connections that wait, as many as there are, only when it is told to. */
+/** Listens, and accepts a connection for each line of its input. */
 const sleeper = `
 import socket, sys
 server = socket.socket(socket.AF_UNIX)
@@ -90,8 +84,8 @@ for _ in sys.stdin: server.accept()
 `
 
 test('dial: backs off while a guest takes no connection, and reaches it once it does', async (t) => {
-  const folder = await mkdtemp(join(tmpdir(), 'atoll-dial-'))
-  const path = join(folder, 'guest.sock')
+  const folder = await temporaryFolder(t)
+  const path = `${folder}/guest.sock`
   const guest = spawn('python3', ['-c', sleeper, path], { stdio: ['pipe', 'pipe', 'inherit'] })
   const waiting = new Set<Socket>()
   let dials = 0
@@ -102,7 +96,6 @@ test('dial: backs off while a guest takes no connection, and reaches it once it 
     channel('net.client.socket').unsubscribe(count)
     for (const socket of waiting) socket.destroy()
     guest.kill('SIGKILL')
-    await rm(folder, { recursive: true })
   })
   await once(guest.stdout, 'data')
   waiting.add(await dialSocket(direct, path))

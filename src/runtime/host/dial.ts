@@ -3,18 +3,15 @@ import type { Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { ServiceError } from '../../errors.ts'
 import { configureGuest, createGuest } from '../guest-client/index.ts'
-import { RelayUnavailable } from '../hostd/index.ts'
+import { RelayUnavailable, type Hostd } from '../hostd/index.ts'
 
 const connectTimeoutMs = 5_000
 const retryPauseMs = 3
 const retryPauseMsMax = 100
 const seedBytes = 64
 
-/** Connects to guests; implemented by hostd. */
-export interface GuestRelay {
-  /** Throws an error with the `code` of connect(2), or `RelayUnavailable`, after five seconds at most. */
-  connect(path: string): Promise<Socket>
-}
+/** Connects to guests. Throws an error with the `code` of connect(2), or `RelayUnavailable`, after five seconds at most. */
+export type GuestRelay = Pick<Hostd, 'connect'>
 
 /**
  * Connects to a guest's socket. The file is under the sandbox's control; its folder is a file system of its own on which

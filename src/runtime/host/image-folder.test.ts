@@ -1,16 +1,15 @@
 import assert from 'node:assert/strict'
-import { mkdir, mkdtemp, readFile, realpath, rm, symlink, writeFile } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
+import { mkdir, readFile, symlink } from 'node:fs/promises'
 import { test, type TestContext } from 'node:test'
-import { isServiceError } from '../../errors.ts'
+import { temporaryFolder } from '../testing/temporary-folder.ts'
 import { ImageFolder, isImageReference, nameImages } from './image-folder.ts'
 import { readCheckpointRecord, readSandboxRecord, Records } from './records.ts'
-import type { CheckpointRecord, SandboxRecord } from './records.ts'
+import type { SandboxRecord } from './records.ts'
+import { checkpointRecord, memoryOf, sandboxRecord } from './testing/records.ts'
 
 /** An image folder with one image of each kind, and a folder beside it. */
 async function makeImages(t: TestContext) {
-  const root = await realpath(await mkdtemp(`${tmpdir()}/atoll-image-folder-`))
-  t.after(() => rm(root, { recursive: true }))
+  const root = await temporaryFolder(t)
   const images = `${root}/images`
   for (const [name, inside] of [
     ['base', 'rootfs'],
@@ -32,7 +31,7 @@ test('image folder: current images go by folder name, and by path where a link l
   await symlink(`${root}/elsewhere`, `${images}/elsewhere`)
   assert.equal((await folder.current('other')).base, 'elsewhere')
   for (const name of ['none', '../elsewhere', '..', '/', '']) {
-    await assert.rejects(folder.current(name), (error) => isServiceError(error, 'not_found'), name)
+    await assert.rejects(folder.current(name), { code: 'not_found' }, name)
   }
 })
 
@@ -41,29 +40,16 @@ test('image reference: a name that could lead out of the image folder is refused
   assert.equal(folder.pathOf('base-1', 'base'), `${images}/base-1/rootfs`)
   assert.equal(folder.pathOf('/srv/old/base-0/rootfs', 'base'), '/srv/old/base-0/rootfs')
   for (const name of ['base-1', 'criu-4.2.1-x', '/', '/srv/old/base-0/rootfs']) assert.ok(isImageReference(name), name)
-  const hostile = [
-    '',
-    '.',
-    '..',
-    '../base-1',
-    'base-1/..',
-    'a/b',
-    '-x',
-    '/srv/../etc',
-    '/srv//x',
-    'x\n',
-    'x'.repeat(65),
-    1,
-    null,
-  ]
+  const paths = ['', '.', '..', '../base-1', 'base-1/..', 'a/b', '/srv/../etc', '/srv//x']
+  const hostile = [...paths, '-x', 'x\n', 'x'.repeat(65), 1, null]
   for (const name of hostile) assert.ok(!isImageReference(name), JSON.stringify(name))
-  const record = { id: 'sb-1', rangeStart: 65_536, slot: 1, base: 'base-1', guest: 'guest-1', layers: [] }
+  const record = sandboxRecord('sb-1', 1, { base: 'base-1', guest: 'guest-1' })
   assert.deepEqual(readSandboxRecord(JSON.stringify(record), 'sb-1'), record)
   for (const change of [{ base: '../base-1' }, { guest: 'a/b' }, { agent: '..' }]) {
     assert.equal(readSandboxRecord(JSON.stringify({ ...record, ...change }), 'sb-1'), undefined)
   }
-  const memory = { folder: 'memory/x', address: '', bytes: 1, keepConnections: false, guest: 'guest-1' }
-  const checkpoint = { id: 'cp-1', kind: 'full', base: 'base-1', layers: [], sizeBytes: 1, memory }
+  const memory = { ...memoryOf('x'), guest: 'guest-1' }
+  const checkpoint = checkpointRecord('cp-1', { kind: 'full', base: 'base-1', memory })
   assert.deepEqual(readCheckpointRecord(JSON.stringify(checkpoint), 'cp-1'), checkpoint)
   const climbing = { ...checkpoint, memory: { ...memory, guest: '../guest-1' } }
   assert.equal(readCheckpointRecord(JSON.stringify(climbing), 'cp-1'), undefined)
@@ -72,52 +58,41 @@ test('image reference: a name that could lead out of the image folder is refused
 test('image folder: the error for a missing image names it and the folder', async (t) => {
   const { images, folder } = await makeImages(t)
   await folder.assertPresent({ base: 'base-1', guest: 'guest-1' })
-  const reported = (pattern: RegExp) => (error: unknown) =>
-    isServiceError(error, 'unavailable') && pattern.test(error.message)
   const missing = folder.assertPresent({ base: 'base-1', guest: 'guest-1', agent: 'agent-2' })
-  await assert.rejects(missing, reported(new RegExp(`image agent-2 is not in ${images}: `)))
-  await assert.rejects(
-    folder.assertPresent({ base: '/gone/rootfs', guest: 'guest-1' }),
-    reported(/no image at \/gone\/rootfs: /),
-  )
+  const message = new RegExp(`image agent-2 is not in ${images}: `)
+  await assert.rejects(missing, { code: 'unavailable', message })
+  const gone = folder.assertPresent({ base: '/gone/rootfs', guest: 'guest-1' })
+  await assert.rejects(gone, { code: 'unavailable', message: /no image at \/gone\/rootfs: / })
 })
 
 test('image reference: paths of earlier versions into the image folder become names, others stay', async (t) => {
   const { root, images, folder } = await makeImages(t)
-  const sandboxes = new Records<SandboxRecord>(`${root}/sandboxes`, readSandboxRecord)
-  const checkpoints = new Records<CheckpointRecord>(`${root}/checkpoints`, readCheckpointRecord)
+  const sandboxes = new Records(`${root}/sandboxes`, readSandboxRecord)
+  const checkpoints = new Records(`${root}/checkpoints`, readCheckpointRecord)
+  for (const records of [sandboxes, checkpoints]) await records.load()
   const old = { base: `${images}/base-1/rootfs`, guest: `${images}/guest-1/guest`, agent: `${images}/agent-1` }
   const elsewhere = { base: '/srv/base-1/rootfs', guest: `${images}/guest-1/deeper/guest`, agent: images }
-  const claims = { rangeStart: 65_536, slot: 1, layers: [] }
-  for (const [id, paths] of [
-    ['sb-stuck', old],
-    ['sb-old', old],
-    ['sb-elsewhere', elsewhere],
-    ['sb-new', { base: 'base-1', guest: 'guest-1' }],
-  ] as const) {
-    await mkdir(`${root}/sandboxes`, { recursive: true })
-    await writeFile(`${root}/sandboxes/${id}.json`, JSON.stringify({ id, ...claims, ...paths }))
-  }
-  const { base, guest, agent } = old
-  const memory = { folder: 'memory/x', address: '', bytes: 1, keepConnections: false, guest, agent }
-  const written = { id: 'cp-old', kind: 'full', base, layers: [], sizeBytes: 1, memory }
-  await mkdir(`${root}/checkpoints`)
-  await writeFile(`${root}/checkpoints/cp-old.json`, JSON.stringify(written))
-  assert.deepEqual([await sandboxes.load(), await checkpoints.load()], [[], []])
+  await sandboxes.put(sandboxRecord('sb-stuck', 1, old))
+  await sandboxes.put(sandboxRecord('sb-old', 2, old))
+  await sandboxes.put(sandboxRecord('sb-elsewhere', 3, elsewhere))
+  await sandboxes.put(sandboxRecord('sb-new', 4, { base: 'base-1', guest: 'guest-1' }))
+  const { base, ...programs } = old
+  const written = checkpointRecord('cp-old', { kind: 'full', base, memory: { ...memoryOf('x'), ...programs } })
+  await checkpoints.put(written)
   const settled: string[] = []
-  const said: string[] = []
+  const logged: string[] = []
   const settle = async ({ id }: SandboxRecord) => {
     if (id === 'sb-stuck') throw new Error('its base is gone')
     settled.push(id)
   }
-  await nameImages({ sandboxes, checkpoints }, folder, settle, (message) => said.push(message))
+  await nameImages({ sandboxes, checkpoints }, folder, settle, (message) => logged.push(message))
   assert.deepEqual(settled, ['sb-old'])
-  assert.deepEqual(said, ['the record of sb-stuck keeps paths of images: Error: its base is gone'])
+  assert.deepEqual(logged, ['the record of sb-stuck keeps paths of images: Error: its base is gone'])
   assert.equal(sandboxes.get('sb-stuck')?.base, old.base, 'one that cannot be changed keeps no other from it')
-  const names = { base: 'base-1', guest: 'guest-1', agent: 'agent-1' }
+  const programNames = { guest: 'guest-1', agent: 'agent-1' }
   const read = async (file: string) => JSON.parse(await readFile(`${root}/${file}.json`, 'utf8')) as object
-  assert.deepEqual(await read('sandboxes/sb-old'), { id: 'sb-old', ...claims, ...names })
-  assert.deepEqual(await read('sandboxes/sb-elsewhere'), { id: 'sb-elsewhere', ...claims, ...elsewhere })
-  const named = { ...memory, guest: 'guest-1', agent: 'agent-1' }
-  assert.deepEqual(await read('checkpoints/cp-old'), { ...written, base: 'base-1', memory: named })
+  assert.deepEqual(await read('sandboxes/sb-old'), sandboxRecord('sb-old', 2, { base: 'base-1', ...programNames }))
+  assert.deepEqual(await read('sandboxes/sb-elsewhere'), sandboxRecord('sb-elsewhere', 3, elsewhere))
+  const memory = { ...memoryOf('x'), ...programNames }
+  assert.deepEqual(await read('checkpoints/cp-old'), { ...written, base: 'base-1', memory })
 })

@@ -4,7 +4,7 @@ import { ServiceError } from '../../errors.ts'
 import { defined } from '../../lib/defined.ts'
 import { exists } from '../exists.ts'
 import type { Inventory } from './inventory.ts'
-import type { CheckpointRecord, SandboxRecord } from './records.ts'
+import type { SandboxRecord } from './records.ts'
 
 const namePattern = /^[a-z0-9][a-z0-9._-]{0,63}$/
 /** The part of an image that is mounted. */
@@ -12,8 +12,9 @@ const insides = { base: 'rootfs', guest: 'guest', agent: '' } as const
 type Kind = keyof typeof insides
 
 /**
- * Root file system, guest and agent: each the name of a folder in the image folder, such as `base-<hash>`. In records of earlier
- * versions, and where a link of the image folder leads out of it, each is the absolute path of what is mounted.
+ * Root file system, guest and agent of a sandbox, which a later upgrade does not change: each the name of a folder in the image
+ * folder, such as `base-<hash>`. In records of earlier versions, and where a link of the image folder leads out of it, each is the
+ * absolute path of what is mounted.
  */
 export interface Images {
   base: string
@@ -106,25 +107,25 @@ export async function nameImages(
 ): Promise<void> {
   const attempt = (id: string, work: () => Promise<void>) =>
     work().catch((error: unknown) => log(`the record of ${id} keeps paths of images: ${String(error)}`))
-  const agentOf = async (agent: string | undefined) => defined({ agent: agent && (await images.named(agent, 'agent')) })
+  const baseOf = async ({ base }: Pick<Images, 'base'>) => ({ base: await images.named(base, 'base') })
+  const programsOf = async ({ guest, agent }: Omit<Images, 'base'>) => ({
+    guest: await images.named(guest, 'guest'),
+    ...defined({ agent: agent && (await images.named(agent, 'agent')) }),
+  })
+  const isNamed = (record: object, named: object) => JSON.stringify(named) === JSON.stringify(record)
   for (const record of sandboxes.all()) {
-    const base = await images.named(record.base, 'base')
-    const guest = await images.named(record.guest, 'guest')
-    const named: SandboxRecord = { ...record, base, guest, ...(await agentOf(record.agent)) }
-    if (named.base === record.base && named.guest === record.guest && named.agent === record.agent) continue
+    const named = { ...record, ...(await baseOf(record)), ...(await programsOf(record)) }
+    if (isNamed(record, named)) continue
     await attempt(record.id, async () => {
       await settle(record)
       await sandboxes.put(named)
     })
   }
   for (const record of checkpoints.all()) {
-    const base = await images.named(record.base, 'base')
     const { memory } = record
-    const named: CheckpointRecord = { ...record, base }
-    if (memory !== undefined) {
-      named.memory = { ...memory, guest: await images.named(memory.guest, 'guest'), ...(await agentOf(memory.agent)) }
-    }
-    if (JSON.stringify(named) !== JSON.stringify(record)) await attempt(record.id, () => checkpoints.put(named))
+    const named = { ...record, ...(await baseOf(record)) }
+    if (memory !== undefined) named.memory = { ...memory, ...(await programsOf(memory)) }
+    if (!isNamed(record, named)) await attempt(record.id, () => checkpoints.put(named))
   }
 }
 

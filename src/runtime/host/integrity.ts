@@ -1,22 +1,25 @@
-import { readdir, stat } from 'node:fs/promises'
 import { ServiceError } from '../../errors.ts'
 import type { SandboxSpec } from '../../sandbox/ports/runtime-driver.ts'
-import { imagesBytes } from '../criu/image-files.ts'
-import { assertProcessorFits } from '../criu/processor.ts'
+import { imagesBytes, pagesBytes } from '../criu/image-files.ts'
+import { assertProcessorFits } from '../criu/restore.ts'
 import type { DiskPool } from '../disk/index.ts'
-import { bootId } from './process.ts'
-import { layerOf } from './bundle.ts'
+import { bootId } from '../process.ts'
+import { diskOf, layerOf } from './bundle.ts'
 import type { CheckpointRecord, SandboxRecord, SavedMemory } from './records.ts'
 
 const mebibyte = 1024 * 1024
-const pagesFile = /^pages-\d+\.img$/
 
-/** Whether a disk and all the layers below it are there. */
-export async function hasDisk(
-  pool: Pick<DiskPool, 'has'>,
-  disk: string,
-  record: Pick<SandboxRecord | CheckpointRecord, 'layers'>,
-): Promise<boolean> {
+type IntegrityPool = Pick<DiskPool, 'has' | 'path'>
+
+/** Whether all that a record names is there: its disk or layer with all layers below, and a checkpoint's memory. */
+export async function isIntact(pool: IntegrityPool, record: SandboxRecord | CheckpointRecord): Promise<boolean> {
+  if (!(await hasDisk(pool, record))) return false
+  return 'slot' in record || record.memory === undefined || hasMemory(pool, record.memory)
+}
+
+/** Whether the disk of a sandbox, or the layer of a checkpoint, and all the layers below it are there. */
+export async function hasDisk(pool: IntegrityPool, record: SandboxRecord | CheckpointRecord): Promise<boolean> {
+  const disk = 'slot' in record ? diskOf(record) : layerOf(record.id)
   for (const path of [disk, ...record.layers.map((layer) => layerOf(layer.checkpointId))]) {
     if (!(await pool.has(`${path}/upper`))) return false
   }
@@ -27,14 +30,14 @@ export async function hasDisk(
  * Whether the images of a memory are all there. Sizes alone do not tell it after a loss of power: btrfs gives a file its whole
  * length when the first part of it reaches the disk.
  */
-export async function hasMemory(pool: Pick<DiskPool, 'path'>, memory: SavedMemory): Promise<boolean> {
+export async function hasMemory(pool: IntegrityPool, memory: SavedMemory): Promise<boolean> {
   if (memory.unflushed !== undefined && memory.unflushed !== bootId()) return false
   return memory.bytes !== undefined && (await imagesBytes(pool.path(memory.folder))) === memory.bytes
 }
 
 /**
- * Checks all that would make a start from a checkpoint fail and can be seen before it. Throws `not_found` when its disk is not
- * whole, `full_checkpoint_unavailable` when its memory is not, or comes from another processor, `conflict` when the memory is
+ * Checks all that would make a start from a checkpoint fail and can be seen before it. Throws `not_found` when its disk is
+ * incomplete, `full_checkpoint_unavailable` when its memory is, or comes from another processor, `conflict` when the memory is
  * too large for the sandbox. `criu` is the program that restores it.
  */
 export async function assertStartable(
@@ -44,12 +47,12 @@ export async function assertStartable(
   criu?: string,
 ): Promise<void> {
   const { id, memory } = checkpoint
-  if (!(await hasDisk(pool, layerOf(id), checkpoint))) {
-    throw new ServiceError('not_found', `the disk of checkpoint ${id} is no longer whole`)
+  if (!(await hasDisk(pool, checkpoint))) {
+    throw new ServiceError('not_found', `the disk of checkpoint ${id} is incomplete`)
   }
   if (memory === undefined) return
   if (!(await hasMemory(pool, memory))) {
-    throw new ServiceError('full_checkpoint_unavailable', `the memory of checkpoint ${id} is no longer whole`)
+    throw new ServiceError('full_checkpoint_unavailable', `the memory of checkpoint ${id} is incomplete`)
   }
   if (criu !== undefined) await assertProcessorFits(criu, pool.path(memory.folder))
   const pagesMb = Math.ceil((await pagesBytes(pool.path(memory.folder))) / mebibyte)
@@ -57,11 +60,4 @@ export async function assertStartable(
     const message = `checkpoint ${id} holds ${pagesMb} MB of memory, and the sandbox may have ${memoryMb} MB`
     throw new ServiceError('conflict', message)
   }
-}
-
-/** Bytes of memory that the processes of these images hold. */
-async function pagesBytes(folder: string): Promise<number> {
-  const names = (await readdir(folder)).filter((name) => pagesFile.test(name))
-  const sizes = await Promise.all(names.map(async (name) => (await stat(`${folder}/${name}`)).size))
-  return sizes.reduce((sum, size) => sum + size, 0)
 }

@@ -10,14 +10,15 @@ import { exists } from '../exists.ts'
 import type { HostTool } from '../hostd/index.ts'
 import { layerOf } from './bundle.ts'
 import { checkpointMemory, Inventory, savedMemory } from './inventory.ts'
-import type { HostNames } from './names.ts'
 import { basedOn, type CheckpointRecord, type SandboxRecord } from './records.ts'
+import { checkpointRecord, memoryOf, sandboxRecord } from './testing/records.ts'
 
 const slots = 6
+const folders = ['layers', 'memory/checkpoints', 'memory/saved']
 const kinds = [
   ...['create', 'fork', 'restore', 'restore', 'save', 'forget', 'delete', 'checkpoint', 'checkpoint', 'fullCheckpoint'],
   ...['failedCheckpoint', 'deleteCheckpoint', 'quarantine', 'quarantineCheckpoint', 'spoil', 'takeBack', 'expire'],
-  ...['unwritable', 'stick', 'unstick', 'hold', 'release', 'removeUnused', 'reload', 'twoAtOnce'],
+  ...['unwritable', 'stick', 'unstick', 'hold', 'release', 'removeUnused', 'reload', 'atOnce'],
 ] as const
 
 interface Step {
@@ -51,26 +52,21 @@ class World {
         return ''
       },
     }
-    const names = { dataDir, hash: '00000000' } as HostNames
-    this.inventory = new Inventory({ names, hostd, pool: this.#pool as DiskPool, slots, log: () => undefined })
+    const names = { dataDir, hash: '00000000' }
+    this.inventory = new Inventory({ names, hostd, pool: this.#pool, slots, log: () => undefined })
   }
 
   /** What a look at all records says: the paths that any of them names. */
   needed(): Set<string> {
-    return new Set(
-      this.#owners().flatMap(({ layers, memory }) => [
-        ...layers.map(({ checkpointId }) => layerOf(checkpointId)),
-        ...(memory === undefined ? [] : [memory.folder]),
-      ]),
-    )
+    const owners = this.#owners()
+    const layers = owners.flatMap((owner) => owner.layers.map(({ checkpointId }) => layerOf(checkpointId)))
+    return new Set([...layers, ...owners.flatMap(({ memory }) => memory?.folder ?? [])])
   }
 
   async inPool(): Promise<string[]> {
-    const folders = ['layers', 'memory/checkpoints', 'memory/saved']
-    const names = await Promise.all(
-      folders.map(async (folder) => (await this.#pool.list(folder)).map((name) => `${folder}/${name}`)),
-    )
-    return names.flat()
+    const paths: string[] = []
+    for (const folder of folders) for (const name of await this.#pool.list(folder)) paths.push(`${folder}/${name}`)
+    return paths
   }
 
   /** Whether nothing keeps what is unused from being removed: no record that nobody can read, and nothing stuck. */
@@ -111,10 +107,10 @@ class World {
       },
       save: async () => {
         if (sandbox === undefined) return
-        const memory = { folder: savedMemory(sandbox.id), address: '', keepConnections: true }
+        const { bytes, ...memory } = memoryOf(sandbox.id, { folder: savedMemory(sandbox.id) })
         await sandboxes.put({ ...sandbox, memory })
         await mkdir(this.#pool.path(memory.folder))
-        await sandboxes.put({ ...sandbox, memory: { ...memory, bytes: 1 } })
+        await sandboxes.put({ ...sandbox, memory: { ...memory, bytes } })
       },
       forget: async () => {
         if (sandbox === undefined) return
@@ -139,7 +135,7 @@ class World {
       expire: () => item && inventory.removeFromQuarantine(item),
       unwritable: async () => {
         if (sandbox === undefined) return
-        // The path of the draft of the new record.
+        // The temporary path of the new record.
         const inTheWay = `${sandboxes.file(sandbox.id)}.new`
         await mkdir(inTheWay)
         const standing = checkpoint === undefined ? { layers: [] } : basedOn(checkpoint, sandbox, 'boot')
@@ -166,7 +162,7 @@ class World {
         await inventory.load()
         await inventory.removeAllUnused()
       },
-      twoAtOnce: () =>
+      atOnce: () =>
         Promise.all([
           this.#delete(checkpoints, checkpoint),
           this.#delete(sandboxes, sandbox),
@@ -185,18 +181,14 @@ class World {
   async #create(from: CheckpointRecord | undefined): Promise<void> {
     const { inventory } = this
     const taken = this.taken()
-    let claimed: ReturnType<Inventory['claim']>
-    try {
-      claimed = inventory.claim()
-    } catch (error) {
-      assert.ok(isServiceError(error, 'no_capacity'))
-      assert.equal(taken.slots.size, slots)
+    if (taken.slots.size === slots) {
+      assert.throws(() => inventory.claim(), { code: 'no_capacity' })
       return
     }
+    const claimed = inventory.claim()
     assert.ok(!taken.slots.has(claimed.slot) && !taken.ranges.has(claimed.rangeStart))
-    const images = { base: '/', guest: '/' }
-    const stands = from === undefined ? { ...images, layers: [] } : basedOn(from, images, 'boot')
-    await inventory.sandboxes.put({ id: this.#freshId('sb'), ...claimed, ...stands })
+    const based = from === undefined ? {} : basedOn(from, { guest: '/' }, 'boot')
+    await inventory.sandboxes.put(sandboxRecord(this.#freshId('sb'), 0, { ...claimed, ...based }))
   }
 
   async #checkpoint(sandbox: SandboxRecord | undefined, full: boolean, fails: boolean): Promise<void> {
@@ -207,13 +199,12 @@ class World {
       if (full) await mkdir(this.#pool.path(checkpointMemory(id)))
       await this.inventory.removeUnused()
       assert.ok(await exists(this.#pool.path(layerOf(id))), 'what is on its way stays')
-      if (fails) throw new Error('no such luck')
-      const memory = { folder: checkpointMemory(id), address: '', bytes: 1, keepConnections: false, guest: '/' }
+      if (fails) throw new Error('the dump failed')
       const layers = [{ checkpointId: id, rangeStart: sandbox.rangeStart }, ...sandbox.layers]
-      return { id, kind: full ? 'full' : 'disk_only', base: '/', layers, sizeBytes: 1, ...(full ? { memory } : {}) }
+      const memory = { ...memoryOf(id, { folder: checkpointMemory(id) }), guest: '/' }
+      return checkpointRecord(id, full ? { kind: 'full', layers, memory } : { layers })
     })
-    if (!fails) await made
-    else await assert.rejects(made, /no such luck/)
+    await (fails ? assert.rejects(made, /the dump failed/) : made)
   }
 
   #owners(): (SandboxRecord | CheckpointRecord)[] {
@@ -241,9 +232,7 @@ test('inventory: removes exactly what no record names, in any order of operation
     fc.asyncProperty(fc.array(anyStep, { minLength: 10, maxLength: 60 }), async (steps) => {
       const dataDir = await mkdtemp(`${tmpdir()}/atoll-inventory-`)
       try {
-        for (const folder of ['layers', 'memory/checkpoints', 'memory/saved', 'sandboxes']) {
-          await mkdir(`${dataDir}/pool/${folder}`, { recursive: true })
-        }
+        for (const folder of [...folders, 'sandboxes']) await mkdir(`${dataDir}/pool/${folder}`, { recursive: true })
         const world = new World(dataDir)
         await world.inventory.load()
         for (const step of steps) {

@@ -1,17 +1,18 @@
 import { randomBytes } from 'node:crypto'
+import { basename } from 'node:path'
 import { ServiceError } from '../../errors.ts'
 import type { Quarantined } from '../../sandbox/ports/runtime-driver.ts'
 import type { DiskPool } from '../disk/index.ts'
 import { exists } from '../exists.ts'
 import type { HostTool } from '../hostd/index.ts'
-import { diskOf, layerOf } from './bundle.ts'
 import { idsPerSandbox } from '../oci/container-config.ts'
-import type { HostNames } from './names.ts'
+import type { HostNames } from '../host-names.ts'
+import { removeFolders } from '../cleanup.ts'
+import { diskOf, layerOf } from './bundle.ts'
 import { Quarantine, sandboxOfDisk, type QuarantineItem } from './quarantine.ts'
 import { readCheckpointRecord, readSandboxRecord, Records } from './records.ts'
 import type { CheckpointRecord, SandboxRecord } from './records.ts'
 import { Allocator, References } from './references.ts'
-import { removeFolders } from './cleanup.ts'
 
 /** Ids of the host from here on belong to sandboxes; distributions give users' ranges below. */
 const idRangeFirst = 1_000_000_000
@@ -28,9 +29,9 @@ export function savedMemory(sandboxId: string): string {
 }
 
 export interface InventoryOptions {
-  names: HostNames
+  names: Pick<HostNames, 'dataDir' | 'hash'>
   hostd: HostTool
-  pool: DiskPool
+  pool: Pick<DiskPool, 'path' | 'list' | 'remove'>
   /** How many addresses the subnet has for sandboxes. */
   slots: number
   log: (message: string) => void
@@ -42,9 +43,7 @@ export class Inventory {
   readonly checkpoints: Records<CheckpointRecord>
   readonly quarantine: Quarantine
   readonly #references = new References()
-  readonly #hostd: HostTool
-  readonly #pool: DiskPool
-  readonly #log: (message: string) => void
+  readonly #options: InventoryOptions
   readonly #ranges: Allocator
   readonly #slots: Allocator
   /** Records that are not in force (yet, or any more), but whose disk and memory must stay. */
@@ -54,43 +53,39 @@ export class Inventory {
   /** Removals under way, by path. */
   readonly #removing = new Map<string, Promise<void>>()
 
-  constructor({ names, hostd, pool, slots, log }: InventoryOptions) {
-    this.sandboxes = new Records<SandboxRecord>(`${names.dataDir}/sandboxes`, readSandboxRecord, this.#references)
-    this.checkpoints = new Records<CheckpointRecord>(
-      `${names.dataDir}/checkpoints`,
-      readCheckpointRecord,
-      this.#references,
-    )
-    this.quarantine = new Quarantine(names.dataDir, this.#references)
-    this.#hostd = hostd
-    this.#pool = pool
-    this.#log = log
+  constructor(options: InventoryOptions) {
+    const { dataDir, hash } = options.names
+    this.#options = options
+    this.sandboxes = new Records<SandboxRecord>(`${dataDir}/sandboxes`, readSandboxRecord, this.#references)
+    this.checkpoints = new Records<CheckpointRecord>(`${dataDir}/checkpoints`, readCheckpointRecord, this.#references)
+    this.quarantine = new Quarantine(dataDir, this.#references)
     // Servers with other data directories begin elsewhere, so that their ranges seldom meet.
-    this.#ranges = new Allocator('user ids for sandboxes and checkpoints', idRangeCount, parseInt(names.hash, 16))
-    this.#slots = new Allocator('addresses of sandboxes (ATOLL_SUBNET)', slots, 0)
+    this.#ranges = new Allocator('user ids for sandboxes and checkpoints', idRangeCount, parseInt(hash, 16))
+    this.#slots = new Allocator('addresses of sandboxes (ATOLL_SUBNET)', options.slots, 0)
   }
 
   /** Reads all records and changes nothing. Returns those in force that cannot be read. */
   async load(): Promise<Quarantined[]> {
     await this.quarantine.load()
-    const reason = 'unreadable'
-    const sandboxes = (await this.sandboxes.load()).map((id) => ({ kind: 'sandbox', id, reason }) as const)
-    const checkpoints = (await this.checkpoints.load()).map((id) => ({ kind: 'checkpoint', id, reason }) as const)
-    return [...sandboxes, ...checkpoints]
+    const unreadable: Quarantined[] = []
+    for (const kind of ['sandbox', 'checkpoint'] as const) {
+      for (const id of await this.recordsOf(kind).load()) unreadable.push({ kind, id, reason: 'unreadable' })
+    }
+    return unreadable
+  }
+
+  recordsOf(kind: Quarantined['kind']): Records<SandboxRecord> | Records<CheckpointRecord> {
+    return kind === 'sandbox' ? this.sandboxes : this.checkpoints
   }
 
   /** Throws `not_found`. */
   sandbox(id: string): SandboxRecord {
-    const record = this.sandboxes.get(id)
-    if (record === undefined) throw new ServiceError('not_found', `there is no sandbox ${id}`)
-    return record
+    return this.sandboxes.get(id) ?? notFound(`sandbox ${id}`)
   }
 
   /** Throws `not_found`. */
   checkpoint(id: string): CheckpointRecord {
-    const record = this.checkpoints.get(id)
-    if (record === undefined) throw new ServiceError('not_found', `there is no checkpoint ${id}`)
-    return record
+    return this.checkpoints.get(id) ?? notFound(`checkpoint ${id}`)
   }
 
   /**
@@ -100,10 +95,9 @@ export class Inventory {
   claim(): { rangeStart: number; slot: number } {
     const { slots, ranges } = this.#references
     // Slot 0 of the subnet is the gateway's.
-    const slotOf = (number: number) => 1 + number
+    const slot = 1 + this.#slots.take((number) => slots.has(1 + number))
     const rangeOf = (number: number) => idRangeFirst + number * idsPerSandbox
-    const slot = slotOf(this.#slots.take({ has: (number) => slots.has(slotOf(number)) }))
-    return { rangeStart: rangeOf(this.#ranges.take({ has: (number) => ranges.has(rangeOf(number)) })), slot }
+    return { rangeStart: rangeOf(this.#ranges.take((number) => ranges.has(rangeOf(number)))), slot }
   }
 
   /** A name for the disk of a new sandbox: its id, unless a disk in quarantine has that. */
@@ -113,7 +107,7 @@ export class Inventory {
 
   /** An unused name, for a disk that replaces the sandbox's own. */
   async nextDisk({ id, disk }: Pick<SandboxRecord, 'id' | 'disk'>): Promise<string> {
-    const taken = new Set(await this.#pool.list('sandboxes'))
+    const taken = new Set(await this.#options.pool.list('sandboxes'))
     let number = Number(disk?.slice(id.length + 1) ?? 0) + 1
     while (taken.has(`${id}.${number}`)) number += 1
     return `${id}.${number}`
@@ -130,7 +124,7 @@ export class Inventory {
 
   /** Moves a record, or a disk or layer without one, to quarantine. All that it references stays. */
   async moveToQuarantine(what: Quarantined): Promise<void> {
-    const records = what.kind === 'sandbox' ? this.sandboxes : this.checkpoints
+    const records = this.recordsOf(what.kind)
     const file = what.reason === 'unrecorded' ? undefined : records.file(what.id)
     await this.quarantine.put(what, file, records.get(what.id))
     records.release(what.id)
@@ -139,8 +133,8 @@ export class Inventory {
   /** Returns the record of an item that can be put in force again. Throws `conflict` with the reason otherwise. */
   async recordToTakeBack({ kind, id, file, record }: QuarantineItem): Promise<SandboxRecord | CheckpointRecord> {
     if (record === undefined) throw new ServiceError('conflict', `the record in ${file} cannot be read`)
-    const records = kind === 'sandbox' ? this.sandboxes : this.checkpoints
-    if (await exists(records.file(id))) throw new ServiceError('conflict', `there is another ${kind} ${id}`)
+    if (await exists(this.recordsOf(kind).file(id)))
+      throw new ServiceError('conflict', `there is another ${kind} ${id}`)
     if (!('slot' in record)) return record
     const { slot, rangeStart } = record
     const rival = this.sandboxes.all().find((other) => other.slot === slot || other.rangeStart === rangeStart)
@@ -151,11 +145,10 @@ export class Inventory {
   /** Puts a record in force again. Throws `conflict`. */
   async takeBack(item: QuarantineItem): Promise<void> {
     const record = await this.recordToTakeBack(item)
-    const isSandbox = 'slot' in record
     this.#references.add(record)
     try {
-      await this.quarantine.takeBack(item, (isSandbox ? this.sandboxes : this.checkpoints).file(item.id))
-      if (isSandbox) this.sandboxes.adopt(record)
+      await this.quarantine.takeBack(item, this.recordsOf(item.kind).file(item.id))
+      if ('slot' in record) this.sandboxes.adopt(record)
       else this.checkpoints.adopt(record)
     } finally {
       this.#references.remove(record)
@@ -164,26 +157,28 @@ export class Inventory {
 
   /** Removes an item with its disks. Layers and memory that it referenced go with the next `removeUnused`. */
   async removeFromQuarantine(item: QuarantineItem): Promise<void> {
-    const names = item.kind === 'sandbox' ? await this.#pool.list('sandboxes') : []
+    const { pool } = this.#options
+    const names = item.kind === 'sandbox' ? await pool.list('sandboxes') : []
     for (const name of names) {
       const isItsOwn = sandboxOfDisk(name) === item.id && !this.keepsDisk(name, item)
-      if (isItsOwn) await this.#pool.remove(`sandboxes/${name}`)
+      if (isItsOwn) await pool.remove(`sandboxes/${name}`)
     }
     await this.quarantine.remove(item)
   }
 
-  /** Removes for good what has lain in quarantine for `keptMs`. Never throws: what cannot be removed is logged and stays for the next call. */
+  /** Removes items that have been in quarantine for `keptMs`. Never throws: a failed removal is logged and tried by the next call. */
   async removeExpired(keptMs: number | undefined): Promise<void> {
     if (keptMs === undefined) return
+    const { log } = this.#options
     const until = Date.now() - keptMs
     const expired = this.quarantine.items.filter(({ since }) => since.getTime() <= until)
     for (const item of expired) {
       const { kind, id, since } = item
       try {
         await this.removeFromQuarantine(item)
-        this.#log(`${kind} ${id}, in quarantine since ${since.toISOString()}, is removed`)
+        log(`${kind} ${id}, in quarantine since ${since.toISOString()}, is removed`)
       } catch (error) {
-        this.#log(`${kind} ${id} cannot be removed from quarantine now: ${String(error)}`)
+        log(`${kind} ${id} cannot be removed from quarantine now: ${String(error)}`)
       }
     }
     if (expired.length > 0) await this.removeUnused()
@@ -191,15 +186,11 @@ export class Inventory {
 
   /** Runs `make`, which makes a layer and returns the checkpoint's record; a failure leaves neither. Throws `conflict`. */
   async addCheckpoint(checkpointId: string, make: () => Promise<CheckpointRecord>): Promise<CheckpointRecord> {
-    if (this.checkpoints.get(checkpointId) !== undefined || this.#pendingLayers.has(checkpointId)) {
-      throw new ServiceError('conflict', `checkpoint ${checkpointId} exists`)
-    }
-    if (this.quarantine.has('checkpoint', checkpointId)) {
-      throw new ServiceError('conflict', `checkpoint ${checkpointId} is in quarantine`)
-    }
-    if (this.isReferenced(checkpointId)) {
-      throw new ServiceError('conflict', `checkpoint ${checkpointId} was removed and sandboxes are still based on it`)
-    }
+    const refuse = (why: string) => new ServiceError('conflict', `checkpoint ${checkpointId} ${why}`)
+    if (this.checkpoints.get(checkpointId) !== undefined || this.#pendingLayers.has(checkpointId))
+      throw refuse('exists')
+    if (this.quarantine.has('checkpoint', checkpointId)) throw refuse('is in quarantine')
+    if (this.isReferenced(checkpointId)) throw refuse('was removed and sandboxes are still based on it')
     this.#pendingLayers.add(checkpointId)
     const made = [layerOf(checkpointId), checkpointMemory(checkpointId)]
     try {
@@ -245,8 +236,13 @@ export class Inventory {
 
   /** The same for all that lies in the pool, once all records have been loaded. */
   async removeAllUnused(): Promise<void> {
+    const { pool, log } = this.#options
     for (const folder of ['layers', 'memory/checkpoints', 'memory/saved']) {
-      for (const name of await this.#list(folder)) this.#references.found(`${folder}/${name}`)
+      const names = await pool.list(folder).catch((error: unknown) => {
+        log(`unused entries of ${folder} cannot be listed now: ${String(error)}`)
+        return []
+      })
+      for (const name of names) this.#references.found(`${folder}/${name}`)
     }
     await this.removeUnused()
   }
@@ -261,28 +257,25 @@ export class Inventory {
   }
 
   #isUnused(path: string): boolean {
-    const name = path.slice(path.lastIndexOf('/') + 1)
+    const { quarantine } = this
+    const name = basename(path)
     const isLayer = path === layerOf(name)
     const isPending = this.#pendingLayers.has(name) && (isLayer || path === checkpointMemory(name))
-    const { quarantine } = this
     const mayBeQuarantined = isLayer ? quarantine.hasUnreadable : quarantine.ownsName(name)
     return !isPending && !mayBeQuarantined && !this.#references.has(path)
   }
 
   async #remove(path: string): Promise<void> {
-    const name = path.slice(path.lastIndexOf('/') + 1)
-    const remove =
-      path === layerOf(name) ? this.#pool.remove(path) : removeFolders(this.#hostd, [this.#pool.path(path)])
-    await remove.then(
-      () => this.#references.forget(path),
-      (error: unknown) => this.#log(`${path} cannot be removed now: ${String(error)}`),
-    )
+    const { hostd, pool, log } = this.#options
+    try {
+      await (path === layerOf(basename(path)) ? pool.remove(path) : removeFolders(hostd, [pool.path(path)]))
+      this.#references.forget(path)
+    } catch (error) {
+      log(`${path} cannot be removed now: ${String(error)}`)
+    }
   }
+}
 
-  async #list(folder: string): Promise<string[]> {
-    return this.#pool.list(folder).catch((error: unknown) => {
-      this.#log(`unused entries of ${folder} cannot be listed now: ${String(error)}`)
-      return []
-    })
-  }
+function notFound(what: string): never {
+  throw new ServiceError('not_found', `there is no ${what}`)
 }

@@ -2,17 +2,17 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { setImmediate as later } from 'node:timers/promises'
 import { RelayUnavailable } from '../hostd/index.ts'
+import type { ProcessIdentity } from '../process.ts'
 import { Connections } from './connections.ts'
 import { probeGuest, Liveness, livenessTimes, type Answer } from './liveness.ts'
 import type { DriverContext } from './context.ts'
-import type { ProcessIdentity } from './process.ts'
 
-/** One sandbox whose guest answers what the test says; each question takes as long as it says. */
-function makeChecks() {
+/** One sandbox whose guest answers as `world` says; each question takes `tookMs`. */
+function makeLiveness(given: { answer?: Answer; tookMs?: number } = {}) {
   const runs = new Map<string, ProcessIdentity>([['sb-1', { pid: 10, startTicks: 1 }]])
-  const world = { nowMs: 1_000, answer: 'heard' as Answer, tookMs: 0, questions: 0 }
-  const givenUp: ProcessIdentity[] = []
-  const checks = new Liveness({
+  const world = { nowMs: 1_000, answer: 'heard' as Answer, tookMs: 0, questions: 0, ...given }
+  const dead: ProcessIdentity[] = []
+  const liveness = new Liveness({
     times: livenessTimes,
     runs: () => runs,
     probe: async () => {
@@ -20,91 +20,81 @@ function makeChecks() {
       world.nowMs += world.tookMs
       return world.answer
     },
-    declareDead: (_, run) => givenUp.push(run),
+    declareDead: (_, run) => dead.push(run),
     now: () => world.nowMs,
   })
   /** Looks ten times a second for so long, as the clock of the test has it. */
   const pass = async (ms: number) => {
     for (const until = world.nowMs + ms; world.nowMs < until; world.nowMs += 100) {
-      checks.look()
+      liveness.look()
       await later()
     }
   }
-  return { runs, world, givenUp, checks, pass }
+  if (world.answer !== 'heard') liveness.probeNow('sb-1')
+  return { runs, world, dead, liveness, pass }
 }
 
 test('liveness: a guest that answers is probed once per interval', async () => {
-  const { world, givenUp, pass } = makeChecks()
+  const { world, dead, pass } = makeLiveness()
   await pass(10 * livenessTimes.intervalMs)
   assert.ok(world.questions === 10 || world.questions === 9, String(world.questions))
-  assert.deepEqual(givenUp, [])
+  assert.deepEqual(dead, [])
 })
 
 test('liveness: a guest that refuses every connection is dead after silenceMs, and not before', async () => {
-  const { world, givenUp, checks, pass, runs } = makeChecks()
-  world.answer = 'silent'
-  checks.probeNow('sb-1')
+  const { world, dead, pass, runs } = makeLiveness({ answer: 'silent' })
   await pass(livenessTimes.silenceMs - 1_000)
-  assert.deepEqual(givenUp, [])
+  assert.deepEqual(dead, [])
   assert.ok(world.questions >= livenessTimes.probesMin)
   await pass(livenessTimes.pauseMs + 1_000)
-  assert.deepEqual(givenUp[0], runs.get('sb-1'))
+  assert.deepEqual(dead[0], runs.get('sb-1'))
 })
 
 test('liveness: a guest that hangs is dead after probesMin probes', async () => {
-  const { world, givenUp, checks, pass } = makeChecks()
-  Object.assign(world, { answer: 'silent', tookMs: livenessTimes.answerMs })
-  checks.probeNow('sb-1')
+  const { world, dead, pass } = makeLiveness({ answer: 'silent', tookMs: livenessTimes.answerMs })
   await pass(livenessTimes.silenceMs - 1_000)
   assert.ok(world.questions <= livenessTimes.probesMin)
-  while (givenUp.length === 0) await pass(100)
+  while (dead.length === 0) await pass(100)
   assert.equal(world.questions, livenessTimes.probesMin)
 })
 
 test('liveness: one answer ends the silence', async () => {
-  const { world, givenUp, checks, pass, runs } = makeChecks()
+  const { world, dead, liveness, pass, runs } = makeLiveness()
   const run = runs.get('sb-1') as ProcessIdentity
   for (let round = 0; round < 5; round += 1) {
     world.answer = 'silent'
-    checks.probeNow('sb-1')
+    liveness.probeNow('sb-1')
     await pass(livenessTimes.silenceMs - 1_000)
     world.answer = 'heard'
     await pass(livenessTimes.pauseMs + 100)
   }
-  assert.deepEqual(givenUp, [])
-  assert.equal(checks.isDead('sb-1', run), false)
+  assert.deepEqual(dead, [])
+  assert.equal(liveness.isDead('sb-1', run), false)
 })
 
 test('liveness: a server that was suspended declares no guest dead for that', async () => {
-  const { world, givenUp, checks, pass } = makeChecks()
-  world.answer = 'silent'
-  world.tookMs = 10 * livenessTimes.silenceMs
-  checks.probeNow('sb-1')
+  const { world, dead, pass } = makeLiveness({ answer: 'silent', tookMs: 10 * livenessTimes.silenceMs })
   await pass(100)
   assert.equal(world.questions, 1)
   Object.assign(world, { answer: 'heard', tookMs: 0 })
   await pass(livenessTimes.intervalMs)
-  assert.deepEqual(givenUp, [])
+  assert.deepEqual(dead, [])
 })
 
 test('liveness: a probe during other work does not count', async () => {
-  const { world, givenUp, checks, pass } = makeChecks()
-  world.answer = 'unknown'
-  checks.probeNow('sb-1')
+  const { world, dead, pass } = makeLiveness({ answer: 'unknown' })
   await pass(10 * livenessTimes.silenceMs)
   assert.ok(world.questions > 10)
-  assert.deepEqual(givenUp, [])
+  assert.deepEqual(dead, [])
 })
 
 test('liveness: the silence of one run does not count for the next', async () => {
-  const { world, givenUp, checks, pass, runs } = makeChecks()
-  world.answer = 'silent'
-  checks.probeNow('sb-1')
+  const { world, dead, liveness, pass, runs } = makeLiveness({ answer: 'silent' })
   await pass(livenessTimes.silenceMs - 1_000)
   runs.set('sb-1', { pid: 11, startTicks: 2 })
-  checks.probeNow('sb-1')
+  liveness.probeNow('sb-1')
   await pass(livenessTimes.silenceMs - 1_000)
-  assert.deepEqual(givenUp, [])
+  assert.deepEqual(dead, [])
   runs.delete('sb-1')
   const { questions } = world
   await pass(livenessTimes.silenceMs)

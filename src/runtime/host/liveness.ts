@@ -2,32 +2,27 @@ import { Semaphore } from '../../lib/async/semaphore.ts'
 import { isServiceError } from '../../errors.ts'
 import { createGuest } from '../guest-client/index.ts'
 import { RelayUnavailable } from '../hostd/index.ts'
+import type { ProcessIdentity } from '../process.ts'
 import { dialSocket } from './dial.ts'
 import type { DriverContext } from './context.ts'
-import type { ProcessIdentity } from './process.ts'
 
-/** When guests are probed, and when they are declared dead. */
-export interface LivenessTimes {
+/**
+ * When guests are probed, and when they are declared dead. Longer than any load delays the one line of a guest, which takes a few
+ * milliseconds of its sandbox's CPU share.
+ */
+export const livenessTimes = {
   /** Interval of probes of a guest that answers. */
-  intervalMs: number
-  /** Timeout of one probe. */
-  answerMs: number
-  /** From a probe without an answer to the next. */
-  pauseMs: number
-  /** A guest is dead when it has answered no probe for this long, … */
-  silenceMs: number
-  /** … and at least this many: a host that was suspended itself has not waited. */
-  probesMin: number
-}
-
-/** Longer than any load delays the one line of a guest, which takes a few milliseconds of its sandbox's CPU share. */
-export const livenessTimes: LivenessTimes = {
   intervalMs: 30_000,
+  /** Timeout of one probe. */
   answerMs: 20_000,
+  /** From a probe without an answer to the next. */
   pauseMs: 5_000,
+  /** A guest is dead when it has answered no probe for this long, … */
   silenceMs: 60_000,
+  /** … and at least this many: a host that was suspended itself has not waited. */
   probesMin: 3,
 }
+export type LivenessTimes = typeof livenessTimes
 
 /** Up to this many silent guests delay no probe of another. */
 const probesAtOnce = 64

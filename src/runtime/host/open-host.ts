@@ -1,29 +1,21 @@
 import { ServiceError } from '../../errors.ts'
+import { lockName } from '../../lib/process-lock.ts'
 import type { KnownResources, ReconcileReport } from '../../sandbox/ports/runtime-driver.ts'
+import { Cgroups } from '../cgroups/index.ts'
 import { findCriu, type CriuProgram } from '../criu/program.ts'
 import { allowUserfaultfd } from '../criu/userfaultfd.ts'
-import { templatesFolder, InodeTemplates } from '../disk/index.ts'
-import type { BundleHost } from './bundle.ts'
-import { Cgroups } from './cgroups.ts'
-import { findTraits, makeRunFolders, removeRunFolders } from './run-folders.ts'
-import { nameImages, resolveHostTool } from './image-folder.ts'
+import { InodeTemplates, templatesFolder } from '../disk/index.ts'
 import { noteCurrentLowers } from '../disk/overlay-origins.ts'
-import { lockName } from '../../lib/process-lock.ts'
-import type { HostNames } from './names.ts'
-import type { DriverContext } from './context.ts'
-import { reconcile } from './reconcile.ts'
 import { renumberCopies } from '../disk/renumber.ts'
-import { removeFence } from '../criu/fence.ts'
+import type { HostNames } from '../host-names.ts'
+import { findTraits } from '../oci/container-config.ts'
+import type { DriverContext, OpenHost } from './context.ts'
+import { removeFence } from './fence.ts'
+import { nameImages, resolveHostTool } from './image-folder.ts'
+import { reconcile } from './reconcile.ts'
+import { makeRunFolders, removeRunFolders } from './run-folders.ts'
 import { anyRuns } from './running.ts'
 import { assertPoolIsThere } from './strangers.ts'
-
-/** State that exists while the driver is open. */
-export interface OpenHost {
-  bundles: BundleHost
-  cgroups: Cgroups
-  criu: CriuProgram
-  lock: AsyncDisposable
-}
 
 /**
  * Prepares the host and reconciles it with the known sandboxes; a failure releases everything that is not needed.
@@ -32,54 +24,36 @@ export interface OpenHost {
 export async function openHost(
   context: DriverContext,
   known: KnownResources,
-): Promise<{ opened: OpenHost; report: ReconcileReport }> {
-  const { names, hostd, runtime, pool, network, inventory, running } = context
+): Promise<{ host: OpenHost; report: ReconcileReport }> {
+  const { names, hostd, runtime, images, pool, network, inventory, running, mayQuarantineMany, log } = context
   const lock = await lockHost(names)
   try {
-    const hostTool = await resolveHostTool(context.images.path)
+    const hostTool = await resolveHostTool(images.path)
     await makeRunFolders(names, runtime.stateDir, hostTool)
     const [cgroups, criu] = await Promise.all([Cgroups.find(), criuOf(context)])
-    const bundles: BundleHost = {
-      names,
-      images: context.images,
-      pool,
-      templates: new InodeTemplates(pool.path(templatesFolder), hostd, context.log),
-      subnet: network.subnet,
-      traits: await findTraits(cgroups, context.log),
-      hostd,
-      runtime,
-    }
+    const templates = new InodeTemplates(pool.path(templatesFolder), hostd, log)
+    const host: OpenHost = { ...context, cgroups, criu, traits: await findTraits(cgroups, log), templates, lock }
     await hostd.open(hostTool)
-    if (!context.mayQuarantineMany) await assertPoolIsThere(names.dataDir)
+    if (!mayQuarantineMany) await assertPoolIsThere(names.dataDir)
     await pool.open()
     const { sandboxes } = inventory
     const report = await reconcile({
-      names,
-      hostd,
-      runtime,
-      pool,
-      cgroups,
-      inventory,
+      ...host,
       known,
-      mayQuarantineMany: context.mayQuarantineMany,
       adopt: (record) => running.adopt(cgroups, record),
       stop: (id) => running.stop(cgroups, id, sandboxes.get(id)?.slot),
-      log: context.log,
     })
-    await nameImages(inventory, context.images, (record) => noteCurrentLowers(bundles, record), context.log)
-    const { templates } = bundles
-    await renumberCopies({ pool, templates, inventory, hostd, names, log: context.log })
+    await nameImages(inventory, images, (record) => noteCurrentLowers(host, record), log)
+    await renumberCopies(host)
     await cgroups.limitProcesses(names.cgroupRoot)
     const slots = report.running.flatMap((id) => sandboxes.get(id)?.slot ?? [])
     await network.open(slots, hostd)
     for (const id of report.running) await rejoin(context, id)
     await inventory.removeExpired(context.quarantineKeptMs)
     await inventory.removeAllUnused()
-    return { opened: { bundles, cgroups, criu, lock }, report }
+    return { host, report }
   } catch (error) {
-    await releaseHost(context, lock).catch((fault: unknown) =>
-      context.log(`releasing the host failed: ${String(fault)}`),
-    )
+    await releaseHost(context, lock).catch((fault: unknown) => log(`releasing the host failed: ${String(fault)}`))
     throw error
   }
 }
@@ -112,15 +86,9 @@ export async function releaseHost(
 
 async function criuOf({ runtime, images, lazy, log }: DriverContext): Promise<CriuProgram> {
   if (!runtime.canCheckpoint) return { path: undefined, reason: `the runtime ${runtime.name} saves no memory` }
-  const criu = await findCriu(images.path)
+  const criu = await findCriu(images.path, runtime)
   if (criu.path === undefined || !criu.lazyPages.ok || !lazy.isWanted || (await allowUserfaultfd(log))) return criu
   return { ...criu, lazyPages: { ok: false, reason: 'the kernel refuses userfaultfd' } }
-}
-
-/** Path of CRIU. Throws `full_checkpoint_unavailable` where none works. */
-export function assertCriu({ criu }: OpenHost): string {
-  if (criu.path !== undefined) return criu.path
-  throw new ServiceError('full_checkpoint_unavailable', criu.reason)
 }
 
 /** Completes a restore that a dead server had begun: the network of a running sandbox, and its record. */

@@ -2,42 +2,38 @@ import { readdir, rm } from 'node:fs/promises'
 import { dirname } from 'node:path'
 import { Semaphore } from '../../lib/async/semaphore.ts'
 import type { KnownResources, Quarantined, ReconcileReport } from '../../sandbox/ports/runtime-driver.ts'
-import type { OciRuntime } from '../oci/oci-runtime.ts'
+import { allDone, endCriu, endStrayTools, removeFolders } from '../cleanup.ts'
+import { isCompleteDump } from '../criu/dump.ts'
 import { imagesBytes } from '../criu/image-files.ts'
-import type { DiskPool } from '../disk/index.ts'
-import type { HostTool } from '../hostd/index.ts'
-import { diskOf, layerOf } from './bundle.ts'
-import type { Cgroups } from './cgroups.ts'
-import type { Inventory } from './inventory.ts'
-import type { HostNames } from './names.ts'
-import { isWhole as isWholeDump } from '../criu/dump.ts'
-import { sandboxOfDisk } from './quarantine.ts'
-import type { CheckpointRecord, Records, SandboxRecord } from './records.ts'
 import { runImagesOf } from '../criu/restore.ts'
-import { dropStaleMemory, fenceOf, fencesFolder, clearResuming } from '../criu/fence.ts'
-import { allDone, endCriu, endStrayTools, removeFolders } from './cleanup.ts'
-import { assertFewStrangers, findStrangers } from './strangers.ts'
-import { hasDisk, hasMemory } from './integrity.ts'
+import type { HostTool } from '../hostd/index.ts'
+import type { OpenHost } from './context.ts'
+import { clearResuming, dropStaleMemory, fenceOf, fencesFolder } from './fence.ts'
+import { hasDisk, hasMemory, isIntact } from './integrity.ts'
+import { sandboxOfDisk } from './quarantine.ts'
+import type { SandboxRecord } from './records.ts'
+import { assertFewStrangers, findStrangers, idsOf, type Ids } from './strangers.ts'
 
 const strayDumpTimeoutMs = 60_000
 const adoptionsMax = 64
 const removalsMax = 16
 
-export interface ReconcileOptions {
-  names: HostNames
+type ReconcileHost = Pick<
+  OpenHost,
+  'names' | 'runtime' | 'pool' | 'cgroups' | 'inventory' | 'mayQuarantineMany' | 'log'
+>
+
+interface ReconcileOptions extends ReconcileHost {
   hostd: HostTool
-  runtime: OciRuntime
-  pool: DiskPool
-  cgroups: Cgroups
-  inventory: Inventory
   known: KnownResources
-  /** More than a tenth of what is there may be moved to quarantine. */
-  mayQuarantineMany: boolean
   /** Takes over a running sandbox; false when it does not run, or never answered. */
   adopt: (record: SandboxRecord) => Promise<boolean>
   /** Removes everything of a sandbox but its disk and record. */
   stop: (id: string) => Promise<void>
-  log: (message: string) => void
+}
+
+interface Run extends Omit<ReconcileOptions, 'known'>, Ids {
+  report: ReconcileReport
 }
 
 /**
@@ -47,29 +43,29 @@ export interface ReconcileOptions {
  * quarantine. The pool is mounted; nothing else runs yet.
  */
 export async function reconcile(options: ReconcileOptions): Promise<ReconcileReport> {
-  const { names, pool, inventory, known } = options
+  const { names, inventory } = options
   const { sandboxes, checkpoints } = inventory
-  const unreadable = await inventory.load()
-  const stock = await findStrangers(inventory, pool, known, unreadable)
-  if (!options.mayQuarantineMany) assertFewStrangers(stock, names.dataDir)
-  await endStrays(options)
   const lists = { running: [], dormant: [], forgotten: [], lost: [], lostCheckpoints: [], unreachable: [] }
   const report: ReconcileReport = { ...lists, removed: [], quarantined: [], takenBack: [] }
-  await sandboxes.removeDrafts()
-  await checkpoints.removeDrafts()
-  await takeBackKnown(options, report)
-  const { ended, stuck } = await endSandboxes(options, report)
+  const run: Run = { ...options, known: idsOf(options.known), abandoned: idsOf(options.known.abandoned), report }
+  const unreadable = await inventory.load()
+  const stock = await findStrangers(run, unreadable)
+  if (!options.mayQuarantineMany) assertFewStrangers(stock, names.dataDir)
+  await endStrays(options)
+  for (const records of [sandboxes, checkpoints]) await records.removeTemporaryFiles()
+  await takeBackKnown(run)
+  const { ended, stuck } = await endSandboxes(run)
   for (const stranger of stock.strangers) {
     const isInForce = stranger.kind === 'sandbox' && sandboxes.get(stranger.id) !== undefined
-    if (!isInForce || !stuck.has(stranger.id)) await quarantine(options, report, stranger)
+    if (!isInForce || !stuck.has(stranger.id)) await quarantine(run, stranger)
   }
   for (const { kind, id } of unreadable) {
-    const records = kind === 'sandbox' ? sandboxes : checkpoints
-    if (!stock.strangers.some((stranger) => stranger.kind === kind && stranger.id === id)) await records.remove(id)
+    const isStranger = stock.strangers.some((stranger) => stranger.kind === kind && stranger.id === id)
+    if (!isStranger) await inventory.recordsOf(kind).remove(id)
   }
-  await settleSandboxes(options, report, ended, stuck)
-  await settleCheckpoints(options, report)
-  await removeLeftDisks(options)
+  await settleSandboxes(run, ended, stuck)
+  await settleCheckpoints(run)
+  await removeLeftDisks(run)
   await removeRunImages(options, new Set([...report.running, ...stuck]))
   await removeFences(options)
   return report
@@ -82,23 +78,19 @@ async function endStrays({ names, hostd, runtime, cgroups, log }: ReconcileOptio
   const groups = cgroups.memberFiles(names.cgroupRoot).map(dirname)
   const tools = await endStrayTools(hostd, [names.runDir, names.poolFile, ...groups])
   if (tools > 0) log(`ended ${tools} programs that an earlier server had started`)
-  await endCriu(hostd, [names.runDir], { lazyPagesToo: false })
+  await endCriu(hostd, [names.runDir], 'leave')
 }
 
-async function quarantine({ inventory }: ReconcileOptions, report: ReconcileReport, what: Quarantined): Promise<void> {
+async function quarantine({ inventory, report }: Run, what: Quarantined): Promise<void> {
   await inventory.moveToQuarantine(what)
   report.quarantined.push(what)
 }
 
-/** Takes back known and whole items, as after a start with the wrong database; of several, the newest. */
-async function takeBackKnown(
-  { inventory, pool, known, log }: ReconcileOptions,
-  report: ReconcileReport,
-): Promise<void> {
-  const knownIds = { sandbox: new Set(known.sandboxIds), checkpoint: new Set(known.checkpointIds) }
+/** Takes back known and intact items, as after a start with the wrong database; of several, the newest. */
+async function takeBackKnown({ inventory, pool, known, log, report }: Run): Promise<void> {
   for (const item of inventory.quarantine.items.toReversed()) {
     const { kind, id, record } = item
-    if (record === undefined || !knownIds[kind].has(id) || !(await isWhole(pool, record))) continue
+    if (record === undefined || !known[kind].has(id) || !(await isIntact(pool, record))) continue
     try {
       await inventory.takeBack(item)
       report.takenBack.push(id)
@@ -108,19 +100,12 @@ async function takeBackKnown(
   }
 }
 
-async function isWhole(pool: DiskPool, record: SandboxRecord | CheckpointRecord): Promise<boolean> {
-  if ('slot' in record) return hasDisk(pool, diskOf(record), record)
-  if (!(await hasDisk(pool, layerOf(record.id), record))) return false
-  return record.memory === undefined || hasMemory(pool, record.memory)
-}
-
 /** Removes disks of abandoned sandboxes, and those that a record has replaced. Disks of records in quarantine stay. */
-async function removeLeftDisks({ pool, inventory, known, log }: ReconcileOptions): Promise<void> {
+async function removeLeftDisks({ pool, inventory, abandoned, log }: Run): Promise<void> {
   const { sandboxes } = inventory
-  const abandoned = new Set(known.abandoned.sandboxIds)
   const left = (await pool.list('sandboxes')).filter((name) => {
     const id = sandboxOfDisk(name)
-    return !inventory.keepsDisk(name) && (abandoned.has(id) || sandboxes.get(id) !== undefined)
+    return !inventory.keepsDisk(name) && (abandoned.sandbox.has(id) || sandboxes.get(id) !== undefined)
   })
   await eachRemoved(left, (name) => pool.remove(`sandboxes/${name}`), log)
 }
@@ -167,82 +152,66 @@ async function eachRemoved(
  * Adopts known sandboxes that run, and stops everything else that carries the data directory's hash. Returns all ids that were
  * found and are not adopted, and those of them that cannot be stopped now: their records stay, with all that they claim.
  */
-async function endSandboxes(options: ReconcileOptions, report: ReconcileReport) {
-  const { names, pool, cgroups, known } = options
-  const { sandboxes } = options.inventory
+async function endSandboxes(run: Run) {
+  const { names, cgroups, inventory, runtime, report, stop, log } = run
   const found = new Set([
-    ...sandboxes.all().map((record) => record.id),
-    ...(await options.runtime.list()),
+    ...inventory.sandboxes.all().map((record) => record.id),
+    ...(await runtime.list()),
     ...(await readdir(names.sandboxesDir)),
     ...(await cgroups.children(names.cgroupRoot)),
   ])
-  const adopted = await adoptAll(pool, sandboxes, options.adopt, new Set(known.sandboxIds))
+  const adopted = await adoptAll(run)
   report.running.push(...adopted)
   const ended = [...found].filter((id) => !adopted.has(id))
-  return { ended, stuck: await eachRemoved(ended, options.stop, options.log) }
+  return { ended, stuck: await eachRemoved(ended, stop, log) }
 }
 
 /** To be called when strangers are in quarantine, but for stuck ones. */
-async function settleSandboxes(
-  options: ReconcileOptions,
-  report: ReconcileReport,
-  ended: readonly string[],
-  stuck: ReadonlySet<string>,
-): Promise<void> {
-  const { pool, known, inventory } = options
+async function settleSandboxes(run: Run, ended: readonly string[], stuck: ReadonlySet<string>): Promise<void> {
+  const { pool, known, abandoned, inventory, report } = run
   const { sandboxes } = inventory
   const running = new Set(report.running)
-  const knownIds = new Set(known.sandboxIds)
-  for (const id of knownIds) {
+  for (const id of known.sandbox) {
     if (running.has(id)) continue
     const record = sandboxes.get(id)
-    if (record !== undefined && (await isWhole(pool, record))) {
-      if (!(await settleMemory(options, record, stuck.has(id)))) report.forgotten.push(id)
+    if (record !== undefined && (await isIntact(pool, record))) {
+      if (!(await settleMemory(run, record, stuck.has(id)))) report.forgotten.push(id)
       report.dormant.push(id)
       continue
     }
     report.lost.push(id)
     if (record !== undefined && !stuck.has(id)) {
-      await quarantine(options, report, { kind: 'sandbox', id, reason: 'damaged' })
+      await quarantine(run, { kind: 'sandbox', id, reason: 'damaged' })
     }
   }
-  const abandoned = new Set(known.abandoned.sandboxIds)
-  for (const { id } of sandboxes.all()) if (abandoned.has(id) && !stuck.has(id)) await sandboxes.remove(id)
-  const isKept = (id: string) => knownIds.has(id) || stuck.has(id) || inventory.quarantine.has('sandbox', id)
+  for (const { id } of sandboxes.all()) if (abandoned.sandbox.has(id) && !stuck.has(id)) await sandboxes.remove(id)
+  const isKept = (id: string) => known.sandbox.has(id) || stuck.has(id) || inventory.quarantine.has('sandbox', id)
   report.removed.push(...ended.filter((id) => !isKept(id)))
 }
 
 /** Adopts in parallel: a guest that is slow to answer delays no other. */
-export async function adoptAll(
-  pool: Pick<DiskPool, 'has'>,
-  sandboxes: Pick<Records<SandboxRecord>, 'get'>,
-  adopt: ReconcileOptions['adopt'],
-  ids: Iterable<string>,
-): Promise<Set<string>> {
+async function adoptAll({ pool, inventory, known, adopt }: Run): Promise<Set<string>> {
   const semaphore = new Semaphore({ permits: adoptionsMax })
   const adopted = new Set<string>()
   const adoptOne = async (id: string): Promise<void> => {
-    const record = sandboxes.get(id)
-    if (record === undefined || !(await hasDisk(pool, diskOf(record), record))) return
-    if (await adopt(record)) adopted.add(id)
+    const record = inventory.sandboxes.get(id)
+    if (record !== undefined && (await hasDisk(pool, record)) && (await adopt(record))) adopted.add(id)
   }
-  await allDone([...ids].map((id) => semaphore.use(() => adoptOne(id))))
+  await allDone([...known.sandbox].map((id) => semaphore.use(() => adoptOne(id))))
   return adopted
 }
 
-async function settleCheckpoints(options: ReconcileOptions, report: ReconcileReport): Promise<void> {
-  const { pool, known, inventory } = options
+async function settleCheckpoints(run: Run): Promise<void> {
+  const { pool, known, abandoned, inventory, report } = run
   const { checkpoints } = inventory
-  const knownIds = new Set(known.checkpointIds)
-  for (const id of knownIds) {
+  for (const id of known.checkpoint) {
     const record = checkpoints.get(id)
-    if (record !== undefined && (await isWhole(pool, record))) continue
+    if (record !== undefined && (await isIntact(pool, record))) continue
     report.lostCheckpoints.push(id)
-    if (record !== undefined) await quarantine(options, report, { kind: 'checkpoint', id, reason: 'damaged' })
+    if (record !== undefined) await quarantine(run, { kind: 'checkpoint', id, reason: 'damaged' })
   }
-  const abandoned = new Set(known.abandoned.checkpointIds)
   for (const { id } of checkpoints.all()) {
-    if (!abandoned.has(id)) continue
+    if (!abandoned.checkpoint.has(id)) continue
     await checkpoints.remove(id)
     report.removed.push(id)
   }
@@ -252,22 +221,20 @@ async function settleCheckpoints(options: ReconcileOptions, report: ReconcileRep
  * Completes the record of a dump that ended after its server died, and drops memory that is incomplete or stale. Returns whether
  * the sandbox has all the memory that its record named. A restore of a stuck sandbox may still be under way.
  */
-async function settleMemory(
-  { pool, inventory: { sandboxes }, log }: ReconcileOptions,
-  found: SandboxRecord,
-  isStuck: boolean,
-): Promise<boolean> {
+async function settleMemory(host: Run, found: SandboxRecord, isStuck: boolean): Promise<boolean> {
   const { id } = found
-  const { memory, ...rest } = await dropStaleMemory({ pool, log }, sandboxes, found)
+  const { pool, inventory, log } = host
+  const { sandboxes } = inventory
+  const { memory, ...rest } = await dropStaleMemory(host, found)
   if (memory === undefined) return found.memory === undefined
   if (!isStuck) await clearResuming(sandboxes, id)
-  if (memory.bytes === undefined && (await isWholeDump(pool.path(memory.folder)))) {
+  if (memory.bytes === undefined && (await isCompleteDump(pool.path(memory.folder)))) {
     const bytes = await imagesBytes(pool.path(memory.folder))
     await sandboxes.update(id, (record) => record.memory && { ...record, memory: { ...record.memory, bytes } })
     return true
   }
   if (await hasMemory(pool, memory)) return true
-  log(`the memory of sandbox ${id} is given up, and its next start is anew on its disk: its images are not whole`)
+  log(`the memory of sandbox ${id} is dropped, and its next start is anew on its disk: its images are incomplete`)
   await sandboxes.put(rest)
   return false
 }

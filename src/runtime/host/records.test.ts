@@ -1,8 +1,9 @@
 import assert from 'node:assert/strict'
-import { mkdtemp, readdir, rm, writeFile } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
-import { test } from 'node:test'
+import { readdir, writeFile } from 'node:fs/promises'
+import { test, type TestContext } from 'node:test'
+import { temporaryFolder } from '../testing/temporary-folder.ts'
 import { readCheckpointRecord, readSandboxRecord, Records, type ReadRecord } from './records.ts'
+import { checkpointRecord, sandboxRecord } from './testing/records.ts'
 
 interface Word {
   id: string
@@ -14,32 +15,30 @@ const readWord: ReadRecord<Word> = (text, id) => {
   return word?.id === id ? word : undefined
 }
 
-test('records: survive a restart; load returns unreadable ids and removes nothing', async () => {
-  const folder = await mkdtemp(`${tmpdir()}/atoll-records-`)
-  try {
-    const records = new Records(folder, readWord)
-    assert.deepEqual(await records.load(), [])
-    await records.put({ id: 'sb-1', word: 'one' })
-    await records.put({ id: 'sb-2', word: 'two' })
-    await records.put({ id: 'sb-1', word: 'changed' })
-    await records.remove('sb-2')
-    await records.remove('sb-2')
-    await writeFile(`${folder}/sb-3.json.new`, '{"id":"sb-3"')
-    await writeFile(`${folder}/sb-4.json`, '{"id":"sb-4"')
-    await writeFile(`${folder}/sb-5.json`, '{"id":"sb-1"}')
+async function makeRecords(t: TestContext) {
+  const folder = await temporaryFolder(t)
+  const records = new Records(folder, readWord)
+  assert.deepEqual(await records.load(), [])
+  return { folder, records, again: new Records(folder, readWord) }
+}
 
-    const again = new Records(folder, readWord)
-    await writeFile(`${folder}/notes.txt`, 'of an operator')
-    assert.deepEqual((await again.load()).toSorted(), ['sb-4', 'sb-5'])
-    assert.deepEqual(again.all(), [{ id: 'sb-1', word: 'changed' }])
-    const all = ['notes.txt', 'sb-1.json', 'sb-3.json.new', 'sb-4.json', 'sb-5.json']
-    assert.deepEqual((await readdir(folder)).toSorted(), all)
-    await again.removeDrafts()
-    const kept = all.filter((name) => name !== 'sb-3.json.new')
-    assert.deepEqual((await readdir(folder)).toSorted(), kept)
-  } finally {
-    await rm(folder, { recursive: true })
-  }
+test('records: survive a restart; load returns unreadable ids and removes nothing', async (t) => {
+  const { folder, records, again } = await makeRecords(t)
+  await records.put({ id: 'sb-1', word: 'one' })
+  await records.put({ id: 'sb-2', word: 'two' })
+  await records.put({ id: 'sb-1', word: 'changed' })
+  await records.remove('sb-2')
+  await records.remove('sb-2')
+  const kept = ['notes.txt', 'sb-1.json', 'sb-4.json', 'sb-5.json']
+  await writeFile(`${folder}/sb-3.json.new`, '{"id":"sb-3"')
+  await writeFile(`${folder}/sb-4.json`, '{"id":"sb-4"')
+  await writeFile(`${folder}/sb-5.json`, '{"id":"sb-1"}')
+  await writeFile(`${folder}/notes.txt`, 'of an operator')
+  assert.deepEqual((await again.load()).toSorted(), ['sb-4', 'sb-5'])
+  assert.deepEqual(again.all(), [{ id: 'sb-1', word: 'changed' }])
+  assert.deepEqual((await readdir(folder)).toSorted(), [...kept, 'sb-3.json.new'].toSorted())
+  await again.removeTemporaryFiles()
+  assert.deepEqual((await readdir(folder)).toSorted(), kept)
 })
 
 /** One that cannot be written, as when there is no room. */
@@ -51,10 +50,7 @@ function unwritable(word: string) {
 }
 
 test('records: a failed write leaves the earlier record in force', async (t) => {
-  const folder = await mkdtemp(`${tmpdir()}/atoll-records-`)
-  t.after(() => rm(folder, { recursive: true }))
-  const records = new Records(folder, readWord)
-  await records.load()
+  const { records, again } = await makeRecords(t)
   const noRoom = /no room/
   await assert.rejects(records.put(unwritable('never')), noRoom)
   assert.deepEqual(records.all(), [])
@@ -71,7 +67,6 @@ test('records: a failed write leaves the earlier record in force', async (t) => 
   assert.equal(records.get('sb-1')?.word, 'six')
   await Promise.allSettled([records.put({ id: 'sb-1', word: 'seven' }), records.put(unwritable('eight'))])
   assert.equal(records.get('sb-1')?.word, 'seven')
-  const again = new Records(folder, readWord)
   await again.load()
   assert.deepEqual(again.all(), [{ id: 'sb-1', word: 'seven' }])
   await Promise.allSettled([records.remove('sb-1'), records.put(unwritable('nine'))])
@@ -79,10 +74,7 @@ test('records: a failed write leaves the earlier record in force', async (t) => 
 })
 
 test('update: changes the record written last, and brings no removed one back', async (t) => {
-  const folder = await mkdtemp(`${tmpdir()}/atoll-records-`)
-  t.after(() => rm(folder, { recursive: true }))
-  const records = new Records(folder, readWord)
-  await records.load()
+  const { records, again } = await makeRecords(t)
   const longer = (record: Word) => ({ ...record, word: `${record.word}, changed` })
   await records.update('sb-1', longer)
   assert.deepEqual(records.all(), [])
@@ -95,7 +87,6 @@ test('update: changes the record written last, and brings no removed one back', 
     records.update('sb-1', () => unwritable('three')),
     /no room/,
   )
-  const again = new Records(folder, readWord)
   await again.load()
   assert.deepEqual([records.all(), again.all()], [[{ id: 'sb-1', word: 'two' }], [{ id: 'sb-1', word: 'two' }]])
   await Promise.all([records.remove('sb-1'), records.update('sb-1', longer)])
@@ -104,20 +95,15 @@ test('update: changes the record written last, and brings no removed one back', 
 })
 
 test('records: text that is no complete record of the id is unreadable', () => {
-  const sandbox = { id: 'sb-1', rangeStart: 65_536, slot: 1, base: '/base', guest: '/guest', layers: [] }
+  const sandbox = sandboxRecord('sb-1', 1)
   assert.deepEqual(readSandboxRecord(JSON.stringify(sandbox), 'sb-1'), sandbox)
-  const broken = [
-    { ...sandbox, layers: undefined },
-    { ...sandbox, slot: '1' },
-    { ...sandbox, layers: [null] },
-    {},
-    null,
-  ]
-  for (const value of broken) assert.equal(readSandboxRecord(JSON.stringify(value), 'sb-1'), undefined)
+  const changes = [{ layers: undefined }, { slot: '1' }, { layers: [null] }]
+  for (const value of [...changes.map((change) => ({ ...sandbox, ...change })), {}, null])
+    assert.equal(readSandboxRecord(JSON.stringify(value), 'sb-1'), undefined)
   for (const text of ['', '\0\0\0', '{"id":"sb-1"']) assert.equal(readSandboxRecord(text, 'sb-1'), undefined)
   assert.equal(readSandboxRecord(JSON.stringify(sandbox), 'sb-2'), undefined)
 
-  const checkpoint = { id: 'cp-1', kind: 'disk_only', base: '/base', layers: [], sizeBytes: 1 }
+  const checkpoint = checkpointRecord('cp-1')
   assert.deepEqual(readCheckpointRecord(JSON.stringify(checkpoint), 'cp-1'), checkpoint)
   assert.equal(readCheckpointRecord(JSON.stringify({ ...checkpoint, memory: {} }), 'cp-1'), undefined)
 })

@@ -1,8 +1,8 @@
-import { mkdir, open, readdir, readFile, rename, rm } from 'node:fs/promises'
+import { mkdir, open, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises'
 import { defined } from '../../lib/defined.ts'
 import { KeyedMutex } from '../../lib/async/mutex.ts'
 import type { CheckpointKind } from '../../sandbox/ports/runtime-driver.ts'
-import { isImageReference } from './image-folder.ts'
+import { isImageReference, type Images } from './image-folder.ts'
 
 /** A frozen disk: the snapshot taken for a checkpoint, and the first id of the range that owns its files. */
 export interface Layer {
@@ -13,16 +13,12 @@ export interface Layer {
 }
 
 /** All that a sandbox owns and references. Written before anything is made, removed after everything is gone. */
-export interface SandboxRecord {
+export interface SandboxRecord extends Images {
   id: string
   /** The first of its ids on the host. */
   rangeStart: number
   /** Index of its address in the subnet. */
   slot: number
-  /** See `Images`: a later upgrade of the images does not change a sandbox. */
-  base: string
-  guest: string
-  agent?: string
   /** Newest first, above the base. */
   layers: Layer[]
   /** Name of its own subvolume; its id when absent. A restore in place gives it another. */
@@ -43,7 +39,7 @@ export interface SavedMemory {
   bytes?: number
   /** Connections to the outside may still have their peers: a wake keeps the address. */
   keepConnections: boolean
-  /** The boot of the machine in which a restore of it has begun; see `criu/fence.ts`. */
+  /** The boot of the machine in which a restore of it has begun; see `fence.ts`. */
   resuming?: string
   /** The boot of the machine in which it was saved. Absent when it and its disk have reached the disk of the host. */
   unflushed?: string
@@ -81,11 +77,11 @@ export function basedOn(
   const { base, layers, memory } = from
   const { guest, agent } = memory ?? images
   const { resolvConfBytes } = memory ?? freshEtc
-  const stands = { base, layers, guest, ...defined({ agent, resolvConfBytes }) }
-  if (memory === undefined) return stands
+  const onDisk = { base, layers, guest, ...defined({ agent, resolvConfBytes }) }
+  if (memory === undefined) return onDisk
   const { folder, address, bytes, keepConnections, unflushed } = memory
   const restored = { folder, address, bytes, keepConnections, resuming: boot }
-  return { ...stands, memory: { ...restored, ...defined({ unflushed }) } }
+  return { ...onDisk, memory: { ...restored, ...defined({ unflushed }) } }
 }
 
 /** What a record file says, if it can be read and is one of `id`. */
@@ -114,7 +110,7 @@ function hasLayers({ base, layers, memory }: SandboxRecord | CheckpointRecord): 
 }
 
 const fileEnding = '.json'
-const draftEnding = '.json.new'
+const temporaryEnding = '.json.new'
 
 /** The ids that record files of a folder carry, whether they can be read or not. */
 export async function recordedIds(folder: string): Promise<string[]> {
@@ -128,20 +124,18 @@ export interface RecordKeeper<T> {
   remove(record: T): void
 }
 
-const nobody: RecordKeeper<unknown> = { add: () => undefined, remove: () => undefined }
-
 /** One JSON file per record in one folder; all are kept in memory too. Writes and removals survive a loss of power. */
 export class Records<T extends { id: string }> {
   readonly #folder: string
   readonly #read: ReadRecord<T>
-  readonly #keeper: RecordKeeper<T>
+  readonly #keeper: RecordKeeper<T> | undefined
   readonly #records = new Map<string, T>()
   /** The records as they are in the folder; a `put` may be on its way there. */
   readonly #written = new Map<string, T>()
   /** Serialise writes of one record. */
   readonly #locks = new KeyedMutex()
 
-  constructor(folder: string, read: ReadRecord<T>, keeper: RecordKeeper<T> = nobody) {
+  constructor(folder: string, read: ReadRecord<T>, keeper?: RecordKeeper<T>) {
     this.#folder = folder
     this.#read = read
     this.#keeper = keeper
@@ -162,15 +156,15 @@ export class Records<T extends { id: string }> {
     return unreadable
   }
 
-  /** Removes drafts of writes that were cut off. The records that they were to replace are in force. */
-  async removeDrafts(): Promise<void> {
-    const drafts = (await readdir(this.#folder)).filter((name) => name.endsWith(draftEnding))
-    for (const name of drafts) await rm(`${this.#folder}/${name}`, { force: true })
+  /** Removes what writes that were cut off have left. The records that they were to replace are in force. */
+  async removeTemporaryFiles(): Promise<void> {
+    const names = (await readdir(this.#folder)).filter((name) => name.endsWith(temporaryEnding))
+    for (const name of names) await rm(`${this.#folder}/${name}`, { force: true })
   }
 
   /** Adds a record whose file has come into the folder. */
   adopt(record: T): void {
-    this.#keeper.add(record)
+    this.#keeper?.add(record)
     this.#records.set(record.id, record)
     this.#setWritten(record.id, record)
   }
@@ -194,7 +188,7 @@ export class Records<T extends { id: string }> {
    * was written before is in force again, unless another was put meanwhile.
    */
   async put(record: T): Promise<void> {
-    this.#keeper.add(record)
+    this.#keeper?.add(record)
     this.#records.set(record.id, record)
     await this.#locks.run(record.id, () => this.#replace(record))
   }
@@ -207,7 +201,7 @@ export class Records<T extends { id: string }> {
       if (written === undefined || written !== this.#records.get(id)) return
       const changed = change(written)
       if (changed === undefined) return
-      this.#keeper.add(changed)
+      this.#keeper?.add(changed)
       this.#records.set(id, changed)
       await this.#replace(changed)
     })
@@ -228,7 +222,10 @@ export class Records<T extends { id: string }> {
   async #replace(record: T): Promise<void> {
     const { id } = record
     try {
-      await this.#write(record)
+      const temporary = `${this.#folder}/${id}${temporaryEnding}`
+      await writeFile(temporary, JSON.stringify(record), { mode: 0o600, flush: true })
+      await rename(temporary, this.file(id))
+      await syncFolder(this.#folder)
       this.#setWritten(id, record)
     } catch (error) {
       const before = this.#written.get(id)
@@ -236,7 +233,7 @@ export class Records<T extends { id: string }> {
         if (before === undefined) this.#records.delete(id)
         else this.#records.set(id, before)
       }
-      this.#keeper.remove(record)
+      this.#keeper?.remove(record)
       throw error
     }
   }
@@ -246,19 +243,7 @@ export class Records<T extends { id: string }> {
     const before = this.#written.get(id)
     if (record === undefined) this.#written.delete(id)
     else this.#written.set(id, record)
-    if (before !== undefined) this.#keeper.remove(before)
-  }
-
-  async #write(record: T): Promise<void> {
-    const path = this.file(record.id)
-    const draftPath = `${this.#folder}/${record.id}${draftEnding}`
-    {
-      await using draft = await open(draftPath, 'w', 0o600)
-      await draft.writeFile(JSON.stringify(record))
-      await draft.datasync()
-    }
-    await rename(draftPath, path)
-    await syncFolder(this.#folder)
+    if (before !== undefined) this.#keeper?.remove(before)
   }
 }
 

@@ -1,17 +1,13 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { isServiceError } from '../../errors.ts'
-import type { CheckpointRecord, SandboxRecord } from './records.ts'
 import { Allocator, References } from './references.ts'
-
-const start = { base: '/', guest: '/', slot: 3, rangeStart: 5 }
+import { checkpointRecord, memoryOf, sandboxRecord } from './testing/records.ts'
 
 test('references: a path is unused from its last reference until another, or until it is gone', () => {
   const references = new References()
   const layers = [{ checkpointId: 'cp-1', rangeStart: 7 }]
-  const memory = { folder: 'memory/saved/sb-1.a', address: '', keepConnections: true }
-  const sandbox: SandboxRecord = { ...start, id: 'sb-1', layers, memory }
-  const checkpoint: CheckpointRecord = { id: 'cp-1', kind: 'disk_only', base: '/', layers, sizeBytes: 1 }
+  const sandbox = sandboxRecord('sb-1', 3, { rangeStart: 5, layers, memory: memoryOf('sb-1.a') })
+  const checkpoint = checkpointRecord('cp-1', { layers })
   references.add(sandbox)
   references.add(checkpoint)
   references.remove(sandbox)
@@ -32,8 +28,8 @@ test('references: paths other than layers and memory are never removed', () => {
   for (const name of ['..', '.', '', 'cp/../..', '../sandboxes/sb-2']) {
     const folders = [`memory/saved/${name}`, `memory/${name}`, name, `sandboxes/sb-2`, '/etc', 'memory/runs/sb-2']
     for (const folder of folders) {
-      const memory = { folder, address: '', keepConnections: true }
-      const record = { ...start, id: 'sb-1', layers: [{ checkpointId: name, rangeStart: 7 }], memory }
+      const layers = [{ checkpointId: name, rangeStart: 7 }]
+      const record = sandboxRecord('sb-1', 3, { layers, memory: memoryOf('', { folder }) })
       references.add(record)
       references.remove(record)
     }
@@ -41,16 +37,10 @@ test('references: paths other than layers and memory are never removed', () => {
   assert.deepEqual(references.unused, [])
 })
 
-test('allocator: a released number is reused after all others', () => {
-  const claims = new Allocator('places', 3, 4)
-  assert.deepEqual([claims.take(new Set()), claims.take(new Set()), claims.take(new Set())], [1, 2, 0])
-  assert.equal(claims.take(new Set([1])), 2)
-})
-
-test('allocator: no free number is no_capacity', () => {
-  const claims = new Allocator('places', 2, 0)
-  assert.throws(
-    () => claims.take(new Set([0, 1])),
-    (error) => isServiceError(error, 'no_capacity'),
-  )
+test('allocator: a released number is reused after all others, and no free number is no_capacity', () => {
+  const allocator = new Allocator('slots', 3, 4)
+  const take = (...taken: number[]) => allocator.take((number) => taken.includes(number))
+  assert.deepEqual([take(), take(), take()], [1, 2, 0])
+  assert.equal(take(1), 2)
+  assert.throws(() => take(0, 1, 2), { code: 'no_capacity' })
 })

@@ -5,27 +5,6 @@ import type { CheckpointRecord, SandboxRecord } from './records.ts'
 /** Only paths of this form are ever removed, whatever a damaged record says. */
 const removable = /^(?:layers|memory\/checkpoints|memory\/saved)\/(?!\.\.?$)[^/]+$/
 
-/** How many records name each thing. */
-class Counts<Name> {
-  readonly #counts = new Map<Name, number>()
-
-  has(name: Name): boolean {
-    return this.#counts.has(name)
-  }
-
-  add(name: Name): void {
-    this.#counts.set(name, (this.#counts.get(name) ?? 0) + 1)
-  }
-
-  /** Returns whether it was the last. */
-  remove(name: Name): boolean {
-    const count = (this.#counts.get(name) ?? 0) - 1
-    if (count > 0) this.#counts.set(name, count)
-    else this.#counts.delete(name)
-    return count <= 0
-  }
-}
-
 /**
  * Reference counts of layers, memory, id ranges and address slots, kept as records come and go:
  *
@@ -37,26 +16,26 @@ class Counts<Name> {
  */
 export class References {
   /** Layers and folders of memory, relative to the pool. */
-  readonly #paths = new Counts<string>()
-  readonly ranges = new Counts<number>()
-  readonly slots = new Counts<number>()
+  readonly #paths = new Map<string, number>()
+  readonly ranges = new Map<number, number>()
+  readonly slots = new Map<number, number>()
   readonly #unused = new Set<string>()
 
   add(record: SandboxRecord | CheckpointRecord): void {
     for (const path of pathsOf(record)) {
-      this.#paths.add(path)
+      adjust(this.#paths, path, 1)
       this.#unused.delete(path)
     }
-    for (const range of rangesOf(record)) this.ranges.add(range)
-    if ('slot' in record) this.slots.add(record.slot)
+    for (const range of rangesOf(record)) adjust(this.ranges, range, 1)
+    if ('slot' in record) adjust(this.slots, record.slot, 1)
   }
 
   remove(record: SandboxRecord | CheckpointRecord): void {
     for (const path of pathsOf(record)) {
-      if (this.#paths.remove(path) && removable.test(path)) this.#unused.add(path)
+      if (adjust(this.#paths, path, -1) <= 0 && removable.test(path)) this.#unused.add(path)
     }
-    for (const range of rangesOf(record)) this.ranges.remove(range)
-    if ('slot' in record) this.slots.remove(record.slot)
+    for (const range of rangesOf(record)) adjust(this.ranges, range, -1)
+    if ('slot' in record) adjust(this.slots, record.slot, -1)
   }
 
   /** Whether any record names a layer or a folder of memory. */
@@ -78,6 +57,14 @@ export class References {
   forget(path: string): void {
     this.#unused.delete(path)
   }
+}
+
+/** Returns how many records name a thing after one more, or one less, does. */
+function adjust<Name>(counts: Map<Name, number>, name: Name, change: 1 | -1): number {
+  const now = (counts.get(name) ?? 0) + change
+  if (now > 0) counts.set(name, now)
+  else counts.delete(name)
+  return now
 }
 
 function pathsOf({ layers, memory }: SandboxRecord | CheckpointRecord): string[] {
@@ -103,11 +90,11 @@ export class Allocator {
   }
 
   /** The next number that is not taken. Throws `no_capacity`. */
-  take(taken: { has(number: number): boolean }): number {
+  take(isTaken: (number: number) => boolean): number {
     for (let tried = 0; tried < this.#count; tried += 1) {
       const candidate = this.#next
       this.#next = (candidate + 1) % this.#count
-      if (!taken.has(candidate)) return candidate
+      if (!isTaken(candidate)) return candidate
     }
     throw new ServiceError('no_capacity', `this host is out of ${this.#what}`, { details: { retryAfterSeconds: 60 } })
   }

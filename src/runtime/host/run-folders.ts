@@ -2,10 +2,7 @@ import { chmod, mkdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { ServiceError } from '../../errors.ts'
 import { run } from '../command.ts'
 import { mountsBelow, unmountBelow } from '../disk/index.ts'
-import { findProfile } from '../oci/apparmor.ts'
-import type { Cgroups } from './cgroups.ts'
-import type { HostTraits } from '../oci/container-config.ts'
-import type { HostNames } from './names.ts'
+import type { HostNames } from '../host-names.ts'
 
 /**
  * Makes the folders in `/run`. Outer folders cannot be listed (mode 0711), and mounts below them appear in no other mount
@@ -26,19 +23,6 @@ export async function makeRunFolders(names: HostNames, stateDir: string, hostToo
   }
 }
 
-/** Waits for work that writes below `/run`, often a file system as small as a tenth of the memory. Throws `no_capacity` when that is full. */
-export async function withinRun<Result>(work: Promise<Result>): Promise<Result> {
-  try {
-    return await work
-  } catch (error) {
-    throw (error as NodeJS.ErrnoException).code === 'ENOSPC' ? runIsFull(error) : error
-  }
-}
-
-export function runIsFull(cause: unknown): ServiceError {
-  return new ServiceError('no_capacity', '/run is full', { cause, details: { retryAfterSeconds: 60 } })
-}
-
 export async function removeRunFolders(names: HostNames): Promise<void> {
   const [mount] = (await mountsBelow(names.runDir)).filter(({ target }) => target !== names.runDir)
   if (mount !== undefined) throw new Error(`${mount.target} is still mounted`)
@@ -46,24 +30,7 @@ export async function removeRunFolders(names: HostNames): Promise<void> {
   await rm(names.runDir, { recursive: true, force: true })
 }
 
-export async function findTraits(cgroups: Cgroups, log: (message: string) => void): Promise<HostTraits> {
-  const limits = await readFile('/proc/self/limits', 'utf8')
-  const files = /^Max open files\s+\S+\s+(\d+)/m.exec(limits)?.[1]
-  return {
-    filesMax: files === undefined ? Number.MAX_SAFE_INTEGER : Number(files),
-    swapAccounting: await cgroups.countsSwap(),
-    apparmorProfile: await findProfile(log),
-    ipv6: await readFile('/proc/net/if_inet6').then(
-      () => true,
-      () => false,
-    ),
-  }
-}
-
-/**
- * Removes process numbers from before the last boot: not every machine empties `/run` then. Throws `unavailable` when the folder
- * cannot be written.
- */
+/** Removes process numbers of an earlier boot: not every machine empties `/run`. Throws `unavailable` when it cannot be written. */
 async function forgetEarlierBoot(names: HostNames, stateDir: string): Promise<void> {
   const file = `${names.runDir}/boot-id`
   const boot = await readFile('/proc/sys/kernel/random/boot_id', 'utf8')

@@ -1,45 +1,43 @@
 import { rm, statfs, writeFile } from 'node:fs/promises'
 import { ServiceError } from '../../errors.ts'
 import type { SandboxExit } from '../../sandbox/ports/runtime-driver.ts'
-import { exists } from '../exists.ts'
-import type { HostTool } from '../hostd/index.ts'
-import type { Network } from '../network/index.ts'
-import { closeGuestDir, mountRoot, type BundleHost } from './bundle.ts'
-import type { Cgroups } from './cgroups.ts'
-import { OciRuntimeError, type OciRuntime } from '../oci/oci-runtime.ts'
-import { reseed, waitForGuest, type GuestRelay } from './dial.ts'
-import { runIsFull, withinRun } from './run-folders.ts'
+import type { Cgroups } from '../cgroups/index.ts'
+import { allDone, removeFolders, runIsFull, withinRun } from '../cleanup.ts'
 import type { LazyMemory } from '../criu/lazy-memory.ts'
-import { adaptUpper } from '../disk/overlay-origins.ts'
-import type { HostNames } from './names.ts'
-import { end, isAlive, type ProcessIdentity } from './process.ts'
-import type { SandboxRecord, SavedMemory } from './records.ts'
+import { assertCriu } from '../criu/program.ts'
 import { restoreContainer, stageImages } from '../criu/restore.ts'
-import { allDone, removeFolders } from './cleanup.ts'
+import { adaptUpper } from '../disk/overlay-origins.ts'
+import { exists } from '../exists.ts'
+import type { HostNames } from '../host-names.ts'
+import type { Hostd } from '../hostd/index.ts'
+import type { Network } from '../network/index.ts'
+import { OciRuntimeError, type OciRuntime } from '../oci/oci-runtime.ts'
+import { end, isAlive, type ProcessIdentity } from '../process.ts'
+import { closeGuestDir, mountRoot } from './bundle.ts'
+import type { OpenHost } from './context.ts'
+import { reseed, waitForGuest } from './dial.ts'
+import { fenceOf } from './fence.ts'
+import type { SandboxRecord, SavedMemory } from './records.ts'
 
 /** With less room than this on `/run` a start may have failed for the want of it: the runtime writes its state there. */
 const startBytesMin = 64 * 1024
+/** Also for a guest that may never have answered, as its start may have been cut off. */
 const guestStartTimeoutMs = 10_000
-/** For a guest that may never have answered, as its start may have been cut off. */
-const adoptTimeoutMs = 10_000
 
 interface RunningOptions {
   names: HostNames
-  hostd: GuestRelay & HostTool
+  hostd: Hostd
   runtime: OciRuntime
   network: Network
   lazy: LazyMemory
 }
 
 /** How a sandbox is restored from saved memory. */
-export interface Resumption {
-  /** Path of the program. */
-  criu: string
-  cgroups: Cgroups
+interface Resumption {
   memory: SavedMemory
   /** Whether it runs before all of its memory is there. */
   lazy: boolean
-  /** Notes for whoever comes after a loss of power that its processes may have gone on. None does before it has returned. */
+  /** Returns when the record on disk says that a restore has begun (`fence.ts`): its processes may go on from then on. */
   noteResuming: () => Promise<void>
 }
 
@@ -48,23 +46,11 @@ export interface Resumption {
  * network) and removed in the opposite order; each removal is harmless when there is nothing.
  */
 export class RunningSandboxes {
-  readonly #names: HostNames
-  readonly #hostd: GuestRelay & HostTool
-  readonly #runtime: OciRuntime
-  readonly #network: Network
-  readonly #lazy: LazyMemory
+  readonly #options: RunningOptions
   readonly #processes = new Map<string, ProcessIdentity>()
 
-  constructor({ names, hostd, runtime, network, lazy }: RunningOptions) {
-    this.#names = names
-    this.#hostd = hostd
-    this.#runtime = runtime
-    this.#network = network
-    this.#lazy = lazy
-  }
-
-  has(id: string): boolean {
-    return this.#processes.has(id)
+  constructor(options: RunningOptions) {
+    this.#options = options
   }
 
   /** The first process of each, ended ones included until they are stopped; another run is another object. */
@@ -79,61 +65,54 @@ export class RunningSandboxes {
 
   /** Sandboxes that have ended by themselves. */
   ended(): string[] {
-    return [...this.#processes].filter(([, process]) => !isAlive(process)).map(([id]) => id)
+    return [...this.#processes.keys()].filter((id) => !this.isUp(id))
   }
 
   /**
    * Starts a sandbox whose disk and bundle exist and returns when its guest answers. The caller cleans up after a failure,
    * which is `DiskBusy` before anything runs.
    */
-  async start(host: BundleHost, record: SandboxRecord, signal?: AbortSignal): Promise<void> {
-    const { id } = record
+  async start(host: OpenHost, record: SandboxRecord, signal?: AbortSignal): Promise<void> {
+    const { id, slot } = record
     signal?.throwIfAborted()
     await mountAdapted(host, record)
     signal?.throwIfAborted()
     const process = await this.#startContainer(id)
-    const isUp = () => isAlive(process)
-    await allDone([
-      this.#network.attach(record.slot, process),
-      this.#guestAnswers(id, guestStartTimeoutMs, isUp, signal),
-    ])
+    await allDone([host.network.attach(slot, process), this.#guestAnswers(id, process, signal)])
     await this.markVerified(id)
     this.#processes.set(id, process)
   }
 
   /**
    * Like `start`, but the processes are those of a saved memory. Images are left by a failure too: `stop` removes them. Once
-   * the restore has begun the signal is ignored: the processes may go on from then on (`criu/fence.ts`), and an abort would
-   * cost the memory. The restore has timeouts of its own.
+   * the restore has begun the signal is ignored: the processes may go on from then on (`fence.ts`), and an abort would cost
+   * the memory. The restore has timeouts of its own.
    */
-  async resume(host: BundleHost, record: SandboxRecord, resumption: Resumption, signal?: AbortSignal): Promise<void> {
+  async resume(host: OpenHost, record: SandboxRecord, resumption: Resumption, signal?: AbortSignal): Promise<void> {
+    const { names, hostd, network, cgroups } = host
     const { id, slot } = record
-    const { criu, cgroups, memory, lazy, noteResuming } = resumption
+    const { memory, lazy, noteResuming } = resumption
+    const { folder, address } = memory
+    const criu = assertCriu(host)
     // In another subnet nobody would answer what their peers send.
-    const keepConnections = memory.keepConnections && memory.address === this.#network.address(slot)
+    const keepConnections = memory.keepConnections && address === network.address(slot)
     const stage = async () => {
-      const lazyMembers = lazy ? cgroups.memberFiles(this.#names.cgroup(id)) : []
-      await stageImages(host, record, memory, lazyMembers)
-      if (lazy) await this.#lazy.start(criu, cgroups, id)
+      const members = cgroups.memberFiles(names.cgroup(id))
+      await stageImages(host, record, { folder, address, fence: fenceOf(record), lazyMembers: lazy ? members : [] })
+      if (lazy) await this.#options.lazy.start(criu, id, members)
     }
     signal?.throwIfAborted()
     await allDone([mountAdapted(host, record), stage(), noteResuming()])
     signal?.throwIfAborted()
     // The memory may be used up from here on.
     const process = await restoreContainer(host, criu, id, lazy)
-    const isUp = () => isAlive(process)
     await allDone([
-      ...(lazy ? [] : [this.#lazy.remove(id)]),
-      this.#network.attach(slot, process, { address: memory.address, keepConnections }),
-      this.#guestAnswers(id, guestStartTimeoutMs, isUp).then(() => reseed(this.#hostd, this.#names.guestSocket(id))),
+      ...(lazy ? [] : [this.#options.lazy.remove(id)]),
+      network.attach(slot, process, { address, keepConnections }),
+      this.#guestAnswers(id, process).then(() => reseed(hostd, names.guestSocket(id))),
     ])
     await this.markVerified(id)
     this.#processes.set(id, process)
-  }
-
-  /** The first process of a sandbox that runs. */
-  pidOf(id: string): number | undefined {
-    return this.#processes.get(id)?.pid
   }
 
   /**
@@ -141,24 +120,21 @@ export class RunningSandboxes {
    * must answer. A verified one has answered before and is not waited for: liveness probes find out if it is dead. The caller
    * completes what was cut off and calls `markVerified`.
    */
-  async adopt(cgroups: Cgroups, record: SandboxRecord): Promise<boolean> {
-    const process = await this.#runtime.state(record.id)
-    if (process === undefined || !isAlive(process) || record.slot > this.#network.subnet.slots) return false
+  async adopt(cgroups: Cgroups, { id, slot, memory }: SandboxRecord): Promise<boolean> {
+    const { names, runtime, network, lazy } = this.#options
+    const process = await runtime.state(id)
+    if (process === undefined || !isAlive(process) || slot > network.subnet.slots) return false
     try {
       // A server that died during a dump has left the sandbox frozen, or without its network.
-      await cgroups.thaw(this.#names.cgroup(record.id))
-      if (!(await this.#lazy.adopt(record.id))) return false
-      const isVerified = record.memory === undefined && (await this.isVerified(record.id))
-      if (isVerified) {
-        // Servers of earlier versions left it open.
-        await closeGuestDir(this.#names, record.id)
-      } else {
-        await this.#guestAnswers(record.id, adoptTimeoutMs, () => isAlive(process))
-      }
+      await cgroups.thaw(names.cgroup(id))
+      if (!(await lazy.adopt(id))) return false
+      const isVerified = memory === undefined && (await this.isVerified(id))
+      // Servers of earlier versions left the guest's folder open.
+      await (isVerified ? closeGuestDir(names, id) : this.#guestAnswers(id, process))
     } catch {
       return false
     }
-    this.#processes.set(record.id, process)
+    this.#processes.set(id, process)
     return true
   }
 
@@ -167,25 +143,26 @@ export class RunningSandboxes {
    * on and ends when they have, or after two seconds.
    */
   async stop(cgroups: Cgroups, id: string, slot: number | undefined, graceMs = 0): Promise<void> {
+    const { names, hostd, runtime, network, lazy } = this.#options
     this.#processes.delete(id)
-    const process = await this.#runtime.state(id)
-    await this.#lazy.unwatch(id)
+    const process = await runtime.state(id)
+    await lazy.unwatch(id)
     await this.markUnverified(id)
     // A frozen process ignores SIGKILL, so thaw first.
-    await cgroups.thaw(this.#names.cgroup(id))
+    await cgroups.thaw(names.cgroup(id))
     if (process !== undefined) await end(process, graceMs)
-    await cgroups.remove(this.#names.cgroup(id))
+    await cgroups.remove(names.cgroup(id))
     await allDone([
-      this.#runtime.delete(id).then(() => removeFolders(this.#hostd, [this.#names.sandboxDir(id)])),
-      this.#lazy.remove(id),
-      ...(slot === undefined ? [] : [this.#network.detach(slot)]),
+      runtime.delete(id).then(() => removeFolders(hostd, [names.sandboxDir(id)])),
+      lazy.remove(id),
+      ...(slot === undefined ? [] : [network.detach(slot)]),
     ])
   }
 
   /** Forgets all sandboxes; they run on. */
   forget(): void {
     this.#processes.clear()
-    this.#lazy.forget()
+    this.#options.lazy.forget()
   }
 
   isVerified(id: string): Promise<boolean> {
@@ -204,29 +181,32 @@ export class RunningSandboxes {
 
   /** Throws `unavailable` with the reason, `no_capacity` when `/run` is full. */
   async #startContainer(id: string): Promise<ProcessIdentity> {
+    const { names, runtime } = this.#options
     try {
-      return await this.#runtime.run(id, this.#names.sandboxDir(id))
+      return await runtime.run(id, names.sandboxDir(id))
     } catch (error) {
       if (!(error instanceof OciRuntimeError)) throw error
       // A runtime wraps what it cannot write in words of its own, or has no room for them.
-      const { bavail, bsize } = await statfs(this.#names.runDir)
+      const { bavail, bsize } = await statfs(names.runDir)
       if (bavail * bsize < startBytesMin) throw runIsFull(error)
       throw new ServiceError('unavailable', `the sandbox cannot be started: ${error.reason}`, { cause: error })
     }
   }
 
   /** Returns when the guest has answered; from then on no process inside can replace its socket. */
-  async #guestAnswers(id: string, timeoutMs: number, isUp: () => boolean, signal?: AbortSignal): Promise<void> {
-    await waitForGuest(this.#hostd, this.#names.guestSocket(id), timeoutMs, isUp, signal)
-    await closeGuestDir(this.#names, id)
+  async #guestAnswers(id: string, process: ProcessIdentity, signal?: AbortSignal): Promise<void> {
+    const { names, hostd } = this.#options
+    await waitForGuest(hostd, names.guestSocket(id), guestStartTimeoutMs, () => isAlive(process), signal)
+    await closeGuestDir(names, id)
   }
 
+  /** Servers of earlier versions use this name too. */
   #verifiedFile(id: string): string {
-    return `${this.#names.sandboxDir(id)}/trusted`
+    return `${this.#options.names.sandboxDir(id)}/trusted`
   }
 }
 
-async function mountAdapted(host: BundleHost, record: SandboxRecord): Promise<void> {
+async function mountAdapted(host: OpenHost, record: SandboxRecord): Promise<void> {
   await adaptUpper(host, record)
   await mountRoot(host, record)
 }

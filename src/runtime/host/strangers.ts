@@ -10,13 +10,6 @@ import { recordedIds } from './records.ts'
 const movedShareMax = 0.1
 const namedMax = 5
 
-export interface Stock {
-  /** Items for quarantine: unknown, unreadable or unrecorded. */
-  strangers: Quarantined[]
-  /** All sandboxes and checkpoints, strangers included. */
-  count: number
-}
-
 /** Throws `unavailable` where a new pool would be made although records name disks in one. */
 export async function assertPoolIsThere(dataDir: string): Promise<void> {
   if (await exists(`${dataDir}/pool.img`)) return
@@ -30,34 +23,36 @@ export async function assertPoolIsThere(dataDir: string): Promise<void> {
   )
 }
 
-/** Finds sandboxes and checkpoints without a database row or without a readable record. Changes nothing. */
+/** Ids of sandboxes and checkpoints that should exist, and of those that must not. */
+export type Ids = Record<'known' | 'abandoned', Record<Quarantined['kind'], ReadonlySet<string>>>
+
+export function idsOf(given: Omit<KnownResources, 'abandoned'>): Ids['known'] {
+  return { sandbox: new Set(given.sandboxIds), checkpoint: new Set(given.checkpointIds) }
+}
+
+/** Finds items for quarantine, without a database row or a readable record, and counts all items. Changes nothing. */
 export async function findStrangers(
-  inventory: Inventory,
-  pool: Pick<DiskPool, 'list'>,
-  known: KnownResources,
+  { inventory, pool, known, abandoned }: Ids & { inventory: Inventory; pool: Pick<DiskPool, 'list'> },
   unreadable: readonly Quarantined[],
-): Promise<Stock> {
-  const sandboxes = { known: new Set(known.sandboxIds), abandoned: new Set(known.abandoned.sandboxIds) }
-  const checkpoints = { known: new Set(known.checkpointIds), abandoned: new Set(known.abandoned.checkpointIds) }
-  const idsOf = { sandbox: sandboxes, checkpoint: checkpoints }
+) {
+  const isKept = ({ kind, id }: Quarantined) => !abandoned[kind].has(id)
   const recorded = [
     ...inventory.sandboxes.all().map(({ id }) => ({ kind: 'sandbox', id, reason: 'unknown' }) as const),
     ...inventory.checkpoints.all().map(({ id }) => ({ kind: 'checkpoint', id, reason: 'unknown' }) as const),
-  ].filter(({ kind, id }) => !idsOf[kind].abandoned.has(id))
-  const unknown = recorded.filter(({ kind, id }) => !idsOf[kind].known.has(id))
-  const illegible = unreadable.filter(({ kind, id }) => !idsOf[kind].abandoned.has(id))
+  ].filter(isKept)
+  const unknown = recorded.filter(({ kind, id }) => !known[kind].has(id))
+  const illegible = unreadable.filter(isKept)
   const hasFile = (what: Quarantined['kind'], id: string) =>
-    inventory[what === 'sandbox' ? 'sandboxes' : 'checkpoints'].get(id) !== undefined ||
-    unreadable.some((item) => item.kind === what && item.id === id)
+    inventory.recordsOf(what).get(id) !== undefined || unreadable.some((item) => item.kind === what && item.id === id)
 
   const unrecorded: Quarantined[] = []
   const disks = (await pool.list('sandboxes')).filter((name) => !inventory.keepsDisk(name))
   for (const id of new Set(disks.map(sandboxOfDisk))) {
-    if (hasFile('sandbox', id) || sandboxes.abandoned.has(id)) continue
+    if (hasFile('sandbox', id) || abandoned.sandbox.has(id)) continue
     unrecorded.push({ kind: 'sandbox', id, reason: 'unrecorded' })
   }
   const layers = new Set(await pool.list('layers'))
-  for (const id of known.checkpointIds) {
+  for (const id of known.checkpoint) {
     if (!layers.has(id) || hasFile('checkpoint', id) || inventory.isReferenced(id)) continue
     if (!inventory.quarantine.has('checkpoint', id)) unrecorded.push({ kind: 'checkpoint', id, reason: 'unrecorded' })
   }
@@ -66,7 +61,8 @@ export async function findStrangers(
 }
 
 /** Throws `unavailable` when so many are strangers that the database is more likely to be the wrong one. */
-export function assertFewStrangers({ strangers, count }: Stock, dataDir: string): void {
+export function assertFewStrangers(found: Awaited<ReturnType<typeof findStrangers>>, dataDir: string): void {
+  const { strangers, count } = found
   if (strangers.length <= count * movedShareMax) return
   const words = {
     unknown: 'that the database does not know',
@@ -74,8 +70,8 @@ export function assertFewStrangers({ strangers, count }: Stock, dataDir: string)
     unrecorded: 'without a record',
   }
   const faults = Object.entries(words).flatMap(([reason, what]) => {
-    const found = strangers.filter((stranger) => stranger.reason === reason).length
-    return found > 0 ? `${found} ${what}` : []
+    const number = strangers.filter((stranger) => stranger.reason === reason).length
+    return number > 0 ? `${number} ${what}` : []
   })
   const named = strangers.slice(0, namedMax).map(({ id }) => id)
   const more = strangers.length > namedMax ? `, and ${strangers.length - namedMax} more` : ''

@@ -3,20 +3,18 @@ import { test, type TestContext } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { KeyedMutex } from '../../lib/async/mutex.ts'
 import type { SandboxExit } from '../../sandbox/ports/runtime-driver.ts'
+import type { ProcessIdentity } from '../process.ts'
 import { livenessTimes } from './liveness.ts'
-import type { OpenHost } from './open-host.ts'
-import type { DriverContext } from './context.ts'
-import type { ProcessIdentity } from './process.ts'
+import type { DriverContext, OpenHost } from './context.ts'
 import { Supervisor } from './supervisor.ts'
 
-/** A watch over `sb-1`, which runs until the test says that it has ended; nothing of it can be removed. */
-function makeWatch(t: TestContext) {
+/** A supervisor of `sb-1`, which runs until `world` says that it has ended; nothing of it can be removed. */
+function makeSupervisor(t: TestContext) {
   const processes = new Map<string, ProcessIdentity>([['sb-1', { pid: 10, startTicks: 1 }]])
-  const world = { ended: [] as string[], looks: 0, exits: [] as SandboxExit[], said: [] as string[] }
+  const world = { ended: [] as string[], looks: 0, exits: [] as SandboxExit[], logged: [] as string[] }
   const context = {
     running: {
       runs: processes,
-      has: (id: string) => processes.has(id),
       isUp: () => false,
       ended: () => {
         world.looks += 1
@@ -38,20 +36,20 @@ function makeWatch(t: TestContext) {
     pool: { tend: async () => undefined },
     locks: new KeyedMutex(),
     livenessTimes,
-    log: (message: string) => world.said.push(message),
+    log: (message: string) => world.logged.push(message),
   }
-  const watch = new Supervisor(context as unknown as DriverContext)
-  watch.onExit((exit) => world.exits.push(exit))
-  watch.start({ cgroups: { oomKills: async () => 0 } } as unknown as OpenHost)
-  t.after(() => watch.stop())
-  return { watch, world }
+  const supervisor = new Supervisor(context as unknown as DriverContext)
+  supervisor.onExit((exit) => world.exits.push(exit))
+  supervisor.start({ cgroups: { oomKills: async () => 0 } } as unknown as OpenHost)
+  t.after(() => supervisor.stop())
+  return { supervisor, world }
 }
 
 test('supervisor: an exit is reported even if something cannot be removed', async (t) => {
-  const { world } = makeWatch(t)
+  const { world } = makeSupervisor(t)
   world.ended = ['sb-1']
-  while (world.said.length === 0) await sleep(5)
-  assert.match(world.said.join('\n'), /attending to sb-1 failed.*a mount is busy/)
+  while (world.logged.length === 0) await sleep(5)
+  assert.match(world.logged.join('\n'), /attending to sb-1 failed.*a mount is busy/)
   assert.deepEqual(
     world.exits.map((exit) => [exit.sandboxId, exit.reason]),
     [['sb-1', 'runtime_failed']],
@@ -59,7 +57,7 @@ test('supervisor: an exit is reported even if something cannot be removed', asyn
 })
 
 test('probeNow: many calls cause no look at any sandbox', (t) => {
-  const { watch, world } = makeWatch(t)
-  for (let count = 0; count < 1_000; count += 1) watch.probeNow('sb-1')
+  const { supervisor, world } = makeSupervisor(t)
+  for (let count = 0; count < 1_000; count += 1) supervisor.probeNow('sb-1')
   assert.equal(world.looks, 0)
 })

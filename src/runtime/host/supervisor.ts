@@ -1,10 +1,9 @@
 import type { SandboxExit } from '../../sandbox/ports/runtime-driver.ts'
-import type { Cgroups } from './cgroups.ts'
-import { flushMemory } from '../criu/fence.ts'
+import type { Cgroups } from '../cgroups/index.ts'
+import type { ProcessIdentity } from '../process.ts'
+import { flushMemory } from './fence.ts'
 import { probeGuest, Liveness } from './liveness.ts'
-import type { OpenHost } from './open-host.ts'
-import type { DriverContext } from './context.ts'
-import type { ProcessIdentity } from './process.ts'
+import type { DriverContext, OpenHost } from './context.ts'
 import { exitOf } from './running.ts'
 
 /** Interval of the check for ended first processes. */
@@ -14,15 +13,6 @@ const tendIntervalMs = 2_000
 /** A flush slows forks of memory that was just saved, so it waits up to this long. */
 const flushIntervalMs = 30_000
 const expiryIntervalMs = 3_600_000
-
-// Keys of the locks under which background work runs. No sandbox id contains a blank. Rules and firewall have locks of their
-// own: a forwarder or a firewall program that is slow must not delay the packet rules.
-const expiryKey = 'the quarantine'
-const unusedKey = 'what is unused'
-const flushKey = 'the disk'
-const hostKey = 'the host'
-const rulesKey = 'the packet rules'
-const firewallKey = 'the firewall'
 
 /**
  * The driver's background work. It detects sandboxes that ended, ends those whose guests stopped answering, cleans up after
@@ -69,8 +59,10 @@ export class Supervisor {
   }
 
   async #flushNow(): Promise<void> {
-    const { log } = this.#context
-    await flushMemory(this.#context).catch((error: unknown) => log(`saved memory cannot be flushed: ${String(error)}`))
+    const { pool, inventory, log } = this.#context
+    await flushMemory(pool, inventory).catch((error: unknown) =>
+      log(`saved memory cannot be flushed: ${String(error)}`),
+    )
   }
 
   onExit(listener: (exit: SandboxExit) => void): void {
@@ -89,7 +81,7 @@ export class Supervisor {
     for (const id of new Set([...running.ended(), ...lazy.ended()])) {
       this.#attend(id, async ({ cgroups }) => {
         const fault = await lazy.settle(id)
-        if (!running.has(id) || (running.isUp(id) && fault === undefined)) return
+        if (!running.runs.has(id) || (running.isUp(id) && fault === undefined)) return
         const exit = await exitOf(cgroups, names, id, fault)
         await this.#end(cgroups, exit)
       })
@@ -97,16 +89,17 @@ export class Supervisor {
     if (Date.now() - this.#flushedAt >= flushIntervalMs) this.flush()
     if (Date.now() - this.#tendedAt < tendIntervalMs) return
     this.#tendedAt = Date.now()
-    this.#attend(hostKey, async () => {
+    this.#attend('the host', async () => {
       await network.tendForwarder()
       await pool.tend()
     })
     if (Date.now() - this.#expiredAt >= expiryIntervalMs) {
       this.#expiredAt = Date.now()
-      this.#attend(expiryKey, () => inventory.removeExpired(quarantineKeptMs))
+      this.#attend('the quarantine', () => inventory.removeExpired(quarantineKeptMs))
     }
-    this.#attend(rulesKey, () => network.tendRules())
-    this.#attend(firewallKey, () => network.hostFirewall.tend())
+    // With locks of their own: a slow forwarder or firewall program must not delay the packet rules.
+    this.#attend('the packet rules', () => network.tendRules())
+    this.#attend('the firewall', () => network.hostFirewall.tend())
   }
 
   #declareDead(id: string, run: ProcessIdentity): void {
@@ -132,16 +125,16 @@ export class Supervisor {
 
   /** Removes unused layers and memory in the background. */
   removeUnused(): void {
-    this.#attend(unusedKey, () => this.#context.inventory.removeUnused())
+    this.#attend('what is unused', () => this.#context.inventory.removeUnused())
   }
 
   /** Flushes saved memory in the background. */
   flush(): void {
     this.#flushedAt = Date.now()
-    this.#attend(flushKey, () => flushMemory(this.#context))
+    this.#attend('the disk', () => flushMemory(this.#context.pool, this.#context.inventory))
   }
 
-  /** Runs work in the background under the lock of `key`, unless the same is queued or running. */
+  /** Runs work in the background under the lock of `key`, a sandbox's id or words with a blank, unless it is queued or running. */
   #attend(key: string, work: (opened: OpenHost) => Promise<void>): void {
     const opened = this.#watching?.opened
     if (opened === undefined || this.#attended.has(key)) return

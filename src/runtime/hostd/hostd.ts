@@ -3,7 +3,7 @@ import type { Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { ServiceError } from '../../errors.ts'
 import { backOffMs, type BackOff } from '../../lib/async/retry.ts'
-import { commandEnvironment, run, useLauncher, type CommandOptions } from '../command.ts'
+import { commandEnvironment, run, useProgramLauncher, type CommandOptions } from '../command.ts'
 import { HostdProcess, type LaunchAnswer, type LaunchRequest } from './hostd-process.ts'
 import { Relay, RelayUnavailable } from './relay.ts'
 
@@ -52,7 +52,7 @@ export class Hostd implements HostTool {
     } catch (cause) {
       throw new ServiceError('unavailable', `${toolPath} ${(cause as Error).message}`, { cause })
     }
-    this.#release = useLauncher(this)
+    this.#release = useProgramLauncher(this)
   }
 
   /** Waits for the programs that run. */

@@ -1,30 +1,20 @@
 import assert from 'node:assert/strict'
-import { mkdtemp, rm } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
 import { test } from 'node:test'
+import { HostNames } from '../host-names.ts'
+import { sandboxRecord } from '../host/testing/records.ts'
+import { temporaryFolder } from '../testing/temporary-folder.ts'
 import { profileName } from './apparmor.ts'
 import { containerConfig } from './container-config.ts'
-import { HostNames } from '../host/names.ts'
 
-test('container config: names the AppArmor profile of the host, if any', async () => {
-  const dataDir = await mkdtemp(join(tmpdir(), 'atoll-apparmor-'))
-  try {
-    const programs = { guest: '/guest' }
-    const record = { id: 'sb', rangeStart: 1_000_000_000, slot: 1, base: '/base', guest: '/guest', layers: [] }
-    const config = (apparmorProfile?: string) => {
-      const traits = { filesMax: 1024, swapAccounting: true, ipv6: true, apparmorProfile }
-      return containerConfig(
-        record,
-        { cpuCount: 1, memoryMb: 256 },
-        { names: new HostNames(dataDir), programs, traits },
-      )
-    }
-    assert.equal(config(profileName).process.apparmorProfile, profileName)
-    assert.match(profileName, /^atoll-sandbox-[0-9a-f]{8}$/)
-    // runc refuses even an empty name where the kernel has no AppArmor.
-    assert.equal('apparmorProfile' in config().process, false)
-  } finally {
-    await rm(dataDir, { recursive: true })
+test('container config: names the AppArmor profile of the host, if any', async (t) => {
+  const names = new HostNames(await temporaryFolder(t))
+  const config = (apparmorProfile?: string) => {
+    const traits = { filesMax: 1024, swapAccounting: true, ipv6: true, apparmorProfile }
+    const limits = { cpuCount: 1, memoryMb: 256 }
+    return containerConfig(sandboxRecord('sb', 1), limits, { names, programs: { guest: '/guest' }, traits })
   }
+  assert.equal(config(profileName).process.apparmorProfile, profileName)
+  assert.match(profileName, /^atoll-sandbox-[0-9a-f]{8}$/)
+  // runc refuses even an empty name where the kernel has no AppArmor.
+  assert.equal('apparmorProfile' in config().process, false)
 })

@@ -1,8 +1,13 @@
+import { readFile } from 'node:fs/promises'
 import { defined } from '../../lib/defined.ts'
-import { seccompProfile } from './seccomp.ts'
+import type { SandboxSpec } from '../../sandbox/ports/runtime-driver.ts'
+import type { Cgroups } from '../cgroups/index.ts'
+import { exists } from '../exists.ts'
 import type { Images } from '../host/image-folder.ts'
-import type { HostNames } from '../host/names.ts'
+import type { HostNames } from '../host-names.ts'
 import type { SandboxRecord } from '../host/records.ts'
+import { findProfile } from './apparmor.ts'
+import { seccompProfile } from './seccomp.ts'
 
 export const idsPerSandbox = 65_536
 const cpuPeriodUs = 100_000
@@ -34,20 +39,23 @@ const maskedPaths = words(`
 
 const readonlyPaths = ['/proc/bus', '/proc/fs', '/proc/irq', '/proc/sys', '/proc/sysrq-trigger']
 
-export interface ContainerLimits {
-  cpuCount: number
-  memoryMb: number
-}
+export type ContainerLimits = Pick<SandboxSpec, 'cpuCount' | 'memoryMb'>
 
 /** Features of the host, detected once. */
-export interface HostTraits {
-  /** Hard limit of open files of this process; a higher one can be refused. */
-  filesMax: number
-  /** Whether the kernel counts swap; without it a limit on swap cannot be set and none is needed. */
-  swapAccounting: boolean
-  ipv6: boolean
-  /** Absent where the kernel has no AppArmor, or takes no profile of ours. */
-  apparmorProfile?: string | undefined
+export type HostTraits = Awaited<ReturnType<typeof findTraits>>
+
+export async function findTraits(cgroups: Cgroups, log: (message: string) => void) {
+  const limits = await readFile('/proc/self/limits', 'utf8')
+  const files = /^Max open files\s+\S+\s+(\d+)/m.exec(limits)?.[1]
+  return {
+    /** Hard limit of open files of this process; a higher one can be refused. */
+    filesMax: files === undefined ? Number.MAX_SAFE_INTEGER : Number(files),
+    /** Whether the kernel counts swap; without it a limit on swap cannot be set and none is needed. */
+    swapAccounting: await cgroups.countsSwap(),
+    /** Absent where the kernel has no AppArmor, or takes no profile of ours. */
+    apparmorProfile: await findProfile(log),
+    ipv6: await exists('/proc/net/if_inet6'),
+  }
 }
 
 /** The OCI runtime configuration of one sandbox (runtime-spec 1.0.2). */
@@ -113,28 +121,18 @@ export function containerConfig(
 }
 
 /** The part of `linux.resources` that can change while a sandbox runs. Bytes; of the CPU, microseconds of each period. */
-export interface ContainerResources {
-  memory: { limit: number; swap?: number }
-  cpu: { quota: number; period: number }
-  pids: { limit: number }
-}
+export type ContainerResources = ReturnType<typeof resourcesOf>
 
-export function resourcesOf(
-  { cpuCount, memoryMb }: ContainerLimits,
-  { swapAccounting }: HostTraits,
-): ContainerResources {
+export function resourcesOf({ cpuCount, memoryMb }: ContainerLimits, { swapAccounting }: HostTraits) {
   const bytes = memoryMb * 1024 * 1024
   return {
-    memory: { limit: bytes, ...(swapAccounting ? { swap: bytes } : {}) },
+    memory: { limit: bytes, ...defined({ swap: swapAccounting ? bytes : undefined }) },
     cpu: { quota: Math.max(1_000, Math.round(cpuCount * cpuPeriodUs)), period: cpuPeriodUs },
     pids: { limit: processesMax },
   }
 }
 
-/**
- * Settings of the network namespace, which CRIU does not save. `firstGroup` is the sandbox's first group id as the writer counts:
- * 0 from inside.
- */
+/** Settings of the network namespace, which CRIU does not save. `firstGroup` is the sandbox's first group id, 0 from inside. */
 export function networkSysctls(ipv6: boolean, firstGroup = 0): Record<string, string> {
   return {
     'net.ipv4.ip_unprivileged_port_start': '0',

@@ -10,22 +10,22 @@ import type {
   SandboxExit,
   SandboxSpec,
 } from '../../sandbox/ports/runtime-driver.ts'
-import { bootId } from '../host/process.ts'
-import { gatewayName, gatewayPort } from '../network/index.ts'
+import { asReported, cleanUp } from '../cleanup.ts'
+import { assertCriu } from '../criu/program.ts'
+import { checkId } from '../host-names.ts'
 import { diskOf, layerOf, limitDisk } from '../host/bundle.ts'
-import { resourcesOf } from './container-config.ts'
+import { createContext, type DriverContext, type OciDriverOptions, type OpenHost } from '../host/context.ts'
 import { dialSocket } from '../host/dial.ts'
-import type { DumpHost } from '../criu/dump.ts'
+import { clearResuming, dropStaleMemory, onDiskAlone, removeFence } from '../host/fence.ts'
 import { restartInPlace, restoreInPlace } from '../host/in-place.ts'
-import { MemorySaver } from '../criu/memory-saver.ts'
-import { checkId } from '../host/names.ts'
-import { assertCriu, openHost, releaseHost, type OpenHost } from '../host/open-host.ts'
-import { createContext, type DriverContext, type OciDriverOptions } from '../host/context.ts'
-import { freshEtc, basedOn, type SandboxRecord } from '../host/records.ts'
-import { dropStaleMemory, onDiskAlone, removeFence, clearResuming } from '../criu/fence.ts'
 import { Launcher } from '../host/launcher.ts'
-import { cleanUp, asReported } from '../host/cleanup.ts'
+import { openHost, releaseHost } from '../host/open-host.ts'
+import { basedOn, freshEtc, type SandboxRecord } from '../host/records.ts'
+import { saveForCheckpoint, saveForHibernation } from '../host/save-memory.ts'
 import { Supervisor } from '../host/supervisor.ts'
+import { gatewayName, gatewayPort } from '../network/index.ts'
+import { bootId } from '../process.ts'
+import { resourcesOf } from './container-config.ts'
 
 /** A bound below the 500 layers that overlay takes. */
 const layersMax = 450
@@ -52,15 +52,13 @@ class OciDriver implements RuntimeDriver {
   readonly #context: DriverContext
   readonly #supervisor: Supervisor
   readonly #launcher: Launcher
-  readonly #memory: MemorySaver
   #opened: OpenHost | undefined
 
   constructor(context: DriverContext) {
     this.#context = context
     this.name = context.runtime.name
     this.#supervisor = new Supervisor(context)
-    this.#launcher = new Launcher(context, this.#supervisor)
-    this.#memory = new MemorySaver(context, this.#launcher.semaphore)
+    this.#launcher = new Launcher(this.#supervisor)
   }
 
   capabilitiesOf(): DriverCapabilities {
@@ -69,14 +67,11 @@ class OciDriver implements RuntimeDriver {
 
   async open(known: KnownResources): Promise<ReconcileReport> {
     if (this.#opened !== undefined) throw new ServiceError('conflict', 'the runtime is open already')
-    const { opened, report } = await openHost(this.#context, known)
-    const { criu } = opened
-    this.capabilities =
-      criu.path === undefined
-        ? { fullCheckpoints: false, fullCheckpointsReason: criu.reason }
-        : { fullCheckpoints: true }
-    this.#opened = opened
-    this.#supervisor.start(opened)
+    const { host, report } = await openHost(this.#context, known)
+    const reason = host.criu.path === undefined ? host.criu.reason : undefined
+    this.capabilities = { fullCheckpoints: reason === undefined, ...defined({ fullCheckpointsReason: reason }) }
+    this.#opened = host
+    this.#supervisor.start(host)
     return report
   }
 
@@ -91,8 +86,8 @@ class OciDriver implements RuntimeDriver {
   create(spec: SandboxSpec, signal?: AbortSignal): Promise<void> {
     const id = checkId(spec.id)
     return this.#locked(id, async () => {
-      const opened = this.#host()
-      const { inventory, images } = this.#context
+      const host = this.#host()
+      const { inventory, images } = host
       signal?.throwIfAborted()
       const current = await images.current(spec.image)
       const disk = await inventory.freshDisk(id)
@@ -108,7 +103,7 @@ class OciDriver implements RuntimeDriver {
       const recorded = inventory.sandboxes.put(record)
       try {
         await recorded
-        await this.#launcher.first(opened, record, spec, signal)
+        await this.#launcher.first(host, record, spec, signal)
       } catch (error) {
         await cleanUp(this.#context, id, () => this.#remove(id))
         throw error
@@ -118,13 +113,13 @@ class OciDriver implements RuntimeDriver {
 
   hibernate(sandboxId: string): Promise<{ sizeBytes: number }> {
     return this.#locked(sandboxId, async () => {
-      const { cgroups, criu } = this.#host()
-      const { inventory, running, pool, log } = this.#context
+      const host = this.#host()
+      const { inventory, running, pool, log, cgroups, criu } = host
       const record = inventory.sandbox(sandboxId)
       // A sandbox that ended by itself is reported as an exit; its memory is gone, so it cannot hibernate.
       const isUp = running.isUp(sandboxId)
-      if (running.has(sandboxId) && !isUp) throw hasEnded(sandboxId)
-      if (isUp && criu.path !== undefined) await this.#memory.save(this.#dumpHost(), record)
+      if (running.runs.has(sandboxId) && !isUp) throw hasEnded(sandboxId)
+      if (isUp && criu.path !== undefined) await saveForHibernation(host, record)
       else await running.stop(cgroups, sandboxId, record.slot, hibernateGraceMs)
       const { memory } = inventory.sandbox(sandboxId)
       // A gigabyte takes seconds to reach the disk, and a wake must not wait for that.
@@ -140,20 +135,20 @@ class OciDriver implements RuntimeDriver {
 
   wake(spec: SandboxSpec, signal?: AbortSignal): Promise<void> {
     return this.#locked(spec.id, async () => {
-      const opened = this.#host()
-      const { inventory, running } = this.#context
+      const host = this.#host()
+      const { inventory, running } = host
       const { slot } = inventory.sandbox(spec.id)
       if (running.isUp(spec.id)) return
-      const stop = () => running.stop(opened.cgroups, spec.id, slot)
-      const dropStale = () => dropStaleMemory(this.#context, inventory.sandboxes, inventory.sandbox(spec.id))
+      const stop = () => running.stop(host.cgroups, spec.id, slot)
+      const dropStale = () => dropStaleMemory(host, inventory.sandbox(spec.id))
       await stop()
       // An earlier wake may have failed without writing that down.
       const record = await dropStale()
       try {
-        await this.#launcher.again(opened, record, spec, signal)
+        await this.#launcher.again(host, record, spec, signal)
       } catch (error) {
-        await cleanUp(this.#context, spec.id, async () => void (await dropStale()))
-        await cleanUp(this.#context, spec.id, async () => {
+        await cleanUp(host, spec.id, async () => void (await dropStale()))
+        await cleanUp(host, spec.id, async () => {
           await stop()
           // CRIU may set its fence until it has ended.
           await dropStale()
@@ -161,37 +156,32 @@ class OciDriver implements RuntimeDriver {
         })
         if (record.memory === undefined || inventory.sandbox(spec.id).memory !== undefined) throw error
         this.#supervisor.removeUnused()
-        throw onDiskAlone(this.#context, spec.id, asReported(error))
+        throw onDiskAlone(host, spec.id, asReported(error))
       }
     })
   }
 
   restore(spec: SandboxSpec, checkpointId: string, signal?: AbortSignal): Promise<void> {
-    return this.#locked(spec.id, () =>
-      restoreInPlace(this.#context, this.#launcher, this.#host(), { spec, checkpointId, signal }),
-    )
+    return this.#locked(spec.id, () => restoreInPlace(this.#host(), this.#launcher, { spec, checkpointId, signal }))
   }
 
   restart(spec: SandboxSpec, options: { graceMs?: number; signal?: AbortSignal } = {}): Promise<void> {
-    const { graceMs = 0, signal } = options
-    return this.#locked(spec.id, () =>
-      restartInPlace(this.#context, this.#launcher, this.#host(), { spec, graceMs, signal }),
-    )
+    return this.#locked(spec.id, () => restartInPlace(this.#host(), this.#launcher, { spec, ...options }))
   }
 
   resize(spec: SandboxSpec): Promise<void> {
     return this.#locked(spec.id, async () => {
-      const { bundles, cgroups } = this.#host()
-      const { inventory, running, lazy, names, runtime } = this.#context
+      const host = this.#host()
+      const { inventory, running, lazy, names, runtime, cgroups, traits } = host
       const record = inventory.sandbox(spec.id)
       if (running.isUp(spec.id)) {
         // Pages that are still to come count too.
-        await lazy.whole(spec.id)
-        const resources = resourcesOf(spec, bundles.traits)
+        await lazy.loaded(spec.id)
+        const resources = resourcesOf(spec, traits)
         await cgroups.assertMemoryFits(names.cgroup(spec.id), resources.memory.limit)
         await runtime.update(spec.id, resources)
       }
-      await limitDisk(bundles, record, spec.diskMb)
+      await limitDisk(host, record, spec.diskMb)
     })
   }
 
@@ -202,25 +192,26 @@ class OciDriver implements RuntimeDriver {
   checkpoint(sandboxId: string, checkpointId: string, kind: CheckpointKind): Promise<{ sizeBytes: number }> {
     checkId(checkpointId)
     return this.#locked(sandboxId, async () => {
-      const { inventory, pool } = this.#context
-      const { bundles } = this.#host()
+      const host = this.#host()
+      const { inventory, pool, running } = host
       const record = inventory.sandbox(sandboxId)
-      if (kind === 'full') this.#assertSavable(record)
+      if (kind === 'full') assertCriu(host)
+      if (kind === 'full' && !running.isUp(sandboxId) && record.memory?.bytes === undefined) {
+        throw new ServiceError('conflict', `sandbox ${sandboxId} does not run`)
+      }
       if (record.layers.length >= layersMax) {
-        throw new ServiceError(
-          'conflict',
-          `this disk is based on ${record.layers.length} checkpoints, which is the most`,
-        )
+        const message = `this disk is based on ${record.layers.length} checkpoints, which is the most`
+        throw new ServiceError('conflict', message)
       }
       const { sizeBytes } = await inventory.addCheckpoint(checkpointId, async () => {
-        const memory = kind === 'full' ? await this.#memory.freeze(this.#dumpHost(), record, checkpointId) : undefined
+        const memory = kind === 'full' ? await saveForCheckpoint(host, record, checkpointId) : undefined
         if (memory === undefined) await pool.snapshot(diskOf(record), layerOf(checkpointId))
         const bytes = await pool.referencedBytes(layerOf(checkpointId))
         const { base, rangeStart } = record
         const inodeEnd = await pool.nextInode(diskOf(record))
         const layer = { checkpointId, rangeStart, ...defined({ inodeEnd }) }
         // Made now, so that the first fork need not wait for it.
-        if (inodeEnd !== undefined) await bundles.templates.above(inodeEnd)
+        if (inodeEnd !== undefined) await host.templates.above(inodeEnd)
         const layers = [layer, ...record.layers]
         const sizes = { sizeBytes: bytes + (memory?.bytes ?? 0) }
         return { id: checkpointId, kind, sandboxId, base, layers, ...sizes, ...defined({ memory }) }
@@ -230,8 +221,7 @@ class OciDriver implements RuntimeDriver {
   }
 
   async deleteCheckpoint(checkpointId: string): Promise<void> {
-    this.#host()
-    const { inventory } = this.#context
+    const { inventory } = this.#host()
     await inventory.checkpoints.remove(checkId(checkpointId))
     await inventory.removeUnused()
   }
@@ -239,7 +229,7 @@ class OciDriver implements RuntimeDriver {
   async dial(sandboxId: string, signal?: AbortSignal): Promise<Duplex> {
     const { running, names, hostd, connections } = this.#context
     const connect = async () => {
-      if (!running.has(sandboxId)) throw new ServiceError('unavailable', `sandbox ${sandboxId} does not run`)
+      if (!running.runs.has(sandboxId)) throw new ServiceError('unavailable', `sandbox ${sandboxId} does not run`)
       return dialSocket(hostd, names.guestSocket(sandboxId), signal)
     }
     try {
@@ -279,29 +269,14 @@ class OciDriver implements RuntimeDriver {
         const reported = asReported(error)
         if (reported !== error) throw reported
         const isOfProcesses = !isServiceError(error) || error.code === 'conflict'
-        if (!isOfProcesses || !running.has(id) || running.isUp(id)) throw error
+        if (!isOfProcesses || !running.runs.has(id) || running.isUp(id)) throw error
         throw hasEnded(id, error)
       }
     })
   }
 
-  /** Throws unless the memory of a sandbox can be saved. */
-  #assertSavable({ id, memory }: SandboxRecord): void {
-    assertCriu(this.#host())
-    if (!this.#context.running.isUp(id) && memory?.bytes === undefined) {
-      throw new ServiceError('conflict', `sandbox ${id} does not run`)
-    }
-  }
-
-  #dumpHost(): DumpHost {
-    const opened = this.#host()
-    const { names, hostd, runtime } = this.#context
-    return { names, hostd, runtime, cgroups: opened.cgroups, criu: assertCriu(opened) }
-  }
-
   async #remove(id: string): Promise<void> {
-    const { cgroups } = this.#host()
-    const { inventory, running, pool } = this.#context
+    const { inventory, running, pool, cgroups } = this.#host()
     const record = inventory.sandboxes.get(id)
     if (record === undefined) return
     await running.stop(cgroups, id, record.slot)

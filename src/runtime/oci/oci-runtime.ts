@@ -1,5 +1,5 @@
 import type { HostTool } from '../hostd/index.ts'
-import type { ProcessIdentity } from '../host/process.ts'
+import type { ProcessIdentity } from '../process.ts'
 import type { ContainerResources } from './container-config.ts'
 
 /**
@@ -14,6 +14,9 @@ import type { ContainerResources } from './container-config.ts'
 export interface OciRuntime {
   /** Used in messages and in `stateDir`. */
   readonly name: string
+
+  /** The command that runs containers: when its file changes, CRIU is tested again. */
+  readonly program: string
 
   /** Holds what the runtime knows of its containers. The driver makes it (mode 0700) and empties it after a reboot. */
   readonly stateDir: string

@@ -1,9 +1,9 @@
 import { readdir, readFile } from 'node:fs/promises'
 import { dirname } from 'node:path'
 import { ServiceError } from '../../errors.ts'
-import { CommandError, commandEnvironment, run } from '../command.ts'
-import { removeFolders } from '../host/cleanup.ts'
-import type { ProcessIdentity } from '../host/process.ts'
+import { CommandError, commandEnvironment, reportable, run } from '../command.ts'
+import { removeFolders } from '../cleanup.ts'
+import type { ProcessIdentity } from '../process.ts'
 import { OciRuntimeError, type OciHost, type OciRuntime } from './oci-runtime.ts'
 
 const startTimeoutMs = 30_000
@@ -34,6 +34,7 @@ export function createRunc({ runDir, dataDir, hostd }: OciHost): OciRuntime {
 
   return {
     name: 'runc',
+    program: 'runc',
     stateDir,
     canCheckpoint: true,
 
@@ -102,9 +103,7 @@ export function runcCommand(
 /** The last message in a log of runc, as one bounded line without `hostFolders`; empty when there is none. */
 export async function runcFault(log: string, hostFolders: readonly string[]): Promise<string> {
   const lines = (await readFile(log, 'utf8').catch(() => '')).trim().split('\n')
-  const message = messageOf(lines.at(-1) ?? '')
-  const text = hostFolders.reduce((rest, folder) => rest.replaceAll(folder, ''), message)
-  return text.replaceAll(/[^\x20-\x7e]+/g, ' ').slice(0, reasonCharsMax)
+  return reportable(messageOf(lines.at(-1) ?? ''), hostFolders, reasonCharsMax)
 }
 
 function messageOf(line: string): string {

@@ -68,16 +68,17 @@ export function seccompProfile() {
         action: 'SCMP_ACT_ALLOW',
         args: [{ index: 0, value: namespaceFlags, valueTwo: 0, op: 'SCMP_CMP_MASKED_EQ' }],
       },
-      ...socketFamilies.map((family) => ({
-        names: ['socket'],
-        action: 'SCMP_ACT_ALLOW',
-        args: [{ index: 0, value: family, op: 'SCMP_CMP_EQ' }],
-      })),
-      ...personalities.map((personality) => ({
-        names: ['personality'],
-        action: 'SCMP_ACT_ALLOW',
-        args: [{ index: 0, value: personality, op: 'SCMP_CMP_EQ' }],
-      })),
+      ...allowedWith('socket', socketFamilies),
+      ...allowedWith('personality', personalities),
     ],
   }
+}
+
+/** A system call is allowed when its first argument is one of `values`. */
+function allowedWith(name: string, values: readonly number[]) {
+  return values.map((value) => ({
+    names: [name],
+    action: 'SCMP_ACT_ALLOW',
+    args: [{ index: 0, value, op: 'SCMP_CMP_EQ' }],
+  }))
 }

@@ -7,7 +7,7 @@ import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { text } from 'node:stream/consumers'
 import { exists } from '../../../src/runtime/exists.ts'
-import { HostNames } from '../../../src/runtime/host/names.ts'
+import { HostNames } from '../../../src/runtime/host-names.ts'
 import { imageDir } from '../../support/images.ts'
 import { ownRun } from '../own-machine.ts'
 

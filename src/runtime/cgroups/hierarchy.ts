@@ -1,0 +1,114 @@
+import { mkdir, readdir, readFile, writeFile } from 'node:fs/promises'
+import { basename } from 'node:path'
+import { exists } from '../exists.ts'
+
+/** Fields of `memory.stat` (cgroup-v2.rst): memory that the kernel reclaims before it kills a process. */
+const droppable = ['active_file', 'inactive_file', 'slab_reclaimable']
+
+/**
+ * One mounted tree of control groups. Both versions of the kernel's interface have the same groups with other files; a group
+ * need not be in each tree, nor does each tree have each controller: what it does not have is undefined there. Groups are
+ * absolute paths within the tree.
+ */
+export abstract class CgroupHierarchy {
+  /** Its mount point. */
+  readonly path: string
+  /** Files of a group: the one that counts its ends for memory, and the one that thaws it (`hostd/src/process/freeze.rs` freezes). */
+  protected abstract readonly oomFile: string
+  protected abstract readonly freezer: { file: string; thawed: string }
+
+  constructor(path: string) {
+    this.path = path
+  }
+
+  /** Whether limits of memory have one of swap beside them. */
+  abstract countsSwap(): Promise<boolean | undefined>
+
+  /** Bytes that a group holds and the kernel cannot take back; undefined too where it refuses a limit below that by itself. */
+  abstract heldBytes(group: string): Promise<number | undefined>
+
+  /** Whether groups can limit processes. */
+  protected abstract countsProcesses(): Promise<boolean>
+
+  /** Makes a group whose processes and threads, with those in groups below it, are `most` at a time, where they are counted. */
+  async limitProcesses(group: string, most: number): Promise<void> {
+    if (!(await this.countsProcesses())) return
+    // Not `recursive`, which never returns where the hierarchy itself is hidden behind another mount.
+    await mkdir(`${this.path}${group}`).catch((error: NodeJS.ErrnoException) => {
+      if (error.code !== 'EEXIST') throw error
+    })
+    await writeFile(`${this.path}${group}/pids.max`, String(most))
+  }
+
+  /** How many processes of a group the kernel has killed for memory. */
+  async oomKills(group: string): Promise<number | undefined> {
+    const text = await read(`${this.path}${group}/${this.oomFile}`)
+    const count = /^oom_kill (\d+)$/m.exec(text ?? '')?.[1]
+    return count === undefined ? undefined : Number(count)
+  }
+
+  async thaw(group: string): Promise<void> {
+    const file = `${this.path}${group}/${this.freezer.file}`
+    if (await exists(file)) await writeFile(file, this.freezer.thawed)
+  }
+}
+
+/** One or a few controllers of version 1 (cgroup-v1/*.rst). A limit of memory below what is held is refused with EBUSY. */
+export class CgroupV1 extends CgroupHierarchy {
+  protected readonly oomFile = 'memory.oom_control'
+  protected readonly freezer = { file: 'freezer.state', thawed: 'THAWED' }
+
+  async countsSwap(): Promise<boolean | undefined> {
+    if (!(await exists(`${this.path}/memory.limit_in_bytes`))) return undefined
+    return exists(`${this.path}/memory.memsw.limit_in_bytes`)
+  }
+
+  async heldBytes(): Promise<undefined> {}
+
+  /** Only its name tells the controllers of a tree: its root has no limit of processes. */
+  protected async countsProcesses(): Promise<boolean> {
+    return basename(this.path).split(',').includes('pids')
+  }
+}
+
+/** Version 2 (cgroup-v2.rst), alone or beside controllers of version 1. A limit of memory below what is held kills for it. */
+export class CgroupV2 extends CgroupHierarchy {
+  protected readonly oomFile = 'memory.events'
+  protected readonly freezer = { file: 'cgroup.freeze', thawed: '0' }
+
+  async countsSwap(): Promise<boolean | undefined> {
+    if (!(await this.#has('memory'))) return undefined
+    // The root has no limits; any group with one of memory shows whether there is one of swap.
+    for (const name of await readdir(this.path)) {
+      if (await exists(`${this.path}/${name}/memory.max`)) return exists(`${this.path}/${name}/memory.swap.max`)
+    }
+    return exists('/proc/swaps')
+  }
+
+  async heldBytes(group: string): Promise<number | undefined> {
+    const usage = await read(`${this.path}${group}/memory.current`)
+    const stat = await read(`${this.path}${group}/memory.stat`)
+    if (usage === undefined || stat === undefined) return undefined
+    const fields = stat.split('\n').map((line) => line.split(' '))
+    const cache = fields.reduce((sum, [name = '', bytes]) => sum + (droppable.includes(name) ? Number(bytes) : 0), 0)
+    return Math.max(0, Number(usage) - cache)
+  }
+
+  /** A container may not divide what it has; its own limit holds then. */
+  protected async countsProcesses(): Promise<boolean> {
+    if (!(await this.#has('pids'))) return false
+    return writeFile(`${this.path}/cgroup.subtree_control`, '+pids', { flag: 'r+' }).then(
+      () => true,
+      () => false,
+    )
+  }
+
+  async #has(controller: string): Promise<boolean> {
+    const controllers = (await read(`${this.path}/cgroup.controllers`)) ?? ''
+    return controllers.trim().split(/\s+/).includes(controller)
+  }
+}
+
+function read(file: string): Promise<string | undefined> {
+  return readFile(file, 'utf8').catch(() => undefined)
+}

@@ -1,0 +1,135 @@
+import { readdir, readFile, rmdir } from 'node:fs/promises'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { ServiceError } from '../../errors.ts'
+import { send } from '../process.ts'
+import { CgroupV1, CgroupV2, type CgroupHierarchy } from './hierarchy.ts'
+
+const removeAttempts = 200
+const removePauseMs = 5
+/** Share of the kernel's processes that all sandboxes of a server may have together; the rest is the host's. */
+const processShare = 0.75
+const root = '/sys/fs/cgroup'
+
+/** The control groups of this host, over all its hierarchies: of version 1, of version 2, or of both (hybrid). */
+export class Cgroups {
+  readonly #hierarchies: readonly CgroupHierarchy[]
+
+  constructor(hierarchies: readonly CgroupHierarchy[]) {
+    this.#hierarchies = hierarchies
+  }
+
+  static async find(): Promise<Cgroups> {
+    const found = new Map<string, CgroupHierarchy>()
+    for (const line of (await readFile('/proc/self/mountinfo', 'utf8')).split('\n')) {
+      const version = / - cgroup(2?) /.exec(line)?.[1]
+      const path = line.split(' ')[4] ?? ''
+      if (version === undefined || !(path === root || path.startsWith(`${root}/`))) continue
+      found.set(path, version === '2' ? new CgroupV2(path) : new CgroupV1(path))
+    }
+    return new Cgroups([...found.values()])
+  }
+
+  /** Whether the kernel counts swap in memory limits; runc fails to set a limit on it where it does not. */
+  async countsSwap(): Promise<boolean> {
+    return (await this.#first((hierarchy) => hierarchy.countsSwap())) ?? false
+  }
+
+  /** Makes a group that has, with all groups below it, a share of the kernel's processes and threads, where those are counted. */
+  async limitProcesses(group: string): Promise<void> {
+    const settings = ['/proc/sys/kernel/pid_max', '/proc/sys/kernel/threads-max']
+    const most = Math.min(...(await Promise.all(settings.map((path) => readFile(path, 'utf8')))).map(Number))
+    for (const hierarchy of this.#hierarchies) {
+      await hierarchy.limitProcesses(group, Math.floor(most * processShare))
+    }
+  }
+
+  /** Names of the groups below a group, over all hierarchies. */
+  async children(group: string): Promise<string[]> {
+    const names = new Set<string>()
+    for (const { path } of this.#hierarchies) {
+      const entries = await readdir(`${path}${group}`, { withFileTypes: true }).catch(() => [])
+      for (const entry of entries) if (entry.isDirectory()) names.add(entry.name)
+    }
+    return [...names]
+  }
+
+  /** How many processes of a group the kernel has killed for memory. */
+  async oomKills(group: string): Promise<number> {
+    return (await this.#first((hierarchy) => hierarchy.oomKills(group))) ?? 0
+  }
+
+  /**
+   * Throws `conflict` when a group holds more memory than a new limit. Version 2 would kill its processes for that; version 1
+   * refuses such a limit itself, and is not asked here.
+   */
+  async assertMemoryFits(group: string, limitBytes: number): Promise<void> {
+    const heldBytes = await this.#first((hierarchy) => hierarchy.heldBytes(group))
+    if (heldBytes === undefined || heldBytes <= limitBytes) return
+    throw new ServiceError('conflict', 'the processes of the sandbox hold more memory than that')
+  }
+
+  /** The processes of a group. */
+  async members(group: string): Promise<number[]> {
+    for (const file of this.memberFiles(group)) {
+      const pids = await pidsIn(file)
+      if (pids.length > 0) return pids
+    }
+    return []
+  }
+
+  /** Paths of the files that list the processes of a group, whether it exists yet or not. */
+  memberFiles(group: string): string[] {
+    return this.#hierarchies.map(({ path }) => `${path}${group}/cgroup.procs`)
+  }
+
+  /** Thaws a group in every freezer. Harmless when it is not frozen. */
+  async thaw(group: string): Promise<void> {
+    for (const hierarchy of this.#hierarchies) {
+      await hierarchy.thaw(group)
+    }
+  }
+
+  /** Kills all processes in a group and below it and removes the groups. Harmless when there is none. */
+  async remove(group: string): Promise<void> {
+    await Promise.all(this.#hierarchies.map(({ path }) => removeTree(`${path}${group}`)))
+  }
+
+  /** The first answer of a hierarchy that has one. */
+  async #first<Answer>(ask: (hierarchy: CgroupHierarchy) => Promise<Answer | undefined>): Promise<Answer | undefined> {
+    for (const hierarchy of this.#hierarchies) {
+      const answer = await ask(hierarchy)
+      if (answer !== undefined) return answer
+    }
+    return undefined
+  }
+}
+
+async function removeTree(folder: string): Promise<void> {
+  const entries = await readdir(folder, { withFileTypes: true }).catch(() => undefined)
+  if (entries === undefined) return
+  for (const entry of entries) if (entry.isDirectory()) await removeTree(`${folder}/${entry.name}`)
+  for (let attempt = 0; attempt < removeAttempts; attempt += 1) {
+    try {
+      await rmdir(folder)
+      return
+    } catch (error) {
+      const code = (error as NodeJS.ErrnoException).code
+      if (code === 'ENOENT') return
+      if (code !== 'EBUSY') throw error
+    }
+    await killMembers(folder)
+    await sleep(removePauseMs)
+  }
+  throw new Error(`control group ${folder} cannot be emptied`)
+}
+
+async function killMembers(folder: string): Promise<void> {
+  for (const pid of await pidsIn(`${folder}/cgroup.procs`)) {
+    if (pid > 1 && pid !== process.pid) send(pid, 'SIGKILL')
+  }
+}
+
+async function pidsIn(file: string): Promise<number[]> {
+  const text = await readFile(file, 'utf8').catch(() => '')
+  return text.split('\n').filter(Boolean).map(Number)
+}

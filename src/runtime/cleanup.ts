@@ -1,0 +1,86 @@
+import { ServiceError } from '../errors.ts'
+import { poolIsFull } from './disk/index.ts'
+import { exists } from './exists.ts'
+import type { HostTool } from './hostd/index.ts'
+
+/** Gigabytes of saved memory take their time. */
+const removeTimeoutMs = 300_000
+const endStraysTimeoutMs = 30_000
+
+/**
+ * Waits for parallel steps and throws the first error only when all have ended: a clean-up that follows must not meet a step
+ * that still makes something.
+ */
+export async function allDone(steps: readonly Promise<unknown>[]): Promise<void> {
+  for (const result of await Promise.allSettled(steps)) {
+    if (result.status === 'rejected') throw result.reason
+  }
+}
+
+/** The error to report for one that was thrown: a disk that filled up in the middle of work is `no_capacity`. */
+export function asReported(error: unknown): unknown {
+  const code = error instanceof Error && 'code' in error ? error.code : undefined
+  return code === 'ENOSPC' || code === 'EDQUOT' ? poolIsFull(error) : error
+}
+
+/** Code and message for a client. Of an error that is none of ours they are `unavailable` and `fallback`, and it is logged. */
+export function reportOf(
+  { log }: { log: (message: string) => void },
+  error: unknown,
+  { failed, fallback }: { failed: string; fallback: string },
+): Pick<ServiceError, 'code' | 'message'> {
+  if (error instanceof ServiceError) return error
+  log(`${failed} failed: ${String(error)}`)
+  return { code: 'unavailable', message: fallback }
+}
+
+/** Waits for work that writes below `/run`, often a small file system. Throws `no_capacity` when that is full. */
+export async function withinRun<Result>(work: Promise<Result>): Promise<Result> {
+  try {
+    return await work
+  } catch (error) {
+    throw (error as NodeJS.ErrnoException).code === 'ENOSPC' ? runIsFull(error) : error
+  }
+}
+
+export function runIsFull(cause: unknown): ServiceError {
+  return new ServiceError('no_capacity', '/run is full', { cause, details: { retryAfterSeconds: 60 } })
+}
+
+/** Cleans up after an error, which is the one to report: another is only logged. `delete` and `open` remove what is left. */
+export async function cleanUp(
+  { log }: { log: (message: string) => void },
+  id: string,
+  work: () => Promise<void>,
+): Promise<void> {
+  await work().catch((error: unknown) => log(`clearing up after sandbox ${id} failed: ${String(error)}`))
+}
+
+/**
+ * Removes folders and first detaches what is mounted at or in them: runc and CRIU leave mounts of a sandbox's root when a restore
+ * is cut off. Harmless when there is nothing.
+ */
+export async function removeFolders(hostd: HostTool, folders: readonly string[]): Promise<void> {
+  const areThere = await Promise.all(folders.map(exists))
+  const args = folders.filter((_, index) => areThere[index]).flatMap((folder) => ['--dir', folder])
+  if (args.length > 0) await hostd.runTool(['remove', ...args], { timeoutMs: removeTimeoutMs })
+}
+
+/** Ends all CRIU processes that work in one of `folders`. Lazy-pages daemons may outlive a server, and be wanted. */
+export async function endCriu(
+  hostd: HostTool,
+  folders: readonly string[],
+  lazyPages: 'end' | 'leave' = 'end',
+): Promise<void> {
+  const args = ['end-criu', '--lazy-pages', lazyPages, ...each('--dir', folders)] as const
+  await hostd.runTool(args, { timeoutMs: endStraysTimeoutMs })
+}
+
+/** Ends programs of a dead server that work on one of `paths` or below. Returns how many there were. */
+export async function endStrayTools(hostd: HostTool, paths: readonly string[]): Promise<number> {
+  return Number(await hostd.runTool(['end-tools', ...each('--path', paths)], { timeoutMs: endStraysTimeoutMs }))
+}
+
+function each(name: string, values: readonly string[]): string[] {
+  return values.flatMap((value) => [name, value])
+}

@@ -1,0 +1,56 @@
+import { createHash } from 'node:crypto'
+import { realpathSync } from 'node:fs'
+import { ServiceError } from '../errors.ts'
+
+const idPattern = /^[a-z0-9][a-z0-9-]{0,47}$/
+
+/**
+ * Every name that a data directory has on the host. All carry the hash of its real path, so that servers with different
+ * data directories do not collide. Paths that must be short (sockets) or free of special characters (overlay options) lie in `/run`.
+ */
+export class HostNames {
+  readonly dataDir: string
+  /** Eight hexadecimal digits. */
+  readonly hash: string
+  readonly runDir: string
+  readonly poolFile: string
+  readonly poolDir: string
+  readonly sandboxesDir: string
+  /** Where hostd takes connections. */
+  readonly hostdSocket: string
+  readonly cgroupRoot: string
+
+  constructor(dataDir: string) {
+    this.dataDir = realpathSync(dataDir)
+    this.hash = createHash('sha256').update(this.dataDir).digest('hex').slice(0, 8)
+    this.runDir = `/run/atoll-${this.hash}`
+    this.poolFile = `${this.dataDir}/pool.img`
+    this.poolDir = `${this.runDir}/pool`
+    this.sandboxesDir = `${this.runDir}/sandboxes`
+    this.hostdSocket = `${this.runDir}/hostd.sock`
+    this.cgroupRoot = `/atoll-${this.hash}`
+  }
+
+  /** The folder of a sandbox that a reboot empties: its root mount, socket, pid and configuration. */
+  sandboxDir(sandboxId: string): string {
+    return `${this.sandboxesDir}/${sandboxId}`
+  }
+
+  guestDir(sandboxId: string): string {
+    return `${this.sandboxDir(sandboxId)}/run`
+  }
+
+  guestSocket(sandboxId: string): string {
+    return `${this.guestDir(sandboxId)}/guest.sock`
+  }
+
+  cgroup(sandboxId: string): string {
+    return `${this.cgroupRoot}/${sandboxId}`
+  }
+}
+
+/** Ids become names of folders, cgroups and host names. Throws `invalid_request`. */
+export function checkId(id: string): string {
+  if (!idPattern.test(id)) throw new ServiceError('invalid_request', `${JSON.stringify(id)} is not a legal id`)
+  return id
+}
