@@ -1,7 +1,7 @@
 import { withTimeout } from '../lib/async/timeout.ts'
 import type { DirectoryEntry, FileService, SandboxService } from '../sandbox/index.ts'
 import { previewPort, type SessionTimings } from './config.ts'
-import type { Input } from './reducer.ts'
+import type { Input } from './reducer-types.ts'
 import type { SessionState } from './state.ts'
 
 /** Looks after each call of `watch`; the last `slowLooks` are further apart: one minute in all at one look a second. */

@@ -28,17 +28,8 @@ import {
 import { retryBackOff, type SessionConfig, type SessionLimits, type SessionTimings } from './config.ts'
 import { dropForkCheckpoint } from './fork.ts'
 import { ProjectWatch } from './project.ts'
-import {
-  awakeSandboxId,
-  type CommandRef,
-  type Effect,
-  type Input,
-  isAtRest,
-  isStep,
-  type StepEffect,
-  type TimerName,
-  wakeFailedText,
-} from './reducer.ts'
+import { awakeSandboxId, isAtRest, isStep, wakeFailedText } from './reducer.ts'
+import type { CommandRef, Effect, Input, StepEffect, TimerName } from './reducer-types.ts'
 import { assertQueued, SessionRepository } from './repository.ts'
 import type { Session } from './session.ts'
 import { CapacityWait, type RetryQueues } from './shortage.ts'

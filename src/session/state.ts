@@ -1,7 +1,7 @@
 import type { ServiceError } from '../errors.ts'
 import type { ResultSubtype } from '../protocol/agent.ts'
 import { type IdleOutput, type TurnOutput, weightOf } from './output-budget.ts'
-import type { StepName } from './reducer.ts'
+import type { StepName } from './reducer-types.ts'
 import type { Session, SessionEventType, StreamEvent } from './session.ts'
 import type { SessionHead, SessionStore } from './store.ts'
 
