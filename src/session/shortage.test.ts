@@ -290,14 +290,14 @@ test('the next server goes on waiting, tells it once, and counts from the beginn
 })
 
 test('a server that comes back behind the deadline tries once more', async () => {
-  const limits = { shortageWaitMs: 50 }
+  const limits = { shortageWaitMs: 300 }
   await service.close()
   service = world.serve({ limits: { ...slow, ...limits } })
   world.sandboxes.beforeCreate = never
   const { id } = await create()
   await waits(id)
   await service.close()
-  await sleep(60)
+  await sleep(310)
   world.sandboxes.beforeCreate = async () => {}
   service = world.serve({ limits })
   await service.start()
