@@ -76,7 +76,8 @@ export async function openStore(
   const store = storeOn(db, backend)
   try {
     admit(await readInstallation(db).catch(rethrowTranslated))
-    await migrateSchema(backend, log)
+    await using unlimited = kyselyOn<unknown>(backend.unlimited())
+    await migrate(unlimited, { check: () => backend.check(), ...defined({ log }) })
   } catch (error) {
     await store.close()
     throw error
@@ -86,15 +87,6 @@ export async function openStore(
 
 function kyselyOn<Tables>(dialect: Dialect): Kysely<Tables> {
   return new Kysely<Tables>({ dialect, plugins: [new CamelCasePlugin({ maintainNestedObjectKeys: true })] })
-}
-
-async function migrateSchema(backend: Backend, log: Log | undefined): Promise<void> {
-  const db = kyselyOn<unknown>(backend.unlimited())
-  try {
-    await migrate(db, { check: () => backend.check(), ...defined({ log }) })
-  } finally {
-    await db.destroy()
-  }
 }
 
 function storeOn(db: Kysely<Database>, backend: Backend): Store {

@@ -26,18 +26,16 @@ impl<'a> Direction<'a> {
     }
 
     pub fn reads(&self) -> i16 {
-        if self.ended || !self.pending.is_empty() {
-            0
-        } else {
-            IN
+        match !self.ended && self.pending.is_empty() {
+            true => IN,
+            false => 0,
         }
     }
 
     pub fn writes(&self) -> i16 {
-        if self.pending.is_empty() {
-            0
-        } else {
-            OUT
+        match self.pending.is_empty() {
+            true => 0,
+            false => OUT,
         }
     }
 
