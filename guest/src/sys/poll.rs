@@ -75,13 +75,9 @@ impl PollFd {
 
 /// Waits for any of `fds`, at most `timeout`. An interrupted wait is like one in which nothing came.
 pub fn poll(fds: &mut [PollFd], timeout: Option<Duration>) {
-    let milliseconds = match timeout {
-        None => -1,
-        // Rounded up, so that a wait for a deadline does not spin through its last millisecond.
-        Some(time) => {
-            time.as_micros().saturating_add(999).checked_div(1000).unwrap_or(0).min(i32::MAX as u128) as c_int
-        }
-    };
+    // Rounded up, so that a wait for a deadline does not spin through its last millisecond.
+    let round_up = |time: Duration| ((time.as_micros() + 999) / 1000).min(i32::MAX as u128) as c_int;
+    let milliseconds = timeout.map_or(-1, round_up);
     if unsafe { c_poll(fds.as_mut_ptr(), fds.len() as c_ulong, milliseconds) } < 0 {
         for fd in fds {
             fd.revents = 0;
