@@ -1,20 +1,19 @@
 import assert from 'node:assert/strict'
 import { once } from 'node:events'
 import { createServer, type Socket } from 'node:net'
-import { test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { DriverUnderTest } from './driver.ts'
 import { count, createLoaded } from './driver-memory-load.ts'
-import { create, freshId, specOf, sendLine } from './driver-shell.ts'
+import { create, freshId, memoryTests, sendLine, specOf } from './driver-shell.ts'
 
 const goesOnWaitMs = 30_000
 const serverPort = 8_000
 
 /** What becomes of connections to the outside while a sandbox hibernates with its memory. */
 export function connectionConformance(under: () => DriverUnderTest): void {
-  test('wake: outside connections continue, abandoned ones are reset, servers listen', async () => {
+  const memoryTest = memoryTests(under)
+  memoryTest('wake: outside connections continue, abandoned ones are reset, servers listen', async () => {
     const { driver, guest } = under()
-    if (!driver.capabilities.fullCheckpoints) return
     const { listenHost, listenPort, insideHost } = driver.gateway()
     const peers = new Map<string, Socket>()
     const heard: string[] = []
@@ -66,9 +65,7 @@ except OSError as error:
     await new Promise((resolve) => outside.close(resolve))
   })
 
-  test('dump: works while much is on its way to a server that reads nothing', async () => {
-    const { driver, guest } = under()
-    if (!driver.capabilities.fullCheckpoints) return
+  memoryTest('dump: works while much is on its way to a server that reads nothing', async ({ driver, guest }) => {
     const id = await create(driver)
     const program = `
 import socket

@@ -3,8 +3,19 @@ import { once } from 'node:events'
 import { createServer, type Socket } from 'node:net'
 import { roundsOf } from '../../src/lib/testing/thorough.ts'
 import type { DriverUnderTest } from './driver.ts'
-import { count, counterPort, evaluate, loops, startLoad, createLoaded, memoryTests } from './driver-memory-load.ts'
-import { freshId, memoryLimitBytes, python, specOf, succeed, startPython, sendLine } from './driver-shell.ts'
+import { count, counterPort, evaluate, loops, startLoad, createLoaded } from './driver-memory-load.ts'
+import {
+  create,
+  freshId,
+  memoryLimitBytes,
+  memoryTests,
+  python,
+  remove,
+  sendLine,
+  specOf,
+  startPython,
+  succeed,
+} from './driver-shell.ts'
 
 const forksAtOnce = 10
 const generations = roundsOf(3, 5)
@@ -51,13 +62,12 @@ export function memoryConformance(under: () => DriverUnderTest): void {
     )
     assert.equal(await succeed(guest(source), 'cat /workspace/file'), 'source')
     assert.equal(await count(guest(source)), 3)
-    for (const id of [source, ...forks]) await driver.delete(id)
+    await remove(driver, source, ...forks)
     assert.deepEqual(await fixture.trace(), before)
   })
 
   test('checkpoint: memory and disk are of the same moment', async ({ driver, guest }) => {
-    const [source, cp] = [freshId('sb'), freshId('cp')]
-    await driver.create(specOf(source))
+    const [source, cp] = [await create(driver), freshId('cp')]
     // Between its two writes nothing else happens: a snapshot of another moment than the memory shows a gap.
     const program = `
 import os, signal
@@ -73,9 +83,9 @@ while True:
     await guest(source).spawn({ id: 'writer', argv: ['/usr/bin/python3', '-c', program], envs: {} })
     await succeed(guest(source), 'until test -s /root/n; do sleep 0.02; done')
     for (let round = 0; round < 3; round += 1) {
-      const [fork, checkpoint] = [freshId('sb'), `${cp}-${round}`]
+      const checkpoint = `${cp}-${round}`
       await driver.checkpoint(source, checkpoint, 'full')
-      await driver.create(specOf(fork, { from: { checkpointId: checkpoint } }))
+      const fork = await create(driver, { from: { checkpointId: checkpoint } })
       const { pid } = await guest(fork).process('writer')
       const [memory = 0, disk = 0] = (
         await succeed(guest(fork), `kill -USR1 ${pid}; until test -s /root/told; do sleep 0.02; done; cat /root/told`)
@@ -84,8 +94,7 @@ while True:
         .map(Number)
       // One step apart when the moment lay between counting and writing.
       assert.ok(memory - disk === 0 || memory - disk === 1, `${memory} in memory, ${disk} on disk`)
-      await driver.delete(fork)
-      await driver.deleteCheckpoint(checkpoint)
+      await remove(driver, fork, checkpoint)
     }
     await driver.delete(source)
   })
@@ -137,25 +146,24 @@ while True:
   })
 
   test('checkpoint: a full one of a hibernated sandbox works', async ({ driver, guest }) => {
-    const [source, fork, cp] = [await createLoaded(under()), freshId('sb'), freshId('cp')]
+    const [source, cp] = [await createLoaded(under()), freshId('cp')]
     await driver.hibernate(source)
     await driver.checkpoint(source, cp, 'full')
-    await driver.create(specOf(fork, { from: { checkpointId: cp } }))
+    const fork = await create(driver, { from: { checkpointId: cp } })
     await driver.wake(specOf(source))
     for (const id of [fork, source]) assert.equal(await count(guest(id)), 2)
-    for (const id of [source, fork]) await driver.delete(id)
-    await driver.deleteCheckpoint(cp)
+    await remove(driver, source, fork, cp)
   })
 
   test('fork: clock and loopback work; outside connections are closed', async ({ driver, guest }) => {
-    const [source, fork, cp] = [freshId('sb'), freshId('sb'), freshId('cp')]
+    const [fork, cp] = [freshId('sb'), freshId('cp')]
     const peers: Socket[] = []
     const { listenHost, listenPort, insideHost } = driver.gateway()
     const gateway = createServer((socket) => peers.push(socket.on('error', () => undefined)))
     gateway.listen(listenPort, listenHost)
     gateway.unref()
     await once(gateway, 'listening')
-    await driver.create(specOf(source))
+    const source = await create(driver)
     await startLoad(guest(source))
     const program = `
 import socket, threading
@@ -187,15 +195,13 @@ except OSError as error:
     assert.equal(ready, 'fine')
     const connection = await guest(fork).dial(counterPort)
     connection.destroy()
-    for (const id of [source, fork]) await driver.delete(id)
-    await driver.deleteCheckpoint(cp)
+    await remove(driver, source, fork, cp)
     for (const peer of peers) peer.destroy()
     await new Promise((resolve) => gateway.close(resolve))
   })
 
   test('fork: keeps stopped jobs, removed open files and locks', async ({ driver, guest }) => {
-    const [source, fork, cp] = [freshId('sb'), freshId('sb'), freshId('cp')]
-    await driver.create(specOf(source))
+    const [source, fork, cp] = [await create(driver), freshId('sb'), freshId('cp')]
     const program = `
 import fcntl, os, subprocess
 job = subprocess.Popen(["sleep", "1000"]); job.send_signal(19)

@@ -8,12 +8,13 @@ import { tmpdir } from 'node:os'
 import { describe, test } from 'node:test'
 import { promisify } from 'node:util'
 import { isServiceError } from '../../src/errors.ts'
+import { refuses } from '../../src/lib/testing/refuses.ts'
 import { createGuest } from '../../src/runtime/guest-client/index.ts'
 import { createOciDriver, ociRuntimes } from '../../src/runtime/index.ts'
 import { imageDir } from '../support/images.ts'
 import { knowing } from './driver-known.ts'
 import { eventually, makeRuncFixture, runcSubnet, type RuncFixture, useRunc } from './driver-runc-host.ts'
-import { create, freshId, python, shell, specOf, succeed } from './driver-shell.ts'
+import { create, freshId, python, remove, shell, specOf, succeed } from './driver-shell.ts'
 
 const runFile = promisify(execFile)
 /** Stands for an address of the internet: public, and routed by this host alone while the test runs. */
@@ -54,8 +55,7 @@ describe('the runc driver on its host', () => {
   test('network: a connection flood exhausts the limit of its own sandbox alone', async () => {
     const outside = await makeInternet()
     try {
-      const [greedy, other] = [freshId('sb'), freshId('sb')]
-      await Promise.all([runc.driver.create(specOf(greedy)), runc.driver.create(specOf(other))])
+      const [greedy, other] = await Promise.all([create(runc.driver), create(runc.driver)])
       const dial = `timeout 3 cat < /dev/tcp/${internet.address}/${internet.port}`
       assert.equal(await succeed(guest(greedy), dial), internet.host)
       await python(
@@ -69,7 +69,7 @@ for _ in range(5000):
       )
       assert.notEqual((await shell(guest(greedy), `timeout 3 bash -c '${dial}'`)).exitCode, 0)
       assert.equal(await succeed(guest(other), dial), internet.host)
-      for (const id of [greedy, other]) await runc.driver.delete(id)
+      await remove(runc.driver, greedy, other)
     } finally {
       await removeInternet(outside)
     }
@@ -185,7 +185,7 @@ for _ in range(5000):
   })
 
   test('masked paths: hidden in forks and after a wake, and tools work without them', async () => {
-    const [id, fork, checkpoint] = [freshId('sb'), freshId('sb'), freshId('cp')]
+    const [fork, checkpoint] = [freshId('sb'), freshId('cp')]
     const assertMasked = async (sandboxId: string): Promise<void> => {
       for (const file of ['/proc/cmdline', '/proc/diskstats']) {
         assert.equal(await succeed(guest(sandboxId), `cat ${file}`), '', file)
@@ -197,7 +197,7 @@ for _ in range(5000):
       await succeed(guest(sandboxId), 'node -e "process.exit(require(\'node:os\').cpus().length > 0 ? 0 : 1)"')
       await succeed(guest(sandboxId), 'ps aux && df && df /root && free && uptime')
     }
-    await runc.driver.create(specOf(id, { memoryMb: 512 }))
+    const id = await create(runc.driver, { memoryMb: 512 })
     await assertMasked(id)
     if (runc.driver.capabilities.fullCheckpoints) {
       await runc.driver.checkpoint(id, checkpoint, 'full')
@@ -206,18 +206,16 @@ for _ in range(5000):
       await runc.driver.hibernate(fork)
       await runc.driver.wake(specOf(fork, { memoryMb: 512 }))
       await assertMasked(fork)
-      await runc.driver.delete(fork)
-      await runc.driver.deleteCheckpoint(checkpoint)
+      await remove(runc.driver, fork, checkpoint)
     }
     await runc.driver.delete(id)
   })
 
   test('fork: has its own control group and limit, also without its source', async () => {
     if (!runc.driver.capabilities.fullCheckpoints) return
-    const [source, fork, checkpoint] = [freshId('sb'), freshId('sb'), freshId('cp')]
-    await runc.driver.create(specOf(source))
+    const [source, checkpoint] = [await create(runc.driver), freshId('cp')]
     await runc.driver.checkpoint(source, checkpoint, 'full')
-    await runc.driver.create(specOf(fork, { memoryMb: 128, from: { checkpointId: checkpoint } }))
+    const fork = await create(runc.driver, { memoryMb: 128, from: { checkpointId: checkpoint } })
     await guest(fork).spawn({ id: 'child', argv: ['/bin/sleep', '1000'], envs: {} })
     const assertOwnGroup = async (id: string, memoryMb: number) => {
       const pids = await runc.fixture.membersOf(id)
@@ -233,8 +231,7 @@ for _ in range(5000):
     await runc.driver.hibernate(fork)
     await runc.driver.wake(specOf(fork, { memoryMb: 128 }))
     await assertOwnGroup(fork, 128)
-    await runc.driver.delete(fork)
-    await runc.driver.deleteCheckpoint(checkpoint)
+    await remove(runc.driver, fork, checkpoint)
     const left = (await runc.fixture.trace()).filter((line) => line.includes(source) || line.includes(fork))
     assert.deepEqual(left, [])
   })
@@ -259,13 +256,11 @@ for _ in range(5000):
     await runc.driver.close()
     const own = createOciDriver({ runtime: ociRuntimes.runc, ...options })
     await own.open(await knowing(runc.fixture))
-    const id = freshId('sb')
-    await own.create(specOf(id))
+    const id = await create(own)
     // This image folder has no CRIU.
     assert.equal(own.capabilities.fullCheckpoints, false)
     assert.match(own.capabilities.fullCheckpointsReason ?? '', /npm run setup/)
-    const full = own.checkpoint(id, freshId('cp'), 'full')
-    await assert.rejects(full, (error) => isServiceError(error, 'full_checkpoint_unavailable'))
+    await refuses(own.checkpoint(id, freshId('cp'), 'full'), 'full_checkpoint_unavailable')
     await own.hibernate(id)
     await unlink(`${images}/guest`)
     await own.wake(specOf(id))
@@ -276,7 +271,7 @@ for _ in range(5000):
       ),
       'fine',
     )
-    await assert.rejects(own.create(specOf(freshId('sb'))), (error) => isServiceError(error, 'unavailable'))
+    await refuses(create(own), 'unavailable')
     await own.delete(id)
     await own.close()
     await rm(images, { recursive: true })
@@ -320,8 +315,7 @@ for _ in range(5000):
     const second = await makeRuncFixture({ subnet: '10.231.112.0/24' })
     const other = second.makeDriver()
     await other.open(await knowing(second))
-    const [one, two] = [freshId('sb'), freshId('sb')]
-    await Promise.all([runc.driver.create(specOf(one)), other.create(specOf(two))])
+    const [one, two] = await Promise.all([create(runc.driver), create(other)])
     await other.delete(two)
     await other.close()
     assert.deepEqual(await second.trace(), [])

@@ -1,11 +1,28 @@
 import assert from 'node:assert/strict'
 import { randomUUID } from 'node:crypto'
+import { test, type TestContext } from 'node:test'
 import type { RuntimeDriver, SandboxSpec } from '../../src/sandbox/ports/runtime-driver.ts'
 import type { Guest } from '../../src/sandbox/ports/guest.ts'
+import type { DriverUnderTest } from './driver.ts'
 
 /** How many times longer things may take here than on a machine of today: more than once under emulation. */
 export const slowness = Number(process.env['ATOLL_TEST_SLOWNESS'] ?? 1)
 const shellWaitMs = 60_000 * slowness
+
+/** `test`, whose body gets the driver that is open when it begins. */
+export function driverTests(under: () => DriverUnderTest) {
+  return (name: string, body: (under: DriverUnderTest, t: TestContext) => Promise<void>): void =>
+    void test(name, (t) => body(under(), t))
+}
+
+/** The same, for drivers that keep memory; others have nothing to show. */
+export function memoryTests(under: () => DriverUnderTest): ReturnType<typeof driverTests> {
+  const register = driverTests(under)
+  return (name, body) =>
+    register(name, async (now, t) => {
+      if (now.driver.capabilities.fullCheckpoints) await body(now, t)
+    })
+}
 
 /** A small sandbox of the base image. */
 export function specOf(id: string, more: Partial<SandboxSpec> = {}): SandboxSpec {
@@ -22,6 +39,11 @@ export async function create(driver: RuntimeDriver, more: Partial<SandboxSpec> =
   const id = freshId('sb')
   await driver.create(specOf(id, more))
   return id
+}
+
+/** Deletes sandboxes and checkpoints, which their ids tell apart, in this order. */
+export async function remove(driver: RuntimeDriver, ...ids: readonly string[]): Promise<void> {
+  for (const id of ids) await (id.startsWith('cp-') ? driver.deleteCheckpoint(id) : driver.delete(id))
 }
 
 export interface ShellResult {

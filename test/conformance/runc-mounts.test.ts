@@ -11,7 +11,7 @@ import { createOciDriver, ociRuntimes } from '../../src/runtime/index.ts'
 import { imageDir } from '../support/images.ts'
 import { knowing } from './driver-known.ts'
 import { eventually, type RuncFixture, useRunc } from './driver-runc-host.ts'
-import { freshId, python, shell, specOf, succeed } from './driver-shell.ts'
+import { create, python, remove, shell, specOf, succeed } from './driver-shell.ts'
 
 const runFile = promisify(execFile)
 const subnet = '10.231.80.0/20'
@@ -89,8 +89,7 @@ for n in itertools.count():
   })
 
   test('disk: a namespace that copied all mounts does not hold it', async () => {
-    const id = freshId('sb')
-    await runc.driver.create(specOf(id))
+    const id = await create(runc.driver)
     await copyMounts()
     await succeed(guest(id), 'echo kept > /root/file')
     await runc.driver.restart(specOf(id))
@@ -102,8 +101,7 @@ for n in itertools.count():
     await copyMounts()
     await runc.driver.checkpoint(id, `cp-${id}`, 'full')
     await runc.driver.restore(specOf(id), `cp-${id}`)
-    const fork = freshId('sb')
-    await runc.driver.create(specOf(fork, { from: { checkpointId: `cp-${id}` } }))
+    const fork = await create(runc.driver, { from: { checkpointId: `cp-${id}` } })
     await copyMounts()
     for (const one of [id, fork]) {
       await counts(one)
@@ -113,15 +111,12 @@ for n in itertools.count():
       assert.equal(await succeed(guest(one), 'cat /root/file'), 'kept')
     }
     assert.equal(await diskOf(fork), fork)
-    await runc.driver.delete(id)
-    await runc.driver.delete(fork)
-    await runc.driver.deleteCheckpoint(`cp-${id}`)
+    await remove(runc.driver, id, fork, `cp-${id}`)
     assert.ok(await eventually(async () => !(await deletedDisks(runc.fixture))))
   })
 
   test('disk: one that a process of the host holds is replaced by a copy', async () => {
-    const id = freshId('sb')
-    await runc.driver.create(specOf(id))
+    const id = await create(runc.driver)
     await counter(id)
     await succeed(guest(id), 'echo kept > /root/file; stat -c %i /root/file > /root/inode')
     await holdRoot(await runc.fixture.pidOf(id))
@@ -145,23 +140,20 @@ for n in itertools.count():
     const full = await shell(guest(id), 'dd if=/dev/zero of=/root/big bs=1M count=400 conv=fsync')
     assert.match(full.stderr, /Disk quota exceeded/)
     await succeed(guest(id), 'rm /root/big')
-    await runc.driver.delete(id)
-    await runc.driver.deleteCheckpoint(`cp-${id}`)
+    await remove(runc.driver, id, `cp-${id}`)
     assert.ok(await deletedDisks(runc.fixture), 'what is held stays')
     await letGo()
     assert.ok(await eventually(async () => !(await deletedDisks(runc.fixture))), 'and goes with who holds it')
   })
 
   test('disk: a copy keeps hard links of lower layers, and file watches', async () => {
-    const source = freshId('sb')
-    await runc.driver.create(specOf(source))
+    const source = await create(runc.driver)
     await succeed(
       guest(source),
       'mkdir -p /root/d/e && echo one > /root/d/a && ln /root/d/a /root/d/e/b && ln /root/d/a /root/d/c',
     )
     await runc.driver.checkpoint(source, `cp-${source}`, 'disk_only')
-    const id = freshId('sb')
-    await runc.driver.create(specOf(id, { from: { checkpointId: `cp-${source}` } }))
+    const id = await create(runc.driver, { from: { checkpointId: `cp-${source}` } })
     await succeed(guest(id), 'echo two > /root/d/a && touch /root/d/e/new && mv /root/d/c /root/d/e/c')
     const watch = `
 const { watch, writeFileSync } = require('node:fs')
@@ -182,13 +174,11 @@ setInterval(() => undefined, 1000)`
     await runc.driver.restart(specOf(id))
     assert.equal(await succeed(guest(id), 'cat /root/d/a /root/d/e/b'), 'three\nthree')
     await python(guest(id), 'import shutil; shutil.rmtree("/root/d")')
-    for (const one of [id, source]) await runc.driver.delete(one)
-    await runc.driver.deleteCheckpoint(`cp-${source}`)
+    await remove(runc.driver, id, source, `cp-${source}`)
   })
 
   test('pool: one that a process still holds is reopened on its device, and grows', async () => {
-    const id = freshId('sb')
-    await runc.driver.create(specOf(id))
+    const id = await create(runc.driver)
     await succeed(guest(id), 'echo kept > /root/file')
     await holdFolder(runc.fixture.names.poolDir)
     await runc.driver.hibernate(id)

@@ -11,7 +11,7 @@ import { createGuest } from '../../src/runtime/guest-client/index.ts'
 import { createOciDriver, ociRuntimes } from '../../src/runtime/index.ts'
 import type { RuntimeDriver } from '../../src/sandbox/ports/runtime-driver.ts'
 import { imageDir } from '../support/images.ts'
-import { freshId, python, specOf, succeed } from './driver-shell.ts'
+import { create, freshId, python, specOf, succeed } from './driver-shell.ts'
 
 const runFile = promisify(execFile)
 const poolBytes = 2 * 1024 ** 3
@@ -146,9 +146,8 @@ describe('a data directory that is moved', () => {
       )
       assert.match(await python(guest(id), ask), /^\d+ \d+ 7f454c46 12\.\d$/)
     }
-    const [fork, diskFork] = [freshId('sb'), freshId('sb')]
-    await driver.create(specOf(fork, { from: { checkpointId: full } }))
-    await driver.create(specOf(diskFork, { from: { checkpointId: disk } }))
+    const fork = await create(driver, { from: { checkpointId: full } })
+    const diskFork = await create(driver, { from: { checkpointId: disk } })
     for (const id of [fork, diskFork]) await isChanged(id)
     const [turns = 0, events = 0] = (await python(guest(fork), ask)).split(' ').map(Number)
     await succeed(guest(fork), 'echo > /etc/new; echo > /usr/local/new; echo > /workspace/new')

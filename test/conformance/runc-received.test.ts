@@ -9,7 +9,7 @@ import { createGuest } from '../../src/runtime/guest-client/index.ts'
 import { createOciDriver, ociRuntimes } from '../../src/runtime/index.ts'
 import type { RuntimeDriver } from '../../src/sandbox/ports/runtime-driver.ts'
 import { imageDir } from '../support/images.ts'
-import { freshId, python, specOf, succeed } from './driver-shell.ts'
+import { create, freshId, python, remove, specOf, succeed } from './driver-shell.ts'
 
 const runFile = promisify(execFile)
 const poolBytes = 2 * 1024 ** 3
@@ -92,11 +92,10 @@ describe('a data directory whose layers were received', () => {
     root = await realpath(await mkdtemp(`${tmpdir()}/atoll-received-`))
     await chmod(root, 0o711)
     await open('source')
-    const [first, second] = [freshId('sb'), freshId('sb')]
-    await driver.create(specOf(first))
+    const first = await create(driver)
     await succeed(guest(first), 'cd /srv; for i in $(seq 40); do echo f$i > f$i; done')
     await driver.checkpoint(first, lower, 'disk_only')
-    await driver.create(specOf(second, { from: { checkpointId: lower } }))
+    const second = await create(driver, { from: { checkpointId: lower } })
     await succeed(guest(second), 'cd /srv; for i in $(seq 40); do echo g$i > g$i; done')
     await succeed(guest(second), hostile)
     await guest(second).spawn({ id: 'counter', argv: ['/usr/bin/python3', '-c', counter], envs: {} })
@@ -105,7 +104,7 @@ describe('a data directory whose layers were received', () => {
     await driver.create(specOf(hibernated, { from: { checkpointId: upper } }))
     await succeed(guest(hibernated), 'cd /srv; for i in $(seq 40); do echo h$i > h$i; done; echo more >> f1')
     await driver.hibernate(hibernated)
-    for (const id of [first, second]) await driver.delete(id)
+    await remove(driver, first, second)
     await driver.close()
     await open('copy')
     await driver.close()
@@ -158,12 +157,11 @@ describe('a data directory whose layers were received', () => {
   test('received layers: no two files of layers, forks and hibernated sandboxes share an inode number', async () => {
     const report = await open('copy', { sandboxIds: [hibernated], checkpointIds: [lower, upper] })
     assert.deepEqual([report.dormant, report.lostCheckpoints], [[hibernated], []])
-    const [onLower, withMemory, onDisk] = [freshId('sb'), freshId('sb'), freshId('sb')]
-    await driver.create(specOf(onLower, { from: { checkpointId: lower } }))
-    await driver.create(specOf(withMemory, { from: { checkpointId: upper } }))
+    const onLower = await create(driver, { from: { checkpointId: lower } })
+    const withMemory = await create(driver, { from: { checkpointId: upper } })
     assert.equal(await python(guest(withMemory), ask), '2 g1', 'its processes went on')
     await driver.checkpoint(withMemory, `${upper}-2`, 'disk_only')
-    await driver.create(specOf(onDisk, { from: { checkpointId: `${upper}-2` } }))
+    const onDisk = await create(driver, { from: { checkpointId: `${upper}-2` } })
     await driver.wake(specOf(hibernated))
     assert.equal(await python(guest(hibernated), ask), '2 g1', 'its processes went on')
     assert.equal(await succeed(guest(hibernated), 'tail -n 1 /srv/f1; cat /srv/h7'), 'more\nh7')
@@ -175,8 +173,7 @@ describe('a data directory whose layers were received', () => {
         await succeed(guest(id), 'cd /srv; for i in $(seq 2 40); do mv g$i own$i; done; test ! -e /usr/bin/curl')
     }
     assert.equal(said.filter((line) => line.includes(upper)).length, 1, said.join('\n'))
-    for (const id of [onLower, withMemory, onDisk]) await driver.delete(id)
-    await driver.deleteCheckpoint(`${upper}-2`)
+    await remove(driver, onLower, withMemory, onDisk, `${upper}-2`)
   })
 
   test('received layers: a renumbered copy has the same content, and is copied once', async () => {
