@@ -158,25 +158,9 @@ for name, number in calls.items():
     const processes = await succeed(guest(id), 'ls -d /proc/[0-9]* | wc -l')
     assert.ok(Number(processes) < 10, processes)
     const devices = await succeed(guest(id), 'ls /dev')
-    // A link to what is hidden, where the kernel has /proc/kcore.
-    const usual = [
-      ...(devices.startsWith('core\n') ? ['core'] : []),
-      'fd',
-      'full',
-      'mqueue',
-      'null',
-      'ptmx',
-      'pts',
-      'random',
-      'shm',
-      'stderr',
-      'stdin',
-      'stdout',
-      'tty',
-      'urandom',
-      'zero',
-    ]
-    assert.deepEqual(devices.split('\n'), usual)
+    // `core` is a link to what is hidden, where the kernel has /proc/kcore.
+    const usual = 'fd full mqueue null ptmx pts random shm stderr stdin stdout tty urandom zero'
+    assert.equal(devices.replace(/^core\n/, '').replaceAll('\n', ' '), usual)
     assert.equal(await succeed(guest(id), 'readlink /proc/1/fd/0 /proc/1/fd/1 /proc/1/fd/2 | sort -u'), '/dev/null')
     assert.match(await succeed(guest(id), 'grep NoNewPrivs /proc/1/status'), /1$/)
     await driver.delete(id)
