@@ -14,6 +14,7 @@ import {
   remove,
   specOf,
   startPython,
+  startTidy,
   succeed,
 } from './driver-shell.ts'
 
@@ -128,15 +129,10 @@ export function changeConformance(under: () => DriverUnderTest): void {
   test('restart: ends every process, keeps the disk and drops saved memory', async ({ driver, guest }) => {
     const id = await create(driver)
     for (const graceMs of [0, 3_000]) {
-      const tidy = `trap '' HUP; trap 'echo tidy > /root/end; exit' TERM; touch /root/ready; while :; do sleep 0.1; done`
-      await succeed(guest(id), 'rm -f /root/end /root/ready')
-      await guest(id).spawn({ id: 'tidy', argv: ['/bin/bash', '-c', tidy], envs: { PATH: '/usr/bin:/bin' } })
-      await succeed(guest(id), 'until test -e /root/ready; do sleep 0.05; done')
+      await succeed(guest(id), 'rm -f /root/end')
+      await startTidy(guest(id))
       await driver.restart(specOf(id, { memoryMb: 200 }), { graceMs })
-      assert.equal(
-        await succeed(guest(id), 'ls /root; pgrep -c sleep || true'),
-        graceMs > 0 ? 'end\nready\n0' : 'ready\n0',
-      )
+      assert.equal(await succeed(guest(id), 'ls /root; pgrep -c sleep || true'), graceMs > 0 ? 'end\n0' : '0')
     }
     assert.equal(await memoryLimitBytes(guest(id)), 200 * mebibyte)
     await guest(id).spawn({ id: 'sleeper', argv: ['/bin/sleep', '1000'], envs: {} })

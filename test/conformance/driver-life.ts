@@ -7,7 +7,17 @@ import type { SandboxExit } from '../../src/sandbox/ports/runtime-driver.ts'
 import type { Guest } from '../../src/sandbox/ports/guest.ts'
 import { knowing } from './driver-known.ts'
 import type { DriverUnderTest } from './driver.ts'
-import { create, driverTests, freshId, memoryLimitBytes, remove, shell, specOf, succeed } from './driver-shell.ts'
+import {
+  create,
+  driverTests,
+  freshId,
+  memoryLimitBytes,
+  remove,
+  shell,
+  specOf,
+  startTidy,
+  succeed,
+} from './driver-shell.ts'
 
 const parallelCreates = 20
 /** Moments at which a create is aborted, from before its first step to after its last. */
@@ -51,10 +61,8 @@ export function lifeConformance(under: () => DriverUnderTest): void {
     const { driver, guest } = under()
     if (driver.capabilities.fullCheckpoints) return
     const id = await create(driver)
-    const tidy = `trap '' HUP; trap 'echo tidy > /root/end; exit' TERM; touch /root/ready; while :; do sleep 0.1; done`
-    await guest(id).spawn({ id: 'tidy', argv: ['/bin/bash', '-c', tidy], envs: {} })
+    await startTidy(guest(id))
     await guest(id).spawn({ id: 'deaf', argv: ['/bin/bash', '-c', `trap '' TERM HUP; exec sleep 1000`], envs: {} })
-    await succeed(guest(id), 'until test -e /root/ready; do sleep 0.05; done')
     await driver.hibernate(id)
     await driver.wake(specOf(id))
     assert.equal(await succeed(guest(id), 'cat /root/end; pgrep -c sleep || true'), 'tidy\n0')

@@ -85,11 +85,41 @@ export async function python(guest: Guest, program: string): Promise<string> {
   return succeed(guest, `python3 - <<'PYTHON'\n${program}\nPYTHON`)
 }
 
-/** Starts a Python program that reads lines from standard input, and returns once it has printed one. */
-export async function startPython(guest: Guest, id: string, program: string): Promise<void> {
-  const envs = { PATH: '/usr/bin:/bin' }
-  await guest.spawn({ id, argv: ['/usr/bin/python3', '-c', program], envs, stdin: true })
+/** Starts a program that reads lines from standard input, and returns once it has printed one. */
+export async function startProgram(guest: Guest, id: string, ...argv: [string, ...string[]]): Promise<void> {
+  await guest.spawn({ id, argv, envs: { PATH: '/usr/bin:/bin' }, stdin: true })
   while (!(await guest.output(id)).stdout.toString().includes('\n'));
+}
+
+/** `startProgram` in Python. */
+export function startPython(guest: Guest, id: string, program: string): Promise<void> {
+  return startProgram(guest, id, '/usr/bin/python3', '-c', program)
+}
+
+/** Starts a shell that ignores SIGHUP and writes `/root/end` when SIGTERM ends it. */
+export function startTidy(guest: Guest): Promise<void> {
+  const script = `trap '' HUP; trap 'echo tidy > /root/end; exit' TERM; echo ready; while :; do sleep 0.1; done`
+  return startProgram(guest, 'tidy', '/bin/bash', '-c', script)
+}
+
+/** Starts a server that counts its connections and answers each with that and what `answer()` of this Python program returns. */
+export function startWitness(guest: Guest, program: string): Promise<void> {
+  const server = `
+import socket
+server = socket.create_server(("127.0.0.1", 7000))
+count = 0
+print("ready", flush=True)
+while True:
+    peer = server.accept()[0]
+    count += 1
+    peer.sendall(b"%d %s" % (count, answer()))
+    peer.close()`
+  return startPython(guest, 'witness', `${program}\n${server}`)
+}
+
+/** What the witness answers. */
+export function askWitness(guest: Guest): Promise<string> {
+  return python(guest, 'import socket; print(socket.create_connection(("127.0.0.1", 7000)).recv(100).decode())')
 }
 
 /** Sends a line to the standard input of a process. */
