@@ -18,10 +18,8 @@ export function checkpointConformance(under: () => DriverUnderTest): void {
     await Promise.all([one, two].map((id) => driver.create(specOf(id, { from: { checkpointId: cp } }))))
     assert.equal(await succeed(guest(one), 'cat /workspace/a /workspace/b'), 'first\nfirst')
     await succeed(guest(one), 'echo one > /workspace/a; rm -r /srv/deep')
-    assert.equal(
-      await succeed(guest(two), 'cat /workspace/a; ls -d /srv/deep/er; hostname'),
-      `first\n/srv/deep/er\n${two}`,
-    )
+    const seen = await succeed(guest(two), 'cat /workspace/a; ls -d /srv/deep/er; hostname')
+    assert.equal(seen, `first\n/srv/deep/er\n${two}`)
     assert.equal(await succeed(guest(source), 'cat /workspace/a; ls -d /srv/deep/er'), 'source\n/srv/deep/er')
     await remove(driver, source, one, two, cp)
   })
@@ -44,10 +42,8 @@ export function checkpointConformance(under: () => DriverUnderTest): void {
     await driver.delete(source)
     const fork = await create(driver, { from: { checkpointId: cp } })
     assert.equal(await succeed(guest(fork), look), before)
-    assert.equal(
-      await succeed(guest(fork), 'chown 0:0 /srv/own/file && echo more >> /srv/own/file && cat /srv/own/hard'),
-      'x\nmore',
-    )
+    const append = 'chown 0:0 /srv/own/file && echo more >> /srv/own/file && cat /srv/own/hard'
+    assert.equal(await succeed(guest(fork), append), 'x\nmore')
     await remove(driver, fork, cp)
   })
 
@@ -67,10 +63,8 @@ export function checkpointConformance(under: () => DriverUnderTest): void {
     await driver.restore(specOf(source), cp)
     await write(source, 'own')
     for (const id of [fork, second, source]) assert.equal(await twins(id), '0')
-    assert.equal(
-      await succeed(guest(second), 'cd /srv; for i in $(seq 50); do mv own/$i inherited/$i; done; ls own'),
-      '',
-    )
+    const replace = 'cd /srv; for i in $(seq 50); do mv own/$i inherited/$i; done; ls own'
+    assert.equal(await succeed(guest(second), replace), '')
     await remove(driver, source, fork, second, cp, later)
   })
 
@@ -78,10 +72,8 @@ export function checkpointConformance(under: () => DriverUnderTest): void {
     const before = await fixture.trace()
     let id = await create(driver)
     for (let depth = 1; depth <= forkDepth; depth += 1) {
-      await succeed(
-        guest(id),
-        `echo ${depth} >> /workspace/log; echo ${depth} > /workspace/only-${depth}; rm -f /workspace/only-${depth - 1}`,
-      )
+      await succeed(guest(id), `echo ${depth} >> /workspace/log; rm -f /workspace/only-${depth - 1}`)
+      await succeed(guest(id), `echo ${depth} > /workspace/only-${depth}`)
       const cp = freshId('cp')
       await driver.checkpoint(id, cp, 'disk_only')
       await driver.delete(id)

@@ -5,7 +5,7 @@ import { refuses } from '../../src/lib/testing/refuses.ts'
 import { roundsOf, someOf } from '../../src/lib/testing/thorough.ts'
 import type { DriverUnderTest } from './driver.ts'
 import { count, startLoad, createLoaded } from './driver-memory-load.ts'
-import { create, freshId, memoryTests, remove, shell, specOf, startPython, succeed } from './driver-shell.ts'
+import { create, freshId, memoryTests, remove, shell, specOf, startPython, succeed, things } from './driver-shell.ts'
 
 const rounds = roundsOf(3, 10)
 const busyRounds = roundsOf(6, 20)
@@ -26,9 +26,8 @@ export function dumpFaultConformance(under: () => DriverUnderTest): void {
     // A multipath TCP socket.
     const program = `import socket; s = socket.socket(2, 1, 262); s.bind(("127.0.0.1", 5999)); s.listen(); print("ready", flush=True); input()`
     await startPython(guest(id), 'odd', program)
-    const refused = (error: unknown) => isServiceError(error, 'conflict') && /multipath TCP/.test(error.message)
-    await assert.rejects(driver.checkpoint(id, cp, 'full'), refused)
-    await assert.rejects(driver.hibernate(id), refused)
+    await refuses(driver.checkpoint(id, cp, 'full'), 'conflict', /multipath TCP/)
+    await refuses(driver.hibernate(id), 'conflict', /multipath TCP/)
     assert.deepEqual(things(await fixture.trace()), things(before))
     assert.equal(await count(guest(id)), 2)
     await guest(id).release('odd')
@@ -56,8 +55,7 @@ export function dumpFaultConformance(under: () => DriverUnderTest): void {
     await startPython(guest(id), 'lender', program)
     // It says so before it is: once its child is there, it has lent its memory.
     await succeed(guest(id), 'until test $(pgrep -c python3) = 2; do sleep 0.02; done')
-    const refused = (error: unknown) => isServiceError(error, 'conflict') && /vfork/.test(error.message)
-    await assert.rejects(driver.checkpoint(id, freshId('cp'), 'full'), refused)
+    await refuses(driver.checkpoint(id, freshId('cp'), 'full'), 'conflict', /vfork/)
     assert.equal(await succeed(guest(id), 'echo alive'), 'alive')
     await driver.delete(id)
   })
@@ -151,8 +149,7 @@ export function memoryFaultConformance(under: () => DriverUnderTest): void {
     // Its guest stands still after the wake too, while the loop writes.
     await fixture.hang(id)
     await driver.hibernate(id)
-    const failed = (error: unknown) => isServiceError(error, 'unavailable') && /anew on its disk/.test(error.message)
-    await assert.rejects(driver.wake(specOf(id)), failed)
+    await refuses(driver.wake(specOf(id)), 'unavailable', /anew on its disk/)
     await driver.wake(specOf(id))
     assert.equal((await shell(guest(id), 'pgrep node')).stdout, '', 'it was started anew')
     await succeed(guest(id), 'test -e /workspace/loop')
@@ -167,7 +164,7 @@ export function memoryFaultConformance(under: () => DriverUnderTest): void {
     const [source, cp] = [await createLoaded(under()), freshId('cp')]
     await driver.checkpoint(source, cp, 'full')
     const before = await fixture.trace()
-    const fork = (id: string) => driver.create(specOf(id, { from: { checkpointId: cp } }))
+    const fork = (id: string, signal?: AbortSignal) => driver.create(specOf(id, { from: { checkpointId: cp } }), signal)
     const steps: Record<string, (id: string) => Promise<unknown>> = {
       checkpoint: (id) => driver.checkpoint(id, `${id}-cp`, 'full'),
       hibernate: (id) => driver.hibernate(id),
@@ -189,9 +186,7 @@ export function memoryFaultConformance(under: () => DriverUnderTest): void {
     }
     for (const delayMs of someOf(deleteAfterMs)) {
       const [id, controller] = [freshId('sb'), new AbortController()]
-      const creation = driver
-        .create(specOf(id, { from: { checkpointId: cp } }), controller.signal)
-        .catch(() => undefined)
+      const creation = fork(id, controller.signal).catch(() => undefined)
       await sleep(delayMs)
       controller.abort(new Error('no longer wanted'))
       await driver.delete(id)
@@ -240,9 +235,4 @@ export function memoryFaultConformance(under: () => DriverUnderTest): void {
     }
     assert.deepEqual(await fixture.trace(), before)
   })
-}
-
-/** What a trace shows but processes, which come and go in a sandbox as they like. */
-function things(trace: readonly string[]): string[] {
-  return trace.filter((line) => !line.startsWith('process'))
 }

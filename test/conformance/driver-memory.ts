@@ -2,6 +2,7 @@ import assert from 'node:assert/strict'
 import { once } from 'node:events'
 import { createServer, type Socket } from 'node:net'
 import { roundsOf } from '../../src/lib/testing/thorough.ts'
+import type { Guest } from '../../src/sandbox/ports/guest.ts'
 import type { DriverUnderTest } from './driver.ts'
 import { count, counterPort, evaluate, loops, startLoad, createLoaded } from './driver-memory-load.ts'
 import {
@@ -87,11 +88,8 @@ while True:
       await driver.checkpoint(source, checkpoint, 'full')
       const fork = await create(driver, { from: { checkpointId: checkpoint } })
       const { pid } = await guest(fork).process('writer')
-      const [memory = 0, disk = 0] = (
-        await succeed(guest(fork), `kill -USR1 ${pid}; until test -s /root/told; do sleep 0.02; done; cat /root/told`)
-      )
-        .split(' ')
-        .map(Number)
+      const tell = `kill -USR1 ${pid}; until test -s /root/told; do sleep 0.02; done; cat /root/told`
+      const [memory = 0, disk = 0] = (await succeed(guest(fork), tell)).split(' ').map(Number)
       // One step apart when the moment lay between counting and writing.
       assert.ok(memory - disk === 0 || memory - disk === 1, `${memory} in memory, ${disk} on disk`)
       await remove(driver, fork, checkpoint)
@@ -112,10 +110,8 @@ while True:
       await driver.deleteCheckpoint(cp)
       assert.equal(await count(guest(id)), 1 + generation)
     }
-    assert.equal(
-      await succeed(guest(id), 'tail -n 1 /workspace/log; wc -l < /workspace/log'),
-      `${generations}\n${generations}`,
-    )
+    const log = await succeed(guest(id), 'tail -n 1 /workspace/log; wc -l < /workspace/log')
+    assert.equal(log, `${generations}\n${generations}`)
     assert.ok(await loops(guest(id)))
     await driver.delete(id)
     assert.deepEqual(await fixture.trace(), before)
@@ -188,11 +184,8 @@ except OSError as error:
     const clock = Number(await succeed(guest(fork), 'date +%s'))
     assert.ok(Math.abs(clock - Date.now() / 1000) <= clockToleranceSeconds)
     assert.ok((await guest(fork).ports()).includes(counterPort))
-    const ready = await python(
-      guest(fork),
-      `import socket\nsocket.create_server(("127.0.0.1", 81)).close()\nprint(socket.socket(socket.AF_INET, socket.SOCK_DGRAM, socket.IPPROTO_ICMP) and "fine")`,
-    )
-    assert.equal(ready, 'fine')
+    const sockets = `import socket\nsocket.create_server(("127.0.0.1", 81)).close()\nsocket.socket(2, 2, socket.IPPROTO_ICMP)`
+    await python(guest(fork), sockets)
     const connection = await guest(fork).dial(counterPort)
     connection.destroy()
     await remove(driver, source, fork, cp)
@@ -229,12 +222,9 @@ gone.seek(0); print(len(gone.read()), one.read())`
   })
 }
 
-async function identityOf(guest: Parameters<typeof succeed>[0]) {
-  const [address, machine, random, hostname] = (
-    await succeed(
-      guest,
-      'hostname -I; cat /etc/machine-id; head -c 16 /dev/urandom | od -An -tx1; echo $(hostname) $(cat /etc/hostname)',
-    )
-  ).split('\n')
+async function identityOf(guest: Guest) {
+  const look =
+    'hostname -I; cat /etc/machine-id; head -c 16 /dev/urandom | od -An -tx1; echo $(hostname) $(cat /etc/hostname)'
+  const [address, machine, random, hostname] = (await succeed(guest, look)).split('\n')
   return { address, machine, random, hostname }
 }

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict'
-import { isServiceError } from '../../src/errors.ts'
+import { refuses } from '../../src/lib/testing/refuses.ts'
 import { create, driverTests, freshId, remove, specOf, succeed } from './driver-shell.ts'
 import { knowing } from './driver-known.ts'
 import type { DriverUnderTest } from './driver.ts'
@@ -12,15 +12,13 @@ export function quarantineConformance(under: () => DriverUnderTest): void {
   const test = driverTests(under)
   test('quarantine: a start with an empty database is refused before any change', async () => {
     const { driver, guest, fixture } = under()
-    const [running, sleeping, cp] = [freshId('sb'), freshId('sb'), freshId('cp')]
-    for (const id of [running, sleeping]) await driver.create(specOf(id))
+    const [running, sleeping, cp] = [await create(driver), await create(driver), freshId('cp')]
     await guest(running).spawn({ id: 'counter', argv: ['/bin/sleep', '1000'], envs: {} })
     await driver.hibernate(sleeping)
     await driver.checkpoint(running, cp, 'disk_only')
     await driver.close()
-    const refused = fixture.makeDriver().open({ ...nothing, abandoned: nothing })
     const words = new RegExp(`3 sandboxes and checkpoints .* does not know .*${running}`)
-    await assert.rejects(refused, (error) => isServiceError(error, 'unavailable') && words.test(error.message))
+    await refuses(fixture.makeDriver().open({ ...nothing, abandoned: nothing }), 'unavailable', words)
 
     const report = await under().restart({ sandboxIds: [running, sleeping], checkpointIds: [cp] })
     assert.deepEqual([report.running, report.dormant, report.lostCheckpoints], [[running], [sleeping], []])
@@ -33,15 +31,12 @@ export function quarantineConformance(under: () => DriverUnderTest): void {
   test('quarantine: unknown sandboxes are stopped and kept until known again', async () => {
     const { driver, guest, fixture, restart } = under()
     const before = await fixture.trace()
-    const [running, sleeping, source, fork, cp] = [
-      ...[freshId('sb'), freshId('sb'), freshId('sb'), freshId('sb')],
-      freshId('cp'),
-    ] as const
-    for (const id of [running, sleeping, source]) await driver.create(specOf(id))
+    const [running, sleeping, source] = [await create(driver), await create(driver), await create(driver)]
+    const cp = freshId('cp')
     await succeed(guest(source), 'echo kept > /root/source')
     await driver.checkpoint(source, cp, 'disk_only')
     await driver.delete(source)
-    await driver.create(specOf(fork, { from: { checkpointId: cp } }))
+    const fork = await create(driver, { from: { checkpointId: cp } })
     for (const id of [running, sleeping, fork]) await succeed(guest(id), `echo ${id} > /root/file`)
     for (const id of [sleeping, fork]) await driver.hibernate(id)
 

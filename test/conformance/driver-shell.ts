@@ -46,6 +46,11 @@ export async function remove(driver: RuntimeDriver, ...ids: readonly string[]): 
   for (const id of ids) await (id.startsWith('cp-') ? driver.deleteCheckpoint(id) : driver.delete(id))
 }
 
+/** What a trace shows but processes, which come and go in a sandbox as they like. */
+export function things(trace: readonly string[]): string[] {
+  return trace.filter((line) => !line.startsWith('process'))
+}
+
 export interface ShellResult {
   exitCode: number
   stdout: string

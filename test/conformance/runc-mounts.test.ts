@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import { type ChildProcess, execFile, spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { mkdtemp, readFile, readlink, rm, stat, statfs } from 'node:fs/promises'
+import { mkdtemp, readFile, rm, stat, statfs } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, describe, test } from 'node:test'
@@ -19,30 +19,20 @@ const gibibyte = 1024 ** 3
 const holders: ChildProcess[] = []
 
 /** A mount namespace with a copy of all mounts that there are now, which hears of no later change. */
-async function copyMounts(): Promise<void> {
-  const holder = spawn('unshare', ['--mount', '--propagation', 'private', 'sleep', '600'])
-  holders.push(holder)
-  const own = await readlink('/proc/self/ns/mnt')
-  const isCopied = async () => (await readlink(`/proc/${holder.pid}/ns/mnt`)) !== own && (await isSleeping(holder))
-  assert.ok(await eventually(isCopied))
-}
+const copyMounts = () => hold('unshare', ['--mount', '--propagation', 'private', 'sleep', '600'])
 
 /** A process of the host in the mount namespace of a sandbox, as of an operator who looks around. */
-async function holdRoot(pid: number): Promise<void> {
-  const holder = spawn('nsenter', [`--mount=/proc/${pid}/ns/mnt`, 'sleep', '600'])
-  holders.push(holder)
-  assert.ok(await eventually(() => isSleeping(holder)))
-}
+const holdRoot = (pid: number) => hold('nsenter', [`--mount=/proc/${pid}/ns/mnt`, 'sleep', '600'])
 
 /** A process of the host whose working directory is a folder. */
-async function holdFolder(cwd: string): Promise<void> {
-  const holder = spawn('sleep', ['600'], { cwd })
-  holders.push(holder)
-  assert.ok(await eventually(() => isSleeping(holder)))
-}
+const holdFolder = (cwd: string) => hold('sleep', ['600'], { cwd })
 
-async function isSleeping({ pid }: ChildProcess): Promise<boolean> {
-  return (await readFile(`/proc/${pid}/comm`, 'utf8')) === 'sleep\n'
+/** Runs a program that becomes `sleep` once it is where it belongs, and returns when it is. */
+async function hold(command: string, args: readonly string[], options: { cwd?: string } = {}): Promise<void> {
+  const holder = spawn(command, args, options)
+  holders.push(holder)
+  const isSleeping = async () => (await readFile(`/proc/${holder.pid}/comm`, 'utf8')) === 'sleep\n'
+  assert.ok(await eventually(isSleeping))
 }
 
 async function letGo(): Promise<void> {
@@ -60,10 +50,8 @@ describe('mounts of the runc driver', () => {
   afterEach(letGo)
 
   const diskOf = async (id: string): Promise<string> => {
-    const record = JSON.parse(await readFile(`${runc.fixture.names.dataDir}/sandboxes/${id}.json`, 'utf8')) as {
-      disk?: string
-    }
-    return record.disk ?? id
+    const text = await readFile(`${runc.fixture.names.dataDir}/sandboxes/${id}.json`, 'utf8')
+    return (JSON.parse(text) as { disk?: string }).disk ?? id
   }
   const disks = async (id: string): Promise<string[]> => {
     const { stdout } = await runFile('ls', [`${runc.fixture.names.poolDir}/sandboxes`])
@@ -129,10 +117,7 @@ for n in itertools.count():
     await runc.driver.restart(specOf(id))
     assert.equal(await diskOf(id), `${id}.2`)
     assert.equal(await succeed(guest(id), 'cat /root/file'), 'kept')
-    assert.equal(
-      await succeed(guest(id), 'stat -c %i /root/file; cat /root/inode').then((two) => new Set(two.split('\n')).size),
-      1,
-    )
+    assert.equal(await succeed(guest(id), 'stat -c %i /root/file'), await succeed(guest(id), 'cat /root/inode'))
     await runc.driver.checkpoint(id, `cp-${id}`, 'full')
     await holdRoot(await runc.fixture.pidOf(id))
     await runc.driver.restore(specOf(id), `cp-${id}`)
@@ -148,10 +133,7 @@ for n in itertools.count():
 
   test('disk: a copy keeps hard links of lower layers, and file watches', async () => {
     const source = await create(runc.driver)
-    await succeed(
-      guest(source),
-      'mkdir -p /root/d/e && echo one > /root/d/a && ln /root/d/a /root/d/e/b && ln /root/d/a /root/d/c',
-    )
+    await succeed(guest(source), 'mkdir -p /root/d/e && cd /root/d && echo one > a && ln a e/b && ln a c')
     await runc.driver.checkpoint(source, `cp-${source}`, 'disk_only')
     const id = await create(runc.driver, { from: { checkpointId: `cp-${source}` } })
     await succeed(guest(id), 'echo two > /root/d/a && touch /root/d/e/new && mv /root/d/c /root/d/e/c')

@@ -9,7 +9,7 @@ import { Cgroups } from '../../src/runtime/cgroups/index.ts'
 import { hostTool } from '../../src/runtime/host/testing/host-tool.ts'
 import { imageDir } from '../support/images.ts'
 import { eventually, useRunc } from './driver-runc-host.ts'
-import { create, freshId, remove, succeed } from './driver-shell.ts'
+import { create, freshId, remove, startPython, succeed } from './driver-shell.ts'
 
 const threads = 500
 
@@ -106,10 +106,9 @@ describe('the runc driver among other processes', () => {
 import threading, time
 threading.stack_size(65536)
 for _ in range(${threads}): threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()
-open("/root/ready", "w").close()
+print("ready", flush=True)
 time.sleep(1000)`
-    await guest(id).spawn({ id: 'threads', argv: ['/usr/bin/python3', '-c', program], envs: {} })
-    await succeed(guest(id), 'until test -e /root/ready; do sleep 0.05; done')
+    await startPython(guest(id), 'threads', program)
     const readsBefore = await readsOfThisProcess()
     await runc.driver.checkpoint(id, checkpoint, 'full')
     const reads = (await readsOfThisProcess()) - readsBefore
