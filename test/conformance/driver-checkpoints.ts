@@ -8,6 +8,7 @@ const forkDepth = 3
 
 export function checkpointConformance(under: () => DriverUnderTest): void {
   const test = driverTests(under)
+
   test('fork: two see the files of the checkpoint and no writes of others', async ({ driver, guest }) => {
     const [source, one, two, cp] = [await create(driver), freshId('sb'), freshId('sb'), freshId('cp')]
     // Not synced: what was written before the call is in the checkpoint.

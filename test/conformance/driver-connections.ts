@@ -12,6 +12,7 @@ const serverPort = 8_000
 /** What becomes of connections to the outside while a sandbox hibernates with its memory. */
 export function connectionConformance(under: () => DriverUnderTest): void {
   const memoryTest = memoryTests(under)
+
   memoryTest('wake: outside connections continue, abandoned ones are reset, servers listen', async () => {
     const { driver, guest } = under()
     const { listenHost, listenPort, insideHost } = driver.gateway()

@@ -15,6 +15,7 @@ const replaceWaitMs = 10_000
 
 export function isolationConformance(under: () => DriverUnderTest): void {
   const test = driverTests(under)
+
   test('network: a sandbox reaches the gateway’s port and the name server, by name and by address', async () => {
     const { driver, guest } = under()
     const { listenHost, listenPort, insideHost } = driver.gateway()

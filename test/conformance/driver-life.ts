@@ -30,6 +30,7 @@ const giveUpWaitMs = 120_000
 
 export function lifeConformance(under: () => DriverUnderTest): void {
   const test = driverTests(under)
+
   test('create: the sandbox answers, runs commands and leaves nothing after its delete', async () => {
     const { driver, guest, fixture } = under()
     const before = await fixture.trace()

@@ -29,6 +29,7 @@ def queues():
 
 export function limitConformance(under: () => DriverUnderTest): void {
   const test = driverTests(under)
+
   test('disk limit: a full disk is an error inside and leaves others alone; removals free it', async () => {
     const { driver, guest } = under()
     const [full, other] = await Promise.all([create(driver, { diskMb: 64 }), create(driver, { diskMb: 128 })])

@@ -10,6 +10,7 @@ const many = { mayQuarantineMany: true }
 /** Only what the caller calls abandoned is ever removed by a start. */
 export function quarantineConformance(under: () => DriverUnderTest): void {
   const test = driverTests(under)
+
   test('quarantine: a start with an empty database is refused before any change', async () => {
     const { driver, guest, fixture } = under()
     const [running, sleeping, cp] = [await create(driver), await create(driver), freshId('cp')]
