@@ -97,6 +97,22 @@ impl fmt::Display for Error {
     }
 }
 
+/// The result of a system call that returns 0 when it has worked.
+fn done(status: c_int) -> io::Result<()> {
+    match status {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Like `done`; the error names the call and its object.
+fn checked(status: c_long, what: &str, subject: impl fmt::Display) -> Result<(), Error> {
+    match status {
+        0 => Ok(()),
+        _ => Err(Error::last(what, subject)),
+    }
+}
+
 pub fn c_path(path: &Path) -> Result<CString, Error> {
     CString::new(path.as_os_str().as_bytes())
         .map_err(|_| Error::new(format!("path {} holds a NUL byte", path.display())))
@@ -106,23 +122,16 @@ pub fn mount_at(kind: &str, target: &Path, flags: c_ulong, data: &str) -> Result
     let kind_c = CString::new(kind).map_err(|_| Error::new("file system type holds a NUL byte"))?;
     let data_c = CString::new(data).map_err(|_| Error::new("mount options hold a NUL byte"))?;
     let target_c = c_path(target)?;
-    let done = unsafe { mount(kind_c.as_ptr(), target_c.as_ptr(), kind_c.as_ptr(), flags, data_c.as_ptr().cast()) };
-    if done != 0 {
-        return Err(Error::last(&format!("mount {kind} ({data}) on"), target.display()));
-    }
-    Ok(())
+    let status = unsafe { mount(kind_c.as_ptr(), target_c.as_ptr(), kind_c.as_ptr(), flags, data_c.as_ptr().cast()) };
+    checked(status.into(), &format!("mount {kind} ({data}) on"), target.display())
 }
 
 /// Removes an extended attribute of `path`, which may be a symbolic link. Harmless when there is none.
 pub fn remove_attribute(path: &CStr, name: &CStr) -> io::Result<()> {
     const ENODATA: i32 = 61;
-    if unsafe { lremovexattr(path.as_ptr(), name.as_ptr()) } == 0 {
-        return Ok(());
-    }
-    let error = io::Error::last_os_error();
-    match error.raw_os_error() {
-        Some(ENODATA) => Ok(()),
-        _ => Err(error),
+    match done(unsafe { lremovexattr(path.as_ptr(), name.as_ptr()) }) {
+        Err(error) if error.raw_os_error() == Some(ENODATA) => Ok(()),
+        result => result,
     }
 }
 
@@ -130,40 +139,27 @@ pub fn remove_attribute(path: &CStr, name: &CStr) -> io::Result<()> {
 pub fn exchange(one: &Path, other: &Path) -> Result<(), Error> {
     const RENAME_EXCHANGE: c_uint = 2;
     let (one_c, other_c) = (c_path(one)?, c_path(other)?);
-    if unsafe { renameat2(AT_FDCWD, one_c.as_ptr(), AT_FDCWD, other_c.as_ptr(), RENAME_EXCHANGE) } != 0 {
-        return Err(Error::last(&format!("exchange {} with", one.display()), other.display()));
-    }
-    Ok(())
+    let status = unsafe { renameat2(AT_FDCWD, one_c.as_ptr(), AT_FDCWD, other_c.as_ptr(), RENAME_EXCHANGE) };
+    checked(status.into(), &format!("exchange {} with", one.display()), other.display())
 }
 
 /// Moves this process into a private mount namespace.
 pub fn enter_private_mounts() -> Result<(), Error> {
     let root = CStr::from_bytes_with_nul(b"/\0").expect("constant");
     let none = CStr::from_bytes_with_nul(b"none\0").expect("constant");
-    unsafe {
-        if unshare(CLONE_NEWNS) != 0 {
-            return Err(Error::last("unshare", "mount namespace"));
-        }
-        if mount(none.as_ptr(), root.as_ptr(), std::ptr::null(), MS_REC | MS_PRIVATE, std::ptr::null()) != 0 {
-            return Err(Error::last("make private", "/"));
-        }
-    }
-    Ok(())
+    checked(unsafe { unshare(CLONE_NEWNS) }.into(), "unshare", "mount namespace")?;
+    let kind = MS_REC | MS_PRIVATE;
+    let status = unsafe { mount(none.as_ptr(), root.as_ptr(), std::ptr::null(), kind, std::ptr::null()) };
+    checked(status.into(), "make private", "/")
 }
 
 pub fn enter_mounts(namespace: &impl AsRawFd) -> Result<(), Error> {
-    if unsafe { setns(namespace.as_raw_fd(), CLONE_NEWNS) } != 0 {
-        return Err(Error::last("setns", "mount namespace"));
-    }
-    Ok(())
+    checked(unsafe { setns(namespace.as_raw_fd(), CLONE_NEWNS) }.into(), "setns", "mount namespace")
 }
 
 /// For this thread and the programs that it starts.
 pub fn enter_network(namespace: &impl AsRawFd) -> Result<(), Error> {
-    if unsafe { setns(namespace.as_raw_fd(), CLONE_NEWNET) } != 0 {
-        return Err(Error::last("setns", "network namespace"));
-    }
-    Ok(())
+    checked(unsafe { setns(namespace.as_raw_fd(), CLONE_NEWNET) }.into(), "setns", "network namespace")
 }
 
 /// A detached copy of the mount at `path`, that path being its root.
@@ -179,13 +175,10 @@ pub fn clone_tree(path: &Path) -> Result<OwnedFd, Error> {
 pub fn attach_tree(tree: &OwnedFd, target: &Path) -> Result<(), Error> {
     let target_c = c_path(target)?;
     let empty = CString::default();
-    let done = unsafe {
+    let status = unsafe {
         syscall(SYS_MOVE_MOUNT, tree.as_raw_fd(), empty.as_ptr(), AT_FDCWD, target_c.as_ptr(), MOVE_MOUNT_F_EMPTY_PATH)
     };
-    if done != 0 {
-        return Err(Error::last("move_mount onto", target.display()));
-    }
-    Ok(())
+    checked(status, "move_mount onto", target.display())
 }
 
 /// Ends the propagation of mounts from and to the mount at `path`.
@@ -201,10 +194,8 @@ pub fn make_shared(path: &Path) -> Result<(), Error> {
 fn propagate(path: &Path, kind: c_ulong) -> Result<(), Error> {
     let path_c = c_path(path)?;
     let none = CStr::from_bytes_with_nul(b"none\0").expect("constant");
-    if unsafe { mount(none.as_ptr(), path_c.as_ptr(), std::ptr::null(), kind, std::ptr::null()) } != 0 {
-        return Err(Error::last("change propagation of", path.display()));
-    }
-    Ok(())
+    let status = unsafe { mount(none.as_ptr(), path_c.as_ptr(), std::ptr::null(), kind, std::ptr::null()) };
+    checked(status.into(), "change propagation of", path.display())
 }
 
 /// Detaches the mount at `path`; it ends with its last user.
@@ -229,7 +220,7 @@ pub fn seal_tree(tree: &OwnedFd, user_namespace: Option<&OwnedFd>, path: &Path) 
         userns_fd: user_namespace.map_or(0, |fd| fd.as_raw_fd() as u64),
     };
     let empty = CString::default();
-    let done = unsafe {
+    let status = unsafe {
         syscall(
             SYS_MOUNT_SETATTR,
             tree.as_raw_fd(),
@@ -239,10 +230,7 @@ pub fn seal_tree(tree: &OwnedFd, user_namespace: Option<&OwnedFd>, path: &Path) 
             std::mem::size_of::<MountAttr>(),
         )
     };
-    if done != 0 {
-        return Err(Error::last("idmap (mount_setattr)", path.display()));
-    }
-    Ok(())
+    checked(status, "idmap (mount_setattr)", path.display())
 }
 
 /// A user namespace in which ids `from..from+count` stand for `to..to+count`. It lives as long as the descriptor.
@@ -256,9 +244,7 @@ pub fn user_namespace(from: u32, to: u32, count: u32) -> Result<OwnedFd, Error> 
     if child == 0 {
         // Only async-signal-safe calls here. The holder lives until the other end of `done` is closed.
         unsafe {
-            let mut byte = 0u8;
-            let failed = unshare(CLONE_NEWUSER) != 0;
-            byte = if failed { 1 } else { byte };
+            let mut byte = (unshare(CLONE_NEWUSER) != 0) as u8;
             write(ready_write.as_raw_fd(), (&byte as *const u8).cast(), 1);
             drop(done_write);
             read(done_read.as_raw_fd(), (&mut byte as *mut u8).cast(), 1);
@@ -291,9 +277,7 @@ pub fn user_namespace(from: u32, to: u32, count: u32) -> Result<OwnedFd, Error> 
 
 fn pipe_ends() -> Result<(OwnedFd, OwnedFd), Error> {
     let mut ends: [c_int; 2] = [-1, -1];
-    if unsafe { pipe(ends.as_mut_ptr()) } != 0 {
-        return Err(Error::last("pipe", "for a user namespace"));
-    }
+    checked(unsafe { pipe(ends.as_mut_ptr()) }.into(), "pipe", "for a user namespace")?;
     Ok(unsafe { (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])) })
 }
 
@@ -307,10 +291,7 @@ pub fn kill_group(leader: i32) {
 fn detach_at(path: &CStr) -> io::Result<()> {
     const MNT_DETACH: c_int = 2;
     const UMOUNT_NOFOLLOW: c_int = 8;
-    match unsafe { umount2(path.as_ptr(), MNT_DETACH | UMOUNT_NOFOLLOW) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
+    done(unsafe { umount2(path.as_ptr(), MNT_DETACH | UMOUNT_NOFOLLOW) })
 }
 
 /// Sends SIGCONT and SIGSTOP to a frozen process: it continues into a pending stop.
@@ -325,10 +306,7 @@ pub fn continue_and_stop(pid: i32) {
 
 /// Makes the calling process the leader of a new group. Async-signal-safe.
 pub fn lead_group() -> io::Result<()> {
-    match unsafe { setpgid(0, 0) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
+    done(unsafe { setpgid(0, 0) })
 }
 
 /// Waits for the end of a child and leaves it unreaped, so that its pid stays its own.

@@ -1,7 +1,6 @@
 import type { IncomingMessage } from 'node:http'
 import { ServiceError } from '../errors.ts'
-import { BodyBudget, readBody as holdBody } from '../lib/body-budget.ts'
-import type { BodyShare } from '../lib/body-budget.ts'
+import { BodyBudget, readBody as holdBody, type BodyShare } from '../lib/body-budget.ts'
 import type { GatewayLimits } from './limits.ts'
 import type { GatewayIdentity } from './session-meter.ts'
 

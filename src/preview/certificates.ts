@@ -3,8 +3,7 @@ import { ServiceError } from '../errors.ts'
 import type { Log } from '../lib/log.ts'
 import { TokenBuckets } from '../lib/token-bucket.ts'
 import type { PreviewService } from '../sandbox/index.ts'
-import type { PreviewHosts } from './host.ts'
-import { readHost } from './host.ts'
+import { type PreviewHosts, readHost } from './host.ts'
 import { addressList } from './headers.ts'
 
 /** Issuing takes seconds, so a requested certificate exists after this time. */

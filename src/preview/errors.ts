@@ -1,7 +1,5 @@
-import { STATUS_CODES } from 'node:http'
-import type { IncomingMessage, ServerResponse } from 'node:http'
-import { isServiceError } from '../errors.ts'
-import type { ErrorCode, ServiceError } from '../errors.ts'
+import { STATUS_CODES, type IncomingMessage, type ServerResponse } from 'node:http'
+import { isServiceError, type ErrorCode, type ServiceError } from '../errors.ts'
 import { escapeHtml, htmlPage, pagePolicy } from '../lib/html.ts'
 import { lingerOnClose } from '../lib/linger.ts'
 

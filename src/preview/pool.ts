@@ -1,5 +1,4 @@
-import { Agent } from 'node:http'
-import type { ClientRequest } from 'node:http'
+import { Agent, type ClientRequest } from 'node:http'
 import type { Duplex } from 'node:stream'
 import { Semaphore } from '../lib/async/semaphore.ts'
 import type { FreezeReason, PreviewTarget } from '../sandbox/index.ts'

@@ -1,11 +1,9 @@
-import { request as httpRequest } from 'node:http'
-import type { ClientRequest, IncomingMessage, ServerResponse } from 'node:http'
+import { request as httpRequest, type ClientRequest, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { Log } from '../lib/log.ts'
 import type { PreviewTarget } from '../sandbox/index.ts'
 import { answerHeaders, framing, hasBody } from './headers.ts'
 import { badAnswer, errorFor, internalError, sendError } from './errors.ts'
-import { closedForCheckpoint } from './pool.ts'
-import type { PreviewAgent } from './pool.ts'
+import { closedForCheckpoint, type PreviewAgent } from './pool.ts'
 
 /** Safe to repeat (RFC 9110 § 9.2.2) when a kept connection has died or a checkpoint closed it. */
 const repeatable = new Set(['GET', 'HEAD', 'OPTIONS'])

@@ -1,12 +1,9 @@
-import { request as httpRequest } from 'node:http'
-import type { IncomingMessage } from 'node:http'
+import { request as httpRequest, type IncomingMessage } from 'node:http'
 import type { Duplex } from 'node:stream'
-import { limitInterimAnswers } from './proxy.ts'
-import type { Forward } from './proxy.ts'
+import { limitInterimAnswers, type Forward } from './proxy.ts'
 import { linger } from '../lib/linger.ts'
 import { answerHeaders } from './headers.ts'
-import { badAnswer, errorFor, errorText, internalError } from './errors.ts'
-import type { PreviewError } from './errors.ts'
+import { badAnswer, errorFor, errorText, internalError, type PreviewError } from './errors.ts'
 import type { Dial } from './pool.ts'
 
 /** The server in the sandbox must answer the upgrade within this time. */

@@ -45,6 +45,8 @@ export const limitBounds = {
     historyBytesMax: [mib, 256 * mib],
     agentStartsAtOnce: [1, 1000],
     shortageWaitMs: [1000, 86_400_000],
+    shortageFirstMs: [1, 60_000],
+    shortageMaxMs: [1, 3_600_000],
   },
   http: {
     bodyBytesMax: [64 * kib, 64 * mib],

@@ -1,7 +1,7 @@
 import type { CreateOptions } from '../lib/creation.ts'
 import type { AccessScope, AccessToken, AccessUse, SessionAccess } from './access-token.ts'
 import type { ExportRecord } from './history.ts'
-import type { Message, Session, SessionEvent, StreamEvent } from './session.ts'
+import type { AgentConfig, Message, Session, SessionEvent, StreamEvent } from './session.ts'
 
 /**
  * Agent sessions, strictly on top of the sandbox service. Each call names the organisation that asks; a session that it
@@ -130,24 +130,9 @@ export interface ListSessions {
   cursor?: string
 }
 
-export interface CreateSession {
+export interface CreateSession extends Pick<Session, 'userId' | 'userEmail' | 'userName' | 'checkpointId'> {
   prompt: string
-  userId: string
-  userEmail?: string
-  userName?: string
-  checkpointId?: string
   agentConfig?: CreateAgentConfig
 }
 
-export interface CreateAgentConfig {
-  systemPrompt?: string
-  skills?: Record<string, string>
-  allowedTools?: string[]
-  cwd?: string
-  model?: string
-  harness?: string
-  maxTurns?: number
-  maxTokens?: number
-  maxCostUsd?: number
-  envs?: Record<string, string>
-}
+export type CreateAgentConfig = Partial<AgentConfig>

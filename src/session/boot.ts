@@ -4,6 +4,7 @@ import { Readable } from 'node:stream'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { isServiceError, ServiceError } from '../errors.ts'
 import { defined } from '../lib/defined.ts'
+import type { Release, Semaphore } from '../lib/async/semaphore.ts'
 import { sha256 } from '../lib/secret.ts'
 import { type AgentCommandInput, agentEnvironment, agentLineBytesMax } from '../protocol/agent.ts'
 import type { CreateSandbox, Sandbox, SandboxService } from '../sandbox/index.ts'
@@ -19,7 +20,7 @@ const skillWritesAtOnce = 8
 const agentKeepSlackBytes = 4 * 1024 * 1024
 
 /** Sees to it that the sandbox exists and has come up, whatever an earlier attempt has left. A repeat is harmless. */
-export async function bootSandbox(sandboxes: SandboxService, session: Session, signal: AbortSignal): Promise<void> {
+export async function ensureSandbox(sandboxes: SandboxService, session: Session, signal: AbortSignal): Promise<void> {
   const { orgId, sandboxId } = session
   const found = await settledSandbox(sandboxes, orgId, sandboxId, signal)
   if (found?.status === 'running' || found?.status === 'hibernated') return
@@ -155,4 +156,42 @@ export function newGatewayToken(): string {
 /** The hash of a token that nobody has: before an agent runs, and after the session has ended. */
 export function unusedTokenHash(): string {
   return sha256(newGatewayToken())
+}
+
+/**
+ * The permit of one session to start its agent: none ──acquire──► held ──release, or `permitMs` later──► none. Many agents that start
+ * at once would share the processors until none is ready in time, and each would be killed and started again.
+ */
+export class StartPermit {
+  readonly #semaphore: Semaphore
+  readonly #permitMs: number
+  readonly #signal: AbortSignal
+  #release: Release | undefined
+  #timer: NodeJS.Timeout | undefined
+
+  /** Shares `semaphore` with the other sessions. */
+  constructor(semaphore: Semaphore, permitMs: number, signal: AbortSignal) {
+    this.#semaphore = semaphore
+    this.#permitMs = permitMs
+    this.#signal = signal
+  }
+
+  get isHeld(): boolean {
+    return this.#release !== undefined
+  }
+
+  /** Waits for a permit. Returns without one after `signal` has aborted. */
+  async acquire(): Promise<void> {
+    if (this.isHeld || this.#signal.aborted) return
+    this.#release = await this.#semaphore.acquire({ signal: this.#signal }).catch(() => undefined)
+    if (!this.isHeld) return
+    // From here on, so that a sandbox that is slow to take the skills holds up no other session either.
+    this.#timer = setTimeout(() => this.release(), this.#permitMs).unref()
+  }
+
+  release(): void {
+    clearTimeout(this.#timer)
+    this.#release?.()
+    this.#release = undefined
+  }
 }

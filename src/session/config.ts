@@ -47,6 +47,9 @@ export interface SessionLimits {
   agentStartsAtOnce: number
   /** How long a session waits for a sandbox that lacks room, a place in the quota, or an answer, until it has failed. */
   shortageWaitMs: number
+  /** Pause between attempts at what is lacking: doubles from the first to the last. */
+  shortageFirstMs: number
+  shortageMaxMs: number
 }
 
 export const defaultSessionLimits: SessionLimits = {
@@ -63,15 +66,14 @@ export const defaultSessionLimits: SessionLimits = {
   historyBytesMax: 32 * 1024 * 1024,
   agentStartsAtOnce: Math.max(4, 2 * availableParallelism()),
   shortageWaitMs: 600_000,
+  shortageFirstMs: 1000,
+  shortageMaxMs: 30_000,
 }
 
 export interface SessionTimings {
   /** Back-off before a lost agent is attached to or started again: doubles from the first to the last. */
   retryFirstMs: number
   retryMaxMs: number
-  /** The same between attempts at what is lacking for the moment. */
-  shortageFirstMs: number
-  shortageMaxMs: number
   /** One of many sessions that lack the same lets the next one try after this time. */
   shortageAttemptMs: number
   /** From the attachment to `configured`; an agent that needs longer is killed and started again. */
@@ -99,8 +101,6 @@ export function retryBackOff({ retryFirstMs, retryMaxMs }: SessionTimings): Back
 export const defaultSessionTimings: SessionTimings = {
   retryFirstMs: 100,
   retryMaxMs: 5000,
-  shortageFirstMs: 1000,
-  shortageMaxMs: 30_000,
   shortageAttemptMs: 15_000,
   agentStartMs: 60_000,
   agentStartTurnMs: 15_000,

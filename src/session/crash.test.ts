@@ -5,7 +5,7 @@ import { everyCall } from '../lib/testing/thorough.ts'
 import type { RunningSessionService } from './service.ts'
 import type { Session } from './session.ts'
 import { Crash, surviveCrash } from './testing/crash.ts'
-import { assertWhole, orgId, simple, World } from './testing/world.ts'
+import { assertWhole, orgId, World } from './testing/world.ts'
 
 for (const mode of ['before', 'after'] as const) {
   test(`a server that dies ${mode} any of its calls loses nothing and repeats nothing`, async () => {
@@ -25,8 +25,7 @@ type Story = (service: RunningSessionService, sessionId: string, world: World) =
 async function survive(at: number, mode: 'before' | 'after', prepare: Story, story: Story): Promise<boolean> {
   const world = new World()
   const zeroth = world.serve()
-  const { session } = await zeroth.create(orgId, simple)
-  await world.until(session.id, 'idle')
+  const session = await world.idle(zeroth)
   await prepare(zeroth, session.id, world)
   await zeroth.close()
   const crash = new Crash(at, mode)

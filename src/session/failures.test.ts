@@ -1,15 +1,11 @@
 import assert from 'node:assert/strict'
-import { afterEach, beforeEach, test } from 'node:test'
-import { isServiceError, ServiceError } from '../errors.ts'
+import { test } from 'node:test'
+import { ServiceError } from '../errors.ts'
 import type { SandboxService } from '../sandbox/index.ts'
 import type { SessionStore } from './store.ts'
-import { assertWhole, orgId, simple, World } from './testing/world.ts'
+import { assertWhole, orgId, refused, simple, useWorld } from './testing/world.ts'
 
-let world: World
-beforeEach(() => {
-  world = new World()
-})
-afterEach(() => world.close())
+const world = useWorld()
 
 test('a failed boot is told, and the next message tries again under the same id', async () => {
   const service = world.serve()
@@ -25,8 +21,7 @@ test('a failed boot is told, and the next message tries again under the same id'
   })
   assert.deepEqual(await world.eventTypes(session.id), ['session_started', 'session_failed'])
   world.sandboxes.beforeCreate = async () => {}
-  await service.sendMessage(orgId, session.id, { message: 'again', userId: 'u1' })
-  await world.until(session.id, 'idle')
+  await world.turn(service, session.id, 'again')
   const messages = world.sandboxes.agent.commands.filter(({ type }) => type === 'message')
   assert.deepEqual(
     messages.map(({ content }) => content),
@@ -50,8 +45,7 @@ test('an agent that refuses its configuration fails the session until the next m
   await world.until(session.id, 'failed')
   await world.eventually('the kill', () => assert.equal(world.sandboxes.agents[0]!.process.exitCode, 137))
   world.sandboxes.script = script
-  await service.sendMessage(orgId, session.id, { message: 'again', userId: 'u1' })
-  await world.until(session.id, 'idle')
+  await world.turn(service, session.id, 'again')
   await assertWhole(world, session.id)
 })
 
@@ -99,10 +93,8 @@ test('an agent that does not start in time is killed, although it talks and the 
 test('a sandbox that does not say which ports listen does not keep a turn from ending', async () => {
   const service = world.serve()
   world.sandboxes.beforePorts = () => new Promise(() => {})
-  const { session } = await service.create(orgId, simple)
-  await world.until(session.id, 'idle')
-  await service.sendMessage(orgId, session.id, { message: 'b', userId: 'u1' })
-  await world.until(session.id, 'idle')
+  const session = await world.idle(service)
+  await world.turn(service, session.id, 'b')
   assert.equal((await world.eventTypes(session.id)).includes('preview_ready'), false)
   await assertWhole(world, session.id)
 })
@@ -166,13 +158,8 @@ test('a turn that kills three agents ends with an error, and the next message is
       content === 'good' ? script.turn(agent, content, resumed) : agent.process.exit(139),
   }
   const { session } = await service.create(orgId, simple)
-  await service.sendMessage(orgId, session.id, { message: 'good', userId: 'u1' })
-  await world.until(session.id, 'idle')
-  const results = (await world.streamed(session.id)).filter(({ data }) => data.type === 'result')
-  assert.deepEqual(
-    results.map(({ data }) => data['subtype']),
-    ['error_during_execution', 'success'],
-  )
+  await world.turn(service, session.id, 'good')
+  assert.deepEqual(await world.subtypes(session.id), ['error_during_execution', 'success'])
   await assertWhole(world, session.id)
 })
 
@@ -187,8 +174,7 @@ test('agents that die before they are configured cost the turn nothing that wait
       return agent.process.exitCode === undefined
     },
   }
-  const { session } = await service.create(orgId, simple)
-  await world.until(session.id, 'idle')
+  const session = await world.idle(service)
   assert.equal(world.sandboxes.agents.length, 4)
   const ends = (await world.streamed(session.id)).filter(({ data }) => ['error', 'result'].includes(data.type))
   assert.deepEqual(
@@ -247,13 +233,8 @@ test('garbage and endless lines give one warning and stop nothing', async () => 
       script.turn(agent, content, resumed)
     },
   }
-  const { session } = await service.create(orgId, simple)
-  await world.until(session.id, 'idle')
-  const errors = (await world.streamed(session.id)).filter(({ data }) => data.type === 'error')
-  assert.deepEqual(
-    errors.map(({ data }) => data['code']),
-    ['agent_output_invalid'],
-  )
+  const session = await world.idle(service)
+  assert.deepEqual(await world.errors(session.id), ['agent_output_invalid'])
   await assertWhole(world, session.id)
   const { process } = world.sandboxes.agent
   await world.eventually('all is acknowledged', () => assert.equal(process.acknowledged, process.log.length))
@@ -272,24 +253,18 @@ test('events out of order are left out: a second result, a foreign turn_complete
     },
   }
   const { session } = await service.create(orgId, simple)
-  await service.sendMessage(orgId, session.id, { message: 'b', userId: 'u1' })
-  await world.until(session.id, 'idle')
+  await world.turn(service, session.id, 'b')
   await assertWhole(world, session.id)
 })
 
 test('the sandbox hibernates and a message wakes it, its agent with it', async () => {
   const service = world.serve()
-  const { session } = await service.create(orgId, simple)
-  await world.until(session.id, 'idle')
-  world.sandboxes.set(session.sandboxId, 'hibernated')
-  await world.eventually('the event', async () => {
-    assert.equal((await world.eventTypes(session.id)).at(-1), 'sandbox_hibernated')
-  })
+  const session = await world.idle(service)
+  await world.hibernate(session)
   // Nobody attaches again and wakes it.
   await new Promise((resolve) => setTimeout(resolve, 50))
   assert.equal(world.sandboxes.machine(session.sandboxId).sandbox.status, 'hibernated')
-  await service.sendMessage(orgId, session.id, { message: 'wake up', userId: 'u1' })
-  await world.until(session.id, 'idle')
+  await world.turn(service, session.id, 'wake up')
   assert.equal(world.sandboxes.agents.length, 1)
   assert.deepEqual((await world.eventTypes(session.id)).slice(-4), [
     'sandbox_hibernated',
@@ -302,8 +277,7 @@ test('the sandbox hibernates and a message wakes it, its agent with it', async (
 
 test('a sandbox that wakes without its processes gets a new agent with the next message', async () => {
   const service = world.serve()
-  const { session } = await service.create(orgId, simple)
-  await world.until(session.id, 'idle')
+  const session = await world.idle(service)
   world.sandboxes.hibernateWithoutMemory(session.sandboxId)
   await world.eventually('the event', async () => {
     assert.equal((await world.eventTypes(session.id)).at(-1), 'sandbox_hibernated')
@@ -312,8 +286,7 @@ test('a sandbox that wakes without its processes gets a new agent with the next 
   await world.eventually('the event', async () => {
     assert.equal((await world.eventTypes(session.id)).at(-1), 'sandbox_resumed')
   })
-  await service.sendMessage(orgId, session.id, { message: 'wake up', userId: 'u1' })
-  await world.until(session.id, 'idle')
+  await world.turn(service, session.id, 'wake up')
   assert.equal(world.sandboxes.agents.length, 2)
   await assertWhole(world, session.id)
 })
@@ -332,21 +305,19 @@ test('a lost sandbox fails the session with its reason and ends the turn', async
     ['session_failed'],
   )
   await assertWhole(world, session.id)
-  await assert.rejects(service.sendMessage(orgId, session.id, { message: 'more', userId: 'u1' }), (error) =>
-    isServiceError(error, 'conflict'),
-  )
+  await assert.rejects(service.sendMessage(orgId, session.id, { message: 'more', userId: 'u1' }), refused('conflict'))
   await service.delete(orgId, session.id)
 })
 
 test('the loss of a sandbox that could not be written down is told when it can be', async () => {
   let broken = false
-  let refused = 0
+  let failures = 0
   const flaky: SessionStore = {
     ...world.store,
     async commit(sessionId, change) {
       const tells = change.addEvents?.some(({ type }) => type === 'session_failed') ?? false
       if (!broken || !tells) return await world.store.commit(sessionId, change)
-      refused += 1
+      failures += 1
       throw new ServiceError('unavailable', 'the database is away')
     },
   }
@@ -356,7 +327,7 @@ test('the loss of a sandbox that could not be written down is told when it can b
   await world.eventually('the answer', async () => assert.ok((await world.types(session.id)).includes('assistant')))
   broken = true
   world.sandboxes.set(session.sandboxId, 'stopped')
-  await world.eventually('it was tried', () => assert.ok(refused > 2))
+  await world.eventually('it was tried', () => assert.ok(failures > 2))
   broken = false
   await world.until(session.id, 'failed')
   assert.equal((await world.eventTypes(session.id)).filter((type) => type === 'session_failed').length, 1)
@@ -365,12 +336,10 @@ test('the loss of a sandbox that could not be written down is told when it can b
 
 test('a deletion that cannot kill the sandbox is told, and the session goes on', async () => {
   const service = world.serve()
-  const { session } = await service.create(orgId, simple)
-  await world.until(session.id, 'idle')
+  const session = await world.idle(service)
   world.sandboxes.beforeDelete = () => Promise.reject(new ServiceError('unavailable', 'the machine is busy'))
-  await assert.rejects(service.delete(orgId, session.id), (error) => isServiceError(error, 'unavailable'))
-  await service.sendMessage(orgId, session.id, { message: 'still there?', userId: 'u1' })
-  await world.until(session.id, 'idle')
+  await assert.rejects(service.delete(orgId, session.id), refused('unavailable'))
+  await world.turn(service, session.id, 'still there?')
   await assertWhole(world, session.id)
   world.sandboxes.beforeDelete = async () => {}
   await service.delete(orgId, session.id)
@@ -379,13 +348,11 @@ test('a deletion that cannot kill the sandbox is told, and the session goes on',
 
 test('a message that comes while the hibernation is being told still wakes the sandbox', async () => {
   const service = world.serve()
-  const { session } = await service.create(orgId, simple)
-  await world.until(session.id, 'idle')
+  const session = await world.idle(service)
   for (let round = 0; round < 5; round++) {
     world.sandboxes.set(session.sandboxId, 'hibernated')
     for (let turn = 0; turn < round; turn++) await new Promise((resolve) => setImmediate(resolve))
-    await service.sendMessage(orgId, session.id, { message: `wake ${round}`, userId: 'u1' })
-    await world.until(session.id, 'idle')
+    await world.turn(service, session.id, `wake ${round}`)
   }
   await assertWhole(world, session.id)
 })
@@ -411,7 +378,7 @@ test('another server goes on with what waited, and leaves ended sessions alone',
   await first.sendMessage(orgId, session.id, { message: 'b', userId: 'u1' })
   await world.eventually('the turn', () => assert.equal(world.sandboxes.agent?.commands.length, 2))
   await first.close()
-  await assert.rejects(first.create(orgId, simple), (error) => isServiceError(error, 'unavailable'))
+  await assert.rejects(first.create(orgId, simple), refused('unavailable'))
   // What the agent says while no server is there.
   world.sandboxes.agent.say('alone')
   world.sandboxes.agent.finish()

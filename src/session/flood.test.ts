@@ -1,14 +1,9 @@
 import assert from 'node:assert/strict'
-import { afterEach, beforeEach, test } from 'node:test'
-import { isServiceError } from '../errors.ts'
-import type { AgentScript, FakeAgent } from './testing/fake-agent.ts'
-import { assertWhole, orgId, simple, World } from './testing/world.ts'
+import { test } from 'node:test'
+import { type AgentScript, answering, type FakeAgent } from './testing/fake-agent.ts'
+import { assertWhole, orgId, refused, simple, useWorld, type World } from './testing/world.ts'
 
-let world: World
-beforeEach(() => {
-  world = new World()
-})
-afterEach(() => world.close())
+const world = useWorld()
 
 const ready = { type: 'ready', harness: 'evil', version: '0' }
 const failure = { type: 'error', message: 'again', code: 'agent_error', fatal: false }
@@ -22,11 +17,6 @@ function flooding(flood: (agent: FakeAgent) => void): AgentScript {
   }
 }
 
-async function errors(sessionId: string): Promise<unknown[]> {
-  const events = await world.streamed(sessionId)
-  return events.filter(({ data }) => data.type === 'error').map(({ data }) => data['code'])
-}
-
 async function count(sessionId: string, type: string): Promise<number> {
   return (await world.types(sessionId)).filter((one) => one === type).length
 }
@@ -36,14 +26,10 @@ async function goesOn(service: ReturnType<World['serve']>, sessionId: string): P
   await world.until(sessionId, 'idle')
   const flooder = world.sandboxes.agents[0]!
   await world.eventually('the kill', () => assert.equal(flooder.process.exitCode, 137))
-  assert.deepEqual(await errors(sessionId), ['output_limit'])
+  assert.deepEqual(await world.errors(sessionId), ['output_limit'])
   await service.sendMessage(orgId, sessionId, { message: 'b', userId: 'u1' })
   await world.eventually('both turns', async () => assert.equal(await count(sessionId, 'turn_complete'), 2))
-  const results = (await world.streamed(sessionId)).filter(({ data }) => data.type === 'result')
-  assert.deepEqual(
-    results.map(({ data }) => data['subtype']),
-    ['error_during_execution', 'success'],
-  )
+  assert.deepEqual(await world.subtypes(sessionId), ['error_during_execution', 'success'])
   assert.notEqual(world.sandboxes.agent, flooder)
   await assertWhole(world, sessionId)
 }
@@ -82,7 +68,7 @@ test('lines that are left out count as well: ready in a turn, files that changed
     const { session } = await service.create(orgId, simple)
     const { agents } = world.sandboxes
     await world.eventually('the end', async () => assert.equal(await count(session.id, 'turn_complete'), 1))
-    assert.equal((await errors(session.id)).at(-1), 'output_limit')
+    assert.equal((await world.errors(session.id)).at(-1), 'output_limit')
     assert.equal(await count(session.id, 'ready'), new Set(agents).size)
     await service.delete(orgId, session.id)
     await assertWhole(world, session.id)
@@ -92,22 +78,20 @@ test('lines that are left out count as well: ready in a turn, files that changed
 
 test('a process says ready once, and may not go on saying it without a turn', async () => {
   const service = world.serve({ limits: { idleLinesMax: 30 } })
-  const { session } = await service.create(orgId, simple)
-  await world.until(session.id, 'idle')
+  const session = await world.idle(service)
   const [flooder] = world.sandboxes.agents
   for (let n = 0; n < 500; n++) flooder!.emit(ready)
   await world.eventually('the kill', () => assert.equal(flooder!.process.exitCode, 137))
   await world.eventually('the next agent', () => assert.equal(world.sandboxes.agents.length, 2))
   await world.until(session.id, 'idle')
   assert.equal(await count(session.id, 'ready'), 2)
-  assert.deepEqual(await errors(session.id), ['output_limit'])
+  assert.deepEqual(await world.errors(session.id), ['output_limit'])
   await assertWhole(world, session.id)
 })
 
 test('errors outside of turns are few: a process that goes on is killed, and soon none is started unasked', async () => {
   const service = world.serve()
-  const { session } = await service.create(orgId, simple)
-  await world.until(session.id, 'idle')
+  const session = await world.idle(service)
   const { script } = world.sandboxes
   world.sandboxes.script = {
     ...script,
@@ -118,7 +102,7 @@ test('errors outside of turns are few: a process that goes on is killed, and soo
     },
   }
   for (let n = 0; n < 20; n++) world.sandboxes.agent.emit(failure)
-  await world.eventually('the errors', async () => assert.equal((await errors(session.id)).length, 20))
+  await world.eventually('the errors', async () => assert.equal((await world.errors(session.id)).length, 20))
   assert.equal(world.sandboxes.agent.process.exitCode, undefined)
   world.sandboxes.agent.emit(failure)
   await world.eventually('three agents', () => {
@@ -129,7 +113,7 @@ test('errors outside of turns are few: a process that goes on is killed, and soo
   })
   await new Promise((resolve) => setTimeout(resolve, 50))
   assert.equal(world.sandboxes.agents.length, 3)
-  assert.equal((await errors(session.id)).filter((code) => code === 'output_limit').length, 3)
+  assert.equal((await world.errors(session.id)).filter((code) => code === 'output_limit').length, 3)
   world.sandboxes.script = script
   await service.sendMessage(orgId, session.id, { message: 'b', userId: 'u1' })
   await world.eventually('its turn', async () => assert.equal(await count(session.id, 'turn_complete'), 2))
@@ -160,8 +144,7 @@ test('what a session says in all its turns is bounded, for the next server too',
       agent.finish()
     },
   }
-  const { session } = await first.create(orgId, simple)
-  await world.until(session.id, 'idle')
+  const session = await world.idle(first)
   await first.sendMessage(orgId, session.id, { message: 'b', userId: 'u1' })
   await world.eventually('two turns', async () => assert.equal(await count(session.id, 'turn_complete'), 2))
   await first.close()
@@ -171,7 +154,7 @@ test('what a session says in all its turns is bounded, for the next server too',
   await second.sendMessage(orgId, session.id, { message: 'c', userId: 'u1' })
   await world.until(session.id, 'failed')
   await world.eventually('the kill', () => assert.equal(world.sandboxes.agent.process.exitCode, 137))
-  assert.deepEqual(await errors(session.id), ['output_limit'])
+  assert.deepEqual(await world.errors(session.id), ['output_limit'])
   assert.equal((await world.eventTypes(session.id)).at(-1), 'session_failed')
   assert.ok((await world.store.head(session.id))!.streamBytes < 62_000)
   await assertWhole(world, session.id)
@@ -181,9 +164,65 @@ test('a session that has said all it may takes no message any more', async () =>
   const service = world.serve({ limits: { streamBytesMax: 600 } })
   const { session } = await service.create(orgId, simple)
   await world.until(session.id, 'failed')
-  await assert.rejects(service.sendMessage(orgId, session.id, { message: 'b', userId: 'u1' }), (error) =>
-    isServiceError(error, 'conflict'),
-  )
+  await assert.rejects(service.sendMessage(orgId, session.id, { message: 'b', userId: 'u1' }), refused('conflict'))
   await assertWhole(world, session.id)
   await service.delete(orgId, session.id)
+})
+
+const configuredLine = { type: 'configured', model: 'demo', tools: ['bash'], cwd: '/workspace/app' }
+
+test('agents start a few at a time; each that is ready lets the next one begin', async () => {
+  const service = world.serve({ limits: { agentStartsAtOnce: 2 } })
+  const asked: { emit(event: object): void }[] = []
+  world.sandboxes.script = {
+    ...answering,
+    configure: (agent) => {
+      asked.push(agent)
+      return false
+    },
+  }
+  const created = await Promise.all(Array.from({ length: 7 }, () => service.create(orgId, simple)))
+  for (let configured = 0; configured < created.length; configured += 1) {
+    await world.eventually('the next agent', () => assert.ok(asked.length > configured))
+    await world.eventually('the others in their places', async () => {
+      const activities = await Promise.all(created.map(async ({ session }) => (await world.types(session.id)).length))
+      assert.equal(activities.filter((events) => events > 0).length, Math.min(configured + 2, created.length))
+    })
+    assert.equal(world.sandboxes.agents.length, Math.min(configured + 2, created.length))
+    asked[configured]?.emit(configuredLine)
+  }
+  for (const { session } of created) await world.until(session.id, 'idle')
+})
+
+test('a sandbox that takes no files does not hold up the agents of others', async () => {
+  const service = world.serve({ limits: { agentStartsAtOnce: 1 }, timings: { agentStartTurnMs: 50 } })
+  const files = Promise.withResolvers<void>()
+  const asked = Promise.withResolvers<void>()
+  world.sandboxes.beforeMkdir = async () => {
+    asked.resolve()
+    await files.promise
+  }
+  const slow = await service.create(orgId, simple)
+  await asked.promise
+  world.sandboxes.beforeMkdir = async () => {}
+  const other = await service.create(orgId, simple)
+  await world.until(other.session.id, 'idle')
+  assert.equal(world.sandboxes.agents.length, 1)
+  files.resolve()
+  await world.until(slow.session.id, 'idle')
+})
+
+test('agents that hang do not hold up those of others, and a session that waits for its place ends at once', async () => {
+  const service = world.serve({ limits: { agentStartsAtOnce: 1 }, timings: { agentStartTurnMs: 300 } })
+  world.sandboxes.script = { ...answering, configure: () => false }
+  const hanging = await service.create(orgId, simple)
+  await world.eventually('the first agent', () => assert.equal(world.sandboxes.agents.length, 1))
+  world.sandboxes.script = answering
+  const [leaving, waiting] = [await service.create(orgId, simple), await service.create(orgId, simple)]
+  await world.eventually('both sandboxes', () => assert.equal(world.sandboxes.machines.size, 3))
+  await service.delete(orgId, leaving.session.id)
+  assert.equal(world.sandboxes.agents.length, 1)
+  await world.until(waiting.session.id, 'idle')
+  assert.equal((await world.store.session(hanging.session.id))?.activity, 'starting')
+  assert.equal(world.sandboxes.agents.length, 2)
 })

@@ -1,29 +1,19 @@
 import assert from 'node:assert/strict'
-import { afterEach, beforeEach, test } from 'node:test'
-import { isServiceError, ServiceError, type ErrorCode } from '../errors.ts'
+import { beforeEach, test } from 'node:test'
+import { ServiceError } from '../errors.ts'
 import type { SandboxService } from '../sandbox/index.ts'
 import type { RunningSessionService } from './service.ts'
 import type { Session } from './session.ts'
-import { assertWhole, orgId, simple, World } from './testing/world.ts'
+import { assertWhole, orgId, refused, simple, useWorld } from './testing/world.ts'
 
-let world: World
+const world = useWorld()
 let service: RunningSessionService
 beforeEach(() => {
-  world = new World()
   service = world.serve()
 })
-afterEach(() => world.close())
-
-const refused = (code: ErrorCode) => (error: unknown) => isServiceError(error, code)
-
-async function idle(): Promise<Session> {
-  const { session } = await service.create(orgId, simple)
-  await world.until(session.id, 'idle')
-  return session
-}
 
 test('a fork has copies of messages, files and project, and sandbox, stream, token and budget of its own', async () => {
-  const source = await idle()
+  const source = await world.idle(service)
   world.sandboxes.machine(source.sandboxId).files.set('/workspace/app/x', 'old')
   const tokens = { inputTokens: 9, cacheReadTokens: 2, cacheWriteTokens: 3, outputTokens: 4 }
   await world.store.commit(source.id, { usage: { ...tokens, costNanoUsd: 5 } })
@@ -50,8 +40,7 @@ test('a fork has copies of messages, files and project, and sandbox, stream, tok
   assert.deepEqual([kept?.checkpointId, kept?.forkCheckpointOf, kept?.forkedFrom], [undefined, undefined, source.id])
 
   for (const { id } of [fork, source]) {
-    await service.sendMessage(orgId, id, { message: `in ${id}`, userId: 'u1' })
-    await world.until(id, 'idle')
+    await world.turn(service, id, `in ${id}`)
   }
   await assertWhole(world, source.id)
   const ends = (await world.types(fork.id)).filter((type) => type === 'turn_complete')
@@ -73,7 +62,7 @@ test('skills are not written again over what the source made of them', async () 
 })
 
 test('a page that a fork serves from the beginning is announced before its first work', async () => {
-  const source = await idle()
+  const source = await world.idle(service)
   world.sandboxes.machine(source.sandboxId).ports.push(3000)
   const { session: fork } = await service.fork(orgId, source.id, 'u1')
   await world.eventually('preview', async () => {
@@ -82,7 +71,7 @@ test('a page that a fork serves from the beginning is announced before its first
 })
 
 test('a message that comes while the fork is made waits, and is the source’s alone', async () => {
-  const source = await idle()
+  const source = await world.idle(service)
   const go = Promise.withResolvers<void>()
   const begun = Promise.withResolvers<void>()
   world.sandboxes.beforeCheckpoint = () => (begun.resolve(), go.promise)
@@ -120,7 +109,7 @@ test('only the owner forks, and only an idle session', async () => {
 })
 
 test('without a full checkpoint the disk alone is forked; without any nothing is left, and the source goes on', async () => {
-  const source = await idle()
+  const source = await world.idle(service)
   const kinds: string[] = []
   world.sandboxes.beforeCheckpoint = async (kind) => {
     kinds.push(kind)
@@ -132,13 +121,12 @@ test('without a full checkpoint the disk alone is forked; without any nothing is
   world.sandboxes.beforeCheckpoint = () => Promise.reject(new ServiceError('no_capacity', 'the disk is full'))
   await assert.rejects(service.fork(orgId, source.id, 'u1'), refused('no_capacity'))
   assert.equal((await service.list(orgId, {})).items.length, 2)
-  await service.sendMessage(orgId, source.id, { message: 'b', userId: 'u1' })
-  await world.until(source.id, 'idle')
+  await world.turn(service, source.id, 'b')
   await assertWhole(world, source.id)
 })
 
 test('the checkpoint goes with a fork that is deleted before it has started, and with one whose server died', async () => {
-  const source = await idle()
+  const source = await world.idle(service)
   const boot = Promise.withResolvers<void>()
   world.sandboxes.beforeCreate = () => boot.promise
   const { session: first } = await service.fork(orgId, source.id, 'u1')
@@ -163,15 +151,14 @@ test('the checkpoint goes with a fork that is deleted before it has started, and
   world.sandboxes.beforeCreate = async () => {}
   service = world.serve()
   await service.start()
-  await service.sendMessage(orgId, second.id, { message: 'b', userId: 'u1' })
-  await world.until(second.id, 'idle')
+  await world.turn(service, second.id, 'b')
   const { session: third } = await service.fork(orgId, source.id, 'u1')
   await world.until(third.id, 'idle')
   assert.equal(world.sandboxes.checkpoints.size, 0)
 })
 
 test('checkpoints of clients stay, whatever their names', async () => {
-  const source = await idle()
+  const source = await world.idle(service)
   const { checkpoints } = world.sandboxes.service()
   const names = ['fork before refactor', 'fork session_lost', `fork ${source.id}`, 'forks of mine']
   for (const name of names) await checkpoints.create(orgId, source.sandboxId, { name })
@@ -184,12 +171,11 @@ test('checkpoints of clients stay, whatever their names', async () => {
 })
 
 test('a fork can be forked', async () => {
-  let session = await idle()
+  let session = await world.idle(service)
   for (let generation = 0; generation < 3; generation++) {
     session = (await service.fork(orgId, session.id, 'u1')).session
     await world.until(session.id, 'idle')
-    await service.sendMessage(orgId, session.id, { message: `generation ${generation}`, userId: 'u1' })
-    await world.until(session.id, 'idle')
+    await world.turn(service, session.id, `generation ${generation}`)
   }
   const users = (await world.store.messages(session.id)).filter(({ role }) => role === 'user')
   assert.deepEqual(
@@ -218,7 +204,7 @@ async function abandoned({ sandboxId }: Session): Promise<void> {
 }
 
 test('the next server removes a checkpoint that nobody wrote down, also when the source has ended', async () => {
-  const [first, second] = [await idle(), await idle()]
+  const [first, second] = [await world.idle(service), await world.idle(service)]
   await abandoned(first)
   await service.delete(orgId, first.id)
   await nextServer()
@@ -229,7 +215,7 @@ test('the next server removes a checkpoint that nobody wrote down, also when the
 })
 
 test('a server that runs on removes it too', async () => {
-  const source = await idle()
+  const source = await world.idle(service)
   await abandoned(source)
   const other = world.serve({ timings: { forkSweepMs: 10 } })
   await other.start()
@@ -237,7 +223,7 @@ test('a server that runs on removes it too', async () => {
 })
 
 test('a fork whose checkpoint cannot be looked at leaves none', async () => {
-  const source = await idle()
+  const source = await world.idle(service)
   world.sandboxes.beforeSettled = storeAway
   await assert.rejects(service.fork(orgId, source.id, 'u1'), /the database is away/)
   world.sandboxes.beforeSettled = async () => {}
@@ -248,7 +234,7 @@ test('a fork whose checkpoint cannot be looked at leaves none', async () => {
 })
 
 test('a fork that fails says why, and what it could not remove goes with the next server', async () => {
-  const source = await idle()
+  const source = await world.idle(service)
   world.sandboxes.beforeSettled = storeAway
   world.sandboxes.beforeCheckpointDelete = busy
   await assert.rejects(service.fork(orgId, source.id, 'u1'), /the database is away/)
@@ -260,7 +246,7 @@ test('a fork that fails says why, and what it could not remove goes with the nex
 })
 
 test('a fork that was deleted while its checkpoint could not be removed has none after the next start', async () => {
-  const source = await idle()
+  const source = await world.idle(service)
   world.sandboxes.beforeCreate = () => Promise.reject(new ServiceError('conflict', 'it does not start'))
   const { session: fork } = await service.fork(orgId, source.id, 'u1')
   await world.until(fork.id, 'failed')
@@ -273,7 +259,7 @@ test('a fork that was deleted while its checkpoint could not be removed has none
 })
 
 test('a fork that stands and whose checkpoint could not be removed has none after the next start', async () => {
-  const source = await idle()
+  const source = await world.idle(service)
   world.sandboxes.beforeCheckpointDelete = busy
   const { session: fork } = await service.fork(orgId, source.id, 'u1')
   await world.until(fork.id, 'idle')
@@ -284,7 +270,7 @@ test('a fork that stands and whose checkpoint could not be removed has none afte
 })
 
 test('a checkpoint that a fork is made of, or still needs, stays', async () => {
-  const source = await idle()
+  const source = await world.idle(service)
   await service.close()
   let sweeps = 0
   const { checkpoints } = world.sandboxes
@@ -317,7 +303,6 @@ test('a checkpoint that a fork is made of, or still needs, stays', async () => {
   await world.until(fork.id, 'failed')
   await swept()
   world.sandboxes.beforeCreate = async () => {}
-  await service.sendMessage(orgId, fork.id, { message: 'again', userId: 'u1' })
-  await world.until(fork.id, 'idle')
+  await world.turn(service, fork.id, 'again')
   await noneLeft()
 })

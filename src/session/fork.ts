@@ -6,7 +6,7 @@ import { newId } from '../lib/id.ts'
 import type { Checkpoint, CheckpointKind, SandboxService } from '../sandbox/index.ts'
 import { unusedTokenHash } from './boot.ts'
 import { messagePages } from './history.ts'
-import { type Message, type Session, type SessionEvent, unusedCounters } from './session.ts'
+import { type Message, type Session, type SessionEvent, startedEvent, unusedCounters } from './session.ts'
 import type { SessionStore } from './store.ts'
 
 interface ForkDeps {
@@ -27,8 +27,7 @@ export async function forkSession(
 ): Promise<Session> {
   const id = newId('session_')
   return await forkCheckpoints.take(source, id, async (checkpoint) => {
-    const said: Message[] = []
-    for await (const page of messagePages(store, pages, source.id)) said.push(...page)
+    const said = (await Array.fromAsync(messagePages(store, pages, source.id))).flat()
     const { fork, messages, event } = copyOf(source, said, { id, checkpoint })
     await store.createSession(fork, messages, event, { configOf: source.id, creation })
     return fork
@@ -57,13 +56,7 @@ function copyOf(
   }
   // What came while the checkpoint was taken is the source's alone.
   const messages = said.filter(({ state }) => state !== 'queued').map((message) => ({ ...message, id: newId('msg_') }))
-  const event: SessionEvent = {
-    id: newId('evt_'),
-    type: 'session_started',
-    level: 'info',
-    message: `The session goes on from where ${source.id} stood.`,
-    createdAt: now,
-  }
+  const event = startedEvent(`The session goes on from where ${source.id} stood.`, now)
   return { fork, messages, event }
 }
 

@@ -2,11 +2,17 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { type ErrorCode, isServiceError } from '../errors.ts'
 import type { CreateAgentConfig, CreateSession } from './api.ts'
+import { configureCommand } from './boot.ts'
 import type { SessionConfig } from './config.ts'
-import { checkCreate, splitModel, titleOf } from './input.ts'
+import { checkCreate, splitModel, sessionTitle } from './input.ts'
+import { type Session, sessionCostUsd } from './session.ts'
+
+const price = { inputPerMillion: 1, cacheReadPerMillion: 0.1, cacheWritePerMillion: 1.25, outputPerMillion: 10 }
 
 const config: SessionConfig = {
   defaultModel: 'anthropic/claude-sonnet-4-5',
+  models: ['anthropic/claude-sonnet-4-5', 'anthropic/claude-haiku-4-5', 'demo'],
+  prices: new Map([['demo', price]]),
   harnesses: ['pi', 'acp:'],
   gatewayUrl: 'http://gateway.test',
   previewUrl: (hostname) => hostname,
@@ -17,7 +23,10 @@ function check(agentConfig: CreateAgentConfig = {}, rest: Partial<CreateSession>
 }
 
 function refused(pattern: RegExp, code: ErrorCode = 'invalid_request') {
-  return (error: unknown) => isServiceError(error, code) && pattern.test(error.message)
+  return (error: unknown) =>
+    isServiceError(error, code) &&
+    pattern.test(error.message) &&
+    error.message.startsWith(String(error.details['field']))
 }
 
 test('what is not given has its default', () => {
@@ -82,6 +91,13 @@ const badFields: [why: string, agentConfig: CreateAgentConfig, rest: Partial<Cre
   ['a harness with an empty word for a command', { harness: 'acp: "" x' }, {}, /^agent_config\.harness/],
   ['a model without a provider', { model: 'gpt-5' }, {}, /^agent_config\.model/],
   ['a model without a name', { model: 'openai/' }, {}, /^agent_config\.model/],
+  ['a model that is not offered', { model: 'anthropic/claude-opus-4-5' }, {}, /^agent_config\.model names a model/],
+  [
+    'a limit in money for a model without a price',
+    { maxCostUsd: 1, model: 'anthropic/claude-haiku-4-5' },
+    {},
+    /^agent_config\.max_cost_usd needs a price/,
+  ],
   ['a relative cwd', { cwd: 'app' }, {}, /^agent_config\.cwd must be an absolute path/],
   ['a cwd with ..', { cwd: '/workspace/../etc' }, {}, /^agent_config\.cwd must not contain/],
   ['a bad variable', { envs: { 'A=B': '1' } }, {}, /^agent_config\.envs has a name/],
@@ -98,12 +114,42 @@ test('a system prompt that fits as text but not as a line is refused', () => {
 })
 
 test('a title is the first line, cut at 60 code points', () => {
-  assert.equal(titleOf('\n\n  Build a page \r\nwith buttons'), 'Build a page')
-  assert.equal(titleOf('😀'.repeat(80)), '😀'.repeat(60))
-  assert.equal(titleOf(`${'x'.repeat(59)} y`), 'x'.repeat(59))
+  assert.equal(sessionTitle('\n\n  Build a page \r\nwith buttons'), 'Build a page')
+  assert.equal(sessionTitle('😀'.repeat(80)), '😀'.repeat(60))
+  assert.equal(sessionTitle(`${'x'.repeat(59)} y`), 'x'.repeat(59))
 })
 
 test('a model name may hold slashes behind its provider', () => {
   assert.deepEqual(splitModel('openai/org/model'), { provider: 'openai', id: 'org/model' })
   assert.deepEqual(splitModel('demo'), { provider: 'demo', id: 'demo' })
+})
+
+test('a model of the list and a limit in money for a model with a price are accepted, and the agent hears of the price', () => {
+  assert.equal(check({ model: 'anthropic/claude-haiku-4-5' }).agentConfig.model, 'anthropic/claude-haiku-4-5')
+  const { agentConfig } = check({ model: 'demo', maxCostUsd: 0.5 })
+  assert.equal(agentConfig.maxCostUsd, 0.5)
+  const session = { id: 'session_a', agentConfig } as Session
+  assert.deepEqual(configureCommand(session, { skillPaths: [] }, config).price, price)
+})
+
+test('a harness that the image lacks is unavailable, unless a checkpoint may hold it', () => {
+  const lacking: SessionConfig = { ...config, harnesses: ['pi', 'claude'], missingHarness: (name) => `install ${name}` }
+  const input = { prompt: 'x', userId: 'ann', agentConfig: { harness: 'claude' } }
+  assert.throws(
+    () => checkCreate(input, lacking),
+    (error: unknown) => isServiceError(error, 'unavailable') && error.message === 'install claude',
+  )
+  assert.equal(checkCreate({ ...input, checkpointId: 'cp-1' }, lacking).agentConfig.harness, 'claude')
+})
+
+const used = { inputTokens: 1000, cacheReadTokens: 500, cacheWriteTokens: 100, outputTokens: 10 }
+
+test('a session has cost what its calls cost when they were made, whatever a call costs now', () => {
+  assert.equal(sessionCostUsd({ ...used, costNanoUsd: 1_500_000_000 }, price), 1.5)
+  assert.equal(sessionCostUsd({ ...used, costNanoUsd: 1_500_000_000 }, undefined), 1.5)
+})
+
+test('where that is not known, it is what the tokens cost now, and nothing is told without a price', () => {
+  assert.equal(sessionCostUsd(used, price), (400 * 1 + 500 * 0.1 + 100 * 2 + 10 * 10) / 1e6)
+  assert.equal(sessionCostUsd(used, undefined), undefined)
 })

@@ -25,7 +25,7 @@ export function checkCreate(input: CreateSession, config: SessionConfig): { agen
   // A checkpoint may hold what the image lacks; if it does not, the agent says so.
   const missing = input.checkpointId === undefined ? config.missingHarness?.(agentConfig.harness) : undefined
   if (missing !== undefined) throw new ServiceError('unavailable', missing)
-  return { agentConfig, title: titleOf(input.prompt) }
+  return { agentConfig, title: sessionTitle(input.prompt) }
 }
 
 /** A prompt or a message. */
@@ -40,7 +40,7 @@ export function checkText(text: string, field: 'prompt' | 'message', limits: Ses
 }
 
 /** The first line that says something, cut at 60 characters as people count them (code points). */
-export function titleOf(prompt: string): string {
+export function sessionTitle(prompt: string): string {
   const line = prompt.trim().split(/[\r\n\u2028\u2029]/, 1)[0] ?? ''
   return Array.from(line.slice(0, titleLengthMax * 2))
     .slice(0, titleLengthMax)

@@ -1,20 +1,16 @@
 import assert from 'node:assert/strict'
-import { afterEach, beforeEach, test } from 'node:test'
+import { test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { ServiceError } from '../errors.ts'
 import { everyCall } from '../lib/testing/thorough.ts'
 import type { SessionStore } from './store.ts'
 import { Crash } from './testing/crash.ts'
 import type { AgentScript } from './testing/fake-agent.ts'
-import { assertWhole, orgId, simple, World, type Wrap } from './testing/world.ts'
+import { assertWhole, orgId, simple, type Wrap, useWorld } from './testing/world.ts'
 
 const timings = { interruptAskMs: 20, interruptSigintMs: 20 }
 
-let world: World
-beforeEach(() => {
-  world = new World()
-})
-afterEach(() => world.close())
+const world = useWorld()
 
 /** Plays these parts for the first prompt and answers all others. */
 function stubborn(parts: Partial<AgentScript>): AgentScript {
@@ -30,11 +26,6 @@ async function thinking(sessionId: string): Promise<void> {
   await world.eventually('the answer', async () => assert.ok((await world.types(sessionId)).includes('assistant')))
 }
 
-async function subtypes(sessionId: string): Promise<unknown[]> {
-  const events = await world.streamed(sessionId)
-  return events.filter(({ data }) => data.type === 'result').map(({ data }) => data['subtype'])
-}
-
 test('an agent that ends its turn when it is asked gets no signal', async () => {
   const service = world.serve({ timings: { ...timings, interruptAskMs: 300 } })
   world.sandboxes.script = stubborn({})
@@ -44,7 +35,7 @@ test('an agent that ends its turn when it is asked gets no signal', async () => 
   await world.until(session.id, 'idle')
   await sleep(400)
   assert.deepEqual(world.sandboxes.agent.process.signals, [])
-  assert.deepEqual(await subtypes(session.id), ['interrupted'])
+  assert.deepEqual(await world.subtypes(session.id), ['interrupted'])
   assert.equal((await world.store.session(session.id))?.interruptedMessageId, undefined)
 })
 
@@ -70,7 +61,7 @@ test('an agent that does not listen is interrupted by SIGINT, and the next one g
   await service.interrupt(orgId, session.id, 'u1')
   await world.until(session.id, 'idle')
   assert.deepEqual(first.process.signals, [2])
-  assert.deepEqual(await subtypes(session.id), ['interrupted', 'success'])
+  assert.deepEqual(await world.subtypes(session.id), ['interrupted', 'success'])
   // The interrupted message is over: the new agent hears of the next one alone.
   const heard = world.sandboxes.agent.commands.filter(({ type }) => type === 'message')
   assert.deepEqual(
@@ -91,9 +82,8 @@ test('an agent that ignores everything is killed, with one result and one turn_c
   await world.until(session.id, 'idle')
   assert.deepEqual(first.process.signals, [2, 9])
   assert.equal(first.commands.filter(({ type }) => type === 'interrupt').length, 1)
-  await service.sendMessage(orgId, session.id, { message: 'b', userId: 'u1' })
-  await world.until(session.id, 'idle')
-  assert.deepEqual(await subtypes(session.id), ['interrupted', 'success'])
+  await world.turn(service, session.id, 'b')
+  assert.deepEqual(await world.subtypes(session.id), ['interrupted', 'success'])
   await assertWhole(world, session.id)
 })
 
@@ -118,7 +108,7 @@ test('an agent that ignores everything and never stops talking is killed, howeve
   await service.interrupt(orgId, session.id, 'u1')
   await world.eventually('the kill', () => assert.deepEqual(process.signals, [2, 9]))
   await world.until(session.id, 'idle')
-  assert.deepEqual(await subtypes(session.id), ['interrupted'])
+  assert.deepEqual(await world.subtypes(session.id), ['interrupted'])
   await assertWhole(world, session.id)
 })
 
@@ -129,7 +119,7 @@ test('an agent that says its result and never ends the turn can be interrupted',
   await world.eventually('the result', async () => assert.ok((await world.types(session.id)).includes('result')))
   await service.interrupt(orgId, session.id, 'u1')
   await world.until(session.id, 'idle')
-  assert.deepEqual(await subtypes(session.id), ['success'])
+  assert.deepEqual(await world.subtypes(session.id), ['success'])
   await assertWhole(world, session.id)
 })
 
@@ -141,7 +131,7 @@ test('an interrupt of a turn whose agent has just died ends the turn at once', a
   world.sandboxes.agent.process.exit(137)
   await world.eventually('its end is known', async () => assert.ok((await world.types(session.id)).includes('error')))
   await service.interrupt(orgId, session.id, 'u1')
-  assert.deepEqual(await subtypes(session.id), ['interrupted'])
+  assert.deepEqual(await world.subtypes(session.id), ['interrupted'])
   await assertWhole(world, session.id)
 })
 
@@ -152,10 +142,10 @@ test('an interrupt while the first message waits for the boot ends its turn at o
   const { session } = await service.create(orgId, simple)
   await service.sendMessage(orgId, session.id, { message: 'b', userId: 'u1' })
   await service.interrupt(orgId, session.id, 'u1')
-  assert.deepEqual(await subtypes(session.id), ['interrupted'])
+  assert.deepEqual(await world.subtypes(session.id), ['interrupted'])
   boot.resolve()
   await world.until(session.id, 'idle')
-  assert.deepEqual(await subtypes(session.id), ['interrupted', 'success'])
+  assert.deepEqual(await world.subtypes(session.id), ['interrupted', 'success'])
   const heard = world.sandboxes.agent.commands.filter(({ type }) => type !== 'configure')
   assert.deepEqual(
     heard.map(({ content }) => content),
@@ -181,22 +171,17 @@ test('an interrupt while the only message waits for the boot leaves an idle sess
 
 test('an interrupt of a message that waits for its sandbox to wake ends its turn at once', async () => {
   const service = world.serve({ timings })
-  const { session } = await service.create(orgId, simple)
-  await world.until(session.id, 'idle')
+  const session = await world.idle(service)
   const asleep = Promise.withResolvers<void>()
   world.sandboxes.beforeAttach = () => asleep.promise
-  world.sandboxes.set(session.sandboxId, 'hibernated')
-  await world.eventually('the event', async () => {
-    assert.equal((await world.eventTypes(session.id)).at(-1), 'sandbox_hibernated')
-  })
+  await world.hibernate(session)
   await service.sendMessage(orgId, session.id, { message: 'b', userId: 'u1' })
   await service.interrupt(orgId, session.id, 'u1')
-  assert.deepEqual(await subtypes(session.id), ['success', 'interrupted'])
+  assert.deepEqual(await world.subtypes(session.id), ['success', 'interrupted'])
   await world.until(session.id, 'idle')
   asleep.resolve()
-  await service.sendMessage(orgId, session.id, { message: 'c', userId: 'u1' })
-  await world.until(session.id, 'idle')
-  assert.deepEqual(await subtypes(session.id), ['success', 'interrupted', 'success'])
+  await world.turn(service, session.id, 'c')
+  assert.deepEqual(await world.subtypes(session.id), ['success', 'interrupted', 'success'])
   await assertWhole(world, session.id)
 })
 
@@ -221,11 +206,11 @@ test('a wish to interrupt outlives the server that took it', async () => {
   await thinking(session.id)
   await first.interrupt(orgId, session.id, 'u1')
   await first.close()
-  assert.deepEqual(await subtypes(session.id), [])
+  assert.deepEqual(await world.subtypes(session.id), [])
   const second = world.serve({ timings })
   await second.start()
   await world.until(session.id, 'idle')
-  assert.deepEqual(await subtypes(session.id), ['interrupted'])
+  assert.deepEqual(await world.subtypes(session.id), ['interrupted'])
   await assertWhole(world, session.id)
 })
 
@@ -238,7 +223,7 @@ test('a silent agent keeps nobody waiting: messages queue, an interrupt ends its
   await service.interrupt(orgId, session.id, 'u1')
   await world.eventually('the next turn', () => assert.equal(world.sandboxes.agent.commands.at(-1)?.content, 'b'))
   await service.delete(orgId, session.id)
-  assert.deepEqual(await subtypes(session.id), ['interrupted', 'interrupted'])
+  assert.deepEqual(await world.subtypes(session.id), ['interrupted', 'interrupted'])
   await assertWhole(world, session.id)
 })
 
@@ -250,7 +235,7 @@ for (const mode of ['before', 'after'] as const) {
 
 /** False when the first server came to the end without that many calls. */
 async function surviveCrashOfInterrupt(at: number, mode: 'before' | 'after'): Promise<boolean> {
-  world = new World()
+  await world.reset()
   const quick = { interruptAskMs: 1, interruptSigintMs: 1 }
   const crash = new Crash(at, mode)
   const first = world.serve({ timings: quick }, crash.wrap, true)
@@ -273,9 +258,8 @@ async function surviveCrashOfInterrupt(at: number, mode: 'before' | 'after'): Pr
     await thinking(session.id)
     if (!confirmed) await second.interrupt(orgId, session.id, 'u1')
     await world.until(session.id, 'idle')
-    assert.deepEqual(await subtypes(session.id), ['interrupted'])
+    assert.deepEqual(await world.subtypes(session.id), ['interrupted'])
     await assertWhole(world, session.id)
   }
-  await world.close()
   return crash.happened
 }

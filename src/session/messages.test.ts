@@ -1,14 +1,9 @@
 import assert from 'node:assert/strict'
-import { afterEach, beforeEach, test } from 'node:test'
-import { isServiceError, type ErrorCode } from '../errors.ts'
+import { test } from 'node:test'
 import type { SandboxService } from '../sandbox/index.ts'
-import { assertWhole, orgId, simple, World } from './testing/world.ts'
+import { assertWhole, orgId, refused, simple, useWorld } from './testing/world.ts'
 
-let world: World
-beforeEach(() => {
-  world = new World()
-})
-afterEach(() => world.close())
+const world = useWorld()
 
 type Attach = SandboxService['exec']['attach']
 
@@ -50,8 +45,7 @@ for (const when of ['before', 'after'] as const) {
       sent.resolve()
       return attachment
     })
-    const { session } = await service.create(orgId, simple)
-    await world.until(session.id, 'idle')
+    const session = await world.idle(service)
     armed = true
     world.sandboxes.agent.process.breakAttachments()
     await sent.promise
@@ -62,8 +56,7 @@ for (const when of ['before', 'after'] as const) {
 
 test('a turn of a later message that is hibernated by hand stays asleep until something wakes the sandbox', async () => {
   const service = world.serve()
-  const { session } = await service.create(orgId, simple)
-  await world.until(session.id, 'idle')
+  const session = await world.idle(service)
   const { agent } = world.sandboxes
   agent.process.onLine = (line) => {
     if (line.includes('"b"')) agent.say('thinking')
@@ -72,10 +65,7 @@ test('a turn of a later message that is hibernated by hand stays asleep until so
   await world.eventually('the answer', async () => {
     assert.match(JSON.stringify(await world.streamed(session.id)), /thinking/)
   })
-  world.sandboxes.set(session.sandboxId, 'hibernated')
-  await world.eventually('the event', async () => {
-    assert.equal((await world.eventTypes(session.id)).at(-1), 'sandbox_hibernated')
-  })
+  await world.hibernate(session)
   await ticks()
   assert.equal(world.sandboxes.machine(session.sandboxId).sandbox.status, 'hibernated')
   world.sandboxes.set(session.sandboxId, 'running')
@@ -86,8 +76,7 @@ test('a turn of a later message that is hibernated by hand stays asleep until so
 
 test('message: one that comes while its session is forked wakes the sandbox that hibernates before the fork is made', async () => {
   const service = world.serve()
-  const { session } = await service.create(orgId, simple)
-  await world.until(session.id, 'idle')
+  const session = await world.idle(service)
   world.sandboxes.beforeCheckpoint = async () => {
     await service.sendMessage(orgId, session.id, { message: 'b', userId: 'u1' })
     await ticks()
@@ -103,8 +92,6 @@ test('message: one that comes while its session is forked wakes the sandbox that
 async function ticks(): Promise<void> {
   for (let tick = 0; tick < 50; tick++) await new Promise((resolve) => setImmediate(resolve))
 }
-
-const refused = (code: ErrorCode) => (error: unknown) => isServiceError(error, code)
 
 test('a message that waits can be cancelled, and the agent never hears of it', async () => {
   const service = world.serve()
@@ -148,8 +135,7 @@ test('the only message can be cancelled while the sandbox boots; the session is 
   await world.until(session.id, 'idle')
   assert.equal(world.sandboxes.agent.commands.length, 1)
   await world.eventually('nothing holds it awake', () => assert.equal(world.sandboxes.holds.get(session.sandboxId), 0))
-  await service.sendMessage(orgId, session.id, { message: 'b', userId: 'u1' })
-  await world.until(session.id, 'idle')
+  await world.turn(service, session.id, 'b')
   await assertWhole(world, session.id)
 })
 

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { Readable } from 'node:stream'
 import { test } from 'node:test'
 import type { FileService } from '../sandbox/index.ts'
-import { detectFramework } from './project.ts'
+import { detectFramework, PreviewWatch } from './project.ts'
 
 async function detect(files: Record<string, string>): Promise<string | undefined> {
   const service = {
@@ -56,4 +56,22 @@ test('sources of newlines and blanks, as many and as long as are looked at, hold
   )
   const sources = Object.fromEntries(hostile.map((text, index) => [`${index}.py`, text]))
   assert.equal(await detect({ ...sources, 'requirements.txt': '\n'.repeat(256 * 1024), 'index.html': '' }), 'static')
+})
+
+test('preview: a server that takes long to listen is seen, and looked for no more', async () => {
+  const settled = Promise.withResolvers<void>()
+  let looks = 0
+  const watch = new PreviewWatch(1, async () => {
+    looks += 1
+    if (looks === 18) settled.resolve()
+    return looks === 18
+  })
+  // Its timer alone would not keep the process alive.
+  const alive = setInterval(() => {}, 1000)
+  watch.watch()
+  await settled.promise
+  await watch.lookNow()
+  clearInterval(alive)
+  watch.stop()
+  assert.equal(looks, 18)
 })

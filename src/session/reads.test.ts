@@ -1,16 +1,12 @@
 /** Reads of a session, which can be megabytes: how often they happen, and that each answer is bounded. */
 import assert from 'node:assert/strict'
-import { afterEach, beforeEach, test } from 'node:test'
+import { test } from 'node:test'
 import { isServiceError } from '../errors.ts'
 import type { ExportRecord } from './history.ts'
 import type { SessionStore } from './store.ts'
-import { orgId, simple, World, assertWhole } from './testing/world.ts'
+import { orgId, simple, assertWhole, useWorld } from './testing/world.ts'
 
-let world: World
-beforeEach(() => {
-  world = new World()
-})
-afterEach(() => world.close())
+const world = useWorld()
 
 /** All methods that return more than one small row. */
 const largeReads = new Set<string | symbol>(['session', 'listSessions', 'messages', 'events', 'skills', 'instructions'])
@@ -63,8 +59,7 @@ test('the texts of skills are read for the files of a new sandbox, and for nothi
   const { session: fork } = await service.fork(orgId, session.id, 'u1')
   await world.until(fork.id, 'idle')
   for (const { id } of [session, fork]) {
-    await service.sendMessage(orgId, id, { message: 'more', userId: 'u1' })
-    await world.until(id, 'idle')
+    await world.turn(service, id, 'more')
   }
   assert.deepEqual(await world.store.skills(fork.id), session.agentConfig.skills)
   assert.equal((await world.store.instructions(fork.id))?.systemPrompt, 'Be brief.')
@@ -106,8 +101,7 @@ test('an organisation searches once at a time, and is told when too many of its 
 
 test('a client that has gone frees no memory before its view was read, and nobody reads one for it afterwards', async () => {
   const { reads, service } = counting()
-  const { session } = await service.create(orgId, simple)
-  await world.until(session.id, 'idle')
+  const session = await world.idle(service)
   const content = 'x'.repeat(200_000)
   const message = (index: number) => ({
     id: `msg_${index}`,
@@ -125,8 +119,7 @@ test('a client that has gone frees no memory before its view was read, and nobod
 
 test('a long history is read in pages, and others come between them', async () => {
   const { reads, service } = counting()
-  const { session } = await service.create(orgId, simple)
-  await world.until(session.id, 'idle')
+  const session = await world.idle(service)
   const content = 'x'.repeat(200_000)
   const addMessages = Array.from({ length: 30 }, (_, index) => ({
     id: `msg_${index}`,
@@ -186,8 +179,7 @@ test('of an answer for which there is no room the beginning is a message, and th
       agent.finish()
     },
   }
-  const { session } = await service.create(orgId, simple)
-  await world.until(session.id, 'idle')
+  const session = await world.idle(service)
   assert.match((await world.store.messages(session.id)).at(-1)!.content, /^x{1000}…$/)
   const said = (await world.streamed(session.id)).filter(({ data }) => data.type === 'assistant')
   assert.equal(said.length, 3)
@@ -238,11 +230,9 @@ test('large views wait while an organisation, or one session, has as many that w
 
 test('an export of many pages has each message, event and stream event once, in order', async () => {
   const service = world.serve()
-  const { session } = await service.create(orgId, simple)
-  await world.until(session.id, 'idle')
+  const session = await world.idle(service)
   for (let turn = 0; turn < 60; turn++) {
-    await service.sendMessage(orgId, session.id, { message: `m${turn}`, userId: 'u1' })
-    await world.until(session.id, 'idle')
+    await world.turn(service, session.id, `m${turn}`)
   }
   const { view, records } = await service.export(orgId, session.id, 'u1')
   assert.deepEqual([view.session.id, view.messages, view.events], [session.id, [], []])

@@ -1,12 +1,10 @@
 import { constants } from 'node:os'
 import { isServiceError, ServiceError } from '../errors.ts'
-import type { Creation } from '../lib/creation.ts'
-import type { Sandbox } from '../sandbox/index.ts'
-import type { AgentOutput } from './agent-connection.ts'
 import type { SessionLimits, SessionTimings } from './config.ts'
+import type { Effect, Input, SandboxView, StepEffect, StepName, StepResult, TimerName } from './reducer-types.ts'
 import type { SessionChange } from './store.ts'
 import { isShared, isShortage } from './shortage.ts'
-import { hasWork, idleRestartsMax, type ConnectionState, type RunState, type SessionState } from './state.ts'
+import { hasWork, idleRestartsMax, type ConnectionState, type RunnerState, type SessionState } from './state.ts'
 import { Transaction, type TransactionContext } from './transaction.ts'
 
 /*
@@ -34,120 +32,6 @@ import { Transaction, type TransactionContext } from './transaction.ts'
  * | agent                                   | `attach`                 | attached, live, agent_output …, then attachment_ended;   |
  * |                                         |                          | or attach_failed                                         |
  */
-
-export type SandboxView = Pick<Sandbox, 'status' | 'restores' | 'reason' | 'reasonMessage'>
-
-/** Calls of the session service. A refused one throws and changes nothing. */
-type Request =
-  /** The server takes the session up. */
-  | { type: 'resume' }
-  | { type: 'message'; content: string; creation?: Creation | undefined }
-  /** A message may wait whose commit looked like a failure. */
-  | { type: 'continue' }
-  | { type: 'interrupt' }
-  | { type: 'cancel_message'; messageId: string }
-  /** Lets no turn begin until `unpause`. */
-  | { type: 'pause' }
-  | { type: 'unpause' }
-  | {
-      type: 'restart'
-      lostId: string
-      sandboxId: string
-      checkpointId?: string | undefined
-      creation?: Creation | undefined
-    }
-  /** The sandbox is about to be deleted; no step begins any more. */
-  | { type: 'ending' }
-  | { type: 'end'; tokenHash: string }
-
-type StepResult =
-  | { type: 'step_done' }
-  | {
-      type: 'step_failed'
-      sandboxId: string
-      what: string
-      error: unknown
-      fault?: string | undefined
-      processId?: string | undefined
-    }
-  | { type: 'inspected'; sandboxId: string; sandbox: SandboxView | undefined }
-  | { type: 'booted'; sandboxId: string }
-  | { type: 'fork_checkpoint_deleted'; sandboxId: string; isDeleted: boolean }
-  | { type: 'restore_accepted'; sandboxId: string; restores: number | undefined }
-  | { type: 'agent_started' }
-  | { type: 'capacity_wait_over' }
-  | { type: 'attach_failed'; processId: string; error: unknown; sandbox: SandboxView | undefined }
-  | { type: 'attachment_ended'; processId: string; exitCode?: number | undefined; wasLong: boolean }
-
-export type Input =
-  | Request
-  | StepResult
-  /** Answers the effect of this name: the attachment stands. */
-  | { type: 'start_turn' }
-  /** Within the step `start_agent`: the process is about to be started. */
-  | { type: 'agent_begun'; sandboxId: string; processId: string; tokenHash: string }
-  | { type: 'attached'; processId: string }
-  | { type: 'live' }
-  | {
-      type: 'agent_output'
-      processId: string
-      output: readonly AgentOutput[]
-      offset: number
-      framework?: string | undefined
-    }
-  /** The sandbox has taken all commands up to the effect `report_sent`. */
-  | { type: 'commands_sent'; wakes: number }
-  | { type: 'timer'; name: TimerName }
-  | {
-      type: 'sandbox_changed'
-      sandboxId: string
-      status: string
-      reason?: string | undefined
-      sandbox: SandboxView | undefined
-    }
-  | { type: 'sandbox_lost'; sandboxId: string; sandbox: SandboxView | undefined }
-  | { type: 'preview_ready'; sandboxId: string }
-  /** A result could not be committed, or a call failed unexpectedly: what was under way is gone. */
-  | { type: 'recover' }
-
-export type TimerName = 'late_start' | 'escalate'
-
-/** Commands name what they carry; the runner reads the texts. */
-export type CommandRef =
-  | { type: 'configure' }
-  | { type: 'message'; messageId: string }
-  | { type: 'interrupt'; messageId: string }
-
-export type StepEffect =
-  | { type: 'inspect_sandbox' }
-  /** A step that `queues` begins behind the sessions of the organisation that wait for capacity already. */
-  | { type: 'boot'; queues: boolean }
-  | { type: 'delete_fork_checkpoint' }
-  | { type: 'accept_restore'; queues: boolean }
-  | { type: 'start_agent'; failedStarts: number; queues: boolean }
-  | { type: 'attach'; processId: string; offset: number; wake: boolean; queues: boolean }
-  /** `error` is the newest refusal; without one the wait goes on that an earlier server began. */
-  | { type: 'wait_for_capacity'; isShared: boolean; error: ServiceError | undefined; failures: number; until: Date }
-  | { type: 'back_off'; failures: number }
-
-/** Effects that take time. One runs at a time; its result is an input. */
-export type StepName = StepEffect['type']
-
-export type Effect =
-  | StepEffect
-  | { type: 'end_capacity_pause' }
-  | { type: 'leave_capacity_queue'; succeeded: boolean }
-  | { type: 'release_start_permit' }
-  /** A message came: its turn begins in a commit of its own, if the attachment still stands then. */
-  | { type: 'start_turn' }
-  | { type: 'send'; command: CommandRef }
-  | { type: 'report_sent'; wakes: number }
-  | { type: 'detach' }
-  | { type: 'signal_agent'; processId: string; signal: number }
-  | { type: 'set_timer'; name: TimerName; ms: number }
-  | { type: 'watch_preview' }
-  | { type: 'delete_sandbox'; sandboxId: string }
-  | { type: 'log_failure'; what: string; error: unknown }
 
 export interface ReduceContext extends TransactionContext {
   limits: SessionLimits
@@ -189,7 +73,7 @@ export function awakeSandboxId(state: SessionState): string | undefined {
  * Nothing is under way, and the store knows all that matters. What the store does not know: a loss that was reported, and that
  * the restarts of an idle agent are used up.
  */
-export function isAtRest(run: RunState): boolean {
+export function isAtRest(run: RunnerState): boolean {
   return run.step === undefined && run.lostSandboxId === undefined && run.idleRestarts < idleRestartsMax
 }
 

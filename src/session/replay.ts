@@ -1,7 +1,6 @@
 import { Semaphore } from '../lib/async/semaphore.ts'
 import { eventText, type StreamEvent } from './session.ts'
-import { streamPageBytes } from './store.ts'
-import type { SessionStore } from './store.ts'
+import { streamPageBytes, type SessionStore } from './store.ts'
 
 /** Events read at once, unless `streamPageBytes` ends the page before. */
 export const pageEvents = 32

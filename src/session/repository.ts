@@ -3,8 +3,9 @@ import type { EventBus } from '../events/index.ts'
 import { KeyedMutex } from '../lib/async/mutex.ts'
 import { newId } from '../lib/id.ts'
 import type { SessionLimits, SessionTimings } from './config.ts'
-import { type Effect, hasEnded, type Input, reduce } from './reducer.ts'
-import { initialRun, loadState, type RunState, type SessionState } from './state.ts'
+import { hasEnded, reduce } from './reducer.ts'
+import type { Effect, Input } from './reducer-types.ts'
+import { initialRun, loadState, type RunnerState, type SessionState } from './state.ts'
 import type { SessionStore } from './store.ts'
 
 interface RepositoryDeps {
@@ -38,7 +39,7 @@ export class SessionRepository {
     this.#perform = perform
   }
 
-  get run(): RunState {
+  get run(): RunnerState {
     return this.#run
   }
 

@@ -1,28 +1,19 @@
 import assert from 'node:assert/strict'
-import { afterEach, beforeEach, test } from 'node:test'
-import { isServiceError, ServiceError, type ErrorCode } from '../errors.ts'
+import { beforeEach, test } from 'node:test'
+import { ServiceError } from '../errors.ts'
 import type { RunningSessionService } from './service.ts'
 import type { Session } from './session.ts'
 import { FakeAgent } from './testing/fake-agent.ts'
 import { FakeProcess } from './testing/fake-process.ts'
-import { assertWhole, orgId, simple, World } from './testing/world.ts'
+import { assertWhole, orgId, refused, simple, useWorld } from './testing/world.ts'
 
-let world: World
+const world = useWorld()
 let service: RunningSessionService
 beforeEach(() => {
-  world = new World()
   service = world.serve()
 })
-afterEach(() => world.close())
 
-const refused = (code: ErrorCode) => (error: unknown) => isServiceError(error, code)
 const owner = { userId: 'u1' }
-
-async function idle(): Promise<Session> {
-  const { session } = await service.create(orgId, simple)
-  await world.until(session.id, 'idle')
-  return (await world.store.session(session.id))!
-}
 
 async function lose(session: Session, status: 'stopped' | 'error' = 'error'): Promise<void> {
   world.sandboxes.set(session.sandboxId, status, 'oom')
@@ -30,7 +21,7 @@ async function lose(session: Session, status: 'stopped' | 'error' = 'error'): Pr
 }
 
 test('a page that is served again in a new sandbox is announced again', async () => {
-  const session = await idle()
+  const session = await world.idle(service)
   const announced = async (sandboxId: string, times: number) => {
     world.sandboxes.machine(sandboxId).ports.push(3000)
     await service.sendMessage(orgId, session.id, { message: 'serve', ...owner })
@@ -58,8 +49,7 @@ test('a session whose sandbox was lost goes on in a new one, with skills, agent,
   assert.notEqual(restarted.previewUrl, before.previewUrl)
   assert.equal(restarted.session.activity, 'starting')
   await world.until(session.id, 'idle')
-  await service.sendMessage(orgId, session.id, { message: 'b', ...owner })
-  await world.until(session.id, 'idle')
+  await world.turn(service, session.id, 'b')
   await assertWhole(world, session.id)
   assert.equal(world.sandboxes.machine(session.sandboxId).sandbox.status, 'stopped')
   assert.equal(world.sandboxes.machine(sandboxId).sandbox.status, 'running')
@@ -105,7 +95,7 @@ test('messages that waited when the sandbox was lost have their turns in the new
 })
 
 test('a restart may begin from a checkpoint, whose own agents are killed', async () => {
-  const session = await idle()
+  const session = await world.idle(service)
   await lose(session)
   await assert.rejects(
     service.restart(orgId, session.id, { ...owner, checkpointId: 'cp-unknown' }),
@@ -123,7 +113,7 @@ test('a restart may begin from a checkpoint, whose own agents are killed', async
 })
 
 test('a restart is refused while the sandbox is there, to others, and after the end', async () => {
-  const session = await idle()
+  const session = await world.idle(service)
   await assert.rejects(service.restart(orgId, session.id, owner), refused('conflict'))
   world.sandboxes.set(session.sandboxId, 'hibernated')
   await assert.rejects(service.restart(orgId, session.id, owner), refused('conflict'))
@@ -135,7 +125,7 @@ test('a restart is refused while the sandbox is there, to others, and after the 
 })
 
 test('of two restarts at once one wins, and no sandbox is left behind', async () => {
-  const session = await idle()
+  const session = await world.idle(service)
   await lose(session)
   // Each restart has read the session before one of them changes it.
   const allBegun = Promise.withResolvers<void>()
@@ -152,7 +142,7 @@ test('of two restarts at once one wins, and no sandbox is left behind', async ()
 })
 
 test('restart: a second one is refused until the sandbox of the first exists', async () => {
-  const session = await idle()
+  const session = await world.idle(service)
   await lose(session)
   const boot = Promise.withResolvers<void>()
   world.sandboxes.beforeCreate = () => boot.promise
@@ -166,21 +156,20 @@ test('restart: a second one is refused until the sandbox of the first exists', a
 })
 
 test('a restart whose boot fails is told, and the next message boots the new sandbox', async () => {
-  const session = await idle()
+  const session = await world.idle(service)
   await lose(session)
   const boot = world.sandboxes.beforeCreate
   world.sandboxes.beforeCreate = () => Promise.reject(new ServiceError('patch_failed', 'no'))
   const { session: restarted } = await service.restart(orgId, session.id, owner)
   await world.until(session.id, 'failed')
   world.sandboxes.beforeCreate = boot
-  await service.sendMessage(orgId, session.id, { message: 'b', ...owner })
-  await world.until(session.id, 'idle')
+  await world.turn(service, session.id, 'b')
   assert.equal((await service.get(orgId, session.id)).session.sandboxId, restarted.sandboxId)
   await assertWhole(world, session.id)
 })
 
 test('a server that starts again knows which sandbox the session has', async () => {
-  const session = await idle()
+  const session = await world.idle(service)
   await lose(session)
   await service.close()
   const second = world.serve()
@@ -213,11 +202,6 @@ async function dealtWith(sessionId: string): Promise<void> {
   await assertWhole(world, sessionId)
 }
 
-async function subtypes(sessionId: string): Promise<unknown[]> {
-  const events = await world.streamed(sessionId)
-  return events.filter(({ data }) => data.type === 'result').map(({ data }) => data['subtype'])
-}
-
 /** The agent of the past is dead and unheard, and another one took its place. */
 async function assertFresh(sessionId: string, revived: FakeProcess): Promise<void> {
   assert.equal(revived.exitCode, 137)
@@ -239,18 +223,18 @@ for (const which of ['the same', 'an earlier'] as const) {
   const agentOf = ({ agentProcessId }: Session) => (which === 'the same' ? agentProcessId! : 'ag-earlier')
 
   test(`an idle session whose sandbox is restored to ${which} agent goes on with a fresh one`, async () => {
-    const session = await idle()
+    const session = await world.idle(service)
     const then = await checkpoint(session.sandboxId, agentOf(session))
     world.sandboxes.restore(session.sandboxId, then.id)
     await service.sendMessage(orgId, session.id, { message: 'b', userId: 'u1' })
     await dealtWith(session.id)
-    assert.deepEqual(await subtypes(session.id), ['success', 'success'])
+    assert.deepEqual(await world.subtypes(session.id), ['success', 'success'])
     await assertFresh(session.id, then.agent)
   })
 
   test(`a turn whose sandbox is restored to ${which} agent ends once, and the next message gets a fresh one`, async () => {
     const { script } = world.sandboxes
-    const session = await idle()
+    const session = await world.idle(service)
     world.sandboxes.script = { turn: (agent) => agent.say('thinking') }
     const then = await checkpoint(session.sandboxId, agentOf(session))
     const old = world.sandboxes.agent
@@ -266,7 +250,7 @@ for (const which of ['the same', 'an earlier'] as const) {
       then.agent.write('{"type":"result","subtype":"success","result":"of the past"}\n')
     await service.sendMessage(orgId, session.id, { message: 'b', userId: 'u1' })
     await dealtWith(session.id)
-    assert.deepEqual(await subtypes(session.id), ['success', 'error_during_execution', 'success'])
+    assert.deepEqual(await world.subtypes(session.id), ['success', 'error_during_execution', 'success'])
     await assertFresh(session.id, then.agent)
     const errors = (await world.streamed(session.id)).filter(({ data }) => data.type === 'error')
     assert.deepEqual(
@@ -282,7 +266,7 @@ for (const which of ['the same', 'an earlier'] as const) {
 }
 
 test('the next server notices a restore that the one before did not live to notice', async () => {
-  const session = await idle()
+  const session = await world.idle(service)
   const then = await checkpoint(session.sandboxId, session.agentProcessId!)
   await service.close()
   world.sandboxes.restore(session.sandboxId, then.id)
@@ -296,7 +280,7 @@ test('the next server notices a restore that the one before did not live to noti
 
 test('a restore of a sandbox that sleeps in a turn ends the turn and the agent of the past', async () => {
   const { script } = world.sandboxes
-  const session = await idle()
+  const session = await world.idle(service)
   const then = await checkpoint(session.sandboxId, session.agentProcessId!)
   const old = world.sandboxes.agent
   old.process.onLine = () => old.say('thinking')
@@ -304,14 +288,11 @@ test('a restore of a sandbox that sleeps in a turn ends the turn and the agent o
   await world.eventually('the answer', async () => {
     assert.match(JSON.stringify(await world.streamed(session.id)), /thinking/)
   })
-  world.sandboxes.set(session.sandboxId, 'hibernated')
-  await world.eventually('the event', async () => {
-    assert.equal((await world.eventTypes(session.id)).at(-1), 'sandbox_hibernated')
-  })
+  await world.hibernate(session)
   world.sandboxes.script = script
   world.sandboxes.restore(session.sandboxId, then.id)
   await world.eventually('the end', async () => {
-    assert.deepEqual(await subtypes(session.id), ['success', 'error_during_execution'])
+    assert.deepEqual(await world.subtypes(session.id), ['success', 'error_during_execution'])
   })
   await service.sendMessage(orgId, session.id, { message: 'b', userId: 'u1' })
   await dealtWith(session.id)

@@ -3,6 +3,7 @@ import { isServiceError, ServiceError } from '../errors.ts'
 import type { EventBus } from '../events/index.ts'
 import { KeyedMutex } from '../lib/async/mutex.ts'
 import { backOff } from '../lib/async/retry.ts'
+import type { Semaphore } from '../lib/async/semaphore.ts'
 import { singleFlight } from '../lib/async/single-flight.ts'
 import type { Creation } from '../lib/creation.ts'
 import { newId } from '../lib/id.ts'
@@ -12,7 +13,7 @@ import type { AgentCommandInput } from '../protocol/agent.ts'
 import type { Sandbox, SandboxService } from '../sandbox/index.ts'
 import { AgentConnection, type AgentOutput, type ConnectionEnd } from './agent-connection.ts'
 import {
-  bootSandbox,
+  ensureSandbox,
   configureCommand,
   deleteSandbox,
   endAgents,
@@ -20,27 +21,18 @@ import {
   newGatewayToken,
   runningAgents,
   startAgent,
+  StartPermit,
   unusedTokenHash,
   writeSkills,
 } from './boot.ts'
 import { retryBackOff, type SessionConfig, type SessionLimits, type SessionTimings } from './config.ts'
 import { dropForkCheckpoint } from './fork.ts'
-import { ProjectWatch } from './project-watch.ts'
-import {
-  awakeSandboxId,
-  type CommandRef,
-  type Effect,
-  type Input,
-  isAtRest,
-  isStep,
-  type StepEffect,
-  type TimerName,
-  wakeFailedText,
-} from './reducer.ts'
+import { ProjectWatch } from './project.ts'
+import { awakeSandboxId, isAtRest, isStep, wakeFailedText } from './reducer.ts'
+import type { CommandRef, Effect, Input, StepEffect, TimerName } from './reducer-types.ts'
 import { assertQueued, SessionRepository } from './repository.ts'
 import type { Session } from './session.ts'
 import { CapacityWait, type RetryQueues } from './shortage.ts'
-import { type AgentStartLimiter, StartPermit } from './start-limiter.ts'
 import type { SessionState } from './state.ts'
 import type { SessionStore } from './store.ts'
 
@@ -52,7 +44,7 @@ export interface RunnerDeps {
   limits: SessionLimits
   timings: SessionTimings
   /** Shared by all sessions. */
-  starts: AgentStartLimiter
+  starts: Semaphore
   queues: RetryQueues
   log: Log
 }
@@ -85,7 +77,7 @@ export class SessionRunner {
     this.#deps = deps
     this.#orgId = session.orgId
     this.#onRest = onRest
-    const { sandboxes, queues, timings, starts } = deps
+    const { sandboxes, queues, limits, timings, starts } = deps
     const { signal } = this.#stop
     this.#repository = new SessionRepository(deps, session.id, (effects, state) => this.#perform(effects, state))
     this.#project = new ProjectWatch({
@@ -94,8 +86,8 @@ export class SessionRunner {
       read: () => this.#repository.read(),
       apply: (input) => this.#result(input),
     })
-    this.#capacity = new CapacityWait({ queues, timings, orgId: session.orgId, signal })
-    this.#permit = new StartPermit(starts, signal)
+    this.#capacity = new CapacityWait({ queues, limits, orgId: session.orgId, signal })
+    this.#permit = new StartPermit(starts, timings.agentStartTurnMs, signal)
   }
 
   /** Takes the session up where the server before, or its creation, left it. */
@@ -295,7 +287,7 @@ export class SessionRunner {
 
   async #boot(session: Session): Promise<Input> {
     const { sandboxes } = this.#deps
-    await bootSandbox(sandboxes, session, this.#stop.signal)
+    await ensureSandbox(sandboxes, session, this.#stop.signal)
     this.#stop.signal.throwIfAborted()
     if (session.checkpointId !== undefined) {
       await endAgents(sandboxes, session, await runningAgents(sandboxes, session))

@@ -3,6 +3,7 @@ import type { EventBus } from '../events/index.ts'
 import { defined } from '../lib/defined.ts'
 import { newId } from '../lib/id.ts'
 import { FairYield } from '../lib/async/fair-yield.ts'
+import { Semaphore } from '../lib/async/semaphore.ts'
 import type { Log } from '../lib/log.ts'
 import type { SandboxService } from '../sandbox/index.ts'
 import {
@@ -27,17 +28,22 @@ import type {
 import { defaultSessionLimits, defaultSessionTimings, previewPort, type SessionConfig } from './config.ts'
 import { unusedTokenHash } from './boot.ts'
 import { ForkCheckpoints, forkSession } from './fork.ts'
-import { exportRecords, readHistory } from './history.ts'
+import { exportRecords, readHistory, Searches, ViewMemory } from './history.ts'
 import { withTimeout } from '../lib/async/timeout.ts'
 import { checkCreate, checkText } from './input.ts'
 import { hasEnded } from './reducer.ts'
 import { assertQueued } from './repository.ts'
-import { RetryQueues, shortagePauseMs } from './shortage.ts'
-import { type Message, type Session, type SessionEvent, sessionCostUsd, unusedCounters } from './session.ts'
+import { RetryQueues } from './shortage.ts'
+import {
+  type Message,
+  type Session,
+  type SessionEvent,
+  sessionCostUsd,
+  startedEvent,
+  unusedCounters,
+} from './session.ts'
 import type { SessionHead, SessionReference, SessionStore } from './store.ts'
-import { AgentStartLimiter } from './start-limiter.ts'
 import { SessionStreams } from './stream.ts'
-import { Searches, ViewMemory } from './read-limits.ts'
 import { SessionRunner } from './runner.ts'
 
 export interface SessionDeps {
@@ -58,8 +64,6 @@ export interface RunningSessionService extends SessionService {
 }
 
 const listLimitDefault = 50
-/** Sessions are listed whole, with all that was said in them. */
-const listLimitMax = 100
 /** Pages of histories, and of streams that are replayed, which all clients together read between two looks at what else there is to do. */
 const pagesPerTick = 1
 const streamPagesPerTick = 4
@@ -84,7 +88,7 @@ class Sessions implements RunningSessionService {
   readonly #streams: SessionStreams
   readonly #viewMemory: ViewMemory
   readonly #searches = new Searches()
-  readonly #starts: AgentStartLimiter
+  readonly #starts: Semaphore
   readonly #queues: RetryQueues
   readonly #forkCheckpoints: ForkCheckpoints
   readonly #unsubscribe: () => void
@@ -102,13 +106,8 @@ class Sessions implements RunningSessionService {
       pages: new FairYield(streamPagesPerTick),
     })
     this.#viewMemory = new ViewMemory(store, this.#limits.historyBytesMax)
-    this.#starts = new AgentStartLimiter({
-      atOnce: this.#limits.agentStartsAtOnce,
-      permitMs: this.#timings.agentStartTurnMs,
-    })
-    this.#queues = new RetryQueues(this.#timings.shortageAttemptMs, (failures, shortage) =>
-      shortagePauseMs(failures, shortage, this.#timings),
-    )
+    this.#starts = new Semaphore({ permits: this.#limits.agentStartsAtOnce })
+    this.#queues = new RetryQueues(this.#limits, this.#timings.shortageAttemptMs)
     this.#forkCheckpoints = new ForkCheckpoints(deps)
     this.#unsubscribe = deps.bus.subscribe('*', (event) => {
       if (event.type === 'sandbox_changed') void this.#sandboxChanged(event.sandboxId, event.status, event.reason)
@@ -161,13 +160,7 @@ class Sessions implements RunningSessionService {
       state: 'queued',
       createdAt: now,
     }
-    const event: SessionEvent = {
-      id: newId('evt_'),
-      type: 'session_started',
-      level: 'info',
-      message: 'The session has started.',
-      createdAt: now,
-    }
+    const event = startedEvent('The session has started.', now)
     await this.#deps.store.createSession(session, [message], event, { creation: options?.creation })
     if (!this.#closing.signal.aborted) this.#runner(session).start()
     return this.#view(session, [message], [event])
@@ -183,12 +176,8 @@ class Sessions implements RunningSessionService {
     query: ListSessions,
     options?: ViewOptions,
   ): Promise<{ items: SessionView[]; nextCursor?: string }> {
-    const limit = query.limit ?? listLimitDefault
-    if (!Number.isInteger(limit) || limit < 1 || limit > listLimitMax) {
-      const message = `limit must be a whole number from 1 to ${listLimitMax}`
-      throw new ServiceError('invalid_request', message, { details: { field: 'limit' } })
-    }
-    const { search, ...page } = { ...query, orgId, limit, historyBytesMax: this.#limits.historyBytesMax }
+    const { historyBytesMax } = this.#limits
+    const { search, ...page } = { limit: listLimitDefault, ...query, orgId, historyBytesMax }
     const { store } = this.#deps
     const { items, nextCursor } =
       search === undefined

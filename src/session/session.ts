@@ -1,4 +1,5 @@
 import type { ErrorCode } from '../errors.ts'
+import { newId } from '../lib/id.ts'
 import { costNanoUsd, usd, type ModelPrice } from '../lib/model-price.ts'
 
 /** `status` on the wire; nothing else exists there. */
@@ -126,6 +127,11 @@ export interface SessionEvent {
   level: 'info' | 'warning' | 'error'
   message: string
   createdAt: Date
+}
+
+/** The first event of a session. */
+export function startedEvent(message: string, createdAt: Date): SessionEvent {
+  return { id: newId('evt_'), type: 'session_started', level: 'info', message, createdAt }
 }
 
 /** One event of the stream: its number in the session (1, 2, 3 …) and the JSON object that clients get. */

@@ -1,19 +1,17 @@
 /** Boots, wakes and starts of agents that lack something for the moment. */
 import assert from 'node:assert/strict'
-import { afterEach, beforeEach, test } from 'node:test'
+import { beforeEach, test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { type ErrorCode, ServiceError } from '../errors.ts'
 import type { RunningSessionService } from './service.ts'
 import type { Session } from './session.ts'
-import { assertWhole, orgId, simple, World } from './testing/world.ts'
+import { assertWhole, orgId, simple, useWorld } from './testing/world.ts'
 
-let world: World
+const world = useWorld()
 let service: RunningSessionService
 beforeEach(() => {
-  world = new World()
   service = world.serve()
 })
-afterEach(() => world.close())
 
 const full = (code: ErrorCode = 'no_capacity', details = {}) => new ServiceError(code, `no ${code} today`, { details })
 const never = () => Promise.reject(full())
@@ -33,18 +31,9 @@ async function create(): Promise<Session> {
   return (await service.create(orgId, simple)).session
 }
 
-async function idle(): Promise<Session> {
-  const session = await create()
-  await world.until(session.id, 'idle')
-  return session
-}
-
 async function asleep(): Promise<Session> {
-  const session = await idle()
-  world.sandboxes.set(session.sandboxId, 'hibernated')
-  await world.eventually('the event', async () => {
-    assert.equal((await world.eventTypes(session.id)).at(-1), 'sandbox_hibernated')
-  })
+  const session = await world.idle(service)
+  await world.hibernate(session)
   return session
 }
 
@@ -97,7 +86,7 @@ for (const code of ['no_capacity', 'rate_limited', 'unavailable'] as const) {
 }
 
 test('a fork waits for room, and keeps its checkpoint until it stands', async () => {
-  const source = await idle()
+  const source = await world.idle(service)
   const boot = lacking('rate_limited', 'rate_limited')
   world.sandboxes.beforeCreate = boot
   const { session: fork } = await service.fork(orgId, source.id, 'u1')
@@ -108,13 +97,12 @@ test('a fork waits for room, and keeps its checkpoint until it stands', async ()
 })
 
 test('a restart waits for room, with the message that waits', async () => {
-  const session = await idle()
+  const session = await world.idle(service)
   world.sandboxes.set(session.sandboxId, 'error', 'oom')
   await world.until(session.id, 'failed')
   world.sandboxes.beforeCreate = lacking('no_capacity', 'no_capacity')
   await service.restart(orgId, session.id, { userId: 'u1' })
-  await service.sendMessage(orgId, session.id, { message: 'b', userId: 'u1' })
-  await world.until(session.id, 'idle')
+  await world.turn(service, session.id, 'b')
   assert.equal((await warnings(session.id)).length, 1)
   await assertWhole(world, session.id)
 })
@@ -187,8 +175,7 @@ test('a wait is over at its deadline: the session has failed, and the next messa
     attempts += 1
     if (attempts < 3) throw full()
   }
-  await service.sendMessage(orgId, id, { message: 'b', userId: 'u1' })
-  await world.until(id, 'idle')
+  await world.turn(service, id, 'b')
   assert.equal(attempts, 3)
   await assertWhole(world, id)
 })
@@ -205,8 +192,7 @@ test('a wake that fails until the deadline fails the session, and the next messa
     /The sandbox does not wake: no rate_limited today/,
   )
   world.sandboxes.beforeWake = async () => {}
-  await service.sendMessage(orgId, id, { message: 'c', userId: 'u1' })
-  await world.until(id, 'idle')
+  await world.turn(service, id, 'c')
   await assertWhole(world, id)
 })
 
@@ -225,7 +211,7 @@ const slow = { shortageFirstMs: 60_000, shortageMaxMs: 60_000 }
 
 test('a deletion during the wait acts at once and leaves nothing', async () => {
   await service.close()
-  service = world.serve({ timings: slow })
+  service = world.serve({ limits: slow })
   const sleeping = await asleep()
   world.sandboxes.beforeCreate = never
   world.sandboxes.beforeWake = never
@@ -248,19 +234,16 @@ test('a deletion during the wait acts at once and leaves nothing', async () => {
 
 test('an interrupt during the wait ends the turn at once, of a sandbox that sleeps in a turn too', async () => {
   await service.close()
-  service = world.serve({ timings: slow })
+  service = world.serve({ limits: slow })
   const { script } = world.sandboxes
-  const sleeping = await idle()
+  const sleeping = await world.idle(service)
   const { agent } = world.sandboxes
   agent.process.onLine = () => agent.say('thinking')
   await service.sendMessage(orgId, sleeping.id, { message: 'b', userId: 'u1' })
   await world.eventually('the answer', async () => {
     assert.match(JSON.stringify(await world.streamed(sleeping.id)), /thinking/)
   })
-  world.sandboxes.set(sleeping.sandboxId, 'hibernated')
-  await world.eventually('the event', async () => {
-    assert.equal((await world.eventTypes(sleeping.id)).at(-1), 'sandbox_hibernated')
-  })
+  await world.hibernate(sleeping)
   world.sandboxes.beforeCreate = never
   world.sandboxes.beforeWake = never
   const starting = await create()
@@ -307,14 +290,14 @@ test('the next server goes on waiting, tells it once, and counts from the beginn
 })
 
 test('a server that comes back behind the deadline tries once more', async () => {
-  const limits = { shortageWaitMs: 50 }
+  const limits = { shortageWaitMs: 300 }
   await service.close()
-  service = world.serve({ limits, timings: slow })
+  service = world.serve({ limits: { ...slow, ...limits } })
   world.sandboxes.beforeCreate = never
   const { id } = await create()
   await waits(id)
   await service.close()
-  await sleep(60)
+  await sleep(310)
   world.sandboxes.beforeCreate = async () => {}
   service = world.serve({ limits })
   await service.start()
@@ -335,7 +318,7 @@ test('an attempt is not made before the time that the refusal named', async () =
 
 test('of many that wait one tries at a time, each has its chance, and who comes later waits behind them', async () => {
   await service.close()
-  service = world.serve({ timings: { shortageFirstMs: 5, shortageMaxMs: 5 } })
+  service = world.serve({ limits: { shortageFirstMs: 5, shortageMaxMs: 5 } })
   let room = 0
   let trying = 0
   let most = 0
@@ -378,7 +361,7 @@ test('of many that wait one tries at a time, each has its chance, and who comes 
 
 test('organisations do not wait for each other, nor do sessions whose own sandbox does not answer', async () => {
   await service.close()
-  service = world.serve({ timings: slow })
+  service = world.serve({ limits: slow })
   world.sandboxes.beforeCreate = never
   const waiting = await create()
   await waits(waiting.id)
@@ -429,15 +412,14 @@ test('a message taken back ends the wait for its wake; the next one has a wait o
   assert.equal(world.sandboxes.holds.get(sandboxId), 0)
   await sleep(310)
   world.sandboxes.beforeWake = lacking('rate_limited', 'rate_limited', 'rate_limited')
-  await service.sendMessage(orgId, id, { message: 'c', userId: 'u1' })
-  await world.until(id, 'idle')
+  await world.turn(service, id, 'c')
   assert.equal((await world.eventTypes(id)).includes('session_failed'), false)
   await assertWhole(world, id)
 })
 
 test('a sandbox that wakes by itself during the wait is gone on with at once', async () => {
   await service.close()
-  service = world.serve({ timings: slow })
+  service = world.serve({ limits: slow })
   const { id, sandboxId } = await asleep()
   world.sandboxes.beforeWake = never
   await service.sendMessage(orgId, id, { message: 'b', userId: 'u1' })

@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { type ErrorCode, isServiceError, type ServiceError } from '../errors.ts'
 import { backOffMs } from '../lib/async/retry.ts'
 import { Semaphore } from '../lib/async/semaphore.ts'
-import type { SessionTimings } from './config.ts'
+import type { SessionLimits } from './config.ts'
 
 /** What passes by itself: a quota, a full machine, something that does not answer for the moment. */
 const passing = new Set<ErrorCode>(['rate_limited', 'no_capacity', 'unavailable'])
@@ -18,7 +18,7 @@ export function isShared(code: ErrorCode): boolean {
 
 interface CapacityDeps {
   queues: RetryQueues
-  timings: SessionTimings
+  limits: SessionLimits
   orgId: string
   /** Aborts when the session ends or the server leaves it. */
   signal: AbortSignal
@@ -47,7 +47,7 @@ export class CapacityWait {
     failures: number
     until: Date
   }): Promise<void> {
-    const { queues, orgId, signal, timings } = this.#deps
+    const { queues, orgId, signal, limits } = this.#deps
     const { error, failures } = wait
     const pause = new AbortController()
     this.#pause = pause
@@ -61,7 +61,7 @@ export class CapacityWait {
         await this.#member.acquire(over)
       } else {
         this.leave(false)
-        await sleep(error ? shortagePauseMs(failures, error, timings) : 0, undefined, { signal: over })
+        await sleep(error ? shortagePauseMs(failures, error, limits) : 0, undefined, { signal: over })
       }
     } catch (failure) {
       if (!over.aborted) throw failure
@@ -83,14 +83,12 @@ export class CapacityWait {
 }
 
 /** Between attempts: never less than the refusal named, and not the same for all who were refused together. */
-export function shortagePauseMs(failures: number, { details }: ServiceError, timings: SessionTimings): number {
-  const { shortageFirstMs, shortageMaxMs } = timings
+function shortagePauseMs(failures: number, { details }: ServiceError, limits: SessionLimits): number {
+  const { shortageFirstMs, shortageMaxMs } = limits
   const named = typeof details['retryAfterSeconds'] === 'number' ? details['retryAfterSeconds'] * 1000 : 0
   const grown = backOffMs(failures, { firstMs: shortageFirstMs, maxMs: shortageMaxMs })
   return Math.max(named, grown) * (1 + Math.random() / 4)
 }
-
-type PauseMs = (failures: number, shortage: ServiceError) => number
 
 interface Queue {
   readonly semaphore: Semaphore
@@ -104,19 +102,19 @@ interface Queue {
 }
 
 /**
- * Sessions of one organisation that lack the same (a quota, room on the machine) try again one after another, and who failed queues up
- * behind the others. So what comes free goes to those that wait, in turn, as fast as it can be taken; while nothing does, all
- * of them together cost one attempt per pause.
+ * Sessions of one organisation that lack the same (a quota, room on the machine) try again one after another; one that failed queues
+ * behind the others. So what comes free goes to the sessions that wait, in order, as fast as they can take it; while nothing
+ * does, all of them together cost one attempt per pause.
  */
 export class RetryQueues {
   readonly #queues = new Map<string, Queue>()
-  readonly #pauseMs: PauseMs
+  readonly #limits: SessionLimits
   readonly #attemptMs: number
 
   /** An attempt that takes longer than `attemptMs` lets the next one begin beside it. */
-  constructor(attemptMs: number, pauseMs: PauseMs) {
+  constructor(limits: SessionLimits, attemptMs: number) {
+    this.#limits = limits
     this.#attemptMs = attemptMs
-    this.#pauseMs = pauseMs
   }
 
   /** What the sessions of this organisation wait for; undefined when none waits. */
@@ -125,30 +123,29 @@ export class RetryQueues {
   }
 
   join(orgId: string): RetryMember {
-    const queue = this.#queues.get(orgId) ?? {
-      semaphore: new Semaphore({ permits: 1 }),
-      members: 0,
-      failures: 0,
-      notBefore: 0,
-    }
+    const fresh = { semaphore: new Semaphore({ permits: 1 }), members: 0, failures: 0, notBefore: 0 }
+    const queue = this.#queues.get(orgId) ?? fresh
     this.#queues.set(orgId, queue)
     queue.members += 1
-    const forget = () => {
-      queue.members -= 1
-      if (queue.members === 0) this.#queues.delete(orgId)
-    }
-    return new RetryMember(queue, { pauseMs: this.#pauseMs, attemptMs: this.#attemptMs, forget })
+    return new RetryMember(queue, {
+      pauseMs: (shortage) => shortagePauseMs(queue.failures, shortage, this.#limits),
+      attemptMs: this.#attemptMs,
+      onLeave: () => {
+        queue.members -= 1
+        if (queue.members === 0) this.#queues.delete(orgId)
+      },
+    })
   }
 }
 
 interface Rules {
-  pauseMs: PauseMs
+  pauseMs: (shortage: ServiceError) => number
   attemptMs: number
-  forget: () => void
+  onLeave: () => void
 }
 
 /** One session among them: waiting ──acquire──► trying ──failed──► waiting        any ──leave──► gone */
-export class RetryMember {
+class RetryMember {
   readonly #queue: Queue
   readonly #rules: Rules
   #release: (() => void) | undefined
@@ -161,7 +158,7 @@ export class RetryMember {
     this.#rules = rules
   }
 
-  /** Waits until it is this session's turn to try. Throws the signal's reason when that aborts. */
+  /** Waits until this session may try. Throws the signal's reason when that aborts. */
   async acquire(signal: AbortSignal): Promise<void> {
     const release = await this.#queue.semaphore.acquire({ signal })
     try {
@@ -173,8 +170,7 @@ export class RetryMember {
     }
     this.#release = release
     this.#isTrying = true
-    this.#timer = setTimeout(release, this.#rules.attemptMs)
-    this.#timer.unref()
+    this.#timer = setTimeout(release, this.#rules.attemptMs).unref()
   }
 
   /** The attempt met this; or, before any attempt of its own, this session knows of it from the others. */
@@ -183,7 +179,7 @@ export class RetryMember {
     if (this.#isTrying || queue.shortage === undefined) {
       queue.shortage = shortage
       queue.failures += 1
-      queue.notBefore = performance.now() + this.#rules.pauseMs(queue.failures, shortage)
+      queue.notBefore = performance.now() + this.#rules.pauseMs(shortage)
     }
     this.#end()
   }
@@ -194,7 +190,7 @@ export class RetryMember {
     this.#hasLeft = true
     if (succeeded && this.#isTrying) Object.assign(this.#queue, { failures: 0, notBefore: 0 })
     this.#end()
-    this.#rules.forget()
+    this.#rules.onLeave()
   }
 
   #end(): void {

@@ -1,14 +1,14 @@
 import type { ServiceError } from '../errors.ts'
 import type { ResultSubtype } from '../protocol/agent.ts'
 import { type IdleOutput, type TurnOutput, weightOf } from './output-budget.ts'
-import type { StepName } from './reducer.ts'
+import type { StepName } from './reducer-types.ts'
 import type { Session, SessionEventType, StreamEvent } from './session.ts'
 import type { SessionHead, SessionStore } from './store.ts'
 
 /** All that the server knows of one session. Everything but `run` is read back from the store. */
 export interface SessionState {
   session: Session
-  turn: Turn | undefined
+  turn: TurnState | undefined
   /** Messages that wait, oldest first. */
   queuedIds: readonly string[]
   /** Of all its stream events. */
@@ -25,11 +25,11 @@ export interface SessionState {
   previewReady: boolean
   /** The last recorded event of the sandbox says that it hibernates. */
   hibernated: boolean
-  run: RunState
+  run: RunnerState
 }
 
 /** What is under way in this server. A server that starts, or takes up a session that rested, begins with `initialRun`. */
-export interface RunState {
+export interface RunnerState {
   step: StepName | undefined
   /** The attachment to the agent; the step is `attach` as long as it exists. */
   connection: ConnectionState | undefined
@@ -73,7 +73,7 @@ export interface ConnectionState {
 /** Agents that end without work, until the next one waits for a message. */
 export const idleRestartsMax = 3
 
-export const initialRun: RunState = {
+export const initialRun: RunnerState = {
   step: undefined,
   connection: undefined,
   wakesWanted: 0,
@@ -97,16 +97,13 @@ export function hasWork({ session, turn, queuedIds }: Pick<SessionState, 'sessio
 }
 
 /** What a session event says about the state, when it is recorded or read back. */
-export function noted(type: SessionEventType): Partial<SessionState> {
-  if (type === 'session_started') {
-    return { sandboxReady: false, agentReady: false, previewReady: false, hibernated: false }
-  }
-  if (type === 'sandbox_ready') return { sandboxReady: true }
-  if (type === 'agent_ready') return { agentReady: true }
-  if (type === 'preview_ready') return { previewReady: true }
-  if (type === 'sandbox_hibernated') return { hibernated: true }
-  if (type === 'sandbox_resumed') return { hibernated: false }
-  return {}
+export const noted: { [Type in SessionEventType]?: Partial<SessionState> } = {
+  session_started: { sandboxReady: false, agentReady: false, previewReady: false, hibernated: false },
+  sandbox_ready: { sandboxReady: true },
+  agent_ready: { agentReady: true },
+  preview_ready: { previewReady: true },
+  sandbox_hibernated: { hibernated: true },
+  sandbox_resumed: { hibernated: false },
 }
 
 /** Reads everything but `run`. */
@@ -131,7 +128,7 @@ export async function loadState(
     hibernated: false,
   }
   // An event says no less than all events of its type before it.
-  for (const type of await store.eventTypes(session.id)) state = { ...state, ...noted(type) }
+  for (const type of await store.eventTypes(session.id)) state = { ...state, ...noted[type] }
   return state
 }
 
@@ -143,7 +140,7 @@ export async function loadState(
  *
  * Each message gets exactly one `result` and one `turn_complete`; where the agent cannot say them, the service does.
  */
-export interface Turn {
+export interface TurnState {
   messageId: string
   /** Set once its `result` is in the stream. */
   result?: { subtype: ResultSubtype; text: string }
@@ -162,12 +159,12 @@ export const agentExitedCode = 'agent_exited'
 const textLengthMax = 256 * 1024
 const pageEvents = 32
 
-export function newTurn(messageId: string): Turn {
+export function newTurn(messageId: string): TurnState {
   return { messageId, text: '', agentSessionId: '', agentExits: 0, output: { lines: 0, bytes: 0 } }
 }
 
 /** What one stream event of this turn adds to it. */
-export function advance(turn: Turn, data: StreamEvent['data']): Turn {
+export function advance(turn: TurnState, data: StreamEvent['data']): TurnState {
   const agentSessionId = typeof data['session_id'] === 'string' ? data['session_id'] : turn.agentSessionId
   if (data.type === 'assistant') return { ...turn, agentSessionId, text: joined(turn.text, assistantText(data)) }
   if (data.type === 'result') {
@@ -179,7 +176,7 @@ export function advance(turn: Turn, data: StreamEvent['data']): Turn {
 }
 
 /** The turn that is under way, from the message in state `started` and what the stream has since the turn before. */
-export async function loadTurn(store: SessionStore, sessionId: string): Promise<Turn | undefined> {
+export async function loadTurn(store: SessionStore, sessionId: string): Promise<TurnState | undefined> {
   const message = await store.firstMessage(sessionId, 'started')
   if (message === undefined) return undefined
   let turn = newTurn(message.id)

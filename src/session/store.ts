@@ -140,11 +140,10 @@ export interface SessionChange {
   made?: { creation: Creation; id: string }
 }
 
-export interface AddedUsage {
-  inputTokens: number
-  cacheReadTokens: number
-  cacheWriteTokens: number
-  outputTokens: number
+export interface AddedUsage extends Pick<
+  Session,
+  'inputTokens' | 'cacheReadTokens' | 'cacheWriteTokens' | 'outputTokens'
+> {
   costNanoUsd: number | undefined
 }
 

@@ -6,8 +6,7 @@ import { createInProcessBus } from '../events/in-process-bus.ts'
 import { FairYield } from '../lib/async/fair-yield.ts'
 import type { StreamEvent } from './session.ts'
 import type { SessionStore } from './store.ts'
-import { SessionStreams } from './stream.ts'
-import { SessionTail } from './tail.ts'
+import { SessionStreams, SessionTail } from './stream.ts'
 import { emptySessionStore, insertSession } from './testing/store.ts'
 
 const never = new AbortController().signal

@@ -1,6 +1,8 @@
-import { ReplayPages } from './replay.ts'
+import type { EventBus } from '../events/index.ts'
+import type { FairYield } from '../lib/async/fair-yield.ts'
+import { isLastPage, pageEvents, ReplayPages, textLength } from './replay.ts'
 import type { StreamEvent } from './session.ts'
-import { SessionTail, type TailDeps } from './tail.ts'
+import type { SessionStore } from './store.ts'
 
 interface Followed {
   tail: SessionTail
@@ -64,5 +66,155 @@ export class SessionStreams {
     if (followed.followers > 0) return
     followed.tail.close()
     if (this.#followed.get(sessionId) === followed) this.#followed.delete(sessionId)
+  }
+}
+
+/** What is kept of the newest events; who is further behind reads pages of the store, of which few are read and kept at a time. */
+const windowEvents = 128
+/** Characters of JSON. An event that is longer by itself is not kept: each session that is followed would hold one. */
+const windowTextMax = 256 * 1024
+
+interface TailDeps {
+  store: SessionStore
+  bus: EventBus
+  /** It looks at the store by itself when it was told nothing for this long. */
+  pollMs: number
+  /** Shared by all streams. */
+  pages: FairYield
+}
+
+/**
+ * The newest events of one session, read from the store once for all who follow it:
+ *
+ *     opening ──► live ──► ended        opening, live ──► failed (`after` throws) or closed
+ *
+ * The subscription comes before the first read, and each read after what told of it, so that no event falls between the two.
+ */
+export class SessionTail {
+  readonly #deps: TailDeps
+  readonly #sessionId: string
+  readonly #opened = Promise.withResolvers<void>()
+  readonly #waiting = new Set<() => void>()
+  /** Without a hole, up to `#last`. */
+  readonly #window: { event: StreamEvent; textLength: number }[] = []
+  #windowText = 0
+  #last = 0
+  #hasEnded = false
+  #failure: { error: unknown } | undefined
+  #isClosed = false
+  #isTold = false
+  #wake = () => {}
+
+  constructor(deps: TailDeps, sessionId: string) {
+    this.#deps = deps
+    this.#sessionId = sessionId
+    void this.#run()
+  }
+
+  /** Resolves after the first read, also when it failed. */
+  get opened(): Promise<void> {
+    return this.#opened.promise
+  }
+
+  /** The number of the newest event that is known. */
+  get last(): number {
+    return this.#last
+  }
+
+  /** The session has ended and all of its events are known. */
+  get hasEnded(): boolean {
+    return this.#hasEnded
+  }
+
+  get hasFailed(): boolean {
+    return this.#failure !== undefined
+  }
+
+  /** All known events above a number; undefined when the window does not reach back to it. Throws what the store threw. */
+  after(sequence: number): readonly StreamEvent[] | undefined {
+    if (this.#failure) throw this.#failure.error
+    const index = sequence - (this.#last - this.#window.length)
+    return index < 0 ? undefined : this.#window.slice(index).map(({ event }) => event)
+  }
+
+  /** Resolves when `after` and `hasEnded` may say something else, or `signal` aborts. */
+  async changed(signal: AbortSignal): Promise<void> {
+    if (signal.aborted || this.#failure || this.#hasEnded) return
+    const told = Promise.withResolvers<void>()
+    const wake = () => told.resolve()
+    this.#waiting.add(wake)
+    signal.addEventListener('abort', wake)
+    await told.promise
+    this.#waiting.delete(wake)
+    signal.removeEventListener('abort', wake)
+  }
+
+  /** Ends its reads and its subscription. Only for a tail that nobody follows any more. */
+  close(): void {
+    this.#isClosed = true
+    this.#tell()
+  }
+
+  async #run(): Promise<void> {
+    const { store, bus } = this.#deps
+    const unsubscribe = bus.subscribe(this.#sessionId, (event) => {
+      if (event.type === 'session_changed') this.#tell()
+    })
+    try {
+      this.#last = Math.max(0, (await store.lastSequence(this.#sessionId)) - windowEvents)
+      while (!this.#isClosed) {
+        this.#isTold = false
+        // The status first: an ended session gets no more events, so that what is read after it is all.
+        const isRunning = (await store.head(this.#sessionId))?.status === 'running'
+        await this.#readOn()
+        this.#hasEnded = !isRunning
+        this.#release()
+        if (this.#hasEnded) return
+        await this.#untilTold()
+      }
+    } catch (error) {
+      this.#failure = { error }
+      this.#release()
+    } finally {
+      unsubscribe()
+    }
+  }
+
+  async #readOn(): Promise<void> {
+    while (!this.#isClosed) {
+      const events = await this.#deps.store.stream(this.#sessionId, this.#last, pageEvents)
+      this.#keep(events)
+      if (isLastPage(events, pageEvents)) return
+      this.#release()
+      await this.#deps.pages.next()
+    }
+  }
+
+  #keep(events: readonly StreamEvent[]): void {
+    this.#window.push(...events.map((event) => ({ event, textLength: textLength(event) })))
+    this.#windowText = this.#window.reduce((sum, one) => sum + one.textLength, 0)
+    const isTooMuch = () => this.#window.length > windowEvents || this.#windowText > windowTextMax
+    while (isTooMuch()) this.#windowText -= this.#window.shift()?.textLength ?? 0
+    this.#last = events.at(-1)?.sequence ?? this.#last
+  }
+
+  #release(): void {
+    this.#opened.resolve()
+    for (const resolve of this.#waiting) resolve()
+    this.#waiting.clear()
+  }
+
+  #tell(): void {
+    this.#isTold = true
+    this.#wake()
+  }
+
+  async #untilTold(): Promise<void> {
+    if (this.#isTold || this.#isClosed) return
+    const told = Promise.withResolvers<void>()
+    this.#wake = told.resolve
+    const timer = setTimeout(told.resolve, this.#deps.pollMs)
+    await told.promise
+    clearTimeout(timer)
   }
 }

@@ -14,7 +14,15 @@ import {
   withArtifact,
 } from './output-budget.ts'
 import type { Artifact, Message, Session, SessionActivity, SessionEvent, SessionEventType } from './session.ts'
-import { advance, agentExitedCode, newTurn, noted, type RunState, type SessionState, type Turn } from './state.ts'
+import {
+  advance,
+  agentExitedCode,
+  newTurn,
+  noted,
+  type RunnerState,
+  type SessionState,
+  type TurnState,
+} from './state.ts'
 import type { SessionChange } from './store.ts'
 
 /**
@@ -74,7 +82,7 @@ export class Transaction {
     return lists.every((list) => list.length === 0) && Object.keys(session).length === 0
   }
 
-  setRun(fields: Partial<RunState>): void {
+  setRun(fields: Partial<RunnerState>): void {
     this.state = { ...this.state, run: { ...this.state.run, ...fields } }
   }
 
@@ -286,7 +294,7 @@ export class Transaction {
   note(type: SessionEventType, level: SessionEvent['level'], message: string): void {
     const event: SessionEvent = { id: this.#context.newId('evt_'), type, level, message, createdAt: this.#context.now }
     this.change.addEvents.push(event)
-    this.state = { ...this.#grown(event), ...noted(type) }
+    this.state = { ...this.#grown(event), ...noted[type] }
   }
 
   stream(data: StreamEventData): void {
@@ -348,7 +356,7 @@ export class Transaction {
   }
 }
 
-function missingResult(turn: Turn, subtype: ResultSubtype, text: string): StreamEventData {
+function missingResult(turn: TurnState, subtype: ResultSubtype, text: string): StreamEventData {
   return {
     type: 'result',
     subtype,

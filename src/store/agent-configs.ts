@@ -1,6 +1,5 @@
 import { createHash } from 'node:crypto'
-import { sql } from 'kysely'
-import type { ExpressionBuilder, Kysely } from 'kysely'
+import { sql, type ExpressionBuilder, type Kysely } from 'kysely'
 import { FairYield } from '../lib/async/fair-yield.ts'
 import { defined } from '../lib/defined.ts'
 import type { AgentConfig } from '../session/session.ts'

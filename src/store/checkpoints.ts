@@ -1,5 +1,4 @@
-import { sql } from 'kysely'
-import type { Kysely, Selectable, Updateable } from 'kysely'
+import { sql, type Kysely, type Selectable, type Updateable } from 'kysely'
 import type { Checkpoint } from '../sandbox/checkpoint.ts'
 import type { SandboxStore } from '../sandbox/ports/sandbox-store.ts'
 import { recordMade } from './idempotency.ts'

@@ -5,8 +5,7 @@ import type { SessionChange, SessionStore } from '../session/store.ts'
 import { recordMade } from './idempotency.ts'
 import { batches, cleared } from './rows.ts'
 import type { Database, SessionTable } from './schema.ts'
-import { headColumns, sessionOf } from './session-rows.ts'
-import type { HeadRow } from './session-rows.ts'
+import { headColumns, sessionOf, type HeadRow } from './session-rows.ts'
 import { lenient, lenientJson, strict } from './text.ts'
 
 /** Well below PostgreSQL's 65 535 parameters per statement. */

@@ -1,5 +1,4 @@
-import { sql } from 'kysely'
-import type { ExpressionBuilder, Kysely } from 'kysely'
+import { sql, type ExpressionBuilder, type Kysely } from 'kysely'
 import type { PreviewDeclaration, SslStatus } from '../sandbox/preview.ts'
 import type { PreviewDomainKey, SandboxStore } from '../sandbox/ports/sandbox-store.ts'
 import { recordMade } from './idempotency.ts'

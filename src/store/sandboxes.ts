@@ -1,5 +1,4 @@
-import { sql } from 'kysely'
-import type { Kysely, Updateable } from 'kysely'
+import { sql, type Kysely, type Updateable } from 'kysely'
 import type { SandboxChange } from '../sandbox/sandbox.ts'
 import type { SandboxCounts, SandboxStore, TagKey } from '../sandbox/ports/sandbox-store.ts'
 import { checkpointStore } from './checkpoints.ts'

@@ -1,6 +1,5 @@
 import { sql, type Kysely } from 'kysely'
-import { storedEvent } from '../session/session.ts'
-import type { SessionEvent } from '../session/session.ts'
+import { storedEvent, type SessionEvent } from '../session/session.ts'
 import { rowPageBytes, streamPageBytes, type RowPage, type SessionStore } from '../session/store.ts'
 import { present } from './rows.ts'
 import type { Database, MessageTable } from './schema.ts'

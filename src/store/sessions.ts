@@ -1,5 +1,4 @@
-import { sql } from 'kysely'
-import type { Kysely } from 'kysely'
+import { sql, type Kysely } from 'kysely'
 import type { Session } from '../session/session.ts'
 import type { MeteredSession, SessionStore } from '../session/store.ts'
 import { agentConfigRow, putAgentConfig, readAgentConfigs, readInstructions, readSkills } from './agent-configs.ts'

@@ -1,4 +1,6 @@
-// An ACP agent that misbehaves in the way that its first argument names. It calls no model.
+// An ACP agent that misbehaves in the way that its first argument names. It calls no model, but runs commands: `run: <command>`.
+import { spawn } from 'node:child_process'
+import { createServer } from 'node:http'
 import { createInterface } from 'node:readline'
 
 const [, , fault] = process.argv
@@ -12,17 +14,36 @@ if (fault === 'dies-at-start') {
 if (fault === 'noisy')
   process.stdout.write(`Welcome!\n{"log":"starting"}\n[1,2]\nnull\n\u0000\n${'x'.repeat(5 * 1024 * 1024)}\n`)
 
+/** Commands of prompts, by id of the request. */
+const running = new Map()
+
+// A server of its own, as programs have for editors and tools; it asks the model for whoever comes.
+if (fault === 'serves') {
+  const server = createServer(async (_request, response) => {
+    const { ANTHROPIC_BASE_URL, ANTHROPIC_API_KEY, ANTHROPIC_MODEL: model } = process.env
+    const answer = await fetch(`${ANTHROPIC_BASE_URL}/v1/messages`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json', 'x-api-key': ANTHROPIC_API_KEY },
+      body: JSON.stringify({ model, max_tokens: 100, messages: [{ role: 'user', content: 'run: echo' }] }),
+    })
+    response.writeHead(answer.status).end(await answer.text())
+  })
+  server.listen(0)
+}
+
 for await (const line of createInterface({ input: process.stdin })) {
   const { id, method, params } = JSON.parse(line)
   if (method === 'initialize') send({ id, result: { protocolVersion: 1, agentCapabilities: {} } })
   if (method === 'session/new' && fault === 'wants-login')
     send({ id, error: { code: -32000, message: 'Authentication required' } })
   else if (method === 'session/new') send({ id, result: { sessionId: 's1' } })
+  if (method === 'session/cancel') for (const child of running.values()) process.kill(-child.pid, 'SIGKILL')
   if (method === 'session/prompt') prompt(id, params.prompt.at(-1).text)
 }
 
 function prompt(id, text) {
   if (text === 'deaf') return
+  if (text.startsWith('run: ')) return run(id, text.slice('run: '.length))
   if (text === 'die') process.exit(9)
   if (text === 'fail') return send({ id, error: { code: -32603, message: 'something broke' } })
   process.stdout.write('warning: not JSON\n{"jsonrpc":"2.0","id":99,"result":{}}\n{"jsonrpc":"2.0","method":7}\n')
@@ -42,4 +63,16 @@ function prompt(id, text) {
   send({ id: 501, method: 'no/such_method', params: {} })
   update({ sessionUpdate: 'agent_message_chunk', content: { type: 'text', text: `You said ${text}.` } })
   send({ id, result: { stopReason: 'end_turn' } })
+}
+
+function run(id, command) {
+  const child = spawn('bash', ['-c', command], { detached: true, stdio: ['ignore', 'pipe', 'inherit'] })
+  running.set(id, child)
+  let output = ''
+  child.stdout.on('data', (chunk) => (output += chunk))
+  child.once('exit', (_code, signal) => {
+    running.delete(id)
+    update({ sessionUpdate: 'agent_message_chunk', content: { type: 'text', text: output } })
+    send({ id, result: { stopReason: signal ? 'cancelled' : 'end_turn' } })
+  })
 }

@@ -1,16 +1,12 @@
 import assert from 'node:assert/strict'
-import { afterEach, beforeEach, test } from 'node:test'
+import { test } from 'node:test'
 import { agentLineBytesMax } from '../../src/protocol/agent.ts'
 import type { FakeAgent } from '../../src/session/testing/fake-agent.ts'
-import { assertWhole, orgId, simple, World } from '../../src/session/testing/world.ts'
+import { assertWhole, orgId, simple, useWorld } from '../../src/session/testing/world.ts'
 
 const mib = 1024 * 1024
 
-let world: World
-beforeEach(() => {
-  world = new World()
-})
-afterEach(() => world.close())
+const world = useWorld()
 
 /** One session whose agent writes this before its first turn goes on as usual; returns the codes of its `error` events. */
 async function after(write: (agent: FakeAgent) => void): Promise<unknown[]> {

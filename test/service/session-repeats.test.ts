@@ -178,14 +178,20 @@ async function surviveEnd(store: Store, story: Story, at: number, mode: Mode): P
   }
 }
 
+type Survive = (store: Store, story: Story, at: number, mode: Mode) => Promise<boolean>
+
+const troubles: [when: string, survive: Survive][] = [
+  ['a call of the database fails', surviveFault],
+  ['the server ends at one of its calls', surviveEnd],
+]
+
 for (const story of stories) {
   for (const mode of modes) {
-    test(`${story.name} once when a call of the database fails, ${mode} it has happened`, async () => {
-      for (const { store, name } of opened) await everyCall(4, (at) => surviveFault(store, story, at, mode), name)
-    })
-
-    test(`${story.name} once when the server ends at one of its calls, ${mode} it has happened`, async () => {
-      for (const { store, name } of opened) await everyCall(4, (at) => surviveEnd(store, story, at, mode), name)
-    })
+    for (const [when, survive] of troubles) {
+      test(`${story.name} once when ${when}, ${mode} it has happened`, async () => {
+        const onAll = ({ store, name }: OpenedStore) => everyCall(4, (at) => survive(store, story, at, mode), name)
+        await Promise.all(opened.map(onAll))
+      })
+    }
   }
 }

@@ -52,11 +52,7 @@ impl Signals {
     pub fn wait_at_most(&self, time: Duration) -> Option<i32> {
         let time = TimeSpec { seconds: time.as_secs() as c_long, nanoseconds: time.subsec_nanos() as c_long };
         let number = unsafe { sigtimedwait(&self.0, std::ptr::null_mut(), &time) };
-        if number > 0 {
-            Some(number)
-        } else {
-            None
-        }
+        (number > 0).then_some(number)
     }
 }
 
@@ -88,11 +84,7 @@ pub fn become_subreaper() {
 pub fn reap() -> Option<(i32, i32)> {
     let mut status: c_int = 0;
     let pid = unsafe { waitpid(-1, &mut status, WNOHANG) };
-    if pid > 0 {
-        Some((pid, status))
-    } else {
-        None
-    }
+    (pid > 0).then_some((pid, status))
 }
 
 /// 128 + n for a signal n, otherwise the exit status.

@@ -26,16 +26,18 @@ impl<'a> Direction<'a> {
     }
 
     pub fn reads(&self) -> i16 {
-        match !self.ended && self.pending.is_empty() {
-            true => IN,
-            false => 0,
+        if self.ended || !self.pending.is_empty() {
+            0
+        } else {
+            IN
         }
     }
 
     pub fn writes(&self) -> i16 {
-        match self.pending.is_empty() {
-            true => 0,
-            false => OUT,
+        if self.pending.is_empty() {
+            0
+        } else {
+            OUT
         }
     }
 

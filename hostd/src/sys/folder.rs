@@ -85,7 +85,7 @@ impl Folder {
 
     fn unlink_at(&self, name: &OsStr, flags: c_int) -> io::Result<()> {
         let name = c_name(name)?;
-        done(unsafe { unlinkat(self.0.as_raw_fd(), name.as_ptr(), flags) })
+        super::done(unsafe { unlinkat(self.0.as_raw_fd(), name.as_ptr(), flags) })
     }
 
     fn path(&self) -> String {
@@ -95,11 +95,4 @@ impl Folder {
 
 fn c_name(name: &OsStr) -> io::Result<CString> {
     CString::new(name.as_bytes()).map_err(|_| io::ErrorKind::InvalidInput.into())
-}
-
-fn done(status: c_int) -> io::Result<()> {
-    match status {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
 }

@@ -65,8 +65,6 @@ pub fn connect_without_rights(path: &Path) -> io::Result<UnixStream> {
         // Unknown before Linux 6.16.
         setsockopt(fd, SOL_SOCKET, SO_PASSRIGHTS, (&off as *const c_int).cast(), size_of::<c_int>() as u32);
     }
-    match unsafe { connect(stream.as_raw_fd(), &address, size_of::<Address>() as u32) } {
-        0 => Ok(stream),
-        _ => Err(io::Error::last_os_error()),
-    }
+    super::done(unsafe { connect(stream.as_raw_fd(), &address, size_of::<Address>() as u32) })?;
+    Ok(stream)
 }

@@ -1,6 +1,5 @@
 import { ServiceError } from '../../errors.ts'
-import type { Route } from '../server/route.ts'
-import { routesOf } from '../server/route.ts'
+import { type Route, routesOf } from '../server/route.ts'
 
 /** Endpoints of the OpenComputer API and its SDK that do not exist yet: they say so, and never nothing. */
 const endpoints: readonly [method: Route['method'], path: string, what: string][] = [

@@ -1,6 +1,5 @@
 import { STATUS_CODES } from 'node:http'
-import { ServiceError } from '../../errors.ts'
-import type { ErrorCode } from '../../errors.ts'
+import { ServiceError, type ErrorCode } from '../../errors.ts'
 import type { SessionErrorType } from '../../protocol/http/common.ts'
 
 /** The status of each code (docs/errors.md), and its type in the Sessions API, which has fewer. */

@@ -1,8 +1,7 @@
 import assert from 'node:assert/strict'
 import { Writable } from 'node:stream'
 import { setImmediate as turn } from 'node:timers/promises'
-import { test } from 'node:test'
-import type { TestContext } from 'node:test'
+import { test, type TestContext } from 'node:test'
 import type { StreamEvent } from '../../session/index.ts'
 import { sendEvents } from './event-writer.ts'
 

@@ -1,7 +1,6 @@
 import type { Writable } from 'node:stream'
 import { FairYield } from '../../lib/async/fair-yield.ts'
-import { eventText } from '../../session/index.ts'
-import type { StreamEvent } from '../../session/index.ts'
+import { eventText, type StreamEvent } from '../../session/index.ts'
 
 /** What a reconnecting `EventSource` waits (docs/api.md § Conventions). */
 const retryMs = 3000

@@ -5,8 +5,7 @@ import { after, before, test } from 'node:test'
 import { WebSocket, WebSocketServer } from 'ws'
 import type { Log } from '../../lib/log.ts'
 import type { Attachment } from '../../sandbox/index.ts'
-import { carryExec, carryPty } from './exec-socket.ts'
-import { inputWeightMax, messageOverheadBytes } from './exec-socket.ts'
+import { carryExec, carryPty, inputWeightMax, messageOverheadBytes } from './exec-socket.ts'
 import { Streams } from './streams.ts'
 
 let server: WebSocketServer

@@ -4,8 +4,7 @@ import type { Attachment, AttachmentEvent } from '../../sandbox/index.ts'
 import { asServiceError } from './errors.ts'
 import { onceClosed } from './once-closed.ts'
 import type { Call, WebSocketLike } from './route.ts'
-import { socketCaps } from './streams.ts'
-import type { Streams } from './streams.ts'
+import { socketCaps, type Streams } from './streams.ts'
 
 /** Output stays in the sandbox while this much is unsent to a client. */
 const unsentBytesMax = 1024 * 1024

@@ -3,15 +3,13 @@
  * or for the API, before anything else of it is looked at.
  */
 import { EventEmitter, once } from 'node:events'
-import { createServer } from 'node:http'
-import type { IncomingMessage, RequestListener, Server, ServerResponse } from 'node:http'
+import { createServer, type IncomingMessage, type RequestListener, type Server, type ServerResponse } from 'node:http'
 import type { AddressInfo, Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
 import { linger } from '../../lib/linger.ts'
 import { singleFlight } from '../../lib/async/single-flight.ts'
 import { createApp } from './app.ts'
-import { defaultHttpLimits, headerBytesMax } from './config.ts'
-import type { HttpDeps } from './config.ts'
+import { defaultHttpLimits, headerBytesMax, type HttpDeps } from './config.ts'
 import { createMetrics } from './metrics.ts'
 import { openApiDocument } from './openapi.ts'
 import { routes } from '../routes/index.ts'

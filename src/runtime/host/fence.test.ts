@@ -2,8 +2,7 @@ import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
 import { temporaryFolder } from '../testing/temporary-folder.ts'
 import { flushMemory } from './fence.ts'
-import { readCheckpointRecord, readSandboxRecord, Records } from './records.ts'
-import type { SandboxRecord, SavedMemory } from './records.ts'
+import { readCheckpointRecord, readSandboxRecord, Records, type SandboxRecord, type SavedMemory } from './records.ts'
 import { checkpointRecord, memoryOf, sandboxRecord } from './testing/records.ts'
 
 const memory = memoryOf('a', { unflushed: 'this boot' })

@@ -3,8 +3,7 @@ import { mkdir, readFile, symlink } from 'node:fs/promises'
 import { test, type TestContext } from 'node:test'
 import { temporaryFolder } from '../testing/temporary-folder.ts'
 import { ImageFolder, isImageReference, nameImages } from './image-folder.ts'
-import { readCheckpointRecord, readSandboxRecord, Records } from './records.ts'
-import type { SandboxRecord } from './records.ts'
+import { readCheckpointRecord, readSandboxRecord, Records, type SandboxRecord } from './records.ts'
 import { checkpointRecord, memoryOf, sandboxRecord } from './testing/records.ts'
 
 /** An image folder with one image of each kind, and a folder beside it. */

@@ -1,12 +1,14 @@
 import assert from 'node:assert/strict'
+import { afterEach } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { type ErrorCode, isServiceError } from '../../errors.ts'
 import type { EventBus, ServiceEvent } from '../../events/index.ts'
 import { silentLog } from '../../lib/log.ts'
 import type { SandboxService } from '../../sandbox/index.ts'
 import type { CreateSession } from '../api.ts'
 import type { SessionConfig } from '../config.ts'
 import { createSessionService, type RunningSessionService } from '../service.ts'
-import type { StreamEvent } from '../session.ts'
+import type { Session, StreamEvent } from '../session.ts'
 import type { SessionStore } from '../store.ts'
 import { FakeSandboxes } from './fake-sandboxes.ts'
 import { emptySessionStore, orgId } from './store.ts'
@@ -36,10 +38,10 @@ function directBus(): EventBus {
 
 /** Servers over one store and one set of machines, as after a crash. */
 export class World {
-  readonly bus = directBus()
-  readonly store: SessionStore
-  readonly sandboxes = new FakeSandboxes(this.bus)
-  readonly #running: RunningSessionService[] = []
+  bus = directBus()
+  store: SessionStore
+  sandboxes = new FakeSandboxes(this.bus)
+  #running: RunningSessionService[] = []
 
   constructor(store: SessionStore = emptySessionStore()) {
     this.store = store
@@ -59,11 +61,10 @@ export class World {
         gatewayUrl: 'http://gateway.test:4180',
         previewUrl: (hostname) => `http://${hostname}:4100`,
         ...config,
+        limits: { shortageFirstMs: 1, shortageMaxMs: 10, ...config.limits },
         timings: {
           retryFirstMs: 1,
           retryMaxMs: 10,
-          shortageFirstMs: 1,
-          shortageMaxMs: 10,
           previewPollMs: 5,
           bootStopMs: 2000,
           agentStartMs: 5000,
@@ -79,6 +80,36 @@ export class World {
     await Promise.all(this.#running.map((service) => service.close()))
   }
 
+  /** Closes the servers. The next ones have an empty store and no sandboxes. */
+  async reset(): Promise<void> {
+    await this.close()
+    this.bus = directBus()
+    this.store = emptySessionStore()
+    this.sandboxes = new FakeSandboxes(this.bus)
+    this.#running = []
+  }
+
+  /** Creates a session and waits until it has answered its prompt. */
+  async idle(service: RunningSessionService): Promise<Session> {
+    const { session } = await service.create(orgId, simple)
+    await this.until(session.id, 'idle')
+    return (await this.store.session(session.id))!
+  }
+
+  /** Sends a message and waits until the session is idle. */
+  async turn(service: RunningSessionService, sessionId: string, message: string): Promise<void> {
+    await service.sendMessage(orgId, sessionId, { message, userId: 'u1' })
+    await this.until(sessionId, 'idle')
+  }
+
+  /** Hibernates the sandbox and waits until the session has recorded it. */
+  async hibernate({ id, sandboxId }: Session): Promise<void> {
+    this.sandboxes.set(sandboxId, 'hibernated')
+    await this.eventually('the event', async () => {
+      assert.equal((await this.eventTypes(id)).at(-1), 'sandbox_hibernated')
+    })
+  }
+
   async streamed(sessionId: string): Promise<StreamEvent[]> {
     const events: StreamEvent[] = []
     for (;;) {
@@ -90,6 +121,20 @@ export class World {
 
   async types(sessionId: string): Promise<string[]> {
     return (await this.streamed(sessionId)).map(({ data }) => data.type)
+  }
+
+  /** The codes of its `error` events. */
+  async errors(sessionId: string): Promise<unknown[]> {
+    return (await this.#dataOf(sessionId, 'error')).map(({ code }) => code)
+  }
+
+  /** How its turns ended. */
+  async subtypes(sessionId: string): Promise<unknown[]> {
+    return (await this.#dataOf(sessionId, 'result')).map(({ subtype }) => subtype)
+  }
+
+  async #dataOf(sessionId: string, type: string): Promise<Record<string, unknown>[]> {
+    return (await this.streamed(sessionId)).map(({ data }) => data).filter((data) => data.type === type)
   }
 
   async eventTypes(sessionId: string): Promise<string[]> {
@@ -123,6 +168,18 @@ export class World {
     await sleep(checkMs, undefined, { signal: waited.signal }).catch(() => {})
     unsubscribe()
   }
+}
+
+/** One world for the tests of a file, as new for each of them. */
+export function useWorld(): World {
+  const world = new World()
+  afterEach(() => world.reset())
+  return world
+}
+
+/** For `assert.rejects`. */
+export function refused(code: ErrorCode): (error: unknown) => boolean {
+  return (error) => isServiceError(error, code)
 }
 
 export type Wrap = <Port extends object>(port: Port) => Port

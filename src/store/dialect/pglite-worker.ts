@@ -1,7 +1,6 @@
 /** The worker thread of the embedded database. It answers the requests of {@link PgliteThread} one after another. */
 import { parentPort, workerData } from 'node:worker_threads'
-import { PGlite, types } from '@electric-sql/pglite'
-import type { Results, Transaction } from '@electric-sql/pglite'
+import { PGlite, types, type Results, type Transaction } from '@electric-sql/pglite'
 import { maintain } from './pglite-maintenance.ts'
 import { fieldsOf, type PgliteAnswer, type PgliteRequest, type PgliteWorkerData } from './pglite-thread.ts'
 

@@ -1,5 +1,4 @@
-import { CompiledQuery, PostgresDialect } from 'kysely'
-import type { Dialect } from 'kysely'
+import { CompiledQuery, PostgresDialect, type Dialect } from 'kysely'
 import pg from 'pg'
 import type { Backend } from './index.ts'
 import { DatabaseLock, type LockState } from './postgres-lock.ts'

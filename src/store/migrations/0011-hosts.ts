@@ -1,5 +1,4 @@
-import { sql } from 'kysely'
-import type { Kysely } from 'kysely'
+import { sql, type Kysely } from 'kysely'
 
 /**
  * Which host has a sandbox, a checkpoint or a session: the id of its installation. So far all are this installation's own. The value

@@ -1,5 +1,4 @@
-import { sql } from 'kysely'
-import type { Kysely } from 'kysely'
+import { sql, type Kysely } from 'kysely'
 import type { Log } from '../../lib/log.ts'
 
 /** Rows per batch: some hundred milliseconds of work, which an interrupted start repeats. */

@@ -1,13 +1,10 @@
-import { sql } from 'kysely'
-import type { Kysely } from 'kysely'
+import { sql, type Kysely } from 'kysely'
 import { Migrator } from 'kysely/migration'
 import { isServiceError } from '../../errors.ts'
-import { silentLog } from '../../lib/log.ts'
-import type { Log } from '../../lib/log.ts'
+import { silentLog, type Log } from '../../lib/log.ts'
 import { rethrowTranslated, translated } from '../errors.ts'
 import { up as hosts } from './0011-hosts.ts'
-import { beginBackfill, runBackfill } from './backfill.ts'
-import type { Backfill } from './backfill.ts'
+import { beginBackfill, runBackfill, type Backfill } from './backfill.ts'
 import { migrationStatements } from './statements.ts'
 
 const progressMs = 30_000
