@@ -1,18 +1,32 @@
 import assert from 'node:assert/strict'
-import { test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { isServiceError } from '../../src/errors.ts'
+import { refuses } from '../../src/lib/testing/refuses.ts'
 import { RestartedOnDiskError } from '../../src/sandbox/ports/runtime-driver.ts'
 import type { DriverUnderTest } from './driver.ts'
 import { count, startLoad, createLoaded } from './driver-memory-load.ts'
-import { create, freshId, memoryLimitBytes, specOf, succeed, startPython } from './driver-shell.ts'
+import {
+  create,
+  driverTests,
+  freshId,
+  memoryLimitBytes,
+  memoryTests,
+  remove,
+  specOf,
+  startPython,
+  startTidy,
+  succeed,
+  things,
+} from './driver-shell.ts'
 
 const mebibyte = 1024 * 1024
 
 /** Restore in place, restart and resize. */
 export function changeConformance(under: () => DriverUnderTest): void {
-  test('restore: to a disk checkpoint in place, running or hibernated', async () => {
-    const { driver, guest, fixture } = under()
+  const test = driverTests(under)
+  const memoryTest = memoryTests(under)
+
+  test('restore: to a disk checkpoint in place, running or hibernated', async ({ driver, guest, fixture }) => {
     const [id, cp] = [await create(driver), freshId('cp')]
     await succeed(guest(id), 'echo first > /workspace/a')
     const address = await succeed(guest(id), 'hostname -I')
@@ -27,19 +41,15 @@ export function changeConformance(under: () => DriverUnderTest): void {
     await driver.restore(specOf(id), cp)
     assert.equal(await succeed(guest(id), 'cat /workspace/a; pgrep -c sleep || true'), 'first\n0')
     // A disk has a number after a restore.
-    const unnumbered = (lines: string[]) =>
-      lines.filter((line) => !line.startsWith('process')).map((line) => line.replace(new RegExp(`${id}\\.\\d+`), id))
+    const unnumbered = (lines: string[]) => things(lines).map((line) => line.replace(new RegExp(`${id}\\.\\d+`), id))
     assert.deepEqual(unnumbered(await fixture.trace()), unnumbered(before))
     await driver.hibernate(id)
     await driver.wake(specOf(id))
     assert.equal(await succeed(guest(id), 'cat /workspace/a'), 'first')
-    await driver.delete(id)
-    await driver.deleteCheckpoint(cp)
+    await remove(driver, id, cp)
   })
 
-  test('restore: to a full checkpoint in place, with its memory', async () => {
-    const { driver, guest, restart } = under()
-    if (!driver.capabilities.fullCheckpoints) return
+  memoryTest('restore: to a full checkpoint in place, with its memory', async ({ driver, guest, restart }) => {
     const [id, cp] = [await createLoaded(under()), freshId('cp')]
     await succeed(guest(id), 'echo first > /workspace/a')
     await driver.checkpoint(id, cp, 'full')
@@ -51,26 +61,22 @@ export function changeConformance(under: () => DriverUnderTest): void {
     }
     assert.deepEqual((await restart({ sandboxIds: [id], checkpointIds: [cp] })).running, [id])
     assert.equal(await count(under().guest(id)), 2)
-    await under().driver.delete(id)
-    await under().driver.deleteCheckpoint(cp)
+    await remove(under().driver, id, cp)
   })
 
-  test('restore: an unknown checkpoint changes nothing', async () => {
-    const { driver, guest, fixture } = under()
+  test('restore: an unknown checkpoint changes nothing', async ({ driver, guest, fixture }) => {
     const id = await create(driver)
     await guest(id).spawn({ id: 'bystander', argv: ['/bin/sleep', '1000'], envs: {} })
     const before = await fixture.trace()
-    await assert.rejects(driver.restore(specOf(id), freshId('cp')), (error) => isServiceError(error, 'not_found'))
+    await refuses(driver.restore(specOf(id), freshId('cp')), 'not_found')
     assert.deepEqual(await fixture.trace(), before)
     assert.equal((await guest(id).process('bystander')).running, true)
     await driver.delete(id)
   })
 
-  test('restore: memory that is damaged or too large is refused before any change', async () => {
+  memoryTest('restore: memory that is damaged or too large is refused before any change', async () => {
     const { driver, guest, fixture } = under()
-    if (!driver.capabilities.fullCheckpoints) return
-    const [id, cp, large] = [freshId('sb'), freshId('cp'), freshId('cp')]
-    await driver.create(specOf(id, { memoryMb: 512 }))
+    const [id, cp, large] = [await create(driver, { memoryMb: 512 }), freshId('cp'), freshId('cp')]
     await startLoad(guest(id))
     await driver.checkpoint(id, cp, 'full')
     const hold = `import os; b = os.urandom(200 << 20); print("held", flush=True); input()`
@@ -78,21 +84,17 @@ export function changeConformance(under: () => DriverUnderTest): void {
     await driver.checkpoint(id, large, 'full')
     await guest(id).release('holder')
     const mend = await fixture.spoilMemory(cp)
-    const isDamaged = (error: unknown) => isServiceError(error, 'full_checkpoint_unavailable')
-    await assert.rejects(driver.restore(specOf(id), cp), isDamaged)
-    const isTooLarge = (error: unknown) => isServiceError(error, 'conflict') && /2\d\d MB/.test(error.message)
-    await assert.rejects(driver.restore(specOf(id, { memoryMb: 192 }), large), isTooLarge)
+    await refuses(driver.restore(specOf(id), cp), 'full_checkpoint_unavailable')
+    await refuses(driver.restore(specOf(id, { memoryMb: 192 }), large), 'conflict', /2\d\d MB/)
     assert.equal(await count(guest(id)), 2, 'the same server counts on')
     await mend()
     await driver.restore(specOf(id), cp)
     assert.equal(await count(guest(id)), 2)
-    await driver.delete(id)
-    for (const checkpoint of [cp, large]) await driver.deleteCheckpoint(checkpoint)
+    await remove(driver, id, cp, large)
   })
 
-  test('restore: a failure restarts a running sandbox on its old disk; a hibernated one keeps its memory', async () => {
+  memoryTest('restore: a failure restarts a running sandbox on its disk; a hibernated one keeps memory', async () => {
     const { driver, guest, fixture } = under()
-    if (!driver.capabilities.fullCheckpoints) return
     const [id, other, cp] = [await createLoaded(under()), freshId('sb'), freshId('cp')]
     await driver.checkpoint(id, cp, 'full')
     await succeed(guest(id), 'echo mine > /workspace/mine')
@@ -104,8 +106,8 @@ export function changeConformance(under: () => DriverUnderTest): void {
     await assert.rejects(driver.restore(specOf(id), cp), isRestarted)
     assert.equal(await succeed(guest(id), 'cat /workspace/mine; pgrep -c node || true'), 'mine\n0')
     // Of the runtime's own notes one says that there was a checkpoint.
-    const things = (lines: string[]) => lines.filter((line) => !/^process|\/checkpoint$/.test(line))
-    assert.deepEqual(things(await fixture.trace()), things(before))
+    const others = (lines: string[]) => things(lines).filter((line) => !line.endsWith('/checkpoint'))
+    assert.deepEqual(others(await fixture.trace()), others(before))
     await startLoad(guest(id))
     await driver.hibernate(id)
     const asleep = driver.restore(specOf(id), cp)
@@ -117,23 +119,16 @@ export function changeConformance(under: () => DriverUnderTest): void {
     await driver.restore(specOf(id), cp)
     assert.equal(await succeed(guest(id), 'ls /workspace/mine 2>/dev/null || echo none'), 'none')
     assert.equal(await count(guest(id)), 2)
-    await driver.delete(id)
-    await driver.deleteCheckpoint(cp)
+    await remove(driver, id, cp)
   })
 
-  test('restart: ends every process, keeps the disk and drops saved memory', async () => {
-    const { driver, guest } = under()
+  test('restart: ends every process, keeps the disk and drops saved memory', async ({ driver, guest }) => {
     const id = await create(driver)
     for (const graceMs of [0, 3_000]) {
-      const tidy = `trap '' HUP; trap 'echo tidy > /root/end; exit' TERM; touch /root/ready; while :; do sleep 0.1; done`
-      await succeed(guest(id), 'rm -f /root/end /root/ready')
-      await guest(id).spawn({ id: 'tidy', argv: ['/bin/bash', '-c', tidy], envs: { PATH: '/usr/bin:/bin' } })
-      await succeed(guest(id), 'until test -e /root/ready; do sleep 0.05; done')
+      await succeed(guest(id), 'rm -f /root/end')
+      await startTidy(guest(id))
       await driver.restart(specOf(id, { memoryMb: 200 }), { graceMs })
-      assert.equal(
-        await succeed(guest(id), 'ls /root; pgrep -c sleep || true'),
-        graceMs > 0 ? 'end\nready\n0' : 'ready\n0',
-      )
+      assert.equal(await succeed(guest(id), 'ls /root; pgrep -c sleep || true'), graceMs > 0 ? 'end\n0' : '0')
     }
     assert.equal(await memoryLimitBytes(guest(id)), 200 * mebibyte)
     await guest(id).spawn({ id: 'sleeper', argv: ['/bin/sleep', '1000'], envs: {} })
@@ -143,8 +138,7 @@ export function changeConformance(under: () => DriverUnderTest): void {
     await driver.delete(id)
   })
 
-  test('resize: takes effect without a pause; less memory than is held is refused', async () => {
-    const { driver, guest } = under()
+  test('resize: takes effect without a pause; less memory than is held is refused', async ({ driver, guest }) => {
     const id = await create(driver, { memoryMb: 256, diskMb: 64 })
     await guest(id).spawn({ id: 'bystander', argv: ['/bin/sleep', '1000'], envs: {} })
     await driver.resize(specOf(id, { memoryMb: 384, cpuCount: 2, diskMb: 256 }))
@@ -152,18 +146,16 @@ export function changeConformance(under: () => DriverUnderTest): void {
     await succeed(guest(id), 'head -c 100M /dev/urandom > /root/big')
     const hold = `b = bytearray(150 << 20); print("held", flush=True); input()`
     await startPython(guest(id), 'holder', hold)
-    await assert.rejects(driver.resize(specOf(id, { memoryMb: 100 })), (error) => isServiceError(error, 'conflict'))
+    await refuses(driver.resize(specOf(id, { memoryMb: 100 })), 'conflict')
     assert.equal(await memoryLimitBytes(guest(id)), 384 * mebibyte)
     await driver.resize(specOf(id, { memoryMb: 300 }))
     assert.equal(await memoryLimitBytes(guest(id)), 300 * mebibyte)
     for (const process of ['bystander', 'holder']) assert.equal((await guest(id).process(process)).running, true)
-    const missing = driver.resize(specOf(freshId('sb')))
-    await assert.rejects(missing, (error) => isServiceError(error, 'not_found'))
+    await refuses(driver.resize(specOf(freshId('sb'))), 'not_found')
     await driver.delete(id)
   })
 
-  test('resize: a sandbox that ends meanwhile is unavailable', async () => {
-    const { driver, fixture } = under()
+  test('resize: a sandbox that ends meanwhile is unavailable', async ({ driver, fixture }) => {
     for (const delayMs of [0, 5, 10, 20, 30]) {
       const id = await create(driver, { memoryMb: 256 })
       const crash = sleep(delayMs).then(() => fixture.crash(id))

@@ -1,16 +1,16 @@
 import assert from 'node:assert/strict'
-import { test } from 'node:test'
 import { isServiceError } from '../../src/errors.ts'
+import { refuses } from '../../src/lib/testing/refuses.ts'
 import type { DriverUnderTest } from './driver.ts'
-import { create, freshId, shell, specOf, succeed } from './driver-shell.ts'
+import { create, driverTests, freshId, remove, shell, specOf, succeed } from './driver-shell.ts'
 
 const forkDepth = 3
 
 export function checkpointConformance(under: () => DriverUnderTest): void {
-  test('fork: two see the files of the checkpoint and no writes of others', async () => {
-    const { driver, guest } = under()
-    const [source, one, two, cp] = [freshId('sb'), freshId('sb'), freshId('sb'), freshId('cp')]
-    await driver.create(specOf(source))
+  const test = driverTests(under)
+
+  test('fork: two see the files of the checkpoint and no writes of others', async ({ driver, guest }) => {
+    const [source, one, two, cp] = [await create(driver), freshId('sb'), freshId('sb'), freshId('cp')]
     // Not synced: what was written before the call is in the checkpoint.
     await succeed(guest(source), 'echo first > /workspace/a; echo first > /workspace/b; mkdir -p /srv/deep/er')
     const { sizeBytes } = await driver.checkpoint(source, cp, 'disk_only')
@@ -19,22 +19,18 @@ export function checkpointConformance(under: () => DriverUnderTest): void {
     await Promise.all([one, two].map((id) => driver.create(specOf(id, { from: { checkpointId: cp } }))))
     assert.equal(await succeed(guest(one), 'cat /workspace/a /workspace/b'), 'first\nfirst')
     await succeed(guest(one), 'echo one > /workspace/a; rm -r /srv/deep')
-    assert.equal(
-      await succeed(guest(two), 'cat /workspace/a; ls -d /srv/deep/er; hostname'),
-      `first\n/srv/deep/er\n${two}`,
-    )
+    const seen = await succeed(guest(two), 'cat /workspace/a; ls -d /srv/deep/er; hostname')
+    assert.equal(seen, `first\n/srv/deep/er\n${two}`)
     assert.equal(await succeed(guest(source), 'cat /workspace/a; ls -d /srv/deep/er'), 'source\n/srv/deep/er')
-    for (const id of [source, one, two]) await driver.delete(id)
-    await driver.deleteCheckpoint(cp)
+    await remove(driver, source, one, two, cp)
   })
 
-  test('fork: owners, modes, removals and replaced folders are the same', async () => {
-    const { driver, guest } = under()
-    const [source, fork, cp] = [freshId('sb'), freshId('sb'), freshId('cp')]
+  test('fork: owners, modes, removals and replaced folders are the same', async ({ driver, guest }) => {
+    const cp = freshId('cp')
     const look = `
       stat -c '%n %u:%g %a %F' / /etc /etc/passwd /root /workspace /srv/own /srv/own/* /usr/share/doc /usr/share/doc/*
       ls -A /usr/share/doc; test -e /usr/bin/curl || echo no curl; readlink /srv/own/link`
-    await driver.create(specOf(source))
+    const source = await create(driver)
     await succeed(
       guest(source),
       `mkdir /srv/own; cd /srv/own; echo x > file; chown 33:1000 file; chmod 4750 file; ln -s /etc/passwd link
@@ -45,51 +41,40 @@ export function checkpointConformance(under: () => DriverUnderTest): void {
     assert.match(before, /\/srv\/own\/file 33:1000 4750/)
     await driver.checkpoint(source, cp, 'disk_only')
     await driver.delete(source)
-    await driver.create(specOf(fork, { from: { checkpointId: cp } }))
+    const fork = await create(driver, { from: { checkpointId: cp } })
     assert.equal(await succeed(guest(fork), look), before)
-    assert.equal(
-      await succeed(guest(fork), 'chown 0:0 /srv/own/file && echo more >> /srv/own/file && cat /srv/own/hard'),
-      'x\nmore',
-    )
-    await driver.delete(fork)
-    await driver.deleteCheckpoint(cp)
+    const append = 'chown 0:0 /srv/own/file && echo more >> /srv/own/file && cat /srv/own/hard'
+    assert.equal(await succeed(guest(fork), append), 'x\nmore')
+    await remove(driver, fork, cp)
   })
 
-  test('inodes: no two files of a fork or a restored sandbox share a number', async () => {
-    const { driver, guest } = under()
-    const [source, fork, second] = [freshId('sb'), freshId('sb'), freshId('sb')]
+  test('inodes: no two files of a fork or a restored sandbox share a number', async ({ driver, guest }) => {
     const [cp, later] = [freshId('cp'), freshId('cp')]
     const write = (id: string, folder: string) =>
       succeed(guest(id), `mkdir /srv/${folder}; cd /srv/${folder}; for i in $(seq 50); do echo $i > $i; done`)
     const twins = (id: string) => succeed(guest(id), 'find /srv -type f -printf "%D:%i\\n" | sort | uniq -d | wc -l')
-    await driver.create(specOf(source))
+    const source = await create(driver)
     await write(source, 'inherited')
     await driver.checkpoint(source, cp, 'disk_only')
-    await driver.create(specOf(fork, { from: { checkpointId: cp } }))
+    const fork = await create(driver, { from: { checkpointId: cp } })
     await write(fork, 'own')
     await driver.checkpoint(fork, later, 'disk_only')
-    await driver.create(specOf(second, { from: { checkpointId: later } }))
+    const second = await create(driver, { from: { checkpointId: later } })
     await write(second, 'last')
     await driver.restore(specOf(source), cp)
     await write(source, 'own')
     for (const id of [fork, second, source]) assert.equal(await twins(id), '0')
-    assert.equal(
-      await succeed(guest(second), 'cd /srv; for i in $(seq 50); do mv own/$i inherited/$i; done; ls own'),
-      '',
-    )
-    for (const id of [source, fork, second]) await driver.delete(id)
-    for (const checkpoint of [cp, later]) await driver.deleteCheckpoint(checkpoint)
+    const replace = 'cd /srv; for i in $(seq 50); do mv own/$i inherited/$i; done; ls own'
+    assert.equal(await succeed(guest(second), replace), '')
+    await remove(driver, source, fork, second, cp, later)
   })
 
-  test(`fork: works ${forkDepth} deep with every ancestor removed`, async () => {
-    const { driver, guest, fixture } = under()
+  test(`fork: works ${forkDepth} deep with every ancestor removed`, async ({ driver, guest, fixture }) => {
     const before = await fixture.trace()
     let id = await create(driver)
     for (let depth = 1; depth <= forkDepth; depth += 1) {
-      await succeed(
-        guest(id),
-        `echo ${depth} >> /workspace/log; echo ${depth} > /workspace/only-${depth}; rm -f /workspace/only-${depth - 1}`,
-      )
+      await succeed(guest(id), `echo ${depth} >> /workspace/log; rm -f /workspace/only-${depth - 1}`)
+      await succeed(guest(id), `echo ${depth} > /workspace/only-${depth}`)
       const cp = freshId('cp')
       await driver.checkpoint(id, cp, 'disk_only')
       await driver.delete(id)
@@ -107,65 +92,55 @@ export function checkpointConformance(under: () => DriverUnderTest): void {
 
   test('checkpoint: outlives its source and a restart; its removal leaves running forks alone', async () => {
     const { driver, guest, restart } = under()
-    const [source, fork, late, cp] = [freshId('sb'), freshId('sb'), freshId('sb'), freshId('cp')]
-    await driver.create(specOf(source))
+    const [source, cp] = [await create(driver), freshId('cp')]
     await succeed(guest(source), 'echo kept > /workspace/a')
     await driver.checkpoint(source, cp, 'disk_only')
     await driver.delete(source)
-    await driver.create(specOf(fork, { from: { checkpointId: cp } }))
+    const fork = await create(driver, { from: { checkpointId: cp } })
     const report = await restart({ sandboxIds: [fork], checkpointIds: [cp] })
     assert.deepEqual([report.running, report.lostCheckpoints, report.removed], [[fork], [], []])
 
     const next = under()
-    await next.driver.create(specOf(late, { from: { checkpointId: cp } }))
+    const late = await create(next.driver, { from: { checkpointId: cp } })
     await next.driver.deleteCheckpoint(cp)
     await next.driver.deleteCheckpoint(cp)
-    const refused = next.driver.create(specOf(freshId('sb'), { from: { checkpointId: cp } }))
-    await assert.rejects(refused, (error) => isServiceError(error, 'not_found'))
+    await refuses(create(next.driver, { from: { checkpointId: cp } }), 'not_found')
     assert.equal(await succeed(next.guest(fork), 'cat /workspace/a'), 'kept')
     assert.equal(await succeed(next.guest(late), 'cat /workspace/a'), 'kept')
-    for (const id of [fork, late]) await next.driver.delete(id)
+    await remove(next.driver, fork, late)
   })
 
-  test('checkpoint: of a hibernated sandbox works', async () => {
-    const { driver, guest } = under()
-    const [source, fork, cp] = [freshId('sb'), freshId('sb'), freshId('cp')]
-    await driver.create(specOf(source))
+  test('checkpoint: of a hibernated sandbox works', async ({ driver, guest }) => {
+    const [source, cp] = [await create(driver), freshId('cp')]
     await succeed(guest(source), 'echo kept > /workspace/a')
     await driver.hibernate(source)
     await driver.checkpoint(source, cp, 'disk_only')
-    await driver.create(specOf(fork, { from: { checkpointId: cp } }))
+    const fork = await create(driver, { from: { checkpointId: cp } })
     assert.equal(await succeed(guest(fork), 'cat /workspace/a'), 'kept')
-    for (const id of [source, fork]) await driver.delete(id)
-    await driver.deleteCheckpoint(cp)
+    await remove(driver, source, fork, cp)
   })
 
   test('checkpoint: an unknown sandbox, a taken id and an illegal id are refused', async () => {
     const { driver, guest, fixture } = under()
-    const [source, cp] = [freshId('sb'), freshId('cp')]
-    await driver.create(specOf(source))
+    const [source, cp] = [await create(driver), freshId('cp')]
     await driver.checkpoint(source, cp, 'disk_only')
     const before = await fixture.trace()
-    const unknown = driver.checkpoint(freshId('sb'), freshId('cp'), 'disk_only')
-    await assert.rejects(unknown, (error) => isServiceError(error, 'not_found'))
-    await assert.rejects(driver.checkpoint(source, cp, 'disk_only'), (error) => isServiceError(error, 'conflict'))
+    await refuses(driver.checkpoint(freshId('sb'), freshId('cp'), 'disk_only'), 'not_found')
+    await refuses(driver.checkpoint(source, cp, 'disk_only'), 'conflict')
     assert.throws(
       () => void driver.checkpoint(source, '../x', 'disk_only'),
       (error) => isServiceError(error, 'invalid_request'),
     )
     assert.deepEqual(await fixture.trace(), before)
     assert.equal((await shell(guest(source), 'true')).exitCode, 0)
-    await driver.delete(source)
-    await driver.deleteCheckpoint(cp)
+    await remove(driver, source, cp)
   })
 
-  test('checkpoint: a full one is refused with the reason where memory cannot be kept', async () => {
-    const { driver } = under()
+  test('checkpoint: a full one is refused with the reason where memory cannot be kept', async ({ driver }) => {
     if (driver.capabilities.fullCheckpoints) return
     assert.match(driver.capabilities.fullCheckpointsReason ?? '', /./)
     const id = await create(driver)
-    const full = driver.checkpoint(id, freshId('cp'), 'full')
-    await assert.rejects(full, (error) => isServiceError(error, 'full_checkpoint_unavailable'))
+    await refuses(driver.checkpoint(id, freshId('cp'), 'full'), 'full_checkpoint_unavailable')
     await driver.delete(id)
   })
 }

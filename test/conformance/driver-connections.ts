@@ -1,20 +1,20 @@
 import assert from 'node:assert/strict'
 import { once } from 'node:events'
 import { createServer, type Socket } from 'node:net'
-import { test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { DriverUnderTest } from './driver.ts'
 import { count, createLoaded } from './driver-memory-load.ts'
-import { create, freshId, specOf, sendLine } from './driver-shell.ts'
+import { create, freshId, memoryTests, sendLine, specOf, startPython } from './driver-shell.ts'
 
 const goesOnWaitMs = 30_000
 const serverPort = 8_000
 
 /** What becomes of connections to the outside while a sandbox hibernates with its memory. */
 export function connectionConformance(under: () => DriverUnderTest): void {
-  test('wake: outside connections continue, abandoned ones are reset, servers listen', async () => {
+  const memoryTest = memoryTests(under)
+
+  memoryTest('wake: outside connections continue, abandoned ones are reset, servers listen', async () => {
     const { driver, guest } = under()
-    if (!driver.capabilities.fullCheckpoints) return
     const { listenHost, listenPort, insideHost } = driver.gateway()
     const peers = new Map<string, Socket>()
     const heard: string[] = []
@@ -44,10 +44,8 @@ try:
     lost.sendall(b"awake"); print("lost", lost.recv(1), flush=True)
 except OSError as error:
     print("lost", error.strerror, flush=True)`
-    const envs = { PATH: '/usr/bin:/bin' }
-    await guest(id).spawn({ id: 'net', argv: ['/usr/bin/python3', '-c', program], envs, stdin: true })
-    const said = async () => (await guest(id).output('net')).stdout.toString()
-    while (!(await said()).includes('ready') || peers.size < 2);
+    await startPython(guest(id), 'net', program)
+    while (peers.size < 2) await sleep(10)
 
     await driver.hibernate(id)
     peers.get('kept')?.write('while it slept')
@@ -58,7 +56,8 @@ except OSError as error:
     assert.ok((await guest(id).ports()).includes(serverPort))
     await sendLine(guest(id), 'net')
     await guest(id).process('net', goesOnWaitMs)
-    assert.match(await said(), /kept while it slept\nlost Connection reset by peer/)
+    const { stdout } = await guest(id).output('net')
+    assert.match(stdout.toString(), /kept while it slept\nlost Connection reset by peer/)
     while (heard.length === 0) await sleep(10)
     assert.deepEqual(heard, ['awake'])
     await driver.delete(id)
@@ -66,9 +65,7 @@ except OSError as error:
     await new Promise((resolve) => outside.close(resolve))
   })
 
-  test('dump: works while much is on its way to a server that reads nothing', async () => {
-    const { driver, guest } = under()
-    if (!driver.capabilities.fullCheckpoints) return
+  memoryTest('dump: works while much is on its way to a server that reads nothing', async ({ driver, guest }) => {
     const id = await create(driver)
     const program = `
 import socket

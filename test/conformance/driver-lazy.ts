@@ -1,12 +1,13 @@
 import assert from 'node:assert/strict'
-import { test, type TestContext } from 'node:test'
+import type { TestContext } from 'node:test'
 import { isServiceError } from '../../src/errors.ts'
+import { refuses } from '../../src/lib/testing/refuses.ts'
 import { roundsOf } from '../../src/lib/testing/thorough.ts'
 import type { SandboxExit } from '../../src/sandbox/ports/runtime-driver.ts'
 import type { Guest } from '../../src/sandbox/ports/guest.ts'
 import type { DriverUnderTest } from './driver.ts'
 import { eventually } from './driver-runc-host.ts'
-import { freshId, python, specOf, succeed } from './driver-shell.ts'
+import { create, driverTests, freshId, python, remove, sendLine, specOf, succeed } from './driver-shell.ts'
 
 const heldMb = 160
 const limits = { memoryMb: 1024, cpuCount: 2 }
@@ -82,11 +83,11 @@ export interface LazyHost {
 
 /** What is special about memory that comes while the sandbox runs. */
 export function lazyConformance(under: () => DriverUnderTest, host: LazyHost): void {
+  const test = driverTests(under)
   const { daemonOf } = host
   const start = async (program: string): Promise<{ source: string; cp: string }> => {
     const { driver, guest } = under()
-    const [source, cp] = [freshId('sb'), freshId('cp')]
-    await driver.create(specOf(source, limits))
+    const [source, cp] = [await create(driver, limits), freshId('cp')]
     await guest(source).spawn({ id: 'held', argv: ['/usr/bin/python3', '-c', program], envs, stdin: true })
     assert.ok(await eventually(async () => (await said(guest(source))).includes('ready'), 30_000))
     await driver.checkpoint(source, cp, 'full')
@@ -115,7 +116,7 @@ export function lazyConformance(under: () => DriverUnderTest, host: LazyHost): v
     await comingTo(id)
   }
 
-  test('lazy memory: forks of a removed checkpoint, and their forks, are complete', async (context) => {
+  test('lazy memory: forks of a removed checkpoint, and their forks, are complete', async (_, context) => {
     const { driver, guest, fixture } = under()
     const before = await fixture.trace()
     const { source, cp } = await start(holder)
@@ -128,15 +129,14 @@ export function lazyConformance(under: () => DriverUnderTest, host: LazyHost): v
     await letCome()
     await saved
     const child = await forkOf(second)
-    await driver.delete(first)
-    await driver.deleteCheckpoint(second)
+    await remove(driver, first, second)
     const left = [child, ...others.map(({ id }) => id)]
     await Promise.all(left.map((id) => sameMemory(guest(id))))
     await Promise.all(left.map((id) => driver.delete(id)))
     assert.deepEqual(await fixture.trace(), before)
   })
 
-  test('lazy memory: wake, restore, hibernate and restart work before it is complete', async (context) => {
+  test('lazy memory: wake, restore, hibernate and restart work before it is complete', async (_, context) => {
     const { driver, guest, fixture } = under()
     const before = await fixture.trace()
     const { source, cp } = await start(holder)
@@ -156,24 +156,21 @@ export function lazyConformance(under: () => DriverUnderTest, host: LazyHost): v
     await driver.restart(specOf(source, limits))
     assert.equal(await daemonOf(source), undefined)
     assert.equal((await guest(source).processes()).length, 0)
-    await driver.delete(source)
-    await driver.deleteCheckpoint(cp)
+    await remove(driver, source, cp)
     assert.deepEqual(await fixture.trace(), before)
   })
 
-  test('lazy memory: a delete before it is complete leaves nothing', async (context) => {
-    const { driver, fixture } = under()
+  test('lazy memory: a delete before it is complete leaves nothing', async ({ driver, fixture }, context) => {
     const { source, cp } = await start(holder)
     await holdMemory(context)
     const before = await fixture.trace()
     const forks = await Promise.all([lazyForkOf(cp), lazyForkOf(cp)])
     await Promise.all(forks.map(({ id }) => driver.delete(id)))
     assert.deepEqual(await fixture.trace(), before)
-    await driver.delete(source)
-    await driver.deleteCheckpoint(cp)
+    await remove(driver, source, cp)
   })
 
-  test('lazy memory: the sandbox ends with a reason when the daemon dies, with or without a server', async (context) => {
+  test('lazy memory: the sandbox ends with a reason when the daemon dies, with or without a server', async (_, context) => {
     const { driver, fixture, restart } = under()
     const before = await fixture.trace()
     const { source, cp } = await start(holder)
@@ -198,13 +195,11 @@ export function lazyConformance(under: () => DriverUnderTest, host: LazyHost): v
     assert.ok(await eventually(async () => !(await host.isAlive(first))))
     const ids = [source, one.id, two.id]
     assert.deepEqual((await restart({ sandboxIds: ids, checkpointIds: [cp] })).running, [source])
-    for (const id of ids) await under().driver.delete(id)
-    await under().driver.deleteCheckpoint(cp)
+    await remove(under().driver, ...ids, cp)
     assert.deepEqual(await fixture.trace(), before)
   })
 
-  test('lazy memory: a restarted server continues', async (context) => {
-    const { driver, guest, fixture, restart } = under()
+  test('lazy memory: a restarted server continues', async ({ driver, guest, fixture, restart }, context) => {
     const before = await fixture.trace()
     const { source, cp } = await start(holder)
     const letCome = await holdMemory(context)
@@ -218,7 +213,7 @@ export function lazyConformance(under: () => DriverUnderTest, host: LazyHost): v
     await under().driver.hibernate(id)
     await under().driver.wake(specOf(id, limits))
     await sameMemory(guest(id))
-    for (const sandboxId of [source, id]) await under().driver.delete(sandboxId)
+    await remove(under().driver, source, id)
     assert.deepEqual(await fixture.trace(), before)
   })
 
@@ -231,12 +226,10 @@ export function lazyConformance(under: () => DriverUnderTest, host: LazyHost): v
       assert.match(await said(guest(id)), /done \[\]/)
       await driver.delete(id)
     }
-    await driver.delete(source)
-    await driver.deleteCheckpoint(cp)
+    await remove(driver, source, cp)
   })
 
-  test('lazy memory: restored processes hold no userfaultfd and can make none', async (context) => {
-    const { driver, guest } = under()
+  test('lazy memory: restored processes hold no userfaultfd and can make none', async ({ driver, guest }, context) => {
     const { source, cp } = await start(holder)
     const letCome = await holdMemory(context)
     const { id } = await lazyForkOf(cp)
@@ -248,19 +241,15 @@ export function lazyConformance(under: () => DriverUnderTest, host: LazyHost): v
       `import ctypes; libc = ctypes.CDLL(None, use_errno=True); print(libc.syscall(${number}, 1), ctypes.get_errno())`,
     )
     assert.equal(told, '-1 1', 'EPERM, although the host allows it to users without privileges')
-    for (const sandboxId of [source, id]) await driver.delete(sandboxId)
-    await driver.deleteCheckpoint(cp)
+    await remove(driver, source, id, cp)
   })
 
-  test('lazy memory: more than the limit is refused', async () => {
-    const { driver, fixture } = under()
+  test('lazy memory: more than the limit is refused', async ({ driver, fixture }) => {
     const { source, cp } = await start(holder)
     const before = await fixture.trace()
-    const small = driver.create(specOf(freshId('sb'), { memoryMb: heldMb / 2, from: { checkpointId: cp } }))
-    await assert.rejects(small, (error) => isServiceError(error, 'conflict'))
+    await refuses(create(driver, { memoryMb: heldMb / 2, from: { checkpointId: cp } }), 'conflict')
     assert.deepEqual(await fixture.trace(), before)
-    await driver.delete(source)
-    await driver.deleteCheckpoint(cp)
+    await remove(driver, source, cp)
   })
 }
 
@@ -271,9 +260,7 @@ async function said(guest: Guest): Promise<string> {
 
 async function sameMemory(guest: Guest): Promise<void> {
   const mark = Math.random().toString(36).slice(2)
-  const attachment = await guest.attach('held')
-  await attachment.write(Buffer.from(`${mark}\n`))
-  attachment.close()
+  await sendLine(guest, 'held', mark)
   assert.ok(await eventually(async () => (await said(guest)).includes(`${mark} `), 60_000))
   assert.match(await said(guest), new RegExp(`${mark} same`))
 }

@@ -1,13 +1,23 @@
 import assert from 'node:assert/strict'
-import { test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { isServiceError } from '../../src/errors.ts'
+import { refuses } from '../../src/lib/testing/refuses.ts'
 import { someOf } from '../../src/lib/testing/thorough.ts'
 import type { SandboxExit } from '../../src/sandbox/ports/runtime-driver.ts'
 import type { Guest } from '../../src/sandbox/ports/guest.ts'
 import { knowing } from './driver-known.ts'
 import type { DriverUnderTest } from './driver.ts'
-import { create, freshId, memoryLimitBytes, shell, specOf, succeed } from './driver-shell.ts'
+import {
+  create,
+  driverTests,
+  freshId,
+  memoryLimitBytes,
+  remove,
+  shell,
+  specOf,
+  startTidy,
+  succeed,
+} from './driver-shell.ts'
 
 const parallelCreates = 20
 /** Moments at which a create is aborted, from before its first step to after its last. */
@@ -19,6 +29,8 @@ const exitWaitMs = 10_000
 const giveUpWaitMs = 120_000
 
 export function lifeConformance(under: () => DriverUnderTest): void {
+  const test = driverTests(under)
+
   test('create: the sandbox answers, runs commands and leaves nothing after its delete', async () => {
     const { driver, guest, fixture } = under()
     const before = await fixture.trace()
@@ -29,16 +41,15 @@ export function lifeConformance(under: () => DriverUnderTest): void {
     await driver.delete(id)
     assert.deepEqual(await fixture.trace(), before)
     await driver.delete(id)
-    await assert.rejects(driver.dial(id), (error) => isServiceError(error, 'unavailable'))
+    await refuses(driver.dial(id), 'unavailable')
   })
 
-  test('hibernate: files survive, and processes where memory is kept', async () => {
-    const { driver, guest } = under()
+  test('hibernate: files survive, and processes where memory is kept', async ({ driver, guest }) => {
     const id = await create(driver)
     await succeed(guest(id), 'echo kept > /workspace/file; (setsid sleep 1000 >/dev/null 2>&1 &)')
     const { sizeBytes } = await driver.hibernate(id)
     assert.ok(sizeBytes > 0)
-    await assert.rejects(driver.dial(id), (error) => isServiceError(error, 'unavailable'))
+    await refuses(driver.dial(id), 'unavailable')
     assert.ok((await driver.hibernate(id)).sizeBytes > 0, 'a repeat is harmless')
     await driver.wake(specOf(id))
     await driver.wake(specOf(id))
@@ -51,18 +62,15 @@ export function lifeConformance(under: () => DriverUnderTest): void {
     const { driver, guest } = under()
     if (driver.capabilities.fullCheckpoints) return
     const id = await create(driver)
-    const tidy = `trap '' HUP; trap 'echo tidy > /root/end; exit' TERM; touch /root/ready; while :; do sleep 0.1; done`
-    await guest(id).spawn({ id: 'tidy', argv: ['/bin/bash', '-c', tidy], envs: {} })
+    await startTidy(guest(id))
     await guest(id).spawn({ id: 'deaf', argv: ['/bin/bash', '-c', `trap '' TERM HUP; exec sleep 1000`], envs: {} })
-    await succeed(guest(id), 'until test -e /root/ready; do sleep 0.05; done')
     await driver.hibernate(id)
     await driver.wake(specOf(id))
     assert.equal(await succeed(guest(id), 'cat /root/end; pgrep -c sleep || true'), 'tidy\n0')
     await driver.delete(id)
   })
 
-  test('wake: takes new sizes', async () => {
-    const { driver, guest } = under()
+  test('wake: takes new sizes', async ({ driver, guest }) => {
     const id = await create(driver, { memoryMb: 128 })
     assert.equal(await memoryLimitBytes(guest(id)), 128 * 1024 * 1024)
     await driver.hibernate(id)
@@ -75,21 +83,20 @@ export function lifeConformance(under: () => DriverUnderTest): void {
     const { driver, fixture } = under()
     const id = await create(driver)
     const before = await fixture.trace()
-    await assert.rejects(driver.create(specOf(id)), (error) => isServiceError(error, 'conflict'))
+    await refuses(driver.create(specOf(id)), 'conflict')
     const other = freshId('sb')
     for (const image of ['no-such-image', '../base', '']) {
-      await assert.rejects(driver.create(specOf(other, { image })), (error) => isServiceError(error, 'not_found'))
+      await refuses(driver.create(specOf(other, { image })), 'not_found')
     }
     const from = { checkpointId: freshId('cp') }
-    await assert.rejects(driver.create(specOf(other, { from })), (error) => isServiceError(error, 'not_found'))
-    await assert.rejects(driver.wake(specOf(other)), (error) => isServiceError(error, 'not_found'))
-    await assert.rejects(driver.hibernate(other), (error) => isServiceError(error, 'not_found'))
+    await refuses(driver.create(specOf(other, { from })), 'not_found')
+    await refuses(driver.wake(specOf(other)), 'not_found')
+    await refuses(driver.hibernate(other), 'not_found')
     assert.deepEqual(await fixture.trace(), before)
     await driver.delete(id)
   })
 
-  test('create: ids that are no names are refused', () => {
-    const { driver } = under()
+  test('create: ids that are no names are refused', async ({ driver }) => {
     for (const id of ['', '..', 'a/b', 'A', 'x'.repeat(64), '-a']) {
       assert.throws(
         () => void driver.create(specOf(id)),
@@ -98,8 +105,7 @@ export function lifeConformance(under: () => DriverUnderTest): void {
     }
   })
 
-  test('create: an abort at any moment leaves nothing', async () => {
-    const { driver, fixture } = under()
+  test('create: an abort at any moment leaves nothing', async ({ driver, fixture }) => {
     const before = await fixture.trace()
     let aborted = 0
     for (const delayMs of abortAfterMs) {
@@ -119,8 +125,7 @@ export function lifeConformance(under: () => DriverUnderTest): void {
     assert.ok(aborted > 0)
   })
 
-  test(`create: ${parallelCreates} at once have each their own address and machine id`, async () => {
-    const { driver, guest } = under()
+  test(`create: ${parallelCreates} at once have each their own address and machine id`, async ({ driver, guest }) => {
     const ids = Array.from({ length: parallelCreates }, () => freshId('sb'))
     await Promise.all(ids.map((id) => driver.create(specOf(id))))
     const told = await Promise.all(ids.map((id) => succeed(guest(id), 'hostname -I; cat /etc/machine-id')))
@@ -176,9 +181,9 @@ export function lifeConformance(under: () => DriverUnderTest): void {
       await succeed(guest(id), `echo ${id} > /root/file`)
     }
     // Only after the answer to this command is on its way.
-    const remove = ['/bin/bash', '-c', 'sleep 0.5; rm /.atoll/run/guest.sock']
+    const removal = ['/bin/bash', '-c', 'sleep 0.5; rm /.atoll/run/guest.sock']
     await fixture.giveSocketFolder(gone)
-    await guest(gone).spawn({ id: 'remove', argv: remove, envs: { PATH: '/usr/bin:/bin' } })
+    await guest(gone).spawn({ id: 'remove', argv: removal, envs: { PATH: '/usr/bin:/bin' } })
     const isUnavailable = (error: unknown) => isServiceError(error, 'unavailable')
     while (await answers(guest(gone))) await sleep(50)
     await fixture.hang(hung)
@@ -208,13 +213,12 @@ export function lifeConformance(under: () => DriverUnderTest): void {
       await next.driver.wake(specOf(id))
       assert.equal(await succeed(next.guest(id), 'cat /root/file'), id)
     }
-    for (const id of [gone, hung, well]) await next.driver.delete(id)
+    await remove(next.driver, gone, hung, well)
   })
 
-  test('server: a second one on the same data is refused', async () => {
-    const { fixture } = under()
+  test('server: a second one on the same data is refused', async ({ fixture }) => {
     const second = fixture.makeDriver()
-    await assert.rejects(second.open(await knowing(fixture)), (error) => isServiceError(error, 'unavailable'))
+    await refuses(second.open(await knowing(fixture)), 'unavailable')
   })
 
   test('server: a restarted one adopts running sandboxes, keeps hibernated ones and removes abandoned ones', async () => {
@@ -238,14 +242,13 @@ export function lifeConformance(under: () => DriverUnderTest): void {
     await next.driver.wake(specOf(sleeping))
     assert.equal(await succeed(next.guest(sleeping), 'cat /root/file'), 'kept')
     await next.driver.create(specOf(orphan))
-    for (const id of [running, sleeping, orphan]) await next.driver.delete(id)
+    await remove(next.driver, running, sleeping, orphan)
   })
 
   test('server: killed while it creates and removes sandboxes, it leaves nothing after the next start', async () => {
     const { driver, fixture, guest, restart } = under()
     const before = await fixture.trace()
-    const kept = freshId('sb')
-    await driver.create(specOf(kept))
+    const kept = await create(driver)
     await succeed(guest(kept), 'echo kept > /root/file')
     await driver.close()
     for (const delayMs of killAfterMs) {
@@ -257,11 +260,9 @@ export function lifeConformance(under: () => DriverUnderTest): void {
     assert.deepEqual(report.running, [kept])
     const next = under()
     assert.equal(await succeed(next.guest(kept), 'cat /root/file'), 'kept')
-    const stranger = freshId('sb')
-    await next.driver.create(specOf(stranger))
+    const stranger = await create(next.driver)
     assert.equal((await shell(next.guest(stranger), 'true')).exitCode, 0)
-    await next.driver.delete(stranger)
-    await next.driver.delete(kept)
+    await remove(next.driver, stranger, kept)
     assert.deepEqual(await fixture.trace(), before)
   })
 }

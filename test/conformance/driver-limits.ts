@@ -1,7 +1,6 @@
 import assert from 'node:assert/strict'
-import { test } from 'node:test'
 import type { DriverUnderTest } from './driver.ts'
-import { create, freshId, python, shell, specOf, succeed } from './driver-shell.ts'
+import { create, driverTests, freshId, python, remove, shell, succeed } from './driver-shell.ts'
 
 const sigkillExit = 137
 /** Python functions that take of one thing as much as they get, up to more than a share, and tell how much that was. */
@@ -29,21 +28,21 @@ def queues():
 `
 
 export function limitConformance(under: () => DriverUnderTest): void {
+  const test = driverTests(under)
+
   test('disk limit: a full disk is an error inside and leaves others alone; removals free it', async () => {
     const { driver, guest } = under()
-    const [full, other] = [freshId('sb'), freshId('sb')]
-    await Promise.all([driver.create(specOf(full, { diskMb: 64 })), driver.create(specOf(other, { diskMb: 128 }))])
+    const [full, other] = await Promise.all([create(driver, { diskMb: 64 }), create(driver, { diskMb: 128 })])
     const result = await shell(guest(full), 'dd if=/dev/urandom of=/root/big bs=1M count=100 conv=fsync')
     assert.notEqual(result.exitCode, 0)
     assert.match(result.stderr, /No space left|quota exceeded/)
     assert.ok(Number(await succeed(guest(full), 'stat -c %s /root/big')) <= 64 * 1024 * 1024)
     await succeed(guest(other), 'dd if=/dev/urandom of=/root/big bs=1M count=80 conv=fsync')
     await succeed(guest(full), 'rm /root/big; sync; echo small > /root/small; cat /root/small')
-    for (const id of [full, other]) await driver.delete(id)
+    await remove(driver, full, other)
   })
 
-  test('disk limit: holds for the folder of the guest socket', async () => {
-    const { driver, guest, fixture } = under()
+  test('disk limit: holds for the folder of the guest socket', async ({ driver, guest, fixture }) => {
     const id = await create(driver)
     await fixture.giveSocketFolder(id)
     assert.notEqual((await shell(guest(id), 'dd if=/dev/zero of=/.atoll/run/big bs=1M count=2')).exitCode, 0)
@@ -51,15 +50,13 @@ export function limitConformance(under: () => DriverUnderTest): void {
     await driver.delete(id)
   })
 
-  test('memory limit: a process above it is killed; all sandboxes go on', async () => {
-    const { driver, guest } = under()
-    const [hungry, other] = [freshId('sb'), freshId('sb')]
-    await Promise.all([driver.create(specOf(hungry, { memoryMb: 128 })), driver.create(specOf(other))])
+  test('memory limit: a process above it is killed; all sandboxes go on', async ({ driver, guest }) => {
+    const [hungry, other] = await Promise.all([create(driver, { memoryMb: 128 }), create(driver)])
     for (const id of [hungry, other]) await guest(id).spawn({ id: 'bystander', argv: ['/bin/sleep', '1000'], envs: {} })
     const hog = await shell(guest(hungry), `exec python3 -c 'b = [bytearray(1 << 20) for _ in range(1024)]'`)
     assert.equal(hog.exitCode, sigkillExit)
     for (const id of [hungry, other]) assert.equal((await guest(id).process('bystander')).running, true)
-    for (const id of [hungry, other]) await driver.delete(id)
+    await remove(driver, hungry, other)
   })
 
   test('output: alternating writes to both streams lose nothing below the retained bytes', async () => {
@@ -93,10 +90,8 @@ for number in range(20000):
     await driver.delete(id)
   })
 
-  test('process limit: counts threads and leaves other sandboxes alone', async () => {
-    const { driver, guest } = under()
-    const [bomb, other] = [freshId('sb'), freshId('sb')]
-    await Promise.all([driver.create(specOf(bomb, { memoryMb: 512 })), driver.create(specOf(other))])
+  test('process limit: counts threads and leaves other sandboxes alone', async ({ driver, guest }) => {
+    const [bomb, other] = await Promise.all([create(driver, { memoryMb: 512 }), create(driver)])
     const made = await python(
       guest(bomb),
       `
@@ -115,13 +110,12 @@ print(made)`,
     )
     assert.ok(Number(made) > 100 && Number(made) < 5000, made)
     assert.equal(await succeed(guest(other), 'echo fine'), 'fine')
-    for (const id of [bomb, other]) await driver.delete(id)
+    await remove(driver, bomb, other)
   })
 
-  test('shared kernel limits: one sandbox does not use them up', async () => {
-    const { driver, guest } = under()
-    const [greedy, other, cp] = [freshId('sb'), freshId('sb'), freshId('cp')]
-    await Promise.all([driver.create(specOf(greedy)), driver.create(specOf(other))])
+  test('shared kernel limits: one sandbox does not use them up', async ({ driver, guest }) => {
+    const cp = freshId('cp')
+    const [greedy, other] = await Promise.all([create(driver), create(driver)])
     const hold = `${taking}\nopen("/root/held", "w").write(f"{terminals()}\\n")\ntime.sleep(1000)`
     await guest(greedy).spawn({ id: 'holder', argv: ['/usr/bin/python3', '-c', hold], envs: {} })
     await succeed(guest(greedy), 'until test -s /root/held; do sleep 0.02; done')
@@ -139,13 +133,12 @@ print(made)`,
     assert.ok(Number(timers) >= 1024 && Number(timers) <= 4096, own)
     assert.ok(Number(queues) >= 1 && Number(queues) <= 2, own)
     if (driver.capabilities.fullCheckpoints) {
-      const fork = freshId('sb')
       await driver.checkpoint(other, cp, 'full')
-      await driver.create(specOf(fork, { from: { checkpointId: cp } }))
+      const fork = await create(driver, { from: { checkpointId: cp } })
       await driver.deleteCheckpoint(cp)
       assert.equal(await python(guest(fork), shares), own)
       await driver.delete(fork)
     }
-    for (const id of [greedy, other]) await driver.delete(id)
+    await remove(driver, greedy, other)
   })
 }

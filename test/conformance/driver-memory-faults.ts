@@ -1,10 +1,11 @@
 import assert from 'node:assert/strict'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { isServiceError } from '../../src/errors.ts'
+import { refuses } from '../../src/lib/testing/refuses.ts'
 import { roundsOf, someOf } from '../../src/lib/testing/thorough.ts'
 import type { DriverUnderTest } from './driver.ts'
-import { count, startLoad, createLoaded, memoryTests } from './driver-memory-load.ts'
-import { create, freshId, shell, specOf, succeed, startPython } from './driver-shell.ts'
+import { count, startLoad, createLoaded } from './driver-memory-load.ts'
+import { create, freshId, memoryTests, remove, shell, specOf, startPython, succeed, things } from './driver-shell.ts'
 
 const rounds = roundsOf(3, 10)
 const busyRounds = roundsOf(6, 20)
@@ -25,17 +26,15 @@ export function dumpFaultConformance(under: () => DriverUnderTest): void {
     // A multipath TCP socket.
     const program = `import socket; s = socket.socket(2, 1, 262); s.bind(("127.0.0.1", 5999)); s.listen(); print("ready", flush=True); input()`
     await startPython(guest(id), 'odd', program)
-    const refused = (error: unknown) => isServiceError(error, 'conflict') && /multipath TCP/.test(error.message)
-    await assert.rejects(driver.checkpoint(id, cp, 'full'), refused)
-    await assert.rejects(driver.hibernate(id), refused)
+    await refuses(driver.checkpoint(id, cp, 'full'), 'conflict', /multipath TCP/)
+    await refuses(driver.hibernate(id), 'conflict', /multipath TCP/)
     assert.deepEqual(things(await fixture.trace()), things(before))
     assert.equal(await count(guest(id)), 2)
     await guest(id).release('odd')
     await driver.checkpoint(id, cp, 'full')
     await driver.checkpoint(id, `${cp}-2`, 'full')
     assert.equal(await count(guest(id)), 3)
-    await driver.delete(id)
-    for (const checkpoint of [cp, `${cp}-2`]) await driver.deleteCheckpoint(checkpoint)
+    await remove(driver, id, cp, `${cp}-2`)
   })
 
   test('dump: a sandbox that starts programs without pause is saved', async ({ driver, guest }) => {
@@ -56,8 +55,7 @@ export function dumpFaultConformance(under: () => DriverUnderTest): void {
     await startPython(guest(id), 'lender', program)
     // It says so before it is: once its child is there, it has lent its memory.
     await succeed(guest(id), 'until test $(pgrep -c python3) = 2; do sleep 0.02; done')
-    const refused = (error: unknown) => isServiceError(error, 'conflict') && /vfork/.test(error.message)
-    await assert.rejects(driver.checkpoint(id, freshId('cp'), 'full'), refused)
+    await refuses(driver.checkpoint(id, freshId('cp'), 'full'), 'conflict', /vfork/)
     assert.equal(await succeed(guest(id), 'echo alive'), 'alive')
     await driver.delete(id)
   })
@@ -90,27 +88,24 @@ export function dumpFaultConformance(under: () => DriverUnderTest): void {
       else dialed.destroy()
     }
     await waiting
-    await driver.delete(id)
-    for (const checkpoint of [cp, `${cp}-2`]) await driver.deleteCheckpoint(checkpoint)
+    await remove(driver, id, cp, `${cp}-2`)
   })
 
   test('dump: a full disk is no_capacity and the sandbox runs on', async ({ driver, guest, fixture }) => {
-    const [id, cp] = [freshId('sb'), freshId('cp')]
-    await driver.create(specOf(id, { memoryMb: 512 }))
+    const [id, cp] = [await create(driver, { memoryMb: 512 }), freshId('cp')]
     await startLoad(guest(id))
     const hold = `import os; b = os.urandom(200 << 20); print("held", flush=True); input()`
     await startPython(guest(id), 'holder', hold)
     const free = await fixture.fillDisk()
     try {
-      await assert.rejects(driver.checkpoint(id, cp, 'full'), (error) => isServiceError(error, 'no_capacity'))
-      await assert.rejects(driver.hibernate(id), (error) => isServiceError(error, 'no_capacity'))
+      await refuses(driver.checkpoint(id, cp, 'full'), 'no_capacity')
+      await refuses(driver.hibernate(id), 'no_capacity')
     } finally {
       await free()
     }
     assert.equal(await count(guest(id)), 2)
     await driver.checkpoint(id, cp, 'full')
-    await driver.delete(id)
-    await driver.deleteCheckpoint(cp)
+    await remove(driver, id, cp)
   })
 }
 
@@ -124,8 +119,7 @@ export function memoryFaultConformance(under: () => DriverUnderTest): void {
     const before = await fixture.trace()
     const mend = await fixture.spoilMemory(id)
     for (let attempt = 0; attempt < 2; attempt += 1) {
-      const wake = driver.wake(specOf(id))
-      await assert.rejects(wake, (error) => isServiceError(error, 'full_checkpoint_unavailable'))
+      await refuses(driver.wake(specOf(id)), 'full_checkpoint_unavailable')
     }
     await mend()
     assert.deepEqual(things(await fixture.trace()), things(before))
@@ -155,8 +149,7 @@ export function memoryFaultConformance(under: () => DriverUnderTest): void {
     // Its guest stands still after the wake too, while the loop writes.
     await fixture.hang(id)
     await driver.hibernate(id)
-    const failed = (error: unknown) => isServiceError(error, 'unavailable') && /anew on its disk/.test(error.message)
-    await assert.rejects(driver.wake(specOf(id)), failed)
+    await refuses(driver.wake(specOf(id)), 'unavailable', /anew on its disk/)
     await driver.wake(specOf(id))
     assert.equal((await shell(guest(id), 'pgrep node')).stdout, '', 'it was started anew')
     await succeed(guest(id), 'test -e /workspace/loop')
@@ -171,7 +164,7 @@ export function memoryFaultConformance(under: () => DriverUnderTest): void {
     const [source, cp] = [await createLoaded(under()), freshId('cp')]
     await driver.checkpoint(source, cp, 'full')
     const before = await fixture.trace()
-    const fork = (id: string) => driver.create(specOf(id, { from: { checkpointId: cp } }))
+    const fork = (id: string, signal?: AbortSignal) => driver.create(specOf(id, { from: { checkpointId: cp } }), signal)
     const steps: Record<string, (id: string) => Promise<unknown>> = {
       checkpoint: (id) => driver.checkpoint(id, `${id}-cp`, 'full'),
       hibernate: (id) => driver.hibernate(id),
@@ -193,9 +186,7 @@ export function memoryFaultConformance(under: () => DriverUnderTest): void {
     }
     for (const delayMs of someOf(deleteAfterMs)) {
       const [id, controller] = [freshId('sb'), new AbortController()]
-      const creation = driver
-        .create(specOf(id, { from: { checkpointId: cp } }), controller.signal)
-        .catch(() => undefined)
+      const creation = fork(id, controller.signal).catch(() => undefined)
       await sleep(delayMs)
       controller.abort(new Error('no longer wanted'))
       await driver.delete(id)
@@ -206,7 +197,7 @@ export function memoryFaultConformance(under: () => DriverUnderTest): void {
     const forks = racing.map((id) => fork(id).catch((error: unknown) => assert.ok(isServiceError(error, 'not_found'))))
     await driver.deleteCheckpoint(cp)
     await Promise.all(forks)
-    for (const id of [source, ...racing]) await driver.delete(id)
+    await remove(driver, source, ...racing)
   })
 
   test('server: killed during a dump or a wake loses no memory', async ({ driver, fixture, restart }) => {
@@ -231,12 +222,11 @@ export function memoryFaultConformance(under: () => DriverUnderTest): void {
   test(`host: ${rounds} rounds of all operations leave it as before`, async ({ driver, guest, fixture }) => {
     const before = await fixture.trace()
     for (let round = 0; round < rounds; round += 1) {
-      const [source, fork, cp] = [freshId('sb'), freshId('sb'), freshId('cp')]
-      await driver.create(specOf(source))
+      const [source, cp] = [await create(driver), freshId('cp')]
       await succeed(guest(source), 'head -c 1M /dev/urandom > /root/file')
       await driver.checkpoint(source, cp, 'full')
       await driver.delete(source)
-      await driver.create(specOf(fork, { from: { checkpointId: cp } }))
+      const fork = await create(driver, { from: { checkpointId: cp } })
       await driver.hibernate(fork)
       await driver.deleteCheckpoint(cp)
       await driver.wake(specOf(fork))
@@ -245,9 +235,4 @@ export function memoryFaultConformance(under: () => DriverUnderTest): void {
     }
     assert.deepEqual(await fixture.trace(), before)
   })
-}
-
-/** What a trace shows but processes, which come and go in a sandbox as they like. */
-function things(trace: readonly string[]): string[] {
-  return trace.filter((line) => !line.startsWith('process'))
 }

@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { isServiceError } from '../../src/errors.ts'
+import { refuses } from '../../src/lib/testing/refuses.ts'
 import { bootId } from '../../src/runtime/process.ts'
 import type { DriverUnderTest } from './driver.ts'
-import { count, startLoad, createLoaded, memoryTests } from './driver-memory-load.ts'
-import { freshId, shell, specOf } from './driver-shell.ts'
+import { count, startLoad, createLoaded } from './driver-memory-load.ts'
+import { freshId, memoryTests, remove, shell, specOf, things } from './driver-shell.ts'
 
 const otherBoot = 'another boot of the machine'
 
@@ -61,7 +61,7 @@ export function memoryFenceConformance(under: () => DriverUnderTest): void {
     const id = await createLoaded(under())
     await driver.hibernate(id)
     const mend = await fixture.spoilMemory(id)
-    await assert.rejects(driver.wake(specOf(id)), (error) => isServiceError(error, 'full_checkpoint_unavailable'))
+    await refuses(driver.wake(specOf(id)), 'full_checkpoint_unavailable')
     await mend()
     const memory = await fixture.memoryOf(id)
     assert.deepEqual([memory === undefined, memory?.resuming], [false, undefined])
@@ -75,8 +75,7 @@ export function memoryFenceConformance(under: () => DriverUnderTest): void {
     // The flush that a hibernation asks for is for all.
     await driver.hibernate(id)
     for (const saved of [id, cp]) await isFlushed(saved)
-    await driver.delete(id)
-    await driver.deleteCheckpoint(cp)
+    await remove(driver, id, cp)
   })
 
   test('flush: a checkpoint that another boot had not flushed is lost', async ({ driver, fixture, restart }) => {
@@ -92,8 +91,7 @@ export function memoryFenceConformance(under: () => DriverUnderTest): void {
     const fork = freshId('sb')
     await under().driver.create(specOf(fork, { from: { checkpointId: kept } }))
     assert.equal(await count(under().guest(fork)), 2)
-    for (const sandbox of [id, fork]) await under().driver.delete(sandbox)
-    await under().driver.deleteCheckpoint(kept)
+    await remove(under().driver, id, fork, kept)
     await under().driver.close()
     await fixture.changeMemory(cut, { unflushed: bootId() })
     const back = await restart({ checkpointIds: [cut] })
@@ -107,23 +105,20 @@ export function memoryFenceConformance(under: () => DriverUnderTest): void {
     const mends = [await fixture.otherProcessor(cp)]
     if (mends[0] === undefined) return t.diagnostic('CRIU notes no processor on this machine')
     const before = await fixture.trace()
-    const refused = (error: unknown) =>
-      isServiceError(error, 'full_checkpoint_unavailable') && /processor lacks instructions/.test(error.message)
-    await assert.rejects(driver.create(specOf(fork, { from: { checkpointId: cp } })), refused)
-    await assert.rejects(driver.restore(specOf(id), cp), refused)
+    const refused = ['full_checkpoint_unavailable', /processor lacks instructions/] as const
+    await refuses(driver.create(specOf(fork, { from: { checkpointId: cp } })), ...refused)
+    await refuses(driver.restore(specOf(id), cp), ...refused)
     assert.equal(await count(guest(id)), 2, 'it has run on')
-    const things = (trace: readonly string[]) => trace.filter((line) => !line.startsWith('process'))
     assert.deepEqual(things(await fixture.trace()), things(before))
     await driver.hibernate(id)
     mends.push(await fixture.otherProcessor(id))
-    for (let attempt = 0; attempt < 2; attempt += 1) await assert.rejects(driver.wake(specOf(id)), refused)
+    for (let attempt = 0; attempt < 2; attempt += 1) await refuses(driver.wake(specOf(id)), ...refused)
     for (const mend of mends) await mend?.()
     await driver.wake(specOf(id))
     assert.equal(await count(guest(id)), 3)
     await driver.create(specOf(fork, { from: { checkpointId: cp } }))
     assert.equal(await count(guest(fork)), 2)
-    for (const sandbox of [id, fork]) await driver.delete(sandbox)
-    await driver.deleteCheckpoint(cp)
+    await remove(driver, id, fork, cp)
   })
 
   test('processor: memory without a recorded one is restored', async ({ driver, fixture, restart }) => {

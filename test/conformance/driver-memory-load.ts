@@ -1,5 +1,4 @@
 import assert from 'node:assert/strict'
-import { test, type TestContext } from 'node:test'
 import type { Guest } from '../../src/sandbox/ports/guest.ts'
 import { create, shell, succeed } from './driver-shell.ts'
 import type { DriverUnderTest } from './driver.ts'
@@ -12,14 +11,6 @@ const envs = { PATH: '/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin', HOME: '/roo
 const counter = `
 let count = 0
 require('node:http').createServer((_, response) => response.end(String(++count))).listen(${counterPort})`
-
-/** `test`, for drivers that keep memory; others have nothing to show. */
-export function memoryTests(under: () => DriverUnderTest) {
-  return (name: string, body: (under: DriverUnderTest, t: TestContext) => Promise<void>): void =>
-    void test(name, async (t) => {
-      if (under().driver.capabilities.fullCheckpoints) await body(under(), t)
-    })
-}
 
 /** A running sandbox with the load. */
 export async function createLoaded({ driver, guest }: Pick<DriverUnderTest, 'driver' | 'guest'>): Promise<string> {

@@ -2,9 +2,21 @@ import assert from 'node:assert/strict'
 import { once } from 'node:events'
 import { createServer, type Socket } from 'node:net'
 import { roundsOf } from '../../src/lib/testing/thorough.ts'
+import type { Guest } from '../../src/sandbox/ports/guest.ts'
 import type { DriverUnderTest } from './driver.ts'
-import { count, counterPort, evaluate, loops, startLoad, createLoaded, memoryTests } from './driver-memory-load.ts'
-import { freshId, memoryLimitBytes, python, specOf, succeed, startPython, sendLine } from './driver-shell.ts'
+import { count, counterPort, evaluate, loops, startLoad, createLoaded } from './driver-memory-load.ts'
+import {
+  create,
+  freshId,
+  memoryLimitBytes,
+  memoryTests,
+  python,
+  remove,
+  sendLine,
+  specOf,
+  startPython,
+  succeed,
+} from './driver-shell.ts'
 
 const forksAtOnce = 10
 const generations = roundsOf(3, 5)
@@ -51,13 +63,12 @@ export function memoryConformance(under: () => DriverUnderTest): void {
     )
     assert.equal(await succeed(guest(source), 'cat /workspace/file'), 'source')
     assert.equal(await count(guest(source)), 3)
-    for (const id of [source, ...forks]) await driver.delete(id)
+    await remove(driver, source, ...forks)
     assert.deepEqual(await fixture.trace(), before)
   })
 
   test('checkpoint: memory and disk are of the same moment', async ({ driver, guest }) => {
-    const [source, cp] = [freshId('sb'), freshId('cp')]
-    await driver.create(specOf(source))
+    const [source, cp] = [await create(driver), freshId('cp')]
     // Between its two writes nothing else happens: a snapshot of another moment than the memory shows a gap.
     const program = `
 import os, signal
@@ -73,19 +84,15 @@ while True:
     await guest(source).spawn({ id: 'writer', argv: ['/usr/bin/python3', '-c', program], envs: {} })
     await succeed(guest(source), 'until test -s /root/n; do sleep 0.02; done')
     for (let round = 0; round < 3; round += 1) {
-      const [fork, checkpoint] = [freshId('sb'), `${cp}-${round}`]
+      const checkpoint = `${cp}-${round}`
       await driver.checkpoint(source, checkpoint, 'full')
-      await driver.create(specOf(fork, { from: { checkpointId: checkpoint } }))
+      const fork = await create(driver, { from: { checkpointId: checkpoint } })
       const { pid } = await guest(fork).process('writer')
-      const [memory = 0, disk = 0] = (
-        await succeed(guest(fork), `kill -USR1 ${pid}; until test -s /root/told; do sleep 0.02; done; cat /root/told`)
-      )
-        .split(' ')
-        .map(Number)
+      const tell = `kill -USR1 ${pid}; until test -s /root/told; do sleep 0.02; done; cat /root/told`
+      const [memory = 0, disk = 0] = (await succeed(guest(fork), tell)).split(' ').map(Number)
       // One step apart when the moment lay between counting and writing.
       assert.ok(memory - disk === 0 || memory - disk === 1, `${memory} in memory, ${disk} on disk`)
-      await driver.delete(fork)
-      await driver.deleteCheckpoint(checkpoint)
+      await remove(driver, fork, checkpoint)
     }
     await driver.delete(source)
   })
@@ -103,10 +110,8 @@ while True:
       await driver.deleteCheckpoint(cp)
       assert.equal(await count(guest(id)), 1 + generation)
     }
-    assert.equal(
-      await succeed(guest(id), 'tail -n 1 /workspace/log; wc -l < /workspace/log'),
-      `${generations}\n${generations}`,
-    )
+    const log = await succeed(guest(id), 'tail -n 1 /workspace/log; wc -l < /workspace/log')
+    assert.equal(log, `${generations}\n${generations}`)
     assert.ok(await loops(guest(id)))
     await driver.delete(id)
     assert.deepEqual(await fixture.trace(), before)
@@ -137,25 +142,24 @@ while True:
   })
 
   test('checkpoint: a full one of a hibernated sandbox works', async ({ driver, guest }) => {
-    const [source, fork, cp] = [await createLoaded(under()), freshId('sb'), freshId('cp')]
+    const [source, cp] = [await createLoaded(under()), freshId('cp')]
     await driver.hibernate(source)
     await driver.checkpoint(source, cp, 'full')
-    await driver.create(specOf(fork, { from: { checkpointId: cp } }))
+    const fork = await create(driver, { from: { checkpointId: cp } })
     await driver.wake(specOf(source))
     for (const id of [fork, source]) assert.equal(await count(guest(id)), 2)
-    for (const id of [source, fork]) await driver.delete(id)
-    await driver.deleteCheckpoint(cp)
+    await remove(driver, source, fork, cp)
   })
 
   test('fork: clock and loopback work; outside connections are closed', async ({ driver, guest }) => {
-    const [source, fork, cp] = [freshId('sb'), freshId('sb'), freshId('cp')]
+    const [fork, cp] = [freshId('sb'), freshId('cp')]
     const peers: Socket[] = []
     const { listenHost, listenPort, insideHost } = driver.gateway()
     const gateway = createServer((socket) => peers.push(socket.on('error', () => undefined)))
     gateway.listen(listenPort, listenHost)
     gateway.unref()
     await once(gateway, 'listening')
-    await driver.create(specOf(source))
+    const source = await create(driver)
     await startLoad(guest(source))
     const program = `
 import socket, threading
@@ -180,22 +184,17 @@ except OSError as error:
     const clock = Number(await succeed(guest(fork), 'date +%s'))
     assert.ok(Math.abs(clock - Date.now() / 1000) <= clockToleranceSeconds)
     assert.ok((await guest(fork).ports()).includes(counterPort))
-    const ready = await python(
-      guest(fork),
-      `import socket\nsocket.create_server(("127.0.0.1", 81)).close()\nprint(socket.socket(socket.AF_INET, socket.SOCK_DGRAM, socket.IPPROTO_ICMP) and "fine")`,
-    )
-    assert.equal(ready, 'fine')
+    const sockets = `import socket\nsocket.create_server(("127.0.0.1", 81)).close()\nsocket.socket(2, 2, socket.IPPROTO_ICMP)`
+    await python(guest(fork), sockets)
     const connection = await guest(fork).dial(counterPort)
     connection.destroy()
-    for (const id of [source, fork]) await driver.delete(id)
-    await driver.deleteCheckpoint(cp)
+    await remove(driver, source, fork, cp)
     for (const peer of peers) peer.destroy()
     await new Promise((resolve) => gateway.close(resolve))
   })
 
   test('fork: keeps stopped jobs, removed open files and locks', async ({ driver, guest }) => {
-    const [source, fork, cp] = [freshId('sb'), freshId('sb'), freshId('cp')]
-    await driver.create(specOf(source))
+    const [source, fork, cp] = [await create(driver), freshId('sb'), freshId('cp')]
     const program = `
 import fcntl, os, subprocess
 job = subprocess.Popen(["sleep", "1000"]); job.send_signal(19)
@@ -223,12 +222,9 @@ gone.seek(0); print(len(gone.read()), one.read())`
   })
 }
 
-async function identityOf(guest: Parameters<typeof succeed>[0]) {
-  const [address, machine, random, hostname] = (
-    await succeed(
-      guest,
-      'hostname -I; cat /etc/machine-id; head -c 16 /dev/urandom | od -An -tx1; echo $(hostname) $(cat /etc/hostname)',
-    )
-  ).split('\n')
+async function identityOf(guest: Guest) {
+  const look =
+    'hostname -I; cat /etc/machine-id; head -c 16 /dev/urandom | od -An -tx1; echo $(hostname) $(cat /etc/hostname)'
+  const [address, machine, random, hostname] = (await succeed(guest, look)).split('\n')
   return { address, machine, random, hostname }
 }

@@ -1,7 +1,6 @@
 import assert from 'node:assert/strict'
-import { test } from 'node:test'
-import { isServiceError } from '../../src/errors.ts'
-import { freshId, specOf, succeed } from './driver-shell.ts'
+import { refuses } from '../../src/lib/testing/refuses.ts'
+import { create, driverTests, freshId, remove, specOf, succeed } from './driver-shell.ts'
 import { knowing } from './driver-known.ts'
 import type { DriverUnderTest } from './driver.ts'
 
@@ -10,39 +9,35 @@ const many = { mayQuarantineMany: true }
 
 /** Only what the caller calls abandoned is ever removed by a start. */
 export function quarantineConformance(under: () => DriverUnderTest): void {
+  const test = driverTests(under)
+
   test('quarantine: a start with an empty database is refused before any change', async () => {
     const { driver, guest, fixture } = under()
-    const [running, sleeping, cp] = [freshId('sb'), freshId('sb'), freshId('cp')]
-    for (const id of [running, sleeping]) await driver.create(specOf(id))
+    const [running, sleeping, cp] = [await create(driver), await create(driver), freshId('cp')]
     await guest(running).spawn({ id: 'counter', argv: ['/bin/sleep', '1000'], envs: {} })
     await driver.hibernate(sleeping)
     await driver.checkpoint(running, cp, 'disk_only')
     await driver.close()
-    const refused = fixture.makeDriver().open({ ...nothing, abandoned: nothing })
     const words = new RegExp(`3 sandboxes and checkpoints .* does not know .*${running}`)
-    await assert.rejects(refused, (error) => isServiceError(error, 'unavailable') && words.test(error.message))
+    await refuses(fixture.makeDriver().open({ ...nothing, abandoned: nothing }), 'unavailable', words)
 
     const report = await under().restart({ sandboxIds: [running, sleeping], checkpointIds: [cp] })
     assert.deepEqual([report.running, report.dormant, report.lostCheckpoints], [[running], [sleeping], []])
     assert.deepEqual([report.quarantined, report.takenBack, report.removed], [[], [], []])
     const next = under()
     assert.equal((await next.guest(running).process('counter')).running, true)
-    for (const id of [running, sleeping]) await next.driver.delete(id)
-    await next.driver.deleteCheckpoint(cp)
+    await remove(next.driver, running, sleeping, cp)
   })
 
   test('quarantine: unknown sandboxes are stopped and kept until known again', async () => {
     const { driver, guest, fixture, restart } = under()
     const before = await fixture.trace()
-    const [running, sleeping, source, fork, cp] = [
-      ...[freshId('sb'), freshId('sb'), freshId('sb'), freshId('sb')],
-      freshId('cp'),
-    ] as const
-    for (const id of [running, sleeping, source]) await driver.create(specOf(id))
+    const [running, sleeping, source] = [await create(driver), await create(driver), await create(driver)]
+    const cp = freshId('cp')
     await succeed(guest(source), 'echo kept > /root/source')
     await driver.checkpoint(source, cp, 'disk_only')
     await driver.delete(source)
-    await driver.create(specOf(fork, { from: { checkpointId: cp } }))
+    const fork = await create(driver, { from: { checkpointId: cp } })
     for (const id of [running, sleeping, fork]) await succeed(guest(id), `echo ${id} > /root/file`)
     for (const id of [sleeping, fork]) await driver.hibernate(id)
 
@@ -52,8 +47,7 @@ export function quarantineConformance(under: () => DriverUnderTest): void {
     assert.deepEqual([wrong.running, wrong.dormant, wrong.removed], [[], [], []])
     const meanwhile = under()
     for (const id of [running, sleeping, fork]) await assert.rejects(meanwhile.driver.dial(id))
-    const stranger = freshId('sb')
-    await meanwhile.driver.create(specOf(stranger))
+    const stranger = await create(meanwhile.driver)
     await meanwhile.driver.delete(stranger)
 
     const ids = [running, sleeping, fork]
@@ -66,19 +60,17 @@ export function quarantineConformance(under: () => DriverUnderTest): void {
       assert.equal(await succeed(next.guest(id), 'cat /root/file'), id)
     }
     assert.equal(await succeed(next.guest(fork), 'cat /root/source'), 'kept')
-    for (const id of ids) await next.driver.delete(id)
-    await next.driver.deleteCheckpoint(cp)
+    await remove(next.driver, ...ids, cp)
     assert.deepEqual(await fixture.trace(), before)
   })
 
   test('quarantine: an unreadable record keeps its disk and layers, even when their sources are deleted', async () => {
     const { driver, guest, fixture, restart } = under()
     const before = await fixture.trace()
-    const [source, fork, cp] = [freshId('sb'), freshId('sb'), freshId('cp')]
-    await driver.create(specOf(source))
+    const [source, cp] = [await create(driver), freshId('cp')]
     await succeed(guest(source), 'echo below > /root/below')
     await driver.checkpoint(source, cp, 'disk_only')
-    await driver.create(specOf(fork, { from: { checkpointId: cp } }))
+    const fork = await create(driver, { from: { checkpointId: cp } })
     await succeed(guest(fork), 'echo above > /root/above')
     await driver.hibernate(fork)
     await driver.close()
@@ -88,8 +80,7 @@ export function quarantineConformance(under: () => DriverUnderTest): void {
     const report = await restart(known, many)
     assert.deepEqual([report.running, report.lost], [[source], [fork]])
     assert.deepEqual(report.quarantined, [{ kind: 'sandbox', id: fork, reason: 'unreadable' }])
-    await under().driver.delete(source)
-    await under().driver.deleteCheckpoint(cp)
+    await remove(under().driver, source, cp)
     assert.deepEqual((await restart({ sandboxIds: [fork] })).lost, [fork])
 
     await mend()

@@ -1,78 +1,60 @@
 /** What only a runc host shows: its network seen from both ends, its images, a reboot, a second server beside it. */
 import assert from 'node:assert/strict'
-import { execFile, spawn, type ChildProcess } from 'node:child_process'
+import { execFile, spawn } from 'node:child_process'
 import { mkdir, mkdtemp, readdir, readFile, realpath, rm, stat, symlink, unlink, writeFile } from 'node:fs/promises'
 import { createServer } from 'node:net'
 import { once } from 'node:events'
 import { tmpdir } from 'node:os'
 import { describe, test } from 'node:test'
 import { promisify } from 'node:util'
-import { isServiceError } from '../../src/errors.ts'
-import { createGuest } from '../../src/runtime/guest-client/index.ts'
+import { refuses } from '../../src/lib/testing/refuses.ts'
 import { createOciDriver, ociRuntimes } from '../../src/runtime/index.ts'
 import { imageDir } from '../support/images.ts'
 import { knowing } from './driver-known.ts'
 import { eventually, makeRuncFixture, runcSubnet, type RuncFixture, useRunc } from './driver-runc-host.ts'
-import { create, freshId, python, shell, specOf, succeed } from './driver-shell.ts'
+import { connects, echoServer, Outside } from './network-world.ts'
+import { create, freshId, python, remove, shell, specOf, succeed } from './driver-shell.ts'
 
 const runFile = promisify(execFile)
-/** Stands for an address of the internet: public, and routed by this host alone while the test runs. */
-const internet = {
-  namespace: 'atoll-test-net',
-  link: 'atoll-test',
-  host: '11.77.7.1',
-  address: '11.77.7.2',
-  port: 8_077,
-}
+const echoPort = 8_077
+/** Asks the address of `makeInternet`, which a sandbox may reach. */
+const askInternet = `timeout 3 bash -c 'exec 3<>/dev/tcp/11.77.7.2/${echoPort}; echo >&3; head -n 1 <&3'`
+const hostNetwork = { run: async (command: string, ...argv: string[]) => (await runFile(command, argv)).stdout.trim() }
 
 describe('the runc driver on its host', () => {
   const runc = useRunc()
   const { guest } = runc
 
   test('network: a sandbox reaches the internet, and the internet no sandbox', async () => {
-    const outside = await makeInternet()
-    try {
-      const id = await create(runc.driver)
-      const told = await succeed(guest(id), `cat < /dev/tcp/${internet.address}/${internet.port}`)
-      assert.equal(told, internet.host)
-      const server = `import socket\ns = socket.create_server(("0.0.0.0", 80))\nwhile True: s.accept()[0].close()`
-      await guest(id).spawn({ id: 'server', argv: ['/usr/bin/python3', '-c', server], envs: {} })
-      assert.ok(await eventually(async () => (await guest(id).ports()).includes(80)))
-      const address = await succeed(guest(id), 'hostname -I')
-      assert.equal(await connects(address, 80, ['ip', 'netns', 'exec', internet.namespace]), false)
-      assert.equal(
-        await connects(runc.driver.gateway().listenHost, 53, ['ip', 'netns', 'exec', internet.namespace]),
-        false,
-      )
-      assert.equal(await connects(address, 80, []), false, 'nor does the host itself')
-      await runc.driver.delete(id)
-    } finally {
-      await removeInternet(outside)
-    }
+    await using internet = await makeInternet()
+    const id = await create(runc.driver)
+    assert.equal(await succeed(guest(id), askInternet), internet.host)
+    const server = `import socket\ns = socket.create_server(("0.0.0.0", 80))\nwhile True: s.accept()[0].close()`
+    await guest(id).spawn({ id: 'server', argv: ['/usr/bin/python3', '-c', server], envs: {} })
+    assert.ok(await eventually(async () => (await guest(id).ports()).includes(80)))
+    const address = await succeed(guest(id), 'hostname -I')
+    assert.equal(await connects(internet, address, 80), false)
+    assert.equal(await connects(internet, runc.driver.gateway().listenHost, 53), false)
+    assert.equal(await connects(hostNetwork, address, 80), false, 'nor does the host itself')
+    await runc.driver.delete(id)
   })
 
   test('network: a connection flood exhausts the limit of its own sandbox alone', async () => {
-    const outside = await makeInternet()
-    try {
-      const [greedy, other] = [freshId('sb'), freshId('sb')]
-      await Promise.all([runc.driver.create(specOf(greedy)), runc.driver.create(specOf(other))])
-      const dial = `timeout 3 cat < /dev/tcp/${internet.address}/${internet.port}`
-      assert.equal(await succeed(guest(greedy), dial), internet.host)
-      await python(
-        guest(greedy),
-        `
+    await using internet = await makeInternet()
+    const [greedy, other] = await Promise.all([create(runc.driver), create(runc.driver)])
+    assert.equal(await succeed(guest(greedy), askInternet), internet.host)
+    await python(
+      guest(greedy),
+      `
 import socket
 for _ in range(5000):
     s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     s.sendto(b"x", ("${internet.address}", 9))
     s.close()`,
-      )
-      assert.notEqual((await shell(guest(greedy), `timeout 3 bash -c '${dial}'`)).exitCode, 0)
-      assert.equal(await succeed(guest(other), dial), internet.host)
-      for (const id of [greedy, other]) await runc.driver.delete(id)
-    } finally {
-      await removeInternet(outside)
-    }
+    )
+    assert.notEqual((await shell(guest(greedy), askInternet)).exitCode, 0)
+    assert.equal(await succeed(guest(other), askInternet), internet.host)
+    await remove(runc.driver, greedy, other)
   })
 
   test('network: packets with a foreign address or MAC are dropped', async () => {
@@ -81,15 +63,16 @@ for _ in range(5000):
     gateway.listen(listenPort, listenHost)
     await once(gateway, 'listening')
     const id = await create(runc.driver)
-    const inside = ['nsenter', `--net=/proc/${await runc.fixture.pidOf(id)}/ns/net`]
+    const net = `--net=/proc/${await runc.fixture.pidOf(id)}/ns/net`
+    const inside = { run: async (...argv: string[]) => (await runFile('nsenter', [net, ...argv])).stdout.trim() }
     const own = await succeed(guest(id), 'hostname -I')
-    assert.equal(await connects(listenHost, listenPort, inside, own), true)
+    assert.equal(await connects(inside, listenHost, listenPort, own), true)
     const stolen = '10.231.7.7'
-    await runFile('nsenter', [...inside.slice(1), 'ip', 'address', 'add', `${stolen}/20`, 'dev', 'eth0'])
-    assert.equal(await connects(listenHost, listenPort, inside, stolen), false)
-    assert.equal(await connects(listenHost, listenPort, inside, own), true)
-    await runFile('nsenter', [...inside.slice(1), 'ip', 'link', 'set', 'eth0', 'address', '02:00:00:00:00:07'])
-    assert.equal(await connects(listenHost, listenPort, inside, own), false)
+    await inside.run('ip', 'address', 'add', `${stolen}/20`, 'dev', 'eth0')
+    assert.equal(await connects(inside, listenHost, listenPort, stolen), false)
+    assert.equal(await connects(inside, listenHost, listenPort, own), true)
+    await inside.run('ip', 'link', 'set', 'eth0', 'address', '02:00:00:00:00:07')
+    assert.equal(await connects(inside, listenHost, listenPort, own), false)
     await runc.driver.delete(id)
     await new Promise((resolve) => gateway.close(resolve))
   })
@@ -176,16 +159,13 @@ for _ in range(5000):
     await runc.driver.close()
     assert.deepEqual((await runc.reopen({ sandboxIds: [id] })).dormant, [id])
     const mounts = await readFile('/proc/mounts', 'utf8')
-    assert.deepEqual(
-      lefts.filter((left) => mounts.includes(left)),
-      [],
-    )
+    for (const left of lefts) assert.equal(mounts.includes(left), false, left)
     await runc.driver.wake(specOf(id))
     await runc.driver.delete(id)
   })
 
   test('masked paths: hidden in forks and after a wake, and tools work without them', async () => {
-    const [id, fork, checkpoint] = [freshId('sb'), freshId('sb'), freshId('cp')]
+    const [fork, checkpoint] = [freshId('sb'), freshId('cp')]
     const assertMasked = async (sandboxId: string): Promise<void> => {
       for (const file of ['/proc/cmdline', '/proc/diskstats']) {
         assert.equal(await succeed(guest(sandboxId), `cat ${file}`), '', file)
@@ -197,7 +177,7 @@ for _ in range(5000):
       await succeed(guest(sandboxId), 'node -e "process.exit(require(\'node:os\').cpus().length > 0 ? 0 : 1)"')
       await succeed(guest(sandboxId), 'ps aux && df && df /root && free && uptime')
     }
-    await runc.driver.create(specOf(id, { memoryMb: 512 }))
+    const id = await create(runc.driver, { memoryMb: 512 })
     await assertMasked(id)
     if (runc.driver.capabilities.fullCheckpoints) {
       await runc.driver.checkpoint(id, checkpoint, 'full')
@@ -206,18 +186,16 @@ for _ in range(5000):
       await runc.driver.hibernate(fork)
       await runc.driver.wake(specOf(fork, { memoryMb: 512 }))
       await assertMasked(fork)
-      await runc.driver.delete(fork)
-      await runc.driver.deleteCheckpoint(checkpoint)
+      await remove(runc.driver, fork, checkpoint)
     }
     await runc.driver.delete(id)
   })
 
   test('fork: has its own control group and limit, also without its source', async () => {
     if (!runc.driver.capabilities.fullCheckpoints) return
-    const [source, fork, checkpoint] = [freshId('sb'), freshId('sb'), freshId('cp')]
-    await runc.driver.create(specOf(source))
+    const [source, checkpoint] = [await create(runc.driver), freshId('cp')]
     await runc.driver.checkpoint(source, checkpoint, 'full')
-    await runc.driver.create(specOf(fork, { memoryMb: 128, from: { checkpointId: checkpoint } }))
+    const fork = await create(runc.driver, { memoryMb: 128, from: { checkpointId: checkpoint } })
     await guest(fork).spawn({ id: 'child', argv: ['/bin/sleep', '1000'], envs: {} })
     const assertOwnGroup = async (id: string, memoryMb: number) => {
       const pids = await runc.fixture.membersOf(id)
@@ -233,8 +211,7 @@ for _ in range(5000):
     await runc.driver.hibernate(fork)
     await runc.driver.wake(specOf(fork, { memoryMb: 128 }))
     await assertOwnGroup(fork, 128)
-    await runc.driver.delete(fork)
-    await runc.driver.deleteCheckpoint(checkpoint)
+    await remove(runc.driver, fork, checkpoint)
     const left = (await runc.fixture.trace()).filter((line) => line.includes(source) || line.includes(fork))
     assert.deepEqual(left, [])
   })
@@ -259,24 +236,16 @@ for _ in range(5000):
     await runc.driver.close()
     const own = createOciDriver({ runtime: ociRuntimes.runc, ...options })
     await own.open(await knowing(runc.fixture))
-    const id = freshId('sb')
-    await own.create(specOf(id))
+    const id = await create(own)
     // This image folder has no CRIU.
     assert.equal(own.capabilities.fullCheckpoints, false)
     assert.match(own.capabilities.fullCheckpointsReason ?? '', /npm run setup/)
-    const full = own.checkpoint(id, freshId('cp'), 'full')
-    await assert.rejects(full, (error) => isServiceError(error, 'full_checkpoint_unavailable'))
+    await refuses(own.checkpoint(id, freshId('cp'), 'full'), 'full_checkpoint_unavailable')
     await own.hibernate(id)
     await unlink(`${images}/guest`)
     await own.wake(specOf(id))
-    assert.equal(
-      await succeed(
-        createGuest((signal) => own.dial(id, signal)),
-        'echo fine',
-      ),
-      'fine',
-    )
-    await assert.rejects(own.create(specOf(freshId('sb'))), (error) => isServiceError(error, 'unavailable'))
+    assert.equal(await succeed(runc.fixture.guest(own, id), 'echo fine'), 'fine')
+    await refuses(create(own), 'unavailable')
     await own.delete(id)
     await own.close()
     await rm(images, { recursive: true })
@@ -294,10 +263,7 @@ for _ in range(5000):
       subnet: runcSubnet,
     })
     const known = await knowing(runc.fixture, { sandboxIds: [id] })
-    await assert.rejects(
-      broken.open(known),
-      (error) => isServiceError(error, 'unavailable') && /setup/.test(error.message),
-    )
+    await refuses(broken.open(known), 'unavailable', /setup/)
     assert.deepEqual((await runc.reopen({ sandboxIds: [id] })).running, [id])
     assert.equal((await guest(id).process('counter')).running, true)
     await runc.driver.delete(id)
@@ -320,8 +286,7 @@ for _ in range(5000):
     const second = await makeRuncFixture({ subnet: '10.231.112.0/24' })
     const other = second.makeDriver()
     await other.open(await knowing(second))
-    const [one, two] = [freshId('sb'), freshId('sb')]
-    await Promise.all([runc.driver.create(specOf(one)), other.create(specOf(two))])
+    const [one, two] = await Promise.all([create(runc.driver), create(other)])
     await other.delete(two)
     await other.close()
     assert.deepEqual(await second.trace(), [])
@@ -333,10 +298,7 @@ for _ in range(5000):
   test('subnet: one that the host uses is refused, and nothing is left', async () => {
     const second = await makeRuncFixture()
     const other = second.makeDriver()
-    await assert.rejects(
-      other.open(await knowing(second)),
-      (error) => isServiceError(error, 'unavailable') && /ATOLL_SUBNET/.test(error.message),
-    )
+    await refuses(other.open(await knowing(second)), 'unavailable', /ATOLL_SUBNET/)
     assert.deepEqual(await second.trace(), [])
     await second.dispose()
   })
@@ -354,44 +316,13 @@ async function memoryLimitOf(group: string): Promise<number> {
   return Number(texts.find((text) => text !== undefined))
 }
 
-/** A network namespace behind this host in which something answers every connection with the address that it came from. */
-async function makeInternet(): Promise<ChildProcess> {
-  const { namespace, link, host, address, port } = internet
-  await runFile('ip', ['netns', 'add', namespace])
-  await runFile('ip', ['link', 'add', link, 'type', 'veth', 'peer', 'name', 'eth0', 'netns', namespace])
-  await runFile('ip', ['address', 'add', `${host}/24`, 'dev', link])
-  await runFile('ip', ['link', 'set', link, 'up'])
-  await runFile('ip', ['-n', namespace, 'address', 'add', `${address}/24`, 'dev', 'eth0'])
-  await runFile('ip', ['-n', namespace, 'link', 'set', 'eth0', 'up'])
-  await runFile('ip', ['-n', namespace, 'route', 'add', 'default', 'via', host])
-  const program = `require('node:net').createServer((c) => c.end(c.remoteAddress)).listen(${port}, '${address}', () => console.log('up'))`
-  const server = spawn('ip', ['netns', 'exec', namespace, process.execPath, '-e', program], {
-    stdio: ['ignore', 'pipe', 'inherit'],
-  })
-  await once(server.stdout, 'data')
-  return server
-}
-
-async function removeInternet(server: ChildProcess): Promise<void> {
-  const ended = once(server, 'exit')
-  server.kill('SIGKILL')
-  await ended
-  await runFile('ip', ['link', 'delete', internet.link])
-  await runFile('ip', ['netns', 'delete', internet.namespace])
-}
-
-/** Whether a connection is made, from the namespace that the prefix command enters. */
-async function connects(address: string, port: number, prefix: readonly string[], from?: string): Promise<boolean> {
-  const options = JSON.stringify({ host: address, port, ...(from === undefined ? {} : { localAddress: from }) })
-  const program = `
-    const socket = require('node:net').connect(${options})
-    socket.on('connect', () => process.exit(0)).on('error', () => process.exit(1))
-    setTimeout(() => process.exit(2), 1500)`
-  const [command, ...rest] = [...prefix, process.execPath, '-e', program]
-  return runFile(command, rest).then(
-    () => true,
-    () => false,
-  )
+/** A public address, behind this host alone, that answers each line with the address that it came from. */
+async function makeInternet(): Promise<Outside> {
+  const internet = new Outside('test', '11.77.7')
+  await internet.make()
+  await internet.run('ip', 'route', 'add', 'default', 'via', internet.host)
+  await internet.start(echoServer(internet.address, echoPort))
+  return internet
 }
 
 /** What a reboot takes away: processes, mounts, links, rules, and here /run too. */

@@ -1,11 +1,28 @@
 import assert from 'node:assert/strict'
 import { randomUUID } from 'node:crypto'
+import { test, type TestContext } from 'node:test'
 import type { RuntimeDriver, SandboxSpec } from '../../src/sandbox/ports/runtime-driver.ts'
 import type { Guest } from '../../src/sandbox/ports/guest.ts'
+import type { DriverUnderTest } from './driver.ts'
 
 /** How many times longer things may take here than on a machine of today: more than once under emulation. */
 export const slowness = Number(process.env['ATOLL_TEST_SLOWNESS'] ?? 1)
 const shellWaitMs = 60_000 * slowness
+
+/** `test`, whose body gets the driver that is open when it begins. */
+export function driverTests(under: () => DriverUnderTest) {
+  return (name: string, body: (under: DriverUnderTest, t: TestContext) => Promise<void>): void =>
+    void test(name, (t) => body(under(), t))
+}
+
+/** The same, for drivers that keep memory; others have nothing to show. */
+export function memoryTests(under: () => DriverUnderTest): ReturnType<typeof driverTests> {
+  const register = driverTests(under)
+  return (name, body) =>
+    register(name, async (now, t) => {
+      if (now.driver.capabilities.fullCheckpoints) await body(now, t)
+    })
+}
 
 /** A small sandbox of the base image. */
 export function specOf(id: string, more: Partial<SandboxSpec> = {}): SandboxSpec {
@@ -22,6 +39,16 @@ export async function create(driver: RuntimeDriver, more: Partial<SandboxSpec> =
   const id = freshId('sb')
   await driver.create(specOf(id, more))
   return id
+}
+
+/** Deletes sandboxes and checkpoints, which their ids tell apart, in this order. */
+export async function remove(driver: RuntimeDriver, ...ids: readonly string[]): Promise<void> {
+  for (const id of ids) await (id.startsWith('cp-') ? driver.deleteCheckpoint(id) : driver.delete(id))
+}
+
+/** What a trace shows but processes, which come and go in a sandbox as they like. */
+export function things(trace: readonly string[]): string[] {
+  return trace.filter((line) => !line.startsWith('process'))
 }
 
 export interface ShellResult {
@@ -63,11 +90,41 @@ export async function python(guest: Guest, program: string): Promise<string> {
   return succeed(guest, `python3 - <<'PYTHON'\n${program}\nPYTHON`)
 }
 
-/** Starts a Python program that reads lines from standard input, and returns once it has printed one. */
-export async function startPython(guest: Guest, id: string, program: string): Promise<void> {
-  const envs = { PATH: '/usr/bin:/bin' }
-  await guest.spawn({ id, argv: ['/usr/bin/python3', '-c', program], envs, stdin: true })
+/** Starts a program that reads lines from standard input, and returns once it has printed one. */
+export async function startProgram(guest: Guest, id: string, ...argv: [string, ...string[]]): Promise<void> {
+  await guest.spawn({ id, argv, envs: { PATH: '/usr/bin:/bin' }, stdin: true })
   while (!(await guest.output(id)).stdout.toString().includes('\n'));
+}
+
+/** `startProgram` in Python. */
+export function startPython(guest: Guest, id: string, program: string): Promise<void> {
+  return startProgram(guest, id, '/usr/bin/python3', '-c', program)
+}
+
+/** Starts a shell that ignores SIGHUP and writes `/root/end` when SIGTERM ends it. */
+export function startTidy(guest: Guest): Promise<void> {
+  const script = `trap '' HUP; trap 'echo tidy > /root/end; exit' TERM; echo ready; while :; do sleep 0.1; done`
+  return startProgram(guest, 'tidy', '/bin/bash', '-c', script)
+}
+
+/** Starts a server that counts its connections and answers each with that and what `answer()` of this Python program returns. */
+export function startWitness(guest: Guest, program: string): Promise<void> {
+  const server = `
+import socket
+server = socket.create_server(("127.0.0.1", 7000))
+count = 0
+print("ready", flush=True)
+while True:
+    peer = server.accept()[0]
+    count += 1
+    peer.sendall(b"%d %s" % (count, answer()))
+    peer.close()`
+  return startPython(guest, 'witness', `${program}\n${server}`)
+}
+
+/** What the witness answers. */
+export function askWitness(guest: Guest): Promise<string> {
+  return python(guest, 'import socket; print(socket.create_connection(("127.0.0.1", 7000)).recv(100).decode())')
 }
 
 /** Sends a line to the standard input of a process. */

@@ -9,7 +9,7 @@ const smallTable = 6_400
 const bounds = connectionBounds(smallTable)
 
 test('connection bounds: a flood of packets to many ports fills only the share of its sandbox', async () => {
-  await using world = await worldWith(smallTable)
+  await using world = await NetworkWorld.openWithOutside(smallTable)
   const counter = await countingServer(world.outside)
   const flooder = await world.sandbox(1)
   await flood(flooder, world.outside.address, 1_000)
@@ -18,7 +18,7 @@ test('connection bounds: a flood of packets to many ports fills only the share o
 })
 
 test('connection bounds: several floods leave other sandboxes their own connections, other groups their share, and the host its own', async () => {
-  await using world = await worldWith(smallTable)
+  await using world = await NetworkWorld.openWithOutside(smallTable)
   const counter = await countingServer(world.outside)
   // Slots whose addresses end alike.
   const [one, two, three, victim, stranger] = await Promise.all([1, 17, 33, 49, 2].map((slot) => world.sandbox(slot)))
@@ -34,7 +34,7 @@ test('connection bounds: several floods leave other sandboxes their own connecti
 })
 
 test('connection bounds: ended connections, which stay in the table uncounted, are bounded by their rate', async () => {
-  await using world = await worldWith(smallTable)
+  await using world = await NetworkWorld.openWithOutside(smallTable)
   await world.outside.start(echoServer(world.outside.address, port))
   const sandbox = await world.sandbox(1)
   const [made, seconds] = (
@@ -56,7 +56,7 @@ print(made, time.monotonic() - began)`)
 })
 
 test('connection bounds: they follow the size of the table', async () => {
-  await using world = await worldWith(smallTable)
+  await using world = await NetworkWorld.openWithOutside(smallTable)
   const counter = await countingServer(world.outside)
   await world.setTableMax(2 * smallTable)
   await world.network.tendRules()
@@ -82,13 +82,6 @@ test('connection bounds: segments fit the smallest link on the way, in both dire
   }
   await talk.end()
 })
-
-async function worldWith(tableMax: number): Promise<NetworkWorld> {
-  const world = await NetworkWorld.make(tableMax)
-  await world.outside.make()
-  await world.open()
-  return world
-}
 
 /** Sends one packet to each of so many ports. */
 async function flood(from: Namespace, address: string, count: number): Promise<void> {

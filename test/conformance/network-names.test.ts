@@ -47,27 +47,9 @@ after(() => cleanup.disposeAsync())
 
 test('DNS: names in networks that no sandbox reaches are not even asked for', async () => {
   const internal = [
-    '10.1.2.3',
-    '100.64.0.1',
-    '100.127.255.254',
-    '127.3.3.3',
-    '169.254.169.254',
-    '172.16.0.1',
-    '172.31.255.254',
-    '192.168.7.7',
-    '198.19.0.1',
-    '203.0.113.9',
-    '11.9.5.5',
-    '::2',
-    '::ffff:10.1.2.3',
-    'fd00::1',
-    'fc12:3456::1',
-    'fe80::1',
-    'febf::1',
-    'fec0::1',
-    '2001:db8::1',
-    '64:ff9b:1::1',
-    '100::1',
+    ...'10.1.2.3 100.64.0.1 100.127.255.254 127.3.3.3 169.254.169.254 172.16.0.1 172.31.255.254'.split(' '),
+    ...'192.168.7.7 198.19.0.1 203.0.113.9 11.9.5.5 ::2 ::ffff:10.1.2.3 fd00::1 fc12:3456::1'.split(' '),
+    ...'fe80::1 febf::1 fec0::1 2001:db8::1 64:ff9b:1::1 100::1'.split(' '),
   ]
   for (const name of internal) await assert.rejects(resolver.reverse(name), { code: 'ENOTFOUND' }, name)
   assert.deepEqual(server.asked, [])

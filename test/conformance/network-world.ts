@@ -50,6 +50,14 @@ export class NetworkWorld implements AsyncDisposable {
     await writeFile(join(this.#folder, 'table-max'), `${value}\n`)
   }
 
+  /** One whose network is open, with a namespace behind this host. */
+  static async openWithOutside(tableMax?: number): Promise<NetworkWorld> {
+    const world = await NetworkWorld.make(tableMax)
+    await world.outside.make()
+    await world.open()
+    return world
+  }
+
   async open(slots: readonly number[] = []): Promise<void> {
     await this.network.open(slots, hostTool)
   }
@@ -115,7 +123,7 @@ export class Namespace {
 
   /** Runs on; its first line has been printed. */
   async start(program: string): Promise<Talk> {
-    return Talk.start(['nsenter', `--net=/proc/${this.process.pid}/ns/net`, 'python3', '-uc', program])
+    return Talk.start('nsenter', `--net=/proc/${this.process.pid}/ns/net`, 'python3', '-uc', program)
   }
 
   async end(): Promise<void> {
@@ -138,8 +146,7 @@ export class Talk {
     lines.on('line', (line) => this.#answers.push(line))
   }
 
-  static async start(argv: [string, ...string[]] | string[]): Promise<Talk> {
-    const [command = '', ...rest] = argv
+  static async start(command: string, ...rest: string[]): Promise<Talk> {
     const child = spawn(command, rest, { stdio: ['pipe', 'pipe', 'inherit'] })
     const talk = new Talk(child, createInterface({ input: child.stdout }))
     await talk.#answer()
@@ -185,12 +192,12 @@ export class Outside implements AsyncDisposable {
   async make(mtu = 1500): Promise<void> {
     const name = this.#name
     await run('ip', ['netns', 'add', name])
-    await run('ip', ['link', 'add', name, 'mtu', String(mtu), 'type', 'veth', 'peer', 'name', 'eth0', 'netns', name])
-    await run('ip', ['address', 'add', `${this.host}/24`, 'dev', name])
-    await run('ip', ['link', 'set', name, 'up'])
-    await run('ip', ['-n', name, 'address', 'add', `${this.address}/24`, 'dev', 'eth0'])
-    await run('ip', ['-n', name, 'link', 'set', 'eth0', 'up'])
-    await run('ip', ['-n', name, 'link', 'set', 'lo', 'up'])
+    await ipBatch([
+      `link add ${name} mtu ${mtu} type veth peer name eth0 netns ${name}`,
+      `address add ${this.host}/24 dev ${name}`,
+      `link set ${name} up`,
+    ])
+    await ipBatch([`address add ${this.address}/24 dev eth0`, 'link set eth0 up', 'link set lo up'], ['-n', name])
   }
 
   async run(...argv: string[]): Promise<string> {
@@ -198,7 +205,7 @@ export class Outside implements AsyncDisposable {
   }
 
   async start(program: string): Promise<Talk> {
-    const talk = await Talk.start(['ip', 'netns', 'exec', this.#name, 'python3', '-uc', program])
+    const talk = await Talk.start('ip', 'netns', 'exec', this.#name, 'python3', '-uc', program)
     this.#talks.push(talk)
     return talk
   }
@@ -208,6 +215,29 @@ export class Outside implements AsyncDisposable {
     await run('ip', ['link', 'delete', this.#name]).catch(() => undefined)
     await run('ip', ['netns', 'delete', this.#name]).catch(() => undefined)
   }
+}
+
+/** Runs lines of `ip`, and stops at the first that fails. */
+export async function ipBatch(lines: readonly string[], options: readonly string[] = []): Promise<void> {
+  const running = run('ip', [...options, '-batch', '-'])
+  running.child.stdin?.end(`${lines.join('\n')}\n`)
+  await running
+}
+
+/** Whether a connection is made within a second, which takes a hundredth of one where anything lets it through. */
+export async function connects(
+  from: { run(...argv: string[]): Promise<string> },
+  address: string,
+  port: number,
+  source = '',
+): Promise<boolean> {
+  const program = `
+import socket
+try:
+    socket.create_connection(("${address}", ${port}), 1, ${source === '' ? 'None' : `("${source}", 0)`}).close()
+    print("connected")
+except OSError as error: print(error)`
+  return (await from.run('python3', '-c', program)) === 'connected'
 }
 
 /** Answers each connection's lines with the address that it came from. */

@@ -3,10 +3,10 @@ import { once } from 'node:events'
 import { readdir, rm, writeFile } from 'node:fs/promises'
 import { createServer } from 'node:net'
 import { test } from 'node:test'
-import { isServiceError } from '../../src/errors.ts'
+import { refuses } from '../../src/lib/testing/refuses.ts'
 import { gatewayPort } from '../../src/runtime/network/index.ts'
 import { Layout } from '../../src/runtime/network/layout.ts'
-import { echoClient, echoServer, NetworkWorld, run, type Namespace } from './network-world.ts'
+import { connects, echoClient, echoServer, ipBatch, NetworkWorld, run, type Namespace } from './network-world.ts'
 
 /** A bridge of the kernel has no more. */
 const bridgePortsMax = 1_023
@@ -23,7 +23,7 @@ test('network: it has more links than a bridge has ports', async () => {
     ...layout.makePort(port, there).map((line) => line.replace('eth0', `x${port.link}`)),
     ...layout.joinPort(port),
   ])
-  await batch(lines)
+  await ipBatch(lines)
   const last = await world.sandbox(ports.length + 2)
   assert.equal(await reachesGateway(world, last), true)
   assert.equal((await ownLinks(world)).length, bridgePortsMax + 3)
@@ -64,9 +64,7 @@ test('network: removed rules are loaded again at the next look at the host', asy
 })
 
 test('network: ARP requests for addresses of the host get no answer, and its errors come from the gateway’s address', async () => {
-  await using world = await NetworkWorld.make()
-  await world.outside.make()
-  await world.open()
+  await using world = await NetworkWorld.openWithOutside()
   const sandbox = await world.sandbox(1)
   const { gatewayAddress } = world.subnet
   for (const address of [world.outside.host, gatewayAddress]) {
@@ -95,10 +93,8 @@ print(socket.inet_ntoa(notes[0][2][20:24]))`)
 })
 
 test('network: a connection outlives silence, and its outside address is the host’s', async () => {
-  await using world = await NetworkWorld.make()
-  await world.outside.make()
+  await using world = await NetworkWorld.openWithOutside()
   await world.outside.start(echoServer(world.outside.address, echoPort))
-  await world.open()
   const sandbox = await world.sandbox(1)
   const talk = await sandbox.start(echoClient(world.outside.address, echoPort))
   assert.equal(await talk.ask('one'), world.outside.host)
@@ -110,10 +106,8 @@ test('network: a connection outlives silence, and its outside address is the hos
 })
 
 test('network: a link forwards even if the host disables it for new links', async () => {
-  await using world = await NetworkWorld.make()
-  await world.outside.make()
+  await using world = await NetworkWorld.openWithOutside()
   await world.outside.start(echoServer(world.outside.address, echoPort))
-  await world.open()
   const sandbox = await world.sandbox(1)
   // As links are born where `net.ipv4.conf.default.forwarding` is 0.
   const file = `/proc/sys/net/ipv4/conf/${new Layout(world.hash, world.subnet).port(1).link}/forwarding`
@@ -128,16 +122,14 @@ test('network: a link forwards even if the host disables it for new links', asyn
 test('network: the namespace of a later process with the same pid is left alone, with a reason', async () => {
   await using world = await NetworkWorld.make()
   await world.open()
-  const { process, ...namespace } = await namespaceOf(world)
-  const before = await namespace.state()
+  const namespace = await world.namespace()
+  const { process } = namespace
+  const before = await namespace.run('ip', 'address')
   const links = await ownLinks(world)
   const earlier = { ...process, startTicks: process.startTicks - 1 }
-  await assert.rejects(
-    world.network.attach(1, earlier),
-    (error) =>
-      isServiceError(error, 'unavailable') && /cannot be joined to the network: .* has ended/.test(error.message),
-  )
-  assert.equal(await namespace.state(), before)
+  const words = /cannot be joined to the network: .* has ended/
+  await refuses(world.network.attach(1, earlier), 'unavailable', words)
+  assert.equal(await namespace.run('ip', 'address'), before)
   assert.deepEqual(await ownLinks(world), links)
   await world.network.attach(1, process)
 })
@@ -155,7 +147,7 @@ test('network: bridged links of earlier versions are routed after an open, and t
   const parting = half.partFromBridge(half.bridgedLink(2), half.port(2))
   for (let done = 1; done <= parting.length; done += 1) {
     if (done > 1) await bridgeAgain(world, 2)
-    await batch(parting.slice(0, done))
+    await ipBatch(parting.slice(0, done))
     await world.open([1, 2])
     assert.equal(await reachesGateway(world, two), true, `after ${done} steps`)
   }
@@ -185,7 +177,7 @@ test('network: close leaves nothing', async () => {
 async function bridgeAgain(world: NetworkWorld, slot: number): Promise<void> {
   const layout = new Layout(world.hash, world.subnet)
   const [bridged, { link }] = [layout.bridgedLink(slot), layout.port(slot)]
-  await batch([
+  await ipBatch([
     `link set dev ${link} down`,
     `link set dev ${link} name ${bridged}`,
     `link set dev ${bridged} address 02:00:00:00:00:99 master ${world.link}`,
@@ -198,7 +190,7 @@ async function makeBridged(world: NetworkWorld, sandboxes: readonly Namespace[])
   const { hash, link, subnet } = world
   const layout = new Layout(hash, subnet)
   const gatewayMac = /address (\S+) type/.exec(layout.makePort(layout.port(1)).join())?.[1]
-  await batch([
+  await ipBatch([
     `link add name ${link} type bridge`,
     `link set dev ${link} address ${gatewayMac} type bridge forward_delay 0`,
     `address replace ${subnet.gatewayAddress}/${subnet.prefix} dev ${link}`,
@@ -229,7 +221,7 @@ table bridge atoll_${hash} {
   await rm(file)
   for (const { sandbox, slot, mac, address } of ports) {
     const bridged = `av${hash}${slot.toString(16)}`
-    await batch([
+    await ipBatch([
       `link add name ${bridged} type veth peer name eth0 netns ${sandbox.process.pid} address ${mac}`,
       `link set dev ${bridged} master ${link} addrgenmode none`,
       `link set dev ${bridged} type bridge_slave isolated on`,
@@ -238,17 +230,6 @@ table bridge atoll_${hash} {
     ])
     for (const line of layout.joinSandbox(layout.port(slot))) await sandbox.run('ip', ...line.split(' '))
   }
-}
-
-async function namespaceOf(world: NetworkWorld) {
-  const namespace = await world.namespace()
-  return { process: namespace.process, state: () => namespace.run('ip', 'address') }
-}
-
-async function batch(lines: readonly string[]): Promise<void> {
-  const child = run('ip', ['-batch', '-'])
-  child.child.stdin?.end(`${lines.join('\n')}\n`)
-  await child
 }
 
 async function ownLinks({ link }: NetworkWorld): Promise<string[]> {
@@ -270,15 +251,4 @@ async function listenOnGateway(world: NetworkWorld) {
   server.listen(gatewayPort, world.subnet.gatewayAddress)
   await once(server, 'listening')
   return server
-}
-
-/** Whether a connection is made within a second, which takes a hundredth of one where anything lets it through. */
-async function connects(from: Namespace, address: string, port: number, source = ''): Promise<boolean> {
-  const told = await from.python(`
-import socket
-try:
-    socket.create_connection(("${address}", ${port}), 1, ${source === '' ? 'None' : `("${source}", 0)`}).close()
-    print("connected")
-except OSError as error: print(error)`)
-  return told === 'connected'
 }

@@ -5,7 +5,7 @@ import { mkdir, mkdtemp, readdir, readlink, realpath, rm, writeFile } from 'node
 import { tmpdir } from 'node:os'
 import { after, before, describe, test } from 'node:test'
 import { promisify } from 'node:util'
-import { isServiceError } from '../../src/errors.ts'
+import { refuses } from '../../src/lib/testing/refuses.ts'
 import { criuOptions } from '../../src/runtime/criu/dump.ts'
 import { trialConfig } from '../../src/runtime/doctor/scratch.ts'
 import { Cgroups } from '../../src/runtime/cgroups/index.ts'
@@ -98,9 +98,7 @@ export function ociRuntimeConformance(name: string, create: CreateOciRuntime): v
         `until [ "$(awk '/VmRSS/ {print $2}' /proc/${process.pid}/status)" -gt 24576 ]; do sleep 0.05; done; echo held`,
       ])
       assert.equal(rss.trim(), 'held')
-      await assert.rejects(runtime.update('limits', resources(8 * mebibyte)), (error) =>
-        isServiceError(error, 'conflict'),
-      )
+      await refuses(runtime.update('limits', resources(8 * mebibyte)), 'conflict')
       assert.ok(isAlive(process))
       await end(process)
       await runtime.delete('limits')
@@ -153,8 +151,7 @@ export function ociRuntimeConformance(name: string, create: CreateOciRuntime): v
           const { fullCheckpoints, fullCheckpointsReason } = driver.capabilities
           assert.equal(fullCheckpoints, false)
           assert.match(fullCheckpointsReason ?? '', new RegExp(name))
-          const full = driver.checkpoint(id, freshId('cp'), 'full')
-          await assert.rejects(full, (error) => isServiceError(error, 'full_checkpoint_unavailable'))
+          await refuses(driver.checkpoint(id, freshId('cp'), 'full'), 'full_checkpoint_unavailable')
         }
         await driver.close()
         driver = fixture.makeDriver()

@@ -4,7 +4,7 @@ import { readFile } from 'node:fs/promises'
 import { describe, test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { eventually, useRunc } from './driver-runc-host.ts'
-import { freshId, shell, specOf, succeed } from './driver-shell.ts'
+import { create, remove, shell, succeed } from './driver-shell.ts'
 
 /** Longer than all else in a test takes, however slow the machine. */
 const lingerSeconds = 60
@@ -66,23 +66,16 @@ describe('a hostile guest', () => {
   const { guest } = runc
 
   test('guest socket: cannot be replaced from inside', async () => {
-    const id = freshId('sb')
-    await runc.driver.create(specOf(id))
-    for (const attempt of [
-      'rm -f guest.sock',
-      'mv guest.sock other.sock',
-      'touch file',
-      'ln -s / link',
-      'chmod 777 .',
-    ]) {
+    const id = await create(runc.driver)
+    const attempts = ['rm -f guest.sock', 'mv guest.sock other.sock', 'touch file', 'ln -s / link', 'chmod 777 .']
+    for (const attempt of attempts) {
       assert.notEqual((await shell(guest(id), `cd /.atoll/run && ${attempt}`)).exitCode, 0, attempt)
     }
     await runc.driver.delete(id)
   })
 
   test('guest socket: a descriptor that a guest sends blocks no other work', async () => {
-    const [hostile, other] = [freshId('sb'), freshId('sb')]
-    await Promise.all([runc.driver.create(specOf(hostile)), runc.driver.create(specOf(other))])
+    const [hostile, other] = await Promise.all([create(runc.driver), create(runc.driver)])
     await runc.fixture.giveSocketFolder(hostile)
     await guest(hostile).spawn({ id: 'usurper', argv: ['/usr/bin/python3', '-c', usurper], envs: {} })
     const file = `${runc.fixture.names.poolDir}/sandboxes/${hostile}/upper/root/answers`
@@ -103,7 +96,6 @@ describe('a hostile guest', () => {
     }
     assert.equal(await Promise.race([work(), over]), 'in time')
     for (const connection of connections) connection.destroy()
-    await runc.driver.delete(hostile)
-    await runc.driver.delete(other)
+    await remove(runc.driver, hostile, other)
   })
 })

@@ -1,17 +1,18 @@
 /** A data directory that was closed, moved to another path, and opened there with another image folder and another subnet. */
 import assert from 'node:assert/strict'
 import { execFile } from 'node:child_process'
-import { chmod, mkdir, mkdtemp, readdir, readFile, realpath, rename, rm, symlink, unlink } from 'node:fs/promises'
+import { chmod, glob, mkdir, mkdtemp, readFile, realpath, rename, rm, symlink, unlink } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { basename } from 'node:path'
 import { after, before, describe, test } from 'node:test'
 import { promisify } from 'node:util'
-import { isServiceError } from '../../src/errors.ts'
+import { refuses } from '../../src/lib/testing/refuses.ts'
 import { createGuest } from '../../src/runtime/guest-client/index.ts'
 import { createOciDriver, ociRuntimes } from '../../src/runtime/index.ts'
+import { recordedIds } from '../../src/runtime/host/records.ts'
 import type { RuntimeDriver } from '../../src/sandbox/ports/runtime-driver.ts'
 import { imageDir } from '../support/images.ts'
-import { freshId, python, specOf, succeed } from './driver-shell.ts'
+import { askWitness, create, freshId, specOf, startWitness, succeed } from './driver-shell.ts'
 
 const runFile = promisify(execFile)
 const poolBytes = 2 * 1024 ** 3
@@ -19,12 +20,9 @@ const subnetBefore = '10.231.48.0/20'
 /** Its addresses have fewer digits. */
 const subnetAfter = '10.9.16.0/20'
 
-/**
- * Holds files of the host and of the image open, maps one, watches a folder of the image and counts what it sees there, and
- * answers on the loopback.
- */
+/** Holds files of the host and of the image open, maps one, watches folders of the image and counts what it sees there. */
 const witness = `
-import ctypes, mmap, os, socket
+import ctypes, mmap, os
 held = [open(path) for path in ("/etc/resolv.conf", "/etc/hosts", "/etc/profile", "/etc/debian_version")]
 library = open("/usr/bin/python3", "rb")
 mapped = mmap.mmap(library.fileno(), 0, prot=mmap.PROT_READ)
@@ -32,20 +30,13 @@ libc = ctypes.CDLL(None)
 watch = libc.inotify_init1(os.O_NONBLOCK)
 for folder in (b"/etc", b"/usr/local", b"/workspace"):
     assert libc.inotify_add_watch(watch, folder, 0x100) >= 0, folder
-server = socket.create_server(("127.0.0.1", 7000))
-events = turns = 0
-while True:
-    peer = server.accept()[0]
-    turns += 1
-    try:
-        events += len(os.read(watch, 65536)) // 32
-    except BlockingIOError:
-        pass
+events = 0
+def answer():
+    global events
+    try: events += len(os.read(watch, 65536)) // 32
+    except BlockingIOError: pass
     held[3].seek(0)
-    peer.sendall(b"%d %d %s %s" % (turns, events, mapped[:4].hex().encode(), held[3].read(4).encode()))
-    peer.close()
-`
-const ask = 'import socket; print(socket.create_connection(("127.0.0.1", 7000)).recv(100).decode())'
+    return b"%d %s %s" % (events, mapped[:4].hex().encode(), held[3].read(4).encode())`
 
 describe('a data directory that is moved', () => {
   let root: string
@@ -60,17 +51,13 @@ describe('a data directory that is moved', () => {
     const known = isNew === true ? nothing : { sandboxIds: [slept, onLayer], checkpointIds: [full, disk] }
     return driver.open({ ...known, abandoned: nothing })
   }
-  const records = async (name: string) => {
-    const files = ['sandboxes', 'checkpoints'].map(async (kind) => {
-      const folder = `${root}/${name}/${kind}`
-      return Promise.all((await readdir(folder)).map((file) => readFile(`${folder}/${file}`, 'utf8')))
-    })
-    return (await Promise.all(files)).flat()
-  }
 
-  /** What makes the overlay of a disk remember where the files below it lay: changes of folders and files of the image. */
-  const change =
-    'echo mine >> /etc/profile; mkdir /etc/mine; echo x > /usr/local/mine; ln /usr/bin/rg /usr/bin/rg2; chmod 700 /usr/share/doc'
+  /** Changes folders and files of the image, so that the overlay of the disk remembers where the files below it lay. */
+  const startChanged = async (id: string) => {
+    await succeed(guest(id), 'echo mine >> /etc/profile; mkdir /etc/mine; echo x > /usr/local/mine')
+    await succeed(guest(id), 'ln /usr/bin/rg /usr/bin/rg2; chmod 700 /usr/share/doc')
+    await startWitness(guest(id), witness)
+  }
   const isChanged = async (id: string) => {
     assert.equal(
       await succeed(guest(id), 'tail -n 1 /etc/profile; cat /usr/local/mine; test /usr/bin/rg -ef /usr/bin/rg2'),
@@ -96,22 +83,13 @@ describe('a data directory that is moved', () => {
     }
     await open('before', { images: 'earlier', subnet: subnetBefore, isNew: true })
     await driver.create(specOf(source))
-    await succeed(guest(source), change)
-    await guest(source).spawn({ id: 'witness', argv: ['/usr/bin/python3', '-c', witness], envs: {} })
-    await succeed(guest(source), 'until (: < /dev/tcp/127.0.0.1/7000) 2> /dev/null; do sleep 0.02; done')
+    await startChanged(source)
     await driver.checkpoint(source, full, 'full')
     await driver.checkpoint(source, disk, 'disk_only')
-    for (const [id, checkpointId] of [
-      [slept, undefined],
-      [onLayer, full],
-    ] as const) {
-      const from = checkpointId === undefined ? {} : { from: { checkpointId } }
-      await driver.create(specOf(id, from))
-      if (checkpointId === undefined) {
-        await succeed(guest(id), change)
-        await guest(id).spawn({ id: 'witness', argv: ['/usr/bin/python3', '-c', witness], envs: {} })
-        await succeed(guest(id), 'until (: < /dev/tcp/127.0.0.1/7000) 2> /dev/null; do sleep 0.02; done')
-      }
+    await driver.create(specOf(slept))
+    await startChanged(slept)
+    await driver.create(specOf(onLayer, { from: { checkpointId: full } }))
+    for (const id of [slept, onLayer]) {
       await succeed(guest(id), 'echo own > /etc/own; echo own >> /etc/bash.bashrc; mkdir /usr/share/own')
       await driver.hibernate(id)
     }
@@ -122,16 +100,16 @@ describe('a data directory that is moved', () => {
 
   after(async () => {
     await driver.close()
-    const all = { sandboxIds: await driverIds('sandboxes'), checkpointIds: [full, disk] }
+    const all = { sandboxIds: await recordedIds(`${root}/after/sandboxes`), checkpointIds: [full, disk] }
     await driver.open({ sandboxIds: [], checkpointIds: [], abandoned: all })
     await driver.close()
     await rm(root, { recursive: true })
   })
-  const driverIds = async (kind: string) =>
-    (await readdir(`${root}/after/${kind}`)).map((name) => name.replace(/\.json$/, ''))
 
   test('moved data: records name images and no path', async () => {
-    for (const text of await records('after')) assert.doesNotMatch(text, /"\//)
+    const files = await Array.fromAsync(glob(`${root}/after/{sandboxes,checkpoints}/*`))
+    assert.equal(files.length, 4)
+    for (const file of files) assert.doesNotMatch(await readFile(file, 'utf8'), /"\//)
   })
 
   test('moved data: sandboxes wake and checkpoints fork with their memory', async () => {
@@ -144,15 +122,14 @@ describe('a data directory that is moved', () => {
         await succeed(guest(id), 'cat /etc/own; tail -n 1 /etc/bash.bashrc; ls -d /usr/share/own'),
         'own\nown\n/usr/share/own',
       )
-      assert.match(await python(guest(id), ask), /^\d+ \d+ 7f454c46 12\.\d$/)
+      assert.match(await askWitness(guest(id)), /^\d+ \d+ 7f454c46 12\.\d$/)
     }
-    const [fork, diskFork] = [freshId('sb'), freshId('sb')]
-    await driver.create(specOf(fork, { from: { checkpointId: full } }))
-    await driver.create(specOf(diskFork, { from: { checkpointId: disk } }))
+    const fork = await create(driver, { from: { checkpointId: full } })
+    const diskFork = await create(driver, { from: { checkpointId: disk } })
     for (const id of [fork, diskFork]) await isChanged(id)
-    const [turns = 0, events = 0] = (await python(guest(fork), ask)).split(' ').map(Number)
+    const [turns = 0, events = 0] = (await askWitness(guest(fork))).split(' ').map(Number)
     await succeed(guest(fork), 'echo > /etc/new; echo > /usr/local/new; echo > /workspace/new')
-    const [later, seen = 0] = (await python(guest(fork), ask)).split(' ').map(Number)
+    const [later, seen = 0] = (await askWitness(guest(fork))).split(' ').map(Number)
     assert.deepEqual([later, seen - events], [turns + 1, 3], 'its watches see what is made')
     const mounts = await succeed(guest(fork), 'cat /proc/self/mountinfo')
     assert.ok(mounts.includes(`${root}/later/guest-`), mounts)
@@ -167,17 +144,16 @@ describe('a data directory that is moved', () => {
     await unlink(`${root}/later/base`)
     await symlink('base-other', `${root}/later/base`)
     const words = new RegExp(`image ${name} is not in ${root}/later: `)
-    const isRefusal = (error: unknown) => isServiceError(error, 'unavailable') && words.test(error.message)
-    await assert.rejects(driver.wake(specOf(slept)), isRefusal)
+    await refuses(driver.wake(specOf(slept)), 'unavailable', words)
     for (const checkpointId of [full, disk]) {
-      await assert.rejects(driver.create(specOf(freshId('sb'), { from: { checkpointId } })), isRefusal)
-      await assert.rejects(driver.restore(specOf(onLayer), checkpointId), isRefusal)
+      await refuses(create(driver, { from: { checkpointId } }), 'unavailable', words)
+      await refuses(driver.restore(specOf(onLayer), checkpointId), 'unavailable', words)
     }
-    await assert.rejects(driver.restart(specOf(onLayer)), isRefusal)
-    assert.match(await python(guest(onLayer), ask), /7f454c46/, 'its processes have gone on')
+    await refuses(driver.restart(specOf(onLayer)), 'unavailable', words)
+    assert.match(await askWitness(guest(onLayer)), /7f454c46/, 'its processes have gone on')
     await rename(`${root}/away`, `${root}/later/${name}`)
     await driver.wake(specOf(slept))
     await isChanged(slept)
-    assert.match(await python(guest(slept), ask), /7f454c46/)
+    assert.match(await askWitness(guest(slept)), /7f454c46/)
   })
 })

@@ -7,9 +7,9 @@ import { after, before, describe, test } from 'node:test'
 import { promisify } from 'node:util'
 import { createGuest } from '../../src/runtime/guest-client/index.ts'
 import { createOciDriver, ociRuntimes } from '../../src/runtime/index.ts'
-import type { RuntimeDriver } from '../../src/sandbox/ports/runtime-driver.ts'
+import type { KnownResources, RuntimeDriver } from '../../src/sandbox/ports/runtime-driver.ts'
 import { imageDir } from '../support/images.ts'
-import { freshId, python, specOf, succeed } from './driver-shell.ts'
+import { askWitness, create, freshId, remove, specOf, startWitness, succeed } from './driver-shell.ts'
 
 const runFile = promisify(execFile)
 const poolBytes = 2 * 1024 ** 3
@@ -32,19 +32,11 @@ os.setxattr("sticky", "user.note", bytes(range(256)))
 os.makedirs("/".join(["x" * 200] * 15))
 PYTHON
 `
-const counter = `
-import socket
-server = socket.create_server(("127.0.0.1", 7000))
-turns = 0
+const witness = `
 held = open("/srv/g1")
-while True:
-    peer = server.accept()[0]
-    turns += 1
+def answer():
     held.seek(0)
-    peer.sendall(b"%d %s" % (turns, held.read().encode()))
-    peer.close()
-`
-const ask = 'import socket; print(socket.create_connection(("127.0.0.1", 7000)).recv(100).decode())'
+    return held.read().encode()`
 
 describe('a data directory whose layers were received', () => {
   let root: string
@@ -53,17 +45,11 @@ describe('a data directory whose layers were received', () => {
   const [lower, upper] = [freshId('cp'), freshId('cp')]
   const hibernated = freshId('sb')
   const guest = (id: string) => createGuest((signal) => driver.dial(id, signal))
-  const none = { sandboxIds: [], checkpointIds: [] }
-  const open = async (name: string, known: { sandboxIds: string[]; checkpointIds: string[] } = none) => {
+  const none: Pick<KnownResources, 'sandboxIds' | 'checkpointIds'> = { sandboxIds: [], checkpointIds: [] }
+  const open = async (name: string, known = none, mayQuarantineMany = false) => {
     const log = (message: string) => void said.push(message)
-    driver = createOciDriver({
-      runtime: ociRuntimes.runc,
-      dataDir: `${root}/${name}`,
-      imageDir,
-      subnet,
-      diskPoolBytes: poolBytes,
-      log,
-    })
+    const options = { dataDir: `${root}/${name}`, imageDir, subnet, diskPoolBytes: poolBytes, log, mayQuarantineMany }
+    driver = createOciDriver({ runtime: ociRuntimes.runc, ...options })
     return driver.open({ ...known, abandoned: none })
   }
   const mounted = async (name: string, work: (pool: string) => Promise<void>) => {
@@ -92,20 +78,19 @@ describe('a data directory whose layers were received', () => {
     root = await realpath(await mkdtemp(`${tmpdir()}/atoll-received-`))
     await chmod(root, 0o711)
     await open('source')
-    const [first, second] = [freshId('sb'), freshId('sb')]
-    await driver.create(specOf(first))
+    const first = await create(driver)
     await succeed(guest(first), 'cd /srv; for i in $(seq 40); do echo f$i > f$i; done')
     await driver.checkpoint(first, lower, 'disk_only')
-    await driver.create(specOf(second, { from: { checkpointId: lower } }))
+    const second = await create(driver, { from: { checkpointId: lower } })
     await succeed(guest(second), 'cd /srv; for i in $(seq 40); do echo g$i > g$i; done')
     await succeed(guest(second), hostile)
-    await guest(second).spawn({ id: 'counter', argv: ['/usr/bin/python3', '-c', counter], envs: {} })
-    await succeed(guest(second), 'until (: < /dev/tcp/127.0.0.1/7000) 2> /dev/null; do sleep 0.02; done')
+    await startWitness(guest(second), witness)
+    assert.equal(await askWitness(guest(second)), '1 g1')
     await driver.checkpoint(second, upper, 'full')
     await driver.create(specOf(hibernated, { from: { checkpointId: upper } }))
     await succeed(guest(hibernated), 'cd /srv; for i in $(seq 40); do echo h$i > h$i; done; echo more >> f1')
     await driver.hibernate(hibernated)
-    for (const id of [first, second]) await driver.delete(id)
+    await remove(driver, first, second)
     await driver.close()
     await open('copy')
     await driver.close()
@@ -117,15 +102,10 @@ describe('a data directory whose layers were received', () => {
         const receive = (path: string, folder: string) =>
           runFile('bash', ['-o', 'pipefail', '-c', send, 'send', path, folder])
         for (const id of [lower, upper]) await receive(`${from}/layers/${id}`, `${to}/layers`)
-        await runFile('btrfs', [
-          'subvolume',
-          'snapshot',
-          '-r',
-          `${from}/sandboxes/${hibernated}`,
-          `${from}/${hibernated}`,
-        ])
+        const snapshot = (...args: string[]) => runFile('btrfs', ['subvolume', 'snapshot', ...args])
+        await snapshot('-r', `${from}/sandboxes/${hibernated}`, `${from}/${hibernated}`)
         await receive(`${from}/${hibernated}`, to)
-        await runFile('btrfs', ['subvolume', 'snapshot', `${to}/${hibernated}`, `${to}/sandboxes/${hibernated}`])
+        await snapshot(`${to}/${hibernated}`, `${to}/sandboxes/${hibernated}`)
         const record = JSON.parse(await readFile(`${root}/source/sandboxes/${hibernated}.json`, 'utf8')) as {
           memory: { folder: string }
         }
@@ -142,14 +122,7 @@ describe('a data directory whose layers were received', () => {
   after(async () => {
     await driver.close()
     for (const name of ['copy', 'source']) {
-      driver = createOciDriver({
-        runtime: ociRuntimes.runc,
-        dataDir: `${root}/${name}`,
-        imageDir,
-        subnet,
-        mayQuarantineMany: true,
-      })
-      await driver.open({ ...none, abandoned: none })
+      await open(name, none, true)
       await driver.close()
     }
     await rm(root, { recursive: true })
@@ -158,14 +131,13 @@ describe('a data directory whose layers were received', () => {
   test('received layers: no two files of layers, forks and hibernated sandboxes share an inode number', async () => {
     const report = await open('copy', { sandboxIds: [hibernated], checkpointIds: [lower, upper] })
     assert.deepEqual([report.dormant, report.lostCheckpoints], [[hibernated], []])
-    const [onLower, withMemory, onDisk] = [freshId('sb'), freshId('sb'), freshId('sb')]
-    await driver.create(specOf(onLower, { from: { checkpointId: lower } }))
-    await driver.create(specOf(withMemory, { from: { checkpointId: upper } }))
-    assert.equal(await python(guest(withMemory), ask), '2 g1', 'its processes went on')
+    const onLower = await create(driver, { from: { checkpointId: lower } })
+    const withMemory = await create(driver, { from: { checkpointId: upper } })
+    assert.equal(await askWitness(guest(withMemory)), '2 g1', 'its processes went on')
     await driver.checkpoint(withMemory, `${upper}-2`, 'disk_only')
-    await driver.create(specOf(onDisk, { from: { checkpointId: `${upper}-2` } }))
+    const onDisk = await create(driver, { from: { checkpointId: `${upper}-2` } })
     await driver.wake(specOf(hibernated))
-    assert.equal(await python(guest(hibernated), ask), '2 g1', 'its processes went on')
+    assert.equal(await askWitness(guest(hibernated)), '2 g1', 'its processes went on')
     assert.equal(await succeed(guest(hibernated), 'tail -n 1 /srv/f1; cat /srv/h7'), 'more\nh7')
     for (const id of [onLower, withMemory, onDisk, hibernated]) {
       await succeed(guest(id), 'cd /srv; for i in $(seq 40); do echo own > own$i; done')
@@ -175,8 +147,7 @@ describe('a data directory whose layers were received', () => {
         await succeed(guest(id), 'cd /srv; for i in $(seq 2 40); do mv g$i own$i; done; test ! -e /usr/bin/curl')
     }
     assert.equal(said.filter((line) => line.includes(upper)).length, 1, said.join('\n'))
-    for (const id of [onLower, withMemory, onDisk]) await driver.delete(id)
-    await driver.deleteCheckpoint(`${upper}-2`)
+    await remove(driver, onLower, withMemory, onDisk, `${upper}-2`)
   })
 
   test('received layers: a renumbered copy has the same content, and is copied once', async () => {

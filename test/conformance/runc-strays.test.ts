@@ -9,7 +9,7 @@ import { Cgroups } from '../../src/runtime/cgroups/index.ts'
 import { hostTool } from '../../src/runtime/host/testing/host-tool.ts'
 import { imageDir } from '../support/images.ts'
 import { eventually, useRunc } from './driver-runc-host.ts'
-import { freshId, specOf, succeed } from './driver-shell.ts'
+import { create, freshId, remove, startPython, succeed } from './driver-shell.ts'
 
 const threads = 500
 
@@ -26,8 +26,7 @@ describe('the runc driver among other processes', () => {
   }
 
   test('strays: programs in a sandbox named like host tools are left alone', async () => {
-    const id = freshId('sb')
-    await runc.driver.create(specOf(id))
+    const id = await create(runc.driver)
     const { runDir, poolFile, poolDir } = runc.fixture.names
     const runcRoot = `${runDir}/runc`
     const imitations = [
@@ -61,8 +60,7 @@ describe('the runc driver among other processes', () => {
   })
 
   test('strays: a left freeze is ended by the next start, and the sandbox runs on', async () => {
-    const id = freshId('sb')
-    await runc.driver.create(specOf(id))
+    const id = await create(runc.driver)
     await runc.driver.close()
     const groups = (await Cgroups.find()).memberFiles(runc.fixture.names.cgroup(id)).map(dirname)
     const freeze = ['freeze', ...groups.flatMap((group) => ['--group', group])] as const
@@ -80,8 +78,7 @@ describe('the runc driver among other processes', () => {
 
   test('strays: a freeze whose hostd is killed ends with its checkpoint', async () => {
     if (!runc.driver.capabilities.fullCheckpoints) return
-    const id = freshId('sb')
-    await runc.driver.create(specOf(id))
+    const id = await create(runc.driver)
     // It lends its memory for good, so that the freeze tries again and again.
     const program = 'import ctypes, time; ctypes.CDLL(None).vfork() or time.sleep(1000)'
     await guest(id).spawn({ id: 'lender', argv: ['/usr/bin/python3', '-c', program], envs: {} })
@@ -104,22 +101,19 @@ describe('the runc driver among other processes', () => {
 
   test('checkpoint: hostd inspects the threads, not the server', async () => {
     if (!runc.driver.capabilities.fullCheckpoints) return
-    const [id, checkpoint] = [freshId('sb'), freshId('cp')]
-    await runc.driver.create(specOf(id, { memoryMb: 512 }))
+    const [id, checkpoint] = [await create(runc.driver, { memoryMb: 512 }), freshId('cp')]
     const program = `
 import threading, time
 threading.stack_size(65536)
 for _ in range(${threads}): threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()
-open("/root/ready", "w").close()
+print("ready", flush=True)
 time.sleep(1000)`
-    await guest(id).spawn({ id: 'threads', argv: ['/usr/bin/python3', '-c', program], envs: {} })
-    await succeed(guest(id), 'until test -e /root/ready; do sleep 0.05; done')
+    await startPython(guest(id), 'threads', program)
     const readsBefore = await readsOfThisProcess()
     await runc.driver.checkpoint(id, checkpoint, 'full')
     const reads = (await readsOfThisProcess()) - readsBefore
     assert.ok(reads < threads, `${reads} reads for ${threads} threads`)
-    await runc.driver.delete(id)
-    await runc.driver.deleteCheckpoint(checkpoint)
+    await remove(runc.driver, id, checkpoint)
   })
 })
 
