@@ -2,7 +2,8 @@ import assert from 'node:assert/strict'
 import { suite, test } from 'node:test'
 import { newId } from '../../src/lib/id.ts'
 import type { Store } from '../../src/store/index.ts'
-import { checkpointOf, newSandbox, patchOf, refuses } from './store-kit.ts'
+import { refuses } from '../../src/lib/testing/refuses.ts'
+import { checkpointOf, newSandbox, patchOf } from './store-kit.ts'
 
 export function checkpointTests(store: Store): void {
   const { sandboxes } = store

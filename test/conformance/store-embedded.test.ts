@@ -10,7 +10,8 @@ import { isServiceError } from '../../src/errors.ts'
 import { openStore } from '../../src/store/index.ts'
 import { imageDir } from '../support/images.ts'
 import { startChild } from './store-child.ts'
-import { messageOf, newOrganisation, newSession, refuses } from './store-kit.ts'
+import { refuses } from '../../src/lib/testing/refuses.ts'
+import { messageOf, newOrganisation, newSession } from './store-kit.ts'
 
 suite('the embedded database', () => {
   let dataDir: string

@@ -1,9 +1,7 @@
 /** Databases, child processes and records for the tests of stores. */
-import assert from 'node:assert/strict'
 import { randomBytes } from 'node:crypto'
 import { setTimeout as sleep } from 'node:timers/promises'
 import pg from 'pg'
-import { isServiceError, type ErrorCode } from '../../src/errors.ts'
 import { defined } from '../../src/lib/defined.ts'
 import { newId } from '../../src/lib/id.ts'
 import type { Organisation } from '../../src/organisation/index.ts'
@@ -13,11 +11,6 @@ import type { Sandbox } from '../../src/sandbox/sandbox.ts'
 import { type Message, type Session, type SessionEvent, unusedCounters } from '../../src/session/session.ts'
 import { databaseLockKey } from '../../src/store/dialect/postgres-lock.ts'
 import type { Store } from '../../src/store/index.ts'
-
-/** Asserts that a call throws a `ServiceError` of this code. */
-export async function refuses(call: Promise<unknown>, code: ErrorCode, words = /(?:)/, note?: string): Promise<void> {
-  await assert.rejects(call, (error) => isServiceError(error, code) && words.test(error.message), note)
-}
 
 /** Reads a list to its end, page by page. */
 export async function allPages<Item>(

@@ -16,7 +16,8 @@ import { translated } from '../../src/store/errors.ts'
 import { openStore, type Store } from '../../src/store/index.ts'
 import { migrations as released } from '../../src/store/migrations/index.ts'
 import { killed, startChild } from './store-child.ts'
-import { cutConnections, execute, freshDatabase, newOrganisation, newSession, refuses } from './store-kit.ts'
+import { refuses } from '../../src/lib/testing/refuses.ts'
+import { cutConnections, execute, freshDatabase, newOrganisation, newSession } from './store-kit.ts'
 import { migrateOn, noteCount, noteMigrations, openBackend } from './store-notes.ts'
 
 /** Brings an empty database to the schema of the version whose last migration this is. */

@@ -2,7 +2,8 @@ import assert from 'node:assert/strict'
 import { suite, test } from 'node:test'
 import { newId } from '../../src/lib/id.ts'
 import type { Store } from '../../src/store/index.ts'
-import { newOrganisation, refuses } from './store-kit.ts'
+import { refuses } from '../../src/lib/testing/refuses.ts'
+import { newOrganisation } from './store-kit.ts'
 
 export function organisationTests(store: Store): void {
   const { organisations } = store

@@ -3,7 +3,8 @@ import { suite, test } from 'node:test'
 import { newId } from '../../src/lib/id.ts'
 import type { Preview, PreviewDeclaration } from '../../src/sandbox/preview.ts'
 import type { Store } from '../../src/store/index.ts'
-import { newOrganisation, newSandbox, previewOf, refuses, sandboxOf } from './store-kit.ts'
+import { refuses } from '../../src/lib/testing/refuses.ts'
+import { newOrganisation, newSandbox, previewOf, sandboxOf } from './store-kit.ts'
 
 export function previewTests(store: Store): void {
   const { sandboxes } = store

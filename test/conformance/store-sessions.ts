@@ -6,7 +6,8 @@ import { newId } from '../../src/lib/id.ts'
 import type { Message, Session, StreamEvent } from '../../src/session/session.ts'
 import { deleteExpiredSessions } from '../../src/server/retention.ts'
 import type { Store } from '../../src/store/index.ts'
-import { allPages, eventOf, idsOf, messageOf, newOrganisation, newSession, refuses, sessionOf } from './store-kit.ts'
+import { refuses } from '../../src/lib/testing/refuses.ts'
+import { allPages, eventOf, idsOf, messageOf, newOrganisation, newSession, sessionOf } from './store-kit.ts'
 
 function fullSession(orgId: string): Session {
   return sessionOf(orgId, {

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
 import { suite, test } from 'node:test'
 import type { Store } from '../../src/store/index.ts'
+import { refuses } from '../../src/lib/testing/refuses.ts'
 import {
   checkpointOf,
   eventOf,
@@ -9,7 +10,6 @@ import {
   newSession,
   patchOf,
   previewOf,
-  refuses,
   sandboxOf,
   sessionOf,
 } from './store-kit.ts'

@@ -6,7 +6,7 @@ import fc from 'fast-check'
 import { isServiceError } from '../../src/errors.ts'
 import { frameKind, lineBytesMax, payloadBytesMax } from '../../src/protocol/guest.ts'
 import { createGuest } from '../../src/runtime/guest-client/index.ts'
-import { refuses } from '../../src/runtime/guest-client/testing/guest-process.ts'
+import { refuses } from '../../src/lib/testing/refuses.ts'
 import type { Guest } from '../../src/sandbox/ports/guest.ts'
 import {
   drain,

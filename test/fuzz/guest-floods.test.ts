@@ -3,7 +3,7 @@ import { test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { BodyBudget } from '../../src/lib/body-budget.ts'
 import { frameKind } from '../../src/protocol/guest.ts'
-import { refuses } from '../../src/runtime/guest-client/testing/guest-process.ts'
+import { refuses } from '../../src/lib/testing/refuses.ts'
 import { drain, type Ending, frame, hostile, json, line, ok, stat, uint64 } from './hostile-guest.ts'
 
 test('guest floods: a frame without content is a violation of an attachment', async () => {

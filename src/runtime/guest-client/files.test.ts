@@ -10,7 +10,8 @@ import { join } from 'node:path'
 import { PassThrough, Readable } from 'node:stream'
 import { test } from 'node:test'
 import { isServiceError } from '../../errors.ts'
-import { eventually, GuestProcess, refuses } from './testing/guest-process.ts'
+import { refuses } from '../../lib/testing/refuses.ts'
+import { eventually, GuestProcess } from './testing/guest-process.ts'
 
 const machine = await GuestProcess.startForFile()
 const { guest } = machine

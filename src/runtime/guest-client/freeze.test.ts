@@ -9,7 +9,8 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import type { FreezeReason } from '../../sandbox/ports/runtime-driver.ts'
 import type { Attachment, Guest } from '../../sandbox/ports/guest.ts'
 import { createGuest, guestConnections } from './index.ts'
-import { eventually, GuestProcess, refuses } from './testing/guest-process.ts'
+import { refuses } from '../../lib/testing/refuses.ts'
+import { eventually, GuestProcess } from './testing/guest-process.ts'
 
 /** Stands for a driver: a dump is a stop of the guest's process, and asks for what a real one does. */
 class Freezer {

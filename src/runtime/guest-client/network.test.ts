@@ -6,7 +6,8 @@ import { type AddressInfo, createServer, type Server, type Socket } from 'node:n
 import { networkInterfaces } from 'node:os'
 import { test } from 'node:test'
 import { configureGuest } from './guest.ts'
-import { eventually, GuestProcess, refuses } from './testing/guest-process.ts'
+import { refuses } from '../../lib/testing/refuses.ts'
+import { eventually, GuestProcess } from './testing/guest-process.ts'
 
 const machine = await GuestProcess.startForFile()
 const { guest } = machine

@@ -3,7 +3,8 @@ import { createHash } from 'node:crypto'
 import { test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Attachment, AttachmentEvent } from '../../sandbox/ports/guest.ts'
-import { eventually, GuestProcess, refuses } from './testing/guest-process.ts'
+import { refuses } from '../../lib/testing/refuses.ts'
+import { eventually, GuestProcess } from './testing/guest-process.ts'
 
 const machine = await GuestProcess.startForFile()
 const { guest } = machine

@@ -8,7 +8,6 @@ import { arch, tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { type ErrorCode, isServiceError } from '../../../errors.ts'
 import type { Guest, ProcessInfo, ProcessOutput, SpawnRequest } from '../../../sandbox/ports/guest.ts'
 import { createGuest } from '../guest.ts'
 
@@ -129,8 +128,4 @@ export async function eventually(what: string, holds: () => Promise<boolean>): P
     await sleep(20)
   }
   assert.fail(`never came true: ${what}`)
-}
-
-export async function refuses(call: Promise<unknown>, code: ErrorCode, words = /(?:)/, note?: string): Promise<void> {
-  await assert.rejects(call, (error: Error) => isServiceError(error, code) && words.test(error.message), note)
 }
