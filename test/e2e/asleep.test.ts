@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import { once } from 'node:events'
 import { readFile } from 'node:fs/promises'
-import { after, before, test } from 'node:test'
+import { test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { WebSocket } from 'ws'
 import { askPreview } from './preview.ts'
@@ -11,13 +11,7 @@ import { sh, startSandbox } from './sandbox-calls.ts'
 import { AtollServer } from './server.ts'
 import { Terminal } from './sockets.ts'
 
-let server: AtollServer
-
-before(async () => {
-  server = await AtollServer.start()
-})
-
-after(() => server[Symbol.asyncDispose]())
+const server = await AtollServer.startForFile()
 
 const create = (timeout: number) => startSandbox(server, { timeout })
 

@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict'
 import { once } from 'node:events'
 import { connect as connectHttp2 } from 'node:http2'
-import type { IncomingHttpHeaders, IncomingMessage } from 'node:http'
+import type { IncomingMessage } from 'node:http'
 import { Agent, request } from 'node:https'
-import { after, before, test } from 'node:test'
+import { after, test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { connect as connectTls } from 'node:tls'
 import { WebSocket } from 'ws'
@@ -36,67 +36,44 @@ server.on('upgrade', (request, socket) => {
 server.listen(3000, '127.0.0.1')
 `
 
-let port: number
-let atoll: AtollServer
-let caddy: Caddy
-let dns: DnsServer
-let id: string
-let ownHost: string
-
-before(async () => {
-  port = await freePort()
-  dns = await DnsServer.start()
-  atoll = await AtollServer.start({
-    env: {
-      ATOLL_PUBLIC_URL: `https://api.example.org:${port}`,
-      ATOLL_PREVIEW_URL: `https://preview.example.org:${port}`,
-      ATOLL_TRUST_PROXY: 'loopback',
-      ATOLL_DNS_SERVERS: dns.address,
-      ATOLL_LIMITS: '{"sandbox":{"domainCheckMs":100}}',
-    },
-  })
-  caddy = await Caddy.start(`127.0.0.1:${atoll.port}`, port)
-  id = await startSandbox(atoll)
-  ownHost = `${id}-p3000.preview.example.org`
-  const written = await atoll.fetch(`/api/sandboxes/${id}/files?path=/workspace/server.js`, {
-    method: 'PUT',
-    body: program,
-  })
-  assert.equal(written.status, 204)
-  await atoll.json('POST', `/api/sandboxes/${id}/exec`, { cmd: 'node', args: ['/workspace/server.js'] })
+const port = await freePort()
+const dns = await DnsServer.start()
+const atoll = await AtollServer.start({
+  env: {
+    ATOLL_PUBLIC_URL: `https://api.example.org:${port}`,
+    ATOLL_PREVIEW_URL: `https://preview.example.org:${port}`,
+    ATOLL_TRUST_PROXY: 'loopback',
+    ATOLL_DNS_SERVERS: dns.address,
+    ATOLL_LIMITS: '{"sandbox":{"domainCheckMs":100}}',
+  },
 })
-
+const caddy = await Caddy.start(`127.0.0.1:${atoll.port}`, port)
 after(async () => {
-  await caddy?.[Symbol.asyncDispose]()
-  await atoll?.[Symbol.asyncDispose]()
-  await dns?.[Symbol.asyncDispose]()
+  for (const started of [caddy, atoll, dns]) await started[Symbol.asyncDispose]()
 })
 
-interface Answer {
-  status: number
-  headers: IncomingHttpHeaders
-  text: string
-}
+const id = await startSandbox(atoll)
+const ownHost = `${id}-p3000.preview.example.org`
+const written = await atoll.fetch(`/api/sandboxes/${id}/files?path=/workspace/server.js`, {
+  method: 'PUT',
+  body: program,
+})
+assert.equal(written.status, 204)
+await atoll.json('POST', `/api/sandboxes/${id}/exec`, { cmd: 'node', args: ['/workspace/server.js'] })
 
-/** Over TLS to the edge, trusting its authority alone. */
-async function ask(host: string, path: string, headers: Record<string, string> = {}): Promise<Answer> {
-  const outgoing = request({
-    host: '127.0.0.1',
-    port,
-    servername: host,
-    ca: caddy.ca,
-    agent: false,
-    path,
-    headers: { ...headers, Host: `${host}:${port}` },
-  })
+/** What leads a TLS client to the edge under a name, with trust in its authority alone. */
+const edge = (host: string) => ({ host: '127.0.0.1', port, servername: host, ca: caddy.ca, agent: false as const })
+
+async function ask(host: string, path: string, more: Record<string, string> = {}) {
+  const outgoing = request({ ...edge(host), path, headers: { ...more, Host: `${host}:${port}` } })
   outgoing.end()
   const [incoming] = (await once(outgoing, 'response')) as [IncomingMessage]
   const text = (await incoming.toArray()).map(String).join('')
-  return { status: incoming.statusCode ?? 0, headers: incoming.headers, text }
+  return { status: incoming.statusCode, headers: incoming.headers, text }
 }
 
 /** Until the server inside listens. */
-async function askUntilServed(host: string): Promise<Answer> {
+async function askUntilServed(host: string) {
   for (;;) {
     const answer = await ask(host, '/')
     if (answer.status === 200) return answer
@@ -105,7 +82,6 @@ async function askUntilServed(host: string): Promise<Answer> {
 }
 
 interface Preview {
-  port: number
   sslStatus: string
   customHostname?: string
   verification?: { name: string; value: string }
@@ -113,10 +89,6 @@ interface Preview {
 
 async function previews(): Promise<Preview[]> {
   return (await atoll.json('GET', `/api/sandboxes/${id}/preview`)) as Preview[]
-}
-
-async function untilActive(which: number): Promise<void> {
-  while ((await previews()).find((preview) => preview.port === which)?.sslStatus !== 'active') await sleep(20)
 }
 
 test('caddy: a preview answers over https under its own name, and the sandbox learns of it', async () => {
@@ -141,11 +113,6 @@ test('caddy: a preview gets all paths, also those that the API answers to this m
   }
 })
 
-/** Until the edge may get a certificate for the name. */
-async function untilProven(host: string): Promise<void> {
-  while ((await atoll.fetch(`/internal/tls-ask?domain=${host}`)).status !== 200) await sleep(20)
-}
-
 test('caddy: a custom domain gets its certificate once its record is there, and its status goes from pending to active', async () => {
   await assert.rejects(ask(customHost, '/'), /alert|SSL/, 'it is not registered')
   const body = { port: 3000, domain: customHost }
@@ -163,10 +130,10 @@ test('caddy: a custom domain gets its certificate once its record is there, and 
   dns.texts.delete(name)
   dns.aliases.set(name, 'proof.example.net')
   dns.texts.set('proof.example.net', [['v=spf1 -all'], [value.slice(0, 30), value.slice(30)]])
-  await untilProven(customHost)
+  while ((await atoll.fetch(`/internal/tls-ask?domain=${customHost}`)).status !== 200) await sleep(20)
   assert.equal((await previews())[0]?.sslStatus, 'pending', 'it has no certificate yet')
   assert.equal((await ask(customHost, '/path')).status, 200)
-  await untilActive(3000)
+  while ((await previews())[0]?.sslStatus !== 'active') await sleep(20)
   assert.deepEqual(
     (await previews()).map(({ customHostname }) => customHostname),
     [customHost],
@@ -187,8 +154,7 @@ test('caddy: a preview answers over HTTP/2', async () => {
 })
 
 test('caddy: events of a preview stream one by one', async () => {
-  const address = { host: '127.0.0.1', port, servername: ownHost, ca: caddy.ca }
-  const outgoing = request({ ...address, path: '/events', headers: { Host: ownHost } })
+  const outgoing = request({ ...edge(ownHost), path: '/events', headers: { Host: ownHost } })
   outgoing.end()
   const [incoming] = (await once(outgoing, 'response')) as [IncomingMessage]
   assert.equal(String((await once(incoming, 'data'))[0]), 'data: first\n\n')

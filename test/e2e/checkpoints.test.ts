@@ -1,20 +1,12 @@
 import assert from 'node:assert/strict'
-import { after, before, test } from 'node:test'
+import { test } from 'node:test'
 import { forkOf, startSandbox, takeCheckpoint } from './sandbox-calls.ts'
 import { AtollServer } from './server.ts'
 import { Workload } from './workload.ts'
 
-let server: AtollServer
-let source: string
-let workload: Workload
-
-before(async () => {
-  server = await AtollServer.start()
-  source = await startSandbox(server, { memoryMB: 2048 })
-  workload = await Workload.start(server, source)
-})
-
-after(() => server[Symbol.asyncDispose]())
+const server = await AtollServer.startForFile()
+const source = await startSandbox(server, { memoryMB: 2048 })
+const workload = await Workload.start(server, source)
 
 const checkpoint = (sandboxId: string, name: string) => takeCheckpoint(server, sandboxId, name)
 const fork = (checkpointId: string) => forkOf(server, checkpointId)

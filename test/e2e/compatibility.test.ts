@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict'
-import { after, before, test } from 'node:test'
+import { test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { opencomputer } from '@computesdk/opencomputer'
 import { Sandbox } from '@opencomputer/sdk'
@@ -9,15 +9,8 @@ import { AtollServer } from './server.ts'
 // Every method of the public clients that touches sandboxes; `sdk.test.ts` has those of a first hour. The table in
 // docs/compatibility.md names the tests of both files.
 
-let server: AtollServer
-let connection: { apiUrl: string; apiKey: string }
-
-before(async () => {
-  server = await AtollServer.start()
-  connection = { apiUrl: server.url, apiKey: server.key }
-})
-
-after(() => server[Symbol.asyncDispose]())
+const server = await AtollServer.startForFile()
+const connection = { apiUrl: server.url, apiKey: server.key }
 
 async function ready(sandbox: Sandbox, checkpointId: string): Promise<void> {
   for (;;) {

@@ -2,13 +2,10 @@
 import assert from 'node:assert/strict'
 import { mkdtemp, readFile, rm } from 'node:fs/promises'
 import { join } from 'node:path'
-import { after, before, test } from 'node:test'
+import { after, test } from 'node:test'
 import { machine, ownNetwork, run } from './own-machine.ts'
 
-let folder: string
-before(async () => {
-  folder = await mkdtemp('/var/tmp/atoll-firewalls-')
-})
+const folder = await mkdtemp('/var/tmp/atoll-firewalls-')
 after(() => rm(folder, { recursive: true }))
 
 /** As these programs fill them by default, of what matters to sandboxes. */

@@ -5,14 +5,11 @@ import { once } from 'node:events'
 import { mkdtemp, rm } from 'node:fs/promises'
 import { createServer } from 'node:net'
 import { join } from 'node:path'
-import { after, before, test } from 'node:test'
+import { after, test } from 'node:test'
 import { listen } from '../support/listen.ts'
 import { AtollServer, freeSubnet } from './server.ts'
 
-let folder: string
-before(async () => {
-  folder = await mkdtemp('/var/tmp/atoll-first-key-')
-})
+const folder = await mkdtemp('/var/tmp/atoll-first-key-')
 after(() => rm(folder, { recursive: true }))
 
 /** Starts a server without a configured key, which must end by itself; returns all that it printed. */

@@ -1,19 +1,16 @@
 /** The newest runc of Debian instead of the machine's own: from 1.2 on it finds CRIU in another way. */
 import assert from 'node:assert/strict'
 import { execFile } from 'node:child_process'
-import { before, test } from 'node:test'
+import { test } from 'node:test'
 import { forkOf, takeCheckpoint, sh, startSandbox } from './sandbox-calls.ts'
 import { AtollServer } from './server.ts'
 
 /** A folder with that runc alone. */
-let bin: string
-before(async () => {
-  bin = await new Promise((resolve, reject) => {
-    execFile('bash', ['scripts/test/newest-runc.sh'], (error, stdout, stderr) => {
-      const needed = 'this test needs patchelf and, once a week, a mirror of Debian sid'
-      if (error === null) resolve(stdout.trim())
-      else reject(new Error(`${needed}; scripts/test/newest-runc.sh says: ${stderr.trim().split('\n').at(-1)}`))
-    })
+const bin = await new Promise<string>((resolve, reject) => {
+  execFile('bash', ['scripts/test/newest-runc.sh'], (error, stdout, stderr) => {
+    const needed = 'this test needs patchelf and, once a week, a mirror of Debian sid'
+    if (error === null) resolve(stdout.trim())
+    else reject(new Error(`${needed}; scripts/test/newest-runc.sh says: ${stderr.trim().split('\n').at(-1)}`))
   })
 })
 

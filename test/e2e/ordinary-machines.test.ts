@@ -5,7 +5,7 @@
 import assert from 'node:assert/strict'
 import { mkdir, mkdtemp, readdir, readFile, realpath, rm, symlink, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { after, before, test } from 'node:test'
+import { after, test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { imageDir } from '../support/images.ts'
 import { ApiClient } from '../support/api-client.ts'
@@ -15,10 +15,7 @@ import { AtollServer } from './server.ts'
 
 const noexecRun = ownRun()
 
-let folder: string
-before(async () => {
-  folder = await mkdtemp('/var/tmp/atoll-machines-')
-})
+const folder = await mkdtemp('/var/tmp/atoll-machines-')
 after(() => rm(folder, { recursive: true }))
 
 test('noexec /run: a sandbox starts, forks with its memory and wakes', async () => {

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict'
 import { mkdtemp, readFile, rm } from 'node:fs/promises'
 import { release } from 'node:os'
 import { join } from 'node:path'
-import { after, before, test } from 'node:test'
+import { test } from 'node:test'
 import { run } from '../../src/runtime/command.ts'
 import { forkOf, takeCheckpoint, sh, startSandbox } from './sandbox-calls.ts'
 import { AtollServer } from './server.ts'
@@ -44,13 +44,7 @@ tail --lines=1 ${lines}`
   return { how, bytes }
 }
 
-let server: AtollServer
-
-before(async () => {
-  server = await AtollServer.start()
-})
-
-after(() => server[Symbol.asyncDispose]())
+const server = await AtollServer.startForFile()
 
 for (const { how, megabytes } of [
   { how: 'at once', megabytes: '100000' },

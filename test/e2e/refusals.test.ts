@@ -1,21 +1,14 @@
 /** What real sandboxes refuse, and deletions in the middle of operations. */
 import assert from 'node:assert/strict'
-import { after, before, test } from 'node:test'
+import { test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { type ApiAnswer, ApiClient } from '../support/api-client.ts'
 import { heldOnHost } from './sandbox-insides.ts'
 import { type Checkpoint, settledCheckpoint, sh, startSandbox } from './sandbox-calls.ts'
 import { AtollServer } from './server.ts'
 
-let server: AtollServer
-let api: ApiClient
-
-before(async () => {
-  server = await AtollServer.start()
-  api = new ApiClient(server.url, server.key)
-})
-
-after(() => server[Symbol.asyncDispose]())
+const server = await AtollServer.startForFile()
+const api = new ApiClient(server.url, server.key)
 
 const create = (body?: object) => startSandbox(server, body)
 const checkpoint = (id: string, name: string) => settledCheckpoint(server, id, name)

@@ -1,7 +1,7 @@
 /** Requests under an `Idempotency-Key` whose server is killed between the effect and the answer, or in the middle of the effect. */
 import assert from 'node:assert/strict'
 import { once } from 'node:events'
-import { after, before, test } from 'node:test'
+import { after, test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import pg from 'pg'
 import { execute, freshDatabase } from '../conformance/store-kit.ts'
@@ -15,18 +15,9 @@ const barrierKey = 470_011
 /** A server has ten connections, and a statement that is held up keeps one. */
 const callsAtOnce = 6
 
-let database: Awaited<ReturnType<typeof freshDatabase>>
-let server: AtollServer
-
-before(async () => {
-  database = await freshDatabase()
-  server = await AtollServer.start({ env: { DATABASE_URL: database.url } })
-})
-
-after(async () => {
-  await server[Symbol.asyncDispose]()
-  await database.drop()
-})
+const database = await freshDatabase()
+const server = await AtollServer.startForFile({ env: { DATABASE_URL: database.url } })
+after(() => database.drop())
 
 interface Call {
   path: string
@@ -34,11 +25,6 @@ interface Call {
   /** How often it has had its effect. */
   count(): Promise<number>
   times?: number
-}
-
-interface Statement {
-  event: string
-  when: string
 }
 
 /** The answer is kept. */
@@ -62,7 +48,7 @@ async function send({ path, body }: Call, key: string): Promise<{ status: number
  * Sends these calls, kills the server while the database holds all of them up at a statement of this kind, which is then lost, and
  * starts it again.
  */
-async function killedAt({ event, when }: Statement, calls: readonly Call[], keys: string[]): Promise<void> {
+async function killedAt({ event, when }: typeof answering, calls: readonly Call[], keys: string[]): Promise<void> {
   await execute(
     database.url,
     `create function hold_up() returns trigger language plpgsql as

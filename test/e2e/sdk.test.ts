@@ -1,19 +1,12 @@
 import assert from 'node:assert/strict'
-import { after, before, test } from 'node:test'
+import { test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { Sandbox } from '@opencomputer/sdk'
 import { askPreviewUntil } from './preview.ts'
 import { AtollServer } from './server.ts'
 
-let server: AtollServer
-let connection: { apiUrl: string; apiKey: string }
-
-before(async () => {
-  server = await AtollServer.start()
-  connection = { apiUrl: server.url, apiKey: server.key }
-})
-
-after(() => server[Symbol.asyncDispose]())
+const server = await AtollServer.startForFile()
+const connection = { apiUrl: server.url, apiKey: server.key }
 
 test('the public SDK, unchanged, creates, runs, moves files, exposes, checkpoints, patches, forks and kills', async () => {
   const sandbox = await Sandbox.create({ ...connection, envs: { GREETING: 'hello' }, timeout: 600 })

@@ -4,6 +4,7 @@ import { mkdtemp, rm } from 'node:fs/promises'
 import { networkInterfaces } from 'node:os'
 import { once } from 'node:events'
 import { join } from 'node:path'
+import { after } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { freePort } from '../support/listen.ts'
 
@@ -32,35 +33,36 @@ export class AtollServer {
   readonly port: number
   readonly dataDir: string
   readonly subnet: string
-  readonly #key: string
-  readonly #env: Record<string, string>
-  readonly #prefix: readonly string[]
-  readonly #keepsData: boolean
+  readonly #options: Required<StartOptions>
   #process: ChildProcess
   #output = ''
 
   private constructor(options: Required<StartOptions>) {
-    const { port, dataDir, subnet, key, env, prefix, keepsData } = options
-    this.port = port
-    this.url = `http://127.0.0.1:${port}`
-    this.#key = key
-    this.dataDir = dataDir
-    this.subnet = subnet
-    this.#env = env
-    this.#prefix = prefix
-    this.#keepsData = keepsData
+    this.#options = options
+    this.port = options.port
+    this.url = `http://127.0.0.1:${this.port}`
+    this.dataDir = options.dataDir
+    this.subnet = options.subnet
     this.#process = this.#spawn()
+  }
+
+  /** A server for all tests of a file, disposed of after the last. */
+  static async startForFile(options?: StartOptions): Promise<AtollServer> {
+    const server = await AtollServer.start(options)
+    after(() => server[Symbol.asyncDispose]())
+    return server
   }
 
   static async start(options: StartOptions = {}): Promise<AtollServer> {
     const server = new AtollServer({
-      port: options.port ?? (await freePort()),
+      port: await freePort(),
+      subnet: freeSubnet(),
+      key: `test_${randomBytes(16).toString('hex')}`,
+      prefix: [],
+      keepsData: false,
+      ...options,
       dataDir: options.dataDir ?? (await mkdtemp('/var/tmp/atoll-e2e-')),
-      subnet: options.subnet ?? freeSubnet(),
-      key: options.key ?? `test_${randomBytes(16).toString('hex')}`,
       env: { ATOLL_DISK_POOL_MB: '8192', ...options.env },
-      prefix: options.prefix ?? [],
-      keepsData: options.keepsData ?? false,
     })
     await server.ready()
     return server
@@ -73,7 +75,7 @@ export class AtollServer {
 
   /** The configured one, else the one that it printed. */
   get key(): string {
-    return this.#key || (/^API key, shown this once: (\S+)$/m.exec(this.#output)?.[1] ?? '')
+    return this.#options.key || (/^API key, shown this once: (\S+)$/m.exec(this.#output)?.[1] ?? '')
   }
 
   /** All that it has printed so far, over all of its lives. */
@@ -159,7 +161,7 @@ export class AtollServer {
     } finally {
       await this.stop()
     }
-    if (!this.#keepsData) await rm(this.dataDir, { recursive: true })
+    if (!this.#options.keepsData) await rm(this.dataDir, { recursive: true })
   }
 
   async fetch(path: string, init: RequestInit = {}): Promise<Response> {
@@ -181,7 +183,7 @@ export class AtollServer {
   }
 
   #spawn(env: Record<string, string> = {}): ChildProcess {
-    const [command, ...argv] = [...this.#prefix, process.execPath, 'src/server/main.ts']
+    const [command, ...argv] = [...this.#options.prefix, process.execPath, 'src/server/main.ts']
     const child = spawn(command, argv, {
       cwd: projectDir,
       stdio: ['ignore', 'pipe', 'pipe'],
@@ -201,9 +203,9 @@ export class AtollServer {
       ATOLL_LISTEN: `127.0.0.1:${this.port}`,
       ATOLL_DATA_DIR: this.dataDir,
       ATOLL_IMAGE_DIR: process.env['ATOLL_IMAGE_DIR'] ?? '',
-      ATOLL_API_KEY: this.#key,
+      ATOLL_API_KEY: this.#options.key,
       ATOLL_SUBNET: this.subnet,
-      ...this.#env,
+      ...this.#options.env,
     }
   }
 }

@@ -1,6 +1,6 @@
 /** Bad input of clients and of agents, in front of the real server. */
 import assert from 'node:assert/strict'
-import { after, before, test } from 'node:test'
+import { test } from 'node:test'
 import { ApiClient } from '../support/api-client.ts'
 import { isTurnComplete, readEvents } from './event-stream.ts'
 import { sh, startSandbox, takeCheckpoint } from './sandbox-calls.ts'
@@ -18,17 +18,10 @@ import {
   type Session,
 } from './session-client.ts'
 
-let server: AtollServer
-let api: ApiClient
-
-before(async () => {
-  server = await AtollServer.start({
-    env: { ATOLL_MODEL: 'demo', ATOLL_MODELS: 'demo,anthropic/listed', ANTHROPIC_BASE_URL: 'http://127.0.0.1:9' },
-  })
-  api = new ApiClient(server.url, server.key)
+const server = await AtollServer.startForFile({
+  env: { ATOLL_MODEL: 'demo', ATOLL_MODELS: 'demo,anthropic/listed', ANTHROPIC_BASE_URL: 'http://127.0.0.1:9' },
 })
-
-after(() => server[Symbol.asyncDispose]())
+const api = new ApiClient(server.url, server.key)
 
 const mib = 1024 * 1024
 

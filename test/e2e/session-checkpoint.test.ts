@@ -1,6 +1,6 @@
 /** Sessions and checkpoints: forks, prepared machines, restarts after a loss, and restores in place. */
 import assert from 'node:assert/strict'
-import { after, before, test } from 'node:test'
+import { test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { isTurnComplete, readEvents } from './event-stream.ts'
 import { Host, type HostProcess } from './host.ts'
@@ -24,15 +24,8 @@ import {
   wholeStream,
 } from './session-client.ts'
 
-let server: AtollServer
-let host: Host
-
-before(async () => {
-  server = await AtollServer.start()
-  host = await Host.of(server)
-})
-
-after(() => server[Symbol.asyncDispose]())
+const server = await AtollServer.startForFile()
+const host = await Host.of(server)
 
 /** Tokens of the agents that live in the sandbox, one a line, as a hash. */
 const agentTokens =

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict'
-import { after, before, test } from 'node:test'
+import { after, test } from 'node:test'
 import { answerWith, fakeAnthropic } from '../agent/fake-anthropic.ts'
 import { isTurnComplete, readEvents, type StreamedEvent } from './event-stream.ts'
 import { sh } from './sandbox-calls.ts'
@@ -19,35 +19,27 @@ END`
 
 /** Calls of the model that is not the demo model. */
 let calls = 0
-let api: Awaited<ReturnType<typeof fakeAnthropic>>
-let server: AtollServer
-
-before(async () => {
-  const cached = { input_tokens: 100, cache_read_input_tokens: 100_000, cache_creation_input_tokens: 2000 }
-  api = await fakeAnthropic(
-    () => {
-      calls += 1
-      return false
-    },
-    answerWith({ ...cached, output_tokens: 1 }),
-  )
-  const prices = {
-    [model]: { inputPerMillion: 3, outputPerMillion: 15 },
-    demo: { inputPerMillion: 10, outputPerMillion: 10 },
-  }
-  const env = {
+const cached = { input_tokens: 100, cache_read_input_tokens: 100_000, cache_creation_input_tokens: 2000 }
+const api = await fakeAnthropic(
+  () => {
+    calls += 1
+    return false
+  },
+  answerWith({ ...cached, output_tokens: 1 }),
+)
+const prices = {
+  [model]: { inputPerMillion: 3, outputPerMillion: 15 },
+  demo: { inputPerMillion: 10, outputPerMillion: 10 },
+}
+const server = await AtollServer.startForFile({
+  env: {
     ANTHROPIC_BASE_URL: api.url,
     ATOLL_MODEL: model,
     ATOLL_MODELS: `${model},demo`,
     ATOLL_PRICES: JSON.stringify(prices),
-  }
-  server = await AtollServer.start({ env })
+  },
 })
-
-after(async () => {
-  await server[Symbol.asyncDispose]()
-  await api[Symbol.asyncDispose]()
-})
+after(() => api[Symbol.asyncDispose]())
 
 test('session: cached tokens cost their rates, and no tool that is billed apart from tokens is reached', async () => {
   // A call costs 0.037875 USD; with all of its input fresh it would be 0.306375.

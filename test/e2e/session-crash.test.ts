@@ -1,6 +1,6 @@
 /** Sessions whose agent, sandbox or server is killed (docs/sessions.md § When something breaks), and agents that are interrupted. */
 import assert from 'node:assert/strict'
-import { after, before, test } from 'node:test'
+import { test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { isTurnComplete, readEvents, type StreamedEvent } from './event-stream.ts'
 import { Host } from './host.ts'
@@ -23,15 +23,8 @@ import {
   wholeStream,
 } from './session-client.ts'
 
-let server: AtollServer
-let host: Host
-
-before(async () => {
-  server = await AtollServer.start()
-  host = await Host.of(server)
-})
-
-after(() => server[Symbol.asyncDispose]())
+const server = await AtollServer.startForFile()
+const host = await Host.of(server)
 
 async function killIn(sandboxId: string, kind: 'agent' | 'sandbox'): Promise<void> {
   const all = kind === 'agent' ? await host.agents() : await host.guests()

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict'
 import { readFile } from 'node:fs/promises'
 import { request } from 'node:http'
 import { join } from 'node:path'
-import { after, before, test } from 'node:test'
+import { after, test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { DnsServer } from '../support/dns-server.ts'
 import { isTurnComplete, readEvents } from './event-stream.ts'
@@ -20,28 +20,18 @@ const body = JSON.stringify({
   messages: [{ role: 'user', content: 'run: echo' }],
 })
 
-let model: ModelServer
-let dns: DnsServer
-let server: AtollServer
-
-before(async () => {
-  model = await ModelServer.start()
-  dns = await DnsServer.start()
-  const env = {
+const model = await ModelServer.start()
+const dns = await DnsServer.start()
+const server = await AtollServer.startForFile({
+  env: {
     ANTHROPIC_BASE_URL: model.baseUrl,
     ATOLL_MODEL: 'anthropic/some-model',
     ATOLL_PUBLIC_URL: 'http://api.example.org',
     ATOLL_DNS_SERVERS: dns.address,
     ATOLL_LIMITS: JSON.stringify({ sandbox: { domainCheckMs: 100 } }),
-  }
-  server = await AtollServer.start({ env })
+  },
 })
-
-after(async () => {
-  await server[Symbol.asyncDispose]()
-  await model[Symbol.asyncDispose]()
-  await dns[Symbol.asyncDispose]()
-})
+after(() => Promise.all([model, dns].map((started) => started[Symbol.asyncDispose]())))
 
 /** A checkpoint of a machine on which an agent is installed that speaks ACP and has a server of its own. */
 async function machineWithAgent(): Promise<string> {

@@ -1,19 +1,13 @@
 /** Sessions whose sandboxes exceed the quota for the moment. */
 import assert from 'node:assert/strict'
-import { after, before, test } from 'node:test'
+import { test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { isTurnComplete, readEvents, type StreamedEvent } from './event-stream.ts'
 import { startSandbox } from './sandbox-calls.ts'
 import { AtollServer } from './server.ts'
 import { createSession, endSession, getSession, lastId, resultOf, sendMessage, type Session } from './session-client.ts'
 
-let server: AtollServer
-
-before(async () => {
-  server = await AtollServer.start({ env: { ATOLL_RUNNING_SANDBOXES_MAX: '1' } })
-})
-
-after(() => server[Symbol.asyncDispose]())
+const server = await AtollServer.startForFile({ env: { ATOLL_RUNNING_SANDBOXES_MAX: '1' } })
 
 async function warnings(id: string): Promise<Session['events']> {
   const { events } = await getSession(server, id)

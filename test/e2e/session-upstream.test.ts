@@ -1,6 +1,6 @@
 /** Model APIs of both wires that refuse, die and come back, behind the gateway of a real server. */
 import assert from 'node:assert/strict'
-import { after, before, test } from 'node:test'
+import { after, test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { isTurnComplete, readEvents, type StreamedEvent } from './event-stream.ts'
 import { ModelServer } from './model-server.ts'
@@ -25,28 +25,17 @@ function endsAndErrors(events: readonly StreamedEvent[]): unknown[] {
     .map(({ data }) => data['code'] ?? data['subtype'] ?? data.type)
 }
 
-let anthropic: ModelServer
-let openai: ModelServer
-let server: AtollServer
-
-before(async () => {
-  anthropic = await ModelServer.start('429', '529', '500', '502', '503')
-  openai = await ModelServer.start('503', '429')
-  server = await AtollServer.start({
-    env: {
-      ANTHROPIC_BASE_URL: anthropic.baseUrl,
-      OPENAI_BASE_URL: `${openai.baseUrl}/v1`,
-      ATOLL_MODEL: 'anthropic/some-model',
-      ATOLL_MODELS: 'openai/some-model',
-    },
-  })
+const anthropic = await ModelServer.start('429', '529', '500', '502', '503')
+const openai = await ModelServer.start('503', '429')
+const server = await AtollServer.startForFile({
+  env: {
+    ANTHROPIC_BASE_URL: anthropic.baseUrl,
+    OPENAI_BASE_URL: `${openai.baseUrl}/v1`,
+    ATOLL_MODEL: 'anthropic/some-model',
+    ATOLL_MODELS: 'openai/some-model',
+  },
 })
-
-after(async () => {
-  await server[Symbol.asyncDispose]()
-  await anthropic.kill()
-  await openai.kill()
-})
+after(() => Promise.all([anthropic.kill(), openai.kill()]))
 
 test('model API: one that refuses with 429, 529 and 5xx, or dies in a turn, is asked again until it answers', async () => {
   const first = await createSession(server, 'run: echo one')

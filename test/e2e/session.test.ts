@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict'
-import { after, before, test } from 'node:test'
+import { test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { launchBrowser } from './browser.ts'
 import { isTurnComplete, readEvents } from './event-stream.ts'
@@ -21,13 +21,7 @@ import {
   wholeStream,
 } from './session-client.ts'
 
-let server: AtollServer
-
-before(async () => {
-  server = await AtollServer.start()
-})
-
-after(() => server[Symbol.asyncDispose]())
+const server = await AtollServer.startForFile()
 
 test('session: a prompt becomes a live page, a follow-up changes it, and a deletion ends all of it', async () => {
   const created = await createSession(server, 'A page about coral reefs')
