@@ -6,11 +6,9 @@ import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, before, beforeEach, test } from 'node:test'
-import { createSecureContext, createServer } from 'node:tls'
-import type { SecureContext, Server } from 'node:tls'
+import { createSecureContext, createServer, type SecureContext, type Server } from 'node:tls'
 import { exchange } from '../support/api-client.ts'
-import { makeWorld, previewHost } from '../support/world.ts'
-import type { World } from '../support/world.ts'
+import { makeWorld, previewHost, type World } from '../support/world.ts'
 
 const covered = 'covered.example.com'
 let world: World

@@ -5,8 +5,7 @@ import { request as httpRequest } from 'node:http'
 import { join } from 'node:path'
 import { test } from 'node:test'
 import { exchange } from '../support/api-client.ts'
-import { useWorld } from '../support/world.ts'
-import { makeWorld } from '../support/world.ts'
+import { useWorld, makeWorld } from '../support/world.ts'
 
 let id: string
 let folder: string

@@ -1,8 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { exchange } from '../support/api-client.ts'
-import { useWorld } from '../support/world.ts'
-import { previewHost } from '../support/world.ts'
+import { useWorld, previewHost } from '../support/world.ts'
 
 let id: string
 let path: string

@@ -4,8 +4,7 @@ import { defined } from '../../src/lib/defined.ts'
 import type { Backend } from '../../src/store/dialect/index.ts'
 import { pgliteBackend } from '../../src/store/dialect/pglite.ts'
 import { postgresBackend } from '../../src/store/dialect/postgres.ts'
-import { migrate } from '../../src/store/migrations/index.ts'
-import type { MigrateOptions, Migrations } from '../../src/store/migrations/index.ts'
+import { migrate, type MigrateOptions, type Migrations } from '../../src/store/migrations/index.ts'
 
 /** Nine batches of the backfill. */
 export const noteCount = 8500

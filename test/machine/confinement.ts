@@ -10,8 +10,7 @@ import type { RuntimeDriver } from '../../src/sandbox/ports/runtime-driver.ts'
 import type { Guest } from '../../src/sandbox/ports/guest.ts'
 import { imageDir } from '../support/images.ts'
 import { knowing } from '../conformance/driver-known.ts'
-import { makeRuncFixture } from '../conformance/driver-runc-host.ts'
-import type { RuncFixture } from '../conformance/driver-runc-host.ts'
+import { makeRuncFixture, type RuncFixture } from '../conformance/driver-runc-host.ts'
 import { freshId, python, shell, specOf, succeed } from '../conformance/driver-shell.ts'
 
 const runFile = promisify(execFile)

@@ -8,8 +8,7 @@
  * disk shows. After each loss both must start, with memory and disk of one moment, or without the memory and with words for it.
  */
 import assert from 'node:assert/strict'
-import { execFile, spawn } from 'node:child_process'
-import type { ChildProcess } from 'node:child_process'
+import { execFile, spawn, type ChildProcess } from 'node:child_process'
 import { readFile } from 'node:fs/promises'
 import { after, before, describe, test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'

@@ -1,10 +1,7 @@
 import assert from 'node:assert/strict'
-import { request as httpRequest } from 'node:http'
-import type { IncomingHttpHeaders } from 'node:http'
-import { Ajv2020 } from 'ajv/dist/2020.js'
-import type { ValidateFunction } from 'ajv/dist/2020.js'
-import type { JsonObject, OpenApi } from '../../src/http/server/openapi.ts'
-import { openApiDocument } from '../../src/http/server/openapi.ts'
+import { request as httpRequest, type IncomingHttpHeaders } from 'node:http'
+import { Ajv2020, type ValidateFunction } from 'ajv/dist/2020.js'
+import { type JsonObject, type OpenApi, openApiDocument } from '../../src/http/server/openapi.ts'
 import { defined } from '../../src/lib/defined.ts'
 
 export interface ApiRequest {

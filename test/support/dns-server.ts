@@ -1,8 +1,6 @@
-import { createSocket } from 'node:dgram'
-import type { Socket as UdpSocket } from 'node:dgram'
+import { createSocket, type Socket as UdpSocket } from 'node:dgram'
 import { once } from 'node:events'
-import { createServer } from 'node:net'
-import type { Server, Socket } from 'node:net'
+import { createServer, type Server, type Socket } from 'node:net'
 import { freePort } from './listen.ts'
 
 const headerBytes = 12

@@ -1,14 +1,11 @@
 import { once } from 'node:events'
-import { createServer } from 'node:http'
-import type { IncomingMessage, RequestListener } from 'node:http'
+import { createServer, type IncomingMessage, type RequestListener } from 'node:http'
 import type { Duplex } from 'node:stream'
 import { after, before } from 'node:test'
 import { WebSocket, WebSocketServer } from 'ws'
-import { exchange } from './api-client.ts'
-import type { ApiAnswer, Exchange } from './api-client.ts'
+import { exchange, type ApiAnswer, type Exchange } from './api-client.ts'
 import { listen } from './listen.ts'
-import { makeWorld, previewHost } from './world.ts'
-import type { WorldOptions } from './world.ts'
+import { makeWorld, previewHost, type WorldOptions } from './world.ts'
 
 /** The host name of a sandbox's port. */
 export function hostOf(sandboxId: string, port: number | string): string {
