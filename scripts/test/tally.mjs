@@ -5,6 +5,7 @@ import { relative } from 'node:path'
 import { inspect } from 'node:util'
 
 const failureLinesMax = 60
+const failureLineLengthMax = 400
 
 /** @param {AsyncIterable<{type: string, data: any}>} events */
 export default async function* tally(events) {
@@ -26,7 +27,8 @@ export default async function* tally(events) {
       yield `test ${Math.round(details.duration_ms)} ${title}\n`
       if (type === 'test:pass') continue
       const lines = inspect(details.error?.cause ?? details.error).split('\n')
-      for (const line of [title, ...lines.slice(0, failureLinesMax), '']) yield `failure ${line}\n`
+      for (const line of [title, ...lines.slice(0, failureLinesMax), ''])
+        yield `failure ${line.slice(0, failureLineLengthMax)}\n`
     }
   }
 }

@@ -13,7 +13,7 @@ import type { Sandbox } from './sandbox.ts'
 /** Where patches run: at a start from the checkpoint, or at a wake of a sandbox that was started from it. */
 export type PatchHook = 'start' | 'wake'
 
-/** When each strategy runs. Its names are also in `protocol/http/checkpoints.ts`. */
+/** When each strategy runs, by the names of the OpenComputer API (`protocol/http/checkpoints.ts`): its `on_wake` is the first start. */
 const hooksOf = {
   on_wake: ['start'],
   on_resume: ['start', 'wake'],

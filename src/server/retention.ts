@@ -9,8 +9,8 @@ const idempotencyKeptMs = 24 * 3_600_000
 const sessionBatchMax = 1000
 
 /**
- * Deletes expired records now and every hour until disposed. All retention rules of the server are in this file; stopped sandboxes
- * are deleted by the sandbox service.
+ * Deletes expired records now and every hour until disposed. Stopped sandboxes are deleted by the
+ * sandbox service.
  */
 export function startRetention(store: Store, { sessionsKeptMs }: Config, log: Log): Disposable {
   const deleteExpired = singleFlight(async () => {
