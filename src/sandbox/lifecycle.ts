@@ -101,9 +101,10 @@ export class Lifecycle {
     const underWay = this.#wakes.get(sandboxId)
     if (!underWay) await withinWakeDeadline(this.#transitions.settled(sandboxId), wakeWaitMs)
     const sandbox = await this.#known(sandboxId, orgId)
-    if (sandbox.status === 'running') return sandbox
-    if (sandbox.status === 'hibernated') return await withinWakeDeadline(underWay ?? this.wake(sandboxId), wakeWaitMs)
-    throw notUsable(sandbox)
+    if (sandbox.status !== 'running' && sandbox.status !== 'hibernated') throw notUsable(sandbox)
+    // A wake may wait for the end of a hibernation, until which the record says that the sandbox runs.
+    if (underWay) return await withinWakeDeadline(underWay, wakeWaitMs)
+    return sandbox.status === 'running' ? sandbox : await withinWakeDeadline(this.wake(sandboxId), wakeWaitMs)
   }
 
   /** For reads that neither wake a sandbox nor count as activity. */

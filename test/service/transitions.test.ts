@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { setTimeout as sleep } from 'node:timers/promises'
+import { setImmediate, setTimeout as sleep } from 'node:timers/promises'
 import { ServiceError } from '../../src/errors.ts'
 import { newId } from '../../src/lib/id.ts'
 import { guestProcess, hold, throwsCode, until, worlds } from './world.ts'
@@ -104,6 +104,22 @@ test('wake: concurrent operations share one', async () => {
   }
   await Promise.all(Array.from({ length: 8 }, () => service.files.list(orgId, sandbox.id, '/')))
   assert.equal(wakes, 1)
+})
+
+test('wake: one that waits for a hibernation to end holds back operations too', async () => {
+  const { service, machines, sandbox, orgId } = await makeSandbox()
+  const { begun, release } = hold(machines, 'hibernate')
+  const asleep = service.hibernate(orgId, sandbox.id)
+  await begun
+  const woken = service.wake(orgId, sandbox.id)
+  await setImmediate()
+  let isListed = false
+  const listed = service.files.list(orgId, sandbox.id, '/').then(() => (isListed = true))
+  await sleep(20)
+  assert.equal(isListed, false)
+  release()
+  await Promise.all([asleep, woken, listed])
+  assert.equal(machines.state(sandbox.id), 'running')
 })
 
 test('wake: past its deadline it answers unavailable and goes on', async () => {
