@@ -24,7 +24,7 @@ for part in packages postgres; do
 done
 
 # Suites are named after folders below test/; the tests of check, guest, hostd and unit live elsewhere. A lane runs its suites in order.
-lanes=('check guest hostd unit service agent api fuzz' 'conformance' 'e2e')
+lanes=('guest hostd unit service agent api' 'conformance fuzz' 'check e2e')
 read -ra all_suites <<<"${lanes[*]}"
 suites=("$@")
 [ ${#suites[@]} != 0 ] || suites=("${all_suites[@]}")
