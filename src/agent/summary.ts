@@ -11,7 +11,7 @@ export function summarise(tool: string, args: unknown, result: unknown, isError:
   const describe = Object.hasOwn(descriptions, tool) ? descriptions[tool] : undefined
   const did = describe?.(shortPath(pathOf(args), cwd), args) ?? `Called ${tool}`
   const firstLine = isError ? resultText(result).trim().split('\n').at(-1) : undefined
-  return oneLine(firstLine ? `${did}: ${firstLine}` : did)
+  return inOneLine(firstLine ? `${did}: ${firstLine}` : did)
 }
 
 function resultText(result: unknown): string {
@@ -20,13 +20,13 @@ function resultText(result: unknown): string {
   return content.map((block: unknown) => text(block, 'text')).join('')
 }
 
-export function oneLine(value: string, charactersMax: number = summaryCharactersMax): string {
+export function inOneLine(value: string, charactersMax: number = summaryCharactersMax): string {
   const line = value.replaceAll(/\s+/g, ' ').trim()
   return line.length <= charactersMax ? line : `${line.slice(0, charactersMax - 1).toWellFormed()}…`
 }
 
 const descriptions: Readonly<Record<string, (path: string, args: unknown) => string>> = {
-  bash: (_path, args) => `Ran ${oneLine(bashTitle(text(args, 'command')), 120)}`,
+  bash: (_path, args) => `Ran ${inOneLine(bashTitle(text(args, 'command')), 120)}`,
   read: (path) => `Read ${path}`,
   write: (path, args) => `Wrote ${path} (${Buffer.byteLength(text(args, 'content'))} bytes)`,
   edit: (path) => `Edited ${path}`,

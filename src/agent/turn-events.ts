@@ -3,7 +3,7 @@ import { resolve } from 'node:path'
 import { defined } from '../lib/defined.ts'
 import type { AgentEventOf } from '../protocol/agent.ts'
 import type { HarnessEvent, HarnessSettings, TurnOutcome } from './harness.ts'
-import { oneLine, pathOf, summarise } from './summary.ts'
+import { inOneLine, pathOf, summarise } from './summary.ts'
 
 type AnswerMessage = AgentEventOf<'assistant'>['message']
 export type Block = AnswerMessage['content'][number]
@@ -49,7 +49,7 @@ export abstract class TurnEvents {
     const { tool, input, startedAt, existed } = call
     this.emit({
       type: 'tool_use_summary',
-      tool: oneLine(tool),
+      tool: inOneLine(tool),
       tool_use_id: id.slice(0, 1000),
       summary: summary ?? summarise(tool, input, result, isError, this.settings.cwd),
       is_error: isError,

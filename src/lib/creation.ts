@@ -9,6 +9,20 @@ export interface Claim {
   seed: string
 }
 
+/** An answer that a key replays. */
+export interface StoredResponse {
+  statusCode: number
+  body: string
+  headers?: Record<string, string>
+}
+
+export type IdempotencyState =
+  /** The request is to be run, as no run of it was answered. It gets the seed of its first run, and what the runs have made. */
+  | { state: 'claimed'; seed: string; made: string[] }
+  | ({ state: 'done' } & StoredResponse)
+  /** The key was used with another request. */
+  | { state: 'conflict' }
+
 /**
  * A request that creates something and can be repeated under its `Idempotency-Key`. Ids and secrets are derived from the seed. So the
  * repeat of an interrupted request derives the same ones and finds the remains of the first run outside the database, on a host or in a

@@ -1,6 +1,6 @@
 import { sql, type ExpressionBuilder, type Kysely, type Transaction } from 'kysely'
 import { ServiceError } from '../errors.ts'
-import type { Claim, Creation, CreationNote } from '../lib/creation.ts'
+import type { Claim, Creation, CreationNote, IdempotencyState, StoredResponse } from '../lib/creation.ts'
 import { defined } from '../lib/defined.ts'
 import type { Database } from './schema.ts'
 import { lenientJson, strict } from './text.ts'
@@ -14,22 +14,6 @@ const attemptsMax = 5
 
 /** The physical location of a row: the primary key has two columns. */
 const row = sql<string>`ctid`
-
-export interface StoredResponse {
-  statusCode: number
-  body: string
-  headers?: Record<string, string>
-}
-
-export type IdempotencyState =
-  /**
-   * The request is to be run: it is the first, or those before it were not answered. They have left the seed, which is that of the
-   * first, and what they have made.
-   */
-  | { state: 'claimed'; seed: string; made: string[] }
-  | ({ state: 'done' } & StoredResponse)
-  /** The key was used with another request. */
-  | { state: 'conflict' }
 
 /**
  * The state of requests by organisation and `Idempotency-Key`. The caller of `begin` must prevent concurrent runs of one request; the store

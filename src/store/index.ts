@@ -23,7 +23,7 @@ import type { Database } from './schema.ts'
 import { sessionStore } from './sessions.ts'
 
 export { cachedSandboxStore } from './cached-sandboxes.ts'
-export type { IdempotencyState, IdempotencyStore, StoredResponse } from './idempotency.ts'
+export type { IdempotencyStore } from './idempotency.ts'
 
 export interface Store extends AsyncDisposable {
   sandboxes: SandboxStore

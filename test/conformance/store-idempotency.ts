@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict'
 import { suite, test } from 'node:test'
 import { isServiceError } from '../../src/errors.ts'
-import { type Claim, Creation } from '../../src/lib/creation.ts'
+import { type Claim, Creation, type StoredResponse } from '../../src/lib/creation.ts'
 import { newId } from '../../src/lib/id.ts'
-import type { Store, StoredResponse } from '../../src/store/index.ts'
+import type { Store } from '../../src/store/index.ts'
 import {
   checkpointOf,
   eventOf,

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { request as httpRequest, type IncomingHttpHeaders } from 'node:http'
 import { Ajv2020, type ValidateFunction } from 'ajv/dist/2020.js'
-import { type JsonObject, type OpenApi, openApiDocument } from '../../src/http/server/openapi.ts'
+import { type SchemaObject, type OpenApi, openApiDocument } from '../../src/http/server/openapi.ts'
 import { defined } from '../../src/lib/defined.ts'
 
 export interface ApiRequest {
@@ -138,12 +138,12 @@ function checkAgainstDocument(method: string, target: string, answer: ApiAnswer)
     .filter(({ pattern }) => pattern.test(pathname))
     .toSorted((a, b) => a.parameters - b.parameters)
   assert.ok(template, `${pathname} is not in openapi.json`)
-  const operation = document.paths[template.path]?.[method.toLowerCase()] as JsonObject | undefined
+  const operation = document.paths[template.path]?.[method.toLowerCase()] as SchemaObject | undefined
   assert.ok(operation, `${method} ${template.path} is not in openapi.json`)
-  const response = (operation['responses'] as JsonObject)[String(answer.status)] as JsonObject | undefined
+  const response = (operation['responses'] as SchemaObject)[String(answer.status)] as SchemaObject | undefined
   const shown = `${method} ${template.path} → ${answer.status} ${answer.text.slice(0, 300)}`
   assert.ok(response, `not in openapi.json: ${shown}`)
-  const content = response['content'] as JsonObject | undefined
+  const content = response['content'] as SchemaObject | undefined
   if (content === undefined || method === 'HEAD') {
     assert.equal(answer.bytes.length, 0, `a body where none is promised: ${shown}`)
     return

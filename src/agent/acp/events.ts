@@ -1,6 +1,6 @@
 import type { SessionUpdate } from '@agentclientprotocol/sdk'
 import { isRecord } from '../../lib/json.ts'
-import { oneLine, protocolToolName } from '../summary.ts'
+import { inOneLine, protocolToolName } from '../summary.ts'
 import { TurnEvents, type Block } from '../turn-events.ts'
 
 /** Bounds for the calls of one turn and the text of one answer. Updates beyond them are ignored. */
@@ -69,7 +69,7 @@ export class AcpEvents extends TurnEvents {
     this.#calls.delete(id)
     const tool = toolOf(call)
     const isKnown = call.input !== undefined || call.path !== undefined
-    const summary = isKnown ? undefined : oneLine(call.title ?? `Called ${tool}`)
+    const summary = isKnown ? undefined : inOneLine(call.title ?? `Called ${tool}`)
     const result = { content: Array.isArray(content) ? content.map((item: unknown) => innerContent(item)) : [] }
     this.callEnded(id, { ...call, tool, input: inputOf(call) }, isError, result, summary)
   }

@@ -1,6 +1,6 @@
 import type { FixtureResponse } from '@copilotkit/aimock'
 import { ToolCalls, type Conversation, type ToolUse } from './conversation.ts'
-import { changeCard, changesMarker, page, plainText, styles, titleOf } from './page.ts'
+import { changeCard, changesMarker, demoPage, plainText, styles, titleOf } from './page.ts'
 
 interface DemoAnswer {
   text: string
@@ -58,7 +58,7 @@ function pageAnswer(conversation: Conversation, port: number): DemoAnswer {
 }
 
 function build({ prompt, tools: offered }: Conversation, tools: ToolCalls, title: string): DemoAnswer {
-  const index = tools.write('index.html', page(title, prompt, []))
+  const index = tools.write('index.html', demoPage(title, prompt, []))
   if (!index) {
     const names = offered.map((tool) => tool.name).join(', ') || 'none'
     return { text: `I would build a page, but I have no tool that writes files (my tools: ${names}).`, calls: [] }
@@ -79,7 +79,7 @@ function change(conversation: Conversation, tools: ToolCalls): DemoAnswer {
 /** Writes the whole page with all changes, for a page whose marker is gone. */
 function rewrite(conversation: Conversation, tools: ToolCalls, title: string): DemoAnswer {
   const [first = '', ...later] = pagePrompts(conversation)
-  const content = page(title, first, [...later, conversation.prompt])
+  const content = demoPage(title, first, [...later, conversation.prompt])
   return { text: 'I will write the page anew.', calls: [tools.write('index.html', content)] }
 }
 

@@ -3,7 +3,7 @@ import { test } from 'node:test'
 import fc from 'fast-check'
 import { answerDemo } from './answer.ts'
 import { readConversation } from './conversation.ts'
-import { changesMarker, page, titleOf } from './page.ts'
+import { changesMarker, demoPage, titleOf } from './page.ts'
 
 const tools = (['write', 'bash', 'edit'] as const).map((name) => ({ type: 'function' as const, function: { name } }))
 
@@ -20,7 +20,7 @@ function ask(messages: Parameters<typeof readConversation>[0]['messages'], offer
 test('demo: a page is complete and escaped for every prompt', () => {
   fc.assert(
     fc.property(fc.string({ unit: 'binary', maxLength: 300 }), fc.array(fc.string()), (prompt, changes) => {
-      const html = page(titleOf(prompt), prompt, changes)
+      const html = demoPage(titleOf(prompt), prompt, changes)
       assert.equal(html.split(changesMarker).length, 2)
       assert.equal(html.split('<script').length, 2)
       assert.equal(html.split('</title>').length, 2)

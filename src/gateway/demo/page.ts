@@ -40,7 +40,7 @@ export function changeCard(prompt: string, number: number): string {
       </article>`
 }
 
-export function page(title: string, prompt: string, changes: readonly string[]): string {
+export function demoPage(title: string, prompt: string, changes: readonly string[]): string {
   const cards = changes.map((change, index) => `${changeCard(change, index + 1)}\n      `).join('')
   return `<!doctype html>
 <html lang="en">

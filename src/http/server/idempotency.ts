@@ -1,7 +1,7 @@
 import { createCipheriv, createDecipheriv, createHash, randomBytes } from 'node:crypto'
 import type { FastifyRequest } from 'fastify'
 import { ServiceError } from '../../errors.ts'
-import { type Claim, Creation } from '../../lib/creation.ts'
+import { type Claim, Creation, type IdempotencyState, type StoredResponse } from '../../lib/creation.ts'
 import type { Caller } from './auth.ts'
 import { asServiceError } from './errors.ts'
 import { JsonText } from './json-text.ts'
@@ -13,17 +13,6 @@ export interface IdempotencyPort {
   finish(claim: Claim, requestHash: string, begun: Date, response: StoredResponse): Promise<void>
   abandon(claim: Claim): Promise<void>
 }
-
-export interface StoredResponse {
-  statusCode: number
-  body: string
-  headers?: Record<string, string>
-}
-
-export type IdempotencyState =
-  | { state: 'claimed'; seed: string; made: string[] }
-  | { state: 'conflict' }
-  | ({ state: 'done' } & StoredResponse)
 
 /**
  * Bounds a kept answer. Every message to a long session is answered with the whole session, so that a message of one byte would

@@ -7,14 +7,14 @@ import { isSessionPath, statusOf } from './errors.ts'
 import type { AnswerSpec, Route } from './route.ts'
 import { defined } from '../../lib/defined.ts'
 
-export type Json = null | boolean | number | string | Json[] | JsonObject
-export type JsonObject = { [key: string]: Json }
+export type Json = null | boolean | number | string | Json[] | SchemaObject
+export type SchemaObject = { [key: string]: Json }
 
-export interface OpenApi extends JsonObject {
+export interface OpenApi extends SchemaObject {
   openapi: string
-  info: JsonObject
-  paths: Record<string, JsonObject>
-  components: { schemas: JsonObject; securitySchemes: JsonObject }
+  info: SchemaObject
+  paths: Record<string, SchemaObject>
+  components: { schemas: SchemaObject; securitySchemes: SchemaObject }
 }
 
 const description = `Atoll runs cloud sandboxes and AI-agent sessions.
@@ -26,8 +26,8 @@ answer again; one that says "not now" (409, 429, 5xx) is not kept. A repeat whos
 
 /** The OpenAPI 3.1 document of a route table. Schemas with an id become components. */
 export function openApi(routes: readonly Route[], version: string): OpenApi {
-  const schemas: JsonObject = {}
-  const paths: Record<string, JsonObject> = {}
+  const schemas: SchemaObject = {}
+  const paths: Record<string, SchemaObject> = {}
   for (const route of routes) {
     const path = route.path.replaceAll(/:(\w+)/g, '{$1}')
     const item = (paths[path] ??= {})
@@ -50,7 +50,7 @@ export function openApi(routes: readonly Route[], version: string): OpenApi {
   }
 }
 
-function operation(route: Route, schemas: JsonObject): JsonObject {
+function operation(route: Route, schemas: SchemaObject): SchemaObject {
   return {
     operationId: operationId(route),
     tags: [route.tag],
@@ -76,7 +76,7 @@ function security({ auth, token }: Route): Json {
   return []
 }
 
-function parameters(route: Route, schemas: JsonObject): Json {
+function parameters(route: Route, schemas: SchemaObject): Json {
   const inPath = [...route.path.matchAll(/:(\w+)/g)].map(([, name = '']): Json => ({
     name,
     in: 'path',
@@ -89,10 +89,10 @@ function parameters(route: Route, schemas: JsonObject): Json {
   return [...inPath, ...fields(route.query, 'query', schemas), ...fields(route.headers, 'header', schemas), ...key]
 }
 
-function fields(type: z.ZodType | undefined, where: 'query' | 'header', schemas: JsonObject): Json[] {
+function fields(type: z.ZodType | undefined, where: 'query' | 'header', schemas: SchemaObject): Json[] {
   if (type === undefined) return []
   const { properties = {}, required = [] } = jsonSchema(type, 'input', schemas) as {
-    properties?: JsonObject
+    properties?: SchemaObject
     required?: string[]
   }
   return Object.entries(properties).map(([name, schema]) => {
@@ -100,17 +100,17 @@ function fields(type: z.ZodType | undefined, where: 'query' | 'header', schemas:
   })
 }
 
-function requestBody(route: Route, schemas: JsonObject): JsonObject {
+function requestBody(route: Route, schemas: SchemaObject): SchemaObject {
   if (route.body === undefined) return {}
-  const content: JsonObject =
+  const content: SchemaObject =
     route.body === 'raw'
       ? { '*/*': { schema: { type: 'string', format: 'binary' } } }
       : { 'application/json': { schema: jsonSchema(route.body, 'input', schemas) } }
   return { requestBody: { required: route.body === 'raw' || !route.body.safeParse({}).success, content } }
 }
 
-function responses(route: Route, schemas: JsonObject): JsonObject {
-  const result: JsonObject = {}
+function responses(route: Route, schemas: SchemaObject): SchemaObject {
+  const result: SchemaObject = {}
   for (const [status, answer] of Object.entries(route.answers)) result[status] = response(answer, schemas)
   const error = isSessionPath(route.path) ? common.sessionError : common.sandboxError
   for (const [status, codes] of errorsByStatus(route)) {
@@ -133,7 +133,7 @@ function errorsByStatus(route: Route): Map<number, ErrorCode[]> {
   return Map.groupBy(codes, statusOf)
 }
 
-function response(answer: AnswerSpec, schemas: JsonObject): JsonObject {
+function response(answer: AnswerSpec, schemas: SchemaObject): SchemaObject {
   const headers = Object.entries(answer.headers ?? {}).map(([name, text]): [string, Json] => {
     return [name, { description: text, schema: { type: 'string' } }]
   })
@@ -148,17 +148,17 @@ function response(answer: AnswerSpec, schemas: JsonObject): JsonObject {
 }
 
 /** Moves named schemas to the components and points there. */
-function jsonSchema(type: z.ZodType, io: 'input' | 'output', schemas: JsonObject): JsonObject {
+function jsonSchema(type: z.ZodType, io: 'input' | 'output', schemas: SchemaObject): SchemaObject {
   const {
     $schema: _dialect,
     $defs = {},
     ...schema
-  } = z.toJSONSchema(type, { io }) as unknown as JsonObject & {
-    $defs?: JsonObject
+  } = z.toJSONSchema(type, { io }) as unknown as SchemaObject & {
+    $defs?: SchemaObject
   }
-  for (const [name, definition] of Object.entries($defs)) schemas[name] = pointed(definition) as JsonObject
+  for (const [name, definition] of Object.entries($defs)) schemas[name] = pointed(definition) as SchemaObject
   const { id } = schema
-  if (typeof id !== 'string') return pointed(schema) as JsonObject
+  if (typeof id !== 'string') return pointed(schema) as SchemaObject
   schemas[id] = pointed(schema)
   return { $ref: `#/components/schemas/${id}` }
 }

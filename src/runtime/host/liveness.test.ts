@@ -4,13 +4,13 @@ import { setImmediate as later } from 'node:timers/promises'
 import { RelayUnavailable } from '../hostd/index.ts'
 import type { ProcessIdentity } from '../process.ts'
 import { Connections } from './connections.ts'
-import { probeGuest, Liveness, livenessTimes, type Answer } from './liveness.ts'
+import { probeGuest, Liveness, livenessTimes, type GuestAnswer } from './liveness.ts'
 import type { DriverContext } from './context.ts'
 
 /** One sandbox whose guest answers as `world` says; each question takes `tookMs`. */
-function makeLiveness(given: { answer?: Answer; tookMs?: number } = {}) {
+function makeLiveness(given: { answer?: GuestAnswer; tookMs?: number } = {}) {
   const runs = new Map<string, ProcessIdentity>([['sb-1', { pid: 10, startTicks: 1 }]])
-  const world = { nowMs: 1_000, answer: 'heard' as Answer, tookMs: 0, questions: 0, ...given }
+  const world = { nowMs: 1_000, answer: 'heard' as GuestAnswer, tookMs: 0, questions: 0, ...given }
   const dead: ProcessIdentity[] = []
   const liveness = new Liveness({
     times: livenessTimes,

@@ -31,13 +31,13 @@ const probesAtOnce = 64
  * `unknown` when other work held the sandbox meanwhile, since a frozen guest cannot answer, or when the probe may not have
  * reached it.
  */
-export type Answer = 'heard' | 'silent' | 'unknown'
+export type GuestAnswer = 'heard' | 'silent' | 'unknown'
 
 export interface LivenessOptions {
   times: LivenessTimes
   /** The sandboxes that run, by id; a later run of the same sandbox has another identity. */
   runs: () => ReadonlyMap<string, ProcessIdentity>
-  probe: (id: string, answerMs: number) => Promise<Answer>
+  probe: (id: string, answerMs: number) => Promise<GuestAnswer>
   /** Called for a dead guest, and again after the next probe if it still runs then. */
   declareDead: (id: string, run: ProcessIdentity) => void
   now?: () => number
@@ -128,7 +128,7 @@ export class Liveness {
 }
 
 /** Probes a guest once; any answer counts. */
-export async function probeGuest(context: DriverContext, id: string, answerMs: number): Promise<Answer> {
+export async function probeGuest(context: DriverContext, id: string, answerMs: number): Promise<GuestAnswer> {
   const { names, hostd, locks, connections } = context
   if (locks.isLocked(id)) return 'unknown'
   const end = AbortSignal.timeout(answerMs)

@@ -84,7 +84,7 @@ export interface Chain<R extends Rule = Rule> {
 /**
  * `last` is behind all rules that decide on some packets, so that an operator's own denials hold. `head` is before all rules.
  */
-export type Position = 'head' | 'last'
+export type RulePosition = 'head' | 'last'
 
 export interface Placement<R extends Rule> {
   removed: readonly R[]
@@ -96,7 +96,7 @@ export interface Placement<R extends Rule> {
 /** The change after which a chain holds exactly these rules of a hash; undefined for none. A chain that accepts everything gets no rule. */
 export function placementIn<R extends Rule>(
   { rules, policy, targets }: Chain<R>,
-  { hash, acceptRules, position }: { hash: string; acceptRules: readonly AcceptRule[]; position: Position },
+  { hash, acceptRules, position }: { hash: string; acceptRules: readonly AcceptRule[]; position: RulePosition },
 ): Placement<R> | undefined {
   const isOwn = ({ comment }: Rule) => comment.startsWith(commentPrefix(hash))
   const isAtolls = ({ comment }: Rule) => comment.startsWith(commentMark)

@@ -6,7 +6,13 @@ import { messageOf } from '../../command.ts'
 import { firewalldZone, isFirewalld, joinZone, leaveZone, standingInFirewalld } from './firewalld.ts'
 import { fillLegacyChains } from './iptables-legacy.ts'
 import { type BaseChain, baseChains, fillChain, isIptables } from './nftables.ts'
-import { linkPrefix, type AcceptRule, acceptRulesFor, type AcceptRuleOptions, type Position } from './accept-rules.ts'
+import {
+  linkPrefix,
+  type AcceptRule,
+  acceptRulesFor,
+  type AcceptRuleOptions,
+  type RulePosition,
+} from './accept-rules.ts'
 
 /** A firewall that was loaded again meanwhile is found after this time. */
 const lookIntervalMs = 15_000
@@ -102,7 +108,7 @@ function wantedIn(chain: BaseChain, acceptRules: readonly AcceptRule[], isInZone
 }
 
 /** In input chains at the head, as the rules open very little of the host; in firewalld too, whose rules decide in inner chains. */
-function positionIn(chain: BaseChain): Position {
+function positionIn(chain: BaseChain): RulePosition {
   return chain.hook === 'input' || isFirewalld(chain) ? 'head' : 'last'
 }
 

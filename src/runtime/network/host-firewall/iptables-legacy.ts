@@ -1,11 +1,11 @@
 import { readFile } from 'node:fs/promises'
 import { run } from '../../command.ts'
-import { type AcceptRule, type Position, placementIn, type Rule, targetsOf, type Verdict } from './accept-rules.ts'
+import { type AcceptRule, type RulePosition, placementIn, type Rule, targetsOf, type Verdict } from './accept-rules.ts'
 
 /** Lists the legacy tables of this network namespace; a table exists after its first use. */
 const tablesFile = '/proc/self/net/ip_tables_names'
 const chains = { forward: 'FORWARD', input: 'INPUT' } as const
-const positions: Record<AcceptRule['hook'], Position> = { forward: 'last', input: 'head' }
+const positions: Record<AcceptRule['hook'], RulePosition> = { forward: 'last', input: 'head' }
 
 /** Like `fillChain`, for the two chains of the older iptables. Returns the chains to which it added rules. */
 export async function fillLegacyChains(hash: string, acceptRules: readonly AcceptRule[]): Promise<string[]> {

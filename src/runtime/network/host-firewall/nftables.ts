@@ -1,5 +1,5 @@
 import { run } from '../../command.ts'
-import { type AcceptRule, type Position, placementIn, type Rule, targetsOf, type Verdict } from './accept-rules.ts'
+import { type AcceptRule, type RulePosition, placementIn, type Rule, targetsOf, type Verdict } from './accept-rules.ts'
 
 /** A base chain on the path of packets to the host or through it. */
 export interface BaseChain {
@@ -50,7 +50,7 @@ export function isIptables({ family, table, name }: BaseChain): boolean {
  */
 export async function fillChain(
   { family, table, name, policy }: BaseChain,
-  wanted: { hash: string; acceptRules: readonly AcceptRule[]; position: Position },
+  wanted: { hash: string; acceptRules: readonly AcceptRule[]; position: RulePosition },
 ): Promise<boolean> {
   const rules = await rulesOf(family, table, name)
   const targets = new Map<string, Rule[]>()
