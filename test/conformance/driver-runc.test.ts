@@ -146,10 +146,21 @@ for _ in range(5000):
     await runc.driver.hibernate(id)
     const leave = async (owner: string): Promise<string> => {
       const left = `${runc.fixture.names.poolDir}/memory/runs/${owner}/.criu.cgyard.x`
-      await mkdir(left, { recursive: true })
-      await runFile('mount', ['-t', 'tmpfs', 'cgyard', left])
-      await mkdir(`${left}/within`)
-      await runFile('mount', ['-t', 'tmpfs', 'group', `${left}/within`])
+      const mountBoth = async (): Promise<void> => {
+        await mkdir(left, { recursive: true })
+        await runFile('mount', ['-t', 'tmpfs', 'cgyard', left])
+        await mkdir(`${left}/within`)
+        await runFile('mount', ['-t', 'tmpfs', 'group', `${left}/within`])
+      }
+      // The supervisor may still clean up after the hibernation.
+      assert.ok(
+        await eventually(() =>
+          mountBoth().then(
+            () => true,
+            () => false,
+          ),
+        ),
+      )
       return left
     }
     const lefts = [await leave(id)]
