@@ -83,7 +83,7 @@ export function harnessConformance({ name, harness, env = {}, needsProxy }: Harn
     return events
   }
 
-  /** Runs a command that prints the environment. Returns the credential in it. */
+  /** Runs a command that prints the keys of its environment. Returns the credential among them. */
   async function credentialOfCommands(): Promise<string | undefined> {
     await turn(`run: env | grep _API_KEY; env > ${world.folder}/environment`)
     const lines = readFileSync(`${world.folder}/environment`, 'utf8').split('\n')
