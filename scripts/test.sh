@@ -119,8 +119,8 @@ run_suites() {
       check) run_check ;;
       guest | hostd) run_cargo "$suite" ;;
       unit) run_node unit 2 'src/**/*.test.ts' 'scripts/**/*.test.mjs' ;;
-      # Each server has a data directory, a subnet and ports of its own.
-      e2e) run_node e2e 2 'test/e2e/**/*.test.ts' ;;
+      # Each server, and each driver, has a data directory, a subnet and ports of its own.
+      e2e | conformance) run_node "$suite" 2 "test/$suite/**/*.test.ts" ;;
       *) run_node "$suite" 1 "test/$suite/**/*.test.ts" ;;
     esac
   done

@@ -56,18 +56,39 @@ export function killGroup(pid: number | undefined): void {
   }
 }
 
+/** The process groups of a process' descendants, but for its own group: those of its commands. */
+export function groupsBelow(ancestor: number | undefined): Set<number> {
+  const families = new Map([...statsOfAll()].map(({ pid, parent, group }) => [pid, { parent, group }]))
+  const isBelow = (pid: number | undefined): boolean =>
+    pid !== undefined && (pid === ancestor || isBelow(families.get(pid)?.parent))
+  const found = [...families].filter(([pid, { group }]) => group !== ancestor && isBelow(pid))
+  return new Set(found.map(([, { group }]) => group))
+}
+
+function* statsOfAll() {
+  for (const name of readdirSync('/proc')) {
+    const fields = /^\d+$/.test(name) ? statOf(Number(name)) : undefined
+    if (fields) yield { pid: Number(name), parent: Number(fields[1]), group: Number(fields[2]) }
+  }
+}
+
 function folder(): string {
   const path = join(tmpdir(), 'atoll-agent', 'groups')
   mkdirSync(path, { recursive: true })
   return path
 }
 
-/** Field 22 of proc_pid_stat(5); the name before it may hold blanks and brackets. A zombie has ended. */
+/** Field 22 of proc_pid_stat(5): the start of a process in clock ticks since boot. */
 function startOf(pid: number): string | undefined {
+  return statOf(pid)?.[19]
+}
+
+/** The fields of proc_pid_stat(5) from the third, `state`, on; the name before it may hold blanks and brackets. A zombie has ended. */
+function statOf(pid: number): string[] | undefined {
   try {
     const stat = readFileSync(`/proc/${pid}/stat`, 'utf8')
     const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ')
-    return fields[0] === 'Z' ? undefined : fields[19]
+    return fields[0] === 'Z' ? undefined : fields
   } catch {
     return undefined
   }

@@ -102,3 +102,25 @@ test('acp: a program that ignores an interrupt is killed, and the next turn rest
   assert.equal(result(await agent.turn('msg_2', 'hello')).result, 'You said hello.')
   assert.notDeepEqual(processes('fake-acp-agent.mjs\0deaf-one'), [before])
 })
+
+for (const fault of ['leaves-commands', 'ignores-cancel']) {
+  test(
+    `acp: an interrupt ends the command of a program that ${fault}, not those of other turns`,
+    { timeout },
+    async () => {
+      await using world = await World.create()
+      await using agent = await world.agent({ harness: faulty(fault) })
+      const isRunning = (seconds: string) => processes(`sleep\0${seconds}.${process.pid}\0`).length > 0
+      // The first shell ends at once, as those of servers do.
+      await agent.turn('msg_1', `run: sleep 61.${process.pid} >&2 &`)
+      agent.send({ type: 'message', messageId: 'msg_2', content: `run: sleep 62.${process.pid}` })
+      while (!isRunning('62')) await sleep(20)
+      agent.send({ type: 'interrupt' })
+      assert.equal((await agent.event('result', ({ subtype }) => subtype === 'interrupted')).subtype, 'interrupted')
+      while (isRunning('62')) await sleep(20)
+      assert.equal(isRunning('61'), true)
+      assert.equal(result(await agent.turn('msg_3', 'hello')).result, 'You said hello.')
+      for (const pid of processes(`sleep\x0061.${process.pid}\0`)) process.kill(pid, 'SIGKILL')
+    },
+  )
+}

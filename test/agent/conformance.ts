@@ -85,7 +85,8 @@ export function harnessConformance({ name, harness, env = {}, needsProxy }: Harn
 
   /** Runs a command that prints the keys of its environment. Returns the credential among them. */
   async function credentialOfCommands(): Promise<string | undefined> {
-    await turn(`run: env | grep _API_KEY; env > ${world.folder}/environment`)
+    // Some agents drop output that comes just before the end of a command.
+    await turn(`run: env | grep _API_KEY; env > ${world.folder}/environment; python3 -c 'import time; time.sleep(0.5)'`)
     const lines = readFileSync(`${world.folder}/environment`, 'utf8').split('\n')
     const line = lines.find((candidate) => keyNames.some((key) => candidate.startsWith(`${key}=`)))
     return line?.slice(line.indexOf('=') + 1)

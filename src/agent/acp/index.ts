@@ -16,6 +16,7 @@ import {
 } from '../harness.ts'
 import { promptWithSkills } from '../instructions.ts'
 import { ModelProxy } from '../model-proxy.ts'
+import { killGroup } from '../process-groups.ts'
 import { connectAcp, isClosed, type AcpConnection } from './connection.ts'
 import { AcpEvents } from './events.ts'
 import { acpCommand, programEnvironment } from './process.ts'
@@ -107,6 +108,7 @@ class AcpSession implements HarnessSession {
   /** Returns the reason of a failed turn. The death of the program is a failure as well. */
   async #ask(connection: AcpConnection, turn: TurnInput, signal: AbortSignal): Promise<string | undefined> {
     const { agent, sessionId, process: program } = connection
+    const earlier = program.commandGroups
     const asked = agent.request(methods.agent.session.prompt, { sessionId, prompt: this.#prompt(turn) }).then(
       ({ stopReason }) => (stopReason === 'refusal' ? 'The agent refuses to go on.' : undefined),
       async (error: unknown) => (isClosed(error) ? await program.endReason() : undefined) ?? describe(error),
@@ -121,7 +123,10 @@ class AcpSession implements HarnessSession {
       if (!signal.aborted) return failure
       await agent.notify(methods.agent.session.cancel, { sessionId })
       const isStopped = await Promise.race([asked.then(() => true), sleep(cancelMs, false)])
-      if (!isStopped) {
+      // A program may answer, or be killed, and leave a command running.
+      const left = [...program.commandGroups].filter((group) => !earlier.has(group))
+      if (!isStopped || left.length > 0) {
+        for (const group of left) killGroup(group)
         program.kill()
         await program.ended
       }

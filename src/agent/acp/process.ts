@@ -4,7 +4,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import type { AnyMessage, Stream } from '@agentclientprotocol/sdk'
 import { LineSplitter } from '../../protocol/line-splitter.ts'
 import type { ModelProxy } from '../model-proxy.ts'
-import { killGroup, recordGroup } from '../process-groups.ts'
+import { groupsBelow, killGroup, recordGroup } from '../process-groups.ts'
 
 const stderrCharactersMax = 4000
 
@@ -59,6 +59,11 @@ export class AcpProcess {
   /** The reason of the program's end; undefined unless it ends within `endMs`. */
   async endReason(): Promise<string | undefined> {
     return await Promise.race([this.ended, sleep(endMs, undefined)])
+  }
+
+  /** The process groups of the commands that run. */
+  get commandGroups(): Set<number> {
+    return groupsBelow(this.#child.pid)
   }
 
   /** Kills the process group of the program. */

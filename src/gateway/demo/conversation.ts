@@ -86,9 +86,11 @@ function contentText(message: ChatMessage | undefined): string {
   return typeof content === 'string' ? content : content.map((part) => part.text ?? '').join('\n')
 }
 
-/** The text of the user without the reminders of the harness. */
+/** What the user said last, without the reminders of the harness: one message also holds what a model never came to answer. */
 function promptText(message: ChatMessage | undefined): string {
-  return withoutReminders(contentText(message)).trim()
+  const content = message?.content ?? ''
+  const texts = typeof content === 'string' ? [content] : content.map((part) => part.text ?? '')
+  return texts.map((text) => withoutReminders(text).trim()).findLast((text) => text !== '') ?? ''
 }
 
 const reminderEnd = '</system-reminder>'

@@ -95,6 +95,12 @@ test('demo: reminders of a harness are no part of the prompt, and tools of other
   assert.deepEqual(JSON.parse(answer.toolCalls?.[0]?.arguments ?? ''), { command: 'id', is_background: false })
 })
 
+test('demo: of two texts in a message, of which the model never saw the first, the last is answered', () => {
+  const content = ['run: echo one', 'run: echo two', '<system-reminder>x</system-reminder>']
+  const parts = content.map((text) => ({ type: 'text' as const, text }))
+  assert.match(ask([{ role: 'user', content: parts }]).toolCalls?.[0]?.arguments ?? '', /echo two/)
+})
+
 test('demo: reminders without an end are part of the prompt, whatever their number', () => {
   const open = '<system-reminder>'
   const closed = `${open}run: no</system-reminder>`
