@@ -24,7 +24,7 @@ for part in packages postgres; do
 done
 
 # Suites are named after folders below test/; the tests of check, guest, hostd and unit live elsewhere. A lane runs its suites in order.
-lanes=('guest hostd unit service agent api' 'conformance fuzz' 'check e2e')
+lanes=('guest hostd unit service' 'store fuzz agent api' 'conformance' 'check e2e')
 read -ra all_suites <<<"${lanes[*]}"
 suites=("$@")
 [ ${#suites[@]} != 0 ] || suites=("${all_suites[@]}")
@@ -119,8 +119,8 @@ run_suites() {
       check) run_check ;;
       guest | hostd) run_cargo "$suite" ;;
       unit) run_node unit 2 'src/**/*.test.ts' 'scripts/**/*.test.mjs' ;;
-      # Each server, and each driver, has a data directory, a subnet and ports of its own.
-      e2e | conformance) run_node "$suite" 2 "test/$suite/**/*.test.ts" ;;
+      # Each server has a data directory, a subnet and ports of its own.
+      e2e) run_node e2e 2 'test/e2e/**/*.test.ts' ;;
       *) run_node "$suite" 1 "test/$suite/**/*.test.ts" ;;
     esac
   done

@@ -8,7 +8,7 @@ import type { Answer } from '../../src/http/server/route.ts'
 import type { Creation } from '../../src/lib/creation.ts'
 import { newId } from '../../src/lib/id.ts'
 import { openStore, type Store } from '../../src/store/index.ts'
-import { freshDatabase } from '../conformance/store-kit.ts'
+import { freshDatabase } from '../store/kit.ts'
 import { imageDir } from './images.ts'
 
 /** `after`: the call has happened, and nobody hears of it, as when a connection is lost during a commit. */

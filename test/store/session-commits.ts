@@ -5,7 +5,7 @@ import { newId } from '../../src/lib/id.ts'
 import type { SessionChange } from '../../src/session/store.ts'
 import type { Store } from '../../src/store/index.ts'
 import { refuses } from '../../src/lib/testing/refuses.ts'
-import { eventOf, idsOf, messageOf, newOrganisation, newSession } from './store-kit.ts'
+import { eventOf, idsOf, messageOf, newOrganisation, newSession } from './kit.ts'
 
 export function sessionCommitTests(store: Store): void {
   const { sessions } = store

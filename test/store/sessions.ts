@@ -7,7 +7,7 @@ import type { Message, Session, StreamEvent } from '../../src/session/session.ts
 import { deleteExpiredSessions } from '../../src/server/retention.ts'
 import type { Store } from '../../src/store/index.ts'
 import { refuses } from '../../src/lib/testing/refuses.ts'
-import { allPages, eventOf, idsOf, messageOf, newOrganisation, newSession, sessionOf } from './store-kit.ts'
+import { allPages, eventOf, idsOf, messageOf, newOrganisation, newSession, sessionOf } from './kit.ts'
 
 function fullSession(orgId: string): Session {
   return sessionOf(orgId, {

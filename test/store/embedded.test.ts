@@ -9,9 +9,9 @@ import { afterEach, beforeEach, suite, test } from 'node:test'
 import { isServiceError } from '../../src/errors.ts'
 import { openStore } from '../../src/store/index.ts'
 import { imageDir } from '../support/images.ts'
-import { startChild } from './store-child.ts'
+import { startChild } from './child.ts'
 import { refuses } from '../../src/lib/testing/refuses.ts'
-import { messageOf, newOrganisation, newSession } from './store-kit.ts'
+import { messageOf, newOrganisation, newSession } from './kit.ts'
 
 suite('the embedded database', () => {
   let dataDir: string

@@ -4,7 +4,7 @@ import { newId } from '../../src/lib/id.ts'
 import { sandboxStatuses, type Sandbox } from '../../src/sandbox/sandbox.ts'
 import type { Store } from '../../src/store/index.ts'
 import { refuses } from '../../src/lib/testing/refuses.ts'
-import { allPages, checkpointOf, idsOf, newOrganisation, newSandbox, previewOf, sandboxOf } from './store-kit.ts'
+import { allPages, checkpointOf, idsOf, newOrganisation, newSandbox, previewOf, sandboxOf } from './kit.ts'
 
 /** Every optional field is there, with values that a careless mapping would change. */
 function fullSandbox(orgId: string): Sandbox {

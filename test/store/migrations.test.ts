@@ -15,10 +15,10 @@ import type { Backend } from '../../src/store/dialect/index.ts'
 import { translated } from '../../src/store/errors.ts'
 import { openStore, type Store } from '../../src/store/index.ts'
 import { migrations as released } from '../../src/store/migrations/index.ts'
-import { killed, startChild } from './store-child.ts'
+import { killed, startChild } from './child.ts'
 import { refuses } from '../../src/lib/testing/refuses.ts'
-import { cutConnections, execute, freshDatabase, newOrganisation, newSession } from './store-kit.ts'
-import { migrateOn, noteCount, noteMigrations, openBackend } from './store-notes.ts'
+import { cutConnections, execute, freshDatabase, newOrganisation, newSession } from './kit.ts'
+import { migrateOn, noteCount, noteMigrations, openBackend } from './notes.ts'
 
 /** Brings an empty database to the schema of the version whose last migration this is. */
 async function migrateUpTo(url: string, last: string): Promise<void> {

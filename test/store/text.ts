@@ -12,7 +12,7 @@ import {
   previewOf,
   sandboxOf,
   sessionOf,
-} from './store-kit.ts'
+} from './kit.ts'
 
 const nul = 'a\0b'
 const lone = 'a\ud800b\udc00'

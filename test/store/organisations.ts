@@ -3,7 +3,7 @@ import { suite, test } from 'node:test'
 import { newId } from '../../src/lib/id.ts'
 import type { Store } from '../../src/store/index.ts'
 import { refuses } from '../../src/lib/testing/refuses.ts'
-import { newOrganisation } from './store-kit.ts'
+import { newOrganisation } from './kit.ts'
 
 export function organisationTests(store: Store): void {
   const { organisations } = store

@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { after } from 'node:test'
 import { cachedSandboxStore, openStore } from '../../src/store/index.ts'
 import { imageDir } from '../support/images.ts'
-import { freshDatabase } from './store-kit.ts'
+import { freshDatabase } from './kit.ts'
 import { sandboxStoreConformance, storeConformance } from './store.ts'
 
 const cleanups: (() => Promise<void>)[] = []

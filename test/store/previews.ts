@@ -4,7 +4,7 @@ import { newId } from '../../src/lib/id.ts'
 import type { Preview, PreviewDeclaration } from '../../src/sandbox/preview.ts'
 import type { Store } from '../../src/store/index.ts'
 import { refuses } from '../../src/lib/testing/refuses.ts'
-import { newOrganisation, newSandbox, previewOf, sandboxOf } from './store-kit.ts'
+import { newOrganisation, newSandbox, previewOf, sandboxOf } from './kit.ts'
 
 export function previewTests(store: Store): void {
   const { sandboxes } = store

@@ -3,7 +3,7 @@ import { suite, test } from 'node:test'
 import { newId } from '../../src/lib/id.ts'
 import type { Store } from '../../src/store/index.ts'
 import { refuses } from '../../src/lib/testing/refuses.ts'
-import { checkpointOf, newSandbox, patchOf } from './store-kit.ts'
+import { checkpointOf, newSandbox, patchOf } from './kit.ts'
 
 export function checkpointTests(store: Store): void {
   const { sandboxes } = store

@@ -14,7 +14,7 @@ import {
   previewOf,
   sandboxOf,
   sessionOf,
-} from './store-kit.ts'
+} from './kit.ts'
 
 const now = new Date('2026-01-15T10:30:00.000Z')
 const later = (minutes: number) => new Date(now.getTime() + minutes * 60_000)

@@ -5,9 +5,9 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { isServiceError, ServiceError } from '../../src/errors.ts'
 import type { LockState } from '../../src/store/dialect/postgres-lock.ts'
 import { openStore, type Store } from '../../src/store/index.ts'
-import { killed, startChild } from './store-child.ts'
+import { killed, startChild } from './child.ts'
 import { refuses } from '../../src/lib/testing/refuses.ts'
-import { cutConnections, execute, freshDatabase, newOrganisation, queueForLock, sandboxOf } from './store-kit.ts'
+import { cutConnections, execute, freshDatabase, newOrganisation, queueForLock, sandboxOf } from './kit.ts'
 
 /** Until it is so; the limit of the test ends a wait that has no end. */
 async function until(isSo: () => boolean): Promise<void> {

@@ -1,5 +1,5 @@
 /**
- * Uses a store in a process of its own, until it is killed or done: `node store-child.ts <mode> <location> [argument]`. A location is a
+ * Uses a store in a process of its own, until it is killed or done: `node child.ts <mode> <location> [argument]`. A location is a
  * data folder or a database URL.
  */
 import { writeSync } from 'node:fs'
@@ -8,8 +8,8 @@ import { once } from 'node:events'
 import type { Readable } from 'node:stream'
 import { fileURLToPath } from 'node:url'
 import { openStore } from '../../src/store/index.ts'
-import { messageOf } from './store-kit.ts'
-import { migrateOn, noteMigrations, openBackend } from './store-notes.ts'
+import { messageOf } from './kit.ts'
+import { migrateOn, noteMigrations, openBackend } from './notes.ts'
 
 const modes = {
   /** Opens a database and holds it. */

@@ -10,8 +10,8 @@ import { Creation } from '../../src/lib/creation.ts'
 import type { StreamEvent } from '../../src/session/index.ts'
 import { openStore, type Store } from '../../src/store/index.ts'
 import { imageDir } from '../support/images.ts'
-import { killed, startChild } from './store-child.ts'
-import { eventOf, newOrganisation, newSession, sessionOf } from './store-kit.ts'
+import { killed, startChild } from './child.ts'
+import { eventOf, newOrganisation, newSession, sessionOf } from './kit.ts'
 
 suite('durability of the embedded database', () => {
   let dataDir: string
