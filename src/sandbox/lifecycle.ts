@@ -30,7 +30,7 @@ const idleRetryMs = 60_000
  * machine. A crash in between leaves a row that says less than what runs, and the next reconciliation cleans up.
  *
  * Transitions of one sandbox run one after another (`TransitionQueue`). Plain operations wait for the one under way and delay none.
- * `set` alone writes states and announces their events.
+ * `set` writes states and announces their events; `boot.ts` and `recovery.ts` alone write others, of records that nobody uses.
  */
 export class Lifecycle {
   readonly clocks: IdleClocks

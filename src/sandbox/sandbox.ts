@@ -7,7 +7,10 @@ import type { SandboxSpec } from './ports/runtime-driver.ts'
 export const sandboxStatuses = ['creating', 'running', 'hibernated', 'stopped', 'error'] as const
 export type SandboxStatus = (typeof sandboxStatuses)[number]
 
-/** All legal transitions. An illegal one is the error of {@link notUsable}. */
+/**
+ * All legal transitions; an illegal one is the error of {@link notUsable}. Two ways lead out of `error` beside them, for a record that
+ * nobody uses: `recovery.ts` finds a lost disk again, and `boot.ts` tries an announced id again.
+ */
 const transitions: Record<SandboxStatus, readonly SandboxStatus[]> = {
   creating: ['running', 'stopped', 'error'],
   running: ['hibernated', 'stopped', 'error'],

@@ -18,16 +18,16 @@ export interface Migration {
 
 export type Migrations = Readonly<Record<string, Migration>>
 
-/** All migrations by name, in order. */
-export const migrations: Migrations = {
-  ...Object.fromEntries(
-    Object.entries(migrationStatements).map(([name, statements]) => [
-      name,
-      { up: (db: Kysely<unknown>) => executeAll(db, statements) },
-    ]),
-  ),
-  '0011-hosts': { up: hosts },
-}
+const ofStatements: [string, Migration][] = Object.entries(migrationStatements).map(([name, statements]) => [
+  name,
+  { up: (db) => executeAll(db, statements) },
+])
+const ofCode: [string, Migration][] = [['0011-hosts', { up: hosts }]]
+
+/** All migrations by name, in the order of their numbers. */
+export const migrations: Migrations = Object.fromEntries(
+  [...ofStatements, ...ofCode].toSorted(([one], [other]) => (one < other ? -1 : 1)),
+)
 
 /** PGlite takes one statement per call. */
 async function executeAll(db: Kysely<unknown>, statements: readonly string[]): Promise<void> {
