@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict'
-import { chmod, chown, lstat, mkdir, mkdtemp, readdir, rm, symlink, writeFile } from 'node:fs/promises'
+import { chmod, chown, lstat, mkdir, mkdtemp, readdir, rename, rm, symlink, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, test } from 'node:test'
@@ -63,11 +63,14 @@ test('CRIU workspace: the folder of a killed trial is removed, those of other us
   // No process has number 0.
   const name = (what: string) => `/var/tmp/atoll-criu-0-1-${what}`
   const [abandoned, foreign, link] = [name('abandoned'), name('foreign'), name('link')]
-  for (const path of [abandoned, foreign]) await mkdir(path, { recursive: true })
-  await writeFile(join(folder, 'precious'), '')
-  await symlink(folder, link)
-  await chown(foreign, 65_534, 65_534)
   try {
+    await mkdir(abandoned, { recursive: true })
+    // Under its name only once it is theirs: other servers of this machine remove such folders too.
+    const unnamed = await mkdtemp('/var/tmp/atoll-test-foreign-')
+    await chown(unnamed, 65_534, 65_534)
+    await rename(unnamed, foreign)
+    await writeFile(join(folder, 'precious'), '')
+    await symlink(folder, link)
     await using workspace = await openCriuWorkspace(undefined)
     assert.deepEqual([await exists(abandoned), await exists(workspace.path)], [false, true])
     assert.equal((await lstat(foreign)).uid, 65_534)
