@@ -6,6 +6,7 @@ import { test } from 'node:test'
 import { refuses } from '../../src/lib/testing/refuses.ts'
 import { gatewayPort } from '../../src/runtime/network/index.ts'
 import { Layout } from '../../src/runtime/network/layout.ts'
+import { eventually } from './driver-runc-host.ts'
 import { connects, echoClient, echoServer, ipBatch, NetworkWorld, run, type Namespace } from './network-world.ts'
 
 /** A bridge of the kernel has no more. */
@@ -240,7 +241,8 @@ async function ownLinks({ link }: NetworkWorld): Promise<string[]> {
 async function reachesGateway(world: NetworkWorld, sandbox: Namespace): Promise<boolean> {
   const server = await listenOnGateway(world)
   try {
-    return await connects(sandbox, world.subnet.gatewayAddress, gatewayPort)
+    // A thousand links on a busy machine answer later than one.
+    return await eventually(() => connects(sandbox, world.subnet.gatewayAddress, gatewayPort))
   } finally {
     server.close()
   }
