@@ -69,7 +69,7 @@ pub fn spawn(table: &Arc<Table>, inheritance: &Inheritance, request: &Request) -
         match plan.command.spawn() {
             Ok(child) => {
                 let process = Process::new(plan.id, shown(plan.argv), child.id() as i32, about, log);
-                let outputs = connect(&process, child, terminal, &plan.user);
+                let outputs = connect(&process, child, terminal);
                 process.state().supervisor = Some(wake.clone());
                 let process = Arc::new(process);
                 inner.insert(&process);
@@ -227,7 +227,7 @@ fn open_terminal(plan: &mut Plan, cols: u16, rows: u16) -> Outcome<File> {
 }
 
 /// Sorts the parent's ends of the pipes (or the terminal): input into the process, outputs to its supervisor.
-fn connect(process: &Process, mut child: Child, terminal: Option<File>, user: &User) -> Vec<(Stream, File)> {
+fn connect(process: &Process, mut child: Child, terminal: Option<File>) -> Vec<(Stream, File)> {
     let mut state = process.state();
     if let Some(master) = terminal {
         let output = master.try_clone();
@@ -243,12 +243,7 @@ fn connect(process: &Process, mut child: Child, terminal: Option<File>, user: &U
     }
     let stdout = child.stdout.take().map(|pipe| (Stream::Stdout, File::from(OwnedFd::from(pipe))));
     let stderr = child.stderr.take().map(|pipe| (Stream::Stderr, File::from(OwnedFd::from(pipe))));
-    let outputs: Vec<(Stream, File)> = stdout.into_iter().chain(stderr).collect();
-    for (_, output) in &outputs {
-        // So that a user other than root can open /dev/stdout again.
-        let _ = sys::fchown(output, user.uid, user.gid);
-    }
-    outputs
+    stdout.into_iter().chain(stderr).collect()
 }
 
 /// What a shell would answer for a program that cannot be executed; other causes are faults of the request.

@@ -21,6 +21,7 @@ pub struct FileLimit {
 extern "C" {
     fn chdir(path: *const c_char) -> c_int;
     fn close(fd: c_int) -> c_int;
+    fn fchown(fd: c_int, uid: c_uint, gid: c_uint) -> c_int;
     fn getrlimit(resource: c_int, limit: *mut FileLimit) -> c_int;
     fn ioctl(fd: c_int, request: c_ulong, ...) -> c_int;
     fn open(path: *const c_char, flags: c_int, ...) -> c_int;
@@ -60,6 +61,10 @@ impl ChildSetup {
             }
             signals::reset();
             if let Some((uid, gid, groups)) = &self.user {
+                // So that the user can open /dev/stdout and /dev/stderr again.
+                for output in [1, 2] {
+                    fchown(output, *uid, *gid);
+                }
                 step(setgroups(groups.len(), groups.as_ptr()), FAULT_USER)?;
                 step(setgid(*gid), FAULT_USER)?;
                 step(setuid(*uid), FAULT_USER)?;
