@@ -56,20 +56,22 @@ export function killGroup(pid: number | undefined): void {
   }
 }
 
-/** The process groups of a process' descendants, but for its own group: those of its commands. */
-export function groupsBelow(ancestor: number | undefined): Set<number> {
-  const families = new Map([...statsOfAll()].map(({ pid, parent, group }) => [pid, { parent, group }]))
-  const isBelow = (pid: number | undefined): boolean =>
-    pid !== undefined && (pid === ancestor || isBelow(families.get(pid)?.parent))
-  const found = [...families].filter(([pid, { group }]) => group !== ancestor && isBelow(pid))
-  return new Set(found.map(([, { group }]) => group))
+/** The process groups of all that live below the leader of a group, without its own: those of its commands. */
+export function groupsBelow(leader: number | undefined): Set<number> {
+  const tree = leader === undefined ? [] : processTree(leader)
+  const groups = tree.flatMap((pid) => statOf(pid)?.[2] ?? []).map(Number)
+  return new Set(groups.filter((group) => group !== leader))
 }
 
-function* statsOfAll() {
-  for (const name of readdirSync('/proc')) {
-    const fields = /^\d+$/.test(name) ? statOf(Number(name)) : undefined
-    if (fields) yield { pid: Number(name), parent: Number(fields[1]), group: Number(fields[2]) }
-  }
+/** A process and all that live below it. */
+export function processTree(root: number): number[] {
+  const pids = readdirSync('/proc')
+    .filter((name) => /^\d+$/.test(name))
+    .map(Number)
+  const parents = new Map(pids.map((pid) => [pid, Number(statOf(pid)?.[1])]))
+  const tree = new Set([root])
+  for (const pid of tree) for (const [child, parent] of parents) if (parent === pid) tree.add(child)
+  return [...tree]
 }
 
 function folder(): string {

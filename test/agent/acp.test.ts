@@ -110,17 +110,18 @@ for (const fault of ['leaves-commands', 'ignores-cancel']) {
     async () => {
       await using world = await World.create()
       await using agent = await world.agent({ harness: faulty(fault) })
-      const isRunning = (seconds: string) => processes(`sleep\0${seconds}.${process.pid}\0`).length > 0
+      const sleeping = (seconds: string) => processes(`sleep\0${seconds}.${process.pid}\0`)
       // The first shell ends at once, as those of servers do.
       await agent.turn('msg_1', `run: sleep 61.${process.pid} >&2 &`)
       agent.send({ type: 'message', messageId: 'msg_2', content: `run: sleep 62.${process.pid}` })
-      while (!isRunning('62')) await sleep(20)
+      while (sleeping('62').length === 0) await sleep(20)
+      const from = agent.events.length
       agent.send({ type: 'interrupt' })
-      assert.equal((await agent.event('result', ({ subtype }) => subtype === 'interrupted')).subtype, 'interrupted')
-      while (isRunning('62')) await sleep(20)
-      assert.equal(isRunning('61'), true)
+      assert.equal((await agent.event('result', undefined, from)).subtype, 'interrupted')
+      while (sleeping('62').length > 0) await sleep(20)
+      assert.equal(sleeping('61').length, 1)
       assert.equal(result(await agent.turn('msg_3', 'hello')).result, 'You said hello.')
-      for (const pid of processes(`sleep\x0061.${process.pid}\0`)) process.kill(pid, 'SIGKILL')
+      for (const pid of sleeping('61')) process.kill(pid, 'SIGKILL')
     },
   )
 }

@@ -37,11 +37,13 @@ for await (const line of createInterface({ input: process.stdin })) {
   if (method === 'session/new' && fault === 'wants-login')
     send({ id, error: { code: -32000, message: 'Authentication required' } })
   else if (method === 'session/new') send({ id, result: { sessionId: 's1' } })
-  if (method === 'session/cancel' && fault === 'leaves-commands')
-    for (const prompted of running.keys()) send({ id: prompted, result: { stopReason: 'cancelled' } })
-  else if (method === 'session/cancel' && fault !== 'ignores-cancel')
-    for (const child of running.values()) process.kill(-child.pid, 'SIGKILL')
+  if (method === 'session/cancel') for (const [prompted, child] of running) cancel(prompted, child)
   if (method === 'session/prompt') prompt(id, params.prompt.at(-1).text)
+}
+
+function cancel(id, child) {
+  if (fault === 'leaves-commands') send({ id, result: { stopReason: 'cancelled' } })
+  else if (fault !== 'ignores-cancel') process.kill(-child.pid, 'SIGKILL')
 }
 
 function prompt(id, text) {

@@ -3,6 +3,7 @@ import { readdirSync, readFileSync, readlinkSync } from 'node:fs'
 import { connect } from 'node:net'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { processTree } from '../../src/agent/process-groups.ts'
 import type { AgentProcess } from './agent-process.ts'
 import type { World } from './world.ts'
 
@@ -113,18 +114,6 @@ function known(port: number, credential: string): Promise<number>[] {
       statusOf(await ask(port, path, body, { host, headers: [header] })),
     ),
   )
-}
-
-/** A process and all that live below it. */
-function processTree(root: number): number[] {
-  const parents = new Map<number, number>()
-  for (const name of readdirSync('/proc').filter((entry) => /^\d+$/.test(entry))) {
-    const stat = read(`/proc/${name}/stat`)
-    parents.set(Number(name), Number(stat.slice(stat.lastIndexOf(')') + 2).split(' ')[1]))
-  }
-  const tree = [root]
-  for (const pid of tree) for (const [child, parent] of parents) if (parent === pid) tree.push(child)
-  return tree
 }
 
 /** The TCP ports on which any of the processes listens (proc(5), proc_pid_net(5)). */

@@ -82,15 +82,18 @@ function calls(message: ChatMessage, results: ReadonlyMap<string, string>): Demo
 }
 
 function contentText(message: ChatMessage | undefined): string {
+  return contentTexts(message).join('\n')
+}
+
+function contentTexts(message: ChatMessage | undefined): string[] {
   const content = message?.content ?? ''
-  return typeof content === 'string' ? content : content.map((part) => part.text ?? '').join('\n')
+  return typeof content === 'string' ? [content] : content.map((part) => part.text ?? '')
 }
 
 /** What the user said last, without the reminders of the harness: one message also holds what a model never came to answer. */
 function promptText(message: ChatMessage | undefined): string {
-  const content = message?.content ?? ''
-  const texts = typeof content === 'string' ? [content] : content.map((part) => part.text ?? '')
-  return texts.map((text) => withoutReminders(text).trim()).findLast((text) => text !== '') ?? ''
+  const texts = contentTexts(message).map((text) => withoutReminders(text).trim())
+  return texts.findLast((text) => text !== '') ?? ''
 }
 
 const reminderEnd = '</system-reminder>'
