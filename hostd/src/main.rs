@@ -11,7 +11,12 @@
 //!     atoll-hostd number  --dir DIR --from NUMBER
 //!     atoll-hostd forget-origins --dir DIR
 //!     atoll-hostd exchange --one PATH --other PATH
-//!     atoll-hostd network --pid PID --start TICK [--close ADDRESS]
+//!     atoll-hostd subvolume-create   --path DIR
+//!     atoll-hostd subvolume-snapshot --from DIR --path DIR --writable yes|no
+//!     atoll-hostd subvolume-limit    --path DIR --bytes NUMBER
+//!     atoll-hostd subvolume-delete   --path DIR
+//!     atoll-hostd network --pid PID --start TICK --link NAME --address IP --mac MAC --gateway IP --gateway-mac MAC [--held IP [--close yes]]
+//!     atoll-hostd link-delete --link NAME
 //!     atoll-hostd freeze  --group DIR [--group DIR …]
 //!     atoll-hostd await-unconnected --pid NUMBER
 //!     atoll-hostd await-dumps --runc-root DIR --timeout-ms NUMBER
@@ -20,6 +25,7 @@
 //!     atoll-hostd remove  --dir DIR [--dir DIR …]
 //!     atoll-hostd version
 
+mod commands;
 mod inode_numbers;
 mod network;
 mod overlay;
@@ -28,6 +34,7 @@ mod protocol;
 mod relay;
 mod remove;
 mod run_folder;
+mod subvolume;
 mod sys;
 
 use process::{freeze, launch, strays, unconnected};
@@ -45,49 +52,13 @@ fn run() -> Result<(), Error> {
     let mut given = std::env::args_os().skip(1);
     let command = given.next().and_then(|word| word.into_string().ok()).unwrap_or_default();
     let mut args = Args::parse(given)?;
+    if let Some(done) = commands::run(&command, &mut args) {
+        return done;
+    }
     match command.as_str() {
         "serve" => {
             relay::serve(&args.only_path("socket")?)?;
             launch::serve(env!("CARGO_PKG_VERSION"))
-        }
-        "overlay" => {
-            let request = overlay::Request::from_args(&mut args)?;
-            args.finish()?;
-            overlay::mount(&request)
-        }
-        "tmpfs" => {
-            let target = args.path("target")?;
-            let size: u64 = args.number("size")?;
-            let inodes: u64 = args.number("inodes")?;
-            let owner: u32 = args.number("owner")?;
-            args.finish()?;
-            // A sandbox can write to the folder for a moment: the host must follow no symbolic link in it.
-            let flags = sys::MS_NOSUID | sys::MS_NODEV | sys::MS_NOEXEC | sys::MS_NOSYMFOLLOW;
-            let data = format!("size={size},nr_inodes={inodes},mode=0700,uid={owner},gid={owner}");
-            sys::mount_at("tmpfs", &target, flags, &data)?;
-            // Memory saved with a shared mount needs one at the restore. Nothing is ever mounted in it.
-            sys::make_shared(&target)
-        }
-        "adopt-index" => overlay::index::adopt(&args.only_path("work")?),
-        "run-folder" => run_folder::make_own(&args.only_path("dir")?),
-        "source" => run_folder::make_source(&args.only_path("dir")?),
-        "number" => {
-            let dir = args.path("dir")?;
-            let from: u64 = args.number("from")?;
-            args.finish()?;
-            inode_numbers::count_up(&dir, from)
-        }
-        "forget-origins" => overlay::origins::forget(&args.only_path("dir")?),
-        "exchange" => {
-            let one = args.path("one")?;
-            let other = args.path("other")?;
-            args.finish()?;
-            sys::exchange(&one, &other)
-        }
-        "network" => {
-            let request = network::Request::from_args(&mut args)?;
-            args.finish()?;
-            network::configure(&request)
         }
         "freeze" => freeze::command(args),
         "await-unconnected" => unconnected::command(args),

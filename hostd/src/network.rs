@@ -2,46 +2,124 @@
 //! has ended, so the namespace is opened once, the process looked at after that, and only the descriptor used from there on.
 
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io;
+use std::net::Ipv4Addr;
 use std::os::unix::io::AsRawFd;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use crate::protocol::args::Args;
+use crate::sys::netlink::{index_of, Mac, Netlink};
 use crate::sys::{self, Error};
 
-/// Stands in the batch for the host where `ip` wants the namespace of the sandbox.
-const NAMESPACE: &str = "@namespace";
+const LOOPBACK: &str = "lo";
+/// The name of the link inside.
+const INSIDE: &str = "eth0";
 
+/// The link of a sandbox: its end on the host routes to the sandbox alone, its end inside to the gateway alone. Neither uses ARP: both
+/// know each other by permanent entries.
 pub struct Request {
     pid: u32,
     start: u64,
-    close: Option<String>,
+    link: String,
+    address: Ipv4Addr,
+    mac: Mac,
+    gateway: Ipv4Addr,
+    gateway_mac: Mac,
+    /// The address of restored connections, on the loopback until here.
+    held: Option<Ipv4Addr>,
+    /// Their connections to the outside end.
+    closes: bool,
 }
 
 impl Request {
     pub fn from_args(args: &mut Args) -> Result<Request, Error> {
-        Ok(Request { pid: args.number("pid")?, start: args.number("start")?, close: args.optional_text("close")? })
+        let held = args.optional_text("held")?;
+        Ok(Request {
+            pid: args.number("pid")?,
+            start: args.number("start")?,
+            link: args.text("link")?,
+            address: args.number("address")?,
+            mac: mac(&args.text("mac")?)?,
+            gateway: args.number("gateway")?,
+            gateway_mac: mac(&args.text("gateway-mac")?)?,
+            held: held.map(|text| text.parse().map_err(|_| Error::new(format!("--held {text} is no address")))).transpose()?,
+            closes: args.optional_text("close")?.is_some(),
+        })
     }
 }
 
-/// Reads two batches of `ip` with an empty line between them, and runs the first here and then the second in the sandbox. Before
-/// the second the sandbox's connections from the address `close` end; what only listens stays.
-pub fn configure(request: &Request) -> Result<(), Error> {
+/// Makes what is missing of the link, in any state of it, so it can be repeated after a crash.
+pub fn join(request: &Request) -> Result<(), Error> {
     let namespace = open_namespace(request.pid, request.start)?;
-    let mut input = String::new();
-    io::stdin().read_to_string(&mut input).map_err(|error| Error::io("read", "standard input", error))?;
-    let (here, inside) =
-        input.split_once("\n\n").ok_or_else(|| Error::new("standard input must hold two batches of ip"))?;
-    // It is found by way of this process, whose descriptors no program that it starts has.
-    let path = format!("/proc/{}/fd/{}", std::process::id(), namespace.as_raw_fd());
-    let outer = start_ip(&here.replace(NAMESPACE, &path))?;
-    let entered = sys::enter_network(&namespace);
-    let closing = entered.and_then(|_| request.close.as_deref().map(start_closing).transpose());
-    // Whatever became of the other: nothing that was started outlives this process.
-    let joined = finish("ip", outer);
-    let closed = closing.and_then(|child| child.map_or(Ok(()), |child| finish("ss", child)));
-    joined.and(closed)?;
-    finish("ip", start_ip(inside)?)
+    join_host(request, &namespace).map_err(|error| Error::io("join", &request.link, error))?;
+    sys::enter_network(&namespace)?;
+    if let (Some(held), true) = (request.held, request.closes) {
+        close_connections(held)?;
+    }
+    join_sandbox(request).map_err(|error| Error::io("join the inside of", &request.link, error))
+}
+
+/// Harmless when there is none.
+pub fn delete(link: &str) -> Result<(), Error> {
+    let index = match index_of(link) {
+        Ok(index) => index,
+        Err(_) => return Ok(()),
+    };
+    match Netlink::open().and_then(|mut netlink| netlink.delete_link(index)) {
+        // A link goes by itself with the namespace at its other end.
+        Err(_) if index_of(link).is_err() => Ok(()),
+        done => done.map_err(|error| Error::io("delete link", link, error)),
+    }
+}
+
+fn join_host(request: &Request, namespace: &File) -> io::Result<()> {
+    let mut netlink = Netlink::open()?;
+    let Request { link, address, mac, gateway, gateway_mac, .. } = request;
+    match netlink.make_pair(link, *gateway_mac, INSIDE, *mac, namespace.as_raw_fd()) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    let index = index_of(link)?;
+    netlink.up_silent(index)?;
+    // Without a source the host would send its errors from any of its addresses.
+    netlink.put_route(index, *address, Some(*gateway))?;
+    netlink.put_neighbour(index, *address, *mac)
+}
+
+fn join_sandbox(request: &Request) -> io::Result<()> {
+    let mut netlink = Netlink::open()?;
+    let loopback = index_of(LOOPBACK)?;
+    if let Some(held) = request.held {
+        match netlink.delete_address(loopback, held) {
+            Err(error) if error.kind() != io::ErrorKind::AddrNotAvailable => return Err(error),
+            _ => {}
+        }
+    }
+    netlink.up(loopback)?;
+    let index = index_of(INSIDE)?;
+    netlink.put_address(index, request.address)?;
+    netlink.up(index)?;
+    // Only the gateway is on the link: requests for other addresses must not fill the neighbour table.
+    netlink.put_route(index, request.gateway, None)?;
+    netlink.put_default_route(request.gateway)?;
+    netlink.put_neighbour(index, request.gateway, request.gateway_mac)
+}
+
+/// Ends the connections from an address; what only listens stays. To be called while the link inside is down.
+fn close_connections(address: Ipv4Addr) -> Result<(), Error> {
+    let address = address.to_string();
+    let words = ["--kill", "--no-header", "--tcp", "--udp", "src", &address];
+    let status = Command::new("ss").args(words).stdin(Stdio::null()).stdout(Stdio::null()).status();
+    match status.map_err(|error| Error::io("start", "ss", error))? {
+        status if status.success() => Ok(()),
+        status => Err(Error::new(format!("ss: {status}"))),
+    }
+}
+
+fn mac(text: &str) -> Result<Mac, Error> {
+    let bytes: Option<Vec<u8>> = text.split(':').map(|part| u8::from_str_radix(part, 16).ok()).collect();
+    let bytes = bytes.and_then(|bytes| Mac::try_from(bytes).ok());
+    bytes.ok_or_else(|| Error::new(format!("{text} is no MAC address")))
 }
 
 /// The network namespace of the process with this number that started at this tick (field 22 of `/proc/<pid>/stat`).
@@ -61,36 +139,17 @@ fn start_tick(stat: &str) -> Option<u64> {
     fields.split_whitespace().nth(19)?.parse().ok()
 }
 
-fn start_ip(batch: &str) -> Result<Child, Error> {
-    let mut child = start(Command::new("ip").args(["-batch", "-"]).stdin(Stdio::piped()))?;
-    let mut stdin = child.stdin.take().expect("it is piped");
-    // One that ends before it has read all is judged by its exit status.
-    let _ = stdin.write_all(batch.as_bytes());
-    Ok(child)
-}
-
-fn start_closing(address: &str) -> Result<Child, Error> {
-    let words = ["--kill", "--no-header", "--tcp", "--udp", "src", address];
-    start(Command::new("ss").args(words).stdin(Stdio::null()))
-}
-
-fn start(command: &mut Command) -> Result<Child, Error> {
-    let name = command.get_program().to_string_lossy().into_owned();
-    command.stdout(Stdio::null()).spawn().map_err(|error| Error::io("start", name, error))
-}
-
-fn finish(name: &str, mut child: Child) -> Result<(), Error> {
-    let status = child.wait().map_err(|error| Error::io("wait for", name, error))?;
-    if status.success() {
-        Ok(())
-    } else {
-        Err(Error::new(format!("{name}: {status}")))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_mac_address_has_six_bytes_in_hexadecimal() {
+        assert_eq!(mac("02:ab:0a:c8:00:01").ok(), Some([2, 0xab, 10, 200, 0, 1]));
+        for text in ["", "02:ab:0a:c8:00", "02:ab:0a:c8:00:01:02", "02:ab:0a:c8:00:1g", "02:ab:0a:c8:00:100"] {
+            assert!(mac(text).is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn the_start_of_a_process_is_found_behind_any_name() {

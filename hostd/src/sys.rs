@@ -7,8 +7,10 @@ use std::os::raw::{c_char, c_int, c_long, c_uint, c_ulong, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::io::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::path::Path;
+use std::sync::Mutex;
 
 pub mod folder;
+pub mod netlink;
 pub mod pidfd;
 pub mod poll;
 pub mod socket;
@@ -28,7 +30,8 @@ extern "C" {
     fn unshare(flags: c_int) -> c_int;
     fn setns(fd: c_int, kind: c_int) -> c_int;
     fn fork() -> c_int;
-    fn pipe(ends: *mut c_int) -> c_int;
+    fn pipe2(ends: *mut c_int, flags: c_int) -> c_int;
+    fn ioctl(fd: c_int, request: c_ulong, ...) -> c_int;
     fn kill(pid: c_int, signal: c_int) -> c_int;
     fn setpgid(pid: c_int, group: c_int) -> c_int;
     fn waitid(kind: c_int, id: u32, info: *mut c_void, options: c_int) -> c_int;
@@ -143,7 +146,19 @@ pub fn exchange(one: &Path, other: &Path) -> Result<(), Error> {
     checked(status.into(), &format!("exchange {} with", one.display()), other.display())
 }
 
-/// Moves this process into a private mount namespace.
+/// An ioctl(2) that takes a structure; `Args` is the one that `request` encodes the size of.
+pub fn control<Args>(
+    file: &impl AsRawFd,
+    request: u64,
+    args: &mut Args,
+    what: &str,
+    subject: impl fmt::Display,
+) -> Result<(), Error> {
+    let status = unsafe { ioctl(file.as_raw_fd(), request as c_ulong, args as *mut Args) };
+    checked(status.into(), what, subject)
+}
+
+/// Moves this thread into a private mount namespace, with a working directory of its own.
 pub fn enter_private_mounts() -> Result<(), Error> {
     let root = CStr::from_bytes_with_nul(b"/\0").expect("constant");
     let none = CStr::from_bytes_with_nul(b"none\0").expect("constant");
@@ -235,6 +250,9 @@ pub fn seal_tree(tree: &OwnedFd, user_namespace: Option<&OwnedFd>, path: &Path) 
 
 /// A user namespace in which ids `from..from+count` stand for `to..to+count`. It lives as long as the descriptor.
 pub fn user_namespace(from: u32, to: u32, count: u32) -> Result<OwnedFd, Error> {
+    // Two holders that have the ends of each other's pipes would wait for each other for ever.
+    static ONE_HOLDER: Mutex<()> = Mutex::new(());
+    let _one = ONE_HOLDER.lock();
     let (ready_read, ready_write) = pipe_ends()?;
     let (done_read, done_write) = pipe_ends()?;
     let child = unsafe { fork() };
@@ -277,7 +295,8 @@ pub fn user_namespace(from: u32, to: u32, count: u32) -> Result<OwnedFd, Error> 
 
 fn pipe_ends() -> Result<(OwnedFd, OwnedFd), Error> {
     let mut ends: [c_int; 2] = [-1, -1];
-    checked(unsafe { pipe(ends.as_mut_ptr()) }.into(), "pipe", "for a user namespace")?;
+    const O_CLOEXEC: c_int = 0o2000000;
+    checked(unsafe { pipe2(ends.as_mut_ptr(), O_CLOEXEC) }.into(), "pipe", "for a user namespace")?;
     Ok(unsafe { (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])) })
 }
 

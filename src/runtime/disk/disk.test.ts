@@ -5,6 +5,7 @@ import { join } from 'node:path'
 import { after, before, test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { run } from '../command.ts'
+import { hostTool } from '../host/testing/host-tool.ts'
 import { DiskPool } from './index.ts'
 
 const gib = 1024 ** 3
@@ -16,7 +17,7 @@ before(async () => {
 after(() => rm(folder, { recursive: true }))
 
 function pool(bytes: number) {
-  return new DiskPool({ imageFile: join(folder, 'pool.img'), mountDir: join(folder, 'pool'), bytes })
+  return new DiskPool({ hostd: hostTool, imageFile: join(folder, 'pool.img'), mountDir: join(folder, 'pool'), bytes })
 }
 
 /** Opens the pool, tells how large its file system is, and closes it. */

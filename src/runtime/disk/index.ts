@@ -7,6 +7,7 @@ import { dirname } from 'node:path'
 import { ServiceError } from '../../errors.ts'
 import { CommandError, run } from '../command.ts'
 import { exists } from '../exists.ts'
+import type { HostTool } from '../hostd/index.ts'
 import { isMounted, mountsBelow, unmountBelow } from './mounts.ts'
 import { Quota } from './quota.ts'
 
@@ -24,6 +25,7 @@ const flushTimeoutMs = 300_000
 export const templatesFolder = 'seeds'
 
 export interface DiskPoolOptions {
+  hostd: HostTool
   imageFile: string
   mountDir: string
   /** Size of the file system. Default: 80 % of the free space, at most 256 GiB. An existing pool grows to it, never shrinks. */
@@ -110,8 +112,8 @@ export class DiskPool {
   /** Empty, or a writable snapshot of the subvolume at the absolute path `seed`, without its limit. Throws `no_capacity` when the pool is full. */
   async createSubvolume(relative: string, seed?: string): Promise<void> {
     const path = this.path(relative)
-    const how = seed === undefined ? ['create'] : ['snapshot', seed]
-    await run(['btrfs', 'subvolume', ...how, path]).catch(fullPool)
+    if (seed === undefined) await this.#hostd(['subvolume-create', '--path', path])
+    else await this.#hostd(['subvolume-snapshot', '--from', seed, '--path', path, '--writable', 'yes'])
   }
 
   /** A number that the subvolume gives to no file any more, above those of all that it has. Undefined when it takes no file. */
@@ -134,13 +136,13 @@ export class DiskPool {
     // Setting it waits while what was saved is brought to the disk.
     if (this.#limits.get(relative) === limitBytes) return
     this.#limits.delete(relative)
-    await run(['btrfs', 'qgroup', 'limit', String(limitBytes), this.path(relative)])
+    await this.#hostd(['subvolume-limit', '--path', this.path(relative), '--bytes', String(limitBytes)])
     this.#limits.set(relative, limitBytes)
   }
 
   /** Freezes a subvolume as it is now, writes that have not reached the disk included. Throws `no_capacity`. */
   async snapshot(from: string, to: string): Promise<void> {
-    await run(['btrfs', 'subvolume', 'snapshot', '-r', this.path(from), this.path(to)]).catch(fullPool)
+    await this.#hostd(['subvolume-snapshot', '--from', this.path(from), '--path', this.path(to), '--writable', 'no'])
   }
 
   /** Harmless when there is none. The space comes back soon after, not at once. */
@@ -148,7 +150,7 @@ export class DiskPool {
     this.#limits.delete(relative)
     if (!(await this.has(relative))) return
     try {
-      await run(['btrfs', 'subvolume', 'delete', this.path(relative)])
+      await this.#hostd(['subvolume-delete', '--path', this.path(relative)])
     } catch (error) {
       // Someone else has removed it meanwhile.
       if (await this.has(relative)) throw error
@@ -184,6 +186,11 @@ export class DiskPool {
     const table = await run(['btrfs', 'qgroup', 'show', '--raw', '-f', path])
     const row = table.split('\n').find((line) => line.startsWith('0/'))
     return Number(row?.trim().split(/\s+/)[1] ?? 0)
+  }
+
+  /** Throws `no_capacity` when the pool is full. */
+  async #hostd(args: readonly [string, ...string[]]): Promise<void> {
+    await this.#options.hostd.runTool(args).catch(fullPool)
   }
 
   async #format(): Promise<void> {

@@ -65,9 +65,9 @@ export function createContext(options: OciDriverOptions) {
   const names = new HostNames(dataDir)
   const { hash, runDir } = names
   const subnet = new Subnet(options.subnet)
-  const pool = new DiskPool({ imageFile: names.poolFile, mountDir: names.poolDir, bytes: diskPoolBytes })
   const network = new Network({ hash, subnet, runDir, leaveHostFirewall, log })
   const hostd = new Hostd({ socket: names.hostdSocket, log })
+  const pool = new DiskPool({ hostd, imageFile: names.poolFile, mountDir: names.poolDir, bytes: diskPoolBytes })
   const runtime = options.runtime({ runDir, dataDir: names.dataDir, hostd })
   const lazy = new LazyMemory(hostd, pool, options.lazyMemoryBytesMin ?? lazyBytesMinDefault)
   return {

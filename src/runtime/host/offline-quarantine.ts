@@ -10,7 +10,7 @@ export type OfflineQuarantine = Awaited<ReturnType<typeof openOfflineQuarantine>
 /** The quarantine of a data directory, whose sandboxes may run meanwhile. Throws `unavailable` when a driver has it open. */
 export async function openOfflineQuarantine(options: OciDriverOptions) {
   const context = createContext(options)
-  const { names, runtime, pool, inventory, images } = context
+  const { names, runtime, hostd, pool, inventory, images } = context
   const lock = await lockHost(names)
   // Their disks are unknown.
   const unreadable = new Set((await inventory.load()).map(({ id }) => id))
@@ -32,7 +32,9 @@ export async function openOfflineQuarantine(options: OciDriverOptions) {
       if (twin !== undefined) {
         throw new ServiceError('conflict', `the other record of ${twin.id} cannot be read: start the server first`)
       }
-      await makeRunFolders(names, runtime.stateDir, await resolveHostTool(images.path))
+      const hostTool = await resolveHostTool(images.path)
+      await makeRunFolders(names, runtime.stateDir, hostTool)
+      await hostd.open(hostTool)
       await pool.open()
       for (const item of items) await inventory.removeFromQuarantine(item)
     },

@@ -133,22 +133,19 @@ export class Network {
     { pid, startTicks }: NamespaceOwner,
     held?: { address: string; keepConnections: boolean },
   ): Promise<void> {
-    const layout = this.#layout
-    const port = layout.port(slot)
-    const made = await exists(`${networksDir}/${port.link}`)
-    const here = [...(made ? [] : layout.makePort(port, '@namespace')), ...layout.joinPort(port)]
-    const inside = [
-      ...(held === undefined ? [] : [`address flush dev lo to ${held.address}/32`]),
-      ...layout.joinSandbox(port),
-    ]
+    const { link, mac, address } = this.#layout.port(slot)
+    const { gatewayAddress } = this.subnet
     // Closes connections, not listeners. The interface inside is still down.
-    const close = held?.keepConnections === false ? ['--close', held.address] : []
-    const process = ['--pid', String(pid), '--start', String(startTicks)]
-    const input = `${here.join('\n')}\n\n${inside.join('\n')}\n`
+    const close = held?.keepConnections === false ? ['--close', 'yes'] : []
     const join = async () => {
       if (this.#hostd === undefined) throw new Error('the network is not open')
-      await this.#hostd.runTool(['network', ...process, ...close], { input })
-      await forward(port.link)
+      await this.#hostd.runTool([
+        ...(['network', '--pid', String(pid), '--start', String(startTicks)] as const),
+        ...['--link', link, '--address', address, '--mac', mac],
+        ...['--gateway', gatewayAddress, '--gateway-mac', this.#layout.gatewayMac],
+        ...(held === undefined ? [] : ['--held', held.address, ...close]),
+      ])
+      await forward(link)
     }
     await join().catch(unavailable('the sandbox cannot be joined to the network'))
   }
@@ -261,7 +258,7 @@ export class Network {
     const file = `${networksDir}/${link}`
     if (!(await exists(file))) return
     try {
-      await run(['ip', 'link', 'delete', 'dev', link])
+      await (this.#hostd?.runTool(['link-delete', '--link', link]) ?? run(['ip', 'link', 'delete', 'dev', link]))
     } catch (error) {
       // A link goes by itself with the namespace at its other end.
       if (await exists(file)) throw error

@@ -21,13 +21,13 @@ export class Layout {
   readonly subnet: Subnet
   readonly gatewayLink: string
   readonly #hash: string
-  readonly #gatewayMac: string
+  readonly gatewayMac: string
 
   constructor(hash: string, subnet: Subnet) {
     this.subnet = subnet
     this.#hash = hash
     this.gatewayLink = `atl${hash}`
-    this.#gatewayMac = this.#mac(subnet.gatewayAddress)
+    this.gatewayMac = this.#mac(subnet.gatewayAddress)
   }
 
   port(slot: number): Port {
@@ -53,7 +53,7 @@ export class Layout {
   /** `namespace` is that of the other end, in any form that `ip` takes. */
   makePort({ link, mac }: Port, namespace?: string): string[] {
     const there = namespace === undefined ? '' : ` netns ${namespace}`
-    return [`link add name ${link} address ${this.#gatewayMac} type veth peer name eth0${there} address ${mac}`]
+    return [`link add name ${link} address ${this.gatewayMac} type veth peer name eth0${there} address ${mac}`]
   }
 
   /** Joins the host's end to the network, in any state of it: the kernel drops routes and entries of a link that goes down. */
@@ -72,7 +72,7 @@ export class Layout {
     return [
       `link set dev ${bridged} down`,
       `link set dev ${bridged} nomaster`,
-      `link set dev ${bridged} address ${this.#gatewayMac}`,
+      `link set dev ${bridged} address ${this.gatewayMac}`,
       // Last: the new name marks it as moved.
       `link set dev ${bridged} name ${link}`,
     ]
@@ -88,7 +88,7 @@ export class Layout {
       // Only the gateway is on the link: requests for other addresses must not fill the neighbour table.
       `route replace ${gatewayAddress} dev eth0 scope link`,
       `route replace default via ${gatewayAddress}`,
-      neighbour(gatewayAddress, this.#gatewayMac, 'eth0'),
+      neighbour(gatewayAddress, this.gatewayMac, 'eth0'),
     ]
   }
 

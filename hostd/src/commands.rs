@@ -1,0 +1,102 @@
+//! The commands that are a few system calls each. `serve` does them itself, in a thread, where the server asks for this program: a
+//! process would cost more than the calls. They print nothing, and what they change of their thread's namespaces ends with it.
+
+use std::path::PathBuf;
+
+use crate::protocol::args::Args;
+use crate::sys::{self, Error};
+use crate::{inode_numbers, network, overlay, run_folder, subvolume};
+
+/// `None` for any other command.
+pub fn run(command: &str, args: &mut Args) -> Option<Result<(), Error>> {
+    let command = match command {
+        "overlay" => mount_overlay,
+        "tmpfs" => mount_tmpfs,
+        "adopt-index" => |args: &mut Args| overlay::index::adopt(&only_path(args, "work")?),
+        "run-folder" => |args: &mut Args| run_folder::make_own(&only_path(args, "dir")?),
+        "source" => |args: &mut Args| run_folder::make_source(&only_path(args, "dir")?),
+        "number" => number,
+        "forget-origins" => |args: &mut Args| overlay::origins::forget(&only_path(args, "dir")?),
+        "exchange" => exchange,
+        "network" => join_network,
+        "link-delete" => delete_link,
+        "subvolume-create" => |args: &mut Args| subvolume::create(&only_path(args, "path")?),
+        "subvolume-snapshot" => snapshot,
+        "subvolume-limit" => limit,
+        "subvolume-delete" => |args: &mut Args| subvolume::delete(&only_path(args, "path")?),
+        _ => return None,
+    };
+    let command: fn(&mut Args) -> Result<(), Error> = command;
+    Some(command(args))
+}
+
+fn only_path(args: &mut Args, name: &str) -> Result<PathBuf, Error> {
+    let path = args.path(name)?;
+    args.finish()?;
+    Ok(path)
+}
+
+fn mount_overlay(args: &mut Args) -> Result<(), Error> {
+    let request = overlay::Request::from_args(args)?;
+    args.finish()?;
+    overlay::mount(&request)
+}
+
+fn mount_tmpfs(args: &mut Args) -> Result<(), Error> {
+    let target = args.path("target")?;
+    let size: u64 = args.number("size")?;
+    let inodes: u64 = args.number("inodes")?;
+    let owner: u32 = args.number("owner")?;
+    args.finish()?;
+    // A sandbox can write to the folder for a moment: the host must follow no symbolic link in it.
+    let flags = sys::MS_NOSUID | sys::MS_NODEV | sys::MS_NOEXEC | sys::MS_NOSYMFOLLOW;
+    let data = format!("size={size},nr_inodes={inodes},mode=0700,uid={owner},gid={owner}");
+    sys::mount_at("tmpfs", &target, flags, &data)?;
+    // Memory saved with a shared mount needs one at the restore. Nothing is ever mounted in it.
+    sys::make_shared(&target)
+}
+
+fn number(args: &mut Args) -> Result<(), Error> {
+    let dir = args.path("dir")?;
+    let from: u64 = args.number("from")?;
+    args.finish()?;
+    inode_numbers::count_up(&dir, from)
+}
+
+fn exchange(args: &mut Args) -> Result<(), Error> {
+    let one = args.path("one")?;
+    let other = args.path("other")?;
+    args.finish()?;
+    sys::exchange(&one, &other)
+}
+
+fn join_network(args: &mut Args) -> Result<(), Error> {
+    let request = network::Request::from_args(args)?;
+    args.finish()?;
+    network::join(&request)
+}
+
+fn delete_link(args: &mut Args) -> Result<(), Error> {
+    let link = args.text("link")?;
+    args.finish()?;
+    network::delete(&link)
+}
+
+fn snapshot(args: &mut Args) -> Result<(), Error> {
+    let from = args.path("from")?;
+    let path = args.path("path")?;
+    let writable = args.text("writable")?;
+    args.finish()?;
+    match writable.as_str() {
+        "yes" => subvolume::snapshot(&from, &path, true),
+        "no" => subvolume::snapshot(&from, &path, false),
+        _ => Err(Error::new(format!("--writable {writable} is neither yes nor no"))),
+    }
+}
+
+fn limit(args: &mut Args) -> Result<(), Error> {
+    let path = args.path("path")?;
+    let bytes: u64 = args.number("bytes")?;
+    args.finish()?;
+    subvolume::limit(&path, bytes)
+}
