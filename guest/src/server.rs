@@ -163,6 +163,7 @@ fn handle(
             answer
         }
         "spawn" => with_process(spawn(table, &guest.inheritance, &request)?),
+        "run" => return run(guest, &request, stream, reader, &mut writer),
         "processes" => return processes(table, &mut writer),
         "process" => {
             let process = find()?;
@@ -296,6 +297,55 @@ fn output(process: &Process, bytes_max: Option<u64>, writer: &mut impl Write) ->
         return Err(Fault::too_large(format!("process '{}' has {} bytes of output", process.id, bytes)));
     }
     frame::write_line(writer, &object([("ok", true.into())]))?;
+    send_output(process, end, writer)?;
+    process.state().taken |= last;
+    Ok(())
+}
+
+/// Starts a process unless its id is known, and waits for its end. Output of at most `bytesMax` follows the answer; a client that
+/// has it all acknowledges that, which releases the process.
+fn run(
+    guest: &Guest,
+    request: &Request,
+    stream: &UnixStream,
+    reader: &mut impl Read,
+    writer: &mut impl Write,
+) -> Outcome<()> {
+    let wait = request.integer("waitMs", 0, WAIT_MS_MAX)?;
+    let bytes_max = request.integer("bytesMax", 0, OFFSET_MAX)?;
+    let id = request.process_id()?;
+    let process = match guest.table.find(id) {
+        Ok(known) => known,
+        Err(_) => {
+            spawn(&guest.table, &guest.inheritance, request)?;
+            guest.table.find(id)?
+        }
+    };
+    wait_for_end(&process, stream, Duration::from_millis(wait))?;
+    let info = process.info();
+    let has_ended = info.get("exitCode").is_some();
+    let (end, bytes) = {
+        let mut state = process.state();
+        state.end_told |= has_ended;
+        (state.log.end(), state.log.bytes() as u64)
+    };
+    let has_output = has_ended && bytes <= bytes_max;
+    let mut answer = Vec::new();
+    frame::write_line(&mut answer, &object([("ok", true.into()), ("process", info), ("output", has_output.into())]))?;
+    if !has_output {
+        return Ok(writer.write_all(&answer)?);
+    }
+    send_output(&process, end, &mut answer)?;
+    writer.write_all(&answer)?;
+    process.state().taken = true;
+    stream.set_read_timeout(Some(LINGER_IDLE))?;
+    if let Ok(Some(kind::ACKNOWLEDGE)) = frame::read_frame(reader, &mut Vec::new()) {
+        guest.table.release(id)?;
+    }
+    Ok(())
+}
+
+fn send_output(process: &Process, end: u64, writer: &mut impl Write) -> Outcome<()> {
     for (stream, kind) in [(Stream::Stdout, kind::STDOUT), (Stream::Stderr, kind::STDERR)] {
         let mut cursor = 0;
         loop {
@@ -311,9 +361,7 @@ fn output(process: &Process, bytes_max: Option<u64>, writer: &mut impl Write) ->
         }
     }
     let truncated = process.state().log.truncated();
-    frame::write_value(writer, kind::END, &object([("truncated", truncated.into())]))?;
-    process.state().taken |= last;
-    Ok(())
+    Ok(frame::write_value(writer, kind::END, &object([("truncated", truncated.into())]))?)
 }
 
 fn resize(process: &Process, cols: u16, rows: u16) -> Outcome<()> {

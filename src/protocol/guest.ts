@@ -72,6 +72,8 @@ export const processSchema = z.object({
 })
 
 export const processAnswerSchema = okSchema.extend({ process: processSchema })
+/** `output`: frames of all of it follow. */
+export const runAnswerSchema = processAnswerSchema.extend({ output: z.boolean() })
 export const attachSchema = okSchema.extend({
   input: z.boolean(),
   /** Bytes of this client's input that the process has taken; absent from guests that cannot be attached again. */

@@ -6,7 +6,7 @@ import { newId } from '../lib/id.ts'
 import { assertEnvs, assertInput, assertPath } from './input.ts'
 import type { Lifecycle } from './lifecycle.ts'
 import type { Attachment, AttachOptions, ProcessInfo, ProcessOutput, SpawnRequest } from './ports/guest.ts'
-import { type ProcessKind, assertKind, newInternalProcessId, processKind, runToEnd } from './process.ts'
+import { type ProcessKind, assertKind, newInternalProcessId, processKind, runToEnd, smallBytesMax } from './process.ts'
 import type { Sandbox } from './sandbox.ts'
 
 export interface RunCommand {
@@ -261,8 +261,6 @@ function releasedAtEnd(attachment: Attachment, release: () => void): Attachment 
   }
 }
 
-/** Outputs up to this size never wait: a connection's own buffers take them, however slowly its client reads. */
-const smallBytesMax = 64 * 1024
 /** Bounds the reads from sandboxes, and as many large outputs that are unsent. An output has at most 8 MiB of each stream. */
 const outputPermits = { permitsPerKey: 4, permits: 16 }
 

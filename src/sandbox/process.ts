@@ -32,7 +32,10 @@ export function clientsActiveAtMs(processes: readonly ProcessInfo[]): number {
 
 const waitMs = 60_000
 
-/** Runs a process to its end and releases it. An abort, or an error, kills it. */
+/** Outputs up to this size never wait: a connection's own buffers take them, however slowly its client reads. */
+export const smallBytesMax = 64 * 1024
+
+/** Runs a process to its end and releases it. An abort, or an error, kills it. `output` reads an output that is not small. */
 export async function runToEnd(
   guest: Guest,
   request: SpawnRequest,
@@ -40,12 +43,14 @@ export async function runToEnd(
   output: () => Promise<ProcessOutput>,
 ): Promise<{ exitCode: number; output: ProcessOutput }> {
   const { id } = request
+  let isReleased = false
   try {
-    await guest.spawn(request)
-    let process = await guest.process(id, waitMs, signal)
+    const run = await guest.run(request, { waitMs, bytesMax: smallBytesMax, signal })
+    isReleased = run.output !== undefined
+    let { process } = run
     while (process.running) process = await guest.process(id, waitMs, signal)
-    return { exitCode: process.exitCode ?? 0, output: await output() }
+    return { exitCode: process.exitCode ?? 0, output: run.output ?? (await output()) }
   } finally {
-    await guest.release(id).catch(() => undefined)
+    if (!isReleased) await guest.release(id).catch(() => undefined)
   }
 }

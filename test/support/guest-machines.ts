@@ -17,6 +17,10 @@ export class GuestMachines extends TestDriver implements RuntimeDriver {
     this.machines.clear()
   }
 
+  async prepare(spec: SandboxSpec): Promise<void> {
+    await this.create(spec)
+  }
+
   async create(spec: SandboxSpec): Promise<void> {
     if (spec.image !== 'base') throw new ServiceError('not_found', `no image ${spec.image}`)
     if (spec.from && !this.checkpoints.has(spec.from.checkpointId))

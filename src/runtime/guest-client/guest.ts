@@ -12,6 +12,7 @@ import {
   portsSchema,
   processAnswerSchema,
   processSchema,
+  runAnswerSchema,
   statAnswerSchema,
 } from '../../protocol/guest.ts'
 import type {
@@ -20,6 +21,7 @@ import type {
   Guest,
   ProcessInfo,
   ProcessOutput,
+  RunProcessOptions,
   SpawnRequest,
   WriteFileOptions,
 } from '../../sandbox/ports/guest.ts'
@@ -55,6 +57,8 @@ const collectTimeoutMs = 5 * 60_000
 const removeTimeoutMs = 10 * 60_000
 /** The most that a guest retains of a stream, and the most that it reads beyond at the end of a process. */
 const outputBytesMax = 18 * 1024 * 1024
+/** What a guest says of an operation that it does not know. */
+const unknownOperation = 'op: unknown operation'
 const processItems: Items<GuestProcess, ProcessInfo> = {
   schema: processSchema,
   convert: processInfo,
@@ -103,6 +107,25 @@ export function createGuest(dial: GuestDial, options: GuestClientOptions = {}): 
     }
   }
 
+  async function runProcess(
+    connection: GuestConnection,
+    { request, waitMs, bytesMax, signal }: RunProcessOptions & { request: SpawnRequest },
+  ): Promise<{ process: ProcessInfo; output?: ProcessOutput }> {
+    connection.onFreeze(() => connection.close())
+    const wait = { timeoutMs: timeouts.answerMs + waitMs, signal }
+    const answer = await connection.ask({ op: 'run', ...request, waitMs, bytesMax }, runAnswerSchema, wait)
+    const process = processInfo(answer.process)
+    if (!answer.output) {
+      connection.close()
+      return { process }
+    }
+    const output = await readOutputFrames(connection, timeouts)
+    const isReleased = await acknowledge(connection, timeouts)
+    connection.close()
+    if (!isReleased) await command({ op: 'release', id: request.id }).catch(() => undefined)
+    return { process, output }
+  }
+
   async function command(request: object, extraMs = 0): Promise<void> {
     await ask(request, okSchema, undefined, extraMs)
   }
@@ -115,6 +138,17 @@ export function createGuest(dial: GuestDial, options: GuestClientOptions = {}): 
 
     async spawn(request: SpawnRequest) {
       return processInfo((await ask({ op: 'spawn', ...request }, processAnswerSchema)).process)
+    },
+
+    async run(request, { waitMs, bytesMax, signal }) {
+      try {
+        return await reopen((connection) => runProcess(connection, { request, waitMs, bytesMax, signal }), signal)
+      } catch (error) {
+        if (!isServiceError(error, 'invalid_request') || !error.message.startsWith(unknownOperation)) throw error
+        // The guest is older, in a saved memory.
+        const { process } = await ask({ op: 'spawn', ...request }, processAnswerSchema)
+        return { process: processInfo(process) }
+      }
     },
 
     async processes() {
@@ -251,6 +285,23 @@ async function readOutput(
 ): Promise<ProcessOutput> {
   const request = { op: 'output', id: processId, bytesMax }
   await connection.ask(request, okSchema, { timeoutMs: timeouts.answerMs })
+  return readOutputFrames(connection, timeouts)
+}
+
+/** Has the guest release a process whose output was read; false when it may not have done so. */
+async function acknowledge(connection: GuestConnection, timeouts: Timeouts): Promise<boolean> {
+  const wait = { timeoutMs: timeouts.answerMs }
+  try {
+    await connection.send(frameKind.acknowledge, Buffer.alloc(0), wait)
+    // The guest closes after the release.
+    await connection.readFrame(wait)
+    return false
+  } catch {
+    return connection.frozen === undefined
+  }
+}
+
+async function readOutputFrames(connection: GuestConnection, timeouts: Timeouts): Promise<ProcessOutput> {
   const [stdout, stderr] = [new Gathered(), new Gathered()]
   const wait = collecting(timeouts)
   for (;;) {

@@ -12,6 +12,12 @@ export interface Guest {
   /** Starts a process. Throws `conflict` for an id that the sandbox knows. */
   spawn(request: SpawnRequest): Promise<ProcessInfo>
 
+  /**
+   * Starts a process and waits up to `waitMs` for its end. When it has ended with at most `bytesMax` of output, the result has that and
+   * the process is released. After a freeze for a checkpoint the wait goes on, and the process is not started again.
+   */
+  run(request: SpawnRequest, options: RunProcessOptions): Promise<{ process: ProcessInfo; output?: ProcessOutput }>
+
   processes(): Promise<ProcessInfo[]>
 
   /** State of a process, after its end or after `waitMs`. */
@@ -98,6 +104,13 @@ export interface ProcessInfo {
   endedAt?: string
   attachedClients: number
   pty: boolean
+}
+
+export interface RunProcessOptions {
+  waitMs: number
+  bytesMax: number
+  /** Ends the wait, not the process. */
+  signal?: AbortSignal | undefined
 }
 
 export interface ProcessOutput {
