@@ -18,7 +18,12 @@ export function cachedSandboxStore(store: SandboxStore): SandboxStore {
       return orgId === undefined || sandbox?.orgId === orgId ? sandbox : undefined
     },
     insertSandbox: (sandbox) => sandboxes.write(sandbox.id, () => store.insertSandbox(sandbox)),
-    updateSandbox: (id, change, from, note) => sandboxes.write(id, () => store.updateSandbox(id, change, from, note)),
+    updateSandbox: (id, change, from, note) =>
+      sandboxes.write(
+        id,
+        () => store.updateSandbox(id, change, from, note),
+        (sandbox) => sandbox,
+      ),
     async purgeSandboxes(ids) {
       const count = await store.purgeSandboxes(ids)
       if (count > 0) {
@@ -48,48 +53,69 @@ export function cachedSandboxStore(store: SandboxStore): SandboxStore {
   }
 }
 
-/**
- * Values by key; the oldest entry is evicted first. A value that was read during a write is not cached: writes are counted at their begin
- * and end, and a read caches its value only if the count has not changed.
- */
+/** A read or write under way. */
+interface Pending {
+  isWrite: boolean
+  /** A write of the same key overlaps with it, so its value may not be the last one. */
+  isStale: boolean
+}
+
+/** Values by key; the oldest entry is evicted first. What a read or write brings is kept unless a write of its key overlaps with it. */
 class ReadCache<Value> {
   readonly #values = new Map<string, Value>()
+  readonly #pending = new Map<string, Set<Pending>>()
   readonly #max: number
-  #writes = 0
 
   constructor(max: number) {
     this.#max = max
   }
 
   async read<Result extends Value | undefined>(key: string, load: () => Promise<Result>): Promise<Value | undefined> {
-    const kept = this.#values.get(key)
-    if (kept !== undefined) return kept
-    const writesBefore = this.#writes
-    const value = await load()
-    if (value !== undefined && this.#writes === writesBefore) {
-      const [oldest] = this.#values.keys()
-      if (this.#values.size >= this.#max && oldest !== undefined) this.#values.delete(oldest)
-      this.#values.set(key, value)
-    }
-    return value
+    return this.#values.get(key) ?? (await this.#tracked(key, false, load, (value) => value))
   }
 
-  async write<Result>(key: string, work: () => Promise<Result>): Promise<Result> {
-    this.#forget(key)
-    try {
-      return await work()
-    } finally {
-      this.#forget(key)
-    }
+  /** `valueOf` tells the written value from the result, where that has it. */
+  async write<Result>(
+    key: string,
+    work: () => Promise<Result>,
+    valueOf: (result: Result) => Value | undefined = () => undefined,
+  ): Promise<Result> {
+    return await this.#tracked(key, true, work, valueOf)
   }
 
   clear(): void {
-    this.#writes += 1
+    for (const group of this.#pending.values()) for (const other of group) other.isStale = true
     this.#values.clear()
   }
 
-  #forget(key: string): void {
-    this.#writes += 1
-    this.#values.delete(key)
+  async #tracked<Result>(
+    key: string,
+    isWrite: boolean,
+    work: () => Promise<Result>,
+    valueOf: (result: Result) => Value | undefined,
+  ): Promise<Result> {
+    const group = this.#pending.get(key) ?? new Set<Pending>()
+    this.#pending.set(key, group)
+    const own: Pending = { isWrite, isStale: [...group].some((other) => other.isWrite) }
+    if (isWrite) {
+      this.#values.delete(key)
+      for (const other of group) other.isStale = true
+    }
+    group.add(own)
+    try {
+      const result = await work()
+      const value = valueOf(result)
+      if (value !== undefined && !own.isStale) this.#keep(key, value)
+      return result
+    } finally {
+      group.delete(own)
+      if (group.size === 0) this.#pending.delete(key)
+    }
+  }
+
+  #keep(key: string, value: Value): void {
+    const [oldest] = this.#values.keys()
+    if (this.#values.size >= this.#max && oldest !== undefined) this.#values.delete(oldest)
+    this.#values.set(key, value)
   }
 }

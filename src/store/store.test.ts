@@ -111,7 +111,9 @@ function slowStore() {
     },
     async updateSandbox(_id: string, change: Partial<Sandbox>) {
       row = { ...row, ...change }
-      return row
+      const written = row
+      await gate
+      return written
     },
   } as unknown as SandboxStore
   return { store: cachedSandboxStore(store), reads: () => reads, hold: (until: Promise<void>) => void (gate = until) }
@@ -132,11 +134,28 @@ test('sandbox cache: the next read sees a write', async () => {
   assert.equal((await store.sandbox('sb-1'))?.status, 'stopped')
 })
 
+test('sandbox cache: what a write returns is kept, unless another overlaps with it', async () => {
+  const { store, reads, hold } = slowStore()
+  await store.updateSandbox('sb-1', { cpuCount: 2 })
+  assert.equal((await store.sandbox('sb-1'))?.cpuCount, 2)
+  assert.equal(reads(), 0)
+  const gate = Promise.withResolvers<void>()
+  hold(gate.promise)
+  const first = store.updateSandbox('sb-1', { cpuCount: 3 })
+  hold(Promise.resolve())
+  await store.updateSandbox('sb-1', { cpuCount: 4 })
+  gate.resolve()
+  await first
+  assert.equal((await store.sandbox('sb-1'))?.cpuCount, 4)
+  assert.equal(reads(), 1)
+})
+
 test('sandbox cache: a read during a write is not cached', async () => {
   const { store, hold } = slowStore()
   const gate = Promise.withResolvers<void>()
   hold(gate.promise)
   const early = store.sandbox('sb-1')
+  hold(Promise.resolve())
   await store.updateSandbox('sb-1', { status: 'stopped' })
   gate.resolve()
   assert.equal((await early)?.status, 'running')
