@@ -1,4 +1,5 @@
 import { AtollServer } from '../e2e/server.ts'
+import { burstBench } from './burst.ts'
 import { checkpointBench } from './checkpoint.ts'
 import { httpBench } from './http.ts'
 import { loadBench } from './load.ts'
@@ -9,6 +10,7 @@ import { streamBench } from './stream.ts'
 /** Started by `main.ts`. `npm run bench` runs all, `npm run bench -- start` some. Only ratios of one run mean something. */
 const benches: Record<string, (server: AtollServer) => Promise<Comparison[]>> = {
   start: startBench,
+  burst: burstBench,
   http: httpBench,
   checkpoint: checkpointBench,
   stream: streamBench,
@@ -29,6 +31,7 @@ await using server = await AtollServer.start({
     ATOLL_DATA_DIR: '',
     ATOLL_IMAGE_DIR: '',
     ATOLL_DISK_POOL_MB: '',
+    ATOLL_WARM_POOL: '',
     ATOLL_LOG_LEVEL: 'warn',
     ATOLL_REQUESTS_PER_SECOND: '1000000',
   },

@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto'
 import type { AtollServer } from '../e2e/server.ts'
 import { BareRunc } from './bare-runc.ts'
 import { type Comparison, compare } from './measure.ts'
@@ -11,17 +12,32 @@ export async function startBench(server: AtollServer): Promise<Comparison[]> {
   const bareIds: string[] = []
   const exec = (id: string | undefined) =>
     server.json('POST', `/api/sandboxes/${id}/exec/run`, { cmd: 'true', args: [] })
+  const bareStart = async () => {
+    const id = await bare.start()
+    bareIds.push(id)
+    await bare.exec(id, 'true')
+  }
   const started = await compare('create a sandbox and run its first command', 'runc run + runc exec', rounds, {
     async atoll() {
       const { sandboxID } = (await server.json('POST', '/api/sandboxes', { timeout: 0 })) as { sandboxID: string }
       ids.push(sandboxID)
       await exec(sandboxID)
     },
-    async bare() {
-      const id = await bare.start()
-      bareIds.push(id)
-      await bare.exec(id, 'true')
+    bare: bareStart,
+  })
+  // Under a key of its own a request takes no warm sandbox, as its id derives from the key.
+  const cold = await compare('the same as a cold start', 'runc run + runc exec', rounds, {
+    async atoll() {
+      const response = await server.fetch('/api/sandboxes', {
+        method: 'POST',
+        headers: { 'Content-Type': 'application/json', 'Idempotency-Key': randomUUID() },
+        body: '{"timeout":0}',
+      })
+      const { sandboxID } = (await response.json()) as { sandboxID: string }
+      ids.push(sandboxID)
+      await exec(sandboxID)
     },
+    bare: bareStart,
   })
   const again = await compare('run one more command', 'runc exec', rounds * 2, {
     atoll: () => exec(ids[0]),
@@ -31,5 +47,5 @@ export async function startBench(server: AtollServer): Promise<Comparison[]> {
     atoll: () => server.json('DELETE', `/api/sandboxes/${ids.pop()}`),
     bare: () => bare.remove(bareIds.pop() ?? ''),
   })
-  return [started, again, removed]
+  return [started, cold, again, removed]
 }
