@@ -2,8 +2,10 @@ import { ServiceError, isServiceError } from '../errors.ts'
 import type { CreateOptions, Creation } from '../lib/creation.ts'
 import type { Lifecycle, LifecycleContext } from './lifecycle.ts'
 import type { Guest } from './ports/guest.ts'
+import type { SandboxStore } from './ports/sandbox-store.ts'
 import type { RunningSandboxQuota } from './quota.ts'
 import { type Sandbox, type SandboxChange, specOf } from './sandbox.ts'
+import type { WarmPool } from './warm-pool.ts'
 import { type InFlightBoots, type TransitionQueue, deletedDuringBoot } from './transition-queue.ts'
 
 /** Prepares a started or woken sandbox for clients. A failure undoes the start. */
@@ -13,10 +15,13 @@ export interface BootOptions extends CreateOptions {
   prepare?: Prepare
   /** The id was announced before the boot: a failure stays visible as `error`, and the boot may be retried under the same id. */
   isAnnounced: boolean
+  /** It starts from saved memory. Its processes go on from the restore, so that must not happen before somebody wants it. */
+  keepsMemory?: boolean
 }
 
 interface BootContext extends LifecycleContext {
   lifecycle: Pick<Lifecycle, 'set'>
+  warm: WarmPool
   quota: RunningSandboxQuota
   boots: InFlightBoots
   transitions: TransitionQueue
@@ -26,21 +31,32 @@ interface BootContext extends LifecycleContext {
  * Boots a sandbox of this record. After a failure nothing runs and the record has the reason. With an idempotency key the sandbox
  * counts as made when it runs; until then a repeat starts over under the same id.
  */
-export async function bootSandbox(context: BootContext, sandbox: Sandbox, options: BootOptions): Promise<Sandbox> {
-  const { driver, guest, boots, transitions, lifecycle } = context
-  const { id } = sandbox
-  const { isAnnounced, creation } = options
+export async function bootSandbox(context: BootContext, draft: Sandbox, options: BootOptions): Promise<Sandbox> {
+  const { store, driver, guest, quota, boots, transitions, lifecycle, warm } = context
+  const { isAnnounced, creation, keepsMemory = false } = options
+  let sandbox = draft
   try {
-    await insert(context, sandbox, creation)
+    await quota.claimRecord(draft.orgId, async () => {
+      // A repeat of a request with a key must find its id again.
+      const reserved = isAnnounced || creation || keepsMemory ? undefined : warm.reserve(specOf(draft))
+      if (reserved !== undefined) sandbox = { ...draft, id: reserved }
+      // Nobody has used a random id before.
+      if (isAnnounced || creation) await insert(store, sandbox, creation)
+      else await store.insertSandbox(sandbox)
+    })
   } catch (error) {
     // The commit may have happened. Nobody else knows this id, so undo it.
     if (!isAnnounced && isServiceError(error, 'unavailable')) await undo(context, sandbox, error, options)
     throw error
   }
+  const { id } = sandbox
   const boot = async (signal: AbortSignal) => {
-    await transitions.permits.use(() => driver.create(specOf(sandbox), signal), { key: sandbox.orgId, signal })
+    const create = () => driver.create(specOf(sandbox), signal)
+    // To take over what runs already needs no permit.
+    await (warm.take(id) ? create() : transitions.permits.use(withRoom(warm, create), { key: sandbox.orgId, signal }))
     await options.prepare?.(guest(id), sandbox, signal)
-    const change = { status: 'running', startedAt: new Date() } as const
+    const now = new Date()
+    const change = { status: 'running', startedAt: now, activeAt: now } as const
     const running = await lifecycle.set(id, change, ['creating'], creation && { creation, outcome: 'made' })
     if (!running) throw deletedDuringBoot(id)
     return running
@@ -53,16 +69,26 @@ export async function bootSandbox(context: BootContext, sandbox: Sandbox, option
   }
 }
 
-async function insert({ store, quota }: BootContext, sandbox: Sandbox, creation?: Creation): Promise<void> {
-  await quota.claimRecord(sandbox.orgId, async () => {
-    const earlier = await store.sandbox(sandbox.id, sandbox.orgId)
-    // An earlier run of the request undid it, or a client deleted it while that run booted it.
-    if (creation && earlier?.status === 'stopped') throw deletedDuringBoot(sandbox.id)
-    // A derived id is still `creating` when an earlier run could not record its end.
-    const retryable = creation ? (['error', 'creating'] as const) : (['error'] as const)
-    const isRetry = earlier && (await store.updateSandbox(sandbox.id, retriedRecord(sandbox), retryable))
-    if (!isRetry) await store.insertSandbox(sandbox)
-  })
+/** Warm sandboxes take addresses, disk and memory: a start that lacks one of them is tried again without them. */
+function withRoom(warm: WarmPool, create: () => Promise<void>): () => Promise<void> {
+  return async () => {
+    try {
+      await create()
+    } catch (error) {
+      if (!isServiceError(error, 'no_capacity') || !(await warm.clear())) throw error
+      await create()
+    }
+  }
+}
+
+async function insert(store: SandboxStore, sandbox: Sandbox, creation?: Creation): Promise<void> {
+  const earlier = await store.sandbox(sandbox.id, sandbox.orgId)
+  // An earlier run of the request undid it, or a client deleted it while that run booted it.
+  if (creation && earlier?.status === 'stopped') throw deletedDuringBoot(sandbox.id)
+  // A derived id is still `creating` when an earlier run could not record its end.
+  const retryable = creation ? (['error', 'creating'] as const) : (['error'] as const)
+  const isRetry = earlier && (await store.updateSandbox(sandbox.id, retriedRecord(sandbox), retryable))
+  if (!isRetry) await store.insertSandbox(sandbox)
 }
 
 /** What a retry writes over the earlier record. Tags and timeout stay: clients may have set them during the boot. */

@@ -217,6 +217,7 @@ export class Checkpoints {
     })
     const sandbox = await this.#context.lifecycle.create(draft, {
       isAnnounced: input.id !== undefined,
+      keepsMemory: checkpoint.kind === 'full',
       creation,
       prepare: (guest, starting, signal) => this.#context.patches.run('start', guest, starting, patches, signal),
     })

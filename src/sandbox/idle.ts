@@ -140,6 +140,11 @@ export class ActivityRecorder {
     })
   }
 
+  /** It has just been written otherwise. */
+  written(sandboxId: string, activeAt: Date): void {
+    this.#writtenMs.set(sandboxId, activeAt.getTime())
+  }
+
   forget(sandboxId: string): void {
     this.#writtenMs.delete(sandboxId)
   }

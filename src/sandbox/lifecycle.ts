@@ -10,7 +10,16 @@ import { type RuntimeDriver, type SandboxExit, type SandboxSpec, RestartedOnDisk
 import type { SandboxStore } from './ports/sandbox-store.ts'
 import { clientsActiveAtMs } from './process.ts'
 import { RunningSandboxQuota, type SandboxLimits } from './quota.ts'
-import { type Sandbox, type SandboxChange, type SandboxStatus, notUsable, specOf, statusesBefore } from './sandbox.ts'
+import {
+  type Sandbox,
+  type SandboxChange,
+  type SandboxStatus,
+  notUsable,
+  specOf,
+  startDefaults,
+  statusesBefore,
+} from './sandbox.ts'
+import { WarmPool } from './warm-pool.ts'
 import { InFlightBoots, TransitionQueue, deletedDuringBoot, withinWakeDeadline } from './transition-queue.ts'
 
 export interface LifecycleContext {
@@ -20,6 +29,8 @@ export interface LifecycleContext {
   bus: EventBus
   log: Log
   limits: SandboxLimits
+  /** Most sandboxes that are started before anyone creates them. Default: none. */
+  warmSandboxesMax?: number
 }
 
 const answerWaitMs = 5000
@@ -34,6 +45,7 @@ const idleRetryMs = 60_000
  */
 export class Lifecycle {
   readonly clocks: IdleClocks
+  readonly warm: WarmPool
   readonly #context: LifecycleContext
   readonly #quota: RunningSandboxQuota
   readonly #transitions: TransitionQueue
@@ -55,7 +67,15 @@ export class Lifecycle {
     this.#transitions = new TransitionQueue(context.limits.startsAtOnce)
     this.#wakePreparation = wakePreparation
     this.clocks = new IdleClocks((sandboxId) => void this.#idle(sandboxId))
+    this.warm = new WarmPool({
+      driver: context.driver,
+      size: context.warmSandboxesMax ?? 0,
+      first: startDefaults,
+      isBusy: () => this.#transitions.permits.isUsed,
+      log: context.log,
+    })
     context.driver.onExit((exit) => {
+      if (this.warm.lost(exit.sandboxId)) return
       this.#ended.add(exit.sandboxId)
       void this.#exited(exit)
     })
@@ -73,7 +93,7 @@ export class Lifecycle {
 
   async create(sandbox: Sandbox, options: BootOptions): Promise<Sandbox> {
     const context = { ...this.#context, quota: this.#quota, boots: this.#boots, transitions: this.#transitions }
-    return await bootSandbox({ ...context, lifecycle: this }, sandbox, options)
+    return await bootSandbox({ ...context, warm: this.warm, lifecycle: this }, sandbox, options)
   }
 
   /** Runs an operation on a running sandbox, waking it first, and counts as activity until it ends. */
@@ -251,6 +271,7 @@ export class Lifecycle {
   ): Promise<Sandbox | undefined> {
     const sandbox = await this.#context.store.updateSandbox(sandboxId, change, from, note)
     if (!sandbox) return undefined
+    if (change.activeAt !== undefined) this.#activity.written(sandboxId, change.activeAt)
     if (sandbox.status === 'running') this.clocks.start(sandboxId, sandbox.timeoutSeconds)
     else {
       this.clocks.stop(sandboxId)
@@ -275,6 +296,7 @@ export class Lifecycle {
     this.clocks.stopAll()
     this.#boots.abortAll()
     await this.#transitions.close()
+    await this.warm.close()
   }
 
   /** Finds the cause of `unavailable`: the sandbox may have stopped in the middle of the operation. */

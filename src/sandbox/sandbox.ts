@@ -94,6 +94,9 @@ type NewSandbox = {
   [Key in keyof Omit<CreateSandbox, 'previewAuth'>]: CreateSandbox[Key] | undefined
 } & { fromCheckpointId?: string }
 
+/** What a sandbox is started from, and its sizes, where nothing else is asked for. */
+export const startDefaults = { image: 'base', cpuCount: 1, memoryMb: 1024, diskMb: 10_240 } as const
+
 /** A record in `creating`, with defaults for what is not given. */
 export function newSandbox(orgId: string, given: NewSandbox): Sandbox {
   const now = new Date()
@@ -101,10 +104,10 @@ export function newSandbox(orgId: string, given: NewSandbox): Sandbox {
     id: given.id ?? newId('sb-'),
     orgId,
     status: 'creating',
-    image: given.image ?? 'base',
-    cpuCount: given.cpuCount ?? 1,
-    memoryMb: given.memoryMb ?? 1024,
-    diskMb: given.diskMb ?? 10_240,
+    image: given.image ?? startDefaults.image,
+    cpuCount: given.cpuCount ?? startDefaults.cpuCount,
+    memoryMb: given.memoryMb ?? startDefaults.memoryMb,
+    diskMb: given.diskMb ?? startDefaults.diskMb,
     timeoutSeconds: given.timeoutSeconds ?? 300,
     envs: given.envs ?? {},
     metadata: given.metadata ?? {},

@@ -1,5 +1,6 @@
 import type { CreateOptions, Creation } from '../lib/creation.ts'
 import { defined } from '../lib/defined.ts'
+import { newId } from '../lib/id.ts'
 import { sha256 } from '../lib/secret.ts'
 import { type CheckpointService, Checkpoints } from './checkpoint.ts'
 import { DomainVerification } from './custom-domain.ts'
@@ -20,6 +21,7 @@ import {
   type StartedSandbox,
   assertAlive,
   newSandbox,
+  startDefaults,
 } from './sandbox.ts'
 
 export interface ListSandboxes {
@@ -89,6 +91,7 @@ export function createSandboxService(deps: SandboxServiceDeps) {
     /** Opens the driver, reconciles records and machines, and starts the clocks. Call once before anything else. */
     async start(): Promise<void> {
       await recover({ store, driver, lifecycle, log })
+      lifecycle.warm.open()
       if (deps.previewDomain.isCustomAllowed) await domains.start()
       purge = setInterval(() => {
         purgeSandboxes(deps, new Date(Date.now() - purgeAfterMs)).catch((error: unknown) => {
@@ -115,6 +118,14 @@ export function createSandboxService(deps: SandboxServiceDeps) {
       if (token !== undefined) draft.previewTokenHash = sha256(token)
       const sandbox = await lifecycle.create(draft, { isAnnounced: input.id !== undefined, creation })
       return { sandbox, ...shown }
+    },
+
+    /** How many warm sandboxes wait, by the image or checkpoint that they come from. */
+    warmCounts: () => lifecycle.warm.counts(),
+
+    /** An id for a sandbox of default image and sizes that the caller announces before it creates it, which it does soon. */
+    async newId(): Promise<string> {
+      return lifecycle.warm.reserve(startDefaults) ?? newId('sb-')
     },
 
     get: (orgId: string, sandboxId: string) => lifecycle.get(orgId, sandboxId),

@@ -95,6 +95,7 @@ export async function startApp(config: Config, log: Logger, events: AppEvents): 
     bus,
     log,
     limits: { ...defaultSandboxLimits, ...config.limits.sandbox, runningSandboxesMax: config.runningSandboxesMax },
+    warmSandboxesMax: config.warmSandboxesMax,
     previewDomain: {
       host: config.previewUrl.hostname,
       tls: config.previewUrl.protocol === 'https:',
@@ -182,6 +183,7 @@ export async function startApp(config: Config, log: Logger, events: AppEvents): 
       await store.ping()
     },
     sandboxCounts: () => store.sandboxes.sandboxCounts(),
+    warmCounts: () => sandboxes.warmCounts(),
   })
   started.defer(() => http.close(httpGraceMs))
   started.use(startRetention(store, config, log))

@@ -1,5 +1,5 @@
 import { isIP } from 'node:net'
-import { hostname } from 'node:os'
+import { availableParallelism, hostname, totalmem } from 'node:os'
 import { z } from 'zod'
 import { defined } from '../lib/defined.ts'
 import { ociRuntimes, type OciRuntimeName } from '../runtime/index.ts'
@@ -56,6 +56,7 @@ export const environment = z.object({
   ATOLL_HOST_FIREWALL: unlessEmpty(z.enum(['add', 'leave']).default('add')),
   ATOLL_DISK_POOL_MB: wholeNumber(0),
   ATOLL_LAZY_MEMORY_MB: wholeNumber(128),
+  ATOLL_WARM_POOL: unlessEmpty(z.coerce.number().int().min(0).max(1000).optional()),
   ATOLL_RUNNING_SANDBOXES_MAX: wholeNumber(200, 1),
   ATOLL_REQUESTS_PER_SECOND: wholeNumber(100),
   ATOLL_LIMITS: text,
@@ -77,8 +78,19 @@ export const environment = z.object({
 export type Config = ReturnType<typeof readConfig>
 
 const dayMs = 24 * 3_600_000
+const warmSandboxesPerCore = 5
+const warmSandboxesMostByDefault = 64
+const warmMemoryShare = 0.02
+/** What an idle sandbox holds, with the kernel's part. */
+const warmSandboxBytes = 8 * 1024 * 1024
 const anthropicModelDefault = 'anthropic/claude-sonnet-4-5'
 const openaiModelDefault = 'openai/gpt-5'
+
+/** A burst of creates in the time that a few cold starts take, in a small part of the memory. */
+function warmSandboxesDefault(): number {
+  const byMemory = Math.floor((totalmem() * warmMemoryShare) / warmSandboxBytes)
+  return Math.min(warmSandboxesPerCore * availableParallelism(), byMemory, warmSandboxesMostByDefault)
+}
 
 /** Reads the configuration. Throws one error that lists all faults, each with its variable. */
 export function readConfig(env: NodeJS.ProcessEnv) {
@@ -130,6 +142,7 @@ export function readConfig(env: NodeJS.ProcessEnv) {
     diskPoolBytes: given.ATOLL_DISK_POOL_MB * 1024 * 1024,
     /** Saved memory of at least this size is restored lazily while the sandbox runs; 0: never. */
     lazyMemoryBytesMin: given.ATOLL_LAZY_MEMORY_MB * 1024 * 1024,
+    warmSandboxesMax: given.ATOLL_WARM_POOL ?? warmSandboxesDefault(),
     runningSandboxesMax: given.ATOLL_RUNNING_SANDBOXES_MAX,
     limits,
     /** Allows a start to quarantine more than a tenth of all sandboxes and checkpoints. */

@@ -143,7 +143,7 @@ class Sessions implements RunningSessionService {
       ...defined({ userEmail, userName, checkpointId }),
       status: 'running',
       activity: 'starting',
-      sandboxId: newId('sb-'),
+      sandboxId: checkpointId === undefined ? await this.#deps.sandboxes.newId() : newId('sb-'),
       title,
       framework: '',
       artifacts: [],

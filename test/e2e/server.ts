@@ -62,7 +62,8 @@ export class AtollServer {
       keepsData: false,
       ...options,
       dataDir: options.dataDir ?? (await mkdtemp('/var/tmp/atoll-e2e-')),
-      env: { ATOLL_DISK_POOL_MB: '8192', ...options.env },
+      // What waits for an owner would be a load of its own.
+      env: { ATOLL_DISK_POOL_MB: '8192', ATOLL_WARM_POOL: '0', ...options.env },
     })
     await server.ready()
     return server

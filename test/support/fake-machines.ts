@@ -33,6 +33,10 @@ export class FakeMachines extends TestDriver implements RuntimeDriver {
 
   async close(): Promise<void> {}
 
+  async prepare(spec: SandboxSpec): Promise<void> {
+    await this.create(spec)
+  }
+
   async create(spec: SandboxSpec, signal?: AbortSignal): Promise<void> {
     await this.before.create?.(signal)
     this.machines.set(spec.id, { state: 'running', spec })
@@ -113,7 +117,7 @@ export class FakeMachines extends TestDriver implements RuntimeDriver {
       attachedClients: 0,
       pty: false,
     })
-    return {
+    const guest: Guest = {
       hello: async () => {
         if (this.state(sandboxId) !== 'running') throw new ServiceError('unavailable', 'it does not run')
         return { version: 'fake' }
@@ -131,6 +135,7 @@ export class FakeMachines extends TestDriver implements RuntimeDriver {
         statuses.set(request.id, Number(/^exit (\d+)$/.exec(script)?.[1] ?? 0))
         return info(request.id)
       },
+      run: async (request) => ({ process: await guest.spawn(request) }),
       processes: async () => {
         await this.before.processes?.()
         if (!this.machines.has(sandboxId)) throw new ServiceError('unavailable', 'the guest does not answer')
@@ -168,6 +173,7 @@ export class FakeMachines extends TestDriver implements RuntimeDriver {
       ports: async () => [],
       dial: nothing,
     }
+    return guest
   }
 
   #machine(sandboxId: string): { state: MachineState; spec: SandboxSpec } {

@@ -103,6 +103,7 @@ export async function makeWorld(options: WorldOptions = {}): Promise<World> {
     log,
     ready: options.ready ?? (() => store.ping()),
     sandboxCounts: () => store.sandboxes.sandboxCounts(),
+    warmCounts: () => ({}),
   })
   const { port } = await server.listen({ host: '127.0.0.1', port: 0 })
   const origin = `http://127.0.0.1:${port}`

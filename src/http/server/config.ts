@@ -60,6 +60,8 @@ export interface HttpDeps {
   ready(): Promise<void>
   /** Sandboxes of all organisations by state: asked at each scrape of `/metrics`. */
   sandboxCounts(): Promise<SandboxCounts>
+  /** Warm sandboxes by the image or checkpoint that they come from. */
+  warmCounts(): Record<string, number>
 }
 
 /** Takes requests that are for a preview. `preview/` implements it. */

@@ -12,7 +12,7 @@ test('metrics: scrapes that come at the same time share one reading of the datab
     readings++
     return reading.promise
   }
-  const metrics = createMetrics({ sandboxCounts }, new Streams())
+  const metrics = createMetrics({ sandboxCounts, warmCounts: () => ({ base: 3 }) }, new Streams())
   const scrapes = Array.from({ length: 50 }, () => metrics.text())
   reading.resolve({ ...none, running: 3, error: 1 })
   const texts = new Set(await Promise.all(scrapes))
@@ -32,7 +32,10 @@ test('metrics: scrapes that come at the same time share one reading of the datab
 })
 
 test('metrics: a database that does not answer leaves out what it knows alone', async () => {
-  const metrics = createMetrics({ sandboxCounts: () => Promise.reject(new Error('away')) }, new Streams())
+  const metrics = createMetrics(
+    { sandboxCounts: () => Promise.reject(new Error('away')), warmCounts: () => ({}) },
+    new Streams(),
+  )
   const text = await metrics.text()
   assert.doesNotMatch(text, /^atoll_(?:running_)?sandboxes/m)
   assert.match(text, /^atoll_open_streams\{kind="events"\} 0$/m)

@@ -16,7 +16,7 @@ interface RequestFacts {
 const streamKinds: readonly StreamKind[] = ['events', 'exec', 'pty', 'export']
 
 /** Each server has its own registry, so that two work in one process. */
-export function createMetrics(deps: Pick<HttpDeps, 'sandboxCounts'>, streams: Streams) {
+export function createMetrics(deps: Pick<HttpDeps, 'sandboxCounts' | 'warmCounts'>, streams: Streams) {
   const registry = new Registry()
   collectDefaultMetrics({ register: registry })
   const registers = [registry]
@@ -44,6 +44,15 @@ export function createMetrics(deps: Pick<HttpDeps, 'sandboxCounts'>, streams: St
   gauge(registry, 'atoll_running_sandboxes', 'Sandboxes in the state running', [], async (set) => {
     set((await sandboxCounts()).running)
   })
+  gauge(
+    registry,
+    'atoll_warm_sandboxes',
+    'Sandboxes that wait for an owner, by what they come from',
+    ['from'],
+    (set) => {
+      for (const [from, count] of Object.entries(deps.warmCounts())) set(count, { from })
+    },
+  )
   return {
     requested({ method, route, statusCode, seconds }: RequestFacts): void {
       duration.observe({ method, route, status: statusCode }, seconds)

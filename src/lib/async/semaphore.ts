@@ -66,6 +66,11 @@ export class Semaphore {
     return this.#waiting.has(key) ? undefined : this.#take(key, weight)
   }
 
+  /** Whether anybody holds a permit or waits for one. */
+  get isUsed(): boolean {
+    return this.#users.size > 0
+  }
+
   /** Callers of this key that hold permits or wait for them. */
   users(key = ''): number {
     return this.#users.get(key) ?? 0

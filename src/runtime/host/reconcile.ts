@@ -10,6 +10,7 @@ import type { HostTool } from '../hostd/index.ts'
 import type { OpenHost } from './context.ts'
 import { clearResuming, dropStaleMemory, fenceOf, fencesFolder } from './fence.ts'
 import { hasDisk, hasMemory, isIntact } from './integrity.ts'
+import type { Inventory } from './inventory.ts'
 import { sandboxOfDisk } from './quarantine.ts'
 import type { SandboxRecord } from './records.ts'
 import { assertFewStrangers, findStrangers, idsOf, type Ids } from './strangers.ts'
@@ -47,8 +48,9 @@ export async function reconcile(options: ReconcileOptions): Promise<ReconcileRep
   const { sandboxes, checkpoints } = inventory
   const lists = { running: [], dormant: [], forgotten: [], lost: [], lostCheckpoints: [], unreachable: [] }
   const report: ReconcileReport = { ...lists, removed: [], quarantined: [], takenBack: [] }
-  const run: Run = { ...options, known: idsOf(options.known), abandoned: idsOf(options.known.abandoned), report }
+  const known = idsOf(options.known)
   const unreadable = await inventory.load()
+  const run: Run = { ...options, known, abandoned: withWarm(idsOf(options.known.abandoned), inventory, known), report }
   const stock = await findStrangers(run, unreadable)
   if (!options.mayQuarantineMany) assertFewStrangers(stock, names.dataDir)
   await endStrays(options)
@@ -69,6 +71,12 @@ export async function reconcile(options: ReconcileOptions): Promise<ReconcileRep
   await removeRunImages(options, new Set([...report.running, ...stuck]))
   await removeFences(options)
   return report
+}
+
+/** Nobody owns what waited for an owner. */
+function withWarm(abandoned: Ids['abandoned'], { sandboxes }: Inventory, known: Ids['known']): Ids['abandoned'] {
+  const warm = sandboxes.all().filter((record) => record.warm !== undefined && !known.sandbox.has(record.id))
+  return { ...abandoned, sandbox: new Set([...abandoned.sandbox, ...warm.map(({ id }) => id)]) }
 }
 
 /** Waits for dumps and restores of a dead server, and kills its other programs. */

@@ -1,7 +1,7 @@
 import { mkdir, open, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises'
 import { defined } from '../../lib/defined.ts'
 import { KeyedMutex } from '../../lib/async/mutex.ts'
-import type { CheckpointKind } from '../../sandbox/ports/runtime-driver.ts'
+import type { CheckpointKind, SandboxSpec } from '../../sandbox/ports/runtime-driver.ts'
 import { isImageReference, type Images } from './image-folder.ts'
 
 /** A frozen disk: the snapshot taken for a checkpoint, and the first id of the range that owns its files. */
@@ -27,6 +27,8 @@ export interface SandboxRecord extends Images {
   memory?: SavedMemory
   /** See `freshEtc`. */
   resolvConfBytes?: number
+  /** It waits for an owner, with these sizes: no database knows it, and `open` removes it. */
+  warm?: Pick<SandboxSpec, 'cpuCount' | 'memoryMb' | 'diskMb'>
 }
 
 /** Memory on disk, in step with the disk that the record names. */

@@ -10,7 +10,7 @@ import type {
   SandboxExit,
   SandboxSpec,
 } from '../../sandbox/ports/runtime-driver.ts'
-import { asReported, cleanUp } from '../cleanup.ts'
+import { allDone, asReported, cleanUp } from '../cleanup.ts'
 import { assertCriu } from '../criu/program.ts'
 import { checkId } from '../host-names.ts'
 import { diskOf, layerOf, limitDisk } from '../host/bundle.ts'
@@ -83,31 +83,19 @@ class OciDriver implements RuntimeDriver {
     await releaseHost(this.#context, opened.lock)
   }
 
+  prepare(spec: SandboxSpec, signal?: AbortSignal): Promise<void> {
+    const { cpuCount, memoryMb, diskMb } = spec
+    return this.#locked(checkId(spec.id), () =>
+      this.#start(this.#host(), spec, { warm: { cpuCount, memoryMb, diskMb } }, signal),
+    )
+  }
+
   create(spec: SandboxSpec, signal?: AbortSignal): Promise<void> {
     const id = checkId(spec.id)
     return this.#locked(id, async () => {
       const host = this.#host()
-      const { inventory, images } = host
-      signal?.throwIfAborted()
-      const current = await images.current(spec.image)
-      const disk = await inventory.freshDisk(id)
-      // Nothing awaits from here to `put`: no other call can claim the same numbers or remove the checkpoint's layers.
-      if (inventory.sandboxes.get(id) !== undefined) throw new ServiceError('conflict', `sandbox ${id} exists`)
-      const from = spec.from === undefined ? undefined : inventory.checkpoint(spec.from.checkpointId)
-      const record: SandboxRecord = {
-        id,
-        ...disk,
-        ...inventory.claim(),
-        ...(from === undefined ? { ...current, layers: [], ...freshEtc } : basedOn(from, current, bootId())),
-      }
-      const recorded = inventory.sandboxes.put(record)
-      try {
-        await recorded
-        await this.#launcher.first(host, record, spec, signal)
-      } catch (error) {
-        await cleanUp(this.#context, id, () => this.#remove(id))
-        throw error
-      }
+      const isTakenOver = host.inventory.sandboxes.get(id)?.warm && (await this.#takeOver(host, spec, signal))
+      if (!isTakenOver) await this.#start(host, spec, {}, signal)
     })
   }
 
@@ -172,15 +160,9 @@ class OciDriver implements RuntimeDriver {
   resize(spec: SandboxSpec): Promise<void> {
     return this.#locked(spec.id, async () => {
       const host = this.#host()
-      const { inventory, running, lazy, names, runtime, cgroups, traits } = host
+      const { inventory, running } = host
       const record = inventory.sandbox(spec.id)
-      if (running.isUp(spec.id)) {
-        // Pages that are still to come count too.
-        await lazy.loaded(spec.id)
-        const resources = resourcesOf(spec, traits)
-        await cgroups.assertMemoryFits(names.cgroup(spec.id), resources.memory.limit)
-        await runtime.update(spec.id, resources)
-      }
+      if (running.isUp(spec.id)) await this.#limitProcesses(host, spec)
       await limitDisk(host, record, spec.diskMb)
     })
   }
@@ -273,6 +255,81 @@ class OciDriver implements RuntimeDriver {
         throw hasEnded(id, error)
       }
     })
+  }
+
+  /** A cold start. A failure leaves nothing. */
+  async #start(
+    host: OpenHost,
+    spec: SandboxSpec,
+    kind: Pick<SandboxRecord, 'warm'>,
+    signal: AbortSignal | undefined,
+  ): Promise<void> {
+    const { id } = spec
+    const { inventory, images } = host
+    signal?.throwIfAborted()
+    const current = await images.current(spec.image)
+    const disk = await inventory.freshDisk(id)
+    // Nothing awaits from here to `put`: no other call can claim the same numbers or remove the checkpoint's layers.
+    if (inventory.sandboxes.get(id) !== undefined) throw new ServiceError('conflict', `sandbox ${id} exists`)
+    const from = spec.from === undefined ? undefined : inventory.checkpoint(spec.from.checkpointId)
+    const record: SandboxRecord = {
+      id,
+      ...disk,
+      ...inventory.claim(),
+      ...(from === undefined ? { ...current, layers: [], ...freshEtc } : basedOn(from, current, bootId())),
+      ...kind,
+    }
+    const recorded = inventory.sandboxes.put(record)
+    try {
+      await recorded
+      await this.#launcher.first(host, record, spec, signal)
+    } catch (error) {
+      await cleanUp(this.#context, id, () => this.#remove(id))
+      throw error
+    }
+  }
+
+  /** Throws `conflict` when the processes hold more memory than that. */
+  async #limitProcesses({ lazy, names, runtime, cgroups, traits }: OpenHost, spec: SandboxSpec): Promise<void> {
+    // Pages that are still to come count too.
+    await lazy.loaded(spec.id)
+    const resources = resourcesOf(spec, traits)
+    await cgroups.assertMemoryFits(names.cgroup(spec.id), resources.memory.limit)
+    await runtime.update(spec.id, resources)
+  }
+
+  /** Gives a prepared sandbox the limits of its owner and writes down that it has one. False: it is unfit, and gone. */
+  async #takeOver(host: OpenHost, spec: SandboxSpec, signal: AbortSignal | undefined): Promise<boolean> {
+    const { inventory } = host
+    const { id } = spec
+    try {
+      signal?.throwIfAborted()
+      const isFit = await this.#isFit(host, spec)
+      const { warm: has, ...record } = inventory.sandbox(id)
+      if (isFit) {
+        const isSized = spec.cpuCount === has?.cpuCount && spec.memoryMb === has.memoryMb
+        await allDone([
+          ...(isSized ? [] : [this.#limitProcesses(host, spec)]),
+          ...(spec.diskMb === has?.diskMb ? [] : [limitDisk(host, record, spec.diskMb)]),
+          inventory.sandboxes.put(record),
+        ])
+        return true
+      }
+    } catch (error) {
+      await cleanUp(this.#context, id, () => this.#remove(id))
+      throw error
+    }
+    await this.#remove(id)
+    return false
+  }
+
+  /** Whether a prepared sandbox runs, from what a start would take now. */
+  async #isFit({ inventory, images, running }: OpenHost, { id, image, from }: SandboxSpec): Promise<boolean> {
+    const record = inventory.sandbox(id)
+    const current = await images.current(image)
+    if (!running.isUp(id) || current.guest !== record.guest || current.agent !== record.agent) return false
+    if (from === undefined) return record.layers.length === 0 && record.base === current.base
+    return inventory.checkpoint(from.checkpointId).id === record.layers[0]?.checkpointId
   }
 
   async #remove(id: string): Promise<void> {

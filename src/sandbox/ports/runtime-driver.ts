@@ -44,7 +44,13 @@ export interface RuntimeDriver {
   close(): Promise<void>
 
   /**
-   * Creates a sandbox and returns when its guest answers. Throws `no_capacity` when the host is out of ids, addresses or disk,
+   * Starts a sandbox that waits for an owner, like `create`. A later `create` of its id takes it over: it gets its limits, and nothing
+   * else has to be done. An `open` removes those that nobody has taken over. `delete` and `onExit` know it; all else is for owned ones.
+   */
+  prepare(spec: SandboxSpec, signal?: AbortSignal): Promise<void>
+
+  /**
+   * Creates a sandbox, or takes over a prepared one, and returns when its guest answers. Throws `no_capacity` when the host is out of ids, addresses or disk,
    * `not_found` for an unknown image or checkpoint, `full_checkpoint_unavailable` when memory cannot be restored, and `conflict` when
    * it exceeds `memoryMb` (a `wake` likewise). A failure or an abort leaves nothing.
    */

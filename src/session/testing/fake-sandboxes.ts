@@ -112,6 +112,7 @@ export class FakeSandboxes {
       return found
     }
     const part = {
+      newId: async () => newId('sb-'),
       create: async (orgId: string, input: { id?: string; envs?: Record<string, string> }) => {
         await this.beforeCreate()
         this.created.push({ id: input.id, envs: input.envs })

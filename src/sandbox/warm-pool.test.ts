@@ -1,0 +1,185 @@
+import assert from 'node:assert/strict'
+import { test, type TestContext } from 'node:test'
+import { setImmediate as nextLoop } from 'node:timers/promises'
+import { silentLog } from '../lib/log.ts'
+import type { SandboxSpec } from './ports/runtime-driver.ts'
+import { startDefaults } from './sandbox.ts'
+import { WarmPool, type WarmPoolOptions } from './warm-pool.ts'
+
+const gib = 1024 ** 3
+const fromCheckpoint = (checkpointId: string) => ({ ...startDefaults, from: { checkpointId } })
+
+/** Machines that start at once, and a clock of the test's own. */
+class World implements AsyncDisposable {
+  readonly prepared = new Map<string, SandboxSpec>()
+  readonly deleted: string[] = []
+  readonly pool: WarmPool
+  freeBytes = 8 * gib
+  isBusy = false
+  failures = 0
+  /** Holds a start until it resolves. */
+  gate: Promise<void> | undefined
+
+  constructor(t: TestContext, options: Partial<WarmPoolOptions> = {}) {
+    t.mock.timers.enable({ apis: ['setInterval', 'Date'], now: 1 })
+    this.pool = new WarmPool({
+      driver: {
+        prepare: async (spec, signal) => {
+          await this.gate
+          signal?.throwIfAborted()
+          if (this.failures > 0) {
+            this.failures -= 1
+            throw new Error('no')
+          }
+          this.prepared.set(spec.id, spec)
+        },
+        delete: async (id) => {
+          this.prepared.delete(id)
+          this.deleted.push(id)
+        },
+      },
+      size: 3,
+      first: startDefaults,
+      isBusy: () => this.isBusy,
+      log: silentLog,
+      memory: () => ({ free: this.freeBytes, total: 10 * gib }),
+      ...options,
+    })
+    this.pool.open()
+  }
+
+  /** Lets time pass, and the pool do all that it begins in it. */
+  async pass(t: TestContext, ms: number): Promise<void> {
+    for (let left = ms; left > 0; left -= 250) {
+      t.mock.timers.tick(Math.min(left, 250))
+      for (let turns = 0; turns < 30; turns += 1) await nextLoop()
+    }
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.pool.close()
+  }
+}
+
+test('warm pool: it fills, reserves each once, and replaces what was taken', async (t) => {
+  await using world = new World(t)
+  await world.pass(t, 1000)
+  assert.deepEqual(world.pool.counts(), { base: 3 })
+  const first = world.pool.reserve(startDefaults) ?? assert.fail('none was reserved')
+  const second = world.pool.reserve(startDefaults) ?? assert.fail('none was reserved')
+  assert.notEqual(first, second)
+  assert.equal(world.pool.take(first), true)
+  assert.equal(world.pool.take(first), false)
+  assert.equal(world.pool.take('sb-unknown'), false)
+  await world.pass(t, 1000)
+  assert.deepEqual(world.pool.counts(), { base: 2 }, 'a reserved one counts until it is taken')
+  assert.equal(world.prepared.has(first), true)
+})
+
+test('warm pool: of size 0 it has none', async (t) => {
+  await using world = new World(t, { size: 0 })
+  await world.pass(t, 1000)
+  assert.equal(world.pool.reserve(startDefaults), undefined)
+  assert.equal(world.prepared.size, 0)
+})
+
+test('warm pool: closed, it has none', async (t) => {
+  await using world = new World(t)
+  await world.pass(t, 1000)
+  const id = world.pool.reserve(startDefaults) ?? assert.fail('none was reserved')
+  world.pool.take(id)
+  await world.pool.close()
+  assert.deepEqual([...world.prepared.keys()], [id], 'only what has an owner is left')
+  assert.equal(world.pool.reserve(startDefaults), undefined)
+})
+
+test('warm pool: a close in the middle of a start leaves nothing', async (t) => {
+  await using world = new World(t)
+  const gate = Promise.withResolvers<void>()
+  world.gate = gate.promise
+  await world.pass(t, 500)
+  const closed = world.pool.close()
+  gate.resolve()
+  await closed
+  assert.equal(world.prepared.size, 0)
+})
+
+test('warm pool: nothing is added while clients wait for starts, nor while memory is short', async (t) => {
+  await using world = new World(t)
+  world.isBusy = true
+  await world.pass(t, 1000)
+  assert.equal(world.prepared.size, 0)
+  world.isBusy = false
+  world.freeBytes = 0.9 * gib
+  await world.pass(t, 1000)
+  assert.equal(world.prepared.size, 0)
+  world.freeBytes = 2 * gib
+  await world.pass(t, 1000)
+  assert.equal(world.prepared.size, 3)
+  const id = world.pool.reserve(startDefaults) ?? assert.fail('none was reserved')
+  world.freeBytes = 0.4 * gib
+  await world.pass(t, 3000)
+  assert.deepEqual([...world.prepared.keys()], [id], 'what is promised stays')
+})
+
+test('warm pool: old ones are recycled, and reservations that nobody uses end', async (t) => {
+  await using world = new World(t)
+  await world.pass(t, 1000)
+  const before = [...world.prepared.keys()]
+  const promised = world.pool.reserve(startDefaults) ?? assert.fail('none was reserved')
+  await world.pass(t, 50_000)
+  assert.equal(world.prepared.has(promised), true)
+  await world.pass(t, 15_000)
+  assert.equal(world.pool.take(promised), false)
+  assert.equal(world.prepared.has(promised), false)
+  await world.pass(t, 8 * 60_000)
+  assert.deepEqual(
+    before.filter((id) => world.prepared.has(id)),
+    [],
+  )
+  assert.equal(world.prepared.size, 3)
+})
+
+test('warm pool: what is started often is kept, in the latest sizes, and no more than there is room for', async (t) => {
+  await using world = new World(t, { size: 4 })
+  await world.pass(t, 1000)
+  for (let count = 0; count < 2; count += 1) assert.equal(world.pool.reserve(fromCheckpoint('cp-a')), undefined)
+  await world.pass(t, 3000)
+  assert.deepEqual(world.pool.counts(), { base: 4 }, 'twice is not often')
+  for (let count = 0; count < 4; count += 1) world.pool.reserve({ ...fromCheckpoint('cp-a'), memoryMb: 4096 })
+  await world.pass(t, 5000)
+  assert.deepEqual(world.pool.counts(), { base: 1, 'cp-a': 3 })
+  const id = world.pool.reserve(fromCheckpoint('cp-a')) ?? assert.fail('none was reserved')
+  assert.equal(world.prepared.get(id)?.memoryMb, 4096)
+  await world.pass(t, 11 * 60_000)
+  assert.deepEqual(world.pool.counts(), { base: 4 }, 'demand is forgotten')
+})
+
+test('warm pool: failures make it wait longer, and it goes on', async (t) => {
+  await using world = new World(t, { size: 1 })
+  world.failures = 4
+  await world.pass(t, 14_000)
+  assert.equal(world.prepared.size, 0)
+  await world.pass(t, 3000)
+  assert.equal(world.prepared.size, 1)
+})
+
+test('warm pool: one that ended by itself is removed and is no exit of a client', async (t) => {
+  await using world = new World(t)
+  await world.pass(t, 1000)
+  const [id = ''] = world.prepared.keys()
+  assert.equal(world.pool.lost(id), true)
+  assert.equal(world.pool.lost('sb-other'), false)
+  await world.pass(t, 1000)
+  assert.deepEqual(world.deleted, [id])
+  assert.equal(world.prepared.size, 3)
+})
+
+test('warm pool: all that are not promised go for a start without room', async (t) => {
+  await using world = new World(t)
+  await world.pass(t, 1000)
+  const id = world.pool.reserve(startDefaults) ?? assert.fail('none was reserved')
+  assert.equal(await world.pool.clear(), true)
+  assert.deepEqual([...world.prepared.keys()], [id])
+  assert.equal(await world.pool.clear(), false)
+})
