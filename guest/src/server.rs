@@ -230,13 +230,15 @@ fn handle(
             let ports = dial::ports().into_iter().map(|port| u64::from(port).into()).collect();
             object([("ok", true.into()), ("ports", Value::List(ports))])
         }
+        "check-port" => {
+            check_port(request.integer("port", 1, 65535)? as u16, table)?;
+            ok()
+        }
         "dial" => {
             let port = request.integer("port", 1, 65535)? as u16;
             let server = dial::connect(port)?;
             // After the connect, so that a listener that appeared just before is seen; no byte has passed yet.
-            if table.keeps_private(port) {
-                return Err(Fault::forbidden(format!("port {} belongs to the agent", port)));
-            }
+            check_port(port, table)?;
             frame::write_line(&mut writer, &ok())?;
             // From here on raw bytes follow; a fault ends the connection.
             let _ = dial::relay(stream, &server, reader.buffer());
@@ -245,6 +247,13 @@ fn handle(
         other => return Err(Fault::invalid(format!("op: unknown operation '{}'", other))),
     };
     Ok(frame::write_line(&mut writer, &answer)?)
+}
+
+fn check_port(port: u16, table: &Table) -> Outcome<()> {
+    match table.keeps_private(port) {
+        true => Err(Fault::forbidden(format!("port {} belongs to the agent", port))),
+        false => Ok(()),
+    }
 }
 
 /// Records that the answer line is sent: a later fault goes into a frame.

@@ -26,6 +26,7 @@
 //!     atoll-hostd version
 
 mod commands;
+mod connect;
 mod inode_numbers;
 mod network;
 mod overlay;
@@ -39,6 +40,7 @@ mod sys;
 
 use process::{freeze, launch, strays, unconnected};
 use protocol::args::Args;
+use sys::channel::Channel;
 use sys::Error;
 
 fn main() {
@@ -57,8 +59,9 @@ fn run() -> Result<(), Error> {
     }
     match command.as_str() {
         "serve" => {
+            let channel = Channel::take();
             relay::serve(&args.only_path("socket")?)?;
-            launch::serve(env!("CARGO_PKG_VERSION"))
+            launch::serve(env!("CARGO_PKG_VERSION"), channel)
         }
         "freeze" => freeze::command(args),
         "await-unconnected" => unconnected::command(args),

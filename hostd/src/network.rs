@@ -42,7 +42,9 @@ impl Request {
             mac: mac(&args.text("mac")?)?,
             gateway: args.number("gateway")?,
             gateway_mac: mac(&args.text("gateway-mac")?)?,
-            held: held.map(|text| text.parse().map_err(|_| Error::new(format!("--held {text} is no address")))).transpose()?,
+            held: held
+                .map(|text| text.parse().map_err(|_| Error::new(format!("--held {text} is no address"))))
+                .transpose()?,
             closes: args.optional_text("close")?.is_some(),
         })
     }
@@ -123,7 +125,7 @@ fn mac(text: &str) -> Result<Mac, Error> {
 }
 
 /// The network namespace of the process with this number that started at this tick (field 22 of `/proc/<pid>/stat`).
-fn open_namespace(pid: u32, start: u64) -> Result<File, Error> {
+pub fn open_namespace(pid: u32, start: u64) -> Result<File, Error> {
     let gone = || Error::new(format!("process {pid} is not the one that started at tick {start}: that has ended"));
     let namespace = File::open(format!("/proc/{pid}/ns/net")).map_err(|_| gone())?;
     let stat = std::fs::read(format!("/proc/{pid}/stat")).map_err(|_| gone())?;

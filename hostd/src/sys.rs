@@ -9,6 +9,7 @@ use std::os::unix::io::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::sync::Mutex;
 
+pub mod channel;
 pub mod folder;
 pub mod netlink;
 pub mod pidfd;

@@ -77,8 +77,10 @@ function sendBack(
     sendError(request, response, badAnswer)
     return
   }
-  // Event streams show their headers before their first event.
-  response.flushHeaders()
+  // Event streams show their headers before their first event. A body that came with its headers goes out with them, in one write.
+  setImmediate(() => {
+    if (!answer.readableDidRead && !response.writableEnded) response.flushHeaders()
+  })
   answer.on('error', () => response.destroy())
   answer.on('aborted', () => response.destroy())
   answer.pipe(response)

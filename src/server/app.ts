@@ -91,7 +91,11 @@ export async function startApp(config: Config, log: Logger, events: AppEvents): 
   const sandboxes = createSandboxService({
     store: cachedSandboxStore(store.sandboxes),
     driver,
-    guest: (sandboxId) => createGuest((signal) => driver.dial(sandboxId, signal), { sandboxId }),
+    guest: (sandboxId) =>
+      createGuest((signal) => driver.dial(sandboxId, signal), {
+        sandboxId,
+        connect: async (port, signal) => driver.connect?.(sandboxId, port, signal),
+      }),
     bus,
     log,
     limits: { ...defaultSandboxLimits, ...config.limits.sandbox, runningSandboxesMax: config.runningSandboxesMax },

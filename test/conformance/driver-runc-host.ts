@@ -112,7 +112,10 @@ export async function makeRuncFixture(given: Partial<RuncFixtureOptions> = {}): 
         await writeFile(item?.file ?? file, text)
       }
     },
-    guest: (driver, sandboxId) => createGuest((signal) => driver.dial(sandboxId, signal)),
+    guest: (driver, sandboxId) =>
+      createGuest((signal) => driver.dial(sandboxId, signal), {
+        connect: async (port, signal) => driver.connect?.(sandboxId, port, signal),
+      }),
     trace: async () => {
       // A record that says what has been flushed may be on its way; a draft that nobody writes on stays, and shows.
       let lines: string[] = []

@@ -1,7 +1,7 @@
 import type { Duplex } from 'node:stream'
 import { ServiceError } from '../../src/errors.ts'
 import type { CheckpointKind, RuntimeDriver, SandboxSpec } from '../../src/sandbox/index.ts'
-import { GuestProcess } from '../../src/runtime/guest-client/testing/guest-process.ts'
+import { connectLocally, GuestProcess } from '../../src/runtime/guest-client/testing/guest-process.ts'
 import { TestDriver } from './test-driver.ts'
 
 /**
@@ -69,6 +69,11 @@ export class GuestMachines extends TestDriver implements RuntimeDriver {
     const machine = this.machines.get(sandboxId)
     if (machine === undefined) throw new ServiceError('unavailable', `sandbox ${sandboxId} does not run`)
     return await machine.dial()
+  }
+
+  async connect(sandboxId: string, port: number): Promise<Duplex | undefined> {
+    if (!this.machines.has(sandboxId)) throw new ServiceError('unavailable', `sandbox ${sandboxId} does not run`)
+    return await connectLocally(port)
   }
 
   /** A folder of this "sandbox" alone. */

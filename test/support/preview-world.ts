@@ -82,17 +82,17 @@ async function makePreviewWorld(given: Answers = {}, options: WorldOptions = {})
     /** Runs `work` with the connections into sandboxes that are made meanwhile, as the driver hands them out. */
     async watchingDials(work: (dialled: Duplex[]) => Promise<void>): Promise<void> {
       const { machines } = world
-      const dial = machines.dial.bind(machines)
+      const connect = machines.connect.bind(machines)
       const dialled: Duplex[] = []
-      machines.dial = async (sandboxId) => {
-        const connection = await dial(sandboxId)
-        dialled.push(connection)
+      machines.connect = async (sandboxId, port) => {
+        const connection = await connect(sandboxId, port)
+        if (connection !== undefined) dialled.push(connection)
         return connection
       }
       try {
         await work(dialled)
       } finally {
-        machines.dial = dial
+        machines.connect = connect
       }
     },
 

@@ -68,7 +68,8 @@ export async function makeWorld(options: WorldOptions = {}): Promise<World> {
   } = makeSandboxService({
     store: store.sandboxes,
     driver: machines,
-    guest: (sandboxId) => createGuest(() => machines.dial(sandboxId)),
+    guest: (sandboxId) =>
+      createGuest(() => machines.dial(sandboxId), { connect: (port) => machines.connect(sandboxId, port) }),
     limits: { domainCheckMs: 20, ...options.sandboxLimits },
     previewDomain: {
       tls: options.edge !== undefined,

@@ -9,26 +9,36 @@
 //!
 //! `op` 0 runs, 1 kills the program of that id with all of its process group. `status` 0: exited with `code`; 1: killed by
 //! signal `code`; 2: not started, `code` is the error number; 3: killed because it wrote too much.
+//!
+//! `op` 2 connects to a port of a sandbox's loopback; its words are the pid of a process of the sandbox, its start tick, and the port.
+//! The socket comes on the channel (`sys/channel.rs`) and is the answer; a failure is answered with status 2.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 
 use crate::commands;
+use crate::connect;
 use crate::protocol::args::Args;
 use crate::protocol::frame;
+use crate::sys::channel::Channel;
 use crate::sys::{self, Error};
 
 const REQUEST_BYTES_MAX: usize = 16 * 1024 * 1024;
 const OUTPUT_BYTES_MAX: u64 = 4 * 1024 * 1024;
 const HEADER_BYTES: usize = 10;
 const STACK_BYTES: usize = 128 * 1024;
+/// Error numbers (errno(3)).
+const EINVAL: i32 = 22;
+const ENOTSUP: i32 = 95;
+
+const KILL: u8 = 1;
+const CONNECT: u8 = 2;
 
 const EXITED: u8 = 0;
 const SIGNALLED: u8 = 1;
@@ -46,7 +56,9 @@ enum Program {
     Running(i32),
 }
 
-pub fn serve(version: &str) -> Result<(), Error> {
+/// `channel`: where sockets are handed over; without one, no connection is made.
+pub fn serve(version: &str, channel: Option<Channel>) -> Result<(), Error> {
+    let channel = Arc::new(channel);
     let programs = Programs::default();
     let output = Arc::new(Mutex::new(io::stdout()));
     let ready = Answer { status: EXITED, code: 0, stdout: version.into(), stderr: vec![] };
@@ -56,8 +68,20 @@ pub fn serve(version: &str) -> Result<(), Error> {
         .map_err(|error| Error::new(format!("standard input: {error}")))?
     {
         let request = Request::parse(&frame).ok_or_else(|| Error::new("a malformed request"))?;
-        if request.kills {
+        if request.op == KILL {
             kill(&programs, request.id);
+            continue;
+        }
+        if request.op == CONNECT {
+            let (id, channel, to_thread) = (request.id, Arc::clone(&channel), Arc::clone(&output));
+            let work = move || {
+                if let Err(error) = request.connect(channel.as_ref().as_ref()) {
+                    let _ = Answer::not_started(&error).send(id, &to_thread);
+                }
+            };
+            if let Err(error) = thread::Builder::new().stack_size(STACK_BYTES).spawn(work) {
+                let _ = Answer::not_started(&error).send(id, &output);
+            }
             continue;
         }
         // Before the thread starts, so that a following kill finds it.
@@ -85,7 +109,7 @@ fn kill(programs: &Programs, id: u32) {
 
 struct Request {
     id: u32,
-    kills: bool,
+    op: u8,
     detached: bool,
     input: Vec<u8>,
     argv: Vec<Vec<u8>>,
@@ -104,7 +128,20 @@ impl Request {
         let rest = frame.get(HEADER_BYTES..)?;
         let input = rest.get(..input_length)?.to_vec();
         let argv = rest.get(input_length..)?.split(|byte| *byte == 0).map(<[u8]>::to_vec).collect();
-        Some(Request { id: u32_at(frame, 0)?, kills: frame[4] == 1, detached: frame[5] == 1, input, argv })
+        Some(Request { id: u32_at(frame, 0)?, op: frame[4], detached: frame[5] == 1, input, argv })
+    }
+
+    fn connect(&self, channel: Option<&Channel>) -> io::Result<()> {
+        let words: Vec<&str> = self.argv.iter().filter_map(|word| std::str::from_utf8(word).ok()).collect();
+        let invalid = || io::Error::from_raw_os_error(EINVAL);
+        let (pid, start, port) = match words[..] {
+            [pid, start, port] => (pid.parse().ok(), start.parse().ok(), port.parse().ok()),
+            _ => return Err(invalid()),
+        };
+        let (pid, start, port) =
+            pid.zip(start).zip(port).map(|((pid, start), port)| (pid, start, port)).ok_or_else(invalid)?;
+        let channel = channel.ok_or_else(|| io::Error::from_raw_os_error(ENOTSUP))?;
+        channel.send(self.id, &connect::connect(pid, start, port)?)
     }
 
     fn run(&self, programs: &Programs) -> Answer {
@@ -128,9 +165,7 @@ impl Request {
             return None;
         }
         let command = words.next()?.into_string().ok()?;
-        let work = || Args::parse(words)
-            .and_then(|mut args| commands::run(&command, &mut args).transpose());
-        let done = catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| Err(Error::new(format!("{command} panicked"))));
+        let done = Args::parse(words).and_then(|mut args| commands::run(&command, &mut args).transpose());
         let (code, stderr) = match done {
             Ok(None) => return None,
             Ok(Some(())) => (0, vec![]),

@@ -1,5 +1,6 @@
 use super::table::RELAYS_PER_GUEST_MAX;
 use super::*;
+use crate::sys::channel::send_with_socket;
 use std::io::Read;
 use std::net::{TcpListener, TcpStream};
 use std::os::raw::{c_int, c_void};
@@ -7,35 +8,7 @@ use std::os::unix::io::AsRawFd;
 use std::time::Instant;
 
 extern "C" {
-    fn sendmsg(fd: c_int, message: *const Message, flags: c_int) -> isize;
     fn setsockopt(fd: c_int, level: c_int, name: c_int, value: *const c_void, length: u32) -> c_int;
-}
-
-#[repr(C)]
-struct Message {
-    name: *const c_void,
-    name_length: u32,
-    parts: *const Part,
-    parts_count: usize,
-    control: *const Rights,
-    control_length: usize,
-    flags: c_int,
-}
-
-#[repr(C)]
-struct Part {
-    bytes: *const u8,
-    length: usize,
-}
-
-/// A `cmsghdr` with one descriptor (cmsg(3)).
-#[repr(C)]
-struct Rights {
-    length: usize,
-    level: c_int,
-    kind: c_int,
-    fd: c_int,
-    padding: c_int,
 }
 
 /// Sends a descriptor behind more bytes than the server takes, and closes it here: the reader then has the last copy.
@@ -53,16 +26,7 @@ fn answer_with(guest: &mut UnixStream, descriptor: TcpStream) {
     }
     let bytes: c_int = 1 << 20;
     assert_eq!(unsafe { setsockopt(guest.as_raw_fd(), 1, 7, (&bytes as *const c_int).cast(), 4) }, 0);
-    send_descriptor(guest, &descriptor);
-}
-
-fn send_descriptor(stream: &UnixStream, descriptor: &impl AsRawFd) {
-    let part = Part { bytes: b"x".as_ptr(), length: 1 };
-    let rights = Rights { length: 20, level: 1, kind: 1, fd: descriptor.as_raw_fd(), padding: 0 };
-    let name = std::ptr::null();
-    let message =
-        Message { name, name_length: 0, parts: &part, parts_count: 1, control: &rights, control_length: 24, flags: 0 };
-    assert_eq!(unsafe { sendmsg(stream.as_raw_fd(), &message, 0) }, 1);
+    send_with_socket(guest.as_raw_fd(), b"x", &descriptor).expect("sends");
 }
 
 /// A socket whose close waits for a minute, and the peer that must live on for that.

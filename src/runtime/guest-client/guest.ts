@@ -26,6 +26,7 @@ import type {
   WriteFileOptions,
 } from '../../sandbox/ports/guest.ts'
 import { isServiceError } from '../../errors.ts'
+import type { FreezeReason } from '../../sandbox/ports/runtime-driver.ts'
 import type { BodyBudget } from '../../lib/body-budget.ts'
 import { GuestAttachment, type Join } from './attachment.ts'
 import { asleep, GuestConnection, nonsense, parseValue, type Timeouts } from './connection.ts'
@@ -37,7 +38,12 @@ import { storeFile } from './upload.ts'
 /** Opens one connection to the guest of a sandbox. Throws `unavailable`. */
 export type GuestDial = (signal?: AbortSignal) => Promise<Duplex>
 
+/** Connects to a port of a sandbox past its guest. Undefined where only the guest can. Throws `nothing_listening` and `unavailable`. */
+export type PortConnect = (port: number, signal?: AbortSignal) => Promise<Duplex | undefined>
+
 export interface GuestClientOptions {
+  /** Default: through the guest. */
+  connect?: PortConnect
   /** Longest wait for an answer. Default 30 s. */
   answerTimeoutMs?: number
   /** Longest wait for one frame of a stream that is ready for it. Default 60 s. */
@@ -57,8 +63,6 @@ const collectTimeoutMs = 5 * 60_000
 const removeTimeoutMs = 10 * 60_000
 /** The most that a guest retains of a stream, and the most that it reads beyond at the end of a process. */
 const outputBytesMax = 18 * 1024 * 1024
-/** What a guest says of an operation that it does not know. */
-const unknownOperation = 'op: unknown operation'
 const processItems: Items<GuestProcess, ProcessInfo> = {
   schema: processSchema,
   convert: processInfo,
@@ -126,6 +130,33 @@ export function createGuest(dial: GuestDial, options: GuestClientOptions = {}): 
     return { process, output }
   }
 
+  /**
+   * The guest is asked whether it allows the port after the connection was made, so that it sees who listens, and before a byte passes.
+   * Undefined where only the guest can connect. A freeze for a checkpoint in between begins it again.
+   */
+  async function connectDirectly(port: number, signal?: AbortSignal): Promise<Duplex | undefined> {
+    for (;;) {
+      const connection = await options.connect?.(port, signal)
+      if (connection === undefined) return undefined
+      let frozen: FreezeReason | undefined
+      const onFreeze = (reason: FreezeReason) => {
+        frozen = reason
+        connection.destroy()
+      }
+      connection.once('freeze', onFreeze)
+      try {
+        await ask({ op: 'check-port', port }, okSchema, signal)
+      } catch (error) {
+        connection.destroy()
+        if (isUnknownOperation(error)) return undefined
+        throw error
+      }
+      connection.off('freeze', onFreeze)
+      if (frozen === undefined) return connection
+      if (frozen === 'hibernate') throw asleep()
+    }
+  }
+
   async function command(request: object, extraMs = 0): Promise<void> {
     await ask(request, okSchema, undefined, extraMs)
   }
@@ -144,8 +175,7 @@ export function createGuest(dial: GuestDial, options: GuestClientOptions = {}): 
       try {
         return await reopen((connection) => runProcess(connection, { request, waitMs, bytesMax, signal }), signal)
       } catch (error) {
-        if (!isServiceError(error, 'invalid_request') || !error.message.startsWith(unknownOperation)) throw error
-        // The guest is older, in a saved memory.
+        if (!isUnknownOperation(error)) throw error
         const { process } = await ask({ op: 'spawn', ...request }, processAnswerSchema)
         return { process: processInfo(process) }
       }
@@ -205,6 +235,8 @@ export function createGuest(dial: GuestDial, options: GuestClientOptions = {}): 
     },
 
     async dial(port, signal) {
+      const direct = await connectDirectly(port, signal)
+      if (direct !== undefined) return direct
       const detached = async (connection: GuestConnection) => {
         await connection.ask({ op: 'dial', port }, okSchema, { timeoutMs: timeouts.answerMs, signal })
         return connection.detach()
@@ -212,6 +244,11 @@ export function createGuest(dial: GuestDial, options: GuestClientOptions = {}): 
       return connect(dial, detached, signal)
     },
   }
+}
+
+/** The guest is older, in a saved memory. */
+function isUnknownOperation(error: unknown): boolean {
+  return isServiceError(error, 'invalid_request') && error.message.startsWith('op: unknown operation')
 }
 
 export interface GuestConfiguration {

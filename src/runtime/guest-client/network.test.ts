@@ -7,7 +7,8 @@ import { networkInterfaces } from 'node:os'
 import { test } from 'node:test'
 import { configureGuest } from './guest.ts'
 import { refuses } from '../../lib/testing/refuses.ts'
-import { eventually, GuestProcess } from './testing/guest-process.ts'
+import { createGuest } from './index.ts'
+import { connectLocally, eventually, GuestProcess } from './testing/guest-process.ts'
 
 const machine = await GuestProcess.startForFile()
 const { guest } = machine
@@ -51,6 +52,67 @@ test('dial: a server on either loopback or on an own address is reached', async 
     stream.destroy()
     server.close()
   }
+})
+
+/** The answers that a guest of an earlier version gives: it does not know the question, and dials. */
+async function olderGuest() {
+  const server = createServer((socket) => {
+    socket.once('data', (line: Buffer) => {
+      const isKnown = (JSON.parse(String(line)) as { op: string }).op === 'dial'
+      const unknown = { ok: false, code: 'invalid_request', message: "op: unknown operation 'check-port'" }
+      socket.write(`${JSON.stringify(isKnown ? { ok: true } : unknown)}\n`)
+      socket.end(isKnown ? 'through the guest' : '')
+    })
+  })
+  const port = await listen(server, '127.0.0.1')
+  const dial = async () => {
+    const socket = await connectLocally(port)
+    assert.ok(socket)
+    return socket
+  }
+  return { server, dial }
+}
+
+test('dial: past the guest, or through it where it alone can connect or is older', async () => {
+  const server = createServer((socket) => socket.end('direct'))
+  const port = await listen(server, '127.0.0.1')
+  const opened: Socket[] = []
+  const connect = async (to: number) => {
+    const socket = await connectLocally(to)
+    if (socket !== undefined) opened.push(socket)
+    return socket
+  }
+  const direct = await createGuest(() => machine.dial(), { connect }).dial(port)
+  assert.equal(direct, opened[0])
+  assert.equal(await text(direct), 'direct')
+  await createGuest(() => machine.dial(), { connect: async () => undefined }).dial(port)
+  const older = await olderGuest()
+  assert.equal(await text(await createGuest(older.dial, { connect }).dial(port)), 'through the guest')
+  assert.equal(opened[1]?.destroyed, true)
+  for (const one of [server, older.server]) one.close()
+})
+
+test('dial: a connection that a freeze meets before the guest has answered is made again, or refused to sleep', async () => {
+  const server = createServer((socket) => socket.on('error', () => undefined).end('served'))
+  const port = await listen(server, '127.0.0.1')
+  for (const reason of ['checkpoint', 'hibernate'] as const) {
+    const opened: Socket[] = []
+    const connect = async () => {
+      const socket = await connectLocally(port)
+      assert.ok(socket)
+      opened.push(socket)
+      return socket
+    }
+    const ask = async () => {
+      if (opened.length === 1) opened[0]?.emit('freeze', reason)
+      return await machine.dial()
+    }
+    const dial = createGuest(ask, { connect }).dial(port)
+    if (reason === 'hibernate') await refuses(dial, 'unavailable')
+    else assert.equal(await text(await dial), 'served')
+    assert.deepEqual([opened.length, opened[0]?.destroyed], [reason === 'hibernate' ? 1 : 2, true])
+  }
+  server.close()
 })
 
 test('dial: a port without a listener is nothing_listening', async () => {

@@ -3,7 +3,8 @@ import { once } from 'node:events'
 import { type AddressInfo, createServer } from 'node:net'
 import { test } from 'node:test'
 import { isServiceError } from '../../errors.ts'
-import { eventually, GuestProcess } from './testing/guest-process.ts'
+import { createGuest } from './index.ts'
+import { connectLocally, eventually, GuestProcess } from './testing/guest-process.ts'
 
 const machine = await GuestProcess.startForFile()
 const { guest } = machine
@@ -66,10 +67,13 @@ async function plant(id: string, privatePorts?: boolean): Promise<Record<string,
   return Object.fromEntries(said.map(([part, port]) => [part, Number(port)]))
 }
 
+/** Asks the guest and connects itself, as where a driver can. */
+const past = createGuest(() => machine.dial(), { connect: connectLocally })
+
 /** What answers at a port: the part, or the code of the refusal. */
-async function at(port: number): Promise<string> {
+async function at(port: number, from = guest): Promise<string> {
   try {
-    const stream = await guest.dial(port)
+    const stream = await from.dial(port)
     let text = ''
     for await (const chunk of stream) text += String(chunk)
     return text
@@ -79,20 +83,20 @@ async function at(port: number): Promise<string> {
   }
 }
 
-async function reached(ports: Record<string, number>): Promise<string[]> {
+async function reached(ports: Record<string, number>, from = guest): Promise<string[]> {
   const open: string[] = []
   for (const [part, port] of Object.entries(ports)) {
     // Nobody accepts where the socket is shared.
     if (part === 'heir') {
       try {
-        ;(await guest.dial(port)).destroy()
+        ;(await from.dial(port)).destroy()
         open.push(part)
       } catch (error) {
         assert.ok(isServiceError(error, 'forbidden'))
       }
       continue
     }
-    const answer = await at(port)
+    const answer = await at(port, from)
     if (answer === part) open.push(part)
     else assert.equal(answer, 'forbidden', part)
   }
@@ -102,6 +106,7 @@ async function reached(ports: Record<string, number>): Promise<string[]> {
 test('private ports: those of the process, of its group and of the programs that it speaks to are refused; commands serve', async () => {
   const ports = await plant('agent', true)
   assert.deepEqual(await reached(ports), ['command', 'its-command', 'left'])
+  assert.deepEqual(await reached(ports, past), ['command', 'its-command', 'left'], 'past the guest')
   await guest.release('agent')
 })
 

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict'
-import { once } from 'node:events'
+import { EventEmitter, once } from 'node:events'
 import { createServer, connect as connectSocket, type AddressInfo, type Socket } from 'node:net'
 import { after, before, test } from 'node:test'
 import { setImmediate as later } from 'node:timers/promises'
@@ -52,4 +52,16 @@ test('dial: during a hibernation it fails, for this sandbox alone', async () => 
   const other = await connections.open('sb-2', connect)
   other.destroy()
   thaw()
+})
+
+test('open: a sandbox has a bounded number of connections, and leaves those of others alone', async () => {
+  // Stands for a socket: no thousand are opened.
+  const stand = async () => new EventEmitter() as unknown as Socket
+  const open: Socket[] = []
+  for (let index = 0; index < 1024; index += 1) open.push(await connections.open('sb-full', stand))
+  await assert.rejects(connections.open('sb-full', stand), { code: 'unavailable' })
+  const other = await connections.open('sb-2', connect)
+  other.destroy()
+  open[0]?.emit('close')
+  await connections.open('sb-full', stand)
 })

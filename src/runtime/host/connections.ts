@@ -4,6 +4,8 @@ import { freezeGraceMs, type FreezeReason } from '../../sandbox/ports/runtime-dr
 
 /** Per sandbox. Further dials fail instead of waiting for the end of a checkpoint. */
 const waitingDialsMax = 4_096
+/** Per sandbox, open ones and dials together. */
+const connectionsMax = 1_024
 
 /**
  * The connections to one sandbox's guest. Its states:
@@ -27,6 +29,9 @@ class GuestConnections {
     try {
       for (;;) {
         await this.#thawed(signal)
+        if (this.#open.size + this.#dials.size >= connectionsMax) {
+          throw new ServiceError('unavailable', `the sandbox has ${connectionsMax} connections already`)
+        }
         const dial = connect()
         this.#dials.add(dial)
         const socket = await dial.finally(() => this.#dials.delete(dial))

@@ -1,6 +1,8 @@
-import { type ChildProcessByStdio, spawn } from 'node:child_process'
-import type { Socket } from 'node:net'
+import { type ChildProcess, spawn } from 'node:child_process'
+import { Socket } from 'node:net'
 import type { Readable, Writable } from 'node:stream'
+import { getSystemErrorName } from 'node:util'
+import type { ProcessIdentity } from '../process.ts'
 
 const headerBytes = 13
 /** Room for standard output and error of 4 MiB each, the bounds of hostd. */
@@ -26,6 +28,10 @@ export interface LaunchAnswer {
   stderr: Buffer
 }
 
+/** Its streams are missing when no descriptors are left. */
+type Process = ChildProcess & { stdin: Writable; stdout: Readable }
+
+const operations = { run: 0, kill: 1, connect: 2 }
 const statuses = ['exited', 'signalled', 'not_started', 'too_much'] as const
 
 /**
@@ -39,8 +45,10 @@ export class HostdProcess {
   /** Why it ended, such as `was killed by SIGKILL`. */
   readonly ended: Promise<string>
 
-  readonly #process: ChildProcessByStdio<Writable, Readable, null>
+  readonly #process: Process
   readonly #waiting = new Map<number, { answer: Promise<LaunchAnswer>; resolve: (answer: LaunchAnswer) => void }>()
+  /** Connections that are made. */
+  readonly #connecting = new Map<number, (outcome: Socket | LaunchAnswer) => void>()
   #lastId = readyId
   #buffered: Buffer = Buffer.alloc(0)
   #isServing = false
@@ -49,10 +57,13 @@ export class HostdProcess {
   constructor(toolPath: string, socket: string, env: Record<string, string>) {
     // In a session of its own: a signal from the terminal must not end it before the server.
     this.#process = spawn(toolPath, ['serve', '--socket', socket], {
-      stdio: ['pipe', 'pipe', 'inherit'],
+      // On `ipc` it hands sockets over.
+      stdio: ['pipe', 'pipe', 'inherit', 'ipc'],
       env,
       detached: true,
-    })
+    }) as Process
+    this.#process.channel?.unref()
+    this.#process.on('message', (message, socket) => this.#receive(message, socket))
     const { promise: ended, resolve: end } = Promise.withResolvers<string>()
     this.ended = ended
     this.#process.once('error', (error) => end(`cannot be started: ${error.message}`))
@@ -73,11 +84,26 @@ export class HostdProcess {
 
   /** Starts one program; `kill` ends it and its process group with SIGKILL, after which `answer` still tells its end. */
   launch({ argv, input, detached }: LaunchRequest): { answer: Promise<LaunchAnswer>; kill: () => void } {
-    this.#lastId = (this.#lastId % (2 ** 32 - 1)) + 1
-    const id = this.#lastId
+    const id = this.#nextId()
     const answer = this.#answerTo(id)
-    this.#process.stdin.write(frame(id, 0, detached, Buffer.from(input), argv))
-    return { answer, kill: () => this.#process.stdin.write(frame(id, 1, false, Buffer.alloc(0), [])) }
+    this.#process.stdin.write(frame(id, operations.run, detached, Buffer.from(input), argv))
+    return { answer, kill: () => this.#process.stdin.write(frame(id, operations.kill)) }
+  }
+
+  /**
+   * Connects to a port of the loopback of a process's network namespace. Throws an error with the `code` of connect(2), `ESRCH` when
+   * the process has ended, and `EPIPE` when hostd ends.
+   */
+  async connect({ pid, startTicks }: ProcessIdentity, port: number): Promise<Socket> {
+    const id = this.#nextId()
+    const { promise, resolve } = Promise.withResolvers<Socket | LaunchAnswer>()
+    if (this.#hasEnded) resolve(lost)
+    else this.#connecting.set(id, resolve)
+    this.#process.stdin.write(frame(id, operations.connect, false, noInput, [pid, startTicks, port].map(String)))
+    const outcome = await promise
+    if (outcome instanceof Socket) return outcome
+    const code = outcome.status === 'lost' ? 'EPIPE' : getSystemErrorName(-outcome.code)
+    throw Object.assign(new Error(`connect ${code} to port ${port} of a sandbox`), { code })
   }
 
   /** Waits for running programs, up to a bound. */
@@ -97,6 +123,22 @@ export class HostdProcess {
     clearTimeout(late)
     if (status === 'lost') throw new Error(await this.ended)
     this.#isServing = true
+  }
+
+  #nextId(): number {
+    this.#lastId = (this.#lastId % (2 ** 32 - 1)) + 1
+    return this.#lastId
+  }
+
+  #receive(message: unknown, socket: unknown): void {
+    if (!(socket instanceof Socket)) return
+    // An error of a connection must never end the server; its owner sees the close that follows.
+    socket.on('error', () => undefined)
+    const { id } = message as { id: number }
+    const connected = this.#connecting.get(id)
+    this.#connecting.delete(id)
+    if (connected === undefined) socket.destroy()
+    else connected(socket)
   }
 
   #answerTo(id: number): Promise<LaunchAnswer> {
@@ -123,21 +165,24 @@ export class HostdProcess {
 
   #settle(answer: Buffer): void {
     const id = answer.readUInt32BE(0)
-    const waiting = this.#waiting.get(id)
+    const resolve = this.#waiting.get(id)?.resolve ?? this.#connecting.get(id)
     const status = statuses[answer.readUInt8(4)]
-    if (waiting === undefined || status === undefined) return
+    if (resolve === undefined || status === undefined) return
+    this.#connecting.delete(id)
     this.#waiting.delete(id)
     this.#setBusy(this.#waiting.size > 0)
     const stderrStart = headerBytes + answer.readUInt32BE(9)
     const [stdout, stderr] = [answer.subarray(headerBytes, stderrStart), answer.subarray(stderrStart)]
-    waiting.resolve({ status, code: answer.readInt32BE(5), stdout: Buffer.from(stdout), stderr: Buffer.from(stderr) })
+    resolve({ status, code: answer.readInt32BE(5), stdout: Buffer.from(stdout), stderr: Buffer.from(stderr) })
   }
 
   #end(): void {
     this.#isServing = false
     this.#hasEnded = true
     for (const { resolve } of this.#waiting.values()) resolve(lost)
+    for (const resolve of this.#connecting.values()) resolve(lost)
     this.#waiting.clear()
+    this.#connecting.clear()
     this.#setBusy(false)
   }
 
@@ -152,7 +197,9 @@ export class HostdProcess {
 
 const lost: LaunchAnswer = { status: 'lost', code: 0, stdout: Buffer.alloc(0), stderr: Buffer.alloc(0) }
 
-function frame(id: number, op: number, detached: boolean, input: Buffer, argv: readonly string[]): Buffer {
+const noInput = Buffer.alloc(0)
+
+function frame(id: number, op: number, detached = false, input = noInput, argv: readonly string[] = []): Buffer {
   const words = Buffer.from(argv.join('\0'))
   const head = Buffer.alloc(14)
   head.writeUInt32BE(10 + input.length + words.length, 0)

@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict'
+import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { access, mkdtemp, readFile, rm, stat, writeFile } from 'node:fs/promises'
 import { connect, createServer, type Server, type Socket } from 'node:net'
@@ -10,6 +11,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import fc from 'fast-check'
 import { isServiceError } from '../../errors.ts'
 import { CommandError, run } from '../command.ts'
+import { startTicksOf } from '../process.ts'
 import { Hostd, RelayUnavailable } from './index.ts'
 
 const toolPath = join(process.env['ATOLL_IMAGE_DIR'] || '/var/lib/atoll/images', 'hostd/atoll-hostd')
@@ -73,6 +75,26 @@ describe('hostd', () => {
     const connection = await hostd.connect(path)
     connection.end(question)
     assert.ok((await buffer(connection)).equals(question.toReversed()))
+  })
+
+  test('a port of another network namespace is connected to, and bytes and ends pass', async (t) => {
+    const program = `import socket; s = socket.create_server(('127.0.0.1', 3000)); print(flush=True); c, _ = s.accept(); c.sendall(c.recv(9)[::-1])`
+    const script = `ip link set lo up && exec python3 -c "$0"`
+    const machine = spawn('unshare', ['-n', 'sh', '-c', script, program], { stdio: ['ignore', 'pipe', 'inherit'] })
+    t.after(() => machine.kill('SIGKILL'))
+    await once(machine.stdout, 'data')
+    const sandbox = { pid: machine.pid ?? 0, startTicks: startTicksOf(machine.pid ?? 0) }
+    await assert.rejects(hostd.connectInside(sandbox, 3001), { code: 'ECONNREFUSED' })
+    await assert.rejects(hostd.connectInside({ ...sandbox, startTicks: 1 }, 3000), { code: 'ESRCH' })
+    const connection = await hostd.connectInside(sandbox, 3000)
+    connection.write('question')
+    assert.equal(await text(connection), 'noitseuq')
+  })
+
+  test('programs do not have the channel on which sockets come', async () => {
+    const seen = await run(['sh', '-c', 'env; ls -l /proc/self/fd | grep -c socket || true'])
+    assert.doesNotMatch(seen, /NODE_CHANNEL/)
+    assert.match(seen, /\n0\n$/)
   })
 
   test('a guest that sends first loses no byte', async () => {

@@ -4,6 +4,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { ServiceError } from '../../errors.ts'
 import { backOffMs, type BackOff } from '../../lib/async/retry.ts'
 import { commandEnvironment, run, useProgramLauncher, type CommandOptions } from '../command.ts'
+import type { ProcessIdentity } from '../process.ts'
 import { HostdProcess, type LaunchAnswer, type LaunchRequest } from './hostd-process.ts'
 import { Relay, RelayUnavailable } from './relay.ts'
 
@@ -89,6 +90,12 @@ export class Hostd implements HostTool {
   /** A connection to the guest that listens at `path`. Throws like {@link Relay.connect}. */
   connect(path: string): Promise<Socket> {
     return this.#relay.connect(path)
+  }
+
+  /** A connection to a port of the loopback of a sandbox, which is known by one of its processes. Throws like {@link HostdProcess.connect}. */
+  connectInside(sandbox: ProcessIdentity, port: number): Promise<Socket> {
+    if (this.#process === undefined) throw new Error('hostd is not open')
+    return this.#process.connect(sandbox, port)
   }
 
   /** Ends all connections to the guest that listens at `path`, also those in their close. */

@@ -228,6 +228,26 @@ class OciDriver implements RuntimeDriver {
     }
   }
 
+  async connect(sandboxId: string, port: number, signal?: AbortSignal): Promise<Duplex | undefined> {
+    const { running, hostd, connections } = this.#context
+    const connect = async () => {
+      const process = running.runs.get(sandboxId)
+      if (process === undefined) throw new ServiceError('unavailable', `sandbox ${sandboxId} does not run`)
+      return hostd.connectInside(process, port)
+    }
+    try {
+      return await connections.open(sandboxId, connect, signal)
+    } catch (error) {
+      if (isServiceError(error)) throw error
+      signal?.throwIfAborted()
+      if ((error as NodeJS.ErrnoException).code === 'ETIMEDOUT') {
+        throw new ServiceError('nothing_listening', `nothing listens on port ${port}`, { cause: error })
+      }
+      // The guest knows the listeners on other addresses, and says why there is none.
+      return undefined
+    }
+  }
+
   onExit(listener: (exit: SandboxExit) => void): void {
     this.#supervisor.onExit(listener)
   }

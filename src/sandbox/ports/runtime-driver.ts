@@ -115,6 +115,13 @@ export interface RuntimeDriver {
    */
   dial(sandboxId: string, signal?: AbortSignal): Promise<Duplex>
 
+  /**
+   * Opens a TCP connection to a port of the loopback of a running sandbox, past its guest, for {@link Guest.dial}. Undefined where only
+   * the guest can. Like `dial`, it waits for the end of a checkpoint, and its connections get `freeze`. Throws `nothing_listening`
+   * when a listener does not answer, and `unavailable`.
+   */
+  connect?(sandboxId: string, port: number, signal?: AbortSignal): Promise<Duplex | undefined>
+
   /** Registers the one listener for sandboxes that ended by themselves, or that the driver ended after a long silence of their guest. */
   onExit(listener: (exit: SandboxExit) => void): void
 

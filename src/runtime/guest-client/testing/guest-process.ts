@@ -129,3 +129,14 @@ export async function eventually(what: string, holds: () => Promise<boolean>): P
   }
   assert.fail(`never came true: ${what}`)
 }
+
+/** A connection to a port of the loopback past the guest, as drivers make it; undefined without a listener. */
+export async function connectLocally(port: number): Promise<Socket | undefined> {
+  const socket = connect({ port, host: '127.0.0.1', noDelay: true })
+  try {
+    await once(socket, 'connect')
+    return socket.on('error', () => undefined)
+  } catch {
+    return undefined
+  }
+}
