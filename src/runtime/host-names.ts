@@ -16,6 +16,8 @@ export class HostNames {
   readonly poolFile: string
   readonly poolDir: string
   readonly sandboxesDir: string
+  /** Stays empty: what restored sandboxes see in place of masked folders. */
+  readonly emptyDir: string
   /** Where hostd takes connections. */
   readonly hostdSocket: string
   readonly cgroupRoot: string
@@ -27,6 +29,7 @@ export class HostNames {
     this.poolFile = `${this.dataDir}/pool.img`
     this.poolDir = `${this.runDir}/pool`
     this.sandboxesDir = `${this.runDir}/sandboxes`
+    this.emptyDir = `${this.runDir}/empty`
     this.hostdSocket = `${this.runDir}/hostd.sock`
     this.cgroupRoot = `/atoll-${this.hash}`
   }

@@ -2,7 +2,7 @@ import { execFile } from 'node:child_process'
 import { chmod, chown, mkdir, readFile, writeFile } from 'node:fs/promises'
 import { promisify } from 'node:util'
 import { idsPerSandbox } from '../../src/runtime/oci/container-config.ts'
-import { criuOptions } from '../../src/runtime/criu/dump.ts'
+import { criuOptions, masksRestored } from '../../src/runtime/criu/dump.ts'
 import { ImageFolder, resolveHostTool } from '../../src/runtime/host/image-folder.ts'
 import { HostNames } from '../../src/runtime/host-names.ts'
 import { imageDir } from '../support/images.ts'
@@ -26,12 +26,14 @@ export class BareTwin extends BareContainers {
   readonly #hostTool: string
   readonly #rangeStart: number
   readonly #base: string
+  readonly #emptyDir: string
 
-  private constructor(config: string, base: string, hostTool: string) {
+  private constructor(config: string, base: string, hostTool: string, emptyDir: string) {
     super()
     this.#config = config
     this.#base = base
     this.#hostTool = hostTool
+    this.#emptyDir = emptyDir
     const { linux } = JSON.parse(config) as { linux: { uidMappings: { hostID: number }[] } }
     this.#rangeStart = linux.uidMappings[0]?.hostID ?? 0
   }
@@ -41,7 +43,8 @@ export class BareTwin extends BareContainers {
     const source = names.sandboxDir(sandboxId)
     const config = (await readFile(`${source}/config.json`, 'utf8')).replaceAll(source, '{bundle}')
     const { base } = JSON.parse(await readFile(`${dataDir}/sandboxes/${sandboxId}.json`, 'utf8')) as { base: string }
-    const twin = new BareTwin(config, new ImageFolder(imageDir).pathOf(base, 'base'), await resolveHostTool(imageDir))
+    const basePath = new ImageFolder(imageDir).pathOf(base, 'base')
+    const twin = new BareTwin(config, basePath, await resolveHostTool(imageDir), names.emptyDir)
     const { dir } = twin
     await chmod(dir, 0o711)
     await run('cp', ['-a', `${names.poolDir}/memory/checkpoints/${checkpointId}`, `${dir}/images`])
@@ -68,7 +71,7 @@ export class BareTwin extends BareContainers {
     const config = JSON.parse(this.#config.replaceAll('{bundle}', bundle)) as { linux: object }
     const linux = { ...config.linux, cgroupsPath: `/${id}` }
     await writeFile(`${bundle}/config.json`, JSON.stringify({ ...config, linux }))
-    await writeFile(`${bundle}/criu.conf`, `${criuOptions.join('\n')}\n`)
+    await writeFile(`${bundle}/criu.conf`, `${[...criuOptions, ...masksRestored(this.#emptyDir)].join('\n')}\n`)
     return await this.restoreFrom(id, `${dir}/images`)
   }
 }

@@ -7,6 +7,7 @@ import { poolIsFull } from '../disk/index.ts'
 import { exists } from '../exists.ts'
 import type { HostNames } from '../host-names.ts'
 import type { HostTool } from '../hostd/index.ts'
+import { maskedFolders } from '../oci/container-config.ts'
 import { OciRuntimeError, type OciRuntime } from '../oci/oci-runtime.ts'
 import { faultOf } from './reason.ts'
 
@@ -116,8 +117,23 @@ export const criuOptions = [
   'verbosity=2',
 ]
 
+/**
+ * The file systems that mask folders are not saved: CRIU would start `tar` for each, at the dump and at the restore. Instead an empty
+ * folder of the host is mounted there at the restore.
+ */
+const masksSaved = maskedFolders.map((path) => `external mnt[${path}]:${maskOf(path)}`)
+
+/** The options of a restore that belong to those. `emptyDir`: absolute path of an empty folder. */
+export function masksRestored(emptyDir: string): string[] {
+  return maskedFolders.map((path) => `external mnt[${maskOf(path)}]:${emptyDir}`)
+}
+
+function maskOf(path: string): string {
+  return `mask${path.replaceAll('/', '-')}`
+}
+
 async function dumpConfig({ images, snapshot }: Dump): Promise<string> {
-  const lines = [...criuOptions, 'skip-in-flight', `ghost-limit ${ghostFileLimit}`, 'cpu-cap=ins']
+  const lines = [...criuOptions, ...masksSaved, 'skip-in-flight', `ghost-limit ${ghostFileLimit}`, 'cpu-cap=ins']
   if (snapshot !== undefined) {
     const script = `${images}/action`
     await writeFile(script, snapshotScript(snapshot), { mode: 0o700 })

@@ -12,6 +12,7 @@ export async function makeRunFolders(names: HostNames, stateDir: string, hostToo
   const folders = [
     [names.runDir, 0o711],
     [names.sandboxesDir, 0o711],
+    [names.emptyDir, 0o555],
     [stateDir, 0o700],
   ] as const
   await mkdir(names.runDir, { recursive: true })

@@ -29,13 +29,16 @@ const capabilities = words(`
   CAP_SETPCAP CAP_SETUID CAP_SYS_CHROOT`)
 
 /**
- * Files that expose the host or other sandboxes, such as their use of the disk, or that take requests to the kernel: each
- * trigger of `/proc/pressure` delays the end of its process. runc skips paths that the host does not have.
+ * Files and folders that expose the host or other sandboxes, such as their use of the disk, or that take requests to the kernel: each
+ * trigger of `/proc/pressure` delays the end of its process. runc skips paths that the host does not have. It mounts an empty
+ * file system on each of these folders.
  */
-const maskedPaths = words(`
-  /proc/acpi /proc/asound /proc/cmdline /proc/diskstats /proc/interrupts /proc/kcore /proc/keys /proc/latency_stats
-  /proc/pressure /proc/sched_debug /proc/scsi /proc/timer_list /proc/timer_stats /sys/block /sys/devices/virtual/block
-  /sys/devices/virtual/powercap /sys/firmware /sys/fs/btrfs /sys/fs/ext4`)
+export const maskedFolders = words(`
+  /proc/acpi /proc/asound /proc/pressure /proc/scsi /sys/block /sys/devices/virtual/block /sys/devices/virtual/powercap
+  /sys/firmware /sys/fs/btrfs /sys/fs/ext4`)
+const maskedFiles = words(`
+  /proc/cmdline /proc/diskstats /proc/interrupts /proc/kcore /proc/keys /proc/latency_stats /proc/sched_debug
+  /proc/timer_list /proc/timer_stats`)
 
 const readonlyPaths = ['/proc/bus', '/proc/fs', '/proc/irq', '/proc/sys', '/proc/sysrq-trigger']
 
@@ -114,7 +117,7 @@ export function containerConfig(
       resources: { devices: [{ allow: false, access: 'rwm' }], ...resourcesOf(limits, host) },
       sysctl: networkSysctls(host.ipv6),
       seccomp: seccompProfile(),
-      maskedPaths,
+      maskedPaths: [...maskedFolders, ...maskedFiles],
       readonlyPaths,
     },
   }
