@@ -1,15 +1,19 @@
-//! The commands that are a few system calls each. `serve` does them itself, in a thread, where the server asks for this program: a
-//! process would cost more than the calls. They print nothing, and what they change of their thread's namespaces ends with it.
+//! The commands that `serve` does itself, in a thread, where the server asks for this program: a process would cost more than their
+//! system calls. What they change of their thread's namespaces ends with it. They cannot be killed, so each has an end of its own.
 
 use std::path::PathBuf;
 
+use crate::process::{freeze, unconnected};
 use crate::protocol::args::Args;
 use crate::sys::{self, Error};
-use crate::{inode_numbers, network, overlay, run_folder, subvolume};
+use crate::{inode_numbers, network, overlay, remove, run_folder, subvolume};
 
-/// `None` for any other command.
-pub fn run(command: &str, args: &mut Args) -> Option<Result<(), Error>> {
-    let command = match command {
+/// Returns what the command prints; `None` for any other command.
+pub fn run(command: &str, args: &mut Args) -> Option<Result<String, Error>> {
+    let silent = match command {
+        "freeze" => return Some(freeze::command(args)),
+        "await-unconnected" => unconnected::command,
+        "remove" => remove::command,
         "overlay" => mount_overlay,
         "tmpfs" => mount_tmpfs,
         "adopt-index" => |args: &mut Args| overlay::index::adopt(&only_path(args, "work")?),
@@ -26,8 +30,8 @@ pub fn run(command: &str, args: &mut Args) -> Option<Result<(), Error>> {
         "subvolume-delete" => |args: &mut Args| subvolume::delete(&only_path(args, "path")?),
         _ => return None,
     };
-    let command: fn(&mut Args) -> Result<(), Error> = command;
-    Some(command(args))
+    let silent: fn(&mut Args) -> Result<(), Error> = silent;
+    Some(silent(args).map(|()| String::new()))
 }
 
 fn only_path(args: &mut Args, name: &str) -> Result<PathBuf, Error> {

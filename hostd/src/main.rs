@@ -38,7 +38,7 @@ mod run_folder;
 mod subvolume;
 mod sys;
 
-use process::{freeze, launch, strays, unconnected};
+use process::{launch, strays};
 use protocol::args::Args;
 use sys::channel::Channel;
 use sys::Error;
@@ -55,7 +55,11 @@ fn run() -> Result<(), Error> {
     let command = given.next().and_then(|word| word.into_string().ok()).unwrap_or_default();
     let mut args = Args::parse(given)?;
     if let Some(done) = commands::run(&command, &mut args) {
-        return done;
+        let text = done?;
+        if !text.is_empty() {
+            println!("{text}");
+        }
+        return Ok(());
     }
     match command.as_str() {
         "serve" => {
@@ -63,12 +67,9 @@ fn run() -> Result<(), Error> {
             relay::serve(&args.only_path("socket")?)?;
             launch::serve(env!("CARGO_PKG_VERSION"), channel)
         }
-        "freeze" => freeze::command(args),
-        "await-unconnected" => unconnected::command(args),
         "await-dumps" => strays::await_dumps(args),
         "end-tools" => strays::end_tools(args),
         "end-criu" => strays::end_criu(args),
-        "remove" => remove::command(args),
         "version" => {
             println!("{}", env!("CARGO_PKG_VERSION"));
             Ok(())

@@ -20,7 +20,7 @@ const EXDEV: i32 = 18;
 const EISDIR: i32 = 21;
 const ENOTEMPTY: i32 = 39;
 
-pub fn command(mut args: Args) -> Result<(), Error> {
+pub fn command(args: &mut Args) -> Result<(), Error> {
     let folders = args.paths("dir")?;
     args.finish()?;
     folders.iter().try_for_each(|folder| remove(folder))
@@ -102,6 +102,17 @@ mod tests {
         assert!(scratch.join("kept/file").exists() && scratch.join("kept/within").exists());
         assert!(!scratch.join("gone").exists() && fs::symlink_metadata(scratch.join("itself")).is_err());
         assert!(remove(&scratch).is_ok());
+    }
+
+    #[test]
+    fn the_deepest_folder_is_removed_within_the_stack_of_a_request() {
+        let scratch = scratch("deepest");
+        fs::create_dir_all(scratch.join(vec!["d"; DEPTH_MAX].join("/"))).expect("made");
+        let path = scratch.join("d");
+        let request = std::thread::Builder::new().stack_size(crate::process::launch::STACK_BYTES);
+        let removed = request.spawn(move || remove(&path)).expect("starts").join().expect("has room");
+        assert!(removed.is_ok());
+        fs::remove_dir_all(&scratch).expect("removed");
     }
 
     #[test]

@@ -32,7 +32,8 @@ use crate::sys::{self, Error};
 const REQUEST_BYTES_MAX: usize = 16 * 1024 * 1024;
 const OUTPUT_BYTES_MAX: u64 = 4 * 1024 * 1024;
 const HEADER_BYTES: usize = 10;
-const STACK_BYTES: usize = 128 * 1024;
+/// Room for the removal of nested folders.
+pub const STACK_BYTES: usize = 1024 * 1024;
 /// Error numbers (errno(3)).
 const EINVAL: i32 = 22;
 const ENOTSUP: i32 = 95;
@@ -166,12 +167,12 @@ impl Request {
         }
         let command = words.next()?.into_string().ok()?;
         let done = Args::parse(words).and_then(|mut args| commands::run(&command, &mut args).transpose());
-        let (code, stderr) = match done {
+        let (code, stdout, stderr) = match done {
             Ok(None) => return None,
-            Ok(Some(())) => (0, vec![]),
-            Err(error) => (1, format!("atoll-hostd: {error}\n").into_bytes()),
+            Ok(Some(text)) => (0, text, String::new()),
+            Err(error) => (1, String::new(), format!("atoll-hostd: {error}\n")),
         };
-        Some(Answer { status: EXITED, code, stdout: vec![], stderr })
+        Some(Answer { status: EXITED, code, stdout: stdout.into_bytes(), stderr: stderr.into_bytes() })
     }
 
     fn start(&self, programs: &Programs) -> io::Result<Child> {
