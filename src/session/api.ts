@@ -98,7 +98,8 @@ export interface SessionExport {
   records: AsyncIterable<ExportRecord>
 }
 
-export interface SessionStream extends AsyncIterable<StreamEvent> {
+/** Events in order, in arrays of those that are known together. */
+export interface SessionStream extends AsyncIterable<readonly StreamEvent[]> {
   /** The session has ended and `after` is at or past its last event: the answer is 204. */
   readonly exhausted: boolean
 }

@@ -36,7 +36,9 @@ export class ReplayPages {
   async after(sessionId: string, after: number, last: number): Promise<readonly StreamEvent[]> {
     const start = after - (after % pageEvents)
     const end = Math.min(start + pageEvents, last)
-    const events = (await this.#page(sessionId, start, end)).slice(after - start)
+    const page = await this.#page(sessionId, start, end)
+    if (after === start) return page
+    const events = page.slice(after - start)
     return events.length > 0 ? events : await this.#page(sessionId, after, end)
   }
 

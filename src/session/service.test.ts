@@ -344,7 +344,11 @@ test('a stream ends when its signal aborts, and when the service closes', async 
   )
   const [one, two] = opened.map((stream) => stream[Symbol.asyncIterator]())
   for (const reader of [one!, two!]) {
-    for (let sequence = 1; sequence <= 7; sequence++) assert.equal((await reader.next()).value?.sequence, sequence)
+    const { value: events } = (await reader.next()) as IteratorYieldResult<readonly StreamEvent[]>
+    assert.deepEqual(
+      events.map(({ sequence }) => sequence),
+      [1, 2, 3, 4, 5, 6, 7],
+    )
   }
   const [oneEnds, twoEnds] = [one!.next(), two!.next()]
   leaving.abort()
@@ -354,11 +358,11 @@ test('a stream ends when its signal aborts, and when the service closes', async 
 })
 
 async function collect<Value = StreamEvent>(
-  stream: AsyncIterable<StreamEvent>,
+  stream: AsyncIterable<readonly StreamEvent[]>,
   map: (event: StreamEvent) => Value = (event) => event as Value,
 ): Promise<Value[]> {
   const values: Value[] = []
-  for await (const event of stream) values.push(map(event))
+  for await (const events of stream) values.push(...events.map(map))
   return values
 }
 

@@ -291,7 +291,7 @@ class Sessions implements RunningSessionService {
   }
 
   async stream(orgId: string, sessionId: string, options: StreamOptions): Promise<SessionStream> {
-    const { status, lastSequence: last } = await this.#owned(orgId, sessionId, options.userId)
+    const { status, lastSequence: last } = await this.#followable(orgId, sessionId, options)
     // A number beyond the newest event is a place that the stream has yet to reach, with events that nobody has seen.
     const after = Math.min(options.after, last)
     const exhausted = status === 'ended' && after === last
@@ -345,6 +345,13 @@ class Sessions implements RunningSessionService {
 
   async #owned(orgId: string, sessionId: string, userId?: string): Promise<SessionHead> {
     return assertOwned(await this.#deps.store.head(sessionId, orgId), sessionId, userId)
+  }
+
+  /** Of a session that others follow it reads nothing: hundreds connect again at once when a server or a proxy restarts. */
+  async #followable(orgId: string, sessionId: string, { after, userId }: StreamOptions): Promise<SessionHead> {
+    const head = await this.#streams.head(sessionId)
+    const isKnown = head !== undefined && head.orgId === orgId && after <= head.lastSequence
+    return isKnown ? assertOwned(head, sessionId, userId) : await this.#owned(orgId, sessionId, userId)
   }
 
   /** For what only the owner may do, and only while the session runs. */

@@ -46,14 +46,19 @@ async function world(pollMs = 60_000) {
     bus.publish({ type: 'session_changed', sessionId: id, lastSequence: 0 })
   }
   const follow = (after = 0, signal: AbortSignal = never) => streams.follow(id, after, signal)
-  return { say, sayUnheard, end, follow, reads, openTail: () => new SessionTail(deps, id) }
+  return { id, streams, say, sayUnheard, end, follow, reads, openTail: () => new SessionTail(deps, id) }
 }
 
-async function numbers(stream: AsyncIterable<StreamEvent>, each?: (sequence: number) => Promise<void>) {
+async function numbers(
+  stream: AsyncIterable<readonly StreamEvent[]>,
+  each?: (sequence: number) => Promise<void>,
+): Promise<number[]> {
   const seen: number[] = []
-  for await (const { sequence } of stream) {
-    seen.push(sequence)
-    await each?.(sequence)
+  for await (const events of stream) {
+    for (const { sequence } of events) {
+      seen.push(sequence)
+      await each?.(sequence)
+    }
   }
   return seen
 }
@@ -65,17 +70,25 @@ test('what is new is read once, whoever follows, and all get the same objects', 
   await say(3)
   const iterators = Array.from({ length: 1000 }, () => follow())
   const next = async () => await Promise.all(iterators.map(async (iterator) => (await iterator.next()).value))
-  for (const sequence of [1, 2, 3]) assert.equal((await next())[999]?.sequence, sequence)
+  const [known, ...same] = await next()
+  assert.deepEqual(
+    known?.map((event: StreamEvent) => event.sequence),
+    upTo(3),
+  )
+  assert.ok(same.every((events) => events === known))
   assert.equal(reads.count, 1)
   const waiting = next()
   await say(1)
   const [first, ...others] = await waiting
-  assert.equal(first?.sequence, 4)
-  assert.ok(others.every((event) => event === first))
+  assert.deepEqual(
+    first?.map((event: StreamEvent) => event.sequence),
+    [4],
+  )
+  assert.ok(others.every((events) => events === first))
   assert.equal(reads.count, 2)
   const ends = next()
   await end()
-  assert.ok((await ends).every((event) => event === undefined))
+  assert.ok((await ends).every((events) => events === undefined))
   assert.equal(reads.count, 3)
 })
 
@@ -135,6 +148,26 @@ test('whatever is said when, and wherever a follower begins, it gets all that fo
   )
 })
 
+test('a session that is followed tells its head without a read, until it has ended', async () => {
+  const { id, streams, say, end, follow, reads } = await world()
+  await say(3)
+  assert.equal(await streams.head(id), undefined, 'nobody follows it')
+  const follower = follow()
+  await follower.next()
+  const { count } = reads
+  const head = await streams.head(id)
+  assert.deepEqual([head?.id, head?.status, head?.lastSequence], [id, 'running', 3])
+  assert.equal(reads.count, count)
+  const next = follower.next()
+  await say(1)
+  await next
+  assert.equal((await streams.head(id))?.lastSequence, 4)
+  const last = follower.next()
+  await end()
+  await last
+  assert.equal(await streams.head(id), undefined)
+})
+
 test('a failing store ends all streams of the session, and the next one begins anew', async () => {
   const { say, end, follow, reads } = await world()
   await say(1)
@@ -153,10 +186,10 @@ test('a notice that is lost costs the time of a poll and no event', async () => 
   const { say, sayUnheard, follow } = await world(5)
   await say(1)
   const follower = follow()
-  assert.equal((await follower.next()).value?.sequence, 1)
+  assert.equal((await follower.next()).value?.[0]?.sequence, 1)
   const next = follower.next()
   await sayUnheard(1)
-  assert.equal((await next).value?.sequence, 2)
+  assert.equal((await next).value?.[0]?.sequence, 2)
   await follower.return(undefined)
 })
 

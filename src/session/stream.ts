@@ -2,7 +2,7 @@ import type { EventBus } from '../events/index.ts'
 import type { FairYield } from '../lib/async/fair-yield.ts'
 import { isLastPage, pageEvents, ReplayPages, textLength } from './replay.ts'
 import type { StreamEvent } from './session.ts'
-import type { SessionStore } from './store.ts'
+import type { SessionHead, SessionStore } from './store.ts'
 
 interface Followed {
   tail: SessionTail
@@ -21,10 +21,11 @@ export class SessionStreams {
   }
 
   /**
-   * Yields every event after a number once, in order: stored ones, then live ones. Ends when the session has ended and all was
-   * yielded, or when `signal` aborts. Followers get the same objects. Holds one page, or what the tail keeps.
+   * Yields every event after a number once, in order and as many together as are known: stored ones, then live ones. Ends when the
+   * session has ended and all was yielded, or when `signal` aborts. Followers at one place get the same array. Holds one page, or what
+   * the tail keeps.
    */
-  async *follow(sessionId: string, after: number, signal: AbortSignal): AsyncGenerator<StreamEvent> {
+  async *follow(sessionId: string, after: number, signal: AbortSignal): AsyncGenerator<readonly StreamEvent[]> {
     const followed = this.#enter(sessionId)
     const { tail } = followed
     try {
@@ -33,16 +34,26 @@ export class SessionStreams {
       while (!signal.aborted) {
         const newest = tail.after(sequence)
         const events = newest ?? (await this.#pages.after(sessionId, sequence, tail.last))
-        for (const event of events) {
-          if (signal.aborted) return
-          sequence = event.sequence
-          yield event
-        }
+        if (signal.aborted) return
+        sequence = events.at(-1)?.sequence ?? sequence
+        if (events.length > 0) yield events
         if (newest === undefined) await this.#deps.pages.next()
         else if (events.length > 0) continue
         else if (tail.hasEnded) return
         else await tail.changed(signal)
       }
+    } finally {
+      this.#leave(sessionId, followed)
+    }
+  }
+
+  /** A session that runs and is followed already, as its tail knows it. It may be a moment old. */
+  async head(sessionId: string): Promise<SessionHead | undefined> {
+    if (!this.#followed.has(sessionId)) return undefined
+    const followed = this.#enter(sessionId)
+    try {
+      await followed.tail.opened
+      return followed.tail.head
     } finally {
       this.#leave(sessionId, followed)
     }
@@ -98,6 +109,9 @@ export class SessionTail {
   /** Without a hole, up to `#last`. */
   readonly #window: { event: StreamEvent; textLength: number }[] = []
   #windowText = 0
+  /** What `after` has answered about the window as it is: those who follow at one place share it. */
+  readonly #slices = new Map<number, readonly StreamEvent[]>()
+  #head: SessionHead | undefined
   #last = 0
   #hasEnded = false
   #failure: { error: unknown } | undefined
@@ -121,6 +135,12 @@ export class SessionTail {
     return this.#last
   }
 
+  /** Undefined unless the session runs. */
+  get head(): SessionHead | undefined {
+    const isLive = this.#failure === undefined && !this.#hasEnded
+    return isLive && this.#head ? { ...this.#head, lastSequence: this.#last } : undefined
+  }
+
   /** The session has ended and all of its events are known. */
   get hasEnded(): boolean {
     return this.#hasEnded
@@ -134,7 +154,10 @@ export class SessionTail {
   after(sequence: number): readonly StreamEvent[] | undefined {
     if (this.#failure) throw this.#failure.error
     const index = sequence - (this.#last - this.#window.length)
-    return index < 0 ? undefined : this.#window.slice(index).map(({ event }) => event)
+    if (index < 0) return undefined
+    const events = this.#slices.get(sequence) ?? this.#window.slice(index).map(({ event }) => event)
+    this.#slices.set(sequence, events)
+    return events
   }
 
   /** Resolves when `after` and `hasEnded` may say something else, or `signal` aborts. */
@@ -165,7 +188,8 @@ export class SessionTail {
       while (!this.#isClosed) {
         this.#isTold = false
         // The status first: an ended session gets no more events, so that what is read after it is all.
-        const isRunning = (await store.head(this.#sessionId))?.status === 'running'
+        this.#head = await store.head(this.#sessionId)
+        const isRunning = this.#head?.status === 'running'
         await this.#readOn()
         this.#hasEnded = !isRunning
         this.#release()
@@ -191,6 +215,8 @@ export class SessionTail {
   }
 
   #keep(events: readonly StreamEvent[]): void {
+    if (events.length === 0) return
+    this.#slices.clear()
     this.#window.push(...events.map((event) => ({ event, textLength: textLength(event) })))
     this.#windowText = this.#window.reduce((sum, one) => sum + one.textLength, 0)
     const isTooMuch = () => this.#window.length > windowEvents || this.#windowText > windowTextMax

@@ -200,7 +200,7 @@ export class FakeSessions implements SessionService {
     return { exhausted, [Symbol.asyncIterator]: () => this.#follow(view, options) }
   }
 
-  async *#follow(view: Kept, { after, signal }: StreamOptions): AsyncGenerator<StreamEvent> {
+  async *#follow(view: Kept, { after, signal }: StreamOptions): AsyncGenerator<readonly StreamEvent[]> {
     this.reading++
     let next = after
     try {
@@ -210,7 +210,7 @@ export class FakeSessions implements SessionService {
           const event = view.stream[next++]
           if (event === undefined) break
           view.yielded++
-          yield event
+          yield [event]
         }
         if (view.session.status === 'ended') return
         await changes.next()

@@ -29,8 +29,8 @@ const large: StreamEvent = {
   data: { type: 'assistant', text: 'x'.repeat(300_000) },
 }
 
-async function* once(event: StreamEvent): AsyncGenerator<StreamEvent> {
-  yield event
+async function* once(event: StreamEvent): AsyncGenerator<readonly StreamEvent[]> {
+  yield [event]
 }
 
 /** Begins to send to a client that has taken the head, in a time that only `tick` moves. */

@@ -5,7 +5,7 @@ import { eventText, type StreamEvent } from '../../session/index.ts'
 /** What a reconnecting `EventSource` waits (docs/api.md § Conventions). */
 const retryMs = 3000
 const commentMs = 15_000
-/** Large events are sent in parts, to tell a slow client from a stalled one. */
+/** Events are sent in parts of this size, to tell a slow client from a stalled one. */
 const partBytes = 64 * 1024
 
 /** Parts of all clients between two yields: the kernel takes megabytes at once. */
@@ -14,15 +14,16 @@ const parts = new FairYield(16)
 const head = Buffer.from(`retry: ${retryMs}\n\n`)
 const comment = Buffer.from(':\n\n')
 
-/** Encoded once for all clients of a session: they get the same event objects. */
-const encodings = new WeakMap<StreamEvent, Buffer>()
+/** Encoded once for all clients of a session: those at one place get the same array. */
+const encodings = new WeakMap<readonly StreamEvent[], Buffer>()
 
-function encoded(event: StreamEvent): Buffer {
-  const known = encodings.get(event)
+function encoded(events: readonly StreamEvent[]): Buffer {
+  const known = encodings.get(events)
   if (known !== undefined) return known
   // JSON has no raw line breaks, so one `data` line carries it.
-  const bytes = Buffer.from(`id: ${event.sequence}\ndata: ${eventText(event)}\n\n`)
-  encodings.set(event, bytes)
+  const texts = events.map((event) => `id: ${event.sequence}\ndata: ${eventText(event)}\n\n`)
+  const bytes = Buffer.from(texts.join(''))
+  encodings.set(events, bytes)
   return bytes
 }
 
@@ -37,7 +38,7 @@ interface Sending {
 
 /** Sends a stream's events; at most one part waits in the response for a client that is slow. Throws what the stream throws. */
 export async function sendEvents(
-  events: AsyncIterable<StreamEvent>,
+  stream: AsyncIterable<readonly StreamEvent[]>,
   response: Writable,
   sending: Sending,
 ): Promise<EventsEnd> {
@@ -47,8 +48,8 @@ export async function sendEvents(
   }, commentMs)
   try {
     response.write(head)
-    for await (const event of events) {
-      const bytes = encoded(event)
+    for await (const events of stream) {
+      const bytes = encoded(events)
       for (let sent = 0; sent < bytes.length; sent += partBytes) {
         if (response.destroyed) return 'gone'
         isWithin = sent + partBytes < bytes.length
