@@ -18,6 +18,14 @@ const folder = (fallback: string) =>
 const matching = (pattern: RegExp, rule: string, fallback: string) =>
   unlessEmpty(z.string().regex(pattern, rule).default(fallback))
 const wholeNumber = (fallback: number, lowest = 0) => unlessEmpty(z.coerce.number().int().min(lowest).default(fallback))
+const optionalUpTo = (highest: number) => {
+  const rule = `must be a whole number from 0 to ${highest}`
+  const number = z
+    .string()
+    .regex(/^\d{1,9}$/, rule)
+    .transform(Number)
+  return unlessEmpty(number.refine((value) => value <= highest, rule).optional())
+}
 const httpUrl = z.url({ protocol: /^https?$/ })
 const parsed = <Value>(read: (given: string) => Value | undefined, rule: string, fallback: string) =>
   unlessEmpty(
@@ -56,7 +64,7 @@ export const environment = z.object({
   ATOLL_HOST_FIREWALL: unlessEmpty(z.enum(['add', 'leave']).default('add')),
   ATOLL_DISK_POOL_MB: wholeNumber(0),
   ATOLL_LAZY_MEMORY_MB: wholeNumber(128),
-  ATOLL_WARM_POOL: unlessEmpty(z.coerce.number().int().min(0).max(1000).optional()),
+  ATOLL_WARM_POOL: optionalUpTo(1000),
   ATOLL_RUNNING_SANDBOXES_MAX: wholeNumber(200, 1),
   ATOLL_REQUESTS_PER_SECOND: wholeNumber(100),
   ATOLL_LIMITS: text,
