@@ -23,6 +23,8 @@ class World implements AsyncDisposable {
   room = Infinity
   /** An image that is gone. */
   missing = ''
+  /** Those that do not fit any more. */
+  readonly stale = new Set<string>()
   isStuck = false
   /** Holds a start until it resolves, or is aborted. */
   gate: Promise<void> | undefined
@@ -48,6 +50,7 @@ class World implements AsyncDisposable {
           }
           this.prepared.set(spec.id, spec)
         },
+        isPrepared: async ({ id }) => this.prepared.has(id) && !this.stale.has(id),
         delete: async (id) => {
           await nextLoop()
           this.deleted.push(id)
@@ -292,4 +295,17 @@ test('warm pool: one that cannot be removed is removed later', async (t) => {
   world.isStuck = false
   await world.pass(t, 70_000)
   assert.equal(world.prepared.has(id), false)
+})
+
+test('warm pool: those that do not fit any more are replaced, but for reserved ones', async (t) => {
+  await using world = new World(t)
+  await world.pass(t, 1000)
+  const promised = world.pool.reserve(startDefaults) ?? assert.fail('none was reserved')
+  for (const id of world.prepared.keys()) world.stale.add(id)
+  await world.pass(t, 3000)
+  assert.deepEqual(
+    [...world.prepared.keys()].filter((id) => world.stale.has(id)),
+    [promised],
+  )
+  assert.equal(world.prepared.size, 3)
 })

@@ -27,7 +27,7 @@ const shortagePauseMs = 10_000
 export type WarmStart = Omit<SandboxSpec, 'id'>
 
 export interface WarmPoolOptions {
-  driver: Pick<RuntimeDriver, 'prepare' | 'delete'>
+  driver: Pick<RuntimeDriver, 'prepare' | 'isPrepared' | 'delete'>
   /** Most sandboxes that wait; 0: none. */
   size: number
   /** Kept warm from the start on, before any demand is known. */
@@ -233,6 +233,7 @@ export class WarmPool {
   }
 
   async #recycle(): Promise<void> {
+    const { driver } = this.#options
     const now = Date.now()
     for (const warm of this.#warm.values()) {
       const { startedAt, reservedAt } = warm
@@ -241,9 +242,15 @@ export class WarmPool {
       if (isForgotten || isOld) await this.#remove(warm)
     }
     const targets = new Map(this.#targets().map(({ start, target }) => [keyOf(start), target]))
+    /** Images and checkpoints whose oldest warm sandbox fits: then the later ones do as well. */
+    const current = new Set<string>()
     for (const warm of this.#ready()) {
-      const isUnwanted = (this.counts()[keyOf(warm.start)] ?? 0) > (targets.get(keyOf(warm.start)) ?? 0)
-      if (isUnwanted || !this.#hasMemory(freeShareToKeep)) await this.#remove(warm)
+      const key = keyOf(warm.start)
+      if (!current.has(key) && (await driver.isPrepared({ ...warm.start, id: warm.id }))) current.add(key)
+      const isUnwanted = (this.counts()[key] ?? 0) > (targets.get(key) ?? 0)
+      // It may have been reserved meanwhile.
+      if (warm.reservedAt !== undefined) continue
+      if (!current.has(key) || isUnwanted || !this.#hasMemory(freeShareToKeep)) await this.#remove(warm)
     }
   }
 

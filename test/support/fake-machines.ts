@@ -40,6 +40,10 @@ export class FakeMachines extends TestDriver implements RuntimeDriver {
     this.warm.add(spec.id)
   }
 
+  async isPrepared(spec: SandboxSpec): Promise<boolean> {
+    return this.warm.has(spec.id)
+  }
+
   async create(spec: SandboxSpec, signal?: AbortSignal): Promise<void> {
     await this.before.create?.(signal)
     this.machines.set(spec.id, { state: 'running', spec })
