@@ -1,9 +1,10 @@
 import { isIP } from 'node:net'
-import { availableParallelism, hostname, totalmem } from 'node:os'
+import { hostname } from 'node:os'
 import { z } from 'zod'
 import { defined } from '../lib/defined.ts'
 import { ociRuntimes, type OciRuntimeName } from '../runtime/index.ts'
 import { Subnet } from '../runtime/network/index.ts'
+import { defaultWarmPoolSize } from '../runtime/warm-pool-size.ts'
 import { readLimits } from './limits.ts'
 import { modelPattern, readModels, readPrices } from './models.ts'
 
@@ -86,19 +87,8 @@ export const environment = z.object({
 export type Config = ReturnType<typeof readConfig>
 
 const dayMs = 24 * 3_600_000
-const warmSandboxesPerCore = 5
-const warmSandboxesMostByDefault = 64
-const warmMemoryShare = 0.02
-/** What an idle sandbox holds, with the kernel's part. */
-const warmSandboxBytes = 8 * 1024 * 1024
 const anthropicModelDefault = 'anthropic/claude-sonnet-4-5'
 const openaiModelDefault = 'openai/gpt-5'
-
-/** A burst of creates in the time that a few cold starts take, in a small part of the memory. */
-function warmSandboxesDefault(): number {
-  const byMemory = Math.floor((totalmem() * warmMemoryShare) / warmSandboxBytes)
-  return Math.min(warmSandboxesPerCore * availableParallelism(), byMemory, warmSandboxesMostByDefault)
-}
 
 /** Reads the configuration. Throws one error that lists all faults, each with its variable. */
 export function readConfig(env: NodeJS.ProcessEnv) {
@@ -150,7 +140,7 @@ export function readConfig(env: NodeJS.ProcessEnv) {
     diskPoolBytes: given.ATOLL_DISK_POOL_MB * 1024 * 1024,
     /** Saved memory of at least this size is restored lazily while the sandbox runs; 0: never. */
     lazyMemoryBytesMin: given.ATOLL_LAZY_MEMORY_MB * 1024 * 1024,
-    warmSandboxesMax: given.ATOLL_WARM_POOL ?? warmSandboxesDefault(),
+    warmSandboxesMax: given.ATOLL_WARM_POOL ?? defaultWarmPoolSize().count,
     runningSandboxesMax: given.ATOLL_RUNNING_SANDBOXES_MAX,
     limits,
     /** Allows a start to quarantine more than a tenth of all sandboxes and checkpoints. */
