@@ -37,7 +37,7 @@ export async function bootSandbox(context: BootContext, draft: Sandbox, options:
   let sandbox = draft
   try {
     await quota.claimRecord(draft.orgId, async () => {
-      // A repeat of a request with a key must find its id again.
+      // A repeat of a request with a key must find its id again, which may be a reserved one.
       const reserved = isAnnounced || creation || keepsMemory ? undefined : warm.reserve(specOf(draft))
       if (reserved !== undefined) sandbox = { ...draft, id: reserved }
       // Nobody has used a random id before.

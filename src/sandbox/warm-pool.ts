@@ -112,6 +112,12 @@ export class WarmPool {
     return found?.id
   }
 
+  /** Ends a reservation whose id nobody uses. */
+  release(id: string): void {
+    const warm = this.#warm.get(id)
+    if (warm !== undefined) delete warm.reservedAt
+  }
+
   /** Passes a warm sandbox to the caller, who owns it and its id from here on. Returns whether `id` is one. */
   take(id: string): boolean {
     this.#removing.delete(id)

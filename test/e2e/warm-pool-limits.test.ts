@@ -1,10 +1,10 @@
 /** A warm pool that is larger than what its machine has room for. */
 import assert from 'node:assert/strict'
 import { readdir } from 'node:fs/promises'
-import { test } from 'node:test'
+import { before, test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { HostNames } from '../../src/runtime/host-names.ts'
-import { sh, startSandbox } from './sandbox-calls.ts'
+import { sh, startSandbox, takeCheckpoint } from './sandbox-calls.ts'
 import { AtollServer, freeSubnet } from './server.ts'
 
 /** Addresses of a `/28`, but for those of the network and the gateway. */
@@ -17,16 +17,28 @@ const server = await AtollServer.startForFile({
 })
 const names = new HostNames(server.dataDir)
 
-/** The answer to a create. Under a key it starts cold. */
-async function create(isKeyed: boolean) {
-  const headers = { 'content-type': 'application/json', ...(isKeyed ? { 'idempotency-key': crypto.randomUUID() } : {}) }
-  const response = await server.fetch('/api/sandboxes', { method: 'POST', headers, body: '{"timeout":0}' })
+/** Of a sandbox that is gone. Until many have started from it none of its waits. */
+let checkpointId = ''
+before(async () => {
+  const source = await startSandbox(server)
+  checkpointId = await takeCheckpoint(server, source, 'source', 'disk_only')
+  await server.json('DELETE', `/api/sandboxes/${source}`)
+})
+
+/** The answer to a create from the image, with or without a key, or to a start from the checkpoint, which is cold. */
+async function create(kind: number) {
+  const headers = {
+    'content-type': 'application/json',
+    ...(kind === 1 ? { 'idempotency-key': crypto.randomUUID() } : {}),
+  }
+  const path = kind === 2 ? `/api/sandboxes/from-checkpoint/${checkpointId}` : '/api/sandboxes'
+  const response = await server.fetch(path, { method: 'POST', headers, body: '{"timeout":0}' })
   const { sandboxID, code } = (await response.json()) as { sandboxID?: string; code?: string }
   return { id: sandboxID ?? '', status: response.status, code, retryAfter: response.headers.get('retry-after') }
 }
 
-/** Creates at once, each other one under a key. */
-const createMany = (count: number) => Promise.all(Array.from({ length: count }, (_, index) => create(index % 2 === 0)))
+/** Creates at once, of all three kinds. */
+const createMany = (count: number) => Promise.all(Array.from({ length: count }, (_, index) => create(index % 3)))
 
 const running = async () =>
   ((await server.json('GET', '/api/sandboxes')) as { sandboxID: string }[]).map(({ sandboxID }) => sandboxID).toSorted()

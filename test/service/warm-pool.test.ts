@@ -1,11 +1,12 @@
 /** Ends of the server at each call that fills the warm pool, claims from it and refills it. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
+import { ServiceError } from '../../src/errors.ts'
 import { everyCall } from '../../src/lib/testing/thorough.ts'
 import { Crash } from '../../src/session/testing/crash.ts'
 import type { Store } from '../../src/store/index.ts'
 import { FakeMachines } from '../support/fake-machines.ts'
-import { Calls, type Mode } from '../support/faults.ts'
+import { Calls, Fault, type Mode, Request } from '../support/faults.ts'
 import { makeOrganisation, makeSandboxService } from '../support/sandbox-service.ts'
 import { makeWorld, until, worlds } from './world.ts'
 
@@ -75,3 +76,83 @@ for (const mode of ['before', 'after'] as const) {
     await everyCall(10, (at) => surviveEnd(sharedStore(), at, mode))
   })
 }
+
+/**
+ * A create under a key takes the warm sandbox whose id is in the seed of the key. Whatever call of the database fails, or is the last of the
+ * server, a repeat finds that id again. Returns false when the request is done without that many calls.
+ */
+async function surviveKeyed(store: Store, at: number, mode: Mode, event: 'fault' | 'end'): Promise<boolean> {
+  const machines = new FakeMachines()
+  const { id: orgId } = await makeOrganisation(store)
+  const [trouble, calls] = [event === 'fault' ? new Fault(at, mode) : new Crash(at, mode), new Calls()]
+  let isArmed = false
+  const armed = trouble.wrap(calls.wrap(store.sandboxes))
+  const switched = new Proxy(store.sandboxes, {
+    get: (calm, name) => Reflect.get(isArmed ? armed : calm, name) as unknown,
+  })
+  const options = { driver: machines, guest: (id: string) => machines.guest(id) }
+  const { service } = makeSandboxService({ ...options, store: switched, warmSandboxesMax: size })
+  await service.start()
+  await until(() => service.warmCounts()['base'] === size)
+  const [warm = ''] = machines.warm
+  isArmed = true
+  const request = new Request(orgId, (creation) => service.create(orgId, {}, { creation }), undefined, service)
+  const sent = request.insist(trouble.wrap(calls.wrap(store.idempotency)))
+  sent.catch(() => undefined)
+  const died = trouble instanceof Crash ? trouble.died : new Promise<never>(() => {})
+  const isEnded = (await Promise.race([sent, died])) === 'died'
+  isArmed = false
+  if (isEnded) await calls.ended()
+  else if ((await sent).body.sandbox.id !== warm) assert.ok(trouble.happened, 'only a later run starts cold')
+  const { happened } = trouble
+  if (!isEnded) await service.close()
+
+  const next = await makeWorld(store, {}, { machines, orgId })
+  machines.report = { running: [...machines.machines.keys()].filter((id) => !machines.warm.has(id)) }
+  await next.service.start()
+  for (const id of [...machines.warm, ...(machines.opened?.abandoned.sandboxIds ?? [])]) await machines.delete(id)
+  const again = new Request(orgId, (creation) => next.service.create(orgId, {}, { creation }), request)
+  const { id } = (await again.insist(store.idempotency)).body.sandbox
+  const { items } = await next.service.list(orgId, {})
+  assert.deepEqual(
+    items.map((sandbox) => [sandbox.id, sandbox.status]),
+    [[id, 'running']],
+  )
+  assert.deepEqual([...machines.machines.keys()], [id])
+  await next.service.delete(orgId, id)
+  await next.service.close()
+  return happened
+}
+
+for (const mode of ['before', 'after'] as const) {
+  for (const event of ['fault', 'end'] as const) {
+    test(`warm pool: a create under a key makes one sandbox, with ${event === 'fault' ? 'a fault' : 'an end'} ${mode} any call of the database`, async () => {
+      await everyCall(4, (at) => surviveKeyed(sharedStore(), at, mode, event))
+    })
+  }
+}
+
+test('warm pool: a create under a key takes a warm sandbox, and one that does not need it gives it back', async () => {
+  const store = sharedStore()
+  const machines = new FakeMachines()
+  const { id: orgId } = await makeOrganisation(store)
+  const options = { driver: machines, guest: (id: string) => machines.guest(id) }
+  const { service } = makeSandboxService({ ...options, store: store.sandboxes, warmSandboxesMax: 1 })
+  await service.start()
+  const filled = () => until(() => service.warmCounts()['base'] === 1)
+  await filled()
+  const [warm] = machines.warm
+  const request = new Request(orgId, (creation) => service.create(orgId, {}, { creation }), undefined, service)
+  assert.equal((await request.insist(store.idempotency)).body.sandbox.id, warm)
+  await filled()
+  assert.equal((await request.insist(store.idempotency)).body.sandbox.id, warm)
+  assert.deepEqual([service.warmCounts(), machines.machines.size], [{ base: 1 }, 2])
+  // Refused, with and without an answer that is kept.
+  for (const refusal of [new ServiceError('rate_limited', 'too many'), new ServiceError('invalid_request', 'no')]) {
+    const refused = new Request(orgId, () => Promise.reject(refusal), undefined, service)
+    await refused.insist(store.idempotency).catch(() => undefined)
+    assert.deepEqual(service.warmCounts(), { base: 1 }, refusal.code)
+  }
+  await service.delete(orgId, warm ?? '')
+  await service.close()
+})
