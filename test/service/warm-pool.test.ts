@@ -2,13 +2,14 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { ServiceError } from '../../src/errors.ts'
+import { newId } from '../../src/lib/id.ts'
 import { everyCall } from '../../src/lib/testing/thorough.ts'
 import { Crash } from '../../src/session/testing/crash.ts'
 import type { Store } from '../../src/store/index.ts'
 import { FakeMachines } from '../support/fake-machines.ts'
 import { Calls, Fault, type Mode, Request } from '../support/faults.ts'
 import { makeOrganisation, makeSandboxService } from '../support/sandbox-service.ts'
-import { makeWorld, until, worlds } from './world.ts'
+import { makeWorld, throwsCode, until, worlds } from './world.ts'
 
 const size = 2
 
@@ -154,5 +155,41 @@ test('warm pool: a create under a key takes a warm sandbox, and one that does no
     assert.deepEqual(service.warmCounts(), { base: 1 }, refusal.code)
   }
   await service.delete(orgId, warm ?? '')
+  await service.close()
+})
+
+test('warm pool: a create, a wake and a restart without room run again without warm sandboxes', async () => {
+  const store = sharedStore()
+  const machines = new FakeMachines()
+  const { id: orgId } = await makeOrganisation(store)
+  const withoutRoom = async () => {
+    if (machines.warm.size > 0) throw new ServiceError('no_capacity', 'no room')
+  }
+  const options = { driver: machines, guest: (id: string) => machines.guest(id), warmSandboxesMax: 1 }
+  const make = async () => {
+    const { service } = makeSandboxService({ ...options, store: store.sandboxes })
+    machines.report = { running: [...machines.machines.keys()] }
+    await service.start()
+    await until(() => service.warmCounts()['base'] === 1)
+    return service
+  }
+  let id = ''
+  for (const work of ['create', 'wake', 'restart'] as const) {
+    const service = await make()
+    if (work === 'wake') await service.hibernate(orgId, id)
+    machines.before[work] = withoutRoom
+    if (work === 'create') id = (await service.create(orgId, { id: newId('sb-') })).sandbox.id
+    if (work === 'wake') assert.equal((await service.wake(orgId, id)).status, 'running')
+    if (work === 'restart') assert.equal((await service.powerCycle(orgId, id)).status, 'running')
+    assert.equal(machines.warm.size, 0, work)
+    machines.before = {}
+    await service.close()
+  }
+  machines.before.create = () => Promise.reject(new ServiceError('no_capacity', 'no room'))
+  const { service } = makeSandboxService({ ...options, store: store.sandboxes })
+  await service.start()
+  await assert.rejects(service.create(orgId, {}), throwsCode('no_capacity'))
+  assert.deepEqual([...machines.machines.keys()], [id])
+  await service.delete(orgId, id)
   await service.close()
 })
