@@ -325,10 +325,11 @@ fn run(
     let id = request.process_id()?;
     let process = match guest.table.find(id) {
         Ok(known) => known,
-        Err(_) => {
-            spawn(&guest.table, &guest.inheritance, request)?;
-            guest.table.find(id)?
-        }
+        Err(_) => match spawn(&guest.table, &guest.inheritance, request) {
+            Ok(_) => guest.table.find(id)?,
+            // A repeat on another connection has started it meanwhile.
+            Err(fault) => guest.table.find(id).map_err(|_| fault)?,
+        },
     };
     wait_for_end(&process, stream, Duration::from_millis(wait))?;
     let info = process.info();

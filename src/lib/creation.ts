@@ -35,16 +35,19 @@ export class Creation {
   /** Whether the request creates several things and this is one of them. */
   readonly isPart: boolean
   readonly #seed: string | Buffer
+  readonly #reservedId: string | undefined
 
-  /** `seed` is unsealed. */
+  /** `seed` is unsealed: random characters, and an id that was reserved for the request, with a blank before it. */
   constructor(claim: Claim, made: readonly string[], seed: string | Buffer, isPart = false) {
     this.claim = claim
     this.made = made
     this.isPart = isPart
     this.#seed = seed
+    this.#reservedId = typeof seed === 'string' ? seed.split(' ')[1] : undefined
   }
 
   id(prefix: IdPrefix): string {
+    if (this.#reservedId?.startsWith(prefix)) return this.#reservedId
     let block = 0
     return idFrom(prefix, () => this.#derive(`id ${prefix} ${block++}`))
   }

@@ -37,7 +37,7 @@ export async function bootSandbox(context: BootContext, draft: Sandbox, options:
   let sandbox = draft
   try {
     await quota.claimRecord(draft.orgId, async () => {
-      // A repeat of a request with a key must find its id again.
+      // A repeat of a request with a key must find its id again, which may be a reserved one.
       const reserved = isAnnounced || creation || keepsMemory ? undefined : warm.reserve(specOf(draft))
       if (reserved !== undefined) sandbox = { ...draft, id: reserved }
       // Nobody has used a random id before.
@@ -51,9 +51,9 @@ export async function bootSandbox(context: BootContext, draft: Sandbox, options:
   }
   const { id } = sandbox
   const boot = async (signal: AbortSignal) => {
-    const create = () => driver.create(specOf(sandbox), signal)
+    const create = () => warm.withRoom(() => driver.create(specOf(sandbox), signal))
     // To take over what runs already needs no permit.
-    await (warm.take(id) ? create() : transitions.permits.use(withRoom(warm, create), { key: sandbox.orgId, signal }))
+    await (warm.take(id) ? create() : transitions.permits.use(create, { key: sandbox.orgId, signal }))
     await options.prepare?.(guest(id), sandbox, signal)
     const now = new Date()
     const change = { status: 'running', startedAt: now, activeAt: now } as const
@@ -66,18 +66,6 @@ export async function bootSandbox(context: BootContext, draft: Sandbox, options:
   } catch (error) {
     await undo(context, sandbox, error, options)
     throw error
-  }
-}
-
-/** Warm sandboxes take addresses, disk and memory: a start that lacks one of them is tried again without them. */
-function withRoom(warm: WarmPool, create: () => Promise<void>): () => Promise<void> {
-  return async () => {
-    try {
-      await create()
-    } catch (error) {
-      if (!isServiceError(error, 'no_capacity') || !(await warm.clear())) throw error
-      await create()
-    }
   }
 }
 
@@ -98,7 +86,7 @@ function retriedRecord(sandbox: Sandbox): SandboxChange {
 }
 
 async function undo(
-  { driver, log, transitions, lifecycle }: BootContext,
+  { driver, log, transitions, lifecycle, warm }: BootContext,
   { id }: Sandbox,
   error: unknown,
   { isAnnounced, creation }: BootOptions,
@@ -107,6 +95,7 @@ async function undo(
   if (!isServiceError(error) || error.code === 'unavailable') {
     log.error({ err: error, sandboxId: id }, 'a sandbox could not be started')
   }
+  warm.take(id)
   await transitions
     .run(id, () => driver.delete(id))
     .catch((cause: unknown) => {

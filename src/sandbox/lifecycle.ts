@@ -159,7 +159,7 @@ export class Lifecycle {
       if (sandbox.status !== 'hibernated') throw notUsable(sandbox)
       return await this.#quota.claimWake(sandbox.orgId, async () => {
         const prepare = await this.#wakePreparation(sandbox)
-        const machineWake = () => this.#context.driver.wake(specOf(sandbox), signal)
+        const machineWake = () => this.warm.withRoom(() => this.#context.driver.wake(specOf(sandbox), signal))
         await this.#transitions.permits.use(machineWake, { key: sandbox.orgId, signal })
         this.#ended.delete(sandboxId)
         try {
@@ -208,7 +208,7 @@ export class Lifecycle {
       const sandbox = await this.#usable(sandboxId)
       const replaced = async () => {
         try {
-          await work(specOf(sandbox))
+          await this.warm.withRoom(() => work(specOf(sandbox)))
           this.#ended.delete(sandboxId)
         } catch (error) {
           await this.#settleAfter(sandbox, error)

@@ -128,6 +128,12 @@ export function createSandboxService(deps: SandboxServiceDeps) {
       return lifecycle.warm.reserve(startDefaults) ?? newId('sb-')
     },
 
+    /** The id of a warm sandbox of this image, if one waits. The caller creates it within a minute. */
+    reserve: (image: string = startDefaults.image) => lifecycle.warm.reserve({ ...startDefaults, image }),
+
+    /** Gives back an id that no caller will use. Harmless for one that was used. */
+    release: (sandboxId: string) => lifecycle.warm.release(sandboxId),
+
     get: (orgId: string, sandboxId: string) => lifecycle.get(orgId, sandboxId),
 
     async list(orgId: string, query: ListSandboxes): Promise<Page<Sandbox>> {

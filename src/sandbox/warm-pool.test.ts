@@ -1,7 +1,9 @@
 import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
 import { setImmediate as nextLoop } from 'node:timers/promises'
+import { ServiceError } from '../errors.ts'
 import { silentLog } from '../lib/log.ts'
+import { refuses } from '../lib/testing/refuses.ts'
 import type { SandboxSpec } from './ports/runtime-driver.ts'
 import { startDefaults } from './sandbox.ts'
 import { WarmPool, type WarmPoolOptions } from './warm-pool.ts'
@@ -17,7 +19,14 @@ class World implements AsyncDisposable {
   freeBytes = 8 * gib
   isBusy = false
   failures = 0
-  /** Holds a start until it resolves. */
+  /** How many fit, prepared or not. */
+  room = Infinity
+  /** An image that is gone. */
+  missing = ''
+  /** Those that do not fit any more. */
+  readonly stale = new Set<string>()
+  isStuck = false
+  /** Holds a start until it resolves, or is aborted. */
   gate: Promise<void> | undefined
 
   constructor(t: TestContext, options: Partial<WarmPoolOptions> = {}) {
@@ -25,17 +34,28 @@ class World implements AsyncDisposable {
     this.pool = new WarmPool({
       driver: {
         prepare: async (spec, signal) => {
-          await this.gate
-          signal?.throwIfAborted()
+          const aborted = new Promise((resolve) => signal?.addEventListener('abort', resolve))
+          this.take()
+          try {
+            await Promise.race([this.gate, aborted])
+            signal?.throwIfAborted()
+            if (spec.image === this.missing) throw new ServiceError('not_found', 'there is no such image')
+          } catch (error) {
+            this.room += 1
+            throw error
+          }
           if (this.failures > 0) {
             this.failures -= 1
             throw new Error('no')
           }
           this.prepared.set(spec.id, spec)
         },
+        isPrepared: async ({ id }) => this.prepared.has(id) && !this.stale.has(id),
         delete: async (id) => {
-          this.prepared.delete(id)
+          await nextLoop()
           this.deleted.push(id)
+          if (this.isStuck) throw new Error('stuck')
+          if (this.prepared.delete(id)) this.room += 1
         },
       },
       size: 3,
@@ -46,6 +66,12 @@ class World implements AsyncDisposable {
       ...options,
     })
     this.pool.open()
+  }
+
+  /** What a start needs first. */
+  take(): void {
+    if (this.room === 0) throw new ServiceError('no_capacity', 'no room')
+    this.room -= 1
   }
 
   /** Lets time pass, and the pool do all that it begins in it. */
@@ -182,4 +208,104 @@ test('warm pool: all that are not promised go for a start without room', async (
   assert.equal(await world.pool.clear(), true)
   assert.deepEqual([...world.prepared.keys()], [id])
   assert.equal(await world.pool.clear(), false)
+})
+
+test('warm pool: none of many starts without room fails while warm sandboxes have some', async (t) => {
+  await using world = new World(t)
+  world.room = 3
+  await world.pass(t, 1000)
+  assert.equal(world.prepared.size, 3)
+  const start = async (cleanUpLoops: number) => {
+    try {
+      world.take()
+    } catch (error) {
+      for (let loop = 0; loop < cleanUpLoops; loop += 1) await nextLoop()
+      throw error
+    }
+  }
+  // The second fails while the first makes room, the third when it has.
+  await Promise.all([0, 1, 20].map((cleanUpLoops) => world.pool.withRoom(() => start(cleanUpLoops))))
+  assert.deepEqual([world.prepared.size, world.room], [0, 0])
+  await refuses(
+    world.pool.withRoom(() => start(0)),
+    'no_capacity',
+  )
+})
+
+test('warm pool: a start of its own makes room too, and the next one comes later', async (t) => {
+  await using world = new World(t, { size: 1 })
+  world.room = 1
+  const gate = Promise.withResolvers<void>()
+  world.gate = gate.promise
+  await world.pass(t, 500)
+  assert.equal(world.room, 0)
+  await world.pool.withRoom(async () => world.take())
+  assert.equal(world.prepared.size, 0)
+  gate.resolve()
+  world.room = 1
+  await world.pass(t, 9000)
+  assert.equal(world.prepared.size, 0)
+  await world.pass(t, 2000)
+  assert.equal(world.prepared.size, 1)
+})
+
+test('warm pool: work that fails for another reason is not repeated and costs no warm sandbox', async (t) => {
+  await using world = new World(t)
+  await world.pass(t, 1000)
+  let calls = 0
+  const work = async () => {
+    calls += 1
+    throw new ServiceError('unavailable', 'no guest')
+  }
+  await refuses(world.pool.withRoom(work), 'unavailable')
+  assert.deepEqual([calls, world.prepared.size], [1, 3])
+})
+
+test('warm pool: an image that is gone is given up, and others are added', async (t) => {
+  await using world = new World(t)
+  world.missing = 'gone'
+  for (let count = 0; count < 20; count += 1) world.pool.reserve({ ...startDefaults, image: 'gone' })
+  await world.pass(t, 3000)
+  assert.deepEqual(world.pool.counts(), { base: 3 })
+})
+
+test('warm pool: one that cannot be removed is left alone once its id has an owner', async (t) => {
+  await using world = new World(t, { size: 1 })
+  await world.pass(t, 1000)
+  const id = world.pool.reserve(startDefaults) ?? assert.fail('none was reserved')
+  world.isStuck = true
+  assert.equal(world.pool.lost(id), true)
+  assert.equal(world.pool.take(id), false)
+  await world.pass(t, 1000)
+  world.isStuck = false
+  await world.pass(t, 70_000)
+  assert.deepEqual(
+    world.deleted.filter((deleted) => deleted === id),
+    [id],
+  )
+})
+
+test('warm pool: one that cannot be removed is removed later', async (t) => {
+  await using world = new World(t, { size: 1 })
+  await world.pass(t, 1000)
+  const [id = ''] = world.prepared.keys()
+  world.isStuck = true
+  assert.equal(world.pool.lost(id), true)
+  await world.pass(t, 1000)
+  world.isStuck = false
+  await world.pass(t, 70_000)
+  assert.equal(world.prepared.has(id), false)
+})
+
+test('warm pool: those that do not fit any more are replaced, but for reserved ones', async (t) => {
+  await using world = new World(t)
+  await world.pass(t, 1000)
+  const promised = world.pool.reserve(startDefaults) ?? assert.fail('none was reserved')
+  for (const id of world.prepared.keys()) world.stale.add(id)
+  await world.pass(t, 3000)
+  assert.deepEqual(
+    [...world.prepared.keys()].filter((id) => world.stale.has(id)),
+    [promised],
+  )
+  assert.equal(world.prepared.size, 3)
 })

@@ -1,4 +1,5 @@
 import { freemem, totalmem } from 'node:os'
+import { isServiceError } from '../errors.ts'
 import { newId } from '../lib/id.ts'
 import type { Log } from '../lib/log.ts'
 import type { RuntimeDriver, SandboxSpec } from './ports/runtime-driver.ts'
@@ -19,12 +20,14 @@ const demandsMax = 256
 const oftenMin = 3
 const failurePauseMs = 1_000
 const failurePauseMsMax = 60_000
+/** None is added for so long after work of a client found no room. */
+const shortagePauseMs = 10_000
 
 /** What a sandbox is made from, and its sizes. A create with other sizes changes those of a warm one. */
 export type WarmStart = Omit<SandboxSpec, 'id'>
 
 export interface WarmPoolOptions {
-  driver: Pick<RuntimeDriver, 'prepare' | 'delete'>
+  driver: Pick<RuntimeDriver, 'prepare' | 'isPrepared' | 'delete'>
   /** Most sandboxes that wait; 0: none. */
   size: number
   /** Kept warm from the start on, before any demand is known. */
@@ -58,11 +61,16 @@ interface WarmSandbox {
 export class WarmPool {
   readonly #options: WarmPoolOptions
   readonly #warm = new Map<string, WarmSandbox>()
-  readonly #demands: { start: WarmStart; at: number }[] = []
+  #demands: { start: WarmStart; at: number }[] = []
   /** Absent until `open`. */
   #closing: AbortController | undefined
   #timer: NodeJS.Timeout | undefined
   #filling: Promise<void> | undefined
+  /** Aborts the start under way. */
+  #starting: AbortController | undefined
+  /** Removals under way, by id, unless somebody has taken the id meanwhile. */
+  readonly #removing = new Map<string, Promise<void>>()
+  #removals = 0
   #recycling: Promise<void> | undefined
   #recycledAt = 0
   #failures = 0
@@ -104,8 +112,15 @@ export class WarmPool {
     return found?.id
   }
 
-  /** Passes a warm sandbox to the caller, who owns it from here on. Returns whether `id` is one. */
+  /** Ends a reservation whose id nobody uses. */
+  release(id: string): void {
+    const warm = this.#warm.get(id)
+    if (warm !== undefined) delete warm.reservedAt
+  }
+
+  /** Passes a warm sandbox to the caller, who owns it and its id from here on. Returns whether `id` is one. */
   take(id: string): boolean {
+    this.#removing.delete(id)
     return this.#warm.delete(id)
   }
 
@@ -116,11 +131,33 @@ export class WarmPool {
     return warm !== undefined
   }
 
-  /** Removes all that are not reserved, for a start that found no room. Returns whether there were any. */
+  /**
+   * Runs work of a client that needs addresses, disk and memory. Warm sandboxes take some of each: where the work finds no room it runs
+   * once more without them.
+   */
+  async withRoom<Result>(work: () => Promise<Result>): Promise<Result> {
+    const removals = this.#removals
+    try {
+      return await work()
+    } catch (error) {
+      if (!isServiceError(error, 'no_capacity')) throw error
+      const isCleared = await this.clear()
+      // Another caller may have removed some since this one found no room.
+      if (!isCleared && this.#removals === removals) throw error
+    }
+    return await work()
+  }
+
+  /** Removes all that are not reserved, and the one that starts. Returns whether there were any. */
   async clear(): Promise<boolean> {
-    const left = this.#closing === undefined ? [...this.#warm.values()] : this.#ready()
-    await Promise.all(left.map((warm) => this.#remove(warm)))
-    return left.length > 0
+    this.#pausedUntil = Math.max(this.#pausedUntil, Date.now() + shortagePauseMs)
+    const filling = this.#filling
+    this.#starting?.abort()
+    await filling
+    for (const warm of this.#closing === undefined ? this.#warm.values() : this.#ready()) void this.#remove(warm)
+    const removing = [...this.#removing.values()]
+    await Promise.all(removing)
+    return filling !== undefined || removing.length > 0
   }
 
   /** Adds what is missing and removes what has had its time. */
@@ -147,18 +184,33 @@ export class WarmPool {
     this.#filling = add(this.#closing).finally(() => (this.#filling = undefined))
   }
 
-  async #add(start: WarmStart, signal: AbortSignal): Promise<void> {
+  async #add(start: WarmStart, closing: AbortSignal): Promise<void> {
     const id = newId('sb-')
+    const starting = new AbortController()
+    const signal = AbortSignal.any([closing, starting.signal])
+    this.#starting = starting
     try {
       await this.#options.driver.prepare({ ...start, id }, signal)
       this.#warm.set(id, { id, start, startedAt: Date.now() })
       this.#failures = 0
     } catch (error) {
-      if (signal.aborted) return
-      if (this.#failures === 0) this.#options.log.warn({ err: error }, 'no sandbox can be kept warm now')
-      this.#pausedUntil = Date.now() + Math.min(failurePauseMs * 2 ** this.#failures, failurePauseMsMax)
-      this.#failures += 1
+      if (!signal.aborted) this.#failed(start, error)
+    } finally {
+      this.#starting = undefined
     }
+  }
+
+  #failed(start: WarmStart, error: unknown): void {
+    const { log, first } = this.#options
+    if (keyOf(start) !== keyOf(first) && !isServiceError(error, 'no_capacity')) {
+      // Any client can ask for an image or a checkpoint that does not exist; that must not keep others from being added.
+      log.debug({ err: error, from: keyOf(start) }, 'no sandbox is kept warm of this')
+      this.#demands = this.#demands.filter((demand) => keyOf(demand.start) !== keyOf(start))
+      return
+    }
+    if (this.#failures === 0) log.warn({ err: error }, 'no sandbox can be kept warm now')
+    this.#pausedUntil = Date.now() + Math.min(failurePauseMs * 2 ** this.#failures, failurePauseMsMax)
+    this.#failures += 1
   }
 
   /** What to add next. */
@@ -187,6 +239,7 @@ export class WarmPool {
   }
 
   async #recycle(): Promise<void> {
+    const { driver } = this.#options
     const now = Date.now()
     for (const warm of this.#warm.values()) {
       const { startedAt, reservedAt } = warm
@@ -195,19 +248,32 @@ export class WarmPool {
       if (isForgotten || isOld) await this.#remove(warm)
     }
     const targets = new Map(this.#targets().map(({ start, target }) => [keyOf(start), target]))
+    /** Images and checkpoints whose oldest warm sandbox fits: then the later ones do as well. */
+    const current = new Set<string>()
     for (const warm of this.#ready()) {
-      const isUnwanted = (this.counts()[keyOf(warm.start)] ?? 0) > (targets.get(keyOf(warm.start)) ?? 0)
-      if (isUnwanted || !this.#hasMemory(freeShareToKeep)) await this.#remove(warm)
+      const key = keyOf(warm.start)
+      if (!current.has(key) && (await driver.isPrepared({ ...warm.start, id: warm.id }))) current.add(key)
+      const isUnwanted = (this.counts()[key] ?? 0) > (targets.get(key) ?? 0)
+      // It may have been reserved meanwhile.
+      if (warm.reservedAt !== undefined) continue
+      if (!current.has(key) || isUnwanted || !this.#hasMemory(freeShareToKeep)) await this.#remove(warm)
     }
   }
 
-  /** One that cannot be removed now is tried again later. */
+  /** One that cannot be removed now is tried again later, unless its id has an owner by then. */
   async #remove(warm: WarmSandbox): Promise<void> {
-    if (!this.take(warm.id)) return
-    await this.#options.driver.delete(warm.id).catch((error: unknown) => {
-      this.#options.log.warn({ err: error, sandboxId: warm.id }, 'a warm sandbox cannot be removed now')
-      if (this.#closing !== undefined) this.#warm.set(warm.id, { ...warm, reservedAt: Date.now() })
+    const { id } = warm
+    if (!this.#warm.delete(id)) return
+    const { driver, log } = this.#options
+    const removal = driver.delete(id).catch((error: unknown) => {
+      log.warn({ err: error, sandboxId: id }, 'a warm sandbox cannot be removed now')
+      const isOwned = this.#removing.get(id) !== removal
+      if (!isOwned && this.#closing !== undefined) this.#warm.set(id, { ...warm, reservedAt: Date.now() })
     })
+    this.#removing.set(id, removal)
+    await removal
+    this.#removals += 1
+    if (this.#removing.get(id) === removal) this.#removing.delete(id)
   }
 
   #hasMemory(share: number): boolean {

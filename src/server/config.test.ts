@@ -35,6 +35,19 @@ test('configuration: a limit has a default, a given value, or none', () => {
   assert.deepEqual([many(), many('0'), many('1')], [false, false, true])
 })
 
+test('configuration: the size of the warm pool is a number within its bounds, or follows from the machine', () => {
+  const size = (value?: string) => readConfig({ ATOLL_WARM_POOL: value }).warmSandboxesMax
+  assert.deepEqual([size('0'), size('64'), size('1000')], [0, 64, 1000])
+  assert.ok(size() <= 64)
+  for (const wrong of ['1001', '100000', '99999999999', '-1', 'abc', '1.5', '1e2', '0x10', ' ']) {
+    assert.throws(
+      () => size(wrong),
+      /^ConfigError: .*\n {2}ATOLL_WARM_POOL must be a whole number from 0 to 1000$/,
+      wrong,
+    )
+  }
+})
+
 test('configuration: a base URL without a key counts as configured', () => {
   assert.equal(readConfig({ OPENAI_BASE_URL: 'http://127.0.0.1:1/v1' }).model, 'openai/gpt-5')
 })

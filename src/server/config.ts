@@ -1,9 +1,10 @@
 import { isIP } from 'node:net'
-import { availableParallelism, hostname, totalmem } from 'node:os'
+import { hostname } from 'node:os'
 import { z } from 'zod'
 import { defined } from '../lib/defined.ts'
 import { ociRuntimes, type OciRuntimeName } from '../runtime/index.ts'
 import { Subnet } from '../runtime/network/index.ts'
+import { defaultWarmPoolSize } from '../runtime/warm-pool-size.ts'
 import { readLimits } from './limits.ts'
 import { modelPattern, readModels, readPrices } from './models.ts'
 
@@ -18,6 +19,14 @@ const folder = (fallback: string) =>
 const matching = (pattern: RegExp, rule: string, fallback: string) =>
   unlessEmpty(z.string().regex(pattern, rule).default(fallback))
 const wholeNumber = (fallback: number, lowest = 0) => unlessEmpty(z.coerce.number().int().min(lowest).default(fallback))
+const optionalUpTo = (highest: number) => {
+  const rule = `must be a whole number from 0 to ${highest}`
+  const number = z
+    .string()
+    .regex(/^\d{1,9}$/, rule)
+    .transform(Number)
+  return unlessEmpty(number.refine((value) => value <= highest, rule).optional())
+}
 const httpUrl = z.url({ protocol: /^https?$/ })
 const parsed = <Value>(read: (given: string) => Value | undefined, rule: string, fallback: string) =>
   unlessEmpty(
@@ -56,7 +65,7 @@ export const environment = z.object({
   ATOLL_HOST_FIREWALL: unlessEmpty(z.enum(['add', 'leave']).default('add')),
   ATOLL_DISK_POOL_MB: wholeNumber(0),
   ATOLL_LAZY_MEMORY_MB: wholeNumber(128),
-  ATOLL_WARM_POOL: unlessEmpty(z.coerce.number().int().min(0).max(1000).optional()),
+  ATOLL_WARM_POOL: optionalUpTo(1000),
   ATOLL_RUNNING_SANDBOXES_MAX: wholeNumber(200, 1),
   ATOLL_REQUESTS_PER_SECOND: wholeNumber(100),
   ATOLL_LIMITS: text,
@@ -78,19 +87,8 @@ export const environment = z.object({
 export type Config = ReturnType<typeof readConfig>
 
 const dayMs = 24 * 3_600_000
-const warmSandboxesPerCore = 5
-const warmSandboxesMostByDefault = 64
-const warmMemoryShare = 0.02
-/** What an idle sandbox holds, with the kernel's part. */
-const warmSandboxBytes = 8 * 1024 * 1024
 const anthropicModelDefault = 'anthropic/claude-sonnet-4-5'
 const openaiModelDefault = 'openai/gpt-5'
-
-/** A burst of creates in the time that a few cold starts take, in a small part of the memory. */
-function warmSandboxesDefault(): number {
-  const byMemory = Math.floor((totalmem() * warmMemoryShare) / warmSandboxBytes)
-  return Math.min(warmSandboxesPerCore * availableParallelism(), byMemory, warmSandboxesMostByDefault)
-}
 
 /** Reads the configuration. Throws one error that lists all faults, each with its variable. */
 export function readConfig(env: NodeJS.ProcessEnv) {
@@ -142,7 +140,7 @@ export function readConfig(env: NodeJS.ProcessEnv) {
     diskPoolBytes: given.ATOLL_DISK_POOL_MB * 1024 * 1024,
     /** Saved memory of at least this size is restored lazily while the sandbox runs; 0: never. */
     lazyMemoryBytesMin: given.ATOLL_LAZY_MEMORY_MB * 1024 * 1024,
-    warmSandboxesMax: given.ATOLL_WARM_POOL ?? warmSandboxesDefault(),
+    warmSandboxesMax: given.ATOLL_WARM_POOL ?? defaultWarmPoolSize().count,
     runningSandboxesMax: given.ATOLL_RUNNING_SANDBOXES_MAX,
     limits,
     /** Allows a start to quarantine more than a tenth of all sandboxes and checkpoints. */

@@ -4,10 +4,13 @@
  */
 import { checkHost, unmetRequirements, type CheckReport } from '../runtime/doctor/index.ts'
 
+/** An invalid value counts as unset. */
+const [warmSandboxes = ''] = /^\d{1,4}$/.exec(process.env['ATOLL_WARM_POOL'] ?? '') ?? []
 const options = {
   imageDir: process.env['ATOLL_IMAGE_DIR'] || '/var/lib/atoll/images',
   dataDir: process.env['ATOLL_DATA_DIR'] || '/var/lib/atoll',
   leaveHostFirewall: process.env['ATOLL_HOST_FIREWALL'] === 'leave',
+  warmSandboxes: warmSandboxes === '' ? undefined : Number(warmSandboxes),
 }
 
 const nameWidth = 18

@@ -51,25 +51,30 @@ test('warm pool: a create takes one that waits, with its own name and the sizes 
   const limit = 'cat /sys/fs/cgroup/memory.max 2>/dev/null || cat /sys/fs/cgroup/memory/memory.limit_in_bytes'
   assert.equal(await sh(server, large, `${limit}; echo $COLOUR`), `${512 * 1024 * 1024}\nblue`)
   assert.equal(await sh(server, id, `${limit}; echo $COLOUR`), String(1024 * 1024 * 1024))
-  assert.equal(
-    await sh(server, id, 'ls -A /workspace /tmp /root | wc -l'),
-    await sh(server, await coldCreate(), 'ls -A /workspace /tmp /root | wc -l'),
-  )
+  const look = 'ls -A /workspace /tmp /root; env | sort | grep -v HOSTNAME; cat /proc/mounts | wc -l; ps -e -o comm='
+  const shown = await sh(server, id, look)
+  await server.stop()
+  await server.restart({ ATOLL_WARM_POOL: '0' })
+  assert.equal(await sh(server, await startSandbox(server), look), shown)
+  await server.stop()
+  await server.restart()
   for (const left of await owned()) await server.json('DELETE', `/api/sandboxes/${left}`)
 })
 
-/** Under a key the id is derived, so that none that waits has it. */
-async function coldCreate(): Promise<string> {
+test('warm pool: a create under a key takes one that waits, and a repeat gets the same', async () => {
   const before = await waiting(size)
-  const response = await fetch(`${server.url}/api/sandboxes`, {
-    method: 'POST',
-    headers: { 'x-api-key': server.key, 'content-type': 'application/json', 'idempotency-key': crypto.randomUUID() },
-    body: '{"timeout":0}',
-  })
-  const { sandboxID } = (await response.json()) as { sandboxID: string }
-  assert.ok(!before.includes(sandboxID))
-  return sandboxID
-}
+  const headers = { 'content-type': 'application/json', 'idempotency-key': crypto.randomUUID() }
+  const create = async () => {
+    const response = await server.fetch('/api/sandboxes', { method: 'POST', headers, body: '{"timeout":0}' })
+    return ((await response.json()) as { sandboxID: string }).sandboxID
+  }
+  const id = await create()
+  assert.ok(before.includes(id))
+  assert.equal(await create(), id)
+  assert.deepEqual(await owned(), [id])
+  await waiting(size)
+  await server.json('DELETE', `/api/sandboxes/${id}`)
+})
 
 test('warm pool: of more creates at once than wait, each gets a sandbox of its own', async () => {
   await waiting(size)

@@ -51,6 +51,10 @@ const operations: Record<string, { call: (guest: Guest) => Promise<unknown>; ans
     call: (guest) => guest.spawn({ id: 'x', argv: ['true'], envs: {} }),
     answer: [line({ ok: true, process: { ...process, running: true, exitCode: undefined, endedSeconds: undefined } })],
   },
+  run: {
+    call: (guest) => guest.run({ id: 'x', argv: ['true'], envs: {} }, { waitMs: 5, bytesMax: 6 }),
+    answer: [line({ ok: true, process, output: true }), ...output, frame(frameKind.end, json({ truncated: false }))],
+  },
   processes: {
     call: (guest) => guest.processes(),
     answer: [line(ok), frame(frameKind.entries, json([process, process])), frame(frameKind.end)],
@@ -216,6 +220,7 @@ test('guest client: an endless answer is cut off at the bounds', async () => {
     ['list', line(ok), entries(500, file), 16 << 20],
     ['list', line(ok), entries(200, { ...file, path: long }), 32 << 20],
     ['output', line(ok), frame(frameKind.stdout, uint64(0), Buffer.alloc(payloadBytesMax - 8)), 18 << 20],
+    ['run', line({ ok: true, process, output: true }), frame(frameKind.stdout, uint64(0), Buffer.alloc(5)), 100],
     ['attach', line({ ok: true, input: false }), frame(frameKind.stdout, uint64(0), Buffer.alloc(1000)), 512 << 10],
     ['readFile', line({ ok: true, stat, length: 6 }), frame(frameKind.data, Buffer.alloc(5)), 100],
     ['processes', line(ok), entries(0, process), 100],
@@ -237,6 +242,37 @@ test('guest client: an endless answer is cut off at the bounds', async () => {
     await assert.rejects(operations[name]?.call(guest) ?? Promise.resolve(), (error) => isServiceError(error), name)
     assert.ok(sent <= bytesMax + 4 * Math.max(65_536, repeat.length), `${name} took ${sent} bytes`)
   }
+})
+
+test('guest client: a run takes no more output than it has asked for, and no other answer', async () => {
+  const frames = (...parts: Buffer[]) => [...parts, frame(frameKind.end, json({ truncated: false }))]
+  const [out, err] = [Buffer.from('out'), Buffer.from('err!')].map((data) => [uint64(0), data] as const)
+  for (const answer of [
+    [
+      line({ ok: true, process, output: true }),
+      ...frames(frame(frameKind.stdout, ...out!), frame(frameKind.stderr, ...err!)),
+    ],
+    [line({ ok: true, process, output: true }), ...frames(frame(frameKind.data, ...out!))],
+    [line({ ok: true, process, output: 'yes' })],
+    [line({ ok: true, process })],
+    [line({ ok: true, output: false })],
+  ]) {
+    const { guest, open } = hostile(answer, 'end')
+    await refuses(operations['run']!.call(guest), 'unavailable', /answers nonsense/)
+    assert.equal(open(), 0)
+  }
+  const { guest } = hostile([line({ ok: true, process, output: false })], 'end')
+  assert.equal((await guest.run({ id: 'x', argv: ['true'], envs: {} }, { waitMs: 5, bytesMax: 6 })).output, undefined)
+})
+
+test('guest client: a guest that knows no operation is asked once for each that would do', async () => {
+  let asked = 0
+  const { guest } = guestThat((server) => {
+    asked += 1
+    server.write(line({ ok: false, code: 'invalid_request', message: 'op: unknown operation' }))
+  }, timeouts)
+  await refuses(operations['run']!.call(guest), 'invalid_request', /unknown operation/)
+  assert.equal(asked, 2)
 })
 
 test('guest client: all retained output is taken, also in tiny pieces', async () => {

@@ -14,6 +14,8 @@ const hangMs = 24 * 3600 * 1000
 export class FakeMachines extends TestDriver implements RuntimeDriver {
   readonly name = 'fake'
   readonly machines = new Map<string, { state: MachineState; spec: SandboxSpec }>()
+  /** Those of them that wait for an owner. */
+  readonly warm = new Set<string>()
   /** Scripts that patches ran, in order, as `<sandbox id>: <script>`. */
   readonly scripts: string[] = []
   /** Scripts like those that run right now. */
@@ -35,11 +37,17 @@ export class FakeMachines extends TestDriver implements RuntimeDriver {
 
   async prepare(spec: SandboxSpec): Promise<void> {
     await this.create(spec)
+    this.warm.add(spec.id)
+  }
+
+  async isPrepared(spec: SandboxSpec): Promise<boolean> {
+    return this.warm.has(spec.id)
   }
 
   async create(spec: SandboxSpec, signal?: AbortSignal): Promise<void> {
     await this.before.create?.(signal)
     this.machines.set(spec.id, { state: 'running', spec })
+    this.warm.delete(spec.id)
   }
 
   async hibernate(sandboxId: string): Promise<{ sizeBytes: number }> {
@@ -70,6 +78,7 @@ export class FakeMachines extends TestDriver implements RuntimeDriver {
   async delete(sandboxId: string): Promise<void> {
     await this.before.delete?.(sandboxId)
     this.machines.delete(sandboxId)
+    this.warm.delete(sandboxId)
   }
 
   async checkpoint(sandboxId: string, checkpointId: string): Promise<{ sizeBytes: number }> {

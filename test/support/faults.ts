@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { ServiceError } from '../../src/errors.ts'
 import { errorAnswer } from '../../src/http/server/errors.ts'
-import { Idempotency, type IdempotencyPort } from '../../src/http/server/idempotency.ts'
+import { type Answering, Idempotency, type IdempotencyPort } from '../../src/http/server/idempotency.ts'
 import type { Answer } from '../../src/http/server/route.ts'
 import type { Creation } from '../../src/lib/creation.ts'
 import { newId } from '../../src/lib/id.ts'
@@ -79,10 +79,17 @@ export class Request<Result> {
   readonly orgId: string
   readonly key: string
   readonly #work: (creation: Creation) => Promise<Result>
+  readonly #ids: Pick<Answering, 'reserve' | 'release'>
 
   /** Also to another server than `earlier` was sent to. */
-  constructor(orgId: string, work: (creation: Creation) => Promise<Result>, earlier?: { key: string }) {
+  constructor(
+    orgId: string,
+    work: (creation: Creation) => Promise<Result>,
+    earlier?: { key: string },
+    ids: Pick<Answering, 'reserve' | 'release'> = {},
+  ) {
     this.orgId = orgId
+    this.#ids = ids
     this.key = earlier?.key ?? newId('key_')
     this.#work = work
   }
@@ -90,6 +97,7 @@ export class Request<Result> {
   async send(idempotency: Idempotency): Promise<Answer & { body: Result }> {
     const request = { orgId: this.orgId, key: this.key, caller: { apiKey: 'secret' }, hash: 'hash' }
     const answer = await idempotency.once(request, {
+      ...this.#ids,
       run: async (creation) => ({ statusCode: 201, body: await this.#work(creation) }),
       failed: (error) => errorAnswer(error, '/api'),
       session: () => Promise.reject(new Error('no answer is large here')),

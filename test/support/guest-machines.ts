@@ -21,6 +21,10 @@ export class GuestMachines extends TestDriver implements RuntimeDriver {
     await this.create(spec)
   }
 
+  async isPrepared(spec: SandboxSpec): Promise<boolean> {
+    return this.machines.has(spec.id)
+  }
+
   async create(spec: SandboxSpec): Promise<void> {
     if (spec.image !== 'base') throw new ServiceError('not_found', `no image ${spec.image}`)
     if (spec.from && !this.checkpoints.has(spec.from.checkpointId))

@@ -22,11 +22,12 @@ interface SandboxServiceOptions extends Pick<SandboxServiceDeps, 'store' | 'driv
   /** What a server finds again after a restart. */
   records?: FakeTxtRecords | undefined
   signingSecret?: string | undefined
+  warmSandboxesMax?: number
 }
 
 /** The real sandbox service on a bus, a log and a DNS of its own. */
 export function makeSandboxService(options: SandboxServiceOptions) {
-  const { store, driver, guest, limits, previewDomain } = options
+  const { store, driver, guest, limits, previewDomain, warmSandboxesMax = 0 } = options
   const bus = createInProcessBus()
   const logs: LogLine[] = []
   /** Messages alone, by level. */
@@ -44,6 +45,7 @@ export function makeSandboxService(options: SandboxServiceOptions) {
     bus,
     log,
     limits: { ...defaultSandboxLimits, ...limits },
+    warmSandboxesMax,
     previewDomain: {
       host: previewHost,
       tls: false,

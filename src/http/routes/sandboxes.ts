@@ -17,6 +17,7 @@ export const sandboxRoutes = [
     summary: 'Start a sandbox from an image',
     body: wire.createSandbox,
     creates: true,
+    reserve: ({ body, deps }) => deps.sandboxes.reserve(body.templateID),
     answers: { 201: { description: 'The sandbox runs', body: wire.startResult } },
     errors: ['not_found', 'conflict', 'not_implemented', 'no_capacity', 'unavailable'],
     async handle({ orgId, body, creation, deps }) {

@@ -164,6 +164,8 @@ async function run(route: Route, call: Call, idempotency: Idempotency): Promise<
     { orgId, key, caller: request.caller, hash },
     {
       run: async (creation) => (await route.handle({ ...call, creation })) ?? { statusCode: 204 },
+      reserve: () => route.reserve?.(call),
+      release: (id) => deps.sandboxes.release(id),
       failed: (error) => errorAnswer(error, pathOf(request)),
       session: async (id) => sessionText(await deps.sessions.get(orgId, id, undefined, { sent: closed(reply.raw) })),
     },

@@ -33,6 +33,10 @@ export interface IdempotentRequest {
 
 export interface Answering {
   run: (creation: Creation) => Promise<Answer>
+  /** Reserves an id for what the request makes, if one is at hand. */
+  reserve?: (() => string | undefined) | undefined
+  /** Gives back an id that no run of the request can use any more; harmless when it was used. */
+  release?: (id: string) => void
   /** The answer for what `run` threw. */
   failed: (error: unknown) => Answer
   /** The body of a session's answer, as the session is now. */
@@ -87,21 +91,28 @@ export class Idempotency {
 
   async #run({ orgId, caller, hash }: IdempotentRequest, key: string, answering: Answering): Promise<Answer> {
     const sealing = sealKey(caller.sessionId ?? caller.apiKey, key)
-    const fresh = seal(randomBytes(seedBytes).toString('base64'), sealing)
+    const reserved = answering.reserve?.()
+    const fresh = seal([randomBytes(seedBytes).toString('base64'), ...(reserved ? [reserved] : [])].join(' '), sealing)
+    const release = () => {
+      if (reserved !== undefined) answering.release?.(reserved)
+    }
     const begun = new Date()
+    // Where this fails the seed may have been stored, and a repeat uses the id.
     const state = await this.#port.begin({ orgId, key, seed: fresh }, hash, begun)
+    if (state.state !== 'claimed' || state.seed !== fresh) release()
     if (state.state === 'conflict') throw otherRequest()
     if (state.state === 'done') return replayed(await kept(state, sealing, answering.session))
     const claim: Claim = { orgId, key, seed: state.seed }
     const creation = new Creation(claim, state.made, unseal(state.seed, sealing))
-    const answer = await this.#answer(creation, answering, state.seed === fresh)
+    const answer = await this.#answer(creation, answering, state.seed === fresh ? release : undefined)
     const { statusCode, headers = {} } = answer
     await this.#port.finish(claim, hash, begun, { statusCode, body: seal(keptText(answer), sealing), headers })
+    release()
     return creation.made.length === 0 ? answer : replayed(answer)
   }
 
-  /** Throws what is no answer to keep. */
-  async #answer(creation: Creation, { run, failed }: Answering, isFirstRun: boolean): Promise<Answer> {
+  /** Throws what is no answer to keep. `abandoned`, of a first run, is called when the seed is gone. */
+  async #answer(creation: Creation, { run, failed }: Answering, abandoned?: () => void): Promise<Answer> {
     try {
       return await run(creation)
     } catch (error) {
@@ -109,7 +120,7 @@ export class Idempotency {
       if (!mayPass(answer.statusCode)) return answer
       // A refusal says what this run has not done. An earlier one may have done it in a guest, where the seed alone leads back to it.
       // A repeat takes up a row that cannot be removed now.
-      if (isFirstRun && isRefusal(error)) await this.#port.abandon(creation.claim).catch(() => undefined)
+      if (abandoned && isRefusal(error)) await this.#port.abandon(creation.claim).then(abandoned, () => undefined)
       throw error
     }
   }

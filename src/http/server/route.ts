@@ -33,6 +33,8 @@ export interface Route {
   body?: z.ZodType | 'raw'
   /** Takes an `Idempotency-Key`: the handler passes `creation` to what makes something. */
   creates?: boolean
+  /** Of a route that creates: an id for the `creation` of a request with a key, if one is at hand. */
+  reserve?(call: Call): string | undefined
   bodyLimit?: 'sessionBodyBytesMax'
   answers: Record<number, AnswerSpec>
   /** Beside those that every route of its kind has (`errorsByStatus` in `openapi.ts`). */
@@ -109,13 +111,14 @@ export function routesOf(tag: string) {
   >(
     method: Route['method'],
     path: Path,
-    spec: Omit<Route, 'method' | 'path' | 'tag' | 'auth' | 'query' | 'body' | 'handle' | 'upgrade'> & {
+    spec: Omit<Route, 'method' | 'path' | 'tag' | 'auth' | 'query' | 'body' | 'reserve' | 'handle' | 'upgrade'> & {
       /** Default: that of the file. */
       tag?: string
       /** Default `key`. */
       auth?: Route['auth']
       query?: Query
       body?: Body
+      reserve?(call: TypedCall<Path, Query, Body>): string | undefined
       handle(call: TypedCall<Path, Query, Body>): Promise<Answer | undefined>
       upgrade?(call: TypedCall<Path, Query, Body>): Promise<(socket: WebSocketLike) => void>
     },

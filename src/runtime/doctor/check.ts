@@ -31,6 +31,8 @@ export interface DoctorOptions {
   dataDir: string
   /** `ATOLL_HOST_FIREWALL` is `leave`. */
   leaveHostFirewall?: boolean
+  /** `ATOLL_WARM_POOL`; absent for its default. */
+  warmSandboxes?: number | undefined
 }
 
 export const runSetup = 'npm run setup'

@@ -94,7 +94,18 @@ test('doctor: on a machine without images each check has a row, and each missing
   }
   assert.deepEqual(
     reports.filter((report) => !report.required).map((report) => report.name),
-    ['/run', 'quarantine', 'CRIU', 'lazy memory', 'AppArmor', 'gVisor (runsc)', 'KVM', 'Incus', 'network'],
+    [
+      '/run',
+      'quarantine',
+      'CRIU',
+      'lazy memory',
+      'AppArmor',
+      'warm sandboxes',
+      'gVisor (runsc)',
+      'KVM',
+      'Incus',
+      'network',
+    ],
   )
   const { state, found } = states.get('start') ?? {}
   assert.deepEqual([state, /no atoll-hostd in .*npm run setup/.test(found ?? '')], ['fails', true])

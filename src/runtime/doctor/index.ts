@@ -10,6 +10,7 @@ import { dataFolderCheck, imageChecks, imageFolderCheck, quarantineCheck, runFol
 import { cgroupCheck, containerCheck, kernelCheck, nodeCheck, userNamespaceCheck } from './machine.ts'
 import { dnsmasqCheck, linksCheck, nftablesCheck } from './network.ts'
 import { optionalChecks, runcCheck } from './programs.ts'
+import { warmPoolCheck } from './warm-pool.ts'
 
 export type { CheckReport } from './check.ts'
 
@@ -51,6 +52,7 @@ const hostChecks: readonly HostCheck[] = [
   criuCheck,
   lazyMemoryCheck,
   apparmorCheck,
+  warmPoolCheck,
   ...optionalChecks,
 ]
 

@@ -6,6 +6,7 @@ import { join } from 'node:path'
 import { Readable, type Duplex } from 'node:stream'
 import { test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { frameKind } from '../../protocol/guest.ts'
 import type { FreezeReason } from '../../sandbox/ports/runtime-driver.ts'
 import type { Attachment, Guest } from '../../sandbox/ports/guest.ts'
 import { createGuest, guestConnections } from './index.ts'
@@ -177,6 +178,64 @@ test('freeze: a wait for a process continues after it and ends with a hibernatio
   assert.ok(await freezer.freeze('hibernate'))
   await refused
   await guest.release('slept')
+})
+
+test('freeze: a run continues after it, and its command runs once', async () => {
+  const file = join(machine.folder, 'runs')
+  const options = { waitMs: 20_000, bytesMax: 64 * 1024 }
+  const run = (id: string, script: string) =>
+    guest.run({ id, argv: ['sh', '-c', `printf x >> ${file}; ${script}`], envs: {} }, options)
+  const long = run('long', 'sleep 0.5; echo done; exit 5')
+  await freezeTimes(5, (round) => (round % 2 === 0 ? 0 : 2000))
+  const { process: ended, output } = await long
+  assert.deepEqual([ended.exitCode, String(output?.stdout)], [5, 'done\n'])
+  // Also in the moments in which its output is on its way, or acknowledged.
+  const rounds = 40
+  for (let round = 0; round < rounds; round++) {
+    const short = run(`short-${round}`, 'printf 1234')
+    await sleep(round / 8)
+    await freezer.freeze('checkpoint', round % 2 === 0 ? 0 : 2000)
+    assert.equal(String((await short).output?.stdout), '1234')
+  }
+  assert.equal((await readFile(file, 'utf8')).length, 1 + rounds)
+  assert.deepEqual(
+    (await guest.processes()).filter(({ id }) => /^(?:long|short-)/.test(id)),
+    [],
+    'all are released',
+  )
+})
+
+test('freeze: a run whose acknowledgement is lost releases its process all the same, and runs it once', async () => {
+  const file = join(machine.folder, 'acknowledged')
+  let lost = 0
+  const { run } = createGuest(async () => {
+    const socket = await machine.dial()
+    const write = socket.write.bind(socket)
+    socket.write = (chunk: Buffer) => {
+      if (chunk[0] !== frameKind.acknowledge) return write(chunk)
+      lost++
+      socket.emit('freeze', 'checkpoint')
+      socket.destroy()
+      return false
+    }
+    return socket
+  })
+  const argv = ['sh', '-c', `printf x >> ${file}; echo done`]
+  const { output } = await run({ id: 'unheard', argv, envs: {} }, { waitMs: 20_000, bytesMax: 1000 })
+  assert.deepEqual([String(output?.stdout), lost, await readFile(file, 'utf8')], ['done\n', 1, 'x'])
+  await refuses(guest.process('unheard'), 'not_found')
+})
+
+test('freeze: a run ends with a hibernation, and its process goes on', async () => {
+  const argv = ['sh', '-c', 'sleep 0.3; echo done']
+  const running = guest.run({ id: 'dozed', argv, envs: {} }, { waitMs: 20_000, bytesMax: 1000 })
+  const refused = assert.rejects(running, /put to sleep/)
+  await sleep(50)
+  assert.ok(await freezer.freeze('hibernate'))
+  await refused
+  assert.equal((await guest.process('dozed', 20_000)).exitCode, 0)
+  assert.equal(String((await guest.output('dozed')).stdout), 'done\n')
+  await guest.release('dozed')
 })
 
 test('freeze: a hibernation ends an attachment after its received output, and another continues by offset', async () => {

@@ -123,7 +123,7 @@ export function createGuest(dial: GuestDial, options: GuestClientOptions = {}): 
       connection.close()
       return { process }
     }
-    const output = await readOutputFrames(connection, timeouts)
+    const output = await readOutputFrames(connection, timeouts, bytesMax)
     const isReleased = await acknowledge(connection, timeouts)
     connection.close()
     if (!isReleased) await command({ op: 'release', id: request.id }).catch(() => undefined)
@@ -338,7 +338,11 @@ async function acknowledge(connection: GuestConnection, timeouts: Timeouts): Pro
   }
 }
 
-async function readOutputFrames(connection: GuestConnection, timeouts: Timeouts): Promise<ProcessOutput> {
+async function readOutputFrames(
+  connection: GuestConnection,
+  timeouts: Timeouts,
+  bytesMax = Infinity,
+): Promise<ProcessOutput> {
   const [stdout, stderr] = [new Gathered(), new Gathered()]
   const wait = collecting(timeouts)
   for (;;) {
@@ -352,6 +356,7 @@ async function readOutputFrames(connection: GuestConnection, timeouts: Timeouts)
     if (payload.length <= 8) throw nonsense('output of an impossible size')
     const stream = kind === frameKind.stdout ? stdout : stderr
     stream.append(payload.subarray(8))
+    if (stdout.length + stderr.length > bytesMax) throw nonsense('more output than was asked for')
   }
 }
 
@@ -359,6 +364,10 @@ async function readOutputFrames(connection: GuestConnection, timeouts: Timeouts)
 class Gathered {
   #space = Buffer.alloc(0)
   #length = 0
+
+  get length(): number {
+    return this.#length
+  }
 
   get bytes(): Buffer {
     return this.#space.subarray(0, this.#length)

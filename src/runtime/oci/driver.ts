@@ -90,6 +90,13 @@ class OciDriver implements RuntimeDriver {
     )
   }
 
+  async isPrepared(spec: SandboxSpec): Promise<boolean> {
+    const host = this.#opened
+    if (host?.inventory.sandboxes.get(spec.id)?.warm === undefined) return false
+    // What is unknown now would not be created either.
+    return this.#isFit(host, spec).catch(() => false)
+  }
+
   create(spec: SandboxSpec, signal?: AbortSignal): Promise<void> {
     const id = checkId(spec.id)
     return this.#locked(id, async () => {

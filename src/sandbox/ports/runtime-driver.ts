@@ -45,9 +45,15 @@ export interface RuntimeDriver {
 
   /**
    * Starts a sandbox that waits for an owner, like `create`. A later `create` of its id takes it over: it gets its limits, and nothing
-   * else has to be done. An `open` removes those that nobody has taken over. `delete` and `onExit` know it; all else is for owned ones.
+   * else has to be done. An `open` removes those that nobody has taken over. `isPrepared`, `delete` and `onExit` know it; all else is for owned ones.
    */
   prepare(spec: SandboxSpec, signal?: AbortSignal): Promise<void>
+
+  /**
+   * Whether the prepared sandbox of this id runs and is what a `create` would start now. Its image may have been replaced or removed
+   * meanwhile, its checkpoint deleted. A `create` removes one that does not fit and starts another.
+   */
+  isPrepared(spec: SandboxSpec): Promise<boolean>
 
   /**
    * Creates a sandbox, or takes over a prepared one, and returns when its guest answers. Throws `no_capacity` when the host is out of ids, addresses or disk,
