@@ -3,12 +3,14 @@ import { burstBench } from './burst.ts'
 import { checkpointBench } from './checkpoint.ts'
 import { httpBench } from './http.ts'
 import { loadBench } from './load.ts'
-import { type Comparison, table } from './measure.ts'
+import type { Comparison } from './measure.ts'
+import { type BenchName, optionsOf } from './options.ts'
+import { jsonReport, table } from './report.ts'
 import { startBench } from './start.ts'
 import { streamBench } from './stream.ts'
 
-/** Started by `main.ts`. `npm run bench` runs all, `npm run bench -- start` some. Only ratios of one run mean something. */
-const benches: Record<string, (server: AtollServer) => Promise<Comparison[]>> = {
+/** Started by `main.ts`. Only ratios of one run mean something. */
+const benches: Record<BenchName, (server: AtollServer) => Promise<Comparison[]>> = {
   start: startBench,
   burst: burstBench,
   http: httpBench,
@@ -17,12 +19,7 @@ const benches: Record<string, (server: AtollServer) => Promise<Comparison[]>> = 
   load: loadBench,
 }
 
-const names = process.argv.slice(2)
-const unknown = names.filter((name) => !(name in benches))
-if (unknown.length > 0) {
-  console.error(`bench: unknown ${unknown.join(', ')}; known are ${Object.keys(benches).join(', ')}`)
-  process.exit(2)
-}
+const options = optionsOf(process.argv.slice(2))
 // Without a limit of requests: the bench is one client that asks as fast as it can.
 await using server = await AtollServer.start({
   dataDir: '/var/lib/atoll',
@@ -37,7 +34,5 @@ await using server = await AtollServer.start({
   },
 })
 const rows: Comparison[] = []
-for (const [name, bench] of Object.entries(benches)) {
-  if (names.length === 0 || names.includes(name)) rows.push(...(await bench(server)))
-}
-console.log(`\n${table(rows)}\n`)
+for (const name of options.benches) rows.push(...(await benches[name](server)))
+console.log(options.json ? jsonReport(rows) : `\n${table(rows)}\n`)

@@ -22,7 +22,7 @@ export async function httpBench(server: AtollServer): Promise<Comparison[]> {
   const path = `/api/sandboxes/${sandboxID}`
   const read = await compare(`read a sandbox, ${requestsPerRound} times`, 'plain Fastify', rounds, {
     atoll: () => many({ port: server.port, path, headers: { 'X-API-Key': server.key } }),
-    bare: () => many({ port: ports.fastify, path, headers: {} }),
+    other: () => many({ port: ports.fastify, path, headers: {} }),
   })
 
   // The same program on both sides: in the sandbox behind the proxy, and here without one.
@@ -32,7 +32,7 @@ export async function httpBench(server: AtollServer): Promise<Comparison[]> {
   while ((await ask(agent, preview)) !== 200);
   const page = await compare(`load a page of 10 kB, ${requestsPerRound} times`, 'direct connection', rounds, {
     atoll: () => many(preview),
-    bare: () => many({ port: ports.page, path: '/', headers: {} }),
+    other: () => many({ port: ports.page, path: '/', headers: {} }),
   })
   agent.destroy()
   plain.kill()
