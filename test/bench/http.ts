@@ -3,6 +3,8 @@ import { once } from 'node:events'
 import { Agent, request } from 'node:http'
 import type { AtollServer } from '../e2e/server.ts'
 import { type Comparison, compare } from './measure.ts'
+import { Nginx } from './nginx.ts'
+import { missingRow, notInstalled } from './report.ts'
 import type { PlainPorts } from './plain-servers.ts'
 
 const rounds = 30
@@ -34,10 +36,23 @@ export async function httpBench(server: AtollServer): Promise<Comparison[]> {
     atoll: () => many(preview),
     other: () => many({ port: ports.page, path: '/', headers: {} }),
   })
+  const rows = [read, page]
+  if (await Nginx.isThere()) {
+    await using nginx = await Nginx.start(ports.page)
+    const proxied = { port: nginx.port, path: '/', headers: {} }
+    rows.push(
+      await compare(page.what, 'nginx as proxy of the page', rounds, {
+        atoll: () => many(preview),
+        other: () => many(proxied),
+      }),
+    )
+  } else {
+    missingRow('a page through nginx', notInstalled('nginx'))
+  }
   agent.destroy()
   plain.kill()
   await server.json('DELETE', path)
-  return [read, page]
+  return rows
 }
 
 async function ask(

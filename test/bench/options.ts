@@ -8,16 +8,24 @@ export interface Options {
   benches: BenchName[]
   /** Print one JSON document instead of the table. */
   json: boolean
+  /** Download the programs of others first. */
+  install: boolean
 }
+
+const flags = ['--json', '--install']
 
 /** Ends the process with status 2 when an argument is unknown. */
 export function optionsOf(argv: readonly string[]): Options {
   const isBench = (argument: string): argument is BenchName => benchNames.some((name) => name === argument)
-  const unknown = argv.filter((argument) => !isBench(argument) && argument !== '--json')
+  const unknown = argv.filter((argument) => !isBench(argument) && !flags.includes(argument))
   if (unknown.length > 0) {
-    console.error(`bench: unknown ${unknown.join(', ')}; known are ${[...benchNames, '--json'].join(', ')}`)
+    console.error(`bench: unknown ${unknown.join(', ')}; known are ${[...benchNames, ...flags].join(', ')}`)
     process.exit(2)
   }
   const named = benchNames.filter((name) => argv.includes(name))
-  return { benches: named.length > 0 ? named : [...usualBenches], json: argv.includes('--json') }
+  return {
+    benches: named.length > 0 ? named : [...usualBenches],
+    json: argv.includes('--json'),
+    install: argv.includes('--install'),
+  }
 }

@@ -7,7 +7,21 @@ const mib = 1024 * 1024
 interface Report {
   machine: { kernel: string; processor: string; cores: number; memoryMb: number; node: string; date: string }
   rows: (Comparison & { ratio: number })[]
+  /** Rows that this machine cannot have, and why. */
+  missing: string[]
 }
+
+const missing: string[] = []
+
+/** Records that a row is left out, and says so at once in one line. */
+export function missingRow(what: string, why: string): void {
+  missing.push(`${what}: ${why}`)
+  console.error(`bench: no row "${what}": ${why}`)
+}
+
+/** Why a row is missing whose program is. */
+export const notInstalled = (program: string) =>
+  `${program} is missing; npm run bench -- --install downloads it, without installing it`
 
 export function jsonReport(rows: readonly Comparison[]): string {
   const report: Report = {
@@ -25,6 +39,7 @@ export function jsonReport(rows: readonly Comparison[]): string {
       other: rounded(row.other),
       ratio: Number(ratioOf(row).toFixed(3)),
     })),
+    missing,
   }
   return JSON.stringify(report, undefined, 2)
 }
