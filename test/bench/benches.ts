@@ -1,6 +1,7 @@
 import { AtollServer } from '../e2e/server.ts'
 import { burstBench } from './burst.ts'
 import { checkpointBench } from './checkpoint.ts'
+import { growthBench } from './growth.ts'
 import { httpBench } from './http.ts'
 import { loadBench } from './load.ts'
 import type { Comparison } from './measure.ts'
@@ -10,29 +11,42 @@ import { startBench } from './start.ts'
 import { streamBench } from './stream.ts'
 
 /** Started by `main.ts`. Only ratios of one run mean something. */
-const benches: Record<BenchName, (server: AtollServer) => Promise<Comparison[]>> = {
-  start: startBench,
-  burst: burstBench,
-  http: httpBench,
-  checkpoint: checkpointBench,
-  stream: streamBench,
-  load: loadBench,
+const benches: Record<BenchName, (server: ServerStart) => Promise<Comparison[]>> = {
+  start: shared(startBench),
+  burst: shared(burstBench),
+  http: shared(httpBench),
+  checkpoint: shared(checkpointBench),
+  stream: shared(streamBench),
+  load: shared(loadBench),
+  growth: growthBench,
+}
+
+/** Starts the server on the default paths, once for all benches. */
+type ServerStart = () => Promise<AtollServer>
+
+function shared(bench: (server: AtollServer) => Promise<Comparison[]>) {
+  return async (start: ServerStart) => await bench(await start())
 }
 
 const options = optionsOf(process.argv.slice(2))
+await using stack = new AsyncDisposableStack()
+let server: Promise<AtollServer> | undefined
 // Without a limit of requests: the bench is one client that asks as fast as it can.
-await using server = await AtollServer.start({
-  dataDir: '/var/lib/atoll',
-  keepsData: true,
-  env: {
-    ATOLL_DATA_DIR: '',
-    ATOLL_IMAGE_DIR: '',
-    ATOLL_DISK_POOL_MB: '',
-    ATOLL_WARM_POOL: '',
-    ATOLL_LOG_LEVEL: 'warn',
-    ATOLL_REQUESTS_PER_SECOND: '1000000',
-  },
-})
+const start: ServerStart = async () => {
+  server ??= AtollServer.start({
+    dataDir: '/var/lib/atoll',
+    keepsData: true,
+    env: {
+      ATOLL_DATA_DIR: '',
+      ATOLL_IMAGE_DIR: '',
+      ATOLL_DISK_POOL_MB: '',
+      ATOLL_WARM_POOL: '',
+      ATOLL_LOG_LEVEL: 'warn',
+      ATOLL_REQUESTS_PER_SECOND: '1000000',
+    },
+  }).then((started) => stack.use(started))
+  return await server
+}
 const rows: Comparison[] = []
-for (const name of options.benches) rows.push(...(await benches[name](server)))
+for (const name of options.benches) rows.push(...(await benches[name](start)))
 console.log(options.json ? jsonReport(rows) : `\n${table(rows)}\n`)

@@ -55,7 +55,8 @@ export async function httpBench(server: AtollServer): Promise<Comparison[]> {
   return rows
 }
 
-async function ask(
+/** Gets a page to its end and returns the status. */
+export async function ask(
   agent: Agent,
   options: { port: number; path: string; headers: Record<string, string> },
 ): Promise<number> {

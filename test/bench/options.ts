@@ -1,7 +1,9 @@
 /** These run when none is named. */
 const usualBenches = ['start', 'burst', 'http', 'checkpoint', 'stream', 'load'] as const
+/** It takes minutes, and starts a server of its own. */
+const namedBenches = ['growth'] as const
 
-export const benchNames = [...usualBenches] as const
+const benchNames = [...usualBenches, ...namedBenches] as const
 export type BenchName = (typeof benchNames)[number]
 
 export interface Options {
