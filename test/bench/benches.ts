@@ -1,4 +1,5 @@
 import { AtollServer } from '../e2e/server.ts'
+import { alternativesBench } from './alternatives.ts'
 import { burstBench } from './burst.ts'
 import { checkpointBench } from './checkpoint.ts'
 import { growthBench } from './growth.ts'
@@ -18,6 +19,7 @@ const benches: Record<BenchName, (server: ServerStart) => Promise<Comparison[]>>
   checkpoint: shared(checkpointBench),
   stream: shared(streamBench),
   load: shared(loadBench),
+  alternatives: shared(alternativesBench),
   growth: growthBench,
 }
 

@@ -11,11 +11,11 @@ const startTimeoutMs = 10_000
 /** nginx as a proxy in front of one port of this machine, with connections to it that it keeps; one worker for each core. */
 export class Nginx {
   readonly port: number
-  readonly #stack: AsyncDisposableStack
+  readonly #world: AsyncDisposable
 
-  private constructor(port: number, stack: AsyncDisposableStack) {
+  private constructor(port: number, world: AsyncDisposable) {
     this.port = port
-    this.#stack = stack
+    this.#world = world
   }
 
   static async isThere(): Promise<boolean> {
@@ -28,14 +28,7 @@ export class Nginx {
     const port = await freePort()
     const path = `${world.scratch}/nginx.conf`
     await writeFile(path, configOf(world.scratch, port, upstreamPort))
-    const nginx = world.spawn(['/usr/sbin/nginx', '-p', world.scratch, '-e', 'stderr', '-c', path], {
-      stdio: 'inherit',
-    })
-    stack.defer(async () => {
-      if (nginx.exitCode !== null || nginx.signalCode !== null) return
-      nginx.kill('SIGTERM')
-      await once(nginx, 'exit')
-    })
+    const nginx = world.start(['/usr/sbin/nginx', '-p', world.scratch, '-e', 'stderr', '-c', path])
     const until = Date.now() + startTimeoutMs
     while (!(await accepts(port))) {
       if (nginx.exitCode !== null || Date.now() > until) throw new Error('nginx does not serve')
@@ -45,7 +38,7 @@ export class Nginx {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    await this.#stack.disposeAsync()
+    await this.#world[Symbol.asyncDispose]()
   }
 }
 

@@ -1,29 +1,35 @@
-import { type ChildProcess, type SpawnOptions, execFile, spawn } from 'node:child_process'
+import { type ChildProcess, execFile, spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { mkdtemp, rm } from 'node:fs/promises'
+import { chmod, mkdtemp, rm } from 'node:fs/promises'
 import { promisify } from 'node:util'
-import { exists } from '../../src/runtime/exists.ts'
 import { packagesDir } from './debian-packages.ts'
 
 const run = promisify(execFile)
 
+/** What the installation of the packages would do, and folders of state that are empty but for the images of Atoll. */
 const makeWorld = `
 for name in usr etc; do
   mkdir "$SCRATCH/$name" "$SCRATCH/$name.work"
   layers=lowerdir=$PACKAGES/$name:/$name,upperdir=$SCRATCH/$name,workdir=$SCRATCH/$name.work
   [ ! -e "$PACKAGES/$name" ] || mount -t overlay overlay -o "$layers" "/$name"
 done
-# Their state outside of the folders that they are given.
-for name in cni containers; do
-  mkdir "$SCRATCH/$name"
-  [ ! -e "/var/lib/$name" ] || mount --bind "$SCRATCH/$name" "/var/lib/$name"
+for file in /etc/subuid /etc/subgid; do
+  grep -qs '^root:' "$file" || echo root:1000000:1000000000 >>"$file"
 done
+mkdir "$SCRATCH/atoll"
+mount --rbind /var/lib/atoll "$SCRATCH/atoll"
+mount -t tmpfs tmpfs /var/lib
+mkdir /var/lib/atoll
+mount --move "$SCRATCH/atoll" /var/lib/atoll
+mount -t tmpfs -o mode=755 tmpfs /run
 echo ready
-exec sleep infinity`
+# The shell stays: it is the parent of all orphans here.
+while :; do sleep 3600; done`
 
 /**
- * A mount namespace in which the unpacked packages lie over the machine's /usr and /etc, so that their programs find what they name
- * by absolute paths. What its programs mount is gone with it. `scratch` is a folder for their data.
+ * Namespaces of mounts and processes in which the unpacked packages lie over the machine's /usr and /etc, so that their programs
+ * find what they name by absolute paths. Programs, daemons and containers that run there, and what they mount, end with it.
+ * `scratch` is a folder for their data.
  */
 export class PackageWorld {
   readonly scratch: string
@@ -36,7 +42,10 @@ export class PackageWorld {
 
   static async open(): Promise<PackageWorld> {
     const scratch = await mkdtemp('/var/tmp/atoll-bench-world-')
-    const holder = spawn('unshare', ['--mount', '--propagation', 'private', 'sh', '-ec', makeWorld], {
+    // Users of containers without privileges pass through it.
+    await chmod(scratch, 0o711)
+    const namespaces = ['--mount', '--propagation', 'private', '--pid', '--fork', '--kill-child', '--mount-proc']
+    const holder = spawn('unshare', [...namespaces, 'sh', '-ec', makeWorld], {
       stdio: ['ignore', 'pipe', 'inherit'],
       env: { PATH: process.env['PATH'], SCRATCH: scratch, PACKAGES: packagesDir },
     })
@@ -47,16 +56,23 @@ export class PackageWorld {
     throw new Error('the unpacked packages cannot be laid over /usr and /etc')
   }
 
-  /** Starts a program of the packages; the process is the program itself. */
-  spawn(command: readonly string[], options: SpawnOptions = {}): ChildProcess {
+  /** Starts a program that runs until the world ends. Its output goes to that of the bench's errors, or nowhere. */
+  start(
+    command: readonly string[],
+    env: Record<string, string> = {},
+    output: 'inherit' | 'ignore' = 'inherit',
+  ): ChildProcess {
     const [program = '', ...argv] = this.#enter(command)
-    return spawn(program, argv, options)
+    const errors = output === 'inherit' ? 2 : 'ignore'
+    return spawn(program, argv, { stdio: ['ignore', errors, errors], env: { ...process.env, ...env } })
   }
 
   /** Runs a program to its end and returns what it prints. */
-  async run(...command: string[]): Promise<string> {
+  async run(command: readonly string[], env: Record<string, string> = {}): Promise<string> {
     const [program = '', ...argv] = this.#enter(command)
-    return (await run(program, argv, { maxBuffer: Infinity })).stdout
+    const running = run(program, argv, { maxBuffer: Infinity, env: { ...process.env, ...env } })
+    running.child.stdin?.end()
+    return (await running).stdout
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -64,10 +80,12 @@ export class PackageWorld {
       this.#holder.kill('SIGKILL')
       await once(this.#holder, 'exit')
     }
-    if (await exists(this.scratch)) await rm(this.scratch, { recursive: true })
+    // The kernel ends the processes a moment after their first one.
+    await rm(this.scratch, { recursive: true, maxRetries: 20, retryDelay: 100 })
   }
 
   #enter(command: readonly string[]): string[] {
-    return ['nsenter', `--mount=/proc/${this.#holder.pid}/ns/mnt`, '--', ...command]
+    const { pid } = this.#holder
+    return ['nsenter', `--mount=/proc/${pid}/ns/mnt`, `--pid=/proc/${pid}/ns/pid_for_children`, '--', ...command]
   }
 }

@@ -25,17 +25,11 @@ export async function startBench(server: AtollServer): Promise<Comparison[]> {
     },
     other: bareStart,
   })
-  // Under a key of its own a request takes no warm sandbox, as its id derives from the key.
   const cold = await compare('the same as a cold start', 'runc run + runc exec', rounds, {
     async atoll() {
-      const response = await server.fetch('/api/sandboxes', {
-        method: 'POST',
-        headers: { 'Content-Type': 'application/json', 'Idempotency-Key': randomUUID() },
-        body: '{"timeout":0}',
-      })
-      const { sandboxID } = (await response.json()) as { sandboxID: string }
-      ids.push(sandboxID)
-      await exec(sandboxID)
+      const id = await startCold(server)
+      ids.push(id)
+      await exec(id)
     },
     other: bareStart,
   })
@@ -48,4 +42,16 @@ export async function startBench(server: AtollServer): Promise<Comparison[]> {
     other: () => bare.remove(bareIds.pop() ?? ''),
   })
   return [started, cold, again, removed]
+}
+
+/** Under a key of its own a request takes no warm sandbox, as its id derives from the key. */
+export async function startCold(server: AtollServer): Promise<string> {
+  const response = await server.fetch('/api/sandboxes', {
+    method: 'POST',
+    headers: { 'Content-Type': 'application/json', 'Idempotency-Key': randomUUID() },
+    body: '{"timeout":0}',
+  })
+  const text = await response.text()
+  if (!response.ok) throw new Error(`a cold start answered ${response.status} ${text}`)
+  return (JSON.parse(text) as { sandboxID: string }).sandboxID
 }
