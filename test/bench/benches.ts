@@ -6,6 +6,7 @@ import { growthBench } from './growth.ts'
 import { httpBench } from './http.ts'
 import { loadBench } from './load.ts'
 import type { Comparison } from './measure.ts'
+import { memoryBench } from './memory.ts'
 import { type BenchName, optionsOf } from './options.ts'
 import { jsonReport, table } from './report.ts'
 import { startBench } from './start.ts'
@@ -17,6 +18,7 @@ const benches: Record<BenchName, (server: ServerStart) => Promise<Comparison[]>>
   burst: shared(burstBench),
   http: shared(httpBench),
   checkpoint: shared(checkpointBench),
+  memory: shared(memoryBench),
   stream: shared(streamBench),
   load: shared(loadBench),
   alternatives: shared(alternativesBench),

@@ -18,6 +18,8 @@ interface Sides {
   other: (round: number) => Promise<unknown>
   /** Runs before each round and is not counted. */
   prepare?: () => Promise<unknown>
+  /** Runs after each side and is not counted. */
+  settle?: () => Promise<unknown>
 }
 
 /** Alternates the sides, round by round, so that a machine whose speed drifts slows both alike. Round -1 warms up and does not count. */
@@ -27,7 +29,9 @@ export async function compare(what: string, against: string, rounds: number, sid
   for (let round = -1; round < rounds; round += 1) {
     await sides.prepare?.()
     const atollMs = await timed(() => sides.atoll(round))
+    await sides.settle?.()
     const otherMs = await timed(() => sides.other(round))
+    await sides.settle?.()
     if (round < 0) continue
     atoll.push(atollMs)
     other.push(otherMs)
