@@ -1,43 +1,56 @@
 import { AtollServer } from '../e2e/server.ts'
+import { alternativesBench } from './alternatives.ts'
 import { burstBench } from './burst.ts'
 import { checkpointBench } from './checkpoint.ts'
+import { growthBench } from './growth.ts'
 import { httpBench } from './http.ts'
 import { loadBench } from './load.ts'
-import { type Comparison, table } from './measure.ts'
+import type { Comparison } from './measure.ts'
+import { memoryBench } from './memory.ts'
+import { type BenchName, optionsOf } from './options.ts'
+import { jsonReport, table } from './report.ts'
 import { startBench } from './start.ts'
 import { streamBench } from './stream.ts'
 
-/** Started by `main.ts`. `npm run bench` runs all, `npm run bench -- start` some. Only ratios of one run mean something. */
-const benches: Record<string, (server: AtollServer) => Promise<Comparison[]>> = {
-  start: startBench,
-  burst: burstBench,
-  http: httpBench,
-  checkpoint: checkpointBench,
-  stream: streamBench,
-  load: loadBench,
+/** Started by `main.ts`. Only ratios of one run mean something. */
+const benches: Record<BenchName, (server: ServerStart) => Promise<Comparison[]>> = {
+  start: shared(startBench),
+  burst: shared(burstBench),
+  http: shared(httpBench),
+  checkpoint: shared(checkpointBench),
+  memory: shared(memoryBench),
+  stream: shared(streamBench),
+  load: shared(loadBench),
+  alternatives: shared(alternativesBench),
+  growth: growthBench,
 }
 
-const names = process.argv.slice(2)
-const unknown = names.filter((name) => !(name in benches))
-if (unknown.length > 0) {
-  console.error(`bench: unknown ${unknown.join(', ')}; known are ${Object.keys(benches).join(', ')}`)
-  process.exit(2)
+/** Starts the server on the default paths, once for all benches. */
+type ServerStart = () => Promise<AtollServer>
+
+function shared(bench: (server: AtollServer) => Promise<Comparison[]>) {
+  return async (start: ServerStart) => await bench(await start())
 }
+
+const options = optionsOf(process.argv.slice(2))
+await using stack = new AsyncDisposableStack()
+let server: Promise<AtollServer> | undefined
 // Without a limit of requests: the bench is one client that asks as fast as it can.
-await using server = await AtollServer.start({
-  dataDir: '/var/lib/atoll',
-  keepsData: true,
-  env: {
-    ATOLL_DATA_DIR: '',
-    ATOLL_IMAGE_DIR: '',
-    ATOLL_DISK_POOL_MB: '',
-    ATOLL_WARM_POOL: '',
-    ATOLL_LOG_LEVEL: 'warn',
-    ATOLL_REQUESTS_PER_SECOND: '1000000',
-  },
-})
-const rows: Comparison[] = []
-for (const [name, bench] of Object.entries(benches)) {
-  if (names.length === 0 || names.includes(name)) rows.push(...(await bench(server)))
+const start: ServerStart = async () => {
+  server ??= AtollServer.start({
+    dataDir: '/var/lib/atoll',
+    keepsData: true,
+    env: {
+      ATOLL_DATA_DIR: '',
+      ATOLL_IMAGE_DIR: '',
+      ATOLL_DISK_POOL_MB: '',
+      ATOLL_WARM_POOL: '',
+      ATOLL_LOG_LEVEL: 'warn',
+      ATOLL_REQUESTS_PER_SECOND: '1000000',
+    },
+  }).then((started) => stack.use(started))
+  return await server
 }
-console.log(`\n${table(rows)}\n`)
+const rows: Comparison[] = []
+for (const name of options.benches) rows.push(...(await benches[name](start)))
+console.log(options.json ? jsonReport(rows) : `\n${table(rows)}\n`)

@@ -3,7 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { startSandbox } from '../e2e/sandbox-calls.ts'
 import type { AtollServer } from '../e2e/server.ts'
 import { BareRunc } from './bare-runc.ts'
-import { type Comparison, median } from './measure.ts'
+import { type Comparison, median, summary } from './measure.ts'
 
 const burst = 100
 const rounds = 2
@@ -49,9 +49,10 @@ export async function burstBench(server: AtollServer): Promise<Comparison[]> {
   }
   const row = (what: string, values: (side: 'atoll' | 'bare') => number[]): Comparison => ({
     what,
-    bare: 'runc run + runc exec',
-    atollMs: median(values('atoll')),
-    bareMs: median(values('bare')),
+    against: 'runc run + runc exec',
+    rounds,
+    atoll: summary(values('atoll')),
+    other: summary(values('bare')),
   })
   return [
     row(`${burst} at once, up to the last answer of node -v`, (side) => bursts[side].map(({ allMs }) => allMs)),

@@ -27,7 +27,7 @@ export async function checkpointBench(server: AtollServer): Promise<Comparison[]
     async atoll(round) {
       checkpoints.push(await checkpoint(server, source, `round ${round}`))
     },
-    bare: (round) => bare.checkpoint(bareSource, `images${round}`),
+    other: (round) => bare.checkpoint(bareSource, `images${round}`),
   })
   const from = checkpoints[0] ?? ''
   const forks: string[] = []
@@ -42,10 +42,10 @@ export async function checkpointBench(server: AtollServer): Promise<Comparison[]
   const same = async () => void (await twin.restore())
   const rows = [
     dump,
-    await compare('fork', 'runc restore of the same', rounds, { atoll: fork, bare: same }),
-    await compare('fork', 'runc restore, no isolation', rounds, { atoll: fork, bare: plain }),
-    await compare('wake', 'runc restore of the same', rounds, { prepare: hibernate, atoll: wake, bare: same }),
-    await compare('wake', 'runc restore, no isolation', rounds, { prepare: hibernate, atoll: wake, bare: plain }),
+    await compare('fork', 'runc restore of the same', rounds, { atoll: fork, other: same }),
+    await compare('fork', 'runc restore, no isolation', rounds, { atoll: fork, other: plain }),
+    await compare('wake', 'runc restore of the same', rounds, { prepare: hibernate, atoll: wake, other: same }),
+    await compare('wake', 'runc restore, no isolation', rounds, { prepare: hibernate, atoll: wake, other: plain }),
   ]
   for (const id of [...forks, source]) await server.json('DELETE', `/api/sandboxes/${id}`)
   for (const id of checkpoints) await server.json('DELETE', `/api/sandboxes/${source}/checkpoints/${id}`)

@@ -3,6 +3,8 @@ import { once } from 'node:events'
 import { Agent, request } from 'node:http'
 import type { AtollServer } from '../e2e/server.ts'
 import { type Comparison, compare } from './measure.ts'
+import { Nginx } from './nginx.ts'
+import { missingRow, notInstalled } from './report.ts'
 import type { PlainPorts } from './plain-servers.ts'
 
 const rounds = 30
@@ -22,7 +24,7 @@ export async function httpBench(server: AtollServer): Promise<Comparison[]> {
   const path = `/api/sandboxes/${sandboxID}`
   const read = await compare(`read a sandbox, ${requestsPerRound} times`, 'plain Fastify', rounds, {
     atoll: () => many({ port: server.port, path, headers: { 'X-API-Key': server.key } }),
-    bare: () => many({ port: ports.fastify, path, headers: {} }),
+    other: () => many({ port: ports.fastify, path, headers: {} }),
   })
 
   // The same program on both sides: in the sandbox behind the proxy, and here without one.
@@ -32,15 +34,29 @@ export async function httpBench(server: AtollServer): Promise<Comparison[]> {
   while ((await ask(agent, preview)) !== 200);
   const page = await compare(`load a page of 10 kB, ${requestsPerRound} times`, 'direct connection', rounds, {
     atoll: () => many(preview),
-    bare: () => many({ port: ports.page, path: '/', headers: {} }),
+    other: () => many({ port: ports.page, path: '/', headers: {} }),
   })
+  const rows = [read, page]
+  if (await Nginx.isThere()) {
+    await using nginx = await Nginx.start(ports.page)
+    const proxied = { port: nginx.port, path: '/', headers: {} }
+    rows.push(
+      await compare(page.what, 'nginx as proxy of the page', rounds, {
+        atoll: () => many(preview),
+        other: () => many(proxied),
+      }),
+    )
+  } else {
+    missingRow('a page through nginx', notInstalled('nginx'))
+  }
   agent.destroy()
   plain.kill()
   await server.json('DELETE', path)
-  return [read, page]
+  return rows
 }
 
-async function ask(
+/** Gets a page to its end and returns the status. */
+export async function ask(
   agent: Agent,
   options: { port: number; path: string; headers: Record<string, string> },
 ): Promise<number> {

@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto'
 import { newId } from '../../src/lib/id.ts'
 import { sha256 } from '../../src/lib/secret.ts'
 import { type Message, type Session, unusedCounters } from '../../src/session/session.ts'
-import { openStore } from '../../src/store/index.ts'
+import { openStore, type Store } from '../../src/store/index.ts'
 import type { AtollServer } from '../e2e/server.ts'
 import { imageDir } from '../support/images.ts'
 
@@ -29,11 +29,10 @@ export interface LargeSessions {
 export async function fillSessions(server: AtollServer, idle: string): Promise<LargeSessions> {
   const store = await openStore({ dataDir: server.dataDir, imageDir })
   try {
-    const organisation = await store.organisations.organisationByKey(sha256(server.key))
-    if (organisation === undefined) throw new Error('the key of the server has no organisation')
+    const orgId = await organisationOf(store, server)
     const { sessions } = store
     const insert = async (messages: Message[]): Promise<string> => {
-      const session = endedSession(organisation.id)
+      const session = endedSession(orgId)
       const event = { id: newId('evt_'), level: 'info', message: 'ended', createdAt: new Date() } as const
       await sessions.createSession(session, messages, { ...event, type: 'session_ended' })
       return session.id
@@ -57,7 +56,13 @@ export async function fillSessions(server: AtollServer, idle: string): Promise<L
   }
 }
 
-function endedSession(orgId: string): Session {
+export async function organisationOf(store: Store, server: AtollServer): Promise<string> {
+  const organisation = await store.organisations.organisationByKey(sha256(server.key))
+  if (organisation === undefined) throw new Error('the key of the server has no organisation')
+  return organisation.id
+}
+
+export function endedSession(orgId: string): Session {
   const now = new Date()
   return {
     id: newId('session_'),
@@ -78,12 +83,12 @@ function endedSession(orgId: string): Session {
 }
 
 function messagesOf(bytes: number, bytesOfOne = messageBytes): Message[] {
-  return Array.from({ length: Math.ceil(bytes / bytesOfOne) }, () => ({
-    id: newId('msg_'),
-    role: 'assistant',
-    content: randomText(bytesOfOne),
-    createdAt: new Date(),
-  }))
+  return Array.from({ length: Math.ceil(bytes / bytesOfOne) }, () => textMessage('assistant', randomText(bytesOfOne)))
+}
+
+export function textMessage(role: 'user' | 'assistant', content: string): Message {
+  const state = role === 'user' ? { state: 'consumed' as const } : {}
+  return { id: newId('msg_'), role, content, ...state, createdAt: new Date() }
 }
 
 /** Of base64, which a database cannot make much smaller. */

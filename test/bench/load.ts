@@ -4,7 +4,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import type { AtollServer } from '../e2e/server.ts'
 import { createSession, getSession } from '../e2e/session-client.ts'
 import { fillSessions, type LargeSessions } from './load-fixture.ts'
-import type { Comparison } from './measure.ts'
+import { type Comparison, summary } from './measure.ts'
 
 const attackMs = 5000
 const pauseMs = 1000
@@ -63,7 +63,8 @@ export async function loadBench(server: AtollServer): Promise<Comparison[]> {
       await attacking
     })
     const named = `event loop, p99 (at most ${Math.round(delay.maxMs)} ms): one client ${what}`
-    rows.push({ what: named, bare: 'the server at rest', atollMs: delay.p99Ms, bareMs: idle.p99Ms })
+    const [atoll, other] = [summary([delay.p99Ms]), summary([idle.p99Ms])]
+    rows.push({ what: named, against: 'the server at rest', rounds: 1, atoll, other })
     // What an attack has left to be done is not the next one's.
     await sleep(pauseMs)
   }

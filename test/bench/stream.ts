@@ -27,7 +27,7 @@ export async function streamBench(server: AtollServer): Promise<Comparison[]> {
   const what = `replay ${events.length} events to ${clientsCount} clients at once`
   const replay = await compare(what, 'the bytes from plain node:http', rounds, {
     atoll: () => readByMany(server.port, path, byteLength),
-    bare: () => readByMany(plainPort, '/', byteLength),
+    other: () => readByMany(plainPort, '/', byteLength),
   })
   plain.kill()
   await server.json('DELETE', `/v1/sessions/${id}`)

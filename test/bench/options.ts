@@ -1,0 +1,33 @@
+/** These run when none is named. */
+const usualBenches = ['start', 'burst', 'http', 'checkpoint', 'memory', 'stream', 'load', 'alternatives'] as const
+/** It takes minutes, and starts a server of its own. */
+const namedBenches = ['growth'] as const
+
+const benchNames = [...usualBenches, ...namedBenches] as const
+export type BenchName = (typeof benchNames)[number]
+
+export interface Options {
+  benches: BenchName[]
+  /** Print one JSON document instead of the table. */
+  json: boolean
+  /** Download the programs of others first. */
+  install: boolean
+}
+
+const flags = ['--json', '--install']
+
+/** Ends the process with status 2 when an argument is unknown. */
+export function optionsOf(argv: readonly string[]): Options {
+  const isBench = (argument: string): argument is BenchName => benchNames.some((name) => name === argument)
+  const unknown = argv.filter((argument) => !isBench(argument) && !flags.includes(argument))
+  if (unknown.length > 0) {
+    console.error(`bench: unknown ${unknown.join(', ')}; known are ${[...benchNames, ...flags].join(', ')}`)
+    process.exit(2)
+  }
+  const named = benchNames.filter((name) => argv.includes(name))
+  return {
+    benches: named.length > 0 ? named : [...usualBenches],
+    json: argv.includes('--json'),
+    install: argv.includes('--install'),
+  }
+}

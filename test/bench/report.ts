@@ -1,0 +1,78 @@
+import { availableParallelism, cpus, release, totalmem } from 'node:os'
+import type { Comparison, Summary } from './measure.ts'
+
+const mib = 1024 * 1024
+
+/** What a run prints with `--json`. Times are in milliseconds; a ratio is that of the medians, below one where Atoll is faster. */
+interface Report {
+  machine: { kernel: string; processor: string; cores: number; memoryMb: number; node: string; date: string }
+  rows: (Comparison & { ratio: number })[]
+  /** Rows that this machine cannot have, and why. */
+  missing: string[]
+}
+
+const missing: string[] = []
+
+/** Records that a row is left out, and says so at once in one line. */
+export function missingRow(what: string, why: string): void {
+  missing.push(`${what}: ${why}`)
+  console.error(`bench: no row "${what}": ${why}`)
+}
+
+/** Why a row is missing whose program is. */
+export const notInstalled = (program: string) =>
+  `${program} is missing; npm run bench -- --install downloads it, without installing it`
+
+export function jsonReport(rows: readonly Comparison[]): string {
+  const report: Report = {
+    machine: {
+      kernel: release(),
+      processor: cpus()[0]?.model ?? 'unknown',
+      cores: availableParallelism(),
+      memoryMb: Math.round(totalmem() / mib),
+      node: process.version,
+      date: new Date().toISOString(),
+    },
+    rows: rows.map((row) => ({
+      ...row,
+      atoll: rounded(row.atoll),
+      other: rounded(row.other),
+      ratio: Number(ratioOf(row).toFixed(3)),
+    })),
+    missing,
+  }
+  return JSON.stringify(report, undefined, 2)
+}
+
+export function table(rows: readonly Comparison[]): string {
+  const cells = rows.map((row) => [
+    row.what,
+    ...cellsOf(row.atoll),
+    row.against,
+    ...cellsOf(row.other),
+    ratioOf(row).toFixed(2),
+    String(row.rounds),
+  ])
+  const all = [['what', 'Atoll, median', 'p95', 'against', 'median', 'p95', 'ratio', 'rounds'], ...cells]
+  const widths = all[0]?.map((_, column) => Math.max(...all.map((row) => row[column]?.length ?? 0))) ?? []
+  return all
+    .map((row) =>
+      row
+        .map((cell, column) => cell.padEnd(widths[column] ?? 0))
+        .join('  ')
+        .trimEnd(),
+    )
+    .join('\n')
+}
+
+function ratioOf({ atoll, other }: Comparison): number {
+  return atoll.medianMs / other.medianMs
+}
+
+function cellsOf({ medianMs, p95Ms }: Summary): string[] {
+  return [medianMs, p95Ms].map((ms) => `${ms.toFixed(2)} ms`)
+}
+
+function rounded({ medianMs, p95Ms }: Summary): Summary {
+  return { medianMs: Number(medianMs.toFixed(3)), p95Ms: Number(p95Ms.toFixed(3)) }
+}
