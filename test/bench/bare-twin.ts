@@ -67,7 +67,9 @@ export class BareTwin extends BareContainers {
     const range = `${this.#rangeStart}:${idsPerSandbox}`
     const overlay = ['--upper', `${bundle}/upper`, '--work', `${bundle}/work`, '--range', range]
     await run(this.#hostTool, ['overlay', '--target', `${bundle}/root`, ...overlay, '--lower', `0:${this.#base}`])
-    await chown(`${bundle}/run`, this.#rangeStart, this.#rangeStart)
+    await run(this.#hostTool, ['source', '--dir', `${bundle}/etc`])
+    const shared = ['--size', '65536', '--inodes', '64', '--owner', String(this.#rangeStart)]
+    await run(this.#hostTool, ['tmpfs', '--target', `${bundle}/run`, ...shared])
     const config = JSON.parse(this.#config.replaceAll('{bundle}', bundle)) as { linux: object }
     const linux = { ...config.linux, cgroupsPath: `/${id}` }
     await writeFile(`${bundle}/config.json`, JSON.stringify({ ...config, linux }))

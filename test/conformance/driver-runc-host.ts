@@ -114,7 +114,7 @@ export async function makeRuncFixture(given: Partial<RuncFixtureOptions> = {}): 
     },
     guest: (driver, sandboxId) =>
       createGuest((signal) => driver.dial(sandboxId, signal), {
-        connect: async (port, signal) => driver.connect?.(sandboxId, port, signal),
+        connect: async (to, signal) => driver.connect?.(sandboxId, to, signal),
       }),
     trace: async () => {
       // A record that says what has been flushed may be on its way; a draft that nobody writes on stays, and shows.

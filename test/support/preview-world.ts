@@ -84,8 +84,8 @@ async function makePreviewWorld(given: Answers = {}, options: WorldOptions = {})
       const { machines } = world
       const connect = machines.connect.bind(machines)
       const dialled: Duplex[] = []
-      machines.connect = async (sandboxId, port) => {
-        const connection = await connect(sandboxId, port)
+      machines.connect = async (sandboxId, to) => {
+        const connection = await connect(sandboxId, to)
         if (connection !== undefined) dialled.push(connection)
         return connection
       }

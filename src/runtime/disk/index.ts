@@ -11,7 +11,7 @@ import type { HostTool } from '../hostd/index.ts'
 import { isMounted, mountsBelow, unmountBelow } from './mounts.ts'
 import { Quota } from './quota.ts'
 
-export { mountOf, mountsBelow, unmountBelow } from './mounts.ts'
+export { isMounted, mountOf, mountsBelow, unmountBelow } from './mounts.ts'
 export { InodeTemplates } from './inode-templates.ts'
 
 const poolShareOfFreeSpace = 0.8

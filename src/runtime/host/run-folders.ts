@@ -1,7 +1,7 @@
 import { chmod, mkdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { ServiceError } from '../../errors.ts'
 import { run } from '../command.ts'
-import { mountsBelow, unmountBelow } from '../disk/index.ts'
+import { isMounted, mountsBelow, unmountBelow } from '../disk/index.ts'
 import type { HostNames } from '../host-names.ts'
 
 /**
@@ -12,7 +12,6 @@ export async function makeRunFolders(names: HostNames, stateDir: string, hostToo
   const folders = [
     [names.runDir, 0o711],
     [names.sandboxesDir, 0o711],
-    [names.emptyDir, 0o555],
     [stateDir, 0o700],
   ] as const
   await mkdir(names.runDir, { recursive: true })
@@ -22,9 +21,21 @@ export async function makeRunFolders(names: HostNames, stateDir: string, hostToo
     await mkdir(folder, { recursive: true })
     await chmod(folder, mode)
   }
+  await mountEmpty(names.emptyDir)
+}
+
+/**
+ * A file system of its own: the flags of `/run`, such as `nosuid`, would come along with a folder, and CRIU cannot give it those of the
+ * saved mount then, as the user namespace locks them.
+ */
+async function mountEmpty(folder: string): Promise<void> {
+  await mkdir(folder, { recursive: true })
+  if (await isMounted(folder)) return
+  await run(['mount', '--types', 'tmpfs', '--options', 'ro,size=4k,nr_inodes=2,mode=0555', 'tmpfs', folder])
 }
 
 export async function removeRunFolders(names: HostNames): Promise<void> {
+  await unmountBelow(names.emptyDir)
   const [mount] = (await mountsBelow(names.runDir)).filter(({ target }) => target !== names.runDir)
   if (mount !== undefined) throw new Error(`${mount.target} is still mounted`)
   await unmountBelow(names.runDir)
