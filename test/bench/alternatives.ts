@@ -4,7 +4,7 @@ import { Incus } from './incus.ts'
 import { type Comparison, compare } from './measure.ts'
 import { Podman } from './podman.ts'
 import { missingRow, notInstalled } from './report.ts'
-import { startCold } from './start.ts'
+import { withoutPool } from './start.ts'
 
 const rounds = 10
 
@@ -64,7 +64,7 @@ async function rowsAgainst(server: AtollServer, alternative: Alternative): Promi
     })
   try {
     const started = await start('create a sandbox and run its first command', () => startSandbox(server))
-    const cold = await start('the same as a cold start', () => startCold(server))
+    const cold = await withoutPool(server, () => start('the same as a cold start', () => startSandbox(server)))
     const again = await compare('run one more command', words.exec, rounds * 2, {
       atoll: () => exec(ids[0]),
       other: () => alternative.exec(otherIds[0] ?? ''),

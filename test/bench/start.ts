@@ -1,4 +1,3 @@
-import { randomUUID } from 'node:crypto'
 import type { AtollServer } from '../e2e/server.ts'
 import { BareRunc } from './bare-runc.ts'
 import { type Comparison, compare } from './measure.ts'
@@ -17,22 +16,17 @@ export async function startBench(server: AtollServer): Promise<Comparison[]> {
     bareIds.push(id)
     await bare.exec(id, 'true')
   }
-  const started = await compare('create a sandbox and run its first command', 'runc run + runc exec', rounds, {
-    async atoll() {
-      const { sandboxID } = (await server.json('POST', '/api/sandboxes', { timeout: 0 })) as { sandboxID: string }
-      ids.push(sandboxID)
-      await exec(sandboxID)
-    },
-    other: bareStart,
-  })
-  const cold = await compare('the same as a cold start', 'runc run + runc exec', rounds, {
-    async atoll() {
-      const id = await startCold(server)
-      ids.push(id)
-      await exec(id)
-    },
-    other: bareStart,
-  })
+  const start = (what: string) =>
+    compare(what, 'runc run + runc exec', rounds, {
+      async atoll() {
+        const { sandboxID } = (await server.json('POST', '/api/sandboxes', { timeout: 0 })) as { sandboxID: string }
+        ids.push(sandboxID)
+        await exec(sandboxID)
+      },
+      other: bareStart,
+    })
+  const started = await start('create a sandbox and run its first command')
+  const cold = await withoutPool(server, () => start('the same as a cold start'))
   const again = await compare('run one more command', 'runc exec', rounds * 2, {
     atoll: () => exec(ids[0]),
     other: () => bare.exec(bareIds[0] ?? '', 'true'),
@@ -44,14 +38,14 @@ export async function startBench(server: AtollServer): Promise<Comparison[]> {
   return [started, cold, again, removed]
 }
 
-/** Under a key of its own a request takes no warm sandbox, as its id derives from the key. */
-export async function startCold(server: AtollServer): Promise<string> {
-  const response = await server.fetch('/api/sandboxes', {
-    method: 'POST',
-    headers: { 'Content-Type': 'application/json', 'Idempotency-Key': randomUUID() },
-    body: '{"timeout":0}',
-  })
-  const text = await response.text()
-  if (!response.ok) throw new Error(`a cold start answered ${response.status} ${text}`)
-  return (JSON.parse(text) as { sandboxID: string }).sandboxID
+/** Runs work while the server keeps no warm sandboxes. */
+export async function withoutPool<Result>(server: AtollServer, work: () => Promise<Result>): Promise<Result> {
+  await server.stop()
+  await server.restart({ ATOLL_WARM_POOL: '0' })
+  try {
+    return await work()
+  } finally {
+    await server.stop()
+    await server.restart()
+  }
 }
