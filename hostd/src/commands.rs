@@ -1,18 +1,15 @@
 //! The commands that `serve` does itself, in a thread, where the server asks for this program: a process would cost more than their
-//! system calls. What they change of their thread's namespaces ends with it. They cannot be killed, so each has an end of its own.
+//! system calls. What they change of their thread's namespaces ends with it. They print nothing, and cannot be killed, so each has an end of its own.
 
 use std::path::PathBuf;
 
-use crate::process::{freeze, unconnected};
 use crate::protocol::args::Args;
 use crate::sys::{self, Error};
 use crate::{inode_numbers, network, overlay, remove, run_folder, subvolume};
 
-/// Returns what the command prints; `None` for any other command.
-pub fn run(command: &str, args: &mut Args) -> Option<Result<String, Error>> {
-    let silent = match command {
-        "freeze" => return Some(freeze::command(args)),
-        "await-unconnected" => unconnected::command,
+/// `None` for any other command.
+pub fn run(command: &str, args: &mut Args) -> Option<Result<(), Error>> {
+    let command = match command {
         "remove" => remove::command,
         "overlay" => mount_overlay,
         "tmpfs" => mount_tmpfs,
@@ -30,8 +27,8 @@ pub fn run(command: &str, args: &mut Args) -> Option<Result<String, Error>> {
         "subvolume-delete" => |args: &mut Args| subvolume::delete(&only_path(args, "path")?),
         _ => return None,
     };
-    let silent: fn(&mut Args) -> Result<(), Error> = silent;
-    Some(silent(args).map(|()| String::new()))
+    let command: fn(&mut Args) -> Result<(), Error> = command;
+    Some(command(args))
 }
 
 fn only_path(args: &mut Args, name: &str) -> Result<PathBuf, Error> {

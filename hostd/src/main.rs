@@ -38,7 +38,7 @@ mod run_folder;
 mod subvolume;
 mod sys;
 
-use process::{launch, strays};
+use process::{freeze, launch, strays, unconnected};
 use protocol::args::Args;
 use sys::channel::Channel;
 use sys::Error;
@@ -55,11 +55,7 @@ fn run() -> Result<(), Error> {
     let command = given.next().and_then(|word| word.into_string().ok()).unwrap_or_default();
     let mut args = Args::parse(given)?;
     if let Some(done) = commands::run(&command, &mut args) {
-        let text = done?;
-        if !text.is_empty() {
-            println!("{text}");
-        }
-        return Ok(());
+        return done;
     }
     match command.as_str() {
         "serve" => {
@@ -67,6 +63,8 @@ fn run() -> Result<(), Error> {
             relay::serve(&args.only_path("socket")?)?;
             launch::serve(env!("CARGO_PKG_VERSION"), channel)
         }
+        "freeze" => freeze::command(args),
+        "await-unconnected" => unconnected::command(args),
         "await-dumps" => strays::await_dumps(args),
         "end-tools" => strays::end_tools(args),
         "end-criu" => strays::end_criu(args),

@@ -2,11 +2,9 @@
 import assert from 'node:assert/strict'
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { readFileSync } from 'node:fs'
 import { readdir, readFile } from 'node:fs/promises'
 import { dirname } from 'node:path'
 import { describe, test } from 'node:test'
-import { setImmediate as turn } from 'node:timers/promises'
 import { Cgroups } from '../../src/runtime/cgroups/index.ts'
 import { hostTool } from '../../src/runtime/host/testing/host-tool.ts'
 import { imageDir } from '../support/images.ts'
@@ -86,13 +84,17 @@ describe('the runc driver among other processes', () => {
     await guest(id).spawn({ id: 'lender', argv: ['/usr/bin/python3', '-c', program], envs: {} })
     await succeed(guest(id), 'until test $(pgrep -c python3) = 2; do sleep 0.02; done')
     const failed = assert.rejects(runc.driver.checkpoint(id, freshId('cp'), 'full'), /freeze .*is lost/)
-    const folders = (await Cgroups.find()).memberFiles(runc.fixture.names.cgroup(id)).map(dirname)
-    while (!folders.some(isFreezing)) await turn()
-    for (const [hostd] of await hostLines(`serve --socket ${runc.fixture.names.hostdSocket}`))
-      process.kill(hostd, 'SIGKILL')
+    const [freezing, serving] = [`freeze --group`, `serve --socket ${runc.fixture.names.hostdSocket}`]
+    // It must not come to the end of its attempts before.
+    const isHeld = async () => {
+      const [found] = await hostLines(freezing, runc.fixture.names.cgroup(id))
+      return found !== undefined && process.kill(found[0], 'SIGSTOP')
+    }
+    assert.ok(await eventually(isHeld))
+    for (const [hostd] of await hostLines(serving)) process.kill(hostd, 'SIGKILL')
     await failed
+    assert.deepEqual(await hostLines(freezing, runc.fixture.names.cgroup(id)), [])
     assert.equal(await succeed(guest(id), 'echo alive'), 'alive')
-    assert.ok(!folders.some(isFreezing))
     await runc.driver.delete(id)
     said.splice(0)
   })
@@ -114,17 +116,6 @@ time.sleep(1000)`
     await remove(runc.driver, id, checkpoint)
   })
 })
-
-/** Whether a control group is frozen or to be, in version 1 or 2. */
-function isFreezing(folder: string): boolean {
-  return ['freezer.state', 'cgroup.freeze'].some((name) => {
-    try {
-      return /FROZEN|FREEZING|^1$/m.test(readFileSync(`${folder}/${name}`, 'utf8'))
-    } catch {
-      return false
-    }
-  })
-}
 
 /** Numbers and arguments of the processes that have all of these among their arguments. */
 async function hostLines(...wanted: string[]): Promise<[pid: number, line: string][]> {

@@ -1,6 +1,6 @@
-//! Freezes a sandbox at a moment at which CRIU can seize all its threads. Each attempt looks at thousands of threads, so it is not done
-//! in the server's main thread. Prints `frozen`, or `vfork` when no such moment came and nothing is frozen. After a failure or
-//! the end of this program the group may be frozen, so the caller thaws it.
+//! Freezes a sandbox at a moment at which CRIU can seize all its threads. Each attempt looks at thousands of threads, so a process of its
+//! own does it, not the server's main thread. Prints `frozen`, or `vfork` when no such moment came and nothing is frozen. After
+//! a failure or a kill the group may be frozen, so the caller thaws it.
 
 use std::collections::HashSet;
 use std::fs::{self, OpenOptions};
@@ -31,7 +31,7 @@ enum Met {
     Vfork,
 }
 
-pub fn command(args: &mut Args) -> Result<String, Error> {
+pub fn command(mut args: Args) -> Result<(), Error> {
     // The group in each hierarchy, in the order in which the server asks them.
     let groups = args.paths("group")?;
     args.finish()?;
@@ -39,7 +39,8 @@ pub fn command(args: &mut Args) -> Result<String, Error> {
         Met::Frozen => "frozen",
         Met::Vfork => "vfork",
     };
-    Ok(met.into())
+    println!("{met}");
+    Ok(())
 }
 
 fn freeze_for_dump(groups: &[PathBuf]) -> Result<Met, Error> {

@@ -167,12 +167,12 @@ impl Request {
         }
         let command = words.next()?.into_string().ok()?;
         let done = Args::parse(words).and_then(|mut args| commands::run(&command, &mut args).transpose());
-        let (code, stdout, stderr) = match done {
+        let (code, stderr) = match done {
             Ok(None) => return None,
-            Ok(Some(text)) => (0, text, String::new()),
-            Err(error) => (1, String::new(), format!("atoll-hostd: {error}\n")),
+            Ok(Some(())) => (0, String::new()),
+            Err(error) => (1, format!("atoll-hostd: {error}\n")),
         };
-        Some(Answer { status: EXITED, code, stdout: stdout.into_bytes(), stderr: stderr.into_bytes() })
+        Some(Answer { status: EXITED, code, stdout: vec![], stderr: stderr.into_bytes() })
     }
 
     fn start(&self, programs: &Programs) -> io::Result<Child> {

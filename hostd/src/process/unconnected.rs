@@ -21,7 +21,7 @@ const PAUSE_MIN: Duration = Duration::from_millis(1);
 /// The whole table of the host is read each time.
 const PAUSE_MAX: Duration = Duration::from_millis(16);
 
-pub fn command(args: &mut Args) -> Result<(), Error> {
+pub fn command(mut args: Args) -> Result<(), Error> {
     let pid: i32 = args.number("pid")?;
     args.finish()?;
     let until = Instant::now() + WAIT;
