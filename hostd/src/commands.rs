@@ -1,5 +1,6 @@
 //! The commands that `serve` does itself, in a thread, where the server asks for this program: a process would cost more than their
-//! system calls. What they change of their thread's namespaces ends with it. They print nothing, and cannot be killed, so each has an end of its own.
+//! system calls. What they change of their thread's namespaces ends with it. They print nothing, and cannot be killed, so each has an
+//! end of its own.
 
 use std::path::PathBuf;
 

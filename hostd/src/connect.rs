@@ -40,12 +40,12 @@ pub fn connect(pid: u32, start: u64, port: u16) -> io::Result<TcpStream> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::network::start_tick;
     use std::net::TcpListener;
 
     fn own_start() -> u64 {
         let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
-        let (_, fields) = stat.rsplit_once(')').unwrap();
-        fields.split_whitespace().nth(19).unwrap().parse().unwrap()
+        start_tick(&stat).unwrap()
     }
 
     #[test]

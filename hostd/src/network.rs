@@ -136,7 +136,7 @@ pub fn open_namespace(pid: u32, start: u64) -> Result<File, Error> {
 }
 
 /// The name of a process, in brackets, may hold anything.
-fn start_tick(stat: &str) -> Option<u64> {
+pub fn start_tick(stat: &str) -> Option<u64> {
     let (_, fields) = stat.rsplit_once(')')?;
     fields.split_whitespace().nth(19)?.parse().ok()
 }
