@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { execFile } from 'node:child_process'
 import { randomBytes, randomInt } from 'node:crypto'
 import { Resolver } from 'node:dns/promises'
-import { chmod, mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { access, chmod, mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, before, test } from 'node:test'
@@ -17,10 +17,12 @@ const upstream = { host: `127.77.${randomInt(0, 255)}.${randomInt(1, 255)}`, por
 const ownName = 'gateway.atoll.internal'
 const cleanup = new AsyncDisposableStack()
 let server: DnsServer
+let forwarder: Forwarder
+let folder: string
 const resolver = new Resolver({ timeout: 5_000, tries: 1 })
 
 before(async () => {
-  const folder = await mkdtemp(join(tmpdir(), 'atoll-names-'))
+  folder = await mkdtemp(join(tmpdir(), 'atoll-names-'))
   // The forwarder reads as nobody.
   await chmod(folder, 0o755)
   cleanup.defer(() => rm(folder, { recursive: true }))
@@ -31,7 +33,7 @@ before(async () => {
   server = cleanup.use(await DnsServer.start(upstream))
   const resolvFile = join(folder, 'resolv.conf')
   await writeFile(resolvFile, `nameserver ${upstream.host}\n`)
-  const forwarder = new Forwarder({
+  forwarder = new Forwarder({
     pidFile: join(folder, 'dnsmasq.pid'),
     address,
     subnet: '11.9.0.0/20',
@@ -69,4 +71,22 @@ test('DNS: a name with an address in such a network does not resolve, and others
   assert.deepEqual(await resolver.resolve4('public.example'), ['11.8.8.8'])
   assert.deepEqual(await resolver.resolve4('own.example'), ['127.0.0.1'])
   assert.deepEqual(await resolver.resolve4(ownName), [address])
+})
+
+test('DNS: a forwarder that ends because a link of the machine went meanwhile is started again', async (t) => {
+  await forwarder.stop()
+  const fails = join(folder, 'fails')
+  const program = `#!/bin/sh
+if rm ${fails}; then echo 'dnsmasq: failed to find list of interfaces: No such device' >&2; exit 5; fi
+PATH="\${PATH#*:}" exec dnsmasq "$@"
+`
+  await writeFile(join(folder, 'dnsmasq'), program, { mode: 0o755 })
+  await writeFile(fails, '')
+  const path = process.env['PATH']
+  process.env['PATH'] = `${folder}:${path}`
+  t.after(() => (process.env['PATH'] = path))
+  await forwarder.ensure()
+  await assert.rejects(access(fails), { code: 'ENOENT' })
+  server.addresses.set('again.example', ['11.8.8.9'])
+  assert.deepEqual(await resolver.resolve4('again.example'), ['11.8.8.9'])
 })

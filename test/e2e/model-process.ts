@@ -1,7 +1,7 @@
 /**
  * `node model-process.ts PORT [STATUS…]`: a model API in a process of its own, to be killed. It refuses its first requests with these
  * statuses, and with the last of them for good when that ends in `…`; all others go to the demo model. It writes each answer's
- * status to its standard output, a line each, after `ready`.
+ * status to its standard output, a line each, after `ready`, and ends with its standard input.
  */
 import { createServer, request } from 'node:http'
 import { startDemoModel } from '../../src/gateway/index.ts'
@@ -26,3 +26,4 @@ const front = createServer((asked, answer) => {
   asked.pipe(passed)
 })
 front.listen(Number(port), '127.0.0.1', () => console.log('ready'))
+process.stdin.resume().once('end', () => process.exit())

@@ -35,7 +35,8 @@ export class ModelServer implements AsyncDisposable {
   async restart(...statuses: string[]): Promise<void> {
     const program = join(import.meta.dirname, 'model-process.ts')
     const child = spawn(process.execPath, [program, String(this.port), ...statuses], {
-      stdio: ['ignore', 'pipe', 'inherit'],
+      // It ends with this process, whose failure it would hide by keeping its output open.
+      stdio: ['pipe', 'pipe', 'inherit'],
     })
     this.#process = child
     let said = ''

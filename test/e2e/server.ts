@@ -65,7 +65,12 @@ export class AtollServer {
       // What waits for an owner would be a load of its own.
       env: { ATOLL_DISK_POOL_MB: '8192', ATOLL_WARM_POOL: '0', ...options.env },
     })
-    await server.ready()
+    try {
+      await server.ready()
+    } catch (error) {
+      await server.kill()
+      throw error
+    }
     return server
   }
 
@@ -147,6 +152,7 @@ export class AtollServer {
 
   /** Ends it as a crash would. */
   async kill(): Promise<void> {
+    if (this.#process.exitCode !== null || this.#process.signalCode !== null) return
     const ended = once(this.#process, 'exit')
     this.#process.kill('SIGKILL')
     await ended

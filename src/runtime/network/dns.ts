@@ -7,6 +7,8 @@ import { deniedNetworks } from './rules.ts'
 
 const startTimeoutMs = 15_000
 const pollMs = 5
+/** What dnsmasq says, and ends, when a network link of the machine disappears while it lists them. */
+const linksChanged = 'failed to find list of interfaces'
 /** Addresses in these reveal nothing of the host's network, and programs use names for their own loopback. */
 const harmlessNetworks: readonly string[] = ['0.0.0.0/8', '127.0.0.0/8']
 
@@ -19,6 +21,11 @@ export interface ForwarderOptions {
   ownNames: readonly string[]
   /** Lists the name servers to ask. */
   resolvFile?: string
+}
+
+interface Ended {
+  code: number | null
+  said: string
 }
 
 /**
@@ -45,35 +52,51 @@ export class Forwarder {
     if (running !== undefined) await stop(running.pid)
   }
 
+  /** Starts it, anew when a link of the machine went while dnsmasq listed them all: that ends it, and says nothing about this start. */
   async #start(): Promise<void> {
+    const until = Date.now() + startTimeoutMs
+    for (;;) {
+      const ended = await this.#startOnce(until)
+      if (ended === undefined) return
+      if (!ended.said.includes(linksChanged) || Date.now() > until) throw stoppedAtOnce(this.#options.address, ended)
+      await sleep(pollMs)
+    }
+  }
+
+  /** Returns how it ended, unless it answers. */
+  async #startOnce(until: number): Promise<Ended | undefined> {
     const { address, pidFile } = this.#options
     // A file, not a pipe: dnsmasq outlives this process, and a write to a closed pipe would end it.
     const logFile = `${pidFile}.log`
     await using log = await open(logFile, 'w', 0o600)
-    let failed: Promise<Error> | undefined
+    let missing: Error | undefined
+    let ended: Promise<Ended> | undefined
     const child = spawn('dnsmasq', this.#arguments(), {
       detached: true,
       stdio: ['ignore', 'ignore', log.fd],
       env: commandEnvironment(),
     })
     child.once('error', (cause) => {
-      const message = 'dnsmasq is not installed (Debian package dnsmasq-base)'
-      failed = Promise.resolve(new ServiceError('unavailable', message, { cause }))
+      missing = new ServiceError('unavailable', 'dnsmasq is not installed (Debian package dnsmasq-base)', { cause })
     })
     child.once('exit', (code) => {
-      failed ??= stoppedAtOnce(address, code, logFile)
+      ended = readFile(logFile, 'utf8').then(
+        (said) => ({ code, said: said.trim() }),
+        () => ({ code, said: '' }),
+      )
     })
     child.unref()
-    const until = Date.now() + startTimeoutMs
     // dnsmasq writes its pid file when its sockets are bound.
     while ((await this.#running()) === undefined) {
-      if (failed !== undefined) throw await failed
+      if (missing !== undefined) throw missing
+      if (ended !== undefined) return await ended
       if (Date.now() > until) {
         child.kill('SIGKILL')
         throw new ServiceError('unavailable', `dnsmasq on ${address} did not start`)
       }
       await sleep(pollMs)
     }
+    return undefined
   }
 
   /** The forwarder named by the pid file, if that process is one of ours. */
@@ -120,8 +143,7 @@ export class Forwarder {
   }
 }
 
-async function stoppedAtOnce(address: string, code: number | null, logFile: string): Promise<Error> {
-  const said = (await readFile(logFile, 'utf8').catch(() => '')).trim()
+function stoppedAtOnce(address: string, { code, said }: Ended): Error {
   const hint = said.includes('in use')
     ? '; another name server of this machine listens on all addresses: let it leave out this one'
     : ''
