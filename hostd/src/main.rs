@@ -3,7 +3,8 @@
 //! prints one line that names the path, exits 1 and leaves no mount behind.
 //!
 //!     atoll-hostd serve   --socket PATH
-//!     atoll-hostd overlay --target DIR --upper DIR --work DIR --range START:COUNT --lower START:DIR [--lower START:DIR …]
+//!     atoll-hostd overlay --target DIR --upper DIR --work DIR --range START:COUNT --lower START:DIR [--lower START:DIR …] [--hide DIR]
+//!     atoll-hostd alone   --hide DIR [--keep DIR] -- PROGRAM [ARGUMENT …]
 //!     atoll-hostd tmpfs   --target DIR --size BYTES --inodes COUNT --owner ID
 //!     atoll-hostd adopt-index --work DIR
 //!     atoll-hostd run-folder  --dir DIR
@@ -25,9 +26,11 @@
 //!     atoll-hostd remove  --dir DIR [--dir DIR …]
 //!     atoll-hostd version
 
+mod alone;
 mod commands;
 mod connect;
 mod inode_numbers;
+mod mounts;
 mod network;
 mod overlay;
 mod process;
@@ -53,6 +56,9 @@ fn main() {
 fn run() -> Result<(), Error> {
     let mut given = std::env::args_os().skip(1);
     let command = given.next().and_then(|word| word.into_string().ok()).unwrap_or_default();
+    if command == "alone" {
+        return alone::command(given);
+    }
     let mut args = Args::parse(given)?;
     if let Some(done) = commands::run(&command, &mut args) {
         return done;

@@ -13,6 +13,7 @@ use std::fs::File;
 use std::os::unix::io::OwnedFd;
 use std::path::{Path, PathBuf};
 
+use crate::mounts;
 use crate::protocol::args::{split_start, Args};
 use crate::sys::{self, Error};
 
@@ -27,6 +28,8 @@ pub struct Request {
     count: u32,
     /// Newest first; each with the first id of the range that owns it on disk.
     lowers: Vec<(u32, PathBuf)>,
+    /// No layer is on a mount below it.
+    hide: Option<PathBuf>,
 }
 
 impl Request {
@@ -47,6 +50,7 @@ impl Request {
             target: args.path("target")?,
             upper: args.path("upper")?,
             work: args.path("work")?,
+            hide: args.optional_path("hide")?,
             start,
             count,
             lowers,
@@ -57,7 +61,10 @@ impl Request {
 pub fn mount(request: &Request) -> Result<(), Error> {
     let own = "/proc/self/ns/mnt";
     let host = File::open(own).map_err(|error| Error::io("open", own, error))?;
-    sys::enter_private_mounts()?;
+    match &request.hide {
+        Some(hide) => mounts::enter_without(hide)?,
+        None => sys::enter_private_mounts()?,
+    }
     let overlay = stage(request)?;
     sys::enter_mounts(&host)?;
     sys::attach_tree(&overlay, &request.target)

@@ -1,12 +1,11 @@
 //! The folder in `/run` as a private mount, whose mounts no other namespace receives. Where `/` is shared, as with systemd, each
 //! service with its own namespace would otherwise receive every mount of every sandbox.
 
-use std::ffi::OsString;
 use std::fs::File;
-use std::os::unix::ffi::OsStringExt;
 use std::os::unix::io::AsRawFd;
 use std::path::{Path, PathBuf};
 
+use crate::mounts::mount_points;
 use crate::sys::{self, Error};
 
 /// Makes `folder` a private mount; harmless on a repeat. Mounts below it, made by an earlier version, are moved in and leave the
@@ -43,46 +42,4 @@ pub fn make_source(folder: &Path) -> Result<(), Error> {
     sys::attach_tree(&sys::clone_tree(folder)?, folder)?;
     sys::make_private(folder)?;
     sys::make_shared(folder)
-}
-
-/// The mount points of this namespace, each after its parent.
-fn mount_points() -> Result<Vec<PathBuf>, Error> {
-    let table = "/proc/self/mountinfo";
-    let text = std::fs::read(table).map_err(|error| Error::io("read", table, error))?;
-    Ok(text.split(|byte| *byte == b'\n').filter_map(mount_point).collect())
-}
-
-/// The fifth field, in which blanks and backslashes are octal (proc_pid_mountinfo(5)).
-fn mount_point(line: &[u8]) -> Option<PathBuf> {
-    let field = line.split(|byte| *byte == b' ').nth(4)?;
-    let mut path = Vec::with_capacity(field.len());
-    let mut rest = field;
-    while let Some((first, after)) = rest.split_first() {
-        let octal = after.get(..3).and_then(|digits| std::str::from_utf8(digits).ok());
-        match octal.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
-            Some(byte) if *first == b'\\' => {
-                path.push(byte);
-                rest = &after[3..];
-            }
-            _ => {
-                path.push(*first);
-                rest = after;
-            }
-        }
-    }
-    Some(PathBuf::from(OsString::from_vec(path)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_mount_point_is_read_as_the_kernel_writes_it() {
-        let read = |line: &str| mount_point(line.as_bytes());
-        assert_eq!(read("36 35 0:3 / /run/a rw shared:1 - tmpfs t rw"), Some(PathBuf::from("/run/a")));
-        assert_eq!(read("36 35 0:3 / /run/a\\040b\\134c rw - tmpfs t rw"), Some(PathBuf::from("/run/a b\\c")));
-        assert_eq!(read("36 35 0:3 / /run/a\\04"), Some(PathBuf::from("/run/a\\04")));
-        assert_eq!(read(""), None);
-    }
 }

@@ -55,12 +55,14 @@ const SYS_MOUNT_SETATTR: c_long = 442;
 
 const AT_FDCWD: c_int = -100;
 const AT_EMPTY_PATH: c_uint = 0x1000;
+const AT_RECURSIVE: c_uint = 0x8000;
 const OPEN_TREE_CLONE: c_uint = 1;
 const OPEN_TREE_CLOEXEC: c_uint = 0o2000000;
 const MOVE_MOUNT_F_EMPTY_PATH: c_uint = 4;
 const MOUNT_ATTR_RDONLY: u64 = 0x1;
 const MOUNT_ATTR_IDMAP: u64 = 0x0010_0000;
 const CLONE_NEWUSER: c_int = 0x1000_0000;
+const CLONE_FS: c_int = 0x200;
 const CLONE_NEWNS: c_int = 0x0002_0000;
 const CLONE_NEWNET: c_int = 0x4000_0000;
 
@@ -76,6 +78,7 @@ pub const MS_NOEXEC: c_ulong = 8;
 pub const MS_NOSYMFOLLOW: c_ulong = 256;
 const MS_REC: c_ulong = 0x4000;
 const MS_PRIVATE: c_ulong = 1 << 18;
+const MS_SLAVE: c_ulong = 1 << 19;
 const MS_SHARED: c_ulong = 1 << 20;
 
 /// The failed call, its object and the message of the kernel.
@@ -161,12 +164,23 @@ pub fn control<Args>(
 
 /// Moves this thread into a private mount namespace, with a working directory of its own.
 pub fn enter_private_mounts() -> Result<(), Error> {
-    let root = CStr::from_bytes_with_nul(b"/\0").expect("constant");
-    let none = CStr::from_bytes_with_nul(b"none\0").expect("constant");
-    checked(unsafe { unshare(CLONE_NEWNS) }.into(), "unshare", "mount namespace")?;
-    let kind = MS_REC | MS_PRIVATE;
-    let status = unsafe { mount(none.as_ptr(), root.as_ptr(), std::ptr::null(), kind, std::ptr::null()) };
-    checked(status.into(), "make private", "/")
+    copy_mounts()?;
+    propagate(Path::new("/"), MS_REC | MS_PRIVATE)
+}
+
+/// Moves this thread into a copy of its mount namespace, with a working directory of its own.
+pub fn copy_mounts() -> Result<(), Error> {
+    checked(unsafe { unshare(CLONE_NEWNS) }.into(), "unshare", "mount namespace")
+}
+
+/// Mounts of this namespace reach no other from here on; those of others still reach this one where they did.
+pub fn receive_mounts() -> Result<(), Error> {
+    propagate(Path::new("/"), MS_REC | MS_SLAVE)
+}
+
+/// Gives this thread root and working directory of its own, which a move into another mount namespace asks for.
+pub fn own_folders() -> Result<(), Error> {
+    checked(unsafe { unshare(CLONE_FS) }.into(), "unshare", "working directory")
 }
 
 pub fn enter_mounts(namespace: &impl AsRawFd) -> Result<(), Error> {
@@ -180,8 +194,17 @@ pub fn enter_network(namespace: &impl AsRawFd) -> Result<(), Error> {
 
 /// A detached copy of the mount at `path`, that path being its root.
 pub fn clone_tree(path: &Path) -> Result<OwnedFd, Error> {
+    open_tree(path, OPEN_TREE_CLONE)
+}
+
+/// The same with all mounts below.
+pub fn clone_tree_with_mounts(path: &Path) -> Result<OwnedFd, Error> {
+    open_tree(path, OPEN_TREE_CLONE | AT_RECURSIVE)
+}
+
+fn open_tree(path: &Path, flags: c_uint) -> Result<OwnedFd, Error> {
     let path_c = c_path(path)?;
-    let fd = unsafe { syscall(SYS_OPEN_TREE, AT_FDCWD, path_c.as_ptr(), OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC) };
+    let fd = unsafe { syscall(SYS_OPEN_TREE, AT_FDCWD, path_c.as_ptr(), flags | OPEN_TREE_CLOEXEC) };
     if fd < 0 {
         return Err(Error::last("open_tree", path.display()));
     }

@@ -31,7 +31,7 @@ export function ociRuntimeConformance(name: string, create: CreateOciRuntime): v
     before(async () => {
       folder = await mkdtemp(`${tmpdir()}/atoll-oci-`)
       cgroups = await Cgroups.find()
-      runtime = create({ runDir: folder, dataDir: folder, hostd: hostTool })
+      runtime = create({ runDir: folder, sandboxesDir: `${folder}/sandboxes`, dataDir: folder, hostd: hostTool })
       await mkdir(runtime.stateDir, { mode: 0o700 })
       await mkdir(`${folder}/root`)
       await runFile('mount', ['--bind', `${await realpath(`${imageDir}/base`)}/rootfs`, `${folder}/root`])
@@ -63,7 +63,7 @@ export function ociRuntimeConformance(name: string, create: CreateOciRuntime): v
         const [own, host] = await Promise.all([process.pid, 'self'].map((pid) => readlink(`/proc/${pid}/ns/${kind}`)))
         assert.notEqual(own, host, kind)
       }
-      const later = create({ runDir: folder, dataDir: folder, hostd: hostTool })
+      const later = create({ runDir: folder, sandboxesDir: `${folder}/sandboxes`, dataDir: folder, hostd: hostTool })
       assert.deepEqual(await later.state('one'), process, 'a later instance knows it')
       await end(process)
       assert.deepEqual(await runtime.list(), ['one'])
@@ -109,7 +109,7 @@ export function ociRuntimeConformance(name: string, create: CreateOciRuntime): v
       const images = `${folder}/images`
       await mkdir(images)
       const call = { criu: `${await realpath(`${imageDir}/criu`)}/criu`, images, timeoutMs }
-      const saved = runtime.checkpoint('saved', { ...call, leaveRunning: false })
+      const saved = runtime.checkpoint('saved', `${folder}/saved`, { ...call, leaveRunning: false })
       if (!runtime.canCheckpoint) {
         await assert.rejects(saved, OciRuntimeError)
         await assert.rejects(

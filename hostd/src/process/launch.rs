@@ -14,7 +14,7 @@
 //! The socket comes on the channel (`sys/channel.rs`) and is the answer; a failure is answered with status 2.
 
 use std::collections::HashMap;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -22,6 +22,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 
+use crate::alone::Alone;
 use crate::commands;
 use crate::connect;
 use crate::protocol::args::Args;
@@ -146,37 +147,37 @@ impl Request {
     }
 
     fn run(&self, programs: &Programs) -> Answer {
-        if let Some(answer) = self.run_here() {
-            lock(programs).remove(&self.id);
-            return answer;
-        }
-        match self.start(programs) {
-            Ok(child) => self.finish(child, programs),
-            Err(error) => {
-                lock(programs).remove(&self.id);
-                Answer::not_started(&error)
-            }
-        }
-    }
-
-    /// Does what this program itself is asked for, where that is a few system calls.
-    fn run_here(&self) -> Option<Answer> {
         let mut words = self.argv.iter().map(|word| OsStr::from_bytes(word).to_owned());
-        if words.next() != std::env::args_os().next() {
-            return None;
-        }
-        let command = words.next()?.into_string().ok()?;
-        let done = Args::parse(words).and_then(|mut args| commands::run(&command, &mut args).transpose());
-        let (code, stderr) = match done {
-            Ok(None) => return None,
-            Ok(Some(())) => (0, String::new()),
-            Err(error) => (1, format!("atoll-hostd: {error}\n")),
+        let here = match self.own_command() {
+            None => None,
+            // The namespace is this thread's, and that of the program that it starts.
+            Some(command) if command == "alone" => {
+                let entered = Alone::parse(&mut words.by_ref().skip(2)).and_then(|alone| alone.enter());
+                entered.err().map(|error| Answer::done(Err(error)))
+            }
+            Some(command) => run_here(&command, words.clone().skip(2)),
         };
-        Some(Answer { status: EXITED, code, stdout: vec![], stderr: stderr.into_bytes() })
+        let started = match here {
+            Some(answer) => Err(answer),
+            None => self.start(words, programs).map_err(|error| Answer::not_started(&error)),
+        };
+        started.map_or_else(
+            |answer| {
+                lock(programs).remove(&self.id);
+                answer
+            },
+            |child| self.finish(child, programs),
+        )
     }
 
-    fn start(&self, programs: &Programs) -> io::Result<Child> {
+    /// What this program itself is asked for, such as `remove`.
+    fn own_command(&self) -> Option<&OsStr> {
         let mut words = self.argv.iter().map(|word| OsStr::from_bytes(word));
+        let is_own = words.next().map(OsStr::to_owned) == std::env::args_os().next();
+        words.next().filter(|_| is_own)
+    }
+
+    fn start(&self, mut words: impl Iterator<Item = OsString>, programs: &Programs) -> io::Result<Child> {
         let output = || if self.detached { Stdio::null() } else { Stdio::piped() };
         let input = if self.input.is_empty() { Stdio::null() } else { Stdio::piped() };
         let mut command = Command::new(words.next().unwrap_or_default());
@@ -232,7 +233,22 @@ impl Request {
     }
 }
 
+/// Does what this program is asked for in this thread, where that is a few system calls.
+fn run_here(command: &OsStr, words: impl Iterator<Item = OsString>) -> Option<Answer> {
+    let command = command.to_str()?;
+    let done = Args::parse(words).and_then(|mut args| commands::run(command, &mut args).transpose());
+    done.transpose().map(Answer::done)
+}
+
 impl Answer {
+    fn done(result: Result<(), Error>) -> Answer {
+        let (code, stderr) = match result {
+            Ok(()) => (0, String::new()),
+            Err(error) => (1, format!("atoll-hostd: {error}\n")),
+        };
+        Answer { status: EXITED, code, stdout: vec![], stderr: stderr.into_bytes() }
+    }
+
     fn not_started(error: &io::Error) -> Answer {
         let code = error.raw_os_error().unwrap_or(0);
         Answer { status: NOT_STARTED, code, stdout: vec![], stderr: vec![] }

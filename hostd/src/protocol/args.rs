@@ -63,6 +63,11 @@ impl Args {
         }
     }
 
+    /// An absolute path, if any.
+    pub fn optional_path(&mut self, name: &str) -> Result<Option<PathBuf>, Error> {
+        self.optional_text(name)?.map(|text| absolute(name, text.into())).transpose()
+    }
+
     pub fn number<T: FromStr>(&mut self, name: &str) -> Result<T, Error> {
         let text = self.text(name)?;
         text.parse().map_err(|_| Error::new(format!("--{name} {text} is not a number in range")))

@@ -56,7 +56,7 @@ export async function dumpContainer(host: DumpHost, id: string, dump: Dump): Pro
   try {
     await freezeForDump(host, group)
     await runtime
-      .checkpoint(id, { criu, images, leaveRunning, timeoutMs: dumpTimeoutMs })
+      .checkpoint(id, names.sandboxDir(id), { criu, images, leaveRunning, timeoutMs: dumpTimeoutMs })
       .catch(async (error: unknown) => {
         // A CRIU that has lost its parent must not hold the sandbox.
         await endCriu(hostd, [images])

@@ -79,7 +79,7 @@ export async function mountRoot(host: OpenHost, record: SandboxRecord): Promise<
   const command: [string, ...string[]] = [
     ...(['overlay', '--target', `${names.sandboxDir(record.id)}/root`] as const),
     ...['--upper', pool.path(`${diskOf(record)}/upper`), '--work', pool.path(`${diskOf(record)}/work`)],
-    ...['--range', `${record.rangeStart}:${idsPerSandbox}`],
+    ...['--range', `${record.rangeStart}:${idsPerSandbox}`, '--hide', names.sandboxesDir],
     ...[...lowers, `0:${images.pathOf(record.base, 'base')}`].flatMap((lower) => ['--lower', lower]),
   ]
   for (const until = Date.now() + busyTimeoutMs; ;) {

@@ -63,12 +63,12 @@ export function createContext(options: OciDriverOptions) {
   const { dataDir, imageDir, diskPoolBytes, leaveHostFirewall, log = () => undefined } = options
   mkdirSync(dataDir, { recursive: true, mode: 0o700 })
   const names = new HostNames(dataDir)
-  const { hash, runDir } = names
+  const { hash, runDir, sandboxesDir } = names
   const subnet = new Subnet(options.subnet)
   const network = new Network({ hash, subnet, runDir, leaveHostFirewall, log })
   const hostd = new Hostd({ socket: names.hostdSocket, log })
   const pool = new DiskPool({ hostd, imageFile: names.poolFile, mountDir: names.poolDir, bytes: diskPoolBytes })
-  const runtime = options.runtime({ runDir, dataDir: names.dataDir, hostd })
+  const runtime = options.runtime({ runDir, sandboxesDir, dataDir: names.dataDir, hostd })
   const lazy = new LazyMemory(hostd, pool, options.lazyMemoryBytesMin ?? lazyBytesMinDefault)
   return {
     images: new ImageFolder(imageDir),

@@ -31,10 +31,10 @@ export interface OciRuntime {
   run(id: string, bundle: string): Promise<ProcessIdentity>
 
   /**
-   * Saves the processes into the folder `images`, which exists. Throws `OciRuntimeError`; CRIU's `dump.log` in that folder has
+   * Saves the processes of a container, which was started from that bundle, into the folder `images`, which exists. Throws `OciRuntimeError`; CRIU's `dump.log` in that folder has
    * the cause, and a CRIU may still be at work there.
    */
-  checkpoint(id: string, options: CriuCall & { leaveRunning: boolean }): Promise<void>
+  checkpoint(id: string, bundle: string, options: CriuCall & { leaveRunning: boolean }): Promise<void>
 
   /**
    * Starts the container of a bundle with the processes in `images`. Returns its first process; all of them run by then. With
@@ -76,6 +76,8 @@ export interface CriuCall {
 export interface OciHost {
   /** The folder of the data directory below `/run`. */
   runDir: string
+  /** Where the bundles are, whose mounts a call for one of them leaves out of account. */
+  sandboxesDir: string
   dataDir: string
   hostd: HostTool
 }

@@ -1,7 +1,7 @@
 import { readdir, readFile } from 'node:fs/promises'
 import { dirname } from 'node:path'
 import { ServiceError } from '../../errors.ts'
-import { CommandError, commandEnvironment, reportable, run } from '../command.ts'
+import { CommandError, commandEnvironment, reportable, type CommandOptions } from '../command.ts'
 import { removeFolders } from '../cleanup.ts'
 import type { ProcessIdentity } from '../process.ts'
 import { OciRuntimeError, type OciHost, type OciRuntime } from './oci-runtime.ts'
@@ -12,13 +12,23 @@ const strayGraceMs = 30_000
 const reasonCharsMax = 500
 
 /** runc (1.1 or newer). Each call is one process; what it started does not depend on it, nor on this process. */
-export function createRunc({ runDir, dataDir, hostd }: OciHost): OciRuntime {
+export function createRunc({ runDir, sandboxesDir, dataDir, hostd }: OciHost): OciRuntime {
   const stateDir = `${runDir}/runc`
 
+  /** Runs it where it sees the mounts of this bundle and of no other: it reads the table several times and copies it. */
+  const runAlone = (bundle: string | undefined, command: readonly string[], options: CommandOptions) => {
+    const keep = bundle === undefined ? [] : ['--keep', bundle]
+    return hostd.runTool(['alone', '--hide', sandboxesDir, ...keep, '--', ...command], options)
+  }
   /** `detached`: without pipes, which a container would inherit and hold. */
-  const call = async (options: RuncOptions & { log: string; timeoutMs: number }, args: readonly string[]) => {
+  const call = async (
+    bundle: string,
+    options: RuncOptions & { log: string; timeoutMs: number },
+    args: readonly string[],
+  ) => {
     try {
-      await run(runcCommand(stateDir, options, args), { detached: true, timeoutMs: options.timeoutMs })
+      const command = runcCommand(stateDir, options, args)
+      await runAlone(bundle, command, { detached: true, timeoutMs: options.timeoutMs })
     } catch (cause) {
       const outcome = cause instanceof CommandError ? cause.outcome : 'runc gave no reason'
       const reason = (await runcFault(options.log, [runDir, dataDir])) || outcome
@@ -40,30 +50,32 @@ export function createRunc({ runDir, dataDir, hostd }: OciHost): OciRuntime {
 
     run: async (id, bundle) => {
       const options = { log: `${bundle}/runc.log`, timeoutMs: startTimeoutMs }
-      await call(options, ['run', '--detach', '--bundle', bundle, id])
+      await call(bundle, options, ['run', '--detach', '--bundle', bundle, id])
       return started(id)
     },
 
-    checkpoint: async (id, { criu, images, timeoutMs, leaveRunning }) => {
+    checkpoint: async (id, bundle, { criu, images, timeoutMs, leaveRunning }) => {
       const keep = leaveRunning ? ['--leave-running'] : []
       const options = { criu, log: `${images}/runc.log`, timeoutMs }
-      await call(options, ['checkpoint', '--image-path', images, '--work-path', images, ...keep, id])
+      await call(bundle, options, ['checkpoint', '--image-path', images, '--work-path', images, ...keep, id])
     },
 
     restore: async (id, bundle, { criu, images, timeoutMs, lazyPages }) => {
       const lazy = lazyPages ? ['--lazy-pages'] : []
       const options = { criu, log: `${images}/runc.log`, timeoutMs }
       const files = ['--image-path', images, '--work-path', images]
-      await call(options, ['restore', '--detach', ...files, ...lazy, '--bundle', bundle, id])
+      await call(bundle, options, ['restore', '--detach', ...files, ...lazy, '--bundle', bundle, id])
       return started(id)
     },
 
     update: async (id, resources) => {
       const input = JSON.stringify(resources)
-      await run(runcCommand(stateDir, {}, ['update', '--resources', '-', id]), { input }).catch((cause: unknown) => {
-        if (!(cause instanceof CommandError) || !/busy|memory/i.test(cause.stderr)) throw cause
-        throw new ServiceError('conflict', 'the processes of the sandbox hold more memory than that', { cause })
-      })
+      await runAlone(undefined, runcCommand(stateDir, {}, ['update', '--resources', '-', id]), { input }).catch(
+        (cause: unknown) => {
+          if (!(cause instanceof CommandError) || !/busy|memory/i.test(cause.stderr)) throw cause
+          throw new ServiceError('conflict', 'the processes of the sandbox hold more memory than that', { cause })
+        },
+      )
     },
 
     // A restore that was cut off leaves the root of the sandbox mounted here.

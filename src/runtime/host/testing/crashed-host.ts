@@ -61,7 +61,7 @@ export async function makeCrashed(
   const options = {
     names,
     hostd: hostTool,
-    runtime: createRunc({ runDir: dataDir, dataDir, hostd: hostTool }),
+    runtime: createRunc({ runDir: dataDir, sandboxesDir: `${dataDir}/run`, dataDir, hostd: hostTool }),
     pool,
     cgroups: { children: async () => [], memberFiles: () => [] } as unknown as Cgroups,
     inventory,
