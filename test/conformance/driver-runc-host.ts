@@ -31,6 +31,7 @@ import { HostNames } from '../../src/runtime/host-names.ts'
 import { recordedIds, type SavedMemory } from '../../src/runtime/host/records.ts'
 import { hostTool } from '../../src/runtime/host/testing/host-tool.ts'
 import { connectionsClosed } from '../../src/runtime/criu/dump.ts'
+import { end } from '../../src/runtime/process.ts'
 import { imageDir } from '../support/images.ts'
 import { knowing } from './driver-known.ts'
 import { slowness } from './driver-shell.ts'
@@ -78,7 +79,7 @@ export async function makeRuncFixture(given: Partial<RuncFixtureOptions> = {}): 
   const dataDir = realpathSync(mkdtempSync(`${tmpdir()}/atoll-driver-`))
   const names = new HostNames(dataDir)
   const options = { imageDir, subnet: runcSubnet, runtime: ociRuntimes.runc, ...given, dataDir }
-  const runtime = options.runtime({ runDir: names.runDir, dataDir, hostd: hostTool })
+  const runtime = options.runtime({ runDir: names.runDir, sandboxesDir: names.sandboxesDir, dataDir, hostd: hostTool })
   const makeDriver: RuncFixture['makeDriver'] = (more) =>
     createOciDriver({ ...options, ...more, diskPoolBytes: poolBytes, livenessTimes })
   const tcp = createServer((connection) => connection.destroy())
@@ -117,11 +118,12 @@ export async function makeRuncFixture(given: Partial<RuncFixtureOptions> = {}): 
         connect: async (to, signal) => driver.connect?.(sandboxId, to, signal),
       }),
     trace: async () => {
-      // A record that says what has been flushed may be on its way; a draft that nobody writes on stays, and shows.
+      // A record that says what has been flushed may be on its way, and so may the link of a deleted sandbox; a draft that nobody
+      // writes on and a link that nobody removes stay, and show.
       let lines: string[] = []
       await eventually(async () => {
         lines = await traceOf(names)
-        return !lines.some((line) => line.endsWith('.json.new'))
+        return !lines.some((line) => line.endsWith('.json.new')) && (await haveOwners(names, lines))
       }, draftWaitMs)
       return lines
     },
@@ -182,7 +184,7 @@ export async function makeRuncFixture(given: Partial<RuncFixtureOptions> = {}): 
       }
     },
     crash: async (sandboxId) => {
-      process.kill(await pidOf(sandboxId), 'SIGKILL')
+      await end((await runtime.state(sandboxId)) ?? assert.fail(`${sandboxId} was never started`))
     },
     giveSocketFolder: async (sandboxId) => {
       const { uid, gid } = await stat(names.guestSocket(sandboxId))
@@ -258,11 +260,17 @@ async function imageOf(names: HostNames, id: string, name = 'pstree.img'): Promi
 }
 
 /** The record of a sandbox or checkpoint, in force or in quarantine. */
-async function recordOf(names: HostNames, id: string): Promise<{ file: string; record: { memory?: SavedMemory } }> {
+/** What the tests look at in a record. */
+interface Saved {
+  slot?: number
+  memory?: SavedMemory
+}
+
+async function recordOf(names: HostNames, id: string): Promise<{ file: string; record: Saved }> {
   const item = (await quarantinedIn(names.dataDir)).find((found) => found.id === id)
   const kind = id.startsWith('cp-') ? 'checkpoints' : 'sandboxes'
   const file = item?.file ?? `${names.dataDir}/${kind}/${id}.json`
-  return { file, record: JSON.parse(await readFile(file, 'utf8')) as { memory?: SavedMemory } }
+  return { file, record: JSON.parse(await readFile(file, 'utf8')) as Saved }
 }
 
 /**
@@ -302,6 +310,18 @@ async function traceOf(names: HostNames): Promise<string[]> {
     processes(names),
   ])
   return lines.flat().toSorted()
+}
+
+/** Whether each link is that of a sandbox on record. */
+async function haveOwners(names: HostNames, lines: readonly string[]): Promise<boolean> {
+  const gateway = `link atl${names.hash}`
+  const links = lines.filter((line) => line.startsWith(gateway) && line !== gateway)
+  if (links.length === 0) return true
+  const ids = await recordedIds(`${names.dataDir}/sandboxes`)
+  const slotOf = async (id: string) => (await recordOf(names, id)).record.slot
+  // One that a test has spoilt has none.
+  const slots = await Promise.all(ids.map((id) => slotOf(id).catch(() => undefined)))
+  return links.every((link) => slots.includes(parseInt(link.slice(gateway.length), 36)))
 }
 
 async function mounts(names: HostNames): Promise<string[]> {

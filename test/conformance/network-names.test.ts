@@ -2,10 +2,13 @@ import assert from 'node:assert/strict'
 import { execFile } from 'node:child_process'
 import { randomBytes, randomInt } from 'node:crypto'
 import { Resolver } from 'node:dns/promises'
-import { access, chmod, mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { once } from 'node:events'
+import { access, chmod, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
+import { connect } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, before, test } from 'node:test'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { promisify } from 'node:util'
 import { Forwarder } from '../../src/runtime/network/dns.ts'
 import { DnsServer } from '../support/dns-server.ts'
@@ -88,5 +91,20 @@ PATH="\${PATH#*:}" exec dnsmasq "$@"
   await forwarder.ensure()
   await assert.rejects(access(fails), { code: 'ENOENT' })
   server.addresses.set('again.example', ['11.8.8.9'])
+  assert.deepEqual(await resolver.resolve4('again.example'), ['11.8.8.9'])
+})
+
+test('DNS: a forwarder that was killed leaves its connections behind, and the next one has its address all the same', async (t) => {
+  const connection = connect(53, address)
+  t.after(() => connection.destroy())
+  await once(connection, 'connect')
+  // For the address of again.example, behind its length.
+  const question = Buffer.from('001f00010100000100000000000005616761696e076578616d706c650000010001', 'hex')
+  connection.write(question)
+  await once(connection, 'data')
+  const pid = Number(await readFile(join(folder, 'dnsmasq.pid'), 'utf8'))
+  process.kill(pid, 'SIGKILL')
+  while (await readFile(`/proc/${pid}/cmdline`, 'utf8').catch(() => '')) await sleep(5)
+  await forwarder.ensure()
   assert.deepEqual(await resolver.resolve4('again.example'), ['11.8.8.9'])
 })

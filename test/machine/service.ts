@@ -185,7 +185,7 @@ os.system('pkill -9 -f "made < 6000" 2>/dev/null')`
       timeout: 300,
     })
     assert.match(await setting(id, 'memory.events'), /^oom_kill [1-9]/m)
-    process.kill((await runcState(`${names.runDir}/runc`, id))?.pid ?? assert.fail('it runs'), 'SIGKILL')
+    process.kill(runcState(`${names.runDir}/runc`, id)?.pid ?? assert.fail('it runs'), 'SIGKILL')
     for (;;) {
       const { status, reason } = await ok(api.get(`/api/sandboxes/${id}`))
       if (status === 'running') await sleep(200)

@@ -27,6 +27,9 @@ export abstract class CgroupHierarchy {
   /** Bytes that a group holds and the kernel cannot take back; undefined too where it refuses a limit below that by itself. */
   abstract heldBytes(group: string): Promise<number | undefined>
 
+  /** Whether groups can be frozen. */
+  protected abstract readonly freezes: boolean
+
   /** Whether groups can limit processes. */
   protected abstract countsProcesses(): Promise<boolean>
 
@@ -48,6 +51,7 @@ export abstract class CgroupHierarchy {
   }
 
   async thaw(group: string): Promise<void> {
+    if (!this.freezes) return
     const file = `${this.path}${group}/${this.freezer.file}`
     if (await exists(file)) await writeFile(file, this.freezer.thawed)
   }
@@ -57,6 +61,7 @@ export abstract class CgroupHierarchy {
 export class CgroupV1 extends CgroupHierarchy {
   protected readonly oomFile = 'memory.oom_control'
   protected readonly freezer = { file: 'freezer.state', thawed: 'THAWED' }
+  protected readonly freezes = this.#has('freezer')
 
   async countsSwap(): Promise<boolean | undefined> {
     if (!(await exists(`${this.path}/memory.limit_in_bytes`))) return undefined
@@ -65,9 +70,13 @@ export class CgroupV1 extends CgroupHierarchy {
 
   async heldBytes(): Promise<undefined> {}
 
-  /** Only its name tells the controllers of a tree: its root has no limit of processes. */
   protected async countsProcesses(): Promise<boolean> {
-    return basename(this.path).split(',').includes('pids')
+    return this.#has('pids')
+  }
+
+  /** Only its name tells the controllers of a tree: its root has no limit of processes, for example. */
+  #has(controller: string): boolean {
+    return basename(this.path).split(',').includes(controller)
   }
 }
 
@@ -75,6 +84,7 @@ export class CgroupV1 extends CgroupHierarchy {
 export class CgroupV2 extends CgroupHierarchy {
   protected readonly oomFile = 'memory.events'
   protected readonly freezer = { file: 'cgroup.freeze', thawed: '0' }
+  protected readonly freezes = true
 
   async countsSwap(): Promise<boolean | undefined> {
     if (!(await this.#has('memory'))) return undefined

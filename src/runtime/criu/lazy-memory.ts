@@ -2,6 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { ServiceError } from '../../errors.ts'
 import { removeFolders } from '../cleanup.ts'
 import type { DiskPool } from '../disk/index.ts'
+import { exists } from '../exists.ts'
 import type { HostTool } from '../hostd/index.ts'
 import type { ContainerLimits } from '../oci/container-config.ts'
 import { end, isAlive } from '../process.ts'
@@ -56,6 +57,8 @@ export class LazyMemory {
 
   /** Takes over the daemon of an earlier server. False when memory is missing and no daemon brings it. */
   async adopt(id: string): Promise<boolean> {
+    // As of most sandboxes.
+    if (!(await exists(this.#images(id)))) return true
     const pages = await findLazyPages(this.#images(id))
     if (pages !== undefined) this.#loading.set(id, pages)
     return (await this.settle(id)) === undefined

@@ -153,7 +153,7 @@ async function runc(
 }
 
 async function processOf(workspace: CriuWorkspace): Promise<ProcessIdentity> {
-  const found = await runcState(join(workspace.path, 'runc'), id)
+  const found = runcState(join(workspace.path, 'runc'), id)
   if (found === undefined) throw new Error('runc has no state of the container that it started')
   return found
 }

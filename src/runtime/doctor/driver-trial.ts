@@ -150,7 +150,7 @@ async function tryWake({ driver, names, fork }: Trial): Promise<CheckResult> {
 
 /** Processes and limit must be the sandbox's own, or a limit or a freeze of one hits another. */
 async function assertOwnGroup(driver: RuntimeDriver, names: HostNames, id: string): Promise<void> {
-  const process = await runcState(`${names.runDir}/runc`, id)
+  const process = runcState(`${names.runDir}/runc`, id)
   const members = await (await Cgroups.find()).members(names.cgroup(id))
   if (process === undefined || !members.includes(process.pid)) {
     throw new Error(`the processes of a sandbox are not in its control group ${names.cgroup(id)}`)

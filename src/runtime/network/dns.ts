@@ -3,9 +3,12 @@ import { open, readFile } from 'node:fs/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { ServiceError } from '../../errors.ts'
 import { commandEnvironment } from '../command.ts'
+import { exists } from '../exists.ts'
 import { deniedNetworks } from './rules.ts'
 
 const startTimeoutMs = 15_000
+/** A killed child of dnsmasq takes less. */
+const endMs = 200
 const pollMs = 5
 /** What dnsmasq says, and ends, when a network link of the machine disappears while it lists them. */
 const linksChanged = 'failed to find list of interfaces'
@@ -43,13 +46,17 @@ export class Forwarder {
   async ensure(): Promise<void> {
     const running = await this.#running()
     if (running?.argv.slice(1).join('\0') === this.#arguments().join('\0')) return
-    if (running !== undefined) await stop(running.pid)
+    await this.stop()
     await this.#start()
   }
 
+  /** Ends it with its children, each of which serves a connection, also when it has itself ended before them. */
   async stop(): Promise<void> {
-    const running = await this.#running()
-    if (running !== undefined) await stop(running.pid)
+    const pid = await this.#recordedPid()
+    if (pid === undefined) return
+    const isOurs = (await this.#running()) !== undefined
+    // A number that is free is still that of its group, and of nothing else, while one of the children lives.
+    if (isOurs || !(await exists(`/proc/${pid}`))) await endGroup(pid)
   }
 
   /** Starts it, anew when a link of the machine went while dnsmasq listed them all: that ends it, and says nothing about this start. */
@@ -100,15 +107,16 @@ export class Forwarder {
   }
 
   /** The forwarder named by the pid file, if that process is one of ours. */
-  async #running(): Promise<{ pid: number; argv: string[] } | undefined> {
-    try {
-      const pid = Number((await readFile(this.#options.pidFile, 'utf8')).trim())
-      if (!Number.isSafeInteger(pid) || pid <= 1) return undefined
-      const argv = (await readFile(`/proc/${pid}/cmdline`, 'utf8')).split('\0').slice(0, -1)
-      return argv.includes(`--pid-file=${this.#options.pidFile}`) ? { pid, argv } : undefined
-    } catch {
-      return undefined
-    }
+  async #running(): Promise<{ argv: string[] } | undefined> {
+    const pid = await this.#recordedPid()
+    if (pid === undefined) return undefined
+    const argv = (await readFile(`/proc/${pid}/cmdline`, 'utf8').catch(() => '')).split('\0').slice(0, -1)
+    return argv.includes(`--pid-file=${this.#options.pidFile}`) ? { argv } : undefined
+  }
+
+  async #recordedPid(): Promise<number | undefined> {
+    const pid = Number((await readFile(this.#options.pidFile, 'utf8').catch(() => '')).trim())
+    return Number.isSafeInteger(pid) && pid > 1 ? pid : undefined
   }
 
   #arguments(): string[] {
@@ -150,16 +158,14 @@ function stoppedAtOnce(address: string, { code, said }: Ended): Error {
   return new ServiceError('unavailable', `dnsmasq on ${address} stopped at once with status ${code}: ${said}${hint}`)
 }
 
-async function stop(pid: number): Promise<void> {
+/** Kills a process group. Returns when its leader has ended, and the others, or after a moment: one that nobody reaps looks alive. */
+async function endGroup(leader: number): Promise<void> {
   try {
-    process.kill(pid, 'SIGKILL')
-    for (;;) {
-      const stat = await readFile(`/proc/${pid}/stat`, 'utf8')
-      if (/\) Z /.test(stat)) return
-      await sleep(pollMs)
-    }
+    process.kill(-leader, 'SIGKILL')
+    while (/\) [^ZX] /.test(await readFile(`/proc/${leader}/stat`, 'utf8').catch(() => ''))) await sleep(pollMs)
+    for (const until = Date.now() + endMs; Date.now() < until; await sleep(pollMs)) process.kill(-leader, 0)
   } catch {
-    // The process has ended.
+    // All have ended.
   }
 }
 

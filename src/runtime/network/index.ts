@@ -2,6 +2,7 @@
  * The network of the sandboxes of one data directory: a routed link for each (`layout.ts`), packet rules, a DNS forwarder.
  * All names carry the hash of the data directory, so that several servers can run side by side.
  */
+import { readFileSync } from 'node:fs'
 import { readdir, readFile, writeFile } from 'node:fs/promises'
 import { ServiceError } from '../../errors.ts'
 import { CommandError, messageOf, run } from '../command.ts'
@@ -54,6 +55,8 @@ export class Network {
   #hostd: HostTool | undefined
   /** The size of the table of connections for which the loaded rules were made. */
   #tableMax: number | undefined
+  /** Removals of links that nobody has waited for, by slot. */
+  readonly #leaving = new Map<number, Promise<void>>()
 
   constructor(options: NetworkOptions) {
     this.subnet = options.subnet
@@ -112,6 +115,7 @@ export class Network {
 
   /** Removes the shared parts. Forwarding of packets stays on: other programs of this host may rely on it by now. */
   async close(): Promise<void> {
+    await Promise.allSettled(this.#leaving.values())
     await this.hostFirewall.close()
     await this.#forwarder.stop()
     await this.#removeLinksBut(new Set())
@@ -138,6 +142,8 @@ export class Network {
     // Closes connections, not listeners. The interface inside is still down.
     const close = held?.keepConnections === false ? ['--close', 'yes'] : []
     const join = async () => {
+      // The link of the sandbox that had the slot before would pass for that of this one.
+      if (this.#leaving.has(slot)) await this.detach(slot)
       if (this.#hostd === undefined) throw new Error('the network is not open')
       await this.#hostd.runTool([
         ...(['network', '--pid', String(pid), '--start', String(startTicks)] as const),
@@ -162,7 +168,20 @@ export class Network {
 
   /** Undoes `attach`; a repeat is harmless. The route and the neighbour entry go with the link. */
   async detach(slot: number): Promise<void> {
+    await this.#leaving.get(slot)?.catch(() => undefined)
     await this.#deleteLink(this.#layout.port(slot).link)
+    this.#leaving.delete(slot)
+  }
+
+  /**
+   * The same for a slot without an owner from now on, in the background: the kernel takes tens of milliseconds for it, longer while it
+   * removes other namespaces. The next `attach` of the slot waits for it and tries it once more after a failure; the next `open`
+   * removes links without a slot.
+   */
+  release(slot: number): void {
+    const leaving = this.detach(slot)
+    this.#leaving.set(slot, leaving)
+    leaving.catch((error: unknown) => this.#log(`the link of slot ${slot} stays for now: ${messageOf(error)}`))
   }
 
   async #openGateway(): Promise<void> {
@@ -284,8 +303,16 @@ async function addresses(): Promise<{ link: string; address: string }[]> {
 /** A host that forwards can still switch it off for new links. A link that has gone meanwhile needs nothing. */
 async function forward(link: string): Promise<void> {
   const file = `${settingsDir}/conf/${link}/forwarding`
-  const isOff = (await readFile(file, 'utf8').catch(() => '1')).trim() === '0'
-  if (isOff) await writeFile(file, '1')
+  if (readSetting(file) === '0') await writeFile(file, '1')
+}
+
+/** Without yielding, as such a file costs less than that: hundreds of links are looked at in a few milliseconds. */
+function readSetting(file: string): string | undefined {
+  try {
+    return readFileSync(file, 'latin1').trim()
+  } catch {
+    return undefined
+  }
 }
 
 /** For `catch`: throws `unavailable`, or the `ServiceError` itself. */

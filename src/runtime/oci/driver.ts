@@ -360,10 +360,12 @@ class OciDriver implements RuntimeDriver {
   }
 
   async #remove(id: string): Promise<void> {
-    const { inventory, running, pool, cgroups } = this.#host()
+    const { inventory, running, pool, network, cgroups } = this.#host()
     const record = inventory.sandboxes.get(id)
     if (record === undefined) return
-    await running.stop(cgroups, id, record.slot)
+    await running.stop(cgroups, id, undefined)
+    // Its processes have said goodbye to their peers by now.
+    network.release(record.slot)
     await pool.remove(diskOf(record))
     await removeFence(pool, record)
     await inventory.sandboxes.remove(id)

@@ -1,3 +1,4 @@
+import { readFileSync } from 'node:fs'
 import { readdir, readFile } from 'node:fs/promises'
 import { dirname } from 'node:path'
 import { ServiceError } from '../../errors.ts'
@@ -36,8 +37,8 @@ export function createRunc({ runDir, sandboxesDir, dataDir, hostd }: OciHost): O
       throw new OciRuntimeError(`runc ${args[0]}`, reason, { cause, isTimeout })
     }
   }
-  const started = async (id: string): Promise<ProcessIdentity> => {
-    const found = await runcState(stateDir, id)
+  const started = (id: string): ProcessIdentity => {
+    const found = runcState(stateDir, id)
     if (found === undefined) throw new Error(`runc has no state of sandbox ${id}`)
     return found
   }
@@ -80,7 +81,7 @@ export function createRunc({ runDir, sandboxesDir, dataDir, hostd }: OciHost): O
 
     // A restore that was cut off leaves the root of the sandbox mounted here.
     delete: (id) => removeFolders(hostd, [`${stateDir}/${id}`]),
-    state: (id) => runcState(stateDir, id),
+    state: async (id) => runcState(stateDir, id),
     list: () => readdir(stateDir).catch(() => []),
 
     awaitStrays: async (timeoutMs) => {
@@ -127,10 +128,10 @@ function messageOf(line: string): string {
   }
 }
 
-/** The first process of a container as runc recorded it, whether it still runs or not. */
-export async function runcState(stateDir: string, id: string): Promise<ProcessIdentity | undefined> {
+/** The first process of a container as runc recorded it, whether it still runs or not. The file is in memory, so it is read at once. */
+export function runcState(stateDir: string, id: string): ProcessIdentity | undefined {
   try {
-    const state = JSON.parse(await readFile(`${stateDir}/${id}/state.json`, 'utf8')) as {
+    const state = JSON.parse(readFileSync(`${stateDir}/${id}/state.json`, 'utf8')) as {
       init_process_pid?: number
       init_process_start?: number
     }
