@@ -31,7 +31,7 @@ import { HostNames } from '../../src/runtime/host-names.ts'
 import { recordedIds, type SavedMemory } from '../../src/runtime/host/records.ts'
 import { hostTool } from '../../src/runtime/host/testing/host-tool.ts'
 import { connectionsClosed } from '../../src/runtime/criu/dump.ts'
-import { end } from '../../src/runtime/process.ts'
+import { end as endProcess } from '../../src/runtime/process.ts'
 import { imageDir } from '../support/images.ts'
 import { knowing } from './driver-known.ts'
 import { slowness } from './driver-shell.ts'
@@ -184,7 +184,7 @@ export async function makeRuncFixture(given: Partial<RuncFixtureOptions> = {}): 
       }
     },
     crash: async (sandboxId) => {
-      await end((await runtime.state(sandboxId)) ?? assert.fail(`${sandboxId} was never started`))
+      await endProcess((await runtime.state(sandboxId)) ?? assert.fail(`${sandboxId} was never started`))
     },
     giveSocketFolder: async (sandboxId) => {
       const { uid, gid } = await stat(names.guestSocket(sandboxId))
