@@ -12,6 +12,9 @@
 //!
 //! `op` 2 connects to a port of a sandbox's loopback; its words are the pid of a process of the sandbox, its start tick, and the port.
 //! The socket comes on the channel (`sys/channel.rs`) and is the answer; a failure is answered with status 2.
+//!
+//! `op` 3 waits for the end of a process; its words are the pid and the start tick. It is answered with status 0 when that process has
+//! ended, and with status 2 when it cannot be watched.
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -25,6 +28,7 @@ use std::thread;
 use crate::alone::Alone;
 use crate::commands;
 use crate::connect;
+use crate::process::ends::Ends;
 use crate::protocol::args::Args;
 use crate::protocol::frame;
 use crate::sys::channel::Channel;
@@ -41,6 +45,7 @@ const ENOTSUP: i32 = 95;
 
 const KILL: u8 = 1;
 const CONNECT: u8 = 2;
+const WATCH: u8 = 3;
 
 const EXITED: u8 = 0;
 const SIGNALLED: u8 = 1;
@@ -65,6 +70,8 @@ pub fn serve(version: &str, channel: Option<Channel>) -> Result<(), Error> {
     let output = Arc::new(Mutex::new(io::stdout()));
     let ready = Answer { status: EXITED, code: 0, stdout: version.into(), stderr: vec![] };
     ready.send(0, &output).map_err(|error| Error::new(format!("standard output: {error}")))?;
+    let ends = Arc::new(Ends::new().map_err(|error| Error::new(format!("epoll: {error}")))?);
+    tell_ends(&ends, &output).map_err(|error| Error::new(format!("thread: {error}")))?;
     let mut input = io::stdin().lock();
     while let Some(frame) = frame::read(&mut input, HEADER_BYTES..=REQUEST_BYTES_MAX)
         .map_err(|error| Error::new(format!("standard input: {error}")))?
@@ -72,6 +79,15 @@ pub fn serve(version: &str, channel: Option<Channel>) -> Result<(), Error> {
         let request = Request::parse(&frame).ok_or_else(|| Error::new("a malformed request"))?;
         if request.op == KILL {
             kill(&programs, request.id);
+            continue;
+        }
+        if request.op == WATCH {
+            let answer = match request.watch(&ends) {
+                Ok(true) => continue,
+                Ok(false) => Answer::done(Ok(())),
+                Err(error) => Answer::not_started(&error),
+            };
+            let _ = answer.send(request.id, &output);
             continue;
         }
         if request.op == CONNECT {
@@ -99,6 +115,17 @@ pub fn serve(version: &str, channel: Option<Channel>) -> Result<(), Error> {
         }
     }
     Ok(())
+}
+
+/// Answers the requests of processes that end.
+fn tell_ends(ends: &Arc<Ends>, output: &Arc<Mutex<io::Stdout>>) -> io::Result<()> {
+    let (ends, output) = (Arc::clone(ends), Arc::clone(output));
+    let tell = move || {
+        while let Ok(id) = ends.next() {
+            let _ = Answer::done(Ok(())).send(id, &output);
+        }
+    };
+    thread::Builder::new().stack_size(STACK_BYTES).spawn(tell).map(drop)
 }
 
 fn kill(programs: &Programs, id: u32) {
@@ -134,16 +161,24 @@ impl Request {
     }
 
     fn connect(&self, channel: Option<&Channel>) -> io::Result<()> {
-        let words: Vec<&str> = self.argv.iter().filter_map(|word| std::str::from_utf8(word).ok()).collect();
-        let invalid = || io::Error::from_raw_os_error(EINVAL);
-        let (pid, start, port) = match words[..] {
-            [pid, start, port] => (pid.parse().ok(), start.parse().ok(), port.parse().ok()),
-            _ => return Err(invalid()),
-        };
-        let (pid, start, port) =
-            pid.zip(start).zip(port).map(|((pid, start), port)| (pid, start, port)).ok_or_else(invalid)?;
+        let [pid, start, port] = self.numbers()?;
+        let invalid = |_| io::Error::from_raw_os_error(EINVAL);
+        let (pid, port) = (pid.try_into().map_err(invalid)?, port.try_into().map_err(invalid)?);
         let channel = channel.ok_or_else(|| io::Error::from_raw_os_error(ENOTSUP))?;
         channel.send(self.id, &connect::connect(pid, start, port)?)
+    }
+
+    fn watch(&self, ends: &Ends) -> io::Result<bool> {
+        let [pid, start] = self.numbers()?;
+        ends.watch(self.id, pid.try_into().map_err(|_| io::Error::from_raw_os_error(EINVAL))?, start)
+    }
+
+    /// The words of a request that has so many, all of them numbers.
+    fn numbers<const N: usize>(&self) -> io::Result<[u64; N]> {
+        let parse = |word: &Vec<u8>| std::str::from_utf8(word).ok()?.parse().ok();
+        let numbers: Option<Vec<u64>> = self.argv.iter().map(parse).collect();
+        let numbers = numbers.and_then(|numbers| <[u64; N]>::try_from(numbers).ok());
+        numbers.ok_or_else(|| io::Error::from_raw_os_error(EINVAL))
     }
 
     fn run(&self, programs: &Programs) -> Answer {

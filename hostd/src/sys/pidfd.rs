@@ -18,6 +18,12 @@ const SIGKILL: c_int = 9;
 
 pub struct Pidfd(OwnedFd);
 
+impl AsRawFd for Pidfd {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+}
+
 impl Pidfd {
     pub fn open(pid: i32) -> io::Result<Pidfd> {
         match unsafe { syscall(SYS_PIDFD_OPEN, pid as c_long, 0 as c_long) } {

@@ -83,18 +83,18 @@ test('swap accounting: read from the hierarchy that limits memory', async (t) =>
 
 test('thaw: writes the freezer file of each version', async (t) => {
   const folder = await makeTree(t, {
-    'one/a/freezer.state': 'FROZEN',
-    'one/a/cgroup.procs': '7\n8\n',
+    'freezer/a/freezer.state': 'FROZEN',
+    'freezer/a/cgroup.procs': '7\n8\n',
     'two/a/cgroup.freeze': '1',
     'two/a/cgroup.procs': '9\n',
   })
-  const [one, two] = [new CgroupV1(`${folder}/one`), new CgroupV2(`${folder}/two`)]
+  const [one, two] = [new CgroupV1(`${folder}/freezer`), new CgroupV2(`${folder}/two`)]
   const cgroups = new Cgroups([two, one])
   await cgroups.thaw('/a')
   assert.equal(await readFile(`${folder}/two/a/cgroup.freeze`, 'utf8'), '0')
-  assert.equal(await readFile(`${folder}/one/a/freezer.state`, 'utf8'), 'THAWED')
+  assert.equal(await readFile(`${folder}/freezer/a/freezer.state`, 'utf8'), 'THAWED')
   assert.deepEqual(await cgroups.members('/a'), [9])
-  assert.deepEqual(cgroups.memberFiles('/a'), [`${folder}/two/a/cgroup.procs`, `${folder}/one/a/cgroup.procs`])
+  assert.deepEqual(cgroups.memberFiles('/a'), [`${folder}/two/a/cgroup.procs`, `${folder}/freezer/a/cgroup.procs`])
 })
 
 test('thaw: a group that is gone is harmless', async (t) => {

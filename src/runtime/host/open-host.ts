@@ -96,7 +96,7 @@ async function rejoin({ inventory, running, network, pool }: DriverContext, id: 
   const { memory, ...record } = inventory.sandbox(id)
   const process = running.runs.get(id)
   if (process === undefined) return
-  if (memory === undefined && (await running.isVerified(id))) return
+  if (memory === undefined && running.isVerified(id)) return
   await network.attach(record.slot, process, memory)
   if (memory !== undefined) {
     await inventory.sandboxes.put(record)

@@ -1,3 +1,4 @@
+import { existsSync } from 'node:fs'
 import { rm, statfs, writeFile } from 'node:fs/promises'
 import { ServiceError } from '../../errors.ts'
 import type { SandboxExit } from '../../sandbox/ports/runtime-driver.ts'
@@ -7,7 +8,6 @@ import type { LazyMemory } from '../criu/lazy-memory.ts'
 import { assertCriu } from '../criu/program.ts'
 import { restoreContainer, stageImages } from '../criu/restore.ts'
 import { adaptUpper } from '../disk/overlay-origins.ts'
-import { exists } from '../exists.ts'
 import type { HostNames } from '../host-names.ts'
 import type { Hostd } from '../hostd/index.ts'
 import type { Network } from '../network/index.ts'
@@ -23,6 +23,8 @@ import type { SandboxRecord, SavedMemory } from './records.ts'
 const startBytesMin = 64 * 1024
 /** Also for a guest that may never have answered, as its start may have been cut off. */
 const guestStartTimeoutMs = 10_000
+/** Sandboxes that are looked at with each call of `ended`. */
+const looksAtOnce = 20
 
 interface RunningOptions {
   names: HostNames
@@ -48,6 +50,10 @@ interface Resumption {
 export class RunningSandboxes {
   readonly #options: RunningOptions
   readonly #processes = new Map<string, ProcessIdentity>()
+  readonly #watched = new WeakSet<ProcessIdentity>()
+  readonly #ended = new WeakSet<ProcessIdentity>()
+  #lookedAt = 0
+  #onEnd: () => void = () => undefined
 
   constructor(options: RunningOptions) {
     this.#options = options
@@ -63,9 +69,42 @@ export class RunningSandboxes {
     return process !== undefined && isAlive(process)
   }
 
-  /** Sandboxes that have ended by themselves. */
+  /**
+   * Sandboxes that have ended by themselves, as far as hostd has told, or as a look at the next few of them shows: hostd may have been
+   * started anew, and a look at hundreds takes milliseconds.
+   */
   ended(): string[] {
-    return [...this.#processes.keys()].filter((id) => !this.isUp(id))
+    const all = [...this.#processes]
+    for (let count = Math.min(looksAtOnce, all.length); count > 0; count -= 1) {
+      this.#lookedAt = (this.#lookedAt + 1) % all.length
+      const [id, process] = all[this.#lookedAt]!
+      if (isAlive(process)) this.#watch(id, process)
+      else this.#ended.add(process)
+    }
+    return all.filter(([, process]) => this.#ended.has(process)).map(([id]) => id)
+  }
+
+  /** `listener` is called when a sandbox has ended by itself. */
+  onEnd(listener: () => void): void {
+    this.#onEnd = listener
+  }
+
+  #add(id: string, process: ProcessIdentity): void {
+    this.#processes.set(id, process)
+    this.#watch(id, process)
+  }
+
+  #watch(id: string, process: ProcessIdentity): void {
+    if (this.#watched.has(process)) return
+    this.#watched.add(process)
+    void this.#options.hostd.hasEnded(process).then((hasEnded) => {
+      if (!hasEnded) {
+        this.#watched.delete(process)
+      } else if (this.#processes.get(id) === process) {
+        this.#ended.add(process)
+        this.#onEnd()
+      }
+    })
   }
 
   /**
@@ -80,7 +119,7 @@ export class RunningSandboxes {
     const process = await this.#startContainer(id)
     await allDone([host.network.attach(slot, process), this.#guestAnswers(id, process, signal)])
     await this.markVerified(id)
-    this.#processes.set(id, process)
+    this.#add(id, process)
   }
 
   /**
@@ -112,7 +151,7 @@ export class RunningSandboxes {
       this.#guestAnswers(id, process).then(() => reseed(hostd, names.guestSocket(id))),
     ])
     await this.markVerified(id)
-    this.#processes.set(id, process)
+    this.#add(id, process)
   }
 
   /**
@@ -128,13 +167,13 @@ export class RunningSandboxes {
       // A server that died during a dump has left the sandbox frozen, or without its network.
       await cgroups.thaw(names.cgroup(id))
       if (!(await lazy.adopt(id))) return false
-      const isVerified = memory === undefined && (await this.isVerified(id))
+      const isVerified = memory === undefined && this.isVerified(id)
       // Servers of earlier versions left the guest's folder open.
       await (isVerified ? closeGuestDir(names, id) : this.#guestAnswers(id, process))
     } catch {
       return false
     }
-    this.#processes.set(id, process)
+    this.#add(id, process)
     return true
   }
 
@@ -165,8 +204,8 @@ export class RunningSandboxes {
     this.#options.lazy.forget()
   }
 
-  isVerified(id: string): Promise<boolean> {
-    return exists(this.#verifiedFile(id))
+  isVerified(id: string): boolean {
+    return existsSync(this.#verifiedFile(id))
   }
 
   /** To be called when the guest has answered, the network is attached, and no dump, start or end is under way. */

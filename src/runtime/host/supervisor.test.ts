@@ -14,6 +14,7 @@ function makeSupervisor(t: TestContext) {
   const world = { ended: [] as string[], looks: 0, exits: [] as SandboxExit[], logged: [] as string[] }
   const context = {
     running: {
+      onEnd: () => undefined,
       runs: processes,
       isUp: () => false,
       ended: () => {

@@ -6,7 +6,7 @@ import { probeGuest, Liveness } from './liveness.ts'
 import type { DriverContext, OpenHost } from './context.ts'
 import { exitOf } from './running.ts'
 
-/** Interval of the check for ended first processes. */
+/** Interval of the check for ended first processes, besides those that are told of. */
 const watchIntervalMs = 250
 /** Interval of the checks of network and disk pool. */
 const tendIntervalMs = 2_000
@@ -47,6 +47,7 @@ export class Supervisor {
     // `open` has just removed what had expired.
     this.#expiredAt = Date.now()
     this.#watching = { opened, timer: setInterval(() => this.#look(), watchIntervalMs) }
+    this.#context.running.onEnd(() => this.#look())
   }
 
   /** Returns when no work is left, that of callers included. */

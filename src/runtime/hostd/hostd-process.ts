@@ -31,7 +31,7 @@ export interface LaunchAnswer {
 /** Its streams are missing when no descriptors are left. */
 type Process = ChildProcess & { stdin: Writable; stdout: Readable }
 
-const operations = { run: 0, kill: 1, connect: 2 }
+const operations = { run: 0, kill: 1, connect: 2, watch: 3 }
 const statuses = ['exited', 'signalled', 'not_started', 'too_much'] as const
 
 /**
@@ -47,8 +47,8 @@ export class HostdProcess {
 
   readonly #process: Process
   readonly #waiting = new Map<number, { answer: Promise<LaunchAnswer>; resolve: (answer: LaunchAnswer) => void }>()
-  /** Connections that are made. */
-  readonly #connecting = new Map<number, (outcome: Socket | LaunchAnswer) => void>()
+  /** Connections that are made, and processes whose end is waited for: they do not keep this process alive. */
+  readonly #pending = new Map<number, (outcome: Socket | LaunchAnswer) => void>()
   #lastId = readyId
   #buffered: Buffer = Buffer.alloc(0)
   #isServing = false
@@ -95,15 +95,16 @@ export class HostdProcess {
    * the process has ended, and `EPIPE` when hostd ends.
    */
   async connect({ pid, startTicks }: ProcessIdentity, port: number): Promise<Socket> {
-    const id = this.#nextId()
-    const { promise, resolve } = Promise.withResolvers<Socket | LaunchAnswer>()
-    if (this.#hasEnded) resolve(lost)
-    else this.#connecting.set(id, resolve)
-    this.#process.stdin.write(frame(id, operations.connect, false, noInput, [pid, startTicks, port].map(String)))
-    const outcome = await promise
+    const outcome = await this.#ask(operations.connect, [pid, startTicks, port])
     if (outcome instanceof Socket) return outcome
     const code = outcome.status === 'lost' ? 'EPIPE' : getSystemErrorName(-outcome.code)
     throw Object.assign(new Error(`connect ${code} to port ${port} of a sandbox`), { code })
+  }
+
+  /** Returns when a process has ended; false: hostd cannot tell, or has ended before. */
+  async hasEnded({ pid, startTicks }: ProcessIdentity): Promise<boolean> {
+    const outcome = await this.#ask(operations.watch, [pid, startTicks])
+    return !(outcome instanceof Socket) && outcome.status === 'exited'
   }
 
   /** Waits for running programs, up to a bound. */
@@ -125,6 +126,15 @@ export class HostdProcess {
     this.#isServing = true
   }
 
+  #ask(operation: number, words: readonly number[]): Promise<Socket | LaunchAnswer> {
+    const id = this.#nextId()
+    const { promise, resolve } = Promise.withResolvers<Socket | LaunchAnswer>()
+    if (this.#hasEnded) resolve(lost)
+    else this.#pending.set(id, resolve)
+    this.#process.stdin.write(frame(id, operation, false, noInput, words.map(String)))
+    return promise
+  }
+
   #nextId(): number {
     this.#lastId = (this.#lastId % (2 ** 32 - 1)) + 1
     return this.#lastId
@@ -135,8 +145,8 @@ export class HostdProcess {
     // An error of a connection must never end the server; its owner sees the close that follows.
     socket.on('error', () => undefined)
     const { id } = message as { id: number }
-    const connected = this.#connecting.get(id)
-    this.#connecting.delete(id)
+    const connected = this.#pending.get(id)
+    this.#pending.delete(id)
     if (connected === undefined) socket.destroy()
     else connected(socket)
   }
@@ -165,10 +175,10 @@ export class HostdProcess {
 
   #settle(answer: Buffer): void {
     const id = answer.readUInt32BE(0)
-    const resolve = this.#waiting.get(id)?.resolve ?? this.#connecting.get(id)
+    const resolve = this.#waiting.get(id)?.resolve ?? this.#pending.get(id)
     const status = statuses[answer.readUInt8(4)]
     if (resolve === undefined || status === undefined) return
-    this.#connecting.delete(id)
+    this.#pending.delete(id)
     this.#waiting.delete(id)
     this.#setBusy(this.#waiting.size > 0)
     const stderrStart = headerBytes + answer.readUInt32BE(9)
@@ -180,9 +190,9 @@ export class HostdProcess {
     this.#isServing = false
     this.#hasEnded = true
     for (const { resolve } of this.#waiting.values()) resolve(lost)
-    for (const resolve of this.#connecting.values()) resolve(lost)
+    for (const resolve of this.#pending.values()) resolve(lost)
     this.#waiting.clear()
-    this.#connecting.clear()
+    this.#pending.clear()
     this.#setBusy(false)
   }
 

@@ -91,6 +91,18 @@ describe('hostd', () => {
     assert.equal(await text(connection), 'noitseuq')
   })
 
+  test('the end of a process is told when it comes', async () => {
+    const program = spawn('sleep', ['600'])
+    const identity = { pid: program.pid ?? 0, startTicks: startTicksOf(program.pid ?? 0) }
+    let isTold = false
+    const ends = hostd.hasEnded(identity).finally(() => (isTold = true))
+    assert.equal(await hostd.hasEnded({ ...identity, startTicks: 1 }), true)
+    assert.equal(isTold, false)
+    program.kill('SIGKILL')
+    assert.equal(await ends, true)
+    assert.equal(await hostd.hasEnded(identity), true)
+  })
+
   test('programs do not have the channel on which sockets come', async () => {
     const seen = await run(['sh', '-c', 'env; ls -l /proc/self/fd | grep -c socket || true'])
     assert.doesNotMatch(seen, /NODE_CHANNEL/)
@@ -139,6 +151,7 @@ describe('hostd', () => {
     const path = await listen((guest) => guest.pipe(guest))
     const connection = await hostd.connect(path)
     const pidFile = join(folder, 'lost.pid')
+    const isTold = hostd.hasEnded({ pid: process.pid, startTicks: startTicksOf('self') })
     const lost = run(['sh', '-c', `echo $$ > ${pidFile}; exec sleep 600`]).catch((error: unknown) => error)
     while ((await readFile(pidFile, 'utf8').catch(() => '')) === '') await sleep(1)
     const pid = await pidOfHostd()
@@ -149,6 +162,7 @@ describe('hostd', () => {
     assert.equal(error.outcome, 'is lost, as its launcher has ended')
     process.kill(Number(await readFile(pidFile, 'utf8')))
     while (!hostd.isServing) await sleep(1)
+    assert.equal(await isTold, false)
     assert.deepEqual(logged, ['atoll-hostd was killed by SIGKILL; it is started again'])
     const again = await pidOfHostd()
     assert.notEqual(again, pid)

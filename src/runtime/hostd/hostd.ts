@@ -98,6 +98,11 @@ export class Hostd implements HostTool {
     return this.#process.connect(sandbox, port)
   }
 
+  /** Returns when a process has ended; false: nobody can tell now. */
+  async hasEnded(process: ProcessIdentity): Promise<boolean> {
+    return (await this.#process?.hasEnded(process)) ?? false
+  }
+
   /** Ends all connections to the guest that listens at `path`, also those in their close. */
   async cut(path: string): Promise<void> {
     await this.#relay.cut(path).catch((error: unknown) => {

@@ -1,0 +1,82 @@
+//! Tells of the ends of processes as they come, so that the server need not look at hundreds of them several times a second.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::{Mutex, MutexGuard};
+
+use crate::network::start_tick;
+use crate::sys::epoll::Epoll;
+use crate::sys::pidfd::Pidfd;
+
+pub struct Ends {
+    epoll: Epoll,
+    /// By the id of the request that asks.
+    watched: Mutex<HashMap<u32, Pidfd>>,
+}
+
+impl Ends {
+    pub fn new() -> io::Result<Ends> {
+        Ok(Ends { epoll: Epoll::new()?, watched: Mutex::default() })
+    }
+
+    /// Has `next` tell of the end of the process with this number that started at this tick. False: it has ended.
+    pub fn watch(&self, id: u32, pid: i32, start: u64) -> io::Result<bool> {
+        const ESRCH: i32 = 3;
+        let pidfd = match Pidfd::open(pid) {
+            Err(error) if error.raw_os_error() == Some(ESRCH) => return Ok(false),
+            opened => opened?,
+        };
+        // Read after the descriptor was opened: what it says is of that process, or of none.
+        let stat = std::fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
+        if start_tick(&String::from_utf8_lossy(&stat)) != Some(start) {
+            return Ok(false);
+        }
+        // In the table first: the end may be told at once.
+        let mut watched = self.lock();
+        watched.insert(id, pidfd);
+        if let Err(error) = self.epoll.add(&watched[&id], id.into()) {
+            watched.remove(&id);
+            return Err(error);
+        }
+        Ok(true)
+    }
+
+    /// Waits for an end. Returns the id of the request.
+    pub fn next(&self) -> io::Result<u32> {
+        let id = self.epoll.wait()? as u32;
+        self.lock().remove(&id);
+        Ok(id)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<u32, Pidfd>> {
+        self.watched.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    #[test]
+    fn an_end_is_told_once_by_its_id_and_a_process_of_another_start_has_ended() {
+        let ends = Ends::new().expect("epoll");
+        let mut children: Vec<_> = (0..2).map(|_| Command::new("sleep").arg("600").spawn().expect("starts")).collect();
+        for (id, child) in children.iter().enumerate() {
+            let pid = child.id() as i32;
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("readable");
+            let start = start_tick(&stat).expect("known");
+            assert!(ends.watch(id as u32, pid, start).expect("watched"));
+            assert!(!ends.watch(9, pid, start + 1).expect("looked at"));
+        }
+        children[1].kill().expect("killed");
+        assert_eq!(ends.next().expect("an end"), 1);
+        let pid = children[1].id() as i32;
+        children[1].wait().expect("reaped");
+        assert!(!ends.watch(9, pid, 1).expect("looked at"));
+        children[0].kill().expect("killed");
+        assert_eq!(ends.next().expect("an end"), 0);
+        children[0].wait().expect("reaped");
+        assert!(ends.lock().is_empty());
+    }
+}
