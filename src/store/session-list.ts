@@ -11,9 +11,6 @@ import { strict } from './text.ts'
 const searchedMax = 500
 const searchedBytesMax = 32 * 1024 * 1024
 
-/** Rows per query: each can have artifacts of a hundred kilobytes and more. */
-const rowsAtOnce = 8
-
 interface ListedRows {
   rows: ShortRow[]
   nextCursor?: string
@@ -39,13 +36,14 @@ export async function listedRows(db: Kysely<Database>, query: SessionQuery): Pro
   const measured = await candidates.select(['id', 'createdAt', toldBytes]).execute()
   const fitting = Math.min(limit, countWithin(measured, historyBytesMax))
   const { items, nextCursor = looked?.nextCursor } = page(measured, fitting)
-  const ids = items.map(({ id }) => id)
-  const rows: ShortRow[] = []
-  for (let start = 0; start < ids.length; start += rowsAtOnce) {
-    const some = ids.slice(start, start + rowsAtOnce)
-    rows.push(...(await inOrder(db, { orgId }, limit).select(shortColumns).where('id', 'in', some).execute()))
+  const rows = new Map<string, ShortRow>()
+  for (const group of batches(items, ({ bytes }) => bytes, { sizeMax: bytesAtOnce })) {
+    const ids = group.map(({ id }) => id)
+    // By their ids alone: with an order PostgreSQL might walk through all sessions of the organisation for them.
+    for (const row of await db.selectFrom('sessions').select(shortColumns).where('id', 'in', ids).execute())
+      rows.set(row.id, row)
   }
-  return { rows, ...defined({ nextCursor }) }
+  return { rows: items.flatMap(({ id }) => rows.get(id) ?? []), ...defined({ nextCursor }) }
 }
 
 /** The sessions found by one page of a search, one more than the limit if possible, and the cursor of the next page. */

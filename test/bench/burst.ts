@@ -3,6 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { startSandbox } from '../e2e/sandbox-calls.ts'
 import type { AtollServer } from '../e2e/server.ts'
 import { BareRunc } from './bare-runc.ts'
+import { idleBench } from './idle.ts'
 import { type Comparison, median, summary } from './measure.ts'
 
 const burst = 100
@@ -39,10 +40,14 @@ export async function burstBench(server: AtollServer): Promise<Comparison[]> {
   }
   const bursts: Record<'atoll' | 'bare', Burst[]> = { atoll: [], bare: [] }
   const spent: Record<'atoll' | 'bare', number[]> = { atoll: [], bare: [] }
+  const delays: Record<'burst' | 'idle', number[]> = { burst: [], idle: [] }
   for (let round = 0; round < rounds; round += 1) {
     for (const side of ['atoll', 'bare'] as const) {
+      await loopDelay(server)
       await sleep(pauseMs)
+      if (side === 'atoll') delays.idle.push(await loopDelay(server))
       bursts[side].push(await burstOf(sides[side]))
+      if (side === 'atoll') delays.burst.push(await loopDelay(server))
       await sleep(pauseMs)
       spent[side].push(await processorTime(sides[side]))
     }
@@ -59,7 +64,21 @@ export async function burstBench(server: AtollServer): Promise<Comparison[]> {
     row(`${burst} at once, the median one`, (side) => bursts[side].map(({ medianMs }) => medianMs)),
     row(`${burst} at once, the median of the first ten`, (side) => bursts[side].map(({ firstMs }) => firstMs)),
     row('processor time of a create and a delete', (side) => spent[side]),
+    {
+      what: 'delay of the event loop during a burst, 99th percentile',
+      against: 'while nothing is asked for',
+      rounds,
+      atoll: summary(delays.burst),
+      other: summary(delays.idle),
+    },
+    await idleBench(server, bare),
   ]
+}
+
+/** Since the last call. An idle loop has some 10 ms: the interval at which it is measured. */
+async function loopDelay(server: AtollServer): Promise<number> {
+  const metrics = await (await server.fetch('/metrics')).text()
+  return Number(/^nodejs_eventloop_lag_p99_seconds (\S+)$/m.exec(metrics)?.[1]) * 1000
 }
 
 async function burstOf({ start, use, remove }: Machines): Promise<Burst> {

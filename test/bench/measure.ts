@@ -1,13 +1,15 @@
-/** Milliseconds of a number of rounds. With fewer than twenty the 95th percentile (nearest rank) is the slowest. */
+/** Of a number of rounds. With fewer than twenty the 95th percentile (nearest rank) is the slowest. */
 export interface Summary {
-  medianMs: number
-  p95Ms: number
+  median: number
+  p95: number
 }
 
 /** One row of the report: Atoll and another program, or Atoll in another state, in the same run. */
 export interface Comparison {
   what: string
   against: string
+  /** Milliseconds when absent. */
+  unit?: 'MiB'
   rounds: number
   atoll: Summary
   other: Summary
@@ -48,7 +50,7 @@ export async function timed(work: () => Promise<unknown>): Promise<number> {
 
 export function summary(values: readonly number[]): Summary {
   const sorted = values.toSorted((a, b) => a - b)
-  return { medianMs: median(values), p95Ms: sorted[Math.ceil(sorted.length * 0.95) - 1] ?? Number.NaN }
+  return { median: median(values), p95: sorted[Math.ceil(sorted.length * 0.95) - 1] ?? Number.NaN }
 }
 
 export function median(values: readonly number[]): number {

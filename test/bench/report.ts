@@ -3,7 +3,7 @@ import type { Comparison, Summary } from './measure.ts'
 
 const mib = 1024 * 1024
 
-/** What a run prints with `--json`. Times are in milliseconds; a ratio is that of the medians, below one where Atoll is faster. */
+/** What a run prints with `--json`. Values are in milliseconds where a row has no unit; a ratio is that of the medians, below one where Atoll takes less. */
 interface Report {
   machine: { kernel: string; processor: string; cores: number; memoryMb: number; node: string; date: string }
   rows: (Comparison & { ratio: number })[]
@@ -47,9 +47,9 @@ export function jsonReport(rows: readonly Comparison[]): string {
 export function table(rows: readonly Comparison[]): string {
   const cells = rows.map((row) => [
     row.what,
-    ...cellsOf(row.atoll),
+    ...cellsOf(row.atoll, row.unit),
     row.against,
-    ...cellsOf(row.other),
+    ...cellsOf(row.other, row.unit),
     ratioOf(row).toFixed(2),
     String(row.rounds),
   ])
@@ -66,13 +66,13 @@ export function table(rows: readonly Comparison[]): string {
 }
 
 function ratioOf({ atoll, other }: Comparison): number {
-  return atoll.medianMs / other.medianMs
+  return atoll.median / other.median
 }
 
-function cellsOf({ medianMs, p95Ms }: Summary): string[] {
-  return [medianMs, p95Ms].map((ms) => `${ms.toFixed(2)} ms`)
+function cellsOf({ median, p95 }: Summary, unit = 'ms'): string[] {
+  return [median, p95].map((value) => `${value.toFixed(2)} ${unit}`)
 }
 
-function rounded({ medianMs, p95Ms }: Summary): Summary {
-  return { medianMs: Number(medianMs.toFixed(3)), p95Ms: Number(p95Ms.toFixed(3)) }
+function rounded({ median, p95 }: Summary): Summary {
+  return { median: Number(median.toFixed(3)), p95: Number(p95.toFixed(3)) }
 }
