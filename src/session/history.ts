@@ -1,14 +1,15 @@
 import { ServiceError } from '../errors.ts'
+import { batches } from '../lib/batches.ts'
 import type { FairYield } from '../lib/async/fair-yield.ts'
 import { Semaphore } from '../lib/async/semaphore.ts'
 import type { ViewOptions } from './api.ts'
 import type { Artifact, Message, Session, SessionEvent, StreamEvent } from './session.ts'
-import { rowPageBytes, type RowPage, type SessionStore } from './store.ts'
+import { rowPageBytes, type History, type RowPage, type SessionStore } from './store.ts'
 
 /** Rows read at once, unless `rowPageBytes` ends the page before. */
 const pageRows = 1000
 
-type HistoryStore = Pick<SessionStore, 'messages' | 'events'>
+type HistoryStore = Pick<SessionStore, 'messages' | 'events' | 'histories' | 'historyBytes'>
 
 /** All messages of a session, oldest first, in pages: it holds one, and lets others go first before it reads the next. */
 export function messagePages(store: HistoryStore, pages: FairYield, sessionId: string): AsyncGenerator<Message[]> {
@@ -29,14 +30,27 @@ export function eventPages(store: HistoryStore, pages: FairYield, sessionId: str
 }
 
 /** All that a session has said and done: megabytes, of which no read holds up the others. */
-export async function readHistory(
-  store: HistoryStore,
-  pages: FairYield,
-  sessionId: string,
-): Promise<{ messages: Message[]; events: SessionEvent[] }> {
+export async function readHistory(store: HistoryStore, pages: FairYield, sessionId: string): Promise<History> {
   const messages = await Array.fromAsync(messagePages(store, pages, sessionId))
   const events = await Array.fromAsync(eventPages(store, pages, sessionId))
   return { messages: messages.flat(), events: events.flat() }
+}
+
+/** The histories of sessions in their order: of many short ones at once, of a long one in pages. */
+export async function readHistories(
+  store: HistoryStore,
+  pages: FairYield,
+  sessionIds: readonly string[],
+): Promise<History[]> {
+  const bytes = await store.historyBytes(sessionIds)
+  const histories: History[] = []
+  for (const group of batches(sessionIds, (id) => bytes.get(id) ?? 0, { sizeMax: rowPageBytes })) {
+    // One alone may be longer than that.
+    const short = group.length > 1 ? await store.histories(group) : undefined
+    for (const id of group) histories.push(short?.get(id) ?? (await readHistory(store, pages, id)))
+    await pages.next()
+  }
+  return histories
 }
 
 async function* rowPages<Row extends { id: string }>(
@@ -118,8 +132,8 @@ export class ViewMemory {
     load: () => Promise<Views>,
   ): Promise<Views> {
     if (sent === undefined || sessions.length === 0) return await load()
-    const history = await this.#store.historyBytes(...sessions.map(({ id }) => id))
-    const bytes = sessions.reduce((sum, { artifacts }) => sum + lengthOf(artifacts), history)
+    const history = await this.#store.historyBytes(sessions.map(({ id }) => id))
+    const bytes = sessions.reduce((sum, { id, artifacts }) => sum + (history.get(id) ?? 0) + lengthOf(artifacts), 0)
     if (bytes <= smallViewBytes) return await load()
     let isOver = false
     const note = () => {

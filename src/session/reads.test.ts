@@ -10,7 +10,15 @@ import { orgId, simple, assertWhole, useWorld } from './testing/world.ts'
 const world = useWorld()
 
 /** All methods that return more than one small row. */
-const largeReads = new Set<string | symbol>(['session', 'listSessions', 'messages', 'events', 'skills', 'instructions'])
+const largeReads = new Set<string | symbol>([
+  'session',
+  'listSessions',
+  'messages',
+  'events',
+  'histories',
+  'skills',
+  'instructions',
+])
 
 /** A server whose large reads are written down. */
 function counting() {
@@ -68,6 +76,22 @@ test('the texts of skills are read for the files of a new sandbox, and for nothi
   assert.deepEqual(await world.store.skills(fork.id), session.agentConfig.skills)
   assert.equal((await world.store.instructions(fork.id))?.systemPrompt, 'Be brief.')
   assert.equal(reads.filter((name) => name === 'skills').length, 1)
+})
+
+test('a list reads the histories of short sessions at once', async () => {
+  const { reads, service } = counting()
+  for (let made = 0; made < 3; made++) await service.create('org_3', { ...simple })
+  reads.length = 0
+  const { items } = await service.list('org_3', {})
+  assert.deepEqual(
+    items.map(({ messages }) => messages.length),
+    [1, 1, 1],
+  )
+  assert.deepEqual(
+    reads.filter((name) => ['listSessions', 'histories', 'messages', 'events'].includes(String(name))),
+    ['listSessions', 'histories'],
+  )
+  for (const { session } of items) await service.delete('org_3', session.id)
 })
 
 test('an organisation searches once at a time, and is told when too many of its searches wait', async () => {
@@ -171,7 +195,7 @@ test('messages are taken until the session holds as much as it may, those taken 
   await assert.rejects(sendAll(second), full)
   world.sandboxes.agent.finish()
   await world.until(session.id, 'idle')
-  assert.ok((await world.store.historyBytes(session.id)) <= limits.historyBytesMax)
+  assert.ok(((await world.store.historyBytes([session.id])).get(session.id) ?? 0) <= limits.historyBytesMax)
   await assertWhole(world, session.id)
 })
 

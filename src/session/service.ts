@@ -28,7 +28,7 @@ import type {
 import { defaultSessionLimits, defaultSessionTimings, previewPort, type SessionConfig } from './config.ts'
 import { unusedTokenHash } from './boot.ts'
 import { ForkCheckpoints, forkSession } from './fork.ts'
-import { exportRecords, readHistory, Searches, ViewMemory } from './history.ts'
+import { exportRecords, readHistories, readHistory, Searches, ViewMemory } from './history.ts'
 import { withTimeout } from '../lib/async/timeout.ts'
 import { checkCreate, checkText } from './input.ts'
 import { hasEnded } from './reducer.ts'
@@ -184,9 +184,12 @@ class Sessions implements RunningSessionService {
         ? await store.listSessions(page)
         : await this.#searches.run(orgId, () => store.listSessions({ ...page, search }))
     const views = await this.#viewMemory.hold(orgId, items, options, async () => {
-      const loaded: SessionView[] = []
-      for (const session of items) loaded.push(await this.#loadView(session))
-      return loaded
+      const ids = items.map(({ id }) => id)
+      const histories = await readHistories(store, this.#pages, ids)
+      return items.map((session, index) => {
+        const { messages = [], events = [] } = histories[index] ?? {}
+        return this.#view(session, messages, events)
+      })
     })
     return { items: views, ...defined({ nextCursor }) }
   }

@@ -75,8 +75,10 @@ export interface SessionStore {
   stream(sessionId: string, after: number, limit: number): Promise<StreamEvent[]>
   /** The number of the newest stream event; 0 when there is none. */
   lastSequence(sessionId: string): Promise<number>
-  /** What all messages and events of these sessions hold together, in bytes of their JSON text. */
-  historyBytes(...sessionIds: string[]): Promise<number>
+  /** What all messages and events of each of these sessions hold, in bytes of their JSON text. */
+  historyBytes(sessionIds: readonly string[]): Promise<ReadonlyMap<string, number>>
+  /** All messages and events of each of these sessions, oldest first. For sessions that hold `rowPageBytes` together at most. */
+  histories(sessionIds: readonly string[]): Promise<ReadonlyMap<string, History>>
 
   /** Ids of at most `limit` sessions that ended before this time. */
   expiredSessions(endedBefore: Date, limit: number): Promise<string[]>
@@ -102,6 +104,12 @@ export interface MeteredSession extends Omit<Session, 'agentConfig' | 'artifacts
 export interface Instructions {
   systemPrompt?: string
   skillPaths: string[]
+}
+
+/** What a session has said and done. */
+export interface History {
+  messages: Message[]
+  events: SessionEvent[]
 }
 
 export type SessionReference = Pick<Session, 'id' | 'orgId' | 'sandboxId'>

@@ -1,6 +1,7 @@
 import { sql, type Kysely } from 'kysely'
+import { batches } from '../lib/batches.ts'
 import { deleteUnusedAgentConfigs } from './agent-configs.ts'
-import { anyOf, batches } from './rows.ts'
+import { anyOf } from './rows.ts'
 import type { Database } from './schema.ts'
 
 /** Per statement: on PGlite all other callers wait for it, and PostgreSQL cancels a statement after half a minute. */

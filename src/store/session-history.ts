@@ -1,7 +1,7 @@
 import { sql, type Kysely } from 'kysely'
 import { storedEvent, type SessionEvent } from '../session/session.ts'
-import { rowPageBytes, streamPageBytes, type RowPage, type SessionStore } from '../session/store.ts'
-import { present } from './rows.ts'
+import { rowPageBytes, streamPageBytes, type History, type RowPage, type SessionStore } from '../session/store.ts'
+import { anyOf, present } from './rows.ts'
 import type { Database, MessageTable } from './schema.ts'
 
 const messageColumns = ['id', 'role', 'content', 'state', 'createdAt'] as const
@@ -73,6 +73,27 @@ export function sessionHistory(db: Kysely<Database>) {
         .orderBy((eb) => eb.fn.max('position'))
         .execute()
       return rows.map(({ type }) => type)
+    },
+
+    async histories(sessionIds) {
+      const found = new Map<string, History>(sessionIds.map((id) => [id, { messages: [], events: [] }]))
+      const messages = await db
+        .selectFrom('messages')
+        .select([...messageColumns, 'sessionId'])
+        .where('sessionId', '=', anyOf(sessionIds))
+        .orderBy('sessionId')
+        .orderBy('position')
+        .execute()
+      for (const { sessionId, ...message } of messages) found.get(sessionId)?.messages.push(present(message))
+      const events = await db
+        .selectFrom('sessionEvents')
+        .select([...eventColumns, 'sessionId'])
+        .where('sessionId', '=', anyOf(sessionIds))
+        .orderBy('sessionId')
+        .orderBy('position')
+        .execute()
+      for (const { sessionId, ...event } of events) found.get(sessionId)?.events.push(event)
+      return found
     },
 
     async stream(sessionId, after, limit) {

@@ -6,7 +6,7 @@ import { bytesOf, committer, insertMessages, insertSessionEvents } from './commi
 import { recordMade } from './idempotency.ts'
 import { ownHost } from './installation.ts'
 import { sessionHistory } from './session-history.ts'
-import { ownedBy, present } from './rows.ts'
+import { anyOf, ownedBy, present } from './rows.ts'
 import type { Database } from './schema.ts'
 import { listedRows } from './session-list.ts'
 import { deleteSessions } from './session-delete.ts'
@@ -99,9 +99,13 @@ export function sessionStore(db: Kysely<Database>): SessionStore {
       return row?.lastSequence ?? 0
     },
 
-    async historyBytes(...sessionIds) {
-      const rows = await db.selectFrom('sessions').select('historyBytes').where('id', 'in', sessionIds).execute()
-      return rows.reduce((sum, row) => sum + row.historyBytes, 0)
+    async historyBytes(sessionIds) {
+      const rows = await db
+        .selectFrom('sessions')
+        .select(['id', 'historyBytes'])
+        .where('id', '=', anyOf(sessionIds))
+        .execute()
+      return new Map(rows.map((row) => [row.id, row.historyBytes]))
     },
 
     async expiredSessions(endedBefore, limit) {

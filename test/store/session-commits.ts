@@ -77,7 +77,7 @@ export function sessionCommitTests(store: Store): void {
       assert.equal((await sessions.head(session.id))?.streamBytes, bytes)
       const history = [first, messages[0]!, assistant, firstEvent, ...events]
       const historyBytes = history.reduce((sum, one) => sum + Buffer.byteLength(JSON.stringify(one)), 0)
-      assert.equal(await sessions.historyBytes(session.id), historyBytes)
+      assert.equal((await sessions.historyBytes([session.id])).get(session.id), historyBytes)
     })
 
     test('commit: an unknown cost makes the cost of the session unknown for good', async () => {

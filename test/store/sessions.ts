@@ -90,9 +90,26 @@ export function sessionTests(store: Store): void {
       assert.deepEqual(await sessions.stream(unknown, 0, 10), [])
       assert.equal(await sessions.firstMessage(unknown, 'queued'), undefined)
       assert.equal(await sessions.lastSequence(unknown), 0)
-      assert.equal(await sessions.historyBytes(unknown), 0)
+      assert.equal((await sessions.historyBytes([unknown])).size, 0)
       assert.equal(await sessions.message(unknown, newId('msg_')), undefined)
       assert.deepEqual(await sessions.queuedMessageIds(unknown), [])
+    })
+
+    test('histories: those of several sessions, each in its order', async () => {
+      const { id: orgId } = await newOrganisation(store)
+      const ids: string[] = []
+      for (const texts of [['a', 'b', 'c'], [], ['d']]) {
+        const { id } = await newSession(store, orgId)
+        for (const text of texts) await sessions.commit(id, { addMessages: [messageOf(text)] })
+        ids.push(id)
+      }
+      const unknown = newId('ses_')
+      const histories = await sessions.histories([...ids, unknown])
+      for (const id of ids) {
+        const [messages, events] = await Promise.all([sessions.messages(id), sessions.events(id)])
+        assert.deepEqual(histories.get(id), { messages, events })
+      }
+      assert.deepEqual(histories.get(unknown), { messages: [], events: [] })
     })
 
     test('session: a failed creation leaves nothing', async () => {

@@ -9,12 +9,21 @@ export interface MaintenanceLimits {
   vacuumMs?: number
 }
 
+/**
+ * Tables that have outgrown what the planner knows of them. It knows nothing of a new table, and reads all of it for a few rows then.
+ * PGlite counts no changes, so their sizes tell.
+ */
+const outgrown = `
+  select quote_ident(relname) as name from pg_class
+  where relkind = 'r' and relnamespace = 'public'::regnamespace
+    and pg_relation_size(oid) > 2 * current_setting('block_size')::bigint * greatest(relpages, 8)`
+
 const defaults = { checkMs: 60_000, walBytesMax: 64 * 1024 * 1024, vacuumMs: 60 * 60 * 1000 }
 
 /**
  * Runs the maintenance for which a PostgreSQL server has processes and PGlite has none. Without checkpoints the write-ahead log grows
- * for ever; without vacuum dead rows stay and the planner knows no table sizes. Returns a function that stops the maintenance and
- * waits for a running round.
+ * for ever; without vacuum dead rows stay; without analyses the planner knows no table sizes. Returns a function that stops the
+ * maintenance and waits for a running round.
  */
 export function maintain(pglite: Pick<PGlite, 'query'>, limits: MaintenanceLimits = {}): () => Promise<void> {
   const { checkMs = defaults.checkMs, walBytesMax = defaults.walBytesMax, vacuumMs = defaults.vacuumMs } = limits
@@ -37,6 +46,9 @@ export function maintain(pglite: Pick<PGlite, 'query'>, limits: MaintenanceLimit
       vacuumedMs = Date.now()
       await pglite.query('vacuum (analyze)')
     }
+    const { rows: tables } = await pglite.query<{ name: string }>(outgrown)
+    // One at a time: others use the database in between.
+    for (const { name } of tables) await pglite.query(`analyze ${name}`)
   }
 
   const timer = setInterval(() => {

@@ -210,6 +210,23 @@ suite('the embedded database', () => {
       }
     })
 
+    test('maintenance: a table is analysed when it is new, and again when it has grown to more than twice its size', async () => {
+      const known = `select relpages as value from pg_class where relname = 'growing'`
+      const fill = () =>
+        pglite.query('insert into growing select repeat(md5(n::text), 40) from generate_series(1, 300) n')
+      await pglite.query('create table growing (text text)')
+      await fill()
+      const stop = maintain(pglite, { checkMs: 5 })
+      try {
+        let pages = 0
+        while ((pages = await value(known)) === 0) await delay(5)
+        for (let more = 0; more < 3; more++) await fill()
+        while ((await value(known)) < 3 * pages) await delay(5)
+      } finally {
+        await stop()
+      }
+    })
+
     test('maintenance: a failed round is a warning, and the next round runs', async () => {
       const stop = maintain({ query: () => Promise.reject(new Error('disk full')) }, { checkMs: 5 })
       try {
