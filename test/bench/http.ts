@@ -9,6 +9,8 @@ import type { PlainPorts } from './plain-servers.ts'
 
 const rounds = 30
 const requestsPerRound = 50
+/** Of each side before the first round: a server that runs for weeks has its code compiled. */
+const warmUpRequests = 3000
 const pageBytes = 10_000
 
 /** Answers of the API against a Fastify that looks nothing up, and pages of a sandbox against the same page served directly. */
@@ -18,34 +20,33 @@ export async function httpBench(server: AtollServer): Promise<Comparison[]> {
   plain.send(pageBytes)
   const [ports] = (await once(plain, 'message')) as [PlainPorts]
   const agent = new Agent({ keepAlive: true })
-  const many = async (options: { port: number; path: string; headers: Record<string, string> }) => {
-    for (let index = 0; index < requestsPerRound; index += 1) await ask(agent, options)
+  const many = async (options: Asked, count = requestsPerRound) => {
+    for (let index = 0; index < count; index += 1) await ask(agent, options)
+  }
+  const compared = async (what: string, against: string, atoll: Asked, other: Asked) => {
+    for (const side of [atoll, other]) await many(side, warmUpRequests)
+    return await compare(what, against, rounds, { atoll: () => many(atoll), other: () => many(other) })
   }
   const path = `/api/sandboxes/${sandboxID}`
-  const read = await compare(`read a sandbox, ${requestsPerRound} times`, 'plain Fastify', rounds, {
-    atoll: () => many({ port: server.port, path, headers: { 'X-API-Key': server.key } }),
-    other: () => many({ port: ports.fastify, path, headers: {} }),
-  })
+  const read = await compared(
+    `read a sandbox, ${requestsPerRound} times`,
+    'plain Fastify',
+    { port: server.port, path, headers: { 'X-API-Key': server.key } },
+    { port: ports.fastify, path, headers: {} },
+  )
 
   // The same program on both sides: in the sandbox behind the proxy, and here without one.
   const program = `require('http').createServer((q,s)=>s.end('x'.repeat(${pageBytes}))).listen(3000,'127.0.0.1')`
   await server.json('POST', `${path}/exec`, { cmd: 'node', args: ['-e', program] })
   const preview = { port: server.port, path: '/', headers: { Host: `${sandboxID}-p3000.preview.localhost` } }
   while ((await ask(agent, preview)) !== 200);
-  const page = await compare(`load a page of 10 kB, ${requestsPerRound} times`, 'direct connection', rounds, {
-    atoll: () => many(preview),
-    other: () => many({ port: ports.page, path: '/', headers: {} }),
-  })
+  const direct = { port: ports.page, path: '/', headers: {} }
+  const page = await compared(`load a page of 10 kB, ${requestsPerRound} times`, 'direct connection', preview, direct)
   const rows = [read, page]
   if (await Nginx.isThere()) {
     await using nginx = await Nginx.start(ports.page)
     const proxied = { port: nginx.port, path: '/', headers: {} }
-    rows.push(
-      await compare(page.what, 'nginx as proxy of the page', rounds, {
-        atoll: () => many(preview),
-        other: () => many(proxied),
-      }),
-    )
+    rows.push(await compared(page.what, 'nginx as proxy of the page', preview, proxied))
   } else {
     missingRow('a page through nginx', notInstalled('nginx'))
   }
@@ -55,11 +56,14 @@ export async function httpBench(server: AtollServer): Promise<Comparison[]> {
   return rows
 }
 
+interface Asked {
+  port: number
+  path: string
+  headers: Record<string, string>
+}
+
 /** Gets a page to its end and returns the status. */
-export async function ask(
-  agent: Agent,
-  options: { port: number; path: string; headers: Record<string, string> },
-): Promise<number> {
+export async function ask(agent: Agent, options: Asked): Promise<number> {
   const { promise, resolve, reject } = Promise.withResolvers<number>()
   request({ ...options, host: '127.0.0.1', agent }, (response) => {
     response.resume().once('end', () => resolve(response.statusCode ?? 0))
