@@ -5,7 +5,6 @@ import { promisify } from 'node:util'
 import { forkOf, startSandbox, takeCheckpoint } from '../e2e/sandbox-calls.ts'
 import { AtollServer } from '../e2e/server.ts'
 import { createSession, getSession, sendMessage } from '../e2e/session-client.ts'
-import { insertEndedSessions } from './growth-fixture.ts'
 import { ask } from './http.ts'
 import { type Comparison, summary, timed } from './measure.ts'
 
@@ -19,6 +18,8 @@ const startRounds = 6
 /** Reads take less than a millisecond: one round is so many. */
 const readsPerRound = 20
 const createsAtOnce = 4
+/** After which tables that have grown are analysed. */
+const settleMs = 70_000
 const pauseMs = 5000
 const filledWith = [
   `${filled.sandboxes} sandboxes`,
@@ -77,10 +78,10 @@ async function measureServer(
   const { id: sessionId } = await createSession(server, 'run: true')
   await idle(server, sessionId)
   const checkpointId = await takeCheckpoint(server, sandboxIds[0] ?? '', 'source', 'disk_only')
-  await whileStopped(server, () => insertEndedSessions(server, { ...filled, sessions: pageLength }))
+  await whileStopped(server, () => insertSessions(server, pageLength))
   const fixture = { sandboxIds, checkpointId, sessionId }
   await prepare(server, fixture)
-  await sleep(pauseMs)
+  await sleep(settleMs)
   return await measure(server, fixture, counts)
 }
 
@@ -89,7 +90,7 @@ async function fill(server: AtollServer, { sandboxIds }: Fixture): Promise<void>
   for (let index = 0; index < filled.checkpoints / pageLength; index += 1) {
     for (const id of sandboxIds) await takeCheckpoint(server, id, `filled ${index}`, 'disk_only')
   }
-  await whileStopped(server, () => insertEndedSessions(server, filled))
+  await whileStopped(server, () => insertSessions(server, filled.sessions))
 }
 
 async function measure(server: AtollServer, fixture: Fixture, counts: Rounds): Promise<Times> {
@@ -149,6 +150,11 @@ async function startSandboxes(server: AtollServer, count: number): Promise<strin
   }
   await Promise.all(Array.from({ length: createsAtOnce }, loop))
   return ids
+}
+
+async function insertSessions({ dataDir, key }: AtollServer, sessions: number): Promise<void> {
+  const counts = [sessions, filled.streamEventsPerSession].map(String)
+  await run(process.execPath, [`${import.meta.dirname}/growth-fixture.ts`, dataDir, key, ...counts])
 }
 
 async function whileStopped(server: AtollServer, work: () => Promise<unknown>): Promise<void> {

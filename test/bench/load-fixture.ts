@@ -56,7 +56,7 @@ export async function fillSessions(server: AtollServer, idle: string): Promise<L
   }
 }
 
-export async function organisationOf(store: Store, server: AtollServer): Promise<string> {
+export async function organisationOf(store: Store, server: Pick<AtollServer, 'key'>): Promise<string> {
   const organisation = await store.organisations.organisationByKey(sha256(server.key))
   if (organisation === undefined) throw new Error('the key of the server has no organisation')
   return organisation.id

@@ -103,7 +103,7 @@ export function sessionTests(store: Store): void {
         for (const text of texts) await sessions.commit(id, { addMessages: [messageOf(text)] })
         ids.push(id)
       }
-      const unknown = newId('ses_')
+      const unknown = newId('session_')
       const histories = await sessions.histories([...ids, unknown])
       for (const id of ids) {
         const [messages, events] = await Promise.all([sessions.messages(id), sessions.events(id)])

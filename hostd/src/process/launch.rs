@@ -53,7 +53,7 @@ const NOT_STARTED: u8 = 2;
 const TOO_MUCH: u8 = 3;
 
 /// The programs of unanswered requests, by request id.
-type Programs = Arc<Mutex<HashMap<u32, Program>>>;
+type Programs = Mutex<HashMap<u32, Program>>;
 
 enum Program {
     Starting,
@@ -63,69 +63,83 @@ enum Program {
     Running(i32),
 }
 
-/// `channel`: where sockets are handed over; without one, no connection is made.
+/// What the threads of the requests share.
+struct Server {
+    programs: Programs,
+    ends: Ends,
+    /// Where sockets are handed over; without one, no connection is made.
+    channel: Option<Channel>,
+    output: Mutex<io::Stdout>,
+}
+
 pub fn serve(version: &str, channel: Option<Channel>) -> Result<(), Error> {
-    let channel = Arc::new(channel);
-    let programs = Programs::default();
-    let output = Arc::new(Mutex::new(io::stdout()));
+    let ends = Ends::new().map_err(|error| Error::new(format!("epoll: {error}")))?;
+    let (programs, output) = (Programs::default(), Mutex::new(io::stdout()));
+    let server = Arc::new(Server { programs, ends, channel, output });
     let ready = Answer { status: EXITED, code: 0, stdout: version.into(), stderr: vec![] };
-    ready.send(0, &output).map_err(|error| Error::new(format!("standard output: {error}")))?;
-    let ends = Arc::new(Ends::new().map_err(|error| Error::new(format!("epoll: {error}")))?);
-    tell_ends(&ends, &output).map_err(|error| Error::new(format!("thread: {error}")))?;
+    ready.send(0, &server.output).map_err(|error| Error::new(format!("standard output: {error}")))?;
+    let teller = Arc::clone(&server);
+    in_thread(move || teller.tell_ends()).map_err(|error| Error::new(format!("thread: {error}")))?;
     let mut input = io::stdin().lock();
     while let Some(frame) = frame::read(&mut input, HEADER_BYTES..=REQUEST_BYTES_MAX)
         .map_err(|error| Error::new(format!("standard input: {error}")))?
     {
         let request = Request::parse(&frame).ok_or_else(|| Error::new("a malformed request"))?;
-        if request.op == KILL {
-            kill(&programs, request.id);
-            continue;
-        }
-        if request.op == WATCH {
-            let answer = match request.watch(&ends) {
-                Ok(true) => continue,
-                Ok(false) => Answer::done(Ok(())),
-                Err(error) => Answer::not_started(&error),
-            };
-            let _ = answer.send(request.id, &output);
-            continue;
-        }
-        if request.op == CONNECT {
-            let (id, channel, to_thread) = (request.id, Arc::clone(&channel), Arc::clone(&output));
-            let work = move || {
-                if let Err(error) = request.connect(channel.as_ref().as_ref()) {
-                    let _ = Answer::not_started(&error).send(id, &to_thread);
-                }
-            };
-            if let Err(error) = thread::Builder::new().stack_size(STACK_BYTES).spawn(work) {
-                let _ = Answer::not_started(&error).send(id, &output);
+        let (id, of_thread) = (request.id, Arc::clone(&server));
+        let started = match request.op {
+            KILL => {
+                kill(&server.programs, id);
+                Ok(())
             }
-            continue;
-        }
-        // Before the thread starts, so that a following kill finds it.
-        lock(&programs).insert(request.id, Program::Starting);
-        let (id, of_thread, to_thread) = (request.id, Arc::clone(&programs), Arc::clone(&output));
-        let work = move || {
-            // A failed write means that the server has ended; the main thread sees the end of its input.
-            let _ = request.run(&of_thread).send(request.id, &to_thread);
+            WATCH => {
+                server.watch(&request);
+                Ok(())
+            }
+            CONNECT => in_thread(move || of_thread.connect(&request)),
+            _ => {
+                // Before the thread starts, so that a following kill finds it.
+                lock(&server.programs).insert(id, Program::Starting);
+                in_thread(move || of_thread.send(id, &request.run(&of_thread.programs)))
+            }
         };
-        if let Err(error) = thread::Builder::new().stack_size(STACK_BYTES).spawn(work) {
-            lock(&programs).remove(&id);
-            let _ = Answer::not_started(&error).send(id, &output);
+        if let Err(error) = started {
+            lock(&server.programs).remove(&id);
+            server.send(id, &Answer::not_started(&error));
         }
     }
     Ok(())
 }
 
-/// Answers the requests of processes that end.
-fn tell_ends(ends: &Arc<Ends>, output: &Arc<Mutex<io::Stdout>>) -> io::Result<()> {
-    let (ends, output) = (Arc::clone(ends), Arc::clone(output));
-    let tell = move || {
-        while let Ok(id) = ends.next() {
-            let _ = Answer::done(Ok(())).send(id, &output);
+impl Server {
+    fn watch(&self, request: &Request) {
+        match request.watch(&self.ends) {
+            Ok(true) => {}
+            Ok(false) => self.send(request.id, &Answer::done(Ok(()))),
+            Err(error) => self.send(request.id, &Answer::not_started(&error)),
         }
-    };
-    thread::Builder::new().stack_size(STACK_BYTES).spawn(tell).map(drop)
+    }
+
+    /// Answers the requests of processes that end.
+    fn tell_ends(&self) {
+        while let Ok(id) = self.ends.next() {
+            self.send(id, &Answer::done(Ok(())));
+        }
+    }
+
+    fn connect(&self, request: &Request) {
+        if let Err(error) = request.connect(self.channel.as_ref()) {
+            self.send(request.id, &Answer::not_started(&error));
+        }
+    }
+
+    /// A failed write means that the server has ended; the main thread sees the end of its input.
+    fn send(&self, id: u32, answer: &Answer) {
+        let _ = answer.send(id, &self.output);
+    }
+}
+
+fn in_thread(work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    thread::Builder::new().stack_size(STACK_BYTES).spawn(work).map(drop)
 }
 
 fn kill(programs: &Programs, id: u32) {
