@@ -164,10 +164,10 @@ export class RunningSandboxes {
     const process = await runtime.state(id)
     if (process === undefined || !isAlive(process) || slot > network.subnet.slots) return false
     try {
-      const isVerified = memory === undefined && this.isVerified(id)
       // A server that died during a dump has left the sandbox frozen, or without its network.
-      if (!isVerified) await cgroups.thaw(names.cgroup(id))
+      await cgroups.thaw(names.cgroup(id))
       if (!(await lazy.adopt(id))) return false
+      const isVerified = memory === undefined && this.isVerified(id)
       // Servers of earlier versions left the guest's folder open.
       await (isVerified ? closeGuestDir(names, id) : this.#guestAnswers(id, process))
     } catch {
