@@ -1,6 +1,7 @@
 import { mkdir, readdir, readFile, writeFile } from 'node:fs/promises'
 import { basename } from 'node:path'
 import { exists } from '../exists.ts'
+import { readNow } from '../read-now.ts'
 
 /** Fields of `memory.stat` (cgroup-v2.rst): memory that the kernel reclaims before it kills a process. */
 const droppable = ['active_file', 'inactive_file', 'slab_reclaimable']
@@ -50,10 +51,13 @@ export abstract class CgroupHierarchy {
     return count === undefined ? undefined : Number(count)
   }
 
+  /** A start thaws every running sandbox, of which hardly any is frozen. */
   async thaw(group: string): Promise<void> {
     if (!this.freezes) return
-    const file = `${this.path}${group}/${this.freezer.file}`
-    if (await exists(file)) await writeFile(file, this.freezer.thawed)
+    const { file, thawed } = this.freezer
+    const path = `${this.path}${group}/${file}`
+    const state = readNow(path)?.trim()
+    if (state !== undefined && state !== thawed) await writeFile(path, thawed)
   }
 }
 

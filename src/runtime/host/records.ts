@@ -1,8 +1,8 @@
-import { readFileSync } from 'node:fs'
 import { mkdir, open, readdir, rename, rm, writeFile } from 'node:fs/promises'
 import { defined } from '../../lib/defined.ts'
 import { KeyedMutex } from '../../lib/async/mutex.ts'
 import type { CheckpointKind, SandboxSpec } from '../../sandbox/ports/runtime-driver.ts'
+import { readNow } from '../read-now.ts'
 import { isImageReference, type Images } from './image-folder.ts'
 
 /** A frozen disk: the snapshot taken for a checkpoint, and the first id of the range that owns its files. */
@@ -151,7 +151,7 @@ export class Records<T extends { id: string }> {
     this.#records.clear()
     const unreadable: string[] = []
     for (const id of await recordedIds(this.#folder)) {
-      const record = this.#read(readNow(this.file(id)), id)
+      const record = this.#read(readNow(this.file(id)) ?? '', id)
       if (record === undefined) unreadable.push(id)
       else this.adopt(record)
     }
@@ -246,15 +246,6 @@ export class Records<T extends { id: string }> {
     if (record === undefined) this.#written.delete(id)
     else this.#written.set(id, record)
     if (before !== undefined) this.#keeper?.remove(before)
-  }
-}
-
-/** Without yielding: a start reads hundreds before anything else can be done, and each turn would take longer than the read. */
-function readNow(file: string): string {
-  try {
-    return readFileSync(file, 'utf8')
-  } catch {
-    return ''
   }
 }
 

@@ -2,11 +2,11 @@
  * The network of the sandboxes of one data directory: a routed link for each (`layout.ts`), packet rules, a DNS forwarder.
  * All names carry the hash of the data directory, so that several servers can run side by side.
  */
-import { readFileSync } from 'node:fs'
 import { readdir, readFile, writeFile } from 'node:fs/promises'
 import { ServiceError } from '../../errors.ts'
 import { CommandError, messageOf, run } from '../command.ts'
 import { exists } from '../exists.ts'
+import { readNow } from '../read-now.ts'
 import type { HostTool } from '../hostd/index.ts'
 import { Forwarder } from './dns.ts'
 import { HostFirewall } from './host-firewall/index.ts'
@@ -303,16 +303,7 @@ async function addresses(): Promise<{ link: string; address: string }[]> {
 /** A host that forwards can still switch it off for new links. A link that has gone meanwhile needs nothing. */
 async function forward(link: string): Promise<void> {
   const file = `${settingsDir}/conf/${link}/forwarding`
-  if (readSetting(file) === '0') await writeFile(file, '1')
-}
-
-/** Without yielding, as such a file costs less than that: hundreds of links are looked at in a few milliseconds. */
-function readSetting(file: string): string | undefined {
-  try {
-    return readFileSync(file, 'latin1').trim()
-  } catch {
-    return undefined
-  }
+  if (readNow(file)?.trim() === '0') await writeFile(file, '1')
 }
 
 /** For `catch`: throws `unavailable`, or the `ServiceError` itself. */
