@@ -1,9 +1,9 @@
 import { spawn } from 'node:child_process'
-import { open, readFile } from 'node:fs/promises'
+import { open, readdir, readFile } from 'node:fs/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { ServiceError } from '../../errors.ts'
 import { commandEnvironment } from '../command.ts'
-import { exists } from '../exists.ts'
+import { readNow } from '../read-now.ts'
 import { deniedNetworks } from './rules.ts'
 
 const startTimeoutMs = 15_000
@@ -55,8 +55,7 @@ export class Forwarder {
     const pid = await this.#recordedPid()
     if (pid === undefined) return
     const isOurs = (await this.#running()) !== undefined
-    // A number that is free is still that of its group, and of nothing else, while one of the children lives.
-    if (isOurs || !(await exists(`/proc/${pid}`))) await endGroup(pid)
+    if (isOurs || (await hasChildren(pid))) await endGroup(pid)
   }
 
   /** Starts it, anew when a link of the machine went while dnsmasq listed them all: that ends it, and says nothing about this start. */
@@ -156,6 +155,13 @@ function stoppedAtOnce(address: string, { code, said }: Ended): Error {
     ? '; another name server of this machine listens on all addresses: let it leave out this one'
     : ''
   return new ServiceError('unavailable', `dnsmasq on ${address} stopped at once with status ${code}: ${said}${hint}`)
+}
+
+/** Whether a dnsmasq is left in the group of one that has ended: only then is the number still that of our group. */
+async function hasChildren(leader: number): Promise<boolean> {
+  const pids = (await readdir('/proc')).filter((name) => /^\d+$/.test(name))
+  const stats = pids.includes(String(leader)) ? [] : pids.map((pid) => readNow(`/proc/${pid}/stat`) ?? '')
+  return stats.some((stat) => /^\d+ \(dnsmasq\) \S \d+ (\d+) /.exec(stat)?.[1] === String(leader))
 }
 
 /** Kills a process group. Returns when its leader has ended, and the others, or after a moment: one that nobody reaps looks alive. */

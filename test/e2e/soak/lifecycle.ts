@@ -102,5 +102,6 @@ export async function declarePreview(client: Client, sandbox: SandboxModel, port
   const headers = { 'X-OC-Preview-Token': previewAuthToken }
   const open = await client.call(sandbox, 'GET', '/', { host, headers, allow: ['nothing_listening'] })
   if (open !== undefined && open.status < 400) client.world.violated(`${host} answers ${open.status}`, sandbox)
-  await client.ask(sandbox, 'DELETE', `/preview/${port}`)
+  // A preview can be removed after its sandbox, which may have been deleted since.
+  await client.ask(sandbox, 'DELETE', `/preview/${port}`, { allow: ['stopped'] })
 }
