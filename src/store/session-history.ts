@@ -77,21 +77,9 @@ export function sessionHistory(db: Kysely<Database>) {
 
     async histories(sessionIds) {
       const found = new Map<string, History>(sessionIds.map((id) => [id, { messages: [], events: [] }]))
-      const messages = await db
-        .selectFrom('messages')
-        .select([...messageColumns, 'sessionId'])
-        .where('sessionId', '=', anyOf(sessionIds))
-        .orderBy('sessionId')
-        .orderBy('position')
-        .execute()
+      const messages = await rowsOf<MessageRow>(db, messagePages, sessionIds)
       for (const { sessionId, ...message } of messages) found.get(sessionId)?.messages.push(present(message))
-      const events = await db
-        .selectFrom('sessionEvents')
-        .select([...eventColumns, 'sessionId'])
-        .where('sessionId', '=', anyOf(sessionIds))
-        .orderBy('sessionId')
-        .orderBy('position')
-        .execute()
+      const events = await rowsOf<SessionEvent>(db, eventPages, sessionIds)
       for (const { sessionId, ...event } of events) found.get(sessionId)?.events.push(event)
       return found
     },
@@ -130,5 +118,17 @@ async function pageOf<Row>(
         order by position limit ${limit}
       ) as limited
     ) as measured where before < ${rowPageBytes} order by position`.execute(db)
+  return rows
+}
+
+/** All rows of several sessions, those of each in their order. */
+async function rowsOf<Row>(
+  db: Kysely<Database>,
+  [table, columns]: PagedTable,
+  sessionIds: readonly string[],
+): Promise<(Row & { sessionId: string })[]> {
+  const { rows } = await sql<Row & { sessionId: string }>`
+    select ${sql.join([...columns, 'sessionId'].map((column) => sql.ref(column)))} from ${sql.table(table)}
+    where session_id = ${anyOf(sessionIds)} order by session_id, position`.execute(db)
   return rows
 }

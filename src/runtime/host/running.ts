@@ -97,7 +97,7 @@ export class RunningSandboxes {
   #watch(id: string, process: ProcessIdentity): void {
     if (this.#watched.has(process)) return
     this.#watched.add(process)
-    void this.#options.hostd.hasEnded(process).then((hasEnded) => {
+    void this.#options.hostd.awaitEnd(process).then((hasEnded) => {
       if (!hasEnded) {
         this.#watched.delete(process)
       } else if (this.#processes.get(id) === process) {

@@ -102,7 +102,7 @@ export class HostdProcess {
   }
 
   /** Returns when a process has ended; false: hostd cannot tell, or has ended before. */
-  async hasEnded({ pid, startTicks }: ProcessIdentity): Promise<boolean> {
+  async awaitEnd({ pid, startTicks }: ProcessIdentity): Promise<boolean> {
     const outcome = await this.#ask(operations.watch, [pid, startTicks])
     return !(outcome instanceof Socket) && outcome.status === 'exited'
   }

@@ -95,12 +95,12 @@ describe('hostd', () => {
     const program = spawn('sleep', ['600'])
     const identity = { pid: program.pid ?? 0, startTicks: startTicksOf(program.pid ?? 0) }
     let isTold = false
-    const ends = hostd.hasEnded(identity).finally(() => (isTold = true))
-    assert.equal(await hostd.hasEnded({ ...identity, startTicks: 1 }), true)
+    const ends = hostd.awaitEnd(identity).finally(() => (isTold = true))
+    assert.equal(await hostd.awaitEnd({ ...identity, startTicks: 1 }), true)
     assert.equal(isTold, false)
     program.kill('SIGKILL')
     assert.equal(await ends, true)
-    assert.equal(await hostd.hasEnded(identity), true)
+    assert.equal(await hostd.awaitEnd(identity), true)
   })
 
   test('programs do not have the channel on which sockets come', async () => {
@@ -151,7 +151,7 @@ describe('hostd', () => {
     const path = await listen((guest) => guest.pipe(guest))
     const connection = await hostd.connect(path)
     const pidFile = join(folder, 'lost.pid')
-    const isTold = hostd.hasEnded({ pid: process.pid, startTicks: startTicksOf('self') })
+    const isTold = hostd.awaitEnd({ pid: process.pid, startTicks: startTicksOf('self') })
     const lost = run(['sh', '-c', `echo $$ > ${pidFile}; exec sleep 600`]).catch((error: unknown) => error)
     while ((await readFile(pidFile, 'utf8').catch(() => '')) === '') await sleep(1)
     const pid = await pidOfHostd()

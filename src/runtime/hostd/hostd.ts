@@ -99,8 +99,8 @@ export class Hostd implements HostTool {
   }
 
   /** Returns when a process has ended; false: nobody can tell now. */
-  async hasEnded(process: ProcessIdentity): Promise<boolean> {
-    return (await this.#process?.hasEnded(process)) ?? false
+  async awaitEnd(process: ProcessIdentity): Promise<boolean> {
+    return (await this.#process?.awaitEnd(process)) ?? false
   }
 
   /** Ends all connections to the guest that listens at `path`, also those in their close. */
