@@ -23,6 +23,7 @@
 //!     atoll-hostd await-dumps --runc-root DIR --timeout-ms NUMBER
 //!     atoll-hostd end-tools --path PATH [--path PATH …]
 //!     atoll-hostd end-criu --lazy-pages end|leave --dir DIR [--dir DIR …]
+//!     atoll-hostd share-pages --like DIR --dir DIR
 //!     atoll-hostd remove  --dir DIR [--dir DIR …]
 //!     atoll-hostd version
 
@@ -33,6 +34,7 @@ mod inode_numbers;
 mod mounts;
 mod network;
 mod overlay;
+mod pages;
 mod process;
 mod protocol;
 mod relay;
@@ -69,6 +71,7 @@ fn run() -> Result<(), Error> {
             relay::serve(&args.only_path("socket")?)?;
             launch::serve(env!("CARGO_PKG_VERSION"), channel)
         }
+        "share-pages" => pages::command(args),
         "freeze" => freeze::command(args),
         "await-unconnected" => unconnected::command(args),
         "await-dumps" => strays::await_dumps(args),

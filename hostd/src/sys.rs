@@ -46,6 +46,7 @@ extern "C" {
     fn tgkill(process: c_int, thread: c_int, signal: c_int) -> c_int;
     fn signal(number: c_int, handler: extern "C" fn(c_int)) -> usize;
     fn getrlimit(resource: c_int, limit: *mut [u64; 2]) -> c_int;
+    fn nice(more: c_int) -> c_int;
     fn setrlimit(resource: c_int, limit: *const [u64; 2]) -> c_int;
 }
 
@@ -159,8 +160,18 @@ pub fn control<Args>(
     what: &str,
     subject: impl fmt::Display,
 ) -> Result<(), Error> {
-    let status = unsafe { ioctl(file.as_raw_fd(), request as c_ulong, args as *mut Args) };
-    checked(status.into(), what, subject)
+    try_control(file, request, args).map_err(|error| Error::io(what, subject, error))
+}
+
+/// The same with the error of the kernel alone.
+pub fn try_control<Args>(file: &impl AsRawFd, request: u64, args: &mut Args) -> io::Result<()> {
+    done(unsafe { ioctl(file.as_raw_fd(), request as c_ulong, args as *mut Args) })
+}
+
+/// This process gets the processor when no other wants it, and the disk after others where the kernel orders its use.
+pub fn yield_to_others() {
+    const LEAST: c_int = 19;
+    unsafe { nice(LEAST) };
 }
 
 /// Moves this thread into a private mount namespace, with a working directory of its own.

@@ -204,7 +204,7 @@ impl Request {
                 let entered = Alone::parse(&mut words.by_ref().skip(2)).and_then(|alone| alone.enter());
                 entered.err().map(|error| Answer::done(Err(error)))
             }
-            Some(command) => run_here(&command, words.clone().skip(2)),
+            Some(command) => run_here(command, words.clone().skip(2)),
         };
         let started = match here {
             Some(answer) => Err(answer),

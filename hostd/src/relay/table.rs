@@ -92,7 +92,7 @@ impl Relays {
     /// A thread that is blocked in the close of a sandbox's descriptor does not notice the server's close; a signal ends its wait.
     pub fn interrupt_blocked(&self) {
         for relay in self.lock().relays.values_mut() {
-            let [found] = poll::wait([(&relay.server, GONE)], Some(Duration::ZERO));
+            let [found] = poll::wait([(&*relay.server, GONE)], Some(Duration::ZERO));
             let is_closed = found & GONE != 0;
             if is_closed && relay.was_closed {
                 sys::interrupt_thread(relay.thread);

@@ -11,6 +11,7 @@ use std::path::Path;
 
 extern "C" {
     fn syscall(number: c_long, ...) -> c_long;
+    fn linkat(from: c_int, path: *const c_char, to: c_int, name: *const c_char, flags: c_int) -> c_int;
     fn unlinkat(folder: c_int, name: *const c_char, flags: c_int) -> c_int;
 }
 
@@ -25,7 +26,9 @@ const O_CLOEXEC: u64 = 0o2000000;
 const O_DIRECTORY: u64 = 0o40000;
 #[cfg(not(target_arch = "aarch64"))]
 const O_DIRECTORY: u64 = 0o200000;
+const AT_FDCWD: c_int = -100;
 const AT_REMOVEDIR: c_int = 0x200;
+const AT_SYMLINK_FOLLOW: c_int = 0x400;
 
 /// Of openat2(2).
 #[repr(C)]
@@ -62,6 +65,14 @@ impl Folder {
 
     pub fn names(&self) -> io::Result<Vec<OsString>> {
         fs::read_dir(self.path())?.map(|entry| entry.map(|entry| entry.file_name())).collect()
+    }
+
+    /// Gives an unnamed file of the same file system a name. EEXIST.
+    pub fn link(&self, file: &fs::File, name: &OsStr) -> io::Result<()> {
+        let path = c_name(OsStr::new(&format!("/proc/self/fd/{}", file.as_raw_fd())))?;
+        let name = c_name(name)?;
+        let status = unsafe { linkat(AT_FDCWD, path.as_ptr(), self.0.as_raw_fd(), name.as_ptr(), AT_SYMLINK_FOLLOW) };
+        super::done(status)
     }
 
     /// EISDIR for a folder, EBUSY where something is mounted on it.

@@ -253,7 +253,7 @@ impl Message {
         fill(self);
         let length = (self.0.len() - start) as u16;
         self.0[start..start + 2].copy_from_slice(&length.to_ne_bytes());
-        self.0.resize(self.0.len().next_multiple_of(4), 0);
+        self.0.resize((self.0.len() + 3) & !3, 0);
     }
 
     fn finish(mut self, sequence: u32) -> Vec<u8> {

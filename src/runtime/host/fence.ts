@@ -82,20 +82,22 @@ export function onDiskAlone(host: Pick<DriverContext, 'log'>, id: string, error:
 /**
  * Returns when all saved memory is on the disk of the host with the disks that it belongs to, what is saved meanwhile included,
  * and records say so. Until then a loss of power costs the memory. It does not wait for work on a sandbox: a record that such
- * work writes back is flushed once more.
+ * work writes back is flushed once more. Returns the ids of the checkpoints among it.
  */
 export async function flushMemory(
   pool: Pick<DiskPool, 'flush'>,
   { sandboxes, checkpoints }: Pick<Inventory, 'sandboxes' | 'checkpoints'>,
-): Promise<void> {
+): Promise<string[]> {
+  const flushed: string[] = []
   for (;;) {
     const saved = { sandboxes: sandboxes.all().filter(isSaved), checkpoints: checkpoints.all().filter(isSaved) }
-    if (saved.sandboxes.length === 0 && saved.checkpoints.length === 0) return
+    if (saved.sandboxes.length === 0 && saved.checkpoints.length === 0) return flushed
     await pool.flush()
     await allDone([
       ...saved.sandboxes.map(({ id, memory }) => sandboxes.update(id, (record) => onDisk(record, memory))),
       ...saved.checkpoints.map(({ id, memory }) => checkpoints.update(id, (record) => onDisk(record, memory))),
     ])
+    flushed.push(...saved.checkpoints.map(({ id }) => id))
   }
 }
 

@@ -57,8 +57,11 @@ export interface CheckpointRecord {
   /** Newest first; the first is the checkpoint's own. */
   layers: Layer[]
   sizeBytes: number
-  /** Of a full one: its memory, and what its processes have mapped besides the disk. */
-  memory?: SavedMemory & { bytes: number; guest: string; agent?: string; resolvConfBytes?: number }
+  /**
+   * Of a full one: its memory, and what its processes have mapped besides the disk. `sharing`: how many earlier ones its pages share space
+   * with, see `share-memory.ts`.
+   */
+  memory?: SavedMemory & { bytes: number; guest: string; agent?: string; resolvConfBytes?: number; sharing?: number }
 }
 
 /**

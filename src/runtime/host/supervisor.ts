@@ -5,6 +5,7 @@ import { flushMemory } from './fence.ts'
 import { probeGuest, Liveness } from './liveness.ts'
 import type { DriverContext, OpenHost } from './context.ts'
 import { exitOf } from './running.ts'
+import { shareMemory } from './share-memory.ts'
 
 /** Interval of the check for ended first processes, besides those that are told of. */
 const watchIntervalMs = 250
@@ -25,7 +26,9 @@ export class Supervisor {
   readonly #liveness: Liveness
   /** Keys of the work that is queued or running. */
   readonly #attended = new Set<string>()
-  #watching: { opened: OpenHost; timer: NodeJS.Timeout } | undefined
+  /** Full checkpoints that have reached the disk: of their memory, what repeats earlier memory is to be shared. */
+  #unshared: string[] = []
+  #watching: { opened: OpenHost; timer: NodeJS.Timeout; stopping: AbortController } | undefined
   #tendedAt = 0
   #flushedAt = 0
   #expiredAt = 0
@@ -46,13 +49,16 @@ export class Supervisor {
     for (const id of this.#context.running.runs.keys()) this.#liveness.probeNow(id)
     // `open` has just removed what had expired.
     this.#expiredAt = Date.now()
-    this.#watching = { opened, timer: setInterval(() => this.#look(), watchIntervalMs) }
+    const timer = setInterval(() => this.#look(), watchIntervalMs)
+    this.#watching = { opened, timer, stopping: new AbortController() }
     this.#context.running.onEnd(() => this.#look())
   }
 
   /** Returns when no work is left, that of callers included. */
   async stop(): Promise<void> {
     clearInterval(this.#watching?.timer)
+    this.#unshared = []
+    this.#watching?.stopping.abort()
     // Flushed before the wait too: the service may be killed during it.
     await Promise.all([this.#flushNow(), this.#context.locks.allSettled()])
     this.#watching = undefined
@@ -132,7 +138,18 @@ export class Supervisor {
   /** Flushes saved memory in the background. */
   flush(): void {
     this.#flushedAt = Date.now()
-    this.#attend('the disk', () => flushMemory(this.#context.pool, this.#context.inventory))
+    this.#attend('the disk', async () => {
+      this.#unshared.push(...(await flushMemory(this.#context.pool, this.#context.inventory)))
+      this.#share()
+    })
+  }
+
+  #share(): void {
+    const signal = this.#watching?.stopping.signal
+    this.#attend('repeated memory', async (opened) => {
+      for (let id = this.#unshared.shift(); id !== undefined; id = this.#unshared.shift())
+        await shareMemory(opened, id, signal)
+    })
   }
 
   /** Runs work in the background under the lock of `key`, a sandbox's id or words with a blank, unless it is queued or running. */

@@ -1,0 +1,57 @@
+import { exists } from '../exists.ts'
+import type { OpenHost } from './context.ts'
+import type { Inventory } from './inventory.ts'
+import type { CheckpointRecord } from './records.ts'
+
+/** Reads and compares gigabytes when nothing else wants to. */
+const shareTimeoutMs = 600_000
+/**
+ * A checkpoint that shares what its predecessor shares holds the space of all of them, as long as it uses a part of each: after so many one
+ * stands for itself.
+ */
+const chainMax = 16
+
+/**
+ * Has the saved memory of a checkpoint share its disk space with that of an earlier one of the same sandbox, or of the one that
+ * the sandbox was started from: of an agent, turn after turn, more than nine tenths are the same. Both are on the disk already.
+ * Never throws: a failure is logged, and the checkpoint stays as it was.
+ */
+export async function shareMemory(
+  { hostd, pool, inventory, log }: Pick<OpenHost, 'hostd' | 'pool' | 'inventory' | 'log'>,
+  checkpointId: string,
+  signal?: AbortSignal,
+): Promise<void> {
+  const record = inventory.checkpoints.get(checkpointId)
+  const like = record && likeliest(inventory, record)
+  if (record?.memory === undefined || like === undefined) return
+  const chain = (like.sharing ?? 0) + 1
+  if (chain >= chainMax) return
+  const folder = pool.path(record.memory.folder)
+  const args = ['share-pages', '--like', pool.path(like.folder), '--dir', folder] as const
+  try {
+    const shared = Number(await hostd.runTool(args, { timeoutMs: shareTimeoutMs, signal }))
+    if (shared === 0) return
+    await inventory.checkpoints.update(checkpointId, ({ memory, ...rest }) =>
+      memory === undefined ? undefined : { ...rest, memory: { ...memory, sharing: chain } },
+    )
+  } catch (error) {
+    if (signal?.aborted) return
+    // Either may have been removed meanwhile.
+    const areThere = await Promise.all([folder, pool.path(like.folder)].map(exists))
+    if (!areThere.includes(false)) log(`the memory of checkpoint ${checkpointId} shares no space: ${String(error)}`)
+  }
+}
+
+/** The memory of another checkpoint that should be most like that of `record`. */
+function likeliest({ checkpoints }: Pick<Inventory, 'checkpoints'>, record: CheckpointRecord) {
+  const ofSandbox = checkpoints.all().filter((other) => other.sandboxId === record.sandboxId)
+  const before = ofSandbox.slice(0, ofSandbox.indexOf(record)).toReversed()
+  const ancestors = record.layers.slice(1).map(({ checkpointId }) => checkpoints.get(checkpointId))
+  return [...before, ...ancestors]
+    .map((other) => other?.memory)
+    .find((memory) => memory !== undefined && isOnDisk(memory))
+}
+
+function isOnDisk({ unflushed }: NonNullable<CheckpointRecord['memory']>): boolean {
+  return unflushed === undefined
+}
