@@ -1,4 +1,4 @@
-import type { Kysely, Transaction, Updateable } from 'kysely'
+import { sql, type Kysely, type Updateable } from 'kysely'
 import { batches } from '../lib/batches.ts'
 import { ServiceError } from '../errors.ts'
 import type { Message, SessionEvent } from '../session/session.ts'
@@ -17,40 +17,87 @@ const insertTextMax = 512 * 1024
 type CommittedRow = HeadRow & { lastSequence: number }
 
 /**
- * The hot path of the event stream: one update, then one insert per kind of row. The update locks the session's row, which
- * serialises the commits of a session: sequence numbers are dense and positions grow in commit order.
+ * The hot path of the event stream: one statement for what an agent says, and a transaction with one insert per kind of row where more is
+ * to be written. It begins with an update that locks the session's row, which serialises the commits of a session: sequence
+ * numbers are dense and positions grow in commit order.
  */
 export function committer(db: Kysely<Database>): SessionStore['commit'] {
   return async (sessionId, change) => {
-    const now = new Date()
+    const createdAt = new Date()
     const stream = (change.addStream ?? []).map(lenientJson)
+    const [first = [], ...more] = insertBatches(stream, (text) => text.length)
+    const { made, addMessages = [], setMessages = [], addEvents = [] } = change
+    const update = { ...change, set: { ...columns(change.session), updatedAt: createdAt }, stream }
+    const isOneStatement = made === undefined && [more, addMessages, setMessages, addEvents].every(isEmpty)
+    if (isOneStatement) return committed(await updateAndAppend(db, sessionId, update, first))
     return await db.transaction().execute(async (transaction) => {
-      const set = { ...columns(change.session), updatedAt: now }
-      const row = await lockAndUpdate(transaction, sessionId, change, set, stream)
+      const row = await updateAndAppend(transaction, sessionId, update, first)
       if (row === undefined) return undefined
-      if (change.made !== undefined) await recordMade(transaction, change.made.creation, change.made.id)
-      await insertMessages(transaction, sessionId, change.addMessages ?? [])
-      await setMessageStates(transaction, sessionId, change.setMessages ?? [])
-      await insertSessionEvents(transaction, sessionId, change.addEvents ?? [])
-      const first = row.lastSequence - stream.length + 1
-      const events = stream.map((data, index) => ({ sessionId, sequence: first + index, data, createdAt: now }))
-      for (const batch of insertBatches(events, ({ data }) => data.length)) {
-        await transaction.insertInto('streamEvents').values(batch).execute()
+      if (made !== undefined) await recordMade(transaction, made.creation, made.id)
+      await insertMessages(transaction, sessionId, addMessages)
+      await setMessageStates(transaction, sessionId, setMessages)
+      await insertSessionEvents(transaction, sessionId, addEvents)
+      let sequence = row.lastSequence - stream.length + first.length
+      for (const batch of more) {
+        const events = batch.map((data) => ({ sessionId, sequence: (sequence += 1), data, createdAt }))
+        await transaction.insertInto('streamEvents').values(events).execute()
       }
-      const { lastSequence, ...session } = row
-      return { session: sessionOf(session), lastSequence }
+      return committed(row)
     })
   }
 }
 
-async function lockAndUpdate(
-  transaction: Transaction<Database>,
+function committed(row: CommittedRow | undefined) {
+  if (row === undefined) return undefined
+  const { lastSequence, ...session } = row
+  return { session: sessionOf(session), lastSequence }
+}
+
+function isEmpty(list: readonly unknown[]): boolean {
+  return list.length === 0
+}
+
+type Update = SessionChange & { set: Updateable<SessionTable>; stream: readonly string[] }
+
+/** Updates the row of a session and appends `events`, the first of its new ones. The rows that are read are those that were updated. */
+async function updateAndAppend(
+  db: Kysely<Database>,
   sessionId: string,
-  { when, usage, addMessages = [], addEvents = [] }: SessionChange,
-  set: Updateable<SessionTable>,
-  stream: readonly string[],
+  update: Update,
+  events: readonly string[],
 ): Promise<CommittedRow | undefined> {
-  let query = transaction.updateTable('sessions').set(set).where('id', '=', sessionId)
+  const updated = updateOf(db, sessionId, update)
+  if (events.length === 0) return await updated.executeTakeFirst()
+  const before = sql<number>`last_sequence - ${sql.lit(update.stream.length)}`
+  const lines = sql<{ data: string; index: number }>`unnest(${sql.val(events)}::text[]) with ordinality`
+  return await db
+    .with('updated', () => updated)
+    .with('appended', (query) =>
+      query
+        .insertInto('streamEvents')
+        .columns(['sessionId', 'sequence', 'data', 'createdAt'])
+        .expression(
+          query
+            .selectFrom(['updated', lines.as<'line'>(sql`line (data, index)`)])
+            .select([
+              'id',
+              sql<number>`${before} + line.index`.as('sequence'),
+              sql<string>`line.data::json`.as('data'),
+              'updatedAt',
+            ]),
+        ),
+    )
+    .selectFrom('updated')
+    .selectAll()
+    .executeTakeFirst()
+}
+
+function updateOf(
+  db: Kysely<Database>,
+  sessionId: string,
+  { when, usage, addMessages = [], addEvents = [], set, stream }: Update,
+) {
+  let query = db.updateTable('sessions').set(set).where('id', '=', sessionId)
   if (when !== undefined) query = query.where('status', '=', when)
   if (stream.length > 0) {
     const bytes = stream.reduce((sum, text) => sum + Buffer.byteLength(text), 0)
@@ -70,7 +117,7 @@ async function lockAndUpdate(
       costNanoUsd: usage.costNanoUsd === undefined ? null : eb('costNanoUsd', '+', usage.costNanoUsd),
     }))
   }
-  return await query.returning([...headColumns, 'lastSequence']).executeTakeFirst()
+  return query.returning([...headColumns, 'lastSequence'])
 }
 
 function columns(change: SessionChange['session'] = {}): Updateable<SessionTable> {
@@ -84,12 +131,12 @@ function columns(change: SessionChange['session'] = {}): Updateable<SessionTable
 }
 
 export async function insertMessages(
-  transaction: Transaction<Database>,
+  db: Kysely<Database>,
   sessionId: string,
   messages: readonly Message[],
 ): Promise<void> {
   for (const batch of insertBatches(messages, ({ content }) => content.length)) {
-    await transaction
+    await db
       .insertInto('messages')
       .values(
         batch.map(({ content, ...message }) => ({
@@ -103,12 +150,12 @@ export async function insertMessages(
 }
 
 export async function insertSessionEvents(
-  transaction: Transaction<Database>,
+  db: Kysely<Database>,
   sessionId: string,
   events: readonly SessionEvent[],
 ): Promise<void> {
   for (const batch of insertBatches(events, ({ message }) => message.length)) {
-    await transaction
+    await db
       .insertInto('sessionEvents')
       .values(batch.map((event) => ({ ...event, sessionId, message: lenient(event.message) })))
       .execute()
@@ -116,12 +163,12 @@ export async function insertSessionEvents(
 }
 
 async function setMessageStates(
-  transaction: Transaction<Database>,
+  db: Kysely<Database>,
   sessionId: string,
   changes: NonNullable<SessionChange['setMessages']>,
 ): Promise<void> {
   for (const { id, state } of changes) {
-    const { numUpdatedRows } = await transaction
+    const { numUpdatedRows } = await db
       .updateTable('messages')
       .set({ state })
       .where('sessionId', '=', sessionId)

@@ -114,6 +114,8 @@ export function sessionStore(db: Kysely<Database>): SessionStore {
         .select('id')
         .where('status', '=', 'ended')
         .where('updatedAt', '<', endedBefore)
+        // So it is: an index knows this time alone.
+        .where('createdAt', '<', endedBefore)
         .limit(limit)
         .execute()
       return rows.map(({ id }) => id)

@@ -140,6 +140,7 @@ async function makeOlder(url: string): Promise<void> {
   for (const [table, columns] of Object.entries(added)) {
     await execute(url, `alter table ${table} ${columns.map((name) => `drop column ${name}`).join(', ')}`)
   }
+  await execute(url, 'drop index messages_state, sessions_ended')
   await execute(url, `delete from schema_migrations where name >= '0008'`)
 }
 

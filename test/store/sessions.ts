@@ -397,16 +397,16 @@ export function sessionTests(store: Store): void {
 
     test('session delete: expired sessions and unused configurations are deleted', async () => {
       const { id: orgId } = await newOrganisation(store)
-      const long = new Date('2001-01-01T00:00:00Z')
+      const long = { createdAt: new Date('2000-12-31T00:00:00Z'), updatedAt: new Date('2001-01-01T00:00:00Z') }
       const shared = { ...fullSession(orgId).agentConfig, systemPrompt: newId('org_') }
-      const old = sessionOf(orgId, { status: 'ended', updatedAt: long, agentConfig: shared })
+      const old = sessionOf(orgId, { ...long, status: 'ended', agentConfig: shared })
       const alone = sessionOf(orgId, {
+        ...long,
         status: 'ended',
-        updatedAt: long,
         agentConfig: { ...shared, systemPrompt: newId('org_') },
       })
-      const recent = sessionOf(orgId, { status: 'ended', updatedAt: new Date('2001-01-03T00:00:00Z') })
-      const running = sessionOf(orgId, { updatedAt: long, agentConfig: shared })
+      const recent = sessionOf(orgId, { ...long, status: 'ended', updatedAt: new Date('2001-01-03T00:00:00Z') })
+      const running = sessionOf(orgId, { ...long, agentConfig: shared })
       for (const session of [old, alone, recent, running]) {
         await create(session, [messageOf('hello')])
       }

@@ -239,4 +239,11 @@ export const migrationStatements = {
     'alter table sandboxes add column restores integer not null default 0',
     'alter table sessions add column sandbox_restores integer not null default 0',
   ],
+
+  // The next message of a session with a long history, and the sessions to forget among many that ended. Not by `updated_at`, which each
+  // commit changes: PostgreSQL would write all indexes of the row anew.
+  '0012-waiting-and-ended': [
+    'create index messages_state on messages (session_id, state, position)',
+    `create index sessions_ended on sessions (created_at) where status = 'ended'`,
+  ],
 } as const satisfies Record<string, readonly string[]>
