@@ -59,6 +59,7 @@ test('installation: a directory and a database of an earlier version are joined'
   await rm(file('identity'))
   await inDatabase(`drop table installation; delete from schema_migrations where name >= '0006-installation';
     drop table deleted_checkpoints;
+    drop index messages_state, sessions_ended;
     alter table previews drop constraint previews_own_hostname, drop column verified_at,
       add constraint previews_custom_hostname unique (custom_hostname);
     alter table sessions drop column cache_read_tokens, drop column cache_write_tokens, drop column cost_nano_usd,

@@ -2,9 +2,11 @@
 import assert from 'node:assert/strict'
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { readdir, readFile } from 'node:fs/promises'
+import { readdirSync, readFileSync } from 'node:fs'
+import { readFile } from 'node:fs/promises'
 import { dirname } from 'node:path'
 import { describe, test } from 'node:test'
+import { setImmediate as nextTurn } from 'node:timers/promises'
 import { Cgroups } from '../../src/runtime/cgroups/index.ts'
 import { hostTool } from '../../src/runtime/host/testing/host-tool.ts'
 import { imageDir } from '../support/images.ts'
@@ -83,17 +85,24 @@ describe('the runc driver among other processes', () => {
     const program = 'import ctypes, time; ctypes.CDLL(None).vfork() or time.sleep(1000)'
     await guest(id).spawn({ id: 'lender', argv: ['/usr/bin/python3', '-c', program], envs: {} })
     await succeed(guest(id), 'until test $(pgrep -c python3) = 2; do sleep 0.02; done')
-    const failed = assert.rejects(runc.driver.checkpoint(id, freshId('cp'), 'full'), /freeze .*is lost/)
     const [freezing, serving] = [`freeze --group`, `serve --socket ${runc.fixture.names.hostdSocket}`]
-    // It must not come to the end of its attempts before.
-    const isHeld = async () => {
-      const [found] = await hostLines(freezing, runc.fixture.names.cgroup(id))
-      return found !== undefined && process.kill(found[0], 'SIGSTOP')
+    /** Stops the freeze of a checkpoint. One that has come to the end of its attempts before is followed by the next checkpoint. */
+    const hold = async (): Promise<{ refused: Promise<unknown> }> => {
+      const known = new Set(processes())
+      const over = new AbortController()
+      const refused = runc.driver.checkpoint(id, freshId('cp'), 'full').catch((error: unknown) => error)
+      void refused.then(() => over.abort())
+      while (!over.signal.aborted) {
+        const freeze = processes().find((pid) => !known.has(pid) && lineOf(pid).includes(freezing))
+        if (freeze !== undefined && (await isStopped(freeze))) return { refused }
+        await nextTurn()
+      }
+      return hold()
     }
-    assert.ok(await eventually(isHeld))
-    for (const [hostd] of await hostLines(serving)) process.kill(hostd, 'SIGKILL')
-    await failed
-    assert.deepEqual(await hostLines(freezing, runc.fixture.names.cgroup(id)), [])
+    const { refused } = await hold()
+    for (const [hostd] of hostLines(serving)) process.kill(hostd, 'SIGKILL')
+    assert.match(String(await refused), /freeze .*is lost/)
+    assert.deepEqual(hostLines(freezing, runc.fixture.names.cgroup(id)), [])
     assert.equal(await succeed(guest(id), 'echo alive'), 'alive')
     await runc.driver.delete(id)
     said.splice(0)
@@ -118,13 +127,39 @@ time.sleep(1000)`
 })
 
 /** Numbers and arguments of the processes that have all of these among their arguments. */
-async function hostLines(...wanted: string[]): Promise<[pid: number, line: string][]> {
-  const found: [number, string][] = []
-  for (const pid of (await readdir('/proc')).map(Number).filter((number) => number > 0)) {
-    const line = (await readFile(`/proc/${pid}/cmdline`, 'utf8').catch(() => '')).replaceAll('\0', ' ')
-    if (wanted.every((words) => line.includes(words))) found.push([pid, line])
+function hostLines(...wanted: string[]): [pid: number, line: string][] {
+  const lines = processes().map((pid): [number, string] => [pid, lineOf(pid)])
+  return lines.filter(([, line]) => wanted.every((words) => line.includes(words)))
+}
+
+function processes(): number[] {
+  return readdirSync('/proc')
+    .map(Number)
+    .filter((number) => number > 0)
+}
+
+/** Empty for a process that has ended. */
+function lineOf(pid: number): string {
+  try {
+    return readFileSync(`/proc/${pid}/cmdline`, 'utf8').replaceAll('\0', ' ')
+  } catch {
+    return ''
   }
-  return found
+}
+
+/** Stops a process. False: it has ended before. */
+async function isStopped(pid: number): Promise<boolean> {
+  try {
+    process.kill(pid, 'SIGSTOP')
+    for (;;) {
+      const [, state] = /\) (\S)/.exec(readFileSync(`/proc/${pid}/stat`, 'utf8')) ?? []
+      if (state === 'T') return true
+      if (state === 'Z' || state === 'X') return false
+      await nextTurn()
+    }
+  } catch {
+    return false
+  }
 }
 
 /** Calls of read(2) and its like, of all threads. */
