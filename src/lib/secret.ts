@@ -1,18 +1,18 @@
-import { createHash, timingSafeEqual } from 'node:crypto'
+import { hash, timingSafeEqual } from 'node:crypto'
 
 /** In hex. Keys and tokens are stored and looked up by this hash. They are random, so they need no salt. */
 export function sha256(text: string): string {
-  return createHash('sha256').update(text).digest('hex')
+  return hash('sha256', text)
 }
 
 /** Whether a text has this `sha256`. */
-export function hasHash(text: string, hash: string): boolean {
-  return equalSecrets(sha256(text), hash)
+export function hasHash(text: string, wanted: string): boolean {
+  return equalSecrets(sha256(text), wanted)
 }
 
 /** Compares in constant time. */
 export function equalSecrets(a: string, b: string): boolean {
-  return timingSafeEqual(createHash('sha256').update(a).digest(), createHash('sha256').update(b).digest())
+  return timingSafeEqual(hash('sha256', a, 'buffer'), hash('sha256', b, 'buffer'))
 }
 
 /** The prefix of API keys and preview tokens. */

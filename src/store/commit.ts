@@ -1,4 +1,4 @@
-import { sql, type Kysely, type Updateable } from 'kysely'
+import { sql, type Kysely, type Transaction, type Updateable } from 'kysely'
 import { batches } from '../lib/batches.ts'
 import { ServiceError } from '../errors.ts'
 import type { Message, SessionEvent } from '../session/session.ts'
@@ -131,12 +131,12 @@ function columns(change: SessionChange['session'] = {}): Updateable<SessionTable
 }
 
 export async function insertMessages(
-  db: Kysely<Database>,
+  transaction: Transaction<Database>,
   sessionId: string,
   messages: readonly Message[],
 ): Promise<void> {
   for (const batch of insertBatches(messages, ({ content }) => content.length)) {
-    await db
+    await transaction
       .insertInto('messages')
       .values(
         batch.map(({ content, ...message }) => ({
@@ -150,12 +150,12 @@ export async function insertMessages(
 }
 
 export async function insertSessionEvents(
-  db: Kysely<Database>,
+  transaction: Transaction<Database>,
   sessionId: string,
   events: readonly SessionEvent[],
 ): Promise<void> {
   for (const batch of insertBatches(events, ({ message }) => message.length)) {
-    await db
+    await transaction
       .insertInto('sessionEvents')
       .values(batch.map((event) => ({ ...event, sessionId, message: lenient(event.message) })))
       .execute()
@@ -163,12 +163,12 @@ export async function insertSessionEvents(
 }
 
 async function setMessageStates(
-  db: Kysely<Database>,
+  transaction: Transaction<Database>,
   sessionId: string,
   changes: NonNullable<SessionChange['setMessages']>,
 ): Promise<void> {
   for (const { id, state } of changes) {
-    const { numUpdatedRows } = await db
+    const { numUpdatedRows } = await transaction
       .updateTable('messages')
       .set({ state })
       .where('sessionId', '=', sessionId)

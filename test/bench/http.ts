@@ -5,7 +5,7 @@ import type { AtollServer } from '../e2e/server.ts'
 import { type Comparison, compare } from './measure.ts'
 import { Nginx } from './nginx.ts'
 import { missingRow, notInstalled } from './report.ts'
-import type { PlainPorts } from './plain-servers.ts'
+import type { PlainAnswers, PlainPorts } from './plain-servers.ts'
 
 const rounds = 30
 const requestsPerRound = 50
@@ -13,11 +13,13 @@ const requestsPerRound = 50
 const warmUpRequests = 3000
 const pageBytes = 10_000
 
-/** Answers of the API against a Fastify that looks nothing up, and pages of a sandbox against the same page served directly. */
+/** Answers of the API against a Fastify that answers the same without a look at anything, and pages of a sandbox against the same page served directly. */
 export async function httpBench(server: AtollServer): Promise<Comparison[]> {
   const { sandboxID } = (await server.json('POST', '/api/sandboxes', { timeout: 0 })) as { sandboxID: string }
   const plain = fork(`${import.meta.dirname}/plain-servers.ts`)
-  plain.send(pageBytes)
+  const path = `/api/sandboxes/${sandboxID}`
+  const answers: PlainAnswers = { sandbox: (await server.json('GET', path)) as object, pageBytes }
+  plain.send(answers)
   const [ports] = (await once(plain, 'message')) as [PlainPorts]
   const agent = new Agent({ keepAlive: true })
   const many = async (options: Asked, count = requestsPerRound) => {
@@ -27,7 +29,6 @@ export async function httpBench(server: AtollServer): Promise<Comparison[]> {
     for (const side of [atoll, other]) await many(side, warmUpRequests)
     return await compare(what, against, rounds, { atoll: () => many(atoll), other: () => many(other) })
   }
-  const path = `/api/sandboxes/${sandboxID}`
   const read = await compared(
     `read a sandbox, ${requestsPerRound} times`,
     'plain Fastify',

@@ -1,6 +1,6 @@
 /**
  * The bare twins of an API route and of a page, in a process of their own like the server that they are compared with: the client and
- * a server of one process would pay no switch between them. It is sent the size of the page and answers with its ports.
+ * a server of one process would pay no switch between them. It is sent what to answer and answers with its ports.
  */
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
@@ -11,15 +11,17 @@ export interface PlainPorts {
   page: number
 }
 
-process.once('message', (pageBytes: number) => void serve(pageBytes))
+export interface PlainAnswers {
+  /** Answered for any id, as an object that Fastify makes text of. */
+  sandbox: object
+  pageBytes: number
+}
 
-async function serve(pageBytes: number): Promise<void> {
+process.once('message', (answers: PlainAnswers) => void serve(answers))
+
+async function serve({ sandbox, pageBytes }: PlainAnswers): Promise<void> {
   const fastify = Fastify()
-  fastify.get('/api/sandboxes/:id', (request) => ({
-    ...(request.params as object),
-    status: 'running',
-    region: 'local',
-  }))
+  fastify.get('/api/sandboxes/:id', (request) => ({ ...sandbox, ...(request.params as object) }))
   const url = await fastify.listen({ port: 0, host: '127.0.0.1' })
   const page = createServer((_request, response) => response.end('x'.repeat(pageBytes)))
   page.listen(0, '127.0.0.1', () => {
