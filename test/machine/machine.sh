@@ -106,6 +106,18 @@ configure() {
   # The first and the last control group with a quota of CPU make the kernel patch its scheduler, which now and then kills it
   # under emulation (int3 in enqueue_task_fair): a service that has one from the start to the end keeps it as it is.
   install -D --mode=0644 /dev/stdin "$root/etc/systemd/system/systemd-timesyncd.service.d/quota.conf" <<<$'[Service]\nCPUQuota=200%'
+  # So do the first and the last counter of a task (int3 in __schedule): CRIU's breakpoints are some. This one is there all the time:
+  # perf_event_open(2), number 298 here, with the clock of a task.
+  cat >"$root/etc/systemd/system/task-counter.service" <<'UNIT'
+[Unit]
+DefaultDependencies=no
+[Service]
+ExecStart=/usr/bin/perl -e 'syscall(298, pack("LLQx48", 1, 64, shift), 0, -1, -1, 0) > 0 or exit 1; sleep 3600 while 1' 1
+[Install]
+WantedBy=sysinit.target
+UNIT
+  install -d "$root/etc/systemd/system/sysinit.target.wants"
+  ln -sf ../task-counter.service "$root/etc/systemd/system/sysinit.target.wants/"
   # A name server on the loopback, as users have it.
   ln -sfn ../run/systemd/resolve/stub-resolv.conf "$root/etc/resolv.conf"
   sed -n '/^# \/etc\/systemd\/system\/atoll.service/,/^```/p' "$atoll/docs/operations.md" | grep -v '^```' \
