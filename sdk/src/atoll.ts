@@ -32,13 +32,16 @@ export interface ClientOptions extends RequestOptions {
   client?: Atoll | undefined
 }
 
+/** What can be sent as it is. */
+export type Content = string | Uint8Array | Blob | ReadableStream<Uint8Array>
+
 export interface Call extends RequestOptions {
   query?: Record<string, string | number | boolean | undefined>
   headers?: Record<string, string>
   /** Sent as JSON. */
   json?: unknown
   /** Sent as it is. A stream cannot be sent twice, so the request is not repeated. */
-  body?: BodyInit
+  body?: Content | undefined
   /** Default: `always` but for a POST, which is `refused`. */
   repeat?: Repeat
   /** A POST that takes an idempotency key gets one, the same for each attempt, and is repeated `always`. */
@@ -56,7 +59,8 @@ export class Atoll {
   /** Throws `TypeError` for a URL that is none. */
   constructor(options: AtollOptions = {}) {
     const url = new URL(options.url ?? environment('ATOLL_URL') ?? defaultUrl)
-    if (url.protocol !== 'http:' && url.protocol !== 'https:') throw new TypeError(`url must begin with http: ${url.href}`)
+    if (url.protocol !== 'http:' && url.protocol !== 'https:')
+      throw new TypeError(`url must begin with http: ${url.href}`)
     this.url = url.href.replace(/\/+$/, '')
     this.#apiKey = options.apiKey ?? environment('ATOLL_API_KEY')
     this.#requestTimeoutMs = options.requestTimeoutMs ?? requestTimeoutMsDefault
@@ -86,7 +90,9 @@ export class Atoll {
       try {
         return JSON.parse(text) as Answer
       } catch (error) {
-        throw new UnexpectedAnswerError(`${method} ${path} was answered with something else than JSON`, { cause: error })
+        throw new UnexpectedAnswerError(`${method} ${path} was answered with something else than JSON`, {
+          cause: error,
+        })
       }
     })
   }
@@ -157,7 +163,7 @@ export class Atoll {
         headers: headers ?? {},
         signal: signal ? AbortSignal.any([signal, late.signal]) : late.signal,
         redirect: 'error',
-        ...(sent === undefined ? {} : { body: sent }),
+        ...(sent === undefined ? {} : { body: sent as RequestInit['body'] & {} }),
         // Node asks for it where the body is a stream.
         ...(body instanceof ReadableStream ? { duplex: 'half' } : {}),
       })

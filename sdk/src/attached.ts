@@ -2,7 +2,7 @@ import { connect } from './connect.ts'
 import type { Atoll } from './atoll.ts'
 import { AtollError, ConnectionError, RateLimitedError, UnavailableError } from './errors.ts'
 import { pause, pauseMs } from './retry.ts'
-import { Messages, withResolvers, type SocketEnd } from './socket.ts'
+import { withResolvers, type Messages, type SocketEnd } from './socket.ts'
 
 /** How often in a row a connection that broke is made again. */
 const reconnectsMax = 8
@@ -83,7 +83,8 @@ export abstract class Attached<Item, Exit> implements AsyncIterable<Item> {
 
   /** Reads the output to its end. */
   async wait(): Promise<Exit> {
-    for await (const _item of this);
+    const items = this[Symbol.asyncIterator]()
+    while ((await items.next()).done !== true);
     return await this.exited
   }
 
@@ -114,7 +115,7 @@ export abstract class Attached<Item, Exit> implements AsyncIterable<Item> {
     for (let attempt = 1; ; attempt += 1) {
       try {
         const address = this.client.address(this.path, { offset: this.#offset })
-        return new Messages(await connect(address, this.client.credentials))
+        return await connect(address, this.client.credentials)
       } catch (error) {
         const isPassing =
           error instanceof ConnectionError || error instanceof UnavailableError || error instanceof RateLimitedError

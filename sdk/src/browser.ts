@@ -1,10 +1,10 @@
 /** Sandboxes and agent sessions of an Atoll server. `README.md` is the way in. */
-export { Atoll, type AtollOptions, type ClientOptions, type RequestOptions } from './atoll.ts'
+export { Atoll, type AtollOptions, type ClientOptions, type Content, type RequestOptions } from './atoll.ts'
 export type { AttachOptions } from './attached.ts'
 export { Checkpoint, type ForkOptions, type PatchOptions } from './checkpoint.ts'
 export * from './errors.ts'
 export type { StreamEvent } from './events.ts'
-export { Files, type FileContent, type SignOptions } from './files.ts'
+export { Files, type SignOptions } from './files.ts'
 export { Process, type Output } from './process.ts'
 export {
   Sandbox,

@@ -1,7 +1,7 @@
-import { clientOf, type Atoll, type ClientOptions, type RequestOptions } from './atoll.ts'
-import { AtollError, makeError, type ErrorCode } from './errors.ts'
-import { Sandbox } from './sandbox.ts'
-import type { CheckpointInfo, PatchInfo, StartResult } from './types.ts'
+import type { Atoll, RequestOptions } from './atoll.ts'
+import type { AtollError } from './errors.ts'
+import type { Sandbox } from './sandbox.ts'
+import type { CheckpointInfo, PatchInfo } from './types.ts'
 
 export interface ForkOptions extends RequestOptions {
   /** Idle timeout of each fork; 0: never. Default: the server's. */
@@ -17,7 +17,11 @@ export interface PatchOptions extends RequestOptions {
   strategy?: PatchInfo['strategy'] | undefined
 }
 
-type Started = StartResult | { error: string; code: ErrorCode }
+/** Starts sandboxes from a checkpoint; given by `sandbox.ts`. */
+export interface Forks {
+  one(checkpointId: string, options: ForkOptions): Promise<Sandbox>
+  many(checkpointId: string, count: number, options: ForkOptions): Promise<(Sandbox | AtollError)[]>
+}
 
 /** A moment of a sandbox: its disk and, where it is `full`, its running memory. It outlives the sandbox. */
 export class Checkpoint {
@@ -25,33 +29,24 @@ export class Checkpoint {
   /** As it was when it was read. */
   readonly info: CheckpointInfo
   readonly #client: Atoll
+  readonly #forks: Forks
 
   /** Use {@link Sandbox.checkpoint}. */
-  constructor(client: Atoll, info: CheckpointInfo) {
+  constructor(client: Atoll, info: CheckpointInfo, forks: Forks) {
     this.id = info.id
     this.info = info
     this.#client = client
+    this.#forks = forks
   }
 
   /** Starts a sandbox that goes on from here, with its processes where they were. */
-  async fork({ ttlSeconds, envs, memoryMB, ...options }: ForkOptions = {}): Promise<Sandbox> {
-    return await Checkpoint.fork(this.id, { ttlSeconds, envs, memoryMB, client: this.#client, ...options })
+  async fork(options: ForkOptions = {}): Promise<Sandbox> {
+    return await this.#forks.one(this.id, options)
   }
 
   /** Starts many; those that did not start are errors. */
-  async forkMany(
-    count: number,
-    { ttlSeconds, envs, memoryMB, ...options }: ForkOptions = {},
-  ): Promise<(Sandbox | AtollError)[]> {
-    const json = { count, timeout: ttlSeconds, envs, memoryMB }
-    const path = `/api/sandboxes/from-checkpoint/${this.id}`
-    const call = { json, creates: true, ...options }
-    const { sandboxes } = await this.#client.json<{ sandboxes: Started[] }>('POST', path, call)
-    return sandboxes.map((started) => {
-      if ('sandboxID' in started) return new Sandbox(this.#client, started)
-      const { error, code, ...details } = started
-      return makeError(code, error, { details })
-    })
+  async forkMany(count: number, options: ForkOptions = {}): Promise<(Sandbox | AtollError)[]> {
+    return await this.#forks.many(this.id, count, options)
   }
 
   /** Has a script run in every sandbox that starts from here. */
@@ -77,17 +72,6 @@ export class Checkpoint {
   async delete(options: RequestOptions = {}): Promise<void> {
     const path = `/api/sandboxes/${this.info.sandboxId}/checkpoints/${this.id}`
     await this.#client.json('DELETE', path, options)
-  }
-
-  /** Starts a sandbox from the checkpoint of an id. */
-  static async fork(
-    checkpointId: string,
-    { client: given, ttlSeconds, envs, memoryMB, ...options }: ForkOptions & ClientOptions = {},
-  ): Promise<Sandbox> {
-    const client = clientOf({ client: given })
-    const json = { timeout: ttlSeconds, envs, memoryMB }
-    const path = `/api/sandboxes/from-checkpoint/${encodeURIComponent(checkpointId)}`
-    return new Sandbox(client, await client.json<StartResult>('POST', path, { json, creates: true, ...options }))
   }
 
   get #patches(): string {

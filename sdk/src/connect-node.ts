@@ -1,6 +1,6 @@
 import { WebSocket } from 'ws'
 import { ConnectionError, errorOf } from './errors.ts'
-import type { Connect, SocketLike } from './socket.ts'
+import { Messages, type Connect } from './socket.ts'
 
 const answerBytesMax = 64 * 1024
 const handshakeMs = 60_000
@@ -10,10 +10,11 @@ export const connectInNode: Connect = (address, credentials) => {
   const url = new URL(address)
   url.protocol = url.protocol.replace('http', 'ws')
   const socket = new WebSocket(url, { headers: credentials, handshakeTimeout: handshakeMs, perMessageDeflate: false })
+  // What comes with the first packet must not be missed.
+  const messages = new Messages(socket)
   return new Promise((resolve, reject) => {
     socket.once('open', () => {
-      socket.removeAllListeners('error')
-      resolve(socket as unknown as SocketLike)
+      resolve(messages)
     })
     socket.once('unexpected-response', (_request, response) => {
       let text = ''

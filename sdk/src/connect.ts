@@ -1,5 +1,5 @@
 import { ConnectionError } from './errors.ts'
-import type { Connect, SocketLike } from './socket.ts'
+import { Messages, type Connect, type SocketLike } from './socket.ts'
 
 /** With the WebSocket of a browser, which can set no headers and says nothing about a refusal. */
 const inBrowsers: Connect = (address, credentials) => {
@@ -8,9 +8,13 @@ const inBrowsers: Connect = (address, credentials) => {
   const { 'X-API-Key': key } = credentials
   if (key !== undefined) url.searchParams.set('api_key', key)
   const socket = new WebSocket(url) as unknown as SocketLike
+  // What comes with the first packet must not be missed.
+  const messages = new Messages(socket)
   return new Promise((resolve, reject) => {
-    socket.onopen = () => resolve(socket)
-    socket.onclose = () => reject(new ConnectionError(`${address.origin}${address.pathname} took no WebSocket`))
+    socket.addEventListener('open', () => resolve(messages))
+    socket.addEventListener('close', () =>
+      reject(new ConnectionError(`${address.origin}${address.pathname} took no WebSocket`)),
+    )
   })
 }
 

@@ -1,5 +1,6 @@
 import type { Atoll, RequestOptions } from './atoll.ts'
 import { AtollError, ConnectionError } from './errors.ts'
+import { linesOf } from './lines.ts'
 import { pause, pauseMs } from './retry.ts'
 
 /** The server sends a comment each 15 seconds: a connection that is silent for longer is dead, as after a sleep of the machine. */
@@ -26,7 +27,7 @@ export async function* streamOf<Data>(
 ): AsyncGenerator<StreamEvent<Data>> {
   const { signal } = options
   let last = after
-  for (let failures = 0; ; ) {
+  for (let failures = 0; ;) {
     try {
       const response = await client.open('GET', path, {
         ...options,
@@ -63,31 +64,17 @@ interface RawEvent {
 
 /** Parses a body (HTML standard, § 9.2). Throws when it is silent for too long. */
 async function* eventsOf(body: ReadableStream<Uint8Array>): AsyncGenerator<RawEvent> {
-  const reader = body.getReader()
-  const decoder = new TextDecoder()
-  let text = ''
   let id = ''
   let data: string[] = []
-  try {
-    for (;;) {
-      const chunk = await withinSilence(reader.read())
-      if (chunk.done) return
-      text += decoder.decode(chunk.value, { stream: true })
-      const lines = text.split(/\r\n|\n|\r(?=[^\n])/)
-      text = lines.pop() ?? ''
-      for (const line of lines) {
-        if (line === '') {
-          if (data.length > 0) yield { id, data: data.join('\n') }
-          data = []
-          continue
-        }
-        const [, field, value = ''] = /^([^:]*)(?:: ?(.*))?$/s.exec(line) ?? []
-        if (field === 'id') id = value
-        if (field === 'data') data.push(value)
-      }
+  for await (const line of linesOf(body, withinSilence)) {
+    if (line === '') {
+      if (data.length > 0) yield { id, data: data.join('\n') }
+      data = []
+      continue
     }
-  } finally {
-    await reader.cancel().catch(() => undefined)
+    const [, field, value = ''] = /^([^:]*)(?:: ?(.*))?$/s.exec(line) ?? []
+    if (field === 'id') id = value
+    if (field === 'data') data.push(value)
   }
 }
 

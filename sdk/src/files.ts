@@ -1,4 +1,4 @@
-import type { Atoll, RequestOptions } from './atoll.ts'
+import type { Atoll, Content, RequestOptions } from './atoll.ts'
 import { NotFoundError } from './errors.ts'
 import type { DirectoryEntry, SignedUrl } from './types.ts'
 
@@ -8,9 +8,6 @@ export interface SignOptions extends RequestOptions {
   /** Bounds an upload. */
   maxBytes?: number | undefined
 }
-
-/** What a file can be written from. A stream is sent as it comes, in Node and in browsers with HTTP/2. */
-export type FileContent = string | Uint8Array | Blob | ReadableStream<Uint8Array>
 
 /** The files of a sandbox. Paths are absolute. A hibernated sandbox wakes for each call. */
 export class Files {
@@ -41,14 +38,16 @@ export class Files {
     return body ?? new ReadableStream({ start: (controller) => controller.close() })
   }
 
-  /** Creates a file or takes the place of one, with the folders above it. */
-  async write(path: string, content: FileContent, options: RequestOptions = {}): Promise<void> {
-    const body = content as BodyInit
+  /**
+   * Creates a file or takes the place of one, with the folders above it. A stream is sent as it comes, in Node and in browsers with
+   * HTTP/2, and not repeated.
+   */
+  async write(path: string, body: Content, options: RequestOptions = {}): Promise<void> {
     await this.#client.json('PUT', this.#path, {
       query: { path },
       body,
       // A whole file may take longer than an answer.
-      ...(content instanceof ReadableStream ? { requestTimeoutMs: 2 ** 31 - 1 } : {}),
+      ...(body instanceof ReadableStream ? { requestTimeoutMs: 2 ** 31 - 1 } : {}),
       ...options,
     })
   }

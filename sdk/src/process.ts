@@ -46,6 +46,7 @@ export class Process extends Attached<Output, number> {
         return { item: { stream: 'stdout', data }, bytes: data.length }
       case frame.stderr:
         return { item: { stream: 'stderr', data }, bytes: data.length }
+      case undefined:
       default:
         return undefined
     }

@@ -1,7 +1,7 @@
 import { clientOf, type Atoll, type ClientOptions, type RequestOptions } from './atoll.ts'
 import type { AttachOptions } from './attached.ts'
-import { Checkpoint } from './checkpoint.ts'
-import { AtollError } from './errors.ts'
+import { Checkpoint, type Forks, type ForkOptions } from './checkpoint.ts'
+import { AtollError, makeError, type ErrorCode } from './errors.ts'
 import { Files } from './files.ts'
 import { pagesOf } from './pages.ts'
 import { Process, type Output } from './process.ts'
@@ -115,8 +115,18 @@ export class Sandbox implements AsyncDisposable {
   }
 
   static async create(options: CreateSandboxOptions = {}): Promise<Sandbox> {
-    const { client: given, template, ttlSeconds, previewToken, cpuCount, memoryMB, diskMB, envs, metadata, ...request } =
-      options
+    const {
+      client: given,
+      template,
+      ttlSeconds,
+      previewToken,
+      cpuCount,
+      memoryMB,
+      diskMB,
+      envs,
+      metadata,
+      ...request
+    } = options
     const client = clientOf({ client: given })
     const json = {
       templateID: template,
@@ -137,10 +147,33 @@ export class Sandbox implements AsyncDisposable {
     return sandbox
   }
 
+  /** Starts one that goes on from a checkpoint, with its processes where they were. */
+  static async fork(checkpointId: string, options: ForkOptions & ClientOptions = {}): Promise<Sandbox> {
+    const client = clientOf(options)
+    return new Sandbox(client, await startFrom<StartResult>(client, checkpointId, options))
+  }
+
+  /** Starts many from a checkpoint; those that did not start are errors. */
+  static async forkMany(
+    checkpointId: string,
+    count: number,
+    options: ForkOptions & ClientOptions = {},
+  ): Promise<(Sandbox | AtollError)[]> {
+    const client = clientOf(options)
+    const { sandboxes } = await startFrom<{ sandboxes: Started[] }>(client, checkpointId, { count, ...options })
+    return sandboxes.map((started) => {
+      if ('sandboxID' in started) return new Sandbox(client, started)
+      const { error, code, ...details } = started
+      return makeError(code, error, { details })
+    })
+  }
+
   /** All of them, newest first. */
-  static list(
-    { client, status, ...request }: ClientOptions & { status?: SandboxStatus | undefined } = {},
-  ): AsyncIterable<SandboxInfo> {
+  static list({
+    client,
+    status,
+    ...request
+  }: ClientOptions & { status?: SandboxStatus | undefined } = {}): AsyncIterable<SandboxInfo> {
     return pagesOf(clientOf({ client }), '/api/sandboxes', { status }, request)
   }
 
@@ -151,7 +184,7 @@ export class Sandbox implements AsyncDisposable {
 
   /**
    * Runs a command to its end. A command that fails is no error: look at `exitCode` (124 after `timeoutSeconds`). It is never run
-   * twice.
+   * twice, and ends when `signal` aborts.
    */
   async run(command: string, { onOutput, ...options }: RunOptions = {}): Promise<RunResult> {
     if (onOutput !== undefined) return await this.#follow(command, onOutput, options)
@@ -226,19 +259,19 @@ export class Sandbox implements AsyncDisposable {
     }
     const path = `${this.#path}/checkpoints`
     let info = await this.#client.json<CheckpointInfo>('POST', path, { json, creates: true, ...request })
-    for (const until = Date.now() + checkpointWaitMs; info.status === 'processing' && Date.now() < until; ) {
+    for (const until = Date.now() + checkpointWaitMs; info.status === 'processing' && Date.now() < until;) {
       await pause(checkpointPollMs, request.signal)
       const all = await this.#client.json<CheckpointInfo[]>('GET', path, request)
       info = all.find(({ id }) => id === info.id) ?? info
     }
     if (info.status === 'failed') throw new AtollError(info.error ?? 'the checkpoint failed')
-    return new Checkpoint(this.#client, info)
+    return new Checkpoint(this.#client, info, forksOf(this.#client))
   }
 
   /** Newest first. */
   async checkpoints(options: RequestOptions = {}): Promise<Checkpoint[]> {
     const all = await this.#client.json<CheckpointInfo[]>('GET', `${this.#path}/checkpoints`, options)
-    return all.map((info) => new Checkpoint(this.#client, info))
+    return all.map((info) => new Checkpoint(this.#client, info, forksOf(this.#client)))
   }
 
   /** Puts the sandbox back to a checkpoint, under its own id. */
@@ -297,11 +330,35 @@ export class Sandbox implements AsyncDisposable {
     const process = await this.spawn(command, { ...options, timeoutSeconds })
     const texts = { stdout: new TextDecoder(), stderr: new TextDecoder() }
     const result = { stdout: '', stderr: '' }
-    for await (const output of process) {
-      result[output.stream] += texts[output.stream].decode(output.data, { stream: true })
-      onOutput(output)
+    try {
+      for await (const output of process) {
+        result[output.stream] += texts[output.stream].decode(output.data, { stream: true })
+        onOutput(output)
+      }
+    } catch (error) {
+      if (options.signal?.aborted) await process.kill().catch(() => undefined)
+      throw error
     }
     return { exitCode: await process.exited, ...result }
+  }
+}
+
+type Started = StartResult | { error: string; code: ErrorCode }
+
+async function startFrom<Answer>(
+  client: Atoll,
+  checkpointId: string,
+  { ttlSeconds, envs, memoryMB, count, signal, requestTimeoutMs }: ForkOptions & { count?: number },
+): Promise<Answer> {
+  const json = { timeout: ttlSeconds, envs, memoryMB, count }
+  const path = `/api/sandboxes/from-checkpoint/${encodeURIComponent(checkpointId)}`
+  return await client.json('POST', path, { json, creates: true, signal, requestTimeoutMs })
+}
+
+function forksOf(client: Atoll): Forks {
+  return {
+    one: (id, options) => Sandbox.fork(id, { client, ...options }),
+    many: (id, count, options) => Sandbox.forkMany(id, count, { client, ...options }),
   }
 }
 

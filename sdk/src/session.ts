@@ -1,5 +1,6 @@
 import { clientOf, type Atoll, type ClientOptions, type RequestOptions } from './atoll.ts'
 import { streamOf, type StreamEvent } from './events.ts'
+import { linesOf } from './lines.ts'
 import type { components } from './api.ts'
 import type { AccessToken, Message, SessionEvent, SessionInfo } from './types.ts'
 
@@ -105,7 +106,12 @@ export class Session {
   }
 
   /** All of them, newest first, with their messages. */
-  static async *list({ client: given, userId, search, ...request }: ListSessionsOptions = {}): AsyncGenerator<SessionInfo> {
+  static async *list({
+    client: given,
+    userId,
+    search,
+    ...request
+  }: ListSessionsOptions = {}): AsyncGenerator<SessionInfo> {
     const client = clientOf({ client: given })
     let cursor: string | undefined
     do {
@@ -154,16 +160,21 @@ export class Session {
   }
 
   /** Goes on in a new sandbox after the loss of its own. */
-  async restart({ checkpointId, ...options }: RequestOptions & { checkpointId?: string | undefined } = {}): Promise<Session> {
+  async restart({
+    checkpointId,
+    ...options
+  }: RequestOptions & { checkpointId?: string | undefined } = {}): Promise<Session> {
     const json = { user_id: this.userId, checkpoint_id: checkpointId }
     const call = { json, creates: true, ...options }
     return new Session(this.#client, await this.#client.json('POST', `${this.#path}/restart`, call))
   }
 
   /** A token with which a browser reads or steers this session, without your key. */
-  async token(
-    { scope, ttlSeconds, ...options }: RequestOptions & { scope: 'read' | 'steer'; ttlSeconds?: number | undefined },
-  ): Promise<AccessToken> {
+  async token({
+    scope,
+    ttlSeconds,
+    ...options
+  }: RequestOptions & { scope: 'read' | 'steer'; ttlSeconds?: number | undefined }): Promise<AccessToken> {
     const json = { user_id: this.userId, scope, ttl: ttlSeconds }
     return await this.#client.json('POST', `${this.#path}/tokens`, { json, creates: true, ...options })
   }
@@ -172,13 +183,7 @@ export class Session {
   async *export(options: RequestOptions = {}): AsyncGenerator<ExportRecord> {
     const { body } = await this.#client.open('GET', `${this.#path}/export`, options)
     if (body === null) return
-    let rest = ''
-    for await (const text of body.pipeThrough(new TextDecoderStream() as never) as unknown as AsyncIterable<string>) {
-      const lines = (rest + text).split('\n')
-      rest = lines.pop() ?? ''
-      for (const line of lines) yield JSON.parse(line) as ExportRecord
-    }
-    if (rest !== '') yield JSON.parse(rest) as ExportRecord
+    for await (const line of linesOf(body)) yield JSON.parse(line) as ExportRecord
   }
 
   /** Ends it, and its sandbox with it. Harmless when it has ended. */

@@ -3,10 +3,9 @@ export interface SocketLike {
   binaryType: string
   readonly readyState: number
   readonly bufferedAmount: number
-  onopen: ((event: never) => void) | null
-  onmessage: ((event: { data: unknown }) => void) | null
-  onclose: ((event: { code: number; reason: string }) => void) | null
-  onerror: ((event: never) => void) | null
+  addEventListener(type: 'open' | 'error', listener: () => void): void
+  addEventListener(type: 'message', listener: (event: { data: unknown }) => void): void
+  addEventListener(type: 'close', listener: (event: SocketEnd) => void): void
   send(data: Uint8Array<ArrayBuffer>): void
   close(code?: number): void
   /** Stops and resumes reading; browsers cannot. */
@@ -15,7 +14,7 @@ export interface SocketLike {
 }
 
 /** Connects to an address that takes WebSockets. Throws an `AtollError`. */
-export type Connect = (address: URL, credentials: Record<string, string>) => Promise<SocketLike>
+export type Connect = (address: URL, credentials: Record<string, string>) => Promise<Messages>
 
 /** Messages that were received and not read yet, beyond which the other side is held up where that is possible. */
 const unreadBytesMax = 1024 * 1024
@@ -43,19 +42,20 @@ export class Messages implements AsyncIterable<Uint8Array> {
     socket.binaryType = 'arraybuffer'
     const { promise, resolve } = withResolvers<SocketEnd>()
     this.ended = promise
-    socket.onmessage = ({ data }) => {
+    socket.addEventListener('message', ({ data }) => {
       const message = bytesOf(data)
       this.#unread.push(message)
       this.#unreadBytes += message.length
       if (this.#unreadBytes > unreadBytesMax) socket.pause?.()
       this.#wake()
-    }
-    socket.onclose = ({ code, reason }) => {
+    })
+    socket.addEventListener('close', ({ code, reason }) => {
       this.#end = { code, reason }
       resolve(this.#end)
       this.#wake()
-    }
-    socket.onerror = () => undefined
+    })
+    // Its close follows.
+    socket.addEventListener('error', () => undefined)
   }
 
   /** Resolves when the connection can take more. */

@@ -19,11 +19,13 @@ import { exists } from '../runtime/exists.ts'
 import { unmetRequirements } from '../runtime/doctor/index.ts'
 import { hostToolIn } from '../runtime/host/image-folder.ts'
 import { createOciDriver, ociRuntimes } from '../runtime/index.ts'
+import { createMcp, ownUrl } from './mcp.ts'
 import { createSandboxService, defaultSandboxLimits } from '../sandbox/index.ts'
 import { createSessionService } from '../session/index.ts'
 import { cachedSandboxStore } from '../store/index.ts'
 import { configureApiKey, makeFirstApiKey, signingSecret } from './credentials.ts'
 import type { Config } from './config.ts'
+import { ownVersion } from '../lib/version.ts'
 import { lockDataDir, openOwnStore } from './installation.ts'
 import { missingHarness } from './harnesses.ts'
 import { startRetention } from './retention.ts'
@@ -173,6 +175,7 @@ export async function startApp(config: Config, log: Logger, events: AppEvents): 
       ],
       log,
     }),
+    mcp: createMcp({ url: () => ownUrl(config.listen), version: ownVersion(), log }),
     config: {
       ...defined({ publicUrl: config.publicUrl }),
       previewUrl: config.previewUrl.origin,

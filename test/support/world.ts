@@ -2,6 +2,7 @@ import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, before, type TestContext } from 'node:test'
+import { createMcp } from '../../src/server/mcp.ts'
 import { type HttpLimits, createHttpServer } from '../../src/http/server/server.ts'
 import { sha256 } from '../../src/lib/secret.ts'
 import { createPreviewProxy } from '../../src/preview/preview-proxy.ts'
@@ -93,6 +94,7 @@ export async function makeWorld(options: WorldOptions = {}): Promise<World> {
       ...(options.edge === undefined ? {} : { edge: options.edge }),
       ...(options.apiKey === undefined ? {} : { apiKeyHashes: [sha256(options.apiKey)] }),
     }),
+    mcp: createMcp({ url: () => origin, version: 'test', log }),
     config: {
       ...(publicUrl === undefined ? {} : { publicUrl }),
       previewUrl: `http://${previewHost}`,

@@ -2,6 +2,7 @@ import { checkpointRoutes } from './checkpoints.ts'
 import { docsRoutes } from './docs.ts'
 import { execRoutes } from './exec.ts'
 import { fileRoutes } from './files.ts'
+import { mcpRoutes } from './mcp.ts'
 import { notImplementedRoutes } from './not-implemented.ts'
 import { operationRoutes } from './operations.ts'
 import { patchRoutes } from './patches.ts'
@@ -23,6 +24,7 @@ export const routes: readonly Route[] = [
   ...sessionRoutes,
   ...sessionEventRoutes,
   ...sessionExportRoutes,
+  ...mcpRoutes,
   ...operationRoutes,
   ...docsRoutes,
   ...notImplementedRoutes,

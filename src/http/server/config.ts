@@ -54,6 +54,7 @@ export interface HttpDeps {
   organisations: OrganisationStore
   idempotency: IdempotencyPort
   preview: PreviewPort
+  mcp: McpPort
   config: HttpConfig
   log: Log
   /** Throws when the server cannot serve: asked by `/readyz`. */
@@ -63,6 +64,12 @@ export interface HttpDeps {
   /** Warm sandboxes by the image or checkpoint that they come from. */
   warmCounts(): Record<string, number>
 }
+
+/**
+ * Answers a request of the Model Context Protocol; its tools act with this key. Throws `invalid_request` for a list of tools that names
+ * none.
+ */
+export type McpPort = (request: Request, options: { apiKey: string; tools?: string }) => Promise<Response>
 
 /** Takes requests that are for a preview. `preview/` implements it. */
 export interface PreviewPort {

@@ -1,4 +1,3 @@
-import { readFileSync } from 'node:fs'
 import { z } from 'zod'
 import type { ErrorCode } from '../../errors.ts'
 import { common } from '../../protocol/http/index.ts'
@@ -6,6 +5,7 @@ import { routes as allRoutes } from '../routes/index.ts'
 import { isSessionPath, statusOf } from './errors.ts'
 import type { AnswerSpec, Route } from './route.ts'
 import { defined } from '../../lib/defined.ts'
+import { ownVersion } from '../../lib/version.ts'
 
 export type Json = null | boolean | number | string | Json[] | SchemaObject
 export type SchemaObject = { [key: string]: Json }
@@ -178,11 +178,8 @@ function pointed(value: Json): Json {
 /** The committed document, for readers and client generators; a test fails when it is stale. */
 export const openApiFile = new URL('../../../openapi.json', import.meta.url)
 
-const packageFile = new URL('../../../package.json', import.meta.url)
-
 export function openApiDocument(): OpenApi {
-  const { version } = JSON.parse(readFileSync(packageFile, 'utf8')) as { version: string }
-  return openApi(allRoutes, version)
+  return openApi(allRoutes, ownVersion())
 }
 
 export function openApiText(): string {
