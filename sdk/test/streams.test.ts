@@ -55,14 +55,14 @@ test('events: each once and in order over broken connections, refusals and repea
 test('events: a refusal that stays is thrown, an abort ends the stream, and a reader that leaves closes it', async (t) => {
   const refused = await fakeServer(t, [refusal(401, 'unauthorized')])
   await assert.rejects(new Session(refused.client, info).events().next(), UnauthorizedError)
-  let closed = 0
+  const { promise: closed, resolve } = Promise.withResolvers<void>()
   const open = (_asked: Asked, response: ServerResponse) => {
-    response.once('close', () => (closed += 1))
+    response.once('close', resolve)
     eventsFrom(response, 1)
   }
   const { client } = await fakeServer(t, [open])
   for await (const { sequence } of new Session(client, info).events()) if (sequence === 1) break
-  while (closed < 1) await new Promise(setImmediate)
+  await closed
   const controller = new AbortController()
   const events = new Session(client, info).events({ signal: controller.signal })
   await events.next()
