@@ -125,7 +125,9 @@ export const execRoutes = [
     id: 'attachTerminal',
     tag: 'Terminals',
     summary: 'Attach to a terminal (WebSocket)',
-    description: 'Raw bytes both ways. Kept output comes first, from `offset` on.',
+    description:
+      'Raw bytes both ways. Kept output comes first, from `offset` on. When its shell has ended, the socket closes with code 1000 and the ' +
+      'reason `exit N`, where N is the exit status.',
     auth: 'key_or_query',
     query: wire.attachQuery,
     answers: { 101: { description: 'Attached' } },
