@@ -80,6 +80,7 @@ const pathParameters: Record<string, string> = {
   execId: 'Id of the exec session or of the command',
   ptyId: 'Id of the terminal',
   port: 'Port in the sandbox',
+  pid: 'Number of the process in the sandbox',
   sessionId: 'Id of the session',
   messageId: 'Id of the message',
   agentId: 'Id of the agent',
