@@ -2,6 +2,7 @@
 export type * from './checkpoint.ts'
 export type * from './exec.ts'
 export type * from './files.ts'
+export type { InspectionService } from './inspection.ts'
 export * from './ports/guest.ts'
 export * from './ports/runtime-driver.ts'
 export * from './ports/sandbox-store.ts'

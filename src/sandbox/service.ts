@@ -6,6 +6,7 @@ import { type CheckpointService, Checkpoints } from './checkpoint.ts'
 import { DomainVerification } from './custom-domain.ts'
 import { Exec, type ExecService } from './exec.ts'
 import { type FileService, Files } from './files.ts'
+import { Inspection, type InspectionService } from './inspection.ts'
 import { assertEnvs, assertInput, assertInteger, assertTags, previewToken } from './input.ts'
 import { Lifecycle, type LifecycleContext } from './lifecycle.ts'
 import { Patches, type PatchService } from './patch.ts'
@@ -79,6 +80,7 @@ export function createSandboxService(deps: SandboxServiceDeps) {
   })
   const files = new Files({ store, lifecycle, signingSecret: deps.signingSecret })
   const exec = new Exec(lifecycle)
+  const inspection = new Inspection(lifecycle)
   let purge: NodeJS.Timeout | undefined
 
   return {
@@ -87,6 +89,7 @@ export function createSandboxService(deps: SandboxServiceDeps) {
     previews: previews as PreviewService,
     files: files as FileService,
     exec: exec as ExecService,
+    inspection: inspection as InspectionService,
 
     /** Opens the driver, reconciles records and machines, and starts the clocks. Call once before anything else. */
     async start(): Promise<void> {

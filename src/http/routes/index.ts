@@ -2,6 +2,7 @@ import { checkpointRoutes } from './checkpoints.ts'
 import { docsRoutes } from './docs.ts'
 import { execRoutes } from './exec.ts'
 import { fileRoutes } from './files.ts'
+import { inspectionRoutes } from './inspection.ts'
 import { mcpRoutes } from './mcp.ts'
 import { notImplementedRoutes } from './not-implemented.ts'
 import { operationRoutes } from './operations.ts'
@@ -21,6 +22,7 @@ export const routes: readonly Route[] = [
   ...previewRoutes,
   ...fileRoutes,
   ...execRoutes,
+  ...inspectionRoutes,
   ...sessionRoutes,
   ...sessionEventRoutes,
   ...sessionExportRoutes,

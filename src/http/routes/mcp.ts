@@ -13,6 +13,7 @@ const query = z.object({
 
 export const mcpRoutes = [
   route('POST', '/mcp', {
+    id: 'callMcp',
     summary: 'Model Context Protocol',
     description: 'Streamable HTTP without sessions. Its tools act with the key of the request.',
     query,
@@ -25,11 +26,13 @@ export const mcpRoutes = [
     handle: (call) => serve(call, call.query.tools),
   }),
   route('GET', '/mcp', {
+    id: 'openMcpStream',
     summary: 'Model Context Protocol: there is no stream to take up',
     answers: { 405: { description: 'Always' } },
     handle: (call) => serve(call),
   }),
   route('DELETE', '/mcp', {
+    id: 'endMcpSession',
     summary: 'Model Context Protocol: there is no session to end',
     answers: { 405: { description: 'Always' } },
     handle: (call) => serve(call),

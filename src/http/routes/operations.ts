@@ -4,12 +4,15 @@ import { ServiceError } from '../../errors.ts'
 import { routesOf } from '../server/route.ts'
 
 const route = routesOf('Operations')
-const state = z.object({ status: z.literal('ok') }).meta({ id: 'Health' })
+const state = z
+  .object({ status: z.literal('ok').meta({ description: 'Anything else is an error' }) })
+  .meta({ id: 'Health' })
 
 const metricsType = 'text/plain; version=0.0.4; charset=utf-8'
 
 export const operationRoutes = [
   route('GET', '/healthz', {
+    id: 'getHealth',
     summary: 'Whether the process is alive',
     auth: 'probe',
     answers: { 200: { description: 'It is', body: state } },
@@ -18,6 +21,7 @@ export const operationRoutes = [
     },
   }),
   route('GET', '/readyz', {
+    id: 'getReadiness',
     summary: 'Whether the server takes requests',
     auth: 'probe',
     answers: { 200: { description: 'They should', body: state } },
@@ -28,6 +32,7 @@ export const operationRoutes = [
     },
   }),
   route('GET', '/metrics', {
+    id: 'getMetrics',
     summary: 'Metrics for Prometheus',
     description: 'Without a key; a request that a proxy forwarded gets 404.',
     auth: 'probe',
@@ -39,12 +44,13 @@ export const operationRoutes = [
     },
   }),
   route('GET', '/internal/tls-ask', {
+    id: 'askCertificate',
     summary: 'Whether the proxy in front may get a certificate for a host name',
     description:
       'For Caddy’s on-demand TLS. Answers 200 only to the proxy itself, on this machine or among the trusted ones; ' +
       'everybody else, and a forwarded request, gets 404.',
     auth: 'probe',
-    query: z.object({ domain: z.string().min(1).max(253) }),
+    query: z.object({ domain: z.string().min(1).max(253).meta({ description: 'The host name' }) }),
     answers: { 200: { description: 'It may' } },
     errors: ['not_found', 'rate_limited'],
     async handle({ query, request, deps }) {
