@@ -10,12 +10,14 @@ import { Terminal, type TerminalSize } from './terminal.ts'
 import type {
   CheckpointInfo,
   CheckpointKind,
+  ListeningPort,
   PreviewInfo,
   ProcessInfo,
   RunResult,
   SandboxInfo,
   SandboxStatus,
   StartResult,
+  SystemProcess,
 } from './types.ts'
 
 /** Added to a command's own timeout: the sandbox may have to wake first. */
@@ -227,6 +229,21 @@ export class Sandbox implements AsyncDisposable {
   /** A terminal that `terminal` has started, from here or elsewhere. */
   attachTerminal(terminalId: string, options: AttachOptions = {}): Terminal {
     return new Terminal(this.#client, `${this.#path}/pty/${encodeURIComponent(terminalId)}`, options)
+  }
+
+  /** All its processes, whoever has started them. */
+  async processes(options: RequestOptions = {}): Promise<SystemProcess[]> {
+    return await this.#client.json('GET', `${this.#path}/processes`, options)
+  }
+
+  /** Sends a signal to one of `processes`, SIGTERM by default. */
+  async signal(pid: number, signal = 15, options: RequestOptions = {}): Promise<void> {
+    await this.#client.json('DELETE', `${this.#path}/processes/${pid}`, { query: { signal }, ...options })
+  }
+
+  /** Where its servers listen, with the URLs at which they are seen. */
+  async ports(options: RequestOptions = {}): Promise<ListeningPort[]> {
+    return await this.#client.json('GET', `${this.#path}/ports`, options)
   }
 
   /** The URL at which a port of it is seen. */

@@ -5,7 +5,7 @@ import type { components } from './api.ts'
 import type { AccessToken, Message, SessionEvent, SessionInfo } from './types.ts'
 
 /** An event of the agent's work: `assistant`, `tool_use_summary`, `result`, `turn_complete`, `error` … */
-export type AgentEvent = { type: string } & Record<string, unknown>
+export type AgentEvent = components['schemas']['StreamEvent']
 
 export interface AgentConfig {
   /** Added to the prompt of the harness. */

@@ -14,7 +14,11 @@ export type PreviewInfo = Schemas['Preview']
 export type DirectoryEntry = Schemas['DirectoryEntry']
 export type SignedUrl = Schemas['SignedUrl']
 export type RunResult = Schemas['RunResult']
+/** A command of `spawn`. */
 export type ProcessInfo = Schemas['ExecSession']
+/** Any process in a sandbox. */
+export type SystemProcess = Schemas['SystemProcess']
+export type ListeningPort = Schemas['ListeningPort']
 export type SessionInfo = Schemas['Session']
 export type Message = Schemas['Message']
 export type SessionEvent = Schemas['SessionEvent']

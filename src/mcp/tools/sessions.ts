@@ -144,7 +144,7 @@ async function afterTurn(session: Session, after: number, seconds: number, conte
     if (seconds > 0) {
       for await (const { data } of session.events({ after, signal })) {
         context.progress(lineOf(data))
-        if (data.type === 'turn_complete' || (data.type === 'error' && data['fatal'] === true)) break
+        if (data.type === 'turn_complete' || (data.type === 'error' && data.fatal)) break
       }
     }
   } catch (error) {
@@ -178,6 +178,18 @@ function resultOf({ id, activity, previewUrl, messages }: SessionInfo) {
 
 /** One line of progress for an event. */
 function lineOf(data: AgentEvent): string {
-  const text = data['summary'] ?? data['message'] ?? data['result']
-  return typeof text === 'string' ? `${data.type}: ${text.slice(0, 200)}` : data.type
+  switch (data.type) {
+    case 'tool_use_summary':
+      return data.summary
+    case 'error':
+      return `error: ${data.message}`
+    case 'assistant':
+      return data.message.content.map((block) => (block.type === 'text' ? block.text : block.name)).join(' ')
+    case 'ready':
+    case 'configured':
+    case 'result':
+    case 'turn_complete':
+    default:
+      return data.type
+  }
 }
