@@ -32,13 +32,16 @@ export interface ClientOptions extends RequestOptions {
   client?: Atoll | undefined
 }
 
+/** In the words of the library's own types, which Node and browsers have both. */
+export type Body = NonNullable<RequestInit['body']>
+
 export interface Call extends RequestOptions {
   query?: Record<string, string | number | boolean | undefined>
   headers?: Record<string, string>
   /** Sent as JSON. */
   json?: unknown
   /** Sent as it is. A stream cannot be sent twice, so the request is not repeated. */
-  body?: BodyInit
+  body?: Body
   /** Default: `always` but for a POST, which is `refused`. */
   repeat?: Repeat
   /** A POST that takes an idempotency key gets one, the same for each attempt, and is repeated `always`. */
@@ -80,21 +83,13 @@ export class Atoll {
 
   /** Sends a request and returns the JSON of its answer; undefined without one. Throws {@link AtollError}. */
   async json<Answer>(method: string, path: string, call: Call = {}): Promise<Answer> {
-    return await this.#attempts(method, path, call, async (response) => {
-      const text = await response.text()
-      if (text === '') return undefined as Answer
-      try {
-        return JSON.parse(text) as Answer
-      } catch (error) {
-        throw new UnexpectedAnswerError(`${method} ${path} was answered with something else than JSON`, { cause: error })
-      }
-    })
+    return await this.#attempts(method, path, call, async (response) => await jsonOf<Answer>(response, `${method} ${path}`))
   }
 
   /** The same with the headers of the answer, for lists with pages. */
   async page<Answer>(path: string, call: Call = {}): Promise<{ items: Answer; headers: Headers }> {
     return await this.#attempts('GET', path, call, async (response) => ({
-      items: (await response.json()) as Answer,
+      items: await jsonOf<Answer>(response, `GET ${path}`),
       headers: response.headers,
     }))
   }
@@ -180,6 +175,16 @@ export class Atoll {
 /** The client of a call: its own, or one from the environment. */
 export function clientOf({ client }: { client?: Atoll | undefined }): Atoll {
   return client ?? new Atoll()
+}
+
+async function jsonOf<Answer>(response: Response, request: string): Promise<Answer> {
+  const text = await response.text()
+  if (text === '') return undefined as Answer
+  try {
+    return JSON.parse(text) as Answer
+  } catch (error) {
+    throw new UnexpectedAnswerError(`${request} was answered with something else than JSON`, { cause: error })
+  }
 }
 
 function environment(name: string): string | undefined {

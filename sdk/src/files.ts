@@ -1,4 +1,4 @@
-import type { Atoll, RequestOptions } from './atoll.ts'
+import type { Atoll, Body, RequestOptions } from './atoll.ts'
 import { NotFoundError } from './errors.ts'
 import type { DirectoryEntry, SignedUrl } from './types.ts'
 
@@ -43,7 +43,7 @@ export class Files {
 
   /** Creates a file or takes the place of one, with the folders above it. */
   async write(path: string, content: FileContent, options: RequestOptions = {}): Promise<void> {
-    const body = content as BodyInit
+    const body = content as Body
     await this.#client.json('PUT', this.#path, {
       query: { path },
       body,
