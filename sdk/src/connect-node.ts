@@ -13,6 +13,8 @@ export const connectInNode: Connect = (address, credentials) => {
   return new Promise((resolve, reject) => {
     socket.once('open', () => {
       socket.removeAllListeners('error')
+      // Messages that came with the handshake would be emitted before anybody listens.
+      socket.pause()
       resolve(socket as unknown as SocketLike)
     })
     socket.once('unexpected-response', (_request, response) => {

@@ -1,8 +1,13 @@
 import type { RequestOptions } from './atoll.ts'
 import { Attached, type Taken } from './attached.ts'
+import { connect } from './connect.ts'
+import { ConnectionError } from './errors.ts'
+import { Messages } from './socket.ts'
 
 /** First byte of each message (reference, `GET /api/sandboxes/{id}/exec/{execId}`). */
-const frame = { stdin: 0, stdout: 1, stderr: 2, exit: 3 } as const
+const frame = { stdin: 0, stdout: 1, stderr: 2, exit: 3, replayed: 4 } as const
+/** Beyond the end of every log. */
+const offsetMax = 999_999_999_999_999
 
 /** A piece of output. */
 export interface Output {
@@ -30,6 +35,24 @@ export class Process extends Attached<Output, number> {
   /** Ends standard input. */
   async end(): Promise<void> {
     await this.send(framed(new Uint8Array()))
+  }
+
+  /**
+   * Bytes of output that the command has written so far. Where that is more than `offset` after the end, the sandbox has dropped the
+   * difference: it keeps the last MiB of each stream, and waits for no reader.
+   */
+  async written(): Promise<number> {
+    const address = this.client.address(this.path, { offset: offsetMax })
+    const messages = new Messages(await connect(address, this.client.credentials))
+    try {
+      for await (const message of messages) {
+        if (message[0] !== frame.replayed) continue
+        return Number(new DataView(message.buffer, message.byteOffset, message.length).getBigUint64(1))
+      }
+      throw new ConnectionError('the connection ended before its first message')
+    } finally {
+      messages.close()
+    }
   }
 
   /** Sends a signal to its process group, SIGKILL by default. */

@@ -58,6 +58,8 @@ export class Messages implements AsyncIterable<Uint8Array> {
       this.#wake()
     }
     socket.onerror = () => undefined
+    // A connection of Node comes paused.
+    socket.resume?.()
   }
 
   /** Resolves when the connection can take more. Throws once it has ended. */
