@@ -45,6 +45,17 @@ export const exitCodeOfError: Record<ErrorCode, ExitCode> = {
   internal_error: exitCodes.failed,
 }
 
+/** Answers of the Sessions API have no code. */
+const exitCodeOfStatus: Record<number, ExitCode> = {
+  401: exitCodes.unauthorized,
+  403: exitCodes.unauthorized,
+  404: exitCodes.notFound,
+  409: exitCodes.conflict,
+  410: exitCodes.conflict,
+  429: exitCodes.refusedForNow,
+  503: exitCodes.refusedForNow,
+}
+
 /** A mistake of the caller, found before anything was asked of the server. */
 export class UsageError extends Error {}
 
@@ -78,5 +89,5 @@ export function exitCodeOf(error: unknown): number {
   if (error.code !== undefined) return exitCodeOfError[error.code]
   const isUnreachable =
     error instanceof ConnectionError || error instanceof RequestTimeoutError || error instanceof UnexpectedAnswerError
-  return isUnreachable ? exitCodes.unreachable : exitCodes.failed
+  return isUnreachable ? exitCodes.unreachable : (exitCodeOfStatus[error.status ?? 0] ?? exitCodes.failed)
 }

@@ -1,5 +1,5 @@
 import { CommanderError } from 'commander'
-import { AtollError, UnauthorizedError, UnexpectedAnswerError, ConnectionError } from '../../sdk/src/index.ts'
+import { AtollError, ConnectionError, UnexpectedAnswerError } from '../../sdk/src/index.ts'
 import { CliError, OwnFailure, UsageError } from './exit-codes.ts'
 import { printable } from './output.ts'
 
@@ -39,7 +39,7 @@ function inner(error: unknown): { code?: string | undefined; details?: Record<st
 }
 
 function hintOf(error: AtollError): string | undefined {
-  if (error instanceof UnauthorizedError) return 'atoll login saves a key, ATOLL_API_KEY or --key gives one'
+  if (error.status === 401) return 'atoll login saves a key, ATOLL_API_KEY or --key gives one'
   if (error instanceof UnexpectedAnswerError) return 'is it the URL of an Atoll server?'
   if (error instanceof ConnectionError) return 'atoll up starts a server here, --url names another one'
   if (error.retryAfterSeconds !== undefined) return `try again in ${error.retryAfterSeconds} s`
