@@ -59,7 +59,8 @@ export class Atoll {
   /** Throws `TypeError` for a URL that is none. */
   constructor(options: AtollOptions = {}) {
     const url = new URL(options.url ?? environment('ATOLL_URL') ?? defaultUrl)
-    if (url.protocol !== 'http:' && url.protocol !== 'https:') throw new TypeError(`url must begin with http: ${url.href}`)
+    if (url.protocol !== 'http:' && url.protocol !== 'https:')
+      throw new TypeError(`url must begin with http: ${url.href}`)
     this.url = url.href.replace(/\/+$/, '')
     this.#apiKey = options.apiKey ?? environment('ATOLL_API_KEY')
     this.#requestTimeoutMs = options.requestTimeoutMs ?? requestTimeoutMsDefault
@@ -83,7 +84,12 @@ export class Atoll {
 
   /** Sends a request and returns the JSON of its answer; undefined without one. Throws {@link AtollError}. */
   async json<Answer>(method: string, path: string, call: Call = {}): Promise<Answer> {
-    return await this.#attempts(method, path, call, async (response) => await jsonOf<Answer>(response, `${method} ${path}`))
+    return await this.#attempts(
+      method,
+      path,
+      call,
+      async (response) => await jsonOf<Answer>(response, `${method} ${path}`),
+    )
   }
 
   /** The same with the headers of the answer, for lists with pages. */

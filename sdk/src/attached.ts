@@ -87,7 +87,8 @@ export abstract class Attached<Item, Exit> implements AsyncIterable<Item> {
 
   /** Reads the output to its end. */
   async wait(): Promise<Exit> {
-    for await (const _item of this);
+    const output = this[Symbol.asyncIterator]()
+    while (!(await output.next()).done);
     return await this.exited
   }
 
@@ -131,7 +132,8 @@ export abstract class Attached<Item, Exit> implements AsyncIterable<Item> {
   async #beforeReconnection(failures: number, { code, reason }: SocketEnd): Promise<void> {
     const error = new ConnectionError(`the connection ended with ${code}${reason === '' ? '' : ` (${reason})`}`)
     // 1011: the sandbox was stopped or its server failed, and the reason says which.
-    if (!this.#reconnects || failures > reconnectsMax || code === 1011) throw code === 1011 ? new AtollError(reason) : error
+    if (!this.#reconnects || failures > reconnectsMax || code === 1011)
+      throw code === 1011 ? new AtollError(reason) : error
     await pause(pauseMs(error, 'always', failures) ?? 0, this.#signal)
   }
 }

@@ -1,5 +1,5 @@
 import { clientOf, type Atoll, type ClientOptions, type RequestOptions } from './atoll.ts'
-import { AtollError, makeError, type ErrorCode } from './errors.ts'
+import { makeError, type AtollError, type ErrorCode } from './errors.ts'
 import { Sandbox } from './sandbox.ts'
 import type { CheckpointInfo, PatchInfo, StartResult } from './types.ts'
 

@@ -26,7 +26,7 @@ export async function* streamOf<Data>(
 ): AsyncGenerator<StreamEvent<Data>> {
   const { signal } = options
   let last = after
-  for (let failures = 0; ; ) {
+  for (let failures = 0; ;) {
     try {
       const response = await client.open('GET', path, {
         ...options,

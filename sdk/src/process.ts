@@ -62,7 +62,7 @@ export class Process extends Attached<Output, number> {
 
   protected override take(message: Uint8Array): Taken<Output, number> {
     const data = message.subarray(1)
-    switch (message[0]) {
+    switch (message[0] as number) {
       case frame.exit:
         return { exit: new DataView(data.buffer, data.byteOffset, data.length).getInt32(0) }
       case frame.stdout:

@@ -117,8 +117,18 @@ export class Sandbox implements AsyncDisposable {
   }
 
   static async create(options: CreateSandboxOptions = {}): Promise<Sandbox> {
-    const { client: given, template, ttlSeconds, previewToken, cpuCount, memoryMB, diskMB, envs, metadata, ...request } =
-      options
+    const {
+      client: given,
+      template,
+      ttlSeconds,
+      previewToken,
+      cpuCount,
+      memoryMB,
+      diskMB,
+      envs,
+      metadata,
+      ...request
+    } = options
     const client = clientOf({ client: given })
     const json = {
       templateID: template,
@@ -140,9 +150,11 @@ export class Sandbox implements AsyncDisposable {
   }
 
   /** All of them, newest first. */
-  static list(
-    { client, status, ...request }: ClientOptions & { status?: SandboxStatus | undefined } = {},
-  ): AsyncIterable<SandboxInfo> {
+  static list({
+    client,
+    status,
+    ...request
+  }: ClientOptions & { status?: SandboxStatus | undefined } = {}): AsyncIterable<SandboxInfo> {
     return pagesOf(clientOf({ client }), '/api/sandboxes', { status }, request)
   }
 
@@ -228,7 +240,7 @@ export class Sandbox implements AsyncDisposable {
     }
     const path = `${this.#path}/checkpoints`
     let info = await this.#client.json<CheckpointInfo>('POST', path, { json, creates: true, ...request })
-    for (const until = Date.now() + checkpointWaitMs; info.status === 'processing' && Date.now() < until; ) {
+    for (const until = Date.now() + checkpointWaitMs; info.status === 'processing' && Date.now() < until;) {
       await pause(checkpointPollMs, request.signal)
       const all = await this.#client.json<CheckpointInfo[]>('GET', path, request)
       info = all.find(({ id }) => id === info.id) ?? info

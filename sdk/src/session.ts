@@ -105,7 +105,12 @@ export class Session {
   }
 
   /** All of them, newest first, with their messages. */
-  static async *list({ client: given, userId, search, ...request }: ListSessionsOptions = {}): AsyncGenerator<SessionInfo> {
+  static async *list({
+    client: given,
+    userId,
+    search,
+    ...request
+  }: ListSessionsOptions = {}): AsyncGenerator<SessionInfo> {
     const client = clientOf({ client: given })
     let cursor: string | undefined
     do {
@@ -154,16 +159,21 @@ export class Session {
   }
 
   /** Goes on in a new sandbox after the loss of its own. */
-  async restart({ checkpointId, ...options }: RequestOptions & { checkpointId?: string | undefined } = {}): Promise<Session> {
+  async restart({
+    checkpointId,
+    ...options
+  }: RequestOptions & { checkpointId?: string | undefined } = {}): Promise<Session> {
     const json = { user_id: this.userId, checkpoint_id: checkpointId }
     const call = { json, creates: true, ...options }
     return new Session(this.#client, await this.#client.json('POST', `${this.#path}/restart`, call))
   }
 
   /** A token with which a browser reads or steers this session, without your key. */
-  async token(
-    { scope, ttlSeconds, ...options }: RequestOptions & { scope: 'read' | 'steer'; ttlSeconds?: number | undefined },
-  ): Promise<AccessToken> {
+  async token({
+    scope,
+    ttlSeconds,
+    ...options
+  }: RequestOptions & { scope: 'read' | 'steer'; ttlSeconds?: number | undefined }): Promise<AccessToken> {
     const json = { user_id: this.userId, scope, ttl: ttlSeconds }
     return await this.#client.json('POST', `${this.#path}/tokens`, { json, creates: true, ...options })
   }
@@ -173,8 +183,9 @@ export class Session {
     const { body } = await this.#client.open('GET', `${this.#path}/export`, options)
     if (body === null) return
     let rest = ''
-    for await (const text of body.pipeThrough(new TextDecoderStream() as never) as unknown as AsyncIterable<string>) {
-      const lines = (rest + text).split('\n')
+    const decoder = new TextDecoder()
+    for await (const bytes of body) {
+      const lines = (rest + decoder.decode(bytes, { stream: true })).split('\n')
       rest = lines.pop() ?? ''
       for (const line of lines) yield JSON.parse(line) as ExportRecord
     }
