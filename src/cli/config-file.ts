@@ -68,6 +68,7 @@ function configOf(value: unknown): Config {
 }
 
 function objectOf(value: unknown, name: string): Record<string, unknown> {
-  if (typeof value !== 'object' || value === null || Array.isArray(value)) throw new TypeError(`${name} must be an object`)
+  if (typeof value !== 'object' || value === null || Array.isArray(value))
+    throw new TypeError(`${name} must be an object`)
   return value as Record<string, unknown>
 }

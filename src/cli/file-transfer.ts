@@ -40,7 +40,10 @@ export async function uploadFile(sandbox: Sandbox, source: string, target: strin
 export async function downloadFile(sandbox: Sandbox, source: string, target: string): Promise<void> {
   const size = await sandbox.files.size(source)
   if (size === undefined) throw new CliError(`there is no file ${sandbox.id}:${source}`, { exitCode: 5 })
-  const isRegular = await stat(target).then((found) => found.isFile(), () => true)
+  const isRegular = await stat(target).then(
+    (found) => found.isFile(),
+    () => true,
+  )
   const draft = isRegular ? `${target}.atoll-part` : target
   const progress = new Progress(target, size)
   const told = onExit(() => {
@@ -55,7 +58,8 @@ export async function downloadFile(sandbox: Sandbox, source: string, target: str
     await file.close().catch(() => undefined)
     // A source that cannot be read leaves nothing.
     if (progress.bytes === 0 && isRegular) await rm(draft, { force: true })
-    const left = progress.bytes === 0 || !isRegular ? '' : `; ${draft} is left behind, with ${progress.bytes} bytes of ${size}`
+    const left =
+      progress.bytes === 0 || !isRegular ? '' : `; ${draft} is left behind, with ${progress.bytes} bytes of ${size}`
     const message = `the download to ${target} was not completed: ${(error as Error).message}${left}`
     throw new CliError(message, { exitCode: exitCodeOf(error), cause: error })
   } finally {
@@ -77,7 +81,7 @@ async function receive(
   file: FileHandle,
   { size, progress }: Receiving,
 ): Promise<void> {
-  for (let failures = 0; progress.bytes < size; ) {
+  for (let failures = 0; progress.bytes < size;) {
     const before = progress.bytes
     try {
       for await (const chunk of await streamFrom(sandbox, source, before)) {

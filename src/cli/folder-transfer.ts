@@ -78,7 +78,8 @@ export async function downloadFolder(sandbox: Sandbox, source: string, target: s
   const progress = new Progress(target)
   const left = `; ${target} is left incomplete`
   const told = onExit(() => process.stderr.write(`atoll: the download was not completed${left}\n`))
-  const grant = () => void remote.write(`${Math.floor(progress.bytes / pieceBytes) + piecesAhead}\n`).catch(() => undefined)
+  const grant = () =>
+    void remote.write(`${Math.floor(progress.bytes / pieceBytes) + piecesAhead}\n`).catch(() => undefined)
   const repeated = setInterval(grant, grantMs)
   try {
     let errors = ''

@@ -44,7 +44,12 @@ export function columns(header: readonly string[], rows: readonly (readonly unkn
   const cells = [header, ...rows].map((row) => row.map((cell) => oneLine(cell)))
   const widths = header.map((_name, column) => Math.max(...cells.map((row) => row[column]?.length ?? 0)))
   return cells
-    .map((row) => row.map((cell, column) => cell.padEnd(widths[column] ?? 0)).join('  ').trimEnd())
+    .map((row) =>
+      row
+        .map((cell, column) => cell.padEnd(widths[column] ?? 0))
+        .join('  ')
+        .trimEnd(),
+    )
     .map((line, index) => (index === 0 ? bold(line) : line))
     .join('\n')
 }

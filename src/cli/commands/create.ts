@@ -29,7 +29,15 @@ export function addCreate(program: Command): void {
     .option('--preview-token <token>', 'demand this token of visitors of its previews, or "auto"')
     .action(async (_options: Options, command: Command) => {
       const flags = command.optsWithGlobals<Options>()
-      const { template: templateID, timeout, cpu: cpuCount, memory: memoryMB, disk: diskMB, env: envs, metadata } = flags
+      const {
+        template: templateID,
+        timeout,
+        cpu: cpuCount,
+        memory: memoryMB,
+        disk: diskMB,
+        env: envs,
+        metadata,
+      } = flags
       const client = await clientOf(flags)
       const previewAuth = flags.previewToken === undefined ? undefined : { scheme: 'bearer', token: flags.previewToken }
       const json = { templateID, timeout, cpuCount, memoryMB, diskMB, envs, metadata, previewAuth }

@@ -50,7 +50,9 @@ export function portsOf(text: string): { port: number; local: number } {
 
 async function serve(upstream: Upstream, local: number): Promise<void> {
   const server = createServer((request, response) => forward(upstream, request, response))
-  server.on('upgrade', (request: IncomingMessage, socket: Duplex, head: Buffer) => upgrade(upstream, request, socket, head))
+  server.on('upgrade', (request: IncomingMessage, socket: Duplex, head: Buffer) =>
+    upgrade(upstream, request, socket, head),
+  )
   server.listen(local, '127.0.0.1')
   try {
     await once(server, 'listening')
@@ -72,7 +74,8 @@ function forward(upstream: Upstream, request: IncomingMessage, response: ServerR
   })
   outgoing.on('error', (error) => {
     if (response.headersSent) response.destroy()
-    else response.writeHead(502, { 'Content-Type': 'text/plain' }).end(`the server cannot be reached: ${error.message}\n`)
+    else
+      response.writeHead(502, { 'Content-Type': 'text/plain' }).end(`the server cannot be reached: ${error.message}\n`)
   })
   response.on('close', () => outgoing.destroy())
   request.pipe(outgoing)
@@ -124,6 +127,7 @@ function withoutHost(answer: IncomingMessage, { url, host }: Upstream, request: 
 
 function headOf({ statusCode, statusMessage, rawHeaders }: IncomingMessage): string {
   const lines = [`HTTP/1.1 ${statusCode} ${statusMessage}`]
-  for (let index = 0; index + 1 < rawHeaders.length; index += 2) lines.push(`${rawHeaders[index]}: ${rawHeaders[index + 1]}`)
+  for (let index = 0; index + 1 < rawHeaders.length; index += 2)
+    lines.push(`${rawHeaders[index]}: ${rawHeaders[index + 1]}`)
   return `${lines.join('\r\n')}\r\n\r\n`
 }

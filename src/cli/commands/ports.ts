@@ -18,6 +18,11 @@ export function addPorts(program: Command): void {
       const client = await clientOf(flags)
       const ports = await client.json<ListeningPort[]>('GET', `${sandboxPath(id)}/ports`)
       if (flags.json) return await writeJson(ports)
-      await writeLine(columns(['PORT', 'URL'], ports.map(({ port, url }) => [port, url])))
+      await writeLine(
+        columns(
+          ['PORT', 'URL'],
+          ports.map(({ port, url }) => [port, url]),
+        ),
+      )
     })
 }

@@ -171,7 +171,9 @@ function textOf(value: unknown): string {
 function textsOf({ message }: AgentEvent): string[] {
   const blocks = (message as { content?: unknown } | undefined)?.content
   if (!Array.isArray(blocks)) return []
-  return (blocks as { type?: unknown; text?: unknown }[]).flatMap(({ text }) => (typeof text === 'string' ? [text] : []))
+  return (blocks as { type?: unknown; text?: unknown }[]).flatMap(({ text }) =>
+    typeof text === 'string' ? [text] : [],
+  )
 }
 
 /** Calls in the name of the owner, whom the session itself names. */
