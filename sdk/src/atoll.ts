@@ -84,23 +84,13 @@ export class Atoll {
 
   /** Sends a request and returns the JSON of its answer; undefined without one. Throws {@link AtollError}. */
   async json<Answer>(method: string, path: string, call: Call = {}): Promise<Answer> {
-    return await this.#attempts(method, path, call, async (response) => {
-      const text = await response.text()
-      if (text === '') return undefined as Answer
-      try {
-        return JSON.parse(text) as Answer
-      } catch (error) {
-        throw new UnexpectedAnswerError(`${method} ${path} was answered with something else than JSON`, {
-          cause: error,
-        })
-      }
-    })
+    return await this.#attempts(method, path, call, (response) => jsonOf<Answer>(response, `${method} ${path}`))
   }
 
   /** The same with the headers of the answer, for lists with pages. */
   async page<Answer>(path: string, call: Call = {}): Promise<{ items: Answer; headers: Headers }> {
     return await this.#attempts('GET', path, call, async (response) => ({
-      items: (await response.json()) as Answer,
+      items: await jsonOf<Answer>(response, `GET ${path}`),
       headers: response.headers,
     }))
   }
@@ -186,6 +176,16 @@ export class Atoll {
 /** The client of a call: its own, or one from the environment. */
 export function clientOf({ client }: { client?: Atoll | undefined }): Atoll {
   return client ?? new Atoll()
+}
+
+async function jsonOf<Answer>(response: Response, request: string): Promise<Answer> {
+  const text = await response.text()
+  if (text === '') return undefined as Answer
+  try {
+    return JSON.parse(text) as Answer
+  } catch (error) {
+    throw new UnexpectedAnswerError(`${request} was answered with something else than JSON`, { cause: error })
+  }
 }
 
 function environment(name: string): string | undefined {

@@ -12,6 +12,8 @@ export interface AttachOptions {
   offset?: number | undefined
   /** Ends the connection; what runs in the sandbox runs on. */
   signal?: AbortSignal | undefined
+  /** False: a connection that breaks is an error, since input that was on its way is lost with it. Default true. */
+  reconnects?: boolean | undefined
 }
 
 /** What a message brought: a piece of output of so many bytes, the end, or nothing. */
@@ -28,16 +30,18 @@ export abstract class Attached<Item, Exit> implements AsyncIterable<Item> {
   protected readonly client: Atoll
   protected readonly path: string
   readonly #signal: AbortSignal | undefined
+  readonly #reconnects: boolean
   readonly #exit = withResolvers<Exit>()
   #connected: Promise<Messages> | undefined
   #offset: number
 
-  constructor(client: Atoll, path: string, { offset = 0, signal }: AttachOptions = {}) {
+  constructor(client: Atoll, path: string, { offset = 0, signal, reconnects = true }: AttachOptions = {}) {
     this.id = path.slice(path.lastIndexOf('/') + 1)
     this.client = client
     this.path = path
     this.#offset = offset
     this.#signal = signal
+    this.#reconnects = reconnects
     this.exited = this.#exit.promise
     // The reader is told of a failure already.
     this.exited.catch(() => undefined)
@@ -128,7 +132,8 @@ export abstract class Attached<Item, Exit> implements AsyncIterable<Item> {
   async #beforeReconnection(failures: number, { code, reason }: SocketEnd): Promise<void> {
     const error = new ConnectionError(`the connection ended with ${code}${reason === '' ? '' : ` (${reason})`}`)
     // 1011: the sandbox was stopped or its server failed, and the reason says which.
-    if (failures > reconnectsMax || code === 1011) throw code === 1011 ? new AtollError(reason) : error
+    if (!this.#reconnects || failures > reconnectsMax || code === 1011)
+      throw code === 1011 ? new AtollError(reason) : error
     await pause(pauseMs(error, 'always', failures) ?? 0, this.#signal)
   }
 }

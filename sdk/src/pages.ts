@@ -1,4 +1,5 @@
 import type { Atoll, RequestOptions } from './atoll.ts'
+import { UnexpectedAnswerError } from './errors.ts'
 
 type Query = Record<string, string | number | undefined>
 
@@ -12,6 +13,8 @@ export async function* pagesOf<Item>(
   let cursor: string | undefined
   do {
     const { items, headers } = await client.page<Item[]>(path, { query: { ...query, cursor }, ...options })
+    if (!Array.isArray(items))
+      throw new UnexpectedAnswerError(`GET ${path} was answered with something else than a list`)
     yield* items
     cursor = headers.get('x-next-cursor') ?? undefined
   } while (cursor !== undefined)

@@ -1,8 +1,12 @@
 import type { RequestOptions } from './atoll.ts'
 import { Attached, type Taken } from './attached.ts'
+import { connect } from './connect.ts'
+import { ConnectionError } from './errors.ts'
 
 /** First byte of each message (reference, `GET /api/sandboxes/{id}/exec/{execId}`). */
-const frame = { stdin: 0, stdout: 1, stderr: 2, exit: 3 } as const
+const frame = { stdin: 0, stdout: 1, stderr: 2, exit: 3, replayed: 4 } as const
+/** Beyond the end of every log. */
+const offsetMax = 999_999_999_999_999
 
 /** A piece of output. */
 export interface Output {
@@ -32,6 +36,24 @@ export class Process extends Attached<Output, number> {
     await this.send(framed(new Uint8Array()))
   }
 
+  /**
+   * Bytes of output that the command has written so far. Where that is more than `offset` after the end, the sandbox has dropped the
+   * difference: it keeps the last MiB of each stream, and waits for no reader.
+   */
+  async written(): Promise<number> {
+    const address = this.client.address(this.path, { offset: offsetMax })
+    const messages = await connect(address, this.client.credentials)
+    try {
+      for await (const message of messages) {
+        if (message[0] !== frame.replayed) continue
+        return Number(new DataView(message.buffer, message.byteOffset, message.length).getBigUint64(1))
+      }
+      throw new ConnectionError('the connection ended before its first message')
+    } finally {
+      messages.close()
+    }
+  }
+
   /** Sends a signal to its process group, SIGKILL by default. */
   async kill(signal = 9, options: RequestOptions = {}): Promise<void> {
     await this.client.json('POST', `${this.path}/kill`, { json: { signal }, repeat: 'always', ...options })
@@ -39,7 +61,7 @@ export class Process extends Attached<Output, number> {
 
   protected override take(message: Uint8Array): Taken<Output, number> {
     const data = message.subarray(1)
-    switch (message[0]) {
+    switch (message[0] as number) {
       case frame.exit:
         return { exit: new DataView(data.buffer, data.byteOffset, data.length).getInt32(0) }
       case frame.stdout:

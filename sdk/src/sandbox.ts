@@ -64,6 +64,8 @@ export interface RunOptions extends CommandOptions {
 export interface SpawnOptions extends CommandOptions {
   /** Kills the command when nobody has been connected for so long. Default: never. */
   maxRunAfterDisconnectSeconds?: number | undefined
+  /** See {@link AttachOptions.reconnects}. */
+  reconnects?: boolean | undefined
 }
 
 export interface TerminalOptions extends RequestOptions, Partial<TerminalSize> {
@@ -202,11 +204,11 @@ export class Sandbox implements AsyncDisposable {
 
   /** Starts a command and returns at once. It runs on without a connection. */
   async spawn(command: string, options: SpawnOptions = {}): Promise<Process> {
-    const { signal, requestTimeoutMs, maxRunAfterDisconnectSeconds, ...rest } = options
+    const { signal, requestTimeoutMs, maxRunAfterDisconnectSeconds, reconnects, ...rest } = options
     const json = { ...commandOf(command, rest), maxRunAfterDisconnect: maxRunAfterDisconnectSeconds }
     const call = { json, creates: true, signal, requestTimeoutMs }
     const { sessionID } = await this.#client.json<ProcessInfo>('POST', `${this.#path}/exec`, call)
-    return this.attach(sessionID, { signal })
+    return this.attach(sessionID, { signal, reconnects })
   }
 
   /** A command that `spawn` has started, from here or elsewhere. */

@@ -1,3 +1,5 @@
+import { ConnectionError } from './errors.ts'
+
 /** What the browser's WebSocket and that of `ws` have in common, as far as it is used here. */
 export interface SocketLike {
   binaryType: string
@@ -58,8 +60,9 @@ export class Messages implements AsyncIterable<Uint8Array> {
     socket.addEventListener('error', () => undefined)
   }
 
-  /** Resolves when the connection can take more. */
+  /** Resolves when the connection can take more. Throws once it has ended. */
   async send(data: Uint8Array): Promise<void> {
+    if (this.#end !== undefined) throw new ConnectionError('the connection has ended')
     this.#socket.send(new Uint8Array(data))
     while (this.#end === undefined && this.#socket.bufferedAmount > unreadBytesMax) {
       await new Promise((resolve) => setTimeout(resolve, drainPollMs))
