@@ -74,7 +74,8 @@ export async function downloadFolder(sandbox: Sandbox, source: string, target: s
     maxRunAfterDisconnectSeconds: disconnectSeconds,
   })
   await mkdir(target, { recursive: true })
-  const tar = localTar(['-xof', '-', '-C', target], 'write')
+  // Root would get files that run as root for everybody.
+  const tar = localTar(['--no-same-permissions', '-xof', '-', '-C', target], 'write')
   const progress = new Progress(target)
   const left = `; ${target} is left incomplete`
   const told = onExit(() => process.stderr.write(`atoll: the download was not completed${left}\n`))

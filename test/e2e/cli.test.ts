@@ -38,6 +38,7 @@ async function atoll(argv: readonly string[], { input, env = {} }: RunOptions = 
       ...env,
     },
   })
+  assert.ok(child.stdout !== null && child.stderr !== null)
   child.stdin?.end(input)
   const closed = once(child, 'close')
   const [stdout, stderr] = await Promise.all([text(child.stdout), text(child.stderr), closed])

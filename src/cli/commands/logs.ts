@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from 'node:timers/promises'
 import type { Command } from 'commander'
 import { CliError, exitCodes } from '../exit-codes.ts'
 import { Sandbox, type ProcessInfo } from '../../../sdk/src/index.ts'
@@ -5,7 +6,7 @@ import { checkedId } from '../options.ts'
 import { columns, writeJson, writeLine } from '../output.ts'
 import { clientOf, type Flags } from '../settings.ts'
 
-/** A process that has ended, or has said nothing for so long, has said all for now. */
+/** A process that has said nothing for so long has said all for now. */
 const silenceMs = 500
 
 interface Options extends Flags {
@@ -45,15 +46,15 @@ async function writeList(spawned: ProcessInfo[], isJson: boolean): Promise<void>
 async function writeOutput(sandbox: Sandbox, { sessionID, running }: ProcessInfo, flags: Options): Promise<void> {
   const attached = sandbox.attach(sessionID)
   const isBounded = running && !flags.follow
-  let timer = isBounded ? setTimeout(() => attached.detach(), silenceMs) : undefined
-  const ended = new Promise<'silent'>((resolve) => {
-    if (timer !== undefined) timer = setTimeout(() => resolve('silent'), silenceMs)
-  })
   const output = attached[Symbol.asyncIterator]()
   for (;;) {
-    const next = await Promise.race([output.next(), ended])
-    if (next === 'silent' || next.done) return
+    const next = await (isBounded ? Promise.race([output.next(), silence()]) : output.next())
+    if (next === undefined || next.done) return
     if (flags.json) await writeJson({ stream: next.value.stream, data: Buffer.from(next.value.data).toString() })
     else process[next.value.stream].write(next.value.data)
   }
+}
+
+async function silence(): Promise<undefined> {
+  await sleep(silenceMs)
 }
