@@ -14,6 +14,7 @@ import { addHibernate } from './commands/hibernate.ts'
 import { addLogin } from './commands/login.ts'
 import { addLogs } from './commands/logs.ts'
 import { addLs } from './commands/ls.ts'
+import { addMcp } from './commands/mcp.ts'
 import { addOpen } from './commands/open.ts'
 import { addPatch } from './commands/patch.ts'
 import { addPorts } from './commands/ports.ts'
@@ -44,7 +45,7 @@ export function makeProgram(): Command {
     ...[addCreate, addLs, addGet, addRm, addTimeout, addHibernate, addWake],
     ...[addExec, addShell, addCp, addLogs, addPorts, addOpen, addForward, addPreview],
     ...[addCheckpoint, addFork, addRestore, addPatch],
-    ...[addSession, addApi, addCompletion],
+    ...[addSession, addMcp, addApi, addCompletion],
   ]
   for (const add of adders) add(program)
   return program

@@ -1,2 +1,2 @@
 export { mcpServer } from './server.ts'
-export { allTools, chosenTools, defaultTools } from './tools/index.ts'
+export { chosenTools } from './tools/index.ts'

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict'
 import type { ServerResponse } from 'node:http'
 import { test } from 'node:test'
-import { ConnectionError, Sandbox, Session, UnauthorizedError } from '../src/index.ts'
-import { cut, fakeServer, fakeSockets, json, refusal, type Asked } from './fake-server.ts'
+import { ConnectionError, Sandbox, Session, UnauthorizedError } from './index.ts'
+import { cut, fakeServer, fakeSockets, json, refusal, type Asked } from './testing/fake-server.ts'
 
 const place = { sandboxID: 'sb-1', sandboxDomain: 'x' } as never
 const info = { id: 'session_1', userId: 'ada', previewUrl: 'http://x', sandboxId: 'sb-1' } as never
@@ -171,7 +171,7 @@ test('files: a download goes on from an offset', async (t) => {
 })
 
 test('a server that is gone ends an attachment with an error', async () => {
-  const { Atoll } = await import('../src/index.ts')
+  const { Atoll } = await import('./index.ts')
   const sandbox = new Sandbox(new Atoll({ url: 'http://127.0.0.1:9' }), place)
   const waiting = sandbox.attach('es-1', { signal: AbortSignal.timeout(300) }).wait()
   await assert.rejects(waiting, (error: Error) => error.name === 'TimeoutError' || error instanceof ConnectionError)

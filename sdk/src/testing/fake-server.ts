@@ -2,7 +2,7 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import type { AddressInfo } from 'node:net'
 import type { TestContext } from 'node:test'
 import { WebSocketServer, type WebSocket } from 'ws'
-import { Atoll, type AtollOptions } from '../src/index.ts'
+import { Atoll, type AtollOptions } from '../index.ts'
 
 export interface Asked {
   method: string

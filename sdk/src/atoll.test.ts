@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'
 import { test } from 'node:test'
-import * as sdk from '../src/index.ts'
-import { Atoll, AtollError, Sandbox } from '../src/index.ts'
-import { errorOf } from '../src/errors.ts'
-import { cut, fakeServer, json, refusal } from './fake-server.ts'
+import * as sdk from './index.ts'
+import { Atoll, AtollError, Sandbox } from './index.ts'
+import { errorOf } from './errors.ts'
+import { cut, fakeServer, json, refusal } from './testing/fake-server.ts'
 
 const started = { sandboxID: 'sb-1', sandboxDomain: 'preview.localhost', status: 'running' }
 
