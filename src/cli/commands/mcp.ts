@@ -1,5 +1,6 @@
 import { serveStdio } from '@modelcontextprotocol/server/stdio'
 import type { Command } from 'commander'
+import { once } from 'node:events'
 import { ownVersion } from '../../lib/version.ts'
 import { chosenTools, mcpServer } from '../../mcp/index.ts'
 import { UsageError } from '../exit-codes.ts'
@@ -19,8 +20,9 @@ export function addMcp(program: Command): void {
       const flags = command.optsWithGlobals<McpOptions>()
       const client = await clientOf(flags)
       const tools = toolsOf(flags.tools)
-      // It ends with its standard input.
       serveStdio(() => mcpServer(client, tools, ownVersion()), { onerror: (error) => note(error.message) })
+      // The client that started this program ends it so.
+      await once(process.stdin, 'close')
     })
 }
 
