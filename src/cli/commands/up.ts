@@ -25,8 +25,8 @@ export function addUp(program: Command): void {
 export async function runProgram(file: string): Promise<number> {
   if (process.platform !== 'linux') throw new CliError('the server runs on Linux alone')
   const child = spawn(process.execPath, [join(projectDir, file)], { cwd: projectDir, stdio: 'inherit' })
-  // A terminal sends its signal to both; the server ends in order.
-  const restore = onInterrupt(() => undefined)
+  // It ends in order. A terminal sends its signal to both, and the second one changes nothing.
+  const restore = onInterrupt(() => void child.kill('SIGINT'))
   const terminate = () => child.kill('SIGTERM')
   process.removeAllListeners('SIGTERM')
   process.on('SIGTERM', terminate)

@@ -7,10 +7,10 @@ import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
 import { after, test } from 'node:test'
 import { buffer, text } from 'node:stream/consumers'
-import { AtollServer } from './server.ts'
+import { AtollServer } from '../server.ts'
 
 const server = await AtollServer.startForFile()
-const program = join(import.meta.dirname, '../../bin/atoll')
+const program = join(import.meta.dirname, '../../../bin/atoll')
 const dir = await mkdtemp('/var/tmp/atoll-cli-')
 after(() => rm(dir, { recursive: true }))
 
