@@ -1,5 +1,6 @@
 import { AtollError, ConnectionError, errorOf, RequestTimeoutError, UnexpectedAnswerError } from './errors.ts'
 import { pause, pauseMs, type Repeat } from './retry.ts'
+import type { HostInfo } from './types.ts'
 
 const defaultUrl = 'http://127.0.0.1:4100'
 const requestTimeoutMsDefault = 60_000
@@ -66,6 +67,11 @@ export class Atoll {
     this.#requestTimeoutMs = options.requestTimeoutMs ?? requestTimeoutMsDefault
     this.#retries = options.retries ?? retriesDefault
     this.#fetch = options.fetch ?? ((input, init) => fetch(input, init))
+  }
+
+  /** The machine of the server: what it has, what is left of it, and whether it is fit. */
+  async host(options: RequestOptions = {}): Promise<HostInfo> {
+    return await this.json('GET', '/api/host', options)
   }
 
   /** The headers that say who asks. */

@@ -12,6 +12,8 @@ export type CheckpointKind = CheckpointInfo['kind']
 export type PatchInfo = Schemas['Patch']
 export type PreviewInfo = Schemas['Preview']
 export type DirectoryEntry = Schemas['DirectoryEntry']
+/** The machine of the server. */
+export type HostInfo = Schemas['Host']
 export type SignedUrl = Schemas['SignedUrl']
 export type RunResult = Schemas['RunResult']
 /** A command of `spawn`. */

@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, before, type TestContext } from 'node:test'
 import { createMcp } from '../../src/server/mcp.ts'
-import { type HttpLimits, createHttpServer } from '../../src/http/server/server.ts'
+import { type HostReport, type HttpLimits, createHttpServer } from '../../src/http/server/server.ts'
 import { sha256 } from '../../src/lib/secret.ts'
 import { createPreviewProxy } from '../../src/preview/preview-proxy.ts'
 import { createGuest } from '../../src/runtime/guest-client/index.ts'
@@ -26,6 +26,7 @@ export interface WorldOptions {
   hasCustomDomains?: boolean
   trustProxy?: boolean | string[]
   ready?: () => Promise<void>
+  host?: () => Promise<HostReport>
   /** The key that the operator has chosen. */
   apiKey?: string
   /** Serves as behind a proxy with TLS at this port. */
@@ -107,6 +108,7 @@ export async function makeWorld(options: WorldOptions = {}): Promise<World> {
     ready: options.ready ?? (() => store.ping()),
     sandboxCounts: () => store.sandboxes.sandboxCounts(),
     warmCounts: () => ({}),
+    host: options.host ?? (() => Promise.reject(new Error('this test has no host'))),
   })
   const { port } = await server.listen({ host: '127.0.0.1', port: 0 })
   const origin = `http://127.0.0.1:${port}`

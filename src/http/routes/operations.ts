@@ -1,7 +1,9 @@
 import type { IncomingMessage } from 'node:http'
 import { z } from 'zod'
 import { ServiceError } from '../../errors.ts'
+import { host as wire } from '../../protocol/http/index.ts'
 import { routesOf } from '../server/route.ts'
+import { seconds } from '../server/time.ts'
 
 const route = routesOf('Operations')
 const state = z
@@ -41,6 +43,22 @@ export const operationRoutes = [
     async handle({ request, metrics }) {
       if (isForwarded(request)) throw new ServiceError('not_found', 'GET /metrics does not exist')
       return { statusCode: 200, body: await metrics.text(), headers: { 'content-type': metricsType } }
+    },
+  }),
+  route('GET', '/api/host', {
+    id: 'getHost',
+    summary: 'The machine of the server: what it has, and whether it is fit',
+    description:
+      'Its checks are those of `npm run doctor` that are harmless beside a running server. They are kept for ten minutes; one that ' +
+      'hangs or throws `fails`. `npm run doctor` also starts, forks and wakes a sandbox, saves memory with CRIU, and tries disk and network.',
+    answers: { 200: { description: 'The machine now', body: wire.host } },
+    async handle({ deps, openapi }) {
+      const { startedAt, checkedAt, ...report } = await deps.host()
+      const { version } = openapi.info
+      return {
+        statusCode: 200,
+        body: { version, ...report, startedAt: seconds(startedAt), checkedAt: seconds(checkedAt) },
+      }
     },
   }),
   route('GET', '/internal/tls-ask', {

@@ -63,6 +63,28 @@ export interface HttpDeps {
   sandboxCounts(): Promise<SandboxCounts>
   /** Warm sandboxes by the image or checkpoint that they come from. */
   warmCounts(): Record<string, number>
+  /** Asked by `GET /api/host`. */
+  host(): Promise<HostReport>
+}
+
+/** What the machine of this server has, and whether it is fit. */
+export interface HostReport {
+  /** Release of the kernel. */
+  kernel: string
+  /** Name of the driver. */
+  runtime: string
+  startedAt: Date
+  capacity: {
+    cpuCount: number
+    memoryBytes: number
+    memoryAvailableBytes: number
+    diskBytes: number
+    diskAvailableBytes: number
+    runningSandboxes: number
+    warmSandboxes: number
+  }
+  checks: { name: string; status: 'works' | 'missing' | 'fails'; detail: string }[]
+  checkedAt: Date
 }
 
 /**
