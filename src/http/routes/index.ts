@@ -3,6 +3,7 @@ import { docsRoutes } from './docs.ts'
 import { execRoutes } from './exec.ts'
 import { fileRoutes } from './files.ts'
 import { inspectionRoutes } from './inspection.ts'
+import { metricsRoutes } from './metrics.ts'
 import { notImplementedRoutes } from './not-implemented.ts'
 import { operationRoutes } from './operations.ts'
 import { patchRoutes } from './patches.ts'
@@ -16,6 +17,7 @@ import type { Route } from '../server/route.ts'
 /** Every endpoint, in the order of the reference. */
 export const routes: readonly Route[] = [
   ...sandboxRoutes,
+  ...metricsRoutes,
   ...checkpointRoutes,
   ...patchRoutes,
   ...previewRoutes,
