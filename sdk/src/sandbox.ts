@@ -15,6 +15,7 @@ import type {
   ProcessInfo,
   RunResult,
   SandboxInfo,
+  SandboxMetrics,
   SandboxStatus,
   StartResult,
   SystemProcess,
@@ -231,6 +232,11 @@ export class Sandbox implements AsyncDisposable {
   /** A terminal that `terminal` has started, from here or elsewhere. */
   attachTerminal(terminalId: string, options: AttachOptions = {}): Terminal {
     return new Terminal(this.#client, `${this.#path}/pty/${encodeURIComponent(terminalId)}`, options)
+  }
+
+  /** What it uses, now and in the last hour. It is not woken. */
+  async metrics(options: RequestOptions = {}): Promise<SandboxMetrics> {
+    return await this.#client.json('GET', `${this.#path}/metrics`, options)
   }
 
   /** All its processes, whoever has started them. */

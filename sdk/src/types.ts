@@ -6,6 +6,8 @@ type Schemas = components['schemas']
 /** A sandbox as the server tells it. Times are ISO 8601 in UTC, `timeout` is its idle timeout in seconds. */
 export type SandboxInfo = Schemas['Sandbox']
 export type SandboxStatus = SandboxInfo['status']
+/** What a sandbox uses, now and in the last hour. */
+export type SandboxMetrics = Schemas['SandboxMetrics']
 export type StartResult = Schemas['StartResult']
 export type CheckpointInfo = Schemas['Checkpoint']
 export type CheckpointKind = CheckpointInfo['kind']

@@ -4,6 +4,7 @@ import { execRoutes } from './exec.ts'
 import { fileRoutes } from './files.ts'
 import { inspectionRoutes } from './inspection.ts'
 import { mcpRoutes } from './mcp.ts'
+import { metricsRoutes } from './metrics.ts'
 import { notImplementedRoutes } from './not-implemented.ts'
 import { operationRoutes } from './operations.ts'
 import { patchRoutes } from './patches.ts'
@@ -17,6 +18,7 @@ import type { Route } from '../server/route.ts'
 /** Every endpoint, in the order of the reference. */
 export const routes: readonly Route[] = [
   ...sandboxRoutes,
+  ...metricsRoutes,
   ...checkpointRoutes,
   ...patchRoutes,
   ...previewRoutes,
