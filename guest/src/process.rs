@@ -4,11 +4,13 @@
 //! code is reported, after all output). Only the thread that reads the output moves a process to *ended*.
 
 pub mod attach;
+pub mod listeners;
 pub mod log;
 mod pause;
 pub mod private_ports;
 pub mod spawn;
 mod stdin_cursor;
+pub mod system;
 pub mod table;
 
 use crate::clock::{self, Stopwatch};

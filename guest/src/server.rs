@@ -7,8 +7,10 @@ use crate::files::remove::remove;
 use crate::files::uploads::Uploads;
 use crate::files::{self, Upload, Written};
 use crate::process::attach::{self, wait_for_end};
+use crate::process::listeners;
 use crate::process::log::Stream;
 use crate::process::spawn::{spawn, Inheritance};
+use crate::process::system;
 use crate::process::table::Table;
 use crate::process::Process;
 use crate::protocol::fault::{Fault, Outcome};
@@ -228,7 +230,22 @@ fn handle(
         "write" => return write(&request, guest, reader, &mut writer),
         "ports" => {
             let ports = dial::ports().into_iter().map(|port| u64::from(port).into()).collect();
-            object([("ok", true.into()), ("ports", Value::List(ports))])
+            let mut fields = vec![("ok", true.into()), ("ports", Value::List(ports))];
+            if request.flag("listeners")? {
+                fields.push(("listeners", Value::List(listeners::list(table))));
+            }
+            object(fields)
+        }
+        "system-processes" => {
+            frame::write_line(&mut writer, &ok())?;
+            let mut entries = Entries::new(&mut writer);
+            system::each(|process| Ok(entries.push(process)?))?;
+            return Ok(entries.end()?);
+        }
+        "system-signal" => {
+            let pid = request.integer("pid", 1, i32::MAX as u64)? as i32;
+            system::signal(table, pid, request.integer("signal", 1, 64)? as i32)?;
+            ok()
         }
         "check-port" => {
             check_port(request.integer("port", 1, 65535)? as u16, table)?;

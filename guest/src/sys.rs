@@ -8,7 +8,7 @@ mod signals;
 mod terminal;
 
 pub use child::{raise_file_limit, ChildSetup, FileLimit, FAULT_CWD, FAULT_USER};
-pub use inspect::{listening_port, process_group};
+pub use inspect::{listening_port, open_process, process_group, signal_process};
 pub use machine::{add_entropy, interface_up, set_hostname};
 pub use poll::{poll, set_nonblocking, unread_bytes, Event, PollFd, POLLERR, POLLHUP, POLLIN, POLLOUT};
 pub use signals::{

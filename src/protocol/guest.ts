@@ -104,6 +104,33 @@ export const writeSchema = okSchema.extend({ bytes: integer.optional() })
 export const writtenSchema = okSchema.extend({ bytes: integer, paused: z.string().min(1).max(64).optional() })
 export const portsSchema = okSchema.extend({ ports: z.array(integer.min(1).max(65_535)).max(65_535) })
 
+/** A guest of an earlier version answers `ports` alone. */
+export const listenersSchema = portsSchema.extend({
+  listeners: z
+    .array(
+      z.object({
+        port: integer.min(1).max(65_535),
+        address: z.union([z.ipv4(), z.ipv6()]),
+        pid: integer.max(0x7fffffff).optional(),
+        command: z.string().max(512).optional(),
+      }),
+    )
+    .max(512)
+    .optional(),
+})
+export const systemProcessSchema = z.object({
+  pid: integer.min(1).max(0x7fffffff),
+  parentPid: integer.max(0x7fffffff),
+  user: z.string().max(128),
+  command: z.string().max(512),
+  /** The letter of proc_pid_stat(5). */
+  state: z.string().max(2),
+  memoryBytes: integer,
+  cpuMs: integer,
+  startedSeconds: seconds,
+})
+
+export type GuestSystemProcess = z.infer<typeof systemProcessSchema>
 export type AttachAnswer = z.infer<typeof attachSchema>
 export type GuestProcess = z.infer<typeof processSchema>
 export type GuestEntry = z.infer<typeof entrySchema>

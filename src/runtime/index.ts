@@ -2,6 +2,7 @@
 import type { CreateOciRuntime } from './oci/oci-runtime.ts'
 import { createRunc } from './oci/runc.ts'
 
+export { poolSpace } from './disk/space.ts'
 export type { OciDriverOptions } from './host/context.ts'
 export { openOfflineQuarantine, type OfflineQuarantine } from './host/offline-quarantine.ts'
 export { quarantinedIn, quarantineReasons, type QuarantineItem } from './host/quarantine.ts'

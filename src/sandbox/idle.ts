@@ -84,6 +84,11 @@ export class IdleClocks {
     return isOver
   }
 
+  /** Sandboxes that have a clock: all that run. */
+  ids(): string[] {
+    return [...this.#clocks.keys()]
+  }
+
   activeAt(sandboxId: string): Date | undefined {
     const clock = this.#clocks.get(sandboxId)
     if (!clock) return undefined

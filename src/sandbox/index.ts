@@ -2,6 +2,8 @@
 export type * from './checkpoint.ts'
 export type * from './exec.ts'
 export type * from './files.ts'
+export type { InspectionService } from './inspection.ts'
+export type { MetricsService, SandboxMetrics } from './metrics.ts'
 export * from './ports/guest.ts'
 export * from './ports/runtime-driver.ts'
 export * from './ports/sandbox-store.ts'
@@ -12,6 +14,7 @@ export { assertEnvs, assertInput } from './input.ts'
 export { defaultSandboxLimits, type SandboxLimits } from './quota.ts'
 export { readmitCheckpoint, readmitSandbox } from './recovery.ts'
 export * from './sandbox.ts'
+export type { UsageSample } from './usage-sampler.ts'
 export {
   type ListSandboxes,
   type RunningSandboxService,

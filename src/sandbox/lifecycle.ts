@@ -19,6 +19,7 @@ import {
   startDefaults,
   statusesBefore,
 } from './sandbox.ts'
+import { UsageSampler } from './usage-sampler.ts'
 import { WarmPool } from './warm-pool.ts'
 import { InFlightBoots, TransitionQueue, deletedDuringBoot, withinWakeDeadline } from './transition-queue.ts'
 
@@ -46,6 +47,7 @@ const idleRetryMs = 60_000
 export class Lifecycle {
   readonly clocks: IdleClocks
   readonly warm: WarmPool
+  readonly usage: UsageSampler
   readonly #context: LifecycleContext
   readonly #quota: RunningSandboxQuota
   readonly #transitions: TransitionQueue
@@ -67,6 +69,7 @@ export class Lifecycle {
     this.#transitions = new TransitionQueue(context.limits.startsAtOnce)
     this.#wakePreparation = wakePreparation
     this.clocks = new IdleClocks((sandboxId) => void this.#idle(sandboxId))
+    this.usage = new UsageSampler({ driver: context.driver, running: () => this.clocks.ids(), log: context.log })
     this.warm = new WarmPool({
       driver: context.driver,
       size: context.warmSandboxesMax ?? 0,
@@ -277,6 +280,7 @@ export class Lifecycle {
       this.clocks.stop(sandboxId)
       this.#activity.forget(sandboxId)
     }
+    if (sandbox.status === 'stopped') this.usage.forget(sandboxId)
     const { status, reason } = sandbox
     this.#context.bus.publish({ type: 'sandbox_changed', sandboxId, status, ...defined({ reason }) })
     return sandbox
@@ -293,6 +297,7 @@ export class Lifecycle {
 
   /** Returns when all transitions under way have ended and are recorded. Those that wait for a permit fail. */
   async close(): Promise<void> {
+    this.usage.close()
     this.clocks.stopAll()
     this.#boots.abortAll()
     await this.#transitions.close()

@@ -6,6 +6,8 @@ import { type CheckpointService, Checkpoints } from './checkpoint.ts'
 import { DomainVerification } from './custom-domain.ts'
 import { Exec, type ExecService } from './exec.ts'
 import { type FileService, Files } from './files.ts'
+import { Inspection, type InspectionService } from './inspection.ts'
+import { Metrics, type MetricsService } from './metrics.ts'
 import { assertEnvs, assertInput, assertInteger, assertTags, previewToken } from './input.ts'
 import { Lifecycle, type LifecycleContext } from './lifecycle.ts'
 import { Patches, type PatchService } from './patch.ts'
@@ -79,6 +81,8 @@ export function createSandboxService(deps: SandboxServiceDeps) {
   })
   const files = new Files({ store, lifecycle, signingSecret: deps.signingSecret })
   const exec = new Exec(lifecycle)
+  const inspection = new Inspection(lifecycle)
+  const metrics = new Metrics(lifecycle)
   let purge: NodeJS.Timeout | undefined
 
   return {
@@ -87,11 +91,14 @@ export function createSandboxService(deps: SandboxServiceDeps) {
     previews: previews as PreviewService,
     files: files as FileService,
     exec: exec as ExecService,
+    inspection: inspection as InspectionService,
+    metrics: metrics as MetricsService,
 
     /** Opens the driver, reconciles records and machines, and starts the clocks. Call once before anything else. */
     async start(): Promise<void> {
       await recover({ store, driver, lifecycle, log })
       lifecycle.warm.open()
+      lifecycle.usage.open()
       if (deps.previewDomain.isCustomAllowed) await domains.start()
       purge = setInterval(() => {
         purgeSandboxes(deps, new Date(Date.now() - purgeAfterMs)).catch((error: unknown) => {

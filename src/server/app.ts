@@ -16,14 +16,17 @@ import { sha256 } from '../lib/secret.ts'
 import { createPreviewProxy } from '../preview/preview-proxy.ts'
 import { createGuest } from '../runtime/guest-client/index.ts'
 import { exists } from '../runtime/exists.ts'
-import { unmetRequirements } from '../runtime/doctor/index.ts'
+import { inspectHost, unmetRequirements } from '../runtime/doctor/index.ts'
 import { hostToolIn } from '../runtime/host/image-folder.ts'
-import { createOciDriver, ociRuntimes } from '../runtime/index.ts'
+import { createMcp, ownUrl } from './mcp.ts'
+import { createOciDriver, ociRuntimes, poolSpace } from '../runtime/index.ts'
 import { createSandboxService, defaultSandboxLimits } from '../sandbox/index.ts'
 import { createSessionService } from '../session/index.ts'
 import { cachedSandboxStore } from '../store/index.ts'
 import { configureApiKey, makeFirstApiKey, signingSecret } from './credentials.ts'
 import type { Config } from './config.ts'
+import { ownVersion } from '../lib/version.ts'
+import { createHostReporter } from './host.ts'
 import { lockDataDir, openOwnStore } from './installation.ts'
 import { missingHarness } from './harnesses.ts'
 import { startRetention } from './retention.ts'
@@ -173,6 +176,7 @@ export async function startApp(config: Config, log: Logger, events: AppEvents): 
       ],
       log,
     }),
+    mcp: createMcp({ url: () => ownUrl(config.listen), version: ownVersion(), log }),
     config: {
       ...defined({ publicUrl: config.publicUrl }),
       previewUrl: config.previewUrl.origin,
@@ -188,6 +192,14 @@ export async function startApp(config: Config, log: Logger, events: AppEvents): 
     },
     sandboxCounts: () => store.sandboxes.sandboxCounts(),
     warmCounts: () => sandboxes.warmCounts(),
+    host: createHostReporter({
+      runtime: driver.name,
+      capabilities: () => driver.capabilities,
+      inspect: inspectHost({ imageDir: config.imageDir, dataDir: config.dataDir }),
+      diskSpace: () => poolSpace(config.dataDir),
+      runningSandboxes: async () => (await store.sandboxes.sandboxCounts()).running,
+      warmSandboxes: () => Object.values(sandboxes.warmCounts()).reduce((sum, count) => sum + count, 0),
+    }),
   })
   started.defer(() => http.close(httpGraceMs))
   started.use(startRetention(store, config, log))

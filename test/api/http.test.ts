@@ -119,7 +119,10 @@ test('http: a body over the limit answers 413, said or streamed, and sessions ma
   const prompt = 'x'.repeat(30_000)
   assert.equal((await api.post('/v1/sessions', { prompt, user_id: 'u' })).status, 201)
   const session = await api.post('/v1/sessions', { prompt: prompt.repeat(3), user_id: 'u' })
-  assert.deepEqual([session.status, session.body.error.type], [413, 'invalid_request'])
+  assert.deepEqual(
+    [session.status, session.body.error.type, session.body.error.code],
+    [413, 'invalid_request', 'too_large'],
+  )
 })
 
 test('http: a client that sends all of a large body before it reads sees why it was refused, and nothing behind that body is heard', async () => {

@@ -47,3 +47,45 @@ test('openapi: docs/errors.md explains every code with its status, and no other'
     errorCodes.map((code) => [code, statusOf(code)]),
   )
 })
+
+/** The fields below a value of the document that have no description, by their place. */
+function undescribed(value: unknown, place: string): string[] {
+  if (typeof value !== 'object' || value === null) return []
+  const { properties, type } = value as { properties?: Record<string, Record<string, unknown>>; type?: unknown }
+  const fields = type === 'object' ? Object.entries(properties ?? {}) : []
+  const missing = fields.filter(([, field]) => typeof field['description'] !== 'string' || field['description'] === '')
+  const below = Object.entries(value).flatMap(([key, item]) => undescribed(item, `${place}/${key}`))
+  return [...missing.map(([name]) => `${place}.${name}`), ...below]
+}
+
+test('openapi: every field of every schema, and every parameter, has a description', () => {
+  const document = openApiDocument()
+  assert.deepEqual(undescribed(document, ''), [])
+  const parameters = Object.entries(document.paths).flatMap(([path, item]) =>
+    Object.values(item).flatMap((operation) => {
+      const { parameters: own } = operation as {
+        parameters: { name: string; description?: string; schema: { description?: string } }[]
+      }
+      return own.map((parameter) => ({ path, ...parameter }))
+    }),
+  )
+  assert.ok(parameters.length > 100)
+  const bare = parameters.filter((parameter) => !parameter.description && !parameter.schema.description)
+  assert.deepEqual(
+    bare.map(({ path, name }) => `${path} ${name}`),
+    [],
+  )
+})
+
+test('openapi: ids of operations are names of methods, and no two routes share one', () => {
+  const ids = routes.map(({ id }) => id)
+  for (const id of ids) assert.match(id, /^[a-z][A-Za-z]+$/)
+  assert.equal(new Set(ids).size, ids.length)
+})
+
+test('openapi: the events of a session are a component that the route of the stream names', () => {
+  const { paths, components } = openApiDocument()
+  assert.ok(components.schemas['StreamEvent'])
+  const operation = paths['/v1/sessions/{sessionId}/events']?.['get'] as { description: string } | undefined
+  assert.match(operation?.description ?? '', /#\/components\/schemas\/StreamEvent/)
+})

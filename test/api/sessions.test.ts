@@ -80,7 +80,7 @@ test('session: a session is read and listed by its owner, and is nothing to othe
     await stranger.get(`/v1/sessions/${id}/events`),
     await api.get(`/v1/sessions/${id}/events?user_id=bob`),
   ]) {
-    assert.deepEqual([answer.status, answer.body.error.type], [404, 'not_found'])
+    assert.deepEqual([answer.status, answer.body.error.type, answer.body.error.code], [404, 'not_found', 'not_found'])
   }
   const listed = await api.get('/v1/sessions?user_id=ann&limit=1')
   assert.deepEqual([listed.body.data.length, listed.body.nextCursor], [1, 'more'])

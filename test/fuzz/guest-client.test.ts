@@ -36,6 +36,16 @@ const process = {
   attachedClients: 0,
   pty: false,
 }
+const systemProcess = {
+  pid: 7,
+  parentPid: 1,
+  user: 'root',
+  command: 'true',
+  state: 'S',
+  memoryBytes: 4096,
+  cpuMs: 10,
+  startedSeconds: 1_700_000_000,
+}
 const output = [
   frame(frameKind.stdout, uint64(0), Buffer.from('out')),
   frame(frameKind.stderr, uint64(3), Buffer.from('err')),
@@ -105,6 +115,15 @@ const operations: Record<string, { call: (guest: Guest) => Promise<unknown>; ans
     answer: [line(ok), frame(frameKind.result, json({ ok: true, bytes: 5 }))],
   },
   ports: { call: (guest) => guest.ports(), answer: [line({ ok: true, ports: [80, 22] })] },
+  listeners: {
+    call: (guest) => guest.listeners(),
+    answer: [line({ ok: true, ports: [80], listeners: [{ port: 80, address: '::', pid: 7, command: 'x' }] })],
+  },
+  systemProcesses: {
+    call: (guest) => guest.systemProcesses(),
+    answer: [line(ok), frame(frameKind.entries, json([systemProcess, systemProcess])), frame(frameKind.end)],
+  },
+  systemSignal: { call: (guest) => guest.systemSignal(7, 15), answer: [line(ok)] },
   dial: { call: async (guest) => (await guest.dial(80)).destroy(), answer: [line(ok), Buffer.from('raw')] },
 }
 const names = Object.keys(operations)

@@ -103,7 +103,7 @@ const anyRequest = fc.record(
   {
     op: fc.constantFrom(
       ...['hello', 'spawn', 'processes', 'process', 'output', 'attach', 'signal', 'resize', 'release', 'stat', 'list'],
-      ...['mkdir', 'remove', 'read', 'write', 'ports', 'dial', 'configure', 'nothing'],
+      ...['mkdir', 'remove', 'read', 'write', 'ports', 'dial', 'configure', 'system-processes', 'nothing'],
     ),
     id: anyId,
     argv: fc.oneof(

@@ -180,6 +180,9 @@ export class FakeMachines extends TestDriver implements RuntimeDriver {
         return 0
       },
       ports: async () => [],
+      listeners: async () => [],
+      systemProcesses: async () => [],
+      systemSignal: nothing,
       dial: nothing,
     }
     return guest

@@ -1,4 +1,10 @@
-import type { DriverCapabilities, KnownResources, ReconcileReport, SandboxExit } from '../../src/sandbox/index.ts'
+import type {
+  DriverCapabilities,
+  KnownResources,
+  ReconcileReport,
+  SandboxExit,
+  SandboxUsage,
+} from '../../src/sandbox/index.ts'
 
 /** The parts of a driver that are the same for all machines of the tests: a start finds nothing, and a test says which machine ends. */
 export abstract class TestDriver {
@@ -8,6 +14,8 @@ export abstract class TestDriver {
   report: Partial<ReconcileReport> = {}
   /** What the last start said that it knows. */
   opened: KnownResources | undefined
+  /** What machines seem to use. */
+  readonly usages = new Map<string, SandboxUsage>()
   #exit: (exit: SandboxExit) => void = () => {}
 
   capabilitiesOf(): DriverCapabilities {
@@ -28,6 +36,10 @@ export abstract class TestDriver {
       forgotten: [],
       ...this.report,
     }
+  }
+
+  async usage(sandboxId: string): Promise<SandboxUsage | undefined> {
+    return this.usages.get(sandboxId)
   }
 
   onExit(listener: (exit: SandboxExit) => void): void {

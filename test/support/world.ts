@@ -2,7 +2,8 @@ import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, before, type TestContext } from 'node:test'
-import { type HttpLimits, createHttpServer } from '../../src/http/server/server.ts'
+import { createMcp } from '../../src/server/mcp.ts'
+import { type HostReport, type HttpLimits, createHttpServer } from '../../src/http/server/server.ts'
 import { sha256 } from '../../src/lib/secret.ts'
 import { createPreviewProxy } from '../../src/preview/preview-proxy.ts'
 import { createGuest } from '../../src/runtime/guest-client/index.ts'
@@ -25,6 +26,7 @@ export interface WorldOptions {
   hasCustomDomains?: boolean
   trustProxy?: boolean | string[]
   ready?: () => Promise<void>
+  host?: () => Promise<HostReport>
   /** The key that the operator has chosen. */
   apiKey?: string
   /** Serves as behind a proxy with TLS at this port. */
@@ -93,6 +95,7 @@ export async function makeWorld(options: WorldOptions = {}): Promise<World> {
       ...(options.edge === undefined ? {} : { edge: options.edge }),
       ...(options.apiKey === undefined ? {} : { apiKeyHashes: [sha256(options.apiKey)] }),
     }),
+    mcp: createMcp({ url: () => origin, version: 'test', log }),
     config: {
       ...(publicUrl === undefined ? {} : { publicUrl }),
       previewUrl: `http://${previewHost}`,
@@ -105,6 +108,7 @@ export async function makeWorld(options: WorldOptions = {}): Promise<World> {
     ready: options.ready ?? (() => store.ping()),
     sandboxCounts: () => store.sandboxes.sandboxCounts(),
     warmCounts: () => ({}),
+    host: options.host ?? (() => Promise.reject(new Error('this test has no host'))),
   })
   const { port } = await server.listen({ host: '127.0.0.1', port: 0 })
   const origin = `http://127.0.0.1:${port}`

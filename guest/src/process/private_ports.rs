@@ -37,7 +37,7 @@ fn listens_among(listeners: &[Listener], port: u16, inodes: &[u64]) -> bool {
     listeners.iter().any(|listener| listener.address.port() == port && inodes.contains(&listener.inode))
 }
 
-fn belonging_to(leader: i32) -> Vec<i32> {
+pub fn belonging_to(leader: i32) -> Vec<i32> {
     let mut found = vec![leader];
     let mut next = 0;
     while let Some(&pid) = found.get(next) {
@@ -77,7 +77,7 @@ fn sockets(pid: i32) -> impl Iterator<Item = Socket> {
 }
 
 /// The inode in the link target of a socket's descriptor: `socket:[1234]`.
-fn inode_of(name: &str) -> Option<u64> {
+pub fn inode_of(name: &str) -> Option<u64> {
     name.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
 }
 

@@ -108,11 +108,13 @@ impl Table {
 
     /// Whether a port is held by a process that keeps its ports for itself.
     pub fn keeps_private(&self, port: u16) -> bool {
-        let keepers: Vec<i32> = {
-            let inner = self.lock();
-            inner.by_pid.values().filter(|process| process.has_private_ports).map(|process| process.pid).collect()
-        };
-        keepers.into_iter().any(|leader| private_ports::holds(leader, port))
+        self.private_leaders().into_iter().any(|leader| private_ports::holds(leader, port))
+    }
+
+    /// The pids of the processes with private ports.
+    pub fn private_leaders(&self) -> Vec<i32> {
+        let inner = self.lock();
+        inner.by_pid.values().filter(|process| process.has_private_ports).map(|process| process.pid).collect()
     }
 
     /// Reaps everything that is dead, orphans too.

@@ -1,4 +1,4 @@
-//! What other processes have: their group, and the ports of their sockets.
+//! What other processes have: their group, and the ports of their sockets; and signals that cannot hit another one.
 
 use super::check;
 use std::fs::File;
@@ -6,7 +6,8 @@ use std::io;
 use std::os::raw::{c_int, c_long, c_void};
 use std::os::unix::io::{AsRawFd, FromRawFd};
 
-/// The same on every architecture that has them (Linux 5.3 and 5.6).
+/// The same on every architecture that has them (Linux 5.1, 5.3 and 5.6).
+const SYS_PIDFD_SEND_SIGNAL: c_long = 424;
 const SYS_PIDFD_OPEN: c_long = 434;
 const SYS_PIDFD_GETFD: c_long = 438;
 const SOL_SOCKET: c_int = 1;
@@ -40,8 +41,18 @@ pub fn listening_port(pid: i32, fd: i32) -> io::Result<Option<u16>> {
 
 /// A descriptor for an open file of another process; closed on exec.
 fn borrow(pid: i32, fd: i32) -> io::Result<File> {
-    let process = file(unsafe { syscall(SYS_PIDFD_OPEN, pid, 0) })?;
+    let process = open_process(pid)?;
     file(unsafe { syscall(SYS_PIDFD_GETFD, process.as_raw_fd(), fd, 0) })
+}
+
+/// A pidfd, which goes on to name this process when another one has its number.
+pub fn open_process(pid: i32) -> io::Result<File> {
+    file(unsafe { syscall(SYS_PIDFD_OPEN, pid, 0) })
+}
+
+pub fn signal_process(process: &File, signal: i32) -> io::Result<()> {
+    let none: *const c_void = std::ptr::null();
+    check(unsafe { syscall(SYS_PIDFD_SEND_SIGNAL, process.as_raw_fd(), signal, none, 0) } as c_int).map(|_| ())
 }
 
 fn file(result: c_long) -> io::Result<File> {

@@ -12,6 +12,7 @@ import { defined } from '../../lib/defined.ts'
 const route = routesOf('Checkpoints')
 export const checkpointRoutes = [
   route('POST', '/api/sandboxes/:id/checkpoints', {
+    id: 'createCheckpoint',
     summary: 'Checkpoint a sandbox',
     description:
       'Answers at once; the list shows when it is `ready`. `full` (default) keeps disk and memory, `disk_only` the disk. ' +
@@ -30,6 +31,7 @@ export const checkpointRoutes = [
     },
   }),
   route('GET', '/api/sandboxes/:id/checkpoints', {
+    id: 'listCheckpoints',
     summary: 'List the checkpoints of a sandbox',
     answers: { 200: { description: 'Oldest first', body: z.array(wire.checkpoint) } },
     async handle({ orgId, params, deps }) {
@@ -38,6 +40,7 @@ export const checkpointRoutes = [
     },
   }),
   route('DELETE', '/api/sandboxes/:id/checkpoints/:checkpointId', {
+    id: 'deleteCheckpoint',
     summary: 'Delete a checkpoint with its patches',
     description: 'Sandboxes started from it run on.',
     answers: { 204: { description: 'It is gone' } },
@@ -48,6 +51,7 @@ export const checkpointRoutes = [
     },
   }),
   route('POST', '/api/sandboxes/:id/checkpoints/:checkpointId/restore', {
+    id: 'restoreCheckpoint',
     summary: 'Restore a sandbox to a checkpoint, in place',
     answers: { 200: { description: 'It is restored', body: common.empty } },
     errors: ['conflict', 'sandbox_stopped', 'full_checkpoint_unavailable', 'no_capacity', 'unavailable'],
@@ -57,6 +61,7 @@ export const checkpointRoutes = [
     },
   }),
   route('POST', '/api/sandboxes/from-checkpoint/:checkpointId', {
+    id: 'createSandboxFromCheckpoint',
     summary: 'Start a sandbox from a checkpoint',
     description:
       'Waits for a checkpoint that is still `processing` and runs its patches in sequence order before it answers. ' +

@@ -10,10 +10,16 @@ import { routesOf } from '../server/route.ts'
 const route = routesOf('Operations')
 const html = 'text/html; charset=utf-8'
 const pageHeaders = { 'content-type': html, 'content-security-policy': pagePolicy, 'x-content-type-options': 'nosniff' }
-const addresses = z.object({ name: z.literal('atoll'), version: z.string(), docs: z.string(), openapi: z.string() })
+const addresses = z.object({
+  name: z.literal('atoll').meta({ description: 'Name of the service' }),
+  version: z.string().meta({ description: 'Version of the server' }),
+  docs: z.string().meta({ description: 'Path of the reference page' }),
+  openapi: z.string().meta({ description: 'Path of this reference as OpenAPI' }),
+})
 
 export const docsRoutes = [
   route('GET', '/', {
+    id: 'getIndex',
     summary: 'Where to go from here',
     description: 'To a browser it is a page.',
     auth: 'none',
@@ -32,14 +38,21 @@ export const docsRoutes = [
     },
   }),
   route('GET', '/openapi.json', {
+    id: 'getOpenApi',
     summary: 'This reference as OpenAPI 3.1',
     auth: 'none',
-    answers: { 200: { description: 'The document', body: z.looseObject({ openapi: z.string() }) } },
+    answers: {
+      200: {
+        description: 'The document',
+        body: z.looseObject({ openapi: z.string().meta({ description: 'Version of OpenAPI' }) }),
+      },
+    },
     async handle({ openapi }) {
       return { statusCode: 200, body: openapi }
     },
   }),
   route('GET', '/docs', {
+    id: 'getReference',
     summary: 'This reference as a page',
     auth: 'none',
     answers: { 200: { description: 'The page', content: 'text/html' } },
@@ -49,6 +62,7 @@ export const docsRoutes = [
     },
   }),
   route('GET', '/docs/scalar.js', {
+    id: 'getReferenceScript',
     summary: 'The script of that page',
     auth: 'none',
     answers: { 200: { description: 'The script', content: 'text/javascript' }, 304: { description: 'Not modified' } },

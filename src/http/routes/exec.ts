@@ -11,6 +11,7 @@ const route = routesOf('Exec')
 
 export const execRoutes = [
   route('POST', '/api/sandboxes/:id/exec/run', {
+    id: 'runCommand',
     summary: 'Run a command to its end',
     description:
       'Past `timeout` its whole process group dies and `exitCode` is 124. It also dies when the client goes away.',
@@ -26,6 +27,7 @@ export const execRoutes = [
     },
   }),
   route('POST', '/api/sandboxes/:id/exec/run-async', {
+    id: 'runCommandAsync',
     summary: 'Run a command in the background',
     body: wire.runCommand,
     creates: true,
@@ -37,6 +39,7 @@ export const execRoutes = [
     },
   }),
   route('GET', '/api/sandboxes/:id/exec/:execId/result', {
+    id: 'getCommandResult',
     summary: 'Read the result of a background command',
     description: 'Waits for its end up to one second. Results are kept for ten minutes.',
     query: wire.resultQuery,
@@ -49,6 +52,7 @@ export const execRoutes = [
     },
   }),
   route('POST', '/api/sandboxes/:id/exec', {
+    id: 'startExec',
     summary: 'Start an exec session',
     description: 'It lives in the sandbox: clients attach and detach as they like.',
     body: wire.startExec,
@@ -66,6 +70,7 @@ export const execRoutes = [
     },
   }),
   route('GET', '/api/sandboxes/:id/exec', {
+    id: 'listExecs',
     summary: 'List exec sessions',
     answers: { 200: { description: 'Those that run, and those that ended lately', body: z.array(wire.execSession) } },
     errors: wakingErrors,
@@ -75,6 +80,7 @@ export const execRoutes = [
     },
   }),
   route('GET', '/api/sandboxes/:id/exec/:execId', {
+    id: 'attachExec',
     summary: 'Attach to an exec session (WebSocket)',
     description:
       'Binary frames whose first byte is the stream: 0 input (empty: end of input), 1 output, 2 errors, 3 exit (int32, big-endian; the ' +
@@ -87,6 +93,7 @@ export const execRoutes = [
     upgrade: async (call) => attach(call, call.params.execId, carryExec),
   }),
   route('POST', '/api/sandboxes/:id/exec/:execId/kill', {
+    id: 'killExec',
     summary: 'Send a signal to the process group of an exec session',
     body: wire.killExec,
     answers: { 204: { description: 'Sent' } },
@@ -97,6 +104,7 @@ export const execRoutes = [
     },
   }),
   route('POST', '/api/sandboxes/:id/pty', {
+    id: 'startTerminal',
     tag: 'Terminals',
     summary: 'Start a terminal',
     body: wire.startPty,
@@ -114,9 +122,12 @@ export const execRoutes = [
     },
   }),
   route('GET', '/api/sandboxes/:id/pty/:ptyId', {
+    id: 'attachTerminal',
     tag: 'Terminals',
     summary: 'Attach to a terminal (WebSocket)',
-    description: 'Raw bytes both ways. Kept output comes first, from `offset` on.',
+    description:
+      'Raw bytes both ways. Kept output comes first, from `offset` on. When its shell has ended, the socket closes with code 1000 and the ' +
+      'reason `exit N`, where N is the exit status.',
     auth: 'key_or_query',
     query: wire.attachQuery,
     answers: { 101: { description: 'Attached' } },
@@ -125,6 +136,7 @@ export const execRoutes = [
     upgrade: async (call) => attach(call, call.params.ptyId, carryPty, 'pty'),
   }),
   route('POST', '/api/sandboxes/:id/pty/:ptyId/resize', {
+    id: 'resizeTerminal',
     tag: 'Terminals',
     summary: 'Resize a terminal',
     body: wire.resizePty,
@@ -136,6 +148,7 @@ export const execRoutes = [
     },
   }),
   route('DELETE', '/api/sandboxes/:id/pty/:ptyId', {
+    id: 'deleteTerminal',
     tag: 'Terminals',
     summary: 'End a terminal',
     answers: { 204: { description: 'It has ended' } },

@@ -42,18 +42,21 @@ const upload = {
 
 export const fileRoutes = [
   route('GET', path, {
+    id: 'readFile',
     ...read,
     summary: 'Read a file',
     answers: fileAnswers,
     handle: (call) => sendFile(call, { orgId: call.orgId, path: call.query.path }),
   }),
   route('HEAD', path, {
+    id: 'statFile',
     ...read,
     summary: 'Read size and type of a file',
     answers: { 200: { description: 'Headers alone', headers: rangeHeaders } },
     handle: (call) => sendFile(call, { orgId: call.orgId, path: call.query.path }),
   }),
   route('PUT', path, {
+    id: 'writeFile',
     ...read,
     ...upload,
     summary: 'Write a file',
@@ -64,6 +67,7 @@ export const fileRoutes = [
     },
   }),
   route('DELETE', path, {
+    id: 'deleteFile',
     ...read,
     summary: 'Remove a file, or a directory with all below it',
     answers: { 204: { description: 'It is gone' } },
@@ -73,6 +77,7 @@ export const fileRoutes = [
     },
   }),
   route('GET', `${path}/list`, {
+    id: 'listDirectory',
     ...read,
     summary: 'List a directory',
     answers: { 200: { description: 'Its entries', body: wire.entries } },
@@ -90,6 +95,7 @@ export const fileRoutes = [
     },
   }),
   route('POST', `${path}/mkdir`, {
+    id: 'makeDirectory',
     ...read,
     summary: 'Make a directory and its parents',
     answers: { 204: { description: 'It exists' } },
@@ -99,16 +105,19 @@ export const fileRoutes = [
     },
   }),
   route('POST', `${path}/upload-url`, {
+    id: 'createUploadUrl',
     ...signing,
     summary: 'Make a URL that uploads one file without a key',
     handle: (call) => signedUrl(call, 'upload'),
   }),
   route('POST', `${path}/download-url`, {
+    id: 'createDownloadUrl',
     ...signing,
     summary: 'Make a URL that downloads one file without a key',
     handle: (call) => signedUrl(call, 'download'),
   }),
   route('PUT', `${path}/upload`, {
+    id: 'uploadSignedFile',
     ...signed,
     ...upload,
     summary: 'Upload with a signed URL',
@@ -121,12 +130,14 @@ export const fileRoutes = [
     },
   }),
   route('GET', `${path}/download`, {
+    id: 'downloadSignedFile',
     ...signed,
     summary: 'Download with a signed URL',
     answers: fileAnswers,
     handle: download,
   }),
   route('HEAD', `${path}/download`, {
+    id: 'statSignedFile',
     ...signed,
     summary: 'Read size and type with a signed URL',
     answers: { 200: { description: 'Headers alone' } },

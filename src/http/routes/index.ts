@@ -2,6 +2,9 @@ import { checkpointRoutes } from './checkpoints.ts'
 import { docsRoutes } from './docs.ts'
 import { execRoutes } from './exec.ts'
 import { fileRoutes } from './files.ts'
+import { inspectionRoutes } from './inspection.ts'
+import { mcpRoutes } from './mcp.ts'
+import { metricsRoutes } from './metrics.ts'
 import { notImplementedRoutes } from './not-implemented.ts'
 import { operationRoutes } from './operations.ts'
 import { patchRoutes } from './patches.ts'
@@ -15,14 +18,17 @@ import type { Route } from '../server/route.ts'
 /** Every endpoint, in the order of the reference. */
 export const routes: readonly Route[] = [
   ...sandboxRoutes,
+  ...metricsRoutes,
   ...checkpointRoutes,
   ...patchRoutes,
   ...previewRoutes,
   ...fileRoutes,
   ...execRoutes,
+  ...inspectionRoutes,
   ...sessionRoutes,
   ...sessionEventRoutes,
   ...sessionExportRoutes,
+  ...mcpRoutes,
   ...operationRoutes,
   ...docsRoutes,
   ...notImplementedRoutes,

@@ -1,15 +1,20 @@
 import type { IncomingMessage } from 'node:http'
 import { z } from 'zod'
 import { ServiceError } from '../../errors.ts'
+import { host as wire } from '../../protocol/http/index.ts'
 import { routesOf } from '../server/route.ts'
+import { seconds } from '../server/time.ts'
 
 const route = routesOf('Operations')
-const state = z.object({ status: z.literal('ok') }).meta({ id: 'Health' })
+const state = z
+  .object({ status: z.literal('ok').meta({ description: 'Anything else is an error' }) })
+  .meta({ id: 'Health' })
 
 const metricsType = 'text/plain; version=0.0.4; charset=utf-8'
 
 export const operationRoutes = [
   route('GET', '/healthz', {
+    id: 'getHealth',
     summary: 'Whether the process is alive',
     auth: 'probe',
     answers: { 200: { description: 'It is', body: state } },
@@ -18,6 +23,7 @@ export const operationRoutes = [
     },
   }),
   route('GET', '/readyz', {
+    id: 'getReadiness',
     summary: 'Whether the server takes requests',
     auth: 'probe',
     answers: { 200: { description: 'They should', body: state } },
@@ -28,6 +34,7 @@ export const operationRoutes = [
     },
   }),
   route('GET', '/metrics', {
+    id: 'getMetrics',
     summary: 'Metrics for Prometheus',
     description: 'Without a key; a request that a proxy forwarded gets 404.',
     auth: 'probe',
@@ -38,13 +45,30 @@ export const operationRoutes = [
       return { statusCode: 200, body: await metrics.text(), headers: { 'content-type': metricsType } }
     },
   }),
+  route('GET', '/api/host', {
+    id: 'getHost',
+    summary: 'The machine of the server: what it has, and whether it is fit',
+    description:
+      'Its checks are those of `npm run doctor` that are harmless beside a running server. They are kept for ten minutes; one that ' +
+      'hangs or throws `fails`. `npm run doctor` also starts, forks and wakes a sandbox, saves memory with CRIU, and tries disk and network.',
+    answers: { 200: { description: 'The machine now', body: wire.host } },
+    async handle({ deps, openapi }) {
+      const { startedAt, checkedAt, ...report } = await deps.host()
+      const { version } = openapi.info
+      return {
+        statusCode: 200,
+        body: { version, ...report, startedAt: seconds(startedAt), checkedAt: seconds(checkedAt) },
+      }
+    },
+  }),
   route('GET', '/internal/tls-ask', {
+    id: 'askCertificate',
     summary: 'Whether the proxy in front may get a certificate for a host name',
     description:
       'For Caddy’s on-demand TLS. Answers 200 only to the proxy itself, on this machine or among the trusted ones; ' +
       'everybody else, and a forwarded request, gets 404.',
     auth: 'probe',
-    query: z.object({ domain: z.string().min(1).max(253) }),
+    query: z.object({ domain: z.string().min(1).max(253).meta({ description: 'The host name' }) }),
     answers: { 200: { description: 'It may' } },
     errors: ['not_found', 'rate_limited'],
     async handle({ query, request, deps }) {

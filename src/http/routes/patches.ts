@@ -9,6 +9,7 @@ const route = routesOf('Patches')
 
 export const patchRoutes = [
   route('POST', '/api/sandboxes/checkpoints/:checkpointId/patches', {
+    id: 'createPatch',
     summary: 'Attach a script to a checkpoint',
     description:
       'It runs as root with bash in each sandbox started from the checkpoint (`on_wake`), with `on_resume` also at each wake ' +
@@ -28,6 +29,7 @@ export const patchRoutes = [
     },
   }),
   route('GET', '/api/sandboxes/checkpoints/:checkpointId/patches', {
+    id: 'listPatches',
     summary: 'List the patches of a checkpoint',
     answers: { 200: { description: 'In sequence order', body: z.array(wire.patch) } },
     async handle({ orgId, params, deps }) {
@@ -36,6 +38,7 @@ export const patchRoutes = [
     },
   }),
   route('DELETE', '/api/sandboxes/checkpoints/:checkpointId/patches/:patchId', {
+    id: 'deletePatch',
     summary: 'Detach a patch',
     answers: { 204: { description: 'It is gone; its number is never used again' } },
     async handle({ orgId, params, deps }) {

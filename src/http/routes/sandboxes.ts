@@ -14,6 +14,7 @@ const errors = ['not_found', 'conflict', 'sandbox_stopped', 'no_capacity', 'unav
 
 export const sandboxRoutes = [
   route('POST', '/api/sandboxes', {
+    id: 'createSandbox',
     summary: 'Start a sandbox from an image',
     body: wire.createSandbox,
     creates: true,
@@ -39,6 +40,7 @@ export const sandboxRoutes = [
     },
   }),
   route('GET', '/api/sandboxes', {
+    id: 'listSandboxes',
     summary: 'List sandboxes, newest first',
     description: 'Those not stopped, unless `status` says which. The next page is named by the header `X-Next-Cursor`.',
     query: wire.listSandboxesQuery,
@@ -63,6 +65,7 @@ export const sandboxRoutes = [
     },
   }),
   route('GET', '/api/sandboxes/:id', {
+    id: 'getSandbox',
     summary: 'Read a sandbox',
     description: 'A stopped one can be read for 24 hours.',
     answers: { 200: { description: 'The sandbox', body: wire.sandbox } },
@@ -71,6 +74,7 @@ export const sandboxRoutes = [
     },
   }),
   route('DELETE', '/api/sandboxes/:id', {
+    id: 'deleteSandbox',
     summary: 'Stop a sandbox for good',
     description: 'Repeating it is harmless. Its checkpoints stay.',
     answers: { 204: { description: 'It is stopped' } },
@@ -80,6 +84,7 @@ export const sandboxRoutes = [
     },
   }),
   route('POST', '/api/sandboxes/:id/hibernate', {
+    id: 'hibernateSandbox',
     summary: 'Hibernate a sandbox: it keeps its state and uses no CPU or memory',
     answers: { 200: { description: 'It is hibernated', body: wire.hibernated } },
     errors: ['conflict', 'sandbox_stopped', 'unavailable'],
@@ -89,6 +94,7 @@ export const sandboxRoutes = [
     },
   }),
   route('POST', '/api/sandboxes/:id/wake', {
+    id: 'wakeSandbox',
     summary: 'Wake a hibernated sandbox',
     description: 'Without `timeout` it keeps its own.',
     body: wire.wakeBody,
@@ -99,9 +105,10 @@ export const sandboxRoutes = [
       return { statusCode: 200, body: startResult({ sandbox }, deps.config) }
     },
   }),
-  startAgain('reboot', 'End all processes and start a sandbox again on its disk', 'reboot'),
-  startAgain('power-cycle', 'Reboot without a signal to its processes', 'powerCycle'),
+  startAgain('rebootSandbox', 'reboot', 'End all processes and start a sandbox again on its disk', 'reboot'),
+  startAgain('powerCycleSandbox', 'power-cycle', 'Reboot without a signal to its processes', 'powerCycle'),
   route('POST', '/api/sandboxes/:id/scale', {
+    id: 'scaleSandbox',
     summary: 'Change memory, and CPU in step, while it runs',
     description: 'One CPU for each 4096 MB, and never fewer than it has.',
     body: wire.scaleBody,
@@ -113,6 +120,7 @@ export const sandboxRoutes = [
     },
   }),
   route('POST', '/api/sandboxes/:id/timeout', {
+    id: 'setSandboxTimeout',
     summary: 'Set the idle timeout of a sandbox',
     description: 'Whole seconds; replaces the current value and restarts its clock. 0 means never.',
     body: wire.setTimeoutBody,
@@ -124,6 +132,7 @@ export const sandboxRoutes = [
     },
   }),
   route('GET', '/api/sandboxes/:id/tags', {
+    id: 'getSandboxTags',
     tag: 'Tags',
     summary: 'Read the tags of a sandbox',
     answers: { 200: { description: 'Its tags', body: wire.tags } },
@@ -132,6 +141,7 @@ export const sandboxRoutes = [
     },
   }),
   route('PUT', '/api/sandboxes/:id/tags', {
+    id: 'setSandboxTags',
     tag: 'Tags',
     summary: 'Replace the tags of a sandbox',
     description:
@@ -144,6 +154,7 @@ export const sandboxRoutes = [
     },
   }),
   route('GET', '/api/tags', {
+    id: 'listTagKeys',
     tag: 'Tags',
     summary: 'List the tag keys in use',
     answers: { 200: { description: 'Keys of all sandboxes that are not stopped', body: wire.tagKeys } },
@@ -194,8 +205,9 @@ export function previewAuthOf(auth: { token?: string | undefined }): { scheme: '
   return { scheme: 'bearer', ...(auth.token === undefined ? {} : { token: auth.token }) }
 }
 
-function startAgain(button: string, summary: string, operation: 'reboot' | 'powerCycle'): Route {
+function startAgain(id: string, button: string, summary: string, operation: 'reboot' | 'powerCycle'): Route {
   return route('POST', `/api/sandboxes/:id/${button}`, {
+    id,
     summary,
     answers: { 200: { description: 'It runs again', body: common.empty } },
     errors,

@@ -9,9 +9,11 @@ const route = routesOf('Sessions')
 
 export const sessionEventRoutes = [
   route('GET', '/v1/sessions/:sessionId/events', {
+    id: 'streamSessionEvents',
     summary: 'Follow the event stream of a session',
     description:
-      'Server-sent events: `id` is the number of the event in its session, `data` one JSON object with a `type`. All past ' +
+      'Server-sent events: `id` is the number of the event in its session, `data` one JSON object, a ' +
+      '[`StreamEvent`](#/components/schemas/StreamEvent). All past ' +
       'events come first, or those after `Last-Event-ID`. 204 says that the session has ended and nothing is missing.',
     auth: 'key_or_query',
     token: 'stream',

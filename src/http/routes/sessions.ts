@@ -11,6 +11,7 @@ const route = routesOf('Sessions')
 
 export const sessionRoutes = [
   route('POST', '/v1/sessions', {
+    id: 'createSession',
     summary: 'Create a session: an agent starts on the prompt in a sandbox of its own',
     description: 'Answers before the sandbox has booted; follow the event stream.',
     body: wire.createSession,
@@ -33,6 +34,7 @@ export const sessionRoutes = [
     },
   }),
   route('GET', '/v1/sessions', {
+    id: 'listSessions',
     summary: 'List and search sessions, newest first',
     description: 'A page of a search may hold less than `limit`, even nothing, and still have a `nextCursor`.',
     query: wire.listSessionsQuery,
@@ -46,6 +48,7 @@ export const sessionRoutes = [
     },
   }),
   route('GET', '/v1/sessions/:sessionId', {
+    id: 'getSession',
     summary: 'Read a session with its messages and events',
     token: 'read',
     query: wire.ownerQuery,
@@ -56,6 +59,7 @@ export const sessionRoutes = [
     },
   }),
   route('DELETE', '/v1/sessions/:sessionId', {
+    id: 'deleteSession',
     summary: 'End a session and kill its sandbox',
     description: 'Repeating it is harmless.',
     query: wire.ownerQuery,
@@ -66,6 +70,7 @@ export const sessionRoutes = [
     },
   }),
   route('POST', '/v1/sessions/:sessionId/interrupt', {
+    id: 'interruptSession',
     summary: 'End the current turn',
     description: 'It ends with a `result` of subtype `interrupted`. While the agent is idle nothing happens.',
     token: 'steer',
@@ -79,6 +84,7 @@ export const sessionRoutes = [
     },
   }),
   route('POST', '/v1/sessions/:sessionId/messages', {
+    id: 'sendMessage',
     summary: 'Send a message to the agent',
     description: 'Answers at once. Messages to a working agent are queued in order; none is lost.',
     token: 'steer',
@@ -93,6 +99,7 @@ export const sessionRoutes = [
     },
   }),
   route('DELETE', '/v1/sessions/:sessionId/messages/:messageId', {
+    id: 'cancelMessage',
     summary: 'Cancel a queued message',
     description: 'Only while its `state` is `queued`; the agent never receives it.',
     token: 'steer',
@@ -106,6 +113,7 @@ export const sessionRoutes = [
     },
   }),
   route('POST', '/v1/sessions/:sessionId/fork', {
+    id: 'forkSession',
     summary: 'Fork a session: a new one continues from its current state',
     description:
       'It has the messages, the conversation and the files of this moment, a sandbox and an event stream of its own, and a ' +
@@ -120,6 +128,7 @@ export const sessionRoutes = [
     },
   }),
   route('POST', '/v1/sessions/:sessionId/restart', {
+    id: 'restartSession',
     summary: 'Restart a session whose sandbox was lost, in a new one',
     description:
       'The new sandbox has another id and preview URL. It starts from `checkpoint_id`, with the conversation and files of ' +
@@ -138,6 +147,7 @@ export const sessionRoutes = [
     },
   }),
   route('POST', '/v1/sessions/:sessionId/tokens', {
+    id: 'createSessionToken',
     summary: 'Make a token with which a browser reads or steers this session',
     description:
       'It goes into the URL as `?token=`. `read` opens the session and its event stream; `steer` also messages, their ' +

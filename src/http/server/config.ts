@@ -54,6 +54,7 @@ export interface HttpDeps {
   organisations: OrganisationStore
   idempotency: IdempotencyPort
   preview: PreviewPort
+  mcp: McpPort
   config: HttpConfig
   log: Log
   /** Throws when the server cannot serve: asked by `/readyz`. */
@@ -62,7 +63,35 @@ export interface HttpDeps {
   sandboxCounts(): Promise<SandboxCounts>
   /** Warm sandboxes by the image or checkpoint that they come from. */
   warmCounts(): Record<string, number>
+  /** Asked by `GET /api/host`. */
+  host(): Promise<HostReport>
 }
+
+/** What the machine of this server has, and whether it is fit. */
+export interface HostReport {
+  /** Release of the kernel. */
+  kernel: string
+  /** Name of the driver. */
+  runtime: string
+  startedAt: Date
+  capacity: {
+    cpuCount: number
+    memoryBytes: number
+    memoryAvailableBytes: number
+    diskBytes: number
+    diskAvailableBytes: number
+    runningSandboxes: number
+    warmSandboxes: number
+  }
+  checks: { name: string; status: 'works' | 'missing' | 'fails'; detail: string }[]
+  checkedAt: Date
+}
+
+/**
+ * Answers a request of the Model Context Protocol; its tools act with this key. Throws `invalid_request` for a list of tools that names
+ * none.
+ */
+export type McpPort = (request: Request, options: { apiKey: string; tools?: string }) => Promise<Response>
 
 /** Takes requests that are for a preview. `preview/` implements it. */
 export interface PreviewPort {

@@ -54,7 +54,7 @@ export function sandboxErrorBody(error: unknown): { error: string; code: ErrorCo
 }
 
 function sessionErrorBody({ code, message }: ServiceError): object {
-  return { error: { type: answers[code][1], message } }
+  return { error: { type: answers[code][1], code, message } }
 }
 
 /** Both halves' own errors, Fastify's as far as a client caused them, and nothing of the rest. */

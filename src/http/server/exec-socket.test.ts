@@ -4,7 +4,7 @@ import type { AddressInfo } from 'node:net'
 import { after, before, test } from 'node:test'
 import { WebSocket, WebSocketServer } from 'ws'
 import type { Log } from '../../lib/log.ts'
-import type { Attachment } from '../../sandbox/index.ts'
+import type { Attachment, AttachmentEvent } from '../../sandbox/index.ts'
 import { carryExec, carryPty, inputWeightMax, messageOverheadBytes } from './exec-socket.ts'
 import { Streams } from './streams.ts'
 
@@ -122,4 +122,26 @@ test('exec socket: a terminal drops empty messages and holds back a flood of sma
   await flood(client, served, 20_000, () => Buffer.of(1))
   assert.equal(served.isPaused, true)
   client.terminate()
+})
+
+test('exec socket: a terminal whose shell has ended closes with its exit status as the reason', async () => {
+  const { client, served } = await connected()
+  const { attachment } = deafProcess()
+  const events: AttachmentEvent[] = [
+    { type: 'output', stream: 'stdout', offset: 0, data: Buffer.from('bye') },
+    { type: 'exit', exitCode: 3 },
+  ]
+  carryPty(
+    served,
+    {
+      ...attachment,
+      async *[Symbol.asyncIterator]() {
+        yield* events
+      },
+    },
+    new Streams(),
+    log,
+  )
+  const [code, reason] = (await once(client, 'close')) as [number, Buffer]
+  assert.deepEqual([code, reason.toString()], [1000, 'exit 3'])
 })

@@ -68,10 +68,11 @@ export function carryExec(socket: WebSocketLike, attachment: Attachment, streams
   })
 }
 
-/** Raw bytes both ways. */
+/** Raw bytes both ways. The reason of the close has the exit status: `exit 0`. */
 export function carryPty(socket: WebSocketLike, attachment: Attachment, streams: Streams, log: Log): void {
   carry(socket, attachment, streams, log, {
     kind: 'pty',
+    reason: (exitCode) => `exit ${exitCode}`,
     encode: (event) => (event.type === 'output' ? event.data : undefined),
     accept: (message) => (message.length > 0 ? message : undefined),
     take: (input) => attachment.write(input),
@@ -81,6 +82,8 @@ export function carryPty(socket: WebSocketLike, attachment: Attachment, streams:
 interface Framing extends SocketInput {
   kind: 'exec' | 'pty'
   encode(event: AttachmentEvent): Buffer | undefined
+  /** Of the close when the process has ended. */
+  reason?(exitCode: number): string
 }
 
 /** Connects a client with a process until either ends. Neither side is read faster than the other takes. */
@@ -100,7 +103,9 @@ function carry(socket: WebSocketLike, attachment: Attachment, streams: Streams, 
     take: (input) => framing.take(input).catch((error: unknown) => log.debug({ err: error }, 'input was not taken')),
   })
   sendOutput(socket, attachment, framing).then(
-    () => socket.close(closed.normally),
+    (exitCode) => {
+      socket.close(closed.normally, exitCode === undefined ? undefined : framing.reason?.(exitCode))
+    },
     (error: unknown) => {
       const { code, message } = asServiceError(error)
       if (code === 'internal_error') log.error({ err: error }, `an ${framing.kind} connection broke`)
@@ -109,10 +114,15 @@ function carry(socket: WebSocketLike, attachment: Attachment, streams: Streams, 
   )
 }
 
-async function sendOutput(socket: WebSocketLike, attachment: Attachment, framing: Framing): Promise<void> {
+/** The exit status, if the process has ended. */
+async function sendOutput(
+  socket: WebSocketLike,
+  attachment: Attachment,
+  framing: Framing,
+): Promise<number | undefined> {
   let unsentMessages = 0
   for await (const event of attachment) {
-    if (socket.readyState !== socket.OPEN) return
+    if (socket.readyState !== socket.OPEN) return undefined
     const data = framing.encode(event)
     if (data !== undefined) {
       unsentMessages++
@@ -124,8 +134,9 @@ async function sendOutput(socket: WebSocketLike, attachment: Attachment, framing
       })
       if (socket.bufferedAmount > unsentBytesMax || unsentMessages > unsentMessagesMax) await sent
     }
-    if (event.type === 'exit') return
+    if (event.type === 'exit') return event.exitCode
   }
+  return undefined
 }
 
 function keepAlive(socket: WebSocketLike): () => void {

@@ -1,11 +1,12 @@
-import { readFileSync } from 'node:fs'
 import { z } from 'zod'
 import type { ErrorCode } from '../../errors.ts'
+import { streamEventSchema } from '../../protocol/agent.ts'
 import { common } from '../../protocol/http/index.ts'
 import { routes as allRoutes } from '../routes/index.ts'
 import { isSessionPath, statusOf } from './errors.ts'
 import type { AnswerSpec, Route } from './route.ts'
 import { defined } from '../../lib/defined.ts'
+import { ownVersion } from '../../lib/version.ts'
 
 export type Json = null | boolean | number | string | Json[] | SchemaObject
 export type SchemaObject = { [key: string]: Json }
@@ -20,7 +21,7 @@ export interface OpenApi extends SchemaObject {
 const description = `Atoll runs cloud sandboxes and AI-agent sessions.
 
 Errors of the sandbox API (\`/api\`) are \`{"error": "message", "code": "machine_code"}\`, those of the Sessions API (\`/v1\`)
-\`{"error": {"type": "…", "message": "…"}}\`. 429 and 503 carry \`Retry-After\`. Unknown fields and parameters are ignored,
+\`{"error": {"type": "…", "code": "machine_code", "message": "…"}}\`. 429 and 503 carry \`Retry-After\`. Unknown fields and parameters are ignored,
 and so are empty parameters other than \`user_id\`. Every POST that creates takes \`Idempotency-Key\`: for 24 hours the same key and body have one effect and get the first
 answer again; one that says "not now" (409, 429, 5xx) is not kept. A repeat whose first answer was lost is answered with what was made, as it is by then.`
 
@@ -33,6 +34,8 @@ export function openApi(routes: readonly Route[], version: string): OpenApi {
     const item = (paths[path] ??= {})
     item[route.method.toLowerCase()] = operation(route, schemas)
   }
+  // No answer is of this schema: it is that of the lines of an event stream.
+  jsonSchema(streamEventSchema, 'output', schemas)
   return {
     openapi: '3.1.0',
     info: { title: 'Atoll', version, description, license: { name: 'Apache-2.0', identifier: 'Apache-2.0' } },
@@ -52,7 +55,7 @@ export function openApi(routes: readonly Route[], version: string): OpenApi {
 
 function operation(route: Route, schemas: SchemaObject): SchemaObject {
   return {
-    operationId: operationId(route),
+    operationId: route.id,
     tags: [route.tag],
     summary: route.summary,
     ...defined({ description: route.description }),
@@ -63,12 +66,6 @@ function operation(route: Route, schemas: SchemaObject): SchemaObject {
   }
 }
 
-/** `GET /api/sandboxes/:id/files/list` → `getSandboxesIdFilesList`: stable, and unique since method and path are. */
-function operationId({ method, path }: Route): string {
-  const words = path.split(/[^A-Za-z0-9]+/).filter((word) => word !== '' && word !== 'api' && word !== 'v1')
-  return method.toLowerCase() + words.map((word) => word.slice(0, 1).toUpperCase() + word.slice(1)).join('')
-}
-
 function security({ auth, token }: Route): Json {
   const session = token === undefined ? [] : [{ sessionToken: [] }]
   if (auth === 'key') return [{ apiKey: [] }, { bearer: [] }, ...session]
@@ -76,15 +73,40 @@ function security({ auth, token }: Route): Json {
   return []
 }
 
+const pathParameters: Record<string, string> = {
+  id: 'Id of the sandbox',
+  checkpointId: 'Id of the checkpoint',
+  patchId: 'Id of the patch',
+  execId: 'Id of the exec session or of the command',
+  ptyId: 'Id of the terminal',
+  port: 'Port in the sandbox',
+  pid: 'Number of the process in the sandbox',
+  sessionId: 'Id of the session',
+  messageId: 'Id of the message',
+  agentId: 'Id of the agent',
+  webhookId: 'Id of the webhook',
+  deliveryId: 'Id of the delivery',
+  storeId: 'Id of the secret store',
+  name: 'Name of the resource',
+}
+
 function parameters(route: Route, schemas: SchemaObject): Json {
   const inPath = [...route.path.matchAll(/:(\w+)/g)].map(([, name = '']): Json => ({
     name,
     in: 'path',
+    ...defined({ description: pathParameters[name] }),
     required: true,
     schema: { type: 'string' },
   }))
   const key: Json[] = route.creates
-    ? [{ name: 'Idempotency-Key', in: 'header', schema: { type: 'string', maxLength: 255 } }]
+    ? [
+        {
+          name: 'Idempotency-Key',
+          in: 'header',
+          description: 'A repeat with the same key and body has no second effect',
+          schema: { type: 'string', maxLength: 255 },
+        },
+      ]
     : []
   return [...inPath, ...fields(route.query, 'query', schemas), ...fields(route.headers, 'header', schemas), ...key]
 }
@@ -178,11 +200,8 @@ function pointed(value: Json): Json {
 /** The committed document, for readers and client generators; a test fails when it is stale. */
 export const openApiFile = new URL('../../../openapi.json', import.meta.url)
 
-const packageFile = new URL('../../../package.json', import.meta.url)
-
 export function openApiDocument(): OpenApi {
-  const { version } = JSON.parse(readFileSync(packageFile, 'utf8')) as { version: string }
-  return openApi(allRoutes, version)
+  return openApi(allRoutes, ownVersion())
 }
 
 export function openApiText(): string {

@@ -17,6 +17,8 @@ export interface Route {
   method: 'GET' | 'HEAD' | 'POST' | 'PUT' | 'DELETE' | 'PATCH'
   /** With parameters as `:name`. */
   path: string
+  /** The `operationId`: clients that are generated from `openapi.json` name their methods by it. It never changes. */
+  id: string
   tag: string
   summary: string
   description?: string

@@ -15,7 +15,7 @@ import { openApiDocument } from './openapi.ts'
 import { routes } from '../routes/index.ts'
 import { Streams } from './streams.ts'
 
-export type { HttpConfig, HttpDeps, HttpLimits } from './config.ts'
+export type { HostReport, HttpConfig, HttpDeps, HttpLimits } from './config.ts'
 export type { PreviewPort } from './config.ts'
 
 /** Longer than the idle time of common load balancers, so that they close a connection first. */

@@ -28,9 +28,14 @@ export const empty = z.object({}).meta({ id: 'Empty' })
 /** A field of the OpenComputer API that is accepted here and answered with 501 unless it is empty. */
 export const notBuilt = z.unknown().optional().meta({ description: 'Not built yet: answered with 501' })
 
+const code = z.enum(errorCodes).meta({ description: 'What is wrong, for programs: one of a closed list' })
+
 /** Errors of the sandbox API carry facts of their code beside it, such as `patchId`. */
 export const sandboxError = z
-  .looseObject({ error: z.string(), code: z.enum(errorCodes) })
+  .looseObject({
+    error: z.string().meta({ description: 'What is wrong, for people' }),
+    code,
+  })
   .meta({ id: 'Error', description: 'Error of the sandbox API' })
 
 export const sessionErrorTypes = [
@@ -46,5 +51,13 @@ export const sessionErrorTypes = [
 export type SessionErrorType = (typeof sessionErrorTypes)[number]
 
 export const sessionError = z
-  .object({ error: z.object({ type: z.enum(sessionErrorTypes), message: z.string() }) })
+  .object({
+    error: z
+      .object({
+        type: z.enum(sessionErrorTypes).meta({ description: 'The kind of the error; several codes share one' }),
+        code,
+        message: z.string().meta({ description: 'What is wrong, for people' }),
+      })
+      .meta({ description: 'The error' }),
+  })
   .meta({ id: 'SessionError', description: 'Error of the Sessions API' })

@@ -4,9 +4,9 @@ import { envs, secondTime, timeoutSecondsMax } from './common.ts'
 const seconds = z.int().min(0).max(timeoutSecondsMax)
 const command = {
   cmd: z.string().min(1).meta({ description: 'Without `args`, a `cmd` with a space runs under `sh -c`' }),
-  args: z.array(z.string()).optional(),
+  args: z.array(z.string()).optional().meta({ description: 'Arguments of `cmd`, passed as they are' }),
   envs: envs.optional(),
-  cwd: z.string().optional(),
+  cwd: z.string().optional().meta({ description: 'Working directory; absolute' }),
   user: z.string().optional().meta({ description: 'Default root' }),
 }
 
@@ -17,14 +17,16 @@ export const runCommand = z.object({
 
 export const runResult = z
   .object({
-    exitCode: z.int(),
-    stdout: z.string(),
-    stderr: z.string(),
+    exitCode: z.int().meta({ description: 'Exit status; 128 and the signal when one ended it, 124 after the timeout' }),
+    stdout: z.string().meta({ description: 'Standard output as UTF-8' }),
+    stderr: z.string().meta({ description: 'Standard error as UTF-8' }),
     truncated: z.literal(true).optional().meta({ description: 'A stream passed 8 MiB and lost its beginning' }),
   })
   .meta({ id: 'RunResult' })
 
-export const runHandle = z.object({ execId: z.string() }).meta({ id: 'RunHandle' })
+export const runHandle = z
+  .object({ execId: z.string().meta({ description: 'Id of the command, for its result' }) })
+  .meta({ id: 'RunHandle' })
 
 export const resultQuery = z.object({
   wait: z.coerce
@@ -37,36 +39,38 @@ export const resultQuery = z.object({
 
 export const runState = z
   .object({
-    running: z.boolean(),
-    exitCode: z.int().optional(),
-    stdout: z.string(),
-    stderr: z.string(),
-    truncated: z.literal(true).optional(),
-    error: z.string().optional(),
+    running: z.boolean().meta({ description: 'Whether it has not ended' }),
+    exitCode: z.int().optional().meta({ description: 'Exit status, once it has ended' }),
+    stdout: z.string().meta({ description: 'Standard output so far, as UTF-8' }),
+    stderr: z.string().meta({ description: 'Standard error so far, as UTF-8' }),
+    truncated: z.literal(true).optional().meta({ description: 'A stream passed 8 MiB and lost its beginning' }),
+    error: z.string().optional().meta({ description: 'What went wrong' }),
   })
   .meta({ id: 'RunState' })
 
 export const startExec = z.object({
   ...command,
   timeout: seconds.optional().meta({ description: 'Seconds, default none' }),
-  maxRunAfterDisconnect: seconds.optional(),
+  maxRunAfterDisconnect: seconds
+    .optional()
+    .meta({ description: 'Seconds without an attached client after which it is killed; 0 or absent: never' }),
 })
 
 export const execSession = z
   .object({
-    sessionID: z.string(),
-    sandboxID: z.string(),
-    command: z.string(),
-    args: z.array(z.string()),
-    running: z.boolean(),
-    exitCode: z.int().nullable(),
-    startedAt: secondTime,
-    attachedClients: z.int(),
+    sessionID: z.string().meta({ description: 'Id of the exec session, `es-…`' }),
+    sandboxID: z.string().meta({ description: 'The sandbox in which it runs' }),
+    command: z.string().meta({ description: 'The program' }),
+    args: z.array(z.string()).meta({ description: 'Its arguments' }),
+    running: z.boolean().meta({ description: 'Whether it has not ended' }),
+    exitCode: z.int().nullable().meta({ description: 'Exit status; null while it runs' }),
+    startedAt: secondTime.meta({ description: 'When it was started' }),
+    attachedClients: z.int().meta({ description: 'WebSockets attached to it now' }),
   })
   .meta({ id: 'ExecSession' })
 
 export const attachQuery = z.object({
-  api_key: z.string().optional(),
+  api_key: z.string().optional().meta({ description: 'The API key, for clients that cannot set headers' }),
   offset: z
     .string()
     .regex(/^\d{1,15}$/, 'must be a whole number of bytes')
@@ -74,16 +78,26 @@ export const attachQuery = z.object({
     .meta({ description: 'Absolute byte offset in the log of both streams' }),
 })
 
-export const killExec = z.object({ signal: z.int().min(1).max(64).default(9) })
+export const killExec = z.object({
+  signal: z.int().min(1).max(64).default(9).meta({ description: 'Number of the signal' }),
+})
 
 const cells = z.int().min(1).max(4096)
 export const startPty = z.object({
-  cols: cells.default(80),
-  rows: cells.default(24),
-  shell: z.string().min(1).optional(),
-  cwd: z.string().optional(),
+  cols: cells.default(80).meta({ description: 'Columns' }),
+  rows: cells.default(24).meta({ description: 'Rows' }),
+  shell: z.string().min(1).optional().meta({ description: 'Absolute path of the program, default `/bin/bash`' }),
+  cwd: z.string().optional().meta({ description: 'Working directory; absolute' }),
   envs: envs.optional(),
-  user: z.string().optional(),
+  user: z.string().optional().meta({ description: 'Default root' }),
 })
-export const ptySession = z.object({ sessionID: z.string(), sandboxID: z.string() }).meta({ id: 'PtySession' })
-export const resizePty = z.object({ cols: cells, rows: cells })
+export const ptySession = z
+  .object({
+    sessionID: z.string().meta({ description: 'Id of the terminal, `ps-…`' }),
+    sandboxID: z.string().meta({ description: 'The sandbox in which it runs' }),
+  })
+  .meta({ id: 'PtySession' })
+export const resizePty = z.object({
+  cols: cells.meta({ description: 'Columns' }),
+  rows: cells.meta({ description: 'Rows' }),
+})

@@ -6,28 +6,33 @@ export const pathQuery = z.object({ path: z.string().min(1).meta({ description: 
 export const entries = z.array(
   z
     .object({
-      name: z.string(),
-      isDir: z.boolean(),
-      size: z.number(),
-      path: z.string(),
+      name: z.string().meta({ description: 'Name in its directory' }),
+      isDir: z.boolean().meta({ description: 'Whether it is a directory' }),
+      size: z.number().meta({ description: 'Bytes' }),
+      path: z.string().meta({ description: 'Absolute path in the sandbox' }),
       mode: z.int().meta({ description: 'Permission bits' }),
-      modifiedAt: secondTime,
+      modifiedAt: secondTime.meta({ description: 'When its content last changed' }),
     })
     .meta({ id: 'DirectoryEntry' }),
 )
 
 export const signFile = z.object({
-  path: z.string().min(1),
+  path: z.string().min(1).meta({ description: 'Absolute path in the sandbox' }),
   expiresIn: z.int().min(1).max(86_400).default(3600).meta({ description: 'Seconds' }),
   maxBytes: z.int().min(1).optional().meta({ description: 'Bounds an upload' }),
 })
 
-export const signedUrl = z.object({ url: z.string(), expiresAt: secondTime }).meta({ id: 'SignedUrl' })
+export const signedUrl = z
+  .object({
+    url: z.string().meta({ description: 'An address that needs no key' }),
+    expiresAt: secondTime.meta({ description: 'When it stops working' }),
+  })
+  .meta({ id: 'SignedUrl' })
 
 /** Its signature is checked, not its shape: any fault is 403. */
 export const signedQuery = z.object({
-  path: z.string().optional(),
+  path: z.string().optional().meta({ description: 'Absolute path in the sandbox' }),
   expires: z.string().optional().meta({ description: 'Unix seconds' }),
   signature: z.string().optional().meta({ description: 'Hex HMAC-SHA256' }),
-  maxBytes: z.string().optional(),
+  maxBytes: z.string().optional().meta({ description: 'Longest upload in bytes' }),
 })

@@ -2,19 +2,22 @@ import { z } from 'zod'
 import { envs, notBuilt, sandboxError, secondTime, timeout } from './common.ts'
 
 export const previewAuth = z.object({
-  scheme: z.literal('bearer').default('bearer'),
+  scheme: z.literal('bearer').default('bearer').meta({ description: 'The token is sent as `Authorization: Bearer`' }),
   token: z.string().optional().meta({ description: '`auto` (default), or 16 and more characters' }),
 })
 
 export const createSandbox = z.object({
-  templateID: z.string().min(1).default('base'),
+  templateID: z.string().min(1).default('base').meta({ description: 'Name of an image' }),
   timeout: timeout.optional(),
-  cpuCount: z.int().positive().optional(),
-  memoryMB: z.int().positive().optional(),
-  diskMB: z.int().positive().optional(),
+  cpuCount: z.int().positive().optional().meta({ description: 'CPUs' }),
+  memoryMB: z.int().positive().optional().meta({ description: 'Memory in MiB' }),
+  diskMB: z.int().positive().optional().meta({ description: 'Disk in MiB' }),
   envs: envs.optional(),
-  metadata: z.record(z.string(), z.string()).optional(),
-  previewAuth: previewAuth.optional(),
+  metadata: z
+    .record(z.string(), z.string())
+    .optional()
+    .meta({ description: 'Your own keys and values, shown with the sandbox' }),
+  previewAuth: previewAuth.optional().meta({ description: 'Demands a token of all previews of the sandbox' }),
   image: notBuilt,
   snapshot: notBuilt,
   secretStore: notBuilt,
@@ -24,15 +27,15 @@ export const createSandbox = z.object({
 export const status = z.enum(['creating', 'running', 'hibernated', 'stopped', 'error'])
 
 const startFields = {
-  sandboxID: z.string(),
-  status,
-  region: z.string(),
-  workerID: z.string(),
+  sandboxID: z.string().meta({ description: 'Id of the sandbox, `sb-…`' }),
+  status: status.meta({ description: 'Its state' }),
+  region: z.string().meta({ description: 'Region of the server' }),
+  workerID: z.string().meta({ description: 'The host that runs it' }),
   sandboxDomain: z
     .string()
     .meta({ description: 'Host under which previews answer: `<sandboxID>-p<port>.<sandboxDomain>`' }),
-  memoryMB: z.int(),
-  cpuCount: z.number(),
+  memoryMB: z.int().meta({ description: 'Memory in MiB' }),
+  cpuCount: z.number().meta({ description: 'CPUs' }),
 }
 
 export const startResult = z
@@ -42,53 +45,91 @@ export const startResult = z
 export const sandbox = z
   .object({
     ...startFields,
-    templateID: z.string(),
-    timeout: z.int(),
-    metadata: z.record(z.string(), z.string()),
-    tags: z.record(z.string(), z.string()),
-    tagsLastUpdatedAt: secondTime.nullable(),
-    startedAt: secondTime,
+    templateID: z.string().meta({ description: 'Image that it was started from' }),
+    timeout: z.int().meta({ description: 'Rolling idle timeout in seconds; 0 means never' }),
+    metadata: z.record(z.string(), z.string()).meta({ description: 'Keys and values given at its creation' }),
+    tags: z.record(z.string(), z.string()).meta({ description: 'Its tags' }),
+    tagsLastUpdatedAt: secondTime.nullable().meta({ description: 'When its tags were last replaced; null: never' }),
+    startedAt: secondTime.meta({ description: 'When it last started' }),
     endAt: secondTime
       .nullable()
       .meta({ description: 'When the idle timeout runs out as things stand; null when never' }),
-    reason: z.enum(['oom', 'disk_full', 'runtime_failed', 'host_lost', 'patch_failed']).optional(),
-    reasonMessage: z.string().optional(),
+    reason: z
+      .enum(['oom', 'disk_full', 'runtime_failed', 'host_lost', 'patch_failed'])
+      .optional()
+      .meta({ description: 'Why it stopped by itself' }),
+    reasonMessage: z.string().optional().meta({ description: 'The same in words' }),
   })
   .meta({ id: 'Sandbox' })
 
 export const listSandboxesQuery = z.object({
-  status: status.optional(),
-  limit: z.coerce.number().int().min(1).max(1000).optional(),
-  cursor: z.string().optional(),
+  status: status.optional().meta({ description: 'Only those in this state' }),
+  limit: z.coerce
+    .number()
+    .int()
+    .min(1)
+    .max(1000)
+    .optional()
+    .meta({ description: 'Most sandboxes on a page, default 1000' }),
+  cursor: z.string().optional().meta({ description: 'The page that `X-Next-Cursor` named' }),
 })
 
 export const setTimeoutBody = z.object({ timeout })
 export const wakeBody = z.object({ timeout: timeout.optional() })
 export const hibernated = z
-  .object({ sandboxID: z.string(), status: z.literal('hibernated'), sizeBytes: z.number() })
+  .object({
+    sandboxID: z.string().meta({ description: 'Id of the sandbox' }),
+    status: z.literal('hibernated').meta({ description: 'Its state now' }),
+    sizeBytes: z.number().meta({ description: 'Saved memory in bytes' }),
+  })
   .meta({ id: 'Hibernated' })
 
-export const scaleBody = z.object({ memoryMB: z.int().positive() })
+export const scaleBody = z.object({ memoryMB: z.int().positive().meta({ description: 'Memory in MiB' }) })
 export const scaled = z
-  .object({ sandboxID: z.string(), memoryMB: z.int(), cpuPercent: z.number().meta({ description: '100 is one CPU' }) })
+  .object({
+    sandboxID: z.string().meta({ description: 'Id of the sandbox' }),
+    memoryMB: z.int().meta({ description: 'Memory in MiB' }),
+    cpuPercent: z.number().meta({ description: '100 is one CPU' }),
+  })
   .meta({ id: 'Scaled' })
 
 export const fromCheckpoint = z.object({
   timeout: timeout.optional(),
   envs: envs.optional(),
-  memoryMB: z.int().positive().optional(),
+  memoryMB: z.int().positive().optional().meta({ description: 'Memory in MiB; default that of the checkpoint' }),
   count: z.int().min(1).max(100).optional().meta({ description: 'Starts this many and answers `{sandboxes}`' }),
   secretStore: notBuilt,
 })
 
 export const startedFromCheckpoint = z.union([
   startResult,
-  z.object({ sandboxes: z.array(z.union([startResult, sandboxError])) }).meta({ id: 'StartResults' }),
+  z
+    .object({
+      sandboxes: z
+        .array(z.union([startResult, sandboxError]))
+        .meta({ description: 'For each start the sandbox, or the error' }),
+    })
+    .meta({ id: 'StartResults' }),
 ])
 
 const tagMap = z.record(z.string(), z.string())
 export const putTags = tagMap
-export const tags = z.object({ tags: tagMap, tagsLastUpdatedAt: secondTime.nullable() }).meta({ id: 'Tags' })
+export const tags = z
+  .object({
+    tags: tagMap.meta({ description: 'All of them' }),
+    tagsLastUpdatedAt: secondTime.nullable().meta({ description: 'When they were last replaced; null: never' }),
+  })
+  .meta({ id: 'Tags' })
 export const tagKeys = z
-  .object({ keys: z.array(z.object({ key: z.string(), sandboxCount: z.int(), valueCount: z.int() })) })
+  .object({
+    keys: z
+      .array(
+        z.object({
+          key: z.string().meta({ description: 'The key' }),
+          sandboxCount: z.int().meta({ description: 'Sandboxes with this key' }),
+          valueCount: z.int().meta({ description: 'Different values of it' }),
+        }),
+      )
+      .meta({ description: 'By name' }),
+  })
   .meta({ id: 'TagKeys' })

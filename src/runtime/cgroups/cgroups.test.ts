@@ -67,6 +67,27 @@ test('oom kills: read in each version, and 0 where none counts them', async (t) 
   assert.equal(await new Cgroups([cpu]).oomKills('/a'), 0)
 })
 
+test('usage: each version counts processor time, memory without the cache of files, and processes', async (t) => {
+  const folder = await makeTree(t, {
+    'cpuacct/a/cpuacct.usage': '5000999\n',
+    'memory/a/memory.usage_in_bytes': '1000\n',
+    'memory/a/memory.stat': 'cache 9\ninactive_file 1\ntotal_inactive_file 200\ntotal_active_file 100\n',
+    'memory/a/cgroup.procs': '7\n8\n9\n',
+    'two/a/cpu.stat': 'usage_usec 4000\nuser_usec 3000\n',
+    'two/a/memory.current': '1000\n',
+    'two/a/memory.stat': stat,
+    'two/a/cgroup.procs': '7\n',
+    'unified/a/cpu.stat': 'usage_usec 0\n',
+    'unified/a/cgroup.procs': '',
+  })
+  const first = [new CgroupV1(`${folder}/cpuacct`), new CgroupV1(`${folder}/memory`)]
+  const both = new Cgroups([new CgroupV2(`${folder}/unified`), ...first])
+  assert.deepEqual(both.usage('/a'), { cpuUs: 5000, memoryBytes: 700, processCount: 3 })
+  const second = new Cgroups([new CgroupV2(`${folder}/two`)])
+  assert.deepEqual(second.usage('/a'), { cpuUs: 4000, memoryBytes: 660, processCount: 1 })
+  assert.equal(second.usage('/b'), undefined)
+})
+
 test('swap accounting: read from the hierarchy that limits memory', async (t) => {
   const folder = await makeTree(t, {
     'one/memory.limit_in_bytes': '1',

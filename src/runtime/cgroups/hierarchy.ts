@@ -5,6 +5,8 @@ import { readNow } from '../read-now.ts'
 
 /** Fields of `memory.stat` (cgroup-v2.rst): memory that the kernel reclaims before it kills a process. */
 const droppable = ['active_file', 'inactive_file', 'slab_reclaimable']
+/** The same of version 1, of a group and those below it (cgroup-v1/memory.rst). */
+const droppableInV1 = ['total_active_file', 'total_inactive_file']
 
 /**
  * One mounted tree of control groups. Both versions of the kernel's interface have the same groups with other files; a group
@@ -27,6 +29,12 @@ export abstract class CgroupHierarchy {
 
   /** Bytes that a group holds and the kernel cannot take back; undefined too where it refuses a limit below that by itself. */
   abstract heldBytes(group: string): Promise<number | undefined>
+
+  /** Processor time that a group and those below it have used, in microseconds. Like `usedBytes` it reads without yielding. */
+  abstract cpuUs(group: string): number | undefined
+
+  /** Bytes that a group holds without the cache of files, which the kernel takes back. */
+  abstract usedBytes(group: string): number | undefined
 
   /** Whether groups can be frozen. */
   protected abstract readonly freezes: boolean
@@ -74,6 +82,17 @@ export class CgroupV1 extends CgroupHierarchy {
 
   async heldBytes(): Promise<undefined> {}
 
+  cpuUs(group: string): number | undefined {
+    if (!this.#has('cpuacct')) return undefined
+    const nanoseconds = readNow(`${this.path}${group}/cpuacct.usage`)
+    return nanoseconds === undefined ? undefined : Math.floor(Number(nanoseconds) / 1000)
+  }
+
+  usedBytes(group: string): number | undefined {
+    if (!this.#has('memory')) return undefined
+    return usedWithout(`${this.path}${group}/memory.usage_in_bytes`, `${this.path}${group}/memory.stat`, droppableInV1)
+  }
+
   protected async countsProcesses(): Promise<boolean> {
     return this.#has('pids')
   }
@@ -100,12 +119,16 @@ export class CgroupV2 extends CgroupHierarchy {
   }
 
   async heldBytes(group: string): Promise<number | undefined> {
-    const usage = await read(`${this.path}${group}/memory.current`)
-    const stat = await read(`${this.path}${group}/memory.stat`)
-    if (usage === undefined || stat === undefined) return undefined
-    const fields = stat.split('\n').map((line) => line.split(' '))
-    const cache = fields.reduce((sum, [name = '', bytes]) => sum + (droppable.includes(name) ? Number(bytes) : 0), 0)
-    return Math.max(0, Number(usage) - cache)
+    return this.usedBytes(group)
+  }
+
+  cpuUs(group: string): number | undefined {
+    const microseconds = /^usage_usec (\d+)$/m.exec(readNow(`${this.path}${group}/cpu.stat`) ?? '')?.[1]
+    return microseconds === undefined ? undefined : Number(microseconds)
+  }
+
+  usedBytes(group: string): number | undefined {
+    return usedWithout(`${this.path}${group}/memory.current`, `${this.path}${group}/memory.stat`, droppable)
   }
 
   /** A container may not divide what it has; its own limit holds then. */
@@ -125,4 +148,14 @@ export class CgroupV2 extends CgroupHierarchy {
 
 function read(file: string): Promise<string | undefined> {
   return readFile(file, 'utf8').catch(() => undefined)
+}
+
+/** What a group uses without the fields `names` of its `memory.stat`. */
+function usedWithout(usageFile: string, statFile: string, names: readonly string[]): number | undefined {
+  const usage = readNow(usageFile)
+  const stat = usage === undefined ? undefined : readNow(statFile)
+  if (stat === undefined) return undefined
+  const fields = stat.split('\n').map((line) => line.split(' '))
+  const cache = fields.reduce((sum, [name = '', bytes]) => sum + (names.includes(name) ? Number(bytes) : 0), 0)
+  return Math.max(0, Number(usage) - cache)
 }

@@ -2,6 +2,7 @@ import { readdir, readFile, rmdir } from 'node:fs/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { ServiceError } from '../../errors.ts'
 import { send } from '../process.ts'
+import { readNow } from '../read-now.ts'
 import { CgroupV1, CgroupV2, type CgroupHierarchy } from './hierarchy.ts'
 
 const removeAttempts = 200
@@ -9,6 +10,12 @@ const removePauseMs = 5
 /** Share of the kernel's processes that all sandboxes of a server may have together; the rest is the host's. */
 const processShare = 0.75
 const root = '/sys/fs/cgroup'
+
+export interface GroupUsage {
+  cpuUs: number
+  memoryBytes: number
+  processCount: number
+}
 
 /** The control groups of this host, over all its hierarchies: of version 1, of version 2, or of both (hybrid). */
 export class Cgroups {
@@ -51,6 +58,20 @@ export class Cgroups {
       for (const entry of entries) if (entry.isDirectory()) names.add(entry.name)
     }
     return [...names]
+  }
+
+  /** What a group uses, read without yielding. Undefined when there is none, or nothing counts it. */
+  usage(group: string): GroupUsage | undefined {
+    // A group of version 2 beside those of version 1 counts only the processes that it was given.
+    const cpuUs = Math.max(-1, ...this.#hierarchies.map((hierarchy) => hierarchy.cpuUs(group) ?? -1))
+    const memoryBytes = Math.max(-1, ...this.#hierarchies.map((hierarchy) => hierarchy.usedBytes(group) ?? -1))
+    if (cpuUs < 0 || memoryBytes < 0) return undefined
+    let processCount = 0
+    for (const file of this.memberFiles(group)) {
+      processCount = readNow(file)?.match(/\n/g)?.length ?? 0
+      if (processCount > 0) break
+    }
+    return { cpuUs, memoryBytes, processCount }
   }
 
   /** How many processes of a group the kernel has killed for memory. */

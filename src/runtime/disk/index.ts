@@ -148,6 +148,7 @@ export class DiskPool {
   /** Harmless when there is none. The space comes back soon after, not at once. */
   async remove(relative: string): Promise<void> {
     this.#limits.delete(relative)
+    this.#quota?.forget(relative)
     if (!(await this.has(relative))) return
     try {
       await this.#hostd(['subvolume-delete', '--path', this.path(relative)])
@@ -174,6 +175,11 @@ export class DiskPool {
   /** Returns when everything that was written is on the disk. */
   async flush(): Promise<void> {
     await run(['btrfs', 'filesystem', 'sync', this.#options.mountDir], { timeoutMs: flushTimeoutMs })
+  }
+
+  /** What a subvolume holds, as its limit counts; cheap. Undefined while it cannot be told, which may be its first minute. */
+  async countedBytes(relative: string): Promise<number | undefined> {
+    return await this.#quota?.countedBytes(relative).catch(() => undefined)
   }
 
   /**

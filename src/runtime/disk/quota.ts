@@ -1,16 +1,23 @@
 import { readFile, writeFile } from 'node:fs/promises'
 import { run } from '../command.ts'
+import { singleFlight } from '../../lib/async/single-flight.ts'
 import { exists } from '../exists.ts'
+import { readNow } from '../read-now.ts'
 
 /** Above the height of any tree of btrfs. */
 const noTreeIsHigher = '8'
 const rootVolume = '5'
+/** Numbers of new subvolumes are looked up together, and not more often than this. */
+const listIntervalMs = 60_000
 
 /** The counting of btrfs behind the limits of subvolumes (qgroups, btrfs-quota(8)). */
 export class Quota {
   readonly #mountDir: string
   /** The kernel's view of it, from Linux 5.9 on. */
   readonly #folder: string
+  /** Numbers of subvolumes, by their paths in the pool. */
+  #ids = new Map<string, string>()
+  #listedAt = -Infinity
 
   private constructor(mountDir: string, uuid: string) {
     this.#mountDir = mountDir
@@ -38,6 +45,34 @@ export class Quota {
     // Fails when a count is under way, which is as good.
     if (lost.trim() === '1') await run(['btrfs', 'quota', 'rescan', this.#mountDir]).catch(() => undefined)
   }
+
+  /**
+   * What a subvolume holds, as its limit counts: with data that has not reached the disk. Undefined until its number is known, which
+   * one program finds out for all new subvolumes, at most once a minute; later calls read two files.
+   */
+  async countedBytes(path: string): Promise<number | undefined> {
+    if (!this.#ids.has(path)) await this.#list()
+    const id = this.#ids.get(path)
+    if (id === undefined) return undefined
+    const referenced = readNow(`${this.#folder}/0_${id}/referenced`)
+    const reserved = readNow(`${this.#folder}/0_${id}/rsv_data`)
+    return referenced === undefined ? undefined : Number(referenced) + Number(reserved ?? 0)
+  }
+
+  /** To be called for a removed subvolume: another one may get its path. */
+  forget(path: string): void {
+    this.#ids.delete(path)
+  }
+
+  readonly #list = singleFlight(async () => {
+    const now = performance.now()
+    if (now - this.#listedAt < listIntervalMs) return
+    this.#listedAt = now
+    const subvolumes = await run(['btrfs', 'subvolume', 'list', this.#mountDir])
+    this.#ids = new Map(
+      [...subvolumes.matchAll(/^ID (\d+) .* path (.+)$/gm)].map(([, id = '', path = '']) => [path, id]),
+    )
+  })
 
   /** A group outlives its subvolume. One that still counts something is being emptied; removing it would lose count. */
   async removeStale(): Promise<void> {

@@ -50,8 +50,12 @@ export function missing(found: string, advice?: string): CheckResult {
 }
 
 /** Never throws: the error of a check is its result. */
-export function resultOf(check: HostCheck, options: DoctorOptions): Promise<CheckResult> {
-  return check.run(options).catch((error: unknown) => fails(oneLine(error)))
+export async function resultOf(check: HostCheck, options: DoctorOptions): Promise<CheckResult> {
+  try {
+    return await check.run(options)
+  } catch (error) {
+    return fails(oneLine(error))
+  }
 }
 
 /** Output of a program that prints its version, undefined when it does not run. */

@@ -13,6 +13,7 @@ import { optionalChecks, runcCheck } from './programs.ts'
 import { warmPoolCheck } from './warm-pool.ts'
 
 export type { CheckReport } from './check.ts'
+export { inspectHost } from './inspect.ts'
 
 /**
  * What a machine must offer before setup or a server changes it. Each check takes some milliseconds and leaves nothing. The

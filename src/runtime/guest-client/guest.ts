@@ -6,7 +6,9 @@ import {
   configureSchema,
   frameKind,
   type GuestProcess,
+  type GuestSystemProcess,
   helloSchema,
+  listenersSchema,
   okSchema,
   outputEndSchema,
   portsSchema,
@@ -14,6 +16,7 @@ import {
   processSchema,
   runAnswerSchema,
   statAnswerSchema,
+  systemProcessSchema,
 } from '../../protocol/guest.ts'
 import type {
   AttachOptions,
@@ -23,16 +26,18 @@ import type {
   ProcessOutput,
   RunProcessOptions,
   SpawnRequest,
+  SystemProcess,
   WriteFileOptions,
 } from '../../sandbox/ports/guest.ts'
-import { isServiceError } from '../../errors.ts'
+import { isServiceError, ServiceError } from '../../errors.ts'
 import type { FreezeReason } from '../../sandbox/ports/runtime-driver.ts'
 import type { BodyBudget } from '../../lib/body-budget.ts'
+import { defined } from '../../lib/defined.ts'
 import { GuestAttachment, type Join } from './attachment.ts'
 import { asleep, GuestConnection, nonsense, parseValue, type Timeouts } from './connection.ts'
 import { openFile } from './download.ts'
 import { type Collection, collecting, type Items, listFolder, processListings, readEntries } from './listings.ts'
-import { fileStat, processInfo } from './port-values.ts'
+import { fileStat, processInfo, systemProcess } from './port-values.ts'
 import { storeFile } from './upload.ts'
 
 /** Opens one connection to the guest of a sandbox. Throws `unavailable`. */
@@ -69,6 +74,14 @@ const processItems: Items<GuestProcess, ProcessInfo> = {
   // A guest has up to 1024 live processes, and retains some 3300 ended ones.
   countMax: 8192,
 }
+
+const systemProcessItems: Items<GuestSystemProcess, SystemProcess> = {
+  schema: systemProcessSchema,
+  convert: systemProcess,
+  countMax: 4096,
+}
+/** Ports of a guest of an earlier version that are asked for one by one. */
+const checkedPortsMax = 64
 
 /** The client of the guest of one sandbox. */
 export function createGuest(dial: GuestDial, options: GuestClientOptions = {}): Guest {
@@ -234,6 +247,35 @@ export function createGuest(dial: GuestDial, options: GuestClientOptions = {}): 
       return (await ask({ op: 'ports' }, portsSchema)).ports.toSorted((a, b) => a - b)
     },
 
+    async listeners() {
+      const { listeners, ports } = await ask({ op: 'ports', listeners: true }, listenersSchema)
+      if (listeners !== undefined) {
+        return listeners.map(({ port, address, pid, command: line }) => {
+          return { port, address, ...defined({ pid, command: line?.toWellFormed() }) }
+        })
+      }
+      const open: { port: number }[] = []
+      for (const port of ports.toSorted((a, b) => a - b).slice(0, checkedPortsMax)) {
+        try {
+          await command({ op: 'check-port', port })
+          open.push({ port })
+        } catch (error) {
+          // A guest that does not know the question cannot tell a private port from others.
+          if (isUnknownOperation(error)) return []
+          if (!isServiceError(error, 'forbidden')) throw error
+        }
+      }
+      return open
+    },
+
+    systemProcesses: () =>
+      once(async (connection) => {
+        await connection.ask({ op: 'system-processes' }, okSchema, { timeoutMs: timeouts.answerMs })
+        return readEntries(connection, systemProcessItems, collection)
+      }).catch(asNotImplemented),
+
+    systemSignal: (pid, signal) => command({ op: 'system-signal', pid, signal }).catch(asNotImplemented),
+
     async dial(port, signal) {
       const direct = await connectDirectly(port, signal)
       if (direct !== undefined) return direct
@@ -244,6 +286,12 @@ export function createGuest(dial: GuestDial, options: GuestClientOptions = {}): 
       return connect(dial, detached, signal)
     },
   }
+}
+
+function asNotImplemented(error: unknown): never {
+  if (!isUnknownOperation(error)) throw error
+  const message = 'the memory of this sandbox is of an older version, which cannot do this: reboot it'
+  throw new ServiceError('not_implemented', message, { cause: error })
 }
 
 /** The guest is older, in a saved memory. */

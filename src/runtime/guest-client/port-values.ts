@@ -1,7 +1,7 @@
 /** Values of a guest as those of the `Guest` port. */
 import { defined } from '../../lib/defined.ts'
-import type { GuestProcess, GuestStat } from '../../protocol/guest.ts'
-import type { FileStat, ProcessInfo } from '../../sandbox/ports/guest.ts'
+import type { GuestProcess, GuestStat, GuestSystemProcess } from '../../protocol/guest.ts'
+import type { FileStat, ProcessInfo, SystemProcess } from '../../sandbox/ports/guest.ts'
 
 const secondsMin = -62_167_219_200
 const secondsMax = 253_402_300_799
@@ -15,6 +15,29 @@ function isoSeconds(seconds: number): string {
 export function processInfo({ startedSeconds, endedSeconds, exitCode, ...process }: GuestProcess): ProcessInfo {
   const endedAt = endedSeconds === undefined ? undefined : isoSeconds(endedSeconds)
   return { ...process, ...defined({ exitCode, endedAt }), startedAt: isoSeconds(startedSeconds) }
+}
+
+const states: Record<string, SystemProcess['state']> = {
+  R: 'running',
+  S: 'sleeping',
+  I: 'sleeping',
+  D: 'waiting',
+  T: 'stopped',
+  t: 'stopped',
+  Z: 'zombie',
+  X: 'zombie',
+}
+
+export function systemProcess({ cpuMs, startedSeconds, state, ...process }: GuestSystemProcess): SystemProcess {
+  const known = Object.hasOwn(states, state) ? states[state] : undefined
+  return {
+    ...process,
+    user: process.user.toWellFormed(),
+    command: process.command.toWellFormed(),
+    state: known ?? 'unknown',
+    cpuSeconds: cpuMs / 1000,
+    startedAt: isoSeconds(startedSeconds),
+  }
 }
 
 export function fileStat<S extends GuestStat>({ modifiedSeconds, ...stat }: S): Omit<S, 'modifiedSeconds'> & FileStat {

@@ -162,6 +162,14 @@ export class Network {
     await batch(silent ? [`link set dev ${port.link} down`] : this.#layout.joinPort(port))
   }
 
+  /** What has passed the link of a sandbox since it was attached, as the sandbox sees it. Undefined without a link. Reads without yielding. */
+  traffic(slot: number): { receivedBytes: number; sentBytes: number } | undefined {
+    const folder = `${networksDir}/${this.#layout.port(slot).link}/statistics`
+    const [sent, received] = [readNow(`${folder}/rx_bytes`), readNow(`${folder}/tx_bytes`)]
+    if (sent === undefined || received === undefined) return undefined
+    return { receivedBytes: Number(received), sentBytes: Number(sent) }
+  }
+
   address(slot: number): string {
     return this.subnet.address(slot)
   }

@@ -9,6 +9,7 @@ import type {
   RuntimeDriver,
   SandboxExit,
   SandboxSpec,
+  SandboxUsage,
 } from '../../sandbox/ports/runtime-driver.ts'
 import { allDone, asReported, cleanUp } from '../cleanup.ts'
 import { assertCriu } from '../criu/program.ts'
@@ -253,6 +254,18 @@ class OciDriver implements RuntimeDriver {
       // The guest knows the listeners on other addresses, and says why there is none.
       return undefined
     }
+  }
+
+  async usage(sandboxId: string): Promise<SandboxUsage | undefined> {
+    const { inventory, running, pool, cgroups, names, network } = this.#host()
+    const record = inventory.sandboxes.get(sandboxId)
+    if (record === undefined || !running.isUp(sandboxId)) return undefined
+    const diskBytes = await pool.countedBytes(diskOf(record))
+    const usage = cgroups.usage(names.cgroup(sandboxId))
+    const traffic = network.traffic(record.slot)
+    // It may have ended meanwhile, and its slot may have another owner.
+    if (usage === undefined || traffic === undefined || !running.isUp(sandboxId)) return undefined
+    return { ...usage, diskBytes, networkReceivedBytes: traffic.receivedBytes, networkSentBytes: traffic.sentBytes }
   }
 
   onExit(listener: (exit: SandboxExit) => void): void {

@@ -58,8 +58,38 @@ export interface Guest {
   /** TCP ports with a listener, ascending. */
   ports(): Promise<number[]>
 
+  /** What listens, by port and address, without private ports. A guest of an earlier version knows the ports alone. */
+  listeners(): Promise<Listener[]>
+
+  /** All processes of the sandbox by pid, whoever started them. `not_implemented` from a guest of an earlier version. */
+  systemProcesses(): Promise<SystemProcess[]>
+
+  /**
+   * Signals one process by its pid. Throws `forbidden` for PID 1 and what belongs to a process with `privatePorts`, `not_implemented`
+   * from a guest of an earlier version.
+   */
+  systemSignal(pid: number, signal: number): Promise<void>
+
   /** Connects to a port of the sandbox, loopback first. Throws `nothing_listening`; `forbidden` for a port under `privatePorts`. */
   dial(port: number, signal?: AbortSignal): Promise<Duplex>
+}
+
+export interface Listener {
+  port: number
+  address?: string
+  pid?: number
+  command?: string
+}
+
+export interface SystemProcess {
+  pid: number
+  parentPid: number
+  user: string
+  command: string
+  state: 'running' | 'sleeping' | 'waiting' | 'stopped' | 'zombie' | 'unknown'
+  memoryBytes: number
+  cpuSeconds: number
+  startedAt: string
 }
 
 export interface GuestInfo {

@@ -16,8 +16,8 @@ import { ServiceError } from '../../errors.ts'
  *                  │  hibernate / wake       restore puts running, hibernated and exited ones back to a checkpoint
  *                  └──► exited (reported once through `onExit`; the disk stays until delete, `wake` starts it again)
  *
- * The caller serialises calls on one sandbox, except `dial`, which may come at any time and fails with `unavailable` when
- * the sandbox does not run. All methods are safe to repeat after a crash of this process at any moment.
+ * The caller serialises calls on one sandbox, except `dial` and `usage`, which may come at any time; `dial` fails with `unavailable`
+ * when the sandbox does not run. All methods are safe to repeat after a crash of this process at any moment.
  *
  * Example, a fork: `create(source)`, `checkpoint(source.id, 'cp-1', 'disk_only')`,
  * `create({...spec, id: 'sb-2', from: {checkpointId: 'cp-1'}})`, then `delete('sb-2')` and `deleteCheckpoint('cp-1')`.
@@ -128,6 +128,12 @@ export interface RuntimeDriver {
    */
   connect?(sandboxId: string, port: number, signal?: AbortSignal): Promise<Duplex | undefined>
 
+  /**
+   * What a sandbox uses, as its host sees it: nothing inside is asked. A few reads, so that hundreds of sandboxes can be asked each
+   * 15 seconds. Undefined while it does not run, which includes some transitions, and for an unknown id. Throws `unavailable`.
+   */
+  usage(sandboxId: string): Promise<SandboxUsage | undefined>
+
   /** Registers the one listener for sandboxes that ended by themselves, or that the driver ended after a long silence of their guest. */
   onExit(listener: (exit: SandboxExit) => void): void
 
@@ -164,6 +170,19 @@ export interface SandboxSpec {
   cpuCount: number
   memoryMb: number
   diskMb: number
+}
+
+/** Counters begin at 0 with each start and wake. */
+export interface SandboxUsage {
+  /** Processor time, in microseconds. */
+  cpuUs: number
+  /** Memory that the kernel cannot take back, as it can the cache of files. */
+  memoryBytes: number
+  /** What it has written to its disk, as its limit counts; undefined while the host does not know. */
+  diskBytes: number | undefined
+  networkReceivedBytes: number
+  networkSentBytes: number
+  processCount: number
 }
 
 export interface KnownResources {

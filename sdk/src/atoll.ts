@@ -1,0 +1,209 @@
+import { AtollError, ConnectionError, errorOf, RequestTimeoutError, UnexpectedAnswerError } from './errors.ts'
+import { pause, pauseMs, type Repeat } from './retry.ts'
+import type { HostInfo } from './types.ts'
+
+const defaultUrl = 'http://127.0.0.1:4100'
+const requestTimeoutMsDefault = 60_000
+const retriesDefault = 2
+
+export interface AtollOptions {
+  /** Where the server is. Default: `ATOLL_URL`, or `http://127.0.0.1:4100`. */
+  url?: string
+  /** Default: `ATOLL_API_KEY`. */
+  apiKey?: string
+  /** How long one attempt of a request may take, its answer included. It ends no sandbox and no command. Default 60 000. */
+  requestTimeoutMs?: number
+  /** How often a request that failed is sent again, where that is harmless. Default 2. */
+  retries?: number
+  /** In place of the global `fetch`. */
+  fetch?: typeof fetch
+}
+
+/** Options that every call takes. */
+export interface RequestOptions {
+  /** Ends the request and its retries. What it asked for may happen all the same. */
+  signal?: AbortSignal | undefined
+  /** See {@link AtollOptions.requestTimeoutMs}. */
+  requestTimeoutMs?: number | undefined
+}
+
+/** Options of the calls that begin something on their own. */
+export interface ClientOptions extends RequestOptions {
+  /** Default: one from the environment. */
+  client?: Atoll | undefined
+}
+
+/** What can be sent as it is. */
+export type Content = string | Uint8Array | Blob | ReadableStream<Uint8Array>
+
+export interface Call extends RequestOptions {
+  query?: Record<string, string | number | boolean | undefined>
+  headers?: Record<string, string>
+  /** Sent as JSON. */
+  json?: unknown
+  /** Sent as it is. A stream cannot be sent twice, so the request is not repeated. */
+  body?: Content | undefined
+  /** Default: `always` but for a POST, which is `refused`. */
+  repeat?: Repeat
+  /** A POST that takes an idempotency key gets one, the same for each attempt, and is repeated `always`. */
+  creates?: boolean
+}
+
+/** A connection to one server. It holds no sockets of its own, so there is nothing to close. */
+export class Atoll {
+  readonly url: string
+  readonly #apiKey: string | undefined
+  readonly #requestTimeoutMs: number
+  readonly #retries: number
+  readonly #fetch: typeof fetch
+
+  /** Throws `TypeError` for a URL that is none. */
+  constructor(options: AtollOptions = {}) {
+    const url = new URL(options.url ?? environment('ATOLL_URL') ?? defaultUrl)
+    if (url.protocol !== 'http:' && url.protocol !== 'https:')
+      throw new TypeError(`url must begin with http: ${url.href}`)
+    this.url = url.href.replace(/\/+$/, '')
+    this.#apiKey = options.apiKey ?? environment('ATOLL_API_KEY')
+    this.#requestTimeoutMs = options.requestTimeoutMs ?? requestTimeoutMsDefault
+    this.#retries = options.retries ?? retriesDefault
+    this.#fetch = options.fetch ?? ((input, init) => fetch(input, init))
+  }
+
+  /** The machine of the server: what it has, what is left of it, and whether it is fit. */
+  async host(options: RequestOptions = {}): Promise<HostInfo> {
+    return await this.json('GET', '/api/host', options)
+  }
+
+  /** The headers that say who asks. */
+  get credentials(): Record<string, string> {
+    return this.#apiKey === undefined ? {} : { 'X-API-Key': this.#apiKey }
+  }
+
+  /** The address of a path of the API. */
+  address(path: string, query: Call['query'] = {}): URL {
+    const url = new URL(this.url + path)
+    for (const [name, value] of Object.entries(query)) {
+      if (value !== undefined) url.searchParams.set(name, String(value))
+    }
+    return url
+  }
+
+  /** Sends a request and returns the JSON of its answer; undefined without one. Throws {@link AtollError}. */
+  async json<Answer>(method: string, path: string, call: Call = {}): Promise<Answer> {
+    return await this.#attempts(method, path, call, (response) => jsonOf<Answer>(response, `${method} ${path}`))
+  }
+
+  /** The same with the headers of the answer, for lists with pages. */
+  async page<Answer>(path: string, call: Call = {}): Promise<{ items: Answer; headers: Headers }> {
+    return await this.#attempts('GET', path, call, async (response) => ({
+      items: await jsonOf<Answer>(response, `GET ${path}`),
+      headers: response.headers,
+    }))
+  }
+
+  /** The same with all bytes of the answer. */
+  async bytes(method: string, path: string, call: Call = {}): Promise<Uint8Array> {
+    return await this.#attempts(method, path, call, async (response) => new Uint8Array(await response.arrayBuffer()))
+  }
+
+  /**
+   * Returns the answer once its headers have come; its body is the caller's to read. `requestTimeoutMs` bounds the wait for the headers
+   * alone. Throws {@link AtollError}.
+   */
+  async open(method: string, path: string, call: Call = {}): Promise<Response> {
+    return await this.#attempts(method, path, call, async (response) => response)
+  }
+
+  async #attempts<Result>(
+    method: string,
+    path: string,
+    call: Call,
+    read: (response: Response) => Promise<Result>,
+  ): Promise<Result> {
+    const { creates = false, signal } = call
+    const isStream = call.body instanceof ReadableStream
+    const repeat: Repeat = isStream || (method === 'POST' && !creates) ? 'refused' : 'always'
+    const headers = {
+      ...this.credentials,
+      ...(call.json === undefined ? {} : { 'Content-Type': 'application/json' }),
+      ...(creates ? { 'Idempotency-Key': crypto.randomUUID() } : {}),
+      ...call.headers,
+    }
+    for (let attempt = 1; ; attempt += 1) {
+      try {
+        return await this.#attempt(method, path, { ...call, headers }, read)
+      } catch (error) {
+        signal?.throwIfAborted()
+        const waitMs =
+          error instanceof AtollError && attempt <= this.#retries && !isStream
+            ? pauseMs(error, call.repeat ?? repeat, attempt)
+            : undefined
+        if (waitMs === undefined) throw error
+        await pause(waitMs, signal)
+      }
+    }
+  }
+
+  async #attempt<Result>(
+    method: string,
+    path: string,
+    { query, headers, json, body, signal, requestTimeoutMs = this.#requestTimeoutMs }: Call,
+    read: (response: Response) => Promise<Result>,
+  ): Promise<Result> {
+    const late = new AbortController()
+    const timer = setTimeout(() => late.abort(), requestTimeoutMs)
+    try {
+      const sent = json === undefined ? body : JSON.stringify(json)
+      const response = await this.#fetch(this.address(path, query), {
+        method,
+        headers: headers ?? {},
+        signal: signal ? AbortSignal.any([signal, late.signal]) : late.signal,
+        redirect: 'error',
+        ...(sent === undefined ? {} : { body: sent as RequestInit['body'] & {} }),
+        // Node asks for it where the body is a stream.
+        ...(body instanceof ReadableStream ? { duplex: 'half' } : {}),
+      })
+      if (response.status >= 400) throw errorOf(response.status, response.headers, await response.text())
+      return await read(response)
+    } catch (error) {
+      signal?.throwIfAborted()
+      if (error instanceof AtollError) throw error
+      if (late.signal.aborted) {
+        const message = `${method} ${path} was not answered within ${requestTimeoutMs} ms (requestTimeoutMs)`
+        throw new RequestTimeoutError(message, { cause: error })
+      }
+      throw new ConnectionError(`${this.url} cannot be reached: ${reasonOf(error)}`, { cause: error })
+    } finally {
+      clearTimeout(timer)
+    }
+  }
+}
+
+/** The client of a call: its own, or one from the environment. */
+export function clientOf({ client }: { client?: Atoll | undefined }): Atoll {
+  return client ?? new Atoll()
+}
+
+async function jsonOf<Answer>(response: Response, request: string): Promise<Answer> {
+  const text = await response.text()
+  if (text === '') return undefined as Answer
+  try {
+    return JSON.parse(text) as Answer
+  } catch (error) {
+    throw new UnexpectedAnswerError(`${request} was answered with something else than JSON`, { cause: error })
+  }
+}
+
+function environment(name: string): string | undefined {
+  const { process } = globalThis as { process?: { env?: Record<string, string | undefined> } }
+  return process?.env?.[name] || undefined
+}
+
+/** `fetch` of Node says `fetch failed` and has the reason as its cause. */
+function reasonOf(error: unknown): string {
+  const { cause, message } = error as Error
+  const { code, message: inner } = (cause ?? {}) as { code?: unknown; message?: unknown }
+  return [typeof inner === 'string' && inner !== '' ? inner : message, typeof code === 'string' ? `(${code})` : '']
+    .filter((part) => part !== '')
+    .join(' ')
+}

@@ -1,0 +1,30 @@
+/** Sandboxes and agent sessions of an Atoll server. `README.md` is the way in. */
+export { Atoll, type AtollOptions, type ClientOptions, type Content, type RequestOptions } from './atoll.ts'
+export type { AttachOptions } from './attached.ts'
+export { Checkpoint, type ForkOptions, type PatchOptions } from './checkpoint.ts'
+export * from './errors.ts'
+export type { StreamEvent } from './events.ts'
+export { Files, type SignOptions } from './files.ts'
+export { Process, type Output } from './process.ts'
+export {
+  Sandbox,
+  type CheckpointOptions,
+  type CommandOptions,
+  type ConnectOptions,
+  type CreateSandboxOptions,
+  type PreviewOptions,
+  type RunOptions,
+  type SpawnOptions,
+  type TerminalOptions,
+} from './sandbox.ts'
+export {
+  Session,
+  type AgentConfig,
+  type AgentEvent,
+  type CreateSessionOptions,
+  type EventOptions,
+  type ExportRecord,
+  type ListSessionsOptions,
+} from './session.ts'
+export { Terminal, type TerminalSize } from './terminal.ts'
+export type * from './types.ts'

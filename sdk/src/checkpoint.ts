@@ -1,0 +1,80 @@
+import type { Atoll, RequestOptions } from './atoll.ts'
+import type { AtollError } from './errors.ts'
+import type { Sandbox } from './sandbox.ts'
+import type { CheckpointInfo, PatchInfo } from './types.ts'
+
+export interface ForkOptions extends RequestOptions {
+  /** Idle timeout of each fork; 0: never. Default: the server's. */
+  ttlSeconds?: number | undefined
+  /** Over those of the checkpoint. */
+  envs?: Record<string, string> | undefined
+  memoryMB?: number | undefined
+}
+
+export interface PatchOptions extends RequestOptions {
+  description?: string | undefined
+  /** When it runs besides each start: `on_resume` at each wake too. Default `on_wake`. */
+  strategy?: PatchInfo['strategy'] | undefined
+}
+
+/** Starts sandboxes from a checkpoint; given by `sandbox.ts`. */
+export interface Forks {
+  one(checkpointId: string, options: ForkOptions): Promise<Sandbox>
+  many(checkpointId: string, count: number, options: ForkOptions): Promise<(Sandbox | AtollError)[]>
+}
+
+/** A moment of a sandbox: its disk and, where it is `full`, its running memory. It outlives the sandbox. */
+export class Checkpoint {
+  readonly id: string
+  /** As it was when it was read. */
+  readonly info: CheckpointInfo
+  readonly #client: Atoll
+  readonly #forks: Forks
+
+  /** Use {@link Sandbox.checkpoint}. */
+  constructor(client: Atoll, info: CheckpointInfo, forks: Forks) {
+    this.id = info.id
+    this.info = info
+    this.#client = client
+    this.#forks = forks
+  }
+
+  /** Starts a sandbox that goes on from here, with its processes where they were. */
+  async fork(options: ForkOptions = {}): Promise<Sandbox> {
+    return await this.#forks.one(this.id, options)
+  }
+
+  /** Starts many; those that did not start are errors. */
+  async forkMany(count: number, options: ForkOptions = {}): Promise<(Sandbox | AtollError)[]> {
+    return await this.#forks.many(this.id, count, options)
+  }
+
+  /** Has a script run in every sandbox that starts from here. */
+  async patch(script: string, { description, strategy, ...options }: PatchOptions = {}): Promise<PatchInfo> {
+    const json = { script, description, strategy }
+    const { patch } = await this.#client.json<{ patch: PatchInfo }>('POST', this.#patches, {
+      json,
+      creates: true,
+      ...options,
+    })
+    return patch
+  }
+
+  async patches(options: RequestOptions = {}): Promise<PatchInfo[]> {
+    return await this.#client.json('GET', this.#patches, options)
+  }
+
+  async deletePatch(patchId: string, options: RequestOptions = {}): Promise<void> {
+    await this.#client.json('DELETE', `${this.#patches}/${encodeURIComponent(patchId)}`, options)
+  }
+
+  /** Sandboxes that were started from it stay. */
+  async delete(options: RequestOptions = {}): Promise<void> {
+    const path = `/api/sandboxes/${this.info.sandboxId}/checkpoints/${this.id}`
+    await this.#client.json('DELETE', path, options)
+  }
+
+  get #patches(): string {
+    return `/api/sandboxes/checkpoints/${this.id}/patches`
+  }
+}

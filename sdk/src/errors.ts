@@ -1,0 +1,143 @@
+import type { components } from './api.ts'
+
+/** The machine-readable reason of an error (`docs/errors.md`). */
+export type ErrorCode = components['schemas']['Error']['code']
+
+export interface AtollErrorOptions extends ErrorOptions {
+  code?: ErrorCode
+  status?: number
+  retryAfterSeconds?: number
+  details?: Record<string, unknown>
+}
+
+/** What every error of this package is. Its message is for a person. */
+export class AtollError extends Error {
+  /** Absent where no answer of the server came. */
+  readonly code: ErrorCode | undefined
+  /** The HTTP status. Absent where no answer came. */
+  readonly status: number | undefined
+  /** When the server asks to be asked again, in seconds. */
+  readonly retryAfterSeconds: number | undefined
+  /** Facts that came with the error: `field`, `reason`, `patchId`, `exitCode`, `stderr` … */
+  readonly details: Record<string, unknown>
+
+  constructor(message: string, options: AtollErrorOptions = {}) {
+    super(message, options)
+    this.name = new.target.name
+    this.code = options.code
+    this.status = options.status
+    this.retryAfterSeconds = options.retryAfterSeconds
+    this.details = options.details ?? {}
+  }
+}
+
+/** The server cannot be reached, or the connection broke before its answer. `cause` is the error of `fetch`. */
+export class ConnectionError extends AtollError {}
+/** The server did not answer within `requestTimeoutMs`. What was asked for may happen all the same. */
+export class RequestTimeoutError extends AtollError {}
+/** An answer that is none of Atoll's: another server listens at the URL, or a proxy answered. */
+export class UnexpectedAnswerError extends AtollError {}
+
+/** The request breaks a rule; `details.field` names the field. */
+export class InvalidRequestError extends AtollError {}
+/** No API key, or one that the server does not know. */
+export class UnauthorizedError extends AtollError {}
+/** The user is not the owner of the session. */
+export class ForbiddenError extends AtollError {}
+/** A signed URL was altered. */
+export class SignatureInvalidError extends AtollError {}
+/** A signed URL is past its time. */
+export class SignatureExpiredError extends AtollError {}
+/** It does not exist, or belongs to somebody else. */
+export class NotFoundError extends AtollError {}
+/** Its state does not allow it; `details.reason` says which. */
+export class ConflictError extends AtollError {}
+/** The idempotency key was used with another request. */
+export class IdempotencyKeyConflictError extends AtollError {}
+/** The sandbox is stopped for good. */
+export class SandboxStoppedError extends AtollError {}
+/** A body, file or text is over its limit. */
+export class TooLargeError extends AtollError {}
+/** A patch of the checkpoint failed: `details` has `patchId`, `exitCode` and `stderr`. */
+export class PatchFailedError extends AtollError {}
+/** Too many requests, sandboxes or streams; wait `retryAfterSeconds`. */
+export class RateLimitedError extends AtollError {}
+/** Nothing listens on the port. */
+export class NothingListeningError extends AtollError {}
+/** This version of the server does not have it. */
+export class NotImplementedError extends AtollError {}
+/** The server, its database or the sandbox does not answer right now. */
+export class UnavailableError extends AtollError {}
+/** The machine has no room for another sandbox, or its disk is full. */
+export class NoCapacityError extends AtollError {}
+/** This machine cannot keep or bring back memory. */
+export class FullCheckpointUnavailableError extends AtollError {}
+/** A fault of the server. */
+export class InternalError extends AtollError {}
+
+/** A new code does not compile without a class. */
+const classes: Record<ErrorCode, typeof AtollError> = {
+  invalid_request: InvalidRequestError,
+  unauthorized: UnauthorizedError,
+  forbidden: ForbiddenError,
+  signature_invalid: SignatureInvalidError,
+  signature_expired: SignatureExpiredError,
+  not_found: NotFoundError,
+  conflict: ConflictError,
+  idempotency_key_conflict: IdempotencyKeyConflictError,
+  sandbox_stopped: SandboxStoppedError,
+  too_large: TooLargeError,
+  patch_failed: PatchFailedError,
+  rate_limited: RateLimitedError,
+  nothing_listening: NothingListeningError,
+  not_implemented: NotImplementedError,
+  unavailable: UnavailableError,
+  no_capacity: NoCapacityError,
+  full_checkpoint_unavailable: FullCheckpointUnavailableError,
+  internal_error: InternalError,
+}
+
+/** The error that an answer with a status of 400 or more stands for. `text` is its body. */
+export function errorOf(status: number, headers: Headers, text: string): AtollError {
+  const retryAfterSeconds = secondsOf(headers.get('retry-after'))
+  const common = { status, ...(retryAfterSeconds === undefined ? {} : { retryAfterSeconds }) }
+  const { code, message, details } = told(text)
+  if (message === undefined) {
+    return new UnexpectedAnswerError(`the server answered ${status}, which is no answer of Atoll`, common)
+  }
+  // A newer server may have more codes.
+  if (code === undefined) return new AtollError(message, { ...common, details })
+  return makeError(code, message, { ...common, details })
+}
+
+/** The error of a code, also where it comes inside another answer. */
+export function makeError(code: ErrorCode, message: string, options: AtollErrorOptions = {}): AtollError {
+  return new classes[code](message, { ...options, code })
+}
+
+/** `/api` answers `{error, code, …}`, `/v1` `{error: {type, message, code}}`. */
+function told(text: string): { code?: ErrorCode; message?: string; details: Record<string, unknown> } {
+  const body = objectOf(text)
+  const { error, code, ...details } = body
+  if (typeof error === 'string') return { ...known(code), message: error, details }
+  const { message, code: inner } = (error ?? {}) as { message?: unknown; code?: unknown }
+  return { ...known(inner), ...(typeof message === 'string' ? { message } : {}), details: {} }
+}
+
+function known(code: unknown): { code?: ErrorCode } {
+  return typeof code === 'string' && Object.hasOwn(classes, code) ? { code: code as ErrorCode } : {}
+}
+
+function objectOf(text: string): Record<string, unknown> {
+  try {
+    const value: unknown = JSON.parse(text)
+    return typeof value === 'object' && value !== null ? (value as Record<string, unknown>) : {}
+  } catch {
+    return {}
+  }
+}
+
+function secondsOf(header: string | null): number | undefined {
+  const seconds = Number(header)
+  return header === null || !Number.isFinite(seconds) || seconds < 0 ? undefined : seconds
+}

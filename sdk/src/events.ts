@@ -1,0 +1,91 @@
+import type { Atoll, RequestOptions } from './atoll.ts'
+import { AtollError, ConnectionError } from './errors.ts'
+import { linesOf } from './lines.ts'
+import { pause, pauseMs } from './retry.ts'
+
+/** The server sends a comment each 15 seconds: a connection that is silent for longer is dead, as after a sleep of the machine. */
+const silenceMs = 45_000
+/** A server that restarts takes seconds. After so many failures in a row the error is thrown. */
+const failuresMax = 10
+const reopenMs = 100
+const reopenMaxMs = 5_000
+
+/** One event of a stream, with its number. */
+export interface StreamEvent<Data> {
+  sequence: number
+  data: Data
+}
+
+/**
+ * Server-sent events from the one after `after` on, over any number of connections: each is seen once, in order. Ends when the server
+ * says that there will be none (204). Throws what the server refuses with.
+ */
+export async function* streamOf<Data>(
+  client: Atoll,
+  path: string,
+  { after = 0, ...options }: RequestOptions & { after?: number | undefined },
+): AsyncGenerator<StreamEvent<Data>> {
+  const { signal } = options
+  let last = after
+  for (let failures = 0; ;) {
+    try {
+      const response = await client.open('GET', path, {
+        ...options,
+        headers: { Accept: 'text/event-stream', ...(last === 0 ? {} : { 'Last-Event-ID': String(last) }) },
+      })
+      if (response.status === 204 || response.body === null) return
+      // A stream that ends in order, as of a server that stops, is opened again; one that brings nothing, later and later.
+      failures += 1
+      for await (const { id, data } of eventsOf(response.body)) {
+        failures = 0
+        const sequence = Number(id)
+        if (sequence <= last) continue
+        last = sequence
+        yield { sequence, data: JSON.parse(data) as Data }
+      }
+    } catch (error) {
+      signal?.throwIfAborted()
+      failures += 1
+      // What breaks a connection that was open is no answer.
+      const asOurs = error instanceof AtollError ? error : new ConnectionError('the stream broke', { cause: error })
+      const waitMs = failures <= failuresMax ? pauseMs(asOurs, 'always', failures) : undefined
+      if (waitMs === undefined) throw asOurs
+      await pause(waitMs, signal)
+      continue
+    }
+    await pause(Math.min(reopenMs * 2 ** failures, reopenMaxMs), signal)
+  }
+}
+
+interface RawEvent {
+  id: string
+  data: string
+}
+
+/** Parses a body (HTML standard, § 9.2). Throws when it is silent for too long. */
+async function* eventsOf(body: ReadableStream<Uint8Array>): AsyncGenerator<RawEvent> {
+  let id = ''
+  let data: string[] = []
+  for await (const line of linesOf(body, withinSilence)) {
+    if (line === '') {
+      if (data.length > 0) yield { id, data: data.join('\n') }
+      data = []
+      continue
+    }
+    const [, field, value = ''] = /^([^:]*)(?:: ?(.*))?$/s.exec(line) ?? []
+    if (field === 'id') id = value
+    if (field === 'data') data.push(value)
+  }
+}
+
+async function withinSilence<Value>(read: Promise<Value>): Promise<Value> {
+  let timer: ReturnType<typeof setTimeout> | undefined
+  const silent = new Promise<never>((_resolve, reject) => {
+    timer = setTimeout(() => reject(new Error(`nothing came for ${silenceMs / 1000} s`)), silenceMs)
+  })
+  try {
+    return await Promise.race([read, silent])
+  } finally {
+    clearTimeout(timer)
+  }
+}

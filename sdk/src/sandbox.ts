@@ -1,0 +1,392 @@
+import { clientOf, type Atoll, type ClientOptions, type RequestOptions } from './atoll.ts'
+import type { AttachOptions } from './attached.ts'
+import { Checkpoint, type Forks, type ForkOptions } from './checkpoint.ts'
+import { AtollError, makeError, type ErrorCode } from './errors.ts'
+import { Files } from './files.ts'
+import { pagesOf } from './pages.ts'
+import { Process, type Output } from './process.ts'
+import { pause } from './retry.ts'
+import { Terminal, type TerminalSize } from './terminal.ts'
+import type {
+  CheckpointInfo,
+  CheckpointKind,
+  ListeningPort,
+  PreviewInfo,
+  ProcessInfo,
+  RunResult,
+  SandboxInfo,
+  SandboxMetrics,
+  SandboxStatus,
+  StartResult,
+  SystemProcess,
+} from './types.ts'
+
+/** Added to a command's own timeout: the sandbox may have to wake first. */
+const runGraceMs = 60_000
+const runTimeoutSecondsDefault = 60
+const checkpointPollMs = 100
+const checkpointWaitMs = 600_000
+
+export interface CreateSandboxOptions extends ClientOptions {
+  /** The image. Default `base`. */
+  template?: string | undefined
+  /** Idle timeout in seconds, after which it hibernates or stops; 0: never. It has nothing to do with `requestTimeoutMs`. */
+  ttlSeconds?: number | undefined
+  cpuCount?: number | undefined
+  memoryMB?: number | undefined
+  diskMB?: number | undefined
+  envs?: Record<string, string> | undefined
+  metadata?: Record<string, string> | undefined
+  /** Demands a token of visitors of its previews; `auto` makes one, see `previewToken`. */
+  previewToken?: string | undefined
+}
+
+export interface ConnectOptions extends ClientOptions {
+  /** A longer idle timeout. A shorter one than the sandbox has changes nothing. */
+  ttlSeconds?: number | undefined
+}
+
+export interface CommandOptions extends RequestOptions {
+  /** Arguments. Without them a command with a blank runs under `sh -c`. */
+  args?: readonly string[] | undefined
+  envs?: Record<string, string> | undefined
+  cwd?: string | undefined
+  /** Default `root`. */
+  user?: string | undefined
+  /** After this time the command is killed. `run`: 60 by default; `spawn`: none. */
+  timeoutSeconds?: number | undefined
+}
+
+export interface RunOptions extends CommandOptions {
+  /** Called with the output as it comes. */
+  onOutput?: ((output: Output) => void) | undefined
+}
+
+export interface SpawnOptions extends CommandOptions {
+  /** Kills the command when nobody has been connected for so long. Default: never. */
+  maxRunAfterDisconnectSeconds?: number | undefined
+  /** See {@link AttachOptions.reconnects}. */
+  reconnects?: boolean | undefined
+}
+
+export interface TerminalOptions extends RequestOptions, Partial<TerminalSize> {
+  shell?: string | undefined
+  cwd?: string | undefined
+  envs?: Record<string, string> | undefined
+  user?: string | undefined
+}
+
+export interface CheckpointOptions extends RequestOptions {
+  name?: string | undefined
+  /** `full`: with memory, the default where the machine can; `disk_only`. */
+  kind?: CheckpointKind | undefined
+  /** Deletes the oldest checkpoints of the sandbox beyond so many. */
+  keep?: number | undefined
+}
+
+export interface PreviewOptions extends RequestOptions {
+  /** A host name of your own; `null` removes it. */
+  domain?: string | null | undefined
+  /** Demands this token of visitors; `auto` makes one; `null` demands none. */
+  token?: string | null | undefined
+}
+
+/**
+ * A machine of your own that starts in tens of milliseconds.
+ *
+ * ```js
+ * await using sandbox = await Sandbox.create({ ttlSeconds: 600 })
+ * const { stdout } = await sandbox.run('uname -a')
+ * ```
+ */
+export class Sandbox implements AsyncDisposable {
+  readonly id: string
+  readonly files: Files
+  /** The token that its previews demand, if one was asked for: shown by its creation alone. */
+  readonly previewToken: string | undefined
+  readonly #client: Atoll
+  readonly #path: string
+  /** Host under which its previews answer. */
+  readonly #domain: string
+
+  /** Use {@link Sandbox.create} or {@link Sandbox.connect}. */
+  constructor(client: Atoll, { sandboxID, sandboxDomain, ...rest }: StartResult | SandboxInfo) {
+    this.id = sandboxID
+    this.#client = client
+    this.#path = `/api/sandboxes/${sandboxID}`
+    this.#domain = sandboxDomain
+    this.files = new Files(client, this.#path)
+    this.previewToken = 'previewAuthToken' in rest ? rest.previewAuthToken : undefined
+  }
+
+  static async create(options: CreateSandboxOptions = {}): Promise<Sandbox> {
+    const {
+      client: given,
+      template,
+      ttlSeconds,
+      previewToken,
+      cpuCount,
+      memoryMB,
+      diskMB,
+      envs,
+      metadata,
+      ...request
+    } = options
+    const client = clientOf({ client: given })
+    const json = {
+      templateID: template,
+      timeout: ttlSeconds,
+      ...{ cpuCount, memoryMB, diskMB, envs, metadata },
+      previewAuth: previewToken === undefined ? undefined : { scheme: 'bearer', token: previewToken },
+    }
+    return new Sandbox(client, await client.json('POST', '/api/sandboxes', { json, creates: true, ...request }))
+  }
+
+  /** One that is there. It wakes at its first use. Throws `NotFoundError`. */
+  static async connect(id: string, { client: given, ttlSeconds, ...request }: ConnectOptions = {}): Promise<Sandbox> {
+    const client = clientOf({ client: given })
+    const info = await client.json<SandboxInfo>('GET', `/api/sandboxes/${encodeURIComponent(id)}`, request)
+    const sandbox = new Sandbox(client, info)
+    const isLonger = ttlSeconds !== undefined && info.timeout !== 0 && (ttlSeconds === 0 || ttlSeconds > info.timeout)
+    if (isLonger) await sandbox.setTtl(ttlSeconds, request)
+    return sandbox
+  }
+
+  /** Starts one that goes on from a checkpoint, with its processes where they were. */
+  static async fork(checkpointId: string, options: ForkOptions & ClientOptions = {}): Promise<Sandbox> {
+    const client = clientOf(options)
+    return new Sandbox(client, await startFrom<StartResult>(client, checkpointId, options))
+  }
+
+  /** Starts many from a checkpoint; those that did not start are errors. */
+  static async forkMany(
+    checkpointId: string,
+    count: number,
+    options: ForkOptions & ClientOptions = {},
+  ): Promise<(Sandbox | AtollError)[]> {
+    const client = clientOf(options)
+    const { sandboxes } = await startFrom<{ sandboxes: Started[] }>(client, checkpointId, { count, ...options })
+    return sandboxes.map((started) => {
+      if ('sandboxID' in started) return new Sandbox(client, started)
+      const { error, code, ...details } = started
+      return makeError(code, error, { details })
+    })
+  }
+
+  /** All of them, newest first. */
+  static list({
+    client,
+    status,
+    ...request
+  }: ClientOptions & { status?: SandboxStatus | undefined } = {}): AsyncIterable<SandboxInfo> {
+    return pagesOf(clientOf({ client }), '/api/sandboxes', { status }, request)
+  }
+
+  /** What the server says of it now. */
+  async info(options: RequestOptions = {}): Promise<SandboxInfo> {
+    return await this.#client.json('GET', this.#path, options)
+  }
+
+  /**
+   * Runs a command to its end. A command that fails is no error: look at `exitCode` (124 after `timeoutSeconds`). It is never run
+   * twice, and ends when `signal` aborts.
+   */
+  async run(command: string, { onOutput, ...options }: RunOptions = {}): Promise<RunResult> {
+    if (onOutput !== undefined) return await this.#follow(command, onOutput, options)
+    const { signal, requestTimeoutMs, ...rest } = options
+    const timeoutSeconds = rest.timeoutSeconds ?? runTimeoutSecondsDefault
+    const atLeast = timeoutSeconds === 0 ? 2 ** 31 - 1 : timeoutSeconds * 1000 + runGraceMs
+    return await this.#client.json('POST', `${this.#path}/exec/run`, {
+      json: commandOf(command, rest),
+      signal,
+      requestTimeoutMs: requestTimeoutMs ?? Math.min(atLeast, 2 ** 31 - 1),
+    })
+  }
+
+  /** Starts a command and returns at once. It runs on without a connection. */
+  async spawn(command: string, options: SpawnOptions = {}): Promise<Process> {
+    const { signal, requestTimeoutMs, maxRunAfterDisconnectSeconds, reconnects, ...rest } = options
+    const json = { ...commandOf(command, rest), maxRunAfterDisconnect: maxRunAfterDisconnectSeconds }
+    const call = { json, creates: true, signal, requestTimeoutMs }
+    const { sessionID } = await this.#client.json<ProcessInfo>('POST', `${this.#path}/exec`, call)
+    return this.attach(sessionID, { signal, reconnects })
+  }
+
+  /** A command that `spawn` has started, from here or elsewhere. */
+  attach(processId: string, options: AttachOptions = {}): Process {
+    return new Process(this.#client, `${this.#path}/exec/${encodeURIComponent(processId)}`, options)
+  }
+
+  /** The commands of `spawn` that run, and those that ended in the last ten minutes. */
+  async spawned(options: RequestOptions = {}): Promise<ProcessInfo[]> {
+    return await this.#client.json('GET', `${this.#path}/exec`, options)
+  }
+
+  async terminal(options: TerminalOptions = {}): Promise<Terminal> {
+    const { signal, requestTimeoutMs, ...json } = options
+    const call = { json, creates: true, signal, requestTimeoutMs }
+    const { sessionID } = await this.#client.json<{ sessionID: string }>('POST', `${this.#path}/pty`, call)
+    return this.attachTerminal(sessionID, { signal })
+  }
+
+  /** A terminal that `terminal` has started, from here or elsewhere. */
+  attachTerminal(terminalId: string, options: AttachOptions = {}): Terminal {
+    return new Terminal(this.#client, `${this.#path}/pty/${encodeURIComponent(terminalId)}`, options)
+  }
+
+  /** What it uses, now and in the last hour. It is not woken. */
+  async metrics(options: RequestOptions = {}): Promise<SandboxMetrics> {
+    return await this.#client.json('GET', `${this.#path}/metrics`, options)
+  }
+
+  /** All its processes, whoever has started them. */
+  async processes(options: RequestOptions = {}): Promise<SystemProcess[]> {
+    return await this.#client.json('GET', `${this.#path}/processes`, options)
+  }
+
+  /** Sends a signal to one of `processes`, SIGTERM by default. */
+  async signal(pid: number, signal = 15, options: RequestOptions = {}): Promise<void> {
+    await this.#client.json('DELETE', `${this.#path}/processes/${pid}`, { query: { signal }, ...options })
+  }
+
+  /** Where its servers listen, with the URLs at which they are seen. */
+  async ports(options: RequestOptions = {}): Promise<ListeningPort[]> {
+    return await this.#client.json('GET', `${this.#path}/ports`, options)
+  }
+
+  /** The URL at which a port of it is seen. */
+  url(port: number): string {
+    const { protocol } = new URL(this.#client.url)
+    return `${protocol}//${this.id}-p${port}.${this.#domain}`
+  }
+
+  /** Sets what a preview of a port demands and under which name it is seen; what is left out stays. */
+  async preview(port: number, { domain, token, ...request }: PreviewOptions = {}): Promise<PreviewInfo> {
+    const authConfig = typeof token === 'string' ? { scheme: 'bearer', token } : token
+    const json = { port, domain, authConfig }
+    return await this.#client.json('POST', `${this.#path}/preview`, { json, creates: true, ...request })
+  }
+
+  async previews(options: RequestOptions = {}): Promise<PreviewInfo[]> {
+    return await this.#client.json('GET', `${this.#path}/preview`, options)
+  }
+
+  async deletePreview(port: number, options: RequestOptions = {}): Promise<void> {
+    await this.#client.json('DELETE', `${this.#path}/preview/${port}`, options)
+  }
+
+  /** Freezes this moment. Returns when the checkpoint is ready; the sandbox runs on. */
+  async checkpoint({ name, kind, keep, ...request }: CheckpointOptions = {}): Promise<Checkpoint> {
+    const json = {
+      name: name ?? new Date().toISOString(),
+      kind,
+      retentionPolicy: keep === undefined ? undefined : { mode: 'delete_oldest', maxCount: keep },
+    }
+    const path = `${this.#path}/checkpoints`
+    let info = await this.#client.json<CheckpointInfo>('POST', path, { json, creates: true, ...request })
+    for (const until = Date.now() + checkpointWaitMs; info.status === 'processing' && Date.now() < until;) {
+      await pause(checkpointPollMs, request.signal)
+      const all = await this.#client.json<CheckpointInfo[]>('GET', path, request)
+      info = all.find(({ id }) => id === info.id) ?? info
+    }
+    if (info.status === 'failed') throw new AtollError(info.error ?? 'the checkpoint failed')
+    return new Checkpoint(this.#client, info, forksOf(this.#client))
+  }
+
+  /** Newest first. */
+  async checkpoints(options: RequestOptions = {}): Promise<Checkpoint[]> {
+    const all = await this.#client.json<CheckpointInfo[]>('GET', `${this.#path}/checkpoints`, options)
+    return all.map((info) => new Checkpoint(this.#client, info, forksOf(this.#client)))
+  }
+
+  /** Puts the sandbox back to a checkpoint, under its own id. */
+  async restore(checkpoint: Checkpoint | string, options: RequestOptions = {}): Promise<void> {
+    const id = typeof checkpoint === 'string' ? checkpoint : checkpoint.id
+    const path = `${this.#path}/checkpoints/${encodeURIComponent(id)}/restore`
+    await this.#client.json('POST', path, { repeat: 'refused', ...options })
+  }
+
+  /** Saves its memory and lets it go; the next use wakes it with its processes. */
+  async hibernate(options: RequestOptions = {}): Promise<{ sizeBytes: number }> {
+    return await this.#client.json('POST', `${this.#path}/hibernate`, { repeat: 'always', ...options })
+  }
+
+  async wake(options: RequestOptions = {}): Promise<SandboxInfo> {
+    return await this.#client.json('POST', `${this.#path}/wake`, { json: {}, repeat: 'always', ...options })
+  }
+
+  /** Ends its processes and starts it anew on its disk. */
+  async reboot(options: RequestOptions = {}): Promise<void> {
+    await this.#client.json('POST', `${this.#path}/reboot`, options)
+  }
+
+  async scale(memoryMB: number, options: RequestOptions = {}): Promise<{ memoryMB: number; cpuPercent: number }> {
+    return await this.#client.json('POST', `${this.#path}/scale`, { json: { memoryMB }, repeat: 'always', ...options })
+  }
+
+  /** Sets its idle timeout, longer or shorter; 0: never. */
+  async setTtl(ttlSeconds: number, options: RequestOptions = {}): Promise<void> {
+    const json = { timeout: ttlSeconds }
+    await this.#client.json('POST', `${this.#path}/timeout`, { json, repeat: 'always', ...options })
+  }
+
+  async tags(options: RequestOptions = {}): Promise<Record<string, string>> {
+    const { tags } = await this.#client.json<{ tags: Record<string, string> }>('GET', `${this.#path}/tags`, options)
+    return tags
+  }
+
+  /** In place of all that it has. */
+  async setTags(tags: Record<string, string>, options: RequestOptions = {}): Promise<void> {
+    await this.#client.json('PUT', `${this.#path}/tags`, { json: tags, ...options })
+  }
+
+  /** Stops it for good. Its checkpoints stay. Harmless when it is stopped already. */
+  async delete(options: RequestOptions = {}): Promise<void> {
+    await this.#client.json('DELETE', this.#path, options)
+  }
+
+  /** Deletes it at the end of a block with `await using`. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.delete()
+  }
+
+  async #follow(command: string, onOutput: (output: Output) => void, options: CommandOptions): Promise<RunResult> {
+    const { timeoutSeconds = runTimeoutSecondsDefault } = options
+    const process = await this.spawn(command, { ...options, timeoutSeconds })
+    const texts = { stdout: new TextDecoder(), stderr: new TextDecoder() }
+    const result = { stdout: '', stderr: '' }
+    try {
+      for await (const output of process) {
+        result[output.stream] += texts[output.stream].decode(output.data, { stream: true })
+        onOutput(output)
+      }
+    } catch (error) {
+      if (options.signal?.aborted) await process.kill().catch(() => undefined)
+      throw error
+    }
+    return { exitCode: await process.exited, ...result }
+  }
+}
+
+type Started = StartResult | { error: string; code: ErrorCode }
+
+async function startFrom<Answer>(
+  client: Atoll,
+  checkpointId: string,
+  { ttlSeconds, envs, memoryMB, count, signal, requestTimeoutMs }: ForkOptions & { count?: number },
+): Promise<Answer> {
+  const json = { timeout: ttlSeconds, envs, memoryMB, count }
+  const path = `/api/sandboxes/from-checkpoint/${encodeURIComponent(checkpointId)}`
+  return await client.json('POST', path, { json, creates: true, signal, requestTimeoutMs })
+}
+
+function forksOf(client: Atoll): Forks {
+  return {
+    one: (id, options) => Sandbox.fork(id, { client, ...options }),
+    many: (id, count, options) => Sandbox.forkMany(id, count, { client, ...options }),
+  }
+}
+
+function commandOf(cmd: string, { args, envs, cwd, user, timeoutSeconds }: CommandOptions) {
+  return { cmd, args, envs, cwd, user, timeout: timeoutSeconds }
+}

@@ -1,0 +1,208 @@
+import { clientOf, type Atoll, type ClientOptions, type RequestOptions } from './atoll.ts'
+import { streamOf, type StreamEvent } from './events.ts'
+import { linesOf } from './lines.ts'
+import type { components } from './api.ts'
+import type { AccessToken, Message, SessionEvent, SessionInfo } from './types.ts'
+
+/** An event of the agent's work: `assistant`, `tool_use_summary`, `result`, `turn_complete`, `error` … */
+export type AgentEvent = components['schemas']['StreamEvent']
+
+export interface AgentConfig {
+  /** Added to the prompt of the harness. */
+  systemPrompt?: string | undefined
+  /** Files of the sandbox, by path. */
+  skills?: Record<string, string> | undefined
+  allowedTools?: readonly string[] | undefined
+  cwd?: string | undefined
+  /** Such as `anthropic/claude-sonnet-4-5`. */
+  model?: string | undefined
+  /** `pi`, `claude` or `acp:<command>`. */
+  harness?: string | undefined
+  /** Calls of the model in one turn. */
+  maxTurns?: number | undefined
+  maxTokens?: number | undefined
+  maxCostUsd?: number | undefined
+  envs?: Record<string, string> | undefined
+}
+
+export interface CreateSessionOptions extends ClientOptions {
+  prompt: string
+  /** Whose session it is, as your product calls them. */
+  userId: string
+  userEmail?: string | undefined
+  userName?: string | undefined
+  agent?: AgentConfig | undefined
+  /** The machine to begin on: a checkpoint. Default: an empty one. */
+  checkpointId?: string | undefined
+}
+
+export interface ListSessionsOptions extends ClientOptions {
+  userId?: string | undefined
+  /** Only those whose title or messages hold this text. */
+  search?: string | undefined
+}
+
+export interface EventOptions extends RequestOptions {
+  /** The number of the last event that is known. Default 0: from the first one on. */
+  after?: number | undefined
+}
+
+/** One record of an export. */
+export type ExportRecord =
+  | { type: 'session'; session: Omit<SessionInfo, 'messages' | 'events'> }
+  | { type: 'message'; message: Message }
+  | { type: 'event'; event: SessionEvent }
+  | { type: 'stream'; stream: { sequence: number; createdAt: string; data: AgentEvent } }
+
+/**
+ * An agent that works on prompts in a sandbox of its own.
+ *
+ * ```js
+ * const session = await Session.create({ prompt: 'A page about coral reefs', userId: 'ada' })
+ * for await (const { data } of session.events()) {
+ *   if (data.type === 'turn_complete') break
+ * }
+ * console.log((await session.info()).previewUrl)
+ * ```
+ */
+export class Session {
+  readonly id: string
+  readonly userId: string
+  /** Where the work of the agent is seen. */
+  readonly previewUrl: string
+  readonly sandboxId: string
+  readonly #client: Atoll
+  readonly #path: string
+
+  /** Use {@link Session.create} or {@link Session.connect}. */
+  constructor(client: Atoll, { id, userId, previewUrl, sandboxId }: SessionInfo) {
+    this.id = id
+    this.userId = userId
+    this.previewUrl = previewUrl
+    this.sandboxId = sandboxId
+    this.#client = client
+    this.#path = `/v1/sessions/${id}`
+  }
+
+  /** Answers before the sandbox has booted. */
+  static async create(options: CreateSessionOptions): Promise<Session> {
+    const { client: given, prompt, userId, userEmail, userName, agent, checkpointId, ...request } = options
+    const client = clientOf({ client: given })
+    const json = {
+      prompt,
+      user_id: userId,
+      user_email: userEmail,
+      user_name: userName,
+      agent_config: agent && configOf(agent),
+      checkpoint_id: checkpointId,
+    }
+    return new Session(client, await client.json('POST', '/v1/sessions', { json, creates: true, ...request }))
+  }
+
+  /** One that is there. Throws `NotFoundError`. */
+  static async connect(id: string, { client: given, ...request }: ClientOptions = {}): Promise<Session> {
+    const client = clientOf({ client: given })
+    return new Session(client, await client.json('GET', `/v1/sessions/${encodeURIComponent(id)}`, request))
+  }
+
+  /** All of them, newest first, with their messages. */
+  static async *list({
+    client: given,
+    userId,
+    search,
+    ...request
+  }: ListSessionsOptions = {}): AsyncGenerator<SessionInfo> {
+    const client = clientOf({ client: given })
+    let cursor: string | undefined
+    do {
+      const query = { user_id: userId, search, cursor }
+      const page = await client.json<components['schemas']['SessionList']>('GET', '/v1/sessions', { query, ...request })
+      yield* page.data
+      cursor = page.nextCursor ?? undefined
+    } while (cursor !== undefined)
+  }
+
+  /** The session now, with its messages and events. */
+  async info(options: RequestOptions = {}): Promise<SessionInfo> {
+    return await this.#client.json('GET', this.#path, options)
+  }
+
+  /** Returns at once; messages to a working agent wait in their order. */
+  async send(message: string, options: RequestOptions = {}): Promise<SessionInfo> {
+    const json = { message, user_id: this.userId }
+    return await this.#client.json('POST', `${this.#path}/messages`, { json, creates: true, ...options })
+  }
+
+  /**
+   * What the agent does, from the event after `after` on and for as long as the session lives: each event once, in order, over restarts of
+   * the server, proxies and sleeps of this machine.
+   */
+  events(options: EventOptions = {}): AsyncGenerator<StreamEvent<AgentEvent>> {
+    return streamOf(this.#client, `${this.#path}/events`, options)
+  }
+
+  /** Ends the turn of the agent. */
+  async interrupt(options: RequestOptions = {}): Promise<SessionInfo> {
+    const json = { user_id: this.userId }
+    return await this.#client.json('POST', `${this.#path}/interrupt`, { json, repeat: 'always', ...options })
+  }
+
+  /** Takes back a message that waits. */
+  async cancelMessage(messageId: string, options: RequestOptions = {}): Promise<SessionInfo> {
+    return await this.#client.json('DELETE', `${this.#path}/messages/${encodeURIComponent(messageId)}`, options)
+  }
+
+  /** Another session that goes on from here, with its machine as it is now. Throws `ConflictError` while the agent works. */
+  async fork(options: RequestOptions = {}): Promise<Session> {
+    const json = { user_id: this.userId }
+    const info = await this.#client.json<SessionInfo>('POST', `${this.#path}/fork`, { json, creates: true, ...options })
+    return new Session(this.#client, info)
+  }
+
+  /** Goes on in a new sandbox after the loss of its own. */
+  async restart({
+    checkpointId,
+    ...options
+  }: RequestOptions & { checkpointId?: string | undefined } = {}): Promise<Session> {
+    const json = { user_id: this.userId, checkpoint_id: checkpointId }
+    const call = { json, creates: true, ...options }
+    return new Session(this.#client, await this.#client.json('POST', `${this.#path}/restart`, call))
+  }
+
+  /** A token with which a browser reads or steers this session, without your key. */
+  async token({
+    scope,
+    ttlSeconds,
+    ...options
+  }: RequestOptions & { scope: 'read' | 'steer'; ttlSeconds?: number | undefined }): Promise<AccessToken> {
+    const json = { user_id: this.userId, scope, ttl: ttlSeconds }
+    return await this.#client.json('POST', `${this.#path}/tokens`, { json, creates: true, ...options })
+  }
+
+  /** All that is known of it, record by record. */
+  async *export(options: RequestOptions = {}): AsyncGenerator<ExportRecord> {
+    const { body } = await this.#client.open('GET', `${this.#path}/export`, options)
+    if (body === null) return
+    for await (const line of linesOf(body)) yield JSON.parse(line) as ExportRecord
+  }
+
+  /** Ends it, and its sandbox with it. Harmless when it has ended. */
+  async end(options: RequestOptions = {}): Promise<void> {
+    await this.#client.json('DELETE', this.#path, options)
+  }
+}
+
+function configOf(agent: AgentConfig) {
+  return {
+    system_prompt: agent.systemPrompt,
+    skills: agent.skills,
+    allowed_tools: agent.allowedTools,
+    cwd: agent.cwd,
+    model: agent.model,
+    harness: agent.harness,
+    max_turns: agent.maxTurns,
+    max_tokens: agent.maxTokens,
+    max_cost_usd: agent.maxCostUsd,
+    envs: agent.envs,
+  }
+}

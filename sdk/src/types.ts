@@ -1,0 +1,29 @@
+/** The objects of the API under the names that its reference has. */
+import type { components } from './api.ts'
+
+type Schemas = components['schemas']
+
+/** A sandbox as the server tells it. Times are ISO 8601 in UTC, `timeout` is its idle timeout in seconds. */
+export type SandboxInfo = Schemas['Sandbox']
+export type SandboxStatus = SandboxInfo['status']
+/** What a sandbox uses, now and in the last hour. */
+export type SandboxMetrics = Schemas['SandboxMetrics']
+export type StartResult = Schemas['StartResult']
+export type CheckpointInfo = Schemas['Checkpoint']
+export type CheckpointKind = CheckpointInfo['kind']
+export type PatchInfo = Schemas['Patch']
+export type PreviewInfo = Schemas['Preview']
+export type DirectoryEntry = Schemas['DirectoryEntry']
+/** The machine of the server. */
+export type HostInfo = Schemas['Host']
+export type SignedUrl = Schemas['SignedUrl']
+export type RunResult = Schemas['RunResult']
+/** A command of `spawn`. */
+export type ProcessInfo = Schemas['ExecSession']
+/** Any process in a sandbox. */
+export type SystemProcess = Schemas['SystemProcess']
+export type ListeningPort = Schemas['ListeningPort']
+export type SessionInfo = Schemas['Session']
+export type Message = Schemas['Message']
+export type SessionEvent = Schemas['SessionEvent']
+export type AccessToken = Schemas['AccessToken']

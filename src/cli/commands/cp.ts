@@ -1,0 +1,62 @@
+import { stat } from 'node:fs/promises'
+import type { Command } from 'commander'
+import { Sandbox } from '../../../sdk/src/index.ts'
+import { CliError, exitCodes, UsageError } from '../exit-codes.ts'
+import { downloadFile, uploadFile } from '../file-transfer.ts'
+import { downloadFolder, uploadFolder } from '../folder-transfer.ts'
+import { parseLocation, targetOf } from '../location.ts'
+import { clientOf, type Flags } from '../settings.ts'
+
+interface Options extends Flags {
+  recursive?: boolean
+}
+
+export function addCp(program: Command): void {
+  program
+    .command('cp')
+    .description('copy files and folders into a sandbox or out of it')
+    .argument('<source>', 'a path, or SANDBOX:/path')
+    .argument('<target>', 'a path, or SANDBOX:/path')
+    .option('-r, --recursive', 'copy a folder with all that it holds')
+    .action(async (from: string, to: string, _options: Options, command: Command) => {
+      const flags = command.optsWithGlobals<Options>()
+      const source = parseLocation(from)
+      const target = parseLocation(to)
+      const id = source.sandboxId ?? target.sandboxId
+      if (id === undefined || (source.sandboxId !== undefined && target.sandboxId !== undefined)) {
+        throw new UsageError('one of source and target must be in a sandbox, as SANDBOX:/path')
+      }
+      const sandbox = await Sandbox.connect(id, { client: await clientOf(flags) })
+      const copy = target.sandboxId === undefined ? download : upload
+      await copy(sandbox, source.path, target.path, flags.recursive ?? false)
+    })
+}
+
+async function upload(sandbox: Sandbox, source: string, target: string, isRecursive: boolean): Promise<void> {
+  const isFolder = await isLocalFolder(source)
+  if (isFolder === undefined) throw new CliError(`there is no file ${source}`, { exitCode: exitCodes.notFound })
+  if (isFolder && !isRecursive) throw new UsageError(`${source} is a folder: add -r`)
+  const place = targetOf(source, target, await isRemoteFolder(sandbox, target))
+  await (isFolder ? uploadFolder : uploadFile)(sandbox, source, place)
+}
+
+async function download(sandbox: Sandbox, source: string, target: string, isRecursive: boolean): Promise<void> {
+  const isFolder = await isRemoteFolder(sandbox, source)
+  if (isFolder && !isRecursive) throw new UsageError(`${sandbox.id}:${source} is a folder: add -r`)
+  const place = targetOf(source, target, (await isLocalFolder(target)) ?? false)
+  await (isFolder ? downloadFolder : downloadFile)(sandbox, source, place)
+}
+
+async function isLocalFolder(path: string): Promise<boolean | undefined> {
+  try {
+    return (await stat(path)).isDirectory()
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return undefined
+    throw error
+  }
+}
+
+async function isRemoteFolder(sandbox: Sandbox, path: string): Promise<boolean> {
+  const { exitCode } = await sandbox.run('test', { args: ['-d', path] })
+  return exitCode === 0
+}

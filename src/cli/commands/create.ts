@@ -1,0 +1,50 @@
+import type { Command } from 'commander'
+import type { StartResult } from '../../../sdk/src/index.ts'
+import { pair, wholeNumber } from '../options.ts'
+import { hint, writeJson, writeLine } from '../output.ts'
+import { clientOf, type Flags } from '../settings.ts'
+
+interface Options extends Flags {
+  template?: string
+  timeout?: number
+  cpu?: number
+  memory?: number
+  disk?: number
+  env?: Record<string, string>
+  metadata?: Record<string, string>
+  previewToken?: string
+}
+
+export function addCreate(program: Command): void {
+  program
+    .command('create')
+    .description('start a sandbox and print its id')
+    .option('--template <name>', 'the image')
+    .option('--timeout <seconds>', 'idle timeout, 0 for none', wholeNumber)
+    .option('--cpu <count>', 'CPUs', wholeNumber)
+    .option('--memory <MB>', 'memory', wholeNumber)
+    .option('--disk <MB>', 'disk', wholeNumber)
+    .option('-e, --env <name=value>', 'a variable of its processes; may be repeated', pair)
+    .option('--metadata <name=value>', 'a fact to find it by; may be repeated', pair)
+    .option('--preview-token <token>', 'demand this token of visitors of its previews, or "auto"')
+    .action(async (_options: Options, command: Command) => {
+      const flags = command.optsWithGlobals<Options>()
+      const {
+        template: templateID,
+        timeout,
+        cpu: cpuCount,
+        memory: memoryMB,
+        disk: diskMB,
+        env: envs,
+        metadata,
+      } = flags
+      const client = await clientOf(flags)
+      const previewAuth = flags.previewToken === undefined ? undefined : { scheme: 'bearer', token: flags.previewToken }
+      const json = { templateID, timeout, cpuCount, memoryMB, diskMB, envs, metadata, previewAuth }
+      const started = await client.json<StartResult>('POST', '/api/sandboxes', { json, creates: true })
+      if (flags.json) return await writeJson(started)
+      await writeLine(started.sandboxID)
+      if (started.previewAuthToken !== undefined) await writeLine(`preview token: ${started.previewAuthToken}`)
+      hint(`atoll shell ${started.sandboxID}`)
+    })
+}

@@ -1,0 +1,142 @@
+import { fstatSync } from 'node:fs'
+import type { Command } from 'commander'
+import { ConnectionError, Sandbox, type Process } from '../../../sdk/src/index.ts'
+import { CliError, exitCodes, OwnFailure, UsageError } from '../exit-codes.ts'
+import { onInterrupt } from '../interrupt.ts'
+import { checkedId, pair, wholeNumber } from '../options.ts'
+import { writeJson } from '../output.ts'
+import { clientOf, type Flags } from '../settings.ts'
+
+const signals = { interrupt: 2, kill: 9, closedPipe: 13 }
+const exitCodeMax = 255
+/** What a sandbox keeps of each stream for late readers; nothing is lost of less. */
+const keptBytes = 1024 * 1024 - 64 * 1024
+
+interface Options extends Flags {
+  interactive?: boolean
+  cwd?: string
+  env?: Record<string, string>
+  user?: string
+  timeout?: number
+}
+
+export function addExec(program: Command): void {
+  program
+    .command('exec')
+    .description('run a command in a sandbox and end with its exit code')
+    .argument('<sandbox>')
+    .argument('[command...]', 'after --; one alone with a blank runs under sh -c; none: sh reads standard input')
+    .option('-i, --interactive', 'pass on standard input also from a terminal')
+    .option('--cwd <folder>', 'where it runs')
+    .option('-e, --env <name=value>', 'a variable; may be repeated', pair)
+    .option('--user <name>', 'who runs it')
+    .option('--timeout <seconds>', 'kill it after so long: exit code 124', wholeNumber)
+    .exitOverride(ownFailure)
+    .action(async (id: string, argv: string[], _options: Options, command: Command) => {
+      const exitCode = await exec(id, argv, command.optsWithGlobals<Options>()).catch(ownFailure)
+      process.exitCode = Math.min(Math.max(exitCode, 0), exitCodeMax)
+    })
+}
+
+/** The exit codes of `exec` and `shell` are those of the remote command; this one says that it was not the command. */
+export function ownFailure(error: Error & { exitCode?: number }): never {
+  // Help is no failure.
+  if (error.exitCode === 0) throw error
+  throw new OwnFailure(error)
+}
+
+async function exec(id: string, argv: readonly string[], flags: Options): Promise<number> {
+  const input = inputOf(flags.interactive ?? false)
+  const [program, ...args] = argv
+  if (program === undefined && input === undefined) {
+    throw new UsageError(`no command; "atoll shell ${id}" opens a terminal`)
+  }
+  const sandbox = await Sandbox.connect(checkedId(id, 'sb-', 'sandbox'), { client: await clientOf(flags) })
+  const remote = await sandbox.spawn(program ?? 'sh', {
+    ...(args.length === 0 ? {} : { args }),
+    cwd: flags.cwd,
+    envs: flags.env,
+    user: flags.user,
+    timeoutSeconds: flags.timeout,
+    // What was sent when a connection broke may be lost.
+    reconnects: input === undefined,
+  })
+  const restore = passInterrupts(remote)
+  try {
+    const fed = feed(remote, input)
+    const exitCode = await relay(remote, flags.json ?? false)
+    // Standard input may stay open for ever.
+    fed.catch(() => undefined)
+    return exitCode
+  } catch (error) {
+    if (!(error instanceof ConnectionError)) throw error
+    const hint = `it may still run: atoll logs ${id} ${remote.id}`
+    throw new CliError(error.message, { hint, exitCode: exitCodes.unreachable, cause: error })
+  } finally {
+    restore()
+  }
+}
+
+/** Writes the output as it comes, or in one object. */
+async function relay(remote: Process, isJson: boolean): Promise<number> {
+  const collected = { stdout: '', stderr: '' }
+  const decoders = { stdout: new TextDecoder(), stderr: new TextDecoder() }
+  const closed = { stdout: false, stderr: false }
+  for (const name of ['stdout', 'stderr'] as const) {
+    process[name].removeAllListeners('error')
+    process[name].on('error', () => {
+      // As the kernel would tell it.
+      if (!closed[name]) remote.kill(signals.closedPipe).catch(() => undefined)
+      closed[name] = true
+    })
+  }
+  for await (const { stream, data } of remote) {
+    if (isJson) collected[stream] += decoders[stream].decode(data, { stream: true })
+    else if (!closed[stream]) await written(process[stream], data)
+  }
+  const exitCode = await remote.exited
+  if (remote.offset > keptBytes) await assertWhole(remote)
+  if (isJson) await writeJson({ exitCode, ...collected })
+  return exitCode
+}
+
+/** A command waits for no reader, so a slow connection may have missed something. */
+async function assertWhole(remote: Process): Promise<void> {
+  const lostBytes = (await remote.written()) - remote.offset
+  if (lostBytes <= 0) return
+  const message = `${lostBytes} bytes of the output are lost: the command wrote faster than they could be read`
+  throw new CliError(message, { hint: 'have it write to a file, and get that with atoll cp' })
+}
+
+/** Waits for a slow reader, but not for one that is gone. */
+async function written(stream: NodeJS.WriteStream, data: Uint8Array): Promise<void> {
+  await new Promise<void>((resolve) => {
+    stream.write(data, () => resolve())
+  })
+}
+
+/** A pipe or a file is passed on, a terminal when asked for, and nothing else. */
+function inputOf(isInteractive: boolean): NodeJS.ReadStream | undefined {
+  if (isInteractive) return process.stdin
+  try {
+    const stat = fstatSync(0)
+    return stat.isFIFO() || stat.isFile() || stat.isSocket() ? process.stdin : undefined
+  } catch {
+    return undefined
+  }
+}
+
+async function feed(remote: Process, input: NodeJS.ReadStream | undefined): Promise<void> {
+  if (input !== undefined) for await (const chunk of input) await remote.write(chunk as Buffer)
+  await remote.end()
+}
+
+/** The first Ctrl-C interrupts the command, the second kills it, the third ends this program alone. */
+function passInterrupts(remote: Process): () => void {
+  let count = 0
+  return onInterrupt(() => {
+    count += 1
+    if (count > 2) process.exit(exitCodes.interrupted)
+    remote.kill(count === 1 ? signals.interrupt : signals.kill).catch(() => process.exit(exitCodes.interrupted))
+  })
+}

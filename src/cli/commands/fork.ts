@@ -1,0 +1,48 @@
+import type { Command } from 'commander'
+import { makeError, type ErrorCode, type StartResult } from '../../../sdk/src/index.ts'
+import { checkedId, pair, wholeNumber } from '../options.ts'
+import { hint, writeJson, writeLine } from '../output.ts'
+import { clientOf, type Flags } from '../settings.ts'
+
+interface Options extends Flags {
+  count?: number
+  timeout?: number
+  memory?: number
+  env?: Record<string, string>
+}
+
+interface StartFailure {
+  error: string
+  code: ErrorCode
+}
+
+interface StartResults {
+  sandboxes: (StartResult | StartFailure)[]
+}
+
+export function addFork(program: Command): void {
+  program
+    .command('fork')
+    .description('start sandboxes that go on from a checkpoint, and print their ids')
+    .argument('<checkpoint>')
+    .option('--count <count>', 'how many', wholeNumber)
+    .option('--timeout <seconds>', 'idle timeout of each, 0 for none', wholeNumber)
+    .option('--memory <MB>', 'memory of each', wholeNumber)
+    .option('-e, --env <name=value>', 'a variable of its processes; may be repeated', pair)
+    .action(async (id: string, _options: Options, command: Command) => {
+      const { count, timeout, memory: memoryMB, env: envs, ...flags } = command.optsWithGlobals<Options>()
+      const client = await clientOf(flags)
+      const path = `/api/sandboxes/from-checkpoint/${checkedId(id, 'cp-', 'checkpoint')}`
+      const json = { count, timeout, memoryMB, envs }
+      const answer = await client.json<StartResult | StartResults>('POST', path, { json, creates: true })
+      const all = 'sandboxes' in answer ? answer.sandboxes : [answer]
+      if (flags.json) await writeJson(answer)
+      for (const one of all) if (!flags.json && 'sandboxID' in one) await writeLine(one.sandboxID)
+      const failed = all.find((one) => 'error' in one)
+      if (failed !== undefined) {
+        const started = all.filter((one) => 'sandboxID' in one).length
+        throw makeError(failed.code, `${started} of ${all.length} sandboxes started: ${failed.error}`)
+      }
+      if (all[0] !== undefined && 'sandboxID' in all[0] && !flags.json) hint(`atoll shell ${all[0].sandboxID}`)
+    })
+}

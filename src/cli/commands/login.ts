@@ -1,0 +1,59 @@
+import { createInterface } from 'node:readline/promises'
+import { Writable } from 'node:stream'
+import { text } from 'node:stream/consumers'
+import type { Command } from 'commander'
+import { Atoll, UnexpectedAnswerError } from '../../../sdk/src/index.ts'
+import { configPath, readConfig, writeConfig } from '../config-file.ts'
+import { exitCodes, UsageError } from '../exit-codes.ts'
+import { note } from '../output.ts'
+import { checkedKey, checkedUrl, defaultUrl, type Flags } from '../settings.ts'
+
+interface Options extends Flags {
+  name: string
+}
+
+export function addLogin(program: Command): void {
+  program
+    .command('login')
+    .description('check an API key and save it with its server; asks for it on a terminal, else reads standard input')
+    .option('--name <name>', 'how the server is called here', 'default')
+    .action(async (_options: Options, command: Command) => {
+      const flags = command.optsWithGlobals<Options>()
+      const url = checkedUrl(flags.url ?? (process.env['ATOLL_URL'] || defaultUrl))
+      // Before the question, so that a broken file wastes no answer.
+      const config = await readConfig()
+      const apiKey = checkedKey(flags.key ?? (await askKey(url)))
+      if (apiKey === undefined) throw new UsageError('there is no API key')
+      await check(new Atoll({ url, apiKey }))
+      const contexts = { ...config.contexts, [flags.name]: { url, apiKey } }
+      await writeConfig({ current: flags.name, contexts })
+      note(`${flags.name} is saved in ${configPath()} and is now the current context`)
+    })
+}
+
+async function check(client: Atoll): Promise<void> {
+  const sandboxes = await client.json<unknown>('GET', '/api/sandboxes', { query: { limit: 1 } })
+  if (!Array.isArray(sandboxes)) throw new UnexpectedAnswerError(`${client.url} is no Atoll server`)
+}
+
+async function askKey(url: string): Promise<string> {
+  const { stdin, stderr } = process
+  if (!stdin.isTTY) return (await text(stdin)).trim()
+  stderr.write(`API key of ${url}: `)
+  const silent = new Writable({ write: (_chunk, _encoding, done) => done() })
+  const lines = createInterface({ input: stdin, output: silent, terminal: true })
+  // In its raw terminal Ctrl-C is a character.
+  lines.on('SIGINT', () => {
+    lines.close()
+    stderr.write('\n')
+    process.exit(exitCodes.interrupted)
+  })
+  const key = await new Promise<string>((resolve) => {
+    lines.once('line', resolve)
+    lines.once('close', () => resolve(''))
+  })
+  lines.close()
+  stderr.write('\n')
+  if (key.trim() === '') throw new UsageError('no API key was given')
+  return key.trim()
+}

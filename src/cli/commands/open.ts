@@ -1,0 +1,30 @@
+import { spawn } from 'node:child_process'
+import type { Command } from 'commander'
+import { Sandbox } from '../../../sdk/src/index.ts'
+import { checkedId, portNumber } from '../options.ts'
+import { writeJson, writeLine } from '../output.ts'
+import { clientOf, type Flags } from '../settings.ts'
+
+export function addOpen(program: Command): void {
+  program
+    .command('open')
+    .description('print the URL of a port, and open it in a browser on a terminal')
+    .argument('<sandbox>')
+    .argument('<port>', '', portNumber)
+    .action(async (id: string, port: number, _options: Flags, command: Command) => {
+      const flags = command.optsWithGlobals<Flags>()
+      const sandbox = await Sandbox.connect(checkedId(id, 'sb-', 'sandbox'), { client: await clientOf(flags) })
+      const url = sandbox.url(port)
+      if (flags.json) return await writeJson({ url })
+      await writeLine(url)
+      if (process.stdout.isTTY) browse(url)
+    })
+}
+
+/** A machine without a browser has the URL already. */
+function browse(url: string): void {
+  const program = process.platform === 'darwin' ? 'open' : 'xdg-open'
+  spawn(program, [url], { stdio: 'ignore', detached: true })
+    .on('error', () => undefined)
+    .unref()
+}

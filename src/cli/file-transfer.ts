@@ -1,0 +1,124 @@
+import { createReadStream } from 'node:fs'
+import { chmod, open, rename, rm, stat, type FileHandle } from 'node:fs/promises'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { AtollError, ConnectionError, InvalidRequestError, type Sandbox } from '../../sdk/src/index.ts'
+import { CliError, exitCodeOf } from './exit-codes.ts'
+import { onExit } from './interrupt.ts'
+import { note } from './output.ts'
+import { Progress } from './progress.ts'
+
+const attemptsMax = 8
+const attemptPauseMs = 500
+const executable = 0o111
+
+/** Sends a file. A break on the way leaves what was at the target before. */
+export async function uploadFile(sandbox: Sandbox, source: string, target: string): Promise<void> {
+  const { size, mode } = await stat(source)
+  const progress = new Progress(target, size)
+  const counted = new TransformStream<Uint8Array, Uint8Array>({
+    transform(chunk, controller) {
+      progress.add(chunk.length)
+      controller.enqueue(chunk)
+    },
+  })
+  const file = createReadStream(source)
+  try {
+    const content = ReadableStream.from<Uint8Array>(file).pipeThrough(counted)
+    await sandbox.files.write(target, content)
+  } catch (error) {
+    if (!(error instanceof AtollError)) throw error
+    const message = `the upload to ${sandbox.id}:${target} was not completed: ${error.message}`
+    throw new CliError(message, { exitCode: exitCodeOf(error), cause: error })
+  } finally {
+    file.destroy()
+    progress.end()
+  }
+  if ((mode & executable) !== 0) await makeExecutable(sandbox, target)
+}
+
+/** Gets a file under another name first, so that a break leaves no half of it under its own. */
+export async function downloadFile(sandbox: Sandbox, source: string, target: string): Promise<void> {
+  const size = await sandbox.files.size(source)
+  if (size === undefined) throw new CliError(`there is no file ${sandbox.id}:${source}`, { exitCode: 5 })
+  const isRegular = await stat(target).then(
+    (found) => found.isFile(),
+    () => true,
+  )
+  const draft = isRegular ? `${target}.atoll-part` : target
+  const progress = new Progress(target, size)
+  const told = onExit(() => {
+    if (isRegular) process.stderr.write(`atoll: ${draft} is left behind, with ${progress.bytes} bytes of ${size}\n`)
+  })
+  const file = await open(draft, 'w')
+  try {
+    await receive(sandbox, source, file, { size, progress })
+    await file.close()
+    if (isRegular) await rename(draft, target)
+  } catch (error) {
+    await file.close().catch(() => undefined)
+    // A source that cannot be read leaves nothing.
+    if (progress.bytes === 0 && isRegular) await rm(draft, { force: true })
+    const left =
+      progress.bytes === 0 || !isRegular ? '' : `; ${draft} is left behind, with ${progress.bytes} bytes of ${size}`
+    const message = `the download to ${target} was not completed: ${(error as Error).message}${left}`
+    throw new CliError(message, { exitCode: exitCodeOf(error), cause: error })
+  } finally {
+    told()
+    progress.end()
+  }
+  if (isRegular && (await isExecutable(sandbox, source))) await chmod(target, 0o777 & ~process.umask())
+}
+
+interface Receiving {
+  size: number
+  progress: Progress
+}
+
+/** Continues where a connection broke. */
+async function receive(
+  sandbox: Sandbox,
+  source: string,
+  file: FileHandle,
+  { size, progress }: Receiving,
+): Promise<void> {
+  for (let failures = 0; progress.bytes < size;) {
+    const before = progress.bytes
+    try {
+      for await (const chunk of await streamFrom(sandbox, source, before)) {
+        await file.writeFile(chunk)
+        progress.add(chunk.length)
+      }
+      if (progress.bytes < size) throw new ConnectionError('the connection broke')
+    } catch (error) {
+      if (error instanceof CliError || isLocal(error)) throw error
+      if (error instanceof AtollError && !(error instanceof ConnectionError)) throw error
+      failures = progress.bytes > before ? 1 : failures + 1
+      if (failures >= attemptsMax) throw error
+      await sleep(attemptPauseMs * failures)
+    }
+  }
+  if (progress.bytes > size) throw new CliError('the file changed while it was read')
+}
+
+async function streamFrom(sandbox: Sandbox, source: string, offset: number): Promise<AsyncIterable<Uint8Array>> {
+  try {
+    return await sandbox.files.readStream(source, { offset })
+  } catch (error) {
+    const isShorter = offset > 0 && error instanceof InvalidRequestError
+    throw isShorter ? new CliError('the file changed while it was read', { cause: error }) : error
+  }
+}
+
+/** The disk is full, or the like. */
+function isLocal(error: unknown): boolean {
+  return (error as NodeJS.ErrnoException).syscall === 'write'
+}
+
+async function makeExecutable(sandbox: Sandbox, path: string): Promise<void> {
+  const { exitCode } = await sandbox.run('chmod', { args: ['+x', '--', path] })
+  if (exitCode !== 0) note(`${path} could not be made executable`)
+}
+
+async function isExecutable(sandbox: Sandbox, path: string): Promise<boolean> {
+  return (await sandbox.run('test', { args: ['-x', path] })).exitCode === 0
+}

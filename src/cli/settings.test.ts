@@ -1,0 +1,36 @@
+import assert from 'node:assert/strict'
+import { mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { after, test } from 'node:test'
+import { configPath, writeConfig } from './config-file.ts'
+import { settingsOf } from './settings.ts'
+
+const dir = await mkdtemp(join(tmpdir(), 'atoll-settings-'))
+after(() => rm(dir, { recursive: true }))
+process.env['XDG_CONFIG_HOME'] = dir
+await writeConfig({
+  current: 'a',
+  contexts: { a: { url: 'http://a.test', apiKey: 'ka' }, b: { url: 'http://b.test', apiKey: 'kb' } },
+})
+
+test('settings: flags, then the environment, then the context, then the default', async () => {
+  const env = { ATOLL_URL: 'http://env.test', ATOLL_API_KEY: 'ke' }
+  assert.deepEqual(await settingsOf({ url: 'http://flag.test/', key: 'kf' }, env), {
+    url: 'http://flag.test',
+    apiKey: 'kf',
+  })
+  assert.deepEqual(await settingsOf({}, env), { url: 'http://env.test', apiKey: 'ke' })
+  assert.deepEqual(await settingsOf({}, {}), { url: 'http://a.test', apiKey: 'ka' })
+  assert.deepEqual(await settingsOf({ context: 'b' }, env), { url: 'http://b.test', apiKey: 'kb' })
+  await assert.rejects(settingsOf({ context: 'c' }, {}), /no context "c"; there are: a, b/)
+  await rm(configPath())
+  assert.deepEqual(await settingsOf({}, {}), { url: 'http://127.0.0.1:4100', apiKey: undefined })
+})
+
+test('settings: a saved key goes to no other server, and no message shows a key', async () => {
+  await writeConfig({ current: 'a', contexts: { a: { url: 'http://a.test', apiKey: 'ka' } } })
+  assert.equal((await settingsOf({ url: 'http://other.test' }, {})).apiKey, undefined)
+  await assert.rejects(settingsOf({ key: 'sec ret' }, {}), (error: Error) => !error.message.includes('sec'))
+  await assert.rejects(settingsOf({ url: 'ftp://x' }, {}), /"ftp:\/\/x" is no URL/)
+})

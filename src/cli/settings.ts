@@ -1,0 +1,66 @@
+import { Atoll } from '../../sdk/src/index.ts'
+import { readConfig } from './config-file.ts'
+import { UsageError } from './exit-codes.ts'
+
+/** Options that every command takes. */
+export interface Flags {
+  url?: string
+  key?: string
+  context?: string
+  json?: boolean
+}
+
+export interface Settings {
+  url: string
+  apiKey: string | undefined
+}
+
+export const defaultUrl = 'http://127.0.0.1:4100'
+
+/**
+ * Flags first, then the environment, then the saved context. A context that a flag names goes before the environment, and a saved key goes
+ * to the server alone that it was saved for.
+ */
+export async function settingsOf(flags: Flags, env: NodeJS.ProcessEnv = process.env): Promise<Settings> {
+  const url = flags.url ?? (flags.context === undefined ? env['ATOLL_URL'] || undefined : undefined)
+  const apiKey = flags.key ?? (flags.context === undefined ? env['ATOLL_API_KEY'] || undefined : undefined)
+  const isComplete = url !== undefined && apiKey !== undefined
+  const saved = isComplete && flags.context === undefined ? undefined : await savedContext(flags.context)
+  const chosen = checkedUrl(url ?? saved?.url ?? defaultUrl)
+  const savedKey = saved !== undefined && checkedUrl(saved.url) === chosen ? saved.apiKey : undefined
+  return { url: chosen, apiKey: checkedKey(apiKey ?? savedKey) }
+}
+
+export async function clientOf(flags: Flags): Promise<Atoll> {
+  const { url, apiKey } = await settingsOf(flags)
+  // The SDK would take the key of the environment for another server.
+  return new Atoll({ url, apiKey: apiKey ?? '' })
+}
+
+async function savedContext(name: string | undefined) {
+  const { current, contexts } = await readConfig()
+  const wanted = name ?? current
+  if (wanted === undefined) return undefined
+  const context = Object.hasOwn(contexts, wanted) ? contexts[wanted] : undefined
+  if (context === undefined) {
+    const names = Object.keys(contexts).join(', ') || 'none'
+    throw new UsageError(`there is no context ${JSON.stringify(wanted)}; there are: ${names}`)
+  }
+  return context
+}
+
+export function checkedUrl(text: string): string {
+  const url = URL.canParse(text) ? new URL(text) : undefined
+  if (url?.protocol !== 'http:' && url?.protocol !== 'https:') {
+    throw new UsageError(`${JSON.stringify(text)} is no URL of a server: it must begin with http:// or https://`)
+  }
+  return url.href.replace(/\/+$/, '')
+}
+
+/** A key goes into a header; the message must not show it. */
+export function checkedKey(key: string | undefined): string | undefined {
+  if (key !== undefined && !/^[\x21-\x7e]+$/.test(key)) {
+    throw new UsageError('the API key is empty or holds blanks or characters that no key has')
+  }
+  return key
+}

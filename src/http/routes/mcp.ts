@@ -1,0 +1,72 @@
+import { Readable } from 'node:stream'
+import { pipeline } from 'node:stream/promises'
+import { z } from 'zod'
+import { defined } from '../../lib/defined.ts'
+import { onceClosed } from '../server/once-closed.ts'
+import { routesOf, type Answer, type Call } from '../server/route.ts'
+
+const route = routesOf('MCP')
+
+const query = z.object({
+  tools: z.string().optional().meta({ description: 'Names of tools, beginnings with a star, `default` or `all`' }),
+})
+
+export const mcpRoutes = [
+  route('POST', '/mcp', {
+    id: 'callMcp',
+    summary: 'Model Context Protocol',
+    description: 'Streamable HTTP without sessions. Its tools act with the key of the request.',
+    query,
+    body: z.unknown(),
+    bodyLimit: 'sessionBodyBytesMax',
+    answers: {
+      200: { description: 'A message, or a stream of them', content: 'application/json' },
+      202: { description: 'A notification was taken' },
+    },
+    handle: (call) => serve(call, call.query.tools),
+  }),
+  route('GET', '/mcp', {
+    id: 'openMcpStream',
+    summary: 'Model Context Protocol: there is no stream to take up',
+    answers: { 405: { description: 'Always' } },
+    handle: (call) => serve(call),
+  }),
+  route('DELETE', '/mcp', {
+    id: 'endMcpSession',
+    summary: 'Model Context Protocol: there is no session to end',
+    answers: { 405: { description: 'Always' } },
+    handle: (call) => serve(call),
+  }),
+]
+
+/** Hands a request over as the web knows it, and sends the answer as it comes. A client that leaves ends the work for it. */
+async function serve(
+  { request, reply, body, deps }: Pick<Call, 'request' | 'reply' | 'body' | 'deps'>,
+  tools?: string,
+): Promise<Answer | undefined> {
+  const gone = new AbortController()
+  onceClosed(reply.raw, () => gone.abort())
+  const headers = new Headers({ 'content-type': 'application/json' })
+  for (const name of ['accept', 'mcp-protocol-version', 'mcp-session-id', 'mcp-method', 'mcp-name'] as const) {
+    const value = request.headers[name]
+    if (typeof value === 'string') headers.set(name, value)
+  }
+  const { method } = request
+  const asked = new Request('http://atoll.internal/mcp', {
+    method,
+    headers,
+    signal: gone.signal,
+    ...(method === 'POST' ? { body: JSON.stringify(body) } : {}),
+  })
+  const answer = await deps.mcp(asked, { apiKey: request.caller?.apiKey ?? '', ...defined({ tools }) })
+  reply.hijack()
+  const ours = reply.getHeaders() as Record<string, string>
+  reply.raw.writeHead(answer.status, { ...ours, ...Object.fromEntries(answer.headers) })
+  try {
+    if (answer.body === null) reply.raw.end()
+    else await pipeline(Readable.fromWeb(answer.body), reply.raw)
+  } catch (error) {
+    if (!gone.signal.aborted) deps.log.error({ err: error }, 'an answer of MCP broke')
+  }
+  return undefined
+}

@@ -1,0 +1,2 @@
+export { mcpServer } from './server.ts'
+export { chosenTools } from './tools/index.ts'

@@ -1,0 +1,56 @@
+import { McpServer } from '@modelcontextprotocol/server'
+import { type Atoll, AtollError } from '../../sdk/src/index.ts'
+import type { Tool } from './tool.ts'
+
+/** A client gets no more progress than it can show. */
+const progressIntervalMs = 200
+const progressLengthMax = 500
+
+const instructions = `Atoll runs isolated Linux machines (sandboxes) and AI agents in them. Ids come from sandbox_create, checkpoint, fork and session_start. A sandbox that is not used sleeps and wakes by itself.`
+
+/** An MCP server whose tools call one Atoll server. */
+export function mcpServer(client: Atoll, tools: readonly Tool[], version: string): McpServer {
+  const server = new McpServer({ name: 'atoll', title: 'Atoll', version }, { instructions })
+  for (const tool of tools) {
+    const { name, title, description, input, output, hints } = tool
+    const config = { title, description, inputSchema: input, outputSchema: output, annotations: { title, ...hints } }
+    server.registerTool(name, config, async (args, context) => {
+      const { signal, _meta, notify } = context.mcpReq
+      const progress = progressOf(_meta?.progressToken, (params) =>
+        notify({ method: 'notifications/progress', params }),
+      )
+      try {
+        const result = await tool.run(args as never, { client, signal, progress })
+        return { content: [{ type: 'text', text: JSON.stringify(result) }], structuredContent: result }
+      } catch (error) {
+        // The model reads it and may correct its call.
+        if (error instanceof AtollError) return { isError: true, content: [{ type: 'text', text: textOf(error) }] }
+        throw error
+      }
+    })
+  }
+  return server
+}
+
+function textOf({ message, code, details }: AtollError): string {
+  const facts = Object.entries(details).map(([name, value]) => `${name}: ${JSON.stringify(value)}`)
+  return [code === undefined ? message : `${code}: ${message}`, ...facts].join('\n')
+}
+
+/** Tells the last line of what was reported, now and then; nothing to a caller that did not ask. */
+function progressOf(
+  progressToken: string | number | undefined,
+  send: (params: { progressToken: string | number; progress: number; message: string }) => Promise<void>,
+): (message: string) => void {
+  let [count, toldAtMs] = [0, -progressIntervalMs]
+  return (message) => {
+    const line = message.trimEnd().split('\n').at(-1)?.trim().slice(-progressLengthMax)
+    const nowMs = performance.now()
+    if (progressToken === undefined || line === undefined || line === '' || nowMs - toldAtMs < progressIntervalMs)
+      return
+    toldAtMs = nowMs
+    count += 1
+    // The caller may have gone.
+    send({ progressToken, progress: count, message: line }).catch(() => undefined)
+  }
+}

@@ -1,0 +1,24 @@
+import { z } from 'zod'
+
+export const sandboxId = z.string().min(1).describe('Such as sb-4f9x…')
+export const path = z.string().min(1).describe('Absolute path in the sandbox')
+export const ttlSeconds = z
+  .int()
+  .min(0)
+  .describe('Idle timeout in seconds after which the sandbox sleeps or stops; 0: never. Default 600')
+
+/** What a sandbox that nobody asks for any more may cost. */
+export const ttlSecondsDefault = 600
+
+/** Of each text in a result: a model has to read it. */
+const textCharactersMax = 30_000
+
+/** The end of a text that is too long, where errors and results are. */
+export function lastPart(text: string): { text: string; isCut: boolean } {
+  return { text: text.slice(-textCharactersMax), isCut: text.length > textCharactersMax }
+}
+
+/** The beginning of a text that is too long. */
+export function firstPart(text: string): { text: string; isCut: boolean } {
+  return { text: text.slice(0, textCharactersMax), isCut: text.length > textCharactersMax }
+}

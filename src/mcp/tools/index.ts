@@ -1,0 +1,29 @@
+import type { Tool } from '../tool.ts'
+import { fileTools, moreFileTools } from './files.ts'
+import { moreSandboxTools, sandboxTools } from './sandboxes.ts'
+import { moreSessionTools, sessionTools } from './sessions.ts'
+
+/** What a client sees unless it asks for others. */
+export const defaultTools: readonly Tool[] = [...sandboxTools, ...fileTools, ...sessionTools]
+
+export const allTools: readonly Tool[] = [...defaultTools, ...moreSandboxTools, ...moreFileTools, ...moreSessionTools]
+
+/**
+ * The tools of a list such as `run,sandbox_*,default`: a name, the beginning of names with a star, `default` or `all`. Undefined: the
+ * default ones. Throws `RangeError` for a word that names none.
+ */
+export function chosenTools(list: string | undefined): readonly Tool[] {
+  if (list === undefined || list.trim() === '') return defaultTools
+  const words = list.split(',').map((word) => word.trim())
+  const chosen = new Set(words.flatMap(toolsOf))
+  return allTools.filter((one) => chosen.has(one))
+}
+
+function toolsOf(word: string): readonly Tool[] {
+  if (word === 'all') return allTools
+  if (word === 'default') return defaultTools
+  const beginning = word.endsWith('*') ? word.slice(0, -1) : undefined
+  const found = allTools.filter(({ name }) => (beginning === undefined ? name === word : name.startsWith(beginning)))
+  if (found.length > 0) return found
+  throw new RangeError(`there is no tool ${word}; there are ${allTools.map(({ name }) => name).join(', ')}`)
+}

@@ -1,0 +1,165 @@
+import type { Log } from '../lib/log.ts'
+import type { RuntimeDriver, SandboxUsage } from './ports/runtime-driver.ts'
+
+export const sampleIntervalMs = 15_000
+export const samplesKeptMs = 3_600_000
+const samplesMax = samplesKeptMs / sampleIntervalMs
+/** Each look takes its share of the sandboxes, so that hundreds of them never cause a pause. */
+const lookIntervalMs = 250
+/** Over a shorter time the processor time says little. */
+const spanMsMin = 1000
+
+export interface UsageSample {
+  at: Date
+  /** 100 is one processor in full. */
+  cpuPercent: number
+  memoryBytes: number
+  diskBytes: number | undefined
+  networkReceivedBytes: number
+  networkSentBytes: number
+}
+
+export interface UsageSamplerOptions {
+  driver: Pick<RuntimeDriver, 'usage'>
+  /** Ids of the sandboxes that run. */
+  running: () => readonly string[]
+  log: Log
+}
+
+interface Series {
+  /** Six numbers a sample, the oldest first: hundreds of sandboxes have 240 samples each. NaN is an unknown size. */
+  values: number[]
+  dueMs: number
+  /** When it last ran. */
+  seenMs: number
+  isMeasuring: boolean
+  /** The measurement from which the next one counts processor time. */
+  last: { atMs: number; cpuUs: number; cpuPercent: number } | undefined
+}
+
+const columns = 6
+
+/**
+ * The usage of running sandboxes in the last hour, in memory alone. The first measurement after a start or a wake is no sample: it is where
+ * the processor time of the first one begins.
+ *
+ *     closed ── open ──► open ── close ──► closed
+ */
+export class UsageSampler {
+  readonly #options: UsageSamplerOptions
+  readonly #series = new Map<string, Series>()
+  #timer: NodeJS.Timeout | undefined
+
+  constructor(options: UsageSamplerOptions) {
+    this.#options = options
+  }
+
+  open(): void {
+    this.#timer = setInterval(() => this.#look(), lookIntervalMs).unref()
+  }
+
+  close(): void {
+    clearInterval(this.#timer)
+    this.#series.clear()
+  }
+
+  /** To be called for a deleted sandbox. Those that rest keep their samples for the hour. */
+  forget(sandboxId: string): void {
+    this.#series.delete(sandboxId)
+  }
+
+  /** The oldest first. */
+  samples(sandboxId: string): UsageSample[] {
+    const values = this.#series.get(sandboxId)?.values ?? []
+    const fromMs = Date.now() - samplesKeptMs
+    const samples: UsageSample[] = []
+    for (let start = 0; start < values.length; start += columns) {
+      const [at = 0, cpuPercent = 0, memoryBytes = 0, diskBytes = 0, received = 0, sent = 0] = values.slice(
+        start,
+        start + columns,
+      )
+      if (at <= fromMs) continue
+      samples.push({
+        at: new Date(at),
+        cpuPercent,
+        memoryBytes,
+        diskBytes: Number.isNaN(diskBytes) ? undefined : diskBytes,
+        networkReceivedBytes: received,
+        networkSentBytes: sent,
+      })
+    }
+    return samples
+  }
+
+  /** What it uses now; processor time since the last sample. Undefined while it does not run. */
+  async now(sandboxId: string): Promise<(UsageSample & { processCount: number }) | undefined> {
+    const usage = await this.#options.driver.usage(sandboxId)
+    if (usage === undefined) return undefined
+    const atMs = Date.now()
+    const cpuPercent = percentOf(this.#series.get(sandboxId)?.last, usage, atMs)
+    const { memoryBytes, diskBytes, networkReceivedBytes, networkSentBytes, processCount } = usage
+    const at = new Date(atMs)
+    return { at, cpuPercent, memoryBytes, diskBytes, networkReceivedBytes, networkSentBytes, processCount }
+  }
+
+  #look(): void {
+    const now = Date.now()
+    const running = this.#options.running()
+    for (const id of running) {
+      const series = this.#series.get(id)
+      if (series === undefined) {
+        this.#series.set(id, { values: [], dueMs: now, seenMs: now, isMeasuring: false, last: undefined })
+      } else {
+        series.seenMs = now
+      }
+    }
+    for (const [id, series] of this.#series) {
+      if (series.seenMs === now) continue
+      series.last = undefined
+      if (now - series.seenMs >= samplesKeptMs) this.#series.delete(id)
+    }
+    const share = Math.ceil((running.length * lookIntervalMs) / sampleIntervalMs) + 1
+    const due = [...this.#series]
+      // Later than that is due after the system's clock was set back.
+      .filter(([, { seenMs, dueMs }]) => seenMs === now && (dueMs <= now || dueMs > now + 2 * sampleIntervalMs))
+      .toSorted(([, one], [, other]) => one.dueMs - other.dueMs)
+    for (const [id, series] of due.slice(0, share)) {
+      const nextMs = series.dueMs + sampleIntervalMs
+      series.dueMs = nextMs > now && nextMs <= now + sampleIntervalMs ? nextMs : now + sampleIntervalMs
+      if (!series.isMeasuring) void this.#measure(id, series)
+    }
+  }
+
+  async #measure(id: string, series: Series): Promise<void> {
+    series.isMeasuring = true
+    try {
+      const usage = await this.#options.driver.usage(id)
+      const atMs = Date.now()
+      const { last } = series
+      if (usage === undefined) {
+        series.last = undefined
+        return
+      }
+      const cpuPercent = percentOf(last, usage, atMs)
+      series.last = { atMs, cpuUs: usage.cpuUs, cpuPercent }
+      if (last === undefined) return
+      const { memoryBytes, diskBytes = Number.NaN, networkReceivedBytes, networkSentBytes } = usage
+      series.values.push(atMs, cpuPercent, memoryBytes, diskBytes, networkReceivedBytes, networkSentBytes)
+      if (series.values.length > samplesMax * columns) series.values.splice(0, columns)
+    } catch (error) {
+      // A gap in the samples; who uses the sandbox learns what is wrong.
+      this.#options.log.debug({ err: error, sandboxId: id }, 'the usage of a sandbox could not be measured')
+    } finally {
+      series.isMeasuring = false
+    }
+  }
+}
+
+function percentOf(last: Series['last'], { cpuUs }: SandboxUsage, atMs: number): number {
+  if (last === undefined) return 0
+  const spanMs = atMs - last.atMs
+  if (spanMs < spanMsMin) return last.cpuPercent
+  // It was started anew meanwhile where the counter is lower.
+  const usedUs = cpuUs >= last.cpuUs ? cpuUs - last.cpuUs : cpuUs
+  return Math.round(usedUs / spanMs) / 10
+}

@@ -1,0 +1,64 @@
+import { availableParallelism, freemem, release, totalmem } from 'node:os'
+import type { HostReport } from '../http/server/server.ts'
+import { singleFlight } from '../lib/async/single-flight.ts'
+import type { CheckReport } from '../runtime/doctor/index.ts'
+import type { DriverCapabilities } from '../sandbox/index.ts'
+
+const checksKeptMs = 10 * 60_000
+
+export interface HostReporterOptions {
+  runtime: string
+  /** What the driver has tried at the start. */
+  capabilities: () => DriverCapabilities
+  inspect: () => Promise<CheckReport[]>
+  diskSpace: () => Promise<{ bytes: number; availableBytes: number }>
+  runningSandboxes: () => Promise<number>
+  warmSandboxes: () => number
+  now?: () => Date
+}
+
+/** Reports on the host of this process. Capacity is of the moment; checks are kept for ten minutes, and concurrent calls share a run. */
+export function createHostReporter(options: HostReporterOptions): () => Promise<HostReport> {
+  const { runtime, capabilities, inspect, diskSpace, runningSandboxes, warmSandboxes, now = () => new Date() } = options
+  const startedAt = now()
+  let kept: Pick<HostReport, 'checks' | 'checkedAt'> | undefined
+  const check = singleFlight(async () => {
+    const checks = [...(await inspect()).map(rowOf), fullCheckpointsRow(capabilities())]
+    kept = { checks, checkedAt: now() }
+    return kept
+  })
+  return async () => {
+    const isFresh = kept !== undefined && now().getTime() - kept.checkedAt.getTime() < checksKeptMs
+    const [checked, disk, running] = await Promise.all([isFresh ? kept! : check(), diskSpace(), runningSandboxes()])
+    return {
+      kernel: release(),
+      runtime,
+      startedAt,
+      capacity: {
+        cpuCount: availableParallelism(),
+        memoryBytes: totalmem(),
+        memoryAvailableBytes: freemem(),
+        diskBytes: disk.bytes,
+        diskAvailableBytes: disk.availableBytes,
+        runningSandboxes: running,
+        warmSandboxes: warmSandboxes(),
+      },
+      ...checked,
+    }
+  }
+}
+
+function rowOf({ name, state, found, advice }: CheckReport): HostReport['checks'][number] {
+  const isAdvised = state !== 'works' && advice !== undefined
+  return { name, status: state, detail: isAdvised ? `${found}: ${advice}` : found }
+}
+
+/** Nothing is dumped for this row: the driver has tried CRIU when the server started. */
+function fullCheckpointsRow({
+  fullCheckpoints,
+  fullCheckpointsReason,
+}: DriverCapabilities): HostReport['checks'][number] {
+  const name = 'full checkpoints'
+  if (fullCheckpoints) return { name, status: 'works', detail: 'as tried at the start of the server' }
+  return { name, status: 'missing', detail: fullCheckpointsReason ?? 'the runtime has none' }
+}

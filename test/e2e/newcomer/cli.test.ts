@@ -1,0 +1,232 @@
+import assert from 'node:assert/strict'
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { chmod, mkdir, mkdtemp, readdir, readFile, rm, stat, symlink, writeFile } from 'node:fs/promises'
+import { createServer } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { join } from 'node:path'
+import { after, test } from 'node:test'
+import { buffer, text } from 'node:stream/consumers'
+import { AtollServer } from '../server.ts'
+
+const server = await AtollServer.startForFile()
+const program = join(import.meta.dirname, '../../../bin/atoll')
+const dir = await mkdtemp('/var/tmp/atoll-cli-')
+after(() => rm(dir, { recursive: true }))
+
+interface Ended {
+  status: number | null
+  stdout: string
+  stderr: string
+}
+
+interface RunOptions {
+  input?: string | Buffer
+  env?: NodeJS.ProcessEnv
+}
+
+/** Runs the command line as a user would, without a terminal. */
+async function atoll(argv: readonly string[], { input, env = {} }: RunOptions = {}): Promise<Ended> {
+  const child = spawn(program, argv, {
+    cwd: dir,
+    stdio: [input === undefined ? 'ignore' : 'pipe', 'pipe', 'pipe'],
+    env: {
+      PATH: process.env['PATH'],
+      HOME: dir,
+      ATOLL_URL: server.url,
+      ATOLL_API_KEY: server.key,
+      ...env,
+    },
+  })
+  assert.ok(child.stdout !== null && child.stderr !== null)
+  child.stdin?.end(input)
+  const closed = once(child, 'close')
+  const [stdout, stderr] = await Promise.all([text(child.stdout), text(child.stderr), closed])
+  return { status: child.exitCode, stdout, stderr }
+}
+
+/** The one line that a command prints. */
+async function line(argv: readonly string[], options?: RunOptions): Promise<string> {
+  const { status, stdout, stderr } = await atoll(argv, options)
+  assert.equal(status, 0, stderr)
+  assert.match(stdout, /^[^\n]+\n$/)
+  assert.equal(stderr, '')
+  return stdout.trim()
+}
+
+const sandbox = await line(['create', '--timeout', '600', '-e', 'GREETING=hello'])
+
+test('atoll exec: output arrives apart, with the exit code, the variables and standard input', async () => {
+  const argv = [
+    'exec',
+    sandbox,
+    '--cwd',
+    '/usr',
+    '-e',
+    'B=2',
+    '--',
+    'sh',
+    '-c',
+    'echo $GREETING $B; pwd; echo bad >&2; exit 7',
+  ]
+  assert.deepEqual(await atoll(argv), { status: 7, stdout: 'hello 2\n/usr\n', stderr: 'bad\n' })
+  const input = Buffer.alloc(3_000_000, 'x')
+  const counted = await atoll(['exec', sandbox, '--', 'wc', '-c'], { input })
+  assert.deepEqual(counted, { status: 0, stdout: '3000000\n', stderr: '' })
+  assert.equal((await atoll(['exec', sandbox], { input: 'echo script; exit 3' })).status, 3)
+  assert.equal((await atoll(['exec', sandbox, 'echo a | tr a b'])).stdout, 'b\n')
+  const json = await atoll(['exec', sandbox, '--json', '--', 'echo', 'a'])
+  assert.deepEqual(JSON.parse(json.stdout), { exitCode: 0, stdout: 'a\n', stderr: '' })
+})
+
+test('atoll exec: the first output of a command is never lost, and output that is lost is an error', async () => {
+  for (let run = 0; run < 5; run += 1) {
+    const { status, stdout } = await atoll(['exec', sandbox, '--', 'head', '-c', '700000', '/dev/zero'])
+    assert.deepEqual([status, stdout.length], [0, 700_000])
+  }
+  const { status, stdout, stderr } = await atoll(['exec', sandbox, '--', 'head', '-c', '50000000', '/dev/zero'])
+  assert.ok(stdout.length === 50_000_000 ? status === 0 : status === 125 && /bytes of the output are lost/.test(stderr))
+})
+
+test('atoll exec: an interrupt reaches the command', async () => {
+  const child = spawn(program, ['exec', sandbox, '--', 'sh', '-c', 'echo ready; exec sleep 60'], {
+    stdio: ['ignore', 'pipe', 'inherit'],
+    env: { ...process.env, ATOLL_URL: server.url, ATOLL_API_KEY: server.key },
+  })
+  const closed = once(child, 'close')
+  await once(child.stdout, 'data')
+  child.kill('SIGINT')
+  await closed
+  assert.equal(child.exitCode, 130)
+})
+
+test('atoll cp: a folder of odd names goes both ways, and a file with its permission to run', async () => {
+  const source = join(dir, 'source')
+  await mkdir(join(source, 'deep/empty'), { recursive: true })
+  const names = ['plain', 'with blank', 'new\nline', '-dash', 'quote"\'$x'].map((name) => Buffer.from(name))
+  for (const name of [...names, Buffer.from([0x62, 0xff, 0xfe])]) {
+    await writeFile(Buffer.concat([Buffer.from(`${source}/`), name]), name)
+  }
+  await writeFile(join(source, 'deep/large'), Buffer.alloc(5_000_001, 'abc'))
+  await symlink('../plain', join(source, 'deep/link'))
+  const done = { status: 0, stdout: '', stderr: '' }
+  assert.deepEqual(await atoll(['cp', '-r', 'source', `${sandbox}:/workspace`]), done)
+  assert.deepEqual(await atoll(['cp', '-r', `${sandbox}:/workspace/source`, 'back']), done)
+  const listed = async (path: string) =>
+    (await readdir(path, { encoding: 'buffer' })).map((name) => name.toString('latin1')).toSorted()
+  assert.deepEqual(await listed(join(dir, 'back')), await listed(source))
+  assert.deepEqual(await listed(join(dir, 'back/deep')), ['empty', 'large', 'link'])
+  assert.deepEqual(await readFile(join(dir, 'back/deep/large')), await readFile(join(source, 'deep/large')))
+
+  await chmod(join(source, 'plain'), 0o755)
+  assert.deepEqual(await atoll(['cp', 'source/plain', `${sandbox}:/tmp/run`]), done)
+  assert.deepEqual(await atoll(['cp', `${sandbox}:/tmp/run`, 'run']), done)
+  assert.equal((await stat(join(dir, 'run'))).mode & 0o111, 0o111)
+  assert.equal(await readFile(join(dir, 'run'), 'utf8'), 'plain')
+})
+
+test('atoll cp: what cannot be copied is named, with what is left', async () => {
+  const expectations: [string[], number, RegExp][] = [
+    [['source', `${sandbox}:/x`], 2, /source is a folder: add -r/],
+    [['nothing', `${sandbox}:/x`], 5, /no file nothing/],
+    [[`${sandbox}:/nothing`, 'x'], 5, /no file sb-.*:\/nothing/],
+    [['a', 'b'], 2, /one of source and target/],
+    [['source/plain', `${sandbox}:/proc/x/y`], 5, /was not completed/],
+    [['-r', 'source', `${sandbox}:/proc/x`], 1, /:\/proc\/x is left incomplete/],
+  ]
+  for (const [argv, status, message] of expectations) {
+    const ended = await atoll(['cp', ...argv])
+    assert.equal(ended.status, status, ended.stderr)
+    assert.match(ended.stderr, message)
+  }
+})
+
+test('atoll checkpoint, fork, restore, rm: a machine goes on twice', async () => {
+  await atoll(['exec', sandbox, 'echo before > /workspace/state'])
+  const checkpoint = await line(['checkpoint', sandbox, '--name', 'one', '--kind', 'disk_only'])
+  await atoll(['exec', sandbox, 'echo after > /workspace/state'])
+  assert.match(await line(['patch', checkpoint, '-'], { input: 'echo patched > /workspace/patched' }), /^pa-/)
+  const forks = (await atoll(['fork', checkpoint, '--count', '2'])).stdout.trim().split('\n')
+  assert.equal(forks.length, 2)
+  const read = await atoll(['exec', forks[0] ?? '', 'cat /workspace/state /workspace/patched'])
+  assert.equal(read.stdout, 'before\npatched\n')
+  assert.equal((await atoll(['restore', sandbox, checkpoint])).status, 0)
+  assert.equal((await atoll(['exec', sandbox, '--', 'cat', '/workspace/state'])).stdout, 'before\n')
+  assert.deepEqual(await atoll(['rm', ...forks]), { status: 0, stdout: '', stderr: '' })
+  assert.equal((await atoll(['exec', forks[0] ?? '', '--', 'true'])).status, 125)
+  assert.equal((await atoll(['wake', forks[0] ?? ''])).status, 6)
+})
+
+test('atoll session: an agent is started, followed to the end of its turn, and ended', async () => {
+  const session = await line(['session', 'new', 'A page about reefs', '--user', 'ada'])
+  const watched = await atoll(['session', 'watch', session, '--once'])
+  assert.equal(watched.status, 0, watched.stderr)
+  assert.match(watched.stdout, /reefs/)
+  const events = (await atoll(['session', 'watch', session, '--once', '--json'])).stdout.trim().split('\n')
+  assert.equal((JSON.parse(events.at(-1) ?? '') as { data: { type: string } }).data.type, 'turn_complete')
+  assert.match((await atoll(['session', 'ls', '--user', 'ada'])).stdout, new RegExp(session))
+  assert.equal((await atoll(['session', 'rm', session])).status, 0)
+  assert.equal((await atoll(['session', 'send', 'session_0000000000000000', 'hi'])).status, 5)
+})
+
+test('atoll --json: lists and errors are the objects of the API', async () => {
+  const list = await atoll(['ls', '--json'])
+  assert.deepEqual(JSON.parse(list.stdout), await server.json('GET', '/api/sandboxes'))
+  const missing = await atoll(['get', 'sb-0000000000000000', '--json'])
+  assert.equal(missing.status, 5)
+  assert.deepEqual(JSON.parse(missing.stderr), { error: 'no sandbox sb-0000000000000000', code: 'not_found' })
+  const raw = await atoll(['api', 'GET', `/api/sandboxes/${sandbox}`])
+  assert.deepEqual(JSON.parse(raw.stdout), JSON.parse((await atoll(['get', sandbox, '--json'])).stdout))
+})
+
+test('atoll login: a key is checked, saved and used; a broken file is named and stays', async () => {
+  const env = { ATOLL_URL: undefined, ATOLL_API_KEY: undefined, XDG_CONFIG_HOME: join(dir, 'config') }
+  const login = ['login', '--url', server.url, '--name', 'here']
+  assert.equal((await atoll(login, { env, input: 'wrong' })).status, 4)
+  assert.equal((await atoll(login, { env, input: '' })).status, 2)
+  assert.equal((await atoll(login, { env, input: `${server.key}\n` })).status, 0)
+  assert.match((await atoll(['ls', '-q'], { env })).stdout, /^sb-/)
+  assert.match((await atoll(['contexts'], { env })).stdout, /^\* {2}here {2}http/m)
+  assert.match((await atoll(['use', 'there'], { env })).stderr, /no context "there"; there are: here/)
+  const path = join(dir, 'config/atoll/config.json')
+  await writeFile(path, '{')
+  const broken = await atoll(login, { env, input: server.key })
+  assert.equal(broken.status, 1)
+  assert.ok(broken.stderr.includes(path))
+  assert.equal(await readFile(path, 'utf8'), '{')
+})
+
+test('atoll: what is wrong is said in one line, with its exit code', async () => {
+  const other = createServer((_request, response) => response.end('<h1>hello</h1>')).listen(0, '127.0.0.1')
+  await once(other, 'listening')
+  after(() => other.close())
+  const { port } = other.address() as AddressInfo
+  const expectations: [string[], number, RegExp][] = [
+    [['ls', '--key', 'wrong'], 4, /key is not known/],
+    [['ls', '--key', 'two words'], 2, /API key/],
+    [['ls', '--url', 'http://127.0.0.1:9'], 3, /cannot be reached/],
+    [['ls', '--url', `http://127.0.0.1:${port}`], 3, /something else than JSON/],
+    [['ls', '--url', 'nowhere'], 2, /"nowhere" is no URL/],
+    [['ls', '--context', 'x\ny'], 2, /no context "x\\ny"/],
+    [['get', 'a b'], 2, /"a b" is no id/],
+    [['get', 'sb-0000000000000000'], 5, /no sandbox sb-0000000000000000/],
+    [['bogus'], 2, /unknown command/],
+    [['exec', 'sb-0000000000000000', '--', 'true'], 125, /no sandbox/],
+    [['shell', sandbox], 125, /needs a terminal/],
+  ]
+  const ends = await Promise.all(expectations.map(([argv]) => atoll(argv)))
+  for (const [index, [argv, status, message]] of expectations.entries()) {
+    const ended = ends[index]
+    assert.equal(ended?.status, status, `${argv.join(' ')}: ${ended?.stderr}`)
+    assert.match(ended?.stderr ?? '', message)
+    assert.match(ended?.stderr ?? '', /^atoll: [^\n]+\n$/)
+  }
+})
+
+test('atoll: a reader that closes the pipe ends it quietly', async () => {
+  const child = spawn(program, ['help'], { stdio: ['ignore', 'pipe', 'pipe'] })
+  child.stdout.destroy()
+  const [stderr] = await Promise.all([buffer(child.stderr), once(child, 'close')])
+  assert.equal(stderr.toString(), '')
+  assert.equal(child.exitCode, 0)
+})
