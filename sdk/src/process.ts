@@ -8,6 +8,9 @@ const frame = { stdin: 0, stdout: 1, stderr: 2, exit: 3, replayed: 4 } as const
 /** Beyond the end of every log. */
 const offsetMax = 999_999_999_999_999
 
+/** A little less than the sandbox keeps of each stream, whoever reads it. */
+const keptBytes = 1024 * 1024 - 64 * 1024
+
 /** A piece of output. */
 export interface Output {
   stream: 'stdout' | 'stderr'
@@ -37,21 +40,11 @@ export class Process extends Attached<Output, number> {
   }
 
   /**
-   * Bytes of output that the command has written so far. Where that is more than `offset` after the end, the sandbox has dropped the
-   * difference: it keeps the last MiB of each stream, and waits for no reader.
+   * Bytes of output that were never read: a command waits for no reader, and the sandbox keeps the last MiB of each stream. To be
+   * asked after the end.
    */
-  async written(): Promise<number> {
-    const address = this.client.address(this.path, { offset: offsetMax })
-    const messages = await connect(address, this.client.credentials)
-    try {
-      for await (const message of messages) {
-        if (message[0] !== frame.replayed) continue
-        return Number(new DataView(message.buffer, message.byteOffset, message.length).getBigUint64(1))
-      }
-      throw new ConnectionError('the connection ended before its first message')
-    } finally {
-      messages.close()
-    }
+  async lost(): Promise<number> {
+    return this.offset <= keptBytes ? 0 : Math.max(0, (await this.#written()) - this.offset)
   }
 
   /** Sends a signal to its process group, SIGKILL by default. */
@@ -77,6 +70,21 @@ export class Process extends Attached<Output, number> {
   /** Its end is a message. */
   protected override exitOf(): undefined {
     return undefined
+  }
+
+  /** Bytes of output that the command has written, as the sandbox counts them. */
+  async #written(): Promise<number> {
+    const address = this.client.address(this.path, { offset: offsetMax })
+    const messages = await connect(address, this.client.credentials)
+    try {
+      for await (const message of messages) {
+        if (message[0] !== frame.replayed) continue
+        return Number(new DataView(message.buffer, message.byteOffset, message.length).getBigUint64(1))
+      }
+      throw new ConnectionError('the connection ended before its first message')
+    } finally {
+      messages.close()
+    }
   }
 }
 

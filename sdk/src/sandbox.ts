@@ -364,7 +364,8 @@ export class Sandbox implements AsyncDisposable {
       if (options.signal?.aborted) await process.kill().catch(() => undefined)
       throw error
     }
-    return { exitCode: await process.exited, ...result }
+    const exitCode = await process.exited
+    return { exitCode, ...result, ...((await process.lost()) === 0 ? {} : { truncated: true as const }) }
   }
 }
 

@@ -106,6 +106,23 @@ test('process: output that comes with the handshake is heard, and a broken conne
   assert.deepEqual(paths, ['/api/sandboxes/sb-1/exec/es-1?offset=0', '/api/sandboxes/sb-1/exec/es-1?offset=7'])
 })
 
+test('process: output that the sandbox has dropped is counted', async (t) => {
+  const large = frame(1, 'x'.repeat(1024 * 1024))
+  const written = Buffer.alloc(9)
+  written.writeUInt8(4)
+  written.writeBigInt64BE(5_000_000n, 1)
+  const { client } = await fakeSockets(t, [
+    (socket) => {
+      socket.send(large)
+      socket.send(exit(0))
+    },
+    (socket) => socket.send(written),
+  ])
+  const process = new Sandbox(client, place).attach('es-1')
+  assert.equal(await process.wait(), 0)
+  assert.equal(await process.lost(), 5_000_000 - 1024 * 1024)
+})
+
 test('process: what it is written and the end of its input arrive in their order', async (t) => {
   const heard: string[] = []
   const { client } = await fakeSockets(t, [

@@ -9,8 +9,6 @@ import { clientOf, type Flags } from '../settings.ts'
 
 const signals = { interrupt: 2, kill: 9, closedPipe: 13 }
 const exitCodeMax = 255
-/** What a sandbox keeps of each stream for late readers; nothing is lost of less. */
-const keptBytes = 1024 * 1024 - 64 * 1024
 
 interface Options extends Flags {
   interactive?: boolean
@@ -95,15 +93,15 @@ async function relay(remote: Process, isJson: boolean): Promise<number> {
     else if (!closed[stream]) await written(process[stream], data)
   }
   const exitCode = await remote.exited
-  if (remote.offset > keptBytes) await assertWhole(remote)
+  await assertWhole(remote)
   if (isJson) await writeJson({ exitCode, ...collected })
   return exitCode
 }
 
 /** A command waits for no reader, so a slow connection may have missed something. */
 async function assertWhole(remote: Process): Promise<void> {
-  const lostBytes = (await remote.written()) - remote.offset
-  if (lostBytes <= 0) return
+  const lostBytes = await remote.lost()
+  if (lostBytes === 0) return
   const message = `${lostBytes} bytes of the output are lost: the command wrote faster than they could be read`
   throw new CliError(message, { hint: 'have it write to a file, and get that with atoll cp' })
 }

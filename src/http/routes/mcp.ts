@@ -20,8 +20,7 @@ export const mcpRoutes = [
     body: z.unknown(),
     bodyLimit: 'sessionBodyBytesMax',
     answers: {
-      200: { description: 'A message, or a stream of them', content: 'application/json' },
-      202: { description: 'A notification was taken' },
+      200: { description: 'A message, or a stream of them; 202 to a notification', content: 'application/json' },
     },
     handle: (call) => serve(call, call.query.tools),
   }),

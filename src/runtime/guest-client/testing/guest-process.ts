@@ -17,13 +17,15 @@ const built = join(import.meta.dirname, '../../../../guest/target', triple, 'rel
 /** The real guest as an ordinary process of this machine, for tests: it supervises its own descendants only. */
 export class GuestProcess {
   readonly #child: ChildProcess
+  readonly #isInit: boolean
   readonly folder: string
   readonly socketPath: string
   readonly guest: Guest
   #runs = 0
 
-  private constructor(child: ChildProcess, folder: string, socketPath: string) {
+  private constructor(child: ChildProcess, isInit: boolean, folder: string, socketPath: string) {
     this.#child = child
+    this.#isInit = isInit
     this.folder = folder
     this.socketPath = socketPath
     this.guest = createGuest(() => this.dial())
@@ -50,7 +52,7 @@ export class GuestProcess {
     const child = spawn(argv[0] ?? '', argv.slice(1), { stdio: ['ignore', 'ignore', 'inherit'] })
     // Also when a test ends without its cleanup.
     process.once('exit', () => child.kill('SIGKILL'))
-    const started = new GuestProcess(child, folder, socketPath)
+    const started = new GuestProcess(child, asInit, folder, socketPath)
     for (;;) {
       assert.equal(child.exitCode, null, 'the guest ended at once')
       try {
@@ -114,7 +116,8 @@ export class GuestProcess {
   async [Symbol.asyncDispose](): Promise<void> {
     if (this.alive) {
       const exited = once(this.#child, 'exit')
-      this.#child.kill('SIGTERM')
+      // `unshare` ignores SIGTERM; the init goes with it.
+      this.#child.kill(this.#isInit ? 'SIGKILL' : 'SIGTERM')
       await exited
     }
     await rm(this.folder, { recursive: true, force: true })
