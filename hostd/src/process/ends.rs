@@ -41,11 +41,16 @@ impl Ends {
         Ok(true)
     }
 
-    /// Waits for an end. Returns the id of the request.
+    /// Waits for an end. Returns the id of the request, once.
     pub fn next(&self) -> io::Result<u32> {
-        let id = self.epoll.wait()? as u32;
-        self.lock().remove(&id);
-        Ok(id)
+        loop {
+            let id = self.epoll.wait()? as u32;
+            if let Some(pidfd) = self.lock().remove(&id) {
+                // Its close would not do: a child between fork and exec has a copy.
+                self.epoll.remove(&pidfd)?;
+                return Ok(id);
+            }
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<u32, Pidfd>> {

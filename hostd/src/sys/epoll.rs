@@ -12,6 +12,7 @@ extern "C" {
 
 const EPOLL_CLOEXEC: c_int = 0o2000000;
 const EPOLL_CTL_ADD: c_int = 1;
+const EPOLL_CTL_DEL: c_int = 2;
 const EPOLLIN: u32 = 1;
 
 /// Packed on this architecture alone.
@@ -32,10 +33,18 @@ impl Epoll {
         }
     }
 
-    /// Has `wait` tell of a descriptor by its key, until it is closed.
+    /// Has `wait` tell of a descriptor by its key, until `remove`.
     pub fn add(&self, fd: &impl AsRawFd, key: u64) -> io::Result<()> {
+        self.control(EPOLL_CTL_ADD, fd, key)
+    }
+
+    pub fn remove(&self, fd: &impl AsRawFd) -> io::Result<()> {
+        self.control(EPOLL_CTL_DEL, fd, 0)
+    }
+
+    fn control(&self, operation: c_int, fd: &impl AsRawFd, key: u64) -> io::Result<()> {
         let mut event = Event { events: EPOLLIN, key };
-        match unsafe { epoll_ctl(self.0.as_raw_fd(), EPOLL_CTL_ADD, fd.as_raw_fd(), &mut event) } {
+        match unsafe { epoll_ctl(self.0.as_raw_fd(), operation, fd.as_raw_fd(), &mut event) } {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),
         }
