@@ -14,6 +14,7 @@ export const errorCodes = [
   'sandbox_stopped',
   'too_large',
   'patch_failed',
+  'build_failed',
   'rate_limited',
   'nothing_listening',
   'not_implemented',

@@ -60,6 +60,8 @@ export class SandboxStoppedError extends AtollError {}
 export class TooLargeError extends AtollError {}
 /** A patch of the checkpoint failed: `details` has `patchId`, `exitCode` and `stderr`. */
 export class PatchFailedError extends AtollError {}
+/** A step of an image failed: `details` has `step`, `type`, `exitCode` and `stderr`. */
+export class BuildFailedError extends AtollError {}
 /** Too many requests, sandboxes or streams; wait `retryAfterSeconds`. */
 export class RateLimitedError extends AtollError {}
 /** Nothing listens on the port. */
@@ -88,6 +90,7 @@ const classes: Record<ErrorCode, typeof AtollError> = {
   sandbox_stopped: SandboxStoppedError,
   too_large: TooLargeError,
   patch_failed: PatchFailedError,
+  build_failed: BuildFailedError,
   rate_limited: RateLimitedError,
   nothing_listening: NothingListeningError,
   not_implemented: NotImplementedError,

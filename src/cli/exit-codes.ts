@@ -36,6 +36,7 @@ export const exitCodeOfError: Record<ErrorCode, ExitCode> = {
   sandbox_stopped: exitCodes.conflict,
   too_large: exitCodes.failed,
   patch_failed: exitCodes.failed,
+  build_failed: exitCodes.failed,
   rate_limited: exitCodes.refusedForNow,
   nothing_listening: exitCodes.failed,
   not_implemented: exitCodes.failed,

@@ -6,7 +6,9 @@ const suffixLength = 16
 /** Prefixes of ids (docs/api.md § Conventions). */
 export type IdPrefix =
   | 'sb-'
+  | 'sb-build-'
   | 'cp-'
+  | 'img-'
   | 'pa-'
   | 'pv-'
   | 'es-'

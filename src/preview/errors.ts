@@ -99,6 +99,7 @@ const byCode: Record<ErrorCode, Known | null> = {
     reloads: false,
   }),
   invalid_request: null,
+  build_failed: null,
   unauthorized: null,
   signature_invalid: null,
   signature_expired: null,

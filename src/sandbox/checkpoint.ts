@@ -4,7 +4,8 @@ import { Semaphore } from '../lib/async/semaphore.ts'
 import type { CreateOptions, Creation } from '../lib/creation.ts'
 import { defined } from '../lib/defined.ts'
 import { newId } from '../lib/id.ts'
-import { assertEnvs, assertInteger } from './input.ts'
+import { sha256 } from '../lib/secret.ts'
+import { assertInteger, assertNewSandbox, previewToken } from './input.ts'
 import type { Lifecycle, LifecycleContext } from './lifecycle.ts'
 import type { Patch, Patches } from './patch.ts'
 import { type CheckpointKind, RestartedOnDiskError } from './ports/runtime-driver.ts'
@@ -26,22 +27,30 @@ export interface Checkpoint {
   status: 'processing' | 'ready' | 'failed'
   sizeBytes: number
   sandboxConfig: SandboxConfig
+  /** Every organisation may start sandboxes from it. */
+  isPublic?: boolean
   error?: string
   createdAt: Date
 }
 
-export type CheckpointChange = Partial<Pick<Checkpoint, 'status' | 'sizeBytes'>> & { error?: string | undefined }
+export type CheckpointChange = Partial<Pick<Checkpoint, 'status' | 'sizeBytes' | 'isPublic'>> & {
+  error?: string | undefined
+}
 
 export interface CreateCheckpoint {
   /** For sessions, which recognise their own checkpoints by it. Clients never choose it. */
   id?: string
   name: string
   kind?: CheckpointKind
+  /** What a sandbox started from it inherits in place of what the source has. */
+  sandboxConfig?: Partial<SandboxConfig>
+  /** Of an image: it does not count for the quota of its sandbox. */
+  isOfImage?: boolean
   /** Leaves at most `maxCount` of the kind once the new one is ready. A dump that fails deletes none. */
   retentionPolicy?: { mode: 'delete_oldest'; maxCount: number }
 }
 
-export type StartFromCheckpoint = Pick<CreateSandbox, 'id' | 'timeoutSeconds' | 'envs' | 'memoryMb'>
+export type StartFromCheckpoint = Omit<CreateSandbox, 'image'>
 
 export type CheckpointService = Omit<Checkpoints, 'close'>
 
@@ -94,12 +103,12 @@ export class Checkpoints {
         kind,
         status: 'processing',
         sizeBytes: 0,
-        sandboxConfig: configOf(sandbox),
+        sandboxConfig: { ...configOf(sandbox), ...input.sandboxConfig },
         createdAt: new Date(),
       }
       // Check and insert under one lock; otherwise concurrent calls would all find the last unit of the quota free.
       await this.#creations.run(sandboxId, async () => {
-        await this.#claim(checkpoint, retentionPolicy !== undefined)
+        if (!input.isOfImage) await this.#claim(checkpoint, retentionPolicy !== undefined)
         await store.insertCheckpoint(checkpoint, creation)
       })
       this.#beginDump(checkpoint, retentionPolicy?.maxCount)
@@ -158,8 +167,8 @@ export class Checkpoints {
     { creation }: CreateOptions = {},
   ): Promise<StartedSandbox> {
     const made = await this.#context.lifecycle.made(orgId, creation)
-    if (made) return { sandbox: made }
-    return await this.#start(await this.#startable(orgId, checkpointId, input), input, creation)
+    if (made) return { sandbox: made, ...shownToken(input, creation) }
+    return await this.#start(orgId, await this.#startable(orgId, checkpointId, input), input, creation)
   }
 
   /** Starts `count` sandboxes, each with a result of its own; throws what would fail every one of them. */
@@ -178,7 +187,7 @@ export class Checkpoints {
       const made = await this.#context.lifecycle.made(orgId, part)
       if (made) return { sandbox: made }
       if (startable.status === 'rejected') throw startable.reason
-      return await this.#start(startable.value, input, part)
+      return await this.#start(orgId, startable.value, input, part)
     }
     const semaphore = new Semaphore({ permits: startsAtOnceMax })
     const starts = Array.from({ length: count }, (_, index) => semaphore.use(() => startOne(creation?.part(index))))
@@ -192,36 +201,36 @@ export class Checkpoints {
   /** Reads the patches once for the call: a patch that is created later applies to the next call. */
   async #startable(orgId: string, checkpointId: string, input: StartFromCheckpoint) {
     const { limits, store } = this.#context
-    const { timeoutSeconds, memoryMb, envs } = input
-    if (timeoutSeconds !== undefined) assertInteger(timeoutSeconds, 'timeout', 0, limits.timeoutSecondsMax)
-    if (memoryMb !== undefined) assertInteger(memoryMb, 'memoryMB', limits.memoryMbMin, limits.memoryMbMax)
-    if (envs !== undefined) assertEnvs(envs)
+    assertNewSandbox(input, limits)
     const patches = await store.listPatches(checkpointId)
-    const checkpoint = await this.settled(orgId, checkpointId)
+    const checkpoint = await this.#usable(orgId, checkpointId)
     assertReady(checkpoint)
     return { checkpoint, patches }
   }
 
   async #start(
+    orgId: string,
     { checkpoint, patches }: { checkpoint: Checkpoint; patches: Patch[] },
     input: StartFromCheckpoint,
     creation?: Creation,
   ): Promise<StartedSandbox> {
-    const { id = creation?.id('sb-'), timeoutSeconds, memoryMb, envs } = input
+    const { id = creation?.id('sb-'), timeoutSeconds, cpuCount, memoryMb, diskMb, envs, metadata } = input
     const { sandboxConfig } = checkpoint
-    const draft = newSandbox(checkpoint.orgId, {
+    const draft = newSandbox(orgId, {
       ...sandboxConfig,
-      ...defined({ id, timeoutSeconds, memoryMb }),
+      ...defined({ id, timeoutSeconds, cpuCount, memoryMb, diskMb, metadata }),
       envs: { ...sandboxConfig.envs, ...envs },
       fromCheckpointId: checkpoint.id,
     })
+    const shown = shownToken(input, creation)
+    if (shown.previewAuthToken !== undefined) draft.previewTokenHash = sha256(shown.previewAuthToken)
     const sandbox = await this.#context.lifecycle.create(draft, {
       isAnnounced: input.id !== undefined,
       keepsMemory: checkpoint.kind === 'full',
       creation,
       prepare: (guest, starting, signal) => this.#context.patches.run('start', guest, starting, patches, signal),
     })
-    return { sandbox }
+    return { sandbox, ...shown }
   }
 
   /** The record of an earlier run of the request. That run may have failed before the dump, which then begins here. */
@@ -241,6 +250,22 @@ export class Checkpoints {
     const checkpoint = await this.#context.store.checkpoint(checkpointId, orgId)
     if (!checkpoint) throw new ServiceError('not_found', `no checkpoint ${checkpointId}`)
     return checkpoint
+  }
+
+  /** One of the organisation, or one that another has published; it is settled. */
+  async #usable(orgId: string, checkpointId: string): Promise<Checkpoint> {
+    await this.#dumps.get(checkpointId)
+    const checkpoint = await this.#context.store.checkpoint(checkpointId)
+    if (checkpoint?.orgId === orgId || checkpoint?.isPublic) return checkpoint
+    throw new ServiceError('not_found', `no checkpoint ${checkpointId}`)
+  }
+
+  /** Lets every organisation start sandboxes from it, or ends that. Throws `forbidden` for one that another organisation has published. */
+  async publish(orgId: string, checkpointId: string, isPublic: boolean): Promise<Checkpoint> {
+    const checkpoint = await this.#usable(orgId, checkpointId)
+    if (checkpoint.orgId !== orgId)
+      throw new ServiceError('forbidden', `checkpoint ${checkpointId} is of another organisation`)
+    return (await this.#context.store.updateCheckpoint(checkpointId, { isPublic })) ?? checkpoint
   }
 
   #beginDump(checkpoint: Checkpoint, keepMax?: number): void {
@@ -325,6 +350,10 @@ export function configOf({ image, cpuCount, memoryMb, diskMb, envs }: Sandbox): 
 /** Whether the service made it for its own use. Its name then ends with the unique part of its id: clients choose names, never ids. */
 function isInternal({ id, name }: Checkpoint): boolean {
   return name.endsWith(id.slice('cp-'.length))
+}
+
+function shownToken({ previewAuth }: StartFromCheckpoint, creation?: Creation): { previewAuthToken?: string } {
+  return defined({ previewAuthToken: previewAuth && previewToken(previewAuth, 'previewAuth', creation) })
 }
 
 function assertReady(checkpoint: Checkpoint): void {

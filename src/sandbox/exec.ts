@@ -24,6 +24,8 @@ export interface StartExec extends RunCommand, Pick<SpawnRequest, 'keep' | 'keep
   maxRunAfterDisconnectSeconds?: number
   /** An internal process, such as an agent: not listed, no activity, and its ports are private. */
   internal?: boolean
+  /** Of an internal process: clients cannot reach its ports. Default true. */
+  privatePorts?: boolean
   /** Of an internal process (`newId('ag-')`), for callers that record it before the start. Throws `conflict` for a known one. */
   id?: string
 }
@@ -123,13 +125,13 @@ export class Exec {
 
   /** Starts an exec session that clients attach to. */
   async start(orgId: string, sandboxId: string, input: StartExec, options: CreateOptions = {}): Promise<ProcessInfo> {
-    const { timeoutSeconds = 0, maxRunAfterDisconnectSeconds, keep, keepBytes, internal } = input
+    const { timeoutSeconds = 0, maxRunAfterDisconnectSeconds, keep, keepBytes, internal, privatePorts = true } = input
     const id = internal ? (input.id ?? newInternalProcessId()) : (options.creation?.id('es-') ?? newId('es-'))
     const request = {
       ...spawnRequest(id, input),
       stdin: true,
       timeoutMs: timeoutSeconds * 1000,
-      ...defined({ keep, keepBytes, privatePorts: internal ? true : undefined }),
+      ...defined({ keep, keepBytes, privatePorts: internal && privatePorts ? true : undefined }),
       ...(maxRunAfterDisconnectSeconds ? { maxRunAfterDisconnectMs: maxRunAfterDisconnectSeconds * 1000 } : {}),
     }
     return await this.#spawn(orgId, sandboxId, request, options.creation)

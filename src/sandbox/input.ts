@@ -2,7 +2,8 @@ import { randomBytes } from 'node:crypto'
 import { ServiceError } from '../errors.ts'
 import { credentialPrefix } from '../lib/secret.ts'
 import type { Creation } from '../lib/creation.ts'
-import type { PreviewAuth } from './sandbox.ts'
+import type { SandboxLimits } from './quota.ts'
+import type { CreateSandbox, PreviewAuth } from './sandbox.ts'
 
 /** Throws `invalid_request` with the field unless the condition holds. Schemas in `protocol/http/` check shapes and fixed bounds. */
 export function assertInput(condition: boolean, field: string, rule: string): asserts condition {
@@ -29,6 +30,23 @@ export function assertEnvs(envs: Record<string, string>, field = 'envs'): void {
     bytes += name.length + Buffer.byteLength(value) + 2
   }
   assertInput(bytes <= envsBytesMax, field, `must be at most ${envsBytesMax} bytes together`)
+}
+
+const metadataBytesMax = 64 * 1024
+
+/** What a client may choose for a new sandbox, whatever it starts from. */
+export function assertNewSandbox(
+  input: Omit<CreateSandbox, 'id' | 'image' | 'previewAuth'>,
+  limits: SandboxLimits,
+): void {
+  const { timeoutSeconds, cpuCount, memoryMb, diskMb, envs = {}, metadata = {} } = input
+  if (timeoutSeconds !== undefined) assertInteger(timeoutSeconds, 'timeout', 0, limits.timeoutSecondsMax)
+  if (cpuCount !== undefined) assertInteger(cpuCount, 'cpuCount', 1, limits.cpuCountMax)
+  if (memoryMb !== undefined) assertInteger(memoryMb, 'memoryMB', limits.memoryMbMin, limits.memoryMbMax)
+  if (diskMb !== undefined) assertInteger(diskMb, 'diskMB', limits.diskMbMin, limits.diskMbMax)
+  assertEnvs(envs)
+  const metadataBytes = Buffer.byteLength(JSON.stringify(metadata))
+  assertInput(metadataBytes <= metadataBytesMax, 'metadata', `must be at most ${metadataBytesMax} bytes of JSON`)
 }
 
 const pathBytesMax = 4096

@@ -8,7 +8,7 @@ import { Exec, type ExecService } from './exec.ts'
 import { type FileService, Files } from './files.ts'
 import { Inspection, type InspectionService } from './inspection.ts'
 import { Metrics, type MetricsService } from './metrics.ts'
-import { assertEnvs, assertInput, assertInteger, assertTags, previewToken } from './input.ts'
+import { assertInput, assertInteger, assertNewSandbox, assertTags, previewToken } from './input.ts'
 import { Lifecycle, type LifecycleContext } from './lifecycle.ts'
 import { Patches, type PatchService } from './patch.ts'
 import type { Page } from './ports/sandbox-store.ts'
@@ -43,7 +43,6 @@ export type RunningSandboxService = ReturnType<typeof createSandboxService>
 export type SandboxService = Omit<RunningSandboxService, 'start' | 'close'>
 
 const listLimitDefault = 1000
-const metadataBytesMax = 64 * 1024
 /** Time for processes to end by themselves at a reboot. */
 const rebootGraceMs = 3000
 const memoryMbPerCpu = 4096
@@ -149,6 +148,12 @@ export function createSandboxService(deps: SandboxServiceDeps) {
       return await store.listSandboxes({ orgId, statuses, limit, ...defined({ cursor }) })
     },
 
+    /** Those of image builds, of all organisations, that are not stopped. */
+    async ofBuilds(): Promise<Sandbox[]> {
+      const sandboxes = await store.sandboxesIn(['creating', 'running', 'hibernated', 'error'])
+      return sandboxes.filter(({ id }) => id.startsWith('sb-build-'))
+    },
+
     /** Stops it for good. Repeating it is harmless. */
     async delete(orgId: string, sandboxId: string): Promise<void> {
       await lifecycle.get(orgId, sandboxId)
@@ -215,15 +220,8 @@ export function createSandboxService(deps: SandboxServiceDeps) {
 }
 
 function draftOf(orgId: string, input: CreateSandbox, limits: SandboxLimits, creation?: Creation): Sandbox {
-  const { timeoutSeconds, cpuCount, memoryMb, diskMb, envs = {}, metadata = {} } = input
-  if (timeoutSeconds !== undefined) assertInteger(timeoutSeconds, 'timeout', 0, limits.timeoutSecondsMax)
-  if (cpuCount !== undefined) assertInteger(cpuCount, 'cpuCount', 1, limits.cpuCountMax)
-  if (memoryMb !== undefined) assertInteger(memoryMb, 'memoryMB', limits.memoryMbMin, limits.memoryMbMax)
-  if (diskMb !== undefined) assertInteger(diskMb, 'diskMB', limits.diskMbMin, limits.diskMbMax)
-  assertEnvs(envs)
-  const metadataBytes = Buffer.byteLength(JSON.stringify(metadata))
-  assertInput(metadataBytes <= metadataBytesMax, 'metadata', `must be at most ${metadataBytesMax} bytes of JSON`)
-  const { id = creation?.id('sb-'), image } = input
+  assertNewSandbox(input, limits)
+  const { id = creation?.id('sb-'), image, timeoutSeconds, cpuCount, memoryMb, diskMb, envs, metadata } = input
   if (image !== undefined)
     assertInput(/^[a-z0-9][a-z0-9._-]{0,63}$/.test(image), 'templateID', 'must be the name of an image')
   return newSandbox(orgId, { id, image, timeoutSeconds, cpuCount, memoryMb, diskMb, envs, metadata })

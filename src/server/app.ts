@@ -20,6 +20,7 @@ import { inspectHost, unmetRequirements } from '../runtime/doctor/index.ts'
 import { hostToolIn } from '../runtime/host/image-folder.ts'
 import { createMcp, ownUrl } from './mcp.ts'
 import { createOciDriver, ociRuntimes, poolSpace } from '../runtime/index.ts'
+import { defaultImageLimits, Images } from '../image/index.ts'
 import { createSandboxService, defaultSandboxLimits } from '../sandbox/index.ts'
 import { createSessionService } from '../session/index.ts'
 import { cachedSandboxStore } from '../store/index.ts'
@@ -115,6 +116,18 @@ export async function startApp(config: Config, log: Logger, events: AppEvents): 
   await sandboxes.start()
   started.defer(() => sandboxes.close())
 
+  const images = new Images({
+    store: store.images,
+    sandboxes,
+    dir: `${config.dataDir}/builds`,
+    limits: { ...defaultImageLimits, ...config.limits.image },
+    sandboxLimits: { ...defaultSandboxLimits, ...config.limits.sandbox },
+    operatorOrgId: async () => (await store.organisations.defaultOrganisation()).id,
+    log,
+  })
+  await images.start()
+  started.defer(() => images.close())
+
   const demo = await startDemoModel()
   started.defer(() => demo.close())
   const { anthropic, openai } = config
@@ -159,6 +172,7 @@ export async function startApp(config: Config, log: Logger, events: AppEvents): 
   const { requestsPerSecond = Number.MAX_SAFE_INTEGER } = config
   const http = await createHttpServer({
     sandboxes,
+    images,
     sessions,
     organisations: store.organisations,
     idempotency: store.idempotency,

@@ -1,5 +1,6 @@
 import { z } from 'zod'
 import type { HttpLimits } from '../http/server/config.ts'
+import type { ImageLimits } from '../image/index.ts'
 import type { SandboxLimits } from '../sandbox/index.ts'
 import type { SessionLimits } from '../session/index.ts'
 
@@ -31,6 +32,16 @@ export const limitBounds = {
     domainCheckMs: [100, 600_000],
     wakeWaitMs: [1000, 600_000],
   },
+  image: {
+    stepsMax: [1, 1000],
+    filesMax: [1, 40_000],
+    snapshotsMax: [1, 100_000],
+    buildsAtOnce: [1, 8],
+    buildMs: [1000, 86_400_000],
+    stepMs: [1000, 86_400_000],
+    builderDiskMb: [64, 64 * 1024 * 1024],
+    unusedDays: [1, 36_500],
+  },
   session: {
     messageBytesMax: [kib, 512 * kib],
     systemPromptBytesMax: [kib, mib],
@@ -51,6 +62,7 @@ export const limitBounds = {
   http: {
     bodyBytesMax: [64 * kib, 64 * mib],
     sessionBodyBytesMax: [64 * kib, 96 * mib],
+    manifestBytesMax: [64 * kib, 256 * mib],
     uploadBytesMax: [kib, 64 * tib],
     requestBurst: [1, 1_000_000],
     streamStallMs: [1000, 3_600_000],
@@ -65,17 +77,19 @@ export const limitBounds = {
 } as const satisfies {
   /** Limits with a variable of their own are not here. */
   sandbox: Record<Exclude<keyof SandboxLimits, 'runningSandboxesMax'>, Bounds>
+  image: Record<keyof ImageLimits, Bounds>
   session: Record<keyof SessionLimits, Bounds>
   http: Record<Exclude<keyof HttpLimits, 'requestsPerSecond'>, Bounds>
 }
 
 const limits = z.strictObject({
   sandbox: shape(limitBounds.sandbox).default({}),
+  image: shape(limitBounds.image).default({}),
   session: shape(limitBounds.session).default({}),
   http: shape(limitBounds.http).default({}),
 })
 
-/** `ATOLL_LIMITS`: a JSON object of the three groups, each from limit to number. */
+/** `ATOLL_LIMITS`: a JSON object of the four groups, each from limit to number. */
 export function readLimits(text: string, faults: string[]): z.output<typeof limits> {
   return readJson('ATOLL_LIMITS', text, limits, faults) ?? limits.parse({})
 }

@@ -86,6 +86,6 @@ export function checkpointStore(db: Kysely<Database>) {
   } satisfies Partial<SandboxStore>
 }
 
-function toCheckpoint({ lastPatchSequence: _counter, ...row }: Selectable<CheckpointTable>): Checkpoint {
-  return present(row)
+function toCheckpoint({ lastPatchSequence: _counter, isPublic, ...row }: Selectable<CheckpointTable>): Checkpoint {
+  return { ...present(row), ...(isPublic ? { isPublic } : {}) }
 }

@@ -9,6 +9,8 @@ const conflicts: Record<string, string> = {
   checkpoints_pkey: 'a checkpoint with this id exists already',
   checkpoints_name: 'the sandbox has a checkpoint with this name already',
   patches_pkey: 'a patch with this id exists already',
+  images_pkey: 'an image with this id exists already',
+  images_name: 'there is an image with this name already',
   previews_pkey: 'a preview with this id exists already',
   previews_own_hostname: 'this domain is taken by another preview',
   previews_verified_hostname: 'this domain is taken by another preview',

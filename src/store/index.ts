@@ -6,6 +6,7 @@ import { CamelCasePlugin, Kysely, sql, type Dialect } from 'kysely'
 import { ServiceError } from '../errors.ts'
 import { defined } from '../lib/defined.ts'
 import type { Log } from '../lib/log.ts'
+import type { ImageStore } from '../image/index.ts'
 import type { OrganisationStore } from '../organisation/index.ts'
 import type { SandboxStore } from '../sandbox/ports/sandbox-store.ts'
 import type { SessionStore } from '../session/store.ts'
@@ -15,6 +16,7 @@ import type { LockState } from './dialect/postgres-lock.ts'
 import { postgresBackend } from './dialect/postgres.ts'
 import { rethrowTranslated, translated } from './errors.ts'
 import { idempotencyStore, type IdempotencyStore } from './idempotency.ts'
+import { imageStore } from './images.ts'
 import { insertInstallation, readInstallation } from './installation.ts'
 import { migrate } from './migrations/index.ts'
 import { organisationStore } from './organisations.ts'
@@ -28,6 +30,7 @@ export type { IdempotencyStore } from './idempotency.ts'
 export interface Store extends AsyncDisposable {
   sandboxes: SandboxStore
   sessions: SessionStore
+  images: ImageStore
   organisations: OrganisationStore
   idempotency: IdempotencyStore
   /** The installation that the database belongs to; undefined before the first `joinInstallation`. */
@@ -102,6 +105,7 @@ function storeOn(db: Kysely<Database>, backend: Backend): Store {
     [Symbol.asyncDispose]: close,
     sandboxes: calls.guard(sandboxStore(db)),
     sessions: calls.guard(sessionStore(db)),
+    images: calls.guard(imageStore(db)),
     organisations: calls.guard(organisationStore(db)),
     idempotency: calls.guard(idempotencyStore(db)),
     installation: () => calls.run(() => readInstallation(db)),

@@ -1,6 +1,7 @@
 import type { ColumnType, Generated, JSONColumnType } from 'kysely'
 import type { Claim } from '../lib/creation.ts'
 import type { Organisation, OrganisationStore } from '../organisation/index.ts'
+import type { Image, ImageLayer } from '../image/index.ts'
 import type { Checkpoint, SandboxConfig } from '../sandbox/checkpoint.ts'
 import type { Patch } from '../sandbox/patch.ts'
 import type { Preview } from '../sandbox/preview.ts'
@@ -21,6 +22,8 @@ export interface Database {
   /** Those of which the driver may still have something. */
   deletedCheckpoints: { id: string }
   patches: Patch
+  images: ImageTable
+  imageLayers: ImageLayer
   previews: Row<Preview>
   agentConfigs: AgentConfigTable
   sessions: SessionTable
@@ -49,10 +52,16 @@ export interface SandboxTable extends Omit<Row<Sandbox>, 'envs' | 'metadata' | '
   tags: Json<Sandbox['tags']>
 }
 
-export interface CheckpointTable extends Omit<Row<Checkpoint>, 'sandboxConfig'> {
+export interface CheckpointTable extends Omit<Row<Checkpoint>, 'sandboxConfig' | 'isPublic'> {
   sandboxConfig: Json<SandboxConfig>
+  isPublic: Generated<boolean>
   /** The highest sequence given to a patch so far, deleted ones included. */
   lastPatchSequence: Generated<number>
+}
+
+export interface ImageTable extends Omit<Row<Image>, 'manifest' | 'failure'> {
+  manifest: Json<Image['manifest']>
+  failure: ColumnType<Image['failure'] | null, string | null, string | null>
 }
 
 /** Immutable and shared by sessions with the same configuration: the key is the SHA-256 of the JSON text. */

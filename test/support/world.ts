@@ -7,6 +7,8 @@ import { type HostReport, type HttpLimits, createHttpServer } from '../../src/ht
 import { sha256 } from '../../src/lib/secret.ts'
 import { createPreviewProxy } from '../../src/preview/preview-proxy.ts'
 import { createGuest } from '../../src/runtime/guest-client/index.ts'
+import { defaultImageLimits, type ImageLimits, Images } from '../../src/image/index.ts'
+import { defaultSandboxLimits } from '../../src/sandbox/index.ts'
 import type { RunningSandboxService, SandboxLimits } from '../../src/sandbox/index.ts'
 import { openStore, type Store } from '../../src/store/index.ts'
 import { ApiClient } from './api-client.ts'
@@ -21,6 +23,7 @@ export { previewHost } from './sandbox-service.ts'
 export interface WorldOptions {
   limits?: Partial<HttpLimits>
   sandboxLimits?: Partial<SandboxLimits>
+  imageLimits?: Partial<ImageLimits>
   publicUrl?: string
   /** Default: with a `publicUrl`. */
   hasCustomDomains?: boolean
@@ -59,6 +62,7 @@ export interface World extends AsyncDisposable {
 export async function makeWorld(options: WorldOptions = {}): Promise<World> {
   const dataDir = await mkdtemp(join(tmpdir(), 'atoll-api-'))
   const store = await openStore({ dataDir, imageDir })
+  const owner = await makeOrganisation(store)
   const machines = new GuestMachines()
   const sessions = new FakeSessions()
   const {
@@ -79,9 +83,20 @@ export async function makeWorld(options: WorldOptions = {}): Promise<World> {
     },
   })
   await sandboxes.start()
+  const images = new Images({
+    store: store.images,
+    sandboxes,
+    dir: join(dataDir, 'builds'),
+    limits: { ...defaultImageLimits, ...options.imageLimits },
+    sandboxLimits: { ...defaultSandboxLimits, ...options.sandboxLimits },
+    operatorOrgId: async () => owner.id,
+    log,
+  })
+  await images.start()
   const { publicUrl, trustProxy = false } = options
   const server = await createHttpServer({
     sandboxes,
+    images,
     sessions,
     organisations: store.organisations,
     idempotency: store.idempotency,
@@ -112,7 +127,6 @@ export async function makeWorld(options: WorldOptions = {}): Promise<World> {
   })
   const { port } = await server.listen({ host: '127.0.0.1', port: 0 })
   const origin = `http://127.0.0.1:${port}`
-  const owner = await makeOrganisation(store)
   const other = await makeOrganisation(store)
   const api = new ApiClient(origin, owner.key)
   let isClosed = false
@@ -120,6 +134,7 @@ export async function makeWorld(options: WorldOptions = {}): Promise<World> {
     if (isClosed) return
     isClosed = true
     await server.close(graceMs)
+    await images.close()
     await sandboxes.close()
     await bus.close()
     await store.close()

@@ -2,6 +2,7 @@ import { checkpointRoutes } from './checkpoints.ts'
 import { docsRoutes } from './docs.ts'
 import { execRoutes } from './exec.ts'
 import { fileRoutes } from './files.ts'
+import { imageRoutes } from './images.ts'
 import { inspectionRoutes } from './inspection.ts'
 import { mcpRoutes } from './mcp.ts'
 import { metricsRoutes } from './metrics.ts'
@@ -21,6 +22,7 @@ export const routes: readonly Route[] = [
   ...metricsRoutes,
   ...checkpointRoutes,
   ...patchRoutes,
+  ...imageRoutes,
   ...previewRoutes,
   ...fileRoutes,
   ...execRoutes,

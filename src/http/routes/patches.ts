@@ -1,5 +1,5 @@
 import { z } from 'zod'
-import type { Patch } from '../../sandbox/index.ts'
+import type { CreatePatch, Patch } from '../../sandbox/index.ts'
 import { checkpoints as wire } from '../../protocol/http/index.ts'
 import { noContent, routesOf } from '../server/route.ts'
 import { seconds } from '../server/time.ts'
@@ -19,12 +19,7 @@ export const patchRoutes = [
     answers: { 201: { description: 'Attached', body: wire.createdPatch } },
     errors: ['too_large'],
     async handle({ orgId, params, body, creation, deps }) {
-      const input = {
-        script: body.script,
-        strategy: body.strategy,
-        ...defined({ description: body.description }),
-      }
-      const patch = await deps.sandboxes.patches.create(orgId, params.checkpointId, input, { creation })
+      const patch = await deps.sandboxes.patches.create(orgId, params.checkpointId, patchInput(body), { creation })
       return { statusCode: 201, body: { patch: patchBody(patch) } }
     },
   }),
@@ -48,7 +43,11 @@ export const patchRoutes = [
   }),
 ]
 
-function patchBody(patch: Patch): z.output<typeof wire.patch> {
+export function patchInput({ script, strategy, description }: z.output<typeof wire.createPatch>): CreatePatch {
+  return { script, strategy, ...defined({ description }) }
+}
+
+export function patchBody(patch: Patch): z.output<typeof wire.patch> {
   return {
     id: patch.id,
     checkpointId: patch.checkpointId,

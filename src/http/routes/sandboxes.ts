@@ -1,6 +1,8 @@
 import { z } from 'zod'
 import { common, sandboxes as wire } from '../../protocol/http/index.ts'
 import type { Sandbox, StartedSandbox } from '../../sandbox/index.ts'
+import type { BuildOptions, ImageSource } from '../../image/index.ts'
+import { goneSignal, streamBuild, wantsStream } from '../server/build-stream.ts'
 import { refuseNotBuilt } from '../server/validation.ts'
 import type { HttpConfig, HttpDeps } from '../server/config.ts'
 import { emptyObject, noContent, routesOf, wakingErrors, type Answer, type Route } from '../server/route.ts'
@@ -8,7 +10,7 @@ import { seconds } from '../server/time.ts'
 import { defined } from '../../lib/defined.ts'
 
 const route = routesOf('Sandboxes')
-const notBuiltFields = ['image', 'snapshot', 'secretStore', 'webhooks'] as const
+const notBuiltFields = ['secretStore', 'webhooks'] as const
 
 const errors = ['not_found', 'conflict', 'sandbox_stopped', 'no_capacity', 'unavailable'] as const
 
@@ -16,15 +18,20 @@ export const sandboxRoutes = [
   route('POST', '/api/sandboxes', {
     id: 'createSandbox',
     summary: 'Start a sandbox from an image',
+    description:
+      'From an installed image or one of your own by its name (`templateID` or `snapshot`), or from one that is built first (`image`). With ' +
+      '`image` or `snapshot` and `Accept: text/event-stream` it answers with the events of the build, see `POST /api/snapshots`.',
     body: wire.createSandbox,
+    bodyLimit: 'manifestBytesMax',
     creates: true,
-    reserve: ({ body, deps }) => deps.sandboxes.reserve(body.templateID),
+    reserve: ({ body, deps }) =>
+      body.image === undefined && body.snapshot === undefined ? deps.sandboxes.reserve(body.templateID) : undefined,
     answers: { 201: { description: 'The sandbox runs', body: wire.startResult } },
-    errors: ['not_found', 'conflict', 'not_implemented', 'no_capacity', 'unavailable'],
-    async handle({ orgId, body, creation, deps }) {
+    errors: ['not_found', 'conflict', 'build_failed', 'patch_failed', 'not_implemented', 'no_capacity', 'unavailable'],
+    async handle(call) {
+      const { orgId, body, creation, deps } = call
       refuseNotBuilt(body, notBuiltFields)
       const input = {
-        image: body.templateID,
         ...defined({
           timeoutSeconds: body.timeout,
           cpuCount: body.cpuCount,
@@ -35,7 +42,18 @@ export const sandboxRoutes = [
         }),
         ...(body.previewAuth === undefined ? {} : { previewAuth: previewAuthOf(body.previewAuth) }),
       }
-      const started = await deps.sandboxes.create(orgId, input, { creation })
+      const source = sourceOf(body)
+      if (source !== undefined) {
+        const start = async (options: BuildOptions) =>
+          startResult(await deps.images.startSandbox(orgId, source, input, options), deps.config)
+        if (wantsStream(call)) return await streamBuild(call, start)
+        return { statusCode: 201, body: await start({ signal: goneSignal(call), creation }) }
+      }
+      const own = await deps.images.named(orgId, body.templateID)
+      const started =
+        own === undefined
+          ? await deps.sandboxes.create(orgId, { ...input, image: body.templateID }, { creation })
+          : await deps.images.startSandbox(orgId, { snapshot: body.templateID }, input, { creation })
       return { statusCode: 201, body: startResult(started, deps.config) }
     },
   }),
@@ -164,11 +182,17 @@ export const sandboxRoutes = [
   }),
 ]
 
+/** What the client wants to start from, if it is not `templateID`. */
+function sourceOf({ image, snapshot }: z.output<typeof wire.createSandbox>): ImageSource | undefined {
+  if (snapshot !== undefined) return { snapshot }
+  return image && { image }
+}
+
 /** The parts that every answer about a sandbox has. */
 function startFields(
   sandbox: Sandbox,
   config: HttpConfig,
-): Omit<z.output<typeof wire.startResult>, 'previewAuthToken'> {
+): Omit<z.output<typeof wire.startResult>, 'previewAuthToken' | 'fromCheckpointId'> {
   return {
     sandboxID: sandbox.id,
     status: sandbox.status,
@@ -183,7 +207,7 @@ function startFields(
 export function startResult(started: StartedSandbox, config: HttpConfig): z.output<typeof wire.startResult> {
   return {
     ...startFields(started.sandbox, config),
-    ...defined({ previewAuthToken: started.previewAuthToken }),
+    ...defined({ previewAuthToken: started.previewAuthToken, fromCheckpointId: started.sandbox.fromCheckpointId }),
   }
 }
 

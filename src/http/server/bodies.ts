@@ -30,12 +30,14 @@ declare module 'fastify' {
 const bodyMs = 60_000
 /** Bodies of one organisation in memory at one time; at least two of the largest. */
 const organisationBytesMax = 32 * 1024 * 1024
-/** The total is this many times the bound of one organisation. */
+/** The total has room for this many organisations that send no manifests, or half as many that do. */
 const fullOrganisationsMax = 4
 /** Bodies up to this size pass whatever others send; the headers of a request may be larger. */
 const smallBodyBytes = 16 * 1024
 /** Many times what a request needs. Parsing and checking this much takes about ten milliseconds. */
 const jsonBounds: JsonBounds = { valuesMax: 10_000, depthMax: 100 }
+/** A manifest has two values for each of its files. */
+const manifestBounds: JsonBounds = { valuesMax: 100_000, depthMax: 100 }
 /** Decoding and parsing a longer body are separate steps of the event loop. */
 const longBodyBytes = 1024 * 1024
 const decoder = new TextDecoder('utf-8', { fatal: true })
@@ -55,14 +57,16 @@ export function registerBodies(app: FastifyInstance, limits: HttpLimits): void {
     using share = budget.open(request.caller?.organisation.id)
     const raw = await readBody(payload, bodyLimit, share)
     if (request.headers['idempotency-key'] !== undefined) request.hash = hashOf(request, raw)
-    return await parseJson(raw)
+    return await parseJson(raw, bodyLimit === limits.manifestBytesMax ? manifestBounds : jsonBounds)
   })
 }
 
 /** Bounds the bodies of all requests from their first byte until they are parsed. */
-function bodyBudget({ bodyBytesMax, sessionBodyBytesMax }: HttpLimits): BodyBudget {
-  const ownerBytesMax = Math.max(organisationBytesMax, 2 * Math.max(bodyBytesMax, sessionBodyBytesMax))
-  return new BodyBudget(fullOrganisationsMax * ownerBytesMax, { ownerBytesMax, freeBytes: smallBodyBytes })
+function bodyBudget({ bodyBytesMax, sessionBodyBytesMax, manifestBytesMax }: HttpLimits): BodyBudget {
+  const othersBytesMax = Math.max(organisationBytesMax, 2 * Math.max(bodyBytesMax, sessionBodyBytesMax))
+  const ownerBytesMax = Math.max(othersBytesMax, 2 * manifestBytesMax)
+  const bytesMax = Math.max(fullOrganisationsMax * othersBytesMax, (fullOrganisationsMax / 2) * ownerBytesMax)
+  return new BodyBudget(bytesMax, { ownerBytesMax, freeBytes: smallBodyBytes })
 }
 
 /** Reads a body into its share. Throws `too_large`, `unavailable`, and `invalid_request` when it breaks off or drips too slowly. */
@@ -83,13 +87,12 @@ async function readBody(request: IncomingMessage, bytesMax: number, share: BodyS
 }
 
 /** Throws `invalid_request`, and `too_large` before it makes any value. An empty body is `{}`. */
-async function parseJson(body: Buffer): Promise<unknown> {
+async function parseJson(body: Buffer, bounds: JsonBounds): Promise<unknown> {
   if (body.length === 0) return {}
-  const passed = await exceededBound(body, jsonBounds)
-  if (passed === 'valuesMax')
-    throw new ServiceError('too_large', `the body has more than ${jsonBounds.valuesMax} values`)
+  const passed = await exceededBound(body, bounds)
+  if (passed === 'valuesMax') throw new ServiceError('too_large', `the body has more than ${bounds.valuesMax} values`)
   if (passed === 'depthMax') {
-    throw new ServiceError('too_large', `the body is nested deeper than ${jsonBounds.depthMax} levels`)
+    throw new ServiceError('too_large', `the body is nested deeper than ${bounds.depthMax} levels`)
   }
   let value: unknown
   try {

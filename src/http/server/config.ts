@@ -1,6 +1,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Duplex } from 'node:stream'
 import type { Log } from '../../lib/log.ts'
+import type { ImageService } from '../../image/index.ts'
 import type { OrganisationStore } from '../../organisation/index.ts'
 import type { SandboxCounts, SandboxService } from '../../sandbox/index.ts'
 import type { SessionService } from '../../session/index.ts'
@@ -14,6 +15,8 @@ export const defaultHttpLimits = {
   bodyBytesMax: 1024 * 1024,
   /** Session creation carries skills. */
   sessionBodyBytesMax: 16 * 1024 * 1024,
+  /** Manifests of images carry files. */
+  manifestBytesMax: 64 * 1024 * 1024,
   uploadBytesMax: 5 * 1024 * 1024 * 1024,
   requestsPerSecond: 100,
   requestBurst: 200,
@@ -50,6 +53,7 @@ export interface HttpConfig {
 
 export interface HttpDeps {
   sandboxes: SandboxService
+  images: ImageService
   sessions: SessionService
   organisations: OrganisationStore
   idempotency: IdempotencyPort

@@ -5,6 +5,7 @@ import type { SessionErrorType } from '../../protocol/http/common.ts'
 /** The status of each code (docs/errors.md), and its type in the Sessions API, which has fewer. */
 const answers: Record<ErrorCode, readonly [statusCode: number, type: SessionErrorType]> = {
   invalid_request: [400, 'invalid_request'],
+  build_failed: [400, 'invalid_request'],
   unauthorized: [401, 'unauthorized'],
   forbidden: [403, 'forbidden'],
   signature_invalid: [403, 'forbidden'],

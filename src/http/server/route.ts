@@ -37,7 +37,7 @@ export interface Route {
   creates?: boolean
   /** Of a route that creates: an id for the `creation` of a request with a key, if one is at hand. */
   reserve?(call: Call): string | undefined
-  bodyLimit?: 'sessionBodyBytesMax'
+  bodyLimit?: 'sessionBodyBytesMax' | 'manifestBytesMax'
   answers: Record<number, AnswerSpec>
   /** Beside those that every route of its kind has (`errorsByStatus` in `openapi.ts`). */
   errors?: readonly ErrorCode[]

@@ -1,4 +1,5 @@
 import { z } from 'zod'
+import { manifest } from './images.ts'
 import { envs, notBuilt, sandboxError, secondTime, timeout } from './common.ts'
 
 export const previewAuth = z.object({
@@ -18,8 +19,13 @@ export const createSandbox = z.object({
     .optional()
     .meta({ description: 'Your own keys and values, shown with the sandbox' }),
   previewAuth: previewAuth.optional().meta({ description: 'Demands a token of all previews of the sandbox' }),
-  image: notBuilt,
-  snapshot: notBuilt,
+  image: manifest.optional().meta({ description: 'Builds this image first, unless it is there' }),
+  snapshot: z
+    .string()
+    .min(1)
+    .max(128)
+    .optional()
+    .meta({ description: 'Starts from the image of this name; goes before `image`' }),
   secretStore: notBuilt,
   webhooks: notBuilt,
 })
@@ -39,7 +45,11 @@ const startFields = {
 }
 
 export const startResult = z
-  .object({ ...startFields, previewAuthToken: z.string().optional().meta({ description: 'Shown this once' }) })
+  .object({
+    ...startFields,
+    previewAuthToken: z.string().optional().meta({ description: 'Shown this once' }),
+    fromCheckpointId: z.string().optional().meta({ description: 'The checkpoint that it was started from' }),
+  })
   .meta({ id: 'StartResult' })
 
 export const sandbox = z

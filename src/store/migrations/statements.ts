@@ -246,4 +246,33 @@ export const migrationStatements = {
     'create index messages_state on messages (session_id, state, position)',
     `create index sessions_ended on sessions (created_at) where status = 'ended'`,
   ],
+
+  // Images: the claims of organisations to built contents, and the checkpoints after each step, from which later builds go on.
+  '0013-images': [
+    `create table images (
+      id text collate "C" primary key,
+      org_id text collate "C" not null references organisations (id),
+      name text collate "C",
+      content_hash text collate "C" not null,
+      layer_hashes text[] not null,
+      checkpoint_id text collate "C",
+      status text collate "C" not null,
+      manifest jsonb not null,
+      memory_mb integer not null,
+      is_detached boolean not null,
+      is_public boolean not null,
+      failure jsonb,
+      created_at timestamptz(3) not null,
+      last_used_at timestamptz(3) not null
+    )`,
+    'create unique index images_name on images (org_id, name) where name is not null',
+    'create index images_content on images (org_id, content_hash)',
+    `create table image_layers (
+      org_id text collate "C" not null references organisations (id),
+      hash text collate "C" not null,
+      checkpoint_id text collate "C" not null,
+      primary key (org_id, hash)
+    )`,
+    'alter table checkpoints add column is_public boolean not null default false',
+  ],
 } as const satisfies Record<string, readonly string[]>

@@ -1,0 +1,178 @@
+import { z } from 'zod'
+import type { Image } from '../../image/index.ts'
+import { defined } from '../../lib/defined.ts'
+import { checkpoints as checkpointWire, images as wire } from '../../protocol/http/index.ts'
+import { goneSignal, streamBuild, wantsStream } from '../server/build-stream.ts'
+import { noContent, type Route, routesOf } from '../server/route.ts'
+import { seconds } from '../server/time.ts'
+import { patchBody, patchInput } from './patches.ts'
+
+const route = routesOf('Images')
+
+/** Errors of what builds an image. */
+export const buildErrors = ['build_failed', 'conflict', 'no_capacity', 'unavailable'] as const
+
+export const imageRoutes = [
+  route('POST', '/api/snapshots', {
+    id: 'createSnapshot',
+    summary: 'Build an image under a name',
+    description:
+      'Waits for the build. With `Accept: text/event-stream` it answers with events: `build_log` for each step, `build_output` with what a step ' +
+      'writes, and at the end `result` with the image, or `error`. With `async=1` it answers 202 at once. An image with the same content is not ' +
+      'built again, and a build goes on from the steps that it shares with an earlier one. A client that leaves ends its build.',
+    query: wire.createSnapshotQuery,
+    body: wire.createSnapshot,
+    bodyLimit: 'manifestBytesMax',
+    creates: true,
+    answers: {
+      201: { description: 'It is ready', body: wire.image },
+      202: { description: 'It is being built', body: wire.image },
+    },
+    errors: [...buildErrors, 'not_found'],
+    async handle(call) {
+      const { orgId, body, query, creation, deps } = call
+      if (query.async === '1' || query.async === 'true') {
+        const image = await deps.images.createDetached(orgId, body.name, body.image, { creation })
+        return { statusCode: 202, body: imageBody(image) }
+      }
+      if (wantsStream(call)) {
+        return await streamBuild(call, async (follower) =>
+          imageBody(await deps.images.create(orgId, body.name, body.image, follower)),
+        )
+      }
+      const image = await deps.images.create(orgId, body.name, body.image, { signal: goneSignal(call), creation })
+      return { statusCode: 201, body: imageBody(image) }
+    },
+  }),
+  route('GET', '/api/snapshots', {
+    id: 'listSnapshots',
+    summary: 'List images with a name, newest first',
+    answers: { 200: { description: 'All of them', body: z.array(wire.image) } },
+    async handle({ orgId, deps }) {
+      const images = await deps.images.list(orgId)
+      return { statusCode: 200, body: images.filter(({ name }) => name !== undefined).map(imageBody) }
+    },
+  }),
+  route('GET', '/api/images', {
+    id: 'listImages',
+    summary: 'List all images, newest first',
+    description: 'Those without a name go when nobody has started a sandbox from them for thirty days.',
+    answers: { 200: { description: 'With and without a name', body: z.array(wire.image) } },
+    async handle({ orgId, deps }) {
+      return { statusCode: 200, body: (await deps.images.list(orgId)).map(imageBody) }
+    },
+  }),
+  ...(['snapshots', 'images'] as const).flatMap(routesOfOne),
+]
+
+/** Both collections take names and ids. */
+function routesOfOne(collection: 'snapshots' | 'images'): Route[] {
+  const path = `/api/${collection}/:name` as const
+  const noun = collection === 'images' ? 'Image' : 'Snapshot'
+  return [
+    route('GET', path, {
+      id: `get${noun}`,
+      summary: 'Read an image',
+      answers: { 200: { description: 'The image', body: wire.image } },
+      async handle({ orgId, params, deps }) {
+        return { statusCode: 200, body: imageBody(await deps.images.get(orgId, params.name)) }
+      },
+    }),
+    route('DELETE', path, {
+      id: `delete${noun}`,
+      summary: 'Delete an image',
+      description: 'Ends its build. Its data goes when nothing else needs it; sandboxes from it run on.',
+      answers: { 204: { description: 'It is gone' } },
+      async handle({ orgId, params, deps }) {
+        await deps.images.delete(orgId, params.name)
+        return noContent
+      },
+    }),
+    route('GET', `${path}/events`, {
+      id: `follow${noun}Build`,
+      summary: 'Follow the build of an image',
+      description:
+        'Events from the beginning of the build, as with the request that began it; `result` alone when it is over.',
+      answers: { 200: { description: 'Events', content: 'text/event-stream' } },
+      async handle(call) {
+        const { orgId, params, deps } = call
+        return await streamBuild(call, async (follower) =>
+          imageBody(await deps.images.follow(orgId, params.name, follower)),
+        )
+      },
+    }),
+    route('POST', `${path}/patches`, {
+      id: `create${noun}Patch`,
+      summary: 'Attach a script to the checkpoint of an image',
+      description: 'It runs in each sandbox started from the image.',
+      body: checkpointWire.createPatch,
+      creates: true,
+      answers: { 201: { description: 'Attached', body: checkpointWire.createdPatch } },
+      errors: ['too_large'],
+      async handle({ orgId, params, body, creation, deps }) {
+        const checkpointId = await deps.images.checkpointOf(orgId, params.name)
+        // Sandboxes of an image know no other strategy.
+        const input = { ...patchInput(body), strategy: 'on_wake' as const }
+        const patch = await deps.sandboxes.patches.create(orgId, checkpointId, input, { creation })
+        return { statusCode: 201, body: { patch: patchBody(patch) } }
+      },
+    }),
+    route('GET', `${path}/patches`, {
+      id: `list${noun}Patches`,
+      summary: 'List the patches of an image',
+      answers: { 200: { description: 'In sequence order', body: z.array(checkpointWire.patch) } },
+      async handle({ orgId, params, deps }) {
+        const checkpointId = await deps.images.checkpointOf(orgId, params.name)
+        return { statusCode: 200, body: (await deps.sandboxes.patches.list(orgId, checkpointId)).map(patchBody) }
+      },
+    }),
+    route('DELETE', `${path}/patches/:patchId`, {
+      id: `delete${noun}Patch`,
+      summary: 'Detach a patch of an image',
+      answers: { 204: { description: 'It is gone' } },
+      async handle({ orgId, params, deps }) {
+        const checkpointId = await deps.images.checkpointOf(orgId, params.name)
+        await deps.sandboxes.patches.delete(orgId, checkpointId, params.patchId)
+        return noContent
+      },
+    }),
+    publishing(path, `publish${noun}`, 'publish', true),
+    publishing(path, `unpublish${noun}`, 'unpublish', false),
+  ]
+}
+
+function publishing(
+  path: '/api/snapshots/:name' | '/api/images/:name',
+  id: string,
+  verb: string,
+  isPublic: boolean,
+): Route {
+  return route('POST', `${path}/${verb}`, {
+    id,
+    summary: isPublic ? 'Let every organisation start from an image' : 'End that',
+    description: "For the operator's own organisation alone.",
+    answers: { 200: { description: 'Done', body: wire.published } },
+    errors: ['forbidden', 'conflict'],
+    async handle({ orgId, params, deps }) {
+      const image = await deps.images.publish(orgId, params.name, isPublic)
+      return { statusCode: 200, body: { name: image.name ?? image.id, public: image.isPublic } }
+    },
+  })
+}
+
+function imageBody(image: Image): z.output<typeof wire.image> {
+  const { message: error, step, type, exitCode, stderr } = image.failure ?? {}
+  return {
+    id: image.id,
+    orgId: image.orgId,
+    ...defined({ name: image.name }),
+    contentHash: image.contentHash,
+    ...defined({ checkpointId: image.checkpointId }),
+    status: image.status,
+    manifest: { ...image.manifest },
+    public: image.isPublic,
+    createdAt: seconds(image.createdAt),
+    lastUsedAt: seconds(image.lastUsedAt),
+    ...defined({ error, step, type, exitCode, stderr }),
+  }
+}

@@ -1,0 +1,77 @@
+import type { BuildEvent } from '../../image/index.ts'
+import { sandboxErrorBody } from './errors.ts'
+import { onceClosed } from './once-closed.ts'
+import type { Call } from './route.ts'
+
+const keepAliveMs = 15_000
+/** A client that is so far behind gets no output of steps. */
+const bufferedBytesMax = 4 * 1024 * 1024
+
+type Streamed = Pick<Call, 'reply' | 'streams' | 'deps' | 'limits' | 'orgId'>
+
+interface BuildFollower {
+  /** Aborts when the client has left. */
+  signal: AbortSignal
+  onEvent: (event: BuildEvent) => void
+}
+
+/** A request with an `Idempotency-Key` gets JSON, which can be kept. */
+export function wantsStream({ request, creation }: Pick<Call, 'request' | 'creation'>): boolean {
+  return creation === undefined && (request.headers.accept ?? '').includes('text/event-stream')
+}
+
+/** Aborts when the client has left before its answer. */
+export function goneSignal({ reply }: Pick<Call, 'reply'>): AbortSignal {
+  const gone = new AbortController()
+  onceClosed(reply.raw, () => gone.abort())
+  return gone.signal
+}
+
+/**
+ * Answers with the events of a build, then with `result` or `error`. The stream begins with the first event: what is wrong with the request
+ * is thrown before it, and answered as JSON.
+ */
+export async function streamBuild(
+  call: Streamed,
+  work: (follower: BuildFollower) => Promise<unknown>,
+): Promise<undefined> {
+  const { reply, streams, deps, limits, orgId } = call
+  const response = reply.raw
+  const owner = { of: 'the organisation', key: `events of ${orgId}`, max: limits.eventStreamsPerOrganisationMax }
+  const release = streams.open('events', [owner])
+  const signal = goneSignal(call)
+  const send = (event: string, data: object) => {
+    begin()
+    if (!response.destroyed) response.write(`event: ${event}\ndata: ${JSON.stringify(data)}\n\n`)
+  }
+  const begin = () => {
+    if (response.headersSent || response.destroyed) return
+    reply.hijack()
+    response.writeHead(200, {
+      ...(reply.getHeaders() as Record<string, string>),
+      'content-type': 'text/event-stream; charset=utf-8',
+      'cache-control': 'no-cache',
+      'x-accel-buffering': 'no',
+    })
+  }
+  const beat = setInterval(() => {
+    begin()
+    if (!response.writableNeedDrain && !response.destroyed) response.write(': keepalive\n\n')
+  }, keepAliveMs)
+  const onEvent = ({ event, ...data }: BuildEvent) => {
+    if (event === 'build_log' || response.writableLength < bufferedBytesMax) send(event, data)
+  }
+  try {
+    send('result', (await work({ signal, onEvent })) as object)
+  } catch (error) {
+    if (!response.headersSent && !signal.aborted) throw error
+    const body = sandboxErrorBody(error)
+    if (body.code === 'internal_error' && !signal.aborted) deps.log.error({ err: error }, 'a build failed')
+    send('error', body)
+  } finally {
+    clearInterval(beat)
+    release()
+    if (response.headersSent) response.end()
+  }
+  return undefined
+}

@@ -1,0 +1,318 @@
+import { setTimeout as sleep } from 'node:timers/promises'
+import { isServiceError, ServiceError } from '../errors.ts'
+import { newId } from '../lib/id.ts'
+import type { Log } from '../lib/log.ts'
+import type { CheckpointKind, SandboxService, StartExec } from '../sandbox/index.ts'
+import type { BuildFiles } from './build-files.ts'
+import type { BuildEvent, ImageLayer, ImageLimits } from './image.ts'
+import { type FileOutline, type ManifestOutline, type Step, summaryOf } from './manifest.ts'
+import type { ImageStore } from './store.ts'
+import { commandOf, type StepCommand } from './steps.ts'
+
+export interface BuilderContext {
+  store: Pick<ImageStore, 'layers' | 'putLayer' | 'deleteLayer'>
+  sandboxes: SandboxService
+  files: BuildFiles
+  limits: ImageLimits
+  log: Log
+}
+
+export interface Build {
+  orgId: string
+  outline: ManifestOutline
+  layerHashes: readonly string[]
+  /** Of its files in `BuildFiles`. */
+  filesKey: string
+  /** What the build sandbox starts from when no layer is there. */
+  origin: Origin
+  /** Least memory of the image. */
+  memoryMb: number
+}
+
+/** An installed image by name, or a checkpoint. */
+export type Origin = { image: string } | { checkpointId: string }
+
+const builderMemoryMbDefault = 4096
+const builderCpuCount = 2
+const readyPollMs = 100
+const readyTimeoutSeconds = 10
+const outputTailBytes = 16 * 1024
+const stderrInMessage = 500
+/** Of the names of checkpoints that builds make; see {@link isOfBuild}. */
+export const checkpointNamePrefix = 'image '
+/**
+ * Builds an image in a sandbox of its organisation and returns its checkpoint. The state after each step becomes a layer, from which a
+ * later build goes on whose first steps are the same. Throws `build_failed` with `step`, `type`, `exitCode` and `stderr` when a step
+ * fails. Nothing but layers and the checkpoint is left, also after an abort.
+ */
+export async function buildImage(
+  context: BuilderContext,
+  build: Build,
+  emit: (event: BuildEvent) => void,
+  signal: AbortSignal,
+): Promise<string> {
+  const { limits, sandboxes, log } = context
+  const { orgId, outline } = build
+  const tooLong = new ServiceError('build_failed', `the build takes longer than ${limits.buildMs / 1000} seconds`)
+  const deadline = new AbortController()
+  const timer = setTimeout(() => deadline.abort(tooLong), limits.buildMs)
+  const ended = AbortSignal.any([signal, deadline.signal])
+  const sandboxId = newId('sb-build-')
+  try {
+    const { layer, done } = await startingLayer(context, build)
+    await startSandbox(context, build, sandboxId, layer)
+    ended.throwIfAborted()
+    const work = new RunningBuild(context, build, { sandboxId, emit, signal: ended })
+    const { steps } = outline
+    const reused = done === 0 ? '' : `, the first ${done} reused`
+    emit(logOf(0, 'build', `building ${steps.length} steps${reused} in ${sandboxId}`))
+    for (const [index, step] of steps.slice(0, done).entries()) work.skip(step, index + 1)
+    for (let index = done; index < steps.length; index++) await work.step(steps[index] as Step, index + 1)
+    return await work.finish()
+  } catch (error) {
+    throw ended.aborted ? ended.reason : error
+  } finally {
+    clearTimeout(timer)
+    await sandboxes.delete(orgId, sandboxId).catch((error: unknown) => {
+      if (!isServiceError(error, 'not_found'))
+        log.error({ err: error, sandboxId }, 'the sandbox of a build could not be removed')
+    })
+  }
+}
+
+/** The newest layer that is there, and how many steps it has behind it. */
+async function startingLayer(
+  { store, sandboxes }: BuilderContext,
+  { orgId, layerHashes }: Build,
+): Promise<{ layer?: ImageLayer; done: number }> {
+  const byHash = new Map((await store.layers(orgId, layerHashes)).map((layer) => [layer.hash, layer]))
+  for (let done = layerHashes.length; done > 0; done--) {
+    const layer = byHash.get(layerHashes[done - 1] ?? '')
+    if (layer === undefined) continue
+    const checkpoint = await sandboxes.checkpoints.settled(orgId, layer.checkpointId).catch(missing)
+    if (checkpoint?.status === 'ready') return { layer, done }
+    // Its data is gone.
+    await store.deleteLayer(orgId, layer.hash)
+  }
+  return { done: 0 }
+}
+
+function missing(error: unknown): undefined {
+  if (!isServiceError(error, 'not_found')) throw error
+}
+
+async function startSandbox(
+  { sandboxes, limits }: BuilderContext,
+  { orgId, outline, origin }: Build,
+  id: string,
+  layer: ImageLayer | undefined,
+): Promise<void> {
+  const sizes = {
+    id,
+    memoryMb: outline.builderMemoryMB ?? builderMemoryMbDefault,
+    cpuCount: builderCpuCount,
+    diskMb: limits.builderDiskMb,
+    timeoutSeconds: 0,
+  }
+  const from = layer === undefined ? origin : { checkpointId: layer.checkpointId }
+  if ('image' in from) await sandboxes.create(orgId, { ...sizes, image: from.image })
+  else await sandboxes.checkpoints.start(orgId, from.checkpointId, sizes)
+}
+
+interface Running {
+  sandboxId: string
+  emit: (event: BuildEvent) => void
+  signal: AbortSignal
+}
+
+class RunningBuild {
+  readonly #context: BuilderContext
+  readonly #build: Build
+  readonly #running: Running
+  /** Of the `env` steps so far. */
+  #envs: Record<string, string> = {}
+
+  constructor(context: BuilderContext, build: Build, running: Running) {
+    this.#context = context
+    this.#build = build
+    this.#running = running
+  }
+
+  /** A step whose result is there already. */
+  skip(step: Step, number: number): void {
+    this.#remember(step)
+    this.#log(number, step.type, `${this.#position(number)} ${summaryOf(step)}: reused`)
+  }
+
+  async step(step: Step, number: number): Promise<void> {
+    this.#log(number, step.type, `${this.#position(number)} ${summaryOf(step)}`)
+    const startedMs = performance.now()
+    const command = commandOf(step, this.#envs)
+    if (command !== undefined) await this.#run(command, step.type, number)
+    if (step.type === 'add_file') await this.#write(step.args.path, step.args)
+    if (step.type === 'add_dir') {
+      for (const file of step.args.files) await this.#write(`${step.args.path}/${file.relativePath}`, file)
+    }
+    this.#remember(step)
+    await this.#keep(number)
+    const seconds = ((performance.now() - startedMs) / 1000).toFixed(1)
+    this.#log(number, step.type, `${this.#position(number)} done in ${seconds} s`)
+  }
+
+  /** Starts what the image is to run, and saves it. Returns the checkpoint. */
+  async finish(): Promise<string> {
+    const { outline, orgId, memoryMb } = this.#build
+    const { sandboxId } = this.#running
+    const number = outline.steps.length + 1
+    if (outline.startCommand !== undefined) await this.#startProcesses(outline.startCommand, number)
+    this.#log(number, 'checkpoint', outline.memory ? 'saving files and memory' : 'saving files')
+    // What does not fit fails here, not in each sandbox.
+    if (outline.memory) await this.#context.sandboxes.scale(orgId, sandboxId, memoryMb)
+    return await this.#checkpoint(outline.memory ? 'full' : 'disk_only')
+  }
+
+  #remember(step: Step): void {
+    if (step.type === 'env') this.#envs = { ...this.#envs, ...step.args.vars }
+  }
+
+  async #keep(number: number): Promise<void> {
+    const { orgId, layerHashes } = this.#build
+    const hash = layerHashes[number - 1] ?? ''
+    await this.#context.store.putLayer({ orgId, hash, checkpointId: await this.#checkpoint('disk_only') })
+  }
+
+  async #checkpoint(kind: CheckpointKind): Promise<string> {
+    const { orgId, memoryMb } = this.#build
+    const { sandboxId, signal } = this.#running
+    signal.throwIfAborted()
+    const { checkpoints } = this.#context.sandboxes
+    const id = newId('cp-')
+    const sandboxConfig = { memoryMb, cpuCount: 1, diskMb: 10_240, envs: {} }
+    await checkpoints.create(orgId, sandboxId, { id, name: checkpointName(id), kind, isOfImage: true, sandboxConfig })
+    const { status, error } = await checkpoints.settled(orgId, id)
+    if (status !== 'ready')
+      throw new ServiceError('unavailable', `the image could not be saved: ${error ?? 'no reason known'}`)
+    return id
+  }
+
+  async #write(path: string, { sha256, bytes }: FileOutline): Promise<void> {
+    const { orgId, filesKey } = this.#build
+    const { sandboxId, signal } = this.#running
+    signal.throwIfAborted()
+    const body = this.#context.files.open(filesKey, sha256)
+    await this.#context.sandboxes.files.write(orgId, sandboxId, path, body, bytes)
+  }
+
+  /** Throws `build_failed` unless the program ends with 0. */
+  async #run({ argv, envs }: StepCommand, type: string, number: number): Promise<void> {
+    const { limits } = this.#context
+    const [cmd, ...args] = argv
+    const command = { cmd, args, envs, timeoutSeconds: limits.stepMs / 1000 }
+    const id = await this.#start({ ...command, keep: 'lossless' })
+    const { exitCode, stderr } = await this.#follow(id, number, this.#running.signal)
+    if (exitCode !== 0) throw failed(number, type, exitCode, stderr)
+  }
+
+  /** Internal, so that a client neither sees it nor is kept active by it; but clients may use the ports of a start command. */
+  async #start(command: StartExec): Promise<string> {
+    const { orgId } = this.#build
+    const { sandboxId, signal } = this.#running
+    signal.throwIfAborted()
+    const input = { ...command, internal: true, privatePorts: false }
+    const { id } = await this.#context.sandboxes.exec.start(orgId, sandboxId, input)
+    return id
+  }
+
+  /** Emits the output of a program until its end. */
+  async #follow(id: string, number: number, signal: AbortSignal): Promise<{ exitCode: number; stderr: string }> {
+    const { orgId } = this.#build
+    const { sandboxId, emit } = this.#running
+    const decoders = { stdout: new TextDecoder(), stderr: new TextDecoder() }
+    let stderr = ''
+    await using output = await this.#context.sandboxes.exec.attach(orgId, sandboxId, id, { kind: 'internal', signal })
+    for await (const event of output) {
+      signal.throwIfAborted()
+      if (event.type === 'exit') return { exitCode: event.exitCode, stderr }
+      if (event.type !== 'output') continue
+      const data = decoders[event.stream].decode(event.data, { stream: true })
+      if (data !== '') emit({ event: 'build_output', step: number, stream: event.stream, data })
+      if (event.stream === 'stderr') stderr = `${stderr}${data}`.slice(-outputTailBytes)
+      await output.acknowledge(event.offset + event.data.length)
+    }
+    throw new ServiceError('unavailable', 'the sandbox of the build has ended')
+  }
+
+  /** Runs the start command, which goes on, and waits until it is ready. */
+  async #startProcesses(startCommand: string, number: number): Promise<void> {
+    const { limits, sandboxes } = this.#context
+    const { orgId, outline } = this.#build
+    const { sandboxId, signal } = this.#running
+    const listening = new Set(await sandboxes.exec.ports(orgId, sandboxId))
+    this.#log(number, 'start', startCommand)
+    const id = await this.#start({ cmd: 'sh', args: ['-c', startCommand], envs: this.#envs, timeoutSeconds: 0 })
+    // A connection that is open when memory is saved would delay that.
+    const attached = new AbortController()
+    let ended: { exitCode: number; stderr: string } | undefined
+    const following = this.#follow(id, number, AbortSignal.any([signal, attached.signal])).then(
+      (end) => (ended = end),
+      () => undefined,
+    )
+    const isReady = async (): Promise<boolean> => {
+      if (outline.readyCommand === undefined) {
+        return (await sandboxes.exec.ports(orgId, sandboxId)).some((port) => !listening.has(port))
+      }
+      const ready = { cmd: 'sh', args: ['-c', outline.readyCommand], envs: this.#envs }
+      const { exitCode } = await sandboxes.exec.run(
+        orgId,
+        sandboxId,
+        { ...ready, timeoutSeconds: readyTimeoutSeconds },
+        { signal },
+      )
+      return exitCode === 0
+    }
+    try {
+      for (const until = Date.now() + limits.stepMs; !(await isReady());) {
+        if (ended !== undefined) throw failed(number, 'start', ended.exitCode, ended.stderr)
+        if (Date.now() > until) {
+          const what = outline.readyCommand === undefined ? 'listens on no new port' : 'is not ready'
+          const message = `the start command ${what} after ${limits.stepMs / 1000} seconds`
+          throw new ServiceError('build_failed', message, { details: { step: number, type: 'start' } })
+        }
+        await sleep(readyPollMs, undefined, { signal })
+      }
+    } finally {
+      attached.abort()
+      await following
+    }
+    this.#log(number, 'start', 'ready')
+  }
+
+  #position(number: number): string {
+    return `[${number}/${this.#build.outline.steps.length}]`
+  }
+
+  #log(step: number, type: string, message: string): void {
+    this.#running.emit(logOf(step, type, message))
+  }
+}
+
+export function logOf(step: number, type: string, message: string): BuildEvent {
+  return { event: 'build_log', step, type, message }
+}
+
+function failed(step: number, type: string, exitCode: number, stderr: string): ServiceError {
+  const why = exitCode === 124 ? 'took too long' : `exited with ${exitCode}`
+  const end = stderr.trim().slice(-stderrInMessage)
+  return new ServiceError('build_failed', `step ${step} (${type}) ${why}${end === '' ? '' : `: ${end}`}`, {
+    details: { step, type, exitCode, stderr },
+  })
+}
+
+/** The name ends with the unique part of the id, which clients cannot choose. */
+function checkpointName(id: string): string {
+  return `${checkpointNamePrefix}${id.slice('cp-'.length)}`
+}
+
+export function isOfBuild({ id, name }: { id: string; name: string }): boolean {
+  return name === checkpointName(id)
+}

@@ -1,0 +1,117 @@
+import type { BuildEvent } from './image.ts'
+
+/** Someone who waits for a build. */
+export interface Follower {
+  /** Gets the end of what has been said so far, then what is said. Must not throw. */
+  onEvent?: (event: BuildEvent) => void
+  /** Gives the wait up. The build ends with its last requester. */
+  signal?: AbortSignal
+}
+
+type Work = (emit: (event: BuildEvent) => void, signal: AbortSignal) => Promise<string>
+
+interface BuildUnderWay {
+  result: Promise<string>
+  end: AbortController
+  /** Requests that want its result; watchers do not count. */
+  requesters: number
+  listeners: Set<(event: BuildEvent) => void>
+  said: BuildEvent[]
+  saidBytes: number
+}
+
+/** Of output and log, for those who come later. */
+const saidBytesMax = 1024 * 1024
+
+/** Builds under way by key: one for all requests for the same content. It ends with the last of them. */
+export class Builds {
+  readonly #builds = new Map<string, BuildUnderWay>()
+  readonly #removeFiles: (filesKey: string) => Promise<void>
+
+  /** `removeFiles` is called when a build has ended, before another of its key may begin. */
+  constructor(removeFiles: (filesKey: string) => Promise<void>) {
+    this.#removeFiles = removeFiles
+  }
+
+  /** Joins the build of this key, or begins it with `work`. Throws the reason of an aborted signal. */
+  async join(key: string, filesKey: string, work: Work, follower: Follower): Promise<string> {
+    follower.signal?.throwIfAborted()
+    for (let build = this.#builds.get(key); build?.end.signal.aborted; build = this.#builds.get(key)) {
+      // Given up by all others; it needs a moment to clean up.
+      await build.result.catch(() => undefined)
+    }
+    const build = this.#builds.get(key) ?? this.#begin(key, filesKey, work)
+    build.requesters += 1
+    try {
+      return await this.#wait(build, follower)
+    } finally {
+      build.requesters -= 1
+      if (build.requesters === 0) {
+        build.end.abort(follower.signal?.reason)
+        await build.result.catch(() => undefined)
+      }
+    }
+  }
+
+  /** Follows the build of this key, if there is one, to its end. */
+  async watch(key: string, follower: Follower): Promise<void> {
+    const build = this.#builds.get(key)
+    if (build !== undefined) await this.#wait(build, follower).catch(() => undefined)
+  }
+
+  async settled(): Promise<void> {
+    await Promise.allSettled([...this.#builds.values()].map(({ result }) => result))
+  }
+
+  #begin(key: string, filesKey: string, work: Work): BuildUnderWay {
+    const build: BuildUnderWay = {
+      result: Promise.resolve(''),
+      end: new AbortController(),
+      requesters: 0,
+      listeners: new Set(),
+      said: [],
+      saidBytes: 0,
+    }
+    this.#builds.set(key, build)
+    build.result = this.#run(key, filesKey, () => work((event) => say(build, event), build.end.signal))
+    // All requesters may have given up.
+    build.result.catch(() => undefined)
+    return build
+  }
+
+  async #run(key: string, filesKey: string, work: () => Promise<string>): Promise<string> {
+    try {
+      return await work()
+    } finally {
+      await this.#removeFiles(filesKey)
+      this.#builds.delete(key)
+    }
+  }
+
+  async #wait(build: BuildUnderWay, { onEvent, signal }: Follower): Promise<string> {
+    if (onEvent !== undefined) {
+      for (const event of build.said) onEvent(event)
+      build.listeners.add(onEvent)
+    }
+    const { promise: given, reject } = Promise.withResolvers<never>()
+    const giveUp = () => reject(signal?.reason)
+    signal?.addEventListener('abort', giveUp)
+    try {
+      return await Promise.race([build.result, given])
+    } finally {
+      signal?.removeEventListener('abort', giveUp)
+      if (onEvent !== undefined) build.listeners.delete(onEvent)
+    }
+  }
+}
+
+function say(build: BuildUnderWay, event: BuildEvent): void {
+  build.said.push(event)
+  build.saidBytes += bytesOf(event)
+  while (build.saidBytes > saidBytesMax) build.saidBytes -= bytesOf(build.said.shift() as BuildEvent)
+  for (const listener of build.listeners) listener(event)
+}
+
+function bytesOf(event: BuildEvent): number {
+  return 100 + (event.event === 'build_log' ? event.message.length : event.data.length)
+}

@@ -1,0 +1,81 @@
+import type { ManifestOutline } from './manifest.ts'
+
+/** A built image. With a name it is a snapshot, which only its owner removes; without one a cache entry. */
+export interface Image {
+  id: string
+  orgId: string
+  /** Unique in its organisation. */
+  name?: string
+  /** SHA-256 in hex of what the build depends on. Requests with the same hash get the same files. */
+  contentHash: string
+  /** Hash of the state after each step, of which the builder keeps a checkpoint. */
+  layerHashes: string[]
+  /** Once it is `ready`. Images of one organisation with the same content share it. */
+  checkpointId?: string
+  status: ImageStatus
+  manifest: ManifestOutline
+  /** Least memory of a sandbox that starts from it, in MiB. */
+  memoryMb: number
+  /** Its build goes on without a client, also after a restart of the server. */
+  isDetached: boolean
+  /** Every organisation may start sandboxes from its name. */
+  isPublic: boolean
+  failure?: BuildFailure
+  createdAt: Date
+  lastUsedAt: Date
+}
+
+export type ImageStatus = 'building' | 'ready' | 'failed'
+
+/** Why a build failed, and, when a step did, which. */
+export interface BuildFailure {
+  message: string
+  /** From 1. */
+  step?: number
+  type?: string
+  exitCode?: number
+  /** The end of it. */
+  stderr?: string
+}
+
+export type ImageChange = Partial<Pick<Image, 'checkpointId' | 'status' | 'isPublic' | 'failure' | 'lastUsedAt'>>
+
+/** The state after a step: a disk checkpoint that a later build with the same beginning starts from. */
+export interface ImageLayer {
+  orgId: string
+  hash: string
+  checkpointId: string
+}
+
+/** What a client that follows a build is told. `step` 0 comes before the first step. */
+export type BuildEvent =
+  | { event: 'build_log'; step: number; type: string; message: string }
+  | { event: 'build_output'; step: number; stream: 'stdout' | 'stderr'; data: string }
+
+/** Bounds of images (`ATOLL_LIMITS`). */
+export interface ImageLimits {
+  stepsMax: number
+  /** Of one manifest. */
+  filesMax: number
+  /** Images with a name of one organisation. */
+  snapshotsMax: number
+  /** Builds of one organisation at a time; more wait. */
+  buildsAtOnce: number
+  buildMs: number
+  /** Each step, and each wait for a `readyCommand`. */
+  stepMs: number
+  builderDiskMb: number
+  /** An image without a name goes when nobody has started from it for so long. */
+  unusedDays: number
+}
+
+export const defaultImageLimits: ImageLimits = {
+  stepsMax: 100,
+  filesMax: 20_000,
+  snapshotsMax: 100,
+  buildsAtOnce: 2,
+  buildMs: 600_000,
+  stepMs: 300_000,
+  builderDiskMb: 10_240,
+  unusedDays: 30,
+}

@@ -1,0 +1,11 @@
+export {
+  type BuildEvent,
+  type BuildFailure,
+  defaultImageLimits,
+  type Image,
+  type ImageLayer,
+  type ImageLimits,
+} from './image.ts'
+export type { Manifest, ManifestOutline, ManifestStep } from './manifest.ts'
+export { type BuildOptions, Images, type ImageSource, type ImageService, type ImageServiceDeps } from './service.ts'
+export type { ImageStore } from './store.ts'

@@ -1,0 +1,205 @@
+import { createHash } from 'node:crypto'
+import { posix } from 'node:path'
+import { assertEnvs, assertInput } from '../sandbox/index.ts'
+import type { ImageLimits } from './image.ts'
+
+/** What a client asks to build. The wire form, checked for its shape alone (`protocol/http/images.ts`). */
+export interface Manifest {
+  /** Name of an image. Default `base`. */
+  base?: string | undefined
+  steps?: ManifestStep[] | undefined
+  /** Memory of the build, in MiB. */
+  builderMemoryMB?: number | undefined
+  /** Least memory of what starts from the image, in MiB. */
+  runtimeMemoryMB?: number | undefined
+  name?: string | undefined
+  /** The image keeps memory: its sandboxes go on with the processes that run at the end of the build. */
+  memory?: boolean | undefined
+  /** Runs at the end of the build and on in each sandbox. Needs `memory`. */
+  startCommand?: string | undefined
+  /** Repeated until it succeeds; then the image is saved. Default: the start command listens on a TCP port. */
+  readyCommand?: string | undefined
+}
+
+export type ManifestStep =
+  | { type: 'apt_install' | 'pip_install'; args: { packages: string[] } }
+  | { type: 'run'; args: { commands: string[] } }
+  | { type: 'env'; args: { vars: Record<string, string> } }
+  | { type: 'workdir'; args: { path: string } }
+  | { type: 'add_file'; args: { path: string; content: string; encoding?: 'base64' | undefined } }
+  | { type: 'add_dir'; args: { path: string; files: { relativePath: string; content: string }[] } }
+
+/** A file of a step. Its content is kept for the build alone (`BuildFiles`). */
+export interface FileOutline {
+  bytes: number
+  sha256: string
+}
+
+export type Step =
+  | Exclude<ManifestStep, { type: 'add_file' | 'add_dir' }>
+  | { type: 'add_file'; args: { path: string } & FileOutline }
+  | { type: 'add_dir'; args: { path: string; files: ({ relativePath: string } & FileOutline)[] } }
+
+/** A manifest without the contents of its files, as records keep it. */
+export interface ManifestOutline extends Omit<Manifest, 'base' | 'steps' | 'name'> {
+  base: string
+  steps: Step[]
+}
+
+/** What a build needs. */
+export interface BuildPlan {
+  outline: ManifestOutline
+  /** The contents of the files, by hash. */
+  contents: Map<string, Buffer>
+}
+
+export const memoryMbDefault = 1024
+const builtInNames = new Set(['', 'base', 'ubuntu', 'default'])
+const pathBytesMax = 4096
+const packagePattern = /^[A-Za-z0-9][^\0\s]{0,255}$/
+
+/** Checks what shapes do not. Throws `invalid_request` with the field, before anything is built. */
+export function planOf(manifest: Manifest, limits: Pick<ImageLimits, 'stepsMax' | 'filesMax'>): BuildPlan {
+  const { base = 'base', steps = [], name: _name, ...rest } = manifest
+  assertInput(steps.length <= limits.stepsMax, 'image.steps', `must be at most ${limits.stepsMax}`)
+  const { memory = false, startCommand, readyCommand } = rest
+  assertInput(
+    startCommand === undefined || memory,
+    'image.startCommand',
+    'needs image.memory, which keeps what it starts',
+  )
+  assertInput(
+    readyCommand === undefined || startCommand !== undefined,
+    'image.readyCommand',
+    'needs image.startCommand',
+  )
+  for (const [field, command] of Object.entries({ startCommand, readyCommand })) {
+    if (command !== undefined) assertCommand(command, `image.${field}`)
+  }
+  const contents = new Map<string, Buffer>()
+  const take = (content: string, field: string): FileOutline => {
+    const bytes = decoded(content, field)
+    const sha256 = hashOf(bytes)
+    contents.set(sha256, bytes)
+    return { bytes: bytes.length, sha256 }
+  }
+  let files = 0
+  const outlined = steps.map((step, index): Step => {
+    const field = `image.steps.${index}.args`
+    if (step.type === 'add_file') {
+      files += 1
+      assertTarget(step.args.path, `${field}.path`)
+      return { type: step.type, args: { path: step.args.path, ...take(step.args.content, `${field}.content`) } }
+    }
+    if (step.type === 'add_dir') {
+      files += step.args.files.length
+      assertInput(files <= limits.filesMax, 'image.steps', `must have at most ${limits.filesMax} files`)
+      assertTarget(step.args.path, `${field}.path`)
+      const taken = step.args.files.map(({ relativePath, content }, at) => {
+        assertRelative(relativePath, `${field}.files.${at}.relativePath`)
+        return { relativePath, ...take(content, `${field}.files.${at}.content`) }
+      })
+      return { type: step.type, args: { path: step.args.path, files: taken } }
+    }
+    assertStep(step, field)
+    return step
+  })
+  return { outline: { ...rest, base: builtInNames.has(base) ? 'base' : base, steps: outlined }, contents }
+}
+
+/**
+ * The hash after each step, which depends on all before it; `origin` names the files that the build begins with. The last one is that of the
+ * image: memory and what runs in it count as a step.
+ */
+export function hashesOf({ steps, memory, startCommand, readyCommand }: ManifestOutline, origin: string) {
+  const chain: string[] = []
+  let hash = hashOf(JSON.stringify({ base: origin }))
+  for (const step of steps) chain.push((hash = hashOf(`${hash} ${JSON.stringify(step)}`)))
+  const contentHash = memory ? hashOf(`${hash} ${JSON.stringify({ startCommand, readyCommand })}`) : hash
+  return { layerHashes: chain, contentHash }
+}
+
+/** One line about a step, for logs. */
+export function summaryOf(step: Step): string {
+  switch (step.type) {
+    case 'apt_install':
+    case 'pip_install':
+      return shortened(step.args.packages.join(' '))
+    case 'run':
+      return shortened(step.args.commands.join(' && '))
+    case 'env':
+      return shortened(Object.keys(step.args.vars).join(' '))
+    case 'workdir':
+    case 'add_file':
+      return shortened(step.args.path)
+    case 'add_dir':
+      return shortened(`${step.args.path} (${step.args.files.length} files)`)
+  }
+}
+
+function shortened(text: string): string {
+  const line = text.replaceAll(/\s+/g, ' ').trim()
+  return line.length > 120 ? `${line.slice(0, 119)}…` : line
+}
+
+function assertStep(step: Exclude<ManifestStep, { type: 'add_file' | 'add_dir' }>, field: string): void {
+  switch (step.type) {
+    case 'apt_install':
+    case 'pip_install':
+      for (const [index, name] of step.args.packages.entries()) {
+        assertInput(packagePattern.test(name), `${field}.packages.${index}`, 'must be the name of a package')
+      }
+      return
+    case 'run':
+      for (const [index, command] of step.args.commands.entries()) assertCommand(command, `${field}.commands.${index}`)
+      return
+    case 'env':
+      assertEnvs(step.args.vars, `${field}.vars`)
+      for (const [name, value] of Object.entries(step.args.vars)) {
+        // Neither `/etc/environment` nor a line of `export` can hold it.
+        assertInput(!/[\n\r]/.test(value), `${field}.vars.${name}`, 'must be one line')
+      }
+      return
+    case 'workdir':
+      assertTarget(step.args.path, `${field}.path`)
+  }
+}
+
+function assertCommand(command: string, field: string): void {
+  assertInput(command.trim() !== '', field, 'must not be empty')
+  assertInput(!command.includes('\0'), field, 'must not contain NUL')
+}
+
+/** An absolute path inside the image. The sandbox's own root bounds it. */
+function assertTarget(path: string, field: string): void {
+  assertInput(path.startsWith('/'), field, 'must be an absolute path')
+  assertInput(!path.includes('\0'), field, 'must not contain NUL')
+  assertInput(Buffer.byteLength(path) <= pathBytesMax, field, `must be at most ${pathBytesMax} bytes`)
+  assertInput(!path.split('/').includes('..'), field, 'must not contain `..`')
+}
+
+function assertRelative(path: string, field: string): void {
+  assertInput(!path.startsWith('/'), field, 'must be relative')
+  assertInput(!path.includes('\0'), field, 'must not contain NUL')
+  assertInput(Buffer.byteLength(path) <= pathBytesMax, field, `must be at most ${pathBytesMax} bytes`)
+  const cleaned = posix.normalize(path)
+  const names = path.split('/')
+  assertInput(
+    cleaned !== '.' && !cleaned.endsWith('/') && !names.includes('..'),
+    field,
+    'must name a file in the folder',
+  )
+}
+
+/** Throws for text that is not base64, which Node would skip. */
+function decoded(content: string, field: string): Buffer {
+  const bytes = Buffer.from(content, 'base64')
+  // Compared without padding, which encoders may leave out.
+  const isWhole = bytes.toString('base64').replace(/=+$/, '') === content.replace(/=+$/, '')
+  assertInput(isWhole, field, 'must be base64')
+  return bytes
+}
+
+function hashOf(data: string | Buffer): string {
+  return createHash('sha256').update(data).digest('hex')
+}

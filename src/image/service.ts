@@ -1,0 +1,486 @@
+import { isServiceError, ServiceError } from '../errors.ts'
+import { KeyedMutex } from '../lib/async/mutex.ts'
+import { Semaphore } from '../lib/async/semaphore.ts'
+import type { CreateOptions } from '../lib/creation.ts'
+import { defined } from '../lib/defined.ts'
+import { newId } from '../lib/id.ts'
+import type { Log } from '../lib/log.ts'
+import {
+  assertInput,
+  assertInteger,
+  type SandboxLimits,
+  type SandboxService,
+  type StartedSandbox,
+  type StartFromCheckpoint,
+} from '../sandbox/index.ts'
+import { BuildFiles } from './build-files.ts'
+import { buildImage, checkpointNamePrefix, type BuilderContext, isOfBuild, logOf, type Origin } from './builder.ts'
+import { Builds, type Follower } from './builds.ts'
+import type { BuildEvent, BuildFailure, Image, ImageLimits } from './image.ts'
+import { hashesOf, type Manifest, memoryMbDefault, planOf } from './manifest.ts'
+import type { ImageStore } from './store.ts'
+
+export interface ImageServiceDeps {
+  store: ImageStore
+  sandboxes: SandboxService
+  /** For files of builds under way; made if absent. */
+  dir: string
+  limits: ImageLimits
+  sandboxLimits: Pick<SandboxLimits, 'memoryMbMin' | 'memoryMbMax'>
+  /** The organisation of the operator, whose images alone may be public. */
+  operatorOrgId: () => Promise<string>
+  log: Log
+}
+
+export interface BuildOptions extends CreateOptions {
+  /** Ends the build when no other request waits for it. Not for a detached one. */
+  signal?: AbortSignal
+  /** Gets what has happened so far, then what happens. */
+  onEvent?: (event: BuildEvent) => void
+}
+
+/** What a sandbox starts from, as a client names it. */
+export type ImageSource = { image: Manifest } | { snapshot: string }
+
+export type ImageService = Omit<Images, 'start' | 'close'>
+
+export const namePattern = /^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$/
+const sweepEveryMs = 3_600_000
+const dayMs = 86_400_000
+/** A start from an image is recorded at most so often. */
+const usedEveryMs = 60_000
+const buildsOfAll = 8
+
+/**
+ * Images of an organisation: built once for each content, kept as checkpoints. A row is the claim to a content; `Builds` has one build for
+ * all rows with the same. See docs/images.md.
+ */
+export class Images {
+  readonly #deps: ImageServiceDeps
+  readonly #files: BuildFiles
+  readonly #builds: Builds
+  readonly #builder: BuilderContext
+  readonly #semaphore: Semaphore
+  /** By organisation: what finds an image to share, and what removes one that nobody needs. */
+  readonly #locks = new KeyedMutex()
+  /** By image: the requests that wait for its build, and what ends them. */
+  readonly #waits = new Map<string, { requests: number; cancel: AbortController; over: PromiseWithResolvers<void> }>()
+  /** The ends of all requests and detached builds. */
+  readonly #running = new Set<Promise<unknown>>()
+  #sweep: NodeJS.Timeout | undefined
+  #isClosing = false
+
+  constructor(deps: ImageServiceDeps) {
+    this.#deps = deps
+    this.#files = new BuildFiles(deps.dir)
+    this.#builder = { ...deps, files: this.#files }
+    this.#semaphore = new Semaphore({ permits: buildsOfAll, permitsPerKey: deps.limits.buildsAtOnce })
+    // The next start goes on with detached builds.
+    this.#builds = new Builds(async (key) => (this.#isClosing ? undefined : await this.#files.remove(key)))
+  }
+
+  /** Removes what a crash has left, goes on with detached builds, and starts the clock. The sandbox service has been started. */
+  async start(): Promise<void> {
+    const { store, log } = this.#deps
+    const building = await store.imagesIn('building')
+    await this.#removeBuildSandboxes()
+    const detached = building.filter((image) => image.isDetached)
+    for (const image of building) if (!image.isDetached) await store.deleteImage(image.id)
+    await this.#files.keepOnly(new Set(detached.map(filesKey)))
+    await this.#removeUnknownCheckpoints()
+    for (const image of detached) {
+      log.info({ imageId: image.id }, 'the build of an image goes on')
+      this.#detach(image)
+    }
+    this.#sweep = setInterval(() => {
+      this.#removeUnused().catch((error: unknown) => log.warn({ err: error }, 'unused images could not be removed'))
+    }, sweepEveryMs).unref()
+  }
+
+  /** Ends builds; the next start goes on with detached ones. */
+  async close(): Promise<void> {
+    this.#isClosing = true
+    clearInterval(this.#sweep)
+    for (const { cancel } of this.#waits.values())
+      cancel.abort(new ServiceError('unavailable', 'the server is stopping'))
+    await Promise.allSettled(this.#running)
+    await this.#builds.settled()
+  }
+
+  /** Builds an image under a name and waits for its end. Throws `conflict` for a taken name, `build_failed`, `invalid_request`. */
+  async create(orgId: string, name: string, manifest: Manifest, options: BuildOptions = {}): Promise<Image> {
+    assertName(name)
+    return await this.#tracked(this.#obtain(orgId, manifest, options, name))
+  }
+
+  /** The same in the background: returns an image that is `building`. */
+  async createDetached(orgId: string, name: string, manifest: Manifest, options: CreateOptions = {}): Promise<Image> {
+    assertName(name)
+    const claim = await this.#claim(orgId, manifest, { name, isDetached: true, ...options })
+    if (claim.image.status === 'building') this.#detach(claim.image)
+    return claim.image
+  }
+
+  /** All images of an organisation, newest first. */
+  async list(orgId: string): Promise<Image[]> {
+    return await this.#deps.store.listImages(orgId)
+  }
+
+  /** By name or id. Throws `not_found`. */
+  async get(orgId: string, nameOrId: string): Promise<Image> {
+    const { store } = this.#deps
+    const image = (await store.imageNamed(nameOrId, orgId)) ?? (await store.image(nameOrId, orgId))
+    if (image === undefined) throw noImage(nameOrId)
+    return image
+  }
+
+  /** Removes an image, and its data when nothing else needs it. Ends its build. Sandboxes from it run on. */
+  async delete(orgId: string, nameOrId: string): Promise<void> {
+    const { id } = await this.get(orgId, nameOrId)
+    const wait = this.#waits.get(id)
+    wait?.cancel.abort(new ServiceError('conflict', `the build of image ${nameOrId} was cancelled`))
+    await wait?.over.promise
+    await this.#remove(orgId, id)
+  }
+
+  /** Follows a build until its end and returns the image. One that has ended is returned at once. */
+  async follow(orgId: string, nameOrId: string, { signal, onEvent }: BuildOptions = {}): Promise<Image> {
+    const image = await this.get(orgId, nameOrId)
+    if (image.status === 'building') await this.#builds.watch(buildKey(image), defined({ signal, onEvent }))
+    return await this.get(orgId, nameOrId)
+  }
+
+  /** Throws `forbidden` unless the organisation is the operator's. */
+  async publish(orgId: string, nameOrId: string, isPublic: boolean): Promise<Image> {
+    const { store, operatorOrgId } = this.#deps
+    if ((await operatorOrgId()) !== orgId) {
+      throw new ServiceError('forbidden', "only the operator's own organisation may publish")
+    }
+    const image = await this.get(orgId, nameOrId)
+    if (image.checkpointId === undefined) throw notReady(image)
+    await this.#deps.sandboxes.checkpoints.publish(orgId, image.checkpointId, isPublic)
+    return (await store.updateImage(image.id, { isPublic })) ?? image
+  }
+
+  /** The checkpoint of an image, for its patches. Throws `not_found` also while there is none. */
+  async checkpointOf(orgId: string, nameOrId: string): Promise<string> {
+    const { checkpointId } = await this.get(orgId, nameOrId)
+    if (checkpointId === undefined) throw new ServiceError('not_found', `image ${nameOrId} has no checkpoint`)
+    return checkpointId
+  }
+
+  /** Starts a sandbox from an image, which is built first if need be. */
+  async startSandbox(
+    orgId: string,
+    source: ImageSource,
+    input: StartFromCheckpoint,
+    options: BuildOptions = {},
+  ): Promise<StartedSandbox> {
+    const image = await this.obtain(orgId, source, options)
+    const { onEvent, creation } = options
+    onEvent?.(logOf(0, 'create', 'starting the sandbox'))
+    const memoryMb = Math.max(image.memoryMb, input.memoryMb ?? 0)
+    const { checkpoints } = this.#deps.sandboxes
+    return await checkpoints.start(orgId, image.checkpointId ?? '', { ...input, memoryMb }, { creation })
+  }
+
+  /** An image that is `ready`. Throws `not_found` for an unknown name, `conflict` while it is not ready, and what a build throws. */
+  async obtain(orgId: string, source: ImageSource, options: Omit<BuildOptions, 'creation'> = {}): Promise<Image> {
+    if ('image' in source) {
+      const { name } = source.image
+      if (name !== undefined) assertName(name)
+      const { signal, onEvent } = options
+      return await this.#tracked(
+        this.#obtain(orgId, source.image, { ...defined({ signal, onEvent }), isShared: true }, name),
+      )
+    }
+    options.onEvent?.(logOf(0, 'resolve', `looking up snapshot ${source.snapshot}`))
+    const image = await this.#usable(orgId, source.snapshot)
+    if (image === undefined) throw noImage(source.snapshot)
+    await this.#touch(image)
+    return image
+  }
+
+  /** The image of this name that sandboxes of the organisation may start from: its own, or a public one. Throws `conflict` while it is not ready. */
+  async #usable(orgId: string, name: string): Promise<Image | undefined> {
+    const { store } = this.#deps
+    const image = (await store.imageNamed(name, orgId)) ?? (await store.publicImageNamed(name))
+    if (image === undefined) return undefined
+    if (image.status === 'ready' && image.checkpointId !== undefined) return image
+    throw notReady(image)
+  }
+
+  /** Resolves `templateID`: an image of this name, if there is one. Installed images have other names. */
+  async named(orgId: string, name: string): Promise<Image | undefined> {
+    if (name === 'base') return undefined
+    return await this.#usable(orgId, name)
+  }
+
+  async #obtain(
+    orgId: string,
+    manifest: Manifest,
+    { isShared = false, ...options }: BuildOptions & { isShared?: boolean },
+    name?: string,
+  ): Promise<Image> {
+    const { signal, onEvent, creation } = options
+    const claim = { isDetached: false, isShared, ...defined({ name, creation }) }
+    const { image, isHit } = await this.#claim(orgId, manifest, claim)
+    if (image.status === 'ready') {
+      if (isHit) onEvent?.(logOf(0, 'cache_hit', `image ${image.contentHash.slice(0, 12)} is there`))
+      await this.#touch(image)
+      return image
+    }
+    return await this.#built(image, defined({ signal, onEvent }))
+  }
+
+  /**
+   * The row of a request: a new one that is `building`, or for a content that is there `ready`. A request without a name shares the row
+   * of any image with its content; `isShared` says that one with a name may share that of the name, if it has the same content.
+   */
+  async #claim(
+    orgId: string,
+    manifest: Manifest,
+    { name, isDetached, isShared = false, creation }: Claim,
+  ): Promise<{ image: Image; isHit: boolean }> {
+    const { store, limits, sandboxLimits } = this.#deps
+    const plan = planOf(manifest, limits)
+    const { outline } = plan
+    for (const field of ['builderMemoryMB', 'runtimeMemoryMB'] as const) {
+      const value = outline[field]
+      if (value !== undefined)
+        assertInteger(value, `image.${field}`, sandboxLimits.memoryMbMin, sandboxLimits.memoryMbMax)
+    }
+    const made = creation?.made.find((id) => id.startsWith('img-'))
+    const earlier = made === undefined ? undefined : await store.image(made, orgId)
+    if (earlier !== undefined) return { image: earlier, isHit: true }
+    const { hash } = await this.#origin(orgId, outline.base)
+    const { layerHashes, contentHash } = hashesOf(outline, hash)
+    const id = made ?? creation?.id('img-') ?? newId('img-')
+    const now = new Date()
+    const draft: Image = {
+      id,
+      orgId,
+      ...defined({ name }),
+      contentHash,
+      layerHashes,
+      status: 'building',
+      manifest: outline,
+      memoryMb: outline.runtimeMemoryMB ?? memoryMbDefault,
+      isDetached,
+      isPublic: false,
+      createdAt: now,
+      lastUsedAt: now,
+    }
+    return await this.#locks.run(orgId, async () => {
+      const alike = await store.imagesOf(contentHash, orgId)
+      const same = isShared ? alike.find((image) => image.name === name && image.status !== 'failed') : undefined
+      if (name !== undefined && same !== undefined) return { image: same, isHit: true }
+      if (name !== undefined) await this.#freeName(orgId, name)
+      const ready = await this.#firstWhole(orgId, alike)
+      if (name === undefined) {
+        const shared = ready ?? alike.find((image) => image.status === 'building' && image.name === undefined)
+        if (shared !== undefined) return { image: shared, isHit: true }
+        for (const image of alike)
+          if (image.status === 'failed' && image.name === undefined) await store.deleteImage(image.id)
+      }
+      const shared = ready?.checkpointId
+      const image: Image = shared === undefined ? draft : { ...draft, status: 'ready', checkpointId: shared }
+      if (image.status === 'building') await this.#files.write(filesKey(image), plan.contents)
+      await store.insertImage(image, made === undefined ? creation : undefined)
+      return { image, isHit: shared !== undefined }
+    })
+  }
+
+  /** Throws `conflict` for a name that is taken, and when there are too many. A failed image makes room. */
+  async #freeName(orgId: string, name: string): Promise<void> {
+    const { store, limits } = this.#deps
+    const taken = await store.imageNamed(name, orgId)
+    if (taken?.status === 'failed') await store.deleteImage(taken.id)
+    else if (taken !== undefined) throw new ServiceError('conflict', `there is an image named ${name}`)
+    const named = (await store.listImages(orgId)).filter((image) => image.name !== undefined)
+    if (named.length >= limits.snapshotsMax) {
+      throw new ServiceError('conflict', `the organisation has ${named.length} named images, the most it may have`)
+    }
+  }
+
+  /** The first of these whose checkpoint is there. Rows without their data are removed. */
+  async #firstWhole(orgId: string, images: readonly Image[]): Promise<Image | undefined> {
+    const { store, sandboxes } = this.#deps
+    for (const image of images) {
+      if (image.status !== 'ready' || image.checkpointId === undefined) continue
+      const checkpoint = await sandboxes.checkpoints.settled(orgId, image.checkpointId).catch(notFound)
+      if (checkpoint?.status === 'ready') return image
+      if (image.name === undefined) await store.deleteImage(image.id)
+      else await store.updateImage(image.id, { status: 'failed', failure: { message: 'its data is gone' } })
+    }
+    return undefined
+  }
+
+  /** What a build begins with, and a text that changes with it. */
+  async #origin(orgId: string, base: string): Promise<{ origin: Origin; hash: string }> {
+    const image = base === 'base' ? undefined : await this.#usable(orgId, base)
+    if (image?.checkpointId === undefined) return { origin: { image: base }, hash: base }
+    return { origin: { checkpointId: image.checkpointId }, hash: `${base} ${image.contentHash}` }
+  }
+
+  #detach(image: Image): void {
+    this.#tracked(this.#built(image, {})).catch((error: unknown) => {
+      if (!isServiceError(error)) this.#deps.log.error({ err: error, imageId: image.id }, 'a build failed')
+    })
+  }
+
+  /** Waits for the build of an image and records its end. Given up, the image goes; a detached one stays for the next start. */
+  async #built(image: Image, { signal, onEvent }: Follower): Promise<Image> {
+    const { store, log } = this.#deps
+    const { id, orgId, isDetached } = image
+    const wait = this.#waits.get(id) ?? {
+      requests: 0,
+      cancel: new AbortController(),
+      over: Promise.withResolvers<void>(),
+    }
+    this.#waits.set(id, wait)
+    wait.requests += 1
+    const { cancel } = wait
+    const given = signal === undefined ? cancel.signal : AbortSignal.any([signal, cancel.signal])
+    try {
+      const key = buildKey(image)
+      const build = (emit: (event: BuildEvent) => void, ended: AbortSignal) => this.#build(image, emit, ended)
+      const checkpointId = await this.#builds.join(key, filesKey(image), build, {
+        ...defined({ onEvent }),
+        signal: given,
+      })
+      const ready = await store.updateImage(id, { status: 'ready', checkpointId, lastUsedAt: new Date() })
+      if (ready !== undefined) return ready
+      await this.#removeCheckpoints(orgId, [checkpointId])
+      throw new ServiceError('conflict', `image ${image.name ?? id} was deleted`)
+    } catch (error) {
+      if (given.aborted) {
+        const isKept = wait.requests > 1 || (isDetached && this.#isClosing)
+        if (!isKept) await this.#remove(orgId, id)
+      } else {
+        if (!isServiceError(error)) log.error({ err: error, imageId: id }, 'the build of an image failed')
+        await store.updateImage(id, { status: 'failed', failure: failureOf(error) })
+      }
+      throw error
+    } finally {
+      wait.requests -= 1
+      if (wait.requests === 0) {
+        this.#waits.delete(id)
+        wait.over.resolve()
+      }
+    }
+  }
+
+  async #build(image: Image, emit: (event: BuildEvent) => void, signal: AbortSignal): Promise<string> {
+    const { orgId, manifest: outline, layerHashes, memoryMb } = image
+    return await this.#semaphore.use(
+      async () => {
+        const { origin } = await this.#origin(orgId, outline.base)
+        const build = { orgId, outline, layerHashes, memoryMb, origin, filesKey: filesKey(image) }
+        return await buildImage(this.#builder, build, emit, signal)
+      },
+      { key: orgId, signal },
+    )
+  }
+
+  async #touch(image: Image): Promise<void> {
+    if (Date.now() - image.lastUsedAt.getTime() < usedEveryMs) return
+    await this.#deps.store.updateImage(image.id, { lastUsedAt: new Date() })
+  }
+
+  /** Removes a row, and the data that no other row needs. */
+  async #remove(orgId: string, id: string): Promise<void> {
+    await this.#locks.run(orgId, async () => {
+      const { store } = this.#deps
+      const image = await store.image(id, orgId)
+      await store.deleteImage(id)
+      const layers = await store.deleteUnusedLayers(orgId)
+      await this.#removeCheckpoints(orgId, [...layers.map((layer) => layer.checkpointId), image?.checkpointId])
+    })
+  }
+
+  async #removeCheckpoints(orgId: string, ids: readonly (string | undefined)[]): Promise<void> {
+    const { store, sandboxes } = this.#deps
+    const used = new Set(await store.imageCheckpointIds())
+    for (const id of new Set(ids)) {
+      if (id === undefined || used.has(id)) continue
+      const checkpoint = await sandboxes.checkpoints.settled(orgId, id).catch(notFound)
+      if (checkpoint !== undefined) await sandboxes.checkpoints.delete(orgId, checkpoint.sandboxId, id).catch(notFound)
+    }
+  }
+
+  async #removeUnused(): Promise<void> {
+    const { store, limits } = this.#deps
+    const unused = await store.unusedImages(new Date(Date.now() - limits.unusedDays * dayMs))
+    for (const { orgId, id } of unused) await this.#remove(orgId, id)
+  }
+
+  /** Those of builds that a crash cut off. A detached build goes on from its last layer in a new one. */
+  async #removeBuildSandboxes(): Promise<void> {
+    const { sandboxes, log } = this.#deps
+    for (const { id, orgId } of await sandboxes.ofBuilds()) {
+      await sandboxes.delete(orgId, id).catch((error: unknown) => {
+        log.warn({ err: error, sandboxId: id }, 'the sandbox of a build could not be removed')
+      })
+    }
+  }
+
+  /** Checkpoints that a build has made and no row names. */
+  async #removeUnknownCheckpoints(): Promise<void> {
+    const { sandboxes } = this.#deps
+    const made = (await sandboxes.checkpoints.named(checkpointNamePrefix)).filter(isOfBuild)
+    for (const { id, orgId } of made) await this.#removeCheckpoints(orgId, [id])
+  }
+
+  async #tracked<Result>(work: Promise<Result>): Promise<Result> {
+    this.#running.add(work)
+    try {
+      return await work
+    } finally {
+      this.#running.delete(work)
+    }
+  }
+}
+
+interface Claim extends CreateOptions {
+  name?: string
+  isDetached: boolean
+  isShared?: boolean
+}
+
+function buildKey({ orgId, contentHash }: Image): string {
+  return `${orgId} ${contentHash}`
+}
+
+/** A legal file name: neither an id nor a hash has a slash. */
+function filesKey({ orgId, contentHash }: Image): string {
+  return `${orgId}-${contentHash}`
+}
+
+function failureOf(error: unknown): BuildFailure {
+  if (!(error instanceof ServiceError)) return { message: 'the server failed' }
+  const { step, type, exitCode, stderr } = error.details as Partial<BuildFailure>
+  return { message: error.message, ...defined({ step, type, exitCode, stderr }) }
+}
+
+function assertName(name: string): void {
+  assertInput(
+    namePattern.test(name),
+    'name',
+    'must be 1 to 128 letters, digits, `.`, `_` and `-`, the first a letter or digit',
+  )
+}
+
+function noImage(name: string): ServiceError {
+  return new ServiceError('not_found', `no image ${name}`)
+}
+
+function notReady({ id, name = id, status, failure }: Image): ServiceError {
+  const why =
+    status === 'failed' ? `its build has failed: ${failure?.message ?? 'no reason known'}` : 'it is being built'
+  return new ServiceError('conflict', `image ${name} is not ready: ${why}`, { details: { reason: 'not_ready' } })
+}
+
+function notFound(error: unknown): undefined {
+  if (!isServiceError(error, 'not_found')) throw error
+}

@@ -1,0 +1,32 @@
+import type { Creation } from '../lib/creation.ts'
+import type { Image, ImageChange, ImageLayer, ImageStatus } from './image.ts'
+
+/** The port to the records of images. Each method is one transaction, durable when it returns. */
+export interface ImageStore {
+  /** Throws `conflict` when the organisation has an image of this name. */
+  insertImage(image: Image, creation?: Creation): Promise<void>
+  image(id: string, orgId?: string): Promise<Image | undefined>
+  imageNamed(name: string, orgId: string): Promise<Image | undefined>
+  /** One that every organisation may use. */
+  publicImageNamed(name: string): Promise<Image | undefined>
+  /** Of this content, newest first. */
+  imagesOf(contentHash: string, orgId: string): Promise<Image[]>
+  /** Newest first. */
+  listImages(orgId: string): Promise<Image[]>
+  /** Of all organisations, oldest first. */
+  imagesIn(status: ImageStatus): Promise<Image[]>
+  /** Images without a name, and not `building`, that were last used before the moment. */
+  unusedImages(usedBefore: Date): Promise<Image[]>
+  /** Undefined when there is none. */
+  updateImage(id: string, change: ImageChange): Promise<Image | undefined>
+  deleteImage(id: string): Promise<boolean>
+
+  /** Replaces a layer of the same hash. */
+  putLayer(layer: ImageLayer): Promise<void>
+  layers(orgId: string, hashes: readonly string[]): Promise<ImageLayer[]>
+  deleteLayer(orgId: string, hash: string): Promise<void>
+  /** Deletes the layers that no image of the organisation has among its own, and returns them. */
+  deleteUnusedLayers(orgId: string): Promise<ImageLayer[]>
+  /** The ids of all checkpoints that an image or a layer names. */
+  imageCheckpointIds(): Promise<string[]>
+}
