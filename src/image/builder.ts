@@ -182,12 +182,12 @@ class RunningBuild {
   }
 
   async #checkpoint(kind: CheckpointKind): Promise<string> {
-    const { orgId, memoryMb } = this.#build
+    const { orgId, memoryMb, outline } = this.#build
     const { sandboxId, signal } = this.#running
     signal.throwIfAborted()
     const { checkpoints } = this.#context.sandboxes
     const id = newId('cp-')
-    const sandboxConfig = { memoryMb, cpuCount: 1, diskMb: 10_240, envs: {} }
+    const sandboxConfig = { memoryMb, cpuCount: 1, diskMb: 10_240, envs: outline.defaults?.envs ?? {} }
     await checkpoints.create(orgId, sandboxId, { id, name: checkpointName(id), kind, isOfImage: true, sandboxConfig })
     const { status, error } = await checkpoints.settled(orgId, id)
     if (status !== 'ready')
@@ -204,10 +204,10 @@ class RunningBuild {
   }
 
   /** Throws `build_failed` unless the program ends with 0. */
-  async #run({ argv, envs }: StepCommand, type: string, number: number): Promise<void> {
+  async #run({ argv, ...shell }: StepCommand, type: string, number: number): Promise<void> {
     const { limits } = this.#context
     const [cmd, ...args] = argv
-    const command = { cmd, args, envs, timeoutSeconds: limits.stepMs / 1000 }
+    const command = { cmd, args, ...shell, timeoutSeconds: limits.stepMs / 1000 }
     const id = await this.#start({ ...command, keep: 'lossless' })
     const { exitCode, stderr } = await this.#follow(id, number, this.#running.signal)
     if (exitCode !== 0) throw failed(number, type, exitCode, stderr)

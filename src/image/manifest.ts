@@ -19,11 +19,21 @@ export interface Manifest {
   startCommand?: string | undefined
   /** Repeated until it succeeds; then the image is saved. Default: the start command listens on a TCP port. */
   readyCommand?: string | undefined
+  /** Of a Dockerfile: what a sandbox from the image has where nothing else is asked for. */
+  defaults?: ImageDefaults | undefined
+  /** What it was made of. */
+  template?: { tag: string; dockerfile: string } | undefined
+}
+
+export interface ImageDefaults {
+  envs: Record<string, string>
+  cwd?: string
+  user?: string
 }
 
 export type ManifestStep =
   | { type: 'apt_install' | 'pip_install'; args: { packages: string[] } }
-  | { type: 'run'; args: { commands: string[] } }
+  | { type: 'run'; args: { commands: string[]; cwd?: string; user?: string } }
   | { type: 'env'; args: { vars: Record<string, string> } }
   | { type: 'workdir'; args: { path: string } }
   | { type: 'add_file'; args: { path: string; content: string; encoding?: 'base64' | undefined } }
@@ -111,11 +121,12 @@ export function planOf(manifest: Manifest, limits: Pick<ImageLimits, 'stepsMax' 
  * The hash after each step, which depends on all before it; `origin` names the files that the build begins with. The last one is that of the
  * image: memory and what runs in it count as a step.
  */
-export function hashesOf({ steps, memory, startCommand, readyCommand }: ManifestOutline, origin: string) {
+export function hashesOf({ steps, memory, startCommand, readyCommand, defaults }: ManifestOutline, origin: string) {
   const chain: string[] = []
   let hash = hashOf(JSON.stringify({ base: origin }))
   for (const step of steps) chain.push((hash = hashOf(`${hash} ${JSON.stringify(step)}`)))
-  const contentHash = memory ? hashOf(`${hash} ${JSON.stringify({ startCommand, readyCommand })}`) : hash
+  const end = { memory, startCommand, readyCommand, defaults }
+  const contentHash = memory || defaults ? hashOf(`${hash} ${JSON.stringify(end)}`) : hash
   return { layerHashes: chain, contentHash }
 }
 

@@ -134,6 +134,22 @@ export class Images {
     return image
   }
 
+  /** By name or id; of another organisation only what that has published, by its name. */
+  async readable(orgId: string, nameOrId: string): Promise<Image> {
+    const foreign = await this.#deps.store.publicImageNamed(nameOrId)
+    return await this.get(orgId, nameOrId).catch((error: unknown) => {
+      if (foreign === undefined) throw error
+      return foreign
+    })
+  }
+
+  /** Images with a name that sandboxes of the organisation may start from. */
+  async usable(orgId: string): Promise<Image[]> {
+    const { store } = this.#deps
+    const own = (await store.listImages(orgId)).filter(({ name }) => name !== undefined)
+    return [...own, ...(await store.publicImages()).filter((image) => image.orgId !== orgId)]
+  }
+
   /** Removes an image, and its data when nothing else needs it. Ends its build. Sandboxes from it run on. */
   async delete(orgId: string, nameOrId: string): Promise<void> {
     const { id } = await this.get(orgId, nameOrId)
@@ -201,19 +217,18 @@ export class Images {
     return image
   }
 
-  /** The image of this name that sandboxes of the organisation may start from: its own, or a public one. Throws `conflict` while it is not ready. */
-  async #usable(orgId: string, name: string): Promise<Image | undefined> {
-    const { store } = this.#deps
-    const image = (await store.imageNamed(name, orgId)) ?? (await store.publicImageNamed(name))
-    if (image === undefined) return undefined
-    if (image.status === 'ready' && image.checkpointId !== undefined) return image
-    throw notReady(image)
+  /** The image that `templateID` names, if it is one of the organisation or a public one. Installed images have other names. */
+  async named(orgId: string, nameOrId: string): Promise<Image | undefined> {
+    return nameOrId === 'base' ? undefined : await this.#usable(orgId, nameOrId)
   }
 
-  /** Resolves `templateID`: an image of this name, if there is one. Installed images have other names. */
-  async named(orgId: string, name: string): Promise<Image | undefined> {
-    if (name === 'base') return undefined
-    return await this.#usable(orgId, name)
+  /** What sandboxes of the organisation may start from: its own by name or id, or a public one by name. Throws `conflict` while it is not ready. */
+  async #usable(orgId: string, nameOrId: string): Promise<Image | undefined> {
+    const { store } = this.#deps
+    const own = (await store.imageNamed(nameOrId, orgId)) ?? (await store.image(nameOrId, orgId))
+    const image = own ?? (await store.publicImageNamed(nameOrId))
+    if (image !== undefined && (image.status !== 'ready' || image.checkpointId === undefined)) throw notReady(image)
+    return image
   }
 
   async #obtain(

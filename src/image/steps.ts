@@ -1,9 +1,14 @@
+import { defined } from '../lib/defined.ts'
 import type { Step } from './manifest.ts'
 
 /** A program that carries out a step. */
 export interface StepCommand {
   argv: [string, ...string[]]
   envs: Record<string, string>
+  /** Default the root folder. */
+  cwd?: string
+  /** Default root. */
+  user?: string
 }
 
 /** What a step runs, as root in the sandbox of its build; files are written over the guest instead. `envs` are those of steps before it. */
@@ -22,7 +27,11 @@ export function commandOf(step: Step, envs: Record<string, string>): StepCommand
         envs: { ...envs, PIP_BREAK_SYSTEM_PACKAGES: '1', PIP_ROOT_USER_ACTION: 'ignore', PIP_NO_INPUT: '1' },
       }
     case 'run':
-      return { argv: ['sh', '-c', step.args.commands.map(untilFailure).join('\n')], envs }
+      return {
+        argv: ['sh', '-c', step.args.commands.map(untilFailure).join('\n')],
+        envs,
+        ...defined({ cwd: step.args.cwd, user: step.args.user }),
+      }
     case 'env':
       return { argv: ['sh', '-c', keepVariables, 'env', ...Object.entries(step.args.vars).flat()], envs }
     case 'workdir':

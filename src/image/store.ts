@@ -9,6 +9,8 @@ export interface ImageStore {
   imageNamed(name: string, orgId: string): Promise<Image | undefined>
   /** One that every organisation may use. */
   publicImageNamed(name: string): Promise<Image | undefined>
+  /** Of all organisations, newest first. */
+  publicImages(): Promise<Image[]>
   /** Of this content, newest first. */
   imagesOf(contentHash: string, orgId: string): Promise<Image[]>
   /** Newest first. */

@@ -39,6 +39,10 @@ export function imageStore(db: Kysely<Database>): ImageStore {
       return row && toImage(row)
     },
 
+    async publicImages() {
+      return (await newestFirst.where('isPublic', '=', true).execute()).map(toImage)
+    },
+
     async imagesOf(contentHash, orgId) {
       const rows = await newestFirst.where('contentHash', '=', contentHash).where('orgId', '=', orgId).execute()
       return rows.map(toImage)

@@ -4,7 +4,7 @@ import { checkpoints as wire, common, sandboxes } from '../../protocol/http/inde
 import { refuseNotBuilt } from '../server/validation.ts'
 import type { HttpDeps } from '../server/config.ts'
 import { asServiceError, sandboxErrorBody } from '../server/errors.ts'
-import { emptyObject, noContent, routesOf, wakingErrors } from '../server/route.ts'
+import { emptyObject, noContent, type Route, routesOf, wakingErrors } from '../server/route.ts'
 import { startResult } from './sandboxes.ts'
 import { seconds } from '../server/time.ts'
 import { defined } from '../../lib/defined.ts'
@@ -60,6 +60,8 @@ export const checkpointRoutes = [
       return emptyObject
     },
   }),
+  publishing('publishCheckpoint', 'publish', true),
+  publishing('unpublishCheckpoint', 'unpublish', false),
   route('POST', '/api/sandboxes/from-checkpoint/:checkpointId', {
     id: 'createSandboxFromCheckpoint',
     summary: 'Start a sandbox from a checkpoint',
@@ -100,6 +102,20 @@ export const checkpointRoutes = [
   }),
 ]
 
+function publishing(id: string, verb: string, isPublic: boolean): Route {
+  return route('POST', `/api/sandboxes/checkpoints/:checkpointId/${verb}`, {
+    id,
+    summary: isPublic ? 'Let every organisation start from a checkpoint' : 'End that',
+    description: 'Others may start from it, and neither patch nor delete it.',
+    answers: { 200: { description: 'The checkpoint', body: wire.checkpoint } },
+    errors: ['forbidden'],
+    async handle({ orgId, params, deps }) {
+      const checkpoint = await deps.sandboxes.checkpoints.publish(orgId, params.checkpointId, isPublic)
+      return { statusCode: 200, body: checkpointBody(checkpoint) }
+    },
+  })
+}
+
 function outcome(deps: HttpDeps, checkpointId: string, result: PromiseSettledResult<StartedSandbox>): object {
   if (result.status === 'fulfilled') return startResult(result.value, deps.config)
   const error: unknown = result.reason
@@ -125,6 +141,6 @@ function checkpointBody(checkpoint: Checkpoint): z.output<typeof wire.checkpoint
       envs: sandboxConfig.envs,
     },
     createdAt: seconds(checkpoint.createdAt),
-    ...defined({ error: checkpoint.error }),
+    ...defined({ public: checkpoint.isPublic, error: checkpoint.error }),
   }
 }

@@ -14,6 +14,7 @@ import { sandboxRoutes } from './sandboxes.ts'
 import { sessionEventRoutes } from './session-events.ts'
 import { sessionExportRoutes } from './session-export.ts'
 import { sessionRoutes } from './sessions.ts'
+import { templateRoutes } from './templates.ts'
 import type { Route } from '../server/route.ts'
 
 /** Every endpoint, in the order of the reference. */
@@ -23,6 +24,7 @@ export const routes: readonly Route[] = [
   ...checkpointRoutes,
   ...patchRoutes,
   ...imageRoutes,
+  ...templateRoutes,
   ...previewRoutes,
   ...fileRoutes,
   ...execRoutes,

@@ -39,6 +39,7 @@ export const checkpoint = z
       })
       .meta({ description: 'What a sandbox started from it has' }),
     createdAt: secondTime.meta({ description: 'When it was made' }),
+    public: z.boolean().optional().meta({ description: 'Every organisation may start sandboxes from it' }),
     error: z.string().optional().meta({ description: 'Why it failed' }),
   })
   .meta({ id: 'Checkpoint' })

@@ -130,3 +130,27 @@ export const published = z
     public: z.boolean().meta({ description: 'Whether every organisation may start sandboxes from it' }),
   })
   .meta({ id: 'PublishedImage' })
+
+export const createTemplate = z.object({
+  name: z.string().meta({ description: 'Name of the image' }),
+  dockerfile: z
+    .string()
+    .max(1024 * 1024)
+    .meta({ description: 'Text of the Dockerfile' }),
+  tag: z.string().max(128).default('latest').meta({ description: 'A word of your own' }),
+})
+
+export const template = z
+  .object({
+    id: z.string().meta({ description: 'Id of the image, `img-…`' }),
+    templateID: z.string().meta({ description: 'The same' }),
+    orgId: z.string().meta({ description: 'The organisation that owns it' }),
+    name: z.string().meta({ description: 'Its name, for `templateID` of a new sandbox' }),
+    tag: z.string().meta({ description: 'The word given with it' }),
+    status: z.enum(['ready', 'building', 'error']).meta({ description: 'Its state' }),
+    dockerfile: z.string().meta({ description: 'What it was built from; empty for an image from steps' }),
+    isPublic: z.boolean().meta({ description: 'Every organisation may start sandboxes from it' }),
+    templateType: z.enum(['dockerfile', 'sandbox']).meta({ description: 'Whether it was built from a Dockerfile' }),
+    createdAt: secondTime.meta({ description: 'When it was asked for' }),
+  })
+  .meta({ id: 'Template' })

@@ -1,0 +1,93 @@
+import { z } from 'zod'
+import { type Image, manifestOf } from '../../image/index.ts'
+import { ServiceError } from '../../errors.ts'
+import { images as wire } from '../../protocol/http/index.ts'
+import { goneSignal } from '../server/build-stream.ts'
+import { noContent, type Route, routesOf } from '../server/route.ts'
+import { seconds } from '../server/time.ts'
+import { buildErrors } from './images.ts'
+
+const route = routesOf('Templates')
+
+/** A template is an image with a name. The SDK asks for it below the URL that it is given, with and without `/api`. */
+export const templateRoutes = (['/api', ''] as const).flatMap(routesBelow)
+
+function routesBelow(prefix: '/api' | ''): Route[] {
+  const suffix = prefix === '' ? 'AtRoot' : ''
+  return [
+    route('POST', `${prefix}/templates`, {
+      id: `createTemplate${suffix}`,
+      summary: 'Build an image from a Dockerfile',
+      description:
+        'Waits for the build. Known are FROM (an image of this server), RUN, COPY of a heredoc, ENV, WORKDIR, USER, EXPOSE and CMD, which is kept ' +
+        'and not run.',
+      body: wire.createTemplate,
+      creates: true,
+      answers: { 201: { description: 'It is ready', body: wire.template } },
+      errors: [...buildErrors, 'not_found'],
+      async handle(call) {
+        const { orgId, body, creation, deps } = call
+        const { name, dockerfile, tag } = body
+        const manifest = { ...manifestOf(dockerfile), template: { tag, dockerfile } }
+        const image = await deps.images.create(orgId, name, manifest, { signal: goneSignal(call), creation })
+        return { statusCode: 201, body: templateBody(image) }
+      },
+    }),
+    route('GET', `${prefix}/templates`, {
+      id: `listTemplates${suffix}`,
+      summary: 'List own and public images with a name',
+      answers: { 200: { description: 'Own ones first', body: z.array(wire.template) } },
+      async handle({ orgId, deps }) {
+        return { statusCode: 200, body: (await deps.images.usable(orgId)).map(templateBody) }
+      },
+    }),
+    route('GET', `${prefix}/templates/:name`, {
+      id: `getTemplate${suffix}`,
+      summary: 'Read a template',
+      answers: { 200: { description: 'The template', body: wire.template } },
+      async handle({ orgId, params, deps }) {
+        return { statusCode: 200, body: templateBody(await deps.images.readable(orgId, params.name)) }
+      },
+    }),
+    route('DELETE', `${prefix}/templates/:name`, {
+      id: `deleteTemplate${suffix}`,
+      summary: 'Delete a template',
+      description: 'Sandboxes from it run on. A public one is deleted by its owner alone.',
+      answers: { 204: { description: 'It is gone' } },
+      errors: ['forbidden'],
+      async handle({ orgId, params, deps }) {
+        const image = await deps.images.readable(orgId, params.name)
+        if (image.orgId !== orgId)
+          throw new ServiceError('forbidden', `template ${params.name} belongs to another organisation`)
+        await deps.images.delete(orgId, image.id)
+        return noContent
+      },
+    }),
+  ]
+}
+
+const statuses = { building: 'building', ready: 'ready', failed: 'error' } as const
+
+function templateBody({
+  id,
+  orgId,
+  name = id,
+  manifest,
+  status,
+  isPublic,
+  createdAt,
+}: Image): z.output<typeof wire.template> {
+  const { tag = 'latest', dockerfile = '' } = manifest.template ?? {}
+  return {
+    id,
+    templateID: id,
+    orgId,
+    name,
+    tag,
+    status: statuses[status],
+    dockerfile,
+    isPublic,
+    templateType: manifest.template === undefined ? 'sandbox' : 'dockerfile',
+    createdAt: seconds(createdAt),
+  }
+}
