@@ -159,11 +159,17 @@ export class Images {
     await this.#remove(orgId, id)
   }
 
-  /** Follows a build until its end and returns the image. One that has ended is returned at once. */
+  /** Follows a build until its end, or the end of one that is over. Throws `build_failed`, and `not_found` when it was cancelled. */
   async follow(orgId: string, nameOrId: string, { signal, onEvent }: BuildOptions = {}): Promise<Image> {
     const image = await this.get(orgId, nameOrId)
     if (image.status === 'building') await this.#builds.watch(buildKey(image), defined({ signal, onEvent }))
-    return await this.get(orgId, nameOrId)
+    signal?.throwIfAborted()
+    // Its end is recorded after the end of the build.
+    await this.#waits.get(image.id)?.over.promise
+    const { failure, ...ended } = await this.get(orgId, image.id)
+    if (failure === undefined) return ended
+    const { message, ...details } = failure
+    throw new ServiceError('build_failed', message, { details })
   }
 
   /** Throws `forbidden` unless the organisation is the operator's. */

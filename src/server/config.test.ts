@@ -3,6 +3,7 @@ import { readFile } from 'node:fs/promises'
 import { hostname } from 'node:os'
 import { test } from 'node:test'
 import { defaultHttpLimits } from '../http/server/config.ts'
+import { defaultImageLimits } from '../image/index.ts'
 import { defaultSandboxLimits } from '../sandbox/index.ts'
 import { defaultSessionLimits } from '../session/index.ts'
 import { ConfigError, environment, readConfig } from './config.ts'
@@ -199,14 +200,15 @@ test("rates of a cache that nobody gave are Anthropic's for its models, and neve
 
 const defaults: Record<string, object> = {
   sandbox: defaultSandboxLimits,
+  image: defaultImageLimits,
   session: defaultSessionLimits,
   http: defaultHttpLimits,
 }
 
 test('limits: they are read by group, and the others keep their defaults', () => {
   const given = { sandbox: { memoryMbMax: 8192 }, http: { uploadBytesMax: 1_000_000 } }
-  assert.deepEqual(readConfig({ ATOLL_LIMITS: JSON.stringify(given) }).limits, { session: {}, ...given })
-  assert.deepEqual(readConfig({}).limits, { sandbox: {}, session: {}, http: {} })
+  assert.deepEqual(readConfig({ ATOLL_LIMITS: JSON.stringify(given) }).limits, { image: {}, session: {}, ...given })
+  assert.deepEqual(readConfig({}).limits, { sandbox: {}, image: {}, session: {}, http: {} })
 })
 
 test('limits: all faults are reported with their path', () => {

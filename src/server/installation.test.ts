@@ -60,13 +60,14 @@ test('installation: a directory and a database of an earlier version are joined'
   await inDatabase(`drop table installation; delete from schema_migrations where name >= '0006-installation';
     drop table deleted_checkpoints;
     drop index messages_state, sessions_ended;
+    drop table images, image_layers;
     alter table previews drop constraint previews_own_hostname, drop column verified_at,
       add constraint previews_custom_hostname unique (custom_hostname);
     alter table sessions drop column cache_read_tokens, drop column cache_write_tokens, drop column cost_nano_usd,
       drop column waiting_for, drop column waiting_since, drop column sandbox_restores,
       drop column host_id;
     alter table sandboxes drop column restores, drop column host_id;
-    alter table checkpoints drop column host_id;
+    alter table checkpoints drop column host_id, drop column is_public;
     alter table idempotency_keys drop column seed, drop column made`)
   await open()
   assert.notEqual(await id(), first)

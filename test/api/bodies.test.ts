@@ -70,9 +70,11 @@ test('body: a body of very many values, or nested very deep, is refused before t
   const { api } = world
   const many = (count: number, value: string) => `[${Array.from({ length: count }, () => value).join(',')}]`
   const tiny = `{"unknown":${many(300_000, '[]')}}`
-  const { status, body } = await api.post('/api/sandboxes', tiny)
+  const { status, body } = await api.post('/api/sandboxes/sb-unknown00000/wake', tiny)
   assert.deepEqual([status, body.code], [413, 'too_large'])
   assert.equal(body.error, 'the body has more than 10000 values')
+  const manifest = await api.post('/api/sandboxes', tiny)
+  assert.deepEqual([manifest.status, manifest.body.error], [413, 'the body has more than 100000 values'])
   const session = await api.post('/v1/sessions', `{"prompt":"x","user_id":"u","unknown":${many(5_000_000, '0')}}`)
   assert.deepEqual([session.status, session.body.error.type], [413, 'invalid_request'])
   assert.equal(session.body.error.message, 'the body has more than 10000 values')

@@ -140,6 +140,8 @@ async function creations(): Promise<{
       return body.id as string
     }),
   )
+  await api.post('/api/snapshots', { name: `patched-${id}`, image: { steps: [] } })
+  const run = (command: string) => ({ type: 'run', args: { commands: [command] } })
   const byUser = { user_id: 'u' }
   const calls: [pattern: string, path: string, body: object][] = [
     ['/api/sandboxes', '/api/sandboxes', { timeout: 9, previewAuth: {} }],
@@ -151,6 +153,11 @@ async function creations(): Promise<{
       `/api/sandboxes/checkpoints/${checkpoint}/patches`,
       { script: 'true' },
     ],
+    ['/api/snapshots', '/api/snapshots', { name: `image-${id}`, image: { steps: [run('echo made')] } }],
+    ['/api/snapshots/:name/patches', `/api/snapshots/patched-${id}/patches`, { script: 'true' }],
+    ['/api/images/:name/patches', `/api/images/patched-${id}/patches`, { script: 'true' }],
+    ['/api/templates', '/api/templates', { name: `template-${id}`, dockerfile: 'FROM base' }],
+    ['/templates', '/templates', { name: `other-${id}`, dockerfile: 'FROM base' }],
     ['/api/sandboxes/:id/preview', `/api/sandboxes/${id}/preview`, { port: 3000, authConfig: { scheme: 'bearer' } }],
     ['/api/sandboxes/:id/preview', `/api/sandboxes/${id}/preview`, { port: 3000, domain: `${id}.example.com` }],
     ['/api/sandboxes/:id/exec', `/api/sandboxes/${id}/exec`, { cmd: 'true' }],
@@ -168,6 +175,8 @@ async function creations(): Promise<{
     (await api.get(`/api/sandboxes/checkpoints/${checkpoint}/patches`)).body.length,
     (await api.get(`/api/sandboxes/${id}/exec`)).body.length,
     (await api.get(`/api/sandboxes/${id}/preview`)).body.length,
+    (await api.get('/api/images')).body.length,
+    (await api.get(`/api/images/patched-${id}/patches`)).body.length,
     sessions.kept.size,
     sessions.kept.get(session!)?.messages.length ?? 0,
   ]

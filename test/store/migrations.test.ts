@@ -134,13 +134,14 @@ async function makeOlder(url: string): Promise<void> {
       'host_id',
     ],
     sandboxes: ['restores', 'host_id'],
-    checkpoints: ['host_id'],
+    checkpoints: ['host_id', 'is_public'],
     idempotency_keys: ['seed', 'made'],
   }
   for (const [table, columns] of Object.entries(added)) {
     await execute(url, `alter table ${table} ${columns.map((name) => `drop column ${name}`).join(', ')}`)
   }
   await execute(url, 'drop index messages_state, sessions_ended')
+  await execute(url, 'drop table images, image_layers')
   await execute(url, `delete from schema_migrations where name >= '0008'`)
 }
 

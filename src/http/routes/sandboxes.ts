@@ -24,8 +24,7 @@ export const sandboxRoutes = [
     body: wire.createSandbox,
     bodyLimit: 'manifestBytesMax',
     creates: true,
-    reserve: ({ body, deps }) =>
-      body.image === undefined && body.snapshot === undefined ? deps.sandboxes.reserve(body.templateID) : undefined,
+    reserve: ({ body, deps }) => (sourceOf(body) === undefined ? deps.sandboxes.reserve(body.templateID) : undefined),
     answers: { 201: { description: 'The sandbox runs', body: wire.startResult } },
     errors: ['not_found', 'conflict', 'build_failed', 'patch_failed', 'not_implemented', 'no_capacity', 'unavailable'],
     async handle(call) {
@@ -184,8 +183,8 @@ export const sandboxRoutes = [
 
 /** What the client wants to start from, if it is not `templateID`. */
 function sourceOf({ image, snapshot }: z.output<typeof wire.createSandbox>): ImageSource | undefined {
-  if (snapshot !== undefined) return { snapshot }
-  return image && { image }
+  if (snapshot) return { snapshot }
+  return image ? { image } : undefined
 }
 
 /** The parts that every answer about a sandbox has. */

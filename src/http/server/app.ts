@@ -116,7 +116,7 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
       method: route.method,
       url: route.path,
       schema: schemaOf(route),
-      config: defined({ body }),
+      config: { ...defined({ body }), takesManifest: bodyLimit === 'manifestBytesMax' },
       ...defined({ bodyLimit: bodyLimit && limits[bodyLimit] }),
       onRequest: async (request) => {
         const caller = await authentication.admit(request, route)

@@ -23,6 +23,8 @@ declare module 'fastify' {
   interface FastifyContextConfig {
     /** The body's schema; `raw` or absent: the parser leaves the body alone. */
     body?: z.ZodType | 'raw'
+    /** The body may be an image's manifest. */
+    takesManifest?: boolean
   }
 }
 
@@ -30,8 +32,10 @@ declare module 'fastify' {
 const bodyMs = 60_000
 /** Bodies of one organisation in memory at one time; at least two of the largest. */
 const organisationBytesMax = 32 * 1024 * 1024
-/** The total has room for this many organisations that send no manifests, or half as many that do. */
+/** The total is this many times the bound of one organisation. */
 const fullOrganisationsMax = 4
+/** The same for manifests. */
+const manifestOrganisationsMax = 2
 /** Bodies up to this size pass whatever others send; the headers of a request may be larger. */
 const smallBodyBytes = 16 * 1024
 /** Many times what a request needs. Parsing and checking this much takes about ten milliseconds. */
@@ -44,7 +48,8 @@ const decoder = new TextDecoder('utf-8', { fatal: true })
 
 /** Registers the one content type parser. Call it on the root instance. */
 export function registerBodies(app: FastifyInstance, limits: HttpLimits): void {
-  const budget = bodyBudget(limits)
+  const others = { budget: bodyBudget(limits), bounds: jsonBounds }
+  const manifests = { budget: manifestBudget(limits), bounds: manifestBounds }
   app.removeAllContentTypeParsers()
   app.addHook('onRequest', async (request) => {
     // Without a type Fastify asks the parser for `*`; with a malformed one it would answer 415.
@@ -53,20 +58,25 @@ export function registerBodies(app: FastifyInstance, limits: HttpLimits): void {
   app.addContentTypeParser('*', async (request: FastifyRequest, payload: IncomingMessage) => {
     const { config, bodyLimit } = request.routeOptions
     if (config.body === undefined || config.body === 'raw') return undefined
+    const { budget, bounds } = config.takesManifest ? manifests : others
     // Releases the bytes before the handler runs, which may take hours.
     using share = budget.open(request.caller?.organisation.id)
     const raw = await readBody(payload, bodyLimit, share)
     if (request.headers['idempotency-key'] !== undefined) request.hash = hashOf(request, raw)
-    return await parseJson(raw, bodyLimit === limits.manifestBytesMax ? manifestBounds : jsonBounds)
+    return await parseJson(raw, bounds)
   })
 }
 
 /** Bounds the bodies of all requests from their first byte until they are parsed. */
-function bodyBudget({ bodyBytesMax, sessionBodyBytesMax, manifestBytesMax }: HttpLimits): BodyBudget {
-  const othersBytesMax = Math.max(organisationBytesMax, 2 * Math.max(bodyBytesMax, sessionBodyBytesMax))
-  const ownerBytesMax = Math.max(othersBytesMax, 2 * manifestBytesMax)
-  const bytesMax = Math.max(fullOrganisationsMax * othersBytesMax, (fullOrganisationsMax / 2) * ownerBytesMax)
-  return new BodyBudget(bytesMax, { ownerBytesMax, freeBytes: smallBodyBytes })
+function bodyBudget({ bodyBytesMax, sessionBodyBytesMax }: HttpLimits): BodyBudget {
+  const ownerBytesMax = Math.max(organisationBytesMax, 2 * Math.max(bodyBytesMax, sessionBodyBytesMax))
+  return new BodyBudget(fullOrganisationsMax * ownerBytesMax, { ownerBytesMax, freeBytes: smallBodyBytes })
+}
+
+/** Manifests have one of their own: they are many times larger than what others send, and wait for no other. */
+function manifestBudget({ manifestBytesMax }: HttpLimits): BodyBudget {
+  const ownerBytesMax = 2 * manifestBytesMax
+  return new BodyBudget(manifestOrganisationsMax * ownerBytesMax, { ownerBytesMax, freeBytes: smallBodyBytes })
 }
 
 /** Reads a body into its share. Throws `too_large`, `unavailable`, and `invalid_request` when it breaks off or drips too slowly. */

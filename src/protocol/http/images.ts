@@ -88,11 +88,11 @@ export const manifest = z
         'Shell command that is repeated until it succeeds; then the image is saved. Default: the start command listens on a TCP port',
     }),
   })
-  .meta({ id: 'ImageManifest', description: 'What to build' })
+  .meta({ id: 'ImageManifest' })
 
 export const createSnapshot = z.object({
   name: z.string().meta({ description: '1 to 128 letters, digits, `.`, `_` and `-`, the first a letter or digit' }),
-  image: manifest,
+  image: manifest.meta({ description: 'What to build' }),
 })
 
 export const createSnapshotQuery = z.object({

@@ -19,12 +19,11 @@ export const createSandbox = z.object({
     .optional()
     .meta({ description: 'Your own keys and values, shown with the sandbox' }),
   previewAuth: previewAuth.optional().meta({ description: 'Demands a token of all previews of the sandbox' }),
-  image: manifest.optional().meta({ description: 'Builds this image first, unless it is there' }),
+  image: manifest.nullish().meta({ description: 'Builds this image first, unless it is there' }),
   snapshot: z
     .string()
-    .min(1)
     .max(128)
-    .optional()
+    .nullish()
     .meta({ description: 'Starts from the image of this name; goes before `image`' }),
   secretStore: notBuilt,
   webhooks: notBuilt,

@@ -1,0 +1,341 @@
+import assert from 'node:assert/strict'
+import { once } from 'node:events'
+import { type IncomingMessage, request } from 'node:http'
+import { test } from 'node:test'
+import { eventually } from '../../src/runtime/guest-client/testing/guest-process.ts'
+import { useWorld } from '../support/world.ts'
+
+const world = useWorld({ imageLimits: { snapshotsMax: 12 } })
+
+const run = (...commands: string[]) => ({ type: 'run', args: { commands } })
+const imageOf = (...commands: string[]) => ({ steps: commands.map((command) => run(command)) })
+
+interface ServerEvent {
+  event: string
+  // oxlint-disable-next-line typescript/no-explicit-any
+  data: any
+}
+
+function eventsOf(text: string): ServerEvent[] {
+  assert.ok(text.endsWith('\n\n'), 'a blank line ends the last event')
+  assert.ok(!text.includes('\r'))
+  return text
+    .trimEnd()
+    .split('\n\n')
+    .map((block) => {
+      const [, event = '', data = ''] = /^event: (\S+)\ndata: (.*)$/.exec(block) ?? []
+      return { event, data: JSON.parse(data) as unknown }
+    })
+}
+
+async function stream(path: string, body: object): Promise<ServerEvent[]> {
+  const answer = await world.api.raw('POST', path, { body, headers: { accept: 'text/event-stream' } })
+  assert.deepEqual([answer.status, answer.headers['content-type']], [200, 'text/event-stream; charset=utf-8'])
+  return eventsOf(answer.text)
+}
+
+/** A request that the test can give up. Resolves when the first event has come. */
+async function beginning(method: 'GET' | 'POST', path: string, body: object = {}) {
+  const text = JSON.stringify(body)
+  const headers = { 'x-api-key': world.api.key, 'content-length': Buffer.byteLength(text), accept: 'text/event-stream' }
+  const call = request(`${world.origin}${path}`, { method, headers })
+  call.on('error', () => undefined)
+  call.end(text)
+  const [response] = (await once(call, 'response')) as [IncomingMessage]
+  let received = ''
+  response.on('error', () => undefined)
+  response.on('data', (chunk: Buffer) => (received += chunk.toString()))
+  const ended = new Promise((resolve) => response.once('close', resolve))
+  await once(response, 'data')
+  return {
+    leave: () => call.destroy(),
+    async events() {
+      await ended
+      return eventsOf(received)
+    },
+  }
+}
+
+const buildsUnderWay = async () =>
+  (await world.api.get('/api/sandboxes')).body.filter(({ sandboxID }: { sandboxID: string }) =>
+    sandboxID.startsWith('sb-build-'),
+  )
+
+test('image: a build streams its steps with their output, and ends with the row', async () => {
+  const events = await stream('/api/snapshots', { name: 'streamed', image: imageOf('echo out; echo err >&2', 'true') })
+  const logs = events.filter(({ event }) => event === 'build_log').map(({ data }) => [data.step, data.type])
+  assert.deepEqual(logs, [
+    [0, 'build'],
+    [1, 'run'],
+    [1, 'run'],
+    [2, 'run'],
+    [2, 'run'],
+    [3, 'checkpoint'],
+  ])
+  const output = events.filter(({ event }) => event === 'build_output').map(({ data }) => data)
+  assert.deepEqual(
+    output.toSorted((one, other) => (one.stream < other.stream ? -1 : 1)),
+    [
+      { step: 1, stream: 'stderr', data: 'err\n' },
+      { step: 1, stream: 'stdout', data: 'out\n' },
+    ],
+  )
+  const row = events.at(-1)!
+  assert.equal(row.event, 'result')
+  assert.deepEqual((await world.api.get('/api/snapshots/streamed')).body, row.data)
+  assert.deepEqual(await buildsUnderWay(), [])
+})
+
+test('image: a sandbox starts from a snapshot with all that was asked for', async () => {
+  const { api } = world
+  const made = await api.post('/api/snapshots', { name: 'start', image: { ...imageOf('true'), runtimeMemoryMB: 512 } })
+  assert.equal(made.status, 201, made.text)
+  const body = { cpuCount: 2, diskMB: 2048, timeout: 77, metadata: { a: 'b' }, envs: { X: 'y' }, previewAuth: {} }
+  for (const from of [
+    { snapshot: 'start' },
+    { templateID: 'start' },
+    { templateID: made.body.id },
+    { image: imageOf('true') },
+  ]) {
+    const started = await api.post('/api/sandboxes', { ...body, ...from, memoryMB: 256 })
+    assert.equal(started.status, 201, started.text)
+    assert.deepEqual([started.body.memoryMB, started.body.cpuCount], [512, 2])
+    assert.equal(started.body.fromCheckpointId, made.body.checkpointId)
+    assert.match(started.body.previewAuthToken, /^\S{16,}$/)
+    const { body: sandbox } = await api.get(`/api/sandboxes/${started.body.sandboxID}`)
+    assert.deepEqual([sandbox.timeout, sandbox.metadata], [77, { a: 'b' }])
+    const echo = await api.post(`/api/sandboxes/${sandbox.sandboxID}/exec/run`, { cmd: 'echo $X' })
+    assert.equal(echo.body.stdout, 'y\n')
+  }
+  const larger = await api.post('/api/sandboxes', { snapshot: 'start', memoryMB: 2048 })
+  assert.equal(larger.body.memoryMB, 2048)
+})
+
+test('image: equal content is built once, whatever its name', async () => {
+  const { api } = world
+  const image = imageOf('echo shared')
+  const first = await api.post('/api/snapshots', { name: 'shared-1', image })
+  const second = await api.post('/api/snapshots', { name: 'shared-2', image })
+  assert.equal(second.body.checkpointId, first.body.checkpointId)
+  assert.notEqual(second.body.id, first.body.id)
+  const events = await stream('/api/sandboxes', { image })
+  assert.deepEqual(
+    events.map(({ event, data }) => data.type ?? event),
+    ['cache_hit', 'create', 'result'],
+  )
+  assert.match(events[0]!.data.message, new RegExp(first.body.contentHash.slice(0, 12)))
+  assert.equal((await api.delete('/api/snapshots/shared-1')).status, 204)
+  assert.equal(
+    (await api.post('/api/sandboxes', { snapshot: 'shared-2' })).status,
+    201,
+    'the other name keeps the data',
+  )
+  assert.equal((await api.delete('/api/snapshots/shared-2')).status, 204)
+  assert.equal(world.machines.checkpoints.has(first.body.checkpointId), false)
+})
+
+test('image: two equal builds at once are one', async () => {
+  const { api } = world
+  const image = imageOf('sleep 0.3; echo together')
+  const [one, other] = await Promise.all([1, 2].map(() => api.post('/api/sandboxes', { image })))
+  assert.deepEqual([one!.status, other!.status], [201, 201])
+  assert.equal(one!.body.fromCheckpointId, other!.body.fromCheckpointId)
+})
+
+test('image: a later build goes on after the steps that it shares', async () => {
+  const { api } = world
+  await api.post('/api/snapshots', { name: 'first-of-two', image: imageOf('echo 1', 'echo 2', 'echo 3') })
+  const events = await stream('/api/snapshots', { name: 'second-of-two', image: imageOf('echo 1', 'echo 2', 'echo 4') })
+  const reused = events.filter(({ data }) => data.message?.endsWith(': reused')).map(({ data }) => data.step)
+  assert.deepEqual(reused, [1, 2])
+  const output = events.filter(({ event }) => event === 'build_output').map(({ data }) => data.data)
+  assert.deepEqual(output, ['4\n'])
+})
+
+test('image: a failed step is told by both calls, and the next build takes its place', async () => {
+  const { api } = world
+  const body = { name: 'broken', image: imageOf('true', 'echo why >&2; exit 9') }
+  const facts = { code: 'build_failed', step: 2, type: 'run', exitCode: 9, stderr: 'why\n' }
+  const refused = await api.post('/api/snapshots', body)
+  assert.equal(refused.status, 400)
+  const { error, ...told } = refused.body
+  assert.deepEqual(told, facts)
+  assert.match(error, /step 2 \(run\) exited with 9: why/)
+  const row = (await api.get('/api/snapshots/broken')).body
+  assert.deepEqual([row.status, row.error, row.step, row.stderr], ['failed', error, 2, 'why\n'])
+  const events = await stream('/api/snapshots', body)
+  assert.deepEqual(events.at(-1), { event: 'error', data: { ...facts, error } })
+  const start = await api.post('/api/sandboxes', { image: body.image })
+  assert.deepEqual([start.status, start.body.step], [400, 2])
+  const notReady = await api.post('/api/sandboxes', { snapshot: 'broken' })
+  assert.deepEqual([notReady.status, notReady.body.reason], [409, 'not_ready'])
+  assert.equal((await api.post('/api/snapshots', { name: 'broken', image: imageOf('true', 'true') })).status, 201)
+  assert.deepEqual(await buildsUnderWay(), [])
+})
+
+test('image: a build in the background can be followed and cancelled', async () => {
+  const { api } = world
+  const begun = await api.post('/api/snapshots?async=1', { name: 'later', image: imageOf('echo begun; sleep 60') })
+  assert.deepEqual([begun.status, begun.body.status, begun.body.checkpointId], [202, 'building', undefined])
+  assert.equal((await api.get('/api/snapshots/later')).body.status, 'building')
+  const taken = await api.post('/api/snapshots', { name: 'later', image: imageOf('true') })
+  assert.equal(taken.status, 409)
+  const followed = await beginning('GET', '/api/snapshots/later/events')
+  assert.equal((await buildsUnderWay()).length, 1)
+  assert.equal((await api.delete('/api/snapshots/later')).status, 204)
+  assert.deepEqual(await buildsUnderWay(), [])
+  assert.equal((await api.get('/api/snapshots/later')).status, 404)
+  const last = (await followed.events()).at(-1)!
+  assert.deepEqual([last.event, last.data.code], ['error', 'not_found'])
+  const done = await api.post('/api/snapshots?async=1', { name: 'done', image: imageOf('echo fine') })
+  assert.equal(done.status, 202)
+  const end = eventsOf((await api.raw('GET', '/api/images/done/events')).text).at(-1)!
+  assert.deepEqual([end.event, end.data.status], ['result', 'ready'])
+})
+
+test('image: a client that leaves ends its build, and no other', async () => {
+  const image = imageOf('echo begun; sleep 60')
+  const first = await beginning('POST', '/api/snapshots', { name: 'left', image })
+  const second = await beginning('POST', '/api/sandboxes', { image })
+  first.leave()
+  await eventually('the name is free', async () => (await world.api.get('/api/snapshots/left')).status === 404)
+  assert.equal((await buildsUnderWay()).length, 1)
+  second.leave()
+  const rows = async () => (await world.api.get('/api/images')).body as { status: string }[]
+  await eventually('nothing is left', async () => (await rows()).every(({ status }) => status !== 'building'))
+  assert.deepEqual(await buildsUnderWay(), [])
+})
+
+test('image: what is wrong is answered as JSON before a stream begins', async () => {
+  const { api } = world
+  const headers = { accept: 'text/event-stream' }
+  const cases: [path: string, body: object, status: number, field?: string][] = [
+    ['/api/snapshots', { image: {} }, 400, 'name'],
+    ['/api/snapshots', { name: 'x' }, 400, 'image'],
+    ['/api/snapshots', { name: '../x', image: {} }, 400, 'name'],
+    ['/api/snapshots', { name: 'x', image: { steps: [{ type: 'zap', args: {} }] } }, 400, 'image.steps.0.type'],
+    ['/api/snapshots', { name: 'x', image: { steps: [{ type: 'run' }] } }, 400, 'image.steps.0.args'],
+    ['/api/snapshots', { name: 'x', image: { steps: [run()] } }, 400, 'image.steps.0.args.commands'],
+    [
+      '/api/snapshots',
+      { name: 'x', image: { steps: [{ type: 'workdir', args: { path: 'a' } }] } },
+      400,
+      'image.steps.0.args.path',
+    ],
+    ['/api/snapshots', { name: 'x', image: { builderMemoryMB: 1 } }, 400, 'image.builderMemoryMB'],
+    ['/api/sandboxes', { image: { steps: [run(' ')] } }, 400, 'image.steps.0.args.commands.0'],
+    ['/api/sandboxes', { image: { base: 'nothing' }, timeout: -1 }, 400, 'timeout'],
+  ]
+  for (const [path, body, status, field] of cases) {
+    const answer = await api.post(path, body, { headers })
+    assert.deepEqual([answer.status, answer.body.field], [status, field], JSON.stringify(body))
+  }
+  const unknown = await stream('/api/sandboxes', { snapshot: 'nothing' })
+  assert.deepEqual(
+    unknown.map(({ event, data }) => [event, data.type ?? data.code]),
+    [
+      ['build_log', 'resolve'],
+      ['error', 'not_found'],
+    ],
+  )
+  assert.equal((await api.post('/api/sandboxes', { snapshot: 'nothing' })).status, 404)
+  assert.equal((await api.post('/api/sandboxes', { templateID: 'nothing' })).status, 404)
+})
+
+test('image: a manifest may have 64 MiB, and no more', async () => {
+  const { api } = world
+  const content = 'A'.repeat(40 * 1024 * 1024)
+  const bodyOf = (bytes: number) => ({
+    name: 'large',
+    image: { steps: [{ type: 'add_file', args: { path: '/x', content: content.slice(0, bytes) } }, run('exit 3')] },
+  })
+  const tooLarge = await api.post('/api/snapshots', Buffer.alloc(65 * 1024 * 1024, 32))
+  assert.deepEqual([tooLarge.status, tooLarge.body.code], [413, 'too_large'])
+  // Without containers the file would be one of this machine, so the first step fails.
+  const taken = bodyOf(content.length)
+  taken.image.steps.reverse()
+  const failed = await api.post('/api/snapshots', taken)
+  assert.deepEqual([failed.status, failed.body.code, failed.body.step], [400, 'build_failed', 1])
+})
+
+test('image: an organisation sees its own images, and the public ones of the operator', async () => {
+  const { api, stranger } = world
+  const made = (await api.post('/api/snapshots', { name: 'mine', image: imageOf('true') })).body
+  for (const path of ['/api/snapshots/mine', `/api/images/${made.id}`, '/api/snapshots/mine/patches']) {
+    assert.equal((await stranger.get(path)).status, 404, path)
+  }
+  assert.equal((await stranger.delete('/api/snapshots/mine')).status, 404)
+  assert.equal((await stranger.post('/api/sandboxes', { snapshot: 'mine' })).status, 404)
+  await stranger.post('/api/snapshots', { name: 'theirs', image: imageOf('true') })
+  assert.equal((await stranger.post('/api/snapshots/theirs/publish')).status, 403)
+  assert.deepEqual((await api.post('/api/snapshots/mine/publish')).body, { name: 'mine', public: true })
+  assert.equal((await stranger.post('/api/sandboxes', { snapshot: 'mine' })).status, 201)
+  assert.equal((await stranger.post('/api/sandboxes', { image: { base: 'mine', ...imageOf('true') } })).status, 201)
+  assert.equal((await stranger.get('/api/snapshots/mine')).status, 404)
+  assert.deepEqual(
+    (await stranger.get('/api/templates')).body.map(({ name }: { name: string }) => name),
+    ['theirs', 'mine'],
+  )
+  assert.equal((await stranger.delete('/api/templates/mine')).status, 403)
+  assert.equal((await api.post('/api/snapshots/mine/unpublish')).body.public, false)
+  assert.equal((await stranger.post('/api/sandboxes', { snapshot: 'mine' })).status, 404)
+})
+
+test('checkpoint: a public one may be started from by others, not patched or deleted', async () => {
+  const { api, stranger } = world
+  const sandboxId = await world.sandbox()
+  const { id } = (await api.post(`/api/sandboxes/${sandboxId}/checkpoints`, { name: 'p', kind: 'disk_only' })).body
+  const start = async () => (await stranger.post(`/api/sandboxes/from-checkpoint/${id}`, {})).status
+  assert.equal(await start(), 404)
+  assert.equal((await stranger.post(`/api/sandboxes/checkpoints/${id}/publish`)).status, 404)
+  assert.equal((await api.post(`/api/sandboxes/checkpoints/${id}/publish`)).body.public, true)
+  assert.equal(await start(), 201)
+  assert.equal((await stranger.post(`/api/sandboxes/checkpoints/${id}/unpublish`)).status, 403)
+  assert.equal((await stranger.post(`/api/sandboxes/checkpoints/${id}/patches`, { script: 'true' })).status, 404)
+  assert.equal((await stranger.delete(`/api/sandboxes/${sandboxId}/checkpoints/${id}`)).status, 404)
+  assert.equal((await api.post(`/api/sandboxes/checkpoints/${id}/unpublish`)).status, 200)
+  assert.equal(await start(), 404)
+})
+
+test('image: patches of an image run in what starts from it', async () => {
+  const { api } = world
+  await api.post('/api/snapshots', { name: 'patched', image: imageOf('echo patched') })
+  const { patch } = (await api.post('/api/snapshots/patched/patches', { script: 'exit 4', strategy: 'on_resume' })).body
+  assert.equal(patch.strategy, 'on_wake')
+  assert.deepEqual((await api.get('/api/images/patched/patches')).body, [patch])
+  const refused = await api.post('/api/sandboxes', { snapshot: 'patched' })
+  assert.deepEqual([refused.status, refused.body.code, refused.body.exitCode], [422, 'patch_failed', 4])
+  assert.equal((await api.delete(`/api/snapshots/patched/patches/${patch.id}`)).status, 204)
+  assert.equal((await api.post('/api/sandboxes', { snapshot: 'patched' })).status, 201)
+  assert.equal((await api.get('/api/snapshots/nothing/patches')).status, 404)
+})
+
+test('template: a Dockerfile is built, and read with and without /api', async () => {
+  const { api } = world
+  const dockerfile = 'FROM base\nENV WORD=hello\nRUN test "$WORD" = hello\n'
+  const made = await api.post('/templates', { name: 'docker', dockerfile })
+  assert.equal(made.status, 201, made.text)
+  assert.deepEqual(
+    [made.body.name, made.body.tag, made.body.status, made.body.templateType, made.body.dockerfile],
+    ['docker', 'latest', 'ready', 'dockerfile', dockerfile],
+  )
+  assert.equal(made.body.templateID, made.body.id)
+  assert.deepEqual((await api.get('/api/templates/docker')).body, made.body)
+  const { sandboxID } = (await api.post('/api/sandboxes', { templateID: 'docker' })).body
+  assert.equal((await api.post(`/api/sandboxes/${sandboxID}/exec/run`, { cmd: 'echo $WORD' })).body.stdout, 'hello\n')
+  const wrong = await api.post('/api/templates', { name: 'wrong', dockerfile: 'FROM base\nADD a b' })
+  assert.deepEqual([wrong.status, wrong.body.field, wrong.body.line], [400, 'dockerfile', 2])
+  assert.equal((await api.post('/templates', { name: 'docker', dockerfile })).status, 409)
+  assert.equal((await api.delete('/templates/docker')).status, 204)
+  assert.equal((await api.delete('/templates/docker')).status, 404)
+})
+
+test('image: named images are bounded', async () => {
+  const { api } = world
+  let last = 201
+  for (let index = 0; last === 201; index++) {
+    last = (await api.post('/api/snapshots', { name: `many-${index}`, image: {} })).status
+    assert.ok(index < 13)
+  }
+  assert.equal(last, 409)
+})
