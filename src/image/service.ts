@@ -87,6 +87,7 @@ export class Images {
     const detached = building.filter((image) => image.isDetached)
     for (const image of building) if (!image.isDetached) await store.deleteImage(image.id)
     await this.#files.keepOnly(new Set(detached.map(filesKey)))
+    await store.deleteUnusedLayers()
     await this.#removeUnknownCheckpoints()
     for (const image of detached) {
       log.info({ imageId: image.id }, 'the build of an image goes on')

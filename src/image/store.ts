@@ -27,8 +27,8 @@ export interface ImageStore {
   putLayer(layer: ImageLayer): Promise<void>
   layers(orgId: string, hashes: readonly string[]): Promise<ImageLayer[]>
   deleteLayer(orgId: string, hash: string): Promise<void>
-  /** Deletes the layers that no image of the organisation has among its own, and returns them. */
-  deleteUnusedLayers(orgId: string): Promise<ImageLayer[]>
+  /** Deletes the layers of one organisation, or of all, that no image of theirs has among its own, and returns them. */
+  deleteUnusedLayers(orgId?: string): Promise<ImageLayer[]>
   /** The ids of all checkpoints that an image or a layer names. */
   imageCheckpointIds(): Promise<string[]>
 }

@@ -100,7 +100,7 @@ export function imageStore(db: Kysely<Database>): ImageStore {
     async deleteUnusedLayers(orgId) {
       return await db
         .deleteFrom('imageLayers')
-        .where('orgId', '=', orgId)
+        .where(ownedBy(orgId))
         .where(sql<boolean>`not exists (select from images
           where images.org_id = image_layers.org_id and image_layers.hash = any(images.layer_hashes))`)
         .returningAll()

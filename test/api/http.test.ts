@@ -108,9 +108,10 @@ test('http: the service accepts the bounds of `openapi.json`: sizes of terminals
 test('http: a body over the limit answers 413, said or streamed, and sessions may be larger', async () => {
   const { api, origin } = world
   const large = JSON.stringify({ metadata: { a: 'x'.repeat(30_000) } })
-  const said = await api.post('/api/sandboxes', large)
+  const path = '/api/sandboxes/sb-unknown00000/wake'
+  const said = await api.post(path, large)
   assert.deepEqual([said.status, said.body.code, said.headers.connection], [413, 'too_large', 'close'])
-  const streamed = await exchange(`${origin}/api/sandboxes`, {
+  const streamed = await exchange(`${origin}${path}`, {
     method: 'POST',
     headers: { 'x-api-key': api.key, 'transfer-encoding': 'chunked' },
     payload: large,
@@ -136,7 +137,7 @@ test('http: a client that sends all of a large body before it reads sees why it 
     socket.pause()
     const sent = Promise.withResolvers<void>()
     socket.on('error', sent.reject)
-    socket.write(`POST /api/sandboxes HTTP/1.1\r\nHost: x\r\nX-API-Key: ${key}\r\nContent-Length: ${bytes}\r\n\r\n`)
+    socket.write(`POST /v1/sessions HTTP/1.1\r\nHost: x\r\nX-API-Key: ${key}\r\nContent-Length: ${bytes}\r\n\r\n`)
     socket.write(Buffer.alloc(bytes, 'x'))
     socket.write(`GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n`, () => sent.resolve())
     await sent.promise

@@ -1,0 +1,215 @@
+import assert from 'node:assert/strict'
+import { mkdtemp, readdir, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { test } from 'node:test'
+import { Image, Sandbox, Snapshots, Templates } from '@opencomputer/sdk/node'
+import { HostNames } from '../../src/runtime/host-names.ts'
+import { eventually } from '../../src/runtime/guest-client/testing/guest-process.ts'
+import { askPreview } from './preview.ts'
+import { AtollServer } from './server.ts'
+
+// The public SDK's images, snapshots and templates against real sandboxes; and what is left after builds that were cut off.
+
+const server = await AtollServer.startForFile({
+  env: { ATOLL_LIMITS: JSON.stringify({ image: { builderDiskMb: 64, stepMs: 8000 } }) },
+})
+const connection = { apiUrl: server.url, apiKey: server.key }
+const snapshots = new Snapshots(connection)
+
+interface Row {
+  id: string
+  name?: string
+  status: string
+  checkpointId?: string
+}
+
+async function api<Answer>(method: string, path: string, body?: object): Promise<{ status: number; body: Answer }> {
+  const answer = await fetch(`${server.url}/api${path}`, {
+    method,
+    headers: { 'x-api-key': server.key },
+    ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+  })
+  const text = await answer.text()
+  return { status: answer.status, body: (text === '' ? undefined : JSON.parse(text)) as Answer }
+}
+
+const run = (...commands: string[]) => ({ type: 'run', args: { commands } })
+const rows = async () => (await api<Row[]>('GET', '/images')).body
+const sandboxes = async () => (await api<{ sandboxID: string }[]>('GET', '/sandboxes')).body.map((it) => it.sandboxID)
+const layersOnDisk = () => readdir(new HostNames(server.dataDir).poolDir + '/layers')
+
+async function deleteAll(): Promise<void> {
+  for (const id of await sandboxes()) await api('DELETE', `/sandboxes/${id}`)
+  for (const { id } of await rows()) await api('DELETE', `/images/${id}`)
+}
+
+async function untilNothingIsLeft(): Promise<void> {
+  await eventually('no layer is left', async () => (await layersOnDisk()).length === 0)
+  assert.deepEqual(await sandboxes(), [])
+  assert.deepEqual(await readdir(`${server.dataDir}/builds`).catch(() => []), [])
+}
+
+test('the SDK builds an image of files, variables and commands, and starts from it', async () => {
+  const folder = await mkdtemp(join(tmpdir(), 'atoll-image-'))
+  await writeFile(`${folder}/page.html`, '<h1>reef</h1>')
+  const image = Image.base()
+    .addFile('/srv/name.txt', 'atoll')
+    .addLocalDir(folder, '/srv/site')
+    .env({ COLOUR: "it's blue" })
+    .workdir('/srv/work')
+    .runCommands('cd /srv', 'test "$COLOUR" = "it\'s blue"', 'cat name.txt site/page.html > both')
+  await rm(folder, { recursive: true })
+  const logs: string[] = []
+  const made = await snapshots.create({ name: 'site', image, onBuildLogs: (line) => logs.push(line) })
+  assert.equal(made.status, 'ready')
+  assert.ok(
+    logs.some((line) => line.includes('[5/5]')),
+    logs.join('\n'),
+  )
+  assert.equal((await snapshots.get('site')).checkpointId, made.checkpointId)
+  assert.deepEqual(
+    (await snapshots.list()).map(({ name }) => name),
+    ['site'],
+  )
+  assert.equal((await snapshots.waitUntilReady('site')).id, made.id)
+  const sandbox = await Sandbox.create({ ...connection, snapshot: 'site', envs: { EXTRA: 'yes' } })
+  assert.equal((await sandbox.exec.run('cat /srv/both; echo $EXTRA')).stdout, 'atoll<h1>reef</h1>yes\n')
+  assert.equal((await sandbox.exec.run(`bash -lc 'echo $COLOUR'`)).stdout, "it's blue\n")
+  assert.equal(
+    (await sandbox.exec.run('stat -c %a%F /srv/name.txt /srv/work')).stdout,
+    '644regular file\n755directory\n',
+  )
+  const again = await Sandbox.create({ ...connection, image, onBuildLog: (line: string) => logs.push(line) })
+  assert.equal((await again.exec.run('cat /srv/both')).stdout, 'atoll<h1>reef</h1>')
+  await snapshots.delete('site')
+  await snapshots.delete('site')
+  assert.equal((await sandbox.exec.run('cat /srv/name.txt')).stdout, 'atoll', 'sandboxes live on')
+  await deleteAll()
+  await untilNothingIsLeft()
+})
+
+test('the SDK builds a template, and a failed build is an error with the reason', async () => {
+  const templates = new Templates(`${server.url}/api`, server.key)
+  const made = await templates.build(
+    'docker',
+    'FROM base\nWORKDIR /app\nENV A=b\nRUN pwd > where && echo $A >> where\n',
+  )
+  assert.deepEqual([made.name, made.status, made.tag], ['docker', 'ready', 'latest'])
+  assert.deepEqual(
+    (await templates.list()).map(({ name }) => name),
+    ['docker'],
+  )
+  const sandbox = await Sandbox.create({ ...connection, template: 'docker' })
+  assert.equal((await sandbox.exec.run('cat /app/where; echo $A')).stdout, '/app\nb\nb\n')
+  await templates.delete('docker')
+  await assert.rejects(templates.get('docker'), /404/)
+  const broken = Image.base().runCommands('echo because >&2; false')
+  await assert.rejects(snapshots.create({ name: 'broken', image: broken }), /Build failed: .*because/)
+  await assert.rejects(snapshots.waitUntilReady('broken'), /failed/)
+  await deleteAll()
+  await untilNothingIsLeft()
+})
+
+test('memory that was baked in goes on in each sandbox: its server answers at once', async () => {
+  const program = `
+from http.server import *
+count = 0
+class Handler(BaseHTTPRequestHandler):
+  def do_GET(self):
+    global count
+    count += 1
+    self.send_response(200); self.end_headers(); self.wfile.write(str(count).encode())
+HTTPServer(('', 8000), Handler).serve_forever()`
+  const image = {
+    steps: [{ type: 'add_file', args: { path: '/srv/count.py', content: Buffer.from(program).toString('base64') } }],
+    memory: true,
+    runtimeMemoryMB: 256,
+    startCommand: 'exec python3 /srv/count.py',
+    readyCommand: 'python3 -c "import urllib.request; urllib.request.urlopen(\\"http://127.0.0.1:8000\\")"',
+  }
+  const made = await api<Row>('POST', '/snapshots', { name: 'baked', image })
+  assert.equal(made.status, 201, JSON.stringify(made.body))
+  const started = await Promise.all([1, 2, 3].map(() => Sandbox.create({ ...connection, snapshot: 'baked' })))
+  for (const { sandboxId } of started) {
+    const answer = await askPreview(server, `${sandboxId}-p8000.preview.localhost`)
+    assert.deepEqual([answer.status, answer.body], [200, '2'], 'the first request was that of the build')
+  }
+  const ended = await api<{ code: string; type: string; exitCode: number }>('POST', '/snapshots', {
+    name: 'ends',
+    image: { memory: true, startCommand: 'exit 5' },
+  })
+  assert.deepEqual(
+    [ended.status, ended.body.code, ended.body.type, ended.body.exitCode],
+    [400, 'build_failed', 'start', 5],
+  )
+  await deleteAll()
+  await untilNothingIsLeft()
+})
+
+test('a step that never ends, and one that fills the disk, fail with the step', async () => {
+  const full = await api<{ code: string; step: number; stderr: string }>('POST', '/snapshots', {
+    name: 'full',
+    image: { steps: [run('true'), run('head -c 200M /dev/urandom > /big')] },
+  })
+  assert.deepEqual([full.status, full.body.code, full.body.step], [400, 'build_failed', 2], JSON.stringify(full.body))
+  assert.match(full.body.stderr, /quota exceeded|No space/)
+  const endless = await api<{ code: string; error: string }>('POST', '/snapshots', {
+    name: 'endless',
+    image: { steps: [run('while :; do sleep 1; done')] },
+  })
+  assert.deepEqual([endless.status, endless.body.code], [400, 'build_failed'])
+  assert.match(endless.body.error, /took too long/)
+  await deleteAll()
+  await untilNothingIsLeft()
+})
+
+test('a killed server goes on with a build in the background after the steps that it has, and leaves nothing of others', async () => {
+  const image = {
+    steps: [
+      run('cat /proc/sys/kernel/random/uuid > /first'),
+      { type: 'add_file', args: { path: '/kept', content: Buffer.from('content').toString('base64') } },
+      run('sleep 2', 'cat /kept /first > /both'),
+    ],
+  }
+  await api('POST', '/snapshots?async=1', { name: 'goes-on', image })
+  void api('POST', '/snapshots', { name: 'waits', image: { steps: [run('sleep 60')] } }).catch(() => undefined)
+  await eventually('two steps are done, and the other build has begun', async () => {
+    return (await layersOnDisk()).length === 2 && (await sandboxes()).length === 2
+  })
+  await server.kill()
+  await server.restart()
+  await eventually('it is ready', async () => (await rows()).every(({ status }) => status === 'ready'))
+  assert.deepEqual(
+    (await rows()).map(({ name }) => name),
+    ['goes-on'],
+  )
+  const sandbox = await Sandbox.create({ ...connection, snapshot: 'goes-on' })
+  const { stdout } = await sandbox.exec.run('cat /both /first')
+  const [both, first] = stdout.trim().split('\n')
+  assert.equal(both, `content${first}`)
+  await sandbox.kill()
+  assert.deepEqual(await sandboxes(), [])
+  await deleteAll()
+  await untilNothingIsLeft()
+})
+
+test('builds that are cancelled, and a server that is killed, in the middle of each step leave nothing', async () => {
+  const names = ['one', 'two', 'three', 'four']
+  const steps = names.map((name) => run(`echo ${name} > /${name}; touch /begun-${name}; sleep 0.3`))
+  for (const [done] of names.entries()) {
+    await api('POST', '/snapshots?async=1', { name: 'cut-off', image: { steps } })
+    await eventually(`step ${done + 1} runs`, async () => (await layersOnDisk()).length >= done)
+    assert.equal((await api('DELETE', '/snapshots/cut-off')).status, 204)
+    await untilNothingIsLeft()
+  }
+  for (const [done] of names.entries()) {
+    const abandoned = api('POST', '/snapshots', { name: 'cut-off', image: { steps } }).catch(() => undefined)
+    await eventually(`step ${done + 1} runs`, async () => (await layersOnDisk()).length >= done)
+    await server.kill()
+    await abandoned
+    await server.restart()
+    assert.deepEqual(await rows(), [])
+    await untilNothingIsLeft()
+  }
+})
