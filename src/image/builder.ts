@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { isServiceError, ServiceError } from '../errors.ts'
 import { newId } from '../lib/id.ts'
 import type { Log } from '../lib/log.ts'
-import type { CheckpointKind, SandboxService, StartExec } from '../sandbox/index.ts'
+import type { CheckpointKind, ProcessKind, SandboxService, StartExec } from '../sandbox/index.ts'
 import type { BuildFiles } from './build-files.ts'
 import type { BuildEvent, ImageLayer, ImageLimits } from './image.ts'
 import { type FileOutline, type ManifestOutline, type Step, summaryOf } from './manifest.ts'
@@ -208,28 +208,31 @@ class RunningBuild {
     const { limits } = this.#context
     const [cmd, ...args] = argv
     const command = { cmd, args, ...shell, timeoutSeconds: limits.stepMs / 1000 }
-    const id = await this.#start({ ...command, keep: 'lossless' })
-    const { exitCode, stderr } = await this.#follow(id, number, this.#running.signal)
+    const id = await this.#start({ ...command, internal: true, keep: 'lossless' })
+    const { exitCode, stderr } = await this.#follow(id, 'internal', number, this.#running.signal)
     if (exitCode !== 0) throw failed(number, type, exitCode, stderr)
   }
 
-  /** Internal, so that a client neither sees it nor is kept active by it; but clients may use the ports of a start command. */
   async #start(command: StartExec): Promise<string> {
     const { orgId } = this.#build
     const { sandboxId, signal } = this.#running
     signal.throwIfAborted()
-    const input = { ...command, internal: true, privatePorts: false }
-    const { id } = await this.#context.sandboxes.exec.start(orgId, sandboxId, input)
+    const { id } = await this.#context.sandboxes.exec.start(orgId, sandboxId, command)
     return id
   }
 
   /** Emits the output of a program until its end. */
-  async #follow(id: string, number: number, signal: AbortSignal): Promise<{ exitCode: number; stderr: string }> {
+  async #follow(
+    id: string,
+    kind: ProcessKind,
+    number: number,
+    signal: AbortSignal,
+  ): Promise<{ exitCode: number; stderr: string }> {
     const { orgId } = this.#build
     const { sandboxId, emit } = this.#running
     const decoders = { stdout: new TextDecoder(), stderr: new TextDecoder() }
     let stderr = ''
-    await using output = await this.#context.sandboxes.exec.attach(orgId, sandboxId, id, { kind: 'internal', signal })
+    await using output = await this.#context.sandboxes.exec.attach(orgId, sandboxId, id, { kind, signal })
     for await (const event of output) {
       signal.throwIfAborted()
       if (event.type === 'exit') return { exitCode: event.exitCode, stderr }
@@ -249,11 +252,11 @@ class RunningBuild {
     const { sandboxId, signal } = this.#running
     const listening = new Set(await sandboxes.exec.ports(orgId, sandboxId))
     this.#log(number, 'start', startCommand)
-    const id = await this.#start({ cmd: 'sh', args: ['-c', startCommand], envs: this.#envs, timeoutSeconds: 0 })
+    const id = await this.#start({ cmd: 'sh', args: ['-c', startCommand], envs: this.#envs, ofImage: true })
     // A connection that is open when memory is saved would delay that.
     const attached = new AbortController()
     let ended: { exitCode: number; stderr: string } | undefined
-    const following = this.#follow(id, number, AbortSignal.any([signal, attached.signal])).then(
+    const following = this.#follow(id, 'image', number, AbortSignal.any([signal, attached.signal])).then(
       (end) => (ended = end),
       () => undefined,
     )

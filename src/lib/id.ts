@@ -14,6 +14,7 @@ export type IdPrefix =
   | 'es-'
   | 'ps-'
   | 'ag-'
+  | 'im-'
   | 'org_'
   | 'key_'
   | 'session_'

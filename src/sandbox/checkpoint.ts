@@ -124,6 +124,14 @@ export class Checkpoints {
     return await this.#known(orgId, checkpointId)
   }
 
+  /** What sandboxes of the organisation may start from, once it is `ready` or `failed`: its own, and what others have published. */
+  async usable(orgId: string, checkpointId: string): Promise<Checkpoint> {
+    await this.#dumps.get(checkpointId)
+    const checkpoint = await this.#context.store.checkpoint(checkpointId)
+    if (checkpoint?.orgId === orgId || checkpoint?.isPublic) return checkpoint
+    throw new ServiceError('not_found', `no checkpoint ${checkpointId}`)
+  }
+
   async list(orgId: string, sandboxId: string): Promise<Checkpoint[]> {
     const checkpoints = await this.#context.store.listCheckpoints(sandboxId, orgId)
     // Checkpoints outlive their sandbox, so only an empty list needs the sandbox's record.
@@ -203,7 +211,7 @@ export class Checkpoints {
     const { limits, store } = this.#context
     assertNewSandbox(input, limits)
     const patches = await store.listPatches(checkpointId)
-    const checkpoint = await this.#usable(orgId, checkpointId)
+    const checkpoint = await this.usable(orgId, checkpointId)
     assertReady(checkpoint)
     return { checkpoint, patches }
   }
@@ -252,17 +260,9 @@ export class Checkpoints {
     return checkpoint
   }
 
-  /** One of the organisation, or one that another has published; it is settled. */
-  async #usable(orgId: string, checkpointId: string): Promise<Checkpoint> {
-    await this.#dumps.get(checkpointId)
-    const checkpoint = await this.#context.store.checkpoint(checkpointId)
-    if (checkpoint?.orgId === orgId || checkpoint?.isPublic) return checkpoint
-    throw new ServiceError('not_found', `no checkpoint ${checkpointId}`)
-  }
-
   /** Lets every organisation start sandboxes from it, or ends that. Throws `forbidden` for one that another organisation has published. */
   async publish(orgId: string, checkpointId: string, isPublic: boolean): Promise<Checkpoint> {
-    const checkpoint = await this.#usable(orgId, checkpointId)
+    const checkpoint = await this.usable(orgId, checkpointId)
     if (checkpoint.orgId !== orgId)
       throw new ServiceError('forbidden', `checkpoint ${checkpointId} is of another organisation`)
     return (await this.#context.store.updateCheckpoint(checkpointId, { isPublic })) ?? checkpoint

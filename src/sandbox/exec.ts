@@ -24,8 +24,8 @@ export interface StartExec extends RunCommand, Pick<SpawnRequest, 'keep' | 'keep
   maxRunAfterDisconnectSeconds?: number
   /** An internal process, such as an agent: not listed, no activity, and its ports are private. */
   internal?: boolean
-  /** Of an internal process: clients cannot reach its ports. Default true. */
-  privatePorts?: boolean
+  /** What an image is to run: likewise not listed and no activity, but clients may reach its ports. */
+  ofImage?: boolean
   /** Of an internal process (`newId('ag-')`), for callers that record it before the start. Throws `conflict` for a known one. */
   id?: string
 }
@@ -125,13 +125,14 @@ export class Exec {
 
   /** Starts an exec session that clients attach to. */
   async start(orgId: string, sandboxId: string, input: StartExec, options: CreateOptions = {}): Promise<ProcessInfo> {
-    const { timeoutSeconds = 0, maxRunAfterDisconnectSeconds, keep, keepBytes, internal, privatePorts = true } = input
-    const id = internal ? (input.id ?? newInternalProcessId()) : (options.creation?.id('es-') ?? newId('es-'))
+    const { timeoutSeconds = 0, maxRunAfterDisconnectSeconds, keep, keepBytes, internal, ofImage } = input
+    const ofService = ofImage ? newId('im-') : internal ? (input.id ?? newInternalProcessId()) : undefined
+    const id = ofService ?? options.creation?.id('es-') ?? newId('es-')
     const request = {
       ...spawnRequest(id, input),
       stdin: true,
       timeoutMs: timeoutSeconds * 1000,
-      ...defined({ keep, keepBytes, privatePorts: internal && privatePorts ? true : undefined }),
+      ...defined({ keep, keepBytes, privatePorts: internal ? true : undefined }),
       ...(maxRunAfterDisconnectSeconds ? { maxRunAfterDisconnectMs: maxRunAfterDisconnectSeconds * 1000 } : {}),
     }
     return await this.#spawn(orgId, sandboxId, request, options.creation)
@@ -153,8 +154,8 @@ export class Exec {
       return await guest.attach(processId, attachOptions)
     }
     await this.#lifecycle.get(orgId, sandboxId)
-    // The attachment of an agent lasts as long as its session and is no activity.
-    const release = kind === 'internal' ? undefined : this.#lifecycle.keepAlive(sandboxId)
+    // The attachment of an agent, which lasts as long as its session, is no activity, nor is that of a build.
+    const release = kind === 'internal' || kind === 'image' ? undefined : this.#lifecycle.keepAlive(sandboxId)
     try {
       const attachment = await this.#lifecycle.use(orgId, sandboxId, (guest) => guest.attach(processId, attachOptions))
       return release ? releasedAtEnd(attachment, release) : attachment

@@ -2,12 +2,16 @@ import { ServiceError } from '../errors.ts'
 import { newId } from '../lib/id.ts'
 import type { Guest, ProcessInfo, ProcessOutput, SpawnRequest } from './ports/guest.ts'
 
-/** An exec session or a terminal of a client, or an internal process such as an agent or a patch. The prefix of its id tells. */
-export type ProcessKind = 'exec' | 'pty' | 'internal'
+/**
+ * An exec session or a terminal of a client, what an image has started, or an internal process such as an agent or a patch. The prefix of its
+ * id tells.
+ */
+export type ProcessKind = 'exec' | 'pty' | 'image' | 'internal'
 
 export function processKind(processId: string): ProcessKind {
   if (processId.startsWith('es-')) return 'exec'
-  return processId.startsWith('ps-') ? 'pty' : 'internal'
+  if (processId.startsWith('ps-')) return 'pty'
+  return processId.startsWith('im-') ? 'image' : 'internal'
 }
 
 export function newInternalProcessId(): string {
@@ -17,13 +21,15 @@ export function newInternalProcessId(): string {
 /** Throws `not_found` for the id of another kind, as for an unknown id. */
 export function assertKind(processId: string, kind: ProcessKind): void {
   if (processKind(processId) === kind) return
-  const noun = { exec: 'exec session', pty: 'PTY session', internal: 'internal process' }[kind]
+  const noun = { exec: 'exec session', pty: 'PTY session', image: 'process of an image', internal: 'internal process' }[
+    kind
+  ]
   throw new ServiceError('not_found', `no ${noun} ${processId}`)
 }
 
-/** The last activity of client processes: infinity while one runs, 0 when none is known. Internal processes do not count. */
+/** The last activity of client processes: infinity while one runs, 0 when none is known. Others do not count. */
 export function clientsActiveAtMs(processes: readonly ProcessInfo[]): number {
-  const ofClients = processes.filter((process) => processKind(process.id) !== 'internal')
+  const ofClients = processes.filter((process) => ['exec', 'pty'].includes(processKind(process.id)))
   if (ofClients.some((process) => process.running)) return Infinity
   // The guest reports ends in whole seconds.
   const ends = ofClients.map((process) => Date.parse(process.endedAt ?? '') + 1000).filter(Number.isFinite)

@@ -373,7 +373,7 @@ class Sessions implements RunningSessionService {
   /** Throws `not_found` for a checkpoint that does not exist and `conflict` for one that failed; waits for none. */
   async #assertCheckpoint(orgId: string, checkpointId: string): Promise<void> {
     // Whoever starts from it hears of a later failure.
-    const settled = this.#deps.sandboxes.checkpoints.settled(orgId, checkpointId)
+    const settled = this.#deps.sandboxes.checkpoints.usable(orgId, checkpointId)
     const checkpoint = await withTimeout(checkpointCheckMs, settled)
     if (checkpoint?.status === 'failed') throw new ServiceError('conflict', `checkpoint ${checkpointId} has failed`)
   }

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict'
 import { after, suite, test } from 'node:test'
 import type { Store } from '../../src/store/index.ts'
 import { checkpointTests } from './checkpoints.ts'
+import { imageTests } from './images.ts'
 import { idempotencyTests } from './idempotency.ts'
 import { refuses } from '../../src/lib/testing/refuses.ts'
 import { newOrganisation, newSession, sandboxOf } from './kit.ts'
@@ -19,6 +20,7 @@ export async function storeConformance(name: string, open: () => Promise<Store>)
     after(() => store.close())
     organisationTests(store)
     sandboxStoreTests(store)
+    imageTests(store)
     sessionTests(store)
     sessionCommitTests(store)
     idempotencyTests(store)

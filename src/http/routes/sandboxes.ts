@@ -181,8 +181,11 @@ export const sandboxRoutes = [
   }),
 ]
 
-/** What the client wants to start from, if it is not `templateID`. */
-function sourceOf({ image, snapshot }: z.output<typeof wire.createSandbox>): ImageSource | undefined {
+/** The image of its own that a client wants to start from. */
+export function sourceOf({
+  image,
+  snapshot,
+}: Pick<z.output<typeof wire.createSandbox>, 'image' | 'snapshot'>): ImageSource | undefined {
   if (snapshot) return { snapshot }
   return image ? { image } : undefined
 }

@@ -2,8 +2,10 @@ import type { z } from 'zod'
 import { sessions as wire } from '../../protocol/http/index.ts'
 import type { CreateAgentConfig, Message, SessionEvent, SessionView } from '../../session/index.ts'
 import { jsonElements, JsonText } from '../server/json-text.ts'
+import { goneSignal } from '../server/build-stream.ts'
 import { closed } from '../server/once-closed.ts'
-import { routesOf, wakingErrors, type Answer } from '../server/route.ts'
+import { type Call, routesOf, wakingErrors, type Answer } from '../server/route.ts'
+import { sourceOf } from './sandboxes.ts'
 import { milliseconds } from '../server/time.ts'
 import { defined } from '../../lib/defined.ts'
 
@@ -13,20 +15,23 @@ export const sessionRoutes = [
   route('POST', '/v1/sessions', {
     id: 'createSession',
     summary: 'Create a session: an agent starts on the prompt in a sandbox of its own',
-    description: 'Answers before the sandbox has booted; follow the event stream.',
+    description:
+      'Answers before the sandbox has booted; follow the event stream. With `image` it waits for the build of an image that is not there. Of ' +
+      '`checkpoint_id`, `snapshot` and `image` the first that is given counts.',
     body: wire.createSession,
     bodyLimit: 'sessionBodyBytesMax',
     creates: true,
     answers: { 201: { description: 'The session', body: wire.session } },
-    errors: ['not_found', 'conflict', 'no_capacity', 'unavailable'],
-    async handle({ orgId, body, creation, reply, deps }) {
+    errors: ['not_found', 'conflict', 'build_failed', 'no_capacity', 'unavailable'],
+    async handle(call) {
+      const { orgId, body, creation, reply, deps } = call
       const input = {
         prompt: body.prompt,
         userId: body.user_id,
         // Clients send all fields of a form: an empty one is absent.
         ...(body.user_email ? { userEmail: body.user_email } : {}),
         ...(body.user_name ? { userName: body.user_name } : {}),
-        ...defined({ checkpointId: body.checkpoint_id }),
+        ...defined({ checkpointId: body.checkpoint_id ?? (await checkpointOfImage(call)) }),
         ...(body.agent_config === undefined ? {} : { agentConfig: agentConfig(body.agent_config) }),
       }
       const options = { creation, sent: closed(reply.raw) }
@@ -166,6 +171,15 @@ export const sessionRoutes = [
     },
   }),
 ]
+
+/** What the sandbox of a new session starts from, if the client names an image. */
+async function checkpointOfImage(
+  call: Pick<Call, 'orgId' | 'reply' | 'deps'> & { body: z.output<typeof wire.createSession> },
+): Promise<string | undefined> {
+  const source = sourceOf(call.body)
+  if (source === undefined) return undefined
+  return (await call.deps.images.obtain(call.orgId, source, { signal: goneSignal(call) })).checkpointId
+}
 
 function agentConfig(config: z.output<typeof wire.agentConfig>): CreateAgentConfig {
   return {

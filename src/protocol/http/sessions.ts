@@ -1,4 +1,5 @@
 import { z } from 'zod'
+import { manifest } from './images.ts'
 import { envs, milliTime } from './common.ts'
 
 const userId = z.string().min(1).max(256)
@@ -38,6 +39,12 @@ export const createSession = z.object({
   user_name: shown(1000).optional().meta({ description: 'Shown with the session' }),
   agent_config: agentConfig.optional().meta({ description: 'How the agent works' }),
   checkpoint_id: z.string().optional().meta({ description: 'Begins in a sandbox started from this checkpoint' }),
+  snapshot: z
+    .string()
+    .max(128)
+    .nullish()
+    .meta({ description: 'Begins in a sandbox started from the image of this name' }),
+  image: manifest.nullish().meta({ description: 'Begins in a sandbox started from this image, which is built first' }),
 })
 
 export const sendMessage = z.object({

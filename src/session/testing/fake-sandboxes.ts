@@ -95,6 +95,11 @@ export class FakeSandboxes {
   }
 
   service(): SandboxService {
+    const settled = async (_orgId: string, checkpointId: string) => {
+      if (checkpointId === 'cp-unknown') throw new ServiceError('not_found', `no checkpoint ${checkpointId}`)
+      if (this.checkpoints.has(checkpointId)) await this.beforeSettled()
+      return this.checkpoints.get(checkpointId) ?? { id: checkpointId, status: 'ready' }
+    }
     const running = async (sandboxId: string, wake = true): Promise<Machine> => {
       const machine = this.machine(sandboxId)
       if (machine.sandbox.status === 'hibernated' && wake) {
@@ -126,11 +131,8 @@ export class FakeSandboxes {
         this.set(sandboxId, 'stopped')
       },
       checkpoints: {
-        settled: async (_orgId: string, checkpointId: string) => {
-          if (checkpointId === 'cp-unknown') throw new ServiceError('not_found', `no checkpoint ${checkpointId}`)
-          if (this.checkpoints.has(checkpointId)) await this.beforeSettled()
-          return this.checkpoints.get(checkpointId) ?? { id: checkpointId, status: 'ready' }
-        },
+        settled,
+        usable: settled,
         create: async (owner: string, sandboxId: string, input: CreateCheckpoint) => {
           const { id = newId('cp-'), name, kind = 'full' } = input
           const { files, journal, ports, sandbox } = await running(sandboxId)
