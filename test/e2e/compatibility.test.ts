@@ -141,7 +141,6 @@ test('what is not built answers 501, and never something else', async () => {
     () => sandbox.setScalingLock(true),
     () => sandbox.getAllowedHosts(),
     () => sandbox.mounts.list(),
-    () => Sandbox.create({ ...connection, snapshot: 'some-snapshot' }),
     () => Sandbox.create({ ...connection, secretStore: 'some-store' }),
   ]
   for (const call of calls) await assert.rejects(call(), /501|not_implemented/)

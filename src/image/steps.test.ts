@@ -1,0 +1,32 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { Image } from '@opencomputer/sdk/node'
+import { defaultImageLimits } from './image.ts'
+import { planOf } from './manifest.ts'
+import { commandOf } from './steps.ts'
+
+test('steps: packages are arguments, and nothing asks a question', () => {
+  const image = Image.base().aptInstall(['jq', 'curl']).pipInstall(['requests>=2', 'flask[async]']).builderMemory(2048)
+  const { outline } = planOf(image.toJSON(), defaultImageLimits)
+  assert.equal(outline.builderMemoryMB, 2048)
+  const [apt, pip] = outline.steps.map((step) => commandOf(step, { A: 'b' }))
+  assert.deepEqual(apt?.argv.slice(0, 2), ['sh', '-c'])
+  assert.match(apt?.argv[2] ?? '', /apt-get update && apt-get install --yes -- "\$@"/)
+  assert.deepEqual(apt?.argv.slice(4), ['jq', 'curl'])
+  assert.deepEqual([apt?.envs['A'], apt?.envs['DEBIAN_FRONTEND']], ['b', 'noninteractive'])
+  assert.deepEqual(pip?.argv, ['python3', '-m', 'pip', 'install', '--', 'requests>=2', 'flask[async]'])
+})
+
+test('steps: files are written over the guest, in folders that a command makes', () => {
+  const { outline } = planOf(
+    {
+      steps: [
+        { type: 'add_dir', args: { path: '/-a b', files: [] } },
+        { type: 'add_file', args: { path: '/x', content: '' } },
+      ],
+    },
+    defaultImageLimits,
+  )
+  assert.deepEqual(commandOf(outline.steps[0]!, {})?.argv, ['mkdir', '-p', '--', '/-a b'])
+  assert.equal(commandOf(outline.steps[1]!, {}), undefined)
+})
