@@ -2,12 +2,12 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { Image } from '@opencomputer/sdk/node'
 import { defaultImageLimits } from './image.ts'
-import { planOf } from './manifest.ts'
+import { type Manifest, planOf } from './manifest.ts'
 import { commandOf } from './steps.ts'
 
 test('steps: packages are arguments, and nothing asks a question', () => {
   const image = Image.base().aptInstall(['jq', 'curl']).pipInstall(['requests>=2', 'flask[async]']).builderMemory(2048)
-  const { outline } = planOf(image.toJSON(), defaultImageLimits)
+  const { outline } = planOf(image.toJSON() as unknown as Manifest, defaultImageLimits)
   assert.equal(outline.builderMemoryMB, 2048)
   const [apt, pip] = outline.steps.map((step) => commandOf(step, { A: 'b' }))
   assert.deepEqual(apt?.argv.slice(0, 2), ['sh', '-c'])

@@ -4,6 +4,7 @@ import { burstBench } from './burst.ts'
 import { checkpointBench } from './checkpoint.ts'
 import { growthBench } from './growth.ts'
 import { httpBench } from './http.ts'
+import { imagesBench } from './images.ts'
 import { loadBench } from './load.ts'
 import type { Comparison } from './measure.ts'
 import { memoryBench } from './memory.ts'
@@ -18,6 +19,7 @@ const benches: Record<BenchName, (server: ServerStart) => Promise<Comparison[]>>
   burst: shared(burstBench),
   http: shared(httpBench),
   checkpoint: shared(checkpointBench),
+  images: imagesBench,
   memory: shared(memoryBench),
   stream: shared(streamBench),
   load: shared(loadBench),

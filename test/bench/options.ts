@@ -1,5 +1,15 @@
 /** These run when none is named. */
-const usualBenches = ['start', 'burst', 'http', 'checkpoint', 'memory', 'stream', 'load', 'alternatives'] as const
+const usualBenches = [
+  'start',
+  'burst',
+  'http',
+  'checkpoint',
+  'images',
+  'memory',
+  'stream',
+  'load',
+  'alternatives',
+] as const
 /** It takes minutes, and starts a server of its own. */
 const namedBenches = ['growth'] as const
 
