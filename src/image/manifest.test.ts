@@ -6,7 +6,7 @@ import { hashesOf, type Manifest, type ManifestStep, planOf, summaryOf } from '.
 
 const base64 = (text: string) => Buffer.from(text).toString('base64')
 const plan = (manifest: Manifest) => planOf(manifest, defaultImageLimits)
-const hashes = (steps: ManifestStep[], origin = 'base') => hashesOf(plan({ steps }).outline, origin)
+const hashes = async (steps: ManifestStep[], origin = 'base') => hashesOf((await plan({ steps })).outline, origin)
 const run = (command: string): ManifestStep => ({ type: 'run', args: { commands: [command] } })
 const file = (path: string, content = base64('x')): ManifestStep => ({ type: 'add_file', args: { path, content } })
 const folder = (path: string, ...names: string[]): ManifestStep => ({
@@ -14,8 +14,8 @@ const folder = (path: string, ...names: string[]): ManifestStep => ({
   args: { path, files: names.map((relativePath) => ({ relativePath, content: base64(relativePath) })) },
 })
 
-test('manifest: an outline has hashes in place of contents, which are kept once', () => {
-  const { outline, contents } = plan({ steps: [file('/a'), file('/b'), folder('/c', 'x')] })
+test('manifest: an outline has hashes in place of contents, which are kept once', async () => {
+  const { outline, contents } = await plan({ steps: [file('/a'), file('/b'), folder('/c', 'x')] })
   assert.equal(contents.size, 1)
   const [[sha256 = '', content] = []] = contents
   assert.equal(content?.toString(), 'x')
@@ -26,33 +26,36 @@ test('manifest: an outline has hashes in place of contents, which are kept once'
   })
 })
 
-test('manifest: the names of the base image are one', () => {
-  for (const base of [undefined, '', 'base', 'ubuntu', 'default']) assert.equal(plan({ base }).outline.base, 'base')
-  assert.equal(plan({ base: 'python' }).outline.base, 'python')
+test('manifest: the names of the base image are one', async () => {
+  for (const base of [undefined, '', 'base', 'ubuntu', 'default'])
+    assert.equal((await plan({ base })).outline.base, 'base')
+  assert.equal((await plan({ base: 'python' })).outline.base, 'python')
 })
 
-test('manifest: steps share hashes up to the first that differs', () => {
-  const [one, other] = [hashes([run('a'), run('b'), run('c')]), hashes([run('a'), run('b'), run('d')])]
+test('manifest: steps share hashes up to the first that differs', async () => {
+  const one = await hashes([run('a'), run('b'), run('c')])
+  const other = await hashes([run('a'), run('b'), run('d')])
   assert.deepEqual(one.layerHashes.slice(0, 2), other.layerHashes.slice(0, 2))
   assert.notEqual(one.contentHash, other.contentHash)
-  assert.equal(hashes([run('a'), run('b')]).contentHash, one.layerHashes[1])
-  assert.notEqual(hashes([run('a')]).contentHash, hashes([run('a')], 'python').contentHash)
-  assert.notEqual(hashes([file('/a', base64('x'))]).contentHash, hashes([file('/a', base64('y'))]).contentHash)
+  assert.equal((await hashes([run('a'), run('b')])).contentHash, one.layerHashes[1])
+  assert.notEqual((await hashes([run('a')])).contentHash, (await hashes([run('a')], 'python')).contentHash)
+  const [x, y] = await Promise.all(['x', 'y'].map((text) => hashes([file('/a', base64(text))])))
+  assert.notEqual(x?.contentHash, y?.contentHash)
 })
 
-test('manifest: memory and what runs in it belong to the content, sizes and names do not', () => {
-  const hash = (manifest: Manifest) => hashesOf(plan(manifest).outline, 'base').contentHash
-  const plain = hash({})
-  assert.equal(hash({ builderMemoryMB: 512, runtimeMemoryMB: 256, name: 'x' }), plain)
-  const all = [
-    { memory: true },
-    { memory: true, startCommand: 'a' },
-    { memory: true, startCommand: 'a', readyCommand: 'b' },
-  ].map(hash)
+test('manifest: memory and what runs in it belong to the content, sizes and names do not', async () => {
+  const hash = async (manifest: Manifest) => hashesOf((await plan(manifest)).outline, 'base').contentHash
+  const plain = await hash({})
+  assert.equal(await hash({ builderMemoryMB: 512, runtimeMemoryMB: 256, name: 'x' }), plain)
+  const all = await Promise.all(
+    [{ memory: true }, { memory: true, startCommand: 'a' }, { memory: true, startCommand: 'a', readyCommand: 'b' }].map(
+      hash,
+    ),
+  )
   assert.equal(new Set([plain, ...all]).size, 4)
 })
 
-test('manifest: bad input is refused with its field', () => {
+test('manifest: bad input is refused with its field', async () => {
   const cases: [Manifest, string][] = [
     [{ steps: [file('a')] }, 'image.steps.0.args.path'],
     [{ steps: [run('a'), file('/a/../b')] }, 'image.steps.1.args.path'],
@@ -79,19 +82,21 @@ test('manifest: bad input is refused with its field', () => {
     [{ memory: true, startCommand: ' ' }, 'image.startCommand'],
   ]
   for (const [manifest, field] of cases) {
-    assert.throws(
-      () => plan(manifest),
+    await assert.rejects(
+      plan(manifest),
       (error: Error) => isServiceError(error, 'invalid_request') && error.message.startsWith(`${field} `),
       field,
     )
   }
 })
 
-test('manifest: base64 with and without padding is taken', () => {
-  for (const content of ['eA==', 'eA', 'eHk=', 'eHk', '']) plan({ steps: [file('/a', content)] })
+test('manifest: base64 with and without padding is taken', async () => {
+  for (const content of ['eA==', 'eA', 'eHk=', 'eHk', '']) await plan({ steps: [file('/a', content)] })
+  for (const content of ['e', 'eA==eA==', 'e A=', 'eHk=\n'])
+    await assert.rejects(plan({ steps: [file('/a', content)] }), /base64/)
 })
 
-test('manifest: a summary is one line', () => {
-  const [step] = plan({ steps: [run(`a\n${'b'.repeat(500)}`)] }).outline.steps
-  assert.match(summaryOf(step!), /^a b{100,}…$/)
+test('manifest: a summary is one line', async () => {
+  const { outline } = await plan({ steps: [run(`a\n${'b'.repeat(500)}`)] })
+  assert.match(summaryOf(outline.steps[0]!), /^a b{100,}…$/)
 })

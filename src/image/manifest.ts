@@ -1,5 +1,6 @@
 import { createHash } from 'node:crypto'
 import { posix } from 'node:path'
+import { FairYield } from '../lib/async/fair-yield.ts'
 import { assertEnvs, assertInput } from '../sandbox/index.ts'
 import type { ImageLimits } from './image.ts'
 
@@ -64,15 +65,31 @@ export interface BuildPlan {
 }
 
 export const memoryMbDefault = 1024
+/** Files of all manifests that are read in one turn of the event loop. */
+const turns = new FairYield(16)
 const builtInNames = new Set(['', 'base', 'ubuntu', 'default'])
 const pathBytesMax = 4096
 const packagePattern = /^[A-Za-z0-9][^\0\s]{0,255}$/
 
-/** Checks what shapes do not. Throws `invalid_request` with the field, before anything is built. */
-export function planOf(manifest: Manifest, limits: Pick<ImageLimits, 'stepsMax' | 'filesMax'>): BuildPlan {
+/** Checks what shapes do not. Throws `invalid_request` with the field, before anything is built. Other work of the process goes on meanwhile. */
+export async function planOf(
+  manifest: Manifest,
+  limits: Pick<ImageLimits, 'stepsMax' | 'filesMax'>,
+): Promise<BuildPlan> {
   const { base = 'base', steps = [], name: _name, ...rest } = manifest
   assertInput(steps.length <= limits.stepsMax, 'image.steps', `must be at most ${limits.stepsMax}`)
-  const { memory = false, startCommand, readyCommand } = rest
+  const files = steps.flatMap(({ type, args }) => (type === 'add_file' ? 1 : type === 'add_dir' ? args.files : []))
+  assertInput(files.length <= limits.filesMax, 'image.steps', `must have at most ${limits.filesMax} files`)
+  assertCommands(rest)
+  const contents = new Map<string, Buffer>()
+  const outlined: Step[] = []
+  for (const [index, step] of steps.entries()) {
+    outlined.push(await outlineOf(step, `image.steps.${index}.args`, contents))
+  }
+  return { outline: { ...rest, base: builtInNames.has(base) ? 'base' : base, steps: outlined }, contents }
+}
+
+function assertCommands({ memory = false, startCommand, readyCommand }: Manifest): void {
   assertInput(
     startCommand === undefined || memory,
     'image.startCommand',
@@ -86,35 +103,34 @@ export function planOf(manifest: Manifest, limits: Pick<ImageLimits, 'stepsMax' 
   for (const [field, command] of Object.entries({ startCommand, readyCommand })) {
     if (command !== undefined) assertCommand(command, `image.${field}`)
   }
-  const contents = new Map<string, Buffer>()
-  const take = (content: string, field: string): FileOutline => {
-    const bytes = decoded(content, field)
+}
+
+async function outlineOf(step: ManifestStep, field: string, contents: Map<string, Buffer>): Promise<Step> {
+  const take = async (content: string, of: string): Promise<FileOutline> => {
+    // A large one takes a moment, and many take many.
+    await turns.next()
+    const bytes = decoded(content, of)
     const sha256 = hashOf(bytes)
     contents.set(sha256, bytes)
     return { bytes: bytes.length, sha256 }
   }
-  let files = 0
-  const outlined = steps.map((step, index): Step => {
-    const field = `image.steps.${index}.args`
-    if (step.type === 'add_file') {
-      files += 1
-      assertTarget(step.args.path, `${field}.path`)
-      return { type: step.type, args: { path: step.args.path, ...take(step.args.content, `${field}.content`) } }
+  if (step.type === 'add_file') {
+    const { path, content } = step.args
+    assertTarget(path, `${field}.path`)
+    return { type: step.type, args: { path, ...(await take(content, `${field}.content`)) } }
+  }
+  if (step.type === 'add_dir') {
+    const { path, files } = step.args
+    assertTarget(path, `${field}.path`)
+    const taken: (FileOutline & { relativePath: string })[] = []
+    for (const [at, { relativePath, content }] of files.entries()) {
+      assertRelative(relativePath, `${field}.files.${at}.relativePath`)
+      taken.push({ relativePath, ...(await take(content, `${field}.files.${at}.content`)) })
     }
-    if (step.type === 'add_dir') {
-      files += step.args.files.length
-      assertInput(files <= limits.filesMax, 'image.steps', `must have at most ${limits.filesMax} files`)
-      assertTarget(step.args.path, `${field}.path`)
-      const taken = step.args.files.map(({ relativePath, content }, at) => {
-        assertRelative(relativePath, `${field}.files.${at}.relativePath`)
-        return { relativePath, ...take(content, `${field}.files.${at}.content`) }
-      })
-      return { type: step.type, args: { path: step.args.path, files: taken } }
-    }
-    assertStep(step, field)
-    return step
-  })
-  return { outline: { ...rest, base: builtInNames.has(base) ? 'base' : base, steps: outlined }, contents }
+    return { type: step.type, args: { path, files: taken } }
+  }
+  assertStep(step, field)
+  return step
 }
 
 /**
@@ -202,12 +218,11 @@ function assertRelative(path: string, field: string): void {
   )
 }
 
-/** Throws for text that is not base64, which Node would skip. */
+/** Throws for text that is not base64: Node leaves out what is none. Padding may be missing. */
 function decoded(content: string, field: string): Buffer {
   const bytes = Buffer.from(content, 'base64')
-  // Compared without padding, which encoders may leave out.
-  const isWhole = bytes.toString('base64').replace(/=+$/, '') === content.replace(/=+$/, '')
-  assertInput(isWhole, field, 'must be base64')
+  const length = content.length - (content.endsWith('==') ? 2 : content.endsWith('=') ? 1 : 0)
+  assertInput(length % 4 !== 1 && bytes.length === Math.floor((length * 3) / 4), field, 'must be base64')
   return bytes
 }
 

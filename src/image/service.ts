@@ -265,7 +265,7 @@ export class Images {
     { name, isDetached, isShared = false, creation }: Claim,
   ): Promise<{ image: Image; isHit: boolean }> {
     const { store, limits, sandboxLimits } = this.#deps
-    const plan = planOf(manifest, limits)
+    const plan = await planOf(manifest, limits)
     const { outline } = plan
     for (const field of ['builderMemoryMB', 'runtimeMemoryMB'] as const) {
       const value = outline[field]

@@ -5,9 +5,9 @@ import { defaultImageLimits } from './image.ts'
 import { type Manifest, planOf } from './manifest.ts'
 import { commandOf } from './steps.ts'
 
-test('steps: packages are arguments, and nothing asks a question', () => {
+test('steps: packages are arguments, and nothing asks a question', async () => {
   const image = Image.base().aptInstall(['jq', 'curl']).pipInstall(['requests>=2', 'flask[async]']).builderMemory(2048)
-  const { outline } = planOf(image.toJSON() as unknown as Manifest, defaultImageLimits)
+  const { outline } = await planOf(image.toJSON() as unknown as Manifest, defaultImageLimits)
   assert.equal(outline.builderMemoryMB, 2048)
   const [apt, pip] = outline.steps.map((step) => commandOf(step, { A: 'b' }))
   assert.deepEqual(apt?.argv.slice(0, 2), ['sh', '-c'])
@@ -17,8 +17,8 @@ test('steps: packages are arguments, and nothing asks a question', () => {
   assert.deepEqual(pip?.argv, ['python3', '-m', 'pip', 'install', '--', 'requests>=2', 'flask[async]'])
 })
 
-test('steps: files are written over the guest, in folders that a command makes', () => {
-  const { outline } = planOf(
+test('steps: files are written over the guest, in folders that a command makes', async () => {
+  const { outline } = await planOf(
     {
       steps: [
         { type: 'add_dir', args: { path: '/-a b', files: [] } },
