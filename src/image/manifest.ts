@@ -78,8 +78,12 @@ export async function planOf(
 ): Promise<BuildPlan> {
   const { base = 'base', steps = [], name: _name, ...rest } = manifest
   assertInput(steps.length <= limits.stepsMax, 'image.steps', `must be at most ${limits.stepsMax}`)
-  const files = steps.flatMap(({ type, args }) => (type === 'add_file' ? 1 : type === 'add_dir' ? args.files : []))
-  assertInput(files.length <= limits.filesMax, 'image.steps', `must have at most ${limits.filesMax} files`)
+  const files = steps.map(({ type, args }) => (type === 'add_file' ? 1 : type === 'add_dir' ? args.files.length : 0))
+  assertInput(
+    files.reduce((sum, count) => sum + count, 0) <= limits.filesMax,
+    'image.steps',
+    `must have at most ${limits.filesMax} files`,
+  )
   assertCommands(rest)
   const contents = new Map<string, Buffer>()
   const outlined: Step[] = []
