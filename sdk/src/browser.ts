@@ -5,6 +5,7 @@ export { Checkpoint, type ForkOptions, type PatchOptions } from './checkpoint.ts
 export * from './errors.ts'
 export type { StreamEvent } from './events.ts'
 export { Files, type SignOptions } from './files.ts'
+export { Image, type BuildEvent, type BuildOptions } from './image.ts'
 export { Process, type Output } from './process.ts'
 export {
   Sandbox,

@@ -59,21 +59,26 @@ export async function* streamOf<Data>(
 
 interface RawEvent {
   id: string
+  /** Empty for one without a name. */
+  event: string
   data: string
 }
 
 /** Parses a body (HTML standard, § 9.2). Throws when it is silent for too long. */
-async function* eventsOf(body: ReadableStream<Uint8Array>): AsyncGenerator<RawEvent> {
+export async function* eventsOf(body: ReadableStream<Uint8Array>): AsyncGenerator<RawEvent> {
   let id = ''
+  let event = ''
   let data: string[] = []
   for await (const line of linesOf(body, withinSilence)) {
     if (line === '') {
-      if (data.length > 0) yield { id, data: data.join('\n') }
+      if (data.length > 0) yield { id, event, data: data.join('\n') }
       data = []
+      event = ''
       continue
     }
     const [, field, value = ''] = /^([^:]*)(?:: ?(.*))?$/s.exec(line) ?? []
     if (field === 'id') id = value
+    if (field === 'event') event = value
     if (field === 'data') data.push(value)
   }
 }

@@ -10,6 +10,7 @@ import { Terminal, type TerminalSize } from './terminal.ts'
 import type {
   CheckpointInfo,
   CheckpointKind,
+  ImageManifest,
   ListeningPort,
   PreviewInfo,
   ProcessInfo,
@@ -28,8 +29,12 @@ const checkpointPollMs = 100
 const checkpointWaitMs = 600_000
 
 export interface CreateSandboxOptions extends ClientOptions {
-  /** The image. Default `base`. */
+  /** Name of an image. Default `base`. */
   template?: string | undefined
+  /** The same, for one of your own. */
+  snapshot?: string | undefined
+  /** Builds this image first, unless it is there. Give `requestTimeoutMs` the time that takes. */
+  image?: ImageManifest | undefined
   /** Idle timeout in seconds, after which it hibernates or stops; 0: never. It has nothing to do with `requestTimeoutMs`. */
   ttlSeconds?: number | undefined
   cpuCount?: number | undefined
@@ -123,6 +128,8 @@ export class Sandbox implements AsyncDisposable {
     const {
       client: given,
       template,
+      snapshot,
+      image,
       ttlSeconds,
       previewToken,
       cpuCount,
@@ -135,6 +142,7 @@ export class Sandbox implements AsyncDisposable {
     const client = clientOf({ client: given })
     const json = {
       templateID: template,
+      ...{ snapshot, image },
       timeout: ttlSeconds,
       ...{ cpuCount, memoryMB, diskMB, envs, metadata },
       previewAuth: previewToken === undefined ? undefined : { scheme: 'bearer', token: previewToken },

@@ -16,6 +16,10 @@ export type PreviewInfo = Schemas['Preview']
 export type DirectoryEntry = Schemas['DirectoryEntry']
 /** The machine of the server. */
 export type HostInfo = Schemas['Host']
+/** An image that is built from steps. */
+export type ImageInfo = Schemas['Image']
+/** What to build. */
+export type ImageManifest = Schemas['ImageManifest']
 export type SignedUrl = Schemas['SignedUrl']
 export type RunResult = Schemas['RunResult']
 /** A command of `spawn`. */

@@ -11,6 +11,7 @@ import { addFork } from './commands/fork.ts'
 import { addForward } from './commands/forward.ts'
 import { addGet } from './commands/get.ts'
 import { addHibernate } from './commands/hibernate.ts'
+import { addImage } from './commands/image.ts'
 import { addLogin } from './commands/login.ts'
 import { addLogs } from './commands/logs.ts'
 import { addLs } from './commands/ls.ts'
@@ -45,6 +46,7 @@ export function makeProgram(): Command {
     ...[addCreate, addLs, addGet, addRm, addTimeout, addHibernate, addWake],
     ...[addExec, addShell, addCp, addLogs, addPorts, addOpen, addForward, addPreview],
     ...[addCheckpoint, addFork, addRestore, addPatch],
+    ...[addImage],
     ...[addSession, addMcp, addApi, addCompletion],
   ]
   for (const add of adders) add(program)

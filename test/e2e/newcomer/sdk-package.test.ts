@@ -70,7 +70,7 @@ for (const [version, path] of [
     const all = await examples()
     assert.deepEqual(
       all.map(([name]) => name),
-      ['sandbox.mjs', 'fork.mjs', 'session.mjs'],
+      ['sandbox.mjs', 'image.mjs', 'fork.mjs', 'session.mjs'],
     )
     const said: Record<string, string> = {}
     for (const [name, script] of all) {
@@ -80,6 +80,7 @@ for (const [version, path] of [
       said[name] = stdout
     }
     assert.match(said['sandbox.mjs'] ?? '', /^42 0\nhello\nstdout 1[^]*3\nhttp:\/\/sb-\w+-p3000\.preview\.localhost/)
+    assert.match(said['image.mjs'] ?? '', /^building 1 steps [^]*\nprepared\n$/)
     assert.equal(said['fork.mjs'], 'prepared\n'.repeat(3))
     assert.match(said['session.mjs'] ?? '', /^http:\/\/sb-/)
     assert.deepEqual(await server.json('GET', '/api/sandboxes?status=running'), [])
