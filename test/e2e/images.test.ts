@@ -147,6 +147,33 @@ HTTPServer(('', 8000), Handler).serve_forever()`
   await untilNothingIsLeft()
 })
 
+test('a session works in a sandbox of an image, whose processes go on beside the agent', async () => {
+  const image = {
+    steps: [run('echo from the image > /workspace/marker')],
+    memory: true,
+    startCommand: 'exec python3 -m http.server 8000 --directory /workspace',
+  }
+  assert.equal((await api('POST', '/snapshots', { name: 'desk', image })).status, 201)
+  const answer = await server.fetch('/v1/sessions', {
+    method: 'POST',
+    body: JSON.stringify({ prompt: 'A page about reefs', user_id: 'ada', snapshot: 'desk' }),
+  })
+  assert.equal(answer.status, 201)
+  const { id, sandboxId } = (await answer.json()) as { id: string; sandboxId: string }
+  const activity = async () => ((await server.json('GET', `/v1/sessions/${id}`)) as { activity: string }).activity
+  await eventually('the turn is over', async () => (await activity()) === 'idle')
+  const marker = await askPreview(server, `${sandboxId}-p8000.preview.localhost`, '/marker')
+  assert.deepEqual([marker.status, marker.body], [200, 'from the image\n'])
+  await server.json('DELETE', `/v1/sessions/${id}`)
+  const unknown = await server.fetch('/v1/sessions', {
+    method: 'POST',
+    body: JSON.stringify({ prompt: 'A page', user_id: 'ada', snapshot: 'nothing' }),
+  })
+  assert.equal(unknown.status, 404)
+  await deleteAll()
+  await untilNothingIsLeft()
+})
+
 test('a step that never ends, and one that fills the disk, fail with the step', async () => {
   const full = await api<{ code: string; step: number; stderr: string }>('POST', '/snapshots', {
     name: 'full',
