@@ -34,6 +34,8 @@ export abstract class TestDriver {
       quarantined: [],
       takenBack: [],
       forgotten: [],
+      lostVolumes: [],
+      unknownVolumes: [],
       ...this.report,
     }
   }
