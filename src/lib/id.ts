@@ -12,6 +12,7 @@ export type IdPrefix =
   | 'es-'
   | 'ps-'
   | 'ag-'
+  | 'vol-'
   | 'org_'
   | 'key_'
   | 'session_'

@@ -4,11 +4,12 @@ import { Semaphore } from '../lib/async/semaphore.ts'
 import type { CreateOptions, Creation } from '../lib/creation.ts'
 import { defined } from '../lib/defined.ts'
 import { newId } from '../lib/id.ts'
-import { assertEnvs, assertInteger } from './input.ts'
+import { assertEnvs, assertInput, assertInteger } from './input.ts'
 import type { Lifecycle, LifecycleContext } from './lifecycle.ts'
 import type { Patch, Patches } from './patch.ts'
 import { type CheckpointKind, RestartedOnDiskError } from './ports/runtime-driver.ts'
 import { type CreateSandbox, type Sandbox, type StartedSandbox, newSandbox } from './sandbox.ts'
+import type { CheckpointVolume, MountedVolume, VolumeMount, Volumes } from './volume.ts'
 
 /** Sizes and environment that a sandbox started from the checkpoint inherits. */
 export type SandboxConfig = Pick<Sandbox, 'image' | 'cpuCount' | 'memoryMb' | 'diskMb' | 'envs'>
@@ -26,11 +27,15 @@ export interface Checkpoint {
   status: 'processing' | 'ready' | 'failed'
   sizeBytes: number
   sandboxConfig: SandboxConfig
+  /** Those of the sandbox, which it does not contain. */
+  volumes: CheckpointVolume[]
   error?: string
   createdAt: Date
 }
 
-export type CheckpointChange = Partial<Pick<Checkpoint, 'status' | 'sizeBytes'>> & { error?: string | undefined }
+export type CheckpointChange = Partial<Pick<Checkpoint, 'status' | 'sizeBytes' | 'volumes'>> & {
+  error?: string | undefined
+}
 
 export interface CreateCheckpoint {
   /** For sessions, which recognise their own checkpoints by it. Clients never choose it. */
@@ -41,7 +46,10 @@ export interface CreateCheckpoint {
   retentionPolicy?: { mode: 'delete_oldest'; maxCount: number }
 }
 
-export type StartFromCheckpoint = Pick<CreateSandbox, 'id' | 'timeoutSeconds' | 'envs' | 'memoryMb'>
+export interface StartFromCheckpoint extends Pick<CreateSandbox, 'id' | 'timeoutSeconds' | 'envs' | 'memoryMb'> {
+  /** In place of those of the checkpoint. From a full one they have the same paths and are as writable. */
+  volumes?: readonly VolumeMount[]
+}
 
 export type CheckpointService = Omit<Checkpoints, 'close'>
 
@@ -51,6 +59,7 @@ const startsAtOnceMax = 10
 interface CheckpointsContext extends Pick<LifecycleContext, 'store' | 'driver' | 'limits' | 'log'> {
   lifecycle: Lifecycle
   patches: Patches
+  volumes: Volumes
 }
 
 /** `processing ──► ready | failed`. Dumps run in the background; the next start of the server fails those that a crash cut off. */
@@ -95,6 +104,7 @@ export class Checkpoints {
         status: 'processing',
         sizeBytes: 0,
         sandboxConfig: configOf(sandbox),
+        volumes: sandbox.volumes,
         createdAt: new Date(),
       }
       // Check and insert under one lock; otherwise concurrent calls would all find the last unit of the quota free.
@@ -209,9 +219,11 @@ export class Checkpoints {
   ): Promise<StartedSandbox> {
     const { id = creation?.id('sb-'), timeoutSeconds, memoryMb, envs } = input
     const { sandboxConfig } = checkpoint
+    const volumes = await this.#volumesOf(checkpoint, input.volumes, id)
     const draft = newSandbox(checkpoint.orgId, {
       ...sandboxConfig,
       ...defined({ id, timeoutSeconds, memoryMb }),
+      volumes,
       envs: { ...sandboxConfig.envs, ...envs },
       fromCheckpointId: checkpoint.id,
     })
@@ -222,6 +234,22 @@ export class Checkpoints {
       prepare: (guest, starting, signal) => this.#context.patches.run('start', guest, starting, patches, signal),
     })
     return { sandbox }
+  }
+
+  /** What a start gets. A second writer is a `conflict`, and so is each start from a checkpoint whose source writes a volume. */
+  async #volumesOf(
+    { orgId, kind, volumes }: Checkpoint,
+    given: readonly VolumeMount[] | undefined,
+    sandboxId: string | undefined,
+  ): Promise<MountedVolume[]> {
+    if (given === undefined) return await this.#context.volumes.reclaimable(orgId, volumes, sandboxId)
+    const claimed = await this.#context.volumes.claimable(orgId, given, sandboxId)
+    if (kind === 'full') {
+      const [had, has] = [volumes, claimed].map((some) => some.map(({ path, readOnly }) => `${path} ${readOnly}`))
+      const isAlike = had?.toSorted().join('\n') === has?.toSorted().join('\n')
+      assertInput(isAlike, 'volumes', 'must have the paths and readOnly of those of a full checkpoint')
+    }
+    return claimed
   }
 
   /** The record of an earlier run of the request. That run may have failed before the dump, which then begins here. */
@@ -255,8 +283,12 @@ export class Checkpoints {
     const { store, driver, lifecycle, log } = this.#context
     const { id, sandboxId, kind } = checkpoint
     try {
-      const { sizeBytes } = await lifecycle.withoutTransitions(sandboxId, () => driver.checkpoint(sandboxId, id, kind))
-      const ready = await store.updateCheckpoint(id, { status: 'ready', sizeBytes })
+      const { sizeBytes, ...more } = await lifecycle.withoutTransitions(sandboxId, async () => {
+        const volumes =
+          checkpoint.volumes.length === 0 ? undefined : await this.#context.volumes.states(checkpoint.volumes)
+        return { ...(await driver.checkpoint(sandboxId, id, kind)), ...defined({ volumes }) }
+      })
+      const ready = await store.updateCheckpoint(id, { status: 'ready', sizeBytes, ...more })
       if (!ready) await driver.deleteCheckpoint(id)
     } catch (error) {
       if (!(error instanceof ServiceError)) log.error({ err: error, checkpointId: id }, 'a checkpoint failed')

@@ -3,7 +3,17 @@ import assert from 'node:assert/strict'
 import type { RuntimeDriver, SandboxVolume } from '../../src/sandbox/ports/runtime-driver.ts'
 import { refuses } from '../../src/lib/testing/refuses.ts'
 import type { DriverUnderTest } from './driver.ts'
-import { create, driverTests, freshId, memoryTests, remove, shell, specOf, startPython, succeed } from './driver-shell.ts'
+import {
+  create,
+  driverTests,
+  freshId,
+  memoryTests,
+  remove,
+  shell,
+  specOf,
+  startPython,
+  succeed,
+} from './driver-shell.ts'
 
 const path = '/data/volume'
 const sizeMb = 64
@@ -38,7 +48,10 @@ export function volumeConformance(under: () => DriverUnderTest): void {
     await succeed(guest(writer), `echo one > ${path}/file && chown 1000:1000 ${path}/file && mkdir ${path}/folder`)
     await driver.delete(writer)
     const other = await create(driver, at(volume))
-    assert.equal(await succeed(guest(other), `stat -c %u:%g ${path}/file ${path}/folder ${path}`), '1000:1000\n0:0\n0:0')
+    assert.equal(
+      await succeed(guest(other), `stat -c %u:%g ${path}/file ${path}/folder ${path}`),
+      '1000:1000\n0:0\n0:0',
+    )
     assert.equal(await succeed(guest(other), `chown 0:0 ${path}/file && cat ${path}/file`), 'one')
     await remove(driver, other, volume)
   })
@@ -61,14 +74,20 @@ export function volumeConformance(under: () => DriverUnderTest): void {
     await remove(driver, writer, reader, volume)
   })
 
-  test('volumes: a full one takes no more, and its sandbox, its clones and others write on', async ({ driver, guest }) => {
+  test('volumes: a full one takes no more, and its sandbox, its clones and others write on', async ({
+    driver,
+    guest,
+  }) => {
     const [volume, other] = [await makeVolume(driver), await makeVolume(driver)]
     const volumes = [...at(volume).volumes, ...at(other, { path: '/other' }).volumes]
     const id = await create(driver, { volumes })
     const filled = await shell(guest(id), `dd if=/dev/urandom of=${path}/big bs=1M count=100 conv=fsync`)
     assert.notEqual(filled.exitCode, 0)
     assert.match(filled.stderr, /quota exceeded/i)
-    await succeed(guest(id), 'dd if=/dev/urandom of=/root/file bs=1M count=8 conv=fsync && echo kept > /other/file && sync')
+    await succeed(
+      guest(id),
+      'dd if=/dev/urandom of=/root/file bs=1M count=8 conv=fsync && echo kept > /other/file && sync',
+    )
     const state = await driver.volumeState(volume)
     assert.ok(state!.usedBytes > 32 * 1024 ** 2 && state!.usedBytes <= sizeMb * 1024 ** 2, String(state?.usedBytes))
     await succeed(guest(id), `rm ${path}/big && sync && echo again > ${path}/file && sync`)
@@ -149,10 +168,16 @@ for line in sys.stdin:
     await remove(driver, id, fork, writer, checkpoint, volume)
   })
 
-  test('volumes: a path over a link is refused, and nothing outside the sandbox is touched', async ({ driver, guest }) => {
+  test('volumes: a path over a link is refused, and nothing outside the sandbox is touched', async ({
+    driver,
+    guest,
+  }) => {
     const volume = await makeVolume(driver)
     const id = await create(driver, at(volume))
-    await succeed(guest(id), `echo kept > ${path}/file; umount ${path} 2>/dev/null; mv /data /elsewhere; ln -s /etc /data`)
+    await succeed(
+      guest(id),
+      `echo kept > ${path}/file; umount ${path} 2>/dev/null; mv /data /elsewhere; ln -s /etc /data`,
+    )
     await refuses(driver.restart(specOf(id, at(volume))), 'conflict', /symbolic link/)
     await refuses(driver.wake(specOf(id, at(volume))), 'conflict', /symbolic link/)
     await driver.delete(id)

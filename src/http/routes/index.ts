@@ -13,6 +13,7 @@ import { sandboxRoutes } from './sandboxes.ts'
 import { sessionEventRoutes } from './session-events.ts'
 import { sessionExportRoutes } from './session-export.ts'
 import { sessionRoutes } from './sessions.ts'
+import { volumeRoutes } from './volumes.ts'
 import type { Route } from '../server/route.ts'
 
 /** Every endpoint, in the order of the reference. */
@@ -21,6 +22,7 @@ export const routes: readonly Route[] = [
   ...metricsRoutes,
   ...checkpointRoutes,
   ...patchRoutes,
+  ...volumeRoutes,
   ...previewRoutes,
   ...fileRoutes,
   ...execRoutes,

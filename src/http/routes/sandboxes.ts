@@ -6,6 +6,7 @@ import type { HttpConfig, HttpDeps } from '../server/config.ts'
 import { emptyObject, noContent, routesOf, wakingErrors, type Answer, type Route } from '../server/route.ts'
 import { seconds } from '../server/time.ts'
 import { defined } from '../../lib/defined.ts'
+import { mountedBody } from './volumes.ts'
 
 const route = routesOf('Sandboxes')
 const notBuiltFields = ['image', 'snapshot', 'secretStore', 'webhooks'] as const
@@ -18,7 +19,7 @@ export const sandboxRoutes = [
     summary: 'Start a sandbox from an image',
     body: wire.createSandbox,
     creates: true,
-    reserve: ({ body, deps }) => deps.sandboxes.reserve(body.templateID),
+    reserve: ({ body, deps }) => (body.volumes?.length ? undefined : deps.sandboxes.reserve(body.templateID)),
     answers: { 201: { description: 'The sandbox runs', body: wire.startResult } },
     errors: ['not_found', 'conflict', 'not_implemented', 'no_capacity', 'unavailable'],
     async handle({ orgId, body, creation, deps }) {
@@ -32,6 +33,7 @@ export const sandboxRoutes = [
           diskMb: body.diskMB,
           envs: body.envs,
           metadata: body.metadata,
+          volumes: body.volumes,
         }),
         ...(body.previewAuth === undefined ? {} : { previewAuth: previewAuthOf(body.previewAuth) }),
       }
@@ -197,6 +199,7 @@ function sandboxBody(sandbox: Sandbox, { config, sandboxes }: HttpDeps): z.outpu
     tagsLastUpdatedAt: seconds(sandbox.tagsUpdatedAt),
     startedAt: seconds(sandbox.startedAt),
     endAt: seconds(sandboxes.endAt(sandbox)),
+    volumes: mountedBody(sandbox.volumes),
     ...defined({ reason: sandbox.reason, reasonMessage: sandbox.reasonMessage }),
   }
 }

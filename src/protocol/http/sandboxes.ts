@@ -1,5 +1,6 @@
 import { z } from 'zod'
 import { envs, notBuilt, sandboxError, secondTime, timeout } from './common.ts'
+import { mountedVolumes, mounts } from './volumes.ts'
 
 export const previewAuth = z.object({
   scheme: z.literal('bearer').default('bearer').meta({ description: 'The token is sent as `Authorization: Bearer`' }),
@@ -18,6 +19,7 @@ export const createSandbox = z.object({
     .optional()
     .meta({ description: 'Your own keys and values, shown with the sandbox' }),
   previewAuth: previewAuth.optional().meta({ description: 'Demands a token of all previews of the sandbox' }),
+  volumes: mounts.optional(),
   image: notBuilt,
   snapshot: notBuilt,
   secretStore: notBuilt,
@@ -54,6 +56,7 @@ export const sandbox = z
     endAt: secondTime
       .nullable()
       .meta({ description: 'When the idle timeout runs out as things stand; null when never' }),
+    volumes: mountedVolumes.meta({ description: 'The volumes that it has mounted' }),
     reason: z
       .enum(['oom', 'disk_full', 'runtime_failed', 'host_lost', 'patch_failed'])
       .optional()
@@ -97,6 +100,11 @@ export const fromCheckpoint = z.object({
   timeout: timeout.optional(),
   envs: envs.optional(),
   memoryMB: z.int().positive().optional().meta({ description: 'Memory in MiB; default that of the checkpoint' }),
+  volumes: mounts.optional().meta({
+    description:
+      'In place of the volumes of the checkpoint; for a full one at the same paths, and as writable. Without it, they ' +
+      'are mounted again, which is refused while another sandbox writes one that the source wrote',
+  }),
   count: z.int().min(1).max(100).optional().meta({ description: 'Starts this many and answers `{sandboxes}`' }),
   secretStore: notBuilt,
 })

@@ -1,5 +1,6 @@
 import { z } from 'zod'
 import { envs, milliTime } from './common.ts'
+import { mounts } from './volumes.ts'
 
 const userId = z.string().min(1).max(256)
 
@@ -38,6 +39,7 @@ export const createSession = z.object({
   user_name: shown(1000).optional().meta({ description: 'Shown with the session' }),
   agent_config: agentConfig.optional().meta({ description: 'How the agent works' }),
   checkpoint_id: z.string().optional().meta({ description: 'Begins in a sandbox started from this checkpoint' }),
+  volumes: mounts.optional().meta({ description: 'Volumes to mount in its sandbox, as in `POST /api/sandboxes`' }),
 })
 
 export const sendMessage = z.object({

@@ -194,11 +194,9 @@ export class DiskPool {
     return Number(row?.trim().split(/\s+/)[1] ?? 0)
   }
 
-  /** Grows with what has reached the disk of a subvolume. With `flush` that is all that was written before. */
+  /** Of a subvolume: grows with the changes that reach the disk. */
   async generation(relative: string): Promise<number> {
-    const path = this.path(relative)
-    await run(['btrfs', 'filesystem', 'sync', path])
-    const shown = await run(['btrfs', 'subvolume', 'show', path])
+    const shown = await run(['btrfs', 'subvolume', 'show', this.path(relative)])
     return Number(/^\s*Generation:\s*(\d+)/m.exec(shown)?.[1] ?? 0)
   }
 

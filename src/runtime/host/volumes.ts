@@ -84,8 +84,10 @@ export async function reconcileVolumes(
   const found = new Set(await pool.list(volumesFolder))
   for (const id of abandoned.volumeIds ?? []) {
     if (!found.delete(id)) continue
-    await pool.remove(volumeOf(id))
-    report.removed.push(id)
+    await pool.remove(volumeOf(id)).then(
+      () => report.removed.push(id),
+      (error: unknown) => log(`volume ${id} cannot be removed now: ${String(error)}`),
+    )
   }
   report.lostVolumes.push(...known.filter((id) => !found.has(id)))
   for (const id of known) found.delete(id)

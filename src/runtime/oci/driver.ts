@@ -231,12 +231,12 @@ class OciDriver implements RuntimeDriver {
     return this.#locked(checkId(snapshotId), () => snapshotVolume(this.#host(), volumeId, snapshotId))
   }
 
-  async volumeState(id: string): Promise<VolumeState | undefined> {
+  async volumeState(id: string, { flush = false } = {}): Promise<VolumeState | undefined> {
     const { pool } = this.#host()
     const volume = volumeOf(id)
     if (!(await pool.has(volume))) return undefined
-    const generation = await pool.generation(volume)
-    return { usedBytes: await pool.referencedBytes(volume), generation }
+    const usedBytes = await pool.referencedBytes(volume, flush)
+    return { usedBytes, generation: await pool.generation(volume) }
   }
 
   async dial(sandboxId: string, signal?: AbortSignal): Promise<Duplex> {

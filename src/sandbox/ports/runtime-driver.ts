@@ -126,8 +126,8 @@ export interface RuntimeDriver {
   /** Freezes a volume as it is now, under a new id, whether or not a sandbox writes to it. Throws like `createVolume`. */
   snapshotVolume(volumeId: string, snapshotId: string): Promise<void>
 
-  /** Of a volume or a snapshot; undefined when there is none. */
-  volumeState(id: string): Promise<VolumeState | undefined>
+  /** Of a volume or a snapshot; undefined when there is none. With `flush` all that was written before counts. */
+  volumeState(id: string, options?: { flush?: boolean }): Promise<VolumeState | undefined>
 
   /**
    * Opens a connection to the guest of a running sandbox, which the caller destroys. Throws `unavailable`. A dial during a
