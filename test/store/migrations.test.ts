@@ -133,14 +133,15 @@ async function makeOlder(url: string): Promise<void> {
       'sandbox_restores',
       'host_id',
     ],
-    sandboxes: ['restores', 'host_id'],
-    checkpoints: ['host_id'],
+    sandboxes: ['restores', 'host_id', 'volumes'],
+    checkpoints: ['host_id', 'volumes'],
     idempotency_keys: ['seed', 'made'],
   }
   for (const [table, columns] of Object.entries(added)) {
     await execute(url, `alter table ${table} ${columns.map((name) => `drop column ${name}`).join(', ')}`)
   }
   await execute(url, 'drop index messages_state, sessions_ended')
+  await execute(url, 'drop table volume_attachments, volume_snapshots, volumes, volume_remains')
   await execute(url, `delete from schema_migrations where name >= '0008'`)
 }
 

@@ -2,7 +2,7 @@ import { Readable } from 'node:stream'
 import { ServiceError } from '../../errors.ts'
 import type { EventBus } from '../../events/index.ts'
 import { newId } from '../../lib/id.ts'
-import type { Checkpoint, CreateCheckpoint, Sandbox, SandboxService, SandboxStatus } from '../../sandbox/index.ts'
+import type { Checkpoint, CreateCheckpoint, CreateSandbox, Sandbox, SandboxService, SandboxStatus } from '../../sandbox/index.ts'
 import { type AgentScript, answering, FakeAgent } from './fake-agent.ts'
 import { FakeProcess } from './fake-process.ts'
 
@@ -48,7 +48,9 @@ export class FakeSandboxes {
   beforeList: () => Promise<void> = async () => {}
   /** Asked before it is told which ports listen. */
   beforePorts: () => Promise<void> = async () => {}
-  readonly created: { id: string | undefined; envs: Record<string, string> | undefined; checkpointId?: string }[] = []
+  readonly created: (Pick<CreateSandbox, 'id' | 'envs' | 'volumes'> & { checkpointId?: string })[] = []
+  /** Asked before a session with volumes is written down. */
+  assertVolumes: () => Promise<void> = async () => {}
   readonly #bus: EventBus
 
   constructor(bus: EventBus) {
@@ -221,7 +223,7 @@ export class FakeSandboxes {
   #make(orgId: string, id: string): Sandbox {
     const existing = this.machines.get(id)
     if (existing && existing.sandbox.status !== 'error') throw new ServiceError('conflict', `${id} is taken`)
-    const sandbox = { id, orgId, status: 'running', restores: 0 } as Sandbox
+    const sandbox = { id, orgId, status: 'running', volumes: [], restores: 0 } as unknown as Sandbox
     this.machines.set(id, { sandbox, files: new Map(), processes: new Map(), journal: new Map(), ports: [] })
     this.#bus.publish({ type: 'sandbox_changed', sandboxId: id, status: 'running' })
     return sandbox
