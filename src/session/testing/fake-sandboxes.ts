@@ -1,8 +1,16 @@
 import { Readable } from 'node:stream'
 import { ServiceError } from '../../errors.ts'
 import type { EventBus } from '../../events/index.ts'
+import { defined } from '../../lib/defined.ts'
 import { newId } from '../../lib/id.ts'
-import type { Checkpoint, CreateCheckpoint, CreateSandbox, Sandbox, SandboxService, SandboxStatus } from '../../sandbox/index.ts'
+import type {
+  Checkpoint,
+  CreateCheckpoint,
+  CreateSandbox,
+  Sandbox,
+  SandboxService,
+  SandboxStatus,
+} from '../../sandbox/index.ts'
 import { type AgentScript, answering, FakeAgent } from './fake-agent.ts'
 import { FakeProcess } from './fake-process.ts'
 
@@ -115,9 +123,10 @@ export class FakeSandboxes {
     }
     const part = {
       newId: async () => newId('sb-'),
-      create: async (orgId: string, input: { id?: string; envs?: Record<string, string> }) => {
+      assertVolumes: () => this.assertVolumes(),
+      create: async (orgId: string, input: CreateSandbox) => {
         await this.beforeCreate()
-        this.created.push({ id: input.id, envs: input.envs })
+        this.created.push(wanted(input))
         return { sandbox: this.#make(orgId, input.id!) }
       },
       get: async (_orgId: string, sandboxId: string) => this.machine(sandboxId).sandbox,
@@ -150,9 +159,9 @@ export class FakeSandboxes {
           await this.beforeCheckpointDelete()
           if (!this.checkpoints.delete(checkpointId)) throw new ServiceError('not_found', `no ${checkpointId}`)
         },
-        start: async (orgId: string, checkpointId: string, input: { id?: string; envs?: Record<string, string> }) => {
+        start: async (orgId: string, checkpointId: string, input: CreateSandbox) => {
           await this.beforeCreate()
-          this.created.push({ id: input.id, envs: input.envs, checkpointId })
+          this.created.push({ ...wanted(input), checkpointId })
           const sandbox = this.#make(orgId, input.id!)
           const { files, journal, ports = [] } = this.checkpoints.get(checkpointId)?.machine ?? {}
           const kept = { files: new Map(files), journal: new Map(journal), ports: [...ports] }
@@ -228,4 +237,8 @@ export class FakeSandboxes {
     this.#bus.publish({ type: 'sandbox_changed', sandboxId: id, status: 'running' })
     return sandbox
   }
+}
+
+function wanted({ id, envs, volumes }: CreateSandbox): Pick<CreateSandbox, 'id' | 'envs' | 'volumes'> {
+  return defined({ id, envs, volumes })
 }
