@@ -8,6 +8,7 @@ import {
   driverTests,
   freshId,
   memoryTests,
+  python,
   remove,
   shell,
   specOf,
@@ -92,6 +93,28 @@ export function volumeConformance(under: () => DriverUnderTest): void {
     assert.ok(state!.usedBytes > 32 * 1024 ** 2 && state!.usedBytes <= sizeMb * 1024 ** 2, String(state?.usedBytes))
     await succeed(guest(id), `rm ${path}/big && sync && echo again > ${path}/file && sync`)
     await remove(driver, id, volume, other)
+  })
+
+  test('volumes: nothing without a limit can be made in one', async ({ driver, guest }) => {
+    const volume = await makeVolume(driver)
+    const id = await create(driver, at(volume))
+    const tried = await python(
+      guest(id),
+      `
+import fcntl, os, struct
+folder = os.open("${path}", os.O_RDONLY)
+def ask(request, number, name):
+    try:
+        fcntl.ioctl(folder, request, bytearray(struct.pack("q", number) + name.ljust(4088, b"\\0")), True)
+        print(name.decode(), "made")
+    except OSError as error: print(name.decode(), error.errno)
+ask(0x5000940e, 0, b"subvolume")
+ask(0x50009401, folder, b"snapshot")`,
+    )
+    assert.equal(tried, 'subvolume 1\nsnapshot 1')
+    const clone = `echo a > ${path}/a && cp --reflink=always ${path}/a ${path}/b && cat ${path}/b && ls ${path}`
+    assert.equal(await succeed(guest(id), clone), 'a\na\nb')
+    await remove(driver, id, volume)
   })
 
   test('volumes: snapshots and clones are of one moment, and go their own ways', async ({ driver, guest }) => {
