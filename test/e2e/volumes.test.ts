@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { Host } from './host.ts'
 import { sh, startSandbox, takeCheckpoint } from './sandbox-calls.ts'
 import { AtollServer } from './server.ts'
 
@@ -99,39 +100,45 @@ test('volume: a full one harms nothing else, and a snapshot is of its moment', a
 })
 
 test('volume: a server killed among creations and deletions keeps what it has acknowledged, and loses nothing else', async () => {
-  await using server = await AtollServer.start()
-  const name = await makeVolume(server, { name: 'kept' })
-  const first = await startSandbox(server, mounting(name))
-  await sh(server, first, `echo kept >${path}/file && sync`)
-  await server.json('POST', `/api/volumes/${name}/snapshots`, { name: 'then' })
-  for (const pauseMs of [5, 25, 60, 120]) {
-    const reader = await startSandbox(server, mounting(name, true))
-    const fates = [
-      ...Array.from({ length: 4 }, (_, index) =>
-        answer(server, 'POST', '/api/volumes', { name: `v-${pauseMs}-${index}`, sizeMB: 64, from: `${name}@then` }),
-      ),
-      answer(server, 'DELETE', `/api/sandboxes/${reader}`),
-      answer(server, 'POST', '/api/sandboxes', mounting(name, true)),
-    ].map((fate) => fate.catch(() => undefined))
-    await sleep(pauseMs)
-    await server.kill()
-    const acknowledged = (await Promise.all(fates.slice(0, 4))).map((fate) => fate?.[0] === 201)
-    await server.restart()
-    const listed = ((await server.json('GET', '/api/volumes')) as VolumeBody[]).map((volume) => volume.name)
-    for (const [index, isMade] of acknowledged.entries()) {
-      if (isMade) assert.ok(listed.includes(`v-${pauseMs}-${index}`))
+  let host: Host
+  {
+    await using server = await AtollServer.start()
+    host = await Host.of(server)
+    const name = await makeVolume(server, { name: 'kept' })
+    const first = await startSandbox(server, mounting(name))
+    await sh(server, first, `echo kept >${path}/file && sync`)
+    await server.json('POST', `/api/volumes/${name}/snapshots`, { name: 'then' })
+    for (const pauseMs of [5, 25, 60, 120]) {
+      const reader = await startSandbox(server, mounting(name, true))
+      const fates = [
+        ...Array.from({ length: 4 }, (_, index) =>
+          answer(server, 'POST', '/api/volumes', { name: `v-${pauseMs}-${index}`, sizeMB: 64, from: `${name}@then` }),
+        ),
+        answer(server, 'DELETE', `/api/sandboxes/${reader}`),
+        answer(server, 'POST', '/api/sandboxes', mounting(name, true)),
+      ].map((fate) => fate.catch(() => undefined))
+      await sleep(pauseMs)
+      await server.kill()
+      const acknowledged = (await Promise.all(fates.slice(0, 4))).map((fate) => fate?.[0] === 201)
+      await server.restart()
+      const listed = ((await server.json('GET', '/api/volumes')) as VolumeBody[]).map((volume) => volume.name)
+      for (const [index, isMade] of acknowledged.entries()) {
+        if (isMade) assert.ok(listed.includes(`v-${pauseMs}-${index}`))
+      }
+      for (const volume of listed)
+        assert.ok((await read(server, volume)).generation !== undefined, `${volume} has data`)
+      assert.equal(await sh(server, first, `cat ${path}/file`), 'kept')
+      const { mountedBy } = await read(server, name)
+      const sandboxes = (await server.json('GET', '/api/sandboxes')) as { sandboxID: string }[]
+      const ids = sandboxes.map(({ sandboxID }) => sandboxID)
+      assert.deepEqual(mountedBy.map(({ sandboxID }) => sandboxID).toSorted(), ids.toSorted(), 'deleted ones let go')
+      await remove(server, ...ids.filter((id) => id !== first))
     }
-    for (const volume of listed) assert.ok((await read(server, volume)).generation !== undefined, `${volume} has data`)
-    assert.equal(await sh(server, first, `cat ${path}/file`), 'kept')
-    const { mountedBy } = await read(server, name)
-    const sandboxes = (await server.json('GET', '/api/sandboxes')) as { sandboxID: string }[]
-    const ids = sandboxes.map(({ sandboxID }) => sandboxID)
-    assert.deepEqual(mountedBy.map(({ sandboxID }) => sandboxID).toSorted(), ids.toSorted(), 'deleted ones let go')
-    await remove(server, ...ids.filter((id) => id !== first))
+    await remove(server, first)
+    await server.json('DELETE', `/api/volumes/${name}/snapshots/then`)
+    for (const volume of (await server.json('GET', '/api/volumes')) as VolumeBody[]) {
+      await server.json('DELETE', `/api/volumes/${volume.name}`)
+    }
   }
-  await remove(server, first)
-  await server.json('DELETE', `/api/volumes/${name}/snapshots/then`)
-  for (const volume of (await server.json('GET', '/api/volumes')) as VolumeBody[]) {
-    await server.json('DELETE', `/api/volumes/${volume.name}`)
-  }
+  assert.deepEqual(await host.leftovers(), [])
 })
