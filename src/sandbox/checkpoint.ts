@@ -169,7 +169,7 @@ export class Checkpoints {
   ): Promise<StartedSandbox> {
     const made = await this.#context.lifecycle.made(orgId, creation)
     if (made) return { sandbox: made }
-    return await this.#start(await this.#startable(orgId, checkpointId, input), input, creation)
+    return await this.#start(orgId, await this.#startable(orgId, checkpointId, input), input, creation)
   }
 
   /** Starts `count` sandboxes, each with a result of its own; throws what would fail every one of them. */
@@ -188,7 +188,7 @@ export class Checkpoints {
       const made = await this.#context.lifecycle.made(orgId, part)
       if (made) return { sandbox: made }
       if (startable.status === 'rejected') throw startable.reason
-      return await this.#start(startable.value, input, part)
+      return await this.#start(orgId, startable.value, input, part)
     }
     const semaphore = new Semaphore({ permits: startsAtOnceMax })
     const starts = Array.from({ length: count }, (_, index) => semaphore.use(() => startOne(creation?.part(index))))
@@ -213,14 +213,15 @@ export class Checkpoints {
   }
 
   async #start(
+    orgId: string,
     { checkpoint, patches }: { checkpoint: Checkpoint; patches: Patch[] },
     input: StartFromCheckpoint,
     creation?: Creation,
   ): Promise<StartedSandbox> {
     const { id = creation?.id('sb-'), timeoutSeconds, memoryMb, envs } = input
     const { sandboxConfig } = checkpoint
-    const volumes = await this.#volumesOf(checkpoint, input.volumes, id)
-    const draft = newSandbox(checkpoint.orgId, {
+    const volumes = await this.#volumesOf(orgId, checkpoint, input.volumes, id)
+    const draft = newSandbox(orgId, {
       ...sandboxConfig,
       ...defined({ id, timeoutSeconds, memoryMb }),
       volumes,
@@ -236,9 +237,10 @@ export class Checkpoints {
     return { sandbox }
   }
 
-  /** What a start gets. A second writer is a `conflict`, and so is each start from a checkpoint whose source writes a volume. */
+  /** What a start gets, of volumes of the organisation that starts alone. A second writer is a `conflict`, and so is each start from a checkpoint whose source writes a volume. */
   async #volumesOf(
-    { orgId, kind, volumes }: Checkpoint,
+    orgId: string,
+    { kind, volumes }: Checkpoint,
     given: readonly VolumeMount[] | undefined,
     sandboxId: string | undefined,
   ): Promise<MountedVolume[]> {
