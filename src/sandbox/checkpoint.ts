@@ -237,7 +237,10 @@ export class Checkpoints {
     return { sandbox }
   }
 
-  /** What a start gets, of volumes of the organisation that starts alone. A second writer is a `conflict`, and so is each start from a checkpoint whose source writes a volume. */
+  /**
+   * What a start gets: volumes of the organisation that starts, whoever owns the checkpoint. A second writer is a `conflict`, and so is
+   * each start from a checkpoint whose source writes a volume.
+   */
   async #volumesOf(
     orgId: string,
     { kind, volumes }: Checkpoint,
