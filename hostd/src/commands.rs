@@ -4,9 +4,9 @@
 
 use std::path::PathBuf;
 
-use crate::protocol::args::Args;
+use crate::protocol::args::{split_start, Args};
 use crate::sys::{self, Error};
-use crate::{inode_numbers, network, overlay, remove, run_folder, subvolume};
+use crate::{inode_numbers, network, overlay, remove, run_folder, subvolume, volume};
 
 /// `None` for any other command.
 pub fn run(command: &str, args: &mut Args) -> Option<Result<(), Error>> {
@@ -14,6 +14,7 @@ pub fn run(command: &str, args: &mut Args) -> Option<Result<(), Error>> {
         "remove" => remove::command,
         "overlay" => mount_overlay,
         "tmpfs" => mount_tmpfs,
+        "volume" => mount_volume,
         "adopt-index" => |args: &mut Args| overlay::index::adopt(&only_path(args, "work")?),
         "run-folder" => |args: &mut Args| run_folder::make_own(&only_path(args, "dir")?),
         "source" => |args: &mut Args| run_folder::make_source(&only_path(args, "dir")?),
@@ -58,6 +59,17 @@ fn mount_tmpfs(args: &mut Args) -> Result<(), Error> {
     sys::make_shared(&target)
 }
 
+fn mount_volume(args: &mut Args) -> Result<(), Error> {
+    let source = args.path("source")?;
+    let target = args.path("target")?;
+    let range = args.text("range")?;
+    let read_only = yes_or_no(args, "read-only")?;
+    args.finish()?;
+    let (start, count) = split_start(&range)?;
+    let count = count.parse().map_err(|_| Error::new(format!("--range {range} is not START:COUNT")))?;
+    volume::mount(&source, &target, (start, count), read_only)
+}
+
 fn number(args: &mut Args) -> Result<(), Error> {
     let dir = args.path("dir")?;
     let from: u64 = args.number("from")?;
@@ -87,12 +99,17 @@ fn delete_link(args: &mut Args) -> Result<(), Error> {
 fn snapshot(args: &mut Args) -> Result<(), Error> {
     let from = args.path("from")?;
     let path = args.path("path")?;
-    let writable = args.text("writable")?;
+    let writable = yes_or_no(args, "writable")?;
     args.finish()?;
-    match writable.as_str() {
-        "yes" => subvolume::snapshot(&from, &path, true),
-        "no" => subvolume::snapshot(&from, &path, false),
-        _ => Err(Error::new(format!("--writable {writable} is neither yes nor no"))),
+    subvolume::snapshot(&from, &path, writable)
+}
+
+fn yes_or_no(args: &mut Args, name: &str) -> Result<bool, Error> {
+    let value = args.text(name)?;
+    match value.as_str() {
+        "yes" => Ok(true),
+        "no" => Ok(false),
+        _ => Err(Error::new(format!("--{name} {value} is neither yes nor no"))),
     }
 }
 

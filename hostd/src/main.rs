@@ -6,6 +6,7 @@
 //!     atoll-hostd overlay --target DIR --upper DIR --work DIR --range START:COUNT --lower START:DIR [--lower START:DIR …] [--hide DIR]
 //!     atoll-hostd alone   --hide DIR [--keep DIR] -- PROGRAM [ARGUMENT …]
 //!     atoll-hostd tmpfs   --target DIR --size BYTES --inodes COUNT --owner ID
+//!     atoll-hostd volume  --source DIR --target DIR --range START:COUNT --read-only yes|no
 //!     atoll-hostd adopt-index --work DIR
 //!     atoll-hostd run-folder  --dir DIR
 //!     atoll-hostd source  --dir DIR
@@ -42,6 +43,7 @@ mod remove;
 mod run_folder;
 mod subvolume;
 mod sys;
+mod volume;
 
 use process::{freeze, launch, strays, unconnected};
 use protocol::args::Args;

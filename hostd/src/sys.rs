@@ -61,7 +61,9 @@ const AT_RECURSIVE: c_uint = 0x8000;
 const OPEN_TREE_CLONE: c_uint = 1;
 const OPEN_TREE_CLOEXEC: c_uint = 0o2000000;
 const MOVE_MOUNT_F_EMPTY_PATH: c_uint = 4;
-const MOUNT_ATTR_RDONLY: u64 = 0x1;
+pub const MOUNT_ATTR_RDONLY: u64 = 0x1;
+pub const MOUNT_ATTR_NOSUID: u64 = 0x2;
+pub const MOUNT_ATTR_NODEV: u64 = 0x4;
 const MOUNT_ATTR_IDMAP: u64 = 0x0010_0000;
 const CLONE_NEWUSER: c_int = 0x1000_0000;
 const CLONE_FS: c_int = 0x200;
@@ -264,8 +266,13 @@ struct MountAttr {
 
 /// Makes a detached mount read-only and, with a user namespace, translates its owners by that namespace's mapping.
 pub fn seal_tree(tree: &OwnedFd, user_namespace: Option<&OwnedFd>, path: &Path) -> Result<(), Error> {
+    set_tree(tree, MOUNT_ATTR_RDONLY, user_namespace, path)
+}
+
+/// Adds flags (`MOUNT_ATTR_…`) to a detached mount and, with a user namespace, translates its owners by that namespace's mapping.
+pub fn set_tree(tree: &OwnedFd, flags: u64, user_namespace: Option<&OwnedFd>, path: &Path) -> Result<(), Error> {
     let attr = MountAttr {
-        attr_set: MOUNT_ATTR_RDONLY | if user_namespace.is_some() { MOUNT_ATTR_IDMAP } else { 0 },
+        attr_set: flags | if user_namespace.is_some() { MOUNT_ATTR_IDMAP } else { 0 },
         attr_clr: 0,
         propagation: 0,
         userns_fd: user_namespace.map_or(0, |fd| fd.as_raw_fd() as u64),

@@ -1,6 +1,7 @@
 import { AtollError, ConnectionError, errorOf, RequestTimeoutError, UnexpectedAnswerError } from './errors.ts'
 import { pause, pauseMs, type Repeat } from './retry.ts'
 import type { HostInfo } from './types.ts'
+import { Volumes } from './volumes.ts'
 
 const defaultUrl = 'http://127.0.0.1:4100'
 const requestTimeoutMsDefault = 60_000
@@ -52,6 +53,7 @@ export interface Call extends RequestOptions {
 /** A connection to one server. It holds no sockets of its own, so there is nothing to close. */
 export class Atoll {
   readonly url: string
+  readonly volumes = new Volumes(this)
   readonly #apiKey: string | undefined
   readonly #requestTimeoutMs: number
   readonly #retries: number

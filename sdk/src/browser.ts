@@ -29,3 +29,4 @@ export {
 } from './session.ts'
 export { Terminal, type TerminalSize } from './terminal.ts'
 export type * from './types.ts'
+export { Volumes, type CreateVolumeOptions, type VolumeMount } from './volumes.ts'

@@ -2,6 +2,7 @@ import type { Atoll, RequestOptions } from './atoll.ts'
 import type { AtollError } from './errors.ts'
 import type { Sandbox } from './sandbox.ts'
 import type { CheckpointInfo, PatchInfo } from './types.ts'
+import type { VolumeMount } from './volumes.ts'
 
 export interface ForkOptions extends RequestOptions {
   /** Idle timeout of each fork; 0: never. Default: the server's. */
@@ -9,6 +10,8 @@ export interface ForkOptions extends RequestOptions {
   /** Over those of the checkpoint. */
   envs?: Record<string, string> | undefined
   memoryMB?: number | undefined
+  /** In place of those of the checkpoint, such as clones of what its sandbox writes. */
+  volumes?: readonly VolumeMount[] | undefined
 }
 
 export interface PatchOptions extends RequestOptions {

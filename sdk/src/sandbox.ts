@@ -21,6 +21,7 @@ import type {
   StartResult,
   SystemProcess,
 } from './types.ts'
+import type { VolumeMount } from './volumes.ts'
 
 /** Added to a command's own timeout: the sandbox may have to wake first. */
 const runGraceMs = 60_000
@@ -42,6 +43,7 @@ export interface CreateSandboxOptions extends ClientOptions {
   diskMB?: number | undefined
   envs?: Record<string, string> | undefined
   metadata?: Record<string, string> | undefined
+  volumes?: readonly VolumeMount[] | undefined
   /** Demands a token of visitors of its previews; `auto` makes one, see `previewToken`. */
   previewToken?: string | undefined
 }
@@ -137,6 +139,7 @@ export class Sandbox implements AsyncDisposable {
       diskMB,
       envs,
       metadata,
+      volumes,
       ...request
     } = options
     const client = clientOf({ client: given })
@@ -144,7 +147,7 @@ export class Sandbox implements AsyncDisposable {
       templateID: template,
       ...{ snapshot, image },
       timeout: ttlSeconds,
-      ...{ cpuCount, memoryMB, diskMB, envs, metadata },
+      ...{ cpuCount, memoryMB, diskMB, envs, metadata, volumes },
       previewAuth: previewToken === undefined ? undefined : { scheme: 'bearer', token: previewToken },
     }
     return new Sandbox(client, await client.json('POST', '/api/sandboxes', { json, creates: true, ...request }))
@@ -382,9 +385,9 @@ type Started = StartResult | { error: string; code: ErrorCode }
 async function startFrom<Answer>(
   client: Atoll,
   checkpointId: string,
-  { ttlSeconds, envs, memoryMB, count, signal, requestTimeoutMs }: ForkOptions & { count?: number },
+  { ttlSeconds, envs, memoryMB, volumes, count, signal, requestTimeoutMs }: ForkOptions & { count?: number },
 ): Promise<Answer> {
-  const json = { timeout: ttlSeconds, envs, memoryMB, count }
+  const json = { timeout: ttlSeconds, envs, memoryMB, volumes, count }
   const path = `/api/sandboxes/from-checkpoint/${encodeURIComponent(checkpointId)}`
   return await client.json('POST', path, { json, creates: true, signal, requestTimeoutMs })
 }

@@ -3,6 +3,7 @@ import { streamOf, type StreamEvent } from './events.ts'
 import { linesOf } from './lines.ts'
 import type { components } from './api.ts'
 import type { AccessToken, Message, SessionEvent, SessionInfo } from './types.ts'
+import type { VolumeMount } from './volumes.ts'
 
 /** An event of the agent's work: `assistant`, `tool_use_summary`, `result`, `turn_complete`, `error` … */
 export type AgentEvent = components['schemas']['StreamEvent']
@@ -34,6 +35,8 @@ export interface CreateSessionOptions extends ClientOptions {
   agent?: AgentConfig | undefined
   /** The machine to begin on: a checkpoint. Default: an empty one. */
   checkpointId?: string | undefined
+  /** Volumes of its sandbox. */
+  volumes?: readonly VolumeMount[] | undefined
 }
 
 export interface ListSessionsOptions extends ClientOptions {
@@ -86,7 +89,7 @@ export class Session {
 
   /** Answers before the sandbox has booted. */
   static async create(options: CreateSessionOptions): Promise<Session> {
-    const { client: given, prompt, userId, userEmail, userName, agent, checkpointId, ...request } = options
+    const { client: given, prompt, userId, userEmail, userName, agent, checkpointId, volumes, ...request } = options
     const client = clientOf({ client: given })
     const json = {
       prompt,
@@ -95,6 +98,7 @@ export class Session {
       user_name: userName,
       agent_config: agent && configOf(agent),
       checkpoint_id: checkpointId,
+      volumes,
     }
     return new Session(client, await client.json('POST', '/v1/sessions', { json, creates: true, ...request }))
   }

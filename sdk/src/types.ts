@@ -12,6 +12,10 @@ export type StartResult = Schemas['StartResult']
 export type CheckpointInfo = Schemas['Checkpoint']
 export type CheckpointKind = CheckpointInfo['kind']
 export type PatchInfo = Schemas['Patch']
+export type VolumeInfo = Schemas['Volume']
+/** With what it holds, and who has it. */
+export type VolumeDetails = Schemas['VolumeDetails']
+export type VolumeSnapshotInfo = Schemas['VolumeSnapshot']
 export type PreviewInfo = Schemas['Preview']
 export type DirectoryEntry = Schemas['DirectoryEntry']
 /** The machine of the server. */

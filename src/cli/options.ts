@@ -1,4 +1,5 @@
 import { InvalidArgumentError } from 'commander'
+import type { VolumeMount } from '../../sdk/src/index.ts'
 import { UsageError } from './exit-codes.ts'
 
 export function wholeNumber(text: string): number {
@@ -17,6 +18,14 @@ export function pair(text: string, pairs: Record<string, string> = {}): Record<s
   const at = text.indexOf('=')
   if (at < 1) throw new InvalidArgumentError('It must be NAME=VALUE.')
   return { ...pairs, [text.slice(0, at)]: text.slice(at + 1) }
+}
+
+/** Collects `--volume NAME:/PATH[:ro]`, given once or more. */
+export function volumeMount(text: string, mounts: readonly VolumeMount[] = []): VolumeMount[] {
+  const [, name, path, readOnly] = /^([^:]+):(\/.*?)(:ro)?$/s.exec(text) ?? []
+  if (name === undefined || path === undefined)
+    throw new InvalidArgumentError('It must be NAME:/PATH or NAME:/PATH:ro.')
+  return [...mounts, { name, path, readOnly: readOnly !== undefined }]
 }
 
 /** The path of a sandbox. An id that is none is a mistake that the server need not see. */

@@ -27,6 +27,7 @@ import { addShell } from './commands/shell.ts'
 import { addTimeout } from './commands/timeout.ts'
 import { addUp } from './commands/up.ts'
 import { addUse } from './commands/use.ts'
+import { addVolume } from './commands/volume.ts'
 import { addWake } from './commands/wake.ts'
 
 /** The whole command line. The order is that of `atoll help`. */
@@ -46,7 +47,7 @@ export function makeProgram(): Command {
     ...[addCreate, addLs, addGet, addRm, addTimeout, addHibernate, addWake],
     ...[addExec, addShell, addCp, addLogs, addPorts, addOpen, addForward, addPreview],
     ...[addCheckpoint, addFork, addRestore, addPatch],
-    ...[addImage],
+    ...[addImage, addVolume],
     ...[addSession, addMcp, addApi, addCompletion],
   ]
   for (const add of adders) add(program)

@@ -15,6 +15,7 @@ export type IdPrefix =
   | 'ps-'
   | 'ag-'
   | 'im-'
+  | 'vol-'
   | 'org_'
   | 'key_'
   | 'session_'

@@ -39,6 +39,11 @@ export class HostNames {
     return `${this.sandboxesDir}/${sandboxId}`
   }
 
+  /** Where the volume of this id is shown to the runtime. */
+  volumeDir(sandboxId: string, volumeId: string): string {
+    return `${this.sandboxDir(sandboxId)}/volumes/${volumeId}`
+  }
+
   guestDir(sandboxId: string): string {
     return `${this.sandboxDir(sandboxId)}/run`
   }

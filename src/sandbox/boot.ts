@@ -38,7 +38,8 @@ export async function bootSandbox(context: BootContext, draft: Sandbox, options:
   try {
     await quota.claimRecord(draft.orgId, async () => {
       // A repeat of a request with a key must find its id again, which may be a reserved one.
-      const reserved = isAnnounced || creation || keepsMemory ? undefined : warm.reserve(specOf(draft))
+      const reserved =
+        isAnnounced || creation || keepsMemory || draft.volumes.length > 0 ? undefined : warm.reserve(specOf(draft))
       if (reserved !== undefined) sandbox = { ...draft, id: reserved }
       // Nobody has used a random id before.
       if (isAnnounced || creation) await insert(store, sandbox, creation)
@@ -81,13 +82,15 @@ async function insert(store: SandboxStore, sandbox: Sandbox, creation?: Creation
 
 /** What a retry writes over the earlier record. Tags and timeout stay: clients may have set them during the boot. */
 function retriedRecord(sandbox: Sandbox): SandboxChange {
-  const { id: _id, orgId: _orgId, createdAt: _createdAt, tags: _tags, timeoutSeconds: _timeout, ...rest } = sandbox
+  const { id: _id, orgId: _orgId, createdAt: _createdAt, tags: _tags, timeoutSeconds: _timeout, ...more } = sandbox
+  // Those that the earlier attempt attached are the same.
+  const { volumes: _volumes, ...rest } = more
   return { ...rest, reason: undefined, reasonMessage: undefined, stoppedAt: undefined }
 }
 
 async function undo(
-  { driver, log, transitions, lifecycle, warm }: BootContext,
-  { id }: Sandbox,
+  { store, driver, log, transitions, lifecycle, warm }: BootContext,
+  { id, volumes }: Sandbox,
   error: unknown,
   { isAnnounced, creation }: BootOptions,
 ): Promise<void> {
@@ -96,10 +99,12 @@ async function undo(
     log.error({ err: error, sandboxId: id }, 'a sandbox could not be started')
   }
   warm.take(id)
-  await transitions
+  const isGone = await transitions
     .run(id, () => driver.delete(id))
+    .then(() => true)
     .catch((cause: unknown) => {
       log.error({ err: cause, sandboxId: id }, 'remains of a failed start could not be removed')
+      return false
     })
   const end = isAnnounced ? ({ status: 'error' } as const) : ({ status: 'stopped', stoppedAt: new Date() } as const)
   const note = creation && ({ creation, outcome: 'undone' } as const)
@@ -109,6 +114,7 @@ async function undo(
     ['creating', 'running'],
     note,
   )
+  if (isGone && volumes.length > 0) await store.detachVolumes(id)
 }
 
 /** The reason that a failed transition leaves on the record. `message` stands in for errors that clients must not read. */

@@ -5,11 +5,12 @@ import type { CreateOptions, Creation } from '../lib/creation.ts'
 import { defined } from '../lib/defined.ts'
 import { newId } from '../lib/id.ts'
 import { sha256 } from '../lib/secret.ts'
-import { assertInteger, assertNewSandbox, previewToken } from './input.ts'
+import { assertInput, assertInteger, assertNewSandbox, previewToken } from './input.ts'
 import type { Lifecycle, LifecycleContext } from './lifecycle.ts'
 import type { Patch, Patches } from './patch.ts'
 import { type CheckpointKind, RestartedOnDiskError } from './ports/runtime-driver.ts'
 import { type CreateSandbox, type Sandbox, type StartedSandbox, newSandbox } from './sandbox.ts'
+import type { CheckpointVolume, MountedVolume, VolumeMount, Volumes } from './volume.ts'
 
 /** Sizes and environment that a sandbox started from the checkpoint inherits. */
 export type SandboxConfig = Pick<Sandbox, 'image' | 'cpuCount' | 'memoryMb' | 'diskMb' | 'envs'>
@@ -29,11 +30,13 @@ export interface Checkpoint {
   sandboxConfig: SandboxConfig
   /** Every organisation may start sandboxes from it. */
   isPublic?: boolean
+  /** Those of the sandbox, which it does not contain. */
+  volumes: CheckpointVolume[]
   error?: string
   createdAt: Date
 }
 
-export type CheckpointChange = Partial<Pick<Checkpoint, 'status' | 'sizeBytes' | 'isPublic'>> & {
+export type CheckpointChange = Partial<Pick<Checkpoint, 'status' | 'sizeBytes' | 'isPublic' | 'volumes'>> & {
   error?: string | undefined
 }
 
@@ -50,6 +53,7 @@ export interface CreateCheckpoint {
   retentionPolicy?: { mode: 'delete_oldest'; maxCount: number }
 }
 
+/** `volumes`: in place of those of the checkpoint. From a full one they have the same paths and are as writable. */
 export type StartFromCheckpoint = Omit<CreateSandbox, 'image'>
 
 export type CheckpointService = Omit<Checkpoints, 'close'>
@@ -60,6 +64,7 @@ const startsAtOnceMax = 10
 interface CheckpointsContext extends Pick<LifecycleContext, 'store' | 'driver' | 'limits' | 'log'> {
   lifecycle: Lifecycle
   patches: Patches
+  volumes: Volumes
 }
 
 /** `processing ──► ready | failed`. Dumps run in the background; the next start of the server fails those that a crash cut off. */
@@ -104,6 +109,7 @@ export class Checkpoints {
         status: 'processing',
         sizeBytes: 0,
         sandboxConfig: { ...configOf(sandbox), ...input.sandboxConfig },
+        volumes: sandbox.volumes,
         createdAt: new Date(),
       }
       // Check and insert under one lock; otherwise concurrent calls would all find the last unit of the quota free.
@@ -224,9 +230,11 @@ export class Checkpoints {
   ): Promise<StartedSandbox> {
     const { id = creation?.id('sb-'), timeoutSeconds, cpuCount, memoryMb, diskMb, envs, metadata } = input
     const { sandboxConfig } = checkpoint
+    const volumes = await this.#volumesOf(orgId, checkpoint, input.volumes, id)
     const draft = newSandbox(orgId, {
       ...sandboxConfig,
       ...defined({ id, timeoutSeconds, cpuCount, memoryMb, diskMb, metadata }),
+      volumes,
       envs: { ...sandboxConfig.envs, ...envs },
       fromCheckpointId: checkpoint.id,
     })
@@ -239,6 +247,26 @@ export class Checkpoints {
       prepare: (guest, starting, signal) => this.#context.patches.run('start', guest, starting, patches, signal),
     })
     return { sandbox, ...shown }
+  }
+
+  /**
+   * What a start gets: volumes of the organisation that starts, whoever owns the checkpoint. A second writer is a `conflict`, and so is
+   * each start from a checkpoint whose source writes a volume.
+   */
+  async #volumesOf(
+    orgId: string,
+    { kind, volumes }: Checkpoint,
+    given: readonly VolumeMount[] | undefined,
+    sandboxId: string | undefined,
+  ): Promise<MountedVolume[]> {
+    if (given === undefined) return await this.#context.volumes.reclaimable(orgId, volumes, sandboxId)
+    const claimed = await this.#context.volumes.claimable(orgId, given, sandboxId)
+    if (kind === 'full') {
+      const [had, has] = [volumes, claimed].map((some) => some.map(({ path, readOnly }) => `${path} ${readOnly}`))
+      const isAlike = had?.toSorted().join('\n') === has?.toSorted().join('\n')
+      assertInput(isAlike, 'volumes', 'must have the paths and readOnly of those of a full checkpoint')
+    }
+    return claimed
   }
 
   /** The record of an earlier run of the request. That run may have failed before the dump, which then begins here. */
@@ -280,8 +308,12 @@ export class Checkpoints {
     const { store, driver, lifecycle, log } = this.#context
     const { id, sandboxId, kind } = checkpoint
     try {
-      const { sizeBytes } = await lifecycle.withoutTransitions(sandboxId, () => driver.checkpoint(sandboxId, id, kind))
-      const ready = await store.updateCheckpoint(id, { status: 'ready', sizeBytes })
+      const { sizeBytes, ...more } = await lifecycle.withoutTransitions(sandboxId, async () => {
+        const volumes =
+          checkpoint.volumes.length === 0 ? undefined : await this.#context.volumes.states(checkpoint.volumes)
+        return { ...(await driver.checkpoint(sandboxId, id, kind)), ...defined({ volumes }) }
+      })
+      const ready = await store.updateCheckpoint(id, { status: 'ready', sizeBytes, ...more })
       if (!ready) await driver.deleteCheckpoint(id)
     } catch (error) {
       if (!(error instanceof ServiceError)) log.error({ err: error, checkpointId: id }, 'a checkpoint failed')

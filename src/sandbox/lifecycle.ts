@@ -244,7 +244,12 @@ export class Lifecycle {
   async delete(sandboxId: string): Promise<void> {
     await this.set(sandboxId, { status: 'stopped', stoppedAt: new Date() })
     this.#boots.abort(sandboxId)
-    await this.#transitions.run(sandboxId, () => this.#context.driver.delete(sandboxId))
+    const { driver, store } = this.#context
+    await this.#transitions.run(sandboxId, async () => {
+      await driver.delete(sandboxId)
+      // Not before: nothing may write a volume that others can have.
+      if ((await this.#known(sandboxId)).volumes.length > 0) await store.detachVolumes(sandboxId)
+    })
   }
 
   /** Runs driver work on a running sandbox and keeps transitions out: a checkpoint. */

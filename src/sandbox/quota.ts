@@ -24,6 +24,13 @@ export interface SandboxLimits {
   fullCheckpointsMax: number
   /** Of one sandbox. */
   diskOnlyCheckpointsMax: number
+  /** Of one organisation. */
+  volumesMax: number
+  /** Of one volume. */
+  snapshotsPerVolumeMax: number
+  volumesPerSandboxMax: number
+  volumeMbMin: number
+  volumeMbMax: number
   /** Custom domains of one organisation that wait for their TXT record. */
   unverifiedDomainsMax: number
   /** Time before the first repeated lookup of a domain's TXT record. Intervals grow, and no lookup is more frequent. */
@@ -45,6 +52,11 @@ export const defaultSandboxLimits: SandboxLimits = {
   patchTimeoutMs: 600_000,
   fullCheckpointsMax: 10,
   diskOnlyCheckpointsMax: 100,
+  volumesMax: 100,
+  snapshotsPerVolumeMax: 100,
+  volumesPerSandboxMax: 16,
+  volumeMbMin: 16,
+  volumeMbMax: 1_048_576,
   unverifiedDomainsMax: 100,
   domainCheckMs: 3000,
   wakeWaitMs: 30_000,

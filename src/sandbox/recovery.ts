@@ -5,6 +5,7 @@ import type { Lifecycle, LifecycleContext } from './lifecycle.ts'
 import type { QuarantineReason, ReconcileReport } from './ports/runtime-driver.ts'
 import type { SandboxStore } from './ports/sandbox-store.ts'
 import { type Sandbox, type SandboxStatus, newSandbox } from './sandbox.ts'
+import { recoverVolumes } from './volume.ts'
 
 interface RecoveryContext extends Pick<LifecycleContext, 'store' | 'driver' | 'log'> {
   lifecycle: Lifecycle
@@ -34,11 +35,19 @@ export async function recover(context: RecoveryContext): Promise<void> {
   const abandoned = {
     sandboxIds: [...interrupted.map((sandbox) => sandbox.id), ...(await store.stoppedSandboxIds())],
     checkpointIds: [...dumpingIds, ...deleted],
+    volumeIds: await store.volumeRemains(),
   }
+  const volumeIds = await store.volumeIds()
 
-  const report = await driver.open({ sandboxIds: known.map((sandbox) => sandbox.id), checkpointIds, abandoned })
+  const report = await driver.open({
+    sandboxIds: known.map((sandbox) => sandbox.id),
+    checkpointIds,
+    volumeIds,
+    abandoned,
+  })
 
   await store.forgetCheckpoints(deleted)
+  await recoverVolumes(context)
   for (const { id } of dumping)
     await store.updateCheckpoint(id, { status: 'failed', error: 'the server stopped meanwhile' })
   await settleCheckpoints(context, report)
@@ -51,6 +60,9 @@ export async function recover(context: RecoveryContext): Promise<void> {
   const { running, dormant, forgotten, lost, unreachable, removed, quarantined, takenBack } = report
   const counts = { adopted: running.length, dormant: dormant.length, interrupted: interrupted.length }
   log.info({ ...counts, forgotten, lost, unreachable, removed, takenBack }, 'records and machines are reconciled')
+  const { lostVolumes, unknownVolumes } = report
+  if (lostVolumes.length > 0) log.warn({ lostVolumes }, 'the data of these volumes is not on this host')
+  if (unknownVolumes.length > 0) log.warn({ unknownVolumes }, 'no record knows these volumes; they stay on this host')
   if (quarantined.length > 0)
     log.warn({ quarantined }, 'records were moved to quarantine; npm run quarantine lists them')
 }
@@ -148,6 +160,7 @@ export async function readmitCheckpoint(
     status: 'ready',
     sizeBytes,
     sandboxConfig: configOf(newSandbox(orgId, {})),
+    volumes: [],
     createdAt: new Date(),
   }
   await store.insertCheckpoint(checkpoint)

@@ -2,6 +2,7 @@ import { ServiceError } from '../errors.ts'
 import { defined } from '../lib/defined.ts'
 import { newId } from '../lib/id.ts'
 import type { SandboxSpec } from './ports/runtime-driver.ts'
+import type { MountedVolume, VolumeMount } from './volume.ts'
 
 /** See docs/ARCHITECTURE.md § The life of a sandbox. `stopped` is final; its record stays readable for 24 hours. */
 export const sandboxStatuses = ['creating', 'running', 'hibernated', 'stopped', 'error'] as const
@@ -56,13 +57,15 @@ export interface Sandbox {
   /** The last operation, as far as it is recorded; exact within a minute. */
   activeAt: Date
   stoppedAt?: Date
+  /** Those that it has had mounted since its first start. */
+  volumes: MountedVolume[]
   /** How often it was restored in place. After a restore its memory holds processes of the past. */
   restores: number
 }
 
 /** What may change in a sandbox after its creation. */
 export type SandboxChange = {
-  [Key in keyof Omit<Sandbox, 'id' | 'orgId' | 'hostId' | 'createdAt'>]?: Sandbox[Key] | undefined
+  [Key in keyof Omit<Sandbox, 'id' | 'orgId' | 'hostId' | 'volumes' | 'createdAt'>]?: Sandbox[Key] | undefined
 }
 
 export interface CreateSandbox {
@@ -76,6 +79,7 @@ export interface CreateSandbox {
   envs?: Record<string, string>
   metadata?: Record<string, string>
   previewAuth?: PreviewAuth
+  volumes?: readonly VolumeMount[]
 }
 
 /** `token` is chosen by the caller (16 or more characters) or made (`auto` or absent). */
@@ -91,8 +95,8 @@ export interface StartedSandbox {
 }
 
 type NewSandbox = {
-  [Key in keyof Omit<CreateSandbox, 'previewAuth'>]: CreateSandbox[Key] | undefined
-} & { fromCheckpointId?: string }
+  [Key in keyof Omit<CreateSandbox, 'previewAuth' | 'volumes'>]: CreateSandbox[Key] | undefined
+} & { fromCheckpointId?: string; volumes?: MountedVolume[] }
 
 /** What a sandbox is started from, and its sizes, where nothing else is asked for. */
 export const startDefaults = { image: 'base', cpuCount: 1, memoryMb: 1024, diskMb: 10_240 } as const
@@ -116,6 +120,7 @@ export function newSandbox(orgId: string, given: NewSandbox): Sandbox {
     createdAt: now,
     startedAt: now,
     activeAt: now,
+    volumes: given.volumes ?? [],
     restores: 0,
   }
 }
@@ -123,7 +128,9 @@ export function newSandbox(orgId: string, given: NewSandbox): Sandbox {
 export function specOf(sandbox: Sandbox): SandboxSpec {
   const { id, image, cpuCount, memoryMb, diskMb, fromCheckpointId } = sandbox
   const from = fromCheckpointId === undefined ? undefined : { checkpointId: fromCheckpointId }
-  return { id, image, cpuCount, memoryMb, diskMb, ...defined({ from }) }
+  const mounted = sandbox.volumes.map(({ id: volumeId, path, readOnly }) => ({ id: volumeId, path, readOnly }))
+  const volumes = mounted.length === 0 ? undefined : mounted
+  return { id, image, cpuCount, memoryMb, diskMb, ...defined({ from, volumes }) }
 }
 
 /** Throws {@link notUsable} for a sandbox that has ended: in `error` a delete alone is possible. */

@@ -16,6 +16,7 @@ import type { TxtResolver } from './ports/txt-resolver.ts'
 import { type PreviewDomain, type PreviewService, Previews } from './preview.ts'
 import type { SandboxLimits } from './quota.ts'
 import { purgeSandboxes, recover } from './recovery.ts'
+import { Volumes, type VolumeMount, type VolumeService } from './volume.ts'
 import {
   type CreateSandbox,
   type Sandbox,
@@ -62,7 +63,8 @@ export function createSandboxService(deps: SandboxServiceDeps) {
     const found = await patches.of(waking)
     return (inside, sandbox, signal) => patches.run('wake', inside, sandbox, found, signal)
   })
-  const checkpoints = new Checkpoints({ store, driver, lifecycle, patches, limits, log })
+  const volumes = new Volumes({ store, driver, limits, log })
+  const checkpoints = new Checkpoints({ store, driver, lifecycle, patches, volumes, limits, log })
   const domains = new DomainVerification({
     store,
     resolver: deps.txtResolver,
@@ -87,6 +89,7 @@ export function createSandboxService(deps: SandboxServiceDeps) {
   return {
     checkpoints: checkpoints as CheckpointService,
     patches: patches as PatchService,
+    volumes: volumes as VolumeService,
     previews: previews as PreviewService,
     files: files as FileService,
     exec: exec as ExecService,
@@ -122,6 +125,7 @@ export function createSandboxService(deps: SandboxServiceDeps) {
       if (made) return { sandbox: made, ...shown }
       const draft = draftOf(orgId, input, limits, creation)
       if (token !== undefined) draft.previewTokenHash = sha256(token)
+      if (input.volumes) draft.volumes = await volumes.claimable(orgId, input.volumes, draft.id)
       const sandbox = await lifecycle.create(draft, { isAnnounced: input.id !== undefined, creation })
       return { sandbox, ...shown }
     },
@@ -136,6 +140,11 @@ export function createSandboxService(deps: SandboxServiceDeps) {
 
     /** The id of a warm sandbox of this image, if one waits. The caller creates it within a minute. */
     reserve: (image: string = startDefaults.image) => lifecycle.warm.reserve({ ...startDefaults, image }),
+
+    /** Throws what `create` would throw now because of these volumes. */
+    async assertVolumes(orgId: string, mounts: readonly VolumeMount[]): Promise<void> {
+      await volumes.claimable(orgId, mounts)
+    },
 
     /** Gives back an id that no caller will use. Harmless for one that was used. */
     release: (sandboxId: string) => lifecycle.warm.release(sandboxId),

@@ -66,8 +66,9 @@ test('installation: a directory and a database of an earlier version are joined'
     alter table sessions drop column cache_read_tokens, drop column cache_write_tokens, drop column cost_nano_usd,
       drop column waiting_for, drop column waiting_since, drop column sandbox_restores,
       drop column host_id;
-    alter table sandboxes drop column restores, drop column host_id;
-    alter table checkpoints drop column host_id, drop column is_public;
+    drop table volume_attachments, volume_snapshots, volumes, volume_remains;
+    alter table sandboxes drop column restores, drop column host_id, drop column volumes;
+    alter table checkpoints drop column host_id, drop column is_public, drop column volumes;
     alter table idempotency_keys drop column seed, drop column made`)
   await open()
   assert.notEqual(await id(), first)

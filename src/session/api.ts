@@ -8,7 +8,7 @@ import type { AgentConfig, Message, Session, SessionEvent, StreamEvent } from '.
  * does not own, or that the given `userId` does not own, is `not_found` (for messages and interrupts: `forbidden`).
  */
 export interface SessionService {
-  /** Returns before the sandbox has booted; ids are allocated already. */
+  /** Returns before the sandbox has booted; ids are allocated already. Throws what its volumes would make a sandbox throw now. */
   create(orgId: string, input: CreateSession, options?: CreateViewOptions): Promise<SessionView>
   get(orgId: string, sessionId: string, userId?: string, options?: ViewOptions): Promise<SessionView>
   list(
@@ -44,7 +44,7 @@ export interface SessionService {
 
   /**
    * A new session with conversation and files of this moment. Throws `forbidden` for another user, `conflict` unless the session
-   * is idle, and what a checkpoint of its sandbox throws.
+   * is idle and its sandbox writes no volume, and what a checkpoint of its sandbox throws.
    */
   fork(orgId: string, sessionId: string, userId: string, options?: CreateViewOptions): Promise<SessionView>
 
@@ -134,6 +134,7 @@ export interface ListSessions {
 export interface CreateSession extends Pick<Session, 'userId' | 'userEmail' | 'userName' | 'checkpointId'> {
   prompt: string
   agentConfig?: CreateAgentConfig
+  volumes?: AgentConfig['volumes']
 }
 
-export type CreateAgentConfig = Partial<AgentConfig>
+export type CreateAgentConfig = Partial<Omit<AgentConfig, 'volumes'>>

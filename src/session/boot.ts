@@ -26,12 +26,13 @@ export async function ensureSandbox(sandboxes: SandboxService, session: Session,
   if (found?.status === 'running' || found?.status === 'hibernated') return
   if (found?.status === 'stopped') throw new ServiceError('sandbox_stopped', `sandbox ${sandboxId} is stopped`)
   signal.throwIfAborted()
+  const { envs, volumes } = session.agentConfig
+  const given = { id: sandboxId, envs, ...defined({ volumes }) }
   if (session.checkpointId === undefined) {
-    const input: CreateSandbox = { id: sandboxId, envs: session.agentConfig.envs, metadata: { sessionId: session.id } }
+    const input: CreateSandbox = { ...given, metadata: { sessionId: session.id } }
     await sandboxes.create(orgId, input)
   } else {
-    const input = { id: sandboxId, envs: session.agentConfig.envs }
-    await sandboxes.checkpoints.start(orgId, session.checkpointId, input)
+    await sandboxes.checkpoints.start(orgId, session.checkpointId, given)
   }
 }
 

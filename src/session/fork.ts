@@ -96,6 +96,7 @@ export class ForkCheckpoints {
   ): Promise<Result> {
     const { orgId, sandboxId } = source
     const id = checkpointIdOf(forkId)
+    await this.#assertNoWriter(source)
     await this.#removeUnowned(await this.#deps.sandboxes.checkpoints.list(orgId, sandboxId))
     this.#taken.add(id)
     try {
@@ -108,6 +109,15 @@ export class ForkCheckpoints {
     } finally {
       this.#taken.delete(id)
     }
+  }
+
+  /** A volume has one writer. */
+  async #assertNoWriter({ orgId, sandboxId }: Session): Promise<void> {
+    const { volumes } = await this.#deps.sandboxes.get(orgId, sandboxId)
+    const written = volumes.find(({ readOnly }) => !readOnly)
+    if (written === undefined) return
+    const message = `the sandbox of the session writes volume ${written.name}, which has one writer at a time`
+    throw new ServiceError('conflict', `${message}: fork a session that has it readOnly`)
   }
 
   /** Sweeps now and every so often. */

@@ -132,7 +132,11 @@ class Sessions implements RunningSessionService {
     const made = await this.#made(orgId, options)
     if (made) return made
     this.#assertOpen()
-    const { agentConfig, title } = checkCreate(input, this.#deps.config)
+    const checked = checkCreate(input, this.#deps.config)
+    const { title } = checked
+    const volumes = input.volumes?.length ? input.volumes : undefined
+    if (volumes !== undefined) await this.#deps.sandboxes.assertVolumes(orgId, volumes)
+    const agentConfig = { ...checked.agentConfig, ...defined({ volumes: input.volumes }) }
     if (input.checkpointId !== undefined) await this.#assertCheckpoint(orgId, input.checkpointId)
     const now = new Date()
     const { userId, userEmail, userName, checkpointId } = input
@@ -143,7 +147,8 @@ class Sessions implements RunningSessionService {
       ...defined({ userEmail, userName, checkpointId }),
       status: 'running',
       activity: 'starting',
-      sandboxId: checkpointId === undefined ? await this.#deps.sandboxes.newId() : newId('sb-'),
+      // A warm sandbox has no volumes.
+      sandboxId: (checkpointId ?? volumes) ? newId('sb-') : await this.#deps.sandboxes.newId(),
       title,
       framework: '',
       artifacts: [],

@@ -1,3 +1,4 @@
+import type { VolumeMount } from '../sandbox/index.ts'
 import type { ErrorCode } from '../errors.ts'
 import { newId } from '../lib/id.ts'
 import { costNanoUsd, usd, type ModelPrice } from '../lib/model-price.ts'
@@ -94,6 +95,8 @@ export interface AgentConfig {
   /** US dollars, for the whole session. */
   maxCostUsd?: number
   envs: Record<string, string>
+  /** Of its sandbox, in place of those of a checkpoint. */
+  volumes?: readonly VolumeMount[]
 }
 
 export type MessageRole = 'user' | 'assistant' | 'system'

@@ -12,12 +12,13 @@ export function checkpointStore(db: Kysely<Database>) {
   const oldestFirst = db.selectFrom('checkpoints').selectAll().orderBy('createdAt').orderBy('id')
 
   return {
-    async insertCheckpoint({ name, sandboxConfig, error, ...rest }, creation) {
+    async insertCheckpoint({ name, sandboxConfig, volumes, error, ...rest }, creation) {
       const values = {
         ...rest,
         hostId: ownHost,
         name: strict(name, 'name'),
         sandboxConfig: strictJson(sandboxConfig, 'sandboxConfig'),
+        volumes: strictJson(volumes, 'volumes'),
         error: error === undefined ? null : lenient(error),
       }
       await db.transaction().execute(async (transaction) => {
@@ -54,6 +55,7 @@ export function checkpointStore(db: Kysely<Database>) {
     async updateCheckpoint(id, change) {
       const set: Updateable<CheckpointTable> = cleared(change)
       if (change.error !== undefined) set.error = lenient(change.error)
+      if (change.volumes !== undefined) set.volumes = strictJson(change.volumes, 'volumes')
       const update = db.updateTable('checkpoints').set(set).where('id', '=', id).returningAll()
       const row = await (Object.keys(change).length === 0 ? byId(id) : update).executeTakeFirst()
       return row && toCheckpoint(row)

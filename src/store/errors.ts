@@ -14,6 +14,12 @@ const conflicts: Record<string, string> = {
   previews_pkey: 'a preview with this id exists already',
   previews_own_hostname: 'this domain is taken by another preview',
   previews_verified_hostname: 'this domain is taken by another preview',
+  volumes_pkey: 'a volume with this id exists already',
+  volumes_name: 'the organisation has a volume with this name already',
+  volume_snapshots_pkey: 'a snapshot with this id exists already',
+  volume_snapshots_name: 'the volume has a snapshot with this name already',
+  volume_attachments_pkey: 'the sandbox has this volume already',
+  volume_attachments_writer: 'another sandbox writes this volume',
   sessions_pkey: 'a session with this id exists already',
   sessions_gateway_token: 'a session with this gateway token exists already',
   messages_pkey: 'a message with this id exists already',
@@ -36,6 +42,9 @@ export function translated(error: unknown): unknown {
     case '23505':
       return new ServiceError('conflict', conflicts[name] ?? 'this exists already', { cause: error })
     case '23503':
+      if (name === 'volume_snapshots_volume' || name === 'volume_attachments_volume') {
+        return new ServiceError('conflict', 'the volume is in use, or gone', { cause: error })
+      }
       if (name !== 'previews_sandbox') return error
       return new ServiceError('not_found', 'the sandbox does not exist', { cause: error })
     case '22021':

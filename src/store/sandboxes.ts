@@ -6,13 +6,14 @@ import { recordOutcome } from './idempotency.ts'
 import { ownHost } from './installation.ts'
 import { decodeCursor, page, anyOf, cleared, ownedBy, present } from './rows.ts'
 import { patchStore } from './patches.ts'
+import { volumeStore } from './volumes.ts'
 import { previewStore } from './previews.ts'
 import type { Database, SandboxTable } from './schema.ts'
 import { lenient, strict, strictJson } from './text.ts'
 
 /** The whole port; checkpoints, patches and previews have their own files. */
 export function sandboxStore(db: Kysely<Database>): SandboxStore {
-  return { ...sandboxesAlone(db), ...checkpointStore(db), ...patchStore(db), ...previewStore(db) }
+  return { ...sandboxesAlone(db), ...checkpointStore(db), ...patchStore(db), ...previewStore(db), ...volumeStore(db) }
 }
 
 function sandboxesAlone(db: Kysely<Database>) {
@@ -25,19 +26,28 @@ function sandboxesAlone(db: Kysely<Database>) {
   return {
     sandbox,
 
-    async insertSandbox({ image, envs, metadata, tags, reasonMessage, ...rest }) {
-      await db
-        .insertInto('sandboxes')
-        .values({
-          ...rest,
-          hostId: ownHost,
-          image: strict(image, 'image'),
-          envs: strictJson(envs, 'envs'),
-          metadata: strictJson(metadata, 'metadata'),
-          tags: strictJson(tags, 'tags'),
-          reasonMessage: reasonMessage === undefined ? null : lenient(reasonMessage),
-        })
-        .execute()
+    async insertSandbox({ image, envs, metadata, tags, volumes, reasonMessage, ...rest }) {
+      const values = {
+        ...rest,
+        hostId: ownHost,
+        image: strict(image, 'image'),
+        envs: strictJson(envs, 'envs'),
+        metadata: strictJson(metadata, 'metadata'),
+        tags: strictJson(tags, 'tags'),
+        volumes: strictJson(volumes, 'volumes'),
+        reasonMessage: reasonMessage === undefined ? null : lenient(reasonMessage),
+      }
+      const insert = (on: Kysely<Database>) => on.insertInto('sandboxes').values(values).execute()
+      if (volumes.length === 0) {
+        await insert(db)
+        return
+      }
+      const sandboxId = rest.id
+      const attachments = volumes.map(({ id: volumeId, path, readOnly }) => ({ sandboxId, volumeId, path, readOnly }))
+      await db.transaction().execute(async (transaction) => {
+        await insert(transaction)
+        await transaction.insertInto('volumeAttachments').values(attachments).execute()
+      })
     },
 
     async listSandboxes({ orgId, statuses, limit, cursor }) {

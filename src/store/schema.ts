@@ -6,6 +6,7 @@ import type { Checkpoint, SandboxConfig } from '../sandbox/checkpoint.ts'
 import type { Patch } from '../sandbox/patch.ts'
 import type { Preview } from '../sandbox/preview.ts'
 import type { Sandbox } from '../sandbox/sandbox.ts'
+import type { Volume, VolumeAttachment, VolumeSnapshot } from '../sandbox/volume.ts'
 import type { AgentConfig, Artifact, Message, Session, SessionEvent, StreamEvent } from '../session/session.ts'
 
 /**
@@ -25,6 +26,11 @@ export interface Database {
   images: ImageTable
   imageLayers: ImageLayer
   previews: Row<Preview>
+  volumes: Row<Volume>
+  volumeSnapshots: VolumeSnapshot
+  volumeAttachments: VolumeAttachment
+  /** Those of which the driver may have something although no record does. */
+  volumeRemains: { id: string }
   agentConfigs: AgentConfigTable
   sessions: SessionTable
   messages: MessageTable
@@ -46,13 +52,15 @@ type Row<Fields> = {
 /** Parsed on the way out; on the way in a JSON text. */
 type Json<Value extends object> = JSONColumnType<Value>
 
-export interface SandboxTable extends Omit<Row<Sandbox>, 'envs' | 'metadata' | 'tags'> {
+export interface SandboxTable extends Omit<Row<Sandbox>, 'envs' | 'metadata' | 'tags' | 'volumes'> {
+  volumes: Json<Sandbox['volumes']>
   envs: Json<Sandbox['envs']>
   metadata: Json<Sandbox['metadata']>
   tags: Json<Sandbox['tags']>
 }
 
-export interface CheckpointTable extends Omit<Row<Checkpoint>, 'sandboxConfig' | 'isPublic'> {
+export interface CheckpointTable extends Omit<Row<Checkpoint>, 'sandboxConfig' | 'isPublic' | 'volumes'> {
+  volumes: Json<Checkpoint['volumes']>
   sandboxConfig: Json<SandboxConfig>
   isPublic: Generated<boolean>
   /** The highest sequence given to a patch so far, deleted ones included. */

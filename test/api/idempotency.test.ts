@@ -142,6 +142,7 @@ async function creations(): Promise<{
   )
   await api.post('/api/snapshots', { name: `patched-${id}`, image: { steps: [] } })
   const run = (command: string) => ({ type: 'run', args: { commands: [command] } })
+  await api.post('/api/volumes', { name: `w-${id}` })
   const byUser = { user_id: 'u' }
   const calls: [pattern: string, path: string, body: object][] = [
     ['/api/sandboxes', '/api/sandboxes', { timeout: 9, previewAuth: {} }],
@@ -163,6 +164,8 @@ async function creations(): Promise<{
     ['/api/sandboxes/:id/exec', `/api/sandboxes/${id}/exec`, { cmd: 'true' }],
     ['/api/sandboxes/:id/exec/run-async', `/api/sandboxes/${id}/exec/run-async`, { cmd: 'true' }],
     ['/api/sandboxes/:id/pty', `/api/sandboxes/${id}/pty`, { shell: '/bin/sh' }],
+    ['/api/volumes', '/api/volumes', { name: `v-${id}` }],
+    ['/api/volumes/:name/snapshots', `/api/volumes/w-${id}/snapshots`, { name: 's' }],
     ['/v1/sessions', '/v1/sessions', { prompt: 'x', ...byUser }],
     ['/v1/sessions/:sessionId/messages', `/v1/sessions/${session}/messages`, { message: 'hello', ...byUser }],
     ['/v1/sessions/:sessionId/fork', `/v1/sessions/${idle}/fork`, byUser],
@@ -177,6 +180,8 @@ async function creations(): Promise<{
     (await api.get(`/api/sandboxes/${id}/preview`)).body.length,
     (await api.get('/api/images')).body.length,
     (await api.get(`/api/images/patched-${id}/patches`)).body.length,
+    (await api.get('/api/volumes')).body.length,
+    (await api.get(`/api/volumes/w-${id}/snapshots`)).body.length,
     sessions.kept.size,
     sessions.kept.get(session!)?.messages.length ?? 0,
   ]

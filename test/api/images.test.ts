@@ -297,6 +297,28 @@ test('checkpoint: a public one may be started from by others, not patched or del
   assert.equal(await start(), 404)
 })
 
+test('image: volumes are those of whoever starts, also from a public checkpoint', async () => {
+  const { api, stranger } = world
+  assert.equal((await api.post('/api/volumes', { name: 'data', sizeMB: 64 })).status, 201)
+  await api.post('/api/snapshots', { name: 'with-volume', image: imageOf('echo volume') })
+  const volumes = [{ name: 'data', path: '/data', readOnly: true }]
+  const started = await api.post('/api/sandboxes', { snapshot: 'with-volume', volumes })
+  assert.equal(started.status, 201, started.text)
+  const { sandboxID } = started.body
+  assert.deepEqual(
+    (await api.get(`/api/sandboxes/${sandboxID}`)).body.volumes.map(({ name }: { name: string }) => name),
+    ['data'],
+  )
+  const { id } = (await api.post(`/api/sandboxes/${sandboxID}/checkpoints`, { name: 'v', kind: 'disk_only' })).body
+  await world.sandboxes.checkpoints.settled(world.orgId, id)
+  await api.post(`/api/sandboxes/checkpoints/${id}/publish`)
+  const foreign = await stranger.post(`/api/sandboxes/from-checkpoint/${id}`, {})
+  assert.ok(foreign.status === 404 || foreign.status === 409, foreign.text)
+  const without = await stranger.post(`/api/sandboxes/from-checkpoint/${id}`, { volumes: [] })
+  assert.equal(without.status, 201, without.text)
+  assert.deepEqual((await stranger.get(`/api/sandboxes/${without.body.sandboxID}`)).body.volumes ?? [], [])
+})
+
 test('image: patches of an image run in what starts from it', async () => {
   const { api } = world
   await api.post('/api/snapshots', { name: 'patched', image: imageOf('echo patched') })

@@ -30,7 +30,7 @@ export function specOf(id: string, more: Partial<SandboxSpec> = {}): SandboxSpec
 }
 
 /** Ids are new in each test, so that no test meets what another left. */
-export function freshId(prefix: 'sb' | 'cp'): string {
+export function freshId(prefix: 'sb' | 'cp' | 'vol'): string {
   return `${prefix}-${randomUUID().replaceAll('-', '').slice(0, 12)}`
 }
 
@@ -41,9 +41,12 @@ export async function create(driver: RuntimeDriver, more: Partial<SandboxSpec> =
   return id
 }
 
-/** Deletes sandboxes and checkpoints, which their ids tell apart, in this order. */
+/** Deletes sandboxes, checkpoints and volumes, which their ids tell apart, in this order. */
 export async function remove(driver: RuntimeDriver, ...ids: readonly string[]): Promise<void> {
-  for (const id of ids) await (id.startsWith('cp-') ? driver.deleteCheckpoint(id) : driver.delete(id))
+  for (const id of ids) {
+    if (id.startsWith('vol-')) await driver.deleteVolume(id)
+    else await (id.startsWith('cp-') ? driver.deleteCheckpoint(id) : driver.delete(id))
+  }
 }
 
 /** What a trace shows but processes, which come and go in a sandbox as they like. */

@@ -16,6 +16,7 @@ import { dumpFaultConformance, memoryFaultConformance } from './driver-memory-fa
 import { memoryFenceConformance } from './driver-memory-fence.ts'
 import { memoryConformance } from './driver-memory.ts'
 import { quarantineConformance } from './driver-quarantine.ts'
+import { volumeConformance } from './driver-volumes.ts'
 
 export interface DriverFixture {
   /** A driver over the fixture's data; a later one over the same data is what a restarted server has. */
@@ -82,6 +83,7 @@ const everything: readonly Part[] = [
   changeConformance,
   limitConformance,
   isolationConformance,
+  volumeConformance,
 ]
 
 /** `parts` are those of the port that a second fixture of a driver shows in another light. */

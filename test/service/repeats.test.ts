@@ -110,6 +110,39 @@ const stories: Story[] = [
     },
   },
   {
+    name: 'sandbox that writes a volume',
+    prepare: async ({ service, orgId }) => (await service.volumes.create(orgId, { name: 'v' })).id,
+    work: ({ service, orgId }, _id, creation) =>
+      service.create(orgId, { volumes: [{ name: 'v', path: '/v' }] }, { creation }),
+    async check(world, _id, answer) {
+      const { sandbox: made } = answer as Awaited<ReturnType<World['service']['create']>>
+      assert.deepEqual([await listed(world), machines(world)], [[made.id], [made.id]])
+      const { attachments } = await world.service.volumes.get(world.orgId, 'v')
+      assert.deepEqual(
+        attachments.map(({ sandboxId }) => sandboxId),
+        [made.id],
+      )
+    },
+  },
+  {
+    name: 'volume',
+    prepare: async () => '',
+    work: ({ service, orgId }, _id, creation) => service.volumes.create(orgId, { name: 'v' }, { creation }),
+    async check({ service, orgId, machines: park }, _id, answer) {
+      assert.deepEqual(ids(await service.volumes.list(orgId)), ids([answer]))
+      for (const id of ids([answer])) assert.ok(park.volumes.has(id))
+    },
+  },
+  {
+    name: 'snapshot of a volume',
+    prepare: async ({ service, orgId }) => (await service.volumes.create(orgId, { name: 'v' })).id,
+    work: ({ service, orgId }, _id, creation) => service.volumes.createSnapshot(orgId, 'v', 's', { creation }),
+    async check({ service, orgId, machines: park }, _id, answer) {
+      assert.deepEqual(ids(await service.volumes.listSnapshots(orgId, 'v')), ids([answer]))
+      for (const id of ids([answer])) assert.ok(park.volumes.has(id))
+    },
+  },
+  {
     name: 'patch',
     prepare: checkpoint,
     work: ({ service, orgId }, id, creation) => service.patches.create(orgId, id, { script: 'true' }, { creation }),

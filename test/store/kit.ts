@@ -50,6 +50,7 @@ export function sandboxOf(orgId: string, fields: Partial<Sandbox> = {}): Sandbox
     envs: {},
     metadata: {},
     tags: {},
+    volumes: [],
     createdAt: now,
     startedAt: now,
     activeAt: now,
@@ -70,6 +71,7 @@ export function checkpointOf(sandbox: Sandbox, fields: Partial<Checkpoint> = {})
     status: 'ready',
     sizeBytes: 0,
     sandboxConfig: { image, cpuCount, memoryMb, diskMb, envs },
+    volumes: [],
     createdAt: new Date('2026-01-15T10:31:00.456Z'),
     ...fields,
   }

@@ -133,8 +133,8 @@ async function makeOlder(url: string): Promise<void> {
       'sandbox_restores',
       'host_id',
     ],
-    sandboxes: ['restores', 'host_id'],
-    checkpoints: ['host_id', 'is_public'],
+    sandboxes: ['restores', 'host_id', 'volumes'],
+    checkpoints: ['host_id', 'is_public', 'volumes'],
     idempotency_keys: ['seed', 'made'],
   }
   for (const [table, columns] of Object.entries(added)) {
@@ -142,6 +142,7 @@ async function makeOlder(url: string): Promise<void> {
   }
   await execute(url, 'drop index messages_state, sessions_ended')
   await execute(url, 'drop table images, image_layers')
+  await execute(url, 'drop table volume_attachments, volume_snapshots, volumes, volume_remains')
   await execute(url, `delete from schema_migrations where name >= '0008'`)
 }
 

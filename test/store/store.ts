@@ -8,6 +8,7 @@ import { refuses } from '../../src/lib/testing/refuses.ts'
 import { newOrganisation, newSession, sandboxOf } from './kit.ts'
 import { organisationTests } from './organisations.ts'
 import { previewTests } from './previews.ts'
+import { volumeTests } from './volumes.ts'
 import { sandboxTests } from './sandboxes.ts'
 import { sessionCommitTests } from './session-commits.ts'
 import { sessionTests } from './sessions.ts'
@@ -44,6 +45,7 @@ function sandboxStoreTests(store: Store): void {
   sandboxTests(store)
   checkpointTests(store)
   previewTests(store)
+  volumeTests(store)
 }
 
 function installationTests(store: Store): void {

@@ -4,12 +4,16 @@ import type {
   ReconcileReport,
   SandboxExit,
   SandboxUsage,
+  VolumeSpec,
+  VolumeState,
 } from '../../src/sandbox/index.ts'
 
 /** The parts of a driver that are the same for all machines of the tests: a start finds nothing, and a test says which machine ends. */
 export abstract class TestDriver {
   capabilities: DriverCapabilities = { fullCheckpoints: false, fullCheckpointsReason: 'this is a test' }
   readonly checkpoints = new Set<string>()
+  /** Volumes and snapshots by id, with what each was made from. */
+  readonly volumes = new Map<string, { sizeMb?: number; from?: string | undefined }>()
   /** What a start reports beside nothing. */
   report: Partial<ReconcileReport> = {}
   /** What the last start said that it knows. */
@@ -34,12 +38,30 @@ export abstract class TestDriver {
       quarantined: [],
       takenBack: [],
       forgotten: [],
+      lostVolumes: [],
+      unknownVolumes: [],
       ...this.report,
     }
   }
 
   async usage(sandboxId: string): Promise<SandboxUsage | undefined> {
     return this.usages.get(sandboxId)
+  }
+
+  async createVolume({ id, sizeMb, from }: VolumeSpec): Promise<void> {
+    this.volumes.set(id, { sizeMb, from })
+  }
+
+  async deleteVolume(id: string): Promise<void> {
+    this.volumes.delete(id)
+  }
+
+  async snapshotVolume(volumeId: string, snapshotId: string): Promise<void> {
+    this.volumes.set(snapshotId, { from: volumeId })
+  }
+
+  async volumeState(id: string): Promise<VolumeState | undefined> {
+    return this.volumes.has(id) ? { usedBytes: 4096, generation: 7 } : undefined
   }
 
   onExit(listener: (exit: SandboxExit) => void): void {

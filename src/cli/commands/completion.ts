@@ -28,12 +28,18 @@ function wordsOf(program: Command): Words {
   return words
 }
 
+/** Commands that have commands of their own. */
+function groupsOf(words: Words): string[] {
+  const groups = [...words.keys()].map((path) => path.split(' ')).filter(({ length }) => length > 2)
+  return [...new Set(groups.map(([, name = '']) => name))]
+}
+
 function bashScript(words: Words, isZsh: boolean): string {
   const cases = [...words].map(([path, all]) => `    '${path}') words='${all.join(' ')}' ;;`)
   return `${isZsh ? 'autoload -U +X bashcompinit && bashcompinit\n' : ''}_atoll() {
   local path=atoll words='' word
   case "\${COMP_WORDS[1]:-}" in
-    session) [ "$COMP_CWORD" -gt 2 ] && path="atoll session \${COMP_WORDS[2]}" || path='atoll session' ;;
+    ${groupsOf(words).join('|')}) path="atoll \${COMP_WORDS[1]}"; [ "$COMP_CWORD" -gt 2 ] && path="$path \${COMP_WORDS[2]}" ;;
     *) [ "$COMP_CWORD" -gt 1 ] && path="atoll \${COMP_WORDS[1]}" ;;
   esac
   [ "$COMP_CWORD" -eq 1 ] && path=atoll
@@ -52,8 +58,8 @@ function fishScript(words: Words): string {
     const names = path.split(' ').slice(1)
     const [name = '', sub] = names
     const seen = names.map((one) => `__fish_seen_subcommand_from ${one}`).join('; and ')
-    const subs = words.get('atoll session')?.filter((word) => !word.startsWith('-')) ?? []
-    const isBeforeSub = name === 'session' && sub === undefined
+    const subs = words.get(`atoll ${name}`)?.filter((word) => !word.startsWith('-')) ?? []
+    const isBeforeSub = subs.length > 0 && sub === undefined
     const only = isBeforeSub ? `${seen}; and not __fish_seen_subcommand_from ${subs.join(' ')}` : seen
     const condition = names.length === 0 ? '__fish_use_subcommand' : only
     return all.map((word) =>

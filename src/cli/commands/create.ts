@@ -1,6 +1,6 @@
 import type { Command } from 'commander'
-import type { StartResult } from '../../../sdk/src/index.ts'
-import { pair, wholeNumber } from '../options.ts'
+import type { StartResult, VolumeMount } from '../../../sdk/src/index.ts'
+import { pair, volumeMount, wholeNumber } from '../options.ts'
 import { hint, writeJson, writeLine } from '../output.ts'
 import { clientOf, type Flags } from '../settings.ts'
 
@@ -13,6 +13,7 @@ interface Options extends Flags {
   env?: Record<string, string>
   metadata?: Record<string, string>
   previewToken?: string
+  volume?: VolumeMount[]
 }
 
 export function addCreate(program: Command): void {
@@ -27,6 +28,7 @@ export function addCreate(program: Command): void {
     .option('-e, --env <name=value>', 'a variable of its processes; may be repeated', pair)
     .option('--metadata <name=value>', 'a fact to find it by; may be repeated', pair)
     .option('--preview-token <token>', 'demand this token of visitors of its previews, or "auto"')
+    .option('--volume <name:/path[:ro]>', 'a volume to mount; may be repeated', volumeMount)
     .action(async (_options: Options, command: Command) => {
       const flags = command.optsWithGlobals<Options>()
       const {
@@ -37,10 +39,11 @@ export function addCreate(program: Command): void {
         disk: diskMB,
         env: envs,
         metadata,
+        volume: volumes,
       } = flags
       const client = await clientOf(flags)
       const previewAuth = flags.previewToken === undefined ? undefined : { scheme: 'bearer', token: flags.previewToken }
-      const json = { templateID, timeout, cpuCount, memoryMB, diskMB, envs, metadata, previewAuth }
+      const json = { templateID, timeout, cpuCount, memoryMB, diskMB, envs, metadata, volumes, previewAuth }
       const started = await client.json<StartResult>('POST', '/api/sandboxes', { json, creates: true })
       if (flags.json) return await writeJson(started)
       await writeLine(started.sandboxID)

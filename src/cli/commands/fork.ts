@@ -1,6 +1,6 @@
 import type { Command } from 'commander'
-import { makeError, type ErrorCode, type StartResult } from '../../../sdk/src/index.ts'
-import { checkedId, pair, wholeNumber } from '../options.ts'
+import { makeError, type ErrorCode, type StartResult, type VolumeMount } from '../../../sdk/src/index.ts'
+import { checkedId, pair, volumeMount, wholeNumber } from '../options.ts'
 import { hint, writeJson, writeLine } from '../output.ts'
 import { clientOf, type Flags } from '../settings.ts'
 
@@ -9,6 +9,7 @@ interface Options extends Flags {
   timeout?: number
   memory?: number
   env?: Record<string, string>
+  volume?: VolumeMount[]
 }
 
 interface StartFailure {
@@ -29,11 +30,19 @@ export function addFork(program: Command): void {
     .option('--timeout <seconds>', 'idle timeout of each, 0 for none', wholeNumber)
     .option('--memory <MB>', 'memory of each', wholeNumber)
     .option('-e, --env <name=value>', 'a variable of its processes; may be repeated', pair)
+    .option('--volume <name:/path[:ro]>', 'a volume in place of those of the checkpoint; may be repeated', volumeMount)
     .action(async (id: string, _options: Options, command: Command) => {
-      const { count, timeout, memory: memoryMB, env: envs, ...flags } = command.optsWithGlobals<Options>()
+      const {
+        count,
+        timeout,
+        memory: memoryMB,
+        env: envs,
+        volume: volumes,
+        ...flags
+      } = command.optsWithGlobals<Options>()
       const client = await clientOf(flags)
       const path = `/api/sandboxes/from-checkpoint/${checkedId(id, 'cp-', 'checkpoint')}`
-      const json = { count, timeout, memoryMB, envs }
+      const json = { count, timeout, memoryMB, envs, volumes }
       const answer = await client.json<StartResult | StartResults>('POST', path, { json, creates: true })
       const all = 'sandboxes' in answer ? answer.sandboxes : [answer]
       if (flags.json) await writeJson(answer)

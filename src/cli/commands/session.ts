@@ -1,7 +1,14 @@
 import { userInfo } from 'node:os'
 import type { Command } from 'commander'
-import { NotFoundError, Session, type AgentEvent, type Atoll, type SessionInfo } from '../../../sdk/src/index.ts'
-import { checkedId, wholeNumber } from '../options.ts'
+import {
+  NotFoundError,
+  Session,
+  type AgentEvent,
+  type Atoll,
+  type SessionInfo,
+  type VolumeMount,
+} from '../../../sdk/src/index.ts'
+import { checkedId, volumeMount, wholeNumber } from '../options.ts'
 import { columns, hint, note, printable, write, writeJson, writeLine } from '../output.ts'
 import { clientOf, type Flags } from '../settings.ts'
 
@@ -12,6 +19,7 @@ interface NewOptions extends Flags {
   model?: string
   harness?: string
   checkpoint?: string
+  volume?: VolumeMount[]
 }
 
 interface WatchOptions extends Flags {
@@ -66,11 +74,13 @@ function addNew(session: Command): void {
     .option('--model <model>', 'such as anthropic/claude-sonnet-4-5')
     .option('--harness <harness>', 'pi, claude or acp:COMMAND')
     .option('--checkpoint <checkpoint>', 'the machine to begin on')
+    .option('--volume <name:/path[:ro]>', 'a volume to mount; may be repeated', volumeMount)
     .action(async (prompt: string, _options: NewOptions, command: Command) => {
-      const { user, model, harness, checkpoint: checkpoint_id, ...flags } = command.optsWithGlobals<NewOptions>()
+      const options = command.optsWithGlobals<NewOptions>()
+      const { user, model, harness, checkpoint: checkpoint_id, volume: volumes, ...flags } = options
       const isConfigured = model !== undefined || harness !== undefined
       const json = {
-        ...{ prompt, user_id: user ?? userInfo().username, checkpoint_id },
+        ...{ prompt, user_id: user ?? userInfo().username, checkpoint_id, volumes },
         ...(isConfigured ? { agent_config: { model, harness } } : {}),
       }
       const client = await clientOf(flags)

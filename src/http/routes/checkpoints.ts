@@ -8,6 +8,7 @@ import { emptyObject, noContent, type Route, routesOf, wakingErrors } from '../s
 import { startResult } from './sandboxes.ts'
 import { seconds } from '../server/time.ts'
 import { defined } from '../../lib/defined.ts'
+import { checkpointVolumesBody } from './volumes.ts'
 
 const route = routesOf('Checkpoints')
 export const checkpointRoutes = [
@@ -88,7 +89,7 @@ export const checkpointRoutes = [
     async handle({ orgId, params, body, creation, deps }) {
       refuseNotBuilt(body, ['secretStore'])
       const input: StartFromCheckpoint = {
-        ...defined({ timeoutSeconds: body.timeout, envs: body.envs, memoryMb: body.memoryMB }),
+        ...defined({ timeoutSeconds: body.timeout, envs: body.envs, memoryMb: body.memoryMB, volumes: body.volumes }),
       }
       const { checkpointId } = params
       if (body.count !== undefined) {
@@ -140,6 +141,7 @@ function checkpointBody(checkpoint: Checkpoint): z.output<typeof wire.checkpoint
       diskMB: sandboxConfig.diskMb,
       envs: sandboxConfig.envs,
     },
+    volumes: checkpointVolumesBody(checkpoint.volumes),
     createdAt: seconds(checkpoint.createdAt),
     ...defined({ public: checkpoint.isPublic, error: checkpoint.error }),
   }

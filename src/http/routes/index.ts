@@ -15,6 +15,7 @@ import { sessionEventRoutes } from './session-events.ts'
 import { sessionExportRoutes } from './session-export.ts'
 import { sessionRoutes } from './sessions.ts'
 import { templateRoutes } from './templates.ts'
+import { volumeRoutes } from './volumes.ts'
 import type { Route } from '../server/route.ts'
 
 /** Every endpoint, in the order of the reference. */
@@ -25,6 +26,7 @@ export const routes: readonly Route[] = [
   ...patchRoutes,
   ...imageRoutes,
   ...templateRoutes,
+  ...volumeRoutes,
   ...previewRoutes,
   ...fileRoutes,
   ...execRoutes,

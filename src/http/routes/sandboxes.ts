@@ -8,6 +8,7 @@ import type { HttpConfig, HttpDeps } from '../server/config.ts'
 import { emptyObject, noContent, routesOf, wakingErrors, type Answer, type Route } from '../server/route.ts'
 import { seconds } from '../server/time.ts'
 import { defined } from '../../lib/defined.ts'
+import { mountedBody } from './volumes.ts'
 
 const route = routesOf('Sandboxes')
 const notBuiltFields = ['secretStore', 'webhooks'] as const
@@ -24,7 +25,8 @@ export const sandboxRoutes = [
     body: wire.createSandbox,
     bodyLimit: 'manifestBytesMax',
     creates: true,
-    reserve: ({ body, deps }) => (sourceOf(body) === undefined ? deps.sandboxes.reserve(body.templateID) : undefined),
+    reserve: ({ body, deps }) =>
+      sourceOf(body) === undefined && !body.volumes?.length ? deps.sandboxes.reserve(body.templateID) : undefined,
     answers: { 201: { description: 'The sandbox runs', body: wire.startResult } },
     errors: ['not_found', 'conflict', 'build_failed', 'patch_failed', 'not_implemented', 'no_capacity', 'unavailable'],
     async handle(call) {
@@ -38,6 +40,7 @@ export const sandboxRoutes = [
           diskMb: body.diskMB,
           envs: body.envs,
           metadata: body.metadata,
+          volumes: body.volumes,
         }),
         ...(body.previewAuth === undefined ? {} : { previewAuth: previewAuthOf(body.previewAuth) }),
       }
@@ -223,6 +226,7 @@ function sandboxBody(sandbox: Sandbox, { config, sandboxes }: HttpDeps): z.outpu
     tagsLastUpdatedAt: seconds(sandbox.tagsUpdatedAt),
     startedAt: seconds(sandbox.startedAt),
     endAt: seconds(sandboxes.endAt(sandbox)),
+    volumes: mountedBody(sandbox.volumes),
     ...defined({ reason: sandbox.reason, reasonMessage: sandbox.reasonMessage }),
   }
 }

@@ -31,7 +31,7 @@ export const sessionRoutes = [
         // Clients send all fields of a form: an empty one is absent.
         ...(body.user_email ? { userEmail: body.user_email } : {}),
         ...(body.user_name ? { userName: body.user_name } : {}),
-        ...defined({ checkpointId: body.checkpoint_id ?? (await checkpointOfImage(call)) }),
+        ...defined({ checkpointId: body.checkpoint_id ?? (await checkpointOfImage(call)), volumes: body.volumes }),
         ...(body.agent_config === undefined ? {} : { agentConfig: agentConfig(body.agent_config) }),
       }
       const options = { creation, sent: closed(reply.raw) }

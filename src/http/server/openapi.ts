@@ -88,6 +88,7 @@ const pathParameters: Record<string, string> = {
   deliveryId: 'Id of the delivery',
   storeId: 'Id of the secret store',
   name: 'Name of the resource',
+  snapshot: 'Name of the snapshot',
 }
 
 function parameters(route: Route, schemas: SchemaObject): Json {

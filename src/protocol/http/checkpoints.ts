@@ -1,5 +1,6 @@
 import { z } from 'zod'
 import { envs, secondTime } from './common.ts'
+import { checkpointVolumes } from './volumes.ts'
 
 export const kind = z.enum(['full', 'disk_only'])
 
@@ -38,6 +39,7 @@ export const checkpoint = z
         envs,
       })
       .meta({ description: 'What a sandbox started from it has' }),
+    volumes: checkpointVolumes.meta({ description: 'The volumes of the sandbox, which it does not contain' }),
     createdAt: secondTime.meta({ description: 'When it was made' }),
     public: z.boolean().optional().meta({ description: 'Every organisation may start sandboxes from it' }),
     error: z.string().optional().meta({ description: 'Why it failed' }),

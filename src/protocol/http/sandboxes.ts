@@ -1,6 +1,7 @@
 import { z } from 'zod'
 import { manifest } from './images.ts'
 import { envs, notBuilt, sandboxError, secondTime, timeout } from './common.ts'
+import { mountedVolumes, mounts } from './volumes.ts'
 
 export const previewAuth = z.object({
   scheme: z.literal('bearer').default('bearer').meta({ description: 'The token is sent as `Authorization: Bearer`' }),
@@ -25,6 +26,7 @@ export const createSandbox = z.object({
     .max(128)
     .nullish()
     .meta({ description: 'Starts from the image of this name; goes before `image`' }),
+  volumes: mounts.optional(),
   secretStore: notBuilt,
   webhooks: notBuilt,
 })
@@ -63,6 +65,7 @@ export const sandbox = z
     endAt: secondTime
       .nullable()
       .meta({ description: 'When the idle timeout runs out as things stand; null when never' }),
+    volumes: mountedVolumes.meta({ description: 'The volumes that it has mounted' }),
     reason: z
       .enum(['oom', 'disk_full', 'runtime_failed', 'host_lost', 'patch_failed'])
       .optional()
@@ -106,6 +109,11 @@ export const fromCheckpoint = z.object({
   timeout: timeout.optional(),
   envs: envs.optional(),
   memoryMB: z.int().positive().optional().meta({ description: 'Memory in MiB; default that of the checkpoint' }),
+  volumes: mounts.optional().meta({
+    description:
+      'In place of the volumes of the checkpoint; for a full one at the same paths, and as writable. Without it, they ' +
+      'are mounted again, which is refused while another sandbox writes one that the source wrote',
+  }),
   count: z.int().min(1).max(100).optional().meta({ description: 'Starts this many and answers `{sandboxes}`' }),
   secretStore: notBuilt,
 })

@@ -1,6 +1,7 @@
 import { z } from 'zod'
 import { manifest } from './images.ts'
 import { envs, milliTime } from './common.ts'
+import { mounts } from './volumes.ts'
 
 const userId = z.string().min(1).max(256)
 
@@ -45,6 +46,7 @@ export const createSession = z.object({
     .nullish()
     .meta({ description: 'Begins in a sandbox started from the image of this name' }),
   image: manifest.nullish().meta({ description: 'Begins in a sandbox started from this image, which is built first' }),
+  volumes: mounts.optional().meta({ description: 'Volumes to mount in its sandbox, as in `POST /api/sandboxes`' }),
 })
 
 export const sendMessage = z.object({

@@ -65,7 +65,7 @@ export class DiskPool {
       await run(['btrfs', 'quota', 'enable', mountDir], { timeoutMs: quotaTimeoutMs })
       this.#quota = await Quota.of(mountDir)
       await this.#quota.keepCounting()
-      for (const folder of ['sandboxes', 'layers', templatesFolder])
+      for (const folder of ['sandboxes', 'layers', 'volumes', templatesFolder])
         await mkdir(this.path(folder), { recursive: true, mode: 0o700 })
       await this.#openMemory()
       await this.#quota.removeStale()
@@ -192,6 +192,12 @@ export class DiskPool {
     const table = await run(['btrfs', 'qgroup', 'show', '--raw', '-f', path])
     const row = table.split('\n').find((line) => line.startsWith('0/'))
     return Number(row?.trim().split(/\s+/)[1] ?? 0)
+  }
+
+  /** Of a subvolume: grows with the changes that reach the disk. */
+  async generation(relative: string): Promise<number> {
+    const shown = await run(['btrfs', 'subvolume', 'show', this.path(relative)])
+    return Number(/^\s*Generation:\s*(\d+)/m.exec(shown)?.[1] ?? 0)
   }
 
   /** Throws `no_capacity` when the pool is full. */

@@ -1,14 +1,16 @@
 import { createHash } from 'node:crypto'
 import { chmod, chown, mkdir, writeFile } from 'node:fs/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
+import type { SandboxSpec } from '../../sandbox/ports/runtime-driver.ts'
 import { allDone, withinRun } from '../cleanup.ts'
 import { CommandError } from '../command.ts'
 import type { HostNames } from '../host-names.ts'
 import { gatewayName, type Subnet } from '../network/index.ts'
 import { loadProfile } from '../oci/apparmor.ts'
-import { containerConfig, idsPerSandbox, type ContainerLimits } from '../oci/container-config.ts'
+import { containerConfig, idsPerSandbox } from '../oci/container-config.ts'
 import type { OpenHost } from './context.ts'
 import type { SandboxRecord } from './records.ts'
+import { mountVolumes } from './volumes.ts'
 
 const guestDirBytes = 65_536
 const guestDirInodes = 64
@@ -33,12 +35,12 @@ export function limitDisk(host: OpenHost, record: SandboxRecord, diskMb: number)
 }
 
 /** The folder in `/run` from which the runtime starts the sandbox. The disk must exist when `mountRoot` is called. */
-export async function makeBundle(host: OpenHost, record: SandboxRecord, limits: ContainerLimits): Promise<void> {
+export async function makeBundle(host: OpenHost, record: SandboxRecord, spec: SandboxSpec): Promise<void> {
   if (host.traits.apparmorProfile !== undefined) await loadProfile()
-  await withinRun(writeBundle(host, record, limits))
+  await withinRun(writeBundle(host, record, spec))
 }
 
-async function writeBundle(host: OpenHost, record: SandboxRecord, limits: ContainerLimits): Promise<void> {
+async function writeBundle(host: OpenHost, record: SandboxRecord, spec: SandboxSpec): Promise<void> {
   const { names, images, network, traits, hostd } = host
   const programs = await images.programs(record)
   const folder = names.sandboxDir(record.id)
@@ -46,15 +48,18 @@ async function writeBundle(host: OpenHost, record: SandboxRecord, limits: Contai
   // runc looks up the root as the root user of the sandbox; no other id may enter.
   await chown(folder, 0, record.rangeStart)
   await Promise.all(['root', 'run', 'etc'].map((name) => mkdir(`${folder}/${name}`, { mode: 0o755 })))
+  const { volumes = [] } = spec
+  for (const { id } of volumes) await mkdir(names.volumeDir(record.id, id), { mode: 0o755, recursive: true })
   const etc = etcFiles(record, network.subnet)
   await allDone([
     hostd.runTool(['source', '--dir', `${folder}/etc`]),
-    writeFile(`${folder}/config.json`, JSON.stringify(containerConfig(record, limits, { names, programs, traits })), {
+    writeFile(`${folder}/config.json`, JSON.stringify(containerConfig(record, spec, { names, programs, traits })), {
       mode: 0o600,
     }),
     // Must be there from the first start on; each dump and restore writes what it needs.
     writeFile(`${folder}/criu.conf`, '', { mode: 0o600 }),
     ...Object.entries(etc).map(([name, text]) => writeFile(`${folder}/etc/${name}`, text, { mode: 0o444 })),
+    mountVolumes(host, record, volumes),
     hostd.runTool([
       ...(['tmpfs', '--target', `${folder}/run`, '--owner', String(record.rangeStart)] as const),
       ...['--size', String(guestDirBytes), '--inodes', String(guestDirInodes)],

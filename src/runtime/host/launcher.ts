@@ -8,6 +8,7 @@ import type { OpenHost } from './context.ts'
 import { removeFence } from './fence.ts'
 import type { SandboxRecord } from './records.ts'
 import type { Supervisor } from './supervisor.ts'
+import { assertMounted } from './volumes.ts'
 
 /** Starts sandboxes whose records are written. The caller cleans up after a failure. */
 export class Launcher {
@@ -66,7 +67,12 @@ export class Launcher {
   async #run(host: OpenHost, record: SandboxRecord, spec: SandboxSpec, signal?: AbortSignal): Promise<void> {
     const { running, lazy, inventory, criu } = host
     const { memory } = record
-    if (memory === undefined) return running.start(host, record, signal)
+    if (memory === undefined) {
+      await running.start(host, record, signal)
+      const process = running.runs.get(record.id)
+      if (process !== undefined) await assertMounted(process, spec.volumes ?? [])
+      return
+    }
     const noteResuming = async () => {
       const resuming = bootId()
       if (memory.resuming !== resuming) await inventory.sandboxes.put({ ...record, memory: { ...memory, resuming } })

@@ -41,6 +41,8 @@ test('reconcile: a sandbox that cannot be stopped keeps record and disk, and del
     lost: [],
     lostCheckpoints: [],
     unreachable: [],
+    lostVolumes: [],
+    unknownVolumes: [],
     removed: ['sb-other'],
     quarantined: [],
     takenBack: [],

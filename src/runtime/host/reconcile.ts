@@ -13,6 +13,7 @@ import { hasDisk, hasMemory, isIntact } from './integrity.ts'
 import type { Inventory } from './inventory.ts'
 import { sandboxOfDisk } from './quarantine.ts'
 import type { SandboxRecord } from './records.ts'
+import { reconcileVolumes } from './volumes.ts'
 import { assertFewStrangers, findStrangers, idsOf, type Ids } from './strangers.ts'
 
 const strayDumpTimeoutMs = 60_000
@@ -47,7 +48,8 @@ export async function reconcile(options: ReconcileOptions): Promise<ReconcileRep
   const { names, inventory } = options
   const { sandboxes, checkpoints } = inventory
   const lists = { running: [], dormant: [], forgotten: [], lost: [], lostCheckpoints: [], unreachable: [] }
-  const report: ReconcileReport = { ...lists, removed: [], quarantined: [], takenBack: [] }
+  const ofVolumes = { lostVolumes: [], unknownVolumes: [] }
+  const report: ReconcileReport = { ...lists, ...ofVolumes, removed: [], quarantined: [], takenBack: [] }
   const known = idsOf(options.known)
   const unreadable = await inventory.load()
   const run: Run = { ...options, known, abandoned: withWarm(idsOf(options.known.abandoned), inventory, known), report }
@@ -70,6 +72,7 @@ export async function reconcile(options: ReconcileOptions): Promise<ReconcileRep
   await removeLeftDisks(run)
   await removeRunImages(options, new Set([...report.running, ...stuck]))
   await removeFences(options)
+  await reconcileVolumes(options, options.known, report)
   return report
 }
 

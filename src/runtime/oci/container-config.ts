@@ -64,7 +64,7 @@ export async function findTraits(cgroups: Cgroups, log: (message: string) => voi
 /** The OCI runtime configuration of one sandbox (runtime-spec 1.0.2). */
 export function containerConfig(
   record: SandboxRecord,
-  limits: ContainerLimits,
+  { volumes = [], ...limits }: ContainerLimits & Pick<SandboxSpec, 'volumes'>,
   { names, programs, traits: host }: { names: HostNames; programs: Omit<Images, 'base'>; traits: HostTraits },
 ) {
   const folder = names.sandboxDir(record.id)
@@ -105,6 +105,10 @@ export function containerConfig(
       // Distributions mount `/run` noexec. A user namespace locks that flag, so a bind from there that lacks it is refused.
       ...['hosts', 'hostname', 'resolv.conf', 'machine-id'].map((name) =>
         bind(`/etc/${name}`, `${folder}/etc/${name}`, 'noexec'),
+      ),
+      // The pool is mounted noatime, which a user namespace locks too.
+      ...volumes.map(({ id, path, readOnly }) =>
+        mount(path, 'bind', names.volumeDir(record.id, id), `bind nosuid nodev noatime ${readOnly ? 'ro' : 'rw'}`),
       ),
     ],
     // CRIU reads its options from here; the annotation must be there from the first start on.

@@ -10,6 +10,8 @@ import type {
   SandboxExit,
   SandboxSpec,
   SandboxUsage,
+  VolumeSpec,
+  VolumeState,
 } from '../../sandbox/ports/runtime-driver.ts'
 import { allDone, asReported, cleanUp } from '../cleanup.ts'
 import { assertCriu } from '../criu/program.ts'
@@ -24,6 +26,7 @@ import { openHost, releaseHost } from '../host/open-host.ts'
 import { basedOn, freshEtc, type SandboxRecord } from '../host/records.ts'
 import { saveForCheckpoint, saveForHibernation } from '../host/save-memory.ts'
 import { Supervisor } from '../host/supervisor.ts'
+import { createVolume, snapshotVolume, volumeOf } from '../host/volumes.ts'
 import { gatewayName, gatewayPort } from '../network/index.ts'
 import { bootId } from '../process.ts'
 import { resourcesOf } from './container-config.ts'
@@ -216,6 +219,26 @@ class OciDriver implements RuntimeDriver {
     await inventory.removeUnused()
   }
 
+  createVolume(spec: VolumeSpec): Promise<void> {
+    return this.#locked(checkId(spec.id), () => createVolume(this.#host(), spec))
+  }
+
+  async deleteVolume(id: string): Promise<void> {
+    await this.#host().pool.remove(volumeOf(id))
+  }
+
+  snapshotVolume(volumeId: string, snapshotId: string): Promise<void> {
+    return this.#locked(checkId(snapshotId), () => snapshotVolume(this.#host(), volumeId, snapshotId))
+  }
+
+  async volumeState(id: string, { flush = false } = {}): Promise<VolumeState | undefined> {
+    const { pool } = this.#host()
+    const volume = volumeOf(id)
+    if (!(await pool.has(volume))) return undefined
+    const usedBytes = await pool.referencedBytes(volume, flush)
+    return { usedBytes, generation: await pool.generation(volume) }
+  }
+
   async dial(sandboxId: string, signal?: AbortSignal): Promise<Duplex> {
     const { running, names, hostd, connections } = this.#context
     const connect = async () => {
@@ -364,7 +387,10 @@ class OciDriver implements RuntimeDriver {
   }
 
   /** Whether a prepared sandbox runs, from what a start would take now. */
-  async #isFit({ inventory, images, running }: OpenHost, { id, image, from }: SandboxSpec): Promise<boolean> {
+  async #isFit({ inventory, images, running }: OpenHost, spec: SandboxSpec): Promise<boolean> {
+    const { id, image, from, volumes = [] } = spec
+    // They are mounted before the guest starts.
+    if (volumes.length > 0) return false
     const record = inventory.sandbox(id)
     const current = await images.current(image)
     if (!running.isUp(id) || current.guest !== record.guest || current.agent !== record.agent) return false

@@ -1,7 +1,8 @@
 /**
  * The system calls that a sandbox may make. Everything that is not named is refused with EPERM, as if the caller lacked a
  * privilege. Left out on purpose: mounts and new namespaces, kernel keys, modules, kexec, bpf, perf, userfaultfd, file
- * handles, clocks of the host, swap, quotas, and io_uring, which escapes this filter and cannot be checkpointed.
+ * handles, clocks of the host, swap, quotas, the own requests of btrfs, and io_uring, which escapes this filter and cannot be
+ * checkpointed.
  */
 const allowed = `
   accept accept4 access adjtimex alarm arch_prctl arm_fadvise64_64 arm_sync_file_range bind breakpoint brk cacheflush
@@ -15,7 +16,7 @@ const allowed = `
   geteuid geteuid32 getgid getgid32 getgroups getgroups32 getitimer getpeername getpgid getpgrp getpid getppid
   getpriority getrandom getresgid getresgid32 getresuid getresuid32 getrlimit getrusage getsid getsockname getsockopt
   gettid gettimeofday getuid getuid32 getxattr inotify_add_watch inotify_init inotify_init1 inotify_rm_watch
-  io_cancel io_destroy io_getevents io_pgetevents io_pgetevents_time64 io_submit ioctl ioprio_get ioprio_set
+  io_cancel io_destroy io_getevents io_pgetevents io_pgetevents_time64 io_submit ioprio_get ioprio_set
   ipc kcmp kill landlock_add_rule landlock_create_ruleset landlock_restrict_self lchown lchown32 lgetxattr link linkat
   listen listxattr llistxattr lremovexattr lseek _llseek lsetxattr lstat lstat64 madvise map_shadow_stack membarrier
   memfd_create mincore mkdir mkdirat mknod mknodat mlock mlock2 mlockall mmap mmap2 mprotect mq_getsetattr
@@ -55,6 +56,14 @@ const socketFamilies = [1, 2, 10, 16]
 /** PER_LINUX, UNAME26, PER_LINUX32, both, and the query: none of them turns off address randomisation. */
 const personalities = [0x0, 0x0008, 0x20000, 0x20008, 0xffffffff]
 
+/** The type of the requests of btrfs (ioctl(2)): whoever may write a volume could make subvolumes in it, which have no limit. */
+const btrfsType = 0x94
+/** Those of this type that all file systems share: FICLONE, FICLONERANGE, FIDEDUPERANGE. */
+const cloneRequests = [0x40049409, 0x4020940d, 0xc0189436]
+const requestBits = 0xffffffff
+const typeShift = 8
+const typeBits = [0, 1, 2, 3, 4, 5, 6, 7]
+
 /** The `linux.seccomp` object of an OCI configuration; only the native architecture is served. */
 export function seccompProfile() {
   return {
@@ -70,7 +79,21 @@ export function seccompProfile() {
       },
       ...allowedWith('socket', socketFamilies),
       ...allowedWith('personality', personalities),
+      // A filter has no `not`: another type differs in one of its bits.
+      ...typeBits
+        .map((bit) => 1 << (typeShift + bit))
+        .map((mask) => allowedRequest(mask, ~(btrfsType << typeShift) & mask)),
+      ...cloneRequests.map((request) => allowedRequest(requestBits, request)),
     ],
+  }
+}
+
+/** ioctl is allowed when the bits of `mask` in its request are `value`. */
+function allowedRequest(mask: number, value: number) {
+  return {
+    names: ['ioctl'],
+    action: 'SCMP_ACT_ALLOW',
+    args: [{ index: 1, value: mask, valueTwo: value, op: 'SCMP_CMP_MASKED_EQ' }],
   }
 }
 

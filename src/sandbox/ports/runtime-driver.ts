@@ -5,7 +5,8 @@ import { ServiceError } from '../../errors.ts'
  * The port to the runtime: where sandboxes run.
  *
  * Terms. A *sandbox* is a machine with a disk and a guest as PID 1. A *checkpoint* is a frozen disk (`disk_only`), or disk
- * and memory (`full`), from which any number of sandboxes can start.
+ * and memory (`full`), from which any number of sandboxes can start. A *volume* is a folder with a size of its own that outlives
+ * sandboxes and is mounted in them; no checkpoint contains it.
  *
  * Hosts. A driver may run sandboxes on several hosts, so the port names sandboxes, checkpoints and images by id only: callers know
  * no path, pid or address, and ask for capabilities per sandbox.
@@ -113,6 +114,22 @@ export interface RuntimeDriver {
   deleteCheckpoint(checkpointId: string): Promise<void>
 
   /**
+   * Makes an empty volume, or a clone of `from`, a volume or snapshot, as it is now; both take the same time whatever it holds. Root of
+   * every sandbox owns what root of another has written. A write beyond `sizeMb` fails inside with EDQUOT. Throws `conflict` for a taken
+   * id, `no_capacity`, and `unavailable` when the data of `from` is gone. A failure leaves nothing.
+   */
+  createVolume(spec: VolumeSpec): Promise<void>
+
+  /** Removes a volume or a snapshot that no sandbox has. Its clones stay. Repeating it is harmless. */
+  deleteVolume(id: string): Promise<void>
+
+  /** Freezes a volume as it is now, under a new id, whether or not a sandbox writes to it. Throws like `createVolume`. */
+  snapshotVolume(volumeId: string, snapshotId: string): Promise<void>
+
+  /** Of a volume or a snapshot; undefined when there is none. With `flush` all that was written before counts. */
+  volumeState(id: string, options?: { flush?: boolean }): Promise<VolumeState | undefined>
+
+  /**
    * Opens a connection to the guest of a running sandbox, which the caller destroys. Throws `unavailable`. A dial during a
    * checkpoint waits for its end; during a hibernation it fails.
    *
@@ -170,6 +187,32 @@ export interface SandboxSpec {
   cpuCount: number
   memoryMb: number
   diskMb: number
+  /**
+   * Mounted before the guest starts; every start of the sandbox gets the same. A start from a full checkpoint needs volumes at the paths
+   * that the source had. Throws `conflict` for a path that leads over a link.
+   */
+  volumes?: readonly SandboxVolume[]
+}
+
+export interface SandboxVolume {
+  id: string
+  /** Absolute, as the sandbox sees it, and normal; no volume of a sandbox lies in another. */
+  path: string
+  readOnly: boolean
+}
+
+export interface VolumeSpec {
+  id: string
+  sizeMb: number
+  /** Id of the volume or snapshot to clone. */
+  from?: string
+}
+
+export interface VolumeState {
+  /** What it holds, shared with clones or not. */
+  usedBytes: number
+  /** Grows with the changes that have reached the disk: two equal ones show the same content. */
+  generation: number
 }
 
 /** Counters begin at 0 with each start and wake. */
@@ -189,8 +232,14 @@ export interface KnownResources {
   /** Sandboxes that should exist: running ones are adopted, hibernated ones keep their disk. */
   sandboxIds: readonly string[]
   checkpointIds: readonly string[]
-  /** Deleted sandboxes and checkpoints, and interrupted starts and dumps: a crash may have left remains of them. */
-  abandoned: { sandboxIds: readonly string[]; checkpointIds: readonly string[] }
+  /** Snapshots of volumes too. Default: none. */
+  volumeIds?: readonly string[]
+  /** What was deleted, and interrupted starts, dumps and creations of volumes: a crash may have left remains of them. */
+  abandoned: {
+    sandboxIds: readonly string[]
+    checkpointIds: readonly string[]
+    volumeIds?: readonly string[]
+  }
 }
 
 export interface ReconcileReport {
@@ -210,6 +259,10 @@ export interface ReconcileReport {
   removed: string[]
   /** Moved to quarantine. Known ones among them are lost too. */
   quarantined: Quarantined[]
+  /** Known volumes without data. */
+  lostVolumes: string[]
+  /** Volumes that are neither known nor abandoned. They stay as they are. */
+  unknownVolumes: string[]
   /** Known sandboxes and checkpoints that lay in quarantine and are back. */
   takenBack: string[]
 }

@@ -3,6 +3,7 @@ import type { Checkpoint, CheckpointChange } from '../checkpoint.ts'
 import type { Patch } from '../patch.ts'
 import type { Preview, PreviewDeclaration, SslStatus } from '../preview.ts'
 import type { Sandbox, SandboxChange, SandboxStatus } from '../sandbox.ts'
+import type { VolumeStore } from './volume-store.ts'
 
 /**
  * The port to the records of sandboxes, checkpoints, patches and previews. A store reads and writes; the service has the rules. Each
@@ -11,8 +12,8 @@ import type { Sandbox, SandboxChange, SandboxStatus } from '../sandbox.ts'
  * With a creation, the same transaction records the result under the request's `Idempotency-Key`. It throws `conflict` and writes
  * nothing when an earlier run of the request has recorded one.
  */
-export interface SandboxStore {
-  /** Throws `conflict` when the id is taken. */
+export interface SandboxStore extends VolumeStore {
+  /** Attaches its volumes. Throws `conflict` when the id is taken, and see {@link VolumeStore}. */
   insertSandbox(sandbox: Sandbox): Promise<void>
   sandbox(id: string, orgId?: string): Promise<Sandbox | undefined>
   /** Newest first. */

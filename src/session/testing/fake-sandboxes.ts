@@ -1,8 +1,16 @@
 import { Readable } from 'node:stream'
 import { ServiceError } from '../../errors.ts'
 import type { EventBus } from '../../events/index.ts'
+import { defined } from '../../lib/defined.ts'
 import { newId } from '../../lib/id.ts'
-import type { Checkpoint, CreateCheckpoint, Sandbox, SandboxService, SandboxStatus } from '../../sandbox/index.ts'
+import type {
+  Checkpoint,
+  CreateCheckpoint,
+  CreateSandbox,
+  Sandbox,
+  SandboxService,
+  SandboxStatus,
+} from '../../sandbox/index.ts'
 import { type AgentScript, answering, FakeAgent } from './fake-agent.ts'
 import { FakeProcess } from './fake-process.ts'
 
@@ -48,7 +56,9 @@ export class FakeSandboxes {
   beforeList: () => Promise<void> = async () => {}
   /** Asked before it is told which ports listen. */
   beforePorts: () => Promise<void> = async () => {}
-  readonly created: { id: string | undefined; envs: Record<string, string> | undefined; checkpointId?: string }[] = []
+  readonly created: (Pick<CreateSandbox, 'id' | 'envs' | 'volumes'> & { checkpointId?: string })[] = []
+  /** Asked before a session with volumes is written down. */
+  assertVolumes: () => Promise<void> = async () => {}
   readonly #bus: EventBus
 
   constructor(bus: EventBus) {
@@ -118,9 +128,10 @@ export class FakeSandboxes {
     }
     const part = {
       newId: async () => newId('sb-'),
-      create: async (orgId: string, input: { id?: string; envs?: Record<string, string> }) => {
+      assertVolumes: () => this.assertVolumes(),
+      create: async (orgId: string, input: CreateSandbox) => {
         await this.beforeCreate()
-        this.created.push({ id: input.id, envs: input.envs })
+        this.created.push(wanted(input))
         return { sandbox: this.#make(orgId, input.id!) }
       },
       get: async (_orgId: string, sandboxId: string) => this.machine(sandboxId).sandbox,
@@ -150,9 +161,9 @@ export class FakeSandboxes {
           await this.beforeCheckpointDelete()
           if (!this.checkpoints.delete(checkpointId)) throw new ServiceError('not_found', `no ${checkpointId}`)
         },
-        start: async (orgId: string, checkpointId: string, input: { id?: string; envs?: Record<string, string> }) => {
+        start: async (orgId: string, checkpointId: string, input: CreateSandbox) => {
           await this.beforeCreate()
-          this.created.push({ id: input.id, envs: input.envs, checkpointId })
+          this.created.push({ ...wanted(input), checkpointId })
           const sandbox = this.#make(orgId, input.id!)
           const { files, journal, ports = [] } = this.checkpoints.get(checkpointId)?.machine ?? {}
           const kept = { files: new Map(files), journal: new Map(journal), ports: [...ports] }
@@ -223,9 +234,13 @@ export class FakeSandboxes {
   #make(orgId: string, id: string): Sandbox {
     const existing = this.machines.get(id)
     if (existing && existing.sandbox.status !== 'error') throw new ServiceError('conflict', `${id} is taken`)
-    const sandbox = { id, orgId, status: 'running', restores: 0 } as Sandbox
+    const sandbox = { id, orgId, status: 'running', volumes: [], restores: 0 } as unknown as Sandbox
     this.machines.set(id, { sandbox, files: new Map(), processes: new Map(), journal: new Map(), ports: [] })
     this.#bus.publish({ type: 'sandbox_changed', sandboxId: id, status: 'running' })
     return sandbox
   }
+}
+
+function wanted({ id, envs, volumes }: CreateSandbox): Pick<CreateSandbox, 'id' | 'envs' | 'volumes'> {
+  return defined({ id, envs, volumes })
 }

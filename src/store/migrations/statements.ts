@@ -275,4 +275,39 @@ export const migrationStatements = {
     )`,
     'alter table checkpoints add column is_public boolean not null default false',
   ],
+
+  // Volumes, their snapshots, and the sandboxes that have them. The index on writers is what keeps a second one out.
+  '0014-volumes': [
+    `create table volumes (
+      id text collate "C" primary key,
+      org_id text collate "C" not null references organisations,
+      host_id text collate "C",
+      name text collate "C" not null,
+      size_mb integer not null,
+      source text,
+      created_at timestamptz(3) not null,
+      constraint volumes_name unique (org_id, name)
+    )`,
+    `create table volume_snapshots (
+      id text collate "C" primary key,
+      org_id text collate "C" not null references organisations,
+      volume_id text collate "C" not null constraint volume_snapshots_volume references volumes,
+      name text collate "C" not null,
+      size_mb integer not null,
+      created_at timestamptz(3) not null,
+      constraint volume_snapshots_name unique (volume_id, name)
+    )`,
+    `create table volume_attachments (
+      sandbox_id text collate "C" not null references sandboxes on delete cascade,
+      volume_id text collate "C" not null constraint volume_attachments_volume references volumes,
+      path text not null,
+      read_only boolean not null,
+      primary key (sandbox_id, volume_id)
+    )`,
+    'create index volume_attachments_of on volume_attachments (volume_id)',
+    'create unique index volume_attachments_writer on volume_attachments (volume_id) where not read_only',
+    'create table volume_remains (id text collate "C" primary key)',
+    `alter table sandboxes add column volumes jsonb not null default '[]'`,
+    `alter table checkpoints add column volumes jsonb not null default '[]'`,
+  ],
 } as const satisfies Record<string, readonly string[]>

@@ -157,6 +157,27 @@ test('atoll checkpoint, fork, restore, rm: a machine goes on twice', async () =>
   assert.equal((await atoll(['wake', forks[0] ?? ''])).status, 6)
 })
 
+test('atoll volume: one is made, mounted, frozen, cloned and deleted', async () => {
+  assert.equal(await line(['volume', 'create', 'data', '--size', '64']), 'data')
+  const writer = await line(['create', '--volume', 'data:/data', '--timeout', '600'])
+  assert.equal((await atoll(['exec', writer, 'echo kept > /data/file'])).status, 0)
+  assert.equal(await line(['volume', 'snapshot', 'data', 'before']), 'data@before')
+  assert.match((await atoll(['volume', 'snapshot', 'data', '--list'])).stdout, /before/)
+  assert.equal(await line(['volume', 'create', 'copy', '--from', 'data@before']), 'copy')
+  const reader = await line(['create', '--volume', 'copy:/a b:ro', '--timeout', '600'])
+  const read = await atoll(['exec', reader, 'cat "/a b/file"; touch "/a b/x" 2>/dev/null'])
+  assert.deepEqual([read.stdout, read.status], ['kept\n', 1])
+  const inUse = await atoll(['volume', 'delete', 'data', 'copy'])
+  assert.deepEqual([inUse.status, inUse.stderr.includes(writer)], [6, true])
+  assert.equal(JSON.parse(await line(['volume', 'get', 'copy'])).mountedBy[0].sandboxID, reader)
+  assert.equal((await atoll(['rm', writer, reader])).status, 0)
+  assert.equal((await atoll(['volume', 'snapshot', 'data', 'before', '--delete'])).status, 0)
+  assert.equal((await atoll(['volume', 'rm', 'data', 'copy'])).status, 0)
+  assert.deepEqual(JSON.parse((await atoll(['volume', 'ls', '--json'])).stdout), [])
+  assert.equal((await atoll(['create', '--volume', 'data'])).status, 2)
+  assert.equal((await atoll(['volume', 'get', 'data'])).status, 5)
+})
+
 test('atoll session: an agent is started, followed to the end of its turn, and ended', async () => {
   const session = await line(['session', 'new', 'A page about reefs', '--user', 'ada'])
   const watched = await atoll(['session', 'watch', session, '--once'])

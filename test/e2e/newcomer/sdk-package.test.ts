@@ -70,7 +70,7 @@ for (const [version, path] of [
     const all = await examples()
     assert.deepEqual(
       all.map(([name]) => name),
-      ['sandbox.mjs', 'image.mjs', 'fork.mjs', 'session.mjs'],
+      ['sandbox.mjs', 'image.mjs', 'fork.mjs', 'volume.mjs', 'session.mjs'],
     )
     const said: Record<string, string> = {}
     for (const [name, script] of all) {

@@ -19,7 +19,15 @@ export async function makeCrashed(
 ) {
   const dataDir = await temporaryFolder(t)
   const path = (relative: string) => `${dataDir}/pool/${relative}`
-  for (const folder of ['sandboxes', 'layers', 'memory/checkpoints', 'memory/saved', 'memory/runs', 'memory/resumed']) {
+  for (const folder of [
+    'sandboxes',
+    'layers',
+    'volumes',
+    'memory/checkpoints',
+    'memory/saved',
+    'memory/runs',
+    'memory/resumed',
+  ]) {
     await mkdir(path(folder), { recursive: true })
   }
   for (const folder of ['runc', 'run']) await mkdir(`${dataDir}/${folder}`)

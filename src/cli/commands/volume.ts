@@ -1,0 +1,83 @@
+import type { Command } from 'commander'
+import { wholeNumber } from '../options.ts'
+import { columns, hint, writeJson, writeLine } from '../output.ts'
+import { clientOf, type Flags } from '../settings.ts'
+
+interface CreateOptions extends Flags {
+  size?: number
+  from?: string
+}
+
+interface SnapshotOptions extends Flags {
+  list?: boolean
+  delete?: boolean
+}
+
+export function addVolume(program: Command): void {
+  const volume = program.command('volume').description('folders that outlive sandboxes')
+  volume
+    .command('create')
+    .description('make a volume, empty or a clone, and print its name')
+    .argument('<name>')
+    .option('--size <MB>', 'what it may hold; default 10240, or that of its source', wholeNumber)
+    .option('--from <source>', 'the volume, or VOLUME@SNAPSHOT, that it begins as')
+    .action(async (name: string, _options: CreateOptions, command: Command) => {
+      const { size: sizeMB, from, ...flags } = command.optsWithGlobals<CreateOptions>()
+      const made = await (await clientOf(flags)).volumes.create(name, { sizeMB, from })
+      if (flags.json) return await writeJson(made)
+      await writeLine(made.name)
+      hint(`atoll create --volume ${made.name}:/data`)
+    })
+  volume
+    .command('list')
+    .alias('ls')
+    .description('list volumes')
+    .action(async (_options: Flags, command: Command) => {
+      const flags = command.optsWithGlobals<Flags>()
+      const volumes = await (await clientOf(flags)).volumes.list()
+      if (flags.json) return await writeJson(volumes)
+      const rows = volumes.map(({ name, sizeMB, from = '', createdAt }) => [name, sizeMB, from, createdAt])
+      await writeLine(columns(['NAME', 'MB', 'FROM', 'CREATED'], rows))
+    })
+  volume
+    .command('get')
+    .description('print what is known of a volume, and who has it')
+    .argument('<name>')
+    .action(async (name: string, _options: Flags, command: Command) => {
+      await writeJson(await (await clientOf(command.optsWithGlobals<Flags>())).volumes.get(name))
+    })
+  volume
+    .command('delete')
+    .alias('rm')
+    .description('delete volumes with all that they hold')
+    .argument('<name...>')
+    .action(async (names: string[], _options: Flags, command: Command) => {
+      const { volumes } = await clientOf(command.optsWithGlobals<Flags>())
+      // One that is in use does not keep the others.
+      const ends = await Promise.allSettled(names.map((name) => volumes.delete(name)))
+      for (const end of ends) if (end.status === 'rejected') throw end.reason
+    })
+  volume
+    .command('snapshot')
+    .description('freeze a volume as it is now, under a name')
+    .argument('<volume>')
+    .argument('[name]', 'how it is called')
+    .option('-l, --list', 'list the snapshots of the volume instead')
+    .option('--delete', 'delete the snapshot of this name instead')
+    .action(async (name: string, snapshot: string | undefined, _options: SnapshotOptions, command: Command) => {
+      const { list, delete: isDeleted, ...flags } = command.optsWithGlobals<SnapshotOptions>()
+      const { volumes } = await clientOf(flags)
+      if (list) {
+        const snapshots = await volumes.snapshots(name)
+        if (flags.json) return await writeJson(snapshots)
+        const rows = snapshots.map((one) => [one.name, one.sizeMB, one.createdAt])
+        return await writeLine(columns(['NAME', 'MB', 'CREATED'], rows))
+      }
+      if (snapshot === undefined) command.error("error: missing required argument 'name'")
+      if (isDeleted) return await volumes.deleteSnapshot(name, snapshot)
+      const made = await volumes.snapshot(name, snapshot)
+      if (flags.json) return await writeJson(made)
+      await writeLine(`${name}@${made.name}`)
+      hint(`atoll volume create copy --from ${name}@${made.name}`)
+    })
+}

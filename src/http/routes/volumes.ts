@@ -1,0 +1,109 @@
+import { z } from 'zod'
+import { defined } from '../../lib/defined.ts'
+import { volumes as wire } from '../../protocol/http/index.ts'
+import type { CheckpointVolume, MountedVolume, Volume, VolumeDetails, VolumeSnapshot } from '../../sandbox/index.ts'
+import { noContent, routesOf } from '../server/route.ts'
+import { seconds } from '../server/time.ts'
+
+const route = routesOf('Volumes')
+
+export const volumeRoutes = [
+  route('POST', '/api/volumes', {
+    id: 'createVolume',
+    summary: 'Make a volume: a folder with a size of its own that outlives sandboxes',
+    description: 'Empty, or with `from` a clone of a volume or snapshot, which takes the same time whatever it holds.',
+    body: wire.createVolume,
+    creates: true,
+    answers: { 201: { description: 'It can be mounted', body: wire.volume } },
+    errors: ['not_found', 'conflict', 'no_capacity', 'unavailable'],
+    async handle({ orgId, body, creation, deps }) {
+      const input = { name: body.name, ...defined({ sizeMb: body.sizeMB, from: body.from }) }
+      const volume = await deps.sandboxes.volumes.create(orgId, input, { creation })
+      return { statusCode: 201, body: volumeBody(volume) }
+    },
+  }),
+  route('GET', '/api/volumes', {
+    id: 'listVolumes',
+    summary: 'List volumes',
+    answers: { 200: { description: 'By name', body: z.array(wire.volume) } },
+    async handle({ orgId, deps }) {
+      return { statusCode: 200, body: (await deps.sandboxes.volumes.list(orgId)).map(volumeBody) }
+    },
+  }),
+  route('GET', '/api/volumes/:name', {
+    id: 'getVolume',
+    summary: 'Read a volume, with what it holds and who has it mounted',
+    answers: { 200: { description: 'The volume', body: wire.volumeDetails } },
+    errors: ['unavailable'],
+    async handle({ orgId, params, deps }) {
+      return { statusCode: 200, body: detailsBody(await deps.sandboxes.volumes.get(orgId, params.name)) }
+    },
+  }),
+  route('DELETE', '/api/volumes/:name', {
+    id: 'deleteVolume',
+    summary: 'Delete a volume with all that it holds',
+    description: 'Refused while sandboxes have it, hibernated ones too, and while it has snapshots. Its clones stay.',
+    answers: { 204: { description: 'It is gone' } },
+    errors: ['conflict', 'unavailable'],
+    async handle({ orgId, params, deps }) {
+      await deps.sandboxes.volumes.delete(orgId, params.name)
+      return noContent
+    },
+  }),
+  route('POST', '/api/volumes/:name/snapshots', {
+    id: 'createVolumeSnapshot',
+    summary: 'Freeze a volume as it is now',
+    description: 'Also while a sandbox writes to it: the snapshot is of one moment, like a disk after a loss of power.',
+    body: wire.createVolumeSnapshot,
+    creates: true,
+    answers: { 201: { description: 'It can be cloned', body: wire.volumeSnapshot } },
+    errors: ['conflict', 'no_capacity', 'unavailable'],
+    async handle({ orgId, params, body, creation, deps }) {
+      const snapshot = await deps.sandboxes.volumes.createSnapshot(orgId, params.name, body.name, { creation })
+      return { statusCode: 201, body: snapshotBody(snapshot) }
+    },
+  }),
+  route('GET', '/api/volumes/:name/snapshots', {
+    id: 'listVolumeSnapshots',
+    summary: 'List the snapshots of a volume',
+    answers: { 200: { description: 'Oldest first', body: z.array(wire.volumeSnapshot) } },
+    async handle({ orgId, params, deps }) {
+      const snapshots = await deps.sandboxes.volumes.listSnapshots(orgId, params.name)
+      return { statusCode: 200, body: snapshots.map(snapshotBody) }
+    },
+  }),
+  route('DELETE', '/api/volumes/:name/snapshots/:snapshot', {
+    id: 'deleteVolumeSnapshot',
+    summary: 'Delete a snapshot of a volume',
+    description: 'Its clones stay.',
+    answers: { 204: { description: 'It is gone' } },
+    errors: ['unavailable'],
+    async handle({ orgId, params, deps }) {
+      await deps.sandboxes.volumes.deleteSnapshot(orgId, params.name, params.snapshot)
+      return noContent
+    },
+  }),
+]
+
+/** What a sandbox has, without ids. */
+export function mountedBody(volumes: readonly MountedVolume[]): z.output<typeof wire.mountedVolumes> {
+  return volumes.map(({ name, path, readOnly }) => ({ name, path, readOnly }))
+}
+
+export function checkpointVolumesBody(volumes: readonly CheckpointVolume[]): z.output<typeof wire.checkpointVolumes> {
+  return volumes.map(({ name, path, readOnly, generation }) => ({ name, path, readOnly, ...defined({ generation }) }))
+}
+
+function volumeBody({ id, name, sizeMb, source, createdAt }: Volume): z.output<typeof wire.volume> {
+  return { id, name, sizeMB: sizeMb, ...defined({ from: source }), createdAt: seconds(createdAt) }
+}
+
+function detailsBody(details: VolumeDetails): z.output<typeof wire.volumeDetails> {
+  const { volume, attachments, usedBytes, generation } = details
+  const mountedBy = attachments.map(({ sandboxId, path, readOnly }) => ({ sandboxID: sandboxId, path, readOnly }))
+  return { ...volumeBody(volume), ...defined({ usedBytes, generation }), mountedBy }
+}
+
+function snapshotBody({ id, name, sizeMb, createdAt }: VolumeSnapshot): z.output<typeof wire.volumeSnapshot> {
+  return { id, name, sizeMB: sizeMb, createdAt: seconds(createdAt) }
+}

@@ -1,0 +1,101 @@
+import { readFile } from 'node:fs/promises'
+import { ServiceError } from '../../errors.ts'
+import type { KnownResources, ReconcileReport, SandboxVolume, VolumeSpec } from '../../sandbox/ports/runtime-driver.ts'
+import { checkId } from '../host-names.ts'
+import { idsPerSandbox } from '../oci/container-config.ts'
+import type { ProcessIdentity } from '../process.ts'
+import type { OpenHost } from './context.ts'
+import type { SandboxRecord } from './records.ts'
+
+const mebibyte = 1024 * 1024
+const volumesFolder = 'volumes'
+
+/** The subvolume of a volume or of a snapshot of one. Its files belong to ids from 0 on, whichever sandbox has written them. */
+export function volumeOf(id: string): string {
+  return `${volumesFolder}/${checkId(id)}`
+}
+
+/** See `RuntimeDriver.createVolume`. */
+export async function createVolume({ pool }: OpenHost, { id, sizeMb, from }: VolumeSpec): Promise<void> {
+  const volume = volumeOf(id)
+  if (await pool.has(volume)) throw new ServiceError('conflict', `volume ${id} exists`)
+  if (from !== undefined) await assertThere(pool, from)
+  try {
+    await pool.createSubvolume(volume, from === undefined ? undefined : pool.path(volumeOf(from)))
+    await pool.limit(volume, sizeMb * mebibyte)
+    await pool.settle(volumesFolder)
+  } catch (error) {
+    await pool.remove(volume).catch(() => undefined)
+    throw error
+  }
+}
+
+/** See `RuntimeDriver.snapshotVolume`. */
+export async function snapshotVolume({ pool }: OpenHost, id: string, snapshotId: string): Promise<void> {
+  const snapshot = volumeOf(snapshotId)
+  await assertThere(pool, id)
+  if (await pool.has(snapshot)) throw new ServiceError('conflict', `snapshot ${snapshotId} exists`)
+  await pool.snapshot(volumeOf(id), snapshot)
+}
+
+/** Shows the volumes in the bundle of a sandbox, from where the runtime binds them. */
+export async function mountVolumes(
+  { pool, names, hostd }: OpenHost,
+  { id: sandboxId, rangeStart }: SandboxRecord,
+  volumes: readonly SandboxVolume[],
+): Promise<void> {
+  for (const { id, readOnly } of volumes) {
+    await assertThere(pool, id)
+    await hostd.runTool([
+      ...(['volume', '--source', pool.path(volumeOf(id))] as const),
+      ...['--target', names.volumeDir(sandboxId, id), '--range', `${rangeStart}:${idsPerSandbox}`],
+      ...['--read-only', readOnly ? 'yes' : 'no'],
+    ])
+  }
+}
+
+/**
+ * Throws `conflict` unless each volume of a started sandbox is mounted at its own path. Root inside may have made a link of a folder
+ * above it: the runtime keeps to the root of the sandbox then, but CRIU would not find the mount.
+ */
+export async function assertMounted(process: ProcessIdentity, volumes: readonly SandboxVolume[]): Promise<void> {
+  if (volumes.length === 0) return
+  const table = await readFile(`/proc/${process.pid}/mountinfo`, 'utf8')
+  const points = new Set(table.split('\n').map((line) => line.split(' ')[4]))
+  const missing = volumes.find(({ path }) => !points.has(escaped(path)))
+  if (missing === undefined) return
+  throw new ServiceError('conflict', `${missing.path}, where a volume is to be mounted, leads over a symbolic link`)
+}
+
+/** As the kernel writes a path in proc_pid_mountinfo(5). */
+function escaped(path: string): string {
+  return path.replaceAll(/[ \\#]/g, (character) => `\\${character.charCodeAt(0).toString(8).padStart(3, '0')}`)
+}
+
+/**
+ * Removes the abandoned volumes, and nothing else: what nobody knows may be known to the right database, and stays where it is. No
+ * sandbox has any of them mounted: those that had were ended before, or their records name them.
+ */
+export async function reconcileVolumes(
+  { pool, log }: Pick<OpenHost, 'pool' | 'log'>,
+  { volumeIds: known = [], abandoned }: KnownResources,
+  report: Pick<ReconcileReport, 'lostVolumes' | 'unknownVolumes' | 'removed'>,
+): Promise<void> {
+  const found = new Set(await pool.list(volumesFolder))
+  for (const id of abandoned.volumeIds ?? []) {
+    if (!found.delete(id)) continue
+    await pool.remove(volumeOf(id)).then(
+      () => report.removed.push(id),
+      (error: unknown) => log(`volume ${id} cannot be removed now: ${String(error)}`),
+    )
+  }
+  report.lostVolumes.push(...known.filter((id) => !found.has(id)))
+  for (const id of known) found.delete(id)
+  report.unknownVolumes.push(...found)
+  if (found.size > 0) log(`nobody knows these volumes, and they stay: ${[...found].join(', ')}`)
+}
+
+async function assertThere(pool: OpenHost['pool'], id: string): Promise<void> {
+  if (await pool.has(volumeOf(id))) return
+  throw new ServiceError('unavailable', `the data of volume ${id} is not on this host`)
+}
