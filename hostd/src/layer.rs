@@ -12,7 +12,7 @@ mod tree;
 use std::path::Path;
 
 use crate::protocol::args::Args;
-use crate::sys::Error;
+use crate::sys::{self, Error};
 use stream::Stream;
 use tar::Tar;
 use tree::{Limits, Tree};
@@ -25,6 +25,8 @@ pub fn command(mut args: Args) -> Result<(), Error> {
     let lowers = args.optional_paths("lower")?;
     let plain = args.optional_text("plain")?.map_or(false, |value| value == "yes");
     args.finish()?;
+    // Sandboxes come first.
+    sys::yield_to_others();
     let stream = Stream::open(&blob, !plain, bytes_max)?;
     let unpacked = match target {
         None => Unpacked { stream, report: tree::Report::default() },

@@ -12,6 +12,7 @@ import type { Registry } from '../../src/runtime/index.ts'
 import type { ServiceError } from '../../src/errors.ts'
 import type { ImageSource } from '../../src/sandbox/ports/runtime-driver.ts'
 import type { Guest, SpawnRequest } from '../../src/sandbox/ports/guest.ts'
+import { defined } from '../../src/lib/defined.ts'
 import { imageDir } from '../support/images.ts'
 import { dockerArchiveOf, imageOf, indexOf, ociArchiveOf, tarOf, type TarEntry } from '../support/oci-image.ts'
 import {
@@ -85,8 +86,11 @@ describe('OCI images on runc', () => {
     })
     const id = await create(runc.driver, { from: { checkpointId: imported.id } })
     const guest = runc.guest(id)
-    const { env, cwd = '', user = '' } = imported.config
-    assert.equal(await output(guest, { argv: ['/probe'], envs: env, cwd, user }), '65532:65532 65532 /work good=day\n')
+    const { env, cwd, user } = imported.config
+    assert.equal(
+      await output(guest, { argv: ['/probe'], envs: env, ...defined({ cwd, user }) }),
+      '65532:65532 65532 /work good=day\n',
+    )
     assert.equal(await output(guest, { argv: ['/probe'] }), '0:0 0 / -\n')
     assert.equal(await output(guest, { argv: ['sh', '-c', 'x'] }, 127), '')
     await writeAndRead(guest, '/work/a file')
@@ -101,8 +105,8 @@ describe('OCI images on runc', () => {
     const saved = freshId('cp')
     await runc.driver.checkpoint(id, saved, 'full')
     const fork = await create(runc.driver, { from: { checkpointId: saved } })
-    const before = String((await runc.guest(fork).output('counter')).stdout).length
-    await said(runc.guest(fork), 'counter', (text) => text.length > before)
+    const counted = String((await runc.guest(fork).output('counter')).stdout).length
+    await said(runc.guest(fork), 'counter', (text) => text.length > counted)
     await runc.driver.hibernate(fork)
     await runc.driver.wake(specOf(fork))
     assert.equal(await output(runc.guest(fork), { argv: ['/probe'] }), '0:0 0 / -\n')

@@ -111,20 +111,17 @@ export function imageOf(
 
 /** A list with one image for a machine that there is not, and with these for machines like this one. */
 export function indexOf(...images: readonly TestImage[]): Buffer {
-  const named = (digest: string, size: number, machine: string) => ({
-    mediaType: 'application/vnd.oci.image.manifest.v1+json',
-    digest,
-    size,
-    platform: { architecture: machine, os: 'linux' },
-  })
-  return json({
-    schemaVersion: 2,
-    mediaType: 'application/vnd.oci.image.index.v1+json',
-    manifests: [
-      named(digestOf(Buffer.from('elsewhere')), 9, 's390x'),
-      ...images.map(({ digest, manifest }) => named(digest, manifest.length, architecture)),
-    ],
-  })
+  const elsewhere = named(digestOf(Buffer.from('elsewhere')), 9, 's390x')
+  return indexWith([elsewhere, ...images.map(({ digest, manifest }) => named(digest, manifest.length, architecture))])
+}
+
+function named(digest: string, size: number, machine: string) {
+  const mediaType = 'application/vnd.oci.image.manifest.v1+json'
+  return { mediaType, digest, size, platform: { architecture: machine, os: 'linux' } }
+}
+
+function indexWith(manifests: readonly ReturnType<typeof named>[]): Buffer {
+  return json({ schemaVersion: 2, mediaType: 'application/vnd.oci.image.index.v1+json', manifests })
 }
 
 /** What `skopeo copy … oci-archive:` writes. */
@@ -132,7 +129,7 @@ export function ociArchiveOf(image: TestImage): Buffer {
   const blob = (digest: string, content: Buffer) => ({ path: `blobs/sha256/${digest.slice(7)}`, content })
   return tarOf([
     { path: 'oci-layout', content: '{"imageLayoutVersion":"1.0.0"}' },
-    { path: 'index.json', content: indexOf(image) },
+    { path: 'index.json', content: indexWith([named(image.digest, image.manifest.length, architecture)]) },
     { path: 'blobs', type: 'folder' },
     blob(image.digest, image.manifest),
     ...[...image.blobs].map(([digest, content]) => blob(digest, content)),

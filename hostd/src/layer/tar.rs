@@ -236,7 +236,8 @@ fn whole_seconds(value: &[u8]) -> Option<i64> {
 }
 
 fn check_sum(block: &[u8; BLOCK]) -> Result<(), Error> {
-    let wanted = number(&block[148..156], "checksum")?;
+    let wrong = || Error::new("this is no tar, or it is damaged: a checksum is wrong");
+    let wanted = number(&block[148..156], "checksum").map_err(|_| wrong())?;
     let sum = |value: fn(u8) -> i64| -> i64 {
         block.iter().enumerate().map(|(at, &byte)| if (148..156).contains(&at) { 32 } else { value(byte) }).sum()
     };
@@ -244,7 +245,7 @@ fn check_sum(block: &[u8; BLOCK]) -> Result<(), Error> {
     if sum(i64::from) == wanted as i64 || sum(|byte| i64::from(byte as i8)) == wanted as i64 {
         return Ok(());
     }
-    Err(Error::new("this is no tar, or it is damaged: a checksum is wrong"))
+    Err(wrong())
 }
 
 /// Octal digits, or base 256 where the first bit is set. Negative ones are refused.

@@ -58,18 +58,18 @@ export function unpackerOf(
       return outcome.parse(JSON.parse(await hostd.runTool(argv, { timeoutMs: limits.stepMs, signal })))
     } catch (error) {
       if (!(error instanceof CommandError)) throw error
-      throw reasonOf(error, field, hostFolder)
+      throw reasonOf(error, field, plain ? 'is refused' : 'has a layer that is refused', hostFolder)
     }
   }
 }
 
-function reasonOf(error: CommandError, field: ImageField, hostFolder: string): ServiceError {
+function reasonOf(error: CommandError, field: ImageField, isRefused: string, hostFolder: string): ServiceError {
   const said = reportable(error.stderr.replace(/^atoll-hostd: /, ''), [hostFolder], reportedChars)
   if (/No space left|quota exceeded/i.test(said)) return poolIsFull(error)
   if (error.outcome === 'took too long') return imageTooLarge(field, 'takes too long to unpack', error)
-  if (/more than \d+/.test(said)) return imageTooLarge(field, `has a layer that is refused: ${said}`, error)
+  if (/more than \d+/.test(said)) return imageTooLarge(field, `${isRefused}: ${said}`, error)
   if (error.exitCode === undefined || /is not installed/.test(said)) {
     return new ServiceError('unavailable', `a layer cannot be unpacked: ${said || error.outcome}`, { cause: error })
   }
-  return refuseImage(field, `has a layer that is refused: ${said}`, error)
+  return refuseImage(field, `${isRefused}: ${said}`, error)
 }
