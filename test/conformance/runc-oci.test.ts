@@ -238,6 +238,44 @@ describe('OCI images on runc', () => {
     assert.match(await refusal(archiveOf({ path: 'x', records: { path: deep } })), /too deep/)
   })
 
+  test('image: mount points that an image replaces lead nowhere outside', async () => {
+    const probe = tarOf([
+      { path: 'probe', content: statically, mode: 0o755 },
+      { path: 'etc/resolv.conf', type: 'link', target: '../run/resolve/stub.conf' },
+      { path: 'etc/hosts', type: 'link', target: '/../../../../../../etc/shadow' },
+      { path: 'etc/hostname', type: 'link', target: '/proc/self/root/etc/hostname' },
+      { path: 'etc/.wh.machine-id' },
+      { path: 'tmp', type: 'link', target: '/var' },
+      { path: 'proc', type: 'link', target: '/' },
+      { path: '.atoll', type: 'link', target: '/etc' },
+      { path: '.wh.dev' },
+    ])
+    const { id: image } = await importing({ archive: chunked(ociArchiveOf(imageOf([probe]))) })
+    const shadow = await readFile('/etc/shadow', 'utf8')
+    const id = await create(runc.driver, { from: { checkpointId: image } })
+    assert.match(await readText(runc.guest(id), '/etc/resolv.conf'), /^nameserver /)
+    assert.match(await readText(runc.guest(id), '/etc/hosts'), /localhost/)
+    assert.match(await readText(runc.guest(id), '/etc/machine-id'), /^[0-9a-f]{32}\n$/)
+    await writeAndRead(runc.guest(id), '/tmp/file')
+    assert.equal(await readFile('/etc/shadow', 'utf8'), shadow)
+    await remove(runc.driver, id, image)
+  })
+
+  test('image: one without layers starts, and one whose root is opaque has nothing of the layers below', async () => {
+    const probe = tarOf([{ path: '.wh..wh..opq' }, { path: 'probe', content: statically, mode: 0o755 }])
+    const none = await importing({ archive: chunked(ociArchiveOf(imageOf([]))) })
+    const opaque = await importing({ archive: chunked(ociArchiveOf(imageOf([tarOf([{ path: 'low' }]), probe]))) })
+    assert.equal((await layers()).length, 1)
+    const [empty, full] = [
+      await create(runc.driver, { from: { checkpointId: none.id } }),
+      await create(runc.driver, { from: { checkpointId: opaque.id } }),
+    ]
+    assert.deepEqual(await runc.guest(empty).list('/workspace'), [])
+    const names = (await runc.guest(full).list('/')).map(({ name }) => name)
+    assert.ok(names.includes('probe') && !names.includes('low'))
+    await remove(runc.driver, empty, full, none.id, opaque.id)
+  })
+
   test('image: an archive that is none, or says another content than it has, is refused', async () => {
     const fine = imageOf([tarOf([{ path: 'a', content: '1' }])])
     assert.match(await refusal({ archive: chunked(Buffer.from('nothing of the kind'.repeat(100))) }), /no tar/)

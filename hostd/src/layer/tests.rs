@@ -196,12 +196,14 @@ fn devices_and_what_lies_where_a_sandbox_has_its_own_are_left_out() {
     let scratch = Scratch::new("devices");
     let devices = archive().add(Header::new(b'3', "etc/mem", 0), b"").add(Header::new(b'4', "disk", 0), b"");
     let own = devices.file("dev/null", "x").link(b'2', "proc", "/etc").file(".atoll/guest", "x").file(".wh.sys", "");
+    let own = own.link(b'2', "etc/hosts", "/proc/self").file("etc/.wh.machine-id", "").folder("etc/resolv.conf");
     let report = scratch.unpack(&own.end()).expect("unpacked");
     assert_eq!(report.devices, 2);
     let mut names: Vec<_> =
         fs::read_dir(scratch.path("")).expect("there").map(|entry| entry.expect("one").file_name()).collect();
     names.sort();
     assert_eq!(names, ["etc"]);
+    assert_eq!(fs::read_dir(scratch.path("etc")).expect("there").count(), 0);
 }
 
 #[test]

@@ -33,6 +33,8 @@ const CAPABILITY_BYTES: usize = 20;
 const CAPABILITY_REVISION: u8 = 2;
 /// In the root: a sandbox has its own, and what a layer has there nobody could see.
 const RESERVED: [&[u8]; 4] = [b".atoll", b"dev", b"proc", b"sys"];
+/// The same in `etc`: a link there could keep a sandbox from its own.
+const RESERVED_IN_ETC: [&[u8]; 4] = [b"hostname", b"hosts", b"machine-id", b"resolv.conf"];
 const ENOENT: i32 = 2;
 const ENOTDIR: i32 = 20;
 
@@ -434,7 +436,9 @@ impl Tree {
 
     fn is_reserved(&self, parents: &[OsString], name: &OsStr) -> bool {
         let first = parents.first().map_or(name, OsString::as_os_str);
-        !self.plain && RESERVED.contains(&first.as_bytes())
+        let is_in_etc = matches!(parents, [parent] if parent.as_bytes() == b"etc");
+        let is_file = is_in_etc && RESERVED_IN_ETC.contains(&name.as_bytes());
+        !self.plain && (is_file || RESERVED.contains(&first.as_bytes()))
     }
 }
 

@@ -226,6 +226,14 @@ export class Inventory {
     }
   }
 
+  /** What records have above all inode numbers of a layer, the highest of them: a copied layer has higher numbers than at first. */
+  inodeEndOf(checkpointId: string): number | undefined {
+    const records = [...this.sandboxes.all(), ...this.checkpoints.all()]
+    const named = records.flatMap(({ layers }) => layers.find((layer) => layer.checkpointId === checkpointId) ?? [])
+    const ends = named.flatMap(({ inodeEnd }) => inodeEnd ?? [])
+    return ends.length === 0 ? undefined : Math.max(...ends)
+  }
+
   /**
    * Keeps layers that are about to be made, or used again, until the returned function is called. Waits for removals of them that have
    * begun.

@@ -1,3 +1,4 @@
+import { randomBytes } from 'node:crypto'
 import { mkdir, readFile, writeFile } from 'node:fs/promises'
 import { z } from 'zod'
 import { ServiceError } from '../../errors.ts'
@@ -6,7 +7,7 @@ import { Semaphore } from '../../lib/async/semaphore.ts'
 import { defined } from '../../lib/defined.ts'
 import type { ImageSource, ImportedImage } from '../../sandbox/ports/runtime-driver.ts'
 import { importsFolder } from '../disk/index.ts'
-import { layerOf } from '../host/bundle.ts'
+import { layerOf, noteOf } from '../host/bundle.ts'
 import type { OpenHost } from '../host/context.ts'
 import type { CheckpointRecord, Layer } from '../host/records.ts'
 import { readArchive, storeArchive, type ImageFiles } from './archive.ts'
@@ -83,7 +84,8 @@ export class ImageImporter {
     const { base } = await images.current(emptyImage).catch((cause: unknown) => {
       throw new ServiceError('unavailable', `there is no image ${emptyImage}: run npm run setup`, { cause })
     })
-    const folder = `${importsFolder}/${checkpointId}`
+    // A refused import of the same id must not remove what the first one has.
+    const folder = `${importsFolder}/${checkpointId}.${randomBytes(4).toString('hex')}`
     const unpack = unpackerOf(hostd, { field, limits: this.#limits, hostFolder: pool.path(''), signal })
     let imported: Omit<ImportedImage, 'sizeBytes'> | undefined
     let release: () => void = () => undefined
@@ -156,13 +158,14 @@ export class ImageImporter {
 
   /** Unpacks a layer that is not there yet. One that is there is verified all the same: nobody gets what they do not have already. */
   async #addLayer(
-    { pool, hostd, templates }: OpenHost,
+    { pool, hostd, templates, inventory }: OpenHost,
     { id, draft, below }: { id: string; draft: string; below: readonly Layer[] },
     unpack: UnpackLayer,
   ): Promise<LayerNote> {
     if (await pool.has(layerOf(id))) {
       await unpack({})
-      return layerNote.parse(JSON.parse(await readFile(noteOf(pool.path(layerOf(id))), 'utf8')))
+      const note = layerNote.parse(JSON.parse(await readFile(noteOf(pool.path(layerOf(id))), 'utf8')))
+      return { ...note, ...defined({ inodeEnd: inventory.inodeEndOf(id) }) }
     }
     const above = below[0]?.inodeEnd ?? 0
     try {
@@ -204,8 +207,4 @@ interface LayerOptions {
 /** `chain` is a `sha256:…`. The name is as long as ids may be, and no checkpoint of a sandbox has one like it. */
 function layerIdOf(chain: string): string {
   return `oci-${chain.slice('sha256:'.length, 'sha256:'.length + chainDigits)}`
-}
-
-function noteOf(layer: string): string {
-  return `${layer}/layer.json`
 }

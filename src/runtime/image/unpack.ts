@@ -68,7 +68,7 @@ function reasonOf(error: CommandError, field: ImageField, isRefused: string, hos
   if (/No space left|quota exceeded/i.test(said)) return poolIsFull(error)
   if (error.outcome === 'took too long') return imageTooLarge(field, 'takes too long to unpack', error)
   if (/more than \d+/.test(said)) return imageTooLarge(field, `${isRefused}: ${said}`, error)
-  if (error.exitCode === undefined || /is not installed/.test(said)) {
+  if (error.exitCode === undefined || /is not installed|there is no command/.test(said)) {
     return new ServiceError('unavailable', `a layer cannot be unpacked: ${said || error.outcome}`, { cause: error })
   }
   return refuseImage(field, `${isRefused}: ${said}`, error)
