@@ -54,7 +54,7 @@ describe('OCI images on runc', () => {
     filesMax: 50_000,
     layersMax: 40,
     answerMs: 10_000 * slowness,
-    stallMs: 1_000,
+    stallMs: 4_000 * slowness,
   }
   const runc = useRunc({ subnet: '10.231.208.0/20', registries, imageLimits })
 

@@ -77,7 +77,10 @@ export function readConfiguration(text: string, field: ImageField): { diffIds: s
   if (User && !userPattern.test(User)) throw refuseImage(field, 'has a user that is neither a name nor a number')
   const texts = [...(Env ?? []), ...(Entrypoint ?? []), ...(Cmd ?? []), WorkingDir ?? '']
   if (texts.some((value) => value.includes('\0'))) throw refuseImage(field, 'has a NUL in its configuration')
-  const variables = (Env ?? []).map((line) => [line.split('=', 1)[0] ?? '', line.slice(line.indexOf('=') + 1)] as const)
+  const variables = (Env ?? []).map((line) => {
+    const [name = '', ...value] = line.split('=')
+    return [name, value.join('=')] as const
+  })
   const defaults = {
     // A name that no shell can read is none here either.
     env: Object.fromEntries(variables.filter(([name]) => envNamePattern.test(name))),
@@ -103,7 +106,9 @@ export function chainIds(diffIds: readonly string[]): string[] {
 
 function instanceFor(manifests: z.output<typeof index>['manifests'], field: ImageField): string {
   const fit = manifests.find(({ platform }) => platform?.os === 'linux' && platform.architecture === architecture)
-  const alone = manifests.length === 1 && !manifests[0]?.platform ? manifests[0] : undefined
+  // An archive may name one image several times.
+  const isOne = new Set(manifests.map(({ digest }) => digest)).size === 1
+  const alone = isOne && !manifests[0]?.platform ? manifests[0] : undefined
   const found = fit ?? alone
   if (found !== undefined) return found.digest
   const platforms = manifests.flatMap(({ platform }) => (platform ? [`${platform.os}/${platform.architecture}`] : []))
