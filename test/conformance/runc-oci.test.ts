@@ -276,6 +276,23 @@ describe('OCI images on runc', () => {
     await remove(runc.driver, empty, full, none.id, opaque.id)
   })
 
+  test('image: a sandbox is prepared from it, and fits no other image', async () => {
+    const [one, other] = await Promise.all(
+      ['1', '2'].map((content) =>
+        importing({ archive: chunked(ociArchiveOf(imageOf([tarOf([{ path: 'a', content }])]))) }),
+      ),
+    )
+    assert.ok(one && other)
+    const spec = specOf(freshId('sb'), { from: { checkpointId: one.id } })
+    await runc.driver.prepare(spec)
+    assert.equal(await runc.driver.isPrepared({ ...spec, from: { checkpointId: other.id } }), false)
+    assert.equal(await runc.driver.isPrepared(spec), true)
+    await runc.driver.create(spec)
+    assert.equal(await readText(runc.guest(spec.id), '/a'), '1')
+    await remove(runc.driver, spec.id, one.id, other.id)
+    assert.deepEqual(await layers(), [])
+  })
+
   test('image: an archive that is none, or says another content than it has, is refused', async () => {
     const fine = imageOf([tarOf([{ path: 'a', content: '1' }])])
     assert.match(await refusal({ archive: chunked(Buffer.from('nothing of the kind'.repeat(100))) }), /no tar/)

@@ -357,3 +357,52 @@ fn a_compressed_stream_is_hashed_and_bounded() {
     let cut = Stream::open(&packed, true, 1 << 20).and_then(Stream::finish);
     assert!(cut.err().expect("refused").to_string().contains("cannot decompress"));
 }
+
+/// A generator of numbers that is the same in each run (splitmix64).
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((mixed ^ (mixed >> 31)) % bound as u64) as usize
+    }
+}
+
+#[test]
+fn archives_with_random_damage_are_unpacked_or_refused_and_reach_nothing_outside() {
+    let scratch = Scratch::new("fuzz");
+    let records: [(&str, &[u8]); 3] = [("path", b"a/b/c"), ("uid", b"7"), ("SCHILY.xattr.user.x", b"y")];
+    let whole = archive().folder("a").pax(&records).file("x", "1").link(b'2', "l", "../../..").file("l/y", "2");
+    let whole = whole.link(b'1', "h", "a/b/c").file("a/.wh.z", "").file("a/.wh..wh..opq", "").folder("l").end();
+    let mut numbers = Numbers(1);
+    for round in 0..500 {
+        let mut damaged = whole.clone();
+        for _ in 0..1 + numbers.below(4) {
+            let at = numbers.below(damaged.len());
+            damaged[at] = match numbers.below(4) {
+                0 => numbers.below(256) as u8,
+                1 => b'/',
+                2 => b'.',
+                _ => b'0' + numbers.below(10) as u8,
+            };
+        }
+        // The damage must get past the checksum.
+        for block in damaged.chunks_exact_mut(512).filter(|block| &block[257..262] == b"ustar") {
+            let mut header = Header([0; 512]);
+            header.0.copy_from_slice(block);
+            block.copy_from_slice(&header.sealed());
+        }
+        if round % 10 == 0 {
+            damaged.truncate(numbers.below(damaged.len()));
+        }
+        let _ = scratch.unpack(&damaged);
+        let left: Vec<_> =
+            fs::read_dir(&scratch.0).expect("there").map(|entry| entry.expect("one").file_name()).collect();
+        assert_eq!(left.len(), 2, "{left:?} in round {round}");
+        fs::remove_dir_all(scratch.path("")).expect("removed");
+        fs::create_dir(scratch.path("")).expect("made");
+    }
+}
