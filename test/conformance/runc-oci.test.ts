@@ -3,7 +3,7 @@ import assert from 'node:assert/strict'
 import { execFile } from 'node:child_process'
 import { createHash, randomUUID } from 'node:crypto'
 import { mkdtempSync } from 'node:fs'
-import { readdir, readFile, realpath, rm, writeFile } from 'node:fs/promises'
+import { readdir, readFile, realpath, rm, watch, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { Readable } from 'node:stream'
 import { after, before, describe, test } from 'node:test'
@@ -442,6 +442,21 @@ describe('OCI images on runc', () => {
     }
     registry.interfere = () => false
     await runc.reopen()
+  })
+
+  test('import: a server that is killed between two layers leaves none of them', async () => {
+    const slow = tarOf([{ path: 'large', content: Buffer.alloc(128 * 1024 ** 2) }])
+    registry.add('halfway:1', imageOf([tarOf([{ path: 'a', content: randomUUID() }]), slow], { compression: 'none' }))
+    await runc.driver.close()
+    const victim = await runc.fixture.startVictim({ sandboxIds: [], imported: `${registry.host}/halfway:1` })
+    const changes = watch(`${runc.fixture.names.poolDir}/layers`)[Symbol.asyncIterator]()
+    while ((await layers()).length === 0) await changes.next()
+    await victim.kill()
+    await changes.return?.()
+    await runc.reopen()
+    assert.deepEqual([await imports(), await layers()], [[], []])
+    const { stdout } = await runFile('ps', ['-eo', 'args'])
+    assert.ok(!stdout.includes(`unpack-layer --blob ${runc.fixture.names.poolDir}`), 'hostd has ended')
   })
 
   async function checkpointed(sandboxId: string): Promise<{ id: string; from: string }> {
