@@ -307,6 +307,21 @@ describe('OCI images on runc', () => {
     assert.match(await refusal({ archive: chunked(outside) }), /has no file "index.json"/)
   })
 
+  test('image: an archive that stops in the middle is given up, and a cancelled one ends with its reason', async () => {
+    const { promise: never } = Promise.withResolvers<void>()
+    const stopping = async function* () {
+      yield Buffer.from('the beginning')
+      await never
+    }
+    assert.match(await refusal({ archive: stopping() }), /does not come any more/)
+    await assert.rejects(importing({ archive: stopping() }, AbortSignal.abort(new Error('cancelled'))), /cancelled/)
+    const cancel = new AbortController()
+    const imported = importing({ archive: stopping() }, cancel.signal)
+    setImmediate(() => cancel.abort(new Error('cancelled later')))
+    await assert.rejects(imported, /cancelled later/)
+    assert.deepEqual([await imports(), await layers()], [[], []])
+  })
+
   test('image: who names a layer of another image without having it does not get it', async () => {
     const secret = tarOf([{ path: 'secret', content: 'of another' }])
     const owner = await importing({ archive: chunked(ociArchiveOf(imageOf([secret]))) })

@@ -22,22 +22,49 @@ export interface ImageFiles {
   layers: string[]
 }
 
-/** Writes an archive to a file. Throws `too_large`. */
+/** Writes an archive to a file. Throws `too_large`, `invalid_request` for one that stops in the middle, and the signal's reason. */
 export async function storeArchive(
   archive: AsyncIterable<Uint8Array>,
   file: string,
   limits: ImageLimits,
   signal: AbortSignal,
 ): Promise<void> {
+  const late = new AbortController()
+  const abort = () => late.abort(refuseImage(field, 'does not come any more'))
+  const stall = setTimeout(abort, limits.stallMs)
+  const whole = setTimeout(abort, limits.stepMs)
   let bytes = 0
   const bounded = async function* (chunks: AsyncIterable<Uint8Array>) {
     for await (const chunk of chunks) {
+      stall.refresh()
       bytes += chunk.length
       if (bytes > limits.downloadBytesMax) throw imageTooLarge(field, `has more than ${limits.downloadBytesMax} bytes`)
       yield chunk
     }
   }
-  await pipeline(Readable.from(archive), bounded, createWriteStream(file, { mode: 0o600 }), { signal })
+  const ended = AbortSignal.any([signal, late.signal])
+  const output = createWriteStream(file, { mode: 0o600 })
+  try {
+    const stored = pipeline(Readable.from(archive), bounded, output, { signal: ended })
+    // A source that is silent may not even hear that it has been given up.
+    await Promise.race([stored, rejectedBy(ended)])
+  } catch (error) {
+    // What a stream throws then is its own.
+    ended.throwIfAborted()
+    throw error
+  } finally {
+    output.destroy()
+    clearTimeout(stall)
+    clearTimeout(whole)
+  }
+}
+
+function rejectedBy(signal: AbortSignal): Promise<never> {
+  const { promise, reject } = Promise.withResolvers<never>()
+  const abort = () => reject(signal.reason as Error)
+  signal.addEventListener('abort', abort, { once: true })
+  if (signal.aborted) abort()
+  return promise
 }
 
 /**

@@ -108,7 +108,7 @@ export class ImageImporter {
       return { ...imported, sizeBytes }
     } finally {
       release()
-      await pool.remove(folder)
+      await removeDraft(host, folder)
       await inventory.removeUnused()
     }
   }
@@ -158,10 +158,11 @@ export class ImageImporter {
 
   /** Unpacks a layer that is not there yet. One that is there is verified all the same: nobody gets what they do not have already. */
   async #addLayer(
-    { pool, hostd, templates, inventory }: OpenHost,
+    host: OpenHost,
     { id, draft, below }: { id: string; draft: string; below: readonly Layer[] },
     unpack: UnpackLayer,
   ): Promise<LayerNote> {
+    const { pool, hostd, templates, inventory } = host
     if (await pool.has(layerOf(id))) {
       await unpack({})
       const note = layerNote.parse(JSON.parse(await readFile(noteOf(pool.path(layerOf(id))), 'utf8')))
@@ -182,9 +183,14 @@ export class ImageImporter {
       await pool.snapshot(draft, layerOf(id))
       return note
     } finally {
-      await pool.remove(draft)
+      await removeDraft(host, draft)
     }
   }
+}
+
+/** A failure must not hide what an import has failed for; the next `open` removes what stays. */
+async function removeDraft({ pool, log }: OpenHost, path: string): Promise<void> {
+  await pool.remove(path).catch((error: unknown) => log(`${path} stays until the next start: ${String(error)}`))
 }
 
 interface LayerPart {
