@@ -31,7 +31,7 @@ for argument in "$@"; do
 done
 
 cd "$ATOLL_ROOT"
-for part in steps images packages node-modules rust base-image agent criu database; do
+for part in steps images packages node-modules rust base-image scratch-image agent criu database; do
   # shellcheck source=/dev/null
   source "$ATOLL_ROOT/scripts/setup/$part.sh"
 done
@@ -49,6 +49,7 @@ step 'Host helper' install_crate hostd atoll-hostd hostd
 # Once more, with what the helper can try.
 [ "$other_machine" = yes ] || check_requirements
 step 'Base image' install_base_image
+step 'Empty image' install_scratch_image
 step 'Agent' install_agent
 step 'CRIU' install_criu
 step 'Empty database' install_database

@@ -16,10 +16,25 @@ pub struct User {
     pub shell: String,
 }
 
-/// Finds a user by name or numeric id. A number without an entry is a user of its own without a home.
+/// Finds a user by name or numeric id. A number without an entry is a user of its own without a home. A group behind a colon, by
+/// name or number, is the only one of the user then.
 pub fn find(name: &str) -> Outcome<User> {
-    find_in(name, &read("/etc/passwd"), &read("/etc/group"))
+    find_with_group(name, &read("/etc/passwd"), &read("/etc/group"))
         .ok_or_else(|| Fault::invalid(format!("user: no user '{}' in the sandbox", name)))
+}
+
+fn find_with_group(name: &str, passwd: &str, group: &str) -> Option<User> {
+    let (user, wanted) = match name.split_once(':') {
+        None => return find_in(name, passwd, group),
+        Some(parts) => parts,
+    };
+    let gid = wanted.parse().ok().or_else(|| group_id(wanted, group))?;
+    find_in(user, passwd, group).map(|found| User { gid, groups: vec![gid], ..found })
+}
+
+fn group_id(name: &str, group: &str) -> Option<u32> {
+    let line = group.lines().find(|line| line.split(':').next() == Some(name))?;
+    line.split(':').nth(2)?.parse().ok()
 }
 
 fn read(path: &str) -> String {
@@ -100,6 +115,18 @@ mod tests {
         assert_eq!(find_in("-1", PASSWD, GROUP), None);
         let number = find_in("4242", PASSWD, GROUP).unwrap();
         assert_eq!((number.uid, number.gid, number.home.as_str()), (4242, 4242, "/"));
+    }
+
+    #[test]
+    fn a_group_behind_a_colon_is_the_only_one() {
+        let ann = find_with_group("ann:docker", PASSWD, GROUP).unwrap();
+        assert_eq!((ann.uid, ann.gid, ann.groups), (1000, 998, vec![998]));
+        let numbers = find_with_group("65532:65532", "", "").unwrap();
+        assert_eq!((numbers.uid, numbers.gid), (65532, 65532));
+        for name in ["ann:", "ann:eve", "eve:docker", ":docker", "ann:-1"] {
+            assert_eq!(find_with_group(name, PASSWD, GROUP), None, "{}", name);
+        }
+        assert_eq!(find_with_group("ann", PASSWD, GROUP), find_in("ann", PASSWD, GROUP));
     }
 
     #[test]

@@ -25,6 +25,7 @@
 //!     atoll-hostd end-tools --path PATH [--path PATH …]
 //!     atoll-hostd end-criu --lazy-pages end|leave --dir DIR [--dir DIR …]
 //!     atoll-hostd share-pages --like DIR --dir DIR
+//!     atoll-hostd unpack-layer --blob FILE --bytes-max N --files-max N --depth-max N [--target DIR [--lower DIR …]] [--plain yes]
 //!     atoll-hostd remove  --dir DIR [--dir DIR …]
 //!     atoll-hostd version
 
@@ -32,6 +33,7 @@ mod alone;
 mod commands;
 mod connect;
 mod inode_numbers;
+mod layer;
 mod mounts;
 mod network;
 mod overlay;
@@ -73,6 +75,7 @@ fn run() -> Result<(), Error> {
             relay::serve(&args.only_path("socket")?)?;
             launch::serve(env!("CARGO_PKG_VERSION"), channel)
         }
+        "unpack-layer" => layer::command(args),
         "share-pages" => pages::command(args),
         "freeze" => freeze::command(args),
         "await-unconnected" => unconnected::command(args),

@@ -37,7 +37,8 @@ fn remove(path: &Path) -> Result<(), Error> {
     }
 }
 
-fn remove_entry(parent: &Folder, name: &OsStr, path: &Path, depth: usize) -> Result<(), Error> {
+/// Removes an entry of a folder with all that is in it; `path` names it in errors.
+pub fn remove_entry(parent: &Folder, name: &OsStr, path: &Path, depth: usize) -> Result<(), Error> {
     if depth > DEPTH_MAX {
         return Err(Error::new(format!("remove {}: it lies too deep", path.display())));
     }

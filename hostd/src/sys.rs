@@ -10,6 +10,7 @@ use std::path::Path;
 use std::sync::Mutex;
 
 pub mod channel;
+pub mod entry;
 pub mod epoll;
 pub mod folder;
 pub mod netlink;

@@ -16,6 +16,8 @@ needed_packages=(
   mmdebstrap       # the base image
   debian-archive-keyring
   ca-certificates
+  skopeo           # images from registries
+  gzip zstd        # their layers
   gcc libc6-dev    # the linker and the static libc of the guest
 )
 

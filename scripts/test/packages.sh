@@ -1,5 +1,6 @@
 # What only the tests need of Debian: a PostgreSQL server, a browser and Caddy for the end-to-end tests, and the program of
 # Redis, which `redis-tools` has without a service, to run in sandboxes. `patchelf` makes programs of a newer Debian start here.
+# `docker-registry` and `musl-tools` are for images that tests build and fetch.
 
 install_test_packages() {
   local missing=() no_cluster=/etc/postgresql-common/createcluster.d/atoll-test.conf
@@ -8,6 +9,8 @@ install_test_packages() {
   command -v redis-check-rdb >/dev/null || missing+=(redis-tools)
   command -v caddy >/dev/null || missing+=(caddy)
   command -v patchelf >/dev/null || missing+=(patchelf)
+  command -v docker-registry >/dev/null || missing+=(docker-registry)
+  command -v musl-gcc >/dev/null || missing+=(musl-tools)
   [ ${#missing[@]} != 0 ] || return 0
   if [ "$(id -u)" != 0 ]; then
     echo "test: these packages are needed: ${missing[*]}" >&2
@@ -17,18 +20,20 @@ install_test_packages() {
   # Debian's package would make and start a cluster of its own; the tests bring theirs.
   mkdir -p "$(dirname "$no_cluster")"
   echo 'create_main_cluster = false' >"$no_cluster"
-  # Nor must Caddy begin to serve on port 80 of this machine.
-  local hush_caddy=no status=0
-  if [ -d /run/systemd/system ] && [[ " ${missing[*]} " == *' caddy '* ]]; then hush_caddy=yes; fi
-  [ "$hush_caddy" = no ] || systemctl mask --runtime --quiet caddy
+  # Nor must Caddy and the registry begin to serve on ports of this machine.
+  local service hushed=() status=0
+  for service in caddy docker-registry; do
+    if [ -d /run/systemd/system ] && [[ " ${missing[*]} " == *" $service "* ]]; then hushed+=("$service"); fi
+  done
+  [ ${#hushed[@]} = 0 ] || systemctl mask --runtime --quiet "${hushed[@]}"
   (
     export DEBIAN_FRONTEND=noninteractive
     apt-get update && apt-get install --yes --no-install-recommends "${missing[@]}"
   ) >"$test_dir/apt.log" 2>&1 </dev/null || status=1
   rm -f "$no_cluster"
-  if [ "$hush_caddy" = yes ]; then
-    systemctl unmask --runtime --quiet caddy
-    systemctl disable --quiet caddy
+  if [ ${#hushed[@]} != 0 ]; then
+    systemctl unmask --runtime --quiet "${hushed[@]}"
+    systemctl disable --quiet "${hushed[@]}"
   fi
   [ "$status" = 0 ] || tail -n 30 "$test_dir/apt.log" >&2
   return "$status"

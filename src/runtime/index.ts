@@ -4,6 +4,7 @@ import { createRunc } from './oci/runc.ts'
 
 export { poolSpace } from './disk/space.ts'
 export type { OciDriverOptions } from './host/context.ts'
+export type { Registry } from './oci-image/registry.ts'
 export { openOfflineQuarantine, type OfflineQuarantine } from './host/offline-quarantine.ts'
 export { quarantinedIn, quarantineReasons, type QuarantineItem } from './host/quarantine.ts'
 export { createOciDriver } from './oci/driver.ts'

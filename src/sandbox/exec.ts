@@ -76,7 +76,7 @@ export type ExecService = Pick<Exec, keyof Exec>
 const runTimeoutSecondsDefault = 60
 const runKeepBytes = 8 * 1024 * 1024
 const argumentsMax = 4096
-const userPattern = /^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}$/
+const userPattern = /^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,63})?$/
 const resultWaitMsMax = 1000
 
 /** Requests are checked before a wake; the sandbox's environment is added after it. `protocol/http/exec.ts` bounds numbers. */
@@ -228,7 +228,8 @@ function spawnRequest(id: string, { cmd, args, envs = {}, cwd, user }: RunComman
   assertInput(!args?.some((argument) => argument.includes('\0')), 'args', 'must not contain NUL')
   assertEnvs(envs)
   if (cwd !== undefined) assertPath(cwd, 'cwd')
-  if (user !== undefined) assertInput(userPattern.test(user), 'user', 'must be a user name or id')
+  if (user !== undefined)
+    assertInput(userPattern.test(user), 'user', 'must be a user name or id, and a group behind a colon if wanted')
   const argv = args === undefined && cmd.includes(' ') ? ['sh', '-c', cmd] : [cmd, ...(args ?? [])]
   return { id, argv, envs, ...defined({ cwd, user }) }
 }

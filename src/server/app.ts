@@ -85,6 +85,7 @@ export async function startApp(config: Config, log: Logger, events: AppEvents): 
     dataDir: config.dataDir,
     imageDir: config.imageDir,
     subnet: config.subnet,
+    registries: config.registries,
     leaveHostFirewall: config.leaveHostFirewall,
     lazyMemoryBytesMin: config.lazyMemoryBytesMin,
     quarantineKeptMs: config.quarantineKeptMs,

@@ -73,6 +73,7 @@ test('configuration: faults of every kind are reported together', () => {
     ATOLL_MODELS: 'bad',
     ATOLL_PRICES: 'x',
     ATOLL_LIMITS: '{"no":1}',
+    ATOLL_REGISTRIES: '{"r.io":{"username":"a"}}',
     ATOLL_QUARANTINE_DAYS: '-1',
     ATOLL_ALLOW_QUARANTINE: 'yes',
     // Refused, but given: it is not told that a key is missing as well.
@@ -87,6 +88,35 @@ test('configuration: faults of every kind are reported together', () => {
       return true
     },
   )
+})
+
+test('configuration: registries have a host, and credentials only together', () => {
+  const given = {
+    'R.example.com:5000': { username: 'a', password: 'b' },
+    localhost: { insecure: true },
+    'docker.io': {},
+  }
+  assert.deepEqual(readConfig({ ATOLL_REGISTRIES: JSON.stringify(given) }).registries, [
+    { host: 'r.example.com:5000', username: 'a', password: 'b' },
+    { host: 'localhost', insecure: true },
+    { host: 'docker.io' },
+  ])
+  assert.deepEqual(readConfig({}).registries, [])
+  const wrong: [string, RegExp][] = [
+    ['x', /ATOLL_REGISTRIES must be JSON/],
+    ['{"https://r.io":{}}', /ATOLL_REGISTRIES https:\/\/r\.io: must be a host name/],
+    ['{"r.io/team":{}}', /must be a host name/],
+    ['{"r.io":{"password":"secret"}}', /ATOLL_REGISTRIES r\.io: needs both/],
+    ['{"r.io":{"username":"a:b","password":"secret"}}', /username: must not be empty or have a colon/],
+    ['{"r.io":{"token":"secret"}}', /ATOLL_REGISTRIES r\.io/],
+  ]
+  for (const [text, rule] of wrong) {
+    assert.throws(
+      () => readConfig({ ATOLL_REGISTRIES: text }),
+      (error: Error) => rule.test(error.message) && !error.message.includes('secret'),
+      text,
+    )
+  }
 })
 
 test('configuration: the subnet must be valid for the runtime', () => {

@@ -6,6 +6,7 @@ import { ociRuntimes, type OciRuntimeName } from '../runtime/index.ts'
 import { Subnet } from '../runtime/network/index.ts'
 import { defaultWarmPoolSize } from '../runtime/warm-pool-size.ts'
 import { readLimits } from './limits.ts'
+import { readRegistries } from './registries.ts'
 import { modelPattern, readModels, readPrices } from './models.ts'
 
 /** A variable that is set to nothing counts as unset. */
@@ -63,6 +64,7 @@ export const environment = z.object({
   ATOLL_REGION: matching(/^[a-z0-9-]{1,32}$/, 'must be a short code', 'local'),
   ATOLL_SUBNET: unlessEmpty(z.string().superRefine(checkSubnet).default('10.200.0.0/16')),
   ATOLL_HOST_FIREWALL: unlessEmpty(z.enum(['add', 'leave']).default('add')),
+  ATOLL_REGISTRIES: text,
   ATOLL_DISK_POOL_MB: wholeNumber(0),
   ATOLL_LAZY_MEMORY_MB: wholeNumber(128),
   ATOLL_WARM_POOL: optionalUpTo(1000),
@@ -115,6 +117,7 @@ export function readConfig(env: NodeJS.ProcessEnv) {
     }
   }
   const limits = readLimits(given.ATOLL_LIMITS ?? '{}', faults)
+  const registries = readRegistries(given.ATOLL_REGISTRIES ?? '{}', faults)
   if (faults.length > 0) throw new ConfigError(faults)
   const ownUrl = given.ATOLL_PUBLIC_URL ?? `http://${reachable(host)}:${port}`
   const named = given.ATOLL_API_HOSTS.split(',').map((apiHost) => apiHost.trim())
@@ -135,6 +138,8 @@ export function readConfig(env: NodeJS.ProcessEnv) {
     runtime: given.ATOLL_RUNTIME,
     region: given.ATOLL_REGION,
     subnet: given.ATOLL_SUBNET,
+    /** Where images may come from, with credentials. */
+    registries,
     leaveHostFirewall: given.ATOLL_HOST_FIREWALL === 'leave',
     /** 0: the driver chooses a size for the disk. */
     diskPoolBytes: given.ATOLL_DISK_POOL_MB * 1024 * 1024,

@@ -73,6 +73,8 @@ interface RuncFixtureOptions {
   imageDir: string
   /** The driver's; absent for its default. */
   lazyMemoryBytesMin: number
+  registries: NonNullable<OciDriverOptions['registries']>
+  imageLimits: NonNullable<OciDriverOptions['imageLimits']>
 }
 
 export async function makeRuncFixture(given: Partial<RuncFixtureOptions> = {}): Promise<RuncFixture> {

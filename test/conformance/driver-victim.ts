@@ -2,16 +2,20 @@
 import { randomUUID } from 'node:crypto'
 import { createOciDriver, ociRuntimes } from '../../src/runtime/index.ts'
 import { recordedIds } from '../../src/runtime/host/records.ts'
+import type { Registry } from '../../src/runtime/index.ts'
 import type { CheckpointKind } from '../../src/sandbox/ports/runtime-driver.ts'
 
-const { sandboxIds, cycled, ...options } = JSON.parse(process.argv[2] ?? '{}') as {
+const { sandboxIds, cycled, imported, ...options } = JSON.parse(process.argv[2] ?? '{}') as {
   dataDir: string
   imageDir: string
   subnet: string
   lazyMemoryBytesMin?: number
+  registries?: Registry[]
   sandboxIds: string[]
   /** Instead, this one is saved and brought back again and again. */
   cycled?: string
+  /** Instead, this image is imported. */
+  imported?: string
 }
 const driver = createOciDriver({ runtime: ociRuntimes.runc, ...options })
 const abandoned = {
@@ -46,5 +50,6 @@ async function cycle(id: string): Promise<never> {
   }
 }
 
+if (imported !== undefined) await driver.importImage!('cp-imported', { reference: imported })
 if (cycled !== undefined) await cycle(cycled)
 await Promise.all([churn('disk_only'), churn(driver.capabilities.fullCheckpoints ? 'full' : 'disk_only')])

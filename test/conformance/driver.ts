@@ -56,7 +56,11 @@ export interface DriverFixture {
   /** A unix socket of the host on which something listens, and how many connections it has had. */
   hostSocket(): { path: string; connections: number }
   /** Runs a driver in a process of its own that opens, then makes and removes sandboxes, or saves one, until it is killed. */
-  startVictim(known: { sandboxIds: readonly string[]; cycled?: string }): Promise<{ kill: () => Promise<void> }>
+  startVictim(known: {
+    sandboxIds: readonly string[]
+    cycled?: string
+    imported?: string
+  }): Promise<{ kill: () => Promise<void> }>
   dispose(): Promise<void>
 }
 

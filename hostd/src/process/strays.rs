@@ -18,7 +18,8 @@ use crate::sys::pidfd::Pidfd;
 use crate::sys::Error;
 
 /// Programs that the server starts on the host and that work for a moment.
-const OWN_PROGRAMS: [&[u8]; 7] = [b"runc", b"atoll-hostd", b"btrfs", b"mkfs.btrfs", b"mount", b"umount", b"cp"];
+const OWN_PROGRAMS: [&[u8]; 8] =
+    [b"runc", b"atoll-hostd", b"btrfs", b"mkfs.btrfs", b"mount", b"umount", b"cp", b"skopeo"];
 const END_TIME: Duration = Duration::from_secs(10);
 
 /// Waits, up to the timeout, for dumps and restores of a dead server: their processes would not survive an interruption.

@@ -52,6 +52,11 @@ impl Args {
         Ok(paths)
     }
 
+    /// None or more of them.
+    pub fn optional_paths(&mut self, name: &str) -> Result<Vec<PathBuf>, Error> {
+        self.all(name).into_iter().map(|value| absolute(name, value)).collect()
+    }
+
     pub fn text(&mut self, name: &str) -> Result<String, Error> {
         self.one(name)?.into_string().map_err(|value| Error::new(format!("--{name} {value:?} is not text")))
     }

@@ -16,29 +16,41 @@ extern "C" {
 }
 
 /// The same on every architecture (asm-generic/unistd.h).
-const SYS_OPENAT2: c_long = 437;
-const RESOLVE_NO_XDEV: u64 = 0x01;
-const RESOLVE_NO_SYMLINKS: u64 = 0x04;
-const RESOLVE_BENEATH: u64 = 0x08;
-const O_CLOEXEC: u64 = 0o2000000;
+pub(super) const SYS_OPENAT2: c_long = 437;
+pub(super) const RESOLVE_NO_XDEV: u64 = 0x01;
+pub(super) const RESOLVE_NO_SYMLINKS: u64 = 0x04;
+pub(super) const RESOLVE_BENEATH: u64 = 0x08;
+pub(super) const O_CLOEXEC: u64 = 0o2000000;
 /// Of x86_64 and of the generic table differ.
 #[cfg(target_arch = "aarch64")]
-const O_DIRECTORY: u64 = 0o40000;
+pub(super) const O_DIRECTORY: u64 = 0o40000;
 #[cfg(not(target_arch = "aarch64"))]
-const O_DIRECTORY: u64 = 0o200000;
+pub(super) const O_DIRECTORY: u64 = 0o200000;
 const AT_FDCWD: c_int = -100;
 const AT_REMOVEDIR: c_int = 0x200;
 const AT_SYMLINK_FOLLOW: c_int = 0x400;
 
 /// Of openat2(2).
 #[repr(C)]
-struct OpenHow {
-    flags: u64,
-    mode: u64,
-    resolve: u64,
+pub(super) struct OpenHow {
+    pub flags: u64,
+    pub mode: u64,
+    pub resolve: u64,
 }
 
 pub struct Folder(OwnedFd);
+
+impl From<OwnedFd> for Folder {
+    fn from(fd: OwnedFd) -> Folder {
+        Folder(fd)
+    }
+}
+
+impl AsRawFd for Folder {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+}
 
 impl Folder {
     /// The path may lead over links and mounts.
@@ -94,6 +106,10 @@ impl Folder {
         super::detach_at(&path)
     }
 
+    pub(super) fn raw(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+
     fn unlink_at(&self, name: &OsStr, flags: c_int) -> io::Result<()> {
         let name = c_name(name)?;
         super::done(unsafe { unlinkat(self.0.as_raw_fd(), name.as_ptr(), flags) })
@@ -104,6 +120,6 @@ impl Folder {
     }
 }
 
-fn c_name(name: &OsStr) -> io::Result<CString> {
+pub(super) fn c_name(name: &OsStr) -> io::Result<CString> {
     CString::new(name.as_bytes()).map_err(|_| io::ErrorKind::InvalidInput.into())
 }

@@ -23,6 +23,8 @@ const quotaTimeoutMs = 120_000
 const flushTimeoutMs = 300_000
 /** Of the `InodeTemplates`, under the name that existing pools have. */
 export const templatesFolder = 'seeds'
+/** What imports of images under way have: their downloads, and layers that are not whole. */
+export const importsFolder = 'imports'
 
 export interface DiskPoolOptions {
   hostd: HostTool
@@ -65,7 +67,7 @@ export class DiskPool {
       await run(['btrfs', 'quota', 'enable', mountDir], { timeoutMs: quotaTimeoutMs })
       this.#quota = await Quota.of(mountDir)
       await this.#quota.keepCounting()
-      for (const folder of ['sandboxes', 'layers', 'volumes', templatesFolder])
+      for (const folder of ['sandboxes', 'layers', 'volumes', importsFolder, templatesFolder])
         await mkdir(this.path(folder), { recursive: true, mode: 0o700 })
       await this.#openMemory()
       await this.#quota.removeStale()

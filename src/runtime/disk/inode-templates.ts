@@ -42,6 +42,12 @@ export class InodeTemplates {
     })
   }
 
+  /** The same for a number that is not above `inode`, from which the caller counts up. */
+  async below(inode: number): Promise<string | undefined> {
+    const from = Math.floor(Math.min(inode, inodeMax) / step) * step
+    return from === 0 ? undefined : this.above(from)
+  }
+
   async #make(from: number): Promise<string> {
     const path = `${this.#folder}/${from}`
     if (await exists(path)) return path

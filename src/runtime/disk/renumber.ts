@@ -1,9 +1,10 @@
 import { mountsBelow } from './mounts.ts'
-import { mkdir, stat } from 'node:fs/promises'
+import { copyFile, mkdir, stat } from 'node:fs/promises'
 import { run } from '../command.ts'
+import { exists } from '../exists.ts'
 import type { DiskPool, InodeTemplates } from './index.ts'
 import type { HostTool } from '../hostd/index.ts'
-import { diskOf, layerOf } from '../host/bundle.ts'
+import { diskOf, layerOf, noteOf } from '../host/bundle.ts'
 import type { Inventory } from '../host/inventory.ts'
 import type { HostNames } from '../host-names.ts'
 import type { CheckpointRecord, Layer, SandboxRecord } from '../host/records.ts'
@@ -140,6 +141,8 @@ async function renumber(
     const preserved = '--preserve=mode,ownership,timestamps,links,xattr'
     const copy = ['cp', '--recursive', '--no-dereference', preserved, '--reflink=auto', '--'] as const
     await run([...copy, pool.path(`${path}/upper`), pool.path(draft)], { timeoutMs: copyTimeoutMs })
+    const note = noteOf(pool.path(path))
+    if (await exists(note)) await copyFile(note, noteOf(pool.path(draft)))
     const inodeEnd = await pool.nextInode(draft)
     if (inodeEnd === undefined) throw new Error('no file can be made in the copy')
     if (readOnly) await run(['btrfs', 'property', 'set', '-t', 'subvol', pool.path(draft), 'ro', 'true'])

@@ -101,6 +101,7 @@ test('doctor: on a machine without images each check has a row, and each missing
       'lazy memory',
       'AppArmor',
       'warm sandboxes',
+      'OCI images',
       'gVisor (runsc)',
       'KVM',
       'Incus',

@@ -1,6 +1,6 @@
 /** Checks of the container engines: runc, and those that Atoll can use instead of it or beside it. */
 import { access, chmod, constants, mkdir, realpath, writeFile } from 'node:fs/promises'
-import { join } from 'node:path'
+import { basename, join } from 'node:path'
 import { run } from '../command.ts'
 import { fails, missing, runSetup, versionText, works, type HostCheck } from './check.ts'
 import { openScratch, trialConfig } from './scratch.ts'
@@ -39,6 +39,13 @@ export const runcCheck: HostCheck = {
 
 /** Nothing fails without these. */
 export const optionalChecks: HostCheck[] = [
+  optional('OCI images', async ({ imageDir }) => {
+    const version = await versionText('skopeo', '--version')
+    if (version === undefined) return missing('no skopeo: only archives can be imported', runSetup)
+    const image = await realpath(join(imageDir, 'scratch')).catch(() => undefined)
+    if (image === undefined) return missing('no empty image to put them on', runSetup)
+    return works(`${version.trim()}; ${basename(image)}`)
+  }),
   engine('gVisor (runsc)', ['runsc', '--version'], (version) => version.split('\n')[0] ?? ''),
   optional('KVM', async () => {
     const device = '/dev/kvm'

@@ -109,6 +109,11 @@ export function layerOf(checkpointId: string): string {
   return `layers/${checkpointId}`
 }
 
+/** What is known of a layer of an image, beside its files; see `image/importer.ts`. `layer` is absolute. */
+export function noteOf(layer: string): string {
+  return `${layer}/layer.json`
+}
+
 /** Files that differ from sandbox to sandbox. They are mounted read-only, never written through a hostile root. */
 function etcFiles(record: SandboxRecord, subnet: Subnet): Record<string, string> {
   return {

@@ -6,6 +6,9 @@ import type { Cgroups } from '../cgroups/index.ts'
 import { LazyMemory } from '../criu/lazy-memory.ts'
 import type { CriuProgram } from '../criu/program.ts'
 import { DiskPool, type InodeTemplates } from '../disk/index.ts'
+import { ImageImporter } from '../oci-image/importer.ts'
+import { defaultImageLimits, type ImageLimits } from '../oci-image/limits.ts'
+import { Registries, type Registry } from '../oci-image/registry.ts'
 import { HostNames } from '../host-names.ts'
 import { Hostd } from '../hostd/index.ts'
 import { Network, Subnet } from '../network/index.ts'
@@ -36,6 +39,10 @@ export interface OciDriverOptions {
   lazyMemoryBytesMin?: number | undefined
   /** How long items stay in quarantine. Default: for ever. */
   quarantineKeptMs?: number | undefined
+  /** Where images may come from. Default: nowhere. */
+  registries?: readonly Registry[]
+  /** Bounds of the import of an image. Default: `defaultImageLimits`. */
+  imageLimits?: Partial<ImageLimits>
   /** `open` may move more than a tenth of all sandboxes and checkpoints to quarantine. */
   mayQuarantineMany?: boolean
   /** No rules are added to firewalls of the host. */
@@ -69,6 +76,7 @@ export function createContext(options: OciDriverOptions) {
   const hostd = new Hostd({ socket: names.hostdSocket, log })
   const pool = new DiskPool({ hostd, imageFile: names.poolFile, mountDir: names.poolDir, bytes: diskPoolBytes })
   const runtime = options.runtime({ runDir, sandboxesDir, dataDir: names.dataDir, hostd })
+  const imageLimits = { ...defaultImageLimits, ...options.imageLimits }
   const lazy = new LazyMemory(hostd, pool, options.lazyMemoryBytesMin ?? lazyBytesMinDefault)
   return {
     images: new ImageFolder(imageDir),
@@ -80,6 +88,10 @@ export function createContext(options: OciDriverOptions) {
     inventory: new Inventory({ names, hostd, pool, slots: subnet.slots, log }),
     running: new RunningSandboxes({ names, hostd, runtime, network, lazy }),
     lazy,
+    importer: new ImageImporter({
+      limits: imageLimits,
+      registries: new Registries(options.registries ?? [], `${runDir}/registries`, imageLimits),
+    }),
     connections: new Connections(),
     quarantineKeptMs: options.quarantineKeptMs,
     mayQuarantineMany: options.mayQuarantineMany ?? false,

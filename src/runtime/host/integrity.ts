@@ -17,10 +17,10 @@ export async function isIntact(pool: IntegrityPool, record: SandboxRecord | Chec
   return 'slot' in record || record.memory === undefined || hasMemory(pool, record.memory)
 }
 
-/** Whether the disk of a sandbox, or the layer of a checkpoint, and all the layers below it are there. */
+/** Whether the disk of a sandbox and all the layers below it, or all the layers of a checkpoint, are there. */
 export async function hasDisk(pool: IntegrityPool, record: SandboxRecord | CheckpointRecord): Promise<boolean> {
-  const disk = 'slot' in record ? diskOf(record) : layerOf(record.id)
-  for (const path of [disk, ...record.layers.map((layer) => layerOf(layer.checkpointId))]) {
+  const disks = 'slot' in record ? [diskOf(record)] : []
+  for (const path of [...disks, ...record.layers.map((layer) => layerOf(layer.checkpointId))]) {
     if (!(await pool.has(`${path}/upper`))) return false
   }
   return true

@@ -90,3 +90,29 @@ test('inventory: removals, claims and look-ups do not scan all records', async (
 test('saved memory: each has a folder of its own', () => {
   assert.notEqual(savedMemory('sb-1'), savedMemory('sb-1'))
 })
+
+test('layers of an image: they stay while an import holds them or a record names them, and claim no range', async (t) => {
+  const removed: string[] = []
+  const pool: InventoryOptions['pool'] = {
+    path: (path) => path,
+    list: async () => [],
+    remove: async (path) => void removed.push(path),
+  }
+  const dataDir = await temporaryFolder(t)
+  await mkdir(`${dataDir}/checkpoints`)
+  const inventory = makeInventory({ dataDir, pool })
+  const layers = ['oci-b', 'oci-a'].map((checkpointId) => ({ checkpointId, rangeStart: 0, inodeEnd: 300 }))
+  const [one, other] = [await inventory.holdLayers(layers), await inventory.holdLayers(layers.slice(1))]
+  one()
+  await inventory.removeUnused()
+  assert.deepEqual(removed, ['layers/oci-b'], 'the other import still has the lower one')
+  await inventory.checkpoints.put({ ...checkpointRecord('cp-image'), layers: layers.slice(1) })
+  other()
+  await inventory.removeUnused()
+  assert.equal(removed.length, 1)
+  assert.deepEqual([inventory.inodeEndOf('oci-a'), inventory.inodeEndOf('oci-b')], [300, undefined])
+  assert.ok(inventory.claim().rangeStart >= 1_000_000_000)
+  await inventory.checkpoints.remove('cp-image')
+  await inventory.removeUnused()
+  assert.deepEqual(removed, ['layers/oci-b', 'layers/oci-a'])
+})

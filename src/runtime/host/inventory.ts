@@ -11,7 +11,7 @@ import { removeFolders } from '../cleanup.ts'
 import { diskOf, layerOf } from './bundle.ts'
 import { Quarantine, sandboxOfDisk, type QuarantineItem } from './quarantine.ts'
 import { readCheckpointRecord, readSandboxRecord, Records } from './records.ts'
-import type { CheckpointRecord, SandboxRecord } from './records.ts'
+import type { CheckpointRecord, Layer, SandboxRecord } from './records.ts'
 import { Allocator, References } from './references.ts'
 
 /** Ids of the host from here on belong to sandboxes; distributions give users' ranges below. */
@@ -224,6 +224,25 @@ export class Inventory {
     return () => {
       if (this.#held.delete(held)) this.#references.remove(record)
     }
+  }
+
+  /** What records have above all inode numbers of a layer, the highest of them: a copied layer has higher numbers than at first. */
+  inodeEndOf(checkpointId: string): number | undefined {
+    const records = [...this.sandboxes.all(), ...this.checkpoints.all()]
+    const named = records.flatMap(({ layers }) => layers.find((layer) => layer.checkpointId === checkpointId) ?? [])
+    const ends = named.flatMap(({ inodeEnd }) => inodeEnd ?? [])
+    return ends.length === 0 ? undefined : Math.max(...ends)
+  }
+
+  /**
+   * Keeps layers that are about to be made, or used again, until the returned function is called. Waits for removals of them that have
+   * begun.
+   */
+  async holdLayers(layers: readonly Layer[]): Promise<() => void> {
+    const held: CheckpointRecord = { id: '', kind: 'disk_only', base: '', layers: [...layers], sizeBytes: 0 }
+    this.#references.add(held)
+    for (const { checkpointId } of layers) await this.#removing.get(layerOf(checkpointId))
+    return () => this.#references.remove(held)
   }
 
   /**

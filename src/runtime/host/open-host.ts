@@ -4,7 +4,7 @@ import type { KnownResources, ReconcileReport } from '../../sandbox/ports/runtim
 import { Cgroups } from '../cgroups/index.ts'
 import { findCriu, type CriuProgram } from '../criu/program.ts'
 import { allowUserfaultfd } from '../criu/userfaultfd.ts'
-import { InodeTemplates, templatesFolder } from '../disk/index.ts'
+import { importsFolder, InodeTemplates, templatesFolder } from '../disk/index.ts'
 import { noteCurrentLowers } from '../disk/overlay-origins.ts'
 import { renumberCopies } from '../disk/renumber.ts'
 import type { HostNames } from '../host-names.ts'
@@ -49,6 +49,7 @@ export async function openHost(
     const slots = report.running.flatMap((id) => sandboxes.get(id)?.slot ?? [])
     await network.open(slots, hostd)
     for (const id of report.running) await rejoin(context, id)
+    await removeImports(context)
     await inventory.removeExpired(context.quarantineKeptMs)
     await inventory.removeAllUnused()
     return { host, report }
@@ -82,6 +83,12 @@ export async function releaseHost(
     await hostd.close()
     await lock[Symbol.asyncDispose]()
   }
+}
+
+/** Removes what an import of a dead server has left: its download, and layers that are not whole. */
+async function removeImports({ pool, importer }: DriverContext): Promise<void> {
+  for (const name of await pool.list(importsFolder)) await pool.remove(`${importsFolder}/${name}`)
+  await importer.removeSecrets()
 }
 
 async function criuOf({ runtime, images, lazy, log }: DriverContext): Promise<CriuProgram> {

@@ -7,7 +7,9 @@ import { isImageReference, type Images } from './image-folder.ts'
 
 /** A frozen disk: the snapshot taken for a checkpoint, and the first id of the range that owns its files. */
 export interface Layer {
+  /** Of a layer of an image: `oci-` and digits of its digest. */
   checkpointId: string
+  /** 0 in a layer of an image: no sandbox has it. */
   rangeStart: number
   /** All files in it, and in those below it, have lower inode numbers. Absent where that is not known. */
   inodeEnd?: number
@@ -51,10 +53,10 @@ export interface SavedMemory {
 export interface CheckpointRecord {
   id: string
   kind: CheckpointKind
-  /** Its source. Absent in those of earlier versions. */
+  /** Its source. Absent in imported images and in those of earlier versions. */
   sandboxId?: string
   base: string
-  /** Newest first; the first is the checkpoint's own. */
+  /** Newest first; the first is the checkpoint's own, unless it is an imported image. */
   layers: Layer[]
   sizeBytes: number
   /**

@@ -4,6 +4,8 @@ import { defined } from '../../lib/defined.ts'
 import type {
   CheckpointKind,
   DriverCapabilities,
+  ImageSource,
+  ImportedImage,
   KnownResources,
   ReconcileReport,
   RuntimeDriver,
@@ -57,6 +59,9 @@ class OciDriver implements RuntimeDriver {
   readonly #supervisor: Supervisor
   readonly #launcher: Launcher
   #opened: OpenHost | undefined
+  /** Aborted by `close`. */
+  #imports = new AbortController()
+  readonly #importing = new Set<Promise<ImportedImage>>()
 
   constructor(context: DriverContext) {
     this.#context = context
@@ -75,6 +80,7 @@ class OciDriver implements RuntimeDriver {
     const reason = host.criu.path === undefined ? host.criu.reason : undefined
     this.capabilities = { fullCheckpoints: reason === undefined, ...defined({ fullCheckpointsReason: reason }) }
     this.#opened = host
+    this.#imports = new AbortController()
     this.#supervisor.start(host)
     return report
   }
@@ -82,6 +88,8 @@ class OciDriver implements RuntimeDriver {
   async close(): Promise<void> {
     const opened = this.#opened
     if (opened === undefined) return
+    this.#imports.abort(new ServiceError('unavailable', 'the runtime is closed'))
+    await Promise.allSettled(this.#importing)
     await this.#supervisor.stop()
     this.#opened = undefined
     await releaseHost(this.#context, opened.lock)
@@ -237,6 +245,26 @@ class OciDriver implements RuntimeDriver {
     if (!(await pool.has(volume))) return undefined
     const usedBytes = await pool.referencedBytes(volume, flush)
     return { usedBytes, generation: await pool.generation(volume) }
+  }
+
+  assertImportable(reference: string): void {
+    this.#context.importer.assertImportable(reference)
+  }
+
+  async importImage(checkpointId: string, source: ImageSource, signal?: AbortSignal): Promise<ImportedImage> {
+    checkId(checkpointId)
+    const host = this.#host()
+    const closed = this.#imports.signal
+    const ended = signal === undefined ? closed : AbortSignal.any([signal, closed])
+    const imported = host.importer.import(host, { checkpointId, source, signal: ended })
+    this.#importing.add(imported)
+    try {
+      return await imported
+    } catch (error) {
+      throw asReported(error)
+    } finally {
+      this.#importing.delete(imported)
+    }
   }
 
   async dial(sandboxId: string, signal?: AbortSignal): Promise<Duplex> {
@@ -395,7 +423,8 @@ class OciDriver implements RuntimeDriver {
     const current = await images.current(image)
     if (!running.isUp(id) || current.guest !== record.guest || current.agent !== record.agent) return false
     if (from === undefined) return record.layers.length === 0 && record.base === current.base
-    return inventory.checkpoint(from.checkpointId).id === record.layers[0]?.checkpointId
+    const { base, layers } = inventory.checkpoint(from.checkpointId)
+    return base === record.base && layers[0]?.checkpointId === record.layers[0]?.checkpointId
   }
 
   async #remove(id: string): Promise<void> {

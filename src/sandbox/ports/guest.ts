@@ -102,7 +102,7 @@ export interface SpawnRequest {
   envs: Record<string, string>
   /** Default `/`. */
   cwd?: string
-  /** A user name or numeric id of the sandbox. Default root. */
+  /** A user name or numeric id of the sandbox; `USER:GROUP` for that group alone. Default root. */
   user?: string
   /** Kills the process group after this time, with exit code 124. 0 or absent: never. */
   timeoutMs?: number

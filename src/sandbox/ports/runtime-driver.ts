@@ -130,6 +130,19 @@ export interface RuntimeDriver {
   volumeState(id: string, options?: { flush?: boolean }): Promise<VolumeState | undefined>
 
   /**
+   * Makes a `disk_only` checkpoint of an OCI image, from which sandboxes start as from any other, and which `deleteCheckpoint` removes.
+   * Images that begin alike share layers on the disk. A failure, an abort or a crash leaves nothing. Undefined where the driver cannot.
+   *
+   * Throws `invalid_request` with what is wrong with the image (`details.field` is `image.oci` or `archive`), `too_large` when it passes a
+   * bound, `conflict` for a taken id, `no_capacity` when the disk pool is full, and `unavailable` when the registry does not answer or
+   * this host lacks a program.
+   */
+  importImage?(checkpointId: string, source: ImageSource, signal?: AbortSignal): Promise<ImportedImage>
+
+  /** Throws the `invalid_request` of `importImage` for a reference that is wrong in itself, or in a registry that is not allowed. */
+  assertImportable?(reference: string): void
+
+  /**
    * Opens a connection to the guest of a running sandbox, which the caller destroys. Throws `unavailable`. A dial during a
    * checkpoint waits for its end; during a hibernation it fails.
    *
@@ -177,6 +190,31 @@ export const freezeGraceMs = 2000
 export class RestartedOnDiskError extends ServiceError {}
 
 export type CheckpointKind = 'full' | 'disk_only'
+
+/** A reference such as `registry.example.com/team/app:1.2`, or the bytes of an OCI or docker archive, also compressed. */
+export type ImageSource = { reference: string } | { archive: AsyncIterable<Uint8Array> }
+
+export interface ImportedImage {
+  /**
+   * `sha256:…` of the manifest or the list that the reference names: `NAME@DIGEST` names the same for ever. Of a docker archive, of its
+   * configuration.
+   */
+  digest: string
+  /** Of its layers, uncompressed, shared ones included. */
+  sizeBytes: number
+  config: ImageDefaults
+}
+
+/** What an image says about commands in it. */
+export interface ImageDefaults {
+  env: Record<string, string>
+  /** Absolute. */
+  cwd?: string
+  /** A name or a number, and a group behind a colon; as the guest takes it. */
+  user?: string
+  entrypoint: readonly string[]
+  cmd: readonly string[]
+}
 
 export interface SandboxSpec {
   id: string

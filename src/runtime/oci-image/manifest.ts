@@ -1,0 +1,125 @@
+/** The manifests of the OCI image specification and of Docker's second schema, as far as an import needs them. */
+import { createHash } from 'node:crypto'
+import { arch } from 'node:process'
+import { posix } from 'node:path'
+import { z } from 'zod'
+import { defined } from '../../lib/defined.ts'
+import { digestPattern } from '../../lib/image-reference.ts'
+import type { ImageDefaults } from '../../sandbox/ports/runtime-driver.ts'
+import { imageTooLarge, refuseImage, type ImageField, type ImageLimits } from './limits.ts'
+
+/** Of this machine, as images name it. */
+const architecture = arch === 'x64' ? 'amd64' : arch
+const userPattern = /^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,63})?$/
+const envNamePattern = /^[A-Za-z_][A-Za-z0-9_]*$/
+
+const descriptor = z.object({
+  digest: z.string().regex(digestPattern),
+  size: z.int().min(0),
+  urls: z.array(z.string()).nullish(),
+})
+const manifest = z.object({ schemaVersion: z.literal(2), config: descriptor, layers: z.array(descriptor) })
+const index = z.object({
+  schemaVersion: z.literal(2),
+  manifests: z.array(descriptor.extend({ platform: z.object({ architecture: z.string(), os: z.string() }).nullish() })),
+})
+const words = z.array(z.string()).nullish()
+const configuration = z.object({
+  architecture: z.string().optional(),
+  os: z.string().optional(),
+  rootfs: z.object({ diff_ids: z.array(z.string().regex(digestPattern)) }),
+  config: z
+    .object({
+      Env: words,
+      WorkingDir: z.string().nullish(),
+      User: z.string().nullish(),
+      Entrypoint: words,
+      Cmd: words,
+    })
+    .nullish(),
+})
+
+export type Manifest = z.output<typeof manifest>
+
+export function digestOf(bytes: string | Uint8Array): string {
+  return `sha256:${createHash('sha256').update(bytes).digest('hex')}`
+}
+
+/** A manifest, or what an index names for this machine. Throws `invalid_request`. */
+export function readManifest(text: string, field: ImageField, limits: ImageLimits): Manifest | { instance: string } {
+  const value = parseJson(text, field)
+  const list = index.safeParse(value)
+  if (list.success) return { instance: instanceFor(list.data.manifests, field) }
+  const { data, success } = manifest.safeParse(value)
+  if (!success) throw refuseImage(field, 'has no manifest of the OCI format or of the second one of Docker')
+  const parts = [data.config, ...data.layers]
+  // Whoever fetches such a part asks any address that the author of the image has chosen.
+  if (parts.some(({ urls }) => (urls ?? []).length > 0)) {
+    throw refuseImage(field, 'has a part that lies outside its registry')
+  }
+  if (data.layers.length > limits.layersMax) throw refuseImage(field, `has more than ${limits.layersMax} layers`)
+  if (data.config.size > limits.manifestBytesMax) throw imageTooLarge(field, 'has too large a configuration')
+  if (parts.reduce((sum, { size }) => sum + size, 0) > limits.downloadBytesMax) {
+    throw imageTooLarge(field, `has more than ${limits.downloadBytesMax} bytes of compressed layers`)
+  }
+  return data
+}
+
+/** Digests of the uncompressed layers, lowest first, and what commands take from the image. Throws `invalid_request`. */
+export function readConfiguration(text: string, field: ImageField): { diffIds: string[]; defaults: ImageDefaults } {
+  const { data, success } = configuration.safeParse(parseJson(text, field))
+  if (!success) throw refuseImage(field, 'has no configuration of the OCI format')
+  const { os = 'linux', architecture: made = architecture } = data
+  if (os !== 'linux' || made !== architecture) {
+    throw refuseImage(field, `is for ${os} on ${made}, and this machine is linux on ${architecture}`)
+  }
+  const { Env, WorkingDir, User, Entrypoint, Cmd } = data.config ?? {}
+  if (User && !userPattern.test(User)) throw refuseImage(field, 'has a user that is neither a name nor a number')
+  const texts = [...(Env ?? []), ...(Entrypoint ?? []), ...(Cmd ?? []), WorkingDir ?? '']
+  if (texts.some((value) => value.includes('\0'))) throw refuseImage(field, 'has a NUL in its configuration')
+  const variables = (Env ?? []).map((line) => {
+    const [name = '', ...value] = line.split('=')
+    return [name, value.join('=')] as const
+  })
+  const defaults = {
+    // A name that no shell can read is none here either.
+    env: Object.fromEntries(variables.filter(([name]) => envNamePattern.test(name))),
+    ...defined({
+      cwd: WorkingDir ? posix.resolve('/', WorkingDir) : undefined,
+      user: User || undefined,
+    }),
+    entrypoint: Entrypoint ?? [],
+    cmd: Cmd ?? [],
+  }
+  return { diffIds: data.rootfs.diff_ids, defaults }
+}
+
+/** The digests of what is below a layer and of the layer, as the specification joins them ("ChainID"). */
+export function chainIds(diffIds: readonly string[]): string[] {
+  const chain: string[] = []
+  for (const diffId of diffIds) {
+    const below = chain.at(-1)
+    chain.push(below === undefined ? diffId : digestOf(`${below} ${diffId}`))
+  }
+  return chain
+}
+
+function instanceFor(manifests: z.output<typeof index>['manifests'], field: ImageField): string {
+  const fit = manifests.find(({ platform }) => platform?.os === 'linux' && platform.architecture === architecture)
+  // An archive may name one image several times.
+  const isOne = new Set(manifests.map(({ digest }) => digest)).size === 1
+  const alone = isOne && !manifests[0]?.platform ? manifests[0] : undefined
+  const found = fit ?? alone
+  if (found !== undefined) return found.digest
+  const platforms = manifests.flatMap(({ platform }) => (platform ? [`${platform.os}/${platform.architecture}`] : []))
+  const has = platforms.length > 0 ? platforms.slice(0, 10).join(', ') : 'no single image'
+  throw refuseImage(field, `is not for linux/${architecture}: it has ${has}`)
+}
+
+function parseJson(text: string, field: ImageField): unknown {
+  try {
+    return JSON.parse(text)
+  } catch {
+    throw refuseImage(field, 'has a manifest or a configuration that is not JSON')
+  }
+}
