@@ -1,8 +1,9 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { isServiceError, ServiceError } from '../errors.ts'
+import { defined } from '../lib/defined.ts'
 import { newId } from '../lib/id.ts'
 import type { Log } from '../lib/log.ts'
-import type { CheckpointKind, ProcessKind, SandboxService, StartExec } from '../sandbox/index.ts'
+import type { CheckpointKind, ProcessKind, Sandbox, SandboxService, StartExec } from '../sandbox/index.ts'
 import type { BuildFiles } from './build-files.ts'
 import type { BuildEvent, ImageLayer, ImageLimits } from './image.ts'
 import { type FileOutline, type ManifestOutline, type Step, summaryOf } from './manifest.ts'
@@ -25,6 +26,8 @@ export interface Build {
   filesKey: string
   /** What the build sandbox starts from when no layer is there. */
   origin: Origin
+  /** A folder that commands of the image begin in, and that it may lack. */
+  cwd?: string
   /** Least memory of the image. */
   memoryMb: number
 }
@@ -60,9 +63,10 @@ export async function buildImage(
   const sandboxId = newId('sb-build-')
   try {
     const { layer, done } = await startingLayer(context, build)
-    await startSandbox(context, build, sandboxId, layer)
+    const sandbox = await startSandbox(context, build, sandboxId, layer)
     ended.throwIfAborted()
-    const work = new RunningBuild(context, build, { sandboxId, emit, signal: ended })
+    if (build.cwd !== undefined) await sandboxes.files.mkdir(orgId, sandboxId, build.cwd)
+    const work = new RunningBuild(context, build, { sandbox, sandboxId, emit, signal: ended })
     const { steps } = outline
     const reused = done === 0 ? '' : `, the first ${done} reused`
     emit(logOf(0, 'build', `building ${steps.length} steps${reused} in ${sandboxId}`))
@@ -106,7 +110,7 @@ async function startSandbox(
   { orgId, outline, origin }: Build,
   id: string,
   layer: ImageLayer | undefined,
-): Promise<void> {
+): Promise<Sandbox> {
   const sizes = {
     id,
     memoryMb: outline.builderMemoryMB ?? builderMemoryMbDefault,
@@ -115,11 +119,15 @@ async function startSandbox(
     timeoutSeconds: 0,
   }
   const from = layer === undefined ? origin : { checkpointId: layer.checkpointId }
-  if ('image' in from) await sandboxes.create(orgId, { ...sizes, image: from.image })
-  else await sandboxes.checkpoints.start(orgId, from.checkpointId, sizes)
+  const { sandbox } =
+    'image' in from
+      ? await sandboxes.create(orgId, { ...sizes, image: from.image })
+      : await sandboxes.checkpoints.start(orgId, from.checkpointId, sizes)
+  return sandbox
 }
 
 interface Running {
+  sandbox: Sandbox
   sandboxId: string
   emit: (event: BuildEvent) => void
   signal: AbortSignal
@@ -183,11 +191,16 @@ class RunningBuild {
 
   async #checkpoint(kind: CheckpointKind): Promise<string> {
     const { orgId, memoryMb, outline } = this.#build
-    const { sandboxId, signal } = this.#running
+    const { sandbox, sandboxId, signal } = this.#running
     signal.throwIfAborted()
     const { checkpoints } = this.#context.sandboxes
     const id = newId('cp-')
-    const sandboxConfig = { memoryMb, cpuCount: 1, diskMb: 10_240, envs: outline.defaults?.envs ?? {} }
+    const { envs = {}, cwd, user } = outline.defaults ?? {}
+    const sandboxConfig = {
+      ...{ memoryMb, cpuCount: 1, diskMb: 10_240 },
+      envs: { ...sandbox.envs, ...envs },
+      commandDefaults: { ...sandbox.commandDefaults, ...defined({ cwd, user }) },
+    }
     await checkpoints.create(orgId, sandboxId, { id, name: checkpointName(id), kind, isOfImage: true, sandboxConfig })
     const { status, error } = await checkpoints.settled(orgId, id)
     if (status !== 'ready')
@@ -312,7 +325,7 @@ function failed(step: number, type: string, exitCode: number, stderr: string): S
 }
 
 /** The name ends with the unique part of the id, which clients cannot choose. */
-function checkpointName(id: string): string {
+export function checkpointName(id: string): string {
   return `${checkpointNamePrefix}${id.slice('cp-'.length)}`
 }
 

@@ -1,15 +1,16 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { Builds } from './builds.ts'
-import type { BuildEvent } from './image.ts'
+import type { BuildEvent, BuiltImage } from './image.ts'
 
 const log = (message: string): BuildEvent => ({ event: 'build_log', step: 1, type: 'run', message })
 
 /** A build that the test ends. */
 function scripted() {
-  const started: { emit: (event: BuildEvent) => void; signal: AbortSignal; end: PromiseWithResolvers<string> }[] = []
-  const work = async (emit: (event: BuildEvent) => void, signal: AbortSignal): Promise<string> => {
-    const end = Promise.withResolvers<string>()
+  const started: { emit: (event: BuildEvent) => void; signal: AbortSignal; end: PromiseWithResolvers<BuiltImage> }[] =
+    []
+  const work = async (emit: (event: BuildEvent) => void, signal: AbortSignal): Promise<BuiltImage> => {
+    const end = Promise.withResolvers<BuiltImage>()
     started.push({ emit, signal, end })
     return await end.promise
   }
@@ -26,8 +27,8 @@ test('builds: equal requests share one build, and a later one hears what was sai
   const second = builds.join('a', 'files', work, { onEvent: (event) => heard[1]!.push(event) })
   started[0]!.emit(log('two'))
   assert.equal(started.length, 1)
-  started[0]!.end.resolve('cp-1')
-  assert.deepEqual(await Promise.all([first, second]), ['cp-1', 'cp-1'])
+  started[0]!.end.resolve({ checkpointId: 'cp-1' })
+  assert.deepEqual(await Promise.all([first, second]), [{ checkpointId: 'cp-1' }, { checkpointId: 'cp-1' }])
   assert.deepEqual(heard, [
     [log('one'), log('two')],
     [log('one'), log('two')],
@@ -41,12 +42,12 @@ test('builds: another key is another build, and one that has ended is begun agai
   const both = [builds.join('a', 'f', work, {}), builds.join('b', 'f', work, {})]
   assert.equal(started.length, 2)
   started[0]!.end.reject(new Error('broken'))
-  started[1]!.end.resolve('cp-2')
+  started[1]!.end.resolve({ checkpointId: 'cp-2' })
   await assert.rejects(both[0]!, /broken/)
-  assert.equal(await both[1], 'cp-2')
+  assert.equal((await both[1])?.checkpointId, 'cp-2')
   const again = builds.join('a', 'f', work, {})
-  started[2]!.end.resolve('cp-3')
-  assert.equal(await again, 'cp-3')
+  started[2]!.end.resolve({ checkpointId: 'cp-3' })
+  assert.equal((await again).checkpointId, 'cp-3')
 })
 
 test('builds: a build ends with the last request that gives it up, which waits for its end', async () => {
@@ -68,8 +69,8 @@ test('builds: a build ends with the last request that gives it up, which waits f
   started[0]!.end.reject(started[0]!.signal.reason)
   await last
   await new Promise((resolve) => setImmediate(resolve))
-  started[1]!.end.resolve('cp-9')
-  assert.equal(await next, 'cp-9')
+  started[1]!.end.resolve({ checkpointId: 'cp-9' })
+  assert.equal((await next).checkpointId, 'cp-9')
 })
 
 test('builds: a watcher hears the end and keeps no build alive', async () => {

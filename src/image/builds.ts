@@ -1,4 +1,4 @@
-import type { BuildEvent } from './image.ts'
+import type { BuildEvent, BuiltImage } from './image.ts'
 
 /** Someone who waits for a build. */
 export interface Follower {
@@ -8,10 +8,10 @@ export interface Follower {
   signal?: AbortSignal
 }
 
-type Work = (emit: (event: BuildEvent) => void, signal: AbortSignal) => Promise<string>
+type Work = (emit: (event: BuildEvent) => void, signal: AbortSignal) => Promise<BuiltImage>
 
 interface BuildUnderWay {
-  result: Promise<string>
+  result: Promise<BuiltImage>
   end: AbortController
   /** Requests that want its result; watchers do not count. */
   requesters: number
@@ -34,7 +34,7 @@ export class Builds {
   }
 
   /** Joins the build of this key, or begins it with `work`. Throws the reason of an aborted signal. */
-  async join(key: string, filesKey: string, work: Work, follower: Follower): Promise<string> {
+  async join(key: string, filesKey: string, work: Work, follower: Follower): Promise<BuiltImage> {
     follower.signal?.throwIfAborted()
     for (let build = this.#builds.get(key); build?.end.signal.aborted; build = this.#builds.get(key)) {
       // Given up by all others; it needs a moment to clean up.
@@ -65,7 +65,7 @@ export class Builds {
 
   #begin(key: string, filesKey: string, work: Work): BuildUnderWay {
     const build: BuildUnderWay = {
-      result: Promise.resolve(''),
+      result: Promise.resolve({ checkpointId: '' }),
       end: new AbortController(),
       requesters: 0,
       listeners: new Set(),
@@ -79,7 +79,7 @@ export class Builds {
     return build
   }
 
-  async #run(key: string, filesKey: string, work: () => Promise<string>): Promise<string> {
+  async #run(key: string, filesKey: string, work: () => Promise<BuiltImage>): Promise<BuiltImage> {
     try {
       return await work()
     } finally {
@@ -88,7 +88,7 @@ export class Builds {
     }
   }
 
-  async #wait(build: BuildUnderWay, { onEvent, signal }: Follower): Promise<string> {
+  async #wait(build: BuildUnderWay, { onEvent, signal }: Follower): Promise<BuiltImage> {
     if (onEvent !== undefined) {
       for (const event of build.said) onEvent(event)
       build.listeners.add(onEvent)

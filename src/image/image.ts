@@ -21,8 +21,24 @@ export interface Image {
   /** Every organisation may start sandboxes from its name. */
   isPublic: boolean
   failure?: BuildFailure
+  /** Of an image that is an OCI image, or was built on one. */
+  oci?: OciFacts
   createdAt: Date
   lastUsedAt: Date
+}
+
+/** What an OCI image says of itself. Its variables, folder and user are in force; the rest is for whoever wants to run it. */
+export interface OciFacts {
+  /** `sha256:…`: what its reference meant when it was fetched. */
+  digest: string
+  entrypoint: readonly string[]
+  cmd: readonly string[]
+}
+
+/** The end of a build. */
+export interface BuiltImage {
+  checkpointId: string
+  oci?: OciFacts
 }
 
 export type ImageStatus = 'building' | 'ready' | 'failed'
@@ -38,7 +54,9 @@ export interface BuildFailure {
   stderr?: string
 }
 
-export type ImageChange = Partial<Pick<Image, 'checkpointId' | 'status' | 'isPublic' | 'failure' | 'lastUsedAt'>>
+export type ImageChange = Partial<
+  Pick<Image, 'checkpointId' | 'status' | 'isPublic' | 'failure' | 'lastUsedAt' | 'oci'>
+>
 
 /** The state after a step: a disk checkpoint that a later build with the same beginning starts from. */
 export interface ImageLayer {

@@ -8,6 +8,8 @@ import type { ImageLimits } from './image.ts'
 export interface Manifest {
   /** Name of an image. Default `base`. */
   base?: string | undefined
+  /** In place of `base`: reference to an OCI image, such as `registry.example.com/team/tools:1`. */
+  oci?: string | undefined
   steps?: ManifestStep[] | undefined
   /** Memory of the build, in MiB. */
   builderMemoryMB?: number | undefined
@@ -53,6 +55,7 @@ export type Step =
 
 /** A manifest without the contents of its files, as records keep it. */
 export interface ManifestOutline extends Omit<Manifest, 'base' | 'steps' | 'name'> {
+  /** Empty for an image that an archive or a registry holds. */
   base: string
   steps: Step[]
 }
@@ -85,12 +88,14 @@ export async function planOf(
     `must have at most ${limits.filesMax} files`,
   )
   assertCommands(rest)
+  assertInput(rest.oci === undefined || manifest.base === undefined, 'image.oci', 'is given together with image.base')
   const contents = new Map<string, Buffer>()
   const outlined: Step[] = []
   for (const [index, step] of steps.entries()) {
     outlined.push(await outlineOf(step, `image.steps.${index}.args`, contents))
   }
-  return { outline: { ...rest, base: builtInNames.has(base) ? 'base' : base, steps: outlined }, contents }
+  const origin = rest.oci !== undefined ? '' : builtInNames.has(base) ? 'base' : base
+  return { outline: { ...rest, base: origin, steps: outlined }, contents }
 }
 
 function assertCommands({ memory = false, startCommand, readyCommand }: Manifest): void {

@@ -1,3 +1,4 @@
+import { createHash } from 'node:crypto'
 import { isServiceError, ServiceError } from '../errors.ts'
 import { KeyedMutex } from '../lib/async/mutex.ts'
 import { Semaphore } from '../lib/async/semaphore.ts'
@@ -8,6 +9,7 @@ import type { Log } from '../lib/log.ts'
 import {
   assertInput,
   assertInteger,
+  type ImageSource as DriverImageSource,
   type SandboxLimits,
   type SandboxService,
   type StartedSandbox,
@@ -16,7 +18,7 @@ import {
 import { BuildFiles } from './build-files.ts'
 import { buildImage, checkpointNamePrefix, type BuilderContext, isOfBuild, logOf, type Origin } from './builder.ts'
 import { Builds, type Follower } from './builds.ts'
-import type { BuildEvent, BuildFailure, Image, ImageLimits } from './image.ts'
+import type { BuildEvent, BuildFailure, BuiltImage, Image, ImageLimits, OciFacts } from './image.ts'
 import { hashesOf, type Manifest, memoryMbDefault, planOf } from './manifest.ts'
 import type { ImageStore } from './store.ts'
 
@@ -112,6 +114,30 @@ export class Images {
   async create(orgId: string, name: string, manifest: Manifest, options: BuildOptions = {}): Promise<Image> {
     assertName(name)
     return await this.#tracked(this.#obtain(orgId, manifest, options, name))
+  }
+
+  /** Makes an image under a name of an OCI or docker archive. Throws `conflict` for a taken name, `invalid_request` with what is wrong. */
+  async importArchive(
+    orgId: string,
+    name: string,
+    archive: AsyncIterable<Uint8Array>,
+    options: Omit<BuildOptions, 'creation'> = {},
+  ): Promise<Image> {
+    assertName(name)
+    const id = newId('img-')
+    const now = new Date()
+    const hash = importHash(id)
+    const image: Image = {
+      ...{ id, orgId, name, contentHash: hash, layerHashes: [hash], status: 'building' },
+      manifest: { base: '', steps: [] },
+      memoryMb: memoryMbDefault,
+      ...{ isDetached: false, isPublic: false, createdAt: now, lastUsedAt: now },
+    }
+    await this.#locks.run(orgId, async () => {
+      await this.#freeName(orgId, name)
+      await this.#deps.store.insertImage(image)
+    })
+    return await this.#tracked(this.#built(image, options, { archive }))
   }
 
   /** The same in the background: returns an image that is `building`. */
@@ -275,7 +301,9 @@ export class Images {
     const made = creation?.made.find((id) => id.startsWith('img-'))
     const earlier = made === undefined ? undefined : await store.image(made, orgId)
     if (earlier !== undefined) return { image: earlier, isHit: true }
-    const { hash } = await this.#origin(orgId, outline.base)
+    if (outline.oci !== undefined) this.#deps.sandboxes.checkpoints.assertImportable(outline.oci)
+    const { hash } =
+      outline.oci === undefined ? await this.#origin(orgId, outline.base) : { hash: `oci ${outline.oci}` }
     const { layerHashes, contentHash } = hashesOf(outline, hash)
     const id = made ?? creation?.id('img-') ?? newId('img-')
     const now = new Date()
@@ -284,7 +312,7 @@ export class Images {
       orgId,
       ...defined({ name }),
       contentHash,
-      layerHashes,
+      layerHashes: outline.oci === undefined ? layerHashes : [importHash(outline.oci), ...layerHashes],
       status: 'building',
       manifest: outline,
       memoryMb: outline.runtimeMemoryMB ?? memoryMbDefault,
@@ -306,7 +334,10 @@ export class Images {
           if (image.status === 'failed' && image.name === undefined) await store.deleteImage(image.id)
       }
       const shared = ready?.checkpointId
-      const image: Image = shared === undefined ? draft : { ...draft, status: 'ready', checkpointId: shared }
+      const image: Image =
+        shared === undefined
+          ? draft
+          : { ...draft, status: 'ready', checkpointId: shared, ...defined({ oci: ready?.oci }) }
       if (image.status === 'building') await this.#files.write(filesKey(image), plan.contents)
       await store.insertImage(image, made === undefined ? creation : undefined)
       return { image, isHit: shared !== undefined }
@@ -352,7 +383,7 @@ export class Images {
   }
 
   /** Waits for the build of an image and records its end. Given up, the image goes; a detached one stays for the next start. */
-  async #built(image: Image, { signal, onEvent }: Follower): Promise<Image> {
+  async #built(image: Image, { signal, onEvent }: Follower, source?: ArchiveSource): Promise<Image> {
     const { store, log } = this.#deps
     const { id, orgId, isDetached } = image
     const wait = this.#waits.get(id) ?? {
@@ -366,12 +397,11 @@ export class Images {
     const given = signal === undefined ? cancel.signal : AbortSignal.any([signal, cancel.signal])
     try {
       const key = buildKey(image)
-      const build = (emit: (event: BuildEvent) => void, ended: AbortSignal) => this.#build(image, emit, ended)
-      const checkpointId = await this.#builds.join(key, filesKey(image), build, {
-        ...defined({ onEvent }),
-        signal: given,
-      })
-      const ready = await store.updateImage(id, { status: 'ready', checkpointId, lastUsedAt: new Date() })
+      const build = (emit: (event: BuildEvent) => void, ended: AbortSignal) => this.#build(image, source, emit, ended)
+      const follower = { ...defined({ onEvent }), signal: given }
+      const { checkpointId, oci } = await this.#builds.join(key, filesKey(image), build, follower)
+      const change = { status: 'ready', checkpointId, lastUsedAt: new Date(), ...defined({ oci }) } as const
+      const ready = await store.updateImage(id, change)
       if (ready !== undefined) return ready
       await this.#removeCheckpoints(orgId, [checkpointId])
       throw new ServiceError('conflict', `image ${image.name ?? id} was deleted`)
@@ -393,16 +423,58 @@ export class Images {
     }
   }
 
-  async #build(image: Image, emit: (event: BuildEvent) => void, signal: AbortSignal): Promise<string> {
+  async #build(
+    image: Image,
+    source: ArchiveSource | undefined,
+    emit: (event: BuildEvent) => void,
+    signal: AbortSignal,
+  ): Promise<BuiltImage> {
     const { orgId, manifest: outline, layerHashes, memoryMb } = image
     return await this.#semaphore.use(
       async () => {
-        const { origin } = await this.#origin(orgId, outline.base)
-        const build = { orgId, outline, layerHashes, memoryMb, origin, filesKey: filesKey(image) }
-        return await buildImage(this.#builder, build, emit, signal)
+        const reference = outline.oci === undefined ? undefined : { reference: outline.oci }
+        const from = source ?? reference
+        const build = { orgId, outline, memoryMb, filesKey: filesKey(image) }
+        if (from === undefined) {
+          const { origin } = await this.#origin(orgId, outline.base)
+          return { checkpointId: await buildImage(this.#builder, { ...build, layerHashes, origin }, emit, signal) }
+        }
+        const { checkpointId, cwd, oci } = await this.#imported(image, from, emit, signal)
+        if (outline.steps.length === 0 && !outline.memory && cwd === undefined) return { checkpointId, oci }
+        const onImport = { ...build, layerHashes: layerHashes.slice(1), origin: { checkpointId }, ...defined({ cwd }) }
+        return { checkpointId: await buildImage(this.#builder, onImport, emit, signal), oci }
       },
       { key: orgId, signal },
     )
+  }
+
+  /** The checkpoint of an OCI image, which is the first layer of an image on it. */
+  async #imported(
+    { orgId, layerHashes: [hash = ''] }: Image,
+    source: DriverImageSource,
+    emit: (event: BuildEvent) => void,
+    signal: AbortSignal,
+  ): Promise<{ checkpointId: string; cwd?: string; oci: OciFacts }> {
+    const { store, sandboxes } = this.#deps
+    const [layer] = await store.layers(orgId, [hash])
+    const checkpoint = layer && (await sandboxes.checkpoints.settled(orgId, layer.checkpointId).catch(notFound))
+    const known = (await store.listImages(orgId)).find((image) => image.layerHashes[0] === hash && image.oci)
+    if (checkpoint?.status === 'ready' && known?.oci !== undefined) {
+      emit(logOf(0, 'import', `image ${known.oci.digest} is there`))
+      const { cwd } = checkpoint.sandboxConfig.commandDefaults ?? {}
+      return { checkpointId: checkpoint.id, ...defined({ cwd }), oci: known.oci }
+    }
+    emit(logOf(0, 'import', 'reference' in source ? `fetching ${source.reference}` : 'reading the archive'))
+    const id = newId('cp-')
+    const { digest, config } = await sandboxes.checkpoints.import(
+      orgId,
+      { id, name: checkpointName(id), source },
+      signal,
+    )
+    await store.putLayer({ orgId, hash, checkpointId: id })
+    emit(logOf(0, 'import', `image ${digest}`))
+    const { entrypoint, cmd, cwd } = config
+    return { checkpointId: id, ...defined({ cwd }), oci: { digest, entrypoint, cmd } }
   }
 
   async #touch(image: Image): Promise<void> {
@@ -468,6 +540,13 @@ interface Claim extends CreateOptions {
   name?: string
   isDetached: boolean
   isShared?: boolean
+}
+
+type ArchiveSource = Extract<DriverImageSource, { archive: unknown }>
+
+/** Of the layer that an import makes. */
+function importHash(what: string): string {
+  return createHash('sha256').update(`import ${what}`).digest('hex')
 }
 
 function buildKey({ orgId, contentHash }: Image): string {

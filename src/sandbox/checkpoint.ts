@@ -8,12 +8,17 @@ import { sha256 } from '../lib/secret.ts'
 import { assertInput, assertInteger, assertNewSandbox, previewToken } from './input.ts'
 import type { Lifecycle, LifecycleContext } from './lifecycle.ts'
 import type { Patch, Patches } from './patch.ts'
-import { type CheckpointKind, RestartedOnDiskError } from './ports/runtime-driver.ts'
-import { type CreateSandbox, type Sandbox, type StartedSandbox, newSandbox } from './sandbox.ts'
+import {
+  type CheckpointKind,
+  type ImageSource,
+  type ImportedImage,
+  RestartedOnDiskError,
+} from './ports/runtime-driver.ts'
+import { type CreateSandbox, type Sandbox, type StartedSandbox, newSandbox, startDefaults } from './sandbox.ts'
 import type { CheckpointVolume, MountedVolume, VolumeMount, Volumes } from './volume.ts'
 
 /** Sizes and environment that a sandbox started from the checkpoint inherits. */
-export type SandboxConfig = Pick<Sandbox, 'image' | 'cpuCount' | 'memoryMb' | 'diskMb' | 'envs'>
+export type SandboxConfig = Pick<Sandbox, 'image' | 'cpuCount' | 'memoryMb' | 'diskMb' | 'envs' | 'commandDefaults'>
 
 export interface Checkpoint {
   id: string
@@ -36,7 +41,9 @@ export interface Checkpoint {
   createdAt: Date
 }
 
-export type CheckpointChange = Partial<Pick<Checkpoint, 'status' | 'sizeBytes' | 'isPublic' | 'volumes'>> & {
+export type CheckpointChange = Partial<
+  Pick<Checkpoint, 'status' | 'sizeBytes' | 'sandboxConfig' | 'isPublic' | 'volumes'>
+> & {
   error?: string | undefined
 }
 
@@ -51,6 +58,12 @@ export interface CreateCheckpoint {
   isOfImage?: boolean
   /** Leaves at most `maxCount` of the kind once the new one is ready. A dump that fails deletes none. */
   retentionPolicy?: { mode: 'delete_oldest'; maxCount: number }
+}
+
+export interface ImportCheckpoint {
+  id: string
+  name: string
+  source: ImageSource
 }
 
 /** `volumes`: in place of those of the checkpoint. From a full one they have the same paths and are as writable. */
@@ -122,6 +135,51 @@ export class Checkpoints {
     } finally {
       release()
     }
+  }
+
+  /**
+   * Makes a `disk_only` checkpoint of an OCI image; sandboxes from it have its variables, folder and user. Throws what the driver throws, and
+   * leaves nothing then.
+   */
+  async import(orgId: string, input: ImportCheckpoint, signal?: AbortSignal): Promise<ImportedImage> {
+    const { store, driver } = this.#context
+    const { id, name, source } = input
+    if (driver.importImage === undefined) throw new ServiceError('not_implemented', 'this driver imports no images')
+    const { image, cpuCount, memoryMb, diskMb } = startDefaults
+    const checkpoint: Checkpoint = {
+      id,
+      orgId,
+      // No sandbox has this id.
+      sandboxId: newId('sb-'),
+      name,
+      kind: 'disk_only',
+      status: 'processing',
+      sizeBytes: 0,
+      sandboxConfig: { image, cpuCount, memoryMb, diskMb, envs: {} },
+      volumes: [],
+      createdAt: new Date(),
+    }
+    await store.insertCheckpoint(checkpoint)
+    try {
+      const imported = await driver.importImage(id, source, signal)
+      const { env: envs, cwd, user } = imported.config
+      const sandboxConfig = { ...checkpoint.sandboxConfig, envs, commandDefaults: defined({ cwd, user }) }
+      const change = { status: 'ready', sizeBytes: imported.sizeBytes, sandboxConfig } as const
+      if ((await store.updateCheckpoint(id, change)) !== undefined) return imported
+      await driver.deleteCheckpoint(id)
+      throw new ServiceError('not_found', `checkpoint ${id} was deleted`)
+    } catch (error) {
+      await this.#remove(id)
+      throw error
+    }
+  }
+
+  /** Throws `invalid_request` for a reference to an OCI image that is none, or in a registry that is not allowed. */
+  assertImportable(reference: string): void {
+    const { driver } = this.#context
+    if (driver.assertImportable === undefined)
+      throw new ServiceError('not_implemented', 'this driver imports no images')
+    driver.assertImportable(reference)
   }
 
   /** The checkpoint once it is `ready` or `failed`. */
@@ -375,8 +433,8 @@ export class Checkpoints {
   }
 }
 
-export function configOf({ image, cpuCount, memoryMb, diskMb, envs }: Sandbox): SandboxConfig {
-  return { image, cpuCount, memoryMb, diskMb, envs }
+export function configOf({ image, cpuCount, memoryMb, diskMb, envs, commandDefaults }: Sandbox): SandboxConfig {
+  return { image, cpuCount, memoryMb, diskMb, envs, ...defined({ commandDefaults }) }
 }
 
 /** Whether the service made it for its own use. Its name then ends with the unique part of its id: clients choose names, never ids. */

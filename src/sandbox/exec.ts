@@ -95,7 +95,7 @@ export class Exec {
     const request = runRequest(id, input)
     return await this.#lifecycle.use(orgId, sandboxId, async (guest, sandbox) => {
       const read = () => this.#outputs.take(orgId, (bytesMax) => guest.output(id, bytesMax), sent)
-      const { exitCode, output } = await runToEnd(guest, withSandboxEnvs(sandbox, request), signal, read)
+      const { exitCode, output } = await runToEnd(guest, withSandboxDefaults(sandbox, request), signal, read)
       return { exitCode, ...outputText(output) }
     })
   }
@@ -207,7 +207,7 @@ export class Exec {
   async #spawn(orgId: string, sandboxId: string, request: SpawnRequest, creation?: Creation): Promise<ProcessInfo> {
     return await this.#lifecycle.use(orgId, sandboxId, async (guest, sandbox) => {
       try {
-        return await guest.spawn(withSandboxEnvs(sandbox, request))
+        return await guest.spawn(withSandboxDefaults(sandbox, request))
       } catch (error) {
         if (creation === undefined || !isServiceError(error, 'conflict')) throw error
         return await guest.process(request.id, 0)
@@ -234,8 +234,10 @@ function spawnRequest(id: string, { cmd, args, envs = {}, cwd, user }: RunComman
   return { id, argv, envs, ...defined({ cwd, user }) }
 }
 
-function withSandboxEnvs(sandbox: Sandbox, request: SpawnRequest): SpawnRequest {
-  return { ...request, envs: { ...sandbox.envs, ...request.envs } }
+/** What the sandbox says and the request does not. What the service runs for itself is root's, and says where. */
+function withSandboxDefaults({ envs, commandDefaults = {} }: Sandbox, request: SpawnRequest): SpawnRequest {
+  const defaults = ['exec', 'pty'].includes(processKind(request.id)) ? commandDefaults : {}
+  return { ...defaults, ...request, envs: { ...envs, ...request.envs } }
 }
 
 function outputText({ stdout, stderr, truncated }: ProcessOutput): Output {

@@ -59,6 +59,8 @@ export interface Sandbox {
   stoppedAt?: Date
   /** Those that it has had mounted since its first start. */
   volumes: MountedVolume[]
+  /** Where and as whom a command runs that does not say. */
+  commandDefaults?: CommandDefaults
   /** How often it was restored in place. After a restore its memory holds processes of the past. */
   restores: number
 }
@@ -66,6 +68,14 @@ export interface Sandbox {
 /** What may change in a sandbox after its creation. */
 export type SandboxChange = {
   [Key in keyof Omit<Sandbox, 'id' | 'orgId' | 'hostId' | 'volumes' | 'createdAt'>]?: Sandbox[Key] | undefined
+}
+
+/** As its image says. */
+export interface CommandDefaults {
+  /** Absolute. */
+  cwd?: string
+  /** A name or id, and a group behind a colon. */
+  user?: string
 }
 
 export interface CreateSandbox {
@@ -96,7 +106,7 @@ export interface StartedSandbox {
 
 type NewSandbox = {
   [Key in keyof Omit<CreateSandbox, 'previewAuth' | 'volumes'>]: CreateSandbox[Key] | undefined
-} & { fromCheckpointId?: string; volumes?: MountedVolume[] }
+} & { fromCheckpointId?: string; volumes?: MountedVolume[]; commandDefaults?: CommandDefaults | undefined }
 
 /** What a sandbox is started from, and its sizes, where nothing else is asked for. */
 export const startDefaults = { image: 'base', cpuCount: 1, memoryMb: 1024, diskMb: 10_240 } as const
@@ -121,6 +131,7 @@ export function newSandbox(orgId: string, given: NewSandbox): Sandbox {
     startedAt: now,
     activeAt: now,
     volumes: given.volumes ?? [],
+    ...defined({ commandDefaults: given.commandDefaults }),
     restores: 0,
   }
 }

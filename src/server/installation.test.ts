@@ -67,7 +67,7 @@ test('installation: a directory and a database of an earlier version are joined'
       drop column waiting_for, drop column waiting_since, drop column sandbox_restores,
       drop column host_id;
     drop table volume_attachments, volume_snapshots, volumes, volume_remains;
-    alter table sandboxes drop column restores, drop column host_id, drop column volumes;
+    alter table sandboxes drop column restores, drop column host_id, drop column volumes, drop column command_defaults;
     alter table checkpoints drop column host_id, drop column is_public, drop column volumes;
     alter table idempotency_keys drop column seed, drop column made`)
   await open()

@@ -55,6 +55,7 @@ export function checkpointStore(db: Kysely<Database>) {
     async updateCheckpoint(id, change) {
       const set: Updateable<CheckpointTable> = cleared(change)
       if (change.error !== undefined) set.error = lenient(change.error)
+      if (change.sandboxConfig !== undefined) set.sandboxConfig = strictJson(change.sandboxConfig, 'sandboxConfig')
       if (change.volumes !== undefined) set.volumes = strictJson(change.volumes, 'volumes')
       const update = db.updateTable('checkpoints').set(set).where('id', '=', id).returningAll()
       const row = await (Object.keys(change).length === 0 ? byId(id) : update).executeTakeFirst()

@@ -10,11 +10,12 @@ export function imageStore(db: Kysely<Database>): ImageStore {
   const newestFirst = all.orderBy('createdAt', 'desc').orderBy('id')
 
   return {
-    async insertImage({ name, manifest, failure, checkpointId, ...rest }, creation) {
+    async insertImage({ name, manifest, failure, checkpointId, oci, ...rest }, creation) {
       const values = {
         ...rest,
         name: name === undefined ? null : strict(name, 'name'),
         checkpointId: checkpointId ?? null,
+        oci: oci === undefined ? null : lenientJson(oci),
         manifest: strictJson(manifest, 'image'),
         failure: failure === undefined ? null : lenientJson(failure),
       }
@@ -64,8 +65,12 @@ export function imageStore(db: Kysely<Database>): ImageStore {
       return (await unused.execute()).map(toImage)
     },
 
-    async updateImage(id, { failure, ...change }) {
-      const set = { ...cleared(change), ...(failure === undefined ? {} : { failure: lenientJson(failure) }) }
+    async updateImage(id, { failure, oci, ...change }) {
+      const set = {
+        ...cleared(change),
+        ...(failure === undefined ? {} : { failure: lenientJson(failure) }),
+        ...(oci === undefined ? {} : { oci: lenientJson(oci) }),
+      }
       const row = await db.updateTable('images').set(set).where('id', '=', id).returningAll().executeTakeFirst()
       return row && toImage(row)
     },

@@ -9,7 +9,7 @@ import { patchStore } from './patches.ts'
 import { volumeStore } from './volumes.ts'
 import { previewStore } from './previews.ts'
 import type { Database, SandboxTable } from './schema.ts'
-import { lenient, strict, strictJson } from './text.ts'
+import { lenient, lenientJson, strict, strictJson } from './text.ts'
 
 /** The whole port; checkpoints, patches and previews have their own files. */
 export function sandboxStore(db: Kysely<Database>): SandboxStore {
@@ -26,7 +26,7 @@ function sandboxesAlone(db: Kysely<Database>) {
   return {
     sandbox,
 
-    async insertSandbox({ image, envs, metadata, tags, volumes, reasonMessage, ...rest }) {
+    async insertSandbox({ image, envs, metadata, tags, volumes, commandDefaults, reasonMessage, ...rest }) {
       const values = {
         ...rest,
         hostId: ownHost,
@@ -35,6 +35,7 @@ function sandboxesAlone(db: Kysely<Database>) {
         metadata: strictJson(metadata, 'metadata'),
         tags: strictJson(tags, 'tags'),
         volumes: strictJson(volumes, 'volumes'),
+        commandDefaults: commandDefaults === undefined ? null : lenientJson(commandDefaults),
         reasonMessage: reasonMessage === undefined ? null : lenient(reasonMessage),
       }
       const insert = (on: Kysely<Database>) => on.insertInto('sandboxes').values(values).execute()

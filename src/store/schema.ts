@@ -52,7 +52,8 @@ type Row<Fields> = {
 /** Parsed on the way out; on the way in a JSON text. */
 type Json<Value extends object> = JSONColumnType<Value>
 
-export interface SandboxTable extends Omit<Row<Sandbox>, 'envs' | 'metadata' | 'tags' | 'volumes'> {
+export interface SandboxTable extends Omit<Row<Sandbox>, 'envs' | 'metadata' | 'tags' | 'volumes' | 'commandDefaults'> {
+  commandDefaults: ColumnType<Sandbox['commandDefaults'] | null, string | null | undefined, string | null>
   volumes: Json<Sandbox['volumes']>
   envs: Json<Sandbox['envs']>
   metadata: Json<Sandbox['metadata']>
@@ -67,7 +68,8 @@ export interface CheckpointTable extends Omit<Row<Checkpoint>, 'sandboxConfig' |
   lastPatchSequence: Generated<number>
 }
 
-export interface ImageTable extends Omit<Row<Image>, 'manifest' | 'failure'> {
+export interface ImageTable extends Omit<Row<Image>, 'manifest' | 'failure' | 'oci'> {
+  oci: ColumnType<Image['oci'] | null, string | null | undefined, string | null>
   manifest: Json<Image['manifest']>
   failure: ColumnType<Image['failure'] | null, string | null, string | null>
 }

@@ -133,7 +133,7 @@ async function makeOlder(url: string): Promise<void> {
       'sandbox_restores',
       'host_id',
     ],
-    sandboxes: ['restores', 'host_id', 'volumes'],
+    sandboxes: ['restores', 'host_id', 'volumes', 'command_defaults'],
     checkpoints: ['host_id', 'is_public', 'volumes'],
     idempotency_keys: ['seed', 'made'],
   }

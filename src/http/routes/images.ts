@@ -62,6 +62,20 @@ export const imageRoutes = [
       return { statusCode: 200, body: (await deps.images.list(orgId)).map(imageBody) }
     },
   }),
+  route('PUT', '/api/images/:name/archive', {
+    id: 'importImage',
+    summary: 'Make an image of an OCI or docker archive',
+    description: 'The body is the archive as it is, plain or compressed. Answers when the image is ready.',
+    body: 'raw',
+    answers: { 201: { description: 'It is ready', body: wire.image } },
+    errors: ['conflict', 'too_large', 'no_capacity', 'unavailable', 'not_implemented'],
+    async handle(call) {
+      const { orgId, params, request, deps } = call
+      const archive = request.raw.iterator({ destroyOnReturn: false }) as AsyncIterable<Uint8Array>
+      const image = await deps.images.importArchive(orgId, params.name, archive, { signal: goneSignal(call) })
+      return { statusCode: 201, body: imageBody(image) }
+    },
+  }),
   ...(['snapshots', 'images'] as const).flatMap(routesOfOne),
 ]
 
@@ -170,6 +184,7 @@ function imageBody(image: Image): z.output<typeof wire.image> {
     ...defined({ checkpointId: image.checkpointId }),
     status: image.status,
     manifest: { ...image.manifest },
+    ...defined({ oci: image.oci && { ...image.oci, entrypoint: [...image.oci.entrypoint], cmd: [...image.oci.cmd] } }),
     public: image.isPublic,
     createdAt: seconds(image.createdAt),
     lastUsedAt: seconds(image.lastUsedAt),

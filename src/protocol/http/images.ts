@@ -66,6 +66,10 @@ export const manifest = z
       .max(128)
       .optional()
       .meta({ description: 'Name of the image that the build starts from. Default `base`' }),
+    oci: z.string().max(512).optional().meta({
+      description:
+        'In place of `base`: an OCI image of a registry that the operator allows, `host/name:tag` or `host/name@sha256:…`',
+    }),
     steps: z
       .array(step)
       .optional()
@@ -113,6 +117,14 @@ export const image = z
     manifest: z
       .looseObject({})
       .meta({ description: 'The request, with `bytes` and `sha256` of each file in place of its content' }),
+    oci: z
+      .object({
+        digest: z.string().meta({ description: '`sha256:…`: what its reference meant when it was fetched' }),
+        entrypoint: z.array(z.string()).meta({ description: 'ENTRYPOINT; not run' }),
+        cmd: z.array(z.string()).meta({ description: 'CMD; not run' }),
+      })
+      .optional()
+      .meta({ description: 'Of an image that is an OCI image, or was built on one' }),
     public: z.boolean().meta({ description: 'Every organisation may start sandboxes from its name' }),
     createdAt: secondTime.meta({ description: 'When it was asked for' }),
     lastUsedAt: secondTime.meta({ description: 'When a sandbox was last started from it, to the minute' }),

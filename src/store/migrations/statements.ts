@@ -310,4 +310,10 @@ export const migrationStatements = {
     `alter table sandboxes add column volumes jsonb not null default '[]'`,
     `alter table checkpoints add column volumes jsonb not null default '[]'`,
   ],
+
+  // What OCI images say about commands, and which image it was.
+  '0015-oci-images': [
+    'alter table sandboxes add column command_defaults jsonb',
+    'alter table images add column oci jsonb',
+  ],
 } as const satisfies Record<string, readonly string[]>
