@@ -1,4 +1,4 @@
-import { clientOf, type Atoll, type ClientOptions, type RequestOptions } from './atoll.ts'
+import { clientOf, type Atoll, type ClientOptions, type Content, type RequestOptions } from './atoll.ts'
 import { ConnectionError, makeError, UnexpectedAnswerError } from './errors.ts'
 import { eventsOf } from './events.ts'
 import type { ErrorCode } from './errors.ts'
@@ -43,6 +43,13 @@ export class Image {
     const headers = { Accept: 'text/event-stream' }
     const call = { ...request, headers, json: { name, image: manifest } }
     return new Image(client, await endOf(await client.open('POST', '/api/snapshots', call), onEvent))
+  }
+
+  /** Makes an image of an OCI or docker archive, plain or compressed. Give `requestTimeoutMs` the time that takes. */
+  static async fromArchive(name: string, archive: Content, options: ClientOptions = {}): Promise<Image> {
+    const { client: given, ...request } = options
+    const client = clientOf({ client: given })
+    return new Image(client, await client.json('PUT', `${pathOf(name)}/archive`, { ...request, body: archive }))
   }
 
   /** Begins the build in the background. `follow` waits for it. */

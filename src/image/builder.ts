@@ -157,6 +157,7 @@ class RunningBuild {
     const startedMs = performance.now()
     const command = commandOf(step, this.#envs)
     if (command !== undefined) await this.#run(command, step.type, number)
+    if (step.type === 'workdir' || step.type === 'add_dir') await this.#makeFolder(step.args.path)
     if (step.type === 'add_file') await this.#write(step.args.path, step.args)
     if (step.type === 'add_dir') {
       for (const file of step.args.files) await this.#write(`${step.args.path}/${file.relativePath}`, file)
@@ -206,6 +207,12 @@ class RunningBuild {
     if (status !== 'ready')
       throw new ServiceError('unavailable', `the image could not be saved: ${error ?? 'no reason known'}`)
     return id
+  }
+
+  async #makeFolder(path: string): Promise<void> {
+    const { sandboxId, signal } = this.#running
+    signal.throwIfAborted()
+    await this.#context.sandboxes.files.mkdir(this.#build.orgId, sandboxId, path)
   }
 
   async #write(path: string, { sha256, bytes }: FileOutline): Promise<void> {

@@ -16,7 +16,15 @@ import {
   type StartFromCheckpoint,
 } from '../sandbox/index.ts'
 import { BuildFiles } from './build-files.ts'
-import { buildImage, checkpointNamePrefix, type BuilderContext, isOfBuild, logOf, type Origin } from './builder.ts'
+import {
+  checkpointName,
+  buildImage,
+  checkpointNamePrefix,
+  type BuilderContext,
+  isOfBuild,
+  logOf,
+  type Origin,
+} from './builder.ts'
 import { Builds, type Follower } from './builds.ts'
 import type { BuildEvent, BuildFailure, BuiltImage, Image, ImageLimits, OciFacts } from './image.ts'
 import { hashesOf, type Manifest, memoryMbDefault, planOf } from './manifest.ts'

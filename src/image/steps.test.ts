@@ -17,16 +17,15 @@ test('steps: packages are arguments, and nothing asks a question', async () => {
   assert.deepEqual(pip?.argv, ['python3', '-m', 'pip', 'install', '--', 'requests>=2', 'flask[async]'])
 })
 
-test('steps: files are written over the guest, in folders that a command makes', async () => {
-  const { outline } = await planOf(
-    {
-      steps: [
-        { type: 'add_dir', args: { path: '/-a b', files: [] } },
-        { type: 'add_file', args: { path: '/x', content: '' } },
-      ],
-    },
-    defaultImageLimits,
+test('steps: folders and files need no program', async () => {
+  const steps = [
+    { type: 'workdir' as const, args: { path: '/a' } },
+    { type: 'add_dir' as const, args: { path: '/b', files: [] } },
+    { type: 'add_file' as const, args: { path: '/c', content: '' } },
+  ]
+  const { outline } = await planOf({ steps }, defaultImageLimits)
+  assert.deepEqual(
+    outline.steps.map((step) => commandOf(step, {})),
+    [undefined, undefined, undefined],
   )
-  assert.deepEqual(commandOf(outline.steps[0]!, {})?.argv, ['mkdir', '-p', '--', '/-a b'])
-  assert.equal(commandOf(outline.steps[1]!, {}), undefined)
 })

@@ -11,7 +11,7 @@ export interface StepCommand {
   user?: string
 }
 
-/** What a step runs, as root in the sandbox of its build; files are written over the guest instead. `envs` are those of steps before it. */
+/** What a step runs, as root in the sandbox of its build; folders and files are made by the guest instead. `envs` are those of steps before it. */
 export function commandOf(step: Step, envs: Record<string, string>): StepCommand | undefined {
   switch (step.type) {
     case 'apt_install':
@@ -35,9 +35,8 @@ export function commandOf(step: Step, envs: Record<string, string>): StepCommand
     case 'env':
       return { argv: ['sh', '-c', keepVariables, 'env', ...Object.entries(step.args.vars).flat()], envs }
     case 'workdir':
-    case 'add_dir':
-      return { argv: ['mkdir', '-p', '--', step.args.path], envs }
     case 'add_file':
+    case 'add_dir':
       return undefined
   }
 }

@@ -1,10 +1,14 @@
-import { readFile } from 'node:fs/promises'
+import { open, readFile } from 'node:fs/promises'
+import { Readable } from 'node:stream'
 import { text } from 'node:stream/consumers'
 import type { Command } from 'commander'
 import { type BuildEvent, Image, type ImageInfo, type ImageManifest } from '../../../sdk/src/index.ts'
 import { UsageError } from '../exit-codes.ts'
 import { columns, hint, note, printable, writeJson, writeLine } from '../output.ts'
 import { clientOf, type Flags } from '../settings.ts'
+
+/** A large archive takes its time. */
+const importTimeoutMs = 2 * 3_600_000
 
 interface BuildFlags extends Flags {
   background?: boolean
@@ -26,6 +30,19 @@ export function addImage(program: Command): void {
         ? await Image.begin(name, manifest, { client })
         : await Image.build(name, manifest, { client, onEvent: tell })
       await answer(info, json)
+      if (!json) hint(`atoll create --template ${name}`)
+    })
+  image
+    .command('import')
+    .description('make an image of an OCI or docker archive ("-" for standard input), and print its id')
+    .argument('<name>')
+    .argument('<file>')
+    .action(async (name: string, file: string, _options: Flags, command: Command) => {
+      const { json, ...flags } = command.optsWithGlobals<Flags>()
+      const archive = file === '-' ? process.stdin : await openFile(file)
+      const body = Readable.toWeb(archive) as ReadableStream<Uint8Array>
+      const options = { client: await clientOf(flags), requestTimeoutMs: importTimeoutMs }
+      await answer((await Image.fromArchive(name, body, options)).info, json)
       if (!json) hint(`atoll create --template ${name}`)
     })
   image
@@ -65,6 +82,10 @@ export function addImage(program: Command): void {
       const client = await clientOf(command.optsWithGlobals<Flags>())
       for (const name of names) await (await Image.get(name, { client })).delete()
     })
+}
+
+async function openFile(file: string): Promise<Readable> {
+  return (await open(file)).createReadStream()
 }
 
 async function manifestIn(file: string): Promise<ImageManifest> {

@@ -7,6 +7,7 @@ import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
 import { after, test } from 'node:test'
 import { buffer, text } from 'node:stream/consumers'
+import { imageOf, ociArchiveOf, tarOf } from '../../support/oci-image.ts'
 import { AtollServer } from '../server.ts'
 
 const server = await AtollServer.startForFile()
@@ -273,4 +274,21 @@ test('an image is built from a file or standard input, followed, started from an
   assert.equal((await atoll(['image', 'rm', 'tools', 'broken'])).status, 0)
   assert.equal((await atoll(['image', 'get', 'tools'])).status, 5)
   await atoll(['rm', id])
+})
+
+test('an archive becomes an image, also from standard input', async () => {
+  const archive = ociArchiveOf(imageOf([tarOf([{ path: 'etc/motto', content: 'imported' }])]))
+  await writeFile(join(dir, 'image.tar'), archive)
+  const made = await atoll(['image', 'import', 'from-file', 'image.tar'])
+  assert.equal(made.status, 0, made.stderr)
+  assert.equal((await atoll(['image', 'import', 'from-input', '-'], { input: archive })).status, 0)
+  const id = (await atoll(['create', '--template', 'from-input'])).stdout.trim()
+  assert.equal((await atoll(['cp', `${id}:/etc/motto`, 'motto'])).status, 0)
+  assert.equal(await readFile(join(dir, 'motto'), 'utf8'), 'imported')
+  await atoll(['rm', id])
+  const wrong = await atoll(['image', 'import', 'wrong', '-'], { input: 'no archive' })
+  assert.equal(wrong.status, 1)
+  assert.match(wrong.stderr, /^atoll: archive /)
+  assert.equal((await atoll(['image', 'import', 'x', 'missing.tar'])).status, 1)
+  assert.equal((await atoll(['image', 'rm', 'from-file', 'from-input', 'wrong'])).status, 0)
 })
