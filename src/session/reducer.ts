@@ -268,7 +268,7 @@ class Reducer {
       case 'attachment_ended':
         transaction.setRun({ connection: undefined })
         this.effects.push({ type: 'release_start_permit' })
-        if (input.exitCode !== undefined) return this.#agentGone(input.processId, `status ${input.exitCode}`)
+        if (input.exitCode !== undefined) return this.#agentGone(input.processId, endOf(input.exitCode))
         transaction.setRun({ attachFailures: input.wasLong ? run.attachFailures : run.attachFailures + 1 })
         return this.#backOff(input.wasLong ? 1 : run.attachFailures + 1)
     }
@@ -610,4 +610,12 @@ function assertHasRoom(state: SessionState, content: string, limits: SessionLimi
     const details = { limit: queuedMessagesMax, retryAfterSeconds: 10 }
     throw new ServiceError('rate_limited', `${queued} messages wait already`, { details })
   }
+}
+
+/** The status of a command that is not there (POSIX, Shell & Utilities § 2.8.2). */
+const notFoundStatus = 127
+
+function endOf(exitCode: number): string {
+  if (exitCode !== notFoundStatus) return `status ${exitCode}`
+  return 'its sandbox has no `node` that runs: begin in an image that is built on `base`, or has Node 24 and glibc'
 }
