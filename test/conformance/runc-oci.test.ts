@@ -15,13 +15,8 @@ import type { Guest, SpawnRequest } from '../../src/sandbox/ports/guest.ts'
 import { defined } from '../../src/lib/defined.ts'
 import { imageDir } from '../support/images.ts'
 import { dockerArchiveOf, imageOf, indexOf, ociArchiveOf, tarOf, type TarEntry } from '../support/oci-image.ts'
-import {
-  freePort,
-  startDebianRegistry,
-  startTestRegistry,
-  testUser,
-  type TestRegistry,
-} from '../support/image-registry.ts'
+import { freePort } from '../support/listen.ts'
+import { startDebianRegistry, startTestRegistry, testUser, type TestRegistry } from '../support/image-registry.ts'
 import { useRunc } from './driver-runc-host.ts'
 import { create, freshId, remove, slowness, specOf, succeed } from './driver-shell.ts'
 

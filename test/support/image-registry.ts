@@ -6,6 +6,7 @@ import { rm, writeFile } from 'node:fs/promises'
 import { createServer, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
+import { freePort } from './listen.ts'
 import { digestOf, type TestImage } from './oci-image.ts'
 
 export const testUser = { username: 'tester', password: 'secret-of-the-test' }
@@ -105,16 +106,6 @@ export async function startTestRegistry(): Promise<TestRegistry> {
     },
   }
   return registry
-}
-
-/** A port that nobody listens on now. */
-export async function freePort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1')
-  await once(server, 'listening')
-  const { port } = server.address() as AddressInfo
-  server.close()
-  await once(server, 'close')
-  return port
 }
 
 async function answers(port: number): Promise<void> {

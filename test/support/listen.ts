@@ -1,10 +1,13 @@
 import { randomInt } from 'node:crypto'
 import { once } from 'node:events'
+import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { type AddressInfo, createServer, type Server } from 'node:net'
+import { tmpdir } from 'node:os'
 
 /** Below those that the kernel gives to whoever wants any (`ip_local_port_range`), so that nobody gets one by chance. */
 const ports = { from: 20_000, to: 32_000 }
-const given = new Set<number>()
+/** One file for each port that a process of the tests has got, with the number of that process. */
+const claimsDir = `${tmpdir()}/atoll-test-ports`
 
 /** Lets a server listen on loopback; returns its port. */
 export async function listen(server: Server, port = 0): Promise<number> {
@@ -17,8 +20,7 @@ export async function listen(server: Server, port = 0): Promise<number> {
 export async function freePort(): Promise<number> {
   for (;;) {
     const port = randomInt(ports.from, ports.to)
-    if (given.has(port)) continue
-    given.add(port)
+    if (!claim(port)) continue
     const server = createServer()
     try {
       await listen(server, port)
@@ -30,4 +32,33 @@ export async function freePort(): Promise<number> {
     await once(server, 'close')
     return port
   }
+}
+
+/** False while another process, or this one, has got the port: it may not listen there yet. A claim ends with its process. */
+function claim(port: number): boolean {
+  const file = `${claimsDir}/${port}`
+  mkdirSync(claimsDir, { recursive: true })
+  try {
+    writeFileSync(file, String(process.pid), { flag: 'wx' })
+    return true
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error
+  }
+  // Whoever comes next may have it: of two that found the claim of a dead process, neither takes it now.
+  if (!isAlive(Number(readClaim(file)))) rmSync(file, { force: true })
+  return false
+}
+
+/** Empty when it has just gone. */
+function readClaim(file: string): string {
+  try {
+    return readFileSync(file, 'utf8')
+  } catch {
+    return ''
+  }
+}
+
+function isAlive(pid: number): boolean {
+  // One that is being written has no number yet.
+  return pid === 0 || existsSync(`/proc/${pid}`)
 }
