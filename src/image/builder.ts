@@ -3,7 +3,15 @@ import { isServiceError, ServiceError } from '../errors.ts'
 import { defined } from '../lib/defined.ts'
 import { newId } from '../lib/id.ts'
 import type { Log } from '../lib/log.ts'
-import type { CheckpointKind, ProcessKind, Sandbox, SandboxService, StartExec } from '../sandbox/index.ts'
+import {
+  type Checkpoint,
+  type CheckpointKind,
+  type ProcessKind,
+  type Sandbox,
+  type SandboxService,
+  type StartExec,
+  startDefaults,
+} from '../sandbox/index.ts'
 import type { BuildFiles } from './build-files.ts'
 import type { BuildEvent, ImageLayer, ImageLimits } from './image.ts'
 import { type FileOutline, type ManifestOutline, type Step, summaryOf } from './manifest.ts'
@@ -23,7 +31,7 @@ export interface Build {
   outline: ManifestOutline
   layerHashes: readonly string[]
   /** Of its files in `BuildFiles`. */
-  filesKey: string
+  key: string
   /** What the build sandbox starts from when no layer is there. */
   origin: Origin
   /** A folder that commands of the image begin in, and that it may lack. */
@@ -43,6 +51,7 @@ const outputTailBytes = 16 * 1024
 const stderrInMessage = 500
 /** Of the names of checkpoints that builds make; see {@link isOfBuild}. */
 export const checkpointNamePrefix = 'image '
+
 /**
  * Builds an image in a sandbox of its organisation and returns its checkpoint. The state after each step becomes a layer, from which a
  * later build goes on whose first steps are the same. Throws `build_failed` with `step`, `type`, `exitCode` and `stderr` when a step
@@ -66,7 +75,7 @@ export async function buildImage(
     const sandbox = await startSandbox(context, build, sandboxId, layer)
     ended.throwIfAborted()
     if (build.cwd !== undefined) await sandboxes.files.mkdir(orgId, sandboxId, build.cwd)
-    const work = new RunningBuild(context, build, { sandbox, sandboxId, emit, signal: ended })
+    const work = new RunningBuild(context, build, { sandbox, emit, signal: ended })
     const { steps } = outline
     const reused = done === 0 ? '' : `, the first ${done} reused`
     emit(logOf(0, 'build', `building ${steps.length} steps${reused} in ${sandboxId}`))
@@ -93,15 +102,25 @@ async function startingLayer(
   for (let done = layerHashes.length; done > 0; done--) {
     const layer = byHash.get(layerHashes[done - 1] ?? '')
     if (layer === undefined) continue
-    const checkpoint = await sandboxes.checkpoints.settled(orgId, layer.checkpointId).catch(missing)
-    if (checkpoint?.status === 'ready') return { layer, done }
+    if (await readyCheckpoint(sandboxes, orgId, layer.checkpointId)) return { layer, done }
     // Its data is gone.
     await store.deleteLayer(orgId, layer.hash)
   }
   return { done: 0 }
 }
 
-function missing(error: unknown): undefined {
+/** Undefined for a checkpoint that is gone or whose data is. */
+export async function readyCheckpoint(
+  { checkpoints }: SandboxService,
+  orgId: string,
+  id: string,
+): Promise<Checkpoint | undefined> {
+  const checkpoint = await checkpoints.settled(orgId, id).catch(notFound)
+  return checkpoint?.status === 'ready' ? checkpoint : undefined
+}
+
+/** For calls to which a thing that is gone is no failure. */
+export function notFound(error: unknown): undefined {
   if (!isServiceError(error, 'not_found')) throw error
 }
 
@@ -128,7 +147,6 @@ async function startSandbox(
 
 interface Running {
   sandbox: Sandbox
-  sandboxId: string
   emit: (event: BuildEvent) => void
   signal: AbortSignal
 }
@@ -171,12 +189,12 @@ class RunningBuild {
   /** Starts what the image is to run, and saves it. Returns the checkpoint. */
   async finish(): Promise<string> {
     const { outline, orgId, memoryMb } = this.#build
-    const { sandboxId } = this.#running
+    const { sandbox } = this.#running
     const number = outline.steps.length + 1
     if (outline.startCommand !== undefined) await this.#startProcesses(outline.startCommand, number)
     this.#log(number, 'checkpoint', outline.memory ? 'saving files and memory' : 'saving files')
     // What does not fit fails here, not in each sandbox.
-    if (outline.memory) await this.#context.sandboxes.scale(orgId, sandboxId, memoryMb)
+    if (outline.memory) await this.#context.sandboxes.scale(orgId, sandbox.id, memoryMb)
     return await this.#checkpoint(outline.memory ? 'full' : 'disk_only')
   }
 
@@ -192,17 +210,18 @@ class RunningBuild {
 
   async #checkpoint(kind: CheckpointKind): Promise<string> {
     const { orgId, memoryMb, outline } = this.#build
-    const { sandbox, sandboxId, signal } = this.#running
+    const { sandbox, signal } = this.#running
     signal.throwIfAborted()
     const { checkpoints } = this.#context.sandboxes
     const id = newId('cp-')
     const { envs = {}, cwd, user } = outline.defaults ?? {}
+    const { cpuCount, diskMb } = startDefaults
     const sandboxConfig = {
-      ...{ memoryMb, cpuCount: 1, diskMb: 10_240 },
+      ...{ memoryMb, cpuCount, diskMb },
       envs: { ...sandbox.envs, ...envs },
       commandDefaults: { ...sandbox.commandDefaults, ...defined({ cwd, user }) },
     }
-    await checkpoints.create(orgId, sandboxId, { id, name: checkpointName(id), kind, isOfImage: true, sandboxConfig })
+    await checkpoints.create(orgId, sandbox.id, { id, name: checkpointName(id), kind, isOfImage: true, sandboxConfig })
     const { status, error } = await checkpoints.settled(orgId, id)
     if (status !== 'ready')
       throw new ServiceError('unavailable', `the image could not be saved: ${error ?? 'no reason known'}`)
@@ -210,17 +229,17 @@ class RunningBuild {
   }
 
   async #makeFolder(path: string): Promise<void> {
-    const { sandboxId, signal } = this.#running
+    const { sandbox, signal } = this.#running
     signal.throwIfAborted()
-    await this.#context.sandboxes.files.mkdir(this.#build.orgId, sandboxId, path)
+    await this.#context.sandboxes.files.mkdir(this.#build.orgId, sandbox.id, path)
   }
 
   async #write(path: string, { sha256, bytes }: FileOutline): Promise<void> {
-    const { orgId, filesKey } = this.#build
-    const { sandboxId, signal } = this.#running
+    const { orgId, key } = this.#build
+    const { sandbox, signal } = this.#running
     signal.throwIfAborted()
-    const body = this.#context.files.open(filesKey, sha256)
-    await this.#context.sandboxes.files.write(orgId, sandboxId, path, body, bytes)
+    const body = this.#context.files.open(key, sha256)
+    await this.#context.sandboxes.files.write(orgId, sandbox.id, path, body, bytes)
   }
 
   /** Throws `build_failed` unless the program ends with 0. */
@@ -235,9 +254,9 @@ class RunningBuild {
 
   async #start(command: StartExec): Promise<string> {
     const { orgId } = this.#build
-    const { sandboxId, signal } = this.#running
+    const { sandbox, signal } = this.#running
     signal.throwIfAborted()
-    const { id } = await this.#context.sandboxes.exec.start(orgId, sandboxId, command)
+    const { id } = await this.#context.sandboxes.exec.start(orgId, sandbox.id, command)
     return id
   }
 
@@ -249,10 +268,10 @@ class RunningBuild {
     signal: AbortSignal,
   ): Promise<{ exitCode: number; stderr: string }> {
     const { orgId } = this.#build
-    const { sandboxId, emit } = this.#running
+    const { sandbox, emit } = this.#running
     const decoders = { stdout: new TextDecoder(), stderr: new TextDecoder() }
     let stderr = ''
-    await using output = await this.#context.sandboxes.exec.attach(orgId, sandboxId, id, { kind, signal })
+    await using output = await this.#context.sandboxes.exec.attach(orgId, sandbox.id, id, { kind, signal })
     for await (const event of output) {
       signal.throwIfAborted()
       if (event.type === 'exit') return { exitCode: event.exitCode, stderr }
@@ -269,8 +288,8 @@ class RunningBuild {
   async #startProcesses(startCommand: string, number: number): Promise<void> {
     const { limits, sandboxes } = this.#context
     const { orgId, outline } = this.#build
-    const { sandboxId, signal } = this.#running
-    const listening = new Set(await sandboxes.exec.ports(orgId, sandboxId))
+    const { sandbox, signal } = this.#running
+    const listening = new Set(await sandboxes.exec.ports(orgId, sandbox.id))
     this.#log(number, 'start', startCommand)
     const id = await this.#start({ cmd: 'sh', args: ['-c', startCommand], envs: this.#envs, ofImage: true })
     // A connection that is open when memory is saved would delay that.
@@ -282,12 +301,12 @@ class RunningBuild {
     )
     const isReady = async (): Promise<boolean> => {
       if (outline.readyCommand === undefined) {
-        return (await sandboxes.exec.ports(orgId, sandboxId)).some((port) => !listening.has(port))
+        return (await sandboxes.exec.ports(orgId, sandbox.id)).some((port) => !listening.has(port))
       }
       const ready = { cmd: 'sh', args: ['-c', outline.readyCommand], envs: this.#envs }
       const { exitCode } = await sandboxes.exec.run(
         orgId,
-        sandboxId,
+        sandbox.id,
         { ...ready, timeoutSeconds: readyTimeoutSeconds },
         { signal },
       )

@@ -26,21 +26,21 @@ const saidBytesMax = 1024 * 1024
 /** Builds under way by key: one for all requests for the same content. It ends with the last of them. */
 export class Builds {
   readonly #builds = new Map<string, BuildUnderWay>()
-  readonly #removeFiles: (filesKey: string) => Promise<void>
+  readonly #removeFilesOf: (key: string) => Promise<void>
 
   /** `removeFiles` is called when a build has ended, before another of its key may begin. */
-  constructor(removeFiles: (filesKey: string) => Promise<void>) {
-    this.#removeFiles = removeFiles
+  constructor(removeFiles: (key: string) => Promise<void>) {
+    this.#removeFilesOf = removeFiles
   }
 
   /** Joins the build of this key, or begins it with `work`. Throws the reason of an aborted signal. */
-  async join(key: string, filesKey: string, work: Work, follower: Follower): Promise<BuiltImage> {
+  async join(key: string, work: Work, follower: Follower): Promise<BuiltImage> {
     follower.signal?.throwIfAborted()
     for (let build = this.#builds.get(key); build?.end.signal.aborted; build = this.#builds.get(key)) {
       // Given up by all others; it needs a moment to clean up.
       await build.result.catch(() => undefined)
     }
-    const build = this.#builds.get(key) ?? this.#begin(key, filesKey, work)
+    const build = this.#builds.get(key) ?? this.#begin(key, work)
     build.requesters += 1
     try {
       return await this.#wait(build, follower)
@@ -63,7 +63,7 @@ export class Builds {
     await Promise.allSettled([...this.#builds.values()].map(({ result }) => result))
   }
 
-  #begin(key: string, filesKey: string, work: Work): BuildUnderWay {
+  #begin(key: string, work: Work): BuildUnderWay {
     const build: BuildUnderWay = {
       result: Promise.resolve({ checkpointId: '' }),
       end: new AbortController(),
@@ -73,17 +73,17 @@ export class Builds {
       saidBytes: 0,
     }
     this.#builds.set(key, build)
-    build.result = this.#run(key, filesKey, () => work((event) => say(build, event), build.end.signal))
+    build.result = this.#run(key, () => work((event) => say(build, event), build.end.signal))
     // All requesters may have given up.
     build.result.catch(() => undefined)
     return build
   }
 
-  async #run(key: string, filesKey: string, work: () => Promise<BuiltImage>): Promise<BuiltImage> {
+  async #run(key: string, work: () => Promise<BuiltImage>): Promise<BuiltImage> {
     try {
       return await work()
     } finally {
-      await this.#removeFiles(filesKey)
+      await this.#removeFilesOf(key)
       this.#builds.delete(key)
     }
   }

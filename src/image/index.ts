@@ -8,5 +8,5 @@ export {
 } from './image.ts'
 export { manifestOf } from './dockerfile.ts'
 export type { Manifest, ManifestOutline, ManifestStep } from './manifest.ts'
-export { type BuildOptions, Images, type ImageSource, type ImageService, type ImageServiceDeps } from './service.ts'
+export { type BuildOptions, Images, type ImageRequest, type ImageService, type ImageServiceDeps } from './service.ts'
 export type { ImageStore } from './store.ts'

@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto'
 import { posix } from 'node:path'
 import { FairYield } from '../lib/async/fair-yield.ts'
-import { assertEnvs, assertInput } from '../sandbox/index.ts'
+import { assertEnvs, assertInput, assertPath, type CommandDefaults } from '../sandbox/index.ts'
 import type { ImageLimits } from './image.ts'
 
 /** What a client asks to build. The wire form, checked for its shape alone (`protocol/http/images.ts`). */
@@ -23,15 +23,9 @@ export interface Manifest {
   /** Repeated until it succeeds; then the image is saved. Default: the start command listens on a TCP port. */
   readyCommand?: string | undefined
   /** Of a Dockerfile: what a sandbox from the image has where nothing else is asked for. */
-  defaults?: ImageDefaults | undefined
+  defaults?: (CommandDefaults & { envs: Record<string, string> }) | undefined
   /** What it was made of. */
   template?: { tag: string; dockerfile: string } | undefined
-}
-
-export interface ImageDefaults {
-  envs: Record<string, string>
-  cwd?: string
-  user?: string
 }
 
 export type ManifestStep =
@@ -67,11 +61,9 @@ export interface BuildPlan {
   contents: Map<string, Buffer>
 }
 
-export const memoryMbDefault = 1024
 /** Files of all manifests that are read in one turn of the event loop. */
 const turns = new FairYield(16)
 const builtInNames = new Set(['', 'base', 'ubuntu', 'default'])
-const pathBytesMax = 4096
 const packagePattern = /^[A-Za-z0-9][^\0\s]{0,255}$/
 
 /** Checks what shapes do not. Throws `invalid_request` with the field, before anything is built. Other work of the process goes on meanwhile. */
@@ -208,16 +200,13 @@ function assertCommand(command: string, field: string): void {
 
 /** An absolute path inside the image. The sandbox's own root bounds it. */
 function assertTarget(path: string, field: string): void {
-  assertInput(path.startsWith('/'), field, 'must be an absolute path')
-  assertInput(!path.includes('\0'), field, 'must not contain NUL')
-  assertInput(Buffer.byteLength(path) <= pathBytesMax, field, `must be at most ${pathBytesMax} bytes`)
+  assertPath(path, field)
   assertInput(!path.split('/').includes('..'), field, 'must not contain `..`')
 }
 
 function assertRelative(path: string, field: string): void {
   assertInput(!path.startsWith('/'), field, 'must be relative')
-  assertInput(!path.includes('\0'), field, 'must not contain NUL')
-  assertInput(Buffer.byteLength(path) <= pathBytesMax, field, `must be at most ${pathBytesMax} bytes`)
+  assertPath(`/${path}`, field)
   const cleaned = posix.normalize(path)
   const names = path.split('/')
   assertInput(

@@ -1,4 +1,3 @@
-import { createHash } from 'node:crypto'
 import { isServiceError, ServiceError } from '../errors.ts'
 import { KeyedMutex } from '../lib/async/mutex.ts'
 import { Semaphore } from '../lib/async/semaphore.ts'
@@ -6,14 +5,17 @@ import type { CreateOptions } from '../lib/creation.ts'
 import { defined } from '../lib/defined.ts'
 import { newId } from '../lib/id.ts'
 import type { Log } from '../lib/log.ts'
+import { sha256 } from '../lib/secret.ts'
 import {
   assertInput,
   assertInteger,
-  type ImageSource as DriverImageSource,
+  type Checkpoint,
+  type ImageSource,
   type SandboxLimits,
   type SandboxService,
   type StartedSandbox,
   type StartFromCheckpoint,
+  startDefaults,
 } from '../sandbox/index.ts'
 import { BuildFiles } from './build-files.ts'
 import {
@@ -23,11 +25,13 @@ import {
   type BuilderContext,
   isOfBuild,
   logOf,
+  notFound,
   type Origin,
+  readyCheckpoint,
 } from './builder.ts'
 import { Builds, type Follower } from './builds.ts'
 import type { BuildEvent, BuildFailure, BuiltImage, Image, ImageLimits, OciFacts } from './image.ts'
-import { hashesOf, type Manifest, memoryMbDefault, planOf } from './manifest.ts'
+import { hashesOf, type Manifest, planOf } from './manifest.ts'
 import type { ImageStore } from './store.ts'
 
 export interface ImageServiceDeps {
@@ -50,11 +54,11 @@ export interface BuildOptions extends CreateOptions {
 }
 
 /** What a sandbox starts from, as a client names it. */
-export type ImageSource = { image: Manifest } | { snapshot: string }
+export type ImageRequest = { image: Manifest } | { snapshot: string }
 
 export type ImageService = Omit<Images, 'start' | 'close'>
 
-export const namePattern = /^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$/
+const namePattern = /^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$/
 const sweepEveryMs = 3_600_000
 const dayMs = 86_400_000
 /** A start from an image is recorded at most so often. */
@@ -91,14 +95,14 @@ export class Images {
 
   /** Removes what a crash has left, goes on with detached builds, and starts the clock. The sandbox service has been started. */
   async start(): Promise<void> {
-    const { store, log } = this.#deps
+    const { store, sandboxes, log } = this.#deps
     const building = await store.imagesIn('building')
     await this.#removeBuildSandboxes()
     const detached = building.filter((image) => image.isDetached)
     for (const image of building) if (!image.isDetached) await store.deleteImage(image.id)
-    await this.#files.keepOnly(new Set(detached.map(filesKey)))
+    await this.#files.keepOnly(new Set(detached.map(keyOf)))
     await store.deleteUnusedLayers()
-    await this.#removeUnknownCheckpoints()
+    await this.#removeCheckpoints((await sandboxes.checkpoints.named(checkpointNamePrefix)).filter(isOfBuild))
     for (const image of detached) {
       log.info({ imageId: image.id }, 'the build of an image goes on')
       this.#detach(image)
@@ -124,6 +128,14 @@ export class Images {
     return await this.#tracked(this.#obtain(orgId, manifest, options, name))
   }
 
+  /** The same in the background: returns an image that is `building`. */
+  async createDetached(orgId: string, name: string, manifest: Manifest, options: CreateOptions = {}): Promise<Image> {
+    assertName(name)
+    const image = await this.#claim(orgId, manifest, { name, isDetached: true, ...options })
+    if (image.status === 'building') this.#detach(image)
+    return image
+  }
+
   /** Makes an image under a name of an OCI or docker archive. Throws `conflict` for a taken name, `invalid_request` with what is wrong. */
   async importArchive(
     orgId: string,
@@ -133,27 +145,14 @@ export class Images {
   ): Promise<Image> {
     assertName(name)
     const id = newId('img-')
-    const now = new Date()
     const hash = importHash(id)
-    const image: Image = {
-      ...{ id, orgId, name, contentHash: hash, layerHashes: [hash], status: 'building' },
-      manifest: { base: '', steps: [] },
-      memoryMb: memoryMbDefault,
-      ...{ isDetached: false, isPublic: false, createdAt: now, lastUsedAt: now },
-    }
+    const manifest = { base: '', steps: [] }
+    const image = newImage(orgId, { id, name, contentHash: hash, layerHashes: [hash], manifest, isDetached: false })
     await this.#locks.run(orgId, async () => {
       await this.#freeName(orgId, name)
       await this.#deps.store.insertImage(image)
     })
     return await this.#tracked(this.#built(image, options, { archive }))
-  }
-
-  /** The same in the background: returns an image that is `building`. */
-  async createDetached(orgId: string, name: string, manifest: Manifest, options: CreateOptions = {}): Promise<Image> {
-    assertName(name)
-    const claim = await this.#claim(orgId, manifest, { name, isDetached: true, ...options })
-    if (claim.image.status === 'building') this.#detach(claim.image)
-    return claim.image
   }
 
   /** All images of an organisation, newest first. */
@@ -163,19 +162,16 @@ export class Images {
 
   /** By name or id. Throws `not_found`. */
   async get(orgId: string, nameOrId: string): Promise<Image> {
-    const { store } = this.#deps
-    const image = (await store.imageNamed(nameOrId, orgId)) ?? (await store.image(nameOrId, orgId))
+    const image = await this.#own(orgId, nameOrId)
     if (image === undefined) throw noImage(nameOrId)
     return image
   }
 
   /** By name or id; of another organisation only what that has published, by its name. */
   async readable(orgId: string, nameOrId: string): Promise<Image> {
-    const foreign = await this.#deps.store.publicImageNamed(nameOrId)
-    return await this.get(orgId, nameOrId).catch((error: unknown) => {
-      if (foreign === undefined) throw error
-      return foreign
-    })
+    const image = (await this.#own(orgId, nameOrId)) ?? (await this.#deps.store.publicImageNamed(nameOrId))
+    if (image === undefined) throw noImage(nameOrId)
+    return image
   }
 
   /** Images with a name that sandboxes of the organisation may start from. */
@@ -197,7 +193,7 @@ export class Images {
   /** Follows a build until its end, or the end of one that is over. Throws `build_failed`, and `not_found` when it was cancelled. */
   async follow(orgId: string, nameOrId: string, { signal, onEvent }: BuildOptions = {}): Promise<Image> {
     const image = await this.get(orgId, nameOrId)
-    if (image.status === 'building') await this.#builds.watch(buildKey(image), defined({ signal, onEvent }))
+    if (image.status === 'building') await this.#builds.watch(keyOf(image), defined({ signal, onEvent }))
     signal?.throwIfAborted()
     // Its end is recorded after the end of the build.
     await this.#waits.get(image.id)?.over.promise
@@ -229,47 +225,63 @@ export class Images {
   /** Starts a sandbox from an image, which is built first if need be. */
   async startSandbox(
     orgId: string,
-    source: ImageSource,
+    request: ImageRequest,
     input: StartFromCheckpoint,
     options: BuildOptions = {},
   ): Promise<StartedSandbox> {
-    const image = await this.obtain(orgId, source, options)
-    const { onEvent, creation } = options
-    onEvent?.(logOf(0, 'create', 'starting the sandbox'))
-    const memoryMb = Math.max(image.memoryMb, input.memoryMb ?? 0)
-    const { checkpoints } = this.#deps.sandboxes
-    return await checkpoints.start(orgId, image.checkpointId ?? '', { ...input, memoryMb }, { creation })
+    const image = await this.obtain(orgId, request, options)
+    options.onEvent?.(logOf(0, 'create', 'starting the sandbox'))
+    return await this.startFrom(orgId, image, input, options)
+  }
+
+  /** Starts a sandbox from an image that `obtain` or `named` has returned. */
+  async startFrom(
+    orgId: string,
+    { checkpointId = '', memoryMb: least }: Image,
+    input: StartFromCheckpoint,
+    { creation }: CreateOptions = {},
+  ): Promise<StartedSandbox> {
+    const memoryMb = Math.max(least, input.memoryMb ?? 0)
+    return await this.#deps.sandboxes.checkpoints.start(orgId, checkpointId, { ...input, memoryMb }, { creation })
   }
 
   /** An image that is `ready`. Throws `not_found` for an unknown name, `conflict` while it is not ready, and what a build throws. */
-  async obtain(orgId: string, source: ImageSource, options: Omit<BuildOptions, 'creation'> = {}): Promise<Image> {
-    if ('image' in source) {
-      const { name } = source.image
+  async obtain(orgId: string, request: ImageRequest, options: Omit<BuildOptions, 'creation'> = {}): Promise<Image> {
+    if ('image' in request) {
+      const { name } = request.image
       if (name !== undefined) assertName(name)
       const { signal, onEvent } = options
       return await this.#tracked(
-        this.#obtain(orgId, source.image, { ...defined({ signal, onEvent }), isShared: true }, name),
+        this.#obtain(orgId, request.image, { ...defined({ signal, onEvent }), isShared: true }, name),
       )
     }
-    options.onEvent?.(logOf(0, 'resolve', `looking up snapshot ${source.snapshot}`))
-    const image = await this.#usable(orgId, source.snapshot)
-    if (image === undefined) throw noImage(source.snapshot)
-    await this.#touch(image)
+    options.onEvent?.(logOf(0, 'resolve', `looking up snapshot ${request.snapshot}`))
+    const image = await this.#used(orgId, request.snapshot)
+    if (image === undefined) throw noImage(request.snapshot)
     return image
   }
 
   /** The image that `templateID` names, if it is one of the organisation or a public one. Installed images have other names. */
   async named(orgId: string, nameOrId: string): Promise<Image | undefined> {
-    return nameOrId === 'base' ? undefined : await this.#usable(orgId, nameOrId)
+    return nameOrId === 'base' ? undefined : await this.#used(orgId, nameOrId)
+  }
+
+  async #used(orgId: string, nameOrId: string): Promise<Image | undefined> {
+    const image = await this.#usable(orgId, nameOrId)
+    if (image !== undefined) await this.#touch(image)
+    return image
   }
 
   /** What sandboxes of the organisation may start from: its own by name or id, or a public one by name. Throws `conflict` while it is not ready. */
   async #usable(orgId: string, nameOrId: string): Promise<Image | undefined> {
-    const { store } = this.#deps
-    const own = (await store.imageNamed(nameOrId, orgId)) ?? (await store.image(nameOrId, orgId))
-    const image = own ?? (await store.publicImageNamed(nameOrId))
+    const image = (await this.#own(orgId, nameOrId)) ?? (await this.#deps.store.publicImageNamed(nameOrId))
     if (image !== undefined && (image.status !== 'ready' || image.checkpointId === undefined)) throw notReady(image)
     return image
+  }
+
+  async #own(orgId: string, nameOrId: string): Promise<Image | undefined> {
+    const { store } = this.#deps
+    return (await store.imageNamed(nameOrId, orgId)) ?? (await store.image(nameOrId, orgId))
   }
 
   async #obtain(
@@ -280,9 +292,9 @@ export class Images {
   ): Promise<Image> {
     const { signal, onEvent, creation } = options
     const claim = { isDetached: false, isShared, ...defined({ name, creation }) }
-    const { image, isHit } = await this.#claim(orgId, manifest, claim)
+    const image = await this.#claim(orgId, manifest, claim)
     if (image.status === 'ready') {
-      if (isHit) onEvent?.(logOf(0, 'cache_hit', `image ${image.contentHash.slice(0, 12)} is there`))
+      onEvent?.(logOf(0, 'cache_hit', `image ${image.contentHash.slice(0, 12)} is there`))
       await this.#touch(image)
       return image
     }
@@ -297,7 +309,7 @@ export class Images {
     orgId: string,
     manifest: Manifest,
     { name, isDetached, isShared = false, creation }: Claim,
-  ): Promise<{ image: Image; isHit: boolean }> {
+  ): Promise<Image> {
     const { store, limits, sandboxLimits } = this.#deps
     const plan = await planOf(manifest, limits)
     const { outline } = plan
@@ -308,36 +320,28 @@ export class Images {
     }
     const made = creation?.made.find((id) => id.startsWith('img-'))
     const earlier = made === undefined ? undefined : await store.image(made, orgId)
-    if (earlier !== undefined) return { image: earlier, isHit: true }
+    if (earlier !== undefined) return earlier
     if (outline.oci !== undefined) this.#deps.sandboxes.checkpoints.assertImportable(outline.oci)
     const { hash } =
       outline.oci === undefined ? await this.#origin(orgId, outline.base) : { hash: `oci ${outline.oci}` }
     const { layerHashes, contentHash } = hashesOf(outline, hash)
-    const id = made ?? creation?.id('img-') ?? newId('img-')
-    const now = new Date()
-    const draft: Image = {
-      id,
-      orgId,
+    const draft = newImage(orgId, {
       ...defined({ name }),
+      id: made ?? creation?.id('img-') ?? newId('img-'),
       contentHash,
       layerHashes: outline.oci === undefined ? layerHashes : [importHash(outline.oci), ...layerHashes],
-      status: 'building',
       manifest: outline,
-      memoryMb: outline.runtimeMemoryMB ?? memoryMbDefault,
       isDetached,
-      isPublic: false,
-      createdAt: now,
-      lastUsedAt: now,
-    }
+    })
     return await this.#locks.run(orgId, async () => {
       const alike = await store.imagesOf(contentHash, orgId)
       const same = isShared ? alike.find((image) => image.name === name && image.status !== 'failed') : undefined
-      if (name !== undefined && same !== undefined) return { image: same, isHit: true }
+      if (name !== undefined && same !== undefined) return same
       if (name !== undefined) await this.#freeName(orgId, name)
       const ready = await this.#firstWhole(orgId, alike)
       if (name === undefined) {
         const shared = ready ?? alike.find((image) => image.status === 'building' && image.name === undefined)
-        if (shared !== undefined) return { image: shared, isHit: true }
+        if (shared !== undefined) return shared
         for (const image of alike)
           if (image.status === 'failed' && image.name === undefined) await store.deleteImage(image.id)
       }
@@ -346,9 +350,9 @@ export class Images {
         shared === undefined
           ? draft
           : { ...draft, status: 'ready', checkpointId: shared, ...defined({ oci: ready?.oci }) }
-      if (image.status === 'building') await this.#files.write(filesKey(image), plan.contents)
+      if (image.status === 'building') await this.#files.write(keyOf(image), plan.contents)
       await store.insertImage(image, made === undefined ? creation : undefined)
-      return { image, isHit: shared !== undefined }
+      return image
     })
   }
 
@@ -369,8 +373,7 @@ export class Images {
     const { store, sandboxes } = this.#deps
     for (const image of images) {
       if (image.status !== 'ready' || image.checkpointId === undefined) continue
-      const checkpoint = await sandboxes.checkpoints.settled(orgId, image.checkpointId).catch(notFound)
-      if (checkpoint?.status === 'ready') return image
+      if (await readyCheckpoint(sandboxes, orgId, image.checkpointId)) return image
       if (image.name === undefined) await store.deleteImage(image.id)
       else await store.updateImage(image.id, { status: 'failed', failure: { message: 'its data is gone' } })
     }
@@ -404,14 +407,13 @@ export class Images {
     const { cancel } = wait
     const given = signal === undefined ? cancel.signal : AbortSignal.any([signal, cancel.signal])
     try {
-      const key = buildKey(image)
       const build = (emit: (event: BuildEvent) => void, ended: AbortSignal) => this.#build(image, source, emit, ended)
       const follower = { ...defined({ onEvent }), signal: given }
-      const { checkpointId, oci } = await this.#builds.join(key, filesKey(image), build, follower)
+      const { checkpointId, oci } = await this.#builds.join(keyOf(image), build, follower)
       const change = { status: 'ready', checkpointId, lastUsedAt: new Date(), ...defined({ oci }) } as const
       const ready = await store.updateImage(id, change)
       if (ready !== undefined) return ready
-      await this.#removeCheckpoints(orgId, [checkpointId])
+      await this.#removeCheckpoints([{ id: checkpointId, orgId }])
       throw new ServiceError('conflict', `image ${image.name ?? id} was deleted`)
     } catch (error) {
       if (given.aborted) {
@@ -442,7 +444,7 @@ export class Images {
       async () => {
         const reference = outline.oci === undefined ? undefined : { reference: outline.oci }
         const from = source ?? reference
-        const build = { orgId, outline, memoryMb, filesKey: filesKey(image) }
+        const build = { orgId, outline, memoryMb, key: keyOf(image) }
         if (from === undefined) {
           const { origin } = await this.#origin(orgId, outline.base)
           return { checkpointId: await buildImage(this.#builder, { ...build, layerHashes, origin }, emit, signal) }
@@ -459,15 +461,15 @@ export class Images {
   /** The checkpoint of an OCI image, which is the first layer of an image on it. */
   async #imported(
     { orgId, layerHashes: [hash = ''] }: Image,
-    source: DriverImageSource,
+    source: ImageSource,
     emit: (event: BuildEvent) => void,
     signal: AbortSignal,
   ): Promise<{ checkpointId: string; cwd?: string; oci: OciFacts }> {
     const { store, sandboxes } = this.#deps
     const [layer] = await store.layers(orgId, [hash])
-    const checkpoint = layer && (await sandboxes.checkpoints.settled(orgId, layer.checkpointId).catch(notFound))
+    const checkpoint = layer && (await readyCheckpoint(sandboxes, orgId, layer.checkpointId))
     const known = (await store.listImages(orgId)).find((image) => image.layerHashes[0] === hash && image.oci)
-    if (checkpoint?.status === 'ready' && known?.oci !== undefined) {
+    if (checkpoint !== undefined && known?.oci !== undefined) {
       emit(logOf(0, 'import', `image ${known.oci.digest} is there`))
       const { cwd } = checkpoint.sandboxConfig.commandDefaults ?? {}
       return { checkpointId: checkpoint.id, ...defined({ cwd }), oci: known.oci }
@@ -497,15 +499,18 @@ export class Images {
       const image = await store.image(id, orgId)
       await store.deleteImage(id)
       const layers = await store.deleteUnusedLayers(orgId)
-      await this.#removeCheckpoints(orgId, [...layers.map((layer) => layer.checkpointId), image?.checkpointId])
+      const ids = [...layers.map((layer) => layer.checkpointId), image?.checkpointId]
+      await this.#removeCheckpoints(ids.flatMap((checkpointId) => (checkpointId ? { id: checkpointId, orgId } : [])))
     })
   }
 
-  async #removeCheckpoints(orgId: string, ids: readonly (string | undefined)[]): Promise<void> {
+  /** Removes those that no row names. */
+  async #removeCheckpoints(checkpoints: readonly Pick<Checkpoint, 'id' | 'orgId'>[]): Promise<void> {
     const { store, sandboxes } = this.#deps
+    if (checkpoints.length === 0) return
     const used = new Set(await store.imageCheckpointIds())
-    for (const id of new Set(ids)) {
-      if (id === undefined || used.has(id)) continue
+    for (const { id, orgId } of checkpoints) {
+      if (used.has(id)) continue
       const checkpoint = await sandboxes.checkpoints.settled(orgId, id).catch(notFound)
       if (checkpoint !== undefined) await sandboxes.checkpoints.delete(orgId, checkpoint.sandboxId, id).catch(notFound)
     }
@@ -527,13 +532,6 @@ export class Images {
     }
   }
 
-  /** Checkpoints that a build has made and no row names. */
-  async #removeUnknownCheckpoints(): Promise<void> {
-    const { sandboxes } = this.#deps
-    const made = (await sandboxes.checkpoints.named(checkpointNamePrefix)).filter(isOfBuild)
-    for (const { id, orgId } of made) await this.#removeCheckpoints(orgId, [id])
-  }
-
   async #tracked<Result>(work: Promise<Result>): Promise<Result> {
     this.#running.add(work)
     try {
@@ -544,25 +542,31 @@ export class Images {
   }
 }
 
+/** A row that is `building`. */
+function newImage(
+  orgId: string,
+  given: Pick<Image, 'id' | 'name' | 'contentHash' | 'layerHashes' | 'manifest' | 'isDetached'>,
+): Image {
+  const now = new Date()
+  const memoryMb = given.manifest.runtimeMemoryMB ?? startDefaults.memoryMb
+  return { ...given, orgId, status: 'building', memoryMb, isPublic: false, createdAt: now, lastUsedAt: now }
+}
+
 interface Claim extends CreateOptions {
   name?: string
   isDetached: boolean
   isShared?: boolean
 }
 
-type ArchiveSource = Extract<DriverImageSource, { archive: unknown }>
+type ArchiveSource = Extract<ImageSource, { archive: unknown }>
 
 /** Of the layer that an import makes. */
 function importHash(what: string): string {
-  return createHash('sha256').update(`import ${what}`).digest('hex')
+  return sha256(`import ${what}`)
 }
 
-function buildKey({ orgId, contentHash }: Image): string {
-  return `${orgId} ${contentHash}`
-}
-
-/** A legal file name: neither an id nor a hash has a slash. */
-function filesKey({ orgId, contentHash }: Image): string {
+/** Of a build and its files: a legal file name, as neither an id nor a hash has a slash. */
+function keyOf({ orgId, contentHash }: Image): string {
   return `${orgId}-${contentHash}`
 }
 
@@ -588,8 +592,4 @@ function notReady({ id, name = id, status, failure }: Image): ServiceError {
   const why =
     status === 'failed' ? `its build has failed: ${failure?.message ?? 'no reason known'}` : 'it is being built'
   return new ServiceError('conflict', `image ${name} is not ready: ${why}`, { details: { reason: 'not_ready' } })
-}
-
-function notFound(error: unknown): undefined {
-  if (!isServiceError(error, 'not_found')) throw error
 }

@@ -6,7 +6,15 @@ import { newId } from '../lib/id.ts'
 import { assertEnvs, assertInput, assertPath } from './input.ts'
 import type { Lifecycle } from './lifecycle.ts'
 import type { Attachment, AttachOptions, ProcessInfo, ProcessOutput, SpawnRequest } from './ports/guest.ts'
-import { type ProcessKind, assertKind, newInternalProcessId, processKind, runToEnd, smallBytesMax } from './process.ts'
+import {
+  type ProcessKind,
+  assertKind,
+  isOfClient,
+  newInternalProcessId,
+  processKind,
+  runToEnd,
+  smallBytesMax,
+} from './process.ts'
 import type { Sandbox } from './sandbox.ts'
 
 export interface RunCommand {
@@ -155,7 +163,7 @@ export class Exec {
     }
     await this.#lifecycle.get(orgId, sandboxId)
     // The attachment of an agent, which lasts as long as its session, is no activity, nor is that of a build.
-    const release = kind === 'internal' || kind === 'image' ? undefined : this.#lifecycle.keepAlive(sandboxId)
+    const release = isOfClient(kind) ? this.#lifecycle.keepAlive(sandboxId) : undefined
     try {
       const attachment = await this.#lifecycle.use(orgId, sandboxId, (guest) => guest.attach(processId, attachOptions))
       return release ? releasedAtEnd(attachment, release) : attachment
@@ -236,7 +244,7 @@ function spawnRequest(id: string, { cmd, args, envs = {}, cwd, user }: RunComman
 
 /** What the sandbox says and the request does not. What the service runs for itself is root's, and says where. */
 function withSandboxDefaults({ envs, commandDefaults = {} }: Sandbox, request: SpawnRequest): SpawnRequest {
-  const defaults = ['exec', 'pty'].includes(processKind(request.id)) ? commandDefaults : {}
+  const defaults = isOfClient(processKind(request.id)) ? commandDefaults : {}
   return { ...defaults, ...request, envs: { ...envs, ...request.envs } }
 }
 

@@ -14,6 +14,11 @@ export function processKind(processId: string): ProcessKind {
   return processId.startsWith('im-') ? 'image' : 'internal'
 }
 
+/** Whether a client started processes of this kind: they are its activity, and begin as the image says. */
+export function isOfClient(kind: ProcessKind): boolean {
+  return kind === 'exec' || kind === 'pty'
+}
+
 export function newInternalProcessId(): string {
   return newId('ag-')
 }
@@ -29,7 +34,7 @@ export function assertKind(processId: string, kind: ProcessKind): void {
 
 /** The last activity of client processes: infinity while one runs, 0 when none is known. Others do not count. */
 export function clientsActiveAtMs(processes: readonly ProcessInfo[]): number {
-  const ofClients = processes.filter((process) => ['exec', 'pty'].includes(processKind(process.id)))
+  const ofClients = processes.filter((process) => isOfClient(processKind(process.id)))
   if (ofClients.some((process) => process.running)) return Infinity
   // The guest reports ends in whole seconds.
   const ends = ofClients.map((process) => Date.parse(process.endedAt ?? '') + 1000).filter(Number.isFinite)

@@ -1,7 +1,7 @@
 import { z } from 'zod'
 import { common, sandboxes as wire } from '../../protocol/http/index.ts'
 import type { Sandbox, StartedSandbox } from '../../sandbox/index.ts'
-import type { BuildOptions, ImageSource } from '../../image/index.ts'
+import type { BuildOptions, ImageRequest } from '../../image/index.ts'
 import { goneSignal, streamBuild, wantsStream } from '../server/build-stream.ts'
 import { refuseNotBuilt } from '../server/validation.ts'
 import type { HttpConfig, HttpDeps } from '../server/config.ts'
@@ -55,7 +55,7 @@ export const sandboxRoutes = [
       const started =
         own === undefined
           ? await deps.sandboxes.create(orgId, { ...input, image: body.templateID }, { creation })
-          : await deps.images.startSandbox(orgId, { snapshot: body.templateID }, input, { creation })
+          : await deps.images.startFrom(orgId, own, input, { creation })
       return { statusCode: 201, body: startResult(started, deps.config) }
     },
   }),
@@ -188,7 +188,7 @@ export const sandboxRoutes = [
 export function sourceOf({
   image,
   snapshot,
-}: Pick<z.output<typeof wire.createSandbox>, 'image' | 'snapshot'>): ImageSource | undefined {
+}: Pick<z.output<typeof wire.createSandbox>, 'image' | 'snapshot'>): ImageRequest | undefined {
   if (snapshot) return { snapshot }
   return image ? { image } : undefined
 }
