@@ -9,7 +9,6 @@ import { sha256 } from '../lib/secret.ts'
 import {
   assertInput,
   assertInteger,
-  type Checkpoint,
   type ImageSource,
   type SandboxLimits,
   type SandboxService,
@@ -18,20 +17,11 @@ import {
   startDefaults,
 } from '../sandbox/index.ts'
 import { BuildFiles } from './build-files.ts'
-import {
-  checkpointName,
-  buildImage,
-  checkpointNamePrefix,
-  type BuilderContext,
-  isOfBuild,
-  logOf,
-  notFound,
-  type Origin,
-  readyCheckpoint,
-} from './builder.ts'
+import { checkpointName, buildImage, type BuilderContext, logOf, type Origin, readyCheckpoint } from './builder.ts'
 import { Builds, type Follower } from './builds.ts'
 import type { BuildEvent, BuildFailure, BuiltImage, Image, ImageLimits, OciFacts } from './image.ts'
 import { hashesOf, type Manifest, planOf } from './manifest.ts'
+import { Removal } from './removal.ts'
 import type { ImageStore } from './store.ts'
 
 export interface ImageServiceDeps {
@@ -60,7 +50,6 @@ export type ImageService = Omit<Images, 'start' | 'close'>
 
 const namePattern = /^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$/
 const sweepEveryMs = 3_600_000
-const dayMs = 86_400_000
 /** A start from an image is recorded at most so often. */
 const usedEveryMs = 60_000
 const buildsOfAll = 8
@@ -74,6 +63,7 @@ export class Images {
   readonly #files: BuildFiles
   readonly #builds: Builds
   readonly #builder: BuilderContext
+  readonly #removal: Removal
   readonly #semaphore: Semaphore
   /** By organisation: what finds an image to share, and what removes one that nobody needs. */
   readonly #locks = new KeyedMutex()
@@ -88,6 +78,7 @@ export class Images {
     this.#deps = deps
     this.#files = new BuildFiles(deps.dir)
     this.#builder = { ...deps, files: this.#files }
+    this.#removal = new Removal({ ...deps, locks: this.#locks })
     this.#semaphore = new Semaphore({ permits: buildsOfAll, permitsPerKey: deps.limits.buildsAtOnce })
     // The next start goes on with detached builds.
     this.#builds = new Builds(async (key) => (this.#isClosing ? undefined : await this.#files.remove(key)))
@@ -95,20 +86,21 @@ export class Images {
 
   /** Removes what a crash has left, goes on with detached builds, and starts the clock. The sandbox service has been started. */
   async start(): Promise<void> {
-    const { store, sandboxes, log } = this.#deps
+    const { store, log } = this.#deps
     const building = await store.imagesIn('building')
-    await this.#removeBuildSandboxes()
+    await this.#removal.removeBuildSandboxes()
     const detached = building.filter((image) => image.isDetached)
     for (const image of building) if (!image.isDetached) await store.deleteImage(image.id)
     await this.#files.keepOnly(new Set(detached.map(keyOf)))
-    await store.deleteUnusedLayers()
-    await this.#removeCheckpoints((await sandboxes.checkpoints.named(checkpointNamePrefix)).filter(isOfBuild))
+    await this.#removal.removeUnknown()
     for (const image of detached) {
       log.info({ imageId: image.id }, 'the build of an image goes on')
       this.#detach(image)
     }
     this.#sweep = setInterval(() => {
-      this.#removeUnused().catch((error: unknown) => log.warn({ err: error }, 'unused images could not be removed'))
+      this.#removal
+        .removeUnused()
+        .catch((error: unknown) => log.warn({ err: error }, 'unused images could not be removed'))
     }, sweepEveryMs).unref()
   }
 
@@ -187,7 +179,7 @@ export class Images {
     const wait = this.#waits.get(id)
     wait?.cancel.abort(new ServiceError('conflict', `the build of image ${nameOrId} was cancelled`))
     await wait?.over.promise
-    await this.#remove(orgId, id)
+    await this.#removal.remove(orgId, id)
   }
 
   /** Follows a build until its end, or the end of one that is over. Throws `build_failed`, and `not_found` when it was cancelled. */
@@ -413,12 +405,12 @@ export class Images {
       const change = { status: 'ready', checkpointId, lastUsedAt: new Date(), ...defined({ oci }) } as const
       const ready = await store.updateImage(id, change)
       if (ready !== undefined) return ready
-      await this.#removeCheckpoints([{ id: checkpointId, orgId }])
+      await this.#removal.removeCheckpoints([{ id: checkpointId, orgId }])
       throw new ServiceError('conflict', `image ${image.name ?? id} was deleted`)
     } catch (error) {
       if (given.aborted) {
         const isKept = wait.requests > 1 || (isDetached && this.#isClosing)
-        if (!isKept) await this.#remove(orgId, id)
+        if (!isKept) await this.#removal.remove(orgId, id)
       } else {
         if (!isServiceError(error)) log.error({ err: error, imageId: id }, 'the build of an image failed')
         await store.updateImage(id, { status: 'failed', failure: failureOf(error) })
@@ -490,46 +482,6 @@ export class Images {
   async #touch(image: Image): Promise<void> {
     if (Date.now() - image.lastUsedAt.getTime() < usedEveryMs) return
     await this.#deps.store.updateImage(image.id, { lastUsedAt: new Date() })
-  }
-
-  /** Removes a row, and the data that no other row needs. */
-  async #remove(orgId: string, id: string): Promise<void> {
-    await this.#locks.run(orgId, async () => {
-      const { store } = this.#deps
-      const image = await store.image(id, orgId)
-      await store.deleteImage(id)
-      const layers = await store.deleteUnusedLayers(orgId)
-      const ids = [...layers.map((layer) => layer.checkpointId), image?.checkpointId]
-      await this.#removeCheckpoints(ids.flatMap((checkpointId) => (checkpointId ? { id: checkpointId, orgId } : [])))
-    })
-  }
-
-  /** Removes those that no row names. */
-  async #removeCheckpoints(checkpoints: readonly Pick<Checkpoint, 'id' | 'orgId'>[]): Promise<void> {
-    const { store, sandboxes } = this.#deps
-    if (checkpoints.length === 0) return
-    const used = new Set(await store.imageCheckpointIds())
-    for (const { id, orgId } of checkpoints) {
-      if (used.has(id)) continue
-      const checkpoint = await sandboxes.checkpoints.settled(orgId, id).catch(notFound)
-      if (checkpoint !== undefined) await sandboxes.checkpoints.delete(orgId, checkpoint.sandboxId, id).catch(notFound)
-    }
-  }
-
-  async #removeUnused(): Promise<void> {
-    const { store, limits } = this.#deps
-    const unused = await store.unusedImages(new Date(Date.now() - limits.unusedDays * dayMs))
-    for (const { orgId, id } of unused) await this.#remove(orgId, id)
-  }
-
-  /** Those of builds that a crash cut off. A detached build goes on from its last layer in a new one. */
-  async #removeBuildSandboxes(): Promise<void> {
-    const { sandboxes, log } = this.#deps
-    for (const { id, orgId } of await sandboxes.ofBuilds()) {
-      await sandboxes.delete(orgId, id).catch((error: unknown) => {
-        log.warn({ err: error, sandboxId: id }, 'the sandbox of a build could not be removed')
-      })
-    }
   }
 
   async #tracked<Result>(work: Promise<Result>): Promise<Result> {
