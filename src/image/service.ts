@@ -5,7 +5,6 @@ import type { CreateOptions } from '../lib/creation.ts'
 import { defined } from '../lib/defined.ts'
 import { newId } from '../lib/id.ts'
 import type { Log } from '../lib/log.ts'
-import { sha256 } from '../lib/secret.ts'
 import {
   assertInput,
   assertInteger,
@@ -14,13 +13,14 @@ import {
   type SandboxService,
   type StartedSandbox,
   type StartFromCheckpoint,
-  startDefaults,
 } from '../sandbox/index.ts'
 import { BuildFiles } from './build-files.ts'
 import { checkpointName, buildImage, type BuilderContext, logOf, type Origin, readyCheckpoint } from './builder.ts'
 import { Builds, type Follower } from './builds.ts'
+import type { Definitions } from './definitions.ts'
 import type { BuildEvent, BuildFailure, BuiltImage, Image, ImageLimits, OciFacts } from './image.ts'
-import { hashesOf, type Manifest, planOf } from './manifest.ts'
+import { type Manifest, planOf } from './manifest.ts'
+import { ImageNames, importHash, newImage, notReady } from './names.ts'
 import { Removal } from './removal.ts'
 import type { ImageStore } from './store.ts'
 
@@ -31,6 +31,8 @@ export interface ImageServiceDeps {
   dir: string
   limits: ImageLimits
   sandboxLimits: Pick<SandboxLimits, 'memoryMbMin' | 'memoryMbMax'>
+  /** Images that all organisations may name, built on demand in the organisation of the operator. */
+  definitions: Definitions
   /** The organisation of the operator, whose images alone may be public. */
   operatorOrgId: () => Promise<string>
   log: Log
@@ -63,6 +65,7 @@ export class Images {
   readonly #files: BuildFiles
   readonly #builds: Builds
   readonly #builder: BuilderContext
+  readonly #names: ImageNames
   readonly #removal: Removal
   readonly #semaphore: Semaphore
   /** By organisation: what finds an image to share, and what removes one that nobody needs. */
@@ -78,6 +81,7 @@ export class Images {
     this.#deps = deps
     this.#files = new BuildFiles(deps.dir)
     this.#builder = { ...deps, files: this.#files }
+    this.#names = new ImageNames(deps)
     this.#removal = new Removal({ ...deps, locks: this.#locks })
     this.#semaphore = new Semaphore({ permits: buildsOfAll, permitsPerKey: deps.limits.buildsAtOnce })
     // The next start goes on with detached builds.
@@ -154,23 +158,21 @@ export class Images {
 
   /** By name or id. Throws `not_found`. */
   async get(orgId: string, nameOrId: string): Promise<Image> {
-    const image = await this.#own(orgId, nameOrId)
+    const image = await this.#names.own(orgId, nameOrId)
     if (image === undefined) throw noImage(nameOrId)
     return image
   }
 
   /** By name or id; of another organisation only what that has published, by its name. */
   async readable(orgId: string, nameOrId: string): Promise<Image> {
-    const image = (await this.#own(orgId, nameOrId)) ?? (await this.#deps.store.publicImageNamed(nameOrId))
+    const image = await this.#names.readable(orgId, nameOrId)
     if (image === undefined) throw noImage(nameOrId)
     return image
   }
 
-  /** Images with a name that sandboxes of the organisation may start from. */
+  /** Images with a name that sandboxes of the organisation may start from: its own, public ones, defined ones. */
   async usable(orgId: string): Promise<Image[]> {
-    const { store } = this.#deps
-    const own = (await store.listImages(orgId)).filter(({ name }) => name !== undefined)
-    return [...own, ...(await store.publicImages()).filter((image) => image.orgId !== orgId)]
+    return await this.#names.listUsable(orgId)
   }
 
   /** Removes an image, and its data when nothing else needs it. Ends its build. Sandboxes from it run on. */
@@ -248,32 +250,47 @@ export class Images {
       )
     }
     options.onEvent?.(logOf(0, 'resolve', `looking up snapshot ${request.snapshot}`))
-    const image = await this.#used(orgId, request.snapshot)
+    const image = await this.#used(orgId, request.snapshot, options)
     if (image === undefined) throw noImage(request.snapshot)
     return image
   }
 
-  /** The image that `templateID` names, if it is one of the organisation or a public one. Installed images have other names. */
-  async named(orgId: string, nameOrId: string): Promise<Image | undefined> {
-    return nameOrId === 'base' ? undefined : await this.#used(orgId, nameOrId)
+  /**
+   * The image that `templateID` names, if it is one of the organisation, a public or a defined one, which is built first if need be.
+   * Installed images have other names.
+   */
+  async named(orgId: string, nameOrId: string, { signal }: BuildOptions = {}): Promise<Image | undefined> {
+    return nameOrId === 'base' ? undefined : await this.#used(orgId, nameOrId, defined({ signal }))
   }
 
-  async #used(orgId: string, nameOrId: string): Promise<Image | undefined> {
-    const image = await this.#usable(orgId, nameOrId)
+  async #used(orgId: string, nameOrId: string, { signal, onEvent }: Follower): Promise<Image | undefined> {
+    const image =
+      (await this.#names.usable(orgId, nameOrId)) ?? (await this.#defined(nameOrId, defined({ signal, onEvent })))
     if (image !== undefined) await this.#touch(image)
     return image
   }
 
-  /** What sandboxes of the organisation may start from: its own by name or id, or a public one by name. Throws `conflict` while it is not ready. */
-  async #usable(orgId: string, nameOrId: string): Promise<Image | undefined> {
-    const image = (await this.#own(orgId, nameOrId)) ?? (await this.#deps.store.publicImageNamed(nameOrId))
-    if (image !== undefined && (image.status !== 'ready' || image.checkpointId === undefined)) throw notReady(image)
+  /**
+   * The image of a definition: one without a name of the operator's organisation, so that a changed definition is another one. Its build goes on
+   * when the client leaves. Throws `build_failed`.
+   */
+  async #defined(name: string, follower: Follower): Promise<Image | undefined> {
+    const { definitions, operatorOrgId, sandboxes } = this.#deps
+    const manifest = definitions.get(name)
+    if (manifest === undefined) return undefined
+    const orgId = await operatorOrgId()
+    let image = await this.#claim(orgId, manifest, { isDetached: true })
+    if (image.status === 'building') {
+      this.#detach(image)
+      image = await this.follow(orgId, image.id, follower).catch((error: unknown) => {
+        if (!isServiceError(error, 'build_failed')) throw error
+        throw new ServiceError('build_failed', `image ${name}: ${error.message}`, { details: error.details })
+      })
+    }
+    const { checkpointId = '' } = image
+    const checkpoint = await readyCheckpoint(sandboxes, orgId, checkpointId)
+    if (checkpoint !== undefined && !checkpoint.isPublic) await sandboxes.checkpoints.publish(orgId, checkpointId, true)
     return image
-  }
-
-  async #own(orgId: string, nameOrId: string): Promise<Image | undefined> {
-    const { store } = this.#deps
-    return (await store.imageNamed(nameOrId, orgId)) ?? (await store.image(nameOrId, orgId))
   }
 
   async #obtain(
@@ -314,14 +331,12 @@ export class Images {
     const earlier = made === undefined ? undefined : await store.image(made, orgId)
     if (earlier !== undefined) return earlier
     if (outline.oci !== undefined) this.#deps.sandboxes.checkpoints.assertImportable(outline.oci)
-    const { hash } =
-      outline.oci === undefined ? await this.#origin(orgId, outline.base) : { hash: `oci ${outline.oci}` }
-    const { layerHashes, contentHash } = hashesOf(outline, hash)
+    const { layerHashes, contentHash } = await this.#names.hashesOf(orgId, outline)
     const draft = newImage(orgId, {
       ...defined({ name }),
       id: made ?? creation?.id('img-') ?? newId('img-'),
       contentHash,
-      layerHashes: outline.oci === undefined ? layerHashes : [importHash(outline.oci), ...layerHashes],
+      layerHashes,
       manifest: outline,
       isDetached,
     })
@@ -372,11 +387,11 @@ export class Images {
     return undefined
   }
 
-  /** What a build begins with, and a text that changes with it. */
-  async #origin(orgId: string, base: string): Promise<{ origin: Origin; hash: string }> {
-    const image = base === 'base' ? undefined : await this.#usable(orgId, base)
-    if (image?.checkpointId === undefined) return { origin: { image: base }, hash: base }
-    return { origin: { checkpointId: image.checkpointId }, hash: `${base} ${image.contentHash}` }
+  /** What a build begins with. A defined image is built first, outside of the count of builds, which this one waits for, too. */
+  async #origin(orgId: string, base: string, follower: Follower): Promise<Origin> {
+    const image =
+      base === 'base' ? undefined : ((await this.#names.usable(orgId, base)) ?? (await this.#defined(base, follower)))
+    return image?.checkpointId === undefined ? { image: base } : { checkpointId: image.checkpointId }
   }
 
   #detach(image: Image): void {
@@ -432,14 +447,14 @@ export class Images {
     signal: AbortSignal,
   ): Promise<BuiltImage> {
     const { orgId, manifest: outline, layerHashes, memoryMb } = image
+    const reference = outline.oci === undefined ? undefined : { reference: outline.oci }
+    const from = source ?? reference ?? (await this.#origin(orgId, outline.base, { signal }))
     return await this.#semaphore.use(
       async () => {
-        const reference = outline.oci === undefined ? undefined : { reference: outline.oci }
-        const from = source ?? reference
         const build = { orgId, outline, memoryMb, key: keyOf(image) }
-        if (from === undefined) {
-          const { origin } = await this.#origin(orgId, outline.base)
-          return { checkpointId: await buildImage(this.#builder, { ...build, layerHashes, origin }, emit, signal) }
+        if ('image' in from || 'checkpointId' in from) {
+          const onOrigin = { ...build, layerHashes, origin: from }
+          return { checkpointId: await buildImage(this.#builder, onOrigin, emit, signal) }
         }
         const { checkpointId, cwd, oci } = await this.#imported(image, from, emit, signal)
         if (outline.steps.length === 0 && !outline.memory && cwd === undefined) return { checkpointId, oci }
@@ -494,16 +509,6 @@ export class Images {
   }
 }
 
-/** A row that is `building`. */
-function newImage(
-  orgId: string,
-  given: Pick<Image, 'id' | 'name' | 'contentHash' | 'layerHashes' | 'manifest' | 'isDetached'>,
-): Image {
-  const now = new Date()
-  const memoryMb = given.manifest.runtimeMemoryMB ?? startDefaults.memoryMb
-  return { ...given, orgId, status: 'building', memoryMb, isPublic: false, createdAt: now, lastUsedAt: now }
-}
-
 interface Claim extends CreateOptions {
   name?: string
   isDetached: boolean
@@ -511,11 +516,6 @@ interface Claim extends CreateOptions {
 }
 
 type ArchiveSource = Extract<ImageSource, { archive: unknown }>
-
-/** Of the layer that an import makes. */
-function importHash(what: string): string {
-  return sha256(`import ${what}`)
-}
 
 /** Of a build and its files: a legal file name, as neither an id nor a hash has a slash. */
 function keyOf({ orgId, contentHash }: Image): string {
@@ -538,10 +538,4 @@ function assertName(name: string): void {
 
 function noImage(name: string): ServiceError {
   return new ServiceError('not_found', `no image ${name}`)
-}
-
-function notReady({ id, name = id, status, failure }: Image): ServiceError {
-  const why =
-    status === 'failed' ? `its build has failed: ${failure?.message ?? 'no reason known'}` : 'it is being built'
-  return new ServiceError('conflict', `image ${name} is not ready: ${why}`, { details: { reason: 'not_ready' } })
 }

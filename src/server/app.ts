@@ -28,6 +28,7 @@ import { configureApiKey, makeFirstApiKey, signingSecret } from './credentials.t
 import type { Config } from './config.ts'
 import { ownVersion } from '../lib/version.ts'
 import { createHostReporter } from './host.ts'
+import { readDefinitions } from './image-definitions.ts'
 import { lockDataDir, openOwnStore } from './installation.ts'
 import { missingHarness } from './harnesses.ts'
 import { startRetention } from './retention.ts'
@@ -57,6 +58,8 @@ const httpGraceMs = 10_000
  * order, also when a later part fails to start.
  */
 export async function startApp(config: Config, log: Logger, events: AppEvents): Promise<App> {
+  const imageLimits = { ...defaultImageLimits, ...config.limits.image }
+  const definitions = await readDefinitions(config.definitionsDir, imageLimits)
   await assertFitMachine(config)
   await using started = new AsyncDisposableStack()
   await mkdir(config.dataDir, { recursive: true, mode: 0o711 })
@@ -121,7 +124,8 @@ export async function startApp(config: Config, log: Logger, events: AppEvents): 
     store: store.images,
     sandboxes,
     dir: `${config.dataDir}/builds`,
-    limits: { ...defaultImageLimits, ...config.limits.image },
+    limits: imageLimits,
+    definitions,
     sandboxLimits: { ...defaultSandboxLimits, ...config.limits.sandbox },
     operatorOrgId: async () => (await store.organisations.defaultOrganisation()).id,
     log,

@@ -15,8 +15,8 @@ const unlessEmpty = <Schema extends z.ZodType>(schema: Schema) =>
 const text = unlessEmpty(z.string().optional())
 const secret = (charactersMin: number) =>
   unlessEmpty(z.string().min(charactersMin, `must be at least ${charactersMin} characters`).optional())
-const folder = (fallback: string) =>
-  unlessEmpty(z.string().startsWith('/', 'must be an absolute path').default(fallback))
+const absolutePath = z.string().startsWith('/', 'must be an absolute path')
+const folder = (fallback: string) => unlessEmpty(absolutePath.default(fallback))
 const matching = (pattern: RegExp, rule: string, fallback: string) =>
   unlessEmpty(z.string().regex(pattern, rule).default(fallback))
 const wholeNumber = (fallback: number, lowest = 0) => unlessEmpty(z.coerce.number().int().min(lowest).default(fallback))
@@ -64,6 +64,7 @@ export const environment = z.object({
   ATOLL_REGION: matching(/^[a-z0-9-]{1,32}$/, 'must be a short code', 'local'),
   ATOLL_SUBNET: unlessEmpty(z.string().superRefine(checkSubnet).default('10.200.0.0/16')),
   ATOLL_HOST_FIREWALL: unlessEmpty(z.enum(['add', 'leave']).default('add')),
+  ATOLL_IMAGE_DEFINITIONS: unlessEmpty(absolutePath.optional()),
   ATOLL_REGISTRIES: text,
   ATOLL_DISK_POOL_MB: wholeNumber(0),
   ATOLL_LAZY_MEMORY_MB: wholeNumber(128),
@@ -140,6 +141,8 @@ export function readConfig(env: NodeJS.ProcessEnv) {
     subnet: given.ATOLL_SUBNET,
     /** Where images may come from, with credentials. */
     registries,
+    /** Images of the operator that all organisations may name. */
+    definitionsDir: given.ATOLL_IMAGE_DEFINITIONS ?? `${given.ATOLL_DATA_DIR}/definitions`,
     leaveHostFirewall: given.ATOLL_HOST_FIREWALL === 'leave',
     /** 0: the driver chooses a size for the disk. */
     diskPoolBytes: given.ATOLL_DISK_POOL_MB * 1024 * 1024,

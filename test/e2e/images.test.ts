@@ -98,7 +98,7 @@ test('the SDK builds a template, and a failed build is an error with the reason'
   assert.deepEqual([made.name, made.status, made.tag], ['docker', 'ready', 'latest'])
   assert.deepEqual(
     (await templates.list()).map(({ name }) => name),
-    ['docker'],
+    ['docker', 'node', 'python'],
   )
   const sandbox = await Sandbox.create({ ...connection, template: 'docker' })
   assert.equal((await sandbox.exec.run('cat /app/where; echo $A')).stdout, '/app\nb\nb\n')
@@ -238,5 +238,40 @@ test('builds that are cancelled, and a server that is killed, in the middle of e
     await server.restart()
     assert.deepEqual(await rows(), [])
     await untilNothingIsLeft()
+  }
+})
+
+test('an image that the operator has defined is built when it is first named, also over the end of the server', async () => {
+  const folder = await mkdtemp(join(tmpdir(), 'atoll-definitions-'))
+  try {
+    await writeFile(`${folder}/tools.Dockerfile`, 'FROM base\nRUN exit')
+    await writeFile(`${folder}/tools.json`, '{}')
+    await server.stop()
+    const refused = await server.refusal({ ATOLL_IMAGE_DEFINITIONS: folder })
+    assert.match(refused.words, /tools\.json: there is another definition of tools/)
+    await rm(`${folder}/tools.json`)
+    await writeFile(`${folder}/tools.Dockerfile`, 'FROM base\nENV COLOUR=blue\nRUN echo tools > /opt/tools && sleep 2')
+    await writeFile(`${folder}/more.Dockerfile`, 'FROM tools\nRUN cat /opt/tools > /opt/more')
+    await server.restart({ ATOLL_IMAGE_DEFINITIONS: folder })
+    const given = Sandbox.create({ ...connection, template: 'more' })
+    await eventually('the image below is being built', async () =>
+      (await sandboxes()).some((id) => id.startsWith('sb-build-')),
+    )
+    await server.kill()
+    await assert.rejects(given)
+    await server.restart({ ATOLL_IMAGE_DEFINITIONS: folder })
+    const sandbox = await Sandbox.create({ ...connection, template: 'more' })
+    assert.equal((await sandbox.exec.run('cat /opt/more; echo $COLOUR')).stdout, 'tools\nblue\n')
+    assert.deepEqual(
+      (await rows()).map(({ name, status }) => [name, status]),
+      [
+        [undefined, 'ready'],
+        [undefined, 'ready'],
+      ],
+    )
+    await deleteAll()
+    await untilNothingIsLeft()
+  } finally {
+    await rm(folder, { recursive: true })
   }
 })

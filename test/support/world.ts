@@ -7,7 +7,7 @@ import { type HostReport, type HttpLimits, createHttpServer } from '../../src/ht
 import { sha256 } from '../../src/lib/secret.ts'
 import { createPreviewProxy } from '../../src/preview/preview-proxy.ts'
 import { createGuest } from '../../src/runtime/guest-client/index.ts'
-import { defaultImageLimits, type ImageLimits, Images } from '../../src/image/index.ts'
+import { defaultImageLimits, type Definitions, type ImageLimits, Images } from '../../src/image/index.ts'
 import { defaultSandboxLimits } from '../../src/sandbox/index.ts'
 import type { RunningSandboxService, SandboxLimits } from '../../src/sandbox/index.ts'
 import { openStore, type Store } from '../../src/store/index.ts'
@@ -24,6 +24,7 @@ export interface WorldOptions {
   limits?: Partial<HttpLimits>
   sandboxLimits?: Partial<SandboxLimits>
   imageLimits?: Partial<ImageLimits>
+  definitions?: Definitions
   publicUrl?: string
   /** Default: with a `publicUrl`. */
   hasCustomDomains?: boolean
@@ -88,6 +89,7 @@ export async function makeWorld(options: WorldOptions = {}): Promise<World> {
     sandboxes,
     dir: join(dataDir, 'builds'),
     limits: { ...defaultImageLimits, ...options.imageLimits },
+    definitions: options.definitions ?? new Map(),
     sandboxLimits: { ...defaultSandboxLimits, ...options.sandboxLimits },
     operatorOrgId: async () => owner.id,
     log,

@@ -1,0 +1,113 @@
+import { ServiceError } from '../errors.ts'
+import { sha256 } from '../lib/secret.ts'
+import { startDefaults } from '../sandbox/index.ts'
+import type { Definitions } from './definitions.ts'
+import type { Image, ImageLimits } from './image.ts'
+import { hashesOf, type ManifestOutline, planOf } from './manifest.ts'
+import type { ImageStore } from './store.ts'
+
+export interface ImageNamesDeps {
+  store: ImageStore
+  definitions: Definitions
+  operatorOrgId: () => Promise<string>
+  limits: ImageLimits
+}
+
+/** What names of images stand for in an organisation: its own images, then public ones, then those that the operator has defined. */
+export class ImageNames {
+  readonly #deps: ImageNamesDeps
+
+  constructor(deps: ImageNamesDeps) {
+    this.#deps = deps
+  }
+
+  /** By name or id. */
+  async own(orgId: string, nameOrId: string): Promise<Image | undefined> {
+    const { store } = this.#deps
+    return (await store.imageNamed(nameOrId, orgId)) ?? (await store.image(nameOrId, orgId))
+  }
+
+  /** What is there to be read: also a public image by its name, and a defined one, which may not be built yet. */
+  async readable(orgId: string, nameOrId: string): Promise<Image | undefined> {
+    return (await this.#visible(orgId, nameOrId)) ?? (await this.#defined(nameOrId))
+  }
+
+  /** What is there for sandboxes of the organisation to start from. Throws `conflict` while it is not ready. */
+  async usable(orgId: string, nameOrId: string): Promise<Image | undefined> {
+    const image = await this.#visible(orgId, nameOrId)
+    if (image !== undefined && (image.status !== 'ready' || image.checkpointId === undefined)) throw notReady(image)
+    return image
+  }
+
+  /** An image of the organisation by name or id, or a public one by name. */
+  async #visible(orgId: string, nameOrId: string): Promise<Image | undefined> {
+    return (await this.own(orgId, nameOrId)) ?? (await this.#deps.store.publicImageNamed(nameOrId))
+  }
+
+  /** Images with a name that sandboxes of the organisation may start from: its own, public ones, defined ones. */
+  async listUsable(orgId: string): Promise<Image[]> {
+    const { store, definitions } = this.#deps
+    const own = (await store.listImages(orgId)).filter(({ name }) => name !== undefined)
+    const found = [...own, ...(await store.publicImages()).filter((image) => image.orgId !== orgId)]
+    for (const name of definitions.keys()) {
+      if (found.some((image) => image.name === name)) continue
+      const image = await this.#defined(name)
+      if (image !== undefined) found.push(image)
+    }
+    return found
+  }
+
+  /** The hashes of an image and its layers, of which an OCI image is the first. */
+  async hashesOf(orgId: string, outline: ManifestOutline): Promise<Pick<Image, 'contentHash' | 'layerHashes'>> {
+    const { base, oci } = outline
+    if (oci === undefined) return hashesOf(outline, await this.#baseText(orgId, base))
+    const { contentHash, layerHashes } = hashesOf(outline, `oci ${oci}`)
+    return { contentHash, layerHashes: [importHash(oci), ...layerHashes] }
+  }
+
+  /** A text that changes with what an image stands on. */
+  async #baseText(orgId: string, base: string): Promise<string> {
+    const { definitions, operatorOrgId, limits } = this.#deps
+    const image = base === 'base' ? undefined : await this.usable(orgId, base)
+    if (image !== undefined) return `${base} ${image.contentHash}`
+    const manifest = definitions.get(base)
+    if (manifest === undefined) return base
+    const { outline } = await planOf(manifest, limits)
+    const { contentHash } = await this.hashesOf(await operatorOrgId(), outline)
+    return `${base} ${contentHash}`
+  }
+
+  /** What there is to say of a definition: the newest image of its content, or, before it is built for the first time, one that is ready to be asked for. */
+  async #defined(name: string): Promise<Image | undefined> {
+    const { definitions, operatorOrgId, store, limits } = this.#deps
+    const manifest = definitions.get(name)
+    if (manifest === undefined) return undefined
+    const orgId = await operatorOrgId()
+    const { outline } = await planOf(manifest, limits)
+    const hashes = await this.hashesOf(orgId, outline)
+    const [row] = await store.imagesOf(hashes.contentHash, orgId)
+    const image = row ?? newImage(orgId, { ...hashes, id: name, manifest: outline, isDetached: true })
+    return { ...image, name, isPublic: true, status: row?.status ?? 'ready' }
+  }
+}
+
+/** A row that is `building`. */
+export function newImage(
+  orgId: string,
+  given: Pick<Image, 'id' | 'name' | 'contentHash' | 'layerHashes' | 'manifest' | 'isDetached'>,
+): Image {
+  const now = new Date()
+  const memoryMb = given.manifest.runtimeMemoryMB ?? startDefaults.memoryMb
+  return { ...given, orgId, status: 'building', memoryMb, isPublic: false, createdAt: now, lastUsedAt: now }
+}
+
+/** Of the layer that an import makes. */
+export function importHash(what: string): string {
+  return sha256(`import ${what}`)
+}
+
+export function notReady({ id, name = id, status, failure }: Image): ServiceError {
+  const why =
+    status === 'failed' ? `its build has failed: ${failure?.message ?? 'no reason known'}` : 'it is being built'
+  return new ServiceError('conflict', `image ${name} is not ready: ${why}`, { details: { reason: 'not_ready' } })
+}

@@ -1,0 +1,60 @@
+import { readdir, readFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { ServiceError } from '../errors.ts'
+import { type Definitions, faultsOf, type ImageLimits, type Manifest, manifestOf } from '../image/index.ts'
+import { images as wire } from '../protocol/http/index.ts'
+import { ConfigError } from './config.ts'
+
+const filePattern = /^([a-z0-9][a-z0-9._-]{0,63})\.(Dockerfile|json)$/
+/** The definitions that come with Atoll. */
+const ownFolder = join(import.meta.dirname, '../../images')
+
+/**
+ * The images that the operator offers to all organisations: a file `NAME.Dockerfile`, or `NAME.json` with a manifest as in
+ * `POST /api/snapshots`, each. One of the operator's takes the place of one of Atoll's with its name. Throws a `ConfigError` with all faults.
+ */
+export async function readDefinitions(operatorFolder: string, limits: ImageLimits): Promise<Definitions> {
+  const faults: string[] = []
+  const definitions = new Map([
+    ...(await definitionsIn(ownFolder, faults)),
+    ...(await definitionsIn(operatorFolder, faults)),
+  ])
+  faults.push(...(await faultsOf(definitions, limits)).map((fault) => `image ${fault}`))
+  if (faults.length > 0) throw new ConfigError(faults)
+  return definitions
+}
+
+async function definitionsIn(folder: string, faults: string[]): Promise<Map<string, Manifest>> {
+  const names = await readdir(folder).catch((error: NodeJS.ErrnoException) => {
+    if (error.code === 'ENOENT') return []
+    throw error
+  })
+  const found = new Map<string, Manifest>()
+  // Other files, such as notes, have their place there too.
+  for (const file of names.filter((name) => /\.(Dockerfile|json)$/.test(name)).toSorted()) {
+    const path = join(folder, file)
+    const [, name = '', kind] = filePattern.exec(file) ?? []
+    if (name === '' || name === 'base') {
+      faults.push(`${path}: an image of this name cannot be defined`)
+    } else if (found.has(name)) {
+      faults.push(`${path}: there is another definition of ${name} beside it`)
+    } else {
+      const manifest = parsed(await readFile(path, 'utf8'), kind, (fault) => faults.push(`${path}: ${fault}`))
+      if (manifest !== undefined) found.set(name, manifest)
+    }
+  }
+  return found
+}
+
+function parsed(text: string, kind: string | undefined, report: (fault: string) => void): Manifest | undefined {
+  try {
+    if (kind === 'Dockerfile') return manifestOf(text)
+    const { data, error } = wire.manifest.omit({ name: true }).strict().safeParse(JSON.parse(text))
+    for (const { path, message } of error?.issues ?? []) report(`${path.join('.')} ${message}`)
+    return data
+  } catch (error) {
+    if (!(error instanceof ServiceError || error instanceof SyntaxError)) throw error
+    report(error.message)
+    return undefined
+  }
+}
