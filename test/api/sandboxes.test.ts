@@ -128,6 +128,8 @@ test('sandbox: endpoints that are not built answer 501', async () => {
     const { status, body } = await api.send(method, path)
     assert.deepEqual([status, body.code], [501, 'not_implemented'], path)
   }
+  const { body } = await api.post('/api/sandboxes/sb-x/mounts', { path: '/mnt', remote: 'r:' })
+  assert.match(body.error, /^mounts: not offered: .*FUSE/)
 })
 
 test('sandbox: hibernate and wake answer as the SDK expects, also with a JSON content type and no body', async () => {

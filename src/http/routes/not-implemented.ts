@@ -1,16 +1,20 @@
 import { ServiceError } from '../../errors.ts'
 import { type Route, routesOf } from '../server/route.ts'
 
+/** See docs/decisions/0024-no-fuse-in-sandboxes.md. */
+const noMounts =
+  'not offered: who serves a FUSE file system can hold system calls and checkpoints; copy with rclone, or use a volume'
+
 /** Endpoints of the OpenComputer API and its SDK that do not exist yet: they say so, and never nothing. */
-const endpoints: readonly [id: string, method: Route['method'], path: string, what: string][] = [
+const endpoints: readonly [id: string, method: Route['method'], path: string, what: string, why?: string][] = [
   ['getAutoscale', 'GET', '/api/sandboxes/:id/autoscale', 'autoscale'],
   ['setAutoscale', 'PUT', '/api/sandboxes/:id/autoscale', 'autoscale'],
   ['getScalingLock', 'GET', '/api/sandboxes/:id/scaling-lock', 'scaling-lock'],
   ['setScalingLock', 'PUT', '/api/sandboxes/:id/scaling-lock', 'scaling-lock'],
   ['getAllowedHosts', 'GET', '/api/sandboxes/:id/allowed-hosts', 'allowed-hosts'],
-  ['listMounts', 'GET', '/api/sandboxes/:id/mounts', 'mounts'],
-  ['createMount', 'POST', '/api/sandboxes/:id/mounts', 'mounts'],
-  ['deleteMount', 'DELETE', '/api/sandboxes/:id/mounts', 'mounts'],
+  ['listMounts', 'GET', '/api/sandboxes/:id/mounts', 'mounts', noMounts],
+  ['createMount', 'POST', '/api/sandboxes/:id/mounts', 'mounts', noMounts],
+  ['deleteMount', 'DELETE', '/api/sandboxes/:id/mounts', 'mounts', noMounts],
   ['listAgents', 'GET', '/api/sandboxes/:id/agent', 'agent'],
   ['startAgent', 'POST', '/api/sandboxes/:id/agent', 'agent'],
   ['killAgent', 'POST', '/api/sandboxes/:id/agent/:agentId/kill', 'agent'],
@@ -38,14 +42,14 @@ const endpoints: readonly [id: string, method: Route['method'], path: string, wh
 
 const route = routesOf('Not built yet')
 
-export const notImplementedRoutes = endpoints.map(([id, method, path, what]) =>
+export const notImplementedRoutes = endpoints.map(([id, method, path, what, why = 'not implemented yet']) =>
   route(method, path, {
     id,
     summary: `Answers 501: ${what}`,
     answers: {},
     errors: ['not_implemented'],
     async handle() {
-      throw new ServiceError('not_implemented', `${what}: not implemented yet`)
+      throw new ServiceError('not_implemented', `${what}: ${why}`)
     },
   }),
 )
