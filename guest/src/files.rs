@@ -33,8 +33,8 @@ pub fn stat(path: &Path) -> Outcome<Value> {
     Ok(object([("ok", true.into()), ("stat", stat_value(path, &metadata, metadata.len()))]))
 }
 
-pub fn mkdir(path: &Path) -> Outcome<()> {
-    make_folders(path, None)
+pub fn mkdir(path: &Path, owner: Option<&User>) -> Outcome<()> {
+    make_folders(path, owner)
 }
 
 pub fn list(path: &Path, writer: &mut impl Write) -> Outcome<()> {

@@ -214,7 +214,8 @@ fn handle(
         "mkdir" => {
             let path = request.path()?;
             guest.protected.refuse_inside(&path)?;
-            files::mkdir(&path)?;
+            let owner = request.optional_text("user")?.map(users::find).transpose()?;
+            files::mkdir(&path, owner.as_ref())?;
             ok()
         }
         "remove" => {

@@ -4,7 +4,7 @@ base_suite=bookworm
 base_packages=bash,ca-certificates,curl,git,procps,python3,ripgrep
 base_npm=11.21.2
 # Counts changes of this file that change the image.
-base_recipe_version=2
+base_recipe_version=3
 
 install_base_image() {
   local recipe id new
@@ -115,6 +115,9 @@ add_mount_points() {
   rm -f "$root/etc/resolv.conf"
   : >"$root/etc/resolv.conf"
   chroot "$root" usermod --shell /bin/bash root
+  # For those who do not want root. Nothing raises its rights again: programs in a sandbox gain none.
+  chroot "$root" useradd --uid 1000 --create-home --shell /bin/bash sandbox
+  chmod 1777 "$root/workspace"
 }
 
 # check_base: every program that the image promises starts in it.

@@ -12,6 +12,8 @@ export interface ForkOptions extends RequestOptions {
   memoryMB?: number | undefined
   /** In place of those of the checkpoint, such as clones of what its sandbox writes. */
   volumes?: readonly VolumeMount[] | undefined
+  /** In place of that of the checkpoint. */
+  user?: string | undefined
 }
 
 export interface PatchOptions extends RequestOptions {

@@ -44,6 +44,8 @@ export interface CreateSandboxOptions extends ClientOptions {
   envs?: Record<string, string> | undefined
   metadata?: Record<string, string> | undefined
   volumes?: readonly VolumeMount[] | undefined
+  /** Name or id of who runs commands and owns new files where nothing else is said. Default `root`. */
+  user?: string | undefined
   /** Demands a token of visitors of its previews; `auto` makes one, see `previewToken`. */
   previewToken?: string | undefined
 }
@@ -58,7 +60,7 @@ export interface CommandOptions extends RequestOptions {
   args?: readonly string[] | undefined
   envs?: Record<string, string> | undefined
   cwd?: string | undefined
-  /** Default `root`. */
+  /** Default that of the sandbox. */
   user?: string | undefined
   /** After this time the command is killed. `run`: 60 by default; `spawn`: none. */
   timeoutSeconds?: number | undefined
@@ -140,6 +142,7 @@ export class Sandbox implements AsyncDisposable {
       envs,
       metadata,
       volumes,
+      user,
       ...request
     } = options
     const client = clientOf({ client: given })
@@ -147,7 +150,7 @@ export class Sandbox implements AsyncDisposable {
       templateID: template,
       ...{ snapshot, image },
       timeout: ttlSeconds,
-      ...{ cpuCount, memoryMB, diskMB, envs, metadata, volumes },
+      ...{ cpuCount, memoryMB, diskMB, envs, metadata, volumes, user },
       previewAuth: previewToken === undefined ? undefined : { scheme: 'bearer', token: previewToken },
     }
     return new Sandbox(client, await client.json('POST', '/api/sandboxes', { json, creates: true, ...request }))
@@ -385,9 +388,9 @@ type Started = StartResult | { error: string; code: ErrorCode }
 async function startFrom<Answer>(
   client: Atoll,
   checkpointId: string,
-  { ttlSeconds, envs, memoryMB, volumes, count, signal, requestTimeoutMs }: ForkOptions & { count?: number },
+  { ttlSeconds, envs, memoryMB, volumes, user, count, signal, requestTimeoutMs }: ForkOptions & { count?: number },
 ): Promise<Answer> {
-  const json = { timeout: ttlSeconds, envs, memoryMB, volumes, count }
+  const json = { timeout: ttlSeconds, envs, memoryMB, volumes, user, count }
   const path = `/api/sandboxes/from-checkpoint/${encodeURIComponent(checkpointId)}`
   return await client.json('POST', path, { json, creates: true, signal, requestTimeoutMs })
 }

@@ -45,6 +45,8 @@ export type Origin = { image: string } | { checkpointId: string }
 
 const builderMemoryMbDefault = 4096
 const builderCpuCount = 2
+/** Builds are root's, also on an image with a user of its own. */
+const asRoot = { user: 'root' } as const
 const readyPollMs = 100
 const readyTimeoutSeconds = 10
 const outputTailBytes = 16 * 1024
@@ -74,7 +76,7 @@ export async function buildImage(
     const { layer, done } = await startingLayer(context, build)
     const sandbox = await startSandbox(context, build, sandboxId, layer)
     ended.throwIfAborted()
-    if (build.cwd !== undefined) await sandboxes.files.mkdir(orgId, sandboxId, build.cwd)
+    if (build.cwd !== undefined) await sandboxes.files.mkdir(orgId, sandboxId, build.cwd, asRoot)
     const work = new RunningBuild(context, build, { sandbox, emit, signal: ended })
     const { steps } = outline
     const reused = done === 0 ? '' : `, the first ${done} reused`
@@ -231,7 +233,7 @@ class RunningBuild {
   async #makeFolder(path: string): Promise<void> {
     const { sandbox, signal } = this.#running
     signal.throwIfAborted()
-    await this.#context.sandboxes.files.mkdir(this.#build.orgId, sandbox.id, path)
+    await this.#context.sandboxes.files.mkdir(this.#build.orgId, sandbox.id, path, asRoot)
   }
 
   async #write(path: string, { sha256, bytes }: FileOutline): Promise<void> {
@@ -239,7 +241,7 @@ class RunningBuild {
     const { sandbox, signal } = this.#running
     signal.throwIfAborted()
     const body = this.#context.files.open(key, sha256)
-    await this.#context.sandboxes.files.write(orgId, sandbox.id, path, body, bytes)
+    await this.#context.sandboxes.files.write(orgId, sandbox.id, path, body, { bytesMax: bytes, ...asRoot })
   }
 
   /** Throws `build_failed` unless the program ends with 0. */
@@ -303,7 +305,7 @@ class RunningBuild {
       if (outline.readyCommand === undefined) {
         return (await sandboxes.exec.ports(orgId, sandbox.id)).some((port) => !listening.has(port))
       }
-      const ready = { cmd: 'sh', args: ['-c', outline.readyCommand], envs: this.#envs }
+      const ready = { cmd: 'sh', args: ['-c', outline.readyCommand], envs: this.#envs, ...asRoot }
       const { exitCode } = await sandboxes.exec.run(
         orgId,
         sandbox.id,

@@ -14,7 +14,14 @@ import {
   type ImportedImage,
   RestartedOnDiskError,
 } from './ports/runtime-driver.ts'
-import { type CreateSandbox, type Sandbox, type StartedSandbox, newSandbox, startDefaults } from './sandbox.ts'
+import {
+  type CreateSandbox,
+  type Sandbox,
+  type StartedSandbox,
+  newSandbox,
+  withUser,
+  startDefaults,
+} from './sandbox.ts'
 import type { CheckpointVolume, MountedVolume, VolumeMount, Volumes } from './volume.ts'
 
 /** Sizes and environment that a sandbox started from the checkpoint inherits. */
@@ -286,7 +293,7 @@ export class Checkpoints {
     input: StartFromCheckpoint,
     creation?: Creation,
   ): Promise<StartedSandbox> {
-    const { id = creation?.id('sb-'), timeoutSeconds, cpuCount, memoryMb, diskMb, envs, metadata } = input
+    const { id = creation?.id('sb-'), timeoutSeconds, cpuCount, memoryMb, diskMb, envs, metadata, user } = input
     const { sandboxConfig } = checkpoint
     const volumes = await this.#volumesOf(orgId, checkpoint, input.volumes, id)
     const draft = newSandbox(orgId, {
@@ -294,6 +301,7 @@ export class Checkpoints {
       ...defined({ id, timeoutSeconds, cpuCount, memoryMb, diskMb, metadata }),
       volumes,
       envs: { ...sandboxConfig.envs, ...envs },
+      commandDefaults: withUser(sandboxConfig.commandDefaults, user),
       fromCheckpointId: checkpoint.id,
     })
     const shown = shownToken(input, creation)

@@ -3,7 +3,7 @@ import { Semaphore } from '../lib/async/semaphore.ts'
 import type { CreateOptions, Creation } from '../lib/creation.ts'
 import { defined } from '../lib/defined.ts'
 import { newId } from '../lib/id.ts'
-import { assertEnvs, assertInput, assertPath } from './input.ts'
+import { assertEnvs, assertInput, assertPath, assertUser } from './input.ts'
 import type { Lifecycle } from './lifecycle.ts'
 import type { Attachment, AttachOptions, ProcessInfo, ProcessOutput, SpawnRequest } from './ports/guest.ts'
 import {
@@ -84,7 +84,6 @@ export type ExecService = Pick<Exec, keyof Exec>
 const runTimeoutSecondsDefault = 60
 const runKeepBytes = 8 * 1024 * 1024
 const argumentsMax = 4096
-const userPattern = /^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,63})?$/
 const resultWaitMsMax = 1000
 
 /** Requests are checked before a wake; the sandbox's environment is added after it. `protocol/http/exec.ts` bounds numbers. */
@@ -236,8 +235,7 @@ function spawnRequest(id: string, { cmd, args, envs = {}, cwd, user }: RunComman
   assertInput(!args?.some((argument) => argument.includes('\0')), 'args', 'must not contain NUL')
   assertEnvs(envs)
   if (cwd !== undefined) assertPath(cwd, 'cwd')
-  if (user !== undefined)
-    assertInput(userPattern.test(user), 'user', 'must be a user name or id, and a group behind a colon if wanted')
+  if (user !== undefined) assertUser(user)
   const argv = args === undefined && cmd.includes(' ') ? ['sh', '-c', cmd] : [cmd, ...(args ?? [])]
   return { id, argv, envs, ...defined({ cwd, user }) }
 }

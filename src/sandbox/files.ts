@@ -6,7 +6,7 @@ import { defined } from '../lib/defined.ts'
 import type { DirectoryEntry, FileStat, Guest } from './ports/guest.ts'
 import { assertInput, assertPath } from './input.ts'
 import type { Lifecycle } from './lifecycle.ts'
-import { assertAlive } from './sandbox.ts'
+import { assertAlive, type Sandbox } from './sandbox.ts'
 import type { SandboxStore } from './ports/sandbox-store.ts'
 
 export type FileOperation = 'upload' | 'download'
@@ -24,6 +24,15 @@ export interface SignedQuery {
   expires?: string | undefined
   signature?: string | undefined
   maxBytes?: string | undefined
+}
+
+/** Who owns what is made; by default the user of the sandbox. */
+export interface FileOwner {
+  user?: string
+}
+
+export interface WriteFile extends FileOwner {
+  bytesMax?: number
 }
 
 export type FileService = Pick<Files, keyof Files>
@@ -66,17 +75,25 @@ export class Files {
     return await this.#use(orgId, sandboxId, path, (guest) => guest.stat(path))
   }
 
-  async write(orgId: string, sandboxId: string, path: string, body: Readable, bytesMax?: number): Promise<void> {
+  async write(
+    orgId: string,
+    sandboxId: string,
+    path: string,
+    body: Readable,
+    { bytesMax, user }: WriteFile = {},
+  ): Promise<void> {
     assertInput(!path.endsWith('/'), 'path', 'must name a file, not a directory')
-    await this.#use(orgId, sandboxId, path, (guest) => guest.writeFile(path, body, defined({ bytesMax })))
+    await this.#use(orgId, sandboxId, path, (guest, sandbox) =>
+      guest.writeFile(path, body, defined({ bytesMax, user: user ?? ownerIn(sandbox) })),
+    )
   }
 
   async list(orgId: string, sandboxId: string, path: string): Promise<DirectoryEntry[]> {
     return await this.#use(orgId, sandboxId, path, (guest) => guest.list(path))
   }
 
-  async mkdir(orgId: string, sandboxId: string, path: string): Promise<void> {
-    await this.#use(orgId, sandboxId, path, (guest) => guest.mkdir(path))
+  async mkdir(orgId: string, sandboxId: string, path: string, { user }: FileOwner = {}): Promise<void> {
+    await this.#use(orgId, sandboxId, path, (guest, sandbox) => guest.mkdir(path, user ?? ownerIn(sandbox)))
   }
 
   async remove(orgId: string, sandboxId: string, path: string): Promise<void> {
@@ -119,7 +136,12 @@ export class Files {
     return { orgId: sandbox.orgId, ...defined({ bytesMax }) }
   }
 
-  async #use<Result>(orgId: string, sandboxId: string, path: string, work: (guest: Guest) => Promise<Result>) {
+  async #use<Result>(
+    orgId: string,
+    sandboxId: string,
+    path: string,
+    work: (guest: Guest, sandbox: Sandbox) => Promise<Result>,
+  ): Promise<Result> {
     assertPath(path)
     return await this.#context.lifecycle.use(orgId, sandboxId, work)
   }
@@ -129,4 +151,8 @@ export class Files {
     const text = [operation, sandboxId, path, expires, maxBytes].join('\0')
     return createHmac('sha256', this.#context.signingSecret).update(text).digest('hex')
   }
+}
+
+function ownerIn({ commandDefaults }: Sandbox): string | undefined {
+  return commandDefaults?.user
 }

@@ -32,6 +32,13 @@ export function assertEnvs(envs: Record<string, string>, field = 'envs'): void {
   assertInput(bytes <= envsBytesMax, field, `must be at most ${envsBytesMax} bytes together`)
 }
 
+const userPattern = /^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,63})?$/
+
+/** A user of the sandbox, which knows its names itself. */
+export function assertUser(user: string): void {
+  assertInput(userPattern.test(user), 'user', 'must be a user name or id, and a group behind a colon if wanted')
+}
+
 const metadataBytesMax = 64 * 1024
 
 /** What a client may choose for a new sandbox, whatever it starts from. */
@@ -39,12 +46,13 @@ export function assertNewSandbox(
   input: Omit<CreateSandbox, 'id' | 'image' | 'previewAuth'>,
   limits: SandboxLimits,
 ): void {
-  const { timeoutSeconds, cpuCount, memoryMb, diskMb, envs = {}, metadata = {} } = input
+  const { timeoutSeconds, cpuCount, memoryMb, diskMb, envs = {}, metadata = {}, user } = input
   if (timeoutSeconds !== undefined) assertInteger(timeoutSeconds, 'timeout', 0, limits.timeoutSecondsMax)
   if (cpuCount !== undefined) assertInteger(cpuCount, 'cpuCount', 1, limits.cpuCountMax)
   if (memoryMb !== undefined) assertInteger(memoryMb, 'memoryMB', limits.memoryMbMin, limits.memoryMbMax)
   if (diskMb !== undefined) assertInteger(diskMb, 'diskMB', limits.diskMbMin, limits.diskMbMax)
   assertEnvs(envs)
+  if (user !== undefined) assertUser(user)
   const metadataBytes = Buffer.byteLength(JSON.stringify(metadata))
   assertInput(metadataBytes <= metadataBytesMax, 'metadata', `must be at most ${metadataBytesMax} bytes of JSON`)
 }

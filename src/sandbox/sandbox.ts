@@ -78,6 +78,11 @@ export interface CommandDefaults {
   user?: string
 }
 
+/** The defaults of a new sandbox whose client may ask for another user. */
+export function withUser(defaults: CommandDefaults | undefined, user: string | undefined): CommandDefaults | undefined {
+  return user === undefined ? defaults : { ...defaults, user }
+}
+
 export interface CreateSandbox {
   /** An id allocated before (`newId('sb-')`), for callers that announce it before the boot. */
   id?: string
@@ -90,6 +95,8 @@ export interface CreateSandbox {
   metadata?: Record<string, string>
   previewAuth?: PreviewAuth
   volumes?: readonly VolumeMount[]
+  /** Runs commands and owns files that say no other; a name or id, and a group behind a colon. */
+  user?: string
 }
 
 /** `token` is chosen by the caller (16 or more characters) or made (`auto` or absent). */
@@ -105,7 +112,7 @@ export interface StartedSandbox {
 }
 
 type NewSandbox = {
-  [Key in keyof Omit<CreateSandbox, 'previewAuth' | 'volumes'>]: CreateSandbox[Key] | undefined
+  [Key in keyof Omit<CreateSandbox, 'previewAuth' | 'volumes' | 'user'>]: CreateSandbox[Key] | undefined
 } & { fromCheckpointId?: string; volumes?: MountedVolume[]; commandDefaults?: CommandDefaults | undefined }
 
 /** What a sandbox is started from, and its sizes, where nothing else is asked for. */

@@ -14,7 +14,6 @@ import { Patches, type PatchService } from './patch.ts'
 import type { Page } from './ports/sandbox-store.ts'
 import type { TxtResolver } from './ports/txt-resolver.ts'
 import { type PreviewDomain, type PreviewService, Previews } from './preview.ts'
-import type { SandboxLimits } from './quota.ts'
 import { purgeSandboxes, recover } from './recovery.ts'
 import { Volumes, type VolumeMount, type VolumeService } from './volume.ts'
 import {
@@ -25,6 +24,7 @@ import {
   assertAlive,
   newSandbox,
   startDefaults,
+  withUser,
 } from './sandbox.ts'
 
 export interface ListSandboxes {
@@ -38,6 +38,8 @@ export interface SandboxServiceDeps extends LifecycleContext {
   previewDomain: PreviewDomain
   txtResolver: TxtResolver
   signingSecret: string
+  /** The user of sandboxes from an installed image that ask for none. Default root. */
+  defaultUser?: string
 }
 
 export type RunningSandboxService = ReturnType<typeof createSandboxService>
@@ -123,7 +125,7 @@ export function createSandboxService(deps: SandboxServiceDeps) {
       const shown = defined({ previewAuthToken: token })
       const made = await lifecycle.made(orgId, creation)
       if (made) return { sandbox: made, ...shown }
-      const draft = draftOf(orgId, input, limits, creation)
+      const draft = draftOf(orgId, input, deps, creation)
       if (token !== undefined) draft.previewTokenHash = sha256(token)
       if (input.volumes) draft.volumes = await volumes.claimable(orgId, input.volumes, draft.id)
       const sandbox = await lifecycle.create(draft, { isAnnounced: input.id !== undefined, creation })
@@ -228,10 +230,26 @@ export function createSandboxService(deps: SandboxServiceDeps) {
   }
 }
 
-function draftOf(orgId: string, input: CreateSandbox, limits: SandboxLimits, creation?: Creation): Sandbox {
+function draftOf(
+  orgId: string,
+  input: CreateSandbox,
+  { limits, defaultUser }: Pick<SandboxServiceDeps, 'limits' | 'defaultUser'>,
+  creation?: Creation,
+): Sandbox {
   assertNewSandbox(input, limits)
-  const { id = creation?.id('sb-'), image, timeoutSeconds, cpuCount, memoryMb, diskMb, envs, metadata } = input
+  const {
+    id = creation?.id('sb-'),
+    image,
+    timeoutSeconds,
+    cpuCount,
+    memoryMb,
+    diskMb,
+    envs,
+    metadata,
+    user = defaultUser,
+  } = input
   if (image !== undefined)
     assertInput(/^[a-z0-9][a-z0-9._-]{0,63}$/.test(image), 'templateID', 'must be the name of an image')
-  return newSandbox(orgId, { id, image, timeoutSeconds, cpuCount, memoryMb, diskMb, envs, metadata })
+  const commandDefaults = withUser(undefined, user)
+  return newSandbox(orgId, { id, image, timeoutSeconds, cpuCount, memoryMb, diskMb, envs, metadata, commandDefaults })
 }

@@ -116,6 +116,7 @@ export async function startApp(config: Config, log: Logger, events: AppEvents): 
     },
     txtResolver: createTxtResolver({ servers: config.dnsServers }),
     signingSecret: secret,
+    ...defined({ defaultUser: config.defaultUser }),
   })
   await sandboxes.start()
   started.defer(() => sandboxes.close())

@@ -38,6 +38,7 @@ const parsed = <Value>(read: (given: string) => Value | undefined, rule: string,
   )
 
 const listenPattern = /^(?:\[([0-9a-fA-F:]+)\]|([^:[\]]+)):(\d{1,5})$/
+const userPattern = /^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}$/
 const hostListPattern = /^[a-z0-9.-]+(\s*,\s*[a-z0-9.-]+)*$/i
 // An invalid URL has an issue already.
 const isPreviewUrl = (url: string) => !URL.canParse(url) || new URL(url).hostname.startsWith('preview.')
@@ -64,6 +65,7 @@ export const environment = z.object({
   ATOLL_REGION: matching(/^[a-z0-9-]{1,32}$/, 'must be a short code', 'local'),
   ATOLL_SUBNET: unlessEmpty(z.string().superRefine(checkSubnet).default('10.200.0.0/16')),
   ATOLL_HOST_FIREWALL: unlessEmpty(z.enum(['add', 'leave']).default('add')),
+  ATOLL_DEFAULT_USER: unlessEmpty(z.string().regex(userPattern, 'must be the name or id of a user').optional()),
   ATOLL_IMAGE_DEFINITIONS: unlessEmpty(absolutePath.optional()),
   ATOLL_REGISTRIES: text,
   ATOLL_DISK_POOL_MB: wholeNumber(0),
@@ -168,6 +170,8 @@ export function readConfig(env: NodeJS.ProcessEnv) {
       sessionsKeptMs: given.ATOLL_SESSION_RETENTION_DAYS * dayMs || undefined,
       quarantineKeptMs: given.ATOLL_QUARANTINE_DAYS * dayMs || undefined,
       apiKey: given.ATOLL_API_KEY,
+      /** Of sandboxes that ask for no user. */
+      defaultUser: given.ATOLL_DEFAULT_USER,
       publicUrl: given.ATOLL_PUBLIC_URL,
       databaseUrl: given.DATABASE_URL,
       signingSecret: given.ATOLL_SIGNING_SECRET,

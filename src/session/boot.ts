@@ -66,7 +66,9 @@ export async function writeSkills(
   for (let start = 0; start < skills.length; start += skillWritesAtOnce) {
     const some = skills.slice(start, start + skillWritesAtOnce)
     await Promise.all(
-      some.map(([path, text]) => sandboxes.files.write(orgId, sandboxId, path, Readable.from([Buffer.from(text)]))),
+      some.map(([path, text]) =>
+        sandboxes.files.write(orgId, sandboxId, path, Readable.from([Buffer.from(text)]), { user: 'root' }),
+      ),
     )
   }
 }

@@ -322,7 +322,7 @@ export class SessionRunner {
       if (queues) this.#capacity.assertFree()
       await endAgents(sandboxes, session, await runningAgents(sandboxes, session))
       // For every agent: the checkpoint of a restore may be older than the directory.
-      await sandboxes.files.mkdir(this.#orgId, session.sandboxId, session.agentConfig.cwd)
+      await sandboxes.files.mkdir(this.#orgId, session.sandboxId, session.agentConfig.cwd, { user: 'root' })
       if (!(await this.#repository.read()).agentReady) await writeSkills({ sandboxes, store }, session)
     } catch (error) {
       return await this.#stepFailed(what, session, error)

@@ -89,7 +89,13 @@ export const checkpointRoutes = [
     async handle({ orgId, params, body, creation, deps }) {
       refuseNotBuilt(body, ['secretStore'])
       const input: StartFromCheckpoint = {
-        ...defined({ timeoutSeconds: body.timeout, envs: body.envs, memoryMb: body.memoryMB, volumes: body.volumes }),
+        ...defined({
+          timeoutSeconds: body.timeout,
+          envs: body.envs,
+          memoryMb: body.memoryMB,
+          volumes: body.volumes,
+          user: body.user,
+        }),
       }
       const { checkpointId } = params
       if (body.count !== undefined) {

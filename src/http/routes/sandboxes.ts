@@ -41,6 +41,7 @@ export const sandboxRoutes = [
           envs: body.envs,
           metadata: body.metadata,
           volumes: body.volumes,
+          user: body.user,
         }),
         ...(body.previewAuth === undefined ? {} : { previewAuth: previewAuthOf(body.previewAuth) }),
       }
@@ -227,7 +228,11 @@ function sandboxBody(sandbox: Sandbox, { config, sandboxes }: HttpDeps): z.outpu
     startedAt: seconds(sandbox.startedAt),
     endAt: seconds(sandboxes.endAt(sandbox)),
     volumes: mountedBody(sandbox.volumes),
-    ...defined({ reason: sandbox.reason, reasonMessage: sandbox.reasonMessage }),
+    ...defined({
+      user: sandbox.commandDefaults?.user,
+      reason: sandbox.reason,
+      reasonMessage: sandbox.reasonMessage,
+    }),
   }
 }
 

@@ -3,6 +3,7 @@ import mime from 'mime'
 import { Transform } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 import { ServiceError } from '../../errors.ts'
+import { defined } from '../../lib/defined.ts'
 import type { Answer, Call } from './route.ts'
 
 /** An upload or download without progress for this long is cut off. */
@@ -136,7 +137,7 @@ export async function receiveFile(
   }
   request.setTimeout(stalledMs, () => request.destroy(new Error('the upload stalled')))
   try {
-    await deps.sandboxes.files.write(orgId, params.id, path, request, bytesMax)
+    await deps.sandboxes.files.write(orgId, params.id, path, request, defined({ bytesMax }))
   } finally {
     request.setTimeout(0)
   }

@@ -11,6 +11,11 @@ export const milliTime = z
   .regex(/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/)
   .meta({ examples: ['2026-01-15T10:30:00.000Z'] })
 
+/** A number is an id. */
+export const user = z.union([z.string(), z.int().nonnegative().transform(String)]).meta({
+  description: 'Name or id of a user of the sandbox, with a group behind a colon if wanted',
+})
+
 export const envs = z.record(z.string(), z.string()).meta({ description: 'Environment variables' })
 
 /** Thirty days, the longest timeout. The operator may set a lower one (`ATOLL_LIMITS`), which the service checks. */

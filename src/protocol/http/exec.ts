@@ -1,5 +1,5 @@
 import { z } from 'zod'
-import { envs, secondTime, timeoutSecondsMax } from './common.ts'
+import { envs, secondTime, timeoutSecondsMax, user } from './common.ts'
 
 const seconds = z.int().min(0).max(timeoutSecondsMax)
 const command = {
@@ -7,7 +7,7 @@ const command = {
   args: z.array(z.string()).optional().meta({ description: 'Arguments of `cmd`, passed as they are' }),
   envs: envs.optional(),
   cwd: z.string().optional().meta({ description: 'Working directory; absolute' }),
-  user: z.string().optional().meta({ description: 'Default root' }),
+  user: user.optional().meta({ description: 'Default that of the sandbox' }),
 }
 
 export const runCommand = z.object({
@@ -89,7 +89,7 @@ export const startPty = z.object({
   shell: z.string().min(1).optional().meta({ description: 'Absolute path of the program, default `/bin/bash`' }),
   cwd: z.string().optional().meta({ description: 'Working directory; absolute' }),
   envs: envs.optional(),
-  user: z.string().optional().meta({ description: 'Default root' }),
+  user: user.optional().meta({ description: 'Default that of the sandbox' }),
 })
 export const ptySession = z
   .object({

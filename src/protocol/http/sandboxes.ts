@@ -1,6 +1,6 @@
 import { z } from 'zod'
 import { manifest } from './images.ts'
-import { envs, notBuilt, sandboxError, secondTime, timeout } from './common.ts'
+import { envs, notBuilt, sandboxError, secondTime, timeout, user } from './common.ts'
 import { mountedVolumes, mounts } from './volumes.ts'
 
 export const previewAuth = z.object({
@@ -15,6 +15,9 @@ export const createSandbox = z.object({
   memoryMB: z.int().positive().optional().meta({ description: 'Memory in MiB' }),
   diskMB: z.int().positive().optional().meta({ description: 'Disk in MiB' }),
   envs: envs.optional(),
+  user: user
+    .optional()
+    .meta({ description: 'Who runs commands and owns new files where nothing else is said. Default root' }),
   metadata: z
     .record(z.string(), z.string())
     .optional()
@@ -59,6 +62,7 @@ export const sandbox = z
     templateID: z.string().meta({ description: 'Image that it was started from' }),
     timeout: z.int().meta({ description: 'Rolling idle timeout in seconds; 0 means never' }),
     metadata: z.record(z.string(), z.string()).meta({ description: 'Keys and values given at its creation' }),
+    user: z.string().optional().meta({ description: 'Who runs commands and owns new files; absent: root' }),
     tags: z.record(z.string(), z.string()).meta({ description: 'Its tags' }),
     tagsLastUpdatedAt: secondTime.nullable().meta({ description: 'When its tags were last replaced; null: never' }),
     startedAt: secondTime.meta({ description: 'When it last started' }),
@@ -108,6 +112,7 @@ export const scaled = z
 export const fromCheckpoint = z.object({
   timeout: timeout.optional(),
   envs: envs.optional(),
+  user: user.optional().meta({ description: 'As in a new sandbox. Default that of the checkpoint' }),
   memoryMB: z.int().positive().optional().meta({ description: 'Memory in MiB; default that of the checkpoint' }),
   volumes: mounts.optional().meta({
     description:

@@ -236,7 +236,7 @@ export function createGuest(dial: GuestDial, options: GuestClientOptions = {}): 
     },
 
     list: (path) => once((connection) => listFolder(connection, path, collection)),
-    mkdir: (path) => command({ op: 'mkdir', path }),
+    mkdir: (path, user) => command({ op: 'mkdir', path, ...defined({ user }) }),
     remove: (path) => command({ op: 'remove', path }, removeTimeoutMs),
     readFile: (path, range = {}) => openFile(reopen, path, range, timeouts),
 

@@ -39,7 +39,8 @@ export interface Guest {
 
   stat(path: string): Promise<FileStat>
   list(path: string): Promise<DirectoryEntry[]>
-  mkdir(path: string): Promise<void>
+  /** `user` owns the directories that are made, root by default. */
+  mkdir(path: string, user?: string): Promise<void>
   /** Removes a file, or a directory with its content. */
   remove(path: string): Promise<void>
 

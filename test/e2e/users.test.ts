@@ -1,0 +1,94 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { Sandbox } from '@opencomputer/sdk/node'
+import { AtollServer } from './server.ts'
+
+// Who runs commands and owns files: root, the user of a sandbox, or the one that a call names.
+
+const server = await AtollServer.startForFile()
+const connection = { apiUrl: server.url, apiKey: server.key }
+
+async function started(body: object, path = ''): Promise<Sandbox> {
+  const answer = await fetch(`${server.url}/api/sandboxes${path}`, {
+    method: 'POST',
+    headers: { 'x-api-key': server.key },
+    body: JSON.stringify(body),
+  })
+  const { sandboxID } = (await answer.json()) as { sandboxID: string }
+  assert.equal(answer.status, 201)
+  return await Sandbox.connect(sandboxID, connection)
+}
+
+const whoami = async (sandbox: Sandbox) => (await sandbox.exec.run('echo $(id -u):$(id -g) $HOME')).stdout.trim()
+
+async function refused(path: string, body: object): Promise<unknown[]> {
+  const answer = await fetch(`${server.url}/api/sandboxes${path}`, {
+    method: 'POST',
+    headers: { 'x-api-key': server.key },
+    body: JSON.stringify(body),
+  })
+  const { code, error } = (await answer.json()) as { code: string; error: string }
+  return [answer.status, code, error.split(' ')[0]?.replace(':', '')]
+}
+
+test('a sandbox has a user for its commands, terminals and files, which forks, hibernation and restarts keep', async () => {
+  const sandbox = await started({ user: 'sandbox' })
+  assert.equal(await whoami(sandbox), '1000:1000 /home/sandbox')
+  await sandbox.files.write('/workspace/app/src/a.txt', 'x')
+  await sandbox.files.makeDir('/home/sandbox/one/two')
+  const owners = 'stat -c %U /workspace/app /workspace/app/src /workspace/app/src/a.txt /home/sandbox/one/two'
+  assert.equal((await sandbox.exec.run(owners)).stdout, 'sandbox\n'.repeat(4))
+  assert.equal((await sandbox.exec.run('touch /workspace/own && test ! -w /etc/passwd && echo yes')).stdout, 'yes\n')
+  const { checkpointId } = { checkpointId: (await sandbox.createCheckpoint('users')).id }
+  await sandbox.hibernate()
+  await sandbox.wake()
+  assert.equal(await whoami(sandbox), '1000:1000 /home/sandbox')
+  await server.stop()
+  await server.restart()
+  assert.equal(await whoami(sandbox), '1000:1000 /home/sandbox')
+  const fork = await started({}, `/from-checkpoint/${checkpointId}`)
+  assert.equal(await whoami(fork), '1000:1000 /home/sandbox')
+  const ofRoot = await started({ user: 'root' }, `/from-checkpoint/${checkpointId}`)
+  assert.equal(await whoami(ofRoot), '0:0 /root')
+  for (const one of [sandbox, fork, ofRoot]) await one.kill()
+})
+
+test('a call names another user by name or id, and no program gives it the rights of root', async () => {
+  const sandbox = await started({})
+  assert.equal(await whoami(sandbox), '0:0 /root')
+  const run = async (user: string | number, cmd: string) => {
+    const answer = await server.json('POST', `/api/sandboxes/${sandbox.sandboxId}/exec/run`, { user, cmd })
+    return (answer as { stdout: string }).stdout
+  }
+  assert.equal(await run('sandbox', 'id -un'), 'sandbox\n')
+  assert.equal(await run(1000, 'id -un'), 'sandbox\n')
+  assert.equal(await run('4242:100', 'echo $(id -u):$(id -g)'), '4242:100\n')
+  assert.equal(await run('root', 'cp /usr/bin/id /usr/bin/root-id && chmod 4755 /usr/bin/root-id; id -u'), '0\n')
+  assert.equal(await run('sandbox', '/usr/bin/root-id -u'), '1000\n')
+  await sandbox.kill()
+})
+
+test('an unknown user is refused by the command that needs it, a name that is none at once', async () => {
+  assert.deepEqual(await refused('', { user: 'a b' }), [400, 'invalid_request', 'user'])
+  assert.deepEqual(await refused('', { user: -1 }), [400, 'invalid_request', 'user'])
+  const sandbox = await started({ user: 'nobody-here' })
+  assert.deepEqual(await refused(`/${sandbox.sandboxId}/exec/run`, { cmd: 'true' }), [400, 'invalid_request', 'user'])
+  await assert.rejects(sandbox.files.write('/workspace/x', 'x'), /400/)
+  await sandbox.kill()
+})
+
+test('the operator chooses the user of sandboxes that ask for none; builds stay those of root', async () => {
+  await server.stop()
+  await server.restart({ ATOLL_DEFAULT_USER: 'sandbox' })
+  const sandbox = await started({})
+  assert.equal(await whoami(sandbox), '1000:1000 /home/sandbox')
+  await sandbox.kill()
+  const steps = [
+    { type: 'run', args: { commands: ['id -u > /opt/builder'] } },
+    { type: 'add_file', args: { path: '/opt/file', content: 'eA==' } },
+  ]
+  const built = await started({ image: { steps } })
+  const seen = await built.exec.run('cat /opt/builder; stat -c %U /opt/file; id -un')
+  assert.equal(seen.stdout, '0\nroot\nsandbox\n')
+  await built.kill()
+})
