@@ -2,7 +2,8 @@ import { clientOf, type Atoll, type ClientOptions, type Content, type RequestOpt
 import { ConnectionError, makeError, UnexpectedAnswerError } from './errors.ts'
 import { eventsOf } from './events.ts'
 import type { ErrorCode } from './errors.ts'
-import type { ImageInfo, ImageManifest } from './types.ts'
+import type { SignOptions } from './files.ts'
+import type { ImageInfo, ImageManifest, SignedUrl } from './types.ts'
 
 /** What a build tells while it runs: its steps in words, and what they write. */
 export type BuildEvent =
@@ -50,6 +51,17 @@ export class Image {
     const { client: given, ...request } = options
     const client = clientOf({ client: given })
     return new Image(client, await client.json('PUT', `${pathOf(name)}/archive`, { ...request, body: archive }))
+  }
+
+  /** A URL by which anybody may make the image of this name of an archive (PUT), until it expires. */
+  static async archiveUrl(name: string, options: ClientOptions & SignOptions = {}): Promise<SignedUrl> {
+    const { client: given, expiresInSeconds, maxBytes, ...request } = options
+    const json = { expiresIn: expiresInSeconds, maxBytes }
+    return await clientOf({ client: given }).json('POST', `${pathOf(name)}/archive-url`, {
+      json,
+      repeat: 'always',
+      ...request,
+    })
   }
 
   /** Begins the build in the background. `follow` waits for it. */

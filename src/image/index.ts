@@ -6,6 +6,7 @@ export {
   type ImageLayer,
   type ImageLimits,
 } from './image.ts'
+export { boundedArchive } from './archive-upload.ts'
 export { type Definitions, faultsOf } from './definitions.ts'
 export { manifestOf } from './dockerfile.ts'
 export type { Manifest, ManifestOutline, ManifestStep } from './manifest.ts'

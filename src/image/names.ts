@@ -1,10 +1,20 @@
 import { ServiceError } from '../errors.ts'
 import { sha256 } from '../lib/secret.ts'
-import { startDefaults } from '../sandbox/index.ts'
+import { assertInput, startDefaults } from '../sandbox/index.ts'
 import type { Definitions } from './definitions.ts'
 import type { Image, ImageLimits } from './image.ts'
 import { hashesOf, type ManifestOutline, planOf } from './manifest.ts'
 import type { ImageStore } from './store.ts'
+
+const namePattern = /^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$/
+
+export function assertName(name: string): void {
+  assertInput(
+    namePattern.test(name),
+    'name',
+    'must be 1 to 128 letters, digits, `.`, `_` and `-`, the first a letter or digit',
+  )
+}
 
 export interface ImageNamesDeps {
   store: ImageStore

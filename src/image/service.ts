@@ -6,7 +6,6 @@ import { defined } from '../lib/defined.ts'
 import { newId } from '../lib/id.ts'
 import type { Log } from '../lib/log.ts'
 import {
-  assertInput,
   assertInteger,
   type ImageSource,
   type SandboxLimits,
@@ -14,13 +13,14 @@ import {
   type StartedSandbox,
   type StartFromCheckpoint,
 } from '../sandbox/index.ts'
+import { ArchiveUploads } from './archive-upload.ts'
 import { BuildFiles } from './build-files.ts'
 import { checkpointName, buildImage, type BuilderContext, logOf, type Origin, readyCheckpoint } from './builder.ts'
 import { Builds, type Follower } from './builds.ts'
 import type { Definitions } from './definitions.ts'
 import type { BuildEvent, BuildFailure, BuiltImage, Image, ImageLimits, OciFacts } from './image.ts'
 import { type Manifest, planOf } from './manifest.ts'
-import { ImageNames, importHash, newImage, notReady } from './names.ts'
+import { assertName, ImageNames, importHash, newImage, notReady } from './names.ts'
 import { Removal } from './removal.ts'
 import type { ImageStore } from './store.ts'
 
@@ -31,6 +31,7 @@ export interface ImageServiceDeps {
   dir: string
   limits: ImageLimits
   sandboxLimits: Pick<SandboxLimits, 'memoryMbMin' | 'memoryMbMax'>
+  signingSecret: string
   /** Images that all organisations may name, built on demand in the organisation of the operator. */
   definitions: Definitions
   /** The organisation of the operator, whose images alone may be public. */
@@ -50,7 +51,6 @@ export type ImageRequest = { image: Manifest } | { snapshot: string }
 
 export type ImageService = Omit<Images, 'start' | 'close'>
 
-const namePattern = /^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$/
 const sweepEveryMs = 3_600_000
 /** A start from an image is recorded at most so often. */
 const usedEveryMs = 60_000
@@ -61,6 +61,7 @@ const buildsOfAll = 8
  * all rows with the same. See docs/images.md.
  */
 export class Images {
+  readonly uploads: ArchiveUploads
   readonly #deps: ImageServiceDeps
   readonly #files: BuildFiles
   readonly #builds: Builds
@@ -79,6 +80,7 @@ export class Images {
 
   constructor(deps: ImageServiceDeps) {
     this.#deps = deps
+    this.uploads = new ArchiveUploads(deps.signingSecret)
     this.#files = new BuildFiles(deps.dir)
     this.#builder = { ...deps, files: this.#files }
     this.#names = new ImageNames(deps)
@@ -526,14 +528,6 @@ function failureOf(error: unknown): BuildFailure {
   if (!(error instanceof ServiceError)) return { message: 'the server failed' }
   const { step, type, exitCode, stderr } = error.details as Partial<BuildFailure>
   return { message: error.message, ...defined({ step, type, exitCode, stderr }) }
-}
-
-function assertName(name: string): void {
-  assertInput(
-    namePattern.test(name),
-    'name',
-    'must be 1 to 128 letters, digits, `.`, `_` and `-`, the first a letter or digit',
-  )
 }
 
 function noImage(name: string): ServiceError {

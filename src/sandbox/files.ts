@@ -1,10 +1,9 @@
-import { createHmac } from 'node:crypto'
 import type { Readable } from 'node:stream'
 import { ServiceError } from '../errors.ts'
-import { equalSecrets } from '../lib/secret.ts'
 import { defined } from '../lib/defined.ts'
+import { type SignedParameters, UrlSigner } from '../lib/signed-url.ts'
 import type { DirectoryEntry, FileStat, Guest } from './ports/guest.ts'
-import { assertInput, assertPath } from './input.ts'
+import { assertInput, assertPath, assertSigned } from './input.ts'
 import type { Lifecycle } from './lifecycle.ts'
 import { assertAlive, type Sandbox } from './sandbox.ts'
 import type { SandboxStore } from './ports/sandbox-store.ts'
@@ -18,12 +17,8 @@ export interface SignFile {
   bytesMax?: number
 }
 
-/** As read from the URL, unchecked. */
-export interface SignedQuery {
+export interface SignedQuery extends SignedParameters {
   path?: string | undefined
-  expires?: string | undefined
-  signature?: string | undefined
-  maxBytes?: string | undefined
 }
 
 /** Who owns what is made; by default the user of the sandbox. */
@@ -45,9 +40,11 @@ interface FilesContext {
 
 export class Files {
   readonly #context: FilesContext
+  readonly #signer: UrlSigner
 
   constructor(context: FilesContext) {
     this.#context = context
+    this.#signer = new UrlSigner(context.signingSecret)
   }
 
   /** See `Guest.readFile`. The caller destroys the stream, which keeps the sandbox alive. */
@@ -106,13 +103,8 @@ export class Files {
     const { operation, path, expiresInSeconds, bytesMax } = input
     assertPath(path)
     assertAlive(await this.#context.lifecycle.get(orgId, sandboxId))
-    // Rounded up: a URL lives for the requested time or a moment longer.
-    const expires = String(Math.ceil(Date.now() / 1000) + expiresInSeconds)
-    const maxBytes = bytesMax === undefined ? undefined : String(bytesMax)
-    const query = new URLSearchParams({ path, expires })
-    if (maxBytes !== undefined) query.set('maxBytes', maxBytes)
-    query.set('signature', this.#signature(operation, sandboxId, path, expires, maxBytes))
-    return { query: query.toString(), expiresAt: new Date(Number(expires) * 1000) }
+    const options = { shown: { path }, expiresInSeconds, ...defined({ bytesMax }) }
+    return this.#signer.sign([operation, sandboxId, path], options)
   }
 
   /** Returns the owner of a signed query. Throws `signature_invalid` or `signature_expired`. */
@@ -121,15 +113,8 @@ export class Files {
     sandboxId: string,
     query: SignedQuery,
   ): Promise<{ orgId: string; bytesMax?: number }> {
-    const { path, expires, signature, maxBytes } = query
-    if (path === undefined || expires === undefined || signature === undefined) {
-      throw new ServiceError('signature_invalid', 'the URL is not signed: path, expires and signature must be given')
-    }
-    // The signature first: never read the rest of a forged URL.
-    if (!equalSecrets(signature, this.#signature(operation, sandboxId, path, expires, maxBytes))) {
-      throw new ServiceError('signature_invalid', 'the signature does not match the URL')
-    }
-    if (Number(expires) * 1000 <= Date.now()) throw new ServiceError('signature_expired', 'the URL has expired')
+    const { path, maxBytes } = query
+    assertSigned(path === undefined ? 'signature_invalid' : this.#signer.faultOf([operation, sandboxId, path], query))
     const sandbox = await this.#context.store.sandbox(sandboxId)
     if (!sandbox) throw new ServiceError('not_found', `no sandbox ${sandboxId}`)
     const bytesMax = maxBytes === undefined ? undefined : Number(maxBytes)
@@ -144,12 +129,6 @@ export class Files {
   ): Promise<Result> {
     assertPath(path)
     return await this.#context.lifecycle.use(orgId, sandboxId, work)
-  }
-
-  // NUL separates the fields: a path holds any other character.
-  #signature(operation: FileOperation, sandboxId: string, path: string, expires: string, maxBytes = ''): string {
-    const text = [operation, sandboxId, path, expires, maxBytes].join('\0')
-    return createHmac('sha256', this.#context.signingSecret).update(text).digest('hex')
   }
 }
 

@@ -1,6 +1,7 @@
 import { randomBytes } from 'node:crypto'
 import { ServiceError } from '../errors.ts'
 import { credentialPrefix } from '../lib/secret.ts'
+import type { SignatureFault } from '../lib/signed-url.ts'
 import type { Creation } from '../lib/creation.ts'
 import type { SandboxLimits } from './quota.ts'
 import type { CreateSandbox, PreviewAuth } from './sandbox.ts'
@@ -30,6 +31,14 @@ export function assertEnvs(envs: Record<string, string>, field = 'envs'): void {
     bytes += name.length + Buffer.byteLength(value) + 2
   }
   assertInput(bytes <= envsBytesMax, field, `must be at most ${envsBytesMax} bytes together`)
+}
+
+/** Throws the fault of a signed URL, if it has one. */
+export function assertSigned(fault: SignatureFault | undefined): void {
+  if (fault === undefined) return
+  const why =
+    fault === 'signature_expired' ? 'the URL has expired' : 'the URL is not signed, or its signature does not match it'
+  throw new ServiceError(fault, why)
 }
 
 const userPattern = /^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,63})?$/

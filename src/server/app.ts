@@ -127,6 +127,7 @@ export async function startApp(config: Config, log: Logger, events: AppEvents): 
     dir: `${config.dataDir}/builds`,
     limits: imageLimits,
     definitions,
+    signingSecret: secret,
     sandboxLimits: { ...defaultSandboxLimits, ...config.limits.sandbox },
     operatorOrgId: async () => (await store.organisations.defaultOrganisation()).id,
     log,

@@ -115,6 +115,31 @@ test('an archive becomes an image, and a second one of its layers shares them', 
   await deleteAll()
 })
 
+test('a signed URL takes one archive without a key, as long as it may be', async () => {
+  const archive = ociArchiveOf(imageOf([tarOf([probe])]))
+  const put = async (url: string, body: Uint8Array<ArrayBuffer>) => {
+    const answer = await fetch(url, { method: 'PUT', body })
+    const { status = '', code = '' } = (await answer.json()) as { status?: string; code?: string }
+    return [answer.status, status, code]
+  }
+  const signed = async (bounds: object) => {
+    const { status, body } = await api<{ url: string }>('POST', '/images/signed/archive-url', bounds)
+    assert.equal(status, 200, JSON.stringify(body))
+    return body.url
+  }
+  const bytes = new Uint8Array(archive)
+  assert.deepEqual(await put(await signed({ maxBytes: bytes.length - 1 }), bytes), [413, '', 'too_large'])
+  assert.deepEqual(
+    (await api<Image[]>('GET', '/snapshots')).body.map(({ status }) => status),
+    ['failed'],
+  )
+  const url = await signed({ maxBytes: bytes.length })
+  assert.deepEqual(await put(url, bytes), [201, 'ready', ''])
+  assert.equal((await run(await started('signed'), { cmd: '/probe', args: [] })).exitCode, 0)
+  assert.deepEqual(await put(url, bytes), [409, '', 'conflict'])
+  await deleteAll()
+})
+
 test('what is wrong with a reference or an archive is told with its field, and leaves nothing', async () => {
   const cases: [reference: string, status: number][] = [
     ['docker.io/library/alpine', 400],

@@ -90,6 +90,7 @@ export async function makeWorld(options: WorldOptions = {}): Promise<World> {
     dir: join(dataDir, 'builds'),
     limits: { ...defaultImageLimits, ...options.imageLimits },
     definitions: options.definitions ?? new Map(),
+    signingSecret: 'the signing secret of this world',
     sandboxLimits: { ...defaultSandboxLimits, ...options.sandboxLimits },
     operatorOrgId: async () => owner.id,
     log,

@@ -1,6 +1,7 @@
 import type { z } from 'zod'
 import { files as wire } from '../../protocol/http/index.ts'
 import type { FileOperation } from '../../sandbox/index.ts'
+import { apiOrigin } from '../server/config.ts'
 import { receiveFile, sendFile } from '../server/file-body.ts'
 import { noContent, routesOf, wakingErrors, type Answer, type Call } from '../server/route.ts'
 import { reportedSeconds, seconds } from '../server/time.ts'
@@ -162,7 +163,6 @@ async function signedUrl(
     ...defined({ bytesMax: body.maxBytes }),
   }
   const { query, expiresAt } = await deps.sandboxes.files.sign(orgId, params.id, input)
-  const origin = deps.config.publicUrl?.replace(/\/+$/, '') ?? `${request.protocol}://${request.host}`
-  const url = `${origin}/api/sandboxes/${params.id}/files/${operation}?${query}`
+  const url = `${apiOrigin(deps.config, request)}/api/sandboxes/${params.id}/files/${operation}?${query}`
   return { statusCode: 200, body: { url, expiresAt: seconds(expiresAt) } }
 }

@@ -1,9 +1,10 @@
 import { z } from 'zod'
-import type { Image } from '../../image/index.ts'
+import { boundedArchive, type Image } from '../../image/index.ts'
 import { defined } from '../../lib/defined.ts'
-import { checkpoints as checkpointWire, images as wire } from '../../protocol/http/index.ts'
+import { checkpoints as checkpointWire, files, images as wire } from '../../protocol/http/index.ts'
 import { goneSignal, streamBuild, wantsStream } from '../server/build-stream.ts'
-import { noContent, type Route, routesOf } from '../server/route.ts'
+import { apiOrigin } from '../server/config.ts'
+import { type Answer, type Call, noContent, type Route, routesOf } from '../server/route.ts'
 import { seconds } from '../server/time.ts'
 import { patchBody, patchInput } from './patches.ts'
 
@@ -11,6 +12,8 @@ const route = routesOf('Images')
 
 /** Errors of what builds an image. */
 export const buildErrors = ['build_failed', 'conflict', 'no_capacity', 'unavailable'] as const
+
+const archiveErrors = ['conflict', 'too_large', 'no_capacity', 'unavailable', 'not_implemented'] as const
 
 export const imageRoutes = [
   route('POST', '/api/snapshots', {
@@ -68,16 +71,46 @@ export const imageRoutes = [
     description: 'The body is the archive as it is, plain or compressed. Answers when the image is ready.',
     body: 'raw',
     answers: { 201: { description: 'It is ready', body: wire.image } },
-    errors: ['conflict', 'too_large', 'no_capacity', 'unavailable', 'not_implemented'],
-    async handle(call) {
-      const { orgId, params, request, deps } = call
-      const archive = request.raw.iterator({ destroyOnReturn: false }) as AsyncIterable<Uint8Array>
-      const image = await deps.images.importArchive(orgId, params.name, archive, { signal: goneSignal(call) })
-      return { statusCode: 201, body: imageBody(image) }
+    errors: archiveErrors,
+    handle: (call) => importArchive(call, { orgId: call.orgId }),
+  }),
+  route('POST', '/api/images/:name/archive-url', {
+    id: 'createArchiveUrl',
+    tag: 'Signed URLs',
+    summary: 'Make a URL that uploads the archive of an image without a key',
+    body: files.signArchive,
+    answers: { 200: { description: 'The URL', body: files.signedUrl } },
+    async handle({ orgId, params, body, request, deps }) {
+      const options = { expiresInSeconds: body.expiresIn, ...defined({ bytesMax: body.maxBytes }) }
+      const { query, expiresAt } = deps.images.uploads.sign(orgId, params.name, options)
+      const url = `${apiOrigin(deps.config, request)}/api/images/${encodeURIComponent(params.name)}/archive/signed?${query}`
+      return { statusCode: 200, body: { url, expiresAt: seconds(expiresAt) } }
     },
+  }),
+  route('PUT', '/api/images/:name/archive/signed', {
+    id: 'importSignedImage',
+    tag: 'Signed URLs',
+    auth: 'signed',
+    summary: 'Make an image of an archive with a signed URL',
+    query: files.signedArchiveQuery,
+    body: 'raw',
+    answers: { 201: { description: 'It is ready', body: wire.image } },
+    errors: ['signature_invalid', 'signature_expired', ...archiveErrors],
+    handle: (call) => importArchive(call, call.deps.images.uploads.verify(call.params.name, call.query)),
   }),
   ...(['snapshots', 'images'] as const).flatMap(routesOfOne),
 ]
+
+/** Reads the body as an archive, as fast as it is unpacked. */
+async function importArchive(
+  { params, request, reply, deps }: Pick<Call<{ name: string }>, 'params' | 'request' | 'reply' | 'deps'>,
+  { orgId, bytesMax = Infinity }: { orgId: string; bytesMax?: number },
+): Promise<Answer> {
+  const body = request.raw.iterator({ destroyOnReturn: false }) as AsyncIterable<Uint8Array>
+  const archive = boundedArchive(body, bytesMax)
+  const image = await deps.images.importArchive(orgId, params.name, archive, { signal: goneSignal({ reply }) })
+  return { statusCode: 201, body: imageBody(image) }
+}
 
 /** Both collections take names and ids. */
 function routesOfOne(collection: 'snapshots' | 'images'): Route[] {

@@ -1,3 +1,4 @@
+import type { FastifyRequest } from 'fastify'
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Duplex } from 'node:stream'
 import type { Log } from '../../lib/log.ts'
@@ -112,4 +113,9 @@ export interface PreviewPort {
   onAnswer(listener: (statusCode: number) => void): void
   /** Ends WebSockets and idle connections; requests in flight finish. The last call. */
   drain(): void
+}
+
+/** Where the client of a request reaches the API. */
+export function apiOrigin({ publicUrl }: HttpConfig, request: FastifyRequest): string {
+  return publicUrl?.replace(/\/+$/, '') ?? `${request.protocol}://${request.host}`
 }

@@ -16,11 +16,15 @@ export const entries = z.array(
     .meta({ id: 'DirectoryEntry' }),
 )
 
-export const signFile = z.object({
-  path: z.string().min(1).meta({ description: 'Absolute path in the sandbox' }),
+const signing = {
   expiresIn: z.int().min(1).max(86_400).default(3600).meta({ description: 'Seconds' }),
   maxBytes: z.int().min(1).optional().meta({ description: 'Bounds an upload' }),
+}
+export const signFile = z.object({
+  path: z.string().min(1).meta({ description: 'Absolute path in the sandbox' }),
+  ...signing,
 })
+export const signArchive = z.object(signing)
 
 export const signedUrl = z
   .object({
@@ -30,9 +34,16 @@ export const signedUrl = z
   .meta({ id: 'SignedUrl' })
 
 /** Its signature is checked, not its shape: any fault is 403. */
-export const signedQuery = z.object({
-  path: z.string().optional().meta({ description: 'Absolute path in the sandbox' }),
+const signature = {
   expires: z.string().optional().meta({ description: 'Unix seconds' }),
   signature: z.string().optional().meta({ description: 'Hex HMAC-SHA256' }),
   maxBytes: z.string().optional().meta({ description: 'Longest upload in bytes' }),
+}
+export const signedQuery = z.object({
+  path: z.string().optional().meta({ description: 'Absolute path in the sandbox' }),
+  ...signature,
+})
+export const signedArchiveQuery = z.object({
+  org: z.string().optional().meta({ description: 'The organisation that gets the image' }),
+  ...signature,
 })

@@ -1,0 +1,49 @@
+import { ServiceError } from '../errors.ts'
+import { type SignedParameters, UrlSigner } from '../lib/signed-url.ts'
+import { assertSigned } from '../sandbox/index.ts'
+import { assertName } from './names.ts'
+
+export interface SignArchive {
+  expiresInSeconds: number
+  bytesMax?: number
+}
+
+/** As read from the URL, unchecked. */
+export interface SignedArchiveQuery extends SignedParameters {
+  org?: string | undefined
+}
+
+/** URLs that upload the archive of one image without a key. */
+export class ArchiveUploads {
+  readonly #signer: UrlSigner
+
+  constructor(signingSecret: string) {
+    this.#signer = new UrlSigner(signingSecret)
+  }
+
+  /** The query string (without `?`) that makes an image of this name in the organisation until `expiresAt`. Throws `invalid_request` for a wrong name. */
+  sign(orgId: string, name: string, options: SignArchive): { query: string; expiresAt: Date } {
+    assertName(name)
+    return this.#signer.sign(['archive', orgId, name], { shown: { org: orgId }, ...options })
+  }
+
+  /** Whose image a signed query makes. Throws `signature_invalid` or `signature_expired`. */
+  verify(name: string, query: SignedArchiveQuery): { orgId: string; bytesMax: number } {
+    const { org: orgId = '', maxBytes } = query
+    assertSigned(this.#signer.faultOf(['archive', orgId, name], query))
+    return { orgId, bytesMax: maxBytes === undefined ? Infinity : Number(maxBytes) }
+  }
+}
+
+/** Throws `too_large` behind the last byte that may come. */
+export async function* boundedArchive(
+  archive: AsyncIterable<Uint8Array>,
+  bytesMax: number,
+): AsyncGenerator<Uint8Array> {
+  let bytes = 0
+  for await (const chunk of archive) {
+    bytes += chunk.length
+    if (bytes > bytesMax) throw new ServiceError('too_large', `the archive is larger than ${bytesMax} bytes`)
+    yield chunk
+  }
+}
