@@ -14,6 +14,7 @@ import {
   type Sandbox,
   type SandboxChange,
   type SandboxStatus,
+  type Sizes,
   notUsable,
   specOf,
   startDefaults,
@@ -230,13 +231,21 @@ export class Lifecycle {
     }
   }
 
-  /** Changes the sizes of a sandbox: at once when it runs, else from its next wake on. */
-  async resize(sandboxId: string, sizes: Pick<Sandbox, 'cpuCount' | 'memoryMb'>): Promise<Sandbox> {
+  /**
+   * Changes the sizes of a sandbox: at once when it runs, else from its next wake on. `decide` gets the sandbox, kept from transitions;
+   * undefined changes nothing. It is no activity.
+   */
+  async resize(
+    sandboxId: string,
+    decide: (sandbox: Sandbox) => Promise<(Sizes & Pick<SandboxChange, 'isAutoscaled'>) | undefined>,
+  ): Promise<Sandbox> {
     return await this.#transitions.withoutTransitions(sandboxId, async () => {
       const sandbox = await this.#usable(sandboxId)
-      if (sandbox.status === 'running') await this.#context.driver.resize({ ...specOf(sandbox), ...sizes })
-      this.clocks.touch(sandboxId)
-      return (await this.change(sandboxId, sizes)) ?? sandbox
+      const change = await decide(sandbox)
+      if (change === undefined) return sandbox
+      const { cpuCount, memoryMb } = change
+      if (sandbox.status === 'running') await this.#context.driver.resize({ ...specOf(sandbox), cpuCount, memoryMb })
+      return (await this.change(sandboxId, change)) ?? sandbox
     })
   }
 

@@ -16,6 +16,8 @@ import type { TxtResolver } from './ports/txt-resolver.ts'
 import { type PreviewDomain, type PreviewService, Previews } from './preview.ts'
 import type { SandboxLimits } from './quota.ts'
 import { purgeSandboxes, recover } from './recovery.ts'
+import { Autoscaler } from './autoscale.ts'
+import { Scaling, type ScalingService } from './scaling.ts'
 import { Volumes, type VolumeMount, type VolumeService } from './volume.ts'
 import {
   type CreateSandbox,
@@ -46,7 +48,6 @@ export type SandboxService = Omit<RunningSandboxService, 'start' | 'close'>
 const listLimitDefault = 1000
 /** Time for processes to end by themselves at a reboot. */
 const rebootGraceMs = 3000
-const memoryMbPerCpu = 4096
 const purgeAfterMs = 24 * 3600 * 1000
 const purgeEveryMs = 10 * 60 * 1000
 
@@ -84,6 +85,14 @@ export function createSandboxService(deps: SandboxServiceDeps) {
   const exec = new Exec(lifecycle)
   const inspection = new Inspection(lifecycle)
   const metrics = new Metrics(lifecycle)
+  const scaling = new Scaling({ lifecycle, driver, limits })
+  const autoscaler = new Autoscaler({
+    running: () => lifecycle.clocks.ids(),
+    sandbox: (sandboxId) => store.sandbox(sandboxId),
+    usage: (sandboxId) => driver.usage(sandboxId),
+    change: (sandboxId, memoryMb) => scaling.follow(sandboxId, memoryMb),
+    log,
+  })
   let purge: NodeJS.Timeout | undefined
 
   return {
@@ -95,12 +104,14 @@ export function createSandboxService(deps: SandboxServiceDeps) {
     exec: exec as ExecService,
     inspection: inspection as InspectionService,
     metrics: metrics as MetricsService,
+    scaling: scaling as ScalingService,
 
     /** Opens the driver, reconciles records and machines, and starts the clocks. Call once before anything else. */
     async start(): Promise<void> {
       await recover({ store, driver, lifecycle, log })
       lifecycle.warm.open()
       lifecycle.usage.open()
+      autoscaler.open()
       if (deps.previewDomain.isCustomAllowed) await domains.start()
       purge = setInterval(() => {
         purgeSandboxes(deps, new Date(Date.now() - purgeAfterMs)).catch((error: unknown) => {
@@ -113,6 +124,7 @@ export function createSandboxService(deps: SandboxServiceDeps) {
     async close(): Promise<void> {
       clearInterval(purge)
       await domains.close()
+      await autoscaler.close()
       await lifecycle.close()
       await checkpoints.close()
       await driver.close()
@@ -191,14 +203,6 @@ export function createSandboxService(deps: SandboxServiceDeps) {
     reboot: (orgId: string, sandboxId: string) => restart(orgId, sandboxId, { graceMs: rebootGraceMs }),
     /** Likewise, without time for processes to end by themselves. */
     powerCycle: (orgId: string, sandboxId: string) => restart(orgId, sandboxId, {}),
-
-    /** Changes memory, and CPU in step (one for each 4 GiB, at least what it has now), while it runs. */
-    async scale(orgId: string, sandboxId: string, memoryMb: number): Promise<Sandbox> {
-      assertInteger(memoryMb, 'memoryMB', limits.memoryMbMin, limits.memoryMbMax)
-      const { cpuCount } = await lifecycle.get(orgId, sandboxId)
-      const sizes = { memoryMb, cpuCount: Math.max(cpuCount, Math.ceil(memoryMb / memoryMbPerCpu)) }
-      return await lifecycle.resize(sandboxId, sizes)
-    },
 
     /** When the idle timeout runs out without further activity; undefined when it never does. */
     endAt(sandbox: Sandbox): Date | undefined {

@@ -3,10 +3,6 @@ import { type Route, routesOf } from '../server/route.ts'
 
 /** Endpoints of the OpenComputer API and its SDK that do not exist yet: they say so, and never nothing. */
 const endpoints: readonly [id: string, method: Route['method'], path: string, what: string][] = [
-  ['getAutoscale', 'GET', '/api/sandboxes/:id/autoscale', 'autoscale'],
-  ['setAutoscale', 'PUT', '/api/sandboxes/:id/autoscale', 'autoscale'],
-  ['getScalingLock', 'GET', '/api/sandboxes/:id/scaling-lock', 'scaling-lock'],
-  ['setScalingLock', 'PUT', '/api/sandboxes/:id/scaling-lock', 'scaling-lock'],
   ['getAllowedHosts', 'GET', '/api/sandboxes/:id/allowed-hosts', 'allowed-hosts'],
   ['listMounts', 'GET', '/api/sandboxes/:id/mounts', 'mounts'],
   ['createMount', 'POST', '/api/sandboxes/:id/mounts', 'mounts'],
