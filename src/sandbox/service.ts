@@ -163,6 +163,9 @@ export function createSandboxService(deps: SandboxServiceDeps) {
 
     get: (orgId: string, sandboxId: string) => lifecycle.get(orgId, sandboxId),
 
+    /** One of any organisation, for a caller inside of it, whom its address has shown to be that. Throws `not_found`. */
+    ofCaller: (sandboxId: string) => lifecycle.known(sandboxId),
+
     async list(orgId: string, query: ListSandboxes): Promise<Page<Sandbox>> {
       const { status, limit = listLimitDefault, cursor } = query
       const statuses = status === undefined ? (['creating', 'running', 'hibernated', 'error'] as const) : [status]

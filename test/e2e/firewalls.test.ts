@@ -125,7 +125,8 @@ async function doctorBehind(
 for (const { name, rules, places, lost, advice } of firewalls) {
   test(`network: a sandbox has what it needs behind the rules of ${name}, by rules of Atoll's that end with it`, async () => {
     const { output, rulesBefore, rulesAfter } = await doctorBehind(rules, { more: withInternet })
-    const outcome = 'a sandbox reaches DNS, the model gateway and the outside (example.com at 11.255.254.2)'
+    const outcome =
+      'a sandbox reaches DNS, the model gateway, the metadata service and the outside (example.com at 11.255.254.2)'
     const row = /^network .*$/m.exec(output)?.[0]
     assert.equal(row, `network works ${outcome}; Atoll has added rules to ${places}`, output)
     assert.equal(rulesAfter, rulesBefore)
