@@ -29,7 +29,7 @@ export type Autoscaled = Pick<Sandbox, 'memoryMb' | 'autoscaleMinMb' | 'autoscal
 
 /**
  * The memory that a sandbox is to get now, undefined for what it has. Up by one tier when it is short of memory, down by one after a
- * quarter of an hour of little use. Both bounds are tiers of their sandbox.
+ * quarter of an hour of little use, unless that would be short at once. Both bounds are tiers of their sandbox.
  */
 export function nextMemoryMb(
   { shares, changedMs }: Pick<AutoscaleHistory, 'shares' | 'changedMs'>,
@@ -43,7 +43,10 @@ export function nextMemoryMb(
     return steps.find((step) => step > memoryMb)
   }
   const isQuiet = shares.length >= samplesMax && downSamples.every((count) => mean(shares, count) < downShare)
-  return isQuiet && sinceMs >= downPauseMs ? steps.findLast((step) => step < memoryMb) : undefined
+  const below = steps.findLast((step) => step < memoryMb)
+  if (below === undefined || !isQuiet || sinceMs < downPauseMs) return undefined
+  // A quarter of 4096 is all of 1024: it would grow again at once.
+  return (mean(shares, upSamples) * memoryMb) / below <= upShare ? below : undefined
 }
 
 function mean(shares: readonly number[], count: number): number {
