@@ -31,7 +31,7 @@ table ip filter {
   {
     name: 'ufw',
     places: 'ip filter INPUT, ip filter FORWARD',
-    lost: 'names are not resolved; the model gateway is not reached; the internet is not reached',
+    lost: 'names are not resolved; the model gateway is not reached; the metadata service is not reached; the internet is not reached',
     advice: 'ufw: ufw allow in on ',
     rules: `
 table ip filter {
@@ -62,6 +62,7 @@ table ip filter {
   {
     name: 'firewalld',
     places: 'inet firewalld filter_INPUT, inet firewalld filter_FORWARD',
+    // It accepts what was translated, as the packets to the metadata service are.
     lost: 'names are not resolved; the model gateway is not reached; the internet is not reached',
     advice: 'firewalld: firewall-cmd --permanent ',
     rules: ['input', 'forward']
