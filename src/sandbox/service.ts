@@ -124,8 +124,10 @@ export function createSandboxService(deps: SandboxServiceDeps) {
     async close(): Promise<void> {
       clearInterval(purge)
       await domains.close()
-      await autoscaler.close()
+      // A change that it has begun may wait for a transition, which the next call ends.
+      const autoscaled = autoscaler.close()
       await lifecycle.close()
+      await autoscaled
       await checkpoints.close()
       await driver.close()
     },

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
+import { Atoll, OomFloorError, Sandbox, ScalingLockedError } from '../../sdk/src/index.ts'
 import { useWorld } from '../support/world.ts'
 
 const world = useWorld()
@@ -131,4 +132,26 @@ test('scaling: unknown, foreign and stopped sandboxes are refused', async () => 
     const { status, body: error } = await api.send(method, `${path}/${call}`, { body })
     assert.deepEqual([status, error.code], [410, 'sandbox_stopped'], call)
   }
+})
+
+test('scaling: the SDK has all of it', async () => {
+  const { id } = await made()
+  const sandbox = await Sandbox.connect(id, { client: new Atoll({ url: world.origin, apiKey: world.api.key }) })
+  assert.equal((await sandbox.scale(4096)).autoscaleDisabled, false)
+  assert.deepEqual((await sandbox.setLimits({ cpuPercent: 250 })).cpuPercent, 250)
+  const bounds = { minMemoryMB: 1024, maxMemoryMB: 4096 }
+  assert.deepEqual(await sandbox.setAutoscale({ enabled: true, ...bounds }), {
+    sandboxID: id,
+    enabled: true,
+    ...bounds,
+  })
+  assert.equal((await sandbox.setAutoscale({ enabled: false })).enabled, false)
+  assert.equal((await sandbox.autoscale()).maxMemoryMB, 4096)
+  await sandbox.setScalingLock(true)
+  assert.equal(await sandbox.isScalingLocked(), true)
+  await assert.rejects(sandbox.scale(1024), ScalingLockedError)
+  await sandbox.setScalingLock(false)
+  const none = { cpuUs: 0, diskBytes: 0, networkReceivedBytes: 0, networkSentBytes: 0, processCount: 1 }
+  world.machines.usages.set(id, { ...none, memoryBytes: 400 * mebibyte })
+  await assert.rejects(sandbox.scale(300), OomFloorError)
 })
