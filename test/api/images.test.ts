@@ -364,7 +364,7 @@ test('image: named images are bounded', async () => {
 
 test('image: a URL for an archive is signed for one name of one organisation, and expires', async (t) => {
   const { api, stranger, origin } = world
-  const signed = (await api.post('/api/images/packed/archive-url', { expiresIn: 60, maxBytes: 100 })).body
+  const signed = (await stranger.post('/api/images/packed/archive-url', { expiresIn: 60, maxBytes: 100 })).body
   const url = new URL(signed.url)
   assert.equal(url.pathname, '/api/images/packed/archive/signed')
   const put = async (changed: URL) => {
@@ -378,7 +378,7 @@ test('image: a URL for an archive is signed for one name of one organisation, an
   }
   // Machines of these tests import nothing: what is signed comes that far.
   assert.deepEqual(await put(url), [501, 'not_implemented'])
-  const { org } = (await stranger.post('/api/images/packed/archive-url', {})).body.url.match(/org=(?<org>[^&]+)/).groups
+  const { org } = (await api.post('/api/images/packed/archive-url', {})).body.url.match(/org=(?<org>[^&]+)/).groups
   const forged = [
     changed((it) => (it.pathname = it.pathname.replace('packed', 'other'))),
     changed((it) => it.searchParams.set('org', org)),
@@ -389,7 +389,7 @@ test('image: a URL for an archive is signed for one name of one organisation, an
     changed((it) => it.searchParams.delete('signature')),
   ]
   for (const one of forged) assert.deepEqual(await put(one), [403, 'signature_invalid'], one.search)
-  const wrong = await api.post('/api/images/-packed/archive-url', {})
+  const wrong = await stranger.post('/api/images/-packed/archive-url', {})
   assert.deepEqual([wrong.status, wrong.body.field], [400, 'name'])
   t.mock.timers.enable({ apis: ['Date'], now: Date.now() + 120_000 })
   assert.deepEqual(await put(url), [403, 'signature_expired'])
