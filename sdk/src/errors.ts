@@ -44,6 +44,8 @@ export class InvalidRequestError extends AtollError {}
 export class UnauthorizedError extends AtollError {}
 /** The user is not the owner of the session. */
 export class ForbiddenError extends AtollError {}
+/** The size of the sandbox is locked. */
+export class ScalingLockedError extends AtollError {}
 /** A signed URL was altered. */
 export class SignatureInvalidError extends AtollError {}
 /** A signed URL is past its time. */
@@ -52,6 +54,8 @@ export class SignatureExpiredError extends AtollError {}
 export class NotFoundError extends AtollError {}
 /** Its state does not allow it; `details.reason` says which. */
 export class ConflictError extends AtollError {}
+/** The processes of the sandbox need more memory than that; `details.details` says how much. */
+export class OomFloorError extends AtollError {}
 /** The idempotency key was used with another request. */
 export class IdempotencyKeyConflictError extends AtollError {}
 /** The sandbox is stopped for good. */
@@ -82,10 +86,12 @@ const classes: Record<ErrorCode, typeof AtollError> = {
   invalid_request: InvalidRequestError,
   unauthorized: UnauthorizedError,
   forbidden: ForbiddenError,
+  scaling_locked: ScalingLockedError,
   signature_invalid: SignatureInvalidError,
   signature_expired: SignatureExpiredError,
   not_found: NotFoundError,
   conflict: ConflictError,
+  oom_floor: OomFloorError,
   idempotency_key_conflict: IdempotencyKeyConflictError,
   sandbox_stopped: SandboxStoppedError,
   too_large: TooLargeError,

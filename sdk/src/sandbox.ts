@@ -8,9 +8,11 @@ import { Process, type Output } from './process.ts'
 import { pause } from './retry.ts'
 import { Terminal, type TerminalSize } from './terminal.ts'
 import type {
+  Autoscale,
   CheckpointInfo,
   CheckpointKind,
   ImageManifest,
+  Limits,
   ListeningPort,
   PreviewInfo,
   ProcessInfo,
@@ -18,6 +20,8 @@ import type {
   SandboxInfo,
   SandboxMetrics,
   SandboxStatus,
+  Scaled,
+  ScalingLock,
   StartResult,
   SystemProcess,
 } from './types.ts'
@@ -334,8 +338,36 @@ export class Sandbox implements AsyncDisposable {
     await this.#client.json('POST', `${this.#path}/reboot`, options)
   }
 
-  async scale(memoryMB: number, options: RequestOptions = {}): Promise<{ memoryMB: number; cpuPercent: number }> {
+  /** Changes its memory, and CPU in step, while it runs. Turns autoscale off. */
+  async scale(memoryMB: number, options: RequestOptions = {}): Promise<Scaled> {
     return await this.#client.json('POST', `${this.#path}/scale`, { json: { memoryMB }, repeat: 'always', ...options })
+  }
+
+  /** Changes its memory, its CPU (100 is one), or both, and leaves autoscale as it is. */
+  async setLimits(limits: { memoryMB?: number; cpuPercent?: number }, options: RequestOptions = {}): Promise<Limits> {
+    return await this.#client.json('PUT', `${this.#path}/limits`, { json: limits, ...options })
+  }
+
+  /** Lets its memory follow its use between two bounds, or stops that. */
+  async setAutoscale(
+    autoscale: { enabled: true; minMemoryMB: number; maxMemoryMB: number } | { enabled: false },
+    options: RequestOptions = {},
+  ): Promise<Autoscale> {
+    return await this.#client.json('PUT', `${this.#path}/autoscale`, { json: autoscale, ...options })
+  }
+
+  async autoscale(options: RequestOptions = {}): Promise<Autoscale> {
+    return await this.#client.json('GET', `${this.#path}/autoscale`, options)
+  }
+
+  /** A locked sandbox keeps its sizes; locking turns autoscale off. */
+  async setScalingLock(locked: boolean, options: RequestOptions = {}): Promise<void> {
+    await this.#client.json('PUT', `${this.#path}/scaling-lock`, { json: { locked }, ...options })
+  }
+
+  async isScalingLocked(options: RequestOptions = {}): Promise<boolean> {
+    const { locked } = await this.#client.json<ScalingLock>('GET', `${this.#path}/scaling-lock`, options)
+    return locked
   }
 
   /** Sets its idle timeout, longer or shorter; 0: never. */

@@ -196,7 +196,7 @@ class RunningBuild {
     if (outline.startCommand !== undefined) await this.#startProcesses(outline.startCommand, number)
     this.#log(number, 'checkpoint', outline.memory ? 'saving files and memory' : 'saving files')
     // What does not fit fails here, not in each sandbox.
-    if (outline.memory) await this.#context.sandboxes.scale(orgId, sandbox.id, memoryMb)
+    if (outline.memory) await this.#context.sandboxes.scaling.scale(orgId, sandbox.id, memoryMb)
     return await this.#checkpoint(outline.memory ? 'full' : 'disk_only')
   }
 

@@ -101,6 +101,8 @@ const byCode: Record<ErrorCode, Known | null> = {
   invalid_request: null,
   build_failed: null,
   unauthorized: null,
+  scaling_locked: null,
+  oom_floor: null,
   signature_invalid: null,
   signature_expired: null,
   idempotency_key_conflict: null,

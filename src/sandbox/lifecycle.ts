@@ -14,6 +14,7 @@ import {
   type Sandbox,
   type SandboxChange,
   type SandboxStatus,
+  type Sizes,
   notUsable,
   specOf,
   startDefaults,
@@ -85,13 +86,13 @@ export class Lifecycle {
   }
 
   async get(orgId: string, sandboxId: string): Promise<Sandbox> {
-    return await this.#known(sandboxId, orgId)
+    return await this.known(sandboxId, orgId)
   }
 
   /** The sandbox that an earlier run of the request has made, as it is now. Throws `not_found` when it is gone. */
   async made(orgId: string, creation: Creation | undefined): Promise<Sandbox | undefined> {
     const id = creation?.id('sb-')
-    return id !== undefined && creation?.made.includes(id) ? await this.#known(id, orgId) : undefined
+    return id !== undefined && creation?.made.includes(id) ? await this.known(id, orgId) : undefined
   }
 
   async create(sandbox: Sandbox, options: BootOptions): Promise<Sandbox> {
@@ -106,7 +107,7 @@ export class Lifecycle {
     work: (guest: Guest, sandbox: Sandbox) => Promise<Result>,
   ): Promise<Result> {
     // A call of another organisation must not keep it alive.
-    await this.#known(sandboxId, orgId)
+    await this.known(sandboxId, orgId)
     const release = this.keepAlive(sandboxId)
     try {
       const sandbox = await this.awake(sandboxId, orgId)
@@ -123,7 +124,7 @@ export class Lifecycle {
     const { wakeWaitMs } = this.#context.limits
     const underWay = this.#wakes.get(sandboxId)
     if (!underWay) await withinWakeDeadline(this.#transitions.settled(sandboxId), wakeWaitMs)
-    const sandbox = await this.#known(sandboxId, orgId)
+    const sandbox = await this.known(sandboxId, orgId)
     if (sandbox.status !== 'running' && sandbox.status !== 'hibernated') throw notUsable(sandbox)
     // A wake may wait for the end of a hibernation, until which the record says that the sandbox runs.
     if (underWay) return await withinWakeDeadline(underWay, wakeWaitMs)
@@ -154,7 +155,7 @@ export class Lifecycle {
 
   async #wake(sandboxId: string): Promise<Sandbox> {
     const wake = async (signal: AbortSignal) => {
-      const sandbox = await this.#known(sandboxId)
+      const sandbox = await this.known(sandboxId)
       if (sandbox.status === 'running') {
         this.clocks.touch(sandboxId)
         return sandbox
@@ -182,9 +183,9 @@ export class Lifecycle {
 
   /** With `ifIdle` it returns undefined when the sandbox was used during the wait for a permit, or still is. */
   async hibernate(sandboxId: string, ifIdle = false): Promise<{ sizeBytes: number } | undefined> {
-    return await this.#transitions.runWithPermit(await this.#known(sandboxId), async () => {
+    return await this.#transitions.runWithPermit(await this.known(sandboxId), async () => {
       if (ifIdle && !(this.clocks.isOver(sandboxId) && (await this.#isIdle(sandboxId)))) return undefined
-      const sandbox = await this.#known(sandboxId)
+      const sandbox = await this.known(sandboxId)
       // A repeat changes nothing and reports the size again.
       if (sandbox.status === 'hibernated') return await this.#context.driver.hibernate(sandboxId)
       if (sandbox.status !== 'running') throw notUsable(sandbox)
@@ -224,19 +225,27 @@ export class Lifecycle {
       return sandbox.status === 'hibernated' ? await this.#quota.claimWake(sandbox.orgId, replaced) : await replaced()
     }
     try {
-      return await this.#transitions.runWithPermit(await this.#known(sandboxId), transition)
+      return await this.#transitions.runWithPermit(await this.known(sandboxId), transition)
     } finally {
       release()
     }
   }
 
-  /** Changes the sizes of a sandbox: at once when it runs, else from its next wake on. */
-  async resize(sandboxId: string, sizes: Pick<Sandbox, 'cpuCount' | 'memoryMb'>): Promise<Sandbox> {
+  /**
+   * Changes the sizes of a sandbox: at once when it runs, else from its next wake on. `decide` gets the sandbox, kept from transitions;
+   * undefined changes nothing. It is no activity.
+   */
+  async resize(
+    sandboxId: string,
+    decide: (sandbox: Sandbox) => Promise<(Sizes & Pick<SandboxChange, 'isAutoscaled'>) | undefined>,
+  ): Promise<Sandbox> {
     return await this.#transitions.withoutTransitions(sandboxId, async () => {
       const sandbox = await this.#usable(sandboxId)
-      if (sandbox.status === 'running') await this.#context.driver.resize({ ...specOf(sandbox), ...sizes })
-      this.clocks.touch(sandboxId)
-      return (await this.change(sandboxId, sizes)) ?? sandbox
+      const change = await decide(sandbox)
+      if (change === undefined) return sandbox
+      const { cpuCount, memoryMb } = change
+      if (sandbox.status === 'running') await this.#context.driver.resize({ ...specOf(sandbox), cpuCount, memoryMb })
+      return (await this.change(sandboxId, change)) ?? sandbox
     })
   }
 
@@ -248,14 +257,14 @@ export class Lifecycle {
     await this.#transitions.run(sandboxId, async () => {
       await driver.delete(sandboxId)
       // Not before: nothing may write a volume that others can have.
-      if ((await this.#known(sandboxId)).volumes.length > 0) await store.detachVolumes(sandboxId)
+      if ((await this.known(sandboxId)).volumes.length > 0) await store.detachVolumes(sandboxId)
     })
   }
 
   /** Runs driver work on a running sandbox and keeps transitions out: a checkpoint. */
   async withoutTransitions<Result>(sandboxId: string, work: () => Promise<Result>): Promise<Result> {
     return await this.#transitions.withoutTransitions(sandboxId, async () => {
-      const sandbox = await this.#known(sandboxId)
+      const sandbox = await this.known(sandboxId)
       if (sandbox.status !== 'running') throw notUsable(sandbox)
       return await this.#transitions.permits.use(work, { key: sandbox.orgId, signal: this.#transitions.closing })
     })
@@ -316,7 +325,8 @@ export class Lifecycle {
     return sandbox?.status === 'stopped' || sandbox?.status === 'error' ? notUsable(sandbox) : error
   }
 
-  async #known(sandboxId: string, orgId?: string): Promise<Sandbox> {
+  /** Of any organisation without one. Throws `not_found`. */
+  async known(sandboxId: string, orgId?: string): Promise<Sandbox> {
     const sandbox = await this.#context.store.sandbox(sandboxId, orgId)
     if (!sandbox) throw new ServiceError('not_found', `no sandbox ${sandboxId}`)
     return sandbox
@@ -324,7 +334,7 @@ export class Lifecycle {
 
   /** A sandbox that runs or hibernates; for the holder of its lock. */
   async #usable(sandboxId: string): Promise<Sandbox> {
-    const sandbox = await this.#known(sandboxId)
+    const sandbox = await this.known(sandboxId)
     if (sandbox.status !== 'running' && sandbox.status !== 'hibernated') throw notUsable(sandbox)
     return sandbox
   }

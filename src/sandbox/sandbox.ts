@@ -61,9 +61,18 @@ export interface Sandbox {
   volumes: MountedVolume[]
   /** Where and as whom a command runs that does not say. */
   commandDefaults?: CommandDefaults
+  /** Whether the autoscaler changes its memory, between these bounds, which are 0 until they are first set. */
+  isAutoscaled: boolean
+  autoscaleMinMb: number
+  autoscaleMaxMb: number
+  /** Whether nobody changes its sizes. */
+  isScalingLocked: boolean
   /** How often it was restored in place. After a restore its memory holds processes of the past. */
   restores: number
 }
+
+/** What a sandbox may have of its host; also changed while it runs. */
+export type Sizes = Pick<Sandbox, 'cpuCount' | 'memoryMb'>
 
 /** What may change in a sandbox after its creation. */
 export type SandboxChange = {
@@ -139,6 +148,10 @@ export function newSandbox(orgId: string, given: NewSandbox): Sandbox {
     activeAt: now,
     volumes: given.volumes ?? [],
     ...defined({ commandDefaults: given.commandDefaults }),
+    isAutoscaled: false,
+    autoscaleMinMb: 0,
+    autoscaleMaxMb: 0,
+    isScalingLocked: false,
     restores: 0,
   }
 }

@@ -15,6 +15,8 @@ import type { Page } from './ports/sandbox-store.ts'
 import type { TxtResolver } from './ports/txt-resolver.ts'
 import { type PreviewDomain, type PreviewService, Previews } from './preview.ts'
 import { purgeSandboxes, recover } from './recovery.ts'
+import { Autoscaler } from './autoscale.ts'
+import { Scaling, type ScalingService } from './scaling.ts'
 import { Volumes, type VolumeMount, type VolumeService } from './volume.ts'
 import {
   type CreateSandbox,
@@ -48,7 +50,6 @@ export type SandboxService = Omit<RunningSandboxService, 'start' | 'close'>
 const listLimitDefault = 1000
 /** Time for processes to end by themselves at a reboot. */
 const rebootGraceMs = 3000
-const memoryMbPerCpu = 4096
 const purgeAfterMs = 24 * 3600 * 1000
 const purgeEveryMs = 10 * 60 * 1000
 
@@ -86,6 +87,14 @@ export function createSandboxService(deps: SandboxServiceDeps) {
   const exec = new Exec(lifecycle)
   const inspection = new Inspection(lifecycle)
   const metrics = new Metrics(lifecycle)
+  const scaling = new Scaling({ lifecycle, driver, limits })
+  const autoscaler = new Autoscaler({
+    running: () => lifecycle.clocks.ids(),
+    sandbox: (sandboxId) => store.sandbox(sandboxId),
+    usage: (sandboxId) => driver.usage(sandboxId),
+    change: (sandboxId, memoryMb) => scaling.follow(sandboxId, memoryMb),
+    log,
+  })
   let purge: NodeJS.Timeout | undefined
 
   return {
@@ -97,12 +106,14 @@ export function createSandboxService(deps: SandboxServiceDeps) {
     exec: exec as ExecService,
     inspection: inspection as InspectionService,
     metrics: metrics as MetricsService,
+    scaling: scaling as ScalingService,
 
     /** Opens the driver, reconciles records and machines, and starts the clocks. Call once before anything else. */
     async start(): Promise<void> {
       await recover({ store, driver, lifecycle, log })
       lifecycle.warm.open()
       lifecycle.usage.open()
+      autoscaler.open()
       if (deps.previewDomain.isCustomAllowed) await domains.start()
       purge = setInterval(() => {
         purgeSandboxes(deps, new Date(Date.now() - purgeAfterMs)).catch((error: unknown) => {
@@ -115,7 +126,10 @@ export function createSandboxService(deps: SandboxServiceDeps) {
     async close(): Promise<void> {
       clearInterval(purge)
       await domains.close()
+      // A change that it has begun may wait for a transition, which the next call ends.
+      const autoscaled = autoscaler.close()
       await lifecycle.close()
+      await autoscaled
       await checkpoints.close()
       await driver.close()
     },
@@ -152,6 +166,9 @@ export function createSandboxService(deps: SandboxServiceDeps) {
     release: (sandboxId: string) => lifecycle.warm.release(sandboxId),
 
     get: (orgId: string, sandboxId: string) => lifecycle.get(orgId, sandboxId),
+
+    /** One of any organisation, for a caller inside of it, whom its address has shown to be that. Throws `not_found`. */
+    ofCaller: (sandboxId: string) => lifecycle.known(sandboxId),
 
     async list(orgId: string, query: ListSandboxes): Promise<Page<Sandbox>> {
       const { status, limit = listLimitDefault, cursor } = query
@@ -193,14 +210,6 @@ export function createSandboxService(deps: SandboxServiceDeps) {
     reboot: (orgId: string, sandboxId: string) => restart(orgId, sandboxId, { graceMs: rebootGraceMs }),
     /** Likewise, without time for processes to end by themselves. */
     powerCycle: (orgId: string, sandboxId: string) => restart(orgId, sandboxId, {}),
-
-    /** Changes memory, and CPU in step (one for each 4 GiB, at least what it has now), while it runs. */
-    async scale(orgId: string, sandboxId: string, memoryMb: number): Promise<Sandbox> {
-      assertInteger(memoryMb, 'memoryMB', limits.memoryMbMin, limits.memoryMbMax)
-      const { cpuCount } = await lifecycle.get(orgId, sandboxId)
-      const sizes = { memoryMb, cpuCount: Math.max(cpuCount, Math.ceil(memoryMb / memoryMbPerCpu)) }
-      return await lifecycle.resize(sandboxId, sizes)
-    },
 
     /** When the idle timeout runs out without further activity; undefined when it never does. */
     endAt(sandbox: Sandbox): Date | undefined {

@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from 'node:timers/promises'
 import type { Log } from '../lib/log.ts'
 import type { RuntimeDriver, SandboxUsage } from './ports/runtime-driver.ts'
 
@@ -100,6 +101,18 @@ export class UsageSampler {
     const { memoryBytes, diskBytes, networkReceivedBytes, networkSentBytes, processCount } = usage
     const at = new Date(atMs)
     return { at, cpuPercent, memoryBytes, diskBytes, networkReceivedBytes, networkSentBytes, processCount }
+  }
+
+  /** What it uses, with the processor time of the next `spanMs`. Undefined when it does not run until then. */
+  async during(sandboxId: string, spanMs: number): Promise<{ cpuPercent: number; usage: SandboxUsage } | undefined> {
+    const { driver } = this.#options
+    const before = await driver.usage(sandboxId)
+    const beforeMs = performance.now()
+    await sleep(spanMs)
+    const usage = await driver.usage(sandboxId)
+    if (before === undefined || usage === undefined) return undefined
+    const usedMs = Math.max(0, usage.cpuUs - before.cpuUs) / 1000
+    return { cpuPercent: (100 * usedMs) / (performance.now() - beforeMs), usage }
   }
 
   #look(): void {

@@ -10,6 +10,7 @@ import {
   sessionMeter,
   startDemoModel,
 } from '../gateway/index.ts'
+import { MetadataServer } from '../metadata/index.ts'
 import { createHttpServer } from '../http/server/server.ts'
 import { defined } from '../lib/defined.ts'
 import { sha256 } from '../lib/secret.ts'
@@ -154,6 +155,19 @@ export async function startApp(config: Config, log: Logger, events: AppEvents): 
   const { listenHost, listenPort, insideHost } = driver.gateway()
   await listen('the model gateway', gateway, { host: listenHost, port: listenPort })
   started.defer(() => gateway.close())
+
+  const metadata = new MetadataServer({
+    sandboxes,
+    sandboxAt: (peerAddress) => driver.sandboxAt(peerAddress),
+    region: config.region,
+    log,
+  })
+  const metadataAddress = driver.metadata()
+  await listen('the metadata service', metadata, {
+    host: metadataAddress.listenHost,
+    port: metadataAddress.listenPort,
+  })
+  started.defer(() => metadata.close())
 
   const sessions = createSessionService({
     store: store.sessions,

@@ -67,7 +67,8 @@ test('installation: a directory and a database of an earlier version are joined'
       drop column waiting_for, drop column waiting_since, drop column sandbox_restores,
       drop column host_id;
     drop table volume_attachments, volume_snapshots, volumes, volume_remains;
-    alter table sandboxes drop column restores, drop column host_id, drop column volumes, drop column command_defaults;
+    alter table sandboxes drop column restores, drop column host_id, drop column volumes, drop column command_defaults,
+      drop column is_autoscaled, drop column autoscale_min_mb, drop column autoscale_max_mb, drop column is_scaling_locked;
     alter table checkpoints drop column host_id, drop column is_public, drop column volumes;
     alter table idempotency_keys drop column seed, drop column made`)
   await open()

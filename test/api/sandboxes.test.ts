@@ -1,7 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { ServiceError } from '../../src/errors.ts'
-import { restoring, useWorld } from '../support/world.ts'
+import { useWorld } from '../support/world.ts'
 
 const world = useWorld()
 
@@ -116,8 +115,6 @@ test('sandbox: unknown fields are ignored; fields that are not built answer 501 
 test('sandbox: endpoints that are not built answer 501', async () => {
   const { api } = world
   const calls: [string, string][] = [
-    ['GET', '/api/sandboxes/sb-x/autoscale'],
-    ['PUT', '/api/sandboxes/sb-x/scaling-lock'],
     ['GET', '/api/sandboxes/sb-x/allowed-hosts'],
     ['GET', '/api/sandboxes/sb-x/mounts'],
     ['POST', '/api/sandboxes/sb-x/agent'],
@@ -227,37 +224,6 @@ test('machine: a reboot and a power-cycle end all processes, and the sandbox run
     assert.equal((await api.post(`${path}/${call}`)).status, 200, 'a hibernated one is woken by it')
     assert.equal((await api.get(path)).body.status, 'running')
   }
-})
-
-test('machine: scale changes memory and CPU in step, and says what there is now', async (t) => {
-  const { api } = world
-  const id = await world.sandbox({ memoryMB: 1024 })
-  const path = `/api/sandboxes/${id}`
-  const larger = await api.post(`${path}/scale`, { memoryMB: 8192 })
-  assert.deepEqual([larger.status, larger.body], [200, { sandboxID: id, memoryMB: 8192, cpuPercent: 200 }])
-  const { memoryMB, cpuCount } = (await api.get(path)).body
-  assert.deepEqual([memoryMB, cpuCount], [8192, 2])
-  const smaller = await api.post(`${path}/scale`, { memoryMB: 512 })
-  assert.deepEqual(smaller.body, { sandboxID: id, memoryMB: 512, cpuPercent: 200 })
-  for (const body of [
-    {},
-    { memoryMB: 0 },
-    { memoryMB: 1 },
-    { memoryMB: 1.5 },
-    { memoryMB: '512' },
-    { memoryMB: 1e9 },
-  ]) {
-    const refused = await api.post(`${path}/scale`, body)
-    assert.deepEqual([refused.status, refused.body.code], [400, 'invalid_request'], JSON.stringify(body))
-    assert.match(refused.body.error, /memoryMB/)
-  }
-  restoring(t, world.machines, 'resize')
-  world.machines.resize = async () => {
-    throw new ServiceError('conflict', 'its processes hold more')
-  }
-  const full = await api.post(`${path}/scale`, { memoryMB: 128 })
-  assert.deepEqual([full.status, full.body.code], [409, 'conflict'])
-  assert.equal((await api.get(path)).body.memoryMB, 512)
 })
 
 test('machine: unknown, foreign and stopped sandboxes are refused', async () => {

@@ -8,8 +8,17 @@ import type { Guest } from '../../src/sandbox/ports/guest.ts'
 import type { DriverUnderTest } from './driver.ts'
 import { create, driverTests, freshId, python, remove, shell, specOf, startPython, succeed } from './driver-shell.ts'
 
-/** Metadata services and private networks; a packet to any of them must not even leave. */
-const deniedEverywhere = ['169.254.169.254', '10.255.255.254', '172.16.0.1', '192.168.0.1', '100.64.0.1', '127.0.0.1']
+/** Link-local and private networks; a packet to any of them must not even leave. */
+const deniedEverywhere = [
+  '169.254.169.253',
+  '169.254.1.1',
+  '10.255.255.254',
+  '172.16.0.1',
+  '192.168.0.1',
+  '100.64.0.1',
+  '127.0.0.1',
+]
+const metadataAddress = '169.254.169.254'
 const inPort = 9_321
 const replaceWaitMs = 10_000
 
@@ -29,14 +38,42 @@ export function isolationConformance(under: () => DriverUnderTest): void {
     await new Promise((resolve) => gateway.close(resolve))
   })
 
-  test('network: a sandbox reaches neither the host, nor private networks, nor metadata services', async () => {
+  test('network: a sandbox reaches neither the host, nor private networks, nor a metadata service of the host', async () => {
     const { driver, guest, fixture } = under()
+    const { listenHost, listenPort } = driver.metadata()
+    const metadata = createServer((connection) => connection.destroy())
+    metadata.listen(listenPort, listenHost)
+    await once(metadata, 'listening')
     const id = await create(driver)
     const forbidden = fixture.forbidden()
     assert.ok(forbidden.length > 0)
-    const endpoints = [...forbidden, ...deniedEverywhere.map((address) => ({ address, port: 80 }))]
+    const endpoints = [
+      ...forbidden,
+      ...deniedEverywhere.map((address) => ({ address, port: 80 })),
+      ...[53, 81, 443, listenPort].map((port) => ({ address: metadataAddress, port })),
+      // The service by its address on the host.
+      { address: listenHost, port: listenPort },
+    ]
     assert.deepEqual(await reached(guest(id), endpoints), [])
     await driver.delete(id)
+    await new Promise((resolve) => metadata.close(resolve))
+  })
+
+  test('network: a sandbox reaches the metadata service, which knows it by its address, after a wake and in a fork too', async () => {
+    const { driver, guest } = under()
+    const { listenHost, listenPort } = driver.metadata()
+    const metadata = createServer((peer) => peer.end(`${driver.sandboxAt(peer.remoteAddress ?? '')}\n`))
+    metadata.listen(listenPort, listenHost)
+    await once(metadata, 'listening')
+    const [id, fork, cp] = [await create(driver), freshId('sb'), freshId('cp')]
+    await driver.checkpoint(id, cp, 'full')
+    await driver.hibernate(id)
+    await Promise.all([driver.wake(specOf(id)), driver.create(specOf(fork, { from: { checkpointId: cp } }))])
+    for (const sandbox of [id, fork]) {
+      assert.equal(await succeed(guest(sandbox), `cat < /dev/tcp/${metadataAddress}/80`), sandbox)
+    }
+    await remove(driver, id, fork, cp)
+    await new Promise((resolve) => metadata.close(resolve))
   })
 
   test('network: no sandbox reaches another', async ({ driver, guest }) => {

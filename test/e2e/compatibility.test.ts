@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { opencomputer } from '@computesdk/opencomputer'
-import { Sandbox } from '@opencomputer/sdk'
+import { Sandbox, ScalingLockedError } from '@opencomputer/sdk'
 import { askPreview, askPreviewUntil } from './preview.ts'
 import { AtollServer } from './server.ts'
 
@@ -78,7 +78,25 @@ test('reboot and powerCycle end the processes and keep the disk; scale changes t
     assert.equal(await sandbox.files.read('/workspace/kept'), 'yes')
   }
   const scaled = await sandbox.scale({ memoryMB: 4096 })
-  assert.equal(scaled.memoryMB, 4096)
+  assert.deepEqual([scaled.memoryMB, scaled.cpuPercent], [4096, 100])
+  await sandbox.kill()
+})
+
+test('autoscale is set and read, a manual scale turns it off, and a lock refuses both', async () => {
+  const sandbox = await Sandbox.create(connection)
+  const { sandboxId: sandboxID } = sandbox
+  assert.deepEqual(await sandbox.getAutoscale(), { sandboxID, enabled: false, minMemoryMB: 0, maxMemoryMB: 0 })
+  const wanted = { enabled: true, minMemoryMB: 1024, maxMemoryMB: 8192 }
+  assert.deepEqual(await sandbox.setAutoscale(wanted), { sandboxID, ...wanted })
+  await sandbox.scale({ memoryMB: 2048 })
+  assert.equal((await sandbox.getAutoscale()).enabled, false)
+  assert.deepEqual(await sandbox.getScalingLock(), { sandboxID, locked: false })
+  assert.deepEqual(await sandbox.setScalingLock(true), { sandboxID, locked: true })
+  await assert.rejects(sandbox.scale({ memoryMB: 1024 }), ScalingLockedError)
+  await assert.rejects(sandbox.setAutoscale(wanted), ScalingLockedError)
+  assert.equal((await sandbox.setAutoscale({ enabled: false })).enabled, false)
+  await sandbox.setScalingLock(false)
+  assert.equal((await sandbox.scale({ memoryMB: 1024 })).memoryMB, 1024)
   await sandbox.kill()
 })
 
@@ -135,10 +153,6 @@ test('exec sessions are listed, killed, attached to again, and shells go on afte
 test('what is not built answers 501, and never something else', async () => {
   const sandbox = await Sandbox.create(connection)
   const calls = [
-    () => sandbox.getAutoscale(),
-    () => sandbox.setAutoscale({ enabled: false }),
-    () => sandbox.getScalingLock(),
-    () => sandbox.setScalingLock(true),
     () => sandbox.getAllowedHosts(),
     () => sandbox.mounts.list(),
     () => Sandbox.create({ ...connection, secretStore: 'some-store' }),

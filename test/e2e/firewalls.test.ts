@@ -31,7 +31,7 @@ table ip filter {
   {
     name: 'ufw',
     places: 'ip filter INPUT, ip filter FORWARD',
-    lost: 'names are not resolved; the model gateway is not reached; the internet is not reached',
+    lost: 'names are not resolved; the model gateway is not reached; the metadata service is not reached; the internet is not reached',
     advice: 'ufw: ufw allow in on ',
     rules: `
 table ip filter {
@@ -62,6 +62,7 @@ table ip filter {
   {
     name: 'firewalld',
     places: 'inet firewalld filter_INPUT, inet firewalld filter_FORWARD',
+    // It accepts what was translated, as the packets to the metadata service are.
     lost: 'names are not resolved; the model gateway is not reached; the internet is not reached',
     advice: 'firewalld: firewall-cmd --permanent ',
     rules: ['input', 'forward']
@@ -125,7 +126,8 @@ async function doctorBehind(
 for (const { name, rules, places, lost, advice } of firewalls) {
   test(`network: a sandbox has what it needs behind the rules of ${name}, by rules of Atoll's that end with it`, async () => {
     const { output, rulesBefore, rulesAfter } = await doctorBehind(rules, { more: withInternet })
-    const outcome = 'a sandbox reaches DNS, the model gateway and the outside (example.com at 11.255.254.2)'
+    const outcome =
+      'a sandbox reaches DNS, the model gateway, the metadata service and the outside (example.com at 11.255.254.2)'
     const row = /^network .*$/m.exec(output)?.[0]
     assert.equal(row, `network works ${outcome}; Atoll has added rules to ${places}`, output)
     assert.equal(rulesAfter, rulesBefore)

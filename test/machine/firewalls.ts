@@ -87,11 +87,12 @@ async function host(script: string, env: NodeJS.ProcessEnv = {}): Promise<string
   return stdout
 }
 
-/** What a sandbox does not get: a name of outside, the model gateway, a host outside. */
+/** What a sandbox does not get: a name of outside, the model gateway, the metadata service, a host outside. */
 async function lostBy(id: string): Promise<string> {
   const script = `
     getent ahostsv4 ${internet.name} >/dev/null || echo names
     curl -s -m 10 -o /dev/null http://gateway.atoll.internal:4180/ || echo gateway
+    curl -s -m 10 -o /dev/null http://169.254.169.254/ || echo metadata
     curl -s -m 10 -o /dev/null http://${internet.name}/ || echo outside`
   return await shell(api, id, script)
 }

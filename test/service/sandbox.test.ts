@@ -156,16 +156,3 @@ test('preview host: it resolves to sandbox, port and the token last rotated; a h
     assert.equal(await service.previews.resolve(`${label}preview.test`), undefined, label)
   }
 })
-
-test('scale: it changes memory, with CPU in step, at once or at the next wake', async () => {
-  const { service, machines, orgId, sandbox } = await makeSandbox()
-  const scaled = await service.scale(orgId, sandbox.id, 16_384)
-  assert.deepEqual([scaled.memoryMb, scaled.cpuCount], [16_384, 4])
-  assert.equal(machines.machines.get(sandbox.id)?.spec.memoryMb, 16_384)
-  await service.hibernate(orgId, sandbox.id)
-  const smaller = await service.scale(orgId, sandbox.id, 2048)
-  assert.deepEqual([smaller.status, smaller.memoryMb, smaller.cpuCount], ['hibernated', 2048, 4])
-  for (const memoryMb of [0, 1.5, 1e9]) {
-    await assert.rejects(service.scale(orgId, sandbox.id, memoryMb), throwsCode('invalid_request', /memoryMB/))
-  }
-})

@@ -225,7 +225,7 @@ test('exit: the sandbox is in error with the reason, and only a delete is possib
     service.files.list(orgId, sandbox.id, '/'),
     service.setTimeout(orgId, sandbox.id, 60),
     service.setTags(orgId, sandbox.id, { team: 'a' }),
-    service.scale(orgId, sandbox.id, 2048),
+    service.scaling.scale(orgId, sandbox.id, 2048),
     service.previews.put(orgId, sandbox.id, { port: 3000 }),
     service.previews.rotate(orgId, sandbox.id),
     service.files.sign(orgId, sandbox.id, { operation: 'download', path: '/a', expiresInSeconds: 3600 }),

@@ -54,6 +54,10 @@ export function sandboxOf(orgId: string, fields: Partial<Sandbox> = {}): Sandbox
     createdAt: now,
     startedAt: now,
     activeAt: now,
+    isAutoscaled: false,
+    autoscaleMinMb: 0,
+    autoscaleMaxMb: 0,
+    isScalingLocked: false,
     restores: 0,
     ...fields,
   }

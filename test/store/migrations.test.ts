@@ -133,7 +133,16 @@ async function makeOlder(url: string): Promise<void> {
       'sandbox_restores',
       'host_id',
     ],
-    sandboxes: ['restores', 'host_id', 'volumes', 'command_defaults'],
+    sandboxes: [
+      'restores',
+      'host_id',
+      'volumes',
+      'command_defaults',
+      'is_autoscaled',
+      'autoscale_min_mb',
+      'autoscale_max_mb',
+      'is_scaling_locked',
+    ],
     checkpoints: ['host_id', 'is_public', 'volumes'],
     idempotency_keys: ['seed', 'made'],
   }

@@ -10,6 +10,9 @@ import { allPages, checkpointOf, idsOf, newOrganisation, newSandbox, previewOf, 
 function fullSandbox(orgId: string): Sandbox {
   return sandboxOf(orgId, {
     status: 'error',
+    isAutoscaled: true,
+    autoscaleMinMb: 1024,
+    autoscaleMaxMb: 8192,
     reason: 'oom',
     reasonMessage: 'out of memory — «node»',
     cpuCount: 0.5,
@@ -139,9 +142,19 @@ export function sandboxTests(store: Store): void {
         tags: { a: 'b' },
         timeoutSeconds: 0,
         envs: undefined,
+        isAutoscaled: false,
+        isScalingLocked: true,
       })
       const { reason: _reason, reasonMessage: _message, ...rest } = sandbox
-      assert.deepEqual(updated, { ...rest, status: 'running', tags: { a: 'b' }, timeoutSeconds: 0, envs: {} })
+      const locked = { isAutoscaled: false, isScalingLocked: true }
+      assert.deepEqual(updated, {
+        ...rest,
+        status: 'running',
+        tags: { a: 'b' },
+        timeoutSeconds: 0,
+        envs: {},
+        ...locked,
+      })
       assert.deepEqual(await sandboxes.sandbox(sandbox.id), updated)
     })
 

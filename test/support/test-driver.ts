@@ -76,6 +76,10 @@ export abstract class TestDriver {
     return { listenHost: '127.0.0.1', listenPort: 0, insideHost: 'gateway.test' }
   }
 
+  metadata() {
+    return { listenHost: '127.0.0.1', listenPort: 0 }
+  }
+
   sandboxAt(): undefined {
     return undefined
   }

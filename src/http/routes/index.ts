@@ -11,6 +11,7 @@ import { operationRoutes } from './operations.ts'
 import { patchRoutes } from './patches.ts'
 import { previewRoutes } from './previews.ts'
 import { sandboxRoutes } from './sandboxes.ts'
+import { scalingRoutes } from './scaling.ts'
 import { sessionEventRoutes } from './session-events.ts'
 import { sessionExportRoutes } from './session-export.ts'
 import { sessionRoutes } from './sessions.ts'
@@ -21,6 +22,7 @@ import type { Route } from '../server/route.ts'
 /** Every endpoint, in the order of the reference. */
 export const routes: readonly Route[] = [
   ...sandboxRoutes,
+  ...scalingRoutes,
   ...metricsRoutes,
   ...checkpointRoutes,
   ...patchRoutes,

@@ -7,10 +7,6 @@ const noMounts =
 
 /** Endpoints of the OpenComputer API and its SDK that do not exist yet: they say so, and never nothing. */
 const endpoints: readonly [id: string, method: Route['method'], path: string, what: string, why?: string][] = [
-  ['getAutoscale', 'GET', '/api/sandboxes/:id/autoscale', 'autoscale'],
-  ['setAutoscale', 'PUT', '/api/sandboxes/:id/autoscale', 'autoscale'],
-  ['getScalingLock', 'GET', '/api/sandboxes/:id/scaling-lock', 'scaling-lock'],
-  ['setScalingLock', 'PUT', '/api/sandboxes/:id/scaling-lock', 'scaling-lock'],
   ['getAllowedHosts', 'GET', '/api/sandboxes/:id/allowed-hosts', 'allowed-hosts'],
   ['listMounts', 'GET', '/api/sandboxes/:id/mounts', 'mounts', noMounts],
   ['createMount', 'POST', '/api/sandboxes/:id/mounts', 'mounts', noMounts],

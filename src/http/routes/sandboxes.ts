@@ -128,18 +128,6 @@ export const sandboxRoutes = [
   }),
   startAgain('rebootSandbox', 'reboot', 'End all processes and start a sandbox again on its disk', 'reboot'),
   startAgain('powerCycleSandbox', 'power-cycle', 'Reboot without a signal to its processes', 'powerCycle'),
-  route('POST', '/api/sandboxes/:id/scale', {
-    id: 'scaleSandbox',
-    summary: 'Change memory, and CPU in step, while it runs',
-    description: 'One CPU for each 4096 MB, and never fewer than it has.',
-    body: wire.scaleBody,
-    answers: { 200: { description: 'What it has now', body: wire.scaled } },
-    errors,
-    async handle({ orgId, params, body, deps }) {
-      const { id, memoryMb, cpuCount } = await deps.sandboxes.scale(orgId, params.id, body.memoryMB)
-      return { statusCode: 200, body: { sandboxID: id, memoryMB: memoryMb, cpuPercent: cpuCount * 100 } }
-    },
-  }),
   route('POST', '/api/sandboxes/:id/timeout', {
     id: 'setSandboxTimeout',
     summary: 'Set the idle timeout of a sandbox',

@@ -100,15 +100,6 @@ export const hibernated = z
   })
   .meta({ id: 'Hibernated' })
 
-export const scaleBody = z.object({ memoryMB: z.int().positive().meta({ description: 'Memory in MiB' }) })
-export const scaled = z
-  .object({
-    sandboxID: z.string().meta({ description: 'Id of the sandbox' }),
-    memoryMB: z.int().meta({ description: 'Memory in MiB' }),
-    cpuPercent: z.number().meta({ description: '100 is one CPU' }),
-  })
-  .meta({ id: 'Scaled' })
-
 export const fromCheckpoint = z.object({
   timeout: timeout.optional(),
   envs: envs.optional(),

@@ -53,7 +53,7 @@ const attempts: readonly Attempt[] = [
     name: 'network',
     required: false,
     run: ({ driver, names, leaveHostFirewall, source }) =>
-      tryNetwork({ hash: names.hash, leaveHostFirewall }, driver.gateway(), guestOf(driver, source)),
+      tryNetwork({ hash: names.hash, leaveHostFirewall }, driver, guestOf(driver, source)),
   },
   { name: 'fork', required: true, run: tryFork },
   { name: 'wake', required: true, run: tryWake },

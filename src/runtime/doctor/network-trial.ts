@@ -1,13 +1,14 @@
-/** What a sandbox reaches of the network: its name server, the model gateway, the outside. */
+/** What a sandbox reaches of the network: its name server, the model gateway, the metadata service, the outside. */
 import { lookup } from 'node:dns/promises'
 import { once } from 'node:events'
 // oxlint-disable-next-line no-restricted-imports -- dials the internet, no guest
 import { BlockList, connect, createServer } from 'node:net'
 import { withTimeout } from '../../lib/async/timeout.ts'
+import type { RuntimeDriver } from '../../sandbox/ports/runtime-driver.ts'
 import type { Guest } from '../../sandbox/ports/guest.ts'
 import { run } from '../command.ts'
 import { gatewayName } from '../network/index.ts'
-import { deniedNetworks } from '../network/rules.ts'
+import { deniedNetworks, metadataAddress } from '../network/rules.ts'
 import { fails, works, type CheckResult } from './check.ts'
 import { firewallAdvice, firewallsWithRulesFor } from './firewall.ts'
 
@@ -31,8 +32,8 @@ for (const network of deniedNetworks) {
 }
 
 /**
- * Asks the name server for its own name and, if given, for a name outside, connects to the gateway and to hosts outside, and
- * prints what failed. A refused connection has arrived: a firewall drops it, or answers that the host is unreachable.
+ * Asks the name server for its own name and, if given, for a name outside, connects to the gateway, the metadata service and hosts
+ * outside, and prints what failed. A refused connection has arrived: a firewall drops it, or answers that the host is unreachable.
  */
 const program = `
 import socket, struct, sys
@@ -42,6 +43,8 @@ def arrives(address, port):
         socket.create_connection((address, int(port)), 3).close()
     except ConnectionRefusedError:
         pass
+def answers(address, port):
+    socket.create_connection((address, port), 3).close()
 def resolve(name):
     question = b''.join(bytes([len(part)]) + part.encode() for part in name.split('.')) + b'\\0'
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
@@ -54,6 +57,7 @@ work = [
     ('dns', lambda: resolve('${gatewayName}')),
     ('name', lambda: name and resolve(name)),
     ('gateway', lambda: arrives(host, port)),
+    ('metadata', lambda: answers('${metadataAddress}', 80)),
     ('standin', lambda: arrives(standin, ${closedPort})),
     ('address', lambda: address and arrives(address, ${outsidePort})),
 ]
@@ -64,18 +68,20 @@ for what, attempt in work:
         print(what)
 `
 
-type Loss = 'dns' | 'name' | 'gateway' | 'standin' | 'address'
+type Loss = 'dns' | 'name' | 'gateway' | 'metadata' | 'standin' | 'address'
 
 /** Finds what a sandbox cannot reach: a firewall of the machine may drop its packets. */
 export async function tryNetwork(
   { hash, leaveHostFirewall }: { hash: string; leaveHostFirewall: boolean },
-  { listenHost, listenPort }: { listenHost: string; listenPort: number },
+  driver: Pick<RuntimeDriver, 'gateway' | 'metadata'>,
   guest: Guest,
 ): Promise<CheckResult> {
   const linkName = `atd${hash}`
-  const gateway = createServer((connection) => connection.destroy())
-  gateway.listen(listenPort, listenHost)
-  await once(gateway, 'listening')
+  const { listenHost, listenPort } = driver.gateway()
+  const metadata = driver.metadata()
+  await using listeners = new AsyncDisposableStack()
+  listeners.use(await listener(listenHost, listenPort))
+  listeners.use(await listener(metadata.listenHost, metadata.listenPort))
   try {
     const internet = await hostInternet()
     await makeOutside(linkName)
@@ -89,11 +95,20 @@ export async function tryNetwork(
     if (losses.length > 0) return fails(losses.join('; '), await advice(leaveHostFirewall))
     const chains = await firewallsWithRulesFor(hash)
     const added = chains.length === 0 ? '' : `; Atoll has added rules to ${chains.join(', ')}`
-    return works(`a sandbox reaches DNS, the model gateway and the outside (${outsideWas(internet)})${added}`)
+    return works(
+      `a sandbox reaches DNS, the model gateway, the metadata service and the outside (${outsideWas(internet)})${added}`,
+    )
   } finally {
     await removeOutside(linkName)
-    await new Promise((resolve) => gateway.close(resolve))
   }
+}
+
+/** Accepts connections and ends them. */
+async function listener(host: string, port: number): Promise<AsyncDisposable> {
+  const server = createServer((connection) => connection.destroy())
+  server.listen(port, host)
+  await once(server, 'listening')
+  return { [Symbol.asyncDispose]: () => new Promise((resolve) => server.close(() => resolve())) }
 }
 
 function lossesIn(lost: ReadonlySet<string>, { name, address }: Internet): string[] {
@@ -102,6 +117,7 @@ function lossesIn(lost: ReadonlySet<string>, { name, address }: Internet): strin
     ...(has('dns') ? ['names are not resolved'] : []),
     ...(has('name') && !has('dns') ? [`${name} is not resolved, which this machine itself resolves`] : []),
     ...(has('gateway') ? ['the model gateway is not reached'] : []),
+    ...(has('metadata') ? ['the metadata service is not reached'] : []),
     ...(has('standin') ? ['the internet is not reached'] : []),
     ...(has('address') && !has('standin') ? [`${address} is not reached, which this machine itself reaches`] : []),
   ]

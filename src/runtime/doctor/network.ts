@@ -17,6 +17,7 @@ export const nftablesCheck: HostCheck = {
       linkPrefix: 'doctor',
       subnet: new Subnet('10.200.0.0/16'),
       gatewayPort: 4180,
+      metadataPort: 4181,
       bounds: connectionBounds(undefined),
     })
     await run(['unshare', '--net', 'nft', '-f', '-'], { input: `${rules}\ndelete table inet doctor\n` })

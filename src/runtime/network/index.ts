@@ -17,6 +17,7 @@ import type { Subnet } from './subnet.ts'
 export { Subnet } from './subnet.ts'
 
 export const gatewayPort = 4180
+export const metadataPort = 4181
 export const gatewayName = 'gateway.atoll.internal'
 const networksDir = '/sys/class/net'
 const settingsDir = '/proc/sys/net/ipv4'
@@ -69,6 +70,7 @@ export class Network {
       cidr: options.subnet.cidr,
       hostAddress: options.subnet.gatewayAddress,
       gatewayPort,
+      metadataPort,
       isLeft: options.leaveHostFirewall ?? false,
       log: options.log,
     })
@@ -222,10 +224,11 @@ export class Network {
       linkPrefix: this.#layout.gatewayLink,
       subnet: this.subnet,
       gatewayPort,
+      metadataPort,
       bounds: connectionBounds(tableMax),
     })
     const hint =
-      'the kernel needs nf_tables (inet family), nft_masq, nft_fib_inet and connection tracking with limits and timeouts'
+      'the kernel needs nf_tables (inet family), nft_nat, nft_masq, nft_fib_inet and connection tracking with limits and timeouts'
     await run(['nft', '-f', '-'], { input }).catch(unavailable(`the packet rules cannot be loaded (${hint})`))
     this.#tableMax = tableMax
   }

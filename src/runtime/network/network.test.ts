@@ -36,6 +36,9 @@ test('subnet: the gateway has the first address, every sandbox its own', () => {
   assert.equal(subnet.address(1), '10.200.0.2')
   assert.equal(subnet.address(subnet.slots), '10.200.0.14')
   assert.equal(new Subnet('10.200.0.0/16').address(256), '10.200.1.1')
+  const slots = ['10.200.0.2', '10.200.0.14', '10.200.0.1', '10.200.0.15', '10.200.1.2', '', '::ffff:10.200.0.2']
+  const of = slots.map((address) => subnet.slotOf(address))
+  assert.deepEqual(of, [1, 13, undefined, undefined, undefined, undefined, undefined])
 })
 
 test('subnet: anything but an IPv4 network of a usable size is refused', () => {

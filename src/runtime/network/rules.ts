@@ -22,8 +22,15 @@ export const deniedNetworks = [
   '240.0.0.0/4',
 ] as const
 
+/** Where the metadata service is for sandboxes, at port 80. The host does not have this address: that of a cloud stays the host's. */
+export const metadataAddress = '169.254.169.254'
+
 /** All sandboxes share the connections of the gateway: one sandbox must not keep the others from their models. */
 const gatewayConnectionsPerSandbox = 64
+/** The same for the metadata service, which also closes the connection of a sandbox that asks too often. */
+const metadataConnectionsPerSandbox = 64
+const metadataConnectionsPerSecond = 10
+const metadataConnectionsBurst = 64
 /** One forwarder answers all sandboxes, with few processes for TCP. A program that looks up all its peers at once makes a burst. */
 const dnsConnectionsPerSandbox = 4
 const dnsQueriesPerSecond = 50
@@ -81,6 +88,8 @@ export interface RulesOptions {
   linkPrefix: string
   subnet: Subnet
   gatewayPort: number
+  /** Where the host serves `metadataAddress`. */
+  metadataPort: number
   bounds: ConnectionBounds
 }
 
@@ -92,10 +101,13 @@ export interface RulesOptions {
  * container of its own is not a way around, and once more after it (`forward`). From outside nothing gets in: answers are
  * translated back only after `raw`, so a packet that names a sandbox there, or the gateway's own services, is no answer.
  *
+ * The metadata service is reached by its own address alone, which is translated for packets of sandboxes: `raw` sees it before that,
+ * and drops what names the service's port on the host; `input` sees it after that.
+ *
  * `bounded` sees the first packet of each connection. What a sandbox has for itself passes; beyond that it takes part in
  * what all share. Ended connections leave the count before they leave the table, so they are bounded by their rate.
  */
-export function rulesFile({ table, linkPrefix, subnet, gatewayPort, bounds }: RulesOptions): string {
+export function rulesFile({ table, linkPrefix, subnet, gatewayPort, metadataPort, bounds }: RulesOptions): string {
   const links = `"${linkPrefix}*"`
   const fromSandbox = `iifname ${links}`
   const clamp = 'tcp flags & (syn | rst) == syn tcp option maxseg size set rt mtu'
@@ -140,8 +152,13 @@ table inet ${table} {
     ip saddr != ${subnet.cidr} drop
     fib saddr . iif oif missing drop
     ip daddr ${subnet.gatewayAddress} jump to_host
+    ip daddr ${metadataAddress} tcp dport 80 accept
     ip daddr @denied drop
     fib daddr type != unicast drop
+  }
+  chain destination {
+    type nat hook prerouting priority dstnat - 10; policy accept;
+    ${fromSandbox} ip daddr ${metadataAddress} tcp dport 80 dnat ip to ${subnet.gatewayAddress}:${metadataPort}
   }
   chain to_host {
     udp dport 53 accept
@@ -151,6 +168,7 @@ table inet ${table} {
   ${counts('connections')}
   ${counts('own_connections')}
   ${counts('gateway_connections')}
+  ${counts('metadata_connections')}
   ${counts('dns_connections')}
   set group_connections {
     type ipv4_addr
@@ -159,6 +177,7 @@ table inet ${table} {
   }
   ${rates('new_connections', '5m')}
   ${rates('own_new_connections', '5m')}
+  ${rates('metadata_new_connections', '30s')}
   ${rates('dns_queries', '30s')}
   chain input {
     type filter hook input priority filter - 10; policy accept;
@@ -168,6 +187,7 @@ table inet ${table} {
     ${fromSandbox} udp dport 53 jump bounded_dns
     ${fromSandbox} tcp dport 53 ct state new jump bounded_dns
     ${fromSandbox} ip daddr != ${subnet.gatewayAddress} drop
+    ${fromSandbox} tcp dport ${metadataPort} jump bounded_metadata
     ${fromSandbox} jump to_host
   }
   chain forward {
@@ -190,6 +210,11 @@ table inet ${table} {
   }
   chain bounded_gateway {
     ct state new add @gateway_connections { ip saddr ct count over ${gatewayConnectionsPerSandbox} } drop
+  }
+  chain bounded_metadata {
+    ct state new update @metadata_new_connections { ip saddr limit rate over ${metadataConnectionsPerSecond}/second burst ${metadataConnectionsBurst} packets } drop
+    ct state new add @metadata_connections { ip saddr ct count over ${metadataConnectionsPerSandbox} } drop
+    ct original ip daddr ${metadataAddress} accept
   }
   chain bounded_dns {
     update @dns_queries { ip saddr limit rate over ${dnsQueriesPerSecond}/second burst ${dnsQueriesBurst} packets } drop

@@ -40,6 +40,12 @@ export class Subnet {
     return dotted(this.base + 1 + slot)
   }
 
+  /** The slot of an address; undefined for what is no address of a sandbox. */
+  slotOf(address: string): number | undefined {
+    const slot = parse(`${address}/32`).base - this.base - 1
+    return slot >= 1 && slot <= this.slots ? slot : undefined
+  }
+
   /** Whether it shares addresses with another network, given as `a.b.c.d/n` with or without bits below the prefix. */
   meets(cidr: string): boolean {
     const other = parse(cidr)

@@ -29,7 +29,7 @@ import { basedOn, freshEtc, type SandboxRecord } from '../host/records.ts'
 import { saveForCheckpoint, saveForHibernation } from '../host/save-memory.ts'
 import { Supervisor } from '../host/supervisor.ts'
 import { createVolume, snapshotVolume, volumeOf } from '../host/volumes.ts'
-import { gatewayName, gatewayPort } from '../network/index.ts'
+import { gatewayName, gatewayPort, metadataPort } from '../network/index.ts'
 import { bootId } from '../process.ts'
 import { resourcesOf } from './container-config.ts'
 
@@ -327,9 +327,14 @@ class OciDriver implements RuntimeDriver {
     return { listenHost: this.#context.network.subnet.gatewayAddress, listenPort: gatewayPort, insideHost: gatewayName }
   }
 
+  metadata(): { listenHost: string; listenPort: number } {
+    return { listenHost: this.#context.network.subnet.gatewayAddress, listenPort: metadataPort }
+  }
+
   sandboxAt(peerAddress: string): string | undefined {
     const { network, inventory } = this.#context
-    return inventory.sandboxes.all().find((record) => network.subnet.address(record.slot) === peerAddress)?.id
+    const slot = network.subnet.slotOf(peerAddress)
+    return slot === undefined ? undefined : inventory.sandboxes.all().find((record) => record.slot === slot)?.id
   }
 
   /** Runs work under the lock of one sandbox. Reports a disk that fills up meanwhile as `no_capacity`, a sandbox that ends as `unavailable`. */

@@ -170,7 +170,10 @@ export interface RuntimeDriver {
   /** Where the model gateway listens for the hosts of this driver (others forward to it), and its host name inside sandboxes. */
   gateway(): { listenHost: string; listenPort: number; insideHost: string }
 
-  /** The sandbox at the peer address of a gateway connection. The driver lets no sandbox use the address of another. */
+  /** Where the metadata service listens for the hosts of this driver. Sandboxes reach it at port 80 of 169.254.169.254, and nobody else does. */
+  metadata(): { listenHost: string; listenPort: number }
+
+  /** The sandbox at the peer address of a connection to one of these. The driver lets no sandbox use the address of another. */
   sandboxAt(peerAddress: string): string | undefined
 }
 

@@ -316,4 +316,13 @@ export const migrationStatements = {
     'alter table sandboxes add column command_defaults jsonb',
     'alter table images add column oci jsonb',
   ],
+
+  // Bounds of autoscale, and the lock of the sizes.
+  '0016-scaling': [
+    `alter table sandboxes
+      add column is_autoscaled boolean not null default false,
+      add column autoscale_min_mb integer not null default 0,
+      add column autoscale_max_mb integer not null default 0,
+      add column is_scaling_locked boolean not null default false`,
+  ],
 } as const satisfies Record<string, readonly string[]>

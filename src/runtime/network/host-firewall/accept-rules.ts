@@ -7,6 +7,7 @@ export interface AcceptRuleOptions {
   /** The address of the host for sandboxes. */
   hostAddress: string
   gatewayPort: number
+  metadataPort: number
 }
 
 /** One accept rule in the syntax of each kind of firewall. */
@@ -34,9 +35,15 @@ export function commentPrefix(hash: string): string {
 
 /**
  * The rules that sandboxes need in a firewall of the host. Atoll's own rules decide earlier, so these accept nothing that those
- * drop. They are narrow all the same: links and addresses of this data directory, DNS and the model gateway.
+ * drop. They are narrow all the same: links and addresses of this data directory, DNS, the model gateway and the metadata service.
  */
-export function acceptRulesFor({ hash, cidr, hostAddress, gatewayPort }: AcceptRuleOptions): AcceptRule[] {
+export function acceptRulesFor({
+  hash,
+  cidr,
+  hostAddress,
+  gatewayPort,
+  metadataPort,
+}: AcceptRuleOptions): AcceptRule[] {
   const link = linkPrefix(hash)
   const acceptRule = (hook: AcceptRule['hook'], what: string, nftables: string, iptables: string): AcceptRule => ({
     hook,
@@ -57,6 +64,7 @@ export function acceptRulesFor({ hash, cidr, hostAddress, gatewayPort }: AcceptR
     service('udp', 53),
     service('tcp', 53),
     service('tcp', gatewayPort),
+    service('tcp', metadataPort),
   ]
 }
 

@@ -124,6 +124,7 @@ function forwardOf(hash: string): string[] {
 }
 
 const ownInput = [
+  `iifname "atl${own}*" ip daddr 10.200.0.1 tcp dport 4181 counter accept comment "atoll ${own} tcp 4181 of 10.200.0.1"`,
   `iifname "atl${own}*" ip daddr 10.200.0.1 tcp dport 4180 counter accept comment "atoll ${own} tcp 4180 of 10.200.0.1"`,
   `iifname "atl${own}*" ip daddr 10.200.0.1 tcp dport 53 counter accept comment "atoll ${own} tcp 53 of 10.200.0.1"`,
   `iifname "atl${own}*" ip daddr 10.200.0.1 udp dport 53 counter accept comment "atoll ${own} udp 53 of 10.200.0.1"`,
@@ -347,13 +348,19 @@ test('host firewall: a firewalld that cannot be asked gets the rules into its ch
     bin,
   )
   assert.deepEqual(chain(shown[1], 'inet firewalld', 'filter_FORWARD').slice(0, 2), ownForward.toReversed())
-  assert.deepEqual(chain(shown[1], 'inet firewalld', 'filter_INPUT').slice(0, 3), ownInput)
+  assert.deepEqual(chain(shown[1], 'inet firewalld', 'filter_INPUT').slice(0, 4), ownInput)
   assert.equal(shown[2], shown[1])
   assert.equal(shown[3], shown[0])
 })
 
 test('host firewall: in legacy iptables accept rules are behind those of the operator and before a rule that denies everything', () => {
-  const acceptRules = acceptRulesFor({ hash: own, cidr: '10.200.0.0/16', hostAddress: '10.200.0.1', gatewayPort: 4180 })
+  const acceptRules = acceptRulesFor({
+    hash: own,
+    cidr: '10.200.0.0/16',
+    hostAddress: '10.200.0.1',
+    gatewayPort: 4180,
+    metadataPort: 4181,
+  })
   const pass = (words: string, comment: string) =>
     `FORWARD ${words} -m comment --comment "atoll ${own} ${comment} 10.200.0.0/16" -j ACCEPT`
   const from = pass(`-i atl${own}+ -s 10.200.0.0/16`, 'from')

@@ -21,6 +21,7 @@ const firewall = (hash: string, isLeft = false) =>
     cidr: '10.200.0.0/16',
     hostAddress: '10.200.0.1',
     gatewayPort: 4180,
+    metadataPort: 4181,
     isLeft,
     log: (message) => said.push(message),
   })

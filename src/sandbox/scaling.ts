@@ -1,0 +1,183 @@
+import { ServiceError, isServiceError } from '../errors.ts'
+import { assertInput, assertInteger } from './input.ts'
+import type { Lifecycle } from './lifecycle.ts'
+import type { RuntimeDriver } from './ports/runtime-driver.ts'
+import type { SandboxLimits } from './quota.ts'
+import { type Sandbox, type SandboxChange, type Sizes, assertAlive } from './sandbox.ts'
+
+export type ScalingService = Pick<Scaling, 'scale' | 'limit' | 'limitFromInside' | 'setAutoscale' | 'setLock'>
+
+/** What is absent or 0 stays as it is; CPU follows from a memory without one. */
+export interface WantedSizes {
+  memoryMb?: number | undefined
+  /** 100 is one CPU. */
+  cpuPercent?: number | undefined
+}
+
+export interface WantedAutoscale {
+  enabled: boolean
+  minMemoryMb?: number | undefined
+  maxMemoryMb?: number | undefined
+}
+
+interface ScalingContext {
+  lifecycle: Lifecycle
+  driver: Pick<RuntimeDriver, 'usage'>
+  limits: SandboxLimits
+}
+
+type SizeChange = Sizes & Pick<SandboxChange, 'isAutoscaled'>
+
+const mebibyte = 1024 * 1024
+const memoryMbPerCpu = 4096
+/** A hundredth would leave a guest too slow to answer in time. */
+const cpuPercentMin = 10
+/** What a sandbox keeps above the memory that it needs now. */
+const oomFloorFactor = 1.05
+
+/**
+ * Memory and CPU of sandboxes. Clients may ask for any size within the bounds of `ATOLL_LIMITS`; one CPU comes with each 4 GiB, and none
+ * is taken unless they say so. Every method throws `not_found`, `sandbox_stopped`, and `conflict` for one in `error`.
+ */
+export class Scaling {
+  readonly #context: ScalingContext
+
+  constructor(context: ScalingContext) {
+    this.#context = context
+  }
+
+  /**
+   * Changes memory, with CPU in step, wakes the sandbox, and turns autoscale off. Throws `invalid_request`, `scaling_locked`, `oom_floor`
+   * when it is to shrink below what it needs, and what a wake throws.
+   */
+  async scale(
+    orgId: string,
+    sandboxId: string,
+    memoryMb: number,
+  ): Promise<{ sandbox: Sandbox; wasAutoscaled: boolean }> {
+    const { memoryMbMin, memoryMbMax } = this.#context.limits
+    assertInteger(memoryMb, 'memoryMB', memoryMbMin, memoryMbMax)
+    let wasAutoscaled = false
+    const sandbox = await this.#change(orgId, sandboxId, (now) => {
+      wasAutoscaled = now.isAutoscaled
+      return { ...this.#sizes(now, { memoryMb }), isAutoscaled: false }
+    })
+    return { sandbox, wasAutoscaled }
+  }
+
+  /** Likewise with CPU, and leaves autoscale on. */
+  async limit(orgId: string, sandboxId: string, wanted: WantedSizes): Promise<Sandbox> {
+    this.#assertWanted(wanted)
+    return await this.#change(orgId, sandboxId, (now) => this.#sizes(now, wanted))
+  }
+
+  /** Likewise for a caller inside of the sandbox: no activity. Throws `conflict` while it does not run. */
+  async limitFromInside(sandboxId: string, wanted: WantedSizes): Promise<Sandbox> {
+    this.#assertWanted(wanted)
+    return await this.#resize(sandboxId, (now) => {
+      if (now.status !== 'running') throw new ServiceError('conflict', `sandbox ${sandboxId} does not run`)
+      return this.#sizes(now, wanted)
+    })
+  }
+
+  /** The autoscaler's change: nothing, where the sandbox is no longer its to change. */
+  async follow(sandboxId: string, memoryMb: number): Promise<Sandbox> {
+    return await this.#context.lifecycle.resize(sandboxId, async (now) => {
+      if (now.status !== 'running' || !now.isAutoscaled || now.isScalingLocked) return undefined
+      const change = this.#sizes(now, { memoryMb })
+      await this.#assertFits(now, change)
+      return change
+    })
+  }
+
+  /** Throws `invalid_request`, and `scaling_locked` when enabling. Disabling keeps the bounds. */
+  async setAutoscale(orgId: string, sandboxId: string, wanted: WantedAutoscale): Promise<Sandbox> {
+    const { memoryMbMin, memoryMbMax } = this.#context.limits
+    const { enabled, minMemoryMb = 0, maxMemoryMb = 0 } = wanted
+    if (enabled) {
+      assertInteger(minMemoryMb, 'minMemoryMB', memoryMbMin, memoryMbMax)
+      assertInteger(maxMemoryMb, 'maxMemoryMB', memoryMbMin, memoryMbMax)
+      assertInput(minMemoryMb <= maxMemoryMb, 'minMemoryMB', 'must not be above maxMemoryMB')
+    }
+    const sandbox = await this.#alive(orgId, sandboxId)
+    if (enabled) assertUnlocked(sandbox)
+    const bounds = { autoscaleMinMb: minMemoryMb, autoscaleMaxMb: maxMemoryMb }
+    return await this.#set(sandbox, { isAutoscaled: enabled, ...(enabled ? bounds : {}) })
+  }
+
+  /** A locked sandbox keeps its sizes. Locking turns autoscale off for good. */
+  async setLock(orgId: string, sandboxId: string, isLocked: boolean): Promise<Sandbox> {
+    const sandbox = await this.#alive(orgId, sandboxId)
+    return await this.#set(sandbox, { isScalingLocked: isLocked, ...(isLocked ? { isAutoscaled: false } : {}) })
+  }
+
+  async #change(orgId: string, sandboxId: string, sizes: (now: Sandbox) => SizeChange): Promise<Sandbox> {
+    const { lifecycle } = this.#context
+    const sandbox = await lifecycle.get(orgId, sandboxId)
+    assertUnlocked(sandbox)
+    const resize = () => this.#resize(sandboxId, sizes)
+    // What a shrinking sandbox needs is known when it runs; memory beyond the record's comes back once the record has grown.
+    if (sandbox.status !== 'hibernated' || sizes(sandbox).memoryMb < sandbox.memoryMb) {
+      return await lifecycle.use(orgId, sandboxId, resize)
+    }
+    await resize()
+    return await lifecycle.use(orgId, sandboxId, async (_guest, awake) => awake)
+  }
+
+  async #resize(sandboxId: string, sizes: (now: Sandbox) => SizeChange): Promise<Sandbox> {
+    let shrinks = false
+    try {
+      return await this.#context.lifecycle.resize(sandboxId, async (now) => {
+        assertUnlocked(now)
+        const change = sizes(now)
+        shrinks = now.status === 'running' && change.memoryMb < now.memoryMb
+        await this.#assertFits(now, change)
+        return change
+      })
+    } catch (error) {
+      // It has taken more since it was measured.
+      if (shrinks && isServiceError(error, 'conflict'))
+        throw new ServiceError('oom_floor', error.message, { cause: error })
+      throw error
+    }
+  }
+
+  #sizes(now: Sandbox, { memoryMb, cpuPercent }: WantedSizes): Sizes {
+    const { cpuCountMax } = this.#context.limits
+    const inStep = memoryMb ? Math.min(cpuCountMax, Math.ceil(memoryMb / memoryMbPerCpu)) : 0
+    return {
+      memoryMb: memoryMb || now.memoryMb,
+      cpuCount: cpuPercent ? cpuPercent / 100 : Math.max(now.cpuCount, inStep),
+    }
+  }
+
+  #assertWanted({ memoryMb = 0, cpuPercent = 0 }: WantedSizes): void {
+    const { memoryMbMin, memoryMbMax, cpuCountMax } = this.#context.limits
+    if (memoryMb !== 0) assertInteger(memoryMb, 'memoryMB', memoryMbMin, memoryMbMax)
+    if (cpuPercent !== 0) assertInteger(cpuPercent, 'cpuPercent', cpuPercentMin, cpuCountMax * 100)
+  }
+
+  async #assertFits(now: Sandbox, { memoryMb }: Sizes): Promise<void> {
+    if (now.status !== 'running' || memoryMb >= now.memoryMb) return
+    const workingSetBytes = (await this.#context.driver.usage(now.id))?.memoryBytes ?? 0
+    const floorMB = Math.ceil((workingSetBytes * oomFloorFactor) / mebibyte)
+    if (memoryMb >= floorMB) return
+    throw new ServiceError('oom_floor', `the processes of the sandbox need ${floorMB} MB`, {
+      details: { details: { requestedMB: memoryMb, floorMB, workingSetBytes } },
+    })
+  }
+
+  async #alive(orgId: string, sandboxId: string): Promise<Sandbox> {
+    const sandbox = await this.#context.lifecycle.get(orgId, sandboxId)
+    assertAlive(sandbox)
+    return sandbox
+  }
+
+  async #set(sandbox: Sandbox, change: Omit<SandboxChange, 'status'>): Promise<Sandbox> {
+    return (await this.#context.lifecycle.change(sandbox.id, change)) ?? sandbox
+  }
+}
+
+function assertUnlocked({ id, isScalingLocked }: Sandbox): void {
+  if (isScalingLocked) throw new ServiceError('scaling_locked', `the size of sandbox ${id} is locked`)
+}
