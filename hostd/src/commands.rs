@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use crate::protocol::args::{split_start, Args};
 use crate::sys::{self, Error};
-use crate::{inode_numbers, network, overlay, remove, run_folder, subvolume, volume};
+use crate::{inode_numbers, network, overlay, remove, run_folder, shown_files, subvolume, volume};
 
 /// `None` for any other command.
 pub fn run(command: &str, args: &mut Args) -> Option<Result<(), Error>> {
@@ -15,6 +15,7 @@ pub fn run(command: &str, args: &mut Args) -> Option<Result<(), Error>> {
         "overlay" => mount_overlay,
         "tmpfs" => mount_tmpfs,
         "volume" => mount_volume,
+        "replace-files" => replace_files,
         "adopt-index" => |args: &mut Args| overlay::index::adopt(&only_path(args, "work")?),
         "run-folder" => |args: &mut Args| run_folder::make_own(&only_path(args, "dir")?),
         "source" => |args: &mut Args| run_folder::make_source(&only_path(args, "dir")?),
@@ -68,6 +69,15 @@ fn mount_volume(args: &mut Args) -> Result<(), Error> {
     let (start, count) = split_start(&range)?;
     let count = count.parse().map_err(|_| Error::new(format!("--range {range} is not START:COUNT")))?;
     volume::mount(&source, &target, (start, count), read_only)
+}
+
+fn replace_files(args: &mut Args) -> Result<(), Error> {
+    let pid: u32 = args.number("pid")?;
+    let start: u64 = args.number("start")?;
+    let source = args.path("source")?;
+    let files = args.paths("file")?;
+    args.finish()?;
+    shown_files::replace(pid, start, &source, &files)
 }
 
 fn number(args: &mut Args) -> Result<(), Error> {

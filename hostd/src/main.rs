@@ -43,6 +43,7 @@ mod protocol;
 mod relay;
 mod remove;
 mod run_folder;
+mod shown_files;
 mod subvolume;
 mod sys;
 mod volume;

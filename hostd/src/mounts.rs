@@ -11,7 +11,11 @@ use crate::sys::{self, Error};
 
 /// The mount points of the calling thread's namespace, each after its parent.
 pub fn mount_points() -> Result<Vec<PathBuf>, Error> {
-    let table = "/proc/thread-self/mountinfo";
+    mount_points_in("/proc/thread-self/mountinfo")
+}
+
+/// Those of a mount table (proc_pid_mountinfo(5)).
+pub fn mount_points_in(table: &str) -> Result<Vec<PathBuf>, Error> {
     let text = std::fs::read(table).map_err(|error| Error::io("read", table, error))?;
     Ok(text.split(|byte| *byte == b'\n').filter_map(mount_point).collect())
 }

@@ -151,13 +151,22 @@ fn mac(text: &str) -> Result<Mac, Error> {
 
 /// The network namespace of the process with this number that started at this tick (field 22 of `/proc/<pid>/stat`).
 pub fn open_namespace(pid: u32, start: u64) -> Result<File, Error> {
-    let gone = || Error::new(format!("process {pid} is not the one that started at tick {start}: that has ended"));
-    let namespace = File::open(format!("/proc/{pid}/ns/net")).map_err(|_| gone())?;
-    let stat = std::fs::read(format!("/proc/{pid}/stat")).map_err(|_| gone())?;
+    let namespace = File::open(format!("/proc/{pid}/ns/net")).map_err(|_| has_ended(pid, start))?;
+    assert_start(pid, start)?;
+    Ok(namespace)
+}
+
+/// What was opened of a process before is of the one that started at this tick.
+pub fn assert_start(pid: u32, start: u64) -> Result<(), Error> {
+    let stat = std::fs::read(format!("/proc/{pid}/stat")).map_err(|_| has_ended(pid, start))?;
     match start_tick(&String::from_utf8_lossy(&stat)) {
-        Some(found) if found == start => Ok(namespace),
-        _ => Err(gone()),
+        Some(found) if found == start => Ok(()),
+        _ => Err(has_ended(pid, start)),
     }
+}
+
+fn has_ended(pid: u32, start: u64) -> Error {
+    Error::new(format!("process {pid} is not the one that started at tick {start}: that has ended"))
 }
 
 /// The name of a process, in brackets, may hold anything.

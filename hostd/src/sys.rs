@@ -65,6 +65,7 @@ const MOVE_MOUNT_F_EMPTY_PATH: c_uint = 4;
 pub const MOUNT_ATTR_RDONLY: u64 = 0x1;
 pub const MOUNT_ATTR_NOSUID: u64 = 0x2;
 pub const MOUNT_ATTR_NODEV: u64 = 0x4;
+pub const MOUNT_ATTR_NOEXEC: u64 = 0x8;
 const MOUNT_ATTR_IDMAP: u64 = 0x0010_0000;
 const CLONE_NEWUSER: c_int = 0x1000_0000;
 const CLONE_FS: c_int = 0x200;
@@ -272,12 +273,18 @@ pub fn seal_tree(tree: &OwnedFd, user_namespace: Option<&OwnedFd>, path: &Path) 
 
 /// Adds flags (`MOUNT_ATTR_…`) to a detached mount and, with a user namespace, translates its owners by that namespace's mapping.
 pub fn set_tree(tree: &OwnedFd, flags: u64, user_namespace: Option<&OwnedFd>, path: &Path) -> Result<(), Error> {
-    let attr = MountAttr {
-        attr_set: flags | if user_namespace.is_some() { MOUNT_ATTR_IDMAP } else { 0 },
-        attr_clr: 0,
-        propagation: 0,
-        userns_fd: user_namespace.map_or(0, |fd| fd.as_raw_fd() as u64),
-    };
+    let idmap = if user_namespace.is_some() { MOUNT_ATTR_IDMAP } else { 0 };
+    let userns_fd = user_namespace.map_or(0, |fd| fd.as_raw_fd() as u64);
+    set_attributes(tree, &MountAttr { attr_set: flags | idmap, attr_clr: 0, propagation: 0, userns_fd }, path)
+}
+
+/// Adds flags to a detached mount, which gets what is mounted below the mount that it was copied from, and gives nothing back.
+pub fn set_slave_tree(tree: &OwnedFd, flags: u64, path: &Path) -> Result<(), Error> {
+    let propagation = MS_SLAVE as u64;
+    set_attributes(tree, &MountAttr { attr_set: flags, attr_clr: 0, propagation, userns_fd: 0 }, path)
+}
+
+fn set_attributes(tree: &OwnedFd, attr: &MountAttr, path: &Path) -> Result<(), Error> {
     let empty = CString::default();
     let status = unsafe {
         syscall(
@@ -285,11 +292,11 @@ pub fn set_tree(tree: &OwnedFd, flags: u64, user_namespace: Option<&OwnedFd>, pa
             tree.as_raw_fd(),
             empty.as_ptr(),
             AT_EMPTY_PATH,
-            &attr as *const MountAttr,
+            attr as *const MountAttr,
             std::mem::size_of::<MountAttr>(),
         )
     };
-    checked(status, "idmap (mount_setattr)", path.display())
+    checked(status, "mount_setattr", path.display())
 }
 
 /// A user namespace in which ids `from..from+count` stand for `to..to+count`. It lives as long as the descriptor.

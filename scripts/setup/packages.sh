@@ -9,6 +9,7 @@ needed_packages=(
   nftables         # packet rules
   iproute2         # links and routes of sandboxes
   dnsmasq-base     # the forwarder that sandboxes ask
+  lxcfs            # the memory, processors and uptime that sandboxes see
   util-linux mount # losetup, mount, flock
   procps           # sysctl, ps
   e2fsprogs        # chattr

@@ -18,6 +18,8 @@ export class HostNames {
   readonly sandboxesDir: string
   /** Stays empty: what restored sandboxes see in place of masked folders. */
   readonly emptyDir: string
+  /** What sandboxes see of the kernel as their own (`lxcfs.ts`). */
+  readonly shownDir: string
   /** Where hostd takes connections. */
   readonly hostdSocket: string
   readonly cgroupRoot: string
@@ -30,6 +32,7 @@ export class HostNames {
     this.poolDir = `${this.runDir}/pool`
     this.sandboxesDir = `${this.runDir}/sandboxes`
     this.emptyDir = `${this.runDir}/empty`
+    this.shownDir = `${this.runDir}/shown`
     this.hostdSocket = `${this.runDir}/hostd.sock`
     this.cgroupRoot = `/atoll-${this.hash}`
   }

@@ -55,6 +55,7 @@ const attempts: readonly Attempt[] = [
     run: ({ driver, names, leaveHostFirewall, source }) =>
       tryNetwork({ hash: names.hash, leaveHostFirewall }, driver, guestOf(driver, source)),
   },
+  { name: 'own sizes', required: false, run: tryOwnSizes },
   { name: 'fork', required: true, run: tryFork },
   { name: 'wake', required: true, run: tryWake },
 ]
@@ -127,6 +128,14 @@ async function tryStart({ driver, names, source }: Trial): Promise<CheckResult> 
   return works(`a sandbox started in ${tookMs} ms, in a control group of its own`)
 }
 
+/** By lxcfs. */
+async function tryOwnSizes({ driver, source }: Trial): Promise<CheckResult> {
+  const text = await printed(guestOf(driver, source), 'cat /proc/meminfo')
+  const kibibytes = Number(/^MemTotal: +(\d+) kB$/m.exec(text)?.[1])
+  if (kibibytes === sizes.memoryMb * 1024) return works(`a sandbox sees its ${sizes.memoryMb} MB of memory`)
+  return missing(`a sandbox sees the ${Math.round(kibibytes / 1024)} MB of this machine as its memory`, runSetup)
+}
+
 async function tryFork({ driver, names, source, checkpoint, fork }: Trial): Promise<CheckResult> {
   const { fullCheckpoints, fullCheckpointsReason = '' } = driver.capabilities
   await driver.checkpoint(source, checkpoint, fullCheckpoints ? 'full' : 'disk_only')
@@ -161,13 +170,19 @@ async function assertOwnGroup(driver: RuntimeDriver, names: HostNames, id: strin
 
 /** The limit that the sandbox sees, in version 2 or 1 of control groups. */
 async function memoryLimitBytes(guest: Guest): Promise<number> {
+  return Number(
+    await printed(guest, 'cd /sys/fs/cgroup; cat memory.max 2>/dev/null || cat memory/memory.limit_in_bytes'),
+  )
+}
+
+/** What a script writes in the sandbox. */
+async function printed(guest: Guest, script: string): Promise<string> {
   const id = randomUUID()
-  const script = `cd /sys/fs/cgroup; cat memory.max 2>/dev/null || cat memory/memory.limit_in_bytes`
   await guest.spawn({ id, argv: ['/bin/sh', '-c', script], envs: {} })
   await guest.process(id, waitMs)
   const { stdout } = await guest.output(id)
   await guest.release(id)
-  return Number(stdout.toString())
+  return stdout.toString()
 }
 
 async function assertWitness(driver: RuntimeDriver, id: string): Promise<void> {

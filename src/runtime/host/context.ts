@@ -10,6 +10,7 @@ import { ImageImporter } from '../oci-image/importer.ts'
 import { defaultImageLimits, type ImageLimits } from '../oci-image/limits.ts'
 import { Registries, type Registry } from '../oci-image/registry.ts'
 import { HostNames } from '../host-names.ts'
+import { Lxcfs } from '../lxcfs.ts'
 import { Hostd } from '../hostd/index.ts'
 import { Network, Subnet } from '../network/index.ts'
 import type { HostTraits } from '../oci/container-config.ts'
@@ -77,6 +78,7 @@ export function createContext(options: OciDriverOptions) {
   const pool = new DiskPool({ hostd, imageFile: names.poolFile, mountDir: names.poolDir, bytes: diskPoolBytes })
   const runtime = options.runtime({ runDir, sandboxesDir, dataDir: names.dataDir, hostd })
   const imageLimits = { ...defaultImageLimits, ...options.imageLimits }
+  const lxcfs = new Lxcfs({ dir: names.shownDir, pidFile: `${runDir}/lxcfs.pid`, hostd, log })
   const lazy = new LazyMemory(hostd, pool, options.lazyMemoryBytesMin ?? lazyBytesMinDefault)
   return {
     images: new ImageFolder(imageDir),
@@ -86,8 +88,9 @@ export function createContext(options: OciDriverOptions) {
     pool,
     network,
     inventory: new Inventory({ names, hostd, pool, slots: subnet.slots, log }),
-    running: new RunningSandboxes({ names, hostd, runtime, network, lazy }),
+    running: new RunningSandboxes({ names, hostd, runtime, network, lazy, lxcfs }),
     lazy,
+    lxcfs,
     importer: new ImageImporter({
       limits: imageLimits,
       registries: new Registries(options.registries ?? [], `${runDir}/registries`, imageLimits),

@@ -25,7 +25,7 @@ export async function openHost(
   context: DriverContext,
   known: KnownResources,
 ): Promise<{ host: OpenHost; report: ReconcileReport }> {
-  const { names, hostd, runtime, images, pool, network, inventory, running, mayQuarantineMany, log } = context
+  const { names, hostd, lxcfs, runtime, images, pool, network, inventory, running, mayQuarantineMany, log } = context
   const lock = await lockHost(names)
   try {
     const hostTool = await resolveHostTool(images.path)
@@ -34,6 +34,8 @@ export async function openHost(
     const templates = new InodeTemplates(pool.path(templatesFolder), hostd, log)
     const host: OpenHost = { ...context, cgroups, criu, traits: await findTraits(cgroups, log), templates, lock }
     await hostd.open(hostTool)
+    // Before the first start: the runtime sees what is mounted here by then, and what is mounted below later.
+    await lxcfs.ensure()
     if (!mayQuarantineMany) await assertPoolIsThere(names.dataDir)
     await pool.open()
     const { sandboxes } = inventory
@@ -68,13 +70,14 @@ export async function lockHost({ hash, dataDir }: HostNames): Promise<AsyncDispo
 
 /** Removes what sandboxes share unless one still runs, then releases the data directory. */
 export async function releaseHost(
-  { names, hostd, runtime, network, pool, running }: DriverContext,
+  { names, hostd, lxcfs, runtime, network, pool, running }: DriverContext,
   lock: AsyncDisposable,
 ): Promise<void> {
   try {
     // Asks the runtime, since an `open` that failed early has adopted nothing.
     if (await anyRuns(runtime)) return
     await network.close()
+    await lxcfs.close()
     await (await Cgroups.find()).remove(names.cgroupRoot)
     await pool.close()
     await removeRunFolders(names)

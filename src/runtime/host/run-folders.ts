@@ -48,7 +48,7 @@ async function forgetEarlierBoot(names: HostNames, stateDir: string): Promise<vo
   const boot = await readFile('/proc/sys/kernel/random/boot_id', 'utf8')
   if ((await readFile(file, 'utf8').catch(() => boot)) !== boot) {
     await rm(stateDir, { recursive: true, force: true })
-    await rm(`${names.runDir}/dnsmasq.pid`, { force: true })
+    for (const name of ['dnsmasq', 'lxcfs']) await rm(`${names.runDir}/${name}.pid`, { force: true })
   }
   await writeFile(file, boot).catch((error: unknown) => {
     throw new ServiceError('unavailable', `${names.runDir} cannot be written`, { cause: error })

@@ -10,6 +10,7 @@ import { restoreContainer, stageImages } from '../criu/restore.ts'
 import { adaptUpper } from '../disk/overlay-origins.ts'
 import type { HostNames } from '../host-names.ts'
 import type { Hostd } from '../hostd/index.ts'
+import type { Lxcfs } from '../lxcfs.ts'
 import type { Network } from '../network/index.ts'
 import { OciRuntimeError, type OciRuntime } from '../oci/oci-runtime.ts'
 import { end, isAlive, type ProcessIdentity } from '../process.ts'
@@ -32,6 +33,7 @@ interface RunningOptions {
   runtime: OciRuntime
   network: Network
   lazy: LazyMemory
+  lxcfs: Lxcfs
 }
 
 /** How a sandbox is restored from saved memory. */
@@ -116,8 +118,10 @@ export class RunningSandboxes {
     signal?.throwIfAborted()
     await mountAdapted(host, record)
     signal?.throwIfAborted()
+    const { generation } = host.lxcfs
     const process = await this.#startContainer(id)
     await allDone([host.network.attach(slot, process), this.#guestAnswers(id, process, signal)])
+    if (generation !== host.lxcfs.generation) await host.lxcfs.replaceIn(process)
     await this.markVerified(id)
     this.#add(id, process)
   }
@@ -144,7 +148,9 @@ export class RunningSandboxes {
     await allDone([mountAdapted(host, record), stage(), noteResuming()])
     signal?.throwIfAborted()
     // The memory may be used up from here on.
+    const { generation } = host.lxcfs
     const process = await restoreContainer(host, criu, id, lazy)
+    if (generation !== host.lxcfs.generation) await host.lxcfs.replaceIn(process)
     await allDone([
       ...(lazy ? [] : [this.#options.lazy.remove(id)]),
       network.attach(slot, process, { address, keepConnections }),

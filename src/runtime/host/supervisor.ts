@@ -32,6 +32,8 @@ export class Supervisor {
   #tendedAt = 0
   #flushedAt = 0
   #expiredAt = 0
+  /** Of the files that running sandboxes see. */
+  #shownGeneration = 0
   #onExit: (exit: SandboxExit) => void = () => undefined
 
   constructor(context: DriverContext) {
@@ -104,9 +106,28 @@ export class Supervisor {
       this.#expiredAt = Date.now()
       this.#attend('the quarantine', () => inventory.removeExpired(quarantineKeptMs))
     }
+    this.#attend('the files that sandboxes see', () => this.#showFiles())
     // With locks of their own: a slow forwarder or firewall program must not delay the packet rules.
     this.#attend('the packet rules', () => network.tendRules())
     this.#attend('the firewall', () => network.hostFirewall.tend())
+  }
+
+  /** Starts what shows files to sandboxes, if it has ended, and puts those files in the place of the old ones in all that run. */
+  async #showFiles(): Promise<void> {
+    const { lxcfs, running, locks, log } = this.#context
+    await lxcfs.ensure()
+    const { generation } = lxcfs
+    if (generation === this.#shownGeneration) return
+    const replaced = [...running.runs].map(([id, process]) =>
+      locks.run(id, async () => {
+        if (running.runs.get(id) === process) await lxcfs.replaceIn(process)
+      }),
+    )
+    for (const result of await Promise.allSettled(replaced)) {
+      if (result.status === 'rejected')
+        log(`a sandbox keeps files of the kernel that have ended: ${String(result.reason)}`)
+    }
+    this.#shownGeneration = generation
   }
 
   #declareDead(id: string, run: ProcessIdentity): void {

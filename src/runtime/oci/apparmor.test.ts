@@ -11,7 +11,12 @@ test('container config: names the AppArmor profile of the host, if any', async (
   const config = (apparmorProfile?: string) => {
     const traits = { filesMax: 1024, swapAccounting: true, ipv6: true, apparmorProfile }
     const limits = { cpuCount: 1, memoryMb: 256 }
-    return containerConfig(sandboxRecord('sb', 1), limits, { names, programs: { guest: '/guest' }, traits })
+    return containerConfig(sandboxRecord('sb', 1), limits, {
+      names,
+      programs: { guest: '/guest' },
+      traits,
+      shown: '/shown',
+    })
   }
   assert.equal(config(profileName).process.apparmorProfile, profileName)
   assert.match(profileName, /^atoll-sandbox-[0-9a-f]{8}$/)

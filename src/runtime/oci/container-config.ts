@@ -5,6 +5,7 @@ import type { Cgroups } from '../cgroups/index.ts'
 import { exists } from '../exists.ts'
 import type { Images } from '../host/image-folder.ts'
 import type { HostNames } from '../host-names.ts'
+import { shownFiles } from '../lxcfs.ts'
 import type { SandboxRecord } from '../host/records.ts'
 import { findProfile } from './apparmor.ts'
 import { seccompProfile } from './seccomp.ts'
@@ -65,7 +66,18 @@ export async function findTraits(cgroups: Cgroups, log: (message: string) => voi
 export function containerConfig(
   record: SandboxRecord,
   { volumes = [], ...limits }: ContainerLimits & Pick<SandboxSpec, 'volumes'>,
-  { names, programs, traits: host }: { names: HostNames; programs: Omit<Images, 'base'>; traits: HostTraits },
+  {
+    names,
+    programs,
+    traits: host,
+    shown,
+  }: {
+    names: HostNames
+    programs: Omit<Images, 'base'>
+    traits: HostTraits
+    /** The folder of `shownFiles`. */
+    shown: string
+  },
 ) {
   const folder = names.sandboxDir(record.id)
   const range = [{ containerID: 0, hostID: record.rangeStart, size: idsPerSandbox }]
@@ -99,6 +111,8 @@ export function containerConfig(
       mount('/dev/mqueue', 'mqueue', 'mqueue', 'nosuid noexec nodev'),
       mount('/sys', 'sysfs', 'sysfs', 'nosuid noexec nodev ro'),
       mount('/sys/fs/cgroup', 'cgroup', 'cgroup', 'nosuid noexec nodev relatime ro'),
+      // Always all of them: memory that was saved with a mount needs one at the restore.
+      ...shownFiles.map((file) => bind(file, `${shown}${file}`, 'noexec')),
       bind('/.atoll/guest', programs.guest),
       mount('/.atoll/run', 'bind', names.guestDir(record.id), 'bind nosuid nodev noexec'),
       ...(programs.agent === undefined ? [] : [bind('/.atoll/agent', programs.agent)]),
