@@ -41,7 +41,7 @@ export async function makeBundle(host: OpenHost, record: SandboxRecord, spec: Sa
 }
 
 async function writeBundle(host: OpenHost, record: SandboxRecord, spec: SandboxSpec): Promise<void> {
-  const { names, images, network, traits, hostd } = host
+  const { names, images, network, traits, hostd, cgroups } = host
   const programs = await images.programs(record)
   const folder = names.sandboxDir(record.id)
   await mkdir(folder, { mode: 0o710 })
@@ -51,11 +51,11 @@ async function writeBundle(host: OpenHost, record: SandboxRecord, spec: SandboxS
   const { volumes = [] } = spec
   for (const { id } of volumes) await mkdir(names.volumeDir(record.id, id), { mode: 0o755, recursive: true })
   const etc = etcFiles(record, network.subnet)
+  const processors = cgroups.processors?.choose(names.cgroup(record.id), spec.cpuCount)
+  const config = containerConfig(record, spec, { names, programs, traits, processors })
   await allDone([
     hostd.runTool(['source', '--dir', `${folder}/etc`]),
-    writeFile(`${folder}/config.json`, JSON.stringify(containerConfig(record, spec, { names, programs, traits })), {
-      mode: 0o600,
-    }),
+    writeFile(`${folder}/config.json`, JSON.stringify(config), { mode: 0o600 }),
     // Must be there from the first start on; each dump and restore writes what it needs.
     writeFile(`${folder}/criu.conf`, '', { mode: 0o600 }),
     ...Object.entries(etc).map(([name, text]) => writeFile(`${folder}/etc/${name}`, text, { mode: 0o444 })),

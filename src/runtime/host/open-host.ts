@@ -46,6 +46,7 @@ export async function openHost(
     await nameImages(inventory, images, (record) => noteCurrentLowers(host, record), log)
     await renumberCopies(host)
     await cgroups.limitProcesses(names.cgroupRoot)
+    await cgroups.divideProcessors(names.cgroupRoot)
     const slots = report.running.flatMap((id) => sandboxes.get(id)?.slot ?? [])
     await network.open(slots, hostd)
     for (const id of report.running) await rejoin(context, id)

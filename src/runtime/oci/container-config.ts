@@ -2,6 +2,7 @@ import { readFile } from 'node:fs/promises'
 import { defined } from '../../lib/defined.ts'
 import type { SandboxSpec } from '../../sandbox/ports/runtime-driver.ts'
 import type { Cgroups } from '../cgroups/index.ts'
+import { formatProcessors } from '../cgroups/processors.ts'
 import { exists } from '../exists.ts'
 import type { Images } from '../host/image-folder.ts'
 import type { HostNames } from '../host-names.ts'
@@ -65,7 +66,18 @@ export async function findTraits(cgroups: Cgroups, log: (message: string) => voi
 export function containerConfig(
   record: SandboxRecord,
   { volumes = [], ...limits }: ContainerLimits & Pick<SandboxSpec, 'volumes'>,
-  { names, programs, traits: host }: { names: HostNames; programs: Omit<Images, 'base'>; traits: HostTraits },
+  {
+    names,
+    programs,
+    traits: host,
+    processors,
+  }: {
+    names: HostNames
+    programs: Omit<Images, 'base'>
+    traits: HostTraits
+    /** Those that it may use; undefined: all. */
+    processors?: readonly number[] | undefined
+  },
 ) {
   const folder = names.sandboxDir(record.id)
   const range = [{ containerID: 0, hostID: record.rangeStart, size: idsPerSandbox }]
@@ -118,7 +130,7 @@ export function containerConfig(
       uidMappings: range,
       gidMappings: range,
       cgroupsPath: names.cgroup(record.id),
-      resources: { devices: [{ allow: false, access: 'rwm' }], ...resourcesOf(limits, host) },
+      resources: { devices: [{ allow: false, access: 'rwm' }], ...startResourcesOf(limits, host, processors) },
       sysctl: networkSysctls(host.ipv6),
       seccomp: seccompProfile(),
       maskedPaths: [...maskedFolders, ...maskedFiles],
@@ -137,6 +149,13 @@ export function resourcesOf({ cpuCount, memoryMb }: ContainerLimits, { swapAccou
     cpu: { quota: Math.max(1_000, Math.round(cpuCount * cpuPeriodUs)), period: cpuPeriodUs },
     pids: { limit: processesMax },
   }
+}
+
+/** `cpus` comes with the first process, which may ask for it at once. A running sandbox gets others by `Processors.change`. */
+function startResourcesOf(limits: ContainerLimits, host: HostTraits, processors: readonly number[] | undefined) {
+  const { cpu, ...others } = resourcesOf(limits, host)
+  const cpus = processors && formatProcessors(processors)
+  return { ...others, cpu: { ...cpu, ...defined({ cpus }) } }
 }
 
 /** Settings of the network namespace, which CRIU does not save. `firstGroup` is the sandbox's first group id, 0 from inside. */

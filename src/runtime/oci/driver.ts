@@ -385,8 +385,11 @@ class OciDriver implements RuntimeDriver {
     // Pages that are still to come count too.
     await lazy.loaded(spec.id)
     const resources = resourcesOf(spec, traits)
-    await cgroups.assertMemoryFits(names.cgroup(spec.id), resources.memory.limit)
+    const group = names.cgroup(spec.id)
+    await cgroups.assertMemoryFits(group, resources.memory.limit)
     await runtime.update(spec.id, resources)
+    // Last, and not by the runtime: where it refuses the memory, it may have changed the processors before.
+    cgroups.processors?.change(group, spec.cpuCount)
   }
 
   /** Gives a prepared sandbox the limits of its owner and writes down that it has one. False: it is unfit, and gone. */
