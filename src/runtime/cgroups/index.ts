@@ -1,4 +1,4 @@
-import { readdir, readFile, rmdir } from 'node:fs/promises'
+import { mkdir, readdir, readFile, rmdir } from 'node:fs/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { ServiceError } from '../../errors.ts'
 import { send } from '../process.ts'
@@ -70,6 +70,13 @@ export class Cgroups {
       }
       this.processors = new Processors(groups, given)
       return
+    }
+  }
+
+  /** Makes a group where sandboxes see control groups of version 2: CRIU mounts something on it. */
+  async makeShown(group: string): Promise<void> {
+    for (const hierarchy of this.#hierarchies) {
+      if (hierarchy.path === root) await mkdir(`${root}${group}`, { recursive: true })
     }
   }
 

@@ -9,6 +9,7 @@ import { gatewayName, type Subnet } from '../network/index.ts'
 import { loadProfile } from '../oci/apparmor.ts'
 import { containerConfig, idsPerSandbox } from '../oci/container-config.ts'
 import type { OpenHost } from './context.ts'
+import { makeLimitFiles } from './limit-files.ts'
 import type { SandboxRecord } from './records.ts'
 import { mountVolumes } from './volumes.ts'
 
@@ -34,13 +35,18 @@ export function limitDisk(host: OpenHost, record: SandboxRecord, diskMb: number)
   return host.pool.limit(diskOf(record), diskMb * mebibyte)
 }
 
-/** The folder in `/run` from which the runtime starts the sandbox. The disk must exist when `mountRoot` is called. */
-export async function makeBundle(host: OpenHost, record: SandboxRecord, spec: SandboxSpec): Promise<void> {
+/** The folder in `/run` from which the runtime starts the sandbox. `diskBytes`: what its disk holds, as far as that is known. The disk must exist when `mountRoot` is called. */
+export async function makeBundle(
+  host: OpenHost,
+  record: SandboxRecord,
+  spec: SandboxSpec,
+  diskBytes = 0,
+): Promise<void> {
   if (host.traits.apparmorProfile !== undefined) await loadProfile()
-  await withinRun(writeBundle(host, record, spec))
+  await withinRun(writeBundle(host, record, spec, diskBytes))
 }
 
-async function writeBundle(host: OpenHost, record: SandboxRecord, spec: SandboxSpec): Promise<void> {
+async function writeBundle(host: OpenHost, record: SandboxRecord, spec: SandboxSpec, diskBytes: number): Promise<void> {
   const { names, images, network, traits, hostd, cgroups } = host
   const programs = await images.programs(record)
   const folder = names.sandboxDir(record.id)
@@ -60,6 +66,7 @@ async function writeBundle(host: OpenHost, record: SandboxRecord, spec: SandboxS
     writeFile(`${folder}/criu.conf`, '', { mode: 0o600 }),
     ...Object.entries(etc).map(([name, text]) => writeFile(`${folder}/etc/${name}`, text, { mode: 0o444 })),
     mountVolumes(host, record, volumes),
+    makeLimitFiles(host, spec, diskBytes),
     hostd.runTool([
       ...(['tmpfs', '--target', `${folder}/run`, '--owner', String(record.rangeStart)] as const),
       ...['--size', String(guestDirBytes), '--inodes', String(guestDirInodes)],

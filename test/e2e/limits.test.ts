@@ -1,4 +1,4 @@
-/** What programs take for the number of processors, such as `make -j$(nproc)`, is what the sandbox may use. */
+/** What programs inside take for the limits: processors, as `make -j$(nproc)` does, and the files in `/sys/fs/cgroup/sandbox`. */
 import assert from 'node:assert/strict'
 import { availableParallelism } from 'node:os'
 import { test } from 'node:test'
@@ -18,6 +18,13 @@ async function processorsIn(id: string): Promise<number[]> {
   return (await sh(server, id, programs.join(' && '))).split('\n').map(Number)
 }
 
+/** Memory in bytes, processes, processor time of a period, disk in bytes. */
+function limitsIn(id: string): Promise<string> {
+  return sh(server, id, 'cd /sys/fs/cgroup/sandbox && echo $(cat memory.max pids.max cpu.max disk.max)')
+}
+
+const limits = (memoryMB: number, cpuCount: number) =>
+  `${memoryMB * 2 ** 20} 4096 ${cpuCount}00000 100000 ${10 * 2 ** 30}`
 const one = [1, 1, 1]
 const all = [host, host, host]
 
@@ -39,6 +46,26 @@ test('processors: programs see those of the sandbox, through hibernation, forks,
   assert.deepEqual(await processorsIn(id), all)
   assert.deepEqual(await processorsIn(fork), one)
   assert.deepEqual(await processorsIn(await startSandbox(server, { cpuCount: host })), all)
+})
+
+test('limits: their files show those of the sandbox, through hibernation, forks, restarts of the server and a scale', async () => {
+  const id = await startSandbox(server, { cpuCount: 1, memoryMB: 512 })
+  assert.equal(await limitsIn(id), limits(512, 1))
+  await server.json('POST', `/api/sandboxes/${id}/hibernate`)
+  assert.equal(await limitsIn(id), limits(512, 1))
+  const checkpointId = await takeCheckpoint(server, id, 'fork')
+  const fork = await forkOf(server, checkpointId)
+  assert.equal(await limitsIn(fork), limits(512, 1))
+  await server.json('POST', `/api/sandboxes/${id}/scale`, { memoryMB: 4097 })
+  assert.equal(await limitsIn(id), limits(4097, 2))
+  await server.stop()
+  await server.restart()
+  assert.deepEqual(await Promise.all([id, fork].map(limitsIn)), [limits(4097, 2), limits(512, 1)])
+  await server.json('POST', `/api/sandboxes/${fork}/scale`, { memoryMB: 600 })
+  assert.equal(await limitsIn(fork), limits(600, 1))
+  await server.json('POST', `/api/sandboxes/${id}/checkpoints/${checkpointId}/restore`)
+  const restored = (await server.json('GET', `/api/sandboxes/${id}`)) as { memoryMB: number; cpuCount: number }
+  assert.equal(await limitsIn(id), limits(restored.memoryMB, restored.cpuCount))
 })
 
 test('processors: sandboxes of two servers on one machine have their own, each as many as it may use', async () => {
