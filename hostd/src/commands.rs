@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use crate::protocol::args::{split_start, Args};
 use crate::sys::{self, Error};
-use crate::{inode_numbers, network, overlay, remove, run_folder, shown_files, subvolume, volume};
+use crate::{inode_numbers, limits, network, overlay, remove, run_folder, shown_files, subvolume, volume};
 
 /// `None` for any other command.
 pub fn run(command: &str, args: &mut Args) -> Option<Result<(), Error>> {
@@ -19,6 +19,7 @@ pub fn run(command: &str, args: &mut Args) -> Option<Result<(), Error>> {
         "adopt-index" => |args: &mut Args| overlay::index::adopt(&only_path(args, "work")?),
         "run-folder" => |args: &mut Args| run_folder::make_own(&only_path(args, "dir")?),
         "source" => |args: &mut Args| run_folder::make_source(&only_path(args, "dir")?),
+        "limits" => show_limits,
         "number" => number,
         "forget-origins" => |args: &mut Args| overlay::origins::forget(&only_path(args, "dir")?),
         "exchange" => exchange,
@@ -98,6 +99,12 @@ fn join_network(args: &mut Args) -> Result<(), Error> {
     let request = network::Request::from_args(args)?;
     args.finish()?;
     network::join(&request)
+}
+
+fn show_limits(args: &mut Args) -> Result<(), Error> {
+    let request = limits::Request::from_args(args)?;
+    args.finish()?;
+    limits::show(&request)
 }
 
 fn delete_link(args: &mut Args) -> Result<(), Error> {

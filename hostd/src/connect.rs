@@ -17,7 +17,7 @@ const ECONNREFUSED: i32 = 111;
 
 /// Connects to a port in the network namespace of a process, which this thread enters. The socket does not block.
 pub fn connect(pid: u32, start: u64, port: u16) -> io::Result<TcpStream> {
-    let namespace = open_namespace(pid, start).map_err(|_| io::Error::from_raw_os_error(ESRCH))?;
+    let namespace = open_namespace(pid, start, "net").map_err(|_| io::Error::from_raw_os_error(ESRCH))?;
     sys::enter_network(&namespace).map_err(|_| io::Error::last_os_error())?;
     let addresses = [SocketAddr::from((Ipv4Addr::LOCALHOST, port)), SocketAddr::from((Ipv6Addr::LOCALHOST, port))];
     let mut failure = ECONNREFUSED;

@@ -34,6 +34,7 @@ mod commands;
 mod connect;
 mod inode_numbers;
 mod layer;
+mod limits;
 mod mounts;
 mod network;
 mod overlay;

@@ -52,7 +52,7 @@ impl Request {
 
 /// Makes what is missing of the link, in any state of it, so it can be repeated after a crash.
 pub fn join(request: &Request) -> Result<(), Error> {
-    let namespace = open_namespace(request.pid, request.start)?;
+    let namespace = open_namespace(request.pid, request.start, "net")?;
     join_host(request, &namespace).map_err(|error| Error::io("join", &request.link, error))?;
     sys::enter_network(&namespace)?;
     if let (Some(held), true) = (request.held, request.closes) {
@@ -149,15 +149,15 @@ fn mac(text: &str) -> Result<Mac, Error> {
     bytes.ok_or_else(|| Error::new(format!("{text} is no MAC address")))
 }
 
-/// The network namespace of the process with this number that started at this tick (field 22 of `/proc/<pid>/stat`).
-pub fn open_namespace(pid: u32, start: u64) -> Result<File, Error> {
-    let namespace = File::open(format!("/proc/{pid}/ns/net")).map_err(|_| has_ended(pid, start))?;
+/// A namespace (`net`, `mnt`) of the process with this number that started at this tick (field 22 of `/proc/<pid>/stat`).
+pub fn open_namespace(pid: u32, start: u64, kind: &str) -> Result<File, Error> {
+    let namespace = File::open(format!("/proc/{pid}/ns/{kind}")).map_err(|_| has_ended(pid, start))?;
     assert_start(pid, start)?;
     Ok(namespace)
 }
 
 /// What was opened of a process before is of the one that started at this tick.
-pub fn assert_start(pid: u32, start: u64) -> Result<(), Error> {
+fn assert_start(pid: u32, start: u64) -> Result<(), Error> {
     let stat = std::fs::read(format!("/proc/{pid}/stat")).map_err(|_| has_ended(pid, start))?;
     match start_tick(&String::from_utf8_lossy(&stat)) {
         Some(found) if found == start => Ok(()),
@@ -213,7 +213,7 @@ mod tests {
         let pid = std::process::id();
         let stat = std::fs::read_to_string("/proc/self/stat").expect("readable");
         let start = start_tick(&stat).expect("known");
-        assert!(open_namespace(pid, start).is_ok());
-        assert!(open_namespace(pid, start + 1).is_err());
+        assert!(open_namespace(pid, start, "net").is_ok());
+        assert!(open_namespace(pid, start + 1, "net").is_err());
     }
 }

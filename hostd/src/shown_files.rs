@@ -4,17 +4,15 @@
 use std::path::{Path, PathBuf};
 
 use crate::mounts::mount_points_in;
-use crate::network::assert_start;
+use crate::network::open_namespace;
 use crate::sys::{self, Error};
 
 /// Puts each file below `source` in the place of the mount that the sandbox of this process has at the same path. One that is not mounted
 /// there stays as it is: the memory of that sandbox could not be saved with a mount more.
 pub fn replace(pid: u32, start: u64, source: &Path, files: &[PathBuf]) -> Result<(), Error> {
-    let namespace = format!("/proc/{pid}/ns/mnt");
-    let namespace = std::fs::File::open(&namespace).map_err(|error| Error::io("open", &namespace, error))?;
+    let namespace = open_namespace(pid, start, "mnt")?;
+    // If another process has got the number since, no path of it matters: what is changed are the mounts of this namespace.
     let mounted = mount_points_in(&format!("/proc/{pid}/mountinfo"))?;
-    // Another process may have got the number before these were opened.
-    assert_start(pid, start)?;
     let flags = sys::MOUNT_ATTR_RDONLY | sys::MOUNT_ATTR_NOSUID | sys::MOUNT_ATTR_NODEV | sys::MOUNT_ATTR_NOEXEC;
     let mut trees = Vec::new();
     for file in files.iter().filter(|file| mounted.contains(file)) {

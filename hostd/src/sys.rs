@@ -48,6 +48,11 @@ extern "C" {
     fn signal(number: c_int, handler: extern "C" fn(c_int)) -> usize;
     fn getrlimit(resource: c_int, limit: *mut [u64; 2]) -> c_int;
     fn nice(more: c_int) -> c_int;
+    fn mkdirat(folder: c_int, path: *const c_char, mode: c_uint) -> c_int;
+    fn setfsuid(id: c_uint) -> c_int;
+    fn setfsgid(id: c_uint) -> c_int;
+    fn capget(header: *mut u32, data: *mut u32) -> c_int;
+    fn capset(header: *mut u32, data: *const u32) -> c_int;
     fn setrlimit(resource: c_int, limit: *const [u64; 2]) -> c_int;
 }
 
@@ -271,6 +276,17 @@ pub fn seal_tree(tree: &OwnedFd, user_namespace: Option<&OwnedFd>, path: &Path) 
     set_tree(tree, MOUNT_ATTR_RDONLY, user_namespace, path)
 }
 
+/// Makes a detached mount read-only, with these flags besides.
+pub fn seal_tree_with(tree: &OwnedFd, flags: u64, path: &Path) -> Result<(), Error> {
+    set_tree(tree, MOUNT_ATTR_RDONLY | flags, None, path)
+}
+
+/// Makes a detached mount writable.
+pub fn unseal_tree(tree: &OwnedFd, path: &Path) -> Result<(), Error> {
+    let attr = MountAttr { attr_set: 0, attr_clr: MOUNT_ATTR_RDONLY, propagation: 0, userns_fd: 0 };
+    set_attributes(tree, &attr, path)
+}
+
 /// Adds flags (`MOUNT_ATTR_…`) to a detached mount and, with a user namespace, translates its owners by that namespace's mapping.
 pub fn set_tree(tree: &OwnedFd, flags: u64, user_namespace: Option<&OwnedFd>, path: &Path) -> Result<(), Error> {
     let idmap = if user_namespace.is_some() { MOUNT_ATTR_IDMAP } else { 0 };
@@ -297,6 +313,28 @@ fn set_attributes(tree: &OwnedFd, attr: &MountAttr, path: &Path) -> Result<(), E
         )
     };
     checked(status, "mount_setattr", path.display())
+}
+
+pub const EOVERFLOW: i32 = 75;
+
+/// Makes a folder (mode 0755) in a mount.
+pub fn make_folder_at(tree: &OwnedFd, name: &str) -> io::Result<()> {
+    let name_c = CString::new(name)?;
+    done(unsafe { mkdirat(tree.as_raw_fd(), name_c.as_ptr(), 0o755) })
+}
+
+/// What this thread does with files meanwhile, it does as this user and group, with the capabilities of root.
+pub fn acting_as<Answer>(id: u32, work: impl FnOnce() -> Answer) -> Answer {
+    // linux/capability.h: version 3, this thread; effective, permitted and inheritable in two words each.
+    let mut header = [0x2008_0522u32, 0];
+    let mut capabilities = [0u32; 6];
+    unsafe { capget(header.as_mut_ptr(), capabilities.as_mut_ptr()) };
+    let (user, group) = unsafe { (setfsuid(id), setfsgid(id)) };
+    // The change of the user has taken those for files.
+    unsafe { capset(header.as_mut_ptr(), capabilities.as_ptr()) };
+    let answer = work();
+    unsafe { (setfsuid(user as c_uint), setfsgid(group as c_uint)) };
+    answer
 }
 
 /// A user namespace in which ids `from..from+count` stand for `to..to+count`. It lives as long as the descriptor.

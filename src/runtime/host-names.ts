@@ -2,6 +2,9 @@ import { createHash } from 'node:crypto'
 import { realpathSync } from 'node:fs'
 import { ServiceError } from '../errors.ts'
 
+/** Below `/sys/fs/cgroup` of a sandbox. */
+export const limitsName = 'sandbox'
+
 const idPattern = /^[a-z0-9][a-z0-9-]{0,47}$/
 
 /**
@@ -53,6 +56,11 @@ export class HostNames {
 
   guestSocket(sandboxId: string): string {
     return `${this.guestDir(sandboxId)}/guest.sock`
+  }
+
+  /** What the sandbox sees of its limits; see `host/limit-files.ts`. */
+  limitsDir(sandboxId: string): string {
+    return `${this.sandboxDir(sandboxId)}/limits`
   }
 
   cgroup(sandboxId: string): string {

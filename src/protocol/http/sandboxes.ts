@@ -11,7 +11,11 @@ export const previewAuth = z.object({
 export const createSandbox = z.object({
   templateID: z.string().min(1).default('base').meta({ description: 'Name of an image' }),
   timeout: timeout.optional(),
-  cpuCount: z.int().positive().optional().meta({ description: 'CPUs' }),
+  cpuCount: z
+    .int()
+    .positive()
+    .optional()
+    .meta({ description: 'CPUs; `nproc` inside shows as many, or all of the host' }),
   memoryMB: z.int().positive().optional().meta({ description: 'Memory in MiB' }),
   diskMB: z.int().positive().optional().meta({ description: 'Disk in MiB' }),
   envs: envs.optional(),

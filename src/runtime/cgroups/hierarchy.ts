@@ -1,12 +1,17 @@
+import { writeFileSync } from 'node:fs'
 import { mkdir, readdir, readFile, writeFile } from 'node:fs/promises'
 import { basename } from 'node:path'
 import { exists } from '../exists.ts'
 import { readNow } from '../read-now.ts'
+import { formatProcessors, parseProcessors } from './processors.ts'
 
 /** Fields of `memory.stat` (cgroup-v2.rst): memory that the kernel reclaims before it kills a process. */
 const droppable = ['active_file', 'inactive_file', 'slab_reclaimable']
 /** The same of version 1, of a group and those below it (cgroup-v1/memory.rst). */
 const droppableInV1 = ['total_active_file', 'total_inactive_file']
+
+/** Of a group, in both versions. */
+const processorsFile = 'cpuset.cpus'
 
 /**
  * One mounted tree of control groups. Both versions of the kernel's interface have the same groups with other files; a group
@@ -36,6 +41,12 @@ export abstract class CgroupHierarchy {
   /** Bytes that a group holds without the cache of files, which the kernel takes back. */
   abstract usedBytes(group: string): number | undefined
 
+  /** Makes groups below `root` ones that have processors of their own. False where this tree has none, or does not let us. */
+  abstract dividesProcessors(root: string): Promise<boolean>
+
+  /** The processors that groups below `root` may have: those online, as far as `root` and all groups above it have them. */
+  abstract processorsBelow(root: string): number[]
+
   /** Whether groups can be frozen. */
   protected abstract readonly freezes: boolean
 
@@ -50,6 +61,25 @@ export abstract class CgroupHierarchy {
       if (error.code !== 'EEXIST') throw error
     })
     await writeFile(`${this.path}${group}/pids.max`, String(most))
+  }
+
+  /** The processors that a group has of its own; undefined when it has none. */
+  processorsOf(group: string): number[] | undefined {
+    const processors = parseProcessors(readNow(`${this.path}${group}/${processorsFile}`) ?? '')
+    return processors.length > 0 ? processors : undefined
+  }
+
+  /** Moves the processes of a group below `root` to other processors. Undefined: all of `root`. False: there is no such group. */
+  setProcessors(root: string, group: string, processors: readonly number[] | undefined): boolean {
+    // A group with processes must have some: an empty list, which would follow `root`, is refused.
+    const text = formatProcessors(processors ?? this.processorsBelow(root))
+    try {
+      writeFileSync(`${this.path}${group}/${processorsFile}`, `${text}\n`, { flag: 'r+' })
+      return true
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code === 'ENOENT') return false
+      throw error
+    }
   }
 
   /** How many processes of a group the kernel has killed for memory. */
@@ -93,6 +123,23 @@ export class CgroupV1 extends CgroupHierarchy {
     return usedWithout(`${this.path}${group}/memory.usage_in_bytes`, `${this.path}${group}/memory.stat`, droppableInV1)
   }
 
+  /** The OCI runtime gives each group that it makes the memory nodes of the one above. */
+  async dividesProcessors(): Promise<boolean> {
+    return this.#has('cpuset')
+  }
+
+  processorsBelow(root: string): number[] {
+    // The OCI runtime gives processors to `root` with the first sandbox.
+    for (const group of [root, '']) {
+      const folder = `${this.path}${group}`
+      const processors = parseProcessors(
+        readNow(`${folder}/cpuset.effective_cpus`) ?? readNow(`${folder}/${processorsFile}`) ?? '',
+      )
+      if (processors.length > 0) return processors
+    }
+    return []
+  }
+
   protected async countsProcesses(): Promise<boolean> {
     return this.#has('pids')
   }
@@ -131,10 +178,27 @@ export class CgroupV2 extends CgroupHierarchy {
     return usedWithout(`${this.path}${group}/memory.current`, `${this.path}${group}/memory.stat`, droppable)
   }
 
+  async dividesProcessors(root: string): Promise<boolean> {
+    if (!(await this.#has('cpuset')) || !(await this.#divides('', 'cpuset'))) return false
+    const made = await mkdir(`${this.path}${root}`).then(
+      () => true,
+      (error: NodeJS.ErrnoException) => error.code === 'EEXIST',
+    )
+    // Groups below have the file from here on, and without it the OCI runtime starts nothing that is to have processors.
+    return made && this.#divides(root, 'cpuset')
+  }
+
+  processorsBelow(root: string): number[] {
+    return parseProcessors(readNow(`${this.path}${root}/cpuset.cpus.effective`) ?? '')
+  }
+
   /** A container may not divide what it has; its own limit holds then. */
   protected async countsProcesses(): Promise<boolean> {
-    if (!(await this.#has('pids'))) return false
-    return writeFile(`${this.path}/cgroup.subtree_control`, '+pids', { flag: 'r+' }).then(
+    return (await this.#has('pids')) && this.#divides('', 'pids')
+  }
+
+  #divides(group: string, controller: string): Promise<boolean> {
+    return writeFile(`${this.path}${group}/cgroup.subtree_control`, `+${controller}`, { flag: 'r+' }).then(
       () => true,
       () => false,
     )

@@ -1,9 +1,10 @@
-import { readdir, readFile, rmdir } from 'node:fs/promises'
+import { mkdir, readdir, readFile, rmdir } from 'node:fs/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { ServiceError } from '../../errors.ts'
 import { send } from '../process.ts'
 import { readNow } from '../read-now.ts'
 import { CgroupV1, CgroupV2, type CgroupHierarchy } from './hierarchy.ts'
+import { Processors } from './processors.ts'
 
 const removeAttempts = 200
 const removePauseMs = 5
@@ -20,6 +21,8 @@ export interface GroupUsage {
 /** The control groups of this host, over all its hierarchies: of version 1, of version 2, or of both (hybrid). */
 export class Cgroups {
   readonly #hierarchies: readonly CgroupHierarchy[]
+  /** Which processors the groups of sandboxes have. Undefined where groups cannot have their own, or before `divideProcessors`. */
+  processors: Processors | undefined
 
   constructor(hierarchies: readonly CgroupHierarchy[]) {
     this.#hierarchies = hierarchies
@@ -47,6 +50,33 @@ export class Cgroups {
     const most = Math.min(...(await Promise.all(settings.map((path) => readFile(path, 'utf8')))).map(Number))
     for (const hierarchy of this.#hierarchies) {
       await hierarchy.limitProcesses(group, Math.floor(most * processShare))
+    }
+  }
+
+  /** Finds out whether groups below `parent` can have processors of their own, and which those have that are there. */
+  async divideProcessors(parent: string): Promise<void> {
+    for (const hierarchy of this.#hierarchies) {
+      if (!(await hierarchy.dividesProcessors(parent))) continue
+      const groups = {
+        allowed: () => hierarchy.processorsBelow(parent),
+        set: (group: string, processors: readonly number[] | undefined) =>
+          hierarchy.setProcessors(parent, group, processors),
+      }
+      const all = groups.allowed().length
+      const given = new Map<string, number[]>()
+      for (const name of await this.children(parent)) {
+        const processors = hierarchy.processorsOf(`${parent}/${name}`) ?? []
+        if (processors.length > 0 && processors.length < all) given.set(`${parent}/${name}`, processors)
+      }
+      this.processors = new Processors(groups, given)
+      return
+    }
+  }
+
+  /** Makes a group where sandboxes see control groups of version 2: CRIU mounts something on it. */
+  async makeShown(group: string): Promise<void> {
+    for (const hierarchy of this.#hierarchies) {
+      if (hierarchy.path === root) await mkdir(`${root}${group}`, { recursive: true })
     }
   }
 
@@ -113,6 +143,8 @@ export class Cgroups {
   /** Kills all processes in a group and below it and removes the groups. Harmless when there is none. */
   async remove(group: string): Promise<void> {
     await Promise.all(this.#hierarchies.map(({ path }) => removeTree(`${path}${group}`)))
+    this.processors?.release(group)
+    this.processors?.balance()
   }
 
   /** The first answer of a hierarchy that has one. */

@@ -5,7 +5,7 @@ import type { Cgroups } from '../cgroups/index.ts'
 import { endCriu, endStrayTools, withinRun } from '../cleanup.ts'
 import { poolIsFull } from '../disk/index.ts'
 import { exists } from '../exists.ts'
-import type { HostNames } from '../host-names.ts'
+import { limitsName, type HostNames } from '../host-names.ts'
 import type { HostTool } from '../hostd/index.ts'
 import { maskedFolders } from '../oci/container-config.ts'
 import { OciRuntimeError, type OciRuntime } from '../oci/oci-runtime.ts'
@@ -123,6 +123,13 @@ export const criuOptions = [
  */
 const masksSaved = maskedFolders.map((path) => `external mnt[${path}]:${maskOf(path)}`)
 
+/** Likewise what shows a sandbox its limits, which is the host's. Memory of earlier versions has no such mount. */
+const limitsSaved = `external mnt[/sys/fs/cgroup/${limitsName}]:limits`
+
+export function limitsRestored(folder: string): string {
+  return `external mnt[limits]:${folder}`
+}
+
 /** The options of a restore that belong to those. `emptyDir`: absolute path of an empty folder. */
 export function masksRestored(emptyDir: string): string[] {
   return maskedFolders.map((path) => `external mnt[${maskOf(path)}]:${emptyDir}`)
@@ -133,7 +140,14 @@ function maskOf(path: string): string {
 }
 
 async function dumpConfig({ images, snapshot }: Dump): Promise<string> {
-  const lines = [...criuOptions, ...masksSaved, 'skip-in-flight', `ghost-limit ${ghostFileLimit}`, 'cpu-cap=ins']
+  const lines = [
+    ...criuOptions,
+    ...masksSaved,
+    limitsSaved,
+    'skip-in-flight',
+    `ghost-limit ${ghostFileLimit}`,
+    'cpu-cap=ins',
+  ]
   if (snapshot !== undefined) {
     const script = `${images}/action`
     await writeFile(script, snapshotScript(snapshot), { mode: 0o700 })

@@ -6,7 +6,7 @@ import type { DiskPool } from '../disk/index.ts'
 import { networkSysctls, type HostTraits } from '../oci/container-config.ts'
 import { OciRuntimeError } from '../oci/oci-runtime.ts'
 import type { ProcessIdentity } from '../process.ts'
-import { criuConfigFile, criuOptions, type CriuHost, masksRestored } from './dump.ts'
+import { criuConfigFile, criuOptions, type CriuHost, limitsRestored, masksRestored } from './dump.ts'
 import { linkImages, type ImageOwner } from './image-files.ts'
 import { lazyProcessesFile } from './lazy-pages.ts'
 import { faultIn, faultOf } from './reason.ts'
@@ -49,7 +49,8 @@ export async function stageImages(host: RestoreHost, owner: ImageOwner, memory: 
   await writeFile(script, actionScript(pool.path(memory.fence), memory, sysctls), { mode: 0o700 })
   // Without the root CRIU restores into the control group of the dump on version 2, and runs the fork within the source's limits.
   const masks = masksRestored(names.emptyDir)
-  const options = [...criuOptions, ...masks, `cgroup-root ${names.cgroup(owner.id)}`, `action-script ${script}`]
+  const limits = limitsRestored(names.limitsDir(owner.id))
+  const options = [...criuOptions, ...masks, limits, `cgroup-root ${names.cgroup(owner.id)}`, `action-script ${script}`]
   // Replaces the profile of an earlier version or another host. A process that had none keeps none.
   if (traits.apparmorProfile !== undefined) options.push(`lsm-profile apparmor:${traits.apparmorProfile}`)
   await withinRun(writeFile(criuConfigFile(names, owner.id), `${options.join('\n')}\n`))

@@ -9,6 +9,7 @@ import { gatewayName, type Subnet } from '../network/index.ts'
 import { loadProfile } from '../oci/apparmor.ts'
 import { containerConfig, idsPerSandbox } from '../oci/container-config.ts'
 import type { OpenHost } from './context.ts'
+import { makeLimitFiles } from './limit-files.ts'
 import type { SandboxRecord } from './records.ts'
 import { mountVolumes } from './volumes.ts'
 
@@ -34,14 +35,19 @@ export function limitDisk(host: OpenHost, record: SandboxRecord, diskMb: number)
   return host.pool.limit(diskOf(record), diskMb * mebibyte)
 }
 
-/** The folder in `/run` from which the runtime starts the sandbox. The disk must exist when `mountRoot` is called. */
-export async function makeBundle(host: OpenHost, record: SandboxRecord, spec: SandboxSpec): Promise<void> {
+/** The folder in `/run` from which the runtime starts the sandbox. `diskBytes`: what its disk holds, as far as that is known. The disk must exist when `mountRoot` is called. */
+export async function makeBundle(
+  host: OpenHost,
+  record: SandboxRecord,
+  spec: SandboxSpec,
+  diskBytes = 0,
+): Promise<void> {
   if (host.traits.apparmorProfile !== undefined) await loadProfile()
-  await withinRun(writeBundle(host, record, spec))
+  await withinRun(writeBundle(host, record, spec, diskBytes))
 }
 
-async function writeBundle(host: OpenHost, record: SandboxRecord, spec: SandboxSpec): Promise<void> {
-  const { names, images, network, traits, hostd, lxcfs } = host
+async function writeBundle(host: OpenHost, record: SandboxRecord, spec: SandboxSpec, diskBytes: number): Promise<void> {
+  const { names, images, network, traits, hostd, cgroups, lxcfs } = host
   const programs = await images.programs(record)
   const folder = names.sandboxDir(record.id)
   await mkdir(folder, { mode: 0o710 })
@@ -53,19 +59,16 @@ async function writeBundle(host: OpenHost, record: SandboxRecord, spec: SandboxS
   await lxcfs.ensure()
   const shown = lxcfs.source
   const etc = etcFiles(record, network.subnet)
+  const processors = cgroups.processors?.choose(names.cgroup(record.id), spec.cpuCount)
+  const config = containerConfig(record, spec, { names, programs, traits, shown, processors })
   await allDone([
     hostd.runTool(['source', '--dir', `${folder}/etc`]),
-    writeFile(
-      `${folder}/config.json`,
-      JSON.stringify(containerConfig(record, spec, { names, programs, traits, shown })),
-      {
-        mode: 0o600,
-      },
-    ),
+    writeFile(`${folder}/config.json`, JSON.stringify(config), { mode: 0o600 }),
     // Must be there from the first start on; each dump and restore writes what it needs.
     writeFile(`${folder}/criu.conf`, '', { mode: 0o600 }),
     ...Object.entries(etc).map(([name, text]) => writeFile(`${folder}/etc/${name}`, text, { mode: 0o444 })),
     mountVolumes(host, record, volumes),
+    makeLimitFiles(host, spec, diskBytes),
     hostd.runTool([
       ...(['tmpfs', '--target', `${folder}/run`, '--owner', String(record.rangeStart)] as const),
       ...['--size', String(guestDirBytes), '--inodes', String(guestDirInodes)],

@@ -39,7 +39,8 @@ export class Launcher {
     await assertRestorable(host, record)
     const start = async (from: SandboxRecord) => {
       await host.images.assertPresent(from)
-      await allDone([limitDisk(host, from, spec.diskMb), makeBundle(host, from, spec)])
+      const diskBytes = await host.pool.countedBytes(diskOf(from))
+      await allDone([limitDisk(host, from, spec.diskMb), makeBundle(host, from, spec, diskBytes)])
       await this.#run(host, from, spec, signal)
       await this.#forgetMemory(host, from)
     }

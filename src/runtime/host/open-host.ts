@@ -14,7 +14,7 @@ import { removeFence } from './fence.ts'
 import { nameImages, resolveHostTool } from './image-folder.ts'
 import { reconcile } from './reconcile.ts'
 import { makeRunFolders, removeRunFolders } from './run-folders.ts'
-import { anyRuns } from './running.ts'
+import { anyRuns, showLimits } from './running.ts'
 import { assertPoolIsThere } from './strangers.ts'
 
 /**
@@ -48,6 +48,7 @@ export async function openHost(
     await nameImages(inventory, images, (record) => noteCurrentLowers(host, record), log)
     await renumberCopies(host)
     await cgroups.limitProcesses(names.cgroupRoot)
+    await cgroups.divideProcessors(names.cgroupRoot)
     const slots = report.running.flatMap((id) => sandboxes.get(id)?.slot ?? [])
     await network.open(slots, hostd)
     for (const id of report.running) await rejoin(context, id)
@@ -101,13 +102,15 @@ async function criuOf({ runtime, images, lazy, log }: DriverContext): Promise<Cr
   return { ...criu, lazyPages: { ok: false, reason: 'the kernel refuses userfaultfd' } }
 }
 
-/** Completes a restore that a dead server had begun: the network of a running sandbox, and its record. */
-async function rejoin({ inventory, running, network, pool }: DriverContext, id: string): Promise<void> {
+/** Completes a start that a dead server had begun: the network and the limits of a running sandbox, and its record. */
+async function rejoin(context: DriverContext, id: string): Promise<void> {
+  const { inventory, running, network, pool } = context
   const { memory, ...record } = inventory.sandbox(id)
   const process = running.runs.get(id)
   if (process === undefined) return
   if (memory === undefined && running.isVerified(id)) return
   await network.attach(record.slot, process, memory)
+  await showLimits(context, record, process)
   if (memory !== undefined) {
     await inventory.sandboxes.put(record)
     await removeFence(pool, record)

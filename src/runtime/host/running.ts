@@ -15,9 +15,10 @@ import type { Network } from '../network/index.ts'
 import { OciRuntimeError, type OciRuntime } from '../oci/oci-runtime.ts'
 import { end, isAlive, type ProcessIdentity } from '../process.ts'
 import { closeGuestDir, mountRoot } from './bundle.ts'
-import type { OpenHost } from './context.ts'
+import type { DriverContext, OpenHost } from './context.ts'
 import { reseed, waitForGuest } from './dial.ts'
 import { fenceOf } from './fence.ts'
+import { limitsName } from '../host-names.ts'
 import type { SandboxRecord, SavedMemory } from './records.ts'
 
 /** With less room than this on `/run` a start may have failed for the want of it: the runtime writes its state there. */
@@ -120,7 +121,11 @@ export class RunningSandboxes {
     signal?.throwIfAborted()
     const { generation } = host.lxcfs
     const process = await this.#startContainer(id)
-    await allDone([host.network.attach(slot, process), this.#guestAnswers(id, process, signal)])
+    await allDone([
+      host.network.attach(slot, process),
+      this.#guestAnswers(id, process, signal),
+      showLimits(host, record, process),
+    ])
     if (generation !== host.lxcfs.generation) await host.lxcfs.replaceIn(process)
     await this.markVerified(id)
     this.#add(id, process)
@@ -145,7 +150,8 @@ export class RunningSandboxes {
       if (lazy) await this.#options.lazy.start(criu, id, members)
     }
     signal?.throwIfAborted()
-    await allDone([mountAdapted(host, record), stage(), noteResuming()])
+    const shown = cgroups.makeShown(`${names.cgroup(id)}/${limitsName}`)
+    await allDone([mountAdapted(host, record), stage(), noteResuming(), shown])
     signal?.throwIfAborted()
     // The memory may be used up from here on.
     const { generation } = host.lxcfs
@@ -154,6 +160,8 @@ export class RunningSandboxes {
     await allDone([
       ...(lazy ? [] : [this.#options.lazy.remove(id)]),
       network.attach(slot, process, { address, keepConnections }),
+      // Memory of earlier versions comes back without them.
+      showLimits(host, record, process),
       this.#guestAnswers(id, process).then(() => reseed(hostd, names.guestSocket(id))),
     ])
     await this.markVerified(id)
@@ -249,6 +257,19 @@ export class RunningSandboxes {
   #verifiedFile(id: string): string {
     return `${this.#options.names.sandboxDir(id)}/trusted`
   }
+}
+
+/** Harmless where they are shown. A sandbox is of use without. */
+export async function showLimits(
+  { hostd, names, log }: DriverContext,
+  { id, rangeStart }: SandboxRecord,
+  { pid, startTicks }: ProcessIdentity,
+): Promise<void> {
+  const process = ['--pid', String(pid), '--start', String(startTicks)] as const
+  const owner = ['--owner', String(rangeStart)] as const
+  await hostd
+    .runTool(['limits', ...process, '--source', names.limitsDir(id), ...owner])
+    .catch((error: unknown) => log(`the limits of sandbox ${id} cannot be shown in it: ${String(error)}`))
 }
 
 async function mountAdapted(host: OpenHost, record: SandboxRecord): Promise<void> {

@@ -2,6 +2,7 @@ import { readFile } from 'node:fs/promises'
 import { defined } from '../../lib/defined.ts'
 import type { SandboxSpec } from '../../sandbox/ports/runtime-driver.ts'
 import type { Cgroups } from '../cgroups/index.ts'
+import { formatProcessors } from '../cgroups/processors.ts'
 import { exists } from '../exists.ts'
 import type { Images } from '../host/image-folder.ts'
 import type { HostNames } from '../host-names.ts'
@@ -71,12 +72,15 @@ export function containerConfig(
     programs,
     traits: host,
     shown,
+    processors,
   }: {
     names: HostNames
     programs: Omit<Images, 'base'>
     traits: HostTraits
     /** The folder of `shownFiles`. */
     shown: string
+    /** Those that it may use; undefined: all. */
+    processors?: readonly number[] | undefined
   },
 ) {
   const folder = names.sandboxDir(record.id)
@@ -132,7 +136,7 @@ export function containerConfig(
       uidMappings: range,
       gidMappings: range,
       cgroupsPath: names.cgroup(record.id),
-      resources: { devices: [{ allow: false, access: 'rwm' }], ...resourcesOf(limits, host) },
+      resources: { devices: [{ allow: false, access: 'rwm' }], ...startResourcesOf(limits, host, processors) },
       sysctl: networkSysctls(host.ipv6),
       seccomp: seccompProfile(),
       maskedPaths: [...maskedFolders, ...maskedFiles],
@@ -151,6 +155,13 @@ export function resourcesOf({ cpuCount, memoryMb }: ContainerLimits, { swapAccou
     cpu: { quota: Math.max(1_000, Math.round(cpuCount * cpuPeriodUs)), period: cpuPeriodUs },
     pids: { limit: processesMax },
   }
+}
+
+/** `cpus` comes with the first process, which may ask for it at once. A running sandbox gets others by `Processors.change`. */
+function startResourcesOf(limits: ContainerLimits, host: HostTraits, processors: readonly number[] | undefined) {
+  const { cpu, ...others } = resourcesOf(limits, host)
+  const cpus = processors && formatProcessors(processors)
+  return { ...others, cpu: { ...cpu, ...defined({ cpus }) } }
 }
 
 /** Settings of the network namespace, which CRIU does not save. `firstGroup` is the sandbox's first group id, 0 from inside. */

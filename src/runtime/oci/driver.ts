@@ -23,6 +23,7 @@ import { createContext, type DriverContext, type OciDriverOptions, type OpenHost
 import { dialSocket } from '../host/dial.ts'
 import { clearResuming, dropStaleMemory, onDiskAlone, removeFence } from '../host/fence.ts'
 import { restartInPlace, restoreInPlace } from '../host/in-place.ts'
+import { writeDiskUse, writeLimits } from '../host/limit-files.ts'
 import { Launcher } from '../host/launcher.ts'
 import { openHost, releaseHost } from '../host/open-host.ts'
 import { basedOn, freshEtc, type SandboxRecord } from '../host/records.ts'
@@ -183,6 +184,7 @@ class OciDriver implements RuntimeDriver {
       const record = inventory.sandbox(spec.id)
       if (running.isUp(spec.id)) await this.#limitProcesses(host, spec)
       await limitDisk(host, record, spec.diskMb)
+      await writeLimits(host, spec)
     })
   }
 
@@ -312,6 +314,7 @@ class OciDriver implements RuntimeDriver {
     const record = inventory.sandboxes.get(sandboxId)
     if (record === undefined || !running.isUp(sandboxId)) return undefined
     const diskBytes = await pool.countedBytes(diskOf(record))
+    if (diskBytes !== undefined) await writeDiskUse(names, sandboxId, diskBytes)
     const usage = cgroups.usage(names.cgroup(sandboxId))
     const traffic = network.traffic(record.slot)
     // It may have ended meanwhile, and its slot may have another owner.
@@ -390,8 +393,11 @@ class OciDriver implements RuntimeDriver {
     // Pages that are still to come count too.
     await lazy.loaded(spec.id)
     const resources = resourcesOf(spec, traits)
-    await cgroups.assertMemoryFits(names.cgroup(spec.id), resources.memory.limit)
+    const group = names.cgroup(spec.id)
+    await cgroups.assertMemoryFits(group, resources.memory.limit)
     await runtime.update(spec.id, resources)
+    // Last, and not by the runtime: where it refuses the memory, it may have changed the processors before.
+    cgroups.processors?.change(group, spec.cpuCount)
   }
 
   /** Gives a prepared sandbox the limits of its owner and writes down that it has one. False: it is unfit, and gone. */
@@ -409,6 +415,7 @@ class OciDriver implements RuntimeDriver {
           ...(spec.diskMb === has?.diskMb ? [] : [limitDisk(host, record, spec.diskMb)]),
           inventory.sandboxes.put(record),
         ])
+        await writeLimits(host, spec)
         return true
       }
     } catch (error) {

@@ -1,0 +1,65 @@
+//! The folder with a sandbox's limits, where its programs look for those of control groups. The runtime makes no place for a mount
+//! there: in version 2 each folder is a group. So it is mounted when the sandbox runs, also one whose memory an earlier version saved.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::network::open_namespace;
+use crate::protocol::args::Args;
+use crate::sys::{self, Error};
+
+const GROUPS: &str = "/sys/fs/cgroup";
+const NAME: &str = "sandbox";
+
+pub struct Request {
+    pid: u32,
+    start: u64,
+    /// The folder on the host.
+    source: PathBuf,
+    /// The root user of the sandbox.
+    owner: u32,
+}
+
+impl Request {
+    pub fn from_args(args: &mut Args) -> Result<Request, Error> {
+        Ok(Request {
+            pid: args.number("pid")?,
+            start: args.number("start")?,
+            source: args.path("source")?,
+            owner: args.number("owner")?,
+        })
+    }
+}
+
+/// Harmless where it is mounted, as after a restore. Leaves the calling thread in the namespace of the sandbox, in which no process may
+/// mount anything, so that the path leads where the runtime has made it lead.
+pub fn show(request: &Request) -> Result<(), Error> {
+    let namespace = open_namespace(request.pid, request.start, "mnt")?;
+    let tree = sys::clone_tree(&request.source)?;
+    let flags = sys::MOUNT_ATTR_NOSUID | sys::MOUNT_ATTR_NODEV | sys::MOUNT_ATTR_NOEXEC;
+    sys::seal_tree_with(&tree, flags, &request.source)?;
+    sys::own_folders()?;
+    sys::enter_mounts(&namespace)?;
+    let target = Path::new(GROUPS).join(NAME);
+    if target.join("disk.max").exists() {
+        return Ok(());
+    }
+    make_folder(request.owner)?;
+    sys::attach_tree(&tree, &target)
+}
+
+/// Where the mount is read-only, its copy need not be.
+fn make_folder(owner: u32) -> Result<(), Error> {
+    let groups = Path::new(GROUPS);
+    let copy = sys::clone_tree(groups)?;
+    sys::unseal_tree(&copy, groups)?;
+    let made = sys::make_folder_at(&copy, NAME).or_else(|error| match error.raw_os_error() {
+        // The file system of version 1 belongs to the sandbox, and knows only its ids.
+        Some(sys::EOVERFLOW) => sys::acting_as(owner, || sys::make_folder_at(&copy, NAME)),
+        _ => Err(error),
+    });
+    match made {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(Error::io("mkdir", NAME, error)),
+        _ => Ok(()),
+    }
+}
