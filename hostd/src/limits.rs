@@ -4,7 +4,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::network::open_namespace;
+use crate::network::open_own_mounts;
 use crate::protocol::args::Args;
 use crate::sys::{self, Error};
 
@@ -34,7 +34,10 @@ impl Request {
 /// Harmless where it is mounted, as after a restore. Leaves the calling thread in the namespace of the sandbox, in which no process may
 /// mount anything, so that the path leads where the runtime has made it lead.
 pub fn show(request: &Request) -> Result<(), Error> {
-    let namespace = open_namespace(request.pid, request.start, "mnt")?;
+    let namespace = match open_own_mounts(request.pid, request.start)? {
+        Some(namespace) => namespace,
+        None => return Ok(()),
+    };
     let tree = sys::clone_tree(&request.source)?;
     let flags = sys::MOUNT_ATTR_NOSUID | sys::MOUNT_ATTR_NODEV | sys::MOUNT_ATTR_NOEXEC;
     sys::seal_tree_with(&tree, flags, &request.source)?;

@@ -4,6 +4,7 @@
 use std::fs::File;
 use std::io;
 use std::net::Ipv4Addr;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::io::AsRawFd;
 use std::process::{Command, Stdio};
 
@@ -154,6 +155,18 @@ pub fn open_namespace(pid: u32, start: u64, kind: &str) -> Result<File, Error> {
     let namespace = File::open(format!("/proc/{pid}/ns/{kind}")).map_err(|_| has_ended(pid, start))?;
     assert_start(pid, start)?;
     Ok(namespace)
+}
+
+/// Its mount namespace, unless it is that of this process: what shall be mounted for a sandbox is never mounted on the host.
+pub fn open_own_mounts(pid: u32, start: u64) -> Result<Option<File>, Error> {
+    let namespace = open_namespace(pid, start, "mnt")?;
+    let inode = |file: &File| file.metadata().map(|metadata| metadata.ino());
+    let of_host = File::open("/proc/self/ns/mnt").and_then(|file| inode(&file));
+    let is_own = inode(&namespace).and_then(|inode| of_host.map(|of_host| inode != of_host));
+    match is_own {
+        Ok(is_own) => Ok(Some(namespace).filter(|_| is_own)),
+        Err(error) => Err(Error::io("stat", "mount namespace", error)),
+    }
 }
 
 /// What was opened of a process before is of the one that started at this tick.

@@ -4,13 +4,16 @@
 use std::path::{Path, PathBuf};
 
 use crate::mounts::mount_points_in;
-use crate::network::open_namespace;
+use crate::network::open_own_mounts;
 use crate::sys::{self, Error};
 
 /// Puts each file below `source` in the place of the mount that the sandbox of this process has at the same path. One that is not mounted
 /// there stays as it is: the memory of that sandbox could not be saved with a mount more.
 pub fn replace(pid: u32, start: u64, source: &Path, files: &[PathBuf]) -> Result<(), Error> {
-    let namespace = open_namespace(pid, start, "mnt")?;
+    let namespace = match open_own_mounts(pid, start)? {
+        Some(namespace) => namespace,
+        None => return Ok(()),
+    };
     // If another process has got the number since, no path of it matters: what is changed are the mounts of this namespace.
     let mounted = mount_points_in(&format!("/proc/{pid}/mountinfo"))?;
     let flags = sys::MOUNT_ATTR_RDONLY | sys::MOUNT_ATTR_NOSUID | sys::MOUNT_ATTR_NODEV | sys::MOUNT_ATTR_NOEXEC;

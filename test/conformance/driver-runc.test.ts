@@ -340,7 +340,8 @@ async function makeInternet(): Promise<Outside> {
 async function loseBoot(fixture: RuncFixture, pid: number): Promise<void> {
   const { runDir, hash } = fixture.names
   process.kill(pid, 'SIGKILL')
-  process.kill(Number(await readFile(`${runDir}/dnsmasq.pid`, 'utf8')), 'SIGKILL')
+  for (const name of ['dnsmasq', 'lxcfs'])
+    process.kill(Number(await readFile(`${runDir}/${name}.pid`, 'utf8')), 'SIGKILL')
   assert.ok(await eventually(async () => (await fixture.trace()).every((line) => !line.startsWith('process'))))
   const mounts = (await fixture.trace()).filter((line) => line.startsWith('mount ')).map((line) => line.slice(6))
   for (const mount of mounts.toReversed()) await runFile('umount', ['--lazy', mount])

@@ -51,7 +51,7 @@ export class Host {
   async tracesAtRest(): Promise<Record<string, string[]>> {
     let traces = await this.traces()
     for (let tries = 0; tries < restTriesMax; tries += 1) {
-      if (traces['processes']?.every((command) => /^\S*(dnsmasq|atoll-hostd) /.test(command))) break
+      if (traces['processes']?.every((command) => /^\S*(dnsmasq|atoll-hostd|lxcfs) /.test(command))) break
       await sleep(100)
       traces = await this.traces()
     }
@@ -67,13 +67,21 @@ export class Host {
   /** What the server has on its host, as lines to compare, while no sandbox has a root below its folders. Without its database. */
   async traces(): Promise<Record<string, string[]>> {
     // The pool keeps the few inode-offset templates that were ever needed; how high the numbers of files come is chance.
-    const list = async (folder: string) =>
-      (await readdir(folder, { recursive: true })).filter((name) => !/pool\/seeds\/\d/.test(name)).toSorted()
-    const files = await list(this.#server.dataDir)
+    const isFixed = (name: string) => !/pool\/seeds\/\d/.test(name)
+    const files = await readdir(this.#server.dataDir, { recursive: true })
+    const { runDir, shownDir } = this.#names
+    const below = async (name: string) =>
+      (await readdir(`${runDir}/${name}`, { recursive: true })).map((path) => `${name}/${path}`)
+    const run: string[] = []
+    for (const entry of await readdir(runDir, { withFileTypes: true })) {
+      run.push(entry.name)
+      // It shows files of the kernel, which come and go with processes.
+      if (entry.isDirectory() && `${runDir}/${entry.name}` !== shownDir) run.push(...(await below(entry.name)))
+    }
     return {
       ...(await this.#named()),
-      run: await list(this.#names.runDir),
-      files: files.filter((name) => !name.startsWith('db')),
+      run: run.filter(isFixed).toSorted(),
+      files: files.filter((name) => isFixed(name) && !name.startsWith('db')).toSorted(),
     }
   }
 

@@ -253,12 +253,12 @@ test('an image that the operator has defined is built when it is first named, al
     await writeFile(`${folder}/tools.Dockerfile`, 'FROM base\nENV COLOUR=blue\nRUN echo tools > /opt/tools && sleep 2')
     await writeFile(`${folder}/more.Dockerfile`, 'FROM tools\nRUN cat /opt/tools > /opt/more')
     await server.restart({ ATOLL_IMAGE_DEFINITIONS: folder })
-    const given = Sandbox.create({ ...connection, template: 'more' })
+    const given = assert.rejects(Sandbox.create({ ...connection, template: 'more' }))
     await eventually('the image below is being built', async () =>
       (await sandboxes()).some((id) => id.startsWith('sb-build-')),
     )
     await server.kill()
-    await assert.rejects(given)
+    await given
     await server.restart({ ATOLL_IMAGE_DEFINITIONS: folder })
     const sandbox = await Sandbox.create({ ...connection, template: 'more' })
     assert.equal((await sandbox.exec.run('cat /opt/more; echo $COLOUR')).stdout, 'tools\nblue\n')
