@@ -72,15 +72,15 @@ export class Host {
     const { runDir, shownDir } = this.#names
     const below = async (name: string) =>
       (await readdir(`${runDir}/${name}`, { recursive: true })).map((path) => `${name}/${path}`)
-    const run: string[] = []
+    const inRun: string[] = []
     for (const entry of await readdir(runDir, { withFileTypes: true })) {
-      run.push(entry.name)
+      inRun.push(entry.name)
       // It shows files of the kernel, which come and go with processes.
-      if (entry.isDirectory() && `${runDir}/${entry.name}` !== shownDir) run.push(...(await below(entry.name)))
+      if (entry.isDirectory() && `${runDir}/${entry.name}` !== shownDir) inRun.push(...(await below(entry.name)))
     }
     return {
       ...(await this.#named()),
-      run: run.filter(isFixed).toSorted(),
+      run: inRun.filter(isFixed).toSorted(),
       files: files.filter((name) => isFixed(name) && !name.startsWith('db')).toSorted(),
     }
   }
