@@ -2,6 +2,7 @@
 //! there: in version 2 each folder is a group. So it is mounted when the sandbox runs, also one whose memory an earlier version saved.
 
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use crate::network::open_own_mounts;
@@ -41,14 +42,25 @@ pub fn show(request: &Request) -> Result<(), Error> {
     let tree = sys::clone_tree(&request.source)?;
     let flags = sys::MOUNT_ATTR_NOSUID | sys::MOUNT_ATTR_NODEV | sys::MOUNT_ATTR_NOEXEC;
     sys::seal_tree_with(&tree, flags, &request.source)?;
+    let of_host = identity(Path::new(GROUPS))?;
     sys::own_folders()?;
     sys::enter_mounts(&namespace)?;
+    // A runtime that shows the host's groups would have the folder made among them.
+    if identity(Path::new(GROUPS))? == of_host {
+        return Ok(());
+    }
     let target = Path::new(GROUPS).join(NAME);
     if target.join("disk.max").exists() {
         return Ok(());
     }
     make_folder(request.owner)?;
     sys::attach_tree(&tree, &target)
+}
+
+/// Device and inode.
+fn identity(path: &Path) -> Result<(u64, u64), Error> {
+    let metadata = std::fs::metadata(path).map_err(|error| Error::io("stat", path.display(), error))?;
+    Ok((metadata.dev(), metadata.ino()))
 }
 
 /// Where the mount is read-only, its copy need not be.

@@ -106,6 +106,7 @@ test('doctor: on a machine without images each check has a row, and each missing
       'KVM',
       'Incus',
       'network',
+      'own sizes',
     ],
   )
   const { state, found } = states.get('start') ?? {}
