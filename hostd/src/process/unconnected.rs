@@ -16,7 +16,8 @@ use crate::sys::Error;
 const TABLE: &str = "/proc/self/net/unix";
 const GUEST_SOCKET: &[u8] = b"/.atoll/run/guest.sock";
 const CONNECTED: &[u8] = b"03";
-const WAIT: Duration = Duration::from_secs(1);
+/// A guest whose sandbox is busy on its one processor needs a while.
+const WAIT: Duration = Duration::from_secs(3);
 const PAUSE_MIN: Duration = Duration::from_millis(1);
 /// The whole table of the host is read each time.
 const PAUSE_MAX: Duration = Duration::from_millis(16);

@@ -85,7 +85,7 @@ async function freezeForDump({ hostd, cgroups }: DumpHost, group: string): Promi
 }
 
 /**
- * Waits, for a second at most, until the guest, process `pid`, has closed its ends of connections too: CRIU refuses what leads
+ * Waits, for three seconds at most, until the guest, process `pid`, has closed its ends of connections too: CRIU refuses what leads
  * out of the sandbox.
  */
 export async function connectionsClosed(hostd: HostTool, pid: number): Promise<void> {

@@ -48,12 +48,21 @@ export class InodeTemplates {
     return from === 0 ? undefined : this.above(from)
   }
 
+  /** Removes what a server that died was making. */
+  async removeDraft(): Promise<void> {
+    if (await exists(this.#draft)) await run(['btrfs', 'subvolume', 'delete', this.#draft])
+  }
+
+  get #draft(): string {
+    return `${this.#folder}/draft`
+  }
+
   async #make(from: number): Promise<string> {
     const path = `${this.#folder}/${from}`
     if (await exists(path)) return path
-    const draft = `${this.#folder}/draft`
-    // Of a server that died.
-    if (await exists(draft)) await run(['btrfs', 'subvolume', 'delete', draft])
+    const draft = this.#draft
+    // Of a call that failed.
+    await this.removeDraft()
     const below = Math.max(...(await readdir(this.#folder)).map(Number).filter((start) => start < from))
     await run(
       below > 0

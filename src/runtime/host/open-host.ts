@@ -38,6 +38,7 @@ export async function openHost(
     await lxcfs.ensure()
     if (!mayQuarantineMany) await assertPoolIsThere(names.dataDir)
     await pool.open()
+    await templates.removeDraft()
     const { sandboxes } = inventory
     const report = await reconcile({
       ...host,
