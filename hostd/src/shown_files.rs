@@ -7,8 +7,9 @@ use crate::mounts::mount_points_in;
 use crate::network::open_own_mounts;
 use crate::sys::{self, Error};
 
-/// Puts each file below `source` in the place of the mount that the sandbox of this process has at the same path. One that is not mounted
-/// there stays as it is: the memory of that sandbox could not be saved with a mount more.
+/// Puts each file below `source` in the place of the mount that the sandbox of this process has at the same path. A sandbox that has none
+/// of them mounted stays as it is: its memory could not be saved with a mount more. One that misses some has lost them to a replacement
+/// that was cut off.
 pub fn replace(pid: u32, start: u64, source: &Path, files: &[PathBuf]) -> Result<(), Error> {
     let namespace = match open_own_mounts(pid, start)? {
         Some(namespace) => namespace,
@@ -18,16 +19,21 @@ pub fn replace(pid: u32, start: u64, source: &Path, files: &[PathBuf]) -> Result
     let mounted = mount_points_in(&format!("/proc/{pid}/mountinfo"))?;
     let flags = sys::MOUNT_ATTR_RDONLY | sys::MOUNT_ATTR_NOSUID | sys::MOUNT_ATTR_NODEV | sys::MOUNT_ATTR_NOEXEC;
     let mut trees = Vec::new();
-    for file in files.iter().filter(|file| mounted.contains(file)) {
+    if !files.iter().any(|file| mounted.contains(file)) {
+        return Ok(());
+    }
+    for file in files {
         let path = source.join(file.strip_prefix("/").unwrap_or(file));
         let tree = sys::clone_tree(&path)?;
-        sys::set_slave_tree(&tree, flags, &path)?;
+        sys::set_private_tree(&tree, flags, &path)?;
         trees.push((tree, file));
     }
     sys::own_folders()?;
     sys::enter_mounts(&namespace)?;
     for (tree, file) in trees {
-        sys::detach(file)?;
+        if mounted.contains(file) {
+            sys::detach(file)?;
+        }
         sys::attach_tree(&tree, file)?;
     }
     Ok(())

@@ -294,9 +294,9 @@ pub fn set_tree(tree: &OwnedFd, flags: u64, user_namespace: Option<&OwnedFd>, pa
     set_attributes(tree, &MountAttr { attr_set: flags | idmap, attr_clr: 0, propagation: 0, userns_fd }, path)
 }
 
-/// Adds flags to a detached mount, which gets what is mounted below the mount that it was copied from, and gives nothing back.
-pub fn set_slave_tree(tree: &OwnedFd, flags: u64, path: &Path) -> Result<(), Error> {
-    let propagation = MS_SLAVE as u64;
+/// Adds flags to a detached mount, which gets nothing of what is mounted below the mount that it was copied from.
+pub fn set_private_tree(tree: &OwnedFd, flags: u64, path: &Path) -> Result<(), Error> {
+    let propagation = MS_PRIVATE as u64;
     set_attributes(tree, &MountAttr { attr_set: flags, attr_clr: 0, propagation, userns_fd: 0 }, path)
 }
 

@@ -8,11 +8,14 @@ import { end, isAlive, type ProcessIdentity, startTicksOf } from './process.ts'
 
 const startTimeoutMs = 10_000
 const readTimeoutMs = 5_000
+/** Of one that runs: what sandboxes read at once must have been answered by then. */
+const hungTimeoutMs = 10_000
+const checkIntervalMs = 10_000
 /** After a start that has failed. */
 const retryMs = 60_000
 const pollMs = 5
 const folderBytes = 4096
-/** The root, two folders for what is mounted, two below. */
+/** The root, the folder of the files, two below; the rest is for those of earlier versions. */
 const folderInodes = 8
 
 /**
@@ -39,10 +42,14 @@ interface LxcfsOptions {
 
 /**
  * The lxcfs of all sandboxes of one data directory, in a process session of its own, so that it outlives this process and is adopted by
- * the next. Where it does not work, sandboxes see the files of the host, bound in the same way: memory that was saved with the one can be
- * restored with the other.
+ * the next. It is mounted over the files of the host, which sandboxes see at the same paths where it does not work. Memory that was saved
+ * with the files of either is restored with those of the other.
  *
  * `dir` is a shared mount: what is mounted below, also later, shows in the mount namespaces in which hostd starts the runtime.
+ *
+ *     not started ── ensure ──► works ── it ends, or hangs; ensure ──► works
+ *                       │         └── it does not start again ──┐
+ *                       └── it does not start ──► the host's files ── a minute; ensure ──► works
  */
 export class Lxcfs {
   readonly #options: LxcfsOptions
@@ -50,6 +57,7 @@ export class Lxcfs {
   /** Why sandboxes see the files of the host. */
   #reason: string | undefined = 'it has not been started'
   #retryAtMs = 0
+  #checkedAtMs = 0
   #ensuring: Promise<void> | undefined
   #generation = 0
 
@@ -67,9 +75,9 @@ export class Lxcfs {
     return this.#generation
   }
 
-  /** The folder below which all of `shownFiles` are. */
+  /** The folder below which all of `shownFiles` are, always the same one. */
   get source(): string {
-    return this.#reason === undefined ? this.#mountDir : this.#hostDir
+    return `${this.#options.dir}/own`
   }
 
   /** Adopts the one that runs, or starts one. `reason` says why it does not work; it throws when even the host's files cannot be shown. */
@@ -77,6 +85,21 @@ export class Lxcfs {
     if (this.#isFine()) return
     this.#ensuring ??= this.#renew().finally(() => (this.#ensuring = undefined))
     await this.#ensuring
+  }
+
+  /** Ends one that runs and answers no read, now and then; `ensure` starts another. */
+  async check(): Promise<void> {
+    const process = this.#process
+    if (process === undefined || Date.now() - this.#checkedAtMs < checkIntervalMs) return
+    this.#checkedAtMs = Date.now()
+    try {
+      await this.#meminfo(hungTimeoutMs)
+    } catch (error) {
+      if (process !== this.#process || !isAlive(process)) return
+      this.#options.log(`lxcfs answers nothing, it is ended: ${messageOf(error)}`)
+      // Whoever waits for an answer gets an error with its end.
+      await end(process)
+    }
   }
 
   /** Puts the files of `source` in the place of those that a running sandbox has mounted. */
@@ -100,27 +123,28 @@ export class Lxcfs {
   }
 
   async #renew(): Promise<void> {
-    const { dir, log } = this.#options
+    const { log } = this.#options
     const before = this.#reason
     const isFirst = this.#generation === 0
     try {
-      const running = isFirst ? await this.#recorded() : undefined
-      const isAdopted = running !== undefined && (await isMounted(this.#mountDir))
-      if (!isFirst && before === undefined) log('lxcfs has ended; it is started again')
-      // Its mount, if it has left one, answers nothing.
-      if (!isAdopted) await this.#stop()
-      await this.#makeFolder()
-      this.#process = isAdopted ? running : await this.#start()
+      const running = isFirst ? await this.#answering() : undefined
+      if (running === undefined) {
+        if (before === undefined) log('lxcfs has ended; it is started again')
+        // Its mount, if it has left one, answers nothing.
+        await this.#stop()
+        await this.#makeFolder()
+      }
+      this.#process = running ?? (await this.#start())
       this.#reason = undefined
     } catch (error) {
-      await this.#stop().catch(() => undefined)
       this.#reason = messageOf(error)
       this.#retryAtMs = Date.now() + retryMs
       if (before !== this.#reason) log(`sandboxes see the sizes of this machine, not their own: lxcfs: ${this.#reason}`)
-      if (!(await isMounted(dir))) throw error
+      await this.#stop()
+      await this.#makeFolder()
     }
-    // After a start of the server nobody knows what running sandboxes have.
-    this.#generation += 1
+    // After a start of the server nobody knows what running sandboxes have; after another failure they have the files of the host.
+    if (isFirst || before === undefined || this.#reason === undefined) this.#generation += 1
   }
 
   /** The folder with the files of the host below it. */
@@ -136,11 +160,10 @@ export class Lxcfs {
     // A restore looks the files up as root of the sandbox.
     await chmod(dir, 0o711)
     for (const name of ['proc', 'sys']) {
-      const target = `${this.#hostDir}/${name}`
+      const target = `${this.source}/${name}`
       await mkdir(target, { recursive: true })
       if (!(await isMounted(target))) await run(['mount', '--bind', `/${name}`, target])
     }
-    await mkdir(this.#mountDir, { recursive: true })
   }
 
   async #start(): Promise<ProcessIdentity> {
@@ -166,7 +189,8 @@ export class Lxcfs {
     const timer = new AbortController()
     try {
       await Promise.race([ended.promise, this.#mounted(timer.signal)])
-      const [, total] = /^MemTotal: +(\d+) kB$/m.exec(await Promise.race([ended.promise, this.#meminfo()])) ?? []
+      const [, total] =
+        /^MemTotal: +(\d+) kB$/m.exec(await Promise.race([ended.promise, this.#meminfo(readTimeoutMs)])) ?? []
       if (total === undefined) throw new Error('its /proc/meminfo has no MemTotal')
     } catch (error) {
       child.kill('SIGKILL')
@@ -179,23 +203,36 @@ export class Lxcfs {
   }
 
   async #mounted(signal: AbortSignal): Promise<void> {
-    for (const until = Date.now() + startTimeoutMs; !(await isMounted(this.#mountDir)); await sleep(pollMs)) {
+    for (const until = Date.now() + startTimeoutMs; !(await isMounted(this.source)); await sleep(pollMs)) {
       signal.throwIfAborted()
       if (Date.now() > until) throw new Error('it did not mount its files')
     }
   }
 
   /** Read by another process: a file of a server that hangs holds its reader. */
-  async #meminfo(): Promise<string> {
-    return await run(['head', '--bytes=4096', `${this.#mountDir}/proc/meminfo`], { timeoutMs: readTimeoutMs })
+  async #meminfo(timeoutMs: number): Promise<string> {
+    return await run(['head', '--bytes=4096', `${this.source}/proc/meminfo`], { timeoutMs })
   }
 
   async #stop(): Promise<void> {
     const process = this.#process ?? (await this.#recorded())
     this.#process = undefined
     if (process !== undefined) await end(process)
-    await unmountBelow(this.#mountDir)
+    await unmountBelow(this.source)
     await rm(this.#options.pidFile, { force: true })
+  }
+
+  /** The one of an earlier server, if its files can be read. */
+  async #answering(): Promise<ProcessIdentity | undefined> {
+    const process = await this.#recorded()
+    if (process === undefined || !(await isMounted(this.source))) return undefined
+    try {
+      await this.#meminfo(readTimeoutMs)
+      return process
+    } catch (error) {
+      this.#options.log(`lxcfs answers nothing, another is started: ${messageOf(error)}`)
+      return undefined
+    }
   }
 
   /** The process of the pid file, if it is one of ours. */
@@ -209,14 +246,6 @@ export class Lxcfs {
   }
 
   #arguments(): string[] {
-    return ['-f', '--enable-loadavg', '--enable-cfs', '--pidfile', this.#options.pidFile, this.#mountDir]
-  }
-
-  get #mountDir(): string {
-    return `${this.#options.dir}/own`
-  }
-
-  get #hostDir(): string {
-    return `${this.#options.dir}/host`
+    return ['-f', '--enable-loadavg', '--enable-cfs', '--pidfile', this.#options.pidFile, this.source]
   }
 }

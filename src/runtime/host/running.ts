@@ -55,6 +55,8 @@ export class RunningSandboxes {
   readonly #processes = new Map<string, ProcessIdentity>()
   readonly #watched = new WeakSet<ProcessIdentity>()
   readonly #ended = new WeakSet<ProcessIdentity>()
+  /** The generation of the files of the kernel that a run has mounted. */
+  readonly #shown = new WeakMap<ProcessIdentity, number>()
   #lookedAt = 0
   #onEnd: () => void = () => undefined
 
@@ -92,6 +94,21 @@ export class RunningSandboxes {
     this.#onEnd = listener
   }
 
+  /** Sandboxes whose files of the kernel are to be replaced: all that were adopted, and those that started before the present ones. */
+  outdated(): [id: string, process: ProcessIdentity][] {
+    const { generation } = this.#options.lxcfs
+    return [...this.#processes].filter(([, process]) => this.#shown.get(process) !== generation)
+  }
+
+  /** Puts the present files of the kernel in the place of those of a run, unless it has been stopped. */
+  async showFiles(id: string, process: ProcessIdentity): Promise<void> {
+    const { lxcfs } = this.#options
+    if (this.#processes.get(id) !== process || !isAlive(process)) return
+    const { generation } = lxcfs
+    await lxcfs.replaceIn(process)
+    this.#shown.set(process, generation)
+  }
+
   #add(id: string, process: ProcessIdentity): void {
     this.#processes.set(id, process)
     this.#watch(id, process)
@@ -126,8 +143,8 @@ export class RunningSandboxes {
       this.#guestAnswers(id, process, signal),
       showLimits(host, record, process),
     ])
-    if (generation !== host.lxcfs.generation) await host.lxcfs.replaceIn(process)
     await this.markVerified(id)
+    this.#shown.set(process, generation)
     this.#add(id, process)
   }
 
@@ -156,7 +173,6 @@ export class RunningSandboxes {
     // The memory may be used up from here on.
     const { generation } = host.lxcfs
     const process = await restoreContainer(host, criu, id, lazy)
-    if (generation !== host.lxcfs.generation) await host.lxcfs.replaceIn(process)
     await allDone([
       ...(lazy ? [] : [this.#options.lazy.remove(id)]),
       network.attach(slot, process, { address, keepConnections }),
@@ -165,6 +181,7 @@ export class RunningSandboxes {
       this.#guestAnswers(id, process).then(() => reseed(hostd, names.guestSocket(id))),
     ])
     await this.markVerified(id)
+    this.#shown.set(process, generation)
     this.#add(id, process)
   }
 

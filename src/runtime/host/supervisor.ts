@@ -32,8 +32,8 @@ export class Supervisor {
   #tendedAt = 0
   #flushedAt = 0
   #expiredAt = 0
-  /** Of the files that running sandboxes see. */
-  #shownGeneration = 0
+  /** Why running sandboxes kept old files of the kernel at the last look. */
+  #unshown = ''
   #onExit: (exit: SandboxExit) => void = () => undefined
 
   constructor(context: DriverContext) {
@@ -115,19 +115,15 @@ export class Supervisor {
   /** Starts what shows files to sandboxes, if it has ended, and puts those files in the place of the old ones in all that run. */
   async #showFiles(): Promise<void> {
     const { lxcfs, running, locks, log } = this.#context
+    await lxcfs.check()
     await lxcfs.ensure()
-    const { generation } = lxcfs
-    if (generation === this.#shownGeneration) return
-    const replaced = [...running.runs].map(([id, process]) =>
-      locks.run(id, async () => {
-        if (running.runs.get(id) === process) await lxcfs.replaceIn(process)
-      }),
-    )
-    for (const result of await Promise.allSettled(replaced)) {
-      if (result.status === 'rejected')
-        log(`a sandbox keeps files of the kernel that have ended: ${String(result.reason)}`)
+    const replaced = running.outdated().map(([id, process]) => locks.run(id, () => running.showFiles(id, process)))
+    const failed = (await Promise.allSettled(replaced)).filter((result) => result.status === 'rejected')
+    const unshown = failed.length === 0 ? '' : String(failed[0]?.reason)
+    if (unshown !== '' && unshown !== this.#unshown) {
+      log(`files of the kernel cannot be replaced in ${failed.length} sandboxes, which is tried again: ${unshown}`)
     }
-    this.#shownGeneration = generation
+    this.#unshown = unshown
   }
 
   #declareDead(id: string, run: ProcessIdentity): void {

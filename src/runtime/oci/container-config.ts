@@ -115,8 +115,9 @@ export function containerConfig(
       mount('/dev/mqueue', 'mqueue', 'mqueue', 'nosuid noexec nodev'),
       mount('/sys', 'sysfs', 'sysfs', 'nosuid noexec nodev ro'),
       mount('/sys/fs/cgroup', 'cgroup', 'cgroup', 'nosuid noexec nodev relatime ro'),
-      // Always all of them: memory that was saved with a mount needs one at the restore.
-      ...shownFiles.map((file) => bind(file, `${shown}${file}`, 'noexec')),
+      // Always all of them, since memory that was saved with a mount needs one at the restore; private, since CRIU refuses to give a mount
+      // of the host's file systems the peers that it had below lxcfs.
+      ...shownFiles.map((file) => bind(file, `${shown}${file}`, 'noexec private')),
       bind('/.atoll/guest', programs.guest),
       mount('/.atoll/run', 'bind', names.guestDir(record.id), 'bind nosuid nodev noexec'),
       ...(programs.agent === undefined ? [] : [bind('/.atoll/agent', programs.agent)]),
