@@ -1,7 +1,7 @@
 /** The metadata service as programs in real sandboxes see it. */
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { askPreview } from './preview.ts'
+import { askPreview, askPreviewUntil } from './preview.ts'
 import { forkOf, sh, startSandbox, takeCheckpoint } from './sandbox-calls.ts'
 import { AtollServer } from './server.ts'
 
@@ -71,6 +71,26 @@ test('metadata: neither a preview nor this machine reaches that of a sandbox', a
     const answer = await askPreview(server, `${id}-p${port}.preview.localhost`, '/v1/status')
     assert.deepEqual([answer.status, JSON.parse(answer.body).code], [502, 'nothing_listening'])
   }
+  // The program behind a preview may be a proxy that goes where a request says: the preview tells it what the browser is, and it passes that on.
+  const proxy = `
+import http.server, urllib.error, urllib.request
+class Proxy(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        headers = {name: value for name, value in self.headers.items() if name.lower() != "host"}
+        try: answer = urllib.request.urlopen(urllib.request.Request("${base}" + self.path, headers=headers))
+        except urllib.error.HTTPError as error: answer = error
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b"%d " % answer.status + answer.read())
+http.server.HTTPServer(("", 8000), Proxy).serve_forever()`
+  await server.json('POST', `/api/sandboxes/${id}/exec`, { cmd: 'python3', args: ['-c', proxy] })
+  const proxied = await askPreviewUntil(
+    server,
+    `${id}-p8000.preview.localhost`,
+    ({ status }) => status === 200,
+    '/v1/status',
+  )
+  assert.match(proxied.body, /^400 the request is not from inside/)
   const routes = await sh(server, id, 'ip route 2>/dev/null || cat /etc/resolv.conf')
   const gateway = /(?:via|nameserver) (\d+\.\d+\.\d+\.\d+)/.exec(routes)?.[1]
   const answer = await fetch(`http://${gateway}:4181/v1/status`)
@@ -78,22 +98,29 @@ test('metadata: neither a preview nor this machine reaches that of a sandbox', a
   await server.json('DELETE', `/api/sandboxes/${id}`)
 })
 
-test('metadata: a flood of requests from one sandbox stops neither the API nor the requests of another', async () => {
+test('metadata: ten thousand requests and more from one sandbox stop neither the API nor the requests of another', async () => {
   const [greedy, other] = await Promise.all([startSandbox(server), startSandbox(server)])
+  // Also those count that no listener gets: they are asked all the same.
   const flood = `
-import socket, threading, time
+import itertools, socket, threading, time
+asked = itertools.count()
 def work():
     while True:
         try:
             with socket.create_connection(("169.254.169.254", 80), 1) as s:
                 while True:
-                    s.sendall(b"GET /v1/limits HTTP/1.1\\r\\nHost: 169.254.169.254\\r\\n\\r\\n" * 100)
+                    s.sendall(b"GET /v1/limits HTTP/1.1\\r\\nHost: 169.254.169.254\\r\\n\\r\\n" * 500)
+                    for _ in range(500): next(asked)
                     if not s.recv(1 << 16): break
         except OSError: pass
 for _ in range(100): threading.Thread(target=work, daemon=True).start()
+while next(asked) < 10_000: time.sleep(0.05)
+open("/tmp/asked", "w").close()
 time.sleep(1000)`
   await server.json('POST', `/api/sandboxes/${greedy}/exec`, { cmd: 'python3', args: ['-c', flood] })
   for (let round = 0; round < 5; round += 1) assert.equal(await nameOf(other), other)
+  await sh(server, greedy, 'while [ ! -e /tmp/asked ]; do sleep 0.1; done')
+  assert.equal(await nameOf(other), other)
   await server.json('GET', '/api/sandboxes')
   // It gets what is its own share.
   const answers = `for i in $(seq 60); do curl -s -m 5 -o /dev/null -w '%{http_code}\\n' ${base}/; done | sort | uniq -c`

@@ -25,9 +25,10 @@ export async function askPreviewUntil(
   server: { port: number },
   host: string,
   pleases: (answer: PreviewAnswer) => boolean,
+  path = '/',
 ): Promise<PreviewAnswer> {
   for (;;) {
-    const answer = await askPreview(server, host)
+    const answer = await askPreview(server, host, path)
     if (pleases(answer)) return answer
     await sleep(100)
   }
