@@ -10,6 +10,7 @@ import type { Comparison } from './measure.ts'
 import { memoryBench } from './memory.ts'
 import { type BenchName, optionsOf } from './options.ts'
 import { jsonReport, table } from './report.ts'
+import { sizesBench } from './sizes.ts'
 import { startBench } from './start.ts'
 import { streamBench } from './stream.ts'
 
@@ -25,6 +26,7 @@ const benches: Record<BenchName, (server: ServerStart) => Promise<Comparison[]>>
   load: shared(loadBench),
   alternatives: shared(alternativesBench),
   growth: growthBench,
+  sizes: sizesBench,
 }
 
 /** Starts the server on the default paths, once for all benches. */

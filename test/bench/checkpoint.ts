@@ -52,7 +52,8 @@ export async function checkpointBench(server: AtollServer): Promise<Comparison[]
   return rows
 }
 
-async function checkpoint(server: AtollServer, sandboxId: string, name: string): Promise<string> {
+/** Returns its id once it is ready. */
+export async function checkpoint(server: AtollServer, sandboxId: string, name: string): Promise<string> {
   const path = `/api/sandboxes/${sandboxId}/checkpoints`
   const { id } = (await server.json('POST', path, { name })) as { id: string }
   for (;;) {

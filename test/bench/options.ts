@@ -10,8 +10,8 @@ const usualBenches = [
   'load',
   'alternatives',
 ] as const
-/** It takes minutes, and starts a server of its own. */
-const namedBenches = ['growth'] as const
+/** They start servers of their own; `growth` takes minutes. */
+const namedBenches = ['growth', 'sizes'] as const
 
 const benchNames = [...usualBenches, ...namedBenches] as const
 export type BenchName = (typeof benchNames)[number]
