@@ -6,6 +6,7 @@
 import assert from 'node:assert/strict'
 import { execFile } from 'node:child_process'
 import { readdir, readFile, readlink, writeFile } from 'node:fs/promises'
+import { uptime } from 'node:os'
 import { describe, test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { promisify } from 'node:util'
@@ -195,6 +196,37 @@ os.system('pkill -9 -f "made < 6000" 2>/dev/null')`
       }
     }
     await remove(id)
+  })
+
+  test('own sizes: programs see those of their sandbox, after a scale, a fork, a hibernation and the end of lxcfs too', async () => {
+    const sizes = async (id: string) => {
+      const lines = [
+        `free -m | awk 'NR == 2 { print $2 }'`,
+        'nproc',
+        'grep -c ^processor /proc/cpuinfo',
+        'cat /sys/fs/cgroup/sandbox/memory.max /sys/fs/cgroup/sandbox/cpu.max',
+      ]
+      return (await sh(id, lines.join('\n'))).split('\n')
+    }
+    const small = ['256', '1', '1', String(256 * 2 ** 20), '100000 100000']
+    const large = ['512', '2', '2', String(512 * 2 ** 20), '200000 100000']
+    const id = await create({ memoryMB: 256, cpuCount: 1 })
+    assert.deepEqual(await sizes(id), small)
+    const machineSeconds = uptime()
+    assert.ok(Number(await sh(id, 'cut -d " " -f 1 /proc/uptime')) < machineSeconds)
+    await ok(api.put(`/api/sandboxes/${id}/limits`, { memoryMB: 512, cpuPercent: 200 }))
+    assert.deepEqual(await sizes(id), large)
+    const fork = (await ok(api.post(`/api/sandboxes/from-checkpoint/${await fullCheckpoint(id, 'sizes')}`, {})))
+      .sandboxID
+    assert.deepEqual(await sizes(fork), large)
+    await ok(api.post(`/api/sandboxes/${id}/hibernate`, {}))
+    process.kill(Number(await readFile(`${names.runDir}/lxcfs.pid`, 'utf8')), 'SIGKILL')
+    await ok(api.post(`/api/sandboxes/${id}/wake`, {}))
+    assert.deepEqual(await sizes(id), large)
+    // The server notices by itself; the reads of one that runs fail until then.
+    while ((await ok(api.post(`/api/sandboxes/${fork}/exec/run`, { cmd: 'free' }))).exitCode !== 0) await sleep(200)
+    assert.deepEqual(await sizes(fork), large)
+    await remove(id, fork)
   })
 
   test('systemd: its services see no mount of a sandbox and keep their limits', async () => {
