@@ -39,8 +39,8 @@ export const maskedFolders = words(`
   /proc/acpi /proc/asound /proc/pressure /proc/scsi /sys/block /sys/devices/virtual/block /sys/devices/virtual/powercap
   /sys/firmware /sys/fs/btrfs /sys/fs/ext4`)
 const maskedFiles = words(`
-  /proc/cmdline /proc/diskstats /proc/interrupts /proc/kcore /proc/keys /proc/latency_stats /proc/sched_debug
-  /proc/timer_list /proc/timer_stats`)
+  /proc/cmdline /proc/diskstats /proc/interrupts /proc/kcore /proc/keys /proc/latency_stats /proc/partitions
+  /proc/sched_debug /proc/timer_list /proc/timer_stats`)
 
 const readonlyPaths = ['/proc/bus', '/proc/fs', '/proc/irq', '/proc/sys', '/proc/sysrq-trigger']
 
