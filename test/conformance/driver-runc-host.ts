@@ -302,7 +302,7 @@ function withAllInstructions(image: Buffer): Buffer {
 async function traceOf(names: HostNames): Promise<string[]> {
   const { dataDir, hash } = names
   const lines = await Promise.all([
-    mounts(names),
+    mountsOf(names).then((all) => all.map((target) => `mount ${target}`)),
     loopDevices(dataDir),
     readdir('/sys/class/net').then((all) => all.filter((name) => name.includes(hash)).map((name) => `link ${name}`)),
     tables(hash),
@@ -326,9 +326,10 @@ async function haveOwners(names: HostNames, lines: readonly string[]): Promise<b
   return links.every((link) => slots.includes(parseInt(link.slice(gateway.length), 36)))
 }
 
-async function mounts(names: HostNames): Promise<string[]> {
+/** A later one can lie on top of an earlier one. */
+export async function mountsOf(names: HostNames): Promise<string[]> {
   const lines = (await readFile('/proc/self/mountinfo', 'utf8')).split('\n')
-  return lines.filter((line) => line.includes(names.hash)).map((line) => `mount ${line.split(' ')[4]}`)
+  return lines.filter((line) => line.includes(names.hash)).map((line) => line.split(' ')[4] ?? '')
 }
 
 async function loopDevices(dataDir: string): Promise<string[]> {

@@ -11,7 +11,7 @@ import { refuses } from '../../src/lib/testing/refuses.ts'
 import { createOciDriver, ociRuntimes } from '../../src/runtime/index.ts'
 import { imageDir } from '../support/images.ts'
 import { knowing } from './driver-known.ts'
-import { eventually, makeRuncFixture, runcSubnet, type RuncFixture, useRunc } from './driver-runc-host.ts'
+import { eventually, makeRuncFixture, mountsOf, runcSubnet, type RuncFixture, useRunc } from './driver-runc-host.ts'
 import { connects, echoServer, Outside } from './network-world.ts'
 import { create, freshId, python, remove, shell, specOf, succeed } from './driver-shell.ts'
 
@@ -343,8 +343,7 @@ async function loseBoot(fixture: RuncFixture, pid: number): Promise<void> {
   for (const name of ['dnsmasq', 'lxcfs'])
     process.kill(Number(await readFile(`${runDir}/${name}.pid`, 'utf8')), 'SIGKILL')
   assert.ok(await eventually(async () => (await fixture.trace()).every((line) => !line.startsWith('process'))))
-  const mounts = (await fixture.trace()).filter((line) => line.startsWith('mount ')).map((line) => line.slice(6))
-  for (const mount of mounts.toReversed()) await runFile('umount', ['--lazy', mount])
+  for (const mount of (await mountsOf(fixture.names)).toReversed()) await runFile('umount', ['--lazy', mount])
   await runFile('nft', ['delete', 'table', 'inet', `atoll_${hash}`])
   await runFile('ip', ['link', 'delete', `atl${hash}`])
   await rm(runDir, { recursive: true })
