@@ -175,7 +175,7 @@ os.system('pkill -9 -f "made < 6000" 2>/dev/null')`
     await ok(api.post(`/api/sandboxes/${id}/exec`, { cmd: 'python3', args: ['-c', hold] }))
     while (Number(await setting(id, 'memory.current')) < 300 * 2 ** 20) await sleep(200)
     const refused = await api.post(`/api/sandboxes/${id}/scale`, { memoryMB: 256 })
-    assert.deepEqual([refused.status, refused.body.code], [409, 'conflict'])
+    assert.deepEqual([refused.status, refused.body.code], [409, 'oom_floor'])
     await assertConfined(id, 512)
     assert.match(await setting(id, 'memory.events'), /^oom_kill 0$/m)
     await sh(id, 'pkill -f bytearray')
@@ -206,7 +206,8 @@ os.system('pkill -9 -f "made < 6000" 2>/dev/null')`
         'grep -c ^processor /proc/cpuinfo',
         'cat /sys/fs/cgroup/sandbox/memory.max /sys/fs/cgroup/sandbox/cpu.max',
       ]
-      return (await sh(id, lines.join('\n'))).split('\n')
+      // The files of limits are filled up with empty lines.
+      return (await sh(id, lines.join('\n'))).split('\n').filter((line) => line !== '')
     }
     const small = ['256', '1', '1', String(256 * 2 ** 20), '100000 100000']
     const large = ['512', '2', '2', String(512 * 2 ** 20), '200000 100000']

@@ -33,7 +33,7 @@ for (const network of deniedNetworks) {
 
 /**
  * Asks the name server for its own name and, if given, for a name outside, connects to the gateway, the metadata service and hosts
- * outside, and prints what failed. A refused connection has arrived: a firewall drops it, or answers that the host is unreachable.
+ * outside, and prints what failed. Outside a refused connection has arrived: a firewall drops it, or answers that the host is unreachable.
  */
 const program = `
 import socket, struct, sys
@@ -56,7 +56,7 @@ def resolve(name):
 work = [
     ('dns', lambda: resolve('${gatewayName}')),
     ('name', lambda: name and resolve(name)),
-    ('gateway', lambda: arrives(host, port)),
+    ('gateway', lambda: answers(host, int(port))),
     ('metadata', lambda: answers('${metadataAddress}', 80)),
     ('standin', lambda: arrives(standin, ${closedPort})),
     ('address', lambda: address and arrives(address, ${outsidePort})),
